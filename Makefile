@@ -1,0 +1,62 @@
+# busbar: the front door. `make up` and `make test` do all the set-up they need.
+SHELL      := /bin/bash
+PYTHON     ?= python3
+VENV       := .venv
+BIN        := $(VENV)/bin
+PYTEST     := $(BIN)/python -m pytest
+SOURCES    := busbar components lab tests examples bench __main__.py
+
+.DEFAULT_GOAL := help
+.PHONY: help up down status test check lint types unit program lab bench schema lock format
+
+help:  ## list what can be done
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+up: $(VENV)/.ready  ## boot the lab's hosts, run `pulumi up` on stack dev, end with a measured busbw
+	@$(BIN)/python -m lab bringup
+
+down: $(VENV)/.ready  ## remove every trace of the lab: hosts, mounts, bridge, processes, stack state
+	@$(BIN)/python -m lab down
+
+status: $(VENV)/.ready  ## what of the lab runs
+	@$(BIN)/python -m lab status
+
+test: check lab  ## everything: lint, types, unit, program (mocks), lab (real engine, real hosts; needs root)
+
+check: lint types unit program  ## the quick part of `make test`; needs no root
+
+lint: $(VENV)/.ready
+	@$(BIN)/ruff check $(SOURCES)
+	@$(BIN)/ruff format --check --quiet $(SOURCES)
+	@./tests/shellcheck.sh
+
+types: $(VENV)/.ready
+	@$(BIN)/mypy
+
+unit: $(VENV)/.ready
+	@$(PYTEST) -q tests/unit
+
+program: $(VENV)/.ready
+	@$(PYTEST) -q tests/program
+
+lab: $(VENV)/.ready
+	@$(PYTEST) -v tests/lab
+
+bench: $(VENV)/.ready  ## print the figures of bench/ (ratios within one run)
+	@for f in bench/*.py; do echo "== $$f"; $(BIN)/python $$f || exit 1; done
+
+schema: $(VENV)/.ready  ## write the JSON Schema of the configuration anew
+	@$(BIN)/python -m busbar schema > schema/cluster.schema.json
+
+format: $(VENV)/.ready  ## format and sort the Python code
+	@$(BIN)/ruff check --fix $(SOURCES)
+	@$(BIN)/ruff format $(SOURCES)
+
+lock:  ## pin every dependency anew (needs uv)
+	UV_CUSTOM_COMPILE_COMMAND="make lock" uv pip compile -q --universal --python-version 3.11 \
+	  --generate-hashes pyproject.toml -o requirements.txt
+	UV_CUSTOM_COMPILE_COMMAND="make lock" uv pip compile -q --universal --python-version 3.11 \
+	  --generate-hashes pyproject.toml --group dev -c requirements.txt -o requirements-dev.txt
+
+$(VENV)/.ready: requirements-dev.txt pyproject.toml tests/bootstrap.sh
+	@PYTHON=$(PYTHON) ./tests/bootstrap.sh $(VENV)
