@@ -1,0 +1,86 @@
+"""Profiles: what a known kind of system is, and how its NCCL test is run, as data.
+
+One YAML file a profile lies beside this module. The same data serves the gate (which busbw to expect), the
+MPIJob (which environment and resources to ask for) and the reader who wants to know where a number is from.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import resources
+from typing import Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field
+
+Transport = Literal["gpudirect-rdma", "rdma", "socket"]
+Algorithm = Literal["ring", "tree", "nvls", "sharp", "auto"]
+
+
+class UnknownProfileError(ValueError):
+    """A profile that has no file; the message lists those that have."""
+
+
+class HostPath(BaseModel):
+    """A device or folder of the host that the workers need, such as /dev/gdrdrv for GDRCopy."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    path: str
+    type: Literal["CharDevice", "Directory", "File"] = "CharDevice"
+
+
+class Profile(BaseModel):
+    """One kind of system. Rates are per direction; sizes are in bytes; memory is in Kubernetes quantities.
+
+    `env` is what the run needs on any machine of this kind. `site_env` is what the source's manifest sets
+    besides and what is right only where devices carry its names (NCCL_IB_HCA=ibp on mlx5_* machines means
+    NET/Socket): it is kept as documentation and applied only on request.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    description: str
+    gpu: str = Field(description="model as in the reference table: A40, A100, H100, ...; '' for none")
+    gpus_per_node: int = Field(ge=1)
+    rails: int = Field(ge=0, description="HCAs a node that carry data; 0 = no RDMA fabric")
+    rate_gbps: float = Field(ge=0, description="Gb/s of one rail, one direction")
+    transport: Transport
+    algorithm: Algorithm = "auto"
+    nvlink_gbps: float = Field(ge=0, description="GB/s of one GPU's NVLink, one direction; 0 = PCIe only")
+    nodes_per_domain: int = Field(default=1, ge=1, description="hosts in one NVLink domain: 18 for NVL72")
+    env: dict[str, str] = Field(default_factory=dict)
+    site_env: dict[str, str] = Field(default_factory=dict)
+    mpi_args: list[str] = Field(default_factory=list)
+    hca_resource: str | None = None
+    hca_count: int = Field(default=0, ge=0)
+    workers: int = Field(default=2, ge=1, description="workers of the source's MPIJob")
+    slots_per_worker: int = Field(ge=1)
+    cpu: str | None = None
+    extra_resources: dict[str, str] = Field(default_factory=dict)
+    memory: str
+    shm_size: str
+    runtime_class: str | None = None
+    host_paths: list[HostPath] = Field(default_factory=list)
+    topology_file: str | None = None
+    require_plugin: str | None = Field(default=None, description="network that must carry the data: IBext")
+    min_nccl: str | None = Field(default=None, description="oldest NCCL release that is accepted")
+    min_bytes: int = Field(default=512 * 2**20, ge=0)
+    max_bytes: int = Field(default=8 * 2**30, ge=1)
+    source: str
+
+
+def names() -> list[str]:
+    """Names of all profiles, sorted."""
+    files = (f.name for f in resources.files(__name__).iterdir())
+    return sorted(f.removesuffix(".yaml") for f in files if f.endswith(".yaml"))
+
+
+@cache
+def load(name: str) -> Profile:
+    """Return the profile NAME. Raises UnknownProfileError."""
+    if name not in names():
+        raise UnknownProfileError(f"profile {name!r} is not known: use one of {', '.join(names())}")
+    text = resources.files(__name__).joinpath(f"{name}.yaml").read_text(encoding="utf-8")
+    return Profile(**yaml.safe_load(text))
