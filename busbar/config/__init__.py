@@ -1,0 +1,35 @@
+"""The configuration of a stack: `load` turns the object `busbar:cluster` into a checked `Cluster`."""
+
+from busbar.config.cluster import Cluster
+from busbar.config.errors import ConfigError
+from busbar.config.hosts import Host, Hosts, VirtualIp, Worker
+from busbar.config.k3s import S3, Checksums, Image, K3s, Snapshots
+from busbar.config.load import load
+from busbar.config.operators import Chart, GpuOperator, MpiOperator, NetworkOperator
+from busbar.config.pools import Pool, Taint
+from busbar.config.ssh import Bastion, Ssh
+from busbar.config.validation import Validation
+
+__all__ = [
+    "S3",
+    "Bastion",
+    "Chart",
+    "Checksums",
+    "Cluster",
+    "ConfigError",
+    "GpuOperator",
+    "Host",
+    "Hosts",
+    "Image",
+    "K3s",
+    "MpiOperator",
+    "NetworkOperator",
+    "Pool",
+    "Snapshots",
+    "Ssh",
+    "Taint",
+    "Validation",
+    "VirtualIp",
+    "Worker",
+    "load",
+]

@@ -1,0 +1,144 @@
+"""From pydantic's findings to sentences a person can act on."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from typing import Any, get_args
+
+from pydantic import BaseModel
+from pydantic_core import ErrorDetails
+
+
+class ConfigError(ValueError):
+    """The configuration is not usable; `str()` lists every finding, one a line.
+
+    `findings` holds the same lines. Raised before anything is created anywhere.
+    """
+
+    def __init__(self, findings: Iterable[str]) -> None:
+        self.findings = list(findings)
+        super().__init__("\n".join(self.findings))
+
+
+def path_of(loc: Sequence[int | str]) -> str:
+    """`("hosts", "workers", 1, "address")` -> `hosts.workers[1].address`."""
+    path = ""
+    for part in loc:
+        if isinstance(part, int):
+            path += f"[{part}]"
+        elif part != "[key]":
+            path += f".{part}" if path else part
+    return path
+
+
+def show(value: Any, limit: int = 80) -> str:
+    """The value as it is quoted in a message; long ones are cut, since a message must stay readable."""
+    text = repr(value)
+    return text if len(text) <= limit else f"{text[: limit - 4]}...{text[0] if text[0] in QUOTES else ''}"
+
+
+QUOTES = "'\""
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """`; did you mean 'servers'?`, or nothing where no known word is near."""
+    near = difflib.get_close_matches(word.lower().replace("-", "_"), list(known), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def sentence(error: ErrorDetails, root: type[BaseModel]) -> str:
+    """One finding of pydantic as `<path>: <value> <what is wrong>`."""
+    loc = error["loc"]
+    path = path_of(loc)
+    kind = error["type"]
+    if kind == "missing":
+        model = _model_at(root, loc[:-1])
+        field = model.model_fields.get(str(loc[-1])) if model else None
+        about = f": {field.description}" if field and field.description else ""
+        return f"{path}: missing{about}"
+    if kind == "extra_forbidden":
+        model = _model_at(root, loc[:-1])
+        known = list(model.model_fields) if model else []
+        hint = did_you_mean(str(loc[-1]), known) or f"; known here: {', '.join(known)}"
+        return f"{path}: unknown key{hint}"
+    if kind in _SILENT_VALUE:
+        return f"{path}: {_wording(error)}"
+    return f"{path}: {show(error['input'])} {_wording(error)}"
+
+
+# The value would say nothing (a whole object or list) in these.
+_SILENT_VALUE = {"too_short", "too_long", "model_type", "dict_type", "list_type"}
+
+
+def _wording(error: ErrorDetails) -> str:
+    context = error.get("ctx", {})
+    match error["type"]:
+        case "busbar":
+            return str(context["text"])
+        case "int_parsing" | "int_type" | "int_from_float":
+            return "is not a whole number"
+        case "float_parsing" | "float_type" | "finite_number":
+            return "is not a number"
+        case "bool_parsing" | "bool_type":
+            return "is neither true nor false"
+        case "string_type":
+            return "is not a text"
+        case "string_too_short":
+            return "is empty"
+        case "string_pattern_mismatch":
+            return f"does not have the expected form {context['pattern']}"
+        case "literal_error":
+            return f"is not one of {context['expected']}"
+        case "greater_than_equal":
+            return f"is too small: at least {context['ge']} is needed"
+        case "greater_than":
+            return f"is too small: more than {context['gt']} is needed"
+        case "less_than_equal":
+            return f"is too large: at most {context['le']} is allowed"
+        case "less_than":
+            return f"is too large: less than {context['lt']} is allowed"
+        case "too_short":
+            return f"{_count(context['actual_length'])} given, at least {context['min_length']} needed"
+        case "too_long":
+            return f"{_count(context['actual_length'])} given, at most {context['max_length']} allowed"
+        case "model_type" | "dict_type":
+            return f"is {_kind(error['input'])} where keys with values are expected"
+        case "list_type":
+            return f"is {_kind(error['input'])} where a list is expected"
+        case _:
+            return error["msg"]
+
+
+def _count(number: int) -> str:
+    return "none" if number == 0 else str(number)
+
+
+def _kind(value: Any) -> str:
+    if value is None:
+        return "empty"
+    if isinstance(value, dict):
+        return "an object"
+    return "a list" if isinstance(value, list) else f"the plain value {show(value)}"
+
+
+def _model_at(root: type[BaseModel], loc: Sequence[int | str]) -> type[BaseModel] | None:
+    """The model that stands at a path, found along the annotations (lists, dicts and Optionals included)."""
+    model: type[BaseModel] | None = root
+    for part in loc:
+        if isinstance(part, int) or model is None:
+            continue
+        field = model.model_fields.get(part)
+        if field is not None:
+            model = _first_model(field.annotation)
+        # A part that is no field is the key of a mapping such as pools.h100: the model stays the same.
+    return model
+
+
+def _first_model(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    for argument in get_args(annotation):
+        if found := _first_model(argument):
+            return found
+    return None

@@ -1,0 +1,46 @@
+"""A pool: workers that are alike, and what each of them must have."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from busbar.config.values import Float, Int, LabelKey, LabelValue, Model, NonEmpty
+
+
+class Taint(Model):
+    """A taint that the workers register with."""
+
+    key: LabelKey = Field(description="Key of the taint.")
+    value: LabelValue = Field(default="", description="Value of the taint; may be empty.")
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] = Field(description="What the taint does.")
+
+
+class Pool(Model):
+    """What every worker of the pool must have; preflight refuses a host that has less."""
+
+    gpus: Annotated[Int, Field(ge=1, le=64)] = Field(description="GPUs of each worker.")
+    rails: Annotated[Int, Field(ge=1, le=64)] = Field(
+        description="HCA ports of each worker that carry NCCL traffic: active, and at rate_gbps."
+    )
+    rate_gbps: Annotated[Float, Field(gt=0, le=3200)] = Field(
+        description="Rate of one rail in Gb/s: 400 for NDR."
+    )
+    link_layer: Literal["infiniband", "ethernet"] = Field(
+        default="infiniband", description="Link layer of the rails; ethernet means RoCE."
+    )
+    gpu_model: NonEmpty | None = Field(
+        default=None, description="Text that the GPU's product name must contain, such as H100."
+    )
+    labels: dict[LabelKey, LabelValue] = Field(
+        default={}, description="Labels that the workers register with."
+    )
+    taints: list[Taint] = Field(default=[], description="Taints that the workers register with.")
+    min_disk_gb: Annotated[Int, Field(ge=1)] = Field(
+        default=50, description="Free space in GB (10^9 bytes) that each worker needs where K3s keeps images."
+    )
+    ignore_hcas: list[NonEmpty] = Field(
+        default=[],
+        description="HCAs that are no rail (storage, management), such as mlx5_4; shell patterns work.",
+    )

@@ -1,0 +1,122 @@
+"""All hosts of a cluster with their role, pool and login: what preflight and the components walk over."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+from busbar.config.cluster import Cluster
+from busbar.config.hosts import Host as HostConfig
+from busbar.config.hosts import Worker
+from busbar.config.ssh import Ssh
+
+Role = Literal["lb", "server", "worker"]
+
+API_PORT = 6443
+
+
+@dataclass(frozen=True)
+class Host:
+    """One machine. `user` and `port` are resolved: the host's own, else those of `ssh`."""
+
+    name: str
+    address: str
+    host_key: str
+    role: Role
+    user: str
+    port: int
+    pool: str | None = None
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """The hosts in the order load balancers, servers, workers, each in the order of the configuration."""
+
+    cluster: Cluster
+    hosts: tuple[Host, ...]
+
+    @classmethod
+    def of(cls, cluster: Cluster) -> Inventory:
+        """Flatten `cluster.hosts`; a worker without a pool belongs to the only pool."""
+        only_pool = next(iter(cluster.pools)) if len(cluster.pools) == 1 else None
+        ssh = cluster.ssh
+        return cls(
+            cluster,
+            (
+                *(_host(host, "lb", ssh) for host in cluster.hosts.load_balancers),
+                *(_host(host, "server", ssh) for host in cluster.hosts.servers),
+                *(_host(host, "worker", ssh, host.pool or only_pool) for host in cluster.hosts.workers),
+            ),
+        )
+
+    @cached_property
+    def load_balancers(self) -> tuple[Host, ...]:
+        """The hosts that run HAProxy; the first is the VRRP master where there are two."""
+        return tuple(host for host in self.hosts if host.role == "lb")
+
+    @cached_property
+    def servers(self) -> tuple[Host, ...]:
+        """The K3s servers; the first one initialises etcd, the others join it."""
+        return tuple(host for host in self.hosts if host.role == "server")
+
+    @cached_property
+    def workers(self) -> tuple[Host, ...]:
+        """The hosts with GPUs, of all pools."""
+        return tuple(host for host in self.hosts if host.role == "worker")
+
+    @cached_property
+    def _by_pool(self) -> dict[str, tuple[Host, ...]]:
+        pools: dict[str, list[Host]] = {name: [] for name in self.cluster.pools}
+        for worker in self.workers:
+            pools[worker.pool or ""].append(worker)
+        return {name: tuple(members) for name, members in pools.items()}
+
+    def workers_of(self, pool: str) -> tuple[Host, ...]:
+        """The workers of one pool. Raises KeyError for a pool that the cluster does not have."""
+        return self._by_pool[pool]
+
+    @property
+    def api_address(self) -> str:
+        """The address of the Kubernetes API: the virtual IP, or that of the only load balancer."""
+        shared = self.cluster.hosts.virtual_ip
+        return shared.address if shared else self.load_balancers[0].address
+
+    @property
+    def api_endpoint(self) -> str:
+        """`https://<api_address>:6443`."""
+        return f"https://{url_host(self.api_address)}:{API_PORT}"
+
+    @property
+    def tls_sans(self) -> tuple[str, ...]:
+        """Names and addresses the API's certificate must carry, each once: API, load balancers, servers."""
+        fronts = (host.address for host in self.load_balancers)
+        servers = (value for host in self.servers for value in (host.address, host.name))
+        return unique([self.api_address, *fronts, *servers])
+
+
+def unique(values: Sequence[str]) -> tuple[str, ...]:
+    """The values without repetition, in their order."""
+    return tuple(dict.fromkeys(values))
+
+
+def url_host(address: str) -> str:
+    """The address as it stands in a URL: an IPv6 address gets brackets."""
+    try:
+        return f"[{address}]" if ipaddress.ip_address(address).version == 6 else address
+    except ValueError:
+        return address
+
+
+def _host(host: HostConfig | Worker, role: Role, ssh: Ssh, pool: str | None = None) -> Host:
+    return Host(
+        name=host.name,
+        address=host.address,
+        host_key=host.host_key,
+        role=role,
+        user=host.user or ssh.user,
+        port=host.port or ssh.port,
+        pool=pool,
+    )
