@@ -1,0 +1,109 @@
+"""The real engine on the lab's real hosts. What needs root says so, and in CI a lab left out is a failure."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+PROJECT = Path(__file__).resolve().parents[2]
+UP_SECONDS = 900
+COMMAND_SECONDS = 300
+
+
+def _why_not() -> str | None:
+    if sys.platform != "linux":
+        return "the lab needs Linux"
+    if os.geteuid() != 0:
+        return "the lab needs root: it boots hosts, mounts and a bridge"
+    return None
+
+
+@dataclass
+class Lab:
+    """The lab as a user has it: `python -m lab`, and `pulumi` with the lab's environment."""
+
+    environment: dict[str, str]
+    printed: str
+    temporary: Path
+    stacks: list[Path] = field(default_factory=list)
+
+    def run(self, *command: str, cwd: Path = PROJECT, seconds: int = COMMAND_SECONDS) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            command, cwd=cwd, env=self.environment, text=True, capture_output=True, timeout=seconds, check=False
+        )
+
+    def pulumi(self, *arguments: str, cwd: Path = PROJECT, seconds: int = UP_SECONDS) -> subprocess.CompletedProcess[str]:
+        return self.run("pulumi", *arguments, "--non-interactive", cwd=cwd, seconds=seconds)
+
+    def up(self, *arguments: str, cwd: Path = PROJECT) -> subprocess.CompletedProcess[str]:
+        return self.pulumi("up", "--yes", "--skip-preview", "--suppress-progress", "--stack", "dev", *arguments, cwd=cwd)
+
+    def outputs(self, cwd: Path = PROJECT) -> dict[str, Any]:
+        done = self.pulumi("stack", "output", "--json", "--stack", "dev", cwd=cwd)
+        assert done.returncode == 0, done.stderr
+        outputs = json.loads(done.stdout)
+        assert isinstance(outputs, dict)
+        return outputs
+
+    def ssh(self, host: str, command: str) -> str:
+        done = self.run(sys.executable, "-m", "lab", "ssh", host, command)
+        assert done.returncode == 0, f"{host}: {command}: {done.stderr}"
+        return done.stdout
+
+    def kubectl(self, *arguments: str) -> str:
+        return self.ssh("server-1", "k3s kubectl " + " ".join(arguments))
+
+    def config_with(self, change: Callable[[dict[str, Any]], None]) -> Path:
+        """A copy of Pulumi.dev.yaml in which `change` was made to the cluster; for `--config-file`."""
+        stack = yaml.safe_load((PROJECT / "Pulumi.dev.yaml").read_text(encoding="utf-8"))
+        change(stack["config"]["busbar:cluster"])
+        path = self.temporary / f"Pulumi.changed-{len(self.stacks)}.yaml"
+        path.write_text(yaml.safe_dump(stack), encoding="utf-8")
+        self.stacks.append(path)
+        return path
+
+    def logins(self) -> int:
+        """How many SSH logins the hosts have accepted so far."""
+        count = 0
+        for host in ("lb-1", "server-1", "server-2", "server-3", "worker-1", "worker-2"):
+            count += int(self.ssh(host, "journalctl -q -o cat -t sshd | grep -c '^Accepted ' || true"))
+        return count
+
+
+@pytest.fixture(scope="session")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """`make up`, and `make down` afterwards; a lab that was up before is used as it is and left alone."""
+    if why := _why_not():
+        if os.environ.get("CI") == "true":
+            pytest.fail(why)
+        pytest.skip(why)
+    was_up = subprocess.run(
+        [sys.executable, "-m", "lab", "status", "--quiet"], cwd=PROJECT, capture_output=True, check=False
+    ).returncode == 0
+    done = subprocess.run(
+        [sys.executable, "-m", "lab", "bringup"],
+        cwd=PROJECT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=3600, check=False,
+    )  # fmt: skip
+    print(done.stdout)
+    if done.returncode != 0:
+        logs = subprocess.run(
+            [sys.executable, "-m", "lab", "logs"], cwd=PROJECT, text=True, capture_output=True, check=False
+        )
+        pytest.fail(f"`make up` failed ({done.returncode})\n{done.stdout}\n{logs.stdout[-20000:]}", pytrace=False)
+    from lab.engine import environment
+
+    temporary = tmp_path_factory.mktemp("stacks")
+    yield Lab({**os.environ, **environment()}, done.stdout, temporary)
+    shutil.rmtree(temporary, ignore_errors=True)
+    if not was_up:
+        subprocess.run([sys.executable, "-m", "lab", "down"], cwd=PROJECT, check=False, timeout=COMMAND_SECONDS)

@@ -1,0 +1,120 @@
+"""The main job, in the order a user lives it: up, look, up again, consume, fail the gate, recover.
+
+What this does not prove: GPUs, InfiniBand and the NVIDIA charts, which the lab stands in for.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from tests.lab.conftest import PROJECT, Lab
+
+CONSUMER = PROJECT / "examples" / "consumer"
+
+
+def _nodes(lab: Lab) -> dict[str, dict[str, Any]]:
+    return {node["metadata"]["name"]: node for node in json.loads(lab.kubectl("get nodes -o json"))["items"]}
+
+
+def test_make_up_ends_with_a_measured_bus_bandwidth(lab: Lab) -> None:
+    assert "PASS" in lab.printed
+    outputs = lab.outputs()
+    assert outputs["nccl_passed"] is True
+    assert outputs["nccl_reasons"] == []
+    assert outputs["nccl_busbw_gbps"] > 0
+    pool = outputs["nccl"]["pools"]["lab"]
+    assert pool["transport"] == "socket"
+    assert pool["ranks"] == 4 and pool["nodes"] == 2
+    assert pool["stand_ins"], "a number from CPU stand-ins must say so"
+    assert set(pool["collectives"]) == {"all_reduce", "all_gather"}
+
+
+def test_what_make_up_printed_names_the_report_and_the_report_exists(lab: Lab) -> None:
+    named = re.search(r"report\s+(\S+report\.html)", lab.printed)
+    assert named, lab.printed
+    report = (PROJECT / named[1]).read_text(encoding="utf-8")
+    assert "busbw" in report and "http" not in re.sub(r"http://www\.w3\.org\S*", "", report), "opens offline"
+
+
+def test_every_server_votes_in_etcd_and_every_worker_offers_its_gpus_and_hcas(lab: Lab) -> None:
+    nodes = _nodes(lab)
+    for name in ("server-1", "server-2", "server-3"):
+        conditions = {c["type"]: c["status"] for c in nodes[name]["status"]["conditions"]}
+        assert conditions["Ready"] == "True" and conditions["EtcdIsVoter"] == "True", name
+    for name in ("worker-1", "worker-2"):
+        allocatable = nodes[name]["status"]["allocatable"]
+        assert allocatable["nvidia.com/gpu"] == "2" and allocatable["nvidia.com/hostdev"] == "2", name
+
+
+def test_the_api_opens_exactly_livez_and_readyz_to_strangers(lab: Lab) -> None:
+    codes = {
+        path: lab.ssh("lb-1", f"curl -sk -o /dev/null -w '%{{http_code}}' https://10.77.0.10:6443{path}").strip()
+        for path in ("/readyz", "/livez", "/healthz", "/version", "/api/v1/nodes")
+    }
+    assert codes["/readyz"] == "200" and codes["/livez"] == "200", codes
+    assert {codes["/healthz"], codes["/version"], codes["/api/v1/nodes"]} == {"401"}, codes
+
+
+def test_no_token_is_readable_by_others_or_visible_in_a_process_list(lab: Lab) -> None:
+    for host in ("server-1", "worker-1"):
+        assert lab.ssh(host, "stat -c %a /etc/rancher/k3s/config.yaml").strip() == "600", host
+    token = lab.ssh("server-1", "cat /var/lib/rancher/k3s/server/token").strip().rsplit(":", 1)[-1]
+    assert len(token) >= 32
+    for host in ("server-1", "server-2", "worker-1"):
+        assert token not in lab.ssh(host, "ps axww -o args"), host
+    state = lab.pulumi("stack", "export", "--stack", "dev").stdout
+    assert token not in state, "the state holds the token in plain text"
+
+
+def test_a_second_up_changes_nothing_and_logs_in_nowhere(lab: Lab) -> None:
+    before = lab.logins()
+    asking = lab.logins() - before  # what counting itself costs
+    done = lab.up("--expect-no-changes")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert lab.logins() - before == 2 * asking, "a no-op must not touch the hosts"
+
+
+def test_a_consumer_stack_reads_the_measured_bandwidth(lab: Lab) -> None:
+    lab.pulumi("stack", "init", "dev", cwd=CONSUMER)
+    done = lab.up(cwd=CONSUMER)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert str(round(lab.outputs()["nccl_busbw_gbps"], 2)) in json.dumps(lab.outputs(CONSUMER))
+
+
+def test_an_expectation_set_too_high_fails_the_update_and_keeps_the_outputs(lab: Lab) -> None:
+    def expect_too_much(cluster: dict[str, Any]) -> None:
+        cluster["validation"]["expected_busbw_gbps"] = 400
+
+    done = lab.up("--config-file", str(lab.config_with(expect_too_much)))
+    assert done.returncode != 0
+    assert "400" in done.stdout + done.stderr, "the reason names what was expected"
+    outputs = lab.outputs()
+    assert outputs["nccl_passed"] is False
+    assert outputs["nccl_busbw_gbps"] > 0, "the measured number is kept"
+    assert any("busbw" in reason for reason in outputs["nccl_reasons"])
+
+
+def test_the_consumer_refuses_a_fabric_that_has_not_passed(lab: Lab) -> None:
+    done = lab.up(cwd=CONSUMER)
+    assert done.returncode != 0
+    assert "nccl_passed" in done.stdout + done.stderr
+
+
+def test_a_host_that_cannot_be_reached_stops_the_update_before_anything_changes(lab: Lab) -> None:
+    def one_dead_host(cluster: dict[str, Any]) -> None:
+        dead = {**cluster["hosts"]["workers"][1], "name": "worker-9", "address": "10.77.0.99"}
+        cluster["hosts"]["workers"].append(dead)
+
+    done = lab.up("--config-file", str(lab.config_with(one_dead_host)))
+    text = done.stdout + done.stderr
+    assert done.returncode != 0
+    assert "worker-9" in text and "10.77.0.99" in text
+    assert set(_nodes(lab)) == {"server-1", "server-2", "server-3", "worker-1", "worker-2"}
+
+
+def test_the_right_configuration_makes_the_stack_pass_again(lab: Lab) -> None:
+    done = lab.up()
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert lab.outputs()["nccl_passed"] is True
