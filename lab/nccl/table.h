@@ -1,0 +1,21 @@
+/* The text of nccl-tests v2.17.9, to the byte; only rank 0 has anything printed. */
+#ifndef BUSBAR_TABLE_H
+#define BUSBAR_TABLE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "options.h"
+#include "world.h"
+
+void table_banner(const struct world *world, const struct options *options, const char *program);
+void table_reduced_to(size_t max_bytes);
+void table_header(const struct options *options);
+void table_row_begins(size_t bytes, size_t count, const char *type, const char *op, int root);
+void table_half(const struct options *options, double seconds, double algbw, double busbw, int64_t wrong,
+                int checked, int in_place);
+void table_row_ends(void);
+/* `minimum`: NCCL_TESTS_MIN_BW in GB/s, negative where it is not set. */
+void table_footer(int out_of_bounds, double average, double minimum, const char *program);
+
+#endif
