@@ -21,6 +21,11 @@ class Validation(Model):
     enforce: bool = Field(
         default=True, description="Let `pulumi up` fail when the measurement is not a pass."
     )
+    run: Annotated[Int, Field(ge=1)] = Field(
+        1,
+        description="Number of the measurement: raise it to measure again where nothing else has changed, as "
+        "after a cable was mended.",
+    )
     profile: NonEmpty | None = Field(
         default=None,
         description="A known system, such as h100-ib-8x400, whose settings are the defaults here.",
