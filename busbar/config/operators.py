@@ -69,8 +69,8 @@ class NetworkOperator(Chart):
     )
     selectors: dict[str, Any] = Field(
         {},
-        description="Selectors of the device plugin, laid over ours (vendor 15b3, RDMA, link type of the pools), "
-        "such as {pfNames: [ib0, ib1]} where another port matches too.",
+        description="Selectors of the device plugin laid over ours (vendor 15b3, RDMA, link type of the "
+        "pools), such as {pfNames: [ib0, ib1]} where another port matches too.",
     )
     image_repository: NonEmpty = Field(
         default=versions.NETWORK_OPERATOR_IMAGES, description="Registry folder of the device plugin's image."
