@@ -1,0 +1,43 @@
+"""Start one plugin: `python __main__.py command|random|kubernetes [ENGINE_ADDRESS]`.
+
+The working directory and the environment belong to the program that the engine runs (local commands inherit
+both), so neither is used to find this package.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+
+# Python puts a script's own folder first on the path, where our modules would be found without their package.
+sys.path[0] = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+
+# Imported by name, so that a plugin loads its own kinds only.
+_PROVIDERS = {
+    "command": ("lab.plugins.command_provider", "CommandProvider"),
+    "random": ("lab.plugins.random_provider", "RandomProvider"),
+    "kubernetes": ("lab.plugins.kube_provider", "KubernetesProvider"),
+}
+
+
+def main(arguments: list[str]) -> None:
+    """Serve the plugin named by the first of `arguments`; exits 64 on bad usage."""
+    name = arguments[0] if arguments else ""
+    # The engine may add flags of its own; the address is the only word that is not one.
+    words = [word for word in arguments[1:] if not word.startswith("-")]
+
+    from lab.plugins.lean import skip_sdk_import
+
+    skip_sdk_import()
+    if name not in _PROVIDERS:
+        print(f"unknown plugin {name!r}: expected {', '.join(_PROVIDERS)}", file=sys.stderr)
+        raise SystemExit(64)
+    module, provider = _PROVIDERS[name]
+    chosen = getattr(importlib.import_module(module), provider)()
+    importlib.import_module("lab.plugins.serve").run(chosen, words[0] if words else None)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
