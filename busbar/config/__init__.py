@@ -4,7 +4,7 @@ from busbar.config.cluster import Cluster
 from busbar.config.errors import ConfigError
 from busbar.config.hosts import Host, Hosts, VirtualIp, Worker
 from busbar.config.k3s import S3, Checksums, Image, K3s, Snapshots
-from busbar.config.load import load
+from busbar.config.load import SECRET_KEYS, advice, load
 from busbar.config.operators import Chart, GpuOperator, MpiOperator, NetworkOperator
 from busbar.config.pools import Pool, Taint
 from busbar.config.ssh import Bastion, Ssh
@@ -12,6 +12,7 @@ from busbar.config.validation import Validation
 
 __all__ = [
     "S3",
+    "SECRET_KEYS",
     "Bastion",
     "Chart",
     "Checksums",
@@ -31,5 +32,6 @@ __all__ = [
     "Validation",
     "VirtualIp",
     "Worker",
+    "advice",
     "load",
 ]

@@ -35,6 +35,8 @@ def path_of(loc: Sequence[int | str]) -> str:
 def show(value: Any, limit: int = 80) -> str:
     """The value as it is quoted in a message; long ones are cut, since a message must stay readable."""
     text = repr(value)
+    if "PRIVATE KEY" in text:
+        return "(a private key)"
     return text if len(text) <= limit else f"{text[: limit - 4]}...{text[0] if text[0] in QUOTES else ''}"
 
 

@@ -2,23 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
+from busbar.config import checks, files, secrets
 from busbar.config.cluster import Cluster
-from busbar.config.errors import ConfigError, sentence
+from busbar.config.draft import Draft
+from busbar.config.errors import ConfigError, path_of, sentence
+
+SECRET_KEYS = ("sshPrivateKey", "sshPrivateKeyPassword", "registryCredentials", "s3AccessKey", "s3SecretKey")
+"""The secrets of a stack: top-level keys `busbar:<key>`, declared in Pulumi.yaml."""
 
 
-def load(data: Mapping[str, Any]) -> Cluster:
-    """Check the object `busbar:cluster` and return it typed.
+def load(data: Mapping[str, Any], *, secret_keys: Collection[str] = (), root: Path | None = None) -> Cluster:
+    """Check the object `busbar:cluster` as a whole and return it typed.
 
-    Raises `ConfigError` with every finding: each names the path, the value, and what is expected.
+    `secret_keys`: which of SECRET_KEYS the stack has set; their values are not needed. `root`: the project
+    folder; where it is given, the files that the configuration names are looked at too.
+
+    Raises ConfigError with every finding at once: each names the path, the value, and what is expected.
     """
     if not isinstance(data, Mapping):
-        raise ConfigError(["busbar:cluster: is not an object; see Pulumi.h100.example.yaml"])
+        raise ConfigError(["busbar:cluster: is not an object; Pulumi.h100.example.yaml shows one"])
+    found = dict(secrets.findings(data))
+    problems = [f"{path}: {text}" for path, text in found.items()]
+    cluster: Cluster | None = None
     try:
-        return Cluster.model_validate(data)
+        cluster = Cluster.model_validate(data)
     except ValidationError as error:
-        raise ConfigError(sentence(detail, Cluster) for detail in error.errors()) from None
+        for detail in error.errors():
+            if path_of(detail["loc"]) not in found:
+                problems.append(sentence(detail, Cluster))
+    problems += checks.findings(Draft.of(data), secret_keys)
+    if cluster is not None and root is not None:
+        problems += files.findings(cluster, root)
+    if problems or cluster is None:
+        raise ConfigError(problems)
+    return cluster
+
+
+def advice(cluster: Cluster) -> list[str]:
+    """What is allowed but worth a second look, one sentence each."""
+    found = checks.judged(Draft.of(cluster.model_dump()))
+    notes = [f"{finding.where}: {finding.text}" for finding in found]
+    if len(cluster.hosts.workers) == 1 and cluster.validation.enabled:
+        notes.append("hosts.workers: one worker: the measurement never leaves the host and proves no fabric")
+    if not cluster.validation.enabled:
+        notes.append("validation.enabled: false: nothing is measured, and nccl_passed will be false")
+    if len(cluster.hosts.servers) == 1:
+        notes.append(
+            "hosts.servers: one server: with it the whole control plane is lost until it is restored"
+        )
+    return notes

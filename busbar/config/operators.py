@@ -68,7 +68,7 @@ class NetworkOperator(Chart):
         default="nvidia.com/hostdev", description="Name of the extended resource for the HCAs."
     )
     selectors: dict[str, Any] = Field(
-        {},
+        default={},
         description="Selectors of the device plugin laid over ours (vendor 15b3, RDMA, link type of the "
         "pools), such as {pfNames: [ib0, ib1]} where another port matches too.",
     )

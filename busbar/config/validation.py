@@ -22,7 +22,7 @@ class Validation(Model):
         default=True, description="Let `pulumi up` fail when the measurement is not a pass."
     )
     run: Annotated[Int, Field(ge=1)] = Field(
-        1,
+        default=1,
         description="Number of the measurement: raise it to measure again where nothing else has changed, as "
         "after a cable was mended.",
     )

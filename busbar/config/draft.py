@@ -1,0 +1,109 @@
+"""The configuration as far as it can be read: what the cross checks look at.
+
+A mistake in one place must not hide a mistake elsewhere, so the cross checks do not wait for a valid
+`Cluster`. They see the hosts as written, and of each section the keys that are valid by themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from busbar.config.k3s import K3s
+from busbar.config.operators import GpuOperator, NetworkOperator
+from busbar.config.ssh import Ssh
+from busbar.config.validation import Validation
+
+M = TypeVar("M", bound=BaseModel)
+
+GROUPS = ("load_balancers", "servers", "workers")
+
+
+@dataclass(frozen=True)
+class HostDraft:
+    """A host as written; what is missing or of the wrong kind is None."""
+
+    path: str
+    group: str
+    name: str | None
+    address: str | None
+    pool: str | None
+
+
+@dataclass(frozen=True)
+class Draft:
+    """All that could be read of `busbar:cluster`."""
+
+    hosts: list[HostDraft]
+    virtual_ip: str | None
+    has_virtual_ip: bool
+    pools: Mapping[str, Mapping[str, Any]]
+    ssh: Ssh
+    k3s: K3s
+    gpu_operator: GpuOperator
+    network_operator: NetworkOperator
+    validation: Validation
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> Draft:
+        """Read what can be read; raises nothing, since the models report what cannot."""
+        hosts = _mapping(data.get("hosts"))
+        virtual_ip = hosts.get("virtual_ip")
+        return cls(
+            hosts=list(_hosts(hosts)),
+            virtual_ip=_text(_mapping(virtual_ip).get("address")),
+            has_virtual_ip=virtual_ip is not None,
+            pools={str(name): _mapping(pool) for name, pool in _mapping(data.get("pools")).items()},
+            ssh=_section(Ssh, data.get("ssh")),
+            k3s=_section(K3s, data.get("k3s")),
+            gpu_operator=_section(GpuOperator, data.get("gpu_operator")),
+            network_operator=_section(NetworkOperator, data.get("network_operator")),
+            validation=_section(Validation, data.get("validation")),
+        )
+
+    def group(self, name: str) -> list[HostDraft]:
+        """The hosts under `hosts.<name>`."""
+        return [host for host in self.hosts if host.group == name]
+
+
+def _hosts(hosts: Mapping[str, Any]) -> Iterator[HostDraft]:
+    for group in GROUPS:
+        listed = hosts.get(group)
+        for index, host in enumerate(listed if isinstance(listed, list) else []):
+            fields = _mapping(host)
+            name, address, pool = (_text(fields.get(key)) for key in ("name", "address", "pool"))
+            yield HostDraft(
+                f"hosts.{group}[{index}]", group, name, address.lower() if address else None, pool
+            )
+
+
+def _section(model: type[M], data: Any) -> M:
+    """The section with the keys that are valid by themselves; defaults stand in for the others."""
+    given = _mapping(data)
+    try:
+        return model.model_validate(given)
+    except ValidationError:
+        return model.model_validate(
+            {key: value for key, value in given.items() if _is_valid(model, key, value)}
+        )
+
+
+def _is_valid(model: type[BaseModel], key: str, value: Any) -> bool:
+    try:
+        model.model_validate({key: value})
+    except ValidationError:
+        return False
+    return True
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _text(value: Any) -> str | None:
+    if isinstance(value, str):
+        return value.strip() or None
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else None
