@@ -25,7 +25,7 @@ nothing. A release that is not here needs `k3s.sha256` or `k3s.checksums_file` i
 
 # Set B of the table below: the only pair of operators that is under support today. That the GPU Operator's
 # page does not list this Network Operator yet matters less here than elsewhere: of the Network Operator we
-# run the SR-IOV device plugin only, and whether GPUDirect RDMA works is measured before anything relies on it.
+# run the SR-IOV device plugin only, and whether GPUDirect RDMA works is measured before it is relied on.
 GPU_OPERATOR: Final = "v26.7.0"
 NETWORK_OPERATOR: Final = "26.7.0"
 NVIDIA_CHARTS: Final = "https://helm.ngc.nvidia.com/nvidia"

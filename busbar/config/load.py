@@ -12,8 +12,9 @@ from busbar.config import checks, files, secrets
 from busbar.config.cluster import Cluster
 from busbar.config.draft import Draft
 from busbar.config.errors import ConfigError, path_of, sentence
+from busbar.config.schema import SECRETS
 
-SECRET_KEYS = ("sshPrivateKey", "sshPrivateKeyPassword", "registryCredentials", "s3AccessKey", "s3SecretKey")
+SECRET_KEYS = tuple(SECRETS)
 """The secrets of a stack: top-level keys `busbar:<key>`, declared in Pulumi.yaml."""
 
 
