@@ -1,0 +1,42 @@
+"""Image archives for the lab's hosts, made from packages and sources: there is no registry to pull from.
+
+`build_all` is all that the rest of the lab needs; `python -m lab.images` does the same by hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+
+from lab.images.archive import write
+from lab.images.catalog import Archive, archives
+from lab.lock import locked
+from lab.steps import step
+
+NAMES = tuple(archive.name for archive in archives())
+
+
+def build_all(cache: Path, tools: Path, *, only: Collection[str] = NAMES) -> list[Path]:
+    """Make `<cache>/images/{operators,system,nccl}.tar.zst` where they are missing or their recipe has changed.
+
+    `tools` holds the programs that the lab built before: `coredns`, `mpi-operator`. Returns the archives' paths.
+    Raises LabError when a program is missing or a build fails.
+    """
+    return [_build(archive, cache / "images", tools) for archive in archives() if archive.name in only]
+
+
+def _build(archive: Archive, folder: Path, tools: Path) -> Path:
+    path = folder / f"{archive.name}.tar.zst"
+    record = folder / f"{archive.name}.recipe"
+    with locked(folder / "locks" / archive.name):
+        recipe = archive.recipe(tools)
+        if path.is_file() and record.is_file() and record.read_text() == recipe:
+            return path
+        work = folder / "work"
+        work.mkdir(parents=True, exist_ok=True)
+        images = archive.images(work, tools)
+        with step(f"image archive {path.name}: {', '.join(image.name for image in images)}"):
+            record.unlink(missing_ok=True)
+            write(images, path)
+            record.write_text(recipe)
+    return path

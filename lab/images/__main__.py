@@ -1,0 +1,28 @@
+"""`python -m lab.images [system|operators|nccl]...`: build the image archives and say where they are."""
+
+from __future__ import annotations
+
+import sys
+
+from lab.images import NAMES, build_all
+from lab.paths import cache, tools
+from lab.steps import LabError
+
+
+def main(names: list[str]) -> int:
+    """Returns the exit status: 0, 1 when a build failed, 64 for a name that is no archive."""
+    unknown = [name for name in names if name not in NAMES]
+    if unknown:
+        print(f"no such archive: {', '.join(unknown)}; there are {', '.join(NAMES)}", file=sys.stderr)
+        return 64
+    try:
+        for path in build_all(cache(), tools(), only=names or NAMES):
+            print(f"{path}  {path.stat().st_size / 1e6:.1f} MB")
+    except LabError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

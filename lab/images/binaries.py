@@ -1,0 +1,59 @@
+"""Go programs for the images: those that the lab built among its tools, and the device stand-ins built here."""
+
+from __future__ import annotations
+
+import os
+import struct
+from pathlib import Path
+
+from lab.images.recipe import key
+from lab.lock import locked
+from lab.paths import LAB
+from lab.steps import LabError, run_logged, step
+
+DEVICES_SOURCES = LAB / "devices"
+_INTERPRETER = 3  # PT_INTERP: the program asks for a dynamic linker [elf(5)]
+
+
+def static(program: Path) -> Path:
+    """The same path, once it is sure that the program is there and runs in an image that holds nothing else.
+
+    Raises LabError for a program that is missing or dynamically linked.
+    """
+    if not program.is_file():
+        raise LabError(f"{program}: missing: the lab builds it first (python -m lab tools), then the images")
+    if _wants_interpreter(program):
+        raise LabError(
+            f"{program}: linked dynamically, and an image of its own has no libraries: CGO_ENABLED=0"
+        )
+    return program
+
+
+def devices(work: Path) -> Path:
+    """The device plugin and operator stand-in, built from lab/devices."""
+    result = work / f"devices-{key(DEVICES_SOURCES)}"
+    with locked(work / "locks" / "devices"):
+        if not result.is_file():
+            stage = result.with_name(result.name + ".new")
+            with step("build the device plugin"):
+                run_logged(
+                    ["go", "build", "-trimpath", "-ldflags=-s -w", "-o", stage, "."],
+                    work / "logs" / f"{result.name}.log",
+                    deadline=1200,
+                    cwd=DEVICES_SOURCES,
+                    env={**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false"},
+                )
+            os.replace(stage, result)
+    return static(result)
+
+
+def _wants_interpreter(program: Path) -> bool:
+    """Whether a 64-bit little-endian ELF file has a PT_INTERP segment; LabError for any other kind of file."""
+    data = program.read_bytes()
+    if data[:6] != b"\x7fELF\x02\x01":
+        raise LabError(f"{program}: not a 64-bit little-endian ELF program, so no image can start it here")
+    offset, entry_size, entries = *struct.unpack_from("<Q", data, 32), *struct.unpack_from("<HH", data, 54)
+    return any(
+        struct.unpack_from("<I", data, offset + number * entry_size)[0] == _INTERPRETER
+        for number in range(entries)
+    )

@@ -1,0 +1,107 @@
+"""Which images there are, what is in them, and in which archive they travel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+
+from lab.images import binaries, programs, tree
+from lab.images.archive import File, Image
+from lab.images.recipe import key, lines
+
+# What real K3s would pull, under the names under which it asks for them [k3s-io/k3s scripts/airgap/image-list.txt].
+PAUSE = "docker.io/rancher/mirrored-pause:3.6"
+COREDNS = "docker.io/rancher/mirrored-coredns-coredns:1.14.4"
+MPI_OPERATOR = "docker.io/mpioperator/mpi-operator:0.8.0"
+DEVICES = "docker.io/busbar-lab/devices:1"
+NCCL_TESTS = "docker.io/busbar-lab/nccl-tests:1"
+
+NCCL = tree.HERE / "nccl"
+PROGRAM_FOLDER = "opt/nccl-tests/build"
+
+
+@dataclass(frozen=True)
+class Archive:
+    """One archive: `recipe` changes when its content would; `images` makes what it needs and names its images."""
+
+    name: str
+    recipe: Callable[[Path], str]
+    images: Callable[[Path, Path], list[Image]]
+
+
+def archives() -> tuple[Archive, ...]:
+    """All archives, the quickest first. Their functions take the tools' folder, and for `images` the work folder."""
+    return (
+        Archive("operators", _operators_recipe, _operators),
+        Archive("system", _system_recipe, _system),
+        Archive("nccl", _nccl_recipe, _nccl),
+    )
+
+
+def _system_recipe(tools: Path) -> str:
+    return key(PAUSE, COREDNS, programs.recipe(), binaries.static(tools / "coredns"))
+
+
+def _system(work: Path, tools: Path) -> list[Image]:
+    return [
+        Image(PAUSE, files={"pause": File(programs.ensure(work) / "pause", 0o755)}, entrypoint=("/pause",)),
+        Image(
+            COREDNS,
+            files={"coredns": File(binaries.static(tools / "coredns"), 0o755)},
+            folders=("tmp",),
+            entrypoint=("/coredns",),
+        ),
+    ]
+
+
+def _operators_recipe(tools: Path) -> str:
+    return key(MPI_OPERATOR, DEVICES, binaries.static(tools / "mpi-operator"), binaries.DEVICES_SOURCES)
+
+
+def _operators(work: Path, tools: Path) -> list[Image]:
+    return [
+        Image(
+            MPI_OPERATOR,
+            files={"opt/mpi-operator": File(binaries.static(tools / "mpi-operator"), 0o755)},
+            folders=("tmp",),
+            entrypoint=("/opt/mpi-operator",),
+            command=("--help",),
+        ),
+        Image(
+            DEVICES,
+            files={"devices": File(binaries.devices(work), 0o755)},
+            folders=("tmp",),
+            entrypoint=("/devices",),
+        ),
+    ]
+
+
+def _nccl_recipe(tools: Path) -> str:
+    return key(NCCL_TESTS, PROGRAM_FOLDER, NCCL, programs.recipe(), Path(__file__))
+
+
+def _nccl(work: Path, tools: Path) -> list[Image]:
+    built = programs.ensure(work) / "nccl"
+    real, *aliases = programs.NCCL_PROGRAMS
+    left_out = lines(NCCL / "left_out.txt")
+    return [
+        Image(
+            NCCL_TESTS,
+            tree=tree.ensure(work),
+            keep=lambda path: not any(fnmatch(path, pattern) for pattern in left_out),
+            files={
+                f"{PROGRAM_FOLDER}/{real}": File(built / real, 0o755),
+                "etc/openmpi/openmpi-mca-params.conf": File(NCCL / "openmpi-mca-params.conf"),
+                "etc/ssh/ssh_config.d/lab.conf": File(NCCL / "ssh_config"),
+                "etc/ssh/sshd_config.d/lab.conf": File(NCCL / "sshd_config"),
+            },
+            links={
+                **{f"{PROGRAM_FOLDER}/{name}": real for name in aliases},
+                **{f"usr/local/bin/{name}": f"/{PROGRAM_FOLDER}/{name}" for name in programs.NCCL_PROGRAMS},
+            },
+            folders=("run/sshd", "root/.ssh"),
+            command=("/usr/sbin/sshd", "-De"),
+        )
+    ]

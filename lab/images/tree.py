@@ -1,0 +1,129 @@
+"""The Debian tree of the MPI image, and a compiler that fits it: both from packages, kept in the cache."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from lab.images.recipe import key, lines
+from lab.lock import locked
+from lab.rootfs import DEBIAN, SUITE
+from lab.steps import LabError, run_logged, step
+
+HERE = Path(__file__).resolve().parent
+COMPILER_PACKAGES = ("gcc", "libc6-dev", "libopenmpi-dev", "make")
+DEADLINE_SECONDS = 1200
+
+
+def packages() -> list[str]:
+    """The packages of the MPI image."""
+    return lines(HERE / "nccl" / "packages.txt")
+
+
+def ensure(work: Path) -> Path:
+    """The package tree under `work`, made where it is missing. Raises LabError when debootstrap fails."""
+    tree = work / f"tree-{key(SUITE, *packages())}"
+    with _once(tree) as stage:
+        if stage:
+            with step("debootstrap of the MPI image"):
+                run_logged(
+                    [
+                        "debootstrap",
+                        "--variant=minbase",
+                        f"--include={','.join(packages())}",
+                        SUITE,
+                        stage,
+                        DEBIAN,
+                    ],
+                    _log(tree),
+                    deadline=DEADLINE_SECONDS,
+                )
+    return tree
+
+
+def compiler(work: Path) -> Path:
+    """A layer over the tree that holds a C compiler and Open MPI's headers: of the image's own release, so that
+    what is built runs in the image, whatever the machine is."""
+    tree = ensure(work)
+    layer = work / f"compiler-{key(tree.name, *COMPILER_PACKAGES)}"
+    with _once(layer) as stage:
+        if stage:
+            stage.mkdir(parents=True)
+            install = f"apt-get install -y -q --no-install-recommends {' '.join(COMPILER_PACKAGES)}"
+            with step("a compiler for the MPI image"):
+                in_tree(
+                    [tree],
+                    stage,
+                    f"apt-get update -q && {install}",
+                    log=_log(layer),
+                    deadline=DEADLINE_SECONDS,
+                )
+    return layer
+
+
+def in_tree(
+    layers: Sequence[Path],
+    upper: Path,
+    script: str,
+    *,
+    log: Path,
+    binds: Sequence[tuple[Path, str]] = (),
+    deadline: float = 300,
+) -> None:
+    """Run a shell script in the overlay of `layers` (lowest first), with writes going to `upper` and `binds` mounted
+    (folder or file of this machine, place inside, which must exist for a file).
+
+    The mounts live in a mount namespace of their own and end with it, however it ends. Raises LabError.
+    """
+    scratch = upper.with_name(upper.name + ".overlay")
+    root, work = scratch / "root", scratch / "work"
+    for folder in (root, work):
+        folder.mkdir(parents=True, exist_ok=True)
+    lower = ":".join(str(layer) for layer in reversed(layers))
+    mounts = [
+        f"mount -t overlay overlay -o 'lowerdir={lower},upperdir={upper},workdir={work}' '{root}'",
+        f"mount -t proc proc '{root}/proc'",
+        f"mount --rbind /dev '{root}/dev'",
+        f"mount --bind /etc/resolv.conf '{root}/etc/resolv.conf'",
+    ]
+    for source, place in binds:
+        if source.is_dir():
+            mounts.append(f"mkdir -p '{root}{place}'")
+        mounts.append(f"mount --bind '{source}' '{root}{place}'")
+    enter = f"exec chroot '{root}' env DEBIAN_FRONTEND=noninteractive LC_ALL=C sh -eu -c \"$1\""
+    body = "\n".join(["set -eu", *mounts, enter])
+    try:
+        run_logged(
+            ["unshare", "--mount", "--propagation", "private", "sh", "-c", body, "sh", script],
+            log,
+            deadline=deadline,
+        )
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+@contextmanager
+def _once(result: Path) -> Iterator[Path | None]:
+    """A folder to fill that becomes `result` when the block ends well; None where `result` is there already."""
+    if result.is_dir():
+        yield None
+        return
+    with locked(result.parent / "locks" / result.name):
+        if result.is_dir():
+            yield None
+            return
+        stage = result.with_name(result.name + ".new")
+        shutil.rmtree(stage, ignore_errors=True)  # what an interrupted run left
+        if stage.exists():
+            raise LabError(
+                f"{stage} is in the way and cannot be removed: look whether something is mounted in it"
+            )
+        yield stage
+        os.replace(stage, result)
+
+
+def _log(result: Path) -> Path:
+    return result.parent / "logs" / f"{result.name}.log"
