@@ -1,0 +1,44 @@
+"""What the lab builds once and keeps: tools from their Go modules, images for the hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+from lab import official
+from lab.build.go import build
+from lab.build.tools import TOOLS, is_on_path, python_host_scripts
+from lab.engine import pulumi
+from lab.paths import cache, tools
+
+
+def everything() -> None:
+    """Make every tool and image that is missing or out of date; a no-op of well under a second otherwise.
+
+    Raises LabError with the end of the build's output when one fails.
+    """
+    engine_is_official = pulumi() is not None and pulumi() != tools() / "pulumi"
+    engine_is_official = engine_is_official or official.pulumi() is not None
+    k3s_is_official = official.k3s_is_given() or official.k3s() is not None
+    for tool in TOOLS:
+        if (tool.engine and engine_is_official) or (tool.name == "k3s-standin" and k3s_is_official):
+            continue
+        if not is_on_path(tool):
+            build(tool)
+    if not engine_is_official:
+        python_host_scripts()
+    if engine := pulumi():
+        official.install_plugins(engine)
+    from lab.images import build_all  # imported late: it may want what was just built
+
+    build_all(cache(), tools())
+
+
+@contextmanager
+def beside() -> Iterator[None]:
+    """Run `everything` beside the body of the `with` statement; leaving it waits, and raises what went wrong."""
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="build") as pool:
+        builds = pool.submit(everything)
+        yield
+        builds.result()

@@ -1,0 +1,110 @@
+"""`go build` of one tool, done again only when what it is made from has changed."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab.lock import locked
+from lab.paths import LAB, cache, tools
+from lab.steps import LabError, run_logged, step
+
+DEADLINE_SECONDS = 2400
+MODULES = LAB / "build"
+_SOURCES = (".go", ".mod", ".sum", ".yaml", ".json", ".tmpl", ".s", ".c", ".h")
+
+
+@dataclass(frozen=True)
+class Tool:
+    """One executable of the cache's bin folder."""
+
+    name: str
+    package: str
+    module: Path  # the folder with the go.mod that pins everything
+    ldflags: str = "-s -w"
+    static: bool = True
+    engine: bool = False  # a part of the Pulumi CLI: an official one makes it superfluous
+    official_name: str | None = None  # on PATH under this name it need not be built
+
+    @property
+    def output(self) -> Path:
+        """The executable."""
+        return tools() / self.name
+
+    def key(self) -> str:
+        """A hash of everything that goes in, but for the compiler."""
+        digest = hashlib.sha256(f"{self.package}\0{self.ldflags}\0{self.static}\0".encode())
+        for file in sorted(path for path in self.module.rglob("*") if path.suffix in _SOURCES):
+            digest.update(str(file.relative_to(self.module)).encode() + b"\0")
+            digest.update(file.read_bytes())
+        return digest.hexdigest()
+
+
+def up_to_date(tool: Tool) -> bool:
+    """True when the executable was built from exactly the present sources."""
+    stamp = _stamp(tool)
+    return tool.output.exists() and stamp.exists() and stamp.read_text() == tool.key()
+
+
+def build(tool: Tool) -> None:
+    """Build the tool where it is not up to date; raises LabError with the compiler's last lines."""
+    if up_to_date(tool):
+        return
+    with locked(cache() / "locks" / tool.name):
+        if up_to_date(tool):
+            return
+        key = tool.key()
+        with step(f"build {tool.name} from its Go modules (once)"):
+            _go_build(tool)
+        stamp = _stamp(tool)
+        stamp.parent.mkdir(parents=True, exist_ok=True)
+        stamp.write_text(key)
+
+
+def module_folder(module: Path, path: str) -> Path:
+    """Where Go keeps the sources of a module that `module`'s go.mod requires; downloads them where need be."""
+    done = subprocess.run(
+        ["go", "mod", "download", "-json", path],
+        cwd=module, capture_output=True, text=True, timeout=600, check=False,
+    )  # fmt: skip
+    if done.returncode != 0:
+        raise LabError(f"`go mod download {path}` failed: {done.stderr.strip() or done.stdout.strip()}")
+    listed = subprocess.run(
+        ["go", "list", "-m", "-f", "{{.Dir}}", path],
+        cwd=module, capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    return Path(listed.stdout.strip())
+
+
+def _go_build(tool: Tool) -> None:
+    tools().mkdir(parents=True, exist_ok=True)
+    fresh = tools() / f".{tool.name}.new"
+    environment = {**os.environ, "GOFLAGS": "-mod=readonly -buildvcs=false"}
+    if tool.static:
+        environment["CGO_ENABLED"] = "0"
+    # Two cores are often all there is, and whoever waits for the hosts wants one of them.
+    command = [
+        "nice",
+        "-n",
+        "5",
+        "go",
+        "build",
+        "-trimpath",
+        "-ldflags",
+        tool.ldflags,
+        "-o",
+        fresh,
+        tool.package,
+    ]
+    run_logged(
+        command, cache() / "logs" / f"build-{tool.name}.log",
+        deadline=DEADLINE_SECONDS, cwd=tool.module, env=environment,
+    )  # fmt: skip
+    os.replace(fresh, tool.output)
+
+
+def _stamp(tool: Tool) -> Path:
+    return tools() / ".keys" / tool.name

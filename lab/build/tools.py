@@ -1,0 +1,62 @@
+"""The tools, each with the module that pins its version (`<tool>/go.mod` beside this file)."""
+
+from __future__ import annotations
+
+import shutil
+
+from lab import official
+from lab.build.go import MODULES, Tool, module_folder
+from lab.paths import LAB, tools
+
+_PULUMI_VERSION = f"-s -w -X github.com/pulumi/pulumi/sdk/v3/go/common/version.Version=v{official.PULUMI}"
+_SDK = "github.com/pulumi/pulumi/sdk/v3"
+
+TOOLS = (
+    Tool(
+        "pulumi",
+        "github.com/pulumi/pulumi/pkg/v3/cmd/pulumi",
+        MODULES / "pulumi",
+        ldflags=_PULUMI_VERSION,
+        static=False,
+        engine=True,
+    ),
+    # Later SDKs ship the Python language host as binaries only; v3.79.0 is the last that holds its source.
+    Tool(
+        "pulumi-language-python",
+        f"{_SDK}/python/cmd/pulumi-language-python",
+        MODULES / "pulumi-language-python",
+        ldflags=_PULUMI_VERSION,
+        static=False,
+        engine=True,
+    ),
+    Tool("k3s-standin", ".", LAB / "k3s"),
+    Tool("mpi-operator", "github.com/kubeflow/mpi-operator/cmd/mpi-operator", MODULES / "mpi-operator"),
+    Tool("coredns", "github.com/coredns/coredns", MODULES / "coredns"),
+    Tool(
+        "helm",
+        "helm.sh/helm/v3/cmd/helm",
+        MODULES / "helm",
+        ldflags="-s -w -X helm.sh/helm/v3/internal/version.version=v3.22.0",
+        official_name="helm",
+    ),
+)
+_SCRIPTS = ("python/cmd/pulumi-language-python-exec", "python/dist/pulumi-resource-pulumi-python")
+
+
+def is_on_path(tool: Tool) -> bool:
+    """True when this machine has the official tool already."""
+    if tool.official_name is None:
+        return False
+    found = shutil.which(tool.official_name)
+    return found is not None and found != str(tool.output)
+
+
+def python_host_scripts() -> None:
+    """Put the two scripts of the Python language host beside it, as the engine's own SDK has them."""
+    if all((tools() / script.rpartition("/")[2]).exists() for script in _SCRIPTS):
+        return
+    sdk = module_folder(MODULES / "pulumi", _SDK)
+    for script in _SCRIPTS:
+        target = tools() / script.rpartition("/")[2]
+        shutil.copyfile(sdk / script, target)
+        target.chmod(0o755)

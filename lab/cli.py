@@ -1,0 +1,129 @@
+"""`python -m lab …`: the lab's commands."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from typing import Annotated
+
+import typer
+
+from lab.steps import CONSOLE, LabError, say
+from lab.topology import Host, find, hosts
+
+app = typer.Typer(
+    name="python -m lab",
+    help="busbar's lab: hosts that boot on this machine, so that the whole bring-up runs for real.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+
+def main() -> None:
+    """Run the command line; a LabError becomes its message and exit code 1."""
+    try:
+        app()
+    except LabError as error:
+        CONSOLE.print(f"lab: {error}", style="red", markup=False)
+        sys.exit(1)
+
+
+def start(workers: int = 2, load_balancers: int = 1) -> None:
+    """What `up` does, for callers in Python. Raises LabError."""
+    from lab.up import up
+
+    up(hosts(workers, load_balancers))
+
+
+@app.command()
+def up(
+    workers: Annotated[int, typer.Option(min=0, max=100, help="GPU hosts to boot")] = 2,
+    load_balancers: Annotated[int, typer.Option(min=1, max=2, help="load balancers to boot")] = 1,
+) -> None:
+    """Boot the hosts; builds what is missing first. A second run changes nothing."""
+    start(workers, load_balancers)
+
+
+@app.command()
+def down() -> None:
+    """Remove every trace: hosts, mounts, bridge, NAT, mirror, run state. What was built stays in the cache."""
+    from lab.down import down as remove
+
+    removed = remove()
+    for thing in removed:
+        say(f"removed {thing}")
+    if not removed:
+        say("nothing of the lab was there")
+
+
+@app.command()
+def status() -> None:
+    """What of the lab runs; exit code 0 when everything does, 3 otherwise."""
+    from lab.status import show
+
+    raise typer.Exit(0 if show() else 3)
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def ssh(
+    context: typer.Context,
+    host: str,
+    user: Annotated[str, typer.Option(help="root, deploy (sudo without a password) or guest")] = "root",
+) -> None:
+    """A shell on a host, or a command there: `python -m lab ssh worker-1 nvidia-smi -L`."""
+    from lab.ssh import command
+
+    words = command(_host(host), context.args, user=user)
+    sys.stdout.flush()
+    os.execvp(words[0], words)
+
+
+@app.command()
+def logs(
+    host: Annotated[str | None, typer.Argument(help="a host; without one: the lab's own logs")] = None,
+    lines: Annotated[int, typer.Option("--lines", "-n", help="how many lines of each")] = 100,
+) -> None:
+    """The end of a host's journal (its console where it does not answer), or of the lab's own logs."""
+    from lab.logs import of_host, of_lab
+
+    if host is None:
+        of_lab(lines)
+    else:
+        of_host(_host(host), lines)
+
+
+@app.command()
+def env() -> None:
+    """Shell lines for the engine's environment: `eval "$(python -m lab env)"`."""
+    from lab.engine import environment
+
+    for name, value in environment().items():
+        print(f"export {name}={shlex.quote(value)}")
+
+
+@app.command()
+def build() -> None:
+    """Build or download everything that `up` needs, and start nothing."""
+    from lab import machine, rootfs
+    from lab.build import beside
+
+    machine.require_root()
+    machine.prepare()
+    with beside():
+        rootfs.ensure()
+
+
+@app.command()
+def bringup() -> None:
+    """`make up`: the hosts, then `pulumi up` on stack dev, then what was measured."""
+    from lab.bringup import bring_up
+
+    raise typer.Exit(bring_up())
+
+
+def _host(name: str) -> Host:
+    try:
+        return find(name)
+    except ValueError as error:
+        raise LabError(str(error)) from None

@@ -1,0 +1,124 @@
+"""One host of the lab: an overlay over the base, booted by systemd-nspawn."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+from lab import cgroups, furnish, processes
+from lab.paths import HOSTS, LOGS
+from lab.processes import Process
+from lab.steps import run
+from lab.topology import BRIDGE, Host
+
+# Folders that need a plain file system below them: containerd's overlayfs cannot lie on the hosts' overlay.
+PLAIN = {"rancher": "/var/lib/rancher", "kubelet": "/var/lib/kubelet", "containerd": "/var/lib/containerd"}
+
+
+def folder(host: Host) -> Path:
+    """Where the lab keeps this host."""
+    return HOSTS / host.name
+
+
+def running(host: Host) -> Process | None:
+    """The host's systemd-nspawn process where it runs."""
+    return processes.recall(folder(host) / "process.json")
+
+
+def boot(host: Host, base: Path, client_key: str) -> None:
+    """Start the host where it does not run; returns at once, the host boots on its own."""
+    if running(host):
+        return
+    remnants(host)
+    here = folder(host)
+    root, upper = here / "root", here / "upper"
+    for part in (root, upper, here / "work", *(here / name for name in PLAIN)):
+        part.mkdir(parents=True, exist_ok=True)
+    furnish.host(host, upper, here / "rancher", client_key)
+    layers = f"lowerdir={base},upperdir={upper},workdir={here / 'work'}"
+    run(["mount", "-t", "overlay", f"busbar-lab-{host.name}", "-o", layers, root])
+
+    LOGS.mkdir(parents=True, exist_ok=True)
+    # The shell enters the host's cgroups before systemd-nspawn makes the namespaces.
+    enter = (
+        'for procs in $BUSBAR_LAB_CGROUPS; do echo $$ > "$procs"; done; unset BUSBAR_LAB_CGROUPS; exec "$@"'
+    )
+    environment = {
+        "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
+        "BUSBAR_LAB_CGROUPS": " ".join(str(procs) for procs in cgroups.make(host.name)),
+    }
+    with (LOGS / f"{host.name}.console.log").open("wb") as console:
+        started = subprocess.Popen(
+            ["/bin/sh", "-ec", enter, "sh", *command(host)],
+            stdin=subprocess.DEVNULL,
+            stdout=console,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            start_new_session=True,
+        )
+    if process := Process.of(started.pid):
+        processes.remember(here / "process.json", process)
+
+
+def command(host: Host) -> list[str]:
+    """The systemd-nspawn command line of a host."""
+    here = folder(host)
+    return [
+        "systemd-nspawn",
+        "--quiet",
+        "--boot",
+        f"--directory={here / 'root'}",
+        f"--machine={host.name}",
+        f"--network-bridge={BRIDGE}",
+        "--register=no",
+        "--keep-unit",
+        "--capability=all",
+        "--system-call-filter=@keyring bpf",
+        "--resolv-conf=off",
+        "--timezone=off",
+        "--link-journal=no",
+        "--bind=/dev/kmsg",
+        *(f"--bind={here / name}:{target}" for name, target in PLAIN.items()),
+    ]
+
+
+def stop(host_folder: Path) -> list[str]:
+    """End a host at once and remove its mounts, cgroups and files; returns what was removed, in words.
+
+    The host's init is not asked to shut down: its processes die with its pid namespace, nothing is kept.
+    """
+    name = host_folder.name
+    removed = []
+    orphans = processes.find("systemd-nspawn", f"--network-bridge={BRIDGE}", f"--machine={name}")
+    recorded = processes.recall(host_folder / "process.json")
+    for process in {*orphans, *([recorded] if recorded else [])}:
+        process.end(grace=0)
+        removed.append(f"host {name} (process {process.pid})")
+    removed += _unmount(host_folder)
+    if cgroups.remove(name):
+        removed.append(f"cgroups of {name}")
+    if host_folder.exists():
+        shutil.rmtree(host_folder)
+        removed.append(f"files of {name}")
+    return removed
+
+
+def remnants(host: Host) -> None:
+    """Clear away what a host left that no longer runs, but keep its disk."""
+    here = folder(host)
+    for process in processes.find("systemd-nspawn", f"--network-bridge={BRIDGE}", f"--machine={host.name}"):
+        process.end(grace=0)
+    _unmount(here)
+    run(["ip", "link", "delete", f"vb-{host.name}"], check=False)
+    cgroups.remove(host.name)
+
+
+def _unmount(host_folder: Path) -> list[str]:
+    inside = str(host_folder.resolve()) + "/"
+    mounts = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    removed = []
+    for point in reversed([mount for mount in mounts if mount.startswith(inside)]):
+        run(["umount", point])
+        removed.append(f"mount {point}")
+    return removed

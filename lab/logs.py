@@ -1,0 +1,33 @@
+"""`python -m lab logs`: where to look when something did not start."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from lab import ssh
+from lab.paths import LOGS, cache
+from lab.topology import Host
+
+
+def of_host(host: Host, lines: int) -> None:
+    """Print the end of the host's journal over ssh; where it does not answer, of its console."""
+    if ssh.answers(host):
+        words = ["journalctl", "--no-pager", "--boot", f"--lines={lines}"]
+        subprocess.run(ssh.command(host, words), stdin=subprocess.DEVNULL, timeout=60, check=False)
+        return
+    _print(LOGS / f"{host.name}.console.log", lines)
+
+
+def of_lab(lines: int) -> None:
+    """Print the ends of the lab's own logs, and name those of the builds."""
+    for log in sorted(LOGS.glob("*.log")):
+        _print(log, lines)
+    for log in sorted((cache() / "logs").glob("*.log")):
+        print(log)
+
+
+def _print(log: Path, lines: int) -> None:
+    print(f"== {log}")
+    text = log.read_text(errors="replace") if log.exists() else "(there is none)"
+    print("\n".join(text.splitlines()[-lines:]))

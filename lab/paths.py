@@ -1,0 +1,34 @@
+"""Where the lab keeps things: run state in the checkout, what survives in the cache."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from lab.topology import PROJECT
+
+LAB = Path(__file__).resolve().parent
+RUN = PROJECT / ".lab"
+HOSTS = RUN / "hosts"
+LOGS = RUN / "logs"
+ARTIFACTS = RUN / "artifacts"
+SSH_KEY = RUN / "ssh" / "id_ed25519"
+KNOWN_HOSTS = RUN / "ssh" / "known_hosts"
+
+
+def cache() -> Path:
+    """The folder for what is built or downloaded once: $BUSBAR_CACHE, else the user's cache folder."""
+    if chosen := os.environ.get("BUSBAR_CACHE"):
+        return Path(chosen).expanduser().resolve()
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "busbar"
+
+
+def tools() -> Path:
+    """Executables that the lab built: the engine, helm, the K3s stand-in, CoreDNS, the MPI Operator."""
+    return cache() / "bin"
+
+
+def images() -> Path:
+    """Image archives for the hosts' containerd."""
+    return cache() / "images"

@@ -1,0 +1,44 @@
+"""`python -m lab status`."""
+
+from __future__ import annotations
+
+from rich.table import Table
+
+from lab import host, mirror, network, ssh, standins
+from lab.paths import HOSTS
+from lab.steps import CONSOLE
+from lab.topology import BRIDGE, MIRROR_URL, Host, find, hosts
+
+
+def known_hosts() -> tuple[Host, ...]:
+    """The hosts that this run state has files of, in the order of their boot; the usual ones where it has none."""
+    names = {path.name for path in HOSTS.iterdir()} if HOSTS.is_dir() else set()
+    if not names:
+        return hosts()
+    order = [h.name for h in hosts(workers=100, load_balancers=2)]
+    return tuple(find(name) for name in sorted(names, key=order.index))
+
+
+def show() -> bool:
+    """Print a table of the lab's parts; True when all of them run."""
+    table = Table(box=None, pad_edge=False)
+    for title in ("part", "address", "state"):
+        table.add_column(title)
+    fine = True
+    for h in known_hosts():
+        process = host.running(h)
+        answers = process is not None and ssh.answers(h)
+        fine = fine and answers
+        state = "does not run" if process is None else "answers ssh" if answers else "runs, no ssh yet"
+        table.add_row(h.name, h.address, f"{state} (process {process.pid})" if process else state)
+    for name, address, runs in (
+        (f"bridge {BRIDGE}, NAT", "", network.is_up()),
+        ("artifact mirror", MIRROR_URL, mirror.running() is not None),
+    ):
+        fine = fine and runs
+        table.add_row(name, address, "up" if runs else "down")
+    CONSOLE.print(table)
+    CONSOLE.print("stand-ins:")
+    for name, reason in standins.in_force().items():
+        CONSOLE.print(f"  {name}: {reason}", style="dim")
+    return fine

@@ -1,0 +1,94 @@
+"""Each step of the lab prints its name when it begins and its time when it ends."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+
+CONSOLE = Console(highlight=False, soft_wrap=True)
+STILL_RUNNING_SECONDS = 30
+_BEGAN = time.monotonic()
+
+
+class LabError(Exception):
+    """Something the lab cannot go on with: what, got, why and what to do, in one message."""
+
+
+def say(text: str) -> None:
+    """One line with the time since the command began."""
+    CONSOLE.print(f"{time.monotonic() - _BEGAN:6.1f}   {text}", markup=False)
+
+
+@contextmanager
+def step(name: str) -> Iterator[None]:
+    """Print `name` now, again every half minute, and its time at the end."""
+    began = time.monotonic()
+    ended = threading.Event()
+
+    def remind() -> None:
+        while not ended.wait(STILL_RUNNING_SECONDS):
+            say(f"… {name}: {time.monotonic() - began:.0f} s so far")
+
+    say(f"▸ {name}")
+    reminder = threading.Thread(target=remind, name=f"step {name}", daemon=True)
+    reminder.start()
+    try:
+        yield
+    except BaseException:
+        say(f"✗ {name}: failed after {time.monotonic() - began:.1f} s")
+        raise
+    finally:
+        ended.set()
+        reminder.join()
+    say(f"✓ {name}: {time.monotonic() - began:.1f} s")
+
+
+def run(
+    command: Sequence[str | Path], *, deadline: float = 60, stdin: str | None = None, check: bool = True
+) -> subprocess.CompletedProcess[str]:
+    """Run a command of the machine within `deadline` seconds; raises LabError with its output when it fails."""
+    words = [str(word) for word in command]
+    try:
+        done = subprocess.run(
+            words, input=stdin, capture_output=True, text=True, timeout=deadline, check=False
+        )
+    except FileNotFoundError:
+        raise LabError(f"{words[0]}: no such command on this machine: install it and try again") from None
+    except subprocess.TimeoutExpired:
+        raise LabError(f"`{' '.join(words)}` did not end within {deadline:.0f} s") from None
+    if check and done.returncode != 0:
+        said = (done.stderr or done.stdout).strip()
+        raise LabError(f"`{' '.join(words)}` ended with {done.returncode}: {said}")
+    return done
+
+
+def run_logged(
+    command: Sequence[str | Path],
+    log: Path,
+    *,
+    deadline: float,
+    cwd: Path | None = None,
+    env: dict[str, str] | None = None,
+) -> None:
+    """Run a long command with its output in `log`; raises LabError with the last lines when it fails."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    words = [str(word) for word in command]
+    with log.open("wb") as file:
+        try:
+            done = subprocess.run(
+                words, stdout=file, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, cwd=cwd, env=env,
+                timeout=deadline, check=False,
+            )  # fmt: skip
+        except FileNotFoundError:
+            raise LabError(f"{words[0]}: no such command on this machine: install it and try again") from None
+        except subprocess.TimeoutExpired:
+            raise LabError(f"`{words[0]} …` did not end within {deadline:.0f} s; its output: {log}") from None
+    if done.returncode != 0:
+        tail = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
+        raise LabError(f"`{' '.join(words)}` ended with {done.returncode}; {log} ends with:\n{tail}")

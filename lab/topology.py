@@ -1,0 +1,67 @@
+"""What the lab looks like: addresses, names and roles, as constants that `Pulumi.dev.yaml` may rely on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+PROJECT = Path(__file__).resolve().parent.parent
+STACK = "dev"
+
+BRIDGE = "busbar0"
+INTERFACE = "host0"  # what systemd-nspawn calls the host's side of the veth pair
+SUBNET = "10.77.0.0/24"
+PREFIX = 24
+GATEWAY = "10.77.0.1"
+VIRTUAL_IP = "10.77.0.8"
+MIRROR_PORT = 8077
+MIRROR_URL = f"http://{GATEWAY}:{MIRROR_PORT}"
+
+LOAD_BALANCER_ADDRESSES = ("10.77.0.10", "10.77.0.9")
+SERVERS = 3
+FIRST_SERVER = 11
+FIRST_WORKER = 21
+MAX_WORKERS = 100
+
+WORKER_GPUS = 2
+WORKER_HCAS = ("mlx5_0", "mlx5_1")
+
+Role = Literal["lb", "server", "worker"]
+
+
+@dataclass(frozen=True)
+class Host:
+    """One simulated machine."""
+
+    name: str
+    role: Role
+    address: str
+
+
+def hosts(workers: int = 2, load_balancers: int = 1) -> tuple[Host, ...]:
+    """The lab's machines in the order in which they boot.
+
+    Raises ValueError for a number of workers or load balancers that the address plan has no room for.
+    """
+    if not 1 <= load_balancers <= len(LOAD_BALANCER_ADDRESSES):
+        raise ValueError(f"the lab has 1 or 2 load balancers, not {load_balancers}: --load-balancers 1")
+    if not 0 <= workers <= MAX_WORKERS:
+        raise ValueError(f"the lab has room for 0 to {MAX_WORKERS} workers, not {workers}: --workers 2")
+    return (
+        *(
+            Host(f"lb-{number}", "lb", address)
+            for number, address in enumerate(LOAD_BALANCER_ADDRESSES[:load_balancers], 1)
+        ),
+        *(Host(f"server-{n + 1}", "server", f"10.77.0.{FIRST_SERVER + n}") for n in range(SERVERS)),
+        *(Host(f"worker-{n + 1}", "worker", f"10.77.0.{FIRST_WORKER + n}") for n in range(workers)),
+    )
+
+
+def find(name: str) -> Host:
+    """The host of that name; raises ValueError with the names there are."""
+    every = hosts(workers=MAX_WORKERS, load_balancers=2)
+    for host in every:
+        if host.name == name:
+            return host
+    raise ValueError(f"the lab has no host {name!r}: names are lb-1, server-1 … server-{SERVERS}, worker-1 …")
