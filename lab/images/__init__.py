@@ -17,10 +17,10 @@ NAMES = tuple(archive.name for archive in archives())
 
 
 def build_all(cache: Path, tools: Path, *, only: Collection[str] = NAMES) -> list[Path]:
-    """Make `<cache>/images/{operators,system,nccl}.tar.zst` where they are missing or their recipe has changed.
+    """Make `<cache>/images/{operators,system,nccl}.tar.zst` where missing, or their recipe has changed.
 
-    `tools` holds the programs that the lab built before: `coredns`, `mpi-operator`. Returns the archives' paths.
-    Raises LabError when a program is missing or a build fails.
+    `tools` holds the programs that the lab built before: `coredns`, `mpi-operator`. Returns the archives'
+    paths. Raises LabError when a program is missing or a build fails.
     """
     return [_build(archive, cache / "images", tools) for archive in archives() if archive.name in only]
 

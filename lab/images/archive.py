@@ -34,8 +34,8 @@ class File:
 class Image:
     """One image of one or two layers: a package tree (`tree`), then single files and links over it.
 
-    `name` is the full reference, registry included. `files` maps paths inside the image; `links` maps a link's
-    path to its target. `keep` says whether a path of `tree` (relative, without a leading slash) is taken.
+    `name` is the full reference, registry included. `files` maps paths inside the image; `links` maps the
+    path of a link to its target. `keep` says whether a path of `tree` (without a leading slash) is taken.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Image:
 
 
 def architecture() -> str:
-    """This machine's architecture in an image's words; raises ValueError for one that the lab does not know."""
+    """This machine's architecture in an image's words; raises ValueError for an unknown one."""
     machine = platform.machine()
     if machine not in ARCHITECTURES:
         raise ValueError(f"images can be built for {', '.join(ARCHITECTURES)}, not for {machine}")
@@ -62,13 +62,14 @@ def write(images: Iterable[Image], path: Path) -> None:
     stage = path.with_name(path.name + ".new")
     stage.parent.mkdir(parents=True, exist_ok=True)
     compressor = zstandard.ZstdCompressor(level=6, threads=-1)
-    with stage.open("wb") as raw, compressor.stream_writer(raw) as packed:
-        with tarfile.open(fileobj=packed, mode="w|", format=tarfile.PAX_FORMAT) as tar:
-            entries: list[dict[str, object]] = []
-            seen: set[str] = set()
-            for image in images:
-                entries.append(_add_image(tar, image, seen))
-            _add_bytes(tar, "manifest.json", json.dumps(entries).encode())
+    with (
+        stage.open("wb") as raw,
+        compressor.stream_writer(raw) as packed,
+        tarfile.open(fileobj=packed, mode="w|", format=tarfile.PAX_FORMAT) as tar,
+    ):
+        seen: set[str] = set()
+        entries = [_add_image(tar, image, seen) for image in images]
+        _add_bytes(tar, "manifest.json", json.dumps(entries).encode())
     os.replace(stage, path)
 
 

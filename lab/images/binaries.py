@@ -1,4 +1,4 @@
-"""Go programs for the images: those that the lab built among its tools, and the device stand-ins built here."""
+"""Go programs for the images: from the lab's tools, and the device stand-ins built here."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def devices(work: Path) -> Path:
 
 
 def _wants_interpreter(program: Path) -> bool:
-    """Whether a 64-bit little-endian ELF file has a PT_INTERP segment; LabError for any other kind of file."""
+    """Whether a 64-bit little-endian ELF file has a PT_INTERP segment; LabError for any other file."""
     data = program.read_bytes()
     if data[:6] != b"\x7fELF\x02\x01":
         raise LabError(f"{program}: not a 64-bit little-endian ELF program, so no image can start it here")

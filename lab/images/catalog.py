@@ -11,7 +11,7 @@ from lab.images import binaries, programs, tree
 from lab.images.archive import File, Image
 from lab.images.recipe import key, lines
 
-# What real K3s would pull, under the names under which it asks for them [k3s-io/k3s scripts/airgap/image-list.txt].
+# The names under which real K3s asks for them [k3s-io/k3s scripts/airgap/image-list.txt].
 PAUSE = "docker.io/rancher/mirrored-pause:3.6"
 COREDNS = "docker.io/rancher/mirrored-coredns-coredns:1.14.4"
 MPI_OPERATOR = "docker.io/mpioperator/mpi-operator:0.8.0"
@@ -24,7 +24,7 @@ PROGRAM_FOLDER = "opt/nccl-tests/build"
 
 @dataclass(frozen=True)
 class Archive:
-    """One archive: `recipe` changes when its content would; `images` makes what it needs and names its images."""
+    """`recipe(tools)` changes when the content would; `images(work, tools)` makes what goes in."""
 
     name: str
     recipe: Callable[[Path], str]
@@ -32,7 +32,7 @@ class Archive:
 
 
 def archives() -> tuple[Archive, ...]:
-    """All archives, the quickest first. Their functions take the tools' folder, and for `images` the work folder."""
+    """All archives, the quickest to make first."""
     return (
         Archive("operators", _operators_recipe, _operators),
         Archive("system", _system_recipe, _system),

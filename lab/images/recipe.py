@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def key(*parts: str | bytes | Path) -> str:
-    """A short hash over texts, bytes, files and folders (names and contents, without hidden and built ones)."""
+    """A short hash over texts, bytes, files and folders (names and contents, no hidden or built ones)."""
     digest = hashlib.sha256()
     for part in parts:
         for piece in _pieces(part):

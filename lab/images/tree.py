@@ -45,8 +45,10 @@ def ensure(work: Path) -> Path:
 
 
 def compiler(work: Path) -> Path:
-    """A layer over the tree that holds a C compiler and Open MPI's headers: of the image's own release, so that
-    what is built runs in the image, whatever the machine is."""
+    """A layer over the tree with a C compiler and Open MPI's headers.
+
+    They are of the image's own release, so that what is built runs there, whatever this machine is.
+    """
     tree = ensure(work)
     layer = work / f"compiler-{key(tree.name, *COMPILER_PACKAGES)}"
     with _once(layer) as stage:
@@ -73,8 +75,10 @@ def in_tree(
     binds: Sequence[tuple[Path, str]] = (),
     deadline: float = 300,
 ) -> None:
-    """Run a shell script in the overlay of `layers` (lowest first), with writes going to `upper` and `binds` mounted
-    (folder or file of this machine, place inside, which must exist for a file).
+    """Run a shell script in the overlay of `layers` (lowest first), with writes going to `upper`.
+
+    `binds`: folder or file of this machine, and its place inside (which must exist for a file).
+
 
     The mounts live in a mount namespace of their own and end with it, however it ends. Raises LabError.
     """
@@ -107,7 +111,7 @@ def in_tree(
 
 @contextmanager
 def _once(result: Path) -> Iterator[Path | None]:
-    """A folder to fill that becomes `result` when the block ends well; None where `result` is there already."""
+    """A folder to fill, which becomes `result` when the block ends well; None where `result` is there."""
     if result.is_dir():
         yield None
         return
