@@ -1,0 +1,52 @@
+"""Preflight: every host is looked at before anything is changed on any of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pulumi
+from pulumi_command import local
+
+from busbar.inventory import Inventory
+from busbar.preflight.facts import unpack
+from busbar.preflight.spec import spec_of
+from components.program import busbar_command
+from components.ssh import Login
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreflightArgs:
+    """All hosts and the login to them."""
+
+    inventory: Inventory
+    login: Login
+
+
+class Preflight(pulumi.ComponentResource):
+    """One `busbar preflight` over all hosts in parallel; it fails with the findings of all hosts at once.
+
+    `hosts` maps a host's name to what was found on it: {"gpus", "gpu_model", "driver", "rails", ...}.
+    `checked` is what everything that changes a host must depend on.
+    """
+
+    hosts: pulumi.Output[Mapping[str, dict[str, Any]]]
+    checked: local.Command
+
+    def __init__(self, name: str, args: PreflightArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("busbar:index:Preflight", name, None, opts)
+        spec = spec_of(args.inventory.cluster, login=args.login.preflight_spec())
+        stdin = pulumi.Output.json_dumps(spec, sort_keys=True)
+        secret: pulumi.Output[str] = pulumi.Output.secret(stdin)
+        self.checked = local.Command(
+            f"{name}-hosts",
+            create=busbar_command("preflight"),
+            stdin=stdin if args.login.key_file else secret,
+            # The former result: hosts that passed with the same questions are not asked again.
+            add_previous_output_in_env=True,
+            logging=local.Logging.STDERR,
+            opts=pulumi.ResourceOptions(parent=self),
+        )
+        self.hosts = self.checked.stdout.apply(unpack)
+        self.register_outputs({"hosts": self.hosts})

@@ -1,0 +1,112 @@
+"""How the engine logs in to the hosts: the one place that turns configuration into SSH connections."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pulumi
+from pulumi_command.remote import ConnectionArgs, ProxyConnectionArgs
+
+from busbar.config import ConfigError, Ssh
+from busbar.inventory import Host
+
+# Preflight has just reached the host, so a connection that fails now fails soon: 3 x 10 s and the pauses
+# between them stay below a minute.
+DIAL_ERROR_LIMIT = 3
+PER_DIAL_TIMEOUT_SECONDS = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class Login:
+    """The key (or agent) and the way to all hosts. Build it with `Login.of`."""
+
+    ssh: Ssh
+    private_key: pulumi.Output[str] | None = None
+    private_key_password: pulumi.Output[str] | None = None
+    key_file: Path | None = None
+
+    @classmethod
+    def of(
+        cls,
+        ssh: Ssh,
+        *,
+        secret_key: pulumi.Output[str] | None = None,
+        key_password: pulumi.Output[str] | None = None,
+        project: Path | None = None,
+    ) -> Login:
+        """The login that `busbar:cluster` describes.
+
+        `secret_key` and `key_password` are the stack's `busbar:sshPrivateKey` and `...Password`, where set.
+
+        `ssh.key_file` is read here, relative to `project` (by default the working folder). Raises ConfigError
+        where no key, or an unreadable one, is configured.
+        """
+        if ssh.agent:
+            return cls(ssh=ssh)
+        if ssh.key_file is not None:
+            path = (project or Path.cwd()) / Path(ssh.key_file).expanduser()
+            try:
+                key = path.read_text()
+            except OSError as error:
+                raise ConfigError(
+                    [f"ssh.key_file: {ssh.key_file!r} cannot be read ({error.strerror}): {path}"]
+                ) from None
+            return cls(
+                ssh=ssh,
+                private_key=pulumi.Output.secret(key),
+                private_key_password=key_password,
+                key_file=path,
+            )
+        if secret_key is None:
+            raise ConfigError(
+                [
+                    "ssh: no key: set ssh.key_file or ssh.agent, or "
+                    "`pulumi config set --secret busbar:sshPrivateKey < FILE`"
+                ]
+            )
+        return cls(ssh=ssh, private_key=pulumi.Output.secret(secret_key), private_key_password=key_password)
+
+    def connection(self, host: Host) -> ConnectionArgs:
+        """The connection to one host: its host key is always pinned.
+
+        With the agent, `agent_socket_path` stays unset: the plugin takes SSH_AUTH_SOCK, and a socket that
+        moves from session to session makes no difference in the state.
+        """
+        return ConnectionArgs(
+            host=host.address,
+            port=host.port,
+            user=host.user,
+            host_key=host.host_key,
+            private_key=self.private_key,
+            private_key_password=self.private_key_password,
+            dial_error_limit=DIAL_ERROR_LIMIT,
+            per_dial_timeout=PER_DIAL_TIMEOUT_SECONDS,
+            proxy=self._proxy(),
+        )
+
+    def preflight_spec(self) -> dict[str, Any]:
+        """The same login for `busbar preflight`: the key's file where there is one, else the secret key."""
+        bastion = self.ssh.bastion
+        return {
+            "key_file": str(self.ssh.key_file) if self.key_file else None,
+            "private_key": None if self.key_file else self.private_key,
+            "private_key_password": self.private_key_password,
+            "bastion": bastion.model_dump() if bastion else None,
+        }
+
+    def _proxy(self) -> ProxyConnectionArgs | None:
+        bastion = self.ssh.bastion
+        if bastion is None:
+            return None
+        return ProxyConnectionArgs(
+            host=bastion.address,
+            port=bastion.port,
+            user=bastion.user,
+            host_key=bastion.host_key,
+            private_key=self.private_key,
+            private_key_password=self.private_key_password,
+            dial_error_limit=DIAL_ERROR_LIMIT,
+            per_dial_timeout=PER_DIAL_TIMEOUT_SECONDS,
+        )
