@@ -240,10 +240,9 @@ def _login(draft: Draft, secrets: Collection[str]) -> Iterator[str]:
 def _bucket(draft: Draft, secrets: Collection[str]) -> Iterator[str]:
     if draft.k3s.snapshots.s3 is None:
         return
-    given = [key for key in ("s3AccessKey", "s3SecretKey") if key in secrets]
-    if len(given) == 1:
-        other = "s3SecretKey" if given == ["s3AccessKey"] else "s3AccessKey"
+    missing = [f"busbar:{key}" for key in ("s3AccessKey", "s3SecretKey") if key not in secrets]
+    if missing:
         yield (
-            f"k3s.snapshots.s3: busbar:{given[0]} is set without busbar:{other}; "
-            f"run `pulumi config set --secret busbar:{other}`"
+            f"k3s.snapshots.s3: {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not set; "
+            "run `pulumi config set --secret KEY` for each"
         )

@@ -1,0 +1,194 @@
+"""Reading the outputs of a busbar stack from another program, typed and checked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+CONTRACT_VERSION = 1
+"""Raised when an output changes its meaning or goes; a new output alone does not raise it."""
+
+_PLAIN = (
+    "contract_version",
+    "cluster_name",
+    "api_endpoint",
+    "k3s_version",
+    "nodes",
+    "versions",
+    "nccl_busbw_gbps",
+    "nccl_expected_gbps",
+    "nccl_fraction",
+    "nccl_passed",
+    "nccl_reasons",
+    "nccl",
+)
+# A number that was not measured is no output at all: Pulumi drops what is None.
+_MAY_BE_ABSENT = {"k3s_version", "nccl_busbw_gbps", "nccl_expected_gbps", "nccl_fraction"}
+
+
+class ContractError(ValueError):
+    """The outputs are not those of a busbar stack, or of a newer one than this reader knows."""
+
+
+class OutputDetails(Protocol):
+    """What `StackReference.get_output_details` gives: one of the two is None."""
+
+    value: Any | None
+    secret_value: Any | None
+
+
+class StackReference(Protocol):
+    """The part of `pulumi.StackReference` that is used; busbar itself never imports pulumi."""
+
+    def get_output_details(self, name: str) -> Awaitable[OutputDetails]:
+        """The output as a plain value, whether it is a secret or not."""
+
+    def require_output(self, key: str) -> Any:
+        """The output as a pulumi.Output that keeps its secretness."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """A host of the cluster. `role` is lb, server or worker; `gpus` and `rails` were found on it."""
+
+    name: str
+    role: str
+    address: str
+    gpus: int
+    rails: int
+
+
+@dataclass(frozen=True)
+class ClusterOutputs:
+    """A cluster as its stack exported it. Bandwidths are in GB/s (10^9 bytes).
+
+    Gate on `nccl_passed` and on nothing else: a number alone says nothing about the transport behind it.
+    `nccl` is the evidence as exported: `nccl["pools"][pool]` is the verdict of one pool.
+    """
+
+    contract_version: int
+    cluster_name: str
+    api_endpoint: str
+    k3s_version: str | None
+    nodes: tuple[Node, ...]
+    versions: Mapping[str, str | None]
+    nccl_busbw_gbps: float | None
+    nccl_expected_gbps: float | None
+    nccl_fraction: float | None
+    nccl_passed: bool
+    nccl_reasons: tuple[str, ...]
+    nccl: Mapping[str, Any]
+    kubeconfig: Any = field(default=None, repr=False)
+    """From a stack reference: a secret pulumi.Output[str]. From a dict: what stood there."""
+
+    @classmethod
+    async def from_stack(cls, reference: StackReference) -> ClusterOutputs:
+        """Read a `pulumi.StackReference`: `await ClusterOutputs.from_stack(ref)` inside `pulumi.run(main)`.
+
+        The kubeconfig stays a secret Output. Raises ContractError as `from_dict` does.
+        """
+        outputs: dict[str, Any] = {}
+        for key in _PLAIN:
+            details = await reference.get_output_details(key)
+            value = details.secret_value if details.value is None else details.value
+            if value is not None:
+                outputs[key] = value
+        read = cls.from_dict(outputs)
+        return cls(**{**vars(read), "kubeconfig": reference.require_output("kubeconfig")})
+
+    @classmethod
+    def from_dict(cls, outputs: Mapping[str, Any]) -> ClusterOutputs:
+        """Read outputs as `pulumi stack output --json` prints them; all numbers may be floats.
+
+        Raises ContractError for a newer contract, a missing output, or one of another type.
+        """
+        version = outputs.get("contract_version")
+        if version is None:
+            raise ContractError(
+                "contract_version is missing: this is no busbar stack, or its first `pulumi up` has not ended"
+            )
+        if _int("contract_version", version) != CONTRACT_VERSION:
+            raise ContractError(
+                f"the stack speaks contract {_int('contract_version', version)}, this reader knows "
+                f"{CONTRACT_VERSION}: use the busbar package of the version that made the cluster"
+            )
+        missing = [key for key in _PLAIN if key not in outputs and key not in _MAY_BE_ABSENT]
+        if missing:
+            raise ContractError(f"missing outputs: {', '.join(missing)}: did the last `pulumi up` end early?")
+        passed = outputs["nccl_passed"]
+        if not isinstance(passed, bool):
+            raise ContractError(f"nccl_passed is {passed!r}, true or false is expected")
+        return cls(
+            contract_version=CONTRACT_VERSION,
+            cluster_name=_of("cluster_name", outputs, str),
+            api_endpoint=_of("api_endpoint", outputs, str),
+            k3s_version=outputs.get("k3s_version"),
+            nodes=tuple(_node(index, node) for index, node in enumerate(_of("nodes", outputs, list))),
+            versions=_of("versions", outputs, Mapping),
+            nccl_busbw_gbps=_float("nccl_busbw_gbps", outputs),
+            nccl_expected_gbps=_float("nccl_expected_gbps", outputs),
+            nccl_fraction=_float("nccl_fraction", outputs),
+            nccl_passed=passed,
+            nccl_reasons=tuple(str(reason) for reason in _of("nccl_reasons", outputs, list)),
+            nccl=_of("nccl", outputs, Mapping),
+            kubeconfig=outputs.get("kubeconfig"),
+        )
+
+    @property
+    def pools(self) -> Mapping[str, Mapping[str, Any]]:
+        """The verdict of each pool, as busbar/nccl/verdict.py describes it (integers may be floats)."""
+        pools: Mapping[str, Mapping[str, Any]] = self.nccl.get("pools") or {}
+        return pools
+
+    @property
+    def refusal(self) -> str | None:
+        """Why nothing that needs the fabric should run here, for a person to read; None where it may."""
+        if self.nccl_passed:
+            return None
+        reasons = "".join(f"\n  - {reason}" for reason in self.nccl_reasons or ("no reason was given",))
+        return f"cluster {self.cluster_name} has not passed its NCCL validation:{reasons}"
+
+
+def _of(key: str, outputs: Mapping[str, Any], kind: type) -> Any:
+    value = outputs[key]
+    if not isinstance(value, kind):
+        raise ContractError(f"{key} is {value!r}, {kind.__name__.lower()} is expected")
+    return value
+
+
+def _node(index: int, node: Any) -> Node:
+    try:
+        return Node(
+            name=str(node["name"]),
+            role=str(node["role"]),
+            address=str(node["address"]),
+            gpus=_int(f"nodes[{index}].gpus", node["gpus"]),
+            rails=_int(f"nodes[{index}].rails", node["rails"]),
+        )
+    except (KeyError, TypeError) as error:
+        raise ContractError(f"nodes[{index}] is {node!r}: {error} is missing") from None
+
+
+def _int(key: str, value: Any) -> int:
+    number = _finite(value)
+    if number is None or not number.is_integer():
+        raise ContractError(f"{key} is {value!r}, a whole number is expected")
+    return int(number)
+
+
+def _float(key: str, outputs: Mapping[str, Any]) -> float | None:
+    value = outputs.get(key)
+    if value is None:
+        return None
+    number = _finite(value)
+    if number is None:
+        raise ContractError(f"{key} is {value!r}, a number is expected")
+    return number
+
+
+def _finite(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return float(value)
