@@ -1,0 +1,50 @@
+"""Uses a cluster that busbar made, and refuses one whose fabric has not passed.
+
+Creates the ConfigMap `fabric`: a training job mounts it and knows the bandwidth to expect.
+Exports `training_ready` (nodes, GPUs, bandwidth), or ends with the reasons of the failed validation.
+"""
+
+from __future__ import annotations
+
+import pulumi
+import pulumi_kubernetes as kubernetes
+
+from busbar.outputs import ClusterOutputs
+
+
+async def main() -> None:
+    config = pulumi.Config()
+    cluster = await ClusterOutputs.from_stack(pulumi.StackReference(config.require("cluster")))
+    if cluster.refusal:
+        raise pulumi.RunError(cluster.refusal)
+
+    workers = [node for node in cluster.nodes if node.role == "worker"]
+    provider = kubernetes.Provider(
+        "cluster",
+        kubeconfig=cluster.kubeconfig,
+        # A kubeconfig that is written anew is still the same cluster: nothing on it has to be replaced.
+        cluster_identifier=f"busbar/{cluster.cluster_name}",
+    )
+    fabric = kubernetes.core.v1.ConfigMap(
+        "fabric",
+        metadata={"name": "fabric", "namespace": config.require("namespace")},
+        data={
+            "busbw_gbps": f"{cluster.nccl_busbw_gbps:.2f}",
+            "expected_gbps": f"{cluster.nccl_expected_gbps:.2f}" if cluster.nccl_expected_gbps else "",
+            "transport": ",".join(sorted({verdict["transport"] for verdict in cluster.pools.values()})),
+        },
+        opts=pulumi.ResourceOptions(provider=provider),
+    )
+    pulumi.export(
+        "training_ready",
+        {
+            "cluster": cluster.cluster_name,
+            "nodes": len(workers),
+            "gpus": sum(worker.gpus for worker in workers),
+            "busbw_gbps": cluster.nccl_busbw_gbps,
+            "config_map": fabric.metadata["name"],
+        },
+    )
+
+
+pulumi.run(main)
