@@ -1,0 +1,35 @@
+"""`busbar wait allocatable`: wait until every worker offers the devices that its pool expects."""
+
+from __future__ import annotations
+
+import typer
+
+
+def register(group: typer.Typer) -> None:
+    """Add `wait` with its sub-commands to the top level."""
+    wait = typer.Typer(help="Wait for a state of the cluster, with a deadline.", no_args_is_help=True)
+    wait.command("allocatable")(allocatable)
+    wait.callback()(lambda: None)
+    group.add_typer(wait, name="wait")
+
+
+def allocatable() -> None:
+    """Wait for extended resources on the nodes; the question is JSON on stdin.
+
+    stdin: {"resource": "nvidia.com/gpu", "nodes": {"worker-1": 8}, "deadline_seconds": 1800, "policy":
+    "ClusterPolicy", "namespace": "gpu-operator"}. The cluster: KUBECONFIG. Prints {"resource", "nodes"} when
+    all is there; else says on stderr which nodes lack what, and ends with 1.
+    """
+    import json
+
+    from busbar.cli.cluster import command_on_cluster, progress
+    from busbar.kube import allocatable as kube
+    from busbar.kube.clock import SystemClock
+
+    with command_on_cluster(kube.AllocatableSpec) as (api, spec):
+        try:
+            kube.wait(api, spec, SystemClock(), progress)
+        except kube.NotAllocatable as error:
+            typer.echo(str(error), err=True)
+            raise typer.Exit(1) from None
+        typer.echo(json.dumps({"resource": spec.resource, "nodes": spec.nodes}, sort_keys=True))

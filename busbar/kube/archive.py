@@ -1,0 +1,83 @@
+"""What is kept of a measurement on the machine that runs Pulumi: the raw log, the verdict, the report."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import zstandard
+
+LOG = "nccl.log.zst"
+VERDICT = "verdict.json"
+REPORT = "report.html"
+SOURCE = "source.json"
+
+
+class Archive:
+    """The folder of one pool, such as .busbar/dev/h100. A file is either whole or the former one."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @property
+    def report(self) -> Path:
+        """The report for a browser."""
+        return self.folder / REPORT
+
+    def log_of(self, job_uid: str) -> Iterator[bytes] | None:
+        """The lines of the stored log where it is the whole log of that very job, else None."""
+        try:
+            source = json.loads((self.folder / SOURCE).read_text())
+            if source.get("job_uid") != job_uid or not (self.folder / LOG).is_file():
+                return None
+        except (OSError, ValueError):
+            return None
+        return self._lines()
+
+    def _lines(self) -> Iterator[bytes]:
+        with (self.folder / LOG).open("rb") as file:
+            reader = zstandard.ZstdDecompressor().stream_reader(file)
+            rest = b""
+            while chunk := reader.read(1 << 16):
+                *full, rest = (rest + chunk).split(b"\n")
+                yield from (line + b"\n" for line in full)
+            if rest:
+                yield rest
+
+    @contextmanager
+    def new_log(self) -> Iterator[BinaryIO]:
+        """A file for the compressed log; it replaces the former one when the block ends well."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with suppress(FileNotFoundError):
+            # What the old note says of the old log must not be believed of the new one.
+            (self.folder / SOURCE).unlink()
+        handle, name = tempfile.mkstemp(prefix=f".{LOG}.", dir=self.folder)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                yield file
+            os.replace(name, self.folder / LOG)
+        except BaseException:
+            with suppress(FileNotFoundError):
+                os.unlink(name)
+            raise
+
+    def log_is_whole(self, job_uid: str) -> None:
+        """Note that the stored log is the whole one of that job, so that it can be judged again."""
+        self._write(SOURCE, {"job_uid": job_uid})
+
+    def keep(self, verdict: dict[str, Any]) -> None:
+        """Store the verdict."""
+        self._write(VERDICT, verdict)
+
+    def _write(self, name: str, value: dict[str, Any]) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(prefix=f".{name}.", dir=self.folder)
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            json.dump(value, file, indent=2, sort_keys=True)
+            file.write("\n")
+        os.replace(temporary, self.folder / name)

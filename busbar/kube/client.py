@@ -1,0 +1,206 @@
+"""A thin Kubernetes REST client: JSON in, JSON out, and one kind of error.
+
+The `kubernetes` package reads the kubeconfig and holds the TLS connection; its thousand model classes are
+not used, because every object here is looked at as the plain JSON that it is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
+from urllib.parse import urlencode
+
+import yaml
+
+JsonObject = dict[str, Any]
+
+REQUEST_TIMEOUT_SECONDS = 15.0
+CONNECT_TIMEOUT_SECONDS = 5.0
+# A silent stream is ended after this long, for the reader to open it again: a load balancer that died without
+# a word would otherwise hold the reader until its deadline.
+STREAM_SILENCE_SECONDS = 30.0
+LIST_PAGE_SIZE = 500
+
+
+class ApiError(Exception):
+    """The API refused a request, or could not be reached (`status` None)."""
+
+    def __init__(self, what: str, status: int | None, reason: str) -> None:
+        super().__init__(f"{what}: {f'HTTP {status}: ' if status else ''}{reason}")
+        self.status = status
+        self.reason = reason
+
+    @property
+    def transient(self) -> bool:
+        """Whether the same request may succeed later without anybody changing anything."""
+        return self.status is None or self.status == 429 or self.status >= 500
+
+    @property
+    def not_found(self) -> bool:
+        """Whether the object, or the kind, does not exist."""
+        return self.status == 404
+
+    @property
+    def conflict(self) -> bool:
+        """Whether an object of that name exists already."""
+        return self.status == 409
+
+
+class Api(Protocol):
+    """What this package asks of a cluster. Every method raises ApiError and has its own time limit."""
+
+    def get(self, path: str, **query: str) -> JsonObject:
+        """The object at `path`, such as /api/v1/nodes/worker-1."""
+        ...
+
+    def list(self, path: str, **query: str) -> list[JsonObject]:
+        """All items of the collection at `path`, page by page."""
+        ...
+
+    def create(self, path: str, body: Mapping[str, Any]) -> JsonObject:
+        """Create `body` in the collection at `path`."""
+        ...
+
+    def merge(self, path: str, body: Mapping[str, Any]) -> JsonObject:
+        """Merge-patch the object at `path`."""
+        ...
+
+    def stream(self, path: str, **query: str) -> Iterator[bytes]:
+        """The body at `path` in chunks as they arrive; ends with the body, or after 30 s of silence."""
+        ...
+
+
+class RestApi:
+    """`Api` over HTTPS, with the server and the credentials of a kubeconfig."""
+
+    def __init__(self, kubeconfig: str) -> None:
+        """Read `kubeconfig`, the text of the file. Raises ValueError when it is not one."""
+        # 0.8 s of imports that only a command which talks to a cluster should pay for.
+        from kubernetes import config as kube_config
+
+        try:
+            parsed = yaml.safe_load(kubeconfig)
+        except yaml.YAMLError:
+            # The parser's own message quotes the text around the fault: that may be a key.
+            raise ValueError("the kubeconfig is not YAML") from None
+        if not isinstance(parsed, dict):
+            raise ValueError("the kubeconfig is empty or not a YAML mapping")
+        try:
+            client: Any = kube_config.new_client_from_config_dict(  # type: ignore[no-untyped-call]
+                parsed, persist_config=False
+            )
+        except kube_config.ConfigException as error:
+            raise ValueError(f"the kubeconfig cannot be used: {error}") from None
+        self.server: str = client.configuration.host.rstrip("/")
+        self._client = client
+        self._pool = client.rest_client.pool_manager
+
+    def get(self, path: str, **query: str) -> JsonObject:
+        return self._json("GET", path, query)
+
+    def list(self, path: str, **query: str) -> list[JsonObject]:
+        items: list[JsonObject] = []
+        query = {"limit": str(LIST_PAGE_SIZE), **query}
+        while True:
+            page = self._json("GET", path, query)
+            items += page.get("items") or []
+            more = (page.get("metadata") or {}).get("continue")
+            if not more:
+                return items
+            query["continue"] = more
+
+    def create(self, path: str, body: Mapping[str, Any]) -> JsonObject:
+        return self._json("POST", path, {}, body)
+
+    def merge(self, path: str, body: Mapping[str, Any]) -> JsonObject:
+        return self._json("PATCH", path, {}, body, "application/merge-patch+json")
+
+    def stream(self, path: str, **query: str) -> Iterator[bytes]:
+        from urllib3.exceptions import HTTPError, ReadTimeoutError
+
+        response = self._open("GET", path, query, read_timeout=STREAM_SILENCE_SECONDS)
+        try:
+            # read1 hands over what has arrived; read(n) would sit on a half-filled buffer.
+            while chunk := response.read1():
+                yield chunk
+        except ReadTimeoutError:
+            return
+        except (HTTPError, OSError) as error:
+            raise ApiError(f"GET {path}", None, f"the stream broke: {error}") from error
+        finally:
+            # An unfinished stream cannot be reused: close it rather than give it back to the pool.
+            response.close()
+            response.release_conn()
+
+    def _json(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        body: Mapping[str, Any] | None = None,
+        content_type: str = "application/json",
+    ) -> JsonObject:
+        from urllib3.exceptions import HTTPError
+
+        response = self._open(method, path, query, body, content_type)
+        try:
+            answer = json.loads(response.read())
+        except (HTTPError, OSError, ValueError) as error:
+            raise ApiError(f"{method} {path}", None, f"unreadable answer: {error}") from error
+        finally:
+            response.release_conn()
+        if not isinstance(answer, dict):
+            raise ApiError(f"{method} {path}", None, f"the answer is no object but {type(answer).__name__}")
+        return answer
+
+    def _open(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        body: Mapping[str, Any] | None = None,
+        content_type: str = "application/json",
+        read_timeout: float = REQUEST_TIMEOUT_SECONDS,
+    ) -> Any:
+        from urllib3 import Timeout
+        from urllib3.exceptions import HTTPError
+
+        headers = {"Accept": "application/json, */*", "User-Agent": "busbar"}
+        if body is not None:
+            headers["Content-Type"] = content_type
+        self._client.update_params_for_auth(headers, [], ["BearerToken"])
+        url = f"{self.server}{path}" + (f"?{urlencode(query)}" if query else "")
+        try:
+            response = self._pool.request(
+                method,
+                url,
+                body=None if body is None else json.dumps(body),
+                headers=headers,
+                timeout=Timeout(connect=CONNECT_TIMEOUT_SECONDS, read=read_timeout),
+                retries=False,
+                preload_content=False,
+            )
+        except (HTTPError, OSError) as error:
+            raise ApiError(f"{method} {path}", None, f"{self.server} cannot be reached: {error}") from error
+        if response.status >= 300:
+            try:
+                text = response.read(65536)
+            except (HTTPError, OSError):
+                text = b""
+            finally:
+                response.close()
+                response.release_conn()
+            raise ApiError(f"{method} {path}", response.status, _reason(text))
+        return response
+
+
+def _reason(text: bytes) -> str:
+    """The message of a `Status` object, else the first line of what came."""
+    try:
+        status = json.loads(text)
+    except ValueError:
+        status = None
+    if isinstance(status, dict) and status.get("message"):
+        return str(status["message"])
+    return text.decode("utf-8", "replace").strip().split("\n", 1)[0][:300] or "no reason given"

@@ -1,0 +1,200 @@
+"""Follow a container's log from its first byte to its last, whatever happens to the connection.
+
+The kubelet serves only the current log file and may stop following when it rotates
+(kubernetes/kubernetes#59902, #115701); API servers and load balancers die. So every line is asked for with
+its timestamp, a broken stream is re-opened a little before the last line seen, and the overlap is recognised
+line by line. Where there is no overlap, lines may be lost: that is counted, never passed over.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
+from datetime import datetime, timedelta
+
+from busbar.kube.client import Api, ApiError, JsonObject
+from busbar.kube.clock import Deadline
+
+RETRY_SECONDS = 1.0
+# A container that has ended has its log at once or never.
+MAX_REFUSALS = 5
+_OVERLAP_SECONDS = 1
+_STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.\d+)?(Z|[+-]\d\d:\d\d) ?")
+
+
+class LogLost(Exception):
+    """The log cannot be had any more, or not in time; the text says why."""
+
+
+class LogFollower:
+    """Follows one container that runs once (restartPolicy Never).
+
+    `gaps` counts the reconnections after which no known line came again: lines may be missing there.
+    `reconnections` counts all.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        namespace: str,
+        pod: str,
+        container: str,
+        deadline: Deadline,
+        say: Callable[[str], None],
+    ) -> None:
+        self._api = api
+        self._pod = pod
+        self._path = f"/api/v1/namespaces/{namespace}/pods/{pod}"
+        self._container = container
+        self._deadline = deadline
+        self._say = say
+        self._seen = _Recent()
+        self.gaps = 0
+        self.reconnections = 0
+
+    def lines(self) -> Iterator[bytes]:
+        """The container's output, line by line, each with its newline, without timestamps.
+
+        Ends when the container has ended and everything it wrote has been read. Raises LogLost when the pod
+        is gone or the deadline passes, and ApiError when the API refuses for good.
+        """
+        refusals = 0
+        while True:
+            ended = self._has_ended()
+            whole = ended is not None
+            try:
+                # Asked before the read: what the container wrote before its end is in this read, then.
+                yield from self._read(follow=not ended)
+            except ApiError as error:
+                # 400: the container has not started. 404: the kubelet does not know it, or the pod is gone,
+                # which the next look at the pod tells.
+                if not (error.transient or error.status in (400, 404)):
+                    raise
+                whole = False
+                refusals += bool(ended and not error.transient)
+                if refusals >= MAX_REFUSALS:
+                    raise LogLost(f"the log of {self._pod} cannot be had: {error.reason}") from None
+                if error.status != 400:
+                    self._say(f"the log of {self._pod} broke off, reading on: {error}")
+            if ended and whole:
+                return
+            if self._deadline.passed:
+                raise LogLost(
+                    f"the deadline of {self._deadline.seconds:.0f} s passed before {self._pod} ended"
+                )
+            self._deadline.pause(RETRY_SECONDS)
+
+    def _has_ended(self) -> bool | None:
+        """Whether the container has ended; None where the API does not answer just now."""
+        try:
+            pod = self._api.get(self._path)
+        except ApiError as error:
+            if error.not_found:
+                raise LogLost(f"pod {self._pod} was deleted before its log was read to the end") from None
+            if not error.transient:
+                raise
+            return None
+        return has_ended(pod, self._container)
+
+    def _read(self, *, follow: bool) -> Iterator[bytes]:
+        query = {"container": self._container, "timestamps": "true"}
+        if follow:
+            query["follow"] = "true"
+        overlap = self._seen.overlap()
+        if overlap.since:
+            query["sinceTime"] = overlap.since
+            self.reconnections += 1
+        with closing(_stream(self._api, f"{self._path}/log", query)) as chunks:
+            for stamp, second, line in _stamped_lines(chunks, final=not follow):
+                if overlap.knows(second, stamp, line):
+                    continue
+                if overlap.nothing_matched:
+                    self.gaps += 1
+                    overlap.nothing_matched = False
+                self._seen.add(second, stamp, line)
+                yield line
+                if self._deadline.passed:
+                    raise LogLost(
+                        f"the deadline of {self._deadline.seconds:.0f} s passed while {self._pod} was writing"
+                    )
+
+
+def has_ended(pod: JsonObject, container: str) -> bool:
+    """Whether the container of that name has run and ended."""
+    status = pod.get("status") or {}
+    if status.get("phase") in ("Succeeded", "Failed"):
+        return True
+    states = {c.get("name"): c.get("state") or {} for c in status.get("containerStatuses") or []}
+    return "terminated" in states.get(container, {})
+
+
+def has_started(pod: JsonObject, container: str) -> bool:
+    """Whether there can be a log: the container of that name runs or has ended."""
+    states = {
+        c.get("name"): c.get("state") or {} for c in (pod.get("status") or {}).get("containerStatuses") or []
+    }
+    state = states.get(container, {})
+    return "running" in state or "terminated" in state
+
+
+def _stream(api: Api, path: str, query: dict[str, str]) -> Generator[bytes, None, None]:
+    # A generator, so that closing() reaches the connection even where `api` returns a plain iterator.
+    yield from api.stream(path, **query)
+
+
+def _stamped_lines(chunks: Iterator[bytes], *, final: bool) -> Iterator[tuple[bytes, bytes, bytes]]:
+    """(timestamp, its whole second with zone, line) of each line; lines of the kubelet itself are dropped.
+
+    A last line without a newline is a line only where the container has ended (`final`): else it is one that
+    is still being written, and is served again.
+    """
+    rest = b""
+    for chunk in chunks:
+        *full, rest = (rest + chunk).split(b"\n")
+        for line in full:
+            if found := _STAMP.match(line):
+                yield found[0], found[1] + found[2], line[found.end() :] + b"\n"
+    if final and (found := _STAMP.match(rest)):
+        yield found[0], found[1] + found[2], rest[found.end() :]
+
+
+class _Recent:
+    """The lines of the last seconds, by second: enough to recognise an overlap, however long the log."""
+
+    def __init__(self) -> None:
+        self._by_second: dict[bytes, Counter[int]] = {}
+
+    def add(self, second: bytes, stamp: bytes, line: bytes) -> None:
+        if second not in self._by_second:
+            self._by_second[second] = Counter()
+            # stdout and stderr are stamped apart and may swap places: keep one second more than is asked for.
+            for old in sorted(self._by_second)[: -_OVERLAP_SECONDS - 2]:
+                del self._by_second[old]
+        self._by_second[second][hash((stamp, line))] += 1
+
+    def overlap(self) -> _Overlap:
+        if not self._by_second:
+            return _Overlap(None, {})
+        last = datetime.fromisoformat(max(self._by_second).decode())
+        since = (last - timedelta(seconds=_OVERLAP_SECONDS)).isoformat().replace("+00:00", "Z")
+        return _Overlap(since, {second: Counter(lines) for second, lines in self._by_second.items()})
+
+
+class _Overlap:
+    """What a re-opened stream is expected to repeat. Each line is known as often as it was seen."""
+
+    def __init__(self, since: str | None, known: dict[bytes, Counter[int]]) -> None:
+        self.since = since
+        self._known = known
+        self.nothing_matched = since is not None
+
+    def knows(self, second: bytes, stamp: bytes, line: bytes) -> bool:
+        lines = self._known.get(second)
+        key = hash((stamp, line))
+        if not lines or not lines[key]:
+            return False
+        lines[key] -= 1
+        self.nothing_matched = False
+        return True

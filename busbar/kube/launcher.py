@@ -1,0 +1,90 @@
+"""The launcher's script: one mpirun a collective, one after the other, all in one log."""
+
+from __future__ import annotations
+
+import shlex
+
+from busbar.kube.nccljob import NcclJob
+
+# The collector looks for these lines: a log without them has lost its beginning or its end.
+FIRST_LINE = "# busbar: launcher starts"
+LAST_LINE = "# busbar: launcher ends with exit code"
+HOSTFILE = "/etc/mpi/hostfile"
+
+# Where public images keep nccl-tests when it is not on PATH.
+PROGRAM_FOLDERS = (
+    "/opt/nccl_tests/build",
+    "/opt/nccl-tests/build",
+    "/usr/local/nccl-tests/build",
+    "/workspace/nccl-tests/build",
+)
+
+# The workers' host keys are made when their pods start and nobody could know them; the pod network is the
+# cluster's own. An sshd that is Ready can still refuse a burst of logins: hence the attempts.
+SSH_ARGS = (
+    "-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR "
+    "-o ConnectTimeout=10 -o ConnectionAttempts=60"
+)
+
+_SCRIPT = """\
+set -uo pipefail
+echo {first_line}
+find_program() {{
+  command -v "$1" && return
+  local folder
+  for folder in {folders}; do
+    [[ -x $folder/$1 ]] && echo "$folder/$1" && return
+  done
+  echo "# busbar: no program $1 on PATH nor in {folders}: is validation.image an image with nccl-tests?" >&2
+  return 127
+}}
+tag=(--tag-output)
+[[ $(mpirun --version 2>&1) == *'(Open MPI) 5.'* ]] && tag=(--output tag)
+mpi=(mpirun --allow-run-as-root "${{tag[@]}}" -np {ranks} --hostfile {hostfile} {mpi_args} {exports})
+[[ -n ${{LD_LIBRARY_PATH:-}} ]] && mpi+=(-x LD_LIBRARY_PATH)
+worst=0
+measure() {{
+  local program code=0
+  echo "# busbar: measuring $1"
+  program=$(find_program "$1_perf") && "${{mpi[@]}}" "${{@:2}}" "$program" {arguments} || code=$?
+  echo "# busbar: $1 ended with exit code $code"
+  (( code == 0 )) || worst=$code
+}}
+{measurements}
+echo {last_line} $worst
+exit $worst
+"""
+
+
+def script(job: NcclJob) -> str:
+    """The bash script of the launcher.
+
+    A collective that fails does not stop the next: each is evidence. The script's exit code is that of the
+    last one that failed, so that the job fails too.
+    """
+    # -x NAME hands on the launcher's own value: nothing has to survive another round of quoting. OMPI_ names
+    # are for mpirun itself, which passes them on.
+    names = [name for name in sorted(job.env) if not name.startswith("OMPI_")]
+    everywhere = [name for name in names if name not in job.all_reduce_env]
+    arguments = [
+        *("-b", job.min_bytes, "-e", job.max_bytes, "-f", job.step_factor),
+        *("-n", job.iterations, "-w", job.warmup, "-c", 1, "-g", 1),
+    ]
+    return _SCRIPT.format(
+        first_line=shlex.quote(FIRST_LINE),
+        last_line=shlex.quote(LAST_LINE),
+        folders=" ".join(PROGRAM_FOLDERS),
+        ranks=job.ranks,
+        hostfile=HOSTFILE,
+        mpi_args=shlex.join([*job.mpi_args, "--mca", "plm_rsh_args", SSH_ARGS]),
+        exports=shlex.join(_exports(everywhere)),
+        arguments=" ".join(map(str, arguments)),
+        measurements="\n".join(
+            shlex.join(["measure", name, *(_exports(job.all_reduce_env) if name == "all_reduce" else ())])
+            for name in job.collectives
+        ),
+    )
+
+
+def _exports(names: list[str] | tuple[str, ...]) -> list[str]:
+    return [word for name in names for word in ("-x", name)]

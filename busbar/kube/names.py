@@ -1,0 +1,25 @@
+"""Names and digests of what is measured: the same measurement has the same name."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+# A worker's name is a DNS-1035 label of at most 63 characters: <job>-worker-<index below 100000>.
+_JOB_NAME_LIMIT = 63 - len("-worker-99999")
+_DIGEST_LENGTH = 10
+
+
+def digest(value: Mapping[str, Any]) -> str:
+    """sha256 (hex) of the JSON of `value`, whatever the order of its keys."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def job_name(pool: str, content: Mapping[str, Any]) -> str:
+    """`nccl-<pool>-<digest of content>`: a DNS-1035 label also with the operator's suffixes."""
+    mark = digest(content)[:_DIGEST_LENGTH]
+    stem = f"nccl-{pool}"[: _JOB_NAME_LIMIT - _DIGEST_LENGTH - 1].rstrip("-")
+    return f"{stem}-{mark}"

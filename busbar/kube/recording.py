@@ -1,0 +1,87 @@
+"""The launcher's log on its way to the judge: kept, counted, shown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import BinaryIO
+
+import zstandard
+
+from busbar.kube.launcher import FIRST_LINE, LAST_LINE
+from busbar.nccl.clean import clean
+from busbar.nccl.patterns import ROW, VALUE
+
+# An INFO log is text that repeats itself: 70 MB become 2.
+_LEVEL = 6
+_QUIET_LINES = 20_000
+_MEASURING = re.compile(r"# busbar: (measuring \w+|\w+ ended with exit code \d+)")
+
+
+class Recording:
+    """Passes lines on and writes them compressed into `sink`.
+
+    Afterwards `whole` tells whether the launcher's first and last line were among them.
+    """
+
+    def __init__(self, sink: BinaryIO, say: Callable[[str], None]) -> None:
+        self._sink = sink
+        self._say = say
+        self._first: bool | None = None
+        self._last = False
+        self.lines = 0
+        self.bytes = 0
+
+    @property
+    def whole(self) -> bool:
+        """Whether the log begins where the launcher begins and ends where it ends."""
+        return bool(self._first) and self._last
+
+    @property
+    def missing(self) -> str:
+        """Which end of the log is missing, in words; empty where none is."""
+        if self._first is None:
+            return "it is empty"
+        ends = [] if self._first else ["its beginning"]
+        ends += [] if self._last else ["its end"]
+        return f"{' and '.join(ends)} is missing" if ends else ""
+
+    def through(self, lines: Iterable[bytes]) -> Iterator[bytes]:
+        """The same lines. The compressed stream is finished also where the reader stops early."""
+        with zstandard.ZstdCompressor(level=_LEVEL).stream_writer(self._sink, closefd=False) as writer:
+            for line in lines:
+                writer.write(line)
+                self._look_at(line)
+                yield line
+
+    def _look_at(self, line: bytes) -> None:
+        self.lines += 1
+        self.bytes += len(line)
+        if self._first is None:
+            self._first = line.startswith(FIRST_LINE.encode())
+        if line.startswith(b"# busbar: "):
+            self._last = self._last or line.startswith(LAST_LINE.encode())
+            if found := _MEASURING.match(line.decode("utf-8", "replace")):
+                self._say(found[1])
+        elif row := row_in_words(line):
+            self._say(row)
+        elif self.lines % _QUIET_LINES == 0:
+            self._say(f"{self.lines} lines, {self.bytes / 1e6:.0f} MB of log so far")
+
+
+def row_in_words(line: bytes) -> str | None:
+    """`8589934592 B: 390.3 GB/s out of place, 390.2 GB/s in place` for a whole row of a table, else None."""
+    found = ROW.search(clean(line).text)
+    if not found:
+        return None
+    values = found[4].split()[-8:]
+    if len(values) < 8 or not all(VALUE.match(value) for value in values):
+        return None
+    return f"{_size(int(found[1]))}: {values[2]} GB/s out of place, {values[6]} GB/s in place"
+
+
+def _size(size_bytes: int) -> str:
+    for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if size_bytes >= scale:
+            return f"{size_bytes / scale:.4g} {unit}"
+    return f"{size_bytes} B"

@@ -1,0 +1,73 @@
+"""NVIDIA GPU Operator, done when every worker offers the GPUs of its pool."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pulumi
+
+from busbar.inventory import Inventory
+from busbar.kube import values
+from busbar.kube.names import digest
+from busbar.kube.nccljob import GPU_RESOURCE
+from components import operator_release
+
+NAMESPACE = "gpu-operator"
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuOperatorArgs:
+    """`deleted_with` is the resource without which the cluster is gone, and the release with it."""
+
+    inventory: Inventory
+    kubeconfig: pulumi.Input[str]
+    deleted_with: pulumi.Resource | None = None
+
+
+class GpuOperator(pulumi.ComponentResource):
+    """A namespace, the Helm release, and the wait for `nvidia.com/gpu` on every worker."""
+
+    version: pulumi.Output[str]
+    ready: pulumi.Output[str]
+
+    def __init__(self, name: str, args: GpuOperatorArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("busbar:index:GpuOperator", name, {}, opts)
+        cluster = args.inventory.cluster
+        config = cluster.gpu_operator
+        namespace = operator_release.namespace(
+            f"{name}-namespace",
+            NAMESPACE,
+            pulumi.ResourceOptions(parent=self, deleted_with=args.deleted_with),
+        )
+        chart_values = values.gpu_operator(operator_release.HELM_VALUES, config, cluster.pools.values())
+        release = operator_release.chart_release(
+            f"{name}-release",
+            config,
+            name="gpu-operator",
+            namespace=namespace,
+            values=chart_values,
+            timeout_seconds=config.timeout_seconds,
+            parent=self,
+            deleted_with=args.deleted_with,
+        )
+        wait = operator_release.wait_allocatable(
+            f"{name}-gpus",
+            {
+                "resource": GPU_RESOURCE,
+                "nodes": {
+                    worker.name: pool.gpus
+                    for pool_name, pool in cluster.pools.items()
+                    for worker in args.inventory.workers_of(pool_name)
+                },
+                "deadline_seconds": config.timeout_seconds,
+                "policy": "ClusterPolicy",
+                "namespace": NAMESPACE,
+            },
+            kubeconfig=args.kubeconfig,
+            triggers=[digest(chart_values), config.version],
+            parent=self,
+            depends_on=[release],
+        )
+        self.version = operator_release.version_found(release, config.version)
+        self.ready = wait.stdout
+        self.register_outputs({"version": self.version, "ready": self.ready})

@@ -1,0 +1,113 @@
+"""The measurement of one pool: an MPIJob, and the collection of its launcher's log into a verdict."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pulumi
+import pulumi_kubernetes as kubernetes
+
+from busbar.inventory import Inventory
+from busbar.kube import mpijob, nccljob
+from busbar.kube.names import digest
+from busbar.kube.spec import collect_spec, read_verdict
+from components import operator_release
+
+
+@dataclass(frozen=True, kw_only=True)
+class NcclValidationArgs:
+    """`namespace` is shared by the pools: made once, by `validation_namespace`."""
+
+    inventory: Inventory
+    pool: str
+    namespace: kubernetes.core.v1.Namespace
+    kubeconfig: pulumi.Input[str]
+    deleted_with: pulumi.Resource | None = None
+
+
+class NcclValidation(pulumi.ComponentResource):
+    """MPIJob and collection. `verdict` is the verdict's JSON object: pass, fail, or unknown with reasons.
+
+    The job runs again when anything in it changes (nodes, versions, image, arguments,
+    `validation.run`), because its name is a digest of that; it is judged again, from the same log, when only
+    the expectation changes.
+    """
+
+    verdict: pulumi.Output[Mapping[str, Any]]
+    job: str
+
+    def __init__(
+        self, name: str, args: NcclValidationArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__("busbar:index:NcclValidation", name, {}, opts)
+        cluster = args.inventory.cluster
+        topology, topology_map = self._topology(name, args)
+        job = nccljob.resolve(
+            cluster,
+            args.pool,
+            [worker.name for worker in args.inventory.workers_of(args.pool)],
+            topology=topology,
+        )
+        manifest = mpijob.render(job)
+        self.job = manifest["metadata"]["name"]
+        mpi_job = kubernetes.apiextensions.CustomResource(
+            f"{name}-job",
+            api_version=manifest["apiVersion"],
+            kind=manifest["kind"],
+            metadata=manifest["metadata"],
+            spec=manifest["spec"],
+            opts=pulumi.ResourceOptions(
+                parent=self,
+                depends_on=[args.namespace, *topology_map],
+                # The old job may still hold the GPUs that the new one needs.
+                delete_before_replace=True,
+                deleted_with=args.deleted_with or args.namespace,
+            ),
+        )
+        spec = collect_spec(cluster, job, self.job, folder=f".busbar/{pulumi.get_stack()}/{args.pool}")
+        collect = operator_release.cluster_command(
+            f"{name}-collect",
+            ("nccl", "collect"),
+            json.dumps(spec, sort_keys=True),
+            kubeconfig=args.kubeconfig,
+            triggers=[digest(spec)],
+            parent=self,
+            depends_on=[mpi_job],
+        )
+        self.verdict = collect.stdout.apply(read_verdict)
+        self.register_outputs({"verdict": self.verdict, "job": self.job})
+
+    def _topology(
+        self, name: str, args: NcclValidationArgs
+    ) -> tuple[nccljob.TopologyFile | None, list[pulumi.Resource]]:
+        """The topology file, as what the job must know of it and as the ConfigMap that carries it."""
+        validation = args.inventory.cluster.validation
+        if not validation.topology_file:
+            return None, []
+        path = Path(validation.topology_file)
+        text = path.read_text(encoding="utf-8")
+        topology = nccljob.TopologyFile(args.pool, path.name, hashlib.sha256(text.encode()).hexdigest())
+        return topology, [
+            kubernetes.core.v1.ConfigMap(
+                f"{name}-topology",
+                metadata={"name": topology.config_map, "namespace": validation.namespace},
+                immutable=True,
+                data={topology.name: text},
+                opts=pulumi.ResourceOptions(
+                    parent=self,
+                    depends_on=[args.namespace],
+                    deleted_with=args.deleted_with or args.namespace,
+                ),
+            )
+        ]
+
+
+def validation_namespace(inventory: Inventory, opts: pulumi.ResourceOptions) -> kubernetes.core.v1.Namespace:
+    """The namespace of all measurements: their workers lock memory, which only a privileged one allows."""
+    name = inventory.cluster.validation.namespace
+    return operator_release.namespace("validation-namespace", name, opts)

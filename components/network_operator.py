@@ -1,0 +1,87 @@
+"""NVIDIA Network Operator and our NicClusterPolicy, done when every worker offers the HCAs of its pool."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pulumi
+import pulumi_kubernetes as kubernetes
+
+from busbar.inventory import Inventory
+from busbar.kube import nic_cluster_policy, values
+from busbar.kube.names import digest
+from components import operator_release
+
+NAMESPACE = "nvidia-network-operator"
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkOperatorArgs:
+    """`deleted_with` is the resource without which the cluster is gone, and the release with it."""
+
+    inventory: Inventory
+    kubeconfig: pulumi.Input[str]
+    deleted_with: pulumi.Resource | None = None
+
+
+class NetworkOperator(pulumi.ComponentResource):
+    """A namespace, the Helm release, the NicClusterPolicy, and the wait for the HCAs on every worker."""
+
+    version: pulumi.Output[str]
+    ready: pulumi.Output[str]
+
+    def __init__(
+        self, name: str, args: NetworkOperatorArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__("busbar:index:NetworkOperator", name, {}, opts)
+        cluster = args.inventory.cluster
+        config = cluster.network_operator
+        namespace = operator_release.namespace(
+            f"{name}-namespace",
+            NAMESPACE,
+            pulumi.ResourceOptions(parent=self, deleted_with=args.deleted_with),
+        )
+        chart_values = values.network_operator(operator_release.HELM_VALUES, config)
+        release = operator_release.chart_release(
+            f"{name}-release",
+            config,
+            name="network-operator",
+            namespace=namespace,
+            values=chart_values,
+            timeout_seconds=config.timeout_seconds,
+            parent=self,
+            deleted_with=args.deleted_with,
+        )
+        manifest = nic_cluster_policy.render(config, cluster.pools)
+        policy = kubernetes.apiextensions.CustomResource(
+            f"{name}-policy",
+            api_version=manifest["apiVersion"],
+            kind=manifest["kind"],
+            metadata=manifest["metadata"],
+            spec=manifest["spec"],
+            # The release brings the CRD.
+            opts=pulumi.ResourceOptions(
+                parent=self, depends_on=[release], deleted_with=args.deleted_with or release
+            ),
+        )
+        wait = operator_release.wait_allocatable(
+            f"{name}-hcas",
+            {
+                "resource": config.resource,
+                "nodes": {
+                    worker.name: pool.rails
+                    for pool_name, pool in cluster.pools.items()
+                    for worker in args.inventory.workers_of(pool_name)
+                },
+                "deadline_seconds": config.timeout_seconds,
+                "policy": "NicClusterPolicy",
+                "namespace": NAMESPACE,
+            },
+            kubeconfig=args.kubeconfig,
+            triggers=[digest({"values": chart_values, "policy": manifest}), config.version],
+            parent=self,
+            depends_on=[policy],
+        )
+        self.version = operator_release.version_found(release, config.version)
+        self.ready = wait.stdout
+        self.register_outputs({"version": self.version, "ready": self.ready})
