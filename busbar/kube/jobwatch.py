@@ -156,7 +156,7 @@ class JobWatch:
             if condition.get("type") == "Suspended":
                 raise NoEvidence(
                     [
-                        f"{self.name} is suspended, as it is after its deadline: raise validation.run to measure again"
+                        f"{self.name} is suspended, as after its deadline: raise validation.run to measure again"
                     ]
                 )
         troubles = [trouble for pod in pods for trouble in events.troubles_of(pod)]
@@ -175,9 +175,7 @@ class JobWatch:
     def _progress(self, pods: list[JsonObject]) -> str:
         ready, total = events.readiness(pod for pod in pods if _role(pod) == "worker")
         launcher = _newest(pods, "launcher")
-        state = (
-            f"{ready} of {total} workers ready" if total else "waiting for the MPI Operator to make workers"
-        )
+        state = f"{ready} of {total} workers ready" if total else "no workers yet"
         state += ", launcher starting" if launcher else ""
         troubles = [str(trouble) for pod in pods for trouble in events.troubles_of(pod)]
         return state + (f"; {troubles[0]}" if troubles else "")

@@ -42,7 +42,7 @@ class ResultStore:
         return verdict if isinstance(verdict, dict) else None
 
     def write(self, verdict: Mapping[str, Any]) -> None:
-        """Store the verdict; one that is there already stays. Raises ApiError, and ValueError for its size."""
+        """Store the verdict; one that is there stays. Raises ApiError, and ValueError for its size."""
         text = json.dumps(verdict, sort_keys=True, separators=(",", ":"))
         if len(text) > MAX_BYTES:
             raise ValueError(f"the verdict has {len(text)} bytes; {MAX_BYTES} are expected at most")
