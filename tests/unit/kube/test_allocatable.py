@@ -1,0 +1,156 @@
+"""Waiting for devices: what counts as enough, when it counts, and what is said when it never is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from kube_cluster import Clock, Cluster, node, pod, unreachable, warning
+
+from busbar.kube.allocatable import AllocatableSpec, NotAllocatable, shortfalls, wait
+from busbar.kube.client import ApiError
+
+NODES = "/api/v1/nodes"
+POLICIES = "/apis/nvidia.com/v1/clusterpolicies"
+
+
+def spec(**changes: Any) -> AllocatableSpec:
+    return AllocatableSpec(
+        **{"resource": "nvidia.com/gpu", "nodes": {"w1": 8, "w2": 8}, "deadline_seconds": 100, **changes}
+    )
+
+
+def gpus(name: str, count: int, **more: Any) -> Any:
+    return node(name, nvidia_com__gpu=str(count), **more)
+
+
+def test_it_returns_once_every_worker_has_offered_its_gpus_for_the_stable_time() -> None:
+    clock, said = Clock(), []
+    api = Cluster({NODES: [gpus("w1", 8), gpus("w2", 0)]})
+    clock.at(20, lambda: api.objects.update({NODES: [gpus("w1", 8), gpus("w2", 8)]}))
+    wait(api, spec(stable_seconds=10), clock, said.append)
+    assert 30 <= clock.time < 34
+    assert said[0].startswith("nvidia.com/gpu: 1 of 2 workers offer what they should; w2 0/8")
+
+
+def test_a_device_that_comes_and_goes_again_does_not_count() -> None:
+    clock = Clock()
+    api = Cluster({NODES: [gpus("w1", 8), gpus("w2", 8)]})
+    clock.at(4, lambda: api.objects.update({NODES: [gpus("w1", 8), gpus("w2", 0)]}))
+    clock.at(50, lambda: api.objects.update({NODES: [gpus("w1", 8), gpus("w2", 8)]}))
+    wait(api, spec(stable_seconds=10), clock, lambda _: None)
+    assert clock.time >= 60
+
+
+def test_at_the_deadline_the_message_names_the_node_what_it_has_and_the_operators_own_words() -> None:
+    broken = pod(
+        "nvidia-device-plugin-x",
+        phase="Pending",
+        containerStatuses=[
+            {
+                "name": "plugin",
+                "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}},
+            }
+        ],
+    )
+    api = Cluster(
+        {
+            NODES: [gpus("w1", 8), node("w2")],
+            POLICIES: [
+                {
+                    "metadata": {"name": "cluster-policy"},
+                    "status": {
+                        "state": "notReady",
+                        "conditions": [
+                            {
+                                "type": "Error",
+                                "status": "True",
+                                "reason": "OperandNotReady",
+                                "message": "state-device-plugin",
+                            }
+                        ],
+                    },
+                }
+            ],
+            "/api/v1/namespaces/gpu-operator/pods": [broken],
+            "/api/v1/namespaces/gpu-operator/events": [
+                warning("nvidia-device-plugin-x", "Failed", "pull access denied")
+            ],
+        }
+    )
+    with pytest.raises(NotAllocatable) as failure:
+        wait(api, spec(policy="ClusterPolicy", namespace="gpu-operator"), Clock(), lambda _: None)
+    text = str(failure.value)
+    assert "1 of 2 workers do not offer what their pool expects, after 100 s" in text
+    assert "w2: 0 allocatable, 8 expected (no device plugin has registered this resource)" in text
+    assert "ClusterPolicy cluster-policy: notReady; OperandNotReady: state-device-plugin" in text
+    assert "nvidia-device-plugin-x: ImagePullBackOff: container plugin: no such image" in text
+    assert "nvidia-device-plugin-x: Failed: pull access denied" in text
+    assert "What to do: " in text
+
+
+def test_a_cluster_policy_that_is_ready_because_it_saw_no_gpu_is_not_ready() -> None:
+    api = Cluster(
+        {
+            NODES: [gpus("w1", 8), gpus("w2", 8)],
+            POLICIES: [
+                {
+                    "metadata": {"name": "cluster-policy"},
+                    "status": {
+                        "state": "ready",
+                        "conditions": [{"type": "Ready", "status": "True", "reason": "NoGPUNodes"}],
+                    },
+                }
+            ],
+        }
+    )
+    with pytest.raises(NotAllocatable, match="NoGPUNodes"):
+        wait(api, spec(policy="ClusterPolicy"), Clock(), lambda _: None)
+
+
+def test_a_site_without_a_cluster_policy_is_judged_by_its_devices_alone() -> None:
+    api = Cluster({NODES: [gpus("w1", 8), gpus("w2", 8)]})
+    wait(api, spec(policy="ClusterPolicy"), Clock(), lambda _: None)
+
+
+def test_an_api_that_is_away_for_a_while_is_waited_for() -> None:
+    clock = Clock()
+    api = Cluster({NODES: [gpus("w1", 8), gpus("w2", 8)]})
+    api.failures = [unreachable(), ApiError("GET", 503, "etcd has no leader")]
+    wait(api, spec(), clock, lambda _: None)
+    assert clock.time < 20
+
+
+def test_credentials_that_are_refused_end_the_wait_at_once() -> None:
+    clock, api = Clock(), Cluster()
+    api.failures = [ApiError("GET /api/v1/nodes", 401, "Unauthorized")]
+    with pytest.raises(ApiError, match="401"):
+        wait(api, spec(), clock, lambda _: None)
+    assert clock.time == 0
+
+
+@pytest.mark.parametrize(
+    ("nodes", "expected"),
+    [
+        pytest.param(
+            [gpus("w1", 8)], "w2: 0 allocatable, 8 expected (no such node in the cluster)", id="absent"
+        ),
+        pytest.param(
+            [gpus("w1", 8), gpus("w2", 8, ready=False)],
+            "w2: 8 allocatable, 8 expected (the node is not Ready: kubelet stopped posting)",
+            id="not ready",
+        ),
+        pytest.param(
+            [gpus("w1", 8), gpus("w2", 7, capacity={"nvidia.com/gpu": "8"})],
+            "w2: 7 allocatable, 8 expected (1 of 8 are reported unhealthy by the device plugin)",
+            id="one GPU has fallen off the bus",
+        ),
+        pytest.param(
+            [gpus("w1", 8), gpus("w2", 9)],
+            "w2: 9 allocatable, 8 expected (more than the pool's; something is counted that is none of them)",
+            id="a ninth HCA is the management port",
+        ),
+    ],
+)
+def test_a_shortfall_says_why_as_far_as_the_node_tells(nodes: list[Any], expected: str) -> None:
+    assert [str(found) for found in shortfalls(nodes, spec())] == [expected]
