@@ -46,6 +46,9 @@ class Profile(BaseModel):
     gpus_per_node: int = Field(ge=1)
     rails: int = Field(ge=0, description="HCAs a node that carry data; 0 = no RDMA fabric")
     rate_gbps: float = Field(ge=0, description="Gb/s of one rail, one direction")
+    net_devices: int | None = Field(
+        default=None, description="NET devices a host, where a plugin joins rails"
+    )
     transport: Transport
     algorithm: Algorithm = "auto"
     nvlink_gbps: float = Field(ge=0, description="GB/s of one GPU's NVLink, one direction; 0 = PCIe only")

@@ -1,0 +1,97 @@
+"""Strip what launchers and log collectors put around a line, so that only the program's text is left.
+
+Order matters: what was added last (kubectl's prefix, then its time) is taken off first. A tag inside a line
+(`sum      -1[1,0]<stdout>:    85.70`, Open MPI 4 writes one for each flush) becomes a blank.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+
+MONTHS = "Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec"
+# Mon Sep  2 10:00:00 2024          mpirun --timestamp-output, ctime(3)
+CTIME = rf"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) (?:{MONTHS}) [ \d]\d \d\d:\d\d:\d\d \d{{4}}"
+
+# [1,0]<stdout>:                    Open MPI 4 --tag-output; also <stderr> and <stddiag>
+# [1,0][worker-0:57]<stdout>:       Open MPI 5 --output tag-detailed
+# [prterun-host-123@1,0]<stdout>:   Open MPI 5 --output tag-fullname
+# [0]<stdout>:                      Open MPI 5 --output rank
+# [1,0]<stdout>                     some builds leave the colon out
+TAG = re.compile(
+    rf"(?:\[?{CTIME}\]?\s?)?\[(?:[^\]\s@<]+@)?(?:\d+,)?(?P<rank>\d+)\](?:\[[^\]\s]+:\d+\])?"
+    r"<std(?:out|err|diag)>:? ?"
+)
+# ESC [ 1 ; 31 m                    colours of a terminal, and ESC ] ... BEL titles
+ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
+
+LEADERS = [
+    # [pod/nccl-launcher-x7k/mpi] text               kubectl logs --prefix
+    re.compile(r"\[pod/[^\]\s]+\]\s?"),
+    # 2026-05-05T06:16:47.123456789Z text            kubectl logs --timestamps; journalctl -o short-iso
+    # [2026-05-05 06:16:47] text                     NCCL >= 2.26.2 in front of WARN; ts, loguru
+    re.compile(r"\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]?\s"),
+    # stdout F text                                  CRI log files under /var/log/pods
+    re.compile(r"(?:stdout|stderr) [FP] "),
+    # Mon Sep  2 10:00:00 2024 text
+    re.compile(rf"\[?{CTIME}\]?:?\s?"),
+    # Sep 02 10:00:00 text                           ts(1)
+    re.compile(rf"(?:{MONTHS}) [ \d]\d \d\d:\d\d:\d\d "),
+    # 10:00:00.123 text
+    re.compile(r"\[?\d\d:\d\d:\d\d(?:[.,]\d+)?\]?\s"),
+    # 0: text                                        srun -l; "00: " on wide jobs
+    re.compile(r"\d{1,6}:\s"),
+    # 10.0.87.143: 10.0.87.143: text                 pdsh, twice where it wraps deepspeed
+    re.compile(r"([\w.\-]+): (?=\1: )"),
+    # worker-0: # nThread ..                         pdsh, clush, only in front of something we know
+    re.compile(r"[\w.\-]+: (?=\s*(?:#|[\w.\-]+:\d+:\d+ \[|NCCL version|\d+\s+\d+\s+[a-z]))"),
+    # > text                                         quoted in a mail or an issue
+    re.compile(r">\s?(?=\s*(?:#|\d))"),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Cleaned:
+    """A line's own text, and the rank that a launcher's tag named (None: no tag)."""
+
+    text: str
+    rank: int | None
+
+
+def clean(raw: bytes) -> Cleaned:
+    """Return the program's own text of one line. Never raises: undecodable bytes become U+FFFD."""
+    text = raw.decode("utf-8", "replace")
+    if "\x00" in text:
+        text = text.replace("\x00", "")
+    if "\x1b" in text:
+        text = ANSI.sub("", text)
+    text = text.rstrip("\r\n").replace("\r", " ").replace("\ufeff", "")
+    if text.startswith('{"log":'):
+        text = _docker_json(text)
+    rank: int | None = None
+    if "]<std" in text or ">:" in text:
+        first = TAG.search(text)
+        if first is not None:
+            rank = int(first["rank"][:9])
+            text = TAG.sub(" ", text)
+    text = text.strip()
+    for _ in range(8):  # a few nested collectors at most
+        before = text
+        for leader in LEADERS:
+            match = leader.match(text)
+            if match is not None:
+                text = text[match.end() :].lstrip()
+        if text == before:
+            break
+    return Cleaned(text, rank)
+
+
+def _docker_json(text: str) -> str:
+    # {"log":"# nThread 1 ...\n","stream":"stdout","time":"..."}      docker's json-file driver
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    inner = value.get("log") if isinstance(value, dict) else None
+    return inner.rstrip("\r\n") if isinstance(inner, str) else text

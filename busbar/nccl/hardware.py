@@ -1,0 +1,96 @@
+"""What the hardware can carry: NVLink per GPU generation, and line rate per NVLink domain.
+
+GB/s are 1e9 B/s, one direction. A domain is what NVLink joins: a host, or a whole rack for NVL72.
+Sources: NVIDIA data sheets for NVLink; measured NVLS values as in references.yaml.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+# GB/s of one GPU's NVLink, one direction
+NVLINK = {
+    "V100": 150.0,
+    "A100": 300.0,
+    "H100": 450.0,
+    "H200": 450.0,
+    "H20": 450.0,
+    "B200": 900.0,
+    "B300": 900.0,
+    "GB200": 900.0,
+    "GB300": 900.0,
+}
+# best busbw seen for reductions inside the NVLink switch; GPUs that are not here have none
+NVLS = {
+    "H100": 481.0,
+    "H200": 481.0,
+    "B200": 841.0,
+    "B300": 841.0,
+    "GB200": 847.0,
+    "GB300": 847.0,
+}
+# part of NVLink that a ring in one domain reaches: 0.75 to 0.82 on A100, H100, B200
+RING_SHARE = 0.75
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """A system as far as a collective sees it."""
+
+    gpu: str
+    nodes: int
+    gpus_per_node: int
+    rails: int
+    rate_gbps: float
+    nvlink_gbps: float
+    nodes_per_domain: int = 1
+
+    @property
+    def ranks(self) -> int:
+        """GPUs in all."""
+        return self.nodes * self.gpus_per_node
+
+    @property
+    def domains(self) -> int:
+        """NVLink domains; N in the formulas."""
+        return math.ceil(self.nodes / self.nodes_per_domain)
+
+    @property
+    def hosts_per_domain(self) -> int:
+        """Hosts in one domain, as many as take part."""
+        return min(self.nodes, self.nodes_per_domain)
+
+    @property
+    def gpus_per_domain(self) -> int:
+        """g in the formulas."""
+        return self.hosts_per_domain * self.gpus_per_node
+
+    @property
+    def line_rate(self) -> float:
+        """B: GB/s that leave one domain, one direction."""
+        return self.rails * self.rate_gbps / 8 * self.hosts_per_domain
+
+    @property
+    def rate_per_gpu(self) -> float:
+        """b: GB/s that one GPU's own rails carry; a GPU without a rail of its own shares one."""
+        return self.rate_gbps / 8 * max(1.0, self.rails / self.gpus_per_node)
+
+    @property
+    def nvls(self) -> float | None:
+        """Busbw of in-switch reductions in one domain; None where the GPU has none."""
+        return NVLS.get(self.gpu)
+
+    @property
+    def domain_cap(self) -> float | None:
+        """Above this no number from one domain is credible; None where NVLink is not known."""
+        if self.nvls is not None:
+            return 1.1 * self.nvls
+        return self.nvlink_gbps or None
+
+    @property
+    def domain_value(self) -> float | None:
+        """What a domain's NVLink gives to a tree, NVLS or SHARP reduction inside it."""
+        if self.nvls is not None:
+            return self.nvls
+        return RING_SHARE * self.nvlink_gbps if self.nvlink_gbps else None

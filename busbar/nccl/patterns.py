@@ -1,0 +1,126 @@
+"""Named patterns of nccl-tests and NCCL, each beside an example of the line it reads.
+
+Sources: NVIDIA/nccl-tests src/common.cu and src/util.cu; NVIDIA/nccl src/init.cc, src/transport/*.cc.
+"""
+
+from __future__ import annotations
+
+import re
+
+TYPES = (
+    "int8|uint8|int32|uint32|int64|uint64|half|float|double|bfloat16|f8e4m3|f8e5m2|fp8_e4m3|fp8_e5m2|char|int"
+)
+
+# ---- nccl-tests ------------------------------------------------------------------------------------------
+# # nccl-tests version 2.17.8 nccl-headers=22902 nccl-library=22902
+TESTS_VERSION = re.compile(r"#\s*(?:nccl|rccl)-tests version (\S+)(?:.*nccl-library=(\d+))?")
+# # Collective test starting: all_reduce_perf
+STARTING = re.compile(r"#\s*Collective test starting:\s*(\S+)")
+# # Collective test concluded: all_reduce_perf
+CONCLUDED = re.compile(r"#\s*Collective test concluded:\s*(\S+)")
+# # nThread 1 nGpus 1 minBytes 8 maxBytes 8589934592 step: 2(factor) warmup iters: 5 iters: 20 ... validation: 1
+# # nGpus(perProc) 1 minBytes 1 maxBytes 1073741824 step: 2(factor) ...          (a fork)
+BANNER = re.compile(
+    r"#.*\bminBytes (?P<min>\d+) maxBytes (?P<max>\d+) step: (?P<step>\d+)\((?P<by>factor|bytes)\)"
+)
+BANNER_FIELDS = {
+    "threads": re.compile(r"nThread (\d+)"),
+    "gpus": re.compile(r"nGpus(?:\(perProc\))? (\d+)"),
+    "warmup": re.compile(r"warmup iters: (\d+)"),
+    "iterations": re.compile(r"(?<!warmup )(?<!agg )iters: (\d+)"),
+    "validation": re.compile(r"validation: (\d+)"),
+}
+# #  Rank  0 Group  0 Pid 1904979 on     gcn151 device  0 [0000:06:00] NVIDIA H100
+# #   Rank  0 Pid 112424 on localhost device  0 [0x00] A100-SXM4-40GB
+RANK = re.compile(
+    r"#\s+Rank\s+(?P<rank>\d+)\s+(?:Group\s+(?P<group>\d+)\s+)?Pid\s+(?P<pid>\d+)\s+on\s+(?P<host>\S+)"
+    r"\s+device\s+(?P<device>\d+)\s+\[(?P<bus>[^\]]*)\]\s*(?P<gpu>.*)"
+)
+# # Reducing maxBytes to 26549638485 due to memory limitation
+REDUCING = re.compile(r"#\s*Reducing maxBytes to (\d+)")
+# #       size         count      type   redop    root     time   algbw   busbw #wrong     time ...
+HEADER = re.compile(
+    r"#\s+size\s+count\s+type\b(?P<middle>.*?)\s+(?P<time>c?p?u?time)\s+algbw\s+busbw\s+(?P<error>#wrong|error)\b"
+)
+# # Out of bounds values : 0 OK
+OUT_OF_BOUNDS = re.compile(r"#\s*Out of bounds values\s*:\s*(\d+)(?:\s+(OK|FAILED))?")
+# # Avg bus bandwidth    : 96.4945
+AVG = re.compile(r"#\s*Avg bus bandwidth\s*:\s*(\S+)(?:\s+(OK|FAILED))?")
+# # error: NET/IB : Got completion from peer ...
+TRAILING_ERROR = re.compile(r"#\s*error:\s*(.+)")
+#   2147483648     536870912     float     sum      -1    10317  208.15  390.29      0    10317  208.15 ...
+ROW = re.compile(rf"(?<![\w.])(\d+)\s+(\d+)\s+({TYPES})(?=\s)(.*)$")
+# the same row cut off right behind its root, with NCCL's text glued on: `float     sum      -1gcn151:19:..`
+ROW_START = re.compile(rf"(?<![\w.])(\d+)\s+(\d+)\s+({TYPES})(?=\s|$)(.*)$")
+# 10317 | 208.15 | 1.2e+08 | N/A | nan | inf
+VALUE = re.compile(r"^(?:[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?|N/A|-?nan|-?inf)$")
+# ... 0 2026-05-05 06:16:47                 -S 1
+STAMP = re.compile(r"\s+\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d\S*\s*$")
+
+# mpirun -np 2 ./build/all_reduce_perf -b 8 -e 256M       a shell line, an xtrace
+COMMAND = re.compile(r"(?:^|[\s/])([a-z_]+_perf(?:_mpi)?)(?=\s|$)")
+
+# ---- NCCL ------------------------------------------------------------------------------------------------
+# gcn151:1904979:1905031 [0] NCCL INFO Using network IB
+# mycl-g2:353236:353423 [6] transport/net_ib.cc:2244 NCCL WARN NET/IB: Got completion ...
+# NCCL INFO NCCL_TOPO_FILE set by environment to /opt/x.xml         (pasted without its process)
+MESSAGE = re.compile(
+    r"(?:(?P<host>[A-Za-z0-9_][\w.\-]*):(?P<pid>\d+):(?P<tid>\d+) \[(?P<device>-?\d*)\] )?"
+    r"(?:\[?\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\]? )?"
+    r"(?:(?P<where>\S+:\d+)\s+)?NCCL (?P<level>INFO|WARN) (?P<body>.*)$"
+)
+# NCCL version 2.19.3+cuda12.2                       bare, rank 0, NCCL <= 2.21
+# ... NCCL INFO NCCL version 2.22.3+cuda12.6          each process, from 2.22
+NCCL_VERSION = re.compile(r"(?:^|\s)(?:NCCL|RCCL) version[ :]+v?(\d+\.\d+[\w.+\-]*)")
+# Using network IBext | Using network AWS Libfabric
+USING_NETWORK = re.compile(r"^Using network (\S.*?)\s*$")
+# NCCL_TOPO_FILE set by environment to /opt/h100-80gb-sxm-ib.xml
+TOPO_SET = re.compile(r"^NCCL_TOPO_FILE set by environment to (\S+?)\.?\s*$")
+# Could not open XML topology file /opt/x.xml : No such file or directory
+TOPO_FAILED = re.compile(r"Could not open XML topology file (\S+)")
+# NET/IB : Using [0]mlx5_0:1/IB/SHARP [1]mlx5_1:1/IB/SHARP [RO]; OOB eth0:10.42.4.34<0>
+HCAS_USED = re.compile(r"^NET/IB\s*: Using (?P<list>.*?)(?:;\s*OOB (?P<oob>\S+))?\s*$")
+HCA = re.compile(r"\[\d+\]\s?([\w.\-]+):(\d+)/(IB|RoCE)(/SHARP)?")
+# Channel 07/0 : 6[6] -> 15[7] [receive] via NET/IBext/3/GDRDMA
+# Ring 00 : 0 -> 1 [send] via NET/IB/0                NCCL <= 2.4
+EDGE = re.compile(
+    r"^(?:Channel|Ring|CollNet|Tree)\s.*?\bvia (?:"
+    r"(?P<net>NET|COLLNET)/(?P<name>[^/\n]+)/(?P<dev>\d+)(?P<proxy>\(\d+\))?(?P<gdr>/GDRDMA)?(?P<pci>\(PCI\))?"
+    r"(?P<shared>/Shared)?"
+    r"|(?P<p2p>P2P/(?:direct pointer|[A-Za-z]+)(?:/[A-Za-z]+)*)"
+    r"|(?P<shm>SHM(?:/[A-Za-z]+)*|direct shared memory))"
+)
+# Plugin Path : /opt/hpcx/nccl_rdma_sharp_plugin/lib/libnccl-net.so
+PLUGIN_PATH = re.compile(r"^Plugin Path\s*:\s*(\S+)")
+# P2P plugin IBext
+P2P_PLUGIN = re.compile(r"^P2P plugin (\S+)")
+# NET/Plugin: Loaded net plugin NCCL RDMA Plugin v6 (v6)
+LOADED_NET_PLUGIN = re.compile(r"^NET/Plugin\s*: Loaded net plugin (.+?)\s*$")
+# Initialized NET plugin IBext_v10 | Assigned NET plugin IB to comm
+ASSIGNED_PLUGIN = re.compile(r"(?:Initialized|Assigned) NET plugin (.+?)(?: to comm.*)?\s*$")
+# NET/Plugin: Loaded coll plugin SHARP (v6)
+LOADED_COLL_PLUGIN = re.compile(r"^NET/Plugin\s*: Loaded coll(?:net)? plugin (.+?)\s*$")
+# NET/OFI Initializing aws-ofi-nccl 1.9.2-aws
+OFI = re.compile(r"^NET/OFI Initializing (aws-ofi-nccl \S+)")
+# NET/Plugin: Could not find: libnccl-net.so. Using internal network plugin.
+INTERNAL_PLUGIN = re.compile(r"^NET/Plugin\s*:.*(?:[Uu]sing internal)")
+# ncclCommInitRank comm 0x.. rank 8 nranks 16 cudaDev 0 nvmlDev 0 busId 11000 commId 0x.. - Init COMPLETE
+INIT_COMPLETE = re.compile(r"comm \S+ rank (\d+) nranks (\d+) .*Init COMPLETE")
+# comm 0x.. rank 7 nRanks 8 nNodes 2 localRanks 4 localRank 3 MNNVL 0
+COMM_COUNTS = re.compile(r"comm \S+ rank (\d+) nRanks (\d+) nNodes (\d+) localRanks (\d+)(?:.*MNNVL (\d))?")
+# Connected all rings, use ring PXN 0 GDR 1
+RINGS = re.compile(r"^Connected all rings(?:, use ring PXN (\d) GDR (\d))?")
+# AllReduce: 2147483648 Bytes -> Algo RING proto SIMPLE channel{Lo..Hi}={0..31}
+TUNING = re.compile(r"^(\w+): (\d+) Bytes -> Algo (\w+) proto (\w+)")
+# 32 coll channels, 16 nvls channels, 32 p2p channels, 2 p2p channels per peer
+CHANNELS = re.compile(r"^(\d+) coll channels, (?:\d+ collnet channels, )?(\d+) nvls channels")
+# NVLS multicast support is available on dev 6
+NVLS = re.compile(r"^NVLS multicast support is (not )?available")
+# NCCL_ALGO set by environment to RING
+ENVIRONMENT = re.compile(r"^(NCCL_\w+) set by environment to (.*?)\.?\s*$")
+# GPU Direct RDMA Disabled for GPU 0 / HCA 1 (distance 7 > 5)
+GDR_DISABLED = re.compile(r"GPU ?Direct RDMA (?:is )?Disabled", re.IGNORECASE)
+# nccl-gib-test-4w-3: Test CUDA failure common.cu:1030 'invalid device ordinal'
+TEST_FAILURE = re.compile(r"Test (?:CUDA|NCCL|HIP|RCCL) failure \S+:\d+ '.*?'?\s*$")
+# busbar-lab: CPU stand-in of nccl-tests
+STAND_IN = re.compile(r"#\s*busbar-lab:\s*(.+?)\s*$")
