@@ -1,1 +1,1 @@
-"""The lab: machines that boot here, so that busbar's whole bring-up runs for real. The product never imports it."""
+"""The lab: machines that boot here, so that the bring-up runs for real. The product never imports it."""

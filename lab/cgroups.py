@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
+import time
 from pathlib import Path
 
 ROOT = Path("/sys/fs/cgroup")
@@ -25,15 +27,45 @@ def make(name: str) -> list[Path]:
     return [_make(hierarchy, name) / "cgroup.procs" for hierarchy in _hierarchies()]
 
 
+def processes(name: str | None = None) -> set[int]:
+    """The pids of everything that runs in a host's cgroups, or in those of all hosts."""
+    found: set[int] = set()
+    for top in _tops(name):
+        for procs in top.rglob("cgroup.procs"):
+            with contextlib.suppress(FileNotFoundError):  # a process that ends takes its cgroup with it
+                found.update(int(pid) for pid in procs.read_text().split())
+    return found - {0}
+
+
+def kill(name: str | None = None, *, spare: int | None = None, deadline: float = 15) -> bool:
+    """End everything in a host's cgroups (all hosts' without a name) but `spare`; False if there was nothing.
+
+    Raises TimeoutError when something still runs after `deadline` seconds.
+    """
+    until = time.monotonic() + deadline
+    found = False
+    while pids := processes(name) - {spare}:
+        found = True
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if time.monotonic() > until:
+            raise TimeoutError(f"processes {sorted(pids)} of the lab outlived SIGKILL for {deadline:.0f} s")
+        time.sleep(0.02)
+    return found
+
+
 def remove(name: str | None = None) -> bool:
     """Remove a host's cgroups, or those of all hosts; False where there were none. They must be empty."""
-    found = False
-    for hierarchy in _hierarchies():
-        top = hierarchy / PARENT / name if name else hierarchy / PARENT
-        if top.is_dir():
-            found = True
-            _remove_tree(top)
-    return found
+    tops = _tops(name)
+    for top in tops:
+        _remove_tree(top)
+    return bool(tops)
+
+
+def _tops(name: str | None) -> list[Path]:
+    wanted = Path(PARENT) / name if name else Path(PARENT)
+    return [hierarchy / wanted for hierarchy in _hierarchies() if (hierarchy / wanted).is_dir()]
 
 
 def _hierarchies() -> list[Path]:

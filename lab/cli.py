@@ -47,13 +47,10 @@ def up(
 
 @app.command()
 def down() -> None:
-    """Remove every trace: hosts, mounts, bridge, NAT, mirror, run state. What was built stays in the cache."""
+    """Remove every trace: hosts, mounts, bridge, mirror, run state. What was built stays in the cache."""
     from lab.down import down as remove
 
-    removed = remove()
-    for thing in removed:
-        say(f"removed {thing}")
-    if not removed:
+    if not remove():
         say("nothing of the lab was there")
 
 

@@ -46,7 +46,7 @@ def kubernetes_floor(rancher: Path) -> None:
 
     Kubelet: `kubelet.conf.d` is its --config-dir, merged in the order of the names over K3s' own
     00-k3s-defaults.conf. containerd: K3s' template language cannot change a table that its base template
-    opens, so the setting goes into the folder that the base template imports (containerd merges it key by key).
+    opens, so the setting goes into the folder that the base template imports; containerd merges by key.
     """
     _write(rancher / _K3S_ETC / "kubelet.conf.d/99-lab.conf", json.dumps(kubelet_settings(), indent=2) + "\n")
     containerd = LAB / "base" / "containerd"
@@ -56,7 +56,7 @@ def kubernetes_floor(rancher: Path) -> None:
 
 
 def kubelet_settings(v1: bool | None = None) -> dict[str, object]:
-    """The KubeletConfiguration of the lab's hosts (JSON is YAML); `v1`: cgroup v1, default as on this machine."""
+    """The KubeletConfiguration of the hosts (JSON is YAML); `v1`: cgroup v1, default as on this machine."""
     settings: dict[str, object] = {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
@@ -70,7 +70,7 @@ def kubelet_settings(v1: bool | None = None) -> dict[str, object]:
 
 
 def may_lower_oom_score() -> bool:
-    """True where root of this machine has CAP_SYS_RESOURCE (bit 24); without it runc cannot protect a sandbox."""
+    """True where root here has CAP_SYS_RESOURCE (bit 24); without it runc cannot protect a sandbox."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("CapBnd:"):
             return bool(int(line.split()[1], 16) >> 24 & 1)

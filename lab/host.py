@@ -32,10 +32,14 @@ def boot(host: Host, base: Path, client_key: str) -> None:
         return
     remnants(host)
     here = folder(host)
+    made_from = here / "base"
+    if here.exists() and not (made_from.exists() and made_from.read_text() == str(base)):
+        shutil.rmtree(here)  # half made, or over a base that is no longer the present one
     root, upper = here / "root", here / "upper"
     for part in (root, upper, here / "work", *(here / name for name in PLAIN)):
         part.mkdir(parents=True, exist_ok=True)
     furnish.host(host, upper, here / "rancher", client_key)
+    made_from.write_text(str(base))
     layers = f"lowerdir={base},upperdir={upper},workdir={here / 'work'}"
     run(["mount", "-t", "overlay", f"busbar-lab-{host.name}", "-o", layers, root])
 
@@ -89,29 +93,39 @@ def stop(host_folder: Path) -> list[str]:
     The host's init is not asked to shut down: its processes die with its pid namespace, nothing is kept.
     """
     name = host_folder.name
-    removed = []
-    orphans = processes.find("systemd-nspawn", f"--network-bridge={BRIDGE}", f"--machine={name}")
-    recorded = processes.recall(host_folder / "process.json")
-    for process in {*orphans, *([recorded] if recorded else [])}:
-        process.end(grace=0)
-        removed.append(f"host {name} (process {process.pid})")
+    removed = _end(name, processes.recall(host_folder / "process.json"))
     removed += _unmount(host_folder)
     if cgroups.remove(name):
-        removed.append(f"cgroups of {name}")
+        removed.append("cgroups")
+    # systemd-nspawn leaves this one where it was killed itself.
+    propagation = Path("/run/systemd/nspawn/propagate") / name
+    if propagation.is_dir():
+        propagation.rmdir()
+        removed.append(str(propagation))
     if host_folder.exists():
         shutil.rmtree(host_folder)
-        removed.append(f"files of {name}")
+        removed.append("files")
     return removed
 
 
 def remnants(host: Host) -> None:
     """Clear away what a host left that no longer runs, but keep its disk."""
     here = folder(host)
-    for process in processes.find("systemd-nspawn", f"--network-bridge={BRIDGE}", f"--machine={host.name}"):
-        process.end(grace=0)
+    _end(host.name, None)
     _unmount(here)
     run(["ip", "link", "delete", f"vb-{host.name}"], check=False)
     cgroups.remove(host.name)
+
+
+def _end(name: str, recorded: Process | None) -> list[str]:
+    """End a host's processes; systemd-nspawn goes last, by itself, so that it tidies up."""
+    orphans = processes.find("systemd-nspawn", f"--network-bridge={BRIDGE}", f"--machine={name}")
+    nspawn = recorded or (orphans[0] if orphans else None)
+    found = cgroups.kill(name, spare=nspawn.pid if nspawn else None)
+    if nspawn and not nspawn.gone_within(5):
+        nspawn.end(grace=0)
+    cgroups.kill(name)
+    return ["processes"] if found or nspawn else []
 
 
 def _unmount(host_folder: Path) -> list[str]:
@@ -120,5 +134,5 @@ def _unmount(host_folder: Path) -> list[str]:
     removed = []
     for point in reversed([mount for mount in mounts if mount.startswith(inside)]):
         run(["umount", point])
-        removed.append(f"mount {point}")
+        removed.append("mount")
     return removed

@@ -15,7 +15,7 @@ DEADLINE_SECONDS = 3600
 
 @contextmanager
 def locked(path: Path, *, deadline: float = DEADLINE_SECONDS) -> Iterator[None]:
-    """Hold the lock file `path`; waits at most `deadline` seconds for another holder, then raises LabError."""
+    """Hold the lock file `path`; waits at most `deadline` seconds for another holder (LabError)."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as file:
         until = time.monotonic() + deadline

@@ -11,10 +11,10 @@ import hashlib
 import os
 import platform
 import shutil
-import socket
 import subprocess
 import tarfile
 import tempfile
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
@@ -26,6 +26,7 @@ from lab.paths import cache
 from lab.steps import LabError, say, step
 
 PROBE_SECONDS = 5
+REMEMBER_SECONDS = 3600
 DOWNLOAD_SECONDS = 600
 PULUMI = "3.259.0"
 PULUMI_URL = "https://get.pulumi.com/releases/sdk"
@@ -39,14 +40,28 @@ def architecture() -> str:
 
 @functools.cache
 def reachable(url: str) -> bool:
-    """True when the URL's server answers an HTTPS request within PROBE_SECONDS, whatever it answers."""
+    """True when the URL's server has that file and says so within PROBE_SECONDS.
+
+    A "no" is remembered for an hour: behind a firewall that drops packets each one costs the whole deadline.
+    """
+    no = cache() / "official" / f"unreachable-{urlsplit(url).hostname}"
+    if no.exists() and time.time() - no.stat().st_mtime < REMEMBER_SECONDS:
+        return False
+    found = _answers(url)
+    if not found:
+        no.parent.mkdir(parents=True, exist_ok=True)
+        no.touch()
+    return found
+
+
+def _answers(url: str) -> bool:
     try:
         with urllib.request.urlopen(urllib.request.Request(url, method="HEAD"), timeout=PROBE_SECONDS):
             return True
     except urllib.error.HTTPError as error:
         # A proxy that lets nothing through answers too; a release server knows its own release.
         return error.code < 400
-    except (urllib.error.URLError, TimeoutError, socket.timeout, OSError):
+    except (urllib.error.URLError, TimeoutError, OSError):
         return False
 
 
@@ -56,7 +71,7 @@ def k3s_is_given() -> bool:
 
 
 def k3s() -> Path | None:
-    """The official K3s of busbar's default version: kept in the cache, else downloaded; None where it cannot be.
+    """The official K3s of busbar's default version, kept or downloaded; None where it cannot be had.
 
     The file is taken only if its SHA-256 is the one that the release publishes.
     """
@@ -72,9 +87,7 @@ def k3s() -> Path | None:
         sums = _text(f"{base}/sha256sum-{architecture()}.txt")
         expected = {words[1]: words[0] for words in map(str.split, sums.splitlines()) if len(words) == 2}
         if name not in expected:
-            raise LabError(
-                f"{base}/sha256sum-{architecture()}.txt has no sum for {name}: nothing was installed"
-            )
+            raise LabError(f"{base}/sha256sum-{architecture()}.txt has no sum for {name}: not installed")
         _download(f"{base}/{name}", binary, expected[name])
         binary.chmod(0o755)
     return binary
@@ -128,9 +141,7 @@ def install_plugins(engine: Path) -> None:
                 capture_output=True, text=True, timeout=DOWNLOAD_SECONDS, check=False,
             )  # fmt: skip
         if done.returncode != 0:
-            say(
-                f"the official plugin {name} was not to be had, the lab's stand-in serves: {done.stderr.strip()}"
-            )
+            say(f"no official plugin {name}, the lab's stand-in serves: {done.stderr.strip()}")
 
 
 def _pulumi_release() -> str:
@@ -153,7 +164,5 @@ def _download(url: str, target: Path, sha256: str | None) -> None:
             file.write(block)
     if sha256 is not None and digest.hexdigest() != sha256:
         fresh.unlink()
-        raise LabError(
-            f"{url}: SHA-256 is {digest.hexdigest()}, the release says {sha256}: download it again"
-        )
+        raise LabError(f"{url}: SHA-256 is {digest.hexdigest()}, the release says {sha256}: try again")
     os.replace(fresh, target)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Process:
-    """One process of this machine: `started` is its start time in clock ticks since boot (proc(5), field 22)."""
+    """One process of this machine; `started`: clock ticks since boot (proc(5), stat field 22)."""
 
     pid: int
     started: int
@@ -37,7 +37,7 @@ class Process:
         return Process.of(self.pid) == self
 
     def end(self, *, grace: float = 5.0) -> None:
-        """SIGTERM, then after `grace` seconds SIGKILL; returns when it is gone. TimeoutError if it never goes."""
+        """SIGTERM, after `grace` seconds SIGKILL; returns when it is gone, TimeoutError if it never goes."""
         for how, patience in ((signal.SIGTERM, grace), (signal.SIGKILL, 10.0)):
             if patience and self.alive:
                 os.kill(self.pid, how)
@@ -73,7 +73,7 @@ def recall(path: Path) -> Process | None:
 
 
 def find(program: str, *words: str) -> list[Process]:
-    """Running processes of `program` whose command line holds all these words: for what no record tells of."""
+    """Running processes of `program` whose command line holds all these words."""
     found = []
     for folder in Path("/proc").iterdir():
         if not folder.name.isdigit():

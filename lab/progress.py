@@ -58,7 +58,9 @@ class Progress:
         elif (note := event.diagnostic_event) is not None and not note.ephemeral:
             self._said(note.urn or "", note.severity, note.message)
         elif (summary := event.summary_event) is not None:
-            changes = {op.value if hasattr(op, "value") else str(op): n for op, n in summary.resource_changes.items()}
+            changes = {
+                op.value if hasattr(op, "value") else str(op): n for op, n in summary.resource_changes.items()
+            }
             self.changes = {_VERBS.get(op, op): n for op, n in changes.items() if n}
 
     def print_errors(self, otherwise: str) -> None:
@@ -92,9 +94,13 @@ class Progress:
         while not self._ended.wait(STILL_RUNNING_SECONDS):
             now = time.monotonic()
             with self._lock:
-                long = [(urn, now - at) for urn, at in self._running.items() if now - at >= STILL_RUNNING_SECONDS]
+                long = [
+                    (urn, now - at) for urn, at in self._running.items() if now - at >= STILL_RUNNING_SECONDS
+                ]
             for urn, seconds in long:
-                self.console.print(f"{self._clock()} … {_name(urn):<44} running   {seconds:6.1f} s", style="dim")
+                self.console.print(
+                    f"{self._clock()} … {_name(urn):<44} running   {seconds:6.1f} s", style="dim"
+                )
 
     def _clock(self) -> str:
         return f"{time.monotonic() - self._started:6.1f}"

@@ -12,8 +12,8 @@ def in_force() -> dict[str, str]:
     found = {
         "hosts": "systemd-nspawn containers on a bridge of this machine",
         "GPUs and HCAs": "nvidia-smi and /sys/class/infiniband answer for hardware that is not there",
-        "GPU Operator, Network Operator": "charts of the lab that advertise devices through the device-plugin API",
-        "nccl-tests": "CPU programs over Open MPI and TCP: the bandwidth is measured, the fabric is this machine's",
+        "GPU Operator, Network Operator": "charts of the lab that advertise devices to the kubelet",
+        "nccl-tests": "CPU programs over Open MPI and TCP, which measure this machine's loopback",
         "container images": "archives built here from Debian packages and Go modules, loaded from the mirror",
     }
     if k3s_binary() == tools() / STAND_IN:

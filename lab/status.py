@@ -11,7 +11,7 @@ from lab.topology import BRIDGE, MIRROR_URL, Host, find, hosts
 
 
 def known_hosts() -> tuple[Host, ...]:
-    """The hosts that this run state has files of, in the order of their boot; the usual ones where it has none."""
+    """The hosts that this run state has files of, in the order of their boot; the usual ones if none."""
     names = {path.name for path in HOSTS.iterdir()} if HOSTS.is_dir() else set()
     if not names:
         return hosts()

@@ -52,7 +52,7 @@ def step(name: str) -> Iterator[None]:
 def run(
     command: Sequence[str | Path], *, deadline: float = 60, stdin: str | None = None, check: bool = True
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command of the machine within `deadline` seconds; raises LabError with its output when it fails."""
+    """Run a command within `deadline` seconds; raises LabError with its output when it fails."""
     words = [str(word) for word in command]
     try:
         done = subprocess.run(

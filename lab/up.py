@@ -37,8 +37,8 @@ def _refuse_a_foreign_lab() -> None:
     """A machine has room for one lab: the bridge's name and addresses are constants."""
     if network.bridge_exists() and not RUN.exists():
         raise LabError(
-            f"this machine has a bridge {BRIDGE} already, and this checkout did not make it: another checkout's "
-            "lab is up, or its files were deleted; run `python -m lab down` there (or here, to remove it)"
+            f"this machine has a bridge {BRIDGE} that this checkout did not make: another checkout's lab "
+            "is up, or its files were deleted; run `python -m lab down` there (or here, to remove it)"
         )
 
 
@@ -81,7 +81,7 @@ def _wait_for_ssh(hosts: Sequence[Host]) -> None:
         if waiting and time.monotonic() > until:
             names = ", ".join(h.name for h in waiting)
             raise LabError(
-                f"no ssh from {names} within {SSH_DEADLINE_SECONDS} s: see `python -m lab logs {waiting[0].name}`"
+                f"no ssh from {names} within {SSH_DEADLINE_SECONDS} s: `python -m lab logs {waiting[0].name}`"
             )
         if waiting:
             time.sleep(0.2)

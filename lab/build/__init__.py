@@ -37,7 +37,7 @@ def everything() -> None:
 
 @contextmanager
 def beside() -> Iterator[None]:
-    """Run `everything` beside the body of the `with` statement; leaving it waits, and raises what went wrong."""
+    """Run `everything` beside the body of the `with` statement; leaving it waits and raises."""
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="build") as pool:
         builds = pool.submit(everything)
         yield

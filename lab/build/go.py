@@ -14,7 +14,7 @@ from lab.steps import LabError, run_logged, step
 
 DEADLINE_SECONDS = 2400
 MODULES = LAB / "build"
-_SOURCES = (".go", ".mod", ".sum", ".yaml", ".json", ".tmpl", ".s", ".c", ".h")
+_SOURCES = (".go", ".mod", ".sum", ".sh", ".yaml", ".json", ".tmpl", ".s", ".c", ".h")
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,9 @@ class Tool:
     static: bool = True
     engine: bool = False  # a part of the Pulumi CLI: an official one makes it superfluous
     official_name: str | None = None  # on PATH under this name it need not be built
+    script: tuple[
+        str, ...
+    ] = ()  # a program of the module that builds it instead: gets the output, then these
 
     @property
     def output(self) -> Path:
@@ -36,7 +39,9 @@ class Tool:
 
     def key(self) -> str:
         """A hash of everything that goes in, but for the compiler."""
-        digest = hashlib.sha256(f"{self.package}\0{self.ldflags}\0{self.static}\0".encode())
+        digest = hashlib.sha256(
+            "\0".join((self.package, self.ldflags, str(self.static), *self.script)).encode()
+        )
         for file in sorted(path for path in self.module.rglob("*") if path.suffix in _SOURCES):
             digest.update(str(file.relative_to(self.module)).encode() + b"\0")
             digest.update(file.read_bytes())
@@ -65,7 +70,7 @@ def build(tool: Tool) -> None:
 
 
 def module_folder(module: Path, path: str) -> Path:
-    """Where Go keeps the sources of a module that `module`'s go.mod requires; downloads them where need be."""
+    """Where Go keeps the sources of a module that `module`'s go.mod requires; downloads them first."""
     done = subprocess.run(
         ["go", "mod", "download", "-json", path],
         cwd=module, capture_output=True, text=True, timeout=600, check=False,
@@ -85,24 +90,19 @@ def _go_build(tool: Tool) -> None:
     environment = {**os.environ, "GOFLAGS": "-mod=readonly -buildvcs=false"}
     if tool.static:
         environment["CGO_ENABLED"] = "0"
+    command: list[str | Path]
+    if tool.script:
+        command = [tool.module / tool.script[0], fresh, *tool.script[1:]]
+    else:
+        command = ["go", "build", "-trimpath", "-ldflags", tool.ldflags, "-o", fresh, tool.package]
     # Two cores are often all there is, and whoever waits for the hosts wants one of them.
-    command = [
-        "nice",
-        "-n",
-        "5",
-        "go",
-        "build",
-        "-trimpath",
-        "-ldflags",
-        tool.ldflags,
-        "-o",
-        fresh,
-        tool.package,
-    ]
     run_logged(
-        command, cache() / "logs" / f"build-{tool.name}.log",
-        deadline=DEADLINE_SECONDS, cwd=tool.module, env=environment,
-    )  # fmt: skip
+        ["nice", "-n", "5", *command],
+        cache() / "logs" / f"build-{tool.name}.log",
+        deadline=DEADLINE_SECONDS,
+        cwd=tool.module,
+        env=environment,
+    )
     os.replace(fresh, tool.output)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 
+from busbar import versions
 from lab import official
 from lab.build.go import MODULES, Tool, module_folder
 from lab.paths import LAB, tools
@@ -29,7 +30,8 @@ TOOLS = (
         static=False,
         engine=True,
     ),
-    Tool("k3s-standin", ".", LAB / "k3s"),
+    # It answers to the version that a real site would get: the product asks the binary what it is.
+    Tool("k3s-standin", ".", LAB / "k3s", script=("build.sh", versions.K3S)),
     Tool("mpi-operator", "github.com/kubeflow/mpi-operator/cmd/mpi-operator", MODULES / "mpi-operator"),
     Tool("coredns", "github.com/coredns/coredns", MODULES / "coredns"),
     Tool(

@@ -40,4 +40,6 @@ while read -r hca; do
 done < "$hcas"
 
 mount --rbind "$stage" /sys/class
+# Mounts are shared inside a host: without this, unmounting the one place would empty the other.
+mount --make-rprivate "$stage"
 umount --recursive --lazy "$stage"

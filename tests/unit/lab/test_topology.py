@@ -1,0 +1,44 @@
+"""The lab's address plan: what a stack file may rely on."""
+
+from __future__ import annotations
+
+from ipaddress import ip_address, ip_network
+
+import pytest
+
+from lab import topology
+
+
+def test_the_usual_lab_is_one_load_balancer_three_servers_and_two_workers() -> None:
+    assert [host.name for host in topology.hosts()] == [
+        "lb-1", "server-1", "server-2", "server-3", "worker-1", "worker-2",
+    ]  # fmt: skip
+
+
+def test_every_address_is_its_own_and_lies_on_the_bridge() -> None:
+    hosts = topology.hosts(workers=topology.MAX_WORKERS, load_balancers=2)
+    addresses = [host.address for host in hosts] + [topology.GATEWAY, topology.VIRTUAL_IP]
+    assert len(set(addresses)) == len(addresses)
+    assert all(ip_address(address) in ip_network(topology.SUBNET) for address in addresses)
+
+
+def test_a_host_keeps_its_address_when_the_lab_grows() -> None:
+    small = {host.name: host.address for host in topology.hosts()}
+    large = {host.name: host.address for host in topology.hosts(workers=9, load_balancers=2)}
+    assert small.items() <= large.items()
+
+
+@pytest.mark.parametrize(("workers", "load_balancers"), [(101, 1), (-1, 1), (2, 0), (2, 3)])
+def test_a_size_without_addresses_is_refused(workers: int, load_balancers: int) -> None:
+    with pytest.raises(ValueError, match="the lab has"):
+        topology.hosts(workers, load_balancers)
+
+
+def test_an_unknown_host_is_refused_with_the_names_there_are() -> None:
+    with pytest.raises(ValueError, match="no host 'worker1': names are lb-1"):
+        topology.find("worker1")
+
+
+def test_interface_names_fit_into_what_the_kernel_allows() -> None:
+    hosts = topology.hosts(workers=topology.MAX_WORKERS, load_balancers=2)
+    assert max(len(f"vb-{host.name}") for host in hosts) <= 15
