@@ -18,7 +18,8 @@ from busbar.inventory import Host, Inventory
 from components.host_step import HostStep, host_command
 from components.ssh import Login
 
-SERVER_DEADLINE_SECONDS = 600
+# Downloads, and then up to 7 minutes until the Node is Ready.
+SERVER_DEADLINE_SECONDS = 1200
 KUBECONFIG_DEADLINE_SECONDS = 60
 TOKEN_LENGTH = 48
 ARCHITECTURES: Final[tuple[downloads.Arch, ...]] = ("amd64", "arm64")

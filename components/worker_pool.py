@@ -14,7 +14,7 @@ from components.control_plane import K3sControlPlane, binary_values, image_lines
 from components.host_step import HostStep, host_command
 from components.ssh import Login
 
-AGENT_DEADLINE_SECONDS = 600
+AGENT_DEADLINE_SECONDS = 1200
 DRAIN_DEADLINE_SECONDS = 600
 
 

@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# A K3s agent. VERB=install: joined and Ready. VERB=remove: gone (the Node is removed from a server).
+#
+# Values: NODE_NAME, NODE_ADDRESS, VERSION, URL_AMD64, SHA256_AMD64 (or ARM64), IMAGES (lines "sha256 url").
+# Payload: config (config.yaml without node-ip), registries (registries.yaml or nothing).
+# Facts: {"node","version"}
+[[ -n ${BUSBAR_LIB:-} ]] || for part in lib k3s-lib k3s-remove; do
+  # shellcheck source=/dev/null
+  source "$(dirname "${BASH_SOURCE[0]}")/$part.sh"
+done
+
+UNIT=k3s-agent
+READY_DEADLINE=420
+KUBELET_KUBECONFIG=/var/lib/rancher/k3s/agent/kubelet.kubeconfig
+
+main() {
+  begin
+  one_at_a_time
+  case $VERB in
+    install) install_agent ;;
+    remove) k3s_uninstall "$UNIT" ;;
+    *) die "VERB=$VERB is unknown" "use install or remove" ;;
+  esac
+}
+
+install_agent() {
+  k3s_refuse_other_role k3s
+  k3s_remember
+  k3s_download
+  k3s_install_binary
+  k3s_config "$(k3s_node_ip)"
+  k3s_unit "$UNIT" agent
+  k3s_memlock "$UNIT"
+  k3s_sysctl
+  k3s_start "$UNIT"
+  k3s_await "$UNIT" "$READY_DEADLINE" "Node $NODE_NAME Ready" k3s_node_has "$KUBELET_KUBECONFIG" Ready=True
+  k3s_settled "$UNIT"
+  printf '{"node":%s,"version":%s}\n' "$(json "$NODE_NAME")" "$(json "$(k3s_version)")"
+}
+
+main

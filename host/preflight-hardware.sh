@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# What a worker's hardware looks like, as JSON: GPUs by nvidia-smi, HCAs by sysfs, GPUDirect RDMA by modules.
+
+NVIDIA_SMI_SECONDS=15
+INFINIBAND=/sys/class/infiniband
+
+# gpus: {"status":"ok|missing|failed","error":"...","list":[{"model","driver"}]}
+gpus() {
+  local output line list="" status=ok error=""
+  if ! command -v nvidia-smi >/dev/null; then
+    status=missing
+  elif ! output=$(timeout "$NVIDIA_SMI_SECONDS" nvidia-smi --query-gpu=name,driver_version \
+    --format=csv,noheader 2>&1); then
+    status=failed error=${output:0:300}
+  else
+    while IFS= read -r line; do
+      [[ $line == *", "* ]] || continue
+      list+="${list:+,}{\"model\":$(json "${line%, *}"),\"driver\":$(json "${line##*, }")}"
+    done <<<"$output"
+  fi
+  printf '{"status":"%s","error":%s,"list":[%s]}' "$status" "$(json "$error")" "$list"
+}
+
+# fabric_manager: version of NVIDIA Fabric Manager, "" where there is none, and whether it runs.
+fabric_manager() {
+  local version="" active=false
+  version=$({ timeout 10 nv-fabricmanager --version 2>/dev/null || true; } | grep -oE '[0-9]+(\.[0-9]+)+' | head -n 1 || true)
+  ! systemctl is-active --quiet nvidia-fabricmanager.service || active=true
+  printf '{"version":%s,"active":%s}' "$(json "$version")" "$active"
+}
+
+# gdr: what GPUDirect RDMA can go by: the module nvidia-peermem, or DMA-BUF with the open kernel modules.
+gdr() {
+  local peermem=false open=false
+  [[ ! -d /sys/module/nvidia_peermem ]] || peermem=true
+  ! grep -qs 'Open Kernel Module' /proc/driver/nvidia/version || open=true
+  printf '{"peermem":%s,"open_modules":%s}' "$peermem" "$open"
+}
+
+# hcas: [{"name","port","link_layer","state","rate","fw"}], one for each port.
+hcas() {
+  local port device list=""
+  for port in "$INFINIBAND"/*/ports/*; do
+    [[ -d $port ]] || continue
+    device=${port%/ports/*}
+    list+="${list:+,}{\"name\":$(json "${device##*/}"),\"port\":${port##*/}"
+    list+=",\"link_layer\":$(sysfs "$port/link_layer"),\"state\":$(sysfs "$port/state")"
+    list+=",\"rate\":$(sysfs "$port/rate"),\"fw\":$(sysfs "$device/fw_ver")}"
+  done
+  printf '[%s]' "$list"
+}
+
+sysfs() {
+  json "$(cat "$1" 2>/dev/null || true)"
+}

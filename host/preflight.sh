@@ -1,0 +1,118 @@
+#!/usr/bin/env bash
+# Looks at a host and changes nothing: one JSON line of what is there. busbar judges it (busbar/preflight).
+#
+# Values: NODE_NAME, ROLE (lb, server, worker). By hand: sudo ROLE=worker bash host/preflight.sh </dev/null
+[[ -n ${BUSBAR_LIB:-} ]] || for part in lib preflight-hardware; do
+  # shellcheck source=/dev/null
+  source "$(dirname "${BASH_SOURCE[0]}")/$part.sh"
+done
+
+# What the other scripts call and an image may lack.
+TOOLS=(awk base64 cmp curl flock grep ip iptables journalctl ps sed sha256sum sysctl systemctl tar timeout)
+# Units that say what a host is used for already.
+UNITS=(k3s k3s-agent rke2-server rke2-agent kubelet docker containerd haproxy keepalived ufw firewalld)
+DATA_DIR=/var/lib/rancher
+
+main() {
+  begin
+  local hardware=""
+  if [[ ${ROLE:=worker} == worker ]]; then
+    hardware=",\"gpus\":$(gpus),\"fabric_manager\":$(fabric_manager),\"gdr\":$(gdr),\"hcas\":$(hcas)"
+  fi
+  local about
+  about=$(system),$(resources),$(network),$(software)
+  # The clock last, right before it is sent.
+  printf '{"schema":1,%s%s,"epoch":%s}\n' "$about" "$hardware" "$(date +%s.%3N)"
+}
+
+system() {
+  # shellcheck source=/dev/null
+  printf '"os":%s,"os_version":%s' "$(json "$(. /etc/os-release && echo "${ID:-}")")" \
+    "$(json "$(. /etc/os-release && echo "${VERSION_ID:-}")")"
+  printf ',"arch":%s,"kernel":%s' "$(json "$(uname -m)")" "$(json "$(uname -r)")"
+  printf ',"hostname":%s,"machine":%s' "$(json "$(hostname)")" "$(json "$(machine)")"
+  printf ',"systemd":%s' "$([[ -d /run/systemd/system ]] && echo true || echo false)"
+  printf ',"clock_synchronised":%s' "$(json "$(timedatectl show -p NTPSynchronized --value 2>/dev/null || true)")"
+}
+
+# Tells machines apart, without giving the machine-id itself away (man machine-id).
+machine() {
+  { cat /etc/machine-id 2>/dev/null; echo busbar; } | sha256sum | cut -c1-8
+}
+
+resources() {
+  printf '"cpus":%s,"memory_bytes":%s' "$(nproc)" "$(($(meminfo MemTotal) * 1024))"
+  printf ',"swap_bytes":%s' "$(($(meminfo SwapTotal) * 1024))"
+  printf ',"disk_free_bytes":%s' "$(df -B1 --output=avail "$(existing "$DATA_DIR")" | tail -n 1 | tr -d ' ')"
+  printf ',"cgroup":%s' "$(json "$([[ $(stat -fc %T /sys/fs/cgroup) == cgroup2fs ]] && echo v2 || echo v1)")"
+  printf ',"cgroup_v1_allowed":%s' "$(cgroup_v1_allowed)"
+  printf ',"memlock":%s' "$(json "$(memlock)")"
+}
+
+meminfo() {
+  awk -v key="$1:" '$1 == key { print $2 }' /proc/meminfo
+}
+
+# existing PATH: the nearest folder that is there.
+existing() {
+  local path=$1
+  until [[ -d $path ]]; do path=$(dirname "$path"); done
+  printf '%s' "$path"
+}
+
+# A site on cgroup v1 says so to the kubelet in a drop-in; the first level of the YAML is all that counts.
+cgroup_v1_allowed() {
+  if cat "$DATA_DIR"/k3s/agent/etc/kubelet.conf.d/*.conf 2>/dev/null |
+    grep -E '^"?failCgroupV1"?: *false *$' >/dev/null; then
+    echo true
+  else
+    echo false
+  fi
+}
+
+# memlock: what a unit with LimitMEMLOCK=infinity gets: "unlimited", or the limit in bytes of a systemd that
+# may not raise it (bit 24 of its capabilities is CAP_SYS_RESOURCE).
+memlock() {
+  local hard capabilities
+  hard=$(awk '/^Max locked memory/ { print $5 }' /proc/1/limits)
+  capabilities=$(awk '/^CapEff:/ { print $2 }' /proc/1/status)
+  if (((16#$capabilities >> 24) & 1)); then hard=unlimited; fi
+  printf '%s' "$hard"
+}
+
+network() {
+  local route=false
+  [[ -z $(ip route show default; ip -6 route show default 2>/dev/null) ]] || route=true
+  printf '"default_route":%s,"addresses":[%s],"listening":[%s]' "$route" "$(addresses)" "$(listening)"
+}
+
+addresses() {
+  ip -o addr show scope global | awk '{ split($4, part, "/"); printf "%s\"%s\"", comma, part[1]; comma = "," }'
+}
+
+# listening: {"port","process"} of every TCP port that is taken on more than loopback.
+listening() {
+  ss -Hltnp | awk '
+    { at = match($4, /:[0-9]+$/); port = substr($4, at + 1); where = substr($4, 1, at - 1) }
+    where ~ /^127\./ || where == "[::1]" || seen[port]++ { next }
+    {
+      name = "?"
+      if (match($0, /\(\("[^"]+"/)) name = substr($0, RSTART + 3, RLENGTH - 4)
+      printf "%s{\"port\":%s,\"process\":\"%s\"}", comma, port, name; comma = ","
+    }'
+}
+
+software() {
+  local tool unit missing="" active="" managed=""
+  for tool in "${TOOLS[@]}"; do
+    command -v "$tool" >/dev/null || missing+="${missing:+,}\"$tool\""
+  done
+  for unit in "${UNITS[@]}"; do
+    ! systemctl is-active --quiet "$unit.service" || active+="${active:+,}\"$unit\""
+    [[ ! -e $STATE_DIR/$unit.sha256 && ! -e $STATE_DIR/$unit.cfg.original ]] || managed+="${managed:+,}\"$unit\""
+  done
+  printf '"missing_tools":[%s],"active_units":[%s],"managed":[%s]' "$missing" "$active" "$managed"
+  printf ',"k3s_data":%s' "$([[ -d $DATA_DIR/k3s/server/db || -d $DATA_DIR/k3s/agent/containerd ]] && echo true || echo false)"
+}
+
+main
