@@ -1,0 +1,288 @@
+"""Every mistake is named with its path, its value and what is expected; and all of them at once."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from busbar.config import ConfigError, load
+from tests.support.clusters import H100_POOL, host, host_key, site
+
+
+def findings(data: Any, **options: Any) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        load(data, **options)
+    return caught.value.findings
+
+
+def edited(path: str, value: Any) -> dict[str, Any]:
+    """A valid site with one value put in, the path written as in a message."""
+    data = copy.deepcopy(site())
+    *steps, last = path.replace("[", ".[").split(".")
+    place: Any = data
+    for step in steps:
+        place = place[int(step[1:-1])] if step.startswith("[") else place.setdefault(step, {})
+    place[last] = value
+    return data
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        ("hosts.workers[1].address", "10.0.0.300", "'10.0.0.300' is not an IPv4/IPv6 address or a host name"),
+        ("hosts.workers[1].address", "10.0.0.3:22", "give the SSH port as `port`"),
+        ("hosts.workers[1].address", "root@gpu-1", "give the login as `user`"),
+        ("hosts.workers[1].address", "[2001:db8::1]", "without brackets"),
+        ("hosts.workers[0].name", "GPU_1", "'GPU_1' is not a DNS label"),
+        ("hosts.workers[0].name", "gpu.example", "is not a DNS label"),
+        ("hosts.servers[0].port", 70000, "70000 is too large: at most 65535 is allowed"),
+        ("hosts.servers[0].host_key", "ssh-rsa AAAAB3NzaC1yc2E=", "is not an ed25519 host key"),
+        ("hosts.servers[0].host_key", "ssh-ed25519", "is not a host key"),
+        ("hosts.servers[0].host_key", "ssh-ed25519 AAAA...", "is not base64"),
+        ("hosts.servers[0].host_key", host_key("x")[:-8], "was it cut"),
+        ("hosts.servers[0].host_key", f"gpu-1 {host_key('x')}", "starts with a host name, as in known_hosts"),
+        ("pools.h100.gpus", True, "True is true or false where a number is expected"),
+        ("pools.h100.gpus", "eight", "'eight' is not a whole number"),
+        ("pools.h100.gpus", 7.5, "7.5 is not a whole number"),
+        ("pools.h100.rate_gbps", -1, "-1 is too small: more than 0 is needed"),
+        ("pools.h100.rate_gbps", float("inf"), "inf is not a number"),
+        ("pools.h100.link_layer", "roce", "'roce' is not one of 'infiniband' or 'ethernet'"),
+        ("k3s.version", "1.35.6", "'1.35.6' does not have the expected form"),
+        ("k3s.cluster_cidr", "10.42.0.1/16", "has bits set behind its prefix: 10.42.0.0/16 is meant?"),
+        ("k3s.cluster_cidr", "ten", "is not a network in CIDR form"),
+        ("k3s.base_url", "ftp://mirror/k3s", "is not an http(s) URL"),
+        ("k3s.base_url", "https://me:pw@mirror/k3s", "carries a login"),
+        ("validation.min_bytes", "5X", "'5X' is not a size"),
+        ("validation.transport", "rmda", "'rmda' is not one of 'gpudirect-rdma', 'rdma' or 'socket'"),
+        ("validation.collectives", [], "none given, at least 1 needed"),
+        ("validation.shm_size", "64 GB", "'64 GB' is not a Kubernetes quantity"),
+        ("validation.tolerance", 1, "1 is too large: less than 1 is allowed"),
+        ("k3s", None, "is empty where keys with values are expected"),
+        ("pools", ["h100"], "is a list where keys with values are expected"),
+        ("hosts.servers", "server-1", "is the plain value 'server-1' where a list is expected"),
+    ],
+)
+def test_a_wrong_value_is_named_with_its_path_and_what_is_expected(
+    path: str, value: Any, message: str
+) -> None:
+    found = [finding for finding in findings(edited(path, value)) if finding.startswith(f"{path}: ")]
+    assert len(found) == 1
+    assert message in found[0]
+
+
+def test_all_mistakes_of_a_site_are_reported_at_once() -> None:
+    data = site(load_balancers=2, servers=2)
+    del data["name"]
+    del data["hosts"]["virtual_ip"]
+    data["hosts"]["workers"][1]["address"] = "10.0.0.300"
+    data["hosts"]["workers"][0]["name"] = "server-1"
+    data["k3s"] = {"version": "v1.31.1+k3s1", "images": "none", "cluster_cidr": "192.0.0.0/16"}
+    paths = {finding.split(": ")[0] for finding in findings(data)}
+    assert paths >= {
+        "name",
+        "hosts.servers",
+        "hosts.virtual_ip",
+        "hosts.workers[0].name",
+        "hosts.workers[1].address",
+        "hosts.load_balancers[0].address",
+        "k3s.images",
+        "k3s.version",
+    }
+
+
+def test_the_text_of_the_error_has_one_line_for_each_finding() -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(edited("hosts.workers[1].address", "10.0.0.300"))
+    assert str(caught.value) == (
+        "hosts.workers[1].address: '10.0.0.300' is not an IPv4/IPv6 address or a host name"
+    )
+
+
+@pytest.mark.parametrize(
+    ("path", "hint"),
+    [
+        ("hosts.sevrers", "did you mean 'servers'?"),
+        ("validation.expected_busbw", "did you mean 'expected_busbw_gbps'?"),
+        ("pools.h100.min-disk-gb", "did you mean 'min_disk_gb'?"),
+        ("zzz", "known here: name, ssh, hosts, pools"),
+    ],
+)
+def test_an_unknown_key_is_refused_with_the_one_that_was_meant(path: str, hint: str) -> None:
+    [found] = findings(edited(path, 1))
+    assert found.startswith(f"{path}: unknown key; {hint}")
+
+
+def test_a_missing_key_is_named_with_what_it_is_for() -> None:
+    data = site()
+    del data["hosts"]["servers"][0]["host_key"]
+    assert findings(data) == [
+        "hosts.servers[0].host_key: missing: The host's ed25519 host key: `ssh-keyscan -t ed25519 ADDRESS`."
+    ]
+
+
+def test_something_that_is_no_object_is_refused_in_one_sentence() -> None:
+    assert findings("dev") == ["busbar:cluster: is not an object; Pulumi.h100.example.yaml shows one"]
+
+
+def test_a_name_and_an_address_belong_to_one_host_only() -> None:
+    data = site()
+    data["hosts"]["workers"].append(host("gpu-1", "192.0.2.11", pool="h100"))
+    assert findings(data) == [
+        "hosts.workers[2].name: 'gpu-1' is also the name of hosts.workers[0]",
+        "hosts.workers[2].address: '192.0.2.11' is also the address of hosts.servers[0]",
+    ]
+
+
+def test_a_load_balancer_on_a_server_is_refused_with_the_reason() -> None:
+    data = site()
+    data["hosts"]["load_balancers"][0]["address"] = "192.0.2.12"
+    [found] = findings(data)
+    assert found.startswith(
+        "hosts.servers[1].address: '192.0.2.12' is also hosts.load_balancers[0]: HAProxy cannot"
+    )
+
+
+@pytest.mark.parametrize("servers", [2, 4])
+def test_an_even_number_of_servers_is_refused(servers: int) -> None:
+    [found] = findings(site(servers=servers))
+    assert found.startswith(f"hosts.servers: {servers} given, an odd number is needed")
+
+
+def test_two_load_balancers_need_an_address_to_share() -> None:
+    data = site(load_balancers=2)
+    del data["hosts"]["virtual_ip"]
+    [found] = findings(data)
+    assert found.startswith("hosts.virtual_ip: missing")
+
+
+def test_one_load_balancer_has_nobody_to_share_an_address_with() -> None:
+    data = site()
+    data["hosts"]["virtual_ip"] = {"address": "192.0.2.100", "interface": "eth0"}
+    [found] = findings(data)
+    assert found.startswith("hosts.virtual_ip: given with one load balancer")
+
+
+def test_the_shared_address_may_not_be_that_of_a_host() -> None:
+    data = site(load_balancers=2)
+    data["hosts"]["virtual_ip"]["address"] = "192.0.2.1"
+    [found] = findings(data)
+    assert "is the address of hosts.load_balancers[0]" in found
+
+
+def test_a_worker_of_an_unknown_pool_is_told_the_pool_that_was_meant() -> None:
+    data = site()
+    data["hosts"]["workers"][0]["pool"] = "h10"
+    assert findings(data) == ["hosts.workers[0].pool: 'h10' is not in pools; did you mean 'h100'?"]
+
+
+def test_a_pool_without_workers_is_refused() -> None:
+    [found] = findings(site(pools={"h100": H100_POOL, "h200": H100_POOL}))
+    assert found.startswith("pools.h200: no worker belongs to it")
+
+
+def test_a_worker_must_name_its_pool_where_there_are_two() -> None:
+    data = site(workers={"a": 1, "b": 2})
+    del data["hosts"]["workers"][2]["pool"]
+    assert findings(data) == ["hosts.workers[2].pool: missing: there is more than one pool: a, b"]
+
+
+def test_networks_may_not_overlap_each_other_or_the_hosts() -> None:
+    data = edited("k3s.service_cidr", "10.42.128.0/17")
+    data["hosts"]["workers"][0]["address"] = "10.42.0.9"
+    assert [finding.split(": ")[0] for finding in findings(data)] == [
+        "k3s.service_cidr",
+        "hosts.workers[0].address",
+    ]
+
+
+def test_no_way_to_log_in_is_a_finding_that_names_all_three() -> None:
+    [found] = findings(site(ssh={}))
+    assert found.startswith(
+        "ssh: no way to log in: give ssh.key_file, or ssh.agent: true, or the key as a secret"
+    )
+
+
+def test_the_key_as_a_secret_of_the_stack_is_a_way_to_log_in() -> None:
+    assert load(site(ssh={}), secret_keys={"sshPrivateKey"}).ssh.key_file is None
+
+
+def test_two_ways_to_log_in_are_one_too_many() -> None:
+    [found] = findings(site(ssh={"key_file": "id", "agent": True}))
+    assert found.startswith("ssh: ssh.key_file and ssh.agent are given; choose one")
+
+
+def test_a_bucket_for_snapshots_needs_both_of_its_keys() -> None:
+    data = site(k3s={"sha256": {"amd64": "0" * 64}, "snapshots": {"s3": {"bucket": "etcd"}}})
+    [found] = findings(data, secret_keys={"s3AccessKey"})
+    assert found.startswith("k3s.snapshots.s3: busbar:s3SecretKey is not set")
+
+
+def test_a_release_without_a_known_checksum_asks_for_the_published_file() -> None:
+    [found] = findings(site(k3s={}))
+    assert found.startswith(
+        "k3s.version: no checksum is known for 'v1.35.6+k3s1': put the sha256sum file published"
+    )
+
+
+def test_an_image_archive_without_a_checksum_is_refused() -> None:
+    k3s = {"sha256": {"amd64": "0" * 64}, "images": [{"url": "http://mirror/a.tar"}]}
+    assert findings(site(k3s=k3s)) == [
+        "k3s.images[0]: no checksum for 'http://mirror/a.tar': give sha256, or k3s.checksums_file"
+    ]
+
+
+def test_a_version_set_that_is_known_not_to_work_is_refused() -> None:
+    found = findings(site(gpu_operator={"version": "v26.3.2"}, network_operator={"version": "26.4.0"}))
+    assert "have no GPUDirect RDMA together" in found[0]
+
+
+def test_the_leading_v_of_a_chart_version_must_be_as_its_repository_has_it() -> None:
+    found = findings(site(gpu_operator={"version": "26.7.0"}, network_operator={"version": "v26.7.0"}))
+    assert [finding.split(": ")[0] for finding in found] == [
+        "gpu_operator.version",
+        "network_operator.version",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "finding"),
+    [
+        (
+            {"server_args": {"cluster-init": True}},
+            "k3s.server_args.cluster-init: busbar writes this key itself",
+        ),
+        (
+            {"agent_args": {"node-label+": ["a=b"]}},
+            "k3s.agent_args.node-label+: busbar writes this key itself; use",
+        ),
+        (
+            {"server_args": {"kube-apiserver-arg": ["anonymous-auth=true"]}},
+            "k3s.server_args.kube-apiserver-arg: 'anonymous-auth=true' contradicts",
+        ),
+    ],
+)
+def test_keys_that_busbar_writes_into_config_yaml_cannot_be_written_twice(
+    arguments: dict[str, Any], finding: str
+) -> None:
+    [found] = findings(site(k3s={"sha256": {"amd64": "0" * 64}, **arguments}))
+    assert found.startswith(finding)
+
+
+def test_a_label_that_a_kubelet_may_not_set_is_refused() -> None:
+    pool = {**H100_POOL, "labels": {"node-role.kubernetes.io/gpu": "true"}}
+    [found] = findings(site(pools={"h100": pool}))
+    assert found.startswith(
+        "pools.h100.labels: 'node-role.kubernetes.io/gpu' may not be set by a node itself"
+    )
+
+
+def test_more_ranks_than_gpus_are_refused() -> None:
+    [found] = findings(site(validation={"slots_per_worker": 9}))
+    assert found == "validation.slots_per_worker: 9 is more than the 8 GPUs of pools.h100"
+
+
+def test_the_smallest_message_may_not_be_larger_than_the_largest() -> None:
+    [found] = findings(site(validation={"min_bytes": "2G", "max_bytes": "1G"}))
+    assert found.startswith("validation.min_bytes: 2147483648 is more than validation.max_bytes")

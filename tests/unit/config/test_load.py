@@ -1,0 +1,81 @@
+"""What a valid configuration becomes."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from pydantic import ValidationError
+
+from busbar.config import Cluster, load
+from tests.support.clusters import H100_POOL, site
+
+
+def test_a_site_of_the_smallest_size_gets_every_default() -> None:
+    cluster = load(site(servers=1, workers={"h100": 1}))
+    assert cluster.k3s.version == "v1.35.6+k3s1"
+    assert cluster.network_operator.resource == "nvidia.com/hostdev"
+    assert cluster.validation.enforce
+    assert cluster.validation.collectives == ["all_reduce"]
+    assert cluster.pools["h100"].link_layer == "infiniband"
+
+
+def test_a_loaded_cluster_cannot_be_changed_afterwards() -> None:
+    cluster = load(site())
+    with pytest.raises(ValidationError, match="frozen"):
+        cluster.name = "other"  # type: ignore[misc]
+
+
+def test_numbers_and_booleans_may_arrive_as_text_because_pulumi_config_set_stores_them_so() -> None:
+    pool = {**H100_POOL, "gpus": "8", "rate_gbps": "400"}
+    validation = {"tolerance": "0.05", "enforce": "false", "iterations": "20", "min_bytes": "1048576"}
+    cluster = load(site(pools={"h100": pool}, validation=validation))
+    assert cluster.pools["h100"].gpus == 8
+    assert cluster.pools["h100"].rate_gbps == 400.0
+    assert cluster.validation.tolerance == 0.05
+    assert cluster.validation.enforce is False
+    assert cluster.validation.min_bytes == 1 << 20
+
+
+def test_text_may_arrive_as_a_number_or_a_boolean() -> None:
+    pool = {**H100_POOL, "labels": {"rack": 7, "reserved": True}}
+    cluster = load(site(pools={"h100": pool}, validation={"env": {"NCCL_IB_QPS_PER_CONNECTION": 2}}))
+    assert cluster.pools["h100"].labels == {"rack": "7", "reserved": "true"}
+    assert cluster.validation.env == {"NCCL_IB_QPS_PER_CONNECTION": "2"}
+
+
+@pytest.mark.parametrize(
+    ("written", "size_bytes"),
+    [("512M", 512 << 20), ("8G", 8 << 30), ("1k", 1024), ("64 MiB", 64 << 20), (4096, 4096), (4096.0, 4096)],
+)
+def test_sizes_are_read_in_the_binary_units_of_nccl_tests(written: object, size_bytes: int) -> None:
+    cluster = load(site(validation={"min_bytes": written, "max_bytes": "8G"}))
+    assert cluster.validation.min_bytes == size_bytes
+
+
+def test_the_comment_of_a_host_key_is_dropped_so_that_it_cannot_make_a_difference() -> None:
+    data = site()
+    key = data["hosts"]["workers"][0]["host_key"]
+    data["hosts"]["workers"][0]["host_key"] = f"  {key}   root@gpu-1  "
+    assert load(data).hosts.workers[0].host_key == key
+
+
+def test_an_ipv6_address_is_kept_in_its_short_form() -> None:
+    data = site()
+    data["hosts"]["servers"][0]["address"] = "2001:0db8:0000::0011"
+    assert load(data).hosts.servers[0].address == "2001:db8::11"
+
+
+def test_the_largest_site_loads_in_a_fraction_of_a_second() -> None:
+    data = site(workers={f"pool-{i}": 44 for i in range(10)})
+    started = time.perf_counter()
+    cluster = load(data)
+    # The aim is 0.3 s; it takes 0.01 s. The margin is for a loaded machine.
+    assert time.perf_counter() - started < 0.3
+    assert len(cluster.hosts.workers) == 440
+
+
+def test_a_cluster_survives_being_written_out_and_loaded_again() -> None:
+    cluster = load(site(load_balancers=2))
+    assert load(cluster.model_dump()) == cluster
+    assert Cluster.model_validate_json(cluster.model_dump_json()) == cluster

@@ -1,0 +1,65 @@
+"""Secrets inside `busbar:cluster` are refused by name, told where they belong, and never shown."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from busbar.config import ConfigError, load
+from tests.support.clusters import site
+
+SECRET = "hunter2-do-not-print"
+PRIVATE_KEY = f"-----BEGIN OPENSSH PRIVATE KEY-----\n{SECRET}\n"
+
+
+@pytest.mark.parametrize(
+    ("sections", "path", "belongs"),
+    [
+        ({"ssh": {"agent": True, "private_key": PRIVATE_KEY}}, "ssh.private_key", "busbar:sshPrivateKey"),
+        ({"ssh": {"agent": True, "privateKey": SECRET}}, "ssh.privateKey", "busbar:sshPrivateKey"),
+        ({"ssh": {"agent": True, "passphrase": SECRET}}, "ssh.passphrase", "busbar:sshPrivateKeyPassword"),
+        ({"ssh": {"agent": True, "password": SECRET}}, "ssh.password", "never with a password"),
+        ({"ssh": {"key_file": PRIVATE_KEY}}, "ssh.key_file", "busbar:sshPrivateKey"),
+        (
+            {"k3s": {"server_args": {"token": SECRET}}},
+            "k3s.server_args.token",
+            "makes the cluster's tokens itself",
+        ),
+        (
+            {"k3s": {"server_args": {"etcd-s3-secret-key": SECRET}}},
+            "k3s.server_args.etcd-s3-secret-key",
+            "busbar:s3SecretKey",
+        ),
+        (
+            {"k3s": {"registries": {"configs": {"r.example": {"auth": {"password": SECRET}}}}}},
+            "k3s.registries.configs.r.example.auth",
+            "busbar:registryCredentials",
+        ),
+        (
+            {"validation": {"env": {"WANDB_API_KEY": SECRET}}},
+            "validation.env.WANDB_API_KEY",
+            "Kubernetes Secret",
+        ),
+        (
+            {"gpu_operator": {"values": {"x": {"secure": SECRET}}}},
+            "gpu_operator.values.x",
+            "nested secrets reach the program in plain text",
+        ),
+    ],
+)
+def test_a_secret_is_refused_with_its_place_and_never_shown(
+    sections: dict[str, Any], path: str, belongs: str
+) -> None:
+    data = site()
+    data.update(sections)
+    with pytest.raises(ConfigError) as caught:
+        load(data)
+    [found] = [finding for finding in caught.value.findings if finding.startswith(f"{path}: ")]
+    assert belongs in found
+    assert SECRET not in str(caught.value)
+
+
+def test_an_ordinary_variable_of_the_ranks_is_no_secret() -> None:
+    cluster = load(site(validation={"env": {"NCCL_DEBUG": "INFO", "NCCL_IB_SPLIT_DATA_ON_QPS": 0}}))
+    assert cluster.validation.env["NCCL_DEBUG"] == "INFO"

@@ -1,0 +1,151 @@
+"""Stack files: those of this repository, the JSON Schema, and `busbar check-config`."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+from busbar.cli import build
+from busbar.config import SECRET_KEYS, ConfigError, load, stackfile
+from busbar.config.schema import stack_schema
+from tests.support.clusters import site
+
+ROOT = Path(__file__).resolve().parents[3]
+STACKS = [ROOT / "Pulumi.dev.yaml", ROOT / "Pulumi.h100.example.yaml"]
+PLAIN_STACK = {"config": {"busbar:cluster": site()}}
+
+
+def busbar(*words: str) -> Result:
+    return CliRunner().invoke(build(), [*words])
+
+
+def stack(folder: Path, document: Any, name: str = "prod") -> Path:
+    path = folder / f"Pulumi.{name}.yaml"
+    path.write_text(document if isinstance(document, str) else yaml.safe_dump(document))
+    return path
+
+
+@pytest.mark.parametrize("path", STACKS, ids=lambda path: path.name)
+def test_a_stack_file_of_this_repository_is_valid(path: Path) -> None:
+    assert load(stackfile.read(path).cluster).hosts.workers
+
+
+@pytest.mark.parametrize("path", STACKS, ids=lambda path: path.name)
+def test_a_stack_file_of_this_repository_fits_the_schema_and_names_it_for_editors(path: Path) -> None:
+    jsonschema.validate(yaml.safe_load(path.read_text()), stack_schema())
+    assert path.read_text().startswith("# yaml-language-server: $schema=schema/cluster.schema.json\n")
+
+
+def test_the_schema_that_is_checked_in_is_current() -> None:
+    checked_in = json.loads((ROOT / "schema" / "cluster.schema.json").read_text())
+    assert checked_in == stack_schema(), "run `make schema`"
+
+
+def test_every_key_of_the_schema_is_described() -> None:
+    schema = stack_schema()
+    undescribed = [
+        f"{name}.{key}"
+        for name, model in schema["$defs"].items()
+        for key, value in model.get("properties", {}).items()
+        if not value.get("description")
+    ]
+    assert undescribed == []
+
+
+def test_the_schema_is_sound_and_refuses_an_unknown_key() -> None:
+    schema = stack_schema()
+    jsonschema.Draft202012Validator.check_schema(schema)
+    document = copy.deepcopy(PLAIN_STACK)
+    document["config"]["busbar:cluster"]["hosts"]["sevrers"] = []
+    with pytest.raises(jsonschema.ValidationError, match="sevrers"):
+        jsonschema.validate(document, schema)
+
+
+def test_the_schema_knows_the_bounds_of_numbers() -> None:
+    pool = stack_schema()["$defs"]["Pool"]["properties"]
+    assert pool["gpus"]["minimum"] == 1
+    assert pool["rate_gbps"]["exclusiveMinimum"] == 0
+
+
+def test_pulumi_yaml_declares_the_cluster_and_every_secret_with_a_description() -> None:
+    declared = yaml.safe_load((ROOT / "Pulumi.yaml").read_text())["config"]
+    assert set(declared) == {"busbar:cluster", *(f"busbar:{key}" for key in SECRET_KEYS)}
+    assert all(key["description"] for key in declared.values())
+
+
+def test_check_config_sums_up_a_good_stack() -> None:
+    result = busbar("check-config", str(STACKS[1]))
+    assert result.exit_code == 0
+    assert result.stdout.startswith("OK  Pulumi.h100.example.yaml\n")
+    assert "servers: 3 (cp-1 192.0.2.11, cp-2 192.0.2.12, cp-3 192.0.2.13)" in result.stdout
+    assert "2 workers, each 8 GPUs and 8 rails of 400 Gb/s (infiniband)" in result.stdout
+
+
+def test_check_config_finds_a_stack_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stack(tmp_path, PLAIN_STACK)
+    monkeypatch.chdir(tmp_path)
+    assert busbar("check-config", "organization/busbar/prod").exit_code == 0
+
+
+def test_check_config_lists_every_finding_and_exits_with_one(tmp_path: Path) -> None:
+    data = site(servers=2)
+    data["hosts"]["workers"][1]["address"] = "10.0.0.300"
+    result = busbar("check-config", str(stack(tmp_path, {"config": {"busbar:cluster": data}})))
+    assert result.exit_code == 1
+    assert [line.split(": ")[0] for line in result.stdout.splitlines()] == [
+        "hosts.workers[1].address",
+        "hosts.servers",
+    ]
+    assert "2 to mend" in result.stderr
+
+
+def test_a_stack_that_is_not_there_is_bad_usage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stack(tmp_path, PLAIN_STACK)
+    monkeypatch.chdir(tmp_path)
+    result = busbar("check-config", "prd")
+    assert result.exit_code == 64
+    assert "Pulumi.prod.yaml" in result.stderr
+
+
+@pytest.mark.parametrize("words", [["check-config"], ["no-such-command"], ["schema", "--no-such-option"]])
+def test_bad_usage_exits_with_64(words: list[str]) -> None:
+    assert busbar(*words).exit_code == 64
+
+
+@pytest.mark.parametrize(
+    ("text", "finding"),
+    [
+        ("config: [", "Pulumi.prod.yaml: is not valid YAML: line 1, column 10"),
+        ("config:\n  a: 1\n  a: 2\n", "the key 'a' stands here a second time"),
+        ("- config\n", "Pulumi.prod.yaml: has no `config:` with keys"),
+        ("config: {aws:region: x}\n", "busbar:cluster: missing"),
+        (
+            "config: {busbar:clutser: {}, busbar:cluster: {}}\n",
+            "busbar:clutser: unknown key; did you mean 'cluster'?",
+        ),
+    ],
+)
+def test_a_file_that_is_no_stack_is_named_with_the_fault(tmp_path: Path, text: str, finding: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        stackfile.read(stack(tmp_path, text))
+    assert finding in str(caught.value)
+
+
+def test_a_secret_in_plain_text_is_a_finding_that_does_not_show_it(tmp_path: Path) -> None:
+    document = {"config": {**PLAIN_STACK["config"], "busbar:s3SecretKey": "hunter2"}}
+    with pytest.raises(ConfigError) as caught:
+        stackfile.read(stack(tmp_path, document))
+    assert "busbar:s3SecretKey: lies here in plain text" in str(caught.value)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_encrypted_secrets_count_as_set(tmp_path: Path) -> None:
+    document = {"config": {**PLAIN_STACK["config"], "busbar:sshPrivateKey": {"secure": "v1:abc"}}}
+    assert stackfile.read(stack(tmp_path, document)).secret_keys == {"sshPrivateKey"}

@@ -1,0 +1,119 @@
+"""What a stack exports, and when its gate is shut."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from busbar.config import Cluster, load
+from busbar.outputs import build_outputs, gate
+from tests.support.clusters import site
+from tests.support.verdicts import failing, passing, unknown
+
+VERSIONS = {"k3s": "v1.35.6+k3s1", "gpu_operator": "v26.7.0", "network_operator": None}
+FACTS = {"gpu-1": {"gpus": 8, "rails": 8}, "gpu-2": {"gpus": 8, "rails": ["mlx5_0"] * 8}}
+
+
+def cluster(*pools: str, **sections: Any) -> Cluster:
+    return load(site(workers=dict.fromkeys(pools or ("h100",), 2), **sections))
+
+
+def outputs(verdicts: dict[str, Any], *pools: str, **sections: Any) -> dict[str, Any]:
+    return build_outputs(cluster(*pools, **sections), versions=VERSIONS, facts=FACTS, verdicts=verdicts)
+
+
+def test_a_pass_carries_its_numbers_and_no_reason() -> None:
+    out = outputs({"h100": passing()})
+    assert out["nccl_passed"] is True
+    assert out["nccl_reasons"] == []
+    assert (out["nccl_busbw_gbps"], out["nccl_expected_gbps"]) == (390.28, 400.0)
+    assert out["nccl_fraction"] == pytest.approx(0.9757)
+    assert out["nccl"]["pools"]["h100"]["transport"] == "gpudirect-rdma"
+
+
+def test_the_outputs_name_the_cluster_its_nodes_and_the_versions_that_were_found() -> None:
+    out = outputs({"h100": passing()})
+    assert (out["contract_version"], out["cluster_name"]) == (1, "site")
+    assert out["api_endpoint"] == "https://192.0.2.1:6443"
+    assert out["k3s_version"] == "v1.35.6+k3s1"
+    assert out["versions"] == {**VERSIONS, "nccl": "2.28.3", "nccl_plugin": "IBext_v8"}
+    assert out["nodes"][0] == {"name": "lb-1", "role": "lb", "address": "192.0.2.1", "gpus": 0, "rails": 0}
+    assert [(n["name"], n["gpus"], n["rails"]) for n in out["nodes"][-2:]] == [
+        ("gpu-1", 8, 8),
+        ("gpu-2", 8, 8),
+    ]
+
+
+def test_of_several_passing_pools_the_one_with_the_lowest_fraction_makes_the_headline() -> None:
+    verdicts = {"a": passing(395.0), "b": passing(180.0, 200.0), "c": passing(399.0)}
+    out = outputs(verdicts, "a", "b", "c")
+    assert out["nccl_passed"] is True
+    assert (out["nccl_busbw_gbps"], out["nccl_fraction"]) == (180.0, 0.9)
+
+
+def test_a_pool_that_did_not_pass_makes_the_headline_even_with_the_better_number() -> None:
+    out = outputs({"a": passing(370.0), "b": failing(busbw_gbps=399.0, fraction=0.9975)}, "a", "b")
+    assert out["nccl_passed"] is False
+    assert out["nccl_busbw_gbps"] == 399.0
+    assert out["nccl_reasons"] == ["pool b: busbw 46.9 GB/s is below the floor of 360 GB/s"]
+
+
+def test_a_pool_without_evidence_comes_before_one_that_failed() -> None:
+    out = outputs({"a": failing(), "b": unknown()}, "a", "b")
+    assert out["nccl_busbw_gbps"] is None
+    assert [reason.split(":")[0] for reason in out["nccl_reasons"]] == ["pool a", "pool b"]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "reason"),
+    [
+        (None, "no verdict: nothing was measured"),
+        (unknown("the launcher never started"), "the launcher never started"),
+        ({**passing(), "schema": 2}, "the verdict has schema 2, 1 is understood"),
+        ({**passing(), "passed": "true"}, "the verdict is 'pass' and gives no reason"),
+        ({**passing(), "verdict": "fail"}, "the verdict is 'fail' and gives no reason"),
+        ({**passing(), "busbw_gbps": None}, "the verdict is a pass without a bandwidth"),
+        ({**passing(), "busbw_gbps": float("nan")}, "the verdict is a pass without a bandwidth"),
+        ({}, "the verdict has schema None, 1 is understood"),
+    ],
+)
+def test_anything_but_a_plain_pass_is_no_pass_and_says_why(verdict: Any, reason: str) -> None:
+    out = outputs({} if verdict is None else {"h100": verdict})
+    assert out["nccl_passed"] is False
+    assert out["nccl_reasons"] == [reason]
+
+
+def test_a_pool_that_was_left_out_of_the_measurement_shuts_the_gate() -> None:
+    out = outputs({"a": passing()}, "a", "b")
+    assert out["nccl_reasons"] == ["pool b: no verdict: nothing was measured"]
+
+
+def test_without_validation_the_outputs_say_that_nothing_was_measured() -> None:
+    out = outputs({}, validation={"enabled": False})
+    assert (out["nccl_passed"], out["nccl_reasons"]) == (
+        False,
+        ["not measured: validation.enabled is false"],
+    )
+
+
+def test_the_gate_is_open_after_a_pass() -> None:
+    assert gate(outputs({"h100": passing()}), enforce=True) is None
+
+
+def test_the_gate_is_shut_with_every_reason_after_a_fail() -> None:
+    text = gate(outputs({"h100": failing("GDRDMA is missing on 3 channels")}), enforce=True)
+    assert text is not None
+    assert "site" in text
+    assert "GDRDMA is missing on 3 channels" in text
+    assert "validation.enforce" in text
+
+
+def test_the_gate_is_shut_where_there_are_no_outputs_at_all() -> None:
+    assert gate({}, enforce=True) is not None
+
+
+def test_without_enforcement_the_gate_is_open_and_the_output_still_false() -> None:
+    out = outputs({"h100": failing()})
+    assert gate(out, enforce=False) is None
+    assert out["nccl_passed"] is False

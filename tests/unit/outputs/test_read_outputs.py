@@ -1,0 +1,132 @@
+"""What another program reads from the outputs of a busbar stack."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from busbar.config import load
+from busbar.outputs import ClusterOutputs, ContractError, build_outputs
+from tests.support.clusters import site
+from tests.support.verdicts import failing, passing
+
+
+def exported(verdict: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Outputs after their way through the engine: every number a float, and what is None is gone."""
+    out = build_outputs(
+        load(site()),
+        versions={"k3s": "v1.35.6+k3s1"},
+        facts={"gpu-1": {"gpus": 8, "rails": 8}},
+        verdicts={"h100": verdict or passing()},
+    )
+    return json.loads(
+        json.dumps({key: value for key, value in out.items() if value is not None}), parse_int=float
+    )
+
+
+@dataclass
+class Details:
+    value: Any = None
+    secret_value: Any = None
+
+
+@dataclass
+class Reference:
+    """As pulumi.StackReference behaves: missing outputs have neither value, and secrets come apart."""
+
+    outputs: dict[str, Any]
+    secrets: frozenset[str] = frozenset()
+
+    async def get_output_details(self, name: str) -> Details:
+        value = self.outputs.get(name)
+        return Details(secret_value=value) if name in self.secrets else Details(value=value)
+
+    def require_output(self, key: str) -> Any:
+        return f"secret output {key}"
+
+
+def read(reference: Reference) -> ClusterOutputs:
+    return asyncio.run(ClusterOutputs.from_stack(reference))
+
+
+def test_a_passing_cluster_is_read_typed_and_not_refused() -> None:
+    cluster = ClusterOutputs.from_dict(exported())
+    assert cluster.refusal is None
+    assert cluster.nccl_passed
+    assert cluster.nccl_busbw_gbps == 390.28
+    assert cluster.pools["h100"]["transport"] == "gpudirect-rdma"
+
+
+def test_whole_numbers_that_the_engine_made_floats_are_whole_again() -> None:
+    cluster = ClusterOutputs.from_dict(exported())
+    worker = next(node for node in cluster.nodes if node.name == "gpu-1")
+    assert (worker.gpus, type(worker.gpus)) == (8, int)
+    assert type(cluster.contract_version) is int
+
+
+def test_a_failing_cluster_is_refused_with_its_reasons() -> None:
+    cluster = ClusterOutputs.from_dict(exported(failing("GDRDMA is missing on 3 channels")))
+    assert cluster.refusal == (
+        "cluster site has not passed its NCCL validation:\n  - GDRDMA is missing on 3 channels"
+    )
+
+
+def test_a_number_that_was_not_measured_is_absent_and_read_as_none() -> None:
+    outputs = exported(failing(busbw_gbps=None, fraction=None))
+    assert "nccl_busbw_gbps" not in outputs
+    assert ClusterOutputs.from_dict(outputs).nccl_busbw_gbps is None
+
+
+def test_a_newer_contract_is_refused_before_anything_else_is_read() -> None:
+    with pytest.raises(ContractError, match="speaks contract 2, this reader knows 1"):
+        ClusterOutputs.from_dict({"contract_version": 2.0})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"contract_version": None}, "this is no busbar stack, or its first `pulumi up` has not ended"),
+        ({"contract_version": "1"}, "contract_version is '1', a whole number is expected"),
+        ({"contract_version": float("inf")}, "a whole number is expected"),
+        ({"nccl_passed": "false"}, "nccl_passed is 'false', true or false is expected"),
+        ({"nccl_passed": 1.0}, "nccl_passed is 1.0, true or false is expected"),
+        ({"nccl_busbw_gbps": "390"}, "nccl_busbw_gbps is '390', a number is expected"),
+        ({"nodes": [{"name": "gpu-1"}]}, r"nodes\[0\] is .* is missing"),
+        ({"nodes": "gpu-1"}, "nodes is 'gpu-1', list is expected"),
+    ],
+)
+def test_outputs_that_are_not_the_contract_are_refused_by_name(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ContractError, match=message):
+        ClusterOutputs.from_dict({**exported(), **change})
+
+
+def test_every_missing_output_is_named() -> None:
+    outputs = exported()
+    del outputs["nccl_passed"], outputs["nodes"]
+    with pytest.raises(ContractError, match="missing outputs: nodes, nccl_passed"):
+        ClusterOutputs.from_dict(outputs)
+
+
+def test_a_stack_reference_gives_the_same_and_keeps_the_kubeconfig_a_secret_output() -> None:
+    cluster = read(Reference(exported()))
+    assert cluster.nodes == ClusterOutputs.from_dict(exported()).nodes
+    assert cluster.kubeconfig == "secret output kubeconfig"
+
+
+def test_evidence_that_a_producer_marked_as_secret_is_still_read() -> None:
+    assert read(Reference(exported(), secrets=frozenset({"nccl"}))).pools["h100"]["verdict"] == "pass"
+
+
+def test_a_stack_that_was_never_brought_up_is_refused() -> None:
+    with pytest.raises(ContractError, match="its first `pulumi up` has not ended"):
+        read(Reference({}))
+
+
+def test_the_kubeconfig_is_not_in_the_text_of_the_outputs() -> None:
+    cluster = ClusterOutputs.from_dict({**exported(), "kubeconfig": "apiVersion: v1 SECRET"})
+    assert cluster.kubeconfig == "apiVersion: v1 SECRET"
+    assert "SECRET" not in repr(cluster)
