@@ -21,7 +21,7 @@ _MEASURING = re.compile(r"# busbar: (measuring \w+|\w+ ended with exit code \d+)
 class Recording:
     """Passes lines on and writes them compressed into `sink`.
 
-    Afterwards `whole` tells whether the launcher's first and last line were among them.
+    Afterwards `missing` tells whether the launcher's first and last line were among them.
     """
 
     def __init__(self, sink: BinaryIO, say: Callable[[str], None]) -> None:
@@ -33,18 +33,12 @@ class Recording:
         self.bytes = 0
 
     @property
-    def whole(self) -> bool:
-        """Whether the log begins where the launcher begins and ends where it ends."""
-        return bool(self._first) and self._last
-
-    @property
-    def missing(self) -> str:
-        """Which end of the log is missing, in words; empty where none is."""
+    def missing(self) -> list[str]:
+        """What of the launcher's output was not among the lines, in words."""
         if self._first is None:
-            return "it is empty"
-        ends = [] if self._first else ["its beginning"]
-        ends += [] if self._last else ["its end"]
-        return f"{' and '.join(ends)} is missing" if ends else ""
+            return ["the log is empty"]
+        ends = [] if self._first else ["the beginning of the launcher's log is missing"]
+        return [*ends, *([] if self._last else ["the end of the launcher's log is missing"])]
 
     def through(self, lines: Iterable[bytes]) -> Iterator[bytes]:
         """The same lines. The compressed stream is finished also where the reader stops early."""
