@@ -26,10 +26,13 @@ def running(host: Host) -> Process | None:
     return processes.recall(folder(host) / "process.json")
 
 
+def usable(host: Host) -> bool:
+    """True when the host runs and is still plugged into the bridge (only a boot plugs it in again)."""
+    return running(host) is not None and Path(f"/sys/class/net/vb-{host.name}/brport").exists()
+
+
 def boot(host: Host, base: Path, client_key: str) -> None:
-    """Start the host where it does not run; returns at once, the host boots on its own."""
-    if running(host):
-        return
+    """Start the host, which must not be usable; returns at once, the host boots on its own."""
     remnants(host)
     here = folder(host)
     made_from = here / "base"
@@ -94,14 +97,10 @@ def stop(host_folder: Path) -> list[str]:
     """
     name = host_folder.name
     removed = _end(name, processes.recall(host_folder / "process.json"))
+    removed += _traces_of_nspawn(host_folder)
     removed += _unmount(host_folder)
     if cgroups.remove(name):
         removed.append("cgroups")
-    # systemd-nspawn leaves this one where it was killed itself.
-    propagation = Path("/run/systemd/nspawn/propagate") / name
-    if propagation.is_dir():
-        propagation.rmdir()
-        removed.append(str(propagation))
     if host_folder.exists():
         shutil.rmtree(host_folder)
         removed.append("files")
@@ -109,11 +108,11 @@ def stop(host_folder: Path) -> list[str]:
 
 
 def remnants(host: Host) -> None:
-    """Clear away what a host left that no longer runs, but keep its disk."""
+    """Clear away what a host left that is no longer usable, but keep its disk."""
     here = folder(host)
     _end(host.name, None)
+    _traces_of_nspawn(here)
     _unmount(here)
-    run(["ip", "link", "delete", f"vb-{host.name}"], check=False)
     cgroups.remove(host.name)
 
 
@@ -126,6 +125,22 @@ def _end(name: str, recorded: Process | None) -> list[str]:
         nspawn.end(grace=0)
     cgroups.kill(name)
     return ["processes"] if found or nspawn else []
+
+
+def _traces_of_nspawn(host_folder: Path) -> list[str]:
+    """What systemd-nspawn leaves where it was killed itself: its end of the cable, its folder and its lock."""
+    removed = []
+    if Path(f"/sys/class/net/vb-{host_folder.name}").exists():
+        # With the last process of the host its namespace goes, and the cable at some time after that.
+        run(["ip", "link", "delete", f"vb-{host_folder.name}"], check=False)
+        removed.append("network interface")
+    state = Path("/run/systemd/nspawn")
+    root = host_folder / "root"
+    if root.is_dir():
+        (state / "locks" / f"inode-{root.stat().st_dev}:{root.stat().st_ino}").unlink(missing_ok=True)
+    if (state / "propagate" / host_folder.name).is_dir():
+        (state / "propagate" / host_folder.name).rmdir()
+    return removed
 
 
 def _unmount(host_folder: Path) -> list[str]:

@@ -54,7 +54,7 @@ def _network() -> None:
 def _boot(hosts: Sequence[Host], base: Path) -> None:
     client_key = keys.ensure_client_key(SSH_KEY)
     KNOWN_HOSTS.write_text("".join(f"{h.address} {keys.public_line(keys.host_key(h.name))}\n" for h in hosts))
-    absent = [h for h in hosts if not host.running(h)]
+    absent = [h for h in hosts if not host.usable(h)]
     if absent:
         with step(f"boot {', '.join(h.name for h in absent)}"):
             for h in absent:
