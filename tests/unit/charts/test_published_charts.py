@@ -1,0 +1,162 @@
+"""Our values and objects against what NVIDIA and Kubeflow publish for the pinned versions.
+
+The NVIDIA charts have no values schema: a misspelt key installs, and does nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+from kube_site import cluster, job
+from published import EVERY_VERSION, PROJECT, complaints, documents, published_values
+
+from busbar.kube import mpijob, nic_cluster_policy, values
+from busbar.kube.nccljob import NcclJob, TopologyFile, resolve
+
+HELM_VALUES = PROJECT / "helm_values"
+TAINTED = {"taints": [{"key": "team", "value": "ml", "effect": "NoSchedule"}]}
+
+
+def unknown_keys(ours: Mapping[str, Any], theirs: Any, path: str = "") -> Iterator[str]:
+    """Paths of ours that the chart's values do not have; an empty mapping there may hold anything."""
+    for key, value in ours.items():
+        here = f"{path}.{key}" if path else key
+        if not isinstance(theirs, Mapping) or key not in theirs:
+            yield here
+        elif isinstance(value, Mapping) and theirs[key] != {}:
+            yield from unknown_keys(value, theirs[key], here)
+
+
+def rendered(chart: str) -> dict[str, Any]:
+    site = cluster(TAINTED)
+    if chart == "gpu-operator":
+        return values.gpu_operator(HELM_VALUES, site.gpu_operator, site.pools.values())
+    return values.network_operator(HELM_VALUES, site.network_operator)
+
+
+@pytest.mark.parametrize(("chart", "version"), EVERY_VERSION)
+def test_every_key_we_set_is_one_that_the_chart_reads(chart: str, version: str) -> None:
+    assert list(unknown_keys(rendered(chart), published_values(chart, version))) == []
+
+
+@pytest.mark.parametrize(("chart", "version"), EVERY_VERSION)
+def test_a_misspelt_key_would_be_found(chart: str, version: str) -> None:
+    wrong = {**rendered(chart), "driver": {"enabeld": False}, "ofedDriver": {"deploy": False}}
+    found = set(unknown_keys(wrong, published_values(chart, version)))
+    assert "ofedDriver" in found
+    assert found & {"driver", "driver.enabeld"}
+
+
+@pytest.mark.parametrize(("chart", "version"), EVERY_VERSION)
+def test_every_value_in_helm_values_differs_from_the_default_of_some_pinned_version(
+    chart: str, version: str
+) -> None:
+    ours = values.load(HELM_VALUES, chart)
+    repeated = [
+        set(same_as_default(ours, published_values(chart, other)))
+        for name, other in EVERY_VERSION
+        if name == chart
+    ]
+    assert set.intersection(*repeated) == set()
+
+
+def same_as_default(ours: Mapping[str, Any], theirs: Any, path: str = "") -> Iterator[str]:
+    for key, value in ours.items():
+        below = theirs.get(key) if isinstance(theirs, Mapping) else None
+        if isinstance(value, Mapping):
+            yield from same_as_default(value, below, f"{path}.{key}")
+        elif value == below:
+            yield f"{path}.{key}"
+
+
+POLICIES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "defaults": ({}, {}),
+    "tainted workers": (TAINTED, {}),
+    "RoCE": ({"link_layer": "ethernet"}, {}),
+    "mirror and own selectors": (
+        {},
+        {
+            "image_repository": "registry.example:5000/mellanox",
+            "image_tag": "v3.9.0",
+            "resource": "rdma/ib",
+            "selectors": {"pfNames": ["ib0"], "linkTypes": []},
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize("version", [version for chart, version in EVERY_VERSION if chart != "gpu-operator"])
+def test_the_nic_cluster_policy_fits_the_published_crd(version: str, name: str) -> None:
+    pool, network_operator = POLICIES[name]
+    site = cluster(pool, network_operator=network_operator)
+    manifest = nic_cluster_policy.render(site.network_operator, site.pools)
+    (crd,) = documents("network-operator", version, "crds", "mellanox.com_nicclusterpolicies.yaml")
+    assert complaints(crd, "v1alpha1", manifest) == []
+
+
+def jobs() -> dict[str, NcclJob]:
+    nodes = ["worker-1", "worker-2"]
+    return {
+        "defaults": job(),
+        "sockets": job(validation={"transport": "socket", "runtime_class": "", "shm_size": "256Mi"}),
+        "the lab's profile": job({"gpus": 2, "rails": 2}, validation={"profile": "lab-socket"}),
+        "reference system": job(validation={"profile": "h100-crusoe"}),
+        "device of the host": job(validation={"profile": "a100-ib-8x200-gdrcopy"}),
+        "SHARP": job(validation={"profile": "h100-sharp", "collectives": ["all_reduce", "all_gather"]}),
+        "tainted": job(TAINTED),
+        "topology file": resolve(cluster(), "h100", nodes, topology=TopologyFile("h100", "t.xml", "0" * 64)),
+    }
+
+
+@pytest.mark.parametrize("name", jobs())
+def test_the_mpijob_fits_the_published_crd_pods_and_all(name: str) -> None:
+    manifest = mpijob.render(jobs()[name])
+    (crd,) = [
+        document
+        for document in documents("mpi-operator", "v0.8.2", "mpi-operator.yaml")
+        if document["kind"] == "CustomResourceDefinition"
+    ]
+    assert complaints(crd, "v2beta1", manifest) == []
+
+
+@pytest.mark.parametrize("name", jobs())
+def test_the_mpijob_fits_the_crd_of_our_own_chart(name: str) -> None:
+    assert complaints(own_crd(), "v2beta1", mpijob.render(jobs()[name])) == []
+
+
+def test_our_crd_knows_the_same_fields_as_the_published_one() -> None:
+    (published,) = [
+        document
+        for document in documents("mpi-operator", "v0.8.2", "mpi-operator.yaml")
+        if document["kind"] == "CustomResourceDefinition"
+    ]
+    assert fields(own_crd()) == fields(published)
+
+
+def own_crd() -> dict[str, Any]:
+    """The CRD of charts/mpi-operator; its template lines stand alone, so it is YAML without them."""
+    import yaml
+
+    text = (PROJECT / "charts/mpi-operator/templates/crd.yaml").read_text()
+    crd: dict[str, Any] = yaml.safe_load("\n".join(line for line in text.splitlines() if "{{" not in line))
+    return crd
+
+
+def fields(crd: dict[str, Any]) -> set[str]:
+    """Dotted names of all fields outside the pod template and the label selector of a status."""
+    (version,) = crd["spec"]["versions"]
+    return set(_fields(version["schema"]["openAPIV3Schema"], ""))
+
+
+def _fields(schema: Any, path: str) -> Iterator[str]:
+    for name, below in (schema.get("properties") or {}).items():
+        here = f"{path}.{name}"
+        yield here
+        if name not in ("template", "labelSelector"):
+            yield from _fields(below, here)
+    for part in ("items", "additionalProperties"):
+        if isinstance(schema.get(part), Mapping):
+            yield from _fields(schema[part], f"{path}[]")
