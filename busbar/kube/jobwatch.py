@@ -155,9 +155,7 @@ class JobWatch:
                 raise NoEvidence([_of_condition(condition), *self.findings(pods)])
             if condition.get("type") == "Suspended":
                 raise NoEvidence(
-                    [
-                        f"{self.name} is suspended, as after its deadline: raise validation.run to measure again"
-                    ]
+                    [f"{self.name} is suspended, as after a deadline: to measure again, raise validation.run"]
                 )
         troubles = [trouble for pod in pods for trouble in events.troubles_of(pod)]
         hopeless = any(trouble.hopeless for trouble in troubles) or any(map(_worker_is_gone, pods))
