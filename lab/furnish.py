@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
+
+import yaml
 
 from lab import cgroups
 from lab.keys import host_key, write_private
@@ -48,7 +49,9 @@ def kubernetes_floor(rancher: Path) -> None:
     00-k3s-defaults.conf. containerd: K3s' template language cannot change a table that its base template
     opens, so the setting goes into the folder that the base template imports; containerd merges by key.
     """
-    _write(rancher / _K3S_ETC / "kubelet.conf.d/99-lab.conf", json.dumps(kubelet_settings(), indent=2) + "\n")
+    _write(
+        rancher / _K3S_ETC / "kubelet.conf.d/99-lab.conf", yaml.safe_dump(kubelet_settings(), sort_keys=False)
+    )
     containerd = LAB / "base" / "containerd"
     _copy(containerd / "config-v3.toml.tmpl", rancher / _K3S_ETC / "containerd/config-v3.toml.tmpl")
     if not may_lower_oom_score():
@@ -56,7 +59,7 @@ def kubernetes_floor(rancher: Path) -> None:
 
 
 def kubelet_settings(v1: bool | None = None) -> dict[str, object]:
-    """The KubeletConfiguration of the hosts (JSON is YAML); `v1`: cgroup v1, default as on this machine."""
+    """The KubeletConfiguration of the hosts; `v1`: cgroup v1, default as on this machine."""
     settings: dict[str, object] = {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",

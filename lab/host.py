@@ -128,7 +128,7 @@ def _end(name: str, recorded: Process | None) -> list[str]:
 
 
 def _traces_of_nspawn(host_folder: Path) -> list[str]:
-    """What systemd-nspawn leaves where it was killed itself: its end of the cable, its folder and its lock."""
+    """What systemd-nspawn leaves where it was killed itself: its end of the cable, a folder, a lock."""
     removed = []
     if Path(f"/sys/class/net/vb-{host_folder.name}").exists():
         # With the last process of the host its namespace goes, and the cable at some time after that.

@@ -29,7 +29,10 @@ _TOUCHED_BY_KUBELET = (
     "kernel.keys.root_maxbytes",
 )
 # Containers cannot load modules: what K3s asks for must be there before. Built-in ones are no error.
-_MODULES = ("overlay", "br_netfilter", "vxlan", "nf_conntrack", "iptable_nat", "iptable_filter", "xt_comment")
+_MODULES = (
+    *("overlay", "br_netfilter", "vxlan", "nf_conntrack", "iptable_nat", "iptable_filter"),
+    *("ip_set", "ip_set_hash_ip", "ip_set_hash_net", "xt_set", "xt_comment"),
+)
 
 # (table, chain, rule). Bridged frames pass these chains too where br_netfilter is on, so the masquerade
 # leaves alone what stays on the bridge: pod addresses behind another host would lose their sender.

@@ -59,7 +59,7 @@ def architecture() -> str:
 
 def write(images: Iterable[Image], path: Path) -> None:
     """Write the images to `path` (.tar.zst), whole or not at all."""
-    stage = path.with_name(path.name + ".new")
+    stage = path.with_name(f".{path.name.partition('.')[0]}.new")  # not to be taken for an archive
     stage.parent.mkdir(parents=True, exist_ok=True)
     compressor = zstandard.ZstdCompressor(level=6, threads=-1)
     with (

@@ -16,6 +16,8 @@ from lab.steps import LabError, run_logged, step
 HERE = Path(__file__).resolve().parent
 COMPILER_PACKAGES = ("gcc", "libc6-dev", "libopenmpi-dev", "make")
 DEADLINE_SECONDS = 1200
+# How names are resolved is this machine's business.
+_NAMES = ((Path("/etc/resolv.conf"), "/etc/resolv.conf"), (Path("/etc/hosts"), "/etc/hosts"))
 
 
 def packages() -> list[str]:
@@ -75,12 +77,19 @@ def in_tree(
     binds: Sequence[tuple[Path, str]] = (),
     deadline: float = 300,
 ) -> None:
-    """Run a shell script in the overlay of `layers` (lowest first), with writes going to `upper`.
+    """Run a shell script in `overlay`, its output in `log`. Raises LabError."""
+    with overlay(layers, upper, binds) as enter:
+        run_logged([*enter, script], log, deadline=deadline)
 
-    `binds`: folder or file of this machine, and its place inside (which must exist for a file).
 
+@contextmanager
+def overlay(
+    layers: Sequence[Path], upper: Path, binds: Sequence[tuple[Path, str]] = ()
+) -> Iterator[tuple[str, ...]]:
+    """The start of a command that runs a shell script in the overlay of `layers` (lowest first).
 
-    The mounts live in a mount namespace of their own and end with it, however it ends. Raises LabError.
+    Writes go to `upper`. `binds`: folder or file of this machine, and its place inside. The mounts live in a
+    mount namespace of the command's own and end with it, however it ends.
     """
     scratch = upper.with_name(upper.name + ".overlay")
     root, work = scratch / "root", scratch / "work"
@@ -91,20 +100,16 @@ def in_tree(
         f"mount -t overlay overlay -o 'lowerdir={lower},upperdir={upper},workdir={work}' '{root}'",
         f"mount -t proc proc '{root}/proc'",
         f"mount --rbind /dev '{root}/dev'",
-        f"mount --bind /etc/resolv.conf '{root}/etc/resolv.conf'",
+        f"mount --rbind /sys '{root}/sys'",
     ]
-    for source, place in binds:
-        if source.is_dir():
-            mounts.append(f"mkdir -p '{root}{place}'")
-        mounts.append(f"mount --bind '{source}' '{root}{place}'")
+    for source, place in [*_NAMES, *binds]:
+        target = f"'{root}{place}'"
+        mounts.append(f"mkdir -p {target}" if source.is_dir() else f"[ -e {target} ] || : > {target}")
+        mounts.append(f"mount --bind '{source}' {target}")
     enter = f"exec chroot '{root}' env DEBIAN_FRONTEND=noninteractive LC_ALL=C sh -eu -c \"$1\""
     body = "\n".join(["set -eu", *mounts, enter])
     try:
-        run_logged(
-            ["unshare", "--mount", "--propagation", "private", "sh", "-c", body, "sh", script],
-            log,
-            deadline=deadline,
-        )
+        yield ("unshare", "--mount", "--propagation", "private", "sh", "-c", body, "sh")
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 

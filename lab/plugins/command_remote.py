@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Mapping
 from typing import Any
 
@@ -42,8 +43,7 @@ class RemoteCommand(CommandResource):
 async def _run(call: Call, text: str, inputs: Properties, previous: Mapping[str, str]) -> Properties:
     connection = await dial(inputs["connection"], call.show, call.cancelled)
     _open_connections.append(connection)
-    environment: Mapping[bytes | str, bytes | str] = {}
-    environment = {**await _accepted_environment(call, connection, inputs, previous)}
+    environment = await _accepted_environment(call, connection, inputs, previous)
     output = Output(call.show, frozenset(name for name in ("stdout", "stderr") if logs(inputs, name)))
 
     class Session(asyncssh.SSHClientSession[bytes]):
@@ -51,7 +51,9 @@ async def _run(call: Call, text: str, inputs: Properties, previous: Mapping[str,
             output.write("stderr" if datatype == asyncssh.EXTENDED_DATA_STDERR else "stdout", data)
 
     try:
-        channel, _ = await connection.create_session(Session, text, env=environment, encoding=None)
+        channel, _ = await connection.create_session(
+            Session, text, env=list(environment.items()), encoding=None
+        )
         if inputs.get("stdin"):
             channel.write(inputs["stdin"].encode())
         channel.write_eof()
@@ -68,7 +70,8 @@ async def _run(call: Call, text: str, inputs: Properties, previous: Mapping[str,
 def _reason(channel: asyncssh.SSHClientChannel[Any]) -> str | None:
     caught = channel.get_exit_signal()
     if caught:
-        return f"Process exited with status 128 from signal {caught[0]}"
+        number = getattr(signal, f"SIG{caught[0]}", 0)
+        return f"Process exited with status {128 + number} from signal {caught[0]}"
     status = channel.get_exit_status()
     if status is None:
         return "wait: remote command exited without exit status or exit signal"

@@ -26,11 +26,20 @@ class ProviderError(Exception):
 class InitializationError(ProviderError):
     """The object exists (store `state` under `id`), but it did not become ready."""
 
-    def __init__(self, message: str, *, id: str, state: Properties, reasons: list[str]) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        id: str,
+        state: Properties,
+        reasons: list[str],
+        inputs: Properties | None = None,
+    ) -> None:
         super().__init__(message)
         self.id = id
         self.state = state
         self.reasons = reasons
+        self.inputs = inputs  # only a read tells them anew
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ its own address as the only argument and reads the server's port from the first 
 from __future__ import annotations
 
 import os
+import re
 import sys
 import threading
 from collections.abc import Callable
@@ -25,6 +26,7 @@ from lab.plugins.values import decode, encode
 # Every operation blocks a thread of its own; the engine's --parallel is the real limit.
 _MAX_OPERATIONS = 128
 _PARENT_CHECK_SECONDS = 2.0
+_STEP = re.compile(r"[.\[]")
 
 
 def _guarded(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -46,7 +48,10 @@ def _init_failed(error: InitializationError) -> bytes:
     detail = any_pb2.Any()
     detail.Pack(
         provider_pb2.ErrorResourceInitFailed(
-            id=error.id, properties=encode(error.state), reasons=[str(error), *error.reasons]
+            id=error.id,
+            properties=encode(error.state),
+            reasons=[str(error), *error.reasons],
+            inputs=None if error.inputs is None else encode(error.inputs),
         )
     )
     status = status_pb2.Status(code=grpc.StatusCode.UNKNOWN.value[0], message=str(error), details=[detail])
@@ -174,7 +179,7 @@ def _difference(difference: Difference, *, detailed: bool = True) -> Any:
     return response(
         changes=response.DIFF_SOME if changed else response.DIFF_NONE,
         replaces=difference.replaces,
-        diffs=list(difference.changes),
+        diffs=sorted({_STEP.split(path, maxsplit=1)[0] for path in difference.changes}),
         deleteBeforeReplace=difference.delete_before_replace,
         hasDetailedDiff=detailed,
         detailedDiff={

@@ -49,7 +49,18 @@ async def _connect(
     connection: Mapping[str, Any], tunnel: asyncssh.SSHClientConnection | None
 ) -> asyncssh.SSHClientConnection:
     host, port = connection["host"], int(connection.get("port", 22))
-    return await asyncssh.connect(host, port, tunnel=tunnel or (), **options(connection))
+    chosen = options(connection)
+    try:
+        return await asyncssh.connect(host, port, tunnel=tunnel or (), **chosen)
+    except (ConnectionResetError, asyncssh.ConnectionLost):
+        # A server that has no key of the pinned type may hang up before we have seen that.
+        offered = await asyncssh.get_server_host_key(host, port, tunnel=tunnel or (), config=[])
+        pinned = chosen.get("server_host_key_algs")
+        if pinned and offered and offered.get_algorithm() not in pinned:
+            raise asyncssh.KeyExchangeFailed(
+                f'we offered: ["{pinned[0]}"], peer offered: ["{offered.get_algorithm()}"]'
+            ) from None
+        raise
 
 
 async def _persist(

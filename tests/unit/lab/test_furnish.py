@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 
 from lab import furnish
 from lab.topology import find
@@ -35,7 +35,7 @@ def test_a_load_balancer_carries_nothing_of_kubernetes(tmp_path: Path, machine: 
 
 def test_on_cgroup_v1_the_kubelet_is_told_to_accept_it(tmp_path: Path, machine: object) -> None:
     furnish.kubernetes_floor(tmp_path)
-    settings = json.loads((tmp_path / "k3s/agent/etc/kubelet.conf.d/99-lab.conf").read_text())
+    settings = yaml.safe_load((tmp_path / "k3s/agent/etc/kubelet.conf.d/99-lab.conf").read_text())
     assert (settings["failCgroupV1"], settings["cgroupDriver"]) == (False, "cgroupfs")
 
 
