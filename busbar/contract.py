@@ -148,7 +148,9 @@ class ClusterOutputs:
         if self.nccl_passed:
             return None
         reasons = "".join(f"\n  - {reason}" for reason in self.nccl_reasons or ("no reason was given",))
-        return f"cluster {self.cluster_name} has not passed its NCCL validation:{reasons}"
+        return (
+            f"cluster {self.cluster_name} has not passed its NCCL validation (nccl_passed is false):{reasons}"
+        )
 
 
 def _of(key: str, outputs: Mapping[str, Any], kind: type) -> Any:

@@ -10,6 +10,7 @@ import typer
 
 if TYPE_CHECKING:
     from busbar.config import Cluster
+    from busbar.inventory import Inventory
 
 
 def register(group: typer.Typer) -> None:
@@ -80,4 +81,27 @@ def describe(cluster: Cluster) -> list[str]:
         f"Network Operator {cluster.network_operator.version}"
         + (f" (set {known.name}: {known.note})" if known else "")
     )
+    return [*lines, *_measurement(cluster, inventory)]
+
+
+def _measurement(cluster: Cluster, inventory: Inventory) -> list[str]:
+    """What will be measured, and the bandwidth that each pool has to reach."""
+    from busbar.kube.nccljob import resolve
+    from busbar.kube.spec import expectation
+    from busbar.nccl.expectation import Expectation
+
+    if not cluster.validation.enabled:
+        return []
+    lines: list[str] = []
+    for pool in cluster.pools:
+        job = resolve(cluster, pool, [host.name for host in inventory.workers_of(pool)])
+        wanted = Expectation.model_validate(expectation(cluster, job, "job"))
+        for collective in job.collectives:
+            bounds = wanted.bounds(collective)
+            number = (
+                f"expected {bounds.expected:.4g} GB/s, floor {bounds.floor:.4g} GB/s"
+                if bounds.expected is not None and bounds.floor is not None
+                else f"no expected bandwidth ({bounds.reasoning[-1]})"
+            )
+            lines.append(f"measured on {pool}: {collective} over {job.transport}, {number}")
     return lines

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterator
 from busbar import versions
 from busbar.config.draft import Draft, HostDraft
 from busbar.config.errors import did_you_mean
+from busbar.nccl import profiles
 
 
 def findings(draft: Draft, secrets: Collection[str]) -> Iterator[str]:
@@ -197,6 +198,16 @@ def _measurement(draft: Draft) -> Iterator[str]:
             f"validation.min_bytes: {validation.min_bytes} is more than validation.max_bytes, "
             f"{validation.max_bytes}"
         )
+    if validation.profile is not None:
+        try:
+            profiles.load(validation.profile)
+        except profiles.UnknownProfileError:
+            names = profiles.names()
+            hint = did_you_mean(validation.profile, names) or f"; there are: {', '.join(names)}"
+            yield f"validation.profile: {validation.profile!r} is not known{hint}"
+    for collective in validation.expected_by_collective:
+        if collective not in validation.collectives:
+            yield f"validation.expected_by_collective.{collective}: is not in validation.collectives; add it there"
     if len(set(validation.collectives)) < len(validation.collectives):
         yield f"validation.collectives: {', '.join(validation.collectives)}: each may be named once"
     for name, pool in draft.pools.items():

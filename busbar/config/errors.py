@@ -45,7 +45,7 @@ QUOTES = "'\""
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """`; did you mean 'servers'?`, or nothing where no known word is near."""
-    near = difflib.get_close_matches(word.lower().replace("-", "_"), list(known), n=1)
+    near = difflib.get_close_matches(word, list(known), n=1)
     return f"; did you mean {near[0]!r}?" if near else ""
 
 

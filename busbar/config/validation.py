@@ -50,6 +50,9 @@ class Validation(Model):
     expected_busbw_gbps: Annotated[Float, Field(gt=0)] | None = Field(
         default=None, description="Expected bus bandwidth in GB/s (10^9 bytes), instead of the computed one."
     )
+    expected_by_collective: dict[Collective, Annotated[Float, Field(gt=0)]] = Field(
+        default={}, description="The same for the others by name; expected_busbw_gbps is the first one's."
+    )
     tolerance: Annotated[Float, Field(ge=0, lt=1)] = Field(
         default=0.1, description="Part of the expected bandwidth that may be missing: 0.1 accepts 90 %."
     )

@@ -55,6 +55,7 @@ def expectation(cluster: Cluster, job: NcclJob, job_name: str) -> dict[str, Any]
         "max_bytes": job.max_bytes,
         "step_factor": job.step_factor,
         "expected_busbw_gbps": validation.expected_busbw_gbps,
+        "expected_by_collective": dict(validation.expected_by_collective),
         "tolerance": validation.tolerance,
         "profile": validation.profile,
         "topology_file": topology_file,

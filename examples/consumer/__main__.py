@@ -18,6 +18,7 @@ async def main() -> None:
     if cluster.refusal:
         raise pulumi.RunError(cluster.refusal)
 
+    busbw = round(cluster.nccl_busbw_gbps or 0.0, 2)
     workers = [node for node in cluster.nodes if node.role == "worker"]
     provider = kubernetes.Provider(
         "cluster",
@@ -29,7 +30,7 @@ async def main() -> None:
         "fabric",
         metadata={"name": "fabric", "namespace": config.require("namespace")},
         data={
-            "busbw_gbps": f"{cluster.nccl_busbw_gbps:.2f}",
+            "busbw_gbps": str(busbw),
             "expected_gbps": f"{cluster.nccl_expected_gbps:.2f}" if cluster.nccl_expected_gbps else "",
             "transport": ",".join(sorted({verdict["transport"] for verdict in cluster.pools.values()})),
         },
@@ -41,7 +42,7 @@ async def main() -> None:
             "cluster": cluster.cluster_name,
             "nodes": len(workers),
             "gpus": sum(worker.gpus for worker in workers),
-            "busbw_gbps": cluster.nccl_busbw_gbps,
+            "busbw_gbps": busbw,
             "config_map": fabric.metadata["name"],
         },
     )

@@ -283,6 +283,16 @@ def test_more_ranks_than_gpus_are_refused() -> None:
     assert found == "validation.slots_per_worker: 9 is more than the 8 GPUs of pools.h100"
 
 
+def test_an_unknown_profile_is_refused_with_the_one_that_was_meant() -> None:
+    [found] = findings(site(validation={"profile": "h100-ib-8x4000"}))
+    assert found == "validation.profile: 'h100-ib-8x4000' is not known; did you mean 'h100-ib-8x400'?"
+
+
+def test_an_expectation_for_a_collective_that_is_not_measured_is_refused() -> None:
+    [found] = findings(site(validation={"expected_by_collective": {"all_gather": 350}}))
+    assert found.startswith("validation.expected_by_collective.all_gather: is not in validation.collectives")
+
+
 def test_the_smallest_message_may_not_be_larger_than_the_largest() -> None:
     [found] = findings(site(validation={"min_bytes": "2G", "max_bytes": "1G"}))
     assert found.startswith("validation.min_bytes: 2147483648 is more than validation.max_bytes")

@@ -85,6 +85,9 @@ def test_check_config_sums_up_a_good_stack() -> None:
     assert result.exit_code == 0
     assert result.stdout.startswith("OK  Pulumi.h100.example.yaml\n")
     assert "servers: 3 (cp-1 192.0.2.11, cp-2 192.0.2.12, cp-3 192.0.2.13)" in result.stdout
+    assert (
+        "measured on h100: all_reduce over gpudirect-rdma, expected 400 GB/s, floor 360 GB/s" in result.stdout
+    )
     assert "2 workers, each 8 GPUs and 8 rails of 400 Gb/s (infiniband)" in result.stdout
 
 

@@ -71,7 +71,8 @@ def test_whole_numbers_that_the_engine_made_floats_are_whole_again() -> None:
 def test_a_failing_cluster_is_refused_with_its_reasons() -> None:
     cluster = ClusterOutputs.from_dict(exported(failing("GDRDMA is missing on 3 channels")))
     assert cluster.refusal == (
-        "cluster site has not passed its NCCL validation:\n  - GDRDMA is missing on 3 channels"
+        "cluster site has not passed its NCCL validation (nccl_passed is false):\n"
+        "  - GDRDMA is missing on 3 channels"
     )
 
 
