@@ -87,7 +87,7 @@ def test_no_rule_allows_everything(kind: str) -> None:
 
 
 def test_the_controller_may_do_what_the_published_manifest_lets_it_do() -> None:
-    """Leases only beside itself, endpoints and pods/exec not at all: the v2beta1 controller does not touch them."""
+    """But for what the v2beta1 controller does not touch: endpoints, pods/exec, retired schedulers."""
     left_out = {("endpoints", ""), ("pods/exec", ""), ("queues", "scheduling.incubator.k8s.io")}
     left_out |= {("podgroups", "scheduling.incubator.k8s.io"), ("queues", "scheduling.sigs.dev")}
     left_out |= {("podgroups", "scheduling.sigs.dev"), ("queues", "scheduling.x-k8s.io")}
