@@ -1,0 +1,226 @@
+"""helm.sh/v3:Release: a chart installed and upgraded by helm.
+
+After pulumi-kubernetes 4.34 (provider/pkg/provider/helm_release.go). As there, a release is compared by its
+inputs and by the version in the chart's Chart.yaml: other changes inside a chart folder go unseen.
+"""
+
+from __future__ import annotations
+
+import json
+
+import yaml
+
+from lab.plugins import helm_chart, helm_recover, helm_values
+from lab.plugins.helm_cli import Helm, HelmFailed
+from lab.plugins.kube_cluster import Cluster
+from lab.plugins.kube_kinds import Kind, is_crd, metadata
+from lab.plugins.resource import (
+    ADD,
+    DELETE,
+    UPDATE,
+    Call,
+    Difference,
+    Failure,
+    InitializationError,
+    ProviderError,
+    Resource,
+    unique,
+)
+from lab.plugins.structural import changes
+from lab.plugins.values import UNKNOWN, Properties, Secret, has_unknown, mark_secrets_like, reveal
+
+_INPUTS = "__inputs"
+_OUTPUTS_ONLY = frozenset({"status", "resourceNames", "manifest", "checksum"})
+
+
+class Release(Resource):
+    """Releases on one cluster."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def check(self, call: Call, olds: Properties, news: Properties) -> tuple[Properties, list[Failure]]:
+        inputs = {key: value for key, value in news.items() if key not in _OUTPUTS_ONLY and key != "compat"}
+        if not reveal(inputs.get("name")):
+            inputs["name"] = reveal(olds.get("name")) or call.proposed_name or unique(f"{call.name}-")
+        if not reveal(inputs.get("namespace")):
+            inputs["namespace"] = self._cluster.default_namespace or "default"
+        if not reveal(inputs.get("skipAwait")) and inputs.get("timeout") is None:
+            inputs["timeout"] = helm_values.DEFAULT_TIMEOUT_SECONDS
+        plain = reveal(inputs)
+        if not has_unknown(inputs):
+            values = helm_values.merged(plain)
+            inputs.pop("valueYamlFiles", None)
+            inputs["values"] = mark_secrets_like({"values": values}, news)["values"]
+            try:
+                chart = helm_chart.metadata(Helm(self._cluster, call, plain["namespace"]), plain)
+            except ProviderError as error:
+                return inputs, [
+                    Failure("chart", f"{error}; check the chart name and repository configuration.")
+                ]
+            inputs["version"] = str(chart["version"])
+            self._announce_crds(call, {**plain, "values": values, "version": inputs["version"]})
+        return inputs, []
+
+    def _announce_crds(self, call: Call, plain: Properties) -> None:
+        """Take note of the CRDs in the chart, so that previews know which of their objects have a namespace."""
+        if call.cancelled.is_set() or plain.get("skipCrds"):
+            return
+        try:
+            text = Helm(self._cluster, call, plain["namespace"]).run(
+                "show", "crds", *helm_values.chart_words(plain)
+            )
+            for item in yaml.load_all(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+                if isinstance(item, dict) and is_crd(item):
+                    self._cluster.kinds.announce(item)
+        except (HelmFailed, yaml.YAMLError):
+            return  # what is wrong with the chart is reported when it is installed
+
+    def diff(self, call: Call, id: str, state: Properties, news: Properties) -> Difference:
+        stored = reveal(state)
+        old = {key: value for key, value in (stored.get(_INPUTS) or {}).items() if key not in _OUTPUTS_ONLY}
+        new = reveal(news)
+        if "version" in call.ignore_changes:
+            new["version"] = stored.get("version")
+        found = {path: kind for path, kind in changes(old, new).items() if kind == DELETE}
+        found |= {
+            path: kind
+            for path, kind in changes({key: stored.get(key) for key in new if key in stored}, new).items()
+            if kind in (ADD, UPDATE)
+        }
+        return Difference(
+            {
+                path: f"{kind}_REPLACE" if path in ("name", "namespace") else kind
+                for path, kind in found.items()
+            }
+        )
+
+    def create(self, call: Call, inputs: Properties) -> tuple[str, Properties]:
+        if call.preview:
+            return "", _preview(inputs)
+        plain = reveal(inputs)
+        self._reachable("create")
+        helm, id = Helm(self._cluster, call, plain["namespace"]), f"{plain['namespace']}/{plain['name']}"
+        try:
+            upgrade = helm_recover.clear_the_way(helm, call, plain["name"])
+            self._put(helm, plain, upgrade=upgrade)
+        except HelmFailed as error:
+            raise self._failed(
+                helm, id, inputs, error, "was created, but failed to initialize completely"
+            ) from error
+        return id, self._state(helm, inputs)
+
+    def update(self, call: Call, id: str, state: Properties, news: Properties) -> Properties:
+        if call.preview:
+            return _preview(news)
+        plain = reveal(news)
+        self._reachable("update")
+        helm = Helm(self._cluster, call, plain["namespace"])
+        try:
+            if helm_recover.status(helm, plain["name"]) not in ("deployed", "failed"):
+                helm_recover.clear_the_way(helm, call, plain["name"])
+            self._put(helm, plain, upgrade=True)
+        except HelmFailed as error:
+            raise self._failed(helm, id, news, error, "failed to initialize completely") from error
+        return self._state(helm, news)
+
+    def read(
+        self, call: Call, id: str, state: Properties, inputs: Properties
+    ) -> tuple[str, Properties, Properties] | None:
+        if self._cluster.unreachable:
+            raise ProviderError(
+                f"failed to read resource state due to unreachable cluster: {self._cluster.unreachable}"
+            )
+        namespace, _, name = id.rpartition("/")
+        helm = Helm(self._cluster, call, namespace)
+        if helm_recover.status(helm, name) is None:
+            return None
+        kept = inputs or {"name": name, "namespace": namespace, "chart": name}
+        return id, self._state(helm, kept), kept
+
+    def delete(self, call: Call, id: str, state: Properties) -> None:
+        if self._cluster.unreachable:
+            raise ProviderError(
+                f"can't delete Helm Release with unreachable cluster. Reason: {self._cluster.unreachable!r}"
+            )
+        plain = reveal(state)
+        words = ["uninstall", plain["name"]]
+        if plain.get("atomic") or not plain.get("skipAwait"):
+            timeout = int(plain.get("timeout") or helm_values.DEFAULT_TIMEOUT_SECONDS)
+            words += ["--wait", "--timeout", f"{timeout}s"]
+        try:
+            Helm(self._cluster, call, plain["namespace"]).run(*words)
+        except HelmFailed as error:
+            raise ProviderError(str(error)) from error
+
+    def _reachable(self, what: str) -> None:
+        if self._cluster.unreachable:
+            raise ProviderError(
+                f"can't {what} Helm Release with unreachable cluster: {self._cluster.unreachable}"
+            )
+
+    @staticmethod
+    def _put(helm: Helm, plain: Properties, *, upgrade: bool) -> None:
+        words = ["upgrade" if upgrade else "install", plain["name"], *helm_values.chart_words(plain)]
+        words += [*helm_values.flags(plain, upgrade=upgrade), "--values", "-"]
+        helm.run(*words, stdin=json.dumps(plain.get("values") or {}))
+
+    def _failed(self, helm: Helm, id: str, inputs: Properties, error: HelmFailed, how: str) -> ProviderError:
+        """The error to raise, with the release's state where there is a release now."""
+        name = reveal(inputs["name"])
+        if "still in use" in str(error) or "has no deployed releases" in str(error):
+            return ProviderError(str(error))
+        try:
+            if helm_recover.status(helm, name) is None:
+                return ProviderError(str(error))
+            state = self._state(helm, inputs)
+        except HelmFailed:
+            return ProviderError(str(error))
+        return InitializationError(
+            f'Helm release "{id}" {how}. Use Helm CLI to investigate: failed to become available within '
+            f"allocated timeout. Error: Helm Release {id}: {error}",
+            id=id,
+            state=state,
+            reasons=[],
+        )
+
+    @staticmethod
+    def _state(helm: Helm, inputs: Properties) -> Properties:
+        """The state of the release as helm knows it now; raises HelmFailed."""
+        plain = reveal(inputs)
+        about = helm.json("get", "metadata", plain["name"])
+        values = json.loads(helm.run("get", "values", plain["name"], "--output", "json")) or {}
+        helm_values.merge(merged := dict(plain.get("values") or {}), values)
+        state = {
+            **inputs,
+            "version": about["version"],
+            "values": merged,
+            "resourceNames": _names(helm.run("get", "manifest", plain["name"]), plain["namespace"]),
+            "status": {
+                "appVersion": about.get("appVersion", ""),
+                "chart": about["chart"],
+                "name": about["name"],
+                "namespace": about["namespace"],
+                "revision": int(about["revision"]),
+                "status": about["status"],
+                "version": about["version"],
+            },
+        }
+        return {**mark_secrets_like(state, inputs), _INPUTS: Secret(inputs)}
+
+
+def _preview(inputs: Properties) -> Properties:
+    return {**inputs, _INPUTS: Secret(inputs), "resourceNames": UNKNOWN, "status": UNKNOWN}
+
+
+def _names(manifest: str, namespace: str) -> dict[str, list[str]]:
+    """Names of a release's objects, grouped as `Kind/group/version`."""
+    found: dict[str, list[str]] = {}
+    for item in yaml.load_all(manifest, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+        if isinstance(item, dict) and item.get("kind"):
+            kind, name = Kind.of(item), str(metadata(item).get("name", ""))
+            place = metadata(item).get("namespace") or namespace
+            found.setdefault(f"{kind.kind}/{kind.api_version}", []).append(
+                f"{place}/{name}" if place else name
+            )
+    return {key: sorted(names) for key, names in sorted(found.items())}

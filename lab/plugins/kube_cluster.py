@@ -1,0 +1,56 @@
+"""The cluster behind the provider: a client where there is an answer, else the reason why not."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from lab.plugins import kube_words, kubeconfig
+from lab.plugins.kube_apply import Applier
+from lab.plugins.kube_client import ApiError, KubeClient, Unreachable
+from lab.plugins.kube_kinds import Kinds
+from lab.plugins.kube_settings import Settings
+from lab.plugins.kubeconfig import KubeconfigError
+from lab.plugins.resource import ProviderError
+
+
+class Cluster:
+    """One configured cluster. `unreachable` holds the reason where nothing can be asked of it."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.unreachable: str | None = None
+        self.parsed: dict[str, Any] | None = None
+        self.default_namespace = settings.namespace
+        self._client: KubeClient | None = None
+        try:
+            self._connect()
+        except (KubeconfigError, Unreachable, ApiError) as error:
+            self.unreachable = str(error)
+            self._client = None
+        self.kinds = Kinds(self._client)
+
+    def _connect(self) -> None:
+        settings = self.settings
+        source = settings.kubeconfig or os.environ.get("KUBECONFIG") or os.path.expanduser("~/.kube/config")
+        self.parsed = kubeconfig.parse(source)
+        login = kubeconfig.resolve(self.parsed, settings.context, settings.cluster, settings.namespace)
+        self.default_namespace = login.namespace
+        self._client = KubeClient(login)
+        # As the official plugin does: whether the cluster can be reached is settled once, at the start.
+        try:
+            self._client.request("GET", "/version")
+        except (Unreachable, ApiError) as error:
+            raise Unreachable(f"unable to load schema information from the API server: {error}") from error
+
+    @property
+    def client(self) -> KubeClient:
+        """The client; raises ProviderError where the cluster is unreachable."""
+        if self._client is None:
+            raise ProviderError(kube_words.unreachable(self.unreachable))
+        return self._client
+
+    @property
+    def applier(self) -> Applier:
+        """Changes objects; raises ProviderError where the cluster is unreachable."""
+        return Applier(self.client, self.kinds, force=self.settings.patch_force, upsert=self.settings.upsert)
