@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from busbar.config import checks, files, secrets
+from busbar.config import check_software, checks, files, secrets
 from busbar.config.cluster import Cluster
 from busbar.config.draft import Draft
 from busbar.config.errors import ConfigError, path_of, sentence
@@ -47,7 +47,7 @@ def load(data: Mapping[str, Any], *, secret_keys: Collection[str] = (), root: Pa
 
 def advice(cluster: Cluster) -> list[str]:
     """What is allowed but worth a second look, one sentence each."""
-    found = checks.judged(Draft.of(cluster.model_dump()))
+    found = check_software.judged(Draft.of(cluster.model_dump()))
     notes = [f"{finding.where}: {finding.text}" for finding in found]
     if len(cluster.hosts.workers) == 1 and cluster.validation.enabled:
         notes.append("hosts.workers: one worker: the measurement never leaves the host and proves no fabric")
