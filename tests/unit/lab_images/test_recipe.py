@@ -1,0 +1,83 @@
+"""When something is built again, and when it is not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lab import images
+from lab.images.archive import File, Image
+from lab.images.catalog import Archive
+from lab.images.recipe import key, lines
+
+
+def test_a_changed_file_in_a_folder_is_another_recipe(tmp_path: Path) -> None:
+    (tmp_path / "source.c").write_text("a")
+    before = key(tmp_path)
+    (tmp_path / "source.c").write_text("b")
+    assert key(tmp_path) != before
+
+
+def test_a_renamed_file_is_another_recipe(tmp_path: Path) -> None:
+    (tmp_path / "a.c").write_text("x")
+    before = key(tmp_path)
+    (tmp_path / "a.c").rename(tmp_path / "b.c")
+    assert key(tmp_path) != before
+
+
+def test_what_a_build_leaves_in_the_sources_changes_nothing(tmp_path: Path) -> None:
+    (tmp_path / "source.c").write_text("a")
+    before = key(tmp_path)
+    (tmp_path / "build").mkdir()
+    (tmp_path / "build" / "program").write_text("x")
+    assert key(tmp_path) == before
+
+
+def test_where_one_part_ends_matters() -> None:
+    assert key("ab", "c") != key("a", "bc")
+
+
+def test_comments_and_empty_lines_are_no_entries(tmp_path: Path) -> None:
+    (tmp_path / "list").write_text("# why\n\nopenmpi-bin\n")
+    assert lines(tmp_path / "list") == ["openmpi-bin"]
+
+
+class Bakery:
+    """Archives whose making is counted."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.recipe = "first"
+        self.made = 0
+        archive = Archive("bread", lambda tools: self.recipe, self._bake)
+        monkeypatch.setattr(images, "archives", lambda: (archive,))
+
+    def _bake(self, work: Path, tools: Path) -> list[Image]:
+        self.made += 1
+        return [Image("docker.io/lab/bread:1", files={"bread": File(self.recipe.encode())})]
+
+    def build(self, cache: Path) -> Path:
+        return images.build_all(cache, cache / "bin", only=["bread"])[0]
+
+
+def test_the_same_recipe_is_not_built_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bakery = Bakery(monkeypatch)
+    assert bakery.build(tmp_path) == bakery.build(tmp_path) == tmp_path / "images" / "bread.tar.zst"
+    assert bakery.made == 1
+
+
+def test_a_changed_recipe_is_built_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bakery = Bakery(monkeypatch)
+    bakery.build(tmp_path)
+    bakery.recipe = "second"
+    bakery.build(tmp_path)
+    assert bakery.made == 2
+
+
+def test_an_archive_that_somebody_removed_is_built_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bakery = Bakery(monkeypatch)
+    bakery.build(tmp_path).unlink()
+    bakery.build(tmp_path)
+    assert bakery.made == 2
