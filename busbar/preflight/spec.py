@@ -129,6 +129,3 @@ class Finding:
     level: Literal["error", "warning"]
     what: str
     cure: str
-
-    def __str__(self) -> str:
-        return f"{self.host}: {self.what}. {self.cure}"
