@@ -169,7 +169,10 @@ class RestApi:
         headers = {"Accept": "application/json, */*", "User-Agent": "busbar"}
         if body is not None:
             headers["Content-Type"] = content_type
-        self._client.update_params_for_auth(headers, [], ["BearerToken"])
+        # Asked for each time: a token that a program hands out (`exec:` in the kubeconfig) expires.
+        for setting in self._client.configuration.auth_settings().values():
+            if setting["in"] == "header" and setting["value"]:
+                headers[setting["key"]] = setting["value"]
         url = f"{self.server}{path}" + (f"?{urlencode(query)}" if query else "")
         try:
             response = self._pool.request(

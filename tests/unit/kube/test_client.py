@@ -1,0 +1,186 @@
+"""The REST client against a real HTTP server on the loopback: pages, errors, streams, silence."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+import yaml
+
+from busbar.kube import access, client
+from busbar.kube.client import ApiError, RestApi
+
+Answer = Callable[[BaseHTTPRequestHandler], None]
+
+
+def status(code: int, body: bytes = b"{}") -> Answer:
+    def answer(request: BaseHTTPRequestHandler) -> None:
+        request.send_response(code)
+        request.send_header("Content-Length", str(len(body)))
+        request.end_headers()
+        request.wfile.write(body)
+
+    return answer
+
+
+def chunks(*pieces: bytes, whole: bool = True, pause: float = 0) -> Answer:
+    def answer(request: BaseHTTPRequestHandler) -> None:
+        request.send_response(200)
+        request.send_header("Transfer-Encoding", "chunked")
+        request.end_headers()
+        for piece in pieces:
+            request.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
+            request.wfile.flush()
+        time.sleep(pause)
+        if whole:
+            request.wfile.write(b"0\r\n\r\n")
+        request.close_connection = True
+
+    return answer
+
+
+class Server:
+    """Gives the answers in their order and notes the requests."""
+
+    def __init__(self) -> None:
+        self.answers: list[Answer] = []
+        self.requests: list[tuple[str, str, dict[str, str], bytes]] = []
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def _serve(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                outer.requests.append((self.command, self.path, dict(self.headers), body))
+                outer.answers.pop(0)(self)
+
+            do_GET = do_POST = do_PATCH = _serve
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.http.daemon_threads = True
+        threading.Thread(target=self.http.serve_forever, args=(0.02,), daemon=True).start()
+
+    @property
+    def kubeconfig(self) -> str:
+        return yaml.safe_dump(
+            {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "current-context": "c",
+                "clusters": [
+                    {"name": "c", "cluster": {"server": f"http://127.0.0.1:{self.http.server_port}"}}
+                ],
+                "users": [{"name": "u", "user": {"token": "short-fake-token"}}],
+                "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+            }
+        )
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    made = Server()
+    yield made
+    made.http.shutdown()
+    made.http.server_close()
+
+
+def test_a_list_is_read_page_by_page_with_the_credentials_of_the_kubeconfig(server: Server) -> None:
+    first = {"items": [{"n": 1}], "metadata": {"continue": "next"}}
+    server.answers = [status(200, json.dumps(first).encode()), status(200, b'{"items":[{"n":2}]}')]
+    assert RestApi(server.kubeconfig).list("/api/v1/nodes") == [{"n": 1}, {"n": 2}]
+    assert [path for _, path, _, _ in server.requests] == [
+        "/api/v1/nodes?limit=500",
+        "/api/v1/nodes?limit=500&continue=next",
+    ]
+    assert server.requests[0][2]["authorization"] == "Bearer short-fake-token"
+
+
+def test_a_patch_and_a_create_send_json_of_their_kind(server: Server) -> None:
+    server.answers = [status(201), status(200)]
+    api = RestApi(server.kubeconfig)
+    api.create("/api/v1/namespaces/n/configmaps", {"kind": "ConfigMap"})
+    api.merge("/apis/x", {"spec": {}})
+    assert [(method, headers["Content-Type"], body) for method, _, headers, body in server.requests] == [
+        ("POST", "application/json", b'{"kind": "ConfigMap"}'),
+        ("PATCH", "application/merge-patch+json", b'{"spec": {}}'),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("code", "transient", "not_found", "conflict"),
+    [
+        (404, False, True, False),
+        (409, False, False, True),
+        (403, False, False, False),
+        (429, True, False, False),
+        (503, True, False, False),
+    ],
+)
+def test_a_refusal_carries_the_servers_reason_and_whether_it_may_pass(
+    server: Server, code: int, transient: bool, not_found: bool, conflict: bool
+) -> None:
+    server.answers = [status(code, b'{"kind":"Status","message":"because of this"}')]
+    with pytest.raises(ApiError, match=f"GET /x: HTTP {code}: because of this") as failure:
+        RestApi(server.kubeconfig).get("/x")
+    found = failure.value
+    assert (found.transient, found.not_found, found.conflict) == (transient, not_found, conflict)
+
+
+def test_a_server_that_is_not_there_is_a_passing_fault(server: Server) -> None:
+    api = RestApi(server.kubeconfig)
+    server.http.server_close()
+    server.http.shutdown()
+    with pytest.raises(ApiError, match="cannot be reached") as failure:
+        api.get("/x")
+    assert failure.value.transient
+
+
+def test_a_stream_is_handed_over_as_it_arrives(server: Server) -> None:
+    server.answers = [chunks(b"one\n", b"two\n")]
+    assert b"".join(RestApi(server.kubeconfig).stream("/log", follow="true")) == b"one\ntwo\n"
+    assert server.requests[0][1] == "/log?follow=true"
+
+
+def test_a_stream_that_breaks_is_told_from_one_that_ends(server: Server) -> None:
+    server.answers = [chunks(b"one\n", whole=False)]
+    stream = RestApi(server.kubeconfig).stream("/log")
+    assert next(stream) == b"one\n"
+    with pytest.raises(ApiError, match="the stream broke"):
+        next(stream)
+
+
+def test_a_silent_stream_ends_by_itself(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "STREAM_SILENCE_SECONDS", 0.2)
+    server.answers = [chunks(b"one\n", pause=1)]
+    assert list(RestApi(server.kubeconfig).stream("/log")) == [b"one\n"]
+
+
+def test_a_kubeconfig_that_is_none_is_refused_without_quoting_it() -> None:
+    for text in ("", "key: [unclosed SECRET", "just text SECRET", "clusters: SECRET"):
+        with pytest.raises(ValueError, match="kubeconfig") as failure:
+            RestApi(text)
+        assert "SECRET" not in str(failure.value)
+
+
+def test_without_a_kubeconfig_the_message_says_how_to_give_one() -> None:
+    with pytest.raises(access.NoAccess, match="set KUBECONFIG to its path"):
+        access.connect({})
+
+
+def test_a_kubeconfig_is_taken_from_the_secret_variable_before_the_file(server: Server) -> None:
+    environment = {access.KUBECONFIG_TEXT: server.kubeconfig, "KUBECONFIG": "/nowhere"}
+    assert access.connect(environment).server.endswith(str(server.http.server_port))
+
+
+def test_a_kubeconfig_file_that_is_missing_is_named() -> None:
+    with pytest.raises(access.NoAccess, match="KUBECONFIG=/nowhere: No such file"):
+        access.connect({"KUBECONFIG": "/nowhere"})

@@ -1,0 +1,95 @@
+"""What is wrong with pods, in words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from kube_cluster import Cluster, container, pod, unreachable, warning
+
+from busbar.kube.events import MAX_TROUBLES, namespace_report, readiness, report, troubles_of
+
+
+def waiting(reason: str, message: str = "") -> Any:
+    return container({"waiting": {"reason": reason, "message": message}})
+
+
+def test_a_healthy_or_starting_pod_has_no_troubles() -> None:
+    assert list(troubles_of(pod("a", containerStatuses=[container({"running": {}})]))) == []
+    assert (
+        list(troubles_of(pod("a", phase="Pending", containerStatuses=[waiting("ContainerCreating")]))) == []
+    )
+
+
+@pytest.mark.parametrize(
+    ("reason", "hopeless", "lasting"),
+    [
+        ("ImagePullBackOff", False, True),
+        ("CrashLoopBackOff", False, True),
+        ("StartError", True, False),
+        ("InvalidImageName", True, False),
+    ],
+)
+def test_a_reason_to_wait_is_judged_by_whether_waiting_can_help(
+    reason: str, hopeless: bool, lasting: bool
+) -> None:
+    (trouble,) = troubles_of(pod("a", phase="Pending", containerStatuses=[waiting(reason, "why")]))
+    assert (trouble.hopeless, trouble.lasting) == (hopeless, lasting)
+    assert str(trouble) == f"a: {reason}: container nccl: why"
+
+
+def test_a_pod_that_fits_nowhere_says_what_the_scheduler_said() -> None:
+    condition = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": "0/5 nodes are available: 2 Insufficient nvidia.com/gpu.",
+    }
+    (trouble,) = troubles_of(pod("w", phase="Pending", conditions=[condition]))
+    assert str(trouble) == "w: Unschedulable: 0/5 nodes are available: 2 Insufficient nvidia.com/gpu."
+
+
+def test_a_container_killed_for_memory_is_named_with_its_exit_code() -> None:
+    killed = container({"terminated": {"reason": "OOMKilled", "exitCode": 137}})
+    (trouble,) = troubles_of(pod("w", phase="Failed", containerStatuses=[killed]))
+    assert str(trouble) == "w: OOMKilled: container nccl: ended with exit code 137"
+
+
+def test_a_crash_loop_shows_the_crash_and_not_only_the_wait() -> None:
+    crashed = container(
+        {"waiting": {"reason": "CrashLoopBackOff"}},
+        {"terminated": {"reason": "Error", "exitCode": 1, "message": "no GPU"}},
+    )
+    texts = [str(trouble) for trouble in troubles_of(pod("p", containerStatuses=[crashed]))]
+    assert "p: Error: container nccl: ended with exit code 1: no GPU" in texts
+
+
+def test_events_of_unhappy_pods_are_added_newest_last_and_each_once() -> None:
+    pods = [pod("w", phase="Pending"), pod("fine")]
+    events = [
+        warning("w", "FailedMount", "second", "2026-01-01T00:00:02Z"),
+        warning("w", "FailedMount", "first", "2026-01-01T00:00:01Z"),
+        warning("w", "FailedMount", "second", "2026-01-01T00:00:03Z"),
+        warning("fine", "Unhealthy", "readiness probe failed"),
+        {**warning("w", "Pulled", "ok"), "type": "Normal"},
+    ]
+    assert report(pods, events) == ["w: FailedMount: first", "w: FailedMount: second"]
+
+
+def test_hundreds_of_equal_pods_do_not_make_hundreds_of_lines() -> None:
+    pods = [pod(f"w-{n}", phase="Pending", containerStatuses=[waiting("ErrImagePull")]) for n in range(440)]
+    lines = report(pods, [])
+    assert len(lines) == MAX_TROUBLES + 1
+    assert lines[-1] == f"... and {440 - MAX_TROUBLES} more"
+
+
+def test_an_api_that_does_not_answer_is_said_instead_of_raised() -> None:
+    api = Cluster()
+    api.failures = [unreachable()]
+    (line,) = namespace_report(api, "gpu-operator")
+    assert line.startswith("the pods of namespace gpu-operator cannot be listed: GET /: connection refused")
+
+
+def test_readiness_counts_pods_by_their_condition() -> None:
+    ready = pod("a", conditions=[{"type": "Ready", "status": "True"}])
+    assert readiness([ready, pod("b")]) == (1, 2)
