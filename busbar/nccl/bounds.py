@@ -2,7 +2,7 @@
 
 S is the message, n the ranks, N the NVLink domains, B the line rate of a domain, b that of a GPU.
 - ring, N >= 2: each border carries 2S(n-1)/n, so busbw <= B.
-- tree or NVLS tree, N = 2: each domain sends S once, so busbw may reach 2B(n-1)/n: two nodes may exceed line rate.
+- tree or NVLS tree, N = 2: each domain sends S once, so busbw may reach 2B(n-1)/n, above line rate.
 - tree, N >= 3: inner domains send 2S: busbw <= B(n-1)/n; plain Tree was seen at 0.48 B.
 - SHARP: each domain sends and receives S at any N: 2B(n-1)/n, limited by what NVLink gives inside.
 - all_gather, reduce_scatter: ring B; best case B(n-1)/n x N/(N-1).

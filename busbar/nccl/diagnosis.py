@@ -2,20 +2,80 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
+from typing import Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict
 
 from busbar.nccl.verdict import Diagnosis
+
+SEVERITIES = ("fatal", "degraded", "note")
+
+
+class Shape(BaseModel):
+    """One entry of diagnosis.yaml."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    severity: Literal["fatal", "degraded", "note"]
+    hint: str
+    text: str
+    example: str
+    meaning: str
+    cause: str
+    next: str
+
+
+@cache
+def shapes() -> tuple[Shape, ...]:
+    """All known shapes, in file order."""
+    text = resources.files("busbar.nccl").joinpath("diagnosis.yaml").read_text(encoding="utf-8")
+    return tuple(Shape(**entry) for entry in yaml.safe_load(text))
+
+
+@cache
+def _compiled() -> tuple[re.Pattern[str], tuple[tuple[Shape, re.Pattern[str]], ...]]:
+    hints = sorted({s.hint for s in shapes()})
+    any_hint = re.compile("|".join(re.escape(h) for h in hints))
+    return any_hint, tuple((s, re.compile(s.text)) for s in shapes())
 
 
 @dataclass
 class Findings:
-    """Diagnoses found in one log, by name, with the first line that shows each."""
+    """Diagnoses found in one log: the first line that shows each, and how many do."""
 
-    found: dict[str, tuple[int, str]] = field(default_factory=dict)
-
-    def diagnoses(self) -> list[Diagnosis]:
-        """What was found, fatal ones first, then by line."""
-        return []
+    first: dict[str, tuple[int, str]] = field(default_factory=dict)
+    count: dict[str, int] = field(default_factory=dict)
 
     def look(self, text: str, line: int) -> None:
         """Note every known failure shape in one cleaned line."""
+        any_hint, patterns = _compiled()
+        if any_hint.search(text) is None:
+            return
+        for shape, pattern in patterns:
+            if shape.hint in text and pattern.search(text) is not None:
+                self.first.setdefault(shape.name, (line, text[:400]))
+                self.count[shape.name] = self.count.get(shape.name, 0) + 1
+
+    def diagnoses(self) -> list[Diagnosis]:
+        """What was found: fatal ones first, each kind by line."""
+        found = [
+            Diagnosis(
+                name=s.name,
+                severity=s.severity,
+                meaning=s.meaning,
+                cause=s.cause,
+                next=s.next,
+                line=self.first[s.name][0],
+                evidence=self.first[s.name][1],
+                count=self.count[s.name],
+            )
+            for s in shapes()
+            if s.name in self.first
+        ]
+        return sorted(found, key=lambda d: (SEVERITIES.index(d.severity), d.line))

@@ -92,13 +92,13 @@ class Evidence:
 
     # ---- feeding ------------------------------------------------------------------------------------------
 
-    def message(self, match: re.Match[str], line: int, text: str) -> None:
-        """Take one NCCL INFO or WARN message (a match of patterns.MESSAGE)."""
-        body, host = match["body"].strip(), match["host"] or ""
+    def message(self, level: str, host: str, body: str, line: int, text: str) -> None:
+        """Take one NCCL INFO or WARN message of a process on HOST ('' where it was not printed)."""
+        body = body.strip()
         self.info_lines += 1
         if host and len(self.hosts) < 65536:
             self.hosts.add(host)
-        if match["level"] == "WARN":
+        if level == "WARN":
             self._warn(body, line, text)
             return
         edge = edge_of(body)
@@ -177,7 +177,9 @@ class Evidence:
     def _plugin(self, body: str, line: int, text: str) -> None:
         if (match := p.PLUGIN_PATH.match(body)) is not None:
             self._keep(self.plugin_paths, match[1], line, text)
-        elif (match := p.P2P_PLUGIN.match(body)) is not None or (match := p.LOADED_NET_PLUGIN.match(body)) is not None:
+        elif (match := p.P2P_PLUGIN.match(body)) is not None or (
+            match := p.LOADED_NET_PLUGIN.match(body)
+        ) is not None:
             self._keep(self.plugins, match[1], line, text)
         elif (match := p.LOADED_COLL_PLUGIN.match(body)) is not None:
             self._keep(self.coll_plugins, match[1], line, text)

@@ -14,12 +14,13 @@ from busbar.nccl.hardware import NVLINK, Hardware
 FROM_PROFILE = (
     "gpu", "gpus_per_node", "rails", "rate_gbps", "transport", "algorithm", "nvlink_gbps", "nodes_per_domain",
     "topology_file", "require_plugin", "min_nccl", "net_devices",
+    "networks",
 )  # fmt: skip
 
 
 class Expectation(BaseModel):
-    """What to hold a log against. Values that are not given come from `profile`; what neither gives is not known,
-    and a gate that needs it does not pass.
+    """What to hold a log against. Values that are not given come from `profile`; what neither gives is not
+    known, and a gate that needs it does not pass.
 
     Rates in Gb/s a rail, bandwidths in GB/s (1e9 B/s), sizes in bytes. With `expected_busbw_gbps` the first
     collective's floor is (1 - tolerance) x that; `expected_by_collective` does it for others.
@@ -39,6 +40,9 @@ class Expectation(BaseModel):
     nvlink_gbps: float | None = Field(default=None, ge=0)
     nodes_per_domain: int = Field(default=1, ge=1)
     transport: Literal["gpudirect-rdma", "rdma", "socket"] | None = None
+    networks: list[str] = Field(
+        default_factory=list, description="names allowed in `via NET/<name>`; empty: by kind"
+    )
     algorithm: Literal["ring", "tree", "nvls", "sharp", "auto"] = "auto"
     collectives: list[str] = Field(
         default_factory=list, description="first is the headline; empty: what is there"
@@ -66,7 +70,7 @@ class Expectation(BaseModel):
         profile = profiles.load(data["profile"])
         filled = dict(data)
         for name in FROM_PROFILE:
-            if filled.get(name) is None:
+            if filled.get(name) in (None, []):
                 filled[name] = getattr(profile, name)
         return filled
 
@@ -115,6 +119,6 @@ class Expectation(BaseModel):
         if given is None:
             return computed
         floor = (1 - self.tolerance) * given
-        why = f"expected {given:g} GB/s is given, not computed: floor {1 - self.tolerance:g} x = {floor:.2f} GB/s"
+        why = f"expected {given:g} GB/s is given, not computed: floor {1 - self.tolerance:g} x = {floor:.2f}"
         ceiling = computed.ceiling if computed.ceiling is None or computed.ceiling >= given else None
         return Bounds(given, floor, ceiling, 0, (*computed.reasoning[:1], why))

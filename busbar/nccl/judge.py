@@ -10,7 +10,7 @@ from busbar.nccl.gates.context import Context, build
 from busbar.nccl.gates.value import judge_collective
 from busbar.nccl.gates.wire import kind_of
 from busbar.nccl.parse import ParsedLog, parse_lines
-from busbar.nccl.verdict import Check, CollectiveResult, Verdict
+from busbar.nccl.verdict import Check, CollectiveResult, Overall, Verdict
 
 
 def judge(lines: Iterable[bytes | str], expectation: Expectation) -> Verdict:
@@ -61,7 +61,7 @@ def judge_log(log: ParsedLog, expectation: Expectation) -> Verdict:
     )
 
 
-def _overall(checks: list[Check]) -> str:
+def _overall(checks: list[Check]) -> Overall:
     states = {c.status for c in checks}
     if "fail" in states:
         return "fail"

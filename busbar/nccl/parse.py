@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -10,7 +11,9 @@ from busbar.nccl.clean import clean
 from busbar.nccl.diagnosis import Findings
 from busbar.nccl.evidence import Evidence
 from busbar.nccl.runs import Preamble, Run, RunBuilder
-from busbar.nccl.source import Source
+from busbar.nccl.source import Source, SourceError, open_log
+
+GLUED_NUMBER = re.compile(r"-?\d+(?=[A-Za-z])")
 
 
 @dataclass
@@ -50,11 +53,28 @@ class LogReader:
             self.builder.add(text, number)
             self.evidence.bare(text, number)
         else:
-            self.evidence.message(message, number, text)
-            before = text[: message.start()]
+            before, host = self._unglue(text, message)
+            self.evidence.message(message["level"], host, message["body"], number, text)
             if before.strip():
                 self.builder.add(before, number)
         self.findings.look(text, number)
+
+    def _unglue(self, text: str, message: re.Match[str]) -> tuple[str, str]:
+        """What stands before a message, and its host, where a row's last number sticks to the host's name.
+
+        `float     sum      -1gcn151:1904979:...`: the row was interrupted right behind its root.
+        """
+        before, host = text[: message.start()], message["host"] or ""
+        if not host or p.ROW_START.search(before) is None:
+            return before, host
+        start = max(text.rfind(" ", 0, message.end("host")), text.rfind("\t", 0, message.end("host"))) + 1
+        glued = text[start : message.end("host")]
+        known = [h for h in self.evidence.hosts | self.builder.hosts if glued.endswith(h)]
+        if known:
+            host = max(known, key=len)
+        elif (digits := GLUED_NUMBER.match(glued)) is not None:
+            host = glued[digits.end() :]
+        return text[:start] + glued[: len(glued) - len(host)], host
 
 
 def parse_blocks(blocks: Iterable[bytes], source: Source) -> ParsedLog:
@@ -95,3 +115,16 @@ def parse_lines(lines: Iterable[bytes | str]) -> ParsedLog:
     """Parse an iterable of lines."""
     source = Source()
     return parse_blocks(source.blocks(as_bytes(lines)), source)
+
+
+def parse_file(path: str) -> ParsedLog:
+    """Parse FILE or, for '-', standard input. Raises SourceError where it cannot be read."""
+    source = Source()
+    stream = open_log(path)
+    try:
+        return parse_blocks(source.blocks(source.chunks(stream)), source)
+    except OSError as error:
+        raise SourceError(f"{path}: cannot be read to its end: {error}") from error
+    finally:
+        if path != "-":
+            stream.close()

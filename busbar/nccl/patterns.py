@@ -18,7 +18,7 @@ TESTS_VERSION = re.compile(r"#\s*(?:nccl|rccl)-tests version (\S+)(?:.*nccl-libr
 STARTING = re.compile(r"#\s*Collective test starting:\s*(\S+)")
 # # Collective test concluded: all_reduce_perf
 CONCLUDED = re.compile(r"#\s*Collective test concluded:\s*(\S+)")
-# # nThread 1 nGpus 1 minBytes 8 maxBytes 8589934592 step: 2(factor) warmup iters: 5 iters: 20 ... validation: 1
+# # nThread 1 nGpus 1 minBytes 8 maxBytes 8589934592 step: 2(factor) warmup iters: 5 iters: 20 ..
 # # nGpus(perProc) 1 minBytes 1 maxBytes 1073741824 step: 2(factor) ...          (a fork)
 BANNER = re.compile(
     r"#.*\bminBytes (?P<min>\d+) maxBytes (?P<max>\d+) step: (?P<step>\d+)\((?P<by>factor|bytes)\)"
@@ -40,7 +40,8 @@ RANK = re.compile(
 REDUCING = re.compile(r"#\s*Reducing maxBytes to (\d+)")
 # #       size         count      type   redop    root     time   algbw   busbw #wrong     time ...
 HEADER = re.compile(
-    r"#\s+size\s+count\s+type\b(?P<middle>.*?)\s+(?P<time>c?p?u?time)\s+algbw\s+busbw\s+(?P<error>#wrong|error)\b"
+    r"#\s+size\s+count\s+type\b(?P<middle>.*?)\s+(?P<time>(?:cpu)?time)\s+algbw\s+busbw\s+"
+    r"(?P<error>#wrong|error)\b"
 )
 # # Out of bounds values : 0 OK
 OUT_OF_BOUNDS = re.compile(r"#\s*Out of bounds values\s*:\s*(\d+)(?:\s+(OK|FAILED))?")
@@ -85,8 +86,8 @@ HCA = re.compile(r"\[\d+\]\s?([\w.\-]+):(\d+)/(IB|RoCE)(/SHARP)?")
 # Ring 00 : 0 -> 1 [send] via NET/IB/0                NCCL <= 2.4
 EDGE = re.compile(
     r"^(?:Channel|Ring|CollNet|Tree)\s.*?\bvia (?:"
-    r"(?P<net>NET|COLLNET)/(?P<name>[^/\n]+)/(?P<dev>\d+)(?P<proxy>\(\d+\))?(?P<gdr>/GDRDMA)?(?P<pci>\(PCI\))?"
-    r"(?P<shared>/Shared)?"
+    r"(?P<net>NET|COLLNET)/(?P<name>[^/\n]+)/(?P<dev>\d+)(?P<proxy>\(\d+\))?(?P<gdr>/GDRDMA)?"
+    r"(?P<pci>\(PCI\))?(?P<shared>/Shared)?"
     r"|(?P<p2p>P2P/(?:direct pointer|[A-Za-z]+)(?:/[A-Za-z]+)*)"
     r"|(?P<shm>SHM(?:/[A-Za-z]+)*|direct shared memory))"
 )

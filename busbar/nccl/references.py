@@ -59,7 +59,7 @@ def references() -> tuple[Reference, ...]:
 
 
 def lowest(hw: Hardware, collective: str, algorithm: str) -> Reference | None:
-    """The lowest healthy figure of the same GPU, line rate, algorithm, collective and class of N (1, 2, more)."""
+    """The lowest healthy figure of the same GPU, line rate, algorithm, collective and N (1, 2, more)."""
     matching = [
         r
         for r in references()

@@ -163,6 +163,12 @@ class RunBuilder:
         return self.runs[-1] if self.runs else None
 
     @property
+    def hosts(self) -> set[str]:
+        """Hosts of the device list before the current table."""
+        listed = self._preamble.ranks or (self.runs[-1].preamble.ranks if self.runs else [])
+        return {r.host for r in listed}
+
+    @property
     def dangling(self) -> Preamble | None:
         """A preamble that no table followed: the program hung or was ended."""
         empty = self._preamble.banner is None and not self._preamble.ranks and self._preamble.name is None

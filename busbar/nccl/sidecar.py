@@ -167,7 +167,7 @@ def check_disabled(run: Run) -> bool | None:
 
 
 def usable(run: Run, log: ParsedLog) -> bool:
-    """Whether the text may yield a number at all: real values, right data, one program, more than one rank."""
+    """Whether the text may yield a number at all: real values, right data, one program, several ranks."""
     last = largest_row(run)
     values = (number(last.out_of_place.busbw), number(last.in_place.busbw))
     if not all(values) or wrong_rows(run) or run.out_of_bounds_status == "FAILED":

@@ -1,7 +1,7 @@
 """Bytes of a log as blocks of whole lines, in bounded memory: files, pipes, .gz, .zst, UTF-16.
 
-A line longer than MAX_LINE is cut there; the cut is counted, and its rest dropped, so that a log without line ends
-cannot fill the memory.
+A line longer than MAX_LINE is cut there; the cut is counted, and its rest dropped, so that a log without
+line ends cannot fill the memory.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
 BLOCK = 256 * 1024  # fits the L2 cache: bigger blocks are slower to split
 MAX_LINE = 64 * 1024
@@ -34,17 +34,20 @@ class Source:
         self.long_lines = 0
 
     def chunks(self, stream: IO[bytes]) -> Iterator[bytes]:
-        """Decompressed bytes of STREAM as they come (compression is told by the first bytes, not the name)."""
+        """Decompressed bytes of STREAM as they come; its first bytes, not its name, tell the compression."""
         head = stream.read(4)
         whole = _Prefixed(head, stream)
         if head[:2] == b"\x1f\x8b":
-            opened: IO[bytes] = gzip.GzipFile(fileobj=whole)  # type: ignore[arg-type]
+            opened = cast(IO[bytes], gzip.GzipFile(fileobj=cast(IO[bytes], whole)))
         elif head == b"\x28\xb5\x2f\xfd":
             import zstandard
 
-            opened = zstandard.ZstdDecompressor().stream_reader(whole, read_across_frames=True)
+            plain = zstandard.ZstdDecompressor().stream_reader(
+                cast(IO[bytes], whole), read_across_frames=True
+            )
+            opened = cast(IO[bytes], plain)
         else:
-            opened = whole  # type: ignore[assignment]
+            opened = cast(IO[bytes], whole)
         try:
             while chunk := opened.read(BLOCK):
                 yield chunk

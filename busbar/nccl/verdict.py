@@ -1,4 +1,4 @@
-"""The verdict: what was measured, what was expected, every gate with its evidence. JSON is its public form."""
+"""The verdict: what was measured, what was expected, every gate with its evidence, as JSON."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 Status = Literal["pass", "fail", "unknown", "not-required"]
-SCHEMA = 1
+Overall = Literal["pass", "fail", "unknown"]
+Found = Literal[
+    "gpudirect-rdma", "rdma", "socket", "tcp-device-memory", "mnnvl", "single-node", "mixed", "unknown"
+]
 
 
 class Model(BaseModel):
@@ -17,7 +20,7 @@ class Model(BaseModel):
 
 
 class Check(Model):
-    """One gate. `evidence` is the line of the log that proves it (at most 400 characters), `line` its number."""
+    """One gate. `evidence` is the line of the log that proves it (at most 400 characters)."""
 
     name: str
     status: Status
@@ -77,7 +80,7 @@ class Verdict(Model):
     """The whole judgement of one log."""
 
     schema_: Literal[1] = Field(default=1, alias="schema")
-    verdict: Literal["pass", "fail", "unknown"]
+    verdict: Overall
     passed: bool
     reasons: list[str]
     busbw_gbps: float | None
@@ -88,9 +91,7 @@ class Verdict(Model):
     collectives: dict[str, CollectiveResult]
     ranks: int | None
     nodes: int | None
-    transport: Literal[
-        "gpudirect-rdma", "rdma", "socket", "tcp-device-memory", "mnnvl", "single-node", "mixed", "unknown"
-    ]
+    transport: Found
     channels: dict[str, int]
     rails_per_host: dict[str, int]
     nccl_version: str | None

@@ -1,4 +1,4 @@
-"""The gates, in the order in which trust is built: source, tables, ranks, completeness, correctness, transport, value.
+"""The gates, in the order in which trust is built: source, tables, ranks, data, transport, value.
 
 Every gate is run and reported, whatever the others say. A gate that the expectation does not ask for is
 "not-required"; one that lacks its evidence is "unknown", never "pass".
@@ -15,8 +15,8 @@ from busbar.nccl.gates.wire import gdrdma, mnnvl, rails, sharp, transport
 from busbar.nccl.verdict import Check
 
 ORDER = (
-    source, collective, ranks, completeness, correctness, nccl_version, plugin, topology_file, hcas, transport,
-    gdrdma, rails, sharp, mnnvl, busbw, stability, warnings,
+    source, collective, ranks, completeness, correctness, nccl_version, plugin, topology_file, hcas,
+    transport, gdrdma, rails, sharp, mnnvl, busbw, stability, warnings,
 )  # fmt: skip
 
 

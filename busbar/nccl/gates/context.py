@@ -17,7 +17,7 @@ EVIDENCE_WIDTH = 400
 
 @dataclass
 class Context:
-    """`tables` maps each wanted collective to its tables with rows; `nodes` is what the log's device list says."""
+    """`tables` maps each wanted collective to its tables with rows; `nodes` is what the device list says."""
 
     log: ParsedLog
     expectation: Expectation

@@ -7,8 +7,15 @@ from busbar.nccl.evidence import Seen
 from busbar.nccl.gates.context import Context, check
 from busbar.nccl.gates.rows import arithmetic, ladder
 from busbar.nccl.runs import Run, number
-from busbar.nccl.sidecar import avg_matches, check_disabled, invented, mean_busbw, wrong_rows
-from busbar.nccl.verdict import Check
+from busbar.nccl.sidecar import (
+    avg_matches,
+    check_disabled,
+    invented,
+    mean_busbw,
+    several_programs,
+    wrong_rows,
+)
+from busbar.nccl.verdict import Check, Status
 
 
 def source(context: Context) -> Check:
@@ -20,12 +27,14 @@ def source(context: Context) -> Check:
         return check(name, "fail", f"the log is not whole: {log.truncated}")
     if context.expectation.job_succeeded is False:
         return check(name, "fail", "the job did not succeed; its numbers are not used")
+    if any(several_programs(r) for r in log.runs if not r.rows):
+        return check(name, "fail", "several programs wrote this log and none finished: MPI was not effective")
     if not any(r.rows for r in log.runs):
         if log.dangling is not None and log.dangling.ranks:
             last = log.dangling.ranks[-1]
             return check(
                 name, "fail", "the log ends after the device list, without a row: the run hung or was ended",
-                Seen("", last.line, f"Rank {last.rank} on {last.host}; last line of the log: {log.last_line[:200]}"),
+                Seen("", last.line, f"Rank {last.rank} on {last.host}; last line: {log.last_line[:200]}"),
             )  # fmt: skip
         return check(name, "unknown", "no table of nccl-tests in this log: nothing was measured")
     if log.dangling is not None and (log.dangling.banner or log.dangling.ranks):
@@ -53,7 +62,7 @@ def collective(context: Context) -> Check:
     for wanted, runs in context.tables.items():
         if not runs:
             others = sorted({infer(r).name or "an unknown one" for r in context.log.runs if r.rows})
-            status = "fail" if others else "unknown"
+            status: Status = "fail" if others else "unknown"
             return check(name, status, f"no table of {wanted}; there are: {', '.join(others) or 'none'}")
         for run in runs:
             found = infer(run)
@@ -71,8 +80,12 @@ def collective(context: Context) -> Check:
 
 
 def completeness(context: Context) -> Check:
-    """Every size that was asked for has its row, the summary is there, and the numbers agree with each other."""
+    """Every size that was asked for has its row, the summary is there, and the numbers agree."""
     name = "completeness"
+    for run in context.log.runs:
+        problem = _damage(run)
+        if problem:
+            return check(name, "fail", problem)
     if not context.judged:
         return check(name, "unknown", "no table to judge")
     empty = [r for r in context.log.runs if not r.rows]
@@ -80,7 +93,7 @@ def completeness(context: Context) -> Check:
         return check(name, "fail", f"{len(empty)} tables have a header and no row (line {empty[0].line})")
     unsure: str | None = None
     for run in context.judged:
-        problem = _damage(run) or arithmetic(run) or _checksum(run)
+        problem = arithmetic(run) or _checksum(run)
         if problem:
             return check(name, "fail", problem)
         state, problem = ladder(run, context)
@@ -127,8 +140,8 @@ def _damage(run: Run) -> str | None:
 def _checksum(run: Run) -> str | None:
     if avg_matches(run) is False:
         return (
-            f"the printed average {run.avg} is not that of the rows ({mean_busbw(run):.4f}): rows are missing or "
-            "are of another run"
+            f"the printed average {run.avg} is not that of the rows ({mean_busbw(run):.4f}): rows are gone "
+            "or are of another run"
         )
     return None
 

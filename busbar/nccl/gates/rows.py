@@ -23,8 +23,8 @@ def arithmetic(run: Run) -> str | None:
         for half in (row.out_of_place, row.in_place):
             if not _consistent(row.size, half):
                 return (
-                    f"line {row.line}: {row.size} B in {half.time} us is not {half.algbw} GB/s: the row is damaged "
-                    "or was put together from two"
+                    f"line {row.line}: {row.size} B in {half.time} us is not {half.algbw} GB/s: the row is "
+                    "damaged, or was put together from two"
                 )
     return None
 

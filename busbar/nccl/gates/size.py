@@ -85,7 +85,10 @@ def _nccl(context: Context) -> str | None:
         # a rack of MNNVL hosts may count as its hosts or as one
         allowed = {context.nodes, hw.domains if hw else None}
         if nranks != n or nodes not in allowed:
-            return f"NCCL counts {nranks} ranks on {nodes} nodes (line {seen.line}), the device list {n} on {context.nodes}"
+            return (
+                f"NCCL counts {nranks} ranks on {nodes} nodes (line {seen.line}), "
+                f"the device list {n} on {context.nodes}"
+            )
     return None
 
 
@@ -101,7 +104,7 @@ def _factor(run: Run, n: int) -> str | None:
         for half in (row.out_of_place, row.in_place):
             if not _fits(half, k):
                 return (
-                    f"line {row.line}: busbw/algbw = {half.busbw}/{half.algbw} does not fit {n} ranks of {name} "
+                    f"line {row.line}: busbw/algbw {half.busbw}/{half.algbw} does not fit {n} ranks, {name} "
                     f"({k:.4f}): another number of ranks was measured"
                 )
     return None

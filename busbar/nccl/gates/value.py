@@ -58,7 +58,7 @@ def _status(context: Context, name: str, run: Run | None, value: float | None) -
         return "unknown", f"{name}: {value:g} GB/s, but what to expect is not known: {found.reasoning[-1]}"
     if top < found.plateau_bytes:
         return "unknown", (
-            f"{name}: largest message {top} B; the bandwidth is known to show from {found.plateau_bytes} B only"
+            f"{name}: largest message {top} B; the bandwidth shows from {found.plateau_bytes} B on"
         )
     if value < found.floor:
         return "fail", f"{name}: {value:g} GB/s is below the floor of {found.floor:.2f} GB/s" + _plateau(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from busbar.nccl.evidence import DEVICE_TCP_NAMES, RDMA_NAMES, Evidence, Seen
 from busbar.nccl.gates.context import Context, check
-from busbar.nccl.verdict import Check
+from busbar.nccl.verdict import Check, Found
 
 ASK = "set NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,NET,ENV"
 
@@ -15,7 +15,7 @@ def first_edge(evidence: Evidence, labels: set[str] | None = None) -> Seen | Non
     return min(seen, key=lambda s: s.line, default=None)
 
 
-def kind_of(context: Context) -> str:
+def kind_of(context: Context) -> Found:
     """The transport between hosts, as proved: for the verdict's `transport` field."""
     evidence, hosts = context.evidence, context.nodes or context.expectation.nodes
     names = evidence.network_names()
@@ -53,7 +53,7 @@ def transport(context: Context) -> Check:
     if not net:
         why = "no NCCL line at all" if not evidence.info_lines else "no `via NET/..` line"
         return check(name, "unknown", f"{why}: how the hosts talked is not known; {ASK}")
-    odd = {k for k in net if not _wanted(evidence.edges[k].name, want)}
+    odd = {k for k in net if not _wanted(evidence.edges[k].name, want, context.expectation.networks)}
     if odd:
         label = sorted(odd)[0]
         return check(
@@ -69,7 +69,9 @@ def transport(context: Context) -> Check:
     return check(name, "pass", f"{sum(net.values())} edges between hosts, all {names}", first_edge(evidence))
 
 
-def _wanted(network: str, want: str) -> bool:
+def _wanted(network: str, want: str, allowed: list[str]) -> bool:
+    if want != "socket" and allowed and not any(network == a or network.startswith(f"{a}_") for a in allowed):
+        return False
     return network == "Socket" if want == "socket" else RDMA_NAMES.match(network) is not None
 
 
@@ -78,7 +80,7 @@ def _one_domain(context: Context) -> Check:
     if not context.nodes_given and (want.rails or 0) > 0:
         return check(
             "transport", "unknown",
-            "one host only: nothing crossed the fabric that the profile describes; say --expect-nodes 1 if so meant",
+            "one host only: nothing crossed the fabric of the profile; say --expect-nodes 1 if so meant",
         )  # fmt: skip
     hw = want.hardware
     if hw is not None and hw.nodes > 1:

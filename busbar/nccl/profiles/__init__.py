@@ -50,6 +50,9 @@ class Profile(BaseModel):
         default=None, description="NET devices a host, where a plugin joins rails"
     )
     transport: Transport
+    networks: list[str] = Field(
+        default_factory=list, description="names in `via NET/<name>`, without _v suffix"
+    )
     algorithm: Algorithm = "auto"
     nvlink_gbps: float = Field(ge=0, description="GB/s of one GPU's NVLink, one direction; 0 = PCIe only")
     nodes_per_domain: int = Field(default=1, ge=1, description="hosts in one NVLink domain: 18 for NVL72")

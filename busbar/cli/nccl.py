@@ -1,0 +1,155 @@
+"""`busbar nccl parse` and `busbar nccl check`: read and judge a log of nccl-tests."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+if TYPE_CHECKING:
+    from busbar.nccl.parse import ParsedLog
+
+EX_USAGE = 64
+LOG_HELP = "Launcher log, also .gz or .zst; - for a pipe."
+FileArgument = Annotated[str, typer.Argument(metavar="FILE|-", help=LOG_HELP)]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the group `nccl`."""
+    app.command("parse")(parse)
+    app.command("check")(check)
+
+
+def _fail(message: str) -> NoReturn:
+    typer.echo(f"error: {message}", err=True)
+    raise typer.Exit(EX_USAGE)
+
+
+def _read(file: str) -> ParsedLog:
+    from busbar.nccl.parse import parse_file
+    from busbar.nccl.source import SourceError
+
+    try:
+        return parse_file(file)
+    except SourceError as error:
+        _fail(str(error))
+
+
+def parse(
+    file: FileArgument,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object with every table and row.")
+    ] = False,
+) -> None:
+    """Show every table of a log, as it is: nothing is judged."""
+    from busbar.nccl.sidecar import as_object
+
+    found = as_object(_read(file))
+    if as_json:
+        import json
+
+        typer.echo(json.dumps(found, indent=1))
+        return
+    typer.echo(_tables(found))
+
+
+def _tables(found: dict[str, Any]) -> str:
+    from busbar.nccl.report.units import size
+
+    lines = [
+        f"{len(found['runs'])} tables, {found['lines']} lines, transport: {', '.join(found['transport']) or '-'}"
+    ]
+    for number, run in enumerate(found["runs"], 1):
+        rows = run["rows"]
+        lines.append(f"\n{number}. {run['collective'] or 'unknown collective'}: {len(rows)} rows")
+        lines += [
+            f"  {size(row['size']):>12} {row['type']:>9} {row['redop'] or '-':>5} "
+            f"{row['out_of_place']['busbw']:>9.2f} {row['in_place']['busbw']:>9.2f} GB/s"
+            for row in rows
+        ]
+        if run["avg_bus_bandwidth_as_printed"]:
+            lines.append(
+                f"  average as printed {run['avg_bus_bandwidth_as_printed']}: of all sizes, not a result"
+            )
+    lines += [f"\nwarning: {text}" for text in found["warnings"]]
+    return "\n".join(lines)
+
+
+def check(
+    file: FileArgument,
+    profile: Annotated[str | None, typer.Option(help="A known system, such as h100-ib-8x400.")] = None,
+    expect_nodes: Annotated[int | None, typer.Option(min=1, help="Hosts that must have taken part.")] = None,
+    gpus_per_node: Annotated[int | None, typer.Option(min=1, help="Ranks on each host.")] = None,
+    rails: Annotated[int | None, typer.Option(min=0, help="HCAs a host that carry data.")] = None,
+    rate_gbps: Annotated[float | None, typer.Option(min=0, help="Gb/s of one rail.")] = None,
+    gpu: Annotated[str | None, typer.Option(help="GPU model: H100, A100, ...")] = None,
+    transport: Annotated[str | None, typer.Option(help="gpudirect-rdma, rdma or socket.")] = None,
+    algorithm: Annotated[str | None, typer.Option(help="ring, tree, nvls, sharp or auto.")] = None,
+    collective: Annotated[list[str] | None, typer.Option(help="Wanted collective; may be repeated.")] = None,
+    expected_busbw: Annotated[
+        float | None, typer.Option(help="GB/s to expect, in place of the computed.")
+    ] = None,
+    tolerance: Annotated[float, typer.Option(help="Part of the expected value that may be missing.")] = 0.1,
+    topology_file: Annotated[
+        str | None, typer.Option(help="NCCL_TOPO_FILE that must have been read.")
+    ] = None,
+    plugin: Annotated[str | None, typer.Option(help="Network plugin that must be used: IBext, ...")] = None,
+    hca: Annotated[list[str] | None, typer.Option(help="HCA that must be used; may be repeated.")] = None,
+    min_nccl: Annotated[str | None, typer.Option(help="Oldest NCCL release that is accepted.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The verdict as one JSON object.")] = False,
+    ctrf: Annotated[Path | None, typer.Option(help="Write the gates as a CTRF report.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write the report as one HTML file.")] = None,
+    svg: Annotated[Path | None, typer.Option(help="Write the curve as SVG.")] = None,
+    plot: Annotated[bool, typer.Option(help="Draw the curve in the terminal.")] = True,
+) -> None:
+    """Judge a log. Exit code: 0 pass, 1 fail, 2 no verdict for lack of evidence, 64 bad usage."""
+    from pydantic import ValidationError
+
+    from busbar.nccl import Expectation, judge_log
+    from busbar.nccl.profiles import UnknownProfileError
+
+    given: dict[str, Any] = {
+        "profile": profile, "nodes": expect_nodes, "gpus_per_node": gpus_per_node, "rails": rails,
+        "rate_gbps": rate_gbps, "gpu": gpu, "transport": transport, "algorithm": algorithm,
+        "collectives": collective, "expected_busbw_gbps": expected_busbw, "tolerance": tolerance,
+        "topology_file": topology_file, "require_plugin": plugin, "hcas": hca, "min_nccl": min_nccl,
+    }  # fmt: skip
+    try:
+        expectation = Expectation(**{k: v for k, v in given.items() if v is not None})
+    except UnknownProfileError as error:
+        _fail(str(error))
+    except ValidationError as error:
+        _fail(
+            "; ".join(
+                f"{'.'.join(map(str, e['loc']))}: {e['msg']}, got {e['input']!r}" for e in error.errors()
+            )
+        )
+    verdict = judge_log(_read(file), expectation)
+    if as_json:
+        typer.echo(verdict.model_dump_json(indent=1))
+    else:
+        from busbar.nccl.report.terminal import print_verdict
+
+        print_verdict(verdict, sys.stdout, plot=plot)
+    _write(verdict, ctrf, html, svg)
+    raise typer.Exit(verdict.exit_code)
+
+
+def _write(verdict: Any, ctrf: Path | None, html: Path | None, svg: Path | None) -> None:
+    from busbar.nccl.report.ctrf import write_ctrf
+
+    try:
+        if ctrf is not None:
+            write_ctrf(verdict, ctrf)
+        if html is not None:
+            from busbar.nccl.report.html import write_html
+
+            write_html(verdict, html)
+        if svg is not None:
+            from busbar.nccl.report.svg import write_svg
+
+            write_svg(verdict, svg)
+    except OSError as error:
+        _fail(f"the report cannot be written: {error}")

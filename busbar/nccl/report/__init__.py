@@ -1,0 +1,1 @@
+"""Reports of a verdict: terminal, HTML, SVG, CTRF."""

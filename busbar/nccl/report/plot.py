@@ -1,0 +1,51 @@
+"""A curve as text: busbw against the message size (log2), floor and ceiling as lines. Braille dots, 2 x 4 a cell."""
+
+from __future__ import annotations
+
+import math
+
+from busbar.nccl.report.units import size
+from busbar.nccl.verdict import CollectiveResult
+
+# dot of (column 0..1, row 0..3 from the top) in a Braille cell, Unicode chapter 21.1
+DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
+LABEL = 8
+
+
+def curve_plot(result: CollectiveResult, width: int, height: int = 12) -> str:
+    """RESULT's curve in WIDTH columns and HEIGHT lines, with labels of both axes; '' without two sizes."""
+    points = [
+        (math.log2(p.size_bytes), min(p.out_of_place.busbw_gbps, p.in_place.busbw_gbps))
+        for p in result.curve
+        if p.size_bytes > 0
+    ]
+    if len(points) < 2:
+        return ""
+    lines = [v for v in (result.floor_gbps, result.ceiling_gbps) if v is not None]
+    top = max([y for _, y in points] + lines) * 1.05 or 1.0
+    columns = max(20, width - LABEL)
+    canvas = [[0] * columns for _ in range(height)]
+    left, right = points[0][0], points[-1][0]
+
+    def dot(x: float, y: float) -> None:
+        px = round((x - left) / (right - left or 1) * (columns * 2 - 1))
+        py = round((1 - min(y, top) / top) * (height * 4 - 1))
+        canvas[py // 4][px // 2] |= DOTS[px % 2][py % 4]
+
+    for (x1, y1), (x2, y2) in zip(points, points[1:], strict=False):
+        steps = max(2, round((x2 - x1) / (right - left or 1) * columns * 4))
+        for i in range(steps + 1):
+            dot(x1 + (x2 - x1) * i / steps, y1 + (y2 - y1) * i / steps)
+    for value in lines:
+        for i in range(0, columns * 2, 4):
+            dot(left + (right - left) * i / (columns * 2 - 1), value)
+    labels = {round((1 - min(v, top) / top) * (height - 1)): f"{v:.0f}" for v in (top, 0.0, *lines)}
+    rows = [
+        f"{labels.get(i, ''):>{LABEL - 1}} " + "".join(chr(0x2800 + c) for c in row)
+        for i, row in enumerate(canvas)
+    ]
+    first, last = size(round(2**left)), size(round(2**right))
+    rows.append(" " * LABEL + first + last.rjust(columns - len(first)))
+    named = [f"{n} {v:.0f}" for n, v in (("floor", result.floor_gbps), ("ceiling", result.ceiling_gbps)) if v]
+    rows.append(" " * LABEL + "busbw in GB/s; dotted: " + (", ".join(named) or "nothing to expect"))
+    return "\n".join(rows)
