@@ -53,6 +53,11 @@ def bridge_exists() -> bool:
     return Path(f"/sys/class/net/{BRIDGE}").exists()
 
 
+def made_here() -> bool:
+    """True when this checkout's `up` began to make the network."""
+    return _SAVED.exists()
+
+
 def up() -> None:
     """Make what is missing; remembers the kernel settings as they were before the lab."""
     if not _SAVED.exists():

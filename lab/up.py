@@ -35,7 +35,7 @@ def up(hosts: Sequence[Host]) -> None:
 
 def _refuse_a_foreign_lab() -> None:
     """A machine has room for one lab: the bridge's name and addresses are constants."""
-    if network.bridge_exists() and not RUN.exists():
+    if network.bridge_exists() and not network.made_here():
         raise LabError(
             f"this machine has a bridge {BRIDGE} that this checkout did not make: another checkout's lab "
             "is up, or its files were deleted; run `python -m lab down` there (or here, to remove it)"
