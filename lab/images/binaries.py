@@ -37,11 +37,11 @@ def devices(work: Path) -> Path:
             stage = result.with_name(result.name + ".new")
             with step("build the device plugin"):
                 run_logged(
-                    ["go", "build", "-trimpath", "-ldflags=-s -w", "-o", stage, "."],
+                    ["go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", stage, "."],
                     work / "logs" / f"{result.name}.log",
                     deadline=1200,
                     cwd=DEVICES_SOURCES,
-                    env={**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false"},
+                    env={**os.environ, "CGO_ENABLED": "0"},
                 )
             os.replace(stage, result)
     return static(result)
