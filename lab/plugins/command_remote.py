@@ -93,7 +93,9 @@ async def _accepted_environment(
     everything = {**wanted, **former}
     accepted = {}
     for name, value in everything.items():
-        seen = await connection.run(f"printenv {name}", env=everything, encoding="utf-8", errors="replace")
+        seen = await connection.run(
+            f"printenv {name}", env=everything, stdin=asyncssh.DEVNULL, encoding="utf-8", errors="replace"
+        )
         if str(seen.stdout).removesuffix("\n") == value:
             accepted[name] = value
     hint = (
