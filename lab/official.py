@@ -106,12 +106,12 @@ def pulumi() -> Path | None:
     folder = cache() / "official" / f"pulumi-{PULUMI}"
     if not reachable(_pulumi_release()):
         return None
-    with step(f"download Pulumi {PULUMI}"), tempfile.TemporaryDirectory(dir=cache()) as scratch:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with step(f"download Pulumi {PULUMI}"), tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
         archive = Path(scratch) / "pulumi.tar.gz"
         _download(_pulumi_release(), archive, None)
         with tarfile.open(archive) as tar:
             tar.extractall(scratch, filter="data")
-        folder.parent.mkdir(parents=True, exist_ok=True)
         shutil.move(str(Path(scratch) / "pulumi"), folder)
     return folder
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from lab import artifacts, build, engine, host, keys, machine, mirror, network, rootfs, ssh
+from lab import artifacts, build, engine, host, keys, machine, mirror, network, rootfs, ssh, topology
 from lab.lock import locked
 from lab.paths import KNOWN_HOSTS, RUN, SSH_KEY, cache
 from lab.steps import LabError, say, step
@@ -53,7 +53,10 @@ def _network() -> None:
 
 def _boot(hosts: Sequence[Host], base: Path) -> None:
     client_key = keys.ensure_client_key(SSH_KEY)
-    KNOWN_HOSTS.write_text("".join(f"{h.address} {keys.public_line(keys.host_key(h.name))}\n" for h in hosts))
+    possible = topology.hosts(topology.MAX_WORKERS, load_balancers=2)
+    KNOWN_HOSTS.write_text(
+        "".join(f"{h.address} {keys.public_line(keys.host_key(h.name))}\n" for h in possible)
+    )
     absent = [h for h in hosts if not host.usable(h)]
     if absent:
         with step(f"boot {', '.join(h.name for h in absent)}"):
