@@ -1,0 +1,98 @@
+"""`busbar wait` and `busbar nccl collect` as the engine runs them: stdin, stdout, exit codes, secrets."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import typer.testing
+from kube_cluster import Clock, Cluster, node, unreachable
+
+from busbar.cli import build
+from busbar.kube import access, clock
+
+QUESTION = {"resource": "nvidia.com/gpu", "nodes": {"w1": 8}, "deadline_seconds": 60, "stable_seconds": 0}
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    """The command finds this cluster, and time that only passes while it waits."""
+    api = Cluster({"/api/v1/nodes": [node("w1", nvidia_com__gpu="8")]})
+    api.server = "https://10.0.0.1:6443"  # type: ignore[attr-defined]
+    monkeypatch.setattr("busbar.cli.cluster.connect", lambda: api)
+    monkeypatch.setattr(clock, "SystemClock", Clock)
+    return api
+
+
+def busbar(*words: str, stdin: Any) -> Any:
+    text = stdin if isinstance(stdin, str) else json.dumps(stdin)
+    return typer.testing.CliRunner().invoke(build(), list(words), input=text)
+
+
+def test_the_answer_is_one_line_of_json_and_the_progress_goes_to_stderr(cluster: Cluster) -> None:
+    done = busbar("wait", "allocatable", stdin=QUESTION)
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout) == {"resource": "nvidia.com/gpu", "nodes": {"w1": 8}}
+    assert done.stderr.startswith("nvidia.com/gpu: 1 of 1 workers offer what they should")
+
+
+def test_a_worker_without_its_gpus_ends_it_with_1_and_the_nodes_name(cluster: Cluster) -> None:
+    cluster.objects["/api/v1/nodes"] = [node("w1")]
+    done = busbar("wait", "allocatable", stdin=QUESTION)
+    assert done.exit_code == 1
+    assert done.stdout == ""
+    assert "w1: 0 allocatable, 8 expected" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("stdin", "complaint"),
+    [
+        ("not json", "stdin: the text: Invalid JSON"),
+        ({**QUESTION, "nodes": {}}, "stdin: nodes: Dictionary should have at least 1 item"),
+        ({**QUESTION, "node": {"w1": 1}}, "stdin: node: Extra inputs are not permitted"),
+    ],
+)
+def test_a_question_that_makes_no_sense_is_bad_usage(cluster: Cluster, stdin: Any, complaint: str) -> None:
+    done = busbar("wait", "allocatable", stdin=stdin)
+    assert done.exit_code == 64
+    assert complaint in done.stderr
+
+
+def test_without_a_kubeconfig_it_is_bad_usage(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (access.KUBECONFIG_TEXT, "KUBECONFIG"):
+        monkeypatch.delenv(name, raising=False)
+    done = busbar("wait", "allocatable", stdin=QUESTION)
+    assert done.exit_code == 64
+    assert "set KUBECONFIG" in done.stderr
+
+
+def test_a_collection_from_a_cluster_that_never_answers_ends_with_1_and_says_that_nothing_is_lost(
+    cluster: Cluster, tmp_path: Any
+) -> None:
+    cluster.failures = [unreachable()] * 1000
+    question = {
+        "namespace": "ns",
+        "job": "nccl",
+        "folder": str(tmp_path),
+        "deadline_seconds": 30,
+        "expectation": {},
+    }
+    done = busbar("nccl", "collect", stdin=question)
+    assert done.exit_code == 1
+    assert done.stdout == ""
+    assert "Nothing is lost" in done.stderr
+
+
+def test_a_job_that_is_not_there_is_a_verdict_and_ends_with_0(cluster: Cluster, tmp_path: Any) -> None:
+    question = {
+        "namespace": "ns",
+        "job": "nccl",
+        "folder": str(tmp_path),
+        "deadline_seconds": 30,
+        "expectation": {},
+    }
+    done = busbar("nccl", "collect", stdin=question)
+    assert done.exit_code == 0, done.output
+    verdict = json.loads(done.stdout)
+    assert (verdict["verdict"], verdict["passed"]) == ("unknown", False)
