@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -158,7 +159,8 @@ def explain(target: Target, error: Exception) -> Finding:
             what = f"refuses the connection to {where}"
             cure = "Is sshd running there, and on that port?"
         case OSError():
-            what = f"cannot be reached at {where}: {error.strerror or error}"
+            reason = os.strerror(error.errno) if error.errno else str(error)
+            what = f"cannot be reached at {where}: {reason}"
             cure = "Is it switched on, the address right, and a route there from here?"
         case _:
             what = f"broke off the SSH connection to {where}: {error}"
@@ -167,7 +169,7 @@ def explain(target: Target, error: Exception) -> Finding:
 
 
 def _read(target: Target, done: asyncssh.SSHCompletedProcess, clock: tuple[float, float]) -> Answer | Finding:
-    errors = _text(done.stderr).strip()
+    errors = _text(done.stderr).strip() or _text(done.stdout).strip()
     if done.exit_status != 0:
         if target.user != "root" and "sudo:" in errors:
             return Finding(

@@ -18,7 +18,7 @@ _ALIKE = (
 
 
 def judge(spec: Spec, reports: Mapping[str, Report], passed: Mapping[str, Passed]) -> list[Finding]:
-    """Findings about several hosts. `reports`: hosts asked now; `passed`: all that have facts, old and new."""
+    """Findings about several hosts. `reports`: of those asked now; `passed`: all with facts."""
     return [*_twins(spec, passed), *_hostnames(reports), *_unlike(spec, passed)]
 
 
