@@ -62,7 +62,6 @@ class K3sControlPlane(pulumi.ComponentResource):
         super().__init__("busbar:index:K3sControlPlane", name, None, opts)
         self._args = args
         cluster = args.inventory.cluster
-        _check_s3(args)
         self._server_password = self._password(f"{name}-server-token")
         self._agent_password = self._password(f"{name}-agent-token")
         self.nodes = []
@@ -171,15 +170,3 @@ def image_lines(settings: K3s, role: Literal["server", "worker"], project: Path)
     """The image archives as the value of a host script: one `<sha256> <url>` a line."""
     archives = downloads.image_archives(settings, role, project)
     return "\n".join(f"{archive.sha256} {archive.url}" for archive in archives)
-
-
-def _check_s3(args: K3sControlPlaneArgs) -> None:
-    wanted = args.inventory.cluster.k3s.snapshots.s3 is not None
-    given = args.s3_access_key is not None and args.s3_secret_key is not None
-    if wanted and not given:
-        raise ConfigError(
-            [
-                "k3s.snapshots.s3: the keys of the bucket are missing: `pulumi config set --secret "
-                "busbar:s3AccessKey ...` and `busbar:s3SecretKey`"
-            ]
-        )
