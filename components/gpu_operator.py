@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pulumi
@@ -25,31 +26,39 @@ class GpuOperatorArgs:
 
 
 class GpuOperator(pulumi.ComponentResource):
-    """A namespace, the Helm release, and the wait for `nvidia.com/gpu` on every worker."""
+    """A namespace, the Helm release, and the wait for `nvidia.com/gpu` on every worker.
 
-    version: pulumi.Output[str]
+    Where the operator is not enabled, another tool has brought the device plugin: only the wait is left, and
+    `version` is None.
+    """
+
+    version: pulumi.Output[str | None]
     ready: pulumi.Output[str]
 
     def __init__(self, name: str, args: GpuOperatorArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("busbar:index:GpuOperator", name, {}, opts)
         cluster = args.inventory.cluster
         config = cluster.gpu_operator
-        namespace = operator_release.namespace(
-            f"{name}-namespace",
-            NAMESPACE,
-            pulumi.ResourceOptions(parent=self, deleted_with=args.deleted_with),
-        )
         chart_values = values.gpu_operator(operator_release.HELM_VALUES, config, cluster.pools.values())
-        release = operator_release.chart_release(
-            f"{name}-release",
-            config,
-            name="gpu-operator",
-            namespace=namespace,
-            values=chart_values,
-            timeout_seconds=config.timeout_seconds,
-            parent=self,
-            deleted_with=args.deleted_with,
-        )
+        self.version = pulumi.Output.from_input(None)
+        installed: Sequence[pulumi.Resource] = ()
+        if config.enabled:
+            release = operator_release.chart_release(
+                f"{name}-release",
+                config,
+                name="gpu-operator",
+                namespace=operator_release.namespace(
+                    f"{name}-namespace",
+                    NAMESPACE,
+                    pulumi.ResourceOptions(parent=self, deleted_with=args.deleted_with),
+                ),
+                values=chart_values,
+                timeout_seconds=config.timeout_seconds,
+                parent=self,
+                deleted_with=args.deleted_with,
+            )
+            self.version = operator_release.version_found(release, config.version)
+            installed = (release,)
         wait = operator_release.wait_allocatable(
             f"{name}-gpus",
             {
@@ -61,13 +70,12 @@ class GpuOperator(pulumi.ComponentResource):
                 },
                 "deadline_seconds": config.timeout_seconds,
                 "policy": "ClusterPolicy",
-                "namespace": NAMESPACE,
+                "namespace": NAMESPACE if config.enabled else None,
             },
             kubeconfig=args.kubeconfig,
             triggers=[digest(chart_values), config.version],
             parent=self,
-            depends_on=[release],
+            depends_on=installed,
         )
-        self.version = operator_release.version_found(release, config.version)
         self.ready = wait.stdout
         self.register_outputs({"version": self.version, "ready": self.ready})

@@ -23,22 +23,30 @@ class MpiOperatorArgs:
 
 
 class MpiOperator(pulumi.ComponentResource):
-    """A namespace and the Helm release of charts/mpi-operator, which carries the CRD."""
+    """A namespace and the Helm release of charts/mpi-operator, which carries the CRD.
 
-    version: pulumi.Output[str]
+    Where the operator is not enabled it is nothing, and `version` is None.
+    """
+
+    version: pulumi.Output[str | None]
 
     def __init__(self, name: str, args: MpiOperatorArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("busbar:index:MpiOperator", name, {}, opts)
+        self.version = pulumi.Output.from_input(None)
+        if args.config.enabled:
+            self._install(name, args)
+        self.register_outputs({"version": self.version})
+
+    def _install(self, name: str, args: MpiOperatorArgs) -> None:
         config = args.config
-        namespace = operator_release.namespace(
-            f"{name}-namespace",
-            NAMESPACE,
-            pulumi.ResourceOptions(parent=self, deleted_with=args.deleted_with),
-        )
         release = operator_release.release(
             f"{name}-release",
             name="mpi-operator",
-            namespace=namespace,
+            namespace=operator_release.namespace(
+                f"{name}-namespace",
+                NAMESPACE,
+                pulumi.ResourceOptions(parent=self, deleted_with=args.deleted_with),
+            ),
             chart=CHART,
             version=None,
             repository=None,
@@ -50,7 +58,12 @@ class MpiOperator(pulumi.ComponentResource):
             deleted_with=args.deleted_with,
         )
         # The chart says which version it was made for; what runs is the image.
-        image = config.image.rpartition("/")[2]
-        tag = image.partition("@")[0].partition(":")[2] or image.partition("@")[2]
-        self.version = pulumi.Output.from_input(release.status).apply(lambda _: tag)
-        self.register_outputs({"version": self.version})
+        version = image_version(config.image)
+        self.version = pulumi.Output.from_input(release.status).apply(lambda _: version)
+
+
+def image_version(image: str) -> str:
+    """The tag of an image reference, else its digest, else "latest": what a runtime would take."""
+    name, _, digest = image.partition("@")
+    tag = name.rpartition("/")[2].partition(":")[2]
+    return tag or digest or "latest"

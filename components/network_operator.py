@@ -25,28 +25,37 @@ class NetworkOperatorArgs:
 
 
 class NetworkOperator(pulumi.ComponentResource):
-    """A namespace, the Helm release, the NicClusterPolicy, and the wait for the HCAs on every worker."""
+    """A namespace, the Helm release, the NicClusterPolicy, and the wait for the HCAs on every worker.
 
-    version: pulumi.Output[str]
-    ready: pulumi.Output[str]
+    Where the operator is not enabled it is nothing, and `version` is None: how many units another tool offers
+    for how many HCAs is that tool's affair, and a job that finds none says so.
+    """
+
+    version: pulumi.Output[str | None]
+    ready: pulumi.Output[str | None]
 
     def __init__(
         self, name: str, args: NetworkOperatorArgs, opts: pulumi.ResourceOptions | None = None
     ) -> None:
         super().__init__("busbar:index:NetworkOperator", name, {}, opts)
+        self.version = self.ready = pulumi.Output.from_input(None)
+        if args.inventory.cluster.network_operator.enabled:
+            self._install(name, args)
+        self.register_outputs({"version": self.version, "ready": self.ready})
+
+    def _install(self, name: str, args: NetworkOperatorArgs) -> None:
         cluster = args.inventory.cluster
         config = cluster.network_operator
-        namespace = operator_release.namespace(
-            f"{name}-namespace",
-            NAMESPACE,
-            pulumi.ResourceOptions(parent=self, deleted_with=args.deleted_with),
-        )
         chart_values = values.network_operator(operator_release.HELM_VALUES, config)
         release = operator_release.chart_release(
             f"{name}-release",
             config,
             name="network-operator",
-            namespace=namespace,
+            namespace=operator_release.namespace(
+                f"{name}-namespace",
+                NAMESPACE,
+                pulumi.ResourceOptions(parent=self, deleted_with=args.deleted_with),
+            ),
             values=chart_values,
             timeout_seconds=config.timeout_seconds,
             parent=self,
@@ -84,4 +93,3 @@ class NetworkOperator(pulumi.ComponentResource):
         )
         self.version = operator_release.version_found(release, config.version)
         self.ready = wait.stdout
-        self.register_outputs({"version": self.version, "ready": self.ready})
