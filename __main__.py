@@ -117,7 +117,7 @@ async def main() -> None:
 
     if not await result.is_known():
         return  # the preview of a bring-up: nothing is measured yet
-    if (reason := outputs.gate(await result.future() or {}, enforce=cluster.validation.enforce)) is None:
+    if (reason := outputs.gate(await result.future() or {}, enforce=cluster.validation.is_gate)) is None:
         return
     if pulumi.runtime.is_dry_run():
         pulumi.warn(reason)  # a preview that fails would keep `pulumi up` from measuring again

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,6 +35,8 @@ class Site:
         given = [key for key, value in secrets.items() if value is not None]
         try:
             cluster = config.load(stack.get_object("cluster") or {}, secret_keys=given, root=project)
+            if "registryCredentials" in given:
+                config.registry_credentials(stack.require("registryCredentials"))
             login = Login.of(
                 cluster.ssh,
                 secret_key=secrets["sshPrivateKey"],
@@ -53,7 +54,9 @@ class Site:
             cluster=cluster,
             inventory=Inventory.of(cluster),
             login=login,
-            registry_credentials=credentials.apply(json.loads) if credentials is not None else None,
+            registry_credentials=credentials.apply(config.registry_credentials)
+            if credentials is not None
+            else None,
             s3_access_key=secrets["s3AccessKey"],
             s3_secret_key=secrets["s3SecretKey"],
         )

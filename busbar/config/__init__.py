@@ -1,6 +1,7 @@
 """The configuration of a stack: `load` turns the object `busbar:cluster` into a checked `Cluster`."""
 
 from busbar.config.cluster import Cluster
+from busbar.config.credentials import registry_credentials
 from busbar.config.errors import ConfigError
 from busbar.config.hosts import Host, Hosts, VirtualIp, Worker
 from busbar.config.k3s import S3, Checksums, Image, K3s, Snapshots
@@ -34,4 +35,5 @@ __all__ = [
     "Worker",
     "advice",
     "load",
+    "registry_credentials",
 ]

@@ -85,3 +85,8 @@ class Validation(Model):
     runtime_class: str = Field(
         default="nvidia", description="RuntimeClass of the worker pods; empty for none."
     )
+
+    @property
+    def is_gate(self) -> bool:
+        """Whether `pulumi up` has to fail without a pass: not where it was decided to measure nothing."""
+        return self.enabled and self.enforce

@@ -9,12 +9,16 @@ from __future__ import annotations
 import pulumi
 import pulumi_kubernetes as kubernetes
 
-from busbar.outputs import ClusterOutputs
+from busbar.outputs import ClusterOutputs, ContractError
 
 
 async def main() -> None:
     config = pulumi.Config()
-    cluster = await ClusterOutputs.from_stack(pulumi.StackReference(config.require("cluster")))
+    stack = config.require("cluster")
+    try:
+        cluster = await ClusterOutputs.from_stack(pulumi.StackReference(stack))
+    except ContractError as error:
+        raise pulumi.RunError(f"{stack}: {error}") from None
     if cluster.refusal:
         raise pulumi.RunError(cluster.refusal)
 

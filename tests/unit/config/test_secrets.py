@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from busbar.config import ConfigError, load
+from busbar.config import ConfigError, load, registry_credentials
 from tests.support.clusters import site
 
 SECRET = "hunter2-do-not-print"
@@ -63,3 +63,25 @@ def test_a_secret_is_refused_with_its_place_and_never_shown(
 def test_an_ordinary_variable_of_the_ranks_is_no_secret() -> None:
     cluster = load(site(validation={"env": {"NCCL_DEBUG": "INFO", "NCCL_IB_SPLIT_DATA_ON_QPS": 0}}))
     assert cluster.validation.env["NCCL_DEBUG"] == "INFO"
+
+
+def test_logins_for_registries_are_read_by_registry() -> None:
+    text = '{"registry.example.com": {"username": "me", "password": "pw"}}'
+    assert registry_credentials(text) == {"registry.example.com": {"username": "me", "password": "pw"}}
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        (SECRET, "is not JSON (character 0)"),
+        (f'["{SECRET}"]', "is no object of registries"),
+        ("{}", "is no object of registries"),
+        (f'{{"r.example": "{SECRET}"}}', "the login of 'r.example' is no object"),
+        (f'{{"r.example": {{"pasword": "{SECRET}"}}}}', "unknown key 'pasword' for 'r.example'"),
+    ],
+)
+def test_logins_that_cannot_be_read_are_refused_without_showing_them(text: str, fault: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        registry_credentials(text)
+    assert fault in str(caught.value)
+    assert SECRET not in str(caught.value)

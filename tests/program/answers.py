@@ -1,0 +1,70 @@
+"""What the providers would answer on a site where everything works."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pulumi.runtime import mocks
+
+from busbar.preflight.facts import Passed, pack
+from tests.program.harness import COMMAND, LOCAL, RELEASE
+from tests.support.verdicts import passing
+
+TOKEN = "MOCK-TOKEN"
+CA_PEM = "-----BEGIN CERTIFICATE-----\nMOCK\n-----END CERTIFICATE-----\n"
+CLIENT_KEY = "MOCK-CLIENT-KEY"
+KUBECONFIG = f"""\
+apiVersion: v1
+kind: Config
+clusters:
+- name: default
+  cluster: {{server: "https://127.0.0.1:6443", certificate-authority-data: TU9DSw==}}
+users: [{{name: default, user: {{client-key-data: {CLIENT_KEY}}}}}]
+contexts: [{{name: default, context: {{cluster: default, user: default}}}}]
+current-context: default
+"""
+SERVER_FACTS = {"ca_pem": CA_PEM, "ca_sha256": "c" * 64, "version": "v1.35.6+k3s1", "ready": True}
+
+Verdicts = Callable[[str], Mapping[str, Any] | str]
+"""From the name of a collecting Command to the verdict that it prints (or to any other text)."""
+
+
+def healthy(
+    cluster: Mapping[str, Any], verdict: Verdicts = lambda _: passing()
+) -> Callable[[mocks.MockResourceArgs], Mapping[str, Any]]:
+    """The answers of a site with the hosts of `cluster`, where every step succeeds."""
+    facts = {
+        host["name"]: Passed("fingerprint", f"machine-{host['name']}", _facts(role))
+        for role, group in (("lb", "load_balancers"), ("server", "servers"), ("worker", "workers"))
+        for host in cluster["hosts"][group]
+    }
+
+    def answer(args: mocks.MockResourceArgs) -> Mapping[str, Any]:
+        if args.typ == "random:index/randomPassword:RandomPassword":
+            return {"result": f"{TOKEN}-{args.name}"}
+        if args.typ == RELEASE:
+            return {"status": {"version": args.inputs.get("version", "0.1.0"), "status": "deployed"}}
+        if args.typ == COMMAND:
+            return {
+                "stdout": KUBECONFIG if "kubeconfig" in args.name else json.dumps(SERVER_FACTS),
+                "stderr": "",
+            }
+        if args.typ == LOCAL:
+            return {"stdout": _local(args.inputs.get("create", ""), args.name), "stderr": ""}
+        return {}
+
+    def _local(command: str, name: str) -> str:
+        if "preflight" in command:
+            return pack(facts)
+        if "collect" in command:
+            found = verdict(name)
+            return found if isinstance(found, str) else json.dumps(found)
+        return json.dumps({"resource": "mock", "nodes": {}})
+
+    return answer
+
+
+def _facts(role: str) -> dict[str, Any]:
+    return {"gpus": 8, "rails": 8, "gpu_model": "H100"} if role == "worker" else {}

@@ -1,0 +1,246 @@
+"""The whole of `__main__.py` under Pulumi's mocks: what it registers, exports and says, without an engine.
+
+Mocks prove requests (what is asked of the engine, in which order, with what marked as secret); that a Command
+runs when it should is for the lab to prove. Built on internals of the SDK, as its own mocks are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import runpy
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pulumi
+from google.protobuf import json_format
+from pulumi.runtime import mocks, settings, stack
+from pulumi.runtime.proto import engine_pb2
+
+ROOT = Path(__file__).resolve().parents[2]
+
+SECRET_MARK = "4dabf18193072939515e22adb298388d"  # the SDK's signature of a wrapped value
+SECRET_SIGNATURE = "1b47061264138c4ac30d75fd1eb44270"
+
+COMMAND = "command:remote:Command"
+LOCAL = "command:local:Command"
+RELEASE = "kubernetes:helm.sh/v3:Release"
+PROVIDER = "pulumi:providers:kubernetes"
+
+
+@dataclass(frozen=True)
+class Resource:
+    """One request to register a resource."""
+
+    urn: str
+    request: Any
+
+    @property
+    def name(self) -> str:
+        """The resource's name in the program."""
+        return str(self.request.name)
+
+    @property
+    def type(self) -> str:
+        """Its type token."""
+        return str(self.request.type)
+
+    @property
+    def raw(self) -> dict[str, Any]:
+        """The inputs as sent, with secrets still wrapped."""
+        return json_format.MessageToDict(self.request.object)
+
+    @property
+    def inputs(self) -> dict[str, Any]:
+        """The inputs with secrets unwrapped."""
+        plain: dict[str, Any] = unwrap(self.raw)
+        return plain
+
+    @property
+    def ahead(self) -> set[str]:
+        """URNs that are registered, and so made, before: what it depends on, and its parent.
+
+        A child waits for what its component depends on: the SDK registers the component first, and
+        that waits.
+        """
+        return {*self.request.dependencies, *filter(None, [self.request.parent])}
+
+
+@dataclass
+class Run:
+    """What one run of the program did."""
+
+    resources: dict[str, Resource] = field(default_factory=dict)
+    registered_outputs: dict[str, Any] = field(default_factory=dict)
+    messages: list[str] = field(default_factory=list)
+    error: BaseException | None = None
+
+    @property
+    def outputs(self) -> dict[str, Any]:
+        """The stack outputs, secrets unwrapped."""
+        found: dict[str, Any] = unwrap(self.raw_outputs)
+        return found
+
+    @property
+    def raw_outputs(self) -> dict[str, Any]:
+        """The stack outputs as sent."""
+        [outputs] = [o for urn, o in self.registered_outputs.items() if "::pulumi:pulumi:Stack::" in urn]
+        found: dict[str, Any] = outputs
+        return found
+
+    def of_type(self, token: str) -> list[Resource]:
+        """All resources of a type, in the order of their registration."""
+        return [resource for resource in self.resources.values() if resource.type == token]
+
+    def named(self, name: str) -> Resource:
+        """The one resource of that name (components have names of their own)."""
+        [found] = [resource for resource in self.resources.values() if resource.name == name]
+        return found
+
+    @property
+    def custom(self) -> list[Resource]:
+        """All resources that are something outside the program: no components, no stack."""
+        return [resource for resource in self.resources.values() if resource.request.custom]
+
+    def waits_for(self, later: Resource, earlier: Resource) -> bool:
+        """Whether `later` begins after `earlier`, directly or through others."""
+        seen: set[str] = set()
+        ahead = later.ahead
+        while ahead:
+            urn = ahead.pop()
+            if urn == earlier.urn:
+                return True
+            if urn not in seen:
+                seen.add(urn)
+                ahead |= self.resources[urn].ahead
+        return False
+
+
+def unwrap(value: Any) -> Any:
+    """The value with every secret in it opened."""
+    if isinstance(value, dict):
+        if SECRET_MARK in value:
+            return unwrap(value.get("value"))
+        return {key: unwrap(item) for key, item in value.items()}
+    return [unwrap(item) for item in value] if isinstance(value, list) else value
+
+
+def texts(value: Any, *, secret: bool = False, path: str = "") -> Iterator[tuple[str, str, bool]]:
+    """All texts in a value as sent: (path, text, whether it is marked as a secret)."""
+    if isinstance(value, dict):
+        if value.get(SECRET_MARK) == SECRET_SIGNATURE:
+            yield from texts(value.get("value"), secret=True, path=path)
+            return
+        for key, item in value.items():
+            yield from texts(item, secret=secret, path=f"{path}.{key}" if path else key)
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from texts(item, secret=secret, path=f"{path}[{index}]")
+    elif isinstance(value, str):
+        yield path, value, secret
+
+
+class _Monitor(mocks.MockMonitor):
+    """Records every request, and the outputs that components and the stack register."""
+
+    def __init__(self, answers: mocks.Mocks, run: Run) -> None:
+        super().__init__(answers)
+        self._run = run
+
+    def RegisterResource(self, request: Any) -> Any:
+        response = super().RegisterResource(request)
+        if response.urn in self._run.resources:
+            raise AssertionError(f"two resources have the URN {response.urn}")
+        self._run.resources[response.urn] = Resource(response.urn, request)
+        return response
+
+    def RegisterResourceOutputs(self, request: Any) -> Any:
+        # Not `deserialize_properties`, which would drop the marks of secrets.
+        self._run.registered_outputs[request.urn] = json_format.MessageToDict(request.outputs)
+        return super().RegisterResourceOutputs(request)
+
+
+class _Engine(mocks.MockEngine):
+    """Keeps what the program says to the person who runs it."""
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(None)
+        self._run = run
+
+    def Log(self, request: Any) -> Any:
+        if request.severity != engine_pb2.DEBUG:
+            self._run.messages.append(request.message)
+        return super().Log(request)
+
+
+Answer = Callable[[mocks.MockResourceArgs], Mapping[str, Any]]
+
+
+class _Answers(mocks.Mocks):
+    def __init__(self, answer: Answer | None) -> None:
+        self._answer = answer
+
+    def new_resource(self, args: mocks.MockResourceArgs) -> tuple[str | None, dict[Any, Any]]:
+        if self._answer is None:
+            return None, args.inputs
+        return f"{args.name}-id", {**args.inputs, **self._answer(args)}
+
+    def call(self, args: mocks.MockCallArgs) -> dict[Any, Any]:
+        raise AssertionError(f"the program asks for {args.token}: every preview would wait for it")
+
+
+def run_program(
+    cluster: Mapping[str, Any],
+    answer: Answer,
+    *,
+    preview: bool = False,
+    answered: bool = True,
+    secrets: Mapping[str, str] | None = None,
+    program: Path = ROOT / "__main__.py",
+    project: str = "busbar",
+    config: Mapping[str, str] | None = None,
+) -> Run:
+    """Run the program as the engine would; `answer` gives each resource the outputs that its provider would.
+
+    `secrets` are secret keys of the stack. With `answered=False` nothing is known, as in the preview
+    of a first bring-up. A program that raises ends as a Run with `error`.
+    """
+    run = Run()
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    monitor = _Monitor(_Answers(answer if answered else None), run)
+    settings.configure(
+        mocks.MockSettings(
+            monitor=monitor,
+            engine=_Engine(run),
+            callbacks=None,
+            organization="organization",
+            project=project,
+            stack="test",
+            dry_run=preview,
+            monitor_features=set(monitor.GetDeploymentInfo(None).supportedFeatures),
+        )
+    )
+    settings.SETTINGS.outputs.clear()  # leftovers of a failed run would hang this one
+    settings.set_root_resource(None)
+    keys = {f"busbar:{name}": value for name, value in (secrets or {}).items()}
+    values = {"busbar:cluster": json.dumps(cluster), **keys, **(config or {})}
+    pulumi.runtime.set_all_config(values, list(keys))
+    try:
+        loop.run_until_complete(stack.run_in_stack(lambda: _run_path(program)))
+    except Exception as error:
+        run.error = error
+    finally:
+        pending = asyncio.all_tasks(loop)
+        for task in pending:
+            task.cancel()
+        loop.run_until_complete(asyncio.gather(*pending, return_exceptions=True))
+        loop.close()
+        asyncio.set_event_loop(None)
+    return run
+
+
+def _run_path(program: Path) -> None:
+    runpy.run_path(str(program), run_name="__main__")

@@ -1,0 +1,52 @@
+"""Where the configuration is wrong, nothing is created and everything wrong is said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pulumi
+import pytest
+
+from tests.program.answers import healthy
+from tests.program.harness import Run, run_program
+from tests.support.clusters import site
+
+
+def refused(cluster: dict[str, Any], **options: Any) -> Run:
+    run = run_program(cluster, healthy(site()), **options)
+    assert isinstance(run.error, pulumi.RunError)
+    assert [resource.type for resource in run.resources.values()] == ["pulumi:pulumi:Stack"]
+    return run
+
+
+def test_every_finding_is_in_the_one_error() -> None:
+    cluster = site(servers=2)
+    cluster["hosts"]["workers"][1]["address"] = "10.0.0.300"
+    text = str(refused(cluster).error)
+    assert "hosts.workers[1].address: '10.0.0.300' is not an IPv4/IPv6 address or a host name" in text
+    assert "hosts.servers: 2 given, an odd number is needed" in text
+
+
+def test_an_empty_object_is_refused_with_what_is_missing() -> None:
+    text = str(refused({}).error)
+    assert "name: missing" in text
+    assert "hosts: missing" in text
+
+
+def test_a_missing_checksums_file_is_found_before_the_first_host_is_touched() -> None:
+    text = str(refused(site(k3s={"checksums_file": "no/such/file.txt"})).error)
+    assert "k3s.checksums_file: 'no/such/file.txt' cannot be read" in text
+
+
+def test_a_missing_secret_is_named() -> None:
+    text = str(refused(site(ssh={})).error)
+    assert "busbar:sshPrivateKey" in text
+
+
+@pytest.mark.parametrize("value", ["not json", "[]", '{"registry.example.com": "me:MOCK-PASSWORD"}'])
+def test_credentials_that_cannot_be_read_are_refused_without_showing_them(value: str) -> None:
+    run = run_program(site(), healthy(site()), secrets={"registryCredentials": value})
+    assert run.error is not None
+    assert "registryCredentials" in str(run.error)
+    assert "MOCK-PASSWORD" not in str(run.error)
+    assert run.custom == []

@@ -1,0 +1,96 @@
+"""What is done before what."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.program.answers import healthy
+from tests.program.harness import COMMAND, RELEASE, Run, run_program
+from tests.support.clusters import site
+
+
+@pytest.fixture(scope="module")
+def run() -> Run:
+    """The largest graph in kind: two load balancers, three servers, two pools."""
+    cluster = site(load_balancers=2, servers=3, workers={"a": 2, "b": 1})
+    done = run_program(cluster, healthy(cluster))
+    assert done.error is None
+    return done
+
+
+def waits(run: Run, later: str, earlier: str) -> bool:
+    return run.waits_for(run.named(later), run.named(earlier))
+
+
+def test_no_host_is_changed_before_preflight_has_passed_on_all_of_them(run: Run) -> None:
+    commands = run.of_type(COMMAND)
+    assert len(commands) == 12
+    assert [c.name for c in commands if not run.waits_for(c, run.named("preflight-hosts"))] == []
+
+
+def test_servers_come_up_one_at_a_time_in_their_order(run: Run) -> None:
+    assert waits(run, "control-plane-server-2", "control-plane-server-1")
+    assert waits(run, "control-plane-server-3", "control-plane-server-2")
+
+
+def test_load_balancers_wait_for_every_server_and_for_each_other(run: Run) -> None:
+    assert waits(run, "load-balancer-lb-1", "control-plane-server-3")
+    assert waits(run, "load-balancer-lb-2", "load-balancer-lb-1")
+
+
+def test_workers_join_through_the_load_balancers_and_not_before(run: Run) -> None:
+    assert all(
+        waits(run, worker, f"load-balancer-{balancer}")
+        for worker in ("pool-a-gpu-1", "pool-a-gpu-2", "pool-b-gpu-3")
+        for balancer in ("lb-1", "lb-2")
+    )
+
+
+def test_workers_do_not_wait_for_one_another(run: Run) -> None:
+    assert not waits(run, "pool-a-gpu-2", "pool-a-gpu-1")
+    assert not waits(run, "pool-b-gpu-3", "pool-a-gpu-1")
+
+
+def test_operators_are_installed_when_every_worker_of_every_pool_has_joined(run: Run) -> None:
+    assert [
+        (release.name, worker)
+        for release in run.of_type(RELEASE)
+        for worker in ("pool-a-gpu-1", "pool-a-gpu-2", "pool-b-gpu-3")
+        if not waits(run, release.name, worker)
+    ] == []
+
+
+def test_the_network_operator_waits_for_the_gpu_operator_that_brings_node_feature_discovery(run: Run) -> None:
+    assert waits(run, "network-operator-release", "gpu-operator-gpus")
+
+
+def test_the_policy_waits_for_the_release_that_brings_its_kind(run: Run) -> None:
+    assert waits(run, "network-operator-policy", "network-operator-release")
+    assert waits(run, "network-operator-hcas", "network-operator-policy")
+
+
+@pytest.mark.parametrize("pool", ["a", "b"])
+@pytest.mark.parametrize("earlier", ["gpu-operator-gpus", "network-operator-hcas", "mpi-operator-release"])
+def test_nothing_is_measured_before_gpus_hcas_and_the_mpi_operator_are_there(
+    run: Run, pool: str, earlier: str
+) -> None:
+    assert waits(run, f"nccl-{pool}-job", earlier)
+
+
+def test_the_launcher_is_followed_once_its_job_exists(run: Run) -> None:
+    assert waits(run, "nccl-a-collect", "nccl-a-job")
+
+
+def test_objects_on_the_cluster_wait_for_an_api_that_answers(run: Run) -> None:
+    assert waits(run, "cluster", "load-balancer-lb-2")
+    assert waits(run, "cluster", "control-plane-kubeconfig")
+
+
+def test_a_single_server_has_nobody_to_wait_for() -> None:
+    cluster = site(servers=1)
+    run = run_program(cluster, healthy(cluster))
+    assert run.error is None
+    assert [c.name for c in run.of_type(COMMAND) if c.name.startswith("control-plane-server")] == [
+        "control-plane-server-1"
+    ]
+    assert waits(run, "load-balancer-lb-1", "control-plane-server-1")

@@ -1,0 +1,123 @@
+"""Secrets are marked wherever they go, and go nowhere where a mark does not help."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.program.answers import CLIENT_KEY, TOKEN, healthy
+from tests.program.harness import COMMAND, LOCAL, Run, run_program, texts
+from tests.support.clusters import site
+
+SSH_KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\nMOCK-SSH-KEY\n"
+SECRETS = {
+    "sshPrivateKey": SSH_KEY,
+    "sshPrivateKeyPassword": "MOCK-PASSPHRASE",
+    "registryCredentials": '{"registry.example.com": {"username": "me", "password": "MOCK-REGISTRY"}}',
+    "s3AccessKey": "MOCK-S3-ACCESS",
+    "s3SecretKey": "MOCK-S3-SECRET",
+}
+NEEDLES = (
+    "MOCK-SSH-KEY",
+    "MOCK-PASSPHRASE",
+    "MOCK-REGISTRY",
+    "MOCK-S3-ACCESS",
+    "MOCK-S3-SECRET",
+    TOKEN,
+    CLIENT_KEY,
+)
+
+
+@pytest.fixture(scope="module")
+def run() -> Run:
+    """A site that uses every secret there is."""
+    cluster = site(
+        ssh={},
+        k3s={
+            "sha256": {"amd64": "ab" * 32},
+            "snapshots": {"s3": {"bucket": "etcd"}},
+            "registries": {"mirrors": {"*": {"endpoint": ["https://registry.example.com"]}}},
+        },
+    )
+    done = run_program(cluster, healthy(cluster), secrets=SECRETS)
+    assert done.error is None
+    return done
+
+
+def shown(text: str) -> list[str]:
+    """Which secrets a text shows, also in the base64 that payloads travel in."""
+    import base64
+    import re
+
+    hidden = [
+        base64.b64decode(word).decode(errors="replace")
+        for word in re.findall(r"[A-Za-z0-9+/]{24,}={0,2}", text)
+        if len(word) % 4 == 0
+    ]
+    return [needle for needle in NEEDLES if any(needle in part for part in (text, *hidden))]
+
+
+def test_the_secrets_do_reach_the_hosts(run: Run) -> None:
+    stdin = run.named("control-plane-server-1").inputs["stdin"]
+    assert set(shown(stdin)) >= {TOKEN, "MOCK-REGISTRY", "MOCK-S3-ACCESS", "MOCK-S3-SECRET"}
+
+
+@pytest.mark.parametrize("verb", ["create", "update", "delete"])
+def test_no_secret_stands_in_the_text_of_a_command(run: Run, verb: str) -> None:
+    for command in run.of_type(COMMAND) + run.of_type(LOCAL):
+        assert shown(command.inputs.get(verb) or "") == [], command.name
+
+
+def test_no_secret_is_sent_to_a_provider_without_its_mark(run: Run) -> None:
+    leaks = [
+        (resource.name, path)
+        for resource in run.resources.values()
+        for path, text, secret in texts(resource.raw)
+        if not secret and shown(text)
+    ]
+    assert leaks == []
+
+
+def test_no_component_hands_out_a_secret_without_its_mark(run: Run) -> None:
+    leaks = [
+        (urn, path)
+        for urn, outputs in run.registered_outputs.items()
+        for path, text, secret in texts(outputs)
+        if not secret and shown(text)
+    ]
+    assert leaks == []
+
+
+def test_the_kubeconfig_is_the_one_secret_output_of_the_stack(run: Run) -> None:
+    secret = {path.split(".")[0] for path, _, is_secret in texts(run.raw_outputs) if is_secret}
+    assert secret == {"kubeconfig"}
+    assert "https://192.0.2.1:6443" in run.outputs["kubeconfig"]
+
+
+def test_the_kubeconfig_command_marks_its_output_and_prints_nothing(run: Run) -> None:
+    command = run.named("control-plane-kubeconfig")
+    assert "stdout" in command.request.additionalSecretOutputs
+    assert command.inputs["logging"] == "none"
+
+
+def test_a_key_in_a_file_reaches_the_engine_as_a_secret_only(tmp_path: Path) -> None:
+    (tmp_path / "id").write_text(SSH_KEY)
+    cluster = site(ssh={"key_file": str(tmp_path / "id")})
+    run = run_program(cluster, healthy(cluster))
+    assert run.error is None
+    found = [
+        (r.name, path, secret)
+        for r in run.custom
+        for path, text, secret in texts(r.raw)
+        if "MOCK-SSH" in text
+    ]
+    assert found
+    assert all(secret and path == "connection.privateKey" for _, path, secret in found)
+
+
+def test_with_the_agent_no_key_is_anywhere() -> None:
+    cluster = site(ssh={"agent": True})
+    run = run_program(cluster, healthy(cluster))
+    assert run.error is None
+    assert all("privateKey" not in c.inputs["connection"] for c in run.of_type(COMMAND))

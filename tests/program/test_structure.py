@@ -1,0 +1,129 @@
+"""Who owns what, what is removed with what, and how much there is of it."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+
+import pytest
+
+from tests.program.answers import healthy
+from tests.program.harness import COMMAND, PROVIDER, RELEASE, Run, run_program
+from tests.support.clusters import H100_POOL, site
+
+# The provider serves all components; the namespace is shared by the measurements of all pools.
+OF_THE_STACK = {"cluster", "validation-namespace"}
+
+
+@pytest.fixture(scope="module")
+def run() -> Run:
+    cluster = site(load_balancers=2, servers=3, workers={"a": 2, "b": 1})
+    done = run_program(cluster, healthy(cluster))
+    assert done.error is None
+    return done
+
+
+def test_the_seven_components_and_preflight_have_the_published_types(run: Run) -> None:
+    components = Counter(r.type for r in run.resources.values() if r.type.startswith("busbar:"))
+    assert components == {
+        "busbar:index:Preflight": 1,
+        "busbar:index:K3sControlPlane": 1,
+        "busbar:index:HAProxyLoadBalancer": 1,
+        "busbar:index:InfiniBandWorkerPool": 2,
+        "busbar:index:GpuOperator": 1,
+        "busbar:index:NetworkOperator": 1,
+        "busbar:index:MpiOperator": 1,
+        "busbar:index:NcclValidation": 2,
+    }
+
+
+def test_every_resource_belongs_to_the_component_whose_name_it_begins_with(run: Run) -> None:
+    for resource in run.custom:
+        parent = run.resources[resource.request.parent]
+        if resource.name in OF_THE_STACK:
+            assert parent.type == "pulumi:pulumi:Stack"
+        else:
+            assert parent.type.startswith("busbar:index:")
+            assert resource.name.startswith(f"{parent.name}-")
+
+
+def test_every_component_registers_its_outputs(run: Run) -> None:
+    components = [r for r in run.resources.values() if r.type.startswith("busbar:")]
+    assert [c.name for c in components if not run.registered_outputs.get(c.urn)] == []
+
+
+def test_everything_on_the_cluster_uses_the_one_provider(run: Run) -> None:
+    [provider] = run.of_type(PROVIDER)
+    objects = [r for r in run.custom if r.type.startswith("kubernetes:")]
+    assert objects
+    assert [o.name for o in objects if not o.request.provider.startswith(provider.urn)] == []
+
+
+def test_everything_on_the_cluster_goes_with_its_first_server(run: Run) -> None:
+    first = run.named("control-plane-server-1")
+    on_the_cluster = [r for r in run.custom if r.type.startswith(("kubernetes:", PROVIDER))]
+    assert [o.name for o in on_the_cluster if o.request.deletedWith != first.urn] == []
+
+
+def test_a_new_kubeconfig_does_not_make_a_new_cluster(run: Run) -> None:
+    assert run.named("cluster").inputs["clusterIdentifier"] == "busbar-test"
+
+
+def test_every_connection_pins_the_host_key_and_gives_up_soon(run: Run) -> None:
+    for command in run.of_type(COMMAND):
+        connection = command.inputs["connection"]
+        assert connection["hostKey"].startswith("ssh-ed25519 ")
+        assert connection["dialErrorLimit"] * connection["perDialTimeout"] < 60
+
+
+def test_no_command_sends_its_former_output_over_ssh(run: Run) -> None:
+    assert all(c.inputs["addPreviousOutputInEnv"] is False for c in run.of_type(COMMAND))
+
+
+def test_every_command_on_a_host_has_a_deadline(run: Run) -> None:
+    scripts = [
+        c.inputs[verb] for c in run.of_type(COMMAND) for verb in ("create", "delete") if c.inputs.get(verb)
+    ]
+    assert scripts
+    assert all("timeout " in script for script in scripts)
+
+
+def test_operators_that_are_switched_off_are_not_installed() -> None:
+    off = {"enabled": False}
+    cluster = site(gpu_operator=off, network_operator=off, mpi_operator=off)
+    run = run_program(cluster, healthy(cluster))
+    assert run.error is None
+    assert run.of_type(RELEASE) == []
+
+
+def test_without_validation_there_is_no_job_and_the_bring_up_succeeds() -> None:
+    cluster = site(validation={"enabled": False})
+    run = run_program(cluster, healthy(cluster))
+    assert run.error is None
+    assert not [r for r in run.custom if "MPIJob" in r.type]
+    assert run.outputs["nccl_passed"] is False
+
+
+def test_440_workers_in_ten_pools_need_at_most_three_resources_and_two_ssh_commands_each() -> None:
+    cluster = site(workers={f"pool-{i}": 44 for i in range(10)})
+    started = time.perf_counter()
+    run = run_program(cluster, healthy(cluster))
+    seconds = time.perf_counter() - started
+    assert run.error is None
+    of_workers = [
+        r for r in run.custom if run.resources[r.request.parent].type.endswith(":InfiniBandWorkerPool")
+    ]
+    assert len(of_workers) <= 3 * 440
+    commands = Counter(r.inputs["connection"]["host"] for r in run.of_type(COMMAND) if r.inputs.get("create"))
+    assert max(commands[h["address"]] for h in cluster["hosts"]["workers"]) <= 2
+    assert seconds < 20
+
+
+def test_each_pool_is_measured_with_its_own_hardware() -> None:
+    cluster = site(
+        workers={"a": 2, "b": 2}, pools={"a": H100_POOL, "b": {**H100_POOL, "gpus": 4, "rails": 4}}
+    )
+    run = run_program(cluster, healthy(cluster))
+    assert run.error is None
+    slots = {pool: run.named(f"nccl-{pool}-job").inputs["spec"]["slotsPerWorker"] for pool in ("a", "b")}
+    assert slots == {"a": 8, "b": 4}
