@@ -63,7 +63,7 @@ class Release(Resource):
         return inputs, []
 
     def _announce_crds(self, call: Call, plain: Properties) -> None:
-        """Take note of the CRDs in the chart, so that previews know which of their objects have a namespace."""
+        """Take note of the chart's CRDs, so that previews know which objects have a namespace."""
         if call.cancelled.is_set() or plain.get("skipCrds"):
             return
         try:

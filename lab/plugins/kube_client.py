@@ -91,7 +91,7 @@ class KubeClient:
                 raise ApiError(_status(answer.read()), answer.status)
             pending = b""
             try:
-                for part in answer.stream(None):
+                while part := answer.read1():  # what is there now, not what fills a buffer
                     *lines, pending = (pending + part).split(b"\n")
                     yield from (json.loads(line) for line in lines if line.strip())
             finally:
