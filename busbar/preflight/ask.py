@@ -91,15 +91,7 @@ async def ask(
     try:
         async with asyncio.timeout(SCRIPT_SECONDS), connection:
             before = time.time()
-            done = await connection.run(
-                hostscript.command(
-                    "preflight",
-                    {"NODE_NAME": target.name, "ROLE": target.role},
-                    user=target.user,
-                    timeout_seconds=SCRIPT_SECONDS,
-                ),
-                input=hostscript.stdin("preflight"),
-            )
+            done = await _run(connection, target)
             after = time.time()
     except TimeoutError:
         return Finding(
@@ -111,6 +103,21 @@ async def ask(
     except (OSError, asyncssh.Error) as error:
         return explain(target, error)
     return _read(target, done, (before, after))
+
+
+async def _run(connection: asyncssh.SSHClientConnection, target: Target) -> asyncssh.SSHCompletedProcess:
+    text = hostscript.command(
+        "preflight",
+        {"NODE_NAME": target.name, "ROLE": target.role},
+        user=target.user,
+        timeout_seconds=SCRIPT_SECONDS,
+    )
+    process = await connection.create_process(text)
+    # A sudo that refuses is gone before it has read anything; its exit status and words are what counts.
+    with contextlib.suppress(BrokenPipeError):
+        process.stdin.write(hostscript.stdin("preflight"))
+        process.stdin.write_eof()
+    return await process.wait()
 
 
 async def connect(

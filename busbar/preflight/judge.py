@@ -154,7 +154,7 @@ def _leftovers(target: Target, report: Report) -> Iterator[Check]:
         if unit in active:
             yield (
                 "error",
-                f"already belongs to a Kubernetes: {unit} runs",
+                f"belongs to another Kubernetes: {unit} runs",
                 f"Remove it: systemctl stop {unit}",
             )
     if target.role == "lb":

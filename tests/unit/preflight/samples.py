@@ -1,0 +1,75 @@
+"""A worker as preflight sees it: two H100 systems' worth of facts, to be changed one fact at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from busbar.preflight.report import Report
+from busbar.preflight.spec import Need, Spec, Target
+
+HOST_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHCZiZsoI4rLdzIgOAyl4xhV9+49bbTnNxAQJ+2pSurZ"
+CLOCK = (1_000_000.0, 1_000_002.0)
+
+NEED = Need(min_disk_gb=50, cgroup_v2=True, gpus=8, gpu_model="H100", rails=8, rate_gbps=400)
+
+
+def hca(name: str, **changes: Any) -> dict[str, Any]:
+    """One port of an HCA at 400 Gb/s InfiniBand."""
+    port = {"port": 1, "link_layer": "InfiniBand", "state": "4: ACTIVE", "rate": "400 Gb/sec (4X NDR)"}
+    return {"name": name, "fw": "28.43.2566", **port, **changes}
+
+
+def report(**changes: Any) -> Report:
+    """What a good worker with 8 GPUs and 8 rails reports, with `changes` laid over."""
+    gpu = {"model": "NVIDIA H100 80GB HBM3", "driver": "570.124.06"}
+    content: dict[str, Any] = {
+        "schema_version": 1,
+        "os": "ubuntu",
+        "os_version": "24.04",
+        "arch": "x86_64",
+        "kernel": "6.8.0-60-generic",
+        "hostname": "worker-1",
+        "machine": "aaaaaaaa",
+        "systemd": True,
+        "clock_synchronised": "yes",
+        "cpus": 192,
+        "memory_bytes": 2 << 40,
+        "swap_bytes": 0,
+        "disk_free_bytes": 900 * 10**9,
+        "cgroup": "v2",
+        "cgroup_v1_allowed": False,
+        "memlock": "unlimited",
+        "default_route": True,
+        "addresses": ["10.0.0.21"],
+        "listening": [{"port": 22, "process": "sshd"}],
+        "missing_tools": [],
+        "active_units": [],
+        "managed": [],
+        "k3s_data": False,
+        "epoch": CLOCK[0] + 1,
+        "gpus": {"status": "ok", "error": "", "list": [gpu] * 8},
+        "fabric_manager": {"version": "570.124.06", "active": True},
+        "gdr": {"peermem": True, "open_modules": True},
+        "hcas": [hca(f"mlx5_{n}") for n in range(8)],
+    }
+    return Report.model_validate(content | changes)
+
+
+def target(name: str = "worker-1", role: str = "worker", **changes: Any) -> Target:
+    """A host of the site; workers belong to the pool h100."""
+    content = {
+        "name": name,
+        "address": "10.0.0.21",
+        "port": 22,
+        "user": "root",
+        "host_key": HOST_KEY,
+        "role": role,
+        "pool": "h100" if role == "worker" else None,
+    }
+    return Target.model_validate(content | changes)
+
+
+def spec(*targets: Target, need: Need = NEED, **login: Any) -> Spec:
+    """A spec over hosts that all need the same."""
+    needs = {"lb": need, "server": need, "worker/h100": need}
+    return Spec.model_validate({"login": login, "hosts": targets, "needs": needs})

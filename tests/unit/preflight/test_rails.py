@@ -1,0 +1,54 @@
+"""Which ports are rails."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from busbar.preflight.rails import choose, rate_gbps
+from busbar.preflight.report import Hca
+from tests.unit.preflight.samples import NEED, hca
+
+
+def ports(*described: dict[str, Any]) -> list[Hca]:
+    return [Hca.model_validate(port) for port in described]
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"link_layer": "Ethernet"}, "link layer is Ethernet, not infiniband"),
+        ({"state": "1: DOWN"}, "port is DOWN, not ACTIVE"),
+        ({"state": "2: INIT"}, "port is INIT, not ACTIVE"),
+        ({"state": ""}, "port is in no known state, not ACTIVE"),
+        ({"rate": "200 Gb/sec (4X HDR)"}, "rate is 200 Gb/s, not 400"),
+        ({"rate": ""}, "rate is 0 Gb/s, not 400"),
+    ],
+)
+def test_a_port_that_is_no_rail_says_why(changes: dict[str, Any], reason: str) -> None:
+    rails = choose(ports(hca("mlx5_0", **changes)), NEED)
+    assert (rails.names, rails.ignored) == ((), {"mlx5_0": reason})
+
+
+def test_ports_named_by_the_site_are_left_out_whatever_they_are() -> None:
+    need = NEED.model_copy(update={"ignore_hcas": ("mlx5_4", "mlx5_bond*")})
+    rails = choose(ports(hca("mlx5_0"), hca("mlx5_4"), hca("mlx5_bond_0")), need)
+    assert rails.names == ("mlx5_0",)
+    assert set(rails.ignored) == {"mlx5_4", "mlx5_bond_0"}
+
+
+def test_a_second_port_is_a_rail_of_its_own_in_nccls_spelling() -> None:
+    assert choose(ports(hca("mlx5_0"), hca("mlx5_0", port=2)), NEED).names == ("mlx5_0", "mlx5_0:2")
+
+
+def test_roce_rails_are_ethernet() -> None:
+    need = NEED.model_copy(update={"link_layer": "ethernet"})
+    assert choose(ports(hca("mlx5_0", link_layer="Ethernet"), hca("mlx5_1")), need).names == ("mlx5_0",)
+
+
+@pytest.mark.parametrize(
+    ("text", "gbps"), [("400 Gb/sec (4X NDR)", 400), ("2.5 Gb/sec (1X SDR)", 2.5), ("", 0), ("fast", 0)]
+)
+def test_the_rate_is_read_from_sysfs(text: str, gbps: float) -> None:
+    assert rate_gbps(text) == gbps

@@ -1,0 +1,166 @@
+"""Hosts are asked over real SSH connections, to servers of this test on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import asyncssh
+import pytest
+
+from busbar.preflight import ask
+from busbar.preflight.facts import Passed
+from busbar.preflight.spec import Spec
+from busbar.preflight.survey import Outcome, survey
+from tests.unit.preflight.samples import NEED, report, spec, target
+
+CLIENT = asyncssh.generate_private_key("ssh-ed25519")
+HOST = asyncssh.generate_private_key("ssh-ed25519")
+STRANGER = asyncssh.generate_private_key("ssh-ed25519")
+Handler = Callable[[asyncssh.SSHServerProcess[str]], None]
+
+
+def public(key: asyncssh.SSHKey) -> str:
+    return key.export_public_key().decode().strip()
+
+
+@contextlib.asynccontextmanager
+async def host(handler: Handler, login: asyncssh.SSHKey = CLIENT) -> AsyncIterator[int]:
+    """An SSH server on loopback that runs `handler` for every command; gives its port."""
+    keys = asyncssh.import_authorized_keys(public(login))
+    server = await asyncssh.create_server(
+        asyncssh.SSHServer,
+        "127.0.0.1",
+        0,
+        server_host_keys=[HOST],
+        authorized_client_keys=keys,
+        process_factory=handler,
+    )
+    async with server:
+        yield server.get_port()
+
+
+def answering(**changes: Any) -> Handler:
+    import time
+
+    def handler(process: asyncssh.SSHServerProcess[str]) -> None:
+        made = report(epoch=time.time(), **changes).model_dump_json()
+        process.stdout.write(f"{made}\n")
+        process.exit(0)
+
+    return handler
+
+
+def failing(stderr: str, status: int = 1) -> Handler:
+    def handler(process: asyncssh.SSHServerProcess[str]) -> None:
+        process.stderr.write(stderr)
+        process.exit(status)
+
+    return handler
+
+
+def ask_one(
+    handler: Handler,
+    key_file: Path,
+    *,
+    former: dict[str, Passed] | None = None,
+    login: asyncssh.SSHKey = CLIENT,
+    **changes: Any,
+) -> Outcome:
+    async def scenario() -> Outcome:
+        async with host(handler, login) as port:
+            described = {"address": "127.0.0.1", "port": port, "host_key": public(HOST)} | changes
+            return await survey(spec(target(**described), key_file=str(key_file)), former or {})
+
+    return asyncio.run(scenario())
+
+
+@pytest.fixture(scope="module")
+def key_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("ssh") / "id_ed25519"
+    CLIENT.write_private_key(path)
+    return path
+
+
+def what(outcome: Outcome) -> str:
+    (finding,) = outcome.errors
+    return f"{finding.host}: {finding.what}"
+
+
+def test_a_good_host_passes_with_its_facts(key_file: Path) -> None:
+    outcome = ask_one(answering(), key_file)
+    assert outcome.findings == []
+    assert outcome.passed["worker-1"].facts["rails"] == [f"mlx5_{n}" for n in range(8)]
+
+
+def test_a_host_that_has_another_key_is_not_talked_to(key_file: Path) -> None:
+    outcome = ask_one(answering(), key_file, host_key=public(STRANGER))
+    assert "worker-1: shows another host key than the one that is pinned" in what(outcome)
+
+
+def test_a_host_that_refuses_the_key_is_named(key_file: Path) -> None:
+    outcome = ask_one(answering(), key_file, login=STRANGER)
+    assert "worker-1: refuses the SSH key for root@127.0.0.1" in what(outcome)
+
+
+def test_a_closed_port_is_named(key_file: Path) -> None:
+    outcome = asyncio.run(survey(spec(target(address="127.0.0.1", port=1), key_file=str(key_file)), {}))
+    assert "worker-1: refuses the connection to root@127.0.0.1:1" in what(outcome)
+
+
+def test_a_missing_sudo_right_is_told_with_its_cure(key_file: Path) -> None:
+    outcome = ask_one(failing("sudo: a password is required\n"), key_file, user="ubuntu")
+    assert "lets ubuntu not use sudo without a password" in what(outcome)
+    assert "NOPASSWD" in outcome.errors[0].cure
+
+
+def test_a_host_that_hangs_ends_at_the_deadline(key_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ask, "SCRIPT_SECONDS", 1)
+    outcome = ask_one(lambda process: None, key_file)
+    assert "worker-1: did not finish looking at itself within 1 s" in what(outcome)
+
+
+def test_a_chatty_login_is_told_apart_from_a_report(key_file: Path) -> None:
+    def chatty(process: asyncssh.SSHServerProcess[str]) -> None:
+        process.stdout.write("Welcome to worker-1!\n")
+        process.exit(0)
+
+    assert "an answer that is no report: 'Welcome to worker-1!'" in what(ask_one(chatty, key_file))
+
+
+def test_all_findings_of_a_host_come_at_once(key_file: Path) -> None:
+    outcome = ask_one(answering(arch="riscv64", systemd=False, hcas=[]), key_file)
+    assert len(outcome.errors) == 3
+    assert outcome.passed == {}, "a host with an error must be asked again"
+
+
+def fingerprint(asked: Spec) -> str:
+    return asked.fingerprint(asked.hosts[0])
+
+
+def test_a_host_that_passed_the_same_question_is_not_asked_again(key_file: Path) -> None:
+    asked = spec(target(address="127.0.0.1", port=1), key_file=str(key_file))
+    former = {"worker-1": Passed(fingerprint(asked), "aaaaaaaa", {"gpus": 8})}
+    outcome = asyncio.run(survey(asked, former))
+    assert (outcome.asked, outcome.findings) == (0, [])
+    assert outcome.passed == former
+
+
+def test_a_host_is_asked_again_when_it_must_have_something_else() -> None:
+    more = NEED.model_copy(update={"gpus": 4})
+    assert fingerprint(spec(target())) != fingerprint(spec(target(), need=more))
+
+
+def test_a_host_is_asked_again_at_another_address() -> None:
+    assert fingerprint(spec(target())) != fingerprint(spec(target(address="10.0.0.22")))
+
+
+def test_a_key_that_is_none_is_refused_without_showing_it(tmp_path: Path) -> None:
+    path = tmp_path / "key"
+    path.write_text("not a key at all")
+    with pytest.raises(ValueError, match="cannot be used") as caught:
+        asyncio.run(survey(spec(target(), key_file=str(path)), {}))
+    assert "not a key at all" not in str(caught.value)
