@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import yaml
-from kube_site import cluster
-from published import PROJECT, documents, helm
 
 from busbar.kube import values
+from tests.unit.charts.published import PROJECT, documents, helm
+from tests.unit.kube.kube_site import cluster
 
 CHART = PROJECT / "charts" / "mpi-operator"
 

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
-from kube_site import cluster, job
-from published import EVERY_VERSION, PROJECT, complaints, documents, published_values
 
 from busbar.kube import mpijob, nic_cluster_policy, values
 from busbar.kube.nccljob import NcclJob, TopologyFile, resolve
+from tests.unit.charts.published import EVERY_VERSION, PROJECT, complaints, documents, published_values
+from tests.unit.kube.kube_site import cluster, job
 
 HELM_VALUES = PROJECT / "helm_values"
 TAINTED = {"taints": [{"key": "team", "value": "ml", "effect": "NoSchedule"}]}

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from kube_cluster import Clock, Cluster, node, pod, unreachable, warning
 
 from busbar.kube.allocatable import AllocatableSpec, NotAllocatable, shortfalls, wait
 from busbar.kube.client import ApiError
+from tests.unit.kube.kube_cluster import Clock, Cluster, node, pod, unreachable, warning
 
 NODES = "/api/v1/nodes"
 POLICIES = "/apis/nvidia.com/v1/clusterpolicies"

@@ -7,15 +7,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import launcher_log
 import pytest
 import zstandard
-from kube_cluster import Clock, Cluster, container, pod, unreachable, warning
 
 from busbar.kube.client import ApiError
 from busbar.kube.collect import collect
 from busbar.kube.jobwatch import Unreachable
 from busbar.kube.spec import CollectSpec
+from tests.unit.kube import launcher_log
+from tests.unit.kube.kube_cluster import Clock, Cluster, container, pod, unreachable, warning
 
 JOB = "/apis/kubeflow.org/v2beta1/namespaces/ns/mpijobs/nccl"
 PODS = "/api/v1/namespaces/ns/pods"

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import typer.testing
-from kube_cluster import Clock, Cluster, node, unreachable
 
 from busbar.cli import build
 from busbar.kube import access, clock
+from tests.unit.kube.kube_cluster import Clock, Cluster, node, unreachable
 
 QUESTION = {"resource": "nvidia.com/gpu", "nodes": {"w1": 8}, "deadline_seconds": 60, "stable_seconds": 0}
 

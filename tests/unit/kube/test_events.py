@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from kube_cluster import Cluster, container, pod, unreachable, warning
 
 from busbar.kube.events import MAX_TROUBLES, namespace_report, readiness, report, troubles_of
+from tests.unit.kube.kube_cluster import Cluster, container, pod, unreachable, warning
 
 
 def waiting(reason: str, message: str = "") -> Any:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 import pytest
-from kube_cluster import Clock, Cluster, container, pod, unreachable
 
 from busbar.kube.client import ApiError
 from busbar.kube.clock import Deadline
 from busbar.kube.follow import LogFollower, LogLost
+from tests.unit.kube.kube_cluster import Clock, Cluster, container, pod, unreachable
 
 POD = "/api/v1/namespaces/ns/pods/launcher"
 RUNNING = pod("launcher", "launcher", containerStatuses=[container({"running": {}})])

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from kube_cluster import Clock, Cluster, container, pod, unreachable, warning
 
 from busbar.kube.clock import Deadline
 from busbar.kube.jobwatch import JobWatch, NoEvidence, Unreachable
+from tests.unit.kube.kube_cluster import Clock, Cluster, container, pod, unreachable, warning
 
 JOB = "/apis/kubeflow.org/v2beta1/namespaces/ns/mpijobs/nccl"
 PODS = "/api/v1/namespaces/ns/pods"

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kube_site import job
 
 from busbar.kube.launcher import FIRST_LINE, LAST_LINE, script
 from busbar.kube.nccljob import NcclJob
+from tests.unit.kube.kube_site import job
 
 MPIRUN = """#!/bin/bash
 if [[ ${1:-} == --version ]]; then echo "mpirun (Open MPI) ${OPEN_MPI:-4.1.4}"; exit; fi

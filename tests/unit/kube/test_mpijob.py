@@ -7,10 +7,10 @@ import re
 from typing import Any
 
 import pytest
-from kube_site import cluster, job
 
 from busbar.kube import mpijob
 from busbar.kube.nccljob import NcclJob, TopologyFile, resolve
+from tests.unit.kube.kube_site import cluster, job
 
 
 def worker(manifest: dict[str, Any]) -> dict[str, Any]:

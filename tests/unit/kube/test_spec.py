@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from kube_site import cluster, job
 
 from busbar.kube.spec import CollectSpec, collect_spec, read_verdict
 from busbar.nccl.expectation import Expectation
+from tests.unit.kube.kube_site import cluster, job
 
 
 def question(**parts: object) -> CollectSpec:

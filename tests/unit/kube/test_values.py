@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kube_site import cluster
 
 from busbar.kube import nic_cluster_policy, values
+from tests.unit.kube.kube_site import cluster
 
 HELM_VALUES = Path(__file__).resolve().parents[3] / "helm_values"
 TAINT = {"key": "team", "value": "ml", "effect": "NoSchedule"}

@@ -1,0 +1,173 @@
+"""What operators and validation ask of the engine. What a provider makes of it, only the lab shows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from components.mpi_operator import image_version
+from tests.program.answers import CLIENT_KEY, healthy
+from tests.program.harness import LOCAL, RELEASE, Resource, Run, run_program, texts
+from tests.support.clusters import H100_POOL, site
+
+MPIJOB = "kubernetes:kubeflow.org/v2beta1:MPIJob"
+POLICY = "kubernetes:mellanox.com/v1alpha1:NicClusterPolicy"
+
+
+def program(**sections: Any) -> Run:
+    cluster = site(servers=1, **{"workers": {"a": 2, "b": 1}, **sections})
+    done = run_program(cluster, healthy(cluster))
+    assert done.error is None
+    return done
+
+
+@pytest.fixture(scope="module")
+def run() -> Run:
+    return program()
+
+
+def question(resource: Resource) -> dict[str, Any]:
+    asked: dict[str, Any] = json.loads(resource.inputs["stdin"])
+    return asked
+
+
+def test_releases_have_their_own_names_a_bounded_history_and_go_with_the_cluster(run: Run) -> None:
+    releases = {release.inputs["name"]: release for release in run.of_type(RELEASE)}
+    assert set(releases) == {"gpu-operator", "network-operator", "mpi-operator"}
+    for release in releases.values():
+        assert release.inputs["maxHistory"] == 5
+        assert release.inputs["createNamespace"] is False
+        assert release.request.deletedWith
+
+
+def test_published_charts_come_by_version_from_the_repository(run: Run) -> None:
+    chart = run.named("gpu-operator-release").inputs
+    assert (chart["chart"], chart["version"]) == ("gpu-operator", "v26.7.0")
+    assert chart["repositoryOpts"] == {"repo": "https://helm.ngc.nvidia.com/nvidia"}
+
+
+def test_a_local_chart_and_an_oci_chart_are_taken_as_configured(tmp_path: Path) -> None:
+    archive = tmp_path / "gpu-operator.tgz"
+    archive.touch()
+    done = program(
+        gpu_operator={"chart": str(archive)},
+        network_operator={"chart": "oci://registry.example/network-operator"},
+    )
+    local = done.named("gpu-operator-release").inputs
+    assert local["chart"] == str(archive)
+    assert "version" not in local
+    assert "repositoryOpts" not in local
+    oci = done.named("network-operator-release").inputs
+    assert (oci["chart"], oci["version"]) == ("oci://registry.example/network-operator", "26.7.0")
+    assert "repositoryOpts" not in oci
+
+
+def test_namespaces_of_operators_and_jobs_admit_privileged_pods(run: Run) -> None:
+    namespaces = run.of_type("kubernetes:core/v1:Namespace")
+    assert {n.inputs["metadata"]["name"] for n in namespaces} == {
+        "gpu-operator",
+        "nvidia-network-operator",
+        "mpi-operator",
+        "busbar-validation",
+    }
+    for namespace in namespaces:
+        labels = namespace.inputs["metadata"]["labels"]
+        assert labels["pod-security.kubernetes.io/enforce"] == "privileged"
+
+
+def test_every_worker_is_waited_for_with_what_its_own_pool_expects() -> None:
+    pools = {"a": H100_POOL, "b": {**H100_POOL, "gpus": 4, "rails": 2}}
+    done = program(pools=pools)
+    assert question(done.named("gpu-operator-gpus"))["nodes"] == {"gpu-1": 8, "gpu-2": 8, "gpu-3": 4}
+    hcas = question(done.named("network-operator-hcas"))
+    assert (hcas["resource"], hcas["nodes"]) == (
+        "nvidia.com/hostdev",
+        {"gpu-1": 8, "gpu-2": 8, "gpu-3": 2},
+    )
+
+
+def test_the_policy_follows_the_release_that_brings_its_kind_and_is_followed_by_the_wait(run: Run) -> None:
+    [policy] = run.of_type(POLICY)
+    assert policy.inputs["metadata"]["name"] == "nic-cluster-policy"
+    assert run.waits_for(policy, run.named("network-operator-release"))
+    assert run.waits_for(run.named("network-operator-hcas"), policy)
+
+
+def test_other_values_of_a_chart_ask_again_whether_the_gpus_are_there() -> None:
+    before = program().named("gpu-operator-gpus").inputs["triggers"]
+    after = program(gpu_operator={"values": {"gfd": {"enabled": False}}}).named("gpu-operator-gpus")
+    assert before != after.inputs["triggers"]
+
+
+def test_an_operator_that_another_tool_has_brought_is_only_waited_for() -> None:
+    off = {"enabled": False}
+    done = program(gpu_operator=off, network_operator=off, mpi_operator=off)
+    assert done.of_type(RELEASE) == []
+    assert done.of_type(POLICY) == []
+    assert question(done.named("gpu-operator-gpus"))["nodes"]
+    assert [c for c in done.of_type(LOCAL) if c.name == "network-operator-hcas"] == []
+
+
+def test_jobs_are_made_anew_rather_than_changed_and_the_old_one_goes_first(run: Run) -> None:
+    jobs = run.of_type(MPIJOB)
+    assert len(jobs) == 2
+    for job in jobs:
+        assert job.request.deleteBeforeReplace
+        assert job.request.deletedWith
+
+
+def test_the_collector_is_asked_for_exactly_the_job_that_was_made(run: Run) -> None:
+    for pool in ("a", "b"):
+        asked = question(run.named(f"nccl-{pool}-collect"))
+        made = run.named(f"nccl-{pool}-job").inputs["metadata"]
+        assert (asked["job"], asked["namespace"]) == (made["name"], made["namespace"])
+        assert asked["folder"] == f".busbar/test/{pool}"
+        assert run.waits_for(run.named(f"nccl-{pool}-collect"), run.named(f"nccl-{pool}-job"))
+
+
+def test_the_kubeconfig_reaches_the_commands_as_a_secret_and_never_in_their_arguments(run: Run) -> None:
+    commands = [run.named(name) for name in ("gpu-operator-gpus", "network-operator-hcas", "nccl-a-collect")]
+    for command in commands:
+        assert CLIENT_KEY not in str(command.inputs["create"])
+        assert CLIENT_KEY not in str(command.inputs["stdin"])
+        found = [(path, secret) for path, text, secret in texts(command.raw) if CLIENT_KEY in text]
+        assert found == [("environment.BUSBAR_KUBECONFIG", True)]
+
+
+def test_commands_name_no_path_of_this_machine_where_the_project_has_its_own_interpreter(run: Run) -> None:
+    for command in run.of_type(LOCAL):
+        assert str(Path.cwd()) not in str(command.inputs["create"])
+
+
+def test_another_run_number_is_another_job() -> None:
+    first = program().named("nccl-a-job").inputs["metadata"]["name"]
+    again = program(validation={"run": 2}).named("nccl-a-job").inputs["metadata"]["name"]
+    assert first != again
+
+
+def test_a_topology_file_travels_in_a_config_map_named_by_its_content(tmp_path: Path) -> None:
+    file = tmp_path / "h100.xml"
+    file.write_text("<system version='1'/>")
+    done = program(validation={"topology_file": str(file)})
+    carried = done.named("nccl-a-topology").inputs
+    assert carried["data"] == {"h100.xml": "<system version='1'/>"}
+    assert carried["immutable"] is True
+    job = done.named("nccl-a-job").inputs
+    volumes = job["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]["volumes"]
+    assert {"name": "topology", "configMap": {"name": carried["metadata"]["name"]}} in volumes
+
+
+@pytest.mark.parametrize(
+    ("image", "version"),
+    [
+        ("mpioperator/mpi-operator:0.8.0", "0.8.0"),
+        ("registry.example:5000/mpi-operator", "latest"),
+        ("registry.example:5000/mpi-operator:0.8.0@sha256:abc", "0.8.0"),
+        ("mpi-operator@sha256:abc", "sha256:abc"),
+    ],
+)
+def test_the_operators_version_is_read_from_its_image(image: str, version: str) -> None:
+    assert image_version(image) == version
