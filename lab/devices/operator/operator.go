@@ -136,14 +136,13 @@ func (o Options) state(state, reason, message string) status {
 		}
 		return status{State: state, AppliedStates: []appliedState{applied}}
 	}
-	ready, failed := "False", "False"
 	if state == "ready" {
-		ready = "True"
-	} else {
-		failed = "True"
+		return status{State: state, Conditions: []condition{
+			{"Ready", "True", reason, message}, {"Error", "False", "Ready", ""},
+		}}
 	}
 	return status{State: state, Conditions: []condition{
-		{"Ready", ready, reason, message}, {"Error", failed, reason, message},
+		{"Ready", "False", "Error", ""}, {"Error", "True", reason, message},
 	}}
 }
 
