@@ -38,10 +38,14 @@ def shapes() -> tuple[Shape, ...]:
     return tuple(Shape(**entry) for entry in yaml.safe_load(text))
 
 
+def hints() -> list[str]:
+    """Literal parts of which one is in every line that has a known shape."""
+    return sorted({s.hint for s in shapes()})
+
+
 @cache
 def _compiled() -> tuple[re.Pattern[str], tuple[tuple[Shape, re.Pattern[str]], ...]]:
-    hints = sorted({s.hint for s in shapes()})
-    any_hint = re.compile("|".join(re.escape(h) for h in hints))
+    any_hint = re.compile("|".join(re.escape(h) for h in hints()))
     return any_hint, tuple((s, re.compile(s.text)) for s in shapes())
 
 

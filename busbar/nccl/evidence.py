@@ -8,8 +8,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from busbar.nccl import patterns as p
+
+if TYPE_CHECKING:
+    from busbar.nccl.scan import Bulk
 
 # networks that move data by RDMA; a name that is not here proves nothing
 RDMA_NAMES = re.compile(r"^(?:IB|IBext\w*|UCX\w*|AWS Libfabric|Libfabric|gIB)$")
@@ -207,6 +211,24 @@ class Evidence:
                 self.counts[key] = Seen(f"{key[0]}/{key[1]}", line, text[:400])
             if match[5] == "1" and self.mnnvl is None:
                 self.mnnvl = Seen("1", line, text[:400])
+
+    def merge(self, bulk: Bulk) -> None:
+        """Add what the scanner counted without reading."""
+        for key, known in bulk.known.items():
+            count = bulk.counts[key]
+            if count > 0:
+                self.edge(known.edge, known.host, known.line, known.text, count)
+        self.info_lines += bulk.messages
+        self.hosts.update(h.decode("utf-8", "replace") for h in bulk.hosts)
+        for host, devices in bulk.pairs.items():
+            self.rails.setdefault(host.decode("utf-8", "replace"), set()).update(devices)
+        net = sum(n for (_, device), n in bulk.counts.items() if device is not None)
+        for way in ("send", "receive"):
+            self.net_directions[way] -= sum(
+                bulk.counts[k] for k, v in bulk.known.items() if v.net and v.edge.direction == way
+            )
+        self.net_directions["send"] += bulk.sends
+        self.net_directions["receive"] += net - bulk.sends
 
     # ---- reading ------------------------------------------------------------------------------------------
 

@@ -6,12 +6,14 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from busbar.nccl import parallel
 from busbar.nccl import patterns as p
 from busbar.nccl.clean import clean
 from busbar.nccl.diagnosis import Findings
 from busbar.nccl.evidence import Evidence
 from busbar.nccl.runs import Preamble, Run, RunBuilder
-from busbar.nccl.source import Source, SourceError, open_log
+from busbar.nccl.scan import Scanner
+from busbar.nccl.source import BLOCK, Source, SourceError, open_log
 
 GLUED_NUMBER = re.compile(r"-?\d+(?=[A-Za-z])")
 
@@ -59,6 +61,23 @@ class LogReader:
                 self.builder.add(before, number)
         self.findings.look(text, number)
 
+    def result(self, source: Source, lines: int) -> ParsedLog:
+        """Everything that was read from SOURCE."""
+        self.builder.finish()
+        return ParsedLog(
+            runs=self.builder.runs,
+            dangling=self.builder.dangling,
+            evidence=self.evidence,
+            findings=self.findings,
+            lines=lines,
+            bytes=source.bytes,
+            sha256=source.sha256.hexdigest(),
+            truncated=source.truncated,
+            long_lines=source.long_lines,
+            trailing_errors=self.builder.trailing_errors,
+            last_line=self.last_line,
+        )
+
     def _unglue(self, text: str, message: re.Match[str]) -> tuple[str, str]:
         """What stands before a message, and its host, where a row's last number sticks to the host's name.
 
@@ -78,37 +97,30 @@ class LogReader:
 
 
 def parse_blocks(blocks: Iterable[bytes], source: Source) -> ParsedLog:
-    """Read blocks of whole lines to the end."""
-    reader = LogReader()
-    number = 0
+    """Read blocks of whole lines to the end, in this process."""
+    reader, scanner = LogReader(), Scanner()
+    lines = 0
     for block in blocks:
-        for raw in block.split(b"\n"):
-            number += 1
-            if raw:
-                reader.line(raw, number)
-        if block.endswith(b"\n"):
-            number -= 1
-    reader.builder.finish()
-    return ParsedLog(
-        runs=reader.builder.runs,
-        dangling=reader.builder.dangling,
-        evidence=reader.evidence,
-        findings=reader.findings,
-        lines=number,
-        bytes=source.bytes,
-        sha256=source.sha256.hexdigest(),
-        truncated=source.truncated,
-        long_lines=source.long_lines,
-        trailing_errors=reader.builder.trailing_errors,
-        last_line=reader.last_line,
-    )
+        for number, raw in scanner.block(block, lines + 1):
+            reader.line(raw, number)
+        lines += block.count(b"\n") + (not block.endswith(b"\n"))
+    reader.evidence.merge(scanner.finish())
+    return reader.result(source, lines)
 
 
 def as_bytes(lines: Iterable[bytes | str]) -> Iterator[bytes]:
-    """Lines of text or bytes, with or without their ends, as bytes with exactly one end each."""
+    """Lines of text or bytes, with or without their ends, as chunks in which each has exactly one end."""
+    chunk: list[bytes] = []
+    held = 0
     for line in lines:
         raw = line.encode("utf-8", "replace") if isinstance(line, str) else bytes(line)
-        yield raw if raw.endswith(b"\n") else raw + b"\n"
+        chunk.append(raw if raw.endswith(b"\n") else raw + b"\n")
+        held += len(raw)
+        if held >= BLOCK:
+            yield b"".join(chunk)
+            chunk, held = [], 0
+    if chunk:
+        yield b"".join(chunk)
 
 
 def parse_lines(lines: Iterable[bytes | str]) -> ParsedLog:
@@ -122,8 +134,11 @@ def parse_file(path: str) -> ParsedLog:
     source = Source()
     stream = open_log(path)
     try:
+        if path != "-" and parallel.worthwhile(stream):
+            reader = LogReader()
+            return reader.result(source, parallel.parse(stream, source, reader))
         return parse_blocks(source.blocks(source.chunks(stream)), source)
-    except OSError as error:
+    except (OSError, parallel.WorkerError) as error:
         raise SourceError(f"{path}: cannot be read to its end: {error}") from error
     finally:
         if path != "-":

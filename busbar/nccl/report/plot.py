@@ -1,8 +1,9 @@
-"""A curve as text: busbw against the message size (log2), floor and ceiling as lines. Braille dots, 2 x 4 a cell."""
+"""A curve as text: busbw against log2 of the size, floor and ceiling as lines; Braille, 2 x 4 dots a cell."""
 
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 from busbar.nccl.report.units import size
 from busbar.nccl.verdict import CollectiveResult
@@ -32,14 +33,14 @@ def curve_plot(result: CollectiveResult, width: int, height: int = 12) -> str:
         py = round((1 - min(y, top) / top) * (height * 4 - 1))
         canvas[py // 4][px // 2] |= DOTS[px % 2][py % 4]
 
-    for (x1, y1), (x2, y2) in zip(points, points[1:], strict=False):
+    for (x1, y1), (x2, y2) in pairwise(points):
         steps = max(2, round((x2 - x1) / (right - left or 1) * columns * 4))
         for i in range(steps + 1):
             dot(x1 + (x2 - x1) * i / steps, y1 + (y2 - y1) * i / steps)
     for value in lines:
         for i in range(0, columns * 2, 4):
             dot(left + (right - left) * i / (columns * 2 - 1), value)
-    labels = {round((1 - min(v, top) / top) * (height - 1)): f"{v:.0f}" for v in (top, 0.0, *lines)}
+    labels = {round((1 - v / top) * (height * 4 - 1)) // 4: f"{v:.0f}" for v in (top, 0.0, *lines)}
     rows = [
         f"{labels.get(i, ''):>{LABEL - 1}} " + "".join(chr(0x2800 + c) for c in row)
         for i, row in enumerate(canvas)
