@@ -187,6 +187,7 @@ class ToyApiServer:
 class _Handler(BaseHTTPRequestHandler):
     api: ToyApiServer
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
 
     def _handle(self) -> None:
         url = urlparse(self.path)
