@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -10,6 +11,8 @@ import (
 	"syscall"
 	"text/tabwriter"
 	"time"
+
+	"google.golang.org/grpc/grpclog"
 
 	"busbar/lab/k3s/internal/agent"
 	"busbar/lab/k3s/internal/config"
@@ -20,6 +23,8 @@ import (
 
 // runSnapshot is `k3s etcd-snapshot save|ls|prune|delete NAME…`; it reads the server's config.yaml.
 func runSnapshot(args []string) int {
+	// gRPC warns of connections that are closed while they open, which is what a short command does.
+	grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, io.Discard))
 	if err := snapshot(args); err != nil {
 		logx.Fatalf("Error: %v", err)
 		return 1

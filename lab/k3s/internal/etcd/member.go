@@ -91,6 +91,33 @@ func (i Instance) Join(ctx context.Context, endpoints []string) error {
 	}
 }
 
+// WaitKnown blocks until the cluster knows this member by name, which means that it has caught up.
+func (i Instance) WaitKnown(ctx context.Context, endpoints []string) error {
+	client, err := i.Client(endpoints...)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = client.Close() }()
+	deadline, cancel := context.WithTimeout(ctx, joinDeadline)
+	defer cancel()
+	for {
+		list, err := client.MemberList(deadline)
+		if err == nil {
+			for _, m := range list.Members {
+				if m.Name != "" && slices.Contains(m.PeerURLs, i.peerURL()) {
+					return nil
+				}
+			}
+			err = errors.New("the member is still without a name")
+		}
+		select {
+		case <-deadline.Done():
+			return fmt.Errorf("etcd has not caught up with %v within %s: %w", endpoints, joinDeadline, err)
+		case <-time.After(pollInterval / 2):
+		}
+	}
+}
+
 type member struct {
 	ID       uint64
 	Name     string

@@ -96,11 +96,11 @@ func (c Child) once(ctx context.Context) error {
 }
 
 func (c Child) command() *exec.Cmd {
-	path, args := c.Path, c.Args
+	path := c.Path
 	if path == "" {
-		path = "/proc/self/exe"
+		path = self()
 	}
-	cmd := exec.Command(path, args...)
+	cmd := exec.Command(path, c.Args...)
 	if c.Path == "" {
 		cmd.Args[0] = "k3s"
 	}
@@ -108,6 +108,22 @@ func (c Child) command() *exec.Cmd {
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	return cmd
+}
+
+// self is this binary: by its path, so that `ps` and `ss` show its name, unless another version
+// has taken that place since the start.
+func self() string {
+	const running = "/proc/self/exe"
+	path, err := os.Executable()
+	if err != nil {
+		return running
+	}
+	ours, errOurs := os.Stat(running)
+	there, errThere := os.Stat(path)
+	if errOurs != nil || errThere != nil || !os.SameFile(ours, there) {
+		return running
+	}
+	return path
 }
 
 // secretEnv never reaches a child; NOTIFY_SOCKET would let a child speak for the unit.

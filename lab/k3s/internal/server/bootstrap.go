@@ -133,5 +133,6 @@ func (s *Server) joinCluster(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	s.joined = members
 	return s.etcd.Join(ctx, members)
 }

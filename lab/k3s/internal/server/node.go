@@ -3,8 +3,6 @@ package server
 import (
 	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -141,62 +139,4 @@ func voterStatus(node *corev1.Node, voter bool, now time.Time) (corev1.NodeCondi
 		}
 	}
 	return condition, true
-}
-
-const (
-	removeRequest = "etcd.k3s.cattle.io/remove"
-	removedName   = "etcd.k3s.cattle.io/removed-node-name"
-	removeEvery   = 5 * time.Second
-)
-
-// removeMembers takes servers out of etcd whose Node asks for it by annotation, the way to drop a
-// server before its host goes (K3s docs; pkg/etcd/member_controller.go).
-func (s *Server) removeMembers(ctx context.Context, etcdClient *clientv3.Client) error {
-	client, err := kubernetes.NewForConfig(s.admin)
-	if err != nil {
-		return err
-	}
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(removeEvery):
-		}
-		nodes, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: "node-role.kubernetes.io/etcd=true", ResourceVersion: "0"})
-		if err != nil {
-			continue // the apiserver is busy or away; the next round asks again
-		}
-		for _, node := range nodes.Items {
-			if node.Annotations[removeRequest] != "true" || node.Annotations[removedName] != "" {
-				continue
-			}
-			if err := s.removeMember(ctx, client, etcdClient, &node); err != nil {
-				logx.Errorf("Failed to remove etcd member of %s: %v", node.Name, err)
-			}
-		}
-	}
-}
-
-func (s *Server) removeMember(ctx context.Context, client kubernetes.Interface, etcdClient *clientv3.Client, node *corev1.Node) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	name := node.Annotations[memberName]
-	list, err := etcdClient.MemberList(ctx)
-	if err != nil {
-		return err
-	}
-	if len(list.Members) == 1 {
-		return errors.New("it is the only member")
-	}
-	for _, m := range list.Members {
-		if m.Name == name {
-			if _, err := etcdClient.MemberRemove(ctx, m.ID); err != nil {
-				return err
-			}
-			logx.Infof("Removed etcd member %s", name)
-		}
-	}
-	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, removedName, name)
-	_, err = client.CoreV1().Nodes().Patch(ctx, node.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
-	return err
 }

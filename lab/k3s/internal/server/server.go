@@ -34,6 +34,8 @@ type Server struct {
 	pki       *pki.Cluster
 	group     *proc.Group
 	admin     *rest.Config
+	// joined lists the etcd members that this start has joined; empty where data were on disk.
+	joined []string
 }
 
 func (s *Server) dir(parts ...string) string {
@@ -139,9 +141,15 @@ func (s *Server) start(ctx context.Context) error {
 }
 
 func (s *Server) startEtcd(ctx context.Context) (*clientv3.Client, error) {
-	s.group.Start(proc.Child{
+	child := proc.Child{
 		Name: "etcd", Args: []string{"etcd", "--config-file=" + s.etcd.ConfigFile()}, Grace: 10 * time.Second,
-	})
+	}
+	if len(s.joined) > 0 {
+		if err := s.catchUp(ctx, child); err != nil {
+			return nil, err
+		}
+	}
+	s.group.Start(child)
 	client, err := s.etcd.Client()
 	if err != nil {
 		return nil, err
@@ -151,13 +159,33 @@ func (s *Server) startEtcd(ctx context.Context) (*clientv3.Client, error) {
 	return client, s.etcd.WaitVoter(ctx, client)
 }
 
+// catchUp lets a new member fetch the cluster's data and ends it again. etcd does not serve before
+// its name is published; on a first start the answer to that proposal comes with the leader's
+// snapshot, unseen by the one who waits, and only a time-out of 15 s goes on. A second start
+// publishes at once.
+func (s *Server) catchUp(ctx context.Context, child proc.Child) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- child.Run(ctx) }()
+	known := make(chan error, 1)
+	go func() { known <- s.etcd.WaitKnown(ctx, s.joined) }()
+	select {
+	case err := <-ended:
+		return err
+	case err := <-known:
+		cancel()
+		return errors.Join(err, <-ended)
+	}
+}
+
 // background is what a running server looks after.
 func (s *Server) background(client *clientv3.Client) {
 	s.group.Go(func(ctx context.Context) error { return manifests.Deploy(ctx, s.admin, s.dir("manifests")) })
 	if !s.cfg.DisableAgent {
 		s.group.Go(func(ctx context.Context) error { return s.followNode(ctx, client) })
 	}
-	s.group.Go(func(ctx context.Context) error { return s.removeMembers(ctx, client) })
+	s.group.Go(func(ctx context.Context) error { return s.followMembers(ctx, client) })
 	if !s.cfg.SnapshotsDisabled {
 		s.group.Go(func(ctx context.Context) error { return s.Snapshots().Schedule(ctx, s.cfg.SnapshotCron) })
 	}
