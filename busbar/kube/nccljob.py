@@ -28,10 +28,12 @@ BASE_ENV: Mapping[str, str] = {
     "NCCL_RUNTIME_CONNECT": "0",
     # NCCL's bootstrap is TCP also where the data is RDMA; a pod's cluster interface is always eth0.
     "NCCL_SOCKET_IFNAME": "eth0",
-    # MPI only starts the ranks and compares their results: plain TCP, so that no second RDMA stack (UCX,
-    # HCOLL) takes part in, or fails, the measurement.
+    # MPI only starts the ranks and compares their results: TCP and shared memory, so that no second RDMA
+    # stack (UCX, HCOLL) takes part in, or fails, the measurement.
     "OMPI_MCA_pml": "ob1",
-    "OMPI_MCA_btl": "tcp,self",
+    "OMPI_MCA_btl": "^openib,uct,usnic,ofi",
+    # Copying from process to process needs ptrace, which a pod is not given: Open MPI 4 warns and goes on.
+    "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
     "OMPI_MCA_btl_tcp_if_include": "eth0",
     "OMPI_MCA_coll_hcoll_enable": "0",
 }
