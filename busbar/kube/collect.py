@@ -18,7 +18,7 @@ from busbar.kube.spec import CollectSpec
 from busbar.nccl.expectation import Expectation
 from busbar.nccl.judge import judge_log
 from busbar.nccl.parse import ParsedLog, parse_lines
-from busbar.nccl.report import write_html
+from busbar.nccl.report.html import write_html
 from busbar.nccl.verdict import Check, Status, Verdict
 
 Say = Callable[[str], None]

@@ -16,6 +16,8 @@ from busbar.kube.follow import has_started
 from busbar.kube.mpijob import CONTAINER, JOB_LABEL, ROLE_LABEL
 
 POLL_SECONDS = 1.0
+# A list of hundreds of pods is megabytes: the more there are, the less often they are asked for.
+PODS_A_SECOND = 100
 HEARTBEAT_SECONDS = 30.0
 # An image that cannot be pulled, or a pod that fits nowhere, may heal by itself for so long.
 LASTING_SECONDS = 180.0
@@ -95,7 +97,7 @@ class JobWatch:
                         *self.findings(pods),
                     ]
                 )
-            self.deadline.pause(POLL_SECONDS)
+            self.deadline.pause(POLL_SECONDS + len(pods) / PODS_A_SECOND)
 
     def ending(self, patience_seconds: float = CONDITION_SECONDS) -> Ending:
         """How the job ended, once the launcher has. Raises ApiError only when the API refuses for good.

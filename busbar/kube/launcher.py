@@ -26,6 +26,10 @@ SSH_ARGS = (
     "-o ConnectTimeout=10 -o ConnectionAttempts=60"
 )
 
+# A worker's name is published when its pod is Ready, and may take a moment to reach every DNS cache; ssh does
+# not try a name twice.
+NAMES_SECONDS = 120
+
 _SCRIPT = """\
 set -uo pipefail
 echo {first_line}
@@ -38,6 +42,19 @@ find_program() {{
   echo "# busbar: no program $1 on PATH nor in {folders}: is validation.image an image with nccl-tests?" >&2
   return 127
 }}
+await_names() {{
+  local name limit=$((SECONDS + {names_seconds}))
+  while read -r name _; do
+    until getent hosts "$name" >/dev/null; do
+      if (( SECONDS >= limit )); then
+        echo "# busbar: $name does not resolve after {names_seconds} s" >&2
+        return
+      fi
+      sleep 1
+    done
+  done <{hostfile}
+}}
+await_names
 tag=(--tag-output)
 [[ $(mpirun --version 2>&1) == *'(Open MPI) 5.'* ]] && tag=(--output tag)
 mpi=(mpirun --allow-run-as-root "${{tag[@]}}" -np {ranks} --hostfile {hostfile} {mpi_args} {exports})
@@ -76,6 +93,7 @@ def script(job: NcclJob) -> str:
         folders=" ".join(PROGRAM_FOLDERS),
         ranks=job.ranks,
         hostfile=HOSTFILE,
+        names_seconds=NAMES_SECONDS,
         mpi_args=shlex.join([*job.mpi_args, "--mca", "plm_rsh_args", SSH_ARGS]),
         exports=shlex.join(_exports(everywhere)),
         arguments=" ".join(map(str, arguments)),

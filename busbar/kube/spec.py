@@ -56,9 +56,6 @@ def expectation(cluster: Cluster, job: NcclJob, job_name: str) -> dict[str, Any]
         "step_factor": job.step_factor,
         "expected_busbw_gbps": validation.expected_busbw_gbps,
         "expected_by_collective": dict(validation.expected_by_collective),
-        "expected_by_collective": {
-            str(key): value for key, value in validation.expected_by_collective.items()
-        },
         "tolerance": validation.tolerance,
         "profile": validation.profile,
         "topology_file": topology_file,

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from busbar.kube.launcher import FIRST_LINE, LAST_LINE, script
+from busbar.kube.launcher import FIRST_LINE, HOSTFILE, LAST_LINE, script
 from busbar.kube.nccljob import NcclJob
 from tests.unit.kube.kube_site import job
 
@@ -38,9 +38,14 @@ def programs(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(of: NcclJob, programs: Path, **env: str) -> subprocess.CompletedProcess[str]:
+def run(
+    of: NcclJob, programs: Path, hosts: str = "localhost slots=8\n", **env: str
+) -> subprocess.CompletedProcess[str]:
+    (programs / "hostfile").write_text(hosts)
+    # The operator mounts the real one; only its place is another here.
+    text = script(of).replace(f"<{HOSTFILE}", f"<{programs / 'hostfile'}")
     return subprocess.run(
-        ["/bin/bash", "-c", script(of)],
+        ["/bin/bash", "-c", text],
         env={"PATH": f"{programs}:{os.environ['PATH']}", **env},
         capture_output=True,
         text=True,
@@ -97,6 +102,17 @@ def test_a_collective_that_fails_does_not_hide_the_next_one_but_fails_the_job(pr
     assert "# busbar: all_reduce ended with exit code 3" in done.stdout
     assert "# busbar: all_gather ended with exit code 0" in done.stdout
     assert done.stdout.splitlines()[-1] == f"{LAST_LINE} 3"
+
+
+def test_names_that_do_not_resolve_in_time_are_named_and_mpirun_has_the_last_word(
+    programs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("busbar.kube.launcher.NAMES_SECONDS", 0)
+    (programs / "getent").write_text("#!/bin/bash\n[[ $2 == localhost ]]\n")
+    (programs / "getent").chmod(0o755)
+    done = run(job(), programs, hosts="localhost slots=8\nworker-1.nowhere slots=8\n")
+    assert "# busbar: worker-1.nowhere does not resolve after 0 s" in done.stderr
+    assert "mpirun <--allow-run-as-root>" in done.stdout
 
 
 def test_an_image_without_the_program_says_so_and_where_it_was_looked_for(programs: Path) -> None:
