@@ -82,7 +82,8 @@ class Progress:
 
     def _said(self, urn: str, severity: str, message: str) -> None:
         text = message.rstrip()
-        if not text:
+        # The engine says of each plugin on PATH where it is; the list of stand-ins at the end says it once.
+        if not text or text.startswith("using pulumi-resource-"):
             return
         if severity == "error":
             self.errors.append(f"{_name(urn)}: {text}" if urn else text)
