@@ -12,28 +12,24 @@ import time
 from pathlib import Path
 
 from pulumi import automation as auto
-from rich.console import Console
 
 from busbar.summary import summary
 from lab import standins
 from lab.engine import environment
 from lab.progress import Progress
 from lab.recover import with_stale_lock_removed
-from lab.topology import PROJECT, STACK
+from lab.steps import CONSOLE
+from lab.topology import PROJECT, STACK, hosts
+from lab.up import up
 
-CONSOLE = Console(highlight=False, soft_wrap=True)
 
-
-def bring_up(start_lab: bool = True) -> int:
+def bring_up() -> int:
     """Bring the whole lab up; returns the exit code (0 only where the fabric passed).
 
     Raises nothing for a failed update: the engine's reasons are printed and the code is 1.
     """
     started = time.monotonic()
-    if start_lab:
-        from lab.cli import start
-
-        start()
+    up(hosts())
     os.environ.update(environment())
     stack = auto.create_or_select_stack(STACK, work_dir=str(PROJECT))
     progress = Progress(CONSOLE)
@@ -49,6 +45,9 @@ def bring_up(start_lab: bool = True) -> int:
     outputs = {name: output.value for name, output in stack.outputs().items()}
     folder = PROJECT / ".busbar" / STACK
     _keep_outputs(folder, outputs)
+    if failure is not None and outputs.get("nccl_passed") is True:
+        # The gate did not fail, so the update ended before it and the engine kept what it had.
+        CONSOLE.print("\n[bold red]this update failed before it measured; an earlier one had found:[/]")
     _report(outputs, folder, time.monotonic() - started, progress)
     if failure is not None:
         progress.print_errors(str(failure))
