@@ -1,0 +1,167 @@
+"""`pulumi preview` of a large site against a bare program that registers as many resources, in one run.
+
+Prints wall and CPU time and the largest resident set of one process (engine, program or plugin) for each,
+and the ratios. The bare program does nothing but register `local.Command`s: what is above its time is ours.
+
+    python bench/preview_440.py [--workers 440] [--pools 10] [--bare 1321]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from lab.engine import environment  # noqa: E402
+from tests.support.clusters import site  # noqa: E402
+
+DEADLINE_SECONDS = 600
+BARE_PROGRAM = """\
+import pulumi
+from pulumi_command import local
+for number in range({count}):
+    local.Command(f"bare-{{number}}", create="true")
+"""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One preview: resources it would create, wall and CPU seconds, and the largest process in MiB."""
+
+    what: str
+    resources: int
+    seconds: float
+    cpu_seconds: float
+    rss_mib: float
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--workers", type=int, default=440)
+    parser.add_argument("--pools", type=int, default=10)
+    parser.add_argument("--bare", type=int, default=1321, help="resources of the bare program")
+    parser.add_argument("--rounds", type=int, default=1, help="measure so often, take the quickest")
+    wanted = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="busbar-bench-") as folder:
+        bench = Bench(Path(folder))
+        bench.warm_up()
+        rounds = [
+            (
+                whole := bench.busbar(wanted.workers, wanted.pools),
+                bench.bare(wanted.bare),
+                bench.bare(whole.resources),
+                bench.busbar(max(1, wanted.workers // 4), wanted.pools),
+            )
+            for _ in range(wanted.rounds)
+        ]
+    # The quickest of each: what the machine was doing besides is not ours.
+    whole, bare, same, part = (min(row, key=lambda one: one.seconds) for row in zip(*rounds, strict=True))
+    print(f"{'preview of':<24}{'resources':>10}{'wall s':>8}{'CPU s':>8}{'MiB':>6}")
+    for row in (whole, part, bare, same):
+        print(
+            f"{row.what:<24}{row.resources:>10}{row.seconds:>8.1f}{row.cpu_seconds:>8.1f}{row.rss_mib:>6.0f}"
+        )
+    growth = (whole.seconds / part.seconds) / (whole.resources / part.resources)
+    for base in (bare, same):
+        wall, cpu = whole.seconds / base.seconds, whole.cpu_seconds / base.cpu_seconds
+        print(
+            f"busbar / bare program of {base.resources}: wall x {wall:.2f}, CPU x {cpu:.2f} (aim: at most 1.6)"
+        )
+    print(f"largest process: {whole.rss_mib:.0f} MiB (aim: below 600)")
+    print(f"time per resource against a quarter of the workers: x {growth:.2f} (aim: at most 1)")
+
+
+class Bench:
+    """A backend and stacks of its own in a folder that is removed afterwards."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        (folder / "backend").mkdir()
+        self._env = {
+            **os.environ,
+            **environment(),
+            "PULUMI_BACKEND_URL": f"file://{folder / 'backend'}",
+            "PULUMI_CONFIG_PASSPHRASE": "bench",
+        }
+        # The project as it is, in a folder of its own: stack files are written beside Pulumi.yaml.
+        self._site = folder / "site"
+        self._site.mkdir()
+        for path in ROOT.iterdir():
+            if path.name not in {".git", ".lab", ".busbar"} and not path.match("Pulumi.*.yaml"):
+                (self._site / path.name).symlink_to(path)
+
+    def warm_up(self) -> None:
+        """Load the engine, the plugins and Python's bytecode from the disk once, outside the measurement."""
+        self.busbar(1, 1)
+        self.bare(1)
+
+    def busbar(self, workers: int, pools: int) -> Measured:
+        """The program of this repository for a site of that size."""
+        names = [f"pool-{number}" for number in range(min(pools, workers))]
+        sizes = {name: len(range(index, workers, len(names))) for index, name in enumerate(names)}
+        config = {"config": {"busbar:cluster": site(workers=sizes)}}
+        return self._preview(f"busbar, {workers} workers", self._site, f"site-{workers}", config)
+
+    def bare(self, count: int) -> Measured:
+        """A program of `count` Commands."""
+        project = self._folder / f"bare-{count}"
+        project.mkdir(exist_ok=True)
+        runtime = {"name": "python", "options": {"virtualenv": str(ROOT / ".venv")}}
+        (project / "Pulumi.yaml").write_text(yaml.safe_dump({"name": f"bare-{count}", "runtime": runtime}))
+        (project / "__main__.py").write_text(BARE_PROGRAM.format(count=count))
+        return self._preview("bare program", project, f"bare-{count}", {"config": {}})
+
+    def _preview(self, what: str, project: Path, stack: str, config: Mapping[str, Any]) -> Measured:
+        file = project / f"Pulumi.{stack}.yaml"
+        if not file.exists():
+            self._run(project, "stack", "init", stack)
+        salt = yaml.safe_load(file.read_text()) if file.exists() else {}
+        file.write_text(yaml.safe_dump({**(salt or {}), **config}))
+        log = self._folder / "preview.log"
+        command = ["pulumi", "preview", "--stack", stack, "--non-interactive", "--color", "never"]
+        started = time.perf_counter()
+        with log.open("w") as out, (self._folder / "preview.err").open("w") as err:
+            process = subprocess.Popen(command, cwd=project, env=self._env, stdout=out, stderr=err)
+            _, status, usage = os.wait4(process.pid, 0)
+        seconds = time.perf_counter() - started
+        if status != 0:
+            tail = (self._folder / "preview.err").read_text()[-2000:] + log.read_text()[-2000:]
+            raise SystemExit(f"{' '.join(command)} failed:\n{tail}")
+        created = re.search(r"\+ (\d+) to create", log.read_text())
+        if created is None:
+            raise SystemExit(
+                f"{' '.join(command)} did not say how much it would create:\n{log.read_text()[-2000:]}"
+            )
+        cpu = usage.ru_utime + usage.ru_stime
+        return Measured(what, int(created[1]), seconds, cpu, usage.ru_maxrss / 1024)
+
+    def _run(self, project: Path, *words: str) -> None:
+        done = subprocess.run(
+            ["pulumi", *words],
+            cwd=project,
+            env=self._env,
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_SECONDS,
+        )
+        if done.returncode != 0:
+            raise SystemExit(f"pulumi {' '.join(words)} failed:\n{done.stderr}")
+
+
+if __name__ == "__main__":
+    main()
