@@ -215,20 +215,12 @@ class Evidence:
     def merge(self, bulk: Bulk) -> None:
         """Add what the scanner counted without reading."""
         for key, known in bulk.known.items():
-            count = bulk.counts[key]
-            if count > 0:
-                self.edge(known.edge, known.host, known.line, known.text, count)
+            if bulk.counts[key] > 0:
+                self.edge(known.edge, known.host, known.line, known.text, bulk.counts[key])
         self.info_lines += bulk.messages
         self.hosts.update(h.decode("utf-8", "replace") for h in bulk.hosts)
         for host, devices in bulk.pairs.items():
             self.rails.setdefault(host.decode("utf-8", "replace"), set()).update(devices)
-        net = sum(n for (_, device), n in bulk.counts.items() if device is not None)
-        for way in ("send", "receive"):
-            self.net_directions[way] -= sum(
-                bulk.counts[k] for k, v in bulk.known.items() if v.net and v.edge.direction == way
-            )
-        self.net_directions["send"] += bulk.sends
-        self.net_directions["receive"] += net - bulk.sends
 
     # ---- reading ------------------------------------------------------------------------------------------
 

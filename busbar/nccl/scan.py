@@ -1,6 +1,6 @@
 """Pass quickly over what repeats, so that only the lines that matter are read in full.
 
-A large INFO log is almost all channel edges, and their ends (`] via NET/IBext/3/GDRDMA`) are few. A block is
+A large INFO log is almost all channel edges, and their ends (`d] via NET/IBext/3/GDRDMA`) are few. A block is
 split once and the ends are counted by C code; each distinct end is read in full once. What NCCL repeats on
 every rank is passed on once for each host. Whatever is not an NCCL message is passed on.
 """
@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import compress
 from operator import itemgetter
 
 from busbar.nccl.clean import clean
@@ -19,7 +20,10 @@ from busbar.nccl.evidence import Edge, edge_of
 from busbar.nccl.patterns import MESSAGE
 
 INFO = b" NCCL INFO "
-TAIL = 24  # `] via NET/IBext/3/GDRDMA`; longer would tell P2P edges of single channels apart
+VIA = b" via "
+TAIL = (
+    26  # `d] via NET/IBext/3/GDRDMA`: the letter tells send from receive; longer would tell P2P edges apart
+)
 TAIL_MOST = 96
 CACHE = 100_000
 SAMPLE = 16
@@ -28,36 +32,43 @@ ROW_BLANKS = b"    "
 # what evidence.py and diagnosis.py look for in a message; any other body is only counted
 HINTS = (
     "CCL version", "Using network", "NCCL_", "Could not open", "NET/", "Plugin Path", "P2P plugin",
-    "NET plugin", "nranks", "nRanks", "Connected all rings", "-> Algo", "coll channels", "NVLS multicast", 
-    "Direct RDMA", " via ", "CCL INFO ", "CCL WARN ", "_perf",
+    "NET plugin", "nranks", "nRanks", "Connected all rings,", "-> Algo", "coll channels", "NVLS multicast",
+    "Direct RDMA", "CCL INFO ", "CCL WARN ", "_perf",
 )  # fmt: skip
 INTERESTING = re.compile("|".join(re.escape(h) for h in (*HINTS, *hints())).encode())
 HOST = re.compile(rb"([A-Za-z0-9_][\w.\-]*):\d+:\d+ \[-?\d*\]$")
 
 Numbered = tuple[int, bytes]
+NOTHING: set[bytes] = set()  # by identity: a body that is only counted
+ALWAYS: set[bytes] = set()  # by identity: a body that is always read
 
 
 @dataclass
 class Known:
-    """An end of a line that is an edge: what it says, where it was first, how often it was seen."""
+    """An edge as some lines end: what it says, and its first line."""
 
     edge: Edge
     host: str
     line: int
     text: str
-    net: bool
-    device: int | None
+
+
+Key = tuple[str, int | None, str]  # label, device, direction
+
+
+def key_of(edge: Edge) -> Key:
+    """What is counted apart."""
+    return (edge.label, edge.device if edge.kind == "NET" else None, edge.direction)
 
 
 @dataclass
 class Bulk:
     """What was counted without being read; parse.py merges it into the evidence."""
 
-    known: dict[tuple[str, int | None], Known] = field(default_factory=dict)
-    counts: Counter[tuple[str, int | None]] = field(default_factory=Counter)
+    known: dict[Key, Known] = field(default_factory=dict)
+    counts: Counter[Key] = field(default_factory=Counter)
     pairs: dict[bytes, set[int]] = field(default_factory=dict)  # host -> devices of its NET edges
     hosts: set[bytes] = field(default_factory=set)
-    sends: int = 0
     messages: int = 0
 
 
@@ -68,13 +79,12 @@ class Scanner:
         self.bulk = Bulk()
         self._length = self._needed = TAIL
         self._get: Callable[[bytes], bytes] = itemgetter(slice(-TAIL, None))
-        self._edges: dict[bytes, Known] = {}
-        self._net: dict[bytes, int] = {}  # those of them that are NET edges -> device
+        self._edges: dict[bytes, Key] = {}  # end of a line -> the edge that it is
+        self._net: dict[bytes, int] = {}  # those of them that leave the host -> device
+        self._devices: set[int] = set()
         self._counts: Counter[bytes] = Counter()
         self._heads: dict[bytes, bytes | None] = {}
-        self._boring: dict[bytes, bool] = {}
-        self._passed: set[int] = set()
-        self._devices: set[int] = set()
+        self._said: dict[bytes, set[bytes]] = {}
 
     def block(self, block: bytes, number: int) -> list[Numbered]:
         """Lines of BLOCK to read in full, in order; NUMBER is that of its first line."""
@@ -84,30 +94,19 @@ class Scanner:
         if INFO not in block:
             return [(number + i, line) for i, line in enumerate(lines) if line]
         tails = list(map(self._get, lines))
-        full: list[Numbered] = []
-        blanks = 0
-        edges = self._edges
-        unlike: list[bytes] = []
-        if not all(map(edges.__contains__, tails)):
-            for i, tail in enumerate(tails):
-                if tail in edges:
-                    continue
-                line = lines[i]
-                if not self._learn(tail, line, number + i):
-                    blanks += line.count(ROW_BLANKS)
-                    unlike.append(tail)
-                    if self._wanted(line):
-                        full.append((number + i, line))
-        self._counts.update(tails)
-        for tail in unlike:
-            # an odd line may share its end with an edge that was learned after it
-            if tail in edges:
-                self._counts[tail] -= 1
-        if ROW_BLANKS in block and block.count(ROW_BLANKS) > blanks:
-            full += self._rows_in_edges(lines, tails, number)
-            full.sort()
+        counts = Counter(tails)
+        strange = counts.keys() - self._edges.keys()
+        odd: list[int] = []
+        if strange:
+            strange -= self._learned([t for t in strange if VIA in t], lines, tails, number)
+            odd = list(compress(range(len(lines)), map(strange.__contains__, tails)))
+            for tail in strange:
+                del counts[tail]
+        full = self._new(lines, odd, number)
+        if ROW_BLANKS in block:
+            self._rows_in_edges(block, lines, tails, odd, number, counts, full)
+        self._counts.update(counts)
         if self._net:
-            self.bulk.sends += block.count(b"[send] via NET/")
             self._rails(lines, tails)
         if len(self._counts) > CACHE:
             self._fold()
@@ -120,33 +119,33 @@ class Scanner:
         self._fold()
         return self.bulk
 
-    # ---- edges --------------------------------------------------------------------------------------------
+    # ---- edges ------------------------------------------------------------------------------------------
 
-    def _learn(self, tail: bytes, line: bytes, number: int) -> bool:
-        """Read a line whose end is new; True if it is an edge, to be known by its end from now on."""
-        if b" via " not in line or ROW_BLANKS in line:
-            return False
-        text = clean(line).text
-        message = MESSAGE.search(text)
-        if message is None or message["level"] != "INFO" or message.start() > 0:
-            return False
-        edge = edge_of(message["body"].strip())
-        if edge is None:
-            return False
-        token = line[line.rfind(b" via ") + 5 :]
-        if len(token) + 1 > self._length:
-            # its name does not fit: such lines are read one by one until the next block
-            self._needed = max(self._needed, min(TAIL_MOST, len(token) + 1))
-            return False
-        device = edge.device if edge.kind == "NET" else None
-        known = Known(edge, message["host"] or "", number, text[:400], edge.kind == "NET", device)
-        if len(self._edges) < CACHE:
-            self._edges[tail] = known
-            if device is not None:
-                self._net[tail] = device
-                self._devices.add(device)
-        self.bulk.known.setdefault((edge.label, device), known)
-        return len(self._edges) < CACHE
+    def _learned(self, fresh: list[bytes], lines: list[bytes], tails: list[bytes], number: int) -> set[bytes]:
+        """Those of the FRESH ends that are edges: known from now on. One line of each is read."""
+        found = set()
+        if len(self._edges) > CACHE:
+            self._fold()
+            self._edges.clear()
+            self._net.clear()
+        for tail in fresh:
+            index = tails.index(tail)
+            known = _edge_line(lines[index], number + index)
+            if known is None:
+                continue
+            edge = known.edge
+            if edge.kind != "P2P" and tail.index(VIA) < 2:
+                # its direction does not fit: such lines are read one by one until the next block
+                self._needed = max(self._needed, min(TAIL_MOST, self._length + 2))
+                continue
+            key = key_of(edge)
+            self._edges[tail] = key
+            if edge.kind == "NET" and edge.device is not None:
+                self._net[tail] = edge.device
+                self._devices.add(edge.device)
+            self.bulk.known.setdefault(key, known)
+            found.add(tail)
+        return found
 
     def _widen(self) -> None:
         self._fold()
@@ -157,82 +156,105 @@ class Scanner:
 
     def _fold(self) -> None:
         """Move counts by end of line to counts by what the end says."""
-        for tail, known in self._edges.items():
-            count = self._counts.get(tail, 0)
-            if count:
-                key = (known.edge.label, known.device)
-                self.bulk.counts[key] += count
-                self.bulk.messages += count
+        for tail, count in self._counts.items():
+            self.bulk.counts[self._edges[tail]] += count
+            self.bulk.messages += count
         self._counts.clear()
 
-    def _rows_in_edges(self, lines: list[bytes], tails: list[bytes], number: int) -> list[Numbered]:
+    def _rows_in_edges(
+        self, block: bytes, lines: list[bytes], tails: list[bytes], odd: list[int], number: int,
+        counts: Counter[bytes], full: list[Numbered],
+    ) -> None:  # fmt: skip
         """Edge lines that carry the beginning of an interrupted row: read in full, not counted."""
-        found = []
+        blanks = b"\n".join([lines[i] for i in odd]).count(ROW_BLANKS)
+        if block.count(ROW_BLANKS) <= blanks:
+            return
+        known = set(odd)
         for i, line in enumerate(lines):
-            if ROW_BLANKS in line and tails[i] in self._edges:
-                self._counts[tails[i]] -= 1
-                if b"[send] via NET/" in line:
-                    self.bulk.sends -= 1
-                found.append((number + i, line))
-        return found
+            if ROW_BLANKS in line and i not in known:
+                counts[tails[i]] -= 1
+                full.append((number + i, line))
+        full.sort()
 
     def _rails(self, lines: list[bytes], tails: list[bytes]) -> None:
         """Devices of each host: all lines until each known host uses each known device, then samples."""
         pairs, net = self.bulk.pairs, self._net
-        full = len(self._devices)
-        complete = bool(pairs) and all(len(pairs.get(h, ())) == full for h in self.bulk.hosts)
-        step = SAMPLE if complete else 1
-        for i in range(0, len(lines), step):
-            device = net.get(tails[i])
+        most = len(self._devices)
+        if pairs and all(len(pairs.get(h, ())) == most for h in self.bulk.hosts):
+            lines, tails = lines[::SAMPLE], tails[::SAMPLE]
+        for line, device in zip(lines, map(net.get, tails), strict=True):
             if device is None:
                 continue
-            host = self._host(lines[i].partition(INFO)[0])
-            if host is None:
-                continue
-            devices = pairs.get(host)
-            if devices is None:
-                pairs[host] = {device}
-                self.bulk.hosts.add(host)
-            elif device not in devices:
-                devices.add(device)
+            host = self._host(line.partition(INFO)[0])
+            if host is not None:
+                devices = pairs.get(host)
+                if devices is None:
+                    pairs[host] = {device}
+                elif device not in devices:
+                    devices.add(device)
 
-    # ---- other messages -----------------------------------------------------------------------------------
+    # ---- other messages ---------------------------------------------------------------------------------
 
     def _host(self, head: bytes) -> bytes | None:
-        """Host of a message's head (`[1,0]<stdout>:worker-0:42:100 [0]`)."""
+        """Host of a message's head (`[1,0]<stdout>:worker-0:42:100 [0]`), None where it is not plain."""
         try:
             return self._heads[head]
         except KeyError:
             match = HOST.search(head)
-            host = match[1] if match is not None else None
+            host = match[1] if match is not None and ROW_BLANKS not in head else None
             if len(self._heads) > CACHE:
                 self._heads.clear()
             self._heads[head] = host
+            if host is not None:
+                self.bulk.hosts.add(host)
             return host
 
-    def _wanted(self, line: bytes) -> bool:
-        """Whether a line that is no edge must be read: not if NCCL said the same on that host before."""
-        head, info, body = line.partition(INFO)
-        if not info:
-            return bool(line)
-        host = self._host(head)
-        if host is None or ROW_BLANKS in head:
-            return True
-        self.bulk.messages += 1
-        self.bulk.hosts.add(host)
-        boring = self._boring.get(body)
-        if boring is None:
-            boring = INTERESTING.search(body) is None
-            if len(self._boring) > CACHE:
-                self._boring.clear()
-            self._boring[body] = boring
-        if boring:
-            return False
-        key = hash((host, body))
-        if key in self._passed:
-            return False
-        if len(self._passed) > 2 * CACHE:
-            self._passed.clear()
-        self._passed.add(key)
-        self.bulk.messages -= 1
-        return True
+    def _new(self, lines: list[bytes], odd: list[int], number: int) -> list[Numbered]:
+        """Lines that must be read: all but messages that say nothing, or that the host said before."""
+        full: list[Numbered] = []
+        heads, said = self._heads, self._said
+        skipped = 0
+        for i in odd:
+            head, info, body = lines[i].partition(INFO)
+            if info:
+                host = heads[head] if head in heads else self._host(head)
+                if host is not None:
+                    hosts = said.get(body)
+                    if hosts is None:
+                        hosts = self._weigh(body)
+                    if hosts is NOTHING or host in hosts:
+                        skipped += 1
+                        continue
+                    if hosts is not ALWAYS:
+                        hosts.add(host)
+            elif not head:
+                continue
+            full.append((number + i, lines[i]))
+        self.bulk.messages += skipped
+        return full
+
+    def _weigh(self, body: bytes) -> set[bytes]:
+        """Whether a new body can matter: the set of hosts that said it, NOTHING or ALWAYS."""
+        if VIA in body:
+            known = _edge_line(b"h:1:1 [0] NCCL INFO " + body, 0)
+            if known is not None:
+                token = len(body) - body.rindex(VIA)
+                self._needed = max(self._needed, min(TAIL_MOST, token + 2))
+            return ALWAYS
+        hosts: set[bytes] = set() if INTERESTING.search(body) is not None else NOTHING
+        if len(self._said) > CACHE:
+            self._said.clear()
+        self._said[body] = hosts
+        return hosts
+
+
+def _edge_line(line: bytes, number: int) -> Known | None:
+    """The edge of a line that is nothing but an NCCL message about one."""
+    if ROW_BLANKS in line:
+        return None
+    text = clean(line).text
+    message = MESSAGE.search(text)
+    if message is None or message["level"] != "INFO" or message.start() > 0:
+        return None
+    edge = edge_of(message["body"].strip())
+    return None if edge is None else Known(edge, message["host"] or "", number, text[:400])
