@@ -103,7 +103,7 @@ class Scanner:
             for tail in strange:
                 del counts[tail]
         full = self._new(lines, odd, number)
-        if ROW_BLANKS in block:
+        if self._edges:
             self._rows_in_edges(block, lines, tails, odd, number, counts, full)
         self._counts.update(counts)
         if self._net:
@@ -166,8 +166,7 @@ class Scanner:
         counts: Counter[bytes], full: list[Numbered],
     ) -> None:  # fmt: skip
         """Edge lines that carry the beginning of an interrupted row: read in full, not counted."""
-        blanks = b"\n".join([lines[i] for i in odd]).count(ROW_BLANKS)
-        if block.count(ROW_BLANKS) <= blanks:
+        if not self._row_in_an_edge(block):
             return
         known = set(odd)
         for i, line in enumerate(lines):
@@ -175,6 +174,16 @@ class Scanner:
                 counts[tails[i]] -= 1
                 full.append((number + i, line))
         full.sort()
+
+    def _row_in_an_edge(self, block: bytes) -> bool:
+        position = block.find(ROW_BLANKS)
+        while position >= 0:
+            end = block.find(b"\n", position)
+            end = end if end >= 0 else len(block)
+            if block.rfind(VIA, position, end) >= 0 and self._get(block[position:end]) in self._edges:
+                return True
+            position = block.find(ROW_BLANKS, end)
+        return False
 
     def _rails(self, lines: list[bytes], tails: list[bytes]) -> None:
         """Devices of each host: all lines until each known host uses each known device, then samples."""
