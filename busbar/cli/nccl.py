@@ -59,7 +59,7 @@ def _tables(found: dict[str, Any]) -> str:
     from busbar.nccl.report.units import size
 
     lines = [
-        f"{len(found['runs'])} tables, {found['lines']} lines, transport: {', '.join(found['transport']) or '-'}"
+        f"{len(found['runs'])} tables in {found['lines']} lines; network: {', '.join(found['transport']) or '-'}"
     ]
     for number, run in enumerate(found["runs"], 1):
         rows = run["rows"]
