@@ -114,7 +114,7 @@ class Evidence:
     def edge(self, edge: Edge, host: str, line: int, text: str, count: int = 1) -> None:
         """Count COUNT equal edges of one process; LINE and TEXT are of the first."""
         self.via[edge.label] += count
-        if edge.label not in self.via_seen:
+        if edge.label not in self.via_seen or line < self.via_seen[edge.label].line:
             self.via_seen[edge.label] = Seen(edge.label, line, text[:400])
             self.edges[edge.label] = edge
         if edge.kind == "NET" and edge.device is not None:
@@ -214,7 +214,7 @@ class Evidence:
 
     def merge(self, bulk: Bulk) -> None:
         """Add what the scanner counted without reading."""
-        for key, known in bulk.known.items():
+        for key, known in sorted(bulk.known.items(), key=lambda item: item[1].line):
             if bulk.counts[key] > 0:
                 self.edge(known.edge, known.host, known.line, known.text, bulk.counts[key])
         self.info_lines += bulk.messages

@@ -45,6 +45,7 @@ class Row:
     in_place: Half
     line: int
     interleaved: bool = False
+    text: str = ""
 
     @property
     def key(self) -> tuple[str, str | None, int | None, int]:
@@ -63,6 +64,7 @@ class Rank:
     device: int
     gpu: str
     line: int
+    text: str = ""
 
 
 @dataclass
@@ -74,6 +76,7 @@ class Banner:
     step: int
     by: str
     line: int
+    text: str = ""
     threads: int | None = None
     gpus: int | None = None
     warmup: int | None = None
@@ -113,9 +116,11 @@ class Run:
     avg: str | None = None
     avg_status: str | None = None
     avg_line: int | None = None
+    avg_text: str = ""
     out_of_bounds: int | None = None
     out_of_bounds_status: str | None = None
     out_of_bounds_line: int | None = None
+    out_of_bounds_text: str = ""
     summaries: int = 0
     concluded: str | None = None
     rows_after_summary: int = 0
@@ -145,6 +150,7 @@ class _Pending:
     middle: list[str]
     values: list[str]
     line: int
+    text: str
 
 
 class RunBuilder:
@@ -228,7 +234,7 @@ class RunBuilder:
 
     def _banner(self, text: str, match: re.Match[str], line: int) -> None:
         self._open_preamble("banner", line)
-        banner = Banner(int(match["min"]), int(match["max"]), int(match["step"]), match["by"], line)
+        banner = Banner(int(match["min"]), int(match["max"]), int(match["step"]), match["by"], line, text)
         for name, pattern in p.BANNER_FIELDS.items():
             found = pattern.search(text)
             if found is not None:
@@ -245,6 +251,7 @@ class RunBuilder:
             int(match["device"]),
             match["gpu"].strip(),
             line,
+            match.string,
         )
         self._preamble.ranks.append(rank)
         if self._preamble.line is None:
@@ -276,7 +283,8 @@ class RunBuilder:
             return
         if run.out_of_bounds is not None:
             run.summaries += 1
-        run.out_of_bounds, run.out_of_bounds_status, run.out_of_bounds_line = int(match[1]), match[2], line
+        run.out_of_bounds, run.out_of_bounds_status = int(match[1]), match[2]
+        run.out_of_bounds_line, run.out_of_bounds_text = line, match.string
 
     def _avg(self, match: re.Match[str], line: int) -> None:
         self._drop_pending()
@@ -285,7 +293,7 @@ class RunBuilder:
             return
         if run.avg is not None:
             run.summaries += 1
-        run.avg, run.avg_status, run.avg_line = match[1], match[2], line
+        run.avg, run.avg_status, run.avg_line, run.avg_text = match[1], match[2], line, match.string
 
     # ---- rows -------------------------------------------------------------------------------------------
 
@@ -320,7 +328,7 @@ class RunBuilder:
             # an interrupted row ends in its root, a number too: give it back
             middle, values = self._give_back(run, middle, values)
         size, count = int(match[1][:20]), int(match[2][:20])
-        pending = _Pending(size, count, match[3], middle, values, line)
+        pending = _Pending(size, count, match[3], middle, values, line, text)
         if len(values) >= 8:
             self._complete(run, pending, interleaved=False)
         else:
@@ -362,10 +370,11 @@ class RunBuilder:
         if any(number(v) is None for v in (*first[:3], *second[:3])):
             run.template_rows += 1
             return
+        whole = f"{pending.text} .. {' '.join(values)}" if interleaved else pending.text
         run.rows.append(
             Row(
                 pending.size, pending.count, pending.type, redop, root, half_1, half_2, pending.line,
-                interleaved=interleaved,
+                interleaved=interleaved, text=whole,
             )
         )  # fmt: skip
 

@@ -92,9 +92,4 @@ def value_of(run: Run) -> float | None:
 def row_seen(run: Run) -> Seen:
     """The row of the largest message as evidence."""
     row = largest_row(run)
-    o, i = row.out_of_place, row.in_place
-    text = (
-        f"{row.size} {row.count} {row.type} {row.redop or ''} {'' if row.root is None else row.root} "
-        f"{o.time} {o.algbw} {o.busbw} {o.errors} {i.time} {i.algbw} {i.busbw} {i.errors}"
-    )
-    return Seen(str(row.size), row.line, " ".join(text.split()))
+    return Seen(str(row.size), row.line, row.text)

@@ -34,7 +34,7 @@ def source(context: Context) -> Check:
             last = log.dangling.ranks[-1]
             return check(
                 name, "fail", "the log ends after the device list, without a row: the run hung or was ended",
-                Seen("", last.line, f"Rank {last.rank} on {last.host}; last line: {log.last_line[:200]}"),
+                Seen("", last.line, f"{last.text}; last line of the log: {log.last_line[:200]}"),
             )  # fmt: skip
         return check(name, "unknown", "no table of nccl-tests in this log: nothing was measured")
     if log.dangling is not None and (log.dangling.banner or log.dangling.ranks):
@@ -46,12 +46,8 @@ def source(context: Context) -> Check:
     if log.long_lines:
         return check(name, "unknown", f"{log.long_lines} lines over 64 KiB were cut: the log is damaged")
     first = next((r.preamble.banner for r in context.judged if r.preamble.banner), None)
-    seen = (
-        Seen("", first.line, f"nThread .. minBytes {first.min_bytes} maxBytes {first.max_bytes}")
-        if first
-        else None
-    )
-    return check(name, "pass", f"whole: {len(log.runs)} tables, each with its banner", seen)
+    seen = Seen("", first.line, first.text) if first else None
+    return check(name, "pass", f"whole, with the banner of each table ({len(log.runs)})", seen)
 
 
 def collective(context: Context) -> Check:
@@ -109,7 +105,7 @@ def completeness(context: Context) -> Check:
         return check(name, "unknown", unsure)
     run = context.judged[0]
     rows = ", ".join(str(len(r.rows)) for r in context.judged)
-    seen = Seen("", run.avg_line or run.line, f"# Avg bus bandwidth    : {run.avg}")
+    seen = Seen("", run.avg_line or run.line, run.avg_text)
     return check(
         name,
         "pass",
@@ -157,28 +153,31 @@ def correctness(context: Context) -> Check:
             bad = next(
                 r for r in run.rows if any((number(h.errors) or 0) > 0 for h in (r.out_of_place, r.in_place))
             )
-            text = f"{bad.size} .. #wrong {bad.out_of_place.errors} / {bad.in_place.errors}"
-            return check(name, "fail", f"{wrong} rows with wrong values", Seen("", bad.line, text))
+            return check(name, "fail", f"{wrong} rows with wrong values", Seen("", bad.line, bad.text))
         if run.out_of_bounds_status == "FAILED" or (run.out_of_bounds or 0) > 0:
-            text = f"# Out of bounds values : {run.out_of_bounds} {run.out_of_bounds_status}"
             return check(
-                name, "fail", "values out of bounds", Seen("", run.out_of_bounds_line or run.line, text)
+                name,
+                "fail",
+                "values out of bounds",
+                Seen("", run.out_of_bounds_line or run.line, run.out_of_bounds_text),
             )
         if run.avg_status == "FAILED":
             return check(
                 name,
                 "fail",
                 "nccl-tests' own NCCL_TESTS_MIN_BW was missed",
-                Seen("", run.avg_line or 0, "FAILED"),
+                Seen("", run.avg_line or 0, run.avg_text),
             )
     for run in context.judged:
         problem = _unchecked(run)
         if problem:
             return check(name, "unknown", problem)
     run = context.judged[0]
-    text = f"# Out of bounds values : {run.out_of_bounds} {run.out_of_bounds_status}"
     return check(
-        name, "pass", "every row was compared and is right", Seen("", run.out_of_bounds_line or 0, text)
+        name,
+        "pass",
+        "every row was compared and is right",
+        Seen("", run.out_of_bounds_line or 0, run.out_of_bounds_text),
     )
 
 

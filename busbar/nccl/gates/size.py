@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 
 from busbar.nccl.collective import factor, infer
 from busbar.nccl.evidence import Seen
 from busbar.nccl.gates.context import Context, check
-from busbar.nccl.runs import Half, Run, number
+from busbar.nccl.runs import Half, Rank, Run, number
 from busbar.nccl.verdict import Check
 
 NAME = "ranks"
+# NVIDIA H100 80GB HBM3 | NVIDIA A100-SXM4-40GB | NVIDIA GB200
+MODEL = re.compile(r"\b(?:V100|A10|A30|A40|A100|A800|L4|L40S?|H20|H100|H200|H800|B200|B300|GB200|GB300)\b")
 
 
 def ranks(context: Context) -> Check:
@@ -31,15 +34,14 @@ def ranks(context: Context) -> Check:
         problem = _list(run, context) or _factor(run, len(run.preamble.ranks))
         if problem:
             first = run.preamble.ranks[0]
-            return check(NAME, "fail", problem, Seen("", first.line, f"Rank {first.rank} .. on {first.host}"))
+            return check(NAME, "fail", problem, Seen("", first.line, first.text))
     problem = _nccl(context)
     if problem:
         return check(NAME, "fail", problem)
     last = context.judged[0].preamble.ranks[-1]
     wish = "" if context.nodes_given else ", as the log says itself (--expect-nodes compares it with a wish)"
-    text = f"Rank {last.rank} .. on {last.host} device {last.device} {last.gpu}"
     return check(
-        NAME, "pass", f"{context.ranks} ranks on {context.nodes} hosts{wish}", Seen("", last.line, text)
+        NAME, "pass", f"{context.ranks} ranks on {context.nodes} hosts{wish}", Seen("", last.line, last.text)
     )
 
 
@@ -63,8 +65,22 @@ def _list(run: Run, context: Context) -> str | None:
     if want.gpus_per_node is not None and set(hosts.values()) != {want.gpus_per_node}:
         odd = next(h for h, n in hosts.items() if n != want.gpus_per_node)
         return f"{odd} has {hosts[odd]} ranks, {want.gpus_per_node} were asked for"
+    other = _other_gpu(listed, want.gpu)
+    if other is not None:
+        return f"rank {other.rank} is on {other.gpu}, {want.gpu} was asked for"
     if len(listed) != context.ranks:
         return f"tables of {context.ranks} and of {len(listed)} ranks in one log"
+    return None
+
+
+def _other_gpu(listed: list[Rank], wanted: str | None) -> Rank | None:
+    """The first rank on a GPU of another known model; names that say no model prove nothing."""
+    if not wanted:
+        return None
+    for rank in listed:
+        models = set(MODEL.findall(rank.gpu))
+        if models and wanted not in models:
+            return rank
     return None
 
 
