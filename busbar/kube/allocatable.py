@@ -17,7 +17,7 @@ from busbar.kube.clock import Clock, Deadline
 from busbar.kube.events import namespace_report
 from busbar.kube.policies import PolicyKind
 
-POLL_SECONDS = 2.0
+POLL_SECONDS = 1.5
 HEARTBEAT_SECONDS = 30.0
 _NAMED_NODES = 10
 
@@ -38,7 +38,7 @@ class AllocatableSpec(BaseModel):
     nodes: dict[str, int] = Field(min_length=1, description="How many each node must offer, by node name.")
     deadline_seconds: float = Field(gt=0)
     stable_seconds: float = Field(
-        5, ge=0, description="How long it must stay so: a restarting runtime withdraws its devices again."
+        3, ge=0, description="How long it must stay so: a restarting runtime withdraws its devices again."
     )
     policy: PolicyKind | None = Field(
         None, description="The operator's policy to quote; a ClusterPolicy that exists must also be ready."

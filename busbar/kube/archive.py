@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -53,18 +52,15 @@ class Archive:
     def new_log(self) -> Iterator[BinaryIO]:
         """A file for the compressed log; it replaces the former one when the block ends well."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        with suppress(FileNotFoundError):
-            # What the old note says of the old log must not be believed of the new one.
-            (self.folder / SOURCE).unlink()
-        handle, name = tempfile.mkstemp(prefix=f".{LOG}.", dir=self.folder)
+        # What the old note says of the old log must not be believed of the new one.
+        (self.folder / SOURCE).unlink(missing_ok=True)
+        unfinished = self.folder / f".{LOG}.{os.getpid()}"
         try:
-            with os.fdopen(handle, "wb") as file:
+            with unfinished.open("wb") as file:
                 yield file
-            os.replace(name, self.folder / LOG)
-        except BaseException:
-            with suppress(FileNotFoundError):
-                os.unlink(name)
-            raise
+            unfinished.replace(self.folder / LOG)
+        finally:
+            unfinished.unlink(missing_ok=True)
 
     def log_is_whole(self, job_uid: str) -> None:
         """Note that the stored log is the whole one of that job, so that it can be judged again."""
@@ -76,8 +72,6 @@ class Archive:
 
     def _write(self, name: str, value: dict[str, Any]) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(prefix=f".{name}.", dir=self.folder)
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(value, file, indent=2, sort_keys=True)
-            file.write("\n")
-        os.replace(temporary, self.folder / name)
+        unfinished = self.folder / f".{name}.{os.getpid()}"
+        unfinished.write_text(json.dumps(value, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+        unfinished.replace(self.folder / name)

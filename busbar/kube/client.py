@@ -127,7 +127,7 @@ class RestApi:
         except ReadTimeoutError:
             return
         except (HTTPError, OSError) as error:
-            raise ApiError(f"GET {path}", None, f"the stream broke: {error}") from error
+            raise ApiError(f"GET {path}", None, f"the connection broke ({type(error).__name__})") from error
         finally:
             # An unfinished stream cannot be reused: close it rather than give it back to the pool.
             response.close()
@@ -185,7 +185,8 @@ class RestApi:
                 preload_content=False,
             )
         except (HTTPError, OSError) as error:
-            raise ApiError(f"{method} {path}", None, f"{self.server} cannot be reached: {error}") from error
+            why = getattr(error, "reason", None) or error
+            raise ApiError(f"{method} {path}", None, f"{self.server} cannot be reached: {why}") from error
         if response.status >= 300:
             try:
                 text = response.read(65536)

@@ -118,7 +118,9 @@ def _measure(
 
 
 def _without_log(spec: CollectSpec, ending: Ending) -> Verdict:
-    return _judge(parse_lines([]), spec, ending)
+    """The verdict on a job that wrote nothing: the reasons are the job's, not those of every check."""
+    verdict = _judge(parse_lines([]), spec, ending)
+    return verdict.model_copy(update={"reasons": [f"job: {reason}" for reason in ending.reasons]})
 
 
 def _judge(log: ParsedLog, spec: CollectSpec, ending: Ending) -> Verdict:
@@ -138,14 +140,12 @@ def with_check(verdict: Verdict, check: Check) -> Verdict:
         outcome = "fail"
     elif check.status == "unknown" and outcome == "pass":
         outcome = "unknown"
-    reasons = list(verdict.reasons)
-    if check.status in ("fail", "unknown"):
-        reasons.insert(0, f"{check.name}: {check.reason}")
+    complaint = [f"{check.name}: {check.reason}"] if check.status in ("fail", "unknown") else []
     return verdict.model_copy(
         update={
             "verdict": outcome,
             "passed": outcome == "pass",
-            "reasons": reasons,
+            "reasons": [*complaint, *verdict.reasons],
             "checks": [check, *verdict.checks],
         }
     )

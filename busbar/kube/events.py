@@ -10,7 +10,10 @@ from busbar.kube.client import Api, ApiError, JsonObject
 
 MAX_EVENTS_PER_POD = 3
 MAX_TROUBLES = 12
-_MESSAGE_LIMIT = 400
+_MESSAGE_LIMIT = 300
+_NAMED_PODS = 2
+# Events that only repeat the reason for which a container waits.
+_ECHOES = frozenset({"Failed: Error: ErrImagePull", "Failed: Error: ImagePullBackOff"})
 
 # Waiting reasons that pass by themselves while a pod starts.
 _PASSING = frozenset({"ContainerCreating", "PodInitializing"})
@@ -46,8 +49,13 @@ class Trouble:
     hopeless: bool = False
     lasting: bool = False
 
+    @property
+    def what(self) -> str:
+        """The trouble without the pod's name."""
+        return self.reason + (f": {self.message}" if self.message else "")
+
     def __str__(self) -> str:
-        return f"{self.pod}: {self.reason}" + (f": {self.message}" if self.message else "")
+        return f"{self.pod}: {self.what}"
 
 
 def troubles_of(pod: JsonObject) -> Iterator[Trouble]:
@@ -101,10 +109,9 @@ def warnings_about(events: Iterable[JsonObject], names: Iterable[str]) -> dict[s
     found: dict[str, list[tuple[str, str]]] = {}
     for event in events:
         name = (event.get("involvedObject") or {}).get("name")
-        if event.get("type") != "Warning" or name not in wanted:
-            continue
         text = f"{event.get('reason')}: {_short(event.get('message'))}"
-        found.setdefault(name, []).append((_when(event), text))
+        if event.get("type") == "Warning" and name in wanted and text not in _ECHOES:
+            found.setdefault(name, []).append((_when(event), text))
     return {
         name: list(dict.fromkeys(text for _, text in sorted(entries)[-MAX_EVENTS_PER_POD:]))
         for name, entries in found.items()
@@ -126,21 +133,36 @@ def _when(event: JsonObject) -> str:
 def report(pods: Sequence[JsonObject], events: Sequence[JsonObject], also: Iterable[str] = ()) -> list[str]:
     """One line a problem: the pods' own troubles, then warning events of these pods and of `also`.
 
-    At most MAX_TROUBLES lines and one that says how many more there are: 440 pods fail alike.
+    Pods with the same trouble share a line: a job of 440 workers fails in 440 equal ways. At most
+    MAX_TROUBLES lines, and one that says how many more there are.
     """
-    lines: list[str] = []
+    who: dict[str, list[str]] = {}
     unhappy: list[str] = list(also)
     for pod in pods:
-        troubles = list(dict.fromkeys(str(trouble) for trouble in troubles_of(pod)))
-        lines += troubles
+        name = pod["metadata"]["name"]
+        troubles = list(troubles_of(pod))
+        for trouble in troubles:
+            _note(who, name, trouble.what)
         if troubles or (pod.get("status") or {}).get("phase") == "Pending":
-            unhappy.append(pod["metadata"]["name"])
+            unhappy.append(name)
     for name, texts in warnings_about(events, unhappy).items():
-        # The event often repeats the status word for word.
-        lines += [line for text in texts if (line := f"{name}: {text}") not in lines]
+        for text in texts:
+            _note(who, name, text)
+    lines = [f"{_named(names)}: {what}" for what, names in who.items()]
     if len(lines) > MAX_TROUBLES:
         lines = [*lines[:MAX_TROUBLES], f"... and {len(lines) - MAX_TROUBLES} more"]
     return lines
+
+
+def _note(who: dict[str, list[str]], name: str, what: str) -> None:
+    names = who.setdefault(what.replace(name, "<pod>"), [])
+    if name not in names:
+        names.append(name)
+
+
+def _named(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:_NAMED_PODS])
+    return shown if len(names) <= _NAMED_PODS else f"{shown} and {len(names) - _NAMED_PODS} more"
 
 
 def namespace_report(api: Api, namespace: str, also: Iterable[str] = ()) -> list[str]:

@@ -51,6 +51,7 @@ class LogFollower:
         self._deadline = deadline
         self._say = say
         self._seen = _Recent()
+        self._broken = False
         self.gaps = 0
         self.reconnections = 0
 
@@ -77,7 +78,7 @@ class LogFollower:
                 if refusals >= MAX_REFUSALS:
                     raise LogLost(f"the log of {self._pod} cannot be had: {error.reason}") from None
                 if error.status != 400:
-                    self._say(f"the log of {self._pod} broke off, reading on: {error}")
+                    self._note_break(error)
             if ended and whole:
                 return
             if self._deadline.passed:
@@ -85,6 +86,12 @@ class LogFollower:
                     f"the deadline of {self._deadline.seconds:.0f} s passed before {self._pod} ended"
                 )
             self._deadline.pause(RETRY_SECONDS)
+
+    def _note_break(self, error: ApiError) -> None:
+        """Say it once, however often it is tried in vain."""
+        if not self._broken:
+            self._say(f"the log broke off, trying again: {error}")
+        self._broken = True
 
     def _has_ended(self) -> bool | None:
         """Whether the container has ended; None where the API does not answer just now."""
@@ -113,6 +120,9 @@ class LogFollower:
                 if overlap.nothing_matched:
                     self.gaps += 1
                     overlap.nothing_matched = False
+                if self._broken:
+                    self._say("the log goes on")
+                    self._broken = False
                 self._seen.add(second, stamp, line)
                 yield line
                 if self._deadline.passed:

@@ -93,7 +93,7 @@ class JobWatch:
                     raise Unreachable(str(failure))
                 raise NoEvidence(
                     [
-                        f"the launcher has not started after {self.deadline.seconds:.0f} s ({state})",
+                        f"the launcher has not started after {self.deadline.seconds:.0f} s: {state}",
                         *self.findings(pods),
                     ]
                 )
@@ -177,11 +177,13 @@ class JobWatch:
         launcher = _newest(pods, "launcher")
         state = f"{ready} of {total} workers ready" if total else "no workers yet"
         state += ", launcher starting" if launcher else ""
-        troubles = [str(trouble) for pod in pods for trouble in events.troubles_of(pod)]
-        return state + (f"; {troubles[0]}" if troubles else "")
+        trouble = next((trouble for pod in pods for trouble in events.troubles_of(pod)), None)
+        # In short: the reasons swing between pulling and backing off, and the whole story comes at the end.
+        return state + (f"; {trouble.pod}: {_PULLING.get(trouble.reason, trouble.reason)}" if trouble else "")
 
 
 _OVER = ("Succeeded", "Failed")
+_PULLING = dict.fromkeys(("ErrImagePull", "ImagePullBackOff"), "its image cannot be pulled")
 
 
 def _conditions(job: JsonObject) -> Iterator[JsonObject]:

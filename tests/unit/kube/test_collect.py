@@ -192,8 +192,11 @@ def test_an_image_that_cannot_be_pulled_is_unknown_with_the_events_and_frees_the
     verdict = run(api, spec(tmp_path))
     assert verdict["verdict"] == "unknown"
     assert verdict["passed"] is False
-    assert "nccl-worker-0: InvalidImageName" in verdict["reasons"][0]
-    assert "nccl-worker-0: Failed: Error: InvalidImageName" in verdict["reasons"][0]
+    assert verdict["reasons"] == [
+        "job: the job's pods cannot start",
+        "job: nccl-worker-0: InvalidImageName: container nccl: couldn't parse image",
+        "job: nccl-worker-0: Failed: Error: InvalidImageName",
+    ]
     assert api.patched == [(JOB, {"spec": {"runPolicy": {"suspend": True}}})]
     assert api.created == []
 

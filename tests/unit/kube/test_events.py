@@ -76,11 +76,22 @@ def test_events_of_unhappy_pods_are_added_newest_last_and_each_once() -> None:
     assert report(pods, events) == ["w: FailedMount: first", "w: FailedMount: second"]
 
 
-def test_hundreds_of_equal_pods_do_not_make_hundreds_of_lines() -> None:
-    pods = [pod(f"w-{n}", phase="Pending", containerStatuses=[waiting("ErrImagePull")]) for n in range(440)]
+def test_hundreds_of_pods_with_one_trouble_share_one_line() -> None:
+    pods = [
+        pod(f"w-{n}", phase="Pending", containerStatuses=[waiting("ErrImagePull", "no")]) for n in range(440)
+    ]
+    events = [warning(f"w-{n}", "Failed", f"cannot pull for w-{n}") for n in range(440)]
+    assert report(pods, events) == [
+        "w-0, w-1 and 438 more: ErrImagePull: container nccl: no",
+        "w-0, w-1 and 438 more: Failed: cannot pull for <pod>",
+    ]
+
+
+def test_many_different_troubles_are_cut_with_their_number() -> None:
+    pods = [pod(f"w-{n}", phase="Pending", containerStatuses=[waiting("Odd", f"{n}")]) for n in range(40)]
     lines = report(pods, [])
     assert len(lines) == MAX_TROUBLES + 1
-    assert lines[-1] == f"... and {440 - MAX_TROUBLES} more"
+    assert lines[-1] == f"... and {40 - MAX_TROUBLES} more"
 
 
 def test_an_api_that_does_not_answer_is_said_instead_of_raised() -> None:

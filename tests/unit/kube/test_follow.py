@@ -78,6 +78,16 @@ def test_what_was_written_while_the_connection_was_broken_is_read_and_nothing_tw
     ]
 
 
+def test_a_broken_connection_is_told_once_and_so_is_its_end() -> None:
+    said: list[str] = []
+    api = Cluster()
+    Ends(api, looks=4)
+    api.logs = [serving(0, then=unreachable()), *[serving(then=unreachable())] * 3, serving(0, 1, 2)]
+    deadline = Deadline(Clock(), 100)
+    assert list(LogFollower(api, "ns", "launcher", "nccl", deadline, said.append).lines()) == LINES[:3]
+    assert said == ["the log broke off, trying again: GET /: connection refused", "the log goes on"]
+
+
 def test_equal_lines_of_one_moment_are_each_kept() -> None:
     api = Cluster({POD: ENDED})
     api.logs = [serving(1, 1, 1)]
