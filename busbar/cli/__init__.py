@@ -7,7 +7,6 @@ Imports inside commands are lazy, so that `--help` and the short commands start 
 from __future__ import annotations
 
 import importlib
-import importlib.util
 from typing import NoReturn
 
 import typer
@@ -38,8 +37,7 @@ def build() -> typer.Typer:
     groups = {"": app, "nccl": typer.Typer(help="Read and judge nccl-tests logs.", no_args_is_help=True)}
     app.add_typer(groups["nccl"], name="nccl")
     for module, group in MODULES:
-        if importlib.util.find_spec(module):
-            importlib.import_module(module).register(groups[group])
+        importlib.import_module(module).register(groups[group])
     return app
 
 

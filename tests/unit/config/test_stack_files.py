@@ -152,3 +152,22 @@ def test_a_secret_in_plain_text_is_a_finding_that_does_not_show_it(tmp_path: Pat
 def test_encrypted_secrets_count_as_set(tmp_path: Path) -> None:
     document = {"config": {**PLAIN_STACK["config"], "busbar:sshPrivateKey": {"secure": "v1:abc"}}}
     assert stackfile.read(stack(tmp_path, document)).secret_keys == {"sshPrivateKey"}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["schema"],
+        ["check-config"],
+        ["preflight"],
+        ["wait", "allocatable"],
+        ["nccl", "parse"],
+        ["nccl", "check"],
+        ["nccl", "collect"],
+    ],
+    ids=" ".join,
+)
+def test_every_command_explains_itself(words: list[str]) -> None:
+    result = busbar(*words, "--help")
+    assert result.exit_code == 0
+    assert "Usage:" in result.stdout
