@@ -4,14 +4,16 @@ The command plugin repeats the whole command text in its error, but never stdin 
 remote/commandOutputs.go), so the text stays one readable line and stdin carries
 
     line 1   a flat JSON object whose values are base64: secrets and file contents
-    the rest the script, which is read to its end before any of it runs
+    line 2   the script: gzip, base64
 
-Every script only defines functions and calls `main` in its last line: a connection cut half-way runs nothing.
+The engine keeps stdin in its state, twice for each host and again in every checkpoint: unpacked, the scripts
+of 440 workers would make up most of it. A connection that is cut before the end of line 2 runs nothing.
 """
 
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
 import json
 import re
@@ -25,16 +27,16 @@ HOST_DIR = Path(__file__).resolve().parent.parent / "host"
 # The files each script consists of, in the order they are sent.
 PARTS: Mapping[str, tuple[str, ...]] = {
     "preflight": ("lib.sh", "preflight-hardware.sh", "preflight.sh"),
-    "k3s-server": ("lib.sh", "k3s-lib.sh", "k3s-remove.sh", "k3s-server.sh"),
-    "k3s-agent": ("lib.sh", "k3s-lib.sh", "k3s-remove.sh", "k3s-agent.sh"),
+    "k3s-server": ("lib.sh", "lib-install.sh", "k3s-lib.sh", "k3s-remove.sh", "k3s-server.sh"),
+    "k3s-agent": ("lib.sh", "lib-install.sh", "k3s-lib.sh", "k3s-remove.sh", "k3s-agent.sh"),
     "k3s-remove-node": ("lib.sh", "k3s-remove-node.sh"),
     "kubeconfig": ("lib.sh", "kubeconfig.sh"),
-    "haproxy": ("lib.sh", "haproxy.sh"),
+    "haproxy": ("lib.sh", "lib-install.sh", "haproxy.sh"),
 }
 
 _NAME = re.compile(r"[A-Z][A-Z0-9_]*")
 _PAYLOAD_NAME = re.compile(r"[a-z][a-z0-9_]*")
-_READ_AND_RUN = 'IFS= read -r PAYLOAD && eval "$(cat)"'
+_READ_AND_RUN = 'IFS= read -r PAYLOAD && IFS= read -r SCRIPT && eval "$(base64 -d <<<"$SCRIPT" | gzip -d)"'
 _KILL_AFTER_SECONDS = 15
 
 
@@ -73,7 +75,7 @@ def command(script: str, values: Mapping[str, str], *, user: str, timeout_second
 
 
 def stdin(script: str, payload: Mapping[str, str] | None = None) -> str:
-    """What to send on stdin: the payload (secrets, contents of files) and then the script.
+    """What to send on stdin: the payload (secrets, contents of files), and the script.
 
     base64 keeps the JSON free of anything that needs unescaping, so that a host needs neither python3 nor jq.
     Raises ValueError for a name that is no lower-case identifier.
@@ -83,4 +85,10 @@ def stdin(script: str, payload: Mapping[str, str] | None = None) -> str:
     if bad:
         raise ValueError(f"not a payload name: {bad[0]!r}; expected something like agent_token")
     encoded = {name: base64.b64encode(value.encode()).decode() for name, value in contents.items()}
-    return f"{json.dumps(encoded, separators=(',', ':'))}\n{text(script)}"
+    return f"{json.dumps(encoded, separators=(',', ':'))}\n{packed(text(script))}\n"
+
+
+@cache
+def packed(text: str) -> str:
+    """The text as base64 of gzip, in one line; the same on every call (no time stamp inside)."""
+    return base64.b64encode(gzip.compress(text.encode(), compresslevel=9, mtime=0)).decode()

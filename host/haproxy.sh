@@ -4,9 +4,11 @@
 #
 # Values: NODE_NAME, API_PORT, CA_FILE, VIRTUAL_IP (empty with one load balancer).
 # Payload: haproxy_cfg, keepalived_conf (empty with one load balancer), ca_pem (CA of the API's certificate).
-# Facts: {"node","haproxy","keepalived"} (versions)
-# shellcheck source=/dev/null
-[[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+# Facts: {"node","haproxy","keepalived"} (versions; keepalived's is empty with one load balancer)
+[[ -n ${BUSBAR_LIB:-} ]] || for part in lib lib-install; do
+  # shellcheck source=/dev/null
+  source "$(dirname "${BASH_SOURCE[0]}")/$part.sh"
+done
 
 CONFIG=/etc/haproxy/haproxy.cfg
 KEEPALIVED=/etc/keepalived/keepalived.conf
@@ -35,7 +37,7 @@ install_balancer() {
     die "https://127.0.0.1:$API_PORT/readyz is not 200 through HAProxy after $READYZ_DEADLINE s: $(backends)" \
       "check that this host reaches port $API_PORT of the servers, and on them: k3s kubectl get --raw=/readyz?verbose"
   printf '{"node":%s,"haproxy":%s,"keepalived":%s}\n' "$(json "$NODE_NAME")" \
-    "$(json "$(version_of haproxy)")" "$(json "$(version_of keepalived)")"
+    "$(json "$(version_of haproxy)")" "$(json "${VIRTUAL_IP:+$(version_of keepalived)}")"
 }
 
 # install_package NAME: remembers what busbar brought, so that removal takes away no more.

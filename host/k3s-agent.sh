@@ -4,7 +4,7 @@
 # Values: NODE_NAME, NODE_ADDRESS, VERSION, URL_AMD64, SHA256_AMD64 (or ARM64), IMAGES (lines "sha256 url").
 # Payload: config (config.yaml without node-ip), registries (registries.yaml or nothing).
 # Facts: {"node","version"}
-[[ -n ${BUSBAR_LIB:-} ]] || for part in lib k3s-lib k3s-remove; do
+[[ -n ${BUSBAR_LIB:-} ]] || for part in lib lib-install k3s-lib k3s-remove; do
   # shellcheck source=/dev/null
   source "$(dirname "${BASH_SOURCE[0]}")/$part.sh"
 done

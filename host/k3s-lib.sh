@@ -4,8 +4,9 @@
 K3S=/usr/local/bin/k3s
 K3S_CONFIG_DIR=/etc/rancher/k3s
 K3S_DATA_DIR=/var/lib/rancher/k3s
-# Crashes in a row after which waiting on would be pointless.
+# Crashes, and refusals of the token (K3s asks again for ever), after which waiting on would be pointless.
 K3S_CRASHES=3
+K3S_REFUSALS=8
 
 # k3s_download: binary and image archives, checked, before anything on the host changes.
 k3s_download() {
@@ -166,7 +167,7 @@ k3s_start() {
 
 # k3s_await UNIT SECONDS WHAT COMMAND...: until the command succeeds; ends early when the unit keeps dying.
 k3s_await() {
-  local unit=$1 seconds=$2 what=$3 deadline=$((SECONDS + $2)) crashes=0
+  local unit=$1 seconds=$2 what=$3 deadline=$((SECONDS + $2)) crashes=0 turns=0
   shift 3
   until systemctl is-active --quiet "$unit" && "$@"; do
     crashes=$(($(systemctl show -p NRestarts --value "$unit") - K3S_CRASHED_BEFORE))
@@ -174,6 +175,12 @@ k3s_await() {
       k3s_journal "$unit"
       die "$unit ended $((crashes > 0 ? crashes : 1)) times instead of running" \
         "its last words are above; set right what they name and run again"
+    fi
+    # Reading the journal is dear on a busy host: every tenth time.
+    if ((++turns % 10 == 0 && $(k3s_refusals "$unit") >= K3S_REFUSALS)); then
+      k3s_journal "$unit"
+      die "the cluster refuses the token of this host" \
+        "was the cluster made by another stack? Remove K3s here and on the servers, or restore the stack's state"
     fi
     if ((SECONDS >= deadline)); then
       k3s_journal "$unit"
@@ -188,13 +195,24 @@ k3s_settled() {
   printf '%s\n' "$K3S_WANTED" | place "$STATE_DIR/$1.sha256" 0600
 }
 
-# k3s_journal UNIT: its last words since this run's restart, without tokens.
+# k3s_log UNIT LINES: what it has written since this run began.
+k3s_log() {
+  journalctl -u "$1" --since "@$K3S_SINCE" -n "$2" --no-pager -o cat 2>/dev/null || true
+}
+
+k3s_refusals() {
+  k3s_log "$1" 40 | awk '/401 Unauthorized|not authorized/ { count++ } END { print count + 0 }'
+}
+
+# k3s_journal UNIT: its last complaints and its last words, without tokens.
 k3s_journal() {
   local secrets
   secrets=$(payload config | sed -n 's/^\(agent-\)\{0,1\}token: *//p; s/^etcd-s3-\(access\|secret\)-key: *//p')
-  echo "--- $1, last lines:" >&2
-  journalctl -u "$1" --since "@$K3S_SINCE" -n 40 --no-pager -o cat 2>/dev/null |
-    awk -v secrets="$secrets" '
+  echo "--- $1, the last complaints and the last lines:" >&2
+  {
+    k3s_log "$1" 2000 | { grep -E 'level=(fatal|error|panic)|^(panic|fatal|Error):' || true; } | tail -n 8
+    k3s_log "$1" 8
+  } | awk -v secrets="$secrets" '
       BEGIN { count = split(secrets, list, "\n") }
       {
         for (i = 1; i <= count; i++)

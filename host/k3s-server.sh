@@ -5,7 +5,7 @@
 #   FIRST (true on server 1), PEERS (addresses; server 1: the other servers, others: server 1).
 # Payload: config (config.yaml without cluster-init, server, node-ip), registries (registries.yaml or nothing).
 # Facts: {"node","version","ca_sha256","ca_pem"}
-[[ -n ${BUSBAR_LIB:-} ]] || for part in lib k3s-lib k3s-remove; do
+[[ -n ${BUSBAR_LIB:-} ]] || for part in lib lib-install k3s-lib k3s-remove; do
   # shellcheck source=/dev/null
   source "$(dirname "${BASH_SOURCE[0]}")/$part.sh"
 done

@@ -64,6 +64,34 @@ def test_tokens_do_not_reach_the_log_lines_that_are_shown() -> None:
     assert "bad [secret] and [secret], [secret]; [token] joined twice [secret]" in done.stderr
 
 
+def test_a_token_that_is_refused_again_and_again_ends_the_wait() -> None:
+    refused = 'echo "server is not ready: 401 Unauthorized: not authorized"'
+    done = run(
+        "k3s-agent",
+        f"""systemctl() {{ case $1 in is-failed) return 1 ;; show) echo 0 ;; esac; }}
+            journalctl() {{ for n in 1 2 3 4 5 6 7 8; do {refused}; done; }}
+            sleep() {{ :; }}
+            K3S_SINCE=0 K3S_CRASHED_BEFORE=0
+            k3s_await k3s-agent 20 'Node Ready' false""",
+        PAYLOAD="{}",
+    )
+    assert done.returncode == 1
+    assert "worker-1: the cluster refuses the token of this host" in done.stderr
+
+
+def test_a_unit_that_dies_again_and_again_ends_the_wait() -> None:
+    done = run(
+        "k3s-server",
+        """systemctl() { case $1 in is-active | is-failed) return 1 ;; show) echo 4 ;; esac; }
+           journalctl() { echo 'level=fatal msg="bad key in config.yaml"'; }
+           K3S_SINCE=0 K3S_CRASHED_BEFORE=1
+           k3s_await k3s 20 'Node Ready' false""",
+        PAYLOAD="{}",
+    )
+    assert "k3s ended 3 times instead of running" in done.stderr
+    assert "bad key in config.yaml" in done.stderr, "the reason belongs into the message"
+
+
 def test_a_node_is_ready_only_with_all_conditions_asked_for() -> None:
     found = "k3s_conditions() { echo ' Ready=True  EtcdIsVoter=False '; }; "
     assert run("k3s-server", found + "k3s_node_has x Ready=True").returncode == 0

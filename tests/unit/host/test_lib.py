@@ -13,16 +13,16 @@ SUM = hashlib.sha256(BINARY).hexdigest()
 
 def test_place_writes_content_and_mode(tmp_path: Path) -> None:
     file = tmp_path / "sub" / "config.yaml"
-    output("kubeconfig", 'printf "a: 1\n" | place "$1" 0600', str(file))
+    output("haproxy", 'printf "a: 1\n" | place "$1" 0600', str(file))
     assert file.read_text() == "a: 1\n"
     assert file.stat().st_mode & 0o777 == 0o600
 
 
 def test_place_leaves_a_file_alone_that_is_already_right(tmp_path: Path) -> None:
     file = tmp_path / "unit"
-    output("kubeconfig", 'printf x | place "$1" 0644', str(file))
+    output("haproxy", 'printf x | place "$1" 0644', str(file))
     before = file.stat()
-    output("kubeconfig", 'printf x | place "$1" 0644', str(file))
+    output("haproxy", 'printf x | place "$1" 0644', str(file))
     assert file.stat().st_ino == before.st_ino, "a new file would look like a change"
 
 
@@ -30,12 +30,12 @@ def test_place_tightens_a_mode_that_is_too_wide(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     file.write_text("x")
     file.chmod(0o644)
-    output("kubeconfig", 'printf x | place "$1" 0600', str(file))
+    output("haproxy", 'printf x | place "$1" 0600', str(file))
     assert file.stat().st_mode & 0o777 == 0o600
 
 
 def test_place_leaves_nothing_else_behind(tmp_path: Path) -> None:
-    output("kubeconfig", 'printf x | place "$1" 0644; printf y | place "$1" 0644', str(tmp_path / "f"))
+    output("haproxy", 'printf x | place "$1" 0644; printf y | place "$1" 0644', str(tmp_path / "f"))
     assert [path.name for path in tmp_path.iterdir()] == ["f"]
 
 
