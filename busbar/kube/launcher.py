@@ -26,6 +26,10 @@ SSH_ARGS = (
     "-o ConnectTimeout=10 -o ConnectionAttempts=60"
 )
 
+# At its deadline a Job deletes its pod, and with the pod goes the log: the launcher ends a run that hangs
+# itself, this long before, and so leaves its evidence.
+MARGIN_SECONDS = 15
+
 # A worker's name is published when its pod is Ready, and may take a moment to reach every DNS cache; ssh does
 # not try a name twice.
 NAMES_SECONDS = 120
@@ -63,7 +67,10 @@ worst=0
 measure() {{
   local program code=0
   echo "# busbar: measuring $1"
-  program=$(find_program "$1_perf") && "${{mpi[@]}}" "${{@:2}}" "$program" {arguments} || code=$?
+  program=$(find_program "$1_perf") &&
+    timeout --kill-after=5 $(({measure_seconds} > SECONDS ? {measure_seconds} - SECONDS : 1)) \\
+      "${{mpi[@]}}" "${{@:2}}" "$program" {arguments} || code=$?
+  (( code != 124 )) || echo "# busbar: $1 was ended: all is to be done after {measure_seconds} s" >&2
   echo "# busbar: $1 ended with exit code $code"
   (( code == 0 )) || worst=$code
 }}
@@ -93,7 +100,8 @@ def script(job: NcclJob) -> str:
         folders=" ".join(PROGRAM_FOLDERS),
         ranks=job.ranks,
         hostfile=HOSTFILE,
-        names_seconds=NAMES_SECONDS,
+        names_seconds=min(NAMES_SECONDS, job.deadline_seconds // 2),
+        measure_seconds=max(job.deadline_seconds - MARGIN_SECONDS, 1),
         mpi_args=shlex.join([*job.mpi_args, "--mca", "plm_rsh_args", SSH_ARGS]),
         exports=shlex.join(_exports(everywhere)),
         arguments=" ".join(map(str, arguments)),

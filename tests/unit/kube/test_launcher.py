@@ -115,6 +115,18 @@ def test_names_that_do_not_resolve_in_time_are_named_and_mpirun_has_the_last_wor
     assert "mpirun <--allow-run-as-root>" in done.stdout
 
 
+def test_a_run_that_hangs_is_ended_by_the_launcher_itself_so_that_its_log_stays(
+    programs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("busbar.kube.launcher.MARGIN_SECONDS", 1799)
+    (programs / "mpirun").write_text("#!/bin/bash\n[[ $1 == --version ]] || { echo rows; exec sleep 60; }\n")
+    done = run(job(), programs)
+    assert "rows" in done.stdout
+    assert "# busbar: all_reduce was ended: all is to be done after 1 s" in done.stderr
+    assert done.stdout.splitlines()[-1] == f"{LAST_LINE} 124"
+    assert done.returncode == 124
+
+
 def test_an_image_without_the_program_says_so_and_where_it_was_looked_for(programs: Path) -> None:
     (programs / "all_gather_perf").unlink()
     done = run(both(), programs)
