@@ -37,16 +37,28 @@ class Lab:
     temporary: Path
     stacks: list[Path] = field(default_factory=list)
 
-    def run(self, *command: str, cwd: Path = PROJECT, seconds: int = COMMAND_SECONDS) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, *command: str, cwd: Path = PROJECT, seconds: int = COMMAND_SECONDS
+    ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            command, cwd=cwd, env=self.environment, text=True, capture_output=True, timeout=seconds, check=False
+            command,
+            cwd=cwd,
+            env=self.environment,
+            text=True,
+            capture_output=True,
+            timeout=seconds,
+            check=False,
         )
 
-    def pulumi(self, *arguments: str, cwd: Path = PROJECT, seconds: int = UP_SECONDS) -> subprocess.CompletedProcess[str]:
+    def pulumi(
+        self, *arguments: str, cwd: Path = PROJECT, seconds: int = UP_SECONDS
+    ) -> subprocess.CompletedProcess[str]:
         return self.run("pulumi", *arguments, "--non-interactive", cwd=cwd, seconds=seconds)
 
     def up(self, *arguments: str, cwd: Path = PROJECT) -> subprocess.CompletedProcess[str]:
-        return self.pulumi("up", "--yes", "--skip-preview", "--suppress-progress", "--stack", "dev", *arguments, cwd=cwd)
+        return self.pulumi(
+            "up", "--yes", "--skip-preview", "--suppress-progress", "--stack", "dev", *arguments, cwd=cwd
+        )
 
     def outputs(self, cwd: Path = PROJECT) -> dict[str, Any]:
         done = self.pulumi("stack", "output", "--json", "--stack", "dev", cwd=cwd)
@@ -87,9 +99,12 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         if os.environ.get("CI") == "true":
             pytest.fail(why)
         pytest.skip(why)
-    was_up = subprocess.run(
-        [sys.executable, "-m", "lab", "status", "--quiet"], cwd=PROJECT, capture_output=True, check=False
-    ).returncode == 0
+    was_up = (
+        subprocess.run(
+            [sys.executable, "-m", "lab", "status", "--quiet"], cwd=PROJECT, capture_output=True, check=False
+        ).returncode
+        == 0
+    )
     done = subprocess.run(
         [sys.executable, "-m", "lab", "bringup"],
         cwd=PROJECT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=3600, check=False,
@@ -99,11 +114,15 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         logs = subprocess.run(
             [sys.executable, "-m", "lab", "logs"], cwd=PROJECT, text=True, capture_output=True, check=False
         )
-        pytest.fail(f"`make up` failed ({done.returncode})\n{done.stdout}\n{logs.stdout[-20000:]}", pytrace=False)
+        pytest.fail(
+            f"`make up` failed ({done.returncode})\n{done.stdout}\n{logs.stdout[-20000:]}", pytrace=False
+        )
     from lab.engine import environment
 
     temporary = tmp_path_factory.mktemp("stacks")
     yield Lab({**os.environ, **environment()}, done.stdout, temporary)
     shutil.rmtree(temporary, ignore_errors=True)
     if not was_up:
-        subprocess.run([sys.executable, "-m", "lab", "down"], cwd=PROJECT, check=False, timeout=COMMAND_SECONDS)
+        subprocess.run(
+            [sys.executable, "-m", "lab", "down"], cwd=PROJECT, check=False, timeout=COMMAND_SECONDS
+        )

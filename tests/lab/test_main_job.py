@@ -50,7 +50,9 @@ def test_every_server_votes_in_etcd_and_every_worker_offers_its_gpus_and_hcas(la
 
 def test_the_api_opens_exactly_livez_and_readyz_to_strangers(lab: Lab) -> None:
     codes = {
-        path: lab.ssh("lb-1", f"curl -sk -o /dev/null -w '%{{http_code}}' https://10.77.0.10:6443{path}").strip()
+        path: lab.ssh(
+            "lb-1", f"curl -sk -o /dev/null -w '%{{http_code}}' https://10.77.0.10:6443{path}"
+        ).strip()
         for path in ("/readyz", "/livez", "/healthz", "/version", "/api/v1/nodes")
     }
     assert codes["/readyz"] == "200" and codes["/livez"] == "200", codes

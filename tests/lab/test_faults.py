@@ -1,0 +1,80 @@
+"""What goes wrong on a real site, done on purpose. Each test leaves the lab as it found it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from tests.lab.conftest import PROJECT, UP_SECONDS, Lab
+
+READYZ = "curl -sk -o /dev/null -w '%{http_code}' --max-time 5 https://10.77.0.10:6443/readyz"
+
+
+def _eventually(condition: Callable[[], bool], seconds: float, what: str) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {what}"
+        time.sleep(0.5)
+
+
+def test_the_api_outlives_a_frozen_and_a_stopped_server(lab: Lab) -> None:
+    lab.ssh("server-2", "systemctl stop k3s")
+    try:
+        _eventually(
+            lambda: all(lab.ssh("lb-1", READYZ).strip() == "200" for _ in range(6)),
+            40,
+            "six good answers in a row through the load balancer with one server down",
+        )
+    finally:
+        lab.ssh("server-2", "systemctl start --no-block k3s")
+
+    def votes_again() -> bool:
+        node = json.loads(lab.kubectl("get node server-2 -o json"))
+        conditions = {c["type"]: c["status"] for c in node["status"]["conditions"]}
+        return conditions["Ready"] == "True" and conditions["EtcdIsVoter"] == "True"
+
+    _eventually(votes_again, 120, "server-2 Ready and a voter again")
+
+
+def test_an_image_that_cannot_be_had_ends_early_with_the_events_of_its_pods(lab: Lab) -> None:
+    def no_such_image(cluster: dict[str, Any]) -> None:
+        cluster["validation"].update(image="busbar-lab/missing:1", deadline_seconds=120)
+
+    began = time.monotonic()
+    done = lab.up("--config-file", str(lab.config_with(no_such_image)))
+    text = done.stdout + done.stderr
+    assert done.returncode != 0
+    assert "busbar-lab/missing:1" in text, text[-3000:]
+    assert time.monotonic() - began < 180
+    assert lab.outputs()["nccl_passed"] is False
+
+
+def test_a_killed_up_is_finished_by_the_next_one(lab: Lab) -> None:
+    def measure_again(cluster: dict[str, Any]) -> None:
+        cluster["validation"]["run"] = 7
+
+    update = subprocess.Popen(
+        ["pulumi", "up", "--yes", "--skip-preview", "--non-interactive", "--stack", "dev",
+         "--config-file", str(lab.config_with(measure_again))],
+        cwd=PROJECT, env=lab.environment, start_new_session=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    assert update.stdout is not None
+    for line in update.stdout:
+        if "nccl-lab-collect" in line:
+            break
+    os.killpg(update.pid, signal.SIGKILL)
+    update.wait(30)
+    done = subprocess.run(
+        [sys.executable, "-m", "lab", "bringup"],
+        cwd=PROJECT, text=True, capture_output=True, timeout=UP_SECONDS, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert lab.outputs()["nccl_passed"] is True
+    assert lab.up("--expect-no-changes").returncode == 0
