@@ -50,7 +50,7 @@ def preamble(ranks: list[Rank]) -> Iterator[str]:
     for r in ranks:
         yield (
             f"{tag}#  Rank {r.number:2d} Group  0 Pid {42 + r.device:6d} on {r.host:>10s} device {r.device:2d} "
-            f"[0000:{0x1B + r.device:02x}:00] NVIDIA H100 80GB HBM3"
+            f"[0000:{27 + r.device:02x}:00] H100 80GB"
         )
 
 

@@ -48,15 +48,22 @@ def pss_mib(pid: int) -> float:
     return total / 1024
 
 
+def _watch(process: subprocess.Popen[bytes]) -> float:
+    peak = 0.0
+    while process.poll() is None:
+        peak = max(peak, pss_mib(process.pid))
+        time.sleep(SAMPLE_SECONDS)
+    return peak
+
+
 def timed(command: list[str], *, memory: bool = False, expect: int = 0) -> tuple[float, float]:
     """Seconds and peak MiB of COMMAND. Raises RuntimeError on another exit code than EXPECT."""
     start = time.perf_counter()
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env={**os.environ, "LC_ALL": "C"})
-    peak = 0.0
-    while memory and process.poll() is None:
-        peak = max(peak, pss_mib(process.pid))
-        time.sleep(SAMPLE_SECONDS)
-    code = process.wait()
+    # into a file: grep stops at its first hit when it sees /dev/null
+    with tempfile.TemporaryFile() as out:
+        process = subprocess.Popen(command, stdout=out, env={**os.environ, "LC_ALL": "C"})
+        peak = _watch(process) if memory else 0.0
+        code = process.wait()
     seconds = time.perf_counter() - start
     if code != expect:
         raise RuntimeError(f"{' '.join(command[:4])} ended with {code}, expected {expect}")

@@ -10,6 +10,7 @@ from busbar.nccl.gates.context import Context, build
 from busbar.nccl.gates.value import judge_collective
 from busbar.nccl.gates.wire import kind_of
 from busbar.nccl.parse import ParsedLog, parse_lines
+from busbar.nccl.signs import read_signs
 from busbar.nccl.verdict import Check, CollectiveResult, Overall, Verdict
 
 
@@ -48,7 +49,7 @@ def judge_log(log: ParsedLog, expectation: Expectation) -> Verdict:
         topology_file=next((f for f in evidence.topology_set if f not in evidence.topology_failed), None),
         hcas=list(next(iter(evidence.hcas_of_host.values()), ())),
         checks=checks,
-        diagnoses=log.findings.diagnoses(),
+        diagnoses=[*log.findings.diagnoses(), *read_signs(context, checks)],
         warnings=[w[:400] for w in evidence.warnings][:20],
         environment=dict(e.partition("=")[::2] for e in evidence.environment),
         tests_version=next((r.preamble.tests_version for r in log.runs if r.preamble.tests_version), None),

@@ -85,7 +85,7 @@ HCA = re.compile(r"\[\d+\]\s?([\w.\-]+):(\d+)/(IB|RoCE)(/SHARP)?")
 # Channel 07/0 : 6[6] -> 15[7] [receive] via NET/IBext/3/GDRDMA
 # Ring 00 : 0 -> 1 [send] via NET/IB/0                NCCL <= 2.4
 EDGE = re.compile(
-    r"^(?:Channel|Ring|CollNet|Tree)\s.*?\bvia (?:"
+    r"^(?:Channel|Ring|Coll|CollNet|Tree)\s.*?\bvia (?:"
     r"(?P<net>NET|COLLNET)/(?P<name>[^/\n]+)/(?P<dev>\d+)(?P<proxy>\(\d+\))?(?P<gdr>/GDRDMA)?"
     r"(?P<pci>\(PCI\))?(?P<shared>/Shared)?"
     r"|(?P<p2p>P2P/(?:direct pointer|[A-Za-z]+)(?:/[A-Za-z]+)*)"

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from busbar.nccl.report.plot import curve_plot
 from busbar.nccl.report.units import duration, rate, size
-from busbar.nccl.verdict import CollectiveResult, Status, Verdict
+from busbar.nccl.verdict import CollectiveResult, Diagnosis, Status, Verdict
 
 STYLE: dict[Status, str] = {"pass": "green", "fail": "bold red", "unknown": "yellow", "not-required": "dim"}
 MARK: dict[Status, str] = {"pass": "ok", "fail": "FAIL", "unknown": "?", "not-required": "-"}
@@ -29,8 +29,13 @@ def print_verdict(verdict: Verdict, stream: IO[str], *, plot: bool = True) -> No
         _collective(console, name, result, plot=plot)
     for diagnosis in verdict.diagnoses:
         if diagnosis.severity != "note":
-            console.print(Text(f"{diagnosis.name} (line {diagnosis.line}): {diagnosis.meaning}", style="red"))
+            console.print(Text(_title(diagnosis), style="red"))
             console.print(Text(f"  cause: {diagnosis.cause}\n  next:  {diagnosis.next}"))
+
+
+def _title(diagnosis: Diagnosis) -> str:
+    where = f" (line {diagnosis.line})" if diagnosis.line else ""
+    return f"{diagnosis.name}{where}: {diagnosis.meaning}"
 
 
 def _summary(verdict: Verdict) -> str:
