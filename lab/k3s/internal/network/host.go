@@ -46,7 +46,7 @@ var sysctls = map[string]bool{
 }
 
 // PrepareHost switches forwarding on and lets pods out: masqueraded to the world, as they are to
-// one another and to services.
+// one another. The rules carry flannel's mark, by which scripts that clean up after K3s find them.
 func PrepareHost(clusterCIDR string) error {
 	for name, needed := range sysctls {
 		if err := os.WriteFile("/proc/sys/"+name, []byte("1"), 0o644); err != nil {
@@ -57,9 +57,9 @@ func PrepareHost(clusterCIDR string) error {
 		}
 	}
 	for _, rule := range []string{
-		"-t nat -A POSTROUTING -s CIDR ! -d CIDR -m comment --comment busbar-lab-masquerade -j MASQUERADE",
-		"-t filter -A FORWARD -s CIDR -m comment --comment busbar-lab-forward -j ACCEPT",
-		"-t filter -A FORWARD -d CIDR -m comment --comment busbar-lab-forward -j ACCEPT",
+		"-t nat -A POSTROUTING -s CIDR ! -d CIDR -m comment --comment flanneld-masq -j MASQUERADE",
+		"-t filter -A FORWARD -s CIDR -m comment --comment flanneld-forward -j ACCEPT",
+		"-t filter -A FORWARD -d CIDR -m comment --comment flanneld-forward -j ACCEPT",
 	} {
 		if err := ensureRule(strings.ReplaceAll(rule, "CIDR", clusterCIDR)); err != nil {
 			return err
