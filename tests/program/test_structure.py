@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 
 import pytest
@@ -106,9 +105,7 @@ def test_without_validation_there_is_no_job_and_the_bring_up_succeeds() -> None:
 
 def test_440_workers_in_ten_pools_need_at_most_three_resources_and_two_ssh_commands_each() -> None:
     cluster = site(workers={f"pool-{i}": 44 for i in range(10)})
-    started = time.perf_counter()
     run = run_program(cluster, healthy(cluster))
-    seconds = time.perf_counter() - started
     assert run.error is None
     of_workers = [
         r for r in run.custom if run.resources[r.request.parent].type.endswith(":InfiniBandWorkerPool")
@@ -116,7 +113,6 @@ def test_440_workers_in_ten_pools_need_at_most_three_resources_and_two_ssh_comma
     assert len(of_workers) <= 3 * 440
     commands = Counter(r.inputs["connection"]["host"] for r in run.of_type(COMMAND) if r.inputs.get("create"))
     assert max(commands[h["address"]] for h in cluster["hosts"]["workers"]) <= 2
-    assert seconds < 20
 
 
 def test_each_pool_is_measured_with_its_own_hardware() -> None:
