@@ -105,6 +105,8 @@ def _measure(
     ending = watch.ending(patience_seconds=0) if lost else watch.ending()
     if ending.succeeded is None:
         watch.stop()
+    if not ending.succeeded:
+        ending = Ending(ending.succeeded, [*recording.complaints, *ending.reasons])
     missing = [*lost, *recording.missing]
     if follower.gaps:
         missing.append(

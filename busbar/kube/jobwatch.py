@@ -112,7 +112,7 @@ class JobWatch:
                     if condition.get("type") == "Succeeded":
                         return Ending(True, [])
                     if condition.get("type") == "Failed":
-                        return Ending(False, [_of_condition(condition), *self.findings(self._pods())])
+                        return Ending(False, self._reasons_of(condition))
                 problem = "the MPIJob has neither succeeded nor failed"
             except ApiError as error:
                 if not (error.transient or error.not_found):
@@ -140,6 +140,12 @@ class JobWatch:
         except ApiError as error:
             return [*events.report(pods, []), f"the events cannot be listed: {error}"]
         return events.report(pods, found, also=[self.name, f"{self.name}-launcher"])
+
+    def _reasons_of(self, condition: JsonObject) -> list[str]:
+        # The Job and the MPIJob each repeat the condition in an event.
+        reason = str(condition.get("reason") or "").rstrip("/")
+        others = [line for line in self.findings(self._pods()) if not reason or reason not in line]
+        return [_of_condition(condition), *others]
 
     def _findings_if_any(self) -> list[str]:
         try:
@@ -194,8 +200,10 @@ def _conditions(job: JsonObject) -> Iterator[JsonObject]:
 
 
 def _of_condition(condition: JsonObject) -> str:
-    text = f"the MPIJob failed: {condition.get('reason') or 'no reason'}"
-    return f"{text}: {condition['message']}" if condition.get("message") else text
+    # The operator joins reason and message of Job and pod, either of which may be empty.
+    reason = str(condition.get("reason") or "no reason").rstrip("/")
+    message = str(condition.get("message") or "").rstrip(": ")
+    return f"the MPIJob failed: {reason}" + (f": {message}" if message else "")
 
 
 def _newest(pods: list[JsonObject], role: str) -> JsonObject | None:

@@ -16,12 +16,16 @@ from busbar.nccl.patterns import ROW, VALUE
 _LEVEL = 6
 _QUIET_LINES = 20_000
 _MEASURING = re.compile(r"# busbar: (measuring \w+|\w+ ended with exit code \d+)")
+_COMPLAINT = re.compile(
+    r"# busbar: (\w+ ended with exit code [1-9].*|\w+ was ended: .*|no program .*|\S+ does not resolve .*)"
+)
 
 
 class Recording:
     """Passes lines on and writes them compressed into `sink`.
 
-    Afterwards `missing` tells whether the launcher's first and last line were among them.
+    Afterwards `missing` tells whether the launcher's first and last line were among them,
+    and `complaints` holds what the launcher itself found wrong.
     """
 
     def __init__(self, sink: BinaryIO, say: Callable[[str], None]) -> None:
@@ -29,6 +33,7 @@ class Recording:
         self._say = say
         self._first: bool | None = None
         self._last = False
+        self.complaints: list[str] = []
         self.lines = 0
         self.bytes = 0
 
@@ -55,8 +60,11 @@ class Recording:
             self._first = line.startswith(FIRST_LINE.encode())
         if line.startswith(b"# busbar: "):
             self._last = self._last or line.startswith(LAST_LINE.encode())
-            if found := _MEASURING.match(line.decode("utf-8", "replace")):
+            text = line.decode("utf-8", "replace").rstrip()
+            if found := _MEASURING.match(text):
                 self._say(found[1])
+            if found := _COMPLAINT.match(text):
+                self.complaints.append(found[1])
         elif row := row_in_words(line):
             self._say(row)
         elif self.lines % _QUIET_LINES == 0:

@@ -137,7 +137,7 @@ def test_a_job_that_failed_is_a_failure_whatever_its_table_says(tmp_path: Path) 
     verdict = run(finished(launcher_log.text(exit_code=3), condition="Failed"), spec(tmp_path))
     assert verdict["verdict"] == "fail"
     assert check(verdict, "job")["status"] == "fail"
-    assert verdict["reasons"][0].startswith("job: the MPIJob failed")
+    assert verdict["reasons"][0] == "job: all_reduce ended with exit code 3; the MPIJob failed: Failed"
 
 
 @pytest.mark.parametrize(
