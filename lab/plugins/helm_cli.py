@@ -82,4 +82,5 @@ class Helm:
 
 def _message(errors: str) -> str:
     lines = [line for line in errors.splitlines() if line.strip() and not line.startswith("WARNING:")]
-    return "\n".join(lines).removeprefix("Error: ")
+    text = "\n".join(lines).removeprefix("Error: ")
+    return text.removeprefix("INSTALLATION FAILED: ").removeprefix("UPGRADE FAILED: ")

@@ -7,6 +7,7 @@ inputs and by the version in the chart's Chart.yaml: other changes inside a char
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import yaml
 
@@ -40,13 +41,14 @@ class Release(Resource):
         self._cluster = cluster
 
     def check(self, call: Call, olds: Properties, news: Properties) -> tuple[Properties, list[Failure]]:
-        inputs = {key: value for key, value in news.items() if key not in _OUTPUTS_ONLY and key != "compat"}
+        given = {key: value for key, value in news.items() if key not in _OUTPUTS_ONLY and key != "compat"}
+        inputs = {**helm_values.DEFAULTS, **given}
         if not reveal(inputs.get("name")):
             inputs["name"] = reveal(olds.get("name")) or call.proposed_name or unique(f"{call.name}-")
         if not reveal(inputs.get("namespace")):
             inputs["namespace"] = self._cluster.default_namespace or "default"
-        if not reveal(inputs.get("skipAwait")) and inputs.get("timeout") is None:
-            inputs["timeout"] = helm_values.DEFAULT_TIMEOUT_SECONDS
+        if inputs.get("timeout") is None:
+            inputs["timeout"] = 0 if reveal(inputs["skipAwait"]) else helm_values.DEFAULT_TIMEOUT_SECONDS
         plain = reveal(inputs)
         if not has_unknown(inputs):
             values = helm_values.merged(plain)
@@ -135,7 +137,8 @@ class Release(Resource):
         helm = Helm(self._cluster, call, namespace)
         if helm_recover.status(helm, name) is None:
             return None
-        kept = inputs or {"name": name, "namespace": namespace, "chart": name}
+        # Not `inputs`: after a failed update the engine still holds the ones before it.
+        kept = reveal_once(state.get(_INPUTS)) or {"name": name, "namespace": namespace, "chart": name}
         return id, self._state(helm, kept), kept
 
     def delete(self, call: Call, id: str, state: Properties) -> None:
@@ -195,7 +198,7 @@ class Release(Resource):
             **inputs,
             "version": about["version"],
             "values": merged,
-            "resourceNames": _names(helm.run("get", "manifest", plain["name"]), plain["namespace"]),
+            "resourceNames": _names(helm.run("get", "manifest", plain["name"])),
             "status": {
                 "appVersion": about.get("appVersion", ""),
                 "chart": about["chart"],
@@ -209,17 +212,22 @@ class Release(Resource):
         return {**mark_secrets_like(state, inputs), _INPUTS: Secret(inputs)}
 
 
+def reveal_once(value: Any) -> Any:
+    """`value` without the secret around it; secrets inside stay."""
+    return value.value if isinstance(value, Secret) else value
+
+
 def _preview(inputs: Properties) -> Properties:
     return {**inputs, _INPUTS: Secret(inputs), "resourceNames": UNKNOWN, "status": UNKNOWN}
 
 
-def _names(manifest: str, namespace: str) -> dict[str, list[str]]:
+def _names(manifest: str) -> dict[str, list[str]]:
     """Names of a release's objects, grouped as `Kind/group/version`."""
     found: dict[str, list[str]] = {}
     for item in yaml.load_all(manifest, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
         if isinstance(item, dict) and item.get("kind"):
             kind, name = Kind.of(item), str(metadata(item).get("name", ""))
-            place = metadata(item).get("namespace") or namespace
+            place = metadata(item).get("namespace")
             found.setdefault(f"{kind.kind}/{kind.api_version}", []).append(
                 f"{place}/{name}" if place else name
             )

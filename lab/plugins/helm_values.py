@@ -35,6 +35,21 @@ _UPGRADE: Final = _BOTH | {
 _TEXTS: Final = {"description": "--description", "keyring": "--keyring", "postrender": "--post-renderer"}
 
 
+# What the official plugin stores for inputs that are not given, so that a stack may change plugins.
+DEFAULTS: Final[Properties] = {
+    **dict.fromkeys(
+        (
+            *("allowNullValues", "atomic", "cleanupOnFail", "createNamespace", "dependencyUpdate", "devel"),
+            *("disableCRDHooks", "disableOpenapiValidation", "disableWebhooks", "forceUpdate", "lint"),
+            *("recreatePods", "renderSubchartNotes", "replace", "resetValues", "reuseValues", "skipAwait"),
+            *("skipCrds", "verify", "waitForJobs"),
+        ),
+        False,
+    ),
+    **dict.fromkeys(("description", "keyring", "postrender"), ""),
+}
+
+
 def merged(inputs: Properties) -> dict[str, Any]:
     """`valueYamlFiles` in their order, then `values` over them."""
     values: dict[str, Any] = {}

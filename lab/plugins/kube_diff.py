@@ -89,3 +89,16 @@ def _is_empty(value: Any) -> bool:
 
 def _same(live: Any, new: Any) -> bool:
     return isinstance(live, bool) == isinstance(new, bool) and bool(live == new)
+
+
+def as_written(live: Any, old: Any) -> Any:
+    """The pruned `live` value, spelled as in the `old` inputs wherever it means the same.
+
+    A refresh stores this as the new inputs: what the server merely rewrote must not look like drift.
+    """
+    if isinstance(live, dict) and isinstance(old, dict):
+        kept = {key: as_written(value, old[key]) for key, value in live.items() if key in old}
+        return kept | {key: value for key, value in old.items() if key not in live and _is_empty(value)}
+    if isinstance(live, list) and isinstance(old, list) and len(live) == len(old):
+        return [as_written(value, before) for value, before in zip(live, old, strict=True)]
+    return old if kube_quantity.same(live, old) else live

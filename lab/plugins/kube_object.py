@@ -208,6 +208,8 @@ class KubernetesObject(Resource):
         except Unreachable as error:
             raise ProviderError(str(error)) from error
         kept = _importable(live) if imported else kube_state.prune(live, old)
+        if not imported and Kind.of(live).built_in:
+            kept = kube_diff.as_written(kept, old)
         manager = _field_manager(old, state)
         stored = kube_state.store(
             kept, live, inputs, str(state.get(kube_state.API_VERSION, live["apiVersion"])), manager

@@ -6,13 +6,14 @@ parseCheckpointObject, pruneLiveState; pkg/metadata/naming.go).
 
 from __future__ import annotations
 
+import base64
 import copy
 from typing import Any, Final
 
 from lab.plugins.kube_client import Object
-from lab.plugins.kube_kinds import annotation, metadata
+from lab.plugins.kube_kinds import annotation, is_crd, metadata
 from lab.plugins.resource import Call, ProviderError, unique
-from lab.plugins.values import Properties, Secret, Unknown, mark_secrets_like, reveal
+from lab.plugins.values import Properties, Secret, Unknown, has_unknown, mark_secrets_like, reveal
 
 INPUTS: Final = "__inputs"
 API_VERSION: Final = "__initialApiVersion"
@@ -48,6 +49,21 @@ def to_object(properties: Properties) -> Object:
     found = obj.get("metadata")
     if isinstance(found, dict):
         obj["metadata"] = {key: value for key, value in found.items() if key not in _READ_ONLY}
+    return obj if has_unknown(obj) else _as_served(obj)
+
+
+def _as_served(obj: Object) -> Object:
+    """The object without what the server never gives back in the form in which it was sent."""
+    if obj.get("kind") == "Secret" and obj.get("apiVersion") == "v1" and obj.get("stringData"):
+        written = {
+            key: base64.b64encode(str(value).encode()).decode()
+            for key, value in obj.pop("stringData").items()
+        }
+        obj["data"] = {**(obj.get("data") or {}), **written}
+    if is_crd(obj):
+        obj.pop("status", None)
+        if obj.get("spec", {}).get("preserveUnknownFields") is False:
+            del obj["spec"]["preserveUnknownFields"]
     return obj
 
 
@@ -64,7 +80,7 @@ def store(
 
 def hide(inputs: Object, given: Properties) -> Properties:
     """The inputs to store for an object, with the secrets of the `given` properties marked."""
-    return _hide(_rename(inputs, _UNDERSCORED), given)
+    return _hide(inputs, given)
 
 
 def _hide(obj: Object, given: Properties) -> Properties:

@@ -265,8 +265,10 @@ def test_secret_data_is_always_secret_in_the_state(kubernetes: Engine, api: ToyA
     api.kinds["/api/v1"].append(("Secret", "secrets", True))
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "stringData": {"k": "v"}}
     _, checked, state = kubernetes.up("kubernetes:core/v1:Secret", secret)
-    assert isinstance(checked["stringData"], Secret) and isinstance(state["stringData"], Secret)
-    assert isinstance(state["__inputs"]["stringData"], Secret)
+    assert reveal(checked)["data"] == {"k": "dg=="}, "the server gives stringData back as data"
+    assert isinstance(checked["data"], Secret) and isinstance(state["data"], Secret)
+    assert isinstance(state["__inputs"]["data"], Secret)
+    assert not kubernetes.diff("kubernetes:core/v1:Secret", state, checked, checked).changed
 
 
 def test_a_secret_input_stays_secret_in_the_state(kubernetes: Engine) -> None:
