@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from busbar.kube.archive import Archive
 from busbar.kube.client import Api, ApiError, JsonObject
 from busbar.kube.clock import Clock, Deadline
@@ -40,15 +42,24 @@ def collect(api: Api, spec: CollectSpec, clock: Clock, say: Say) -> dict[str, An
     except NoEvidence as nothing:
         return _keep(archive, _without_log(spec, Ending(None, nothing.reasons)), say)
     store = ResultStore(api, spec.namespace, job, spec.expectation)
-    if stored := store.read():
+    if stored := _stored(store):
         say(f"{spec.job} has been judged before: ConfigMap {store.name}")
-        return _keep(archive, Verdict.model_validate(stored), say)
+        return _keep(archive, stored, say)
     verdict = _judge_again(archive, job, spec, watch, say) or _measure(archive, job, spec, watch, api, say)
     result = _keep(archive, verdict, say)
     if result["verdict"] != "unknown":
         # What is not known may be known tomorrow: only what was measured is kept.
         _publish(store, result, say)
     return result
+
+
+def _stored(store: ResultStore) -> Verdict | None:
+    """The verdict in the cluster; one that another version of busbar wrote in another form is no verdict."""
+    try:
+        found = store.read()
+        return Verdict.model_validate(found) if found else None
+    except ValidationError:
+        return None
 
 
 def _find(api: Api, path: str, deadline: Deadline) -> JsonObject:

@@ -47,6 +47,7 @@ find_program() {{
   return 127
 }}
 await_names() {{
+  command -v getent >/dev/null || return
   local name limit=$((SECONDS + {names_seconds}))
   while read -r name _; do
     until getent hosts "$name" >/dev/null; do
@@ -59,9 +60,15 @@ await_names() {{
   done <{hostfile}
 }}
 await_names
+# By its whole path: Open MPI then looks for its own parts there on the workers too, where ssh sets no PATH.
+mpirun=$(command -v mpirun) || {{
+  echo "# busbar: no program mpirun on PATH: is validation.image an image with Open MPI?" >&2
+  echo {last_line} 127
+  exit 127
+}}
 tag=(--tag-output)
-[[ $(mpirun --version 2>&1) == *'(Open MPI) 5.'* ]] && tag=(--output tag)
-mpi=(mpirun --allow-run-as-root "${{tag[@]}}" -np {ranks} --hostfile {hostfile} {mpi_args} {exports})
+[[ $("$mpirun" --version 2>&1) == *'(Open MPI) 5.'* ]] && tag=(--output tag)
+mpi=("$mpirun" --allow-run-as-root "${{tag[@]}}" -np {ranks} --hostfile {hostfile} {mpi_args} {exports})
 [[ -n ${{LD_LIBRARY_PATH:-}} ]] && mpi+=(-x LD_LIBRARY_PATH)
 worst=0
 measure() {{

@@ -114,6 +114,14 @@ def test_a_verdict_that_is_stored_already_is_returned_without_reading_the_log_ag
     assert (tmp_path / "another machine/report.html").exists()
 
 
+def test_a_stored_verdict_of_another_form_is_judged_anew(tmp_path: Path) -> None:
+    api = finished()
+    run(api, spec(tmp_path))
+    ((_, stored),) = api.created
+    stored["data"]["verdict.json"] = '{"schema": 0, "bandwidth": "good"}'
+    assert run(api, spec(tmp_path))["verdict"] == "pass"
+
+
 def test_another_expectation_judges_the_same_log_again_without_the_cluster_running_anything(
     tmp_path: Path,
 ) -> None:

@@ -135,6 +135,14 @@ def test_an_image_without_the_program_says_so_and_where_it_was_looked_for(progra
     assert "validation.image" in done.stderr
 
 
+def test_an_image_without_open_mpi_says_so(programs: Path) -> None:
+    (programs / "mpirun").unlink()
+    done = run(job(), programs, PATH=str(programs))
+    assert done.returncode == 127
+    assert "no program mpirun on PATH" in done.stderr
+    assert done.stdout.splitlines()[-1] == f"{LAST_LINE} 127"
+
+
 def test_a_library_path_is_handed_on_only_where_there_is_one(programs: Path) -> None:
     assert "<-x> <LD_LIBRARY_PATH>" not in run(job(), programs).stdout
     assert "<-x> <LD_LIBRARY_PATH>" in run(job(), programs, LD_LIBRARY_PATH="/usr/local/nccl/lib").stdout
