@@ -31,6 +31,25 @@ def duplicates(draft: Draft) -> Iterator[str]:
         )
 
 
+def resource_names(draft: Draft) -> Iterator[str]:
+    """No two hosts whose resources would get one name: Pulumi joins pool, host and role with `-`."""
+    only_pool = next(iter(draft.pools), None) if len(draft.pools) == 1 else None
+    taken: dict[str, HostDraft] = {}
+    for host in draft.group("workers"):
+        stem = f"{host.pool or only_pool}-{host.name}"
+        for name in (stem, f"{stem}-farewell"):
+            first = taken.setdefault(name, host)
+            # The same name twice is told by `duplicates`.
+            if first is not host and first.name != host.name:
+                yield (
+                    f"{host.path}.name: {host.name!r} in pool {host.pool or only_pool!r} and {first.path} "
+                    "would share the name of a Pulumi resource; rename one"
+                )
+    for host in draft.group("servers"):
+        if host.name == "kubeconfig":
+            yield f"{host.path}.name: 'kubeconfig' is the name of a step of the control plane; rename it"
+
+
 def quorum(draft: Draft) -> Iterator[str]:
     """An odd number of servers."""
     count = len(draft.group("servers"))

@@ -9,6 +9,7 @@ from busbar.config.draft import Draft
 
 CHECKS: tuple[Callable[[Draft], Iterator[str]], ...] = (
     check_hosts.duplicates,
+    check_hosts.resource_names,
     check_hosts.quorum,
     check_hosts.virtual_ip,
     check_hosts.pools,

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 from busbar import downloads
 from busbar.config.cluster import Cluster
 from busbar.config.errors import ConfigError
+
+CONFIG_MAP_BYTES = 1_000_000
+"""Kubernetes allows 1 MiB for the whole object."""
 
 
 def resolve(root: Path, name: str) -> Path:
@@ -20,7 +24,9 @@ def findings(cluster: Cluster, root: Path) -> Iterator[str]:
     if cluster.ssh.key_file:
         yield from _key(resolve(root, cluster.ssh.key_file), cluster.ssh.key_file)
     if cluster.validation.topology_file:
-        yield from _readable("validation.topology_file", root, cluster.validation.topology_file)
+        yield from _topology(
+            resolve(root, cluster.validation.topology_file), cluster.validation.topology_file
+        )
     for name, chart in (
         ("gpu_operator", cluster.gpu_operator),
         ("network_operator", cluster.network_operator),
@@ -41,10 +47,18 @@ def _key(path: Path, name: str) -> Iterator[str]:
         yield f"ssh.key_file: {name!r} holds no private key; the public half lies in the .pub file"
 
 
-def _readable(setting: str, root: Path, name: str) -> Iterator[str]:
-    problem = _unreadable(resolve(root, name))
+def _topology(path: Path, name: str) -> Iterator[str]:
+    """The file travels to the pods as a ConfigMap, which sets limits to its name and its size."""
+    where = f"validation.topology_file: {name!r}"
+    problem = _unreadable(path)
     if problem:
-        yield f"{setting}: {name!r} {problem}"
+        yield f"{where} {problem}"
+    elif not re.fullmatch(r"[-._A-Za-z0-9]{1,253}", path.name):
+        yield f"{where}: a ConfigMap cannot hold a file of this name: use A-Z a-z 0-9 . _ - only"
+    elif path.stat().st_size > CONFIG_MAP_BYTES:
+        yield f"{where} has {path.stat().st_size} bytes; a ConfigMap holds {CONFIG_MAP_BYTES}"
+    elif b"<system" not in path.read_bytes():
+        yield f"{where} is no NCCL topology: it has no <system> element"
 
 
 def _unreadable(path: Path) -> str | None:

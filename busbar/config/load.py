@@ -51,6 +51,8 @@ def advice(cluster: Cluster) -> list[str]:
     notes = [f"{finding.where}: {finding.text}" for finding in found]
     if len(cluster.hosts.workers) == 1 and cluster.validation.enabled:
         notes.append("hosts.workers: one worker: the measurement never leaves the host and proves no fabric")
+    if cluster.validation.transport == "socket" and cluster.validation.expected_busbw_gbps is None:
+        notes.append("validation.transport: over sockets nothing can be computed: give expected_busbw_gbps")
     if not cluster.validation.enabled:
         notes.append("validation.enabled: false: nothing is measured, and nccl_passed will be false")
     if len(cluster.hosts.servers) == 1:

@@ -102,6 +102,22 @@ def test_the_files_beside_the_stack_are_looked_at_when_the_project_folder_is_giv
     ]
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "fault"),
+    [
+        ("topo (1).xml", "<system/>", "a ConfigMap cannot hold a file of this name"),
+        ("topo.xml", "<system>" + "x" * 1_000_000, "a ConfigMap holds 1000000"),
+        ("topo.xml", "<html>not found</html>", "is no NCCL topology"),
+    ],
+)
+def test_a_topology_file_that_cannot_reach_the_pods_is_a_finding(
+    tmp_path: Path, name: str, content: str, fault: str
+) -> None:
+    (tmp_path / name).write_text(content)
+    with pytest.raises(ConfigError, match=fault):
+        load(site(validation={"topology_file": name}), root=tmp_path)
+
+
 def test_complete_files_beside_the_stack_are_no_finding(tmp_path: Path) -> None:
     (tmp_path / "id").write_text("-----BEGIN OPENSSH PRIVATE KEY-----\n")
     (tmp_path / "sums.txt").write_text(SUMS)

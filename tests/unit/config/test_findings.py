@@ -135,6 +135,24 @@ def test_a_name_and_an_address_belong_to_one_host_only() -> None:
     ]
 
 
+def test_hosts_whose_resources_would_share_a_name_are_refused_before_the_engine_does() -> None:
+    data = site(workers={"a": 1, "a-b": 1})
+    data["hosts"]["workers"][0]["name"] = "b-c"
+    data["hosts"]["workers"][1]["name"] = "c"
+    found = findings(data)
+    assert len(found) == 2
+    assert found[0].startswith(
+        "hosts.workers[1].name: 'c' in pool 'a-b' and hosts.workers[0] would share the name"
+    )
+
+
+def test_a_server_may_not_be_called_like_a_step_of_the_control_plane() -> None:
+    data = site()
+    data["hosts"]["servers"][0]["name"] = "kubeconfig"
+    [found] = findings(data)
+    assert found.startswith("hosts.servers[0].name: 'kubeconfig' is the name of a step")
+
+
 def test_a_load_balancer_on_a_server_is_refused_with_the_reason() -> None:
     data = site()
     data["hosts"]["load_balancers"][0]["address"] = "192.0.2.12"
