@@ -30,7 +30,9 @@ def summary(outputs: Mapping[str, Any], *, folder: Path | None = None) -> Render
 def _headline(outputs: Mapping[str, Any]) -> Text:
     busbw = outputs.get("nccl_busbw_gbps")
     if outputs.get("nccl_passed") is True:
-        text = Text(f"PASS  {busbw:g} GB/s of {outputs.get('nccl_expected_gbps'):g} GB/s expected", "bold green")
+        text = Text(
+            f"PASS  {busbw:g} GB/s of {outputs.get('nccl_expected_gbps'):g} GB/s expected", "bold green"
+        )
     elif "nccl_passed" in outputs:
         text = Text("FAIL  the fabric has not been shown to be what it should be", "bold red")
         for reason in outputs.get("nccl_reasons") or []:
@@ -67,7 +69,10 @@ def _checks(pools: Mapping[str, Any]) -> Table:
         for check in verdict.get("checks") or []:
             status = str(check.get("status"))
             table.add_row(
-                pool, str(check.get("name")), Text(status, _STYLES.get(status, "")), Text(str(check.get("reason") or ""))
+                pool,
+                str(check.get("name")),
+                Text(status, _STYLES.get(status, "")),
+                Text(str(check.get("reason") or "")),
             )
     return table
 
