@@ -90,7 +90,8 @@ def gate(outputs: Mapping[str, Any], *, enforce: bool) -> str | None:
     listed = "\n".join(f"  - {reason}" for reason in reasons)
     return (
         f"the fabric of {outputs.get('cluster_name')} has not been shown to be what it should be:\n{listed}\n"
-        "The outputs are kept: `pulumi stack output nccl`. To go on all the same: validation.enforce: false."
+        "The outputs are kept: `pulumi stack output nccl`. To measure again after a repair: raise "
+        "validation.run. To go on all the same: validation.enforce: false."
     )
 
 
