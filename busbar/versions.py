@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-# K3s 1.35 lies inside the range of every operator version below. The containerd drop-in folder that the NVIDIA
-# toolkit writes to came with 1.35.2 (probably: k3s-io/k3s#13680 does not name the first release).
+# K3s 1.35 lies inside the range of every operator version below. The containerd drop-in folder that the
+# NVIDIA toolkit writes to came with 1.35.2 (probably: k3s-io/k3s#13680 does not name the first release).
 K3S: Final = "v1.35.6+k3s1"
 K3S_BASE_URL: Final = "https://github.com/k3s-io/k3s/releases/download"
 
