@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # HAProxy in front of the Kubernetes API, and keepalived where two hosts share a virtual IP.
-# VERB=install: /readyz answers 200 through this host. VERB=remove: gone.
+# VERB=install: /readyz answers 200 through this host (and through the virtual IP). VERB=remove: gone.
 #
 # Values: NODE_NAME, API_PORT, CA_FILE, VIRTUAL_IP (empty with one load balancer).
 # Payload: haproxy_cfg, keepalived_conf (empty with one load balancer), ca_pem (CA of the API's certificate).
@@ -13,6 +13,8 @@ done
 CONFIG=/etc/haproxy/haproxy.cfg
 KEEPALIVED=/etc/keepalived/keepalived.conf
 READYZ_DEADLINE=90
+# A new VRRP group waits some seconds for a master before it takes the address.
+VIRTUAL_IP_DEADLINE=30
 
 main() {
   begin
@@ -33,9 +35,12 @@ install_balancer() {
     install_package keepalived
     configure_keepalived
   fi
-  poll "$READYZ_DEADLINE" readyz ||
+  poll "$READYZ_DEADLINE" readyz 127.0.0.1 ||
     die "https://127.0.0.1:$API_PORT/readyz is not 200 through HAProxy after $READYZ_DEADLINE s: $(backends)" \
       "check that this host reaches port $API_PORT of the servers, and on them: k3s kubectl get --raw=/readyz?verbose"
+  [[ -z $VIRTUAL_IP ]] || poll "$VIRTUAL_IP_DEADLINE" readyz "$VIRTUAL_IP" ||
+    die "the virtual IP $VIRTUAL_IP does not answer after $VIRTUAL_IP_DEADLINE s" \
+      "check hosts.virtual_ip.interface (ip link) and that the load balancers reach each other by VRRP (protocol 112)"
   printf '{"node":%s,"haproxy":%s,"keepalived":%s}\n' "$(json "$NODE_NAME")" \
     "$(json "$(version_of haproxy)")" "$(json "${VIRTUAL_IP:+$(version_of keepalived)}")"
 }
@@ -93,10 +98,12 @@ keep_original() {
   [[ -e $kept || ! -e $1 ]] || cp -p "$1" "$kept"
 }
 
-# The check that counts: a certificate that the cluster's CA signed, and 200.
+# readyz ADDRESS: the check that counts: a certificate that the cluster's CA signed, and 200.
 readyz() {
+  local host=$1
+  [[ $host != *:* ]] || host="[$host]"
   [[ $(curl -s -o /dev/null -w '%{http_code}' --connect-timeout 3 --max-time 6 --cacert "$CA_FILE" \
-    "https://127.0.0.1:$API_PORT/readyz" 2>/dev/null) == 200 ]]
+    "https://$host:$API_PORT/readyz" 2>/dev/null) == 200 ]]
 }
 
 # backends: "server-1 DOWN (L4CON), server-2 UP (L7OK)" from HAProxy's own statistics.

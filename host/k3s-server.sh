@@ -38,10 +38,43 @@ install_server() {
   k3s_memlock "$UNIT"
   k3s_sysctl
   k3s_start "$UNIT"
-  k3s_await "$UNIT" "$READY_DEADLINE" "Node $NODE_NAME Ready and a voter in etcd" \
-    k3s_node_has "$KUBECONFIG_FILE" Ready=True EtcdIsVoter=True
+  await_member
+  renew_certificate
   k3s_settled "$UNIT"
   facts
+}
+
+await_member() {
+  k3s_await "$UNIT" "$READY_DEADLINE" "Node $NODE_NAME Ready and a voter in etcd" \
+    k3s_node_has "$KUBECONFIG_FILE" Ready=True EtcdIsVoter=True
+}
+
+# renew_certificate: an address that came into tls-san later (a second load balancer) is not in the certificate
+# that K3s has already made (k3s-io/docs cli/certificate.md).
+renew_certificate() {
+  local missing
+  missing=$(missing_names)
+  [[ -n $missing ]] || return 0
+  note "the API's certificate lacks $missing: it is renewed"
+  timeout 90 systemctl stop "$UNIT" || die "$UNIT does not stop" "look with: systemctl status $UNIT"
+  "$K3S" certificate rotate >&2 || note "k3s certificate rotate failed"
+  systemctl --no-block start "$UNIT"
+  await_member
+  missing=$(missing_names)
+  [[ -z $missing ]] ||
+    die "the API's certificate still lacks $missing" "look with: k3s certificate check; journalctl -u $UNIT"
+}
+
+# missing_names: those of tls-san that the certificate on 6443 does not carry, separated by spaces.
+missing_names() {
+  local name status
+  while read -r name; do
+    status=0
+    curl -s -o /dev/null --max-time 6 --cacert "$K3S_DATA_DIR/server/tls/server-ca.crt" \
+      --connect-to "::127.0.0.1:6443" "https://$(bracketed "$name"):6443/ping" || status=$?
+    # 60: the peer's certificate does not fit.
+    ((status != 60)) || printf '%s ' "$name"
+  done < <(payload config | sed -n "/^tls-san:/,/^[^-]/s/^- *['\"]\{0,1\}\([^'\"]*\)['\"]\{0,1\}\$/\1/p")
 }
 
 # membership_line: how this server comes into the cluster; without effect once its etcd has data.
@@ -105,11 +138,17 @@ facts() {
 # remove_server: leaves etcd in order where others stay, then takes everything of K3s away.
 remove_server() {
   if systemctl is-active --quiet "$UNIT" && [[ $(etcd_members) -gt 1 ]]; then
-    # Deleting the Node also removes the member (k3s-io/k3s pkg/etcd/member_controller.go).
-    timeout 60 "$K3S" kubectl --kubeconfig "$KUBECONFIG_FILE" delete node "$NODE_NAME" --timeout=45s >&2 ||
+    # Deleting the Node also removes the member (k3s-io/k3s pkg/etcd/member_controller.go); with that this
+    # server's own API ends.
+    timeout 30 "$K3S" kubectl --kubeconfig "$KUBECONFIG_FILE" delete node "$NODE_NAME" --wait=false >&2 ||
       note "the Node could not be deleted; if the cluster stays, run on another server: k3s kubectl delete node $NODE_NAME"
+    poll 30 node_is_gone || note "the Node was not gone after 30 s; look on another server: k3s kubectl get nodes"
   fi
   k3s_uninstall "$UNIT"
+}
+
+node_is_gone() {
+  ! timeout 10 "$K3S" kubectl --kubeconfig "$KUBECONFIG_FILE" get node "$NODE_NAME" -o name >/dev/null 2>&1
 }
 
 etcd_members() {
