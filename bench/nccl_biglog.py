@@ -49,7 +49,7 @@ def preamble(ranks: list[Rank]) -> Iterator[str]:
     yield f"{tag}# Using devices"
     for r in ranks:
         yield (
-            f"{tag}#  Rank {r.number:2d} Group  0 Pid {42 + r.device:6d} on {r.host:>10s} device {r.device:2d} "
+            f"{tag}#  Rank {r.number:2d} Group  0 Pid {42 + r.device:6d} on {r.host} device {r.device:2d} "
             f"[0000:{27 + r.device:02x}:00] H100 80GB"
         )
 

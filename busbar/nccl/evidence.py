@@ -174,7 +174,7 @@ class Evidence:
         elif (match := p.TUNING.match(body)) is not None:
             self._keep(self.algorithms, f"{match[1]} {match[3]}", line, text)
         elif (match := p.CHANNELS.match(body)) is not None:
-            self.nvls_channels = int(match[2])
+            self.nvls_channels = int(match[2][:9])
         elif p.GDR_DISABLED.search(body) is not None and self.gdr_disabled is None:
             self.gdr_disabled = Seen(body, line, text[:400])
 

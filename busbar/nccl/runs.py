@@ -131,6 +131,11 @@ class Run:
         return self.avg is not None
 
 
+def whole(digits: str) -> int:
+    """An integer of at most 20 digits; what is longer is no count, and int() refuses 4,300."""
+    return int(digits[:20])
+
+
 def number(text: str) -> float | None:
     """The value of a printed field; None for N/A and for nan and inf, which are no measurement."""
     try:
@@ -210,7 +215,7 @@ class RunBuilder:
             self._open_preamble("name", line)
             self._preamble.name = match[1]
         elif (match := p.REDUCING.match(text)) is not None:
-            self._preamble.reduced_max = int(match[1])
+            self._preamble.reduced_max = whole(match[1])
         elif (match := p.OUT_OF_BOUNDS.match(text)) is not None:
             self._out_of_bounds(match, line)
         elif (match := p.AVG.match(text)) is not None:
@@ -234,21 +239,23 @@ class RunBuilder:
 
     def _banner(self, text: str, match: re.Match[str], line: int) -> None:
         self._open_preamble("banner", line)
-        banner = Banner(int(match["min"]), int(match["max"]), int(match["step"]), match["by"], line, text)
+        banner = Banner(
+            whole(match["min"]), whole(match["max"]), whole(match["step"]), match["by"], line, text
+        )
         for name, pattern in p.BANNER_FIELDS.items():
             found = pattern.search(text)
             if found is not None:
-                setattr(banner, name, int(found[1]))
+                setattr(banner, name, whole(found[1]))
         self._preamble.banner = banner
 
     def _rank(self, match: re.Match[str], line: int) -> None:
-        group = int(match["group"] or 0)
+        group = whole(match["group"] or "0")
         rank = Rank(
-            int(match["rank"]),
+            whole(match["rank"]),
             group,
-            int(match["pid"]),
+            whole(match["pid"]),
             match["host"],
-            int(match["device"]),
+            whole(match["device"]),
             match["gpu"].strip(),
             line,
             match.string,
@@ -283,7 +290,7 @@ class RunBuilder:
             return
         if run.out_of_bounds is not None:
             run.summaries += 1
-        run.out_of_bounds, run.out_of_bounds_status = int(match[1]), match[2]
+        run.out_of_bounds, run.out_of_bounds_status = whole(match[1]), match[2]
         run.out_of_bounds_line, run.out_of_bounds_text = line, match.string
 
     def _avg(self, match: re.Match[str], line: int) -> None:
@@ -327,7 +334,7 @@ class RunBuilder:
         if len(values) < 8:
             # an interrupted row ends in its root, a number too: give it back
             middle, values = self._give_back(run, middle, values)
-        size, count = int(match[1][:20]), int(match[2][:20])
+        size, count = whole(match[1]), whole(match[2])
         pending = _Pending(size, count, match[3], middle, values, line, text)
         if len(values) >= 8:
             self._complete(run, pending, interleaved=False)
@@ -370,11 +377,11 @@ class RunBuilder:
         if any(number(v) is None for v in (*first[:3], *second[:3])):
             run.template_rows += 1
             return
-        whole = f"{pending.text} .. {' '.join(values)}" if interleaved else pending.text
+        text = f"{pending.text} .. {' '.join(values)}" if interleaved else pending.text
         run.rows.append(
             Row(
                 pending.size, pending.count, pending.type, redop, root, half_1, half_2, pending.line,
-                interleaved=interleaved, text=whole,
+                interleaved=interleaved, text=text,
             )
         )  # fmt: skip
 
@@ -390,7 +397,7 @@ def _middle(columns: tuple[str, ...], tokens: list[str]) -> tuple[str | None, in
     root: int | None = None
     for token in tokens:
         if token.lstrip("-").isdigit():
-            root = int(token[:12])
+            root = whole(token)
         elif redop is None:
             redop = token
     if redop is None and "redop" in columns:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from itertools import compress
 from operator import itemgetter
 
+from busbar.nccl.clean import ANSI as ANSI_TEXT
 from busbar.nccl.clean import clean
 from busbar.nccl.diagnosis import hints
 from busbar.nccl.evidence import Edge, edge_of
@@ -37,6 +38,8 @@ HINTS = (
 )  # fmt: skip
 INTERESTING = re.compile("|".join(re.escape(h) for h in (*HINTS, *hints())).encode())
 HOST = re.compile(rb"([A-Za-z0-9_][\w.\-]*):\d+:\d+ \[-?\d*\]$")
+
+ANSI = re.compile(ANSI_TEXT.pattern.encode())
 
 Numbered = tuple[int, bytes]
 NOTHING: set[bytes] = set()  # by identity: a body that is only counted
@@ -88,6 +91,10 @@ class Scanner:
 
     def block(self, block: bytes, number: int) -> list[Numbered]:
         """Lines of BLOCK to read in full, in order; NUMBER is that of its first line."""
+        if b"\x1b" in block:
+            block = ANSI.sub(b"", block)
+        if b"\x00" in block:
+            block = block.replace(b"\x00", b"")
         lines = block.split(b"\n")
         if not lines[-1]:
             lines.pop()
@@ -143,7 +150,8 @@ class Scanner:
             if edge.kind == "NET" and edge.device is not None:
                 self._net[tail] = edge.device
                 self._devices.add(edge.device)
-            self.bulk.known.setdefault(key, known)
+            if key not in self.bulk.known or known.line < self.bulk.known[key].line:
+                self.bulk.known[key] = known
             found.add(tail)
         return found
 

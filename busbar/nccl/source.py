@@ -102,7 +102,8 @@ class _Prefixed(io.RawIOBase):
 
     def read(self, size: int = -1) -> bytes:
         if self._head:
-            head, self._head = self._head, b""
+            size = size if size >= 0 else len(self._head)
+            head, self._head = self._head[:size], self._head[size:]
             return head
         return self._rest.read(size)
 

@@ -14,7 +14,8 @@ def unit(text: str) -> float:
     """Half of the last printed digit: how far a printed value may be from the real one."""
     mantissa, _, exponent = text.lower().partition("e")
     decimals = len(mantissa.partition(".")[2])
-    return 0.5 * 10.0 ** (-decimals + (int(exponent) if exponent else 0))
+    power = int(exponent[:5]) if exponent else 0
+    return 0.5 * 10.0 ** max(-300, min(300, power - decimals))
 
 
 def arithmetic(run: Run) -> str | None:

@@ -36,7 +36,7 @@ class Made:
         self.peak, self.name = 390.0, "all_reduce"
         self.redop, self.root = "sum", -1
         self.network, self.gdr, self.devices = "IB", "/GDRDMA", range(8)
-        self.validation, self.wrong = 1, "0"
+        self.validation, self.wrong, self.gpu = 1, "0", "NVIDIA H100 80GB HBM3"
         self.in_place_errors: str | None = None
         self.info: list[str] = []
         self.factor: float | None = None
@@ -56,7 +56,8 @@ class Made:
         ]
         for rank in range(self.ranks):
             host, device = self.hosts[rank // self.gpus], rank % self.gpus
-            out.append(f"#  Rank {rank:2d} Group  0 Pid {40 + rank:6d} on {host:>10s} device {device:2d} [0000:1b:00] H100")
+            where = f"on {host:>10s} device {device:2d} [0000:1b:00] {self.gpu}"
+            out.append(f"#  Rank {rank:2d} Group  0 Pid {40 + rank:6d} {where}")
         return out
 
     def evidence(self) -> list[str]:
@@ -71,16 +72,16 @@ class Made:
                 f"{process} Using network {self.network}",
             ]
             for device in self.devices:
+                wire = f"via NET/{self.network}/{device}{self.gdr}"
                 for way in ("send", "receive"):
-                    out.append(
-                        f"{process} Channel {device:02d}/0 : 0[0] -> 8[0] [{way}] via NET/{self.network}/{device}{self.gdr}"
-                    )
+                    out.append(f"{process} Channel {device:02d}/0 : 0[0] -> 8[0] [{way}] {wire}")
         return out + self.info
 
     def rows(self) -> list[str]:
         out, size = [], self.low
         n = self.ranks
-        k = self.factor or {"all_reduce": 2 * (n - 1) / n, "sendrecv": 1.0}.get(self.name, (n - 1) / n)
+        known = {"all_reduce": 2 * (n - 1) / n, "sendrecv": 1.0, "broadcast": 1.0}
+        k = self.factor or known.get(self.name, (n - 1) / n)
         while size <= self.high:
             time = size / (self.peak / k) / 1000
             printed = f"{time:.0f}" if time >= 10000 else f"{time:.1f}"
@@ -96,14 +97,15 @@ class Made:
 
     def lines(self) -> list[str]:
         rows = self.rows()
-        header = "#       size         count      type   redop    root     time   algbw   busbw #wrong     time"
+        header = "#       size         count      type   redop    root"
+        columns = "     time   algbw   busbw #wrong"
         average = sum(float(r.split()[7]) + float(r.split()[11]) for r in rows) / len(rows) / 2
         return [
             *self.preamble(),
             *self.evidence(),
-            "#                                                              out-of-place                in-place",
-            f"{header}   algbw   busbw #wrong",
-            "#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)",
+            f"#{'':62s}out-of-place{'':23s}in-place",
+            header + columns + columns,
+            "#        (B)    (elements)                               (us)  (GB/s)  (GB/s)",
             *rows,
             "# Out of bounds values : 0 OK",
             f"# Avg bus bandwidth    : {average:g} ",

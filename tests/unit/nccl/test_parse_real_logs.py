@@ -17,11 +17,13 @@ OURS_BESIDE = {"rows", "lines", "bytes", "sha256", "truncated"}
 def differences(want: Any, got: Any, path: str = "") -> list[str]:
     """Where two JSON values differ; keys that only we add are left out."""
     if isinstance(want, dict) and isinstance(got, dict):
-        extra = [f"{path}.{k} is not in the sidecar" for k in got if k not in want and k not in OURS_BESIDE]
+        extra = [f"{path}.{k} is not in the sidecar" for k in got if k not in {*want, *OURS_BESIDE}]
         missing = [f"{path}.{k} is missing" for k in want if k not in got]
-        return extra + missing + [d for k in want if k in got for d in differences(want[k], got[k], f"{path}.{k}")]
+        both = [k for k in want if k in got]
+        return extra + missing + [d for k in both for d in differences(want[k], got[k], f"{path}.{k}")]
     if isinstance(want, list) and isinstance(got, list) and len(want) == len(got):
-        return [d for i, (w, g) in enumerate(zip(want, got, strict=True)) for d in differences(w, g, f"{path}[{i}]")]
+        pairs = enumerate(zip(want, got, strict=True))
+        return [d for i, (w, g) in pairs for d in differences(w, g, f"{path}[{i}]")]
     return [] if want == got else [f"{path}: want {want!r}, got {got!r}"]
 
 

@@ -1,0 +1,249 @@
+"""Each gate refuses what it is for, by its own name, and lack of evidence is never a pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from busbar.nccl import Expectation, Verdict, judge
+from tests.unit.nccl import logs
+from tests.unit.nccl.logs import Made
+
+WANT = Expectation(profile="h100-ib-8x400", nodes=2)
+
+
+def judged(change: Callable[[Made], None] | None = None, want: Expectation = WANT) -> Verdict:
+    made = Made()
+    if change is not None:
+        change(made)
+    return judge(made.lines(), want)
+
+
+def test_a_good_log_passes_every_required_gate() -> None:
+    verdict = judged()
+    assert verdict.verdict == "pass" and verdict.exit_code == 0
+    assert {c.status for c in verdict.checks} == {"pass", "not-required"}
+    assert verdict.busbw_gbps is not None and verdict.busbw_gbps > 389
+
+
+def test_the_reference_system_passes_its_six_checks_by_name() -> None:
+    verdict = judge(logs.lines("084"), Expectation(profile="h100-crusoe", nodes=2))
+    six = ("nccl-version", "plugin", "topology-file", "hcas", "gdrdma", "busbw")
+    assert {name: verdict.check(name).status for name in six} == dict.fromkeys(six, "pass")
+    assert verdict.passed and verdict.busbw_gbps == 390.28
+    assert verdict.plugin_path == "/opt/hpcx/nccl_rdma_sharp_plugin/lib/libnccl-net.so"
+    assert verdict.check("busbw").line == 2263
+
+
+def without(*words: str) -> Callable[[list[str]], list[str]]:
+    return lambda lines: [line for line in lines if not any(w in line for w in words)]
+
+
+MISSING = {
+    "the banner": (without("nThread"), "source"),
+    "the device list": (without("#  Rank"), "ranks"),
+    "one rank": (without("#  Rank 11"), "ranks"),
+    "one row": (without("  1073741824  "), "completeness"),
+    "the summary": (without("Avg bus", "Out of bounds"), "completeness"),
+    "the compare line": (without("Out of bounds"), "correctness"),
+    "all of NCCL's lines": (without("NCCL"), "transport"),
+    "the edges": (without("via NET"), "gdrdma"),
+    "one edge": (without("Channel 03/0 : 0[0] -> 8[0] [send]"), "transport"),
+    "one host's edges": (without("worker-1:40:90 [0] NCCL INFO Channel"), "rails"),
+    "the list of HCAs": (without("NET/IB : Using"), "hcas"),
+    "everything": (lambda lines: [], "source"),
+}
+
+
+@pytest.mark.parametrize("what", MISSING)
+def test_what_is_missing_is_never_a_pass(what: str) -> None:
+    cut, gate = MISSING[what]
+    verdict = judge(cut(Made().lines()), WANT)
+    assert not verdict.passed and verdict.exit_code in (1, 2)
+    assert verdict.check(gate).status in ("fail", "unknown"), verdict.reasons
+
+
+def test_tcp_in_place_of_rdma_fails() -> None:
+    def tcp(made: Made) -> None:
+        made.network, made.gdr, made.peak = "Socket", "", 390.0
+
+    verdict = judged(tcp)
+    assert verdict.check("transport").status == "fail"
+    assert "socket-fallback" in [d.name for d in verdict.diagnoses]
+
+
+def test_one_edge_without_gpudirect_fails() -> None:
+    def one(made: Made) -> None:
+        made.info = [
+            f"worker-{h}:40:90 [0] NCCL INFO Channel 09/0 : 0[0] -> 8[0] [{way}] via NET/IB/1"
+            for h in (0, 1)
+            for way in ("send", "receive")
+        ]
+
+    verdict = judged(one)
+    assert verdict.check("gdrdma").status == "fail"
+    assert "4 of 36 edges" in verdict.check("gdrdma").reason
+
+
+def test_seven_of_eight_rails_fail_though_eight_hcas_are_listed() -> None:
+    log = [line for line in Made().lines() if "NET/IB/7/" not in line]
+    assert judge(log, WANT).check("rails").status == "fail"
+
+
+@pytest.mark.parametrize(
+    ("peak", "status"), [(359.0, "fail"), (361.0, "pass"), (196.0, "fail"), (560.0, "fail")]
+)
+def test_bandwidth_must_lie_between_floor_and_ceiling(peak: float, status: str) -> None:
+    def change(made: Made) -> None:
+        made.peak = peak
+
+    assert judged(change).check("busbw").status == status
+
+
+def test_wrong_values_fail() -> None:
+    def wrong(made: Made) -> None:
+        made.wrong = "3"
+
+    assert judged(wrong).check("correctness").status == "fail"
+
+
+def test_data_that_was_not_compared_is_not_right() -> None:
+    def unchecked(made: Made) -> None:
+        made.wrong = "N/A"
+
+    assert judged(unchecked).check("correctness").status == "unknown"
+
+
+def test_busbw_of_another_number_of_ranks_fails() -> None:
+    def eight(made: Made) -> None:
+        made.factor = 1.75
+
+    assert judged(eight).check("ranks").status == "fail"
+
+
+def test_fewer_hosts_than_asked_for_fail() -> None:
+    assert judged(want=Expectation(profile="h100-ib-8x400", nodes=3)).check("ranks").status == "fail"
+
+
+def test_a_single_host_proves_nothing_about_a_fabric() -> None:
+    def single(made: Made) -> None:
+        made.hosts, made.peak = ["worker-0"], 400.0
+
+    verdict = judged(single, Expectation(profile="h100-ib-8x400"))
+    assert verdict.check("transport").status == "unknown"
+
+
+def test_another_gpu_than_the_profiles_fails() -> None:
+    def other(made: Made) -> None:
+        made.gpu = "NVIDIA A100-SXM4-80GB"
+
+    assert judged(other).check("ranks").status == "fail"
+
+
+def test_small_messages_do_not_prove_bandwidth() -> None:
+    def small(made: Made) -> None:
+        made.low, made.high = 2**20, 2**26
+
+    assert judged(small).check("busbw").status == "unknown"
+
+
+def test_another_networks_plugin_fails_where_one_is_asked_for() -> None:
+    verdict = judged(want=Expectation(profile="h100-ib-8x400", nodes=2, require_plugin="IBext"))
+    assert verdict.check("plugin").status == "fail"
+
+
+def test_infiniband_is_asked_for_so_libfabric_fails() -> None:
+    def efa(made: Made) -> None:
+        made.network = "AWS Libfabric"
+
+    assert judged(efa).check("transport").status == "fail"
+
+
+def test_a_topology_file_that_could_not_be_opened_fails_even_if_not_asked_for() -> None:
+    def lost(made: Made) -> None:
+        made.info = [
+            "worker-1:40:90 [3] NCCL INFO Could not open XML topology file /opt/topo.xml : No such file"
+        ]
+
+    assert judged(lost).check("topology-file").status == "fail"
+
+
+def test_two_versions_of_nccl_fail() -> None:
+    def two(made: Made) -> None:
+        made.info = ["worker-1:40:90 [3] NCCL INFO NCCL version 2.19.3+cuda12.2"]
+
+    assert judged(two).check("nccl-version").status == "fail"
+
+
+def test_sharp_needs_more_than_its_plugin() -> None:
+    want = Expectation(profile="h100-sharp", nodes=2)
+    assert judged(want=want).check("sharp").status == "unknown"
+
+
+def test_a_job_that_failed_is_not_read() -> None:
+    want = Expectation(profile="h100-ib-8x400", nodes=2, job_succeeded=False)
+    assert judged(want=want).check("source").status == "fail"
+
+
+def test_a_completion_error_fails_though_the_table_is_whole() -> None:
+    def error(made: Made) -> None:
+        made.info = [
+            "worker-0:40:99 [6] transport/net_ib.cc:2244 NCCL WARN NET/IB: Got completion from peer "
+            "10.0.0.5<53908> with status=12 opcode=129 len=1048576 vendor err 129 (Recv)"
+        ]
+
+    verdict = judged(error)
+    assert verdict.check("warnings").status == "fail"
+    assert verdict.diagnoses[0].name == "ib-retry-exceeded"
+
+
+def test_tcp_that_is_asked_for_has_no_line_rate_but_needs_its_proof() -> None:
+    def tcp(made: Made) -> None:
+        made.network, made.gdr, made.peak, made.gpus = "Socket", "", 2.0, 2
+        made.low, made.high = 2**20, 2**26
+
+    want = Expectation(profile="lab-socket", nodes=2)
+    verdict = judged(tcp, want)
+    assert verdict.verdict == "pass", verdict.reasons
+    assert verdict.check("busbw").status == "not-required"
+    assert verdict.check("transport").status == "pass"
+    log = [line for line in lab_lines(tcp) if "via NET" not in line]
+    assert judge(log, want).check("transport").status == "unknown"
+
+
+def lab_lines(change: Callable[[Made], None]) -> list[str]:
+    made = Made()
+    change(made)
+    return made.lines()
+
+
+def test_an_expected_value_that_is_given_replaces_the_computed_one() -> None:
+    want = Expectation(profile="h100-ib-8x400", nodes=2, expected_busbw_gbps=450, tolerance=0.05)
+    verdict = judged(want=want)
+    assert verdict.floor_gbps == pytest.approx(427.5)
+    assert verdict.check("busbw").status == "fail"
+
+
+def test_several_collectives_in_one_log_are_judged_one_by_one() -> None:
+    second = Made()
+    second.name, second.redop = "all_gather", "none"
+    want = Expectation(profile="h100-ib-8x400", nodes=2, collectives=["all_reduce", "all_gather"])
+    verdict = judge([*Made().lines(), *second.lines()], want)
+    assert verdict.verdict == "pass", verdict.reasons
+    assert list(verdict.collectives) == ["all_reduce", "all_gather"]
+    second.peak = 100.0
+    slow = judge([*Made().lines(), *second.lines()], want)
+    assert slow.verdict == "fail" and slow.collectives["all_reduce"].passed
+    assert judge(Made().lines(), want).check("collective").status == "fail"
+
+
+def test_a_stand_in_is_named_in_the_verdict() -> None:
+    verdict = judge(["# busbar-lab: CPU stand-in of nccl-tests", *Made().lines()], WANT)
+    assert verdict.stand_ins == ["CPU stand-in of nccl-tests"]
+
+
+def test_the_verdict_survives_json() -> None:
+    verdict = judged()
+    assert Verdict.model_validate_json(verdict.model_dump_json()) == verdict
+    assert verdict.model_dump(mode="json")["schema"] == 1

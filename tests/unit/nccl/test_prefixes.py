@@ -1,0 +1,87 @@
+"""What launchers and collectors put around lines changes nothing; what is inside is repaired or refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from busbar.nccl import Expectation, judge
+from tests.unit.nccl.logs import Made
+
+WANT = Expectation(profile="h100-ib-8x400", nodes=2)
+CTIME = "Mon Sep  2 10:00:00 2024"
+
+WRAPPERS: dict[str, Callable[[str], str]] = {
+    "nothing": lambda t: t,
+    "Open MPI 4 --tag-output": lambda t: f"[1,0]<stdout>:{t}",
+    "Open MPI 4 stddiag": lambda t: f"[1,12]<stddiag>:{t}",
+    "Open MPI 4 --timestamp-output": lambda t: f"{CTIME}[1,0]<stdout>:{t}",
+    "Open MPI 5 --output tag": lambda t: f"[1,0]<stdout>: {t}",
+    "Open MPI 5 tag-detailed": lambda t: f"[1,0][worker-0:57]<stdout>: {t}",
+    "Open MPI 5 tag-fullname": lambda t: f"[prterun-launcher-19@1,0]<stdout>: {t}",
+    "Open MPI 5 rank": lambda t: f"[0]<stdout>: {t}",
+    "Open MPI 5 with a time in front": lambda t: f"[{CTIME}][1,0]<stdout>: {t}",
+    "srun -l": lambda t: f"0: {t}",
+    "srun -l of a wide job": lambda t: f"0000: {t}",
+    "pdsh twice": lambda t: f"10.0.87.143: 10.0.87.143: {t}",
+    "carriage returns": lambda t: f"{t}\r",
+    "indented": lambda t: f"      {t}",
+    "kubectl --timestamps": lambda t: f"2026-05-05T06:16:47.123456789Z {t}",
+    "kubectl --timestamps, other zone": lambda t: f"2026-05-05T06:16:47.123456789+02:00 {t}",
+    "kubectl --prefix": lambda t: f"[pod/nccl-launcher-x7k2p/mpi-launcher] {t}",
+    "kubectl --prefix --timestamps": lambda t: f"[pod/nccl-x/mpi] 2026-05-05T06:16:47.1Z {t}",
+    "kubectl over tagged output": lambda t: f"[pod/nccl-x/mpi] 2026-05-05T06:16:47.1Z [1,0]<stdout>:{t}",
+    "CRI log file": lambda t: f"2026-05-05T06:16:47.123456789Z stdout F {t}",
+    "docker json file": lambda t: json.dumps({"log": t + "\n", "stream": "stdout", "time": "2026"}),
+    "ts": lambda t: f"Sep 02 10:00:00 {t}",
+    "colours": lambda t: f"\x1b[1;32m{t}\x1b[0m",
+    "NULs": lambda t: f"\x00{t}\x00",
+    "a quote": lambda t: f"> {t}",
+}
+
+
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+def test_a_good_log_passes_whatever_is_around_its_lines(wrapper: str) -> None:
+    verdict = judge([WRAPPERS[wrapper](line) for line in Made().lines()], WANT)
+    assert verdict.reasons == []
+    assert (verdict.ranks, verdict.nodes, verdict.transport) == (16, 2, "gpudirect-rdma")
+
+
+def test_tags_inside_a_row_are_blanks() -> None:
+    def tag_inside(line: str) -> str:
+        return line.replace("      -1  ", "      -1[1,0]<stdout>:  ").replace(
+            "      0  ", "  0[1,0]<stdout>: "
+        )
+
+    verdict = judge([f"[1,0]<stdout>:{tag_inside(line)}" for line in Made().lines()], WANT)
+    assert verdict.reasons == []
+
+
+def test_a_row_interrupted_by_a_message_is_put_together_again() -> None:
+    log = Made().lines()
+    at = next(i for i, line in enumerate(log) if line.lstrip().startswith("1073741824"))
+    head, rest = log[at][:54], log[at][54:]
+    assert head.rstrip().endswith("-1"), "the cut must be right behind the root"
+    edge = "worker-0:40:90 [0] NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/IB/0/GDRDMA"
+    log[at : at + 1] = [head.rstrip() + edge, edge.replace("[send]", "[receive]"), rest]
+    verdict = judge(log, WANT)
+    assert verdict.reasons == []
+    assert verdict.channels["NET/IB/N/GDRDMA"] == 2 * 8 * 2 + 2
+
+
+def test_numbers_without_their_row_are_damage() -> None:
+    log = Made().lines()
+    log.insert(-6, "    579.3    0.00    0.00      0    137.0    0.00    0.00      0")
+    assert judge(log, WANT).check("completeness").status == "fail"
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_a_log_saved_by_a_windows_shell_is_read(encoding: str, tmp_path) -> None:  # type: ignore[no-untyped-def]
+    from busbar.nccl.judge import judge_log
+    from busbar.nccl.parse import parse_file
+
+    path = tmp_path / "log.txt"
+    path.write_bytes(("\ufeff" + "\r\n".join(Made().lines())).encode(encoding))
+    assert judge_log(parse_file(str(path)), WANT).reasons == []

@@ -1,0 +1,128 @@
+"""Logs come as files, pipes, compressed, huge, cut; the result is the same, and memory stays small."""
+
+from __future__ import annotations
+
+import gzip
+import resource
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from busbar.nccl import Expectation, parallel
+from busbar.nccl.judge import judge_log
+from busbar.nccl.parse import ParsedLog, parse_blocks, parse_file
+from busbar.nccl.source import Source, SourceError
+from tests.unit.nccl import logs
+from tests.unit.nccl.logs import Made
+
+WANT = Expectation(profile="h100-ib-8x400", nodes=2)
+
+
+def facts(log: ParsedLog) -> dict[str, object]:
+    """What must not depend on how the bytes came."""
+    e = log.evidence
+    return {
+        "rows": [r.rows for r in log.runs],
+        "via": dict(e.via),
+        "first": {k: s.line for k, s in e.via_seen.items()},
+        "ways": dict(e.net_directions),
+        "rails": {h: sorted(d) for h, d in e.rails.items()},
+        "hosts": e.hosts,
+        "lines": log.lines,
+        "sha256": log.sha256,
+        "bytes": log.bytes,
+        "versions": e.versions,
+        "messages": e.info_lines,
+    }
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Path:
+    path = tmp_path / "made.log"
+    path.write_text("\n".join(Made().lines()) + "\n")
+    return path
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".zst", ".gz named .log"])
+def test_compressed_logs_are_told_by_their_bytes(made: Path, tmp_path: Path, suffix: str) -> None:
+    data = made.read_bytes()
+    packed = zstandard.ZstdCompressor().compress(data) if suffix == ".zst" else gzip.compress(data)
+    path = tmp_path / ("packed.log" if "named" in suffix else f"packed{suffix}")
+    path.write_bytes(packed)
+    assert judge_log(parse_file(str(path)), WANT).reasons == []
+
+
+@pytest.mark.parametrize("kind", ["gz", "zst"])
+def test_a_compressed_log_that_was_cut_fails(made: Path, tmp_path: Path, kind: str) -> None:
+    data = made.read_bytes()
+    packed = zstandard.ZstdCompressor().compress(data) if kind == "zst" else gzip.compress(data)
+    path = tmp_path / f"cut.{kind}"
+    path.write_bytes(packed[: len(packed) // 2])
+    verdict = judge_log(parse_file(str(path)), WANT)
+    assert not verdict.passed
+
+
+def test_a_pipe_gives_the_same_verdict(made: Path) -> None:
+    command = [sys.executable, "-m", "busbar", "nccl", "check", "-", "--profile", "h100-ib-8x400"]
+    done = subprocess.run(
+        [*command, "--expect-nodes", "2", "--no-plot"],
+        input=made.read_bytes(),
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout.decode()
+
+
+def test_any_size_of_block_gives_the_same_facts() -> None:
+    data = logs.path("001").read_bytes()
+
+    def read(size: int) -> dict[str, object]:
+        source = Source()
+        chunks: Iterator[bytes] = (data[i : i + size] for i in range(0, len(data), size))
+        return facts(parse_blocks(source.blocks(chunks), source))
+
+    whole = read(len(data))
+    for size in (1, 7, 100, 4096, 65537):
+        assert read(size) == whole
+
+
+@pytest.mark.parametrize("prefix", ["001", "006", "084"])
+def test_two_processes_find_what_one_finds(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = str(logs.path(prefix))
+    one = facts(parse_file(path))
+    monkeypatch.setattr(parallel, "SMALLEST", 1)
+    monkeypatch.setattr(parallel, "SEGMENT", 10_007)
+    two = facts(parse_file(path))
+    assert two == one
+
+
+def test_a_line_of_100_mb_is_cut_and_named(tmp_path: Path) -> None:
+    path = tmp_path / "long.log"
+    lines = "\n".join(Made().lines()).encode()
+    with path.open("wb") as out:
+        out.write(lines + b"\n")
+        for _ in range(100):
+            out.write(b"x" * 10**6)
+        out.write(b"\n" + lines[:50])
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    verdict = judge_log(parse_file(str(path)), WANT)
+    assert verdict.check("source").status != "pass"
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 40 * 1024, (
+        "memory must not follow the line"
+    )
+
+
+@pytest.mark.parametrize("path", ["/nowhere/log", "/"])
+def test_an_unreadable_file_is_a_clear_error(path: str) -> None:
+    with pytest.raises(SourceError, match=path):
+        parse_file(path)
+
+
+def test_an_empty_log_is_no_verdict(tmp_path: Path) -> None:
+    path = tmp_path / "empty.log"
+    path.touch()
+    assert judge_log(parse_file(str(path)), WANT).exit_code == 2
