@@ -14,7 +14,7 @@ import yaml
 from lab.plugins import helm_chart, helm_recover, helm_values
 from lab.plugins.helm_cli import Helm, HelmFailed
 from lab.plugins.kube_cluster import Cluster
-from lab.plugins.kube_kinds import Kind, is_crd, metadata
+from lab.plugins.kube_kinds import Kind, metadata
 from lab.plugins.resource import (
     ADD,
     DELETE,
@@ -56,27 +56,20 @@ class Release(Resource):
             inputs["values"] = mark_secrets_like({"values": values}, news)["values"]
             try:
                 chart = helm_chart.metadata(Helm(self._cluster, call, plain["namespace"]), plain)
+                inputs["version"] = str(chart["version"])
+                self._announce_crds(call, {**plain, "version": inputs["version"]})
             except ProviderError as error:
                 return inputs, [
                     Failure("chart", f"{error}; check the chart name and repository configuration.")
                 ]
-            inputs["version"] = str(chart["version"])
-            self._announce_crds(call, {**plain, "values": values, "version": inputs["version"]})
         return inputs, []
 
     def _announce_crds(self, call: Call, plain: Properties) -> None:
         """Take note of the chart's CRDs, so that previews know which objects have a namespace."""
-        if call.cancelled.is_set() or plain.get("skipCrds"):
+        if plain.get("skipCrds"):
             return
-        try:
-            text = Helm(self._cluster, call, plain["namespace"]).run(
-                "show", "crds", *helm_values.chart_words(plain)
-            )
-            for item in yaml.load_all(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
-                if isinstance(item, dict) and is_crd(item):
-                    self._cluster.kinds.announce(item)
-        except (HelmFailed, yaml.YAMLError):
-            return  # what is wrong with the chart is reported when it is installed
+        for crd in helm_chart.crds(Helm(self._cluster, call, plain["namespace"]), plain):
+            self._cluster.kinds.announce(crd)
 
     def diff(self, call: Call, id: str, state: Properties, news: Properties) -> Difference:
         stored = reveal(state)
