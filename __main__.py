@@ -86,9 +86,10 @@ async def main() -> None:
 
     validations: dict[str, NcclValidation] = {}
     if cluster.validation.enabled:
-        ready = after(gpu_operator, network_operator, mpi_operator, provider=provider)
         namespace = validation_namespace(inventory, after(provider=provider, deleted_with=cluster_itself))
+        operators = (gpu_operator, network_operator, mpi_operator)
         for pool in cluster.pools:
+            # One pool after the other: measured at the same time they would share switches, and the number.
             validations[pool] = NcclValidation(
                 f"nccl-{pool}",
                 NcclValidationArgs(
@@ -98,7 +99,7 @@ async def main() -> None:
                     kubeconfig=kubeconfig,
                     deleted_with=cluster_itself,
                 ),
-                ready,
+                after(*operators, *validations.values(), provider=provider),
             )
 
     result = pulumi.Output.all(
