@@ -17,7 +17,7 @@ Transport = Literal["gpudirect-rdma", "rdma", "socket"]
 Algorithm = Literal["ring", "tree", "nvls", "sharp", "auto"]
 
 
-class UnknownProfileError(ValueError):
+class UnknownProfileError(LookupError):
     """A profile that has no file; the message lists those that have."""
 
 
