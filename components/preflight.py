@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pulumi
@@ -18,10 +19,11 @@ from components.ssh import Login
 
 @dataclass(frozen=True, kw_only=True)
 class PreflightArgs:
-    """All hosts and the login to them."""
+    """All hosts and the login to them; `project` as for the control plane."""
 
     inventory: Inventory
     login: Login
+    project: Path | None = None
 
 
 class Preflight(pulumi.ComponentResource):
@@ -36,7 +38,11 @@ class Preflight(pulumi.ComponentResource):
 
     def __init__(self, name: str, args: PreflightArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("busbar:index:Preflight", name, None, opts)
-        spec = spec_of(args.inventory.cluster, login=args.login.preflight_spec())
+        spec = spec_of(
+            args.inventory.cluster,
+            login=args.login.preflight_spec(),
+            project=args.project or Path.cwd(),
+        )
         stdin = pulumi.Output.json_dumps(spec, sort_keys=True)
         secret: pulumi.Output[str] = pulumi.Output.secret(stdin)
         self.checked = local.Command(

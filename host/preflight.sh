@@ -102,6 +102,11 @@ listening() {
     }'
 }
 
+# managed UNIT: whether busbar put it there, also where an install was cut off half-way.
+managed() {
+  grep -qs '^# Written by busbar' "/etc/systemd/system/$1.service" "/etc/$1/$1.cfg" "/etc/$1/$1.conf"
+}
+
 software() {
   local tool unit missing="" active="" managed=""
   for tool in "${TOOLS[@]}"; do
@@ -109,7 +114,7 @@ software() {
   done
   for unit in "${UNITS[@]}"; do
     ! systemctl is-active --quiet "$unit.service" || active+="${active:+,}\"$unit\""
-    [[ ! -e $STATE_DIR/$unit.sha256 && ! -e $STATE_DIR/$unit.cfg.original ]] || managed+="${managed:+,}\"$unit\""
+    ! managed "$unit" || managed+="${managed:+,}\"$unit\""
   done
   printf '"missing_tools":[%s],"active_units":[%s],"managed":[%s]' "$missing" "$active" "$managed"
   printf ',"k3s_data":%s' "$([[ -d $DATA_DIR/k3s/server/db || -d $DATA_DIR/k3s/agent/containerd ]] && echo true || echo false)"

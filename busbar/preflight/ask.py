@@ -123,7 +123,7 @@ async def _run(connection: asyncssh.SSHClientConnection, target: Target) -> asyn
 async def connect(
     target: Target, keys: Keys, tunnel: asyncssh.SSHClientConnection | None
 ) -> asyncssh.SSHClientConnection:
-    """A connection that accepts the pinned host key and no other; nothing of ~/.ssh is read."""
+    """A connection that accepts the pinned host key and no other; no ssh_config is read."""
     known = f"{target.address} {target.host_key}\n"
     if target.port != PORT_OF_SSH:
         known = f"[{target.address}]:{target.port} {target.host_key}\n"

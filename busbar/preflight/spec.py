@@ -6,12 +6,14 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from busbar import hostscript, versions
 from busbar.config import Bastion, Cluster
+from busbar.downloads import read_checksums
 from busbar.inventory import Inventory
 from busbar.nccl import profiles
 
@@ -52,6 +54,8 @@ class Need(Model):
     """What a host must have; `gpus` and `rails` are 0 where it is no worker."""
 
     min_disk_gb: int
+    plan: str = ""
+    """Changes with what is about to be put on such hosts: before that happens, they are looked at again."""
     cgroup_v2: bool = False
     gpus: int = 0
     gpu_model: str | None = None
@@ -77,7 +81,7 @@ class Spec(Model):
     def fingerprint(self, target: Target) -> str:
         """Changes when the host, what it must have, or the way it is looked at changes."""
         asked = [target.model_dump(), self.need_of(target).model_dump(), hostscript.digest("preflight")]
-        return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:12]
+        return _digest(asked)
 
 
 def need_key(role: str, pool: str | None) -> str:
@@ -85,17 +89,26 @@ def need_key(role: str, pool: str | None) -> str:
     return f"{role}/{pool}" if pool else role
 
 
-def spec_of(cluster: Cluster, *, login: Mapping[str, Any]) -> dict[str, Any]:
-    """The spec as plain data, ready for JSON; values of `login` may be Pulumi outputs."""
+def spec_of(cluster: Cluster, *, login: Mapping[str, Any], project: Path | None = None) -> dict[str, Any]:
+    """The spec as plain data, ready for JSON; values of `login` may be Pulumi outputs.
+
+    `project` is the folder that `k3s.checksums_file` starts from; without it new checksums are no new plan.
+    """
+    inventory = Inventory.of(cluster)
+    k3s = [cluster.k3s.model_dump(mode="json"), read_checksums(cluster.k3s, project) if project else {}]
+    front = [inventory.api_address, inventory.tls_sans]
     number = versions.number(cluster.k3s.version)
     cgroup_v2 = number is None or number >= CGROUP_V2_SINCE
     needs = {
-        "lb": Need(min_disk_gb=LB_MIN_DISK_GB),
-        "server": Need(min_disk_gb=SERVER_MIN_DISK_GB, cgroup_v2=cgroup_v2),
+        "lb": Need(min_disk_gb=LB_MIN_DISK_GB, plan=_plan("haproxy", front)),
+        "server": Need(
+            min_disk_gb=SERVER_MIN_DISK_GB, cgroup_v2=cgroup_v2, plan=_plan("k3s-server", k3s, front)
+        ),
     }
     for name, pool in cluster.pools.items():
         needs[need_key("worker", name)] = Need(
             min_disk_gb=pool.min_disk_gb,
+            plan=_plan("k3s-agent", k3s, inventory.api_address, pool.model_dump(mode="json")),
             cgroup_v2=cgroup_v2,
             gpus=pool.gpus,
             gpu_model=pool.gpu_model,
@@ -108,9 +121,17 @@ def spec_of(cluster: Cluster, *, login: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "schema_version": 1,
         "login": dict(login),
-        "hosts": [asdict(host) for host in Inventory.of(cluster).hosts],
+        "hosts": [asdict(host) for host in inventory.hosts],
         "needs": {key: need.model_dump(mode="json") for key, need in needs.items()},
     }
+
+
+def _plan(script: str, *inputs: object) -> str:
+    return _digest([hostscript.digest(script), *inputs])
+
+
+def _digest(content: object) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def transport_of(cluster: Cluster) -> str:

@@ -164,3 +164,37 @@ def test_a_key_that_is_none_is_refused_without_showing_it(tmp_path: Path) -> Non
     with pytest.raises(ValueError, match="cannot be used") as caught:
         asyncio.run(survey(spec(target(), key_file=str(path)), {}))
     assert "not a key at all" not in str(caught.value)
+
+
+def test_a_host_behind_a_bastion_is_asked_through_it(key_file: Path) -> None:
+    class Forwarding(asyncssh.SSHServer):
+        def connection_requested(self, *_: object) -> bool:
+            return True
+
+    async def scenario() -> Outcome:
+        jump = await asyncssh.create_server(
+            Forwarding,
+            "127.0.0.1",
+            0,
+            server_host_keys=[STRANGER],
+            authorized_client_keys=asyncssh.import_authorized_keys(public(CLIENT)),
+        )
+        async with jump, host(answering()) as port:
+            bastion = {
+                "address": "127.0.0.1",
+                "user": "root",
+                "port": jump.get_port(),
+                "host_key": public(STRANGER),
+            }
+            described = target(address="127.0.0.1", port=port, host_key=public(HOST))
+            return await survey(spec(described, key_file=str(key_file), bastion=bastion), {})
+
+    assert asyncio.run(scenario()).findings == []
+
+
+def test_a_bastion_that_is_down_is_named_for_every_host_behind_it(key_file: Path) -> None:
+    bastion = {"address": "127.0.0.1", "user": "root", "port": 1, "host_key": public(HOST)}
+    asked = spec(target("a"), target("b"), key_file=str(key_file), bastion=bastion)
+    outcome = asyncio.run(survey(asked, {}))
+    assert [finding.host for finding in outcome.errors] == ["a", "b"]
+    assert all("the bastion refuses the connection" in finding.what for finding in outcome.errors)

@@ -1,0 +1,77 @@
+"""What is asked of which host, and when a host that passed is asked again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from busbar.config import load
+from busbar.preflight.spec import Spec, spec_of
+from tests.unit.preflight.samples import HOST_KEY
+
+
+def asked(pool: dict[str, Any] | None = None, **cluster: Any) -> Spec:
+    def host(name: str, address: str) -> dict[str, str]:
+        return {"name": name, "address": address, "host_key": HOST_KEY}
+
+    content = {
+        "name": "site",
+        "ssh": {"agent": True},
+        "hosts": {
+            "load_balancers": [host("lb-1", "10.0.0.1")],
+            "servers": [host("server-1", "10.0.0.11")],
+            "workers": [host("worker-1", "10.0.0.21")],
+        },
+        "pools": {"h100": {"gpus": 8, "rails": 8, "rate_gbps": 400, **(pool or {})}},
+        "k3s": {"sha256": {"amd64": "a" * 64}, **cluster.pop("k3s", {})},
+        **cluster,
+    }
+    return Spec.model_validate(spec_of(load(content), login={}))
+
+
+def changed(before: Spec, after: Spec) -> list[str]:
+    """The hosts that must be asked again."""
+    return [
+        old.name
+        for old, new in zip(before.hosts, after.hosts, strict=True)
+        if before.fingerprint(old) != after.fingerprint(new)
+    ]
+
+
+def test_a_worker_must_have_what_its_pool_says() -> None:
+    spec = asked({"gpu_model": "H100", "min_disk_gb": 200})
+    need = spec.need_of(spec.hosts[2])
+    assert (need.gpus, need.rails, need.rate_gbps, need.gpu_model, need.min_disk_gb) == (
+        8,
+        8,
+        400,
+        "H100",
+        200,
+    )
+
+
+def test_gpudirect_is_asked_for_unless_the_stack_says_otherwise() -> None:
+    for validation, transport in (({}, "gpudirect-rdma"), ({"transport": "socket"}, "socket")):
+        spec = asked(validation=validation)
+        assert spec.need_of(spec.hosts[2]).transport == transport
+
+
+def test_cgroup_v2_is_asked_for_from_kubernetes_1_35_on() -> None:
+    for version, needed in (("v1.34.9+k3s1", False), ("v1.35.6+k3s1", True)):
+        spec = asked(k3s={"version": version})
+        assert spec.need_of(spec.hosts[1]).cgroup_v2 is needed
+
+
+def test_the_same_stack_asks_nobody_again() -> None:
+    assert changed(asked(), asked()) == []
+
+
+def test_a_new_release_of_k3s_looks_at_its_hosts_again_before_they_change() -> None:
+    assert changed(asked(), asked(k3s={"version": "v1.35.7+k3s1"})) == ["server-1", "worker-1"]
+
+
+def test_a_label_looks_at_the_workers_again() -> None:
+    assert changed(asked(), asked({"labels": {"zone": "b"}})) == ["worker-1"]
+
+
+def test_another_measurement_looks_at_nobody_again() -> None:
+    assert changed(asked(), asked(validation={"iterations": 50})) == []
