@@ -6,9 +6,10 @@ import json
 
 import pytest
 
-from busbar.nccl import Expectation, judge, profiles
+from busbar.nccl import Expectation, judge_log, profiles
 from busbar.nccl.bounds import bounds
 from busbar.nccl.hardware import Hardware
+from busbar.nccl.parse import parse_lines
 from busbar.nccl.references import Reference, references
 from tests.unit.nccl import logs
 
@@ -88,7 +89,8 @@ def test_every_profile_says_where_it_is_from_and_asks_for_evidence() -> None:
 
 def test_every_system_of_the_sources_has_a_profile() -> None:
     assert set(profiles.names()) >= {
-        "a40", "a100-ib-8x200", "a100-ib-8x200-gdrcopy", "a100-noib", "a100-sharp", "h100-ib-8x400", "h100-sharp",
+        "a40", "a100-ib-8x200", "a100-ib-8x200-gdrcopy", "a100-noib", "a100-sharp", "h100-ib-8x400",
+        "h100-sharp",
         "gb200-nvl72", "roce", "efa", "lab-socket",
     }  # fmt: skip
 
@@ -101,9 +103,9 @@ def test_an_unknown_profile_names_the_known_ones() -> None:
 @pytest.mark.parametrize("log", logs.names() or ["missing"])
 def test_no_log_that_is_known_to_be_unusable_passes_any_profile(log: str) -> None:
     sidecar = json.loads(logs.path(log).with_suffix(".json").read_text())
-    parsed = logs.lines(log)
+    parsed = parse_lines(logs.lines(log))
     for each in profiles.names():
-        verdict = judge(parsed, Expectation(profile=each, nodes=sidecar["nodes"]))
+        verdict = judge_log(parsed, Expectation(profile=each, nodes=sidecar["nodes"]))
         if verdict.passed:
             assert sidecar["expected"]["usable_result"], each
             assert sidecar["kind"] == "full", each
