@@ -34,8 +34,32 @@ install_agent() {
   k3s_sysctl
   k3s_start "$UNIT"
   k3s_await "$UNIT" "$READY_DEADLINE" "Node $NODE_NAME Ready" k3s_node_has "$KUBELET_KUBECONFIG" Ready=True
+  labels
   k3s_settled "$UNIT"
   printf '{"node":%s,"version":%s}\n' "$(json "$NODE_NAME")" "$(json "$(k3s_version)")"
+}
+
+# labels: K3s sets them when the node registers and never again; a change in the pool must arrive all the same.
+# The kubelet's own rights are enough for that; for taints they are not.
+labels() {
+  local record=$STATE_DIR/labels label changes=()
+  if [[ -f $record && $(<"$record") == "$(k3s_config_list node-label)" ]]; then
+    return
+  fi
+  while read -r label; do
+    [[ -z $label ]] || changes+=("$label")
+  done < <(k3s_config_list node-label)
+  if [[ -f $record ]]; then
+    while read -r label; do
+      [[ " ${changes[*]} " == *" ${label%%=*}="* ]] || changes+=("${label%%=*}-")
+    done < <(grep . "$record" || true)
+  fi
+  if ((${#changes[@]})); then
+    timeout 30 "$K3S" kubectl --kubeconfig "$KUBELET_KUBECONFIG" label node "$NODE_NAME" --overwrite \
+      "${changes[@]}" >&2 ||
+      die "the labels could not be set: ${changes[*]}" "set them by hand: kubectl label node $NODE_NAME ${changes[*]}"
+  fi
+  k3s_config_list node-label | place "$record" 0600
 }
 
 main

@@ -73,6 +73,11 @@ k3s_config() {
   fi
 }
 
+# k3s_config_list KEY: the items of a list in config.yaml (as busbar writes it), one a line.
+k3s_config_list() {
+  payload config | sed -n "/^$1:/,/^[^-]/s/^- *['\"]\{0,1\}\([^'\"]*\)['\"]\{0,1\}\$/\1/p"
+}
+
 # k3s_node_ip: the line for config.yaml that ties K3s to the configured address, where this host has it.
 k3s_node_ip() {
   # Not `grep -q`: it ends early, and the broken pipe would count as a failure.

@@ -74,7 +74,7 @@ missing_names() {
       --connect-to "::127.0.0.1:6443" "https://$(bracketed "$name"):6443/ping" || status=$?
     # 60: the peer's certificate does not fit.
     ((status != 60)) || printf '%s ' "$name"
-  done < <(payload config | sed -n "/^tls-san:/,/^[^-]/s/^- *['\"]\{0,1\}\([^'\"]*\)['\"]\{0,1\}\$/\1/p")
+  done < <(k3s_config_list tls-san)
 }
 
 # membership_line: how this server comes into the cluster; without effect once its etcd has data.

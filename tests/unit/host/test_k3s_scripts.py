@@ -113,3 +113,18 @@ def test_the_processes_of_pods_are_those_below_the_containerd_of_k3s() -> None:
         "k3s-agent", f"""ps() {{ cat <<'EOF'\n{processes}\nEOF\n}}; kill() {{ echo "$@"; }}; k3s_end_pods"""
     )
     assert sorted(done.split()[1:]) == ["40", "50", "51", "52", "53"]
+
+
+def labelled(tmp_path: Path, *labels: str) -> list[str]:
+    """What `kubectl label` is told when the pool has these labels; empty where it is not called."""
+    config = "node-label:\n" + "".join(f"- {label}\n" for label in labels) if labels else "node-name: a\n"
+    payload = hostscript.stdin("k3s-agent", {"config": config}).partition("\n")[0]
+    recorded = f'timeout() {{ shift 9; echo "$@" >&2; }}; STATE_DIR={tmp_path}; labels 2>&1'
+    return output("k3s-agent", recorded, PAYLOAD=payload).split()
+
+
+def test_labels_that_change_after_registration_arrive_at_the_node(tmp_path: Path) -> None:
+    assert labelled(tmp_path, "zone=a", "rack=1") == ["zone=a", "rack=1"]
+    assert labelled(tmp_path, "zone=a", "rack=1") == [], "nothing has changed"
+    assert labelled(tmp_path, "my-zone=b", "rack=2") == ["my-zone=b", "rack=2", "zone-"]
+    assert labelled(tmp_path) == ["my-zone-", "rack-"]
