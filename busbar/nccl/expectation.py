@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from busbar.nccl import profiles
 from busbar.nccl.bounds import Bounds, bounds
-from busbar.nccl.hardware import NVLINK, Hardware
+from busbar.nccl.hardware import NVLINK, Hardware, models
 
 FROM_PROFILE = (
     "gpu", "gpus_per_node", "rails", "rate_gbps", "transport", "algorithm", "nvlink_gbps", "nodes_per_domain",
@@ -73,6 +73,13 @@ class Expectation(BaseModel):
             if filled.get(name) in (None, []):
                 filled[name] = getattr(profile, name)
         return filled
+
+    @field_validator("gpu")
+    @classmethod
+    def _model_only(cls, gpu: str | None) -> str | None:
+        """H100-SXM5-80GB -> H100, so that the tables of hardware and references know it."""
+        found = sorted(models(gpu or ""))
+        return found[0] if len(found) == 1 else gpu
 
     def with_nodes(self, nodes: int, gpus_per_node: int) -> Expectation:
         """The same, for a log whose own device list had to say how many nodes there are."""

@@ -7,7 +7,14 @@ Sources: NVIDIA data sheets for NVLink; measured NVLS values as in references.ya
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
+
+# NVIDIA H100 80GB HBM3 | NVIDIA A100-SXM4-40GB | NVIDIA GB200 | h100-sxm5
+MODEL = re.compile(
+    r"\b(?:P100|V100|T4|A10G?|A30|A40|A100|A800|L4|L40S?|H20|H100|H200|H800|B100|B200|B300|GB200|GB300|MI\d{3}X?)\b",
+    re.IGNORECASE,
+)
 
 # GB/s of one GPU's NVLink, one direction
 NVLINK = {
@@ -32,6 +39,11 @@ NVLS = {
 }
 # part of NVLink that a ring in one domain reaches: 0.75 to 0.82 on A100, H100, B200
 RING_SHARE = 0.75
+
+
+def models(text: str) -> set[str]:
+    """GPU models that TEXT names, in capitals: {'H100'}; empty where it names none that is known."""
+    return {m.upper() for m in MODEL.findall(text)}
 
 
 @dataclass(frozen=True, slots=True)

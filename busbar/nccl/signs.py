@@ -59,6 +59,7 @@ def _conditions(context: Context, by_name: dict[str, Check], failed: set[str]) -
     rdma = want.transport in ("rdma", "gpudirect-rdma")
     value = by_name["busbw"]
     tcp = rdma and across and ("Socket" in evidence.network_names() or "Socket" in evidence.networks)
+    shm = any(e.kind == "SHM" for e in evidence.edges.values())
     slow = value.status == "fail" and "below the floor" in value.reason
     return [
         ("hang", "source", not rows and log.dangling is not None and bool(log.dangling.ranks)),
@@ -73,6 +74,7 @@ def _conditions(context: Context, by_name: dict[str, Check], failed: set[str]) -
         ("rail-missing", "rails", "rails" in failed),
         ("half-rate", "busbw", slow and "of line rate" in value.reason),
         ("below-floor", "busbw", slow and "of line rate" not in value.reason and not tcp),
+        ("shared-memory-inside-a-host", "transport", shm and (want.nvlink_gbps or 0) > 0),
         ("not-compared", "correctness", "not compared (-c 0)" in by_name["correctness"].reason),
         ("beginning-missing", "source", rows and any(r.preamble.banner is None for r in log.runs)),
         ("wrong-size", "ranks", "ranks" in failed and "asked for" in by_name["ranks"].reason and not alone),

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 
 from busbar.nccl.collective import factor, infer
 from busbar.nccl.evidence import Seen
 from busbar.nccl.gates.context import Context, check
+from busbar.nccl.hardware import models
 from busbar.nccl.runs import Half, Rank, Run, number
 from busbar.nccl.verdict import Check
 
 NAME = "ranks"
-# NVIDIA H100 80GB HBM3 | NVIDIA A100-SXM4-40GB | NVIDIA GB200
-MODEL = re.compile(r"\b(?:V100|A10|A30|A40|A100|A800|L4|L40S?|H20|H100|H200|H800|B200|B300|GB200|GB300)\b")
 
 
 def ranks(context: Context) -> Check:
@@ -75,11 +73,12 @@ def _list(run: Run, context: Context) -> str | None:
 
 def _other_gpu(listed: list[Rank], wanted: str | None) -> Rank | None:
     """The first rank on a GPU of another known model; names that say no model prove nothing."""
-    if not wanted:
+    asked = models(wanted or "")
+    if not asked:
         return None
     for rank in listed:
-        models = set(MODEL.findall(rank.gpu))
-        if models and wanted not in models:
+        found = models(rank.gpu)
+        if found and not found & asked:
             return rank
     return None
 
