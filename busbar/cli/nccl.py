@@ -58,9 +58,8 @@ def parse(
 def _tables(found: dict[str, Any]) -> str:
     from busbar.nccl.report.units import size
 
-    lines = [
-        f"{len(found['runs'])} tables in {found['lines']} lines; network: {', '.join(found['transport']) or '-'}"
-    ]
+    network = ", ".join(found["transport"]) or "-"
+    lines = [f"{len(found['runs'])} tables in {found['lines']} lines, network {network}"]
     for number, run in enumerate(found["runs"], 1):
         rows = run["rows"]
         lines.append(f"\n{number}. {run['collective'] or 'unknown collective'}: {len(rows)} rows")
@@ -127,13 +126,13 @@ def check(
             )
         )
     verdict = judge_log(_read(file), expectation)
+    _write(verdict, ctrf, html, svg)
     if as_json:
         typer.echo(verdict.model_dump_json(indent=1))
     else:
         from busbar.nccl.report.terminal import print_verdict
 
         print_verdict(verdict, sys.stdout, plot=plot)
-    _write(verdict, ctrf, html, svg)
     raise typer.Exit(verdict.exit_code)
 
 
@@ -151,5 +150,5 @@ def _write(verdict: Any, ctrf: Path | None, html: Path | None, svg: Path | None)
             from busbar.nccl.report.svg import write_svg
 
             write_svg(verdict, svg)
-    except OSError as error:
+    except (OSError, ValueError) as error:
         _fail(f"the report cannot be written: {error}")

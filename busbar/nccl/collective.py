@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from busbar.nccl.runs import Half, Row, Run, number
+from busbar.nccl.records import Half, Row, Run, number
 
 COLLECTIVES = (
     "all_reduce",

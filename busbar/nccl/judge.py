@@ -31,7 +31,7 @@ def judge_log(log: ParsedLog, expectation: Expectation) -> Verdict:
     return Verdict(
         verdict=overall,
         passed=overall == "pass",
-        reasons=[f"{c.name}: {c.reason}" for c in checks if c.status in ("fail", "unknown")],
+        reasons=[f"{c.name}: {c.reason}" for s in ("fail", "unknown") for c in checks if c.status == s],
         busbw_gbps=headline.busbw_gbps if headline else None,
         expected_gbps=headline.expected_gbps if headline else None,
         floor_gbps=headline.floor_gbps if headline else None,

@@ -11,7 +11,8 @@ from busbar.nccl import patterns as p
 from busbar.nccl.clean import clean
 from busbar.nccl.diagnosis import Findings
 from busbar.nccl.evidence import Evidence
-from busbar.nccl.runs import Preamble, Run, RunBuilder
+from busbar.nccl.records import Preamble, Run
+from busbar.nccl.runs import RunBuilder
 from busbar.nccl.scan import Scanner
 from busbar.nccl.source import BLOCK, Source, SourceError, open_log
 

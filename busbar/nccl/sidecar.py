@@ -10,7 +10,7 @@ from typing import Any
 
 from busbar.nccl.collective import COLLECTIVES, infer, ratio
 from busbar.nccl.parse import ParsedLog
-from busbar.nccl.runs import Half, Row, Run, number
+from busbar.nccl.records import Half, Row, Run, number
 
 MAX_WARNINGS = 6
 WARNING_WIDTH = 140

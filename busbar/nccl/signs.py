@@ -10,7 +10,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict
 
 from busbar.nccl.gates.context import Context
-from busbar.nccl.runs import Run, number
+from busbar.nccl.records import Run, number
 from busbar.nccl.sidecar import several_programs
 from busbar.nccl.verdict import Check, Diagnosis
 

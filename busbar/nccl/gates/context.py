@@ -8,7 +8,7 @@ from busbar.nccl.collective import infer
 from busbar.nccl.evidence import Evidence, Seen
 from busbar.nccl.expectation import Expectation
 from busbar.nccl.parse import ParsedLog
-from busbar.nccl.runs import Run, number
+from busbar.nccl.records import Run, number
 from busbar.nccl.sidecar import largest_row
 from busbar.nccl.verdict import Check, Status
 

@@ -6,7 +6,7 @@ from busbar.nccl.collective import from_name, infer
 from busbar.nccl.evidence import Seen
 from busbar.nccl.gates.context import Context, check
 from busbar.nccl.gates.rows import arithmetic, ladder
-from busbar.nccl.runs import Run, number
+from busbar.nccl.records import Run, number
 from busbar.nccl.sidecar import (
     avg_matches,
     check_disabled,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from busbar.nccl.gates.context import Context
-from busbar.nccl.runs import Half, Run, number
+from busbar.nccl.records import Half, Run, number
 from busbar.nccl.verdict import Status
 
 GATHERING = ("all_gather", "reduce_scatter", "alltoall", "alltoallv", "gather", "scatter", "hypercube")

@@ -8,7 +8,7 @@ from busbar.nccl.collective import factor, infer
 from busbar.nccl.evidence import Seen
 from busbar.nccl.gates.context import Context, check
 from busbar.nccl.hardware import models
-from busbar.nccl.runs import Half, Rank, Run, number
+from busbar.nccl.records import Half, Rank, Run, number
 from busbar.nccl.verdict import Check
 
 NAME = "ranks"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from busbar.nccl.gates.context import Context, check, row_seen, value_of
-from busbar.nccl.runs import Run, number
+from busbar.nccl.records import Run, number
 from busbar.nccl.sidecar import largest_row
 from busbar.nccl.verdict import Check, CollectiveResult, HalfPoint, Point, Status
 
