@@ -182,7 +182,7 @@ def _read(target: Target, done: asyncssh.SSHCompletedProcess, clock: tuple[float
             return Finding(
                 target.name,
                 "error",
-                f"lets {target.user} not use sudo without a password: {errors.splitlines()[-1]}",
+                f"does not let {target.user} use sudo without a password: {errors.splitlines()[-1]}",
                 f"echo '{target.user} ALL=(ALL) NOPASSWD: ALL' > /etc/sudoers.d/busbar, or log in as root",
             )
         return Finding(

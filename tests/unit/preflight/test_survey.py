@@ -113,7 +113,7 @@ def test_a_closed_port_is_named(key_file: Path) -> None:
 
 def test_a_missing_sudo_right_is_told_with_its_cure(key_file: Path) -> None:
     outcome = ask_one(failing("sudo: a password is required\n"), key_file, user="ubuntu")
-    assert "lets ubuntu not use sudo without a password" in what(outcome)
+    assert "does not let ubuntu use sudo without a password" in what(outcome)
     assert "NOPASSWD" in outcome.errors[0].cure
 
 
