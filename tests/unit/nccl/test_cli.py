@@ -1,0 +1,96 @@
+"""The commands: exit codes, JSON, reports. One of each kind is run as a process, the rest in this one."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from busbar.cli import build
+from tests.unit.nccl import logs
+from tests.unit.nccl.logs import Made
+
+PROFILE = ("--profile", "h100-ib-8x400", "--expect-nodes", "2")
+
+
+def busbar(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "busbar", "nccl", *arguments], capture_output=True, text=True, check=False
+    )
+
+
+@pytest.fixture
+def good(tmp_path: Path) -> str:
+    path = tmp_path / "good.log"
+    path.write_text("\n".join(Made().lines()))
+    return str(path)
+
+
+def test_a_pass_is_zero_and_says_so_first(good: str) -> None:
+    done = busbar("check", good, *PROFILE)
+    assert done.returncode == 0 and done.stdout.startswith("PASS"), done.stderr
+
+
+def test_a_fail_is_one_and_no_evidence_is_two(good: str, tmp_path: Path) -> None:
+    assert busbar("check", good, *PROFILE[:3], "3").returncode == 1
+    silent = tmp_path / "silent.log"
+    silent.write_text("\n".join(line for line in Made().lines() if "NCCL" not in line))
+    assert busbar("check", str(silent), *PROFILE).returncode == 2
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("check",),
+        ("check", "/nowhere/at/all"),
+        ("check", "/dev/null", "--profile", "none-such"),
+        ("check", "/dev/null", "--expect-nodes", "0"),
+        ("check", "/dev/null", "--tolerance", "2"),
+        ("check", "/dev/null", "--transport", "pigeon"),
+        ("parse", "/nowhere/at/all"),
+    ],
+)
+def test_bad_usage_is_64_with_a_word(arguments: tuple[str, ...]) -> None:
+    done = CliRunner().invoke(build(), ["nccl", *arguments])
+    assert done.exit_code == 64 and done.stderr.strip()
+    assert isinstance(done.exception, SystemExit), "an error is a message, not a traceback"
+
+
+def test_parse_of_a_log_without_a_table_has_no_runs() -> None:
+    done = CliRunner().invoke(build(), ["nccl", "parse", str(logs.path("011")), "--json"])
+    assert done.exit_code == 0 and json.loads(done.stdout)["runs"] == []
+
+
+def test_json_html_svg_and_ctrf_come_from_one_verdict(good: str, tmp_path: Path) -> None:
+    page, picture, report = (tmp_path / n for n in ("r.html", "r.svg", "r.json"))
+    done = busbar(
+        "check", good, *PROFILE, "--json", "--html", str(page), "--svg", str(picture), "--ctrf", str(report)
+    )
+    verdict = json.loads(done.stdout)
+    assert verdict["passed"] and verdict["log_sha256"]
+    summary = json.loads(report.read_text())["results"]["summary"]
+    assert summary["tests"] == len(verdict["checks"]) and summary["failed"] == 0
+    assert picture.read_text().startswith("<svg") and "ceiling" in picture.read_text()
+    html = page.read_text()
+    assert html.index("Pass") < html.index("Checks"), "the verdict comes first"
+    assert "http" not in html.replace("http://www.w3.org/2000/svg", ""), "the report loads nothing"
+    assert "prefers-color-scheme: dark" in html and "@media print" in html
+
+
+def test_text_of_a_log_cannot_become_markup(tmp_path: Path) -> None:
+    made = Made()
+    made.info = ["worker-0:1:1 [0] x.cc:1 NCCL WARN <script>alert(1)</script>"]
+    made.hosts = ["worker-0", "<b>worker"]
+    path, page = tmp_path / "bad.log", tmp_path / "bad.html"
+    path.write_text("\n".join(made.lines()))
+    busbar("check", str(path), *PROFILE, "--html", str(page))
+    assert "<script>" not in page.read_text() and "<b>worker" not in page.read_text()
+
+
+def test_a_report_that_cannot_be_written_is_a_clear_error(good: str) -> None:
+    done = busbar("check", good, *PROFILE, "--html", "/nowhere/r.html")
+    assert done.returncode == 64 and "cannot be written" in done.stderr
