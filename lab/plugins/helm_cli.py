@@ -32,8 +32,11 @@ class Helm:
         self._call = call
         self._namespace = namespace
 
-    def run(self, *words: str, stdin: str | None = None) -> str:
-        """What helm prints. Raises HelmFailed with helm's message, ProviderError where helm is missing."""
+    def run(self, *words: str, stdin: str | None = None, stoppable: bool = False) -> str:
+        """What helm prints; a `stoppable` command is told to stop when the user cancels the run.
+
+        Raises HelmFailed with helm's message, ProviderError where helm is missing.
+        """
         binary = shutil.which("helm")
         if binary is None:
             raise ProviderError("this stand-in for the kubernetes plugin needs the `helm` command on PATH")
@@ -48,7 +51,7 @@ class Helm:
                 stderr=subprocess.PIPE,
                 text=True,
             )
-            out, errors = self._finish(process, stdin)
+            out, errors = self._finish(process, stdin, stoppable)
         if process.returncode:
             raise HelmFailed(_message(errors))
         return out
@@ -57,16 +60,15 @@ class Helm:
         """What helm prints as JSON."""
         return json.loads(self.run(*words, "--output", "json"))
 
-    def _finish(self, process: subprocess.Popen[str], stdin: str | None) -> tuple[str, str]:
-        told = False
+    def _finish(self, process: subprocess.Popen[str], stdin: str | None, stoppable: bool) -> tuple[str, str]:
         while True:
             try:
                 return process.communicate(stdin, timeout=_CANCEL_CHECK_SECONDS)
             except subprocess.TimeoutExpired:
                 stdin = None
-                if self._call.cancelled.is_set() and not told:
+                if stoppable and self._call.cancelled.is_set():
                     process.send_signal(signal.SIGTERM)  # helm then marks the release as failed
-                    told = True
+                    stoppable = False
 
     @contextmanager
     def _kubeconfig(self) -> Iterator[str]:

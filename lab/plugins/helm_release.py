@@ -159,7 +159,7 @@ class Release(Resource):
     def _put(helm: Helm, plain: Properties, *, upgrade: bool) -> None:
         words = ["upgrade" if upgrade else "install", plain["name"], *helm_values.chart_words(plain)]
         words += [*helm_values.flags(plain, upgrade=upgrade), "--values", "-"]
-        helm.run(*words, stdin=json.dumps(plain.get("values") or {}))
+        helm.run(*words, stdin=json.dumps(plain.get("values") or {}), stoppable=True)
 
     def _failed(self, helm: Helm, id: str, inputs: Properties, error: HelmFailed, how: str) -> ProviderError:
         """The error to raise, with the release's state where there is a release now."""

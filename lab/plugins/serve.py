@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -212,5 +211,6 @@ def run(provider: Provider, engine_address: str | None) -> None:
     # The engine kills its plugins. Where it was killed itself, nobody would end this one.
     while not threading.Event().wait(_PARENT_CHECK_SECONDS):
         if os.getppid() != parent:
-            print("the engine is gone: giving up", file=sys.stderr)
+            provider.cancel()  # ends local commands and helm, so that they do not outlive the run
+            threading.Event().wait(_PARENT_CHECK_SECONDS)
             os._exit(1)
