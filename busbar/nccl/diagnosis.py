@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from functools import cache
-from importlib import resources
 from typing import Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict
 
+from busbar.nccl.data import read_yaml
 from busbar.nccl.verdict import Diagnosis
 
 SEVERITIES = ("fatal", "degraded", "note")
@@ -34,8 +33,7 @@ class Shape(BaseModel):
 @cache
 def shapes() -> tuple[Shape, ...]:
     """All known shapes, in file order."""
-    text = resources.files("busbar.nccl").joinpath("diagnosis.yaml").read_text(encoding="utf-8")
-    return tuple(Shape(**entry) for entry in yaml.safe_load(text))
+    return tuple(Shape(**entry) for entry in read_yaml("busbar.nccl", "diagnosis.yaml"))
 
 
 def hints() -> list[str]:

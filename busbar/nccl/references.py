@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib import resources
 
-import yaml
 from pydantic import BaseModel, ConfigDict
 
+from busbar.nccl.data import read_yaml
 from busbar.nccl.hardware import NVLINK, Hardware
 
 # which algorithms' figures speak for a run of the named one
@@ -54,8 +53,7 @@ class Reference(BaseModel):
 @cache
 def references() -> tuple[Reference, ...]:
     """All references, in file order."""
-    text = resources.files("busbar.nccl").joinpath("references.yaml").read_text(encoding="utf-8")
-    return tuple(Reference(**entry) for entry in yaml.safe_load(text))
+    return tuple(Reference(**entry) for entry in read_yaml("busbar.nccl", "references.yaml"))
 
 
 def lowest(hw: Hardware, collective: str, algorithm: str) -> Reference | None:

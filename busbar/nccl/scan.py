@@ -85,6 +85,7 @@ class Scanner:
         self._edges: dict[bytes, Key] = {}  # end of a line -> the edge that it is
         self._net: dict[bytes, int] = {}  # those of them that leave the host -> device
         self._devices: set[int] = set()
+        self._paired = 0
         self._counts: Counter[bytes] = Counter()
         self._heads: dict[bytes, bytes | None] = {}
         self._said: dict[bytes, set[bytes]] = {}
@@ -197,7 +198,7 @@ class Scanner:
         """Devices of each host: all lines until each known host uses each known device, then samples."""
         pairs, net = self.bulk.pairs, self._net
         most = len(self._devices)
-        if pairs and all(len(pairs.get(h, ())) == most for h in self.bulk.hosts):
+        if self._paired and self._paired == most * len(self.bulk.hosts):
             lines, tails = lines[::SAMPLE], tails[::SAMPLE]
         for line, device in zip(lines, map(net.get, tails), strict=True):
             if device is None:
@@ -207,8 +208,10 @@ class Scanner:
                 devices = pairs.get(host)
                 if devices is None:
                     pairs[host] = {device}
+                    self._paired += 1
                 elif device not in devices:
                     devices.add(device)
+                    self._paired += 1
 
     # ---- other messages ---------------------------------------------------------------------------------
 

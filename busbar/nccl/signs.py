@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib import resources
 from typing import Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict
 
+from busbar.nccl.data import read_yaml
 from busbar.nccl.gates.context import Context
 from busbar.nccl.records import Run, number
 from busbar.nccl.sidecar import several_programs
@@ -30,8 +29,7 @@ class Sign(BaseModel):
 @cache
 def signs() -> dict[str, Sign]:
     """All signs by name."""
-    text = resources.files("busbar.nccl").joinpath("signs.yaml").read_text(encoding="utf-8")
-    return {entry["name"]: Sign(**entry) for entry in yaml.safe_load(text)}
+    return {entry["name"]: Sign(**entry) for entry in read_yaml("busbar.nccl", "signs.yaml")}
 
 
 def read_signs(context: Context, checks: list[Check]) -> list[Diagnosis]:

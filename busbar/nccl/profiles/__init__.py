@@ -10,8 +10,9 @@ from functools import cache
 from importlib import resources
 from typing import Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field
+
+from busbar.nccl.data import read_yaml
 
 Transport = Literal["gpudirect-rdma", "rdma", "socket"]
 Algorithm = Literal["ring", "tree", "nvls", "sharp", "auto"]
@@ -88,5 +89,4 @@ def load(name: str) -> Profile:
     """Return the profile NAME. Raises UnknownProfileError."""
     if name not in names():
         raise UnknownProfileError(f"profile {name!r} is not known: use one of {', '.join(names())}")
-    text = resources.files(__name__).joinpath(f"{name}.yaml").read_text(encoding="utf-8")
-    return Profile(**yaml.safe_load(text))
+    return Profile(**read_yaml(__name__, f"{name}.yaml"))
