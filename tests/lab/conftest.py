@@ -101,7 +101,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         pytest.skip(why)
     was_up = (
         subprocess.run(
-            [sys.executable, "-m", "lab", "status", "--quiet"], cwd=PROJECT, capture_output=True, check=False
+            [sys.executable, "-m", "lab", "status"], cwd=PROJECT, capture_output=True, check=False
         ).returncode
         == 0
     )
