@@ -42,9 +42,9 @@ def test_the_api_outlives_a_frozen_and_a_stopped_server(lab: Lab) -> None:
     _eventually(votes_again, 120, "server-2 Ready and a voter again")
 
 
-def test_an_image_that_cannot_be_had_ends_early_with_the_events_of_its_pods(lab: Lab) -> None:
+def test_a_job_that_never_starts_ends_at_its_deadline_with_the_events_of_its_pods(lab: Lab) -> None:
     def no_such_image(cluster: dict[str, Any]) -> None:
-        cluster["validation"].update(image="busbar-lab/missing:1", deadline_seconds=120)
+        cluster["validation"].update(image="busbar-lab/missing:1", deadline_seconds=60)
 
     done = lab.up("--config-file", str(lab.config_with(no_such_image)))
     text = done.stdout + done.stderr
