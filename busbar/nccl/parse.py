@@ -80,19 +80,20 @@ class LogReader:
         )
 
     def _unglue(self, text: str, message: re.Match[str]) -> tuple[str, str]:
-        """What stands before a message, and its host, where a row's last number sticks to the host's name.
+        """What stands before a message, and its host, where the text before it sticks to the host's name.
 
-        `float     sum      -1gcn151:1904979:...`: the row was interrupted right behind its root.
+        `float     sum      -1gcn151:1904979:...`: a row was interrupted right behind its root.
         """
         before, host = text[: message.start()], message["host"] or ""
-        if not host or p.ROW_START.search(before) is None:
+        if not host or not before.strip():
             return before, host
-        start = max(text.rfind(" ", 0, message.end("host")), text.rfind("\t", 0, message.end("host"))) + 1
-        glued = text[start : message.end("host")]
+        end = message.end("host")
+        start = max(text.rfind(" ", 0, end), text.rfind("\t", 0, end)) + 1
+        glued = text[start:end]
         known = [h for h in self.evidence.hosts | self.builder.hosts if glued.endswith(h)]
         if known:
             host = max(known, key=len)
-        elif (digits := GLUED_NUMBER.match(glued)) is not None:
+        elif p.ROW_START.search(before) is not None and (digits := GLUED_NUMBER.match(glued)) is not None:
             host = glued[digits.end() :]
         return text[:start] + glued[: len(glued) - len(host)], host
 

@@ -54,12 +54,15 @@ ROW = re.compile(rf"(?<![\w.])(\d+)\s+(\d+)\s+({TYPES})(?=\s)(.*)$")
 # the same row cut off right behind its root, with NCCL's text glued on: `float     sum      -1gcn151:19:..`
 ROW_START = re.compile(rf"(?<![\w.])(\d+)\s+(\d+)\s+({TYPES})(?=\s|$)(.*)$")
 # 10317 | 208.15 | 1.2e+08 | N/A | nan | inf
-VALUE = re.compile(r"^(?:[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?|N/A|-?nan|-?inf)$")
+VALUE = re.compile(r"^(?:[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?%?|N/A|-?nan|-?inf)$")
 # ... 0 2026-05-05 06:16:47                 -S 1
 STAMP = re.compile(r"\s+\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d\S*\s*$")
 
 # mpirun -np 2 ./build/all_reduce_perf -b 8 -e 256M       a shell line, an xtrace
-COMMAND = re.compile(r"(?:^|[\s/])([a-z_]+_perf(?:_mpi)?)(?=\s|$)")
+COMMAND = re.compile(
+    r"(?<!\w)((?:all_reduce|all_gather|reduce_scatter|alltoallv?|broadcast|reduce|gather|scatter|sendrecv"
+    r"|hypercube)_perf(?:_mpi)?)(?!\w)"
+)
 
 # ---- NCCL ------------------------------------------------------------------------------------------------
 # gcn151:1904979:1905031 [0] NCCL INFO Using network IB

@@ -85,3 +85,24 @@ def test_a_log_saved_by_a_windows_shell_is_read(encoding: str, tmp_path) -> None
     path = tmp_path / "log.txt"
     path.write_bytes(("\ufeff" + "\r\n".join(Made().lines())).encode(encoding))
     assert judge_log(parse_file(str(path)), WANT).reasons == []
+
+
+def test_a_summary_that_sticks_to_a_message_is_still_read() -> None:
+    log = Made().lines()
+    at = next(i for i, line in enumerate(log) if line.startswith("# Out of bounds"))
+    log[at] += (
+        "worker-1:40:90 [0] NCCL INFO comm 0x1 rank 8 nranks 16 cudaDev 0 busId 6000 - Destroy COMPLETE"
+    )
+    assert judge(log, WANT).reasons == []
+
+
+def test_statistics_and_times_behind_the_halves_are_left_out() -> None:
+    def wider(line: str) -> str:
+        if not line.lstrip()[:1].isdigit():
+            return line
+        tokens = line.split()
+        extra = ["10.1", "12.2", "11.3", "0.5"]
+        return " ".join([*tokens[:9], *extra, *tokens[9:], *extra, "2026-05-05 06:16:47"])
+
+    verdict = judge([wider(line) for line in Made().lines()], WANT)
+    assert verdict.reasons == []
