@@ -1,7 +1,7 @@
 """From a list of machines to a measured fabric: the bring-up, read from top to bottom.
 
-What is asked for is decided in busbar.config, how it is made in components/, what a log is worth in busbar.nccl.
-Here it is wired, exported and, last, judged: the outputs are kept also where the fabric does not pass.
+What is asked for is decided in busbar.config, how it is made in components/, what a log is worth in
+busbar.nccl. Here it is wired, exported and, last, judged: the outputs are kept also where the fabric does not pass.
 """
 
 from pathlib import Path
@@ -56,12 +56,12 @@ async def main() -> None:
         for pool in cluster.pools
     ]
 
-    # What lives on the cluster goes with its first server: nothing is uninstalled from a cluster that is leaving.
+    # What lives on the cluster goes with its first server: nothing is uninstalled from a leaving cluster.
     kubeconfig, cluster_itself = control_plane.kubeconfig, control_plane.nodes[0]
     provider = kubernetes.Provider(
         "cluster",
         kubeconfig=kubeconfig,
-        # Constant, so that a new kubeconfig is an update and not a new cluster with everything on it replaced.
+        # Constant: a new kubeconfig is then an update, not a new cluster with everything on it replaced.
         cluster_identifier=f"{pulumi.get_project()}-{pulumi.get_stack()}",
         # An update that was killed between making an object and noting it is finished by the next one.
         upsert_existing_objects=True,
