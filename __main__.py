@@ -1,7 +1,8 @@
 """From a list of machines to a measured fabric: the bring-up, read from top to bottom.
 
 What is asked for is decided in busbar.config, how it is made in components/, what a log is worth in
-busbar.nccl. Here it is wired, exported and, last, judged: the outputs are kept also where the fabric does not pass.
+busbar.nccl. Here it is wired, exported and, last, judged: the outputs are kept also where the fabric
+does not pass.
 """
 
 from pathlib import Path
