@@ -247,3 +247,48 @@ def test_the_verdict_survives_json() -> None:
     verdict = judged()
     assert Verdict.model_validate_json(verdict.model_dump_json()) == verdict
     assert verdict.model_dump(mode="json")["schema"] == 1
+
+
+def rack(made: Made) -> None:
+    made.hosts, made.gpus, made.gpu = [f"gb200-{i}" for i in range(18)], 4, "NVIDIA GB200"
+    made.peak, made.devices = 835.0, range(0)
+    made.info = ["gb200-0:40:90 [0] NCCL INFO Channel 00/0 : 0[0] -> 4[0] via P2P/MNNVL"]
+
+
+def test_a_rack_is_one_domain_and_must_prove_multi_node_nvlink() -> None:
+    want = Expectation(profile="gb200-nvl72", nodes=18)
+    verdict = judged(rack, want)
+    assert verdict.verdict == "pass", verdict.reasons
+    assert (verdict.transport, verdict.check("mnnvl").status) == ("mnnvl", "pass")
+
+    def silent(made: Made) -> None:
+        rack(made)
+        made.info = []
+
+    assert judged(silent, want).check("mnnvl").status == "unknown"
+
+
+def test_a_network_inside_the_rack_is_a_fault() -> None:
+    def leaking(made: Made) -> None:
+        rack(made)
+        made.devices = range(4)
+
+    assert judged(leaking, Expectation(profile="gb200-nvl72", nodes=18)).check("mnnvl").status == "fail"
+
+
+def test_libfabric_joins_rails_so_devices_are_counted_not_nics() -> None:
+    verdict = judge(logs.lines("006"), Expectation(profile="efa", nodes=2))
+    assert verdict.verdict == "pass", verdict.reasons
+    assert verdict.check("rails").status == "pass" and verdict.check("hcas").status == "not-required"
+
+
+def test_the_lab_names_its_stand_in_and_its_transport() -> None:
+    def lab(made: Made) -> None:
+        made.network, made.gdr, made.peak, made.gpus, made.gpu = "Socket", "", 0.6, 2, "busbar-lab CPU"
+        made.low, made.high = 2**20, 2**25
+
+    want = Expectation(profile="lab-socket", nodes=2, expected_busbw_gbps=0.1, collectives=["all_reduce"])
+    verdict = judged(lab, want)
+    assert (verdict.verdict, verdict.transport, verdict.check("busbw").status) == ("pass", "socket", "pass")
+    too_high = want.model_copy(update={"expected_busbw_gbps": 100.0})
+    assert judged(lab, too_high).check("busbw").status == "fail"
