@@ -20,7 +20,7 @@ CTIME = rf"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) (?:{MONTHS}) [ \d]\d \d\d:\d\d:\d\d \
 # [0]<stdout>:                      Open MPI 5 --output rank
 # [1,0]<stdout>                     some builds leave the colon out
 TAG = re.compile(
-    rf"(?:\[?{CTIME}\]?\s?)?\[(?:[^\]\s@<]+@)?(?:\d+,)?(?P<rank>\d+)\](?:\[[^\]\s]+:\d+\])?"
+    rf"(?:\[?{CTIME}\]?\s?)?\[(?:[^\[\]\s@<]{1, 200}@)?(?:\d+,)?(?P<rank>\d+)\](?:\[[^\[\]\s]{1, 200}:\d+\])?"
     r"<std(?:out|err|diag)>:? ?"
 )
 # ESC [ 1 ; 31 m                    colours of a terminal, and ESC ] ... BEL titles

@@ -30,6 +30,8 @@ SHIFT = 2**40
 def worthwhile(stream: IO[bytes]) -> bool:
     """True for a large regular file that is neither compressed nor UTF-16, where processes can be forked."""
     status = os.fstat(stream.fileno())
+    if multiprocessing.current_process().daemon:
+        return False  # such a process may not have children
     if not stat.S_ISREG(status.st_mode) or status.st_size < SMALLEST or (os.cpu_count() or 1) < 2:
         return False
     head = os.pread(stream.fileno(), 4, 0)

@@ -16,6 +16,8 @@ from busbar.nccl.runs import RunBuilder
 from busbar.nccl.scan import Scanner
 from busbar.nccl.source import BLOCK, Source, SourceError, open_log
 
+# nothing that is looked for is longer; rings of thousands of ranks are, and patterns must not crawl over them
+MAX_TEXT = 8192
 GLUED_NUMBER = re.compile(r"-?\d+(?=[A-Za-z])")
 
 
@@ -47,11 +49,11 @@ class LogReader:
 
     def line(self, raw: bytes, number: int) -> None:
         """Take one line in full."""
-        text = clean(raw).text
+        text = clean(raw[:MAX_TEXT]).text
         if not text:
             return
         self.last_line = text[:400]
-        message = p.MESSAGE.search(text) if "NCCL " in text else None
+        message = p.find_message(text)
         if message is None:
             self.builder.add(text, number)
             self.evidence.bare(text, number)

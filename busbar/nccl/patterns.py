@@ -73,6 +73,16 @@ MESSAGE = re.compile(
     r"(?:\[?\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\]? )?"
     r"(?:(?P<where>\S+:\d+)\s+)?NCCL (?P<level>INFO|WARN) (?P<body>.*)$"
 )
+WORDS = ("NCCL INFO ", "NCCL WARN ")
+BEFORE_WORDS = 400  # host, process, time and source file fit into this
+
+
+def find_message(text: str) -> re.Match[str] | None:
+    """The first NCCL message in TEXT, a match of MESSAGE; looks only shortly before its words, for speed."""
+    found = [at for at in (text.find(word) for word in WORDS) if at >= 0]
+    return MESSAGE.search(text, max(0, min(found) - BEFORE_WORDS)) if found else None
+
+
 # NCCL version 2.19.3+cuda12.2                       bare, rank 0, NCCL <= 2.21
 # ... NCCL INFO NCCL version 2.22.3+cuda12.6          each process, from 2.22
 NCCL_VERSION = re.compile(r"(?:^|\s)(?:NCCL|RCCL) version[ :]+v?(\d+\.\d+[\w.+\-]*)")

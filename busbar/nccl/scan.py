@@ -18,7 +18,7 @@ from busbar.nccl.clean import ANSI as ANSI_TEXT
 from busbar.nccl.clean import clean
 from busbar.nccl.diagnosis import hints
 from busbar.nccl.evidence import Edge, edge_of
-from busbar.nccl.patterns import MESSAGE
+from busbar.nccl.patterns import BEFORE_WORDS, find_message
 
 INFO = b" NCCL INFO "
 VIA = b" via "
@@ -26,6 +26,7 @@ TAIL = (
     26  # `d] via NET/IBext/3/GDRDMA`: the letter tells send from receive; longer would tell P2P edges apart
 )
 TAIL_MOST = 96
+MAX_EDGE = 2048  # a longer line is no edge
 CACHE = 100_000
 SAMPLE = 16
 # some columns of a row are always set apart by four blanks; an edge line has no two
@@ -220,7 +221,7 @@ class Scanner:
         try:
             return self._heads[head]
         except KeyError:
-            match = HOST.search(head)
+            match = HOST.search(head, max(0, len(head) - BEFORE_WORDS))
             host = match[1] if match is not None and ROW_BLANKS not in head else None
             if len(self._heads) > CACHE:
                 self._heads.clear()
@@ -270,10 +271,10 @@ class Scanner:
 
 def _edge_line(line: bytes, number: int) -> Known | None:
     """The edge of a line that is nothing but an NCCL message about one."""
-    if ROW_BLANKS in line:
+    if ROW_BLANKS in line or len(line) > MAX_EDGE:
         return None
-    text = clean(line).text
-    message = MESSAGE.search(text)
+    text = clean(line[:MAX_EDGE]).text
+    message = find_message(text)
     if message is None or message["level"] != "INFO" or message.start() > 0:
         return None
     edge = edge_of(message["body"].strip())

@@ -14,7 +14,7 @@ import zstandard
 
 from busbar.nccl import Expectation, parallel
 from busbar.nccl.judge import judge_log
-from busbar.nccl.parse import ParsedLog, parse_blocks, parse_file
+from busbar.nccl.parse import ParsedLog, parse_blocks, parse_file, parse_lines
 from busbar.nccl.source import Source, SourceError
 from tests.unit.nccl import logs
 from tests.unit.nccl.logs import Made
@@ -126,3 +126,25 @@ def test_an_empty_log_is_no_verdict(tmp_path: Path) -> None:
     path = tmp_path / "empty.log"
     path.touch()
     assert judge_log(parse_file(str(path)), WANT).exit_code == 2
+
+
+NASTY = {
+    "brackets": b"[" * 60_000 + b">: NCCL INFO x",
+    "one word": b"a" * 60_000 + b" NCCL INFO x",
+    "colons": b"a:" * 30_000 + b" NCCL WARN x",
+    "blanks": b"Test CUDA failure x:1 '" + b" " * 60_000 + b"x",
+    "numbers": b"1 " * 30_000,
+    "digits": b"1" * 60_000 + b" 2 float sum",
+    "escapes": b"\x1b]" * 30_000,
+    "tags": b"[1,0]<stdout>:" * 4_000,
+    "vias": b"h:1:1 [0] NCCL INFO Channel 0 " + b" via NET/" * 7_000,
+}
+
+
+@pytest.mark.parametrize("what", NASTY)
+def test_no_line_makes_the_reader_crawl(what: str) -> None:
+    from time import process_time
+
+    before = process_time()
+    parse_lines([*Made().lines(), *([NASTY[what]] * 4)])
+    assert process_time() - before < 4
