@@ -56,7 +56,7 @@ labels() {
   fi
   if ((${#changes[@]})); then
     timeout 30 "$K3S" kubectl --kubeconfig "$KUBELET_KUBECONFIG" label node "$NODE_NAME" --overwrite \
-      "${changes[@]}" >&2 ||
+      "${changes[@]}" >/dev/null ||
       die "the labels could not be set: ${changes[*]}" "set them by hand: kubectl label node $NODE_NAME ${changes[*]}"
   fi
   k3s_config_list node-label | place "$record" 0600
