@@ -233,14 +233,14 @@ class Scanner:
     def _new(self, lines: list[bytes], odd: list[int], number: int) -> list[Numbered]:
         """Lines that must be read: all but messages that say nothing, or that the host said before."""
         full: list[Numbered] = []
-        heads, said = self._heads, self._said
+        host_of, hosts_of = self._heads.get, self._said.get
         skipped = 0
         for i in odd:
             head, info, body = lines[i].partition(INFO)
             if info:
-                host = heads[head] if head in heads else self._host(head)
-                if host is not None:
-                    hosts = said.get(body)
+                host = host_of(head) or self._host(head)
+                if host:
+                    hosts = hosts_of(body)
                     if hosts is None:
                         hosts = self._weigh(body)
                     if hosts is NOTHING or host in hosts:
