@@ -3,8 +3,9 @@
 
 NVIDIA_SMI_SECONDS=15
 INFINIBAND=/sys/class/infiniband
+PCI=/sys/bus/pci/devices
 
-# gpus: {"status":"ok|missing|failed","error":"...","list":[{"model","driver"}]}
+# gpus: {"status":"ok|missing|failed","error":"...","list":[{"model","driver"}],"pci":8}
 gpus() {
   local output line list="" status=ok error=""
   if ! command -v nvidia-smi >/dev/null; then
@@ -18,7 +19,17 @@ gpus() {
       list+="${list:+,}{\"model\":$(json "${line%, *}"),\"driver\":$(json "${line##*, }")}"
     done <<<"$output"
   fi
-  printf '{"status":"%s","error":%s,"list":[%s]}' "$status" "$(json "$error")" "$list"
+  printf '{"status":"%s","error":%s,"list":[%s],"pci":%s}' "$status" "$(json "$error")" "$list" "$(pci_gpus)"
+}
+
+# pci_gpus: NVIDIA devices of the classes VGA and 3D controller, which are there without any driver.
+pci_gpus() {
+  local device count=0
+  for device in "$PCI"/*; do
+    [[ $(cat "$device/vendor" 2>/dev/null) == 0x10de ]] || continue
+    [[ $(cat "$device/class" 2>/dev/null) != 0x030[02]* ]] || count=$((count + 1))
+  done
+  printf '%s' "$count"
 }
 
 # fabric_manager: version of NVIDIA Fabric Manager, "" where there is none, and whether it runs.

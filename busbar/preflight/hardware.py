@@ -20,14 +20,17 @@ DMA_BUF_DRIVER = (515,)
 
 def judge(need: Need, report: Report) -> Iterator[Check]:
     """The findings about a worker's hardware: level, what, cure."""
-    yield from _gpus(need, report)
-    yield from _fabric_manager(report)
+    if need.driver_on_host:
+        yield from _gpus(need, report)
+        yield from _fabric_manager(report)
+    else:
+        yield from _gpus_without_driver(need, report)
     yield from _rails(need, report)
     if need.transport != "socket":
         yield from _memlock(report)
     elif report.memlock != "unlimited":
         yield "warning", *_memlock_words(report)
-    if need.transport == "gpudirect-rdma":
+    if need.transport == "gpudirect-rdma" and need.driver_on_host:
         yield from _gdr(report)
 
 
@@ -56,7 +59,8 @@ def _gpu_list(need: Need, report: Report) -> Iterator[Check]:
     if len(found) != need.gpus:
         yield (
             "error",
-            f"shows {len(found)} GPUs, its pool has {need.gpus}",
+            f"shows {len(found)} GPUs ({report.gpus.pci if report.gpus else 0} on the PCI bus), its pool has "
+            f"{need.gpus}",
             "Has one fallen off the bus (dmesg | grep -i xid; lspci -d 10de:)? Or correct pools.*.gpus",
         )
     models = sorted({gpu.model for gpu in found})
@@ -71,6 +75,16 @@ def _gpu_list(need: Need, report: Report) -> Iterator[Check]:
             "error",
             f"mixes GPUs: {', '.join(models)}",
             "NCCL runs at the pace of the slowest: use like GPUs",
+        )
+
+
+def _gpus_without_driver(need: Need, report: Report) -> Iterator[Check]:
+    found = report.gpus.pci if report.gpus else 0
+    if found != need.gpus:
+        yield (
+            "error",
+            f"has {found} GPUs on the PCI bus, its pool has {need.gpus}",
+            "Has one fallen off the bus (dmesg | grep -i xid; lspci -d 10de:)? Or correct pools.*.gpus",
         )
 
 

@@ -47,7 +47,7 @@ def facts(need: Need, report: Report) -> dict[str, Any]:
         rails = choose(report.hcas, need)
         chosen = {name.partition(":")[0] for name in rails.names}
         kept |= {
-            "gpus": len(report.gpus.list),
+            "gpus": len(report.gpus.list) if need.driver_on_host else report.gpus.pci,
             "gpu_model": report.gpus.list[0].model if report.gpus.list else "",
             "driver": report.gpus.list[0].driver if report.gpus.list else "",
             "rails": list(rails.names),

@@ -28,11 +28,12 @@ class Gpu(Part):
 
 
 class Gpus(Part):
-    """What nvidia-smi said; `error` is its text where it failed."""
+    """What nvidia-smi said (`error` is its text where it failed), and how many GPUs are on the PCI bus."""
 
     status: Literal["ok", "missing", "failed"]
     error: str
     list: tuple[Gpu, ...]
+    pci: int
 
 
 class FabricManager(Part):

@@ -59,6 +59,8 @@ class Need(Model):
     cgroup_v2: bool = False
     gpus: int = 0
     gpu_model: str | None = None
+    driver_on_host: bool = True
+    """False where the GPU Operator brings the driver: then GPUs are counted on the PCI bus."""
     rails: int = 0
     rate_gbps: float = 0
     link_layer: str = "infiniband"
@@ -112,6 +114,7 @@ def spec_of(cluster: Cluster, *, login: Mapping[str, Any], project: Path | None 
             cgroup_v2=cgroup_v2,
             gpus=pool.gpus,
             gpu_model=pool.gpu_model,
+            driver_on_host=not _driver_in_container(cluster),
             rails=pool.rails,
             rate_gbps=pool.rate_gbps,
             link_layer=pool.link_layer,
@@ -132,6 +135,11 @@ def _plan(script: str, *inputs: object) -> str:
 
 def _digest(content: object) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def _driver_in_container(cluster: Cluster) -> bool:
+    driver = cluster.gpu_operator.values.get("driver")
+    return cluster.gpu_operator.enabled and isinstance(driver, dict) and driver.get("enabled") is True
 
 
 def transport_of(cluster: Cluster) -> str:

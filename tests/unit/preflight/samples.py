@@ -47,7 +47,7 @@ def report(**changes: Any) -> Report:
         "managed": [],
         "k3s_data": False,
         "epoch": CLOCK[0] + 1,
-        "gpus": {"status": "ok", "error": "", "list": [gpu] * 8},
+        "gpus": {"status": "ok", "error": "", "list": [gpu] * 8, "pci": 8},
         "fabric_manager": {"version": "570.124.06", "active": True},
         "gdr": {"peermem": True, "open_modules": True},
         "hcas": [hca(f"mlx5_{n}") for n in range(8)],

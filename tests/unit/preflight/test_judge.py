@@ -10,6 +10,9 @@ from busbar.preflight.judge import facts, judge
 from busbar.preflight.spec import Finding, Need
 from tests.unit.preflight.samples import CLOCK, NEED, hca, report, target
 
+NO_DRIVER = {"status": "missing", "error": "", "list": [], "pci": 8}
+CONTAINER = NEED.model_copy(update={"driver_on_host": False, "transport": "gpudirect-rdma"})
+
 
 def findings(role: str = "worker", need: Need = NEED, **changes: Any) -> list[Finding]:
     return judge(target(role=role), need, report(**changes), clock=CLOCK)
@@ -52,7 +55,7 @@ def test_a_good_host_without_gpus_has_no_findings(role: str) -> None:
         ({"active_units": ["k3s-agent"]}, "error", "carries a K3s that busbar did not install"),
         ({"k3s_data": True}, "error", "carries a K3s that busbar did not install"),
         ({"listening": [{"port": 10250, "process": "kubelet"}]}, "error", "port 10250 taken by kubelet"),
-        ({"gpus": {"status": "missing", "error": "", "list": []}}, "error", "no nvidia-smi"),
+        ({"gpus": NO_DRIVER}, "error", "no nvidia-smi"),
         ({"hcas": []}, "error", "shows no HCA"),
     ],
 )
@@ -88,11 +91,23 @@ def test_a_worker_that_runs_a_server_is_listed_in_the_wrong_role() -> None:
 
 
 def gpus(number: int = 8, model: str = "NVIDIA H100 80GB HBM3") -> dict[str, Any]:
-    return {"status": "ok", "error": "", "list": [{"model": model, "driver": "570.124.06"}] * number}
+    gpu = {"model": model, "driver": "570.124.06"}
+    return {"status": "ok", "error": "", "list": [gpu] * number, "pci": 8}
 
 
 def test_a_missing_gpu_is_counted() -> None:
-    assert "shows 7 GPUs, its pool has 8" in only(findings(gpus=gpus(7))).what
+    assert "shows 7 GPUs (8 on the PCI bus), its pool has 8" in only(findings(gpus=gpus(7))).what
+
+
+def test_a_host_whose_driver_comes_as_a_container_needs_none() -> None:
+    nothing = {"peermem": False, "open_modules": False}
+    assert findings(need=CONTAINER, gpus=NO_DRIVER, gdr=nothing) == []
+    assert facts(CONTAINER, report(gpus=NO_DRIVER))["gpus"] == 8
+
+
+def test_without_a_driver_gpus_are_counted_on_the_pci_bus() -> None:
+    finding = only(findings(need=CONTAINER, gpus=NO_DRIVER | {"pci": 7}))
+    assert "has 7 GPUs on the PCI bus, its pool has 8" in finding.what
 
 
 def test_another_gpu_than_the_pools_is_named() -> None:
@@ -102,7 +117,7 @@ def test_another_gpu_than_the_pools_is_named() -> None:
 
 def test_a_driver_that_fails_is_quoted() -> None:
     text = "Failed to initialize NVML: Driver/library version mismatch"
-    finding = only(findings(gpus={"status": "failed", "error": text, "list": []}))
+    finding = only(findings(gpus={"status": "failed", "error": text, "list": [], "pci": 8}))
     assert text in finding.what
     assert "reboot" in finding.cure
 
