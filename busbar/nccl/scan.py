@@ -29,8 +29,8 @@ TAIL_MOST = 96
 MAX_EDGE = 2048  # a longer line is no edge
 CACHE = 100_000
 SAMPLE = 16
-# some columns of a row are always set apart by four blanks; an edge line has no two
-ROW_BLANKS = b"    "
+# `     sum      -1`: redop and root of a row are set apart by five blanks; messages have no such gap
+ROW_BLANKS = b"     "
 # what evidence.py and diagnosis.py look for in a message; any other body is only counted
 HINTS = (
     "CCL version", "Using network", "NCCL_", "Could not open", "NET/", "Plugin Path", "P2P plugin",
