@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 # NVIDIA H100 80GB HBM3 | NVIDIA A100-SXM4-40GB | NVIDIA GB200 | h100-sxm5
 MODEL = re.compile(
-    r"\b(?:P100|V100|T4|A10G?|A30|A40|A100|A800|L4|L40S?|H20|H100|H200|H800|B100|B200|B300|GB200|GB300|MI\d{3}X?)\b",
+    r"\b(?:P100|V100|T4|A10G?|A30|A40|A100|A800|L4|L40S?|H20|H100|H200|H800|B100|B200|B300|GH200|GB200|GB300"
+    r"|MI\d{3}X?)\b",
     re.IGNORECASE,
 )
 
@@ -23,6 +24,7 @@ NVLINK = {
     "H100": 450.0,
     "H200": 450.0,
     "H20": 450.0,
+    "GH200": 450.0,
     "B200": 900.0,
     "B300": 900.0,
     "GB200": 900.0,

@@ -45,6 +45,8 @@ HEADER = re.compile(
 )
 # # Out of bounds values : 0 OK
 OUT_OF_BOUNDS = re.compile(r"#\s*Out of bounds values\s*:\s*(\d+)(?:\s+(OK|FAILED))?")
+# # Bitwise mismatches   : 0 OK                      nccl-tests >= 2.20 with its bitwise check
+BITWISE = re.compile(r"#\s*Bitwise mismatches\s*:\s*(\d+)(?:\s+(OK|FAILED))?")
 # # Avg bus bandwidth    : 96.4945
 AVG = re.compile(r"#\s*Avg bus bandwidth\s*:\s*(\S+)(?:\s+(OK|FAILED))?")
 # # error: NET/IB : Got completion from peer ...

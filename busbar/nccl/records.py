@@ -116,6 +116,7 @@ class Run:
     out_of_bounds_status: str | None = None
     out_of_bounds_line: int | None = None
     out_of_bounds_text: str = ""
+    bitwise_failed: tuple[int, str] | None = None  # line and text
     summaries: int = 0
     concluded: str | None = None
     rows_after_summary: int = 0

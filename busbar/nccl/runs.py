@@ -87,6 +87,9 @@ class RunBuilder:
             self._preamble.reduced_max = whole(match[1])
         elif (match := p.OUT_OF_BOUNDS.match(text)) is not None:
             self._out_of_bounds(match, line)
+        elif (match := p.BITWISE.match(text)) is not None:
+            if self.current is not None and (match[2] == "FAILED" or whole(match[1])):
+                self.current.bitwise_failed = (line, text)
         elif (match := p.AVG.match(text)) is not None:
             self._avg(match, line)
         elif (match := p.CONCLUDED.match(text)) is not None:

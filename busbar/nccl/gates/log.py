@@ -161,6 +161,9 @@ def correctness(context: Context) -> Check:
                 "values out of bounds",
                 Seen("", run.out_of_bounds_line or run.line, run.out_of_bounds_text),
             )
+        if run.bitwise_failed is not None:
+            at, text = run.bitwise_failed
+            return check(name, "fail", "results differ from run to run, bit by bit", Seen("", at, text))
         if run.avg_status == "FAILED":
             return check(
                 name,

@@ -292,3 +292,24 @@ def test_the_lab_names_its_stand_in_and_its_transport() -> None:
     assert (verdict.verdict, verdict.transport, verdict.check("busbw").status) == ("pass", "socket", "pass")
     too_high = want.model_copy(update={"expected_busbw_gbps": 100.0})
     assert judged(lab, too_high).check("busbw").status == "fail"
+
+
+def test_a_failed_bitwise_check_fails() -> None:
+    log = Made().lines()
+    at = next(i for i, line in enumerate(log) if line.startswith("# Avg"))
+    log.insert(at, "# Bitwise mismatches   : 0 OK")
+    assert judge(log, WANT).passed
+    log[at] = "# Bitwise mismatches   : 3 FAILED"
+    assert judge(log, WANT).check("correctness").status == "fail"
+
+
+def test_a_warning_whose_place_has_blanks_is_still_a_warning() -> None:
+    def libfabric(made: Made) -> None:
+        made.info = [
+            "[2026-01-01 12:08:32] worker-0:40:71 [0] int handle_error(context_t*, fid_cq*, uint16_t):46 "
+            "NCCL WARN NET/OFI Request 0x7f completed with error. RC: 5. Error: Invalid receiver queue pair number"
+        ]
+
+    verdict = judged(libfabric)
+    assert verdict.warnings[0].startswith("NET/OFI Request")
+    assert verdict.check("warnings").status == "fail"
