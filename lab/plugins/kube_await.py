@@ -6,8 +6,9 @@ import time
 from collections.abc import Iterator
 
 from lab.plugins import kube_ready, kube_waitfor
-from lab.plugins.kube_client import ApiError, KubeClient, Object, Unreachable
-from lab.plugins.kube_kinds import Endpoint, Kind, annotation, metadata
+from lab.plugins.kube_client import ApiError, Object, Unreachable
+from lab.plugins.kube_cluster import Cluster
+from lab.plugins.kube_kinds import Kind, annotation, metadata
 from lab.plugins.kube_ready import Check, Readiness
 from lab.plugins.resource import Call
 
@@ -45,9 +46,9 @@ def seconds_allowed(call: Call, inputs: Object) -> float:
 class Waiter:
     """Waits on behalf of one operation on one object."""
 
-    def __init__(self, client: KubeClient, endpoint: Endpoint, call: Call, inputs: Object) -> None:
-        self._client = client
-        self._endpoint = endpoint
+    def __init__(self, cluster: Cluster, call: Call, inputs: Object, live: Object | None = None) -> None:
+        self._client = cluster.client
+        self._endpoint = cluster.kinds.endpoint(Kind.of(live or inputs))
         self._call = call
         self._inputs = inputs
 

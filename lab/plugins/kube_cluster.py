@@ -7,8 +7,8 @@ from typing import Any
 
 from lab.plugins import kube_words, kubeconfig
 from lab.plugins.kube_apply import Applier
-from lab.plugins.kube_client import ApiError, KubeClient, Unreachable
-from lab.plugins.kube_kinds import Kinds
+from lab.plugins.kube_client import ApiError, KubeClient, Object, Unreachable
+from lab.plugins.kube_kinds import Kind, Kinds, metadata
 from lab.plugins.kube_settings import Settings
 from lab.plugins.kubeconfig import KubeconfigError
 from lab.plugins.resource import ProviderError
@@ -54,3 +54,9 @@ class Cluster:
     def applier(self) -> Applier:
         """Changes objects; raises ProviderError where the cluster is unreachable."""
         return Applier(self.client, self.kinds, force=self.settings.patch_force, upsert=self.settings.upsert)
+
+    def get(self, obj: Object) -> Object:
+        """The live form of `obj`; raises ApiError, NoMatch, Unreachable or ProviderError."""
+        found = metadata(obj)
+        endpoint = self.kinds.endpoint(Kind.of(obj))
+        return self.client.request("GET", endpoint.object(found.get("namespace"), found["name"]))

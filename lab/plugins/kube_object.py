@@ -5,9 +5,7 @@ After pulumi-kubernetes 4.34 (provider/pkg/provider/provider.go).
 
 from __future__ import annotations
 
-from typing import Any
-
-from lab.plugins import kube_diff, kube_immutable, kube_state, kube_words
+from lab.plugins import kube_diff, kube_immutable, kube_read, kube_state, kube_words
 from lab.plugins.kube_await import NotReady, Waiter
 from lab.plugins.kube_client import ApiError, Object, Unreachable
 from lab.plugins.kube_cluster import Cluster
@@ -19,7 +17,6 @@ from lab.plugins.resource import (
     InitializationError,
     ProviderError,
     Resource,
-    unique,
 )
 from lab.plugins.values import Properties, Unknown, has_unknown
 
@@ -97,8 +94,8 @@ class KubernetesObject(Resource):
             call.say("warning", "Cluster is unreachable, skipping replaceUnready check")
             return ()
         try:
-            current = self._get(live)
-            self._waiter(call, new).ready_now(current)
+            current = self._cluster.get(live)
+            Waiter(self._cluster, call, new).ready_now(current)
         except NotReady:
             return ('metadata.annotations["pulumi.com/replaceUnready"]',)
         except _REFUSALS:
@@ -110,7 +107,7 @@ class KubernetesObject(Resource):
         patch = _is_patch(call, wanted)
         if call.preview and (has_unknown(wanted) or patch or not self._cluster.kinds.exists(Kind.of(wanted))):
             return "", inputs
-        manager = _field_manager(wanted, {})
+        manager = kube_state.field_manager(wanted, {})
         try:
             made = self._cluster.applier.create(call, wanted, manager, patch=patch)
         except NoMatch as error:
@@ -127,7 +124,7 @@ class KubernetesObject(Resource):
             return "", kube_state.store(wanted, made, inputs, wanted["apiVersion"], manager)
         id = kube_state.full_name(made)
         try:
-            live = self._waiter(call, wanted).ready(made)
+            live = Waiter(self._cluster, call, wanted).ready(made)
         except NotReady as error:
             raise InitializationError(
                 kube_words.created_but_not_ready(call.urn, error),
@@ -142,14 +139,14 @@ class KubernetesObject(Resource):
         if call.preview and (has_unknown(wanted) or not self._cluster.kinds.exists(Kind.of(wanted))):
             return news
         _, before = kube_state.load(state)
-        manager = _field_manager(wanted, state)
+        manager = kube_state.field_manager(wanted, state)
         api_version = str(state.get(kube_state.API_VERSION, wanted["apiVersion"]))
         applier = self._cluster.applier
         try:
             live = applier.update(call, wanted, manager, patch=_is_patch(call, wanted))
             if call.preview:
                 return kube_state.store(wanted, live, news, api_version, manager)
-            live = self._waiter(call, wanted).ready(live)
+            live = Waiter(self._cluster, call, wanted).ready(live)
         except NoMatch as error:
             what = f'update of resource "{call.urn}"'
             raise ProviderError(kube_words.no_such_kind(what, error)) from error
@@ -157,7 +154,7 @@ class KubernetesObject(Resource):
             if call.preview and getattr(error, "code", 0) == 403:
                 return news
             raise self._half_updated(id, error, wanted, before, news, api_version, manager) from error
-        if manager != (former := _field_manager(wanted, state, ignore_annotation=True)):
+        if manager != (former := kube_state.field_manager(wanted, state, ignore_annotation=True)):
             applier.relinquish(live, former)
         return kube_state.store(wanted, live, news, api_version, manager)
 
@@ -173,7 +170,7 @@ class KubernetesObject(Resource):
     ) -> ProviderError:
         """The error of a failed update, with the state as the server has it now where it can be asked."""
         try:
-            live = error.live if isinstance(error, NotReady) else self._get(before)
+            live = error.live if isinstance(error, NotReady) else self._cluster.get(before)
         except _REFUSALS as second:
             return ProviderError(
                 f'update of resource "{id}" failed: {error}\nunable to get cluster state: {second}'
@@ -188,52 +185,7 @@ class KubernetesObject(Resource):
     def read(
         self, call: Call, id: str, state: Properties, inputs: Properties
     ) -> tuple[str, Properties, Properties] | None:
-        if self._cluster.unreachable:
-            return self._read_unreachable(call, id, state, inputs)
-        old = kube_state.to_object(inputs)
-        if not old.get("kind"):
-            kind = Kind.of_token(call.type)
-            namespace, name = kube_state.split_name(id)
-            place = {"name": name, **({"namespace": namespace} if namespace else {})}
-            old |= {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": place}
-        imported = not inputs
-        try:
-            live = self._get({**old, "metadata": {**metadata(old), "name": kube_state.split_name(id)[1]}})
-        except NoMatch:
-            return None
-        except ApiError as error:
-            if error.code == 404:
-                return None
-            raise ProviderError(str(error)) from error
-        except Unreachable as error:
-            raise ProviderError(str(error)) from error
-        kept = _importable(live) if imported else kube_state.prune(live, old)
-        if not imported and Kind.of(live).built_in:
-            kept = kube_diff.as_written(kept, old)
-        manager = _field_manager(old, state)
-        stored = kube_state.store(
-            kept, live, inputs, str(state.get(kube_state.API_VERSION, live["apiVersion"])), manager
-        )
-        hidden = kube_state.hide(kept, inputs)
-        if not imported:
-            try:
-                self._waiter(call, old).ready_now(live)
-            except NotReady as error:
-                raise InitializationError(
-                    str(error), id=id, state=stored, reasons=error.reasons, inputs=hidden
-                ) from error
-        return id, stored, hidden
-
-    def _read_unreachable(
-        self, call: Call, id: str, state: Properties, inputs: Properties
-    ) -> tuple[str, Properties, Properties] | None:
-        call.say("warning", kube_words.unreachable(self._cluster.unreachable))
-        if self._cluster.settings.delete_unreachable:
-            call.say("info", kube_words.dropped())
-            return None
-        if self._cluster.settings.skip_update_unreachable:
-            return id, state, inputs
-        raise ProviderError(kube_words.cannot_read())
+        return kube_read.read(self._cluster, call, id, state, inputs)
 
     def delete(self, call: Call, id: str, state: Properties) -> None:
         inputs, live = kube_state.load(state)
@@ -246,14 +198,17 @@ class KubernetesObject(Resource):
         applier = self._cluster.applier
         try:
             if _is_patch(call, inputs or live):
-                applier.relinquish(live, _field_manager(inputs, state))
+                applier.relinquish(live, kube_state.field_manager(inputs, state))
                 return
             applier.delete(live, inputs)
-            self._waiter(call, inputs, live).gone(live)
+            Waiter(self._cluster, call, inputs, live).gone(live)
         except NoMatch:
             return  # its CRD is gone, and it with it
         except NotReady as error:
-            manager, version = _field_manager(inputs, state), str(state.get(kube_state.API_VERSION, ""))
+            manager, version = (
+                kube_state.field_manager(inputs, state),
+                str(state.get(kube_state.API_VERSION, "")),
+            )
             raise InitializationError(
                 str(error),
                 id=id,
@@ -269,23 +224,9 @@ class KubernetesObject(Resource):
         except Unreachable as error:
             raise ProviderError(str(error)) from error
 
-    def _get(self, obj: Object) -> Object:
-        found = metadata(obj)
-        endpoint = self._cluster.kinds.endpoint(Kind.of(obj))
-        return self._cluster.client.request("GET", endpoint.object(found.get("namespace"), found["name"]))
-
-    def _waiter(self, call: Call, inputs: Object, live: Object | None = None) -> Waiter:
-        endpoint = self._cluster.kinds.endpoint(Kind.of(live or inputs))
-        return Waiter(self._cluster.client, endpoint, call, inputs)
-
 
 def _is_patch(call: Call, obj: Object) -> bool:
     return call.type.split(":")[-1] == f"{obj.get('kind')}Patch"
-
-
-def _field_manager(obj: Object, state: Properties, *, ignore_annotation: bool = False) -> str:
-    chosen = "" if ignore_annotation else annotation(obj, "pulumi.com/patchFieldManager")
-    return chosen or str(state.get(kube_state.FIELD_MANAGER) or unique("pulumi-kubernetes-"))
 
 
 def _settle_namespace(obj: Object, namespaced: bool) -> None:
@@ -310,14 +251,3 @@ def _cannot_preview(error: Exception) -> bool:
     missing_namespace = error.code == 404 and error.details.get("kind") == "namespaces"
     no_dry_run = error.code == 400 and "dry run" in str(error)
     return error.code == 403 or error.reason == "AlreadyExists" or missing_namespace or no_dry_run
-
-
-def _importable(live: Object) -> Any:
-    """The live object without what only the server writes."""
-    kept = {key: value for key, value in live.items() if key != "status"}
-    kept["metadata"] = {
-        key: value
-        for key, value in metadata(live).items()
-        if key not in ("creationTimestamp", "generation", "managedFields", "resourceVersion", "uid")
-    }
-    return kept

@@ -148,3 +148,9 @@ def give_name(call: Call, obj: Object, old: Object) -> None:
     annotations = found.setdefault("annotations", {})
     if isinstance(annotations, dict):
         annotations[AUTONAMED] = "true"
+
+
+def field_manager(obj: Object, state: Properties, *, ignore_annotation: bool = False) -> str:
+    """The manager that applies the object: named by an annotation, stored, or new."""
+    chosen = "" if ignore_annotation else annotation(obj, "pulumi.com/patchFieldManager")
+    return chosen or str(state.get(FIELD_MANAGER) or unique("pulumi-kubernetes-"))
