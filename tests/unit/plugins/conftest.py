@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-# The helpers beside this file are imported by plain name.
+# The modules beside this file are imported by plain name.
 sys.path.insert(0, str(Path(__file__).parent))
 
 from loopback_host import SshHost
