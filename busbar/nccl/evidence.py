@@ -164,7 +164,10 @@ class Evidence:
             self._topology_failed(body, line, text)
         elif (match := p.HCAS_USED.match(body)) is not None:
             self._hcas(match["list"], host, line, text)
-        elif first in ("NET/Plugin", "NET/Plugin:", "Plugin", "P2P", "NET/OFI") or "NET plugin" in body:
+        elif (
+            first in ("NET/Plugin", "NET/Plugin:", "Plugin", "P2P", "NET/OFI", "Successfully")
+            or "NET plugin" in body
+        ):
             self._plugin(body, line, text)
         elif "comm" in body and "rank" in body:
             self._communicator(body, line, text)

@@ -107,7 +107,8 @@ EDGE = re.compile(
     r"|(?P<shm>SHM(?:/[A-Za-z]+)*|direct shared memory))"
 )
 # Plugin Path : /opt/hpcx/nccl_rdma_sharp_plugin/lib/libnccl-net.so
-PLUGIN_PATH = re.compile(r"^Plugin Path\s*:\s*(\S+)")
+# Successfully loaded external network plugin /opt/aws-ofi-nccl/lib/libnccl-net.so      from 2.28
+PLUGIN_PATH = re.compile(r"^(?:Plugin Path\s*:|Successfully loaded external network plugin)\s*(\S+)")
 # P2P plugin IBext
 P2P_PLUGIN = re.compile(r"^P2P plugin (\S+)")
 # NET/Plugin: Loaded net plugin NCCL RDMA Plugin v6 (v6)

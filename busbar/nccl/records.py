@@ -104,6 +104,7 @@ class Run:
     error_column: str | None = None
     cpu_time: bool = False
     columns: tuple[str, ...] = ()
+    half_width: int = 0  # columns of one half as the header names them; 0: no header
     rows: list[Row] = field(default_factory=list)
     orphans: int = 0
     damaged: int = 0

@@ -152,6 +152,7 @@ class RunBuilder:
         run.error_column = match["error"]
         run.cpu_time = match["time"] == "cputime"
         run.columns = tuple(match["middle"].split())
+        run.half_width = _half_width(text, match["time"])
         self.runs.append(run)
         self._preamble = Preamble()
 
@@ -195,7 +196,7 @@ class RunBuilder:
         self._drop_pending()
         run = self._run_for_row(line)
         tokens = p.STAMP.sub("", match[4]).split()
-        width = 16 if len(tokens) >= 16 and all(p.VALUE.match(t) for t in tokens[-16:]) else 8
+        width = 2 * run.half_width or _guess_width(tokens)
         split = len(tokens)
         while split > 0 and len(tokens) - split < width and p.VALUE.match(tokens[split - 1]):
             split -= 1
@@ -203,47 +204,48 @@ class RunBuilder:
         if any("XXX" in t for t in tokens):
             run.template_rows += 1
             return
-        if len(values) < 8:
+        if len(values) < width:
             # an interrupted row ends in its root, a number too: give it back
             middle, values = self._give_back(run, middle, values)
         size, count = whole(match[1]), whole(match[2])
         pending = _Pending(size, count, match[3], middle, values, line, text)
-        if len(values) >= 8:
+        if len(values) >= width:
             self._complete(run, pending, interleaved=False)
         else:
             self._pending = pending
 
     def _give_back(self, run: Run, middle: list[str], values: list[str]) -> tuple[list[str], list[str]]:
-        if not values or len(values) % 4 == 0:
+        over = len(values) % (run.half_width or 4)
+        if not values or over == 0:
             return middle, values
-        wants_root = "root" in run.columns or (bool(middle) and len(values) % 4 == 1)
+        wants_root = "root" in run.columns or (bool(middle) and over == 1)
         return ([*middle, values[0]], values[1:]) if wants_root else (middle, values)
 
     def _numbers(self, text: str, line: int) -> None:
         """The rest of an interrupted row: 8, or 4 and 4 numbers (16 with -I), alone on their lines."""
         tokens = p.STAMP.sub("", text).split()
-        if len(tokens) not in (4, 8, 16) or not all(p.VALUE.match(t) for t in tokens):
-            return
         run = self.current
+        half = (run.half_width if run else 0) or 4
+        if len(tokens) not in (half, 2 * half, 16) or not all(p.VALUE.match(t) for t in tokens):
+            return
         if self._pending is None:
             if run is not None and not run.closed:
                 run.orphans += 1
             return
         pending = self._pending
         pending.values.extend(tokens)
-        if len(pending.values) >= 8:
+        if len(pending.values) >= 2 * half:
             self._pending = None
             self._complete(self._run_for_row(line), pending, interleaved=True)
 
     def _complete(self, run: Run, pending: _Pending, *, interleaved: bool) -> None:
         values = pending.values
-        if len(values) == 8:
-            first, second = values[:4], values[4:]
-        elif len(values) == 16:
-            first, second = values[:4], values[8:12]
-        else:
+        half = run.half_width or len(values) // 2
+        if len(values) != 2 * half or half < 4:
             run.damaged += 1
             return
+        # behind time, algbw, busbw and errors stand #bitdiff and statistics, where they were asked for
+        first, second = values[:4], values[half : half + 4]
         redop, root = _middle(run.columns, pending.middle)
         half_1, half_2 = Half(*first), Half(*second)
         if any(number(v) is None for v in (*first[:3], *second[:3])):
@@ -261,6 +263,18 @@ class RunBuilder:
         if self._pending is not None and self.current is not None:
             self.current.damaged += 1
         self._pending = None
+
+
+def _half_width(header: str, time: str) -> int:
+    """Columns from one `time` to the next: 4, 5 with #bitdiff, 8 with -I, 9 with both."""
+    names = [n for n in header.lstrip("# ").split() if n != "timestamp"]
+    starts = [i for i, n in enumerate(names) if n == time]
+    return starts[1] - starts[0] if len(starts) > 1 else 0
+
+
+def _guess_width(tokens: list[str]) -> int:
+    """Columns of both halves of a row whose header was cut off."""
+    return 16 if len(tokens) >= 16 and all(p.VALUE.match(t) for t in tokens[-16:]) else 8
 
 
 def _middle(columns: tuple[str, ...], tokens: list[str]) -> tuple[str | None, int | None]:

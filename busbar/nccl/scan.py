@@ -33,9 +33,9 @@ SAMPLE = 16
 ROW_BLANKS = b"     "
 # what evidence.py and diagnosis.py look for in a message; any other body is only counted
 HINTS = (
-    "CCL version", "Using network", "NCCL_", "Could not open", "NET/", "Plugin Path", "P2P plugin",
-    "NET plugin", "nranks", "nRanks", "Connected all rings,", "-> Algo", "coll channels", "NVLS multicast",
-    "Direct RDMA", "CCL INFO ", "CCL WARN ", "_perf",
+    "CCL version", "Using network", "NCCL_", "Could not open", "NET/", "Plugin Path", "network plugin",
+    "P2P plugin", "NET plugin", "nranks", "nRanks", "Connected all rings,", "-> Algo", "coll channels",
+    "NVLS multicast", "Direct RDMA", "CCL INFO ", "CCL WARN ", "_perf",
 )  # fmt: skip
 INTERESTING = re.compile("|".join(re.escape(h) for h in (*HINTS, *hints())).encode())
 HOST = re.compile(rb"([A-Za-z0-9_][\w.\-]*):\d+:\d+ \[-?\d*\]$")

@@ -307,7 +307,7 @@ def test_a_warning_whose_place_has_blanks_is_still_a_warning() -> None:
     def libfabric(made: Made) -> None:
         made.info = [
             "[2026-01-01 12:08:32] worker-0:40:71 [0] int handle_error(context_t*, fid_cq*, uint16_t):46 "
-            "NCCL WARN NET/OFI Request 0x7f completed with error. RC: 5. Error: Invalid receiver queue pair number"
+            "NCCL WARN NET/OFI Request 0x7f completed with error. Error: Invalid receiver queue pair number"
         ]
 
     verdict = judged(libfabric)

@@ -98,6 +98,8 @@ def test_a_summary_that_sticks_to_a_message_is_still_read() -> None:
 
 def test_statistics_and_times_behind_the_halves_are_left_out() -> None:
     def wider(line: str) -> str:
+        if "#wrong" in line:
+            return line.replace("#wrong", "#wrong i_min i_max i_p99 i_cv%") + " timestamp"
         if not line.lstrip()[:1].isdigit():
             return line
         tokens = line.split()
@@ -106,3 +108,19 @@ def test_statistics_and_times_behind_the_halves_are_left_out() -> None:
 
     verdict = judge([wider(line) for line in Made().lines()], WANT)
     assert verdict.reasons == []
+
+
+def test_a_column_of_bit_differences_is_left_out() -> None:
+    """nccl-tests 2.20 with its bitwise check: five columns a half, as the header says."""
+
+    def wider(line: str) -> str:
+        if "#wrong" in line:
+            return line.replace("#wrong", "#wrong #bitdiff")
+        if not line.lstrip()[:1].isdigit():
+            return line
+        tokens = line.split()
+        return " ".join([*tokens[:9], "0", *tokens[9:], "0"])
+
+    verdict = judge([wider(line) for line in Made().lines()], WANT)
+    assert verdict.reasons == []
+    assert verdict.busbw_gbps is not None and verdict.busbw_gbps > 389
