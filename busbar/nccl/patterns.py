@@ -71,7 +71,7 @@ COMMAND = re.compile(
 # mycl-g2:353236:353423 [6] transport/net_ib.cc:2244 NCCL WARN NET/IB: Got completion ...
 # NCCL INFO NCCL_TOPO_FILE set by environment to /opt/x.xml         (pasted without its process)
 MESSAGE = re.compile(
-    r"(?:(?P<host>[A-Za-z0-9_][\w.\-]*):(?P<pid>\d+):(?P<tid>\d+) \[(?P<device>-?\d*)\] )?"
+    r"(?:(?P<host>[A-Za-z0-9_][\w.\-]*):(?P<pid>\d+)(?::(?P<tid>\d+))? \[(?P<device>-?\d*)\] )?"
     r"(?:\[?\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\]? )?"
     r"(?:(?P<where>\S+:\d+)\s+)?NCCL (?P<level>INFO|WARN) (?P<body>.*)$"
 )
@@ -110,7 +110,7 @@ EDGE = re.compile(
 # Successfully loaded external network plugin /opt/aws-ofi-nccl/lib/libnccl-net.so      from 2.28
 PLUGIN_PATH = re.compile(r"^(?:Plugin Path\s*:|Successfully loaded external network plugin)\s*(\S+)")
 # P2P plugin IBext
-P2P_PLUGIN = re.compile(r"^P2P plugin (\S+)")
+P2P_PLUGIN = re.compile(r"^P2P plugin (?:v\d+ )?(\S+)")
 # NET/Plugin: Loaded net plugin NCCL RDMA Plugin v6 (v6)
 LOADED_NET_PLUGIN = re.compile(r"^NET/Plugin\s*: Loaded net plugin (.+?)\s*$")
 # Initialized NET plugin IBext_v10 | Assigned NET plugin IB to comm

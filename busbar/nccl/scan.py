@@ -38,7 +38,7 @@ HINTS = (
     "NVLS multicast", "Direct RDMA", "CCL INFO ", "CCL WARN ", "_perf",
 )  # fmt: skip
 INTERESTING = re.compile("|".join(re.escape(h) for h in (*HINTS, *hints())).encode())
-HOST = re.compile(rb"([A-Za-z0-9_][\w.\-]*):\d+:\d+ \[-?\d*\]$")
+HOST = re.compile(rb"([A-Za-z0-9_][\w.\-]*):\d+(?::\d+)? \[-?\d*\]$")
 
 ANSI = re.compile(ANSI_TEXT.pattern.encode())
 

@@ -123,12 +123,11 @@ def gdrdma(context: Context) -> Check:
     net = evidence.net_edges
     if not net:
         return check(name, "unknown", f"no `via NET/..` line: GPUDirect is not proved; {ASK}")
-    without = {k for k in net if not evidence.edges[k].gdr}
+    wires = {k for k, e in evidence.edges.items() if e.kind in ("NET", "COLLNET")}
+    without = {k for k in wires if not evidence.edges[k].gdr}
     if without:
-        n = sum(net[k] for k in without)
-        return check(
-            name, "fail", f"{n} of {sum(net.values())} edges lack /GDRDMA", first_edge(evidence, without)
-        )
+        n, all_ = (sum(evidence.via[k] for k in some) for some in (without, wires))
+        return check(name, "fail", f"{n} of {all_} edges lack /GDRDMA", first_edge(evidence, without))
     if evidence.ring_gdr_off is not None:
         return check(name, "fail", "NCCL says that its rings do not use GDR", evidence.ring_gdr_off)
     return check(
