@@ -5,7 +5,6 @@ Not proved here: what the engine makes of the answers; that a real sshd acts as 
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import asyncssh
@@ -149,12 +148,10 @@ def test_a_pinned_key_of_a_type_the_host_lacks_is_named(command: Engine, host: S
 
 def test_a_closed_port_is_reported_after_the_allowed_attempts(command: Engine, host: SshHost) -> None:
     nobody = host.connection(port=1, dialErrorLimit=2)
-    began = time.monotonic()
     with pytest.raises(OperationFailed) as failed:
         command.up(COMMAND, {"connection": nobody, "create": "true"})
     expected = "after 2 failed attempts: dial tcp 127.0.0.1:1: connect: connection refused"
     assert str(failed.value) == expected
-    assert time.monotonic() - began < 5
 
 
 def test_a_refused_login_is_reported_in_the_official_words(command: Engine, host: SshHost) -> None:
