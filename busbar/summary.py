@@ -64,16 +64,19 @@ def _bandwidth(pools: Mapping[str, Any]) -> Table:
 
 
 def _checks(pools: Mapping[str, Any]) -> Table:
+    """One row a check that was made; the others, which this measurement does not need, in one row."""
     table = Table("pool", "check", "status", "why", box=None, pad_edge=False, header_style="bold")
     for pool, verdict in pools.items():
+        idle = []
         for check in verdict.get("checks") or []:
-            status = str(check.get("status"))
-            table.add_row(
-                pool,
-                str(check.get("name")),
-                Text(status, _STYLES.get(status, "")),
-                Text(str(check.get("reason") or "")),
-            )
+            name, status = str(check.get("name")), str(check.get("status"))
+            if status == "not-required":
+                idle.append(name)
+            else:
+                why = Text(str(check.get("reason") or ""))
+                table.add_row(pool, name, Text(status, _STYLES.get(status, "")), why)
+        if idle:
+            table.add_row(pool, "(not required)", "", Text(", ".join(idle)), style=_STYLES["not-required"])
     return table
 
 

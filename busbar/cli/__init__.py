@@ -18,6 +18,7 @@ MODULES = (
     ("busbar.cli.config", ""),
     ("busbar.cli.preflight", ""),
     ("busbar.cli.wait", ""),
+    ("busbar.cli.show", ""),
     ("busbar.cli.nccl", "nccl"),
     ("busbar.cli.collect", "nccl"),
 )
