@@ -35,7 +35,8 @@ def host(host: Host, disk: Path, rancher: Path, client_key: str) -> None:
     _copy(LAB / "base" / "floor.sh", own / "floor.sh")
     if host.role == "worker":
         _copy(LAB / "hardware" / "infiniband.sh", own / "infiniband.sh")
-        _copy(LAB / "hardware" / "nvidia-smi", disk / "usr/local/bin/nvidia-smi")
+        for program in ("nvidia-smi", "nvidia-container-runtime"):
+            _copy(LAB / "hardware" / program, disk / "usr/bin" / program)
         _write(own / "gpus", f"{WORKER_GPUS}\n")
         _write(own / "hcas", "".join(f"{name}\n" for name in WORKER_HCAS))
     if host.role != "lb":

@@ -24,8 +24,8 @@ def test_a_worker_carries_gpus_and_hcas_and_a_server_does_not(tmp_path: Path, ma
     for name in ("worker-1", "server-1"):
         furnish.host(find(name), tmp_path / name, tmp_path / f"{name}-rancher", "ssh-ed25519 AAAA")
     assert (tmp_path / "worker-1/usr/local/lib/busbar-lab/hcas").read_text() == "mlx5_0\nmlx5_1\n"
-    assert (tmp_path / "worker-1/usr/local/bin/nvidia-smi").stat().st_mode & 0o111
-    assert not (tmp_path / "server-1/usr/local/bin/nvidia-smi").exists()
+    assert (tmp_path / "worker-1/usr/bin/nvidia-smi").stat().st_mode & 0o111
+    assert not (tmp_path / "server-1/usr/bin/nvidia-smi").exists()
 
 
 def test_a_load_balancer_carries_nothing_of_kubernetes(tmp_path: Path, machine: object) -> None:
