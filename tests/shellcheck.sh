@@ -13,6 +13,6 @@ if ! command -v shellcheck >/dev/null; then
   exit
 fi
 
-mapfile -t scripts < <(git ls-files '*.sh' '.ci/run')
+mapfile -t scripts < <(git ls-files -z | xargs -0 awk 'FNR == 1 && /^#!.*[\/ ](ba)?sh$/ { print FILENAME } { nextfile }')
 shellcheck --severity=style "${scripts[@]}"
 echo "shellcheck: ${#scripts[@]} scripts clean"
