@@ -56,7 +56,7 @@ def parse(
 
 
 def _tables(found: dict[str, Any]) -> str:
-    from busbar.nccl.report.units import size
+    from busbar.nccl.units import rate, size
 
     network = ", ".join(found["transport"]) or "-"
     lines = [f"{len(found['runs'])} tables in {found['lines']} lines, network {network}"]
@@ -65,7 +65,7 @@ def _tables(found: dict[str, Any]) -> str:
         lines.append(f"\n{number}. {run['collective'] or 'unknown collective'}: {len(rows)} rows")
         lines += [
             f"  {size(row['size']):>12} {row['type']:>9} {row['redop'] or '-':>5} "
-            f"{row['out_of_place']['busbw']:>9.2f} {row['in_place']['busbw']:>9.2f} GB/s"
+            f"{rate(row['out_of_place']['busbw']):>9} {rate(row['in_place']['busbw']):>9} GB/s"
             for row in rows
         ]
         if run["avg_bus_bandwidth_as_printed"]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from busbar.nccl.hardware import RING_SHARE, Hardware
 from busbar.nccl.references import Reference, lowest
+from busbar.nccl.units import gbps
 
 GIB = 2**30
 REDUCING = ("all_reduce",)
@@ -45,7 +46,7 @@ def bounds(hw: Hardware, collective: str, algorithm: str, tolerance: float = STA
     said = [
         f"B = {hw.rails} rails x {hw.rate_gbps:g} Gb/s / 8"
         + (f" x {hw.hosts_per_domain} hosts" if hw.hosts_per_domain > 1 else "")
-        + f" = {hw.line_rate:g} GB/s a direction; N = {hw.domains}, n = {hw.ranks}"
+        + f" = {gbps(hw.line_rate)} a direction; N = {hw.domains}, n = {hw.ranks}"
     ]
     if collective == "all_reduce":
         found = _all_reduce(hw, algorithm)
@@ -66,7 +67,7 @@ def bounds(hw: Hardware, collective: str, algorithm: str, tolerance: float = STA
     cap = hw.domain_cap
     if cap is not None and ceiling > cap:
         ceiling = cap
-        why += f"; ceiling is NVLink's {cap:g} GB/s"
+        why += f"; ceiling is NVLink's {gbps(cap)}"
     return _finish(hw, collective, algorithm, tolerance, expected, ceiling, (*said, why), plateau=GIB)
 
 
@@ -81,19 +82,19 @@ def _finish(
         expected, note = _against(expected, reference)
         said = (*said, note)
     floor = (1 - tolerance) * expected
-    said = (*said, f"expected {expected:.1f} GB/s, floor {1 - tolerance:g} x = {floor:.1f}")
+    said = (*said, f"expected {gbps(expected)}, floor {1 - tolerance:g} x = {gbps(floor)}")
     if ceiling is not None:
-        said = (*said, f"ceiling {ceiling:.1f} GB/s: above it the number is not credible")
+        said = (*said, f"ceiling {gbps(ceiling)}: above it the number is not credible")
     return Bounds(expected, floor, ceiling, plateau, said)
 
 
 def _against(expected: float, reference: Reference) -> tuple[float, str]:
-    seen = f"{reference.busbw:g} GB/s on {reference.nodes} nodes ({reference.source})"
+    seen = f"{gbps(reference.busbw)} on {reference.nodes} nodes ({reference.source})"
     if (1 - STANDARD_TOLERANCE) * expected <= reference.busbw:
         return expected, f"lowest public figure of this kind: {seen}; within the computed floor"
     return (
         reference.busbw,
-        f"the computed {expected:.1f} GB/s is above the lowest public figure of this kind, {seen}",
+        f"the computed {gbps(expected)} is above the lowest public figure of this kind, {seen}",
     )
 
 
@@ -106,9 +107,9 @@ def _one_domain(hw: Hardware, algorithm: str) -> tuple[float | None, float | Non
             (f"one node, and NVLink of {hw.gpu or 'this GPU'} is not known: nothing can be expected",),
         )
     if algorithm == "nvls" and hw.nvls is not None:
-        return hw.nvls, cap, (f"one NVLink domain with NVLS: {hw.nvls:g} GB/s is the best seen",)
+        return hw.nvls, cap, (f"one NVLink domain with NVLS: {gbps(hw.nvls)} is the best seen",)
     expected = RING_SHARE * hw.nvlink_gbps
-    why = f"one NVLink domain: a ring reaches {RING_SHARE:g} of {hw.nvlink_gbps:g} GB/s a GPU"
+    why = f"one NVLink domain: a ring reaches {RING_SHARE:g} of {gbps(hw.nvlink_gbps)} a GPU"
     return expected, cap, (why,)
 
 
@@ -123,9 +124,9 @@ def _all_reduce(hw: Hardware, algorithm: str) -> tuple[float, float, str]:
     inside = hw.domain_value
     limited = once if inside is None else min(0.83 * once, inside)
     if algorithm == "sharp":
-        return min(0.83 * once, limited), once, f"SHARP: S out and S in at any N: 2B(n-1)/n = {once:.1f} GB/s"
+        return min(0.83 * once, limited), once, f"SHARP: S out and S in at any N: 2B(n-1)/n = {gbps(once)}"
     if hw.domains == 2:
-        two = f"two nodes: a tree sends S once and may reach 2B(n-1)/n = {once:.1f} GB/s, above line rate"
+        two = f"two nodes: a tree sends S once and may reach 2B(n-1)/n = {gbps(once)}, above line rate"
         if algorithm in ("tree", "nvls"):
             return min(0.83 * once, limited), once, two
         # NCCL may choose Ring on its own, so a ring's value must be accepted
@@ -145,15 +146,15 @@ def _gathering(hw: Hardware) -> tuple[float, float, str]:
     return (
         _ring_share(hw) * rate,
         max(best, SLACK * rate),
-        f"ring: busbw <= B; at best B(n-1)/n x N/(N-1) = {best:.1f} GB/s",
+        f"ring: busbw <= B; at best B(n-1)/n x N/(N-1) = {gbps(best)}",
     )
 
 
 def _pairwise(hw: Hardware, collective: str) -> tuple[float, float, str]:
     b, n, g = hw.rate_per_gpu, hw.ranks, hw.gpus_per_domain
     if collective == "sendrecv":
-        bound, why = b, f"sendrecv: one GPU's rails, b = {b:g} GB/s"
+        bound, why = b, f"sendrecv: one GPU's rails, b = {gbps(b)}"
     else:
         bound = b * (n - 1) / (n - g)
-        why = f"{collective}: b(n-1)/(n-g) = {bound:.1f} GB/s"
+        why = f"{collective}: b(n-1)/(n-g) = {gbps(bound)}"
     return 0.75 / (1 - STANDARD_TOLERANCE) * bound, SLACK * bound, why

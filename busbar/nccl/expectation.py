@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from busbar.nccl import profiles
 from busbar.nccl.bounds import Bounds, bounds
 from busbar.nccl.hardware import NVLINK, Hardware, models
+from busbar.nccl.units import gbps
 
 FROM_PROFILE = (
     "gpu", "gpus_per_node", "rails", "rate_gbps", "transport", "algorithm", "nvlink_gbps", "nodes_per_domain",
@@ -126,6 +127,6 @@ class Expectation(BaseModel):
         if given is None:
             return computed
         floor = (1 - self.tolerance) * given
-        why = f"expected {given:g} GB/s is given, not computed: floor {1 - self.tolerance:g} x = {floor:.2f}"
+        why = f"expected {gbps(given)}, set by hand; floor {1 - self.tolerance:g} x = {gbps(floor)}"
         ceiling = computed.ceiling if computed.ceiling is None or computed.ceiling >= given else None
         return Bounds(given, floor, ceiling, 0, (*computed.reasoning[:1], why))

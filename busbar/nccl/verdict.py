@@ -121,6 +121,11 @@ class Verdict(Model):
         raise KeyError(name)
 
     @property
+    def by_hand(self) -> bool:
+        """True where a person said what to expect of the headline collective, and it was not computed."""
+        return "expected_busbw_gbps" in self.expectation
+
+    @property
     def exit_code(self) -> int:
         """0 pass, 1 fail, 2 no verdict."""
         return {"pass": 0, "fail": 1, "unknown": 2}[self.verdict]

@@ -15,6 +15,7 @@ from busbar.nccl.sidecar import (
     several_programs,
     wrong_rows,
 )
+from busbar.nccl.units import exact
 from busbar.nccl.verdict import Check, Status
 
 
@@ -197,7 +198,7 @@ def _unchecked(run: Run) -> str | None:
     in_place_only = infer(run).name in ("alltoall", "alltoallv", "sendrecv")
     for row in run.rows:
         if row.out_of_place.unchecked or (row.in_place.unchecked and not in_place_only):
-            return f"a half of {row.size} B was not compared (N/A)"
+            return f"a half of {exact(row.size)} was not compared (N/A)"
         if not row.out_of_place.unchecked and number(row.out_of_place.errors) is None:
-            return f"the last column of {row.size} B is no number"
+            return f"the last column of {exact(row.size)} is no number"
     return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from busbar.nccl.gates.context import Context
 from busbar.nccl.records import Half, Run, number
+from busbar.nccl.units import exact
 from busbar.nccl.verdict import Status
 
 GATHERING = ("all_gather", "reduce_scatter", "alltoall", "alltoallv", "gather", "scatter", "hypercube")
@@ -24,8 +25,8 @@ def arithmetic(run: Run) -> str | None:
         for half in (row.out_of_place, row.in_place):
             if not _consistent(row.size, half):
                 return (
-                    f"line {row.line}: {row.size} B in {half.time} us is not {half.algbw} GB/s: the row is "
-                    "damaged, or was put together from two"
+                    f"line {row.line}: {exact(row.size)} in {half.time} us is not {half.algbw} GB/s: the row "
+                    "is damaged, or was put together from two"
                 )
     return None
 
@@ -45,14 +46,23 @@ def ladder(run: Run, context: Context) -> tuple[Status, str]:
     if banner is None:
         return "unknown", "no banner: how many sizes were asked for is not known"
     if want.min_bytes is not None and banner.min_bytes != want.min_bytes:
-        return "fail", f"smallest message {banner.min_bytes} B, asked for {want.min_bytes}: another run's log"
+        return (
+            "fail",
+            f"smallest message {exact(banner.min_bytes)}, not {exact(want.min_bytes)}: another run's log",
+        )
     if want.max_bytes is not None and banner.max_bytes != want.max_bytes:
-        return "fail", f"largest message {banner.max_bytes} B, asked for {want.max_bytes}: another run's log"
+        return (
+            "fail",
+            f"largest message {exact(banner.max_bytes)}, not {exact(want.max_bytes)}: another run's log",
+        )
     top = banner.max_bytes
     if run.preamble.reduced_max is not None:
         top = min(top, run.preamble.reduced_max)
         if want.max_bytes is not None and top < want.max_bytes:
-            return "fail", f"GPU memory allowed {top} B only, asked for {want.max_bytes}"
+            return (
+                "fail",
+                f"GPU memory allowed {exact(top)} only, asked for {exact(want.max_bytes)}",
+            )
     sizes = _sizes(banner.min_bytes, top, banner.step, banner.by)
     if sizes is None:
         return (
@@ -81,10 +91,12 @@ def _sizes(low: int, high: int, step: int, by: str) -> list[int] | None:
 
 def _compare(want: list[int], got: list[int], ranks: int) -> str | None:
     if len(want) != len(got):
-        return f"{len(got)} rows, the banner asks for {len(want)} sizes ({want[0]} to {want[-1]} B)"
+        return (
+            f"{len(got)} rows, the banner asks for {len(want)} sizes ({exact(want[0])} to {exact(want[-1])})"
+        )
     # data is cut into ranks x 16 B pieces by some collectives, into whole elements by all
     piece = max(16, ranks * 16)
     for expected, size in zip(want, got, strict=True):
         if not expected - piece < size <= expected:
-            return f"a row of {size} B stands where {expected} B was asked for"
+            return f"a row of {exact(size)} stands where {exact(expected)} was asked for"
     return None

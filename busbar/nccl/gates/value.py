@@ -5,6 +5,7 @@ from __future__ import annotations
 from busbar.nccl.gates.context import Context, check, row_seen, value_of
 from busbar.nccl.records import Run, number
 from busbar.nccl.sidecar import largest_row
+from busbar.nccl.units import compared, gbps, size
 from busbar.nccl.verdict import Check, CollectiveResult, HalfPoint, Point, Status
 
 UNSTEADY = 0.10
@@ -32,7 +33,7 @@ def judge_collective(context: Context, name: str) -> tuple[Status, str, Collecti
 
 
 def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 3)
+    return None if value is None else round(value, 3 if value >= 1 else 6)
 
 
 def _decisive(runs: list[Run]) -> Run | None:
@@ -49,28 +50,29 @@ def _status(context: Context, name: str, run: Run | None, value: float | None) -
         return "unknown", f"{name}: no value"
     top = largest_row(run).size
     highest = max(number(h.busbw) or 0.0 for r in run.rows for h in (r.out_of_place, r.in_place))
+    by_hand = " (set by hand)" if want.given(name) is not None else ""
     if found.floor is None:
         if want.transport == "socket":
             return (
                 "not-required",
-                f"{name}: {value:g} GB/s over TCP; no value was given to expect, and no line rate applies",
+                f"{name}: {gbps(value)} over TCP; no value was given to expect, and no line rate applies",
             )
-        return "unknown", f"{name}: {value:g} GB/s, but what to expect is not known: {found.reasoning[-1]}"
+        return "unknown", f"{name}: {gbps(value)}, but what to expect is not known: {found.reasoning[-1]}"
     if top < found.plateau_bytes:
         return "unknown", (
-            f"{name}: largest message {top} B; the bandwidth shows from {found.plateau_bytes} B on"
+            f"{name}: largest message {size(top)}; the bandwidth shows from {size(found.plateau_bytes)} on"
         )
     if value < found.floor:
-        return "fail", f"{name}: {value:g} GB/s is below the floor of {found.floor:.2f} GB/s" + _plateau(
+        return "fail", f"{name}: {gbps(value)} is below the floor of {gbps(found.floor)}{by_hand}" + _plateau(
             context, value
         )
     if found.ceiling is not None and highest > found.ceiling:
         return "fail", (
-            f"{name}: {highest:g} GB/s is above the ceiling of {found.ceiling:.1f} GB/s: not credible "
+            f"{name}: {gbps(highest)} is above the ceiling of {gbps(found.ceiling)}: not credible "
             "(wrong number of nodes or rails, or mixed runs)"
         )
-    share = f", {value / found.expected:.0%} of the expected {found.expected:.1f}" if found.expected else ""
-    return "pass", f"{name}: {value:g} GB/s at {top} B{share}; floor {found.floor:.1f}"
+    part = f", {compared(value, found.expected)}" if found.expected else ""
+    return "pass", f"{name}: {gbps(value)} at {size(top)}{part}{by_hand}; floor {gbps(found.floor)}"
 
 
 def _plateau(context: Context, value: float) -> str:
@@ -136,7 +138,10 @@ def stability(context: Context) -> Check:
         o, i = number(row.out_of_place.busbw) or 0.0, number(row.in_place.busbw) or 0.0
         if max(o, i) <= 0 or abs(o - i) / max(o, i) > UNSTEADY:
             return check(
-                name, "fail", f"out-of-place {o:g} and in-place {i:g} GB/s differ by over 10 %", row_seen(run)
+                name,
+                "fail",
+                f"out-of-place {gbps(o)} and in-place {gbps(i)} differ by over 10 %",
+                row_seen(run),
             )
     run = context.judged[0]
     row = largest_row(run)

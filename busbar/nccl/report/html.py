@@ -10,7 +10,7 @@ from jinja2 import Environment, Template
 from markupsafe import Markup
 
 from busbar.nccl.report.svg import curve_svg, time_svg
-from busbar.nccl.report.units import duration, rate, size
+from busbar.nccl.units import duration, rate, share, size
 from busbar.nccl.verdict import Verdict
 
 WORDS = {"pass": "Pass", "fail": "Fail", "unknown": "No verdict"}
@@ -24,7 +24,7 @@ LEADS = {
 @cache
 def _template() -> Template:
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    environment.filters.update(size=size, rate=rate, duration=duration)
+    environment.filters.update(size=size, rate=rate, duration=duration, share=share)
     text = resources.files("busbar.nccl.report").joinpath("report.html.j2").read_text(encoding="utf-8")
     return environment.from_string(text)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from itertools import pairwise
 
-from busbar.nccl.report.units import size
+from busbar.nccl.units import short, size
 from busbar.nccl.verdict import CollectiveResult
 
 # dot of (column 0..1, row 0..3 from the top) in a Braille cell, Unicode chapter 21.1
@@ -40,13 +40,15 @@ def curve_plot(result: CollectiveResult, width: int, height: int = 12) -> str:
     for value in lines:
         for i in range(0, columns * 2, 4):
             dot(left + (right - left) * i / (columns * 2 - 1), value)
-    labels = {round((1 - v / top) * (height * 4 - 1)) // 4: f"{v:.0f}" for v in (top, 0.0, *lines)}
+    labels = {round((1 - v / top) * (height * 4 - 1)) // 4: short(v) for v in (top, 0.0, *lines)}
     rows = [
         f"{labels.get(i, ''):>{LABEL - 1}} " + "".join(chr(0x2800 + c) for c in row)
         for i, row in enumerate(canvas)
     ]
     first, last = size(round(2**left)), size(round(2**right))
     rows.append(" " * LABEL + first + last.rjust(columns - len(first)))
-    named = [f"{n} {v:.0f}" for n, v in (("floor", result.floor_gbps), ("ceiling", result.ceiling_gbps)) if v]
+    named = [
+        f"{n} {short(v)}" for n, v in (("floor", result.floor_gbps), ("ceiling", result.ceiling_gbps)) if v
+    ]
     rows.append(" " * LABEL + "busbw in GB/s; dotted: " + (", ".join(named) or "nothing to expect"))
     return "\n".join(rows)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
-from busbar.nccl.report.units import duration, size
+from busbar.nccl.units import duration, gbps, short, size
 from busbar.nccl.verdict import CollectiveResult, Verdict
 
 WIDTH, HEIGHT = 860, 330
@@ -67,7 +67,7 @@ def curve_svg(name: str, result: CollectiveResult, *, inline: bool = False) -> s
     """Busbw of both halves with floor and ceiling. INLINE: colours come from the page's variables."""
     points = [p for p in result.curve if p.size_bytes > 0]
     lines = [
-        Line(value, f"{label} {value:.0f}", kind)
+        Line(value, f"{label} {short(value)}", kind)
         for value, label, kind in (
             (result.ceiling_gbps, "ceiling", "cap"),
             (result.expected_gbps, "expected", "cap"),
@@ -83,7 +83,7 @@ def curve_svg(name: str, result: CollectiveResult, *, inline: bool = False) -> s
     top = _nice(highest * 1.02)
     axes = _axes(points_x=[x for x, _ in one], bottom=0.0, top=top, log=False)
     ticks = [(v, f"{v:g}") for v in _steps(top)]
-    return _picture(f"{name}: bus bandwidth, GB/s", axes, ticks, one, two, lines, _gbps, inline)
+    return _picture(f"{name}: bus bandwidth, GB/s", axes, ticks, one, two, lines, gbps, inline)
 
 
 def time_svg(name: str, result: CollectiveResult, *, inline: bool = False) -> str:
@@ -109,10 +109,6 @@ def write_svg(verdict: Verdict, path: Path) -> None:
 def _axes(points_x: Sequence[int], bottom: float, top: float, *, log: bool) -> Axes:
     xs = [math.log2(x) for x in points_x] or [0.0, 1.0]
     return Axes(min(xs), max(xs), bottom, top, log)
-
-
-def _gbps(value: float) -> str:
-    return f"{value:g} GB/s"
 
 
 def _nice(value: float) -> float:

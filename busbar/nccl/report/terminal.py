@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from busbar.nccl.report.plot import curve_plot
-from busbar.nccl.report.units import duration, rate, size
+from busbar.nccl.units import duration, gbps, rate, size
 from busbar.nccl.verdict import CollectiveResult, Diagnosis, Status, Verdict
 
 STYLE: dict[Status, str] = {"pass": "green", "fail": "bold red", "unknown": "yellow", "not-required": "dim"}
@@ -41,9 +41,9 @@ def _title(diagnosis: Diagnosis) -> str:
 def _summary(verdict: Verdict) -> str:
     parts = [f"{verdict.ranks or '?'} ranks on {verdict.nodes or '?'} nodes", verdict.transport]
     if verdict.busbw_gbps is not None:
-        value = f"{verdict.busbw_gbps:g} GB/s"
+        value = gbps(verdict.busbw_gbps)
         if verdict.expected_gbps:
-            value += f" of {verdict.expected_gbps:g} expected"
+            value += f" of {gbps(verdict.expected_gbps)} expected{', set by hand' if verdict.by_hand else ''}"
         parts.insert(0, value)
     return "  " + ", ".join(parts)
 

@@ -1,0 +1,73 @@
+"""Sizes, times and bandwidths in the words that people use."""
+
+from __future__ import annotations
+
+import math
+
+NAMES = ("B", "KiB", "MiB", "GiB", "TiB")
+SURPRISING = 2.0  # from here on a share is said as a multiple
+
+
+def size(value: int) -> str:
+    """536870912 -> 512 MiB; sizes that are no whole unit keep two decimals."""
+    amount, names = float(value), list(NAMES)
+    while amount >= 1024 and len(names) > 1:
+        amount /= 1024
+        names.pop(0)
+    text = f"{amount:.2f}".rstrip("0").rstrip(".")
+    return f"{text} {names[0]}"
+
+
+def exact(value: int) -> str:
+    """536870912 -> 512 MiB, 536870916 -> 536870916 B: sizes that differ never read the same."""
+    names = list(NAMES)
+    while value and value % 1024 == 0 and len(names) > 1:
+        value //= 1024
+        names.pop(0)
+    return f"{value} {names[0]}"
+
+
+def rate(value: float | None) -> str:
+    """GB/s for a column: two decimals as nccl-tests prints, below 1 three digits (0.0182); None is -."""
+    return "-" if value is None else f"{value:.{_decimals(value)}f}"
+
+
+def gbps(value: float) -> str:
+    """GB/s for a sentence: 390.28 GB/s, 400 GB/s, 0.018 GB/s."""
+    text = rate(value)
+    return f"{text.rstrip('0').rstrip('.') if '.' in text else text} GB/s"
+
+
+def short(value: float) -> str:
+    """A number beside a line of a plot: three digits, 390 or 0.0182."""
+    return f"{value:.0f}" if abs(value) >= 100 else gbps(float(f"{value:.3g}")).removesuffix(" GB/s")
+
+
+def share(value: float | None) -> str:
+    """0.976 -> 97.6 %; a share that nobody expects is a multiple: 35.0 -> 35 times."""
+    if value is None:
+        return "-"
+    return f"{value * 100:.1f} %" if value < SURPRISING else f"{value:.3g} times"
+
+
+def compared(value: float, expected: float) -> str:
+    """97.6 % of the expected 400 GB/s; 35 times the expected 0.02 GB/s."""
+    part = share(value / expected)
+    return f"{part}{'' if part.endswith('times') else ' of'} the expected {gbps(expected)}"
+
+
+def duration(us: float) -> str:
+    """Microseconds in the unit that reads best."""
+    for limit, divisor, unit in ((1e3, 1, "us"), (1e6, 1e3, "ms"), (float("inf"), 1e6, "s")):
+        if us < limit:
+            return f"{us / divisor:.4g} {unit}"
+    return f"{us} us"
+
+
+def _decimals(value: float) -> int:
+    """Two, and as many as three digits take where the value is small."""
+    if value == 0 or not math.isfinite(value) or abs(value) >= 1:
+        return 2
+    digits = f"{value:.2e}".partition("e")  # 1.82e-02
+    zeros = -int(digits[2])
+    return max(2, zeros + 2 - (len(digits[0]) - len(digits[0].rstrip("0"))))
