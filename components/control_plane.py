@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -14,6 +13,7 @@ from pulumi_command import remote
 from busbar import downloads
 from busbar.config import ConfigError, K3s
 from busbar.hostfiles import k3s, kubeconfig
+from busbar.hostfiles.facts import server_facts
 from busbar.inventory import Host, Inventory
 from components.host_step import HostStep, host_command
 from components.ssh import Login
@@ -68,12 +68,12 @@ class K3sControlPlane(pulumi.ComponentResource):
         for host in args.inventory.servers:
             self.nodes.append(self._server(f"{name}-{host.name}", host))
 
-        facts = self.nodes[0].stdout.apply(json.loads)
-        self.ca_pem = facts.apply(lambda found: str(found["ca_pem"]))
-        self.k3s_version = facts.apply(lambda found: str(found["version"]))
+        facts = self.nodes[0].stdout.apply(server_facts)
+        self.ca_pem = facts.apply(lambda found: found.ca_pem)
+        self.k3s_version = facts.apply(lambda found: found.version)
         self.agent_token = pulumi.Output.secret(
             pulumi.Output.all(facts, self._agent_password.result).apply(
-                lambda known: k3s.secure_token("node", known[1], ca_sha256=known[0]["ca_sha256"])
+                lambda known: k3s.secure_token("node", known[1], ca_sha256=known[0].ca_sha256)
             )
         )
         first = args.inventory.servers[0]
