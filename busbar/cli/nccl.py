@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 if TYPE_CHECKING:
-    from busbar.nccl.parse import ParsedLog
+    from busbar.nccl.reader import ParsedLog
 
 EX_USAGE = 64
 LOG_HELP = "Launcher log, also .gz or .zst; - for a pipe."

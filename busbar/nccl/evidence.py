@@ -8,12 +8,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from busbar.nccl import patterns as p
-
-if TYPE_CHECKING:
-    from busbar.nccl.scan import Bulk
+from busbar.nccl.edges import Bulk, Edge, edge_of
 
 # networks that move data by RDMA; a name that is not here proves nothing
 RDMA_NAMES = re.compile(r"^(?:IB|IBext\w*|UCX\w*|AWS Libfabric|Libfabric|gIB)$")
@@ -29,33 +26,6 @@ class Seen:
     value: str
     line: int
     text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Edge:
-    """One channel end: `NET/IBext/3/GDRDMA` is kind NET, name IBext, device 3, gdr True."""
-
-    kind: str
-    name: str
-    device: int | None
-    gdr: bool
-    label: str
-    direction: str = ""
-
-
-def edge_of(body: str) -> Edge | None:
-    """Read the transport of a channel out of a message's text; None where there is none."""
-    match = p.EDGE.match(body)
-    if match is None:
-        return None
-    if match["net"] is not None:
-        kind, name, gdr = match["net"], match["name"], match["gdr"] is not None
-        label = f"{kind}/{name}/N{match['gdr'] or ''}{match['pci'] or ''}{match['shared'] or ''}"
-        way = "send" if "[send] via" in body else "receive" if "[receive] via" in body else ""
-        return Edge(kind, name, int(match["dev"][:9]), gdr, label, way)
-    if match["p2p"] is not None:
-        return Edge("P2P", match["p2p"].removeprefix("P2P/"), None, False, match["p2p"])
-    return Edge("SHM", match["shm"], None, False, match["shm"])
 
 
 @dataclass

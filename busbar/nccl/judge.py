@@ -9,7 +9,8 @@ from busbar.nccl.gates import run_all
 from busbar.nccl.gates.context import Context, build
 from busbar.nccl.gates.value import judge_collective
 from busbar.nccl.gates.wire import kind_of
-from busbar.nccl.parse import ParsedLog, parse_lines
+from busbar.nccl.parse import parse_lines
+from busbar.nccl.reader import ParsedLog
 from busbar.nccl.signs import read_signs
 from busbar.nccl.verdict import Check, CollectiveResult, Overall, Verdict
 

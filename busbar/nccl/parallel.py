@@ -12,13 +12,12 @@ import stat
 import threading
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
-from busbar.nccl.scan import Bulk, Numbered, Scanner
+from busbar.nccl.edges import Bulk
+from busbar.nccl.reader import LogReader
+from busbar.nccl.scan import Numbered, Scanner
 from busbar.nccl.source import BLOCK, Source
-
-if TYPE_CHECKING:
-    from busbar.nccl.parse import LogReader
 
 SEGMENT = 16 * 2**20
 SMALLEST = 48 * 2**20

@@ -10,14 +10,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from itertools import compress
 from operator import itemgetter
 
 from busbar.nccl.clean import ANSI as ANSI_TEXT
 from busbar.nccl.clean import clean
 from busbar.nccl.diagnosis import hints
-from busbar.nccl.evidence import Edge, edge_of
+from busbar.nccl.edges import Bulk, Key, Known, edge_of, key_of
 from busbar.nccl.patterns import BEFORE_WORDS, find_message
 
 INFO = b" NCCL INFO "
@@ -45,35 +44,6 @@ ANSI = re.compile(ANSI_TEXT.pattern.encode())
 Numbered = tuple[int, bytes]
 NOTHING: set[bytes] = set()  # by identity: a body that is only counted
 ALWAYS: set[bytes] = set()  # by identity: a body that is always read
-
-
-@dataclass
-class Known:
-    """An edge as some lines end: what it says, and its first line."""
-
-    edge: Edge
-    host: str
-    line: int
-    text: str
-
-
-Key = tuple[str, int | None, str]  # label, device, direction
-
-
-def key_of(edge: Edge) -> Key:
-    """What is counted apart."""
-    return (edge.label, edge.device if edge.kind == "NET" else None, edge.direction)
-
-
-@dataclass
-class Bulk:
-    """What was counted without being read; parse.py merges it into the evidence."""
-
-    known: dict[Key, Known] = field(default_factory=dict)
-    counts: Counter[Key] = field(default_factory=Counter)
-    pairs: dict[bytes, set[int]] = field(default_factory=dict)  # host -> devices of its NET edges
-    hosts: set[bytes] = field(default_factory=set)
-    messages: int = 0
 
 
 class Scanner:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from busbar.nccl.collective import COLLECTIVES, infer, ratio
-from busbar.nccl.parse import ParsedLog
+from busbar.nccl.reader import ParsedLog
 from busbar.nccl.records import Half, Row, Run, number
 
 MAX_WARNINGS = 6

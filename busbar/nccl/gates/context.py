@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from busbar.nccl.collective import infer
 from busbar.nccl.evidence import Evidence, Seen
 from busbar.nccl.expectation import Expectation
-from busbar.nccl.parse import ParsedLog
+from busbar.nccl.reader import ParsedLog
 from busbar.nccl.records import Run, number
 from busbar.nccl.sidecar import largest_row
 from busbar.nccl.verdict import Check, Status

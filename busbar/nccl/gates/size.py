@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
-from busbar.nccl.collective import factor, infer
+from busbar.nccl.collective import factor, infer, ratio
 from busbar.nccl.evidence import Seen
 from busbar.nccl.gates.context import Context, check
+from busbar.nccl.gates.rows import unit
 from busbar.nccl.hardware import models
 from busbar.nccl.records import Half, Rank, Run, number
 from busbar.nccl.verdict import Check
@@ -130,20 +131,12 @@ def _fits(half: Half, k: float) -> bool:
     if algbw is None or busbw is None:
         return False
     # each printed value is off by half its last digit at most
-    slack = _unit(half.busbw) + k * _unit(half.algbw)
+    slack = unit(half.busbw) + k * unit(half.algbw)
     return abs(busbw - k * algbw) <= slack * 1.05
-
-
-def _unit(text: str) -> float:
-    from busbar.nccl.gates.rows import unit
-
-    return unit(text)
 
 
 def implied(run: Run) -> int | None:
     """Ranks that busbw/algbw implies, for a reader of an all_reduce without a device list."""
-    from busbar.nccl.collective import ratio
-
     k = ratio(run)
     if infer(run).name != "all_reduce" or k is None or not 0 < k < 2:
         return None
