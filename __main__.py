@@ -81,7 +81,7 @@ async def main() -> None:
     )
     mpi_operator = MpiOperator(
         "mpi-operator",
-        MpiOperatorArgs(config=cluster.mpi_operator, deleted_with=cluster_itself),
+        MpiOperatorArgs(config=cluster.mpi_operator, kubeconfig=kubeconfig, deleted_with=cluster_itself),
         after(*pools, provider=provider),
     )
 

@@ -54,6 +54,7 @@ class GpuOperator(pulumi.ComponentResource):
                 ),
                 values=chart_values,
                 timeout_seconds=config.timeout_seconds,
+                kubeconfig=args.kubeconfig,
                 parent=self,
                 deleted_with=args.deleted_with,
             )

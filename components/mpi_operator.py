@@ -19,6 +19,7 @@ class MpiOperatorArgs:
     """`deleted_with` is the resource without which the cluster is gone, and the release with it."""
 
     config: MpiOperatorConfig
+    kubeconfig: pulumi.Input[str]
     deleted_with: pulumi.Resource | None = None
 
 
@@ -52,6 +53,7 @@ class MpiOperator(pulumi.ComponentResource):
             repository=None,
             values=values.mpi_operator(operator_release.HELM_VALUES, config),
             timeout_seconds=config.timeout_seconds,
+            kubeconfig=args.kubeconfig,
             # Nothing comes after it that would notice a controller that does not run.
             await_ready=True,
             parent=self,

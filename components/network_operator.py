@@ -58,6 +58,7 @@ class NetworkOperator(pulumi.ComponentResource):
             ),
             values=chart_values,
             timeout_seconds=config.timeout_seconds,
+            kubeconfig=args.kubeconfig,
             parent=self,
             deleted_with=args.deleted_with,
         )

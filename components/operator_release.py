@@ -16,6 +16,7 @@ from pulumi_command import local
 
 from busbar.config.operators import Chart
 from busbar.kube.access import KUBECONFIG_TEXT
+from components import helm_hooks
 from components.program import busbar_command
 
 HELM_VALUES = Path(__file__).resolve().parent.parent / "helm_values"
@@ -51,6 +52,7 @@ def release(
     repository: str | None,
     values: Mapping[str, Any],
     timeout_seconds: int,
+    kubeconfig: pulumi.Input[str],
     await_ready: bool,
     parent: pulumi.Resource,
     deleted_with: pulumi.Resource | None,
@@ -58,7 +60,7 @@ def release(
     """A Helm release with hooks (operators upgrade their CRDs in them) and a bounded history.
 
     `deleted_with` skips the uninstallation where the whole control plane goes: a release cannot be removed
-    from a cluster that is gone.
+    from a cluster that is gone. `kubeconfig` is for the hooks that clear away what a killed update left.
     """
     return kubernetes.helm.v3.Release(
         role,
@@ -76,7 +78,20 @@ def release(
             # The upgrade replaces CRDs in a hook: checked against the old ones, the new objects are refused.
             disable_openapi_validation=True,
         ),
-        opts=pulumi.ResourceOptions(parent=parent, deleted_with=deleted_with),
+        opts=pulumi.ResourceOptions(
+            parent=parent,
+            deleted_with=deleted_with,
+            # One name, one release: made first, the new one would share its objects with the old one.
+            delete_before_replace=True,
+            hooks=helm_hooks.leftovers(
+                role,
+                name=name,
+                namespace=namespace.metadata["name"],
+                chart=chart,
+                values=values,
+                kubeconfig=kubeconfig,
+            ),
+        ),
     )
 
 
@@ -88,6 +103,7 @@ def chart_release(
     namespace: kubernetes.core.v1.Namespace,
     values: Mapping[str, Any],
     timeout_seconds: int,
+    kubeconfig: pulumi.Input[str],
     parent: pulumi.Resource,
     deleted_with: pulumi.Resource | None,
 ) -> kubernetes.helm.v3.Release:
@@ -103,6 +119,7 @@ def chart_release(
         values=values,
         timeout_seconds=timeout_seconds,
         await_ready=False,
+        kubeconfig=kubeconfig,
         parent=parent,
         deleted_with=deleted_with,
     )

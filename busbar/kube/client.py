@@ -43,7 +43,7 @@ class ApiError(Exception):
 
     @property
     def conflict(self) -> bool:
-        """Whether an object of that name exists already."""
+        """Whether the name is taken, or the object is not any more what the request took it for."""
         return self.status == 409
 
 
@@ -64,6 +64,10 @@ class Api(Protocol):
 
     def merge(self, path: str, body: Mapping[str, Any]) -> JsonObject:
         """Merge-patch the object at `path`."""
+        ...
+
+    def delete(self, path: str, **preconditions: str) -> JsonObject:
+        """Delete the object at `path`; 409 where its uid or resourceVersion is not as in `preconditions`."""
         ...
 
     def stream(self, path: str, **query: str) -> Iterator[bytes]:
@@ -115,6 +119,10 @@ class RestApi:
 
     def merge(self, path: str, body: Mapping[str, Any]) -> JsonObject:
         return self._json("PATCH", path, {}, body, "application/merge-patch+json")
+
+    def delete(self, path: str, **preconditions: str) -> JsonObject:
+        options = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": preconditions}
+        return self._json("DELETE", path, {}, options)
 
     def stream(self, path: str, **query: str) -> Iterator[bytes]:
         from urllib3.exceptions import HTTPError, ReadTimeoutError

@@ -44,6 +44,7 @@ class Cluster:
         self.log_queries: list[dict[str, str]] = []
         self.created: list[tuple[str, JsonObject]] = []
         self.patched: list[tuple[str, JsonObject]] = []
+        self.deleted: list[tuple[str, dict[str, str]]] = []
 
     def _fail(self) -> None:
         if self.failures and (failure := self.failures.pop(0)):
@@ -76,6 +77,11 @@ class Cluster:
         self._fail()
         self.patched.append((path, dict(body)))
         return dict(body)
+
+    def delete(self, path: str, **preconditions: str) -> JsonObject:
+        self._fail()
+        self.deleted.append((path, preconditions))
+        return {}
 
     def stream(self, path: str, **query: str) -> Iterator[bytes]:
         self.log_queries.append(dict(query))

@@ -60,7 +60,7 @@ class Server:
                 outer.requests.append((self.command, self.path, dict(self.headers), body))
                 outer.answers.pop(0)(self)
 
-            do_GET = do_POST = do_PATCH = _serve
+            do_GET = do_POST = do_PATCH = do_DELETE = _serve
 
             def log_message(self, *_: Any) -> None:
                 pass
@@ -113,6 +113,14 @@ def test_a_patch_and_a_create_send_json_of_their_kind(server: Server) -> None:
         ("POST", "application/json", b'{"kind": "ConfigMap"}'),
         ("PATCH", "application/merge-patch+json", b'{"spec": {}}'),
     ]
+
+
+def test_a_deletion_names_what_the_object_must_still_be(server: Server) -> None:
+    server.answers = [status(200)]
+    RestApi(server.kubeconfig).delete("/api/v1/namespaces/n/secrets/s", uid="u", resourceVersion="7")
+    [(method, path, _, body)] = server.requests
+    assert (method, path) == ("DELETE", "/api/v1/namespaces/n/secrets/s")
+    assert json.loads(body)["preconditions"] == {"uid": "u", "resourceVersion": "7"}
 
 
 @pytest.mark.parametrize(
