@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 if TYPE_CHECKING:
+    from busbar.nccl import Verdict
     from busbar.nccl.reader import ParsedLog
 
 EX_USAGE = 64
@@ -101,6 +102,7 @@ def check(
     ctrf: Annotated[Path | None, typer.Option(help="Write the gates as a CTRF report.")] = None,
     html: Annotated[Path | None, typer.Option(help="Write the report as one HTML file.")] = None,
     svg: Annotated[Path | None, typer.Option(help="Write the curve as SVG.")] = None,
+    png: Annotated[Path | None, typer.Option(help="Write the curve as PNG.")] = None,
     plot: Annotated[bool, typer.Option(help="Draw the curve in the terminal.")] = True,
 ) -> None:
     """Judge a log. Exit code: 0 pass, 1 fail, 2 no verdict for lack of evidence, 64 bad usage."""
@@ -126,7 +128,7 @@ def check(
             )
         )
     verdict = judge_log(_read(file), expectation)
-    _write(verdict, ctrf, html, svg)
+    _write(verdict, ctrf, html, svg, png)
     if as_json:
         typer.echo(verdict.model_dump_json(indent=1))
     else:
@@ -136,19 +138,23 @@ def check(
     raise typer.Exit(verdict.exit_code)
 
 
-def _write(verdict: Any, ctrf: Path | None, html: Path | None, svg: Path | None) -> None:
+def _write(
+    verdict: Verdict, ctrf: Path | None, html: Path | None, svg: Path | None, png: Path | None
+) -> None:
+    if not any((ctrf, html, svg, png)):
+        return  # the template engine takes a while to import
     from busbar.nccl.report.ctrf import write_ctrf
+    from busbar.nccl.report.html import write_html
+    from busbar.nccl.report.png import RendererMissingError, write_png
+    from busbar.nccl.report.svg import NoCurveError, write_svg
 
-    try:
-        if ctrf is not None:
-            write_ctrf(verdict, ctrf)
-        if html is not None:
-            from busbar.nccl.report.html import write_html
-
-            write_html(verdict, html)
-        if svg is not None:
-            from busbar.nccl.report.svg import write_svg
-
-            write_svg(verdict, svg)
-    except (OSError, ValueError) as error:
-        _fail(f"the report cannot be written: {error}")
+    for path, write in ((ctrf, write_ctrf), (html, write_html), (svg, write_svg), (png, write_png)):
+        if path is None:
+            continue
+        try:
+            write(verdict, path)
+        except NoCurveError as error:
+            # the verdict on such a log is what the caller wants to hear
+            typer.echo(f"note: {path} was not written: {error}", err=True)
+        except (OSError, RendererMissingError) as error:
+            _fail(f"the report cannot be written: {error}")

@@ -31,6 +31,10 @@ DARK = """
 """
 
 
+class NoCurveError(ValueError):
+    """The log has no table: there is nothing to draw."""
+
+
 @dataclass(frozen=True, slots=True)
 class Line:
     """A horizontal line with its label at the right."""
@@ -98,12 +102,17 @@ def time_svg(name: str, result: CollectiveResult, *, inline: bool = False) -> st
     return _picture(f"{name}: time of one operation", axes, ticks, one, two, [], duration, inline)
 
 
-def write_svg(verdict: Verdict, path: Path) -> None:
-    """Write the curve of the headline collective to PATH. Raises OSError; ValueError without a table."""
+def headline_svg(verdict: Verdict, *, inline: bool = False) -> str:
+    """The curve of the headline collective. Raises NoCurveError without a table."""
     if not verdict.collectives:
-        raise ValueError("there is no table in this log, so there is no curve to draw")
+        raise NoCurveError("there is no table in this log, so there is no curve to draw")
     name, result = next(iter(verdict.collectives.items()))
-    path.write_text(curve_svg(name, result) + "\n", encoding="utf-8")
+    return curve_svg(name, result, inline=inline)
+
+
+def write_svg(verdict: Verdict, path: Path) -> None:
+    """Write the curve of the headline collective to PATH. Raises OSError; NoCurveError without a table."""
+    path.write_text(headline_svg(verdict) + "\n", encoding="utf-8")
 
 
 def _axes(points_x: Sequence[int], bottom: float, top: float, *, log: bool) -> Axes:
