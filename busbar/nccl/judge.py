@@ -14,6 +14,8 @@ from busbar.nccl.reader import ParsedLog
 from busbar.nccl.signs import read_signs
 from busbar.nccl.verdict import Check, CollectiveResult, Overall, Verdict
 
+GRAVITY = {"fatal": 0, "degraded": 1, "note": 2}
+
 
 def judge(lines: Iterable[bytes | str], expectation: Expectation) -> Verdict:
     """Judge a log given as lines (with or without line ends), in one pass and bounded memory."""
@@ -50,7 +52,9 @@ def judge_log(log: ParsedLog, expectation: Expectation) -> Verdict:
         topology_file=next((f for f in evidence.topology_set if f not in evidence.topology_failed), None),
         hcas=list(next(iter(evidence.hcas_of_host.values()), ())),
         checks=checks,
-        diagnoses=[*log.findings.diagnoses(), *read_signs(context, checks)],
+        diagnoses=sorted(
+            [*log.findings.diagnoses(), *read_signs(context, checks)], key=lambda d: GRAVITY[d.severity]
+        ),
         warnings=[w[:400] for w in evidence.warnings][:20],
         environment=dict(e.partition("=")[::2] for e in evidence.environment),
         tests_version=next((r.preamble.tests_version for r in log.runs if r.preamble.tests_version), None),

@@ -10,7 +10,7 @@ from jinja2 import Environment, Template
 from markupsafe import Markup
 
 from busbar.nccl.report.svg import curve_svg, time_svg
-from busbar.nccl.units import duration, rate, share, size
+from busbar.nccl.units import duration, gbps, rate, share, size
 from busbar.nccl.verdict import Verdict
 
 WORDS = {"pass": "Pass", "fail": "Fail", "unknown": "No verdict"}
@@ -24,7 +24,7 @@ LEADS = {
 @cache
 def _template() -> Template:
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    environment.filters.update(size=size, rate=rate, duration=duration, share=share)
+    environment.filters.update(size=size, rate=rate, duration=duration, share=share, gbps=_gbps)
     text = resources.files("busbar.nccl.report").joinpath("report.html.j2").read_text(encoding="utf-8")
     return environment.from_string(text)
 
@@ -40,7 +40,20 @@ def render_html(verdict: Verdict, title: str = "NCCL validation") -> str:
         lead=LEADS[verdict.verdict],
         curves=curves,
         times=times,
+        states={check.name: check.status for check in verdict.checks},
+        limits=_limits(verdict),
     )
+
+
+def _gbps(value: float | None) -> str:
+    return "-" if value is None else gbps(value)
+
+
+def _limits(verdict: Verdict) -> str:
+    floor, ceiling = _gbps(verdict.floor_gbps), _gbps(verdict.ceiling_gbps)
+    if floor == "-":
+        return "not known"
+    return f"from {floor}" if ceiling == "-" else f"{floor.removesuffix(' GB/s')} to {ceiling}"
 
 
 def write_html(verdict: Verdict, path: Path | str) -> None:
