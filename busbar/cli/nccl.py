@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from busbar.cli import nccl_options as option
+
 if TYPE_CHECKING:
     from busbar.nccl import Verdict
     from busbar.nccl.reader import ParsedLog
 
 EX_USAGE = 64
-LOG_HELP = "Launcher log, also .gz or .zst; - for a pipe."
-FileArgument = Annotated[str, typer.Argument(metavar="FILE|-", help=LOG_HELP)]
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the group `nccl`."""
-    app.command("parse")(parse)
-    app.command("check")(check)
+    app.command("parse", epilog=option.epilog(option.PARSE_EXAMPLES))(parse)
+    app.command("check", epilog=option.epilog(option.CHECK_EXAMPLES))(check)
 
 
 def _fail(message: str) -> NoReturn:
@@ -39,12 +39,12 @@ def _read(file: str) -> ParsedLog:
 
 
 def parse(
-    file: FileArgument,
+    file: option.LogFile,
     as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON object with every table and row.")
+        bool, typer.Option("--json", help="Print one JSON object with every table and row, instead of text.")
     ] = False,
 ) -> None:
-    """Show every table of a log, as it is: nothing is judged."""
+    """Show every table of a log, as it is: nothing is judged. A log without a table is no error."""
     from busbar.nccl.sidecar import as_object
 
     found = as_object(_read(file))
@@ -78,34 +78,33 @@ def _tables(found: dict[str, Any]) -> str:
 
 
 def check(
-    file: FileArgument,
-    profile: Annotated[str | None, typer.Option(help="A known system, such as h100-ib-8x400.")] = None,
-    expect_nodes: Annotated[int | None, typer.Option(min=1, help="Hosts that must have taken part.")] = None,
-    gpus_per_node: Annotated[int | None, typer.Option(min=1, help="Ranks on each host.")] = None,
-    rails: Annotated[int | None, typer.Option(min=0, help="HCAs a host that carry data.")] = None,
-    rate_gbps: Annotated[float | None, typer.Option(min=0, help="Gb/s of one rail.")] = None,
-    gpu: Annotated[str | None, typer.Option(help="GPU model: H100, A100, ...")] = None,
-    transport: Annotated[str | None, typer.Option(help="gpudirect-rdma, rdma or socket.")] = None,
-    algorithm: Annotated[str | None, typer.Option(help="ring, tree, nvls, sharp or auto.")] = None,
-    collective: Annotated[list[str] | None, typer.Option(help="Wanted collective; may be repeated.")] = None,
-    expected_busbw: Annotated[
-        float | None, typer.Option(help="GB/s to expect, in place of the computed.")
-    ] = None,
-    tolerance: Annotated[float, typer.Option(help="Part of the expected value that may be missing.")] = 0.1,
-    topology_file: Annotated[
-        str | None, typer.Option(help="NCCL_TOPO_FILE that must have been read.")
-    ] = None,
-    plugin: Annotated[str | None, typer.Option(help="Network plugin that must be used: IBext, ...")] = None,
-    hca: Annotated[list[str] | None, typer.Option(help="HCA that must be used; may be repeated.")] = None,
-    min_nccl: Annotated[str | None, typer.Option(help="Oldest NCCL release that is accepted.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="The verdict as one JSON object.")] = False,
-    ctrf: Annotated[Path | None, typer.Option(help="Write the gates as a CTRF report.")] = None,
-    html: Annotated[Path | None, typer.Option(help="Write the report as one HTML file.")] = None,
-    svg: Annotated[Path | None, typer.Option(help="Write the curve as SVG.")] = None,
-    png: Annotated[Path | None, typer.Option(help="Write the curve as PNG.")] = None,
-    plot: Annotated[bool, typer.Option(help="Draw the curve in the terminal.")] = True,
+    file: option.LogFile,
+    profile: option.Profile = None,
+    expect_nodes: option.Nodes = None,
+    gpus_per_node: option.GpusPerNode = None,
+    rails: option.Rails = None,
+    rate_gbps: option.RateGbps = None,
+    gpu: option.Gpu = None,
+    algorithm: option.Algorithm = None,
+    transport: option.Transport = None,
+    collective: option.Collectives = None,
+    expected_busbw: option.ExpectedBusbw = None,
+    tolerance: option.Tolerance = 0.1,
+    topology_file: option.TopologyFile = None,
+    plugin: option.Plugin = None,
+    hca: option.Hcas = None,
+    min_nccl: option.MinNccl = None,
+    as_json: option.AsJson = False,
+    plot: option.Plot = True,
+    html: option.Html = None,
+    svg: option.Svg = None,
+    png: option.Png = None,
+    ctrf: option.Ctrf = None,
 ) -> None:
-    """Judge a log. Exit code: 0 pass, 1 fail, 2 no verdict for lack of evidence, 64 bad usage."""
+    """Judge a log against what the hardware can do; each gate names the line that proves it.
+
+    Exit code: 0 pass, 1 fail, 2 no verdict for lack of evidence (never a pass), 64 bad usage.
+    """
     from pydantic import ValidationError
 
     from busbar.nccl import Expectation, judge_log

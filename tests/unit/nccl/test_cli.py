@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import zstandard
 from typer.testing import CliRunner
 
 from busbar.cli import build
+from busbar.cli.nccl_options import CHECK_EXAMPLES, PARSE_EXAMPLES
 from tests.unit.nccl import logs
 from tests.unit.nccl.logs import Made
 
@@ -94,3 +97,17 @@ def test_text_of_a_log_cannot_become_markup(tmp_path: Path) -> None:
 def test_a_report_that_cannot_be_written_is_a_clear_error(good: str) -> None:
     done = busbar("check", good, *PROFILE, "--html", "/nowhere/r.html")
     assert done.returncode == 64 and "cannot be written" in done.stderr
+
+
+@pytest.mark.parametrize("example", [*PARSE_EXAMPLES, *CHECK_EXAMPLES])
+def test_the_examples_of_the_help_run(
+    example: str, good: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = Path(good).read_bytes()
+    Path("launcher.log").write_bytes(text)
+    Path("launcher.log.zst").write_bytes(zstandard.compress(text))
+    mine = next(part for part in example.split("|") if "busbar" in part)
+    done = CliRunner().invoke(build(), shlex.split(mine)[1:], input=text)
+    assert done.exit_code in (0, 1, 2), done.stderr
+    assert done.stdout.strip()

@@ -1,0 +1,168 @@
+"""Options of `busbar nccl check`, one alias each, and the examples that end the help."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+# panels of the help
+WIRED, ASKED, SHOWN = "What the system is", "What must be shown", "Output"
+
+PARSE_EXAMPLES = (
+    "busbar nccl parse launcher.log",
+    "busbar nccl parse launcher.log.zst --json | jq '.runs[].largest_row'",
+)
+CHECK_EXAMPLES = (
+    "busbar nccl check launcher.log --profile h100-ib-8x400 --expect-nodes 2",
+    "busbar nccl check launcher.log --gpus-per-node 8 --rails 8 --rate-gbps 200 --gpu A100 --transport rdma",
+    "kubectl logs job/nccl-launcher --tail=-1 | busbar nccl check - --profile roce --html report.html",
+)
+
+
+def epilog(examples: tuple[str, ...]) -> str:
+    """EXAMPLES as the end of a command's help, a line each."""
+    # an empty line is what keeps a line end in typer's help
+    return "\n\n".join(("Examples:", *examples))
+
+
+LogFile = Annotated[
+    str,
+    typer.Argument(
+        metavar="FILE|-", help="Log of the launcher, plain, .gz or .zst (told by its bytes); - reads a pipe."
+    ),
+]
+Profile = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        rich_help_panel=WIRED,
+        help="Known system that fills in what is not given here, such as h100-ib-8x400, roce, efa, "
+        "gb200-nvl72; a wrong name lists all.",
+    ),
+]
+Nodes = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        metavar="N",
+        rich_help_panel=WIRED,
+        help="Hosts that must have taken part; without it the log's own device list counts.",
+    ),
+]
+GpusPerNode = Annotated[
+    int | None, typer.Option(min=1, metavar="N", rich_help_panel=WIRED, help="Ranks on each host.")
+]
+Rails = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        metavar="N",
+        rich_help_panel=WIRED,
+        help="HCAs of each host that must carry data; line rate is rails x rate.",
+    ),
+]
+RateGbps = Annotated[
+    float | None,
+    typer.Option(min=0, metavar="GBIT", rich_help_panel=WIRED, help="Gb/s of one rail: NDR 400, HDR 200."),
+]
+Gpu = Annotated[
+    str | None,
+    typer.Option(
+        metavar="MODEL",
+        rich_help_panel=WIRED,
+        help="H100, A100, ...: must be that of the device list, and says what NVLink gives.",
+    ),
+]
+Algorithm = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        rich_help_panel=WIRED,
+        help="ring, tree, nvls, sharp or auto: decides what bandwidth to expect; sharp must be proved.",
+    ),
+]
+Transport = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        rich_help_panel=ASKED,
+        help="gpudirect-rdma, rdma or socket: every edge between hosts must use it.",
+    ),
+]
+Collectives = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME",
+        rich_help_panel=ASKED,
+        help="all_reduce, alltoall, ...: must have a table; may be repeated, the first is the headline.",
+    ),
+]
+ExpectedBusbw = Annotated[
+    float | None,
+    typer.Option(
+        metavar="GBYTE", rich_help_panel=ASKED, help="GB/s to expect, in place of the computed value."
+    ),
+]
+Tolerance = Annotated[
+    float,
+    typer.Option(
+        metavar="PART",
+        rich_help_panel=ASKED,
+        help="Part of the expected value that may be missing: floor = (1 - PART) x expected.",
+    ),
+]
+TopologyFile = Annotated[
+    str | None,
+    typer.Option(metavar="PATH", rich_help_panel=ASKED, help="NCCL_TOPO_FILE that NCCL must have opened."),
+]
+Plugin = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        rich_help_panel=ASKED,
+        help="Network plugin that must carry the data: IBext, Libfabric, ...; IB is NCCL's own.",
+    ),
+]
+Hcas = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME",
+        rich_help_panel=ASKED,
+        help="mlx5_0, ...: must be opened, and no other; repeat for each.",
+    ),
+]
+MinNccl = Annotated[
+    str | None,
+    typer.Option(metavar="X.Y.Z", rich_help_panel=ASKED, help="Oldest NCCL release that is accepted."),
+]
+AsJson = Annotated[
+    bool,
+    typer.Option("--json", rich_help_panel=SHOWN, help="Print the verdict as one JSON object, no text."),
+]
+Plot = Annotated[bool, typer.Option(rich_help_panel=SHOWN, help="Draw the curve in the terminal.")]
+Html = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="PATH",
+        rich_help_panel=SHOWN,
+        help="Write the whole report: one page, opens offline, prints.",
+    ),
+]
+Svg = Annotated[
+    Path | None,
+    typer.Option(metavar="PATH", rich_help_panel=SHOWN, help="Write the headline's curve as SVG."),
+]
+Png = Annotated[
+    Path | None,
+    typer.Option(metavar="PATH", rich_help_panel=SHOWN, help="Write the same curve as PNG; needs resvg-py."),
+]
+Ctrf = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="PATH",
+        rich_help_panel=SHOWN,
+        help="Write the gates as a CTRF report, which CI shows as tests.",
+    ),
+]
