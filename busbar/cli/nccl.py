@@ -60,7 +60,7 @@ def _tables(found: dict[str, Any]) -> str:
     from busbar.nccl.units import rate, size
 
     network = ", ".join(found["transport"]) or "-"
-    lines = [f"{len(found['runs'])} tables in {found['lines']} lines, network {network}"]
+    lines = [f"tables: {len(found['runs'])}, lines: {found['lines']}, network: {network}"]
     for number, run in enumerate(found["runs"], 1):
         rows = run["rows"]
         lines.append(f"\n{number}. {run['collective'] or 'unknown collective'}: {len(rows)} rows")
