@@ -12,7 +12,6 @@ from lab.paths import LAB, cache
 from lab.steps import LabError, run_logged, step
 
 SUITE = "bookworm"
-DEBIAN = "http://deb.debian.org/debian"
 DEADLINE_SECONDS = 1200
 _RECIPE = ("packages.txt", "setup.sh", "busbar-lab-floor.service")
 
@@ -59,7 +58,7 @@ def _make(base: Path) -> None:
         )
     log = cache() / "logs" / f"{base.name}.log"
     run_logged(
-        ["debootstrap", "--variant=minbase", "--include=" + ",".join(packages()), SUITE, stage, DEBIAN],
+        ["debootstrap", "--variant=minbase", "--include=" + ",".join(packages()), SUITE, stage],
         log,
         deadline=DEADLINE_SECONDS,
     )

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from lab.images.recipe import key, lines
 from lab.lock import locked
-from lab.rootfs import DEBIAN, SUITE
+from lab.rootfs import SUITE
 from lab.steps import LabError, run_logged, step
 
 HERE = Path(__file__).resolve().parent
@@ -38,7 +38,6 @@ def ensure(work: Path) -> Path:
                         f"--include={','.join(packages())}",
                         SUITE,
                         stage,
-                        DEBIAN,
                     ],
                     _log(tree),
                     deadline=DEADLINE_SECONDS,
