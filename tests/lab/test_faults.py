@@ -23,28 +23,40 @@ def _eventually(condition: Callable[[], bool], seconds: float, what: str) -> Non
         time.sleep(0.5)
 
 
-def test_the_api_outlives_a_frozen_and_a_stopped_server(lab: Lab) -> None:
+def _answers_steadily(lab: Lab) -> bool:
+    return all(lab.ssh("lb-1", READYZ).strip() == "200" for _ in range(6))
+
+
+def _votes(lab: Lab, server: str) -> bool:
+    node = json.loads(lab.kubectl(f"get node {server} -o json"))
+    conditions = {c["type"]: c["status"] for c in node["status"]["conditions"]}
+    return conditions["Ready"] == "True" and conditions["EtcdIsVoter"] == "True"
+
+
+def test_the_api_outlives_a_stopped_server(lab: Lab) -> None:
     lab.ssh("server-2", "systemctl stop k3s")
     try:
-        _eventually(
-            lambda: all(lab.ssh("lb-1", READYZ).strip() == "200" for _ in range(6)),
-            40,
-            "six good answers in a row through the load balancer with one server down",
-        )
+        _eventually(lambda: _answers_steadily(lab), 40, "six good answers in a row with one server down")
     finally:
         lab.ssh("server-2", "systemctl start --no-block k3s")
+    _eventually(lambda: _votes(lab, "server-2"), 120, "server-2 Ready and a voter again")
 
-    def votes_again() -> bool:
-        node = json.loads(lab.kubectl("get node server-2 -o json"))
-        conditions = {c["type"]: c["status"] for c in node["status"]["conditions"]}
-        return conditions["Ready"] == "True" and conditions["EtcdIsVoter"] == "True"
 
-    _eventually(votes_again, 120, "server-2 Ready and a voter again")
+def test_a_frozen_apiserver_gets_no_more_traffic_though_its_port_is_open(lab: Lab) -> None:
+    listener = "ss -Hltnp 'sport = :6443' | grep -o 'pid=[0-9]*' | head -1 | cut -d= -f2"
+    process = lab.ssh("server-3", listener).strip()
+    lab.ssh("server-3", f"kill -STOP {process}")
+    try:
+        _eventually(lambda: _answers_steadily(lab), 60, "six good answers in a row with one apiserver frozen")
+        assert lab.ssh("lb-1", "timeout 3 bash -c '</dev/tcp/10.77.0.13/6443' && echo open").strip() == "open"
+    finally:
+        lab.ssh("server-3", f"kill -CONT {process}")
+    _eventually(lambda: _votes(lab, "server-3"), 120, "server-3 Ready and a voter again")
 
 
 def test_a_job_that_never_starts_ends_at_its_deadline_with_the_events_of_its_pods(lab: Lab) -> None:
     def no_such_image(cluster: dict[str, Any]) -> None:
-        cluster["validation"].update(image="busbar-lab/missing:1", deadline_seconds=60)
+        cluster["validation"].update(image="busbar-lab/missing:1", deadline_seconds=30)
 
     done = lab.up("--config-file", str(lab.config_with(no_such_image)))
     text = done.stdout + done.stderr
