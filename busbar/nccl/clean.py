@@ -49,6 +49,8 @@ LEADERS = [
     # > text                                         quoted in a mail or an issue
     re.compile(r">\s?(?=\s*(?:#|\d))"),
 ]
+# most lines have none of them: one look instead of one for each
+ANY_LEADER = re.compile("|".join(leader.pattern for leader in LEADERS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +79,12 @@ def clean(raw: bytes) -> Cleaned:
             text = TAG.sub(" ", text)
     text = text.strip()
     for _ in range(8):  # a few nested collectors at most
-        before = text
+        if ANY_LEADER.match(text) is None:
+            break
         for leader in LEADERS:
             match = leader.match(text)
             if match is not None:
                 text = text[match.end() :].lstrip()
-        if text == before:
-            break
     return Cleaned(text, rank)
 
 

@@ -14,6 +14,9 @@ from busbar.nccl.verdict import Diagnosis
 
 SEVERITIES = ("fatal", "degraded", "note")
 
+NO_DIGITS = str.maketrans("", "", "0123456789abcdef")
+SILENT_KEPT = 2000
+
 
 class Shape(BaseModel):
     """One entry of diagnosis.yaml."""
@@ -43,7 +46,8 @@ def hints() -> list[str]:
 
 @cache
 def _compiled() -> tuple[re.Pattern[str], tuple[tuple[Shape, re.Pattern[str]], ...]]:
-    any_hint = re.compile("|".join(re.escape(h) for h in hints()))
+    # what a text says without its digits, its hints say without theirs
+    any_hint = re.compile("|".join(sorted({re.escape(h.translate(NO_DIGITS)) for h in hints()})))
     return any_hint, tuple((s, re.compile(s.text)) for s in shapes())
 
 
@@ -53,11 +57,19 @@ class Findings:
 
     first: dict[str, tuple[int, str]] = field(default_factory=dict)
     count: dict[str, int] = field(default_factory=dict)
+    _silent: set[str] = field(default_factory=set)  # texts without digits in which no hint stands
 
     def look(self, text: str, line: int) -> None:
         """Note every known failure shape in one cleaned line."""
         any_hint, patterns = _compiled()
-        if any_hint.search(text) is None:
+        # lines that differ in their numbers only are looked at once
+        words = text.translate(NO_DIGITS)
+        if words in self._silent:
+            return
+        if any_hint.search(words) is None:
+            if len(self._silent) >= SILENT_KEPT:
+                self._silent.clear()
+            self._silent.add(words)
             return
         for shape, pattern in patterns:
             if shape.hint in text and pattern.search(text) is not None:

@@ -55,6 +55,19 @@ TRAILING_ERROR = re.compile(r"#\s*error:\s*(.+)")
 ROW = re.compile(rf"(?<![\w.])(\d+)\s+(\d+)\s+({TYPES})(?=\s)(.*)$")
 # the same row cut off right behind its root, with NCCL's text glued on: `float     sum      -1gcn151:19:..`
 ROW_START = re.compile(rf"(?<![\w.])(\d+)\s+(\d+)\s+({TYPES})(?=\s|$)(.*)$")
+
+
+def row_start(text: str) -> re.Match[str] | None:
+    """Where a row begins in TEXT, a match of ROW_START."""
+    # each of TYPES holds one of these; looking for them is quicker than trying every number
+    if (
+        "int" in text or "float" in text or "half" in text or "double" in text
+        or "char" in text or "f8e" in text or "fp8_" in text
+    ):  # fmt: skip
+        return ROW_START.search(text)
+    return None
+
+
 # 10317 | 208.15 | 1.2e+08 | N/A | nan | inf
 VALUE = re.compile(r"^(?:[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?%?|N/A|-?nan|-?inf)$")
 # ... 0 2026-05-05 06:16:47                 -S 1
@@ -81,6 +94,8 @@ BEFORE_WORDS = 400  # host, process, time and source file fit into this
 
 def find_message(text: str) -> re.Match[str] | None:
     """The first NCCL message in TEXT, a match of MESSAGE; looks only shortly before its words, for speed."""
+    if "NCCL " not in text:
+        return None
     found = [at for at in (text.find(word) for word in WORDS) if at >= 0]
     return MESSAGE.search(text, max(0, min(found) - BEFORE_WORDS)) if found else None
 

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from busbar.nccl import patterns as p
 from busbar.nccl.records import Banner, Half, Preamble, Rank, Row, Run, number, whole
 
+VALUE_SIGNS = "+-Nni"  # what p.VALUE may start with besides a digit
+
 
 @dataclass
 class _Pending:
@@ -189,7 +191,7 @@ class RunBuilder:
         return run
 
     def _row(self, text: str, line: int) -> None:
-        match = p.ROW_START.search(text)
+        match = p.row_start(text)
         if match is None:
             self._numbers(text, line)
             return
@@ -223,6 +225,8 @@ class RunBuilder:
 
     def _numbers(self, text: str, line: int) -> None:
         """The rest of an interrupted row: 8, or 4 and 4 numbers (16 with -I), alone on their lines."""
+        if not (text[:1].isdigit() or text[:1] in VALUE_SIGNS):
+            return
         tokens = p.STAMP.sub("", text).split()
         run = self.current
         half = (run.half_width if run else 0) or 4

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from busbar.nccl import Expectation, judge
+from busbar.nccl.patterns import TYPES, row_start
 from tests.unit.nccl.logs import Made
 
 WANT = Expectation(profile="h100-ib-8x400", nodes=2)
@@ -124,3 +125,10 @@ def test_a_column_of_bit_differences_is_left_out() -> None:
     verdict = judge([wider(line) for line in Made().lines()], WANT)
     assert verdict.reasons == []
     assert verdict.busbw_gbps is not None and verdict.busbw_gbps > 389
+
+
+@pytest.mark.parametrize("kind", TYPES.split("|"))
+def test_a_row_of_every_type_is_found_wherever_it_begins(kind: str) -> None:
+    assert row_start(f"8 2 {kind} sum -1") is not None
+    assert row_start(f"some words 8 2 {kind}") is not None
+    assert row_start(f"8 2 x{kind}") is None
