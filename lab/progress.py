@@ -55,7 +55,9 @@ class Progress:
             self._finished(done.metadata.urn, done.metadata.op.value, failed=False)
         elif (broken := event.res_op_failed_event) is not None:
             self._finished(broken.metadata.urn, broken.metadata.op.value, failed=True)
-        elif (note := event.diagnostic_event) is not None and not note.ephemeral:
+        elif (note := event.diagnostic_event) is not None and _is_said_to_people(
+            note.urn or "", note.ephemeral
+        ):
             self._said(note.urn or "", note.severity, note.message)
         elif (summary := event.summary_event) is not None:
             changes = {
@@ -105,6 +107,11 @@ class Progress:
 
     def _clock(self) -> str:
         return f"{time.monotonic() - self._started:6.1f}"
+
+
+def _is_said_to_people(urn: str, ephemeral: bool | None) -> bool:
+    """Passing remarks of hosts are noise here; those of busbar's own commands are its progress."""
+    return not ephemeral or "command:local:Command::" in urn
 
 
 def _quiet(kind: str) -> bool:
