@@ -11,6 +11,7 @@ import zstandard
 from busbar.kube.launcher import FIRST_LINE, LAST_LINE
 from busbar.nccl.clean import clean
 from busbar.nccl.patterns import ROW, VALUE
+from busbar.nccl.units import size
 
 # An INFO log is text that repeats itself: 70 MB become 2.
 _LEVEL = 6
@@ -72,18 +73,11 @@ class Recording:
 
 
 def row_in_words(line: bytes) -> str | None:
-    """`8589934592 B: 390.3 GB/s out of place, 390.2 GB/s in place` for a whole row of a table, else None."""
+    """`8 GiB: 390.3 GB/s out of place, 390.2 GB/s in place` for a whole row of a table, else None."""
     found = ROW.search(clean(line).text)
     if not found:
         return None
     values = found[4].split()[-8:]
     if len(values) < 8 or not all(VALUE.match(value) for value in values):
         return None
-    return f"{_size(int(found[1]))}: {values[2]} GB/s out of place, {values[6]} GB/s in place"
-
-
-def _size(size_bytes: int) -> str:
-    for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if size_bytes >= scale:
-            return f"{size_bytes / scale:.4g} {unit}"
-    return f"{size_bytes} B"
+    return f"{size(int(found[1]))}: {values[2]} GB/s out of place, {values[6]} GB/s in place"
