@@ -7,10 +7,12 @@ PYTEST     := $(BIN)/python -m pytest
 SOURCES    := busbar components lab tests examples bench __main__.py
 
 .DEFAULT_GOAL := help
-.PHONY: help up down status test check lint types unit program lab bench schema lock format
+.PHONY: help venv up down status test check lint types unit program lab bench schema lock format
 
 help:  ## list what can be done
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+venv: $(VENV)/.ready  ## the Python environment and the `busbar` command, in .venv
 
 up: $(VENV)/.ready  ## boot the lab's hosts, run `pulumi up` on stack dev, end with a measured busbw
 	@$(BIN)/python -m lab bringup
