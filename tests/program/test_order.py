@@ -77,6 +77,10 @@ def test_nothing_is_measured_before_gpus_hcas_and_the_mpi_operator_are_there(
     assert waits(run, f"nccl-{pool}-job", earlier)
 
 
+def test_pools_that_share_switches_are_measured_one_after_the_other(run: Run) -> None:
+    assert waits(run, "nccl-b-job", "nccl-a-collect")
+
+
 def test_the_launcher_is_followed_once_its_job_exists(run: Run) -> None:
     assert waits(run, "nccl-a-collect", "nccl-a-job")
 
