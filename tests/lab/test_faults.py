@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.lab.conftest import PROJECT, UP_SECONDS, Lab
 
-READYZ = "curl -sk -o /dev/null -w '%{http_code}' --max-time 5 https://10.77.0.10:6443/readyz"
+READYZ = "curl -sk -o /dev/null -w '%{http_code}' --max-time 5 https://10.77.0.10:6443/readyz || true"
 
 
 def _eventually(condition: Callable[[], bool], seconds: float, what: str) -> None:
