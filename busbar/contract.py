@@ -10,7 +10,7 @@ from typing import Any, Protocol
 CONTRACT_VERSION = 1
 """Raised when an output changes its meaning or goes; a new output alone does not raise it."""
 
-_PLAIN = (
+NAMES = (
     "contract_version",
     "cluster_name",
     "api_endpoint",
@@ -24,6 +24,7 @@ _PLAIN = (
     "nccl_reasons",
     "nccl",
 )
+"""The outputs but the kubeconfig, in the order in which they are exported."""
 # A number that was not measured is no output at all: Pulumi drops what is None.
 _MAY_BE_ABSENT = {"k3s_version", "nccl_busbw_gbps", "nccl_expected_gbps", "nccl_fraction"}
 
@@ -90,7 +91,7 @@ class ClusterOutputs:
         The kubeconfig stays a secret Output. Raises ContractError as `from_dict` does.
         """
         outputs: dict[str, Any] = {}
-        for key in _PLAIN:
+        for key in NAMES:
             details = await reference.get_output_details(key)
             value = details.secret_value if details.value is None else details.value
             if value is not None:
@@ -114,7 +115,7 @@ class ClusterOutputs:
                 f"the stack speaks contract {_int('contract_version', version)}, this reader knows "
                 f"{CONTRACT_VERSION}: use the busbar package of the version that made the cluster"
             )
-        missing = [key for key in _PLAIN if key not in outputs and key not in _MAY_BE_ABSENT]
+        missing = [key for key in NAMES if key not in outputs and key not in _MAY_BE_ABSENT]
         if missing:
             raise ContractError(f"missing outputs: {', '.join(missing)}: did the last `pulumi up` end early?")
         passed = outputs["nccl_passed"]

@@ -11,26 +11,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from busbar.config.cluster import Cluster
-from busbar.contract import CONTRACT_VERSION, ClusterOutputs, ContractError
+from busbar.contract import CONTRACT_VERSION, NAMES, ClusterOutputs, ContractError
 from busbar.inventory import Host, Inventory
 
 __all__ = ["CONTRACT_VERSION", "NAMES", "ClusterOutputs", "ContractError", "build_outputs", "gate"]
-
-NAMES = (
-    "contract_version",
-    "cluster_name",
-    "api_endpoint",
-    "k3s_version",
-    "nodes",
-    "versions",
-    "nccl_busbw_gbps",
-    "nccl_expected_gbps",
-    "nccl_fraction",
-    "nccl_passed",
-    "nccl_reasons",
-    "nccl",
-)
-"""What `build_outputs` returns, in the order in which it is exported."""
 
 VERDICT_SCHEMA = 1
 """The version of the verdict (busbar/nccl/verdict.py) that a pass is believed of."""
