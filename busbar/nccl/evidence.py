@@ -52,7 +52,6 @@ class Evidence:
     environment: dict[str, Seen] = field(default_factory=dict)
     algorithms: dict[str, Seen] = field(default_factory=dict)
     warnings: dict[str, Seen] = field(default_factory=dict)
-    warning_count: int = 0
     test_failures: dict[str, Seen] = field(default_factory=dict)
     initialised: dict[int, set[int]] = field(default_factory=dict)  # nranks -> ranks that came up
     counts: dict[tuple[int, int], Seen] = field(default_factory=dict)  # (nRanks, nNodes) -> where
@@ -109,7 +108,6 @@ class Evidence:
             into[value] = Seen(value, line, text[:400])
 
     def _warn(self, body: str, line: int, text: str) -> None:
-        self.warning_count += 1
         if p.TOPO_FAILED.search(body):
             self._topology_failed(body, line, text)
         self._keep(self.warnings, body, line, text)
