@@ -10,11 +10,10 @@ import pulumi
 import pulumi_random as random
 from pulumi_command import remote
 
-from busbar import downloads
 from busbar.config import ConfigError, K3s
-from busbar.hostfiles import k3s, kubeconfig
-from busbar.hostfiles.facts import server_facts
-from busbar.inventory import Host, Inventory
+from busbar.hosts import downloads, k3s, kubeconfig
+from busbar.hosts.facts import server_facts
+from busbar.hosts.inventory import Host, Inventory
 from components.host_step import HostStep, host_command
 from components.ssh import Login
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import pulumi
 
-from busbar.inventory import Inventory
-from busbar.kube import values
-from busbar.kube.names import digest
-from busbar.kube.nccljob import GPU_RESOURCE
+from busbar.hosts.inventory import Inventory
+from busbar.manifests import helm_values as values
+from busbar.manifests.names import digest
+from busbar.manifests.nccljob import GPU_RESOURCE
 from components import operator_release
 
 NAMESPACE = "gpu-operator"

@@ -12,7 +12,8 @@ from typing import Any
 
 import pulumi
 
-from busbar.kube import helm_leftovers, helm_records
+from busbar.helm import records as helm_records
+from busbar.helm import recovery as helm_leftovers
 from busbar.kube.client import Api, RestApi
 
 

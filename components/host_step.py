@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import pulumi
 from pulumi_command import remote
 
-from busbar import hostscript
-from busbar.inventory import Host
+from busbar.hosts import scripts as hostscript
+from busbar.hosts.inventory import Host
 from components.ssh import Login
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import pulumi
 from pulumi_command import remote
 
-from busbar.hostfiles import haproxy
-from busbar.inventory import API_PORT, Host, Inventory
+from busbar.hosts import haproxy
+from busbar.hosts.inventory import API_PORT, Host, Inventory
 from components.host_step import HostStep, host_command
 from components.ssh import Login
 

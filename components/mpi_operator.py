@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pulumi
 
 from busbar.config.operators import MpiOperator as MpiOperatorConfig
-from busbar.kube import values
+from busbar.manifests import helm_values as values
 from components import operator_release
 
 NAMESPACE = "mpi-operator"

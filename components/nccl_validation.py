@@ -12,10 +12,10 @@ from typing import Any
 import pulumi
 import pulumi_kubernetes as kubernetes
 
-from busbar.inventory import Inventory
-from busbar.kube import mpijob, nccljob
-from busbar.kube.names import digest
-from busbar.kube.spec import collect_spec, read_verdict
+from busbar.collect.spec import collect_spec, read_verdict
+from busbar.hosts.inventory import Inventory
+from busbar.manifests import mpijob, nccljob
+from busbar.manifests.names import digest
 from components import operator_release
 
 

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import pulumi
 import pulumi_kubernetes as kubernetes
 
-from busbar.inventory import Inventory
-from busbar.kube import nic_cluster_policy, values
-from busbar.kube.names import digest
+from busbar.hosts.inventory import Inventory
+from busbar.manifests import helm_values as values
+from busbar.manifests import nic_cluster_policy
+from busbar.manifests.names import digest
 from components import operator_release
 
 NAMESPACE = "nvidia-network-operator"

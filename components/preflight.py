@@ -10,7 +10,7 @@ from typing import Any
 import pulumi
 from pulumi_command import local
 
-from busbar.inventory import Inventory
+from busbar.hosts.inventory import Inventory
 from busbar.preflight.facts import unpack
 from busbar.preflight.spec import spec_of
 from components.program import busbar_command

@@ -9,7 +9,7 @@ from typing import Any
 import pulumi
 
 from busbar import config
-from busbar.inventory import Inventory
+from busbar.hosts.inventory import Inventory
 from components.ssh import Login
 
 

@@ -10,7 +10,7 @@ import pulumi
 from pulumi_command.remote import ConnectionArgs, ProxyConnectionArgs
 
 from busbar.config import ConfigError, Ssh
-from busbar.inventory import Host
+from busbar.hosts.inventory import Host
 
 # Preflight has just reached the host, so a connection that fails now fails soon: 3 x 10 s and the pauses
 # between them stay below a minute.

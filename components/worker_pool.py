@@ -8,8 +8,8 @@ from pathlib import Path
 import pulumi
 from pulumi_command import remote
 
-from busbar.hostfiles import k3s
-from busbar.inventory import Host, Inventory
+from busbar.hosts import k3s
+from busbar.hosts.inventory import Host, Inventory
 from components.control_plane import K3sControlPlane, binary_values, image_lines
 from components.host_step import HostStep, host_command
 from components.ssh import Login

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pulumi import automation as auto
 
-from busbar.summary import summary
+from busbar.outputs.summary import summary
 from lab import standins
 from lab.engine import environment
 from lab.progress import Progress

@@ -21,10 +21,10 @@ def collect() -> None:
     import json
 
     from busbar.cli.cluster import command_on_cluster, progress
+    from busbar.collect.collect import collect as run
+    from busbar.collect.jobwatch import Unreachable
+    from busbar.collect.spec import CollectSpec
     from busbar.kube.clock import SystemClock
-    from busbar.kube.collect import collect as run
-    from busbar.kube.jobwatch import Unreachable
-    from busbar.kube.spec import CollectSpec
 
     with command_on_cluster(CollectSpec) as (api, spec):
         try:

@@ -10,7 +10,7 @@ import typer
 
 if TYPE_CHECKING:
     from busbar.config import Cluster
-    from busbar.inventory import Inventory
+    from busbar.hosts.inventory import Inventory
 
 
 def register(group: typer.Typer) -> None:
@@ -56,7 +56,7 @@ def check_config(
 def describe(cluster: Cluster) -> list[str]:
     """The configuration in a few lines: hosts by role, pools, versions, what is measured against what."""
     from busbar import versions
-    from busbar.inventory import Inventory
+    from busbar.hosts.inventory import Inventory
 
     inventory = Inventory.of(cluster)
     lines = [f"cluster {cluster.name}, API at {inventory.api_endpoint}"]
@@ -86,9 +86,9 @@ def describe(cluster: Cluster) -> list[str]:
 
 def _measurement(cluster: Cluster, inventory: Inventory) -> list[str]:
     """What will be measured, and the bandwidth that each pool has to reach."""
-    from busbar.kube.nccljob import resolve
-    from busbar.kube.spec import expectation
-    from busbar.nccl.expectation import Expectation
+    from busbar.collect.spec import expectation
+    from busbar.manifests.nccljob import resolve
+    from busbar.nccl.expected.expectation import Expectation
 
     if not cluster.validation.enabled:
         return []

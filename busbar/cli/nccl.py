@@ -12,7 +12,7 @@ from busbar.cli import nccl_options as option
 
 if TYPE_CHECKING:
     from busbar.nccl import Verdict
-    from busbar.nccl.reader import ParsedLog
+    from busbar.nccl.log.reader import ParsedLog
 
 EX_USAGE = 64
 
@@ -29,8 +29,8 @@ def _fail(message: str) -> NoReturn:
 
 
 def _read(file: str) -> ParsedLog:
-    from busbar.nccl.parse import parse_file
-    from busbar.nccl.source import SourceError
+    from busbar.nccl.log.parse import parse_file
+    from busbar.nccl.log.source import SourceError
 
     try:
         return parse_file(file)
@@ -45,7 +45,7 @@ def parse(
     ] = False,
 ) -> None:
     """Show every table of a log, as it is: nothing is judged. A log without a table is no error."""
-    from busbar.nccl.sidecar import as_object
+    from busbar.nccl.log.sidecar import as_object
 
     found = as_object(_read(file))
     if as_json:
@@ -108,7 +108,7 @@ def check(
     from pydantic import ValidationError
 
     from busbar.nccl import Expectation, judge_log
-    from busbar.nccl.profiles import UnknownProfileError
+    from busbar.nccl.expected.profiles import UnknownProfileError
 
     given: dict[str, Any] = {
         "profile": profile, "nodes": expect_nodes, "gpus_per_node": gpus_per_node, "rails": rails,

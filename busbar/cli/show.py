@@ -18,7 +18,7 @@ def show() -> None:
     from rich.console import Console
 
     from busbar.cli import EX_USAGE
-    from busbar.summary import summary
+    from busbar.outputs.summary import summary
 
     try:
         outputs = json.load(sys.stdin)

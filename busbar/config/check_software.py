@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from busbar import versions as known
 from busbar.config.draft import Draft
 from busbar.config.errors import did_you_mean
-from busbar.nccl import profiles
+from busbar.nccl.expected import profiles
 
 
 def versions(draft: Draft) -> Iterator[str]:

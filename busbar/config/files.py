@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from busbar import downloads
 from busbar.config.cluster import Cluster
 from busbar.config.errors import ConfigError
+from busbar.hosts import downloads
 
 CONFIG_MAP_BYTES = 1_000_000
 """Kubernetes allows 1 MiB for the whole object."""

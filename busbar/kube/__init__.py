@@ -1,1 +1,1 @@
-"""What is asked of, and rendered for, a running Kubernetes cluster. Nothing here imports pulumi."""
+"""Access to a running cluster: the API client, waiting, and what its objects report."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from busbar.nccl.expectation import Expectation
-from busbar.nccl.gates import run_all
-from busbar.nccl.gates.context import Context, build
-from busbar.nccl.gates.value import judge_collective
-from busbar.nccl.gates.wire import kind_of
-from busbar.nccl.parse import parse_lines
-from busbar.nccl.reader import ParsedLog
-from busbar.nccl.signs import read_signs
+from busbar.nccl.checks import run_all
+from busbar.nccl.checks.context import Context, build
+from busbar.nccl.checks.value import judge_collective
+from busbar.nccl.checks.wire import kind_of
+from busbar.nccl.diagnose.signs import read_signs
+from busbar.nccl.expected.expectation import Expectation
+from busbar.nccl.log.parse import parse_lines
+from busbar.nccl.log.reader import ParsedLog
 from busbar.nccl.verdict import Check, CollectiveResult, Overall, Verdict
 
 GRAVITY = {"fatal": 0, "degraded": 1, "note": 2}

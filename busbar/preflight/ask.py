@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import asyncssh
 from pydantic import ValidationError
 
-from busbar import hostscript
+from busbar.hosts import scripts as hostscript
 from busbar.preflight.report import Report
 from busbar.preflight.spec import Finding, Spec, Target
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from busbar.inventory import API_PORT
+from busbar.hosts.inventory import API_PORT
 from busbar.preflight import hardware
 from busbar.preflight.rails import choose
 from busbar.preflight.report import Report

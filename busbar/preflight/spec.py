@@ -11,11 +11,12 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from busbar import hostscript, versions
+from busbar import versions
 from busbar.config import Bastion, Cluster
-from busbar.downloads import read_checksums
-from busbar.inventory import Inventory
-from busbar.nccl import profiles
+from busbar.hosts import scripts as hostscript
+from busbar.hosts.downloads import read_checksums
+from busbar.hosts.inventory import Inventory
+from busbar.nccl.expected import profiles
 
 # Kubernetes 1.35 made failCgroupV1 the kubelet's default.
 CGROUP_V2_SINCE = (1, 35)

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from busbar.kube import values
+from busbar.manifests import helm_values as values
+from tests.support.kube_site import cluster
 from tests.unit.charts.published import PROJECT, documents, helm
-from tests.unit.kube.kube_site import cluster
 
 CHART = PROJECT / "charts" / "mpi-operator"
 

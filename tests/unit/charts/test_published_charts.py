@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from busbar.kube import mpijob, nic_cluster_policy, values
-from busbar.kube.nccljob import NcclJob, TopologyFile, resolve
+from busbar.manifests import helm_values as values
+from busbar.manifests import mpijob, nic_cluster_policy
+from busbar.manifests.nccljob import NcclJob, TopologyFile, resolve
+from tests.support.kube_site import cluster, job
 from tests.unit.charts.published import EVERY_VERSION, PROJECT, complaints, documents, published_values
-from tests.unit.kube.kube_site import cluster, job
 
 HELM_VALUES = PROJECT / "helm_values"
 TAINTED = {"taints": [{"key": "team", "value": "ml", "effect": "NoSchedule"}]}

@@ -8,7 +8,7 @@ import pytest
 
 from busbar.kube.allocatable import AllocatableSpec, NotAllocatable, shortfalls, wait
 from busbar.kube.client import ApiError
-from tests.unit.kube.kube_cluster import Clock, Cluster, node, pod, unreachable, warning
+from tests.support.kube_cluster import Clock, Cluster, node, pod, unreachable, warning
 
 NODES = "/api/v1/nodes"
 POLICIES = "/apis/nvidia.com/v1/clusterpolicies"

@@ -10,7 +10,7 @@ import typer.testing
 
 from busbar.cli import build
 from busbar.kube import access, clock
-from tests.unit.kube.kube_cluster import Clock, Cluster, node, unreachable
+from tests.support.kube_cluster import Clock, Cluster, node, unreachable
 
 QUESTION = {"resource": "nvidia.com/gpu", "nodes": {"w1": 8}, "deadline_seconds": 60, "stable_seconds": 0}
 

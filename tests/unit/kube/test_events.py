@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from busbar.kube.events import MAX_TROUBLES, namespace_report, readiness, report, troubles_of
-from tests.unit.kube.kube_cluster import Cluster, container, pod, unreachable, warning
+from tests.support.kube_cluster import Cluster, container, pod, unreachable, warning
 
 
 def waiting(reason: str, message: str = "") -> Any:

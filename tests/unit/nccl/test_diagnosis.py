@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from busbar.nccl import Expectation, judge
-from busbar.nccl.diagnosis import Findings, Shape, shapes
-from busbar.nccl.signs import signs
+from busbar.nccl.diagnose.diagnosis import Findings, Shape, shapes
+from busbar.nccl.diagnose.signs import signs
 from tests.unit.nccl import logs
 
 REAL = {

@@ -6,11 +6,12 @@ import json
 
 import pytest
 
-from busbar.nccl import Expectation, judge_log, profiles
-from busbar.nccl.bounds import bounds
-from busbar.nccl.hardware import Hardware
-from busbar.nccl.parse import parse_lines
-from busbar.nccl.references import Reference, references
+from busbar.nccl import Expectation, judge_log
+from busbar.nccl.expected import profiles
+from busbar.nccl.expected.bounds import bounds
+from busbar.nccl.expected.hardware import Hardware
+from busbar.nccl.expected.references import Reference, references
+from busbar.nccl.log.parse import parse_lines
 from tests.unit.nccl import logs
 
 HEALTHY = [r for r in references() if r.healthy]

@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from busbar.nccl import Expectation, judge
-from busbar.nccl.parse import parse_lines
-from busbar.nccl.sidecar import as_object
+from busbar.nccl.log.parse import parse_lines
+from busbar.nccl.log.sidecar import as_object
 from tests.unit.nccl import logs
 from tests.unit.nccl.logs import Made
 

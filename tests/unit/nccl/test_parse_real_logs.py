@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from busbar.nccl.parse import parse_lines
-from busbar.nccl.sidecar import as_object
+from busbar.nccl.log.parse import parse_lines
+from busbar.nccl.log.sidecar import as_object
 from tests.unit.nccl import logs
 
 OURS_BESIDE = {"rows", "lines", "bytes", "sha256", "truncated"}

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from busbar.nccl import Expectation, judge
-from busbar.nccl.patterns import TYPES, row_start
+from busbar.nccl.log.patterns import TYPES, row_start
 from tests.unit.nccl.logs import Made
 
 WANT = Expectation(profile="h100-ib-8x400", nodes=2)
@@ -81,7 +81,7 @@ def test_numbers_without_their_row_are_damage() -> None:
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
 def test_a_log_saved_by_a_windows_shell_is_read(encoding: str, tmp_path) -> None:  # type: ignore[no-untyped-def]
     from busbar.nccl.judge import judge_log
-    from busbar.nccl.parse import parse_file
+    from busbar.nccl.log.parse import parse_file
 
     path = tmp_path / "log.txt"
     path.write_bytes(("\ufeff" + "\r\n".join(Made().lines())).encode(encoding))

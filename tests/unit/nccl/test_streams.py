@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from busbar.nccl import Expectation, parallel
+from busbar.nccl import Expectation
 from busbar.nccl.judge import judge_log
-from busbar.nccl.parse import ParsedLog, parse_blocks, parse_file, parse_lines
-from busbar.nccl.source import Source, SourceError
+from busbar.nccl.log import parallel
+from busbar.nccl.log.parse import ParsedLog, parse_blocks, parse_file, parse_lines
+from busbar.nccl.log.source import Source, SourceError
 from tests.unit.nccl import logs
 from tests.unit.nccl.logs import Made
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from busbar.cli import build
-from busbar.summary import summary
+from busbar.outputs.summary import summary
 
 CURVE = [{"size_bytes": size, "out_of_place": {}, "in_place": {}} for size in (2**20, 2**31)]
 

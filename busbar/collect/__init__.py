@@ -1,0 +1,1 @@
+"""From a running MPIJob to a verdict: watch the job, follow its log, keep the result."""

@@ -1,0 +1,72 @@
+"""The verdict in the cluster: a ConfigMap that is named by what was measured and what was expected of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from busbar.kube.client import Api, ApiError, JsonObject
+from busbar.manifests.names import digest
+
+KEY = "verdict.json"
+# A ConfigMap holds 1 MiB; a verdict of a few KB that grew beyond this is a mistake worth hearing of.
+MAX_BYTES = 512 * 1024
+
+
+class ResultStore:
+    """The stored verdict of one job under one expectation.
+
+    The job's uid is part of the name: the same job run again is another measurement.
+    """
+
+    def __init__(self, api: Api, namespace: str, job: JsonObject, expectation: Mapping[str, Any]) -> None:
+        self._api = api
+        self._job = job["metadata"]
+        self._collection = f"/api/v1/namespaces/{namespace}/configmaps"
+        content = digest({"uid": self._job["uid"], "expectation": dict(expectation)})
+        self.name = f"{self._job['name']}-result-{content[:10]}"
+
+    def read(self) -> dict[str, Any] | None:
+        """The stored verdict, or None. Raises ApiError when the API does not answer."""
+        try:
+            stored = self._api.get(f"{self._collection}/{self.name}")
+        except ApiError as error:
+            if error.not_found:
+                return None
+            raise
+        try:
+            verdict = json.loads((stored.get("data") or {})[KEY])
+        except (KeyError, ValueError):
+            return None
+        return verdict if isinstance(verdict, dict) else None
+
+    def write(self, verdict: Mapping[str, Any]) -> None:
+        """Store the verdict; one that is there stays. Raises ApiError, and ValueError for its size."""
+        text = json.dumps(verdict, sort_keys=True, separators=(",", ":"))
+        if len(text) > MAX_BYTES:
+            raise ValueError(f"the verdict has {len(text)} bytes; {MAX_BYTES} are expected at most")
+        manifest = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {
+                "name": self.name,
+                "labels": {"app.kubernetes.io/managed-by": "busbar", "busbar/job": self._job["name"]},
+                # It goes when the job goes: no heap of old results.
+                "ownerReferences": [
+                    {
+                        "apiVersion": "kubeflow.org/v2beta1",
+                        "kind": "MPIJob",
+                        "name": self._job["name"],
+                        "uid": self._job["uid"],
+                    }
+                ],
+            },
+            "immutable": True,
+            "data": {KEY: text},
+        }
+        try:
+            self._api.create(self._collection, manifest)
+        except ApiError as error:
+            if not error.conflict:
+                raise

@@ -1,1 +1,0 @@
-"""The files that busbar puts on hosts, as pure functions from configuration to text."""

@@ -1,0 +1,50 @@
+"""haproxy.cfg and keepalived.conf, rendered from the templates beside this file."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import jinja2
+
+from busbar.hosts.inventory import API_PORT, Host, Inventory
+
+CA_FILE = "/etc/haproxy/busbar-ca.pem"
+VRRP_PRIORITY = 150
+VRRP_STEP = 50
+
+
+def haproxy_config(inventory: Inventory) -> str:
+    """The whole haproxy.cfg: the API of all servers, checked by GET /readyz against the cluster's CA."""
+    return _template("haproxy.cfg.j2").render(
+        servers=[{"name": host.name, "address": host.address} for host in inventory.servers],
+        port=API_PORT,
+        # Only where it is needed: `:::` cannot be bound on a host without IPv6.
+        ipv6=any(":" in address for address in inventory.tls_sans),
+        ca_file=CA_FILE,
+    )
+
+
+def keepalived_config(inventory: Inventory, host: Host) -> str:
+    """keepalived.conf of one of two load balancers; empty text where there is no virtual IP."""
+    shared = inventory.cluster.hosts.virtual_ip
+    if shared is None:
+        return ""
+    position = inventory.load_balancers.index(host)
+    return _template("keepalived.conf.j2").render(
+        address=host.address,
+        peers=[peer.address for peer in inventory.load_balancers if peer is not host],
+        priority=VRRP_PRIORITY - VRRP_STEP * position,
+        virtual_ip=shared,
+    )
+
+
+@cache
+def _template(name: str) -> jinja2.Template:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("busbar.hosts"),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    return environment.get_template(name)

@@ -1,0 +1,92 @@
+"""K3s's own files: config.yaml of servers and workers, registries.yaml.
+
+Keys: k3s-io/docs docs/cli/server.md, docs/cli/agent.md. What depends on the host itself (`cluster-init` or
+`server`, `node-ip`) is added by the host's script.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from typing import Any
+
+import yaml
+
+from busbar.config import K3s, Pool
+from busbar.hosts.merge import merged
+
+AUTH_CONFIG = "/etc/rancher/k3s/auth-config.yaml"
+
+
+def server_config(
+    k3s: K3s,
+    *,
+    node_name: str,
+    tls_sans: Sequence[str],
+    token: str,
+    agent_token: str,
+    s3_keys: tuple[str, str] | None = None,
+) -> str:
+    """config.yaml of a server; `s3_keys` are the access key and the secret key for snapshots."""
+    snapshots = k3s.snapshots
+    config: dict[str, Any] = {
+        "node-name": node_name,
+        "token": token,
+        "agent-token": agent_token,
+        "tls-san": list(tls_sans),
+        "write-kubeconfig-mode": "0600",
+        "secrets-encryption": True,
+        "cluster-cidr": k3s.cluster_cidr,
+        "service-cidr": k3s.service_cidr,
+        "flannel-backend": k3s.flannel_backend,
+        "kube-apiserver-arg": [f"authentication-config={AUTH_CONFIG}"],
+        "etcd-snapshot-schedule-cron": snapshots.schedule,
+        "etcd-snapshot-retention": snapshots.retention,
+    }
+    if k3s.disable:
+        config["disable"] = list(k3s.disable)
+    if snapshots.s3 is not None:
+        config |= {
+            "etcd-s3": True,
+            "etcd-s3-endpoint": snapshots.s3.endpoint,
+            "etcd-s3-bucket": snapshots.s3.bucket,
+            "etcd-s3-region": snapshots.s3.region,
+        }
+        if snapshots.s3.folder:
+            config["etcd-s3-folder"] = snapshots.s3.folder
+        if s3_keys is not None:
+            config["etcd-s3-access-key"], config["etcd-s3-secret-key"] = s3_keys
+    return _dump(merged(config, k3s.server_args))
+
+
+def agent_config(k3s: K3s, pool: Pool, *, node_name: str, server: str, token: str) -> str:
+    """config.yaml of a worker: `server` is the URL to join by, `token` the secure agent token.
+
+    Labels and taints count at the first registration only.
+    """
+    config: dict[str, Any] = {
+        "node-name": node_name,
+        "server": server,
+        "token": token,
+        "node-label": [f"{key}={value}" for key, value in sorted(pool.labels.items())],
+        "node-taint": [f"{taint.key}={taint.value}:{taint.effect}" for taint in pool.taints],
+    }
+    filled = {key: value for key, value in config.items() if value != []}
+    return _dump(merged(filled, k3s.agent_args))
+
+
+def secure_token(user: str, password: str, *, ca_sha256: str) -> str:
+    """The join token that pins the cluster's CA: user `server` or `node` (agents)."""
+    return f"K10{ca_sha256}::{user}:{password}"
+
+
+def registries(k3s: K3s, credentials: Mapping[str, Any] | None = None) -> str:
+    """registries.yaml; `credentials`: registry -> {"username", "password"}. Empty where nothing is set."""
+    content = deepcopy(k3s.registries)
+    for registry, auth in (credentials or {}).items():
+        content.setdefault("configs", {}).setdefault(registry, {})["auth"] = dict(auth)
+    return _dump(content) if content else ""
+
+
+def _dump(content: Mapping[str, Any]) -> str:
+    return yaml.safe_dump(dict(content), sort_keys=True, default_flow_style=False, allow_unicode=True)

@@ -1,0 +1,94 @@
+"""How a script of `host/` reaches a host: a short command text, and the script itself on stdin.
+
+The command plugin repeats the whole command text in its error, but never stdin (pulumi/pulumi-command
+remote/commandOutputs.go), so the text stays one readable line and stdin carries
+
+    line 1   a flat JSON object whose values are base64: secrets and file contents
+    line 2   the script: gzip, base64
+
+The engine keeps stdin in its state, twice for each host and again in every checkpoint: unpacked, the scripts
+of 440 workers would make up most of it. A connection that is cut before the end of line 2 runs nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import json
+import re
+import shlex
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+HOST_DIR = Path(__file__).resolve().parents[2] / "host"
+
+# The files each script consists of, in the order they are sent.
+PARTS: Mapping[str, tuple[str, ...]] = {
+    "preflight": ("lib.sh", "preflight-hardware.sh", "preflight.sh"),
+    "k3s-server": ("lib.sh", "lib-install.sh", "k3s-lib.sh", "k3s-remove.sh", "k3s-server.sh"),
+    "k3s-agent": ("lib.sh", "lib-install.sh", "k3s-lib.sh", "k3s-remove.sh", "k3s-agent.sh"),
+    "k3s-remove-node": ("lib.sh", "k3s-remove-node.sh"),
+    "kubeconfig": ("lib.sh", "kubeconfig.sh"),
+    "haproxy": ("lib.sh", "lib-install.sh", "haproxy.sh"),
+}
+
+_NAME = re.compile(r"[A-Z][A-Z0-9_]*")
+_PAYLOAD_NAME = re.compile(r"[a-z][a-z0-9_]*")
+_READ_AND_RUN = 'IFS= read -r PAYLOAD && IFS= read -r SCRIPT && eval "$(base64 -d <<<"$SCRIPT" | gzip -d)"'
+_KILL_AFTER_SECONDS = 15
+
+
+@cache
+def text(script: str) -> str:
+    """The whole script: the parts in `PARTS`, one after another. Raises KeyError for an unknown script."""
+    return "\n".join((HOST_DIR / part).read_text() for part in PARTS[script])
+
+
+@cache
+def digest(script: str) -> str:
+    """The first 12 hex digits of the script's sha256; they tell two generations of a script apart."""
+    return hashlib.sha256(text(script).encode()).hexdigest()[:12]
+
+
+def command(script: str, values: Mapping[str, str], *, user: str, timeout_seconds: int) -> str:
+    """The text to run on the host; it expects `stdin(script, ...)` on its stdin.
+
+    `values` become environment variables of the script and are visible on the host: nothing secret. For a
+    `user` other than root everything runs under `sudo -n`. After `timeout_seconds` the script is ended
+    (exit 124). Raises ValueError for a name that is no upper-case variable name.
+    """
+    bad = [name for name in values if not _NAME.fullmatch(name)]
+    if bad:
+        raise ValueError(
+            f"not a variable name of a host script: {bad[0]!r}; expected something like NODE_NAME"
+        )
+    pairs = {**values, "BUSBAR_SCRIPT": f"{script}-{digest(script)}"}
+    words = [
+        *(() if user == "root" else ("sudo", "-n")),
+        "env",
+        *(f"{name}={value}" for name, value in pairs.items()),
+        *("timeout", "-k", str(_KILL_AFTER_SECONDS), str(timeout_seconds), "bash", "-c", _READ_AND_RUN),
+    ]
+    return shlex.join(words)
+
+
+def stdin(script: str, payload: Mapping[str, str] | None = None) -> str:
+    """What to send on stdin: the payload (secrets, contents of files), and the script.
+
+    base64 keeps the JSON free of anything that needs unescaping, so that a host needs neither python3 nor jq.
+    Raises ValueError for a name that is no lower-case identifier.
+    """
+    contents = payload or {}
+    bad = [name for name in contents if not _PAYLOAD_NAME.fullmatch(name)]
+    if bad:
+        raise ValueError(f"not a payload name: {bad[0]!r}; expected something like agent_token")
+    encoded = {name: base64.b64encode(value.encode()).decode() for name, value in contents.items()}
+    return f"{json.dumps(encoded, separators=(',', ':'))}\n{packed(text(script))}\n"
+
+
+@cache
+def packed(text: str) -> str:
+    """The text as base64 of gzip, in one line; the same on every call (no time stamp inside)."""
+    return base64.b64encode(gzip.compress(text.encode(), compresslevel=9, mtime=0)).decode()

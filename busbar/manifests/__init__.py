@@ -1,0 +1,1 @@
+"""Kubernetes objects and Helm values as pure functions of the configuration."""

@@ -1,0 +1,123 @@
+"""The launcher's script: one mpirun a collective, one after the other, all in one log."""
+
+from __future__ import annotations
+
+import shlex
+
+from busbar.manifests.nccljob import NcclJob
+
+# The collector looks for these lines: a log without them has lost its beginning or its end.
+FIRST_LINE = "# busbar: launcher starts"
+LAST_LINE = "# busbar: launcher ends with exit code"
+HOSTFILE = "/etc/mpi/hostfile"
+
+# Where public images keep nccl-tests when it is not on PATH.
+PROGRAM_FOLDERS = (
+    "/opt/nccl_tests/build",
+    "/opt/nccl-tests/build",
+    "/usr/local/nccl-tests/build",
+    "/workspace/nccl-tests/build",
+)
+
+# The workers' host keys are made when their pods start and nobody could know them; the pod network is the
+# cluster's own. An sshd that is Ready can still refuse a burst of logins: hence the attempts.
+SSH_ARGS = (
+    "-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR "
+    "-o ConnectTimeout=10 -o ConnectionAttempts=60"
+)
+
+# At its deadline a Job deletes its pod, and with the pod goes the log: the launcher ends a run that hangs
+# itself, this long before, and so leaves its evidence.
+MARGIN_SECONDS = 15
+
+# A worker's name is published when its pod is Ready, and may take a moment to reach every DNS cache; ssh does
+# not try a name twice.
+NAMES_SECONDS = 120
+
+_SCRIPT = """\
+set -uo pipefail
+echo {first_line}
+find_program() {{
+  command -v "$1" && return
+  local folder
+  for folder in {folders}; do
+    [[ -x $folder/$1 ]] && echo "$folder/$1" && return
+  done
+  echo "# busbar: no program $1 on PATH nor in {folders}: is validation.image an image with nccl-tests?" >&2
+  return 127
+}}
+await_names() {{
+  command -v getent >/dev/null || return
+  local name limit=$((SECONDS + {names_seconds}))
+  while read -r name _; do
+    until getent hosts "$name" >/dev/null; do
+      if (( SECONDS >= limit )); then
+        echo "# busbar: $name does not resolve after {names_seconds} s" >&2
+        return
+      fi
+      sleep 1
+    done
+  done <{hostfile}
+}}
+await_names
+# By its whole path: Open MPI then looks for its own parts there on the workers too, where ssh sets no PATH.
+mpirun=$(command -v mpirun) || {{
+  echo "# busbar: no program mpirun on PATH: is validation.image an image with Open MPI?" >&2
+  echo {last_line} 127
+  exit 127
+}}
+tag=(--tag-output)
+[[ $("$mpirun" --version 2>&1) == *'(Open MPI) 5.'* ]] && tag=(--output tag)
+mpi=("$mpirun" --allow-run-as-root "${{tag[@]}}" -np {ranks} --hostfile {hostfile} {mpi_args} {exports})
+[[ -n ${{LD_LIBRARY_PATH:-}} ]] && mpi+=(-x LD_LIBRARY_PATH)
+worst=0
+measure() {{
+  local program code=0
+  echo "# busbar: measuring $1"
+  program=$(find_program "$1_perf") &&
+    timeout --kill-after=5 $(({measure_seconds} > SECONDS ? {measure_seconds} - SECONDS : 1)) \\
+      "${{mpi[@]}}" "${{@:2}}" "$program" {arguments} || code=$?
+  (( code != 124 )) || echo "# busbar: $1 was ended: all is to be done after {measure_seconds} s" >&2
+  echo "# busbar: $1 ended with exit code $code"
+  (( code == 0 )) || worst=$code
+}}
+{measurements}
+echo {last_line} $worst
+exit $worst
+"""
+
+
+def script(job: NcclJob) -> str:
+    """The bash script of the launcher.
+
+    A collective that fails does not stop the next: each is evidence. The script's exit code is that of the
+    last one that failed, so that the job fails too.
+    """
+    # -x NAME hands on the launcher's own value: nothing has to survive another round of quoting. OMPI_ names
+    # are for mpirun itself, which passes them on.
+    names = [name for name in sorted(job.env) if not name.startswith("OMPI_")]
+    everywhere = [name for name in names if name not in job.all_reduce_env]
+    arguments = [
+        *("-b", job.min_bytes, "-e", job.max_bytes, "-f", job.step_factor),
+        *("-n", job.iterations, "-w", job.warmup, "-c", 1, "-g", 1),
+    ]
+    return _SCRIPT.format(
+        first_line=shlex.quote(FIRST_LINE),
+        last_line=shlex.quote(LAST_LINE),
+        folders=" ".join(PROGRAM_FOLDERS),
+        ranks=job.ranks,
+        hostfile=HOSTFILE,
+        names_seconds=min(NAMES_SECONDS, job.deadline_seconds // 2),
+        measure_seconds=max(job.deadline_seconds - MARGIN_SECONDS, 1),
+        mpi_args=shlex.join([*job.mpi_args, "--mca", "plm_rsh_args", SSH_ARGS]),
+        exports=shlex.join(_exports(everywhere)),
+        arguments=" ".join(map(str, arguments)),
+        measurements="\n".join(
+            shlex.join(["measure", name, *(_exports(job.all_reduce_env) if name == "all_reduce" else ())])
+            for name in job.collectives
+        ),
+    )
+
+
+def _exports(names: list[str] | tuple[str, ...]) -> list[str]:
+    return [word for name in names for word in ("-x", name)]

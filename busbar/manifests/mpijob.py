@@ -1,0 +1,158 @@
+"""The MPIJob of one measurement, as a plain dict (kubeflow.org/v2beta1)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from busbar.manifests.launcher import script
+from busbar.manifests.names import job_name
+from busbar.manifests.nccljob import GPU_RESOURCE, TOPOLOGY_FOLDER, NcclJob
+
+API_VERSION = "kubeflow.org/v2beta1"
+KIND = "MPIJob"
+CONTAINER = "nccl"
+JOB_LABEL = "training.kubeflow.org/job-name"
+ROLE_LABEL = "training.kubeflow.org/job-role"
+SSH_PORT = 22
+
+# sshd wants its folder and its host keys, which a lean image may not bring; StrictModes would refuse the
+# key that the operator mounts from a Secret, because of the symlinks in such a volume.
+_SSHD = "mkdir -p /run/sshd && ssh-keygen -A >/dev/null && exec /usr/sbin/sshd -De -o StrictModes=no"
+
+
+def render(job: NcclJob) -> dict[str, Any]:
+    """The manifest. Its name carries a digest of everything in it: another measurement, another name."""
+    return _manifest(job, job_name(job.pool, _manifest(job, "")))
+
+
+def _manifest(job: NcclJob, name: str) -> dict[str, Any]:
+    return {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "metadata": {
+            "name": name,
+            "namespace": job.namespace,
+            "labels": {"app.kubernetes.io/managed-by": "busbar", "busbar/pool": job.pool},
+            "annotations": {
+                # Not used by anybody in the cluster; here so that another version is another digest.
+                "busbar/versions": json.dumps(dict(job.versions), sort_keys=True),
+                "busbar/run": str(job.run),
+                **({"busbar/topology-sha256": job.topology.sha256} if job.topology else {}),
+            },
+        },
+        "spec": {
+            "slotsPerWorker": job.slots_per_worker,
+            # A launcher that comes first would burn its one try on names that do not resolve yet.
+            "launcherCreationPolicy": "WaitForWorkersReady",
+            "mpiImplementation": "OpenMPI",
+            "runPolicy": {
+                # The workers go when the job ends, the launcher stays: it has the log.
+                "cleanPodPolicy": "Running",
+                "backoffLimit": 0,
+                "activeDeadlineSeconds": job.deadline_seconds,
+            },
+            "mpiReplicaSpecs": {
+                "Launcher": {"replicas": 1, "restartPolicy": "Never", "template": _launcher(job, name)},
+                "Worker": {
+                    "replicas": len(job.nodes),
+                    "restartPolicy": "Never",
+                    "template": _worker(job, name),
+                },
+            },
+        },
+    }
+
+
+def _launcher(job: NcclJob, name: str) -> dict[str, Any]:
+    container = {
+        "name": CONTAINER,
+        "image": job.image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["/bin/bash", "-c", script(job)],
+        "env": [{"name": key, "value": job.env[key]} for key in sorted(job.env)],
+        "resources": {"requests": {"cpu": "500m", "memory": "256Mi"}},
+    }
+    # On the pool's own nodes: the image, which is many GB, is there already.
+    return {"metadata": {"labels": {"busbar/pool": job.pool}}, "spec": _pod(job, container)}
+
+
+def _worker(job: NcclJob, name: str) -> dict[str, Any]:
+    limits: dict[str, Any] = {
+        GPU_RESOURCE: job.gpus_per_node,
+        **job.hca_resources,
+        **job.extra_resources,
+        **({"memory": job.memory} if job.memory else {}),
+    }
+    volumes: list[dict[str, Any]] = [
+        # The runtime's own /dev/shm has 64 MiB: NCCL's shared-memory segments do not fit.
+        {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": job.shm_size}}
+    ]
+    mounts: list[dict[str, Any]] = [{"name": "shm", "mountPath": "/dev/shm"}]
+    if job.topology:
+        volumes.append({"name": "topology", "configMap": {"name": job.topology.config_map}})
+        mounts.append({"name": "topology", "mountPath": TOPOLOGY_FOLDER, "readOnly": True})
+    for index, (path, kind) in enumerate(sorted(job.host_paths.items())):
+        volumes.append({"name": f"host-{index}", "hostPath": {"path": path, "type": kind}})
+        mounts.append({"name": f"host-{index}", "mountPath": path})
+    container: dict[str, Any] = {
+        "name": CONTAINER,
+        "image": job.image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["/bin/bash", "-c", _SSHD],
+        "readinessProbe": {"tcpSocket": {"port": SSH_PORT}, "periodSeconds": 2},
+        "resources": {"limits": limits},
+        "volumeMounts": mounts,
+    }
+    if job.transport != "socket":
+        # Registering memory with an HCA locks it; without the capability the limit of the runtime applies.
+        container["securityContext"] = {"capabilities": {"add": ["IPC_LOCK"]}}
+    pod = _pod(job, container)
+    pod["volumes"] = volumes
+    if job.runtime_class:
+        pod["runtimeClassName"] = job.runtime_class
+    # One worker a node also where a worker does not ask for all of the node's GPUs.
+    pod["affinity"]["podAntiAffinity"] = {
+        "requiredDuringSchedulingIgnoredDuringExecution": [
+            {
+                "labelSelector": {"matchLabels": {JOB_LABEL: name, ROLE_LABEL: "worker"}},
+                "topologyKey": "kubernetes.io/hostname",
+            }
+        ]
+    }
+    return {"metadata": {"labels": {"busbar/pool": job.pool}}, "spec": pod}
+
+
+def _pod(job: NcclJob, container: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": 5,
+        "tolerations": [
+            {"key": GPU_RESOURCE, "operator": "Exists", "effect": "NoSchedule"},
+            *(tolerate(taint.key, taint.value, taint.effect) for taint in job.taints),
+        ],
+        "affinity": {
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {
+                    "nodeSelectorTerms": [
+                        {
+                            "matchExpressions": [
+                                {
+                                    "key": "kubernetes.io/hostname",
+                                    "operator": "In",
+                                    "values": sorted(job.nodes),
+                                }
+                            ]
+                        }
+                    ]
+                }
+            }
+        },
+        "containers": [container],
+    }
+
+
+def tolerate(key: str, value: str, effect: str) -> dict[str, str]:
+    """The toleration of exactly one taint."""
+    return {"key": key, "operator": "Equal", "value": value, "effect": effect}

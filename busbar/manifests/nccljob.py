@@ -1,0 +1,215 @@
+"""What one NCCL measurement needs, resolved from configuration and profile into plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from busbar.config import Cluster
+from busbar.config.pools import Pool, Taint
+from busbar.config.validation import Validation
+from busbar.nccl.expected.profiles import Profile
+from busbar.nccl.expected.profiles import load as load_profile
+
+GPU_RESOURCE = "nvidia.com/gpu"
+TOPOLOGY_FOLDER = "/etc/nccl-topology"
+DEFAULT_TRANSPORT = "gpudirect-rdma"
+
+# What every run gets; profile, configuration and transport may say otherwise, in this order.
+BASE_ENV: Mapping[str, str] = {
+    # The verdict rests on what NCCL says about itself: without these lines there is no evidence, and that is
+    # never a pass. INIT and NET carry the channels, ENV the topology file; GRAPH would add the whole PCI tree
+    # of every rank. INFO stays on in the measured run itself: its lines appear once, before the table, and so
+    # prove this very communicator, which a separate proof run could not.
+    "NCCL_DEBUG": "INFO",
+    "NCCL_DEBUG_SUBSYS": "INIT,NET,ENV",
+    # Connect all channels at init, as before NCCL 2.22: the evidence then stands before the table, not in it.
+    "NCCL_RUNTIME_CONNECT": "0",
+    # NCCL's bootstrap is TCP also where the data is RDMA; a pod's cluster interface is always eth0.
+    "NCCL_SOCKET_IFNAME": "eth0",
+    # MPI only starts the ranks and compares their results: TCP and shared memory, so that no second RDMA
+    # stack (UCX, HCOLL) takes part in, or fails, the measurement.
+    "OMPI_MCA_pml": "ob1",
+    "OMPI_MCA_btl": "^openib,uct,usnic,ofi",
+    # Copying from process to process needs ptrace, which a pod is not given: Open MPI 4 warns and goes on.
+    "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
+    "OMPI_MCA_btl_tcp_if_include": "eth0",
+    "OMPI_MCA_coll_hcoll_enable": "0",
+}
+TRANSPORT_ENV: Mapping[str, Mapping[str, str]] = {
+    "socket": {"NCCL_NET": "Socket", "NCCL_IB_DISABLE": "1"},
+}
+# NCCL_ALGO: only all_reduce knows more than the ring; any other collective fails with these set.
+ALGORITHM_ENV: Mapping[str, Mapping[str, str]] = {
+    "ring": {"NCCL_ALGO": "RING"},
+    "tree": {"NCCL_ALGO": "TREE"},
+    "nvls": {"NCCL_ALGO": "NVLS,NVLSTREE"},
+    "sharp": {"NCCL_ALGO": "COLLNETCHAIN,COLLNETDIRECT", "NCCL_COLLNET_ENABLE": "1"},
+}
+DEFAULT_MPI_ARGS = ("--bind-to", "none", "--map-by", "slot")
+
+
+@dataclass(frozen=True)
+class TopologyFile:
+    """An NCCL topology file that is mounted into the workers of a pool. `sha256` is of its content."""
+
+    pool: str
+    name: str
+    sha256: str
+
+    @property
+    def config_map(self) -> str:
+        """Name of the ConfigMap that carries it: another content, another name."""
+        return f"nccl-topology-{self.pool}-{self.sha256[:10]}"
+
+    @property
+    def path(self) -> str:
+        """Where the ranks find it."""
+        return f"{TOPOLOGY_FOLDER}/{self.name}"
+
+
+@dataclass(frozen=True)
+class NcclJob:
+    """One measurement over the nodes of a pool. Sizes in bytes; quantities as Kubernetes writes them."""
+
+    pool: str
+    nodes: tuple[str, ...]
+    namespace: str
+    image: str
+    collectives: tuple[str, ...]
+    min_bytes: int
+    max_bytes: int
+    step_factor: int
+    iterations: int
+    warmup: int
+    deadline_seconds: int
+    transport: str
+    algorithm: str
+    gpus_per_node: int
+    slots_per_worker: int
+    shm_size: str
+    memory: str | None
+    runtime_class: str
+    hca_resources: Mapping[str, int] = field(default_factory=dict)
+    extra_resources: Mapping[str, str] = field(default_factory=dict)
+    host_paths: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    all_reduce_env: tuple[str, ...] = ()
+    mpi_args: tuple[str, ...] = DEFAULT_MPI_ARGS
+    topology: TopologyFile | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+    run: int = 1
+
+    @property
+    def ranks(self) -> int:
+        """Ranks of the whole job."""
+        return len(self.nodes) * self.slots_per_worker
+
+
+def resolve(
+    cluster: Cluster,
+    pool_name: str,
+    nodes: Sequence[str],
+    *,
+    topology: TopologyFile | None = None,
+) -> NcclJob:
+    """The measurement of one pool: what the configuration says, else its profile, else the defaults.
+
+    `topology` is the file of `validation.topology_file`, read by the caller. Raises KeyError for a pool that
+    the cluster does not have, and busbar.nccl.profiles.UnknownProfileError.
+    """
+    pool, validation = cluster.pools[pool_name], cluster.validation
+    profile = load_profile(validation.profile) if validation.profile else None
+    transport = validation.transport or (profile.transport if profile else DEFAULT_TRANSPORT)
+    algorithm = _chosen(validation, "algorithm", profile)
+    env, all_reduce_env = _env(validation, profile, transport, algorithm, topology)
+    return NcclJob(
+        pool=pool_name,
+        nodes=tuple(nodes),
+        namespace=validation.namespace,
+        image=validation.image,
+        collectives=tuple(validation.collectives),
+        min_bytes=_chosen(validation, "min_bytes", profile),
+        max_bytes=_chosen(validation, "max_bytes", profile),
+        step_factor=validation.step_factor,
+        iterations=validation.iterations,
+        warmup=validation.warmup,
+        deadline_seconds=validation.deadline_seconds,
+        transport=transport,
+        algorithm=algorithm,
+        gpus_per_node=pool.gpus,
+        slots_per_worker=validation.slots_per_worker or pool.gpus,
+        shm_size=_chosen(validation, "shm_size", profile),
+        memory=_chosen(validation, "memory", profile),
+        runtime_class=_chosen(validation, "runtime_class", profile),
+        hca_resources=_hcas(cluster, pool, profile, transport),
+        extra_resources=dict(profile.extra_resources) if profile else {},
+        host_paths={path.path: path.type for path in profile.host_paths} if profile else {},
+        taints=tuple(pool.taints),
+        env=env,
+        all_reduce_env=all_reduce_env,
+        mpi_args=_long_options(profile.mpi_args) if profile and profile.mpi_args else DEFAULT_MPI_ARGS,
+        topology=topology,
+        versions={
+            "k3s": cluster.k3s.version,
+            "gpu-operator": cluster.gpu_operator.version if cluster.gpu_operator.enabled else "",
+            "network-operator": cluster.network_operator.version if cluster.network_operator.enabled else "",
+        },
+        run=validation.run,
+    )
+
+
+def _chosen(validation: Validation, name: str, profile: Profile | None) -> Any:
+    """The configured value; where nobody configured it, the profile's, if it has one."""
+    configured = getattr(validation, name)
+    if name in validation.model_fields_set or profile is None:
+        return configured
+    of_profile = getattr(profile, name)
+    return configured if of_profile is None else of_profile
+
+
+def _env(
+    validation: Validation,
+    profile: Profile | None,
+    transport: str,
+    algorithm: str,
+    topology: TopologyFile | None,
+) -> tuple[dict[str, str], tuple[str, ...]]:
+    """The ranks' environment, and the names in it that only all_reduce may see."""
+    env = dict(BASE_ENV)
+    env |= profile.env if profile else {}
+    env |= TRANSPORT_ENV.get(transport, {})
+    if "algorithm" in validation.model_fields_set:
+        env.pop("NCCL_ALGO", None)
+        env |= ALGORITHM_ENV.get(algorithm, {})
+    if algorithm == "sharp":
+        # The algorithm of each call: the only proof that SHARP carried the data and not the ring.
+        env["NCCL_DEBUG_SUBSYS"] += ",TUNING"
+    if validation.hcas:
+        # "=" asks for the whole name: mlx5_1 alone would also take mlx5_10 and mlx5_11.
+        env["NCCL_IB_HCA"] = "=" + ",".join(validation.hcas)
+    env |= validation.env
+    if topology:
+        env["NCCL_TOPO_FILE"] = topology.path
+    only_all_reduce = ("NCCL_ALGO",) if "NCCL_ALGO" in env and algorithm not in ("ring", "auto") else ()
+    return env, only_all_reduce
+
+
+def _hcas(cluster: Cluster, pool: Pool, profile: Profile | None, transport: str) -> dict[str, int]:
+    """The HCA resource of a worker. Our Network Operator offers one unit a rail; another tool may differ."""
+    operator = cluster.network_operator
+    if operator.enabled:
+        return {operator.resource: pool.rails}
+    if profile and profile.hca_resource and "resource" not in operator.model_fields_set:
+        return {profile.hca_resource: profile.hca_count} if profile.hca_count else {}
+    return {} if transport == "socket" else {operator.resource: pool.rails}
+
+
+def _long_options(args: Sequence[str]) -> tuple[str, ...]:
+    """`-bind-to` as `--bind-to`: Open MPI 4 takes both forms, 5 warns about the first."""
+    return tuple(
+        f"-{arg}" if arg.startswith("-") and not arg.startswith("--") and len(arg) > 2 else arg
+        for arg in args
+    )

@@ -1,0 +1,1 @@
+"""What given hardware should reach: profiles, line rates, public references, bounds."""

@@ -1,0 +1,6 @@
+"""The stack outputs: the contract between a busbar stack and the programs that use its cluster."""
+
+from busbar.outputs.build import build_outputs, gate
+from busbar.outputs.contract import CONTRACT_VERSION, NAMES, ClusterOutputs, ContractError
+
+__all__ = ["CONTRACT_VERSION", "NAMES", "ClusterOutputs", "ContractError", "build_outputs", "gate"]

@@ -1,0 +1,182 @@
+"""Following a log to its last byte: broken connections, rotation, an API server that dies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+import pytest
+
+from busbar.collect.follow import LogFollower, LogLost
+from busbar.kube.client import ApiError
+from busbar.kube.clock import Deadline
+from tests.support.kube_cluster import Clock, Cluster, container, pod, unreachable
+
+POD = "/api/v1/namespaces/ns/pods/launcher"
+RUNNING = pod("launcher", "launcher", containerStatuses=[container({"running": {}})])
+ENDED = pod("launcher", "launcher", phase="Succeeded", containerStatuses=[container({"terminated": {}})])
+LINES = [b"line %d\n" % number for number in range(10)]
+
+
+def stamped(number: int) -> bytes:
+    """Two lines a second: the overlap of a reconnection holds lines with the same second."""
+    return b"2026-01-01T00:00:%02d.%d00000000Z line %d\n" % (number // 2, 5 * (number % 2), number)
+
+
+def serving(
+    *numbers: int, then: Exception | None = None, tail: bytes = b""
+) -> Callable[..., Iterator[bytes]]:
+    def connection(query: Mapping[str, str]) -> Iterator[bytes]:
+        # In pieces that do not end where lines end.
+        data = b"".join(stamped(number) for number in numbers) + tail
+        yield from (data[start : start + 7] for start in range(0, len(data), 7))
+        if then:
+            raise then
+
+    return connection
+
+
+def follower(api: Cluster, deadline_seconds: float = 100) -> LogFollower:
+    return LogFollower(api, "ns", "launcher", "nccl", Deadline(Clock(), deadline_seconds), lambda _: None)
+
+
+class Ends:
+    """A pod that runs for so many looks and has ended after that."""
+
+    def __init__(self, api: Cluster, looks: int) -> None:
+        api.get = self.get  # type: ignore[method-assign]
+        self.looks = looks
+
+    def get(self, path: str, **query: str) -> dict[str, object]:
+        self.looks -= 1
+        return RUNNING if self.looks >= 0 else ENDED
+
+
+def test_a_finished_container_is_read_once_from_its_first_byte() -> None:
+    api = Cluster({POD: ENDED})
+    api.logs = [serving(*range(10))]
+    assert list(follower(api).lines()) == LINES
+    assert api.log_queries == [{"container": "nccl", "timestamps": "true"}]
+
+
+def test_what_was_written_while_the_connection_was_broken_is_read_and_nothing_twice() -> None:
+    api = Cluster()
+    Ends(api, looks=3)
+    api.logs = [
+        serving(*range(4), then=unreachable()),
+        serving(*range(2, 7), then=unreachable()),
+        serving(*range(4, 10)),
+        serving(*range(6, 10)),
+    ]
+    reader = follower(api)
+    assert list(reader.lines()) == LINES
+    assert reader.gaps == 0
+    assert [query.get("sinceTime") for query in api.log_queries] == [
+        None,
+        "2026-01-01T00:00:00Z",
+        "2026-01-01T00:00:02Z",
+        "2026-01-01T00:00:03Z",
+    ]
+
+
+def test_a_broken_connection_is_told_once_and_so_is_its_end() -> None:
+    said: list[str] = []
+    api = Cluster()
+    Ends(api, looks=4)
+    api.logs = [serving(0, then=unreachable()), *[serving(then=unreachable())] * 3, serving(0, 1, 2)]
+    deadline = Deadline(Clock(), 100)
+    assert list(LogFollower(api, "ns", "launcher", "nccl", deadline, said.append).lines()) == LINES[:3]
+    assert said == ["the log broke off, trying again: GET /: connection refused", "the log goes on"]
+
+
+def test_equal_lines_of_one_moment_are_each_kept() -> None:
+    api = Cluster({POD: ENDED})
+    api.logs = [serving(1, 1, 1)]
+    assert list(follower(api).lines()) == [LINES[1]] * 3
+
+
+def test_equal_lines_of_one_moment_are_not_doubled_by_a_reconnection() -> None:
+    api = Cluster()
+    Ends(api, looks=1)
+    api.logs = [serving(1, 1, then=unreachable()), serving(1, 1, 1, 2)]
+    assert list(follower(api).lines()) == [LINES[1]] * 3 + [LINES[2]]
+
+
+def test_a_line_cut_by_a_broken_connection_is_taken_whole_from_the_next() -> None:
+    api = Cluster()
+    Ends(api, looks=1)
+    api.logs = [serving(0, tail=stamped(1)[:-4]), serving(0, 1, 2)]
+    assert list(follower(api).lines()) == LINES[:3]
+
+
+def test_a_last_line_without_a_newline_is_a_line() -> None:
+    api = Cluster({POD: ENDED})
+    api.logs = [serving(0, tail=stamped(1)[:-1])]
+    assert list(follower(api).lines()) == [LINES[0], LINES[1][:-1]]
+
+
+def test_a_rotation_that_leaves_no_overlap_is_counted_as_a_gap() -> None:
+    api = Cluster()
+    Ends(api, looks=1)
+    api.logs = [serving(*range(4), then=unreachable()), serving(*range(8, 10))]
+    reader = follower(api)
+    assert list(reader.lines()) == LINES[:4] + LINES[8:]
+    assert reader.gaps == 1
+
+
+def test_an_api_server_that_dies_and_comes_back_costs_nothing() -> None:
+    api = Cluster({POD: RUNNING})
+    api.failures = [None, unreachable(), ApiError("GET", 502, "bad gateway")]
+    api.logs = [serving(*range(5), then=unreachable())]
+    reader = follower(api)
+    lines = reader.lines()
+    first = [next(lines) for _ in range(5)]
+    api.logs = [serving(*range(3, 5), then=unreachable())] * 2 + [serving(*range(3, 10))]
+    Ends(api, looks=1)
+    assert first + list(lines) == LINES
+
+
+def test_a_stream_that_ends_early_while_the_container_runs_is_opened_again() -> None:
+    api = Cluster()
+    Ends(api, looks=2)
+    api.logs = [serving(*range(4)), serving(*range(2, 8)), serving(*range(6, 10))]
+    assert list(follower(api).lines()) == LINES
+
+
+def test_words_of_the_kubelet_in_the_stream_are_no_output_of_the_program() -> None:
+    api = Cluster({POD: ENDED})
+    api.logs = [serving(0, tail=b"failed to watch file: too many open files\n")]
+    assert list(follower(api).lines()) == LINES[:1]
+
+
+def test_a_log_in_another_time_zone_is_asked_for_in_it() -> None:
+    api = Cluster()
+    Ends(api, looks=1)
+    line = b"2026-01-01T02:00:05.500000000+02:00 one\n"
+    api.logs = [lambda _: iter([line]), lambda _: iter([line, line.replace(b"one", b"two")])]
+    assert list(follower(api).lines()) == [b"one\n", b"two\n"]
+    assert api.log_queries[1]["sinceTime"] == "2026-01-01T02:00:04+02:00"
+
+
+def test_a_deleted_pod_ends_the_reading_with_a_word() -> None:
+    with pytest.raises(LogLost, match="launcher was deleted before its log was read"):
+        list(follower(Cluster()).lines())
+
+
+def test_the_deadline_ends_the_reading_of_a_container_that_never_ends() -> None:
+    api = Cluster({POD: RUNNING})
+    api.logs = [serving(0)] * 200
+    with pytest.raises(LogLost, match="deadline of 100 s"):
+        list(follower(api).lines())
+
+
+def test_a_container_whose_log_is_refused_for_good_is_not_waited_for() -> None:
+    reader = follower(Cluster({POD: ENDED}))
+    with pytest.raises(LogLost, match="cannot be had: container is waiting to start"):
+        list(reader.lines())
+
+
+def test_credentials_that_are_refused_end_the_reading_at_once() -> None:
+    api = Cluster({POD: RUNNING})
+    api.logs = [serving(0, then=ApiError("GET", 403, "forbidden"))]
+    with pytest.raises(ApiError, match="403"):
+        list(follower(api).lines())

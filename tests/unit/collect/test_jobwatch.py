@@ -1,0 +1,174 @@
+"""Watching an MPIJob: when it is given up on, and what is said then."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from busbar.collect.jobwatch import JobWatch, NoEvidence, Unreachable
+from busbar.kube.clock import Deadline
+from tests.support.kube_cluster import Clock, Cluster, container, pod, unreachable, warning
+
+JOB = "/apis/kubeflow.org/v2beta1/namespaces/ns/mpijobs/nccl"
+PODS = "/api/v1/namespaces/ns/pods"
+EVENTS = "/api/v1/namespaces/ns/events"
+READY = {"conditions": [{"type": "Ready", "status": "True"}]}
+RUNNING = pod("nccl-launcher-x", "launcher", containerStatuses=[container({"running": {}})])
+
+
+def mpijob(*conditions: tuple[str, str, str]) -> Any:
+    return {
+        "metadata": {"name": "nccl", "uid": "u-1"},
+        "status": {
+            "conditions": [
+                {"type": kind, "status": "True", "reason": reason, "message": message}
+                for kind, reason, message in conditions
+            ]
+        },
+    }
+
+
+def world(**pods_and_events: Any) -> Cluster:
+    return Cluster(
+        {
+            JOB: pods_and_events.get("job", mpijob(("Created", "MPIJobCreated", ""))),
+            PODS: pods_and_events.get("pods", []),
+            EVENTS: pods_and_events.get("events", []),
+        }
+    )
+
+
+def watch(api: Cluster, clock: Clock | None = None, said: list[str] | None = None) -> JobWatch:
+    say = said.append if said is not None else lambda _: None
+    return JobWatch(api, "ns", "nccl", Deadline(clock or Clock(), 600), say)
+
+
+def waiting_worker(reason: str, message: str = "") -> Any:
+    return pod(
+        "nccl-worker-0",
+        phase="Pending",
+        containerStatuses=[container({"waiting": {"reason": reason, "message": message}})],
+    )
+
+
+def test_the_launcher_is_waited_for_while_workers_become_ready() -> None:
+    clock, said, api = Clock(), [], world(pods=[pod("nccl-worker-0", **READY), pod("nccl-worker-1")])
+    clock.at(30, lambda: api.objects[PODS].append(RUNNING))
+    assert watch(api, clock, said).launcher() == RUNNING
+    assert said[0] == "1 of 2 workers ready [0 s of 600 s]"
+    assert 30 <= clock.time < 33
+
+
+def test_an_image_that_cannot_be_pulled_ends_the_wait_after_three_minutes_with_its_events() -> None:
+    clock = Clock()
+    api = world(
+        pods=[waiting_worker("ImagePullBackOff", "Back-off pulling image")],
+        events=[warning("nccl-worker-0", "Failed", "registry.example/nccl:2: not found")],
+    )
+    with pytest.raises(NoEvidence) as nothing:
+        watch(api, clock).launcher()
+    assert 180 <= clock.time < 185
+    assert nothing.value.reasons == [
+        "the job's pods cannot start",
+        "nccl-worker-0: ImagePullBackOff: container nccl: Back-off pulling image",
+        "nccl-worker-0: Failed: registry.example/nccl:2: not found",
+    ]
+
+
+def test_a_pull_that_heals_is_forgiven() -> None:
+    clock, api = Clock(), world(pods=[waiting_worker("ErrImagePull")])
+    clock.at(150, lambda: api.objects.update({PODS: [waiting_worker("ContainerCreating")]}))
+    clock.at(160, lambda: api.objects.update({PODS: [waiting_worker("ErrImagePull")]}))
+    clock.at(300, lambda: api.objects.update({PODS: [RUNNING]}))
+    assert watch(api, clock).launcher() == RUNNING
+
+
+def test_a_container_that_cannot_be_started_ends_the_wait_at_once() -> None:
+    clock, api = Clock(), world(pods=[waiting_worker("StartError", "exec: /bin/bash: no such file")])
+    with pytest.raises(NoEvidence, match="StartError: container nccl: exec: /bin/bash: no such file"):
+        watch(api, clock).launcher()
+    assert clock.time < 2
+
+
+def test_a_job_that_the_operator_refuses_ends_the_wait_though_it_has_no_condition() -> None:
+    api = world(job=mpijob(), events=[warning("nccl", "ValidationError", "name is not a DNS label")])
+    with pytest.raises(NoEvidence, match=r"refuses the job; nccl: ValidationError: name is not a DNS label"):
+        watch(api).launcher()
+
+
+def test_workers_that_fit_nowhere_end_the_wait_with_the_schedulers_words() -> None:
+    unschedulable = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": "0/5 nodes are available: 2 Insufficient nvidia.com/gpu.",
+    }
+    api = world(pods=[pod("nccl-worker-0", phase="Pending", conditions=[unschedulable])])
+    with pytest.raises(NoEvidence, match=r"2 Insufficient nvidia\.com/gpu"):
+        watch(api).launcher()
+
+
+def test_a_worker_that_was_killed_before_the_launcher_came_ends_the_wait() -> None:
+    killed = container({"terminated": {"reason": "OOMKilled", "exitCode": 137}})
+    api = world(pods=[pod("nccl-worker-0", phase="Failed", containerStatuses=[killed])])
+    with pytest.raises(NoEvidence, match="OOMKilled"):
+        watch(api).launcher()
+
+
+def test_a_job_that_just_does_not_start_ends_at_the_deadline_with_what_was_seen_last() -> None:
+    clock, api = Clock(), world()
+    with pytest.raises(NoEvidence, match="has not started after 600 s: no workers yet"):
+        watch(api, clock).launcher()
+    assert 600 <= clock.time < 602
+
+
+def test_a_suspended_job_says_how_to_measure_again() -> None:
+    with pytest.raises(NoEvidence, match=r"raise validation\.run"):
+        watch(world(job=mpijob(("Suspended", "MPIJobSuspended", "")))).launcher()
+
+
+def test_a_job_that_is_not_there_is_said_so() -> None:
+    with pytest.raises(NoEvidence, match="MPIJob ns/nccl does not exist"):
+        watch(Cluster()).launcher()
+
+
+def test_an_api_that_is_away_until_the_deadline_is_no_finding_about_the_job() -> None:
+    api = world(pods=[RUNNING])
+    api.failures = [unreachable()] * 1000
+    with pytest.raises(Unreachable, match="connection refused"):
+        watch(api).launcher()
+
+
+def test_the_end_of_a_job_is_its_condition_which_may_come_a_little_later() -> None:
+    clock, api = Clock(), world()
+    clock.at(5, lambda: api.objects.update({JOB: mpijob(("Succeeded", "MPIJobSucceeded", ""))}))
+    assert watch(api, clock).ending().succeeded is True
+
+
+def test_a_failed_job_ends_with_its_reason_and_the_troubles_of_its_pods() -> None:
+    killed = container({"terminated": {"reason": "OOMKilled", "exitCode": 137}})
+    api = world(
+        job=mpijob(("Failed", "BackoffLimitExceeded", "Job has reached the specified backoff limit")),
+        pods=[pod("nccl-worker-1", phase="Failed", containerStatuses=[killed])],
+    )
+    ending = watch(api).ending()
+    assert ending.succeeded is False
+    assert ending.reasons == [
+        "the MPIJob failed: BackoffLimitExceeded: Job has reached the specified backoff limit",
+        "nccl-worker-1: OOMKilled: container nccl: ended with exit code 137",
+    ]
+
+
+def test_a_job_that_neither_succeeds_nor_fails_in_time_has_no_known_end() -> None:
+    clock = Clock()
+    ending = watch(world(), clock).ending()
+    assert ending.succeeded is None
+    assert ending.reasons == ["the MPIJob has neither succeeded nor failed"]
+    assert 60 <= clock.time < 62
+
+
+def test_a_job_past_its_deadline_is_suspended_so_that_its_workers_give_their_gpus_back() -> None:
+    api = world()
+    watch(api).stop()
+    assert api.patched == [(JOB, {"spec": {"runPolicy": {"suspend": True}}})]

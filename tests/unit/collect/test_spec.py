@@ -1,0 +1,50 @@
+"""The collector's question and answer: what is asked follows from the configuration; no answer is no pass."""
+
+from __future__ import annotations
+
+import pytest
+
+from busbar.collect.spec import CollectSpec, collect_spec, read_verdict
+from busbar.nccl.expected.expectation import Expectation
+from tests.support.kube_site import cluster, job
+
+
+def question(**parts: object) -> CollectSpec:
+    made = collect_spec(cluster(**parts), job(**parts), "nccl-h100-1", folder=".busbar/dev/h100")
+    return CollectSpec.model_validate(made)
+
+
+def test_the_expectation_is_the_pools_hardware_and_the_jobs_size() -> None:
+    expected = Expectation.model_validate(question().expectation)
+    assert (expected.nodes, expected.gpus_per_node, expected.rails, expected.rate_gbps) == (4, 8, 8, 400)
+    assert expected.transport == "gpudirect-rdma"
+    assert (expected.min_bytes, expected.max_bytes, expected.step_factor) == (512 << 20, 8 << 30, 2)
+    assert expected.hosts == [f"nccl-h100-1-worker-{index}" for index in range(4)]
+
+
+def test_what_the_pool_is_wins_over_what_the_profile_says_of_its_kind() -> None:
+    asked = question(pool={"rails": 4}, validation={"profile": "h100-ib-8x400"})
+    expected = Expectation.model_validate(asked.expectation)
+    assert expected.rails == 4
+    assert expected.algorithm == "ring"
+
+
+def test_a_topology_file_that_was_asked_for_must_be_proved() -> None:
+    assert question().expectation["require_topology_file"] is False
+    asked = question(validation={"env": {"NCCL_TOPO_FILE": "/opt/h100.xml"}}).expectation
+    assert (asked["require_topology_file"], asked["topology_file"]) == (True, "/opt/h100.xml")
+
+
+def test_the_collector_waits_longer_than_the_job_may_run() -> None:
+    assert question(validation={"deadline_seconds": 600}).deadline_seconds > 600
+
+
+@pytest.mark.parametrize("stdout", [None, "", "Killed", "[]", '{"passed": "yes"}'])
+def test_an_answer_that_is_no_verdict_is_read_as_unknown(stdout: str | None) -> None:
+    verdict = read_verdict(stdout)
+    assert (verdict["verdict"], verdict["passed"]) == ("unknown", False)
+    assert "busbar nccl collect" in verdict["reasons"][0]
+
+
+def test_a_verdict_is_read_as_it_is() -> None:
+    assert read_verdict('{"passed": true, "busbw_gbps": 390.3}') == {"passed": True, "busbw_gbps": 390.3}

@@ -1,0 +1,125 @@
+"""Nothing is downloaded without a checksum."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from busbar.config import ConfigError, K3s, load
+from busbar.hosts import downloads
+from tests.support.clusters import site
+
+BINARY, ARM, ARCHIVE = "1" * 64, "2" * 64, "3" * 64
+SUMS = f"""\
+# published with the release
+{BINARY}  k3s
+{ARM} *k3s-arm64
+
+{ARCHIVE.upper()}  ./dist/system.tar.zst
+"""
+IMAGES = [
+    {"url": "http://mirror/images/system.tar.zst", "roles": ["server", "worker"]},
+    {"url": "http://mirror/images/nccl.tar", "roles": ["worker"], "sha256": "4" * 64},
+]
+
+
+def k3s(**settings: Any) -> K3s:
+    return K3s.model_validate(settings)
+
+
+def test_the_binary_is_found_by_version_and_architecture_with_the_plus_sign_encoded(tmp_path: Path) -> None:
+    (tmp_path / "sums.txt").write_text(SUMS)
+    binary = downloads.k3s_binary(
+        k3s(base_url="http://mirror/k3s/", checksums_file="sums.txt"), "amd64", tmp_path
+    )
+    assert binary == downloads.Download("http://mirror/k3s/v1.35.6%2Bk3s1/k3s", BINARY)
+
+
+def test_each_architecture_has_a_checksum_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "sums.txt").write_text(SUMS)
+    assert downloads.k3s_binary(k3s(checksums_file="sums.txt"), "arm64", tmp_path).sha256 == ARM
+
+
+def test_a_checksum_in_the_configuration_comes_before_the_file(tmp_path: Path) -> None:
+    (tmp_path / "sums.txt").write_text(SUMS)
+    settings = k3s(checksums_file="sums.txt", sha256={"amd64": "F" * 64})
+    assert downloads.k3s_binary(settings, "amd64", tmp_path).sha256 == "f" * 64
+
+
+def test_without_any_checksum_the_binary_is_refused_with_the_cure(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no checksum is known for 'v1\.35\.6\+k3s1' on arm64"):
+        downloads.k3s_binary(k3s(sha256={"amd64": BINARY}), "arm64", tmp_path)
+
+
+def test_archives_go_to_the_roles_that_they_are_for(tmp_path: Path) -> None:
+    (tmp_path / "sums.txt").write_text(SUMS)
+    settings = k3s(checksums_file="sums.txt", images=IMAGES)
+    assert [d.file_name for d in downloads.image_archives(settings, "server", tmp_path)] == ["system.tar.zst"]
+    assert [d.sha256 for d in downloads.image_archives(settings, "worker", tmp_path)] == [ARCHIVE, "4" * 64]
+
+
+def test_an_archive_that_the_checksums_file_does_not_name_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "sums.txt").write_text(f"{BINARY}  k3s\n")
+    with pytest.raises(ConfigError, match=r"k3s.images\[0\]: 'system.tar.zst' is not in sums.txt"):
+        downloads.image_archives(k3s(checksums_file="sums.txt", images=IMAGES), "server", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"<html>404</html>\n", "line 1 of 'sums.txt' is not in the format of sha256sum"),
+        (f"{BINARY} k3s\n".encode(), "line 1 of 'sums.txt' is not in the format of sha256sum"),
+        (b"\xff\xfe\x00", "cannot be read: it is not a text file"),
+        (None, "cannot be read: No such file or directory"),
+    ],
+)
+def test_a_checksums_file_that_is_none_is_a_finding(
+    tmp_path: Path, content: bytes | None, message: str
+) -> None:
+    if content is not None:
+        (tmp_path / "sums.txt").write_bytes(content)
+    with pytest.raises(ConfigError, match=message):
+        downloads.check(k3s(checksums_file="sums.txt"), tmp_path)
+
+
+def test_the_files_beside_the_stack_are_looked_at_when_the_project_folder_is_given(tmp_path: Path) -> None:
+    (tmp_path / "id.pub").write_text("ssh-ed25519 AAAA me\n")
+    data = site(
+        ssh={"key_file": "id.pub"},
+        gpu_operator={"chart": "./charts/gpu-operator"},
+        validation={"topology_file": "topo.xml"},
+        k3s={"checksums_file": "sums.txt"},
+    )
+    with pytest.raises(ConfigError) as caught:
+        load(data, root=tmp_path)
+    assert [finding.split(": ")[0] for finding in caught.value.findings] == [
+        "ssh.key_file",
+        "validation.topology_file",
+        "gpu_operator.chart",
+        "k3s.checksums_file",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "fault"),
+    [
+        ("topo (1).xml", "<system/>", "a ConfigMap cannot hold a file of this name"),
+        ("topo.xml", "<system>" + "x" * 1_000_000, "a ConfigMap holds 1000000"),
+        ("topo.xml", "<html>not found</html>", "is no NCCL topology"),
+    ],
+)
+def test_a_topology_file_that_cannot_reach_the_pods_is_a_finding(
+    tmp_path: Path, name: str, content: str, fault: str
+) -> None:
+    (tmp_path / name).write_text(content)
+    with pytest.raises(ConfigError, match=fault):
+        load(site(validation={"topology_file": name}), root=tmp_path)
+
+
+def test_complete_files_beside_the_stack_are_no_finding(tmp_path: Path) -> None:
+    (tmp_path / "id").write_text("-----BEGIN OPENSSH PRIVATE KEY-----\n")
+    (tmp_path / "sums.txt").write_text(SUMS)
+    data = site(ssh={"key_file": "id"}, k3s={"checksums_file": "sums.txt", "images": IMAGES})
+    assert load(data, root=tmp_path).k3s.checksums_file == "sums.txt"

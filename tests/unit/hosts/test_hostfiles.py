@@ -1,0 +1,189 @@
+"""The files that hosts get: K3s's config.yaml, registries.yaml, kubeconfig, haproxy.cfg, keepalived.conf."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+
+from busbar.config import Cluster, load
+from busbar.hosts import haproxy, k3s, kubeconfig
+from busbar.hosts.inventory import Inventory
+
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHCZiZsoI4rLdzIgOAyl4xhV9+49bbTnNxAQJ+2pSurZ"
+
+
+def host(name: str, address: str) -> dict[str, str]:
+    return {"name": name, "address": address, "host_key": KEY}
+
+
+def cluster(load_balancers: int = 1, **k3s_settings: Any) -> Cluster:
+    hosts: dict[str, Any] = {
+        "load_balancers": [host(f"lb-{n}", f"10.0.0.{n}") for n in range(1, load_balancers + 1)],
+        "servers": [host(f"server-{n}", f"10.0.0.1{n}") for n in (1, 2, 3)],
+        "workers": [host("worker-1", "10.0.0.21")],
+    }
+    if load_balancers == 2:
+        hosts["virtual_ip"] = {"address": "10.0.0.8", "interface": "eth0", "router_id": 51}
+    return load(
+        {
+            "name": "site",
+            "ssh": {"agent": True},
+            "hosts": hosts,
+            "pools": {
+                "h100": {
+                    "gpus": 8,
+                    "rails": 8,
+                    "rate_gbps": 400,
+                    "labels": {"zone": "a", "busbar.io/pool": "h100"},
+                    "taints": [{"key": "nvidia.com/gpu", "value": "yes", "effect": "NoSchedule"}],
+                }
+            },
+            "k3s": {"sha256": {"amd64": "a" * 64}, **k3s_settings},
+        },
+        secret_keys=["s3AccessKey", "s3SecretKey"],
+    )
+
+
+def server_config(**settings: Any) -> dict[str, Any]:
+    made = cluster(**settings)
+    text = k3s.server_config(
+        made.k3s,
+        node_name="server-1",
+        tls_sans=Inventory.of(made).tls_sans,
+        token="servertoken",
+        agent_token="agenttoken",
+        s3_keys=("access", "secret") if made.k3s.snapshots.s3 else None,
+    )
+    return dict(yaml.safe_load(text))
+
+
+def test_a_server_knows_its_tokens_and_every_address_it_is_reached_at() -> None:
+    config = server_config()
+    assert (config["token"], config["agent-token"]) == ("servertoken", "agenttoken")
+    assert config["tls-san"] == [
+        *("10.0.0.1", "10.0.0.11", "server-1", "10.0.0.12", "server-2", "10.0.0.13", "server-3"),
+    ]
+
+
+def test_a_server_encrypts_secrets_and_opens_only_what_the_load_balancer_asks() -> None:
+    config = server_config()
+    assert config["secrets-encryption"] is True
+    assert config["write-kubeconfig-mode"] == "0600"
+    assert config["kube-apiserver-arg"] == ["authentication-config=/etc/rancher/k3s/auth-config.yaml"]
+
+
+def test_how_a_server_comes_into_the_cluster_is_left_to_its_script() -> None:
+    assert not {"cluster-init", "server", "node-ip"} & set(server_config())
+
+
+def test_further_arguments_add_up_and_do_not_replace_ours() -> None:
+    config = server_config(server_args={"kube-apiserver-arg": ["v=2"], "etcd-expose-metrics": True})
+    assert config["kube-apiserver-arg"] == ["authentication-config=/etc/rancher/k3s/auth-config.yaml", "v=2"]
+    assert config["etcd-expose-metrics"] is True
+
+
+def test_snapshots_go_to_the_bucket_with_the_keys() -> None:
+    config = server_config(snapshots={"schedule": "0 * * * *", "retention": 3, "s3": {"bucket": "etcd"}})
+    s3 = {key: value for key, value in config.items() if key.startswith("etcd-s")}
+    assert s3 == {
+        "etcd-snapshot-schedule-cron": "0 * * * *",
+        "etcd-snapshot-retention": 3,
+        "etcd-s3": True,
+        "etcd-s3-endpoint": "s3.amazonaws.com",
+        "etcd-s3-bucket": "etcd",
+        "etcd-s3-region": "us-east-1",
+        "etcd-s3-access-key": "access",
+        "etcd-s3-secret-key": "secret",
+    }
+
+
+def test_a_worker_joins_by_the_api_address_with_labels_and_taints() -> None:
+    made = cluster()
+    text = k3s.agent_config(
+        made.k3s,
+        made.pools["h100"],
+        node_name="worker-1",
+        server="https://10.0.0.1:6443",
+        token="K10x::node:y",
+    )
+    assert yaml.safe_load(text) == {
+        "node-name": "worker-1",
+        "server": "https://10.0.0.1:6443",
+        "token": "K10x::node:y",
+        "node-label": ["busbar.io/pool=h100", "zone=a"],
+        "node-taint": ["nvidia.com/gpu=yes:NoSchedule"],
+    }
+
+
+def test_the_agents_token_pins_the_ca() -> None:
+    assert k3s.secure_token("node", "pw", ca_sha256="ab" * 32) == f"K10{'ab' * 32}::node:pw"
+
+
+def test_logins_for_registries_are_laid_into_registries_yaml() -> None:
+    made = cluster(registries={"mirrors": {"docker.io": {"endpoint": ["https://mirror"]}}})
+    text = k3s.registries(made.k3s, {"mirror": {"username": "u", "password": "p"}})
+    assert yaml.safe_load(text) == {
+        "mirrors": {"docker.io": {"endpoint": ["https://mirror"]}},
+        "configs": {"mirror": {"auth": {"username": "u", "password": "p"}}},
+    }
+
+
+def test_without_registries_there_is_no_file() -> None:
+    assert k3s.registries(cluster().k3s) == ""
+
+
+KUBECONFIG = """
+clusters: [{name: default, cluster: {certificate-authority-data: Q0E=, server: "https://127.0.0.1:6443"}}]
+users: [{name: default, user: {client-certificate-data: Yw==, client-key-data: aw==}}]
+contexts: [{name: default, context: {cluster: default, user: default}}]
+current-context: default
+"""
+
+
+def test_the_kubeconfig_points_at_the_load_balancer() -> None:
+    made = yaml.safe_load(kubeconfig.readdressed(KUBECONFIG, server="https://10.0.0.1:6443", name="site"))
+    assert made["clusters"] == [
+        {"name": "site", "cluster": {"certificate-authority-data": "Q0E=", "server": "https://10.0.0.1:6443"}}
+    ]
+    assert made["users"] == [
+        {"name": "site", "user": {"client-certificate-data": "Yw==", "client-key-data": "aw=="}}
+    ]
+    assert made["current-context"] == "site"
+
+
+@pytest.mark.parametrize("text", ["", "no kubeconfig", "clusters: []", "clusters: [{name: a, cluster: {}}]"])
+def test_what_is_no_kubeconfig_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="no kubeconfig"):
+        kubeconfig.readdressed(text, server="https://10.0.0.1:6443", name="site")
+
+
+def test_haproxy_asks_readyz_of_every_server_and_checks_the_ca() -> None:
+    config = haproxy.haproxy_config(Inventory.of(cluster()))
+    assert "option httpchk GET /readyz\n  http-check expect status 200" in config
+    assert "check check-ssl verify required ca-file /etc/haproxy/busbar-ca.pem" in config
+    assert [line.split() for line in config.splitlines() if line.startswith("  server ")] == [
+        ["server", f"server-{n}", f"10.0.0.1{n}:6443"] for n in (1, 2, 3)
+    ]
+
+
+def test_haproxy_keeps_idle_watches_for_an_hour_and_its_statistics_to_itself() -> None:
+    config = haproxy.haproxy_config(Inventory.of(cluster()))
+    for timeout in ("client 1h", "server 1h", "tunnel 1h"):
+        assert f"timeout {timeout}\n" in config
+    assert "bind 127.0.0.1:8404\n" in config
+
+
+def test_two_load_balancers_share_an_address_by_unicast() -> None:
+    inventory = Inventory.of(cluster(load_balancers=2))
+    first, second = (haproxy.keepalived_config(inventory, host) for host in inventory.load_balancers)
+    assert "priority 150" in first
+    assert "priority 100" in second
+    assert "unicast_src_ip 10.0.0.1\n  unicast_peer {\n    10.0.0.2\n  }" in first
+    assert "virtual_ipaddress {\n    10.0.0.8\n  }" in second
+
+
+def test_one_load_balancer_has_no_keepalived() -> None:
+    inventory = Inventory.of(cluster())
+    assert haproxy.keepalived_config(inventory, inventory.load_balancers[0]) == ""

@@ -1,0 +1,130 @@
+"""Decisions that the K3s scripts take; the rest of their work is proved in the lab."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from busbar.hosts import scripts as hostscript
+from tests.unit.hosts.bash import output, run
+
+LIVES = "peer_lives() { [[ $1 == 10.0.0.12 ]]; }; "
+NOBODY = "peer_lives() { return 1; }; "
+
+
+def membership(prelude: str, tmp_path: Path, **values: str) -> str:
+    places = f"K3S_CONFIG_DIR={tmp_path}/etc; K3S_DATA_DIR={tmp_path}/data; PEER_DEADLINE=1; "
+    return output("k3s-server", places + prelude + "membership_line", **values)
+
+
+def test_the_first_server_of_a_new_cluster_begins_it(tmp_path: Path) -> None:
+    assert membership(NOBODY, tmp_path, FIRST="true", PEERS="10.0.0.12 10.0.0.13") == "cluster-init: true"
+
+
+def test_a_new_first_server_beside_a_living_one_joins_it_and_splits_no_cluster(
+    tmp_path: Path,
+) -> None:
+    line = membership(LIVES, tmp_path, FIRST="true", PEERS="10.0.0.11 10.0.0.12")
+    assert line == 'server: "https://10.0.0.12:6443"'
+
+
+def test_other_servers_join_the_first_one_directly(tmp_path: Path) -> None:
+    assert membership(LIVES, tmp_path, FIRST="false", PEERS="10.0.0.12") == 'server: "https://10.0.0.12:6443"'
+
+
+def test_a_server_that_cannot_reach_the_first_one_says_what_to_open(tmp_path: Path) -> None:
+    prelude = f"K3S_CONFIG_DIR={tmp_path}; K3S_DATA_DIR={tmp_path}; PEER_DEADLINE=1; {NOBODY}"
+    done = run("k3s-server", prelude + "membership_line", FIRST="false", PEERS="10.0.0.11")
+    assert "server 1 (10.0.0.11:6443) does not answer" in done.stderr
+    assert "2379" in done.stderr
+
+
+def test_a_member_keeps_the_line_it_came_with(tmp_path: Path) -> None:
+    (tmp_path / "data/server/db/etcd").mkdir(parents=True)
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/config.yaml").write_text('token: x\nserver: "https://10.0.0.12:6443"\n')
+    line = membership(NOBODY, tmp_path, FIRST="true", PEERS="10.0.0.12")
+    assert line == 'server: "https://10.0.0.12:6443"', "a changed config would restart it"
+
+
+def test_an_ipv6_server_gets_brackets() -> None:
+    assert output("k3s-server", "bracketed fd00::11") == "[fd00::11]"
+
+
+def test_tokens_do_not_reach_the_log_lines_that_are_shown() -> None:
+    config = "agent-token: agentsecret\netcd-s3-secret-key: bucketsecret\ntoken: serversecret\n"
+    payload = hostscript.stdin("k3s-server", {"config": config}).partition("\n")[0]
+    journal = (
+        "bad serversecret and agentsecret, bucketsecret; K10abcdef::server:other joined twice serversecret"
+    )
+    done = run(
+        "k3s-server",
+        f"journalctl() {{ echo '{journal}'; }}; K3S_SINCE=0; k3s_journal k3s",
+        PAYLOAD=payload,
+    )
+    assert "bad [secret] and [secret], [secret]; [token] joined twice [secret]" in done.stderr
+
+
+def test_a_token_that_is_refused_again_and_again_ends_the_wait() -> None:
+    refused = 'echo "server is not ready: 401 Unauthorized: not authorized"'
+    done = run(
+        "k3s-agent",
+        f"""systemctl() {{ case $1 in is-failed) return 1 ;; show) echo 0 ;; esac; }}
+            journalctl() {{ for n in 1 2 3 4 5 6 7 8; do {refused}; done; }}
+            sleep() {{ :; }}
+            K3S_SINCE=0 K3S_CRASHED_BEFORE=0
+            k3s_await k3s-agent 20 'Node Ready' false""",
+        PAYLOAD="{}",
+    )
+    assert done.returncode == 1
+    assert "worker-1: the cluster refuses the token of this host" in done.stderr
+
+
+def test_a_unit_that_dies_again_and_again_ends_the_wait() -> None:
+    done = run(
+        "k3s-server",
+        """systemctl() { case $1 in is-active | is-failed) return 1 ;; show) echo 4 ;; esac; }
+           journalctl() { echo 'level=fatal msg="bad key in config.yaml"'; }
+           K3S_SINCE=0 K3S_CRASHED_BEFORE=1
+           k3s_await k3s 20 'Node Ready' false""",
+        PAYLOAD="{}",
+    )
+    assert "k3s ended 3 times instead of running" in done.stderr
+    assert "bad key in config.yaml" in done.stderr, "the reason belongs into the message"
+
+
+def test_a_node_is_ready_only_with_all_conditions_asked_for() -> None:
+    found = "k3s_conditions() { echo ' Ready=True  EtcdIsVoter=False '; }; "
+    assert run("k3s-server", found + "k3s_node_has x Ready=True").returncode == 0
+    assert run("k3s-server", found + "k3s_node_has x Ready=True EtcdIsVoter=True").returncode == 1
+
+
+def test_the_processes_of_pods_are_those_below_the_containerd_of_k3s() -> None:
+    processes = """\
+  1 0 /sbin/init
+ 40 1 containerd -c /var/lib/rancher/k3s/agent/etc/containerd/config.toml
+ 50 1 /var/lib/rancher/k3s/data/x/bin/containerd-shim-runc-v2 -address /run/k3s/containerd/containerd.sock
+ 51 50 /pause
+ 52 50 nginx: master
+ 53 52 nginx: worker
+ 60 1 /usr/bin/containerd
+ 61 60 containerd-shim -address /run/containerd/containerd.sock
+ 62 61 the site's own"""
+    done = output(
+        "k3s-agent", f"""ps() {{ cat <<'EOF'\n{processes}\nEOF\n}}; kill() {{ echo "$@"; }}; k3s_end_pods"""
+    )
+    assert sorted(done.split()[1:]) == ["40", "50", "51", "52", "53"]
+
+
+def labelled(tmp_path: Path, *labels: str) -> list[str]:
+    """What `kubectl label` is told when the pool has these labels; empty where it is not called."""
+    config = "node-label:\n" + "".join(f"- {label}\n" for label in labels) if labels else "node-name: a\n"
+    payload = hostscript.stdin("k3s-agent", {"config": config}).partition("\n")[0]
+    recorded = f'timeout() {{ shift 9; echo "$@" >&2; }}; STATE_DIR={tmp_path}; labels 2>&1'
+    return output("k3s-agent", recorded, PAYLOAD=payload).split()
+
+
+def test_labels_that_change_after_registration_arrive_at_the_node(tmp_path: Path) -> None:
+    assert labelled(tmp_path, "zone=a", "rack=1") == ["zone=a", "rack=1"]
+    assert labelled(tmp_path, "zone=a", "rack=1") == [], "nothing has changed"
+    assert labelled(tmp_path, "my-zone=b", "rack=2") == ["my-zone=b", "rack=2", "zone-"]
+    assert labelled(tmp_path) == ["my-zone-", "rack-"]

@@ -1,0 +1,77 @@
+"""What the preflight script reads from the kernel's files, on copies of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.unit.hosts.bash import output
+
+
+def write(file: Path, text: str) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+
+
+def test_gpus_on_the_pci_bus_are_counted_without_their_audio_and_bridges(tmp_path: Path) -> None:
+    devices = [("0x10de", "0x030200"), ("0x10de", "0x030000"), ("0x10de", "0x040300"), ("0x15b3", "0x020700")]
+    for number, (vendor, kind) in enumerate(devices):
+        write(tmp_path / f"0000:0{number}:00.0/vendor", f"{vendor}\n")
+        write(tmp_path / f"0000:0{number}:00.0/class", f"{kind}\n")
+    assert output("preflight", f"PCI={tmp_path}; pci_gpus") == "2"
+
+
+def test_every_port_of_every_hca_is_reported(tmp_path: Path) -> None:
+    for device, port, rate in (("mlx5_0", 1, "400 Gb/sec (4X NDR)"), ("mlx5_1", 2, "100 Gb/sec (4X EDR)")):
+        folder = tmp_path / device / "ports" / str(port)
+        write(folder / "link_layer", "InfiniBand\n")
+        write(folder / "state", "4: ACTIVE\n")
+        write(folder / "rate", f"{rate}\n")
+        write(tmp_path / device / "fw_ver", "28.43.2566\n")
+    found = json.loads(output("preflight", f"INFINIBAND={tmp_path}; hcas"))
+    assert [(hca["name"], hca["port"], hca["rate"]) for hca in found] == [
+        ("mlx5_0", 1, "400 Gb/sec (4X NDR)"),
+        ("mlx5_1", 2, "100 Gb/sec (4X EDR)"),
+    ]
+    assert found[0] == {
+        "name": "mlx5_0",
+        "port": 1,
+        "link_layer": "InfiniBand",
+        "state": "4: ACTIVE",
+        "rate": "400 Gb/sec (4X NDR)",
+        "fw": "28.43.2566",
+    }
+
+
+def test_a_host_without_hcas_reports_none(tmp_path: Path) -> None:
+    assert output("preflight", f"INFINIBAND={tmp_path}; hcas") == "[]"
+
+
+def smi(text: str, status: int = 0) -> str:
+    return f"timeout() {{ printf '%s' '{text}'; return {status}; }}; nvidia-smi() {{ :; }}; gpus"
+
+
+def test_gpus_are_reported_with_model_and_driver() -> None:
+    text = "NVIDIA H100 80GB HBM3, 570.124.06\nNVIDIA H100 80GB HBM3, 570.124.06\n"
+    found = json.loads(output("preflight", smi(text)))
+    assert found["status"] == "ok"
+    assert found["list"] == [{"model": "NVIDIA H100 80GB HBM3", "driver": "570.124.06"}] * 2
+
+
+def test_a_failing_nvidia_smi_is_quoted() -> None:
+    found = json.loads(output("preflight", smi("Failed to initialize NVML: mismatch", 18)))
+    assert (found["status"], found["list"]) == ("failed", [])
+    assert "Failed to initialize NVML" in found["error"]
+
+
+def test_a_port_that_several_sockets_share_is_listed_once_and_loopback_not_at_all() -> None:
+    sockets = """\
+LISTEN 0 4096 127.0.0.1:8404 0.0.0.0:* users:(("haproxy",pid=1,fd=6))
+LISTEN 0 4096 0.0.0.0:6443 0.0.0.0:* users:(("haproxy",pid=1,fd=7))
+LISTEN 0 4096 [::]:6443 [::]:* users:(("haproxy",pid=1,fd=8))
+LISTEN 0 128 *:22 *:*"""
+    text = output("preflight", f"ss() {{ cat <<'EOF'\n{sockets}\nEOF\n}}; listening")
+    assert json.loads(f"[{text}]") == [
+        {"port": 6443, "process": "haproxy"},
+        {"port": 22, "process": "?"},
+    ]

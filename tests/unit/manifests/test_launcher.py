@@ -1,0 +1,170 @@
+"""The launcher's script, run by a real bash with a small mpirun in place of Open MPI's.
+
+What a real mpirun does with these arguments, only the lab shows.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from busbar.manifests.launcher import FIRST_LINE, HOSTFILE, LAST_LINE, script
+from busbar.manifests.nccljob import NcclJob
+from tests.support.kube_site import job
+
+MPIRUN = """#!/bin/bash
+if [[ ${1:-} == --version ]]; then echo "mpirun (Open MPI) ${OPEN_MPI:-4.1.4}"; exit; fi
+printf 'mpirun'; printf ' <%s>' "$@"; echo
+for word in "$@"; do
+  [[ $word == *"${FAILING:-nothing}"* ]] && exit 3
+done
+exit 0
+"""
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> Path:
+    for name, text in {
+        "mpirun": MPIRUN,
+        "all_reduce_perf": "#!/bin/true\n",
+        "all_gather_perf": "#!/bin/true\n",
+    }.items():
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    return tmp_path
+
+
+def run(
+    of: NcclJob, programs: Path, hosts: str = "localhost slots=8\n", **env: str
+) -> subprocess.CompletedProcess[str]:
+    (programs / "hostfile").write_text(hosts)
+    # The operator mounts the real one; only its place is another here.
+    text = script(of).replace(f"<{HOSTFILE}", f"<{programs / 'hostfile'}")
+    return subprocess.run(
+        ["/bin/bash", "-c", text],
+        env={"PATH": f"{programs}:{os.environ['PATH']}", **env},
+        capture_output=True,
+        text=True,
+        timeout=20,
+    )
+
+
+def both(**validation: Any) -> NcclJob:
+    return job(validation={"collectives": ["all_reduce", "all_gather"], **validation})
+
+
+def test_collectives_run_one_after_the_other_between_a_first_and_a_last_line(programs: Path) -> None:
+    done = run(both(), programs)
+    lines = done.stdout.splitlines()
+    assert done.returncode == 0, done.stderr
+    assert lines[0] == FIRST_LINE
+    assert lines[-1] == f"{LAST_LINE} 0"
+    assert [line for line in lines if line.startswith("# busbar: measuring")] == [
+        "# busbar: measuring all_reduce",
+        "# busbar: measuring all_gather",
+    ]
+
+
+def test_mpirun_gets_one_rank_a_gpu_the_sizes_and_the_environment_by_name(programs: Path) -> None:
+    line = run(job(), programs).stdout.splitlines()[2]
+    assert " <-np> <32> <--hostfile> </etc/mpi/hostfile>" in line
+    assert " <--bind-to> <none> <--map-by> <slot>" in line
+    assert "<-x> <NCCL_DEBUG>" in line
+    assert "OMPI_MCA" not in line
+    assert line.endswith(
+        f" <{programs}/all_reduce_perf> <-b> <536870912> <-e> <8589934592> <-f> <2>"
+        " <-n> <20> <-w> <5> <-c> <1> <-g> <1>"
+    )
+
+
+def test_ssh_options_arrive_as_one_word(programs: Path) -> None:
+    line = run(job(), programs).stdout.splitlines()[2]
+    assert "<--mca> <plm_rsh_args> <-o StrictHostKeyChecking=no -o " in line
+
+
+@pytest.mark.parametrize(
+    ("version", "tagged"),
+    [("4.1.4", " <--tag-output> "), ("5.0.7", " <--output> <tag> ")],
+)
+def test_both_lines_of_open_mpi_are_told_to_tag_their_output(
+    programs: Path, version: str, tagged: str
+) -> None:
+    assert tagged in run(job(), programs, OPEN_MPI=version).stdout.splitlines()[2]
+
+
+def test_a_collective_that_fails_does_not_hide_the_next_one_but_fails_the_job(programs: Path) -> None:
+    done = run(both(), programs, FAILING="all_reduce_perf")
+    assert done.returncode == 3
+    assert "# busbar: all_reduce ended with exit code 3" in done.stdout
+    assert "# busbar: all_gather ended with exit code 0" in done.stdout
+    assert done.stdout.splitlines()[-1] == f"{LAST_LINE} 3"
+
+
+def test_names_that_do_not_resolve_in_time_are_named_and_mpirun_has_the_last_word(
+    programs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("busbar.manifests.launcher.NAMES_SECONDS", 0)
+    (programs / "getent").write_text("#!/bin/bash\n[[ $2 == localhost ]]\n")
+    (programs / "getent").chmod(0o755)
+    done = run(job(), programs, hosts="localhost slots=8\nworker-1.nowhere slots=8\n")
+    assert "# busbar: worker-1.nowhere does not resolve after 0 s" in done.stderr
+    assert "mpirun <--allow-run-as-root>" in done.stdout
+
+
+def test_a_run_that_hangs_is_ended_by_the_launcher_itself_so_that_its_log_stays(
+    programs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("busbar.manifests.launcher.MARGIN_SECONDS", 1799)
+    (programs / "mpirun").write_text("#!/bin/bash\n[[ $1 == --version ]] || { echo rows; exec sleep 60; }\n")
+    done = run(job(), programs)
+    assert "rows" in done.stdout
+    assert "# busbar: all_reduce was ended: all is to be done after 1 s" in done.stderr
+    assert done.stdout.splitlines()[-1] == f"{LAST_LINE} 124"
+    assert done.returncode == 124
+
+
+def test_an_image_without_the_program_says_so_and_where_it_was_looked_for(programs: Path) -> None:
+    (programs / "all_gather_perf").unlink()
+    done = run(both(), programs)
+    assert done.returncode == 127
+    assert "no program all_gather_perf on PATH nor in /opt/nccl_tests/build" in done.stderr
+    assert "validation.image" in done.stderr
+
+
+def test_an_image_without_open_mpi_says_so(programs: Path) -> None:
+    (programs / "mpirun").unlink()
+    done = run(job(), programs, PATH=str(programs))
+    assert done.returncode == 127
+    assert "no program mpirun on PATH" in done.stderr
+    assert done.stdout.splitlines()[-1] == f"{LAST_LINE} 127"
+
+
+def test_a_library_path_is_handed_on_only_where_there_is_one(programs: Path) -> None:
+    assert "<-x> <LD_LIBRARY_PATH>" not in run(job(), programs).stdout
+    assert "<-x> <LD_LIBRARY_PATH>" in run(job(), programs, LD_LIBRARY_PATH="/usr/local/nccl/lib").stdout
+
+
+def test_an_algorithm_that_only_all_reduce_knows_is_kept_from_the_others(programs: Path) -> None:
+    lines = run(both(algorithm="tree"), programs).stdout.splitlines()
+    runs = {line.split("_perf>")[0].rsplit("/", 1)[1]: line for line in lines if "_perf>" in line}
+    assert "<NCCL_ALGO>" in runs["all_reduce"]
+    assert "<NCCL_ALGO>" not in runs["all_gather"]
+
+
+def test_the_ring_is_for_all_of_them(programs: Path) -> None:
+    lines = run(both(algorithm="ring"), programs).stdout.splitlines()
+    assert all("<NCCL_ALGO>" in line for line in lines if "_perf>" in line)
+
+
+def test_single_dashes_of_a_profile_become_long_options(programs: Path) -> None:
+    line = run(job(validation={"profile": "h100-crusoe"}), programs).stdout.splitlines()[2]
+    assert " <--bind-to> <none> <--map-by> <slot> <--mca> <coll_hcoll_enable> <0> " in line
+
+
+def test_a_value_with_blanks_and_quotes_cannot_become_a_command(programs: Path) -> None:
+    text = script(job(validation={"env": {"NCCL_COMMENT": "'; touch /tmp/owned; '"}}))
+    assert "owned" not in text

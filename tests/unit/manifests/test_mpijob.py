@@ -1,0 +1,173 @@
+"""The MPIJob: what it asks for, when it is another job, and whether the CRDs accept it."""
+
+from __future__ import annotations
+
+import copy
+import re
+from typing import Any
+
+import pytest
+
+from busbar.manifests import mpijob
+from busbar.manifests.nccljob import NcclJob, TopologyFile, resolve
+from tests.support.kube_site import cluster, job
+
+
+def worker(manifest: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = manifest["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]
+    return found
+
+
+def test_a_site_with_rdma_gets_whole_nodes_locked_memory_and_a_deadline() -> None:
+    manifest = mpijob.render(job())
+    spec = manifest["spec"]
+    assert spec["slotsPerWorker"] == 8
+    assert spec["launcherCreationPolicy"] == "WaitForWorkersReady"
+    assert spec["runPolicy"] == {
+        "cleanPodPolicy": "Running",
+        "backoffLimit": 0,
+        "activeDeadlineSeconds": 1800,
+    }
+    assert spec["mpiReplicaSpecs"]["Worker"]["replicas"] == 4
+    assert {role: part["restartPolicy"] for role, part in spec["mpiReplicaSpecs"].items()} == {
+        "Launcher": "Never",
+        "Worker": "Never",
+    }
+    pod = worker(manifest)
+    assert pod["runtimeClassName"] == "nvidia"
+    container = pod["containers"][0]
+    assert container["resources"]["limits"] == {"nvidia.com/gpu": 8, "nvidia.com/hostdev": 8}
+    assert container["securityContext"] == {"capabilities": {"add": ["IPC_LOCK"]}}
+    assert container["readinessProbe"]["tcpSocket"] == {"port": 22}
+    assert {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "64Gi"}} in pod["volumes"]
+    assert "privileged" not in str(manifest)
+    assert "hostNetwork" not in str(manifest)
+
+
+def test_workers_go_one_to_a_node_and_only_to_the_nodes_of_the_pool() -> None:
+    manifest = mpijob.render(job(nodes=2))
+    affinity = worker(manifest)["affinity"]
+    terms = affinity["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    assert terms == [
+        {
+            "matchExpressions": [
+                {"key": "kubernetes.io/hostname", "operator": "In", "values": ["worker-1", "worker-2"]}
+            ]
+        }
+    ]
+    (apart,) = affinity["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert apart["topologyKey"] == "kubernetes.io/hostname"
+    labels = {"training.kubeflow.org/job-name": manifest["metadata"]["name"]}
+    assert labels.items() <= apart["labelSelector"]["matchLabels"].items()
+
+
+def test_taints_of_the_pool_are_tolerated_by_workers_and_launcher() -> None:
+    taint = {"key": "team", "value": "ml", "effect": "NoExecute"}
+    manifest = mpijob.render(job({"taints": [taint]}))
+    for role in manifest["spec"]["mpiReplicaSpecs"].values():
+        assert {**taint, "operator": "Equal"} in role["template"]["spec"]["tolerations"]
+        assert {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"} in role["template"][
+            "spec"
+        ]["tolerations"]
+
+
+def test_sockets_need_no_capability() -> None:
+    manifest = mpijob.render(job(validation={"transport": "socket", "runtime_class": ""}))
+    assert "securityContext" not in worker(manifest)["containers"][0]
+    assert "runtimeClassName" not in worker(manifest)
+
+
+CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], int]] = {
+    "one node less": ({}, {}, 3),
+    "another image": ({}, {"validation": {"image": "registry.example/nccl:2"}}, 4),
+    "another K3s": ({}, {"k3s": {"version": "v1.35.5+k3s1"}}, 4),
+    "another GPU Operator": ({}, {"gpu_operator": {"version": "v26.3.3"}}, 4),
+    "another message size": ({}, {"validation": {"max_bytes": "16G"}}, 4),
+    "another environment": ({}, {"validation": {"env": {"NCCL_IB_TC": "106"}}}, 4),
+    "measured again": ({}, {"validation": {"run": 2}}, 4),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_another_measurement_has_another_name(change: str) -> None:
+    pool, parts, nodes = CHANGES[change]
+    assert name_of(job(pool, nodes, **parts)) != name_of(job())
+
+
+@pytest.mark.parametrize(
+    "validation",
+    [
+        pytest.param({"tolerance": 0.2}, id="another tolerance"),
+        pytest.param({"expected_busbw_gbps": 390}, id="another expectation"),
+        pytest.param({"enforce": False}, id="no gate"),
+    ],
+)
+def test_the_same_measurement_keeps_its_name_whatever_is_expected_of_it(validation: dict[str, Any]) -> None:
+    assert name_of(job(validation=validation)) == name_of(job())
+
+
+def name_of(of: NcclJob) -> str:
+    name: str = mpijob.render(of)["metadata"]["name"]
+    return name
+
+
+def test_the_name_leaves_room_for_the_operators_suffixes_and_is_a_dns_1035_label() -> None:
+    parts = cluster().model_dump()
+    pools = {"a" * 63: parts["pools"].pop("h100")}
+    long_pool = cluster().model_copy(update={"pools": {name: cluster().pools["h100"] for name in pools}})
+    name = name_of(resolve(long_pool, "a" * 63, ["worker-1"]))
+    assert re.fullmatch(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?", f"{name}-worker-10000")
+
+
+def test_a_topology_file_is_mounted_and_named_to_nccl() -> None:
+    topology = TopologyFile("h100", "h100.xml", "f" * 64)
+    resolved = resolve(cluster(), "h100", ["worker-1", "worker-2"], topology=topology)
+    assert resolved.env["NCCL_TOPO_FILE"] == "/etc/nccl-topology/h100.xml"
+    pod = worker(mpijob.render(resolved))
+    assert {"name": "topology", "configMap": {"name": "nccl-topology-h100-ffffffffff"}} in pod["volumes"]
+    assert {"name": "topology", "mountPath": "/etc/nccl-topology", "readOnly": True} in pod["containers"][0][
+        "volumeMounts"
+    ]
+
+
+def test_listed_hcas_are_whole_names() -> None:
+    resolved = job(validation={"hcas": ["mlx5_0", "mlx5_1"]})
+    assert resolved.env["NCCL_IB_HCA"] == "=mlx5_0,mlx5_1"
+
+
+def test_the_configuration_wins_over_the_profile_and_the_profile_over_the_defaults() -> None:
+    from_profile = job(validation={"profile": "h100-ib-8x400"})
+    assert from_profile.env["NCCL_ALGO"] == "RING"
+    assert from_profile.env["NCCL_IB_QPS_PER_CONNECTION"] == "2"
+    told = job(
+        validation={
+            "profile": "h100-ib-8x400",
+            "env": {"NCCL_IB_QPS_PER_CONNECTION": "4"},
+            "algorithm": "auto",
+            "shm_size": "8Gi",
+        }
+    )
+    assert told.env["NCCL_IB_QPS_PER_CONNECTION"] == "4"
+    assert "NCCL_ALGO" not in told.env
+    assert told.shm_size == "8Gi"
+
+
+def test_every_run_asks_nccl_for_the_evidence_that_the_verdict_rests_on() -> None:
+    for validation in ({}, {"profile": "h100-sharp"}, {"transport": "socket"}, {"algorithm": "sharp"}):
+        env = job(validation=validation).env
+        assert env["NCCL_DEBUG"] == "INFO"
+        assert {"INIT", "NET", "ENV"} <= set(env["NCCL_DEBUG_SUBSYS"].split(","))
+    assert "TUNING" in job(validation={"algorithm": "sharp"}).env["NCCL_DEBUG_SUBSYS"]
+
+
+def test_hcas_come_from_our_operator_else_from_the_profile_else_by_the_configured_name() -> None:
+    off = {"enabled": False}
+    assert job(network_operator={"resource": "example.com/hca"}).hca_resources == {"example.com/hca": 8}
+    assert job(network_operator=off).hca_resources == {"nvidia.com/hostdev": 8}
+    assert job(network_operator=off, validation={"transport": "socket"}).hca_resources == {}
+    assert job(network_operator=off, validation={"profile": "h100-coreweave"}).hca_resources == {"rdma/ib": 1}
+
+
+def test_rendering_is_a_function_of_its_input_alone() -> None:
+    first = mpijob.render(job())
+    assert copy.deepcopy(first) == mpijob.render(job())
