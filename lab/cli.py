@@ -69,11 +69,11 @@ def ssh(
     user: Annotated[str, typer.Option(help="root, deploy (sudo without a password) or guest")] = "root",
 ) -> None:
     """A shell on a host, or a command there: `python -m lab ssh worker-1 nvidia-smi -L`."""
-    from lab.ssh import command
+    from lab.hosts.ssh import command
 
-    words = command(_host(host), context.args, user=user)
+    argv = command(_host(host), context.args, user=user)
     sys.stdout.flush()
-    os.execvp(words[0], words)
+    os.execvp(argv[0], argv)
 
 
 @app.command()
@@ -93,7 +93,7 @@ def logs(
 @app.command()
 def env() -> None:
     """Shell lines for the engine's environment: `eval "$(python -m lab env)"`."""
-    from lab.engine import environment
+    from lab.engine.environment import environment
 
     for name, value in environment().items():
         print(f"export {name}={shlex.quote(value)}")
@@ -102,12 +102,12 @@ def env() -> None:
 @app.command()
 def build() -> None:
     """Build or download everything that `up` needs, and start nothing."""
-    from lab import machine, rootfs
-    from lab.build import beside
+    from lab.build.everything import in_background
+    from lab.hosts import machine, rootfs
 
     machine.require_root()
     machine.prepare()
-    with beside():
+    with in_background():
         rootfs.ensure()
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import shutil
 
-from lab import cgroups, host, machine, mirror, network
-from lab.lock import locked
+from lab.hosts import cgroups, machine, network, nspawn
+from lab.mirror import server
 from lab.paths import HOSTS, RUN, cache
-from lab.steps import LabError, say
+from lab.steps import LabError, locked, say
 from lab.topology import BRIDGE
 
 
@@ -25,10 +25,10 @@ def down() -> list[str]:
                 say(f"removed {thing}")
                 removed.append(thing)
 
-        note(*mirror.stop())
+        note(*server.stop())
         names = {path.name for path in HOSTS.iterdir()} if HOSTS.is_dir() else set()
         for name in sorted(names):
-            if parts := host.stop(HOSTS / name):
+            if parts := nspawn.stop(HOSTS / name):
                 note(f"host {name}: {', '.join(parts)}")
         # Hosts whose files were deleted under them: their cgroups tell that they are the lab's.
         if cgroups.kill():

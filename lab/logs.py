@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from lab import ssh
+from lab.hosts import ssh
 from lab.paths import LOGS, cache
 from lab.topology import Host
 

@@ -1,4 +1,4 @@
-"""Each step of the lab prints its name when it begins and its time when it ends."""
+"""What every command of the lab uses: steps printed with their times, external commands, locks."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import filelock
 from rich.console import Console
 
 CONSOLE = Console(highlight=False, soft_wrap=True)
 STILL_RUNNING_SECONDS = 30
+LOCK_SECONDS = 3600
 _BEGAN = time.monotonic()
 
 
@@ -47,6 +49,30 @@ def step(name: str) -> Iterator[None]:
         ended.set()
         reminder.join()
     say(f"✓ {name}: {time.monotonic() - began:.1f} s")
+
+
+@contextmanager
+def locked(path: Path, *, deadline: float = LOCK_SECONDS) -> Iterator[None]:
+    """Hold the lock file `path`; the kernel releases it when the holder is killed.
+
+    Waits at most `deadline` seconds for another holder, then raises LabError.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = filelock.FileLock(path)
+    try:
+        lock.acquire(timeout=0)
+    except filelock.Timeout:
+        say(f"waiting for another lab command that holds {path}")
+        try:
+            lock.acquire(timeout=deadline, poll_interval=0.2)
+        except filelock.Timeout:
+            raise LabError(
+                f"timed out after {deadline:.0f} s: another process holds {path}; find it with `fuser {path}`"
+            ) from None
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def run(

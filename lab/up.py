@@ -6,10 +6,13 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from lab import artifacts, build, engine, host, keys, machine, mirror, network, rootfs, ssh, topology
-from lab.lock import locked
+from lab import topology
+from lab.build.everything import in_background
+from lab.engine import environment
+from lab.hosts import keys, machine, network, nspawn, rootfs, ssh
+from lab.mirror import artifacts, server
 from lab.paths import KNOWN_HOSTS, RUN, SSH_KEY, cache
-from lab.steps import LabError, say, step
+from lab.steps import LabError, locked, say, step
 from lab.topology import BRIDGE, GATEWAY, MIRROR_URL, Host
 
 SSH_DEADLINE_SECONDS = 60
@@ -24,11 +27,11 @@ def up(hosts: Sequence[Host]) -> None:
     with locked(cache() / "locks" / "lab"):
         machine.prepare()
         _refuse_a_foreign_lab()
-        with build.beside():
+        with in_background():
             base = rootfs.ensure()
         RUN.mkdir(exist_ok=True)
         artifacts.publish()
-        engine.environment()
+        environment.environment()
         _network()
         _boot(hosts, base)
 
@@ -46,9 +49,9 @@ def _network() -> None:
     if not network.is_up():
         with step(f"bridge {BRIDGE} {GATEWAY}, NAT"):
             network.up()
-    if not mirror.running():
+    if not server.running():
         with step(f"artifact mirror {MIRROR_URL}"):
-            mirror.start()
+            server.start()
 
 
 def _boot(hosts: Sequence[Host], base: Path) -> None:
@@ -57,11 +60,11 @@ def _boot(hosts: Sequence[Host], base: Path) -> None:
     KNOWN_HOSTS.write_text(
         "".join(f"{h.address} {keys.public_line(keys.host_key(h.name))}\n" for h in possible)
     )
-    absent = [h for h in hosts if not host.usable(h)]
+    absent = [h for h in hosts if not nspawn.usable(h)]
     if absent:
         with step(f"boot {', '.join(h.name for h in absent)}"):
             for h in absent:
-                host.boot(h, base, client_key)
+                nspawn.boot(h, base, client_key)
     waiting = [h for h in hosts if h in absent or not ssh.answers(h)]
     if not waiting:
         say(f"the lab is up: {', '.join(h.name for h in hosts)}")
@@ -76,7 +79,7 @@ def _wait_for_ssh(hosts: Sequence[Host]) -> None:
     waiting = list(hosts)
     while waiting:
         for h in waiting:
-            if not host.running(h):
+            if not nspawn.running(h):
                 raise LabError(
                     f"{h.name} ended while it booted: `python -m lab logs {h.name}` has its console"
                 )

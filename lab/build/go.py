@@ -8,12 +8,11 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab.lock import locked
 from lab.paths import LAB, cache, tools
-from lab.steps import LabError, run_logged, step
+from lab.steps import LabError, locked, run_logged, step
 
 DEADLINE_SECONDS = 2400
-MODULES = LAB / "build"
+MODULES = LAB / "go"
 _SOURCES = (".go", ".mod", ".sum", ".sh", ".yaml", ".json", ".tmpl", ".s", ".c", ".h")
 
 

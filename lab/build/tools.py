@@ -1,17 +1,18 @@
-"""The tools, each with the module that pins its version (`<tool>/go.mod` beside this file)."""
+"""The tools, each with the module that pins its version (lab/go/<tool>/go.mod)."""
 
 from __future__ import annotations
 
 import shutil
 
 from busbar import versions
-from lab import official
+from lab.build import official
 from lab.build.go import MODULES, Tool, module_folder
-from lab.paths import LAB, tools
+from lab.paths import tools
 
 _PULUMI_VERSION = f"-s -w -X github.com/pulumi/pulumi/sdk/v3/go/common/version.Version=v{official.PULUMI}"
 _SDK = "github.com/pulumi/pulumi/sdk/v3"
 
+K3S_TOOL = "k3s-replacement"
 TOOLS = (
     Tool(
         "pulumi",
@@ -31,7 +32,7 @@ TOOLS = (
         engine=True,
     ),
     # It answers to the version that a real site would get: the product asks the binary what it is.
-    Tool("k3s-standin", ".", LAB / "k3s", script=("build.sh", versions.K3S)),
+    Tool(K3S_TOOL, ".", MODULES / "k3s", script=("build.sh", versions.K3S)),
     Tool("mpi-operator", "github.com/kubeflow/mpi-operator/cmd/mpi-operator", MODULES / "mpi-operator"),
     Tool("coredns", "github.com/coredns/coredns", MODULES / "coredns"),
     Tool(

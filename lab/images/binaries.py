@@ -7,11 +7,10 @@ import struct
 from pathlib import Path
 
 from lab.images.recipe import key
-from lab.lock import locked
 from lab.paths import LAB
-from lab.steps import LabError, run_logged, step
+from lab.steps import LabError, locked, run_logged, step
 
-DEVICES_SOURCES = LAB / "devices"
+DEVICES_SOURCES = LAB / "go" / "devices"
 _INTERPRETER = 3  # PT_INTERP: the program asks for a dynamic linker [elf(5)]
 
 

@@ -8,9 +8,8 @@ from pathlib import Path
 
 from lab.images import tree
 from lab.images.recipe import key
-from lab.lock import locked
 from lab.paths import LAB
-from lab.steps import step
+from lab.steps import locked, step
 
 NCCL_SOURCES = LAB / "nccl"
 PAUSE_SOURCE = tree.HERE / "pause.c"

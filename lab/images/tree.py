@@ -8,10 +8,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from lab.hosts.rootfs import SUITE
 from lab.images.recipe import key, lines
-from lab.lock import locked
-from lab.rootfs import SUITE
-from lab.steps import LabError, run_logged, step
+from lab.steps import LabError, locked, run_logged, step
 
 HERE = Path(__file__).resolve().parent
 COMPILER_PACKAGES = ("gcc", "libc6-dev", "libopenmpi-dev", "make")

@@ -16,9 +16,9 @@ sys.path[0] = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__
 
 # Imported by name, so that a plugin loads its own kinds only.
 _PROVIDERS = {
-    "command": ("lab.plugins.command_provider", "CommandProvider"),
-    "random": ("lab.plugins.random_provider", "RandomProvider"),
-    "kubernetes": ("lab.plugins.kube_provider", "KubernetesProvider"),
+    "command": ("lab.plugins.command.provider", "CommandProvider"),
+    "random": ("lab.plugins.random.provider", "RandomProvider"),
+    "kubernetes": ("lab.plugins.kubernetes.provider", "KubernetesProvider"),
 }
 
 
@@ -28,7 +28,7 @@ def main(arguments: list[str]) -> None:
     # The engine may add flags of its own; the address is the only word that is not one.
     words = [word for word in arguments[1:] if not word.startswith("-")]
 
-    from lab.plugins.lean import skip_sdk_import
+    from lab.plugins.sdk.fast_import import skip_sdk_import
 
     skip_sdk_import()
     if name not in _PROVIDERS:
@@ -36,7 +36,7 @@ def main(arguments: list[str]) -> None:
         raise SystemExit(64)
     module, provider = _PROVIDERS[name]
     chosen = getattr(importlib.import_module(module), provider)()
-    importlib.import_module("lab.plugins.serve").run(chosen, words[0] if words else None)
+    importlib.import_module("lab.plugins.sdk.serve").run(chosen, words[0] if words else None)
 
 
 if __name__ == "__main__":
