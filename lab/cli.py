@@ -51,12 +51,12 @@ def down() -> None:
     from lab.down import down as remove
 
     if not remove():
-        say("nothing of the lab was there")
+        say("nothing to remove")
 
 
 @app.command()
 def status() -> None:
-    """What of the lab runs; exit code 0 when everything does, 3 otherwise."""
+    """List what runs; exit code 0 when everything does, 3 otherwise."""
     from lab.status import show
 
     raise typer.Exit(0 if show() else 3)
@@ -79,7 +79,7 @@ def ssh(
 @app.command()
 def logs(
     host: Annotated[str | None, typer.Argument(help="a host; without one: the lab's own logs")] = None,
-    lines: Annotated[int, typer.Option("--lines", "-n", help="how many lines of each")] = 100,
+    lines: Annotated[int, typer.Option("--lines", "-n", help="number of lines of each")] = 100,
 ) -> None:
     """The end of a host's journal (its console where it does not answer), or of the lab's own logs."""
     from lab.logs import of_host, of_lab

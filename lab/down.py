@@ -12,9 +12,9 @@ from lab.topology import BRIDGE
 
 
 def down() -> list[str]:
-    """Remove hosts, mounts, cgroups, mirror, network, run state; says and returns what was removed.
+    """Remove hosts, mounts, cgroups, mirror, network, run state; prints and returns what was removed.
 
-    Raises LabError when something is left behind.
+    Raises LabError when something is left.
     """
     machine.require_root()
     with locked(cache() / "locks" / "lab"):
@@ -30,7 +30,7 @@ def down() -> list[str]:
         for name in sorted(names):
             if parts := nspawn.stop(HOSTS / name):
                 note(f"host {name}: {', '.join(parts)}")
-        # Hosts whose files were deleted under them: their cgroups tell that they are the lab's.
+        # Hosts whose files were deleted while they ran are recognised by their cgroups.
         if cgroups.kill():
             note("hosts without files")
         if cgroups.remove():
@@ -40,5 +40,5 @@ def down() -> list[str]:
             shutil.rmtree(RUN)
             note(f"{RUN}: ssh key, logs, stack state")
         if network.bridge_exists() or RUN.exists():
-            raise LabError(f"{BRIDGE} or {RUN} is still there: see `ip link` and `findmnt`")
+            raise LabError(f"{BRIDGE} or {RUN} could not be removed: see `ip link` and `findmnt`")
     return removed

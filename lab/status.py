@@ -13,7 +13,7 @@ from lab.topology import BRIDGE, MIRROR_URL, Host, find, hosts
 
 
 def known_hosts() -> tuple[Host, ...]:
-    """The hosts that this run state has files of, in the order of their boot; the usual ones if none."""
+    """The hosts with files in the run state, in the order of their boot; the default hosts if none."""
     names = {path.name for path in HOSTS.iterdir()} if HOSTS.is_dir() else set()
     if not names:
         return hosts()
@@ -31,7 +31,7 @@ def show() -> bool:
         process = nspawn.running(h)
         answers = process is not None and ssh.answers(h)
         fine = fine and answers
-        state = "does not run" if process is None else "answers ssh" if answers else "runs, no ssh yet"
+        state = "stopped" if process is None else "answers ssh" if answers else "running, no ssh yet"
         table.add_row(h.name, h.address, f"{state} (process {process.pid})" if process else state)
     for name, address, runs in (
         (f"bridge {BRIDGE}, NAT", "", network.is_up()),

@@ -19,7 +19,7 @@ _BEGAN = time.monotonic()
 
 
 class LabError(Exception):
-    """Something the lab cannot go on with: what, got, why and what to do, in one message."""
+    """A command of the lab failed; the message names what, where, the reason and the fix."""
 
 
 def say(text: str) -> None:
@@ -79,18 +79,18 @@ def run(
     command: Sequence[str | Path], *, deadline: float = 60, stdin: str | None = None, check: bool = True
 ) -> subprocess.CompletedProcess[str]:
     """Run a command within `deadline` seconds; raises LabError with its output when it fails."""
-    words = [str(word) for word in command]
+    argv = [str(part) for part in command]
     try:
         done = subprocess.run(
-            words, input=stdin, capture_output=True, text=True, timeout=deadline, check=False
+            argv, input=stdin, capture_output=True, text=True, timeout=deadline, check=False
         )
     except FileNotFoundError:
-        raise LabError(f"{words[0]}: no such command on this machine: install it and try again") from None
+        raise LabError(f"{argv[0]}: no such command on this machine; install it and retry") from None
     except subprocess.TimeoutExpired:
-        raise LabError(f"`{' '.join(words)}` did not end within {deadline:.0f} s") from None
+        raise LabError(f"`{' '.join(argv)}` timed out after {deadline:.0f} s") from None
     if check and done.returncode != 0:
-        said = (done.stderr or done.stdout).strip()
-        raise LabError(f"`{' '.join(words)}` ended with {done.returncode}: {said}")
+        output = (done.stderr or done.stdout).strip()
+        raise LabError(f"`{' '.join(argv)}` failed with exit code {done.returncode}: {output}")
     return done
 
 
@@ -104,17 +104,17 @@ def run_logged(
 ) -> None:
     """Run a long command with its output in `log`; raises LabError with the last lines when it fails."""
     log.parent.mkdir(parents=True, exist_ok=True)
-    words = [str(word) for word in command]
+    argv = [str(part) for part in command]
     with log.open("wb") as file:
         try:
             done = subprocess.run(
-                words, stdout=file, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, cwd=cwd, env=env,
+                argv, stdout=file, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, cwd=cwd, env=env,
                 timeout=deadline, check=False,
             )  # fmt: skip
         except FileNotFoundError:
-            raise LabError(f"{words[0]}: no such command on this machine: install it and try again") from None
+            raise LabError(f"{argv[0]}: no such command on this machine; install it and retry") from None
         except subprocess.TimeoutExpired:
-            raise LabError(f"`{words[0]} …` did not end within {deadline:.0f} s; its output: {log}") from None
+            raise LabError(f"`{argv[0]} …` timed out after {deadline:.0f} s; its output: {log}") from None
     if done.returncode != 0:
         tail = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
-        raise LabError(f"`{' '.join(words)}` ended with {done.returncode}; {log} ends with:\n{tail}")
+        raise LabError(f"`{' '.join(argv)}` failed with exit code {done.returncode}; end of {log}:\n{tail}")

@@ -1,4 +1,4 @@
-"""`python -m lab up`: from nothing, or from a half-finished state, to hosts that answer ssh."""
+"""`python -m lab up`: boots the hosts, from nothing or from an incomplete state, until they answer ssh."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ SSH_DEADLINE_SECONDS = 60
 def up(hosts: Sequence[Host]) -> None:
     """Bring the lab up: prepared machine, tools, artifacts, network, mirror, booted hosts. Safe to run again.
 
-    Raises LabError with the step that failed, why, and what to do.
+    Raises LabError with the step that failed, the reason and the fix.
     """
     machine.require_root()
     with locked(cache() / "locks" / "lab"):
         machine.prepare()
-        _refuse_a_foreign_lab()
+        _refuse_other_checkouts_lab()
         with in_background():
             base = rootfs.ensure()
         RUN.mkdir(exist_ok=True)
@@ -36,12 +36,12 @@ def up(hosts: Sequence[Host]) -> None:
         _boot(hosts, base)
 
 
-def _refuse_a_foreign_lab() -> None:
-    """A machine has room for one lab: the bridge's name and addresses are constants."""
+def _refuse_other_checkouts_lab() -> None:
+    """One lab per machine: the bridge's name and addresses are constants."""
     if network.bridge_exists() and not network.made_here():
         raise LabError(
             f"this machine has a bridge {BRIDGE} that this checkout did not make: another checkout's lab "
-            "is up, or its files were deleted; run `python -m lab down` there (or here, to remove it)"
+            "is up, or its files were deleted. Fix: run `python -m lab down` there, or here to remove it"
         )
 
 
@@ -74,20 +74,21 @@ def _boot(hosts: Sequence[Host], base: Path) -> None:
 
 
 def _wait_for_ssh(hosts: Sequence[Host]) -> None:
-    """Until every host answers; raises LabError with the names that do not within the deadline."""
+    """Wait until every host answers; raises LabError with the names of those that do not in time."""
     until = time.monotonic() + SSH_DEADLINE_SECONDS
     waiting = list(hosts)
     while waiting:
         for h in waiting:
             if not nspawn.running(h):
                 raise LabError(
-                    f"{h.name} ended while it booted: `python -m lab logs {h.name}` has its console"
+                    f"{h.name} ended during its boot; for its console run `python -m lab logs {h.name}`"
                 )
         waiting = [h for h in waiting if not ssh.answers(h)]
         if waiting and time.monotonic() > until:
             names = ", ".join(h.name for h in waiting)
             raise LabError(
-                f"no ssh from {names} within {SSH_DEADLINE_SECONDS} s: `python -m lab logs {waiting[0].name}`"
+                f"ssh to {names} timed out after {SSH_DEADLINE_SECONDS} s; "
+                f"see `python -m lab logs {waiting[0].name}`"
             )
         if waiting:
             time.sleep(0.2)

@@ -1,7 +1,7 @@
-"""Official parts, where they can be had: they win over what the lab builds.
+"""Official releases of K3s, the Pulumi CLI and its plugins: used instead of the lab's own, if reachable.
 
-Each release host is asked once a process, with a short deadline: on a machine without the internet the lab
-must not stand and wait.
+Each release server is probed once per process, with a short deadline: on a machine without internet access
+the lab must not wait.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ def architecture() -> str:
 
 @functools.cache
 def reachable(url: str) -> bool:
-    """True when the URL's server has that file and says so within PROBE_SECONDS.
+    """True when the URL's server confirms the file within PROBE_SECONDS.
 
-    A "no" is remembered for an hour: behind a firewall that drops packets each one costs the whole deadline.
+    A failure is cached for an hour: behind a firewall that drops packets each probe takes the whole deadline.
     """
-    no = cache() / "official" / f"unreachable-{urlsplit(url).hostname}"
-    if no.exists() and time.time() - no.stat().st_mtime < REMEMBER_SECONDS:
+    failed = cache() / "official" / f"unreachable-{urlsplit(url).hostname}"
+    if failed.exists() and time.time() - failed.stat().st_mtime < REMEMBER_SECONDS:
         return False
     found = _answers(url)
     if not found:
-        no.parent.mkdir(parents=True, exist_ok=True)
-        no.touch()
+        failed.parent.mkdir(parents=True, exist_ok=True)
+        failed.touch()
     return found
 
 
@@ -59,19 +59,19 @@ def _answers(url: str) -> bool:
         with urllib.request.urlopen(urllib.request.Request(url, method="HEAD"), timeout=PROBE_SECONDS):
             return True
     except urllib.error.HTTPError as error:
-        # A proxy that lets nothing through answers too; a release server knows its own release.
+        # A proxy that denies access answers with an error code; a release server has its own release.
         return error.code < 400
     except (urllib.error.URLError, TimeoutError, OSError):
         return False
 
 
 def k3s_is_given() -> bool:
-    """True where the user names a K3s of his own."""
+    """True when the user names a K3s binary."""
     return bool(os.environ.get("BUSBAR_LAB_K3S"))
 
 
 def k3s() -> Path | None:
-    """The official K3s of busbar's default version, kept or downloaded; None where it cannot be had.
+    """The official K3s of busbar's default version, from the cache or the download; None if neither.
 
     The file is taken only if its SHA-256 is the one that the release publishes.
     """
@@ -85,9 +85,9 @@ def k3s() -> Path | None:
         return None
     with step(f"download K3s {versions.K3S} from {urlsplit(base).hostname}"):
         sums = _text(f"{base}/sha256sum-{architecture()}.txt")
-        expected = {words[1]: words[0] for words in map(str.split, sums.splitlines()) if len(words) == 2}
+        expected = {line[1]: line[0] for line in map(str.split, sums.splitlines()) if len(line) == 2}
         if name not in expected:
-            raise LabError(f"{base}/sha256sum-{architecture()}.txt has no sum for {name}: not installed")
+            raise LabError(f"{base}/sha256sum-{architecture()}.txt has no checksum for {name}: not installed")
         _download(f"{base}/{name}", binary, expected[name])
         binary.chmod(0o755)
     return binary
@@ -100,7 +100,7 @@ def cached_pulumi() -> Path | None:
 
 
 def pulumi() -> Path | None:
-    """The folder of an official Pulumi CLI from the cache or the download; None where it cannot be had."""
+    """The folder of an official Pulumi CLI from the cache or the download; None if neither."""
     if kept := cached_pulumi():
         return kept
     folder = cache() / "official" / f"pulumi-{PULUMI}"
@@ -117,9 +117,9 @@ def pulumi() -> Path | None:
 
 
 def plugin(name: str, environment: Mapping[str, str] | None = None) -> str | None:
-    """Where an official provider plugin is: `PATH`, a folder of ~/.pulumi/plugins; None where there is none.
+    """The path of an official provider plugin, on PATH or in ~/.pulumi/plugins; None if there is none.
 
-    `environment` is the one that the engine would get without the lab's own plugins.
+    `environment` is that of the engine without the lab's own plugins.
     """
     environment = os.environ if environment is None else environment
     if found := shutil.which(f"pulumi-resource-{name}", path=environment.get("PATH", "")):
@@ -130,7 +130,7 @@ def plugin(name: str, environment: Mapping[str, str] | None = None) -> str | Non
 
 
 def install_plugins(engine: Path) -> None:
-    """Install missing provider plugins with the engine's own command where their server answers."""
+    """Install missing provider plugins with the engine's command, if their server is reachable."""
     absent = [name for name in PLUGINS if plugin(name) is None]
     if not absent or not reachable(_pulumi_release()):
         return
@@ -141,7 +141,7 @@ def install_plugins(engine: Path) -> None:
                 capture_output=True, text=True, timeout=DOWNLOAD_SECONDS, check=False,
             )  # fmt: skip
         if done.returncode != 0:
-            say(f"no official plugin {name}, the lab's stand-in serves: {done.stderr.strip()}")
+            say(f"no official plugin {name}, using the lab's replacement: {done.stderr.strip()}")
 
 
 def _pulumi_release() -> str:
@@ -164,5 +164,5 @@ def _download(url: str, target: Path, sha256: str | None) -> None:
             file.write(block)
     if sha256 is not None and digest.hexdigest() != sha256:
         fresh.unlink()
-        raise LabError(f"{url}: SHA-256 is {digest.hexdigest()}, the release says {sha256}: try again")
+        raise LabError(f"{url}: SHA-256 is {digest.hexdigest()}, expected {sha256} from the release; retry")
     os.replace(fresh, target)

@@ -31,7 +31,7 @@ TOOLS = (
         static=False,
         engine=True,
     ),
-    # It answers to the version that a real site would get: the product asks the binary what it is.
+    # It reports the version that a real site would get: the product runs `k3s --version`.
     Tool(K3S_TOOL, ".", MODULES / "k3s", script=("build.sh", versions.K3S)),
     Tool("mpi-operator", "github.com/kubeflow/mpi-operator/cmd/mpi-operator", MODULES / "mpi-operator"),
     Tool("coredns", "github.com/coredns/coredns", MODULES / "coredns"),
@@ -47,7 +47,7 @@ _SCRIPTS = ("python/cmd/pulumi-language-python-exec", "python/dist/pulumi-resour
 
 
 def is_on_path(tool: Tool) -> bool:
-    """True when this machine has the official tool already."""
+    """True when the official tool is on PATH."""
     if tool.official_name is None:
         return False
     found = shutil.which(tool.official_name)
@@ -55,7 +55,7 @@ def is_on_path(tool: Tool) -> bool:
 
 
 def python_host_scripts() -> None:
-    """Put the two scripts of the Python language host beside it, as the engine's own SDK has them."""
+    """Copy the two scripts of the Python language host from the SDK into the folder of tools."""
     if all((tools() / script.rpartition("/")[2]).exists() for script in _SCRIPTS):
         return
     sdk = module_folder(MODULES / "pulumi", _SDK)

@@ -1,8 +1,8 @@
-"""A cgroup of its own for each host of the lab.
+"""One cgroup per host of the lab.
 
-systemd-nspawn without a service manager stays in its caller's cgroup; five kubelets would then share one
-`/kubepods` and each would remove the others' pods. A cgroup namespace begins where the process stands when it
-is made, so each host is started from a folder of its own.
+systemd-nspawn without a service manager stays in its caller's cgroup; the kubelets of all hosts would then
+share one `/kubepods`, and each would remove the pods of the others. The root of a cgroup namespace is the
+cgroup of the process that creates it, so each host is started in its own cgroup.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def processes(name: str | None = None) -> set[int]:
 
 
 def kill(name: str | None = None, *, spare: int | None = None, deadline: float = 15) -> bool:
-    """End everything in a host's cgroups (all hosts' without a name) but `spare`; False if there was nothing.
+    """End everything in a host's cgroups (all hosts' without a name) but `spare`; False if there was none.
 
     Raises TimeoutError when something still runs after `deadline` seconds.
     """
@@ -50,7 +50,9 @@ def kill(name: str | None = None, *, spare: int | None = None, deadline: float =
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         if time.monotonic() > until:
-            raise TimeoutError(f"processes {sorted(pids)} of the lab outlived SIGKILL for {deadline:.0f} s")
+            raise TimeoutError(
+                f"processes {sorted(pids)} of the lab still run {deadline:.0f} s after SIGKILL"
+            )
         time.sleep(0.02)
     return found
 
@@ -77,19 +79,19 @@ def _hierarchies() -> list[Path]:
 def _make(hierarchy: Path, name: str) -> Path:
     folder = hierarchy
     for part in (PARENT, name):
-        _pass_controllers_on(folder)
+        _enable_controllers(folder)
         folder = folder / part
         folder.mkdir(exist_ok=True)
         _inherit_cpuset(folder)
     return folder
 
 
-def _pass_controllers_on(folder: Path) -> None:
-    """cgroup v2: a child has only the controllers that its parent names."""
+def _enable_controllers(folder: Path) -> None:
+    """cgroup v2: a child has only the controllers that its parent enables."""
     controllers = folder / "cgroup.controllers"
     if controllers.exists():
         names = controllers.read_text().split()
-        # One that the machine keeps for itself (a real-time task holds `cpu`, say) must not cost the others.
+        # One that cannot be enabled (`cpu` while a real-time task runs) must not prevent the others.
         for name in names:
             with contextlib.suppress(OSError):
                 (folder / "cgroup.subtree_control").write_text(f"+{name}")

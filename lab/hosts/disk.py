@@ -28,11 +28,11 @@ def install_base(host: Host, disk: Path, rancher: Path, client_key: str) -> None
     )
     write_private(disk / "etc/ssh/ssh_host_ed25519_key", host_key(host.name))
     (disk / "etc/ssh").chmod(0o755)
-    # One file for all logins: sshd's AuthorizedKeysFile of the base names it. It belongs to root, as it must.
+    # One file for all logins: AuthorizedKeysFile in the base's sshd configuration. sshd requires owner root.
     _write(disk / "etc/ssh/authorized_keys", f"{client_key} busbar-lab\n")
 
     own = disk / "usr/local/lib/busbar-lab"
-    _copy(LAB / "hosts" / "base" / "floor.sh", own / "floor.sh")
+    _copy(LAB / "hosts" / "base" / "boot.sh", own / "boot.sh")
     if host.role == "worker":
         _copy(LAB / "hosts" / "hardware" / "infiniband.sh", own / "infiniband.sh")
         for program in ("nvidia-smi", "nvidia-container-runtime"):
@@ -82,7 +82,7 @@ def may_lower_oom_score() -> bool:
 
 
 def resolvers(text: str) -> str:
-    """This machine's resolv.conf without servers that only it can reach (127.x); never without any server."""
+    """This machine's resolv.conf without servers that only it can reach; public ones if none is left."""
     servers = [line.split()[1] for line in text.splitlines() if line.startswith("nameserver ")]
     reachable = [server for server in servers if not server.startswith("127.") and server != "::1"]
     return "".join(f"nameserver {server}\n" for server in reachable or ["1.1.1.1", "8.8.8.8"])

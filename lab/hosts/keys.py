@@ -1,7 +1,7 @@
-"""SSH keys: host keys that everybody may know, and a client key that nobody may.
+"""SSH keys: public test host keys, and a private client key per run state.
 
 A host key of the lab derives from the host's name alone, so that a stack file can pin it as a constant.
-It protects nothing: the private half can be computed by whoever reads this file.
+It protects nothing: anyone with this file can compute the private key.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ def host_key(name: str) -> Ed25519PrivateKey:
 
 
 def public_line(key: Ed25519PrivateKey) -> str:
-    """`ssh-ed25519 AAAA…`, as it stands in known_hosts and authorized_keys, without a comment."""
+    """`ssh-ed25519 AAAA…`, the format of known_hosts and authorized_keys, without a comment."""
     return key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
 
 
 def private_text(key: Ed25519PrivateKey) -> bytes:
-    """The private key in OpenSSH's own format, unencrypted."""
+    """The private key in OpenSSH's format, unencrypted."""
     return key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
 
 
@@ -42,7 +42,7 @@ def write_private(path: Path, key: Ed25519PrivateKey) -> None:
 
 
 def ensure_client_key(path: Path) -> str:
-    """Make the client key of this run state where it is missing; returns its public line."""
+    """Make the client key of this run state if it is missing; returns its public line."""
     public = path.with_name(path.name + ".pub")
     if not (path.exists() and public.exists()):
         write_private(path, Ed25519PrivateKey.generate())

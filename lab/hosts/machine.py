@@ -1,4 +1,4 @@
-"""What the lab needs of this machine before it can start: root, a few Debian packages, Go."""
+"""Requirements on this machine: root, a few Debian packages, Go."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from lab.paths import cache
 from lab.steps import LabError, run_logged, step
 
-# program -> Debian packages that it takes (Debian 12, Ubuntu 22.04 and 24.04 agree on the names)
+# program -> Debian packages that contain it (the same names in Debian 12, Ubuntu 22.04 and 24.04)
 _PROGRAMS = {
     "systemd-nspawn": "systemd-container",
     "debootstrap": "debootstrap",
@@ -24,11 +24,11 @@ _KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 
 
 def require_root() -> None:
-    """Raises LabError for everybody but root: namespaces, mounts and a bridge are made."""
+    """Raises LabError unless this is root: namespaces, mounts and a bridge need it."""
     if os.geteuid() != 0:
         raise LabError(
-            f"the lab boots containers on a bridge of its own and needs root; this is uid {os.geteuid()}: "
-            "run it again with sudo"
+            f"the lab boots containers on its own bridge and needs root, got uid {os.geteuid()}. "
+            "Fix: retry with sudo"
         )
 
 
@@ -45,17 +45,17 @@ def prepare() -> None:
     if packages:
         if shutil.which("apt-get") is None:
             raise LabError(
-                f"this machine lacks {', '.join(packages)} and has no apt-get: install them by hand"
+                f"this machine lacks {', '.join(packages)} and has no apt-get: install them and retry"
             )
         with step(f"apt-get install {' '.join(packages)}"):
             environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
             logs = cache() / "logs"
-            # One unreachable third-party source fails the whole update; whether it matters the install tells.
+            # One unreachable third-party source fails the whole update; the install fails if it matters.
             with contextlib.suppress(LabError):
                 run_logged(["apt-get", "update"], logs / "apt-update.log", deadline=300, env=environment)
             install = ["apt-get", "install", "--yes", "--no-install-recommends", *packages]
             run_logged(install, logs / "apt-install.log", deadline=600, env=environment)
     if shutil.which("go") is None:
         raise LabError(
-            "the lab builds its tools from Go modules, and there is no `go` on PATH: see go.dev/doc/install"
+            "the lab builds its tools from Go modules; no `go` on PATH. Fix: see go.dev/doc/install"
         )

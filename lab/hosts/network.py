@@ -19,7 +19,7 @@ _WANTED = {
     "fs.inotify.max_user_instances": 8192,
     "fs.inotify.max_user_watches": 524288,
 }
-# What kubelets in the hosts set: the kernel has these once for all, so `down` puts them back.
+# What kubelets in the hosts set: the kernel has one value for all, so `down` restores them.
 _TOUCHED_BY_KUBELET = (
     "vm.overcommit_memory",
     "vm.panic_on_oom",
@@ -28,14 +28,14 @@ _TOUCHED_BY_KUBELET = (
     "kernel.keys.root_maxkeys",
     "kernel.keys.root_maxbytes",
 )
-# Containers cannot load modules: what K3s asks for must be there before. Built-in ones are no error.
+# Containers cannot load modules: those that K3s needs are loaded here. Built-in ones are not an error.
 _MODULES = (
     *("overlay", "br_netfilter", "vxlan", "nf_conntrack", "iptable_nat", "iptable_filter"),
     *("ip_set", "ip_set_hash_ip", "ip_set_hash_net", "xt_set", "xt_comment"),
 )
 
 # (table, chain, rule). Bridged frames pass these chains too where br_netfilter is on, so the masquerade
-# leaves alone what stays on the bridge: pod addresses behind another host would lose their sender.
+# excludes what stays on the bridge: traffic between pods of two hosts would lose its source address.
 _RULES = (
     ("nat", "POSTROUTING", ("-s", SUBNET, "!", "-d", SUBNET, "!", "-o", BRIDGE, "-j", "MASQUERADE")),
     ("filter", "FORWARD", ("-i", BRIDGE, "-j", "ACCEPT")),
@@ -54,7 +54,7 @@ def bridge_exists() -> bool:
 
 
 def made_here() -> bool:
-    """True when this checkout's `up` began to make the network."""
+    """True when this checkout's `up` made the network, at least in part."""
     return _SAVED.exists()
 
 
@@ -80,7 +80,7 @@ def up() -> None:
 
 
 def down() -> list[str]:
-    """Remove bridge, veths and rules, put the kernel settings back; returns what was removed, in words."""
+    """Remove bridge, veths and rules, restore the kernel settings; returns what was removed."""
     removed = []
     for link in _ports():
         run(["ip", "link", "delete", link], check=False)

@@ -18,12 +18,12 @@ PLAIN = {"rancher": "/var/lib/rancher", "kubelet": "/var/lib/kubelet", "containe
 
 
 def folder(host: Host) -> Path:
-    """Where the lab keeps this host."""
+    """The folder with this host's files."""
     return HOSTS / host.name
 
 
 def running(host: Host) -> psutil.Process | None:
-    """The host's systemd-nspawn process where it runs."""
+    """The host's systemd-nspawn process; None if it does not run."""
     return processes.recorded(folder(host) / "process.json")
 
 

@@ -12,7 +12,7 @@ from lab.steps import LabError, locked, run_logged, step
 
 SUITE = "bookworm"
 DEADLINE_SECONDS = 1200
-_RECIPE = ("packages.txt", "setup.sh", "busbar-lab-floor.service")
+_RECIPE = ("packages.txt", "setup.sh", "busbar-lab-boot.service")
 
 
 def packages() -> list[str]:
@@ -30,12 +30,12 @@ def key() -> str:
 
 
 def folder() -> Path:
-    """Where the base of the present recipe lies, or will lie."""
+    """The folder of the base for the present recipe, whether or not it exists."""
     return cache() / f"base-{SUITE}-{key()}"
 
 
 def ensure() -> Path:
-    """Make the base where it is missing; returns its folder. Raises LabError when debootstrap fails."""
+    """Make the base if it is missing; returns its folder. Raises LabError when debootstrap fails."""
     base = folder()
     if base.is_dir():
         return base
@@ -49,19 +49,17 @@ def ensure() -> Path:
 
 def _make(base: Path) -> None:
     stage = base.with_name(base.name + ".new")
-    shutil.rmtree(stage, ignore_errors=True)  # what an interrupted run left
+    shutil.rmtree(stage, ignore_errors=True)  # left by an interrupted run
     stage.parent.mkdir(parents=True, exist_ok=True)
     if stage.exists():
-        raise LabError(
-            f"{stage} is in the way and cannot be removed: look whether something is mounted in it"
-        )
+        raise LabError(f"{stage} exists and cannot be removed: check `findmnt` for a mount in it")
     log = cache() / "logs" / f"{base.name}.log"
     run_logged(
         ["debootstrap", "--variant=minbase", "--include=" + ",".join(packages()), SUITE, stage],
         log,
         deadline=DEADLINE_SECONDS,
     )
-    shutil.copy2(LAB / "hosts" / "base" / "busbar-lab-floor.service", stage / "etc" / "systemd" / "system")
+    shutil.copy2(LAB / "hosts" / "base" / "busbar-lab-boot.service", stage / "etc" / "systemd" / "system")
     shutil.copy2(LAB / "hosts" / "base" / "setup.sh", stage / "setup.sh")
     run_logged(["chroot", stage, "/setup.sh"], log.with_suffix(".setup.log"), deadline=120)
     (stage / "setup.sh").unlink()

@@ -9,8 +9,8 @@ from lab.paths import KNOWN_HOSTS, SSH_KEY
 from lab.topology import Host
 
 
-def command(host: Host, words: Sequence[str] = (), *, user: str = "root") -> list[str]:
-    """The ssh command line for a shell, or for `words`, on the host."""
+def command(host: Host, argv: Sequence[str] = (), *, user: str = "root") -> list[str]:
+    """The ssh command line for a shell, or for `argv`, on the host."""
     return [
         "ssh",
         "-i",
@@ -26,7 +26,7 @@ def command(host: Host, words: Sequence[str] = (), *, user: str = "root") -> lis
         "-o",
         "ConnectTimeout=5",
         f"{user}@{host.address}",
-        *words,
+        *argv,
     ]
 
 

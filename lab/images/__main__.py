@@ -1,4 +1,4 @@
-"""`python -m lab.images [system|operators|nccl]...`: build the image archives and say where they are."""
+"""`python -m lab.images [system|operators|nccl]...`: build the image archives and print their paths."""
 
 from __future__ import annotations
 

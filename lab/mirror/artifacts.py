@@ -1,4 +1,4 @@
-"""What the mirror hands out: the K3s binary, image archives, and the checksums of exactly these files."""
+"""The files that the mirror serves: the K3s binary, image archives, and their checksums."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CHECKSUMS = ARTIFACTS / "sha256sum.txt"
 
 
 def k3s_binary() -> Path:
-    """The K3s that the hosts get: $BUSBAR_LAB_K3S, else the official download, else the replacement.
+    """The K3s binary for the hosts: $BUSBAR_LAB_K3S, else the official download, else the replacement.
 
     Raises LabError when BUSBAR_LAB_K3S names no file.
     """
@@ -35,7 +35,7 @@ def publish() -> list[Path]:
     files |= {ARTIFACTS / "images" / path.name: path for path in sorted(images().glob("*.tar*"))}
     for link, target in files.items():
         if not target.is_file():
-            raise LabError(f"{target} is missing: `python -m lab build` makes it")
+            raise LabError(f"{target} is missing. Fix: `python -m lab build`")
         _link(link, target)
     for stale in {*ARTIFACTS.glob("k3s/*/k3s"), *ARTIFACTS.glob("images/*")} - files.keys():
         stale.unlink()
@@ -46,7 +46,7 @@ def publish() -> list[Path]:
 def checksum_lines(files: list[Path]) -> str:
     """The files' sums in sha256sum's format, by base name, sorted.
 
-    Raises ValueError when two files share a base name: a reader looks sums up by it.
+    Raises ValueError when two files share a base name: checksums are looked up by it.
     """
     names = [file.name for file in files]
     if len(set(names)) != len(names):
@@ -55,7 +55,7 @@ def checksum_lines(files: list[Path]) -> str:
 
 
 def sha256(file: Path) -> str:
-    """The file's SHA-256; remembered by path, size and time, since the files are large and rarely change."""
+    """The file's SHA-256; cached by path, size and time, since the files are large and rarely change."""
     status = file.stat()
     key = f"{file.resolve()}:{status.st_size}:{status.st_mtime_ns}"
     memory = cache() / "sums.json"

@@ -49,7 +49,9 @@ def start() -> None:
     until = time.monotonic() + DEADLINE_SECONDS
     while not _answers():
         if child.poll() is not None or time.monotonic() > until:
-            raise LabError(f"the artifact mirror does not answer on {MIRROR_URL}: see {LOGS / 'mirror.log'}")
+            raise LabError(
+                f"the artifact mirror on {MIRROR_URL} timed out or ended: see {LOGS / 'mirror.log'}"
+            )
         time.sleep(0.05)
 
 

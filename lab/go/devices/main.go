@@ -1,5 +1,5 @@
-// The lab's stand-ins for the NVIDIA operators: a device plugin for hardware that is only on paper, and the
-// operator that rolls it out. One static program, so that its image holds nothing else.
+// The lab's simulators of the NVIDIA operators: a device plugin for hardware that does not exist, and the
+// operator that rolls it out. One static program, so that its image contains nothing else.
 package main
 
 import (

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the stand-in for K3s:  build.sh OUT [VERSION]
-# The version goes into every component, so that kubelet and apiserver report what `k3s --version` says.
+# Builds the replacement of K3s:  build.sh OUT [VERSION]
+# The version is linked into every component, so that kubelet and apiserver report that of `k3s --version`.
 set -euo pipefail
 
 out=${1:?usage: build.sh OUT [VERSION]}
@@ -13,7 +13,7 @@ minor=${minor%%.*}
 flags=(-s -w)
 for package in k8s.io/component-base/version k8s.io/client-go/pkg/version; do
   flags+=(-X "$package.gitVersion=$version" -X "$package.gitMajor=1" -X "$package.gitMinor=$minor"
-    -X "$package.gitTreeState=clean" -X "$package.gitCommit=standin")
+    -X "$package.gitTreeState=clean" -X "$package.gitCommit=replacement")
 done
 export CGO_ENABLED=0
 exec nice go build -buildvcs=false -trimpath -ldflags "${flags[*]}" -o "$out" .

@@ -1,5 +1,5 @@
-// Command k3s stands in for K3s in the lab: K3s's files, flags, tokens and endpoints around real
-// Kubernetes components. See README.md for what it is faithful to and what not.
+// Command k3s replaces K3s in the lab: K3s's files, flags, tokens and endpoints around real
+// Kubernetes components. README.md lists what it is faithful to and what not.
 package main
 
 import (
@@ -22,7 +22,7 @@ import (
 	"busbar/lab/k3s/internal/server"
 )
 
-const usage = `k3s (stand-in of busbar's lab) - Kubernetes, small and simple
+const usage = `k3s (replacement of busbar's lab) - Kubernetes, small and simple
 
 Usage: k3s COMMAND [OPTIONS]
   server         Run management server
@@ -61,7 +61,7 @@ func dispatch(command string, args []string) int {
 	case "crictl":
 		return pass("crictl", append([]string{"--runtime-endpoint", "unix://" + containerd.Socket}, args...))
 	case "--version", "-v", "version":
-		fmt.Printf("k3s version %s (standin)\ngo version %s\n", version.Get().GitVersion, runtime.Version())
+		fmt.Printf("k3s version %s (replacement)\ngo version %s\n", version.Get().GitVersion, runtime.Version())
 		return 0
 	case "--help", "-h", "help":
 		fmt.Print(usage)
@@ -85,7 +85,7 @@ func runNode(command string, args []string) int {
 		logx.Fatalf("Error: must run as root")
 		return 1
 	}
-	logx.Infof("Starting k3s %s (stand-in)", version.Get().GitVersion)
+	logx.Infof("Starting k3s %s (replacement)", version.Get().GitVersion)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	run := server.Run
@@ -99,11 +99,11 @@ func runNode(command string, args []string) int {
 	return 0
 }
 
-// pass hands over to a tool of the host that real K3s brings along.
+// pass executes a tool of the host that real K3s bundles.
 func pass(tool string, args []string) int {
 	path, err := exec.LookPath(tool)
 	if err != nil {
-		fmt.Fprintf(os.Stderr, "k3s %s: the stand-in uses the host's %s, which is not there: %v\n", tool, tool, err)
+		fmt.Fprintf(os.Stderr, "k3s %s: the replacement runs the host's %s, which is missing: %v\n", tool, tool, err)
 		return 1
 	}
 	err = syscall.Exec(path, append([]string{tool}, args...), os.Environ())

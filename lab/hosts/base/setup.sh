@@ -1,19 +1,19 @@
 #!/bin/bash
-# Runs once inside a fresh base (chroot): what debootstrap leaves different from a server one gets handed over.
+# Runs once inside a fresh base (chroot): brings a debootstrap tree to the state of an installed server.
 set -euo pipefail
 
 # Each host gets its own identity before its first boot.
 rm -f /etc/ssh/ssh_host_* /etc/machine-id /var/lib/dbus/machine-id /etc/hostname
 : > /etc/machine-id
 
-# Installed, but nobody has turned them on: that is the product's business.
+# Installed and disabled: the product enables what it needs.
 systemctl disable --quiet haproxy.service keepalived.service containerd.service
-systemctl enable --quiet systemd-networkd.service ssh.service busbar-lab-floor.service
-# The machine below does these.
+systemctl enable --quiet systemd-networkd.service ssh.service busbar-lab-boot.service
+# The machine that runs the lab does these.
 systemctl mask --quiet systemd-resolved.service systemd-timesyncd.service e2scrub_reap.service \
   fstrim.timer apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer
 
-# Three kinds of login, so that every way to reach a host can be tried: root, sudo without a password, no sudo.
+# Three kinds of login, so that each can be tested: root, sudo without a password, no sudo.
 useradd --create-home --shell /bin/bash deploy
 useradd --create-home --shell /bin/bash guest
 printf 'deploy ALL=(ALL) NOPASSWD: ALL\n' > /etc/sudoers.d/deploy

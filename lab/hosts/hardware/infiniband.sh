@@ -1,7 +1,7 @@
 #!/bin/bash
-# Stand-in HCAs for a host of the lab: /sys/class/infiniband as the mlx5 driver shows it, for whoever reads sysfs.
+# Simulated HCAs of a host of the lab: /sys/class/infiniband as the mlx5 driver shows it.
 #
-#   infiniband.sh        reads /usr/local/lib/busbar-lab/hcas: one name a line
+#   infiniband.sh        reads /usr/local/lib/busbar-lab/hcas: one name per line
 #
 # sysfs cannot be written, so /sys/class becomes a tmpfs in which every real class is bind-mounted again; the
 # classes' relative links (../../devices/...) lead to the same places as before.

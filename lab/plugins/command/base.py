@@ -1,4 +1,4 @@
-"""What local and remote commands share: when they run, and what becomes of their output.
+"""What local and remote commands share: when they run, and what their outputs are.
 
 Followed from pulumi-command 1.2.1 (provider/pkg/provider/{local,remote}/commandController.go) and the default
 diff and preview rules of pulumi-go-provider 1.5.0 (infer/resource.go).
@@ -36,7 +36,7 @@ def differ(call: Call, state: Properties, news: Properties, fields: frozenset[st
 
 
 class CommandResource(Resource):
-    """A command with `create`, `update` and `delete` texts; a subclass says how one is run."""
+    """A command with `create`, `update` and `delete` texts; a subclass runs them."""
 
     fields: frozenset[str]
 

@@ -23,7 +23,7 @@ _FIELDS = frozenset({"connection", "triggers", "source", "remotePath"})
 
 
 class CopyToRemote(Resource):
-    """Copies at creation and when content or path changed; removes nothing, ever."""
+    """Copies at creation and when content or path changed; never removes anything."""
 
     def check(self, call: Call, olds: Properties, news: Properties) -> tuple[Properties, list[Failure]]:
         inputs, failures = connection_input.check(news)
@@ -61,7 +61,7 @@ async def _copy(call: Call, inputs: Properties) -> None:
                     await _put_path(sftp, source["path"], target)
                 else:
                     raise ProviderError(
-                        "this stand-in for the command plugin copies text and local paths only"
+                        "this replacement of the command plugin copies text and local paths only"
                     )
         except asyncssh.SFTPError as error:
             raise ProviderError(f"failed to copy to remote path {target}: {error.reason}") from error

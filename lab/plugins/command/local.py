@@ -55,9 +55,9 @@ def run_local(
     """Run `text`; returns stdout and stderr. Raises ProviderError where it cannot start or fails."""
     for unsupported in ("assetPaths", "archivePaths"):
         if inputs.get(unsupported):
-            raise ProviderError(f"{unsupported} is not supported by this stand-in for the command plugin")
+            raise ProviderError(f"{unsupported} is not supported by this replacement of the command plugin")
     output = Output(show, frozenset(name for name in ("stdout", "stderr") if logs(inputs, name)))
-    words = [*(inputs.get("interpreter") or ["/bin/sh", "-c"]), text]
+    argv = [*(inputs.get("interpreter") or ["/bin/sh", "-c"]), text]
     environment = {
         **os.environ,
         **(inputs.get("environment") or {}),
@@ -65,7 +65,7 @@ def run_local(
     }
     try:
         process = subprocess.Popen(
-            words,
+            argv,
             cwd=inputs.get("dir"),
             env=environment,
             stdin=subprocess.PIPE if inputs.get("stdin") else subprocess.DEVNULL,

@@ -8,13 +8,13 @@ from collections.abc import Callable
 from lab.plugins.sdk.resource import ProviderError
 from lab.plugins.sdk.values import Properties
 
-# The official plugin shows output through a bufio.Scanner, which stops at a longer line: from then on the
-# command's writes block and the operation never ends. Here it is an error, so that it is seen in the lab.
+# The official plugin shows output through a bufio.Scanner, which stops at a longer line: after that the
+# command's writes block and the operation never ends. Here it is an error, so that the lab shows it.
 LONGEST_SHOWN_LINE = 64 * 1024
 
 
 class Output:
-    """Collects what a command prints. Safe to use from one thread a stream."""
+    """Collects what a command prints. Thread-safe for one thread per stream."""
 
     def __init__(self, show: Callable[[str], None], shown: frozenset[str]) -> None:
         self._show = show
@@ -46,7 +46,7 @@ class Output:
         if self._too_long:
             raise ProviderError(
                 f"the command printed a line of {LONGEST_SHOWN_LINE} bytes or more with its output shown: "
-                "the official command plugin hangs on that; set logging to none (or print shorter lines)"
+                "the official command plugin hangs on that. Fix: set logging to none, or print shorter lines"
             )
 
     @property

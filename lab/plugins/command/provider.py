@@ -26,7 +26,7 @@ class CommandProvider(Provider):
             from lab.plugins.command.copy_to_remote import CopyToRemote
 
             return CopyToRemote()
-        raise ProviderError(f"this stand-in for the command plugin has no resource {type_token!r}")
+        raise ProviderError(f"this replacement of the command plugin has no resource {type_token!r}")
 
     def invoke(self, token: str, args: Properties) -> Properties:
         if token != "command:local:run":

@@ -16,7 +16,7 @@ from lab.plugins.command.ssh_loop import wait_for
 from lab.plugins.sdk.resource import Call, Failure, ProviderError, unique
 from lab.plugins.sdk.values import Properties
 
-# The official plugin opens a connection a command and leaves it open until it exits; so do we.
+# As in the official plugin: one connection per command, open until the plugin exits.
 _open_connections: list[asyncssh.SSHClientConnection] = []
 
 
@@ -81,7 +81,7 @@ def _reason(channel: asyncssh.SSHClientChannel[Any]) -> str | None:
 async def _accepted_environment(
     call: Call, connection: asyncssh.SSHClientConnection, inputs: Properties, previous: Mapping[str, str]
 ) -> dict[str, str]:
-    """The variables to send; raises ProviderError where the host does not take one that was asked for.
+    """The variables to send; raises ProviderError if the host does not accept a requested one.
 
     A server drops what its AcceptEnv does not name. asyncssh does not ask for the server's answer, so a first
     command reads the variables back.
@@ -105,9 +105,9 @@ async def _accepted_environment(
     )
     for name in wanted:
         if name not in accepted:
-            call.say("error", hint.format(name))
+            call.log_message("error", hint.format(name))
             raise ProviderError(f'could not set environment variable "{name}": ssh: setenv failed')
     for name in former:
         if name not in accepted:
-            call.say("warning", hint.format(name))
+            call.log_message("warning", hint.format(name))
     return accepted

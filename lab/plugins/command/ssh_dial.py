@@ -1,4 +1,4 @@
-"""Dialling a host, with the official plugin's retries and words.
+"""Connects to a host, with the official plugin's retries and messages.
 
 Source: pulumi-command 1.2.1 provider/pkg/provider/remote/connection.go; delays from the Pulumi SDK's
 go/common/util/retry (first 0.1 s, times 1.5, at most 5 s).
@@ -77,7 +77,7 @@ async def _persist(
         try:
             return await attempt()
         except (TimeoutError, OSError, asyncssh.Error) as error:
-            reason = in_go_words(error, connection)
+            reason = as_go_error(error, connection)
         failures += 1
         if limit > _UNLIMITED and failures > limit:
             raise ProviderError(f"{prefix}after {failures - 1} failed attempts: {reason}")
@@ -87,8 +87,8 @@ async def _persist(
         delay = min(delay * _DELAY_FACTOR, _LONGEST_DELAY_SECONDS)
 
 
-def in_go_words(error: BaseException, connection: Mapping[str, Any]) -> str:
-    """The failure as Go's ssh and net packages word it: people and programs look for these texts."""
+def as_go_error(error: BaseException, connection: Mapping[str, Any]) -> str:
+    """The failure in the wording of Go's ssh and net packages, which people and programs search for."""
     where = f"dial tcp {connection['host']}:{int(connection.get('port', 22))}"
     if isinstance(error, asyncssh.HostKeyNotVerifiable):
         return "ssh: handshake failed: ssh: host key mismatch"

@@ -1,4 +1,4 @@
-"""What a chart says about itself; helm is asked only where the chart does not lie on this machine."""
+"""Metadata and CRDs of a chart, read from its files; through helm if the chart is not on this machine."""
 
 from __future__ import annotations
 

@@ -32,19 +32,19 @@ class Helm:
         self._call = call
         self._namespace = namespace
 
-    def run(self, *words: str, stdin: str | None = None, stoppable: bool = False) -> str:
-        """What helm prints; a `stoppable` command is told to stop when the user cancels the run.
+    def run(self, *argv: str, stdin: str | None = None, stoppable: bool = False) -> str:
+        """What helm prints; a `stoppable` command gets SIGTERM when the user cancels the run.
 
         Raises HelmFailed with helm's message, ProviderError where helm is missing.
         """
         binary = shutil.which("helm")
         if binary is None:
-            raise ProviderError("this stand-in for the kubernetes plugin needs the `helm` command on PATH")
-        # A plugin that is killed must not leave a helm behind that goes on changing the cluster.
+            raise ProviderError("this replacement of the kubernetes plugin needs the `helm` command on PATH")
+        # A helm must not outlive a killed plugin and continue to change the cluster.
         guard = [found, "--pdeathsig", "KILL"] if (found := shutil.which("setpriv")) else []
         with self._kubeconfig() as path:
             process = subprocess.Popen(
-                [*guard, binary, *words, "--namespace", self._namespace],
+                [*guard, binary, *argv, "--namespace", self._namespace],
                 env={**os.environ, "KUBECONFIG": path},
                 stdin=subprocess.PIPE if stdin is not None else subprocess.DEVNULL,
                 stdout=subprocess.PIPE,

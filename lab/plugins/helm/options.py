@@ -1,4 +1,4 @@
-"""The inputs of a Release as what helm is told: values, chart and flags."""
+"""The inputs of a Release as options of helm: values, chart and flags."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def merged(inputs: Properties) -> dict[str, Any]:
 
 
 def merge(into: dict[str, Any], more: dict[str, Any]) -> None:
-    """Lay `more` over `into`, map by map; lists and scalars are replaced."""
+    """Merge `more` into `into`, map by map; lists and scalars are replaced."""
     for key, value in more.items():
         if isinstance(value, dict) and isinstance(into.get(key), dict):
             merge(into[key], value)
@@ -87,36 +87,38 @@ def _load(asset: Any) -> dict[str, Any]:
 
 def chart_argv(inputs: Properties) -> list[str]:
     """The chart and where it comes from."""
-    words = [str(inputs["chart"])]
+    argv = [str(inputs["chart"])]
     options = inputs.get("repositoryOpts") or {}
     for secret in ("username", "password"):
         if options.get(secret):
-            raise ProviderError(f"this stand-in for the kubernetes plugin cannot use repositoryOpts.{secret}")
+            raise ProviderError(
+                f"this replacement of the kubernetes plugin cannot use repositoryOpts.{secret}"
+            )
     repository = str(options.get("repo") or "")
-    if repository and not words[0].startswith("oci://"):
+    if repository and not argv[0].startswith("oci://"):
         if "://" in repository:
-            words += ["--repo", repository]
-        elif "/" not in words[0]:
-            words = [f"{repository}/{words[0]}"]
+            argv += ["--repo", repository]
+        elif "/" not in argv[0]:
+            argv = [f"{repository}/{argv[0]}"]
     for name, flag in (("caFile", "--ca-file"), ("certFile", "--cert-file"), ("keyFile", "--key-file")):
         if options.get(name):
-            words += [flag, str(options[name])]
+            argv += [flag, str(options[name])]
     if inputs.get("version"):
-        words += ["--version", str(inputs["version"])]
-    return words
+        argv += ["--version", str(inputs["version"])]
+    return argv
 
 
 def flags(inputs: Properties, *, upgrade: bool) -> list[str]:
-    """The flags that the inputs ask for."""
-    words = [flag for name, flag in (_UPGRADE if upgrade else _INSTALL).items() if inputs.get(name)]
+    """The flags for the inputs."""
+    argv = [flag for name, flag in (_UPGRADE if upgrade else _INSTALL).items() if inputs.get(name)]
     for name, flag in _TEXTS.items():
         if inputs.get(name):
-            words += [flag, str(inputs[name])]
-    words += ["--timeout", f"{int(inputs.get('timeout') or DEFAULT_TIMEOUT_SECONDS)}s"]
+            argv += [flag, str(inputs[name])]
+    argv += ["--timeout", f"{int(inputs.get('timeout') or DEFAULT_TIMEOUT_SECONDS)}s"]
     if not inputs.get("skipAwait"):
-        words.append("--wait")
+        argv.append("--wait")
         if inputs.get("waitForJobs"):
-            words.append("--wait-for-jobs")
+            argv.append("--wait-for-jobs")
     if upgrade:
-        words += ["--history-max", str(int(inputs.get("maxHistory") or 0))]
-    return words
+        argv += ["--history-max", str(int(inputs.get("maxHistory") or 0))]
+    return argv

@@ -65,7 +65,7 @@ class Release(Resource):
         return inputs, []
 
     def _announce_crds(self, call: Call, plain: Properties) -> None:
-        """Take note of the chart's CRDs, so that previews know which objects have a namespace."""
+        """Record the chart's CRDs, so that previews know which objects have a namespace."""
         if plain.get("skipCrds"):
             return
         for crd in charts.crds(Helm(self._cluster, call, plain["namespace"]), plain):
@@ -137,12 +137,12 @@ class Release(Resource):
                 f"can't delete Helm Release with unreachable cluster. Reason: {self._cluster.unreachable!r}"
             )
         plain = reveal(state)
-        words = ["uninstall", plain["name"]]
+        argv = ["uninstall", plain["name"]]
         if plain.get("atomic") or not plain.get("skipAwait"):
             timeout = int(plain.get("timeout") or options.DEFAULT_TIMEOUT_SECONDS)
-            words += ["--wait", "--timeout", f"{timeout}s"]
+            argv += ["--wait", "--timeout", f"{timeout}s"]
         try:
-            Helm(self._cluster, call, plain["namespace"]).run(*words)
+            Helm(self._cluster, call, plain["namespace"]).run(*argv)
         except HelmFailed as error:
             raise ProviderError(str(error)) from error
 
@@ -154,9 +154,9 @@ class Release(Resource):
 
     @staticmethod
     def _put(helm: Helm, plain: Properties, *, upgrade: bool) -> None:
-        words = ["upgrade" if upgrade else "install", plain["name"], *options.chart_argv(plain)]
-        words += [*options.flags(plain, upgrade=upgrade), "--values", "-"]
-        helm.run(*words, stdin=json.dumps(plain.get("values") or {}), stoppable=True)
+        argv = ["upgrade" if upgrade else "install", plain["name"], *options.chart_argv(plain)]
+        argv += [*options.flags(plain, upgrade=upgrade), "--values", "-"]
+        helm.run(*argv, stdin=json.dumps(plain.get("values") or {}), stoppable=True)
 
     def _failed(self, helm: Helm, id: str, inputs: Properties, error: HelmFailed, how: str) -> ProviderError:
         """The error to raise, with the release's state where there is a release now."""
@@ -179,7 +179,7 @@ class Release(Resource):
 
     @staticmethod
     def _state(helm: Helm, inputs: Properties) -> Properties:
-        """The state of the release as helm knows it now; raises HelmFailed."""
+        """The present state of the release in helm's records; raises HelmFailed."""
         plain = reveal(inputs)
         about = helm.json("get", "metadata", plain["name"])
         values = json.loads(helm.run("get", "values", plain["name"], "--output", "json")) or {}

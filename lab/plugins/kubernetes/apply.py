@@ -1,7 +1,7 @@
 """Requests that change an object: create, server-side apply, replace, delete.
 
 After pulumi-kubernetes 4.34 (provider/pkg/await/await.go): a new object is created with the field manager
-`pulumi-kubernetes`; the first update hands its fields to the object's own manager and applies.
+`pulumi-kubernetes`; the first update transfers its fields to the object's manager and applies.
 """
 
 from __future__ import annotations
@@ -129,14 +129,14 @@ class Applier:
             raise ProviderError(messages.conflict(manager, error)) from error
 
     def relinquish(self, live: Object, manager: str) -> None:
-        """Give up every field that `manager` owns; fields nobody else owns disappear."""
+        """Give up every field that `manager` owns; fields without another owner are removed."""
         endpoint = self._kinds.endpoint(Kind.of(live))
         identity = {key: metadata(live)[key] for key in ("name", "namespace") if key in metadata(live)}
         body = {"apiVersion": live["apiVersion"], "kind": live["kind"], "metadata": identity}
         self._apply(endpoint, _placed(body, endpoint), manager, force=False, preview=False)
 
     def delete(self, live: Object, inputs: Object) -> None:
-        """Ask for the deletion, in the foreground unless an annotation says otherwise."""
+        """Request the deletion, in the foreground unless an annotation says otherwise."""
         endpoint = self._kinds.endpoint(Kind.of(live))
         policy = annotation(inputs, "pulumi.com/deletionPropagationPolicy").title()
         body = {

@@ -102,7 +102,7 @@ def load(state: Properties) -> tuple[Object, Object]:
 
 
 def prune(live: Any, shape: Any) -> Any:
-    """The part of `live` that the inputs `shape` have an opinion on."""
+    """The part of `live` that the inputs `shape` set."""
     if isinstance(live, dict) and isinstance(shape, dict):
         return {key: prune(value, shape[key]) for key, value in live.items() if key in shape}
     if isinstance(live, list) and isinstance(shape, list):

@@ -32,7 +32,7 @@ class Unreachable(Exception):
 
 
 class ApiError(Exception):
-    """The API server refused; `reason` is Kubernetes' word for why, such as NotFound or Conflict."""
+    """The API server refused; `reason` is Kubernetes' reason, such as NotFound or Conflict."""
 
     def __init__(self, status: Mapping[str, Any], code: int) -> None:
         super().__init__(status.get("message") or f"the server answered {code}")
@@ -138,7 +138,7 @@ def _status(data: bytes) -> Mapping[str, Any]:
 
 
 def _cause(error: BaseException) -> str:
-    # urllib3 wraps the socket's own words once or twice.
+    # urllib3 wraps the socket's message once or twice.
     while (inner := getattr(error, "reason", None) or error.__cause__) and isinstance(inner, BaseException):
         error = inner
     return str(error)

@@ -15,7 +15,7 @@ from lab.plugins.sdk.resource import ProviderError
 
 
 class Cluster:
-    """One configured cluster. `unreachable` holds the reason where nothing can be asked of it."""
+    """One configured cluster. `unreachable` holds the reason if it cannot be reached."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings

@@ -1,7 +1,7 @@
 """Differences between the stored live object and the inputs that are wanted now.
 
-pulumi-kubernetes compares the new inputs with the part of the live object that the old inputs had an opinion
-on, so that drift recorded by a refresh shows up and fields that the server filled in do not.
+pulumi-kubernetes compares the new inputs with the part of the live object that the old inputs
+set, so that drift recorded by a refresh shows up and fields that the server filled in do not.
 """
 
 from __future__ import annotations

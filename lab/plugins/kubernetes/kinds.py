@@ -89,7 +89,7 @@ class Endpoint:
 
 
 class Kinds:
-    """The server's kinds, asked for once a group; a miss asks again, because CRDs come and go."""
+    """The server's kinds, requested once per group; a miss requests again, because CRDs change."""
 
     def __init__(self, client: KubeClient | None) -> None:
         self._client = client
@@ -126,7 +126,7 @@ class Kinds:
         return self._known[kind]
 
     def exists(self, kind: Kind) -> bool:
-        """Whether the server can be asked and knows `kind`."""
+        """Whether the server is reachable and has `kind`."""
         try:
             self.endpoint(kind)
         except (NoMatch, ApiError, Unreachable):
@@ -134,7 +134,7 @@ class Kinds:
         return True
 
     def namespaced(self, kind: Kind) -> bool:
-        """Whether objects of `kind` live in a namespace; true where nobody can say yet."""
+        """Whether objects of `kind` live in a namespace; true if unknown."""
         if kind.built_in and kind.kind in _CLUSTER_KINDS:
             return False
         announced = self._announced.get((kind.group, kind.kind))

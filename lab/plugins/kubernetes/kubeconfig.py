@@ -1,4 +1,4 @@
-"""What a kubeconfig says about the cluster to talk to."""
+"""Cluster and login of a kubeconfig's context."""
 
 from __future__ import annotations
 
@@ -70,7 +70,9 @@ def resolve(
     user = _named(parsed, "users", "user", chosen.get("user", "")) or {}
     for unsupported in ("exec", "auth-provider", "tokenFile"):
         if unsupported in user:
-            raise KubeconfigError(f"this stand-in for the kubernetes plugin cannot log in by {unsupported!r}")
+            raise KubeconfigError(
+                f"this replacement of the kubernetes plugin cannot log in by {unsupported!r}"
+            )
     return Cluster(
         server=str(target["server"]).rstrip("/"),
         namespace=namespace or chosen.get("namespace") or "default",

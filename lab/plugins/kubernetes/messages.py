@@ -1,4 +1,4 @@
-"""What the kubernetes plugin says when something goes wrong; people search for these sentences."""
+"""Error messages of the kubernetes plugin, worded like the official ones, which people search for."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def cannot_delete() -> str:
 
 
 def dropped() -> str:
-    """A deletion on an unreachable cluster that was asked to count as done."""
+    """A deletion on an unreachable cluster, with deleteUnreachable."""
     return "deleteUnreachable is set: deleting the unreachable resource from Pulumi state"
 
 
 def no_such_kind(what: str, error: Exception) -> str:
-    """The server does not know the kind of the object that `what` is about."""
+    """The server has no such kind; `what` is the operation."""
     return (
         f"{what} failed because the Kubernetes API server reported that the apiVersion for this resource "
         f"does not exist. Verify that any required CRDs have been created: {error}"

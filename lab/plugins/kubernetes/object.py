@@ -1,4 +1,4 @@
-"""A Kubernetes object of any kind, and `XxxPatch`, which edits an object that somebody else made.
+"""A Kubernetes object of any kind, and `XxxPatch`, which edits an object made elsewhere.
 
 After pulumi-kubernetes 4.34 (provider/pkg/provider/provider.go).
 """
@@ -33,12 +33,12 @@ class KubernetesObject(Resource):
         old, new = checkpoint.to_object(olds), checkpoint.to_object(news)
         settings = self._cluster.settings
         if self._cluster.unreachable and settings.skip_update_unreachable:
-            call.say(
+            call.log_message(
                 "warning", "Cluster is unreachable but skipUpdateUnreachable is set to true, skipping..."
             )
             return olds, []
         if not settings.server_side_apply:
-            raise ProviderError("this stand-in for the kubernetes plugin applies server-side only")
+            raise ProviderError("this replacement of the kubernetes plugin applies server-side only")
         if _is_patch(call, new) and not checkpoint.named(new):
             raise ProviderError("patch resources require the `.metadata.name` field to be set")
         if metadata(new).get("generateName"):
@@ -91,7 +91,7 @@ class KubernetesObject(Resource):
         if annotation(new, "pulumi.com/replaceUnready") != "true" or new.get("kind") != "Job":
             return ()
         if self._cluster.unreachable:
-            call.say("warning", "Cluster is unreachable, skipping replaceUnready check")
+            call.log_message("warning", "Cluster is unreachable, skipping replaceUnready check")
             return ()
         try:
             current = self._cluster.get(live)
@@ -168,7 +168,7 @@ class KubernetesObject(Resource):
         api_version: str,
         manager: str,
     ) -> ProviderError:
-        """The error of a failed update, with the state as the server has it now where it can be asked."""
+        """The error of a failed update, with the server's present state if it can be read."""
         try:
             live = error.live if isinstance(error, NotReady) else self._cluster.get(before)
         except _REFUSALS as second:
@@ -190,9 +190,9 @@ class KubernetesObject(Resource):
     def delete(self, call: Call, id: str, state: Properties) -> None:
         inputs, live = checkpoint.load(state)
         if self._cluster.unreachable:
-            call.say("warning", messages.unreachable(self._cluster.unreachable))
+            call.log_message("warning", messages.unreachable(self._cluster.unreachable))
             if self._cluster.settings.delete_unreachable:
-                call.say("info", messages.dropped())
+                call.log_message("info", messages.dropped())
                 return
             raise ProviderError(messages.cannot_delete())
         applier = self._cluster.applier
@@ -246,7 +246,7 @@ def _ignored(path: str, ignored: tuple[str, ...]) -> bool:
 
 
 def _cannot_preview(error: Exception) -> bool:
-    """Whether a refused trial run says nothing about the real one."""
+    """Whether a refused dry run does not mean that the real request would fail."""
     if not isinstance(error, ApiError):
         return False
     missing_namespace = error.code == 404 and error.details.get("kind") == "namespaces"

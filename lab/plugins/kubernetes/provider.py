@@ -26,7 +26,7 @@ class KubernetesProvider(Provider):
 
     def check_config(self, call: Call, news: Properties) -> list[Failure]:
         if reveal(news.get("renderYamlToDirectory")):
-            reason = "this stand-in for the kubernetes plugin does not render YAML"
+            reason = "this replacement of the kubernetes plugin does not render YAML"
             return [Failure("renderYamlToDirectory", reason)]
         return []
 

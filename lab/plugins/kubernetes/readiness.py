@@ -1,4 +1,4 @@
-"""When a live object counts as ready, by kind; and what it says as long as it is not.
+"""When a live object counts as ready, by kind; and its progress until then.
 
 After pulumi-kubernetes 4.34 (provider/pkg/await). Kinds that are not listed are ready as soon as they exist.
 """
@@ -155,7 +155,7 @@ _CHECKS: Final[dict[tuple[str, str], Check]] = {
 
 
 def pod_problems(pod: Object) -> list[str]:
-    """What keeps a pod from being ready, in the words of its conditions and containers."""
+    """What keeps a pod from being ready, from its conditions and containers."""
     name = f"{metadata(pod).get('namespace')}/{metadata(pod).get('name')}"
     found, problems = conditions(pod), []
     for kind in ("PodScheduled", "Ready"):

@@ -18,7 +18,7 @@ def read(
 ) -> tuple[str, Properties, Properties] | None:
     """ID, state and inputs of the object as it is now, None where it is gone.
 
-    Raises InitializationError where it is there but not ready, ProviderError where nobody can say.
+    Raises InitializationError if it exists but is not ready, ProviderError if that is unknown.
     """
     if cluster.unreachable:
         return _unreachable(cluster, call, id, state, inputs)
@@ -60,9 +60,9 @@ def read(
 def _unreachable(
     cluster: Cluster, call: Call, id: str, state: Properties, inputs: Properties
 ) -> tuple[str, Properties, Properties] | None:
-    call.say("warning", messages.unreachable(cluster.unreachable))
+    call.log_message("warning", messages.unreachable(cluster.unreachable))
     if cluster.settings.delete_unreachable:
-        call.say("info", messages.dropped())
+        call.log_message("info", messages.dropped())
         return None
     if cluster.settings.skip_update_unreachable:
         return id, state, inputs

@@ -105,7 +105,7 @@ class Waiter:
                 return
             live = seen
         finalizers = ", ".join(metadata(live).get("finalizers") or [])
-        self._call.say("warning", f"finalizers might be preventing deletion ({finalizers})")
+        self._call.log_message("warning", f"finalizers might be preventing deletion ({finalizers})")
         raise NotReady("timed out waiting for the condition", live, [])
 
     def _check(self, live: Object) -> Check | None:

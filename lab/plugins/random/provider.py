@@ -21,5 +21,5 @@ class RandomProvider(Provider):
 
     def resource(self, type_token: str) -> Resource:
         if type_token not in _KINDS:
-            raise ProviderError(f"this stand-in for the random plugin has no resource {type_token!r}")
+            raise ProviderError(f"this replacement of the random plugin has no resource {type_token!r}")
         return _KINDS[type_token]()

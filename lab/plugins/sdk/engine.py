@@ -26,7 +26,7 @@ class Engine:
             self._stub = engine_pb2_grpc.EngineStub(channel)
 
     def log(self, severity: str, urn: str, text: str, *, status: bool = False) -> None:
-        """Show `text` beside the resource `urn`.
+        """Show `text` with the resource `urn`.
 
         `severity` is debug, info, warning or error. A `status` message is transient: it shows progress and
         leaves no diagnostic behind.

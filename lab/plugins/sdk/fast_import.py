@@ -2,7 +2,7 @@
 
 `import pulumi` costs about half a second of CPU, and every `pulumi up` starts three plugins. The messages
 themselves need nothing of the SDK, so the executable registers empty parent packages first. Only the
-executable calls this: in a process that also wants the SDK (tests), the plain import does the same job.
+executable calls this: in a process that also uses the SDK (tests), the plain import has the same effect.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from lab.plugins.sdk.values import Properties
 
 
 class Provider:
-    """Base of the three stand-ins. `version` is the version whose behaviour is imitated."""
+    """Base of the three plugins. `version` is the official version whose behaviour is imitated."""
 
     name: str
     version: str
@@ -34,7 +34,7 @@ class Provider:
 
     def invoke(self, token: str, args: Properties) -> Properties:
         """The result of the function `token`."""
-        raise ProviderError(f"this stand-in for the {self.name} plugin has no function {token!r}")
+        raise ProviderError(f"this replacement of the {self.name} plugin has no function {token!r}")
 
     def cancel(self) -> None:
         """The user asked to stop."""

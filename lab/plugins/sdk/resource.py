@@ -1,4 +1,4 @@
-"""What a kind of resource must be able to do, free of gRPC."""
+"""The base of a resource kind, without gRPC."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ class InitializationError(ProviderError):
         self.id = id
         self.state = state
         self.reasons = reasons
-        self.inputs = inputs  # only a read tells them anew
+        self.inputs = inputs  # set by a read only
 
 
 @dataclass(frozen=True)
 class Failure:
-    """An input that is not acceptable; `property` is empty when no single one is to blame."""
+    """An input that is not acceptable; `property` is empty when the failure is not about a single one."""
 
     property: str
     reason: str
@@ -74,12 +74,12 @@ class Call:
         """The resource's own type token, without its parents' types."""
         return self.urn.split("::")[2].split("$")[-1]
 
-    def say(self, severity: str, text: str) -> None:
-        """Leave a diagnostic beside the resource."""
+    def log_message(self, severity: str, text: str) -> None:
+        """Log a diagnostic of the resource."""
         self.log(severity, self.urn, text)
 
     def show(self, text: str) -> None:
-        """Show progress beside the resource, without leaving a diagnostic."""
+        """Show progress of the resource, without a diagnostic."""
         self.log("info", self.urn, text, status=True)
 
 
@@ -125,7 +125,7 @@ class Resource:
         raise NotImplementedError
 
     def delete(self, call: Call, id: str, state: Properties) -> None:
-        """Remove it; it is no error when it is gone already."""
+        """Remove it; a missing one is not an error."""
 
 
 def unique(prefix: str, digits: int = 8) -> str:

@@ -29,7 +29,7 @@ _STEP = re.compile(r"[.\[]")
 
 
 def _guarded(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Turn our errors into the gRPC statuses that the engine knows how to show and to store."""
+    """Turn our errors into the gRPC statuses that the engine shows and stores."""
 
     def call(self: Servicer, request: Any, context: grpc.ServicerContext) -> Any:
         try:
@@ -58,7 +58,7 @@ def _init_failed(error: InitializationError) -> bytes:
 
 
 class Servicer(provider_pb2_grpc.ResourceProviderServicer):
-    """The engine's calls, handed to a `Provider` and its resources."""
+    """The engine's calls, dispatched to a `Provider` and its resources."""
 
     def __init__(self, provider: Provider, engine: Engine) -> None:
         self._provider = provider
@@ -208,7 +208,7 @@ def run(provider: Provider, engine_address: str | None) -> None:
     _, port = start(provider, engine_address)
     print(port, flush=True)
     parent = os.getppid()
-    # The engine kills its plugins. Where it was killed itself, nobody would end this one.
+    # The engine ends its plugins; one that was killed cannot.
     while not threading.Event().wait(_PARENT_CHECK_SECONDS):
         if os.getppid() != parent:
             provider.cancel()  # ends local commands and helm, so that they do not outlive the run

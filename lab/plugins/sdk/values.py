@@ -17,7 +17,7 @@ SIGNATURE_KEY: Final = "4dabf18193072939515e22adb298388d"
 SECRET_SIGNATURE: Final = "1b47061264138c4ac30d75fd1eb44270"
 ASSET_SIGNATURE: Final = "c44067f5952c0a294b673a41bacd8c17"
 ARCHIVE_SIGNATURE: Final = "0def7320c3a5731c473e5ecbe6d01bc7"
-# One marker per type of the missing value; a program cannot tell them apart, nor can we.
+# One marker per type of the missing value; they are not distinguished here.
 UNKNOWN_MARKERS: Final = frozenset(
     {
         "1c4a061d-8072-4f0a-a4cb-0ff528b18fe7",

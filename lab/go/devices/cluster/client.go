@@ -1,5 +1,5 @@
-// Package cluster is a small client of the Kubernetes API for a pod: the handful of calls that an operator of
-// two kinds needs, without the weight of client-go.
+// Package cluster is a small client of the Kubernetes API for a pod: the calls that an operator of
+// two kinds needs, without client-go.
 package cluster
 
 import (
@@ -76,7 +76,7 @@ func (c *Client) Merge(ctx context.Context, path string, fields any) error {
 	return c.call(ctx, http.MethodPatch, path, "application/merge-patch+json", fields, nil)
 }
 
-// Delete removes an object; one that is not there is no error.
+// Delete removes an object; a missing object is not an error.
 func (c *Client) Delete(ctx context.Context, path string) error {
 	err := c.call(ctx, http.MethodDelete, path, "", nil, nil)
 	if errors.Is(err, ErrNotFound) {

@@ -1,4 +1,4 @@
-// Package hardware says which devices a host of the lab claims to have, and what a container gets with them.
+// Package hardware is the inventory of a host's simulated devices, and what a container gets with them.
 package hardware
 
 import (
@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// Device is one device on paper.
+// Device is one simulated device.
 type Device struct {
 	ID    string // what the kubelet knows it by
 	Path  string // the device node a container finds: /dev/null under another name
@@ -24,7 +24,7 @@ type Inventory struct {
 	make     func(index int, name string) Device
 }
 
-// ForKind returns the inventory of GPUs or HCAs that the file `source` tells of.
+// ForKind returns the inventory of GPUs or HCAs that the file `source` lists.
 func ForKind(kind, resource, source string) (*Inventory, error) {
 	switch kind {
 	case "gpu":
@@ -43,12 +43,12 @@ func gpu(index int, _ string) Device {
 }
 
 func hca(index int, name string) Device {
-	// The device plugin knows HCAs by their PCI address; the name is what tells the lab's apart.
+	// The device plugin knows HCAs by their PCI address; the lab uses the name.
 	address := fmt.Sprintf("0000:%02x:00.0", 0x20+index)
 	return Device{ID: name + "@" + address, Path: fmt.Sprintf("/dev/infiniband/uverbs%d", index), Value: address}
 }
 
-// Devices reads the file again each time: a host may lose a device. A file that is missing means none.
+// Devices reads the file again each time: a host can lose a device. A missing file means no devices.
 func (i *Inventory) Devices() ([]Device, error) {
 	text, err := os.ReadFile(i.source)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -68,7 +68,7 @@ func (i *Inventory) Devices() ([]Device, error) {
 	return devices, nil
 }
 
-// parse takes a single number, or one name a line.
+// parse takes a single number, or one name per line.
 func parse(text string) ([]string, error) {
 	lines := strings.Fields(text)
 	if len(lines) != 1 {

@@ -31,7 +31,7 @@ func (d *daemonSetStatus) rolledOut() bool {
 		d.Status.Updated == d.Status.Desired && d.Status.Available == d.Status.Desired
 }
 
-// daemonSet is the device plugin on every node that is not a control plane's; it goes when its policy goes.
+// daemonSet is the device plugin on every node that is not a control plane node; it is owned by its policy.
 func daemonSet(policy *Policy, owner *object, want wanted, namespace, image string) map[string]any {
 	labels := map[string]any{"app": policy.daemonSet}
 	template := map[string]any{

@@ -1,4 +1,4 @@
-// Package operator rolls out the device plugin that a policy asks for, and says in the policy's status how far it is.
+// Package operator rolls out the device plugin that a policy requests, and writes the progress into the policy's status.
 package operator
 
 import (
@@ -15,14 +15,14 @@ import (
 
 const lookEvery = time.Second
 
-// Options say which policies are looked after, and what with.
+// Options are the kind of policy to reconcile and what to deploy for it.
 type Options struct {
 	Client           *cluster.Client
 	Policy           *Policy
 	Namespace, Image string
 }
 
-// Run looks at the policies once a second until the context ends. A call that fails is made again.
+// Run reconciles the policies once per second until the context ends. A failed call is retried.
 func Run(ctx context.Context, options Options) error {
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
@@ -75,7 +75,7 @@ func reconcile(ctx context.Context, options Options) error {
 	return nil
 }
 
-// rollOut makes the cluster what the policy asks for and returns how far that has come.
+// rollOut applies what the policy requests and returns the progress.
 func (o Options) rollOut(ctx context.Context, policy *object) (status, error) {
 	path := "/apis/apps/v1/namespaces/" + o.Namespace + "/daemonsets/" + o.Policy.daemonSet
 	want, err := o.Policy.read(policy.Spec)
@@ -127,7 +127,7 @@ type status struct {
 	Conditions    []condition    `json:"conditions,omitempty"`
 }
 
-// state puts it in the words of the policy's own kind: conditions, or one state a component.
+// state is the status in the format of the policy's kind: conditions, or one state per component.
 func (o Options) state(state, reason, message string) status {
 	if o.Policy.component != "" {
 		applied := appliedState{Name: o.Policy.component, State: state}

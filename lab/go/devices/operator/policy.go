@@ -99,7 +99,7 @@ func resourceOf(config string) (string, error) {
 		return "", fmt.Errorf("spec.sriovDevicePlugin.config is not JSON: %w", err)
 	}
 	if len(parsed.ResourceList) != 1 || parsed.ResourceList[0].Name == "" {
-		return "", fmt.Errorf("spec.sriovDevicePlugin.config names %d resources: the lab's stand-in offers exactly "+
+		return "", fmt.Errorf("spec.sriovDevicePlugin.config names %d resources: the lab's simulator offers exactly "+
 			"one, with a resourceName", len(parsed.ResourceList))
 	}
 	prefix := parsed.ResourceList[0].Prefix

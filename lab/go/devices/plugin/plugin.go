@@ -24,14 +24,14 @@ const (
 	registerDeadline = 10 * time.Second
 )
 
-// Options say what is offered, under which name, and where the kubelet listens.
+// Options are the devices, their resource name, and the socket of the kubelet.
 type Options struct {
 	Resource  string
 	Folder    string
 	Inventory *hardware.Inventory
 }
 
-// Run offers the devices until the context ends. A kubelet that starts again forgets its plugins and empties
+// Run offers the devices until the context ends. A restarted kubelet forgets its plugins and empties
 // their folder: its socket is then a new file, and the plugin starts over.
 func Run(ctx context.Context, options Options) error {
 	for ctx.Err() == nil {

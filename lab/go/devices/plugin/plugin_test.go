@@ -15,7 +15,7 @@ import (
 	"busbar/lab/devices/hardware"
 )
 
-// kubelet stands in for the kubelet's side of the API: it notes who registers.
+// kubelet simulates the kubelet's side of the API: it records who registers.
 type kubelet struct {
 	api.UnimplementedRegistrationServer
 	registered chan *api.RegisterRequest

@@ -39,7 +39,7 @@ def test_this_python_is_recognised_as_it_is() -> None:
 
 
 def test_a_missing_program_names_the_command_that_makes_it(tmp_path: Path) -> None:
-    with pytest.raises(LabError, match=r"coredns: missing: .*python -m lab"):
+    with pytest.raises(LabError, match=r"coredns: missing\. Fix: `python -m lab build`"):
         static(tmp_path / "coredns")
 
 

@@ -59,7 +59,7 @@ def test_the_definition_is_the_kind_that_the_product_writes(chart: str) -> None:
 
 
 @pytest.mark.parametrize("chart", CHARTS)
-def test_a_chart_says_that_it_is_a_stand_in(chart: str) -> None:
+def test_a_chart_says_that_it_is_a_simulator(chart: str) -> None:
     folder = PROJECT / "lab" / "charts" / chart
-    assert "stand-in" in load(folder / "Chart.yaml")["description"]
-    assert "stand-in" in (folder / "templates" / "NOTES.txt").read_text()
+    assert "simulator" in load(folder / "Chart.yaml")["description"]
+    assert "simulator" in (folder / "templates" / "NOTES.txt").read_text()

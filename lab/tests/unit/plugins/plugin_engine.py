@@ -1,4 +1,4 @@
-"""A stand-in for the engine: drives a plugin over gRPC, as `pulumi up` does, without a program or a stack."""
+"""Simulates the engine: drives a plugin over gRPC, as `pulumi up` does, without a program or a stack."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ import (
 
 const retryPause = 2 * time.Second
 
-// Node is one host in the making.
+// Node is one host on its way to becoming a node.
 type Node struct {
 	Config *config.Config
 	NodeIP string
@@ -85,8 +85,8 @@ func (n *Node) image(name string) string {
 	return n.Config.SystemRegistry + "/" + name
 }
 
-// Join makes this host a node of the cluster and returns once its kubelet runs. It tries for as
-// long as ctx lives, as K3s does: a server may come later than its agents.
+// Join makes this host a node of the cluster and returns once its kubelet runs. It retries until
+// ctx ends, as K3s does: a server may start later than its agents.
 func (n *Node) Join(ctx context.Context, runtimeReady <-chan struct{}) error {
 	access, err := n.connect(ctx)
 	if err != nil {
@@ -202,7 +202,7 @@ func pause(ctx context.Context) error {
 	}
 }
 
-// Run is `k3s agent`: it returns when told to end, or with what it cannot go on with.
+// Run is `k3s agent`: it returns when its context ends, or with a fatal error.
 func Run(ctx context.Context, c *config.Config) error {
 	ip, err := NodeIP(c)
 	if err != nil {

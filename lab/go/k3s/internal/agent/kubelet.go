@@ -24,7 +24,7 @@ const (
 	kubeletDeadline = 2 * time.Minute
 )
 
-// kubeletConfig is K3s's 00-k3s-defaults.conf; a site's files beside it come later and win.
+// kubeletConfig is K3s's 00-k3s-defaults.conf; a site's files in the same folder are read later and override it.
 func (n *Node) kubeletConfig() ([]byte, error) {
 	resolvConf, err := n.resolvConf()
 	if err != nil {
@@ -126,7 +126,7 @@ func (n *Node) startKubelet() error {
 	return nil
 }
 
-// waitKubelet blocks until the kubelet says that it is healthy.
+// waitKubelet blocks until the kubelet is healthy.
 func waitKubelet(ctx context.Context) error {
 	deadline := time.Now().Add(kubeletDeadline)
 	client := http.Client{Timeout: callTimeout}
@@ -140,7 +140,7 @@ func waitKubelet(ctx context.Context) error {
 			err = errors.New(response.Status)
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("the kubelet is not healthy after %s: %w", kubeletDeadline, err)
+			return fmt.Errorf("waiting for the kubelet's health timed out after %s: %w", kubeletDeadline, err)
 		}
 		select {
 		case <-ctx.Done():

@@ -17,7 +17,7 @@ const (
 	callTimeout  = 5 * time.Second
 )
 
-// followServers keeps the load balancer's list at what the cluster says its apiservers are.
+// followServers updates the load balancer's list to the apiservers that the cluster names.
 func (n *Node) followServers(ctx context.Context, client kubernetes.Interface) error {
 	for {
 		addresses, err := apiservers(ctx, client)

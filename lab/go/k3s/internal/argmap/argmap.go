@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Merge renders --key=value flags: what a site says of a key replaces the default; `key+=value`
+// Merge renders --key=value flags: a site's value of a key replaces the default; `key+=value`
 // adds to a comma-separated default; a key without a value is a switch that is on.
 func Merge(defaults map[string]string, extras []string) []string {
 	merged := map[string][]string{}
@@ -47,7 +47,7 @@ func Merge(defaults map[string]string, extras []string) []string {
 	return flags
 }
 
-// Has tells whether a site's flags name a key.
+// Has reports whether a site's flags name a key.
 func Has(extras []string, key string) bool {
 	for _, extra := range extras {
 		name, _, _ := strings.Cut(strings.TrimLeft(extra, "-"), "=")

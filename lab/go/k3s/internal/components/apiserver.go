@@ -23,8 +23,8 @@ import (
 )
 
 // ServerDirEnv names <data-dir>/server to the apiserver process, which answers the supervisor's
-// paths on its own port: so client certificates, watches and exec streams need no second hop.
-const ServerDirEnv = "K3S_STANDIN_SERVER_DIR"
+// paths on its own port: thus client certificates, watches and exec streams need no second hop.
+const ServerDirEnv = "K3S_LAB_SERVER_DIR"
 
 func apiServer(args []string) int {
 	if err := serveAPI(genericapiserver.SetupSignalContext(), args); err != nil && !errors.Is(err, context.Canceled) {
@@ -34,7 +34,7 @@ func apiServer(args []string) int {
 	return 0
 }
 
-// serveAPI is kube-apiserver's own start-up with the supervisor put in front of its handlers.
+// serveAPI is kube-apiserver's start-up with the supervisor's paths before its handlers.
 func serveAPI(ctx context.Context, args []string) error {
 	rest.SetDefaultWarningHandler(rest.NoWarnings{})
 	opts := options.NewServerRunOptions()

@@ -1,5 +1,5 @@
-// Package components holds the real Kubernetes components, etcd and kubectl. Each runs as a process
-// of its own (`k3s kubelet …`), because they share flags, feature gates and metrics registries.
+// Package components holds the real Kubernetes components, etcd and kubectl. Each runs as a separate
+// process (`k3s kubelet …`), because they share flags, feature gates and metrics registries.
 package components
 
 import (
@@ -18,7 +18,7 @@ import (
 	kubelet "k8s.io/kubernetes/cmd/kubelet/app"
 )
 
-// DefaultKubeconfig is what `k3s kubectl` uses unless it is told otherwise.
+// DefaultKubeconfig is what `k3s kubectl` uses without --kubeconfig and KUBECONFIG.
 const DefaultKubeconfig = "/etc/rancher/k3s/k3s.yaml"
 
 // Known are the names this binary can be called by after `k3s`.

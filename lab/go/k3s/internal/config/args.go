@@ -89,7 +89,7 @@ func gather(command string, args []string, lookup func(string) (string, bool)) (
 			}
 			all[flag.Name] = value
 			if flag.ignored && flag.Name != "config" {
-				warnings = append(warnings, fmt.Sprintf("--%s is accepted but has no effect in this stand-in", flag.Name))
+				warnings = append(warnings, fmt.Sprintf("--%s is accepted but has no effect in this replacement", flag.Name))
 			}
 		}
 	}

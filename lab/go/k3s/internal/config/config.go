@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Config is what one server or agent was told, checked and typed.
+// Config is the configuration of one server or agent, checked and typed.
 type Config struct {
 	Command string // "server" or "agent"
 	Debug   bool
@@ -65,7 +65,7 @@ type Config struct {
 	critical map[string]string
 }
 
-// Parse reads everything `k3s <command> <args>` is told. Warnings are for the log.
+// Parse reads the whole configuration of `k3s <command> <args>`. Warnings are for the log.
 func Parse(command string, args []string) (*Config, []string, error) {
 	all, warnings, err := gather(command, args, Lookup)
 	if err != nil {
@@ -105,11 +105,11 @@ func Parse(command string, args []string) (*Config, []string, error) {
 	}
 	for _, absent := range []string{"datastore-endpoint", "container-runtime-endpoint", "cluster-reset-restore-path"} {
 		if r.text(absent) != "" {
-			r.fail("--%s is not supported by this stand-in", absent)
+			r.fail("--%s is not supported by this replacement", absent)
 		}
 	}
 	if r.bool("cluster-reset") {
-		r.fail("--cluster-reset is not supported by this stand-in")
+		r.fail("--cluster-reset is not supported by this replacement")
 	}
 	if err := errors.Join(append(r.errs, c.check()...)...); err != nil {
 		return nil, warnings, err

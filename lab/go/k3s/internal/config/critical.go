@@ -38,7 +38,7 @@ func criticalValues(all values, c *Config) map[string]string {
 // Critical returns the values that all servers of a cluster must share, by key.
 func (c *Config) Critical() map[string]string { return c.critical }
 
-// CompareCritical returns an error in K3s's words when this server's values differ from those of
+// CompareCritical returns K3s's error message when this server's values differ from those of
 // the server it joins; the keys that differ are named.
 func (c *Config) CompareCritical(theirs map[string]string) error {
 	var differ []string

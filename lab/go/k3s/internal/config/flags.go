@@ -1,4 +1,4 @@
-// Package config reads what `k3s server` and `k3s agent` are told: config.yaml and its
+// Package config reads the configuration of `k3s server` and `k3s agent`: config.yaml and its
 // drop-ins, K3S_* variables and flags, in K3s's order of precedence.
 package config
 
@@ -27,8 +27,8 @@ type Flag struct {
 	Env     string
 	Default string
 	on      int
-	// ignored says that the stand-in accepts the key but does nothing with it; a warning is logged
-	// when it is set, so that nobody takes it for granted.
+	// ignored: the replacement accepts the key but does nothing with it, and logs a warning
+	// when it is set.
 	ignored bool
 }
 

@@ -1,5 +1,5 @@
-// Package containerd runs the host's containerd with a configuration and a socket where K3s has
-// them, and imports the image archives that lie ready for it.
+// Package containerd runs the host's containerd with its configuration and socket at K3s's paths,
+// and imports the image archives.
 package containerd
 
 import (
@@ -34,8 +34,8 @@ func (r Runtime) Config() string {
 
 func (r Runtime) root() string { return filepath.Join(r.AgentDir, "containerd") }
 
-// base is for containerd 1.x (Debian's). The handler "nvidia" is plain runc: this floor has no GPU
-// runtime, and pods with runtimeClassName nvidia must run all the same.
+// base is for containerd 1.x (Debian's). The handler "nvidia" is plain runc: the lab has no GPU
+// runtime, and pods with runtimeClassName nvidia must run.
 var base = template.Must(template.New("base").Parse(`# Written at each start: put changes into config.toml.tmpl beside this file.
 version = 2
 root = "{{ .Root }}"

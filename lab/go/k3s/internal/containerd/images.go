@@ -23,8 +23,8 @@ import (
 
 const importDeadline = 10 * time.Minute
 
-// imported remembers which archives are in the store, by path. It lies inside containerd's root,
-// so that it goes when the images go.
+// imported records which archives are in the store, by path. The file lies inside containerd's root,
+// so that it is removed together with the images.
 type imported map[string]fingerprint
 
 type fingerprint struct {
@@ -35,7 +35,7 @@ type fingerprint struct {
 func (r *Runtime) importedFile() string { return filepath.Join(r.root(), "imported-archives.json") }
 
 // ImportImages imports every archive in <data-dir>/agent/images that is new or changed. An archive
-// that cannot be imported is logged, as K3s does, and tried again at the next start.
+// that cannot be imported is logged, as K3s does, and retried at the next start.
 func (r *Runtime) ImportImages(ctx context.Context) error {
 	done := imported{}
 	if raw, err := os.ReadFile(r.importedFile()); err == nil {

@@ -63,8 +63,8 @@ func overlayWorks(dir string) error {
 	return syscall.Unmount(merged, 0)
 }
 
-// stopLeftOver ends a containerd that an earlier k3s left behind; its shims, and so the
-// containers, live on and are found again by the next one.
+// stopLeftOver ends a containerd that an earlier k3s left running; its shims, and so the
+// containers, keep running and the next containerd finds them.
 func (r *Runtime) stopLeftOver(ctx context.Context) error {
 	pid, err := r.findRunning()
 	if err != nil || pid == 0 {
@@ -119,7 +119,7 @@ func (r *Runtime) findRunning() (int, error) {
 func (r *Runtime) Child() (proc.Child, error) {
 	path, err := exec.LookPath("containerd")
 	if err != nil {
-		return proc.Child{}, fmt.Errorf("this stand-in uses the host's containerd, which is not on PATH: %w", err)
+		return proc.Child{}, fmt.Errorf("this replacement of K3s runs the host's containerd, which is not on PATH: %w", err)
 	}
 	return proc.Child{
 		Name: "containerd", Path: path, Args: []string{"-c", r.Config(), "-l", "warn"}, Grace: stopDeadline,

@@ -34,7 +34,7 @@ func (i Instance) tls(name string) string {
 // ConfigFile is where the etcd process reads its configuration.
 func (i Instance) ConfigFile() string { return filepath.Join(i.dir(), "config") }
 
-// Initialized tells whether this server already has data; then the data decide about the cluster
+// Initialized reports whether this server already has data; then the data determine the cluster,
 // and cluster-init and server are ignored.
 func (i Instance) Initialized() bool {
 	logs, err := filepath.Glob(filepath.Join(i.dir(), "member", "wal", "*.wal"))
@@ -90,7 +90,7 @@ func (i Instance) WriteConfig(initialCluster, state string) error {
 		"listen-metrics-urls":         metrics,
 		"initial-cluster":             initialCluster,
 		"initial-cluster-state":       state,
-		// K3s's own values: slow disks and busy hosts must not cost elections.
+		// K3s's own values: slow disks and busy hosts must not cause elections.
 		"heartbeat-interval": 500,
 		"election-timeout":   5000,
 		"snapshot-count":     10000,

@@ -49,7 +49,7 @@ func (i Instance) Client(endpoints ...string) (*clientv3.Client, error) {
 }
 
 // Join adds this server to a cluster as a learner and writes the configuration that etcd starts
-// with. Members that hold our peer URL but have no data here are left from a join that was cut off.
+// with. Members that hold our peer URL but have no data here are left from an interrupted join.
 func (i Instance) Join(ctx context.Context, endpoints []string) error {
 	if err := os.RemoveAll(filepath.Join(i.dir(), "member")); err != nil {
 		return err
@@ -81,11 +81,11 @@ func (i Instance) Join(ctx context.Context, endpoints []string) error {
 			logx.Infof("Adding member %s=%s to etcd cluster %v", name, i.peerURL(), peers)
 			return i.WriteConfig(strings.Join(peers, ","), "existing")
 		}
-		// "unhealthy cluster", "too many learner members": another join is still under way.
+		// "unhealthy cluster", "too many learner members": another join is still in progress.
 		logx.Warnf("Could not join the etcd cluster yet: %v", err)
 		select {
 		case <-deadline.Done():
-			return fmt.Errorf("failed to join the etcd cluster at %v within %s: %w", endpoints, joinDeadline, err)
+			return fmt.Errorf("joining the etcd cluster at %v timed out after %s: %w", endpoints, joinDeadline, err)
 		case <-time.After(2 * time.Second):
 		}
 	}
@@ -108,7 +108,7 @@ func (i Instance) WaitKnown(ctx context.Context, endpoints []string) error {
 					return nil
 				}
 			}
-			err = errors.New("the member is still without a name")
+			err = errors.New("the member has no name yet")
 		}
 		select {
 		case <-deadline.Done():
@@ -148,7 +148,7 @@ func (i Instance) add(ctx context.Context, client *clientv3.Client) ([]member, e
 	return members, nil
 }
 
-// Voter tells whether this server's etcd is up and has a vote.
+// Voter reports whether this server's etcd is up and a voter.
 func (i Instance) Voter(ctx context.Context, client *clientv3.Client) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

@@ -17,7 +17,7 @@ import (
 	"busbar/lab/k3s/internal/logx"
 )
 
-// Snapshots says where a server keeps its snapshots and how many.
+// Snapshots is where a server stores its snapshots, and how many.
 type Snapshots struct {
 	Instance  Instance
 	Dir       string
@@ -51,7 +51,7 @@ func (s Snapshots) Save(ctx context.Context, base string) (Snapshot, error) {
 	defer func() { _ = client.Close() }()
 	source, err := client.Snapshot(ctx)
 	if err != nil {
-		return Snapshot{}, fmt.Errorf("etcd gave no snapshot: %w", err)
+		return Snapshot{}, fmt.Errorf("etcd returned no snapshot: %w", err)
 	}
 	defer func() { _ = source.Close() }()
 

@@ -31,8 +31,8 @@ type Access struct {
 }
 
 // Connect fetches the cluster CA from a server and checks it against the token. A joining server
-// speaks as the user "server" whatever its token says (asServer); a node given a short token
-// speaks as "node".
+// authenticates as the user "server" whatever its token names (asServer); a node with a short token
+// authenticates as "node".
 func Connect(ctx context.Context, serverURL, text string, asServer bool) (*Access, error) {
 	parsed, err := token.Parse(text)
 	if err != nil {
@@ -98,7 +98,7 @@ func (a *Access) do(ctx context.Context, method, path string, header map[string]
 	return content, nil
 }
 
-// ErrNotAuthorized is the server's answer to a token it does not know.
+// ErrNotAuthorized is the server's answer to an unknown token.
 var ErrNotAuthorized = errors.New("401 Unauthorized: not authorized")
 
 // Config asks for the cluster's configuration.

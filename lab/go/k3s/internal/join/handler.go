@@ -115,7 +115,7 @@ func status(w http.ResponseWriter, code int, message string) {
 	})
 }
 
-// sign issues one of a node's certificates for the key in the CSR; who it names is the server's say.
+// sign issues one of a node's certificates for the key in the CSR; the server chooses the subject.
 func (h *Handler) sign(name string, r *http.Request) (any, error) {
 	node, ip := strings.ToLower(r.Header.Get(headerNodeName)), r.Header.Get(headerNodeIP)
 	if r.Method != http.MethodPost || node == "" {

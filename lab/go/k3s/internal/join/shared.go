@@ -1,5 +1,5 @@
-// Package join is what servers tell those who join: the supervisor's side on port 6443 and the
-// client's side. Every path but /ping and /cacerts asks for a token.
+// Package join is the join protocol: the supervisor's side on port 6443 and the client's side.
+// Every path but /ping and /cacerts requires a token.
 package join
 
 import (
@@ -23,7 +23,7 @@ type ClusterConfig struct {
 	Critical       map[string]string `json:"critical"`
 }
 
-// Supervisor is what the apiserver process needs to answer those who join. The main process
+// Supervisor is what the apiserver process needs to answer joining hosts. The main process
 // leaves it in a file of mode 0600, because it carries the passwords.
 type Supervisor struct {
 	Passwords token.Passwords `json:"passwords"`

@@ -1,5 +1,5 @@
 // Package lb is the agent's client-side load balancer: a TCP proxy on the loopback over all
-// servers it knows, so that an agent outlives the server it joined through.
+// servers it knows, so that an agent survives the loss of the server it joined through.
 package lb
 
 import (

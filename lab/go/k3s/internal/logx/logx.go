@@ -1,5 +1,5 @@
 // Package logx writes log lines in the shape of K3s's own (logrus text format), so that
-// `journalctl -u k3s` reads the same and a person greps for the same words.
+// `journalctl -u k3s` reads the same and the same searches match.
 package logx
 
 import (
@@ -37,10 +37,10 @@ func Debugf(format string, args ...any) {
 // Infof logs an ordinary event.
 func Infof(format string, args ...any) { write("info", format, args...) }
 
-// Warnf logs something a person may want to change.
+// Warnf logs something that may need a change.
 func Warnf(format string, args ...any) { write("warning", format, args...) }
 
-// Errorf logs a failure that is tried again.
+// Errorf logs a failure that is retried.
 func Errorf(format string, args ...any) { write("error", format, args...) }
 
 // Fatalf logs the failure that ends the process; the caller exits.

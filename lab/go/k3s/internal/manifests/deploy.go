@@ -1,4 +1,4 @@
-// Package manifests deploys what a cluster ships with, and what lies in server/manifests.
+// Package manifests deploys the packaged manifests and the files in server/manifests.
 package manifests
 
 import (
@@ -44,8 +44,8 @@ const (
 	fieldMgr = "deploy@k3s"
 )
 
-// WritePackaged writes the manifests that are not disabled to <data-dir>/server/manifests, where a
-// person may look at them.
+// WritePackaged writes the manifests that are not disabled to <data-dir>/server/manifests, where they
+// can be inspected.
 func WritePackaged(serverDir string, values Values, disabled map[string]bool) error {
 	entries, err := packaged.ReadDir(".")
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 // hostPlugins are the folders where distributions put the CNI plugins.
 var hostPlugins = []string{"/usr/lib/cni", "/opt/cni/bin", "/usr/libexec/cni"}
 
-// LinkPlugins makes the folder that K3s's CNI plugins live in and links the host's plugins there.
+// LinkPlugins makes the folder of K3s's CNI plugins and links the host's plugins there.
 func LinkPlugins(binDir string) error {
 	if err := os.MkdirAll(binDir, 0o755); err != nil {
 		return err

@@ -45,8 +45,8 @@ var sysctls = map[string]bool{
 	"net/bridge/bridge-nf-call-iptables": false,
 }
 
-// PrepareHost switches forwarding on and lets pods out: masqueraded to the world, as they are to
-// one another. The rules carry flannel's mark, by which scripts that clean up after K3s find them.
+// PrepareHost switches forwarding on and lets pods out: masqueraded to other networks, with their own address
+// to each other. The rules carry flannel's mark, by which scripts that clean up after K3s find them.
 func PrepareHost(clusterCIDR string) error {
 	for name, needed := range sysctls {
 		if err := os.WriteFile("/proc/sys/"+name, []byte("1"), 0o644); err != nil {
@@ -86,7 +86,7 @@ type Peer struct {
 	Address string
 }
 
-// routeProtocol marks our routes, so that those of nodes that are gone can be told from others.
+// routeProtocol marks our routes, so that those of removed nodes can be recognised.
 const routeProtocol = 77
 
 // SyncRoutes makes the routes to other nodes' pods be exactly these.

@@ -29,7 +29,7 @@ func Follow(ctx context.Context, client kubernetes.Interface, nodeName, confDir 
 	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(any) { poke() },
 		UpdateFunc: func(old, new any) {
-			// Status heartbeats are most of the updates and none of our business.
+			// Status heartbeats are most of the updates and change nothing here.
 			if routing(old.(*corev1.Node)) != routing(new.(*corev1.Node)) {
 				poke()
 			}

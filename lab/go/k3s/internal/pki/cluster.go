@@ -16,7 +16,7 @@ type Cluster struct {
 	Server, Client, RequestHeader, Etcd, EtcdPeer *CA
 }
 
-// sharedFiles are handed to a joining server; relative to <data-dir>/server.
+// sharedFiles are sent to a joining server; relative to <data-dir>/server.
 var sharedFiles = []string{
 	"tls/server-ca.crt", "tls/server-ca.key", "tls/client-ca.crt", "tls/client-ca.key",
 	"tls/request-header-ca.crt", "tls/request-header-ca.key",

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// Leaf says what a certificate is for. Hosts are IP addresses or names; with none it is a client
+// Leaf is the purpose of a certificate. Hosts are IP addresses or names; with none it is a client
 // certificate only.
 type Leaf struct {
 	CommonName string
@@ -64,7 +64,7 @@ func (l Leaf) usages() []x509.ExtKeyUsage {
 }
 
 // Ensure keeps path.{crt,key}: it issues anew when the certificate is missing, near its end, of
-// another CA, or does not say what leaf says.
+// another CA, or differs from leaf.
 func (ca *CA) Ensure(path string, leaf Leaf) error {
 	key, err := EnsureKey(path + ".key")
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package proc runs the components as child processes of this binary and tells systemd how it goes.
+// Package proc runs the components as child processes of this binary and reports their state to systemd.
 package proc
 
 import (
@@ -47,7 +47,7 @@ func (c Child) Run(ctx context.Context) error {
 		if failures >= maxFailures {
 			return fmt.Errorf("%s ended %d times in a row: %w", c.Name, failures, err)
 		}
-		logx.Errorf("%s ended (%v), starting it again", c.Name, err)
+		logx.Errorf("%s ended (%v), restarting it", c.Name, err)
 		select {
 		case <-ctx.Done():
 			return nil
@@ -110,8 +110,8 @@ func (c Child) command() *exec.Cmd {
 	return cmd
 }
 
-// self is this binary: by its path, so that `ps` and `ss` show its name, unless another version
-// has taken that place since the start.
+// self is this binary: by its path, so that `ps` and `ss` show its name, unless the file
+// was replaced since the start.
 func self() string {
 	const running = "/proc/self/exe"
 	path, err := os.Executable()
@@ -126,7 +126,7 @@ func self() string {
 	return path
 }
 
-// secretEnv never reaches a child; NOTIFY_SOCKET would let a child speak for the unit.
+// secretEnv never reaches a child; with NOTIFY_SOCKET a child could report the state of the unit.
 var secretEnv = []string{"NOTIFY_SOCKET", "K3S_TOKEN", "K3S_AGENT_TOKEN", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"}
 
 // Environ is this process's environment without what children must not see.

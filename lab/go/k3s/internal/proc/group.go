@@ -9,7 +9,7 @@ import (
 	"busbar/lab/k3s/internal/logx"
 )
 
-// Group runs children and background work; the first that fails for good ends all. Children stop
+// Group runs children and background work; the first permanent failure ends all. Children stop
 // in the reverse order of their start, so that etcd outlives the apiserver.
 type Group struct {
 	parent context.Context
@@ -59,7 +59,7 @@ func (g *Group) Go(work func(context.Context) error) {
 // Fail ends the group with an error.
 func (g *Group) Fail(err error) { g.cancel(err) }
 
-// Wait blocks until the group ends, stops the children and returns why it ended (nil: was told to).
+// Wait blocks until the group ends, stops the children and returns the error that ended it (nil: stopped).
 func (g *Group) Wait() error {
 	<-g.ctx.Done()
 	g.work.Wait()
@@ -75,7 +75,7 @@ func (g *Group) Wait() error {
 	return context.Cause(g.ctx)
 }
 
-// Notify tells systemd the state of the unit ("READY=1"); without systemd it does nothing.
+// Notify reports to systemd the state of the unit ("READY=1"); without systemd it does nothing.
 func Notify(state string) {
 	address := os.Getenv("NOTIFY_SOCKET")
 	if address == "" {
@@ -86,11 +86,11 @@ func Notify(state string) {
 	}
 	socket, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: address, Net: "unixgram"})
 	if err != nil {
-		logx.Errorf("systemd was not told %s: %v", state, err)
+		logx.Errorf("notifying systemd of %s failed: %v", state, err)
 		return
 	}
 	defer func() { _ = socket.Close() }()
 	if _, err := socket.Write([]byte(state)); err != nil {
-		logx.Errorf("systemd was not told %s: %v", state, err)
+		logx.Errorf("notifying systemd of %s failed: %v", state, err)
 	}
 }

@@ -51,7 +51,7 @@ func (s *Server) apiServerArgs() []string {
 		"tls-cert-file":                      s.tls("serving-kube-apiserver.crt"),
 		"tls-private-key-file":               s.tls("serving-kube-apiserver.key"),
 	}
-	// The flag and an AuthenticationConfiguration that speaks of anonymous users exclude one another.
+	// The flag and an AuthenticationConfiguration that names anonymous users exclude each other.
 	if !argmap.Has(s.cfg.APIServerArgs, "authentication-config") {
 		defaults["anonymous-auth"] = "false"
 	}

@@ -11,7 +11,7 @@ import (
 	"busbar/lab/k3s/internal/token"
 )
 
-// bootstrap decides, as K3s does: data on disk win; else join the server we were given; else begin
+// bootstrap decides, as K3s does: use the data on disk; else join the configured server; else start
 // a cluster.
 func (s *Server) bootstrap(ctx context.Context) error {
 	switch {
@@ -27,7 +27,7 @@ func (s *Server) bootstrap(ctx context.Context) error {
 	default:
 		logx.Infof("Managed etcd cluster initializing")
 		if !s.cfg.ClusterInit {
-			logx.Warnf("Without cluster-init K3s would keep its data in SQLite; this stand-in always uses etcd")
+			logx.Warnf("Without cluster-init K3s would keep its data in SQLite; this replacement always uses etcd")
 		}
 		if err := s.settleTokens(); err != nil {
 			return err
@@ -55,8 +55,8 @@ func (s *Server) loadPKI(initialCluster, state string) (err error) {
 	return s.etcd.WriteConfig(initialCluster, state)
 }
 
-// settleTokens finds the cluster's passwords: as configured, else as kept, else made up. A
-// password other than the kept one is refused, because K3s's stored bootstrap data are encrypted with it.
+// settleTokens finds the cluster's passwords: configured, else stored, else generated. A
+// password other than the stored one is refused, because K3s's stored bootstrap data are encrypted with it.
 func (s *Server) settleTokens() error {
 	kept, err := token.ReadServerFile(s.dir())
 	if err != nil {

@@ -24,7 +24,7 @@ const (
 )
 
 // followMembers takes a server out of etcd when its Node is deleted or asks for it by annotation,
-// as K3s does (pkg/etcd/member_controller.go). Every server watches; the first one does it.
+// as K3s does (pkg/etcd/member_controller.go). Every server watches; the first one to see it removes the member.
 func (s *Server) followMembers(ctx context.Context, etcdClient *clientv3.Client) error {
 	client, err := kubernetes.NewForConfig(s.admin)
 	if err != nil {
@@ -74,7 +74,7 @@ func (s *Server) removeAsked(ctx context.Context, client kubernetes.Interface, e
 	return err
 }
 
-// removeMember removes the member of that name; one that is gone already is no error.
+// removeMember removes the member of that name; a missing member is not an error.
 func (s *Server) removeMember(ctx context.Context, client *clientv3.Client, name string) error {
 	if name == "" {
 		return nil // never was a member

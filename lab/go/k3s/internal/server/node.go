@@ -24,7 +24,7 @@ const (
 	callTimeout    = 10 * time.Second
 )
 
-// waitAPIServer blocks until this host's apiserver says that it is ready.
+// waitAPIServer blocks until this host's apiserver is ready.
 func (s *Server) waitAPIServer(ctx context.Context) error {
 	client, err := kubernetes.NewForConfig(s.admin)
 	if err != nil {
@@ -50,8 +50,8 @@ func (s *Server) waitAPIServer(ctx context.Context) error {
 	}
 }
 
-// followNode keeps on this server's Node what K3s writes there: roles, the etcd member and whether
-// it votes. Kubelets may not label their own roles.
+// followNode maintains on this server's Node what K3s writes there: roles, the etcd member and whether
+// it is a voter. Kubelets may not label their own roles.
 func (s *Server) followNode(ctx context.Context, etcdClient *clientv3.Client) error {
 	client, err := kubernetes.NewForConfig(s.admin)
 	if err != nil {

@@ -45,7 +45,7 @@ func (s *Server) dir(parts ...string) string {
 // localURL is where this host's own components reach its apiserver.
 func (s *Server) localURL() string { return fmt.Sprintf("https://127.0.0.1:%d", s.cfg.Port) }
 
-// Run is `k3s server`: it returns when told to end, or with what it cannot go on with.
+// Run is `k3s server`: it returns when its context ends, or with a fatal error.
 func Run(ctx context.Context, c *config.Config) error {
 	ip, err := agent.NodeIP(c)
 	if err != nil {
@@ -99,7 +99,7 @@ func (s *Server) clusterConfig() join.ClusterConfig {
 	}
 }
 
-// start brings the parts up in the order they need one another.
+// start starts the parts in the order of their dependencies.
 func (s *Server) start(ctx context.Context) error {
 	node := &agent.Node{
 		Config: s.cfg, NodeIP: s.nodeIP, URL: s.localURL(), Group: s.group,
@@ -161,7 +161,7 @@ func (s *Server) startEtcd(ctx context.Context) (*clientv3.Client, error) {
 
 // catchUp lets a new member fetch the cluster's data and ends it again. etcd does not serve before
 // its name is published; on a first start the answer to that proposal comes with the leader's
-// snapshot, unseen by the one who waits, and only a time-out of 15 s goes on. A second start
+// snapshot, unnoticed by the waiting member, which continues only after a timeout of 15 s. A second start
 // publishes at once.
 func (s *Server) catchUp(ctx context.Context, child proc.Child) error {
 	ctx, cancel := context.WithCancel(ctx)
@@ -179,7 +179,7 @@ func (s *Server) catchUp(ctx context.Context, child proc.Child) error {
 	}
 }
 
-// background is what a running server looks after.
+// background is the recurring work of a running server.
 func (s *Server) background(client *clientv3.Client) {
 	s.group.Go(func(ctx context.Context) error { return manifests.Deploy(ctx, s.admin, s.dir("manifests")) })
 	if !s.cfg.DisableAgent {

@@ -15,7 +15,7 @@ type Passwords struct {
 	Agent  string `json:"agent"`
 }
 
-// Role says what credentials may do: "server" (which includes joining nodes), "node", or "".
+// Role is what credentials permit: "server" (which includes joining nodes), "node", or "".
 func (p Passwords) Role(user, password string) string {
 	switch {
 	case p.Server != "" && Token{User: Server, Password: p.Server}.Matches(user, password):

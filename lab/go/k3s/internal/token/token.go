@@ -1,4 +1,4 @@
-// Package token knows K3s's join tokens: the short form (a password) and the secure form
+// Package token implements K3s's join tokens: the short form (a password) and the secure form
 // K10<sha256 of the cluster CA>::<user>:<password>.
 package token
 
@@ -75,7 +75,7 @@ func (t Token) Matches(user, password string) bool {
 		subtle.ConstantTimeCompare([]byte(t.Password), []byte(password)) == 1
 }
 
-// Generate makes a password for a cluster that was given none.
+// Generate makes a password for a cluster without a configured token.
 func Generate() (string, error) {
 	raw := make([]byte, 16)
 	if _, err := rand.Read(raw); err != nil {
