@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from lab.steps import CONSOLE, LabError, say
+from lab.steps import CONSOLE, LabError, log_line
 from lab.topology import Host, find, hosts
 
 app = typer.Typer(
@@ -51,7 +51,7 @@ def down() -> None:
     from lab.down import down as remove
 
     if not remove():
-        say("nothing to remove")
+        log_line("nothing to remove")
 
 
 @app.command()
@@ -82,12 +82,12 @@ def logs(
     lines: Annotated[int, typer.Option("--lines", "-n", help="number of lines of each")] = 100,
 ) -> None:
     """The end of a host's journal (its console where it does not answer), or of the lab's own logs."""
-    from lab.logs import of_host, of_lab
+    from lab.logs import print_host_log, print_lab_logs
 
     if host is None:
-        of_lab(lines)
+        print_lab_logs(lines)
     else:
-        of_host(_host(host), lines)
+        print_host_log(_host(host), lines)
 
 
 @app.command()

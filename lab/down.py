@@ -7,7 +7,7 @@ import shutil
 from lab.hosts import cgroups, machine, network, nspawn
 from lab.mirror import server
 from lab.paths import HOSTS, RUN, cache
-from lab.steps import LabError, locked, say
+from lab.steps import LabError, locked, log_line
 from lab.topology import BRIDGE
 
 
@@ -22,7 +22,7 @@ def down() -> list[str]:
 
         def note(*things: str) -> None:
             for thing in things:
-                say(f"removed {thing}")
+                log_line(f"removed {thing}")
                 removed.append(thing)
 
         note(*server.stop())

@@ -10,7 +10,7 @@ from lab.paths import LOGS, cache
 from lab.topology import Host
 
 
-def of_host(host: Host, lines: int) -> None:
+def print_host_log(host: Host, lines: int) -> None:
     """Print the end of the host's journal over ssh; if ssh does not answer, of its console."""
     if ssh.answers(host):
         argv = ["journalctl", "--no-pager", "--boot", f"--lines={lines}"]
@@ -19,7 +19,7 @@ def of_host(host: Host, lines: int) -> None:
     _print(LOGS / f"{host.name}.console.log", lines)
 
 
-def of_lab(lines: int) -> None:
+def print_lab_logs(lines: int) -> None:
     """Print the ends of the lab's own logs, and list the paths of the build logs."""
     for log in sorted(LOGS.glob("*.log")):
         _print(log, lines)

@@ -26,21 +26,21 @@ def show() -> bool:
     table = Table(box=None, pad_edge=False)
     for title in ("part", "address", "state"):
         table.add_column(title)
-    fine = True
+    ok = True
     for h in known_hosts():
         process = nspawn.running(h)
         answers = process is not None and ssh.answers(h)
-        fine = fine and answers
+        ok = ok and answers
         state = "stopped" if process is None else "answers ssh" if answers else "running, no ssh yet"
         table.add_row(h.name, h.address, f"{state} (process {process.pid})" if process else state)
     for name, address, runs in (
         (f"bridge {BRIDGE}, NAT", "", network.is_up()),
         ("artifact mirror", MIRROR_URL, server.running() is not None),
     ):
-        fine = fine and runs
+        ok = ok and runs
         table.add_row(name, address, "up" if runs else "down")
     CONSOLE.print(table)
     CONSOLE.print("simulated or replaced:")
     for name, reason in simulated.parts().items():
         CONSOLE.print(f"  {name}: {reason}", style="dim")
-    return fine
+    return ok

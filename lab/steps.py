@@ -22,7 +22,7 @@ class LabError(Exception):
     """A command of the lab failed; the message names what, where, the reason and the fix."""
 
 
-def say(text: str) -> None:
+def log_line(text: str) -> None:
     """One line with the time since the command began."""
     CONSOLE.print(f"{time.monotonic() - _BEGAN:6.1f}   {text}", markup=False)
 
@@ -35,20 +35,20 @@ def step(name: str) -> Iterator[None]:
 
     def remind() -> None:
         while not ended.wait(STILL_RUNNING_SECONDS):
-            say(f"… {name}: {time.monotonic() - began:.0f} s so far")
+            log_line(f"… {name}: {time.monotonic() - began:.0f} s so far")
 
-    say(f"▸ {name}")
+    log_line(f"▸ {name}")
     reminder = threading.Thread(target=remind, name=f"step {name}", daemon=True)
     reminder.start()
     try:
         yield
     except BaseException:
-        say(f"✗ {name}: failed after {time.monotonic() - began:.1f} s")
+        log_line(f"✗ {name}: failed after {time.monotonic() - began:.1f} s")
         raise
     finally:
         ended.set()
         reminder.join()
-    say(f"✓ {name}: {time.monotonic() - began:.1f} s")
+    log_line(f"✓ {name}: {time.monotonic() - began:.1f} s")
 
 
 @contextmanager
@@ -62,7 +62,7 @@ def locked(path: Path, *, deadline: float = LOCK_SECONDS) -> Iterator[None]:
     try:
         lock.acquire(timeout=0)
     except filelock.Timeout:
-        say(f"waiting for another lab command that holds {path}")
+        log_line(f"waiting for another lab command that holds {path}")
         try:
             lock.acquire(timeout=deadline, poll_interval=0.2)
         except filelock.Timeout:

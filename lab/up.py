@@ -12,7 +12,7 @@ from lab.engine import environment
 from lab.hosts import keys, machine, network, nspawn, rootfs, ssh
 from lab.mirror import artifacts, server
 from lab.paths import KNOWN_HOSTS, RUN, SSH_KEY, cache
-from lab.steps import LabError, locked, say, step
+from lab.steps import LabError, locked, log_line, step
 from lab.topology import BRIDGE, GATEWAY, MIRROR_URL, Host
 
 SSH_DEADLINE_SECONDS = 60
@@ -67,7 +67,7 @@ def _boot(hosts: Sequence[Host], base: Path) -> None:
                 nspawn.boot(h, base, client_key)
     waiting = [h for h in hosts if h in absent or not ssh.answers(h)]
     if not waiting:
-        say(f"the lab is up: {', '.join(h.name for h in hosts)}")
+        log_line(f"the lab is up: {', '.join(h.name for h in hosts)}")
         return
     with step("wait for ssh on every host"):
         _wait_for_ssh(waiting)

@@ -23,7 +23,7 @@ from urllib.parse import quote, urlsplit
 
 from busbar import versions
 from lab.paths import cache
-from lab.steps import LabError, say, step
+from lab.steps import LabError, log_line, step
 
 PROBE_SECONDS = 5
 REMEMBER_SECONDS = 3600
@@ -141,7 +141,7 @@ def install_plugins(engine: Path) -> None:
                 capture_output=True, text=True, timeout=DOWNLOAD_SECONDS, check=False,
             )  # fmt: skip
         if done.returncode != 0:
-            say(f"no official plugin {name}, using the lab's replacement: {done.stderr.strip()}")
+            log_line(f"no official plugin {name}, using the lab's replacement: {done.stderr.strip()}")
 
 
 def _pulumi_release() -> str:

@@ -37,14 +37,14 @@ def processes(name: str | None = None) -> set[int]:
     return found - {0}
 
 
-def kill(name: str | None = None, *, spare: int | None = None, deadline: float = 15) -> bool:
-    """End everything in a host's cgroups (all hosts' without a name) but `spare`; False if there was none.
+def kill(name: str | None = None, *, except_pid: int | None = None, deadline: float = 15) -> bool:
+    """End all processes in a host's cgroups, or in all hosts', except `except_pid`; False if there were none.
 
     Raises TimeoutError when something still runs after `deadline` seconds.
     """
     until = time.monotonic() + deadline
     found = False
-    while pids := processes(name) - {spare}:
+    while pids := processes(name) - {except_pid}:
         found = True
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):

@@ -14,13 +14,13 @@ TAG = "busbar-lab"
 _SAVED = RUN / "sysctl.json"
 
 # What the lab raises (five machines share one kernel's limits).
-_WANTED = {
+_REQUIRED = {
     "net.ipv4.ip_forward": 1,
     "fs.inotify.max_user_instances": 8192,
     "fs.inotify.max_user_watches": 524288,
 }
 # What kubelets in the hosts set: the kernel has one value for all, so `down` restores them.
-_TOUCHED_BY_KUBELET = (
+_SET_BY_KUBELET = (
     "vm.overcommit_memory",
     "vm.panic_on_oom",
     "kernel.panic",
@@ -62,11 +62,11 @@ def up() -> None:
     """Make what is missing; remembers the kernel settings as they were before the lab."""
     if not _SAVED.exists():
         _SAVED.parent.mkdir(parents=True, exist_ok=True)
-        before = {name: _read(name) for name in (*_WANTED, *_TOUCHED_BY_KUBELET)}
+        before = {name: _read(name) for name in (*_REQUIRED, *_SET_BY_KUBELET)}
         _SAVED.write_text(json.dumps({name: value for name, value in before.items() if value is not None}))
     if shutil.which("modprobe"):
         run(["modprobe", "--all", "--quiet", *_MODULES], check=False)
-    for name, value in _WANTED.items():
+    for name, value in _REQUIRED.items():
         present = _read(name)
         if present is not None and int(present) < value:
             _write(name, str(value))
@@ -76,7 +76,7 @@ def up() -> None:
     run(["ip", "link", "set", BRIDGE, "up"])
     for table, chain, rule in _RULES:
         if not _present(table, chain, rule):
-            run(["iptables", "-w", "-t", table, "-I", chain, "1", *_tagged(rule)])
+            run(["iptables", "-w", "-t", table, "-I", chain, "1", *_with_comment(rule)])
 
 
 def down() -> list[str]:
@@ -90,7 +90,7 @@ def down() -> list[str]:
         removed.append(f"bridge {BRIDGE}")
     for table, chain, rule in _RULES:
         while _present(table, chain, rule):
-            run(["iptables", "-w", "-t", table, "-D", chain, *_tagged(rule)])
+            run(["iptables", "-w", "-t", table, "-D", chain, *_with_comment(rule)])
             removed.append(f"iptables rule in {table}/{chain}")
     removed += _restore()
     return removed
@@ -114,12 +114,14 @@ def _ports() -> list[str]:
     return sorted(port.name for port in ports.iterdir()) if ports.is_dir() else []
 
 
-def _tagged(rule: tuple[str, ...]) -> list[str]:
+def _with_comment(rule: tuple[str, ...]) -> list[str]:
     return ["-m", "comment", "--comment", TAG, *rule]
 
 
 def _present(table: str, chain: str, rule: tuple[str, ...]) -> bool:
-    return run(["iptables", "-w", "-t", table, "-C", chain, *_tagged(rule)], check=False).returncode == 0
+    return (
+        run(["iptables", "-w", "-t", table, "-C", chain, *_with_comment(rule)], check=False).returncode == 0
+    )
 
 
 def _setting(name: str) -> Path:

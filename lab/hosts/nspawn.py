@@ -14,7 +14,11 @@ from lab.steps import run
 from lab.topology import BRIDGE, Host
 
 # Folders on this machine's file system: containerd's overlayfs does not work on the hosts' overlay.
-PLAIN = {"rancher": "/var/lib/rancher", "kubelet": "/var/lib/kubelet", "containerd": "/var/lib/containerd"}
+BIND_MOUNTS = {
+    "rancher": "/var/lib/rancher",
+    "kubelet": "/var/lib/kubelet",
+    "containerd": "/var/lib/containerd",
+}
 
 
 def folder(host: Host) -> Path:
@@ -40,7 +44,7 @@ def boot(host: Host, base: Path, client_key: str) -> None:
     if here.exists() and not (made_from.exists() and made_from.read_text() == str(base)):
         shutil.rmtree(here)  # incomplete, or made from another base
     root, upper = here / "root", here / "upper"
-    for part in (root, upper, here / "work", *(here / name for name in PLAIN)):
+    for part in (root, upper, here / "work", *(here / name for name in BIND_MOUNTS)):
         part.mkdir(parents=True, exist_ok=True)
     disk.install_base(host, upper, here / "rancher", client_key)
     made_from.write_text(str(base))
@@ -86,7 +90,7 @@ def command(host: Host) -> list[str]:
         "--timezone=off",
         "--link-journal=no",
         "--bind=/dev/kmsg",
-        *(f"--bind={here / name}:{target}" for name, target in PLAIN.items()),
+        *(f"--bind={here / name}:{target}" for name, target in BIND_MOUNTS.items()),
     ]
 
 
@@ -120,7 +124,7 @@ def _end(name: str, recorded: psutil.Process | None) -> list[str]:
     """End a host's processes; systemd-nspawn ends last, by itself, so that it cleans up."""
     orphans = processes.find("systemd-nspawn", f"--network-bridge={BRIDGE}", f"--machine={name}")
     nspawn = recorded or (orphans[0] if orphans else None)
-    found = cgroups.kill(name, spare=nspawn.pid if nspawn else None)
+    found = cgroups.kill(name, except_pid=nspawn.pid if nspawn else None)
     if nspawn and not processes.ends_within(nspawn, 5):
         processes.end(nspawn, grace=0)
     cgroups.kill(name)

@@ -17,7 +17,7 @@ struct world {
     int rank, ranks, nodes;
     struct member *members; /* one per rank */
     int *ring;              /* ring[position] = rank: each node's ranks stand together, so that a ring
-                               crosses the network once a node and direction */
+                               crosses the network once per node and direction */
     int position, next, previous;
     struct interface interface; /* that TCP between the nodes uses */
     int shares_memory;          /* 1: Open MPI moves data between ranks of a node through shared memory */
@@ -31,7 +31,7 @@ int world_prepare(struct interface *interface);
 void world_join(struct world *world, const struct interface *interface);
 void world_leave(struct world *world);
 
-/* Devices given to this container (/dev/nvidia0, ...); 0 where there is no such file at all. */
+/* Devices given to this container (/dev/nvidia0, ...); 0 if there is no such file. */
 int world_devices(void);
 
 /* How large one buffer of one rank may be, so that `buffers` of them per rank fit on every host. */

@@ -52,7 +52,7 @@ func runPlugin(ctx context.Context, words []string) error {
 	flags := flag.NewFlagSet("device-plugin", flag.ExitOnError)
 	kind := flags.String("kind", "", "gpu or hca: what a container is given with each device")
 	resource := flags.String("resource", "", "extended resource, such as nvidia.com/gpu")
-	source := flags.String("count-from", "", "a number, or one device name a line; a missing file is no hardware")
+	source := flags.String("count-from", "", "a number, or one device name per line; a missing file means no devices")
 	folder := flags.String("kubelet-dir", "/var/lib/kubelet/device-plugins", "where kubelet.sock is")
 	_ = flags.Parse(words) // ExitOnError
 	if *resource == "" || *source == "" {

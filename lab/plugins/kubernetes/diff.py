@@ -24,7 +24,7 @@ def changes(
     """Path of every changed field to its kind of change.
 
     `live` is pruned to the shape of the `old` inputs. For a `built_in` kind an empty value that the server
-    dropped is no change as long as the program has not touched it.
+    dropped is not a change as long as the program has not touched it.
     """
     found: dict[str, tuple[str, Any]] = {}
     _compare("", live, new, old, found, built_in)

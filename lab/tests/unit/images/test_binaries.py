@@ -33,7 +33,7 @@ def test_a_program_that_needs_a_dynamic_linker_is_refused(tmp_path: Path) -> Non
 def test_this_python_is_recognised_as_it_is() -> None:
     interpreter = Path(sys.executable).resolve()
     if interpreter.read_bytes()[:6] != b"\x7fELF\x02\x01":
-        pytest.skip(f"{interpreter} is no 64-bit little-endian ELF program")
+        pytest.skip(f"{interpreter} is not a 64-bit little-endian ELF program")
     with pytest.raises(LabError, match="linked dynamically"):
         static(interpreter)
 
