@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-# The modules beside this file are imported by plain name.
-sys.path.insert(0, str(Path(__file__).parent))
-
-from loopback_host import SshHost
-from plugin_engine import Engine
-
 from lab.plugins.command.provider import CommandProvider
 from lab.plugins.random.provider import RandomProvider
+from lab.tests.unit.plugins.loopback_host import SshHost
+from lab.tests.unit.plugins.plugin_engine import Engine
 
 
 @pytest.fixture

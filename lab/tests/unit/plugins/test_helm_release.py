@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from plugin_engine import Engine, OperationFailed
-from toy_api_server import ToyApiServer
 
 from lab.plugins.helm import charts, options
 from lab.plugins.kubernetes.provider import KubernetesProvider
 from lab.plugins.sdk.resource import ProviderError
 from lab.plugins.sdk.values import UNKNOWN, Secret
+from lab.tests.unit.plugins.plugin_engine import Engine, OperationFailed
+from lab.tests.unit.plugins.toy_api_server import ToyApiServer
 
 RELEASE = "kubernetes:helm.sh/v3:Release"
 NO_CLUSTER = """

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from plugin_engine import Engine, OperationFailed
-from toy_api_server import ToyApiServer
 
 from lab.plugins.kubernetes.provider import KubernetesProvider
 from lab.plugins.sdk.values import UNKNOWN, Secret, reveal
+from lab.tests.unit.plugins.plugin_engine import Engine, OperationFailed
+from lab.tests.unit.plugins.toy_api_server import ToyApiServer
 
 CONFIG_MAP = "kubernetes:core/v1:ConfigMap"
 CONFIG_MAP_PATCH = "kubernetes:core/v1:ConfigMapPatch"

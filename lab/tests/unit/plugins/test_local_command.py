@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from plugin_engine import Engine, OperationFailed
+
+from lab.tests.unit.plugins.plugin_engine import Engine, OperationFailed
 
 TOKEN = "command:local:Command"
 

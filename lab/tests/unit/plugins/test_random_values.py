@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import base64
 
-from plugin_engine import Engine
-
 from lab.plugins.sdk.values import UNKNOWN, Secret, reveal
+from lab.tests.unit.plugins.plugin_engine import Engine
 
 PASSWORD = "random:index/randomPassword:RandomPassword"
 STRING = "random:index/randomString:RandomString"

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import asyncssh
 import pytest
-from loopback_host import SshHost
-from plugin_engine import Engine, OperationFailed
 
 from lab.plugins.sdk.values import SIGNATURE_KEY, UNKNOWN, Secret, reveal
+from lab.tests.unit.plugins.loopback_host import SshHost
+from lab.tests.unit.plugins.plugin_engine import Engine, OperationFailed
 
 COMMAND = "command:remote:Command"
 COPY = "command:remote:CopyToRemote"
