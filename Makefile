@@ -7,7 +7,7 @@ PYTEST     := $(BIN)/python -m pytest
 SOURCES    := busbar components lab tests examples bench __main__.py
 
 .DEFAULT_GOAL := help
-.PHONY: help venv up down status test check lint types unit program lab bench schema lock format
+.PHONY: help venv up down status test check lint types unit program lab-unit lab bench schema lock format
 
 help:  ## list what can be done
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,7 +23,7 @@ down: $(VENV)/.ready  ## remove every trace of the lab: hosts, mounts, bridge, p
 status: $(VENV)/.ready  ## what of the lab runs
 	@$(BIN)/python -m lab status
 
-test: check lab  ## everything: lint, types, unit, program (mocks), lab (real engine, real hosts; needs root)
+test: check lab-unit lab  ## everything: lint, types, unit, program (mocks), lab (real engine, real hosts; needs root)
 
 check: lint types unit program  ## the quick part of `make test`; needs no root
 
@@ -41,8 +41,11 @@ unit: $(VENV)/.ready
 program: $(VENV)/.ready
 	@$(PYTEST) -q tests/program
 
+lab-unit: $(VENV)/.ready
+	@$(PYTEST) -q lab/tests/unit
+
 lab: $(VENV)/.ready
-	@$(PYTEST) -v tests/lab
+	@$(PYTEST) -v lab/tests/programs tests/lab
 
 bench: $(VENV)/.ready  ## print the figures of bench/ (ratios within one run)
 	@for f in nccl_stream preview_440 bring_up; do echo "== $$f"; $(BIN)/python bench/$$f.py || exit 1; done

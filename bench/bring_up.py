@@ -27,7 +27,7 @@ def main() -> int:
     _run("down", *LAB, "down")
     cold = _run("make up, from nothing to outputs", *LAB, "bringup")
     again = _run("make up, nothing to do", *LAB, "bringup")
-    from lab.engine import environment
+    from lab.engine.environment import environment
 
     os.environ.update(environment())
     noop = _run(

@@ -26,7 +26,7 @@ import yaml
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from lab.engine import environment  # noqa: E402
+from lab.engine.environment import environment  # noqa: E402
 from tests.support.clusters import site  # noqa: E402
 
 DEADLINE_SECONDS = 600

@@ -1,1 +1,1 @@
-"""The lab: machines that boot here, so that the bring-up runs for real. The product never imports it."""
+"""The lab: hosts that boot on this machine, for real bring-ups. The product never imports it."""

@@ -14,8 +14,8 @@ from pathlib import Path
 from pulumi import automation as auto
 
 from busbar.outputs.summary import summary
-from lab import standins
-from lab.engine import environment
+from lab import simulated
+from lab.engine.environment import environment
 from lab.progress import Progress
 from lab.recover import with_stale_lock_removed
 from lab.steps import CONSOLE
@@ -72,8 +72,8 @@ def _keep_outputs(folder: Path, outputs: dict[str, object]) -> None:
 def _report(outputs: dict[str, object], folder: Path, seconds: float, progress: Progress) -> None:
     CONSOLE.print()
     CONSOLE.print(summary(outputs, folder=folder.relative_to(PROJECT)))
-    if names := standins.in_force():
-        CONSOLE.print("[bold]stand-ins in this lab[/] (what they are faithful to: lab/README.md)")
+    if names := simulated.parts():
+        CONSOLE.print("[bold]simulated or replaced in this lab[/] (what they are faithful to: lab/README.md)")
         for name, reason in names.items():
             CONSOLE.print(f"  {name}: {reason}", style="dim")
     changed = ", ".join(f"{count} {what}" for what, count in progress.changes.items()) or "nothing to do"

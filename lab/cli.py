@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from lab.steps import CONSOLE, LabError, say
+from lab.steps import CONSOLE, LabError, log_line
 from lab.topology import Host, find, hosts
 
 app = typer.Typer(
@@ -51,12 +51,12 @@ def down() -> None:
     from lab.down import down as remove
 
     if not remove():
-        say("nothing of the lab was there")
+        log_line("nothing to remove")
 
 
 @app.command()
 def status() -> None:
-    """What of the lab runs; exit code 0 when everything does, 3 otherwise."""
+    """List what runs; exit code 0 when everything does, 3 otherwise."""
     from lab.status import show
 
     raise typer.Exit(0 if show() else 3)
@@ -69,31 +69,31 @@ def ssh(
     user: Annotated[str, typer.Option(help="root, deploy (sudo without a password) or guest")] = "root",
 ) -> None:
     """A shell on a host, or a command there: `python -m lab ssh worker-1 nvidia-smi -L`."""
-    from lab.ssh import command
+    from lab.hosts.ssh import command
 
-    words = command(_host(host), context.args, user=user)
+    argv = command(_host(host), context.args, user=user)
     sys.stdout.flush()
-    os.execvp(words[0], words)
+    os.execvp(argv[0], argv)
 
 
 @app.command()
 def logs(
     host: Annotated[str | None, typer.Argument(help="a host; without one: the lab's own logs")] = None,
-    lines: Annotated[int, typer.Option("--lines", "-n", help="how many lines of each")] = 100,
+    lines: Annotated[int, typer.Option("--lines", "-n", help="number of lines of each")] = 100,
 ) -> None:
     """The end of a host's journal (its console where it does not answer), or of the lab's own logs."""
-    from lab.logs import of_host, of_lab
+    from lab.logs import print_host_log, print_lab_logs
 
     if host is None:
-        of_lab(lines)
+        print_lab_logs(lines)
     else:
-        of_host(_host(host), lines)
+        print_host_log(_host(host), lines)
 
 
 @app.command()
 def env() -> None:
     """Shell lines for the engine's environment: `eval "$(python -m lab env)"`."""
-    from lab.engine import environment
+    from lab.engine.environment import environment
 
     for name, value in environment().items():
         print(f"export {name}={shlex.quote(value)}")
@@ -102,12 +102,12 @@ def env() -> None:
 @app.command()
 def build() -> None:
     """Build or download everything that `up` needs, and start nothing."""
-    from lab import machine, rootfs
-    from lab.build import beside
+    from lab.build.everything import in_background
+    from lab.hosts import machine, rootfs
 
     machine.require_root()
     machine.prepare()
-    with beside():
+    with in_background():
         rootfs.ensure()
 
 

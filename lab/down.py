@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import shutil
 
-from lab import cgroups, host, machine, mirror, network
-from lab.lock import locked
+from lab.hosts import cgroups, machine, network, nspawn
+from lab.mirror import server
 from lab.paths import HOSTS, RUN, cache
-from lab.steps import LabError, say
+from lab.steps import LabError, locked, log_line
 from lab.topology import BRIDGE
 
 
 def down() -> list[str]:
-    """Remove hosts, mounts, cgroups, mirror, network, run state; says and returns what was removed.
+    """Remove hosts, mounts, cgroups, mirror, network, run state; prints and returns what was removed.
 
-    Raises LabError when something is left behind.
+    Raises LabError when something is left.
     """
     machine.require_root()
     with locked(cache() / "locks" / "lab"):
@@ -22,15 +22,15 @@ def down() -> list[str]:
 
         def note(*things: str) -> None:
             for thing in things:
-                say(f"removed {thing}")
+                log_line(f"removed {thing}")
                 removed.append(thing)
 
-        note(*mirror.stop())
+        note(*server.stop())
         names = {path.name for path in HOSTS.iterdir()} if HOSTS.is_dir() else set()
         for name in sorted(names):
-            if parts := host.stop(HOSTS / name):
+            if parts := nspawn.stop(HOSTS / name):
                 note(f"host {name}: {', '.join(parts)}")
-        # Hosts whose files were deleted under them: their cgroups tell that they are the lab's.
+        # Hosts whose files were deleted while they ran are recognised by their cgroups.
         if cgroups.kill():
             note("hosts without files")
         if cgroups.remove():
@@ -40,5 +40,5 @@ def down() -> list[str]:
             shutil.rmtree(RUN)
             note(f"{RUN}: ssh key, logs, stack state")
         if network.bridge_exists() or RUN.exists():
-            raise LabError(f"{BRIDGE} or {RUN} is still there: see `ip link` and `findmnt`")
+            raise LabError(f"{BRIDGE} or {RUN} could not be removed: see `ip link` and `findmnt`")
     return removed

@@ -1,4 +1,4 @@
-"""Where the lab keeps things: run state in the checkout, what survives in the cache."""
+"""Paths of the lab: run state in the checkout; builds and downloads in the cache."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def cache() -> Path:
 
 
 def tools() -> Path:
-    """Executables that the lab built: the engine, helm, the K3s stand-in, CoreDNS, the MPI Operator."""
+    """Executables that the lab built: the engine, helm, the replacement of K3s, CoreDNS, the MPI Operator."""
     return cache() / "bin"
 
 

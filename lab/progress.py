@@ -84,7 +84,7 @@ class Progress:
 
     def _said(self, urn: str, severity: str, message: str) -> None:
         text = message.rstrip()
-        # The engine says of each plugin on PATH where it is; the list of stand-ins at the end says it once.
+        # The engine logs the path of each plugin on PATH; the list of replaced parts names them once.
         if not text or text.startswith("using pulumi-resource-"):
             return
         if severity == "error":

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from rich.table import Table
 
-from lab import host, mirror, network, ssh, standins
+from lab import simulated
+from lab.hosts import network, nspawn, ssh
+from lab.mirror import server
 from lab.paths import HOSTS
 from lab.steps import CONSOLE
 from lab.topology import BRIDGE, MIRROR_URL, Host, find, hosts
 
 
 def known_hosts() -> tuple[Host, ...]:
-    """The hosts that this run state has files of, in the order of their boot; the usual ones if none."""
+    """The hosts with files in the run state, in the order of their boot; the default hosts if none."""
     names = {path.name for path in HOSTS.iterdir()} if HOSTS.is_dir() else set()
     if not names:
         return hosts()
@@ -24,21 +26,21 @@ def show() -> bool:
     table = Table(box=None, pad_edge=False)
     for title in ("part", "address", "state"):
         table.add_column(title)
-    fine = True
+    ok = True
     for h in known_hosts():
-        process = host.running(h)
+        process = nspawn.running(h)
         answers = process is not None and ssh.answers(h)
-        fine = fine and answers
-        state = "does not run" if process is None else "answers ssh" if answers else "runs, no ssh yet"
+        ok = ok and answers
+        state = "stopped" if process is None else "answers ssh" if answers else "running, no ssh yet"
         table.add_row(h.name, h.address, f"{state} (process {process.pid})" if process else state)
     for name, address, runs in (
         (f"bridge {BRIDGE}, NAT", "", network.is_up()),
-        ("artifact mirror", MIRROR_URL, mirror.running() is not None),
+        ("artifact mirror", MIRROR_URL, server.running() is not None),
     ):
-        fine = fine and runs
+        ok = ok and runs
         table.add_row(name, address, "up" if runs else "down")
     CONSOLE.print(table)
-    CONSOLE.print("stand-ins:")
-    for name, reason in standins.in_force().items():
+    CONSOLE.print("simulated or replaced:")
+    for name, reason in simulated.parts().items():
         CONSOLE.print(f"  {name}: {reason}", style="dim")
-    return fine
+    return ok

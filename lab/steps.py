@@ -1,4 +1,4 @@
-"""Each step of the lab prints its name when it begins and its time when it ends."""
+"""What every command of the lab uses: steps printed with their times, external commands, locks."""
 
 from __future__ import annotations
 
@@ -9,18 +9,20 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import filelock
 from rich.console import Console
 
 CONSOLE = Console(highlight=False, soft_wrap=True)
 STILL_RUNNING_SECONDS = 30
+LOCK_SECONDS = 3600
 _BEGAN = time.monotonic()
 
 
 class LabError(Exception):
-    """Something the lab cannot go on with: what, got, why and what to do, in one message."""
+    """A command of the lab failed; the message names what, where, the reason and the fix."""
 
 
-def say(text: str) -> None:
+def log_line(text: str) -> None:
     """One line with the time since the command began."""
     CONSOLE.print(f"{time.monotonic() - _BEGAN:6.1f}   {text}", markup=False)
 
@@ -33,38 +35,62 @@ def step(name: str) -> Iterator[None]:
 
     def remind() -> None:
         while not ended.wait(STILL_RUNNING_SECONDS):
-            say(f"… {name}: {time.monotonic() - began:.0f} s so far")
+            log_line(f"… {name}: {time.monotonic() - began:.0f} s so far")
 
-    say(f"▸ {name}")
+    log_line(f"▸ {name}")
     reminder = threading.Thread(target=remind, name=f"step {name}", daemon=True)
     reminder.start()
     try:
         yield
     except BaseException:
-        say(f"✗ {name}: failed after {time.monotonic() - began:.1f} s")
+        log_line(f"✗ {name}: failed after {time.monotonic() - began:.1f} s")
         raise
     finally:
         ended.set()
         reminder.join()
-    say(f"✓ {name}: {time.monotonic() - began:.1f} s")
+    log_line(f"✓ {name}: {time.monotonic() - began:.1f} s")
+
+
+@contextmanager
+def locked(path: Path, *, deadline: float = LOCK_SECONDS) -> Iterator[None]:
+    """Hold the lock file `path`; the kernel releases it when the holder is killed.
+
+    Waits at most `deadline` seconds for another holder, then raises LabError.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = filelock.FileLock(path)
+    try:
+        lock.acquire(timeout=0)
+    except filelock.Timeout:
+        log_line(f"waiting for another lab command that holds {path}")
+        try:
+            lock.acquire(timeout=deadline, poll_interval=0.2)
+        except filelock.Timeout:
+            raise LabError(
+                f"timed out after {deadline:.0f} s: another process holds {path}; find it with `fuser {path}`"
+            ) from None
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def run(
     command: Sequence[str | Path], *, deadline: float = 60, stdin: str | None = None, check: bool = True
 ) -> subprocess.CompletedProcess[str]:
     """Run a command within `deadline` seconds; raises LabError with its output when it fails."""
-    words = [str(word) for word in command]
+    argv = [str(part) for part in command]
     try:
         done = subprocess.run(
-            words, input=stdin, capture_output=True, text=True, timeout=deadline, check=False
+            argv, input=stdin, capture_output=True, text=True, timeout=deadline, check=False
         )
     except FileNotFoundError:
-        raise LabError(f"{words[0]}: no such command on this machine: install it and try again") from None
+        raise LabError(f"{argv[0]}: no such command on this machine; install it and retry") from None
     except subprocess.TimeoutExpired:
-        raise LabError(f"`{' '.join(words)}` did not end within {deadline:.0f} s") from None
+        raise LabError(f"`{' '.join(argv)}` timed out after {deadline:.0f} s") from None
     if check and done.returncode != 0:
-        said = (done.stderr or done.stdout).strip()
-        raise LabError(f"`{' '.join(words)}` ended with {done.returncode}: {said}")
+        output = (done.stderr or done.stdout).strip()
+        raise LabError(f"`{' '.join(argv)}` failed with exit code {done.returncode}: {output}")
     return done
 
 
@@ -78,17 +104,17 @@ def run_logged(
 ) -> None:
     """Run a long command with its output in `log`; raises LabError with the last lines when it fails."""
     log.parent.mkdir(parents=True, exist_ok=True)
-    words = [str(word) for word in command]
+    argv = [str(part) for part in command]
     with log.open("wb") as file:
         try:
             done = subprocess.run(
-                words, stdout=file, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, cwd=cwd, env=env,
+                argv, stdout=file, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, cwd=cwd, env=env,
                 timeout=deadline, check=False,
             )  # fmt: skip
         except FileNotFoundError:
-            raise LabError(f"{words[0]}: no such command on this machine: install it and try again") from None
+            raise LabError(f"{argv[0]}: no such command on this machine; install it and retry") from None
         except subprocess.TimeoutExpired:
-            raise LabError(f"`{words[0]} …` did not end within {deadline:.0f} s; its output: {log}") from None
+            raise LabError(f"`{argv[0]} …` timed out after {deadline:.0f} s; its output: {log}") from None
     if done.returncode != 0:
         tail = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
-        raise LabError(f"`{' '.join(words)}` ended with {done.returncode}; {log} ends with:\n{tail}")
+        raise LabError(f"`{' '.join(argv)}` failed with exit code {done.returncode}; end of {log}:\n{tail}")

@@ -40,7 +40,7 @@ class Host:
 
 
 def hosts(workers: int = 2, load_balancers: int = 1) -> tuple[Host, ...]:
-    """The lab's machines in the order in which they boot.
+    """The lab's hosts in the order in which they boot.
 
     Raises ValueError for a number of workers or load balancers that the address plan has no room for.
     """
@@ -59,7 +59,7 @@ def hosts(workers: int = 2, load_balancers: int = 1) -> tuple[Host, ...]:
 
 
 def find(name: str) -> Host:
-    """The host of that name; raises ValueError with the names there are."""
+    """The host of that name; raises ValueError with the valid names."""
     every = hosts(workers=MAX_WORKERS, load_balancers=2)
     for host in every:
         if host.name == name:

@@ -1,4 +1,4 @@
-"""`python -m lab up`: from nothing, or from a half-finished state, to hosts that answer ssh."""
+"""`python -m lab up`: boots the hosts, from nothing or from an incomplete state, until they answer ssh."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from lab import artifacts, build, engine, host, keys, machine, mirror, network, rootfs, ssh, topology
-from lab.lock import locked
+from lab import topology
+from lab.build.everything import in_background
+from lab.engine import environment
+from lab.hosts import keys, machine, network, nspawn, rootfs, ssh
+from lab.mirror import artifacts, server
 from lab.paths import KNOWN_HOSTS, RUN, SSH_KEY, cache
-from lab.steps import LabError, say, step
+from lab.steps import LabError, locked, log_line, step
 from lab.topology import BRIDGE, GATEWAY, MIRROR_URL, Host
 
 SSH_DEADLINE_SECONDS = 60
@@ -18,27 +21,27 @@ SSH_DEADLINE_SECONDS = 60
 def up(hosts: Sequence[Host]) -> None:
     """Bring the lab up: prepared machine, tools, artifacts, network, mirror, booted hosts. Safe to run again.
 
-    Raises LabError with the step that failed, why, and what to do.
+    Raises LabError with the step that failed, the reason and the fix.
     """
     machine.require_root()
     with locked(cache() / "locks" / "lab"):
         machine.prepare()
-        _refuse_a_foreign_lab()
-        with build.beside():
+        _refuse_other_checkouts_lab()
+        with in_background():
             base = rootfs.ensure()
         RUN.mkdir(exist_ok=True)
         artifacts.publish()
-        engine.environment()
+        environment.environment()
         _network()
         _boot(hosts, base)
 
 
-def _refuse_a_foreign_lab() -> None:
-    """A machine has room for one lab: the bridge's name and addresses are constants."""
+def _refuse_other_checkouts_lab() -> None:
+    """One lab per machine: the bridge's name and addresses are constants."""
     if network.bridge_exists() and not network.made_here():
         raise LabError(
             f"this machine has a bridge {BRIDGE} that this checkout did not make: another checkout's lab "
-            "is up, or its files were deleted; run `python -m lab down` there (or here, to remove it)"
+            "is up, or its files were deleted. Fix: run `python -m lab down` there, or here to remove it"
         )
 
 
@@ -46,9 +49,9 @@ def _network() -> None:
     if not network.is_up():
         with step(f"bridge {BRIDGE} {GATEWAY}, NAT"):
             network.up()
-    if not mirror.running():
+    if not server.running():
         with step(f"artifact mirror {MIRROR_URL}"):
-            mirror.start()
+            server.start()
 
 
 def _boot(hosts: Sequence[Host], base: Path) -> None:
@@ -57,34 +60,35 @@ def _boot(hosts: Sequence[Host], base: Path) -> None:
     KNOWN_HOSTS.write_text(
         "".join(f"{h.address} {keys.public_line(keys.host_key(h.name))}\n" for h in possible)
     )
-    absent = [h for h in hosts if not host.usable(h)]
+    absent = [h for h in hosts if not nspawn.usable(h)]
     if absent:
         with step(f"boot {', '.join(h.name for h in absent)}"):
             for h in absent:
-                host.boot(h, base, client_key)
+                nspawn.boot(h, base, client_key)
     waiting = [h for h in hosts if h in absent or not ssh.answers(h)]
     if not waiting:
-        say(f"the lab is up: {', '.join(h.name for h in hosts)}")
+        log_line(f"the lab is up: {', '.join(h.name for h in hosts)}")
         return
     with step("wait for ssh on every host"):
         _wait_for_ssh(waiting)
 
 
 def _wait_for_ssh(hosts: Sequence[Host]) -> None:
-    """Until every host answers; raises LabError with the names that do not within the deadline."""
+    """Wait until every host answers; raises LabError with the names of those that do not in time."""
     until = time.monotonic() + SSH_DEADLINE_SECONDS
     waiting = list(hosts)
     while waiting:
         for h in waiting:
-            if not host.running(h):
+            if not nspawn.running(h):
                 raise LabError(
-                    f"{h.name} ended while it booted: `python -m lab logs {h.name}` has its console"
+                    f"{h.name} ended during its boot; for its console run `python -m lab logs {h.name}`"
                 )
         waiting = [h for h in waiting if not ssh.answers(h)]
         if waiting and time.monotonic() > until:
             names = ", ".join(h.name for h in waiting)
             raise LabError(
-                f"no ssh from {names} within {SSH_DEADLINE_SECONDS} s: `python -m lab logs {waiting[0].name}`"
+                f"ssh to {names} timed out after {SSH_DEADLINE_SECONDS} s; "
+                f"see `python -m lab logs {waiting[0].name}`"
             )
         if waiting:
             time.sleep(0.2)

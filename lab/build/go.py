@@ -1,4 +1,4 @@
-"""`go build` of one tool, done again only when what it is made from has changed."""
+"""`go build` of one tool, repeated only when its sources have changed."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab.lock import locked
 from lab.paths import LAB, cache, tools
-from lab.steps import LabError, run_logged, step
+from lab.steps import LabError, locked, run_logged, step
 
 DEADLINE_SECONDS = 2400
-MODULES = LAB / "build"
+MODULES = LAB / "go"
 _SOURCES = (".go", ".mod", ".sum", ".sh", ".yaml", ".json", ".tmpl", ".s", ".c", ".h")
 
 
@@ -26,11 +25,11 @@ class Tool:
     module: Path  # the folder with the go.mod that pins everything
     ldflags: str = "-s -w"
     static: bool = True
-    engine: bool = False  # a part of the Pulumi CLI: an official one makes it superfluous
-    official_name: str | None = None  # on PATH under this name it need not be built
+    engine: bool = False  # a part of the Pulumi CLI: not built if there is an official one
+    official_name: str | None = None  # not built if a program of this name is on PATH
     script: tuple[
         str, ...
-    ] = ()  # a program of the module that builds it instead: gets the output, then these
+    ] = ()  # build script of the module instead of `go build`, then its arguments after the output path
 
     @property
     def output(self) -> Path:
@@ -38,7 +37,7 @@ class Tool:
         return tools() / self.name
 
     def key(self) -> str:
-        """A hash of everything that goes in, but for the compiler."""
+        """A hash of the inputs of the build, without the compiler's version."""
         digest = hashlib.sha256(
             "\0".join((self.package, self.ldflags, str(self.static), *self.script)).encode()
         )
@@ -56,7 +55,7 @@ def up_to_date(tool: Tool) -> bool:
 
 
 def build(tool: Tool) -> None:
-    """Build the tool where it is not up to date; raises LabError with the compiler's last lines."""
+    """Build the tool if it is not up to date; raises LabError with the compiler's last lines."""
     if up_to_date(tool):
         return
     with locked(cache() / "locks" / tool.name):
@@ -96,7 +95,7 @@ def _go_build(tool: Tool) -> None:
         command = [tool.module / tool.script[0], fresh, *tool.script[1:]]
     else:
         command = ["go", "build", "-trimpath", "-ldflags", tool.ldflags, "-o", fresh, tool.package]
-    # Two cores are often all there is, and whoever waits for the hosts wants one of them.
+    # On two cores the boot of the hosts needs one of them.
     run_logged(
         ["nice", "-n", "5", *command],
         cache() / "logs" / f"build-{tool.name}.log",

@@ -1,17 +1,18 @@
-"""The tools, each with the module that pins its version (`<tool>/go.mod` beside this file)."""
+"""The tools, each with the module that pins its version (lab/go/<tool>/go.mod)."""
 
 from __future__ import annotations
 
 import shutil
 
 from busbar import versions
-from lab import official
+from lab.build import official
 from lab.build.go import MODULES, Tool, module_folder
-from lab.paths import LAB, tools
+from lab.paths import tools
 
 _PULUMI_VERSION = f"-s -w -X github.com/pulumi/pulumi/sdk/v3/go/common/version.Version=v{official.PULUMI}"
 _SDK = "github.com/pulumi/pulumi/sdk/v3"
 
+K3S_TOOL = "k3s-replacement"
 TOOLS = (
     Tool(
         "pulumi",
@@ -30,8 +31,8 @@ TOOLS = (
         static=False,
         engine=True,
     ),
-    # It answers to the version that a real site would get: the product asks the binary what it is.
-    Tool("k3s-standin", ".", LAB / "k3s", script=("build.sh", versions.K3S)),
+    # It reports the version that a real site would get: the product runs `k3s --version`.
+    Tool(K3S_TOOL, ".", MODULES / "k3s", script=("build.sh", versions.K3S)),
     Tool("mpi-operator", "github.com/kubeflow/mpi-operator/cmd/mpi-operator", MODULES / "mpi-operator"),
     Tool("coredns", "github.com/coredns/coredns", MODULES / "coredns"),
     Tool(
@@ -46,7 +47,7 @@ _SCRIPTS = ("python/cmd/pulumi-language-python-exec", "python/dist/pulumi-resour
 
 
 def is_on_path(tool: Tool) -> bool:
-    """True when this machine has the official tool already."""
+    """True when the official tool is on PATH."""
     if tool.official_name is None:
         return False
     found = shutil.which(tool.official_name)
@@ -54,7 +55,7 @@ def is_on_path(tool: Tool) -> bool:
 
 
 def python_host_scripts() -> None:
-    """Put the two scripts of the Python language host beside it, as the engine's own SDK has them."""
+    """Copy the two scripts of the Python language host from the SDK into the folder of tools."""
     if all((tools() / script.rpartition("/")[2]).exists() for script in _SCRIPTS):
         return
     sdk = module_folder(MODULES / "pulumi", _SDK)

@@ -10,8 +10,7 @@ from pathlib import Path
 
 from lab.images.archive import write
 from lab.images.catalog import Archive, archives
-from lab.lock import locked
-from lab.steps import step
+from lab.steps import locked, step
 
 NAMES = tuple(archive.name for archive in archives())
 

@@ -1,4 +1,4 @@
-"""`python -m lab.images [system|operators|nccl]...`: build the image archives and say where they are."""
+"""`python -m lab.images [system|operators|nccl]...`: build the image archives and print their paths."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from lab.steps import LabError
 
 
 def main(names: list[str]) -> int:
-    """Returns the exit status: 0, 1 when a build failed, 64 for a name that is no archive."""
+    """Returns the exit status: 0, 1 when a build failed, 64 for an unknown name."""
     unknown = [name for name in names if name not in NAMES]
     if unknown:
-        print(f"no such archive: {', '.join(unknown)}; there are {', '.join(NAMES)}", file=sys.stderr)
+        print(f"unknown archive: {', '.join(unknown)}; expected one of {', '.join(NAMES)}", file=sys.stderr)
         return 64
     try:
         for path in build_all(cache(), tools(), only=names or NAMES):

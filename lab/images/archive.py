@@ -50,7 +50,7 @@ class Image:
 
 
 def architecture() -> str:
-    """This machine's architecture in an image's words; raises ValueError for an unknown one."""
+    """This machine's architecture in an image's spelling; raises ValueError for an unknown one."""
     machine = platform.machine()
     if machine not in ARCHITECTURES:
         raise ValueError(f"images can be built for {', '.join(ARCHITECTURES)}, not for {machine}")

@@ -1,4 +1,4 @@
-"""Go programs for the images: from the lab's tools, and the device stand-ins built here."""
+"""Go programs for the images: from the lab's tools, and the device simulators built here."""
 
 from __future__ import annotations
 
@@ -7,30 +7,29 @@ import struct
 from pathlib import Path
 
 from lab.images.recipe import key
-from lab.lock import locked
 from lab.paths import LAB
-from lab.steps import LabError, run_logged, step
+from lab.steps import LabError, locked, run_logged, step
 
-DEVICES_SOURCES = LAB / "devices"
+DEVICES_SOURCES = LAB / "go" / "devices"
 _INTERPRETER = 3  # PT_INTERP: the program asks for a dynamic linker [elf(5)]
 
 
 def static(program: Path) -> Path:
-    """The same path, once it is sure that the program is there and runs in an image that holds nothing else.
+    """Returns `program`, after a check that it exists and runs in an image without libraries.
 
     Raises LabError for a program that is missing or dynamically linked.
     """
     if not program.is_file():
-        raise LabError(f"{program}: missing: the lab builds it first (python -m lab tools), then the images")
+        raise LabError(f"{program}: missing. Fix: `python -m lab build` builds it before the images")
     if _wants_interpreter(program):
         raise LabError(
-            f"{program}: linked dynamically, and an image of its own has no libraries: CGO_ENABLED=0"
+            f"{program}: linked dynamically, but its image has no libraries. Fix: build with CGO_ENABLED=0"
         )
     return program
 
 
 def devices(work: Path) -> Path:
-    """The device plugin and operator stand-in, built from lab/devices."""
+    """The simulator of device plugins and operators, built from lab/go/devices."""
     result = work / f"devices-{key(DEVICES_SOURCES)}"
     with locked(work / "locks" / "devices"):
         if not result.is_file():
@@ -51,7 +50,7 @@ def _wants_interpreter(program: Path) -> bool:
     """Whether a 64-bit little-endian ELF file has a PT_INTERP segment; LabError for any other file."""
     data = program.read_bytes()
     if data[:6] != b"\x7fELF\x02\x01":
-        raise LabError(f"{program}: not a 64-bit little-endian ELF program, so no image can start it here")
+        raise LabError(f"{program}: not a 64-bit little-endian ELF program")
     offset, entry_size, entries = *struct.unpack_from("<Q", data, 32), *struct.unpack_from("<HH", data, 54)
     return any(
         struct.unpack_from("<I", data, offset + number * entry_size)[0] == _INTERPRETER

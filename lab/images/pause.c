@@ -1,4 +1,4 @@
-/* The pause container of a pod: holds its namespaces, reaps what is left to it, ends on a signal. */
+/* The pause container of a pod: holds its namespaces, reaps orphans, ends on a signal. */
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -8,9 +8,8 @@ from pathlib import Path
 
 from lab.images import tree
 from lab.images.recipe import key
-from lab.lock import locked
 from lab.paths import LAB
-from lab.steps import step
+from lab.steps import locked, step
 
 NCCL_SOURCES = LAB / "nccl"
 PAUSE_SOURCE = tree.HERE / "pause.c"
@@ -36,7 +35,7 @@ def recipe() -> str:
 
 
 def ensure(work: Path) -> Path:
-    """A folder with `pause` and `nccl/*_perf`. Raises LabError with the compiler's words."""
+    """A folder with `pause` and `nccl/*_perf`. Raises LabError with the compiler's output."""
     result = work / f"programs-{recipe()}"
     with locked(work / "locks" / "programs"):
         if result.is_dir():
@@ -46,7 +45,7 @@ def ensure(work: Path) -> Path:
         for folder in (stage, scratch):
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
-        with step("compile the stand-ins of nccl-tests and pause"):
+        with step("compile the simulators of nccl-tests, and pause"):
             tree.in_tree(
                 [base, layer],
                 scratch,

@@ -8,15 +8,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from lab.hosts.rootfs import SUITE
 from lab.images.recipe import key, lines
-from lab.lock import locked
-from lab.rootfs import SUITE
-from lab.steps import LabError, run_logged, step
+from lab.steps import LabError, locked, run_logged, step
 
 HERE = Path(__file__).resolve().parent
 COMPILER_PACKAGES = ("gcc", "libc6-dev", "libopenmpi-dev", "make")
 DEADLINE_SECONDS = 1200
-# How names are resolved is this machine's business.
+# Name resolution is that of this machine.
 _NAMES = ((Path("/etc/resolv.conf"), "/etc/resolv.conf"), (Path("/etc/hosts"), "/etc/hosts"))
 
 
@@ -87,8 +86,8 @@ def overlay(
 ) -> Iterator[tuple[str, ...]]:
     """The start of a command that runs a shell script in the overlay of `layers` (lowest first).
 
-    Writes go to `upper`. `binds`: folder or file of this machine, and its place inside. The mounts live in a
-    mount namespace of the command's own and end with it, however it ends.
+    Writes go to `upper`. `binds`: folder or file of this machine, and its place inside. The mounts are in a
+    mount namespace of the command and end with it.
     """
     scratch = upper.with_name(upper.name + ".overlay")
     root, work = scratch / "root", scratch / "work"
@@ -124,11 +123,9 @@ def _once(result: Path) -> Iterator[Path | None]:
             yield None
             return
         stage = result.with_name(result.name + ".new")
-        shutil.rmtree(stage, ignore_errors=True)  # what an interrupted run left
+        shutil.rmtree(stage, ignore_errors=True)  # left by an interrupted run
         if stage.exists():
-            raise LabError(
-                f"{stage} is in the way and cannot be removed: look whether something is mounted in it"
-            )
+            raise LabError(f"{stage} exists and cannot be removed: check `findmnt` for a mount in it")
         yield stage
         os.replace(stage, result)
 

@@ -6,7 +6,7 @@
 #include "options.h"
 
 struct outcome {
-    int out_of_bounds;  /* halves of rows with a wrong element, counted once a rank */
+    int out_of_bounds;  /* halves of rows with a wrong element, counted once per rank */
     double average;     /* of busbw over all rows and halves, GB/s */
 };
 

@@ -1,5 +1,5 @@
-/* The collectives, on MPI point-to-point messages: what is said of their edges is true because it is
- * done here and not by MPI. */
+/* The collectives, on MPI point-to-point messages: the edges in the log are true, because the
+ * rings are implemented here and not by MPI. */
 #ifndef BUSBAR_COLLECTIVE_H
 #define BUSBAR_COLLECTIVE_H
 

@@ -1,4 +1,4 @@
-/* all_reduce_perf and its siblings on CPUs: the command line and the output of nccl-tests, and a real
+/* all_reduce_perf and the other programs on CPUs: the command line and the output of nccl-tests, and a real
  * measurement over MPI. The name under which it is called chooses the collective. */
 #include <mpi.h>
 #include <stdio.h>
@@ -22,7 +22,7 @@ static int refuse(const struct options *o, const struct world *w) {
     int devices = world_devices(), needed = w->members[w->rank].local_rank + 1, most = needed;
     if (o->threads != 1 || o->gpus != 1) {
         if (w->rank == 0)
-            fprintf(stderr, "busbar-lab: -t %d -g %d: the CPU stand-in has one device a process; "
+            fprintf(stderr, "busbar-lab: -t %d -g %d: the CPU simulator has one device per process; "
                     "start one process per device with -t 1 -g 1\n", o->threads, o->gpus);
         return STATUS_NOT_IMPLEMENTED;
     }
@@ -60,7 +60,7 @@ static void *buffer(size_t bytes) {
 static void say_what_is_missing(const struct options *o, const struct world *w) {
     if (w->rank != 0) return;
     if (o->not_written != NULL) printf("# skipping json output; %s not accessible\n", o->not_written);
-    if (o->memory_report) fprintf(stderr, "busbar-lab: -M: the CPU stand-in has no memory report\n");
+    if (o->memory_report) fprintf(stderr, "busbar-lab: -M: the CPU simulator has no memory report\n");
 }
 
 int main(int argc, char **argv) {

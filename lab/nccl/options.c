@@ -72,7 +72,7 @@ static int set_size(size_t *into, const char *text, const char *name) {
 
 static int whole(const char *text) { return (int)strtol(text, NULL, 0); }
 
-/* An unknown name falls back with a word, as nccl-tests does. */
+/* An unknown name falls back to the default with a message, as in nccl-tests. */
 static int choose(const char *kind, const char *text, const char *(*name)(int), int count, int otherwise) {
     if (strcmp(text, "all") == 0) return OPTION_ALL;
     for (int i = 0; i < count; i++)

@@ -9,7 +9,7 @@ enum { OPTION_ALL = -1 };
 struct options {
     int threads, gpus;
     size_t min_bytes, max_bytes, step_bytes, step_factor;
-    int iterations, aggregate, warmup, cycles; /* cycles 0: for ever */
+    int iterations, aggregate, warmup, cycles; /* cycles 0: endless */
     int check;                                 /* how often each half is verified; 0 prints N/A */
     int type, op, root;                        /* OPTION_ALL: every one of them */
     int blocking, parallel_init, graph_launches;

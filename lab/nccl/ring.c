@@ -7,7 +7,7 @@
 enum { PIECE_BYTES = 1 << 19 };
 static unsigned char partial[PIECE_BYTES], incoming[PIECE_BYTES];
 
-/* A buffer cut into one block a rank; the first `count % ranks` blocks have one element more. */
+/* A buffer cut into one block per rank; the first `count % ranks` blocks have one element more. */
 struct blocks {
     size_t width, count;
     int ranks;

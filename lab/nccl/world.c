@@ -67,7 +67,7 @@ int world_prepare(struct interface *interface) {
     return 0;
 }
 
-/* What Open MPI was told about its transports ("btl"), however it was told: file, mpirun or environment. */
+/* Open MPI's setting of its transports ("btl"), from its file, mpirun or the environment. */
 static int shared_memory_allowed(void) {
     int level, index, count, allowed = 1;
     MPI_T_cvar_handle handle;
@@ -165,7 +165,7 @@ static size_t number_in(const char *path, const char *format, size_t unit) {
 }
 
 size_t world_buffer_limit(const struct world *world, int buffers) {
-    /* Half of what is free: the lab's other hosts live on the same machine. */
+    /* Half of what is free: the lab's other hosts run on the same machine. */
     size_t memory = number_in("/proc/meminfo", "MemAvailable: %zu kB", 1024) / 2;
     size_t limits[] = {number_in("/sys/fs/cgroup/memory.max", "%zu", 1),
                        number_in("/sys/fs/cgroup/memory/memory.limit_in_bytes", "%zu", 1)};

@@ -15,26 +15,26 @@ struct interface {
 
 struct world {
     int rank, ranks, nodes;
-    struct member *members; /* one a rank */
+    struct member *members; /* one per rank */
     int *ring;              /* ring[position] = rank: each node's ranks stand together, so that a ring
-                               crosses the network once a node and direction */
+                               crosses the network once per node and direction */
     int position, next, previous;
     struct interface interface; /* that TCP between the nodes uses */
     int shares_memory;          /* 1: Open MPI moves data between ranks of a node through shared memory */
 };
 
 /* Before MPI_Init: pick the interface (NCCL_SOCKET_IFNAME counts, with NCCL's syntax) and have Open MPI
- * use it. Returns 0, having said why on stderr, where none fits. */
+ * use it. Returns 0, with the reason on stderr, if none fits. */
 int world_prepare(struct interface *interface);
 
 /* After MPI_Init. */
 void world_join(struct world *world, const struct interface *interface);
 void world_leave(struct world *world);
 
-/* Devices handed to this container (/dev/nvidia0, ...); 0 where there is no such file at all. */
+/* Devices given to this container (/dev/nvidia0, ...); 0 if there is no such file. */
 int world_devices(void);
 
-/* How large one buffer of one rank may be, so that `buffers` of them a rank fit on every host. */
+/* How large one buffer of one rank may be, so that `buffers` of them per rank fit on every host. */
 size_t world_buffer_limit(const struct world *world, int buffers);
 
 #endif

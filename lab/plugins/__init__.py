@@ -1,1 +1,1 @@
-"""Stand-ins for the Pulumi provider plugins `command`, `random` and `kubernetes`: see README.md here."""
+"""Replacements of the Pulumi provider plugins `command`, `random` and `kubernetes`: see README.md."""

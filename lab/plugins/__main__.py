@@ -1,7 +1,7 @@
 """Start one plugin: `python __main__.py command|random|kubernetes [ENGINE_ADDRESS]`.
 
-The working directory and the environment belong to the program that the engine runs (local commands inherit
-both), so neither is used to find this package.
+The working directory and the environment are those of the program that the engine runs (local commands
+inherit both), so neither is used to find this package.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ import sys
 sys.path[0] = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
-# Imported by name, so that a plugin loads its own kinds only.
+# Imported by name, so that a plugin loads only its own kinds.
 _PROVIDERS = {
-    "command": ("lab.plugins.command_provider", "CommandProvider"),
-    "random": ("lab.plugins.random_provider", "RandomProvider"),
-    "kubernetes": ("lab.plugins.kube_provider", "KubernetesProvider"),
+    "command": ("lab.plugins.command.provider", "CommandProvider"),
+    "random": ("lab.plugins.random.provider", "RandomProvider"),
+    "kubernetes": ("lab.plugins.kubernetes.provider", "KubernetesProvider"),
 }
 
 
 def main(arguments: list[str]) -> None:
     """Serve the plugin named by the first of `arguments`; exits 64 on bad usage."""
     name = arguments[0] if arguments else ""
-    # The engine may add flags of its own; the address is the only word that is not one.
-    words = [word for word in arguments[1:] if not word.startswith("-")]
+    # The engine may add flags; the only other argument is its address.
+    addresses = [argument for argument in arguments[1:] if not argument.startswith("-")]
 
-    from lab.plugins.lean import skip_sdk_import
+    from lab.plugins.sdk.fast_import import skip_sdk_import
 
     skip_sdk_import()
     if name not in _PROVIDERS:
@@ -36,7 +36,7 @@ def main(arguments: list[str]) -> None:
         raise SystemExit(64)
     module, provider = _PROVIDERS[name]
     chosen = getattr(importlib.import_module(module), provider)()
-    importlib.import_module("lab.plugins.serve").run(chosen, words[0] if words else None)
+    importlib.import_module("lab.plugins.sdk.serve").run(chosen, addresses[0] if addresses else None)
 
 
 if __name__ == "__main__":

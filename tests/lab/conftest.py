@@ -117,7 +117,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         pytest.fail(
             f"`make up` failed ({done.returncode})\n{done.stdout}\n{logs.stdout[-20000:]}", pytrace=False
         )
-    from lab.engine import environment
+    from lab.engine.environment import environment
 
     temporary = tmp_path_factory.mktemp("stacks")
     yield Lab({**os.environ, **environment()}, done.stdout, temporary)

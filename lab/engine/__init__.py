@@ -1,0 +1,1 @@
+"""The environment of the Pulumi engine: CLI, plugins, backend."""

@@ -1,0 +1,89 @@
+// Package hardware is the inventory of a host's simulated devices, and what a container gets with them.
+package hardware
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strconv"
+	"strings"
+)
+
+// Device is one simulated device.
+type Device struct {
+	ID    string // what the kubelet knows it by
+	Path  string // the device node a container finds: /dev/null under another name
+	Value string // its part of the environment variable
+}
+
+// Inventory is the devices of one kind.
+type Inventory struct {
+	Variable string // set in a container to the values of its devices, joined by commas
+	source   string
+	make     func(index int, name string) Device
+}
+
+// ForKind returns the inventory of GPUs or HCAs that the file `source` lists.
+func ForKind(kind, resource, source string) (*Inventory, error) {
+	switch kind {
+	case "gpu":
+		return &Inventory{"NVIDIA_VISIBLE_DEVICES", source, gpu}, nil
+	case "hca":
+		// As the SR-IOV device plugin names it: PCIDEVICE_NVIDIA_COM_HOSTDEV.
+		name := strings.NewReplacer("/", "_", ".", "_", "-", "_").Replace(strings.ToUpper(resource))
+		return &Inventory{"PCIDEVICE_" + name, source, hca}, nil
+	}
+	return nil, fmt.Errorf("--kind %q: expected gpu or hca", kind)
+}
+
+func gpu(index int, _ string) Device {
+	id := fmt.Sprintf("GPU-lab-%d", index)
+	return Device{ID: id, Path: fmt.Sprintf("/dev/nvidia%d", index), Value: id}
+}
+
+func hca(index int, name string) Device {
+	// The device plugin knows HCAs by their PCI address; the lab uses the name.
+	address := fmt.Sprintf("0000:%02x:00.0", 0x20+index)
+	return Device{ID: name + "@" + address, Path: fmt.Sprintf("/dev/infiniband/uverbs%d", index), Value: address}
+}
+
+// Devices reads the file again each time: a host can lose a device. A missing file means no devices.
+func (i *Inventory) Devices() ([]Device, error) {
+	text, err := os.ReadFile(i.source)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	names, err := parse(string(text))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", i.source, err)
+	}
+	devices := make([]Device, len(names))
+	for index, name := range names {
+		devices[index] = i.make(index, name)
+	}
+	return devices, nil
+}
+
+// parse takes a single number, or one name per line.
+func parse(text string) ([]string, error) {
+	lines := strings.Fields(text)
+	if len(lines) != 1 {
+		return lines, nil
+	}
+	count, err := strconv.Atoi(lines[0])
+	if err != nil {
+		return lines, nil
+	}
+	if count < 0 || count > 64 {
+		return nil, fmt.Errorf("%d devices: expected 0 to 64", count)
+	}
+	names := make([]string, count)
+	for index := range names {
+		names[index] = strconv.Itoa(index)
+	}
+	return names, nil
+}

@@ -1,0 +1,134 @@
+package plugin
+
+import (
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"busbar/lab/devices/hardware"
+)
+
+// kubelet simulates the kubelet's side of the API: it records who registers.
+type kubelet struct {
+	api.UnimplementedRegistrationServer
+	registered chan *api.RegisterRequest
+	server     *grpc.Server
+}
+
+func (k *kubelet) Register(_ context.Context, request *api.RegisterRequest) (*api.Empty, error) {
+	k.registered <- request
+	return &api.Empty{}, nil
+}
+
+func startKubelet(t *testing.T, folder string) *kubelet {
+	t.Helper()
+	listener, err := net.Listen("unix", filepath.Join(folder, "kubelet.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := &kubelet{registered: make(chan *api.RegisterRequest, 4), server: grpc.NewServer()}
+	api.RegisterRegistrationServer(k.server, k)
+	go func() { _ = k.server.Serve(listener) }()
+	t.Cleanup(k.server.Stop)
+	return k
+}
+
+func (k *kubelet) expect(t *testing.T) *api.RegisterRequest {
+	t.Helper()
+	select {
+	case request := <-k.registered:
+		return request
+	case <-time.After(10 * time.Second):
+		t.Fatal("the plugin did not register")
+		return nil
+	}
+}
+
+func startPlugin(t *testing.T, folder, gpus string) (source string) {
+	t.Helper()
+	source = filepath.Join(t.TempDir(), "gpus")
+	if err := os.WriteFile(source, []byte(gpus), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	inventory, err := hardware.ForKind("gpu", "nvidia.com/gpu", source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() {
+		done <- Run(ctx, Options{Resource: "nvidia.com/gpu", Folder: folder, Inventory: inventory})
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return source
+}
+
+func dial(t *testing.T, folder, endpoint string) api.DevicePluginClient {
+	t.Helper()
+	connection, err := grpc.NewClient(
+		"unix://"+filepath.Join(folder, endpoint), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = connection.Close() })
+	return api.NewDevicePluginClient(connection)
+}
+
+func TestAContainerGetsOneDeviceNodeForEachDevice(t *testing.T) {
+	folder := t.TempDir()
+	kubelet := startKubelet(t, folder)
+	startPlugin(t, folder, "2")
+	client := dial(t, folder, kubelet.expect(t).Endpoint)
+	answer, err := client.Allocate(t.Context(), &api.AllocateRequest{
+		ContainerRequests: []*api.ContainerAllocateRequest{{DevicesIds: []string{"GPU-lab-1", "GPU-lab-0"}}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := answer.ContainerResponses[0]
+	if len(got.Devices) != 2 || got.Envs["NVIDIA_VISIBLE_DEVICES"] != "GPU-lab-0,GPU-lab-1" {
+		t.Fatalf("got %v", got)
+	}
+}
+
+func TestALostDeviceIsOfferedNoMore(t *testing.T) {
+	folder := t.TempDir()
+	kubelet := startKubelet(t, folder)
+	source := startPlugin(t, folder, "2")
+	stream, err := dial(t, folder, kubelet.expect(t).Endpoint).ListAndWatch(t.Context(), &api.Empty{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if first, err := stream.Recv(); err != nil || len(first.Devices) != 2 {
+		t.Fatalf("got %v, %v", first, err)
+	}
+	if err := os.WriteFile(source, []byte("1"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if second, err := stream.Recv(); err != nil || len(second.Devices) != 1 {
+		t.Fatalf("got %v, %v", second, err)
+	}
+}
+
+func TestAKubeletThatStartsAgainIsRegisteredWithAgain(t *testing.T) {
+	folder := t.TempDir()
+	first := startKubelet(t, folder)
+	startPlugin(t, folder, "1")
+	first.expect(t)
+	first.server.Stop() // removes its socket, as a kubelet that ends does
+	if request := startKubelet(t, folder).expect(t); request.ResourceName != "nvidia.com/gpu" {
+		t.Fatalf("got %v", request)
+	}
+}

@@ -1,0 +1,1 @@
+"""The hosts of the lab: systemd-nspawn containers on a bridge of this machine."""

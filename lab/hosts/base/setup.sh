@@ -1,0 +1,31 @@
+#!/bin/bash
+# Runs once inside a fresh base (chroot): brings a debootstrap tree to the state of an installed server.
+set -euo pipefail
+
+# Each host gets its own identity before its first boot.
+rm -f /etc/ssh/ssh_host_* /etc/machine-id /var/lib/dbus/machine-id /etc/hostname
+: > /etc/machine-id
+
+# Installed and disabled: the product enables what it needs.
+systemctl disable --quiet haproxy.service keepalived.service containerd.service
+systemctl enable --quiet systemd-networkd.service ssh.service busbar-lab-boot.service
+# The machine that runs the lab does these.
+systemctl mask --quiet systemd-resolved.service systemd-timesyncd.service e2scrub_reap.service \
+  fstrim.timer apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer
+
+# Three kinds of login, so that each can be tested: root, sudo without a password, no sudo.
+useradd --create-home --shell /bin/bash deploy
+useradd --create-home --shell /bin/bash guest
+printf 'deploy ALL=(ALL) NOPASSWD: ALL\n' > /etc/sudoers.d/deploy
+chmod 0440 /etc/sudoers.d/deploy
+
+cat > /etc/ssh/sshd_config.d/10-lab.conf <<'CONF'
+HostKey /etc/ssh/ssh_host_ed25519_key
+PasswordAuthentication no
+AuthorizedKeysFile /etc/ssh/authorized_keys
+UseDNS no
+CONF
+mkdir -p /var/log/journal
+
+apt-get clean
+rm -rf /var/lib/apt/lists/* /usr/share/doc/* /usr/share/man/* /usr/share/locale/*

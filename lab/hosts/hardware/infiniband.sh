@@ -1,0 +1,45 @@
+#!/bin/bash
+# Simulated HCAs of a host of the lab: /sys/class/infiniband as the mlx5 driver shows it.
+#
+#   infiniband.sh        reads /usr/local/lib/busbar-lab/hcas: one name per line
+#
+# sysfs cannot be written, so /sys/class becomes a tmpfs in which every real class is bind-mounted again; the
+# classes' relative links (../../devices/...) lead to the same places as before.
+set -euo pipefail
+
+hcas=/usr/local/lib/busbar-lab/hcas
+stage=/run/busbar-lab/class
+
+[[ -s $hcas ]] || exit 0
+[[ -d /sys/class/infiniband ]] && exit 0
+
+mkdir -p "$stage"
+mount -t tmpfs -o mode=0755,size=4m busbar-lab-class "$stage"
+for class in /sys/class/*/; do
+  name=$(basename "$class")
+  mkdir "$stage/$name"
+  mount --bind "$class" "$stage/$name"
+done
+
+number=0
+while read -r hca; do
+  folder=$stage/infiniband/$hca
+  mkdir -p "$folder/ports/1/gids"
+  printf 'MT4129\n' > "$folder/hca_type"
+  printf '28.43.2566\n' > "$folder/fw_ver"
+  printf 'busbar-lab simulated HCA\n' > "$folder/board_id"
+  printf 'b83f:d203:00ff:%04x\n' "$number" > "$folder/node_guid"
+  printf '1: CA\n' > "$folder/node_type"
+  printf 'InfiniBand\n' > "$folder/ports/1/link_layer"
+  printf '4: ACTIVE\n' > "$folder/ports/1/state"
+  printf '5: LinkUp\n' > "$folder/ports/1/phys_state"
+  printf '400 Gb/sec (4X NDR)\n' > "$folder/ports/1/rate"
+  printf '0x%x\n' $((16 + number)) > "$folder/ports/1/lid"
+  printf 'fe80:0000:0000:0000:b83f:d203:00ff:%04x\n' "$number" > "$folder/ports/1/gids/0"
+  number=$((number + 1))
+done < "$hcas"
+
+mount --rbind "$stage" /sys/class
+# Mounts are shared inside a host: without this, unmounting the one place would empty the other.
+mount --make-rprivate "$stage"
+umount --recursive --lazy "$stage"

@@ -1,0 +1,137 @@
+"""The lab's network on this machine: one bridge, its NAT, and the kernel settings that go with them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+from lab.paths import RUN
+from lab.steps import run
+from lab.topology import BRIDGE, GATEWAY, PREFIX, SUBNET
+
+TAG = "busbar-lab"
+_SAVED = RUN / "sysctl.json"
+
+# What the lab raises (five machines share one kernel's limits).
+_REQUIRED = {
+    "net.ipv4.ip_forward": 1,
+    "fs.inotify.max_user_instances": 8192,
+    "fs.inotify.max_user_watches": 524288,
+}
+# What kubelets in the hosts set: the kernel has one value for all, so `down` restores them.
+_SET_BY_KUBELET = (
+    "vm.overcommit_memory",
+    "vm.panic_on_oom",
+    "kernel.panic",
+    "kernel.panic_on_oops",
+    "kernel.keys.root_maxkeys",
+    "kernel.keys.root_maxbytes",
+)
+# Containers cannot load modules: those that K3s needs are loaded here. Built-in ones are not an error.
+_MODULES = (
+    *("overlay", "br_netfilter", "vxlan", "nf_conntrack", "iptable_nat", "iptable_filter"),
+    *("ip_set", "ip_set_hash_ip", "ip_set_hash_net", "xt_set", "xt_comment"),
+)
+
+# (table, chain, rule). Bridged frames pass these chains too where br_netfilter is on, so the masquerade
+# excludes what stays on the bridge: traffic between pods of two hosts would lose its source address.
+_RULES = (
+    ("nat", "POSTROUTING", ("-s", SUBNET, "!", "-d", SUBNET, "!", "-o", BRIDGE, "-j", "MASQUERADE")),
+    ("filter", "FORWARD", ("-i", BRIDGE, "-j", "ACCEPT")),
+    ("filter", "FORWARD", ("-o", BRIDGE, "-j", "ACCEPT")),
+)
+
+
+def is_up() -> bool:
+    """True when the bridge and all rules are there."""
+    return bridge_exists() and all(_present(*rule) for rule in _RULES)
+
+
+def bridge_exists() -> bool:
+    """True when this machine has the lab's bridge."""
+    return Path(f"/sys/class/net/{BRIDGE}").exists()
+
+
+def made_here() -> bool:
+    """True when this checkout's `up` made the network, at least in part."""
+    return _SAVED.exists()
+
+
+def up() -> None:
+    """Make what is missing; remembers the kernel settings as they were before the lab."""
+    if not _SAVED.exists():
+        _SAVED.parent.mkdir(parents=True, exist_ok=True)
+        before = {name: _read(name) for name in (*_REQUIRED, *_SET_BY_KUBELET)}
+        _SAVED.write_text(json.dumps({name: value for name, value in before.items() if value is not None}))
+    if shutil.which("modprobe"):
+        run(["modprobe", "--all", "--quiet", *_MODULES], check=False)
+    for name, value in _REQUIRED.items():
+        present = _read(name)
+        if present is not None and int(present) < value:
+            _write(name, str(value))
+    if not bridge_exists():
+        run(["ip", "link", "add", BRIDGE, "type", "bridge"])
+    run(["ip", "address", "replace", f"{GATEWAY}/{PREFIX}", "dev", BRIDGE])
+    run(["ip", "link", "set", BRIDGE, "up"])
+    for table, chain, rule in _RULES:
+        if not _present(table, chain, rule):
+            run(["iptables", "-w", "-t", table, "-I", chain, "1", *_with_comment(rule)])
+
+
+def down() -> list[str]:
+    """Remove bridge, veths and rules, restore the kernel settings; returns what was removed."""
+    removed = []
+    for link in _ports():
+        run(["ip", "link", "delete", link], check=False)
+        removed.append(f"network interface {link}")
+    if bridge_exists():
+        run(["ip", "link", "delete", BRIDGE])
+        removed.append(f"bridge {BRIDGE}")
+    for table, chain, rule in _RULES:
+        while _present(table, chain, rule):
+            run(["iptables", "-w", "-t", table, "-D", chain, *_with_comment(rule)])
+            removed.append(f"iptables rule in {table}/{chain}")
+    removed += _restore()
+    return removed
+
+
+def _restore() -> list[str]:
+    try:
+        before: dict[str, str] = json.loads(_SAVED.read_text())
+    except (FileNotFoundError, json.JSONDecodeError):
+        return []
+    changed = [name for name, value in before.items() if _read(name) != value]
+    for name in changed:
+        _write(name, before[name])
+    _SAVED.unlink()
+    return [f"kernel setting {name} (back to {before[name]})" for name in changed]
+
+
+def _ports() -> list[str]:
+    """Interfaces that are still attached to the bridge."""
+    ports = Path(f"/sys/class/net/{BRIDGE}/brif")
+    return sorted(port.name for port in ports.iterdir()) if ports.is_dir() else []
+
+
+def _with_comment(rule: tuple[str, ...]) -> list[str]:
+    return ["-m", "comment", "--comment", TAG, *rule]
+
+
+def _present(table: str, chain: str, rule: tuple[str, ...]) -> bool:
+    return (
+        run(["iptables", "-w", "-t", table, "-C", chain, *_with_comment(rule)], check=False).returncode == 0
+    )
+
+
+def _setting(name: str) -> Path:
+    return Path("/proc/sys") / name.replace(".", "/")
+
+
+def _read(name: str) -> str | None:
+    path = _setting(name)
+    return path.read_text().strip() if path.exists() else None
+
+
+def _write(name: str, value: str) -> None:
+    _setting(name).write_text(value)

@@ -1,0 +1,87 @@
+"""The files that the mirror serves: the K3s binary, image archives, and their checksums."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+
+from busbar.versions import K3S
+from lab.build import official
+from lab.build.tools import K3S_TOOL
+from lab.paths import ARTIFACTS, cache, images, tools
+from lab.steps import LabError
+
+CHECKSUMS = ARTIFACTS / "sha256sum.txt"
+
+
+def k3s_binary() -> Path:
+    """The K3s binary for the hosts: $BUSBAR_LAB_K3S, else the official download, else the replacement.
+
+    Raises LabError when BUSBAR_LAB_K3S names no file.
+    """
+    if chosen := os.environ.get("BUSBAR_LAB_K3S"):
+        path = Path(chosen).expanduser().resolve()
+        if not path.is_file():
+            raise LabError(f"BUSBAR_LAB_K3S={chosen}: no such file; unset it to use the lab's replacement")
+        return path
+    return official.k3s() or tools() / K3S_TOOL
+
+
+def publish() -> list[Path]:
+    """Link everything into the mirror's folder and write the checksums; returns the files served."""
+    files = {ARTIFACTS / "k3s" / K3S / "k3s": k3s_binary()}
+    files |= {ARTIFACTS / "images" / path.name: path for path in sorted(images().glob("*.tar*"))}
+    for link, target in files.items():
+        if not target.is_file():
+            raise LabError(f"{target} is missing. Fix: `python -m lab build`")
+        _link(link, target)
+    for stale in {*ARTIFACTS.glob("k3s/*/k3s"), *ARTIFACTS.glob("images/*")} - files.keys():
+        stale.unlink()
+    _write(CHECKSUMS, checksum_lines(list(files)))
+    return list(files)
+
+
+def checksum_lines(files: list[Path]) -> str:
+    """The files' sums in sha256sum's format, by base name, sorted.
+
+    Raises ValueError when two files share a base name: checksums are looked up by it.
+    """
+    names = [file.name for file in files]
+    if len(set(names)) != len(names):
+        raise ValueError(f"two artifacts with one name in {sorted(names)}: checksums are looked up by name")
+    return "".join(f"{sha256(file)}  {file.name}\n" for file in sorted(files, key=lambda file: file.name))
+
+
+def sha256(file: Path) -> str:
+    """The file's SHA-256; cached by path, size and time, since the files are large and rarely change."""
+    status = file.stat()
+    key = f"{file.resolve()}:{status.st_size}:{status.st_mtime_ns}"
+    memory = cache() / "sums.json"
+    try:
+        known: dict[str, str] = json.loads(memory.read_text())
+    except (FileNotFoundError, json.JSONDecodeError):
+        known = {}
+    if key not in known:
+        with file.open("rb") as content:
+            known[key] = hashlib.file_digest(content, "sha256").hexdigest()
+        _write(memory, json.dumps({old: known[old] for old in list(known)[-50:]}, indent=1))
+    return known[key]
+
+
+def _link(link: Path, target: Path) -> None:
+    link.parent.mkdir(parents=True, exist_ok=True)
+    if link.is_symlink() and link.readlink() == target:
+        return
+    fresh = link.with_name(f".{link.name}.new")
+    fresh.unlink(missing_ok=True)
+    fresh.symlink_to(target)
+    os.replace(fresh, link)
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_name(f".{path.name}.{os.getpid()}.new")
+    fresh.write_text(text)
+    os.replace(fresh, path)

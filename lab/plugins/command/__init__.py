@@ -1,0 +1,1 @@
+"""The plugin `command`: local and remote commands, files copied to a host."""

@@ -1,0 +1,1 @@
+"""The plugin `kubernetes`: objects of any kind on one cluster."""

@@ -1,0 +1,1 @@
+"""The plugin `random`: values that are drawn once."""

@@ -1,0 +1,66 @@
+"""What a host's disk holds before its first boot."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+from lab.hosts import disk
+from lab.topology import find
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """A machine with cgroup v1 and without CAP_SYS_RESOURCE."""
+    monkeypatch.setattr(disk.cgroups, "is_v1", lambda: True)
+    monkeypatch.setattr(disk, "may_lower_oom_score", lambda: False)
+    return monkeypatch
+
+
+def test_a_worker_carries_gpus_and_hcas_and_a_server_does_not(tmp_path: Path, machine: object) -> None:
+    for name in ("worker-1", "server-1"):
+        disk.install_base(find(name), tmp_path / name, tmp_path / f"{name}-rancher", "ssh-ed25519 AAAA")
+    assert (tmp_path / "worker-1/usr/local/lib/busbar-lab/hcas").read_text() == "mlx5_0\nmlx5_1\n"
+    assert (tmp_path / "worker-1/usr/bin/nvidia-smi").stat().st_mode & 0o111
+    assert not (tmp_path / "server-1/usr/bin/nvidia-smi").exists()
+
+
+def test_a_load_balancer_carries_nothing_of_kubernetes(tmp_path: Path, machine: object) -> None:
+    disk.install_base(find("lb-1"), tmp_path / "disk", tmp_path / "rancher", "ssh-ed25519 AAAA")
+    assert not (tmp_path / "rancher").exists()
+
+
+def test_on_cgroup_v1_the_kubelet_is_told_to_accept_it(tmp_path: Path, machine: object) -> None:
+    disk.kubernetes_prerequisites(tmp_path)
+    settings = yaml.safe_load((tmp_path / "k3s/agent/etc/kubelet.conf.d/99-lab.conf").read_text())
+    assert (settings["failCgroupV1"], settings["cgroupDriver"]) == (False, "cgroupfs")
+
+
+def test_on_cgroup_v2_the_kubelets_own_choice_of_cgroups_stands() -> None:
+    assert not {"failCgroupV1", "cgroupDriver", "cgroupRoot"} & disk.kubelet_settings(v1=False).keys()
+
+
+def test_containerd_is_told_not_to_lower_oom_scores_only_where_it_cannot(
+    tmp_path: Path, machine: pytest.MonkeyPatch
+) -> None:
+    drop_in = "k3s/agent/etc/containerd/config-v3.toml.d/99-lab.toml"
+    disk.kubernetes_prerequisites(tmp_path / "without")
+    machine.setattr(disk, "may_lower_oom_score", lambda: True)
+    disk.kubernetes_prerequisites(tmp_path / "with")
+    settings = tomllib.loads((tmp_path / "without" / drop_in).read_text())
+    assert settings["plugins"]["io.containerd.cri.v1.runtime"] == {"restrict_oom_score_adj": True}
+    assert not (tmp_path / "with" / drop_in).exists()
+
+
+@pytest.mark.parametrize(
+    ("machines", "hosts"),
+    [
+        ("search lan\nnameserver 192.0.2.1\n", "nameserver 192.0.2.1\n"),
+        ("nameserver 127.0.0.53\noptions edns0\n", "nameserver 1.1.1.1\nnameserver 8.8.8.8\n"),
+    ],
+)
+def test_hosts_never_get_a_resolver_that_only_this_machine_can_reach(machines: str, hosts: str) -> None:
+    assert disk.resolvers(machines) == hosts

@@ -1,0 +1,71 @@
+"""What the mirror hands out, and the sums of it."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from busbar.versions import K3S
+from lab.mirror import artifacts
+from lab.steps import LabError
+
+
+@pytest.fixture
+def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A mirror's folder over a cache with one image archive; K3s is a file that the user names."""
+    monkeypatch.setenv("BUSBAR_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(artifacts, "ARTIFACTS", tmp_path / "artifacts")
+    monkeypatch.setattr(artifacts, "CHECKSUMS", tmp_path / "artifacts" / "sha256sum.txt")
+    (tmp_path / "cache" / "images").mkdir(parents=True)
+    (tmp_path / "cache" / "images" / "system.tar.zst").write_bytes(b"an archive")
+    own = tmp_path / "my-k3s"
+    own.write_bytes(b"a binary")
+    monkeypatch.setenv("BUSBAR_LAB_K3S", str(own))
+    return tmp_path / "artifacts"
+
+
+def test_a_k3s_that_the_user_names_is_served_under_the_pinned_version(served: Path) -> None:
+    artifacts.publish()
+    assert (served / "k3s" / K3S / "k3s").read_bytes() == b"a binary"
+
+
+def test_sha256sum_itself_accepts_the_checksums_of_what_is_served(served: Path, tmp_path: Path) -> None:
+    files = artifacts.publish()
+    for file in files:
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    done = subprocess.run(
+        ["sha256sum", "--check", "--strict", served / "sha256sum.txt"],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "k3s: OK\nsystem.tar.zst: OK\n")
+
+
+def test_the_sum_follows_a_file_that_was_made_anew(served: Path, tmp_path: Path) -> None:
+    artifacts.publish()
+    (tmp_path / "my-k3s").write_bytes(b"another binary")
+    artifacts.publish()
+    assert hashlib.sha256(b"another binary").hexdigest() in (served / "sha256sum.txt").read_text()
+
+
+def test_an_archive_that_is_gone_is_no_longer_offered(served: Path, tmp_path: Path) -> None:
+    artifacts.publish()
+    (tmp_path / "cache" / "images" / "system.tar.zst").unlink()
+    artifacts.publish()
+    assert not list((served / "images").iterdir())
+    assert "system.tar.zst" not in (served / "sha256sum.txt").read_text()
+
+
+def test_a_named_k3s_that_does_not_exist_is_an_error_and_not_a_fallback(
+    served: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BUSBAR_LAB_K3S", "/nowhere/k3s")
+    with pytest.raises(LabError, match="BUSBAR_LAB_K3S=/nowhere/k3s: no such file"):
+        artifacts.publish()
+
+
+def test_two_files_with_one_base_name_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="two artifacts with one name"):
+        artifacts.checksum_lines([tmp_path / "a" / "k3s", tmp_path / "b" / "k3s"])
