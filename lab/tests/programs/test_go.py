@@ -1,0 +1,35 @@
+"""The tests of the lab's Go code, in Go: the simulator of device plugins, the replacement of K3s."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+GO = Path(__file__).resolve().parents[2] / "go"
+# Without the packages that import Kubernetes itself: those take minutes to compile, and have no tests.
+K3S = [f"./internal/{name}" for name in ("argmap", "config", "etcd", "join", "lb", "pki", "token")]
+
+
+@pytest.mark.parametrize(("module", "packages"), [("devices", ["./..."]), ("k3s", K3S)])
+def test_the_go_code_passes_its_own_tests(module: str, packages: list[str]) -> None:
+    if shutil.which("go") is None:
+        pytest.skip("there is no `go` on PATH")
+    done = subprocess.run(
+        ["go", "test", "-trimpath", *packages],
+        cwd=GO / module,
+        env={**os.environ, "CGO_ENABLED": "0"},
+        text=True,
+        capture_output=True,
+        timeout=900,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_no_go_test_of_k3s_is_left_out() -> None:
+    tested = {f"./{file.parent.relative_to(GO / 'k3s')}" for file in (GO / "k3s").rglob("*_test.go")}
+    assert tested == set(K3S)
