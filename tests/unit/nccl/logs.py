@@ -1,30 +1,6 @@
-"""Where the real logs lie, and a small log of our own, made line by line in nccl-tests' format."""
+"""A small log of two healthy hosts, made line by line in nccl-tests' format; tests change it as they need."""
 
 from __future__ import annotations
-
-from pathlib import Path
-
-import pytest
-
-FOLDER = Path(__file__).parents[3].parent / "shared" / "nccl_logs"
-
-
-def names() -> list[str]:
-    """Names of all real logs, without suffix."""
-    return sorted(p.stem for p in FOLDER.glob("*.json"))
-
-
-def path(prefix: str) -> Path:
-    """The real log whose name starts with PREFIX; skips the test where the folder is missing."""
-    found = sorted(FOLDER.glob(f"{prefix}*.log"))
-    if not found:
-        pytest.skip(f"the real log {prefix} is not here ({FOLDER})")
-    return found[0]
-
-
-def lines(prefix: str) -> list[bytes]:
-    """The real log PREFIX as lines."""
-    return path(prefix).read_bytes().splitlines(keepends=True)
 
 
 class Made:

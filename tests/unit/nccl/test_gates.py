@@ -7,8 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from busbar.nccl import Expectation, Verdict, judge
-from tests.unit.nccl import logs
 from tests.unit.nccl.logs import Made
+from tests.unit.nccl.made.log import Log
+from tests.unit.nccl.made.spec import cases
 
 WANT = Expectation(profile="h100-ib-8x400", nodes=2)
 
@@ -28,12 +29,14 @@ def test_a_good_log_passes_every_required_gate() -> None:
 
 
 def test_the_reference_system_passes_its_six_checks_by_name() -> None:
-    verdict = judge(logs.lines("084"), Expectation(profile="h100-crusoe", nodes=2))
+    log = Log(cases()["the reference system, every line tagged"])
+    verdict = judge(log.lines, Expectation(profile="h100-crusoe", nodes=2))
     six = ("nccl-version", "plugin", "topology-file", "hcas", "gdrdma", "busbw")
     assert {name: verdict.check(name).status for name in six} == dict.fromkeys(six, "pass")
-    assert verdict.passed and verdict.busbw_gbps == 390.28
+    assert verdict.passed and verdict.busbw_gbps == log.busbw
     assert verdict.plugin_path == "/opt/hpcx/nccl_rdma_sharp_plugin/lib/libnccl-net.so"
-    assert verdict.check("busbw").line == 2263
+    largest = next(i for i, line in enumerate(log.lines, 1) if "2147483648     536870912" in line)
+    assert verdict.check("busbw").line == largest
 
 
 def without(*words: str) -> Callable[[list[str]], list[str]]:
@@ -277,7 +280,8 @@ def test_a_network_inside_the_rack_is_a_fault() -> None:
 
 
 def test_libfabric_joins_rails_so_devices_are_counted_not_nics() -> None:
-    verdict = judge(logs.lines("006"), Expectation(profile="efa", nodes=2))
+    log = Log(cases()["tags in the middle of rows"])
+    verdict = judge(log.lines, Expectation(profile="efa", nodes=2))
     assert verdict.verdict == "pass", verdict.reasons
     assert verdict.check("rails").status == "pass" and verdict.check("hcas").status == "not-required"
 
