@@ -1,4 +1,4 @@
-"""The shared folder beside the checkout: real logs and published charts. They add to the tests of a plain clone.
+"""The shared folder beside the checkout: real logs and published charts, which add to the tests.
 
 A test marked `shared` reads that folder. Where it is missing such tests are skipped, with one line at the end
 of the report; with CI=true the session fails before the first test. BUSBAR_SHARED names another folder.

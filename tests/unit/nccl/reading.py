@@ -1,4 +1,4 @@
-"""The product's names that the tests of made and real logs use: reading, judging, what is known of failures."""
+"""The product's names that the tests of made and real logs use: reading, judging, known failures."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ import pytest
 from busbar.nccl.diagnosis import Findings, Shape, shapes
 from busbar.nccl.signs import signs
 
+
 @pytest.mark.parametrize("shape", shapes(), ids=lambda s: s.name)
 def test_a_shape_is_found_in_its_example(shape: Shape) -> None:
     findings = Findings()

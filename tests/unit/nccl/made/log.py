@@ -251,5 +251,3 @@ def _row(number: int, row: Row) -> dict[str, Any]:
         "out_of_place": half(row.out_of_place), "in_place": half(row.in_place),
         "line": number, "interleaved": row.interleaved,
     }  # fmt: skip
-
-

@@ -51,9 +51,7 @@ def _of_host(nccl: Nccl, hosts: Hosts, host: int) -> Iterator[Line]:
         yield _message(hosts, host, 0, f"NCCL version {nccl.version}", Said("version", nccl.version))
     if nccl.topology_file is not None:
         said = Said("topology_file", nccl.topology_file)
-        yield _message(
-            hosts, host, 0, f"NCCL_TOPO_FILE set by environment to {nccl.topology_file}", said
-        )
+        yield _message(hosts, host, 0, f"NCCL_TOPO_FILE set by environment to {nccl.topology_file}", said)
     if nccl.plugin_path is not None:
         yield _message(hosts, host, 0, f"Plugin Path : {nccl.plugin_path}")
     if nccl.plugin is not None:
