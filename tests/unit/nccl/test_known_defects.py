@@ -1,4 +1,4 @@
-"""Defects that made logs brought to light. Each test states the right behaviour and fails until it is there."""
+"""Defects that made logs showed. Each test states the right behaviour, and fails until the product has it."""
 
 from __future__ import annotations
 

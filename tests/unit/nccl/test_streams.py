@@ -15,7 +15,7 @@ import zstandard
 from busbar.nccl import Expectation, parallel
 from busbar.nccl.judge import judge_log
 from busbar.nccl.parse import ParsedLog, parse_blocks, parse_file, parse_lines
-from busbar.nccl.source import Source, SourceError
+from busbar.nccl.source import BLOCK, Source, SourceError
 from tests.support import shared
 from tests.unit.nccl.logs import Made
 from tests.unit.nccl.made.log import Log
@@ -104,6 +104,15 @@ def test_any_size_of_block_gives_the_same_facts(name: str) -> None:
     whole = read(len(data))
     for size in (1, 7, 100, 4096, 65537):
         assert read(size) == whole
+
+
+def test_lines_beyond_one_block_are_read_whole() -> None:
+    made = Made()
+    edge = "worker-0:40:90 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM"
+    made.info = [edge] * (2 * BLOCK // len(edge))
+    log = parse_lines(made.lines())
+    assert log.evidence.via["P2P/CUMEM"] == len(made.info)
+    assert judge_log(log, WANT).reasons == []
 
 
 @pytest.mark.parametrize("name", [*MADE, *map(shared.param, ("001", "006", "084"))])

@@ -132,7 +132,7 @@ class Printer:
         p = self.program
         shown = range(len(self.all_rows)) if p.rows is None else p.rows
         if p.orphan:
-            yield line("    579.3    0.00    0.00      0    137.0    0.00    0.00      0")
+            yield line("    412.0    0.00    0.00      0    120.5    0.00    0.00      0")
         last = -1
         for position in shown:
             if p.elision is not None and position != last + 1:
@@ -205,7 +205,9 @@ class Printer:
             digits = 2 if time < 100 else 1 if time < 10_000 else 0
         skipped = p.compared == "no" or (half == 1 and not self.old and p.name in NO_IN_PLACE)
         errors = "N/A" if skipped else f"{p.error:.0e}" if self.old else f"{int(count * p.wrong_share):g}"
-        return Half(f"{time:.{digits}f}", f"{algbw:.{p.decimals}f}", f"{busbw:.{p.decimals}f}", errors)
+        return Half(
+            f"{time:.{digits}f}", f"{algbw:.{p.decimals}f}", f"{busbw:.{p.decimals}f}", p.wrong or errors
+        )
 
     @property
     def factor(self) -> float:

@@ -77,6 +77,7 @@ class Program(Model):
     in_place: float = Field(default=0.998, description="time of the in-place half, as a multiple")
     compared: Literal["yes", "no"] = "yes"
     wrong_share: float = Field(default=0.0, description="part of the elements that are wrong")
+    wrong: str | None = Field(default=None, description="the column as it stands; the summary says OK")
     error: float = 5e-07
     reduced_max: int | None = None
     listed: Literal["all", "none", "first", "last", "ends"] = "all"
@@ -100,7 +101,7 @@ class Program(Model):
     @field_validator("sizes", "reduced_max", "step", mode="before")
     @classmethod
     def _in_bytes(cls, value: Any) -> Any:
-        if isinstance(value, list):
+        if isinstance(value, list | tuple):
             return tuple(in_bytes(v) for v in value)
         return value if value is None else in_bytes(value)
 
