@@ -1,4 +1,4 @@
-"""The published values and CRDs of the pinned operator versions, which lie beside the checkout."""
+"""The published values and CRDs of the pinned operator versions, as extracts/ holds them."""
 
 from __future__ import annotations
 
@@ -12,31 +12,35 @@ import jsonschema
 import pytest
 import yaml
 
+from tests.unit.charts import extract
+
 PROJECT = Path(__file__).resolve().parents[3]
-CHARTS = PROJECT.parent / "shared" / "charts"
-VERSIONS = {"gpu-operator": ("v26.3.3", "v26.7.0"), "network-operator": ("v26.1.2", "v26.7.0-rc.2")}
-EVERY_VERSION = [(chart, version) for chart, versions in VERSIONS.items() for version in versions]
-
-
-def documents(*path: str) -> list[Any]:
-    """All documents of a published file. Skips the test where the files are not there."""
-    file = CHARTS.joinpath(*path)
-    if not file.is_file():
-        pytest.skip(f"the published charts are not beside the checkout: {file} is missing")
-    return _parsed(file)
+EVERY_VERSION = [(chart, version) for chart, version in extract.every() if chart != "mpi-operator"]
+MPI_OPERATOR = ("mpi-operator", "v0.8.2")
 
 
 @cache
-def _parsed(file: Path) -> list[Any]:
-    # 9,000 lines of CRD take seconds in pure Python; the C loader comes with PyYAML's wheels.
+def extracted(chart: str, version: str) -> dict[str, Any]:
+    """The extract of a published chart: values, crds and rules, as far as it has them."""
+    # the C loader comes with PyYAML's wheels
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    return [document for document in yaml.load_all(file.read_text(), Loader=loader) if document]
+    found = yaml.load(extract.path(chart, version).read_text(), Loader=loader)
+    assert isinstance(found, dict)
+    return found
 
 
 def published_values(chart: str, version: str) -> dict[str, Any]:
-    (values,) = documents(chart, version, "values.yaml")
+    """The tree of keys of a chart's values.yaml; leaves as `extract.leaf` writes them."""
+    values = extracted(chart, version)["values"]
     assert isinstance(values, dict)
     return values
+
+
+def published_crd(chart: str, version: str, kind: str) -> dict[str, Any]:
+    """The structure of a published CRD."""
+    (found,) = [d for d in extracted(chart, version)["crds"] if d["spec"]["names"]["kind"] == kind]
+    assert isinstance(found, dict)
+    return found
 
 
 def strict(schema: Any) -> Any:

@@ -10,7 +10,7 @@ import yaml
 
 from busbar.manifests import helm_values as values
 from tests.support.kube_site import cluster
-from tests.unit.charts.published import PROJECT, documents, helm
+from tests.unit.charts.published import MPI_OPERATOR, PROJECT, extracted, helm
 
 CHART = PROJECT / "charts" / "mpi-operator"
 
@@ -91,13 +91,7 @@ def test_the_controller_may_do_what_the_published_manifest_lets_it_do() -> None:
     left_out = {("endpoints", ""), ("pods/exec", ""), ("queues", "scheduling.incubator.k8s.io")}
     left_out |= {("podgroups", "scheduling.incubator.k8s.io"), ("queues", "scheduling.sigs.dev")}
     left_out |= {("podgroups", "scheduling.sigs.dev"), ("queues", "scheduling.x-k8s.io")}
-    published = allowed(
-        [
-            document
-            for document in documents("mpi-operator", "v0.8.2", "mpi-operator.yaml")
-            if document["kind"] == "ClusterRole" and document["metadata"]["name"] == "mpi-operator"
-        ]
-    )
+    published = allowed([extracted(*MPI_OPERATOR)])
     manifests = render()
     ours = allowed(of_kind(manifests, "Role"))
     for name, verbs in allowed(

@@ -13,8 +13,17 @@ import pytest
 from busbar.manifests import helm_values as values
 from busbar.manifests import mpijob, nic_cluster_policy
 from busbar.manifests.nccljob import NcclJob, TopologyFile, resolve
+from tests.support import shared
 from tests.support.kube_site import cluster, job
-from tests.unit.charts.published import EVERY_VERSION, PROJECT, complaints, documents, published_values
+from tests.unit.charts import extract
+from tests.unit.charts.published import (
+    EVERY_VERSION,
+    MPI_OPERATOR,
+    PROJECT,
+    complaints,
+    published_crd,
+    published_values,
+)
 
 HELM_VALUES = PROJECT / "helm_values"
 TAINTED = {"taints": [{"key": "team", "value": "ml", "effect": "NoSchedule"}]}
@@ -68,7 +77,7 @@ def same_as_default(ours: Mapping[str, Any], theirs: Any, path: str = "") -> Ite
         below = theirs.get(key) if isinstance(theirs, Mapping) else None
         if isinstance(value, Mapping):
             yield from same_as_default(value, below, f"{path}.{key}")
-        elif value == below:
+        elif extract.leaf(value) == below:
             yield f"{path}.{key}"
 
 
@@ -94,7 +103,7 @@ def test_the_nic_cluster_policy_fits_the_published_crd(version: str, name: str) 
     pool, network_operator = POLICIES[name]
     site = cluster(pool, network_operator=network_operator)
     manifest = nic_cluster_policy.render(site.network_operator, site.pools)
-    (crd,) = documents("network-operator", version, "crds", "mellanox.com_nicclusterpolicies.yaml")
+    crd = published_crd("network-operator", version, "NicClusterPolicy")
     assert complaints(crd, "v1alpha1", manifest) == []
 
 
@@ -115,11 +124,7 @@ def jobs() -> dict[str, NcclJob]:
 @pytest.mark.parametrize("name", jobs())
 def test_the_mpijob_fits_the_published_crd_pods_and_all(name: str) -> None:
     manifest = mpijob.render(jobs()[name])
-    (crd,) = [
-        document
-        for document in documents("mpi-operator", "v0.8.2", "mpi-operator.yaml")
-        if document["kind"] == "CustomResourceDefinition"
-    ]
+    crd = published_crd(*MPI_OPERATOR, "MPIJob")
     assert complaints(crd, "v2beta1", manifest) == []
 
 
@@ -129,12 +134,7 @@ def test_the_mpijob_fits_the_crd_of_our_own_chart(name: str) -> None:
 
 
 def test_our_crd_knows_the_same_fields_as_the_published_one() -> None:
-    (published,) = [
-        document
-        for document in documents("mpi-operator", "v0.8.2", "mpi-operator.yaml")
-        if document["kind"] == "CustomResourceDefinition"
-    ]
-    assert fields(own_crd()) == fields(published)
+    assert fields(own_crd()) == fields(published_crd(*MPI_OPERATOR, "MPIJob"))
 
 
 def own_crd() -> dict[str, Any]:
@@ -161,3 +161,18 @@ def _fields(schema: Any, path: str) -> Iterator[str]:
     for part in ("items", "additionalProperties"):
         if isinstance(schema.get(part), Mapping):
             yield from _fields(schema[part], f"{path}[]")
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize(("chart", "version"), list(extract.every()))
+def test_the_extract_is_that_of_the_published_chart(chart: str, version: str) -> None:
+    wanted = extract.text(chart, version, shared.CHARTS)
+    assert extract.path(chart, version).read_text() == wanted, "Fix: python -m tests.unit.charts.extract"
+
+
+def test_a_default_that_is_repeated_would_be_found() -> None:
+    theirs = extract.keys({"driver": {"enabled": True, "env": [], "tag": "1"}})
+    assert list(same_as_default({"driver": {"enabled": True, "env": [], "tag": "2"}}, theirs)) == [
+        ".driver.enabled",
+        ".driver.env",
+    ]

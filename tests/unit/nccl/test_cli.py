@@ -14,8 +14,9 @@ from typer.testing import CliRunner
 
 from busbar.cli import build
 from busbar.cli.nccl_options import CHECK_EXAMPLES, PARSE_EXAMPLES
-from tests.unit.nccl import logs
 from tests.unit.nccl.logs import Made
+from tests.unit.nccl.made.log import Log
+from tests.unit.nccl.made.spec import cases
 
 PROFILE = ("--profile", "h100-ib-8x400", "--expect-nodes", "2")
 
@@ -63,8 +64,10 @@ def test_bad_usage_is_64_with_a_word(arguments: tuple[str, ...]) -> None:
     assert isinstance(done.exception, SystemExit), "an error is a message, not a traceback"
 
 
-def test_parse_of_a_log_without_a_table_has_no_runs() -> None:
-    done = CliRunner().invoke(build(), ["nccl", "parse", str(logs.path("011")), "--json"])
+def test_parse_of_a_log_without_a_table_has_no_runs(tmp_path: Path) -> None:
+    path = tmp_path / "hang.log"
+    path.write_text(Log(cases()["a hang behind the device list"]).text)
+    done = CliRunner().invoke(build(), ["nccl", "parse", str(path), "--json"])
     assert done.exit_code == 0 and json.loads(done.stdout)["runs"] == []
 
 

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
-from busbar.nccl import Expectation, judge_log
+from busbar.nccl import Expectation
 from busbar.nccl.expected import profiles
 from busbar.nccl.expected.bounds import bounds
 from busbar.nccl.expected.hardware import Hardware
 from busbar.nccl.expected.references import Reference, references
-from busbar.nccl.log.parse import parse_lines
-from tests.unit.nccl import logs
 
 HEALTHY = [r for r in references() if r.healthy]
 FAILURES = [r for r in references() if not r.healthy]
@@ -99,14 +95,3 @@ def test_every_system_of_the_sources_has_a_profile() -> None:
 def test_an_unknown_profile_names_the_known_ones() -> None:
     with pytest.raises(profiles.UnknownProfileError, match="h100-ib-8x400"):
         Expectation(profile="h1000")
-
-
-@pytest.mark.parametrize("log", logs.names() or ["missing"])
-def test_no_log_that_is_known_to_be_unusable_passes_any_profile(log: str) -> None:
-    sidecar = json.loads(logs.path(log).with_suffix(".json").read_text())
-    parsed = parse_lines(logs.lines(log))
-    for each in profiles.names():
-        verdict = judge_log(parsed, Expectation(profile=each, nodes=sidecar["nodes"]))
-        if verdict.passed:
-            assert sidecar["expected"]["usable_result"], each
-            assert sidecar["kind"] == "full", each

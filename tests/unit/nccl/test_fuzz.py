@@ -1,7 +1,7 @@
 """Damage never helps: a log that is cut, mixed, repeated or scrambled passes only if it passed before.
 
-BUSBAR_FUZZ_EXAMPLES raises the number of cases (the default keeps the suite quick). Cases are drawn from
-real logs where they are there, and from a log of our own; bytes that are no log at all are tried as well.
+BUSBAR_FUZZ_EXAMPLES raises the number of examples (the default keeps the suite quick). They are drawn from
+made logs and, where they are there, from real ones; bytes that are not a log at all are tried as well.
 """
 
 from __future__ import annotations
@@ -17,16 +17,34 @@ from hypothesis import strategies as st
 from busbar.nccl import Expectation, judge
 from busbar.nccl.log.parse import parse_lines
 from busbar.nccl.log.sidecar import as_object
-from tests.unit.nccl import logs
+from tests.support import shared
 from tests.unit.nccl.logs import Made
+from tests.unit.nccl.made.log import Log
+from tests.unit.nccl.made.spec import cases
 
 EXAMPLES = int(os.environ.get("BUSBAR_FUZZ_EXAMPLES", "80"))
 BOUNDED = settings(
     max_examples=EXAMPLES, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
 )
 # good and bad bases, each with an expectation; a bad one must stay bad however it is damaged
-GOOD = {"made": "h100-ib-8x400", "084": "h100-crusoe", "006": "efa"}
+GOOD = {
+    "made": "h100-ib-8x400",
+    "the reference system, every line tagged": "h100-crusoe",
+    "tags in the middle of rows": "efa",
+}
+REAL_GOOD = {"084": "h100-crusoe", "006": "efa"}
 BAD = {
+    "a row interrupted by messages": "h100-ib-8x400",
+    "two hosts, root and redop, started without a name": "h100-ib-8x400",
+    "TCP, not compared, times of seven digits": "a100-ib-8x200",
+    "wrong values": "h100-ib-8x400",
+    "no GPUDirect, and a verbs call that fails": "roce",
+    "every process ran alone, rows only": "h100-ib-8x400",
+    "only the lines that an article quotes": "h100-ib-8x400",
+    "two runs of one host each, published as one of two hosts": "h100-ib-8x400",
+    "TCP in place of RDMA": "lab-socket",
+}
+REAL_BAD = {
     "001": "h100-ib-8x400",
     "013": "h100-ib-8x400",
     "049": "a100-ib-8x200",
@@ -44,8 +62,9 @@ def base(name: str) -> tuple[str, ...]:
     """Lines of a base log."""
     if name == "made":
         return tuple(Made().lines())
-    text = logs.path(name).read_text("utf-8", "replace").split("\n")
-    return tuple(text)
+    if name in cases():
+        return tuple(Log(cases()[name]).lines)
+    return tuple(shared.log(name).read_text("utf-8", "replace").split("\n"))
 
 
 def want(profile: str) -> Expectation:
@@ -121,22 +140,27 @@ def _split(lines: list[str], rng: random.Random) -> list[str]:
 OPERATIONS = (_delete, _repeat, _cut_end, _cut_start, _swap, _shuffle, _scramble, _join, _split)
 
 
-@pytest.mark.parametrize("name", BAD)
+@pytest.mark.parametrize(
+    ("name", "profile"), [*BAD.items(), *(shared.param(*item) for item in REAL_BAD.items())]
+)
 @BOUNDED
 @given(seed=st.integers(0, 2**63))
-def test_a_bad_log_never_becomes_good(name: str, seed: int) -> None:
+def test_a_bad_log_never_becomes_good(name: str, profile: str, seed: int) -> None:
     lines = list(base(name))
-    assert not judge(damaged(lines, seed), want(BAD[name])).passed
+    assert not judge(damaged(lines, seed), want(profile)).passed
 
 
-@pytest.mark.parametrize("name", ["made", *(["006", "084"] if EXAMPLES > 1000 else [])])
+@pytest.mark.parametrize(
+    ("name", "profile"),
+    [*GOOD.items(), *(shared.param(*item) for item in REAL_GOOD.items() if EXAMPLES > 1000)],
+)
 @BOUNDED
 @given(seed=st.integers(0, 2**63))
-def test_a_damaged_good_log_does_not_gain(name: str, seed: int) -> None:
+def test_a_damaged_good_log_does_not_gain(name: str, profile: str, seed: int) -> None:
     """It may still pass where nothing that matters was hit, but never with another number."""
     lines = list(base(name))
-    whole = judge(lines, want(GOOD[name]))
-    verdict = judge(damaged(lines, seed), want(GOOD[name]))
+    whole = judge(lines, want(profile))
+    verdict = judge(damaged(lines, seed), want(profile))
     assert whole.passed
     if verdict.passed:
         assert (verdict.busbw_gbps, verdict.ranks, verdict.nodes) == (

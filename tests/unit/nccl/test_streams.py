@@ -16,9 +16,11 @@ from busbar.nccl import Expectation
 from busbar.nccl.judge import judge_log
 from busbar.nccl.log import parallel
 from busbar.nccl.log.parse import ParsedLog, parse_blocks, parse_file, parse_lines
-from busbar.nccl.log.source import Source, SourceError
-from tests.unit.nccl import logs
+from busbar.nccl.log.source import BLOCK, Source, SourceError
+from tests.support import shared
 from tests.unit.nccl.logs import Made
+from tests.unit.nccl.made.log import Log
+from tests.unit.nccl.made.spec import cases
 
 WANT = Expectation(profile="h100-ib-8x400", nodes=2)
 
@@ -78,8 +80,22 @@ def test_a_pipe_gives_the_same_verdict(made: Path) -> None:
     assert done.returncode == 0, done.stdout.decode()
 
 
-def test_any_size_of_block_gives_the_same_facts() -> None:
-    data = logs.path("001").read_bytes()
+MADE = (
+    "a row interrupted by messages",
+    "tags in the middle of rows",
+    "the reference system, every line tagged",
+    "every process ran alone, and none reached a row",
+)
+
+
+def content(name: str) -> bytes:
+    """A made log, or the real one of that number."""
+    return Log(cases()[name]).text.encode() if name in cases() else shared.log(name).read_bytes()
+
+
+@pytest.mark.parametrize("name", [*MADE, shared.param("001")])
+def test_any_size_of_block_gives_the_same_facts(name: str) -> None:
+    data = content(name)
 
     def read(size: int) -> dict[str, object]:
         source = Source()
@@ -91,12 +107,25 @@ def test_any_size_of_block_gives_the_same_facts() -> None:
         assert read(size) == whole
 
 
-@pytest.mark.parametrize("prefix", ["001", "006", "084"])
-def test_two_processes_find_what_one_finds(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = str(logs.path(prefix))
+def test_lines_beyond_one_block_are_read_whole() -> None:
+    made = Made()
+    edge = "worker-0:40:90 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM"
+    made.info = [edge] * (2 * BLOCK // len(edge))
+    log = parse_lines(made.lines())
+    assert log.evidence.via["P2P/CUMEM"] == len(made.info)
+    assert judge_log(log, WANT).reasons == []
+
+
+@pytest.mark.parametrize("name", [*MADE, *map(shared.param, ("001", "006", "084"))])
+def test_two_processes_find_what_one_finds(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "a.log"
+    file.write_bytes(content(name))
+    path = str(file)
     one = facts(parse_file(path))
     monkeypatch.setattr(parallel, "SMALLEST", 1)
-    monkeypatch.setattr(parallel, "SEGMENT", 10_007)
+    monkeypatch.setattr(parallel, "SEGMENT", 1009 if name in cases() else 10_007)
     two = facts(parse_file(path))
     assert two == one
 

@@ -1,0 +1,3 @@
+"""What all tests of the project share."""
+
+pytest_plugins = ["tests.support.shared"]
