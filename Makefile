@@ -7,7 +7,7 @@ PYTEST     := $(BIN)/python -m pytest
 SOURCES    := busbar components lab tests examples bench __main__.py
 
 .DEFAULT_GOAL := help
-.PHONY: help venv up down status test check lint types unit program lab-unit lab bench schema lock format
+.PHONY: help venv up down status test check lint types unit program lab-unit lab bench mutants schema lock format
 
 help:  ## list what can be done
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,6 +49,10 @@ lab: $(VENV)/.ready
 
 bench: $(VENV)/.ready  ## print the figures of bench/ (ratios within one run)
 	@for f in nccl_stream preview_440 bring_up; do echo "== $$f"; $(BIN)/python bench/$$f.py || exit 1; done
+
+mutants: $(VENV)/.ready  ## seed faults, print what the tests miss (SAMPLE=60 AREA= ONLY=file:line SEED=1 GOAL=95 JOBS=2)
+	@$(BIN)/python tests/mutants.py $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(AREA),--area $(AREA)) \
+	  $(if $(ONLY),--only $(ONLY)) $(if $(SEED),--seed $(SEED)) $(if $(GOAL),--goal $(GOAL)) $(if $(JOBS),--jobs $(JOBS))
 
 schema: $(VENV)/.ready  ## write the JSON Schema of the configuration anew
 	@$(BIN)/python -m busbar schema > schema/cluster.schema.json

@@ -7,7 +7,14 @@ from busbar.nccl.checks.rows import arithmetic, ladder
 from busbar.nccl.log.collective import from_name, infer
 from busbar.nccl.log.evidence import Seen
 from busbar.nccl.log.records import Run, number
-from busbar.nccl.log.sidecar import avg_matches, check_disabled, invented, mean_busbw, several_programs, wrong_rows
+from busbar.nccl.log.sidecar import (
+    avg_matches,
+    check_disabled,
+    invented,
+    mean_busbw,
+    several_programs,
+    wrong_rows,
+)
 from busbar.nccl.units import exact
 from busbar.nccl.verdict import Check, Status
 

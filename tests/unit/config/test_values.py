@@ -1,0 +1,29 @@
+"""The small types at their limits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from busbar.config import ConfigError, load, stackfile
+from tests.support.clusters import site
+
+
+@pytest.mark.parametrize(
+    ("written", "size_bytes"),
+    [("1", 1), ("1B", 1), ("1K", 2**10), ("1M", 2**20), ("1G", 2**30), ("1T", 2**40), ("3tib", 3 * 2**40)],
+)
+def test_every_unit_of_a_size_is_a_power_of_two(written: str, size_bytes: int) -> None:
+    cluster = load(site(validation={"min_bytes": 1, "max_bytes": written}))
+    assert cluster.validation.max_bytes == size_bytes
+
+
+def test_a_secret_that_is_an_object_but_not_an_encrypted_one_is_plain_text(tmp_path: Path) -> None:
+    config = {"busbar:cluster": {}, "busbar:s3SecretKey": {"value": "hunter2"}}
+    path = tmp_path / "Pulumi.prod.yaml"
+    path.write_text(yaml.safe_dump({"config": config}))
+    with pytest.raises(ConfigError) as caught:
+        stackfile.read(path)
+    assert str(caught.value).startswith("busbar:s3SecretKey: ")
