@@ -11,9 +11,10 @@ import pulumi_random as random
 from pulumi_command import remote
 
 from busbar.config import ConfigError, K3s
-from busbar.hosts import downloads, k3s, kubeconfig
-from busbar.hosts.facts import server_facts
+from busbar.config.checksums import Arch
+from busbar.hosts import downloads, k3s
 from busbar.hosts.inventory import Host, Inventory
+from busbar.hosts.server_output import server_facts, with_server
 from components.host_step import HostStep, host_command
 from components.ssh import Login
 
@@ -21,7 +22,7 @@ from components.ssh import Login
 SERVER_DEADLINE_SECONDS = 1200
 KUBECONFIG_DEADLINE_SECONDS = 60
 TOKEN_LENGTH = 48
-ARCHITECTURES: Final[tuple[downloads.Arch, ...]] = ("amd64", "arm64")
+ARCHITECTURES: Final[tuple[Arch, ...]] = ("amd64", "arm64")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,9 +89,7 @@ class K3sControlPlane(pulumi.ComponentResource):
         )
         endpoint = args.inventory.api_endpoint
         self.kubeconfig = pulumi.Output.secret(
-            fetched.stdout.apply(
-                lambda text: kubeconfig.readdressed(text, server=endpoint, name=cluster.name)
-            )
+            fetched.stdout.apply(lambda text: with_server(text, server=endpoint, name=cluster.name))
         )
         self.register_outputs(
             {"kubeconfig": self.kubeconfig, "ca_pem": self.ca_pem, "k3s_version": self.k3s_version}

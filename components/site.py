@@ -31,7 +31,7 @@ class Site:
         Raises pulumi.RunError with every finding of the configuration, before any resource is registered.
         """
         stack = pulumi.Config("busbar")
-        secrets = {key: _secret(stack, key) for key in config.SECRET_KEYS}
+        secrets = {key: _secret(stack, key) for key in config.SECRETS}
         given = [key for key, value in secrets.items() if value is not None]
         try:
             cluster = config.load(stack.get_object("cluster") or {}, secret_keys=given, root=project)
@@ -47,7 +47,7 @@ class Site:
             raise pulumi.RunError(
                 f"the configuration of stack {pulumi.get_stack()} is wrong:\n{error}"
             ) from None
-        for note in config.advice(cluster):
+        for note in config.warnings(cluster):
             pulumi.warn(note)
         credentials = secrets["registryCredentials"]
         return cls(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from busbar.cli.stackfile import STACK_HELP, load_stack
 
 if TYPE_CHECKING:
     from busbar.config import Cluster
@@ -27,34 +28,23 @@ def schema() -> None:
 
 
 def check_config(
-    stack: Annotated[str, typer.Argument(metavar="STACK|FILE", help="Name of a stack, or its YAML file.")],
+    stack: Annotated[str, typer.Argument(metavar="STACK", help=STACK_HELP)],
 ) -> None:
-    """Check a stack's configuration without touching anything: exit 0 good, 1 findings, 64 no such stack."""
-    from busbar.config import ConfigError, advice, load, stackfile
+    """Validate a stack's configuration; nothing is changed. Exit 0: valid, 1: errors, 64: no such stack."""
+    from busbar.config import warnings
     from busbar.config.files import findings
 
-    try:
-        path = stackfile.find(stack, Path.cwd())
-    except stackfile.NoStackFileError as error:
-        raise typer.BadParameter(str(error)) from None
-    try:
-        file = stackfile.read(path)
-        cluster = load(file.cluster, secret_keys=file.secret_keys)
-    except ConfigError as error:
-        for finding in error.findings:
-            typer.echo(finding)
-        typer.echo(f"\n{path.name}: {len(error.findings)} to mend; nothing was touched", err=True)
-        raise typer.Exit(1) from None
-    typer.echo(f"OK  {path.name}")
+    file, cluster = load_stack(stack)
+    typer.echo(f"OK  {file.path.name}")
     for line in describe(cluster):
         typer.echo(f"    {line}")
-    # Files that `make up` or a download has yet to bring are no fault of the configuration.
-    for note in [*advice(cluster), *(f"not yet: {text}" for text in findings(cluster, path.parent))]:
-        typer.echo(f"    note: {note}")
+    # Files that `make up` or a download creates later are not errors of the configuration.
+    for note in [*warnings(cluster), *(f"file missing: {text}" for text in findings(cluster, file.project))]:
+        typer.echo(f"    warning: {note}")
 
 
 def describe(cluster: Cluster) -> list[str]:
-    """The configuration in a few lines: hosts by role, pools, versions, what is measured against what."""
+    """The configuration in a few lines: hosts by role, pools, versions, and the expected bandwidth."""
     from busbar import versions
     from busbar.hosts.inventory import Inventory
 
@@ -70,10 +60,10 @@ def describe(cluster: Cluster) -> list[str]:
         lines.append(f"{title}: {len(hosts)} ({shown}{more})")
     for name, pool in cluster.pools.items():
         lines.append(
-            f"pool {name}: {len(inventory.workers_of(name))} workers, each {pool.gpus} GPUs and "
-            f"{pool.rails} rails of {pool.rate_gbps:g} Gb/s ({pool.link_layer})"
+            f"pool {name}: {len(inventory.workers_of(name))} workers, {pool.gpus} GPUs and {pool.rails} "
+            f"rails per worker, {pool.rate_gbps:g} Gb/s per rail ({pool.link_layer})"
         )
-    known = versions.set_of(
+    known = versions.known_set(
         cluster.k3s.version, cluster.gpu_operator.version, cluster.network_operator.version
     )
     lines.append(
@@ -85,7 +75,7 @@ def describe(cluster: Cluster) -> list[str]:
 
 
 def _measurement(cluster: Cluster, inventory: Inventory) -> list[str]:
-    """What will be measured, and the bandwidth that each pool has to reach."""
+    """What is measured per pool, and the bandwidth it must reach."""
     from busbar.collect.spec import expectation
     from busbar.manifests.nccljob import resolve
     from busbar.nccl.expected.expectation import Expectation
@@ -103,5 +93,5 @@ def _measurement(cluster: Cluster, inventory: Inventory) -> list[str]:
                 if bounds.expected is not None and bounds.floor is not None
                 else f"no expected bandwidth ({bounds.reasoning[-1]})"
             )
-            lines.append(f"measured on {pool}: {collective} over {job.transport}, {number}")
+            lines.append(f"validation of {pool}: {collective} over {job.transport}, {number}")
     return lines

@@ -1,4 +1,4 @@
-"""`busbar preflight`: look at every host of a stack before anything is changed on any of them."""
+"""`busbar preflight`: checks every host of a stack before anything is changed on any of them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from busbar.cli.stackfile import STACK_HELP, load_stack
+
 if TYPE_CHECKING:
     from busbar.preflight.spec import Spec
     from busbar.preflight.survey import Outcome
 
-# The command plugin hands over the former result under this name.
-FORMER_RESULT = "PULUMI_COMMAND_STDOUT"
+# The command plugin passes the previous result in this variable.
+PREVIOUS_RESULT = "PULUMI_COMMAND_STDOUT"
 
 
 def register(group: typer.Typer) -> None:
@@ -21,41 +23,43 @@ def register(group: typer.Typer) -> None:
 
 def preflight(
     stack: Annotated[
-        str | None, typer.Argument(help="Stack to read from Pulumi.STACK.yaml; else a spec comes on stdin.")
+        str | None, typer.Argument(metavar="STACK", help=f"{STACK_HELP} Without it a spec comes on stdin.")
     ] = None,
 ) -> None:
-    """Check all hosts in parallel over SSH and report every finding with its cure; nothing is changed.
+    """Check all hosts in parallel over SSH and report every finding with its fix; nothing is changed.
 
-    Exit code 0: fit for the bring-up; 1: not; 64: no usable configuration.
+    Exit code 0: all hosts are ready; 1: findings; 64: no such stack, or no spec on stdin.
     """
     import asyncio
     import os
     import sys
 
     from busbar.preflight import facts
+    from busbar.preflight.output import summary
     from busbar.preflight.survey import survey
 
     spec = _from_stack(stack) if stack else _from_stdin(sys.stdin.read())
-    former = {}
-    if not stack and (text := os.environ.get(FORMER_RESULT)):
+    previous = {}
+    if not stack and (text := os.environ.get(PREVIOUS_RESULT)):
         try:
-            former = facts.read(text)
+            previous = facts.read(text)
         except ValueError as error:
-            # Nothing is lost: every host is asked again.
-            typer.echo(f"busbar preflight: the former result is left out: {error}", err=True)
+            # All hosts are checked again.
+            typer.echo(f"busbar preflight: the previous result is not used: {error}", err=True)
     try:
-        outcome = asyncio.run(survey(spec, former))
+        outcome = asyncio.run(survey(spec, previous))
     except ValueError as error:
         typer.echo(f"busbar preflight: {error}", err=True)
         raise typer.Exit(1) from None
     if stack:
         _show(spec, outcome)
     else:
-        _report(spec, outcome)
-        if not outcome.errors:
-            typer.echo(facts.pack(outcome.passed))
+        _report(outcome)
+    typer.echo(f"busbar preflight: {summary(spec, outcome)}", err=True)
     if outcome.errors:
         raise typer.Exit(1)
+    if not stack:
+        typer.echo(facts.pack(outcome.records))
 
 
 def _from_stdin(text: str) -> Spec:
@@ -67,7 +71,7 @@ def _from_stdin(text: str) -> Spec:
     try:
         return Spec.model_validate_json(text)
     except ValidationError as error:
-        # The input holds a private key: the error may say where, never what.
+        # The input holds a private key: report where the error is, never the value.
         for detail in error.errors(include_input=False, include_url=False):
             where = ".".join(map(str, detail["loc"])) or "stdin"
             typer.echo(f"busbar preflight: {where}: {detail['msg']}", err=True)
@@ -75,36 +79,26 @@ def _from_stdin(text: str) -> Spec:
 
 
 def _from_stack(stack: str) -> Spec:
-    from pathlib import Path
+    """The spec of a stack file; if its key is a secret, which only the engine reads, the agent is used."""
+    from busbar.hosts.login import Login
+    from busbar.preflight.spec import Spec, spec_of
 
-    from busbar.cli import EX_USAGE
-    from busbar.config import ConfigError
-    from busbar.preflight.stackfile import spec_of_stack
-
-    try:
-        return spec_of_stack(stack, Path.cwd())
-    except ConfigError as error:
-        for finding in error.findings:
-            typer.echo(f"busbar preflight: {finding}", err=True)
-        raise typer.Exit(EX_USAGE) from None
+    file, cluster = load_stack(stack)
+    login = Login.of(cluster.ssh, project=file.project)
+    return Spec.model_validate(spec_of(cluster, login=login.model_dump()))
 
 
-def _report(spec: Spec, outcome: Outcome) -> None:
-    from busbar.preflight.findings import lines
+def _report(outcome: Outcome) -> None:
+    from busbar.preflight.output import lines
 
     for level, text in lines(outcome.findings):
         typer.echo(f"{level}: {text}", err=True)
-    total, bad = len(spec.hosts), len({finding.host for finding in outcome.errors})
-    asked = "" if outcome.asked == total else f" ({total - outcome.asked} had passed before)"
-    verdict = f"{bad} of {total} hosts are not fit; nothing was changed" if bad else f"{total} hosts are fit"
-    typer.echo(f"busbar preflight: {verdict}{asked}", err=True)
 
 
 def _show(spec: Spec, outcome: Outcome) -> None:
     from rich.console import Console
 
-    from busbar.preflight.findings import lines
-    from busbar.preflight.table import table
+    from busbar.preflight.output import lines, table
 
     console = Console()
     console.print(table(spec, outcome))

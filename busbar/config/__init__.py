@@ -1,19 +1,20 @@
-"""The configuration of a stack: `load` turns the object `busbar:cluster` into a checked `Cluster`."""
+"""The configuration of a stack: `load` turns the object `busbar:cluster` into a validated `Cluster`."""
 
 from busbar.config.cluster import Cluster
-from busbar.config.credentials import registry_credentials
 from busbar.config.errors import ConfigError
 from busbar.config.hosts import Host, Hosts, VirtualIp, Worker
 from busbar.config.k3s import S3, Checksums, Image, K3s, Snapshots
-from busbar.config.load import SECRET_KEYS, advice, load
+from busbar.config.load import load, warnings
 from busbar.config.operators import Chart, GpuOperator, MpiOperator, NetworkOperator
 from busbar.config.pools import Pool, Taint
+from busbar.config.schema import SECRETS
+from busbar.config.secrets import registry_credentials
 from busbar.config.ssh import Bastion, Ssh
 from busbar.config.validation import Validation
 
 __all__ = [
     "S3",
-    "SECRET_KEYS",
+    "SECRETS",
     "Bastion",
     "Chart",
     "Checksums",
@@ -33,7 +34,7 @@ __all__ = [
     "Validation",
     "VirtualIp",
     "Worker",
-    "advice",
     "load",
     "registry_credentials",
+    "warnings",
 ]

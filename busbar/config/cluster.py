@@ -8,25 +8,26 @@ from pydantic import Field
 
 from busbar.config.hosts import Hosts
 from busbar.config.k3s import K3s
+from busbar.config.kubernetes_values import DnsLabel
 from busbar.config.operators import GpuOperator, MpiOperator, NetworkOperator
 from busbar.config.pools import Pool
 from busbar.config.ssh import Ssh
 from busbar.config.validation import Validation
-from busbar.config.values import DnsLabel, Model
+from busbar.config.values import Model
 
 
 class Cluster(Model):
-    """One cluster, from its hosts to the bandwidth that it must reach.
+    """One cluster: hosts, software, and the bandwidth that it must reach.
 
-    Use `busbar.config.load`, which also checks what no part can see alone (duplicated addresses, an even
-    number of servers, version sets); constructing the model directly checks the parts only.
+    Use `busbar.config.load`, which also runs the checks across sections (duplicate addresses, an even number
+    of servers, version sets); constructing the model directly checks each value on its own only.
     """
 
     name: DnsLabel = Field(description="Name of the cluster.")
     ssh: Ssh = Field(description="How to log in to the hosts.")
-    hosts: Hosts = Field(description="The machines by role.")
+    hosts: Hosts = Field(description="The hosts by role.")
     pools: Annotated[dict[DnsLabel, Pool], Field(min_length=1)] = Field(
-        description="Groups of like workers, by name, and what each worker must have."
+        description="Worker pools by name: groups of identical workers, and what each worker must have."
     )
     k3s: K3s = Field(default=K3s(), description="The Kubernetes distribution.")
     gpu_operator: GpuOperator = Field(default=GpuOperator(), description="NVIDIA GPU Operator.")
@@ -34,4 +35,4 @@ class Cluster(Model):
         default=NetworkOperator(), description="NVIDIA Network Operator."
     )
     mpi_operator: MpiOperator = Field(default=MpiOperator(), description="Kubeflow MPI Operator.")
-    validation: Validation = Field(default=Validation(), description="The measurement and its gate.")
+    validation: Validation = Field(default=Validation(), description="The NCCL validation and its gate.")

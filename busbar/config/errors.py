@@ -1,4 +1,4 @@
-"""From pydantic's findings to sentences a person can act on."""
+"""Turns pydantic's errors into findings: `<path>: <value> <what is wrong>`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pydantic_core import ErrorDetails
 
 
 class ConfigError(ValueError):
-    """The configuration is not usable; `str()` lists every finding, one a line.
+    """The configuration is invalid; `str()` lists every finding, one per line.
 
-    `findings` holds the same lines. Raised before anything is created anywhere.
+    `findings` holds the same lines. Raised before any resource is created.
     """
 
     def __init__(self, findings: Iterable[str]) -> None:
@@ -33,7 +33,7 @@ def path_of(loc: Sequence[int | str]) -> str:
 
 
 def show(value: Any, limit: int = 80) -> str:
-    """The value as it is quoted in a message; long ones are cut, since a message must stay readable."""
+    """The value as quoted in a message; long values are truncated, private keys are hidden."""
     text = repr(value)
     if "PRIVATE KEY" in text:
         return "(a private key)"
@@ -44,7 +44,7 @@ QUOTES = "'\""
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """`; did you mean 'servers'?`, or nothing where no known word is near."""
+    """`; did you mean 'servers'?`, or nothing if no known word is similar."""
     near = difflib.get_close_matches(word, list(known), n=1)
     return f"; did you mean {near[0]!r}?" if near else ""
 
@@ -62,14 +62,14 @@ def sentence(error: ErrorDetails, root: type[BaseModel]) -> str:
     if kind == "extra_forbidden":
         model = _model_at(root, loc[:-1])
         known = list(model.model_fields) if model else []
-        hint = did_you_mean(str(loc[-1]), known) or f"; known here: {', '.join(known)}"
+        hint = did_you_mean(str(loc[-1]), known) or f"; expected one of: {', '.join(known)}"
         return f"{path}: unknown key{hint}"
     if kind in _SILENT_VALUE:
         return f"{path}: {_wording(error)}"
     return f"{path}: {show(error['input'])} {_wording(error)}"
 
 
-# The value would say nothing (a whole object or list) in these.
+# Errors about a whole object or list: quoting it would not help.
 _SILENT_VALUE = {"too_short", "too_long", "model_type", "dict_type", "list_type"}
 
 
@@ -83,31 +83,31 @@ def _wording(error: ErrorDetails) -> str:
         case "float_parsing" | "float_type" | "finite_number":
             return "is not a number"
         case "bool_parsing" | "bool_type":
-            return "is neither true nor false"
+            return "is not true or false"
         case "string_type":
             return "is not a text"
         case "string_too_short":
             return "is empty"
-        case "string_pattern_mismatch":
-            return f"does not have the expected form {context['pattern']}"
+        case "string_too_long":
+            return f"is too long: expected at most {context['max_length']} characters"
         case "literal_error":
             return f"is not one of {context['expected']}"
         case "greater_than_equal":
-            return f"is too small: at least {context['ge']} is needed"
+            return f"is too small: expected at least {context['ge']}"
         case "greater_than":
-            return f"is too small: more than {context['gt']} is needed"
+            return f"is too small: expected more than {context['gt']}"
         case "less_than_equal":
-            return f"is too large: at most {context['le']} is allowed"
+            return f"is too large: expected at most {context['le']}"
         case "less_than":
-            return f"is too large: less than {context['lt']} is allowed"
+            return f"is too large: expected less than {context['lt']}"
         case "too_short":
-            return f"{_count(context['actual_length'])} given, at least {context['min_length']} needed"
+            return f"got {_count(context['actual_length'])}, expected at least {context['min_length']}"
         case "too_long":
-            return f"{_count(context['actual_length'])} given, at most {context['max_length']} allowed"
+            return f"got {_count(context['actual_length'])}, expected at most {context['max_length']}"
         case "model_type" | "dict_type":
-            return f"is {_kind(error['input'])} where keys with values are expected"
+            return f"is {_kind(error['input'])}, expected keys with values"
         case "list_type":
-            return f"is {_kind(error['input'])} where a list is expected"
+            return f"is {_kind(error['input'])}, expected a list"
         case _:
             return error["msg"]
 
@@ -125,7 +125,7 @@ def _kind(value: Any) -> str:
 
 
 def _model_at(root: type[BaseModel], loc: Sequence[int | str]) -> type[BaseModel] | None:
-    """The model that stands at a path, found along the annotations (lists, dicts and Optionals included)."""
+    """The model at a path, found by the annotations (lists, dicts and Optionals included)."""
     model: type[BaseModel] | None = root
     for part in loc:
         if isinstance(part, int) or model is None:
@@ -133,7 +133,7 @@ def _model_at(root: type[BaseModel], loc: Sequence[int | str]) -> type[BaseModel
         field = model.model_fields.get(part)
         if field is not None:
             model = _first_model(field.annotation)
-        # A part that is no field is the key of a mapping such as pools.h100: the model stays the same.
+        # A part that is not a field is the key of a mapping such as pools.h100: the model stays the same.
     return model
 
 

@@ -1,4 +1,4 @@
-"""The machines: one or two load balancers, an odd number of servers, and the workers."""
+"""The hosts: one or two load balancers, an odd number of servers, and the workers."""
 
 from __future__ import annotations
 
@@ -6,49 +6,45 @@ from typing import Annotated
 
 from pydantic import Field
 
-from busbar.config.values import Address, DnsLabel, HostKey, Int, IpAddress, Model, NonEmpty, Port
+from busbar.config.kubernetes_values import DnsLabel
+from busbar.config.network_values import Address, HostKey, InterfaceName, IpAddress, Port, UserName
+from busbar.config.values import Int, Model
 
 
 class Host(Model):
-    """One machine that can be reached over SSH."""
+    """One machine that is reachable over SSH."""
 
     name: DnsLabel = Field(description="Name of the host; for servers and workers also the name of the node.")
-    address: Address = Field(description="IP address or name, for SSH and for the cluster's own traffic.")
+    address: Address = Field(description="IP address or host name, for SSH and for the cluster's traffic.")
     host_key: HostKey = Field(description="The host's ed25519 host key: `ssh-keyscan -t ed25519 ADDRESS`.")
-    user: NonEmpty | None = Field(
-        default=None, description="Login on this host where it differs from ssh.user."
-    )
-    port: Port | None = Field(
-        default=None, description="SSH port of this host where it differs from ssh.port."
-    )
+    user: UserName | None = Field(default=None, description="Login on this host; by default ssh.user.")
+    port: Port | None = Field(default=None, description="SSH port of this host; by default ssh.port.")
 
 
 class Worker(Host):
     """A machine with GPUs and HCAs."""
 
-    pool: DnsLabel | None = Field(
-        default=None, description="Name of its pool; may be left out when there is one pool."
-    )
+    pool: DnsLabel | None = Field(default=None, description="Name of its pool; optional with a single pool.")
 
 
 class VirtualIp(Model):
     """The address that two load balancers share by VRRP (keepalived)."""
 
-    address: IpAddress = Field(description="The shared address; the API is reached at it.")
-    interface: NonEmpty = Field(description="Network interface of the load balancers that carries it.")
+    address: IpAddress = Field(description="The shared address, at which the Kubernetes API is reached.")
+    interface: InterfaceName = Field(description="Network interface of the load balancers that carries it.")
     router_id: Annotated[Int, Field(ge=1, le=255)] = Field(
-        default=51, description="VRRP router id, unlike that of any other VRRP group on the network segment."
+        default=51, description="VRRP router id; must be unique on the network segment."
     )
 
 
 class Hosts(Model):
-    """All machines of the cluster by role."""
+    """All hosts of the cluster by role."""
 
     load_balancers: list[Host] = Field(
         min_length=1, max_length=2, description="Hosts for HAProxy: 1, or 2 that share hosts.virtual_ip."
     )
     virtual_ip: VirtualIp | None = Field(
-        default=None, description="Required with two load balancers, and only then."
+        default=None, description="Required with two load balancers, not allowed with one."
     )
     servers: list[Host] = Field(
         min_length=1,

@@ -1,13 +1,20 @@
-"""K3s: which release, where it comes from, and what goes into its config.yaml."""
+"""K3s: the release, where it is downloaded from, and further keys of its config.yaml."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from busbar import versions
-from busbar.config.values import Cidr, Int, Model, NonEmpty, Sha256, Url
+from busbar.config.kubernetes_values import BucketFolder, BucketName, BucketRegion, DnsLabel
+from busbar.config.network_values import Cidr, Endpoint
+from busbar.config.values import CronSchedule, Int, JsonObject, Matching, Model, NonEmpty, Sha256, Url
+
+K3sVersion = Annotated[
+    str,
+    Matching(r"v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z]+)?\+k3s[0-9]+", "a K3s release such as v1.35.6+k3s1"),
+]
 
 
 class Checksums(Model):
@@ -18,9 +25,11 @@ class Checksums(Model):
 
 
 class Image(Model):
-    """An archive of container images for hosts that cannot pull."""
+    """An archive of container images for hosts without access to a registry."""
 
-    url: Url = Field(description="Where the hosts fetch the archive (.tar, .tar.gz or .tar.zst) from.")
+    url: Url = Field(
+        description="URL of the archive (.tar, .tar.gz, .tgz or .tar.zst); each host fetches it."
+    )
     roles: list[Literal["server", "worker"]] = Field(
         default=["server", "worker"], min_length=1, description="Which hosts get it."
     )
@@ -32,20 +41,18 @@ class Image(Model):
 class S3(Model):
     """A bucket for etcd snapshots. The keys are the secrets busbar:s3AccessKey and busbar:s3SecretKey."""
 
-    endpoint: NonEmpty = Field(default="s3.amazonaws.com", description="Host (and port) of the S3 service.")
-    bucket: NonEmpty = Field(description="Name of the bucket.")
-    region: NonEmpty = Field(default="us-east-1", description="Region of the bucket.")
-    folder: NonEmpty | None = Field(default=None, description="Folder inside the bucket.")
+    endpoint: Endpoint = Field(default="s3.amazonaws.com", description="HOST or HOST:PORT of the S3 service.")
+    bucket: BucketName = Field(description="Name of the bucket.")
+    region: BucketRegion = Field(default="us-east-1", description="Region of the bucket.")
+    folder: BucketFolder | None = Field(default=None, description="Folder inside the bucket.")
 
 
 class Snapshots(Model):
     """Scheduled snapshots of etcd."""
 
-    schedule: Annotated[str, Field(pattern=r"^\S+( \S+){4}$|^@\w+( \w+)?$")] = Field(
-        default="0 */12 * * *", description="When, as a cron line of five fields."
-    )
+    schedule: CronSchedule = Field(default="0 */12 * * *", description="Cron schedule with five fields.")
     retention: Annotated[Int, Field(ge=1)] = Field(
-        default=5, description="How many snapshots each server keeps."
+        default=5, description="Number of snapshots that each server keeps."
     )
     s3: S3 | None = Field(default=None, description="Also copy each snapshot to a bucket.")
 
@@ -53,16 +60,14 @@ class Snapshots(Model):
 class K3s(Model):
     """The Kubernetes distribution on servers and workers."""
 
-    version: Annotated[str, Field(pattern=r"^v\d+\.\d+\.\d+(-\w+)?\+k3s\d+$")] = Field(
-        default=versions.K3S, description="Release of K3s, such as v1.35.6+k3s1."
-    )
+    version: K3sVersion = Field(default=versions.K3S, description="Release of K3s, such as v1.35.6+k3s1.")
     base_url: Url = Field(
         default=versions.K3S_BASE_URL,
-        description="Where the releases lie; a mirror keeps the layout <base>/<version>/k3s.",
+        description="Base URL of the releases; a mirror keeps the layout <base>/<version>/k3s.",
     )
     sha256: Checksums | None = Field(
         default=None,
-        description="Checksums of the binary, for a release whose checksum busbar does not carry.",
+        description="Checksums of the binary, for a release whose checksum busbar does not contain.",
     )
     checksums_file: NonEmpty | None = Field(
         default=None,
@@ -73,19 +78,20 @@ class K3s(Model):
     flannel_backend: Literal["vxlan", "host-gw", "wireguard-native", "none"] = Field(
         default="vxlan", description="How pods of different hosts reach each other."
     )
-    disable: list[NonEmpty] = Field(
-        default=["traefik", "servicelb"], description="Packaged parts of K3s to leave out."
+    disable: list[DnsLabel] = Field(
+        default=["traefik", "servicelb"], description="Packaged components of K3s that are not installed."
     )
     images: list[Image] = Field(
-        default=[], description="Image archives to place on the hosts, for an air gap."
+        default=[], description="Image archives for hosts without access to a registry (air gap)."
     )
-    server_args: dict[str, Any] = Field(default={}, description="Further keys of the servers' config.yaml.")
-    agent_args: dict[str, Any] = Field(default={}, description="Further keys of the workers' config.yaml.")
-    registries: dict[str, Any] = Field(
+    server_args: JsonObject = Field(
+        default={}, description="Additional keys of config.yaml on the servers; lists are appended."
+    )
+    agent_args: JsonObject = Field(
+        default={}, description="Additional keys of config.yaml on the workers; lists are appended."
+    )
+    registries: JsonObject = Field(
         default={},
         description="registries.yaml: mirrors and TLS; logins are the secret busbar:registryCredentials.",
     )
     snapshots: Snapshots = Field(default=Snapshots(), description="Snapshots of etcd.")
-
-
-__all__ = ["S3", "Checksums", "Image", "K3s", "Snapshots"]

@@ -1,33 +1,47 @@
-"""The door to the configuration."""
+"""Loads and validates `busbar:cluster`."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from busbar.config import check_software, checks, files, secrets
+from busbar.config import files, host_checks, k3s_checks, secrets, software_checks
 from busbar.config.cluster import Cluster
-from busbar.config.draft import Draft
 from busbar.config.errors import ConfigError, path_of, sentence
-from busbar.config.schema import SECRETS
+from busbar.config.partial import PartialConfig
 
-SECRET_KEYS = tuple(SECRETS)
-"""The secrets of a stack: top-level keys `busbar:<key>`, declared in Pulumi.yaml."""
+# The checks that no section can make on its own.
+CHECKS: tuple[Callable[[PartialConfig], Iterator[str]], ...] = (
+    host_checks.duplicates,
+    host_checks.resource_names,
+    host_checks.quorum,
+    host_checks.virtual_ip,
+    host_checks.pools,
+    k3s_checks.networks,
+    k3s_checks.taints,
+    k3s_checks.labels,
+    k3s_checks.checksums,
+    k3s_checks.images,
+    k3s_checks.written_keys,
+    software_checks.versions,
+    software_checks.resource,
+    software_checks.validation,
+)
 
 
 def load(data: Mapping[str, Any], *, secret_keys: Collection[str] = (), root: Path | None = None) -> Cluster:
-    """Check the object `busbar:cluster` as a whole and return it typed.
+    """Validate the object `busbar:cluster` as a whole and return it typed.
 
-    `secret_keys`: which of SECRET_KEYS the stack has set; their values are not needed. `root`: the project
-    folder; where it is given, the files that the configuration names are looked at too.
+    `secret_keys`: which keys of `schema.SECRETS` the stack has set; their values are not needed. `root`: the
+    project folder; if given, the files that the configuration names are checked too.
 
-    Raises ConfigError with every finding at once: each names the path, the value, and what is expected.
+    Raises ConfigError with all findings: each names the path, the value, and what is expected.
     """
     if not isinstance(data, Mapping):
-        raise ConfigError(["busbar:cluster: is not an object; Pulumi.h100.example.yaml shows one"])
+        raise ConfigError(["busbar:cluster: is not an object. Fix: see Pulumi.h100.example.yaml"])
     found = dict(secrets.findings(data))
     problems = [f"{path}: {text}" for path, text in found.items()]
     cluster: Cluster | None = None
@@ -37,7 +51,11 @@ def load(data: Mapping[str, Any], *, secret_keys: Collection[str] = (), root: Pa
         for detail in error.errors():
             if path_of(detail["loc"]) not in found:
                 problems.append(sentence(detail, Cluster))
-    problems += checks.findings(Draft.of(data), secret_keys)
+    partial = PartialConfig.of(data)
+    for check in CHECKS:
+        problems += check(partial)
+    problems += host_checks.login(partial, secret_keys)
+    problems += k3s_checks.bucket(partial, secret_keys)
     if cluster is not None and root is not None:
         problems += files.findings(cluster, root)
     if problems or cluster is None:
@@ -45,18 +63,45 @@ def load(data: Mapping[str, Any], *, secret_keys: Collection[str] = (), root: Pa
     return cluster
 
 
-def advice(cluster: Cluster) -> list[str]:
-    """What is allowed but worth a second look, one sentence each."""
-    found = check_software.judged(Draft.of(cluster.model_dump()))
-    notes = [f"{finding.where}: {finding.text}" for finding in found]
+def warnings(cluster: Cluster) -> list[str]:
+    """What is allowed but probably not intended, one sentence each."""
+    found = [
+        f"{finding.where}: {finding.text}"
+        for finding in software_checks.version_findings(PartialConfig.of(cluster.model_dump()))
+    ]
+    found += host_key_warnings(cluster)
     if len(cluster.hosts.workers) == 1 and cluster.validation.enabled:
-        notes.append("hosts.workers: one worker: the measurement never leaves the host and proves no fabric")
+        found.append("hosts.workers: with one worker the validation stays on the host and tests no fabric")
     if cluster.validation.transport == "socket" and cluster.validation.expected_busbw_gbps is None:
-        notes.append("validation.transport: over sockets nothing can be computed: give expected_busbw_gbps")
-    if not cluster.validation.enabled:
-        notes.append("validation.enabled: false: nothing is measured, and nccl_passed will be false")
-    if len(cluster.hosts.servers) == 1:
-        notes.append(
-            "hosts.servers: one server: with it the whole control plane is lost until it is restored"
+        found.append(
+            "validation.transport: no bandwidth can be computed for sockets. Fix: set expected_busbw_gbps"
         )
-    return notes
+    if not cluster.validation.enabled:
+        found.append("validation.enabled: false: the NCCL validation does not run; nccl_passed will be false")
+    if len(cluster.hosts.servers) == 1:
+        found.append(
+            "hosts.servers: with one server, its failure stops the whole control plane until it is restored"
+        )
+    return found
+
+
+def host_key_warnings(cluster: Cluster) -> Iterator[str]:
+    """The same SSH host key on two hosts: images cloned with their keys."""
+    hosts = cluster.hosts
+    listed = [
+        *((f"hosts.load_balancers[{i}]", host.host_key) for i, host in enumerate(hosts.load_balancers)),
+        *((f"hosts.servers[{i}]", host.host_key) for i, host in enumerate(hosts.servers)),
+        *((f"hosts.workers[{i}]", host.host_key) for i, host in enumerate(hosts.workers)),
+    ]
+    if cluster.ssh.bastion:
+        listed.append(("ssh.bastion", cluster.ssh.bastion.host_key))
+    paths: dict[str, list[str]] = {}
+    for path, key in listed:
+        paths.setdefault(key, []).append(path)
+    for first, *others in paths.values():
+        if others:
+            yield (
+                f"{first}.host_key: the same key as {', '.join(others)}: each of these hosts can "
+                "impersonate the others. Fix: on cloned machines `rm /etc/ssh/ssh_host_* && ssh-keygen -A`, "
+                "restart sshd, and enter the new keys"
+            )

@@ -1,81 +1,84 @@
-"""The three operators: chart, version, and what is laid over our values."""
+"""The three operators: chart, version, and values merged over those of helm_values/."""
 
 from __future__ import annotations
-
-from typing import Annotated, Any
 
 from pydantic import Field
 
 from busbar import versions
-from busbar.config.values import Int, LabelKey, Model, NonEmpty, Url
+from busbar.config.kubernetes_values import (
+    ChartName,
+    ChartVersion,
+    Image,
+    ImageFolder,
+    ImageTag,
+    ResourceName,
+    is_local_chart,
+)
+from busbar.config.values import JsonObject, Model, Seconds, Url
 
-Seconds = Annotated[Int, Field(ge=1)]
+_ENABLED = "Install it; false if another tool has installed it."
+_CHART = "Name of the chart, a local path, or an oci:// URL."
+_VALUES = "Values merged over helm_values/; lists are replaced."
 
 
 class Chart(Model):
     """A Helm chart: by name from a repository, as an oci:// URL, or as a local folder or archive."""
 
-    version: NonEmpty
+    version: ChartVersion
     repository: Url | None = Field(
         default=versions.NVIDIA_CHARTS,
         description="Helm repository; not used for a local chart or an oci:// URL.",
     )
-    chart: NonEmpty
-    values: dict[str, Any] = Field(
-        default={}, description="Values laid over those of helm_values/; lists are replaced."
-    )
+    chart: ChartName
+    values: JsonObject = Field(default={}, description=_VALUES)
 
     @property
     def is_local(self) -> bool:
         """Whether `chart` is a path on the machine that runs Pulumi."""
-        return self.chart.startswith((".", "/", "~")) or self.chart.endswith(".tgz")
+        return is_local_chart(self.chart)
 
     @property
     def repository_url(self) -> str | None:
-        """The repository to ask, or None where the chart itself says where it lies."""
+        """The repository of the chart, or None if `chart` is a path or a URL itself."""
         return None if self.is_local or self.chart.startswith("oci://") else self.repository
 
 
 class GpuOperator(Chart):
     """NVIDIA GPU Operator: driver, container toolkit, device plugin -> `nvidia.com/gpu`."""
 
-    enabled: bool = Field(default=True, description="Install it; false where another tool already has.")
-    version: NonEmpty = Field(
+    enabled: bool = Field(default=True, description=_ENABLED)
+    version: ChartVersion = Field(
         default=versions.GPU_OPERATOR, description="Version of the chart, with a leading v."
     )
-    chart: NonEmpty = Field(
-        default="gpu-operator", description="Name of the chart, a local path, or an oci:// URL."
-    )
+    chart: ChartName = Field(default="gpu-operator", description=_CHART)
     timeout_seconds: Seconds = Field(
-        default=1800, description="How long every GPU may take to become allocatable."
+        default=1800, description="Time until every GPU must be allocatable, in seconds."
     )
 
 
 class NetworkOperator(Chart):
     """NVIDIA Network Operator: SR-IOV device plugin -> allocatable HCAs."""
 
-    enabled: bool = Field(default=True, description="Install it; false where another tool already has.")
-    version: NonEmpty = Field(
+    enabled: bool = Field(default=True, description=_ENABLED)
+    version: ChartVersion = Field(
         default=versions.NETWORK_OPERATOR, description="Version of the chart, without a leading v."
     )
-    chart: NonEmpty = Field(
-        default="network-operator", description="Name of the chart, a local path, or an oci:// URL."
-    )
+    chart: ChartName = Field(default="network-operator", description=_CHART)
     timeout_seconds: Seconds = Field(
-        default=900, description="How long every HCA may take to become allocatable."
+        default=900, description="Time until every HCA must be allocatable, in seconds."
     )
-    resource: LabelKey = Field(
+    resource: ResourceName = Field(
         default="nvidia.com/hostdev", description="Name of the extended resource for the HCAs."
     )
-    selectors: dict[str, Any] = Field(
+    selectors: JsonObject = Field(
         default={},
-        description="Selectors of the device plugin laid over ours (vendor 15b3, RDMA, link type of the "
-        "pools), such as {pfNames: [ib0, ib1]} where another port matches too.",
+        description="Selectors of the SR-IOV device plugin merged over ours (vendor 15b3, RDMA, link type of "
+        "the pools), such as {pfNames: [ib0, ib1]} if other ports match too.",
     )
-    image_repository: NonEmpty = Field(
+    image_repository: ImageFolder = Field(
         default=versions.NETWORK_OPERATOR_IMAGES, description="Registry folder of the device plugin's image."
     )
-    image_tag: NonEmpty | None = Field(
+    image_tag: ImageTag | None = Field(
         default=None, description="Tag of the device plugin's image; by default network-operator-v<version>."
     )
 
@@ -83,11 +86,9 @@ class NetworkOperator(Chart):
 class MpiOperator(Model):
     """Kubeflow MPI Operator, from charts/mpi-operator of this project."""
 
-    enabled: bool = Field(default=True, description="Install it; false where another tool already has.")
-    image: NonEmpty = Field(default=versions.MPI_OPERATOR_IMAGE, description="Image of the controller.")
-    values: dict[str, Any] = Field(
-        default={}, description="Values laid over those of helm_values/; lists are replaced."
-    )
+    enabled: bool = Field(default=True, description=_ENABLED)
+    image: Image = Field(default=versions.MPI_OPERATOR_IMAGE, description="Image of the controller.")
+    values: JsonObject = Field(default={}, description=_VALUES)
     timeout_seconds: Seconds = Field(
-        default=300, description="How long the controller may take to become available."
+        default=300, description="Time until the controller must be available, in seconds."
     )

@@ -1,4 +1,4 @@
-"""A pool: workers that are alike, and what each of them must have."""
+"""A pool: identical workers, and what each of them must have."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from busbar.config.values import Float, Int, LabelKey, LabelValue, Model, NonEmpty
+from busbar.config.kubernetes_values import LabelKey, LabelValue
+from busbar.config.network_values import HcaPattern
+from busbar.config.values import Float, Int, Model, NonEmpty
 
 
 class Taint(Model):
@@ -14,15 +16,15 @@ class Taint(Model):
 
     key: LabelKey = Field(description="Key of the taint.")
     value: LabelValue = Field(default="", description="Value of the taint; may be empty.")
-    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] = Field(description="What the taint does.")
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] = Field(description="Effect of the taint.")
 
 
 class Pool(Model):
-    """What every worker of the pool must have; preflight refuses a host that has less."""
+    """What every worker of the pool must have; preflight fails for a host that has less."""
 
-    gpus: Annotated[Int, Field(ge=1, le=64)] = Field(description="GPUs of each worker.")
+    gpus: Annotated[Int, Field(ge=1, le=64)] = Field(description="GPUs per worker.")
     rails: Annotated[Int, Field(ge=1, le=64)] = Field(
-        description="HCA ports of each worker that carry NCCL traffic: active, and at rate_gbps."
+        description="HCA ports per worker that carry NCCL traffic: active, and at rate_gbps."
     )
     rate_gbps: Annotated[Float, Field(gt=0, le=3200)] = Field(
         description="Rate of one rail in Gb/s: 400 for NDR."
@@ -38,9 +40,9 @@ class Pool(Model):
     )
     taints: list[Taint] = Field(default=[], description="Taints that the workers register with.")
     min_disk_gb: Annotated[Int, Field(ge=1)] = Field(
-        default=50, description="Free space in GB (10^9 bytes) that each worker needs where K3s keeps images."
+        default=50, description="Free space per worker in GB (10^9 bytes) where K3s keeps images."
     )
-    ignore_hcas: list[NonEmpty] = Field(
+    ignore_hcas: list[HcaPattern] = Field(
         default=[],
-        description="HCAs that are no rail (storage, management), such as mlx5_4; shell patterns work.",
+        description="HCAs that are not rails (storage, management), such as mlx5_4; shell patterns work.",
     )

@@ -1,4 +1,4 @@
-"""The JSON Schema of a stack file, made from the models: editors complete and check the YAML by it."""
+"""The JSON Schema of a stack file, generated from the models, for completion and checks in editors."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from typing import Any
 from busbar.config.cluster import Cluster
 
 SECRETS = {
-    "sshPrivateKey": "Private key for all hosts, where neither ssh.key_file nor ssh.agent is used.",
-    "sshPrivateKeyPassword": "Password of the private key, where it has one.",
+    "sshPrivateKey": "Private key for all hosts, if neither ssh.key_file nor ssh.agent is used.",
+    "sshPrivateKeyPassword": "Passphrase of the private key, if it has one.",
     "registryCredentials": 'Logins for registries as JSON: {"HOST": {"username": .., "password": ..}}.',
     "s3AccessKey": "Access key for the bucket of k3s.snapshots.s3.",
     "s3SecretKey": "Secret key for the bucket of k3s.snapshots.s3.",
 }
-"""The secrets of a stack, by key, each with its description; Pulumi.yaml declares the same."""
+"""The secrets of a stack: top-level keys `busbar:<key>`, declared in Pulumi.yaml, with descriptions."""
 
-# A bound behind a validator of ours comes out under pydantic's own name for it.
+# A bound after one of our validators is rendered under pydantic's own name.
 _KEYWORDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exclusiveMaximum"}
 
 
 def stack_schema() -> dict[str, Any]:
-    """The schema of `Pulumi.<stack>.yaml`, with `busbar:cluster` and the secrets beside it."""
+    """The schema of `Pulumi.<stack>.yaml`: `busbar:cluster` and the secrets."""
     cluster = _tidy(Cluster.model_json_schema(ref_template="#/$defs/{model}"))
     definitions = cluster.pop("$defs")
     definitions["Cluster"] = cluster
@@ -50,7 +50,7 @@ def stack_schema() -> dict[str, Any]:
                 "patternProperties": {"^(?!busbar:)": {"description": "Configuration of a provider."}},
                 "additionalProperties": False,
             },
-            "secretsprovider": {"type": "string", "description": "Where Pulumi's secrets key lies."},
+            "secretsprovider": {"type": "string", "description": "Location of Pulumi's secrets key."},
             "encryptedkey": {"type": "string", "description": "Written by Pulumi."},
             "encryptionsalt": {"type": "string", "description": "Written by Pulumi (passphrase)."},
             "environment": {"description": "Pulumi ESC environments to import."},
@@ -61,7 +61,7 @@ def stack_schema() -> dict[str, Any]:
 
 
 def _tidy(node: Any, *, is_mapping_of_fields: bool = False) -> Any:
-    """Leave out what says nothing (titles, `default: null`), and name bounds as JSON Schema does."""
+    """Remove titles and `default: null`, and name bounds as JSON Schema does."""
     if isinstance(node, list):
         return [_tidy(item) for item in node]
     if not isinstance(node, dict):

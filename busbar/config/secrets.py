@@ -1,24 +1,31 @@
-"""Secrets have no place inside `busbar:cluster`: found by name, refused, and told where they belong.
+"""The secrets of a stack: refused inside `busbar:cluster`, and the format of busbar:registryCredentials.
 
-Pulumi hands a secret nested in a structured value to the program as plain text, and it ends up readable in
+Pulumi passes a secret nested in a structured value to the program as plain text, and it ends up readable in
 outputs and logs; a top-level secret key stays marked.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-_SSH_KEY = "remove it here and run `pulumi config set --secret busbar:sshPrivateKey < KEYFILE`"
-_SSH_PASSWORD = "remove it here and run `pulumi config set --secret busbar:sshPrivateKeyPassword`"
-_TOKEN = "remove it: busbar makes the cluster's tokens itself and keeps them as secrets of the stack"
-_REGISTRY = "remove it here and put it into the secret busbar:registryCredentials"
-_NO_PASSWORDS = "remove it: busbar logs in with a key or the ssh-agent, never with a password"
-_S3 = "remove it here and set the secrets busbar:s3AccessKey and busbar:s3SecretKey"
-_ELSEWHERE = "remove it: the stack's file and state show it; let a Kubernetes Secret carry it"
+from busbar.config.errors import ConfigError
 
-_CURES = {
+_SSH_KEY = "remove it and run `pulumi config set --secret busbar:sshPrivateKey < KEYFILE`"
+_SSH_PASSWORD = "remove it and run `pulumi config set --secret busbar:sshPrivateKeyPassword`"
+_TOKEN = "remove it; busbar generates the cluster's tokens and stores them as secrets of the stack"
+_REGISTRY = "remove it and set the secret busbar:registryCredentials"
+_NO_PASSWORDS = "remove it; busbar logs in with a key or the ssh-agent, never with a password"
+_S3 = "remove it and set the secrets busbar:s3AccessKey and busbar:s3SecretKey"
+_ELSEWHERE = "remove it; the stack file and the state would show it. Use a Kubernetes Secret"
+_NESTED = (
+    "remove it; nested secrets reach the program in plain text. Secrets are top-level keys: "
+    "busbar:sshPrivateKey, sshPrivateKeyPassword, registryCredentials, s3AccessKey, s3SecretKey"
+)
+
+_FIXES = {
     "private_key": _SSH_KEY,
     "ssh_private_key": _SSH_KEY,
     "private_key_password": _SSH_PASSWORD,
@@ -40,31 +47,25 @@ _SECRET_VARIABLE = re.compile(r"(^|_)(password|passwd|token|secret|secret_key|ac
 
 
 def findings(data: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """Yield (path, message) for everything in `data` that is a secret; the message never holds the value."""
+    """Yield (path, message) for every secret in `data`; the message never holds the value."""
     if isinstance(data, Mapping):
         for key, value in data.items():
             here = f"{path}.{key}" if path else str(key)
-            cure = _cure(str(key), here)
-            if cure is None and isinstance(value, Mapping) and set(value) == {"secure"}:
-                cure = f"remove it: nested secrets reach the program in plain text ({_KEYS})"
-            if cure is None:
+            fix = _fix(str(key), here)
+            if fix is None and isinstance(value, Mapping) and set(value) == {"secure"}:
+                fix = _NESTED
+            if fix is None:
                 yield from findings(value, here)
             elif value is not None and value != "":
-                yield here, f"a secret inside busbar:cluster; {cure}"
+                yield here, f"is a secret inside busbar:cluster. Fix: {fix}"
     elif isinstance(data, list):
         for index, value in enumerate(data):
             yield from findings(value, f"{path}[{index}]")
     elif isinstance(data, str) and "PRIVATE KEY-----" in data:
-        yield path, f"a private key inside busbar:cluster; {_SSH_KEY}"
+        yield path, f"is a private key inside busbar:cluster. Fix: {_SSH_KEY}"
 
 
-_KEYS = (
-    "secrets are keys of their own: busbar:sshPrivateKey, sshPrivateKeyPassword, registryCredentials, "
-    "s3AccessKey, s3SecretKey"
-)
-
-
-def _cure(key: str, path: str) -> str | None:
+def _fix(key: str, path: str) -> str | None:
     name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", key).replace("-", "_").lower()
     if path.startswith("k3s.registries.") and name in {"auth", "password", "username", "identity_token"}:
         return _REGISTRY
@@ -72,4 +73,32 @@ def _cure(key: str, path: str) -> str | None:
         return _NO_PASSWORDS if path.startswith(("ssh.", "hosts.")) else _ELSEWHERE
     if path.startswith("validation.env."):
         return _ELSEWHERE if _SECRET_VARIABLE.search(name) else None
-    return _CURES.get(name)
+    return _FIXES.get(name)
+
+
+_LOGIN_KEYS = {"username", "password", "auth", "identity_token"}
+_LOGIN_FORM = 'expected {"registry.example.com": {"username": "...", "password": "..."}}'
+
+
+def registry_credentials(text: str) -> dict[str, dict[str, str]]:
+    """Registry -> its `auth` as in registries.yaml (username and password, auth, or identity_token).
+
+    Raises ConfigError for any other text; the message shows nothing of it.
+    """
+    key = "busbar:registryCredentials"
+    try:
+        content: Any = json.loads(text)
+    except ValueError as error:
+        position = getattr(error, "pos", None)
+        raise ConfigError([f"{key}: is not JSON (character {position}): {_LOGIN_FORM}"]) from None
+    if not isinstance(content, dict) or not content:
+        raise ConfigError([f"{key}: is not an object of registries: {_LOGIN_FORM}"])
+    problems = []
+    for registry, login in content.items():
+        if not isinstance(login, dict) or not login or not all(isinstance(v, str) for v in login.values()):
+            problems.append(f"{key}: the login of {registry!r} is not an object of texts: {_LOGIN_FORM}")
+        elif unknown := sorted(set(login) - _LOGIN_KEYS):
+            problems.append(f"{key}: unknown key {unknown[0]!r} of {registry!r}: {_LOGIN_FORM}")
+    if problems:
+        raise ConfigError(problems)
+    return content

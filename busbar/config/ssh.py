@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from busbar.config.values import Address, HostKey, Model, NonEmpty, Port
+from busbar.config.network_values import Address, HostKey, Port, UserName
+from busbar.config.values import Model, NonEmpty
 
 
 class Bastion(Model):
-    """A jump host in front of all others; it takes the same key or agent as they do."""
+    """A jump host in front of all others; the same key or agent is used for it."""
 
     address: Address = Field(description="IP address or name of the jump host.")
-    user: NonEmpty = Field(default="root", description="Login on the jump host; it needs no sudo there.")
+    user: UserName = Field(default="root", description="Login on the jump host; sudo is not needed there.")
     port: Port = Field(default=22, description="SSH port of the jump host.")
     host_key: HostKey = Field(description="The jump host's ed25519 host key: `ssh-ed25519 AAAA...`.")
 
@@ -19,11 +20,11 @@ class Bastion(Model):
 class Ssh(Model):
     """The login for all hosts; a host may override user and port.
 
-    The key comes from exactly one place: `key_file`, the ssh-agent, or the secret `busbar:sshPrivateKey`.
+    The key comes from exactly one source: `key_file`, the ssh-agent, or the secret `busbar:sshPrivateKey`.
     """
 
-    user: NonEmpty = Field(
-        default="root", description="Login on the hosts; other than root needs passwordless sudo."
+    user: UserName = Field(
+        default="root", description="Login on the hosts; a user other than root needs passwordless sudo."
     )
     port: Port = Field(default=22, description="SSH port of the hosts.")
     key_file: NonEmpty | None = Field(
@@ -31,6 +32,6 @@ class Ssh(Model):
         description="File with the private key, relative to the project folder; `~` is your home.",
     )
     agent: bool = Field(
-        default=False, description="Use the ssh-agent at SSH_AUTH_SOCK: no key enters the Pulumi state."
+        default=False, description="Use the ssh-agent at SSH_AUTH_SOCK: no key is stored in the Pulumi state."
     )
     bastion: Bastion | None = Field(default=None, description="Jump host in front of all hosts.")

@@ -1,4 +1,4 @@
-"""A stack file, `Pulumi.<stack>.yaml`, read without the Pulumi engine, for `busbar check-config`."""
+"""Reads a stack file, `Pulumi.<stack>.yaml`, without the Pulumi engine, for every command with a STACK."""
 
 from __future__ import annotations
 
@@ -9,48 +9,69 @@ from typing import Any
 
 import yaml
 
+from busbar.config.cluster import Cluster
 from busbar.config.errors import ConfigError, did_you_mean
+from busbar.config.load import load
 from busbar.config.schema import SECRETS
+
+EXAMPLE = "Pulumi.h100.example.yaml"
 
 
 class NoStackFileError(FileNotFoundError):
-    """There is no such stack file; the message names those that there are."""
+    """The stack file does not exist; the message lists the stack files of the folder."""
 
 
 @dataclass(frozen=True)
 class StackFile:
-    """The keys of one stack that are busbar's."""
+    """A stack file as written: the object `busbar:cluster`, and the names of the secrets that are set."""
 
     path: Path
-    cluster: Any
+    data: Any
     secret_keys: frozenset[str]
 
+    @property
+    def stack(self) -> str:
+        """Name of the stack: `prod` for Pulumi.prod.yaml."""
+        return self.path.name.removeprefix("Pulumi.").removesuffix(self.path.suffix)
 
-def find(stack_or_file: str, folder: Path) -> Path:
-    """The file of a stack name, or the file itself. Raises NoStackFileError."""
-    named = folder / Path(stack_or_file).expanduser()
-    if named.suffix in {".yaml", ".yml"}:
-        path = named
-    else:
-        # `organization/busbar/dev` names the same file as `dev`.
-        path = folder / f"Pulumi.{stack_or_file.rpartition('/')[2]}.yaml"
+    @property
+    def project(self) -> Path:
+        """The project folder, from which relative paths of the configuration start."""
+        return self.path.parent
+
+    def cluster(self) -> Cluster:
+        """The validated configuration. Raises ConfigError; files that it names are not checked."""
+        return load(self.data, secret_keys=self.secret_keys)
+
+
+def find(stack: str, folder: Path) -> Path:
+    """The file of `stack`, which is the name of a stack or a path of a stack file.
+
+    Both start at `folder`. Raises NoStackFileError.
+    """
+    named = folder / Path(stack).expanduser()
+    # `organization/busbar/dev` names the same file as `dev`.
+    by_name = folder / f"Pulumi.{stack.rpartition('/')[2]}.yaml"
+    path = named if named.suffix in {".yaml", ".yml"} else by_name
     if path.is_file():
         return path
-    there = sorted(p.name for p in folder.glob("Pulumi.*.yaml"))
-    raise NoStackFileError(f"there is no {path}; in this folder: {', '.join(there) or 'no stack file'}")
+    present = sorted(file.name for file in path.parent.glob("Pulumi.*.yaml"))
+    raise NoStackFileError(f"{path} does not exist; stack files there: {', '.join(present) or 'none'}")
 
 
 def read(path: Path) -> StackFile:
-    """Read a stack file. Raises ConfigError where it is no YAML, or its keys are not those of a stack."""
+    """Read a stack file. Raises ConfigError if it is not YAML, or its keys are not those of a stack."""
     try:
         document = yaml.load(path.read_text(encoding="utf-8"), _StrictLoader)
+    except OSError as error:
+        raise ConfigError([f"{path.name}: cannot be read: {error.strerror}"]) from None
     except UnicodeDecodeError:
-        raise ConfigError([f"{path.name}: is not a text in UTF-8"]) from None
+        raise ConfigError([f"{path.name}: is not a UTF-8 text"]) from None
     except yaml.YAMLError as error:
         raise ConfigError([f"{path.name}: is not valid YAML: {_where(error)}"]) from None
     config = document.get("config") if isinstance(document, Mapping) else None
     if not isinstance(config, Mapping):
-        raise ConfigError([f"{path.name}: has no `config:` with keys; Pulumi.h100.example.yaml shows one"])
+        raise ConfigError([f"{path.name}: `config:` is missing or not an object. Fix: see {EXAMPLE}"])
     problems: list[str] = []
     set_secrets: set[str] = set()
     for key, value in config.items():
@@ -58,17 +79,17 @@ def read(path: Path) -> StackFile:
         if not str(key).startswith("busbar:") or name == "cluster":
             continue
         if name not in SECRETS:
-            hint = did_you_mean(name, [*SECRETS, "cluster"]) or f"; there are: cluster, {', '.join(SECRETS)}"
+            hint = did_you_mean(name, [*SECRETS, "cluster"]) or f"; expected: cluster, {', '.join(SECRETS)}"
             problems.append(f"{key}: unknown key{hint}")
         elif isinstance(value, Mapping) and set(value) == {"secure"}:
             set_secrets.add(name)
         elif value:
             problems.append(
-                f"{key}: lies here in plain text: change it wherever it is used, then "
+                f"{key}: is stored in plain text. Fix: replace the secret everywhere, then run "
                 f"`pulumi config set --secret {key}`"
             )
     if "busbar:cluster" not in config:
-        problems.append("busbar:cluster: missing: the object that describes the cluster")
+        problems.append(f"busbar:cluster: missing: the object that describes the cluster. Fix: see {EXAMPLE}")
     if problems:
         raise ConfigError(problems)
     return StackFile(path, config["busbar:cluster"], frozenset(set_secrets))
@@ -81,7 +102,7 @@ def _where(error: yaml.YAMLError) -> str:
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """As Pulumi reads YAML: a key that stands twice is an error, where PyYAML would take the last one."""
+    """Refuses duplicate keys, as Pulumi does; PyYAML would take the last one."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[Any] = set()
@@ -89,7 +110,7 @@ class _StrictLoader(yaml.SafeLoader):
             key = key_node.value
             if key in seen and key != "<<":
                 raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {key!r} stands here a second time", key_node.start_mark
+                    None, None, f"duplicate key {key!r}", key_node.start_mark
                 )
             seen.add(key)
         return super().construct_mapping(node, deep)

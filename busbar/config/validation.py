@@ -1,4 +1,4 @@
-"""The measurement: which collectives, over which sizes, and when the result is good enough."""
+"""The NCCL validation: which collectives, over which sizes, and which result passes."""
 
 from __future__ import annotations
 
@@ -7,42 +7,46 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from busbar import versions
-from busbar.config.values import Bytes, DnsLabel, Float, Int, Model, NonEmpty, Quantity, Text
+from busbar.config.kubernetes_values import DnsLabel, Image, Quantity, RuntimeClass
+from busbar.config.network_values import HcaName
+from busbar.config.values import Bytes, EnvName, Float, Int, Model, NonEmpty, Text
+from busbar.nccl.expected import profiles
 
 Collective = Literal["all_reduce", "all_gather", "reduce_scatter", "alltoall", "sendrecv", "broadcast"]
 Transport = Literal["gpudirect-rdma", "rdma", "socket"]
 Algorithm = Literal["auto", "ring", "tree", "nvls", "sharp"]
+DEFAULT_TRANSPORT: Transport = "gpudirect-rdma"
 
 
 class Validation(Model):
-    """An nccl-tests run over each pool, and the gate on its result."""
+    """An nccl-tests run per pool, and the gate on its result."""
 
-    enabled: bool = Field(default=True, description="Measure at all; without it nccl_passed is false.")
-    enforce: bool = Field(
-        default=True, description="Let `pulumi up` fail when the measurement is not a pass."
+    enabled: bool = Field(
+        default=True, description="Run the NCCL validation; if false, nccl_passed is false."
     )
+    enforce: bool = Field(default=True, description="Let `pulumi up` fail unless the validation passed.")
     run: Annotated[Int, Field(ge=1)] = Field(
         default=1,
-        description="Number of the measurement: raise it to measure again where nothing else has changed, as "
-        "after a cable was mended.",
+        description="Number of the run: raise it to measure again without another change, for example "
+        "after a cable was replaced.",
     )
     profile: NonEmpty | None = Field(
         default=None,
-        description="A known system, such as h100-ib-8x400, whose settings are the defaults here.",
+        description="Profile of a known system, such as h100-ib-8x400; its settings become the defaults.",
     )
     transport: Transport | None = Field(
         default=None,
-        description="What NCCL must be proved to use; by default the profile's, else gpudirect-rdma.",
+        description="Transport that NCCL must prove to use; by default the profile's, else gpudirect-rdma.",
     )
     collectives: Annotated[list[Collective], Field(min_length=1)] = Field(
-        default=["all_reduce"], description="What to measure; the first is the headline."
+        default=["all_reduce"], description="Collectives to measure; the first one is the headline result."
     )
     min_bytes: Bytes = Field(default=512 << 20, description="Smallest message, such as 512M (binary units).")
-    max_bytes: Bytes = Field(default=8 << 30, description="Largest message; the result is read there.")
+    max_bytes: Bytes = Field(default=8 << 30, description="Largest message; busbw is taken at this size.")
     step_factor: Annotated[Int, Field(ge=2)] = Field(
         default=2, description="Factor from one size to the next."
     )
-    iterations: Annotated[Int, Field(ge=1)] = Field(default=20, description="Timed iterations of each size.")
+    iterations: Annotated[Int, Field(ge=1)] = Field(default=20, description="Timed iterations per size.")
     warmup: Annotated[Int, Field(ge=0)] = Field(default=5, description="Iterations before the timed ones.")
     algorithm: Algorithm = Field(
         default="auto", description="Algorithm that NCCL is told to use (NCCL_ALGO)."
@@ -51,42 +55,52 @@ class Validation(Model):
         default=None, description="Expected bus bandwidth in GB/s (10^9 bytes), instead of the computed one."
     )
     expected_by_collective: dict[Collective, Annotated[Float, Field(gt=0)]] = Field(
-        default={}, description="The same for the others by name; expected_busbw_gbps is the first one's."
+        default={},
+        description="Expected bus bandwidth in GB/s by collective; expected_busbw_gbps is the first one's.",
     )
     tolerance: Annotated[Float, Field(ge=0, lt=1)] = Field(
-        default=0.1, description="Part of the expected bandwidth that may be missing: 0.1 accepts 90 %."
+        default=0.1,
+        description="Accepted shortfall as a fraction of the expected bandwidth: 0.1 accepts 90 %.",
     )
-    image: NonEmpty = Field(
+    image: Image = Field(
         default=versions.NCCL_TESTS_IMAGE, description="Image with nccl-tests, Open MPI and sshd."
     )
-    env: dict[NonEmpty, Text] = Field(
-        default={}, description="Further environment of the ranks, such as NCCL_DEBUG_SUBSYS."
+    env: dict[EnvName, Text] = Field(
+        default={}, description="Additional environment variables of the ranks, such as NCCL_DEBUG_SUBSYS."
     )
     topology_file: NonEmpty | None = Field(
         default=None,
         description="NCCL topology XML on the machine that runs Pulumi, relative to the project folder.",
     )
-    hcas: list[NonEmpty] = Field(
+    hcas: list[HcaName] = Field(
         default=[], description="HCAs that NCCL must use (NCCL_IB_HCA); by default all rails."
     )
     slots_per_worker: Annotated[Int, Field(ge=1)] | None = Field(
-        default=None, description="Ranks on each worker; by default the pool's GPUs."
+        default=None, description="Ranks per worker; by default the pool's GPUs."
     )
     deadline_seconds: Annotated[Int, Field(ge=30)] = Field(
-        default=1800, description="After this the job is ended."
+        default=1800, description="Time limit of the job in seconds."
     )
     namespace: DnsLabel = Field(default="busbar-validation", description="Namespace of the job.")
     shm_size: Quantity = Field(
-        default="64Gi", description="Size of /dev/shm in each worker pod; counts as memory."
+        default="64Gi", description="Size of /dev/shm per worker pod; counts as memory."
     )
-    memory: Quantity | None = Field(
-        default=None, description="Memory limit of each worker pod; by default none."
-    )
-    runtime_class: str = Field(
+    memory: Quantity | None = Field(default=None, description="Memory limit per worker pod; by default none.")
+    runtime_class: RuntimeClass = Field(
         default="nvidia", description="RuntimeClass of the worker pods; empty for none."
     )
 
     @property
     def is_gate(self) -> bool:
-        """Whether `pulumi up` has to fail without a pass: not where it was decided to measure nothing."""
+        """Whether `pulumi up` fails without a pass; never while the validation is switched off."""
         return self.enabled and self.enforce
+
+    @property
+    def required_transport(self) -> Transport:
+        """What NCCL must use between hosts: the configured transport, else the profile's, else the default.
+
+        Raises busbar.nccl.expected.profiles.UnknownProfileError.
+        """
+        if self.transport is not None:
+            return self.transport
+        return profiles.load(self.profile).transport if self.profile else DEFAULT_TRANSPORT

@@ -1,1 +1,1 @@
-"""The machines of a cluster: inventory, downloads, rendered files, and the scripts that run on them."""
+"""The hosts of a cluster: inventory, login, downloads, rendered files, and the scripts that run on them."""

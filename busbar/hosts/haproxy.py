@@ -14,18 +14,18 @@ VRRP_STEP = 50
 
 
 def haproxy_config(inventory: Inventory) -> str:
-    """The whole haproxy.cfg: the API of all servers, checked by GET /readyz against the cluster's CA."""
+    """The whole haproxy.cfg: the API of all servers, with their health check."""
     return _template("haproxy.cfg.j2").render(
         servers=[{"name": host.name, "address": host.address} for host in inventory.servers],
         port=API_PORT,
-        # Only where it is needed: `:::` cannot be bound on a host without IPv6.
+        # Only if needed: a host without IPv6 cannot bind `:::`.
         ipv6=any(":" in address for address in inventory.tls_sans),
         ca_file=CA_FILE,
     )
 
 
 def keepalived_config(inventory: Inventory, host: Host) -> str:
-    """keepalived.conf of one of two load balancers; empty text where there is no virtual IP."""
+    """keepalived.conf of one of two load balancers; empty without a virtual IP."""
     shared = inventory.cluster.hosts.virtual_ip
     if shared is None:
         return ""

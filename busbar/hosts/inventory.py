@@ -1,4 +1,4 @@
-"""All hosts of a cluster with their role, pool and login: what preflight and the components walk over."""
+"""All hosts of a cluster with their role, pool and login."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ API_PORT = 6443
 
 @dataclass(frozen=True)
 class Host:
-    """One machine. `user` and `port` are resolved: the host's own, else those of `ssh`."""
+    """One host. `user` and `port` are the host's own, else those of `ssh`."""
 
     name: str
     address: str
@@ -54,12 +54,12 @@ class Inventory:
 
     @cached_property
     def load_balancers(self) -> tuple[Host, ...]:
-        """The hosts that run HAProxy; the first is the VRRP master where there are two."""
+        """The hosts that run HAProxy; with two, the first is the VRRP master."""
         return tuple(host for host in self.hosts if host.role == "lb")
 
     @cached_property
     def servers(self) -> tuple[Host, ...]:
-        """The K3s servers; the first one initialises etcd, the others join it."""
+        """The K3s servers; the first initialises etcd, the others join it."""
         return tuple(host for host in self.hosts if host.role == "server")
 
     @cached_property
@@ -91,19 +91,19 @@ class Inventory:
 
     @property
     def tls_sans(self) -> tuple[str, ...]:
-        """Names and addresses the API's certificate must carry, each once: API, load balancers, servers."""
+        """Names and addresses in the API's certificate, each once: API, load balancers, servers."""
         fronts = (host.address for host in self.load_balancers)
         servers = (value for host in self.servers for value in (host.address, host.name))
         return unique([self.api_address, *fronts, *servers])
 
 
 def unique(values: Sequence[str]) -> tuple[str, ...]:
-    """The values without repetition, in their order."""
+    """The values without duplicates, in their order."""
     return tuple(dict.fromkeys(values))
 
 
 def url_host(address: str) -> str:
-    """The address as it stands in a URL: an IPv6 address gets brackets."""
+    """The address as written in a URL: an IPv6 address gets brackets."""
     try:
         return f"[{address}]" if ipaddress.ip_address(address).version == 6 else address
     except ValueError:

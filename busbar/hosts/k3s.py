@@ -1,7 +1,7 @@
-"""K3s's own files: config.yaml of servers and workers, registries.yaml.
+"""Files that K3s reads: config.yaml of servers and workers, registries.yaml.
 
-Keys: k3s-io/docs docs/cli/server.md, docs/cli/agent.md. What depends on the host itself (`cluster-init` or
-`server`, `node-ip`) is added by the host's script.
+Keys: k3s-io/docs docs/cli/server.md, docs/cli/agent.md. The host's script adds what depends on the host:
+`cluster-init` or `server`, and `node-ip`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import Any
 import yaml
 
 from busbar.config import K3s, Pool
-from busbar.hosts.merge import merged
 
 AUTH_CONFIG = "/etc/rancher/k3s/auth-config.yaml"
 
@@ -62,7 +61,7 @@ def server_config(
 def agent_config(k3s: K3s, pool: Pool, *, node_name: str, server: str, token: str) -> str:
     """config.yaml of a worker: `server` is the URL to join by, `token` the secure agent token.
 
-    Labels and taints count at the first registration only.
+    K3s applies labels and taints at the first registration only.
     """
     config: dict[str, Any] = {
         "node-name": node_name,
@@ -81,11 +80,27 @@ def secure_token(user: str, password: str, *, ca_sha256: str) -> str:
 
 
 def registries(k3s: K3s, credentials: Mapping[str, Any] | None = None) -> str:
-    """registries.yaml; `credentials`: registry -> {"username", "password"}. Empty where nothing is set."""
+    """registries.yaml; `credentials`: registry -> {"username", "password"}. Empty if nothing is set."""
     content = deepcopy(k3s.registries)
     for registry, auth in (credentials or {}).items():
         content.setdefault("configs", {}).setdefault(registry, {})["auth"] = dict(auth)
     return _dump(content) if content else ""
+
+
+def merged(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
+    """`theirs` over `ours`: lists are appended (arguments add up), anything else is replaced.
+
+    `key` and K3s's `key+` mean the same, because a list is never replaced.
+    """
+    result = dict(ours)
+    for name, value in theirs.items():
+        key = name.removesuffix("+")
+        present = result.get(key)
+        if isinstance(present, list):
+            result[key] = [*present, *(value if isinstance(value, list) else [value])]
+        else:
+            result[key] = value
+    return result
 
 
 def _dump(content: Mapping[str, Any]) -> str:

@@ -1,13 +1,13 @@
-"""How a script of `host/` reaches a host: a short command text, and the script itself on stdin.
+"""How a script of `host/` is sent to a host: a short command text, and the script itself on stdin.
 
 The command plugin repeats the whole command text in its error, but never stdin (pulumi/pulumi-command
-remote/commandOutputs.go), so the text stays one readable line and stdin carries
+remote/commandOutputs.go), so the text is one readable line, and stdin carries
 
     line 1   a flat JSON object whose values are base64: secrets and file contents
     line 2   the script: gzip, base64
 
-The engine keeps stdin in its state, twice for each host and again in every checkpoint: unpacked, the scripts
-of 440 workers would make up most of it. A connection that is cut before the end of line 2 runs nothing.
+The engine keeps stdin in its state, twice per host and again in every checkpoint: uncompressed, the scripts
+of 440 workers would be most of it. A connection that breaks before the end of line 2 runs nothing.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def text(script: str) -> str:
 
 @cache
 def digest(script: str) -> str:
-    """The first 12 hex digits of the script's sha256; they tell two generations of a script apart."""
+    """The first 12 hex digits of the script's sha256; they identify a version of the script."""
     return hashlib.sha256(text(script).encode()).hexdigest()[:12]
 
 
@@ -56,13 +56,13 @@ def command(script: str, values: Mapping[str, str], *, user: str, timeout_second
     """The text to run on the host; it expects `stdin(script, ...)` on its stdin.
 
     `values` become environment variables of the script and are visible on the host: nothing secret. For a
-    `user` other than root everything runs under `sudo -n`. After `timeout_seconds` the script is ended
-    (exit 124). Raises ValueError for a name that is no upper-case variable name.
+    `user` other than root everything runs under `sudo -n`. After `timeout_seconds` the script is
+    killed (exit 124). Raises ValueError for a name that is not an upper-case variable name.
     """
     bad = [name for name in values if not _NAME.fullmatch(name)]
     if bad:
         raise ValueError(
-            f"not a variable name of a host script: {bad[0]!r}; expected something like NODE_NAME"
+            f"{bad[0]!r} is not a variable name of a host script, expected one such as NODE_NAME"
         )
     pairs = {**values, "BUSBAR_SCRIPT": f"{script}-{digest(script)}"}
     words = [
@@ -78,12 +78,12 @@ def stdin(script: str, payload: Mapping[str, str] | None = None) -> str:
     """What to send on stdin: the payload (secrets, contents of files), and the script.
 
     base64 keeps the JSON free of anything that needs unescaping, so that a host needs neither python3 nor jq.
-    Raises ValueError for a name that is no lower-case identifier.
+    Raises ValueError for a name that is not a lower-case identifier.
     """
     contents = payload or {}
     bad = [name for name in contents if not _PAYLOAD_NAME.fullmatch(name)]
     if bad:
-        raise ValueError(f"not a payload name: {bad[0]!r}; expected something like agent_token")
+        raise ValueError(f"{bad[0]!r} is not a payload name, expected one such as agent_token")
     encoded = {name: base64.b64encode(value.encode()).decode() for name, value in contents.items()}
     return f"{json.dumps(encoded, separators=(',', ':'))}\n{packed(text(script))}\n"
 

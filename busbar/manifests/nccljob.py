@@ -14,7 +14,6 @@ from busbar.nccl.expected.profiles import load as load_profile
 
 GPU_RESOURCE = "nvidia.com/gpu"
 TOPOLOGY_FOLDER = "/etc/nccl-topology"
-DEFAULT_TRANSPORT = "gpudirect-rdma"
 
 # What every run gets; profile, configuration and transport may say otherwise, in this order.
 BASE_ENV: Mapping[str, str] = {
@@ -122,7 +121,7 @@ def resolve(
     """
     pool, validation = cluster.pools[pool_name], cluster.validation
     profile = load_profile(validation.profile) if validation.profile else None
-    transport = validation.transport or (profile.transport if profile else DEFAULT_TRANSPORT)
+    transport = validation.required_transport
     algorithm = _chosen(validation, "algorithm", profile)
     env, all_reduce_env = _env(validation, profile, transport, algorithm, topology)
     return NcclJob(

@@ -1,5 +1,5 @@
-"""Preflight: look at every host before anything is changed on any of them.
+"""Preflight: checks every host before anything is changed on any of them.
 
-spec (what is asked) -> survey (ask all hosts over SSH) -> judge (one host) and fleet (hosts among themselves)
--> facts (what is kept). A host's script only reports; everything is judged here.
+spec (requirements) -> survey (query all hosts over SSH) -> host_checks, hardware_checks (one host) and
+cross_checks (several hosts) -> facts (what is stored). The script on a host only reports.
 """

@@ -1,7 +1,7 @@
-"""What preflight keeps of each host: small, and free of anything that changes by itself.
+"""What preflight stores per host: small, and without anything that changes on its own.
 
-The result goes into the engine's state and, as the former result, into an environment variable (128 KiB at
-most on Linux), so like hosts share their facts: 440 hosts take some 20 KB.
+The result goes into the engine's state and, as the previous result, into an environment variable (128 KiB at
+most on Linux), so equal facts are stored once: 440 hosts take some 20 KB.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ SCHEMA = 1
 
 
 @dataclass(frozen=True)
-class Passed:
-    """A host that passed: which question it answered, which machine it is, and what was found on it."""
+class HostRecord:
+    """A host that passed: fingerprint of its requirements, digest of its machine-id, and facts."""
 
     fingerprint: str
     machine: str
     facts: Mapping[str, Any]
 
 
-def pack(hosts: Mapping[str, Passed]) -> str:
-    """One compact JSON line; equal facts stand in it once."""
+def pack(hosts: Mapping[str, HostRecord]) -> str:
+    """One compact JSON line; equal facts are stored once."""
     groups: list[str] = []
     index: dict[str, list[str | int]] = {}
     for name, host in hosts.items():
@@ -41,16 +41,16 @@ def unpack(text: str) -> dict[str, dict[str, Any]]:
     return {name: dict(host.facts) for name, host in read(text).items()}
 
 
-def read(text: str) -> dict[str, Passed]:
-    """The whole former result. Raises ValueError where the text is none."""
+def read(text: str) -> dict[str, HostRecord]:
+    """All records of a result. Raises ValueError if the text is not one."""
     try:
         content = json.loads(text)
         if content["schema"] != SCHEMA:
-            raise ValueError(f"result of preflight has schema {content['schema']!r}, expected {SCHEMA}")
+            raise ValueError(f"is a result of preflight with schema {content['schema']!r}, expected {SCHEMA}")
         groups = content["groups"]
         return {
-            name: Passed(fingerprint, machine, groups[group])
+            name: HostRecord(fingerprint, machine, groups[group])
             for name, (fingerprint, machine, group) in content["hosts"].items()
         }
     except (KeyError, TypeError, IndexError, json.JSONDecodeError) as error:
-        raise ValueError(f"not a result of preflight: {error!r}") from None
+        raise ValueError(f"is not a result of preflight: {error!r}") from None

@@ -8,13 +8,13 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Part(BaseModel):
-    """A part of the report; a key more or less means that script and reader do not belong together."""
+    """A part of the report; an unknown or missing key means that script and reader differ in version."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class Listener(Part):
-    """A TCP port that is taken on more than loopback."""
+    """A TCP port in use on an address other than loopback."""
 
     port: int
     process: str
@@ -28,7 +28,7 @@ class Gpu(Part):
 
 
 class Gpus(Part):
-    """What nvidia-smi said (`error` is its text where it failed), and how many GPUs are on the PCI bus."""
+    """Result of nvidia-smi (`error` is its output if it failed), and the number of GPUs on the PCI bus."""
 
     status: Literal["ok", "missing", "failed"]
     error: str
@@ -37,14 +37,14 @@ class Gpus(Part):
 
 
 class FabricManager(Part):
-    """NVIDIA Fabric Manager, needed by NVSwitch systems; `version` is empty where there is none."""
+    """NVIDIA Fabric Manager, needed on NVSwitch systems; `version` is empty if it is not installed."""
 
     version: str
     active: bool
 
 
 class Gdr(Part):
-    """What GPUDirect RDMA can go by."""
+    """Kernel modules that GPUDirect RDMA can use."""
 
     peermem: bool
     open_modules: bool
@@ -62,7 +62,7 @@ class Hca(Part):
 
 
 class Report(Part):
-    """Everything about one host; the last five are there for workers only. `epoch` is in seconds."""
+    """Everything about one host; the last four fields are for workers only. `epoch` is in seconds."""
 
     schema_version: Literal[1]
     os: str

@@ -1,4 +1,4 @@
-"""The whole preflight: ask all hosts at once, judge them, and keep what was found."""
+"""The whole preflight: query all hosts in parallel, check their reports, and collect the records."""
 
 from __future__ import annotations
 
@@ -8,22 +8,25 @@ from dataclasses import dataclass
 
 import asyncssh
 
-from busbar.preflight import ask, fleet, judge
-from busbar.preflight.facts import Passed
+from busbar.preflight import ssh
+from busbar.preflight.cross_checks import check_across_hosts
+from busbar.preflight.facts import HostRecord
+from busbar.preflight.host_checks import check_host, host_facts
+from busbar.preflight.query import Answer, query
 from busbar.preflight.spec import Finding, Spec, Target
 
 CONCURRENT = 64
-# The promise is an end within 60 s whatever the hosts do; what is left is for starting and judging.
+# Preflight ends within 60 s whatever the hosts do; the rest is for its start and the checks.
 DEADLINE_SECONDS = 55
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """`findings` of all hosts; `passed` holds the hosts without an error, asked now or before."""
+    """Findings of all hosts, records of the hosts without an error, and the number of hosts queried."""
 
     findings: list[Finding]
-    passed: dict[str, Passed]
-    asked: int
+    records: dict[str, HostRecord]
+    queried: int
 
     @property
     def errors(self) -> list[Finding]:
@@ -31,83 +34,74 @@ class Outcome:
         return [finding for finding in self.findings if finding.level == "error"]
 
 
-async def survey(spec: Spec, former: Mapping[str, Passed]) -> Outcome:
-    """Ask every host that has not passed the same questions before (`former`). Raises ValueError: bad key."""
+async def survey(spec: Spec, previous: Mapping[str, HostRecord]) -> Outcome:
+    """Query every host whose requirements have changed since `previous`. Raises ValueError for a bad key."""
     kept = {
-        target.name: former[target.name]
+        target.name: previous[target.name]
         for target in spec.hosts
-        if target.name in former and former[target.name].fingerprint == spec.fingerprint(target)
+        if target.name in previous and previous[target.name].fingerprint == spec.fingerprint(target)
     }
     targets = [target for target in spec.hosts if target.name not in kept]
-    answers = await _ask_all(spec, targets) if targets else {}
+    answers = await _query_all(spec, targets) if targets else {}
 
     findings: list[Finding] = []
-    passed: dict[str, Passed] = {}
-    reports = {name: answer.report for name, answer in answers.items() if isinstance(answer, ask.Answer)}
+    records: dict[str, HostRecord] = {}
+    reports = {name: answer.report for name, answer in answers.items() if isinstance(answer, Answer)}
     for target in spec.hosts:
         answer = answers.get(target.name)
         if answer is None:
-            passed[target.name] = kept[target.name]
+            records[target.name] = kept[target.name]
         elif isinstance(answer, Finding):
             findings.append(answer)
         else:
-            need = spec.need_of(target)
-            findings += judge.judge(target, need, answer.report, clock=answer.clock)
-            passed[target.name] = Passed(
-                spec.fingerprint(target), answer.report.machine, judge.facts(need, answer.report)
+            required = spec.requirements_of(target)
+            findings += check_host(target, required, answer.report, clock=answer.clock)
+            records[target.name] = HostRecord(
+                spec.fingerprint(target), answer.report.machine, host_facts(required, answer.report)
             )
-    findings += fleet.judge(spec, reports, passed)
+    findings += check_across_hosts(spec, reports, records)
     failed = {finding.host for finding in findings if finding.level == "error"}
     return Outcome(
-        findings, {name: host for name, host in passed.items() if name not in failed}, len(targets)
+        findings, {name: record for name, record in records.items() if name not in failed}, len(targets)
     )
 
 
-async def _ask_all(spec: Spec, targets: list[Target]) -> dict[str, ask.Answer | Finding]:
-    """Every host's answer within DEADLINE_SECONDS; who has none by then has not answered in time."""
-    keys = ask.load_keys(spec)
-    answers: dict[str, ask.Answer | Finding] = {}
+async def _query_all(spec: Spec, targets: list[Target]) -> dict[str, Answer | Finding]:
+    """Every host's answer; a host without one after DEADLINE_SECONDS gets a finding."""
+    keys = ssh.load_keys(spec.login)
+    answers: dict[str, Answer | Finding] = {}
     limit = asyncio.Semaphore(CONCURRENT)
 
     async def one(target: Target, tunnel: asyncssh.SSHClientConnection | None) -> None:
         async with limit:
-            answers[target.name] = await ask.ask(spec, target, keys, tunnel)
+            answers[target.name] = await query(target, keys, tunnel)
 
     try:
         async with (
             asyncio.timeout(DEADLINE_SECONDS),
-            ask.bastion(spec, keys) as tunnel,
+            ssh.bastion(spec.login, keys) as tunnel,
             asyncio.TaskGroup() as group,
         ):
             for target in targets:
                 group.create_task(one(target, tunnel))
     except TimeoutError:
-        pass  # who is missing from the answers gets the finding below
+        pass  # hosts without an answer get the finding below
     except (OSError, asyncssh.Error) as error:
-        return {target.name: _no_way(spec, target, error) for target in targets}
+        return {target.name: _bastion_finding(spec, target, error) for target in targets}
     for target in targets:
-        answers.setdefault(target.name, _too_late(target))
+        answers.setdefault(target.name, _no_answer(target))
     return answers
 
 
-def _no_way(spec: Spec, target: Target, error: Exception) -> Finding:
-    jump = spec.login.bastion
-    about = Target(
-        name="bastion",
-        address=jump.address if jump else "",
-        port=jump.port if jump else 22,
-        user=jump.user if jump else "",
-        host_key=jump.host_key if jump else "",
-        role="lb",
-    )
-    reason = ask.explain(about, error)
-    return Finding(target.name, "error", f"cannot be reached: the bastion {reason.what}", reason.cure)
+def _bastion_finding(spec: Spec, target: Target, error: Exception) -> Finding:
+    reason = ssh.connection_finding(ssh.bastion_target(spec.login) or target, error)
+    return Finding(target.name, "error", f"bastion: {reason.what}", reason.fix)
 
 
-def _too_late(target: Target) -> Finding:
+def _no_answer(target: Target) -> Finding:
     return Finding(
         target.name,
         "error",
-        f"gave no answer within {DEADLINE_SECONDS} s ({target.user}@{target.address}:{target.port})",
-        "Look at the host and the way to it; with very many hosts, run it from a faster machine",
+        f"no answer from {target.user}@{target.address}:{target.port} within {DEADLINE_SECONDS} s",
+        "check the host and the network to it; with very many hosts, run preflight from a faster machine",
     )

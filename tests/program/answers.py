@@ -8,7 +8,7 @@ from typing import Any
 
 from pulumi.runtime import mocks
 
-from busbar.preflight.facts import Passed, pack
+from busbar.preflight.facts import HostRecord, pack
 from tests.program.harness import COMMAND, LOCAL, RELEASE
 from tests.support.verdicts import passing
 
@@ -36,7 +36,7 @@ def healthy(
 ) -> Callable[[mocks.MockResourceArgs], Mapping[str, Any]]:
     """The answers of a site with the hosts of `cluster`, where every step succeeds."""
     facts = {
-        host["name"]: Passed("fingerprint", f"machine-{host['name']}", _facts(role))
+        host["name"]: HostRecord("fingerprint", f"machine-{host['name']}", _facts(role))
         for role, group in (("lb", "load_balancers"), ("server", "servers"), ("worker", "workers"))
         for host in cluster["hosts"][group]
     }

@@ -24,7 +24,7 @@ def test_every_finding_is_in_the_one_error() -> None:
     cluster["hosts"]["workers"][1]["address"] = "10.0.0.300"
     text = str(refused(cluster).error)
     assert "hosts.workers[1].address: '10.0.0.300' is not an IPv4/IPv6 address or a host name" in text
-    assert "hosts.servers: 2 given, an odd number is needed" in text
+    assert "hosts.servers: got 2, expected an odd number" in text
 
 
 def test_an_empty_object_is_refused_with_what_is_missing() -> None:

@@ -1,4 +1,4 @@
-"""Every mistake is named with its path, its value and what is expected; and all of them at once."""
+"""Every error names its path, its value and what is expected; all errors are reported at once."""
 
 from __future__ import annotations
 
@@ -37,34 +37,34 @@ def edited(path: str, value: Any) -> dict[str, Any]:
         ("hosts.workers[1].address", "[2001:db8::1]", "without brackets"),
         ("hosts.workers[0].name", "GPU_1", "'GPU_1' is not a DNS label"),
         ("hosts.workers[0].name", "gpu.example", "is not a DNS label"),
-        ("hosts.servers[0].port", 70000, "70000 is too large: at most 65535 is allowed"),
+        ("hosts.servers[0].port", 70000, "70000 is too large: expected at most 65535"),
         ("hosts.servers[0].host_key", "ssh-rsa AAAAB3NzaC1yc2E=", "is not an ed25519 host key"),
         ("hosts.servers[0].host_key", "ssh-ed25519", "is not a host key"),
         ("hosts.servers[0].host_key", "ssh-ed25519 AAAA...", "is not base64"),
-        ("hosts.servers[0].host_key", host_key("x")[:-8], "was it cut"),
+        ("hosts.servers[0].host_key", host_key("x")[:-8], "was it truncated"),
         ("hosts.servers[0].host_key", f"gpu-1 {host_key('x')}", "starts with a host name, as in known_hosts"),
         ("pools.h100.gpus", True, "True is true or false where a number is expected"),
         ("pools.h100.gpus", "eight", "'eight' is not a whole number"),
         ("pools.h100.gpus", 7.5, "7.5 is not a whole number"),
-        ("pools.h100.rate_gbps", -1, "-1 is too small: more than 0 is needed"),
+        ("pools.h100.rate_gbps", -1, "-1 is too small: expected more than 0"),
         ("pools.h100.rate_gbps", float("inf"), "inf is not a number"),
         ("pools.h100.link_layer", "roce", "'roce' is not one of 'infiniband' or 'ethernet'"),
-        ("k3s.version", "1.35.6", "'1.35.6' does not have the expected form"),
-        ("k3s.cluster_cidr", "10.42.0.1/16", "has bits set behind its prefix: 10.42.0.0/16 is meant?"),
+        ("k3s.version", "1.35.6", "'1.35.6' is not a K3s release such as v1.35.6+k3s1"),
+        ("k3s.cluster_cidr", "10.42.0.1/16", "has host bits set; did you mean 10.42.0.0/16?"),
         ("k3s.cluster_cidr", "ten", "is not a network in CIDR form"),
         ("k3s.base_url", "ftp://mirror/k3s", "is not an http(s) URL"),
-        ("k3s.base_url", "https://me:pw@mirror/k3s", "carries a login"),
+        ("k3s.base_url", "https://me:pw@mirror/k3s", "contains a login"),
         ("validation.min_bytes", "5X", "'5X' is not a size"),
         ("validation.transport", "rmda", "'rmda' is not one of 'gpudirect-rdma', 'rdma' or 'socket'"),
-        ("validation.collectives", [], "none given, at least 1 needed"),
+        ("validation.collectives", [], "got none, expected at least 1"),
         ("validation.shm_size", "64 GB", "'64 GB' is not a Kubernetes quantity"),
-        ("validation.tolerance", 1, "1 is too large: less than 1 is allowed"),
-        ("k3s", None, "is empty where keys with values are expected"),
-        ("pools", ["h100"], "is a list where keys with values are expected"),
-        ("hosts.servers", "server-1", "is the plain value 'server-1' where a list is expected"),
+        ("validation.tolerance", 1, "1 is too large: expected less than 1"),
+        ("k3s", None, "is empty, expected keys with values"),
+        ("pools", ["h100"], "is a list, expected keys with values"),
+        ("hosts.servers", "server-1", "is the plain value 'server-1', expected a list"),
     ],
 )
-def test_a_wrong_value_is_named_with_its_path_and_what_is_expected(
+def test_an_invalid_value_is_named_with_its_path_and_what_is_expected(
     path: str, value: Any, message: str
 ) -> None:
     found = [finding for finding in findings(edited(path, value)) if finding.startswith(f"{path}: ")]
@@ -72,7 +72,7 @@ def test_a_wrong_value_is_named_with_its_path_and_what_is_expected(
     assert message in found[0]
 
 
-def test_all_mistakes_of_a_site_are_reported_at_once() -> None:
+def test_all_errors_of_a_site_are_reported_at_once() -> None:
     data = site(load_balancers=2, servers=2)
     del data["name"]
     del data["hosts"]["virtual_ip"]
@@ -106,7 +106,7 @@ def test_the_text_of_the_error_has_one_line_for_each_finding() -> None:
         ("hosts.sevrers", "did you mean 'servers'?"),
         ("validation.expected_busbw", "did you mean 'expected_busbw_gbps'?"),
         ("pools.h100.min-disk-gb", "did you mean 'min_disk_gb'?"),
-        ("zzz", "known here: name, ssh, hosts, pools"),
+        ("zzz", "expected one of: name, ssh, hosts, pools"),
     ],
 )
 def test_an_unknown_key_is_refused_with_the_one_that_was_meant(path: str, hint: str) -> None:
@@ -114,7 +114,7 @@ def test_an_unknown_key_is_refused_with_the_one_that_was_meant(path: str, hint: 
     assert found.startswith(f"{path}: unknown key; {hint}")
 
 
-def test_a_missing_key_is_named_with_what_it_is_for() -> None:
+def test_a_missing_key_is_named_with_its_description() -> None:
     data = site()
     del data["hosts"]["servers"][0]["host_key"]
     assert findings(data) == [
@@ -122,16 +122,17 @@ def test_a_missing_key_is_named_with_what_it_is_for() -> None:
     ]
 
 
-def test_something_that_is_no_object_is_refused_in_one_sentence() -> None:
-    assert findings("dev") == ["busbar:cluster: is not an object; Pulumi.h100.example.yaml shows one"]
+def test_a_configuration_that_is_not_an_object_is_refused() -> None:
+    assert findings("dev") == ["busbar:cluster: is not an object. Fix: see Pulumi.h100.example.yaml"]
 
 
 def test_a_name_and_an_address_belong_to_one_host_only() -> None:
     data = site()
     data["hosts"]["workers"].append(host("gpu-1", "192.0.2.11", pool="h100"))
     assert findings(data) == [
-        "hosts.workers[2].name: 'gpu-1' is also the name of hosts.workers[0]",
-        "hosts.workers[2].address: '192.0.2.11' is also the address of hosts.servers[0]",
+        "hosts.workers[2].name: 'gpu-1' is also the name of hosts.workers[0]. Fix: rename one",
+        "hosts.workers[2].address: '192.0.2.11' is also the address of hosts.servers[0]. "
+        "Fix: list each machine once",
     ]
 
 
@@ -142,7 +143,7 @@ def test_hosts_whose_resources_would_share_a_name_are_refused_before_the_engine_
     found = findings(data)
     assert len(found) == 2
     assert found[0].startswith(
-        "hosts.workers[1].name: 'c' in pool 'a-b' and hosts.workers[0] would share the name"
+        "hosts.workers[1].name: 'c' in pool 'a-b' gives the same Pulumi resource name as hosts.workers[0]"
     )
 
 
@@ -158,14 +159,14 @@ def test_a_load_balancer_on_a_server_is_refused_with_the_reason() -> None:
     data["hosts"]["load_balancers"][0]["address"] = "192.0.2.12"
     [found] = findings(data)
     assert found.startswith(
-        "hosts.servers[1].address: '192.0.2.12' is also hosts.load_balancers[0]: HAProxy cannot"
+        "hosts.servers[1].address: '192.0.2.12' is also the address of hosts.load_balancers[0]: HAProxy"
     )
 
 
 @pytest.mark.parametrize("servers", [2, 4])
 def test_an_even_number_of_servers_is_refused(servers: int) -> None:
     [found] = findings(site(servers=servers))
-    assert found.startswith(f"hosts.servers: {servers} given, an odd number is needed")
+    assert found.startswith(f"hosts.servers: got {servers}, expected an odd number")
 
 
 def test_two_load_balancers_need_an_address_to_share() -> None:
@@ -175,7 +176,7 @@ def test_two_load_balancers_need_an_address_to_share() -> None:
     assert found.startswith("hosts.virtual_ip: missing")
 
 
-def test_one_load_balancer_has_nobody_to_share_an_address_with() -> None:
+def test_a_virtual_ip_with_one_load_balancer_is_refused() -> None:
     data = site()
     data["hosts"]["virtual_ip"] = {"address": "192.0.2.100", "interface": "eth0"}
     [found] = findings(data)
@@ -197,7 +198,7 @@ def test_a_worker_of_an_unknown_pool_is_told_the_pool_that_was_meant() -> None:
 
 def test_a_pool_without_workers_is_refused() -> None:
     [found] = findings(site(pools={"h100": H100_POOL, "h200": H100_POOL}))
-    assert found.startswith("pools.h200: no worker belongs to it")
+    assert found.startswith("pools.h200: has no worker")
 
 
 def test_a_worker_must_name_its_pool_where_there_are_two() -> None:
@@ -215,20 +216,20 @@ def test_networks_may_not_overlap_each_other_or_the_hosts() -> None:
     ]
 
 
-def test_no_way_to_log_in_is_a_finding_that_names_all_three() -> None:
+def test_a_configuration_without_a_key_names_all_three_sources() -> None:
     [found] = findings(site(ssh={}))
     assert found.startswith(
-        "ssh: no way to log in: give ssh.key_file, or ssh.agent: true, or the key as a secret"
+        "ssh: no SSH key configured. Fix: set ssh.key_file, or ssh.agent: true, or the key as a secret"
     )
 
 
-def test_the_key_as_a_secret_of_the_stack_is_a_way_to_log_in() -> None:
+def test_the_key_may_be_a_secret_of_the_stack() -> None:
     assert load(site(ssh={}), secret_keys={"sshPrivateKey"}).ssh.key_file is None
 
 
-def test_two_ways_to_log_in_are_one_too_many() -> None:
+def test_two_sources_of_the_key_are_refused() -> None:
     [found] = findings(site(ssh={"key_file": "id", "agent": True}))
-    assert found.startswith("ssh: ssh.key_file and ssh.agent are given; choose one")
+    assert found.startswith("ssh: more than one key configured: ssh.key_file, ssh.agent. Fix: keep one")
 
 
 def test_a_bucket_for_snapshots_needs_both_of_its_keys() -> None:
@@ -240,20 +241,21 @@ def test_a_bucket_for_snapshots_needs_both_of_its_keys() -> None:
 def test_a_release_without_a_known_checksum_asks_for_the_published_file() -> None:
     [found] = findings(site(k3s={}))
     assert found.startswith(
-        "k3s.version: no checksum is known for 'v1.35.6+k3s1': put the sha256sum file published"
+        "k3s.version: the checksum of 'v1.35.6+k3s1' is unknown. Fix: save the sha256sum file published"
     )
 
 
 def test_an_image_archive_without_a_checksum_is_refused() -> None:
     k3s = {"sha256": {"amd64": "0" * 64}, "images": [{"url": "http://mirror/a.tar"}]}
     assert findings(site(k3s=k3s)) == [
-        "k3s.images[0]: no checksum for 'http://mirror/a.tar': give sha256, or k3s.checksums_file"
+        "k3s.images[0]: the checksum of 'http://mirror/a.tar' is unknown. "
+        "Fix: set sha256, or k3s.checksums_file"
     ]
 
 
 def test_a_version_set_that_is_known_not_to_work_is_refused() -> None:
     found = findings(site(gpu_operator={"version": "v26.3.2"}, network_operator={"version": "26.4.0"}))
-    assert "have no GPUDirect RDMA together" in found[0]
+    assert "do not support GPUDirect RDMA together" in found[0]
 
 
 def test_the_leading_v_of_a_chart_version_must_be_as_its_repository_has_it() -> None:
@@ -273,7 +275,7 @@ def test_the_leading_v_of_a_chart_version_must_be_as_its_repository_has_it() -> 
         ),
         (
             {"agent_args": {"node-label+": ["a=b"]}},
-            "k3s.agent_args.node-label+: busbar writes this key itself; use",
+            "k3s.agent_args.node-label+: busbar writes this key itself. Fix: use",
         ),
         (
             {"server_args": {"kube-apiserver-arg": ["anonymous-auth=true"]}},
@@ -288,11 +290,11 @@ def test_keys_that_busbar_writes_into_config_yaml_cannot_be_written_twice(
     assert found.startswith(finding)
 
 
-def test_a_label_that_a_kubelet_may_not_set_is_refused() -> None:
+def test_a_label_that_the_kubelet_refuses_is_refused() -> None:
     pool = {**H100_POOL, "labels": {"node-role.kubernetes.io/gpu": "true"}}
     [found] = findings(site(pools={"h100": pool}))
     assert found.startswith(
-        "pools.h100.labels: 'node-role.kubernetes.io/gpu' may not be set by a node itself"
+        "pools.h100.labels: the kubelet does not start with 'node-role.kubernetes.io/gpu'"
     )
 
 
@@ -303,7 +305,7 @@ def test_more_ranks_than_gpus_are_refused() -> None:
 
 def test_an_unknown_profile_is_refused_with_the_one_that_was_meant() -> None:
     [found] = findings(site(validation={"profile": "h100-ib-8x4000"}))
-    assert found == "validation.profile: 'h100-ib-8x4000' is not known; did you mean 'h100-ib-8x400'?"
+    assert found == "validation.profile: 'h100-ib-8x4000' is not a profile; did you mean 'h100-ib-8x400'?"
 
 
 def test_an_expectation_for_a_collective_that_is_not_measured_is_refused() -> None:

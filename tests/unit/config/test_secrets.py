@@ -1,4 +1,4 @@
-"""Secrets inside `busbar:cluster` are refused by name, told where they belong, and never shown."""
+"""Secrets inside `busbar:cluster` are refused with the key where they belong, and never shown."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PRIVATE_KEY = f"-----BEGIN OPENSSH PRIVATE KEY-----\n{SECRET}\n"
         (
             {"k3s": {"server_args": {"token": SECRET}}},
             "k3s.server_args.token",
-            "makes the cluster's tokens itself",
+            "generates the cluster's tokens",
         ),
         (
             {"k3s": {"server_args": {"etcd-s3-secret-key": SECRET}}},
@@ -60,7 +60,7 @@ def test_a_secret_is_refused_with_its_place_and_never_shown(
     assert SECRET not in str(caught.value)
 
 
-def test_an_ordinary_variable_of_the_ranks_is_no_secret() -> None:
+def test_an_ordinary_environment_variable_is_not_a_secret() -> None:
     cluster = load(site(validation={"env": {"NCCL_DEBUG": "INFO", "NCCL_IB_SPLIT_DATA_ON_QPS": 0}}))
     assert cluster.validation.env["NCCL_DEBUG"] == "INFO"
 
@@ -74,10 +74,10 @@ def test_logins_for_registries_are_read_by_registry() -> None:
     ("text", "fault"),
     [
         (SECRET, "is not JSON (character 0)"),
-        (f'["{SECRET}"]', "is no object of registries"),
-        ("{}", "is no object of registries"),
-        (f'{{"r.example": "{SECRET}"}}', "the login of 'r.example' is no object"),
-        (f'{{"r.example": {{"pasword": "{SECRET}"}}}}', "unknown key 'pasword' for 'r.example'"),
+        (f'["{SECRET}"]', "is not an object of registries"),
+        ("{}", "is not an object of registries"),
+        (f'{{"r.example": "{SECRET}"}}', "the login of 'r.example' is not an object of texts"),
+        (f'{{"r.example": {{"pasword": "{SECRET}"}}}}', "unknown key 'pasword' of 'r.example'"),
     ],
 )
 def test_logins_that_cannot_be_read_are_refused_without_showing_them(text: str, fault: str) -> None:

@@ -13,7 +13,7 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from busbar.cli import build
-from busbar.config import SECRET_KEYS, ConfigError, load, stackfile
+from busbar.config import SECRETS, ConfigError, stackfile
 from busbar.config.schema import stack_schema
 from tests.support.clusters import site
 
@@ -34,7 +34,7 @@ def stack(folder: Path, document: Any, name: str = "prod") -> Path:
 
 @pytest.mark.parametrize("path", STACKS, ids=lambda path: path.name)
 def test_a_stack_file_of_this_repository_is_valid(path: Path) -> None:
-    assert load(stackfile.read(path).cluster).hosts.workers
+    assert stackfile.read(path).cluster().hosts.workers
 
 
 @pytest.mark.parametrize("path", STACKS, ids=lambda path: path.name)
@@ -76,19 +76,20 @@ def test_the_schema_knows_the_bounds_of_numbers() -> None:
 
 def test_pulumi_yaml_declares_the_cluster_and_every_secret_with_a_description() -> None:
     declared = yaml.safe_load((ROOT / "Pulumi.yaml").read_text())["config"]
-    assert set(declared) == {"busbar:cluster", *(f"busbar:{key}" for key in SECRET_KEYS)}
+    assert set(declared) == {"busbar:cluster", *(f"busbar:{key}" for key in SECRETS)}
     assert all(key["description"] for key in declared.values())
 
 
-def test_check_config_sums_up_a_good_stack() -> None:
+def test_check_config_summarises_a_valid_stack() -> None:
     result = busbar("check-config", str(STACKS[1]))
     assert result.exit_code == 0
     assert result.stdout.startswith("OK  Pulumi.h100.example.yaml\n")
     assert "servers: 3 (cp-1 192.0.2.11, cp-2 192.0.2.12, cp-3 192.0.2.13)" in result.stdout
     assert (
-        "measured on h100: all_reduce over gpudirect-rdma, expected 400 GB/s, floor 360 GB/s" in result.stdout
+        "validation of h100: all_reduce over gpudirect-rdma, expected 400 GB/s, floor 360 GB/s"
+        in result.stdout
     )
-    assert "2 workers, each 8 GPUs and 8 rails of 400 Gb/s (infiniband)" in result.stdout
+    assert "2 workers, 8 GPUs and 8 rails per worker, 400 Gb/s per rail (infiniband)" in result.stdout
 
 
 def test_check_config_finds_a_stack_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,7 +107,7 @@ def test_check_config_lists_every_finding_and_exits_with_one(tmp_path: Path) -> 
         "hosts.workers[1].address",
         "hosts.servers",
     ]
-    assert "2 to mend" in result.stderr
+    assert "2 errors; no changes made" in result.stderr
 
 
 def test_a_stack_that_is_not_there_is_bad_usage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,8 +127,8 @@ def test_bad_usage_exits_with_64(words: list[str]) -> None:
     ("text", "finding"),
     [
         ("config: [", "Pulumi.prod.yaml: is not valid YAML: line 1, column 10"),
-        ("config:\n  a: 1\n  a: 2\n", "the key 'a' stands here a second time"),
-        ("- config\n", "Pulumi.prod.yaml: has no `config:` with keys"),
+        ("config:\n  a: 1\n  a: 2\n", "duplicate key 'a'"),
+        ("- config\n", "Pulumi.prod.yaml: `config:` is missing or not an object"),
         ("config: {aws:region: x}\n", "busbar:cluster: missing"),
         (
             "config: {busbar:clutser: {}, busbar:cluster: {}}\n",
@@ -135,7 +136,7 @@ def test_bad_usage_exits_with_64(words: list[str]) -> None:
         ),
     ],
 )
-def test_a_file_that_is_no_stack_is_named_with_the_fault(tmp_path: Path, text: str, finding: str) -> None:
+def test_a_file_that_is_not_a_stack_file_is_named(tmp_path: Path, text: str, finding: str) -> None:
     with pytest.raises(ConfigError) as caught:
         stackfile.read(stack(tmp_path, text))
     assert finding in str(caught.value)
@@ -145,7 +146,7 @@ def test_a_secret_in_plain_text_is_a_finding_that_does_not_show_it(tmp_path: Pat
     document = {"config": {**PLAIN_STACK["config"], "busbar:s3SecretKey": "hunter2"}}
     with pytest.raises(ConfigError) as caught:
         stackfile.read(stack(tmp_path, document))
-    assert "busbar:s3SecretKey: lies here in plain text" in str(caught.value)
+    assert "busbar:s3SecretKey: is stored in plain text" in str(caught.value)
     assert "hunter2" not in str(caught.value)
 
 
@@ -171,3 +172,36 @@ def test_every_command_explains_itself(words: list[str]) -> None:
     result = busbar(*words, "--help")
     assert result.exit_code == 0
     assert "Usage:" in result.stdout
+
+
+DUPLICATE_KEY = "config:\n  busbar:cluster: {}\n  busbar:cluster: {}\n"
+
+
+@pytest.mark.parametrize("command", ["check-config", "preflight"])
+def test_every_command_takes_the_name_of_a_stack_or_the_path_of_its_file(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stack(tmp_path, DUPLICATE_KEY)
+    monkeypatch.chdir(tmp_path)
+    for words in ("prod", "Pulumi.prod.yaml", "./Pulumi.prod.yaml", str(tmp_path / "Pulumi.prod.yaml")):
+        result = busbar(command, words)
+        assert result.exit_code == 1, words
+        assert result.stdout.startswith(
+            "Pulumi.prod.yaml: is not valid YAML: line 3, column 3: duplicate key"
+        )
+
+
+@pytest.mark.parametrize("command", ["check-config", "preflight"])
+def test_every_command_lists_the_stack_files_if_there_is_no_such_stack(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stack(tmp_path, PLAIN_STACK)
+    monkeypatch.chdir(tmp_path)
+    result = busbar(command, "Pulumi.prd.yaml")
+    assert result.exit_code == 64
+    assert "Pulumi.prd.yaml does not exist; stack files there: Pulumi.prod.yaml" in result.stderr
+
+
+def test_a_stack_file_knows_its_stack_and_its_project_folder(tmp_path: Path) -> None:
+    file = stackfile.read(stack(tmp_path, PLAIN_STACK, name="h100.eu"))
+    assert (file.stack, file.project) == ("h100.eu", tmp_path)

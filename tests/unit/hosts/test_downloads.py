@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from busbar.config import ConfigError, K3s, load
+from busbar.config import ConfigError, K3s, checksums, load
 from busbar.hosts import downloads
 from tests.support.clusters import site
 
@@ -48,15 +48,15 @@ def test_a_checksum_in_the_configuration_comes_before_the_file(tmp_path: Path) -
     assert downloads.k3s_binary(settings, "amd64", tmp_path).sha256 == "f" * 64
 
 
-def test_without_any_checksum_the_binary_is_refused_with_the_cure(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"no checksum is known for 'v1\.35\.6\+k3s1' on arm64"):
+def test_a_binary_without_a_checksum_is_refused_with_the_fix(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"the checksum of 'v1\.35\.6\+k3s1' for arm64 is unknown"):
         downloads.k3s_binary(k3s(sha256={"amd64": BINARY}), "arm64", tmp_path)
 
 
 def test_archives_go_to_the_roles_that_they_are_for(tmp_path: Path) -> None:
     (tmp_path / "sums.txt").write_text(SUMS)
     settings = k3s(checksums_file="sums.txt", images=IMAGES)
-    assert [d.file_name for d in downloads.image_archives(settings, "server", tmp_path)] == ["system.tar.zst"]
+    assert [d.sha256 for d in downloads.image_archives(settings, "server", tmp_path)] == [ARCHIVE]
     assert [d.sha256 for d in downloads.image_archives(settings, "worker", tmp_path)] == [ARCHIVE, "4" * 64]
 
 
@@ -75,13 +75,11 @@ def test_an_archive_that_the_checksums_file_does_not_name_is_refused(tmp_path: P
         (None, "cannot be read: No such file or directory"),
     ],
 )
-def test_a_checksums_file_that_is_none_is_a_finding(
-    tmp_path: Path, content: bytes | None, message: str
-) -> None:
+def test_an_unusable_checksums_file_is_a_finding(tmp_path: Path, content: bytes | None, message: str) -> None:
     if content is not None:
         (tmp_path / "sums.txt").write_bytes(content)
     with pytest.raises(ConfigError, match=message):
-        downloads.check(k3s(checksums_file="sums.txt"), tmp_path)
+        checksums.read_checksums(k3s(checksums_file="sums.txt"), tmp_path)
 
 
 def test_the_files_beside_the_stack_are_looked_at_when_the_project_folder_is_given(tmp_path: Path) -> None:
@@ -105,9 +103,9 @@ def test_the_files_beside_the_stack_are_looked_at_when_the_project_folder_is_giv
 @pytest.mark.parametrize(
     ("name", "content", "fault"),
     [
-        ("topo (1).xml", "<system/>", "a ConfigMap cannot hold a file of this name"),
-        ("topo.xml", "<system>" + "x" * 1_000_000, "a ConfigMap holds 1000000"),
-        ("topo.xml", "<html>not found</html>", "is no NCCL topology"),
+        ("topo (1).xml", "<system/>", "is not a file name for a ConfigMap"),
+        ("topo.xml", "<system>" + "x" * 1_000_000, "a ConfigMap holds at most 1000000"),
+        ("topo.xml", "<html>not found</html>", "is not an NCCL topology"),
     ],
 )
 def test_a_topology_file_that_cannot_reach_the_pods_is_a_finding(
@@ -123,3 +121,33 @@ def test_complete_files_beside_the_stack_are_no_finding(tmp_path: Path) -> None:
     (tmp_path / "sums.txt").write_text(SUMS)
     data = site(ssh={"key_file": "id"}, k3s={"checksums_file": "sums.txt", "images": IMAGES})
     assert load(data, root=tmp_path).k3s.checksums_file == "sums.txt"
+
+
+def test_the_values_of_a_host_script_name_the_binary_of_each_architecture_and_the_archives(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "sums.txt").write_text(SUMS)
+    settings = k3s(base_url="http://mirror/k3s", checksums_file="sums.txt", images=IMAGES)
+    assert downloads.k3s_values(settings, "worker", tmp_path) == {
+        "VERSION": "v1.35.6+k3s1",
+        "URL_AMD64": "http://mirror/k3s/v1.35.6%2Bk3s1/k3s",
+        "SHA256_AMD64": BINARY,
+        "URL_ARM64": "http://mirror/k3s/v1.35.6%2Bk3s1/k3s-arm64",
+        "SHA256_ARM64": ARM,
+        "IMAGES": f"{ARCHIVE} http://mirror/images/system.tar.zst\n{'4' * 64} http://mirror/images/nccl.tar",
+    }
+
+
+def test_an_architecture_without_a_checksum_is_left_out_of_the_values(tmp_path: Path) -> None:
+    values = downloads.k3s_values(k3s(sha256={"arm64": ARM}), "server", tmp_path)
+    assert sorted(values) == ["IMAGES", "SHA256_ARM64", "URL_ARM64", "VERSION"]
+
+
+def test_values_without_any_checksum_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="is unknown"):
+        downloads.k3s_values(k3s(), "server", tmp_path)
+
+
+def test_an_unreadable_checksums_file_is_not_taken_for_a_missing_checksum(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"k3s\.checksums_file: 'sums.txt' cannot be read"):
+        downloads.k3s_values(k3s(checksums_file="sums.txt"), "server", tmp_path)

@@ -8,8 +8,9 @@ import pytest
 import yaml
 
 from busbar.config import Cluster, load
-from busbar.hosts import haproxy, k3s, kubeconfig
+from busbar.hosts import haproxy, k3s
 from busbar.hosts.inventory import Inventory
+from busbar.hosts.server_output import with_server
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHCZiZsoI4rLdzIgOAyl4xhV9+49bbTnNxAQJ+2pSurZ"
 
@@ -143,7 +144,7 @@ current-context: default
 
 
 def test_the_kubeconfig_points_at_the_load_balancer() -> None:
-    made = yaml.safe_load(kubeconfig.readdressed(KUBECONFIG, server="https://10.0.0.1:6443", name="site"))
+    made = yaml.safe_load(with_server(KUBECONFIG, server="https://10.0.0.1:6443", name="site"))
     assert made["clusters"] == [
         {"name": "site", "cluster": {"certificate-authority-data": "Q0E=", "server": "https://10.0.0.1:6443"}}
     ]
@@ -154,9 +155,9 @@ def test_the_kubeconfig_points_at_the_load_balancer() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "no kubeconfig", "clusters: []", "clusters: [{name: a, cluster: {}}]"])
-def test_what_is_no_kubeconfig_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="no kubeconfig"):
-        kubeconfig.readdressed(text, server="https://10.0.0.1:6443", name="site")
+def test_a_text_that_is_not_a_kubeconfig_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a kubeconfig"):
+        with_server(text, server="https://10.0.0.1:6443", name="site")
 
 
 def test_haproxy_asks_readyz_of_every_server_and_checks_the_ca() -> None:

@@ -73,12 +73,12 @@ def test_no_secret_stands_in_the_command_text() -> None:
 
 @pytest.mark.parametrize("name", ["node_name", "A-B", "A=B; rm", ""])
 def test_a_value_needs_the_name_of_a_variable(name: str) -> None:
-    with pytest.raises(ValueError, match="not a variable name"):
+    with pytest.raises(ValueError, match="is not a variable name"):
         hostscript.command("kubeconfig", {name: "x"}, user="root", timeout_seconds=1)
 
 
 def test_a_payload_needs_a_plain_name() -> None:
-    with pytest.raises(ValueError, match="not a payload name"):
+    with pytest.raises(ValueError, match="is not a payload name"):
         hostscript.stdin("kubeconfig", {'a":"': "x"})
 
 

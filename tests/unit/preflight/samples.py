@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from busbar.preflight.report import Report
-from busbar.preflight.spec import Need, Spec, Target
+from busbar.preflight.spec import HostRequirements, Spec, Target
 
 HOST_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHCZiZsoI4rLdzIgOAyl4xhV9+49bbTnNxAQJ+2pSurZ"
 CLOCK = (1_000_000.0, 1_000_002.0)
 
-NEED = Need(min_disk_gb=50, cgroup_v2=True, gpus=8, gpu_model="H100", rails=8, rate_gbps=400)
+REQUIRED = HostRequirements(min_disk_gb=50, cgroup_v2=True, gpus=8, gpu_model="H100", rails=8, rate_gbps=400)
 
 
 def hca(name: str, **changes: Any) -> dict[str, Any]:
@@ -69,7 +69,7 @@ def target(name: str = "worker-1", role: str = "worker", **changes: Any) -> Targ
     return Target.model_validate(content | changes)
 
 
-def spec(*targets: Target, need: Need = NEED, **login: Any) -> Spec:
-    """A spec over hosts that all need the same."""
-    needs = {"lb": need, "server": need, "worker/h100": need}
-    return Spec.model_validate({"login": login, "hosts": targets, "needs": needs})
+def spec(*targets: Target, required: HostRequirements = REQUIRED, **login: Any) -> Spec:
+    """A spec over hosts with equal requirements."""
+    requirements = {"lb": required, "server": required, "worker/h100": required}
+    return Spec.model_validate({"login": login, "hosts": targets, "requirements": requirements})

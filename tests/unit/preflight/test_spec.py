@@ -39,8 +39,8 @@ def changed(before: Spec, after: Spec) -> list[str]:
 
 def test_a_worker_must_have_what_its_pool_says() -> None:
     spec = asked({"gpu_model": "H100", "min_disk_gb": 200})
-    need = spec.need_of(spec.hosts[2])
-    assert (need.gpus, need.rails, need.rate_gbps, need.gpu_model, need.min_disk_gb) == (
+    required = spec.requirements_of(spec.hosts[2])
+    assert (required.gpus, required.rails, required.rate_gbps, required.gpu_model, required.min_disk_gb) == (
         8,
         8,
         400,
@@ -52,13 +52,13 @@ def test_a_worker_must_have_what_its_pool_says() -> None:
 def test_gpudirect_is_asked_for_unless_the_stack_says_otherwise() -> None:
     for validation, transport in (({}, "gpudirect-rdma"), ({"transport": "socket"}, "socket")):
         spec = asked(validation=validation)
-        assert spec.need_of(spec.hosts[2]).transport == transport
+        assert spec.requirements_of(spec.hosts[2]).transport == transport
 
 
 def test_cgroup_v2_is_asked_for_from_kubernetes_1_35_on() -> None:
     for version, needed in (("v1.34.9+k3s1", False), ("v1.35.6+k3s1", True)):
         spec = asked(k3s={"version": version})
-        assert spec.need_of(spec.hosts[1]).cgroup_v2 is needed
+        assert spec.requirements_of(spec.hosts[1]).cgroup_v2 is needed
 
 
 def test_the_same_stack_asks_nobody_again() -> None:

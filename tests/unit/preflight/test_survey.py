@@ -11,11 +11,11 @@ from typing import Any
 import asyncssh
 import pytest
 
-from busbar.preflight import ask
-from busbar.preflight.facts import Passed
+from busbar.preflight import query
+from busbar.preflight.facts import HostRecord
 from busbar.preflight.spec import Spec
 from busbar.preflight.survey import Outcome, survey
-from tests.unit.preflight.samples import NEED, report, spec, target
+from tests.unit.preflight.samples import REQUIRED, report, spec, target
 
 CLIENT = asyncssh.generate_private_key("ssh-ed25519")
 HOST = asyncssh.generate_private_key("ssh-ed25519")
@@ -66,14 +66,14 @@ def ask_one(
     handler: Handler,
     key_file: Path,
     *,
-    former: dict[str, Passed] | None = None,
+    previous: dict[str, HostRecord] | None = None,
     login: asyncssh.SSHKey = CLIENT,
     **changes: Any,
 ) -> Outcome:
     async def scenario() -> Outcome:
         async with host(handler, login) as port:
             described = {"address": "127.0.0.1", "port": port, "host_key": public(HOST)} | changes
-            return await survey(spec(target(**described), key_file=str(key_file)), former or {})
+            return await survey(spec(target(**described), key_file=str(key_file)), previous or {})
 
     return asyncio.run(scenario())
 
@@ -93,34 +93,34 @@ def what(outcome: Outcome) -> str:
 def test_a_good_host_passes_with_its_facts(key_file: Path) -> None:
     outcome = ask_one(answering(), key_file)
     assert outcome.findings == []
-    assert outcome.passed["worker-1"].facts["rails"] == [f"mlx5_{n}" for n in range(8)]
+    assert outcome.records["worker-1"].facts["rails"] == [f"mlx5_{n}" for n in range(8)]
 
 
 def test_a_host_that_has_another_key_is_not_talked_to(key_file: Path) -> None:
     outcome = ask_one(answering(), key_file, host_key=public(STRANGER))
-    assert "worker-1: shows another host key than the one that is pinned" in what(outcome)
+    assert "has another host key than the pinned one" in what(outcome)
 
 
 def test_a_host_that_refuses_the_key_is_named(key_file: Path) -> None:
     outcome = ask_one(answering(), key_file, login=STRANGER)
-    assert "worker-1: refuses the SSH key for root@127.0.0.1" in what(outcome)
+    assert "refuses the SSH key" in what(outcome)
 
 
 def test_a_closed_port_is_named(key_file: Path) -> None:
     outcome = asyncio.run(survey(spec(target(address="127.0.0.1", port=1), key_file=str(key_file)), {}))
-    assert "worker-1: refuses the connection to root@127.0.0.1:1" in what(outcome)
+    assert "worker-1: root@127.0.0.1:1 refuses the connection" in what(outcome)
 
 
 def test_a_missing_sudo_right_is_told_with_its_cure(key_file: Path) -> None:
     outcome = ask_one(failing("sudo: a password is required\n"), key_file, user="ubuntu")
-    assert "does not let ubuntu use sudo without a password" in what(outcome)
-    assert "NOPASSWD" in outcome.errors[0].cure
+    assert "ubuntu cannot use sudo without a password" in what(outcome)
+    assert "NOPASSWD" in outcome.errors[0].fix
 
 
 def test_a_host_that_hangs_ends_at_the_deadline(key_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ask, "SCRIPT_SECONDS", 1)
+    monkeypatch.setattr(query, "SCRIPT_SECONDS", 1)
     outcome = ask_one(lambda process: None, key_file)
-    assert "worker-1: did not finish looking at itself within 1 s" in what(outcome)
+    assert "worker-1: preflight script timed out after 1 s" in what(outcome)
 
 
 def test_a_chatty_login_is_told_apart_from_a_report(key_file: Path) -> None:
@@ -128,13 +128,13 @@ def test_a_chatty_login_is_told_apart_from_a_report(key_file: Path) -> None:
         process.stdout.write("Welcome to worker-1!\n")
         process.exit(0)
 
-    assert "an answer that is no report: 'Welcome to worker-1!'" in what(ask_one(chatty, key_file))
+    assert "printed no report: got 'Welcome to worker-1!'" in what(ask_one(chatty, key_file))
 
 
 def test_all_findings_of_a_host_come_at_once(key_file: Path) -> None:
     outcome = ask_one(answering(arch="riscv64", systemd=False, hcas=[]), key_file)
     assert len(outcome.errors) == 3
-    assert outcome.passed == {}, "a host with an error must be asked again"
+    assert outcome.records == {}, "a host with an error must be asked again"
 
 
 def fingerprint(asked: Spec) -> str:
@@ -143,15 +143,15 @@ def fingerprint(asked: Spec) -> str:
 
 def test_a_host_that_passed_the_same_question_is_not_asked_again(key_file: Path) -> None:
     asked = spec(target(address="127.0.0.1", port=1), key_file=str(key_file))
-    former = {"worker-1": Passed(fingerprint(asked), "aaaaaaaa", {"gpus": 8})}
-    outcome = asyncio.run(survey(asked, former))
-    assert (outcome.asked, outcome.findings) == (0, [])
-    assert outcome.passed == former
+    previous = {"worker-1": HostRecord(fingerprint(asked), "aaaaaaaa", {"gpus": 8})}
+    outcome = asyncio.run(survey(asked, previous))
+    assert (outcome.queried, outcome.findings) == (0, [])
+    assert outcome.records == previous
 
 
 def test_a_host_is_asked_again_when_it_must_have_something_else() -> None:
-    more = NEED.model_copy(update={"gpus": 4})
-    assert fingerprint(spec(target())) != fingerprint(spec(target(), need=more))
+    more = REQUIRED.model_copy(update={"gpus": 4})
+    assert fingerprint(spec(target())) != fingerprint(spec(target(), required=more))
 
 
 def test_a_host_is_asked_again_at_another_address() -> None:
@@ -197,4 +197,6 @@ def test_a_bastion_that_is_down_is_named_for_every_host_behind_it(key_file: Path
     asked = spec(target("a"), target("b"), key_file=str(key_file), bastion=bastion)
     outcome = asyncio.run(survey(asked, {}))
     assert [finding.host for finding in outcome.errors] == ["a", "b"]
-    assert all("the bastion refuses the connection" in finding.what for finding in outcome.errors)
+    assert all(
+        "bastion: root@127.0.0.1:1 refuses the connection" in finding.what for finding in outcome.errors
+    )

@@ -1,4 +1,4 @@
-"""One host's report against its needs: each case changes one fact of a good host."""
+"""One report against its requirements: each case changes one fact of a good host."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from busbar.preflight.judge import facts, judge
-from busbar.preflight.spec import Finding, Need
-from tests.unit.preflight.samples import CLOCK, NEED, hca, report, target
+from busbar.preflight.host_checks import check_host, host_facts
+from busbar.preflight.spec import Finding, HostRequirements
+from tests.unit.preflight.samples import CLOCK, REQUIRED, hca, report, target
 
 NO_DRIVER = {"status": "missing", "error": "", "list": [], "pci": 8}
-CONTAINER = NEED.model_copy(update={"driver_on_host": False, "transport": "gpudirect-rdma"})
+CONTAINER = REQUIRED.model_copy(update={"driver_on_host": False, "transport": "gpudirect-rdma"})
 
 
-def findings(role: str = "worker", need: Need = NEED, **changes: Any) -> list[Finding]:
-    return judge(target(role=role), need, report(**changes), clock=CLOCK)
+def findings(role: str = "worker", required: HostRequirements = REQUIRED, **changes: Any) -> list[Finding]:
+    return check_host(target(role=role), required, report(**changes), clock=CLOCK)
 
 
 def only(found: list[Finding]) -> Finding:
@@ -35,59 +35,63 @@ def test_a_good_host_without_gpus_has_no_findings(role: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "level", "what"),
     [
-        ({"os": "rocky", "os_version": "9"}, "error", "runs rocky"),
-        ({"os_version": "25.10"}, "warning", "runs ubuntu 25.10, which busbar is not tested on"),
-        ({"arch": "riscv64"}, "error", "processor of type riscv64"),
-        ({"systemd": False}, "error", "not run by systemd"),
-        ({"missing_tools": ["curl", "flock"]}, "error", "lacks curl, flock"),
-        ({"disk_free_bytes": 12 * 10**9}, "error", "has 12.0 GB free at /var/lib/rancher, needs 50"),
+        (
+            {"os": "rocky", "os_version": "9"},
+            "error",
+            "operating system is rocky, expected one of ubuntu 22.04",
+        ),
+        ({"os_version": "25.10"}, "warning", "operating system is ubuntu 25.10, tested are 22.04, 24.04"),
+        ({"arch": "riscv64"}, "error", "processor is riscv64, expected x86_64 or aarch64"),
+        ({"systemd": False}, "error", "systemd is not the init system"),
+        ({"missing_tools": ["curl", "flock"]}, "error", "missing tools: curl, flock"),
+        ({"disk_free_bytes": 12 * 10**9}, "error", "12.0 GB free at /var/lib/rancher, expected 50 GB"),
         ({"memory_bytes": 1 << 30}, "error", "1.0 GiB of memory"),
         ({"swap_bytes": 8 << 30}, "warning", "8.0 GiB of swap"),
         ({"epoch": CLOCK[0] - 60}, "error", "60 s behind this machine's"),
         ({"epoch": CLOCK[1] + 90}, "error", "90 s ahead of this machine's"),
-        ({"clock_synchronised": "no"}, "warning", "does not synchronise its clock"),
+        ({"clock_synchronised": "no"}, "warning", "clock is not synchronised"),
         ({"default_route": False}, "error", "no default route"),
         ({"cgroup": "v1"}, "error", "cgroup v1"),
         ({"cgroup": "v1", "cgroup_v1_allowed": True}, "warning", "allowed by a kubelet drop-in"),
         ({"active_units": ["docker"]}, "warning", "Docker"),
         ({"active_units": ["ufw"]}, "warning", "firewall ufw"),
-        ({"active_units": ["kubelet"]}, "error", "another Kubernetes: kubelet"),
-        ({"active_units": ["k3s-agent"]}, "error", "carries a K3s that busbar did not install"),
-        ({"k3s_data": True}, "error", "carries a K3s that busbar did not install"),
-        ({"listening": [{"port": 10250, "process": "kubelet"}]}, "error", "port 10250 taken by kubelet"),
-        ({"gpus": NO_DRIVER}, "error", "no nvidia-smi"),
-        ({"hcas": []}, "error", "shows no HCA"),
+        ({"active_units": ["kubelet"]}, "error", "another Kubernetes cluster: kubelet"),
+        ({"active_units": ["k3s-agent"]}, "error", "has a K3s that busbar did not install"),
+        ({"k3s_data": True}, "error", "has a K3s that busbar did not install"),
+        ({"listening": [{"port": 10250, "process": "kubelet"}]}, "error", "port 10250 is in use by kubelet"),
+        ({"gpus": NO_DRIVER}, "error", "nvidia-smi is not installed"),
+        ({"hcas": []}, "error", "no HCA in"),
     ],
 )
-def test_each_fault_is_found_with_its_cure(changes: dict[str, Any], level: str, what: str) -> None:
+def test_each_fault_is_a_finding_with_a_fix(changes: dict[str, Any], level: str, what: str) -> None:
     finding = only(findings(**changes))
     assert (finding.level, finding.host) == (level, "worker-1")
     assert what in finding.what
-    assert finding.cure
+    assert finding.fix
 
 
-def test_a_clock_that_may_be_right_is_not_accused() -> None:
+def test_a_clock_within_the_measured_interval_is_accepted() -> None:
     assert findings(epoch=CLOCK[1] + 4) == [], "the answer may have been under way that long"
 
 
-def test_what_busbar_runs_itself_is_no_conflict() -> None:
+def test_processes_that_busbar_installed_are_accepted() -> None:
     ours = {"active_units": ["k3s-agent"], "managed": ["k3s-agent"], "k3s_data": True}
     assert findings(**ours, listening=[{"port": 10250, "process": "k3s-agent"}]) == []
 
 
 def test_a_load_balancer_needs_the_api_port_for_itself() -> None:
     finding = only(findings("lb", listening=[{"port": 6443, "process": "nginx"}]))
-    assert "TCP port 6443 taken by nginx" in finding.what
+    assert "TCP port 6443 is in use by nginx" in finding.what
 
 
-def test_a_load_balancer_is_no_k3s_server() -> None:
+def test_a_load_balancer_must_not_run_k3s() -> None:
     found = findings("lb", active_units=["k3s"], listening=[{"port": 6443, "process": "k3s-server"}])
     assert any("is a K3s node" in finding.what for finding in found)
 
 
 def test_a_worker_that_runs_a_server_is_listed_in_the_wrong_role() -> None:
     finding = only(findings(active_units=["k3s"], k3s_data=True))
-    assert "runs k3s, but is listed as a worker" in finding.what
+    assert "k3s is active, but the host is listed as a worker" in finding.what
 
 
 def gpus(number: int = 8, model: str = "NVIDIA H100 80GB HBM3") -> dict[str, Any]:
@@ -96,73 +100,73 @@ def gpus(number: int = 8, model: str = "NVIDIA H100 80GB HBM3") -> dict[str, Any
 
 
 def test_a_missing_gpu_is_counted() -> None:
-    assert "shows 7 GPUs (8 on the PCI bus), its pool has 8" in only(findings(gpus=gpus(7))).what
+    assert "7 GPUs (8 on the PCI bus), expected 8" in only(findings(gpus=gpus(7))).what
 
 
 def test_a_host_whose_driver_comes_as_a_container_needs_none() -> None:
     nothing = {"peermem": False, "open_modules": False}
-    assert findings(need=CONTAINER, gpus=NO_DRIVER, gdr=nothing) == []
-    assert facts(CONTAINER, report(gpus=NO_DRIVER))["gpus"] == 8
+    assert findings(required=CONTAINER, gpus=NO_DRIVER, gdr=nothing) == []
+    assert host_facts(CONTAINER, report(gpus=NO_DRIVER))["gpus"] == 8
 
 
 def test_without_a_driver_gpus_are_counted_on_the_pci_bus() -> None:
-    finding = only(findings(need=CONTAINER, gpus=NO_DRIVER | {"pci": 7}))
-    assert "has 7 GPUs on the PCI bus, its pool has 8" in finding.what
+    finding = only(findings(required=CONTAINER, gpus=NO_DRIVER | {"pci": 7}))
+    assert "7 GPUs on the PCI bus, expected 8" in finding.what
 
 
 def test_another_gpu_than_the_pools_is_named() -> None:
     finding = only(findings(gpus=gpus(model="NVIDIA A100-SXM4-80GB")))
-    assert "NVIDIA A100-SXM4-80GB, its pool has H100" in finding.what
+    assert "GPU model is NVIDIA A100-SXM4-80GB, expected H100" in finding.what
 
 
 def test_a_driver_that_fails_is_quoted() -> None:
     text = "Failed to initialize NVML: Driver/library version mismatch"
     finding = only(findings(gpus={"status": "failed", "error": text, "list": [], "pci": 8}))
     assert text in finding.what
-    assert "reboot" in finding.cure
+    assert "reboot" in finding.fix
 
 
 def test_fabric_manager_must_be_of_the_drivers_version() -> None:
     finding = only(findings(fabric_manager={"version": "570.86.15", "active": True}))
-    assert "Fabric Manager 570.86.15 and driver 570.124.06" in finding.what
+    assert "Fabric Manager is 570.86.15, expected the driver's version 570.124.06" in finding.what
 
 
 def test_fabric_manager_must_run() -> None:
-    assert "does not run" in only(findings(fabric_manager={"version": "570.124.06", "active": False})).what
+    assert "is not active" in only(findings(fabric_manager={"version": "570.124.06", "active": False})).what
 
 
 def test_a_rail_that_is_down_is_named_with_its_reason() -> None:
     ports = [hca(f"mlx5_{n}") for n in range(7)] + [hca("mlx5_7", state="1: DOWN")]
     finding = only(findings(hcas=ports))
-    assert "has 7 rails" in finding.what
+    assert "7 rails" in finding.what
     assert "mlx5_7 (port is DOWN, not ACTIVE)" in finding.what
 
 
-def test_an_ethernet_port_among_the_hcas_is_no_fault() -> None:
+def test_an_ethernet_port_among_the_hcas_is_accepted() -> None:
     ports = [hca("mlx5_8", link_layer="Ethernet", rate="100 Gb/sec (2X HDR)")]
     assert findings(hcas=[hca(f"mlx5_{n}") for n in range(8)] + ports) == []
 
 
 NO_PEERMEM = {"peermem": False, "open_modules": True}
-GDR = NEED.model_copy(update={"transport": "gpudirect-rdma"})
+GDR = REQUIRED.model_copy(update={"transport": "gpudirect-rdma"})
 
 
 def test_dma_buf_does_instead_of_peermem() -> None:
-    assert findings(need=GDR, gdr=NO_PEERMEM) == []
+    assert findings(required=GDR, gdr=NO_PEERMEM) == []
 
 
 @pytest.mark.parametrize(
     ("changes", "lacks"),
     [
         ({"gdr": {"peermem": False, "open_modules": False}}, "the open kernel modules"),
-        ({"gdr": NO_PEERMEM, "kernel": "5.4.0-100-generic"}, "a kernel of 5.12 or later"),
+        ({"gdr": NO_PEERMEM, "kernel": "5.4.0-100-generic"}, "kernel 5.12 or later"),
     ],
 )
 def test_without_peermem_and_dma_buf_there_is_no_gpudirect(changes: dict[str, Any], lacks: str) -> None:
-    finding = only(findings(need=GDR, **changes))
+    finding = only(findings(required=GDR, **changes))
     assert finding.level == "error"
     assert lacks in finding.what
-    assert "modprobe nvidia-peermem" in finding.cure
+    assert "modprobe nvidia-peermem" in finding.fix
 
 
 def test_gpudirect_is_not_asked_of_a_pool_that_goes_without() -> None:
@@ -171,16 +175,18 @@ def test_gpudirect_is_not_asked_of_a_pool_that_goes_without() -> None:
 
 @pytest.mark.parametrize(("transport", "level"), [("socket", "warning"), ("rdma", "error")])
 def test_locked_memory_matters_as_much_as_rdma_does(transport: str, level: str) -> None:
-    need = NEED.model_copy(update={"transport": transport})
-    assert only(findings(need=need, memlock="8388608")).level == level
+    required = REQUIRED.model_copy(update={"transport": transport})
+    assert only(findings(required=required, memlock="8388608")).level == level
 
 
-def test_facts_hold_nothing_that_changes_by_itself() -> None:
-    one = facts(NEED, report())
-    later = facts(NEED, report(epoch=2e9, disk_free_bytes=10**12, hostname="other", machine="bbbbbbbb"))
+def test_facts_hold_nothing_that_changes_on_its_own() -> None:
+    one = host_facts(REQUIRED, report())
+    later = host_facts(
+        REQUIRED, report(epoch=2e9, disk_free_bytes=10**12, hostname="other", machine="bbbbbbbb")
+    )
     assert one == later
 
 
 def test_facts_list_the_rails_in_their_natural_order() -> None:
     ports = [hca(f"mlx5_{n}") for n in (10, 2, 1)]
-    assert facts(NEED, report(hcas=ports))["rails"] == ["mlx5_1", "mlx5_2", "mlx5_10"]
+    assert host_facts(REQUIRED, report(hcas=ports))["rails"] == ["mlx5_1", "mlx5_2", "mlx5_10"]

@@ -1,7 +1,7 @@
-"""The configuration as far as it can be read: what the cross checks look at.
+"""The valid parts of a configuration, for the checks across sections.
 
-A mistake in one place must not hide a mistake elsewhere, so the cross checks do not wait for a valid
-`Cluster`. They see the hosts as written, and of each section the keys that are valid by themselves.
+An error in one place must not hide an error elsewhere, so these checks do not need a valid `Cluster`. They
+get the hosts as written, and from each section the keys that are valid on their own.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ GROUPS = ("load_balancers", "servers", "workers")
 
 
 @dataclass(frozen=True)
-class HostDraft:
-    """A host as written; what is missing or of the wrong kind is None."""
+class PartialHost:
+    """A host as written; a value that is missing or of the wrong type is None."""
 
     path: str
     group: str
@@ -34,10 +34,10 @@ class HostDraft:
 
 
 @dataclass(frozen=True)
-class Draft:
-    """All that could be read of `busbar:cluster`."""
+class PartialConfig:
+    """The parts of `busbar:cluster` that could be read."""
 
-    hosts: list[HostDraft]
+    hosts: list[PartialHost]
     virtual_ip: str | None
     has_virtual_ip: bool
     pools: Mapping[str, Mapping[str, Any]]
@@ -48,8 +48,8 @@ class Draft:
     validation: Validation
 
     @classmethod
-    def of(cls, data: Mapping[str, Any]) -> Draft:
-        """Read what can be read; raises nothing, since the models report what cannot."""
+    def of(cls, data: Mapping[str, Any]) -> PartialConfig:
+        """Read the valid parts; never raises, because the models report the rest."""
         hosts = _mapping(data.get("hosts"))
         virtual_ip = hosts.get("virtual_ip")
         return cls(
@@ -64,24 +64,24 @@ class Draft:
             validation=_section(Validation, data.get("validation")),
         )
 
-    def group(self, name: str) -> list[HostDraft]:
+    def group(self, name: str) -> list[PartialHost]:
         """The hosts under `hosts.<name>`."""
         return [host for host in self.hosts if host.group == name]
 
 
-def _hosts(hosts: Mapping[str, Any]) -> Iterator[HostDraft]:
+def _hosts(hosts: Mapping[str, Any]) -> Iterator[PartialHost]:
     for group in GROUPS:
         listed = hosts.get(group)
         for index, host in enumerate(listed if isinstance(listed, list) else []):
             fields = _mapping(host)
             name, address, pool = (_text(fields.get(key)) for key in ("name", "address", "pool"))
-            yield HostDraft(
+            yield PartialHost(
                 f"hosts.{group}[{index}]", group, name, address.lower() if address else None, pool
             )
 
 
 def _section(model: type[M], data: Any) -> M:
-    """The section with the keys that are valid by themselves; defaults stand in for the others."""
+    """The section with its valid keys; the others have their defaults."""
     given = _mapping(data)
     try:
         return model.model_validate(given)

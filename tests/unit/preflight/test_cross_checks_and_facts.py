@@ -1,59 +1,59 @@
-"""The hosts among themselves, and what is kept of them."""
+"""Checks across hosts, and the stored facts."""
 
 from __future__ import annotations
 
 import pytest
 
-from busbar.preflight import fleet
-from busbar.preflight.facts import Passed, pack, read, unpack
-from busbar.preflight.findings import lines
-from busbar.preflight.judge import facts
+from busbar.preflight.cross_checks import check_across_hosts
+from busbar.preflight.facts import HostRecord, pack, read, unpack
+from busbar.preflight.host_checks import host_facts
+from busbar.preflight.output import lines
 from busbar.preflight.spec import Finding
-from tests.unit.preflight.samples import NEED, report, spec, target
+from tests.unit.preflight.samples import REQUIRED, report, spec, target
 
 # Linux hands a program at most this much in one environment variable (MAX_ARG_STRLEN).
 ENVIRONMENT_LIMIT = 128 * 1024
 
 
-def passed(machine: str, **changes: object) -> Passed:
-    return Passed("f" * 12, machine, facts(NEED, report()) | changes)
+def passed(machine: str, **changes: object) -> HostRecord:
+    return HostRecord("f" * 12, machine, host_facts(REQUIRED, report()) | changes)
 
 
 THREE = spec(*(target(f"worker-{n}") for n in (1, 2, 3)))
 
 
-def test_like_hosts_have_no_findings() -> None:
+def test_equal_hosts_have_no_findings() -> None:
     hosts = {f"worker-{n}": passed(f"m{n}") for n in (1, 2, 3)}
-    assert fleet.judge(THREE, {}, hosts) == []
+    assert check_across_hosts(THREE, {}, hosts) == []
 
 
-def test_the_odd_driver_out_is_named() -> None:
+def test_a_different_driver_is_an_error() -> None:
     hosts = {f"worker-{n}": passed(f"m{n}") for n in (1, 2, 3)}
     hosts["worker-2"] = passed("m2", driver="535.54.03")
-    (finding,) = fleet.judge(THREE, {}, hosts)
+    (finding,) = check_across_hosts(THREE, {}, hosts)
     assert (finding.host, finding.level) == ("worker-2", "error")
-    assert "has driver 535.54.03, most of pool h100 have 570.124.06" in finding.what
+    assert "has driver 535.54.03, most workers of pool h100 have 570.124.06" in finding.what
 
 
-def test_another_firmware_is_only_suspicious() -> None:
+def test_a_different_firmware_is_a_warning() -> None:
     hosts = {f"worker-{n}": passed(f"m{n}") for n in (1, 2, 3)}
     hosts["worker-3"] = passed("m3", hca_firmware=["28.39.1002"])
-    (finding,) = fleet.judge(THREE, {}, hosts)
+    (finding,) = check_across_hosts(THREE, {}, hosts)
     assert (finding.host, finding.level) == ("worker-3", "warning")
 
 
 def test_one_machine_listed_twice_is_found() -> None:
     hosts = {"worker-1": passed("same"), "worker-2": passed("same"), "worker-3": passed("m3")}
-    (finding,) = fleet.judge(THREE, {}, hosts)
+    (finding,) = check_across_hosts(THREE, {}, hosts)
     assert (finding.host, finding.level) == ("worker-2", "error")
     assert "machine-id of worker-1" in finding.what
 
 
-def test_two_hosts_of_one_name_collide() -> None:
+def test_two_hosts_with_one_host_name_are_an_error() -> None:
     reports = {"worker-1": report(hostname="node"), "worker-2": report(hostname="node")}
-    (finding,) = fleet.judge(THREE, reports, {})
+    (finding,) = check_across_hosts(THREE, reports, {})
     assert finding.host == "worker-2"
-    assert "hostnamectl set-hostname worker-2" in finding.cure
+    assert "hostnamectl set-hostname worker-2" in finding.fix
 
 
 def test_the_result_of_440_workers_fits_into_an_environment_variable() -> None:
@@ -67,18 +67,18 @@ def test_the_result_of_440_workers_fits_into_an_environment_variable() -> None:
 @pytest.mark.parametrize(
     "text", ["", "[]", '{"schema":2}', '{"schema":1,"groups":[],"hosts":{"a":["f","m",0]}}']
 )
-def test_what_is_no_result_is_refused(text: str) -> None:
+def test_a_text_that_is_not_a_result_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="result of preflight"):
         read(text)
 
 
-def test_what_many_hosts_share_is_said_once_and_errors_come_first() -> None:
+def test_equal_findings_are_joined_and_errors_come_first() -> None:
     found = [
         Finding("a", "warning", "is slow", "wait"),
         Finding("b", "error", "is down", "boot"),
         Finding("c", "warning", "is slow", "wait"),
     ]
     assert list(lines(found)) == [
-        ("error", "b: is down. To do: boot"),
-        ("warning", "a, c: is slow. To do: wait"),
+        ("error", "b: is down. Fix: boot"),
+        ("warning", "a, c: is slow. Fix: wait"),
     ]

@@ -1,0 +1,40 @@
+"""The STACK argument of every command that reads a stack file, and what happens if the file is not usable."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from busbar.config import Cluster
+    from busbar.config.stackfile import StackFile
+
+STACK_HELP = "Name of a stack, or a path of its file (Pulumi.STACK.yaml)."
+
+
+def load_stack(stack: str) -> tuple[StackFile, Cluster]:
+    """The stack file and its validated configuration.
+
+    Ends the command with 64 if there is no such file, and with 1 and all findings on stdout if the
+    configuration is invalid.
+    """
+    from busbar.cli import EX_USAGE
+    from busbar.config import ConfigError, stackfile
+
+    try:
+        path = stackfile.find(stack, Path.cwd())
+    except stackfile.NoStackFileError as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(EX_USAGE) from None
+    try:
+        file = stackfile.read(path)
+        return file, file.cluster()
+    except ConfigError as error:
+        for finding in error.findings:
+            typer.echo(finding)
+        count = len(error.findings)
+        errors = "1 error" if count == 1 else f"{count} errors"
+        typer.echo(f"\n{path.name}: {errors}; no changes made", err=True)
+        raise typer.Exit(1) from None

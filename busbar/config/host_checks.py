@@ -1,0 +1,108 @@
+"""Checks across hosts, pools and logins. Each yields `<path>: <what>. Fix: <what to do>`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from busbar.config.errors import did_you_mean
+from busbar.config.partial import PartialConfig, PartialHost
+
+
+def duplicates(config: PartialConfig) -> Iterator[str]:
+    """Names and addresses are unique."""
+    names: dict[str, PartialHost] = {}
+    addresses: dict[str, PartialHost] = {}
+    for host in config.hosts:
+        if host.name and (named := names.setdefault(host.name, host)) is not host:
+            yield f"{host.path}.name: {host.name!r} is also the name of {named.path}. Fix: rename one"
+        if host.address and (first := addresses.setdefault(host.address, host)) is not host:
+            if {host.group, first.group} == {"load_balancers", "servers"}:
+                yield (
+                    f"{host.path}.address: {host.address!r} is also the address of {first.path}: HAProxy "
+                    "cannot listen on port 6443 of a host that runs a K3s server. Fix: use another host for "
+                    "the load balancer"
+                )
+            else:
+                yield (
+                    f"{host.path}.address: {host.address!r} is also the address of {first.path}. "
+                    "Fix: list each machine once"
+                )
+    if config.virtual_ip and (taken := addresses.get(config.virtual_ip)):
+        yield (
+            f"hosts.virtual_ip.address: {config.virtual_ip!r} is the address of {taken.path}. "
+            "Fix: use a free address of the same network"
+        )
+
+
+def resource_names(config: PartialConfig) -> Iterator[str]:
+    """Pulumi resource names, which join pool, host and role with `-`, are unique."""
+    only_pool = next(iter(config.pools), None) if len(config.pools) == 1 else None
+    taken: dict[str, PartialHost] = {}
+    for host in config.group("workers"):
+        stem = f"{host.pool or only_pool}-{host.name}"
+        for name in (stem, f"{stem}-drain"):
+            first = taken.setdefault(name, host)
+            # `duplicates` reports equal host names.
+            if first is not host and first.name != host.name:
+                yield (
+                    f"{host.path}.name: {host.name!r} in pool {host.pool or only_pool!r} gives the same "
+                    f"Pulumi resource name as {first.path}. Fix: rename one"
+                )
+    for host in config.group("servers"):
+        if host.name == "kubeconfig":
+            yield f"{host.path}.name: 'kubeconfig' is the name of a step of the control plane. Fix: rename it"
+
+
+def quorum(config: PartialConfig) -> Iterator[str]:
+    """The number of servers is odd."""
+    count = len(config.group("servers"))
+    if count and count % 2 == 0:
+        yield (
+            f"hosts.servers: got {count}, expected an odd number: etcd with {count} members survives no more "
+            f"failures than with {count - 1}. Fix: remove one or add one"
+        )
+
+
+def virtual_ip(config: PartialConfig) -> Iterator[str]:
+    """A shared address with two load balancers, and only then."""
+    count = len(config.group("load_balancers"))
+    if count == 2 and not config.has_virtual_ip:
+        yield "hosts.virtual_ip: missing: two load balancers share an address. Fix: add {address, interface}"
+    if count == 1 and config.has_virtual_ip:
+        yield "hosts.virtual_ip: given with one load balancer. Fix: remove it, or add a second load balancer"
+
+
+def pools(config: PartialConfig) -> Iterator[str]:
+    """Each worker is in a pool that exists, and each pool has a worker."""
+    names = list(config.pools)
+    used: set[str] = set()
+    for worker in config.group("workers"):
+        if worker.pool is None:
+            if len(names) > 1:
+                yield f"{worker.path}.pool: missing: there is more than one pool: {', '.join(names)}"
+            used.update(names if len(names) == 1 else ())
+        elif worker.pool in config.pools:
+            used.add(worker.pool)
+        elif names:
+            hint = did_you_mean(worker.pool, names) or f"; expected one of: {', '.join(names)}"
+            yield f"{worker.path}.pool: {worker.pool!r} is not in pools{hint}"
+    for name in names:
+        if name not in used and config.group("workers"):
+            yield f"pools.{name}: has no worker. Fix: remove it, or set `pool: {name}` on its workers"
+
+
+def login(config: PartialConfig, secrets: Collection[str]) -> Iterator[str]:
+    """Exactly one source of the SSH key; `secrets` are the secret keys that the stack has set."""
+    sources = {
+        "ssh.key_file": config.ssh.key_file is not None,
+        "ssh.agent": config.ssh.agent,
+        "busbar:sshPrivateKey": "sshPrivateKey" in secrets,
+    }
+    chosen = [name for name, given in sources.items() if given]
+    if not chosen:
+        yield (
+            "ssh: no SSH key configured. Fix: set ssh.key_file, or ssh.agent: true, or the key as a secret: "
+            "`pulumi config set --secret busbar:sshPrivateKey < KEYFILE`"
+        )
+    elif len(chosen) > 1:
+        yield f"ssh: more than one key configured: {', '.join(chosen)}. Fix: keep one"

@@ -1,0 +1,102 @@
+"""Value types of Kubernetes, Helm, container images and buckets."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from busbar.config.values import TEXT_OR_NUMBER, Matching, NonEmpty, bool_as_text, finite, invalid
+
+_DNS_LABEL = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
+_DNS_SUBDOMAIN = rf"{_DNS_LABEL}(\.{_DNS_LABEL})*"
+_LABEL_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+
+# The grammar of distribution/reference: [host[:port]/]path[:tag][@digest].
+_IMAGE_HOST = r"([A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9a-fA-F:]+\])(:[0-9]{1,5})?"
+_IMAGE_PART = r"[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*"
+_IMAGE_FOLDER = rf"({_IMAGE_HOST}/)?{_IMAGE_PART}(/{_IMAGE_PART})*"
+_IMAGE_TAG = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}"
+_IMAGE_DIGEST = r"@sha256:[0-9a-f]{64}"
+
+_MAX_SUBDOMAIN = 253
+
+
+def _label_key(value: str) -> str:
+    prefix, slash, name = value.rpartition("/")
+    prefix_is_valid = not slash or (len(prefix) <= _MAX_SUBDOMAIN and re.fullmatch(_DNS_SUBDOMAIN, prefix))
+    if not (_LABEL_NAME.fullmatch(name) and prefix_is_valid):
+        raise invalid(
+            "is not a Kubernetes label key: [dns.domain/]name, the name up to 63 of A-Z a-z 0-9 - _ ."
+        )
+    return value
+
+
+def _label_value(value: str) -> str:
+    if value and not _LABEL_NAME.fullmatch(value):
+        raise invalid(
+            "is not a Kubernetes label value: up to 63 of A-Z a-z 0-9 - _ ., alphanumeric at the ends"
+        )
+    return value
+
+
+def _resource_name(value: str) -> str:
+    """An extended resource: Kubernetes wants a domain that is not its own."""
+    prefix, slash, _ = _label_key(value).rpartition("/")
+    if not slash or prefix == "kubernetes.io" or prefix.endswith(".kubernetes.io"):
+        raise invalid(
+            "is not an extended resource: DOMAIN/NAME such as nvidia.com/hostdev, not kubernetes.io"
+        )
+    return value
+
+
+def is_local_chart(chart: str) -> bool:
+    """Whether a chart is a path on the machine that runs Pulumi."""
+    return chart.startswith((".", "/", "~")) or chart.endswith(".tgz")
+
+
+def _chart(value: str) -> str:
+    if is_local_chart(value) or re.fullmatch(r"(oci://)?[A-Za-z0-9][A-Za-z0-9._:/-]*", value):
+        return value
+    raise invalid("is not a chart: a name such as gpu-operator, a local path, or an oci:// URL without login")
+
+
+DnsLabel = Annotated[
+    str,
+    Matching(
+        _DNS_LABEL,
+        "a DNS label: lower-case letters, digits and '-', 1 to 63 characters, no '-' at the ends",
+    ),
+]
+RuntimeClass = Annotated[str, Matching(rf"({_DNS_SUBDOMAIN})?", "the name of a RuntimeClass")]
+Quantity = Annotated[
+    str, Matching(r"[0-9]+(\.[0-9]+)?(m|k|[KMGTPE]i?)?", "a Kubernetes quantity such as 64Gi or 500m")
+]
+LabelKey = Annotated[str, AfterValidator(_label_key)]
+LabelValue = Annotated[
+    str, BeforeValidator(bool_as_text), BeforeValidator(finite), AfterValidator(_label_value), TEXT_OR_NUMBER
+]
+ResourceName = Annotated[str, AfterValidator(_resource_name)]
+ChartName = Annotated[NonEmpty, AfterValidator(_chart)]
+ChartVersion = Annotated[
+    str,
+    Matching(
+        r"v?[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?",
+        "a chart version: MAJOR.MINOR.PATCH such as 26.7.0, in quotes where YAML would read a number",
+    ),
+]
+Image = Annotated[
+    str,
+    Matching(
+        rf"{_IMAGE_FOLDER}(:{_IMAGE_TAG})?({_IMAGE_DIGEST})?",
+        "a container image: [REGISTRY/]NAME[:TAG][@sha256:DIGEST]",
+    ),
+]
+ImageFolder = Annotated[str, Matching(_IMAGE_FOLDER, "a registry folder such as nvcr.io/nvidia/mellanox")]
+ImageTag = Annotated[str, Matching(_IMAGE_TAG, "an image tag: up to 128 of A-Z a-z 0-9 _ . -")]
+BucketName = Annotated[str, Matching(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", "the name of a bucket")]
+BucketRegion = Annotated[str, Matching(r"[A-Za-z0-9-]+", "a region such as eu-central-1")]
+BucketFolder = Annotated[
+    str, Field(max_length=512), Matching(r"[A-Za-z0-9!_.*'()-][A-Za-z0-9!_.*'()/-]*", "a folder of a bucket")
+]

@@ -1,0 +1,113 @@
+"""Value types of hosts and networks: addresses, host keys, ports, logins, HCA names."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import ipaddress
+import re
+from typing import Annotated
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from busbar.config.values import Int, Matching, finite, invalid
+
+_HOST_LABEL = re.compile(r"[A-Za-z0-9_]([-A-Za-z0-9_]{0,61}[A-Za-z0-9])?")
+
+# An ed25519 public key on the wire: the algorithm's name, then 32 bytes, each with its length (RFC 8709).
+_ED25519_HEAD = b"\x00\x00\x00\x0bssh-ed25519\x00\x00\x00\x20"
+_ED25519_BYTES = len(_ED25519_HEAD) + 32
+_HOST_KEY_FORM = "expected `ssh-ed25519 AAAA...` (ssh-keyscan -t ed25519 HOST)"
+
+
+def _address(value: str) -> str:
+    try:
+        return str(ipaddress.ip_address(value))
+    except ValueError:
+        pass
+    labels = value.split(".")
+    if len(value) <= 253 and all(map(_HOST_LABEL.fullmatch, labels)) and not labels[-1].isdigit():
+        return value.lower()
+    hint = ""
+    if value.startswith("["):
+        hint = ": write an IPv6 address without brackets"
+    elif "@" in value:
+        hint = ": give the login as `user`"
+    elif ":" in value:
+        hint = ": give the SSH port as `port`"
+    raise invalid(f"is not an IPv4/IPv6 address or a host name{hint}")
+
+
+def _ip(value: str) -> str:
+    try:
+        return str(ipaddress.ip_address(value))
+    except ValueError:
+        raise invalid("is not an IPv4 or IPv6 address") from None
+
+
+def _cidr(value: str) -> str:
+    try:
+        return str(ipaddress.ip_network(value))
+    except ValueError:
+        pass
+    try:
+        network = ipaddress.ip_network(value, strict=False)
+    except ValueError:
+        raise invalid("is not a network in CIDR form, such as 10.42.0.0/16") from None
+    raise invalid(f"has host bits set; did you mean {network}?")
+
+
+def _host_key(value: str) -> str:
+    """Check an `ssh-ed25519 AAAA...` line and return it without its comment."""
+    words = value.split()
+    if words and words[0] != "ssh-ed25519":
+        if "ssh-ed25519" in words:
+            raise invalid("starts with a host name, as in known_hosts; start at `ssh-ed25519`")
+        # golang.org/x/crypto/ssh, which pulumi-command uses, cannot pin an `ssh-rsa` line against a current
+        # sshd ("no common algorithm"); every supported distribution has an ed25519 key.
+        raise invalid(f"is not an ed25519 host key: {_HOST_KEY_FORM}")
+    if len(words) < 2:
+        raise invalid(f"is not a host key: {_HOST_KEY_FORM}")
+    try:
+        blob = base64.b64decode(words[1], validate=True)
+    except binascii.Error:
+        raise invalid(
+            "is not a host key: the part after `ssh-ed25519` is not base64; was it truncated?"
+        ) from None
+    if len(blob) != _ED25519_BYTES or not blob.startswith(_ED25519_HEAD):
+        raise invalid(
+            f"is not an ed25519 host key: got {len(blob)} decoded bytes, expected {_ED25519_BYTES} that "
+            "start with the name ssh-ed25519; was it truncated, or is it a placeholder?"
+        )
+    return f"ssh-ed25519 {words[1]}"
+
+
+Address = Annotated[str, BeforeValidator(finite), AfterValidator(_address)]
+IpAddress = Annotated[str, AfterValidator(_ip)]
+Cidr = Annotated[str, AfterValidator(_cidr)]
+HostKey = Annotated[str, AfterValidator(_host_key), Field(json_schema_extra={"pattern": "^ssh-ed25519 "})]
+Port = Annotated[Int, Field(ge=1, le=65535)]
+UserName = Annotated[
+    str,
+    Matching(r"[A-Za-z0-9_][A-Za-z0-9_.@\\-]{0,63}\$?", "a login name: letters, digits and _ . @ \\ -"),
+]
+"""A login; `DOMAIN\\user` and `user@domain` are allowed, a leading `-` and shell characters are not."""
+InterfaceName = Annotated[
+    str,
+    Matching(
+        r"[A-Za-z0-9_][A-Za-z0-9_.:@-]{0,14}",
+        "the name of a network interface, such as eth0, up to 15 characters",
+    ),
+]
+Endpoint = Annotated[
+    str,
+    Matching(
+        r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?(:[0-9]{1,5})?", "HOST or HOST:PORT (without https://)"
+    ),
+]
+HcaName = Annotated[
+    str, Matching(r"[A-Za-z0-9_.-]+(:[0-9]+)?", "the name of an HCA such as mlx5_0 or mlx5_0:2")
+]
+HcaPattern = Annotated[
+    str, Matching(r"[A-Za-z0-9_.*?!\[\]-]+", "the name of an HCA such as mlx5_4, or a shell pattern of one")
+]

@@ -1,0 +1,56 @@
+"""What the scripts of a K3s server print: its facts, and the cluster's kubeconfig."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+import yaml
+
+
+@dataclass(frozen=True)
+class ServerFacts:
+    """A running K3s server. `ca_sha256` (hex) is what a secure join token pins; `ca_pem` is the CA itself."""
+
+    version: str
+    ca_sha256: str
+    ca_pem: str
+
+
+def server_facts(stdout: str) -> ServerFacts:
+    """The facts of host/k3s-server.sh: the last line of `stdout`, as JSON. Raises ValueError otherwise."""
+    lines = stdout.strip().splitlines()
+    try:
+        found = json.loads(lines[-1] if lines else "")
+        return ServerFacts(str(found["version"]), str(found["ca_sha256"]), str(found["ca_pem"]))
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"host/k3s-server.sh exited 0 without a facts line ({error!r}): {stdout[-200:]!r}"
+        ) from None
+
+
+def with_server(kubeconfig: str, *, server: str, name: str) -> str:
+    """K3s's kubeconfig, which points at 127.0.0.1, for `server` (an https URL), with `name` for its entries.
+
+    Raises ValueError unless the text is a kubeconfig with exactly one cluster and its CA.
+    """
+    content = yaml.safe_load(kubeconfig)
+    clusters = content.get("clusters") if isinstance(content, dict) else None
+    if (
+        not clusters
+        or len(clusters) != 1
+        or "certificate-authority-data" not in clusters[0].get("cluster", {})
+    ):
+        raise ValueError("the server's k3s.yaml is not a kubeconfig with exactly one cluster and its CA")
+    user = content["users"][0]["user"]
+    return yaml.safe_dump(
+        {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": name, "cluster": {**clusters[0]["cluster"], "server": server}}],
+            "users": [{"name": name, "user": user}],
+            "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
+            "current-context": name,
+        },
+        sort_keys=False,
+    )

@@ -1,0 +1,53 @@
+"""The operating systems that hosts may run, and their package manager.
+
+To support another one: a row in SUPPORTED_OS; a new package manager also needs a row in PACKAGE_MANAGERS and
+the four functions of host/packages.sh.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class PackageManager:
+    """Commands for a fix that a person types. `fabric_manager` may use {branch} and {version}."""
+
+    install: str
+    base_packages: str
+    fabric_manager: str
+
+
+@dataclass(frozen=True)
+class OperatingSystem:
+    """Tested releases (VERSION_ID of /etc/os-release) and the package manager, a key of PACKAGE_MANAGERS."""
+
+    releases: tuple[str, ...]
+    packages: str
+
+
+PACKAGE_MANAGERS: Mapping[str, PackageManager] = {
+    "apt": PackageManager(
+        install="apt-get install",
+        base_packages="curl iproute2 iptables procps util-linux",
+        fabric_manager="nvidia-fabricmanager-{branch}={version}-1",
+    ),
+}
+
+SUPPORTED_OS: Mapping[str, OperatingSystem] = {
+    "ubuntu": OperatingSystem(("22.04", "24.04"), "apt"),
+    "debian": OperatingSystem(("12",), "apt"),
+}
+"""By ID of /etc/os-release."""
+
+
+def package_manager(os_id: str) -> PackageManager | None:
+    """The package manager of a supported operating system, else None."""
+    found = SUPPORTED_OS.get(os_id)
+    return PACKAGE_MANAGERS[found.packages] if found else None
+
+
+def describe() -> str:
+    """`ubuntu 22.04/24.04, debian 12`."""
+    return ", ".join(f"{name} {'/'.join(each.releases)}" for name, each in SUPPORTED_OS.items())

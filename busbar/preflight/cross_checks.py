@@ -1,0 +1,83 @@
+"""Checks across hosts: what a single host cannot know."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from typing import Literal
+
+from busbar.preflight.facts import HostRecord
+from busbar.preflight.report import Report
+from busbar.preflight.spec import Finding, Spec
+
+# Facts that must be equal on all workers of a pool: key, level of a difference, and title.
+_EQUAL_FACTS: tuple[tuple[str, Literal["error", "warning"], str], ...] = (
+    ("driver", "error", "driver"),
+    ("gpu_model", "error", "GPU model"),
+    ("hca_firmware", "warning", "HCA firmware"),
+)
+
+
+def check_across_hosts(
+    spec: Spec, reports: Mapping[str, Report], records: Mapping[str, HostRecord]
+) -> list[Finding]:
+    """Findings about several hosts. `reports`: hosts queried now; `records`: all hosts with facts."""
+    return [
+        *_duplicate_machine_ids(spec, records),
+        *_duplicate_hostnames(reports),
+        *_pool_mismatches(spec, records),
+    ]
+
+
+def _duplicate_machine_ids(spec: Spec, records: Mapping[str, HostRecord]) -> Iterator[Finding]:
+    seen: dict[str, str] = {}
+    for target in spec.hosts:
+        record = records.get(target.name)
+        if record is None:
+            continue
+        first = seen.setdefault(record.machine, target.name)
+        if first != target.name:
+            yield Finding(
+                target.name,
+                "error",
+                f"has the machine-id of {first}: one machine listed twice, or a cloned image",
+                "correct the address; on a clone: rm /etc/machine-id && systemd-machine-id-setup, then "
+                "reboot",
+            )
+
+
+def _duplicate_hostnames(reports: Mapping[str, Report]) -> Iterator[Finding]:
+    names: dict[str, str] = {}
+    for name, report in reports.items():
+        first = names.setdefault(report.hostname, name)
+        if first != name:
+            yield Finding(
+                name,
+                "error",
+                f"has the host name {report.hostname!r}, which {first} has too",
+                f"hostnamectl set-hostname {name}",
+            )
+
+
+def _pool_mismatches(spec: Spec, records: Mapping[str, HostRecord]) -> Iterator[Finding]:
+    pools: dict[str, list[str]] = defaultdict(list)
+    for target in spec.hosts:
+        if target.pool and target.name in records:
+            pools[target.pool].append(target.name)
+    for pool, names in pools.items():
+        for key, level, title in _EQUAL_FACTS:
+            values = {name: _text(records[name].facts.get(key)) for name in names}
+            common = Counter(values.values()).most_common(1)[0][0]
+            for name in names:
+                if values[name] != common:
+                    yield Finding(
+                        name,
+                        level,
+                        f"has {title} {values[name] or 'none'}, most workers of pool {pool} have "
+                        f"{common or 'none'}",
+                        f"use the same {title} on all workers of a pool",
+                    )
+
+
+def _text(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value or "")

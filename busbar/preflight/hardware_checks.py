@@ -1,0 +1,166 @@
+"""Checks a worker's GPUs, HCAs and the needs of GPUDirect RDMA against the requirements of its pool."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from packaging.version import Version
+
+from busbar import versions
+from busbar.hosts import supported_os
+from busbar.preflight.rails import choose
+from busbar.preflight.report import Report
+from busbar.preflight.spec import HostRequirements
+
+Check = tuple[Any, str, str]
+
+# DMA-BUF: open kernel modules, CUDA 11.7 (driver 515) and kernel 5.12 (NVIDIA/cloud-native-docs
+# gpu-operator/gpu-operator-rdma.rst).
+DMA_BUF_KERNEL = Version("5.12")
+DMA_BUF_DRIVER = Version("515")
+NO_VERSION = Version("0")
+
+
+def check_hardware(required: HostRequirements, report: Report) -> Iterator[Check]:
+    """The findings about a worker's hardware: level, what, fix."""
+    if required.driver_on_host:
+        yield from _gpus(required, report)
+        yield from _fabric_manager(report)
+    else:
+        yield from _gpus_without_driver(required, report)
+    yield from _rails(required, report)
+    yield from _memlock(required, report)
+    if required.transport == "gpudirect-rdma" and required.driver_on_host:
+        yield from _gpudirect(report)
+
+
+def _gpus(required: HostRequirements, report: Report) -> Iterator[Check]:
+    gpus = report.gpus
+    if gpus is None:
+        yield "error", "report has no GPUs", "run preflight again: the report is incomplete"
+    elif gpus.status == "missing":
+        yield (
+            "error",
+            "nvidia-smi is not installed",
+            "install the NVIDIA driver; the GPU Operator uses the driver of the host",
+        )
+    elif gpus.status == "failed":
+        yield (
+            "error",
+            f"nvidia-smi failed: {gpus.error or 'timed out after 15 s'}",
+            "look at dmesg for NVRM and Xid lines; after a driver update, reboot",
+        )
+    else:
+        yield from _gpu_list(required, report)
+
+
+def _gpu_list(required: HostRequirements, report: Report) -> Iterator[Check]:
+    found = report.gpus.list if report.gpus else ()
+    if len(found) != required.gpus:
+        yield (
+            "error",
+            f"{len(found)} GPUs ({report.gpus.pci if report.gpus else 0} on the PCI bus), expected "
+            f"{required.gpus}",
+            "look for a GPU that fell off the bus (dmesg | grep -i xid; lspci -d 10de:), or correct "
+            "pools.*.gpus",
+        )
+    models = sorted({gpu.model for gpu in found})
+    if required.gpu_model and any(required.gpu_model.lower() not in model.lower() for model in models):
+        yield (
+            "error",
+            f"GPU model is {', '.join(models)}, expected {required.gpu_model}",
+            "move the host to another pool, or correct pools.*.gpu_model",
+        )
+    elif len(models) > 1:
+        yield (
+            "error",
+            f"different GPU models on one host: {', '.join(models)}",
+            "use identical GPUs: NCCL runs at the speed of the slowest",
+        )
+
+
+def _gpus_without_driver(required: HostRequirements, report: Report) -> Iterator[Check]:
+    found = report.gpus.pci if report.gpus else 0
+    if found != required.gpus:
+        yield (
+            "error",
+            f"{found} GPUs on the PCI bus, expected {required.gpus}",
+            "look for a GPU that fell off the bus (dmesg | grep -i xid; lspci -d 10de:), or correct "
+            "pools.*.gpus",
+        )
+
+
+def _fabric_manager(report: Report) -> Iterator[Check]:
+    manager = report.fabric_manager
+    driver = report.gpus.list[0].driver if report.gpus and report.gpus.list else ""
+    if manager is None or not manager.version or not driver:
+        return
+    if manager.version != driver:
+        packages = supported_os.package_manager(report.os)
+        fix = f"install Fabric Manager {driver} and restart it"
+        if packages:
+            package = packages.fabric_manager.format(branch=driver.partition(".")[0], version=driver)
+            fix = f"{packages.install} {package}, and restart nvidia-fabricmanager"
+        yield "error", f"Fabric Manager is {manager.version}, expected the driver's version {driver}", fix
+    elif not manager.active:
+        yield (
+            "error",
+            "Fabric Manager is not active: without it the GPUs cannot use NVSwitch",
+            "systemctl enable --now nvidia-fabricmanager",
+        )
+
+
+def _rails(required: HostRequirements, report: Report) -> Iterator[Check]:
+    if not report.hcas:
+        yield (
+            "error",
+            "no HCA in /sys/class/infiniband",
+            "modprobe mlx5_ib, and check that the HCAs are on the bus: lspci -d 15b3:",
+        )
+        return
+    rails = choose(report.hcas, required)
+    if len(rails.names) == required.rails:
+        return
+    what = (
+        f"{len(rails.names)} rails ({', '.join(rails.names) or 'none'}), expected {required.rails} of "
+        f"{required.link_layer} at {required.rate_gbps:g} Gb/s"
+    )
+    if rails.ignored:
+        what += "; not rails: " + ", ".join(f"{name} ({why})" for name, why in rails.ignored.items())
+    if len(rails.names) > required.rails:
+        fix = "correct pools.*.rails, or list the HCAs that are not rails in pools.*.ignore_hcas"
+    else:
+        fix = "check cables and switch (ibstat; ibdiagnet), or correct pools.*.rails and rate_gbps"
+    yield "error", what, fix
+
+
+def _memlock(required: HostRequirements, report: Report) -> Iterator[Check]:
+    """Locked memory: RDMA needs it, sockets do not."""
+    if report.memlock != "unlimited":
+        yield (
+            "warning" if required.transport == "socket" else "error",
+            f"locked memory is limited to {report.memlock} bytes in a unit with LimitMEMLOCK=infinity, "
+            "expected unlimited: RDMA fails with ENOMEM",
+            "give the container or VM the capability CAP_SYS_RESOURCE",
+        )
+
+
+def _gpudirect(report: Report) -> Iterator[Check]:
+    gdr, gpus = report.gdr, report.gpus
+    if gdr is None or gdr.peermem:
+        return
+    driver = gpus.list[0].driver if gpus and gpus.list else ""
+    missing = []
+    if not gdr.open_modules:
+        missing.append("the open kernel modules of the driver")
+    if (versions.release(report.kernel) or NO_VERSION) < DMA_BUF_KERNEL:
+        missing.append(f"kernel 5.12 or later (got {report.kernel})")
+    if (versions.release(driver) or NO_VERSION) < DMA_BUF_DRIVER:
+        missing.append(f"driver 515 or later (got {driver or 'none'})")
+    if missing:
+        yield (
+            "error",
+            f"no GPUDirect RDMA: nvidia-peermem is not loaded, and DMA-BUF lacks {'; '.join(missing)}",
+            "modprobe nvidia-peermem and add it to /etc/modules-load.d/, or install what DMA-BUF lacks",
+        )

@@ -1,0 +1,219 @@
+"""Checks the report of one host against its requirements; every finding has a fix."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from busbar.hosts import supported_os
+from busbar.hosts.inventory import API_PORT
+from busbar.preflight.hardware_checks import check_hardware
+from busbar.preflight.rails import choose
+from busbar.preflight.report import Report
+from busbar.preflight.spec import Finding, HostRequirements, Target
+
+ARCHITECTURES = ("x86_64", "aarch64")
+GIB = 1 << 30
+MIN_MEMORY_BYTES = {"lb": 0.4 * GIB, "server": 1.8 * GIB, "worker": 1.8 * GIB}
+# A certificate from a host whose clock is ahead is not yet valid on the others.
+MAX_SKEW_SECONDS = 5.0
+KUBELET_PORT = 10250
+ETCD_PORTS = (2379, 2380)
+OWN_PROCESSES = {"lb": ("haproxy",), "server": ("k3s", "k3s-server"), "worker": ("k3s", "k3s-agent")}
+OTHER_KUBERNETES = ("rke2-server", "rke2-agent", "kubelet")
+FIREWALLS = ("ufw", "firewalld")
+
+
+def check_host(
+    target: Target, required: HostRequirements, report: Report, *, clock: tuple[float, float]
+) -> list[Finding]:
+    """All findings of one host.
+
+    `clock` is the local time (epoch, seconds) before and after the script ran. Only a host whose own time is
+    outside of this interval, by more than the tolerance, certainly has a wrong clock.
+    """
+    checks = [*_system(target, report), *_resources(target, required, report), *_clock(report, clock)]
+    checks += _network(target, report)
+    checks += _leftovers(target, report)
+    if target.role != "lb":
+        checks += _kubernetes(required, report)
+    if target.role == "worker":
+        checks += check_hardware(required, report)
+    return [Finding(target.name, level, what, fix) for level, what, fix in checks]
+
+
+def host_facts(required: HostRequirements, report: Report) -> dict[str, Any]:
+    """What is stored of a host: nothing that changes on its own, so that equal hosts have equal facts."""
+    kept: dict[str, Any] = {"os": f"{report.os} {report.os_version}", "arch": report.arch}
+    if report.gpus is not None:
+        rails = choose(report.hcas, required)
+        chosen = {name.partition(":")[0] for name in rails.names}
+        kept |= {
+            "gpus": len(report.gpus.list) if required.driver_on_host else report.gpus.pci,
+            "gpu_model": report.gpus.list[0].model if report.gpus.list else "",
+            "driver": report.gpus.list[0].driver if report.gpus.list else "",
+            "rails": list(rails.names),
+            "ignored_hcas": rails.ignored,
+            "hca_firmware": sorted({hca.fw for hca in report.hcas if hca.name in chosen}),
+            "kernel": report.kernel,
+        }
+    return kept
+
+
+Check = tuple[Any, str, str]
+
+
+def _system(target: Target, report: Report) -> Iterator[Check]:
+    known = supported_os.SUPPORTED_OS.get(report.os)
+    if known is None:
+        yield (
+            "error",
+            f"operating system is {report.os or 'unknown'}, expected one of {supported_os.describe()}",
+            "install a supported operating system",
+        )
+    elif report.os_version not in known.releases:
+        yield (
+            "warning",
+            f"operating system is {report.os} {report.os_version}, tested are {', '.join(known.releases)}",
+            "use a tested release, or ignore this",
+        )
+    if report.arch not in ARCHITECTURES:
+        yield (
+            "error",
+            f"processor is {report.arch}, expected {' or '.join(ARCHITECTURES)}",
+            "use another host: K3s has no build for it",
+        )
+    if not report.systemd:
+        yield "error", "systemd is not the init system", "boot with systemd: K3s and HAProxy are its units"
+    if report.missing_tools:
+        manager = supported_os.package_manager(report.os)
+        fix = (
+            f"{manager.install} {manager.base_packages}"
+            if manager
+            else "install the packages with these tools"
+        )
+        yield "error", f"missing tools: {', '.join(report.missing_tools)}", fix
+
+
+def _resources(target: Target, required: HostRequirements, report: Report) -> Iterator[Check]:
+    if report.disk_free_bytes < required.min_disk_gb * 1e9:
+        yield (
+            "error",
+            f"{report.disk_free_bytes / 1e9:.1f} GB free at /var/lib/rancher, expected "
+            f"{required.min_disk_gb} GB",
+            "free some space, mount a larger disk there, or lower min_disk_gb of the pool",
+        )
+    if report.memory_bytes < MIN_MEMORY_BYTES[target.role]:
+        yield (
+            "error",
+            f"{report.memory_bytes / GIB:.1f} GiB of memory, expected at least "
+            f"{MIN_MEMORY_BYTES[target.role] / GIB:.1f} GiB for role {target.role}",
+            "add memory",
+        )
+    if report.swap_bytes and target.role != "lb":
+        yield (
+            "warning",
+            f"{report.swap_bytes / GIB:.1f} GiB of swap is on, which Kubernetes does not account for",
+            "swapoff -a, and remove it from /etc/fstab",
+        )
+
+
+def _clock(report: Report, clock: tuple[float, float]) -> Iterator[Check]:
+    before, after = clock
+    skew = max(before - report.epoch, report.epoch - after)
+    if skew > MAX_SKEW_SECONDS:
+        direction = "behind" if report.epoch < before else "ahead of"
+        yield (
+            "error",
+            f"clock is {skew:.0f} s {direction} this machine's, expected at most {MAX_SKEW_SECONDS:g} s",
+            "timedatectl set-ntp true (systemd-timesyncd or chrony) on the host; check this machine's clock "
+            "too",
+        )
+    elif report.clock_synchronised == "no":
+        yield "warning", "clock is not synchronised", "timedatectl set-ntp true"
+
+
+def _network(target: Target, report: Report) -> Iterator[Check]:
+    if not report.default_route and target.role != "lb":
+        yield (
+            "error",
+            "no default route, which K3s needs even without internet access",
+            "ip route add default via GATEWAY, and make it permanent",
+        )
+    wanted = {"lb": (API_PORT,), "server": (API_PORT, *ETCD_PORTS, KUBELET_PORT), "worker": (KUBELET_PORT,)}
+    for listener in report.listening:
+        if listener.port in wanted[target.role] and listener.process not in _own(target, report):
+            yield (
+                "error",
+                f"TCP port {listener.port} is in use by {listener.process}",
+                f"stop {listener.process}, or list the host in another role",
+            )
+    for unit in report.active_units:
+        if unit in FIREWALLS:
+            yield (
+                "warning",
+                f"firewall {unit} is active and may block the pod network",
+                "switch it off, or allow the other hosts and the networks k3s.cluster_cidr and "
+                "k3s.service_cidr",
+            )
+
+
+def _own(target: Target, report: Report) -> tuple[str, ...]:
+    """Processes that may use the ports: those that busbar installed."""
+    return OWN_PROCESSES[target.role] if report.managed else ()
+
+
+def _leftovers(target: Target, report: Report) -> Iterator[Check]:
+    active = set(report.active_units)
+    for unit in OTHER_KUBERNETES:
+        if unit in active:
+            yield (
+                "error",
+                f"belongs to another Kubernetes cluster: {unit} is active",
+                f"remove that Kubernetes: systemctl stop {unit}",
+            )
+    if target.role == "lb":
+        if {"k3s", "k3s-agent"} & active:
+            yield (
+                "error",
+                "is a K3s node, which uses the API port that HAProxy needs",
+                "use another host for the load balancer",
+            )
+        return
+    unit, other = ("k3s", "k3s-agent") if target.role == "server" else ("k3s-agent", "k3s")
+    if other in active:
+        yield (
+            "error",
+            f"{other} is active, but the host is listed as a {target.role}",
+            f"list it in its actual role, or remove K3s: {other}-uninstall.sh",
+        )
+    foreign = unit in active and unit not in report.managed
+    if foreign or (report.k3s_data and not report.managed and other not in active):
+        yield (
+            "error",
+            "has a K3s that busbar did not install",
+            "remove it with k3s-uninstall.sh or k3s-agent-uninstall.sh (this deletes its data)",
+        )
+    if "docker" in active:
+        yield (
+            "warning",
+            "Docker is active; its containerd is easily confused with that of K3s",
+            "systemctl disable --now docker, unless it is needed",
+        )
+
+
+def _kubernetes(required: HostRequirements, report: Report) -> Iterator[Check]:
+    if required.cgroup_v2 and report.cgroup == "v1":
+        if report.cgroup_v1_allowed:
+            yield (
+                "warning",
+                "uses cgroup v1, allowed by a kubelet drop-in (failCgroupV1: false)",
+                "plan the move to cgroup v2: Kubernetes is going to drop v1",
+            )
+        else:
+            yield (
+                "error",
+                "uses cgroup v1, with which the kubelet of Kubernetes 1.35 and later does not start",
+                "boot with systemd.unified_cgroup_hierarchy=1; or temporarily set failCgroupV1: false in "
+                "/var/lib/rancher/k3s/agent/etc/kubelet.conf.d/10-cgroup.conf",
+            )

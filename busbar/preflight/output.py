@@ -1,0 +1,51 @@
+"""The result of preflight for terminal output: a table of hosts, and one line per finding."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from rich.table import Table
+
+from busbar.preflight.spec import Finding, Spec
+from busbar.preflight.survey import Outcome
+
+
+def lines(findings: Iterable[Finding]) -> Iterator[tuple[str, str]]:
+    """(level, "<hosts>: <what>. Fix: <fix>"), errors first, equal findings of several hosts joined."""
+    hosts: dict[tuple[str, str, str], list[str]] = {}
+    for finding in findings:
+        hosts.setdefault((finding.level, finding.what, finding.fix), []).append(finding.host)
+    # sorted() is stable, and "error" sorts before "warning".
+    for (level, what, fix), names in sorted(hosts.items(), key=lambda item: item[0][0]):
+        yield level, f"{', '.join(names)}: {what}. Fix: {fix}"
+
+
+def summary(spec: Spec, outcome: Outcome) -> str:
+    """One line: how many hosts passed, and how many of them were checked before."""
+    total, failed = len(spec.hosts), len({finding.host for finding in outcome.errors})
+    before = "" if outcome.queried == total else f" ({total - outcome.queried} checked before)"
+    if failed:
+        return f"preflight failed on {failed} of {total} hosts; no changes made{before}"
+    return f"preflight passed on {total} {'host' if total == 1 else 'hosts'}{before}"
+
+
+def table(spec: Spec, outcome: Outcome) -> Table:
+    """One row per host: role, address, hardware, and whether it is ready."""
+    errors = {finding.host for finding in outcome.errors}
+    result = Table()
+    for title in ("host", "role", "address", "system", "GPUs", "rails", "driver", "ready"):
+        result.add_column(title, no_wrap=title in ("host", "address", "ready"))
+    for target in spec.hosts:
+        record = outcome.records.get(target.name)
+        facts = record.facts if record else {}
+        result.add_row(
+            target.name,
+            f"{target.role} {target.pool}" if target.pool else target.role,
+            target.address,
+            str(facts.get("os", "")),
+            f"{facts['gpus']} x {facts['gpu_model']}" if "gpus" in facts else "",
+            ", ".join(facts.get("rails", ())),
+            str(facts.get("driver", "")),
+            "[red]no[/red]" if target.name in errors else "[green]yes[/green]",
+        )
+    return result

@@ -1,0 +1,103 @@
+"""Runs the preflight script on one host over SSH; a failure becomes a finding, never an exception."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import time
+from dataclasses import dataclass
+
+import asyncssh
+from pydantic import ValidationError
+
+from busbar.hosts import scripts as hostscript
+from busbar.preflight.report import Report
+from busbar.preflight.spec import Finding, Target
+from busbar.preflight.ssh import CONNECT_SECONDS, Keys, connect, connection_finding
+
+SCRIPT_SECONDS = 35
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a host reported, and the local time (epoch, seconds) before and after the script ran."""
+
+    report: Report
+    clock: tuple[float, float]
+
+
+async def query(target: Target, keys: Keys, tunnel: asyncssh.SSHClientConnection | None) -> Answer | Finding:
+    """Run `host/preflight.sh` on one host; takes at most CONNECT_SECONDS + SCRIPT_SECONDS."""
+    try:
+        async with asyncio.timeout(CONNECT_SECONDS):
+            connection = await connect(target, keys, tunnel)
+    except (OSError, asyncssh.Error) as error:
+        return connection_finding(target, error)
+    done: asyncssh.SSHCompletedProcess
+    try:
+        async with asyncio.timeout(SCRIPT_SECONDS), connection:
+            before = time.time()
+            done = await _run(connection, target)
+            after = time.time()
+    except TimeoutError:
+        return Finding(
+            target.name,
+            "error",
+            f"preflight script timed out after {SCRIPT_SECONDS} s",
+            "log in and look for what hangs (nvidia-smi, a dead mount, systemctl): dmesg | tail",
+        )
+    except (OSError, asyncssh.Error) as error:
+        return connection_finding(target, error)
+    return _read(target, done, (before, after))
+
+
+async def _run(connection: asyncssh.SSHClientConnection, target: Target) -> asyncssh.SSHCompletedProcess:
+    text = hostscript.command(
+        "preflight",
+        {"NODE_NAME": target.name, "ROLE": target.role},
+        user=target.user,
+        timeout_seconds=SCRIPT_SECONDS,
+    )
+    process = await connection.create_process(text)
+    # A sudo that refuses exits before it has read stdin; its exit status and output are what matters.
+    with contextlib.suppress(BrokenPipeError):
+        process.stdin.write(hostscript.stdin("preflight"))
+        process.stdin.write_eof()
+    return await process.wait()
+
+
+def _read(target: Target, done: asyncssh.SSHCompletedProcess, clock: tuple[float, float]) -> Answer | Finding:
+    errors = _text(done.stderr).strip() or _text(done.stdout).strip()
+    if done.exit_status != 0:
+        if target.user != "root" and "sudo:" in errors:
+            return Finding(
+                target.name,
+                "error",
+                f"{target.user} cannot use sudo without a password: {errors.splitlines()[-1]}",
+                f"echo '{target.user} ALL=(ALL) NOPASSWD: ALL' > /etc/sudoers.d/busbar, or log in as root",
+            )
+        return Finding(
+            target.name,
+            "error",
+            f"preflight script failed (exit status {done.exit_status}): {errors[-400:] or 'no output'}",
+            "run host/preflight.sh there by hand, as its first lines say",
+        )
+    lines = _text(done.stdout).strip().splitlines()
+    try:
+        report = Report.model_validate(json.loads(lines[-1] if lines else ""))
+    except (ValidationError, json.JSONDecodeError) as error:
+        return Finding(
+            target.name,
+            "error",
+            f"preflight script printed no report: got {lines[-1][:200] if lines else 'nothing'!r}, expected "
+            f"one JSON line ({str(error).splitlines()[0]})",
+            "remove output from the login scripts of that user (.bashrc) for sessions without a terminal",
+        )
+    return Answer(report, clock)
+
+
+def _text(output: bytes | bytearray | memoryview | str | None) -> str:
+    if output is None:
+        return ""
+    return output if isinstance(output, str) else bytes(output).decode(errors="replace")

@@ -1,0 +1,125 @@
+"""SSH connections of preflight: keys, the bastion, pinned host keys, and connection errors as findings."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import asyncssh
+
+from busbar.hosts.login import Login
+from busbar.preflight.spec import Finding, Target
+
+CONNECT_SECONDS = 15
+SSH_PORT = 22
+
+
+@dataclass(frozen=True)
+class Keys:
+    """The private keys to offer; None means those of the ssh-agent."""
+
+    client: list[asyncssh.SSHKey] | None
+
+
+def load_keys(login: Login) -> Keys:
+    """The key of the login. Raises ValueError, with the fix, if it cannot be used."""
+    try:
+        if login.key_file is not None:
+            return Keys([asyncssh.read_private_key(login.key_file, login.private_key_password)])
+        if login.private_key is not None:
+            return Keys([asyncssh.import_private_key(login.private_key, login.private_key_password)])
+    except OSError as error:
+        raise ValueError(f"ssh.key_file: {login.key_file!r} cannot be read: {error.strerror}") from None
+    except (asyncssh.KeyImportError, asyncssh.KeyEncryptionError) as error:
+        where = login.key_file or "the secret busbar:sshPrivateKey"
+        raise ValueError(
+            f"the SSH key in {where} cannot be used: {error}. Fix: give a private key in OpenSSH or PEM "
+            "format, and its passphrase, if it has one, as busbar:sshPrivateKeyPassword"
+        ) from None
+    return Keys(None)
+
+
+@contextlib.asynccontextmanager
+async def bastion(login: Login, keys: Keys) -> AsyncIterator[asyncssh.SSHClientConnection | None]:
+    """The connection to the bastion, shared by all hosts; None without one.
+
+    Raises OSError or asyncssh.Error if it fails.
+    """
+    target = bastion_target(login)
+    if target is None:
+        yield None
+        return
+    async with await connect(target, keys, None) as connection:
+        yield connection
+
+
+def bastion_target(login: Login) -> Target | None:
+    """The bastion as a host to connect to, if there is one."""
+    jump = login.bastion
+    if jump is None:
+        return None
+    return Target(
+        name="bastion",
+        address=jump.address,
+        port=jump.port,
+        user=jump.user,
+        host_key=jump.host_key,
+        role="lb",
+    )
+
+
+async def connect(
+    target: Target, keys: Keys, tunnel: asyncssh.SSHClientConnection | None
+) -> asyncssh.SSHClientConnection:
+    """A connection that accepts only the pinned host key; ssh_config is not read."""
+    known = f"{target.address} {target.host_key}\n"
+    if target.port != SSH_PORT:
+        known = f"[{target.address}]:{target.port} {target.host_key}\n"
+    return await asyncssh.connect(
+        target.address,
+        target.port,
+        tunnel=tunnel or (),
+        username=target.user,
+        known_hosts=asyncssh.import_known_hosts(known),
+        client_keys=keys.client if keys.client is not None else (),
+        agent_path=None if keys.client is not None else (),
+        server_host_key_algs=["ssh-ed25519"],
+        preferred_auth="publickey",
+        config=None,
+        connect_timeout=CONNECT_SECONDS,
+        login_timeout=CONNECT_SECONDS,
+    )
+
+
+def connection_finding(target: Target, error: Exception) -> Finding:
+    """A failed connection as a finding."""
+    where = f"{target.user}@{target.address}:{target.port}"
+    match error:
+        case asyncssh.HostKeyNotVerifiable():
+            what = f"{where} has another host key than the pinned one (possible man-in-the-middle)"
+            fix = (
+                f"if the host was reinstalled: ssh-keyscan -p {target.port} -t ed25519 {target.address}, "
+                "compare the key on the host's console, and set host_key"
+            )
+        case asyncssh.PermissionDenied():
+            what = f"{where} refuses the SSH key"
+            fix = "add the public key to ~/.ssh/authorized_keys there, or correct ssh.user or the key"
+        case asyncssh.KeyExchangeFailed():
+            what = f"{where} offers no ed25519 host key"
+            fix = "ssh-keygen -A on the host, restart sshd, and set host_key to the new ed25519 key"
+        case TimeoutError():
+            what = f"connection to {where} timed out after {CONNECT_SECONDS} s"
+            fix = "check that the host runs, its address is right, and TCP to that port is open from here"
+        case ConnectionRefusedError():
+            what = f"{where} refuses the connection"
+            fix = "check that sshd runs there, on that port"
+        case OSError():
+            reason = os.strerror(error.errno) if error.errno else str(error)
+            what = f"connection to {where} failed: {reason}"
+            fix = "check that the host runs, its address is right, and a route to it exists from here"
+        case _:
+            what = f"SSH connection to {where} failed: {error}"
+            fix = "look at the host's log: journalctl -u ssh"
+    return Finding(target.name, "error", what, fix)
