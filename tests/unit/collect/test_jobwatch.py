@@ -1,4 +1,4 @@
-"""Watching an MPIJob: when it is given up on, and what is said then."""
+"""Watching an MPIJob: when the wait ends, and which reasons are reported."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from busbar.collect.jobwatch import JobWatch, NoEvidence, Unreachable
-from busbar.kube.clock import Deadline
+from busbar.collect.jobwatch import JobNeverStarted, JobWatch, Unreachable
+from busbar.kube.wait import Deadline
 from tests.support.kube_cluster import Clock, Cluster, container, pod, unreachable, warning
 
 JOB = "/apis/kubeflow.org/v2beta1/namespaces/ns/mpijobs/nccl"
@@ -56,7 +56,7 @@ def test_the_launcher_is_waited_for_while_workers_become_ready() -> None:
     clock, said, api = Clock(), [], world(pods=[pod("nccl-worker-0", **READY), pod("nccl-worker-1")])
     clock.at(30, lambda: api.objects[PODS].append(RUNNING))
     assert watch(api, clock, said).launcher() == RUNNING
-    assert said[0] == "1 of 2 workers ready [0 s of 600 s]"
+    assert said[0] == "1/2 workers ready [0 s of 600 s]"
     assert 30 <= clock.time < 33
 
 
@@ -66,7 +66,7 @@ def test_an_image_that_cannot_be_pulled_ends_the_wait_after_three_minutes_with_i
         pods=[waiting_worker("ImagePullBackOff", "Back-off pulling image")],
         events=[warning("nccl-worker-0", "Failed", "registry.example/nccl:2: not found")],
     )
-    with pytest.raises(NoEvidence) as nothing:
+    with pytest.raises(JobNeverStarted) as nothing:
         watch(api, clock).launcher()
     assert 180 <= clock.time < 185
     assert nothing.value.reasons == [
@@ -86,14 +86,16 @@ def test_a_pull_that_heals_is_forgiven() -> None:
 
 def test_a_container_that_cannot_be_started_ends_the_wait_at_once() -> None:
     clock, api = Clock(), world(pods=[waiting_worker("StartError", "exec: /bin/bash: no such file")])
-    with pytest.raises(NoEvidence, match="StartError: container nccl: exec: /bin/bash: no such file"):
+    with pytest.raises(JobNeverStarted, match="StartError: container nccl: exec: /bin/bash: no such file"):
         watch(api, clock).launcher()
     assert clock.time < 2
 
 
 def test_a_job_that_the_operator_refuses_ends_the_wait_though_it_has_no_condition() -> None:
     api = world(job=mpijob(), events=[warning("nccl", "ValidationError", "name is not a DNS label")])
-    with pytest.raises(NoEvidence, match=r"refuses the job; nccl: ValidationError: name is not a DNS label"):
+    with pytest.raises(
+        JobNeverStarted, match=r"refuses the job; nccl: ValidationError: name is not a DNS label"
+    ):
         watch(api).launcher()
 
 
@@ -105,31 +107,31 @@ def test_workers_that_fit_nowhere_end_the_wait_with_the_schedulers_words() -> No
         "message": "0/5 nodes are available: 2 Insufficient nvidia.com/gpu.",
     }
     api = world(pods=[pod("nccl-worker-0", phase="Pending", conditions=[unschedulable])])
-    with pytest.raises(NoEvidence, match=r"2 Insufficient nvidia\.com/gpu"):
+    with pytest.raises(JobNeverStarted, match=r"2 Insufficient nvidia\.com/gpu"):
         watch(api).launcher()
 
 
 def test_a_worker_that_was_killed_before_the_launcher_came_ends_the_wait() -> None:
     killed = container({"terminated": {"reason": "OOMKilled", "exitCode": 137}})
     api = world(pods=[pod("nccl-worker-0", phase="Failed", containerStatuses=[killed])])
-    with pytest.raises(NoEvidence, match="OOMKilled"):
+    with pytest.raises(JobNeverStarted, match="OOMKilled"):
         watch(api).launcher()
 
 
 def test_a_job_that_just_does_not_start_ends_at_the_deadline_with_what_was_seen_last() -> None:
     clock, api = Clock(), world()
-    with pytest.raises(NoEvidence, match="has not started after 600 s: no workers yet"):
+    with pytest.raises(JobNeverStarted, match="did not start: timed out after 600 s: no workers yet"):
         watch(api, clock).launcher()
     assert 600 <= clock.time < 602
 
 
 def test_a_suspended_job_says_how_to_measure_again() -> None:
-    with pytest.raises(NoEvidence, match=r"raise validation\.run"):
+    with pytest.raises(JobNeverStarted, match=r"Fix: increase validation\.run"):
         watch(world(job=mpijob(("Suspended", "MPIJobSuspended", "")))).launcher()
 
 
 def test_a_job_that_is_not_there_is_said_so() -> None:
-    with pytest.raises(NoEvidence, match="MPIJob ns/nccl does not exist"):
+    with pytest.raises(JobNeverStarted, match="MPIJob ns/nccl does not exist"):
         watch(Cluster()).launcher()
 
 
@@ -143,7 +145,7 @@ def test_an_api_that_is_away_until_the_deadline_is_no_finding_about_the_job() ->
 def test_the_end_of_a_job_is_its_condition_which_may_come_a_little_later() -> None:
     clock, api = Clock(), world()
     clock.at(5, lambda: api.objects.update({JOB: mpijob(("Succeeded", "MPIJobSucceeded", ""))}))
-    assert watch(api, clock).ending().succeeded is True
+    assert watch(api, clock).outcome().succeeded is True
 
 
 def test_a_failed_job_ends_with_its_reason_and_the_troubles_of_its_pods() -> None:
@@ -152,9 +154,9 @@ def test_a_failed_job_ends_with_its_reason_and_the_troubles_of_its_pods() -> Non
         job=mpijob(("Failed", "BackoffLimitExceeded", "Job has reached the specified backoff limit")),
         pods=[pod("nccl-worker-1", phase="Failed", containerStatuses=[killed])],
     )
-    ending = watch(api).ending()
-    assert ending.succeeded is False
-    assert ending.reasons == [
+    outcome = watch(api).outcome()
+    assert outcome.succeeded is False
+    assert outcome.reasons == [
         "the MPIJob failed: BackoffLimitExceeded: Job has reached the specified backoff limit",
         "nccl-worker-1: OOMKilled: container nccl: ended with exit code 137",
     ]
@@ -162,13 +164,13 @@ def test_a_failed_job_ends_with_its_reason_and_the_troubles_of_its_pods() -> Non
 
 def test_a_job_that_neither_succeeds_nor_fails_in_time_has_no_known_end() -> None:
     clock = Clock()
-    ending = watch(world(), clock).ending()
-    assert ending.succeeded is None
-    assert ending.reasons == ["the MPIJob has neither succeeded nor failed"]
+    outcome = watch(world(), clock).outcome()
+    assert outcome.succeeded is None
+    assert outcome.reasons == ["the MPIJob has neither succeeded nor failed"]
     assert 60 <= clock.time < 62
 
 
-def test_a_job_past_its_deadline_is_suspended_so_that_its_workers_give_their_gpus_back() -> None:
+def test_a_job_past_its_deadline_is_suspended_so_that_its_workers_release_their_gpus() -> None:
     api = world()
-    watch(api).stop()
+    watch(api).suspend()
     assert api.patched == [(JOB, {"spec": {"runPolicy": {"suspend": True}}})]

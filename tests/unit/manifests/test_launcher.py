@@ -1,4 +1,4 @@
-"""The launcher's script, run by a real bash with a small mpirun in place of Open MPI's.
+"""The launcher's script, run by a real bash with a small replacement for Open MPI's mpirun.
 
 What a real mpirun does with these arguments, only the lab shows.
 """
@@ -69,7 +69,7 @@ def test_collectives_run_one_after_the_other_between_a_first_and_a_last_line(pro
     ]
 
 
-def test_mpirun_gets_one_rank_a_gpu_the_sizes_and_the_environment_by_name(programs: Path) -> None:
+def test_mpirun_gets_one_rank_per_gpu_the_sizes_and_the_environment_by_name(programs: Path) -> None:
     line = run(job(), programs).stdout.splitlines()[2]
     assert " <-np> <32> <--hostfile> </etc/mpi/hostfile>" in line
     assert " <--bind-to> <none> <--map-by> <slot>" in line
@@ -104,7 +104,7 @@ def test_a_collective_that_fails_does_not_hide_the_next_one_but_fails_the_job(pr
     assert done.stdout.splitlines()[-1] == f"{LAST_LINE} 3"
 
 
-def test_names_that_do_not_resolve_in_time_are_named_and_mpirun_has_the_last_word(
+def test_names_that_do_not_resolve_in_time_are_named_and_mpirun_runs_anyway(
     programs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("busbar.manifests.launcher.NAMES_SECONDS", 0)
@@ -122,7 +122,7 @@ def test_a_run_that_hangs_is_ended_by_the_launcher_itself_so_that_its_log_stays(
     (programs / "mpirun").write_text("#!/bin/bash\n[[ $1 == --version ]] || { echo rows; exec sleep 60; }\n")
     done = run(job(), programs)
     assert "rows" in done.stdout
-    assert "# busbar: all_reduce was ended: all is to be done after 1 s" in done.stderr
+    assert "# busbar: all_reduce timed out: the limit for all collectives is 1 s" in done.stderr
     assert done.stdout.splitlines()[-1] == f"{LAST_LINE} 124"
     assert done.returncode == 124
 
@@ -131,7 +131,7 @@ def test_an_image_without_the_program_says_so_and_where_it_was_looked_for(progra
     (programs / "all_gather_perf").unlink()
     done = run(both(), programs)
     assert done.returncode == 127
-    assert "no program all_gather_perf on PATH nor in /opt/nccl_tests/build" in done.stderr
+    assert "no program all_gather_perf on PATH or in /opt/nccl_tests/build" in done.stderr
     assert "validation.image" in done.stderr
 
 

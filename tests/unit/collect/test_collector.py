@@ -1,4 +1,4 @@
-"""Collecting a measurement: what ends in which verdict, what is kept, and what is not done twice."""
+"""Collecting a measurement: which job gives which verdict, what is stored, and what is not repeated."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import zstandard
 
-from busbar.collect.collect import collect
+from busbar.collect.collector import collect
 from busbar.collect.jobwatch import Unreachable
 from busbar.collect.spec import CollectSpec
 from busbar.kube.client import ApiError
@@ -155,14 +155,14 @@ def test_a_job_that_failed_is_a_failure_whatever_its_table_says(tmp_path: Path) 
         (slice(None, -1), "the end of the launcher's log is missing"),
     ],
 )
-def test_a_log_without_its_beginning_or_end_is_no_pass(tmp_path: Path, cut: slice, missing: str) -> None:
+def test_a_log_without_its_beginning_or_end_is_not_a_pass(tmp_path: Path, cut: slice, missing: str) -> None:
     log = "".join(launcher_log.text().splitlines(keepends=True)[cut])
     verdict = run(finished(log), spec(tmp_path))
     assert not verdict["passed"]
     assert any(missing in reason for reason in verdict["reasons"])
 
 
-def test_lines_lost_in_a_rotation_are_no_pass_though_the_table_is_whole(tmp_path: Path) -> None:
+def test_lines_lost_in_a_rotation_are_not_a_pass_though_the_table_is_whole(tmp_path: Path) -> None:
     whole = launcher_log.stamped(launcher_log.text())
     later = whole.replace(b"2026-01-01T00:00:00", b"2026-01-01T00:00:09")
     lines = later.splitlines(keepends=True)
@@ -216,14 +216,14 @@ def test_a_run_that_hangs_is_ended_at_the_deadline_with_what_was_read(tmp_path: 
     api.logs = [serving(head)] * 2000
     verdict = run(api, spec(tmp_path))
     assert verdict["verdict"] != "pass"
-    assert any("deadline of 600 s" in reason for reason in verdict["reasons"])
+    assert any("timed out after 600 s" in reason for reason in verdict["reasons"])
     assert api.patched == [(JOB, {"spec": {"runPolicy": {"suspend": True}}})]
 
 
 def test_a_job_that_does_not_exist_is_unknown(tmp_path: Path) -> None:
     verdict = run(Cluster(), spec(tmp_path))
     assert verdict["verdict"] == "unknown"
-    assert "there is no MPIJob" in verdict["reasons"][0]
+    assert "MPIJob ns/nccl does not exist" in verdict["reasons"][0]
 
 
 def test_an_api_that_never_answers_gives_no_verdict_at_all(tmp_path: Path) -> None:
@@ -242,7 +242,7 @@ def test_a_verdict_that_cannot_be_published_is_still_the_verdict(tmp_path: Path)
 
     api.create = forbidden  # type: ignore[method-assign]
     assert run(api, spec(tmp_path), said=said)["verdict"] == "pass"
-    assert any("could not be stored in the cluster" in line for line in said)
+    assert any("could not be written: POST" in line for line in said)
 
 
 def test_a_killed_collection_leaves_the_former_log_and_the_next_one_finishes(tmp_path: Path) -> None:

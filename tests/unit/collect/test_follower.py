@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 
-from busbar.collect.follow import LogFollower, LogLost
+from busbar.collect.follower import LogFollower, LogLost
 from busbar.kube.client import ApiError
-from busbar.kube.clock import Deadline
+from busbar.kube.wait import Deadline
 from tests.support.kube_cluster import Clock, Cluster, container, pod, unreachable
 
 POD = "/api/v1/namespaces/ns/pods/launcher"
@@ -85,7 +85,7 @@ def test_a_broken_connection_is_told_once_and_so_is_its_end() -> None:
     api.logs = [serving(0, then=unreachable()), *[serving(then=unreachable())] * 3, serving(0, 1, 2)]
     deadline = Deadline(Clock(), 100)
     assert list(LogFollower(api, "ns", "launcher", "nccl", deadline, said.append).lines()) == LINES[:3]
-    assert said == ["the log broke off, trying again: GET /: connection refused", "the log goes on"]
+    assert said == ["log connection failed, retrying: GET /: connection refused", "log connection restored"]
 
 
 def test_equal_lines_of_one_moment_are_each_kept() -> None:
@@ -142,7 +142,7 @@ def test_a_stream_that_ends_early_while_the_container_runs_is_opened_again() -> 
     assert list(follower(api).lines()) == LINES
 
 
-def test_words_of_the_kubelet_in_the_stream_are_no_output_of_the_program() -> None:
+def test_messages_of_the_kubelet_in_the_stream_are_not_output_of_the_program() -> None:
     api = Cluster({POD: ENDED})
     api.logs = [serving(0, tail=b"failed to watch file: too many open files\n")]
     assert list(follower(api).lines()) == LINES[:1]
@@ -157,7 +157,7 @@ def test_a_log_in_another_time_zone_is_asked_for_in_it() -> None:
     assert api.log_queries[1]["sinceTime"] == "2026-01-01T02:00:04+02:00"
 
 
-def test_a_deleted_pod_ends_the_reading_with_a_word() -> None:
+def test_a_deleted_pod_ends_the_reading_with_an_error() -> None:
     with pytest.raises(LogLost, match="launcher was deleted before its log was read"):
         list(follower(Cluster()).lines())
 
@@ -165,13 +165,13 @@ def test_a_deleted_pod_ends_the_reading_with_a_word() -> None:
 def test_the_deadline_ends_the_reading_of_a_container_that_never_ends() -> None:
     api = Cluster({POD: RUNNING})
     api.logs = [serving(0)] * 200
-    with pytest.raises(LogLost, match="deadline of 100 s"):
+    with pytest.raises(LogLost, match="timed out after 100 s: pod launcher had not ended"):
         list(follower(api).lines())
 
 
 def test_a_container_whose_log_is_refused_for_good_is_not_waited_for() -> None:
     reader = follower(Cluster({POD: ENDED}))
-    with pytest.raises(LogLost, match="cannot be had: container is waiting to start"):
+    with pytest.raises(LogLost, match="not available: container is waiting to start"):
         list(reader.lines())
 
 
