@@ -91,7 +91,7 @@ class _Collector:
         if not outcome.succeeded:
             outcome = JobOutcome(outcome.succeeded, [*recording.errors, *outcome.reasons])
         missing = [*lost, *recording.missing]
-        if follower.gaps:
+        if follower.gaps and not recording.counted:
             missing.append(
                 f"lines may be missing after {follower.gaps} of {follower.reconnections} reconnections"
             )

@@ -10,7 +10,7 @@ import zstandard
 
 from busbar.collect.judging import row_text
 from busbar.kube.wait import ProgressCallback
-from busbar.manifests.launcher import FIRST_LINE, LAST_LINE
+from busbar.manifests.launcher import COUNT_LINE, FIRST_LINE, LAST_LINE
 
 # An INFO log repeats itself: 70 MB become 2.
 _LEVEL = 6
@@ -19,13 +19,15 @@ _MEASURING = re.compile(r"# busbar: (measuring \w+|\w+ ended with exit code \d+)
 _ERROR = re.compile(
     r"# busbar: (\w+ ended with exit code [1-9].*|\w+ timed out.*|no program .*|\S+ does not resolve .*)"
 )
+_COUNT = re.compile(rf"{COUNT_LINE} (\d+) lines, (\d+) bytes")
 
 
 class Recording:
     """Passes lines on and writes them compressed into `sink`.
 
-    Afterwards `missing` tells whether the launcher's first and last line were among them, and `errors` holds
-    the errors that the launcher itself reported.
+    Afterwards `missing` tells whether the lines are the launcher's whole output, from its first to its last
+    line, as many as it counted. `counted` is whether it printed its count; without one, lines may be missing
+    that nobody notices. `errors` holds the errors that the launcher itself reported.
     """
 
     def __init__(self, sink: BinaryIO, progress: ProgressCallback) -> None:
@@ -33,6 +35,8 @@ class Recording:
         self._progress = progress
         self._first: bool | None = None
         self._last = False
+        self._lost = ""
+        self.counted = False
         self.errors: list[str] = []
         self.lines = 0
         self.bytes = 0
@@ -43,7 +47,8 @@ class Recording:
         if self._first is None:
             return ["the log is empty"]
         ends = [] if self._first else ["the beginning of the launcher's log is missing"]
-        return [*ends, *([] if self._last else ["the end of the launcher's log is missing"])]
+        ends += [] if self._last else ["the end of the launcher's log is missing"]
+        return [*ends, self._lost] if self._lost else ends
 
     def tee(self, lines: Iterable[bytes]) -> Iterator[bytes]:
         """The same lines. The compressed stream is finished also where the reader stops early."""
@@ -54,6 +59,8 @@ class Recording:
                 yield line
 
     def _inspect(self, line: bytes) -> None:
+        if line.startswith(COUNT_LINE.encode()):
+            self._compare(line.decode("utf-8", "replace"))
         self.lines += 1
         self.bytes += len(line)
         if self._first is None:
@@ -69,3 +76,18 @@ class Recording:
             self._progress(row)
         elif self.lines % _PROGRESS_LINES == 0:
             self._progress(f"{self.lines} lines, {self.bytes / 1e6:.0f} MB of log so far")
+
+    def _compare(self, line: str) -> None:
+        """Compare the launcher's own count with the lines before this one."""
+        found = _COUNT.match(line)
+        if not found:
+            return
+        self.counted = True
+        lines, size = int(found[1]), int(found[2])
+        # More bytes than written are no loss: a kubelet may stamp the parts of a very long line.
+        if self.lines != lines or self.bytes < size:
+            self._lost = (
+                f"the launcher wrote {lines} lines ({size} bytes), {self.lines} lines ({self.bytes} bytes) "
+                "were read: the kubelet has probably rotated the log faster than it was read. Fix: raise "
+                "container-log-max-size in the kubelet-arg of k3s.agent_args and increase validation.run"
+            )

@@ -9,6 +9,8 @@ from busbar.manifests.nccljob import NcclJob
 # The collector checks for these lines: a log without them has lost its beginning or its end.
 FIRST_LINE = "# busbar: launcher starts"
 LAST_LINE = "# busbar: launcher ends with exit code"
+# Followed by "N lines, B bytes": what the launcher wrote before this line.
+COUNT_LINE = "# busbar: launcher wrote"
 HOSTFILE = "/etc/mpi/hostfile"
 
 # Where public images keep nccl-tests when it is not on PATH.
@@ -30,12 +32,32 @@ SSH_ARGS = (
 # itself, this long before the deadline.
 MARGIN_SECONDS = 15
 
+# How long the count may take at the end: a process that outlives mpirun keeps the pipe open.
+COUNT_SECONDS = 10
+
 # A worker's name is published when its pod is Ready, and may take a moment to reach every DNS cache; ssh does
 # not retry a name.
 NAMES_SECONDS = 120
 
 _SCRIPT = """\
 set -uo pipefail
+# All output is counted on its way out: the kubelet serves a log that has been rotated twice with a hole.
+counts=
+if type -P mktemp tee wc sleep >/dev/null && counts=$(mktemp); then
+  exec 3>&1 4> >(exec wc -lc >"$counts")
+  exec > >(exec tee /dev/fd/4) 2>&1 4>&-
+fi
+finish() {{
+  if [[ $counts ]]; then
+    exec >&3 2>&1
+    local lines bytes limit=$((SECONDS + {count_seconds}))
+    until [[ -s $counts ]] || (( SECONDS >= limit )); do sleep 0.1; done
+    read -r lines bytes <"$counts" && echo {count_line} "$lines lines, $bytes bytes"
+    rm -f "$counts"
+  fi
+  echo {last_line} "$1"
+  exit "$1"
+}}
 echo {first_line}
 find_program() {{
   command -v "$1" && return
@@ -52,7 +74,7 @@ await_names() {{
   while read -r name _; do
     until getent hosts "$name" >/dev/null; do
       if (( SECONDS >= limit )); then
-        echo "# busbar: $name does not resolve after {names_seconds} s" >&2
+        echo "# busbar: $name does not resolve after {names_seconds} s"
         return
       fi
       sleep 1
@@ -62,9 +84,8 @@ await_names() {{
 await_names
 # By its absolute path: Open MPI then finds its own files there on the workers too, where ssh sets no PATH.
 mpirun=$(command -v mpirun) || {{
-  echo "# busbar: no program mpirun on PATH. Fix: set validation.image to one with Open MPI" >&2
-  echo {last_line} 127
-  exit 127
+  echo "# busbar: no program mpirun on PATH. Fix: set validation.image to one with Open MPI"
+  finish 127
 }}
 tag=(--tag-output)
 [[ $("$mpirun" --version 2>&1) == *'(Open MPI) 5.'* ]] && tag=(--output tag)
@@ -77,13 +98,12 @@ measure() {{
   program=$(find_program "$1_perf") &&
     timeout --kill-after=5 $(({measure_seconds} > SECONDS ? {measure_seconds} - SECONDS : 1)) \\
       "${{mpi[@]}}" "${{@:2}}" "$program" {arguments} || code=$?
-  (( code != 124 )) || echo "# busbar: $1 timed out: the limit for all collectives is {measure_seconds} s" >&2
+  (( code != 124 )) || echo "# busbar: $1 timed out: the limit for all collectives is {measure_seconds} s"
   echo "# busbar: $1 ended with exit code $code"
   (( code == 0 )) || worst=$code
 }}
 {measurements}
-echo {last_line} $worst
-exit $worst
+finish $worst
 """
 
 
@@ -104,6 +124,8 @@ def script(job: NcclJob) -> str:
     return _SCRIPT.format(
         first_line=shlex.quote(FIRST_LINE),
         last_line=shlex.quote(LAST_LINE),
+        count_line=shlex.quote(COUNT_LINE),
+        count_seconds=COUNT_SECONDS,
         folders=" ".join(PROGRAM_FOLDERS),
         ranks=job.ranks,
         hostfile=HOSTFILE,

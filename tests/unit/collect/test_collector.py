@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import zstandard
 
+from busbar.collect.archive import Archive
 from busbar.collect.collector import collect
 from busbar.collect.jobwatch import Unreachable
 from busbar.collect.spec import CollectSpec
@@ -162,20 +163,57 @@ def test_a_log_without_its_beginning_or_end_is_not_a_pass(tmp_path: Path, cut: s
     assert any(missing in reason for reason in verdict["reasons"])
 
 
-def test_lines_lost_in_a_rotation_are_not_a_pass_though_the_table_is_whole(tmp_path: Path) -> None:
-    whole = launcher_log.stamped(launcher_log.text())
-    later = whole.replace(b"2026-01-01T00:00:00", b"2026-01-01T00:00:09")
-    lines = later.splitlines(keepends=True)
+def with_a_gap(log: str) -> Cluster:
+    """The log in two connections that share no line: the second starts nine seconds after the first."""
+    lines = launcher_log.stamped(log).splitlines(keepends=True)
+    later = [line.replace(b"2026-01-01T00:00:00", b"2026-01-01T00:00:09") for line in lines]
 
     def broken(query: Mapping[str, str]) -> Iterator[bytes]:
-        yield b"".join(whole.splitlines(keepends=True)[:2])
+        yield b"".join(lines[:2])
         raise unreachable()
 
     api = finished()
-    api.logs = [broken, lambda query: iter(lines[2:])]
-    verdict = run(api, spec(tmp_path))
+    api.logs = [broken, lambda query: iter(later[2:])]
+    return api
+
+
+def test_a_reconnection_without_overlap_is_not_a_pass_where_the_launcher_did_not_count(
+    tmp_path: Path,
+) -> None:
+    verdict = run(with_a_gap(launcher_log.text(counted=False)), spec(tmp_path))
     assert not verdict["passed"]
     assert any("lines may be missing after 1 of 1 reconnections" in r for r in verdict["reasons"])
+
+
+def test_a_reconnection_without_overlap_is_harmless_where_the_count_shows_that_nothing_is_missing(
+    tmp_path: Path,
+) -> None:
+    verdict = run(with_a_gap(launcher_log.text()), spec(tmp_path))
+    assert verdict["verdict"] == "pass", verdict["reasons"]
+
+
+LINES = launcher_log.text().splitlines(keepends=True)
+
+
+@pytest.mark.parametrize(
+    ("log", "read"),
+    [
+        pytest.param([*LINES[:9], *LINES[10:]], "34 lines", id="a line is missing"),
+        pytest.param([*LINES[:9], LINES[9], *LINES[9:]], "36 lines", id="a line came twice"),
+        pytest.param(
+            [*LINES[:9], LINES[9][7:], *LINES[10:]], "35 lines", id="the start of a line is missing"
+        ),
+    ],
+)
+def test_a_log_that_is_not_what_the_launcher_counted_is_not_a_pass_and_says_how_much_was_read(
+    tmp_path: Path, log: list[str], read: str
+) -> None:
+    verdict = run(finished("".join(log)), spec(tmp_path))
+    assert verdict["verdict"] != "pass"
+    (reason,) = [reason for reason in verdict["reasons"] if "the launcher wrote" in reason]
+    assert f"wrote 35 lines ({sum(map(len, LINES[:-2]))} bytes), {read}" in reason
+    assert "container-log-max-size" in reason
+    assert Archive(tmp_path).complete_log_of("u-1") is None
 
 
 def test_an_api_server_that_dies_in_the_middle_does_not_lose_the_result(tmp_path: Path) -> None:

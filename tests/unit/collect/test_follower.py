@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 
-from busbar.collect.follower import LogFollower, LogLost
+from busbar.collect.follower import MAX_REFUSALS, LogFollower, LogLost
 from busbar.kube.client import ApiError
 from busbar.kube.wait import Deadline
 from tests.support.kube_cluster import Clock, Cluster, container, pod, unreachable
@@ -56,6 +56,61 @@ def test_a_finished_container_is_read_once_from_its_first_byte() -> None:
     api.logs = [serving(*range(10))]
     assert list(follower(api).lines()) == LINES
     assert api.log_queries == [{"container": "nccl", "timestamps": "true"}]
+
+
+def test_a_running_container_is_followed_and_an_ended_one_is_read_to_its_end() -> None:
+    api = Cluster()
+    Ends(api, looks=1)
+    api.logs = [serving(*range(4)), serving(*range(2, 10))]
+    assert list(follower(api).lines()) == LINES
+    assert [query.get("follow") for query in api.log_queries] == ["true", None]
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_a_pod_that_is_over_has_ended_though_its_container_has_no_state(phase: str) -> None:
+    api = Cluster({POD: pod("launcher", "launcher", phase=phase)})
+    api.logs = [serving(*range(10))]
+    assert list(follower(api).lines()) == LINES
+
+
+def test_a_container_that_has_not_started_is_waited_for_without_a_word() -> None:
+    said: list[str] = []
+    api = Cluster()
+    Ends(api, looks=3)
+    refused = ApiError("GET", 400, "container is waiting to start")
+    api.logs = [serving(then=refused)] * 3 + [serving(*range(10))]
+    reader = LogFollower(api, "ns", "launcher", "nccl", Deadline(Clock(), 100), said.append)
+    assert list(reader.lines()) == LINES
+    assert said == []
+
+
+def test_a_refusal_that_passes_in_time_does_not_lose_the_log() -> None:
+    api = Cluster({POD: ENDED})
+    api.logs = [serving(then=ApiError("GET", 404, "not found"))] * (MAX_REFUSALS - 1) + [serving(*range(10))]
+    assert list(follower(api).lines()) == LINES
+
+
+def test_a_container_that_writes_without_end_is_left_at_the_deadline() -> None:
+    clock = Clock()
+    api = Cluster({POD: RUNNING})
+
+    def endless(query: Mapping[str, str]) -> Iterator[bytes]:
+        for number in range(10_000):
+            clock.time += 1
+            yield stamped(number)
+
+    api.logs = [endless]
+    reader = LogFollower(api, "ns", "launcher", "nccl", Deadline(clock, 100), lambda _: None)
+    with pytest.raises(LogLost, match="timed out after 100 s: pod launcher was still writing"):
+        list(reader.lines())
+    assert clock.time == 100
+
+
+def test_an_api_that_does_not_tell_whether_the_container_has_ended_is_asked_again_after_the_log() -> None:
+    api = Cluster({POD: ENDED})
+    api.failures = [unreachable()]
+    api.logs = [serving(*range(4)), serving(*range(2, 10))]
+    assert list(follower(api).lines()) == LINES
 
 
 def test_what_was_written_while_the_connection_was_broken_is_read_and_nothing_twice() -> None:
