@@ -36,7 +36,20 @@ def test_the_toolkit_is_told_where_k3s_keeps_its_containerd() -> None:
 
 def test_untainted_pools_leave_the_charts_tolerations_alone() -> None:
     site = cluster()
-    assert "daemonsets" not in GPU_OPERATOR.values(HELM_VALUES, site.gpu_operator, site.pools.values())
+    made = GPU_OPERATOR.values(HELM_VALUES, site.gpu_operator, site.pools.values())
+    assert "tolerations" not in made["daemonsets"]
+    assert "node-feature-discovery" not in made
+
+
+def test_operands_are_rolled_out_on_a_share_of_the_nodes_at_once_also_where_a_pool_is_tainted() -> None:
+    site = cluster({"taints": [TAINT]})
+    made = GPU_OPERATOR.values(HELM_VALUES, site.gpu_operator, site.pools.values())
+    assert made["daemonsets"]["rollingUpdate"] == {"maxUnavailable": "25%"}
+
+
+def test_the_network_operator_may_cache_the_nodes_of_a_large_cluster() -> None:
+    made = NETWORK_OPERATOR.values(HELM_VALUES, cluster().network_operator)
+    assert made["operator"]["resources"] == {"limits": {"memory": "1Gi"}}
 
 
 def test_a_tainted_pool_is_reached_by_operands_and_feature_discovery_once_each() -> None:
