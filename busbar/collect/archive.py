@@ -28,17 +28,17 @@ class Archive:
         """The report for a browser."""
         return self.folder / REPORT
 
-    def complete_log_of(self, job_uid: str) -> Iterator[bytes] | None:
-        """The lines of the stored log where it is the complete log of this job, else None."""
+    def has_complete_log_of(self, job_uid: str) -> bool:
+        """Whether the stored log is the complete log of this job."""
         try:
             source = json.loads((self.folder / SOURCE).read_text())
-            if source.get("job_uid") != job_uid or not (self.folder / LOG).is_file():
-                return None
         except (OSError, ValueError):
-            return None
-        return self._lines()
+            return False
+        of_this_job = isinstance(source, dict) and source.get("job_uid") == job_uid
+        return of_this_job and (self.folder / LOG).is_file()
 
-    def _lines(self) -> Iterator[bytes]:
+    def log_lines(self) -> Iterator[bytes]:
+        """The lines of the stored log."""
         with (self.folder / LOG).open("rb") as file:
             reader = zstandard.ZstdDecompressor().stream_reader(file)
             rest = b""

@@ -51,18 +51,17 @@ class _Collector:
             self._progress(f"{self._spec.job}: verdict found in ConfigMap {store.name}")
             return self._keep(verdict)
         result = self._keep(self._judge_archived(job) or self._measure(job))
-        if result["verdict"] != "unknown":
-            # An unknown verdict may become known in the next run: it is not stored.
+        if result["verdict"] != "unknown" and self._archive.has_complete_log_of(job["metadata"]["uid"]):
+            # A stored verdict is final. One that is unknown, or based on part of the log, is not.
             self._publish(store, result)
         return result
 
     def _judge_archived(self, job: JsonObject) -> Verdict | None:
         """Judge the archived log of this job, where only the expectation has changed."""
-        lines = self._archive.complete_log_of(job["metadata"]["uid"])
-        if lines is None:
+        if not self._archive.has_complete_log_of(job["metadata"]["uid"]):
             return None
         self._progress(f"{self._spec.job}: judging the archived log again")
-        return LogJudge(lines).verdict(self._spec.expectation, self._watch.outcome())
+        return LogJudge(self._archive.log_lines()).verdict(self._spec.expectation, self._watch.outcome())
 
     def _measure(self, job: JsonObject) -> Verdict:
         """Wait for the launcher, follow its log to the end, and judge it."""

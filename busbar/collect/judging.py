@@ -43,10 +43,13 @@ class LogJudge:
         `expectation`: see busbar.nccl.expected.expectation.Expectation. `missing`: which parts of the log
         could not be read, one sentence each.
         """
-        if missing:
-            self._log.truncated = "; ".join(missing)
+        lost = "; ".join(missing)
+        self._log.truncated = lost or self._log.truncated
         expected = Expectation.model_validate({**expectation, "job_succeeded": outcome.succeeded})
-        return _with_check(judge_log(self._log, expected), _job_check(outcome))
+        verdict = judge_log(self._log, expected)
+        if lost and not any(lost in reason for reason in verdict.reasons):
+            verdict = _with_check(verdict, Check(name="log", status="unknown", reason=lost))
+        return _with_check(verdict, _job_check(outcome))
 
 
 def verdict_without_log(expectation: Mapping[str, Any], outcome: JobOutcome) -> Verdict:

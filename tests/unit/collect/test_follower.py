@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 
-from busbar.collect.follower import MAX_REFUSALS, LogFollower, LogLost
+from busbar.collect.follower import MAX_REFUSALS, LogFollower, LogLost, has_ended, has_started
 from busbar.kube.client import ApiError
 from busbar.kube.wait import Deadline
 from tests.support.kube_cluster import Clock, Cluster, container, pod, unreachable
@@ -124,7 +124,7 @@ def test_what_was_written_while_the_connection_was_broken_is_read_and_nothing_tw
     ]
     reader = follower(api)
     assert list(reader.lines()) == LINES
-    assert reader.gaps == 0
+    assert (reader.gaps, reader.reconnections) == (0, 3)
     assert [query.get("sinceTime") for query in api.log_queries] == [
         None,
         "2026-01-01T00:00:00Z",
@@ -235,3 +235,24 @@ def test_credentials_that_are_refused_end_the_reading_at_once() -> None:
     api.logs = [serving(0, then=ApiError("GET", 403, "forbidden"))]
     with pytest.raises(ApiError, match="403"):
         list(follower(api).lines())
+
+
+@pytest.mark.parametrize(
+    ("statuses", "started", "ended"),
+    [
+        (None, False, False),
+        ([], False, False),
+        ([{"name": "nccl"}], False, False),
+        ([{"name": "nccl", "state": None}], False, False),
+        ([container({"waiting": {}})], False, False),
+        ([container({"running": {}})], True, False),
+        ([container({"terminated": {}})], True, True),
+        ([{"name": "sidecar", "state": {"terminated": {}}}], False, False),
+        ([{"name": "sidecar", "state": {"terminated": {}}}, container({"running": {}})], True, False),
+    ],
+)
+def test_a_container_has_started_when_it_runs_or_has_run_and_ended_when_it_has_run(
+    statuses: object, started: bool, ended: bool
+) -> None:
+    launcher = pod("launcher", "launcher", containerStatuses=statuses)
+    assert (has_started(launcher, "nccl"), has_ended(launcher, "nccl")) == (started, ended)

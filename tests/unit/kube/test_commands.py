@@ -10,6 +10,7 @@ import typer.testing
 
 from busbar.cli import build
 from busbar.kube import access, wait
+from busbar.kube.client import ApiError
 from tests.support.kube_cluster import Clock, Cluster, node, unreachable
 
 QUESTION = {"resource": "nvidia.com/gpu", "nodes": {"w1": 8}, "deadline_seconds": 60, "stable_seconds": 0}
@@ -96,3 +97,24 @@ def test_a_job_that_is_not_there_is_a_verdict_and_ends_with_0(cluster: Cluster, 
     assert done.exit_code == 0, done.output
     verdict = json.loads(done.stdout)
     assert (verdict["verdict"], verdict["passed"]) == ("unknown", False)
+
+
+@pytest.mark.parametrize("command", [("wait", "allocatable"), ("nccl", "collect")])
+def test_an_api_that_refuses_ends_the_command_with_1_its_reason_and_the_server(
+    cluster: Cluster, tmp_path: Any, command: tuple[str, str]
+) -> None:
+    cluster.failures = [ApiError("GET /x", 403, "not allowed")]
+    request = {
+        "wait": QUESTION,
+        "nccl": {
+            "namespace": "ns",
+            "job": "nccl",
+            "folder": str(tmp_path),
+            "deadline_seconds": 30,
+            "expectation": {},
+        },
+    }[command[0]]
+    done = busbar(*command, stdin=request)
+    assert done.exit_code == 1
+    assert done.stdout == ""
+    assert done.stderr == "GET /x: HTTP 403: not allowed (server https://10.0.0.1:6443)\n"
