@@ -8,12 +8,10 @@ from dataclasses import dataclass
 import pulumi
 
 from busbar.hosts.inventory import Inventory
-from busbar.manifests import helm_values as values
 from busbar.manifests.names import digest
-from busbar.manifests.nccljob import GPU_RESOURCE
+from busbar.manifests.operators import GPU_OPERATOR
+from busbar.manifests.scheduling import GPU_RESOURCE
 from components import operator_release
-
-NAMESPACE = "gpu-operator"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,17 +37,17 @@ class GpuOperator(pulumi.ComponentResource):
         super().__init__("busbar:index:GpuOperator", name, {}, opts)
         cluster = args.inventory.cluster
         config = cluster.gpu_operator
-        chart_values = values.gpu_operator(operator_release.HELM_VALUES, config, cluster.pools.values())
+        chart_values = GPU_OPERATOR.values(operator_release.HELM_VALUES, config, cluster.pools.values())
         self.version = pulumi.Output.from_input(None)
         installed: Sequence[pulumi.Resource] = ()
         if config.enabled:
             release = operator_release.chart_release(
                 f"{name}-release",
                 config,
-                name="gpu-operator",
+                operator=GPU_OPERATOR,
                 namespace=operator_release.namespace(
                     f"{name}-namespace",
-                    NAMESPACE,
+                    GPU_OPERATOR.namespace,
                     pulumi.ResourceOptions(parent=self, deleted_with=args.deleted_with),
                 ),
                 values=chart_values,
@@ -62,17 +60,15 @@ class GpuOperator(pulumi.ComponentResource):
             installed = (release,)
         wait = operator_release.wait_allocatable(
             f"{name}-gpus",
-            {
-                "resource": GPU_RESOURCE,
-                "nodes": {
+            GPU_OPERATOR.wait_request(
+                config,
+                GPU_RESOURCE,
+                {
                     worker.name: pool.gpus
                     for pool_name, pool in cluster.pools.items()
                     for worker in args.inventory.workers_of(pool_name)
                 },
-                "deadline_seconds": config.timeout_seconds,
-                "policy": "ClusterPolicy",
-                "namespace": NAMESPACE if config.enabled else None,
-            },
+            ),
             kubeconfig=args.kubeconfig,
             triggers=[digest(chart_values), config.version],
             parent=self,

@@ -1,7 +1,7 @@
-"""Hooks on a Helm release that put right what a killed update left behind.
+"""Hooks on a Helm release that recover it after an interrupted update.
 
-The engine calls them just before it creates or updates the release, never in a preview. What is decided, and
-why, is in busbar.kube.helm_leftovers.
+The engine calls them just before it creates or updates the release, never in a preview. The rules are in
+busbar.helm.recovery.
 """
 
 from __future__ import annotations
@@ -12,38 +12,40 @@ from typing import Any
 
 import pulumi
 
-from busbar.helm import records as helm_records
-from busbar.helm import recovery as helm_leftovers
+from busbar.helm import records, recovery
 from busbar.kube.client import Api, RestApi
 
 
-def leftovers(
+def recovery_hooks(
     role: str,
     *,
     name: str,
     namespace: pulumi.Input[str],
     chart: str,
     values: Mapping[str, Any],
+    disable_setting: str,
     kubeconfig: pulumi.Input[str],
 ) -> pulumi.ResourceHookBinding:
-    """The hooks for the release `name` whose resource is called `role`."""
+    """The hooks for the release `name` whose resource is called `role`.
+
+    `disable_setting` is the setting that leaves the release out of the stack, for the error message.
+    """
 
     async def before_create(_: pulumi.ResourceHookArgs) -> None:
-        wanted = helm_leftovers.Wanted(
+        desired = recovery.DesiredRelease(
             name=name,
             namespace=await _known(namespace),
-            chart=helm_records.chart_name(chart),
+            chart=records.chart_name(chart),
             values=values,
-            # The release gpu-operator is configured as gpu_operator.
-            without=f"{name.replace('-', '_')}.enabled: false",
+            disable_setting=disable_setting,
         )
-        await asked_of_cluster(lambda api: helm_leftovers.before_install(api, wanted))
+        await run_on_cluster(lambda api: recovery.before_install(api, desired))
 
     async def before_update(_: pulumi.ResourceHookArgs) -> None:
         where = await _known(namespace)
-        await asked_of_cluster(lambda api: helm_leftovers.before_upgrade(api, name, where))
+        await run_on_cluster(lambda api: recovery.before_upgrade(api, name, where))
 
-    async def asked_of_cluster(step: Callable[[Api], str | None]) -> None:
+    async def run_on_cluster(step: Callable[[Api], str | None]) -> None:
         text = await _known(kubeconfig)
         # In a thread: the program's event loop serves the engine meanwhile.
         if found := await asyncio.to_thread(lambda: step(RestApi(text))):

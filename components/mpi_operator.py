@@ -7,10 +7,9 @@ from dataclasses import dataclass
 import pulumi
 
 from busbar.config.operators import MpiOperator as MpiOperatorConfig
-from busbar.manifests import helm_values as values
+from busbar.manifests.operators import MPI_OPERATOR
 from components import operator_release
 
-NAMESPACE = "mpi-operator"
 CHART = "./charts/mpi-operator"
 
 
@@ -42,16 +41,16 @@ class MpiOperator(pulumi.ComponentResource):
         config = args.config
         release = operator_release.release(
             f"{name}-release",
-            name="mpi-operator",
+            operator=MPI_OPERATOR,
             namespace=operator_release.namespace(
                 f"{name}-namespace",
-                NAMESPACE,
+                MPI_OPERATOR.namespace,
                 pulumi.ResourceOptions(parent=self, deleted_with=args.deleted_with),
             ),
             chart=CHART,
             version=None,
             repository=None,
-            values=values.mpi_operator(operator_release.HELM_VALUES, config),
+            values=MPI_OPERATOR.values(operator_release.HELM_VALUES, config),
             timeout_seconds=config.timeout_seconds,
             kubeconfig=args.kubeconfig,
             # Nothing comes after it that would notice a controller that does not run.

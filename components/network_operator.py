@@ -8,12 +8,10 @@ import pulumi
 import pulumi_kubernetes as kubernetes
 
 from busbar.hosts.inventory import Inventory
-from busbar.manifests import helm_values as values
 from busbar.manifests import nic_cluster_policy
 from busbar.manifests.names import digest
+from busbar.manifests.operators import NETWORK_OPERATOR
 from components import operator_release
-
-NAMESPACE = "nvidia-network-operator"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,14 +45,14 @@ class NetworkOperator(pulumi.ComponentResource):
     def _install(self, name: str, args: NetworkOperatorArgs) -> None:
         cluster = args.inventory.cluster
         config = cluster.network_operator
-        chart_values = values.network_operator(operator_release.HELM_VALUES, config)
+        chart_values = NETWORK_OPERATOR.values(operator_release.HELM_VALUES, config)
         release = operator_release.chart_release(
             f"{name}-release",
             config,
-            name="network-operator",
+            operator=NETWORK_OPERATOR,
             namespace=operator_release.namespace(
                 f"{name}-namespace",
-                NAMESPACE,
+                NETWORK_OPERATOR.namespace,
                 pulumi.ResourceOptions(parent=self, deleted_with=args.deleted_with),
             ),
             values=chart_values,
@@ -77,17 +75,15 @@ class NetworkOperator(pulumi.ComponentResource):
         )
         wait = operator_release.wait_allocatable(
             f"{name}-hcas",
-            {
-                "resource": config.resource,
-                "nodes": {
+            NETWORK_OPERATOR.wait_request(
+                config,
+                config.resource,
+                {
                     worker.name: pool.rails
                     for pool_name, pool in cluster.pools.items()
                     for worker in args.inventory.workers_of(pool_name)
                 },
-                "deadline_seconds": config.timeout_seconds,
-                "policy": "NicClusterPolicy",
-                "namespace": NAMESPACE,
-            },
+            ),
             kubeconfig=args.kubeconfig,
             triggers=[digest({"values": chart_values, "policy": manifest}), config.version],
             parent=self,

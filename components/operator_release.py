@@ -16,6 +16,7 @@ from pulumi_command import local
 
 from busbar.config.operators import Chart
 from busbar.kube.access import KUBECONFIG_TEXT
+from busbar.manifests.operators import Operator
 from components import helm_hooks
 from components.program import busbar_command
 
@@ -45,7 +46,7 @@ def namespace(role: str, name: str, opts: pulumi.ResourceOptions) -> kubernetes.
 def release(
     role: str,
     *,
-    name: str,
+    operator: Operator,
     namespace: kubernetes.core.v1.Namespace,
     chart: str,
     version: str | None,
@@ -60,12 +61,12 @@ def release(
     """A Helm release with hooks (operators upgrade their CRDs in them) and a bounded history.
 
     `deleted_with` skips the uninstallation where the whole control plane goes: a release cannot be removed
-    from a cluster that is gone. `kubeconfig` is for the hooks that clear away what a killed update left.
+    from a cluster that is gone. `kubeconfig` is for the hooks that recover a release after a killed update.
     """
     return kubernetes.helm.v3.Release(
         role,
         kubernetes.helm.v3.ReleaseArgs(
-            name=name,
+            name=operator.release,
             namespace=namespace.metadata["name"],
             chart=chart,
             version=version,
@@ -83,12 +84,13 @@ def release(
             deleted_with=deleted_with,
             # One name, one release: made first, the new one would share its objects with the old one.
             delete_before_replace=True,
-            hooks=helm_hooks.leftovers(
+            hooks=helm_hooks.recovery_hooks(
                 role,
-                name=name,
+                name=operator.release,
                 namespace=namespace.metadata["name"],
                 chart=chart,
                 values=values,
+                disable_setting=operator.disable_setting,
                 kubeconfig=kubeconfig,
             ),
         ),
@@ -99,7 +101,7 @@ def chart_release(
     role: str,
     chart: Chart,
     *,
-    name: str,
+    operator: Operator,
     namespace: kubernetes.core.v1.Namespace,
     values: Mapping[str, Any],
     timeout_seconds: int,
@@ -107,10 +109,10 @@ def chart_release(
     parent: pulumi.Resource,
     deleted_with: pulumi.Resource | None,
 ) -> kubernetes.helm.v3.Release:
-    """The release of a configured chart. Its pods are not awaited: `wait_allocatable` knows better words."""
+    """The release of a configured chart. Its pods are not awaited: `wait_allocatable` explains more."""
     return release(
         role,
-        name=name,
+        operator=operator,
         namespace=namespace,
         chart=chart.chart,
         # A folder or an archive is one version, whatever it is called.

@@ -1,4 +1,4 @@
-"""What the commands that talk to a cluster have in common: the question on stdin, the way in, the way out."""
+"""Shared by the commands that talk to a cluster: the request on stdin, the connection, the exit codes."""
 
 from __future__ import annotations
 
@@ -10,39 +10,40 @@ from typing import TypeVar
 import typer
 from pydantic import BaseModel, ValidationError
 
-from busbar.kube.access import NoAccess, connect
+from busbar.cli import EX_USAGE
+from busbar.kube.access import KubeconfigError, connect
 from busbar.kube.client import ApiError, RestApi
 
-EX_USAGE = 64
 Spec = TypeVar("Spec", bound=BaseModel)
 
 
 @contextmanager
 def command_on_cluster(model: type[Spec]) -> Iterator[tuple[RestApi, Spec]]:
-    """A client and the question. Ends the command with 64 for bad usage, with 1 where the API refuses."""
+    """A client and the request from stdin. Exits with 64 for bad usage, with 1 where the API refuses."""
     try:
         spec = model.model_validate_json(sys.stdin.read())
         api = connect()
     except ValidationError as error:
         typer.echo(f"stdin: {_sentences(error)}", err=True)
         raise typer.Exit(EX_USAGE) from None
-    except NoAccess as error:
+    except KubeconfigError as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(EX_USAGE) from None
     try:
         yield api, spec
     except ApiError as error:
-        typer.echo(f"{error} (at {api.server})", err=True)
+        typer.echo(f"{error} (server {api.server})", err=True)
         raise typer.Exit(1) from None
 
 
 def progress(text: str) -> None:
-    """One line for the person who waits; stdout is kept for the result."""
+    """Print one line of progress on stderr; stdout is for the result."""
     typer.echo(text, err=True)
 
 
 def _sentences(error: ValidationError) -> str:
     # Not str(error): that repeats the input, which may be long, and ends in a URL.
     return "; ".join(
-        f"{'.'.join(map(str, detail['loc'])) or 'the text'}: {detail['msg']}" for detail in error.errors()
+        ": ".join([*filter(None, [".".join(map(str, detail["loc"]))]), detail["msg"]])
+        for detail in error.errors()
     )

@@ -11,28 +11,29 @@ def register(group: typer.Typer) -> None:
 
 
 def collect() -> None:
-    """Follow an MPIJob's launcher and judge its log; the question is JSON on stdin.
+    """Follow an MPIJob's launcher and judge its log; the request is JSON on stdin.
 
     stdin: {"namespace", "job", "folder", "deadline_seconds", "expectation": {...}}. The cluster: KUBECONFIG.
-    Prints one verdict as JSON and ends with 0 whenever there is a verdict, also a bad one; with 1 when the
-    cluster cannot be reached or refuses, with 64 for a question that makes no sense. Log, verdict and report
-    are kept in `folder`.
+    Prints the verdict as JSON and exits with 0 for any verdict, also a failure; with 1 when the cluster
+    cannot be reached or refuses, with 64 for a request that is not valid. Log, verdict and report are written
+    to `folder`.
     """
     import json
 
     from busbar.cli.cluster import command_on_cluster, progress
-    from busbar.collect.collect import collect as run
+    from busbar.collect.collector import collect as run
     from busbar.collect.jobwatch import Unreachable
     from busbar.collect.spec import CollectSpec
-    from busbar.kube.clock import SystemClock
+    from busbar.kube.wait import SystemClock
 
     with command_on_cluster(CollectSpec) as (api, spec):
         try:
             verdict = run(api, spec, SystemClock(), progress)
         except Unreachable as error:
             typer.echo(
-                f"{error}\nNothing is lost: the log is in the launcher's pod. Run the same again when it "
-                "answers.",
+                f"no verdict on MPIJob {spec.namespace}/{spec.job}: timed out after "
+                f"{spec.deadline_seconds:.0f} s: {error}. The log is still in the launcher's pod. Fix: run "
+                "the same command again when the API answers.",
                 err=True,
             )
             raise typer.Exit(1) from None

@@ -14,17 +14,17 @@ def register(group: typer.Typer) -> None:
 
 
 def allocatable() -> None:
-    """Wait for extended resources on the nodes; the question is JSON on stdin.
+    """Wait for extended resources on the nodes; the request is JSON on stdin.
 
-    stdin: {"resource": "nvidia.com/gpu", "nodes": {"worker-1": 8}, "deadline_seconds": 1800, "policy":
-    "ClusterPolicy", "namespace": "gpu-operator"}. The cluster: KUBECONFIG. Prints {"resource", "nodes"} when
-    all is there; else says on stderr which nodes lack what, and ends with 1.
+    stdin: {"resource": "nvidia.com/gpu", "nodes": {"worker-1": 8}, "deadline_seconds": 1800}; also
+    "stable_seconds", "policy", "namespace" and "fix". The cluster: KUBECONFIG. Prints {"resource", "nodes"}
+    when all nodes are ready; otherwise prints on stderr which nodes lack what, and exits with 1.
     """
     import json
 
     from busbar.cli.cluster import command_on_cluster, progress
     from busbar.kube import allocatable as kube
-    from busbar.kube.clock import SystemClock
+    from busbar.kube.wait import SystemClock
 
     with command_on_cluster(kube.AllocatableSpec) as (api, spec):
         try:

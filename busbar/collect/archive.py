@@ -1,4 +1,4 @@
-"""What is kept of a measurement on the machine that runs Pulumi: the raw log, the verdict, the report."""
+"""The files of a measurement on the machine that runs Pulumi: the raw log, the verdict, the report."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SOURCE = "source.json"
 
 
 class Archive:
-    """The folder of one pool, such as .busbar/dev/h100. A file is either whole or the former one."""
+    """The folder of one pool, such as .busbar/dev/h100. Files are replaced atomically."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -28,17 +28,17 @@ class Archive:
         """The report for a browser."""
         return self.folder / REPORT
 
-    def log_of(self, job_uid: str) -> Iterator[bytes] | None:
-        """The lines of the stored log where it is the whole log of that very job, else None."""
+    def has_complete_log_of(self, job_uid: str) -> bool:
+        """Whether the stored log is the complete log of this job."""
         try:
             source = json.loads((self.folder / SOURCE).read_text())
-            if source.get("job_uid") != job_uid or not (self.folder / LOG).is_file():
-                return None
         except (OSError, ValueError):
-            return None
-        return self._lines()
+            return False
+        of_this_job = isinstance(source, dict) and source.get("job_uid") == job_uid
+        return of_this_job and (self.folder / LOG).is_file()
 
-    def _lines(self) -> Iterator[bytes]:
+    def log_lines(self) -> Iterator[bytes]:
+        """The lines of the stored log."""
         with (self.folder / LOG).open("rb") as file:
             reader = zstandard.ZstdDecompressor().stream_reader(file)
             rest = b""
@@ -50,9 +50,9 @@ class Archive:
 
     @contextmanager
     def new_log(self) -> Iterator[BinaryIO]:
-        """A file for the compressed log; it replaces the former one when the block ends well."""
+        """A file for the compressed log; it replaces the former one when the block ends without an error."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        # What the old note says of the old log must not be believed of the new one.
+        # The note about the old log must not be read as one about the new log.
         (self.folder / SOURCE).unlink(missing_ok=True)
         unfinished = self.folder / f".{LOG}.{os.getpid()}"
         try:
@@ -62,11 +62,11 @@ class Archive:
         finally:
             unfinished.unlink(missing_ok=True)
 
-    def log_is_whole(self, job_uid: str) -> None:
-        """Note that the stored log is the whole one of that job, so that it can be judged again."""
+    def mark_complete(self, job_uid: str) -> None:
+        """Record that the stored log is the complete one of this job, so that it can be judged again."""
         self._write(SOURCE, {"job_uid": job_uid})
 
-    def keep(self, verdict: dict[str, Any]) -> None:
+    def save_verdict(self, verdict: dict[str, Any]) -> None:
         """Store the verdict."""
         self._write(VERDICT, verdict)
 

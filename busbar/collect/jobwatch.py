@@ -1,32 +1,31 @@
-"""Watch an MPIJob from its creation to its end, and say in words why it does not get there.
+"""Watch an MPIJob from its creation to its end, and report why it does not get there.
 
-No condition of an MPIJob tells that its pods cannot start, and a job that fails validation has no condition
-at all, only an event (kubeflow/mpi-operator, pkg/controller): so pods and events are read too.
+The conditions of an MPIJob do not tell that its pods cannot start, and a job that fails validation has no
+condition at all, only an event (kubeflow/mpi-operator, pkg/controller): pods and events are read too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
-from busbar.collect.follow import has_started
-from busbar.kube import events
+from busbar.collect.follower import has_started
+from busbar.collect.judging import JobOutcome
+from busbar.kube import pods as kube_pods
 from busbar.kube.client import Api, ApiError, JsonObject
-from busbar.kube.clock import Deadline
+from busbar.kube.wait import Deadline, Pending, ProgressCallback, TimedOut, wait_until
 from busbar.manifests.mpijob import CONTAINER, JOB_LABEL, ROLE_LABEL
 
 POLL_SECONDS = 1.0
-# A list of hundreds of pods is megabytes: the more there are, the less often they are asked for.
-PODS_A_SECOND = 100
-HEARTBEAT_SECONDS = 30.0
-# An image that cannot be pulled, or a pod that fits nowhere, may heal by itself for so long.
-LASTING_SECONDS = 180.0
-# The operator writes the end into the MPIJob a moment after the launcher has ended.
+# A list of hundreds of pods is megabytes: the more pods, the longer the interval.
+PODS_PER_SECOND = 100
+# An image that cannot be pulled, or a pod that cannot be scheduled, may recover within this time.
+PERSISTENT_SECONDS = 180.0
+# The operator records the end in the MPIJob a moment after the launcher has ended.
 CONDITION_SECONDS = 60.0
 
 
-class NoEvidence(Exception):
-    """The job will not give a log: `reasons` say why, one finding each."""
+class JobNeverStarted(Exception):
+    """The job gives no log: `reasons` say why, one finding each."""
 
     def __init__(self, reasons: list[str]) -> None:
         super().__init__("; ".join(reasons))
@@ -34,22 +33,14 @@ class NoEvidence(Exception):
 
 
 class Unreachable(Exception):
-    """The deadline passed and the API did not answer last: nothing is known about the job."""
-
-
-@dataclass(frozen=True)
-class Ending:
-    """How the job ended. `succeeded` is None where that could not be found out."""
-
-    succeeded: bool | None
-    reasons: list[str]
+    """The deadline passed and the API did not answer the last request: nothing is known about the job."""
 
 
 class JobWatch:
-    """One MPIJob. `say` gets one line at every change."""
+    """One MPIJob. `progress` gets one line per change."""
 
     def __init__(
-        self, api: Api, namespace: str, name: str, deadline: Deadline, say: Callable[[str], None]
+        self, api: Api, namespace: str, name: str, deadline: Deadline, progress: ProgressCallback
     ) -> None:
         self._api = api
         self._base = f"/api/v1/namespaces/{namespace}"
@@ -57,94 +48,98 @@ class JobWatch:
         self.name = name
         self.path = f"/apis/kubeflow.org/v2beta1/namespaces/{namespace}/mpijobs/{name}"
         self.deadline = deadline
-        self._clock = deadline.clock
-        self._say = say
-        self._trouble_since: dict[str, float] = {}
+        self._progress = progress
+        self._persistent_since: dict[str, float] = {}
+
+    def job(self) -> JsonObject:
+        """The MPIJob. Raises JobNeverStarted where it does not exist, Unreachable, ApiError."""
+        try:
+            return wait_until(self._job, self.deadline, poll_seconds=POLL_SECONDS, progress=self._progress)
+        except TimedOut as timeout:
+            raise Unreachable(str(timeout.error)) from timeout
 
     def launcher(self) -> JsonObject:
         """Wait for the launcher's container to start, and return its pod.
 
-        Raises NoEvidence when it never will, or has not at the deadline; Unreachable when the API does not
-        answer; ApiError when it refuses.
+        Raises JobNeverStarted when it cannot start or has not at the deadline; Unreachable when the API does
+        not answer; ApiError when it refuses.
         """
-        said, said_at = "", 0.0
-        while True:
-            try:
-                job = self._api.get(self.path)
-                pods = self._pods()
-                launcher = _newest(pods, "launcher")
-                if launcher and (has_started(launcher, CONTAINER) or _phase(launcher) in _OVER):
-                    return launcher
-                self._give_up_on(job, pods)
-                state = self._progress(pods)
-                failure = None
-            except ApiError as error:
-                if error.not_found:
-                    raise NoEvidence([f"MPIJob {self._namespace}/{self.name} does not exist"]) from None
-                if not error.transient:
-                    raise
-                failure, state, pods = error, f"waiting for the API: {error}", []
-            elapsed = self.deadline.elapsed
-            if state != said or elapsed - said_at >= HEARTBEAT_SECONDS:
-                self._say(f"{state} [{elapsed:.0f} s of {self.deadline.seconds:.0f} s]")
-                said, said_at = state, elapsed
-            if self.deadline.passed:
-                if failure:
-                    raise Unreachable(str(failure))
-                raise NoEvidence(
-                    [
-                        f"the launcher has not started after {self.deadline.seconds:.0f} s: {state}",
-                        *self.findings(pods),
-                    ]
-                )
-            self.deadline.pause(POLL_SECONDS + len(pods) / PODS_A_SECOND)
+        pods: list[JsonObject] = []
 
-    def ending(self, patience_seconds: float = CONDITION_SECONDS) -> Ending:
-        """How the job ended, once the launcher has. Raises ApiError only when the API refuses for good.
+        def started() -> JsonObject | Pending:
+            nonlocal pods
+            pods = []
+            job, pods = self._job(), self._pods()
+            launcher = _newest(pods, "launcher")
+            if launcher and (has_started(launcher, CONTAINER) or _phase(launcher) in _ENDED):
+                return launcher
+            self._raise_if_it_cannot_start(job, pods)
+            return Pending(_state(pods), POLL_SECONDS + len(pods) / PODS_PER_SECOND)
 
-        Waits `patience_seconds`, also beyond the deadline, for the operator to write it down.
+        try:
+            return wait_until(started, self.deadline, poll_seconds=POLL_SECONDS, progress=self._progress)
+        except TimedOut as timeout:
+            if timeout.error:
+                raise Unreachable(str(timeout.error)) from timeout
+            raise JobNeverStarted(
+                [f"the launcher did not start: {timeout}", *self.findings(pods)]
+            ) from timeout
+
+    def outcome(self, wait_seconds: float = CONDITION_SECONDS) -> JobOutcome:
+        """How the job ended, once the launcher has. Raises ApiError where the API refuses.
+
+        Waits `wait_seconds`, also beyond the deadline, for the operator to record it.
         """
-        limit = self.deadline.elapsed + patience_seconds
-        while True:
-            try:
-                job = self._api.get(self.path)
-                for condition in _conditions(job):
-                    if condition.get("type") == "Succeeded":
-                        return Ending(True, [])
-                    if condition.get("type") == "Failed":
-                        return Ending(False, self._reasons_of(condition))
-                problem = "the MPIJob has neither succeeded nor failed"
-            except ApiError as error:
-                if not (error.transient or error.not_found):
-                    raise
-                problem = str(error)
-            if self.deadline.elapsed >= limit:
-                return Ending(None, [problem, *self._findings_if_any()])
-            self._clock.pause(POLL_SECONDS)
 
-    def stop(self) -> None:
-        """End a job that is past its deadline, so that its workers give their GPUs back.
+        def recorded() -> JobOutcome | Pending:
+            for condition in _conditions(self._api.get(self.path)):
+                if condition.get("type") == "Succeeded":
+                    return JobOutcome(True)
+                if condition.get("type") == "Failed":
+                    return JobOutcome(False, self._reasons_of(condition))
+            return Pending("the MPIJob has neither succeeded nor failed")
 
-        Suspended, not deleted: the object stays for whoever looks, and the engine still finds what it made.
+        try:
+            return wait_until(
+                recorded,
+                Deadline(self.deadline.clock, wait_seconds),
+                poll_seconds=POLL_SECONDS,
+                retry_on=lambda error: error.transient or error.not_found,
+            )
+        except TimedOut as timeout:
+            return JobOutcome(None, [str(timeout.error or timeout.state), *self._findings_if_any()])
+
+    def suspend(self) -> None:
+        """Stop a job that has not ended, so that its workers release their GPUs.
+
+        Suspended, not deleted: the object stays for inspection, and Pulumi still finds it.
         """
         try:
             self._api.merge(self.path, {"spec": {"runPolicy": {"suspend": True}}})
-            self._say(f"{self.name} was suspended: its workers give their GPUs back")
+            self._progress(f"{self.name}: suspended; its workers release their GPUs")
         except ApiError as error:
-            self._say(f"{self.name} could not be suspended, its workers keep their GPUs: {error}")
+            self._progress(f"{self.name}: could not be suspended, its workers keep their GPUs: {error}")
 
     def findings(self, pods: list[JsonObject]) -> list[str]:
-        """What the pods and the events of this job say is wrong."""
+        """The problems that the pods and the events of this job show."""
         try:
             found = self._api.list(f"{self._base}/events")
         except ApiError as error:
-            return [*events.report(pods, []), f"the events cannot be listed: {error}"]
-        return events.report(pods, found, also=[self.name, f"{self.name}-launcher"])
+            return [*kube_pods.issue_report(pods, []), f"the events cannot be listed: {error}"]
+        return kube_pods.issue_report(pods, found, also=[self.name, f"{self.name}-launcher"])
+
+    def _job(self) -> JsonObject:
+        try:
+            return self._api.get(self.path)
+        except ApiError as error:
+            if error.not_found:
+                raise JobNeverStarted([f"MPIJob {self._namespace}/{self.name} does not exist"]) from None
+            raise
 
     def _reasons_of(self, condition: JsonObject) -> list[str]:
         # The Job and the MPIJob each repeat the condition in an event.
         reason = str(condition.get("reason") or "").rstrip("/")
-        others = [line for line in self.findings(self._pods()) if not reason or reason not in line]
+        others = [line for line in self._findings_if_any() if not reason or reason not in line]
         return [_of_condition(condition), *others]
 
     def _findings_if_any(self) -> list[str]:
@@ -156,44 +151,50 @@ class JobWatch:
     def _pods(self) -> list[JsonObject]:
         return self._api.list(f"{self._base}/pods", labelSelector=f"{JOB_LABEL}={self.name}")
 
-    def _give_up_on(self, job: JsonObject, pods: list[JsonObject]) -> None:
-        """Raise NoEvidence where waiting for the launcher is in vain."""
+    def _raise_if_it_cannot_start(self, job: JsonObject, pods: list[JsonObject]) -> None:
+        """Raise JobNeverStarted where the launcher cannot start any more."""
         for condition in _conditions(job):
             if condition.get("type") == "Failed":
-                raise NoEvidence([_of_condition(condition), *self.findings(pods)])
+                raise JobNeverStarted([_of_condition(condition), *self.findings(pods)])
             if condition.get("type") == "Suspended":
-                raise NoEvidence(
-                    [f"{self.name} is suspended, as after a deadline: to measure again, raise validation.run"]
+                raise JobNeverStarted(
+                    [f"MPIJob {self.name} is suspended, as after a timeout. Fix: increase validation.run"]
                 )
-        troubles = [trouble for pod in pods for trouble in events.troubles_of(pod)]
-        hopeless = any(trouble.hopeless for trouble in troubles) or any(map(_worker_is_gone, pods))
-        now = self.deadline.elapsed
-        lasting = {trouble.pod for trouble in troubles if trouble.lasting}
-        self._trouble_since = {pod: self._trouble_since.get(pod, now) for pod in lasting}
-        if hopeless or any(now - since >= LASTING_SECONDS for since in self._trouble_since.values()):
-            raise NoEvidence(["the job's pods cannot start", *self.findings(pods)])
+        if any(map(_worker_has_ended, pods)) or self._has_lasting_issue(pods):
+            raise JobNeverStarted(["the job's pods cannot start", *self.findings(pods)])
         if not pods:
             # A job that fails validation gets no pods, no condition and one event.
             refusals = [line for line in self.findings([]) if "ValidationError" in line]
             if refusals:
-                raise NoEvidence(["the MPI Operator refuses the job", *refusals])
+                raise JobNeverStarted(["the MPI Operator refuses the job", *refusals])
 
-    def _progress(self, pods: list[JsonObject]) -> str:
-        ready, total = events.readiness(pod for pod in pods if _role(pod) == "worker")
-        launcher = _newest(pods, "launcher")
-        state = f"{ready} of {total} workers ready" if total else "no workers yet"
-        state += ", launcher starting" if launcher else ""
-        trouble = next((trouble for pod in pods for trouble in events.troubles_of(pod)), None)
-        # In short: the reasons swing between pulling and backing off, and the whole story comes at the end.
-        return state + (f"; {trouble.pod}: {_PULLING.get(trouble.reason, trouble.reason)}" if trouble else "")
+    def _has_lasting_issue(self, pods: Sequence[JsonObject]) -> bool:
+        """Whether a pod has a permanent issue, or has had a persistent one for too long."""
+        issues = [issue for pod in pods for issue in kube_pods.issues_of(pod)]
+        now = self.deadline.elapsed
+        affected = {issue.pod for issue in issues if issue.persistent}
+        self._persistent_since = {pod: self._persistent_since.get(pod, now) for pod in affected}
+        return any(issue.permanent for issue in issues) or any(
+            now - since >= PERSISTENT_SECONDS for since in self._persistent_since.values()
+        )
 
 
-_OVER = ("Succeeded", "Failed")
-_PULLING = dict.fromkeys(("ErrImagePull", "ImagePullBackOff"), "its image cannot be pulled")
+_ENDED = ("Succeeded", "Failed")
+_BRIEF_REASONS = dict.fromkeys(("ErrImagePull", "ImagePullBackOff"), "its image cannot be pulled")
+
+
+def _state(pods: Sequence[JsonObject]) -> str:
+    """For a progress line: how many workers are ready, and the first issue."""
+    ready, total = kube_pods.readiness(pod for pod in pods if _role(pod) == "worker")
+    state = f"{ready}/{total} workers ready" if total else "no workers yet"
+    state += ", launcher starting" if _newest(pods, "launcher") else ""
+    issue = next((issue for pod in pods for issue in kube_pods.issues_of(pod)), None)
+    # In short: the reason alternates between pulling and backing off; the details follow at the end.
+    return state + (f"; {issue.pod}: {_BRIEF_REASONS.get(issue.reason, issue.reason)}" if issue else "")
 
 
 def _conditions(job: JsonObject) -> Iterator[JsonObject]:
-    """The conditions that hold."""
+    """The conditions that are true."""
     for condition in (job.get("status") or {}).get("conditions") or []:
         if condition.get("status") == "True":
             yield condition
@@ -206,7 +207,7 @@ def _of_condition(condition: JsonObject) -> str:
     return f"the MPIJob failed: {reason}" + (f": {message}" if message else "")
 
 
-def _newest(pods: list[JsonObject], role: str) -> JsonObject | None:
+def _newest(pods: Sequence[JsonObject], role: str) -> JsonObject | None:
     of_role = [pod for pod in pods if _role(pod) == role]
     return max(of_role, key=lambda pod: pod["metadata"].get("creationTimestamp") or "", default=None)
 
@@ -219,6 +220,6 @@ def _phase(pod: JsonObject) -> str:
     return str((pod.get("status") or {}).get("phase", ""))
 
 
-def _worker_is_gone(pod: JsonObject) -> bool:
-    """A worker that has ended is not made again: the launcher would wait for it for ever."""
-    return _role(pod) == "worker" and _phase(pod) in _OVER
+def _worker_has_ended(pod: JsonObject) -> bool:
+    """A worker that has ended is not created again: the launcher would wait for it until the deadline."""
+    return _role(pod) == "worker" and _phase(pod) in _ENDED

@@ -1,60 +1,66 @@
-"""The launcher's log on its way to the judge: kept, counted, shown."""
+"""The launcher's log on its way to the judge: stored, counted, reported as progress."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
 import zstandard
 
-from busbar.manifests.launcher import FIRST_LINE, LAST_LINE
-from busbar.nccl.log.clean import clean
-from busbar.nccl.log.patterns import ROW, VALUE
-from busbar.nccl.units import size
+from busbar.collect.judging import row_text
+from busbar.kube.wait import ProgressCallback
+from busbar.manifests.launcher import COUNT_LINE, FIRST_LINE, LAST_LINE
 
-# An INFO log is text that repeats itself: 70 MB become 2.
+# An INFO log repeats itself: 70 MB become 2.
 _LEVEL = 6
-_QUIET_LINES = 20_000
+_PROGRESS_LINES = 20_000
 _MEASURING = re.compile(r"# busbar: (measuring \w+|\w+ ended with exit code \d+)")
-_COMPLAINT = re.compile(
-    r"# busbar: (\w+ ended with exit code [1-9].*|\w+ was ended: .*|no program .*|\S+ does not resolve .*)"
+_ERROR = re.compile(
+    r"# busbar: (\w+ ended with exit code [1-9].*|\w+ timed out.*|no program .*|\S+ does not resolve .*)"
 )
+_COUNT = re.compile(rf"{COUNT_LINE} (\d+) lines, (\d+) bytes")
 
 
 class Recording:
     """Passes lines on and writes them compressed into `sink`.
 
-    Afterwards `missing` tells whether the launcher's first and last line were among them,
-    and `complaints` holds what the launcher itself found wrong.
+    Afterwards `missing` tells whether the lines are the launcher's whole output, from its first to its last
+    line, as many as it counted. `counted` is whether it printed its count; without one, lines may be missing
+    that nobody notices. `errors` holds the errors that the launcher itself reported.
     """
 
-    def __init__(self, sink: BinaryIO, say: Callable[[str], None]) -> None:
+    def __init__(self, sink: BinaryIO, progress: ProgressCallback) -> None:
         self._sink = sink
-        self._say = say
+        self._progress = progress
         self._first: bool | None = None
         self._last = False
-        self.complaints: list[str] = []
+        self._lost = ""
+        self.counted = False
+        self.errors: list[str] = []
         self.lines = 0
         self.bytes = 0
 
     @property
     def missing(self) -> list[str]:
-        """What of the launcher's output was not among the lines, in words."""
+        """The parts of the launcher's output that were not among the lines, one sentence each."""
         if self._first is None:
             return ["the log is empty"]
         ends = [] if self._first else ["the beginning of the launcher's log is missing"]
-        return [*ends, *([] if self._last else ["the end of the launcher's log is missing"])]
+        ends += [] if self._last else ["the end of the launcher's log is missing"]
+        return [*ends, self._lost] if self._lost else ends
 
-    def through(self, lines: Iterable[bytes]) -> Iterator[bytes]:
+    def tee(self, lines: Iterable[bytes]) -> Iterator[bytes]:
         """The same lines. The compressed stream is finished also where the reader stops early."""
         with zstandard.ZstdCompressor(level=_LEVEL).stream_writer(self._sink, closefd=False) as writer:
             for line in lines:
                 writer.write(line)
-                self._look_at(line)
+                self._inspect(line)
                 yield line
 
-    def _look_at(self, line: bytes) -> None:
+    def _inspect(self, line: bytes) -> None:
+        if line.startswith(COUNT_LINE.encode()):
+            self._compare(line.decode("utf-8", "replace"))
         self.lines += 1
         self.bytes += len(line)
         if self._first is None:
@@ -63,21 +69,25 @@ class Recording:
             self._last = self._last or line.startswith(LAST_LINE.encode())
             text = line.decode("utf-8", "replace").rstrip()
             if found := _MEASURING.match(text):
-                self._say(found[1])
-            if found := _COMPLAINT.match(text):
-                self.complaints.append(found[1])
-        elif row := row_in_words(line):
-            self._say(row)
-        elif self.lines % _QUIET_LINES == 0:
-            self._say(f"{self.lines} lines, {self.bytes / 1e6:.0f} MB of log so far")
+                self._progress(found[1])
+            if found := _ERROR.match(text):
+                self.errors.append(found[1])
+        elif row := row_text(line):
+            self._progress(row)
+        elif self.lines % _PROGRESS_LINES == 0:
+            self._progress(f"{self.lines} lines, {self.bytes / 1e6:.0f} MB of log so far")
 
-
-def row_in_words(line: bytes) -> str | None:
-    """`8 GiB: 390.3 GB/s out of place, 390.2 GB/s in place` for a whole row of a table, else None."""
-    found = ROW.search(clean(line).text)
-    if not found:
-        return None
-    values = found[4].split()[-8:]
-    if len(values) < 8 or not all(VALUE.match(value) for value in values):
-        return None
-    return f"{size(int(found[1]))}: {values[2]} GB/s out of place, {values[6]} GB/s in place"
+    def _compare(self, line: str) -> None:
+        """Compare the launcher's own count with the lines before this one."""
+        found = _COUNT.match(line)
+        if not found:
+            return
+        self.counted = True
+        lines, size = int(found[1]), int(found[2])
+        # More bytes than written are no loss: a kubelet may stamp the parts of a very long line.
+        if self.lines != lines or self.bytes < size:
+            self._lost = (
+                f"the launcher wrote {lines} lines ({size} bytes), {self.lines} lines ({self.bytes} bytes) "
+                "were read: the kubelet has probably rotated the log faster than it was read. Fix: raise "
+                "container-log-max-size in the kubelet-arg of k3s.agent_args and increase validation.run"
+            )

@@ -1,4 +1,4 @@
-"""The verdict in the cluster: a ConfigMap that is named by what was measured and what was expected of it."""
+"""The verdict in the cluster: a ConfigMap whose name depends on the job and on the expectation."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from busbar.kube.client import Api, ApiError, JsonObject
-from busbar.manifests.names import digest
+from busbar.manifests.names import digest, short
 
 KEY = "verdict.json"
-# A ConfigMap holds 1 MiB; a verdict of a few KB that grew beyond this is a mistake worth hearing of.
+# A ConfigMap holds 1 MiB; a verdict has some 20 KB, also for 3,520 ranks.
 MAX_BYTES = 512 * 1024
 
 
@@ -25,7 +25,7 @@ class ResultStore:
         self._job = job["metadata"]
         self._collection = f"/api/v1/namespaces/{namespace}/configmaps"
         content = digest({"uid": self._job["uid"], "expectation": dict(expectation)})
-        self.name = f"{self._job['name']}-result-{content[:10]}"
+        self.name = f"{self._job['name']}-result-{short(content)}"
 
     def read(self) -> dict[str, Any] | None:
         """The stored verdict, or None. Raises ApiError when the API does not answer."""
@@ -42,17 +42,17 @@ class ResultStore:
         return verdict if isinstance(verdict, dict) else None
 
     def write(self, verdict: Mapping[str, Any]) -> None:
-        """Store the verdict; one that is there stays. Raises ApiError, and ValueError for its size."""
+        """Store the verdict; one that exists stays. Raises ApiError, and ValueError for its size."""
         text = json.dumps(verdict, sort_keys=True, separators=(",", ":"))
         if len(text) > MAX_BYTES:
-            raise ValueError(f"the verdict has {len(text)} bytes; {MAX_BYTES} are expected at most")
+            raise ValueError(f"the verdict has {len(text)} bytes, the limit is {MAX_BYTES}")
         manifest = {
             "apiVersion": "v1",
             "kind": "ConfigMap",
             "metadata": {
                 "name": self.name,
                 "labels": {"app.kubernetes.io/managed-by": "busbar", "busbar/job": self._job["name"]},
-                # It goes when the job goes: no heap of old results.
+                # Deleted together with the job.
                 "ownerReferences": [
                     {
                         "apiVersion": "kubeflow.org/v2beta1",

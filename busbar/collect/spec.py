@@ -1,4 +1,4 @@
-"""The two ends of `busbar nccl collect`: the JSON that goes in on stdin, and what comes out on stdout."""
+"""stdin and stdout of `busbar nccl collect`: the request and the verdict, both as JSON."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from busbar.config import Cluster
 from busbar.manifests.nccljob import NcclJob
 
-# The job's own deadline counts from the launcher's start; the collector's counts from the beginning and
-# leaves the operator this long to write down that the job ended at its own.
+# The collector waits this much longer than the job may run, for the operator to record a job that ended at
+# its own deadline.
 GRACE_SECONDS = 60
 
 
@@ -24,7 +24,7 @@ class CollectSpec(BaseModel):
     job: str = Field(description="Name of the MPIJob.")
     folder: str = Field(description="Where log, verdict and report are kept, relative to the project.")
     deadline_seconds: float = Field(gt=0)
-    expectation: dict[str, Any] = Field(description="See busbar.nccl.expectation.Expectation.")
+    expectation: dict[str, Any] = Field(description="See busbar.nccl.expected.expectation.Expectation.")
 
 
 def collect_spec(cluster: Cluster, job: NcclJob, job_name: str, *, folder: str) -> dict[str, Any]:
@@ -39,7 +39,7 @@ def collect_spec(cluster: Cluster, job: NcclJob, job_name: str, *, folder: str) 
 
 
 def expectation(cluster: Cluster, job: NcclJob, job_name: str) -> dict[str, Any]:
-    """What the measurement must show, from the pool's hardware and the validation's wishes."""
+    """What the measurement must show, from the pool's hardware and the validation's configuration."""
     pool, validation = cluster.pools[job.pool], cluster.validation
     topology_file = job.env.get("NCCL_TOPO_FILE")
     return {
@@ -66,12 +66,12 @@ def expectation(cluster: Cluster, job: NcclJob, job_name: str) -> dict[str, Any]
 
 
 def read_verdict(stdout: str | None) -> dict[str, Any]:
-    """The verdict that the collector printed. Never raises: text that is none is a verdict "unknown"."""
+    """The verdict that the collector printed. Never raises: any other text is a verdict "unknown"."""
     try:
         verdict = json.loads(stdout or "")
         if isinstance(verdict, dict) and isinstance(verdict.get("passed"), bool):
             return verdict
-        problem = "it is no verdict"
+        problem = "it is not a verdict"
     except ValueError as error:
         problem = f"it is not JSON ({error})"
     return {

@@ -1,4 +1,4 @@
-"""Helm's own records of what it installed: one Secret a revision, in the namespace of the release.
+"""Helm's own records of its releases: one Secret per revision, in the namespace of the release.
 
 The format is Helm 3's (pkg/storage/driver): labels owner, name, status, version; `data.release` is the
 Secret's base64 around Helm's base64 around gzip around JSON.
@@ -23,18 +23,18 @@ import yaml
 
 from busbar.kube.client import Api, JsonObject
 
-# Helm refuses to begin anything on a release whose newest record says one of the first three, and to upgrade
-# one of the fourth.
+# Helm refuses any operation on a release whose newest record has one of the first three, and an upgrade with
+# the fourth.
 UNFINISHED = frozenset({"pending-install", "pending-upgrade", "pending-rollback", "uninstalling"})
 
 
 class UnreadableRecord(Exception):
-    """A Secret that calls itself Helm's and does not hold a release; the text says which and why."""
+    """A Secret that is labelled as Helm's and does not hold a release; the text says which and why."""
 
 
 @dataclass(frozen=True)
 class Record:
-    """One revision of a release: the Secret's metadata, and what Helm wrote into it."""
+    """One revision of a release: the Secret's metadata, and the release decoded from it."""
 
     metadata: JsonObject
     body: JsonObject
@@ -46,17 +46,17 @@ class Record:
 
     @property
     def revision(self) -> int:
-        """1 for the installation, one more for every upgrade and rollback."""
+        """1 for the installation, plus one per upgrade or rollback."""
         return int(self.body.get("version") or 0)
 
     @property
     def status(self) -> str:
-        """Helm's word, such as deployed, failed, pending-install."""
+        """Helm's status, such as deployed, failed, pending-install."""
         return str((self.body.get("info") or {}).get("status") or "unknown")
 
     @property
     def unfinished(self) -> bool:
-        """Whether an operation is under way, or its end was never written down."""
+        """Whether an operation is running, or was killed before it recorded its end."""
         return self.status in UNFINISHED
 
     @property
@@ -70,12 +70,12 @@ class Record:
 
     @property
     def values(self) -> JsonObject:
-        """What was laid over the chart's own values."""
+        """The values merged over the chart's own."""
         return dict(self.body.get("config") or {})
 
     @property
     def created(self) -> datetime:
-        """When the revision was begun, by the cluster's clock."""
+        """When the revision was started, by the cluster's clock."""
         return datetime.fromisoformat(str(self.metadata["creationTimestamp"])).astimezone(UTC)
 
     @property
@@ -84,7 +84,7 @@ class Record:
 
 
 def read(api: Api, name: str, namespace: str) -> list[Record]:
-    """The records of the release `name`, oldest first; none where Helm knows no such release.
+    """The records of the release `name`, oldest first; none where Helm has no such release.
 
     Raises ApiError, and UnreadableRecord.
     """
@@ -93,12 +93,12 @@ def read(api: Api, name: str, namespace: str) -> list[Record]:
 
 
 def delete(api: Api, record: Record) -> None:
-    """Forget a revision; its objects stay. Raises ApiError, a conflict where it has changed."""
+    """Delete the record of a revision; its objects stay. Raises ApiError, a conflict where it has changed."""
     api.delete(record.path, uid=record.metadata["uid"], resourceVersion=record.metadata["resourceVersion"])
 
 
 def mark_failed(api: Api, record: Record, why: str) -> None:
-    """Write down that the operation ended badly. Raises ApiError, a conflict where it has changed."""
+    """Record that the operation failed. Raises ApiError, a conflict where it has changed."""
     body = {**record.body, "info": {**record.body["info"], "status": "failed", "description": why}}
     api.merge(
         record.path,
@@ -113,7 +113,7 @@ def mark_failed(api: Api, record: Record, why: str) -> None:
 
 
 def encode(body: JsonObject) -> str:
-    """`data.release` for a release."""
+    """`data.release` for a release `body`."""
     text = json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode()
     return base64.b64encode(base64.b64encode(gzip.compress(text, mtime=0))).decode()
 
@@ -124,9 +124,9 @@ def decode(data: str) -> JsonObject:
         packed = base64.b64decode(base64.b64decode(data, validate=True), validate=True)
         body = json.loads(gzip.decompress(packed))
     except (binascii.Error, OSError, EOFError, zlib.error, ValueError) as error:
-        raise ValueError(f"it is not base64 of gzip of JSON ({type(error).__name__})") from error
+        raise ValueError(f"it is not base64 of gzipped JSON ({type(error).__name__})") from error
     if not isinstance(body, dict):
-        raise ValueError(f"it holds no object but {type(body).__name__}")
+        raise ValueError(f"it holds {type(body).__name__}, expected a JSON object")
     return body
 
 
@@ -151,7 +151,7 @@ def chart_name(chart: str) -> str:
             inside = next((item for item in archive if re.fullmatch(r"[^/]+/Chart\.yaml", item.name)), None)
             found = archive.extractfile(inside) if inside else None
             if found is None:
-                raise ValueError(f"{chart}: there is no Chart.yaml in it")
+                raise ValueError(f"{chart}: the archive has no Chart.yaml")
             return _name_in(found.read().decode())
     last = chart.rstrip("/").rpartition("/")[2]
     # `helm package` writes NAME-VERSION.tgz.
@@ -161,14 +161,14 @@ def chart_name(chart: str) -> str:
 def _name_in(text: str) -> str:
     parsed = yaml.safe_load(text)
     if not isinstance(parsed, dict) or not parsed.get("name"):
-        raise ValueError("Chart.yaml names no chart")
+        raise ValueError("Chart.yaml has no name")
     return str(parsed["name"])
 
 
 def differences(left: Any, right: Any, path: str = "") -> Iterator[str]:
     """Where two sets of values differ, as paths such as `driver.enabled`; never the values themselves.
 
-    A null says the same as nothing, and 8 the same as 8.0: so do values survive their way through Pulumi.
+    A null equals an absent key, and 8 equals 8.0: Pulumi changes values in these two ways.
     """
     if isinstance(left, dict) and isinstance(right, dict):
         for key in sorted({*left, *right}):

@@ -1,9 +1,9 @@
-"""What an update that was killed left in Helm's records, put right before the next one.
+"""Recovers Helm releases after an interrupted update, before the next install or upgrade.
 
-Pulumi notes a release when Helm has finished. Killed in between, the stack does not know a release that Helm
-knows ("cannot re-use a name that is still in use"), or Helm waits for an end that never comes ("another
-operation is in progress"). Both last until somebody edits Helm's records: that is done here, for records that
-are certainly ours.
+Pulumi records a release in its state only when Helm has finished. If the update is killed before that, the
+stack does not know a release that Helm knows ("cannot re-use a name that is still in use"), or Helm waits for
+an operation that has no process any more ("another operation is in progress"). Helm leaves both to a manual
+edit of its records. This module makes that edit, and only for records that this stack has made.
 """
 
 from __future__ import annotations
@@ -18,67 +18,67 @@ from typing import Any, TypeVar
 from busbar.helm import records as helm_records
 from busbar.helm.records import Record
 from busbar.kube.client import Api, ApiError
-from busbar.kube.clock import Clock, Deadline, SystemClock
+from busbar.kube.wait import Clock, Deadline, Pending, SystemClock, TimedOut, wait_until
 
-# The plugin outlives a killed engine and may still finish its work, which is better than half of it.
+# The plugin outlives a killed engine and may still finish the operation: preferred over recovery.
 GRACE_SECONDS = 30.0
 API_SECONDS = 60.0
 POLL_SECONDS = 2.0
 _NAMED_DIFFERENCES = 5
-_INTERRUPTED = "interrupted: the update that began this was killed (noted by busbar)"
+_INTERRUPTED = "interrupted: the update that started this was killed (recorded by busbar)"
 
 Result = TypeVar("Result")
 
 
 class ForeignRelease(Exception):
-    """A release of that name is there and is not what this stack would install; the text says what to do."""
+    """A release of that name exists and is not what this stack would install; the text says how to fix it."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
+class DesiredRelease:
     """A release about to be installed.
 
-    `chart` is the name in its Chart.yaml; `without` is the setting that leaves the operator out of the stack.
+    `chart` is the name in its Chart.yaml. `disable_setting` is the setting that leaves the release out of the
+    stack, for the error message.
     """
 
     name: str
     namespace: str
     chart: str
     values: Mapping[str, Any]
-    without: str
+    disable_setting: str
 
 
-def _today() -> datetime:
+def _now() -> datetime:
     return datetime.now(UTC)
 
 
 def before_install(
-    api: Api, wanted: Wanted, clock: Clock | None = None, today: Callable[[], datetime] = _today
+    api: Api, desired: DesiredRelease, clock: Clock | None = None, now: Callable[[], datetime] = _now
 ) -> str | None:
-    """Make way for the installation of a release that the stack does not know.
+    """Delete the Helm records of a release that the stack does not know but has started to install.
 
-    Where Helm's newest record has the same chart and values, an interrupted update of this stack began it:
-    the records go, the objects stay, and Helm adopts them (their annotations name the release). Returns what
-    was found and done, None where nothing was. Raises ForeignRelease, with nothing touched, where the release
-    is another; UnreadableRecord; ApiError.
+    That is the case where Helm's newest record has the same chart and values. The objects stay, and Helm
+    adopts them (their annotations name the release). Returns what was found and done, None where nothing was.
+    Raises ForeignRelease, without any change, where chart or values differ; UnreadableRecord; ApiError.
     """
     clock = clock or SystemClock()
 
-    def clear() -> str | None:
-        records = _settled(api, wanted.name, wanted.namespace, clock, today)
+    def delete_records() -> str | None:
+        records = _read_settled(api, desired.name, desired.namespace, clock, now)
         if not records:
             return None
-        if difference := _difference(records[-1], wanted):
-            raise ForeignRelease(_refusal(records[-1], wanted, difference))
-        # The newest last: should this be interrupted too, what the next run compares is still there.
+        if difference := _difference(records[-1], desired):
+            raise ForeignRelease(_refusal(records[-1], desired, difference))
+        # The newest last: if this is interrupted as well, the next run still has it to compare with.
         for record in records:
             helm_records.delete(api, record)
         return (
-            f"Helm's release {wanted.name} is {_described(records[-1])} from an update that was interrupted: "
-            "the installation takes its objects over"
+            f"Helm release {desired.name}: found {_described(records[-1])}, left by an interrupted update; "
+            "deleted Helm's records, the installation adopts the existing objects"
         )
 
-    return _patiently(clock, clear)
+    return _with_retries(clock, delete_records)
 
 
 def before_upgrade(
@@ -86,79 +86,82 @@ def before_upgrade(
     name: str,
     namespace: str,
     clock: Clock | None = None,
-    today: Callable[[], datetime] = _today,
+    now: Callable[[], datetime] = _now,
 ) -> str | None:
-    """End an operation that nobody works on any more, so that the release can be upgraded.
+    """Mark an interrupted operation as failed, so that the release can be upgraded.
 
-    The stack knows the release, so it is ours. Its unfinished record is marked as failed, which it is: Helm
-    then compares with the last revision that was deployed, or with this one where none was. Returns what was
-    found, None where nothing was. Raises UnreadableRecord, ApiError.
+    The stack knows the release, so no comparison is needed. Helm then compares with the last deployed
+    revision, or with this one where there is none. Returns what was found and done, None where nothing was.
+    Raises UnreadableRecord, ApiError.
     """
     clock = clock or SystemClock()
 
-    def finish() -> str | None:
-        records = _settled(api, name, namespace, clock, today)
+    def mark_failed() -> str | None:
+        records = _read_settled(api, name, namespace, clock, now)
         if not records or not records[-1].unfinished:
             return None
         helm_records.mark_failed(api, records[-1], _INTERRUPTED)
         return (
-            f"Helm's release {name} is {_described(records[-1])} from an update that was interrupted: "
-            "that revision is marked as failed"
+            f"Helm release {name}: found {_described(records[-1])}, left by an interrupted update; "
+            "marked that revision as failed"
         )
 
-    return _patiently(clock, finish)
+    return _with_retries(clock, mark_failed)
 
 
-def _settled(
-    api: Api, name: str, namespace: str, clock: Clock, today: Callable[[], datetime]
+def _read_settled(
+    api: Api, name: str, namespace: str, clock: Clock, now: Callable[[], datetime]
 ) -> list[Record]:
-    """The records, once somebody who may still be at work on the newest has had the time to finish."""
+    """The records, once the newest is finished or nobody can be working on it any more."""
     deadline = Deadline(clock, GRACE_SECONDS)
-    while True:
+
+    def read() -> list[Record] | Pending:
         records = helm_records.read(api, name, namespace)
-        if not records or not records[-1].unfinished or deadline.passed:
+        settled = not records or not records[-1].unfinished
+        if settled or deadline.passed or (now() - records[-1].created).total_seconds() >= GRACE_SECONDS:
             return records
-        if (today() - records[-1].created).total_seconds() >= GRACE_SECONDS:
-            return records
-        deadline.pause(POLL_SECONDS)
+        return Pending(f"Helm release {name}: {records[-1].status}")
+
+    # Errors of the API are retried by the caller, from the beginning.
+    return wait_until(read, deadline, poll_seconds=POLL_SECONDS, retry_on=lambda _: False)
 
 
-def _patiently(clock: Clock, step: Callable[[], Result]) -> Result:
-    """`step`, from its beginning where the API hiccups or a record changes underneath it."""
-    deadline = Deadline(clock, API_SECONDS)
-    while True:
-        try:
-            return step()
-        except ApiError as error:
-            # A record that has gone meanwhile was somebody's who is still at work: look again.
-            if not (error.transient or error.conflict or error.not_found) or deadline.passed:
-                raise
-        deadline.pause(POLL_SECONDS)
+def _with_retries(clock: Clock, step: Callable[[], Result]) -> Result:
+    """`step`, repeated from its beginning where the API fails or a record changes meanwhile."""
+    try:
+        return wait_until(step, Deadline(clock, API_SECONDS), poll_seconds=POLL_SECONDS, retry_on=_may_repeat)
+    except TimedOut as timeout:
+        raise timeout.error or timeout from None
 
 
-def _difference(record: Record, wanted: Wanted) -> str | None:
-    if record.chart != wanted.chart:
-        return f"its chart is {record.chart or 'unnamed'}, not {wanted.chart}"
-    # Through JSON, as Helm got them: tuples are lists there, and every key is a text.
-    asked = json.loads(json.dumps(dict(wanted.values)))
-    places = helm_records.differences(record.values, asked)
-    named = list(islice(places, _NAMED_DIFFERENCES))
-    more = sum(1 for _ in places)
+def _may_repeat(error: ApiError) -> bool:
+    # Conflict or not found: another process still works on the records.
+    return error.transient or error.conflict or error.not_found
+
+
+def _difference(record: Record, desired: DesiredRelease) -> str | None:
+    if record.chart != desired.chart:
+        return f"its chart is {record.chart or 'unnamed'}, expected {desired.chart}"
+    # Through JSON, as Helm got them: tuples become lists, and every key becomes a string.
+    expected = json.loads(json.dumps(dict(desired.values)))
+    paths = helm_records.differences(record.values, expected)
+    named = list(islice(paths, _NAMED_DIFFERENCES))
+    more = sum(1 for _ in paths)
     if not named:
         return None
-    return f"its values differ at {', '.join(named)}" + (f" and {more} more places" if more else "")
+    return f"its values differ at {', '.join(named)}" + (f" and {more} more paths" if more else "")
 
 
 def _described(record: Record) -> str:
-    return f"{record.status} since {record.created:%Y-%m-%d %H:%M:%S} UTC (revision {record.revision})"
+    return f"revision {record.revision}, {record.status} since {record.created:%Y-%m-%d %H:%M:%S} UTC"
 
 
-def _refusal(record: Record, wanted: Wanted, difference: str) -> str:
+def _refusal(record: Record, desired: DesiredRelease, difference: str) -> str:
     chart = " ".join(part for part in (record.chart, record.chart_version) if part)
     return (
-        f"the Helm release {wanted.name} (chart {chart}) is already in the namespace {wanted.namespace}, "
-        f"{_described(record)}, and this stack does not know it: {difference}. It is somebody else's, or of "
-        "this stack with other settings before an interrupted update. Nothing was touched. What to do: "
-        f"`helm uninstall {wanted.name} --namespace {wanted.namespace}` and update again, or keep it and "
-        f"set {wanted.without}"
+        f"Helm release {desired.name} (chart {chart}) already exists in namespace {desired.namespace}: "
+        f"{_described(record)}. It is not in this stack's state, and {difference}. It belongs to another "
+        "tool, or to this stack with other settings before an interrupted update. No changes made. Fix: "
+        f"run `helm uninstall {desired.name} --namespace {desired.namespace}` and update again, or keep it "
+        f"and set {desired.disable_setting}"
     )

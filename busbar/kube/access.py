@@ -1,4 +1,4 @@
-"""Where a command finds the cluster: a secret environment variable from Pulumi, or KUBECONFIG by hand."""
+"""Where a command finds the cluster: BUSBAR_KUBECONFIG (a secret variable set by Pulumi), or KUBECONFIG."""
 
 from __future__ import annotations
 
@@ -8,35 +8,35 @@ from pathlib import Path
 
 from busbar.kube.client import RestApi
 
-# The text itself, not a path: Pulumi hands it over as a secret, and it never touches the disk or an argv.
+# The text itself, not a path: Pulumi passes it as a secret, never on the disk or in an argv.
 KUBECONFIG_TEXT = "BUSBAR_KUBECONFIG"
 
 
-class NoAccess(Exception):
-    """There is no usable kubeconfig; the text says where it was looked for."""
+class KubeconfigError(Exception):
+    """There is no usable kubeconfig; the text says where busbar looked."""
 
 
 def connect(environment: Mapping[str, str] | None = None) -> RestApi:
-    """A client for the cluster that the environment names.
+    """A client for the cluster that the environment names (default: os.environ).
 
     `BUSBAR_KUBECONFIG` holds the text of a kubeconfig; else `KUBECONFIG` names a file, as for kubectl.
-    Raises NoAccess.
+    Raises KubeconfigError.
     """
     environment = os.environ if environment is None else environment
     text, source = environment.get(KUBECONFIG_TEXT), KUBECONFIG_TEXT
     if not text:
         path = environment.get("KUBECONFIG")
         if not path:
-            raise NoAccess(
-                "no kubeconfig: set KUBECONFIG to its path (`pulumi stack output --show-secrets kubeconfig` "
-                f"writes it), or {KUBECONFIG_TEXT} to its text"
+            raise KubeconfigError(
+                f"no kubeconfig: neither {KUBECONFIG_TEXT} nor KUBECONFIG is set. Fix: set KUBECONFIG to the "
+                "path of a file with the output of `pulumi stack output --show-secrets kubeconfig`"
             )
         source = f"KUBECONFIG={path}"
         try:
             text = Path(path).expanduser().read_text()
         except OSError as error:
-            raise NoAccess(f"{source}: {error.strerror or error}") from error
+            raise KubeconfigError(f"{source}: {error.strerror or error}") from error
     try:
         return RestApi(text)
     except ValueError as error:
-        raise NoAccess(f"{source}: {error}") from error
+        raise KubeconfigError(f"{source}: {error}") from error

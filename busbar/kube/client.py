@@ -1,7 +1,7 @@
 """A thin Kubernetes REST client: JSON in, JSON out, and one kind of error.
 
 The `kubernetes` package reads the kubeconfig and holds the TLS connection; its thousand model classes are
-not used, because every object here is looked at as the plain JSON that it is.
+not used: every object here is plain JSON.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ JsonObject = dict[str, Any]
 
 REQUEST_TIMEOUT_SECONDS = 15.0
 CONNECT_TIMEOUT_SECONDS = 5.0
-# A silent stream is ended after this long, for the reader to open it again: a load balancer that died without
-# a word would otherwise hold the reader until its deadline.
+# A silent stream ends after this long, and the reader opens it again: a load balancer that died without
+# closing its connections would otherwise hold the reader until its deadline.
 STREAM_SILENCE_SECONDS = 30.0
 LIST_PAGE_SIZE = 500
 
@@ -33,7 +33,7 @@ class ApiError(Exception):
 
     @property
     def transient(self) -> bool:
-        """Whether the same request may succeed later without anybody changing anything."""
+        """Whether the same request may succeed later without any change."""
         return self.status is None or self.status == 429 or self.status >= 500
 
     @property
@@ -43,12 +43,12 @@ class ApiError(Exception):
 
     @property
     def conflict(self) -> bool:
-        """Whether the name is taken, or the object is not any more what the request took it for."""
+        """Whether the name is taken, or the object has changed since the request was prepared."""
         return self.status == 409
 
 
 class Api(Protocol):
-    """What this package asks of a cluster. Every method raises ApiError and has its own time limit."""
+    """The requests that busbar makes. Every method raises ApiError and has its own time limit."""
 
     def get(self, path: str, **query: str) -> JsonObject:
         """The object at `path`, such as /api/v1/nodes/worker-1."""
@@ -79,26 +79,29 @@ class RestApi:
     """`Api` over HTTPS, with the server and the credentials of a kubeconfig."""
 
     def __init__(self, kubeconfig: str) -> None:
-        """Read `kubeconfig`, the text of the file. Raises ValueError when it is not one."""
-        # 0.8 s of imports that only a command which talks to a cluster should pay for.
+        """Read `kubeconfig`, the text of the file. Raises ValueError when it cannot be used."""
+        # 0.8 s of imports, only for a command that talks to a cluster.
+        from kubernetes import client as kube_client
         from kubernetes import config as kube_config
 
         try:
             parsed = yaml.safe_load(kubeconfig)
         except yaml.YAMLError:
-            # The parser's own message quotes the text around the fault: that may be a key.
+            # The parser's own message quotes the text around the error: that may be a key.
             raise ValueError("the kubeconfig is not YAML") from None
         if not isinstance(parsed, dict):
             raise ValueError("the kubeconfig is empty or not a YAML mapping")
+        configuration = kube_client.Configuration()
+        # Retries are the caller's decision (busbar.kube.wait), with its own deadline.
+        configuration.retries = False
         try:
-            client: Any = kube_config.new_client_from_config_dict(  # type: ignore[no-untyped-call]
-                parsed, persist_config=False
+            kube_config.load_kube_config_from_dict(  # type: ignore[no-untyped-call]
+                parsed, client_configuration=configuration, persist_config=False
             )
         except kube_config.ConfigException as error:
             raise ValueError(f"the kubeconfig cannot be used: {error}") from None
-        self.server: str = client.configuration.host.rstrip("/")
-        self._client = client
-        self._pool = client.rest_client.pool_manager
+        self.server: str = configuration.host.rstrip("/")
+        self._client: Any = kube_client.ApiClient(configuration)
 
     def get(self, path: str, **query: str) -> JsonObject:
         return self._json("GET", path, query)
@@ -129,7 +132,7 @@ class RestApi:
 
         response = self._open("GET", path, query, read_timeout=STREAM_SILENCE_SECONDS)
         try:
-            # read1 hands over what has arrived; read(n) would sit on a half-filled buffer.
+            # read1 returns what has arrived; read(n) would wait for a full buffer.
             while chunk := response.read1():
                 yield chunk
         except ReadTimeoutError:
@@ -137,7 +140,7 @@ class RestApi:
         except (HTTPError, OSError) as error:
             raise ApiError(f"GET {path}", None, f"the connection broke ({type(error).__name__})") from error
         finally:
-            # An unfinished stream cannot be reused: close it rather than give it back to the pool.
+            # An unfinished stream cannot be reused: close it before it returns to the pool.
             response.close()
             response.release_conn()
 
@@ -159,7 +162,7 @@ class RestApi:
         finally:
             response.release_conn()
         if not isinstance(answer, dict):
-            raise ApiError(f"{method} {path}", None, f"the answer is no object but {type(answer).__name__}")
+            raise ApiError(f"{method} {path}", None, f"JSON object expected, got {type(answer).__name__}")
         return answer
 
     def _open(
@@ -171,30 +174,27 @@ class RestApi:
         content_type: str = "application/json",
         read_timeout: float = REQUEST_TIMEOUT_SECONDS,
     ) -> Any:
-        from urllib3 import Timeout
+        """The urllib3 response, its body not yet read. Raises ApiError for any status from 300 on."""
+        from kubernetes.client.exceptions import ApiException
         from urllib3.exceptions import HTTPError
 
         headers = {"Accept": "application/json, */*", "User-Agent": "busbar"}
         if body is not None:
             headers["Content-Type"] = content_type
-        # Asked for each time: a token that a program hands out (`exec:` in the kubeconfig) expires.
-        for setting in self._client.configuration.auth_settings().values():
-            if setting["in"] == "header" and setting["value"]:
-                headers[setting["key"]] = setting["value"]
+        # For each request: a token from an `exec:` plugin of the kubeconfig expires.
+        self._client.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
         url = f"{self.server}{path}" + (f"?{urlencode(query)}" if query else "")
         try:
-            response = self._pool.request(
+            response = self._client.call_api(
                 method,
                 url,
-                body=None if body is None else json.dumps(body),
-                headers=headers,
-                timeout=Timeout(connect=CONNECT_TIMEOUT_SECONDS, read=read_timeout),
-                retries=False,
-                preload_content=False,
-            )
-        except (HTTPError, OSError) as error:
-            why = getattr(error, "reason", None) or error
-            raise ApiError(f"{method} {path}", None, f"{self.server} cannot be reached: {why}") from error
+                headers,
+                body,
+                _request_timeout=(CONNECT_TIMEOUT_SECONDS, read_timeout),
+            ).response
+        except (ApiException, HTTPError, OSError) as error:
+            reason = " ".join(str(getattr(error, "reason", None) or error).split())
+            raise ApiError(f"{method} {path}", None, f"{self.server} cannot be reached: {reason}") from error
         if response.status >= 300:
             try:
                 text = response.read(65536)
@@ -208,7 +208,7 @@ class RestApi:
 
 
 def _reason(text: bytes) -> str:
-    """The message of a `Status` object, else the first line of what came."""
+    """The message of a `Status` object, else the first line of the body."""
     try:
         status = json.loads(text)
     except ValueError:

@@ -1,56 +1,59 @@
-"""What the operators say about themselves: ClusterPolicy and NicClusterPolicy."""
+"""What an operator reports about itself in its policy object, such as a ClusterPolicy."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from busbar.kube.client import Api, ApiError, JsonObject
 
-PolicyKind = Literal["ClusterPolicy", "NicClusterPolicy"]
 
-PATHS: dict[PolicyKind, str] = {
-    "ClusterPolicy": "/apis/nvidia.com/v1/clusterpolicies",
-    "NicClusterPolicy": "/apis/mellanox.com/v1alpha1/nicclusterpolicies",
-}
+class PolicySpec(BaseModel):
+    """Which policy objects to read, and how to read them."""
 
-# "ready" with one of these reasons means that the operator found nothing to do
-# (NVIDIA/gpu-operator, controllers/clusterpolicy_controller.go).
-EMPTY_REASONS = frozenset({"NoGPUNodes", "NFDLabelsMissing"})
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    kind: str
+    path: str = Field(description="Collection in the API, such as /apis/nvidia.com/v1/clusterpolicies.")
+    must_be_ready: bool = Field(
+        False, description="Whether a policy that exists must be ready; otherwise it is only quoted."
+    )
+    empty_reasons: frozenset[str] = Field(
+        frozenset(), description='Reasons that turn "ready" into not ready: the operator found nothing to do.'
+    )
 
 
 @dataclass(frozen=True)
 class PolicyState:
-    """One policy object: whether it claims to be ready, and what it says about that."""
+    """One policy object: whether it is ready, and its status in one line."""
 
     name: str
     ready: bool
-    says: str
+    summary: str
 
 
-def read(api: Api, kind: PolicyKind) -> list[PolicyState]:
+def read(api: Api, spec: PolicySpec) -> list[PolicyState]:
     """The policies of one kind; none where the kind does not exist. Raises ApiError for all else."""
     try:
-        return [state_of(kind, policy) for policy in api.list(PATHS[kind])]
+        return [state_of(spec, policy) for policy in api.list(spec.path)]
     except ApiError as error:
         if error.not_found:
             return []
         raise
 
 
-def state_of(kind: PolicyKind, policy: JsonObject) -> PolicyState:
-    """Read one policy. A policy without a status has not been looked at by its operator: not ready."""
+def state_of(spec: PolicySpec, policy: JsonObject) -> PolicyState:
+    """Read one policy. A policy without a status has not been processed by its operator: not ready."""
     status = policy.get("status") or {}
-    state = str(status.get("state") or "no status yet: the operator has not looked at it")
+    state = str(status.get("state") or "no status, the operator has not processed it")
     remarks: list[str] = []
     empty = False
     for condition in status.get("conditions") or []:
         reason, message = condition.get("reason") or "", condition.get("message") or ""
-        if reason in EMPTY_REASONS:
-            empty = True
-        if reason in EMPTY_REASONS or (
-            condition.get("status") == "True" and condition.get("type") != "Ready"
-        ):
+        found_nothing = reason in spec.empty_reasons
+        empty = empty or found_nothing
+        if found_nothing or (condition.get("status") == "True" and condition.get("type") != "Ready"):
             remarks.append(f"{reason}: {message}".rstrip(": "))
     if reason := status.get("reason"):
         remarks.append(str(reason))
@@ -58,6 +61,6 @@ def state_of(kind: PolicyKind, policy: JsonObject) -> PolicyState:
         if applied.get("state") not in ("ready", "ignore"):
             message = f" ({applied['message']})" if applied.get("message") else ""
             remarks.append(f"{applied.get('name')} is {applied.get('state')}{message}")
-    name = f"{kind} {policy['metadata']['name']}"
-    says = f"{name}: {state}" + "".join(f"; {remark}" for remark in dict.fromkeys(remarks))
-    return PolicyState(name, state == "ready" and not empty, says)
+    name = f"{spec.kind} {policy['metadata']['name']}"
+    summary = f"{name}: {state}" + "".join(f"; {remark}" for remark in dict.fromkeys(remarks))
+    return PolicyState(name, state == "ready" and not empty, summary)

@@ -1,4 +1,4 @@
-"""The launcher's script: one mpirun a collective, one after the other, all in one log."""
+"""The launcher's script: one mpirun per collective, one after the other, all in one log."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import shlex
 
 from busbar.manifests.nccljob import NcclJob
 
-# The collector looks for these lines: a log without them has lost its beginning or its end.
+# The collector checks for these lines: a log without them has lost its beginning or its end.
 FIRST_LINE = "# busbar: launcher starts"
 LAST_LINE = "# busbar: launcher ends with exit code"
+# Followed by "N lines, B bytes": what the launcher wrote before this line.
+COUNT_LINE = "# busbar: launcher wrote"
 HOSTFILE = "/etc/mpi/hostfile"
 
 # Where public images keep nccl-tests when it is not on PATH.
@@ -19,23 +21,43 @@ PROGRAM_FOLDERS = (
     "/workspace/nccl-tests/build",
 )
 
-# The workers' host keys are made when their pods start and nobody could know them; the pod network is the
-# cluster's own. An sshd that is Ready can still refuse a burst of logins: hence the attempts.
+# The workers' host keys are generated when their pods start, so they cannot be known before; the pod network
+# is the cluster's own. An sshd that is Ready can still refuse a burst of logins: hence the attempts.
 SSH_ARGS = (
     "-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR "
     "-o ConnectTimeout=10 -o ConnectionAttempts=60"
 )
 
-# At its deadline a Job deletes its pod, and with the pod goes the log: the launcher ends a run that hangs
-# itself, this long before, and so leaves its evidence.
+# At its deadline a Job deletes its pod, and the log with it. The launcher therefore stops a run that hangs
+# itself, this long before the deadline.
 MARGIN_SECONDS = 15
 
+# How long the count may take at the end: a process that outlives mpirun keeps the pipe open.
+COUNT_SECONDS = 10
+
 # A worker's name is published when its pod is Ready, and may take a moment to reach every DNS cache; ssh does
-# not try a name twice.
+# not retry a name.
 NAMES_SECONDS = 120
 
 _SCRIPT = """\
 set -uo pipefail
+# All output is counted on its way out: the kubelet serves a log that has been rotated twice with a hole.
+counts=
+if type -P mktemp tee wc sleep >/dev/null && counts=$(mktemp); then
+  exec 3>&1 4> >(exec wc -lc >"$counts")
+  exec > >(exec tee /dev/fd/4) 2>&1 4>&-
+fi
+finish() {{
+  if [[ $counts ]]; then
+    exec >&3 2>&1
+    local lines bytes limit=$((SECONDS + {count_seconds}))
+    until [[ -s $counts ]] || (( SECONDS >= limit )); do sleep 0.1; done
+    read -r lines bytes <"$counts" && echo {count_line} "$lines lines, $bytes bytes"
+    rm -f "$counts"
+  fi
+  echo {last_line} "$1"
+  exit "$1"
+}}
 echo {first_line}
 find_program() {{
   command -v "$1" && return
@@ -43,7 +65,7 @@ find_program() {{
   for folder in {folders}; do
     [[ -x $folder/$1 ]] && echo "$folder/$1" && return
   done
-  echo "# busbar: no program $1 on PATH nor in {folders}: is validation.image an image with nccl-tests?" >&2
+  echo "# busbar: no program $1 on PATH or in {folders}. Fix: set validation.image to one with nccl-tests" >&2
   return 127
 }}
 await_names() {{
@@ -52,7 +74,7 @@ await_names() {{
   while read -r name _; do
     until getent hosts "$name" >/dev/null; do
       if (( SECONDS >= limit )); then
-        echo "# busbar: $name does not resolve after {names_seconds} s" >&2
+        echo "# busbar: $name does not resolve after {names_seconds} s"
         return
       fi
       sleep 1
@@ -60,11 +82,10 @@ await_names() {{
   done <{hostfile}
 }}
 await_names
-# By its whole path: Open MPI then looks for its own parts there on the workers too, where ssh sets no PATH.
+# By its absolute path: Open MPI then finds its own files there on the workers too, where ssh sets no PATH.
 mpirun=$(command -v mpirun) || {{
-  echo "# busbar: no program mpirun on PATH: is validation.image an image with Open MPI?" >&2
-  echo {last_line} 127
-  exit 127
+  echo "# busbar: no program mpirun on PATH. Fix: set validation.image to one with Open MPI"
+  finish 127
 }}
 tag=(--tag-output)
 [[ $("$mpirun" --version 2>&1) == *'(Open MPI) 5.'* ]] && tag=(--output tag)
@@ -77,24 +98,23 @@ measure() {{
   program=$(find_program "$1_perf") &&
     timeout --kill-after=5 $(({measure_seconds} > SECONDS ? {measure_seconds} - SECONDS : 1)) \\
       "${{mpi[@]}}" "${{@:2}}" "$program" {arguments} || code=$?
-  (( code != 124 )) || echo "# busbar: $1 was ended: all is to be done after {measure_seconds} s" >&2
+  (( code != 124 )) || echo "# busbar: $1 timed out: the limit for all collectives is {measure_seconds} s"
   echo "# busbar: $1 ended with exit code $code"
   (( code == 0 )) || worst=$code
 }}
 {measurements}
-echo {last_line} $worst
-exit $worst
+finish $worst
 """
 
 
 def script(job: NcclJob) -> str:
     """The bash script of the launcher.
 
-    A collective that fails does not stop the next: each is evidence. The script's exit code is that of the
-    last one that failed, so that the job fails too.
+    A collective that fails does not stop the next one. The script's exit code is that of the last one that
+    failed, so that the job fails too.
     """
-    # -x NAME hands on the launcher's own value: nothing has to survive another round of quoting. OMPI_ names
-    # are for mpirun itself, which passes them on.
+    # -x NAME passes the launcher's own value, so no value needs quoting again. OMPI_ names are for mpirun
+    # itself, which passes them on.
     names = [name for name in sorted(job.env) if not name.startswith("OMPI_")]
     everywhere = [name for name in names if name not in job.all_reduce_env]
     arguments = [
@@ -104,6 +124,8 @@ def script(job: NcclJob) -> str:
     return _SCRIPT.format(
         first_line=shlex.quote(FIRST_LINE),
         last_line=shlex.quote(LAST_LINE),
+        count_line=shlex.quote(COUNT_LINE),
+        count_seconds=COUNT_SECONDS,
         folders=" ".join(PROGRAM_FOLDERS),
         ranks=job.ranks,
         hostfile=HOSTFILE,

@@ -7,7 +7,8 @@ from typing import Any
 
 from busbar.manifests.launcher import script
 from busbar.manifests.names import job_name
-from busbar.manifests.nccljob import GPU_RESOURCE, TOPOLOGY_FOLDER, NcclJob
+from busbar.manifests.nccljob import TOPOLOGY_FOLDER, NcclJob
+from busbar.manifests.scheduling import GPU_RESOURCE, worker_tolerations
 
 API_VERSION = "kubeflow.org/v2beta1"
 KIND = "MPIJob"
@@ -16,13 +17,13 @@ JOB_LABEL = "training.kubeflow.org/job-name"
 ROLE_LABEL = "training.kubeflow.org/job-role"
 SSH_PORT = 22
 
-# sshd wants its folder and its host keys, which a lean image may not bring; StrictModes would refuse the
-# key that the operator mounts from a Secret, because of the symlinks in such a volume.
+# sshd needs its folder and host keys, which a small image may lack; StrictModes would refuse the key that
+# the operator mounts from a Secret, because of the symlinks in such a volume.
 _SSHD = "mkdir -p /run/sshd && ssh-keygen -A >/dev/null && exec /usr/sbin/sshd -De -o StrictModes=no"
 
 
 def render(job: NcclJob) -> dict[str, Any]:
-    """The manifest. Its name carries a digest of everything in it: another measurement, another name."""
+    """The manifest. Its name carries a digest of everything in it, so any change makes another job."""
     return _manifest(job, job_name(job.pool, _manifest(job, "")))
 
 
@@ -35,7 +36,7 @@ def _manifest(job: NcclJob, name: str) -> dict[str, Any]:
             "namespace": job.namespace,
             "labels": {"app.kubernetes.io/managed-by": "busbar", "busbar/pool": job.pool},
             "annotations": {
-                # Not used by anybody in the cluster; here so that another version is another digest.
+                # Not read in the cluster; here so that another version gives another digest.
                 "busbar/versions": json.dumps(dict(job.versions), sort_keys=True),
                 "busbar/run": str(job.run),
                 **({"busbar/topology-sha256": job.topology.sha256} if job.topology else {}),
@@ -43,11 +44,11 @@ def _manifest(job: NcclJob, name: str) -> dict[str, Any]:
         },
         "spec": {
             "slotsPerWorker": job.slots_per_worker,
-            # A launcher that comes first would burn its one try on names that do not resolve yet.
+            # A launcher that starts first would use its only attempt on names that do not resolve yet.
             "launcherCreationPolicy": "WaitForWorkersReady",
             "mpiImplementation": "OpenMPI",
             "runPolicy": {
-                # The workers go when the job ends, the launcher stays: it has the log.
+                # Workers are deleted when the job ends; the launcher stays, because its pod has the log.
                 "cleanPodPolicy": "Running",
                 "backoffLimit": 0,
                 "activeDeadlineSeconds": job.deadline_seconds,
@@ -73,7 +74,7 @@ def _launcher(job: NcclJob, name: str) -> dict[str, Any]:
         "env": [{"name": key, "value": job.env[key]} for key in sorted(job.env)],
         "resources": {"requests": {"cpu": "500m", "memory": "256Mi"}},
     }
-    # On the pool's own nodes: the image, which is many GB, is there already.
+    # On the pool's own nodes: these pull the image, which is many GB, for the workers anyway.
     return {"metadata": {"labels": {"busbar/pool": job.pool}}, "spec": _pod(job, container)}
 
 
@@ -111,7 +112,7 @@ def _worker(job: NcclJob, name: str) -> dict[str, Any]:
     pod["volumes"] = volumes
     if job.runtime_class:
         pod["runtimeClassName"] = job.runtime_class
-    # One worker a node also where a worker does not ask for all of the node's GPUs.
+    # One worker per node, also where a worker does not ask for all of the node's GPUs.
     pod["affinity"]["podAntiAffinity"] = {
         "requiredDuringSchedulingIgnoredDuringExecution": [
             {
@@ -128,10 +129,7 @@ def _pod(job: NcclJob, container: dict[str, Any]) -> dict[str, Any]:
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": 5,
-        "tolerations": [
-            {"key": GPU_RESOURCE, "operator": "Exists", "effect": "NoSchedule"},
-            *(tolerate(taint.key, taint.value, taint.effect) for taint in job.taints),
-        ],
+        "tolerations": worker_tolerations(job.taints),
         "affinity": {
             "nodeAffinity": {
                 "requiredDuringSchedulingIgnoredDuringExecution": {
@@ -151,8 +149,3 @@ def _pod(job: NcclJob, container: dict[str, Any]) -> dict[str, Any]:
         },
         "containers": [container],
     }
-
-
-def tolerate(key: str, value: str, effect: str) -> dict[str, str]:
-    """The toleration of exactly one taint."""
-    return {"key": key, "operator": "Equal", "value": value, "effect": effect}

@@ -1,4 +1,4 @@
-"""Names and digests of what is measured: the same measurement has the same name."""
+"""Digests, and names made from them: the same measurement has the same name."""
 
 from __future__ import annotations
 
@@ -12,14 +12,22 @@ _JOB_NAME_LIMIT = 63 - len("-worker-99999")
 _DIGEST_LENGTH = 10
 
 
-def digest(value: Mapping[str, Any]) -> str:
-    """sha256 (hex) of the JSON of `value`, whatever the order of its keys."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+def sha256(text: str) -> str:
+    """sha256 (hex) of `text` in UTF-8."""
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def digest(value: Mapping[str, Any]) -> str:
+    """sha256 (hex) of the JSON of `value`, independent of the order of its keys."""
+    return sha256(json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False))
+
+
+def short(digest: str) -> str:
+    """The part of a digest that goes into a name."""
+    return digest[:_DIGEST_LENGTH]
 
 
 def job_name(pool: str, content: Mapping[str, Any]) -> str:
     """`nccl-<pool>-<digest of content>`: a DNS-1035 label also with the operator's suffixes."""
-    mark = digest(content)[:_DIGEST_LENGTH]
     stem = f"nccl-{pool}"[: _JOB_NAME_LIMIT - _DIGEST_LENGTH - 1].rstrip("-")
-    return f"{stem}-{mark}"
+    return f"{stem}-{short(digest(content))}"

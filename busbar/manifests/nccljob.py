@@ -1,4 +1,4 @@
-"""What one NCCL measurement needs, resolved from configuration and profile into plain values."""
+"""One NCCL measurement, resolved from configuration and profile into plain values."""
 
 from __future__ import annotations
 
@@ -9,29 +9,28 @@ from typing import Any
 from busbar.config import Cluster
 from busbar.config.pools import Pool, Taint
 from busbar.config.validation import Validation
+from busbar.manifests.names import sha256, short
 from busbar.nccl.expected.profiles import Profile
 from busbar.nccl.expected.profiles import load as load_profile
 
-GPU_RESOURCE = "nvidia.com/gpu"
 TOPOLOGY_FOLDER = "/etc/nccl-topology"
 
-# What every run gets; profile, configuration and transport may say otherwise, in this order.
+# For every run; overridden by profile, transport and configuration, in this order.
 BASE_ENV: Mapping[str, str] = {
-    # The verdict rests on what NCCL says about itself: without these lines there is no evidence, and that is
-    # never a pass. INIT and NET carry the channels, ENV the topology file; GRAPH would add the whole PCI tree
-    # of every rank. INFO stays on in the measured run itself: its lines appear once, before the table, and so
-    # prove this very communicator, which a separate proof run could not.
+    # The verdict needs these lines as evidence; without them it is never a pass. INIT and NET show the
+    # channels, ENV the topology file; GRAPH would add the whole PCI tree of every rank. INFO stays on in the
+    # measured run itself: its lines appear once, before the table, and describe the measured communicator.
     "NCCL_DEBUG": "INFO",
     "NCCL_DEBUG_SUBSYS": "INIT,NET,ENV",
-    # Connect all channels at init, as before NCCL 2.22: the evidence then stands before the table, not in it.
+    # Connect all channels at init, as before NCCL 2.22: the evidence is then printed before the table.
     "NCCL_RUNTIME_CONNECT": "0",
     # NCCL's bootstrap is TCP also where the data is RDMA; a pod's cluster interface is always eth0.
     "NCCL_SOCKET_IFNAME": "eth0",
-    # MPI only starts the ranks and compares their results: TCP and shared memory, so that no second RDMA
-    # stack (UCX, HCOLL) takes part in, or fails, the measurement.
+    # MPI only starts the ranks and compares their results: TCP and shared memory are enough, and a second
+    # RDMA stack (UCX, HCOLL) cannot disturb the measurement.
     "OMPI_MCA_pml": "ob1",
     "OMPI_MCA_btl": "^openib,uct,usnic,ofi",
-    # Copying from process to process needs ptrace, which a pod is not given: Open MPI 4 warns and goes on.
+    # Copying from process to process needs ptrace, which a pod does not have: Open MPI 4 would warn.
     "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
     "OMPI_MCA_btl_tcp_if_include": "eth0",
     "OMPI_MCA_coll_hcoll_enable": "0",
@@ -39,7 +38,7 @@ BASE_ENV: Mapping[str, str] = {
 TRANSPORT_ENV: Mapping[str, Mapping[str, str]] = {
     "socket": {"NCCL_NET": "Socket", "NCCL_IB_DISABLE": "1"},
 }
-# NCCL_ALGO: only all_reduce knows more than the ring; any other collective fails with these set.
+# NCCL_ALGO: only all_reduce has algorithms besides the ring; other collectives fail with these set.
 ALGORITHM_ENV: Mapping[str, Mapping[str, str]] = {
     "ring": {"NCCL_ALGO": "RING"},
     "tree": {"NCCL_ALGO": "TREE"},
@@ -51,16 +50,21 @@ DEFAULT_MPI_ARGS = ("--bind-to", "none", "--map-by", "slot")
 
 @dataclass(frozen=True)
 class TopologyFile:
-    """An NCCL topology file that is mounted into the workers of a pool. `sha256` is of its content."""
+    """An NCCL topology file that is mounted into the workers of a pool."""
 
     pool: str
     name: str
-    sha256: str
+    text: str
+
+    @property
+    def sha256(self) -> str:
+        """Of its content."""
+        return sha256(self.text)
 
     @property
     def config_map(self) -> str:
-        """Name of the ConfigMap that carries it: another content, another name."""
-        return f"nccl-topology-{self.pool}-{self.sha256[:10]}"
+        """Name of the ConfigMap that carries it; it depends on the content."""
+        return f"nccl-topology-{self.pool}-{short(self.sha256)}"
 
     @property
     def path(self) -> str:
@@ -114,10 +118,10 @@ def resolve(
     *,
     topology: TopologyFile | None = None,
 ) -> NcclJob:
-    """The measurement of one pool: what the configuration says, else its profile, else the defaults.
+    """The measurement of one pool: from the configuration, else its profile, else the defaults.
 
-    `topology` is the file of `validation.topology_file`, read by the caller. Raises KeyError for a pool that
-    the cluster does not have, and busbar.nccl.profiles.UnknownProfileError.
+    `topology` is the file of `validation.topology_file`, read by the caller. Raises KeyError for an unknown
+    pool, and UnknownProfileError (busbar.nccl.expected.profiles).
     """
     pool, validation = cluster.pools[pool_name], cluster.validation
     profile = load_profile(validation.profile) if validation.profile else None
@@ -161,7 +165,7 @@ def resolve(
 
 
 def _chosen(validation: Validation, name: str, profile: Profile | None) -> Any:
-    """The configured value; where nobody configured it, the profile's, if it has one."""
+    """The configured value; where it is not configured, the profile's if it has one."""
     configured = getattr(validation, name)
     if name in validation.model_fields_set or profile is None:
         return configured
@@ -184,10 +188,10 @@ def _env(
         env.pop("NCCL_ALGO", None)
         env |= ALGORITHM_ENV.get(algorithm, {})
     if algorithm == "sharp":
-        # The algorithm of each call: the only proof that SHARP carried the data and not the ring.
+        # Logs the algorithm of each call: the only proof that SHARP was used and not the ring.
         env["NCCL_DEBUG_SUBSYS"] += ",TUNING"
     if validation.hcas:
-        # "=" asks for the whole name: mlx5_1 alone would also take mlx5_10 and mlx5_11.
+        # "=" matches the whole name: mlx5_1 alone would also match mlx5_10 and mlx5_11.
         env["NCCL_IB_HCA"] = "=" + ",".join(validation.hcas)
     env |= validation.env
     if topology:
@@ -197,7 +201,7 @@ def _env(
 
 
 def _hcas(cluster: Cluster, pool: Pool, profile: Profile | None, transport: str) -> dict[str, int]:
-    """The HCA resource of a worker. Our Network Operator offers one unit a rail; another tool may differ."""
+    """The HCA resource of a worker: one unit per rail from our Network Operator; another tool may differ."""
     operator = cluster.network_operator
     if operator.enabled:
         return {operator.resource: pool.rails}

@@ -8,8 +8,7 @@ from typing import Any
 
 from busbar.config.operators import NetworkOperator
 from busbar.config.pools import Pool
-from busbar.manifests.helm_values import tolerations
-from busbar.manifests.nccljob import GPU_RESOURCE
+from busbar.manifests.scheduling import taints_of, worker_tolerations
 
 API_VERSION = "mellanox.com/v1alpha1"
 KIND = "NicClusterPolicy"
@@ -25,8 +24,8 @@ LINK_TYPES = {"infiniband": "infiniband", "ethernet": "ether"}
 def render(config: NetworkOperator, pools: Mapping[str, Pool]) -> dict[str, Any]:
     """The policy: whole HCAs, or VFs passed into a VM, as `config.resource`.
 
-    No OFED driver (the host has its own), no Multus: NCCL's verbs need the device and no network interface
-    in the pod.
+    Neither an OFED driver (the host has its own) nor Multus: NCCL's verbs need the device, not a network
+    interface in the pod.
     """
     return {
         "apiVersion": API_VERSION,
@@ -39,21 +38,18 @@ def render(config: NetworkOperator, pools: Mapping[str, Pool]) -> dict[str, Any]
                 "version": config.image_tag or f"network-operator-v{config.version}",
                 "config": json.dumps(plugin_config(config, pools), sort_keys=True),
             },
-            "tolerations": [
-                {"key": GPU_RESOURCE, "operator": "Exists", "effect": "NoSchedule"},
-                *tolerations(pools.values()),
-            ],
+            "tolerations": worker_tolerations(taints_of(pools.values())),
         },
     }
 
 
 def plugin_config(config: NetworkOperator, pools: Mapping[str, Pool]) -> dict[str, Any]:
-    """The device plugin's own configuration: one resource, and what belongs to it."""
+    """The device plugin's configuration: one resource, and the selectors of its devices."""
     prefix, _, name = config.resource.rpartition("/")
     selectors: dict[str, Any] = {
         "vendors": [MELLANOX_VENDOR],
         "isRdma": True,
-        # Vendor and RDMA alone also match an Ethernet port for storage or management on the same host.
+        # Vendor and RDMA alone would also match an Ethernet port for storage or management.
         "linkTypes": sorted({LINK_TYPES[pool.link_layer] for pool in pools.values()}),
     }
     resource = {"resourceName": name, "selectors": selectors | config.selectors}

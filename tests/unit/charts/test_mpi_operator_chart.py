@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from busbar.manifests import helm_values as values
+from busbar.manifests.operators import MPI_OPERATOR
 from tests.support.kube_site import cluster
 from tests.unit.charts.published import MPI_OPERATOR, PROJECT, extracted, helm
 
@@ -30,7 +30,7 @@ def render(**overrides: Any) -> list[dict[str, Any]]:
             "-f",
             "-",
         ],
-        input=yaml.safe_dump(values.mpi_operator(PROJECT / "helm_values", config)),
+        input=yaml.safe_dump(MPI_OPERATOR.values(PROJECT / "helm_values", config)),
         capture_output=True,
         text=True,
         timeout=60,

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from busbar.manifests import helm_values as values
-from busbar.manifests import mpijob, nic_cluster_policy
+from busbar.manifests import mpijob, nic_cluster_policy, operators
 from busbar.manifests.nccljob import NcclJob, TopologyFile, resolve
 from tests.support import shared
 from tests.support.kube_site import cluster, job
@@ -42,8 +41,8 @@ def unknown_keys(ours: Mapping[str, Any], theirs: Any, path: str = "") -> Iterat
 def rendered(chart: str) -> dict[str, Any]:
     site = cluster(TAINTED)
     if chart == "gpu-operator":
-        return values.gpu_operator(HELM_VALUES, site.gpu_operator, site.pools.values())
-    return values.network_operator(HELM_VALUES, site.network_operator)
+        return operators.GPU_OPERATOR.values(HELM_VALUES, site.gpu_operator, site.pools.values())
+    return operators.NETWORK_OPERATOR.values(HELM_VALUES, site.network_operator)
 
 
 @pytest.mark.parametrize(("chart", "version"), EVERY_VERSION)
@@ -63,7 +62,7 @@ def test_a_misspelt_key_would_be_found(chart: str, version: str) -> None:
 def test_every_value_in_helm_values_differs_from_the_default_of_some_pinned_version(
     chart: str, version: str
 ) -> None:
-    ours = values.load(HELM_VALUES, chart)
+    ours = operators.load(HELM_VALUES, chart)
     repeated = [
         set(same_as_default(ours, published_values(chart, other)))
         for name, other in EVERY_VERSION
@@ -117,7 +116,9 @@ def jobs() -> dict[str, NcclJob]:
         "device of the host": job(validation={"profile": "a100-ib-8x200-gdrcopy"}),
         "SHARP": job(validation={"profile": "h100-sharp", "collectives": ["all_reduce", "all_gather"]}),
         "tainted": job(TAINTED),
-        "topology file": resolve(cluster(), "h100", nodes, topology=TopologyFile("h100", "t.xml", "0" * 64)),
+        "topology file": resolve(
+            cluster(), "h100", nodes, topology=TopologyFile("h100", "t.xml", "<system/>")
+        ),
     }
 
 

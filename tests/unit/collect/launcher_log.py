@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from busbar.manifests.launcher import FIRST_LINE, LAST_LINE
+from busbar.manifests.launcher import COUNT_LINE, FIRST_LINE, LAST_LINE
 
 SIZES = (1 << 20, 1 << 21, 1 << 22)
 
 
-def text(busbw: float = 2.0, *, exit_code: int = 0) -> str:
+def text(busbw: float = 2.0, *, exit_code: int = 0, counted: bool = True) -> str:
     """The whole log. Two ranks: an all_reduce's busbw is its algbw."""
     lines = [
         FIRST_LINE,
@@ -51,8 +51,10 @@ def text(busbw: float = 2.0, *, exit_code: int = 0) -> str:
         "#",
         "# Collective test concluded: all_reduce_perf",
         f"# busbar: all_reduce ended with exit code {exit_code}",
-        f"{LAST_LINE} {exit_code}",
     ]
+    if counted:
+        lines.append(f"{COUNT_LINE} {len(lines)} lines, {sum(len(line) + 1 for line in lines)} bytes")
+    lines.append(f"{LAST_LINE} {exit_code}")
     return "".join(f"{line}\n" for line in lines)
 
 

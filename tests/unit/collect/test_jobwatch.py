@@ -1,4 +1,4 @@
-"""Watching an MPIJob: when it is given up on, and what is said then."""
+"""Watching an MPIJob: when the wait ends, and which reasons are reported."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from busbar.collect.jobwatch import JobWatch, NoEvidence, Unreachable
-from busbar.kube.clock import Deadline
+from busbar.collect.jobwatch import JobNeverStarted, JobWatch, Unreachable
+from busbar.kube.client import ApiError
+from busbar.kube.wait import Deadline
 from tests.support.kube_cluster import Clock, Cluster, container, pod, unreachable, warning
 
 JOB = "/apis/kubeflow.org/v2beta1/namespaces/ns/mpijobs/nccl"
@@ -40,8 +41,8 @@ def world(**pods_and_events: Any) -> Cluster:
 
 
 def watch(api: Cluster, clock: Clock | None = None, said: list[str] | None = None) -> JobWatch:
-    say = said.append if said is not None else lambda _: None
-    return JobWatch(api, "ns", "nccl", Deadline(clock or Clock(), 600), say)
+    progress = said.append if said is not None else lambda _: None
+    return JobWatch(api, "ns", "nccl", Deadline(clock or Clock(), 600), progress)
 
 
 def waiting_worker(reason: str, message: str = "") -> Any:
@@ -56,7 +57,7 @@ def test_the_launcher_is_waited_for_while_workers_become_ready() -> None:
     clock, said, api = Clock(), [], world(pods=[pod("nccl-worker-0", **READY), pod("nccl-worker-1")])
     clock.at(30, lambda: api.objects[PODS].append(RUNNING))
     assert watch(api, clock, said).launcher() == RUNNING
-    assert said[0] == "1 of 2 workers ready [0 s of 600 s]"
+    assert said[0] == "1/2 workers ready [0 s of 600 s]"
     assert 30 <= clock.time < 33
 
 
@@ -66,7 +67,7 @@ def test_an_image_that_cannot_be_pulled_ends_the_wait_after_three_minutes_with_i
         pods=[waiting_worker("ImagePullBackOff", "Back-off pulling image")],
         events=[warning("nccl-worker-0", "Failed", "registry.example/nccl:2: not found")],
     )
-    with pytest.raises(NoEvidence) as nothing:
+    with pytest.raises(JobNeverStarted) as nothing:
         watch(api, clock).launcher()
     assert 180 <= clock.time < 185
     assert nothing.value.reasons == [
@@ -76,7 +77,7 @@ def test_an_image_that_cannot_be_pulled_ends_the_wait_after_three_minutes_with_i
     ]
 
 
-def test_a_pull_that_heals_is_forgiven() -> None:
+def test_a_pull_that_recovers_in_time_does_not_end_the_wait() -> None:
     clock, api = Clock(), world(pods=[waiting_worker("ErrImagePull")])
     clock.at(150, lambda: api.objects.update({PODS: [waiting_worker("ContainerCreating")]}))
     clock.at(160, lambda: api.objects.update({PODS: [waiting_worker("ErrImagePull")]}))
@@ -86,18 +87,20 @@ def test_a_pull_that_heals_is_forgiven() -> None:
 
 def test_a_container_that_cannot_be_started_ends_the_wait_at_once() -> None:
     clock, api = Clock(), world(pods=[waiting_worker("StartError", "exec: /bin/bash: no such file")])
-    with pytest.raises(NoEvidence, match="StartError: container nccl: exec: /bin/bash: no such file"):
+    with pytest.raises(JobNeverStarted, match="StartError: container nccl: exec: /bin/bash: no such file"):
         watch(api, clock).launcher()
     assert clock.time < 2
 
 
 def test_a_job_that_the_operator_refuses_ends_the_wait_though_it_has_no_condition() -> None:
     api = world(job=mpijob(), events=[warning("nccl", "ValidationError", "name is not a DNS label")])
-    with pytest.raises(NoEvidence, match=r"refuses the job; nccl: ValidationError: name is not a DNS label"):
+    with pytest.raises(
+        JobNeverStarted, match=r"refuses the job; nccl: ValidationError: name is not a DNS label"
+    ):
         watch(api).launcher()
 
 
-def test_workers_that_fit_nowhere_end_the_wait_with_the_schedulers_words() -> None:
+def test_workers_that_fit_nowhere_end_the_wait_with_the_schedulers_message() -> None:
     unschedulable = {
         "type": "PodScheduled",
         "status": "False",
@@ -105,31 +108,31 @@ def test_workers_that_fit_nowhere_end_the_wait_with_the_schedulers_words() -> No
         "message": "0/5 nodes are available: 2 Insufficient nvidia.com/gpu.",
     }
     api = world(pods=[pod("nccl-worker-0", phase="Pending", conditions=[unschedulable])])
-    with pytest.raises(NoEvidence, match=r"2 Insufficient nvidia\.com/gpu"):
+    with pytest.raises(JobNeverStarted, match=r"2 Insufficient nvidia\.com/gpu"):
         watch(api).launcher()
 
 
 def test_a_worker_that_was_killed_before_the_launcher_came_ends_the_wait() -> None:
     killed = container({"terminated": {"reason": "OOMKilled", "exitCode": 137}})
     api = world(pods=[pod("nccl-worker-0", phase="Failed", containerStatuses=[killed])])
-    with pytest.raises(NoEvidence, match="OOMKilled"):
+    with pytest.raises(JobNeverStarted, match="OOMKilled"):
         watch(api).launcher()
 
 
 def test_a_job_that_just_does_not_start_ends_at_the_deadline_with_what_was_seen_last() -> None:
     clock, api = Clock(), world()
-    with pytest.raises(NoEvidence, match="has not started after 600 s: no workers yet"):
+    with pytest.raises(JobNeverStarted, match="did not start: timed out after 600 s: no workers yet"):
         watch(api, clock).launcher()
     assert 600 <= clock.time < 602
 
 
 def test_a_suspended_job_says_how_to_measure_again() -> None:
-    with pytest.raises(NoEvidence, match=r"raise validation\.run"):
+    with pytest.raises(JobNeverStarted, match=r"Fix: increase validation\.run"):
         watch(world(job=mpijob(("Suspended", "MPIJobSuspended", "")))).launcher()
 
 
 def test_a_job_that_is_not_there_is_said_so() -> None:
-    with pytest.raises(NoEvidence, match="MPIJob ns/nccl does not exist"):
+    with pytest.raises(JobNeverStarted, match="MPIJob ns/nccl does not exist"):
         watch(Cluster()).launcher()
 
 
@@ -143,7 +146,7 @@ def test_an_api_that_is_away_until_the_deadline_is_no_finding_about_the_job() ->
 def test_the_end_of_a_job_is_its_condition_which_may_come_a_little_later() -> None:
     clock, api = Clock(), world()
     clock.at(5, lambda: api.objects.update({JOB: mpijob(("Succeeded", "MPIJobSucceeded", ""))}))
-    assert watch(api, clock).ending().succeeded is True
+    assert watch(api, clock).outcome().succeeded is True
 
 
 def test_a_failed_job_ends_with_its_reason_and_the_troubles_of_its_pods() -> None:
@@ -152,9 +155,9 @@ def test_a_failed_job_ends_with_its_reason_and_the_troubles_of_its_pods() -> Non
         job=mpijob(("Failed", "BackoffLimitExceeded", "Job has reached the specified backoff limit")),
         pods=[pod("nccl-worker-1", phase="Failed", containerStatuses=[killed])],
     )
-    ending = watch(api).ending()
-    assert ending.succeeded is False
-    assert ending.reasons == [
+    outcome = watch(api).outcome()
+    assert outcome.succeeded is False
+    assert outcome.reasons == [
         "the MPIJob failed: BackoffLimitExceeded: Job has reached the specified backoff limit",
         "nccl-worker-1: OOMKilled: container nccl: ended with exit code 137",
     ]
@@ -162,13 +165,134 @@ def test_a_failed_job_ends_with_its_reason_and_the_troubles_of_its_pods() -> Non
 
 def test_a_job_that_neither_succeeds_nor_fails_in_time_has_no_known_end() -> None:
     clock = Clock()
-    ending = watch(world(), clock).ending()
-    assert ending.succeeded is None
-    assert ending.reasons == ["the MPIJob has neither succeeded nor failed"]
+    outcome = watch(world(), clock).outcome()
+    assert outcome.succeeded is None
+    assert outcome.reasons == ["the MPIJob has neither succeeded nor failed"]
     assert 60 <= clock.time < 62
 
 
-def test_a_job_past_its_deadline_is_suspended_so_that_its_workers_give_their_gpus_back() -> None:
+def test_a_job_past_its_deadline_is_suspended_so_that_its_workers_release_their_gpus() -> None:
     api = world()
-    watch(api).stop()
+    watch(api).suspend()
     assert api.patched == [(JOB, {"spec": {"runPolicy": {"suspend": True}}})]
+
+
+def test_a_launcher_that_has_ended_already_is_returned_too() -> None:
+    ended = pod("nccl-launcher-x", "launcher", containerStatuses=[container({"terminated": {}})])
+    over = pod("nccl-launcher-x", "launcher", phase="Failed")
+    for launcher in (ended, over):
+        assert watch(world(pods=[launcher])).launcher() == launcher
+
+
+def test_the_newest_of_several_launchers_is_the_one_to_follow() -> None:
+    older, newer = (pod(f"nccl-launcher-{n}", "launcher", phase="Failed") for n in "zb")
+    newer["metadata"]["creationTimestamp"] = "2026-01-01T00:00:01Z"
+    assert watch(world(pods=[newer, older])).launcher() == newer
+
+
+def test_a_worker_that_runs_is_not_taken_for_a_launcher() -> None:
+    clock = Clock()
+    worker = pod("nccl-worker-0", containerStatuses=[container({"running": {}})])
+    with pytest.raises(JobNeverStarted, match="0/1 workers ready"):
+        watch(world(pods=[worker]), clock).launcher()
+
+
+def test_a_job_that_failed_before_its_launcher_started_ends_the_wait_with_its_reason() -> None:
+    clock = Clock()
+    failed = mpijob(("Failed", "DeadlineExceeded/", "Job was active longer than specified deadline: "))
+    with pytest.raises(JobNeverStarted) as never:
+        watch(world(job=failed), clock).launcher()
+    assert never.value.reasons == [
+        "the MPIJob failed: DeadlineExceeded: Job was active longer than specified deadline"
+    ]
+    assert clock.time == 0
+
+
+def test_a_condition_that_is_not_true_is_not_one() -> None:
+    job = mpijob(("Failed", "Old", ""), ("Suspended", "Old", ""))
+    for condition in job["status"]["conditions"]:
+        condition["status"] = "False"
+    api = world(job=job, pods=[RUNNING])
+    assert watch(api).launcher() == RUNNING
+    assert watch(api).outcome(wait_seconds=0).succeeded is None
+
+
+def test_a_warning_about_a_job_that_has_pods_is_not_a_refusal() -> None:
+    clock = Clock()
+    api = world(pods=[pod("nccl-worker-0")], events=[warning("nccl", "ValidationError", "of last week")])
+    clock.at(5, lambda: api.objects.update({PODS: [RUNNING]}))
+    assert watch(api, clock).launcher() == RUNNING
+
+
+def test_many_pods_are_listed_less_often() -> None:
+    class Counting(Cluster):
+        lists = 0
+
+        def list(self, path: str, **query: str) -> list[dict[str, Any]]:
+            self.lists += path == PODS
+            return super().list(path, **query)
+
+    def lists(workers: int) -> int:
+        api = Counting(world(pods=[pod(f"nccl-worker-{n}") for n in range(workers)]).objects)
+        with pytest.raises(JobNeverStarted):
+            watch(api).launcher()
+        return api.lists
+
+    assert lists(1) > 500
+    assert lists(400) < 130
+
+
+def test_an_api_that_answers_again_does_not_lose_the_job() -> None:
+    clock, said, api = Clock(), [], world(pods=[RUNNING])
+    api.failures = [unreachable()] * 5
+    assert watch(api, clock, said).launcher() == RUNNING
+    assert said == ["waiting for the API: GET /: connection refused [0 s of 600 s]"]
+
+
+def test_credentials_that_are_refused_end_the_wait_at_once() -> None:
+    for ask in (JobWatch.job, JobWatch.launcher, JobWatch.outcome):
+        clock, api = Clock(), world(pods=[RUNNING])
+        api.failures = [ApiError("GET", 401, "Unauthorized")]
+        with pytest.raises(ApiError, match="401"):
+            ask(watch(api, clock))
+        assert clock.time == 0
+
+
+def test_events_that_cannot_be_listed_do_not_hide_what_the_pods_show() -> None:
+    api = world(pods=[waiting_worker("StartError", "exec: no such file")])
+    del api.objects[EVENTS]
+    with pytest.raises(JobNeverStarted) as never:
+        watch(api).launcher()
+    assert never.value.reasons[1] == "nccl-worker-0: StartError: container nccl: exec: no such file"
+    assert never.value.reasons[2].startswith("the events cannot be listed: GET")
+
+
+def test_pods_that_cannot_be_listed_do_not_change_how_the_job_ended() -> None:
+    api = world(job=mpijob(("Failed", "BackoffLimitExceeded", "")))
+    del api.objects[PODS]
+    outcome = watch(api).outcome()
+    assert outcome.succeeded is False
+    assert outcome.reasons[0] == "the MPIJob failed: BackoffLimitExceeded"
+    assert outcome.reasons[1].startswith("the pods cannot be listed: GET")
+
+
+def test_an_event_that_repeats_the_condition_is_reported_once() -> None:
+    api = world(
+        job=mpijob(("Failed", "BackoffLimitExceeded", "limit")),
+        events=[
+            warning("nccl", "BackoffLimitExceeded", "limit"),
+            warning("nccl-launcher", "FailedCreate", "quota exceeded"),
+        ],
+    )
+    assert watch(api).outcome().reasons == [
+        "the MPIJob failed: BackoffLimitExceeded: limit",
+        "nccl-launcher: FailedCreate: quota exceeded",
+    ]
+
+
+def test_a_job_that_cannot_be_suspended_is_reported_as_keeping_its_gpus() -> None:
+    said: list[str] = []
+    api = world()
+    api.failures = [ApiError("PATCH", 403, "forbidden")]
+    watch(api, said=said).suspend()
+    assert said == ["nccl: could not be suspended, its workers keep their GPUs: PATCH: HTTP 403: forbidden"]

@@ -1,4 +1,4 @@
-"""The collector's question and answer: what is asked follows from the configuration; no answer is no pass."""
+"""The collector's request and output: the request follows from the configuration; no output is not a pass."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_the_collector_waits_longer_than_the_job_may_run() -> None:
 
 
 @pytest.mark.parametrize("stdout", [None, "", "Killed", "[]", '{"passed": "yes"}'])
-def test_an_answer_that_is_no_verdict_is_read_as_unknown(stdout: str | None) -> None:
+def test_output_that_is_not_a_verdict_is_read_as_unknown(stdout: str | None) -> None:
     verdict = read_verdict(stdout)
     assert (verdict["verdict"], verdict["passed"]) == ("unknown", False)
     assert "busbar nccl collect" in verdict["reasons"][0]

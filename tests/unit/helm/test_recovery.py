@@ -1,4 +1,4 @@
-"""What a killed update left in Helm's records: what is cleared, what is waited for, what is left alone."""
+"""Helm's records after a killed update: what is deleted, what is waited for, what is not touched."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from typing import Any
 import pytest
 
 from busbar.helm.records import UnreadableRecord, chart_name, decode, encode
-from busbar.helm.recovery import ForeignRelease, Wanted, before_install, before_upgrade
+from busbar.helm.recovery import DesiredRelease, ForeignRelease, before_install, before_upgrade
 from busbar.kube.client import ApiError
 from tests.support.kube_cluster import Clock, Cluster, unreachable
 
 SECRETS = "/api/v1/namespaces/gpu-operator/secrets"
 BEGUN = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
 VALUES = {"driver": {"enabled": True, "version": "580"}, "replicas": 8}
-WANTED = Wanted(
+DESIRED = DesiredRelease(
     name="gpu-operator",
     namespace="gpu-operator",
     chart="gpu-operator",
     values=VALUES,
-    without="gpu_operator.enabled: false",
+    disable_setting="gpu_operator.enabled: false",
 )
 
 
@@ -49,13 +49,13 @@ def record(revision: int, status: str, *, chart: str = "gpu-operator", values: A
 
 
 def later(seconds: float, clock: Clock) -> Any:
-    """Today, `seconds` after the records were begun and as much more as has been waited."""
+    """Now, `seconds` after the records were begun and as much more as has been waited."""
     return lambda: BEGUN + timedelta(seconds=seconds + clock.now())
 
 
 def install(api: Cluster, clock: Clock | None = None, age: float = 3600) -> str | None:
     clock = clock or Clock()
-    return before_install(api, WANTED, clock, later(age, clock))
+    return before_install(api, DESIRED, clock, later(age, clock))
 
 
 def upgrade(api: Cluster, clock: Clock | None = None, age: float = 3600) -> str | None:
@@ -76,7 +76,7 @@ def test_the_record_of_an_interrupted_installation_of_ours_goes(status: str) -> 
     assert api.deleted == [
         (f"{SECRETS}/sh.helm.release.v1.gpu-operator.v1", {"uid": "uid-1", "resourceVersion": "100"})
     ]
-    assert f"{status} since 2026-05-01 12:00:00 UTC (revision 1)" in str(said)
+    assert f"revision 1, {status} since 2026-05-01 12:00:00 UTC" in str(said)
 
 
 def test_the_newest_of_several_records_goes_last() -> None:
@@ -108,7 +108,7 @@ def test_a_release_with_other_values_is_left_alone_and_the_error_says_where_but_
 
 def test_a_release_of_another_chart_is_left_alone() -> None:
     api = Cluster({SECRETS: [record(1, "deployed", chart="nvidia-device-plugin")]})
-    with pytest.raises(ForeignRelease, match="its chart is nvidia-device-plugin, not gpu-operator"):
+    with pytest.raises(ForeignRelease, match="its chart is nvidia-device-plugin, expected gpu-operator"):
         install(api)
     assert api.deleted == []
 

@@ -1,4 +1,4 @@
-"""Waiting for devices: what counts as enough, when it counts, and what is said when it never is."""
+"""Waiting for devices: what counts as enough, when it counts, and the message when the time is over."""
 
 from __future__ import annotations
 
@@ -8,10 +8,14 @@ import pytest
 
 from busbar.kube.allocatable import AllocatableSpec, NotAllocatable, shortfalls, wait
 from busbar.kube.client import ApiError
+from busbar.kube.policies import PolicySpec
 from tests.support.kube_cluster import Clock, Cluster, node, pod, unreachable, warning
 
 NODES = "/api/v1/nodes"
 POLICIES = "/apis/nvidia.com/v1/clusterpolicies"
+POLICY = PolicySpec(
+    kind="ClusterPolicy", path=POLICIES, must_be_ready=True, empty_reasons=frozenset({"NoGPUNodes"})
+)
 
 
 def spec(**changes: Any) -> AllocatableSpec:
@@ -30,7 +34,7 @@ def test_it_returns_once_every_worker_has_offered_its_gpus_for_the_stable_time()
     clock.at(20, lambda: api.objects.update({NODES: [gpus("w1", 8), gpus("w2", 8)]}))
     wait(api, spec(stable_seconds=10), clock, said.append)
     assert 30 <= clock.time < 34
-    assert said[0].startswith("nvidia.com/gpu: 1 of 2 workers offer what they should; w2 0/8")
+    assert said[0] == "nvidia.com/gpu: 1/2 nodes ready (w2 0/8) [0 s of 100 s]"
 
 
 def test_a_device_that_comes_and_goes_again_does_not_count() -> None:
@@ -42,7 +46,7 @@ def test_a_device_that_comes_and_goes_again_does_not_count() -> None:
     assert clock.time >= 60
 
 
-def test_at_the_deadline_the_message_names_the_node_what_it_has_and_the_operators_own_words() -> None:
+def test_at_the_deadline_the_message_names_the_node_what_it_has_and_the_operators_status() -> None:
     broken = pod(
         "nvidia-device-plugin-x",
         phase="Pending",
@@ -79,14 +83,19 @@ def test_at_the_deadline_the_message_names_the_node_what_it_has_and_the_operator
         }
     )
     with pytest.raises(NotAllocatable) as failure:
-        wait(api, spec(policy="ClusterPolicy", namespace="gpu-operator"), Clock(), lambda _: None)
+        wait(
+            api,
+            spec(policy=POLICY, namespace="gpu-operator", fix="restart the device plugin"),
+            Clock(),
+            lambda _: None,
+        )
     text = str(failure.value)
-    assert "1 of 2 workers do not offer what their pool expects, after 100 s" in text
+    assert "nvidia.com/gpu: timed out after 100 s: 1 of 2 nodes do not offer what their pool expects" in text
     assert "w2: 0 allocatable, 8 expected (no device plugin has registered this resource)" in text
     assert "ClusterPolicy cluster-policy: notReady; OperandNotReady: state-device-plugin" in text
     assert "nvidia-device-plugin-x: ImagePullBackOff: container plugin: no such image" in text
     assert "nvidia-device-plugin-x: Failed: pull access denied" in text
-    assert "What to do: " in text
+    assert "Fix: restart the device plugin" in text
 
 
 def test_a_cluster_policy_that_is_ready_because_it_saw_no_gpu_is_not_ready() -> None:
@@ -105,12 +114,12 @@ def test_a_cluster_policy_that_is_ready_because_it_saw_no_gpu_is_not_ready() -> 
         }
     )
     with pytest.raises(NotAllocatable, match="NoGPUNodes"):
-        wait(api, spec(policy="ClusterPolicy"), Clock(), lambda _: None)
+        wait(api, spec(policy=POLICY), Clock(), lambda _: None)
 
 
 def test_a_site_without_a_cluster_policy_is_judged_by_its_devices_alone() -> None:
     api = Cluster({NODES: [gpus("w1", 8), gpus("w2", 8)]})
-    wait(api, spec(policy="ClusterPolicy"), Clock(), lambda _: None)
+    wait(api, spec(policy=POLICY), Clock(), lambda _: None)
 
 
 def test_an_api_that_is_away_for_a_while_is_waited_for() -> None:
@@ -133,7 +142,9 @@ def test_credentials_that_are_refused_end_the_wait_at_once() -> None:
     ("nodes", "expected"),
     [
         pytest.param(
-            [gpus("w1", 8)], "w2: 0 allocatable, 8 expected (no such node in the cluster)", id="absent"
+            [gpus("w1", 8)],
+            "w2: 0 allocatable, 8 expected (the cluster has no node of this name)",
+            id="absent",
         ),
         pytest.param(
             [gpus("w1", 8), gpus("w2", 8, ready=False)],
@@ -142,12 +153,13 @@ def test_credentials_that_are_refused_end_the_wait_at_once() -> None:
         ),
         pytest.param(
             [gpus("w1", 8), gpus("w2", 7, capacity={"nvidia.com/gpu": "8"})],
-            "w2: 7 allocatable, 8 expected (1 of 8 are reported unhealthy by the device plugin)",
+            "w2: 7 allocatable, 8 expected (the device plugin reports 1 of 8 as unhealthy)",
             id="one GPU has fallen off the bus",
         ),
         pytest.param(
             [gpus("w1", 8), gpus("w2", 9)],
-            "w2: 9 allocatable, 8 expected (more than the pool's; something is counted that is none of them)",
+            "w2: 9 allocatable, 8 expected "
+            "(more than the pool has: the device plugin also counts other devices)",
             id="a ninth HCA is the management port",
         ),
     ],

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import json
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 from busbar.kube import access, client
 from busbar.kube.client import ApiError, RestApi
@@ -44,6 +51,33 @@ def chunks(*pieces: bytes, whole: bool = True, pause: float = 0) -> Answer:
     return answer
 
 
+def self_signed(folder: Path) -> Path:
+    """A file with a key and a certificate for 127.0.0.1 that no authority has signed."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .sign(key, hashes.SHA256())
+    )
+    pem, plain = serialization.Encoding.PEM, serialization.NoEncryption()
+    file = folder / "server.pem"
+    file.write_bytes(
+        key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain) + certificate.public_bytes(pem)
+    )
+    return file
+
+
+def dropped(request: BaseHTTPRequestHandler) -> None:
+    request.close_connection = True
+
+
 class Server:
     """Gives the answers in their order and notes the requests."""
 
@@ -68,6 +102,12 @@ class Server:
         self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.http.daemon_threads = True
         threading.Thread(target=self.http.serve_forever, args=(0.02,), daemon=True).start()
+
+    def secure(self, certificate: Path) -> None:
+        """Serve TLS from now on."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate)
+        self.http.socket = context.wrap_socket(self.http.socket, server_side=True)
 
     @property
     def kubeconfig(self) -> str:
@@ -172,7 +212,7 @@ def test_a_silent_stream_ends_by_itself(server: Server, monkeypatch: pytest.Monk
     assert list(RestApi(server.kubeconfig).stream("/log")) == [b"one\n"]
 
 
-def test_a_kubeconfig_that_is_none_is_refused_without_quoting_it() -> None:
+def test_a_text_that_is_not_a_kubeconfig_is_refused_without_quoting_it() -> None:
     for text in ("", "key: [unclosed SECRET", "just text SECRET", "clusters: SECRET"):
         with pytest.raises(ValueError, match="kubeconfig") as failure:
             RestApi(text)
@@ -180,7 +220,7 @@ def test_a_kubeconfig_that_is_none_is_refused_without_quoting_it() -> None:
 
 
 def test_without_a_kubeconfig_the_message_says_how_to_give_one() -> None:
-    with pytest.raises(access.NoAccess, match="set KUBECONFIG to its path"):
+    with pytest.raises(access.KubeconfigError, match="Fix: set KUBECONFIG to the path"):
         access.connect({})
 
 
@@ -190,5 +230,31 @@ def test_a_kubeconfig_is_taken_from_the_secret_variable_before_the_file(server: 
 
 
 def test_a_kubeconfig_file_that_is_missing_is_named() -> None:
-    with pytest.raises(access.NoAccess, match="KUBECONFIG=/nowhere: No such file"):
+    with pytest.raises(access.KubeconfigError, match="KUBECONFIG=/nowhere: No such file"):
         access.connect({"KUBECONFIG": "/nowhere"})
+
+
+def test_a_server_with_a_certificate_of_another_authority_is_not_trusted(
+    server: Server, tmp_path: Path
+) -> None:
+    secure = server.kubeconfig.replace("http://", "https://")
+    server.secure(self_signed(tmp_path))
+    with pytest.raises(ApiError, match=r"cannot be reached: .*CERTIFICATE_VERIFY_FAILED") as failure:
+        RestApi(secure).get("/x")
+    assert "\n" not in str(failure.value)
+
+
+def test_a_request_is_sent_once_and_never_retried_behind_the_callers_back(server: Server) -> None:
+    server.answers = [dropped, status(200)]
+    with pytest.raises(ApiError, match="cannot be reached"):
+        RestApi(server.kubeconfig).get("/x")
+    assert len(server.requests) == 1
+
+
+def test_a_body_that_is_not_a_json_object_is_an_error_that_may_pass(server: Server) -> None:
+    server.answers = [status(200, b"<html>"), status(200, b"[]")]
+    api = RestApi(server.kubeconfig)
+    for reason in ("unreadable answer", "JSON object expected, got list"):
+        with pytest.raises(ApiError, match=reason) as failure:
+            api.get("/x")
+        assert failure.value.transient

@@ -9,7 +9,8 @@ import pytest
 import typer.testing
 
 from busbar.cli import build
-from busbar.kube import access, clock
+from busbar.kube import access, wait
+from busbar.kube.client import ApiError
 from tests.support.kube_cluster import Clock, Cluster, node, unreachable
 
 QUESTION = {"resource": "nvidia.com/gpu", "nodes": {"w1": 8}, "deadline_seconds": 60, "stable_seconds": 0}
@@ -21,7 +22,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     api = Cluster({"/api/v1/nodes": [node("w1", nvidia_com__gpu="8")]})
     api.server = "https://10.0.0.1:6443"  # type: ignore[attr-defined]
     monkeypatch.setattr("busbar.cli.cluster.connect", lambda: api)
-    monkeypatch.setattr(clock, "SystemClock", Clock)
+    monkeypatch.setattr(wait, "SystemClock", Clock)
     return api
 
 
@@ -34,7 +35,7 @@ def test_the_answer_is_one_line_of_json_and_the_progress_goes_to_stderr(cluster:
     done = busbar("wait", "allocatable", stdin=QUESTION)
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout) == {"resource": "nvidia.com/gpu", "nodes": {"w1": 8}}
-    assert done.stderr.startswith("nvidia.com/gpu: 1 of 1 workers offer what they should")
+    assert done.stderr.startswith("nvidia.com/gpu: 1/1 nodes ready")
 
 
 def test_a_worker_without_its_gpus_ends_it_with_1_and_the_nodes_name(cluster: Cluster) -> None:
@@ -48,12 +49,12 @@ def test_a_worker_without_its_gpus_ends_it_with_1_and_the_nodes_name(cluster: Cl
 @pytest.mark.parametrize(
     ("stdin", "complaint"),
     [
-        ("not json", "stdin: the text: Invalid JSON"),
+        ("not json", "stdin: Invalid JSON"),
         ({**QUESTION, "nodes": {}}, "stdin: nodes: Dictionary should have at least 1 item"),
         ({**QUESTION, "node": {"w1": 1}}, "stdin: node: Extra inputs are not permitted"),
     ],
 )
-def test_a_question_that_makes_no_sense_is_bad_usage(cluster: Cluster, stdin: Any, complaint: str) -> None:
+def test_a_question_that_is_not_valid_is_bad_usage(cluster: Cluster, stdin: Any, complaint: str) -> None:
     done = busbar("wait", "allocatable", stdin=stdin)
     assert done.exit_code == 64
     assert complaint in done.stderr
@@ -64,10 +65,10 @@ def test_without_a_kubeconfig_it_is_bad_usage(monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.delenv(name, raising=False)
     done = busbar("wait", "allocatable", stdin=QUESTION)
     assert done.exit_code == 64
-    assert "set KUBECONFIG" in done.stderr
+    assert "Fix: set KUBECONFIG" in done.stderr
 
 
-def test_a_collection_from_a_cluster_that_never_answers_ends_with_1_and_says_that_nothing_is_lost(
+def test_a_collection_from_a_cluster_that_never_answers_ends_with_1_and_says_where_the_log_is(
     cluster: Cluster, tmp_path: Any
 ) -> None:
     cluster.failures = [unreachable()] * 1000
@@ -81,7 +82,7 @@ def test_a_collection_from_a_cluster_that_never_answers_ends_with_1_and_says_tha
     done = busbar("nccl", "collect", stdin=question)
     assert done.exit_code == 1
     assert done.stdout == ""
-    assert "Nothing is lost" in done.stderr
+    assert "The log is still in the launcher's pod. Fix: run the same command again" in done.stderr
 
 
 def test_a_job_that_is_not_there_is_a_verdict_and_ends_with_0(cluster: Cluster, tmp_path: Any) -> None:
@@ -96,3 +97,24 @@ def test_a_job_that_is_not_there_is_a_verdict_and_ends_with_0(cluster: Cluster, 
     assert done.exit_code == 0, done.output
     verdict = json.loads(done.stdout)
     assert (verdict["verdict"], verdict["passed"]) == ("unknown", False)
+
+
+@pytest.mark.parametrize("command", [("wait", "allocatable"), ("nccl", "collect")])
+def test_an_api_that_refuses_ends_the_command_with_1_its_reason_and_the_server(
+    cluster: Cluster, tmp_path: Any, command: tuple[str, str]
+) -> None:
+    cluster.failures = [ApiError("GET /x", 403, "not allowed")]
+    request = {
+        "wait": QUESTION,
+        "nccl": {
+            "namespace": "ns",
+            "job": "nccl",
+            "folder": str(tmp_path),
+            "deadline_seconds": 30,
+            "expectation": {},
+        },
+    }[command[0]]
+    done = busbar(*command, stdin=request)
+    assert done.exit_code == 1
+    assert done.stdout == ""
+    assert done.stderr == "GET /x: HTTP 403: not allowed (server https://10.0.0.1:6443)\n"

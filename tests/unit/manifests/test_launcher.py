@@ -1,4 +1,4 @@
-"""The launcher's script, run by a real bash with a small mpirun in place of Open MPI's.
+"""The launcher's script, run by a real bash with a small replacement for Open MPI's mpirun.
 
 What a real mpirun does with these arguments, only the lab shows.
 """
@@ -6,13 +6,16 @@ What a real mpirun does with these arguments, only the lab shows.
 from __future__ import annotations
 
 import os
+import re
+import shutil
+import signal
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from busbar.manifests.launcher import FIRST_LINE, HOSTFILE, LAST_LINE, script
+from busbar.manifests.launcher import COUNT_LINE, FIRST_LINE, HOSTFILE, LAST_LINE, script
 from busbar.manifests.nccljob import NcclJob
 from tests.support.kube_site import job
 
@@ -69,7 +72,7 @@ def test_collectives_run_one_after_the_other_between_a_first_and_a_last_line(pro
     ]
 
 
-def test_mpirun_gets_one_rank_a_gpu_the_sizes_and_the_environment_by_name(programs: Path) -> None:
+def test_mpirun_gets_one_rank_per_gpu_the_sizes_and_the_environment_by_name(programs: Path) -> None:
     line = run(job(), programs).stdout.splitlines()[2]
     assert " <-np> <32> <--hostfile> </etc/mpi/hostfile>" in line
     assert " <--bind-to> <none> <--map-by> <slot>" in line
@@ -104,14 +107,14 @@ def test_a_collective_that_fails_does_not_hide_the_next_one_but_fails_the_job(pr
     assert done.stdout.splitlines()[-1] == f"{LAST_LINE} 3"
 
 
-def test_names_that_do_not_resolve_in_time_are_named_and_mpirun_has_the_last_word(
+def test_names_that_do_not_resolve_in_time_are_named_and_mpirun_runs_anyway(
     programs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("busbar.manifests.launcher.NAMES_SECONDS", 0)
     (programs / "getent").write_text("#!/bin/bash\n[[ $2 == localhost ]]\n")
     (programs / "getent").chmod(0o755)
     done = run(job(), programs, hosts="localhost slots=8\nworker-1.nowhere slots=8\n")
-    assert "# busbar: worker-1.nowhere does not resolve after 0 s" in done.stderr
+    assert "# busbar: worker-1.nowhere does not resolve after 0 s" in done.stdout
     assert "mpirun <--allow-run-as-root>" in done.stdout
 
 
@@ -122,7 +125,7 @@ def test_a_run_that_hangs_is_ended_by_the_launcher_itself_so_that_its_log_stays(
     (programs / "mpirun").write_text("#!/bin/bash\n[[ $1 == --version ]] || { echo rows; exec sleep 60; }\n")
     done = run(job(), programs)
     assert "rows" in done.stdout
-    assert "# busbar: all_reduce was ended: all is to be done after 1 s" in done.stderr
+    assert "# busbar: all_reduce timed out: the limit for all collectives is 1 s" in done.stdout
     assert done.stdout.splitlines()[-1] == f"{LAST_LINE} 124"
     assert done.returncode == 124
 
@@ -131,15 +134,15 @@ def test_an_image_without_the_program_says_so_and_where_it_was_looked_for(progra
     (programs / "all_gather_perf").unlink()
     done = run(both(), programs)
     assert done.returncode == 127
-    assert "no program all_gather_perf on PATH nor in /opt/nccl_tests/build" in done.stderr
-    assert "validation.image" in done.stderr
+    assert "no program all_gather_perf on PATH or in /opt/nccl_tests/build" in done.stdout
+    assert "validation.image" in done.stdout
 
 
 def test_an_image_without_open_mpi_says_so(programs: Path) -> None:
     (programs / "mpirun").unlink()
     done = run(job(), programs, PATH=str(programs))
     assert done.returncode == 127
-    assert "no program mpirun on PATH" in done.stderr
+    assert "no program mpirun on PATH" in done.stdout
     assert done.stdout.splitlines()[-1] == f"{LAST_LINE} 127"
 
 
@@ -168,3 +171,61 @@ def test_single_dashes_of_a_profile_become_long_options(programs: Path) -> None:
 def test_a_value_with_blanks_and_quotes_cannot_become_a_command(programs: Path) -> None:
     text = script(job(validation={"env": {"NCCL_COMMENT": "'; touch /tmp/owned; '"}}))
     assert "owned" not in text
+
+
+def counted(stdout: str) -> tuple[int, int]:
+    """The lines and bytes that the launcher says it wrote."""
+    (found,) = re.findall(rf"^{COUNT_LINE} (\d+) lines, (\d+) bytes$", stdout, re.MULTILINE)
+    return int(found[0]), int(found[1])
+
+
+@pytest.mark.parametrize("failing", ["nothing", "all_reduce_perf"])
+def test_the_line_before_the_last_counts_everything_before_it(programs: Path, failing: str) -> None:
+    done = run(both(), programs, FAILING=failing)
+    lines = done.stdout.splitlines(keepends=True)
+    assert lines[-2].startswith(COUNT_LINE)
+    assert counted(done.stdout) == (len(lines) - 2, len("".join(lines[:-2]).encode()))
+
+
+def test_what_a_program_writes_to_stderr_is_counted_and_in_the_log_too(programs: Path) -> None:
+    (programs / "mpirun").write_text('#!/bin/bash\n[[ $1 == --version ]] || echo "wärning" >&2\n')
+    done = run(job(), programs)
+    assert "wärning\n" in done.stdout
+    before, _, _ = done.stdout.partition(COUNT_LINE)
+    assert counted(done.stdout) == (before.count("\n"), len(before.encode()))
+
+
+def test_a_burst_of_output_is_passed_on_whole(programs: Path) -> None:
+    (programs / "mpirun").write_text("#!/bin/bash\n[[ $1 == --version ]] || seq 1 300000\n")
+    done = run(job(), programs)
+    assert "\n299999\n300000\n" in done.stdout
+    assert counted(done.stdout)[0] == done.stdout.partition(COUNT_LINE)[0].count("\n") > 300_000
+
+
+def test_a_process_that_outlives_mpirun_does_not_keep_the_launcher_from_ending(
+    programs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("busbar.manifests.launcher.COUNT_SECONDS", 0)
+    (programs / "mpirun").write_text(
+        '#!/bin/bash\n[[ $1 == --version ]] && exit\nsleep 30 & echo $! >"${0%/*}/stray"\n'
+    )
+    started = subprocess.Popen(
+        ["/bin/bash", "-c", script(job()).replace(f"<{HOSTFILE}", "</dev/null")],
+        env={"PATH": f"{programs}:{os.environ['PATH']}"},
+        stdout=subprocess.PIPE,
+    )
+    try:
+        assert started.wait(20) == 0
+    finally:
+        os.kill(int((programs / "stray").read_text()), signal.SIGKILL)
+    assert started.stdout is not None
+    assert started.stdout.read().decode().splitlines()[-1] == f"{LAST_LINE} 0"
+
+
+def test_an_image_without_the_means_to_count_runs_all_the_same(programs: Path) -> None:
+    for name in ("bash", "timeout", "getent"):
+        (programs / name).symlink_to(shutil.which(name) or name)
+    done = run(job(), programs, PATH=str(programs))
+    assert done.returncode == 0
+    assert COUNT_LINE not in done.stdout
+    assert done.stdout.splitlines()[-1] == f"{LAST_LINE} 0"

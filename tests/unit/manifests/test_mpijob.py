@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import re
 from typing import Any
 
@@ -120,11 +121,12 @@ def test_the_name_leaves_room_for_the_operators_suffixes_and_is_a_dns_1035_label
 
 
 def test_a_topology_file_is_mounted_and_named_to_nccl() -> None:
-    topology = TopologyFile("h100", "h100.xml", "f" * 64)
+    topology = TopologyFile("h100", "h100.xml", "<system/>")
+    assert topology.config_map == f"nccl-topology-h100-{hashlib.sha256(b'<system/>').hexdigest()[:10]}"
     resolved = resolve(cluster(), "h100", ["worker-1", "worker-2"], topology=topology)
     assert resolved.env["NCCL_TOPO_FILE"] == "/etc/nccl-topology/h100.xml"
     pod = worker(mpijob.render(resolved))
-    assert {"name": "topology", "configMap": {"name": "nccl-topology-h100-ffffffffff"}} in pod["volumes"]
+    assert {"name": "topology", "configMap": {"name": topology.config_map}} in pod["volumes"]
     assert {"name": "topology", "mountPath": "/etc/nccl-topology", "readOnly": True} in pod["containers"][0][
         "volumeMounts"
     ]

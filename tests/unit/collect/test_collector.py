@@ -1,4 +1,4 @@
-"""Collecting a measurement: what ends in which verdict, what is kept, and what is not done twice."""
+"""Collecting a measurement: which job gives which verdict, what is stored, and what is not repeated."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 import zstandard
 
-from busbar.collect.collect import collect
+from busbar.collect.archive import Archive
+from busbar.collect.collector import collect
 from busbar.collect.jobwatch import Unreachable
+from busbar.collect.result import ResultStore
 from busbar.collect.spec import CollectSpec
 from busbar.kube.client import ApiError
 from tests.support.kube_cluster import Clock, Cluster, container, pod, unreachable, warning
@@ -155,27 +157,64 @@ def test_a_job_that_failed_is_a_failure_whatever_its_table_says(tmp_path: Path) 
         (slice(None, -1), "the end of the launcher's log is missing"),
     ],
 )
-def test_a_log_without_its_beginning_or_end_is_no_pass(tmp_path: Path, cut: slice, missing: str) -> None:
+def test_a_log_without_its_beginning_or_end_is_not_a_pass(tmp_path: Path, cut: slice, missing: str) -> None:
     log = "".join(launcher_log.text().splitlines(keepends=True)[cut])
     verdict = run(finished(log), spec(tmp_path))
     assert not verdict["passed"]
     assert any(missing in reason for reason in verdict["reasons"])
 
 
-def test_lines_lost_in_a_rotation_are_no_pass_though_the_table_is_whole(tmp_path: Path) -> None:
-    whole = launcher_log.stamped(launcher_log.text())
-    later = whole.replace(b"2026-01-01T00:00:00", b"2026-01-01T00:00:09")
-    lines = later.splitlines(keepends=True)
+def with_a_gap(log: str) -> Cluster:
+    """The log in two connections that share no line: the second starts nine seconds after the first."""
+    lines = launcher_log.stamped(log).splitlines(keepends=True)
+    later = [line.replace(b"2026-01-01T00:00:00", b"2026-01-01T00:00:09") for line in lines]
 
     def broken(query: Mapping[str, str]) -> Iterator[bytes]:
-        yield b"".join(whole.splitlines(keepends=True)[:2])
+        yield b"".join(lines[:2])
         raise unreachable()
 
     api = finished()
-    api.logs = [broken, lambda query: iter(lines[2:])]
-    verdict = run(api, spec(tmp_path))
+    api.logs = [broken, lambda query: iter(later[2:])]
+    return api
+
+
+def test_a_reconnection_without_overlap_is_not_a_pass_where_the_launcher_did_not_count(
+    tmp_path: Path,
+) -> None:
+    verdict = run(with_a_gap(launcher_log.text(counted=False)), spec(tmp_path))
     assert not verdict["passed"]
     assert any("lines may be missing after 1 of 1 reconnections" in r for r in verdict["reasons"])
+
+
+def test_a_reconnection_without_overlap_is_harmless_where_the_count_shows_that_nothing_is_missing(
+    tmp_path: Path,
+) -> None:
+    verdict = run(with_a_gap(launcher_log.text()), spec(tmp_path))
+    assert verdict["verdict"] == "pass", verdict["reasons"]
+
+
+LINES = launcher_log.text().splitlines(keepends=True)
+
+
+@pytest.mark.parametrize(
+    ("log", "read"),
+    [
+        pytest.param([*LINES[:9], *LINES[10:]], "34 lines", id="a line is missing"),
+        pytest.param([*LINES[:9], LINES[9], *LINES[9:]], "36 lines", id="a line came twice"),
+        pytest.param(
+            [*LINES[:9], LINES[9][7:], *LINES[10:]], "35 lines", id="the start of a line is missing"
+        ),
+    ],
+)
+def test_a_log_that_is_not_what_the_launcher_counted_is_not_a_pass_and_says_how_much_was_read(
+    tmp_path: Path, log: list[str], read: str
+) -> None:
+    verdict = run(finished("".join(log)), spec(tmp_path))
+    assert verdict["verdict"] != "pass"
+    (reason,) = [reason for reason in verdict["reasons"] if "the launcher wrote" in reason]
+    assert f"wrote 35 lines ({sum(map(len, LINES[:-2]))} bytes), {read}" in reason
+    assert "container-log-max-size" in reason
+    assert not Archive(tmp_path).has_complete_log_of("u-1")
 
 
 def test_an_api_server_that_dies_in_the_middle_does_not_lose_the_result(tmp_path: Path) -> None:
@@ -216,14 +255,14 @@ def test_a_run_that_hangs_is_ended_at_the_deadline_with_what_was_read(tmp_path: 
     api.logs = [serving(head)] * 2000
     verdict = run(api, spec(tmp_path))
     assert verdict["verdict"] != "pass"
-    assert any("deadline of 600 s" in reason for reason in verdict["reasons"])
+    assert any("timed out after 600 s" in reason for reason in verdict["reasons"])
     assert api.patched == [(JOB, {"spec": {"runPolicy": {"suspend": True}}})]
 
 
 def test_a_job_that_does_not_exist_is_unknown(tmp_path: Path) -> None:
     verdict = run(Cluster(), spec(tmp_path))
     assert verdict["verdict"] == "unknown"
-    assert "there is no MPIJob" in verdict["reasons"][0]
+    assert "MPIJob ns/nccl does not exist" in verdict["reasons"][0]
 
 
 def test_an_api_that_never_answers_gives_no_verdict_at_all(tmp_path: Path) -> None:
@@ -242,7 +281,7 @@ def test_a_verdict_that_cannot_be_published_is_still_the_verdict(tmp_path: Path)
 
     api.create = forbidden  # type: ignore[method-assign]
     assert run(api, spec(tmp_path), said=said)["verdict"] == "pass"
-    assert any("could not be stored in the cluster" in line for line in said)
+    assert any("could not be written: POST" in line for line in said)
 
 
 def test_a_killed_collection_leaves_the_former_log_and_the_next_one_finishes(tmp_path: Path) -> None:
@@ -253,3 +292,136 @@ def test_a_killed_collection_leaves_the_former_log_and_the_next_one_finishes(tmp
     assert list(tmp_path.iterdir()) == []
     api.logs = [serving(launcher_log.text())]
     assert run(api, spec(tmp_path))["verdict"] == "pass"
+
+
+def test_a_verdict_on_part_of_a_log_is_not_stored_so_that_the_next_run_reads_the_rest(
+    tmp_path: Path,
+) -> None:
+    api = finished(launcher_log.text()[:500])
+    assert not run(api, spec(tmp_path))["passed"]
+    assert api.created == []
+    api.logs = [serving(launcher_log.text())]
+    assert run(api, spec(tmp_path))["verdict"] == "pass"
+
+
+def test_a_job_that_has_ended_is_not_suspended(tmp_path: Path) -> None:
+    for condition in ("Succeeded", "Failed"):
+        api = finished(condition=condition)
+        run(api, spec(tmp_path / condition))
+        assert api.patched == []
+
+
+def test_a_job_whose_end_nobody_recorded_is_unknown_and_suspended(tmp_path: Path) -> None:
+    clock = Clock()
+    api = finished(condition="Running")
+    verdict = run(api, spec(tmp_path), clock)
+    assert verdict["verdict"] == "unknown"
+    assert verdict["reasons"] == ["job: the MPIJob has neither succeeded nor failed"]
+    assert len(api.patched) == 1
+    assert 60 <= clock.time < 65
+
+
+def test_a_launcher_that_is_deleted_while_its_log_is_read_is_unknown_without_waiting_for_its_end(
+    tmp_path: Path,
+) -> None:
+    clock = Clock()
+    api = finished(condition="Running")
+    del api.objects[LAUNCHER]
+    verdict = run(api, spec(tmp_path), clock)
+    assert verdict["verdict"] == "unknown"
+    assert any("was deleted before its log was read" in reason for reason in verdict["reasons"])
+    assert clock.time < 5
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        ("all_reduce timed out: the limit for all collectives is 585 s", "all_reduce timed out: the limit"),
+        ("no program mpirun on PATH. Fix: ...", "no program mpirun on PATH"),
+        ("nccl-worker-0.nccl does not resolve after 120 s", "nccl-worker-0.nccl does not resolve"),
+    ],
+)
+def test_what_the_launcher_reports_comes_first_among_the_reasons_of_a_failure(
+    tmp_path: Path, error: str, reason: str
+) -> None:
+    log = launcher_log.text(counted=False).replace("# busbar: measuring", f"# busbar: {error}\n# busbar: m")
+    verdict = run(finished(log, condition="Failed"), spec(tmp_path))
+    assert verdict["verdict"] == "fail"
+    assert verdict["reasons"][0].startswith(f"job: {reason}")
+
+
+def test_an_empty_log_is_not_a_pass(tmp_path: Path) -> None:
+    verdict = run(finished(""), spec(tmp_path))
+    assert not verdict["passed"]
+    assert any("the log is empty" in reason for reason in verdict["reasons"])
+
+
+def test_progress_is_reported_through_a_long_log_without_rows(tmp_path: Path) -> None:
+    said: list[str] = []
+    filler = "x" * 49 + "\n"
+    api = finished()
+    stamp = "2026-01-01T00:00:01.000000000Z "
+    api.logs = [lambda query: iter([(stamp + filler).encode() * 40_000])]
+    run(api, spec(tmp_path), said=said)
+    assert [line for line in said if line.endswith("of log so far")] == [
+        "20000 lines, 1 MB of log so far",
+        "40000 lines, 2 MB of log so far",
+    ]
+
+
+@pytest.mark.parametrize("note", ["", "{", "[]", '{"job_uid": "another"}'])
+def test_an_archived_log_without_a_note_of_this_job_is_not_complete(tmp_path: Path, note: str) -> None:
+    run(finished(), spec(tmp_path))
+    (tmp_path / "source.json").write_text(note)
+    assert not Archive(tmp_path).has_complete_log_of("u-1")
+
+
+def test_an_archived_log_is_read_back_line_by_line(tmp_path: Path) -> None:
+    long = "y" * 200_000
+    archive = Archive(tmp_path)
+    with archive.new_log() as sink:
+        sink.write(zstandard.ZstdCompressor().compress(f"one\n{long}\nlast".encode()))
+    archive.mark_complete("u-1")
+    assert archive.has_complete_log_of("u-1")
+    assert list(archive.log_lines()) == [b"one\n", f"{long}\n".encode(), b"last"]
+
+
+def test_a_new_log_ends_the_claim_that_the_old_one_is_complete(tmp_path: Path) -> None:
+    run(finished(), spec(tmp_path))
+    archive = Archive(tmp_path)
+    with pytest.raises(KeyboardInterrupt), archive.new_log():
+        raise KeyboardInterrupt
+    assert not archive.has_complete_log_of("u-1")
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["nccl.log.zst", "report.html", "verdict.json"]
+
+
+def test_a_stored_verdict_is_left_as_it_is() -> None:
+    api = Cluster()
+    store = ResultStore(api, "ns", mpijob(), {"nodes": 2})
+    store.write({"verdict": "pass"})
+    store.write({"verdict": "fail"})
+    assert store.read() == {"verdict": "pass"}
+
+
+def test_a_config_map_without_a_json_object_is_not_a_verdict() -> None:
+    for text in ("", "{", "[]"):
+        api = Cluster()
+        store = ResultStore(api, "ns", mpijob(), {})
+        api.objects[f"{CONFIG_MAPS}/{store.name}"] = {"data": {"verdict.json": text}}
+        assert store.read() is None
+    api.objects[f"{CONFIG_MAPS}/{store.name}"] = {}
+    assert store.read() is None
+
+
+def test_a_verdict_that_is_too_big_for_a_config_map_is_refused_with_its_size() -> None:
+    api = Cluster()
+    with pytest.raises(ValueError, match=r"the verdict has 6000\d\d bytes, the limit is 524288"):
+        ResultStore(api, "ns", mpijob(), {}).write({"reason": "x" * 600_000})
+    assert api.created == []
+
+
+def test_an_api_that_refuses_the_stored_verdict_ends_the_command(tmp_path: Path) -> None:
+    api = finished()
+    api.failures = [None, ApiError("GET", 403, "forbidden")]
+    with pytest.raises(ApiError, match="403"):
+        run(api, spec(tmp_path))

@@ -1,4 +1,4 @@
-"""What is wrong with pods, in words: from their status and from their events."""
+"""What keeps pods from running, from their status and from their events."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any
 from busbar.kube.client import Api, ApiError, JsonObject
 
 MAX_EVENTS_PER_POD = 3
-MAX_TROUBLES = 12
+MAX_ISSUES = 12
 _MESSAGE_LIMIT = 300
 _NAMED_PODS = 2
 # Events that only repeat the reason for which a container waits.
-_ECHOES = frozenset({"Failed: Error: ErrImagePull", "Failed: Error: ImagePullBackOff"})
+_REPEATED_EVENTS = frozenset({"Failed: Error: ErrImagePull", "Failed: Error: ImagePullBackOff"})
 
-# Waiting reasons that pass by themselves while a pod starts.
-_PASSING = frozenset({"ContainerCreating", "PodInitializing"})
+# Waiting reasons of a pod that is starting.
+_STARTING = frozenset({"ContainerCreating", "PodInitializing"})
 
-# Waiting reasons that no amount of waiting cures: somebody has to change the image, the registry's
-# credentials, or the pod (kubernetes pkg/kubelet/images/types.go, pkg/kubelet/kuberuntime).
-HOPELESS_WAITING = frozenset(
+# Waiting reasons that need a change of the image, the registry's credentials, or the pod
+# (kubernetes pkg/kubelet/images/types.go, pkg/kubelet/kuberuntime).
+PERMANENT_REASONS = frozenset(
     {
         "InvalidImageName",
         "ErrImageNeverPull",
@@ -31,74 +31,74 @@ HOPELESS_WAITING = frozenset(
         "StartError",
     }
 )
-# These are retried by the kubelet and may heal (a registry that is being restarted): hopeless only when
-# they last.
-LASTING_WAITING = frozenset({"ImagePullBackOff", "ErrImagePull", "CrashLoopBackOff", "RegistryUnavailable"})
+# The kubelet retries these and may succeed (a registry that is being restarted): an error only when they
+# persist.
+RETRIED_REASONS = frozenset({"ImagePullBackOff", "ErrImagePull", "CrashLoopBackOff", "RegistryUnavailable"})
 
 
 @dataclass(frozen=True)
-class Trouble:
-    """One thing that keeps a pod from doing its work.
+class PodIssue:
+    """One problem of a pod.
 
-    `hopeless`: only a change by somebody helps. `lasting`: hopeless once it has stood for a while.
+    `permanent`: the pod cannot run without a change. `persistent`: the same, once it has lasted a while.
     """
 
     pod: str
     reason: str
     message: str
-    hopeless: bool = False
-    lasting: bool = False
+    permanent: bool = False
+    persistent: bool = False
 
     @property
     def what(self) -> str:
-        """The trouble without the pod's name."""
+        """The issue without the pod's name."""
         return self.reason + (f": {self.message}" if self.message else "")
 
     def __str__(self) -> str:
         return f"{self.pod}: {self.what}"
 
 
-def troubles_of(pod: JsonObject) -> Iterator[Trouble]:
-    """Everything in the pod's own status that is not as it should be; nothing for a healthy pod."""
+def issues_of(pod: JsonObject) -> Iterator[PodIssue]:
+    """The problems in the pod's own status; none for a healthy pod."""
     name = pod["metadata"]["name"]
     status = pod.get("status") or {}
     if status.get("phase") == "Failed" and status.get("reason"):
-        yield Trouble(name, status["reason"], _short(status.get("message")), hopeless=True)
+        yield PodIssue(name, status["reason"], _short(status.get("message")), permanent=True)
     for condition in status.get("conditions") or []:
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
-            yield Trouble(
+            yield PodIssue(
                 name,
                 condition.get("reason") or "Unschedulable",
                 _short(condition.get("message")),
-                lasting=True,
+                persistent=True,
             )
     containers = [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
     for container in containers:
-        yield from _container_troubles(name, container)
+        yield from _container_issues(name, container)
 
 
-def _container_troubles(pod: str, container: JsonObject) -> Iterator[Trouble]:
+def _container_issues(pod: str, container: JsonObject) -> Iterator[PodIssue]:
     state = container.get("state") or {}
     waiting, ended = state.get("waiting") or {}, state.get("terminated") or {}
-    who = f"container {container.get('name')}"
+    label = f"container {container.get('name')}"
     reason = waiting.get("reason") or ""
-    if reason and reason not in _PASSING:
-        yield Trouble(
+    if reason and reason not in _STARTING:
+        yield PodIssue(
             pod,
             reason,
-            _short(f"{who}: {waiting.get('message') or ''}"),
-            hopeless=reason in HOPELESS_WAITING,
-            lasting=reason in LASTING_WAITING,
+            _short(f"{label}: {waiting.get('message') or ''}"),
+            permanent=reason in PERMANENT_REASONS,
+            persistent=reason in RETRIED_REASONS,
         )
         # The reason of the crash is in the last run, not in the wait for the next one.
         last = (container.get("lastState") or {}).get("terminated") or {}
         if last:
-            yield Trouble(pod, last.get("reason") or "Error", _short(f"{who}: {_ending(last)}"))
+            yield PodIssue(pod, last.get("reason") or "Error", _short(f"{label}: {_exit_text(last)}"))
     if ended and ended.get("exitCode") != 0:
-        yield Trouble(pod, ended.get("reason") or "Error", _short(f"{who}: {_ending(ended)}"))
+        yield PodIssue(pod, ended.get("reason") or "Error", _short(f"{label}: {_exit_text(ended)}"))
 
 
-def _ending(ended: JsonObject) -> str:
+def _exit_text(ended: JsonObject) -> str:
     message = (ended.get("message") or "").strip()
     return f"ended with exit code {ended.get('exitCode')}" + (f": {message}" if message else "")
 
@@ -110,7 +110,7 @@ def warnings_about(events: Iterable[JsonObject], names: Iterable[str]) -> dict[s
     for event in events:
         name = (event.get("involvedObject") or {}).get("name")
         text = f"{event.get('reason')}: {_short(event.get('message'))}"
-        if event.get("type") == "Warning" and name in wanted and text not in _ECHOES:
+        if event.get("type") == "Warning" and name in wanted and text not in _REPEATED_EVENTS:
             found.setdefault(name, []).append((_when(event), text))
     return {
         name: list(dict.fromkeys(text for _, text in sorted(entries)[-MAX_EVENTS_PER_POD:]))
@@ -119,7 +119,7 @@ def warnings_about(events: Iterable[JsonObject], names: Iterable[str]) -> dict[s
 
 
 def _when(event: JsonObject) -> str:
-    """RFC 3339 in UTC sorts as text; an event carries its time in one of four places."""
+    """The event's time, which is in one of four fields; RFC 3339 in UTC sorts as text."""
     series = event.get("series") or {}
     return str(
         series.get("lastObservedTime")
@@ -130,32 +130,34 @@ def _when(event: JsonObject) -> str:
     )
 
 
-def report(pods: Sequence[JsonObject], events: Sequence[JsonObject], also: Iterable[str] = ()) -> list[str]:
-    """One line a problem: the pods' own troubles, then warning events of these pods and of `also`.
+def issue_report(
+    pods: Sequence[JsonObject], events: Sequence[JsonObject], also: Iterable[str] = ()
+) -> list[str]:
+    """One line per problem: the pods' own issues, then warning events of these pods and of `also`.
 
-    Pods with the same trouble share a line: a job of 440 workers fails in 440 equal ways. At most
-    MAX_TROUBLES lines, and one that says how many more there are.
+    Pods with the same issue share a line: 440 workers fail in the same way. At most MAX_ISSUES lines, and
+    one with the number of the others.
     """
-    who: dict[str, list[str]] = {}
-    unhappy: list[str] = list(also)
+    pods_by_issue: dict[str, list[str]] = {}
+    affected: list[str] = list(also)
     for pod in pods:
         name = pod["metadata"]["name"]
-        troubles = list(troubles_of(pod))
-        for trouble in troubles:
-            _note(who, name, trouble.what)
-        if troubles or (pod.get("status") or {}).get("phase") == "Pending":
-            unhappy.append(name)
-    for name, texts in warnings_about(events, unhappy).items():
+        issues = list(issues_of(pod))
+        for issue in issues:
+            _add(pods_by_issue, name, issue.what)
+        if issues or (pod.get("status") or {}).get("phase") == "Pending":
+            affected.append(name)
+    for name, texts in warnings_about(events, affected).items():
         for text in texts:
-            _note(who, name, text)
-    lines = [f"{_named(names)}: {what}" for what, names in who.items()]
-    if len(lines) > MAX_TROUBLES:
-        lines = [*lines[:MAX_TROUBLES], f"... and {len(lines) - MAX_TROUBLES} more"]
+            _add(pods_by_issue, name, text)
+    lines = [f"{_named(names)}: {what}" for what, names in pods_by_issue.items()]
+    if len(lines) > MAX_ISSUES:
+        lines = [*lines[:MAX_ISSUES], f"... and {len(lines) - MAX_ISSUES} more"]
     return lines
 
 
-def _note(who: dict[str, list[str]], name: str, what: str) -> None:
-    names = who.setdefault(what.replace(name, "<pod>"), [])
+def _add(pods_by_issue: dict[str, list[str]], name: str, what: str) -> None:
+    names = pods_by_issue.setdefault(what.replace(name, "<pod>"), [])
     if name not in names:
         names.append(name)
 
@@ -166,13 +168,13 @@ def _named(names: Sequence[str]) -> str:
 
 
 def namespace_report(api: Api, namespace: str, also: Iterable[str] = ()) -> list[str]:
-    """`report` for all pods of a namespace; when the API does not answer, a line that says so."""
+    """`issue_report` for all pods of a namespace; one line with the error where they cannot be listed."""
     try:
         pods = api.list(f"/api/v1/namespaces/{namespace}/pods")
         events = api.list(f"/api/v1/namespaces/{namespace}/events")
     except ApiError as error:
         return [f"the pods of namespace {namespace} cannot be listed: {error}"]
-    return report(pods, events, also)
+    return issue_report(pods, events, also)
 
 
 def readiness(pods: Iterable[Mapping[str, Any]]) -> tuple[int, int]:

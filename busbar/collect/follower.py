@@ -1,38 +1,38 @@
-"""Follow a container's log from its first byte to its last, whatever happens to the connection.
+"""Follow a container's log from its first byte to its last across broken connections.
 
 The kubelet serves only the current log file and may stop following when it rotates
-(kubernetes/kubernetes#59902, #115701); API servers and load balancers die. So every line is asked for with
-its timestamp, a broken stream is re-opened a little before the last line seen, and the overlap is recognised
-line by line. Where there is no overlap, lines may be lost: that is counted, never passed over.
+(kubernetes/kubernetes#59902, #115701); API servers and load balancers die. Every line is therefore requested
+with its timestamp, a broken stream is reopened one second before the last line received, and repeated lines
+are recognised. A reconnection without a repeated line is counted as a gap: lines may be lost there.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing
 from datetime import datetime, timedelta
 
 from busbar.kube.client import Api, ApiError, JsonObject
-from busbar.kube.clock import Deadline
+from busbar.kube.wait import Deadline, ProgressCallback
 
 RETRY_SECONDS = 1.0
-# A container that has ended has its log at once or never.
+# The log of a container that has ended is available at once or never.
 MAX_REFUSALS = 5
 _OVERLAP_SECONDS = 1
 _STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.\d+)?(Z|[+-]\d\d:\d\d) ?")
 
 
 class LogLost(Exception):
-    """The log cannot be had any more, or not in time; the text says why."""
+    """The log is not available, or not in time; the text says why."""
 
 
 class LogFollower:
     """Follows one container that runs once (restartPolicy Never).
 
-    `gaps` counts the reconnections after which no known line came again: lines may be missing there.
-    `reconnections` counts all.
+    `gaps` counts the reconnections that repeated no line: lines may be missing there. `reconnections` counts
+    all.
     """
 
     def __init__(
@@ -42,14 +42,14 @@ class LogFollower:
         pod: str,
         container: str,
         deadline: Deadline,
-        say: Callable[[str], None],
+        progress: ProgressCallback,
     ) -> None:
         self._api = api
         self._pod = pod
         self._path = f"/api/v1/namespaces/{namespace}/pods/{pod}"
         self._container = container
         self._deadline = deadline
-        self._say = say
+        self._progress = progress
         self._seen = _Recent()
         self._broken = False
         self.gaps = 0
@@ -58,7 +58,7 @@ class LogFollower:
     def lines(self) -> Iterator[bytes]:
         """The container's output, line by line, each with its newline, without timestamps.
 
-        Ends when the container has ended and everything it wrote has been read. Raises LogLost when the pod
+        Ends when the container has ended and its whole log has been read. Raises LogLost when the pod
         is gone or the deadline passes, and ApiError when the API refuses for good.
         """
         refusals = 0
@@ -66,7 +66,7 @@ class LogFollower:
             ended = self._has_ended()
             whole = ended is not None
             try:
-                # Asked before the read: what the container wrote before its end is in this read, then.
+                # The state is read before the log: this read then contains everything up to the end.
                 yield from self._read(follow=not ended)
             except ApiError as error:
                 # 400: the container has not started. 404: the kubelet does not know it, or the pod is gone,
@@ -76,21 +76,21 @@ class LogFollower:
                 whole = False
                 refusals += bool(ended and not error.transient)
                 if refusals >= MAX_REFUSALS:
-                    raise LogLost(f"the log of {self._pod} cannot be had: {error.reason}") from None
+                    raise LogLost(f"the log of pod {self._pod} is not available: {error.reason}") from None
                 if error.status != 400:
                     self._note_break(error)
             if ended and whole:
                 return
             if self._deadline.passed:
                 raise LogLost(
-                    f"the deadline of {self._deadline.seconds:.0f} s passed before {self._pod} ended"
+                    f"timed out after {self._deadline.seconds:.0f} s: pod {self._pod} had not ended"
                 )
             self._deadline.pause(RETRY_SECONDS)
 
     def _note_break(self, error: ApiError) -> None:
-        """Say it once, however often it is tried in vain."""
+        """Report a broken connection once, not each failed retry."""
         if not self._broken:
-            self._say(f"the log broke off, trying again: {error}")
+            self._progress(f"log connection failed, retrying: {error}")
         self._broken = True
 
     def _has_ended(self) -> bool | None:
@@ -121,13 +121,13 @@ class LogFollower:
                     self.gaps += 1
                     overlap.nothing_matched = False
                 if self._broken:
-                    self._say("the log goes on")
+                    self._progress("log connection restored")
                     self._broken = False
                 self._seen.add(second, stamp, line)
                 yield line
                 if self._deadline.passed:
                     raise LogLost(
-                        f"the deadline of {self._deadline.seconds:.0f} s passed while {self._pod} was writing"
+                        f"timed out after {self._deadline.seconds:.0f} s: pod {self._pod} was still writing"
                     )
 
 
@@ -157,8 +157,8 @@ def _stream(api: Api, path: str, query: dict[str, str]) -> Generator[bytes, None
 def _stamped_lines(chunks: Iterator[bytes], *, final: bool) -> Iterator[tuple[bytes, bytes, bytes]]:
     """(timestamp, its whole second with zone, line) of each line; lines of the kubelet itself are dropped.
 
-    A last line without a newline is a line only where the container has ended (`final`): else it is one that
-    is still being written, and is served again.
+    A last line without a newline counts only where the container has ended (`final`): otherwise it is still
+    being written, and is served again.
     """
     rest = b""
     for chunk in chunks:
@@ -171,7 +171,7 @@ def _stamped_lines(chunks: Iterator[bytes], *, final: bool) -> Iterator[tuple[by
 
 
 class _Recent:
-    """The lines of the last seconds, by second: enough to recognise an overlap, however long the log."""
+    """The lines of the last seconds, by second: enough to recognise repeated lines."""
 
     def __init__(self) -> None:
         self._by_second: dict[bytes, Counter[int]] = {}
@@ -179,7 +179,7 @@ class _Recent:
     def add(self, second: bytes, stamp: bytes, line: bytes) -> None:
         if second not in self._by_second:
             self._by_second[second] = Counter()
-            # stdout and stderr are stamped apart and may swap places: keep one second more than is asked for.
+            # stdout and stderr are stamped separately and may swap places: keep one second more.
             for old in sorted(self._by_second)[: -_OVERLAP_SECONDS - 2]:
                 del self._by_second[old]
         self._by_second[second][hash((stamp, line))] += 1
@@ -193,7 +193,7 @@ class _Recent:
 
 
 class _Overlap:
-    """What a re-opened stream is expected to repeat. Each line is known as often as it was seen."""
+    """The lines that a reopened stream may repeat, each as often as it was received."""
 
     def __init__(self, since: str | None, known: dict[bytes, Counter[int]]) -> None:
         self.since = since

@@ -1,4 +1,4 @@
-"""What is wrong with pods, in words."""
+"""What keeps pods from running: from their status, and from their events."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from busbar.kube.events import MAX_TROUBLES, namespace_report, readiness, report, troubles_of
+from busbar.kube.pods import MAX_ISSUES, issue_report, issues_of, namespace_report, readiness
 from tests.support.kube_cluster import Cluster, container, pod, unreachable, warning
 
 
@@ -14,15 +14,13 @@ def waiting(reason: str, message: str = "") -> Any:
     return container({"waiting": {"reason": reason, "message": message}})
 
 
-def test_a_healthy_or_starting_pod_has_no_troubles() -> None:
-    assert list(troubles_of(pod("a", containerStatuses=[container({"running": {}})]))) == []
-    assert (
-        list(troubles_of(pod("a", phase="Pending", containerStatuses=[waiting("ContainerCreating")]))) == []
-    )
+def test_a_healthy_or_starting_pod_has_no_issues() -> None:
+    assert list(issues_of(pod("a", containerStatuses=[container({"running": {}})]))) == []
+    assert list(issues_of(pod("a", phase="Pending", containerStatuses=[waiting("ContainerCreating")]))) == []
 
 
 @pytest.mark.parametrize(
-    ("reason", "hopeless", "lasting"),
+    ("reason", "permanent", "persistent"),
     [
         ("ImagePullBackOff", False, True),
         ("CrashLoopBackOff", False, True),
@@ -31,11 +29,11 @@ def test_a_healthy_or_starting_pod_has_no_troubles() -> None:
     ],
 )
 def test_a_reason_to_wait_is_judged_by_whether_waiting_can_help(
-    reason: str, hopeless: bool, lasting: bool
+    reason: str, permanent: bool, persistent: bool
 ) -> None:
-    (trouble,) = troubles_of(pod("a", phase="Pending", containerStatuses=[waiting(reason, "why")]))
-    assert (trouble.hopeless, trouble.lasting) == (hopeless, lasting)
-    assert str(trouble) == f"a: {reason}: container nccl: why"
+    (issue,) = issues_of(pod("a", phase="Pending", containerStatuses=[waiting(reason, "why")]))
+    assert (issue.permanent, issue.persistent) == (permanent, persistent)
+    assert str(issue) == f"a: {reason}: container nccl: why"
 
 
 def test_a_pod_that_fits_nowhere_says_what_the_scheduler_said() -> None:
@@ -45,14 +43,14 @@ def test_a_pod_that_fits_nowhere_says_what_the_scheduler_said() -> None:
         "reason": "Unschedulable",
         "message": "0/5 nodes are available: 2 Insufficient nvidia.com/gpu.",
     }
-    (trouble,) = troubles_of(pod("w", phase="Pending", conditions=[condition]))
-    assert str(trouble) == "w: Unschedulable: 0/5 nodes are available: 2 Insufficient nvidia.com/gpu."
+    (issue,) = issues_of(pod("w", phase="Pending", conditions=[condition]))
+    assert str(issue) == "w: Unschedulable: 0/5 nodes are available: 2 Insufficient nvidia.com/gpu."
 
 
 def test_a_container_killed_for_memory_is_named_with_its_exit_code() -> None:
     killed = container({"terminated": {"reason": "OOMKilled", "exitCode": 137}})
-    (trouble,) = troubles_of(pod("w", phase="Failed", containerStatuses=[killed]))
-    assert str(trouble) == "w: OOMKilled: container nccl: ended with exit code 137"
+    (issue,) = issues_of(pod("w", phase="Failed", containerStatuses=[killed]))
+    assert str(issue) == "w: OOMKilled: container nccl: ended with exit code 137"
 
 
 def test_a_crash_loop_shows_the_crash_and_not_only_the_wait() -> None:
@@ -60,7 +58,7 @@ def test_a_crash_loop_shows_the_crash_and_not_only_the_wait() -> None:
         {"waiting": {"reason": "CrashLoopBackOff"}},
         {"terminated": {"reason": "Error", "exitCode": 1, "message": "no GPU"}},
     )
-    texts = [str(trouble) for trouble in troubles_of(pod("p", containerStatuses=[crashed]))]
+    texts = [str(issue) for issue in issues_of(pod("p", containerStatuses=[crashed]))]
     assert "p: Error: container nccl: ended with exit code 1: no GPU" in texts
 
 
@@ -73,25 +71,25 @@ def test_events_of_unhappy_pods_are_added_newest_last_and_each_once() -> None:
         warning("fine", "Unhealthy", "readiness probe failed"),
         {**warning("w", "Pulled", "ok"), "type": "Normal"},
     ]
-    assert report(pods, events) == ["w: FailedMount: first", "w: FailedMount: second"]
+    assert issue_report(pods, events) == ["w: FailedMount: first", "w: FailedMount: second"]
 
 
-def test_hundreds_of_pods_with_one_trouble_share_one_line() -> None:
+def test_hundreds_of_pods_with_one_issue_share_one_line() -> None:
     pods = [
         pod(f"w-{n}", phase="Pending", containerStatuses=[waiting("ErrImagePull", "no")]) for n in range(440)
     ]
     events = [warning(f"w-{n}", "Failed", f"cannot pull for w-{n}") for n in range(440)]
-    assert report(pods, events) == [
+    assert issue_report(pods, events) == [
         "w-0, w-1 and 438 more: ErrImagePull: container nccl: no",
         "w-0, w-1 and 438 more: Failed: cannot pull for <pod>",
     ]
 
 
-def test_many_different_troubles_are_cut_with_their_number() -> None:
+def test_many_different_issues_are_cut_with_their_number() -> None:
     pods = [pod(f"w-{n}", phase="Pending", containerStatuses=[waiting("Odd", f"{n}")]) for n in range(40)]
-    lines = report(pods, [])
-    assert len(lines) == MAX_TROUBLES + 1
-    assert lines[-1] == f"... and {40 - MAX_TROUBLES} more"
+    lines = issue_report(pods, [])
+    assert len(lines) == MAX_ISSUES + 1
+    assert lines[-1] == f"... and {40 - MAX_ISSUES} more"
 
 
 def test_an_api_that_does_not_answer_is_said_instead_of_raised() -> None:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 
-from busbar.collect.follow import LogFollower, LogLost
+from busbar.collect.follower import MAX_REFUSALS, LogFollower, LogLost, has_ended, has_started
 from busbar.kube.client import ApiError
-from busbar.kube.clock import Deadline
+from busbar.kube.wait import Deadline
 from tests.support.kube_cluster import Clock, Cluster, container, pod, unreachable
 
 POD = "/api/v1/namespaces/ns/pods/launcher"
@@ -58,6 +58,61 @@ def test_a_finished_container_is_read_once_from_its_first_byte() -> None:
     assert api.log_queries == [{"container": "nccl", "timestamps": "true"}]
 
 
+def test_a_running_container_is_followed_and_an_ended_one_is_read_to_its_end() -> None:
+    api = Cluster()
+    Ends(api, looks=1)
+    api.logs = [serving(*range(4)), serving(*range(2, 10))]
+    assert list(follower(api).lines()) == LINES
+    assert [query.get("follow") for query in api.log_queries] == ["true", None]
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_a_pod_that_is_over_has_ended_though_its_container_has_no_state(phase: str) -> None:
+    api = Cluster({POD: pod("launcher", "launcher", phase=phase)})
+    api.logs = [serving(*range(10))]
+    assert list(follower(api).lines()) == LINES
+
+
+def test_a_container_that_has_not_started_is_waited_for_without_a_word() -> None:
+    said: list[str] = []
+    api = Cluster()
+    Ends(api, looks=3)
+    refused = ApiError("GET", 400, "container is waiting to start")
+    api.logs = [serving(then=refused)] * 3 + [serving(*range(10))]
+    reader = LogFollower(api, "ns", "launcher", "nccl", Deadline(Clock(), 100), said.append)
+    assert list(reader.lines()) == LINES
+    assert said == []
+
+
+def test_a_refusal_that_passes_in_time_does_not_lose_the_log() -> None:
+    api = Cluster({POD: ENDED})
+    api.logs = [serving(then=ApiError("GET", 404, "not found"))] * (MAX_REFUSALS - 1) + [serving(*range(10))]
+    assert list(follower(api).lines()) == LINES
+
+
+def test_a_container_that_writes_without_end_is_left_at_the_deadline() -> None:
+    clock = Clock()
+    api = Cluster({POD: RUNNING})
+
+    def endless(query: Mapping[str, str]) -> Iterator[bytes]:
+        for number in range(10_000):
+            clock.time += 1
+            yield stamped(number)
+
+    api.logs = [endless]
+    reader = LogFollower(api, "ns", "launcher", "nccl", Deadline(clock, 100), lambda _: None)
+    with pytest.raises(LogLost, match="timed out after 100 s: pod launcher was still writing"):
+        list(reader.lines())
+    assert clock.time == 100
+
+
+def test_an_api_that_does_not_tell_whether_the_container_has_ended_is_asked_again_after_the_log() -> None:
+    api = Cluster({POD: ENDED})
+    api.failures = [unreachable()]
+    api.logs = [serving(*range(4)), serving(*range(2, 10))]
+    assert list(follower(api).lines()) == LINES
+
+
 def test_what_was_written_while_the_connection_was_broken_is_read_and_nothing_twice() -> None:
     api = Cluster()
     Ends(api, looks=3)
@@ -69,7 +124,7 @@ def test_what_was_written_while_the_connection_was_broken_is_read_and_nothing_tw
     ]
     reader = follower(api)
     assert list(reader.lines()) == LINES
-    assert reader.gaps == 0
+    assert (reader.gaps, reader.reconnections) == (0, 3)
     assert [query.get("sinceTime") for query in api.log_queries] == [
         None,
         "2026-01-01T00:00:00Z",
@@ -85,7 +140,7 @@ def test_a_broken_connection_is_told_once_and_so_is_its_end() -> None:
     api.logs = [serving(0, then=unreachable()), *[serving(then=unreachable())] * 3, serving(0, 1, 2)]
     deadline = Deadline(Clock(), 100)
     assert list(LogFollower(api, "ns", "launcher", "nccl", deadline, said.append).lines()) == LINES[:3]
-    assert said == ["the log broke off, trying again: GET /: connection refused", "the log goes on"]
+    assert said == ["log connection failed, retrying: GET /: connection refused", "log connection restored"]
 
 
 def test_equal_lines_of_one_moment_are_each_kept() -> None:
@@ -142,7 +197,7 @@ def test_a_stream_that_ends_early_while_the_container_runs_is_opened_again() -> 
     assert list(follower(api).lines()) == LINES
 
 
-def test_words_of_the_kubelet_in_the_stream_are_no_output_of_the_program() -> None:
+def test_messages_of_the_kubelet_in_the_stream_are_not_output_of_the_program() -> None:
     api = Cluster({POD: ENDED})
     api.logs = [serving(0, tail=b"failed to watch file: too many open files\n")]
     assert list(follower(api).lines()) == LINES[:1]
@@ -157,7 +212,7 @@ def test_a_log_in_another_time_zone_is_asked_for_in_it() -> None:
     assert api.log_queries[1]["sinceTime"] == "2026-01-01T02:00:04+02:00"
 
 
-def test_a_deleted_pod_ends_the_reading_with_a_word() -> None:
+def test_a_deleted_pod_ends_the_reading_with_an_error() -> None:
     with pytest.raises(LogLost, match="launcher was deleted before its log was read"):
         list(follower(Cluster()).lines())
 
@@ -165,13 +220,13 @@ def test_a_deleted_pod_ends_the_reading_with_a_word() -> None:
 def test_the_deadline_ends_the_reading_of_a_container_that_never_ends() -> None:
     api = Cluster({POD: RUNNING})
     api.logs = [serving(0)] * 200
-    with pytest.raises(LogLost, match="deadline of 100 s"):
+    with pytest.raises(LogLost, match="timed out after 100 s: pod launcher had not ended"):
         list(follower(api).lines())
 
 
 def test_a_container_whose_log_is_refused_for_good_is_not_waited_for() -> None:
     reader = follower(Cluster({POD: ENDED}))
-    with pytest.raises(LogLost, match="cannot be had: container is waiting to start"):
+    with pytest.raises(LogLost, match="not available: container is waiting to start"):
         list(reader.lines())
 
 
@@ -180,3 +235,24 @@ def test_credentials_that_are_refused_end_the_reading_at_once() -> None:
     api.logs = [serving(0, then=ApiError("GET", 403, "forbidden"))]
     with pytest.raises(ApiError, match="403"):
         list(follower(api).lines())
+
+
+@pytest.mark.parametrize(
+    ("statuses", "started", "ended"),
+    [
+        (None, False, False),
+        ([], False, False),
+        ([{"name": "nccl"}], False, False),
+        ([{"name": "nccl", "state": None}], False, False),
+        ([container({"waiting": {}})], False, False),
+        ([container({"running": {}})], True, False),
+        ([container({"terminated": {}})], True, True),
+        ([{"name": "sidecar", "state": {"terminated": {}}}], False, False),
+        ([{"name": "sidecar", "state": {"terminated": {}}}, container({"running": {}})], True, False),
+    ],
+)
+def test_a_container_has_started_when_it_runs_or_has_run_and_ended_when_it_has_run(
+    statuses: object, started: bool, ended: bool
+) -> None:
+    launcher = pod("launcher", "launcher", containerStatuses=statuses)
+    assert (has_started(launcher, "nccl"), has_ended(launcher, "nccl")) == (started, ended)

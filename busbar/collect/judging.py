@@ -1,0 +1,113 @@
+"""The only module here that uses busbar.nccl: a launcher's log and the job's outcome in, a verdict out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from busbar.nccl.expected.expectation import Expectation
+from busbar.nccl.judge import judge_log
+from busbar.nccl.log.clean import clean
+from busbar.nccl.log.parse import parse_lines
+from busbar.nccl.log.patterns import ROW, VALUE
+from busbar.nccl.report.html import write_html
+from busbar.nccl.units import size
+from busbar.nccl.verdict import Check, Status
+from busbar.nccl.verdict import Verdict as Verdict
+
+
+@dataclass(frozen=True)
+class JobOutcome:
+    """How the MPIJob ended. `succeeded` is None where that is unknown; no `reasons` for a success."""
+
+    succeeded: bool | None
+    reasons: Sequence[str] = ()
+
+
+class LogJudge:
+    """Reads the lines of one log, then judges them."""
+
+    def __init__(self, lines: Iterable[bytes] = ()) -> None:
+        """Read `lines` to their end."""
+        self._log = parse_lines(lines)
+
+    def verdict(
+        self, expectation: Mapping[str, Any], outcome: JobOutcome, missing: Sequence[str] = ()
+    ) -> Verdict:
+        """The log's verdict with the job's check first. It is never a pass unless the job succeeded.
+
+        `expectation`: see busbar.nccl.expected.expectation.Expectation. `missing`: which parts of the log
+        could not be read, one sentence each.
+        """
+        lost = "; ".join(missing)
+        self._log.truncated = lost or self._log.truncated
+        expected = Expectation.model_validate({**expectation, "job_succeeded": outcome.succeeded})
+        verdict = judge_log(self._log, expected)
+        if lost and not any(lost in reason for reason in verdict.reasons):
+            verdict = _with_check(verdict, Check(name="log", status="unknown", reason=lost))
+        return _with_check(verdict, _job_check(outcome))
+
+
+def verdict_without_log(expectation: Mapping[str, Any], outcome: JobOutcome) -> Verdict:
+    """The verdict on a job that wrote nothing: the reasons are the job's, not those of every check."""
+    verdict = LogJudge().verdict(expectation, outcome)
+    return verdict.model_copy(update={"reasons": [f"job: {reason}" for reason in outcome.reasons]})
+
+
+def read_verdict(stored: Mapping[str, Any]) -> Verdict | None:
+    """A stored verdict; None where another version of busbar wrote it in another format."""
+    try:
+        return Verdict.model_validate(stored)
+    except ValidationError:
+        return None
+
+
+def as_json(verdict: Verdict) -> dict[str, Any]:
+    """The verdict as a JSON object (busbar.nccl.verdict)."""
+    found: dict[str, Any] = verdict.model_dump(mode="json", by_alias=True)
+    return found
+
+
+def write_report(verdict: Verdict, path: Path) -> None:
+    """Write the report for a browser."""
+    write_html(verdict, path)
+
+
+def row_text(line: bytes) -> str | None:
+    """`8 GiB: 390.3 GB/s out of place, 390.2 GB/s in place` for a complete row of a table, else None."""
+    found = ROW.search(clean(line).text)
+    if not found:
+        return None
+    values = found[4].split()[-8:]
+    if len(values) < 8 or not all(VALUE.match(value) for value in values):
+        return None
+    return f"{size(int(found[1]))}: {values[2]} GB/s out of place, {values[6]} GB/s in place"
+
+
+def _job_check(outcome: JobOutcome) -> Check:
+    if outcome.succeeded:
+        return Check(name="job", status="pass", reason="the MPIJob succeeded")
+    status: Status = "unknown" if outcome.succeeded is None else "fail"
+    return Check(name="job", status=status, reason="; ".join(outcome.reasons))
+
+
+def _with_check(verdict: Verdict, check: Check) -> Verdict:
+    """The verdict with `check` before all others; a failed or unknown check can only make it worse."""
+    result = verdict.verdict
+    if check.status == "fail":
+        result = "fail"
+    elif check.status == "unknown" and result == "pass":
+        result = "unknown"
+    reason = [f"{check.name}: {check.reason}"] if check.status in ("fail", "unknown") else []
+    return verdict.model_copy(
+        update={
+            "verdict": result,
+            "passed": result == "pass",
+            "reasons": [*reason, *verdict.reasons],
+            "checks": [check, *verdict.checks],
+        }
+    )

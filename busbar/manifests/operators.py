@@ -1,0 +1,143 @@
+"""The operators: Helm values, and the request for the wait that ends their installation.
+
+A new operator is one entry here, beside its component, its configuration model, its version and its
+helm_values/<release>.yaml.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import yaml
+
+from busbar.config.operators import MpiOperator
+from busbar.config.pools import Pool
+from busbar.manifests.scheduling import CONTROL_PLANE_TOLERATION, taints_of, worker_tolerations
+
+Values = dict[str, Any]
+
+
+class OperatorConfig(Protocol):
+    """The configuration that every operator has."""
+
+    @property
+    def enabled(self) -> bool: ...
+    @property
+    def values(self) -> dict[str, Any]: ...
+    @property
+    def timeout_seconds(self) -> int: ...
+
+
+def _nothing(config: Any, pools: Iterable[Pool]) -> Values:
+    return {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operator:
+    """One operator.
+
+    `config_key`: its key in `busbar:cluster`. `derived`: Helm values that follow from its configuration and
+    the pools. `policy`: a busbar.kube.policies.PolicySpec as JSON. `fix`: what to check where its devices
+    do not appear.
+    """
+
+    config_key: str
+    release: str
+    namespace: str
+    derived: Callable[[Any, Iterable[Pool]], Values] = _nothing
+    policy: Mapping[str, Any] | None = None
+    fix: str | None = None
+
+    @property
+    def disable_setting(self) -> str:
+        """The setting that leaves the operator out of the stack."""
+        return f"{self.config_key}.enabled: false"
+
+    def values(self, folder: Path, config: OperatorConfig, pools: Iterable[Pool] = ()) -> Values:
+        """The release's values: `folder`/<release>.yaml, then the derived ones, then the stack's own.
+
+        Raises ValueError where the file is not a mapping, and OSError.
+        """
+        return merge(merge(load(folder, self.release), self.derived(config, pools)), config.values)
+
+    def wait_request(self, config: OperatorConfig, resource: str, nodes: Mapping[str, int]) -> dict[str, Any]:
+        """stdin of `busbar wait allocatable`; `nodes` is the number of devices by node name.
+
+        Where another tool has installed the operator, its namespace is not known.
+        """
+        return {
+            "resource": resource,
+            "nodes": dict(nodes),
+            "deadline_seconds": config.timeout_seconds,
+            "policy": dict(self.policy) if self.policy else None,
+            "namespace": self.namespace if config.enabled else None,
+            "fix": self.fix,
+        }
+
+
+def load(folder: Path, name: str) -> Values:
+    """The mapping in `folder`/`name`.yaml. Raises ValueError where it is not one, and OSError."""
+    values = yaml.safe_load((folder / f"{name}.yaml").read_text(encoding="utf-8"))
+    if not isinstance(values, dict):
+        raise ValueError(f"{folder / name}.yaml: expected a mapping of Helm values")
+    return values
+
+
+def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> Values:
+    """`over` merged over `base` as Helm does it: mappings are merged, anything else is replaced."""
+    merged = dict(base)
+    for key, value in over.items():
+        below = merged.get(key)
+        both_mappings = isinstance(below, Mapping) and isinstance(value, Mapping)
+        merged[key] = merge(below, value) if both_mappings else value  # type: ignore[arg-type]
+    return merged
+
+
+def _gpu_operator(config: Any, pools: Iterable[Pool]) -> Values:
+    """Operands and NFD's worker must tolerate the pools' taints; a list replaces the chart's own."""
+    taints = taints_of(pools)
+    if not taints:
+        return {}
+    tolerations = worker_tolerations(taints)
+    return {
+        "daemonsets": {"tolerations": tolerations},
+        "node-feature-discovery": {"worker": {"tolerations": [CONTROL_PLANE_TOLERATION, *tolerations]}},
+    }
+
+
+def _mpi_operator(config: MpiOperator, pools: Iterable[Pool]) -> Values:
+    return {"image": config.image}
+
+
+GPU_OPERATOR = Operator(
+    config_key="gpu_operator",
+    release="gpu-operator",
+    namespace="gpu-operator",
+    derived=_gpu_operator,
+    policy={
+        "kind": "ClusterPolicy",
+        "path": "/apis/nvidia.com/v1/clusterpolicies",
+        "must_be_ready": True,
+        # "ready" with one of these: no GPU was found (NVIDIA/gpu-operator,
+        # controllers/clusterpolicy_controller.go).
+        "empty_reasons": ["NFDLabelsMissing", "NoGPUNodes"],
+    },
+    fix="run `nvidia-smi` on the node; if it lists the GPUs, see the GPU Operator's pods named above, and "
+    "run `systemctl restart k3s-agent` if the NVIDIA runtime was installed after K3s",
+)
+# The DaemonSets take their tolerations from the NicClusterPolicy. That also covers parts which the
+# measurement does not need: the policy is quoted, not required to be ready.
+NETWORK_OPERATOR = Operator(
+    config_key="network_operator",
+    release="network-operator",
+    namespace="nvidia-network-operator",
+    policy={"kind": "NicClusterPolicy", "path": "/apis/mellanox.com/v1alpha1/nicclusterpolicies"},
+    fix="run `ls /sys/class/infiniband` on the node and check that the ports are ACTIVE; too many devices: "
+    "narrow network_operator.selectors; none: load `ib_ipoib` (the linkTypes selector needs a netdev)",
+)
+MPI_OPERATOR = Operator(
+    config_key="mpi_operator", release="mpi-operator", namespace="mpi-operator", derived=_mpi_operator
+)

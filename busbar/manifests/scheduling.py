@@ -1,0 +1,33 @@
+"""Resource names and tolerations: what lets a pod run on a GPU worker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from busbar.config.pools import Pool, Taint
+
+Toleration = dict[str, str]
+
+# What the GPU Operator's device plugin registers; also the key of the taint that GPU nodes commonly carry.
+GPU_RESOURCE = "nvidia.com/gpu"
+GPU_TOLERATION: Toleration = {"key": GPU_RESOURCE, "operator": "Exists", "effect": "NoSchedule"}
+CONTROL_PLANE_TOLERATION: Toleration = {
+    "key": "node-role.kubernetes.io/control-plane",
+    "operator": "Equal",
+    "value": "",
+    "effect": "NoSchedule",
+}
+
+
+def taints_of(pools: Iterable[Pool]) -> list[Taint]:
+    """The taints of all pools."""
+    return [taint for pool in pools for taint in pool.taints]
+
+
+def worker_tolerations(taints: Iterable[Taint]) -> list[Toleration]:
+    """The GPU toleration, then one per distinct taint in a fixed order."""
+    distinct = sorted({(taint.key, taint.value, taint.effect) for taint in taints})
+    return [
+        dict(GPU_TOLERATION),
+        *({"key": k, "operator": "Equal", "value": v, "effect": e} for k, v, e in distinct),
+    ]

@@ -1,0 +1,151 @@
+"""The operators: Helm values in three layers, the request to wait, the NicClusterPolicy's selectors."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from busbar.kube.allocatable import AllocatableSpec
+from busbar.manifests import nic_cluster_policy, operators
+from busbar.manifests.operators import GPU_OPERATOR, MPI_OPERATOR, NETWORK_OPERATOR, Operator
+from tests.support.kube_site import cluster
+
+HELM_VALUES = Path(__file__).resolve().parents[3] / "helm_values"
+TAINT = {"key": "team", "value": "ml", "effect": "NoSchedule"}
+
+
+def test_what_the_stack_says_wins_mappings_are_merged_and_lists_replaced() -> None:
+    site = cluster(
+        gpu_operator={"values": {"toolkit": {"env": [], "enabled": False}, "driver": {"enabled": True}}}
+    )
+    made = GPU_OPERATOR.values(HELM_VALUES, site.gpu_operator, site.pools.values())
+    assert made["toolkit"] == {"env": [], "enabled": False}
+    assert made["driver"] == {"enabled": True, "rdma": {"enabled": True, "useHostMofed": True}}
+
+
+def test_the_toolkit_is_told_where_k3s_keeps_its_containerd() -> None:
+    site = cluster()
+    made = GPU_OPERATOR.values(HELM_VALUES, site.gpu_operator, site.pools.values())
+    env = {entry["name"]: entry["value"] for entry in made["toolkit"]["env"]}
+    assert env["CONTAINERD_SOCKET"] == "/run/k3s/containerd/containerd.sock"
+    assert not any(value.endswith(".tmpl") for value in env.values())
+
+
+def test_untainted_pools_leave_the_charts_tolerations_alone() -> None:
+    site = cluster()
+    made = GPU_OPERATOR.values(HELM_VALUES, site.gpu_operator, site.pools.values())
+    assert "tolerations" not in made["daemonsets"]
+    assert "node-feature-discovery" not in made
+
+
+def test_operands_are_rolled_out_on_a_share_of_the_nodes_at_once_also_where_a_pool_is_tainted() -> None:
+    site = cluster({"taints": [TAINT]})
+    made = GPU_OPERATOR.values(HELM_VALUES, site.gpu_operator, site.pools.values())
+    assert made["daemonsets"]["rollingUpdate"] == {"maxUnavailable": "25%"}
+
+
+def test_the_network_operator_may_cache_the_nodes_of_a_large_cluster() -> None:
+    made = NETWORK_OPERATOR.values(HELM_VALUES, cluster().network_operator)
+    assert made["operator"]["resources"] == {"limits": {"memory": "1Gi"}}
+
+
+def test_a_tainted_pool_is_reached_by_operands_and_feature_discovery_once_each() -> None:
+    site = cluster({"taints": [TAINT]})
+    pools = [*site.pools.values(), *site.pools.values()]
+    made = GPU_OPERATOR.values(HELM_VALUES, site.gpu_operator, pools)
+    ours = {**TAINT, "operator": "Equal"}
+    gpu = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+    assert made["daemonsets"]["tolerations"] == [gpu, ours]
+    assert made["node-feature-discovery"]["worker"]["tolerations"][1:] == [gpu, ours]
+
+
+def test_the_controllers_image_is_the_configured_one() -> None:
+    site = cluster(mpi_operator={"image": "registry.example/mpi-operator@sha256:" + "0" * 64})
+    made = MPI_OPERATOR.values(HELM_VALUES, site.mpi_operator)
+    assert made["image"] == "registry.example/mpi-operator@sha256:" + "0" * 64
+
+
+def test_a_values_file_that_is_not_a_mapping_is_named(tmp_path: Path) -> None:
+    (tmp_path / "gpu-operator.yaml").write_text("- a\n- b\n")
+    with pytest.raises(ValueError, match=r"gpu-operator\.yaml: expected a mapping of Helm values"):
+        operators.load(tmp_path, "gpu-operator")
+
+
+def selectors(pool: dict[str, Any] | None = None, **network_operator: Any) -> dict[str, Any]:
+    site = cluster(pool, network_operator=network_operator)
+    (resource,) = nic_cluster_policy.plugin_config(site.network_operator, site.pools)["resourceList"]
+    found: dict[str, Any] = resource["selectors"]
+    return found
+
+
+def test_a_storage_port_of_the_other_link_type_is_not_a_rail() -> None:
+    assert selectors() == {"vendors": ["15b3"], "isRdma": True, "linkTypes": ["infiniband"]}
+    assert selectors({"link_layer": "ethernet"})["linkTypes"] == ["ether"]
+
+
+def test_a_site_narrows_the_selectors_further() -> None:
+    assert selectors(selectors={"pfNames": ["ib0"]}) == {
+        "vendors": ["15b3"],
+        "isRdma": True,
+        "linkTypes": ["infiniband"],
+        "pfNames": ["ib0"],
+    }
+
+
+def test_the_policy_offers_the_configured_resource_from_the_image_of_the_charts_version() -> None:
+    site = cluster(
+        network_operator={"resource": "rdma/ib", "version": "26.1.2"}, gpu_operator={"version": "v26.3.3"}
+    )
+    plugin = nic_cluster_policy.render(site.network_operator, site.pools)["spec"]["sriovDevicePlugin"]
+    assert plugin["version"] == "network-operator-v26.1.2"
+    (resource,) = json.loads(plugin["config"])["resourceList"]
+    assert (resource["resourcePrefix"], resource["resourceName"]) == ("rdma", "ib")
+
+
+def test_a_taint_that_several_pools_have_is_tolerated_once_by_the_device_plugin_too() -> None:
+    site = cluster({"taints": [TAINT]})
+    twice = {"a": site.pools["h100"], "b": site.pools["h100"]}
+    policy = nic_cluster_policy.render(site.network_operator, twice)
+    assert policy["spec"]["tolerations"] == [
+        {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"},
+        {**TAINT, "operator": "Equal"},
+    ]
+
+
+@pytest.mark.parametrize("operator", [GPU_OPERATOR, NETWORK_OPERATOR, MPI_OPERATOR])
+def test_every_operator_has_its_configuration_its_values_file_and_its_own_namespace(
+    operator: Operator,
+) -> None:
+    site = cluster()
+    config = getattr(site, operator.config_key)
+    assert operator.values(HELM_VALUES, config, site.pools.values())
+    assert operator.disable_setting == f"{operator.config_key}.enabled: false"
+    assert not config.model_copy(update={"enabled": False}).enabled
+
+
+def test_the_request_to_wait_is_one_that_the_command_takes() -> None:
+    site = cluster(gpu_operator={"timeout_seconds": 77})
+    for operator in (GPU_OPERATOR, NETWORK_OPERATOR):
+        config = getattr(site, operator.config_key)
+        spec = AllocatableSpec.model_validate(operator.wait_request(config, "nvidia.com/gpu", {"w1": 8}))
+        assert (spec.nodes, spec.deadline_seconds) == ({"w1": 8}, config.timeout_seconds)
+        assert spec.namespace == operator.namespace
+        assert spec.policy is not None
+        assert spec.fix
+
+
+def test_only_a_cluster_policy_must_be_ready_and_not_for_lack_of_gpus() -> None:
+    site = cluster()
+    gpus = GPU_OPERATOR.wait_request(site.gpu_operator, "nvidia.com/gpu", {"w1": 8})["policy"]
+    hcas = NETWORK_OPERATOR.wait_request(site.network_operator, "nvidia.com/hostdev", {"w1": 8})["policy"]
+    assert gpus["must_be_ready"] is True
+    assert "NoGPUNodes" in gpus["empty_reasons"]
+    assert not hcas.get("must_be_ready")
+
+
+def test_the_namespace_of_an_operator_that_another_tool_installed_is_not_known() -> None:
+    site = cluster(gpu_operator={"enabled": False})
+    assert GPU_OPERATOR.wait_request(site.gpu_operator, "nvidia.com/gpu", {"w1": 8})["namespace"] is None
