@@ -1,0 +1,120 @@
+"""`busbar up | preview | destroy | status STACK`: a Pulumi stack, driven through the Automation API.
+
+The only package of busbar that imports pulumi, and only when one of its commands runs: `busbar --help` and
+the other commands work without it. `pulumi up` does the same work; these commands add readable rows, recovery
+of what a killed update left behind, and exit codes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Annotated, Any, NoReturn
+
+import typer
+from typer.core import TyperCommand
+
+from busbar.cli.stack.errors import NO_PULUMI_PACKAGE, USAGE, StackError
+from busbar.cli.stack.target import Options, Target, find
+
+EXIT_CODES = (
+    "Exit codes: 0 done, and the gate passed. 1 failed, the gate included, or declined. "
+    "2 nothing was started: bad usage, no such stack, no pulumi, or no terminal to ask on. 130 interrupted."
+)
+
+Stack = Annotated[
+    str, typer.Argument(metavar="STACK|FILE", help="Name of a stack, or its Pulumi.STACK.yaml.")
+]
+Project = Annotated[
+    Path | None,
+    typer.Option(
+        "--project", "-C", help="Folder of Pulumi.yaml; default: the nearest one, upward from here."
+    ),
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Refresh = Annotated[bool, typer.Option("--refresh", help="Read the real state of all resources first.")]
+Parallel = Annotated[
+    int | None, typer.Option("--parallel", min=1, help="Steps at the same time; default: no limit.")
+]
+
+
+class StackCommand(TyperCommand):
+    """A command whose usage errors exit with USAGE."""
+
+    def make_context(self, *args: Any, **kwargs: Any) -> Any:
+        """As TyperCommand.make_context."""
+        try:
+            return super().make_context(*args, **kwargs)
+        except Exception as error:
+            if isinstance(
+                error, typer.BadParameter.__base__ or ()
+            ):  # UsageError, which typer does not export
+                error.exit_code = USAGE  # type: ignore[attr-defined]
+            raise
+
+
+def register(group: typer.Typer) -> None:
+    """Add the commands to the top level."""
+    for command in (up, preview, destroy, status):
+        group.command(command.__name__, cls=StackCommand, epilog=EXIT_CODES)(command)
+
+
+def up(
+    stack: Stack,
+    project: Project = None,
+    yes: Yes = False,
+    skip_preview: Annotated[
+        bool, typer.Option("--skip-preview", help="Do not show the changes first.")
+    ] = False,
+    refresh: Refresh = False,
+    parallel: Parallel = None,
+) -> None:
+    """Create or update a stack: the changes, a question, one row per step, then what was measured.
+
+    A new stack is created. What a killed update left behind is recovered. Kubeconfig and outputs are kept in
+    .busbar/STACK of the project folder, readable by their owner only.
+    """
+    options = Options(yes=yes, skip_preview=skip_preview, refresh=refresh, parallel=parallel)
+    _exit(stack, project, lambda target: _commands().up(target, options))
+
+
+def preview(stack: Stack, project: Project = None, refresh: Refresh = False) -> None:
+    """Show what `busbar up` would change. A new stack is created, empty."""
+    _exit(stack, project, lambda target: _commands().preview(target, Options(refresh=refresh)))
+
+
+def destroy(stack: Stack, project: Project = None, yes: Yes = False, parallel: Parallel = None) -> None:
+    """Remove everything that a stack made: the list, a question, one row per step.
+
+    The empty stack, its history and its file stay. The kept kubeconfig and outputs are removed.
+    """
+    _exit(stack, project, lambda target: _commands().destroy(target, Options(yes=yes, parallel=parallel)))
+
+
+def status(stack: Stack, project: Project = None) -> None:
+    """Show the last update, interrupted steps and the outputs of a stack. Changes nothing.
+
+    Exit code 0 only if the last update succeeded, no step was interrupted and the gate passed.
+    """
+    _exit(stack, project, lambda target: _commands().status(target))
+
+
+def _exit(stack: str, project: Path | None, command: Callable[[Target], int]) -> NoReturn:
+    try:
+        code = command(find(stack, project, Path.cwd()))
+    except StackError as error:
+        typer.echo(f"busbar: {error}", err=True)
+        code = error.exit_code
+    raise typer.Exit(code)
+
+
+def _commands() -> ModuleType:
+    """The commands themselves, which need pulumi. Raises StackError where it is not installed."""
+    try:
+        from busbar.cli.stack import commands
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "pulumi":
+            raise
+        raise StackError(NO_PULUMI_PACKAGE, exit_code=USAGE) from None
+    return commands

@@ -1,0 +1,173 @@
+"""`up`, `preview`, `destroy` and `status`; each prints what happened and returns the exit code.
+
+All raise StackError if nothing was started.
+"""
+
+from __future__ import annotations
+
+import typer
+from pulumi import automation as auto
+
+from busbar.cli.stack import events, keep, recovery, session
+from busbar.cli.stack.engine import Snapshot, open_stack, snapshot
+from busbar.cli.stack.errors import DONE, FAILED, reasons
+from busbar.cli.stack.plan import Plan
+from busbar.cli.stack.rows import Rows
+from busbar.cli.stack.session import Session
+from busbar.cli.stack.status import report
+from busbar.cli.stack.target import Options, Target
+
+
+def up(target: Target, options: Options) -> int:
+    """Preview, question, update, outputs."""
+
+    def run(s: Session) -> int:
+        stack = open_stack(s.engine, target, create=s.say)
+        if not options.skip_preview:
+            plan, failure = _preview(s, stack, options)
+            if failure:
+                return s.fail(reasons(plan.errors, failure), title="the preview failed; no changes made")
+        # Without changes the update only evaluates the outputs and the gate again.
+        ask = not options.yes and (options.skip_preview or bool(plan.changes))
+        if ask and not typer.confirm(f"\nPerform this update of {target.name}?"):
+            s.say("no changes made")
+            return FAILED
+        s.title(s.command)
+        rows, failure = s.update(stack, stack.up, refresh=options.refresh, parallel=options.parallel)
+        return _after_up(s, stack, rows, failure)
+
+    return session.run("up", target, run, asks=not options.yes)
+
+
+def preview(target: Target, options: Options) -> int:
+    """What `up` would change."""
+
+    def run(s: Session) -> int:
+        plan, failure = _preview(s, open_stack(s.engine, target, create=s.say), options)
+        return s.fail(reasons(plan.errors, failure)) if failure else DONE
+
+    return session.run("preview", target, run)
+
+
+def destroy(target: Target, options: Options) -> int:
+    """List, question, removal."""
+
+    def run(s: Session) -> int:
+        stack = open_stack(s.engine, target)
+        state = snapshot(stack)
+        if not state.resources:
+            s.say(f"stack {target.name} has no resources")
+            return DONE
+        plan = Plan()
+        s.title(f"{s.command}: preview")
+        stack.preview_destroy(
+            on_event=plan.on_event, suppress_progress=True, color="never", show_secrets=False
+        )
+        s.console.print(plan.render())
+        if lost := _unrecorded(state):
+            s.say(
+                f"warning: an earlier update was interrupted while it created {lost}. What it made is not in "
+                "the state, and destroy does not remove it. "
+                f"Fix: `busbar up {target.name}` first, then destroy."
+            )
+        if not options.yes:
+            answer = typer.prompt(
+                f"\nThis removes all of it. Type the name of the stack, {target.name}, to go on"
+            )
+            if answer.strip() != target.name:
+                s.say(f"{answer!r} is not {target.name!r}; no changes made")
+                return FAILED
+        s.title(s.command)
+        rows, failure = s.update(stack, stack.destroy, parallel=options.parallel)
+        if failure:
+            s.title(rows.summary())
+            s.fail(reasons(rows.errors, failure))
+            s.say(f"Next: fix the cause, then `{s.command}` again; it continues where this one stopped.")
+            return FAILED
+        keep.remove(target.folder)
+        s.title(rows.summary())
+        return DONE
+
+    return session.run("destroy", target, run, asks=not options.yes)
+
+
+def status(target: Target) -> int:
+    """The last update, interrupted steps, outputs."""
+    return session.run("status", target, lambda s: report(s.console, open_stack(s.engine, target), target))
+
+
+def _preview(s: Session, stack: auto.Stack, options: Options) -> tuple[Plan, str]:
+    """The plan, printed, and the engine's stderr if the preview failed, else ""."""
+    plan = Plan()
+    s.title(f"busbar preview {s.target.name}")
+    try:
+        stack.preview(
+            on_event=plan.on_event,
+            refresh=options.refresh,
+            parallel=options.parallel,
+            suppress_outputs=True,
+            suppress_progress=True,
+            color="never",
+        )
+    except auto.CommandError as error:
+        if s.interrupts.count:
+            raise
+        return plan, s.engine.stderr or str(error)
+    s.console.print(plan.render())
+    return plan, ""
+
+
+def _after_up(s: Session, stack: auto.Stack, rows: Rows, failure: str) -> int:
+    """Keep and show the outputs, and say what comes next."""
+    outputs = keep.read(stack)
+    keep.keep(outputs, s.target.folder)
+    old = bool(failure) and not rows.outputs_written and bool(outputs.values)
+    s.title("this update failed before it wrote outputs; those of an earlier one:" if old else "outputs")
+    keep.show(s.console, outputs, s.target)
+    s.title(rows.summary(), "")
+    if not failure:
+        if rows.resumes:
+            _forget_completed(s, stack)
+        return DONE
+    if rows.outputs_written and outputs.failed_gate:
+        return _gate_failed(s, outputs)
+    s.fail(reasons(rows.errors, failure))
+    s.say(f"Next: fix the cause, then `{s.command}` again; it continues where this one stopped.")
+    return FAILED
+
+
+def _gate_failed(s: Session, outputs: keep.Outputs) -> int:
+    found = outputs.values.get("nccl_reasons") or ["the outputs give no reason"]
+    name = outputs.values.get("cluster_name") or s.target.name
+    s.fail([f"  - {reason}" for reason in found], title=f"NCCL validation failed for cluster {name}")
+    for path in sorted(s.target.folder.glob("*/report.html")):
+        s.say(f"report: {keep.near(path)}")
+    s.say(
+        f"Next: repair what the reasons name, raise validation.run in {s.target.file} by one, "
+        f"then `{s.command}`."
+    )
+    return FAILED
+
+
+def _forget_completed(s: Session, stack: auto.Stack) -> None:
+    """Drop the records of interrupted steps that the update which just succeeded has repeated."""
+    try:
+        state = snapshot(stack)
+        recovery.forget_completed(stack, state)
+    except auto.CommandError:
+        s.say(f"warning: the records of interrupted steps remain: {s.engine.stderr}")
+        return
+    if lost := _unrecorded(state):
+        s.say(
+            f"warning: an earlier update was interrupted while it created {lost}, which this update did not "
+            "create. It may exist outside the state. Fix: remove it by hand, then "
+            f"`pulumi refresh --clear-pending-creates --stack {s.target.name}`."
+        )
+
+
+def _unrecorded(state: Snapshot) -> str:
+    """The names of interrupted creations that are not resources of the stack."""
+    known = set(state.resources)
+    return ", ".join(
+        events.name(urn) for urn, kind in state.pending if kind == "creating" and urn not in known
+    )

@@ -1,0 +1,123 @@
+"""The Pulumi engine: the `pulumi` command as the Automation API runs it, and a stack of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pulumi import automation as auto
+from pulumi.automation.errors import create_command_error
+
+from busbar.cli.stack.errors import FAILED, NO_PULUMI_CLI, USAGE, StackError
+from busbar.cli.stack.interrupts import Interrupts
+from busbar.cli.stack.target import Target
+
+Output = Callable[[str], Any]
+
+
+class Engine(auto.PulumiCommand):
+    """The `pulumi` command. Each call is a session of its own: it gets signals from `interrupts` only.
+
+    In the terminal's own session Ctrl-C would reach it and busbar, and a lost terminal would kill it.
+    `stderr` is what the last failed call said there.
+    """
+
+    def __init__(self, interrupts: Interrupts) -> None:
+        self._interrupts = interrupts
+        self.stderr = ""
+        try:
+            super().__init__()
+        except FileNotFoundError:
+            raise StackError(NO_PULUMI_CLI, exit_code=USAGE) from None
+        except (OSError, subprocess.CalledProcessError, auto.InvalidVersionError) as error:
+            raise StackError(f"`pulumi version` failed: {error}", exit_code=USAGE) from None
+
+    def run(
+        self,
+        args: list[str],
+        cwd: str,
+        additional_env: Mapping[str, str],
+        on_output: Output | None = None,
+        on_error: Output | None = None,
+    ) -> auto.CommandResult:
+        """As PulumiCommand.run, but the callbacks get their lines after the end. Raises CommandError."""
+        command = [self.command, "--non-interactive", *args]
+        env = {**os.environ, **additional_env, "PULUMI_AUTOMATION_API": "true"}
+
+        def start() -> subprocess.Popen[str]:
+            return subprocess.Popen(
+                command, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE, encoding="utf-8", errors="replace", start_new_session=True,
+            )  # fmt: skip
+
+        with self._interrupts.passed_on(start) as process:
+            stdout, stderr = process.communicate()
+        for text, callback in ((stdout, on_output), (stderr, on_error)):
+            if callback is not None:
+                for line in text.splitlines():
+                    callback(line)
+        result = auto.CommandResult(stdout=stdout.rstrip(), stderr=stderr.rstrip(), code=process.returncode)
+        if result.code != 0:
+            self.stderr = result.stderr
+            raise create_command_error(result)
+        return result
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What the engine's state says: URNs of the resources, and of steps that were interrupted, by kind."""
+
+    resources: tuple[str, ...]
+    pending: tuple[tuple[str, str], ...]
+
+    @property
+    def root(self) -> str | None:
+        """The URN of the stack's own resource."""
+        return next((urn for urn in self.resources if "::pulumi:pulumi:Stack::" in urn), None)
+
+
+def open_stack(engine: Engine, target: Target, *, create: Callable[[str], None] | None = None) -> auto.Stack:
+    """The stack, selected. `create` allows to create it, and is told so.
+
+    Raises StackError if it does not exist and `create` is None; CommandError as the engine.
+    """
+    workspace = auto.LocalWorkspace(work_dir=str(target.project), pulumi_command=engine)
+    try:
+        return auto.Stack.select(target.stack, workspace)
+    except auto.StackNotFoundError:
+        backend = workspace.who_am_i().url
+        if create is None:
+            raise StackError(
+                f"stack {target.name} does not exist in {backend}. "
+                f"Fix: `busbar up {target.name}` creates it; if it exists elsewhere, `pulumi login` there, "
+                "or set PULUMI_BACKEND_URL.",
+                exit_code=USAGE,
+            ) from None
+        stack = auto.Stack.create(target.stack, workspace)
+        create(f"created stack {target.name} in {backend}")
+        return stack
+
+
+def snapshot(stack: auto.Stack) -> Snapshot:
+    """Read the engine's state; secrets stay encrypted. Raises CommandError, StackError."""
+    workspace = stack.workspace
+    done = workspace.pulumi_command.run(
+        ["stack", "export", "--stack", stack.name], str(workspace.work_dir), workspace.env_vars or {}
+    )
+    try:
+        deployment = json.loads(done.stdout).get("deployment") or {}
+        return Snapshot(
+            tuple(resource["urn"] for resource in deployment.get("resources") or ()),
+            tuple(
+                (operation["resource"]["urn"], operation["type"])
+                for operation in deployment.get("pending_operations") or ()
+            ),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise StackError(
+            f"`pulumi stack export` printed an unknown format: {error!r}", exit_code=FAILED
+        ) from None

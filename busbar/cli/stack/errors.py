@@ -1,0 +1,78 @@
+"""Exit codes, and what to do about the engine's errors."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+DONE = 0
+FAILED = 1
+USAGE = 2
+INTERRUPTED = 130  # 128 + SIGINT, as shells report it
+
+NO_PULUMI_PACKAGE = (
+    "this command needs the Python package pulumi, which is not installed. "
+    "Fix: `make venv` in the checkout, or `pip install pulumi` where busbar is installed."
+)
+NO_PULUMI_CLI = (
+    "the command `pulumi` is not on PATH. "
+    "Fix: install the Pulumi CLI (https://www.pulumi.com/docs/install/) and open a new shell."
+)
+
+# What the engine says -> what to do. The engine's own text is always shown first.
+_FIXES = (
+    (
+        r"passphrase must be set",
+        "export PULUMI_CONFIG_PASSPHRASE, or PULUMI_CONFIG_PASSPHRASE_FILE=/PATH/OF/A/FILE that holds it.",
+    ),
+    (r"incorrect passphrase", "export the PULUMI_CONFIG_PASSPHRASE with which this stack was created."),
+    (
+        r"PULUMI_ACCESS_TOKEN must be set|not logged in|pulumi login",
+        "`pulumi login`, or, to keep the state in a folder, export PULUMI_BACKEND_URL=file:///PATH/OF/A/FOLDER.",
+    ),
+    (
+        r"unable to open state directory",
+        "create the folder that PULUMI_BACKEND_URL names, or correct the variable.",
+    ),
+    (
+        r"virtual ?env",
+        "`make venv` in the checkout creates the Python environment that Pulumi.yaml names.",
+    ),
+    (
+        r"no resource plugin|could not find plugin",
+        "`pulumi install` in the project folder installs the plugins.",
+    ),
+    (
+        r"currently locked by|Another update is currently in progress",
+        "wait until that update has ended. If its process is gone: `pulumi cancel`, then retry.",
+    ),
+)
+
+# Errors that only say that there was another error.
+_FOLLOW_UP = re.compile(
+    r"^(update|preview|destroy|refresh) (failed|cancell?ed)$|exited with non-zero exit code"
+)
+
+
+class StackError(Exception):
+    """A command cannot go on: what, got, and how to fix it, with the exit code."""
+
+    def __init__(self, message: str, *, exit_code: int = FAILED) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+def reasons(errors: Iterable[str], stderr: str) -> list[str]:
+    """The errors worth reading: those of the events, else the engine's stderr; each once, in order.
+
+    An error that only reports another one is left out where there is another one.
+    """
+    lines = [line.removeprefix("error: ") for line in stderr.strip().splitlines()]
+    texts = [text.strip() for text in errors] or ["\n".join(lines).strip() or "the engine gave no reason"]
+    own = [text for text in texts if not _FOLLOW_UP.search(text)]
+    return list(dict.fromkeys(own or texts))
+
+
+def fixes(text: str) -> list[str]:
+    """What to do about the known errors in `text`."""
+    return [fix for pattern, fix in _FIXES if re.search(pattern, text)]

@@ -1,0 +1,41 @@
+"""What an engine event is about: names, kinds of steps, and which resources a person wants to see."""
+
+from __future__ import annotations
+
+from pulumi.automation.events import DiagnosticEvent, OpType, StepEventMetadata
+
+ROOT_TYPE = "pulumi:pulumi:Stack"
+_PROVIDER_TYPE = "pulumi:providers:"
+
+# The steps of which a row is printed. `replace` is left out: its parts, a deletion and a creation, have rows.
+DONE = {
+    OpType.CREATE: "created",
+    OpType.UPDATE: "updated",
+    OpType.DELETE: "deleted",
+    OpType.CREATE_REPLACEMENT: "replaced",
+    OpType.DELETE_REPLACED: "deleted",
+    OpType.READ: "read",
+    OpType.IMPORT: "imported",
+    OpType.IMPORT_REPLACEMENT: "imported",
+}
+
+
+def name(urn: str) -> str:
+    """`urn:pulumi:dev::busbar::command:remote:Command::server-1-k3s` -> `server-1-k3s`."""
+    return urn.rsplit("::", 1)[-1]
+
+
+def is_shown(step: StepEventMetadata) -> bool:
+    """False for providers and components: their steps do nothing by themselves."""
+    state = step.new or step.old
+    return bool(state and state.custom) and not step.type.startswith(_PROVIDER_TYPE)
+
+
+def is_progress(note: DiagnosticEvent) -> bool:
+    """False for debug output, notes on plugins and passing remarks of hosts.
+
+    Ephemeral messages of local commands are the progress of busbar's own steps.
+    """
+    if note.severity == "debug" or not note.message.strip() or note.message.startswith("using pulumi-"):
+        return False
+    return not note.ephemeral or "command:local:Command::" in (note.urn or "")

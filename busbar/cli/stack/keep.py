@@ -1,0 +1,109 @@
+"""The outputs of a stack: read, kept in its folder, printed."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pulumi import automation as auto
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from busbar.cli.stack.target import Target
+
+KUBECONFIG = "kubeconfig"
+OUTPUTS = "outputs.json"
+_SHOWN_CHARACTERS = 120
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """`values` by name, with the secret ones in plain text; `secrets` are their names."""
+
+    values: Mapping[str, Any]
+    secrets: frozenset[str]
+
+    @property
+    def plain(self) -> dict[str, Any]:
+        """The outputs that may be shown."""
+        return {name: value for name, value in self.values.items() if name not in self.secrets}
+
+    @property
+    def has_contract(self) -> bool:
+        """Whether these are the outputs of a cluster (busbar/outputs/contract.py)."""
+        return "contract_version" in self.values
+
+    @property
+    def failed_gate(self) -> bool:
+        """Whether the NCCL validation has failed."""
+        return self.values.get("nccl_passed") is False
+
+
+def read(stack: auto.Stack) -> Outputs:
+    """The outputs that the engine has stored. Raises CommandError."""
+    found = stack.outputs()
+    return Outputs(
+        {name: output.value for name, output in found.items()},
+        frozenset(name for name, output in found.items() if output.secret),
+    )
+
+
+def keep(outputs: Outputs, folder: Path) -> None:
+    """Write the kubeconfig, and the outputs that are no secrets, into `folder`; mode 0600."""
+    folder.mkdir(parents=True, exist_ok=True)
+    kubeconfig = outputs.values.get(KUBECONFIG)
+    if isinstance(kubeconfig, str):
+        _write(folder / KUBECONFIG, kubeconfig)
+    plain = {name: value for name, value in outputs.plain.items() if name != KUBECONFIG}
+    _write(folder / OUTPUTS, json.dumps(plain, indent=2, sort_keys=True) + "\n")
+
+
+def remove(folder: Path) -> None:
+    """Remove what `keep` wrote; reports stay."""
+    for name in (KUBECONFIG, OUTPUTS):
+        (folder / name).unlink(missing_ok=True)
+
+
+def show(console: Console, outputs: Outputs, target: Target) -> None:
+    """Print the summary of a cluster, else a list of the outputs."""
+    if not outputs.values:
+        console.print("none")
+        return
+    if outputs.has_contract:
+        from busbar.outputs.summary import summary
+
+        try:
+            console.print(summary(outputs.values, folder=near(target.folder)))
+            return
+        except ValueError as error:  # a contract version that this busbar does not know
+            console.print(Text(f"outputs: {error}", "yellow"))
+    table = Table.grid(padding=(0, 2))
+    for name, value in sorted(outputs.values.items()):
+        table.add_row(name, Text("[secret]", "dim") if name in outputs.secrets else _short(value))
+    console.print(table)
+
+
+def near(path: Path) -> Path:
+    """`path` as a person types it: relative to the current folder where it lies below."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
+def _short(value: Any) -> Text:
+    text = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+    text = " ".join(text.split())
+    return Text(text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + " ...")
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file that was never readable by others."""
+    new = path.with_name(f".{path.name}.new")
+    new.unlink(missing_ok=True)
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
+    os.replace(new, path)

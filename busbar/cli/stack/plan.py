@@ -1,0 +1,101 @@
+"""What an update would change: the steps of a preview, those that remove something first."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from pulumi.automation.events import EngineEvent, OpType, StepEventMetadata
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from busbar.cli.stack import events
+from busbar.cli.stack.recovery import interrupted_steps
+
+# In the order of the table. The parts of a replacement are not listed beside it.
+VERBS = {
+    OpType.REPLACE: "replace",
+    OpType.DELETE: "delete",
+    OpType.UPDATE: "update",
+    OpType.CREATE: "create",
+    OpType.READ: "read",
+    OpType.IMPORT: "import",
+    OpType.REFRESH: "refresh",
+}
+_STYLES = {"replace": "bold yellow", "delete": "bold red", "update": "yellow", "create": "green"}
+_ONE_ROW_EACH = {"replace", "delete"}
+_NAMES_IN_A_ROW = 8
+
+
+@dataclass(frozen=True)
+class Change:
+    """One step. `keys` are the properties that make the engine take it."""
+
+    verb: str
+    name: str
+    keys: tuple[str, ...] = ()
+
+
+@dataclass
+class Plan:
+    """The changes of a preview, collected from its events, and what the engine said."""
+
+    changes: list[Change] = field(default_factory=list)
+    unchanged: int = 0
+    warnings: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+
+    def on_event(self, event: EngineEvent) -> None:
+        """Take one engine event of a preview."""
+        if (step := event.resource_pre_event) is not None:
+            self._planned(step.metadata)
+        elif (note := event.diagnostic_event) is not None and events.is_progress(note):
+            text = note.message.strip()
+            if note.severity == "error":
+                self.errors.append(f"{events.name(note.urn)}: {text}" if note.urn else text)
+            elif note.severity == "warning":
+                self.warnings.append(_warning(text))
+
+    def render(self) -> RenderableType:
+        """Rows for what is replaced or deleted, one row per other verb, and the counts."""
+        table = Table.grid(padding=(0, 2))
+        for verb in VERBS.values():
+            changes = [change for change in self.changes if change.verb == verb]
+            if verb in _ONE_ROW_EACH:
+                for change in changes:
+                    because = f"because of {', '.join(change.keys)}" if change.keys else ""
+                    table.add_row(Text(verb, _STYLES[verb]), Text(change.name), Text(because, "dim"))
+            elif changes:
+                table.add_row(Text(verb, _STYLES.get(verb, "")), Text(_names(changes)), "")
+        notes = [Text(f"warning: {warning}", "yellow") for warning in self.warnings]
+        return Group(*notes, *([table] if self.changes else []), Text(f"changes: {self.counts()}", "bold"))
+
+    def counts(self) -> str:
+        """`1 to replace, 2 to create, 30 unchanged`."""
+        found = Counter(change.verb for change in self.changes)
+        parts = [f"{found[verb]} to {verb}" for verb in VERBS.values() if found[verb]]
+        return ", ".join([*(parts or ["none"]), f"{self.unchanged} unchanged"])
+
+    def _planned(self, step: StepEventMetadata) -> None:
+        if not events.is_shown(step):
+            return
+        if step.op in VERBS:
+            keys = dict.fromkeys([*(step.keys or ()), *(step.diffs or ())])
+            self.changes.append(Change(VERBS[step.op], events.name(step.urn), tuple(keys)))
+        elif step.op == OpType.SAME:
+            self.unchanged += 1
+
+
+def _names(changes: Iterable[Change]) -> str:
+    names = [change.name for change in changes]
+    more = len(names) - _NAMES_IN_A_ROW
+    return ", ".join(names[:_NAMES_IN_A_ROW]) + (f" and {more} more" if more > 0 else "")
+
+
+def _warning(text: str) -> str:
+    if steps := interrupted_steps(text):
+        names = ", ".join(events.name(step) for step in steps)
+        return f"an earlier update was interrupted at {names}; `busbar up` runs these steps again"
+    return text

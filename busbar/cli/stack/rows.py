@@ -1,0 +1,124 @@
+"""The engine's events as rows: each step with its time, as it happens."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from types import TracebackType
+
+from pulumi.automation.events import DiagnosticEvent, EngineEvent, OpType, StepEventMetadata
+from rich.console import Console
+from rich.text import Text
+
+from busbar.cli.stack import events
+from busbar.cli.stack.recovery import interrupted_steps
+
+STILL_RUNNING_SECONDS = 20
+
+
+class Rows:
+    """Prints one row per finished step, what long steps report meanwhile, and which steps still run.
+
+    Afterwards: `counts` of finished steps by verb; the `errors`; `outputs_written`: whether the program ran
+    to its end and the engine stored its outputs; `resumes`: URNs of steps at which an earlier update was
+    interrupted. on_event may be called from any thread.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.counts: Counter[str] = Counter()
+        self.errors: list[str] = []
+        self.outputs_written = False
+        self.resumes: tuple[str, ...] = ()
+        self._started = time.monotonic()
+        self._running: dict[tuple[str, OpType], float] = {}
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._ticker = threading.Thread(target=self._tick, name="rows", daemon=True)
+
+    def __enter__(self) -> Rows:
+        self._ticker.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        self._ticker.join()
+
+    @property
+    def seconds(self) -> float:
+        """Time since the beginning."""
+        return time.monotonic() - self._started
+
+    @property
+    def running(self) -> list[str]:
+        """Names of the steps that began and have not ended."""
+        with self._lock:
+            return [events.name(urn) for urn, _ in self._running]
+
+    def summary(self) -> str:
+        """`22 created, 1 updated; 85 s in all`."""
+        changed = ", ".join(f"{count} {verb}" for verb, count in sorted(self.counts.items()))
+        return f"resources: {changed or 'nothing to do'}; {self.seconds:.0f} s in all"
+
+    def say(self, text: str) -> None:
+        """Print one line with the time."""
+        self._line(f"    {text}", "dim")
+
+    def on_event(self, event: EngineEvent) -> None:
+        """Take one engine event (pulumi.automation.events) and print what a person wants of it."""
+        if (began := event.resource_pre_event) is not None:
+            step = began.metadata
+            if step.op in events.DONE and events.is_shown(step):
+                with self._lock:
+                    self._running[step.urn, step.op] = time.monotonic()
+        elif (done := event.res_outputs_event) is not None:
+            if done.metadata.type == events.ROOT_TYPE and not done.planning:
+                self.outputs_written = True
+            self._finished(done.metadata, failed=False)
+        elif (broken := event.res_op_failed_event) is not None:
+            self._finished(broken.metadata, failed=True)
+        elif (note := event.diagnostic_event) is not None and events.is_progress(note):
+            self._noted(note)
+
+    def _finished(self, step: StepEventMetadata, *, failed: bool) -> None:
+        with self._lock:
+            began = self._running.pop((step.urn, step.op), None)
+        if began is None:
+            return
+        verb = "failed" if failed else events.DONE[step.op]
+        self.counts[verb] += 1
+        mark = Text("✗ ", "red") if failed else Text("✓ ", "green")
+        row = Text(f"{self.seconds:6.1f} ") + mark
+        row.append(f"{events.name(step.urn):<44} {verb:<9} {time.monotonic() - began:6.1f} s")
+        self.console.print(row)
+
+    def _noted(self, note: DiagnosticEvent) -> None:
+        text, urn = note.message.rstrip(), note.urn or ""
+        if note.severity == "error":
+            self.errors.append(f"{events.name(urn)}: {text}" if urn else text)
+        elif resumed := interrupted_steps(text):
+            self.resumes = resumed
+            names = ", ".join(events.name(step) for step in resumed)
+            self.say(f"an earlier update was interrupted at {names}; this one continues")
+        elif note.severity == "warning" or self._runs(urn):
+            for line in text.splitlines():
+                self.say(line)
+
+    def _runs(self, urn: str) -> bool:
+        with self._lock:
+            return any(urn == running for running, _ in self._running)
+
+    def _tick(self) -> None:
+        while not self._ended.wait(STILL_RUNNING_SECONDS):
+            now = time.monotonic()
+            with self._lock:
+                ages = [(urn, now - began) for (urn, _), began in self._running.items()]
+            for urn, seconds in ages:
+                if seconds >= STILL_RUNNING_SECONDS:
+                    self._line(f"… {events.name(urn):<44} running   {seconds:6.1f} s", "dim")
+
+    def _line(self, text: str, style: str) -> None:
+        self.console.print(Text(f"{self.seconds:6.1f} {text}", style))

@@ -1,0 +1,122 @@
+"""One command on one stack: its console, its engine, and how it ends."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import typer
+from pulumi import automation as auto
+from rich.console import Console
+from rich.text import Text
+
+from busbar.cli.stack.engine import Engine
+from busbar.cli.stack.errors import FAILED, INTERRUPTED, USAGE, StackError, fixes, reasons
+from busbar.cli.stack.interrupts import Interrupts
+from busbar.cli.stack.recovery import without_stale_lock
+from busbar.cli.stack.rows import Rows
+from busbar.cli.stack.target import Target
+
+
+@dataclass
+class Session:
+    """`verb` is the command's name; `changing` is True once resources may have been changed."""
+
+    verb: str
+    target: Target
+    console: Console
+    interrupts: Interrupts
+    engine: Engine
+    changing: bool = False
+
+    @property
+    def command(self) -> str:
+        """The command as a person types it."""
+        return f"busbar {self.verb} {self.target.name}"
+
+    def title(self, text: str, style: str = "bold") -> None:
+        """Print a line that begins a part of the output."""
+        self.console.print(Text(f"\n{text}", style))
+
+    def say(self, text: str) -> None:
+        """Print a line."""
+        self.console.print(Text(text))
+
+    def fail(self, errors: Sequence[str], *, title: str | None = None) -> int:
+        """Print why the command failed, last, where a person looks, and what to do; returns the exit code."""
+        self.title(title or f"{self.command} failed", "bold red")
+        for text in errors:
+            self.say(text)
+        for fix in fixes("\n".join(errors)):
+            self.say(f"Fix: {fix}")
+        return FAILED
+
+    def update(self, stack: auto.Stack, operation: Callable[..., Any], **options: Any) -> tuple[Rows, str]:
+        """Run stack.up or stack.destroy with rows; returns them, and the engine's stderr or "".
+
+        A lock that a killed update left is removed. Raises KeyboardInterrupt if the update was interrupted.
+        """
+        rows, failure = Rows(self.console), ""
+        self.changing = True
+        with rows:
+            try:
+                without_stale_lock(
+                    stack,
+                    rows.say,
+                    lambda: operation(
+                        on_event=rows.on_event,
+                        show_secrets=False,
+                        suppress_outputs=True,
+                        suppress_progress=True,
+                        color="never",
+                        **options,
+                    ),
+                )
+            except auto.CommandError as error:
+                failure = self.engine.stderr or str(error)
+        if failure and self.interrupts.count:
+            self._explain_interruption(rows)
+            raise KeyboardInterrupt
+        return rows, failure
+
+    def _explain_interruption(self, rows: Rows) -> None:
+        self.title(f"interrupted; {rows.summary()}", "bold yellow")
+        if rows.running:
+            self.say(f"stopped in the middle of: {', '.join(rows.running)}")
+        else:
+            self.say("every step that began has ended, and the state is complete")
+        self.say(f"Next: `{self.command}` continues; `busbar status {self.target.name}` shows what is there.")
+
+
+def run(verb: str, target: Target, command: Callable[[Session], int], *, asks: bool = False) -> int:
+    """Run a command with an engine; the engine's errors and interruptions become messages and exit codes.
+
+    `asks` says that it will put a question. Raises StackError if nothing was started.
+    """
+    if asks and not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise StackError(
+            f"busbar {verb} asks before it changes anything, and there is no terminal to ask on. "
+            "Fix: pass --yes.",
+            exit_code=USAGE,
+        )
+    console = Console(highlight=False, soft_wrap=True)
+    with Interrupts(lambda text: console.print(Text(text, "bold yellow"))) as interrupts:
+        session: Session | None = None
+        try:
+            session = Session(verb, target, console, interrupts, Engine(interrupts))
+            return _without_engine_errors(session, command)
+        except (KeyboardInterrupt, typer.Abort):
+            if session is None or not session.changing:
+                console.print(Text("\ninterrupted; no changes made", "bold yellow"))
+            return INTERRUPTED
+
+
+def _without_engine_errors(session: Session, command: Callable[[Session], int]) -> int:
+    try:
+        return command(session)
+    except auto.CommandError:
+        if session.interrupts.count:
+            raise KeyboardInterrupt from None
+        return session.fail(reasons([], session.engine.stderr))

@@ -1,0 +1,70 @@
+"""`busbar status`: the last update, what was interrupted, and the outputs."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from pulumi import automation as auto
+from rich.console import Console
+from rich.text import Text
+
+from busbar.cli.stack import events, keep
+from busbar.cli.stack.engine import Snapshot, snapshot
+from busbar.cli.stack.errors import DONE, FAILED
+from busbar.cli.stack.target import Target
+
+_HISTORY = 20
+_UPDATES = {"update", "destroy"}
+_SUCCEEDED = "succeeded"
+
+
+def report(console: Console, stack: auto.Stack, target: Target) -> int:
+    """Print the state of a stack; returns DONE only if it is good. Raises CommandError, StackError."""
+    last = _last_update(stack)
+    state = snapshot(stack)
+    outputs = keep.read(stack)
+    console.print(Text(f"stack {target.name} in {stack.workspace.who_am_i().url}", "bold"))
+    console.print(Text(f"  last update  {_describe(last)}"))
+    console.print(Text(f"    resources  {len(state.resources)}"))
+    for line in _pending(state, target):
+        console.print(Text(line, "bold yellow"))
+    console.print()
+    keep.show(console, outputs, target)
+    good = last is not None and last.result == _SUCCEEDED and not state.pending and not outputs.failed_gate
+    return DONE if good else FAILED
+
+
+def _last_update(stack: auto.Stack) -> auto.UpdateSummary | None:
+    """The newest entry of the history that is an update or a destroy, not a refresh."""
+    history = stack.history(page_size=_HISTORY, show_secrets=False)
+    return next((entry for entry in history if entry.kind in _UPDATES), None)
+
+
+def _describe(last: auto.UpdateSummary | None) -> str:
+    if last is None:
+        return "none has ended yet"
+    changes = ", ".join(f"{count} {verb}" for verb, count in (last.resource_changes or {}).items())
+    seconds = f" in {(last.end_time - last.start_time).total_seconds():.0f} s" if last.end_time else ""
+    began = last.start_time.replace(tzinfo=UTC)
+    age = datetime.now(UTC) - began
+    return (
+        f"{last.kind} {last.result}, {began:%Y-%m-%d %H:%M:%S} UTC ({_ago(age.total_seconds())} ago){seconds}"
+        + (f": {changes}" if changes else "")
+    )
+
+
+def _ago(seconds: float) -> str:
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def _pending(state: Snapshot, target: Target) -> list[str]:
+    if not state.pending:
+        return []
+    steps = ", ".join(f"{kind} {events.name(urn)}" for urn, kind in state.pending)
+    return [
+        f"      pending  {steps}",
+        f"               An update runs now, or was interrupted; then `busbar up {target.name}` continues.",
+    ]

@@ -1,0 +1,97 @@
+"""Which stack a command works on, and how."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from busbar.cli.stack.errors import USAGE, StackError
+
+PROJECT_FILES = ("Pulumi.yaml", "Pulumi.yml")
+_STACK_FILE = re.compile(r"Pulumi\.(?P<stack>.+)\.ya?ml")
+
+
+@dataclass(frozen=True)
+class Options:
+    """Options of the commands; `parallel` is the number of steps at the same time, None: no limit."""
+
+    yes: bool = False
+    skip_preview: bool = False
+    refresh: bool = False
+    parallel: int | None = None
+
+
+@dataclass(frozen=True)
+class Target:
+    """A stack of a project. `stack` is what the engine is given: `prod`, or `organization/busbar/prod`."""
+
+    project: Path
+    stack: str
+
+    @property
+    def name(self) -> str:
+        """The stack's short name."""
+        return self.stack.rpartition("/")[2]
+
+    @property
+    def file(self) -> str:
+        """The name of the stack's file."""
+        return f"Pulumi.{self.name}.yaml"
+
+    @property
+    def folder(self) -> Path:
+        """Where reports, kubeconfig and outputs of the stack are kept."""
+        return self.project / ".busbar" / self.name
+
+
+def find(stack: str, project: Path | None, cwd: Path) -> Target:
+    """The stack with this name or this file.
+
+    `project` is the folder of Pulumi.yaml; without it, the folder of the stack file if one is given, else the
+    nearest folder from `cwd` upward. Raises StackError if the project or the stack file does not exist.
+    """
+    from busbar.config import stackfile
+
+    is_file = stack.endswith((".yaml", ".yml"))
+    if project is not None:
+        folder = _project(cwd / project)
+    elif is_file:
+        folder = _project((cwd / Path(stack).expanduser()).parent)
+    else:
+        folder = _nearest_project(cwd)
+    named = str((cwd / Path(stack).expanduser()).resolve()) if is_file else stack
+    try:
+        path = stackfile.find(named, folder)
+    except stackfile.NoStackFileError as error:
+        raise StackError(
+            f"{error}. Fix: name one of these, or write {folder.name}/Pulumi.{stack.rpartition('/')[2]}.yaml "
+            "(Pulumi.h100.example.yaml is a commented example).",
+            exit_code=USAGE,
+        ) from None
+    if not is_file:
+        return Target(folder, stack)
+    match = _STACK_FILE.fullmatch(path.name)
+    if match is None or path.parent != folder:
+        raise StackError(
+            f"{path} is not a stack file of {folder}: a stack file is named Pulumi.STACK.yaml and is beside "
+            "Pulumi.yaml. Fix: rename or move it.",
+            exit_code=USAGE,
+        )
+    return Target(folder, match["stack"])
+
+
+def _project(folder: Path) -> Path:
+    if not any((folder / name).is_file() for name in PROJECT_FILES):
+        raise StackError(f"{folder} has no Pulumi.yaml. Fix: pass --project FOLDER.", exit_code=USAGE)
+    return folder.resolve()
+
+
+def _nearest_project(cwd: Path) -> Path:
+    for folder in (cwd, *cwd.parents):
+        if any((folder / name).is_file() for name in PROJECT_FILES):
+            return folder.resolve()
+    raise StackError(
+        f"there is no Pulumi.yaml in {cwd} or above. Fix: run this in the checkout, or pass --project DIR.",
+        exit_code=USAGE,
+    )
