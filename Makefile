@@ -30,6 +30,7 @@ check: lint types unit program  ## the quick part of `make test`; needs no root
 lint: $(VENV)/.ready
 	@$(BIN)/ruff check $(SOURCES)
 	@$(BIN)/ruff format --check --quiet $(SOURCES)
+	@$(BIN)/lint-imports
 	@./tests/shellcheck.sh
 
 types: $(VENV)/.ready
