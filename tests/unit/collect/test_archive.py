@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,59 +20,58 @@ def kept(archive: Archive, lines: list[bytes]) -> None:
 
 
 def lines_of(archive: Archive, job_uid: str) -> list[bytes]:
-    found: Iterator[bytes] | None = archive.log_of(job_uid)
-    assert found is not None
-    return list(found)
+    assert archive.has_complete_log_of(job_uid)
+    return list(archive.log_lines())
 
 
 def test_a_whole_log_is_read_back_line_by_line(tmp_path: Path) -> None:
     archive = Archive(tmp_path / "dev" / "h100")
     kept(archive, LINES)
-    archive.log_is_whole("u-1")
+    archive.mark_complete("u-1")
     assert lines_of(archive, "u-1") == LINES
 
 
 def test_a_last_line_without_a_newline_is_read_back_as_it_was(tmp_path: Path) -> None:
     archive = Archive(tmp_path)
     kept(archive, [b"one\n", b"two"])
-    archive.log_is_whole("u-1")
+    archive.mark_complete("u-1")
     assert lines_of(archive, "u-1") == [b"one\n", b"two"]
 
 
 def test_a_log_that_was_not_read_to_its_end_is_not_judged_again(tmp_path: Path) -> None:
     archive = Archive(tmp_path)
     kept(archive, LINES)
-    assert archive.log_of("u-1") is None
+    assert not archive.has_complete_log_of("u-1")
 
 
 def test_the_log_of_another_job_is_not_judged_again(tmp_path: Path) -> None:
     archive = Archive(tmp_path)
     kept(archive, LINES)
-    archive.log_is_whole("u-1")
-    assert archive.log_of("u-2") is None
+    archive.mark_complete("u-1")
+    assert not archive.has_complete_log_of("u-2")
 
 
 def test_a_log_that_was_removed_or_whose_note_is_damaged_is_not_judged_again(tmp_path: Path) -> None:
     archive = Archive(tmp_path)
-    archive.log_is_whole("u-1")
-    assert archive.log_of("u-1") is None
+    archive.mark_complete("u-1")
+    assert not archive.has_complete_log_of("u-1")
     kept(archive, LINES)
     (tmp_path / "source.json").write_text("{")
-    assert archive.log_of("u-1") is None
+    assert not archive.has_complete_log_of("u-1")
 
 
 def test_a_new_log_takes_back_the_word_that_the_former_one_is_whole(tmp_path: Path) -> None:
     archive = Archive(tmp_path)
     kept(archive, LINES)
-    archive.log_is_whole("u-1")
+    archive.mark_complete("u-1")
     with pytest.raises(KeyboardInterrupt), archive.new_log():
         raise KeyboardInterrupt
-    assert archive.log_of("u-1") is None
+    assert not archive.has_complete_log_of("u-1")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["nccl.log.zst"]
 
 
 def test_the_verdict_is_stored_as_text_for_people(tmp_path: Path) -> None:
-    Archive(tmp_path / "new").keep({"verdict": "pass", "busbw_gbps": 2.0})
+    Archive(tmp_path / "new").save_verdict({"verdict": "pass", "busbw_gbps": 2.0})
     text = (tmp_path / "new" / "verdict.json").read_text()
     assert text.splitlines() == ["{", '  "busbw_gbps": 2.0,', '  "verdict": "pass"', "}"]
     assert json.loads(text) == {"verdict": "pass", "busbw_gbps": 2.0}

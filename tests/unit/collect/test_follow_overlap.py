@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from busbar.kube.client import ApiError
 from tests.support.kube_cluster import Cluster
-from tests.unit.collect.test_follow import LINES, Ends, follower, serving
+from tests.unit.collect.test_follower import LINES, Ends, follower, serving
 
 
 def test_lines_of_the_last_three_seconds_are_recognised_when_they_come_again() -> None:
