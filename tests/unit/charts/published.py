@@ -16,7 +16,7 @@ from tests.unit.charts import extract
 
 PROJECT = Path(__file__).resolve().parents[3]
 EVERY_VERSION = [(chart, version) for chart, version in extract.every() if chart != "mpi-operator"]
-MPI_OPERATOR = ("mpi-operator", "v0.8.2")
+MPI_OPERATOR_RELEASE = ("mpi-operator", "v0.8.2")
 
 
 @cache

@@ -10,7 +10,7 @@ import yaml
 
 from busbar.manifests.operators import MPI_OPERATOR
 from tests.support.kube_site import cluster
-from tests.unit.charts.published import MPI_OPERATOR, PROJECT, extracted, helm
+from tests.unit.charts.published import MPI_OPERATOR_RELEASE, PROJECT, extracted, helm
 
 CHART = PROJECT / "charts" / "mpi-operator"
 
@@ -91,7 +91,7 @@ def test_the_controller_may_do_what_the_published_manifest_lets_it_do() -> None:
     left_out = {("endpoints", ""), ("pods/exec", ""), ("queues", "scheduling.incubator.k8s.io")}
     left_out |= {("podgroups", "scheduling.incubator.k8s.io"), ("queues", "scheduling.sigs.dev")}
     left_out |= {("podgroups", "scheduling.sigs.dev"), ("queues", "scheduling.x-k8s.io")}
-    published = allowed([extracted(*MPI_OPERATOR)])
+    published = allowed([extracted(*MPI_OPERATOR_RELEASE)])
     manifests = render()
     ours = allowed(of_kind(manifests, "Role"))
     for name, verbs in allowed(

@@ -17,7 +17,7 @@ from tests.support.kube_site import cluster, job
 from tests.unit.charts import extract
 from tests.unit.charts.published import (
     EVERY_VERSION,
-    MPI_OPERATOR,
+    MPI_OPERATOR_RELEASE,
     PROJECT,
     complaints,
     published_crd,
@@ -125,7 +125,7 @@ def jobs() -> dict[str, NcclJob]:
 @pytest.mark.parametrize("name", jobs())
 def test_the_mpijob_fits_the_published_crd_pods_and_all(name: str) -> None:
     manifest = mpijob.render(jobs()[name])
-    crd = published_crd(*MPI_OPERATOR, "MPIJob")
+    crd = published_crd(*MPI_OPERATOR_RELEASE, "MPIJob")
     assert complaints(crd, "v2beta1", manifest) == []
 
 
@@ -135,7 +135,7 @@ def test_the_mpijob_fits_the_crd_of_our_own_chart(name: str) -> None:
 
 
 def test_our_crd_knows_the_same_fields_as_the_published_one() -> None:
-    assert fields(own_crd()) == fields(published_crd(*MPI_OPERATOR, "MPIJob"))
+    assert fields(own_crd()) == fields(published_crd(*MPI_OPERATOR_RELEASE, "MPIJob"))
 
 
 def own_crd() -> dict[str, Any]:
