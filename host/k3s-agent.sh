@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# A K3s agent. VERB=install: joined and Ready. VERB=remove: gone (the Node is removed from a server).
+# A K3s agent. VERB=install: joined and Ready. VERB=remove: removed (its Node is deleted from a server).
 #
 # Values: NODE_NAME, NODE_ADDRESS, VERSION, URL_AMD64, SHA256_AMD64 (or ARM64), IMAGES (lines "sha256 url").
-# Payload: config (config.yaml without node-ip), registries (registries.yaml or nothing).
+# Payload: config (config.yaml without node-ip), registries (registries.yaml, may be empty).
 # Facts: {"node","version"}
 [[ -n ${BUSBAR_LIB:-} ]] || for part in lib lib-install k3s-lib k3s-remove; do
   # shellcheck source=/dev/null
@@ -15,7 +15,7 @@ KUBELET_KUBECONFIG=/var/lib/rancher/k3s/agent/kubelet.kubeconfig
 
 main() {
   begin
-  one_at_a_time
+  acquire_lock
   case $VERB in
     install) install_agent ;;
     remove) k3s_uninstall "$UNIT" ;;
@@ -25,7 +25,7 @@ main() {
 
 install_agent() {
   k3s_refuse_other_role k3s
-  k3s_remember
+  record_preexisting_files
   k3s_download
   k3s_install_binary
   k3s_config "$(k3s_node_ip)"
@@ -34,14 +34,14 @@ install_agent() {
   k3s_sysctl
   k3s_start "$UNIT"
   k3s_await "$UNIT" "$READY_DEADLINE" "Node $NODE_NAME Ready" k3s_node_has "$KUBELET_KUBECONFIG" Ready=True
-  labels
-  k3s_settled "$UNIT"
+  apply_labels
+  record_applied_hash "$UNIT"
   printf '{"node":%s,"version":%s}\n' "$(json "$NODE_NAME")" "$(json "$(k3s_version)")"
 }
 
-# labels: K3s sets them when the node registers and never again; a change in the pool must arrive all the same.
-# The kubelet's own rights are enough for that; for taints they are not.
-labels() {
+# apply_labels: K3s sets labels only when the node registers, so changes are applied here. The kubelet's rights
+# are enough for labels, not for taints.
+apply_labels() {
   local record=$STATE_DIR/labels label changes=()
   if [[ -f $record && $(<"$record") == "$(k3s_config_list node-label)" ]]; then
     return
@@ -57,9 +57,9 @@ labels() {
   if ((${#changes[@]})); then
     timeout 30 "$K3S" kubectl --kubeconfig "$KUBELET_KUBECONFIG" label node "$NODE_NAME" --overwrite \
       "${changes[@]}" >/dev/null ||
-      die "the labels could not be set: ${changes[*]}" "set them by hand: kubectl label node $NODE_NAME ${changes[*]}"
+      die "setting the labels failed: ${changes[*]}" "set them by hand: kubectl label node $NODE_NAME ${changes[*]}"
   fi
-  k3s_config_list node-label | place "$record" 0600
+  k3s_config_list node-label | write_file "$record" 0600
 }
 
 main

@@ -1,21 +1,21 @@
 #!/usr/bin/env bash
-# Takes K3s off a host: exactly what busbar and K3s made there, and nothing that lay there before.
+# Removes K3s from a host: what busbar and K3s made there, and nothing that was there before.
 
-# k3s_refuse_other_role UNIT: one host is a server or a worker, never both.
+# k3s_refuse_other_role UNIT: a host is a server or a worker, never both.
 k3s_refuse_other_role() {
   ! systemctl is-active --quiet "$1" ||
-    die "$1 already runs on this host" "remove it (k3s-uninstall.sh or VERB=remove) or list the host once"
+    die "$1 already runs on this host" "remove it (k3s-uninstall.sh or VERB=remove), or list the host once"
 }
 
 # k3s_uninstall UNIT
 k3s_uninstall() {
   local unit=$1
   stop_unit "$unit"
-  k3s_end_pods
+  k3s_kill_pods
   k3s_unmount /run/k3s
   k3s_unmount /var/lib/kubelet
   k3s_unmount /run/netns/cni-
-  k3s_network
+  k3s_remove_network
   rm -rf "/etc/systemd/system/$unit.service" "/etc/systemd/system/$unit.service.d/10-busbar-memlock.conf"
   rmdir --ignore-fail-on-non-empty "/etc/systemd/system/$unit.service.d" 2>/dev/null || true
   systemctl daemon-reload
@@ -29,24 +29,24 @@ k3s_uninstall() {
   printf '{"node":%s,"removed":true}\n' "$(json "$NODE_NAME")"
 }
 
-# KillMode=process leaves the pods running: K3s's containerd, its shims, and every process below them.
-k3s_end_pods() {
+# KillMode=process leaves the pods running: kills K3s's containerd, its shims, and every process below them.
+k3s_kill_pods() {
   local pids
   pids=$(ps -e -o pid= -o ppid= -o args= | awk '
-    { parent[$1] = $2; order[++count] = $1; if ($0 ~ /containerd/ && $0 ~ /\/k3s\//) doomed[$1] = 1 }
+    { parent[$1] = $2; order[++count] = $1; if ($0 ~ /containerd/ && $0 ~ /\/k3s\//) to_kill[$1] = 1 }
     END {
       do {
         grown = 0
         for (i = 1; i <= count; i++)
-          if (!(order[i] in doomed) && (parent[order[i]] in doomed)) { doomed[order[i]] = 1; grown = 1 }
+          if (!(order[i] in to_kill) && (parent[order[i]] in to_kill)) { to_kill[order[i]] = 1; grown = 1 }
       } while (grown)
-      for (pid in doomed) print pid
+      for (pid in to_kill) print pid
     }')
   # shellcheck disable=SC2086 # a list of numbers
   [[ -z $pids ]] || kill -KILL $pids 2>/dev/null || true
 }
 
-# k3s_unmount PREFIX: all mounts below it, the innermost first; the folder itself may be a mount of the site.
+# k3s_unmount PREFIX: unmounts everything below it, innermost first; the folder itself may be a mount of the site.
 k3s_unmount() {
   local target
   while read -r target; do
@@ -55,13 +55,13 @@ k3s_unmount() {
     index($2, prefix) == 1 && $2 != "/var/lib/kubelet" { print $2 }' /proc/self/mounts | sort -r)
 }
 
-# k3s_is_unmounted DIRECTORY: what is still mounted below may be a volume with somebody's data.
+# k3s_is_unmounted DIRECTORY: whether nothing is mounted below it, such as a volume with data.
 k3s_is_unmounted() {
   ! awk -v prefix="$1/" 'index($2, prefix) == 1 { found = 1 } END { exit !found }' /proc/self/mounts
 }
 
-# k3s_network: interfaces, network namespaces and packet filter rules of the pods.
-k3s_network() {
+# k3s_remove_network: removes interfaces, network namespaces and packet filter rules of the pods.
+k3s_remove_network() {
   local link table
   ip netns list 2>/dev/null | awk '/^cni-/ { print $1 }' | while read -r link; do
     ip netns delete "$link" 2>/dev/null || true
@@ -76,11 +76,11 @@ k3s_network() {
   for table in iptables ip6tables; do
     command -v "$table-save" >/dev/null || continue
     "$table-save" 2>/dev/null | awk '!/KUBE-|CNI-|flannel/' | "$table-restore" 2>/dev/null ||
-      note "rules of Kubernetes may be left in $table; a reboot clears them"
+      note "rules of Kubernetes may remain in $table; a reboot clears them"
   done
 }
 
-# k3s_remove_data: the folders may be mounts of their own, so their content goes and they stay.
+# k3s_remove_data: empties the folders; they may be mounts, and then stay.
 k3s_remove_data() {
   local kept
   kept=$(mktemp -d)
@@ -91,16 +91,16 @@ k3s_remove_data() {
   fi
   if [[ -d $K3S_DATA_DIR ]]; then
     k3s_is_unmounted "$K3S_DATA_DIR" ||
-      die "something is still mounted below $K3S_DATA_DIR" "unmount it (findmnt -R $K3S_DATA_DIR), then run again"
+      die "something is still mounted below $K3S_DATA_DIR" "unmount it (findmnt -R $K3S_DATA_DIR) and retry"
     find "$K3S_DATA_DIR" -xdev -mindepth 1 -delete 2>/dev/null || rm -rf "${K3S_DATA_DIR:?}"/* ||
-      die "$K3S_DATA_DIR cannot be emptied" "look for what still uses it: findmnt -R $K3S_DATA_DIR; fuser -vm it"
+      die "emptying $K3S_DATA_DIR failed" "find what still uses it: findmnt -R $K3S_DATA_DIR; fuser -vm $K3S_DATA_DIR"
     cp -a "$kept/." "$K3S_DATA_DIR/"
     rmdir --ignore-fail-on-non-empty "$K3S_DATA_DIR" /var/lib/rancher 2>/dev/null || true
   fi
   rm -rf "$kept"
   if [[ -d /var/lib/kubelet ]]; then
     { k3s_is_unmounted /var/lib/kubelet && find /var/lib/kubelet -xdev -mindepth 1 -delete 2>/dev/null; } ||
-      note "some of /var/lib/kubelet is in use and stays until the next reboot"
+      note "part of /var/lib/kubelet is in use and remains until the next reboot"
     rmdir --ignore-fail-on-non-empty /var/lib/kubelet 2>/dev/null || true
   fi
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Prints the admin's kubeconfig of this server (YAML, secret): the one script whose output is no JSON.
+# Prints the admin's kubeconfig of this server (YAML, secret): the only script whose output is not JSON.
 # shellcheck source=/dev/null
 [[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
@@ -8,7 +8,7 @@ KUBECONFIG_FILE=/etc/rancher/k3s/k3s.yaml
 main() {
   begin
   poll 30 test -s "$KUBECONFIG_FILE" ||
-    die "$KUBECONFIG_FILE is not there" "is K3s running? systemctl status k3s"
+    die "$KUBECONFIG_FILE does not exist" "check that K3s runs: systemctl status k3s"
   cat "$KUBECONFIG_FILE"
 }
 

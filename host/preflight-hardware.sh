@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What a worker's hardware looks like, as JSON: GPUs by nvidia-smi, HCAs by sysfs, GPUDirect RDMA by modules.
+# A worker's hardware as JSON: GPUs from nvidia-smi, HCAs from sysfs, GPUDirect RDMA from kernel modules.
 
 NVIDIA_SMI_SECONDS=15
 INFINIBAND=/sys/class/infiniband
@@ -22,7 +22,7 @@ gpus() {
   printf '{"status":"%s","error":%s,"list":[%s],"pci":%s}' "$status" "$(json "$error")" "$list" "$(pci_gpus)"
 }
 
-# pci_gpus: NVIDIA devices of the classes VGA and 3D controller, which are there without any driver.
+# pci_gpus: NVIDIA devices of the PCI classes VGA and 3D controller; needs no driver.
 pci_gpus() {
   local device count=0
   for device in "$PCI"/*; do
@@ -32,7 +32,7 @@ pci_gpus() {
   printf '%s' "$count"
 }
 
-# fabric_manager: version of NVIDIA Fabric Manager, "" where there is none, and whether it runs.
+# fabric_manager: version of NVIDIA Fabric Manager, "" if it is not installed, and whether it is active.
 fabric_manager() {
   local version="" active=false
   version=$({ timeout 10 nv-fabricmanager --version 2>/dev/null || true; } | grep -oE '[0-9]+(\.[0-9]+)+' | head -n 1 || true)
@@ -40,7 +40,7 @@ fabric_manager() {
   printf '{"version":%s,"active":%s}' "$(json "$version")" "$active"
 }
 
-# gdr: what GPUDirect RDMA can go by: the module nvidia-peermem, or DMA-BUF with the open kernel modules.
+# gdr: kernel modules for GPUDirect RDMA: nvidia-peermem, or the open modules for DMA-BUF.
 gdr() {
   local peermem=false open=false
   [[ ! -d /sys/module/nvidia_peermem ]] || peermem=true
@@ -48,7 +48,7 @@ gdr() {
   printf '{"peermem":%s,"open_modules":%s}' "$peermem" "$open"
 }
 
-# hcas: [{"name","port","link_layer","state","rate","fw"}], one for each port.
+# hcas: [{"name","port","link_layer","state","rate","fw"}], one per port.
 hcas() {
   local port device list=""
   for port in "$INFINIBAND"/*/ports/*; do

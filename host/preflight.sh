@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Looks at a host and changes nothing: one JSON line of what is there. busbar judges it (busbar/preflight).
+# Reports what is on a host as one JSON line; changes nothing. busbar/preflight checks the report.
 #
 # Values: NODE_NAME, ROLE (lb, server, worker). By hand: sudo ROLE=worker bash host/preflight.sh </dev/null
 [[ -n ${BUSBAR_LIB:-} ]] || for part in lib preflight-hardware; do
@@ -7,9 +7,9 @@
   source "$(dirname "${BASH_SOURCE[0]}")/$part.sh"
 done
 
-# What the other scripts call and an image may lack.
+# Commands of the other scripts that an image may lack.
 TOOLS=(awk base64 cmp curl flock grep ip iptables journalctl ps sed sha256sum sysctl systemctl tar timeout)
-# Units that say what a host is used for already.
+# Units that show what a host is already used for.
 UNITS=(k3s k3s-agent rke2-server rke2-agent kubelet docker containerd haproxy keepalived ufw firewalld)
 DATA_DIR=/var/lib/rancher
 
@@ -21,7 +21,7 @@ main() {
   fi
   local about
   about=$(system),$(resources),$(network),$(software)
-  # The clock last, right before it is sent.
+  # The time last, right before it is sent.
   printf '{"schema_version":1,%s%s,"epoch":%s}\n' "$about" "$hardware" "$(date +%s.%3N)"
 }
 
@@ -35,7 +35,7 @@ system() {
   printf ',"clock_synchronised":%s' "$(json "$(timedatectl show -p NTPSynchronized --value 2>/dev/null || true)")"
 }
 
-# Tells machines apart, without giving the machine-id itself away (man machine-id).
+# Identifies the machine without disclosing its machine-id (man machine-id).
 machine() {
   { cat /etc/machine-id 2>/dev/null; echo busbar; } | sha256sum | cut -c1-8
 }
@@ -53,14 +53,14 @@ meminfo() {
   awk -v key="$1:" '$1 == key { print $2 }' /proc/meminfo
 }
 
-# existing PATH: the nearest folder that is there.
+# existing PATH: the nearest folder that exists.
 existing() {
   local path=$1
   until [[ -d $path ]]; do path=$(dirname "$path"); done
   printf '%s' "$path"
 }
 
-# A site on cgroup v1 says so to the kubelet in a drop-in; the first level of the YAML is all that counts.
+# A site on cgroup v1 allows it in a drop-in of the kubelet; only the top level of the YAML matters.
 cgroup_v1_allowed() {
   if cat "$DATA_DIR"/k3s/agent/etc/kubelet.conf.d/*.conf 2>/dev/null |
     grep -E '^"?failCgroupV1"?: *false *$' >/dev/null; then
@@ -70,8 +70,8 @@ cgroup_v1_allowed() {
   fi
 }
 
-# memlock: what a unit with LimitMEMLOCK=infinity gets: "unlimited", or the limit in bytes of a systemd that
-# may not raise it (bit 24 of its capabilities is CAP_SYS_RESOURCE).
+# memlock: the limit of a unit with LimitMEMLOCK=infinity: "unlimited", or bytes if systemd may not raise it
+# (bit 24 of its capabilities is CAP_SYS_RESOURCE).
 memlock() {
   local hard capabilities
   hard=$(awk '/^Max locked memory/ { print $5 }' /proc/1/limits)
@@ -90,7 +90,7 @@ addresses() {
   ip -o addr show scope global | awk '{ split($4, part, "/"); printf "%s\"%s\"", comma, part[1]; comma = "," }'
 }
 
-# listening: {"port","process"} of every TCP port that is taken on more than loopback.
+# listening: {"port","process"} per TCP port in use on an address other than loopback.
 listening() {
   ss -Hltnp | awk '
     { at = match($4, /:[0-9]+$/); port = substr($4, at + 1); where = substr($4, 1, at - 1) }
@@ -102,7 +102,7 @@ listening() {
     }'
 }
 
-# managed UNIT: whether busbar put it there, also where an install was cut off half-way.
+# managed UNIT: whether busbar installed it, even if the installation was interrupted.
 managed() {
   grep -qs '^# Written by busbar' "/etc/systemd/system/$1.service" "/etc/$1/$1.cfg" "/etc/$1/$1.conf"
 }

@@ -73,7 +73,10 @@ class K3s(Model):
         default=None,
         description="sha256sum file with the binary and the image archives, relative to the project folder.",
     )
-    cluster_cidr: Cidr = Field(default="10.42.0.0/16", description="Network of the pods.")
+    cluster_cidr: Cidr = Field(
+        default="10.44.0.0/14",
+        description="Network of the pods: a /24 per server and worker. Cannot be changed later.",
+    )
     service_cidr: Cidr = Field(default="10.43.0.0/16", description="Network of the services.")
     flannel_backend: Literal["vxlan", "host-gw", "wireguard-native", "none"] = Field(
         default="vxlan", description="How pods of different hosts reach each other."

@@ -1,4 +1,4 @@
-"""Checks of K3s: networks, labels and taints, keys of config.yaml, downloads, snapshots.
+"""Checks of K3s: networks, labels and taints, downloads, snapshots.
 
 Each yields `<path>: <what>. Fix: <what to do>`.
 """
@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any
 
 from busbar import versions
+from busbar.config.k3s_argument_checks import arguments_of
 from busbar.config.partial import PartialConfig
 
 
@@ -33,6 +33,35 @@ def networks(config: PartialConfig) -> Iterator[str]:
                     f"{path}: '{ip}' is inside {setting} '{network}', so pods could not reach the host. "
                     f"Fix: set {setting} to a network that contains no host"
                 )
+
+
+# What kube-controller-manager gives each node (--node-cidr-mask-size-ipv4, -ipv6).
+_NODE_PREFIX = {4: 24, 6: 64}
+
+
+def pod_network_size(config: PartialConfig) -> Iterator[str]:
+    """The pod network has a network for every node: without one a node never becomes Ready.
+
+    The size per node cannot be changed later (kubernetes/kubernetes#114560, k3s-io/k3s#10442).
+    """
+    options = dict(
+        argument.partition("=")[::2]
+        for argument in arguments_of(config.k3s.server_args, "kube-controller-manager-arg")
+    )
+    if options.get("allocate-node-cidrs") == "false":
+        return
+    pods = ipaddress.ip_network(config.k3s.cluster_cidr)
+    names = (f"node-cidr-mask-size-ipv{pods.version}", "node-cidr-mask-size")
+    given = next((options[name] for name in names if options.get(name, "").isdecimal()), None)
+    prefix = int(given) if given else _NODE_PREFIX[pods.version]
+    room = 1 << (prefix - pods.prefixlen) if prefix >= pods.prefixlen else 0
+    nodes = len(config.group("servers")) + len(config.group("workers"))
+    if nodes > room:
+        wanted = prefix - (nodes - 1).bit_length()
+        yield (
+            f"k3s.cluster_cidr: '{pods}' has room for {room} nodes (a /{prefix} per node), got {nodes}. "
+            f"Fix: use a /{wanted} or larger"
+        )
 
 
 def taints(config: PartialConfig) -> Iterator[str]:
@@ -120,71 +149,6 @@ def images(config: PartialConfig) -> Iterator[str]:
                 f"k3s.images[{index}].url: the file name {name!r} is also that of k3s.images[{first}]; hosts "
                 "store archives by file name. Fix: rename one"
             )
-
-
-# Keys that busbar writes into config.yaml, with the setting that changes them.
-_WRITTEN_KEYS: Mapping[str, str | None] = {
-    "token-file": None,
-    "agent-token-file": None,
-    "server": None,
-    "cluster-init": None,
-    "node-name": "hosts",
-    "tls-san": None,
-    "cluster-cidr": "k3s.cluster_cidr",
-    "service-cidr": "k3s.service_cidr",
-    "flannel-backend": "k3s.flannel_backend",
-    "disable": "k3s.disable",
-    "secrets-encryption": None,
-    "write-kubeconfig-mode": None,
-    "etcd-snapshot-schedule-cron": "k3s.snapshots.schedule",
-    "etcd-snapshot-retention": "k3s.snapshots.retention",
-    "etcd-s3": "k3s.snapshots.s3",
-    "etcd-s3-endpoint": "k3s.snapshots.s3.endpoint",
-    "etcd-s3-bucket": "k3s.snapshots.s3.bucket",
-    "etcd-s3-region": "k3s.snapshots.s3.region",
-    "etcd-s3-folder": "k3s.snapshots.s3.folder",
-    "node-label": "pools.<pool>.labels",
-    "node-taint": "pools.<pool>.taints",
-}
-# On servers these two are free (to taint the control plane); busbar sets none there.
-_FREE_ON_SERVERS = {"node-label", "node-taint"}
-
-
-def written_keys(config: PartialConfig) -> Iterator[str]:
-    """No key of config.yaml that busbar writes itself."""
-    for setting, key in _keys(config):
-        name = key.removesuffix("+")
-        if name in _WRITTEN_KEYS and not (setting == "server_args" and name in _FREE_ON_SERVERS):
-            instead = _WRITTEN_KEYS[name]
-            fix = f"use {instead}" if instead else "remove it"
-            yield f"k3s.{setting}.{key}: busbar writes this key itself. Fix: {fix}"
-    for argument in _arguments(config.k3s.server_args, "kube-apiserver-arg"):
-        if argument.startswith(("anonymous-auth", "authentication-config")):
-            yield (
-                f"k3s.server_args.kube-apiserver-arg: {argument!r} contradicts the "
-                "AuthenticationConfiguration with which busbar opens /livez and /readyz. Fix: remove it"
-            )
-
-
-def _keys(config: PartialConfig) -> Iterator[tuple[str, str]]:
-    for setting, arguments in (
-        ("server_args", config.k3s.server_args),
-        ("agent_args", config.k3s.agent_args),
-    ):
-        for key in arguments:
-            yield setting, key
-
-
-def _arguments(config: Mapping[str, Any], key: str) -> list[str]:
-    """The values of an argument list such as kubelet-arg, also if it is a single value."""
-    values = [value for name in (key, f"{key}+") for value in _as_list(config.get(name))]
-    return [str(value) for value in values]
-
-
-def _as_list(value: Any) -> list[Any]:
-    if value is None:
-        return []
-    return value if isinstance(value, list) else [value]
 
 
 def bucket(config: PartialConfig, secrets: Collection[str]) -> Iterator[str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from busbar.config import files, host_checks, k3s_checks, secrets, software_checks
+from busbar.config import files, host_checks, k3s_argument_checks, k3s_checks, secrets, software_checks
 from busbar.config.cluster import Cluster
 from busbar.config.errors import ConfigError, path_of, sentence
 from busbar.config.partial import PartialConfig
@@ -21,11 +21,13 @@ CHECKS: tuple[Callable[[PartialConfig], Iterator[str]], ...] = (
     host_checks.virtual_ip,
     host_checks.pools,
     k3s_checks.networks,
+    k3s_checks.pod_network_size,
     k3s_checks.taints,
     k3s_checks.labels,
     k3s_checks.checksums,
     k3s_checks.images,
-    k3s_checks.written_keys,
+    k3s_argument_checks.written_keys,
+    k3s_argument_checks.breaking_keys,
     software_checks.versions,
     software_checks.resource,
     software_checks.validation,

@@ -31,7 +31,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "k3s-agent": ("lib.sh", "lib-install.sh", "k3s-lib.sh", "k3s-remove.sh", "k3s-agent.sh"),
     "k3s-remove-node": ("lib.sh", "k3s-remove-node.sh"),
     "kubeconfig": ("lib.sh", "kubeconfig.sh"),
-    "haproxy": ("lib.sh", "lib-install.sh", "haproxy.sh"),
+    "haproxy": ("lib.sh", "lib-install.sh", "packages.sh", "haproxy.sh"),
 }
 
 _NAME = re.compile(r"[A-Z][A-Z0-9_]*")

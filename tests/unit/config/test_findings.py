@@ -208,8 +208,8 @@ def test_a_worker_must_name_its_pool_where_there_are_two() -> None:
 
 
 def test_networks_may_not_overlap_each_other_or_the_hosts() -> None:
-    data = edited("k3s.service_cidr", "10.42.128.0/17")
-    data["hosts"]["workers"][0]["address"] = "10.42.0.9"
+    data = edited("k3s.service_cidr", "10.44.128.0/17")
+    data["hosts"]["workers"][0]["address"] = "10.44.0.9"
     assert [finding.split(": ")[0] for finding in findings(data)] == [
         "k3s.service_cidr",
         "hosts.workers[0].address",

@@ -1,4 +1,4 @@
-"""Decisions that the K3s scripts take; the rest of their work is proved in the lab."""
+"""Decisions of the K3s scripts; the lab tests the rest."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 from busbar.hosts import scripts as hostscript
 from tests.unit.hosts.bash import output, run
 
-LIVES = "peer_lives() { [[ $1 == 10.0.0.12 ]]; }; "
-NOBODY = "peer_lives() { return 1; }; "
+REACHABLE = "peer_reachable() { [[ $1 == 10.0.0.12 ]]; }; "
+NOBODY = "peer_reachable() { return 1; }; "
 
 
 def membership(prelude: str, tmp_path: Path, **values: str) -> str:
@@ -16,29 +16,32 @@ def membership(prelude: str, tmp_path: Path, **values: str) -> str:
     return output("k3s-server", places + prelude + "membership_line", **values)
 
 
-def test_the_first_server_of_a_new_cluster_begins_it(tmp_path: Path) -> None:
+def test_the_first_server_of_a_new_cluster_initialises_it(tmp_path: Path) -> None:
     assert membership(NOBODY, tmp_path, FIRST="true", PEERS="10.0.0.12 10.0.0.13") == "cluster-init: true"
 
 
-def test_a_new_first_server_beside_a_living_one_joins_it_and_splits_no_cluster(
+def test_a_new_first_server_joins_a_reachable_server_instead_of_making_a_second_cluster(
     tmp_path: Path,
 ) -> None:
-    line = membership(LIVES, tmp_path, FIRST="true", PEERS="10.0.0.11 10.0.0.12")
+    line = membership(REACHABLE, tmp_path, FIRST="true", PEERS="10.0.0.11 10.0.0.12")
     assert line == 'server: "https://10.0.0.12:6443"'
 
 
 def test_other_servers_join_the_first_one_directly(tmp_path: Path) -> None:
-    assert membership(LIVES, tmp_path, FIRST="false", PEERS="10.0.0.12") == 'server: "https://10.0.0.12:6443"'
+    assert (
+        membership(REACHABLE, tmp_path, FIRST="false", PEERS="10.0.0.12")
+        == 'server: "https://10.0.0.12:6443"'
+    )
 
 
 def test_a_server_that_cannot_reach_the_first_one_says_what_to_open(tmp_path: Path) -> None:
     prelude = f"K3S_CONFIG_DIR={tmp_path}; K3S_DATA_DIR={tmp_path}; PEER_DEADLINE=1; {NOBODY}"
     done = run("k3s-server", prelude + "membership_line", FIRST="false", PEERS="10.0.0.11")
-    assert "server 1 (10.0.0.11:6443) does not answer" in done.stderr
+    assert "server 1 (10.0.0.11:6443) is not reachable" in done.stderr
     assert "2379" in done.stderr
 
 
-def test_a_member_keeps_the_line_it_came_with(tmp_path: Path) -> None:
+def test_a_member_keeps_the_line_it_joined_with(tmp_path: Path) -> None:
     (tmp_path / "data/server/db/etcd").mkdir(parents=True)
     (tmp_path / "etc").mkdir()
     (tmp_path / "etc/config.yaml").write_text('token: x\nserver: "https://10.0.0.12:6443"\n')
@@ -64,7 +67,7 @@ def test_tokens_do_not_reach_the_log_lines_that_are_shown() -> None:
     assert "bad [secret] and [secret], [secret]; [token] joined twice [secret]" in done.stderr
 
 
-def test_a_token_that_is_refused_again_and_again_ends_the_wait() -> None:
+def test_repeated_authentication_failures_end_the_wait() -> None:
     refused = 'echo "server is not ready: 401 Unauthorized: not authorized"'
     done = run(
         "k3s-agent",
@@ -79,7 +82,7 @@ def test_a_token_that_is_refused_again_and_again_ends_the_wait() -> None:
     assert "worker-1: the cluster refuses the token of this host" in done.stderr
 
 
-def test_a_unit_that_dies_again_and_again_ends_the_wait() -> None:
+def test_repeated_crashes_end_the_wait() -> None:
     done = run(
         "k3s-server",
         """systemctl() { case $1 in is-active | is-failed) return 1 ;; show) echo 4 ;; esac; }
@@ -88,7 +91,7 @@ def test_a_unit_that_dies_again_and_again_ends_the_wait() -> None:
            k3s_await k3s 20 'Node Ready' false""",
         PAYLOAD="{}",
     )
-    assert "k3s ended 3 times instead of running" in done.stderr
+    assert "k3s crashed 3 times" in done.stderr
     assert "bad key in config.yaml" in done.stderr, "the reason belongs into the message"
 
 
@@ -110,7 +113,7 @@ def test_the_processes_of_pods_are_those_below_the_containerd_of_k3s() -> None:
  61 60 containerd-shim -address /run/containerd/containerd.sock
  62 61 the site's own"""
     done = output(
-        "k3s-agent", f"""ps() {{ cat <<'EOF'\n{processes}\nEOF\n}}; kill() {{ echo "$@"; }}; k3s_end_pods"""
+        "k3s-agent", f"""ps() {{ cat <<'EOF'\n{processes}\nEOF\n}}; kill() {{ echo "$@"; }}; k3s_kill_pods"""
     )
     assert sorted(done.split()[1:]) == ["40", "50", "51", "52", "53"]
 
@@ -119,7 +122,7 @@ def labelled(tmp_path: Path, *labels: str) -> list[str]:
     """What `kubectl label` is told when the pool has these labels; empty where it is not called."""
     config = "node-label:\n" + "".join(f"- {label}\n" for label in labels) if labels else "node-name: a\n"
     payload = hostscript.stdin("k3s-agent", {"config": config}).partition("\n")[0]
-    recorded = f'timeout() {{ shift 9; echo "$@" >&2; }}; STATE_DIR={tmp_path}; labels 2>&1'
+    recorded = f'timeout() {{ shift 9; echo "$@" >&2; }}; STATE_DIR={tmp_path}; apply_labels 2>&1'
     return output("k3s-agent", recorded, PAYLOAD=payload).split()
 
 

@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# Packages of the operating system. To support another package manager: its four functions here, and its row in
+# busbar/hosts/supported_os.py.
+
+# package_manager: its name, which begins the names of its functions.
+package_manager() {
+  if command -v apt-get >/dev/null; then
+    printf 'apt'
+  else
+    die "no supported package manager found, expected apt-get" "use an operating system that busbar supports"
+  fi
+}
+
+# package_installed NAME
+package_installed() {
+  "$(package_manager)_installed" "$1"
+}
+
+# package_install NAME: installs it unless it is there.
+package_install() {
+  package_installed "$1" || "$(package_manager)_install" "$1"
+}
+
+# package_version NAME: empty if it is not installed.
+package_version() {
+  "$(package_manager)_version" "$1"
+}
+
+# package_purge NAME: removes it with its configuration; fails if that is not possible.
+package_purge() {
+  "$(package_manager)_purge" "$1"
+}
+
+# Waits for an apt that already runs (unattended-upgrades).
+APT_OPTIONS=(-q -o DPkg::Lock::Timeout=120 -o Acquire::Retries=3 -o Acquire::http::Timeout=20)
+
+apt_installed() {
+  dpkg-query -W -f '${Status}' "$1" 2>/dev/null | grep -q 'ok installed'
+}
+
+apt_install() {
+  timeout 180 apt-get "${APT_OPTIONS[@]}" update >&2 ||
+    note "apt-get update failed; trying with the existing package lists"
+  DEBIAN_FRONTEND=noninteractive timeout 300 apt-get "${APT_OPTIONS[@]}" install -y --no-install-recommends \
+    "$1" >&2 9>&- ||
+    die "apt-get install $1 failed" "see the log above; install $1 by hand or in the image of the host, and retry"
+}
+
+apt_version() {
+  dpkg-query -W -f '${Version}' "$1" 2>/dev/null || true
+}
+
+apt_purge() {
+  DEBIAN_FRONTEND=noninteractive timeout 180 apt-get "${APT_OPTIONS[@]}" purge -y "$1" >&2
+}

@@ -1,0 +1,57 @@
+"""The seam to the package manager, and the list of operating systems that belongs to it."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from busbar.hosts import scripts
+from busbar.hosts.supported_os import PACKAGE_MANAGERS, SUPPORTED_OS, describe, package_manager
+from tests.unit.hosts.bash import output, run
+
+FUNCTIONS = ("installed", "install", "version", "purge")
+APT_IS_THERE = "command() { [[ $2 == apt-get ]]; }; "
+CALLS = 'timeout() { shift; echo "$*"; }; '
+
+
+@pytest.mark.parametrize("name", PACKAGE_MANAGERS)
+def test_every_package_manager_has_its_four_functions(name: str) -> None:
+    for function in FUNCTIONS:
+        output("haproxy", f"declare -F {name}_{function}")
+
+
+def test_every_supported_operating_system_names_a_known_package_manager() -> None:
+    assert {system.packages for system in SUPPORTED_OS.values()} <= set(PACKAGE_MANAGERS)
+    assert package_manager("ubuntu") is PACKAGE_MANAGERS["apt"]
+    assert package_manager("plan9") is None
+    assert describe() == "ubuntu 22.04/24.04, debian 12"
+
+
+def test_no_script_but_packages_calls_a_package_manager() -> None:
+    calls = re.compile(r"\b(apt-get|dpkg|dpkg-query|dnf|yum|zypper|rpm)\b")
+    used = {path.name for path in scripts.HOST_DIR.glob("*.sh") if calls.search(path.read_text())}
+    assert used == {"packages.sh"}
+
+
+def test_a_package_that_is_installed_is_not_installed_again() -> None:
+    prelude = APT_IS_THERE + CALLS + "apt_installed() { true; }; "
+    assert output("haproxy", prelude + "package_install haproxy 2>&1") == ""
+
+
+def test_a_missing_package_is_installed_after_an_update_of_the_lists() -> None:
+    prelude = APT_IS_THERE + CALLS + "apt_installed() { false; }; "
+    calls = output("haproxy", prelude + "exec 9>/dev/null; package_install haproxy 2>&1").splitlines()
+    assert [line.split()[0] for line in calls] == ["apt-get", "apt-get"]
+    assert calls[0].endswith(" update")
+    assert calls[1].endswith(" install -y --no-install-recommends haproxy")
+
+
+def test_a_host_without_a_supported_package_manager_is_named_with_the_fix() -> None:
+    done = run("haproxy", "command() { false; }; package_version haproxy")
+    assert "worker-1: no supported package manager found, expected apt-get. Fix: " in done.stderr
+
+
+def test_the_installation_checks_the_path_that_haproxy_checks() -> None:
+    prelude = "CONFIG=/dev/stdin; "
+    assert output("haproxy", prelude + "health_path <<<'  option httpchk GET /readyz'") == "/readyz\n"
