@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -13,9 +14,11 @@ import zstandard
 from busbar.collect.archive import Archive
 from busbar.collect.collector import collect
 from busbar.collect.jobwatch import Unreachable
+from busbar.collect.recording import Recording
 from busbar.collect.result import ResultStore
 from busbar.collect.spec import CollectSpec
 from busbar.kube.client import ApiError
+from busbar.manifests.launcher import COUNT_LINE, FIRST_LINE, LAST_LINE
 from tests.support.kube_cluster import Clock, Cluster, container, pod, unreachable, warning
 from tests.unit.collect import launcher_log
 
@@ -425,3 +428,46 @@ def test_an_api_that_refuses_the_stored_verdict_ends_the_command(tmp_path: Path)
     api.failures = [None, ApiError("GET", 403, "forbidden")]
     with pytest.raises(ApiError, match="403"):
         run(api, spec(tmp_path))
+
+
+def test_the_progress_tells_each_step_up_to_the_verdict_and_its_reasons(tmp_path: Path) -> None:
+    api = finished()
+    first, again, stored = list[str](), list[str](), list[str]()
+    run(api, spec(tmp_path), said=first)
+    assert first[0] == "following the log of nccl-launcher-x"
+    assert first[-1] == f"pass: 2 GB/s; report: {tmp_path / 'report.html'}"
+    stricter = run(api, spec(tmp_path, expected_busbw_gbps=100.0), said=again)
+    assert again[0] == "nccl: judging the archived log again"
+    assert again[-len(stricter["reasons"]) :] == [f"  {reason}" for reason in stricter["reasons"]]
+    run(api, spec(tmp_path), said=stored)
+    ((_, config_map), _) = api.created
+    assert stored[0] == f"nccl: verdict found in ConfigMap {config_map['metadata']['name']}"
+
+
+def recorded(*lines: bytes) -> Recording:
+    recording = Recording(io.BytesIO(), lambda _: None)
+    assert list(recording.tee(lines)) == list(lines)
+    return recording
+
+
+FIRST, LAST = f"{FIRST_LINE}\n".encode(), f"{LAST_LINE} 0\n".encode()
+
+
+@pytest.mark.parametrize(
+    ("lines", "missing"),
+    [
+        ([], ["the log is empty"]),
+        ([FIRST, LAST], []),
+        ([b"row\n", LAST], ["the beginning of the launcher's log is missing"]),
+        ([b"row\n", FIRST, LAST], ["the beginning of the launcher's log is missing"]),
+        ([FIRST, b"row\n"], ["the end of the launcher's log is missing"]),
+        ([FIRST, LAST, b"late\n"], []),
+    ],
+)
+def test_a_recording_tells_which_end_of_the_log_is_missing(lines: list[bytes], missing: list[str]) -> None:
+    assert recorded(*lines).missing == missing
+
+
+def test_a_count_that_cannot_be_read_is_not_a_count() -> None:
+    recording = recorded(FIRST, f"{COUNT_LINE} many lines\n".encode(), LAST)
+    assert (recording.counted, recording.missing) == (False, [])
