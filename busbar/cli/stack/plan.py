@@ -82,8 +82,8 @@ class Plan:
         if not events.is_shown(step):
             return
         if step.op in VERBS:
-            keys = dict.fromkeys([*(step.keys or ()), *(step.diffs or ())])
-            self.changes.append(Change(VERBS[step.op], events.name(step.urn), tuple(keys)))
+            keys = tuple(step.keys or step.diffs or ())  # `keys` are those that force a replacement
+            self.changes.append(Change(VERBS[step.op], events.name(step.urn), keys))
         elif step.op == OpType.SAME:
             self.unchanged += 1
 
