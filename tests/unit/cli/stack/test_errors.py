@@ -47,5 +47,11 @@ def test_a_follow_up_error_is_shown_where_there_is_no_other() -> None:
     assert reasons(["update failed\n"], "") == ["update failed"]
 
 
+def test_what_the_program_printed_explains_an_error_that_only_reports_another_one() -> None:
+    follow_up = "an unhandled error occurred: program exited with non-zero exit code: 1"
+    assert reasons([follow_up], "", printed=["no rails"]) == ["no rails", follow_up]
+    assert reasons(["disk full", follow_up], "", printed=["no rails"]) == ["disk full"]
+
+
 def test_silence_of_the_engine_is_said() -> None:
     assert reasons([], "") == ["the engine gave no reason"]

@@ -36,9 +36,7 @@ class Stack:
 
 def _locked(*holders: tuple[str, int]) -> auto.CommandError:
     """What the file backend of Pulumi 3.259 prints of locks."""
-    text = (
-        f"error: the stack is currently locked by {len(holders)} lock(s). Either wait for the other process"
-    )
+    text = f"error: the stack is currently locked by {len(holders)} lock(s). Either wait for the other"
     for host, pid in holders:
         text += f"\n  file:///state/locks/x.json: created by root@{host} (pid {pid}) at 2026-11-21T18:38:58Z"
     return create_command_error(auto.CommandResult(stdout="", stderr=text, code=1))

@@ -127,12 +127,6 @@ def test_a_plan_lists_what_is_replaced_and_deleted_first_with_the_reason() -> No
     assert lines[0] == ["warning:", "no", "fabric"]
 
 
-def test_a_plan_after_a_kill_says_which_steps_run_again() -> None:
-    plan, _ = _plan("preview_after_a_kill")
-    # The engine itself does not warn in a preview; the step is simply planned again.
-    assert [(change.verb, change.name) for change in plan.changes] == [("replace", "second")]
-
-
 @pytest.mark.parametrize("count", [8, 9])
 def test_a_long_list_of_new_resources_is_cut_and_says_how_many_follow(count: int) -> None:
     event = next(
