@@ -26,7 +26,10 @@ def up(target: Target, options: Options) -> int:
         if not options.skip_preview:
             plan, failure = _preview(s, stack, options)
             if failure:
-                return s.fail(reasons(plan.errors, failure), title="the preview failed; no changes made")
+                return s.fail(
+                    reasons(plan.errors, failure, printed=plan.printed),
+                    title="the preview failed; no changes made",
+                )
         # Without changes the update only evaluates the outputs and the gate again.
         ask = not options.yes and (options.skip_preview or bool(plan.changes))
         if ask and not typer.confirm(f"\nPerform this update of {target.name}?"):
@@ -44,7 +47,7 @@ def preview(target: Target, options: Options) -> int:
 
     def run(s: Session) -> int:
         plan, failure = _preview(s, open_stack(s.engine, target, create=s.say), options)
-        return s.fail(reasons(plan.errors, failure)) if failure else DONE
+        return s.fail(reasons(plan.errors, failure, printed=plan.printed)) if failure else DONE
 
     return session.run("preview", target, run)
 
@@ -81,7 +84,7 @@ def destroy(target: Target, options: Options) -> int:
         rows, failure = s.update(stack, stack.destroy, parallel=options.parallel)
         if failure:
             s.title(rows.summary())
-            s.fail(reasons(rows.errors, failure))
+            s.fail(reasons(rows.errors, failure, printed=rows.printed))
             s.say(f"Next: fix the cause, then `{s.command}` again; it continues where this one stopped.")
             return FAILED
         keep.remove(target.folder)
@@ -131,7 +134,7 @@ def _after_up(s: Session, stack: auto.Stack, rows: Rows, failure: str) -> int:
         return DONE
     if rows.outputs_written and outputs.failed_gate:
         return _gate_failed(s, outputs)
-    s.fail(reasons(rows.errors, failure))
+    s.fail(reasons(rows.errors, failure, printed=rows.printed))
     s.say(f"Next: fix the cause, then `{s.command}` again; it continues where this one stopped.")
     return FAILED
 

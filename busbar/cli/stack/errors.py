@@ -62,15 +62,16 @@ class StackError(Exception):
         self.exit_code = exit_code
 
 
-def reasons(errors: Iterable[str], stderr: str) -> list[str]:
+def reasons(errors: Iterable[str], stderr: str, *, printed: Iterable[str] = ()) -> list[str]:
     """The errors worth reading: those of the events, else the engine's stderr; each once, in order.
 
-    An error that only reports another one is left out where there is another one.
+    An error that only reports another one is left out where there is another one; without another one,
+    what the program `printed` comes first.
     """
     lines = [line.removeprefix("error: ") for line in stderr.strip().splitlines()]
     texts = [text.strip() for text in errors] or ["\n".join(lines).strip() or "the engine gave no reason"]
     own = [text for text in texts if not _FOLLOW_UP.search(text)]
-    return list(dict.fromkeys(own or texts))
+    return list(dict.fromkeys(own or [*(text.strip() for text in printed), *texts]))
 
 
 def fixes(text: str) -> list[str]:

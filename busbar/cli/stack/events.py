@@ -31,6 +31,11 @@ def is_shown(step: StepEventMetadata) -> bool:
     return bool(state and state.custom) and not step.type.startswith(_PROVIDER_TYPE)
 
 
+def is_printed(note: DiagnosticEvent) -> bool:
+    """Whether the program itself printed this, to stdout or stderr."""
+    return not note.urn and note.severity.startswith("info")
+
+
 def is_progress(note: DiagnosticEvent) -> bool:
     """False for debug output, notes on plugins and passing remarks of hosts.
 

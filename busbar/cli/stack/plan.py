@@ -12,7 +12,6 @@ from rich.table import Table
 from rich.text import Text
 
 from busbar.cli.stack import events
-from busbar.cli.stack.recovery import interrupted_steps
 
 # In the order of the table. The parts of a replacement are not listed beside it.
 VERBS = {
@@ -40,12 +39,13 @@ class Change:
 
 @dataclass
 class Plan:
-    """The changes of a preview, collected from its events, and what the engine said."""
+    """The changes of a preview, collected from its events, what the engine said and the program printed."""
 
     changes: list[Change] = field(default_factory=list)
     unchanged: int = 0
     warnings: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
+    printed: list[str] = field(default_factory=list)
 
     def on_event(self, event: EngineEvent) -> None:
         """Take one engine event of a preview."""
@@ -56,7 +56,9 @@ class Plan:
             if note.severity == "error":
                 self.errors.append(f"{events.name(note.urn)}: {text}" if note.urn else text)
             elif note.severity == "warning":
-                self.warnings.append(_warning(text))
+                self.warnings.append(text)
+            elif events.is_printed(note):
+                self.printed.append(text)
 
     def render(self) -> RenderableType:
         """Rows for what is replaced or deleted, one row per other verb, and the counts."""
@@ -82,8 +84,8 @@ class Plan:
         if not events.is_shown(step):
             return
         if step.op in VERBS:
-            keys = dict.fromkeys([*(step.keys or ()), *(step.diffs or ())])
-            self.changes.append(Change(VERBS[step.op], events.name(step.urn), tuple(keys)))
+            keys = tuple(step.keys or step.diffs or ())  # `keys` are those that force a replacement
+            self.changes.append(Change(VERBS[step.op], events.name(step.urn), keys))
         elif step.op == OpType.SAME:
             self.unchanged += 1
 
@@ -92,10 +94,3 @@ def _names(changes: Iterable[Change]) -> str:
     names = [change.name for change in changes]
     more = len(names) - _NAMES_IN_A_ROW
     return ", ".join(names[:_NAMES_IN_A_ROW]) + (f" and {more} more" if more > 0 else "")
-
-
-def _warning(text: str) -> str:
-    if steps := interrupted_steps(text):
-        names = ", ".join(events.name(step) for step in steps)
-        return f"an earlier update was interrupted at {names}; `busbar up` runs these steps again"
-    return text

@@ -20,7 +20,7 @@ STILL_RUNNING_SECONDS = 20
 class Rows:
     """Prints one row per finished step, what long steps report meanwhile, and which steps still run.
 
-    Afterwards: `counts` of finished steps by verb; the `errors`; `outputs_written`: whether the program ran
+    Afterwards: `counts` of finished steps by verb; the `errors`; what the program `printed`; `outputs_written`: whether the program ran
     to its end and the engine stored its outputs; `resumes`: URNs of steps at which an earlier update was
     interrupted. on_event may be called from any thread.
     """
@@ -29,6 +29,7 @@ class Rows:
         self.console = console
         self.counts: Counter[str] = Counter()
         self.errors: list[str] = []
+        self.printed: list[str] = []
         self.outputs_written = False
         self.resumes: tuple[str, ...] = ()
         self._started = time.monotonic()
@@ -103,7 +104,9 @@ class Rows:
             self.resumes = resumed
             names = ", ".join(events.name(step) for step in resumed)
             self.say(f"an earlier update was interrupted at {names}; this one continues")
-        elif note.severity == "warning" or self._runs(urn):
+        elif events.is_printed(note) or note.severity == "warning" or self._runs(urn):
+            if events.is_printed(note):
+                self.printed.append(text)
             for line in text.splitlines():
                 self.say(line)
 

@@ -1,0 +1,353 @@
+"""`busbar up`, `preview`, `status` and `destroy` with the real engine, on a program of two resources.
+
+The engine is the one on PATH, else the one that the lab built. The tests are one story, in this order.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).resolve().parents[2]
+SECONDS = 180
+
+# A step that is told to wait says so in a file, and goes on when another file appears.
+PROGRAM = """
+    import os, pathlib, time
+    import pulumi
+    from pulumi import dynamic
+
+    class Provider(dynamic.ResourceProvider):
+        def create(self, props):
+            if props["word"] == "broken":
+                raise Exception("the switch is off")
+            if props["wait"]:
+                folder = pathlib.Path(props["wait"])
+                (folder / "begun").touch()
+                deadline = time.monotonic() + 120
+                while not (folder / "go").exists():
+                    if time.monotonic() > deadline:
+                        raise Exception("nobody said go")
+                    time.sleep(0.05)
+            return dynamic.CreateResult(id_="1", outs=dict(props))
+
+        def diff(self, id, old, new):
+            changed = old["word"] != new["word"]
+            return dynamic.DiffResult(changes=changed, replaces=["word"] if changed else [])
+
+    class Step(dynamic.Resource):
+        word: pulumi.Output[str]
+
+        def __init__(self, name, word, wait=None, opts=None):
+            super().__init__(Provider(), name, {"word": word, "wait": wait}, opts)
+
+    config = pulumi.Config()
+    first = Step("first", "one")
+    second = Step(
+        "second",
+        config.get("word") or "two",
+        wait=config.get("wait") or "",
+        opts=pulumi.ResourceOptions(depends_on=[first]),
+    )
+    pulumi.export("word", second.word)
+    pulumi.export("kubeconfig", pulumi.Output.secret("s3cret"))
+    if config.get("gate"):
+        pulumi.export("contract_version", 1)
+        pulumi.export("cluster_name", "tiny")
+        pulumi.export("nccl_passed", False)
+        pulumi.export("nccl_reasons", ["busbw: 1 GB/s, expected 400 GB/s"])
+        raise pulumi.RunError("NCCL validation failed for cluster tiny")
+"""
+
+
+@dataclass
+class Done:
+    code: int
+    text: str
+
+    @property
+    def lines(self) -> list[str]:
+        return [" ".join(line.split()) for line in self.text.splitlines()]
+
+
+@dataclass
+class Site:
+    """A throwaway project with a state of its own."""
+
+    folder: Path
+    environment: dict[str, str]
+    settings: dict[str, str] = field(default_factory=dict)
+
+    def configure(self, **settings: str) -> None:
+        """Write the stack file; keeps the salt that the engine put there."""
+        path = self.folder / "Pulumi.dev.yaml"
+        salt = [line for line in path.read_text().splitlines() if line.startswith("encryptionsalt")]
+        config = json.dumps({f"tiny:{name}": value for name, value in settings.items()})
+        path.write_text("\n".join([*salt, f"config: {config}", ""]))
+
+    def busbar(self, *arguments: str, **environment: str) -> Done:
+        done = subprocess.run(
+            [sys.executable, "-m", "busbar", *arguments],
+            cwd=self.folder, env={**self.environment, **environment}, text=True, stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=SECONDS, check=False,
+        )  # fmt: skip
+        return Done(done.returncode, done.stdout)
+
+    def started(self, *arguments: str) -> subprocess.Popen[str]:
+        """An update that waits in the middle of `second`."""
+        self.waiting("begun").unlink(missing_ok=True)
+        self.waiting("go").unlink(missing_ok=True)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "busbar", *arguments],
+            cwd=self.folder, env=self.environment, text=True, stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+        _eventually(lambda: self.waiting("begun").exists() or process.poll() is not None)
+        assert process.poll() is None, process.stdout and process.stdout.read()
+        return process
+
+    def waiting(self, name: str) -> Path:
+        return self.folder / "wait" / name
+
+    def answered(self, answer: str, *arguments: str) -> Done:
+        """A command on a terminal of its own, whose question gets `answer`."""
+        ours, theirs = pty.openpty()
+        process = subprocess.Popen(
+            [sys.executable, "-m", "busbar", *arguments],
+            cwd=self.folder, env=self.environment, stdin=theirs, stdout=theirs, stderr=theirs,
+            start_new_session=True,
+        )  # fmt: skip
+        os.close(theirs)
+        os.write(ours, f"{answer}\n".encode())
+        printed = b""
+        try:
+            while block := os.read(ours, 65536):
+                printed += block
+        except OSError:  # the terminal's end, on Linux
+            pass
+        os.close(ours)
+        return Done(process.wait(SECONDS), printed.decode())
+
+    def pending(self) -> list[str]:
+        done = subprocess.run(
+            ["pulumi", "stack", "export", "--stack", "dev"],
+            cwd=self.folder, env=self.environment, text=True, capture_output=True, check=True,
+        )  # fmt: skip
+        return [
+            step["type"] for step in json.loads(done.stdout)["deployment"].get("pending_operations") or []
+        ]
+
+
+def _eventually(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, f"timed out after {SECONDS} s"
+        time.sleep(0.05)
+
+
+def _engine_path() -> str | None:
+    """A PATH with the engine and what dynamic providers of Python need; None where there is none."""
+    cache = (
+        os.environ.get("BUSBAR_CACHE")
+        or f"{os.environ.get('XDG_CACHE_HOME') or Path.home() / '.cache'}/busbar"
+    )
+    path = os.pathsep.join([os.environ.get("PATH", ""), f"{cache}/bin", str(Path(sys.executable).parent)])
+    tools = ("pulumi", "pulumi-language-python", "pulumi-resource-pulumi-python")
+    return path if all(shutil.which(tool, path=path) for tool in tools) else None
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    path = _engine_path()
+    if path is None:
+        reason = "no Pulumi CLI on PATH, and the lab has not built one: run `python -m lab build`"
+        if os.environ.get("CI") == "true":
+            pytest.fail(reason)
+        pytest.skip(reason)
+    folder = tmp_path_factory.mktemp("project")
+    for name in ("wait", "state"):
+        (folder / name).mkdir()
+    virtualenv = Path(sys.prefix).resolve()
+    (folder / "Pulumi.yaml").write_text(
+        f"name: tiny\nruntime: {{name: python, options: {{virtualenv: {virtualenv}}}}}\n"
+    )
+    (folder / "Pulumi.dev.yaml").write_text("config: {}\n")
+    (folder / "__main__.py").write_text(textwrap.dedent(PROGRAM))
+    yield Site(
+        folder,
+        {
+            **os.environ,
+            "PATH": path,
+            "PYTHONPATH": str(PROJECT),
+            "PULUMI_BACKEND_URL": f"file://{folder}/state",
+            "PULUMI_CONFIG_PASSPHRASE": "lab",
+            "PULUMI_SKIP_UPDATE_CHECK": "true",
+            "NO_COLOR": "1",
+        },
+    )
+
+
+def test_status_of_a_stack_that_was_never_made_says_how_to_make_it(site: Site) -> None:
+    done = site.busbar("status", "dev")
+    assert done.code == 2, done.text
+    assert "does not exist" in done.text and "busbar up dev" in done.text
+
+
+def test_a_missing_passphrase_is_explained_and_nothing_is_made(site: Site) -> None:
+    without = {name: value for name, value in site.environment.items() if name != "PULUMI_CONFIG_PASSPHRASE"}
+    done = Site(site.folder, without).busbar("up", "dev", "--yes")
+    assert done.code == 1, done.text
+    assert "Fix: export PULUMI_CONFIG_PASSPHRASE" in done.text
+
+
+def test_the_first_up_makes_the_stack_and_prints_a_row_for_each_step(site: Site) -> None:
+    done = site.busbar("up", "dev", "--yes")
+    assert done.code == 0, done.text
+    assert any("created stack dev" in line for line in done.lines)
+    assert "create first, second" in done.lines, "the preview"
+    assert [line.split()[1:4] for line in done.lines if "✓" in line] == [
+        ["✓", "first", "created"],
+        ["✓", "second", "created"],
+    ]
+    assert "word two" in done.lines and "kubeconfig [secret]" in done.lines
+    assert "s3cret" not in done.text and "\x1b" not in done.text, "neither secrets nor colours"
+
+
+def test_kubeconfig_and_outputs_are_kept_for_their_owner_only(site: Site) -> None:
+    folder = site.folder / ".busbar" / "dev"
+    assert (folder / "kubeconfig").read_text() == "s3cret"
+    assert json.loads((folder / "outputs.json").read_text()) == {"word": "two"}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == {0o600}
+
+
+def test_status_after_a_good_update_is_0(site: Site) -> None:
+    done = site.busbar("status", "dev")
+    assert done.code == 0, done.text
+    assert any(line.startswith("last update update succeeded") for line in done.lines)
+
+
+def test_an_up_without_changes_says_so(site: Site) -> None:
+    done = site.busbar("up", "dev", "--yes")
+    assert done.code == 0, done.text
+    assert "changes: none, 2 unchanged" in done.lines
+    assert any(line.startswith("resources: nothing to do") for line in done.lines)
+
+
+def test_a_preview_names_what_is_replaced_and_why_and_a_no_changes_nothing(site: Site) -> None:
+    site.configure(word="three")
+    done = site.answered("n", "up", "dev")
+    assert done.code == 1, done.text
+    assert "replace second because of word" in done.lines
+    assert any(line.startswith("changes: 1 to replace") for line in done.lines)
+    assert "no changes made" in done.lines
+    assert "word two" in site.busbar("status", "dev").lines
+
+
+def test_a_yes_on_the_terminal_performs_the_update(site: Site) -> None:
+    done = site.answered("y", "up", "dev")
+    assert done.code == 0, done.text
+    assert "word three" in done.lines
+
+
+def test_a_failed_step_ends_with_its_reason_and_the_next_command(site: Site) -> None:
+    site.configure(word="broken")
+    done = site.busbar("up", "dev", "--yes", "--skip-preview")
+    assert done.code == 1, done.text
+    assert any("✗ second failed" in line for line in done.lines)
+    assert "this update failed before it wrote outputs; those of an earlier one:" in done.lines
+    assert "Exception: the switch is off" in done.lines[-10:]
+    assert "busbar up dev" in done.lines[-1]
+
+
+def test_a_failed_gate_ends_with_its_reasons_the_report_and_the_next_command(site: Site) -> None:
+    report = site.folder / ".busbar" / "dev" / "lab" / "report.html"
+    report.parent.mkdir()
+    report.touch()
+    site.configure(word="three", gate="1")
+    done = site.busbar("up", "dev", "--yes", "--skip-preview")
+    assert done.code == 1, done.text
+    assert done.lines[-4:-1] == [
+        "NCCL validation failed for cluster tiny",
+        "- busbw: 1 GB/s, expected 400 GB/s",
+        "report: .busbar/dev/lab/report.html",
+    ]
+    assert "validation.run in Pulumi.dev.yaml" in done.lines[-1] and "busbar up dev" in done.lines[-1]
+    assert site.busbar("status", "dev").code == 1
+
+
+def test_an_interrupted_update_lets_its_step_end_and_is_finished_by_the_next_one(site: Site) -> None:
+    site.configure(word="four", wait=str(site.folder / "wait"))
+    update = site.started("up", "dev", "--yes", "--skip-preview")
+    update.send_signal(signal.SIGINT)
+    assert update.stdout is not None
+    first = update.stdout.readline()
+    while "interrupted: running steps may end" not in first:
+        assert first, "the update ended without a word"
+        first = update.stdout.readline()
+    site.waiting("go").touch()
+    rest = update.stdout.read()
+    assert update.wait(SECONDS) == 130, rest
+    assert "every step that began has ended" in rest and "busbar up dev" in rest
+    assert site.pending() == []
+    done = site.busbar("up", "dev", "--yes", "--skip-preview")
+    assert done.code == 0, done.text
+    assert "word four" in done.lines
+
+
+def test_the_lock_of_a_running_update_is_respected(site: Site) -> None:
+    site.configure(word="five", wait=str(site.folder / "wait"))
+    update = site.started("up", "dev", "--yes", "--skip-preview")
+    other = site.busbar("up", "dev", "--yes", "--skip-preview")
+    site.waiting("go").touch()
+    printed, _ = update.communicate(timeout=SECONDS)
+    assert update.returncode == 0, printed
+    assert other.code == 1, other.text
+    assert "currently locked by" in other.text and "pulumi cancel" in other.text
+
+
+def test_a_killed_update_leaves_a_lock_and_a_pending_step_and_the_next_one_clears_both(site: Site) -> None:
+    site.configure(word="six", wait=str(site.folder / "wait"))
+    update = site.started("up", "dev", "--yes", "--skip-preview")
+    (engine,) = Path(f"/proc/{update.pid}/task/{update.pid}/children").read_text().split()
+    os.kill(int(engine), signal.SIGKILL)
+    update.kill()
+    update.wait(SECONDS)
+    site.waiting("go").touch()  # the provider's process goes on by itself, and then ends
+    status = site.busbar("status", "dev")
+    assert status.code == 1, status.text
+    assert "pending creating second" in status.lines
+    done = site.busbar("up", "dev", "--yes")
+    assert done.code == 0, done.text
+    assert f"removed the lock of an update that was killed (process {engine})" in done.text
+    assert "an earlier update was interrupted at second; this one continues" in done.text
+    assert site.pending() == []
+    assert site.busbar("status", "dev").code == 0
+
+
+def test_a_destroy_wants_the_name_of_the_stack(site: Site) -> None:
+    done = site.answered("yes", "destroy", "dev")
+    assert done.code == 1, done.text
+    assert "delete second" in done.lines and "no changes made" in done.text
+    assert site.busbar("status", "dev").code == 0
+
+
+def test_a_destroy_removes_everything_and_the_kept_kubeconfig(site: Site) -> None:
+    done = site.answered("dev", "destroy", "dev")
+    assert done.code == 0, done.text
+    assert any(line.startswith("resources: 2 deleted") for line in done.lines)
+    assert [path.name for path in (site.folder / ".busbar" / "dev").iterdir()] == ["lab"]
+    again = site.busbar("destroy", "dev", "--yes")
+    assert again.code == 0 and "has no resources" in again.text, again.text

@@ -1,0 +1,68 @@
+"""The command line without an engine: usage, and what works where pulumi is not installed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).resolve().parents[4]
+
+# Imports of pulumi fail as if it were not installed.
+WITHOUT_PULUMI = "import sys; sys.modules['pulumi'] = None; from busbar.cli import main; main()"
+
+
+def _busbar(
+    *arguments: str, code: str = "from busbar.cli import main; main()", **environment: str
+) -> tuple[int, str]:
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        cwd=PROJECT,
+        env={**os.environ, **environment},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_help_and_the_other_commands_do_not_import_pulumi() -> None:
+    code, printed = _busbar("schema", code=WITHOUT_PULUMI)
+    assert code == 0, printed
+    code, printed = _busbar("up", "--help", code=WITHOUT_PULUMI)
+    assert code == 0, printed
+
+
+def test_help_documents_the_exit_codes() -> None:
+    for command in ("up", "preview", "destroy", "status"):
+        _, printed = _busbar(command, "--help", COLUMNS="200")
+        assert "130 interrupted" in printed, command
+
+
+def test_without_the_package_pulumi_up_says_how_to_get_it() -> None:
+    code, printed = _busbar("up", "dev", "--yes", code=WITHOUT_PULUMI)
+    assert code == 2
+    assert "Python package pulumi" in printed and "Fix:" in printed and "Traceback" not in printed
+
+
+def test_without_the_pulumi_command_up_says_how_to_install_it(tmp_path: Path) -> None:
+    code, printed = _busbar("up", "dev", "--yes", PATH=str(tmp_path))
+    assert code == 2
+    assert "pulumi" in printed and "https://www.pulumi.com/docs/install/" in printed
+
+
+@pytest.mark.parametrize("command", ["up", "destroy"])
+def test_without_a_terminal_and_without_yes_nothing_is_started(command: str, tmp_path: Path) -> None:
+    code, printed = _busbar(command, "dev", PATH=str(tmp_path))
+    assert code == 2
+    assert "--yes" in printed
+
+
+@pytest.mark.parametrize("arguments", [("up",), ("up", "dev", "--nonsense"), ("up", "nosuch", "--yes")])
+def test_bad_usage_exits_with_2(arguments: tuple[str, ...]) -> None:
+    assert _busbar(*arguments)[0] == 2

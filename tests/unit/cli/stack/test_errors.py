@@ -1,0 +1,57 @@
+"""What the engine says, and what to do about it; the texts are those of Pulumi 3.259."""
+
+from __future__ import annotations
+
+import pytest
+
+from busbar.cli.stack.errors import fixes, reasons
+
+
+@pytest.mark.parametrize(
+    ("stderr", "fix"),
+    [
+        (
+            "error: getting stack configuration: get stack secrets manager: passphrase must be set with "
+            "PULUMI_CONFIG_PASSPHRASE or PULUMI_CONFIG_PASSPHRASE_FILE environment variables",
+            "export PULUMI_CONFIG_PASSPHRASE",
+        ),
+        (
+            "error: getting stack configuration: get stack secrets manager: incorrect passphrase",
+            "with which this stack was created",
+        ),
+        (
+            "error: PULUMI_ACCESS_TOKEN must be set for login during non-interactive CLI sessions",
+            "pulumi login",
+        ),
+        (
+            'error: unable to open state directory "file:///state": stat /state: no such file or directory',
+            "PULUMI_BACKEND_URL",
+        ),
+        ("error: the stack is currently locked by 1 lock(s).", "pulumi cancel"),
+    ],
+    ids=["no passphrase", "wrong passphrase", "not logged in", "no state folder", "locked"],
+)
+def test_a_known_error_of_the_engine_is_shown_with_its_fix(stderr: str, fix: str) -> None:
+    (reason,) = reasons([], stderr)
+    assert reason == stderr.removeprefix("error: ")
+    (found,) = fixes(reason)
+    assert fix in found
+
+
+def test_an_unknown_error_is_shown_as_it_is() -> None:
+    assert reasons([], "error: disk full") == ["disk full"]
+    assert fixes("disk full") == []
+
+
+def test_a_follow_up_error_is_shown_where_there_is_no_other() -> None:
+    assert reasons(["update failed\n"], "") == ["update failed"]
+
+
+def test_what_the_program_printed_explains_an_error_that_only_reports_another_one() -> None:
+    follow_up = "an unhandled error occurred: program exited with non-zero exit code: 1"
+    assert reasons([follow_up], "", printed=["no rails"]) == ["no rails", follow_up]
+    assert reasons(["disk full", follow_up], "", printed=["no rails"]) == ["disk full"]
+
+
+def test_silence_of_the_engine_is_said() -> None:
+    assert reasons([], "") == ["the engine gave no reason"]

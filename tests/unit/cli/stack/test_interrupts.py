@@ -1,0 +1,68 @@
+"""Ctrl-C while a child runs, with real signals and a real child."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from busbar.cli.stack.interrupts import FORCED, GRACEFUL, KILLED, Interrupts
+
+# Ends on the N-th SIGINT with exit code N; prints when it is ready and each signal.
+CHILD = """
+import signal, sys
+count = 0
+def on_signal(*_):
+    global count
+    count += 1
+    print(count, flush=True)
+    if count == int(sys.argv[1]): sys.exit(count)
+signal.signal(signal.SIGINT, on_signal)
+print("ready", flush=True)
+while True: signal.pause()
+"""
+
+
+def _child(ends_at: int) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", CHILD, str(ends_at)], stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+
+
+def _signalled(times: int, ends_at: int, number: int = signal.SIGINT) -> tuple[int, list[str]]:
+    """Send busbar `times` signals while the child runs; its exit code and what was said."""
+    said: list[str] = []
+    with Interrupts(said.append) as interrupts, interrupts.passed_on(lambda: _child(ends_at)) as child:
+        assert child.stdout is not None and child.stdout.readline() == "ready\n"
+        for sent in range(1, times + 1):
+            os.kill(os.getpid(), number)
+            if sent <= 2:
+                assert child.stdout.readline() == f"{sent}\n"
+        return child.wait(30), said
+
+
+def test_the_first_interrupt_lets_the_engine_end_gracefully() -> None:
+    assert _signalled(1, ends_at=1) == (1, [GRACEFUL])
+
+
+def test_the_second_stops_it_where_it_is() -> None:
+    assert _signalled(2, ends_at=2) == (2, [GRACEFUL, FORCED])
+
+
+def test_the_third_kills_it() -> None:
+    assert _signalled(3, ends_at=9) == (-signal.SIGKILL, [GRACEFUL, FORCED, KILLED])
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_cancelled_job_and_a_lost_terminal_end_it_gracefully_too(number: int) -> None:
+    assert _signalled(1, ends_at=1, number=number) == (1, [GRACEFUL])
+
+
+def test_without_a_child_an_interrupt_is_a_keyboard_interrupt_and_former_handlers_come_back() -> None:
+    former = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt), Interrupts(print):
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert signal.getsignal(signal.SIGTERM) is former

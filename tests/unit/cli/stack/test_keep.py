@@ -1,0 +1,61 @@
+"""Outputs on disk and on the terminal."""
+
+from __future__ import annotations
+
+import io
+import json
+import stat
+from pathlib import Path
+
+from rich.console import Console
+
+from busbar.cli.stack.keep import Outputs, keep, remove, show
+from busbar.cli.stack.target import Target
+
+
+def _shown(outputs: Outputs, folder: Path) -> str:
+    console = Console(file=io.StringIO(), width=110, highlight=False)
+    show(console, outputs, Target(folder, "dev"))
+    return console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_kubeconfig_and_outputs_are_readable_by_their_owner_only(tmp_path: Path) -> None:
+    (tmp_path / "kubeconfig").write_text("old")
+    (tmp_path / "kubeconfig").chmod(0o644)
+    keep(Outputs({"kubeconfig": "apiVersion: v1", "word": 5}, frozenset({"kubeconfig"})), tmp_path)
+    assert (tmp_path / "kubeconfig").read_text() == "apiVersion: v1"
+    assert {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()} == {
+        "kubeconfig": 0o600,
+        "outputs.json": 0o600,
+    }
+
+
+def test_no_secret_output_is_written_to_outputs_json(tmp_path: Path) -> None:
+    keep(Outputs({"token": "s3cret", "word": "open"}, frozenset({"token"})), tmp_path)
+    assert json.loads((tmp_path / "outputs.json").read_text()) == {"word": "open"}
+
+
+def test_after_a_destroy_only_the_reports_stay(tmp_path: Path) -> None:
+    (tmp_path / "report.html").write_text("<html>")
+    keep(Outputs({"kubeconfig": "x"}, frozenset()), tmp_path)
+    remove(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_outputs_of_another_project_are_listed_without_their_secrets(tmp_path: Path) -> None:
+    shown = _shown(
+        Outputs({"word": "open", "nodes": [1, 2], "token": "s3cret"}, frozenset({"token"})), tmp_path
+    )
+    assert [line.split() for line in shown.splitlines()] == [
+        ["nodes", "[1,", "2]"],
+        ["token", "[secret]"],
+        ["word", "open"],
+    ]
+
+
+def test_outputs_of_a_cluster_are_shown_as_its_summary(tmp_path: Path) -> None:
+    reasons = ["lab: no verdict"]
+    shown = _shown(
+        Outputs({"contract_version": 1, "nccl_passed": False, "nccl_reasons": reasons}, frozenset()), tmp_path
+    )
+    assert shown.startswith("FAIL") and "no verdict" in shown

@@ -1,0 +1,111 @@
+"""Locks and pending steps that a killed update leaves behind."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+from pulumi import automation as auto
+from pulumi.automation.errors import create_command_error
+
+from busbar.cli.stack.engine import Snapshot
+from busbar.cli.stack.recovery import forget_completed, interrupted_steps, is_completed, without_stale_lock
+
+ROOT = "urn:pulumi:dev::busbar::pulumi:pulumi:Stack::busbar-dev"
+HOST = "urn:pulumi:dev::busbar::command:remote:Command::server-1"
+
+
+class Stack:
+    """Records what is called; the first `failures` updates fail with `error`."""
+
+    def __init__(self, error: auto.CommandError, failures: int = 1) -> None:
+        self.error, self.failures = error, failures
+        self.calls: list[str] = []
+
+    def cancel(self) -> None:
+        self.calls.append("cancel")
+
+    def update(self) -> str:
+        self.calls.append("update")
+        if self.calls.count("update") <= self.failures:
+            raise self.error
+        return "done"
+
+
+def _locked(*holders: tuple[str, int]) -> auto.CommandError:
+    """What the file backend of Pulumi 3.259 prints of locks."""
+    text = f"error: the stack is currently locked by {len(holders)} lock(s). Either wait for the other"
+    for host, pid in holders:
+        text += f"\n  file:///state/locks/x.json: created by root@{host} (pid {pid}) at 2026-11-21T18:38:58Z"
+    return create_command_error(auto.CommandResult(stdout="", stderr=text, code=1))
+
+
+@pytest.fixture
+def dead_pid() -> int:
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+def test_the_lock_of_a_dead_process_of_this_machine_is_removed_and_the_update_repeated(dead_pid: int) -> None:
+    stack, said = Stack(_locked((os.uname().nodename, dead_pid))), []
+    assert without_stale_lock(stack, said.append, stack.update) == "done"  # type: ignore[arg-type]
+    assert stack.calls == ["update", "cancel", "update"]
+    assert str(dead_pid) in said[0]
+
+
+def test_the_lock_of_a_live_process_stays(dead_pid: int) -> None:
+    here = os.uname().nodename
+    stack = Stack(_locked((here, dead_pid), (here, os.getpid())))
+    with pytest.raises(auto.ConcurrentUpdateError):
+        without_stale_lock(stack, print, stack.update)  # type: ignore[arg-type]
+    assert stack.calls == ["update"]
+
+
+def test_the_lock_of_another_machine_stays(dead_pid: int) -> None:
+    stack = Stack(_locked(("elsewhere", dead_pid)))
+    with pytest.raises(auto.ConcurrentUpdateError):
+        without_stale_lock(stack, print, stack.update)  # type: ignore[arg-type]
+    assert stack.calls == ["update"]
+
+
+def test_a_conflict_without_a_holder_is_left_alone() -> None:
+    conflict = "error: [409] Conflict: Another update is currently in progress."
+    stack = Stack(create_command_error(auto.CommandResult(stdout="", stderr=conflict, code=1)))
+    with pytest.raises(auto.ConcurrentUpdateError):
+        without_stale_lock(stack, print, stack.update)  # type: ignore[arg-type]
+    assert stack.calls == ["update"]
+
+
+def test_only_the_warning_of_pending_steps_names_steps() -> None:
+    assert interrupted_steps(f"no fabric\n  * {HOST}, interrupted while creating") == ()
+
+
+@pytest.mark.parametrize(
+    ("state", "completed"),
+    [
+        (Snapshot((ROOT, HOST), ((HOST, "creating"),)), True),
+        (Snapshot((ROOT,), ((HOST, "creating"),)), False),
+        (Snapshot((ROOT, HOST), ((HOST, "deleting"),)), False),
+        (Snapshot((ROOT, HOST), ()), False),
+    ],
+    ids=["made since", "never made", "a deletion", "nothing pending"],
+)
+def test_an_interrupted_creation_is_completed_once_its_resource_is_in_the_state(
+    state: Snapshot, completed: bool
+) -> None:
+    assert is_completed(state) is completed
+
+
+def test_completed_records_are_dropped_without_touching_any_resource() -> None:
+    asked: list[dict[str, object]] = []
+
+    class Refreshed:
+        def refresh(self, **options: object) -> None:
+            asked.append(options)
+
+    dropped = forget_completed(Refreshed(), Snapshot((ROOT, HOST), ((HOST, "creating"),)))  # type: ignore[arg-type]
+    assert list(dropped) == [HOST]
+    assert asked[0]["clear_pending_creates"] is True and asked[0]["target"] == [ROOT]

@@ -1,0 +1,142 @@
+"""Rows of an update, from event logs of the real engine (events/README.md)."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from pathlib import Path
+
+import pytest
+from pulumi.automation.events import EngineEvent
+from rich.console import Console
+
+from busbar.cli.stack.errors import reasons
+from busbar.cli.stack.plan import Plan
+from busbar.cli.stack.rows import Rows
+
+EVENTS = Path(__file__).parent / "events"
+
+
+def _events(name: str) -> list[EngineEvent]:
+    lines = (EVENTS / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
+    return [EngineEvent.from_json(json.loads(line)) for line in lines]
+
+
+def _rows(name: str) -> tuple[Rows, list[str]]:
+    """The rows of an event log, and what they printed without the times."""
+    rows = Rows(Console(file=io.StringIO(), width=110, highlight=False))
+    for event in _events(name):
+        rows.on_event(event)
+    printed = rows.console.file.getvalue()  # type: ignore[attr-defined]
+    return rows, [" ".join(re.sub(r"[0-9]+\.[0-9]( s)?", "", line).split()) for line in printed.splitlines()]
+
+
+def _plan(name: str) -> tuple[Plan, str]:
+    plan = Plan()
+    for event in _events(name):
+        plan.on_event(event)
+    console = Console(file=io.StringIO(), width=110, highlight=False)
+    console.print(plan.render())
+    return plan, console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_each_finished_step_has_one_row_and_components_and_providers_have_none() -> None:
+    _, printed = _rows("created")
+    assert [line for line in printed if line.startswith("✓")] == [
+        "✓ third created",
+        "✓ first created",
+        "✓ second created",
+    ]
+
+
+def test_progress_of_a_local_command_is_printed_above_its_row() -> None:
+    _, printed = _rows("created")
+    assert printed.index("begin") < printed.index("one") < printed.index("✓ first created")
+
+
+def test_notes_on_where_plugins_come_from_are_left_out() -> None:
+    _, printed = _rows("created")
+    assert not any("pulumi-resource-" in line for line in printed)
+
+
+def test_a_replacement_is_a_new_resource_and_a_deletion() -> None:
+    rows, printed = _rows("replaced")
+    assert "✓ second replaced" in printed and "✓ second deleted" in printed
+    assert rows.counts == {"updated": 1, "replaced": 1, "deleted": 2}
+    assert rows.summary().startswith("resources: 2 deleted, 1 replaced, 1 updated; ")
+
+
+def test_a_warning_of_the_program_is_printed() -> None:
+    _, printed = _rows("replaced")
+    assert "no fabric" in printed
+
+
+def test_an_update_that_ran_to_its_end_has_written_its_outputs_also_when_the_program_then_failed() -> None:
+    assert _rows("program_failed")[0].outputs_written
+    assert not _rows("step_failed")[0].outputs_written
+
+
+def test_a_failed_step_has_a_row_and_is_no_longer_running() -> None:
+    rows, printed = _rows("step_failed")
+    assert "✗ second failed" in printed
+    assert rows.running == []
+
+
+def test_the_reason_of_a_failed_step_names_the_step_and_follow_up_errors_are_left_out() -> None:
+    rows, _ = _rows("step_failed")
+    (reason,) = reasons(rows.errors, "")
+    assert reason.startswith("second: exit status 3") and reason.endswith("the switch is off")
+
+
+def test_the_reason_of_a_failed_program_is_its_own_message() -> None:
+    rows, _ = _rows("program_failed")
+    assert reasons(rows.errors, "") == ["NCCL validation failed for cluster dev:\n  - busbw: 1 GB/s"]
+
+
+def test_an_update_after_a_kill_says_in_one_line_where_it_continues() -> None:
+    rows, printed = _rows("resumed")
+    assert "an earlier update was interrupted at second; this one continues" in printed
+    assert not any("AWS" in line for line in printed)
+    assert rows.resumes == ("urn:pulumi:dev::tiny::busbar:index:Pool$command:local:Command::second",)
+
+
+def test_steps_that_began_and_have_not_ended_are_running() -> None:
+    rows = Rows(Console(file=io.StringIO()))
+    for event in _events("created"):
+        rows.on_event(event)
+        if (began := event.resource_pre_event) and began.metadata.urn.endswith("::second"):
+            break
+    assert rows.running == ["second"]
+
+
+def test_a_plan_lists_what_is_replaced_and_deleted_first_with_the_reason() -> None:
+    plan, printed = _plan("preview_of_changes")
+    assert [(change.verb, change.name) for change in plan.changes] == [
+        ("update", "first"),
+        ("replace", "second"),
+        ("delete", "third"),
+    ]
+    lines = [line.split() for line in printed.splitlines()]
+    assert lines[1:] == [
+        ["replace", "second", "because", "of", "triggers[0]"],
+        ["delete", "third"],
+        ["update", "first"],
+        ["changes:", "1", "to", "replace,", "1", "to", "delete,", "1", "to", "update,", "0", "unchanged"],
+    ]
+    assert lines[0] == ["warning:", "no", "fabric"]
+
+
+@pytest.mark.parametrize("count", [8, 9])
+def test_a_long_list_of_new_resources_is_cut_and_says_how_many_follow(count: int) -> None:
+    event = next(
+        e for e in _events("created") if e.resource_pre_event and e.resource_pre_event.metadata.new.custom
+    )
+    plan = Plan()
+    for number in range(count):
+        event.resource_pre_event.metadata.urn = f"urn:x::host-{number}"
+        event.resource_pre_event.metadata.type = "command:local:Command"
+        plan.on_event(event)
+    console = Console(file=io.StringIO(), width=200)
+    console.print(plan.render())
+    assert ("and 1 more" in console.file.getvalue()) == (count == 9)  # type: ignore[attr-defined]
