@@ -111,7 +111,7 @@ async def main() -> None:
             "mpi_operator": mpi_operator.version,
         },
         facts=preflight.hosts,
-        verdicts={pool: validation.verdict for pool, validation in validations.items()},
+        results={pool: validation.result for pool, validation in validations.items()},
     ).apply(lambda found: outputs.build_outputs(cluster, **found))
     for name in outputs.NAMES:
         pulumi.export(name, result.apply(lambda built, name=name: built[name]))

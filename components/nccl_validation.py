@@ -38,7 +38,7 @@ class NcclValidation(pulumi.ComponentResource):
     the expectation changes.
     """
 
-    verdict: pulumi.Output[Mapping[str, Any]]
+    result: pulumi.Output[Mapping[str, Any]]
     job: str
 
     def __init__(
@@ -79,8 +79,8 @@ class NcclValidation(pulumi.ComponentResource):
             parent=self,
             depends_on=[mpi_job],
         )
-        self.verdict = collect.stdout.apply(read_verdict)
-        self.register_outputs({"verdict": self.verdict, "job": self.job})
+        self.result = collect.stdout.apply(read_verdict)
+        self.register_outputs({"result": self.result, "job": self.job})
 
     def _topology(
         self, name: str, args: NcclValidationArgs

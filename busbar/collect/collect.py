@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,16 @@ Say = Callable[[str], None]
 RETRY_SECONDS = 2.0
 
 
-def collect(api: Api, spec: CollectSpec, clock: Clock, say: Say) -> dict[str, Any]:
-    """The verdict on the job, as the JSON object of busbar.nccl.verdict.
+@dataclass(frozen=True)
+class Collected:
+    """`verdict`: the JSON object of busbar.nccl.verdict. `config_map`: NAMESPACE/NAME, None if not stored."""
+
+    verdict: dict[str, Any]
+    config_map: str | None = None
+
+
+def collect(api: Api, spec: CollectSpec, clock: Clock, say: Say) -> Collected:
+    """The verdict on the job, and where in the cluster it was stored.
 
     A job that cannot start, fails, or does not end in time has a verdict too: no evidence is never a pass.
     Raises ApiError or Unreachable only where nothing can be known: the API refuses, or does not answer until
@@ -40,17 +49,16 @@ def collect(api: Api, spec: CollectSpec, clock: Clock, say: Say) -> dict[str, An
     try:
         job = _find(api, watch.path, deadline)
     except NoEvidence as nothing:
-        return _keep(archive, _without_log(spec, Ending(None, nothing.reasons)), say)
+        return Collected(_keep(archive, _without_log(spec, Ending(None, nothing.reasons)), say))
     store = ResultStore(api, spec.namespace, job, spec.expectation)
     if stored := _stored(store):
         say(f"{spec.job} has been judged before: ConfigMap {store.name}")
-        return _keep(archive, stored, say)
+        return Collected(_keep(archive, stored, say), store.address)
     verdict = _judge_again(archive, job, spec, watch, say) or _measure(archive, job, spec, watch, api, say)
     result = _keep(archive, verdict, say)
-    if result["verdict"] != "unknown":
-        # What is not known may be known tomorrow: only what was measured is kept.
-        _publish(store, result, say)
-    return result
+    # What is not known may be known tomorrow: only what was measured is kept.
+    stored_at = _publish(store, result, say) if result["verdict"] != "unknown" else None
+    return Collected(result, stored_at)
 
 
 def _stored(store: ResultStore) -> Verdict | None:
@@ -176,9 +184,11 @@ def _keep(archive: Archive, verdict: Verdict, say: Say) -> dict[str, Any]:
     return result
 
 
-def _publish(store: ResultStore, result: dict[str, Any], say: Say) -> None:
-    """Store the verdict in the cluster. It is a copy: that it cannot be stored is said and is no failure."""
+def _publish(store: ResultStore, result: dict[str, Any], say: Say) -> str | None:
+    """Store a copy of the verdict in the cluster and return where; None, with a message, if that failed."""
     try:
         store.write(result)
     except (ApiError, ValueError) as error:
         say(f"the verdict could not be stored in the cluster: {error}")
+        return None
+    return store.address

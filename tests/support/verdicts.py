@@ -1,4 +1,4 @@
-"""Verdicts as `busbar nccl collect` prints them."""
+"""Verdicts as busbar.nccl.verdict writes them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def passing(busbw_gbps: float = 390.28, expected_gbps: float = 400.0) -> dict[st
         "checks": [{"name": "busbw", "status": "pass", "reason": "390.28 of 400 GB/s", "line": 84}],
         "log_sha256": "ab" * 32,
         "log_bytes": 123456,
-        "stand_ins": [],
+        "simulated": [],
     }
 
 
