@@ -1,9 +1,8 @@
-"""The measurement of one pool: an MPIJob, and the collection of its launcher's log into a verdict."""
+"""The NCCL measurement of one pool: an MPIJob, and the collection of its launcher's log into a verdict."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,12 +15,14 @@ from busbar.collect.spec import collect_spec, read_verdict
 from busbar.hosts.inventory import Inventory
 from busbar.manifests import mpijob, nccljob
 from busbar.manifests.names import digest
-from components import operator_release
+from busbar.outputs import CONTRACT_VERSION
+from components.local_command import ClusterCommandArgs, create_cluster_command
+from components.release import create_privileged_namespace
 
 
 @dataclass(frozen=True, kw_only=True)
 class NcclValidationArgs:
-    """`namespace` is shared by the pools: made once, by `validation_namespace`."""
+    """One pool of `inventory` by name. `namespace` is shared by the pools (`create_validation_namespace`)."""
 
     inventory: Inventory
     pool: str
@@ -31,7 +32,7 @@ class NcclValidationArgs:
 
 
 class NcclValidation(pulumi.ComponentResource):
-    """MPIJob and collection. `verdict` is the verdict's JSON object: pass, fail, or unknown with reasons.
+    """Makes the MPIJob, the Command that collects its log, and the ConfigMap of a topology file if set.
 
     The job runs again when anything in it changes (nodes, versions, image, arguments,
     `validation.run`), because its name is a digest of that; it is judged again, from the same log, when only
@@ -39,14 +40,16 @@ class NcclValidation(pulumi.ComponentResource):
     """
 
     result: pulumi.Output[Mapping[str, Any]]
+    """The verdict in short (busbar.outputs.pool.summarize): pass, fail, or unknown with reasons."""
     job: str
+    """The name of the MPIJob."""
 
     def __init__(
         self, name: str, args: NcclValidationArgs, opts: pulumi.ResourceOptions | None = None
     ) -> None:
-        super().__init__("busbar:index:NcclValidation", name, {}, opts)
+        super().__init__("busbar:index:NcclValidation", name, None, opts)
         cluster = args.inventory.cluster
-        topology, topology_map = self._topology(name, args)
+        topology, topology_map = self._create_topology_map(name, args)
         job = nccljob.resolve(
             cluster,
             args.pool,
@@ -70,22 +73,24 @@ class NcclValidation(pulumi.ComponentResource):
             ),
         )
         spec = collect_spec(cluster, job, self.job, folder=f".busbar/{pulumi.get_stack()}/{args.pool}")
-        collect = operator_release.cluster_command(
+        collect = create_cluster_command(
             f"{name}-collect",
-            ("nccl", "collect"),
-            json.dumps(spec, sort_keys=True),
-            kubeconfig=args.kubeconfig,
-            triggers=[digest(spec)],
-            parent=self,
-            depends_on=[mpi_job],
+            ClusterCommandArgs(
+                command=("nccl", "collect"),
+                spec=spec,
+                kubeconfig=args.kubeconfig,
+                # With another contract what the command prints is another: what it printed is not valid.
+                triggers=[digest(spec), f"contract {CONTRACT_VERSION}"],
+            ),
+            pulumi.ResourceOptions(parent=self, depends_on=[mpi_job]),
         )
         self.result = collect.stdout.apply(read_verdict)
         self.register_outputs({"result": self.result, "job": self.job})
 
-    def _topology(
+    def _create_topology_map(
         self, name: str, args: NcclValidationArgs
     ) -> tuple[nccljob.TopologyFile | None, list[pulumi.Resource]]:
-        """The topology file, as what the job must know of it and as the ConfigMap that carries it."""
+        """The topology file as the job refers to it, and the ConfigMap that carries it; nothing if none."""
         validation = args.inventory.cluster.validation
         if not validation.topology_file:
             return None, []
@@ -107,7 +112,9 @@ class NcclValidation(pulumi.ComponentResource):
         ]
 
 
-def validation_namespace(inventory: Inventory, opts: pulumi.ResourceOptions) -> kubernetes.core.v1.Namespace:
+def create_validation_namespace(
+    inventory: Inventory, opts: pulumi.ResourceOptions
+) -> kubernetes.core.v1.Namespace:
     """The namespace of all measurements: their workers lock memory, which only a privileged one allows."""
     name = inventory.cluster.validation.namespace
-    return operator_release.namespace("validation-namespace", name, opts)
+    return create_privileged_namespace("validation-namespace", name, opts)

@@ -13,13 +13,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from busbar.nccl.verdict import Verdict
 from busbar.outputs.values import number
 
 Curve = tuple[tuple[int, float], ...]
 """(message size in bytes, busbw in GB/s), the smallest size first."""
 
-VERDICT_SCHEMA = 1
-"""The version of the verdict (busbar/nccl/verdict.py) that is understood."""
+VERDICT_SCHEMA: int = Verdict.model_fields["schema_"].default
+"""The schema of the verdicts that are understood: those of this version of busbar."""
 
 FIELDS = (
     "verdict",
@@ -48,8 +49,8 @@ class PoolResult:
     """The result of one pool as exported. Bandwidths are in GB/s (10^9 bytes).
 
     `gdrdma_edges`: (channel edges over the network that use GPUDirect RDMA, all of them). `rails`: how many
-    network devices each host used, as a text. `simulated`: what in the measurement was a simulation; empty
-    for real hardware. `verdict_file` is relative to the project of the stack, `config_map` is NAMESPACE/NAME.
+    network devices each host used, as a text. `simulated`: what in the measurement was simulated; None for
+    real hardware. `verdict_file` is relative to the project of the stack, `config_map` is NAMESPACE/NAME.
     """
 
     verdict: str
@@ -60,7 +61,7 @@ class PoolResult:
     gdrdma_edges: tuple[int, int] | None
     rails: str | None
     curve: Mapping[str, Curve]
-    simulated: tuple[str, ...]
+    simulated: str | None
     verdict_file: str | None
     config_map: str | None
 
@@ -86,7 +87,7 @@ def summarize(
         "gdrdma_edges": _gdrdma_edges(verdict.get("channels") or {}),
         "rails": _rails(verdict.get("rails_per_host") or {}),
         "curve": {name: text for name, text in curves.items() if text},
-        "simulated": "; ".join(str(part) for part in verdict.get("simulated") or []) or None,
+        "simulated": verdict.get("simulated") or None,
         "verdict_file": verdict_file,
         "config_map": config_map,
     }
@@ -98,7 +99,6 @@ def parse_pool(output: Mapping[str, Any]) -> PoolResult:
     curve = output.get("curve") or {}
     if not isinstance(curve, Mapping):
         raise ValueError(f"curve is {curve!r}, a mapping is expected")
-    simulated = output.get("simulated")
     return PoolResult(
         verdict=str(output.get("verdict", "unknown")),
         transport=str(output.get("transport", "unknown")),
@@ -108,7 +108,7 @@ def parse_pool(output: Mapping[str, Any]) -> PoolResult:
         gdrdma_edges=_parse_edges(output.get("gdrdma_edges")),
         rails=output.get("rails"),
         curve={str(name): _parse_curve(name, text) for name, text in curve.items()},
-        simulated=tuple(str(simulated).split("; ")) if simulated else (),
+        simulated=output.get("simulated"),
         verdict_file=output.get("verdict_file"),
         config_map=output.get("config_map"),
     )

@@ -133,8 +133,8 @@ def _notes(
             yield "verdict", pool.verdict_file
         if pool.config_map:
             yield "in cluster", f"ConfigMap {pool.config_map}"
-        for part in pool.simulated:
-            yield "simulated", f"{name}: {part}"
+        if pool.simulated:
+            yield "simulated", f"{name}: {pool.simulated}"
 
 
 def _kept_verdict(pool: str, entry: Mapping[str, Any], folder: Path | None) -> Mapping[str, Any] | None:

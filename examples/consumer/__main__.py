@@ -39,7 +39,7 @@ async def main() -> None:
             "transport": ",".join(sorted({pool.transport for pool in cluster.nccl.values()})),
             # Empty on real hardware. A simulated number says nothing about a real fabric.
             "simulated": "; ".join(
-                sorted({part for pool in cluster.nccl.values() for part in pool.simulated})
+                sorted({pool.simulated for pool in cluster.nccl.values() if pool.simulated})
             ),
         },
         opts=pulumi.ResourceOptions(provider=provider),

@@ -75,6 +75,21 @@ def test_every_connection_pins_the_host_key_and_gives_up_soon(run: Run) -> None:
         assert connection["dialErrorLimit"] * connection["perDialTimeout"] < 60
 
 
+@pytest.mark.parametrize("worker", ["pool-a-gpu-1", "pool-a-gpu-2", "pool-b-gpu-3"])
+def test_a_worker_of_an_older_stack_keeps_its_drain_instead_of_being_drained(run: Run, worker: str) -> None:
+    drain = run.named(f"{worker}-drain")
+    [alias] = drain.request.aliases
+    assert (alias.spec.name, alias.spec.parentUrn, alias.spec.type) == (f"{worker}-farewell", "", "")
+    assert not alias.spec.noParent
+
+
+def test_a_drain_acts_only_when_its_worker_is_removed_and_the_cluster_stays(run: Run) -> None:
+    drain, worker = run.named("pool-b-gpu-3-drain"), run.named("pool-b-gpu-3")
+    assert "create" not in drain.inputs and "k3s-remove-node" in drain.inputs["delete"]
+    assert run.waits_for(drain, worker)
+    assert drain.request.deletedWith == run.named("control-plane-server-1").urn
+
+
 def test_no_command_sends_its_former_output_over_ssh(run: Run) -> None:
     assert all(c.inputs["addPreviousOutputInEnv"] is False for c in run.of_type(COMMAND))
 

@@ -8,7 +8,7 @@ import pytest
 
 from busbar.config import Cluster, load
 from busbar.outputs import build_outputs, gate
-from busbar.outputs.pool import FIELDS, summarize
+from busbar.outputs.pool import FIELDS, VERDICT_SCHEMA, summarize
 from tests.support.clusters import site
 from tests.support.verdicts import failing, passing, unknown
 
@@ -78,12 +78,12 @@ def test_a_pool_without_evidence_comes_before_one_that_failed() -> None:
     [
         (None, "no verdict: nothing was measured"),
         (unknown("the launcher never started"), "the launcher never started"),
-        ({**passing(), "schema": 2}, "unsupported verdict schema 2 (supported: 1)"),
+        ({**passing(), "schema": 99}, f"unsupported verdict schema 99 (supported: {VERDICT_SCHEMA})"),
         ({**passing(), "passed": "true"}, "the verdict is 'pass' and gives no reason"),
         ({**passing(), "verdict": "fail"}, "the verdict is 'fail' and gives no reason"),
         ({**passing(), "busbw_gbps": None}, "the verdict is a pass without a bandwidth"),
         ({**passing(), "busbw_gbps": float("nan")}, "the verdict is a pass without a bandwidth"),
-        ({}, "unsupported verdict schema None (supported: 1)"),
+        ({}, f"unsupported verdict schema None (supported: {VERDICT_SCHEMA})"),
     ],
 )
 def test_anything_but_a_plain_pass_is_not_a_pass_and_says_why(verdict: Any, reason: str) -> None:

@@ -104,7 +104,7 @@ def test_an_update_that_never_measured_is_not_a_pass() -> None:
 
 
 def test_a_simulation_is_named() -> None:
-    verdict = {**passing(), "simulated": ["nccl-tests on CPUs"]}
+    verdict = {**passing(), "simulated": "nccl-tests on CPUs"}
     assert ["simulated", "h100:", "nccl-tests", "on", "CPUs"] in _rows(_text(_outputs(verdict)))
 
 
