@@ -65,7 +65,7 @@ def test_a_cluster_that_failed_is_refused_with_its_reasons_and_nothing_is_create
     assert run.of_type(CONFIG_MAP) == []
 
 
-def test_a_number_that_was_simulated_says_so_in_the_config_map() -> None:
+def test_a_simulated_number_is_marked_in_the_config_map() -> None:
     [fabric] = consume({**passing(), "simulated": "nccl-tests on CPUs"}).of_type(CONFIG_MAP)
     assert fabric.inputs["data"]["simulated"] == "nccl-tests on CPUs"
 

@@ -70,7 +70,7 @@ def test_without_enforcement_a_failed_validation_is_exported_and_the_update_succ
     assert done.outputs["nccl_passed"] is False
 
 
-def test_the_preview_of_a_first_update_judges_nothing() -> None:
+def test_the_preview_of_a_first_update_neither_fails_nor_warns() -> None:
     cluster = site()
     done = run_program(cluster, healthy(cluster), preview=True, answered=False)
     assert done.error is None
@@ -100,7 +100,7 @@ def test_a_step_that_fails_ends_the_update_and_nothing_after_it_is_begun() -> No
     assert not [name for name in begun if name.startswith(("load-balancer", "pool-", "gpu-operator"))]
 
 
-def test_hosts_that_fail_preflight_stop_everything() -> None:
+def test_no_host_and_no_cluster_is_changed_where_preflight_fails() -> None:
     cluster = site()
     answer = healthy(cluster)
 

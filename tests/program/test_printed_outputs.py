@@ -1,4 +1,7 @@
-"""How much `pulumi up` prints of the outputs: one line per leaf, and two for the brackets around a group."""
+"""How many lines of outputs `pulumi up` prints: one per value, and two for the brackets around a group.
+
+The rule is what Pulumi 3.259 does; it leaves out an empty list, which counts as a line here.
+"""
 
 from __future__ import annotations
 
