@@ -1,1 +1,1 @@
-"""The parts of the bring-up, one Pulumi component a file; each takes a frozen dataclass of arguments."""
+"""The parts of the bring-up, one Pulumi component per file; each takes (name, args, opts)."""

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any
 
 import pulumi
 import pulumi_random as random
 from pulumi_command import remote
 
-from busbar.config import ConfigError, K3s
-from busbar.config.checksums import Arch
-from busbar.hosts import downloads, k3s
+from busbar.hosts import k3s
 from busbar.hosts.inventory import Host, Inventory
+from busbar.hosts.k3s_install import binary_values, image_lines
 from busbar.hosts.server_output import server_facts, with_server
-from components.host_step import HostStep, host_command
+from components.host_command import HostCommandArgs, create_host_command
 from components.ssh import Login
 
 # Downloads, and then up to 7 minutes until the Node is Ready.
 SERVER_DEADLINE_SECONDS = 1200
 KUBECONFIG_DEADLINE_SECONDS = 60
 TOKEN_LENGTH = 48
-ARCHITECTURES: Final[tuple[Arch, ...]] = ("amd64", "arm64")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,19 +29,22 @@ class K3sControlPlaneArgs:
 
     `registry_credentials`: secret object registry -> auth (busbar:registryCredentials). `s3_access_key` and
     `s3_secret_key`: secrets, needed where `k3s.snapshots.s3` is set. `project`: folder that relative paths of
-    the configuration start from (default: the working folder).
+    the configuration start from.
     """
 
     inventory: Inventory
     login: Login
+    project: Path
     registry_credentials: pulumi.Input[dict[str, Any]] | None = None
     s3_access_key: pulumi.Input[str] | None = None
     s3_secret_key: pulumi.Input[str] | None = None
-    project: Path | None = None
 
 
 class K3sControlPlane(pulumi.ComponentResource):
-    """Servers in their order: each joins server 1 and is a voter in etcd before the next one begins."""
+    """Makes two RandomPasswords (the join tokens), one Command per server, and one that reads the kubeconfig.
+
+    The servers come up in their order: each joins server 1 and is a voter in etcd before the next one begins.
+    """
 
     kubeconfig: pulumi.Output[str]
     """Secret; its server is the load balancer (or the virtual IP)."""
@@ -51,22 +52,24 @@ class K3sControlPlane(pulumi.ComponentResource):
     """The CA that the Kubernetes API's certificate is signed with."""
     agent_token: pulumi.Output[str]
     """Secret: the token with which workers join; it pins the CA."""
+    registries_yaml: pulumi.Output[str]
+    """registries.yaml for servers and workers; secret where it carries logins."""
     k3s_version: pulumi.Output[str]
     """The release as found on server 1."""
     nodes: list[remote.Command]
-    """One Command a server, in order. What lives on the cluster is `deleted_with` the first."""
+    """One Command per server, in order. What lives on the cluster is `deleted_with` the first."""
 
     def __init__(
         self, name: str, args: K3sControlPlaneArgs, opts: pulumi.ResourceOptions | None = None
     ) -> None:
         super().__init__("busbar:index:K3sControlPlane", name, None, opts)
         self._args = args
-        cluster = args.inventory.cluster
-        self._server_password = self._password(f"{name}-server-token")
-        self._agent_password = self._password(f"{name}-agent-token")
+        self.registries_yaml = self._render_registries()
+        self._server_password = self._create_password(f"{name}-server-token")
+        self._agent_password = self._create_password(f"{name}-agent-token")
         self.nodes = []
         for host in args.inventory.servers:
-            self.nodes.append(self._server(f"{name}-{host.name}", host))
+            self.nodes.append(self._install(f"{name}-{host.name}", host))
 
         facts = self.nodes[0].stdout.apply(server_facts)
         self.ca_pem = facts.apply(lambda found: found.ca_pem)
@@ -76,37 +79,22 @@ class K3sControlPlane(pulumi.ComponentResource):
                 lambda known: k3s.secure_token("node", known[1], ca_sha256=known[0].ca_sha256)
             )
         )
-        first = args.inventory.servers[0]
-        fetched = host_command(
-            f"{name}-kubeconfig",
-            HostStep(
-                login=args.login, host=first, script="kubeconfig", timeout_seconds=KUBECONFIG_DEADLINE_SECONDS
-            ),
-            pulumi.ResourceOptions(
-                parent=self, depends_on=[self.nodes[0]], additional_secret_outputs=["stdout"]
-            ),
-            logging=remote.Logging.NONE,
-        )
-        endpoint = args.inventory.api_endpoint
-        self.kubeconfig = pulumi.Output.secret(
-            fetched.stdout.apply(lambda text: with_server(text, server=endpoint, name=cluster.name))
-        )
+        self.kubeconfig = self._read_kubeconfig(f"{name}-kubeconfig")
         self.register_outputs(
             {"kubeconfig": self.kubeconfig, "ca_pem": self.ca_pem, "k3s_version": self.k3s_version}
         )
 
-    def _password(self, name: str) -> random.RandomPassword:
+    def _create_password(self, name: str) -> random.RandomPassword:
         # Letters and digits only: the token also stands in YAML and in K3s's own `user:password` form.
         return random.RandomPassword(
             name, length=TOKEN_LENGTH, special=False, opts=pulumi.ResourceOptions(parent=self)
         )
 
-    def _server(self, name: str, host: Host) -> remote.Command:
+    def _install(self, name: str, host: Host) -> remote.Command:
         args, servers = self._args, self._args.inventory.servers
         first = host is servers[0]
-        project = args.project or Path.cwd()
         settings = args.inventory.cluster.k3s
-        step = HostStep(
+        step = HostCommandArgs(
             login=args.login,
             host=host,
             script="k3s-server",
@@ -114,28 +102,49 @@ class K3sControlPlane(pulumi.ComponentResource):
             values={
                 "NODE_NAME": host.name,
                 "NODE_ADDRESS": host.address,
-                **binary_values(settings, project),
-                "IMAGES": image_lines(settings, "server", project),
+                **binary_values(settings, args.project),
+                "IMAGES": image_lines(settings, "server", args.project),
                 # Server 1 begins the cluster, unless another server has one already (server 1 was replaced);
                 # the others join server 1 directly, never through the load balancer (k3s-io/k3s#9661).
                 "FIRST": "true" if first else "false",
                 "PEERS": " ".join(peer.address for peer in (servers[1:] if first else servers[:1])),
             },
-            payload={"config": self._config(host), "registries": self.registries_yaml},
-            removable=True,
+            payload={"config": self._render_config(host), "registries": self.registries_yaml},
+            remove=True,
         )
-        return host_command(name, step, pulumi.ResourceOptions(parent=self, depends_on=self.nodes[-1:]))
+        opts = pulumi.ResourceOptions(parent=self, depends_on=self.nodes[-1:])
+        return create_host_command(name, step, opts)
 
-    @property
-    def registries_yaml(self) -> pulumi.Output[str]:
-        """registries.yaml for servers and workers; secret where it carries logins."""
+    def _read_kubeconfig(self, name: str) -> pulumi.Output[str]:
+        """The admin kubeconfig, secret, addressed to the load balancer."""
+        inventory = self._args.inventory
+        command = create_host_command(
+            name,
+            HostCommandArgs(
+                login=self._args.login,
+                host=inventory.servers[0],
+                script="kubeconfig",
+                timeout_seconds=KUBECONFIG_DEADLINE_SECONDS,
+                logging=remote.Logging.NONE,
+            ),
+            pulumi.ResourceOptions(
+                parent=self, depends_on=[self.nodes[0]], additional_secret_outputs=["stdout"]
+            ),
+        )
+        return pulumi.Output.secret(
+            command.stdout.apply(
+                lambda text: with_server(text, server=inventory.api_endpoint, name=inventory.cluster.name)
+            )
+        )
+
+    def _render_registries(self) -> pulumi.Output[str]:
         settings = self._args.inventory.cluster.k3s
         credentials = self._args.registry_credentials
         if credentials is None:
             return pulumi.Output.from_input(k3s.registries(settings))
         return pulumi.Output.secret(credentials).apply(lambda known: k3s.registries(settings, known))
 
-    def _config(self, host: Host) -> pulumi.Output[str]:
+    def _render_config(self, host: Host) -> pulumi.Output[str]:
         args = self._args
         s3 = [args.s3_access_key, args.s3_secret_key]
         passwords = pulumi.Output.all(self._server_password.result, self._agent_password.result, *s3)
@@ -149,22 +158,3 @@ class K3sControlPlane(pulumi.ComponentResource):
                 s3_keys=(known[2], known[3]) if known[2] else None,
             )
         )
-
-
-def binary_values(settings: K3s, project: Path) -> dict[str, str]:
-    """The K3s binary as values of a host script: version, and URL and sha256 by architecture."""
-    values = {"VERSION": settings.version}
-    for arch in ARCHITECTURES:
-        try:
-            binary = downloads.k3s_binary(settings, arch, project)
-        except ConfigError:
-            # The configuration has been checked to have one of the two; the host's script refuses the other.
-            continue
-        values |= {f"URL_{arch.upper()}": binary.url, f"SHA256_{arch.upper()}": binary.sha256}
-    return values
-
-
-def image_lines(settings: K3s, role: Literal["server", "worker"], project: Path) -> str:
-    """The image archives as the value of a host script: one `<sha256> <url>` a line."""
-    archives = downloads.image_archives(settings, role, project)
-    return "\n".join(f"{archive.sha256} {archive.url}" for archive in archives)

@@ -1,8 +1,8 @@
-"""The measurement of one pool: an MPIJob, and the collection of its launcher's log into a verdict."""
+"""The NCCL measurement of one pool: an MPIJob, and the collection of its launcher's log into a verdict."""
 
 from __future__ import annotations
 
-import json
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,12 +15,14 @@ from busbar.collect.spec import collect_spec, read_verdict
 from busbar.hosts.inventory import Inventory
 from busbar.manifests import mpijob, nccljob
 from busbar.manifests.names import digest
-from components import operator_release
+from busbar.outputs import CONTRACT_VERSION
+from components.local_command import ClusterCommandArgs, create_cluster_command
+from components.release import create_privileged_namespace
 
 
 @dataclass(frozen=True, kw_only=True)
 class NcclValidationArgs:
-    """`namespace` is shared by the pools: made once, by `validation_namespace`."""
+    """One pool of `inventory` by name. `namespace` is shared by the pools (`create_validation_namespace`)."""
 
     inventory: Inventory
     pool: str
@@ -30,22 +32,24 @@ class NcclValidationArgs:
 
 
 class NcclValidation(pulumi.ComponentResource):
-    """MPIJob and collection. `verdict` is the verdict's JSON object: pass, fail, or unknown with reasons.
+    """Makes the MPIJob, the Command that collects its log, and the ConfigMap of a topology file if set.
 
     The job runs again when anything in it changes (nodes, versions, image, arguments,
     `validation.run`), because its name is a digest of that; it is judged again, from the same log, when only
     the expectation changes.
     """
 
-    verdict: pulumi.Output[Mapping[str, Any]]
+    result: pulumi.Output[Mapping[str, Any]]
+    """The verdict in short (busbar.outputs.pool.summarize): pass, fail, or unknown with reasons."""
     job: str
+    """The name of the MPIJob."""
 
     def __init__(
         self, name: str, args: NcclValidationArgs, opts: pulumi.ResourceOptions | None = None
     ) -> None:
-        super().__init__("busbar:index:NcclValidation", name, {}, opts)
+        super().__init__("busbar:index:NcclValidation", name, None, opts)
         cluster = args.inventory.cluster
-        topology, topology_map = self._topology(name, args)
+        topology, topology_map = self._create_topology_map(name, args)
         job = nccljob.resolve(
             cluster,
             args.pool,
@@ -69,33 +73,36 @@ class NcclValidation(pulumi.ComponentResource):
             ),
         )
         spec = collect_spec(cluster, job, self.job, folder=f".busbar/{pulumi.get_stack()}/{args.pool}")
-        collect = operator_release.cluster_command(
+        collect = create_cluster_command(
             f"{name}-collect",
-            ("nccl", "collect"),
-            json.dumps(spec, sort_keys=True),
-            kubeconfig=args.kubeconfig,
-            triggers=[digest(spec)],
-            parent=self,
-            depends_on=[mpi_job],
+            ClusterCommandArgs(
+                command=("nccl", "collect"),
+                spec=spec,
+                kubeconfig=args.kubeconfig,
+                # With another contract what the command prints is another: what it printed is not valid.
+                triggers=[digest(spec), f"contract {CONTRACT_VERSION}"],
+            ),
+            pulumi.ResourceOptions(parent=self, depends_on=[mpi_job]),
         )
-        self.verdict = collect.stdout.apply(read_verdict)
-        self.register_outputs({"verdict": self.verdict, "job": self.job})
+        self.result = collect.stdout.apply(read_verdict)
+        self.register_outputs({"result": self.result, "job": self.job})
 
-    def _topology(
+    def _create_topology_map(
         self, name: str, args: NcclValidationArgs
     ) -> tuple[nccljob.TopologyFile | None, list[pulumi.Resource]]:
-        """The topology file, as what the job must know of it and as the ConfigMap that carries it."""
+        """The topology file as the job refers to it, and the ConfigMap that carries it; nothing if none."""
         validation = args.inventory.cluster.validation
         if not validation.topology_file:
             return None, []
         path = Path(validation.topology_file)
-        topology = nccljob.TopologyFile(args.pool, path.name, path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        topology = nccljob.TopologyFile(args.pool, path.name, hashlib.sha256(text.encode()).hexdigest())
         return topology, [
             kubernetes.core.v1.ConfigMap(
                 f"{name}-topology",
                 metadata={"name": topology.config_map, "namespace": validation.namespace},
                 immutable=True,
-                data={topology.name: topology.text},
+                data={topology.name: text},
                 opts=pulumi.ResourceOptions(
                     parent=self,
                     depends_on=[args.namespace],
@@ -105,7 +112,9 @@ class NcclValidation(pulumi.ComponentResource):
         ]
 
 
-def validation_namespace(inventory: Inventory, opts: pulumi.ResourceOptions) -> kubernetes.core.v1.Namespace:
+def create_validation_namespace(
+    inventory: Inventory, opts: pulumi.ResourceOptions
+) -> kubernetes.core.v1.Namespace:
     """The namespace of all measurements: their workers lock memory, which only a privileged one allows."""
     name = inventory.cluster.validation.namespace
-    return operator_release.namespace("validation-namespace", name, opts)
+    return create_privileged_namespace("validation-namespace", name, opts)

@@ -2,64 +2,55 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import pulumi
 import pulumi_kubernetes as kubernetes
 
-from busbar.hosts.inventory import Inventory
 from busbar.manifests import nic_cluster_policy
 from busbar.manifests.names import digest
 from busbar.manifests.operators import NETWORK_OPERATOR
-from components import operator_release
-
-
-@dataclass(frozen=True, kw_only=True)
-class NetworkOperatorArgs:
-    """`deleted_with` is the resource without which the cluster is gone, and the release with it."""
-
-    inventory: Inventory
-    kubeconfig: pulumi.Input[str]
-    deleted_with: pulumi.Resource | None = None
+from components.allocatable import AllocatableArgs, create_allocatable_wait
+from components.release import (
+    HELM_VALUES,
+    ChartSource,
+    OperatorArgs,
+    ReleaseArgs,
+    create_release,
+    installed_version,
+)
 
 
 class NetworkOperator(pulumi.ComponentResource):
-    """A namespace, the Helm release, the NicClusterPolicy, and the wait for the HCAs on every worker.
+    """Makes the Namespace, the Helm Release, the NicClusterPolicy, and a Command that waits for the HCAs.
 
-    Where the operator is not enabled it is nothing, and `version` is None: how many units another tool offers
-    for how many HCAs is that tool's affair, and a job that finds none says so.
+    Where the operator is not enabled it makes nothing, and `version` is None: how many units another tool
+    offers for how many HCAs is not known here, and a job that finds none says so.
     """
 
     version: pulumi.Output[str | None]
     ready: pulumi.Output[str | None]
 
-    def __init__(
-        self, name: str, args: NetworkOperatorArgs, opts: pulumi.ResourceOptions | None = None
-    ) -> None:
-        super().__init__("busbar:index:NetworkOperator", name, {}, opts)
+    def __init__(self, name: str, args: OperatorArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("busbar:index:NetworkOperator", name, None, opts)
         self.version = self.ready = pulumi.Output.from_input(None)
         if args.inventory.cluster.network_operator.enabled:
             self._install(name, args)
         self.register_outputs({"version": self.version, "ready": self.ready})
 
-    def _install(self, name: str, args: NetworkOperatorArgs) -> None:
+    def _install(self, name: str, args: OperatorArgs) -> None:
         cluster = args.inventory.cluster
         config = cluster.network_operator
-        chart_values = NETWORK_OPERATOR.values(operator_release.HELM_VALUES, config)
-        release = operator_release.chart_release(
-            f"{name}-release",
-            config,
-            operator=NETWORK_OPERATOR,
-            namespace=operator_release.namespace(
-                f"{name}-namespace",
-                NETWORK_OPERATOR.namespace,
-                pulumi.ResourceOptions(parent=self, deleted_with=args.deleted_with),
+        values = NETWORK_OPERATOR.values(HELM_VALUES, config)
+        release = create_release(
+            name,
+            ReleaseArgs(
+                operator=NETWORK_OPERATOR,
+                source=ChartSource.configured(config),
+                values=values,
+                timeout_seconds=config.timeout_seconds,
+                kubeconfig=args.kubeconfig,
+                deleted_with=args.deleted_with,
             ),
-            values=chart_values,
-            timeout_seconds=config.timeout_seconds,
-            kubeconfig=args.kubeconfig,
             parent=self,
-            deleted_with=args.deleted_with,
         )
         manifest = nic_cluster_policy.render(config, cluster.pools)
         policy = kubernetes.apiextensions.CustomResource(
@@ -73,21 +64,17 @@ class NetworkOperator(pulumi.ComponentResource):
                 parent=self, depends_on=[release], deleted_with=args.deleted_with or release
             ),
         )
-        wait = operator_release.wait_allocatable(
+        wait = create_allocatable_wait(
             f"{name}-hcas",
-            NETWORK_OPERATOR.wait_request(
-                config,
-                config.resource,
-                {
-                    worker.name: pool.rails
-                    for pool_name, pool in cluster.pools.items()
-                    for worker in args.inventory.workers_of(pool_name)
-                },
+            AllocatableArgs(
+                cluster=args,
+                operator=NETWORK_OPERATOR,
+                config=config,
+                resource=config.resource,
+                devices=lambda pool: pool.rails,
+                triggers=[digest({"values": values, "policy": manifest}), config.version],
             ),
-            kubeconfig=args.kubeconfig,
-            triggers=[digest({"values": chart_values, "policy": manifest}), config.version],
-            parent=self,
-            depends_on=[policy],
+            pulumi.ResourceOptions(parent=self, depends_on=[policy]),
         )
-        self.version = operator_release.version_found(release, config.version)
+        self.version = installed_version(release, config.version)
         self.ready = wait.stdout

@@ -1,4 +1,4 @@
-"""Preflight: every host is looked at before anything is changed on any of them."""
+"""Preflight: every host is checked before anything is changed on any of them."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from pulumi_command import local
 from busbar.hosts.inventory import Inventory
 from busbar.preflight.facts import unpack
 from busbar.preflight.spec import spec_of
-from components.program import busbar_command
+from components.local_command import busbar_command
 from components.ssh import Login
 
 
 @dataclass(frozen=True, kw_only=True)
 class PreflightArgs:
-    """All hosts and the login to them; `project` as for the control plane."""
+    """All hosts and the login to them. `project`: folder that relative paths in the stack start from."""
 
     inventory: Inventory
     login: Login
-    project: Path | None = None
+    project: Path
 
 
 class Preflight(pulumi.ComponentResource):
-    """One `busbar preflight` over all hosts in parallel; it fails with the findings of all hosts at once.
+    """Makes one Command: `busbar preflight` over all hosts in parallel, failing with all findings at once.
 
     `hosts` maps a host's name to what was found on it: {"gpus", "gpu_model", "driver", "rails", ...}.
     `checked` is what everything that changes a host must depend on.
@@ -41,7 +41,7 @@ class Preflight(pulumi.ComponentResource):
         spec = spec_of(
             args.inventory.cluster,
             login=args.login.preflight_spec(),
-            project=args.project or Path.cwd(),
+            project=args.project,
         )
         stdin = pulumi.Output.json_dumps(spec, sort_keys=True)
         secret: pulumi.Output[str] = pulumi.Output.secret(stdin)
@@ -49,7 +49,7 @@ class Preflight(pulumi.ComponentResource):
             f"{name}-hosts",
             create=busbar_command("preflight"),
             stdin=stdin if args.login.key_file else secret,
-            # The former result: hosts that passed with the same questions are not asked again.
+            # The previous result: hosts that passed with the same spec are not checked again.
             add_previous_output_in_env=True,
             logging=local.Logging.STDERR,
             opts=pulumi.ResourceOptions(parent=self),

@@ -9,7 +9,7 @@ from typing import Any
 import pulumi
 from pulumi_command.remote import ConnectionArgs, ProxyConnectionArgs
 
-from busbar.config import ConfigError, Ssh
+from busbar.config import Bastion, ConfigError, Ssh
 from busbar.hosts.inventory import Host
 
 # Preflight has just reached the host, so a connection that fails now fails soon: 3 x 10 s and the pauses
@@ -20,7 +20,7 @@ PER_DIAL_TIMEOUT_SECONDS = 10
 
 @dataclass(frozen=True, kw_only=True)
 class Login:
-    """The key (or agent) and the way to all hosts. Build it with `Login.of`."""
+    """The key (or agent) and the way to all hosts. Build it with `Login.load`."""
 
     ssh: Ssh
     private_key: pulumi.Output[str] | None = None
@@ -28,63 +28,50 @@ class Login:
     key_file: Path | None = None
 
     @classmethod
-    def of(
+    def load(
         cls,
         ssh: Ssh,
         *,
-        secret_key: pulumi.Output[str] | None = None,
-        key_password: pulumi.Output[str] | None = None,
-        project: Path | None = None,
+        secret_key: pulumi.Output[str] | None,
+        key_password: pulumi.Output[str] | None,
+        project: Path,
     ) -> Login:
         """The login that `busbar:cluster` describes.
 
         `secret_key` and `key_password` are the stack's `busbar:sshPrivateKey` and `...Password`, where set.
-
-        `ssh.key_file` is read here, relative to `project` (by default the working folder). Raises ConfigError
-        where no key, or an unreadable one, is configured.
+        `ssh.key_file` is read here, relative to `project`. Raises ConfigError where no key, or an unreadable
+        one, is configured.
         """
         if ssh.agent:
             return cls(ssh=ssh)
-        if ssh.key_file is not None:
-            path = (project or Path.cwd()) / Path(ssh.key_file).expanduser()
+        key: pulumi.Input[str] | None = secret_key
+        path = None if ssh.key_file is None else project / Path(ssh.key_file).expanduser()
+        if path is not None:
             try:
                 key = path.read_text()
             except OSError as error:
                 raise ConfigError(
                     [f"ssh.key_file: {ssh.key_file!r} cannot be read ({error.strerror}): {path}"]
                 ) from None
-            return cls(
-                ssh=ssh,
-                private_key=pulumi.Output.secret(key),
-                private_key_password=key_password,
-                key_file=path,
-            )
-        if secret_key is None:
+        if key is None:
             raise ConfigError(
                 [
-                    "ssh: no key: set ssh.key_file or ssh.agent, or "
+                    "ssh: no key. Fix: set ssh.key_file or ssh.agent, or run "
                     "`pulumi config set --secret busbar:sshPrivateKey < FILE`"
                 ]
             )
-        return cls(ssh=ssh, private_key=pulumi.Output.secret(secret_key), private_key_password=key_password)
+        secret: pulumi.Output[str] = pulumi.Output.secret(key)
+        return cls(ssh=ssh, private_key=secret, private_key_password=key_password, key_file=path)
 
     def connection(self, host: Host) -> ConnectionArgs:
-        """The connection to one host: its host key is always pinned.
+        """The connection to one host, through the bastion where there is one; host keys are always pinned.
 
         With the agent, `agent_socket_path` stays unset: the plugin takes SSH_AUTH_SOCK, and a socket that
-        moves from session to session makes no difference in the state.
+        changes from session to session makes no difference in the state.
         """
-        return ConnectionArgs(
-            host=host.address,
-            port=host.port,
-            user=host.user,
-            host_key=host.host_key,
-            private_key=self.private_key,
-            private_key_password=self.private_key_password,
-            dial_error_limit=DIAL_ERROR_LIMIT,
-            per_dial_timeout=PER_DIAL_TIMEOUT_SECONDS,
-            proxy=self._proxy(),
-        )
+        bastion = self.ssh.bastion
+        proxy = ProxyConnectionArgs(**self._login_to(bastion)) if bastion else None
+        return ConnectionArgs(**self._login_to(host), proxy=proxy)
 
     def preflight_spec(self) -> dict[str, Any]:
         """The same login for `busbar preflight`: the key's file where there is one, else the secret key."""
@@ -96,17 +83,15 @@ class Login:
             "bastion": bastion.model_dump() if bastion else None,
         }
 
-    def _proxy(self) -> ProxyConnectionArgs | None:
-        bastion = self.ssh.bastion
-        if bastion is None:
-            return None
-        return ProxyConnectionArgs(
-            host=bastion.address,
-            port=bastion.port,
-            user=bastion.user,
-            host_key=bastion.host_key,
-            private_key=self.private_key,
-            private_key_password=self.private_key_password,
-            dial_error_limit=DIAL_ERROR_LIMIT,
-            per_dial_timeout=PER_DIAL_TIMEOUT_SECONDS,
-        )
+    def _login_to(self, machine: Host | Bastion) -> dict[str, Any]:
+        """What ConnectionArgs and ProxyConnectionArgs have in common."""
+        return {
+            "host": machine.address,
+            "port": machine.port,
+            "user": machine.user,
+            "host_key": machine.host_key,
+            "private_key": self.private_key,
+            "private_key_password": self.private_key_password,
+            "dial_error_limit": DIAL_ERROR_LIMIT,
+            "per_dial_timeout": PER_DIAL_TIMEOUT_SECONDS,
+        }

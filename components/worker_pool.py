@@ -1,4 +1,4 @@
-"""Workers that are alike: K3s agents with GPUs and HCAs."""
+"""Workers with the same hardware: K3s agents with GPUs and HCAs."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pulumi_command import remote
 
 from busbar.hosts import k3s
 from busbar.hosts.inventory import Host, Inventory
-from components.control_plane import K3sControlPlane, binary_values, image_lines
-from components.host_step import HostStep, host_command
+from busbar.hosts.k3s_install import binary_values, image_lines
+from components.host_command import HostCommandArgs, create_host_command
 from components.ssh import Login
 
 AGENT_DEADLINE_SECONDS = 1200
@@ -20,20 +20,32 @@ DRAIN_DEADLINE_SECONDS = 600
 
 @dataclass(frozen=True, kw_only=True)
 class InfiniBandWorkerPoolArgs:
-    """One pool of `inventory` by name, and the control plane whose API address its workers join."""
+    """One pool of `inventory` by name, and how its workers join.
+
+    `join_url`: https://ADDRESS:6443 of the Kubernetes API. `agent_token`: secret; it pins the cluster's CA.
+    `registries_yaml`: the content of registries.yaml, empty for none. `deleted_with`: the resource without
+    which the cluster is gone, so that there is nothing to drain from. `project`: folder that relative paths
+    of the configuration start from.
+    """
 
     inventory: Inventory
     pool: str
     login: Login
-    control_plane: K3sControlPlane
-    project: Path | None = None
+    join_url: pulumi.Input[str]
+    agent_token: pulumi.Input[str]
+    registries_yaml: pulumi.Input[str]
+    deleted_with: pulumi.Resource
+    project: Path
 
 
 class InfiniBandWorkerPool(pulumi.ComponentResource):
-    """Two Commands a worker: the agent itself, and the farewell that drains and removes the Node."""
+    """Makes two Commands per worker: the K3s agent, and `-drain`, which acts only when the worker is removed.
+
+    `-drain` depends on the agent and so is deleted first: drain, delete the Node, then uninstall.
+    """
 
     nodes: list[remote.Command]
-    """One Command a worker, in the order of the configuration."""
+    """One Command per worker, in the order of the configuration."""
     node_names: pulumi.Output[list[str]]
     """Names of the Nodes, known once all of them are Ready."""
 
@@ -42,53 +54,64 @@ class InfiniBandWorkerPool(pulumi.ComponentResource):
     ) -> None:
         super().__init__("busbar:index:InfiniBandWorkerPool", name, None, opts)
         self._args = args
+        settings = args.inventory.cluster.k3s
+        self._install_values = {
+            **binary_values(settings, args.project),
+            "IMAGES": image_lines(settings, "worker", args.project),
+        }
         workers = args.inventory.workers_of(args.pool)
-        self._values = self._common_values()
-        self.nodes = [self._worker(f"{name}-{host.name}", host) for host in workers]
+        self.nodes = []
+        for host in workers:
+            agent = self._install(f"{name}-{host.name}", host)
+            self._drain_on_delete(f"{name}-{host.name}", host, agent)
+            self.nodes.append(agent)
         ready = pulumi.Output.all(*(node.stdout for node in self.nodes))
         self.node_names = ready.apply(lambda _: [host.name for host in workers])
         self.register_outputs({"node_names": self.node_names})
 
-    def _common_values(self) -> dict[str, str]:
-        settings = self._args.inventory.cluster.k3s
-        project = self._args.project or Path.cwd()
-        return {**binary_values(settings, project), "IMAGES": image_lines(settings, "worker", project)}
-
-    def _worker(self, name: str, host: Host) -> remote.Command:
+    def _install(self, name: str, host: Host) -> remote.Command:
         args = self._args
-        inventory = args.inventory
-        pool = inventory.cluster.pools[args.pool]
-        config = args.control_plane.agent_token.apply(
-            lambda token: k3s.agent_config(
-                inventory.cluster.k3s, pool, node_name=host.name, server=inventory.api_endpoint, token=token
-            )
-        )
-        agent = host_command(
+        return create_host_command(
             name,
-            HostStep(
+            HostCommandArgs(
                 login=args.login,
                 host=host,
                 script="k3s-agent",
                 timeout_seconds=AGENT_DEADLINE_SECONDS,
-                values={**self._values, "NODE_NAME": host.name, "NODE_ADDRESS": host.address},
-                payload={"config": config, "registries": args.control_plane.registries_yaml},
-                removable=True,
+                values={**self._install_values, "NODE_NAME": host.name, "NODE_ADDRESS": host.address},
+                payload={"config": self._render_config(host), "registries": args.registries_yaml},
+                remove=True,
             ),
             pulumi.ResourceOptions(parent=self),
         )
-        # Depends on the agent, so it goes first: drain, delete the Node, then uninstall. When the cluster
-        # itself goes there is nothing to drain from.
-        host_command(
-            f"{name}-farewell",
-            HostStep(
-                login=args.login,
-                host=inventory.servers[0],
+
+    def _render_config(self, host: Host) -> pulumi.Output[str]:
+        args = self._args
+        cluster = args.inventory.cluster
+        return pulumi.Output.all(args.join_url, args.agent_token).apply(
+            lambda known: k3s.agent_config(
+                cluster.k3s, cluster.pools[args.pool], node_name=host.name, server=known[0], token=known[1]
+            )
+        )
+
+    def _drain_on_delete(self, name: str, host: Host, agent: remote.Command) -> None:
+        create_host_command(
+            f"{name}-drain",
+            HostCommandArgs(
+                login=self._args.login,
+                host=self._args.inventory.servers[0],
                 script="k3s-remove-node",
                 timeout_seconds=DRAIN_DEADLINE_SECONDS,
                 values={"NODE_NAME": host.name},
-                removable=True,
-                create=False,
+                install=False,
+                remove=True,
             ),
-            pulumi.ResourceOptions(parent=self, depends_on=[agent], deleted_with=args.control_plane.nodes[0]),
+            pulumi.ResourceOptions(
+                parent=self,
+                depends_on=[agent],
+                deleted_with=self._args.deleted_with,
+                # The name in stacks of contract 1. Without the alias the engine would delete the resource of
+                # that name, and that drains and deletes the Node of a worker that stays.
+                aliases=[pulumi.Alias(name=f"{name}-farewell")],
+            ),
         )
-        return agent

@@ -14,21 +14,23 @@ def collect() -> None:
     """Follow an MPIJob's launcher and judge its log; the request is JSON on stdin.
 
     stdin: {"namespace", "job", "folder", "deadline_seconds", "expectation": {...}}. The cluster: KUBECONFIG.
-    Prints the verdict as JSON and exits with 0 for any verdict, also a failure; with 1 when the cluster
-    cannot be reached or refuses, with 64 for a request that is not valid. Log, verdict and report are written
-    to `folder`.
+    Prints the verdict in short as JSON (busbar.outputs.pool.summarize). Exit code 0 for any verdict, also a
+    failure; 1 when the cluster cannot be reached or refuses, 64 for a request that is not valid. The log, the
+    whole verdict and the report are written to `folder`.
     """
     import json
 
     from busbar.cli.cluster import command_on_cluster, progress
+    from busbar.collect.archive import VERDICT
     from busbar.collect.collector import collect as run
     from busbar.collect.jobwatch import Unreachable
     from busbar.collect.spec import CollectSpec
     from busbar.kube.wait import SystemClock
+    from busbar.outputs.pool import summarize
 
     with command_on_cluster(CollectSpec) as (api, spec):
         try:
-            verdict = run(api, spec, SystemClock(), progress)
+            found = run(api, spec, SystemClock(), progress)
         except Unreachable as error:
             typer.echo(
                 f"no verdict on MPIJob {spec.namespace}/{spec.job}: timed out after "
@@ -37,4 +39,5 @@ def collect() -> None:
                 err=True,
             )
             raise typer.Exit(1) from None
-        typer.echo(json.dumps(verdict, sort_keys=True, separators=(",", ":")))
+        short = summarize(found.verdict, verdict_file=f"{spec.folder}/{VERDICT}", config_map=found.config_map)
+        typer.echo(json.dumps(short, sort_keys=True, separators=(",", ":")))

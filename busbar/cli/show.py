@@ -1,4 +1,4 @@
-"""`busbar show`: the outputs of a stack as tables for a person."""
+"""`busbar show`: the outputs of a stack as tables."""
 
 from __future__ import annotations
 
@@ -11,24 +11,33 @@ def register(group: typer.Typer) -> None:
 
 
 def show() -> None:
-    """What a stack measured: `pulumi stack output --json | busbar show`. Exit code 1 unless it passed."""
+    """Show what a stack measured: `pulumi stack output --json | busbar show`.
+
+    Exit code 0 only where the NCCL validation passed, 1 where it did not, 64 where stdin is not such outputs.
+    """
     import json
     import sys
 
     from rich.console import Console
 
     from busbar.cli import EX_USAGE
+    from busbar.outputs.contract import check_version
     from busbar.outputs.summary import summary
 
     try:
         outputs = json.load(sys.stdin)
         if not isinstance(outputs, dict):
             raise ValueError(f"an object of outputs is expected, not {type(outputs).__name__}")
+        if "contract_version" in outputs:  # an update that stopped early has none
+            check_version(outputs)
+        tables = summary(outputs)
     except ValueError as error:
         typer.echo(
-            f"stdin is no stack output: {error}. Try: pulumi stack output --json | busbar show", err=True
+            f"stdin is not the output of a busbar stack: {error}\n"
+            "Usage: pulumi stack output --json | busbar show",
+            err=True,
         )
         raise typer.Exit(EX_USAGE) from None
-    Console(highlight=False).print(summary(outputs))
+    Console(highlight=False).print(tables)
     if outputs.get("nccl_passed") is not True:
         raise typer.Exit(1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,16 @@ from busbar.kube.wait import Clock, Deadline, ProgressCallback
 from busbar.manifests.mpijob import CONTAINER
 
 
-def collect(api: Api, spec: CollectSpec, clock: Clock, progress: ProgressCallback) -> dict[str, Any]:
-    """The verdict on the job, as the JSON object of busbar.nccl.verdict.
+@dataclass(frozen=True)
+class Collected:
+    """`verdict`: the JSON object of busbar.nccl.verdict. `config_map`: NAMESPACE/NAME, None if not stored."""
+
+    verdict: dict[str, Any]
+    config_map: str | None = None
+
+
+def collect(api: Api, spec: CollectSpec, clock: Clock, progress: ProgressCallback) -> Collected:
+    """The verdict on the job, and where in the cluster it is stored.
 
     A job that cannot start, fails, or does not end in time has a verdict too, and it is not a pass. Raises
     ApiError or Unreachable where nothing is known: the API refuses, or does not answer until the deadline.
@@ -40,21 +49,20 @@ class _Collector:
         deadline = Deadline(clock, spec.deadline_seconds)
         self._watch = JobWatch(api, spec.namespace, spec.job, deadline, progress)
 
-    def run(self) -> dict[str, Any]:
+    def run(self) -> Collected:
         try:
             job = self._watch.job()
         except JobNeverStarted as never:
-            return self._keep(self._without_log(JobOutcome(None, never.reasons)))
+            return Collected(self._keep(self._without_log(JobOutcome(None, never.reasons))))
         store = ResultStore(self._api, self._spec.namespace, job, self._spec.expectation)
         stored = store.read()
         if stored and (verdict := judging.read_verdict(stored)):
             self._progress(f"{self._spec.job}: verdict found in ConfigMap {store.name}")
-            return self._keep(verdict)
+            return Collected(self._keep(verdict), store.address)
         result = self._keep(self._judge_archived(job) or self._measure(job))
-        if result["verdict"] != "unknown" and self._archive.has_complete_log_of(job["metadata"]["uid"]):
-            # A stored verdict is final. One that is unknown, or based on part of the log, is not.
-            self._publish(store, result)
-        return result
+        # A stored verdict is final. One that is unknown, or based on part of the log, is not.
+        final = result["verdict"] != "unknown" and self._archive.has_complete_log_of(job["metadata"]["uid"])
+        return Collected(result, self._publish(store, result) if final else None)
 
     def _judge_archived(self, job: JsonObject) -> Verdict | None:
         """Judge the archived log of this job, where only the expectation has changed."""
@@ -119,9 +127,11 @@ class _Collector:
             self._progress(f"  {reason}")
         return result
 
-    def _publish(self, store: ResultStore, result: dict[str, Any]) -> None:
-        """Store the verdict in the cluster. It is a copy: an error is reported and changes nothing."""
+    def _publish(self, store: ResultStore, result: dict[str, Any]) -> str | None:
+        """Store a copy in the cluster and return where; None, with a message, if that failed."""
         try:
             store.write(result)
         except (ApiError, ValueError) as error:
             self._progress(f"ConfigMap {store.name} could not be written: {error}")
+            return None
+        return store.address

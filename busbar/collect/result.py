@@ -26,6 +26,7 @@ class ResultStore:
         self._collection = f"/api/v1/namespaces/{namespace}/configmaps"
         content = digest({"uid": self._job["uid"], "expectation": dict(expectation)})
         self.name = f"{self._job['name']}-result-{short(content)}"
+        self.address = f"{namespace}/{self.name}"
 
     def read(self) -> dict[str, Any] | None:
         """The stored verdict, or None. Raises ApiError when the API does not answer."""

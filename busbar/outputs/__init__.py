@@ -2,5 +2,16 @@
 
 from busbar.outputs.build import build_outputs, gate
 from busbar.outputs.contract import CONTRACT_VERSION, NAMES, ClusterOutputs, ContractError
+from busbar.outputs.node import Node
+from busbar.outputs.pool import PoolResult
 
-__all__ = ["CONTRACT_VERSION", "NAMES", "ClusterOutputs", "ContractError", "build_outputs", "gate"]
+__all__ = [
+    "CONTRACT_VERSION",
+    "NAMES",
+    "ClusterOutputs",
+    "ContractError",
+    "Node",
+    "PoolResult",
+    "build_outputs",
+    "gate",
+]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-CONTRACT_VERSION = 1
-"""Raised when an output changes its meaning or goes; a new output alone does not raise it."""
+from busbar.outputs.node import Node, parse_nodes
+from busbar.outputs.pool import PoolResult, parse_pool
+from busbar.outputs.values import number
+
+CONTRACT_VERSION = 2
+"""Raised when an output changes its meaning or is removed; a new output alone does not raise it."""
 
 NAMES = (
     "contract_version",
@@ -30,7 +33,7 @@ _MAY_BE_ABSENT = {"k3s_version", "nccl_busbw_gbps", "nccl_expected_gbps", "nccl_
 
 
 class ContractError(ValueError):
-    """The outputs are not those of a busbar stack, or of a newer one than this reader knows."""
+    """The outputs are not those of a busbar stack, or have another contract version."""
 
 
 class OutputDetails(Protocol):
@@ -51,22 +54,11 @@ class StackReference(Protocol):
 
 
 @dataclass(frozen=True)
-class Node:
-    """A host of the cluster. `role` is lb, server or worker; `gpus` and `rails` were found on it."""
-
-    name: str
-    role: str
-    address: str
-    gpus: int
-    rails: int
-
-
-@dataclass(frozen=True)
 class ClusterOutputs:
     """A cluster as its stack exported it. Bandwidths are in GB/s (10^9 bytes).
 
     Gate on `nccl_passed` and on nothing else: a number alone says nothing about the transport behind it.
-    `nccl` is the evidence as exported: `nccl["pools"][pool]` is the verdict of one pool.
+    `nccl` holds the result of each pool that was measured. `versions` are those of what runs on K3s.
     """
 
     contract_version: int
@@ -80,7 +72,7 @@ class ClusterOutputs:
     nccl_fraction: float | None
     nccl_passed: bool
     nccl_reasons: tuple[str, ...]
-    nccl: Mapping[str, Any]
+    nccl: Mapping[str, PoolResult]
     kubeconfig: Any = field(default=None, repr=False)
     """From a stack reference: a secret pulumi.Output[str]. From a dict: what stood there."""
 
@@ -103,21 +95,14 @@ class ClusterOutputs:
     def from_dict(cls, outputs: Mapping[str, Any]) -> ClusterOutputs:
         """Read outputs as `pulumi stack output --json` prints them; all numbers may be floats.
 
-        Raises ContractError for a newer contract, a missing output, or one of another type.
+        Raises ContractError for another contract version, a missing output, or one of another type.
         """
-        version = outputs.get("contract_version")
-        if version is None:
-            raise ContractError(
-                "contract_version is missing: this is no busbar stack, or its first `pulumi up` has not ended"
-            )
-        if _int("contract_version", version) != CONTRACT_VERSION:
-            raise ContractError(
-                f"the stack speaks contract {_int('contract_version', version)}, this reader knows "
-                f"{CONTRACT_VERSION}: use the busbar package of the version that made the cluster"
-            )
+        check_version(outputs)
         missing = [key for key in NAMES if key not in outputs and key not in _MAY_BE_ABSENT]
         if missing:
-            raise ContractError(f"missing outputs: {', '.join(missing)}: did the last `pulumi up` end early?")
+            raise ContractError(
+                f"missing outputs: {', '.join(missing)}. Fix: run `pulumi up` on that stack to its end"
+            )
         passed = outputs["nccl_passed"]
         if not isinstance(passed, bool):
             raise ContractError(f"nccl_passed is {passed!r}, true or false is expected")
@@ -126,31 +111,45 @@ class ClusterOutputs:
             cluster_name=_of("cluster_name", outputs, str),
             api_endpoint=_of("api_endpoint", outputs, str),
             k3s_version=outputs.get("k3s_version"),
-            nodes=tuple(_node(index, node) for index, node in enumerate(_of("nodes", outputs, list))),
+            nodes=_nodes(_of("nodes", outputs, Mapping)),
             versions=_of("versions", outputs, Mapping),
             nccl_busbw_gbps=_float("nccl_busbw_gbps", outputs),
             nccl_expected_gbps=_float("nccl_expected_gbps", outputs),
             nccl_fraction=_float("nccl_fraction", outputs),
             nccl_passed=passed,
             nccl_reasons=tuple(str(reason) for reason in _of("nccl_reasons", outputs, list)),
-            nccl=_of("nccl", outputs, Mapping),
+            nccl=_pools(_of("nccl", outputs, Mapping)),
             kubeconfig=outputs.get("kubeconfig"),
         )
 
     @property
-    def pools(self) -> Mapping[str, Mapping[str, Any]]:
-        """The verdict of each pool, as busbar/nccl/verdict.py describes it (integers may be floats)."""
-        pools: Mapping[str, Mapping[str, Any]] = self.nccl.get("pools") or {}
-        return pools
-
-    @property
     def refusal(self) -> str | None:
-        """Why nothing that needs the fabric should run here, for a person to read; None where it may."""
+        """Why nothing that needs the fabric should run here, for terminal output; None where it may."""
         if self.nccl_passed:
             return None
         reasons = "".join(f"\n  - {reason}" for reason in self.nccl_reasons or ("no reason was given",))
         return (
             f"cluster {self.cluster_name} has not passed its NCCL validation (nccl_passed is false):{reasons}"
+        )
+
+
+def check_version(outputs: Mapping[str, Any]) -> None:
+    """Raise ContractError unless the outputs are those of a stack with this contract version."""
+    value = outputs.get("contract_version")
+    if value is None:
+        raise ContractError(
+            "contract_version is missing: this is not a busbar stack, or its first `pulumi up` has not "
+            "finished"
+        )
+    version = _int("contract_version", value)
+    if version != CONTRACT_VERSION:
+        fix = (
+            f"run `pulumi up` on that stack with a busbar that writes contract {CONTRACT_VERSION}"
+            if version < CONTRACT_VERSION
+            else f"use a busbar package that reads contract {version}"
+        )
+        raise ContractError(
+            f"unsupported contract_version {version} (supported: {CONTRACT_VERSION}). Fix: {fix}"
         )
 
 
@@ -161,37 +160,40 @@ def _of(key: str, outputs: Mapping[str, Any], kind: type) -> Any:
     return value
 
 
-def _node(index: int, node: Any) -> Node:
-    try:
-        return Node(
-            name=str(node["name"]),
-            role=str(node["role"]),
-            address=str(node["address"]),
-            gpus=_int(f"nodes[{index}].gpus", node["gpus"]),
-            rails=_int(f"nodes[{index}].rails", node["rails"]),
-        )
-    except (KeyError, TypeError) as error:
-        raise ContractError(f"nodes[{index}] is {node!r}: {error} is missing") from None
+def _nodes(texts: Mapping[str, Any]) -> tuple[Node, ...]:
+    nodes: list[Node] = []
+    for role, text in texts.items():
+        try:
+            nodes += parse_nodes(str(role), str(text))
+        except ValueError as error:
+            raise ContractError(f"nodes.{role} has {error}") from None
+    return tuple(nodes)
+
+
+def _pools(entries: Mapping[str, Any]) -> dict[str, PoolResult]:
+    results = {}
+    for pool, entry in entries.items():
+        if not isinstance(entry, Mapping):
+            raise ContractError(f"nccl.{pool} is {entry!r}, a mapping is expected")
+        try:
+            results[str(pool)] = parse_pool(entry)
+        except ValueError as error:
+            raise ContractError(f"nccl.{pool}.{error}") from None
+    return results
 
 
 def _int(key: str, value: Any) -> int:
-    number = _finite(value)
-    if number is None or not number.is_integer():
+    found = number(value)
+    if found is None or not found.is_integer():
         raise ContractError(f"{key} is {value!r}, a whole number is expected")
-    return int(number)
+    return int(found)
 
 
 def _float(key: str, outputs: Mapping[str, Any]) -> float | None:
     value = outputs.get(key)
     if value is None:
         return None
-    number = _finite(value)
-    if number is None:
+    found = number(value)
+    if found is None:
         raise ContractError(f"{key} is {value!r}, a number is expected")
-    return number
-
-
-def _finite(value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        return None
-    return float(value)
+    return found

@@ -1,7 +1,8 @@
-"""The stack outputs as a table for a person: what was measured, against what, and why it counts."""
+"""The stack outputs as tables: what was measured, against what, and where the evidence is."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,89 +12,156 @@ from rich.table import Table
 from rich.text import Text
 
 from busbar.nccl.units import gbps, rate, share, size
+from busbar.outputs.pool import PoolResult, parse_pool, summarize
 
 _STYLES = {"pass": "green", "fail": "bold red", "unknown": "yellow", "not-required": "dim"}
+_LOCATIONS = {"verdict_file", "config_map"}
 
 
 def summary(outputs: Mapping[str, Any], *, folder: Path | None = None) -> RenderableType:
-    """Render the outputs of a stack (see busbar/outputs.py) for a terminal.
+    """Render the outputs of a stack (contract: busbar/outputs/contract.py) for a terminal.
 
-    `folder` is where reports and kubeconfig were kept, if anywhere. Missing outputs are said to be
-    missing: a bring-up that stopped half-way shows what there is.
+    `folder` is where reports and kubeconfig were kept, such as .busbar/prod. Where the verdict.json of a pool
+    is on this machine and belongs to the outputs, its checks are shown too. Missing outputs are named as
+    missing: an update that stopped half-way shows what there is. Raises ValueError for an output `nccl` that
+    is not of this contract version.
     """
     parts: list[RenderableType] = [_headline(outputs)]
-    pools = (outputs.get("nccl") or {}).get("pools") or {}
+    entries: Mapping[str, Mapping[str, Any]] = outputs.get("nccl") or {}
+    pools = {name: parse_pool(entry) for name, entry in entries.items()}
+    verdicts = {name: _kept_verdict(name, entry, folder) for name, entry in entries.items()}
     if pools:
-        parts += [_bandwidth(pools), _checks(pools)]
-    parts += [Text(f"{name:>12}  {value}") for name, value in _places(outputs, pools, folder)]
+        parts += [_pool_table(pools), _collective_table(pools, verdicts)]
+    if any(verdicts.values()):
+        parts.append(_check_table(verdicts))
+    parts += [Text(f"{name:>12}  {value}") for name, value in _notes(outputs, pools, folder)]
     return Group(*parts)
 
 
 def _headline(outputs: Mapping[str, Any]) -> Text:
     if outputs.get("nccl_passed") is True:
-        # Over TCP nothing is expected unless somebody says so; Pulumi drops outputs that are None.
+        # Over TCP no value is expected unless one is configured; Pulumi drops outputs that are None.
         busbw, expected = outputs.get("nccl_busbw_gbps"), outputs.get("nccl_expected_gbps")
         against = "" if expected is None else f", expected {gbps(expected)}"
         text = Text(f"PASS  {rate(busbw)} GB/s{against}", "bold green")
     elif "nccl_passed" in outputs:
-        text = Text("FAIL  the fabric has not been shown to be what it should be", "bold red")
+        text = Text("FAIL  NCCL validation failed", "bold red")
         for reason in outputs.get("nccl_reasons") or []:
             text.append(f"\n      {reason}", "red")
     else:
-        text = Text("NOT MEASURED  the bring-up ended before the validation", "bold red")
+        text = Text("NOT MEASURED  the update ended before the validation", "bold red")
     return text
 
 
-def _bandwidth(pools: Mapping[str, Any]) -> Table:
-    table = Table("pool", "collective", box=None, pad_edge=False, header_style="bold")
+def _pool_table(pools: Mapping[str, PoolResult]) -> Table:
+    table = _table("pool", "verdict")
+    for column in ("busbw GB/s", "expected", "of expected"):
+        table.add_column(column, justify="right")
+    for column in ("transport", "GDRDMA edges", "rails"):
+        table.add_column(column)
+    for name, pool in pools.items():
+        table.add_row(
+            name,
+            _styled(pool.verdict),
+            rate(pool.busbw_gbps),
+            rate(pool.expected_gbps),
+            share(pool.fraction),
+            pool.transport,
+            "{} of {}".format(*pool.gdrdma_edges) if pool.gdrdma_edges else "-",
+            pool.rails or "-",
+        )
+    return table
+
+
+def _collective_table(
+    pools: Mapping[str, PoolResult], verdicts: Mapping[str, Mapping[str, Any] | None]
+) -> Table:
+    """One row per collective: its busbw at the largest size; what was expected where the verdict is here."""
+    table = _table("pool", "collective")
     for column in ("size", "busbw GB/s", "expected", "of expected"):
         table.add_column(column, justify="right")
     table.add_column("verdict")
-    for pool, verdict in pools.items():
-        for name, result in (verdict.get("collectives") or {}).items():
-            passed = "pass" if result.get("passed") else "fail"
-            curve = result.get("curve") or []
+    for name, pool in pools.items():
+        for collective, curve in pool.curve.items():
+            if not curve:
+                continue
+            judged = ((verdicts.get(name) or {}).get("collectives") or {}).get(collective) or {}
+            largest, busbw = max(curve)
             table.add_row(
-                pool,
                 name,
-                size(int(max(row["size_bytes"] for row in curve))) if curve else "-",
-                rate(result.get("busbw_gbps")),
-                rate(result.get("expected_gbps")),
-                share(result.get("fraction")),
-                Text(passed, _STYLES[passed]),
+                collective,
+                size(largest),
+                rate(busbw),
+                rate(judged.get("expected_gbps")),
+                share(judged.get("fraction")),
+                _styled(_passed(judged)),
             )
     return table
 
 
-def _checks(pools: Mapping[str, Any]) -> Table:
-    """One row a check that was made; the others, which this measurement does not need, in one row."""
-    table = Table("pool", "check", "status", "why", box=None, pad_edge=False, header_style="bold")
-    for pool, verdict in pools.items():
-        idle = []
-        for check in verdict.get("checks") or []:
+def _check_table(verdicts: Mapping[str, Mapping[str, Any] | None]) -> Table:
+    """One row per check that was made; those that this measurement does not need share one row."""
+    table = _table("pool", "check", "status", "reason")
+    for pool, verdict in verdicts.items():
+        not_required = []
+        for check in (verdict or {}).get("checks") or []:
             name, status = str(check.get("name")), str(check.get("status"))
             if status == "not-required":
-                idle.append(name)
+                not_required.append(name)
             else:
-                why = Text(str(check.get("reason") or ""))
-                table.add_row(pool, name, Text(status, _STYLES.get(status, "")), why)
-        if idle:
-            table.add_row(pool, "(not required)", "", Text(", ".join(idle)), style=_STYLES["not-required"])
+                table.add_row(pool, name, _styled(status), Text(str(check.get("reason") or "")))
+        if not_required:
+            names = Text(", ".join(not_required))
+            table.add_row(pool, "(not required)", "", names, style=_STYLES["not-required"])
     return table
 
 
-def _places(
-    outputs: Mapping[str, Any], pools: Mapping[str, Any], folder: Path | None
+def _notes(
+    outputs: Mapping[str, Any], pools: Mapping[str, PoolResult], folder: Path | None
 ) -> Iterator[tuple[str, str]]:
     if endpoint := outputs.get("api_endpoint"):
         yield "API", str(endpoint)
-    if versions := outputs.get("versions"):
-        yield "versions", ", ".join(f"{name} {found}" for name, found in sorted(versions.items()) if found)
-    if folder is not None:
-        if "kubeconfig" in outputs:
-            yield "kubeconfig", f"{folder}/kubeconfig"
-        for pool in pools:
-            yield "report", f"{folder}/{pool}/report.html"
-    for pool, verdict in pools.items():
-        for name in verdict.get("stand_ins") or []:
-            yield "stand-in", f"{pool}: {name}"
+    versions = {"k3s": outputs.get("k3s_version"), **(outputs.get("versions") or {})}
+    if found := [f"{name} {version}" for name, version in sorted(versions.items()) if version]:
+        yield "versions", ", ".join(found)
+    if folder is not None and "kubeconfig" in outputs:
+        yield "kubeconfig", f"{folder}/kubeconfig"
+    for name, pool in pools.items():
+        if folder is not None:
+            yield "report", f"{folder}/{name}/report.html"
+        elif pool.verdict_file:
+            yield "verdict", pool.verdict_file
+        if pool.config_map:
+            yield "in cluster", f"ConfigMap {pool.config_map}"
+        if pool.simulated:
+            yield "simulated", f"{name}: {pool.simulated}"
+
+
+def _kept_verdict(pool: str, entry: Mapping[str, Any], folder: Path | None) -> Mapping[str, Any] | None:
+    """The whole verdict, where it lies on this machine and is the one that the outputs were made of.
+
+    The stack may have been updated elsewhere since; then the file here is of another measurement.
+    """
+    path = folder / pool / "verdict.json" if folder else Path(str(entry.get("verdict_file")))
+    try:
+        verdict = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    if not isinstance(verdict, dict):
+        return None
+    again = summarize(verdict)
+    same = all(again.get(key) == value for key, value in entry.items() if key not in _LOCATIONS)
+    return verdict if same else None
+
+
+def _table(*columns: str) -> Table:
+    return Table(*columns, box=None, pad_edge=False, header_style="bold")
+
+
+def _passed(judged: Mapping[str, Any]) -> str:
+    passed = judged.get("passed")
+    return "-" if passed is None else "pass" if passed is True else "fail"
+
+
+def _styled(status: str) -> Text:
+    return Text(status, _STYLES.get(status, ""))

@@ -1,6 +1,6 @@
-"""Uses a cluster that busbar made, and refuses one whose fabric has not passed.
+"""Uses a cluster that busbar made, and refuses one whose NCCL validation has not passed.
 
-Creates the ConfigMap `fabric`: a training job mounts it and knows the bandwidth to expect.
+Creates the ConfigMap `fabric`: a training job mounts it and reads the bandwidth to expect.
 Exports `training_ready` (nodes, GPUs, bandwidth), or ends with the reasons of the failed validation.
 """
 
@@ -27,7 +27,7 @@ async def main() -> None:
     provider = kubernetes.Provider(
         "cluster",
         kubeconfig=cluster.kubeconfig,
-        # A kubeconfig that is written anew is still the same cluster: nothing on it has to be replaced.
+        # With a constant identifier a new kubeconfig does not replace what is on the cluster.
         cluster_identifier=f"busbar/{cluster.cluster_name}",
     )
     fabric = kubernetes.core.v1.ConfigMap(
@@ -36,7 +36,11 @@ async def main() -> None:
         data={
             "busbw_gbps": str(busbw),
             "expected_gbps": f"{cluster.nccl_expected_gbps:.2f}" if cluster.nccl_expected_gbps else "",
-            "transport": ",".join(sorted({verdict["transport"] for verdict in cluster.pools.values()})),
+            "transport": ",".join(sorted({pool.transport for pool in cluster.nccl.values()})),
+            # Empty on real hardware. A simulated number says nothing about a real fabric.
+            "simulated": "; ".join(
+                sorted({pool.simulated for pool in cluster.nccl.values() if pool.simulated})
+            ),
         },
         opts=pulumi.ResourceOptions(provider=provider),
     )

@@ -24,11 +24,14 @@ def test_make_up_ends_with_a_measured_bus_bandwidth(lab: Lab) -> None:
     assert outputs["nccl_passed"] is True
     assert outputs["nccl_reasons"] == []
     assert outputs["nccl_busbw_gbps"] > 0
-    pool = outputs["nccl"]["pools"]["lab"]
-    assert pool["transport"] == "socket"
-    assert pool["ranks"] == 4 and pool["nodes"] == 2
-    assert pool["stand_ins"], "a number from CPU stand-ins must say so"
-    assert set(pool["collectives"]) == {"all_reduce", "all_gather"}
+    pool = outputs["nccl"]["lab"]
+    assert pool["transport"] == "socket" and pool["gdrdma_edges"].startswith("0 of ")
+    assert pool["simulated"], "a simulated number must say so"
+    assert set(pool["curve"]) == {"all_reduce", "all_gather"}
+    verdict = json.loads((PROJECT / pool["verdict_file"]).read_text(encoding="utf-8"))
+    assert verdict["ranks"] == 4 and verdict["nodes"] == 2
+    namespace, name = pool["config_map"].split("/")
+    assert json.loads(lab.kubectl(f"-n {namespace} get configmap {name} -o json"))["data"]["verdict.json"]
 
 
 def test_what_make_up_printed_names_the_report_and_the_report_exists(lab: Lab) -> None:

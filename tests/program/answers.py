@@ -8,6 +8,7 @@ from typing import Any
 
 from pulumi.runtime import mocks
 
+from busbar.outputs.pool import summarize
 from busbar.preflight.facts import HostRecord, pack
 from tests.program.harness import COMMAND, LOCAL, RELEASE
 from tests.support.verdicts import passing
@@ -52,15 +53,19 @@ def healthy(
                 "stderr": "",
             }
         if args.typ == LOCAL:
-            return {"stdout": _local(args.inputs.get("create", ""), args.name), "stderr": ""}
+            return {"stdout": _local(args), "stderr": ""}
         return {}
 
-    def _local(command: str, name: str) -> str:
+    def _local(args: mocks.MockResourceArgs) -> str:
+        command = args.inputs.get("create", "")
         if "preflight" in command:
             return pack(facts)
         if "collect" in command:
-            found = verdict(name)
-            return found if isinstance(found, str) else json.dumps(found)
+            found = verdict(args.name)
+            if isinstance(found, str):
+                return found
+            file = f"{json.loads(args.inputs['stdin'])['folder']}/verdict.json"
+            return json.dumps(summarize(found, verdict_file=file, config_map=f"jobs/{args.name}"))
         return json.dumps({"resource": "mock", "nodes": {}})
 
     return answer

@@ -1,4 +1,4 @@
-"""Where the configuration is wrong, nothing is created and everything wrong is said."""
+"""An invalid configuration creates nothing and is reported with all its errors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def refused(cluster: dict[str, Any], **options: Any) -> Run:
     return run
 
 
-def test_every_finding_is_in_the_one_error() -> None:
+def test_all_errors_of_the_configuration_are_in_one_message() -> None:
     cluster = site(servers=2)
     cluster["hosts"]["workers"][1]["address"] = "10.0.0.300"
     text = str(refused(cluster).error)
@@ -33,7 +33,7 @@ def test_an_empty_object_is_refused_with_what_is_missing() -> None:
     assert "hosts: missing" in text
 
 
-def test_a_missing_checksums_file_is_found_before_the_first_host_is_touched() -> None:
+def test_a_missing_checksums_file_is_found_before_any_host_is_changed() -> None:
     text = str(refused(site(k3s={"checksums_file": "no/such/file.txt"})).error)
     assert "k3s.checksums_file: 'no/such/file.txt' cannot be read" in text
 
@@ -50,3 +50,10 @@ def test_credentials_that_cannot_be_read_are_refused_without_showing_them(value:
     assert "registryCredentials" in str(run.error)
     assert "MOCK-PASSWORD" not in str(run.error)
     assert run.custom == []
+
+
+def test_what_is_valid_but_risky_is_a_warning_of_the_update() -> None:
+    cluster = site(servers=1)
+    run = run_program(cluster, healthy(cluster))
+    assert run.error is None
+    assert any(message.startswith("hosts.servers: one server") for message in run.messages)

@@ -9,6 +9,7 @@ from pulumi.runtime import mocks
 
 from busbar.config import load
 from busbar.outputs import build_outputs
+from busbar.outputs.pool import summarize
 from tests.program.answers import KUBECONFIG
 from tests.program.harness import PROVIDER, ROOT, Run, run_program, texts
 from tests.support.clusters import site
@@ -23,7 +24,7 @@ def consume(verdict: dict[str, Any], **change: Any) -> Run:
         load(site()),
         versions={"k3s": "v1.35.6+k3s1"},
         facts={f"gpu-{i}": {"gpus": 8, "rails": 8} for i in (1, 2)},
-        verdicts={"h100": verdict},
+        results={"h100": summarize(verdict)},
     )
     stack = {"outputs": {**outputs, "kubeconfig": KUBECONFIG, **change}, "secretOutputNames": ["kubeconfig"]}
 
@@ -44,7 +45,7 @@ def test_a_cluster_that_passed_gets_a_config_map_with_its_measured_bandwidth() -
     assert run.error is None
     [fabric] = run.of_type(CONFIG_MAP)
     assert fabric.inputs["data"] == {
-        "busbw_gbps": "390.28", "expected_gbps": "400.00", "transport": "gpudirect-rdma",
+        "busbw_gbps": "390.28", "expected_gbps": "400.00", "transport": "gpudirect-rdma", "simulated": "",
     }  # fmt: skip
     assert run.outputs["training_ready"] == {
         "cluster": "site", "nodes": 2, "gpus": 16, "busbw_gbps": 390.28, "config_map": "fabric",
@@ -64,7 +65,13 @@ def test_a_cluster_that_failed_is_refused_with_its_reasons_and_nothing_is_create
     assert run.of_type(CONFIG_MAP) == []
 
 
-def test_a_stack_of_a_newer_contract_is_refused_in_one_sentence() -> None:
-    run = consume(passing(), contract_version=2)
+def test_a_simulated_number_is_marked_in_the_config_map() -> None:
+    [fabric] = consume({**passing(), "simulated": "nccl-tests on CPUs"}).of_type(CONFIG_MAP)
+    assert fabric.inputs["data"]["simulated"] == "nccl-tests on CPUs"
+
+
+def test_a_stack_of_contract_1_is_refused_with_what_to_do() -> None:
+    run = consume(passing(), contract_version=1)
     assert isinstance(run.error, pulumi.RunError)
-    assert "organization/busbar/dev: the stack speaks contract 2" in str(run.error)
+    assert "organization/busbar/dev: unsupported contract_version 1 (supported: 2). Fix: " in str(run.error)
+    assert run.of_type(CONFIG_MAP) == []

@@ -1,4 +1,4 @@
-"""What is done before what."""
+"""The order in which resources are made."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_servers_come_up_one_at_a_time_in_their_order(run: Run) -> None:
     assert waits(run, "control-plane-server-3", "control-plane-server-2")
 
 
-def test_load_balancers_wait_for_every_server_and_for_each_other(run: Run) -> None:
+def test_load_balancers_wait_for_every_server_and_come_up_one_at_a_time(run: Run) -> None:
     assert waits(run, "load-balancer-lb-1", "control-plane-server-3")
     assert waits(run, "load-balancer-lb-2", "load-balancer-lb-1")
 
@@ -71,7 +71,7 @@ def test_the_policy_waits_for_the_release_that_brings_its_kind(run: Run) -> None
 
 @pytest.mark.parametrize("pool", ["a", "b"])
 @pytest.mark.parametrize("earlier", ["gpu-operator-gpus", "network-operator-hcas", "mpi-operator-release"])
-def test_nothing_is_measured_before_gpus_hcas_and_the_mpi_operator_are_there(
+def test_no_measurement_begins_before_gpus_hcas_and_the_mpi_operator_are_ready(
     run: Run, pool: str, earlier: str
 ) -> None:
     assert waits(run, f"nccl-{pool}-job", earlier)
@@ -81,7 +81,7 @@ def test_pools_that_share_switches_are_measured_one_after_the_other(run: Run) ->
     assert waits(run, "nccl-b-job", "nccl-a-collect")
 
 
-def test_the_launcher_is_followed_once_its_job_exists(run: Run) -> None:
+def test_the_log_is_collected_once_its_job_exists(run: Run) -> None:
     assert waits(run, "nccl-a-collect", "nccl-a-job")
 
 
@@ -90,7 +90,7 @@ def test_objects_on_the_cluster_wait_for_an_api_that_answers(run: Run) -> None:
     assert waits(run, "cluster", "control-plane-kubeconfig")
 
 
-def test_a_single_server_has_nobody_to_wait_for() -> None:
+def test_a_single_server_is_followed_by_the_load_balancer() -> None:
     cluster = site(servers=1)
     run = run_program(cluster, healthy(cluster))
     assert run.error is None

@@ -1,4 +1,4 @@
-"""Secrets are marked wherever they go, and go nowhere where a mark does not help."""
+"""Secrets are marked as such everywhere, and are in no place where the mark has no effect."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ def shown(text: str) -> list[str]:
     return [needle for needle in NEEDLES if any(needle in part for part in (text, *hidden))]
 
 
-def test_the_secrets_do_reach_the_hosts(run: Run) -> None:
+def test_the_secrets_reach_the_hosts_on_stdin(run: Run) -> None:
     stdin = run.named("control-plane-server-1").inputs["stdin"]
     assert set(shown(stdin)) >= {TOKEN, "MOCK-REGISTRY", "MOCK-S3-ACCESS", "MOCK-S3-SECRET"}
 
 
 @pytest.mark.parametrize("verb", ["create", "update", "delete"])
-def test_no_secret_stands_in_the_text_of_a_command(run: Run, verb: str) -> None:
+def test_no_secret_is_in_the_text_of_a_command(run: Run, verb: str) -> None:
     for command in run.of_type(COMMAND) + run.of_type(LOCAL):
         assert shown(command.inputs.get(verb) or "") == [], command.name
 
@@ -79,7 +79,7 @@ def test_no_secret_is_sent_to_a_provider_without_its_mark(run: Run) -> None:
     assert leaks == []
 
 
-def test_no_component_hands_out_a_secret_without_its_mark(run: Run) -> None:
+def test_no_component_outputs_a_secret_without_its_mark(run: Run) -> None:
     leaks = [
         (urn, path)
         for urn, outputs in run.registered_outputs.items()
@@ -116,7 +116,7 @@ def test_a_key_in_a_file_reaches_the_engine_as_a_secret_only(tmp_path: Path) -> 
     assert all(secret and path == "connection.privateKey" for _, path, secret in found)
 
 
-def test_with_the_agent_no_key_is_anywhere() -> None:
+def test_with_the_agent_no_connection_has_a_key() -> None:
     cluster = site(ssh={"agent": True})
     run = run_program(cluster, healthy(cluster))
     assert run.error is None

@@ -1,4 +1,4 @@
-"""Who owns what, what is removed with what, and how much there is of it."""
+"""Parents, what is deleted with what, and the number of resources."""
 
 from __future__ import annotations
 
@@ -58,24 +58,39 @@ def test_everything_on_the_cluster_uses_the_one_provider(run: Run) -> None:
     assert [o.name for o in objects if not o.request.provider.startswith(provider.urn)] == []
 
 
-def test_everything_on_the_cluster_goes_with_its_first_server(run: Run) -> None:
+def test_everything_on_the_cluster_is_deleted_with_its_first_server(run: Run) -> None:
     first = run.named("control-plane-server-1")
     on_the_cluster = [r for r in run.custom if r.type.startswith(("kubernetes:", PROVIDER))]
     assert [o.name for o in on_the_cluster if o.request.deletedWith != first.urn] == []
 
 
-def test_a_new_kubeconfig_does_not_make_a_new_cluster(run: Run) -> None:
+def test_a_new_kubeconfig_does_not_replace_what_is_on_the_cluster(run: Run) -> None:
     assert run.named("cluster").inputs["clusterIdentifier"] == "busbar-test"
 
 
-def test_every_connection_pins_the_host_key_and_gives_up_soon(run: Run) -> None:
+def test_every_connection_pins_the_host_key_and_fails_within_a_minute(run: Run) -> None:
     for command in run.of_type(COMMAND):
         connection = command.inputs["connection"]
         assert connection["hostKey"].startswith("ssh-ed25519 ")
         assert connection["dialErrorLimit"] * connection["perDialTimeout"] < 60
 
 
-def test_no_command_sends_its_former_output_over_ssh(run: Run) -> None:
+@pytest.mark.parametrize("worker", ["pool-a-gpu-1", "pool-a-gpu-2", "pool-b-gpu-3"])
+def test_a_worker_of_an_older_stack_keeps_its_drain_instead_of_being_drained(run: Run, worker: str) -> None:
+    drain = run.named(f"{worker}-drain")
+    [alias] = drain.request.aliases
+    assert (alias.spec.name, alias.spec.parentUrn, alias.spec.type) == (f"{worker}-farewell", "", "")
+    assert not alias.spec.noParent
+
+
+def test_a_drain_acts_only_when_its_worker_is_removed_and_the_cluster_stays(run: Run) -> None:
+    drain, worker = run.named("pool-b-gpu-3-drain"), run.named("pool-b-gpu-3")
+    assert "create" not in drain.inputs and "k3s-remove-node" in drain.inputs["delete"]
+    assert run.waits_for(drain, worker)
+    assert drain.request.deletedWith == run.named("control-plane-server-1").urn
+
+
+def test_no_command_sends_its_previous_output_over_ssh(run: Run) -> None:
     assert all(c.inputs["addPreviousOutputInEnv"] is False for c in run.of_type(COMMAND))
 
 
@@ -87,7 +102,7 @@ def test_every_command_on_a_host_has_a_deadline(run: Run) -> None:
     assert all("timeout " in script for script in scripts)
 
 
-def test_operators_that_are_switched_off_are_not_installed() -> None:
+def test_operators_that_are_not_enabled_are_not_installed() -> None:
     off = {"enabled": False}
     cluster = site(gpu_operator=off, network_operator=off, mpi_operator=off)
     run = run_program(cluster, healthy(cluster))
@@ -95,7 +110,7 @@ def test_operators_that_are_switched_off_are_not_installed() -> None:
     assert run.of_type(RELEASE) == []
 
 
-def test_without_validation_there_is_no_job_and_the_bring_up_succeeds() -> None:
+def test_without_validation_there_is_no_job_and_the_update_succeeds() -> None:
     cluster = site(validation={"enabled": False})
     run = run_program(cluster, healthy(cluster))
     assert run.error is None

@@ -79,7 +79,8 @@ def spec(folder: Path, **expectation: Any) -> CollectSpec:
 def run(
     api: Cluster, question: CollectSpec, clock: Clock | None = None, said: list[str] | None = None
 ) -> dict[str, Any]:
-    return collect(api, question, clock or Clock(), said.append if said is not None else lambda _: None)
+    progress = said.append if said is not None else lambda _: None
+    return collect(api, question, clock or Clock(), progress).verdict
 
 
 def check(verdict: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -109,6 +110,12 @@ def test_the_verdict_is_published_in_the_cluster_and_goes_with_its_job(tmp_path:
     assert stored["immutable"] is True
     (owner,) = stored["metadata"]["ownerReferences"]
     assert (owner["kind"], owner["name"], owner["uid"]) == ("MPIJob", "nccl", "u-1")
+
+
+def test_the_collection_tells_where_in_the_cluster_the_verdict_is(tmp_path: Path) -> None:
+    api = finished()
+    found = collect(api, spec(tmp_path), Clock(), lambda _: None)
+    assert found.config_map == f"ns/{api.created[0][1]['metadata']['name']}"
 
 
 def test_a_verdict_that_is_stored_already_is_returned_without_reading_the_log_again(tmp_path: Path) -> None:

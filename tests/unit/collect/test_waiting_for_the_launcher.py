@@ -6,10 +6,10 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from busbar.kube.clock import Deadline
 
 from busbar.collect.jobwatch import JobWatch, NoEvidence
 from busbar.kube.client import JsonObject
-from busbar.kube.clock import Deadline
 from tests.support.kube_cluster import Clock, Cluster, pod
 
 JOB = "/apis/kubeflow.org/v2beta1/namespaces/ns/mpijobs/nccl"

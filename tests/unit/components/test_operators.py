@@ -1,4 +1,4 @@
-"""What operators and validation ask of the engine. What a provider makes of it, only the lab shows."""
+"""What operators and validation request from the engine. What a provider does with it, only the lab shows."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from busbar.outputs import CONTRACT_VERSION
 from components.mpi_operator import image_version
 from tests.program.answers import CLIENT_KEY, healthy
 from tests.program.harness import LOCAL, RELEASE, Resource, Run, run_program, texts
@@ -29,12 +30,12 @@ def run() -> Run:
     return program()
 
 
-def question(resource: Resource) -> dict[str, Any]:
-    asked: dict[str, Any] = json.loads(resource.inputs["stdin"])
-    return asked
+def request(resource: Resource) -> dict[str, Any]:
+    spec: dict[str, Any] = json.loads(resource.inputs["stdin"])
+    return spec
 
 
-def test_releases_have_their_own_names_a_bounded_history_and_go_with_the_cluster(run: Run) -> None:
+def test_releases_have_a_name_a_bounded_history_and_are_deleted_with_the_cluster(run: Run) -> None:
     releases = {release.inputs["name"]: release for release in run.of_type(RELEASE)}
     assert set(releases) == {"gpu-operator", "network-operator", "mpi-operator"}
     for release in releases.values():
@@ -43,7 +44,7 @@ def test_releases_have_their_own_names_a_bounded_history_and_go_with_the_cluster
         assert release.request.deletedWith
 
 
-def test_published_charts_come_by_version_from_the_repository(run: Run) -> None:
+def test_published_charts_are_installed_by_version_from_the_repository(run: Run) -> None:
     chart = run.named("gpu-operator-release").inputs
     assert (chart["chart"], chart["version"]) == ("gpu-operator", "v26.7.0")
     assert chart["repositoryOpts"] == {"repo": "https://helm.ngc.nvidia.com/nvidia"}
@@ -81,8 +82,8 @@ def test_namespaces_of_operators_and_jobs_admit_privileged_pods(run: Run) -> Non
 def test_every_worker_is_waited_for_with_what_its_own_pool_expects() -> None:
     pools = {"a": H100_POOL, "b": {**H100_POOL, "gpus": 4, "rails": 2}}
     done = program(pools=pools)
-    assert question(done.named("gpu-operator-gpus"))["nodes"] == {"gpu-1": 8, "gpu-2": 8, "gpu-3": 4}
-    hcas = question(done.named("network-operator-hcas"))
+    assert request(done.named("gpu-operator-gpus"))["nodes"] == {"gpu-1": 8, "gpu-2": 8, "gpu-3": 4}
+    hcas = request(done.named("network-operator-hcas"))
     assert (hcas["resource"], hcas["nodes"]) == (
         "nvidia.com/hostdev",
         {"gpu-1": 8, "gpu-2": 8, "gpu-3": 2},
@@ -96,22 +97,22 @@ def test_the_policy_follows_the_release_that_brings_its_kind_and_is_followed_by_
     assert run.waits_for(run.named("network-operator-hcas"), policy)
 
 
-def test_other_values_of_a_chart_ask_again_whether_the_gpus_are_there() -> None:
+def test_changed_values_of_a_chart_repeat_the_wait_for_the_gpus() -> None:
     before = program().named("gpu-operator-gpus").inputs["triggers"]
     after = program(gpu_operator={"values": {"gfd": {"enabled": False}}}).named("gpu-operator-gpus")
     assert before != after.inputs["triggers"]
 
 
-def test_an_operator_that_another_tool_has_brought_is_only_waited_for() -> None:
+def test_an_operator_that_another_tool_installed_is_only_waited_for() -> None:
     off = {"enabled": False}
     done = program(gpu_operator=off, network_operator=off, mpi_operator=off)
     assert done.of_type(RELEASE) == []
     assert done.of_type(POLICY) == []
-    assert question(done.named("gpu-operator-gpus"))["nodes"]
+    assert request(done.named("gpu-operator-gpus"))["nodes"]
     assert [c for c in done.of_type(LOCAL) if c.name == "network-operator-hcas"] == []
 
 
-def test_jobs_are_made_anew_rather_than_changed_and_the_old_one_goes_first(run: Run) -> None:
+def test_a_job_is_replaced_and_the_old_one_is_deleted_first(run: Run) -> None:
     jobs = run.of_type(MPIJOB)
     assert len(jobs) == 2
     for job in jobs:
@@ -119,13 +120,17 @@ def test_jobs_are_made_anew_rather_than_changed_and_the_old_one_goes_first(run: 
         assert job.request.deletedWith
 
 
-def test_the_collector_is_asked_for_exactly_the_job_that_was_made(run: Run) -> None:
+def test_the_collector_gets_the_name_and_namespace_of_the_job(run: Run) -> None:
     for pool in ("a", "b"):
-        asked = question(run.named(f"nccl-{pool}-collect"))
+        asked = request(run.named(f"nccl-{pool}-collect"))
         made = run.named(f"nccl-{pool}-job").inputs["metadata"]
         assert (asked["job"], asked["namespace"]) == (made["name"], made["namespace"])
         assert asked["folder"] == f".busbar/test/{pool}"
         assert run.waits_for(run.named(f"nccl-{pool}-collect"), run.named(f"nccl-{pool}-job"))
+
+
+def test_a_collection_runs_again_when_the_contract_of_its_output_changes(run: Run) -> None:
+    assert f"contract {CONTRACT_VERSION}" in run.named("nccl-a-collect").inputs["triggers"]
 
 
 def test_the_kubeconfig_reaches_the_commands_as_a_secret_and_never_in_their_arguments(run: Run) -> None:
@@ -137,18 +142,18 @@ def test_the_kubeconfig_reaches_the_commands_as_a_secret_and_never_in_their_argu
         assert found == [("environment.BUSBAR_KUBECONFIG", True)]
 
 
-def test_commands_name_no_path_of_this_machine_where_the_project_has_its_own_interpreter(run: Run) -> None:
+def test_commands_have_no_absolute_path_where_the_interpreter_is_inside_the_project(run: Run) -> None:
     for command in run.of_type(LOCAL):
         assert str(Path.cwd()) not in str(command.inputs["create"])
 
 
-def test_another_run_number_is_another_job() -> None:
+def test_a_raised_run_number_makes_another_job() -> None:
     first = program().named("nccl-a-job").inputs["metadata"]["name"]
     again = program(validation={"run": 2}).named("nccl-a-job").inputs["metadata"]["name"]
     assert first != again
 
 
-def test_a_topology_file_travels_in_a_config_map_named_by_its_content(tmp_path: Path) -> None:
+def test_a_topology_file_is_mounted_from_a_config_map_named_by_its_content(tmp_path: Path) -> None:
     file = tmp_path / "h100.xml"
     file.write_text("<system version='1'/>")
     done = program(validation={"topology_file": str(file)})

@@ -1,4 +1,4 @@
-"""What a stack exports, and when its gate is shut."""
+"""What a stack exports, and when its gate fails the update."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 
 from busbar.config import Cluster, load
 from busbar.outputs import build_outputs, gate
+from busbar.outputs.pool import FIELDS, VERDICT_SCHEMA, summarize
 from tests.support.clusters import site
 from tests.support.verdicts import failing, passing, unknown
 
@@ -20,7 +21,8 @@ def cluster(*pools: str, **sections: Any) -> Cluster:
 
 
 def outputs(verdicts: dict[str, Any], *pools: str, **sections: Any) -> dict[str, Any]:
-    return build_outputs(cluster(*pools, **sections), versions=VERSIONS, facts=FACTS, verdicts=verdicts)
+    results = {pool: summarize(verdict) for pool, verdict in verdicts.items()}
+    return build_outputs(cluster(*pools, **sections), versions=VERSIONS, facts=FACTS, results=results)
 
 
 def test_a_pass_carries_its_numbers_and_no_reason() -> None:
@@ -29,20 +31,26 @@ def test_a_pass_carries_its_numbers_and_no_reason() -> None:
     assert out["nccl_reasons"] == []
     assert (out["nccl_busbw_gbps"], out["nccl_expected_gbps"]) == (390.28, 400.0)
     assert out["nccl_fraction"] == pytest.approx(0.9757)
-    assert out["nccl"]["pools"]["h100"]["transport"] == "gpudirect-rdma"
+    assert out["nccl"]["h100"]["transport"] == "gpudirect-rdma"
 
 
 def test_the_outputs_name_the_cluster_its_nodes_and_the_versions_that_were_found() -> None:
     out = outputs({"h100": passing()})
-    assert (out["contract_version"], out["cluster_name"]) == (1, "site")
+    assert (out["contract_version"], out["cluster_name"]) == (2, "site")
     assert out["api_endpoint"] == "https://192.0.2.1:6443"
     assert out["k3s_version"] == "v1.35.6+k3s1"
-    assert out["versions"] == {**VERSIONS, "nccl": "2.28.3", "nccl_plugin": "IBext_v8"}
-    assert out["nodes"][0] == {"name": "lb-1", "role": "lb", "address": "192.0.2.1", "gpus": 0, "rails": 0}
-    assert [(n["name"], n["gpus"], n["rails"]) for n in out["nodes"][-2:]] == [
-        ("gpu-1", 8, 8),
-        ("gpu-2", 8, 8),
-    ]
+    assert out["versions"] == {
+        "gpu_operator": "v26.7.0", "network_operator": None, "nccl": "2.28.3", "nccl_plugin": "IBext_v8",
+    }  # fmt: skip
+    assert out["nodes"] == {
+        "lb": "lb-1 192.0.2.1",
+        "server": "server-1 192.0.2.11, server-2 192.0.2.12, server-3 192.0.2.13",
+        "worker": "gpu-1 198.18.0.2 gpus=8 rails=8, gpu-2 198.18.0.3 gpus=8 rails=8",
+    }
+
+
+def test_of_a_result_only_what_the_contract_names_is_exported() -> None:
+    assert set(outputs({"h100": passing()})["nccl"]["h100"]) <= set(FIELDS)
 
 
 def test_of_several_passing_pools_the_one_with_the_lowest_fraction_makes_the_headline() -> None:
@@ -70,21 +78,21 @@ def test_a_pool_without_evidence_comes_before_one_that_failed() -> None:
     [
         (None, "no verdict: nothing was measured"),
         (unknown("the launcher never started"), "the launcher never started"),
-        ({**passing(), "schema": 2}, "the verdict has schema 2, 1 is understood"),
+        ({**passing(), "schema": 99}, f"unsupported verdict schema 99 (supported: {VERDICT_SCHEMA})"),
         ({**passing(), "passed": "true"}, "the verdict is 'pass' and gives no reason"),
         ({**passing(), "verdict": "fail"}, "the verdict is 'fail' and gives no reason"),
         ({**passing(), "busbw_gbps": None}, "the verdict is a pass without a bandwidth"),
         ({**passing(), "busbw_gbps": float("nan")}, "the verdict is a pass without a bandwidth"),
-        ({}, "the verdict has schema None, 1 is understood"),
+        ({}, f"unsupported verdict schema None (supported: {VERDICT_SCHEMA})"),
     ],
 )
-def test_anything_but_a_plain_pass_is_no_pass_and_says_why(verdict: Any, reason: str) -> None:
+def test_anything_but_a_plain_pass_is_not_a_pass_and_says_why(verdict: Any, reason: str) -> None:
     out = outputs({} if verdict is None else {"h100": verdict})
     assert out["nccl_passed"] is False
     assert out["nccl_reasons"] == [reason]
 
 
-def test_a_pool_that_was_left_out_of_the_measurement_shuts_the_gate() -> None:
+def test_a_pool_that_was_not_measured_has_not_passed() -> None:
     out = outputs({"a": passing()}, "a", "b")
     assert out["nccl_reasons"] == ["pool b: no verdict: nothing was measured"]
 
@@ -97,11 +105,11 @@ def test_without_validation_the_outputs_say_that_nothing_was_measured() -> None:
     )
 
 
-def test_the_gate_is_open_after_a_pass() -> None:
+def test_an_update_may_succeed_after_a_pass() -> None:
     assert gate(outputs({"h100": passing()}), enforce=True) is None
 
 
-def test_the_gate_is_shut_with_every_reason_after_a_fail() -> None:
+def test_an_update_fails_with_every_reason_after_a_fail() -> None:
     text = gate(outputs({"h100": failing("GDRDMA is missing on 3 channels")}), enforce=True)
     assert text is not None
     assert "site" in text
@@ -109,11 +117,11 @@ def test_the_gate_is_shut_with_every_reason_after_a_fail() -> None:
     assert "validation.enforce" in text
 
 
-def test_the_gate_is_shut_where_there_are_no_outputs_at_all() -> None:
+def test_an_update_without_any_outputs_fails() -> None:
     assert gate({}, enforce=True) is not None
 
 
-def test_without_enforcement_the_gate_is_open_and_the_output_still_false() -> None:
+def test_without_enforcement_the_update_may_succeed_and_the_output_is_still_false() -> None:
     out = outputs({"h100": failing()})
     assert gate(out, enforce=False) is None
     assert out["nccl_passed"] is False

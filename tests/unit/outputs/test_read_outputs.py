@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from busbar.config import load
-from busbar.outputs import ClusterOutputs, ContractError, build_outputs
+from busbar.outputs import ClusterOutputs, ContractError, Node, build_outputs
+from busbar.outputs.pool import summarize
 from tests.support.clusters import site
 from tests.support.verdicts import failing, passing
 
@@ -21,7 +22,7 @@ def exported(verdict: dict[str, Any] | None = None) -> dict[str, Any]:
         load(site()),
         versions={"k3s": "v1.35.6+k3s1"},
         facts={"gpu-1": {"gpus": 8, "rails": 8}},
-        verdicts={"h100": verdict or passing()},
+        results={"h100": summarize(verdict or passing())},
     )
     return json.loads(
         json.dumps({key: value for key, value in out.items() if value is not None}), parse_int=float
@@ -58,14 +59,18 @@ def test_a_passing_cluster_is_read_typed_and_not_refused() -> None:
     assert cluster.refusal is None
     assert cluster.nccl_passed
     assert cluster.nccl_busbw_gbps == 390.28
-    assert cluster.pools["h100"]["transport"] == "gpudirect-rdma"
+    assert cluster.nccl["h100"].transport == "gpudirect-rdma"
 
 
 def test_whole_numbers_that_the_engine_made_floats_are_whole_again() -> None:
     cluster = ClusterOutputs.from_dict(exported())
-    worker = next(node for node in cluster.nodes if node.name == "gpu-1")
-    assert (worker.gpus, type(worker.gpus)) == (8, int)
     assert type(cluster.contract_version) is int
+
+
+def test_the_nodes_are_read_typed_in_the_order_of_the_configuration() -> None:
+    nodes = ClusterOutputs.from_dict(exported()).nodes
+    assert [node.name for node in nodes] == ["lb-1", "server-1", "server-2", "server-3", "gpu-1", "gpu-2"]
+    assert nodes[4] == Node("gpu-1", "worker", "198.18.0.2", gpus=8, rails=8)
 
 
 def test_a_failing_cluster_is_refused_with_its_reasons() -> None:
@@ -82,22 +87,39 @@ def test_a_number_that_was_not_measured_is_absent_and_read_as_none() -> None:
     assert ClusterOutputs.from_dict(outputs).nccl_busbw_gbps is None
 
 
-def test_a_newer_contract_is_refused_before_anything_else_is_read() -> None:
-    with pytest.raises(ContractError, match="speaks contract 2, this reader knows 1"):
-        ClusterOutputs.from_dict({"contract_version": 2.0})
+@pytest.mark.parametrize(
+    ("version", "message"),
+    [
+        (
+            1.0,
+            "unsupported contract_version 1 (supported: 2). Fix: run `pulumi up` on that stack with a busbar "
+            "that writes contract 2",
+        ),
+        (
+            3.0,
+            "unsupported contract_version 3 (supported: 2). Fix: use a busbar package that reads contract 3",
+        ),
+    ],
+)
+def test_another_contract_is_refused_before_anything_else_is_read(version: float, message: str) -> None:
+    with pytest.raises(ContractError) as refused:
+        ClusterOutputs.from_dict({"contract_version": version})
+    assert str(refused.value) == message
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"contract_version": None}, "this is no busbar stack, or its first `pulumi up` has not ended"),
+        ({"contract_version": None}, "this is not a busbar stack, or its first `pulumi up` has not finished"),
         ({"contract_version": "1"}, "contract_version is '1', a whole number is expected"),
         ({"contract_version": float("inf")}, "a whole number is expected"),
         ({"nccl_passed": "false"}, "nccl_passed is 'false', true or false is expected"),
         ({"nccl_passed": 1.0}, "nccl_passed is 1.0, true or false is expected"),
         ({"nccl_busbw_gbps": "390"}, "nccl_busbw_gbps is '390', a number is expected"),
-        ({"nodes": [{"name": "gpu-1"}]}, r"nodes\[0\] is .* is missing"),
-        ({"nodes": "gpu-1"}, "nodes is 'gpu-1', list is expected"),
+        ({"nodes": {"worker": "gpu-1"}}, "nodes.worker has 'gpu-1': NAME ADDRESS"),
+        ({"nodes": "gpu-1"}, "nodes is 'gpu-1', mapping is expected"),
+        ({"nccl": {"h100": "pass"}}, "nccl.h100 is 'pass', a mapping is expected"),
+        ({"nccl": {"h100": {"gdrdma_edges": "all"}}}, "nccl.h100.gdrdma_edges is 'all'"),
     ],
 )
 def test_outputs_that_are_not_the_contract_are_refused_by_name(change: dict[str, Any], message: str) -> None:
@@ -119,11 +141,11 @@ def test_a_stack_reference_gives_the_same_and_keeps_the_kubeconfig_a_secret_outp
 
 
 def test_evidence_that_a_producer_marked_as_secret_is_still_read() -> None:
-    assert read(Reference(exported(), secrets=frozenset({"nccl"}))).pools["h100"]["verdict"] == "pass"
+    assert read(Reference(exported(), secrets=frozenset({"nccl"}))).nccl["h100"].verdict == "pass"
 
 
 def test_a_stack_that_was_never_brought_up_is_refused() -> None:
-    with pytest.raises(ContractError, match="its first `pulumi up` has not ended"):
+    with pytest.raises(ContractError, match="its first `pulumi up` has not finished"):
         read(Reference({}))
 
 

@@ -1,4 +1,4 @@
-"""What a person sees of the outputs at the end of a bring-up."""
+"""What the terminal shows of the outputs at the end of an update."""
 
 from __future__ import annotations
 
@@ -11,65 +11,106 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from busbar.cli import build
+from busbar.config import load
+from busbar.outputs import build_outputs
+from busbar.outputs.pool import summarize
 from busbar.outputs.summary import summary
+from tests.support.clusters import site
+from tests.support.verdicts import failing, passing
 
-CURVE = [{"size_bytes": size, "out_of_place": {}, "in_place": {}} for size in (2**20, 2**31)]
+CHECKS = [
+    {"name": "gdrdma", "status": "pass", "reason": "/GDRDMA on 704 of 704 edges"},
+    {"name": "sharp", "status": "not-required", "reason": "ring"},
+]
 
 
-def _outputs(**changes: Any) -> dict[str, Any]:
-    verdict = {
-        "collectives": {
-            "all_reduce": {
-                "busbw_gbps": 390.28,
-                "expected_gbps": 400.0,
-                "fraction": 0.976,
-                "passed": True,
-                "curve": CURVE,
-            }
-        },
-        "checks": [
-            {"name": "gdrdma", "status": "pass", "reason": "704 of 704 edges"},
-            {"name": "sharp", "status": "not-required", "reason": "ring"},
-        ],
-        "stand_ins": [],
-    }
-    good = {
-        "nccl_passed": True,
-        "nccl_busbw_gbps": 390.28,
-        "nccl_expected_gbps": 400.0,
-        "nccl_reasons": [],
-        "api_endpoint": "https://10.0.0.10:6443",
-        "versions": {"k3s": "v1.35.6+k3s1", "nccl": None},
-        "nccl": {"pools": {"h100": verdict}},
-    }
-    return {**good, **changes}
+def _outputs(
+    verdict: dict[str, Any] | None = None, folder: str = "missing", **changes: Any
+) -> dict[str, Any]:
+    result = summarize(verdict or passing(), verdict_file=f"{folder}/h100/verdict.json", config_map="ns/nccl")
+    built = build_outputs(
+        load(site()),
+        versions={"k3s": "v1.35.6+k3s1", "gpu_operator": None},
+        facts={},
+        results={"h100": result},
+    )
+    return {**built, **changes}
+
+
+def _keep(folder: Path, verdict: dict[str, Any]) -> None:
+    (folder / "h100").mkdir()
+    (folder / "h100" / "verdict.json").write_text(json.dumps(verdict))
 
 
 def _text(outputs: dict[str, Any], folder: Path | None = None) -> str:
-    console = Console(width=160, no_color=True)
+    console = Console(width=200, no_color=True)
     with console.capture() as capture:
         console.print(summary(outputs, folder=folder))
     return capture.get()
 
 
-def test_a_pass_shows_the_number_its_size_and_what_was_expected() -> None:
-    text = _text(_outputs())
-    assert "PASS  390.28 GB/s, expected 400 GB/s" in text
-    assert "all_reduce  2 GiB" in text
+def _rows(text: str) -> list[list[str]]:
+    return [line.split() for line in text.splitlines()]
 
 
-def test_checks_that_were_not_needed_share_one_line() -> None:
-    lines = [line.split() for line in _text(_outputs()).splitlines()]
-    assert ["h100", "(not", "required)", "sharp"] in lines
+def test_a_pass_shows_the_number_and_what_was_expected() -> None:
+    assert _text(_outputs()).startswith("PASS  390.28 GB/s, expected 400 GB/s\n")
+
+
+def test_each_pool_shows_its_result_and_by_which_way_the_data_went() -> None:
+    row = next(row for row in _rows(_text(_outputs())) if row[:2] == ["h100", "pass"])
+    assert " ".join(row) == ("h100 pass 390.28 400.00 97.6 % gpudirect-rdma 704 of 704 8 on each of 2 hosts")
+
+
+def test_each_collective_shows_its_bandwidth_at_the_largest_size() -> None:
+    assert ["h100", "all_reduce", "8", "GiB", "390.28", "-", "-", "-"] in _rows(_text(_outputs()))
+
+
+def test_the_kept_verdict_adds_what_was_expected_of_each_collective_and_the_checks(tmp_path: Path) -> None:
+    verdict = {**passing(), "checks": CHECKS}
+    _keep(tmp_path, verdict)
+    rows = _rows(_text(_outputs(verdict), tmp_path))
+    assert ["h100", "all_reduce", "8", "GiB", "390.28", "400.00", "97.6", "%", "pass"] in rows
+    assert ["h100", "gdrdma", "pass", "/GDRDMA", "on", "704", "of", "704", "edges"] in rows
+    assert ["h100", "(not", "required)", "sharp"] in rows
+
+
+def test_the_kept_verdict_is_found_by_the_path_in_the_outputs(tmp_path: Path) -> None:
+    verdict = {**passing(), "checks": CHECKS}
+    _keep(tmp_path, verdict)
+    assert "704 of 704 edges" in _text(_outputs(verdict, folder=str(tmp_path)))
+
+
+def test_a_kept_verdict_of_another_measurement_is_not_shown(tmp_path: Path) -> None:
+    _keep(tmp_path, {**passing(380.0), "checks": CHECKS})
+    assert "704 of 704 edges" not in _text(_outputs(), tmp_path)
+
+
+def test_a_file_that_is_not_a_verdict_is_not_shown(tmp_path: Path) -> None:
+    (tmp_path / "h100").mkdir()
+    (tmp_path / "h100" / "verdict.json").write_text("[1]")
+    assert _text(_outputs(), tmp_path).startswith("PASS")
 
 
 def test_a_failure_says_every_reason() -> None:
-    text = _text(_outputs(nccl_passed=False, nccl_reasons=["rails: 7 of 8", "busbw: 196 of 400 GB/s"]))
-    assert text.startswith("FAIL") and "rails: 7 of 8" in text and "busbw: 196 of 400 GB/s" in text
+    verdict = {**failing(), "reasons": ["rails: 7 of 8", "busbw: 196 of 400 GB/s"]}
+    text = _text(_outputs(verdict))
+    assert text.startswith("FAIL  NCCL validation failed\n")
+    assert "rails: 7 of 8" in text and "busbw: 196 of 400 GB/s" in text
 
 
-def test_a_bring_up_that_never_measured_is_no_pass() -> None:
+def test_an_update_that_never_measured_is_not_a_pass() -> None:
     assert _text({}).startswith("NOT MEASURED")
+
+
+def test_a_simulation_is_named() -> None:
+    verdict = {**passing(), "simulated": "nccl-tests on CPUs"}
+    assert ["simulated", "h100:", "nccl-tests", "on", "CPUs"] in _rows(_text(_outputs(verdict)))
+
+
+def test_versions_are_listed_with_k3s_and_without_those_that_are_unknown() -> None:
+    text = _text(_outputs())
+    assert "versions  k3s v1.35.6+k3s1, nccl 2.28.3, nccl_plugin IBext_v8\n" in text
 
 
 def test_the_report_and_the_kubeconfig_are_named_where_they_were_kept() -> None:
@@ -78,18 +119,34 @@ def test_the_report_and_the_kubeconfig_are_named_where_they_were_kept() -> None:
     assert "secret" not in text
 
 
+def test_without_a_folder_the_verdict_is_named_where_it_lies_and_in_the_cluster() -> None:
+    text = _text(_outputs())
+    assert "verdict  missing/h100/verdict.json\n" in text
+    assert "in cluster  ConfigMap ns/nccl\n" in text
+
+
+def test_a_pass_over_tcp_without_a_configured_expectation_shows_what_it_measured() -> None:
+    outputs = _outputs(nccl_busbw_gbps=0.62)
+    del outputs["nccl_expected_gbps"]
+    assert "PASS  0.62 GB/s\n" in _text(outputs)
+
+
 @pytest.mark.parametrize(("passed", "code"), [(True, 0), (False, 1)])
-def test_show_ends_with_the_verdict_as_exit_code(passed: bool, code: int) -> None:
+def test_show_ends_with_the_result_as_exit_code(passed: bool, code: int) -> None:
     done = CliRunner().invoke(build(), ["show"], input=json.dumps(_outputs(nccl_passed=passed)))
     assert done.exit_code == code
 
 
-def test_show_refuses_what_is_no_stack_output() -> None:
-    done = CliRunner().invoke(build(), ["show"], input="error: no stack selected")
-    assert done.exit_code == 64 and "pulumi stack output --json" in done.output
-
-
-def test_a_pass_over_tcp_that_nobody_expected_a_value_of_shows_what_it_measured() -> None:
-    outputs = _outputs(nccl_busbw_gbps=0.62)
-    del outputs["nccl_expected_gbps"]
-    assert "PASS  0.62 GB/s\n" in _text(outputs)
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("error: no stack selected", "stdin is not the output of a busbar stack"),
+        ("[]", "an object of outputs is expected, not list"),
+        ('{"contract_version": 1}', "unsupported contract_version 1 (supported: 2). Fix: "),
+    ],
+)
+def test_show_refuses_what_is_not_the_output_of_this_contract(text: str, message: str) -> None:
+    done = CliRunner().invoke(build(), ["show"], input=text)
+    assert done.exit_code == 64
+    assert message in done.output
+    assert "pulumi stack output --json" in done.output

@@ -1,0 +1,59 @@
+"""`busbar` commands that the engine runs on the machine that runs Pulumi."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pulumi
+from pulumi_command import local
+
+from busbar.kube.access import KUBECONFIG_TEXT
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterCommandArgs:
+    """`command`: words after `busbar`. `spec`: JSON object on stdin. It runs again when `triggers` change."""
+
+    command: Sequence[str]
+    spec: Mapping[str, Any]
+    kubeconfig: pulumi.Input[str]
+    triggers: Sequence[pulumi.Input[Any]]
+
+
+def create_cluster_command(
+    name: str, args: ClusterCommandArgs, opts: pulumi.ResourceOptions
+) -> local.Command:
+    """Register one `busbar` command that works on the cluster; its result is on stdout.
+
+    The kubeconfig travels as a secret variable of the process: not in its arguments, not on the disk.
+    """
+    return local.Command(
+        name,
+        create=busbar_command(*args.command),
+        stdin=json.dumps(args.spec, sort_keys=True),
+        environment={KUBECONFIG_TEXT: pulumi.Output.secret(args.kubeconfig)},
+        triggers=list(args.triggers),
+        # stdout is the result and becomes an output; the progress is on stderr.
+        logging=local.Logging.STDERR,
+        add_previous_output_in_env=False,
+        opts=opts,
+    )
+
+
+def busbar_command(*words: str) -> str:
+    """`<python> -m busbar <words>`, quoted, for a `local.Command` that runs in the project folder.
+
+    The interpreter is the one that runs the program (plugins do not get its PATH), written relative to the
+    project where it lies inside, so that two checkouts of one project agree on the text.
+    """
+    interpreter = sys.executable
+    relative = os.path.relpath(interpreter)
+    if not relative.startswith(os.pardir):
+        interpreter = os.path.join(os.curdir, relative)
+    return shlex.join([interpreter, "-m", "busbar", *words])

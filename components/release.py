@@ -1,0 +1,148 @@
+"""What the operators have in common: their arguments, and a Helm release in a namespace of its own.
+
+Not a component itself: the operators call `create_release` with themselves as the parent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pulumi
+import pulumi_kubernetes as kubernetes
+
+from busbar.config.operators import Chart
+from busbar.hosts.inventory import Inventory
+from busbar.manifests.operators import Operator
+from components.release_hooks import RecoveryArgs, create_recovery_hooks
+
+HELM_VALUES = Path(__file__).resolve().parent.parent / "helm_values"
+# Past revisions that stay as Secrets in the cluster; 0 would mean all of them.
+MAX_HISTORY = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorArgs:
+    """The cluster that an operator is installed on.
+
+    `deleted_with`: the resource without which the cluster is gone, and everything on it.
+    """
+
+    inventory: Inventory
+    kubeconfig: pulumi.Input[str]
+    deleted_with: pulumi.Resource | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChartSource:
+    """Where a chart comes from: a name in `repository`, an oci:// URL, a folder or an archive."""
+
+    chart: str
+    version: str | None = None
+    repository: str | None = None
+
+    @classmethod
+    def configured(cls, config: Chart) -> ChartSource:
+        """The source of a chart of the configuration."""
+        # A folder or an archive is one version, whatever it is called.
+        version = None if config.is_local else config.version
+        return cls(chart=config.chart, version=version, repository=config.repository_url)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReleaseArgs:
+    """One Helm release.
+
+    `operator` gives its name in Helm and its namespace. `await_ready`: whether Helm waits for the pods; not
+    needed where something after the release waits for what they offer. `kubeconfig` is for the hooks that
+    repair what an interrupted update left.
+    """
+
+    operator: Operator
+    source: ChartSource
+    values: Mapping[str, Any]
+    timeout_seconds: int
+    kubeconfig: pulumi.Input[str]
+    deleted_with: pulumi.Resource | None
+    await_ready: bool = False
+
+
+def create_release(name: str, args: ReleaseArgs, parent: pulumi.Resource) -> kubernetes.helm.v3.Release:
+    """Register `<name>-namespace` and `<name>-release` as children of the operator called `name`.
+
+    The history is bounded, and hooks run (operators upgrade their CRDs in them).
+    """
+    namespace = create_privileged_namespace(
+        f"{name}-namespace",
+        args.operator.namespace,
+        pulumi.ResourceOptions(parent=parent, deleted_with=args.deleted_with),
+    )
+    namespace_name = namespace.metadata["name"]
+    resource, source = f"{name}-release", args.source
+    return kubernetes.helm.v3.Release(
+        resource,
+        kubernetes.helm.v3.ReleaseArgs(
+            name=args.operator.release,
+            namespace=namespace_name,
+            chart=source.chart,
+            version=source.version,
+            repository_opts=kubernetes.helm.v3.RepositoryOptsArgs(repo=source.repository)
+            if source.repository
+            else None,
+            values=dict(args.values),
+            timeout=args.timeout_seconds,
+            max_history=MAX_HISTORY,
+            create_namespace=False,
+            skip_await=not args.await_ready,
+            # The upgrade replaces CRDs in a hook: checked against the old ones, the new objects are refused.
+            disable_openapi_validation=True,
+        ),
+        opts=pulumi.ResourceOptions(
+            parent=parent,
+            # A release cannot be uninstalled from a cluster that is gone.
+            deleted_with=args.deleted_with,
+            # Two releases of one name would share their objects: the old one goes first.
+            delete_before_replace=True,
+            hooks=create_recovery_hooks(
+                resource,
+                RecoveryArgs(
+                    release=args.operator.release,
+                    namespace=namespace_name,
+                    chart=source.chart,
+                    values=args.values,
+                    disable_setting=args.operator.disable_setting,
+                    kubeconfig=args.kubeconfig,
+                ),
+            ),
+        ),
+    )
+
+
+def create_privileged_namespace(
+    name: str, namespace: str, opts: pulumi.ResourceOptions
+) -> kubernetes.core.v1.Namespace:
+    """A namespace whose pods may be privileged: device plugins, drivers and locked memory need that."""
+    modes = ("enforce", "audit", "warn")
+    return kubernetes.core.v1.Namespace(
+        name,
+        metadata={
+            "name": namespace,
+            "labels": {
+                "app.kubernetes.io/managed-by": "busbar",
+                **{f"pod-security.kubernetes.io/{mode}": "privileged" for mode in modes},
+            },
+        },
+        opts=opts,
+    )
+
+
+def installed_version(release: kubernetes.helm.v3.Release, configured: str) -> pulumi.Output[str]:
+    """The chart's version as Helm reports it after the installation; `configured` where it reports none."""
+
+    def read(status: Any) -> str:
+        found = status.get("version") if isinstance(status, Mapping) else None
+        return str(found or configured)
+
+    return pulumi.Output.from_input(release.status).apply(read)

@@ -1,0 +1,58 @@
+"""The configuration of the selected stack, read once: `busbar:cluster`, and the secrets beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pulumi
+
+from busbar import config
+from busbar.hosts.inventory import Inventory
+from components.ssh import Login
+
+
+@dataclass(frozen=True, kw_only=True)
+class StackConfig:
+    """A checked configuration. Secrets are Outputs; what shapes the graph is plain.
+
+    `secrets`: by key (busbar.config.SECRETS), those that are set.
+    """
+
+    cluster: config.Cluster
+    inventory: Inventory
+    login: Login
+    secrets: Mapping[str, pulumi.Output[str]]
+
+    @classmethod
+    def load(cls, project: Path) -> StackConfig:
+        """Read `busbar:cluster` and the secret keys of the selected stack; `project` is the program's folder.
+
+        Raises pulumi.RunError with every finding of the configuration, before any resource is registered.
+        """
+        stack = pulumi.Config("busbar")
+        # Pulumi.yaml declares the secret keys with an empty default.
+        secrets = {key: stack.require_secret(key) for key in config.SECRETS if stack.get(key)}
+        try:
+            cluster = config.load(stack.get_object("cluster") or {}, secret_keys=secrets, root=project)
+            if "registryCredentials" in secrets:
+                config.registry_credentials(stack.require("registryCredentials"))
+            login = Login.load(
+                cluster.ssh,
+                secret_key=secrets.get("sshPrivateKey"),
+                key_password=secrets.get("sshPrivateKeyPassword"),
+                project=project,
+            )
+        except config.ConfigError as error:
+            raise pulumi.RunError(f"invalid configuration of stack {pulumi.get_stack()}:\n{error}") from None
+        for warning in config.warnings(cluster):
+            pulumi.warn(warning)
+        return cls(cluster=cluster, inventory=Inventory.of(cluster), login=login, secrets=secrets)
+
+    @property
+    def registry_credentials(self) -> pulumi.Output[dict[str, Any]] | None:
+        """Registry -> login, secret; None where none is set."""
+        text = self.secrets.get("registryCredentials")
+        return None if text is None else text.apply(config.registry_credentials)

@@ -1,0 +1,35 @@
+"""How the engine logs in to the hosts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.program.answers import healthy
+from tests.program.harness import COMMAND, Run, run_program, unwrap
+from tests.support.clusters import host, site
+
+BASTION = {**host("jump", "203.0.113.1"), "user": "ops", "port": 2222}
+SECRETS = {"sshPrivateKey": "MOCK-SSH-KEY", "sshPrivateKeyPassword": "MOCK-PASSPHRASE"}
+
+
+def connections(**ssh: Any) -> list[dict[str, Any]]:
+    bastion = {key: value for key, value in BASTION.items() if key != "name"}
+    cluster = site(servers=1, ssh={"bastion": bastion, **ssh})
+    run: Run = run_program(cluster, healthy(cluster), secrets=SECRETS)
+    assert run.error is None
+    return [unwrap(command.raw)["connection"] for command in run.of_type(COMMAND)]
+
+
+def test_every_host_is_reached_through_the_bastion_with_its_own_address_and_host_key() -> None:
+    for connection in connections():
+        proxy = connection["proxy"]
+        assert (proxy["host"], proxy["port"], proxy["user"]) == ("203.0.113.1", 2222, "ops")
+        assert proxy["hostKey"] == BASTION["host_key"] != connection["hostKey"]
+
+
+def test_the_bastion_is_logged_in_to_with_the_same_key_and_the_same_limits() -> None:
+    for connection in connections():
+        proxy = connection["proxy"]
+        for key in ("privateKey", "privateKeyPassword", "dialErrorLimit", "perDialTimeout"):
+            assert proxy[key] == connection[key], key
+        assert proxy["privateKey"] == "MOCK-SSH-KEY"

@@ -1,0 +1,59 @@
+"""What the hooks on a Helm release hand to busbar.helm.recovery, and what they say."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from busbar.helm import recovery
+from components import release_hooks
+from components.release_hooks import RecoveryArgs, create_recovery_hooks
+
+ARGS = RecoveryArgs(
+    release="gpu-operator",
+    namespace="operators",
+    chart="oci://registry.example/nvidia/gpu-operator",
+    values={"driver": {"enabled": False}},
+    disable_setting="gpu_operator.enabled: false",
+    kubeconfig="KUBECONFIG",
+)
+
+
+@pytest.fixture
+def warnings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What the hooks warn of; hooks are called directly, and the API is the text of the kubeconfig."""
+    said: list[str] = []
+    monkeypatch.setattr(release_hooks.pulumi, "ResourceHook", lambda name, callback: callback)
+    monkeypatch.setattr(release_hooks.pulumi.log, "warn", said.append)
+    monkeypatch.setattr(release_hooks, "RestApi", lambda kubeconfig: kubeconfig)
+    return said
+
+
+def call(hooks: list[Callable[[Any], Any]] | None) -> None:
+    [hook] = hooks or []
+    asyncio.run(hook(None))
+
+
+def test_an_installation_is_compared_with_the_release_as_configured(
+    warnings: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[Any] = []
+    monkeypatch.setattr(recovery, "before_install", lambda api, desired: calls.append((api, desired)))
+    call(create_recovery_hooks("gpu-operator-release", ARGS).before_create)
+    [(api, desired)] = calls
+    assert api == "KUBECONFIG"
+    assert (desired.name, desired.namespace, desired.chart) == ("gpu-operator", "operators", "gpu-operator")
+    assert desired.values == {"driver": {"enabled": False}}
+    assert "gpu_operator.enabled: false" in vars(desired).values()
+    assert warnings == []
+
+
+def test_what_was_recovered_before_an_upgrade_is_a_warning(
+    warnings: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recovery, "before_upgrade", lambda api, name, where: f"{api} {name} {where}")
+    call(create_recovery_hooks("gpu-operator-release", ARGS).before_update)
+    assert warnings == ["KUBECONFIG gpu-operator operators"]
