@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from busbar.kube.clock import Deadline
 
 from busbar.collect.jobwatch import JobWatch
+from busbar.kube.wait import Deadline
 from tests.support.kube_cluster import Clock, Cluster, container, pod
 
 JOB = "/apis/kubeflow.org/v2beta1/namespaces/ns/mpijobs/nccl"

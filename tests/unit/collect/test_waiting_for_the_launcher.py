@@ -6,10 +6,10 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from busbar.kube.clock import Deadline
 
-from busbar.collect.jobwatch import JobWatch, NoEvidence
+from busbar.collect.jobwatch import JobNeverStarted, JobWatch
 from busbar.kube.client import JsonObject
+from busbar.kube.wait import Deadline
 from tests.support.kube_cluster import Clock, Cluster, pod
 
 JOB = "/apis/kubeflow.org/v2beta1/namespaces/ns/mpijobs/nccl"
@@ -34,7 +34,7 @@ class Watched(Cluster):
     def wait(self, deadline_seconds: float) -> None:
         deadline = Deadline(self.clock, deadline_seconds)
         watch = JobWatch(self, "ns", "nccl", deadline, lambda _: self.told.append(self.clock.time))
-        with pytest.raises(NoEvidence):
+        with pytest.raises(JobNeverStarted):
             watch.launcher()
 
 
