@@ -115,8 +115,17 @@ def test_workers_that_fit_nowhere_end_the_wait_with_the_schedulers_message() -> 
 def test_a_worker_that_was_killed_before_the_launcher_came_ends_the_wait() -> None:
     killed = container({"terminated": {"reason": "OOMKilled", "exitCode": 137}})
     api = world(pods=[pod("nccl-worker-0", phase="Failed", containerStatuses=[killed])])
+    clock = Clock()
     with pytest.raises(JobNeverStarted, match="OOMKilled"):
-        watch(api).launcher()
+        watch(api, clock).launcher()
+    assert clock.time == 0
+
+
+def test_a_worker_that_ended_well_before_the_launcher_came_ends_the_wait_too() -> None:
+    clock = Clock()
+    with pytest.raises(JobNeverStarted, match="the job's pods cannot start"):
+        watch(world(pods=[pod("nccl-worker-0", phase="Succeeded")]), clock).launcher()
+    assert clock.time == 0
 
 
 def test_a_job_that_just_does_not_start_ends_at_the_deadline_with_what_was_seen_last() -> None:
@@ -172,8 +181,10 @@ def test_a_job_that_neither_succeeds_nor_fails_in_time_has_no_known_end() -> Non
 
 
 def test_a_job_past_its_deadline_is_suspended_so_that_its_workers_release_their_gpus() -> None:
+    said: list[str] = []
     api = world()
-    watch(api).suspend()
+    watch(api, said=said).suspend()
+    assert said == ["nccl: suspended; its workers release their GPUs"]
     assert api.patched == [(JOB, {"spec": {"runPolicy": {"suspend": True}}})]
 
 
