@@ -9,7 +9,7 @@ import pytest
 from busbar.collect.jobwatch import JobNeverStarted, JobWatch, Unreachable
 from busbar.kube.client import ApiError
 from busbar.kube.wait import Deadline
-from tests.support.kube_cluster import Clock, Cluster, container, pod, unreachable, warning
+from tests.support.kube_cluster import Clock, Cluster, container, not_found, pod, unreachable, warning
 
 JOB = "/apis/kubeflow.org/v2beta1/namespaces/ns/mpijobs/nccl"
 PODS = "/api/v1/namespaces/ns/pods"
@@ -307,3 +307,19 @@ def test_a_job_that_cannot_be_suspended_is_reported_as_keeping_its_gpus() -> Non
     api.failures = [ApiError("PATCH", 403, "forbidden")]
     watch(api, said=said).suspend()
     assert said == ["nccl: could not be suspended, its workers keep their GPUs: PATCH: HTTP 403: forbidden"]
+
+
+@pytest.mark.parametrize("failure", [unreachable(), ApiError("GET", 503, "starting"), not_found("/x")])
+def test_an_api_that_fails_while_the_end_is_recorded_is_asked_again(failure: ApiError) -> None:
+    api = world(job=mpijob(("Succeeded", "MPIJobSucceeded", "")))
+    api.failures = [failure] * 3
+    assert watch(api).outcome().succeeded is True
+
+
+def test_an_api_that_never_answers_raises_unreachable_at_the_deadline() -> None:
+    for ask in (JobWatch.job, JobWatch.launcher):
+        clock, api = Clock(), world(pods=[RUNNING])
+        api.failures = [unreachable()] * 1000
+        with pytest.raises(Unreachable, match="connection refused"):
+            ask(watch(api, clock))
+        assert clock.time == pytest.approx(600)
