@@ -14,6 +14,7 @@ import zstandard
 from busbar.collect.archive import Archive
 from busbar.collect.collector import collect
 from busbar.collect.jobwatch import Unreachable
+from busbar.collect.judging import row_text
 from busbar.collect.recording import Recording
 from busbar.collect.result import ResultStore
 from busbar.collect.spec import CollectSpec
@@ -478,3 +479,23 @@ def test_a_recording_tells_which_end_of_the_log_is_missing(lines: list[bytes], m
 def test_a_count_that_cannot_be_read_is_not_a_count() -> None:
     recording = recorded(FIRST, f"{COUNT_LINE} many lines\n".encode(), LAST)
     assert (recording.counted, recording.missing) == (False, [])
+
+
+@pytest.mark.parametrize(
+    ("row", "text"),
+    [
+        (
+            "8 2 float sum -1 9.1 0.10 0.20 0 9.2 0.30 0.40 0",
+            "8 B: 0.20 GB/s out of place, 0.40 GB/s in place",
+        ),
+        (
+            "[1,0]<stdout>: 8 2 float sum -1 9.1 0.1 0.2 0 9.2 0.3 0.4 0",
+            "8 B: 0.2 GB/s out of place, 0.4 GB/s in place",
+        ),
+        ("8 2 float sum -1 9.1 0.10 0.20 0 9.2 0.30", None),
+        ("8 2 float sum -1 9.1 0.10 0.20 0 9.2 0.30 oops 0", None),
+        ("# Avg bus bandwidth : 0.3", None),
+    ],
+)
+def test_only_a_complete_row_of_the_table_is_progress(row: str, text: str | None) -> None:
+    assert row_text(row.encode()) == text

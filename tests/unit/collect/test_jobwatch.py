@@ -9,7 +9,7 @@ import pytest
 from busbar.collect.jobwatch import JobNeverStarted, JobWatch, Unreachable
 from busbar.kube.client import ApiError
 from busbar.kube.wait import Deadline
-from tests.support.kube_cluster import Clock, Cluster, container, pod, unreachable, warning
+from tests.support.kube_cluster import Clock, Cluster, container, not_found, pod, unreachable, warning
 
 JOB = "/apis/kubeflow.org/v2beta1/namespaces/ns/mpijobs/nccl"
 PODS = "/api/v1/namespaces/ns/pods"
@@ -115,8 +115,17 @@ def test_workers_that_fit_nowhere_end_the_wait_with_the_schedulers_message() -> 
 def test_a_worker_that_was_killed_before_the_launcher_came_ends_the_wait() -> None:
     killed = container({"terminated": {"reason": "OOMKilled", "exitCode": 137}})
     api = world(pods=[pod("nccl-worker-0", phase="Failed", containerStatuses=[killed])])
+    clock = Clock()
     with pytest.raises(JobNeverStarted, match="OOMKilled"):
-        watch(api).launcher()
+        watch(api, clock).launcher()
+    assert clock.time == 0
+
+
+def test_a_worker_that_ended_well_before_the_launcher_came_ends_the_wait_too() -> None:
+    clock = Clock()
+    with pytest.raises(JobNeverStarted, match="the job's pods cannot start"):
+        watch(world(pods=[pod("nccl-worker-0", phase="Succeeded")]), clock).launcher()
+    assert clock.time == 0
 
 
 def test_a_job_that_just_does_not_start_ends_at_the_deadline_with_what_was_seen_last() -> None:
@@ -172,8 +181,10 @@ def test_a_job_that_neither_succeeds_nor_fails_in_time_has_no_known_end() -> Non
 
 
 def test_a_job_past_its_deadline_is_suspended_so_that_its_workers_release_their_gpus() -> None:
+    said: list[str] = []
     api = world()
-    watch(api).suspend()
+    watch(api, said=said).suspend()
+    assert said == ["nccl: suspended; its workers release their GPUs"]
     assert api.patched == [(JOB, {"spec": {"runPolicy": {"suspend": True}}})]
 
 
@@ -296,3 +307,19 @@ def test_a_job_that_cannot_be_suspended_is_reported_as_keeping_its_gpus() -> Non
     api.failures = [ApiError("PATCH", 403, "forbidden")]
     watch(api, said=said).suspend()
     assert said == ["nccl: could not be suspended, its workers keep their GPUs: PATCH: HTTP 403: forbidden"]
+
+
+@pytest.mark.parametrize("failure", [unreachable(), ApiError("GET", 503, "starting"), not_found("/x")])
+def test_an_api_that_fails_while_the_end_is_recorded_is_asked_again(failure: ApiError) -> None:
+    api = world(job=mpijob(("Succeeded", "MPIJobSucceeded", "")))
+    api.failures = [failure] * 3
+    assert watch(api).outcome().succeeded is True
+
+
+def test_an_api_that_never_answers_raises_unreachable_at_the_deadline() -> None:
+    for ask in (JobWatch.job, JobWatch.launcher):
+        clock, api = Clock(), world(pods=[RUNNING])
+        api.failures = [unreachable()] * 1000
+        with pytest.raises(Unreachable, match="connection refused"):
+            ask(watch(api, clock))
+        assert clock.time == pytest.approx(600)
