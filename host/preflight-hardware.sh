@@ -1,22 +1,26 @@
 #!/usr/bin/env bash
 # A worker's hardware as JSON: GPUs from nvidia-smi, HCAs from sysfs, GPUDirect RDMA from kernel modules.
 
-NVIDIA_SMI_SECONDS=15
+# Without persistence mode 8 GPUs take 30 s and more (NVIDIA/gpu-operator driver.startupProbe).
+NVIDIA_SMI_SECONDS=60
 INFINIBAND=/sys/class/infiniband
 PCI=/sys/bus/pci/devices
 
-# gpus: {"status":"ok|missing|failed","error":"...","list":[{"model","driver"}],"pci":8}
+# gpus: {"status":"ok|missing|failed","error":"...","list":[{"model","driver","persistence_mode"}],"pci":8}
 gpus() {
-  local output line list="" status=ok error=""
+  local output line mode list="" status=ok error=""
   if ! command -v nvidia-smi >/dev/null; then
     status=missing
-  elif ! output=$(timeout "$NVIDIA_SMI_SECONDS" nvidia-smi --query-gpu=name,driver_version \
+  elif ! output=$(timeout "$NVIDIA_SMI_SECONDS" nvidia-smi --query-gpu=name,driver_version,persistence_mode \
     --format=csv,noheader 2>&1); then
     status=failed error=${output:0:300}
   else
     while IFS= read -r line; do
-      [[ $line == *", "* ]] || continue
-      list+="${list:+,}{\"model\":$(json "${line%, *}"),\"driver\":$(json "${line##*, }")}"
+      [[ $line == *", "*", "* ]] || continue
+      mode=false
+      [[ ${line##*, } != Enabled ]] || mode=true
+      line=${line%, *}
+      list+="${list:+,}{\"model\":$(json "${line%, *}"),\"driver\":$(json "${line##*, }"),\"persistence_mode\":$mode}"
     done <<<"$output"
   fi
   printf '{"status":"%s","error":%s,"list":[%s],"pci":%s}' "$status" "$(json "$error")" "$list" "$(pci_gpus)"

@@ -22,7 +22,7 @@ main() {
   local about
   about=$(system),$(resources),$(network),$(software)
   # The time last, right before it is sent.
-  printf '{"schema_version":1,%s%s,"epoch":%s}\n' "$about" "$hardware" "$(date +%s.%3N)"
+  printf '{"schema_version":2,%s%s,"epoch":%s}\n' "$about" "$hardware" "$(date +%s.%3N)"
 }
 
 system() {

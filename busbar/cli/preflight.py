@@ -9,11 +9,13 @@ import typer
 from busbar.cli.stackfile import STACK_HELP, load_stack
 
 if TYPE_CHECKING:
+    from busbar.config.stackfile import StackFile
     from busbar.preflight.spec import Spec
     from busbar.preflight.survey import Outcome
 
 # The command plugin passes the previous result in this variable.
 PREVIOUS_RESULT = "PULUMI_COMMAND_STDOUT"
+SECRET_SECONDS = 60
 
 
 def register(group: typer.Typer) -> None:
@@ -79,13 +81,44 @@ def _from_stdin(text: str) -> Spec:
 
 
 def _from_stack(stack: str) -> Spec:
-    """The spec of a stack file; if its key is a secret, which only the engine reads, the agent is used."""
+    """The spec of a stack file; secrets of the login are read with `pulumi config get`."""
     from busbar.hosts.login import Login
     from busbar.preflight.spec import Spec, spec_of
 
     file, cluster = load_stack(stack)
-    login = Login.of(cluster.ssh, project=file.project)
+    needed = set() if cluster.ssh.agent else {"sshPrivateKey", "sshPrivateKeyPassword"} & file.secret_keys
+    secrets = {key: _secret(file, key) for key in needed}
+    login = Login.of(
+        cluster.ssh,
+        private_key=secrets.get("sshPrivateKey"),
+        private_key_password=secrets.get("sshPrivateKeyPassword"),
+        project=file.project,
+    )
     return Spec.model_validate(spec_of(cluster, login=login.model_dump()))
+
+
+def _secret(file: StackFile, key: str) -> str:
+    """The value of a secret of the stack. Ends the command with 1 if Pulumi does not give it."""
+    import subprocess
+
+    words = ["pulumi", "config", "get", f"busbar:{key}", "--stack", file.stack, "--cwd", str(file.project)]
+    try:
+        done = subprocess.run(
+            [*words, "--non-interactive"], capture_output=True, text=True, timeout=SECRET_SECONDS, check=False
+        )
+        problem = done.stderr.strip() if done.returncode else ""
+    except FileNotFoundError:
+        problem = "pulumi is not on PATH"
+    except subprocess.TimeoutExpired:
+        problem = f"timed out after {SECRET_SECONDS} s"
+    if problem:
+        typer.echo(
+            f"busbar preflight: the secret busbar:{key} of stack {file.stack} cannot be read: {problem}. "
+            f"Fix: make `{' '.join(words)}` work (pulumi login, PULUMI_CONFIG_PASSPHRASE)",
+            err=True,
+        )
+        raise typer.Exit(1)
+    return done.stdout.removesuffix("\n") if key.endswith("Password") else done.stdout
 
 
 def _report(outcome: Outcome) -> None:

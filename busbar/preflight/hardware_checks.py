@@ -48,7 +48,7 @@ def _gpus(required: HostRequirements, report: Report) -> Iterator[Check]:
     elif gpus.status == "failed":
         yield (
             "error",
-            f"nvidia-smi failed: {gpus.error or 'timed out after 15 s'}",
+            f"nvidia-smi failed: {gpus.error or 'timed out after 60 s'}",
             "look at dmesg for NVRM and Xid lines; after a driver update, reboot",
         )
     else:
@@ -64,6 +64,14 @@ def _gpu_list(required: HostRequirements, report: Report) -> Iterator[Check]:
             f"{required.gpus}",
             "look for a GPU that fell off the bus (dmesg | grep -i xid; lspci -d 10de:), or correct "
             "pools.*.gpus",
+        )
+    slow = sum(not gpu.persistence_mode for gpu in found)
+    if slow:
+        yield (
+            "warning",
+            f"persistence mode is off on {slow} GPUs: nvidia-smi and the start of GPU pods take up to a "
+            "minute",
+            "systemctl enable --now nvidia-persistenced",
         )
     models = sorted({gpu.model for gpu in found})
     if required.gpu_model and any(required.gpu_model.lower() not in model.lower() for model in models):

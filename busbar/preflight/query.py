@@ -16,7 +16,8 @@ from busbar.preflight.report import Report
 from busbar.preflight.spec import Finding, Target
 from busbar.preflight.ssh import CONNECT_SECONDS, Keys, connect, connection_finding
 
-SCRIPT_SECONDS = 35
+# nvidia-smi alone may take 60 s (host/preflight-hardware.sh).
+SCRIPT_SECONDS = 75
 
 
 @dataclass(frozen=True)

@@ -21,10 +21,11 @@ class Listener(Part):
 
 
 class Gpu(Part):
-    """One GPU as nvidia-smi names it."""
+    """One GPU, from nvidia-smi."""
 
     model: str
     driver: str
+    persistence_mode: bool
 
 
 class Gpus(Part):
@@ -64,7 +65,7 @@ class Hca(Part):
 class Report(Part):
     """Everything about one host; the last four fields are for workers only. `epoch` is in seconds."""
 
-    schema_version: Literal[1]
+    schema_version: Literal[2]
     os: str
     os_version: str
     arch: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
@@ -13,6 +14,7 @@ from busbar.hosts.login import Login
 from busbar.preflight.spec import Finding, Target
 
 CONNECT_SECONDS = 15
+AGENT_SECONDS = 5
 SSH_PORT = 22
 
 
@@ -39,6 +41,31 @@ def load_keys(login: Login) -> Keys:
             "format, and its passphrase, if it has one, as busbar:sshPrivateKeyPassword"
         ) from None
     return Keys(None)
+
+
+def check_agent(login: Login) -> None:
+    """Raise ValueError, with the fix, if the ssh-agent does not answer.
+
+    It must answer even if the key is not in the agent: pulumi-command dials a set SSH_AUTH_SOCK and fails
+    if it cannot (provider/pkg/provider/remote/connection.go).
+    """
+    path = os.environ.get("SSH_AUTH_SOCK")
+    if not path:
+        if login.uses_agent:
+            raise ValueError(
+                "ssh.agent is true, but SSH_AUTH_SOCK is not set. Fix: start an ssh-agent and ssh-add the key"
+            )
+        return
+    try:
+        with socket.socket(socket.AF_UNIX) as client:
+            client.settimeout(AGENT_SECONDS)
+            client.connect(path)
+    except OSError as error:
+        fix = "start an ssh-agent and ssh-add the key" if login.uses_agent else "unset SSH_AUTH_SOCK"
+        raise ValueError(
+            f"the ssh-agent at SSH_AUTH_SOCK={path} does not answer ({error.strerror or error}), and "
+            f"pulumi-command would use it for every host. Fix: {fix}"
+        ) from None
 
 
 @contextlib.asynccontextmanager

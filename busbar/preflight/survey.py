@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -12,12 +13,10 @@ from busbar.preflight import ssh
 from busbar.preflight.cross_checks import check_across_hosts
 from busbar.preflight.facts import HostRecord
 from busbar.preflight.host_checks import check_host, host_facts
-from busbar.preflight.query import Answer, query
+from busbar.preflight.query import SCRIPT_SECONDS, Answer, query
 from busbar.preflight.spec import Finding, Spec, Target
 
 CONCURRENT = 64
-# Preflight ends within 60 s whatever the hosts do; the rest is for its start and the checks.
-DEADLINE_SECONDS = 55
 
 
 @dataclass(frozen=True)
@@ -34,8 +33,17 @@ class Outcome:
         return [finding for finding in self.findings if finding.level == "error"]
 
 
+def deadline_seconds(hosts: int) -> int:
+    """The time limit of all queries: CONCURRENT hosts at a time, each with its own limits."""
+    waves = math.ceil(hosts / CONCURRENT)
+    return waves * (ssh.CONNECT_SECONDS + SCRIPT_SECONDS)
+
+
 async def survey(spec: Spec, previous: Mapping[str, HostRecord]) -> Outcome:
-    """Query every host whose requirements have changed since `previous`. Raises ValueError for a bad key."""
+    """Query every host whose requirements have changed since `previous`.
+
+    Raises ValueError if the SSH key or the ssh-agent cannot be used.
+    """
     kept = {
         target.name: previous[target.name]
         for target in spec.hosts
@@ -67,7 +75,9 @@ async def survey(spec: Spec, previous: Mapping[str, HostRecord]) -> Outcome:
 
 
 async def _query_all(spec: Spec, targets: list[Target]) -> dict[str, Answer | Finding]:
-    """Every host's answer; a host without one after DEADLINE_SECONDS gets a finding."""
+    """Every host's answer; a host without one at the deadline gets a finding."""
+    deadline = deadline_seconds(len(targets))
+    ssh.check_agent(spec.login)
     keys = ssh.load_keys(spec.login)
     answers: dict[str, Answer | Finding] = {}
     limit = asyncio.Semaphore(CONCURRENT)
@@ -78,7 +88,7 @@ async def _query_all(spec: Spec, targets: list[Target]) -> dict[str, Answer | Fi
 
     try:
         async with (
-            asyncio.timeout(DEADLINE_SECONDS),
+            asyncio.timeout(deadline),
             ssh.bastion(spec.login, keys) as tunnel,
             asyncio.TaskGroup() as group,
         ):
@@ -89,7 +99,7 @@ async def _query_all(spec: Spec, targets: list[Target]) -> dict[str, Answer | Fi
     except (OSError, asyncssh.Error) as error:
         return {target.name: _bastion_finding(spec, target, error) for target in targets}
     for target in targets:
-        answers.setdefault(target.name, _no_answer(target))
+        answers.setdefault(target.name, _no_answer(target, deadline))
     return answers
 
 
@@ -98,10 +108,10 @@ def _bastion_finding(spec: Spec, target: Target, error: Exception) -> Finding:
     return Finding(target.name, "error", f"bastion: {reason.what}", reason.fix)
 
 
-def _no_answer(target: Target) -> Finding:
+def _no_answer(target: Target, deadline: int) -> Finding:
     return Finding(
         target.name,
         "error",
-        f"no answer from {target.user}@{target.address}:{target.port} within {DEADLINE_SECONDS} s",
+        f"no answer from {target.user}@{target.address}:{target.port} within {deadline} s",
         "check the host and the network to it; with very many hosts, run preflight from a faster machine",
     )

@@ -51,11 +51,14 @@ def smi(text: str, status: int = 0) -> str:
     return f"timeout() {{ printf '%s' '{text}'; return {status}; }}; nvidia-smi() {{ :; }}; gpus"
 
 
-def test_gpus_are_reported_with_model_and_driver() -> None:
-    text = "NVIDIA H100 80GB HBM3, 570.124.06\nNVIDIA H100 80GB HBM3, 570.124.06\n"
+def test_gpus_are_reported_with_model_driver_and_persistence_mode() -> None:
+    text = "NVIDIA H100 80GB HBM3, 570.124.06, Enabled\nNVIDIA H100, NVL, 570.124.06, Disabled\n"
     found = json.loads(output("preflight", smi(text)))
     assert found["status"] == "ok"
-    assert found["list"] == [{"model": "NVIDIA H100 80GB HBM3", "driver": "570.124.06"}] * 2
+    assert found["list"] == [
+        {"model": "NVIDIA H100 80GB HBM3", "driver": "570.124.06", "persistence_mode": True},
+        {"model": "NVIDIA H100, NVL", "driver": "570.124.06", "persistence_mode": False},
+    ]
 
 
 def test_a_failing_nvidia_smi_is_quoted() -> None:

@@ -21,9 +21,9 @@ def hca(name: str, **changes: Any) -> dict[str, Any]:
 
 def report(**changes: Any) -> Report:
     """What a good worker with 8 GPUs and 8 rails reports, with `changes` laid over."""
-    gpu = {"model": "NVIDIA H100 80GB HBM3", "driver": "570.124.06"}
+    gpu = {"model": "NVIDIA H100 80GB HBM3", "driver": "570.124.06", "persistence_mode": True}
     content: dict[str, Any] = {
-        "schema_version": 1,
+        "schema_version": 2,
         "os": "ubuntu",
         "os_version": "24.04",
         "arch": "x86_64",

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
+import asyncssh
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 from busbar.cli import EX_USAGE, build
 from busbar.preflight.facts import HostRecord, pack
+from tests.support.clusters import site
 from tests.unit.preflight.samples import spec, target
 
 runner = CliRunner()
@@ -35,9 +39,9 @@ def test_what_passed_before_is_printed_again_without_asking(monkeypatch: pytest.
 
 def test_a_previous_result_that_is_broken_only_costs_asking_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PULUMI_COMMAND_STDOUT", "{}")
-    done = runner.invoke(
-        build(), ["preflight"], input=spec(target(address="127.0.0.1", port=1)).model_dump_json()
-    )
+    key = asyncssh.generate_private_key("ssh-ed25519").export_private_key().decode()
+    asked = spec(target(address="127.0.0.1", port=1), private_key=key)
+    done = runner.invoke(build(), ["preflight"], input=asked.model_dump_json())
     assert done.exit_code == 1
     assert "the previous result is not used" in done.stderr
     assert "error: worker-1: root@127.0.0.1:1 refuses the connection" in done.stderr
@@ -49,3 +53,38 @@ def test_a_stack_that_is_not_there_is_bad_usage(monkeypatch: pytest.MonkeyPatch,
     done = runner.invoke(build(), ["preflight", "nowhere"])
     assert done.exit_code == EX_USAGE
     assert "Pulumi.nowhere.yaml does not exist" in done.output
+
+
+def stack_with_secret_key(folder: Path, monkeypatch: pytest.MonkeyPatch, pulumi: str) -> None:
+    """A stack whose only host key login is a secret, and a `pulumi` on PATH that runs `pulumi`."""
+    data = site(ssh={}, workers={"h100": 1}, servers=1)
+    for group in ("load_balancers", "servers", "workers"):
+        for host in data["hosts"][group]:
+            host["port"] = 1
+    config = {"busbar:cluster": data, "busbar:sshPrivateKey": {"secure": "v1:abc"}}
+    (folder / "Pulumi.prod.yaml").write_text(yaml.safe_dump({"config": config}))
+    program = folder / "bin" / "pulumi"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/bash\n{pulumi}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    monkeypatch.chdir(folder)
+
+
+def test_the_secret_key_of_a_stack_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stack_with_secret_key(tmp_path, monkeypatch, 'echo "not a key: $*"')
+    done = runner.invoke(build(), ["preflight", "prod"])
+    assert done.exit_code == 1
+    assert "the SSH key in the secret busbar:sshPrivateKey cannot be used" in done.stderr
+
+
+def test_a_secret_that_pulumi_does_not_give_is_named_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stack_with_secret_key(tmp_path, monkeypatch, "echo 'error: passphrase must be set' >&2; exit 255")
+    done = runner.invoke(build(), ["preflight", "prod"])
+    assert done.exit_code == 1
+    assert (
+        "busbar:sshPrivateKey of stack prod cannot be read: error: passphrase must be set. Fix:"
+        in done.stderr
+    )

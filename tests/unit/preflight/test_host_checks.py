@@ -95,8 +95,16 @@ def test_a_worker_that_runs_a_server_is_listed_in_the_wrong_role() -> None:
 
 
 def gpus(number: int = 8, model: str = "NVIDIA H100 80GB HBM3") -> dict[str, Any]:
-    gpu = {"model": model, "driver": "570.124.06"}
+    gpu = {"model": model, "driver": "570.124.06", "persistence_mode": True}
     return {"status": "ok", "error": "", "list": [gpu] * number, "pci": 8}
+
+
+def test_gpus_without_persistence_mode_are_a_warning() -> None:
+    gpu = {"model": "NVIDIA H100 80GB HBM3", "driver": "570.124.06", "persistence_mode": False}
+    finding = only(findings(gpus={"status": "ok", "error": "", "list": [gpu] * 8, "pci": 8}))
+    assert finding.level == "warning"
+    assert "persistence mode is off on 8 GPUs" in finding.what
+    assert "nvidia-persistenced" in finding.fix
 
 
 def test_a_missing_gpu_is_counted() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 from busbar.preflight import query
 from busbar.preflight.facts import HostRecord
 from busbar.preflight.spec import Spec
-from busbar.preflight.survey import Outcome, survey
+from busbar.preflight.survey import CONCURRENT, Outcome, deadline_seconds, survey
 from tests.unit.preflight.samples import REQUIRED, report, spec, target
 
 CLIENT = asyncssh.generate_private_key("ssh-ed25519")
@@ -200,3 +201,38 @@ def test_a_bastion_that_is_down_is_named_for_every_host_behind_it(key_file: Path
     assert all(
         "bastion: root@127.0.0.1:1 refuses the connection" in finding.what for finding in outcome.errors
     )
+
+
+def test_a_stale_agent_is_one_error_even_if_the_key_is_a_file(
+    key_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stale = tmp_path / "agent"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(stale))
+    monkeypatch.setenv("SSH_AUTH_SOCK", str(stale))
+    with pytest.raises(
+        ValueError, match=r"ssh-agent at SSH_AUTH_SOCK=.*agent does not answer.*unset SSH_AUTH_SOCK"
+    ):
+        ask_one(answering(), key_file)
+
+
+def test_an_agent_that_answers_is_no_error(
+    key_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "agent"))
+        listener.listen()
+        monkeypatch.setenv("SSH_AUTH_SOCK", str(tmp_path / "agent"))
+        assert ask_one(answering(), key_file).findings == []
+
+
+def test_a_login_by_agent_without_an_agent_is_one_error_and_not_one_per_host() -> None:
+    with pytest.raises(ValueError, match=r"ssh\.agent is true, but SSH_AUTH_SOCK is not set"):
+        asyncio.run(survey(spec(target("a"), target("b")), {}))
+
+
+def test_the_deadline_grows_with_the_number_of_waves() -> None:
+    one = deadline_seconds(CONCURRENT)
+    assert one == deadline_seconds(1)
+    assert deadline_seconds(CONCURRENT + 1) == 2 * one
+    assert deadline_seconds(440) == 7 * one
