@@ -121,6 +121,13 @@ def test_data_that_was_not_compared_is_not_right() -> None:
     assert judged(unchecked).check("correctness").status == "unknown"
 
 
+@pytest.mark.parametrize("value", ["nan", "-nan", "inf"])
+def test_a_row_whose_busbw_is_not_a_number_is_not_a_measurement(value: str) -> None:
+    log = [line.replace("390.00", value) if "  1073741824  " in line else line for line in Made().lines()]
+    assert sum(value in line for line in log) == 1
+    assert judge(log, WANT).check("completeness").status == "fail"
+
+
 def test_busbw_of_another_number_of_ranks_fails() -> None:
     def eight(made: Made) -> None:
         made.ranks = 8
