@@ -17,11 +17,9 @@ from busbar.collect.spec import CollectSpec
 from busbar.kube.client import Api, ApiError, JsonObject
 from busbar.kube.clock import Clock, Deadline
 from busbar.manifests.mpijob import CONTAINER
-from busbar.nccl.expected.expectation import Expectation
-from busbar.nccl.judge import judge_log
-from busbar.nccl.log.parse import ParsedLog, parse_lines
+from busbar.nccl import Expectation, JobOutcome, Verdict, judge_log, read_lines
+from busbar.nccl.log.reader import ParsedLog
 from busbar.nccl.report.html import write_html
-from busbar.nccl.verdict import Check, Status, Verdict
 
 Say = Callable[[str], None]
 RETRY_SECONDS = 2.0
@@ -85,7 +83,7 @@ def _judge_again(
     if lines is None:
         return None
     say(f"the log of {spec.job} is here already: judged again")
-    return _judge(parse_lines(lines), spec, watch.ending())
+    return _judge(read_lines(lines), spec, watch.ending())
 
 
 def _measure(
@@ -112,7 +110,7 @@ def _measure(
 
     with archive.new_log() as sink:
         recording = Recording(sink, say)
-        log = parse_lines(recording.through(lines()))
+        log = read_lines(recording.through(lines()))
     ending = watch.ending(patience_seconds=0) if lost else watch.ending()
     if ending.succeeded is None:
         watch.stop()
@@ -132,36 +130,14 @@ def _measure(
 
 def _without_log(spec: CollectSpec, ending: Ending) -> Verdict:
     """The verdict on a job that wrote nothing: the reasons are the job's, not those of every check."""
-    verdict = _judge(parse_lines([]), spec, ending)
+    verdict = _judge(read_lines([]), spec, ending)
     return verdict.model_copy(update={"reasons": [f"job: {reason}" for reason in ending.reasons]})
 
 
 def _judge(log: ParsedLog, spec: CollectSpec, ending: Ending) -> Verdict:
-    """The log's judgement, with the job's in front: the numbers of a job that failed are no numbers."""
-    expectation = Expectation.model_validate({**spec.expectation, "job_succeeded": ending.succeeded})
-    verdict = judge_log(log, expectation)
-    if ending.succeeded:
-        return with_check(verdict, Check(name="job", status="pass", reason="the MPIJob succeeded"))
-    status: Status = "unknown" if ending.succeeded is None else "fail"
-    return with_check(verdict, Check(name="job", status=status, reason="; ".join(ending.reasons)))
-
-
-def with_check(verdict: Verdict, check: Check) -> Verdict:
-    """The verdict with one more check in front of all others; it can only become worse."""
-    outcome = verdict.verdict
-    if check.status == "fail":
-        outcome = "fail"
-    elif check.status == "unknown" and outcome == "pass":
-        outcome = "unknown"
-    complaint = [f"{check.name}: {check.reason}"] if check.status in ("fail", "unknown") else []
-    return verdict.model_copy(
-        update={
-            "verdict": outcome,
-            "passed": outcome == "pass",
-            "reasons": [*complaint, *verdict.reasons],
-            "checks": [check, *verdict.checks],
-        }
-    )
+    """The log's judgement; a job that did not succeed has no pass."""
+    expectation = Expectation.model_validate(spec.expectation)
+    return judge_log(log, expectation, JobOutcome(ending.succeeded, tuple(ending.reasons)))
 
 
 def _keep(archive: Archive, verdict: Verdict, say: Say) -> dict[str, Any]:

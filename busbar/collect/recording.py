@@ -74,7 +74,7 @@ class Recording:
 
 def row_in_words(line: bytes) -> str | None:
     """`8 GiB: 390.3 GB/s out of place, 390.2 GB/s in place` for a whole row of a table, else None."""
-    found = ROW.search(clean(line).text)
+    found = ROW.search(clean(line.decode("utf-8", "replace")))
     if not found:
         return None
     values = found[4].split()[-8:]

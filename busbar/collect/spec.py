@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from busbar.config import Cluster
 from busbar.manifests.nccljob import NcclJob
+from busbar.nccl.verdict import SCHEMA
 
 # The job's own deadline counts from the launcher's start; the collector's counts from the beginning and
 # leaves the operator this long to write down that the job ended at its own.
@@ -24,7 +25,7 @@ class CollectSpec(BaseModel):
     job: str = Field(description="Name of the MPIJob.")
     folder: str = Field(description="Where log, verdict and report are kept, relative to the project.")
     deadline_seconds: float = Field(gt=0)
-    expectation: dict[str, Any] = Field(description="See busbar.nccl.expectation.Expectation.")
+    expectation: dict[str, Any] = Field(description="See busbar.nccl.Expectation.")
 
 
 def collect_spec(cluster: Cluster, job: NcclJob, job_name: str, *, folder: str) -> dict[str, Any]:
@@ -75,7 +76,7 @@ def read_verdict(stdout: str | None) -> dict[str, Any]:
     except ValueError as error:
         problem = f"it is not JSON ({error})"
     return {
-        "schema": 1,
+        "schema": SCHEMA,
         "verdict": "unknown",
         "passed": False,
         "reasons": [f"the output of `busbar nccl collect` cannot be read: {problem}"],

@@ -12,10 +12,11 @@ from typing import Any
 
 from busbar.config.cluster import Cluster
 from busbar.hosts.inventory import Host, Inventory
+from busbar.nccl.verdict import SCHEMA
 from busbar.outputs.contract import CONTRACT_VERSION
 
-VERDICT_SCHEMA = 1
-"""The version of the verdict (busbar/nccl/verdict.py) that a pass is believed of."""
+VERDICT_SCHEMA = SCHEMA
+"""The version of the verdict (busbar/nccl/verdict.py) that a pass is accepted of."""
 
 
 def build_outputs(

@@ -95,5 +95,5 @@ def _places(
         for pool in pools:
             yield "report", f"{folder}/{pool}/report.html"
     for pool, verdict in pools.items():
-        for name in verdict.get("stand_ins") or []:
-            yield "stand-in", f"{pool}: {name}"
+        if simulated := verdict.get("simulated"):
+            yield "simulated", f"{pool}: {simulated}"

@@ -10,7 +10,7 @@
 void table_banner(const struct world *w, const struct options *o, const char *program) {
     printf("# nccl-tests version %s nccl-headers=%d nccl-library=%d\n", FORMAT_VERSION, LIBRARY_CODE,
            LIBRARY_CODE);
-    printf("# busbar-lab: CPU stand-in of nccl-tests\n");
+    printf("# simulated: CPU program in place of nccl-tests\n");
     printf("# Collective test starting: %s\n", program);
     printf("# nThread %d nGpus %d minBytes %ld maxBytes %ld step: %ld(%s) warmup iters: %d iters: %d "
            "agg iters: %d validation: %d graph: %d\n",

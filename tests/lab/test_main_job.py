@@ -27,7 +27,7 @@ def test_make_up_ends_with_a_measured_bus_bandwidth(lab: Lab) -> None:
     pool = outputs["nccl"]["pools"]["lab"]
     assert pool["transport"] == "socket"
     assert pool["ranks"] == 4 and pool["nodes"] == 2
-    assert pool["stand_ins"], "a number from CPU stand-ins must say so"
+    assert pool["simulated"], "a number from a CPU program must say so"
     assert set(pool["collectives"]) == {"all_reduce", "all_gather"}
 
 

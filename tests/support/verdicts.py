@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from busbar.nccl.verdict import SCHEMA
+
 
 def passing(busbw_gbps: float = 390.28, expected_gbps: float = 400.0) -> dict[str, Any]:
     """A pass on two hosts with eight rails each."""
@@ -24,7 +26,7 @@ def passing(busbw_gbps: float = 390.28, expected_gbps: float = 400.0) -> dict[st
         "in_place": {"time_us": 41268.0, "algbw_gbps": 208.15, "busbw_gbps": busbw_gbps, "wrong": 0},
     }
     return {
-        "schema": 1,
+        "schema": SCHEMA,
         "verdict": "pass",
         **result,
         "reasons": [],
@@ -39,7 +41,7 @@ def passing(busbw_gbps: float = 390.28, expected_gbps: float = 400.0) -> dict[st
         "checks": [{"name": "busbw", "status": "pass", "reason": "390.28 of 400 GB/s", "line": 84}],
         "log_sha256": "ab" * 32,
         "log_bytes": 123456,
-        "stand_ins": [],
+        "simulated": None,
     }
 
 
@@ -52,7 +54,7 @@ def failing(reason: str = "busbw 46.9 GB/s is below the floor of 360 GB/s", **va
 def unknown(reason: str = "the launcher never started") -> dict[str, Any]:
     """No evidence: nothing was measured."""
     return {
-        "schema": 1,
+        "schema": SCHEMA,
         "verdict": "unknown",
         "passed": False,
         "reasons": [reason],

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from busbar.nccl.log.parse import parse_lines
-from busbar.nccl.log.sidecar import as_object
+from busbar.nccl.log.export import as_object
+from busbar.nccl.log.reader import read_lines
 from tests.unit.nccl import logs
 
 OURS_BESIDE = {"rows", "lines", "bytes", "sha256", "truncated"}
@@ -31,11 +31,11 @@ def differences(want: Any, got: Any, path: str = "") -> list[str]:
 def test_a_real_log_is_read_as_its_sidecar_says(name: str) -> None:
     log = logs.path(name)
     expected = json.loads(log.with_suffix(".json").read_text())["expected"]
-    assert differences(expected, as_object(parse_lines(log.read_bytes().splitlines(keepends=True)))) == []
+    assert differences(expected, as_object(read_lines(log.read_bytes().splitlines(keepends=True)))) == []
 
 
 def test_every_row_carries_all_columns() -> None:
-    run = as_object(parse_lines(logs.lines("084")))["runs"][0]
+    run = as_object(read_lines(logs.lines("084")))["runs"][0]
     last = run["rows"][-1]
     assert (last["size"], last["count"], last["type"], last["redop"], last["root"]) == (
         2147483648, 536870912, "float", "sum", -1,
@@ -44,6 +44,6 @@ def test_every_row_carries_all_columns() -> None:
 
 
 def test_a_row_cut_by_a_message_gets_its_root_back() -> None:
-    run = as_object(parse_lines(logs.lines("001")))["runs"][0]
+    run = as_object(read_lines(logs.lines("001")))["runs"][0]
     cut = [r for r in run["rows"] if r["interleaved"]]
     assert [(r["size"], r["redop"], r["root"]) for r in cut] == [(2097152, "sum", -1)]

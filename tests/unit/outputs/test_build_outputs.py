@@ -70,12 +70,12 @@ def test_a_pool_without_evidence_comes_before_one_that_failed() -> None:
     [
         (None, "no verdict: nothing was measured"),
         (unknown("the launcher never started"), "the launcher never started"),
-        ({**passing(), "schema": 2}, "the verdict has schema 2, 1 is understood"),
+        ({**passing(), "schema": 1}, "the verdict has schema 1, 2 is understood"),
         ({**passing(), "passed": "true"}, "the verdict is 'pass' and gives no reason"),
         ({**passing(), "verdict": "fail"}, "the verdict is 'fail' and gives no reason"),
         ({**passing(), "busbw_gbps": None}, "the verdict is a pass without a bandwidth"),
         ({**passing(), "busbw_gbps": float("nan")}, "the verdict is a pass without a bandwidth"),
-        ({}, "the verdict has schema None, 1 is understood"),
+        ({}, "the verdict has schema None, 2 is understood"),
     ],
 )
 def test_anything_but_a_plain_pass_is_no_pass_and_says_why(verdict: Any, reason: str) -> None:
