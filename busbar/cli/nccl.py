@@ -29,11 +29,11 @@ def _fail(message: str) -> NoReturn:
 
 
 def _read(file: str) -> ParsedLog:
-    from busbar.nccl.log.parse import parse_file
+    from busbar.nccl import read_file
     from busbar.nccl.log.source import SourceError
 
     try:
-        return parse_file(file)
+        return read_file(file)
     except SourceError as error:
         _fail(str(error))
 
@@ -44,8 +44,8 @@ def parse(
         bool, typer.Option("--json", help="Print one JSON object with every table and row, instead of text.")
     ] = False,
 ) -> None:
-    """Show every table of a log, as it is: nothing is judged. A log without a table is no error."""
-    from busbar.nccl.log.sidecar import as_object
+    """Show every table of a log; nothing is judged. A log without a table is not an error."""
+    from busbar.nccl.log.export import as_object
 
     found = as_object(_read(file))
     if as_json:
@@ -71,7 +71,7 @@ def _tables(found: dict[str, Any]) -> str:
         ]
         if run["avg_bus_bandwidth_as_printed"]:
             lines.append(
-                f"  average as printed {run['avg_bus_bandwidth_as_printed']}: of all sizes, not a result"
+                f"  printed average over all sizes {run['avg_bus_bandwidth_as_printed']}: not a result"
             )
     lines += [f"\nwarning: {text}" for text in found["warnings"]]
     return "\n".join(lines)
@@ -103,7 +103,7 @@ def check(
 ) -> None:
     """Judge a log against what the hardware can do; each gate names the line that proves it.
 
-    Exit code: 0 pass, 1 fail, 2 no verdict for lack of evidence (never a pass), 64 bad usage.
+    Exit code: 0 pass, 1 fail, 2 no verdict because evidence is missing (never a pass), 64 bad usage.
     """
     from pydantic import ValidationError
 
@@ -153,7 +153,7 @@ def _write(
         try:
             write(verdict, path)
         except NoCurveError as error:
-            # the verdict on such a log is what the caller wants to hear
-            typer.echo(f"note: {path} was not written: {error}", err=True)
+            # such a log has a verdict nevertheless
+            typer.echo(f"note: {path} not written: {error}", err=True)
         except (OSError, RendererMissingError) as error:
-            _fail(f"the report cannot be written: {error}")
+            _fail(f"report not written: {error}")

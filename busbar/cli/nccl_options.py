@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 # panels of the help
-WIRED, ASKED, SHOWN = "What the system is", "What must be shown", "Output"
+SYSTEM, EXPECTED, OUTPUT = "The system", "What is expected", "Output"
 
 PARSE_EXAMPLES = (
     "busbar nccl parse launcher.log",
@@ -22,7 +22,7 @@ CHECK_EXAMPLES = (
 
 
 def epilog(examples: tuple[str, ...]) -> str:
-    """EXAMPLES as the end of a command's help, a line each."""
+    """EXAMPLES as the end of a command's help, one per line."""
     # an empty line is what keeps a line end in typer's help
     return "\n\n".join(("Examples:", *examples))
 
@@ -30,16 +30,17 @@ def epilog(examples: tuple[str, ...]) -> str:
 LogFile = Annotated[
     str,
     typer.Argument(
-        metavar="FILE|-", help="Log of the launcher, plain, .gz or .zst (told by its bytes); - reads a pipe."
+        metavar="FILE|-",
+        help="Launcher log: plain, .gz or .zst (by content, not name); - reads standard input.",
     ),
 ]
 Profile = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        rich_help_panel=WIRED,
-        help="Known system that fills in what is not given here, such as h100-ib-8x400, roce, efa, "
-        "gb200-nvl72; a wrong name lists all.",
+        rich_help_panel=SYSTEM,
+        help="Known system that sets what is not given here, such as h100-ib-8x400, roce, efa, "
+        "gb200-nvl72; an unknown name lists all.",
     ),
 ]
 Nodes = Annotated[
@@ -47,47 +48,47 @@ Nodes = Annotated[
     typer.Option(
         min=1,
         metavar="N",
-        rich_help_panel=WIRED,
-        help="Hosts that must have taken part; without it the log's own device list counts.",
+        rich_help_panel=SYSTEM,
+        help="Number of hosts that must have taken part; default: the log's own device list.",
     ),
 ]
 GpusPerNode = Annotated[
-    int | None, typer.Option(min=1, metavar="N", rich_help_panel=WIRED, help="Ranks on each host.")
+    int | None, typer.Option(min=1, metavar="N", rich_help_panel=SYSTEM, help="Ranks on each host.")
 ]
 Rails = Annotated[
     int | None,
     typer.Option(
         min=0,
         metavar="N",
-        rich_help_panel=WIRED,
+        rich_help_panel=SYSTEM,
         help="HCAs of each host that must carry data; line rate is rails x rate.",
     ),
 ]
 RateGbps = Annotated[
     float | None,
-    typer.Option(min=0, metavar="GBIT", rich_help_panel=WIRED, help="Gb/s of one rail: NDR 400, HDR 200."),
+    typer.Option(min=0, metavar="GBIT", rich_help_panel=SYSTEM, help="Gb/s of one rail: NDR 400, HDR 200."),
 ]
 Gpu = Annotated[
     str | None,
     typer.Option(
         metavar="MODEL",
-        rich_help_panel=WIRED,
-        help="H100, A100, ...: must be that of the device list, and says what NVLink gives.",
+        rich_help_panel=SYSTEM,
+        help="H100, A100, ...: must match the device list; sets the NVLink rate.",
     ),
 ]
 Algorithm = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        rich_help_panel=WIRED,
-        help="ring, tree, nvls, sharp or auto: decides what bandwidth to expect; sharp must be proved.",
+        rich_help_panel=SYSTEM,
+        help="ring, tree, nvls, sharp or auto: selects the expected bandwidth; sharp must be proved.",
     ),
 ]
 Transport = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        rich_help_panel=ASKED,
+        rich_help_panel=EXPECTED,
         help="gpudirect-rdma, rdma or socket: every edge between hosts must use it.",
     ),
 ]
@@ -95,33 +96,33 @@ Collectives = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME",
-        rich_help_panel=ASKED,
+        rich_help_panel=EXPECTED,
         help="all_reduce, alltoall, ...: must have a table; may be repeated, the first is the headline.",
     ),
 ]
 ExpectedBusbw = Annotated[
     float | None,
     typer.Option(
-        metavar="GBYTE", rich_help_panel=ASKED, help="GB/s to expect, in place of the computed value."
+        metavar="GBYTE", rich_help_panel=EXPECTED, help="GB/s to expect, in place of the computed value."
     ),
 ]
 Tolerance = Annotated[
     float,
     typer.Option(
         metavar="PART",
-        rich_help_panel=ASKED,
+        rich_help_panel=EXPECTED,
         help="Part of the expected value that may be missing: floor = (1 - PART) x expected.",
     ),
 ]
 TopologyFile = Annotated[
     str | None,
-    typer.Option(metavar="PATH", rich_help_panel=ASKED, help="NCCL_TOPO_FILE that NCCL must have opened."),
+    typer.Option(metavar="PATH", rich_help_panel=EXPECTED, help="NCCL_TOPO_FILE that NCCL must have opened."),
 ]
 Plugin = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        rich_help_panel=ASKED,
+        rich_help_panel=EXPECTED,
         help="Network plugin that must carry the data: IBext, Libfabric, ...; IB is NCCL's own.",
     ),
 ]
@@ -129,40 +130,40 @@ Hcas = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME",
-        rich_help_panel=ASKED,
+        rich_help_panel=EXPECTED,
         help="mlx5_0, ...: must be opened, and no other; repeat for each.",
     ),
 ]
 MinNccl = Annotated[
     str | None,
-    typer.Option(metavar="X.Y.Z", rich_help_panel=ASKED, help="Oldest NCCL release that is accepted."),
+    typer.Option(metavar="X.Y.Z", rich_help_panel=EXPECTED, help="Oldest NCCL release that is accepted."),
 ]
 AsJson = Annotated[
     bool,
-    typer.Option("--json", rich_help_panel=SHOWN, help="Print the verdict as one JSON object, no text."),
+    typer.Option("--json", rich_help_panel=OUTPUT, help="Print the verdict as one JSON object, no text."),
 ]
-Plot = Annotated[bool, typer.Option(rich_help_panel=SHOWN, help="Draw the curve in the terminal.")]
+Plot = Annotated[bool, typer.Option(rich_help_panel=OUTPUT, help="Draw the curve in the terminal.")]
 Html = Annotated[
     Path | None,
     typer.Option(
         metavar="PATH",
-        rich_help_panel=SHOWN,
+        rich_help_panel=OUTPUT,
         help="Write the whole report: one page, opens offline, prints.",
     ),
 ]
 Svg = Annotated[
     Path | None,
-    typer.Option(metavar="PATH", rich_help_panel=SHOWN, help="Write the headline's curve as SVG."),
+    typer.Option(metavar="PATH", rich_help_panel=OUTPUT, help="Write the headline's curve as SVG."),
 ]
 Png = Annotated[
     Path | None,
-    typer.Option(metavar="PATH", rich_help_panel=SHOWN, help="Write the same curve as PNG; needs resvg-py."),
+    typer.Option(metavar="PATH", rich_help_panel=OUTPUT, help="Write the same curve as PNG; needs resvg-py."),
 ]
 Ctrf = Annotated[
     Path | None,
     typer.Option(
         metavar="PATH",
-        rich_help_panel=SHOWN,
+        rich_help_panel=OUTPUT,
         help="Write the gates as a CTRF report, which CI shows as tests.",
     ),
 ]

@@ -96,7 +96,7 @@ class _Collector:
             judge = LogJudge(recording.tee(lines()))
         outcome = self._outcome_or_suspend(wait_seconds=0) if lost else self._outcome_or_suspend()
         if not outcome.succeeded:
-            outcome = JobOutcome(outcome.succeeded, [*recording.errors, *outcome.reasons])
+            outcome = JobOutcome(outcome.succeeded, (*recording.errors, *outcome.reasons))
         missing = [*lost, *recording.missing]
         if follower.gaps and not recording.counted:
             missing.append(

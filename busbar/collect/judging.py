@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from busbar.nccl.expected.expectation import Expectation
-from busbar.nccl.judge import judge_log
+from busbar.nccl import Expectation, JobOutcome, judge_log, read_lines
+from busbar.nccl import Verdict as Verdict
 from busbar.nccl.log.clean import clean
-from busbar.nccl.log.parse import parse_lines
 from busbar.nccl.log.patterns import ROW, VALUE
 from busbar.nccl.report.html import write_html
 from busbar.nccl.units import size
-from busbar.nccl.verdict import Check, Status
-from busbar.nccl.verdict import Verdict as Verdict
 
-
-@dataclass(frozen=True)
-class JobOutcome:
-    """How the MPIJob ended. `succeeded` is None where that is unknown; no `reasons` for a success."""
-
-    succeeded: bool | None
-    reasons: Sequence[str] = ()
+__all__ = [
+    "JobOutcome", "LogJudge", "Verdict", "as_json", "read_verdict", "row_text", "verdict_without_log",
+    "write_report",
+]  # fmt: skip
 
 
 class LogJudge:
@@ -33,23 +26,25 @@ class LogJudge:
 
     def __init__(self, lines: Iterable[bytes] = ()) -> None:
         """Read `lines` to their end."""
-        self._log = parse_lines(lines)
+        self._log = read_lines(lines)
 
     def verdict(
         self, expectation: Mapping[str, Any], outcome: JobOutcome, missing: Sequence[str] = ()
     ) -> Verdict:
         """The log's verdict with the job's check first. It is never a pass unless the job succeeded.
 
-        `expectation`: see busbar.nccl.expected.expectation.Expectation. `missing`: which parts of the log
+        `expectation`: see busbar.nccl.Expectation. `missing`: which parts of the log
         could not be read, one sentence each.
         """
         lost = "; ".join(missing)
         self._log.truncated = lost or self._log.truncated
-        expected = Expectation.model_validate({**expectation, "job_succeeded": outcome.succeeded})
-        verdict = judge_log(self._log, expected)
-        if lost and not any(lost in reason for reason in verdict.reasons):
-            verdict = _with_check(verdict, Check(name="log", status="unknown", reason=lost))
-        return _with_check(verdict, _job_check(outcome))
+        verdict = judge_log(self._log, Expectation.model_validate(dict(expectation)), outcome)
+        if not lost or any(lost in reason for reason in verdict.reasons):
+            return verdict
+        # No check says why nothing was read.
+        result = "unknown" if verdict.passed else verdict.verdict
+        reasons = [f"log: {lost}", *verdict.reasons]
+        return verdict.model_copy(update={"verdict": result, "passed": False, "reasons": reasons})
 
 
 def verdict_without_log(expectation: Mapping[str, Any], outcome: JobOutcome) -> Verdict:
@@ -79,35 +74,10 @@ def write_report(verdict: Verdict, path: Path) -> None:
 
 def row_text(line: bytes) -> str | None:
     """`8 GiB: 390.3 GB/s out of place, 390.2 GB/s in place` for a complete row of a table, else None."""
-    found = ROW.search(clean(line).text)
+    found = ROW.search(clean(line.decode("utf-8", "replace")))
     if not found:
         return None
     values = found[4].split()[-8:]
     if len(values) < 8 or not all(VALUE.match(value) for value in values):
         return None
     return f"{size(int(found[1]))}: {values[2]} GB/s out of place, {values[6]} GB/s in place"
-
-
-def _job_check(outcome: JobOutcome) -> Check:
-    if outcome.succeeded:
-        return Check(name="job", status="pass", reason="the MPIJob succeeded")
-    status: Status = "unknown" if outcome.succeeded is None else "fail"
-    return Check(name="job", status=status, reason="; ".join(outcome.reasons))
-
-
-def _with_check(verdict: Verdict, check: Check) -> Verdict:
-    """The verdict with `check` before all others; a failed or unknown check can only make it worse."""
-    result = verdict.verdict
-    if check.status == "fail":
-        result = "fail"
-    elif check.status == "unknown" and result == "pass":
-        result = "unknown"
-    reason = [f"{check.name}: {check.reason}"] if check.status in ("fail", "unknown") else []
-    return verdict.model_copy(
-        update={
-            "verdict": result,
-            "passed": result == "pass",
-            "reasons": [*reason, *verdict.reasons],
-            "checks": [check, *verdict.checks],
-        }
-    )

@@ -24,7 +24,7 @@ class CollectSpec(BaseModel):
     job: str = Field(description="Name of the MPIJob.")
     folder: str = Field(description="Where log, verdict and report are kept, relative to the project.")
     deadline_seconds: float = Field(gt=0)
-    expectation: dict[str, Any] = Field(description="See busbar.nccl.expected.expectation.Expectation.")
+    expectation: dict[str, Any] = Field(description="See busbar.nccl.Expectation.")
 
 
 def collect_spec(cluster: Cluster, job: NcclJob, job_name: str, *, folder: str) -> dict[str, Any]:

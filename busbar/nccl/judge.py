@@ -1,36 +1,48 @@
-"""judge: lines of a launcher's log and an expectation in, a verdict out."""
+"""Read a log, judge it: lines of a launcher's log and an expectation in, a verdict out."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from busbar.nccl.checks import run_all
-from busbar.nccl.checks.context import Context, build
-from busbar.nccl.checks.value import judge_collective
-from busbar.nccl.checks.wire import kind_of
-from busbar.nccl.diagnose.signs import read_signs
+from busbar.nccl.checks.context import Context, JobOutcome, build
+from busbar.nccl.checks.result import Check
+from busbar.nccl.checks.transport import proven_transport
+from busbar.nccl.diagnose.diagnose import diagnose
+from busbar.nccl.diagnose.rules import LineRules
 from busbar.nccl.expected.expectation import Expectation
-from busbar.nccl.log.parse import parse_lines
+from busbar.nccl.log import reader
 from busbar.nccl.log.reader import ParsedLog
-from busbar.nccl.verdict import Check, CollectiveResult, Overall, Verdict
+from busbar.nccl.verdict import Overall, Verdict
 
-GRAVITY = {"fatal": 0, "degraded": 1, "note": 2}
-
-
-def judge(lines: Iterable[bytes | str], expectation: Expectation) -> Verdict:
-    """Judge a log given as lines (with or without line ends), in one pass and bounded memory."""
-    return judge_log(parse_lines(lines), expectation)
+MAX_WARNINGS = 20
+WARNING_WIDTH = 400
 
 
-def judge_log(log: ParsedLog, expectation: Expectation) -> Verdict:
-    """Judge a parsed log."""
-    context = build(log, expectation)
+def read_lines(lines: Iterable[bytes | str]) -> ParsedLog:
+    """Read a log given as lines (with or without line ends), in one pass and bounded memory."""
+    return reader.read_lines(lines, LineRules())
+
+
+def read_file(path: str) -> ParsedLog:
+    """Read the log PATH or, for '-', standard input. Raises log.source.SourceError."""
+    return reader.read_file(path, LineRules())
+
+
+def judge(lines: Iterable[bytes | str], expectation: Expectation, job: JobOutcome | None = None) -> Verdict:
+    """Judge a log given as lines."""
+    return judge_log(read_lines(lines), expectation, job)
+
+
+def judge_log(log: ParsedLog, expectation: Expectation, job: JobOutcome | None = None) -> Verdict:
+    """Judge a log that was read. JOB: how the job that printed it ended; None where only a log is given."""
+    context = build(log, expectation, job)
     checks = run_all(context)
-    results = {name: judge_collective(context, name)[2] for name in context.tables}
-    headline = _headline(results)
+    results = {name: finding.result for name, finding in context.findings.items()}
+    headline = next(iter(results.values()), None)
     overall = _overall(checks)
     evidence = log.evidence
-    first = next((r.preamble for r in log.runs if r.preamble.ranks), None)
+    preamble = next((r.preamble for r in log.runs if r.preamble.ranks), None)
     return Verdict(
         verdict=overall,
         passed=overall == "pass",
@@ -43,7 +55,7 @@ def judge_log(log: ParsedLog, expectation: Expectation) -> Verdict:
         collectives=results,
         ranks=context.ranks,
         nodes=context.nodes,
-        transport=kind_of(context),
+        transport=proven_transport(context),
         channels=dict(evidence.via.most_common()),
         rails_per_host={h or "?": len(d) for h, d in sorted(evidence.rails.items())},
         nccl_version=next(iter(evidence.versions), None),
@@ -52,18 +64,16 @@ def judge_log(log: ParsedLog, expectation: Expectation) -> Verdict:
         topology_file=next((f for f in evidence.topology_set if f not in evidence.topology_failed), None),
         hcas=list(next(iter(evidence.hcas_of_host.values()), ())),
         checks=checks,
-        diagnoses=sorted(
-            [*log.findings.diagnoses(), *read_signs(context, checks)], key=lambda d: GRAVITY[d.severity]
-        ),
-        warnings=[w[:400] for w in evidence.warnings][:20],
+        diagnoses=diagnose(context, checks),
+        warnings=[w[:WARNING_WIDTH] for w in evidence.warnings][:MAX_WARNINGS],
         environment=dict(e.partition("=")[::2] for e in evidence.environment),
         tests_version=next((r.preamble.tests_version for r in log.runs if r.preamble.tests_version), None),
-        gpu=first.ranks[0].gpu or None if first else None,
+        gpu=preamble.ranks[0].gpu or None if preamble else None,
         expectation=_expectation(context),
         log_sha256=log.sha256,
         log_bytes=log.bytes,
         log_lines=log.lines,
-        stand_ins=list(evidence.stand_ins),
+        simulated="; ".join(evidence.simulated) or None,
     )
 
 
@@ -74,16 +84,12 @@ def _overall(checks: list[Check]) -> Overall:
     return "unknown" if "unknown" in states or "pass" not in states else "pass"
 
 
-def _headline(results: dict[str, CollectiveResult]) -> CollectiveResult | None:
-    return next(iter(results.values()), None)
-
-
 def _plugin(context: Context) -> str | None:
-    names = sorted(context.evidence.network_names())
+    names = sorted(context.evidence.network_names)
     return names[0] if len(names) == 1 else next(iter(context.evidence.networks), None)
 
 
 def _expectation(context: Context) -> dict[str, object]:
     given = context.expectation.model_dump(exclude_none=True)
-    reasoning = [f"{c}: {line}" for c in context.tables for line in context.expectation.bounds(c).reasoning]
+    reasoning = [f"{name}: {line}" for name, f in context.findings.items() for line in f.result.reasoning]
     return {"reasoning": reasoning, **given}

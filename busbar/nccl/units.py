@@ -1,15 +1,15 @@
-"""Sizes, times and bandwidths in the words that people use."""
+"""Sizes, times and bandwidths as text."""
 
 from __future__ import annotations
 
 import math
 
 NAMES = ("B", "KiB", "MiB", "GiB", "TiB")
-SURPRISING = 2.0  # from here on a share is said as a multiple
+PERCENT_LIMIT = 2.0  # a fraction from here on is printed as a multiple
 
 
 def size(value: int) -> str:
-    """536870912 -> 512 MiB; sizes that are no whole unit keep two decimals."""
+    """536870912 -> 512 MiB; sizes that are not a whole unit keep two decimals."""
     amount, names = float(value), list(NAMES)
     while amount >= 1024 and len(names) > 1:
         amount /= 1024
@@ -44,16 +44,16 @@ def short(value: float) -> str:
 
 
 def share(value: float | None) -> str:
-    """0.976 -> 97.6 %; a share that nobody expects is a multiple: 35.0 -> 35 times."""
+    """0.976 -> 97.6 %; from PERCENT_LIMIT on 35.0 -> 35x; None is -."""
     if value is None:
         return "-"
-    return f"{value * 100:.1f} %" if value < SURPRISING else f"{value:.3g} times"
+    return f"{value * 100:.1f} %" if value < PERCENT_LIMIT else f"{value:.3g}x"
 
 
 def compared(value: float, expected: float) -> str:
-    """97.6 % of the expected 400 GB/s; 35 times the expected 0.02 GB/s."""
+    """97.6 % of the expected 400 GB/s; 35x the expected 0.02 GB/s."""
     part = share(value / expected)
-    return f"{part}{'' if part.endswith('times') else ' of'} the expected {gbps(expected)}"
+    return f"{part}{'' if part.endswith('x') else ' of'} the expected {gbps(expected)}"
 
 
 def duration(us: float) -> str:

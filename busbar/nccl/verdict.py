@@ -4,82 +4,23 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
-Status = Literal["pass", "fail", "unknown", "not-required"]
+from busbar.nccl.checks.result import Check, CollectiveResult, Model, Point, Status
+from busbar.nccl.checks.transport import ProvenTransport
+from busbar.nccl.diagnose.diagnose import Diagnosis
+
+__all__ = ["SCHEMA", "Check", "CollectiveResult", "Diagnosis", "Overall", "Point", "Status", "Verdict"]
+
 Overall = Literal["pass", "fail", "unknown"]
-Found = Literal[
-    "gpudirect-rdma", "rdma", "socket", "tcp-device-memory", "mnnvl", "single-node", "mixed", "unknown"
-]
-
-
-class Model(BaseModel):
-    """Base of all parts: no unknown fields, not changed after the fact."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Check(Model):
-    """One gate. `evidence` is the line of the log that proves it (at most 400 characters)."""
-
-    name: str
-    status: Status
-    reason: str
-    evidence: str | None = None
-    line: int | None = None
-
-
-class HalfPoint(Model):
-    """One half of a row: us, GB/s, GB/s; `wrong` is the printed last column (None: not compared)."""
-
-    time_us: float
-    algbw_gbps: float
-    busbw_gbps: float
-    wrong: float | None
-
-
-class Point(Model):
-    """One message size of a curve."""
-
-    size_bytes: int
-    count: int
-    type: str
-    redop: str | None
-    out_of_place: HalfPoint
-    in_place: HalfPoint
-
-
-class CollectiveResult(Model):
-    """One collective: its curve, and its value at the largest message against what was expected (GB/s)."""
-
-    busbw_gbps: float | None
-    expected_gbps: float | None
-    floor_gbps: float | None
-    ceiling_gbps: float | None
-    fraction: float | None
-    passed: bool
-    size_bytes: int | None = None
-    reasoning: list[str] = Field(default_factory=list)
-    curve: list[Point] = Field(default_factory=list)
-
-
-class Diagnosis(Model):
-    """A known failure shape that was seen: what it means and what to run next."""
-
-    name: str
-    severity: Literal["fatal", "degraded", "note"]
-    meaning: str
-    cause: str
-    next: str
-    line: int
-    evidence: str
-    count: int = 1
+# 2: each check has a code; `simulated` took the place of `stand_ins`
+SCHEMA: Literal[2] = 2
 
 
 class Verdict(Model):
     """The whole judgement of one log."""
 
-    schema_: Literal[1] = Field(default=1, alias="schema")
+    schema_: Literal[2] = Field(default=SCHEMA, alias="schema")
     verdict: Overall
     passed: bool
     reasons: list[str]
@@ -91,7 +32,7 @@ class Verdict(Model):
     collectives: dict[str, CollectiveResult]
     ranks: int | None
     nodes: int | None
-    transport: Found
+    transport: ProvenTransport
     channels: dict[str, int]
     rails_per_host: dict[str, int]
     nccl_version: str | None
@@ -109,7 +50,7 @@ class Verdict(Model):
     log_sha256: str
     log_bytes: int
     log_lines: int = 0
-    stand_ins: list[str]
+    simulated: str | None = Field(default=None, description="what the log says was simulated; None: nothing")
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, serialize_by_alias=True)
 
@@ -121,8 +62,8 @@ class Verdict(Model):
         raise KeyError(name)
 
     @property
-    def by_hand(self) -> bool:
-        """True where a person said what to expect of the headline collective, and it was not computed."""
+    def configured(self) -> bool:
+        """True where the expected value of the headline collective was configured, not computed."""
         return "expected_busbw_gbps" in self.expectation
 
     @property

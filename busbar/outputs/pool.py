@@ -13,13 +13,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from busbar.nccl.verdict import Verdict
+from busbar.nccl.verdict import SCHEMA
 from busbar.outputs.values import number
 
 Curve = tuple[tuple[int, float], ...]
 """(message size in bytes, busbw in GB/s), the smallest size first."""
 
-VERDICT_SCHEMA: int = Verdict.model_fields["schema_"].default
+VERDICT_SCHEMA: int = SCHEMA
 """The schema of the verdicts that are understood: those of this version of busbar."""
 
 FIELDS = (

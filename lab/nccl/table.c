@@ -10,7 +10,7 @@
 void table_banner(const struct world *w, const struct options *o, const char *program) {
     printf("# nccl-tests version %s nccl-headers=%d nccl-library=%d\n", FORMAT_VERSION, LIBRARY_CODE,
            LIBRARY_CODE);
-    printf("# busbar-lab: CPU simulator of nccl-tests\n");
+    printf("# simulated: CPU program in place of nccl-tests\n");
     printf("# Collective test starting: %s\n", program);
     printf("# nThread %d nGpus %d minBytes %ld maxBytes %ld step: %ld(%s) warmup iters: %d iters: %d "
            "agg iters: %d validation: %d graph: %d\n",
@@ -50,7 +50,7 @@ void table_row_begins(size_t bytes, size_t count, const char *type, const char *
     printf("%12li  %12li  %8s  %6s  %6i", (long)bytes, (long)count, type, op, root);
 }
 
-/* `width` characters wide: decimals give way to digits, and finally to an exponent. */
+/* `width` characters wide: decimals give way to digits, and at last to an exponent. */
 static void fit(char *into, size_t room, double value, int width) {
     int digits = 0;
     for (double power = 1; value >= power; power *= 10) digits++;

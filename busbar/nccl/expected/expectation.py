@@ -1,4 +1,4 @@
-"""What a run is expected to show: how many ranks, over which wire, how fast. Built from plain values."""
+"""What a run is expected to show: how many ranks, over which transport, how fast. Built from plain values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from busbar.nccl.expected import profiles
 from busbar.nccl.expected.bounds import Bounds, bounds
-from busbar.nccl.expected.hardware import NVLINK, Hardware, models
+from busbar.nccl.expected.system import NVLINK, System, models
 from busbar.nccl.units import gbps
 
 FROM_PROFILE = (
@@ -23,7 +23,7 @@ class Expectation(BaseModel):
     """What to hold a log against. Values that are not given come from `profile`; what neither gives is not
     known, and a gate that needs it does not pass.
 
-    Rates in Gb/s a rail, bandwidths in GB/s (1e9 B/s), sizes in bytes. With `expected_busbw_gbps` the first
+    Rates in Gb/s per rail, bandwidths in GB/s (1e9 B/s), sizes in bytes. With `expected_busbw_gbps` the first
     collective's floor is (1 - tolerance) x that; `expected_by_collective` does it for others.
     """
 
@@ -35,7 +35,7 @@ class Expectation(BaseModel):
     rails: int | None = Field(default=None, ge=0)
     rate_gbps: float | None = Field(default=None, ge=0)
     net_devices: int | None = Field(
-        default=None, ge=0, description="NET devices a host, where NCCL joins rails"
+        default=None, ge=0, description="NET devices per host, where NCCL merges rails"
     )
     gpu: str | None = None
     nvlink_gbps: float | None = Field(default=None, ge=0)
@@ -61,7 +61,6 @@ class Expectation(BaseModel):
     hcas: list[str] = Field(default_factory=list)
     min_nccl: str | None = None
     hosts: list[str] = Field(default_factory=list, description="worker names that must be in the device list")
-    job_succeeded: bool | None = Field(default=None, description="what the job says; None: not asked")
 
     @model_validator(mode="before")
     @classmethod
@@ -78,7 +77,7 @@ class Expectation(BaseModel):
     @field_validator("gpu")
     @classmethod
     def _model_only(cls, gpu: str | None) -> str | None:
-        """H100-SXM5-80GB -> H100, so that the tables of hardware and references know it."""
+        """H100-SXM5-80GB -> H100, the name used in system.py and published.yaml."""
         found = sorted(models(gpu or ""))
         return found[0] if len(found) == 1 else gpu
 
@@ -89,13 +88,13 @@ class Expectation(BaseModel):
         )
 
     @cached_property
-    def hardware(self) -> Hardware | None:
-        """The system, or None where nodes or GPUs a node are not known."""
+    def system(self) -> System | None:
+        """The system, or None where nodes or GPUs per node are not known."""
         if self.nodes is None or self.gpus_per_node is None:
             return None
         gpu = self.gpu or ""
         link = self.nvlink_gbps if self.nvlink_gbps is not None else NVLINK.get(gpu, 0.0)
-        return Hardware(
+        return System(
             gpu,
             self.nodes,
             self.gpus_per_node,
@@ -114,19 +113,19 @@ class Expectation(BaseModel):
 
     def bounds(self, collective: str) -> Bounds:
         """Expected value, floor, ceiling and reasoning for COLLECTIVE."""
-        hw = self.hardware
+        system = self.system
         given = self.given(collective)
-        socket = self.transport == "socket" and hw is not None and hw.domains > 1
-        if socket:
+        over_tcp = self.transport == "socket" and system is not None and system.domains > 1
+        if over_tcp:
             why = "TCP between nodes: no line rate of InfiniBand rails applies"
             computed = Bounds(None, None, None, 0, (why,))
-        elif hw is None:
-            computed = Bounds(None, None, None, 0, ("nodes or GPUs a node are not known",))
+        elif system is None:
+            computed = Bounds(None, None, None, 0, ("nodes or GPUs per node are not known",))
         else:
-            computed = bounds(hw, collective, self.algorithm, self.tolerance)
+            computed = bounds(system, collective, self.algorithm, self.tolerance)
         if given is None:
             return computed
         floor = (1 - self.tolerance) * given
-        why = f"expected {gbps(given)}, set by hand; floor {1 - self.tolerance:g} x = {gbps(floor)}"
+        why = f"expected {gbps(given)}, configured; floor {1 - self.tolerance:g} x = {gbps(floor)}"
         ceiling = computed.ceiling if computed.ceiling is None or computed.ceiling >= given else None
         return Bounds(given, floor, ceiling, 0, (*computed.reasoning[:1], why))

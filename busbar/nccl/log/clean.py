@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 
 MONTHS = "Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec"
 # Mon Sep  2 10:00:00 2024          mpirun --timestamp-output, ctime(3)
@@ -20,7 +19,7 @@ CTIME = rf"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) (?:{MONTHS}) [ \d]\d \d\d:\d\d:\d\d \
 # [0]<stdout>:                      Open MPI 5 --output rank
 # [1,0]<stdout>                     some builds leave the colon out
 TAG = re.compile(
-    rf"(?:\[?{CTIME}\]?\s?)?\[(?:[^\[\]\s@<]{1, 200}@)?(?:\d+,)?(?P<rank>\d+)\](?:\[[^\[\]\s]{1, 200}:\d+\])?"
+    rf"(?:\[?{CTIME}\]?\s?)?\[(?:[^\[\]\s@<]{{1,200}}@)?(?:\d+,)?\d+\](?:\[[^\[\]\s]{{1,200}}:\d+\])?"
     r"<std(?:out|err|diag)>:? ?"
 )
 # ESC [ 1 ; 31 m                    colours of a terminal, and ESC ] ... BEL titles
@@ -53,17 +52,8 @@ LEADERS = [
 ANY_LEADER = re.compile("|".join(leader.pattern for leader in LEADERS))
 
 
-@dataclass(frozen=True, slots=True)
-class Cleaned:
-    """A line's own text, and the rank that a launcher's tag named (None: no tag)."""
-
-    text: str
-    rank: int | None
-
-
-def clean(raw: bytes) -> Cleaned:
-    """Return the program's own text of one line. Never raises: undecodable bytes become U+FFFD."""
-    text = raw.decode("utf-8", "replace")
+def clean(text: str) -> str:
+    """The program's own text of one line. Never raises."""
     if "\x00" in text:
         text = text.replace("\x00", "")
     if "\x1b" in text:
@@ -71,12 +61,8 @@ def clean(raw: bytes) -> Cleaned:
     text = text.rstrip("\r\n").replace("\r", " ").replace("\ufeff", "")
     if text.startswith('{"log":'):
         text = _docker_json(text)
-    rank: int | None = None
-    if "]<std" in text or ">:" in text:
-        first = TAG.search(text)
-        if first is not None:
-            rank = int(first["rank"][:9])
-            text = TAG.sub(" ", text)
+    if "]<std" in text:
+        text = TAG.sub(" ", text)
     text = text.strip()
     for _ in range(8):  # a few nested collectors at most
         if ANY_LEADER.match(text) is None:
@@ -85,7 +71,7 @@ def clean(raw: bytes) -> Cleaned:
             match = leader.match(text)
             if match is not None:
                 text = text[match.end() :].lstrip()
-    return Cleaned(text, rank)
+    return text
 
 
 def _docker_json(text: str) -> str:

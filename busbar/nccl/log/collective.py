@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from busbar.nccl.log.records import Half, Row, Run, number
+from busbar.nccl.log.records import Row, Run, number
 
 COLLECTIVES = (
     "all_reduce",
@@ -68,7 +68,7 @@ class Inferred:
 
 
 def from_name(printed: str) -> str | None:
-    """all_reduce_perf_mpi -> all_reduce; None for a program that is no nccl-tests collective."""
+    """all_reduce_perf_mpi -> all_reduce; None for another program."""
     base = printed.rsplit("/", 1)[-1].partition("_perf")[0].lower()
     return base if base in COLLECTIVES else None
 
@@ -80,7 +80,7 @@ def infer(run: Run) -> Inferred:
         return Inferred(name, name is not None, f"printed: {run.preamble.name}")
     if not run.rows:
         return _hinted(run, "no row and no name")
-    row = max(run.rows, key=lambda r: r.size)
+    row = run.largest_row
     k = _best_ratio(run)
     if k is None or k == 0:
         # one rank: busbw is 0 whatever ran
@@ -106,7 +106,9 @@ def _reducing(root: str | None, k: float, skipped: bool, ranks: int | None) -> I
     if k < 1 - 0.05:
         return Inferred("reduce_scatter", True, f"redop, no root, busbw/algbw {k:.3f} < 1")
     if skipped:
-        return Inferred("sendrecv", ranks is not None and ranks > 2, "busbw = algbw, in-place half unchecked")
+        return Inferred(
+            "sendrecv", ranks is not None and ranks > 2, "busbw = algbw, in-place measurement unchecked"
+        )
     certain = ranks == 2
     return Inferred(
         "all_reduce", certain, "busbw = algbw: all_reduce of two ranks, or sendrecv before 2.13.1"
@@ -122,7 +124,7 @@ def _moving(kind: tuple[str | None, str | None], k: float, skipped: bool) -> Inf
     if redop == "":
         return Inferred("alltoall", True, "redop column without a redop")
     if skipped:
-        return Inferred("alltoall", True, "no redop, in-place half unchecked")
+        return Inferred("alltoall", True, "no redop, in-place measurement unchecked")
     return Inferred("all_gather", redop == "none" or k < 0.97, "no redop, no root")
 
 
@@ -140,8 +142,7 @@ def _best_ratio(run: Run) -> float | None:
 
 def _in_place_unchecked(run: Run) -> bool:
     def only_in_place(row: Row) -> bool:
-        halves: tuple[Half, Half] = (row.out_of_place, row.in_place)
-        return halves[1].unchecked and not halves[0].unchecked
+        return row.in_place.unchecked and not row.out_of_place.unchecked
 
     return all(only_in_place(r) for r in run.rows)
 

@@ -13,7 +13,7 @@ TYPES = (
 
 # ---- nccl-tests ------------------------------------------------------------------------------------------
 # # nccl-tests version 2.17.8 nccl-headers=22902 nccl-library=22902
-TESTS_VERSION = re.compile(r"#\s*(?:nccl|rccl)-tests version (\S+)(?:.*nccl-library=(\d+))?")
+TESTS_VERSION = re.compile(r"#\s*(?:nccl|rccl)-tests version (\S+)")
 # # Collective test starting: all_reduce_perf
 STARTING = re.compile(r"#\s*Collective test starting:\s*(\S+)")
 # # Collective test concluded: all_reduce_perf
@@ -23,13 +23,7 @@ CONCLUDED = re.compile(r"#\s*Collective test concluded:\s*(\S+)")
 BANNER = re.compile(
     r"#.*\bminBytes (?P<min>\d+) maxBytes (?P<max>\d+) step: (?P<step>\d+)\((?P<by>factor|bytes)\)"
 )
-BANNER_FIELDS = {
-    "threads": re.compile(r"nThread (\d+)"),
-    "gpus": re.compile(r"nGpus(?:\(perProc\))? (\d+)"),
-    "warmup": re.compile(r"warmup iters: (\d+)"),
-    "iterations": re.compile(r"(?<!warmup )(?<!agg )iters: (\d+)"),
-    "validation": re.compile(r"validation: (\d+)"),
-}
+VALIDATION = re.compile(r"validation: (\d+)")
 # #  Rank  0 Group  0 Pid 1904979 on     gcn151 device  0 [0000:06:00] NVIDIA H100
 # #   Rank  0 Pid 112424 on localhost device  0 [0x00] A100-SXM4-40GB
 RANK = re.compile(
@@ -49,8 +43,6 @@ OUT_OF_BOUNDS = re.compile(r"#\s*Out of bounds values\s*:\s*(\d+)(?:\s+(OK|FAILE
 BITWISE = re.compile(r"#\s*Bitwise mismatches\s*:\s*(\d+)(?:\s+(OK|FAILED))?")
 # # Avg bus bandwidth    : 96.4945
 AVG = re.compile(r"#\s*Avg bus bandwidth\s*:\s*(\S+)(?:\s+(OK|FAILED))?")
-# # error: NET/IB : Got completion from peer ...
-TRAILING_ERROR = re.compile(r"#\s*error:\s*(.+)")
 #   2147483648     536870912     float     sum      -1    10317  208.15  390.29      0    10317  208.15 ...
 ROW = re.compile(rf"(?<![\w.])(\d+)\s+(\d+)\s+({TYPES})(?=\s)(.*)$")
 # the same row cut off right behind its root, with NCCL's text glued on: `float     sum      -1gcn151:19:..`
@@ -86,18 +78,19 @@ COMMAND = re.compile(
 MESSAGE = re.compile(
     r"(?:(?P<host>[A-Za-z0-9_][\w.\-]*):(?P<pid>\d+)(?::(?P<tid>\d+))? \[(?P<device>-?\d*)\] )?"
     r"(?:\[?\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\]? )?"
-    r"(?:(?P<where>\S+:\d+)\s+)?NCCL (?P<level>INFO|WARN) (?P<body>.*)$"
+    r"(?:(?P<where>\S+:\d+)\s+)?NCCL (?P<level>INFO|WARN) "
 )
 WORDS = ("NCCL INFO ", "NCCL WARN ")
 BEFORE_WORDS = 400  # host, process, time and source file fit into this
 
 
-def find_message(text: str) -> re.Match[str] | None:
-    """The first NCCL message in TEXT, a match of MESSAGE; looks only shortly before its words, for speed."""
+def find_message(text: str, start: int = 0) -> re.Match[str] | None:
+    """Where the first NCCL message at or after START begins, a match of MESSAGE up to the message's text."""
     if "NCCL " not in text:
         return None
-    found = [at for at in (text.find(word) for word in WORDS) if at >= 0]
-    return MESSAGE.search(text, max(0, min(found) - BEFORE_WORDS)) if found else None
+    found = [at for at in (text.find(word, start) for word in WORDS) if at >= 0]
+    # looks only shortly before the words, for speed
+    return MESSAGE.search(text, max(start, min(found) - BEFORE_WORDS)) if found else None
 
 
 # NCCL version 2.19.3+cuda12.2                       bare, rank 0, NCCL <= 2.21
@@ -105,8 +98,6 @@ def find_message(text: str) -> re.Match[str] | None:
 NCCL_VERSION = re.compile(r"(?:^|\s)(?:NCCL|RCCL) version[ :]+v?(\d+\.\d+[\w.+\-]*)")
 # Using network IBext | Using network AWS Libfabric
 USING_NETWORK = re.compile(r"^Using network (\S.*?)\s*$")
-# NCCL_TOPO_FILE set by environment to /opt/h100-80gb-sxm-ib.xml
-TOPO_SET = re.compile(r"^NCCL_TOPO_FILE set by environment to (\S+?)\.?\s*$")
 # Could not open XML topology file /opt/x.xml : No such file or directory
 TOPO_FAILED = re.compile(r"Could not open XML topology file (\S+)")
 # NET/IB : Using [0]mlx5_0:1/IB/SHARP [1]mlx5_1:1/IB/SHARP [RO]; OOB eth0:10.42.4.34<0>
@@ -114,28 +105,22 @@ HCAS_USED = re.compile(r"^NET/IB\s*: Using (?P<list>.*?)(?:;\s*OOB (?P<oob>\S+))
 HCA = re.compile(r"\[\d+\]\s?([\w.\-]+):(\d+)/(IB|RoCE)(/SHARP)?")
 # Channel 07/0 : 6[6] -> 15[7] [receive] via NET/IBext/3/GDRDMA
 # Ring 00 : 0 -> 1 [send] via NET/IB/0                NCCL <= 2.4
+# Channel 03 : 1[a000] -> 0[6000] via P2P/IPC/read comm 0x7f2e5c001000 nRanks 16        NCCL 2.12
 EDGE = re.compile(
-    r"^(?:Channel|Ring|Coll|CollNet|Tree)\s.*?\bvia (?:"
+    r"(?:Channel|Ring|Coll|CollNet|Tree)\s.*?(?:\[(?P<direction>send|receive)\] )?via (?:"
     r"(?P<net>NET|COLLNET)/(?P<name>[^/\n]+)/(?P<dev>\d+)(?P<proxy>\(\d+\))?(?P<gdr>/GDRDMA)?"
     r"(?P<pci>\(PCI\))?(?P<shared>/Shared)?"
-    r"|(?P<p2p>P2P/(?:direct pointer|[A-Za-z]+)(?:/[A-Za-z]+)*)"
+    r"|(?P<p2p>P2P/(?:direct pointer|[A-Za-z]+)(?:/[A-Za-z]+)*)(?:/\d+\[\w+\])?"
     r"|(?P<shm>SHM(?:/[A-Za-z]+)*|direct shared memory))"
+    r"(?: comm 0x[0-9a-f]+ nRanks \d+)?\.?\s*",
+    re.ASCII,
 )
+# a message that names a transport, whether EDGE can read it or not
+TRANSPORT = re.compile(r"\bvia (?:NET|COLLNET|P2P|SHM)\b")
 # Plugin Path : /opt/hpcx/nccl_rdma_sharp_plugin/lib/libnccl-net.so
+PLUGIN_PATH = re.compile(r"^Plugin Path\s*:\s*(\S+)")
 # Successfully loaded external network plugin /opt/aws-ofi-nccl/lib/libnccl-net.so      from 2.28
-PLUGIN_PATH = re.compile(r"^(?:Plugin Path\s*:|Successfully loaded external network plugin)\s*(\S+)")
-# P2P plugin IBext
-P2P_PLUGIN = re.compile(r"^P2P plugin (?:v\d+ )?(\S+)")
-# NET/Plugin: Loaded net plugin NCCL RDMA Plugin v6 (v6)
-LOADED_NET_PLUGIN = re.compile(r"^NET/Plugin\s*: Loaded net plugin (.+?)\s*$")
-# Initialized NET plugin IBext_v10 | Assigned NET plugin IB to comm
-ASSIGNED_PLUGIN = re.compile(r"(?:Initialized|Assigned) NET plugin (.+?)(?: to comm.*)?\s*$")
-# NET/Plugin: Loaded coll plugin SHARP (v6)
-LOADED_COLL_PLUGIN = re.compile(r"^NET/Plugin\s*: Loaded coll(?:net)? plugin (.+?)\s*$")
-# NET/OFI Initializing aws-ofi-nccl 1.9.2-aws
-OFI = re.compile(r"^NET/OFI Initializing (aws-ofi-nccl \S+)")
-# NET/Plugin: Could not find: libnccl-net.so. Using internal network plugin.
-INTERNAL_PLUGIN = re.compile(r"^NET/Plugin\s*:.*(?:[Uu]sing internal)")
+EXTERNAL_PLUGIN = re.compile(r"^Successfully loaded external network plugin\s*(\S+)")
 # ncclCommInitRank comm 0x.. rank 8 nranks 16 cudaDev 0 nvmlDev 0 busId 11000 commId 0x.. - Init COMPLETE
 INIT_COMPLETE = re.compile(r"comm \S+ rank (\d+) nranks (\d+) .*Init COMPLETE")
 # comm 0x.. rank 7 nRanks 8 nNodes 2 localRanks 4 localRank 3 MNNVL 0
@@ -144,15 +129,9 @@ COMM_COUNTS = re.compile(r"comm \S+ rank (\d+) nRanks (\d+) nNodes (\d+) localRa
 RINGS = re.compile(r"^Connected all rings(?:, use ring PXN (\d) GDR (\d))?")
 # AllReduce: 2147483648 Bytes -> Algo RING proto SIMPLE channel{Lo..Hi}={0..31}
 TUNING = re.compile(r"^(\w+): (\d+) Bytes -> Algo (\w+) proto (\w+)")
-# 32 coll channels, 16 nvls channels, 32 p2p channels, 2 p2p channels per peer
-CHANNELS = re.compile(r"^(\d+) coll channels, (?:\d+ collnet channels, )?(\d+) nvls channels")
-# NVLS multicast support is available on dev 6
-NVLS = re.compile(r"^NVLS multicast support is (not )?available")
 # NCCL_ALGO set by environment to RING
 ENVIRONMENT = re.compile(r"^(NCCL_\w+) set by environment to (.*?)\.?\s*$")
-# GPU Direct RDMA Disabled for GPU 0 / HCA 1 (distance 7 > 5)
-GDR_DISABLED = re.compile(r"GPU ?Direct RDMA (?:is )?Disabled", re.IGNORECASE)
 # nccl-gib-test-4w-3: Test CUDA failure common.cu:1030 'invalid device ordinal'
 TEST_FAILURE = re.compile(r"Test (?:CUDA|NCCL|HIP|RCCL) failure \S+:\d+ '.*?'?\s*$")
-# busbar-lab: CPU stand-in of nccl-tests
-STAND_IN = re.compile(r"#\s*busbar-lab:\s*(.+?)\s*$")
+# # simulated: CPU program in place of nccl-tests
+SIMULATED = re.compile(r"#\s*simulated:\s*(.+?)\s*$")

@@ -1,17 +1,27 @@
-"""What nccl-tests prints, as values: the rows of a table, the device list, the arguments, the table itself.
+"""What nccl-tests prints, as values: rows, device list, arguments, tables and what follows from a table.
 
-Nothing here judges or reads; numbers stay as printed beside what they mean.
+Nothing here reads or judges; numbers stay as printed beside what they mean.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
-class Half:
-    """One half of a row: time in us, bandwidths in GB/s (1e9 B/s), as printed and as numbers.
+class LogLine:
+    """A fact and the first line that states it; `text` is at most 400 characters."""
+
+    value: str
+    line: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """The out-of-place or in-place part of a row: time in us, bandwidths in GB/s (1e9 B/s), as printed.
 
     `errors` is the text of the last column: a count under `#wrong`, a maximum difference under `error`.
     """
@@ -26,6 +36,11 @@ class Half:
         """True where the data was not compared (N/A)."""
         return self.errors == "N/A"
 
+    @property
+    def wrong(self) -> bool:
+        """True where the last column is a number above 0."""
+        return (number(self.errors) or 0) > 0
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -36,16 +51,26 @@ class Row:
     type: str
     redop: str | None
     root: int | None
-    out_of_place: Half
-    in_place: Half
+    out_of_place: Measurement
+    in_place: Measurement
     line: int
     interleaved: bool = False
     text: str = ""
 
     @property
+    def measurements(self) -> tuple[Measurement, Measurement]:
+        """Out of place, in place."""
+        return self.out_of_place, self.in_place
+
+    @property
     def key(self) -> tuple[str, str | None, int | None, int]:
-        """What makes a row unique in a healthy table."""
+        """What is different in each row of a table of one program."""
         return (self.type, self.redop, self.root, self.size)
+
+    @property
+    def as_line(self) -> LogLine:
+        """The row as evidence."""
+        return LogLine(str(self.size), self.line, self.text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +86,11 @@ class Rank:
     line: int
     text: str = ""
 
+    @property
+    def as_line(self) -> LogLine:
+        """The line as evidence."""
+        return LogLine(str(self.rank), self.line, self.text)
+
 
 @dataclass
 class Banner:
@@ -72,10 +102,6 @@ class Banner:
     by: str
     line: int
     text: str = ""
-    threads: int | None = None
-    gpus: int | None = None
-    warmup: int | None = None
-    iterations: int | None = None
     validation: int | None = None
 
 
@@ -84,7 +110,6 @@ class Preamble:
     """What was printed before a table."""
 
     tests_version: str | None = None
-    library: str | None = None
     name: str | None = None
     command: str | None = None  # a program's name on a shell line before the table: a hint, no proof
     banner: Banner | None = None
@@ -93,6 +118,11 @@ class Preamble:
     # a second banner, name or rank list before any header: several programs share this log
     repeats: int = 0
     line: int | None = None
+
+    @property
+    def hosts(self) -> set[str]:
+        """Hosts of the device list."""
+        return {r.host for r in self.ranks}
 
 
 @dataclass
@@ -104,7 +134,7 @@ class Run:
     error_column: str | None = None
     cpu_time: bool = False
     columns: tuple[str, ...] = ()
-    half_width: int = 0  # columns of one half as the header names them; 0: no header
+    measurement_width: int = 0  # columns of one measurement as the header names them; 0: no header
     rows: list[Row] = field(default_factory=list)
     orphans: int = 0
     damaged: int = 0
@@ -117,7 +147,7 @@ class Run:
     out_of_bounds_status: str | None = None
     out_of_bounds_line: int | None = None
     out_of_bounds_text: str = ""
-    bitwise_failed: tuple[int, str] | None = None  # line and text
+    bitwise_failed: LogLine | None = None
     summaries: int = 0
     concluded: str | None = None
     rows_after_summary: int = 0
@@ -127,14 +157,98 @@ class Run:
         """True when the summary's last line was seen."""
         return self.avg is not None
 
+    @property
+    def measurements(self) -> Iterator[Measurement]:
+        """Both measurements of every row."""
+        return (m for row in self.rows for m in row.measurements)
+
+    @property
+    def largest_row(self) -> Row:
+        """The row of the largest message, the first one of equals. Raises ValueError without rows."""
+        return max(self.rows, key=lambda r: r.size)
+
+    @property
+    def busbw(self) -> float | None:
+        """GB/s at the largest message: the smaller measurement. Sizes that repeat count by their worst."""
+        if not self.rows:
+            return None
+        top = self.largest_row.size
+        values = [number(m.busbw) for row in self.rows if row.size == top for m in row.measurements]
+        return None if any(v is None for v in values) else min(v for v in values if v is not None)
+
+    @property
+    def highest_busbw(self) -> float:
+        """The highest busbw of any measurement; 0 without rows."""
+        return max((number(m.busbw) or 0.0 for m in self.measurements), default=0.0)
+
+    @property
+    def mean_busbw(self) -> float:
+        """Mean busbw of all measurements: what nccl-tests prints as `Avg bus bandwidth`."""
+        values = [number(m.busbw) or 0.0 for m in self.measurements]
+        return sum(values) / len(values)
+
+    @property
+    def average_matches(self) -> bool | None:
+        """Whether the printed average is that of the rows, within rounding; None where one is missing."""
+        printed = number(self.avg) if self.avg is not None else None
+        if printed is None or not self.rows:
+            return None
+        # what rounding of the printed values explains, in GB/s
+        tolerance = 0.1 if self.highest_busbw >= 1000 else 0.01
+        return abs(printed - self.mean_busbw) <= tolerance
+
+    @property
+    def wrong_rows(self) -> int | None:
+        """Rows whose `#wrong` is above 0; None for the old `error` column, whose values are differences."""
+        if self.error_column != "#wrong" or not self.rows:
+            return None
+        return sum(any(m.wrong for m in row.measurements) for row in self.rows)
+
+    @property
+    def check_disabled(self) -> bool | None:
+        """True where no measurement was compared; None without rows."""
+        return all(m.unchecked for m in self.measurements) if self.rows else None
+
+    @property
+    def has_repeated_rows(self) -> bool:
+        """True where a size stands twice with the same type, operation and root."""
+        keys = [r.key for r in self.rows if r.size > 0 and r.count > 0]
+        return len(set(keys)) < len(keys)
+
+    @property
+    def has_several_programs(self) -> bool:
+        """True where two programs wrote into one table: a rank, a preamble or a row is there twice."""
+        ranks = [(r.group, r.rank) for r in self.preamble.ranks]
+        return len(set(ranks)) < len(ranks) or self.has_repeated_rows or self.preamble.repeats > 0
+
+    @property
+    def has_wrong_precision(self) -> bool:
+        """True for bandwidths with one decimal below 1000, where nccl-tests prints two: not its output."""
+        return any(_wrong_precision(v) for m in self.measurements for v in (m.algbw, m.busbw))
+
+    @property
+    def is_one_rank(self) -> bool:
+        """True for a table of one rank: busbw is 0 where algbw is not (0 and 0 are latencies only)."""
+        first = [r.out_of_place for r in self.rows]
+        if len(self.preamble.ranks) > 1 or any(number(m.busbw) for m in first):
+            return False
+        return any(number(m.algbw) for m in first)
+
+
+def _wrong_precision(text: str) -> bool:
+    value = number(text)
+    if value is None or value >= 999.95 or "e" in text.lower():
+        return False
+    return len(text.partition(".")[2]) != 2
+
 
 def whole(digits: str) -> int:
-    """An integer of at most 20 digits; what is longer is no count, and int() refuses 4,300."""
+    """An integer of at most 20 digits; longer ones are not counts, and int() refuses 4,300."""
     return int(digits[:20])
 
 
 def number(text: str) -> float | None:
-    """The value of a printed field; None for N/A and for nan and inf, which are no measurement."""
+    """The value of a printed field; None for N/A, nan and inf, which are not measurements."""
     try:
         value = float(text)
     except ValueError:

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, cast
 
-BLOCK = 256 * 1024  # fits the L2 cache: bigger blocks are slower to split
+BLOCK = 256 * 1024  # fits the L2 cache: larger blocks are slower to split
 MAX_LINE = 64 * 1024
 
 
@@ -27,8 +27,7 @@ class SourceError(OSError):
 class Source:
     """Counts and hashes what passes. `truncated` is the reason why reading ended early, if it did."""
 
-    def __init__(self, *, hashing: bool = True) -> None:
-        self._hashing = hashing
+    def __init__(self) -> None:
         self.bytes = 0
         self.sha256 = hashlib.sha256()
         self.truncated: str | None = None
@@ -85,8 +84,7 @@ class Source:
     def _counted(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
         for chunk in chunks:
             self.bytes += len(chunk)
-            if self._hashing:
-                self.sha256.update(chunk)
+            self.sha256.update(chunk)
             yield chunk
 
 
@@ -128,11 +126,9 @@ def open_log(path: str) -> IO[bytes]:
         return sys.stdin.buffer
     try:
         if Path(path).is_dir():
-            raise SourceError(f"{path}: a folder, not a log: name the launcher's log file")
+            raise SourceError(f"{path}: is a directory; give the launcher's log file")
         return open(path, "rb", buffering=0)
     except SourceError:
         raise
     except OSError as error:
-        raise SourceError(
-            f"{path}: cannot be read: {error.strerror}: check the path and your rights"
-        ) from error
+        raise SourceError(f"{path}: open failed: {error.strerror}; check path and permissions") from error

@@ -9,7 +9,7 @@ from typing import Any
 
 from busbar.nccl.verdict import Status, Verdict
 
-# CTRF knows no "unknown": `other` is what its viewers show as neither passed nor failed
+# CTRF has no "unknown"; its viewers show `other` as neither passed nor failed
 STATUS: dict[Status, str] = {
     "pass": "passed",
     "fail": "failed",
@@ -28,7 +28,7 @@ def ctrf(verdict: Verdict) -> dict[str, Any]:
             "rawStatus": check.status,
             "message": check.reason,
             "suite": ["nccl"],
-            "extra": {"line": check.line, "evidence": check.evidence},
+            "extra": {"code": check.code.value, "line": check.line, "evidence": check.evidence},
         }
         for check in verdict.checks
     ]

@@ -15,9 +15,9 @@ from busbar.nccl.verdict import Verdict
 
 WORDS = {"pass": "Pass", "fail": "Fail", "unknown": "No verdict"}
 LEADS = {
-    "pass": "All that was asked for is proved, and the bandwidth is what it should be.",
-    "fail": "The measurement says that something is not as it should be.",
-    "unknown": "The log does not hold enough evidence for a verdict. That is not a pass.",
+    "pass": "Every required check passed.",
+    "fail": "At least one check failed.",
+    "unknown": "The log does not hold enough evidence for a verdict. This is not a pass.",
 }
 
 

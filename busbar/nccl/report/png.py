@@ -12,9 +12,7 @@ from busbar.nccl.verdict import Verdict
 SCALE = 2  # sharp on dense screens and on paper
 FONT = "DejaVu Sans"
 PAPER = "#ffffff"
-CURE = (
-    "PNG needs resvg, which is not installed: pip install 'busbar[png]' (or resvg-py), or use --svg or --html"
-)
+FIX = "PNG needs resvg, which is not installed. Fix: pip install 'busbar[png]', or use --svg or --html"
 # `var(--ink,#1b1f24)` -> its value for light paper; resvg knows no variables
 VARIABLE = re.compile(r"var\(--[a-z]+,(#[0-9a-f]{6})\)")
 
@@ -30,7 +28,7 @@ def png(verdict: Verdict) -> bytes:
     try:
         import resvg_py
     except ImportError as error:
-        raise RendererMissingError(CURE) from error
+        raise RendererMissingError(FIX) from error
     picture = VARIABLE.sub(r"\1", headline_svg(verdict, inline=True))
     font = resources.files("busbar.nccl.report").joinpath("fonts", "DejaVuSans-ascii.ttf")
     with resources.as_file(font) as path:

@@ -32,7 +32,7 @@ DARK = """
 
 
 class NoCurveError(ValueError):
-    """The log has no table: there is nothing to draw."""
+    """The log has no table, so there is no curve."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ def time_svg(name: str, result: CollectiveResult, *, inline: bool = False) -> st
 def headline_svg(verdict: Verdict, *, inline: bool = False) -> str:
     """The curve of the headline collective. Raises NoCurveError without a table."""
     if not verdict.collectives:
-        raise NoCurveError("there is no table in this log, so there is no curve to draw")
+        raise NoCurveError("the log has no table, so there is no curve")
     name, result = next(iter(verdict.collectives.items()))
     return curve_svg(name, result, inline=inline)
 

@@ -22,8 +22,8 @@ def print_verdict(verdict: Verdict, stream: IO[str], *, plot: bool = True) -> No
     console = Console(file=stream, highlight=False, soft_wrap=False)
     style: Status = "unknown" if verdict.verdict == "unknown" else verdict.verdict
     console.print(Text(HEADLINE[verdict.verdict], style=STYLE[style]), Text(_summary(verdict)))
-    if verdict.stand_ins:
-        console.print(Text(f"stand-ins: {', '.join(verdict.stand_ins)}", style="yellow"))
+    if verdict.simulated:
+        console.print(Text(f"simulated: {verdict.simulated}", style="yellow"))
     console.print(_gates(verdict))
     for name, result in verdict.collectives.items():
         _collective(console, name, result, plot=plot)
@@ -43,7 +43,9 @@ def _summary(verdict: Verdict) -> str:
     if verdict.busbw_gbps is not None:
         value = gbps(verdict.busbw_gbps)
         if verdict.expected_gbps:
-            value += f" of {gbps(verdict.expected_gbps)} expected{', set by hand' if verdict.by_hand else ''}"
+            value += (
+                f" of {gbps(verdict.expected_gbps)} expected{', configured' if verdict.configured else ''}"
+            )
         parts.insert(0, value)
     return "  " + ", ".join(parts)
 

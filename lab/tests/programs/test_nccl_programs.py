@@ -102,7 +102,7 @@ def test_the_judge_passes_a_run_over_tcp_that_was_expected_over_tcp(mpirun: Mpir
     verdict = judge(done.stdout.splitlines(), expecting("all_reduce", ranks=2))
     assert verdict.passed, verdict.reasons
     assert (verdict.ranks, verdict.nodes, verdict.transport) == (4, 2, "socket")
-    assert verdict.stand_ins
+    assert verdict.simulated
 
 
 def test_edges_are_named_as_often_as_the_ring_has_them(mpirun: Mpirun) -> None:

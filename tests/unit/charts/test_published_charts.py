@@ -111,7 +111,6 @@ def jobs() -> dict[str, NcclJob]:
     return {
         "defaults": job(),
         "sockets": job(validation={"transport": "socket", "runtime_class": "", "shm_size": "256Mi"}),
-        "the lab's profile": job({"gpus": 2, "rails": 2}, validation={"profile": "lab-socket"}),
         "reference system": job(validation={"profile": "h100-crusoe"}),
         "device of the host": job(validation={"profile": "a100-ib-8x200-gdrcopy"}),
         "SHARP": job(validation={"profile": "h100-sharp", "collectives": ["all_reduce", "all_gather"]}),

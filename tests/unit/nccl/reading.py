@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from busbar.nccl import Expectation, Verdict, judge, judge_log
-from busbar.nccl.diagnose.diagnosis import shapes
-from busbar.nccl.diagnose.signs import signs
+from busbar.nccl import Expectation, Verdict, judge, judge_log, read_lines
+from busbar.nccl.diagnose.rules import Rule, rules
 from busbar.nccl.expected import profiles
-from busbar.nccl.log.parse import ParsedLog, parse_lines
-from busbar.nccl.log.sidecar import as_object
+from busbar.nccl.log.export import as_object
+from busbar.nccl.log.reader import ParsedLog
 
 __all__ = [
-    "Expectation", "ParsedLog", "Verdict", "as_object", "judge", "judge_log", "parse_lines", "profiles",
-    "shapes", "signs",
+    "Expectation", "ParsedLog", "Rule", "Verdict", "as_object", "judge", "judge_log", "profiles",
+    "read_lines", "rules",
 ]  # fmt: skip

@@ -1,37 +1,61 @@
-"""Each known failure line is recognised by its own example."""
+"""Each known failure is recognized by its own example."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
-from busbar.nccl.diagnose.diagnosis import Findings, Shape, shapes
-from busbar.nccl.diagnose.signs import signs
+from busbar.nccl import Expectation, judge
+from busbar.nccl.checks.codes import Code
+from busbar.nccl.diagnose.rules import LineRules, Rule, rules
+from tests.unit.nccl.logs import Made
 
-
-@pytest.mark.parametrize("shape", shapes(), ids=lambda s: s.name)
-def test_a_shape_is_found_in_its_example(shape: Shape) -> None:
-    findings = Findings()
-    findings.look(shape.example, 1)
-    assert shape.name in findings.first
+LINE_RULES = [rule for rule in rules() if rule.contains]
 
 
-def test_the_table_in_the_docs_names_every_diagnosis() -> None:
+@pytest.mark.parametrize("rule", LINE_RULES, ids=lambda r: r.name)
+def test_a_line_rule_fits_its_example(rule: Rule) -> None:
+    assert rule.example is not None and rule.fits(rule.example)
+
+
+@pytest.mark.parametrize("rule", LINE_RULES, ids=lambda r: r.name)
+def test_an_example_is_found_in_a_log(rule: Rule) -> None:
+    """Whatever the reader passes over quickly, it does not pass over the line of a known failure."""
+    assert rule.example is not None
+    verdict = judge([*Made().lines()[:30], rule.example, *Made().lines()[30:]], Expectation())
+    assert rule.name in [d.name for d in verdict.diagnoses]
+
+
+@pytest.mark.parametrize(
+    "conditions",
+    [{}, {"contains": ["a"], "example": "a", "codes": [Code.RAILS_WRONG_COUNT]}, {"contains": ["a"]}],
+)
+def test_a_rule_has_one_condition_and_a_line_rule_an_example(conditions: dict[str, object]) -> None:
+    words = dict.fromkeys(("name", "meaning", "cause", "next"), "x")
+    with pytest.raises(ValidationError, match="rule x: "):
+        Rule.model_validate({**words, "severity": "note", **conditions})
+
+
+def row(rule: Rule) -> str:
+    """The rule's row in docs/diagnosis.md."""
+    words = [rule.severity, rule.meaning, rule.cause, rule.next]
+    cells = [f"`{rule.example}`", f"`{rule.name}`", *words] if rule.example else [f"`{rule.name}`", *words]
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+def test_the_page_on_diagnoses_has_the_row_of_every_rule() -> None:
     text = (Path(__file__).parents[3] / "docs" / "diagnosis.md").read_text()
-    missing = [n for n in [*(s.name for s in shapes()), *signs()] if f"`{n}`" not in text]
-    assert missing == []
+    assert [row(rule) for rule in rules() if row(rule) not in text] == []
 
 
-def test_every_line_with_a_known_shape_counts_whatever_stood_before_it() -> None:
-    findings = Findings()
-    for shape in shapes():
-        for line, text in (
-            (1, "rank 12 of 40 waits"),
-            (2, shape.example),
-            (3, "rank 13 of 40"),
-            (4, shape.example),
-        ):
-            findings.look(text, line)
-        assert findings.count[shape.name] >= 2 and findings.first[shape.name][0] == 2
-        findings = Findings()
+def test_every_line_of_a_known_failure_counts_whatever_stood_before_it() -> None:
+    for rule in LINE_RULES:
+        found = LineRules()
+        assert rule.example is not None
+        texts = ("rank 12 of 40 waits", rule.example, "rank 13 of 40", rule.example)
+        for line, text in enumerate(texts, 1):
+            found.look(text, line)
+        known = next(k for k in found.known_lines() if k.name == rule.name)
+        assert (known.count, known.first.line) == (2, 2)

@@ -7,31 +7,31 @@ import pytest
 from busbar.nccl import Expectation
 from busbar.nccl.expected import profiles
 from busbar.nccl.expected.bounds import bounds
-from busbar.nccl.expected.hardware import Hardware
-from busbar.nccl.expected.references import Reference, references
+from busbar.nccl.expected.published import PublishedResult, published_results
+from busbar.nccl.expected.system import System
 
-HEALTHY = [r for r in references() if r.healthy]
-FAILURES = [r for r in references() if not r.healthy]
+HEALTHY = [r for r in published_results() if r.healthy]
+FAILURES = [r for r in published_results() if not r.healthy]
 
 
-def name(r: Reference) -> str:
+def name(r: PublishedResult) -> str:
     return f"{r.gpu} {r.rails}x{r.rate_gbps:g} N={r.nodes} {r.algorithm} {r.collective} {r.busbw:g}"
 
 
 @pytest.mark.parametrize("reference", HEALTHY, ids=name)
-def test_a_public_figure_lies_between_floor_and_ceiling(reference: Reference) -> None:
-    found = bounds(reference.hardware(), reference.collective, reference.algorithm)
+def test_a_public_figure_lies_between_floor_and_ceiling(reference: PublishedResult) -> None:
+    found = bounds(reference.system(), reference.collective, reference.algorithm)
     assert found.floor is not None and found.ceiling is not None, found.reasoning
     assert found.floor <= reference.busbw <= found.ceiling, found.reasoning
 
 
 @pytest.mark.parametrize("reference", FAILURES, ids=name)
-def test_a_known_failure_lies_below_the_floor(reference: Reference) -> None:
-    found = bounds(reference.hardware(), reference.collective, reference.algorithm)
+def test_a_known_failure_lies_below_the_floor(reference: PublishedResult) -> None:
+    found = bounds(reference.system(), reference.collective, reference.algorithm)
     assert found.floor is not None and reference.busbw < found.floor
 
 
-H100 = Hardware("H100", 2, 8, 8, 400, 450)
+H100 = System("H100", 2, 8, 8, 400, 450)
 
 
 @pytest.mark.parametrize(
@@ -50,28 +50,28 @@ H100 = Hardware("H100", 2, 8, 8, 400, 450)
 def test_bounds_of_eight_h100_with_eight_rails(
     nodes: int, algorithm: str, floor: float, ceiling: float
 ) -> None:
-    found = bounds(Hardware("H100", nodes, 8, 8, 400, 450), "all_reduce", algorithm)
+    found = bounds(System("H100", nodes, 8, 8, 400, 450), "all_reduce", algorithm)
     assert (found.floor, found.ceiling) == (pytest.approx(floor, abs=0.1), pytest.approx(ceiling, abs=0.1))
 
 
 def test_two_nodes_may_exceed_line_rate_and_more_may_not() -> None:
     two, four = (
         bounds(H100, "all_reduce", "auto"),
-        bounds(Hardware("H100", 4, 8, 8, 400, 450), "all_reduce", "auto"),
+        bounds(System("H100", 4, 8, 8, 400, 450), "all_reduce", "auto"),
     )
     assert two.ceiling is not None and two.ceiling > H100.line_rate
     assert four.ceiling is not None and four.ceiling < 1.05 * H100.line_rate
 
 
 def test_without_rails_nothing_is_expected() -> None:
-    found = bounds(Hardware("H100", 2, 8, 0, 0, 450), "all_reduce", "ring")
+    found = bounds(System("H100", 2, 8, 0, 0, 450), "all_reduce", "ring")
     assert found.floor is None and "not known" in found.reasoning[-1]
 
 
 def test_a_rack_is_one_domain() -> None:
-    rack = Hardware("GB200", 18, 4, 4, 400, 900, nodes_per_domain=18)
+    rack = System("GB200", 18, 4, 4, 400, 900, nodes_per_domain=18)
     assert (rack.domains, rack.gpus_per_domain) == (1, 72)
-    assert Hardware("GB200", 36, 4, 4, 400, 900, nodes_per_domain=18).domains == 2
+    assert System("GB200", 36, 4, 4, 400, 900, nodes_per_domain=18).domains == 2
 
 
 def test_every_profile_says_where_it_is_from_and_asks_for_evidence() -> None:
@@ -88,7 +88,7 @@ def test_every_system_of_the_sources_has_a_profile() -> None:
     assert set(profiles.names()) >= {
         "a40", "a100-ib-8x200", "a100-ib-8x200-gdrcopy", "a100-noib", "a100-sharp", "h100-ib-8x400",
         "h100-sharp",
-        "gb200-nvl72", "roce", "efa", "lab-socket",
+        "gb200-nvl72", "roce", "efa",
     }  # fmt: skip
 
 

@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from busbar.nccl import Expectation, judge
-from busbar.nccl.log.parse import parse_lines
-from busbar.nccl.log.sidecar import as_object
+from busbar.nccl.log.export import as_object
+from busbar.nccl.log.reader import read_lines
 from tests.support import shared
 from tests.unit.nccl.logs import Made
 from tests.unit.nccl.made.log import Log
@@ -42,7 +42,7 @@ BAD = {
     "every process ran alone, rows only": "h100-ib-8x400",
     "only the lines that an article quotes": "h100-ib-8x400",
     "two runs of one host each, published as one of two hosts": "h100-ib-8x400",
-    "TCP in place of RDMA": "lab-socket",
+    "TCP in place of RDMA": "a100-noib",
 }
 REAL_BAD = {
     "001": "h100-ib-8x400",
@@ -53,7 +53,7 @@ REAL_BAD = {
     "076": "h100-ib-8x400",
     "083": "h100-ib-8x400",
     "085": "h100-ib-8x400",
-    "027": "lab-socket",
+    "027": "a100-noib",
 }
 
 
@@ -186,7 +186,7 @@ def test_a_log_cut_at_any_byte_passes_only_behind_its_summary(size: int) -> None
 def test_bytes_that_are_no_log_are_no_verdict(data: bytes) -> None:
     verdict = judge(data.split(b"\n"), want("h100-ib-8x400"))
     assert verdict.verdict in ("unknown", "fail")
-    as_object(parse_lines(data.split(b"\n")))
+    as_object(read_lines(data.split(b"\n")))
 
 
 WORDS = st.sampled_from(
@@ -216,4 +216,4 @@ WORDS = st.sampled_from(
 @given(lines=st.lists(WORDS | st.text(max_size=60), max_size=40))
 def test_odd_lines_in_any_order_do_not_break_the_reader(lines: list[str]) -> None:
     assert not judge(lines, want("h100-ib-8x400")).passed
-    as_object(parse_lines(lines))
+    as_object(read_lines(lines))

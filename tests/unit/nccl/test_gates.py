@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from busbar.nccl import Expectation, Verdict, judge
+from busbar.nccl import Expectation, JobOutcome, Verdict, judge
+from busbar.nccl.checks.codes import Code
+from busbar.nccl.verdict import SCHEMA
 from tests.unit.nccl.logs import Made
 from tests.unit.nccl.made.log import Log
 from tests.unit.nccl.made.spec import cases
@@ -196,8 +199,9 @@ def test_sharp_needs_more_than_its_plugin() -> None:
 
 
 def test_a_job_that_failed_is_not_read() -> None:
-    want = Expectation(profile="h100-ib-8x400", nodes=2, job_succeeded=False)
-    assert judged(want=want).check("source").status == "fail"
+    verdict = judge(Made().lines(), WANT, JobOutcome(False, ("BackoffLimitExceeded",)))
+    assert (verdict.verdict, verdict.checks[0].code) == ("fail", "job.failed")
+    assert "BackoffLimitExceeded" in verdict.reasons[0]
 
 
 def test_a_completion_error_fails_though_the_table_is_whole() -> None:
@@ -217,16 +221,16 @@ def test_tcp_that_is_asked_for_has_no_line_rate_but_needs_its_proof() -> None:
         made.network, made.gdr, made.peak, made.gpus = "Socket", False, 2.0, 2
         made.low, made.high = 2**20, 2**26
 
-    want = Expectation(profile="lab-socket", nodes=2)
+    want = Expectation(nodes=2, gpus_per_node=2, rails=2, rate_gbps=400, transport="socket")
     verdict = judged(tcp, want)
     assert verdict.verdict == "pass", verdict.reasons
     assert verdict.check("busbw").status == "not-required"
     assert verdict.check("transport").status == "pass"
-    log = [line for line in lab_lines(tcp) if "via NET" not in line]
+    log = [line for line in lines_of(tcp) if "via NET" not in line]
     assert judge(log, want).check("transport").status == "unknown"
 
 
-def lab_lines(change: Callable[[Made], None]) -> list[str]:
+def lines_of(change: Callable[[Made], None]) -> list[str]:
     made = Made()
     change(made)
     return made.lines()
@@ -252,15 +256,15 @@ def test_several_collectives_in_one_log_are_judged_one_by_one() -> None:
     assert judge(Made().lines(), want).check("collective").status == "fail"
 
 
-def test_a_stand_in_is_named_in_the_verdict() -> None:
-    verdict = judge(["# busbar-lab: CPU stand-in of nccl-tests", *Made().lines()], WANT)
-    assert verdict.stand_ins == ["CPU stand-in of nccl-tests"]
+def test_what_the_log_says_was_simulated_is_in_the_verdict() -> None:
+    verdict = judge(["# simulated: CPU program in place of nccl-tests", *Made().lines()], WANT)
+    assert verdict.simulated == "CPU program in place of nccl-tests"
 
 
 def test_the_verdict_survives_json() -> None:
     verdict = judged()
     assert Verdict.model_validate_json(verdict.model_dump_json()) == verdict
-    assert verdict.model_dump(mode="json")["schema"] == 1
+    assert verdict.model_dump(mode="json")["schema"] == SCHEMA
 
 
 def rack(made: Made) -> None:
@@ -297,16 +301,19 @@ def test_libfabric_joins_rails_so_devices_are_counted_not_nics() -> None:
     assert verdict.check("rails").status == "pass" and verdict.check("hcas").status == "not-required"
 
 
-def test_the_lab_names_its_stand_in_and_its_transport() -> None:
-    def lab(made: Made) -> None:
-        made.network, made.gdr, made.peak, made.gpus, made.gpu = "Socket", False, 0.6, 2, "busbar-lab CPU"
+def test_tcp_with_a_configured_value_is_judged_by_it() -> None:
+    def tcp(made: Made) -> None:
+        made.network, made.gdr, made.peak, made.gpus, made.gpu = "Socket", False, 0.6, 2, "CPU"
         made.low, made.high = 2**20, 2**25
 
-    want = Expectation(profile="lab-socket", nodes=2, expected_busbw_gbps=0.1, collectives=["all_reduce"])
-    verdict = judged(lab, want)
+    want = Expectation(
+        nodes=2, gpus_per_node=2, rails=2, rate_gbps=400, transport="socket", algorithm="ring",
+        expected_busbw_gbps=0.1, collectives=["all_reduce"],
+    )  # fmt: skip
+    verdict = judged(tcp, want)
     assert (verdict.verdict, verdict.transport, verdict.check("busbw").status) == ("pass", "socket", "pass")
     too_high = want.model_copy(update={"expected_busbw_gbps": 100.0})
-    assert judged(lab, too_high).check("busbw").status == "fail"
+    assert judged(tcp, too_high).check("busbw").status == "fail"
 
 
 def test_a_failed_bitwise_check_fails() -> None:
@@ -328,3 +335,10 @@ def test_a_warning_whose_place_has_blanks_is_still_a_warning() -> None:
     verdict = judged(libfabric)
     assert verdict.warnings[0].startswith("NET/OFI Request")
     assert verdict.check("warnings").status == "fail"
+
+
+def test_every_gate_stands_in_the_docs_and_every_code_has_a_gate() -> None:
+    text = (Path(__file__).parents[3] / "docs" / "nccl.md").read_text()
+    gates = [check.name for check in judge(Made().lines(), WANT, JobOutcome(True)).checks]
+    assert {code.gate for code in Code} == set(gates)
+    assert [name for name in gates if f"`{name}`" not in text] == []

@@ -17,14 +17,14 @@ from tests.unit.nccl.made.spec import Judged, cases
 from tests.unit.nccl.reading import (
     Expectation,
     ParsedLog,
+    Rule,
     Verdict,
     as_object,
     judge,
     judge_log,
-    parse_lines,
     profiles,
-    shapes,
-    signs,
+    read_lines,
+    rules,
 )
 
 JUDGED = [(name, i) for name, case in cases().items() for i in range(len(case.judged))]
@@ -33,7 +33,7 @@ HEALTHY = Expectation(profile="h100-ib-8x400", nodes=2)
 
 
 def parsed(log: Log) -> ParsedLog:
-    return parse_lines(log.lines)
+    return read_lines(log.lines)
 
 
 @pytest.mark.parametrize("name", cases())
@@ -82,20 +82,20 @@ def test_no_unusable_made_log_passes_any_profile(name: str) -> None:
 
 def test_every_failure_that_a_whole_log_shows_is_shown_by_a_made_log() -> None:
     shown = {d for case in cases().values() for judged in case.judged for d in judged.diagnoses}
-    assert set(signs()) - shown == set()
+    assert {rule.name for rule in rules() if not rule.contains} - shown == set()
 
 
 def test_every_known_failure_line_has_a_line_of_our_own() -> None:
-    assert set(FAILURE_LINES) == {shape.name for shape in shapes()}
+    assert set(FAILURE_LINES) == {rule.name for rule in rules() if rule.contains}
 
 
-@pytest.mark.parametrize("shape", shapes(), ids=lambda s: s.name)
-def test_a_failure_line_in_a_healthy_log_is_named_and_fails_the_log_if_fatal(shape: Any) -> None:
+@pytest.mark.parametrize("rule", [r for r in rules() if r.contains], ids=lambda r: r.name)
+def test_a_failure_line_in_a_healthy_log_is_named_and_fails_the_log_if_fatal(rule: Rule) -> None:
     made = Made()
-    made.info = [FAILURE_LINES[shape.name]]
+    made.info = [FAILURE_LINES[rule.name]]
     verdict = judge(made.lines(), HEALTHY)
-    assert [d.name for d in verdict.diagnoses] == [shape.name]
-    assert verdict.check("warnings").status == ("fail" if shape.severity == "fatal" else "pass")
+    assert [d.name for d in verdict.diagnoses] == [rule.name]
+    assert verdict.check("warnings").status == ("fail" if rule.severity == "fatal" else "pass")
 
 
 @pytest.mark.shared

@@ -80,12 +80,11 @@ def test_numbers_without_their_row_are_damage() -> None:
 
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
 def test_a_log_saved_by_a_windows_shell_is_read(encoding: str, tmp_path) -> None:  # type: ignore[no-untyped-def]
-    from busbar.nccl.judge import judge_log
-    from busbar.nccl.log.parse import parse_file
+    from busbar.nccl import judge_log, read_file
 
     path = tmp_path / "log.txt"
     path.write_bytes(("\ufeff" + "\r\n".join(Made().lines())).encode(encoding))
-    assert judge_log(parse_file(str(path)), WANT).reasons == []
+    assert judge_log(read_file(str(path)), WANT).reasons == []
 
 
 def test_a_summary_that_sticks_to_a_message_is_still_read() -> None:

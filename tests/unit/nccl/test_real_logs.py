@@ -8,7 +8,7 @@ import pytest
 
 from tests.support import shared
 from tests.unit.nccl.comparing import differences
-from tests.unit.nccl.reading import Expectation, as_object, judge, judge_log, parse_lines, profiles
+from tests.unit.nccl.reading import Expectation, as_object, judge, judge_log, profiles, read_lines
 
 pytestmark = pytest.mark.shared
 
@@ -39,13 +39,13 @@ DIAGNOSES = {
 @pytest.mark.parametrize("name", shared.log_names())
 def test_a_real_log_is_read_as_its_sidecar_says(name: str) -> None:
     expected = json.loads(shared.log(name).with_suffix(".json").read_text())["expected"]
-    assert differences(expected, as_object(parse_lines(shared.log_lines(name)))) == []
+    assert differences(expected, as_object(read_lines(shared.log_lines(name)))) == []
 
 
 @pytest.mark.parametrize("name", shared.log_names())
 def test_no_unusable_real_log_passes_any_profile(name: str) -> None:
     sidecar = json.loads(shared.log(name).with_suffix(".json").read_text())
-    parsed = parse_lines(shared.log_lines(name))
+    parsed = read_lines(shared.log_lines(name))
     for each in profiles.names():
         verdict = judge_log(parsed, Expectation(profile=each, nodes=sidecar["nodes"]))
         if verdict.passed:
@@ -67,7 +67,7 @@ def test_a_healthy_real_log_shows_no_fatal_failure(prefix: str) -> None:
 
 
 def test_a_row_carries_all_columns() -> None:
-    last = as_object(parse_lines(shared.log_lines("084")))["runs"][0]["rows"][-1]
+    last = as_object(read_lines(shared.log_lines("084")))["runs"][0]["rows"][-1]
     assert (last["size"], last["count"], last["type"], last["redop"], last["root"]) == (
         2147483648, 536870912, "float", "sum", -1,
     )  # fmt: skip
@@ -75,7 +75,7 @@ def test_a_row_carries_all_columns() -> None:
 
 
 def test_a_row_cut_by_a_message_keeps_its_root() -> None:
-    run = as_object(parse_lines(shared.log_lines("001")))["runs"][0]
+    run = as_object(read_lines(shared.log_lines("001")))["runs"][0]
     cut = [r for r in run["rows"] if r["interleaved"]]
     assert [(r["size"], r["redop"], r["root"]) for r in cut] == [(2097152, "sum", -1)]
 

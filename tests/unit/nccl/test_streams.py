@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from busbar.nccl import Expectation
-from busbar.nccl.judge import judge_log
-from busbar.nccl.log import parallel
-from busbar.nccl.log.parse import ParsedLog, parse_blocks, parse_file, parse_lines
+from busbar.nccl import Expectation, judge_log
+from busbar.nccl.judge import read_file
+from busbar.nccl.log.reader import ParsedLog, read_blocks, read_lines
 from busbar.nccl.log.source import BLOCK, Source, SourceError
 from tests.support import shared
 from tests.unit.nccl.logs import Made
@@ -31,7 +30,7 @@ def facts(log: ParsedLog) -> dict[str, object]:
     return {
         "rows": [r.rows for r in log.runs],
         "via": dict(e.via),
-        "first": {k: s.line for k, s in e.via_seen.items()},
+        "first": {k: counts.first for k, counts in e.edges.items()},
         "ways": dict(e.net_directions),
         "rails": {h: sorted(d) for h, d in e.rails.items()},
         "hosts": e.hosts,
@@ -39,7 +38,7 @@ def facts(log: ParsedLog) -> dict[str, object]:
         "sha256": log.sha256,
         "bytes": log.bytes,
         "versions": e.versions,
-        "messages": e.info_lines,
+        "messages": e.messages,
     }
 
 
@@ -56,7 +55,7 @@ def test_compressed_logs_are_told_by_their_bytes(made: Path, tmp_path: Path, suf
     packed = zstandard.ZstdCompressor().compress(data) if suffix == ".zst" else gzip.compress(data)
     path = tmp_path / ("packed.log" if "named" in suffix else f"packed{suffix}")
     path.write_bytes(packed)
-    assert judge_log(parse_file(str(path)), WANT).reasons == []
+    assert judge_log(read_file(str(path)), WANT).reasons == []
 
 
 @pytest.mark.parametrize("kind", ["gz", "zst"])
@@ -65,7 +64,7 @@ def test_a_compressed_log_that_was_cut_fails(made: Path, tmp_path: Path, kind: s
     packed = zstandard.ZstdCompressor().compress(data) if kind == "zst" else gzip.compress(data)
     path = tmp_path / f"cut.{kind}"
     path.write_bytes(packed[: len(packed) // 2])
-    verdict = judge_log(parse_file(str(path)), WANT)
+    verdict = judge_log(read_file(str(path)), WANT)
     assert not verdict.passed
 
 
@@ -100,7 +99,7 @@ def test_any_size_of_block_gives_the_same_facts(name: str) -> None:
     def read(size: int) -> dict[str, object]:
         source = Source()
         chunks: Iterator[bytes] = (data[i : i + size] for i in range(0, len(data), size))
-        return facts(parse_blocks(source.blocks(chunks), source))
+        return facts(read_blocks(source.blocks(chunks), source))
 
     whole = read(len(data))
     for size in (1, 7, 100, 4096, 65537):
@@ -111,23 +110,9 @@ def test_lines_beyond_one_block_are_read_whole() -> None:
     made = Made()
     edge = "worker-0:40:90 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM"
     made.info = [edge] * (2 * BLOCK // len(edge))
-    log = parse_lines(made.lines())
+    log = read_lines(made.lines())
     assert log.evidence.via["P2P/CUMEM"] == len(made.info)
     assert judge_log(log, WANT).reasons == []
-
-
-@pytest.mark.parametrize("name", [*MADE, *map(shared.param, ("001", "006", "084"))])
-def test_two_processes_find_what_one_finds(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = tmp_path / "a.log"
-    file.write_bytes(content(name))
-    path = str(file)
-    one = facts(parse_file(path))
-    monkeypatch.setattr(parallel, "SMALLEST", 1)
-    monkeypatch.setattr(parallel, "SEGMENT", 1009 if name in cases() else 10_007)
-    two = facts(parse_file(path))
-    assert two == one
 
 
 def test_a_line_of_100_mb_is_cut_and_named(tmp_path: Path) -> None:
@@ -139,7 +124,7 @@ def test_a_line_of_100_mb_is_cut_and_named(tmp_path: Path) -> None:
             out.write(b"x" * 10**6)
         out.write(b"\n" + lines[:50])
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    verdict = judge_log(parse_file(str(path)), WANT)
+    verdict = judge_log(read_file(str(path)), WANT)
     assert verdict.check("source").status != "pass"
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 40 * 1024, (
         "memory must not follow the line"
@@ -149,13 +134,13 @@ def test_a_line_of_100_mb_is_cut_and_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", ["/nowhere/log", "/"])
 def test_an_unreadable_file_is_a_clear_error(path: str) -> None:
     with pytest.raises(SourceError, match=path):
-        parse_file(path)
+        read_file(path)
 
 
 def test_an_empty_log_is_no_verdict(tmp_path: Path) -> None:
     path = tmp_path / "empty.log"
     path.touch()
-    assert judge_log(parse_file(str(path)), WANT).exit_code == 2
+    assert judge_log(read_file(str(path)), WANT).exit_code == 2
 
 
 NASTY = {
@@ -176,5 +161,5 @@ def test_no_line_makes_the_reader_crawl(what: str) -> None:
     from time import process_time
 
     before = process_time()
-    parse_lines([*Made().lines(), *([NASTY[what]] * 4)])
+    read_lines([*Made().lines(), *([NASTY[what]] * 4)])
     assert process_time() - before < 4

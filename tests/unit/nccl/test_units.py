@@ -28,19 +28,19 @@ def test_a_bandwidth_reads_right_at_any_height(
     assert (rate(value), gbps(value), short(value)) == (column, sentence, beside_a_line)
 
 
-def test_a_share_that_nobody_expects_is_a_multiple() -> None:
-    assert (share(0.9757), share(1.175), share(35.0), share(None)) == ("97.6 %", "117.5 %", "35 times", "-")
+def test_a_fraction_far_above_one_is_a_multiple() -> None:
+    assert (share(0.9757), share(1.175), share(35.0), share(None)) == ("97.6 %", "117.5 %", "35x", "-")
 
 
 def test_sizes_that_differ_never_read_the_same() -> None:
     assert exact(2**29) == "512 MiB" and exact(2**29 + 4) == "536870916 B" and exact(0) == "0 B"
 
 
-def test_a_value_set_by_hand_is_said_to_be_so() -> None:
+def test_a_configured_expected_value_is_named_as_such() -> None:
     made = Made()
     made.peak = 0.7
     wanted = Expectation(profile="h100-ib-8x400", nodes=2, expected_busbw_gbps=0.02)
     verdict = judge(made.lines(), wanted)
     reason = verdict.check("busbw").reason
-    assert "at 8 GiB, 35 times the expected 0.02 GB/s (set by hand); floor 0.018 GB/s" in reason
-    assert verdict.by_hand and verdict.floor_gbps == 0.018
+    assert "at 8 GiB, 35x the expected 0.02 GB/s (configured); floor 0.018 GB/s" in reason
+    assert verdict.configured and verdict.floor_gbps == 0.018

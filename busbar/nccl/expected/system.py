@@ -1,7 +1,7 @@
-"""What the hardware can carry: NVLink per GPU generation, and line rate per NVLink domain.
+"""What a system can carry: NVLink per GPU generation, and line rate per NVLink domain.
 
 GB/s are 1e9 B/s, one direction. A domain is what NVLink joins: a host, or a whole rack for NVL72.
-Sources: NVIDIA data sheets for NVLink; measured NVLS values as in references.yaml.
+Sources: NVIDIA data sheets for NVLink; measured NVLS values as in published.yaml.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def models(text: str) -> set[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Hardware:
+class System:
     """A system as far as a collective sees it."""
 
     gpu: str

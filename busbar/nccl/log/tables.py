@@ -1,4 +1,4 @@
-"""From lines to tables: one Run for each table that nccl-tests printed.
+"""From lines to tables: one Run per table that nccl-tests printed.
 
 A table starts at its header line, or at a row where the header was cut off. What stands before a header (the
 program's name, its arguments, the device list) belongs to the next table. Nothing here judges: rows that
@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 
 from busbar.nccl.log import patterns as p
-from busbar.nccl.log.records import Banner, Half, Preamble, Rank, Row, Run, number, whole
+from busbar.nccl.log.records import Banner, LogLine, Measurement, Preamble, Rank, Row, Run, number, whole
 
 VALUE_SIGNS = "+-Nni"  # what p.VALUE may start with besides a digit
 
@@ -34,21 +34,15 @@ class RunBuilder:
 
     def __init__(self) -> None:
         self.runs: list[Run] = []
+        self.hosts: set[str] = set()  # of all device lists so far
         self._preamble = Preamble()
         self._pending: _Pending | None = None
         self._command: str | None = None
-        self.trailing_errors: list[tuple[int, str]] = []
 
     @property
     def current(self) -> Run | None:
         """The table that rows belong to now."""
         return self.runs[-1] if self.runs else None
-
-    @property
-    def hosts(self) -> set[str]:
-        """Hosts of the device list before the current table."""
-        listed = self._preamble.ranks or (self.runs[-1].preamble.ranks if self.runs else [])
-        return {r.host for r in listed}
 
     @property
     def dangling(self) -> Preamble | None:
@@ -57,7 +51,7 @@ class RunBuilder:
         return None if empty else self._preamble
 
     def add(self, text: str, line: int) -> None:
-        """Take one cleaned line that is no NCCL message. Unknown text is ignored."""
+        """Take one cleaned line that is not an NCCL message. Unknown text is ignored."""
         if "_perf" in text and not text.startswith("#") and (match := p.COMMAND.search(text)) is not None:
             self._command = match[1]
         if text.startswith("#") or "# " in text:
@@ -81,7 +75,7 @@ class RunBuilder:
             self._banner(text, match, line)
         elif (match := p.TESTS_VERSION.match(text)) is not None:
             self._open_preamble("tests_version", line)
-            self._preamble.tests_version, self._preamble.library = match[1], match[2]
+            self._preamble.tests_version = match[1]
         elif (match := p.STARTING.match(text)) is not None:
             self._open_preamble("name", line)
             self._preamble.name = match[1]
@@ -91,14 +85,12 @@ class RunBuilder:
             self._out_of_bounds(match, line)
         elif (match := p.BITWISE.match(text)) is not None:
             if self.current is not None and (match[2] == "FAILED" or whole(match[1])):
-                self.current.bitwise_failed = (line, text)
+                self.current.bitwise_failed = LogLine(match[1], line, text)
         elif (match := p.AVG.match(text)) is not None:
             self._avg(match, line)
         elif (match := p.CONCLUDED.match(text)) is not None:
             if self.current is not None:
                 self.current.concluded = match[1]
-        elif (match := p.TRAILING_ERROR.match(text)) is not None:
-            self.trailing_errors.append((line, match[1]))
         else:
             # "#  Rank  ..." cut short, "#", "# Using devices", or a shell prompt: nothing to keep
             return text.startswith("#") and p.ROW.search(text) is None
@@ -116,10 +108,9 @@ class RunBuilder:
         banner = Banner(
             whole(match["min"]), whole(match["max"]), whole(match["step"]), match["by"], line, text
         )
-        for name, pattern in p.BANNER_FIELDS.items():
-            found = pattern.search(text)
-            if found is not None:
-                setattr(banner, name, whole(found[1]))
+        validation = p.VALIDATION.search(text)
+        if validation is not None:
+            banner.validation = whole(validation[1])
         self._preamble.banner = banner
 
     def _rank(self, match: re.Match[str], line: int) -> None:
@@ -135,6 +126,7 @@ class RunBuilder:
             match.string,
         )
         self._preamble.ranks.append(rank)
+        self.hosts.add(rank.host)
         if self._preamble.line is None:
             self._preamble.line = line
 
@@ -154,7 +146,7 @@ class RunBuilder:
         run.error_column = match["error"]
         run.cpu_time = match["time"] == "cputime"
         run.columns = tuple(match["middle"].split())
-        run.half_width = _half_width(text, match["time"])
+        run.measurement_width = _measurement_width(text, match["time"])
         self.runs.append(run)
         self._preamble = Preamble()
 
@@ -198,7 +190,7 @@ class RunBuilder:
         self._drop_pending()
         run = self._run_for_row(line)
         tokens = p.STAMP.sub("", match[4]).split()
-        width = 2 * run.half_width or _guess_width(tokens)
+        width = 2 * run.measurement_width or _guess_width(tokens)
         split = len(tokens)
         while split > 0 and len(tokens) - split < width and p.VALUE.match(tokens[split - 1]):
             split -= 1
@@ -217,7 +209,7 @@ class RunBuilder:
             self._pending = pending
 
     def _give_back(self, run: Run, middle: list[str], values: list[str]) -> tuple[list[str], list[str]]:
-        over = len(values) % (run.half_width or 4)
+        over = len(values) % (run.measurement_width or 4)
         if not values or over == 0:
             return middle, values
         wants_root = "root" in run.columns or (bool(middle) and over == 1)
@@ -229,7 +221,7 @@ class RunBuilder:
             return
         tokens = p.STAMP.sub("", text).split()
         run = self.current
-        half = (run.half_width if run else 0) or 4
+        half = (run.measurement_width if run else 0) or 4
         if len(tokens) not in (half, 2 * half, 16) or not all(p.VALUE.match(t) for t in tokens):
             return
         if self._pending is None:
@@ -244,21 +236,21 @@ class RunBuilder:
 
     def _complete(self, run: Run, pending: _Pending, *, interleaved: bool) -> None:
         values = pending.values
-        half = run.half_width or len(values) // 2
+        half = run.measurement_width or len(values) // 2
         if len(values) != 2 * half or half < 4:
             run.damaged += 1
             return
         # behind time, algbw, busbw and errors stand #bitdiff and statistics, where they were asked for
         first, second = values[:4], values[half : half + 4]
         redop, root = _middle(run.columns, pending.middle)
-        half_1, half_2 = Half(*first), Half(*second)
+        out_of_place, in_place = Measurement(*first), Measurement(*second)
         if any(number(v) is None for v in (*first[:3], *second[:3])):
             run.template_rows += 1
             return
         text = f"{pending.text} .. {' '.join(values)}" if interleaved else pending.text
         run.rows.append(
             Row(
-                pending.size, pending.count, pending.type, redop, root, half_1, half_2, pending.line,
+                pending.size, pending.count, pending.type, redop, root, out_of_place, in_place, pending.line,
                 interleaved=interleaved, text=text,
             )
         )  # fmt: skip
@@ -269,7 +261,7 @@ class RunBuilder:
         self._pending = None
 
 
-def _half_width(header: str, time: str) -> int:
+def _measurement_width(header: str, time: str) -> int:
     """Columns from one `time` to the next: 4, 5 with #bitdiff, 8 with -I, 9 with both."""
     names = [n for n in header.lstrip("# ").split() if n != "timestamp"]
     starts = [i for i, n in enumerate(names) if n == time]

@@ -1,4 +1,4 @@
-"""Public measurements (references.yaml), and which of them speaks for a given system."""
+"""Public measurements (published.yaml), and which of them is comparable with a given system."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from functools import cache
 
 from pydantic import BaseModel, ConfigDict
 
-from busbar.nccl.data import read_yaml
-from busbar.nccl.expected.hardware import NVLINK, Hardware
+from busbar.nccl.expected.profiles import read_yaml
+from busbar.nccl.expected.system import NVLINK, System
 
-# which algorithms' figures speak for a run of the named one
-SPEAKS_FOR = {
+# algorithm of a run -> algorithms whose published results are comparable
+COMPARABLE_ALGORITHMS = {
     "ring": ("ring", "auto"),
     "auto": ("ring", "auto", "nvls"),
     "nvls": ("nvls",),
@@ -19,7 +19,7 @@ SPEAKS_FOR = {
 }
 
 
-class Reference(BaseModel):
+class PublishedResult(BaseModel):
     """One published busbw in GB/s; `nodes` and `gpus` count NVLink domains and the GPUs in one."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -35,11 +35,11 @@ class Reference(BaseModel):
     healthy: bool = True
     source: str
 
-    def hardware(self) -> Hardware:
+    def system(self) -> System:
         """The system that was measured."""
         rack = 4 if self.gpus > 16 or self.gpu.startswith("GB") else self.gpus
         hosts = self.gpus // rack
-        return Hardware(
+        return System(
             gpu=self.gpu,
             nodes=self.nodes * hosts,
             gpus_per_node=rack,
@@ -51,22 +51,22 @@ class Reference(BaseModel):
 
 
 @cache
-def references() -> tuple[Reference, ...]:
-    """All references, in file order."""
-    return tuple(Reference(**entry) for entry in read_yaml("busbar.nccl.expected", "references.yaml"))
+def published_results() -> tuple[PublishedResult, ...]:
+    """All results, in file order."""
+    return tuple(PublishedResult(**entry) for entry in read_yaml("busbar.nccl.expected", "published.yaml"))
 
 
-def lowest(hw: Hardware, collective: str, algorithm: str) -> Reference | None:
-    """The lowest healthy figure of the same GPU, line rate, algorithm, collective and N (1, 2, more)."""
+def lowest(system: System, collective: str, algorithm: str) -> PublishedResult | None:
+    """The lowest healthy result of the same GPU, line rate, algorithm, collective and N (1, 2, more)."""
     matching = [
         r
-        for r in references()
+        for r in published_results()
         if r.healthy
-        and r.gpu == hw.gpu
+        and r.gpu == system.gpu
         and r.collective == collective
-        and r.algorithm in SPEAKS_FOR.get(algorithm, ())
-        and _class(r.hardware().domains) == _class(hw.domains)
-        and (hw.domains == 1 or r.hardware().line_rate == hw.line_rate or _racks(r, hw))
+        and r.algorithm in COMPARABLE_ALGORITHMS.get(algorithm, ())
+        and _class(r.system().domains) == _class(system.domains)
+        and (system.domains == 1 or r.system().line_rate == system.line_rate or _racks(r, system))
     ]
     return min(matching, key=lambda r: r.busbw, default=None)
 
@@ -75,6 +75,6 @@ def _class(domains: int) -> int:
     return min(domains, 3)
 
 
-def _racks(reference: Reference, hw: Hardware) -> bool:
+def _racks(result: PublishedResult, system: System) -> bool:
     # several racks: what NVLink and the rails of one host give counts, not how full the racks are
-    return hw.nodes_per_domain > 1 and reference.gpus > 16 and reference.rails == hw.rails
+    return system.nodes_per_domain > 1 and result.gpus > 16 and result.rails == system.rails

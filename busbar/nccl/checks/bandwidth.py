@@ -1,0 +1,159 @@
+"""Gates on the number: bandwidth between floor and ceiling, and steady."""
+
+from __future__ import annotations
+
+from busbar.nccl.checks.codes import Code
+from busbar.nccl.checks.context import Context, Finding
+from busbar.nccl.checks.result import (
+    Check,
+    CollectiveResult,
+    Point,
+    PointMeasurement,
+    Status,
+    failed,
+    not_required,
+    passed,
+    result,
+    unknown,
+)
+from busbar.nccl.expected.bounds import Bounds
+from busbar.nccl.log.records import Measurement, Run, number
+from busbar.nccl.units import compared, gbps, size
+
+UNSTEADY = 0.10
+# worst first: what a failure of several collectives is called
+ORDER = (
+    Code.BUSBW_PART_OF_LINE_RATE, Code.BUSBW_BELOW_FLOOR, Code.BUSBW_ABOVE_CEILING,
+    Code.BUSBW_NO_VALUE, Code.BUSBW_NO_EXPECTATION, Code.BUSBW_SMALL_MESSAGES,
+    Code.BUSBW_NOT_REQUIRED, Code.BUSBW_IN_RANGE,
+)  # fmt: skip
+
+
+def assess(context: Context, name: str) -> Finding:
+    """Bandwidth of the collective NAME against its bounds."""
+    bounds = context.expectation.bounds(name)
+    run = _decisive([r for r in context.tables.get(name, []) if r.busbw is not None])
+    value = run.busbw if run else None
+    status, code, reason = _status(context, name, bounds, run, value)
+    found = CollectiveResult(
+        busbw_gbps=value,
+        expected_gbps=_rounded(bounds.expected),
+        floor_gbps=_rounded(bounds.floor),
+        ceiling_gbps=_rounded(bounds.ceiling),
+        fraction=round(value / bounds.expected, 4) if value is not None and bounds.expected else None,
+        passed=status in ("pass", "not-required"),
+        size_bytes=run.largest_row.size if run else None,
+        reasoning=list(bounds.reasoning),
+        curve=_curve(run) if run else [],
+    )
+    return Finding(status, code, f"{name}: {reason}", found, run)
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 3 if value >= 1 else 6)
+
+
+def _decisive(runs: list[Run]) -> Run | None:
+    """Of several tables of a collective, that with the lowest value at the largest message of all."""
+    if not runs:
+        return None
+    top = max(r.largest_row.size for r in runs)
+    return min((r for r in runs if r.largest_row.size == top), key=lambda r: r.busbw or 0.0)
+
+
+def _status(
+    context: Context, name: str, bounds: Bounds, run: Run | None, value: float | None
+) -> tuple[Status, Code, str]:
+    if run is None or value is None:
+        return "unknown", Code.BUSBW_NO_VALUE, "no value"
+    if bounds.floor is None:
+        if context.expectation.transport == "socket":
+            reason = f"{gbps(value)} over TCP; no expected value is configured, and no line rate applies"
+            return "not-required", Code.BUSBW_NOT_REQUIRED, reason
+        reason = f"{gbps(value)}, but the expected value is not known: {bounds.reasoning[-1]}"
+        return "unknown", Code.BUSBW_NO_EXPECTATION, reason
+    top = run.largest_row.size
+    if top < bounds.plateau_bytes:
+        reason = f"largest message {size(top)}, at least {size(bounds.plateau_bytes)} is needed"
+        return "unknown", Code.BUSBW_SMALL_MESSAGES, reason
+    configured = " (configured)" if context.expectation.given(name) is not None else ""
+    if value < bounds.floor:
+        part = _part_of_line_rate(context, value)
+        code = Code.BUSBW_PART_OF_LINE_RATE if part else Code.BUSBW_BELOW_FLOOR
+        return "fail", code, f"{gbps(value)} is below the floor of {gbps(bounds.floor)}{configured}{part}"
+    if bounds.ceiling is not None and run.highest_busbw > bounds.ceiling:
+        return (
+            "fail",
+            Code.BUSBW_ABOVE_CEILING,
+            (
+                f"{gbps(run.highest_busbw)} is above the ceiling of {gbps(bounds.ceiling)}: not credible "
+                "(wrong number of nodes or rails, or mixed runs)"
+            ),
+        )
+    part = f", {compared(value, bounds.expected)}" if bounds.expected else ""
+    reason = f"{gbps(value)} at {size(top)}{part}{configured}; floor {gbps(bounds.floor)}"
+    return "pass", Code.BUSBW_IN_RANGE, reason
+
+
+def _part_of_line_rate(context: Context, value: float) -> str:
+    """Half or a quarter of line rate points at rails without traffic."""
+    system = context.expectation.system
+    if system is None or system.line_rate <= 0 or context.expectation.transport == "socket":
+        return ""
+    for part, words in ((0.5, "half"), (0.25, "a quarter")):
+        if abs(value / system.line_rate - part) < 0.03:
+            return f": about {words} of line rate (half-rate links, missing rails, or plain Tree)"
+    return ""
+
+
+def _curve(run: Run) -> list[Point]:
+    return [
+        Point(
+            size_bytes=row.size,
+            count=row.count,
+            type=row.type,
+            redop=row.redop,
+            out_of_place=_point(row.out_of_place),
+            in_place=_point(row.in_place),
+        )
+        for row in run.rows
+    ]
+
+
+def _point(measurement: Measurement) -> PointMeasurement:
+    return PointMeasurement(
+        time_us=number(measurement.time) or 0.0,
+        algbw_gbps=number(measurement.algbw) or 0.0,
+        busbw_gbps=number(measurement.busbw) or 0.0,
+        wrong=number(measurement.errors),
+    )
+
+
+def busbw(context: Context) -> Check:
+    """All wanted collectives lie between their floor and ceiling."""
+    findings = list(context.findings.values())
+    if not findings:
+        return unknown(Code.BUSBW_NO_VALUE, "no table: no bandwidth")
+    order: tuple[Status, ...] = ("fail", "unknown", "not-required", "pass")
+    status = next(s for s in order if any(f.status == s for f in findings))
+    worst = [f for f in findings if f.status == status]
+    code = min((f.code for f in worst), key=ORDER.index)
+    run = worst[0].run
+    return result(status, code, "; ".join(f.reason for f in worst), run.largest_row.as_line if run else None)
+
+
+def stability(context: Context) -> Check:
+    """Out-of-place and in-place bandwidth agree at the largest message."""
+    if context.expectation.transport == "socket":
+        return not_required(Code.STABILITY_NOT_REQUIRED, "TCP on shared machines varies")
+    if not context.judged:
+        return unknown(Code.STABILITY_NO_TABLE, "no table to judge")
+    for run in context.judged:
+        row = run.largest_row
+        one, two = number(row.out_of_place.busbw) or 0.0, number(row.in_place.busbw) or 0.0
+        if max(one, two) <= 0 or abs(one - two) / max(one, two) > UNSTEADY:
+            reason = f"out-of-place {gbps(one)} and in-place {gbps(two)} differ by over {UNSTEADY:.0%}"
+            return failed(Code.STABILITY_DIFFERS, reason, row.as_line)
+    row = context.judged[0].largest_row
+    reason = f"{row.out_of_place.busbw} and {row.in_place.busbw} GB/s agree"
+    return passed(Code.STABILITY_STEADY, reason, row.as_line)

@@ -1,0 +1,92 @@
+"""Gate on the table: every size that was asked for has its row, the summary is there, the numbers agree."""
+
+from __future__ import annotations
+
+from busbar.nccl.checks.codes import Code
+from busbar.nccl.checks.context import Context
+from busbar.nccl.checks.result import Check, failed, passed, unknown
+from busbar.nccl.checks.rows import arithmetic, size_sweep
+from busbar.nccl.log.records import LogLine, Run
+
+
+def completeness(context: Context) -> Check:
+    """Every size that was asked for has its row, the summary is there, and the numbers agree."""
+    for run in context.log.runs:
+        problem = _damage(run)
+        if problem:
+            return problem
+    if not context.judged:
+        return unknown(Code.COMPLETENESS_NO_TABLE, "no table to judge")
+    empty = [r for r in context.log.runs if not r.rows]
+    if empty:
+        return failed(
+            Code.COMPLETENESS_EMPTY_TABLE, f"{len(empty)} tables have no row (line {empty[0].line})"
+        )
+    unsure: Check | None = None
+    for run in context.judged:
+        problem = arithmetic(run) or _average(run) or size_sweep(run, context)
+        if problem and problem.status == "fail":
+            return problem
+        unsure = unsure or problem or _summary(run)
+    if unsure:
+        return unsure
+    first = context.judged[0]
+    rows = ", ".join(str(len(r.rows)) for r in context.judged)
+    return passed(
+        Code.COMPLETENESS_COMPLETE,
+        f"{rows} rows: all sizes of the arguments, summary present, its average is that of the rows",
+        LogLine("", first.avg_line or first.line, first.avg_text),
+    )
+
+
+def _damage(run: Run) -> Check | None:
+    if run.template_rows:
+        return failed(
+            Code.COMPLETENESS_PLACEHOLDERS,
+            "a table holds placeholders (XXX, nan) in place of numbers: not a measurement",
+        )
+    if run.has_wrong_precision:
+        return failed(
+            Code.COMPLETENESS_WRONG_PRECISION,
+            "bandwidths with one decimal: nccl-tests prints two, so the table is not its output",
+        )
+    if run.cpu_time:
+        return failed(
+            Code.COMPLETENESS_CPU_TIME,
+            "the time column is CPU time (-C 1): its bandwidths are not those of the fabric",
+        )
+    if run.damaged or run.orphans:
+        return failed(
+            Code.COMPLETENESS_DAMAGED,
+            f"{run.damaged} rows cut short and {run.orphans} numbers without a row: the table is damaged",
+        )
+    if run.has_repeated_rows:
+        return failed(
+            Code.COMPLETENESS_REPEATED_ROWS,
+            "a size is there twice: two programs wrote into one table, or the size sweep ran more than once",
+        )
+    if run.rows_after_summary or run.summaries:
+        return failed(
+            Code.COMPLETENESS_AFTER_SUMMARY,
+            "rows or a second summary follow the summary: two programs wrote into one log",
+        )
+    return None
+
+
+def _average(run: Run) -> Check | None:
+    if run.average_matches is not False:
+        return None
+    return failed(
+        Code.COMPLETENESS_AVERAGE,
+        f"the printed average {run.avg} is not that of the rows ({run.mean_busbw:.4f}): rows are missing or "
+        "belong to another run",
+    )
+
+
+def _summary(run: Run) -> Check | None:
+    if run.avg is not None and run.out_of_bounds is not None:
+        return None
+    return unknown(
+        Code.COMPLETENESS_NO_SUMMARY,
+        "the summary (`Out of bounds`, `Avg bus bandwidth`) is missing: the log was cut",
+    )

@@ -1,0 +1,170 @@
+"""Gate on who took part: device list, NCCL's own counts, and the factor between busbw and algbw."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from busbar.nccl.checks.codes import Code
+from busbar.nccl.checks.context import Context
+from busbar.nccl.checks.result import Check, failed, passed, unknown
+from busbar.nccl.checks.rows import rounding
+from busbar.nccl.expected.system import models
+from busbar.nccl.log.collective import factor, infer, ratio
+from busbar.nccl.log.records import Measurement, Rank, Run, number
+
+
+def ranks(context: Context) -> Check:
+    """Ranks 0..n-1 once each, on the expected hosts, and n in every number that depends on it."""
+    if any(r.has_several_programs for r in context.log.runs):
+        return failed(
+            Code.RANKS_SEVERAL_PROGRAMS,
+            "several programs wrote this log: MPI was not effective (built without MPI=1?)",
+        )
+    if not context.judged:
+        return unknown(Code.RANKS_NO_TABLE, "no table to judge")
+    if any(r.is_one_rank for r in context.judged):
+        return failed(Code.RANKS_ONE, "one rank: busbw is 0 by definition, nothing was measured")
+    without = [r for r in context.judged if not r.preamble.ranks]
+    if without:
+        n = _implied(context.judged[0])
+        hint = f"; busbw/algbw implies {n} ranks" if n else ""
+        return unknown(
+            Code.RANKS_NO_DEVICE_LIST, f"no device list before a table: who took part is not known{hint}"
+        )
+    for run in context.judged:
+        problem = _listed(run, context) or _hosts(run, context) or _factor(run)
+        if problem:
+            return problem
+    problem = _counted_by_nccl(context)
+    if problem:
+        return problem
+    enforced = "" if context.nodes_given else " by the log's own device list (pass --expect-nodes to enforce)"
+    last = context.judged[0].preamble.ranks[-1]
+    reason = f"{context.ranks} ranks on {context.nodes} hosts{enforced}"
+    return passed(Code.RANKS_COMPLETE, reason, last.as_line)
+
+
+def _listed(run: Run, context: Context) -> Check | None:
+    """Whether the device list is whole."""
+    listed = run.preamble.ranks
+    first = listed[0].as_line
+    numbers = Counter(r.rank for r in listed)
+    if max(numbers.values()) > 1:
+        twice = numbers.most_common(1)[0][0]
+        reason = f"rank {twice} is listed twice: several programs, MPI was not effective"
+        return failed(Code.RANKS_LISTED_TWICE, reason, first)
+    if any(r.group for r in listed):
+        reason = "the ranks are split into groups (NCCL_TESTS_SPLIT): busbw is that of a group"
+        return failed(Code.RANKS_SPLIT, reason, first)
+    if set(numbers) != set(range(len(listed))):
+        reason = f"the device list has gaps: {len(listed)} lines, highest rank {max(numbers)}"
+        return failed(Code.RANKS_GAPS, reason, first)
+    if len({(r.host, r.device) for r in listed}) < len(listed):
+        return failed(Code.RANKS_GPU_LISTED_TWICE, "a GPU is listed twice", first)
+    if len(listed) != context.ranks:
+        reason = f"tables of {context.ranks} and of {len(listed)} ranks in one log"
+        return failed(Code.RANKS_TABLES_DIFFER, reason, first)
+    return None
+
+
+def _hosts(run: Run, context: Context) -> Check | None:
+    """Whether the hosts and GPUs are those expected."""
+    listed, want = run.preamble.ranks, context.expectation
+    first = listed[0].as_line
+    hosts = Counter(r.host for r in listed)
+    if want.nodes is not None and len(hosts) != want.nodes:
+        names = ", ".join(sorted(hosts)[:8])
+        return failed(
+            Code.RANKS_WRONG_NODES, f"{len(hosts)} hosts took part, expected {want.nodes}: {names}", first
+        )
+    if want.hosts and {_short(h) for h in hosts} != {_short(h) for h in want.hosts}:
+        missing = sorted({_short(h) for h in want.hosts} - {_short(h) for h in hosts})
+        reason = f"other hosts took part than expected; missing: {', '.join(missing[:8])}"
+        return failed(Code.RANKS_OTHER_HOSTS, reason, first)
+    if want.gpus_per_node is not None and set(hosts.values()) != {want.gpus_per_node}:
+        odd = next(h for h, n in hosts.items() if n != want.gpus_per_node)
+        reason = f"{odd} has {hosts[odd]} ranks, expected {want.gpus_per_node}"
+        return failed(Code.RANKS_WRONG_PER_NODE, reason, first)
+    other = _other_gpu(listed, want.gpu)
+    if other is not None:
+        reason = f"rank {other.rank} is on {other.gpu}, expected {want.gpu}"
+        return failed(Code.RANKS_OTHER_GPU, reason, other.as_line)
+    return None
+
+
+def _other_gpu(listed: list[Rank], wanted: str | None) -> Rank | None:
+    """The first rank on a GPU of another known model; names without a known model prove nothing."""
+    asked = models(wanted or "")
+    if not asked:
+        return None
+    for rank in listed:
+        found = models(rank.gpu)
+        if found and not found & asked:
+            return rank
+    return None
+
+
+def _short(host: str) -> str:
+    return host.partition(".")[0]
+
+
+def _counted_by_nccl(context: Context) -> Check | None:
+    """NCCL's own counts, where they were printed."""
+    evidence, n = context.evidence, context.ranks
+    for nranks, up in evidence.initialized.items():
+        if nranks != n:
+            return failed(
+                Code.RANKS_OTHER_COMMUNICATOR,
+                f"NCCL built a communicator of {nranks} ranks, the device list has {n}",
+            )
+        if len(up) < nranks:
+            return failed(Code.RANKS_NOT_ALL_UP, f"only {len(up)} of {nranks} ranks came up (Init COMPLETE)")
+    for (nranks, nodes), line in evidence.counts.items():
+        # a rack of MNNVL hosts may count as its hosts or as one
+        if nranks != n or nodes not in {context.nodes, context.domains}:
+            return failed(
+                Code.RANKS_OTHER_COUNT,
+                f"NCCL counts {nranks} ranks on {nodes} nodes, the device list {n} on {context.nodes}",
+                line,
+            )
+    return None
+
+
+def _factor(run: Run) -> Check | None:
+    """busbw = algbw x k(n) in every measurement: the number of ranks that the program computed with."""
+    name, n = infer(run).name, len(run.preamble.ranks)
+    if name is None:
+        return failed(
+            Code.RANKS_COLLECTIVE_UNKNOWN,
+            "the collective is not known, so busbw does not tell the number of ranks",
+        )
+    if n < 2:
+        return failed(Code.RANKS_ONE, "one rank: busbw is 0 by definition, nothing was measured")
+    k = factor(name, n)
+    for row in run.rows:
+        for measurement in row.measurements:
+            if not _fits(measurement, k):
+                return failed(
+                    Code.RANKS_OTHER_FACTOR,
+                    f"line {row.line}: busbw/algbw {measurement.busbw}/{measurement.algbw} does not fit {n} "
+                    f"ranks, {name} ({k:.4f}): another number of ranks was measured",
+                    row.as_line,
+                )
+    return None
+
+
+def _fits(measurement: Measurement, k: float) -> bool:
+    algbw, busbw = number(measurement.algbw), number(measurement.busbw)
+    if algbw is None or busbw is None:
+        return False
+    # each printed value is off by half its last digit at most
+    slack = rounding(measurement.busbw) + k * rounding(measurement.algbw)
+    return abs(busbw - k * algbw) <= slack * 1.05
+
+
+def _implied(run: Run) -> int | None:
+    """Ranks that busbw/algbw implies, for a reader of an all_reduce without a device list."""
+    k = ratio(run)
+    if infer(run).name != "all_reduce" or k is None or not 0 < k < 2:
+        return None
+    return round(2 / (2 - k))

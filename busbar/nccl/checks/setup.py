@@ -1,0 +1,121 @@
+"""Gates on what NCCL was set up with: its version, network plugin, topology file and HCAs."""
+
+from __future__ import annotations
+
+import re
+
+from busbar.nccl.checks.codes import Code
+from busbar.nccl.checks.context import Context
+from busbar.nccl.checks.result import Check, failed, not_required, passed, unknown
+from busbar.nccl.checks.transport import FIX
+
+
+def release(version: str) -> tuple[int, ...]:
+    """2.19.3+cuda12.2 -> (2, 19, 3)."""
+    return tuple(int(n) for n in re.findall(r"\d+", version.partition("+")[0])[:3])
+
+
+def nccl_version(context: Context) -> Check:
+    """One NCCL on all hosts, new enough."""
+    found, least = context.evidence.versions, context.expectation.min_nccl
+    if len(found) > 1:
+        odd = list(found.values())[-1]
+        return failed(Code.NCCL_VERSION_DIFFERS, f"hosts run different NCCL: {', '.join(found)}", odd)
+    version, line = next(iter(found.items()), (None, None))
+    if not least:
+        printed = f"the log has {version}" if version else "none was printed"
+        return not_required(Code.NCCL_VERSION_NOT_REQUIRED, f"no minimum version given; {printed}", line)
+    if version is None:
+        return unknown(
+            Code.NCCL_VERSION_NOT_PRINTED, f"no `NCCL version` line, expected at least {least}. {FIX}"
+        )
+    if release(version) < release(least):
+        reason = f"NCCL {version} is older than the expected {least}"
+        return failed(Code.NCCL_VERSION_TOO_OLD, reason, line)
+    return passed(Code.NCCL_VERSION_ACCEPTED, f"NCCL {version}, expected at least {least}", line)
+
+
+def plugin(context: Context) -> Check:
+    """The expected network plugin carries the data, loaded from the expected path."""
+    want, evidence = context.expectation, context.evidence
+    paths = list(evidence.plugin_paths.values())
+    path = paths[0].value if paths else None
+    network = next(iter(evidence.networks.values()), None)
+    if not want.require_plugin and not want.plugin_path:
+        printed = f"the log has {', '.join(evidence.networks) or 'none'}" + (f" at {path}" if path else "")
+        return not_required(Code.PLUGIN_NOT_REQUIRED, f"no plugin given; {printed}", network)
+    expected = want.require_plugin
+    if expected:
+        used = set(evidence.networks) | evidence.network_names
+        if not used:
+            reason = f"neither `Using network` nor an edge: {expected} is not proved. {FIX}"
+            return unknown(Code.PLUGIN_NOT_PRINTED, reason)
+        odd = sorted(n for n in used if n != expected and not n.startswith(f"{expected}_"))
+        if odd:
+            reason = f"{odd[0]} is used, expected {expected}"
+            return failed(Code.PLUGIN_OTHER, reason, evidence.networks.get(odd[0]))
+    if want.plugin_path:
+        if not paths:
+            return unknown(
+                Code.PLUGIN_PATH_NOT_PRINTED, "no `Plugin Path` line: the plugin's path is not known"
+            )
+        wrong = next((s for s in paths if not s.value.startswith(want.plugin_path)), None)
+        if wrong is not None:
+            reason = f"plugin from {wrong.value}, expected {want.plugin_path}"
+            return failed(Code.PLUGIN_OTHER_PATH, reason, wrong)
+    reason = f"{expected or 'plugin'} is used" + (f", from {path}" if path else "; no path printed")
+    return passed(Code.PLUGIN_USED, reason, paths[0] if paths else network)
+
+
+def topology_file(context: Context) -> Check:
+    """NCCL was given the topology file, and could open it."""
+    want, evidence = context.expectation, context.evidence
+    not_opened = next(iter(evidence.topology_failed.values()), None)
+    if not_opened is not None:
+        reason = f"NCCL could not open {not_opened.value}: the run went on without it"
+        return failed(Code.TOPOLOGY_FILE_NOT_OPENED, reason, not_opened)
+    if not want.topology_file and not want.require_topology_file:
+        printed = f"set: {', '.join(evidence.topology_set)}" if evidence.topology_set else "none was set"
+        return not_required(Code.TOPOLOGY_FILE_NOT_REQUIRED, f"no file given; {printed}")
+    if not evidence.topology_set:
+        if not evidence.environment:
+            reason = f"no line of NCCL's environment (subsystem ENV) in the log. {FIX}"
+            return unknown(Code.TOPOLOGY_FILE_NOT_PRINTED, reason)
+        return failed(
+            Code.TOPOLOGY_FILE_NOT_SET, "NCCL_TOPO_FILE is not set, although NCCL printed its environment"
+        )
+    for value, line in evidence.topology_set.items():
+        if want.topology_file and value != want.topology_file:
+            reason = f"{value} is set, expected {want.topology_file}"
+            return failed(Code.TOPOLOGY_FILE_OTHER, reason, line)
+    first = next(iter(evidence.topology_set.values()))
+    reason = f"{first.value} is set, and no line says that it could not be opened"
+    return passed(Code.TOPOLOGY_FILE_SET, reason, first)
+
+
+def hcas(context: Context) -> Check:
+    """NCCL opened the HCAs that carry the rails, on every host that says so."""
+    want, evidence = context.expectation, context.evidence
+    verbs = any(n.startswith(("IB", "gIB", "UCX")) for n in (*evidence.networks, *evidence.network_names))
+    counted = want.transport in ("rdma", "gpudirect-rdma") and (want.rails or 0) > 0 and context.domains != 1
+    if not want.hcas and not (counted and (verbs or not evidence.networks)):
+        return not_required(
+            Code.HCAS_NOT_REQUIRED, "no HCA names given, and the transport is not InfiniBand verbs"
+        )
+    if not evidence.hcas_of_host:
+        reason = f"no `NET/IB : Using` line: which HCAs were opened is not known. {FIX}"
+        return unknown(Code.HCAS_NOT_PRINTED, reason)
+    line = next(iter(evidence.hcas.values()))
+    for host, names in sorted(evidence.hcas_of_host.items()):
+        if want.hcas and set(names) != set(want.hcas):
+            reason = f"{host} uses {', '.join(names)}, expected {', '.join(want.hcas)}"
+            return failed(Code.HCAS_OTHER, reason, line)
+        if not want.hcas and len(names) < (want.rails or 0):
+            reason = f"{host} opened {len(names)} HCAs ({', '.join(names)}), expected {want.rails}"
+            return failed(Code.HCAS_TOO_FEW, reason, line)
+    hosts = {r.host.partition(".")[0] for run in context.judged for r in run.preamble.ranks}
+    silent = sorted(hosts - {h.partition(".")[0] for h in evidence.hcas_of_host})
+    if silent and "" not in evidence.hcas_of_host:
+        return unknown(Code.HCAS_NOT_PRINTED, f"no `NET/IB : Using` line of {silent[0]}")
+    some = next(iter(evidence.hcas_of_host.values()))
+    return passed(Code.HCAS_OPENED, f"{len(some)} HCAs on each host: {', '.join(some)}", line)

@@ -1,0 +1,135 @@
+"""Gate on the transport between hosts, and what the transport is."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from busbar.nccl.checks.codes import Code
+from busbar.nccl.checks.context import Context
+from busbar.nccl.checks.result import Check, failed, not_required, passed, unknown
+from busbar.nccl.log.edges import EdgeCounts
+
+ProvenTransport = Literal[
+    "gpudirect-rdma", "rdma", "socket", "tcp-device-memory", "mnnvl", "single-node", "mixed", "unknown"
+]
+
+FIX = "Fix: set NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,NET,ENV and run again"
+# networks that move data by RDMA; a name that is not here proves nothing
+RDMA_NAMES = re.compile(r"^(?:IB|IBext\w*|UCX\w*|AWS Libfabric|Libfabric|gIB)$", re.ASCII)
+# TCP with device memory (Google): neither plain TCP nor RDMA
+DEVICE_TCP_NAMES = re.compile(r"^(?:GPUDirectTCPX\w*|FasTrak)$", re.ASCII)
+
+
+def proven_transport(context: Context) -> ProvenTransport:
+    """The transport between hosts, as proved: for the verdict's `transport` field."""
+    evidence, hosts = context.evidence, context.nodes or context.expectation.nodes
+    names = evidence.network_names
+    if names:
+        if all(RDMA_NAMES.match(n) for n in names):
+            return "gpudirect-rdma" if evidence.gdrdma else "rdma"
+        if names == {"Socket"}:
+            return "socket"
+        if all(DEVICE_TCP_NAMES.match(n) for n in names):
+            return "tcp-device-memory"
+        return "mixed" if "Socket" in names or any(RDMA_NAMES.match(n) for n in names) else "unknown"
+    if hosts is not None and hosts > 1 and (mnnvl_edges(context) or evidence.mnnvl):
+        return "mnnvl"
+    if hosts is not None and hosts > 1 and set(evidence.networks) == {"Socket"}:
+        return "socket"
+    return "single-node" if hosts == 1 else "unknown"
+
+
+def mnnvl_edges(context: Context) -> set[str]:
+    """Labels of edges over multi-node NVLink."""
+    return {label for label in context.evidence.edges if label.startswith("P2P/MNNVL")}
+
+
+def transport(context: Context) -> Check:
+    """Data crosses hosts the expected way, on every edge."""
+    evidence, want = context.evidence, context.expectation.transport
+    if context.domains == 1:
+        return _one_domain(context)
+    if context.has_rows and not evidence.edges and not evidence.networks:
+        return unknown(Code.TRANSPORT_NO_EVIDENCE, _silent(context))
+    over_tcp = _over_tcp(context)
+    if context.domains is None:
+        code = over_tcp.code if over_tcp else Code.TRANSPORT_NODES_UNKNOWN
+        return unknown(code, "how many hosts took part is not known")
+    if over_tcp:
+        return over_tcp
+    unread = next(iter(evidence.unread_edges.values()), None)
+    if unread is not None:
+        return unknown(Code.TRANSPORT_UNREAD_EDGE, "an edge is printed in a form that is not known", unread)
+    if want is None:
+        return _without_expectation(context)
+    net = evidence.net_edges
+    if not net:
+        return unknown(Code.TRANSPORT_NO_EDGE, _silent(context))
+    odd = {k for k, e in net.items() if not _expected(e, want, context.expectation.networks)}
+    if odd:
+        count = sum(net[k].count for k in odd)
+        reason = f"{count} edges use {min(odd)}, expected {want}"
+        return failed(Code.TRANSPORT_OTHER_EDGE, reason, evidence.first_edge(odd))
+    sent, received = evidence.net_directions["send"], evidence.net_directions["receive"]
+    if sent != received:
+        reason = f"{sent} sending and {received} receiving edges: lines of the log are missing"
+        return unknown(Code.TRANSPORT_ONE_SIDED, reason)
+    names = ", ".join(f"NET/{n}" for n in sorted(evidence.network_names))
+    reason = f"{sum(e.count for e in net.values())} edges between hosts, all {names}"
+    return passed(Code.TRANSPORT_AS_EXPECTED, reason, evidence.first_edge())
+
+
+def _silent(context: Context) -> str:
+    missing = "no `via NET/..` line" if context.evidence.messages else "no NCCL line at all"
+    return f"{missing}: the transport between hosts is not known. {FIX}"
+
+
+def _over_tcp(context: Context) -> Check | None:
+    """TCP where RDMA is expected: on an edge, or as the network that a process names."""
+    evidence = context.evidence
+    if context.expectation.transport not in ("rdma", "gpudirect-rdma"):
+        return None
+    reason = "TCP between hosts (NET/Socket), expected RDMA"
+    tcp = {label for label, e in evidence.net_edges.items() if e.edge.name == "Socket"}
+    if tcp:
+        return failed(Code.TRANSPORT_SOCKET_EDGE, reason, evidence.first_edge(tcp))
+    if "Socket" in evidence.networks:
+        return failed(Code.TRANSPORT_SOCKET_NETWORK, reason, evidence.networks["Socket"])
+    return None
+
+
+def _expected(counts: EdgeCounts, want: str, allowed: list[str]) -> bool:
+    network = counts.edge.name
+    if want == "socket":
+        return network == "Socket"
+    if allowed and not any(network == a or network.startswith(f"{a}_") for a in allowed):
+        return False
+    return RDMA_NAMES.match(network) is not None
+
+
+def _one_domain(context: Context) -> Check:
+    evidence, want = context.evidence, context.expectation
+    if not context.nodes_given and (want.rails or 0) > 0:
+        return unknown(
+            Code.TRANSPORT_SINGLE_NODE,
+            "one host: nothing crossed the fabric. Fix: pass --expect-nodes 1 if one host is expected",
+        )
+    if want.system is not None and want.system.nodes > 1:
+        return not_required(Code.TRANSPORT_NOT_REQUIRED, "one NVLink domain: see mnnvl")
+    if evidence.net_edges:
+        reason = "NET edges on a single host: its GPUs do not reach each other directly"
+        return failed(Code.TRANSPORT_NET_INSIDE_NODE, reason, evidence.first_edge())
+    return not_required(Code.TRANSPORT_NOT_REQUIRED, "one host: no traffic between hosts")
+
+
+def _without_expectation(context: Context) -> Check:
+    found = proven_transport(context)
+    first = context.evidence.first_edge()
+    if found == "unknown":
+        reason = f"no `via NET/..` line, and no expected transport given. {FIX}"
+        return unknown(Code.TRANSPORT_NO_EDGE, reason)
+    if found in ("socket", "mixed", "tcp-device-memory"):
+        reason = f"{found} between hosts, and --transport does not expect it"
+        return failed(Code.TRANSPORT_UNEXPECTED, reason, first)
+    return passed(Code.TRANSPORT_AS_EXPECTED, f"{found}, on every edge", first)

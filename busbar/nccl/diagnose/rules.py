@@ -1,0 +1,102 @@
+"""The rules of rules.yaml: known failures, told by a line or by the log as a whole."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from importlib import resources
+from typing import Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from busbar.nccl.checks.codes import Code
+from busbar.nccl.log.reader import KnownLine
+from busbar.nccl.log.records import LogLine
+
+Severity = Literal["fatal", "degraded", "note"]
+Observation = Literal["shared-memory-edge"]
+SEVERITY_ORDER: tuple[Severity, ...] = ("fatal", "degraded", "note")
+EVIDENCE_WIDTH = 400
+
+
+class Rule(BaseModel):
+    """One known failure. It is told by lines (`contains`), by the codes of gates, or by an observation."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    severity: Severity
+    meaning: str
+    cause: str
+    next: str
+    contains: tuple[str, ...] = Field(default=(), description="texts of which a line must hold one")
+    matches: re.Pattern[str] | None = Field(default=None, description="what such a line must match besides")
+    example: str | None = None
+    codes: tuple[Code, ...] = Field(default=(), description="codes of which a gate must have given one")
+    unless: tuple[Code, ...] = Field(default=(), description="codes that no gate may have given")
+    observed: Observation | None = None
+
+    @model_validator(mode="after")
+    def _one_condition(self) -> Rule:
+        if sum(map(bool, (self.contains, self.codes, self.observed))) != 1:
+            raise ValueError(f"rule {self.name}: give one of contains, codes, observed")
+        if bool(self.contains) != bool(self.example):
+            raise ValueError(f"rule {self.name}: a rule on lines, and no other, has an example")
+        return self
+
+    def fits(self, text: str) -> bool:
+        """Whether one cleaned line shows the failure."""
+        if not any(literal in text for literal in self.contains):
+            return False
+        return self.matches is None or self.matches.search(text) is not None
+
+
+@cache
+def rules() -> tuple[Rule, ...]:
+    """All rules, in file order."""
+    text = resources.files("busbar.nccl.diagnose").joinpath("rules.yaml").read_text(encoding="utf-8")
+    # libyaml's parser where PyYAML has it: start-up is about 8 times faster
+    entries = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    return tuple(Rule.model_validate(entry) for entry in entries)
+
+
+@cache
+def rule(name: str) -> Rule:
+    """The rule NAME. Raises KeyError."""
+    return {r.name: r for r in rules()}[name]
+
+
+@cache
+def _any_literal() -> re.Pattern[str]:
+    return re.compile("|".join(sorted({re.escape(text) for r in rules() for text in r.contains})))
+
+
+class LineRules:
+    """Recognizes the lines of known failures while a log is read (a LineMatcher of busbar.nccl.log)."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, KnownLine] = {}
+
+    @property
+    def literals(self) -> list[str]:
+        """Texts of which one is in every line that a rule fits."""
+        return [text for r in rules() for text in r.contains]
+
+    def look(self, text: str, line: int) -> None:
+        """Note every known failure in one cleaned line."""
+        if _any_literal().search(text) is None:
+            return
+        for r in rules():
+            if r.contains and r.fits(text):
+                found = self._found.get(r.name)
+                if found is None:
+                    first = LogLine(r.name, line, text[:EVIDENCE_WIDTH])
+                    self._found[r.name] = KnownLine(r.name, r.severity, r.meaning, first)
+                else:
+                    found.count += 1
+
+    def known_lines(self) -> list[KnownLine]:
+        """What was found: fatal ones first, each severity in order of lines."""
+        order = {name: index for index, name in enumerate(SEVERITY_ORDER)}
+        return sorted(self._found.values(), key=lambda k: (order[rule(k.name).severity], k.first.line))
