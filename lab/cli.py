@@ -113,10 +113,10 @@ def build() -> None:
 
 @app.command()
 def bringup() -> None:
-    """`make up`: the hosts, then `pulumi up` on stack dev, then what was measured."""
+    """`make up`: the hosts, then `busbar up` on stack dev."""
     from lab.bringup import bring_up
 
-    raise typer.Exit(bring_up())
+    bring_up()
 
 
 def _host(name: str) -> Host:
