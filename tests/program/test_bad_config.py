@@ -56,4 +56,4 @@ def test_what_is_valid_but_risky_is_a_warning_of_the_update() -> None:
     cluster = site(servers=1)
     run = run_program(cluster, healthy(cluster))
     assert run.error is None
-    assert any(message.startswith("hosts.servers: one server") for message in run.messages)
+    assert any(message.startswith("hosts.servers: with one server") for message in run.messages)
