@@ -15,7 +15,7 @@ from busbar.hosts.inventory import Host, Inventory
 from busbar.hosts.k3s_install import binary_values, image_lines
 from busbar.hosts.server_output import server_facts, with_server
 from components.host_command import HostCommandArgs, create_host_command
-from components.ssh import Login
+from components.ssh import SshLogin
 
 # Downloads, and then up to 7 minutes until the Node is Ready.
 SERVER_DEADLINE_SECONDS = 1200
@@ -33,7 +33,7 @@ class K3sControlPlaneArgs:
     """
 
     inventory: Inventory
-    login: Login
+    login: SshLogin
     project: Path
     registry_credentials: pulumi.Input[dict[str, Any]] | None = None
     s3_access_key: pulumi.Input[str] | None = None

@@ -11,7 +11,7 @@ import pulumi
 
 from busbar import config
 from busbar.hosts.inventory import Inventory
-from components.ssh import Login
+from components.ssh import SshLogin
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +23,7 @@ class StackConfig:
 
     cluster: config.Cluster
     inventory: Inventory
-    login: Login
+    login: SshLogin
     secrets: Mapping[str, pulumi.Output[str]]
 
     @classmethod
@@ -39,7 +39,7 @@ class StackConfig:
             cluster = config.load(stack.get_object("cluster") or {}, secret_keys=secrets, root=project)
             if "registryCredentials" in secrets:
                 config.registry_credentials(stack.require("registryCredentials"))
-            login = Login.load(
+            login = SshLogin.load(
                 cluster.ssh,
                 secret_key=secrets.get("sshPrivateKey"),
                 key_password=secrets.get("sshPrivateKeyPassword"),

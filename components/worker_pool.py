@@ -12,7 +12,7 @@ from busbar.hosts import k3s
 from busbar.hosts.inventory import Host, Inventory
 from busbar.hosts.k3s_install import binary_values, image_lines
 from components.host_command import HostCommandArgs, create_host_command
-from components.ssh import Login
+from components.ssh import SshLogin
 
 AGENT_DEADLINE_SECONDS = 1200
 DRAIN_DEADLINE_SECONDS = 600
@@ -30,7 +30,7 @@ class InfiniBandWorkerPoolArgs:
 
     inventory: Inventory
     pool: str
-    login: Login
+    login: SshLogin
     join_url: pulumi.Input[str]
     agent_token: pulumi.Input[str]
     registries_yaml: pulumi.Input[str]
