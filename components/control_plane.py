@@ -11,8 +11,8 @@ import pulumi_random as random
 from pulumi_command import remote
 
 from busbar.hosts import k3s
+from busbar.hosts.downloads import k3s_values
 from busbar.hosts.inventory import Host, Inventory
-from busbar.hosts.k3s_install import binary_values, image_lines
 from busbar.hosts.server_output import server_facts, with_server
 from components.host_command import HostCommandArgs, create_host_command
 from components.ssh import SshLogin
@@ -93,7 +93,6 @@ class K3sControlPlane(pulumi.ComponentResource):
     def _install(self, name: str, host: Host) -> remote.Command:
         args, servers = self._args, self._args.inventory.servers
         first = host is servers[0]
-        settings = args.inventory.cluster.k3s
         step = HostCommandArgs(
             login=args.login,
             host=host,
@@ -102,8 +101,7 @@ class K3sControlPlane(pulumi.ComponentResource):
             values={
                 "NODE_NAME": host.name,
                 "NODE_ADDRESS": host.address,
-                **binary_values(settings, args.project),
-                "IMAGES": image_lines(settings, "server", args.project),
+                **k3s_values(args.inventory.cluster.k3s, "server", args.project),
                 # Server 1 begins the cluster, unless another server has one already (server 1 was replaced);
                 # the others join server 1 directly, never through the load balancer (k3s-io/k3s#9661).
                 "FIRST": "true" if first else "false",
