@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from busbar.nccl import Expectation, judge_log
-from busbar.nccl.judge import read_file
-from busbar.nccl.log.reader import ParsedLog, read_blocks, read_lines
+from busbar.nccl import Expectation, judge_log, read_file, read_lines
+from busbar.nccl.log import reader
+from busbar.nccl.log.reader import ParsedLog, read_blocks
 from busbar.nccl.log.source import Source, SourceError
 from tests.unit.nccl import logs
 from tests.unit.nccl.logs import Made
@@ -37,6 +37,8 @@ def facts(log: ParsedLog) -> dict[str, object]:
         "bytes": log.bytes,
         "versions": e.versions,
         "messages": e.messages,
+        "facts": (e.environment, e.networks, e.hcas_of_host, e.counts, e.initialized, e.warnings),
+        "known": log.known_lines,
     }
 
 
@@ -88,6 +90,16 @@ def test_any_size_of_block_gives_the_same_facts() -> None:
     whole = read(len(data))
     for size in (1, 7, 100, 4096, 65537):
         assert read(size) == whole
+
+
+@pytest.mark.parametrize("name", ["made", "001", "006", "030", "084"])
+def test_what_is_remembered_of_earlier_lines_changes_nothing(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = [line.encode() for line in Made().lines()] if name == "made" else logs.lines(name)
+    quick = facts(read_lines(lines))
+    monkeypatch.setattr(reader, "MAX_REMEMBERED", -1)
+    assert facts(read_lines(lines)) == quick
 
 
 def test_a_line_of_100_mb_is_cut_and_named(tmp_path: Path) -> None:
