@@ -1,6 +1,6 @@
 """The main job, in the order a user lives it: up, look, up again, consume, fail the gate, recover.
 
-What this does not prove: GPUs, InfiniBand and the NVIDIA charts, which the lab stands in for.
+What this does not prove: GPUs, InfiniBand and the NVIDIA charts, which the lab simulates.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def test_make_up_ends_with_a_measured_bus_bandwidth(lab: Lab) -> None:
     pool = outputs["nccl"]["pools"]["lab"]
     assert pool["transport"] == "socket"
     assert pool["ranks"] == 4 and pool["nodes"] == 2
-    assert pool["stand_ins"], "a number from CPU stand-ins must say so"
+    assert pool["stand_ins"], "a result of CPU simulators must be marked"
     assert set(pool["collectives"]) == {"all_reduce", "all_gather"}
 
 
