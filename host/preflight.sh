@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Reports what is on a host as one JSON line; changes nothing. busbar/preflight checks the report.
 #
-# Values: NODE_NAME, ROLE (lb, server, worker). By hand: sudo ROLE=worker bash host/preflight.sh </dev/null
+# Values: NODE_NAME, NODE_ADDRESS, ROLE (lb, server, worker).
+# By hand: sudo ROLE=worker bash host/preflight.sh </dev/null
 [[ -n ${BUSBAR_LIB:-} ]] || for part in lib preflight-hardware; do
   # shellcheck source=/dev/null
   source "$(dirname "${BASH_SOURCE[0]}")/$part.sh"
@@ -22,7 +23,7 @@ main() {
   local about
   about=$(system),$(resources),$(network),$(software)
   # The time last, right before it is sent.
-  printf '{"schema_version":2,%s%s,"epoch":%s}\n' "$about" "$hardware" "$(date +%s.%3N)"
+  printf '{"schema_version":3,%s%s,"epoch":%s}\n' "$about" "$hardware" "$(date +%s.%3N)"
 }
 
 system() {
@@ -84,10 +85,20 @@ network() {
   local route=false
   [[ -z $(ip route show default; ip -6 route show default 2>/dev/null) ]] || route=true
   printf '"default_route":%s,"addresses":[%s],"listening":[%s]' "$route" "$(addresses)" "$(listening)"
+  printf ',"has_node_address":%s' "$(has_node_address)"
 }
 
 addresses() {
   ip -o addr show scope global | awk '{ split($4, part, "/"); printf "%s\"%s\"", comma, part[1]; comma = "," }'
+}
+
+# Whether a network interface has the configured address, or the site sets node-ip itself.
+has_node_address() {
+  if [[ -z ${NODE_ADDRESS:-} || -n $(local_address "$NODE_ADDRESS") ]] || address_is_configured; then
+    echo true
+  else
+    echo false
+  fi
 }
 
 # listening: {"port","process"} per TCP port in use on an address other than loopback.

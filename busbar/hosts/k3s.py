@@ -1,7 +1,7 @@
 """Files that K3s reads: config.yaml of servers and workers, registries.yaml.
 
 Keys: k3s-io/docs docs/cli/server.md, docs/cli/agent.md. The host's script adds what depends on the host:
-`cluster-init` or `server`, and `node-ip`.
+`cluster-init` or `server`, `node-ip` and `flannel-iface`.
 """
 
 from __future__ import annotations

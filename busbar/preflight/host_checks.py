@@ -16,7 +16,7 @@ ARCHITECTURES = ("x86_64", "aarch64")
 GIB = 1 << 30
 MIN_MEMORY_BYTES = {"lb": 0.4 * GIB, "server": 1.8 * GIB, "worker": 1.8 * GIB}
 # A certificate from a host whose clock is ahead is not yet valid on the others.
-MAX_SKEW_SECONDS = 5.0
+MA_SKEW_SECONDS = 5.0
 KUBELET_PORT = 10250
 ETCD_PORTS = (2379, 2380)
 OWN_PROCESSES = {"lb": ("haproxy",), "server": ("k3s", "k3s-server"), "worker": ("k3s", "k3s-agent")}
@@ -121,11 +121,11 @@ def _resources(target: Target, required: HostRequirements, report: Report) -> It
 def _clock(report: Report, clock: tuple[float, float]) -> Iterator[Check]:
     before, after = clock
     skew = max(before - report.epoch, report.epoch - after)
-    if skew > MAX_SKEW_SECONDS:
+    if skew > MA_SKEW_SECONDS:
         direction = "behind" if report.epoch < before else "ahead of"
         yield (
             "error",
-            f"clock is {skew:.0f} s {direction} this machine's, expected at most {MAX_SKEW_SECONDS:g} s",
+            f"clock is {skew:.0f} s {direction} this machine's, expected at most {MA_SKEW_SECONDS:g} s",
             "timedatectl set-ntp true (systemd-timesyncd or chrony) on the host; check this machine's clock "
             "too",
         )
@@ -139,6 +139,14 @@ def _network(target: Target, report: Report) -> Iterator[Check]:
             "error",
             "no default route, which K3s needs even without internet access",
             "ip route add default via GATEWAY, and make it permanent",
+        )
+    if not report.has_node_address and target.role != "lb":
+        yield (
+            "error",
+            f"no network interface has the address {target.address}, got {', '.join(report.addresses)}: the "
+            "node would use another address, and flannel another network",
+            "list the host by an address that it has; or set node-ip and flannel-iface in "
+            "/etc/rancher/k3s/config.yaml.d/address.yaml on the host",
         )
     wanted = {"lb": (API_PORT,), "server": (API_PORT, *ETCD_PORTS, KUBELET_PORT), "worker": (KUBELET_PORT,)}
     for listener in report.listening:

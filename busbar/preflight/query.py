@@ -56,7 +56,7 @@ async def query(target: Target, keys: Keys, tunnel: asyncssh.SSHClientConnection
 async def _run(connection: asyncssh.SSHClientConnection, target: Target) -> asyncssh.SSHCompletedProcess:
     text = hostscript.command(
         "preflight",
-        {"NODE_NAME": target.name, "ROLE": target.role},
+        {"NODE_NAME": target.name, "NODE_ADDRESS": target.address, "ROLE": target.role},
         user=target.user,
         timeout_seconds=SCRIPT_SECONDS,
     )

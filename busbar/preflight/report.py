@@ -65,7 +65,7 @@ class Hca(Part):
 class Report(Part):
     """Everything about one host; the last four fields are for workers only. `epoch` is in seconds."""
 
-    schema_version: Literal[2]
+    schema_version: Literal[3]
     os: str
     os_version: str
     arch: str
@@ -83,6 +83,7 @@ class Report(Part):
     memlock: str
     default_route: bool
     addresses: tuple[str, ...]
+    has_node_address: bool
     listening: tuple[Listener, ...]
     missing_tools: tuple[str, ...]
     active_units: tuple[str, ...]

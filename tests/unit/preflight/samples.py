@@ -23,7 +23,7 @@ def report(**changes: Any) -> Report:
     """What a good worker with 8 GPUs and 8 rails reports, with `changes` laid over."""
     gpu = {"model": "NVIDIA H100 80GB HBM3", "driver": "570.124.06", "persistence_mode": True}
     content: dict[str, Any] = {
-        "schema_version": 2,
+        "schema_version": 3,
         "os": "ubuntu",
         "os_version": "24.04",
         "arch": "x86_64",
@@ -41,6 +41,7 @@ def report(**changes: Any) -> Report:
         "memlock": "unlimited",
         "default_route": True,
         "addresses": ["10.0.0.21"],
+        "has_node_address": True,
         "listening": [{"port": 22, "process": "sshd"}],
         "missing_tools": [],
         "active_units": [],

@@ -51,6 +51,11 @@ def test_a_good_host_without_gpus_has_no_findings(role: str) -> None:
         ({"epoch": CLOCK[1] + 90}, "error", "90 s ahead of this machine's"),
         ({"clock_synchronised": "no"}, "warning", "clock is not synchronised"),
         ({"default_route": False}, "error", "no default route"),
+        (
+            {"has_node_address": False},
+            "error",
+            "no network interface has the address 10.0.0.21, got 10.0.0.21",
+        ),
         ({"cgroup": "v1"}, "error", "cgroup v1"),
         ({"cgroup": "v1", "cgroup_v1_allowed": True}, "warning", "allowed by a kubelet drop-in"),
         ({"active_units": ["docker"]}, "warning", "Docker"),
