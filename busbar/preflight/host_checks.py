@@ -47,7 +47,8 @@ def host_facts(required: HostRequirements, report: Report) -> dict[str, Any]:
     kept: dict[str, Any] = {"os": f"{report.os} {report.os_version}", "arch": report.arch}
     if report.gpus is not None:
         rails = choose(report.hcas, required)
-        chosen = {name.partition(":")[0] for name in rails.names}
+        chosen = {port.name for port in rails.ports.values()}
+        used = {port.pci for port in rails.ports.values()}
         kept |= {
             "gpus": len(report.gpus.list) if required.driver_on_host else report.gpus.pci,
             "gpu_model": report.gpus.list[0].model if report.gpus.list else "",
@@ -56,6 +57,8 @@ def host_facts(required: HostRequirements, report: Report) -> dict[str, Any]:
             "ignored_hcas": rails.ignored,
             "hca_firmware": sorted({hca.fw for hca in report.hcas if hca.name in chosen}),
             "kernel": report.kernel,
+            "rail_pci": sorted(used),
+            "other_pci": sorted({hca.pci for hca in report.hcas if hca.pci} - used),
         }
     return kept
 

@@ -52,7 +52,11 @@ class Gdr(Part):
 
 
 class Hca(Part):
-    """One port of one HCA, with the texts of sysfs: "InfiniBand", "4: ACTIVE", "400 Gb/sec (4X NDR)"."""
+    """One port of one HCA, with the texts of sysfs: "InfiniBand", "4: ACTIVE", "400 Gb/sec (4X NDR)".
+
+    Of its PCI function: the address ("0000:1b:00.0", empty if it has none), the network interfaces, the
+    number of VFs, and whether one of the interfaces carries the default route.
+    """
 
     name: str
     port: int
@@ -60,6 +64,10 @@ class Hca(Part):
     state: str
     rate: str
     fw: str
+    pci: str
+    netdevs: tuple[str, ...]
+    vfs: int
+    default_route: bool
 
 
 class Report(Part):

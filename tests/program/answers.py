@@ -72,4 +72,5 @@ def healthy(
 
 
 def _facts(role: str) -> dict[str, Any]:
-    return {"gpus": 8, "rails": 8, "gpu_model": "H100"} if role == "worker" else {}
+    worker = {"gpus": 8, "rails": 8, "gpu_model": "H100", "rail_pci": ["0000:1b:00.0"], "other_pci": []}
+    return worker if role == "worker" else {}

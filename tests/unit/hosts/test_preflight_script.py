@@ -40,7 +40,23 @@ def test_every_port_of_every_hca_is_reported(tmp_path: Path) -> None:
         "state": "4: ACTIVE",
         "rate": "400 Gb/sec (4X NDR)",
         "fw": "28.43.2566",
+        "pci": "",
+        "netdevs": [],
+        "vfs": 0,
+        "default_route": False,
     }
+
+
+def test_an_hca_is_reported_with_its_pci_function(tmp_path: Path) -> None:
+    device = tmp_path / "devices/0000:1b:00.0"
+    (device / "net/ib0").mkdir(parents=True)
+    write(device / "sriov_numvfs", "4\n")
+    (tmp_path / "class/mlx5_0/ports/1").mkdir(parents=True)
+    (tmp_path / "class/mlx5_0/device").symlink_to(device)
+    route = "ip() { [[ $1 == -6 ]] || echo 'default via 10.0.0.1 dev ib0 proto dhcp'; }; "
+    (found,) = json.loads(output("preflight", f"INFINIBAND={tmp_path}/class; {route} hcas"))
+    assert found["pci"] == "0000:1b:00.0"
+    assert (found["netdevs"], found["vfs"], found["default_route"]) == (["ib0"], 4, True)
 
 
 def test_a_host_without_hcas_reports_none(tmp_path: Path) -> None:

@@ -203,3 +203,36 @@ def test_facts_hold_nothing_that_changes_on_its_own() -> None:
 def test_facts_list_the_rails_in_their_natural_order() -> None:
     ports = [hca(f"mlx5_{n}") for n in (10, 2, 1)]
     assert host_facts(REQUIRED, report(hcas=ports))["rails"] == ["mlx5_1", "mlx5_2", "mlx5_10"]
+
+
+OFFERED = REQUIRED.model_copy(update={"offered": True, "netdev_selectors": ("pfNames",)})
+
+
+@pytest.mark.parametrize(
+    ("port", "what"),
+    [
+        ({"pci": ""}, "rail mlx5_7 has no PCI address"),
+        ({"pci": "0000:20:00.0"}, "rails mlx5_0 and mlx5_7 are ports of one PCI device, 0000:20:00.0"),
+        ({"vfs": 4}, "rail mlx5_7 has 4 VFs"),
+        ({"default_route": True}, "rail mlx5_7 carries the default route"),
+        ({"netdevs": []}, "rail mlx5_7 has no network interface, which network_operator.selectors.pfNames"),
+    ],
+)
+def test_a_rail_that_the_device_plugin_would_not_offer_is_an_error(port: dict[str, Any], what: str) -> None:
+    ports = [hca(f"mlx5_{n}", netdevs=[f"ib{n}"]) for n in range(7)]
+    ports.append(hca("mlx5_7", **{"netdevs": ["ib7"], **port}))
+    finding = only(findings(required=OFFERED, hcas=ports))
+    assert (finding.level, finding.what.startswith(what)) == ("error", True), finding.what
+    assert findings(hcas=ports) == [], "without the Network Operator nothing is offered"
+
+
+def test_a_missing_ipoib_interface_matters_only_to_selectors_of_the_site() -> None:
+    required = OFFERED.model_copy(update={"netdev_selectors": ()})
+    assert findings(required=required) == []
+
+
+def test_facts_tell_the_pci_addresses_of_rails_from_those_of_other_hcas() -> None:
+    ports = [hca("mlx5_0"), hca("mlx5_1", state="1: DOWN"), hca("mlx5_2", link_layer="Ethernet")]
+    facts = host_facts(REQUIRED, report(hcas=ports))
+    assert facts["rail_pci"] == ["0000:20:00.0"]
+    assert facts["other_pci"] == ["0000:21:00.0", "0000:22:00.0"]
