@@ -12,7 +12,7 @@ from pulumi_command import remote
 
 from busbar.hosts import k3s
 from busbar.hosts.inventory import Host, Inventory
-from busbar.hosts.k3s_install import binary_values, image_lines
+from busbar.hosts.k3s_install import binary_values, image_lines, install_seconds
 from busbar.hosts.server_output import server_facts, with_server
 from components.host_command import HostCommandArgs, create_host_command
 from components.ssh import Login
@@ -98,7 +98,7 @@ class K3sControlPlane(pulumi.ComponentResource):
             login=args.login,
             host=host,
             script="k3s-server",
-            timeout_seconds=SERVER_DEADLINE_SECONDS,
+            timeout_seconds=install_seconds(settings, "server", SERVER_DEADLINE_SECONDS),
             values={
                 "NODE_NAME": host.name,
                 "NODE_ADDRESS": host.address,

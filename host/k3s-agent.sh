@@ -35,7 +35,7 @@ install_agent() {
   k3s_memlock "$UNIT"
   k3s_sysctl
   k3s_start "$UNIT"
-  k3s_await "$UNIT" "$READY_DEADLINE" "Node $NODE_NAME Ready" k3s_node_has "$KUBELET_KUBECONFIG" Ready=True
+  k3s_await "$UNIT" "$(k3s_ready_seconds "$READY_DEADLINE")" "Node $NODE_NAME Ready" k3s_node_has "$KUBELET_KUBECONFIG" Ready=True
   apply_labels
   record_applied_hash "$UNIT"
   printf '{"node":%s,"version":%s}\n' "$(json "$NODE_NAME")" "$(json "$(k3s_version)")"

@@ -26,6 +26,9 @@ k3s_download() {
     [[ -n $line ]] || continue
     sum=${line%% *} url=${line#* }
     k3s_image "$sum" "$url"
+    # With this file K3s imports an archive only if it has changed, instead of all at every start
+    # (k3s-io/docs installation/airgap.md, conditional image imports).
+    [[ -e $K3S_DATA_DIR/agent/images/.cache.json ]] || touch "$K3S_DATA_DIR/agent/images/.cache.json"
   done <<<"${IMAGES:-}"
 }
 
@@ -33,6 +36,16 @@ k3s_image() {
   local sum=$1 url=$2 name
   name=$(basename "${url%%\?*}")
   fetch "$url" "$sum" "$K3S_DATA_DIR/agent/images/${name//%2B/+}"
+}
+
+# Of image archives, by which the wait for a Node grows: K3s imports them before it starts the kubelet.
+K3S_IMPORT_BYTES_PER_SECOND=20000000
+
+# k3s_ready_seconds SECONDS: the time until a Node is Ready, with the import of the archives on this host.
+k3s_ready_seconds() {
+  local bytes
+  bytes=$({ du -sb "$K3S_DATA_DIR/agent/images" 2>/dev/null || true; } | cut -f 1)
+  printf '%s' "$(($1 + ${bytes:-0} / K3S_IMPORT_BYTES_PER_SECOND))"
 }
 
 # record_preexisting_files: files in the data folder from before K3s (the site's drop-ins) survive its removal.

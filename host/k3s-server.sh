@@ -46,7 +46,7 @@ install_server() {
 }
 
 await_member() {
-  k3s_await "$UNIT" "$READY_DEADLINE" "Node $NODE_NAME Ready and a voter in etcd" \
+  k3s_await "$UNIT" "$(k3s_ready_seconds "$READY_DEADLINE")" "Node $NODE_NAME Ready and a voter in etcd" \
     k3s_node_has "$KUBECONFIG_FILE" Ready=True EtcdIsVoter=True
 }
 

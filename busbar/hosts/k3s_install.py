@@ -9,6 +9,9 @@ from busbar.config import ConfigError, K3s
 from busbar.config.checksums import Arch
 from busbar.hosts import downloads
 
+# The scripts have deadlines of their own, by the size of each archive, which is not known here. This one ends
+# a script that hangs: it allows for some 100 GB.
+ARCHIVES_SECONDS = 4 * 3600
 ARCHITECTURES: Final[tuple[Arch, ...]] = ("amd64", "arm64")
 
 
@@ -32,3 +35,8 @@ def image_lines(k3s: K3s, role: Literal["server", "worker"], root: Path) -> str:
     """The image archives for the hosts of one role: one `<sha256> <url>` per line."""
     archives = downloads.image_archives(k3s, role, root)
     return "\n".join(f"{archive.sha256} {archive.url}" for archive in archives)
+
+
+def install_seconds(k3s: K3s, role: Literal["server", "worker"], seconds: int) -> int:
+    """The time limit of an installation that takes `seconds` without image archives."""
+    return seconds + (ARCHIVES_SECONDS if any(role in image.roles for image in k3s.images) else 0)

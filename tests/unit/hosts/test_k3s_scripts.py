@@ -174,3 +174,25 @@ def test_an_address_that_the_host_does_not_have_is_refused() -> None:
     done = run("k3s-agent", INTERFACES + "k3s_node_address", NODE_ADDRESS="192.0.2.1", PAYLOAD="{}")
     assert "none of the network interfaces has the address 192.0.2.1" in done.stderr
     assert "ip -br address" in done.stderr
+
+
+def test_image_archives_are_imported_once_and_not_at_every_start(tmp_path: Path) -> None:
+    places = f"K3S_DATA_DIR={tmp_path}/data; STATE_DIR={tmp_path}; k3s_is_installed() {{ true; }}; "
+    fetch = 'fetch() { mkdir -p "$(dirname "$3")"; touch "$3"; }; '
+    values = {"VERSION": "v1", "URL_AMD64": "u", "SHA256_AMD64": "s", "URL_ARM64": "u", "SHA256_ARM64": "s"}
+    output("k3s-agent", places + fetch + "k3s_download", **values)
+    assert not (tmp_path / "data").exists(), "without archives there is nothing to import"
+    cache = tmp_path / "data/agent/images/.cache.json"
+    for content in ("", '{"known": 1}'):
+        output("k3s-agent", places + fetch + "k3s_download", **values, IMAGES="aa https://m/i.tar.zst\n")
+        assert cache.read_text() == content
+        cache.write_text('{"known": 1}')
+
+
+def test_the_wait_for_a_node_grows_with_the_image_archives(tmp_path: Path) -> None:
+    archive = tmp_path / "data/agent/images/i.tar"
+    assert output("k3s-agent", f"K3S_DATA_DIR={tmp_path}/data; k3s_ready_seconds 420") == "420"
+    archive.parent.mkdir(parents=True)
+    with archive.open("wb") as file:
+        file.truncate(30_000_000_000)
+    assert output("k3s-agent", f"K3S_DATA_DIR={tmp_path}/data; k3s_ready_seconds 420") == "1920"
