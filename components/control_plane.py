@@ -118,6 +118,7 @@ class K3sControlPlane(pulumi.ComponentResource):
     def _read_kubeconfig(self, name: str) -> pulumi.Output[str]:
         """The admin kubeconfig, secret, addressed to the load balancer."""
         inventory = self._args.inventory
+        bastion = inventory.cluster.ssh.bastion
         command = create_host_command(
             name,
             HostCommandArgs(
@@ -133,7 +134,12 @@ class K3sControlPlane(pulumi.ComponentResource):
         )
         return pulumi.Output.secret(
             command.stdout.apply(
-                lambda text: with_server(text, server=inventory.api_endpoint, name=inventory.cluster.name)
+                lambda text: with_server(
+                    text,
+                    server=inventory.api_endpoint,
+                    name=inventory.cluster.name,
+                    proxy_url=bastion.api_proxy_url if bastion else None,
+                )
             )
         )
 

@@ -29,9 +29,10 @@ def server_facts(stdout: str) -> ServerFacts:
         ) from None
 
 
-def with_server(kubeconfig: str, *, server: str, name: str) -> str:
+def with_server(kubeconfig: str, *, server: str, name: str, proxy_url: str | None = None) -> str:
     """K3s's kubeconfig, which points at 127.0.0.1, for `server` (an https URL), with `name` for its entries.
 
+    `proxy_url` is the HTTP proxy to it, if any.
     Raises ValueError unless the text is a kubeconfig with exactly one cluster and its CA.
     """
     content = yaml.safe_load(kubeconfig)
@@ -43,11 +44,12 @@ def with_server(kubeconfig: str, *, server: str, name: str) -> str:
     ):
         raise ValueError("the server's k3s.yaml is not a kubeconfig with exactly one cluster and its CA")
     user = content["users"][0]["user"]
+    proxy = {"proxy-url": proxy_url} if proxy_url else {}
     return yaml.safe_dump(
         {
             "apiVersion": "v1",
             "kind": "Config",
-            "clusters": [{"name": name, "cluster": {**clusters[0]["cluster"], "server": server}}],
+            "clusters": [{"name": name, "cluster": {**clusters[0]["cluster"], "server": server, **proxy}}],
             "users": [{"name": name, "user": user}],
             "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
             "current-context": name,

@@ -145,6 +145,7 @@ current-context: default
 
 def test_the_kubeconfig_points_at_the_load_balancer() -> None:
     made = yaml.safe_load(with_server(KUBECONFIG, server="https://10.0.0.1:6443", name="site"))
+    assert "proxy-url" not in made["clusters"][0]["cluster"]
     assert made["clusters"] == [
         {"name": "site", "cluster": {"certificate-authority-data": "Q0E=", "server": "https://10.0.0.1:6443"}}
     ]
@@ -188,3 +189,11 @@ def test_two_load_balancers_share_an_address_by_unicast() -> None:
 def test_one_load_balancer_has_no_keepalived() -> None:
     inventory = Inventory.of(cluster())
     assert haproxy.keepalived_config(inventory, inventory.load_balancers[0]) == ""
+
+
+def test_a_kubeconfig_names_the_proxy_to_the_api() -> None:
+    proxy = "http://127.0.0.1:3128"
+    made = yaml.safe_load(
+        with_server(KUBECONFIG, server="https://10.0.0.1:6443", name="site", proxy_url=proxy)
+    )
+    assert made["clusters"][0]["cluster"]["proxy-url"] == proxy
