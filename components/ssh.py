@@ -15,6 +15,9 @@ from busbar.hosts.inventory import Host
 # Preflight has just reached the host, so a connection that fails now fails soon: 3 x 10 s and the pauses
 # between them stay below a minute.
 DIAL_ERROR_LIMIT = 3
+# A bastion has one connection per running step, and sshd resets new ones while more than MaxStartups
+# (10:30:100) have not yet logged in. The pauses between the tries grow from 0.1 s by half each time.
+BASTION_DIAL_ERROR_LIMIT = 30
 PER_DIAL_TIMEOUT_SECONDS = 10
 
 
@@ -70,7 +73,7 @@ class Login:
         changes from session to session makes no difference in the state.
         """
         bastion = self.ssh.bastion
-        proxy = ProxyConnectionArgs(**self._login_to(bastion)) if bastion else None
+        proxy = ProxyConnectionArgs(**self._login_to(bastion, BASTION_DIAL_ERROR_LIMIT)) if bastion else None
         return ConnectionArgs(**self._login_to(host), proxy=proxy)
 
     def preflight_spec(self) -> dict[str, Any]:
@@ -83,7 +86,7 @@ class Login:
             "bastion": bastion.model_dump() if bastion else None,
         }
 
-    def _login_to(self, machine: Host | Bastion) -> dict[str, Any]:
+    def _login_to(self, machine: Host | Bastion, dial_error_limit: int = DIAL_ERROR_LIMIT) -> dict[str, Any]:
         """What ConnectionArgs and ProxyConnectionArgs have in common."""
         return {
             "host": machine.address,
@@ -92,6 +95,6 @@ class Login:
             "host_key": machine.host_key,
             "private_key": self.private_key,
             "private_key_password": self.private_key_password,
-            "dial_error_limit": DIAL_ERROR_LIMIT,
+            "dial_error_limit": dial_error_limit,
             "per_dial_timeout": PER_DIAL_TIMEOUT_SECONDS,
         }
