@@ -15,6 +15,8 @@ from busbar.preflight.spec import Finding, HostRequirements, Target
 ARCHITECTURES = ("x86_64", "aarch64")
 GIB = 1 << 30
 MIN_MEMORY_BYTES = {"lb": 0.4 * GIB, "server": 1.8 * GIB, "worker": 1.8 * GIB}
+# Disks below /var/lib/rancher other than that of the container images: etcd, image archives, K3s's own files.
+OTHER_DISKS_MIN_BYTES = 2e9
 # A certificate from a host whose clock is ahead is not yet valid on the others.
 MA_SKEW_SECONDS = 5.0
 KUBELET_PORT = 10250
@@ -99,13 +101,22 @@ def _system(target: Target, report: Report) -> Iterator[Check]:
 
 
 def _resources(target: Target, required: HostRequirements, report: Report) -> Iterator[Check]:
-    if report.disk_free_bytes < required.min_disk_gb * 1e9:
+    images, *others = report.disks
+    if images.free_bytes < required.min_disk_gb * 1e9:
         yield (
             "error",
-            f"{report.disk_free_bytes / 1e9:.1f} GB free at /var/lib/rancher, expected "
-            f"{required.min_disk_gb} GB",
+            f"{images.free_bytes / 1e9:.1f} GB free on {images.path}, the disk of /var/lib/rancher/k3s/agent/"
+            f"containerd, expected {required.min_disk_gb} GB",
             "free some space, mount a larger disk there, or lower min_disk_gb of the pool",
         )
+    for disk in others:
+        if disk.free_bytes < OTHER_DISKS_MIN_BYTES:
+            yield (
+                "error",
+                f"{disk.free_bytes / 1e9:.1f} GB free on {disk.path}, expected "
+                f"{OTHER_DISKS_MIN_BYTES / 1e9:g} GB",
+                "free some space, or mount a larger disk there",
+            )
     if report.memory_bytes < MIN_MEMORY_BYTES[target.role]:
         yield (
             "error",

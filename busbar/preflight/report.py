@@ -20,6 +20,13 @@ class Listener(Part):
     process: str
 
 
+class Disk(Part):
+    """A mounted file system below /var/lib/rancher."""
+
+    path: str
+    free_bytes: int
+
+
 class Gpu(Part):
     """One GPU, from nvidia-smi."""
 
@@ -71,7 +78,10 @@ class Hca(Part):
 
 
 class Report(Part):
-    """Everything about one host; the last four fields are for workers only. `epoch` is in seconds."""
+    """Everything about one host; the last four fields are for workers only. `epoch` is in seconds.
+
+    The first of `disks` is the one with the container images.
+    """
 
     schema_version: Literal[3]
     os: str
@@ -85,7 +95,7 @@ class Report(Part):
     cpus: int
     memory_bytes: int
     swap_bytes: int
-    disk_free_bytes: int
+    disks: tuple[Disk, ...]
     cgroup: Literal["v1", "v2"]
     cgroup_v1_allowed: bool
     memlock: str

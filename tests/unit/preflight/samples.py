@@ -37,7 +37,7 @@ def report(**changes: Any) -> Report:
         "cpus": 192,
         "memory_bytes": 2 << 40,
         "swap_bytes": 0,
-        "disk_free_bytes": 900 * 10**9,
+        "disks": [{"path": "/", "free_bytes": 900 * 10**9}],
         "cgroup": "v2",
         "cgroup_v1_allowed": False,
         "memlock": "unlimited",

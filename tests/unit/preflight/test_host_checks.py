@@ -10,6 +10,8 @@ from busbar.preflight.host_checks import check_host, host_facts
 from busbar.preflight.spec import Finding, HostRequirements
 from tests.unit.preflight.samples import CLOCK, REQUIRED, hca, report, target
 
+SMALL = {"path": "/", "free_bytes": 12 * 10**9}
+NVME = {"path": "/var/lib/rancher/k3s/agent/containerd", "free_bytes": 10**12}
 NO_DRIVER = {"status": "missing", "error": "", "list": [], "pci": 8}
 CONTAINER = REQUIRED.model_copy(update={"driver_on_host": False, "transport": "gpudirect-rdma"})
 
@@ -44,7 +46,8 @@ def test_a_good_host_without_gpus_has_no_findings(role: str) -> None:
         ({"arch": "riscv64"}, "error", "processor is riscv64, expected x86_64 or aarch64"),
         ({"systemd": False}, "error", "systemd is not the init system"),
         ({"missing_tools": ["curl", "flock"]}, "error", "missing tools: curl, flock"),
-        ({"disk_free_bytes": 12 * 10**9}, "error", "12.0 GB free at /var/lib/rancher, expected 50 GB"),
+        ({"disks": [SMALL]}, "error", "12.0 GB free on /, the disk of /var/lib/rancher/k3s/agent/containerd"),
+        ({"disks": [NVME, {"path": "/", "free_bytes": 10**9}]}, "error", "1.0 GB free on /, expected 2 GB"),
         ({"memory_bytes": 1 << 30}, "error", "1.0 GiB of memory"),
         ({"swap_bytes": 8 << 30}, "warning", "8.0 GiB of swap"),
         ({"epoch": CLOCK[0] - 60}, "error", "60 s behind this machine's"),
@@ -73,6 +76,10 @@ def test_each_fault_is_a_finding_with_a_fix(changes: dict[str, Any], level: str,
     assert (finding.level, finding.host) == (level, "worker-1")
     assert what in finding.what
     assert finding.fix
+
+
+def test_a_small_disk_is_enough_where_the_images_are_on_another() -> None:
+    assert findings(disks=[NVME, SMALL]) == []
 
 
 def test_a_clock_within_the_measured_interval_is_accepted() -> None:
@@ -194,9 +201,7 @@ def test_locked_memory_matters_as_much_as_rdma_does(transport: str, level: str) 
 
 def test_facts_hold_nothing_that_changes_on_its_own() -> None:
     one = host_facts(REQUIRED, report())
-    later = host_facts(
-        REQUIRED, report(epoch=2e9, disk_free_bytes=10**12, hostname="other", machine="bbbbbbbb")
-    )
+    later = host_facts(REQUIRED, report(epoch=2e9, disks=[NVME], hostname="other", machine="bbbbbbbb"))
     assert one == later
 
 
