@@ -13,7 +13,7 @@ from pulumi_command import remote
 from busbar.hosts import k3s
 from busbar.hosts.inventory import Host, Inventory
 from busbar.hosts.k3s_install import binary_values, image_lines, install_seconds
-from busbar.hosts.server_output import server_facts, with_server
+from busbar.hosts.server_output import kubeconfig_text, server_facts, with_server
 from components.host_command import HostCommandArgs, create_host_command
 from components.ssh import Login
 
@@ -135,7 +135,7 @@ class K3sControlPlane(pulumi.ComponentResource):
         return pulumi.Output.secret(
             command.stdout.apply(
                 lambda text: with_server(
-                    text,
+                    kubeconfig_text(text),
                     server=inventory.api_endpoint,
                     name=inventory.cluster.name,
                     proxy_url=bastion.api_proxy_url if bastion else None,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 
 import yaml
+
+from busbar.hosts.script_output import result
 
 
 @dataclass(frozen=True)
@@ -19,14 +20,21 @@ class ServerFacts:
 
 def server_facts(stdout: str) -> ServerFacts:
     """The facts of host/k3s-server.sh: the last line of `stdout`, as JSON. Raises ValueError otherwise."""
-    lines = stdout.strip().splitlines()
     try:
-        found = json.loads(lines[-1] if lines else "")
+        found = result(stdout)
         return ServerFacts(str(found["version"]), str(found["ca_sha256"]), str(found["ca_pem"]))
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(
             f"host/k3s-server.sh exited 0 without a facts line ({error!r}): {stdout[-200:]!r}"
         ) from None
+
+
+def kubeconfig_text(stdout: str) -> str:
+    """The kubeconfig that host/kubeconfig.sh printed. Raises ValueError, without showing anything of it."""
+    try:
+        return str(result(stdout)["kubeconfig"])
+    except (ValueError, KeyError):
+        raise ValueError("host/kubeconfig.sh exited 0 without a kubeconfig line") from None
 
 
 def with_server(kubeconfig: str, *, server: str, name: str, proxy_url: str | None = None) -> str:

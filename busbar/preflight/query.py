@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import time
 from dataclasses import dataclass
 
 import asyncssh
-from pydantic import ValidationError
 
 from busbar.hosts import scripts as hostscript
+from busbar.hosts.script_output import result as hostscript_result
 from busbar.preflight.report import Report
 from busbar.preflight.spec import Finding, Target
 from busbar.preflight.ssh import CONNECT_SECONDS, Keys, connect, connection_finding
@@ -86,14 +85,14 @@ def _read(target: Target, done: asyncssh.SSHCompletedProcess, clock: tuple[float
         )
     lines = _text(done.stdout).strip().splitlines()
     try:
-        report = Report.model_validate(json.loads(lines[-1] if lines else ""))
-    except (ValidationError, json.JSONDecodeError) as error:
+        report = Report.model_validate(hostscript_result(_text(done.stdout)))
+    except ValueError as error:  # pydantic's ValidationError is one
         return Finding(
             target.name,
             "error",
             f"preflight script printed no report: got {lines[-1][:200] if lines else 'nothing'!r}, expected "
             f"one JSON line ({str(error).splitlines()[0]})",
-            "remove output from the login scripts of that user (.bashrc) for sessions without a terminal",
+            "run host/preflight.sh there by hand, as its first lines say; look for an `exec` in .bashrc",
         )
     return Answer(report, clock)
 

@@ -49,7 +49,9 @@ def healthy(
             return {"status": {"version": args.inputs.get("version", "0.1.0"), "status": "deployed"}}
         if args.typ == COMMAND:
             return {
-                "stdout": KUBECONFIG if "kubeconfig" in args.name else json.dumps(SERVER_FACTS),
+                "stdout": json.dumps({"kubeconfig": KUBECONFIG})
+                if "kubeconfig" in args.name
+                else json.dumps(SERVER_FACTS),
                 "stderr": "",
             }
         if args.typ == LOCAL:

@@ -132,6 +132,14 @@ def test_a_chatty_login_is_told_apart_from_a_report(key_file: Path) -> None:
     assert "printed no report: got 'Welcome to worker-1!'" in what(ask_one(chatty, key_file))
 
 
+def test_a_login_that_prints_before_the_script_does_is_no_obstacle(key_file: Path) -> None:
+    def chatty(process: asyncssh.SSHServerProcess[str]) -> None:
+        process.stdout.write("Welcome to worker-1!\nmodules: cuda ")
+        answering()(process)
+
+    assert ask_one(chatty, key_file).findings == []
+
+
 def test_all_findings_of_a_host_come_at_once(key_file: Path) -> None:
     outcome = ask_one(answering(arch="riscv64", systemd=False, hcas=[]), key_file)
     assert len(outcome.errors) == 3
