@@ -11,6 +11,7 @@ from pulumi_command.remote import ConnectionArgs, ProxyConnectionArgs
 
 from busbar.config import Bastion, ConfigError, Ssh
 from busbar.hosts.inventory import Host
+from busbar.hosts.login import key_digest
 
 # Preflight has just reached the host, so a connection that fails now fails soon: 3 x 10 s and the pauses
 # between them stay below a minute.
@@ -29,6 +30,8 @@ class Login:
     private_key: pulumi.Output[str] | None = None
     private_key_password: pulumi.Output[str] | None = None
     key_file: Path | None = None
+    key_digest: pulumi.Input[str] | None = None
+    """Of the private key; not secret. None with the agent."""
 
     @classmethod
     def load(
@@ -64,7 +67,15 @@ class Login:
                 ]
             )
         secret: pulumi.Output[str] = pulumi.Output.secret(key)
-        return cls(ssh=ssh, private_key=secret, private_key_password=key_password, key_file=path)
+        return cls(
+            ssh=ssh,
+            private_key=secret,
+            private_key_password=key_password,
+            key_file=path,
+            key_digest=key_digest(key)
+            if isinstance(key, str)
+            else pulumi.Output.unsecret(secret.apply(key_digest)),
+        )
 
     def connection(self, host: Host) -> ConnectionArgs:
         """The connection to one host, through the bastion where there is one; host keys are always pinned.
@@ -84,6 +95,7 @@ class Login:
             "private_key": None if self.key_file else self.private_key,
             "private_key_password": self.private_key_password,
             "bastion": bastion.model_dump() if bastion else None,
+            "key_digest": self.key_digest,
         }
 
     def _login_to(self, machine: Host | Bastion, dial_error_limit: int = DIAL_ERROR_LIMIT) -> dict[str, Any]:

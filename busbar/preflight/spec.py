@@ -80,9 +80,11 @@ class Spec(Model):
         return self.requirements[requirements_key(target.role, target.pool)]
 
     def fingerprint(self, target: Target) -> str:
-        """Changes if the host, its requirements, or the preflight script changes."""
+        """Changes if the host, the way to it, its requirements, or the preflight script changes."""
         requirements = self.requirements_of(target)
-        return _digest([target.model_dump(), requirements.model_dump(), hostscript.digest("preflight")])
+        bastion = self.login.bastion
+        way = [self.login.key_digest, self.login.uses_agent, bastion.model_dump() if bastion else None]
+        return _digest([target.model_dump(), way, requirements.model_dump(), hostscript.digest("preflight")])
 
 
 def requirements_key(role: str, pool: str | None) -> str:

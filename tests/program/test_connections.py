@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 from tests.program.answers import healthy
@@ -34,3 +36,20 @@ def test_the_bastion_is_logged_in_to_with_the_same_key_and_more_patience() -> No
             assert proxy[key] == connection[key], key
         assert proxy["dialErrorLimit"] >= 30 > connection["dialErrorLimit"], "MaxStartups of its sshd"
         assert proxy["privateKey"] == "MOCK-SSH-KEY"
+
+
+def preflight_login(path: Path) -> Any:
+    cluster = site(servers=1, ssh={"key_file": str(path)})
+    run = run_program(cluster, healthy(cluster), preview=True, answered=False)
+    assert run.error is None
+    text = run.named("preflight-hosts").inputs["stdin"]
+    assert "PRIVATE KEY" not in text
+    return json.loads(text)["login"]
+
+
+def test_a_new_key_in_the_same_file_sends_preflight_to_the_hosts_again(tmp_path: Path) -> None:
+    key = tmp_path / "id_ed25519"
+    key.write_text("-----BEGIN OPENSSH PRIVATE KEY-----\none\n")
+    before = preflight_login(key)
+    key.write_text("-----BEGIN OPENSSH PRIVATE KEY-----\nanother\n")
+    assert preflight_login(key)["key_digest"] != before["key_digest"]

@@ -167,6 +167,15 @@ def test_a_host_is_asked_again_at_another_address() -> None:
     assert fingerprint(spec(target())) != fingerprint(spec(target(address="10.0.0.22")))
 
 
+def test_a_host_is_asked_again_with_another_key_or_another_bastion() -> None:
+    one = target()
+    jump = {"address": "10.0.0.9", "host_key": public(HOST)}
+    before = spec(one, key_file="id", key_digest="a" * 12).fingerprint(one)
+    assert spec(one, key_file="id", key_digest="a" * 12).fingerprint(one) == before
+    assert spec(one, key_file="id", key_digest="b" * 12).fingerprint(one) != before
+    assert spec(one, key_file="id", key_digest="a" * 12, bastion=jump).fingerprint(one) != before
+
+
 def test_a_key_that_is_none_is_refused_without_showing_it(tmp_path: Path) -> None:
     path = tmp_path / "key"
     path.write_text("not a key at all")
