@@ -22,6 +22,10 @@ main() {
   if [[ ${ROLE:=worker} == worker ]]; then
     hardware=",\"gpus\":$(gpus),\"fabric_manager\":$(fabric_manager),\"gdr\":$(gdr),\"hcas\":$(hcas)"
   fi
+  if [[ $ROLE == server ]]; then
+    # GPUs on a server show that it is swapped with a worker.
+    hardware=",\"pci_gpus\":$(pci_gpus)"
+  fi
   local about
   about=$(system),$(resources),$(network),$(software)
   # The time last, right before it is sent.

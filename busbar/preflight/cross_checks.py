@@ -25,6 +25,7 @@ def check_across_hosts(
     return [
         *_duplicate_machine_ids(spec, records),
         *_duplicate_hostnames(reports),
+        *_swapped_roles(spec, reports),
         *_pool_mismatches(spec, records),
         *_rails_elsewhere(spec, records),
     ]
@@ -58,6 +59,25 @@ def _duplicate_hostnames(reports: Mapping[str, Report]) -> Iterator[Finding]:
                 f"has the host name {report.hostname!r}, which {first} has too",
                 f"hostnamectl set-hostname {name}",
             )
+
+
+def _swapped_roles(spec: Spec, reports: Mapping[str, Report]) -> Iterator[Finding]:
+    """A server with GPUs and a worker without: one is listed in place of the other."""
+    found = [(target, reports[target.name]) for target in spec.hosts if target.name in reports]
+    servers = [target.name for target, report in found if target.role == "server" and report.pci_gpus]
+    workers = [
+        target.name
+        for target, report in found
+        if target.role == "worker" and report.gpus is not None and not report.gpus.pci and not report.hcas
+    ]
+    for server, worker in zip(servers, workers, strict=False):
+        yield Finding(
+            server,
+            "error",
+            f"is listed as a server and has {reports[server].pci_gpus} GPUs; {worker} is listed as a worker "
+            "and has neither GPU nor HCA: the two hosts are swapped",
+            f"exchange address and host_key of {server} and {worker}",
+        )
 
 
 def _pool_mismatches(spec: Spec, records: Mapping[str, HostRecord]) -> Iterator[Finding]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import asyncssh
@@ -13,7 +14,7 @@ from busbar.hosts import scripts as hostscript
 from busbar.hosts.script_output import result as hostscript_result
 from busbar.preflight.report import Report
 from busbar.preflight.spec import Finding, Target
-from busbar.preflight.ssh import CONNECT_SECONDS, Keys, connect, connection_finding
+from busbar.preflight.ssh import CONNECT_SECONDS, Keys, connect, connection_finding, listed_as
 
 # nvidia-smi alone may take 60 s (host/preflight-hardware.sh).
 SCRIPT_SECONDS = 75
@@ -27,11 +28,21 @@ class Answer:
     clock: tuple[float, float]
 
 
-async def query(target: Target, keys: Keys, tunnel: asyncssh.SSHClientConnection | None) -> Answer | Finding:
-    """Run `host/preflight.sh` on one host; takes at most CONNECT_SECONDS + SCRIPT_SECONDS."""
+async def query(
+    target: Target,
+    keys: Keys,
+    tunnel: asyncssh.SSHClientConnection | None,
+    names: Mapping[str, str],
+) -> Answer | Finding:
+    """Run `host/preflight.sh` on one host; takes at most CONNECT_SECONDS + SCRIPT_SECONDS.
+
+    `names`: host key -> name of every host, to recognise hosts that are swapped.
+    """
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
             connection = await connect(target, keys, tunnel)
+    except asyncssh.HostKeyNotVerifiable as error:
+        return connection_finding(target, error, await listed_as(target, tunnel, names))
     except (OSError, asyncssh.Error) as error:
         return connection_finding(target, error)
     done: asyncssh.SSHCompletedProcess

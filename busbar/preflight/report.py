@@ -78,9 +78,9 @@ class Hca(Part):
 
 
 class Report(Part):
-    """Everything about one host; the last four fields are for workers only. `epoch` is in seconds.
+    """Everything about one host; the last four fields are for workers only, `pci_gpus` is for servers.
 
-    The first of `disks` is the one with the container images.
+    `epoch` is in seconds. The first of `disks` is the one with the container images.
     """
 
     schema_version: Literal[3]
@@ -108,6 +108,7 @@ class Report(Part):
     managed: tuple[str, ...]
     k3s_data: bool
     epoch: float
+    pci_gpus: int = 0
     gpus: Gpus | None = None
     fabric_manager: FabricManager | None = None
     gdr: Gdr | None = None

@@ -81,11 +81,12 @@ async def _query_all(spec: Spec, targets: list[Target]) -> dict[str, Answer | Fi
     ssh.check_agent(spec.login)
     keys = ssh.load_keys(spec.login)
     answers: dict[str, Answer | Finding] = {}
+    names = {target.host_key: target.name for target in spec.hosts}
     limit = asyncio.Semaphore(CONCURRENT)
 
     async def one(target: Target, tunnel: asyncssh.SSHClientConnection | None) -> None:
         async with limit:
-            answers[target.name] = await query(target, keys, tunnel)
+            answers[target.name] = await query(target, keys, tunnel, names)
 
     try:
         async with (

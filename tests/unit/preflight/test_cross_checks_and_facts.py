@@ -82,6 +82,20 @@ def test_the_result_of_440_workers_with_different_pci_addresses_fits_too() -> No
     assert read(text) == hosts
 
 
+def test_a_server_and_a_worker_that_are_swapped_are_named_as_such() -> None:
+    site = spec(target("server-1", "server"), target("worker-1"))
+    none = {"status": "missing", "error": "", "list": [], "pci": 0}
+    swapped = {
+        "server-1": report(hostname="a", pci_gpus=8, gpus=None),
+        "worker-1": report(hostname="b", gpus=none, hcas=[]),
+    }
+    (finding,) = check_across_hosts(site, swapped, {})
+    assert (finding.host, finding.level) == ("server-1", "error")
+    assert "has 8 GPUs; worker-1 is listed as a worker and has neither GPU nor HCA" in finding.what
+    both = {**swapped, "worker-1": report(hostname="b")}
+    assert check_across_hosts(site, both, {}) == [], "a server may have GPUs"
+
+
 def test_two_hosts_with_one_host_name_are_an_error() -> None:
     reports = {"worker-1": report(hostname="node"), "worker-2": report(hostname="node")}
     (finding,) = check_across_hosts(THREE, reports, {})

@@ -102,6 +102,20 @@ def test_a_host_that_has_another_key_is_not_talked_to(key_file: Path) -> None:
     assert "has another host key than the pinned one" in what(outcome)
 
 
+def test_two_hosts_whose_addresses_are_swapped_are_named(key_file: Path) -> None:
+    async def scenario() -> Outcome:
+        async with host(answering()) as port:
+            wrong = target("server-1", address="127.0.0.1", port=port, host_key=public(STRANGER))
+            away = target("worker-1", address="127.0.0.1", port=1, host_key=public(HOST))
+            return await survey(spec(wrong, away, key_file=str(key_file)), {})
+
+    first = asyncio.run(scenario()).errors[0]
+    assert (first.host, "has the host key of worker-1: the two hosts are swapped" in first.what) == (
+        "server-1",
+        True,
+    )
+
+
 def test_a_host_that_refuses_the_key_is_named(key_file: Path) -> None:
     outcome = ask_one(answering(), key_file, login=STRANGER)
     assert "refuses the SSH key" in what(outcome)
