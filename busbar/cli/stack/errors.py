@@ -43,7 +43,7 @@ _FIXES = (
         "`pulumi install` in the project folder installs the plugins.",
     ),
     (
-        r"dial tcp [^ ]+: (i/o timeout|connect: (no route to host|connection refused|network is unreachable))",
+        r"dial tcp [^ ]+: (i/o timeout|connect: (no route to|connection refused|network is unreachable))",
         "`busbar preflight STACK` names the hosts that do not answer. If a machine is gone for good: "
         "docs/hosts.md, Removal.",
     ),
