@@ -3,7 +3,7 @@
 #
 # Values: NODE_NAME, NODE_ADDRESS, VERSION, URL_AMD64, SHA256_AMD64 (or ARM64), IMAGES (lines "sha256 url"),
 #   FIRST (true on server 1), PEERS (addresses; server 1: the other servers, others: server 1).
-# Payload: config (config.yaml without cluster-init, server, node-ip), registries (registries.yaml, may be empty).
+# Payload: config (config.yaml without cluster-init, server, node-ip, flannel-iface), registries (registries.yaml, may be empty).
 # Facts: {"node","version","ca_sha256","ca_pem"}
 [[ -n ${BUSBAR_LIB:-} ]] || for part in lib lib-install k3s-lib k3s-remove; do
   # shellcheck source=/dev/null
@@ -26,14 +26,15 @@ main() {
 }
 
 install_server() {
-  local membership
+  local membership address
   k3s_refuse_other_role k3s-agent
+  address=$(k3s_node_address)
   record_preexisting_files
   k3s_download
   membership=$(membership_line)
   k3s_install_binary
   auth_config
-  k3s_config "$membership" "$(k3s_node_ip)"
+  k3s_config "$membership" "$address"
   k3s_unit "$UNIT" server
   k3s_memlock "$UNIT"
   k3s_sysctl
@@ -45,7 +46,7 @@ install_server() {
 }
 
 await_member() {
-  k3s_await "$UNIT" "$READY_DEADLINE" "Node $NODE_NAME Ready and a voter in etcd" \
+  k3s_await "$UNIT" "$(k3s_ready_seconds "$READY_DEADLINE")" "Node $NODE_NAME Ready and a voter in etcd" \
     k3s_node_has "$KUBECONFIG_FILE" Ready=True EtcdIsVoter=True
 }
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Prints the admin's kubeconfig of this server (YAML, secret): the only script whose output is not JSON.
+# Prints the admin's kubeconfig of this server, which is secret: {"kubeconfig"}
 # shellcheck source=/dev/null
 [[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
@@ -9,7 +9,7 @@ main() {
   begin
   poll 30 test -s "$KUBECONFIG_FILE" ||
     die "$KUBECONFIG_FILE does not exist" "check that K3s runs: systemctl status k3s"
-  cat "$KUBECONFIG_FILE"
+  printf '{"kubeconfig":%s}\n' "$(json "$(<"$KUBECONFIG_FILE")")"
 }
 
 main
