@@ -11,11 +11,11 @@ import pulumi_random as random
 from pulumi_command import remote
 
 from busbar.hosts import k3s
+from busbar.hosts.downloads import install_seconds, k3s_values
 from busbar.hosts.inventory import Host, Inventory
-from busbar.hosts.k3s_install import binary_values, image_lines, install_seconds
 from busbar.hosts.server_output import kubeconfig_text, server_facts, with_server
 from components.host_command import HostCommandArgs, create_host_command
-from components.ssh import Login
+from components.ssh import SshLogin
 
 # Downloads, and then up to 7 minutes until the Node is Ready.
 SERVER_DEADLINE_SECONDS = 1200
@@ -33,7 +33,7 @@ class K3sControlPlaneArgs:
     """
 
     inventory: Inventory
-    login: Login
+    login: SshLogin
     project: Path
     registry_credentials: pulumi.Input[dict[str, Any]] | None = None
     s3_access_key: pulumi.Input[str] | None = None
@@ -93,17 +93,15 @@ class K3sControlPlane(pulumi.ComponentResource):
     def _install(self, name: str, host: Host) -> remote.Command:
         args, servers = self._args, self._args.inventory.servers
         first = host is servers[0]
-        settings = args.inventory.cluster.k3s
         step = HostCommandArgs(
             login=args.login,
             host=host,
             script="k3s-server",
-            timeout_seconds=install_seconds(settings, "server", SERVER_DEADLINE_SECONDS),
+            timeout_seconds=install_seconds(args.inventory.cluster.k3s, "server", SERVER_DEADLINE_SECONDS),
             values={
                 "NODE_NAME": host.name,
                 "NODE_ADDRESS": host.address,
-                **binary_values(settings, args.project),
-                "IMAGES": image_lines(settings, "server", args.project),
+                **k3s_values(args.inventory.cluster.k3s, "server", args.project),
                 # Server 1 begins the cluster, unless another server has one already (server 1 was replaced);
                 # the others join server 1 directly, never through the load balancer (k3s-io/k3s#9661).
                 "FIRST": "true" if first else "false",

@@ -10,14 +10,14 @@ from pulumi_command import remote
 
 from busbar.hosts import scripts
 from busbar.hosts.inventory import Host
-from components.ssh import Login
+from components.ssh import SshLogin
 
 
 @dataclass(frozen=True, kw_only=True)
 class HostCommandArgs:
     """What runs where. `payload` holds secrets and contents of files; it travels on stdin only."""
 
-    login: Login
+    login: SshLogin
     host: Host
     script: str
     timeout_seconds: int

@@ -10,7 +10,7 @@ from pulumi_command import remote
 from busbar.hosts import haproxy
 from busbar.hosts.inventory import API_PORT, Host, Inventory
 from components.host_command import HostCommandArgs, create_host_command
-from components.ssh import Login
+from components.ssh import SshLogin
 
 DEADLINE_SECONDS = 600
 
@@ -20,7 +20,7 @@ class HAProxyLoadBalancerArgs:
     """The hosts, and the CA that the servers' certificates are checked against (`K3sControlPlane.ca_pem`)."""
 
     inventory: Inventory
-    login: Login
+    login: SshLogin
     ca_pem: pulumi.Input[str]
 
 

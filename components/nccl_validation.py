@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,14 +94,13 @@ class NcclValidation(pulumi.ComponentResource):
         if not validation.topology_file:
             return None, []
         path = Path(validation.topology_file)
-        text = path.read_text(encoding="utf-8")
-        topology = nccljob.TopologyFile(args.pool, path.name, hashlib.sha256(text.encode()).hexdigest())
+        topology = nccljob.TopologyFile(args.pool, path.name, path.read_text(encoding="utf-8"))
         return topology, [
             kubernetes.core.v1.ConfigMap(
                 f"{name}-topology",
                 metadata={"name": topology.config_map, "namespace": validation.namespace},
                 immutable=True,
-                data={topology.name: text},
+                data={topology.name: topology.text},
                 opts=pulumi.ResourceOptions(
                     parent=self,
                     depends_on=[args.namespace],

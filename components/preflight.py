@@ -14,7 +14,7 @@ from busbar.hosts.inventory import Inventory
 from busbar.preflight.facts import unpack
 from busbar.preflight.spec import spec_of
 from components.local_command import busbar_command
-from components.ssh import Login
+from components.ssh import SshLogin
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +22,7 @@ class PreflightArgs:
     """All hosts and the login to them. `project`: folder that relative paths in the stack start from."""
 
     inventory: Inventory
-    login: Login
+    login: SshLogin
     project: Path
 
 
@@ -43,12 +43,11 @@ class Preflight(pulumi.ComponentResource):
             login=args.login.preflight_spec(),
             project=args.project,
         )
-        stdin = pulumi.Output.json_dumps(spec, sort_keys=True)
-        secret: pulumi.Output[str] = pulumi.Output.secret(stdin)
         self.checked = local.Command(
             f"{name}-hosts",
             create=busbar_command("preflight"),
-            stdin=stdin if args.login.key_file else secret,
+            # Secret where the login has a secret.
+            stdin=pulumi.Output.json_dumps(spec, sort_keys=True),
             # The previous result: hosts that passed with the same spec are not checked again.
             add_previous_output_in_env=True,
             logging=local.Logging.STDERR,

@@ -9,9 +9,9 @@ from typing import Any
 import pulumi
 from pulumi_command.remote import ConnectionArgs, ProxyConnectionArgs
 
-from busbar.config import Bastion, ConfigError, Ssh
+from busbar.config import Bastion, Ssh
 from busbar.hosts.inventory import Host
-from busbar.hosts.login import key_digest
+from busbar.hosts.login import Login, key_digest
 
 # Preflight has just reached the host, so a connection that fails now fails soon: 3 x 10 s and the pauses
 # between them stay below a minute.
@@ -23,13 +23,15 @@ PER_DIAL_TIMEOUT_SECONDS = 10
 
 
 @dataclass(frozen=True, kw_only=True)
-class Login:
-    """The key (or agent) and the way to all hosts. Build it with `Login.load`."""
+class SshLogin:
+    """The login of the configuration, its secrets as Outputs. Build it with `SshLogin.load`.
 
-    ssh: Ssh
-    private_key: pulumi.Output[str] | None = None
-    private_key_password: pulumi.Output[str] | None = None
-    key_file: Path | None = None
+    `login` has no secrets. `private_key` is None with the ssh-agent.
+    """
+
+    login: Login
+    private_key: pulumi.Output[str] | None
+    private_key_password: pulumi.Output[str] | None
     key_digest: pulumi.Input[str] | None = None
     """Of the private key; not secret. None with the agent."""
 
@@ -41,37 +43,21 @@ class Login:
         secret_key: pulumi.Output[str] | None,
         key_password: pulumi.Output[str] | None,
         project: Path,
-    ) -> Login:
-        """The login that `busbar:cluster` describes.
+    ) -> SshLogin:
+        """The login that a checked `busbar:cluster` describes: it has a key or uses the agent.
 
         `secret_key` and `key_password` are the stack's `busbar:sshPrivateKey` and `...Password`, where set.
-        `ssh.key_file` is read here, relative to `project`. Raises ConfigError where no key, or an unreadable
-        one, is configured.
+        `ssh.key_file` is read here, relative to `project`. Raises ConfigError where it cannot be read.
         """
-        if ssh.agent:
-            return cls(ssh=ssh)
-        key: pulumi.Input[str] | None = secret_key
-        path = None if ssh.key_file is None else project / Path(ssh.key_file).expanduser()
-        if path is not None:
-            try:
-                key = path.read_text()
-            except OSError as error:
-                raise ConfigError(
-                    [f"ssh.key_file: {ssh.key_file!r} cannot be read ({error.strerror}): {path}"]
-                ) from None
-        if key is None:
-            raise ConfigError(
-                [
-                    "ssh: no key. Fix: set ssh.key_file or ssh.agent, or run "
-                    "`pulumi config set --secret busbar:sshPrivateKey < FILE`"
-                ]
-            )
+        login = Login.of(ssh)
+        key = secret_key if login.key_file is None else login.key_text(project)
+        if ssh.agent or key is None:
+            return cls(login=login, private_key=None, private_key_password=None)
         secret: pulumi.Output[str] = pulumi.Output.secret(key)
         return cls(
-            ssh=ssh,
+            login=login,
             private_key=secret,
             private_key_password=key_password,
-            key_file=path,
             key_digest=key_digest(key)
             if isinstance(key, str)
             else pulumi.Output.unsecret(secret.apply(key_digest)),
@@ -83,22 +69,24 @@ class Login:
         With the agent, `agent_socket_path` stays unset: the plugin takes SSH_AUTH_SOCK, and a socket that
         changes from session to session makes no difference in the state.
         """
-        bastion = self.ssh.bastion
-        proxy = ProxyConnectionArgs(**self._login_to(bastion, BASTION_DIAL_ERROR_LIMIT)) if bastion else None
-        return ConnectionArgs(**self._login_to(host), proxy=proxy)
+        bastion = self.login.bastion
+        proxy = (
+            ProxyConnectionArgs(**self._connect_to(bastion, BASTION_DIAL_ERROR_LIMIT)) if bastion else None
+        )
+        return ConnectionArgs(**self._connect_to(host), proxy=proxy)
 
     def preflight_spec(self) -> dict[str, Any]:
-        """The same login for `busbar preflight`: the key's file where there is one, else the secret key."""
-        bastion = self.ssh.bastion
+        """`login` for `busbar preflight`: it reads the key file itself where there is one."""
         return {
-            "key_file": str(self.ssh.key_file) if self.key_file else None,
-            "private_key": None if self.key_file else self.private_key,
+            **self.login.model_dump(),
+            "private_key": None if self.login.key_file else self.private_key,
             "private_key_password": self.private_key_password,
-            "bastion": bastion.model_dump() if bastion else None,
             "key_digest": self.key_digest,
         }
 
-    def _login_to(self, machine: Host | Bastion, dial_error_limit: int = DIAL_ERROR_LIMIT) -> dict[str, Any]:
+    def _connect_to(
+        self, machine: Host | Bastion, dial_error_limit: int = DIAL_ERROR_LIMIT
+    ) -> dict[str, Any]:
         """What ConnectionArgs and ProxyConnectionArgs have in common."""
         return {
             "host": machine.address,

@@ -13,7 +13,7 @@ from pulumi.runtime.config import is_config_secret
 from busbar import config
 from busbar.config.secrets import plain_text
 from busbar.hosts.inventory import Inventory
-from components.ssh import Login
+from components.ssh import SshLogin
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +25,7 @@ class StackConfig:
 
     cluster: config.Cluster
     inventory: Inventory
-    login: Login
+    login: SshLogin
     secrets: Mapping[str, pulumi.Output[str]]
 
     @classmethod
@@ -44,7 +44,7 @@ class StackConfig:
             cluster = config.load(stack.get_object("cluster") or {}, secret_keys=secrets, root=project)
             if "registryCredentials" in secrets:
                 config.registry_credentials(stack.require("registryCredentials"))
-            login = Login.load(
+            login = SshLogin.load(
                 cluster.ssh,
                 secret_key=secrets.get("sshPrivateKey"),
                 key_password=secrets.get("sshPrivateKeyPassword"),

@@ -9,10 +9,10 @@ import pulumi
 from pulumi_command import remote
 
 from busbar.hosts import k3s
+from busbar.hosts.downloads import install_seconds, k3s_values
 from busbar.hosts.inventory import Host, Inventory
-from busbar.hosts.k3s_install import binary_values, image_lines, install_seconds
 from components.host_command import HostCommandArgs, create_host_command
-from components.ssh import Login
+from components.ssh import SshLogin
 
 AGENT_DEADLINE_SECONDS = 1200
 DRAIN_DEADLINE_SECONDS = 600
@@ -30,7 +30,7 @@ class InfiniBandWorkerPoolArgs:
 
     inventory: Inventory
     pool: str
-    login: Login
+    login: SshLogin
     join_url: pulumi.Input[str]
     agent_token: pulumi.Input[str]
     registries_yaml: pulumi.Input[str]
@@ -54,11 +54,7 @@ class InfiniBandWorkerPool(pulumi.ComponentResource):
     ) -> None:
         super().__init__("busbar:index:InfiniBandWorkerPool", name, None, opts)
         self._args = args
-        settings = args.inventory.cluster.k3s
-        self._install_values = {
-            **binary_values(settings, args.project),
-            "IMAGES": image_lines(settings, "worker", args.project),
-        }
+        self._install_values = k3s_values(args.inventory.cluster.k3s, "worker", args.project)
         workers = args.inventory.workers_of(args.pool)
         self.nodes = []
         for host in workers:

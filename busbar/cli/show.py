@@ -21,15 +21,12 @@ def show() -> None:
     from rich.console import Console
 
     from busbar.cli import EX_USAGE
-    from busbar.outputs.contract import check_version
     from busbar.outputs.summary import summary
 
     try:
         outputs = json.load(sys.stdin)
         if not isinstance(outputs, dict):
             raise ValueError(f"an object of outputs is expected, not {type(outputs).__name__}")
-        if "contract_version" in outputs:  # an update that stopped early has none
-            check_version(outputs)
         tables = summary(outputs)
     except ValueError as error:
         typer.echo(

@@ -40,14 +40,14 @@ def resource_names(config: PartialConfig) -> Iterator[str]:
     taken: dict[str, PartialHost] = {}
     for host in config.group("workers"):
         stem = f"{host.pool or only_pool}-{host.name}"
-        for name in (stem, f"{stem}-drain"):
-            first = taken.setdefault(name, host)
-            # `duplicates` reports equal host names.
-            if first is not host and first.name != host.name:
-                yield (
-                    f"{host.path}.name: {host.name!r} in pool {host.pool or only_pool!r} gives the same "
-                    f"Pulumi resource name as {first.path}. Fix: rename one"
-                )
+        # -farewell: the name of -drain in stacks of contract 1, and its alias (components/worker_pool.py).
+        owners = [taken.setdefault(name, host) for name in (stem, f"{stem}-drain", f"{stem}-farewell")]
+        # `duplicates` reports equal host names.
+        if first := next((owner for owner in owners if owner.name != host.name), None):
+            yield (
+                f"{host.path}.name: {host.name!r} in pool {host.pool or only_pool!r} gives the same "
+                f"Pulumi resource name as {first.path}. Fix: rename one"
+            )
     for host in config.group("servers"):
         if host.name == "kubeconfig":
             yield f"{host.path}.name: 'kubeconfig' is the name of a step of the control plane. Fix: rename it"

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from busbar.nccl.units import gbps, rate, share, size
+from busbar.outputs.contract import check_version
 from busbar.outputs.pool import PoolResult, parse_pool, summarize
 
 _STYLES = {"pass": "green", "fail": "bold red", "unknown": "yellow", "not-required": "dim"}
@@ -23,9 +24,11 @@ def summary(outputs: Mapping[str, Any], *, folder: Path | None = None) -> Render
 
     `folder` is where reports and kubeconfig were kept, such as .busbar/prod. Where the verdict.json of a pool
     is on this machine and belongs to the outputs, its checks are shown too. Missing outputs are named as
-    missing: an update that stopped half-way shows what there is. Raises ValueError for an output `nccl` that
-    is not of this contract version.
+    missing: an update that stopped half-way shows what there is. Raises ValueError for outputs of another
+    contract version.
     """
+    if "contract_version" in outputs:
+        check_version(outputs)
     parts: list[RenderableType] = [_headline(outputs)]
     entries: Mapping[str, Mapping[str, Any]] = outputs.get("nccl") or {}
     pools = {name: parse_pool(entry) for name, entry in entries.items()}

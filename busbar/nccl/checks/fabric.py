@@ -18,8 +18,8 @@ def gdrdma(context: Context) -> Check:
     net = sum(e.count for e in evidence.net_edges.values())
     if not net:
         return unknown(Code.GDRDMA_NO_EDGE, f"no `via NET/..` line: GPUDirect RDMA is not proved. {FIX}")
-    remote = {k: e for k, e in evidence.edges.items() if e.edge.kind in ("NET", "COLLNET")}
-    without = {k: e for k, e in remote.items() if not e.edge.gdr}
+    remote = {k: e for k, e in evidence.edges.items() if e.transport.kind in ("NET", "COLLNET")}
+    without = {k: e for k, e in remote.items() if not e.transport.gdr}
     if without:
         missing, total = (sum(e.count for e in some.values()) for some in (without, remote))
         reason = f"{missing} of {total} edges lack /GDRDMA"
@@ -68,7 +68,7 @@ def sharp(context: Context) -> Check:
     if fallback is not None:
         reason = "NCCL fell back to point-to-point: SHARP was denied"
         return failed(Code.SHARP_FALLBACK, reason, fallback)
-    edges = {k for k, e in evidence.edges.items() if e.edge.kind == "COLLNET"}
+    edges = {k for k, e in evidence.edges.items() if e.transport.kind == "COLLNET"}
     if edges:
         return passed(Code.SHARP_USED, "COLLNET edges carry the data", evidence.first_edge(edges))
     chosen = next((s for a, s in evidence.algorithms.items() if "COLLNET" in a.upper()), None)

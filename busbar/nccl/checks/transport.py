@@ -91,7 +91,7 @@ def _over_tcp(context: Context) -> Check | None:
     if context.expectation.transport not in ("rdma", "gpudirect-rdma"):
         return None
     reason = "TCP between hosts (NET/Socket), expected RDMA"
-    tcp = {label for label, e in evidence.net_edges.items() if e.edge.name == "Socket"}
+    tcp = {label for label, e in evidence.net_edges.items() if e.transport.name == "Socket"}
     if tcp:
         return failed(Code.TRANSPORT_SOCKET_EDGE, reason, evidence.first_edge(tcp))
     if "Socket" in evidence.networks:
@@ -100,7 +100,7 @@ def _over_tcp(context: Context) -> Check | None:
 
 
 def _expected(counts: EdgeCounts, want: str, allowed: list[str]) -> bool:
-    network = counts.edge.name
+    network = counts.transport.name
     if want == "socket":
         return network == "Socket"
     if allowed and not any(network == a or network.startswith(f"{a}_") for a in allowed):

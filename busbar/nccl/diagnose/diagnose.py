@@ -46,7 +46,7 @@ def _observations(context: Context) -> dict[Observation, LogLine]:
     """What the log shows beside the gates: GPUs of one host that exchange data through its memory."""
     if not context.expectation.nvlink_gbps:
         return {}
-    shared = (e.first for e in context.evidence.edges.values() if e.edge.kind == "SHM")
+    shared = (e.first for e in context.evidence.edges.values() if e.transport.kind == "SHM")
     first = min(shared, key=lambda line: line.line, default=None)
     return {} if first is None else {"shared-memory-edge": first}
 

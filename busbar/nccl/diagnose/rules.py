@@ -83,18 +83,21 @@ class LineRules:
         """Texts of which one is in every line that a rule fits."""
         return [text for r in rules() for text in r.contains]
 
-    def look(self, text: str, line: int) -> None:
-        """Note every known failure in one cleaned line."""
+    def look(self, text: str, line: int) -> bool:
+        """Note every known failure in one cleaned line; True where there is one."""
         if _any_literal().search(text) is None:
-            return
+            return False
+        recognized = False
         for r in rules():
             if r.contains and r.fits(text):
+                recognized = True
                 found = self._found.get(r.name)
                 if found is None:
                     first = LogLine(r.name, line, text[:EVIDENCE_WIDTH])
                     self._found[r.name] = KnownLine(r.name, r.severity, r.meaning, first)
                 else:
                     found.count += 1
+        return recognized
 
     def known_lines(self) -> list[KnownLine]:
         """What was found: fatal ones first, each severity in order of lines."""

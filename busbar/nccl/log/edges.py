@@ -1,4 +1,9 @@
-"""Channel edges: what a message of NCCL says about the transport between two ranks."""
+"""Channel edges: what a message of NCCL says about the transport between two ranks.
+
+    Channel 07/0 : 6[6] -> 15[7] [receive] via NET/IBext/3/GDRDMA
+
+The part before `via` is the link (channel, ranks, direction), the part behind it the transport.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +13,15 @@ from typing import Literal
 from busbar.nccl.log import patterns as p
 from busbar.nccl.log.records import LogLine
 
+VIA = " via "
 Kind = Literal["NET", "COLLNET", "P2P", "SHM"]
 
 
 @dataclass(frozen=True, slots=True)
-class Edge:
-    """One end of a channel: `NET/IBext/3/GDRDMA` is kind NET, name IBext, device 3, gdr True.
+class Transport:
+    """The transport of an edge: `NET/IBext/3/GDRDMA` is kind NET, name IBext, device 3, gdr True.
 
-    `label` is the same without the device: NET/IBext/N/GDRDMA. `direction` is send, receive or "".
+    `label` is the same without the device: NET/IBext/N/GDRDMA.
     """
 
     kind: Kind
@@ -23,28 +29,37 @@ class Edge:
     device: int | None
     gdr: bool
     label: str
-    direction: str = ""
 
 
 @dataclass(slots=True)
 class EdgeCounts:
     """How often edges of one label were printed, and the first line that shows one."""
 
-    edge: Edge
+    transport: Transport
     first: LogLine
     count: int = 0
 
 
-def read_edge(body: str) -> Edge | None:
-    """The edge that a message's whole text states; None where it states none."""
-    match = p.EDGE.fullmatch(body)
+def read_edge(body: str) -> tuple[Transport, str] | None:
+    """Transport and direction (send, receive, "") of the edge that a whole message states, or None."""
+    link, via, text = body.rpartition(VIA)
+    match = p.LINK.fullmatch(link) if via else None
+    if match is None:
+        return None
+    transport = read_transport(text)
+    return None if transport is None else (transport, match[1] or "")
+
+
+def read_transport(text: str) -> Transport | None:
+    """The transport that TEXT is; None where it is not one in a known form."""
+    match = p.TRANSPORT.fullmatch(text)
     if match is None:
         return None
     if match["net"] is not None:
         kind: Kind = "COLLNET" if match["net"] == "COLLNET" else "NET"
         name, gdr = match["name"], match["gdr"] is not None
         label = f"{kind}/{name}/N{match['gdr'] or ''}{match['pci'] or ''}{match['shared'] or ''}"
-        return Edge(kind, name, int(match["dev"][:9]), gdr, label, match["direction"] or "")
+        return Transport(kind, name, int(match["dev"][:9]), gdr, label)
     if match["p2p"] is not None:
-        return Edge("P2P", match["p2p"].removeprefix("P2P/"), None, False, match["p2p"])
-    return Edge("SHM", match["shm"], None, False, match["shm"])
+        return Transport("P2P", match["p2p"].removeprefix("P2P/"), None, False, match["p2p"])
+    return Transport("SHM", match["shm"], None, False, match["shm"])

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from busbar.nccl.log import patterns as p
-from busbar.nccl.log.edges import Edge, EdgeCounts, read_edge
+from busbar.nccl.log.edges import EdgeCounts, Transport, read_edge
 from busbar.nccl.log.records import LogLine
 
 KEEP = 64  # distinct texts kept of each kind; a log of any length stays small
@@ -51,35 +51,43 @@ class Evidence:
 
     # ---- feeding ------------------------------------------------------------------------------------------
 
-    def message(self, level: str, host: str, body: str, line: int, text: str) -> None:
-        """Take one NCCL INFO or WARN message of a process on HOST ('' where it was not printed)."""
+    def message(self, level: str, host: str, body: str, line: int, text: str) -> list[FoundFact]:
+        """Take one NCCL INFO or WARN message of a process on HOST ('' where it was not printed).
+
+        Returns the facts in it, so that other processes' message of the same text can be taken by `fact`.
+        """
         self.messages += 1
         if host and len(self.hosts) < KEEP_HOSTS:
             self.hosts.add(host)
         if level == "WARN":
             keep(self.warnings, body, line, text)
         elif (edge := read_edge(body)) is not None:
-            self.edge(edge, host, line, text)
-            return
-        elif p.TRANSPORT.search(body) is not None:
+            self.edge(*edge, host, line, text)
+            return []
+        elif p.VIA_TRANSPORT.search(body) is not None:
             keep(self.unread_edges, body, line, text)
-        for fact in FACTS:
-            if fact.contains in body and (match := fact.pattern.search(body)) is not None:
-                fact.keep(self, match, host, line, text)
+        found = [
+            (fact, match)
+            for fact in FACTS
+            if fact.contains in body and (match := fact.pattern.search(body)) is not None
+        ]
+        for fact, match in found:
+            fact.keep(self, match, host, line, text)
+        return found
 
-    def edge(self, edge: Edge, host: str, line: int, text: str) -> None:
+    def edge(self, transport: Transport, direction: str, host: str, line: int, text: str) -> None:
         """Count one edge of a process on HOST."""
-        counts = self.edges.get(edge.label)
-        if counts is None:
-            first = LogLine(edge.label, line, text[:EVIDENCE_WIDTH])
-            counts = self.edges[edge.label] = EdgeCounts(edge, first)
-        counts.count += 1
-        if edge.kind == "NET" and edge.device is not None:
-            devices = self.rails.get(host)
-            if devices is None:
-                devices = self.rails[host] = set()
-            devices.add(edge.device)
-            self.net_directions[edge.direction] += 1
+        if transport.label not in self.edges:
+            first = LogLine(transport.label, line, text[:EVIDENCE_WIDTH])
+            self.edges[transport.label] = EdgeCounts(transport, first)
+        self.add_edges(transport, direction, host, 1)
+
+    def add_edges(self, transport: Transport, direction: str, host: str, count: int) -> None:
+        """Count COUNT edges with a label that is known."""
+        self.edges[transport.label].count += count
+        if transport.kind == "NET" and transport.device is not None:
+            self.rails.setdefault(host, set()).add(transport.device)
+            self.net_directions[direction] += count
 
     def plain_line(self, text: str, line: int) -> None:
         """Take a line that is not an NCCL message: a bare version, a failed test, a note on a simulation."""
@@ -100,18 +108,18 @@ class Evidence:
     @property
     def net_edges(self) -> dict[str, EdgeCounts]:
         """Edges that leave the process over a network, by label."""
-        return {label: counts for label, counts in self.edges.items() if counts.edge.kind == "NET"}
+        return {label: counts for label, counts in self.edges.items() if counts.transport.kind == "NET"}
 
     @property
     def gdrdma(self) -> bool | None:
         """True when every NET edge uses GPUDirect RDMA, None where no NET edge was printed."""
         net = self.net_edges
-        return all(counts.edge.gdr for counts in net.values()) if net else None
+        return all(counts.transport.gdr for counts in net.values()) if net else None
 
     @property
     def network_names(self) -> set[str]:
         """Names in NET edges: {'IBext'}, {'Socket'}, ..."""
-        return {counts.edge.name for counts in self.net_edges.values()}
+        return {counts.transport.name for counts in self.net_edges.values()}
 
     def first_edge(self, labels: set[str] | None = None) -> LogLine | None:
         """The earliest NET edge, or the earliest edge of LABELS."""
@@ -137,6 +145,9 @@ class Fact:
     contains: str
     pattern: re.Pattern[str]
     keep: Keep
+
+
+FoundFact = tuple[Fact, "re.Match[str]"]
 
 
 def _value(field_name: str) -> Keep:

@@ -103,20 +103,26 @@ TOPO_FAILED = re.compile(r"Could not open XML topology file (\S+)")
 # NET/IB : Using [0]mlx5_0:1/IB/SHARP [1]mlx5_1:1/IB/SHARP [RO]; OOB eth0:10.42.4.34<0>
 HCAS_USED = re.compile(r"^NET/IB\s*: Using (?P<list>.*?)(?:;\s*OOB (?P<oob>\S+))?\s*$")
 HCA = re.compile(r"\[\d+\]\s?([\w.\-]+):(\d+)/(IB|RoCE)(/SHARP)?")
-# Channel 07/0 : 6[6] -> 15[7] [receive] via NET/IBext/3/GDRDMA
-# Ring 00 : 0 -> 1 [send] via NET/IB/0                NCCL <= 2.4
-# Channel 03 : 1[a000] -> 0[6000] via P2P/IPC/read comm 0x7f2e5c001000 nRanks 16        NCCL 2.12
-EDGE = re.compile(
-    r"(?:Channel|Ring|Coll|CollNet|Tree)\s.*?(?:\[(?P<direction>send|receive)\] )?via (?:"
-    r"(?P<net>NET|COLLNET)/(?P<name>[^/\n]+)/(?P<dev>\d+)(?P<proxy>\(\d+\))?(?P<gdr>/GDRDMA)?"
+# Channel 07/0 : 6[6] -> 15[7] [receive]
+# Ring 00 : 0 -> 1 [send]                          NCCL <= 2.4
+# CollNet 00/0 : 3 [send]
+LINK = re.compile(
+    r"(?:Channel|Ring|Coll|CollNet|Tree) \d+(?:/\d+)? : \d+(?:\[\w+\])?(?: -> \d+(?:\[\w+\])?)?"
+    r"(?: \[(send|receive)\])?",
+    re.ASCII,
+)
+# NET/IBext/3/GDRDMA | NET/AWS Libfabric/0(8)/GDRDMA/Shared | P2P/CUMEM/read | SHM/direct/direct
+# P2P/IPC/read comm 0x7f2e5c001000 nRanks 16       NCCL 2.12
+TRANSPORT = re.compile(
+    r"(?:(?P<net>NET|COLLNET)/(?P<name>[^/\n]+)/(?P<dev>\d+)(?:\(\d+\))?(?P<gdr>/GDRDMA)?"
     r"(?P<pci>\(PCI\))?(?P<shared>/Shared)?"
     r"|(?P<p2p>P2P/(?:direct pointer|[A-Za-z]+)(?:/[A-Za-z]+)*)(?:/\d+\[\w+\])?"
     r"|(?P<shm>SHM(?:/[A-Za-z]+)*|direct shared memory))"
     r"(?: comm 0x[0-9a-f]+ nRanks \d+)?\.?\s*",
     re.ASCII,
 )
-# a message that names a transport, whether EDGE can read it or not
-TRANSPORT = re.compile(r"\bvia (?:NET|COLLNET|P2P|SHM)\b")
+# a message that names a transport, whether LINK and TRANSPORT can read it or not
+VIA_TRANSPORT = re.compile(r"\bvia (?:NET|COLLNET|P2P|SHM|direct)\b")
 # Plugin Path : /opt/hpcx/nccl_rdma_sharp_plugin/lib/libnccl-net.so
 PLUGIN_PATH = re.compile(r"^Plugin Path\s*:\s*(\S+)")
 # Successfully loaded external network plugin /opt/aws-ofi-nccl/lib/libnccl-net.so      from 2.28

@@ -1,8 +1,9 @@
 """Read a log once, line by line: tables, NCCL's evidence, and the lines that a caller's matcher knows.
 
-Most lines of a large INFO log are messages that say nothing that is looked for, thousands of times with other
-numbers. Such a line is looked at in full once: what its text without digits cannot hold (a fact of
-evidence.py, a literal of the matcher), no line with the same text holds. Edges are counted at once.
+Most lines of a large INFO log are messages of which only the process differs, or the numbers. Three of them
+are not read in full again, where they come from a process that is known and are nothing but one message:
+an edge whose transport is known (it is counted), a message with a text that is known (its facts are), and a
+message whose text without digits can hold neither a fact of evidence.py nor a literal of the matcher.
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from busbar.nccl.log import patterns as p
 from busbar.nccl.log.clean import clean
-from busbar.nccl.log.edges import read_edge
-from busbar.nccl.log.evidence import EVIDENCE_WIDTH, FACTS, Evidence
+from busbar.nccl.log.edges import VIA, Transport, read_transport
+from busbar.nccl.log.evidence import EVIDENCE_WIDTH, FACTS, Evidence, FoundFact
 from busbar.nccl.log.records import LogLine, Preamble, Run
 from busbar.nccl.log.source import BLOCK, Source, SourceError, open_log
 from busbar.nccl.log.tables import RunBuilder
@@ -52,8 +53,8 @@ class LineMatcher(Protocol):
     def literals(self) -> Iterable[str]:
         """Texts of which one is in every line that can be recognized."""
 
-    def look(self, text: str, line: int) -> None:
-        """Take one cleaned line or message."""
+    def look(self, text: str, line: int) -> bool:
+        """Take one cleaned line or message; True where it is recognized."""
 
     def known_lines(self) -> list[KnownLine]:
         """Everything that was recognized."""
@@ -126,48 +127,51 @@ class LogReader:
         self._matcher = matcher
         self._lines = 0
         self._last_line = ""
-        # what evidence.py keeps, a transport in an unknown form, a second message in the line
-        literals = [*(fact.contains for fact in FACTS), " via ", "NCCL INFO ", "NCCL WARN "]
+        # what evidence.py keeps, and a second message in the line
+        literals = [*(fact.contains for fact in FACTS), "NCCL INFO ", "NCCL WARN "]
         literals += matcher.literals if matcher is not None else ()
         bare = sorted({literal.translate(NO_DIGITS) for literal in literals})
         self._may_matter = re.compile("|".join(map(re.escape, bare)))
-        self._hosts: dict[str, str | None] = {}  # what stands before INFO -> host; None: not plain
-        self._silent: set[str] = set()  # messages without digits that hold nothing
+        self._hosts: dict[str, str] = {}  # what stands before INFO, where it is a process only -> host
+        self._transports: dict[str, Transport] = {}  # as printed
+        self._edges: dict[tuple[str, str, str | None], int] = {}  # host, transport, direction -> edges
+        self._messages: dict[str, list[FoundFact]] = {}  # texts -> facts, where the matcher knows none
+        self._silent: set[str] = set()  # texts without digits that hold nothing
 
     def block(self, block: bytes) -> None:
         """Take a block of whole lines."""
         lines = block.decode("utf-8", "replace").split("\n")
         if not lines[-1]:
             lines.pop()
-        hosts, silent, evidence = self._hosts, self._silent, self.evidence
-        skipped, number, line = 0, self._lines, ""
+        hosts, transports, edges = self._hosts, self._transports, self._edges
+        link = p.LINK.fullmatch
+        skipped, number = 0, self._lines
         for line in lines:
             number += 1
             head, info, body = line.partition(INFO)
-            if info:
-                host = hosts.get(head)
-                if host is not None and len(body) <= MAX_REMEMBERED:
-                    edge = read_edge(body)
-                    if edge is not None:
-                        skipped += 1
-                        evidence.edge(edge, host, number, line)
-                        continue
-                    words = body.translate(NO_DIGITS)
-                    if words in silent:
+            if info and (host := hosts.get(head)) is not None:
+                before, via, behind = body.rpartition(VIA)
+                if not via:
+                    if self._is_known(body, host, number, line):
                         skipped += 1
                         continue
-                    if self._may_matter.search(words) is None:
-                        self._remember(words)
-            elif not head:
-                continue
-            self._line(line, number)
-        evidence.messages += skipped
+                elif behind in transports and (match := link(before)) is not None:
+                    key = (host, behind, match[1])
+                    edges[key] = edges.get(key, 0) + 1
+                    skipped += 1
+                    continue
+            if line:
+                self._line(line, number)
+        self.evidence.messages += skipped
         self._lines = number
         self._last_line = next((x for x in reversed(lines) if x.strip()), self._last_line)
+        if len(edges) > REMEMBERED:
+            self._count_edges()
 
     def result(self, source: Source) -> ParsedLog:
         """Everything that was read from SOURCE."""
         self.builder.finish()
+        self._count_edges()
         return ParsedLog(
             runs=self.builder.runs,
             dangling=self.builder.dangling,
@@ -181,10 +185,26 @@ class LogReader:
             last_line=clean(self._last_line[:MAX_TEXT])[:EVIDENCE_WIDTH],
         )
 
-    def _remember(self, words: str) -> None:
-        if len(self._silent) >= REMEMBERED:
-            self._silent.clear()
-        self._silent.add(words)
+    def _count_edges(self) -> None:
+        for (host, transport, direction), count in self._edges.items():
+            self.evidence.add_edges(self._transports[transport], direction or "", host, count)
+        self._edges.clear()
+
+    def _is_known(self, body: str, host: str, number: int, line: str) -> bool:
+        """Take a message whose text is known, or holds nothing; False where it must be read in full."""
+        facts = self._messages.get(body)
+        if facts is not None:
+            for fact, match in facts:
+                fact.keep(self.evidence, match, host, number, line)
+            return True
+        words = body.translate(NO_DIGITS)
+        if words in self._silent:
+            return True
+        if len(words) <= MAX_REMEMBERED and self._may_matter.search(words) is None:
+            _remember(self._silent)
+            self._silent.add(words)
+            return True
+        return False
 
     def _line(self, line: str, number: int) -> None:
         """Take one line in full."""
@@ -196,19 +216,20 @@ class LogReader:
             self._plain(text, number)
             return
         start, host = self._unglue(text, message, 0)
+        alone = message["level"] == "INFO" and not text[:start].strip()
         if text[:start].strip():
             self._plain(text[:start], number)
-        elif message["level"] == "INFO":
-            self._know(line, host)
         while message is not None:
             following = p.find_message(text, message.end())
             end, next_host = len(text), ""
             if following is not None:
                 end, next_host = self._unglue(text, following, message.end())
+                alone = False
             body = text[message.end() : end].strip()
-            self.evidence.message(message["level"], host, body, number, text[start:end])
-            if self._matcher is not None:
-                self._matcher.look(text[start:end], number)
+            facts = self.evidence.message(message["level"], host, body, number, text[start:end])
+            recognized = self._matcher is not None and self._matcher.look(text[start:end], number)
+            if alone and host and not recognized:
+                self._know(line, host, facts)
             message, start, host = following, end, next_host
 
     def _plain(self, text: str, number: int) -> None:
@@ -218,13 +239,22 @@ class LogReader:
         if self._matcher is not None:
             self._matcher.look(text, number)
 
-    def _know(self, line: str, host: str) -> None:
-        """Remember that what stands before INFO in LINE is a process on HOST and nothing else."""
-        head = line.partition(INFO)[0]
-        if host and len(head) <= MAX_REMEMBERED and ROW_BLANKS not in head:
-            if len(self._hosts) >= REMEMBERED:
-                self._hosts.clear()
-            self._hosts[head] = host
+    def _know(self, line: str, host: str, facts: list[FoundFact]) -> None:
+        """Remember the parts of LINE, which is one INFO message of a process on HOST and nothing else."""
+        head, _, body = line.partition(INFO)
+        if len(line) > MAX_REMEMBERED or ROW_BLANKS in head:
+            return
+        _remember(self._hosts)
+        self._hosts[head] = host
+        _, via, behind = body.rpartition(VIA)
+        if not via:
+            _remember(self._messages)
+            self._messages[body] = facts
+        elif (transport := read_transport(behind)) is not None and transport.label in self.evidence.edges:
+            if len(self._transports) >= REMEMBERED:
+                self._count_edges()
+                self._transports.clear()
+            self._transports[behind] = transport
 
     def _unglue(self, text: str, message: re.Match[str], after: int) -> tuple[int, str]:
         """Where a message begins, and its host: text behind AFTER may stick to the host's name.
@@ -244,3 +274,9 @@ class LogReader:
         elif p.ROW_START.search(text[after:start]) and (digits := GLUED_NUMBER.match(glued)) is not None:
             host = glued[digits.end() :]
         return end - len(host), host
+
+
+def _remember(known: dict[str, Any] | set[str]) -> None:
+    """Make room in what is remembered."""
+    if len(known) >= REMEMBERED:
+        known.clear()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -162,7 +163,9 @@ def test_a_topology_file_is_mounted_from_a_config_map_named_by_its_content(tmp_p
     assert carried["immutable"] is True
     job = done.named("nccl-a-job").inputs
     volumes = job["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]["volumes"]
-    assert {"name": "topology", "configMap": {"name": carried["metadata"]["name"]}} in volumes
+    name = carried["metadata"]["name"]
+    assert {"name": "topology", "configMap": {"name": name}} in volumes
+    assert hashlib.sha256(file.read_bytes()).hexdigest().startswith(name.rpartition("-")[2])
 
 
 @pytest.mark.parametrize(

@@ -141,10 +141,18 @@ def test_hosts_whose_resources_would_share_a_name_are_refused_before_the_engine_
     data["hosts"]["workers"][0]["name"] = "b-c"
     data["hosts"]["workers"][1]["name"] = "c"
     found = findings(data)
-    assert len(found) == 2
+    assert len(found) == 1
     assert found[0].startswith(
         "hosts.workers[1].name: 'c' in pool 'a-b' gives the same Pulumi resource name as hosts.workers[0]"
     )
+
+
+@pytest.mark.parametrize("name", ["gpu-1-drain", "gpu-1-farewell"])
+def test_a_worker_may_not_have_the_name_of_the_drain_of_another_or_of_its_alias(name: str) -> None:
+    data = site()
+    data["hosts"]["workers"][1]["name"] = name
+    [found] = findings(data)
+    assert found.startswith(f"hosts.workers[1].name: {name!r} in pool 'h100' gives the same Pulumi resource")
 
 
 def test_a_server_may_not_be_called_like_a_step_of_the_control_plane() -> None:

@@ -342,3 +342,43 @@ def test_every_gate_stands_in_the_docs_and_every_code_has_a_gate() -> None:
     gates = [check.name for check in judge(Made().lines(), WANT, JobOutcome(True)).checks]
     assert {code.gate for code in Code} == set(gates)
     assert [name for name in gates if f"`{name}`" not in text] == []
+
+
+EDGE = "worker-0:40:90 [0] NCCL INFO Channel 09/0 : 0[0] -> 8[0] [send] via NET"
+
+
+def with_lines(*lines: str) -> Verdict:
+    def add(made: Made) -> None:
+        made.info = list(lines)
+
+    return judged(add)
+
+
+def test_both_of_two_messages_in_one_line_are_read() -> None:
+    peer = EDGE.replace("[send]", "[receive]")
+    verdict = with_lines(f"{EDGE}/IB/1{peer}/IB/1/GDRDMA")
+    assert "1 of 34 edges" in verdict.check("gdrdma").reason
+    error = "worker-1:40:99 [6] NCCL WARN NET/IB: Got completion from peer 10.0.0.5<1> with status=12"
+    assert with_lines(f"{EDGE}/IB/1/GDRDMA{error}").check("warnings").code == Code.WARNINGS_KNOWN_FAILURE
+
+
+@pytest.mark.parametrize("transport", ["/IB/1/GDRDMA_OFF", "/IB/1/GDRDMA/x", "/IB", " IB 1"])
+def test_an_edge_in_an_unknown_form_proves_nothing(transport: str) -> None:
+    verdict = with_lines(f"{EDGE}{transport}", f"{EDGE}{transport}".replace("[send]", "[receive]"))
+    assert verdict.check("transport").code == Code.TRANSPORT_UNREAD_EDGE and not verdict.passed
+
+
+def test_one_process_on_tcp_beside_rdma_edges_fails() -> None:
+    verdict = with_lines("worker-1:41:91 [1] NCCL INFO Using network Socket")
+    assert verdict.check("transport").code == Code.TRANSPORT_SOCKET_NETWORK
+
+
+def test_another_step_than_the_expected_one_is_another_runs_log() -> None:
+    want = WANT.model_copy(update={"step_factor": 4})
+    assert judged(want=want).check("completeness").code == Code.COMPLETENESS_OTHER_SIZES
+
+
+def test_hosts_that_are_not_known_and_rdma_edges_are_no_verdict() -> None:
+    log = [line for line in Made().lines() if not line.startswith("#  Rank")]
+    verdict = judge(log, Expectation(transport="rdma"))
+    assert verdict.check("transport").code == Code.TRANSPORT_NODES_UNKNOWN

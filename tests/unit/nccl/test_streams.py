@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from busbar.nccl import Expectation, judge_log
-from busbar.nccl.judge import read_file
-from busbar.nccl.log.reader import ParsedLog, read_blocks, read_lines
+from busbar.nccl import Expectation, judge_log, read_file, read_lines
+from busbar.nccl.log import reader
+from busbar.nccl.log.reader import ParsedLog, read_blocks
 from busbar.nccl.log.source import BLOCK, Source, SourceError
 from tests.support import shared
 from tests.unit.nccl.logs import Made
@@ -39,6 +39,8 @@ def facts(log: ParsedLog) -> dict[str, object]:
         "bytes": log.bytes,
         "versions": e.versions,
         "messages": e.messages,
+        "facts": (e.environment, e.networks, e.hcas_of_host, e.counts, e.initialized, e.warnings),
+        "known": log.known_lines,
     }
 
 
@@ -113,6 +115,16 @@ def test_lines_beyond_one_block_are_read_whole() -> None:
     log = read_lines(made.lines())
     assert log.evidence.via["P2P/CUMEM"] == len(made.info)
     assert judge_log(log, WANT).reasons == []
+
+
+@pytest.mark.parametrize("name", [*MADE, *map(shared.param, ("001", "006", "030", "084"))])
+def test_what_is_remembered_of_earlier_lines_changes_nothing(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = content(name).splitlines(keepends=True)
+    quick = facts(read_lines(lines))
+    monkeypatch.setattr(reader, "MAX_REMEMBERED", -1)
+    assert facts(read_lines(lines)) == quick
 
 
 def test_a_line_of_100_mb_is_cut_and_named(tmp_path: Path) -> None:

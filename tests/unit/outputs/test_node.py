@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from busbar.outputs.node import Node, format_nodes, parse_nodes
-
-WORDS = st.text(st.characters(codec="ascii", categories=["L", "N"], include_characters=".:-"), min_size=1)
-COUNTS = st.integers(0, 99)
 
 
 def test_counts_of_zero_are_left_out_so_that_a_server_is_its_name_and_address() -> None:
@@ -17,8 +12,10 @@ def test_counts_of_zero_are_left_out_so_that_a_server_is_its_name_and_address() 
     assert format_nodes(nodes) == {"server": "server-1 10.0.0.11", "worker": "gpu-1 10.0.0.21 gpus=8 rails=8"}
 
 
-@given(st.lists(st.builds(Node, WORDS, st.just("worker"), WORDS, COUNTS, COUNTS), min_size=1))
-def test_what_was_written_is_read_back(nodes: list[Node]) -> None:
+@pytest.mark.parametrize("address", ["10.0.0.21", "fd00::21", "::1", "gpu-1.example.com"])
+@pytest.mark.parametrize(("gpus", "rails"), [(8, 8), (0, 0), (0, 2), (16, 0)])
+def test_what_was_written_is_read_back(address: str, gpus: int, rails: int) -> None:
+    nodes = [Node(name, "worker", address, gpus, rails) for name in ("gpu-1", "gpu-2")]
     assert parse_nodes("worker", format_nodes(nodes)["worker"]) == nodes
 
 

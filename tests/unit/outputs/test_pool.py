@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from busbar.nccl.verdict import Verdict
 from busbar.outputs.pool import FIELDS, parse_pool, summarize
 from tests.support.verdicts import passing, unknown
 
@@ -21,6 +22,20 @@ def row(size: int, out_of_place: float | None, in_place: float | None) -> dict[s
 
 def with_curve(*rows: dict[str, Any]) -> dict[str, Any]:
     return {**passing(), "collectives": {"all_reduce": {"curve": list(rows)}}}
+
+
+def test_every_key_of_a_verdict_that_is_read_is_one_that_verdicts_have() -> None:
+    keys_read: set[str] = set()
+
+    class Recorded(dict[str, Any]):
+        def get(self, key: str, default: Any = None) -> Any:
+            keys_read.add(key)
+            return super().get(key, default)
+
+    summarize(Recorded(passing()))
+    fields = {field.alias or name for name, field in Verdict.model_fields.items()}
+    assert "simulated" in keys_read
+    assert keys_read - fields == set()
 
 
 def test_a_passing_verdict_is_read_back_with_its_numbers() -> None:

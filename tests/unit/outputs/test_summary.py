@@ -103,6 +103,11 @@ def test_an_update_that_never_measured_is_not_a_pass() -> None:
     assert _text({}).startswith("NOT MEASURED")
 
 
+def test_outputs_of_another_contract_version_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"unsupported contract_version 1 \(supported: 2\)"):
+        summary(_outputs(contract_version=1))
+
+
 def test_a_simulation_is_named() -> None:
     verdict = {**passing(), "simulated": "nccl-tests on CPUs"}
     assert ["simulated", "h100:", "nccl-tests", "on", "CPUs"] in _rows(_text(_outputs(verdict)))
