@@ -5,22 +5,29 @@
 NVIDIA_SMI_SECONDS=60
 INFINIBAND=/sys/class/infiniband
 PCI=/sys/bus/pci/devices
+MODULES=/sys/module
 
-# gpus: {"status":"ok|missing|failed","error":"...","list":[{"model","driver","persistence_mode"}],"pci":8}
+# gpus: {"status":"ok|missing|failed","error":"...","list":[{"model","driver","persistence_mode","mig"}],"pci":8}
 gpus() {
-  local output line mode list="" status=ok error=""
+  local output line name mode mig list="" status=ok error=""
   if ! command -v nvidia-smi >/dev/null; then
     status=missing
-  elif ! output=$(timeout "$NVIDIA_SMI_SECONDS" nvidia-smi --query-gpu=name,driver_version,persistence_mode \
+  elif ! output=$(timeout "$NVIDIA_SMI_SECONDS" nvidia-smi \
+    --query-gpu=name,driver_version,persistence_mode,mig.mode.current \
     --format=csv,noheader 2>&1); then
     status=failed error=${output:0:300}
   else
     while IFS= read -r line; do
-      [[ $line == *", "*", "* ]] || continue
-      mode=false
+      [[ $line == *", "*", "*", "* ]] || continue
+      # From the end: the name may contain a comma.
+      mig=false mode=false
+      [[ ${line##*, } != Enabled ]] || mig=true
+      line=${line%, *}
       [[ ${line##*, } != Enabled ]] || mode=true
       line=${line%, *}
-      list+="${list:+,}{\"model\":$(json "${line%, *}"),\"driver\":$(json "${line##*, }"),\"persistence_mode\":$mode}"
+      name=${line%, *}
+      list+="${list:+,}{\"model\":$(json "$name"),\"driver\":$(json "${line##*, }")"
+      list+=",\"persistence_mode\":$mode,\"mig\":$mig}"
     done <<<"$output"
   fi
   printf '{"status":"%s","error":%s,"list":[%s],"pci":%s}' "$status" "$(json "$error")" "$list" "$(pci_gpus)"
@@ -28,26 +35,34 @@ gpus() {
 
 # pci_gpus: NVIDIA devices of the PCI classes VGA and 3D controller; needs no driver.
 pci_gpus() {
+  pci_devices '0x030[02]*'
+}
+
+# pci_devices CLASS: the number of NVIDIA devices whose PCI class matches the pattern.
+pci_devices() {
   local device count=0
   for device in "$PCI"/*; do
     [[ $(cat "$device/vendor" 2>/dev/null) == 0x10de ]] || continue
-    [[ $(cat "$device/class" 2>/dev/null) != 0x030[02]* ]] || count=$((count + 1))
+    # shellcheck disable=SC2053 # a pattern
+    [[ $(cat "$device/class" 2>/dev/null) != $1 ]] || count=$((count + 1))
   done
   printf '%s' "$count"
 }
 
-# fabric_manager: version of NVIDIA Fabric Manager, "" if it is not installed, and whether it is active.
+# fabric_manager: version of NVIDIA Fabric Manager, "" if it is not installed, whether it is active, and the number of
+# NVSwitches (class "other bridge") on the PCI bus.
 fabric_manager() {
   local version="" active=false
   version=$({ timeout 10 nv-fabricmanager --version 2>/dev/null || true; } | grep -oE '[0-9]+(\.[0-9]+)+' | head -n 1 || true)
   ! systemctl is-active --quiet nvidia-fabricmanager.service || active=true
-  printf '{"version":%s,"active":%s}' "$(json "$version")" "$active"
+  printf '{"version":%s,"active":%s,"nvswitches":%s}' "$(json "$version")" "$active" "$(pci_devices '0x0680*')"
 }
 
-# gdr: kernel modules for GPUDirect RDMA: nvidia-peermem, or the open modules for DMA-BUF.
+# gdr: kernel modules for GPUDirect RDMA: nvidia-peermem (nv_peer_mem is its predecessor), or the open modules for
+# DMA-BUF.
 gdr() {
   local peermem=false open=false
-  [[ ! -d /sys/module/nvidia_peermem ]] || peermem=true
+  [[ ! -d $MODULES/nvidia_peermem && ! -d $MODULES/nv_peer_mem ]] || peermem=true
   ! grep -qs 'Open Kernel Module' /proc/driver/nvidia/version || open=true
   printf '{"peermem":%s,"open_modules":%s}' "$peermem" "$open"
 }

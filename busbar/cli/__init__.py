@@ -19,6 +19,7 @@ MODULES = (
     ("busbar.cli.preflight", ""),
     ("busbar.cli.wait", ""),
     ("busbar.cli.show", ""),
+    ("busbar.cli.support", ""),
     ("busbar.cli.stack", ""),
     ("busbar.cli.nccl", "nccl"),
     ("busbar.cli.collect", "nccl"),

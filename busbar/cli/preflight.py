@@ -6,16 +6,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from busbar.cli.stackfile import STACK_HELP, load_stack
+from busbar.cli.stackfile import STACK_HELP, SecretError, load_stack, read_secret
 
 if TYPE_CHECKING:
+    from busbar.config import Cluster
     from busbar.config.stackfile import StackFile
+    from busbar.hosts.login import Login
     from busbar.preflight.spec import Spec
     from busbar.preflight.survey import Outcome
 
 # The command plugin passes the previous result in this variable.
 PREVIOUS_RESULT = "PULUMI_COMMAND_STDOUT"
-SECRET_SECONDS = 60
 
 
 def register(group: typer.Typer) -> None:
@@ -81,44 +82,30 @@ def _from_stdin(text: str) -> Spec:
 
 
 def _from_stack(stack: str) -> Spec:
-    """The spec of a stack file; secrets of the login are read with `pulumi config get`."""
-    from busbar.hosts.login import Login
+    """The spec of a stack file. Ends the command with 1 if Pulumi does not give a secret of the login."""
     from busbar.preflight.spec import Spec, spec_of
 
     file, cluster = load_stack(stack)
+    try:
+        login = login_of(file, cluster)
+    except SecretError as error:
+        typer.echo(f"busbar preflight: {error}", err=True)
+        raise typer.Exit(1) from None
+    return Spec.model_validate(spec_of(cluster, login=login.model_dump()))
+
+
+def login_of(file: StackFile, cluster: Cluster) -> Login:
+    """The login of a stack; its secrets are read with `pulumi config get`. Raises SecretError."""
+    from busbar.hosts.login import Login
+
     needed = set() if cluster.ssh.agent else {"sshPrivateKey", "sshPrivateKeyPassword"} & file.secret_keys
-    secrets = {key: _secret(file, key) for key in needed}
-    login = Login.of(
+    secrets = {key: read_secret(file.stack, file.project, key) for key in needed}
+    return Login.of(
         cluster.ssh,
         private_key=secrets.get("sshPrivateKey"),
         private_key_password=secrets.get("sshPrivateKeyPassword"),
         project=file.project,
     )
-    return Spec.model_validate(spec_of(cluster, login=login.model_dump()))
-
-
-def _secret(file: StackFile, key: str) -> str:
-    """The value of a secret of the stack. Ends the command with 1 if Pulumi does not give it."""
-    import subprocess
-
-    words = ["pulumi", "config", "get", f"busbar:{key}", "--stack", file.stack, "--cwd", str(file.project)]
-    try:
-        done = subprocess.run(
-            [*words, "--non-interactive"], capture_output=True, text=True, timeout=SECRET_SECONDS, check=False
-        )
-        problem = done.stderr.strip() if done.returncode else ""
-    except FileNotFoundError:
-        problem = "pulumi is not on PATH"
-    except subprocess.TimeoutExpired:
-        problem = f"timed out after {SECRET_SECONDS} s"
-    if problem:
-        typer.echo(
-            f"busbar preflight: the secret busbar:{key} of stack {file.stack} cannot be read: {problem}. "
-            f"Fix: make `{' '.join(words)}` work (pulumi login, PULUMI_CONFIG_PASSPHRASE)",
-            err=True,
-        )
-        raise typer.Exit(1)
-    return done.stdout.removesuffix("\n") if key.endswith("Password") else done.stdout
 
 
 def _report(outcome: Outcome) -> None:

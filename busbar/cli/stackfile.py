@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from busbar.config import Cluster
     from busbar.config.stackfile import StackFile
 
+SECRET_SECONDS = 60
 STACK_HELP = "Name of a stack, or a path of its file (Pulumi.STACK.yaml)."
 
 
@@ -38,3 +39,29 @@ def load_stack(stack: str) -> tuple[StackFile, Cluster]:
         errors = "1 error" if count == 1 else f"{count} errors"
         typer.echo(f"\n{path.name}: {errors}; no changes made", err=True)
         raise typer.Exit(1) from None
+
+
+class SecretError(Exception):
+    """Pulumi does not give a secret of the stack; the text says why, and what to do."""
+
+
+def read_secret(stack: str, project: Path, key: str) -> str:
+    """The value of a secret key of the stack, from `pulumi config get`. Raises SecretError."""
+    import subprocess
+
+    words = ["pulumi", "config", "get", f"busbar:{key}", "--stack", stack, "--cwd", str(project)]
+    try:
+        done = subprocess.run(
+            [*words, "--non-interactive"], capture_output=True, text=True, timeout=SECRET_SECONDS, check=False
+        )
+        problem = done.stderr.strip() if done.returncode else ""
+    except FileNotFoundError:
+        problem = "pulumi is not on PATH"
+    except subprocess.TimeoutExpired:
+        problem = f"timed out after {SECRET_SECONDS} s"
+    if problem:
+        raise SecretError(
+            f"the secret busbar:{key} of stack {stack} cannot be read: {problem}. "
+            f"Fix: make `{' '.join(words)}` work (pulumi login, PULUMI_CONFIG_PASSPHRASE)"
+        )
+    return done.stdout.removesuffix("\n") if key.endswith("Password") else done.stdout

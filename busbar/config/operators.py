@@ -52,7 +52,8 @@ class GpuOperator(Chart):
     )
     chart: ChartName = Field(default="gpu-operator", description=_CHART)
     timeout_seconds: Seconds = Field(
-        default=1800, description="Time until every GPU must be allocatable, in seconds."
+        default=1800,
+        description="Time until every GPU must be allocatable, in seconds; 5 s per worker are added.",
     )
 
 
@@ -65,7 +66,8 @@ class NetworkOperator(Chart):
     )
     chart: ChartName = Field(default="network-operator", description=_CHART)
     timeout_seconds: Seconds = Field(
-        default=900, description="Time until every HCA must be allocatable, in seconds."
+        default=900,
+        description="Time until every HCA must be allocatable, in seconds; 5 s per worker are added.",
     )
     resource: ResourceName = Field(
         default="nvidia.com/hostdev", description="Name of the extended resource for the HCAs."

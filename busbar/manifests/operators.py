@@ -18,6 +18,8 @@ from busbar.config.pools import Pool
 from busbar.manifests.scheduling import CONTROL_PLANE_TOLERATION, taints_of, worker_tolerations
 
 Values = dict[str, Any]
+# Added to an operator's timeout: hundreds of nodes pull from one registry, and are rolled out in turns.
+SECONDS_PER_NODE = 5
 
 
 class OperatorConfig(Protocol):
@@ -71,7 +73,7 @@ class Operator:
         return {
             "resource": resource,
             "nodes": dict(nodes),
-            "deadline_seconds": config.timeout_seconds,
+            "deadline_seconds": config.timeout_seconds + SECONDS_PER_NODE * len(nodes),
             "policy": dict(self.policy) if self.policy else None,
             "namespace": self.namespace if config.enabled else None,
             "fix": self.fix,

@@ -73,6 +73,13 @@ def _gpu_list(required: HostRequirements, report: Report) -> Iterator[Check]:
             "minute",
             "systemctl enable --now nvidia-persistenced",
         )
+    sliced = sum(gpu.mig for gpu in found)
+    if sliced:
+        yield (
+            "error",
+            f"MIG is enabled on {sliced} GPUs: pods are offered slices, over which NCCL does not run",
+            "nvidia-smi -mig 0, then reboot or reset the GPUs",
+        )
     models = sorted({gpu.model for gpu in found})
     if required.gpu_model and any(required.gpu_model.lower() not in model.lower() for model in models):
         yield (
@@ -102,7 +109,7 @@ def _gpus_without_driver(required: HostRequirements, report: Report) -> Iterator
 def _fabric_manager(report: Report) -> Iterator[Check]:
     manager = report.fabric_manager
     driver = report.gpus.list[0].driver if report.gpus and report.gpus.list else ""
-    if manager is None or not manager.version or not driver:
+    if manager is None or not driver or not (manager.version or manager.nvswitches):
         return
     if manager.version != driver:
         packages = supported_os.package_manager(report.os)
@@ -110,7 +117,8 @@ def _fabric_manager(report: Report) -> Iterator[Check]:
         if packages:
             package = packages.fabric_manager.format(branch=driver.partition(".")[0], version=driver)
             fix = f"{packages.install} {package}, and restart nvidia-fabricmanager"
-        yield "error", f"Fabric Manager is {manager.version}, expected the driver's version {driver}", fix
+        got = f"is {manager.version}" if manager.version else f"is missing ({manager.nvswitches} NVSwitches)"
+        yield "error", f"Fabric Manager {got}, expected the driver's version {driver}", fix
     elif not manager.active:
         yield (
             "error",

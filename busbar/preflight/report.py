@@ -33,6 +33,7 @@ class Gpu(Part):
     model: str
     driver: str
     persistence_mode: bool
+    mig: bool
 
 
 class Gpus(Part):
@@ -49,6 +50,7 @@ class FabricManager(Part):
 
     version: str
     active: bool
+    nvswitches: int
 
 
 class Gdr(Part):

@@ -69,12 +69,15 @@ def smi(text: str, status: int = 0) -> str:
 
 
 def test_gpus_are_reported_with_model_driver_and_persistence_mode() -> None:
-    text = "NVIDIA H100 80GB HBM3, 570.124.06, Enabled\nNVIDIA H100, NVL, 570.124.06, Disabled\n"
+    text = (
+        "NVIDIA H100 80GB HBM3, 570.124.06, Enabled, Disabled\n"
+        "NVIDIA H100, NVL, 570.124.06, Disabled, Enabled\n"
+    )
     found = json.loads(output("preflight", smi(text)))
     assert found["status"] == "ok"
     assert found["list"] == [
-        {"model": "NVIDIA H100 80GB HBM3", "driver": "570.124.06", "persistence_mode": True},
-        {"model": "NVIDIA H100, NVL", "driver": "570.124.06", "persistence_mode": False},
+        {"model": "NVIDIA H100 80GB HBM3", "driver": "570.124.06", "persistence_mode": True, "mig": False},
+        {"model": "NVIDIA H100, NVL", "driver": "570.124.06", "persistence_mode": False, "mig": True},
     ]
 
 
@@ -137,3 +140,16 @@ def test_ufw_counts_only_if_its_configuration_enables_it(tmp_path: Path) -> None
 def test_a_load_balancer_does_without_iptables(tmp_path: Path) -> None:
     assert software("lb", tmp_path)["missing_tools"] == []
     assert software("worker", tmp_path)["missing_tools"] == ["iptables"]
+
+
+def test_the_predecessor_of_nvidia_peermem_counts_too(tmp_path: Path) -> None:
+    assert json.loads(output("preflight", f"MODULES={tmp_path}; gdr"))["peermem"] is False
+    (tmp_path / "nv_peer_mem").mkdir()
+    assert json.loads(output("preflight", f"MODULES={tmp_path}; gdr"))["peermem"] is True
+
+
+def test_nvswitches_are_counted_on_the_pci_bus(tmp_path: Path) -> None:
+    for number in range(4):
+        write(tmp_path / f"0000:0{number}:00.0/vendor", "0x10de\n")
+        write(tmp_path / f"0000:0{number}:00.0/class", "0x068000\n")
+    assert output("preflight", f"PCI={tmp_path}; pci_devices '0x0680*'") == "4"

@@ -138,10 +138,16 @@ def test_the_request_to_wait_is_one_that_the_command_takes() -> None:
     for operator in (GPU_OPERATOR, NETWORK_OPERATOR):
         config = getattr(site, operator.config_key)
         spec = AllocatableSpec.model_validate(operator.wait_request(config, "nvidia.com/gpu", {"w1": 8}))
-        assert (spec.nodes, spec.deadline_seconds) == ({"w1": 8}, config.timeout_seconds)
+        assert (spec.nodes, spec.deadline_seconds) == ({"w1": 8}, config.timeout_seconds + 5)
         assert spec.namespace == operator.namespace
         assert spec.policy is not None
         assert spec.fix
+
+
+def test_hundreds_of_nodes_get_more_time_for_a_rollout() -> None:
+    nodes = {f"w{n}": 8 for n in range(440)}
+    request = GPU_OPERATOR.wait_request(cluster().gpu_operator, "nvidia.com/gpu", nodes)
+    assert request["deadline_seconds"] == 1800 + 2200
 
 
 def test_only_a_cluster_policy_must_be_ready_and_not_for_lack_of_gpus() -> None:

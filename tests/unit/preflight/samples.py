@@ -23,7 +23,12 @@ def hca(name: str, **changes: Any) -> dict[str, Any]:
 
 def report(**changes: Any) -> Report:
     """What a good worker with 8 GPUs and 8 rails reports, with `changes` laid over."""
-    gpu = {"model": "NVIDIA H100 80GB HBM3", "driver": "570.124.06", "persistence_mode": True}
+    gpu = {
+        "model": "NVIDIA H100 80GB HBM3",
+        "driver": "570.124.06",
+        "persistence_mode": True,
+        "mig": False,
+    }
     content: dict[str, Any] = {
         "schema_version": 3,
         "os": "ubuntu",
@@ -51,7 +56,7 @@ def report(**changes: Any) -> Report:
         "k3s_data": False,
         "epoch": CLOCK[0] + 1,
         "gpus": {"status": "ok", "error": "", "list": [gpu] * 8, "pci": 8},
-        "fabric_manager": {"version": "570.124.06", "active": True},
+        "fabric_manager": {"version": "570.124.06", "active": True, "nvswitches": 4},
         "gdr": {"peermem": True, "open_modules": True},
         "hcas": [hca(f"mlx5_{n}") for n in range(8)],
     }

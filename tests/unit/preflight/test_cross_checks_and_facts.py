@@ -61,6 +61,8 @@ def test_an_hca_in_the_slot_of_another_hosts_rail_would_be_offered_to_pods() -> 
     assert (finding.host, finding.level) == ("worker-2", "error")
     assert "not a rail at 0000:20:00.0, where worker-1 has a rail" in finding.what
     assert check_across_hosts(THREE, {}, hosts) == [], "the site selects the HCAs itself"
+    hosts["worker-2"] = passed("m2", other_pci=["0000:20:00.0"], rails=["mlx5_1"])
+    assert check_across_hosts(OFFERED, {}, hosts) == [], "a port is down, and has a finding of its own"
 
 
 def test_rails_in_different_slots_of_different_hosts_are_all_offered() -> None:

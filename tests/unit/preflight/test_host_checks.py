@@ -107,12 +107,12 @@ def test_a_worker_that_runs_a_server_is_listed_in_the_wrong_role() -> None:
 
 
 def gpus(number: int = 8, model: str = "NVIDIA H100 80GB HBM3") -> dict[str, Any]:
-    gpu = {"model": model, "driver": "570.124.06", "persistence_mode": True}
+    gpu = {"model": model, "driver": "570.124.06", "persistence_mode": True, "mig": False}
     return {"status": "ok", "error": "", "list": [gpu] * number, "pci": 8}
 
 
 def test_gpus_without_persistence_mode_are_a_warning() -> None:
-    gpu = {"model": "NVIDIA H100 80GB HBM3", "driver": "570.124.06", "persistence_mode": False}
+    gpu = {"model": "NVIDIA H100 80GB HBM3", "driver": "570.124.06", "persistence_mode": False, "mig": False}
     finding = only(findings(gpus={"status": "ok", "error": "", "list": [gpu] * 8, "pci": 8}))
     assert finding.level == "warning"
     assert "persistence mode is off on 8 GPUs" in finding.what
@@ -147,12 +147,15 @@ def test_a_driver_that_fails_is_quoted() -> None:
 
 
 def test_fabric_manager_must_be_of_the_drivers_version() -> None:
-    finding = only(findings(fabric_manager={"version": "570.86.15", "active": True}))
+    finding = only(findings(fabric_manager={"version": "570.86.15", "active": True, "nvswitches": 4}))
     assert "Fabric Manager is 570.86.15, expected the driver's version 570.124.06" in finding.what
 
 
 def test_fabric_manager_must_run() -> None:
-    assert "is not active" in only(findings(fabric_manager={"version": "570.124.06", "active": False})).what
+    assert (
+        "is not active"
+        in only(findings(fabric_manager={"version": "570.124.06", "active": False, "nvswitches": 4})).what
+    )
 
 
 def test_a_rail_that_is_down_is_named_with_its_reason() -> None:
@@ -241,3 +244,15 @@ def test_facts_tell_the_pci_addresses_of_rails_from_those_of_other_hcas() -> Non
     facts = host_facts(REQUIRED, report(hcas=ports))
     assert facts["rail_pci"] == ["0000:20:00.0"]
     assert facts["other_pci"] == ["0000:21:00.0", "0000:22:00.0"]
+
+
+def test_fabric_manager_must_be_there_where_nvswitches_are() -> None:
+    absent = {"version": "", "active": False, "nvswitches": 4}
+    assert "Fabric Manager is missing (4 NVSwitches)" in only(findings(fabric_manager=absent)).what
+    assert findings(fabric_manager={**absent, "nvswitches": 0}) == [], "a PCIe system, or a VM"
+
+
+def test_gpus_cut_into_slices_are_an_error() -> None:
+    gpu = {"model": "NVIDIA H100", "driver": "570.124.06", "persistence_mode": True, "mig": True}
+    finding = only(findings(gpus={"status": "ok", "error": "", "list": [gpu] * 8, "pci": 8}))
+    assert (finding.level, "MIG is enabled on 8 GPUs" in finding.what) == ("error", True)

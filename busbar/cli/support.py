@@ -1,0 +1,192 @@
+"""`busbar support-bundle`: what to send back when a bring-up fails."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from busbar.cli.stackfile import STACK_HELP, SecretError, read_secret
+
+if TYPE_CHECKING:
+    from busbar.config.stackfile import StackFile
+
+PACKAGES = (
+    "busbar",
+    "pulumi",
+    "pulumi-command",
+    "pulumi-kubernetes",
+    "pulumi-random",
+    "kubernetes",
+    "asyncssh",
+)
+COMMAND_SECONDS = 60
+
+
+def register(group: typer.Typer) -> None:
+    """Add the command to the top level."""
+    group.command("support-bundle")(support_bundle)
+
+
+def support_bundle(
+    stack: Annotated[str, typer.Argument(metavar="STACK", help=STACK_HELP)],
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="File to write; default: ./busbar-support-STACK-TIME.tar.gz."),
+    ] = None,
+    preflight: Annotated[
+        bool, typer.Option(help="Run preflight; without it the bundle has no facts of the hosts.")
+    ] = True,
+) -> None:
+    """Write versions, configuration, facts, logs and verdicts of a stack into a tar.gz, without secrets.
+
+    It also works on a stack that is invalid or was never brought up. Exit code 0: written; 1: the file cannot
+    be written; 64: no such stack.
+    """
+    from datetime import UTC, datetime
+
+    from busbar.cli import EX_USAGE
+    from busbar.config import stackfile
+    from busbar.support.bundle import Bundle, stack_config
+    from busbar.support.redact import Redactor
+
+    try:
+        path = stackfile.find(stack, Path.cwd())
+    except stackfile.NoStackFileError as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(EX_USAGE) from None
+    text = path.read_text(encoding="utf-8", errors="replace")
+    name, project = path.stem.removeprefix("Pulumi."), path.parent
+    state = project / ".busbar" / name
+    target = output or Path(f"busbar-support-{name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.tar.gz")
+    redactor = Redactor(_known_secrets(text, name, project, state))
+    try:
+        with Bundle(target, redactor) as bundle:
+            bundle.add_json("versions.json", _versions(project))
+            bundle.add_yaml("config.yaml", stack_config(text))
+            bundle.add_json("preflight.json", _preflight(path) if preflight else {"skipped": True})
+            bundle.add_json("engine.json", _engine(name, project))
+            bundle.add_files(state)
+    except OSError as error:
+        typer.echo(f"busbar support-bundle: {target} cannot be written: {error.strerror or error}", err=True)
+        raise typer.Exit(1) from None
+    typer.echo(f"{target}: secrets were replaced; host names and addresses were not. Look through it first")
+
+
+def _known_secrets(text: str, stack: str, project: Path, state: Path) -> list[str]:
+    """Values that must not be in the bundle, as far as they can be read here."""
+    import yaml
+
+    from busbar.config.schema import SECRETS
+    from busbar.support.redact import kubeconfig_secrets
+
+    found: list[str] = []
+    try:
+        config = yaml.safe_load(text)["config"]
+        entries = {str(key).removeprefix("busbar:"): value for key, value in config.items()}
+    except (yaml.YAMLError, KeyError, TypeError, AttributeError):
+        entries = {}
+    for key in SECRETS:
+        value = entries.get(key)
+        if isinstance(value, dict):
+            try:
+                found += _leaves(read_secret(stack, project, key))
+            except SecretError:
+                continue  # without the passphrase nothing here shows it in plain text
+        elif value:
+            found += _leaves(str(value))
+    cluster = entries.get("cluster")
+    ssh = cluster.get("ssh") if isinstance(cluster, dict) else None
+    key_file = ssh.get("key_file") if isinstance(ssh, dict) else None
+    for file in filter(None, [key_file and project / Path(str(key_file)).expanduser(), state / "kubeconfig"]):
+        try:
+            content = file.read_text()
+        except (OSError, UnicodeDecodeError):
+            continue
+        found += kubeconfig_secrets(content) if file.name == "kubeconfig" else [content]
+    return found
+
+
+def _leaves(text: str) -> list[str]:
+    """A secret, and where it is JSON (registryCredentials) the texts in it."""
+    import json
+
+    def walk(value: Any) -> list[str]:
+        if isinstance(value, dict):
+            return [leaf for item in value.values() for leaf in walk(item)]
+        return [value] if isinstance(value, str) else []
+
+    try:
+        return [text, *walk(json.loads(text))]
+    except ValueError:
+        return [text]
+
+
+def _versions(project: Path) -> dict[str, Any]:
+    import platform
+    from importlib import metadata
+
+    def version(package: str) -> str | None:
+        try:
+            return metadata.version(package)
+        except metadata.PackageNotFoundError:
+            return None
+
+    return {
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "packages": {package: version(package) for package in PACKAGES},
+        "pulumi": _run("pulumi", "version"),
+        "commit": _run("git", "-C", str(project), "rev-parse", "HEAD"),
+    }
+
+
+def _preflight(path: Path) -> dict[str, Any]:
+    """Findings and facts of all hosts, or why there are none."""
+    import asyncio
+    from dataclasses import asdict
+
+    from busbar.cli.preflight import login_of
+    from busbar.config import ConfigError, stackfile
+    from busbar.preflight.spec import Spec, spec_of
+    from busbar.preflight.survey import survey
+
+    try:
+        file: StackFile = stackfile.read(path)
+        cluster = file.cluster()
+        spec = Spec.model_validate(spec_of(cluster, login=login_of(file, cluster).model_dump()))
+        outcome = asyncio.run(survey(spec, {}))
+    except ConfigError as error:
+        return {"error": "the configuration is invalid", "findings": error.findings}
+    except (ValueError, SecretError) as error:
+        return {"error": str(error)}
+    return {
+        "findings": [asdict(finding) for finding in outcome.findings],
+        "facts": {name: dict(record.facts) for name, record in outcome.records.items()},
+    }
+
+
+def _engine(stack: str, project: Path) -> dict[str, Any]:
+    import json
+
+    from busbar.support.bundle import engine_state
+
+    text = _run("pulumi", "stack", "export", "--stack", stack, "--cwd", str(project), "--non-interactive")
+    try:
+        return engine_state(json.loads(text))
+    except ValueError:
+        return {"error": text}
+
+
+def _run(*words: str) -> str:
+    """The stdout of a command, or why there is none."""
+    import subprocess
+
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False)
+    except FileNotFoundError:
+        return f"{words[0]} is not on PATH"
+    except subprocess.TimeoutExpired:
+        return f"timed out after {COMMAND_SECONDS} s"
+    return done.stdout.strip() if done.returncode == 0 else f"failed: {done.stderr.strip()}"

@@ -1,0 +1,124 @@
+"""Removes secrets from texts and structured values: known ones by value, others by their name or form."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import yaml
+
+SECRET = "[secret]"
+# Shorter values would be replaced inside ordinary words.
+MIN_LENGTH = 4
+
+_WORDS = (
+    r"passwords?|passwd|passphrase|secrets?|tokens?|private[-_]?key|access[-_]?key(?:[-_]?id)?|secret[-_]?key|"
+    r"api[-_]?key|credentials?|client-key-data|client-certificate-data|authorization|auth"
+)
+_SECRET_KEY = re.compile(rf"(?:.*[^a-z])?(?:{_WORDS})", re.IGNORECASE)
+# The words that make the patterns below worth trying: a log of millions of lines has few such lines.
+_HINT = re.compile(
+    r"pass|secret|token|key|credential|auth|bearer|basic|://|K10|eyJ|-----|b3Blbn", re.IGNORECASE
+)
+_ASSIGNMENT = re.compile(
+    rf"(?<![A-Za-z0-9])((?:[A-Za-z0-9_.]+[-_.]|(?-i:[A-Za-z0-9_.-]*[a-z0-9](?=[A-Z])))?(?:{_WORDS})\\?[\"']?\s*[:=]\s*)"
+    r"(\\?\"(?:[^\"\\]|\\[^\"])*\\?\"|'[^']*'|[^\s,;}\]]+)",
+    re.IGNORECASE,
+)
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_FORMS = (
+    # An HTTP header, a login in a URL, a K3s join token, a JSON web token, a private key (also its first line
+    # alone, in OpenSSH's format).
+    (re.compile(r"\b(bearer|basic)\s+[A-Za-z0-9+/=._~-]{6,}", re.IGNORECASE), rf"\1 {SECRET}"),
+    (re.compile(r"(://)[^/\s:@\"']+(?::[^/\s@\"']*)?@"), rf"\1{SECRET}@"),
+    (re.compile(r"\bK10[0-9a-f]{8,}::[^\s\"']+"), SECRET),
+    (re.compile(r"\beyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]*)?"), SECRET),
+    (re.compile(r"b3BlbnNzaC1rZXktdjE[A-Za-z0-9+/=]*"), SECRET),
+    (
+        re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL),
+        SECRET,
+    ),
+)
+_BEGIN, _END = (
+    re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----"),
+    re.compile(r"-----END [A-Z ]*PRIVATE KEY-----"),
+)
+
+
+class Redactor:
+    """Replaces secrets by `[secret]`. `known`: values that are secrets wherever they stand, also in part."""
+
+    def __init__(self, known: Iterable[str] = ()) -> None:
+        parts = {part for text in known for part in _parts(text) if len(part) >= MIN_LENGTH}
+        # The longest first: one secret may contain another.
+        ordered = sorted(parts, key=len, reverse=True)
+        self._known = re.compile("|".join(map(re.escape, ordered))) if ordered else None
+
+    def text(self, text: str) -> str:
+        """The text without secrets."""
+        if self._known is not None:
+            text = self._known.sub(SECRET, text)
+        if not _HINT.search(text):
+            return text
+        for form, replacement in _FORMS:
+            text = form.sub(replacement, text)
+        return _ASSIGNMENT.sub(rf"\1{SECRET}", text)
+
+    def lines(self, lines: Iterable[str]) -> Iterator[str]:
+        """The lines without secrets; a private key may spread over several."""
+        inside = False
+        for line in lines:
+            if inside or (_BEGIN.search(line) and not _END.search(line)):
+                inside = not _END.search(line)
+                yield f"{SECRET}\n"
+            else:
+                yield self.text(line)
+
+    def value(self, value: Any) -> Any:
+        """A structured value (JSON, YAML) with every secret in it replaced."""
+        if isinstance(value, Mapping):
+            return {
+                self.text(str(key)): _hide(item) if is_secret_name(str(key)) else self.value(item)
+                for key, item in value.items()
+            }
+        if isinstance(value, (list, tuple)):
+            return [self.value(item) for item in value]
+        return self.text(value) if isinstance(value, str) else value
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether a value of this name is a secret: `password`, `agent-token`, `s3SecretKey`."""
+    return _SECRET_KEY.fullmatch(_CAMEL.sub("_", name)) is not None
+
+
+def kubeconfig_secrets(text: str) -> Iterator[str]:
+    """Every value of the users of a kubeconfig; nothing if it cannot be read."""
+    try:
+        content = yaml.safe_load(text)
+        users = [entry["user"] for entry in content["users"]]
+    except (yaml.YAMLError, KeyError, TypeError):
+        return
+    for user in users:
+        for value in user.values() if isinstance(user, Mapping) else ():
+            if isinstance(value, str):
+                yield value
+                try:
+                    yield base64.b64decode(value, validate=True).decode()
+                except (binascii.Error, UnicodeDecodeError):
+                    continue
+
+
+def _parts(text: str) -> Iterator[str]:
+    """A secret of several lines also line by line, and as it stands in JSON; not the frame of a PEM."""
+    lines = [line.strip() for line in text.splitlines()]
+    if len(lines) > 1:
+        yield text.strip().replace("\n", "\\n")
+    yield from (line for line in lines if not line.startswith("-----"))
+
+
+def _hide(value: Any) -> Any:
+    """Only whether it is set: null, true, false and what is empty stay."""
+    return value if value is None or isinstance(value, bool) or value in ("", [], {}) else SECRET

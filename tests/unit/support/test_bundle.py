@@ -1,0 +1,197 @@
+"""No secret of a stack is in its support bundle, wherever it was planted."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import tarfile
+from pathlib import Path
+
+import pytest
+import yaml
+import zstandard
+from typer.testing import CliRunner, Result
+
+from busbar.cli import build
+from busbar.support.redact import Redactor, is_secret_name
+from tests.support.clusters import site
+
+KEY_LINE = "b3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAEbm9uZQAAAAAAAAABAAAAMwAAAAtzc2gtZW"
+PRIVATE_KEY = f"-----BEGIN OPENSSH PRIVATE KEY-----\n{KEY_LINE}\n-----END OPENSSH PRIVATE KEY-----\n"
+CLIENT_KEY = base64.b64encode(b"-----BEGIN EC PRIVATE KEY-----\nMHcCAQEEclientkey\n-----END").decode()
+# Each of them is planted in several places.
+PLANTED = {
+    "plain ssh key": KEY_LINE,
+    "key passphrase": "correct-horse-battery",
+    "registry password": "registry-pa55",
+    "s3 secret": "s3-planted-secret",
+    "client key": CLIENT_KEY,
+    "client key line": "MHcCAQEEclientkey",
+    "join token": "K10" + "ab" * 32 + "::server:joinpassword",
+    "join password": "joinpassword",
+    "bearer": "bearer-planted-value",
+    "jwt": "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJ4In0.c2lnbmF0dXJl",
+    "url login": "mirror-pass",
+    "helm password": "helm-planted-pass",
+    "environment token": "hf_plantedtoken",
+}
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    cluster = site(workers={"h100": 1}, servers=1, ssh={"key_file": "id_ed25519"})
+    cluster["validation"] = {"env": {"HF_TOKEN": PLANTED["environment token"], "NCCL_DEBUG": "INFO"}}
+    cluster["gpu_operator"] = {"values": {"registry": {"adminPassword": PLANTED["helm password"]}}}
+    cluster["k3s"]["server_args"] = {"token": PLANTED["join token"], "debug": True}
+    cluster["k3s"]["base_url"] = f"https://me:{PLANTED['url login']}@mirror.example/k3s"
+    config = {
+        "busbar:cluster": cluster,
+        "busbar:sshPrivateKeyPassword": PLANTED["key passphrase"],
+        "busbar:s3SecretKey": {"secure": "v1:ciphertext"},
+        "busbar:registryCredentials": json.dumps(
+            {"r": {"username": "u", "password": PLANTED["registry password"]}}
+        ),
+        "aws:secretKey": PLANTED["s3 secret"],
+    }
+    (tmp_path / "Pulumi.prod.yaml").write_text(
+        yaml.safe_dump({"config": config, "encryptionsalt": "v1:salt"})
+    )
+    (tmp_path / "id_ed25519").write_text(PRIVATE_KEY)
+    pool = tmp_path / ".busbar/prod/h100"
+    pool.mkdir(parents=True)
+    (tmp_path / ".busbar/prod/kubeconfig").write_text(
+        yaml.safe_dump({"users": [{"name": "a", "user": {"client-key-data": CLIENT_KEY}}]})
+    )
+    log = "\n".join(
+        [
+            "gpu-1:12:34 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB",
+            f"+ export HF_TOKEN={PLANTED['environment token']} NCCL_DEBUG=INFO",
+            f"curl -H 'Authorization: Bearer {PLANTED['bearer']}' https://x:{PLANTED['url login']}@mirror/",
+            f"join with {PLANTED['join token']} failed; jwt {PLANTED['jwt']}",
+            f"printed: {KEY_LINE} and {PLANTED['key passphrase']} and {PLANTED['s3 secret']}",
+            "-----BEGIN RSA PRIVATE KEY-----",
+            "MIIEpAIBAAKCAQEAplantedrsa",
+            "-----END RSA PRIVATE KEY-----",
+            '{"password": "registry-pa55", "user": "u"}',
+        ]
+    )
+    (pool / "nccl.log.zst").write_bytes(zstandard.compress(log.encode()))
+    (pool / "verdict.json").write_text(
+        json.dumps({"verdict": "fail", "log_tail": log, "token": "joinpassword"})
+    )
+    (pool / "report.html").write_text(f"<pre>{log}</pre>")
+    # What `pulumi config get` and `pulumi stack export` answer.
+    state = {
+        "deployment": {
+            "manifest": {"time": "2026-01-01T00:00:00Z", "version": "v3.259.0"},
+            "resources": [
+                {"urn": "urn:pulumi:prod::busbar::x::control-plane", "inputs": {"stdin": KEY_LINE}}
+            ],
+            "pending_operations": [
+                {"type": "creating", "resource": {"urn": "urn:pulumi:prod::busbar::x::pool"}}
+            ],
+        }
+    }
+    (tmp_path / "state.json").write_text(json.dumps(state))
+    program = tmp_path / "bin" / "pulumi"
+    program.parent.mkdir()
+    program.write_text(
+        "#!/bin/bash\ncase $1 in\n"
+        f"config) echo {PLANTED['s3 secret']} ;;\nstack) cat {tmp_path}/state.json ;;\n"
+        "version) echo v3.259.0 ;;\nesac\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def bundle(project: Path, *options: str) -> tuple[Result, dict[str, str]]:
+    """The command's result, and the texts of the bundle by name."""
+    path = project / "b.tar.gz"
+    done = CliRunner().invoke(build(), ["support-bundle", "prod", "-o", str(path), *options])
+    assert done.exit_code == 0, done.output
+    texts = {}
+    with tarfile.open(path) as tar:
+        for member in tar.getmembers():
+            file = tar.extractfile(member)
+            assert file is not None
+            content = file.read()
+            if member.name.endswith(".zst"):
+                content = zstandard.ZstdDecompressor().decompressobj().decompress(content)
+            texts[member.name.removeprefix("b/")] = content.decode()
+    return done, texts
+
+
+def test_no_planted_secret_is_anywhere_in_the_bundle(project: Path) -> None:
+    done, texts = bundle(project)
+    everything = "\n".join([done.output, *texts, *texts.values()])
+    assert [name for name, secret in PLANTED.items() if secret in everything] == []
+    for more in ("plantedrsa", "v1:ciphertext", "v1:salt", "registry-pa55"):
+        assert more not in everything, more
+
+
+def test_what_is_needed_to_help_is_in_the_bundle(project: Path) -> None:
+    _, texts = bundle(project)
+    assert set(texts) == {
+        *("README.txt", "versions.json", "config.yaml", "preflight.json", "engine.json", "files.json"),
+        *("files/h100/nccl.log.zst", "files/h100/verdict.json"),
+    }
+    assert json.loads(texts["versions.json"])["pulumi"] == "v3.259.0"
+    config = yaml.safe_load(texts["config.yaml"])
+    assert config["busbar:cluster"]["pools"]["h100"]["rails"] == 8
+    assert config["busbar:cluster"]["hosts"]["servers"][0]["host_key"].startswith("ssh-ed25519 ")
+    assert config["busbar:cluster"]["validation"]["env"] == {"HF_TOKEN": "[secret]", "NCCL_DEBUG": "INFO"}
+    assert config["busbar:s3SecretKey"] == "[secret]"
+    assert "NCCL INFO NET/IB : Using [0]mlx5_0:1/IB" in texts["files/h100/nccl.log.zst"]
+    assert json.loads(texts["files/h100/verdict.json"])["verdict"] == "fail"
+    engine = json.loads(texts["engine.json"])
+    assert engine["resources"] == [{"urn": "urn:pulumi:prod::busbar::x::control-plane"}]
+    assert engine["pending"] == [{"type": "creating", "urn": "urn:pulumi:prod::busbar::x::pool"}]
+    assert "stored in plain text" in texts["preflight.json"], "why there are no facts"
+    assert [each["name"] for each in json.loads(texts["files.json"])["left_out"]] == [
+        "h100/report.html",
+        "kubeconfig",
+    ]
+
+
+def test_the_bundle_is_readable_by_its_owner_only_and_never_overwrites(project: Path) -> None:
+    bundle(project, "--no-preflight")
+    assert (project / "b.tar.gz").stat().st_mode & 0o777 == 0o600
+    again = CliRunner().invoke(build(), ["support-bundle", "prod", "-o", str(project / "b.tar.gz")])
+    assert again.exit_code == 1
+    assert "cannot be written" in again.stderr
+
+
+def test_a_stack_file_that_is_not_yaml_is_told_without_its_text(project: Path) -> None:
+    (project / "Pulumi.prod.yaml").write_text(f"config: [{KEY_LINE}")
+    _, texts = bundle(project)
+    assert "not YAML" in texts["config.yaml"]
+    assert KEY_LINE not in "".join(texts.values())
+
+
+def test_a_stack_that_is_not_there_is_bad_usage(project: Path) -> None:
+    assert CliRunner().invoke(build(), ["support-bundle", "prd"]).exit_code == 64
+
+
+@pytest.mark.parametrize(
+    ("text", "redacted"),
+    [
+        ("agent-token: abcdef", "agent-token: [secret]"),
+        ('"s3SecretKey" : "a b"', '"s3SecretKey" : [secret]'),
+        ("AWS_SECRET_ACCESS_KEY=abc,x", "AWS_SECRET_ACCESS_KEY=[secret],x"),
+        ("host_key: ssh-ed25519 AAAA", "host_key: ssh-ed25519 AAAA"),
+        ("author: me; keys: 3; tokenizer=x", "author: me; keys: 3; tokenizer=x"),
+        ("https://u:p@h/x and https://h/x", "https://[secret]@h/x and https://h/x"),
+    ],
+)
+def test_texts_are_redacted_by_the_names_and_forms_of_secrets(text: str, redacted: str) -> None:
+    assert Redactor().text(text) == redacted
+
+
+def test_names_of_secrets_are_told_from_other_names() -> None:
+    secrets = ["password", "adminPassword", "agent-token", "s3SecretKey", "s3_access_key", "auth", "HF_TOKEN"]
+    others = ["host_key", "key_file", "secrets-encryption", "author", "authentication-config", "tokenizer"]
+    assert [name for name in [*secrets, *others] if is_secret_name(name)] == secrets
