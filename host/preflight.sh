@@ -35,11 +35,6 @@ system() {
   printf ',"clock_synchronised":%s' "$(json "$(timedatectl show -p NTPSynchronized --value 2>/dev/null || true)")"
 }
 
-# Identifies the machine without disclosing its machine-id (man machine-id).
-machine() {
-  { cat /etc/machine-id 2>/dev/null; echo busbar; } | sha256sum | cut -c1-8
-}
-
 resources() {
   printf '"cpus":%s,"memory_bytes":%s' "$(nproc)" "$(($(meminfo MemTotal) * 1024))"
   printf ',"swap_bytes":%s' "$(($(meminfo SwapTotal) * 1024))"
