@@ -4,8 +4,6 @@
 K3S=/usr/local/bin/k3s
 KUBECONFIG_FILE=/etc/rancher/k3s/k3s.yaml
 API_SERVER=""
-# The Node of a machine that is off becomes NotReady after 40 to 50 s.
-NOT_READY_DEADLINE=120
 MEMBER_DEADLINE=90
 # pkg/etcd/member_controller.go in k3s-io/k3s: the request to leave etcd, and its answer.
 ETCD_REMOVE=etcd.k3s.cattle.io/remove

@@ -13,6 +13,9 @@
   source "$(dirname "${BASH_SOURCE[0]}")/$part.sh"
 done
 
+# The Node of a machine that is off becomes NotReady after 40 to 50 s.
+NOT_READY_DEADLINE=120
+
 main() {
   begin
   local names
@@ -37,7 +40,7 @@ replace_nodes() {
     [[ -n $before && -n $machine && $before != "$machine" ]] || continue
     replace_node "$node"
     REPLACED+="${REPLACED:+,}$(json "$node")"
-  done < <(payload machines)
+  done <<<"$(payload machines)"
 }
 
 # replace_node NODE

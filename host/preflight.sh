@@ -12,6 +12,7 @@ TOOLS=(awk base64 cmp curl flock grep ip iptables journalctl ps sed sha256sum sy
 # Units that show what a host is already used for.
 UNITS=(k3s k3s-agent rke2-server rke2-agent kubelet docker containerd haproxy keepalived ufw firewalld)
 DATA_DIR=/var/lib/rancher
+K3S_CONFIG=/etc/rancher/k3s/config.yaml
 
 main() {
   begin
@@ -102,6 +103,11 @@ managed() {
   grep -qs '^# Written by busbar' "/etc/systemd/system/$1.service" "/etc/$1/$1.cfg" "/etc/$1/$1.conf"
 }
 
+# server_name: the name in etcd of a K3s server with data; busbar writes it without quotes.
+server_name() {
+  [[ ! -d $DATA_DIR/k3s/server/db/etcd ]] || sed -n 's/^node-name: *//p' "$K3S_CONFIG" 2>/dev/null || true
+}
+
 software() {
   local tool unit missing="" active="" managed=""
   for tool in "${TOOLS[@]}"; do
@@ -112,6 +118,7 @@ software() {
     ! managed "$unit" || managed+="${managed:+,}\"$unit\""
   done
   printf '"missing_tools":[%s],"active_units":[%s],"managed":[%s]' "$missing" "$active" "$managed"
+  printf ',"server_name":%s' "$(json "$(server_name)")"
   printf ',"k3s_data":%s' "$([[ -d $DATA_DIR/k3s/server/db || -d $DATA_DIR/k3s/agent/containerd ]] && echo true || echo false)"
 }
 

@@ -87,6 +87,7 @@ class Report(Part):
     missing_tools: tuple[str, ...]
     active_units: tuple[str, ...]
     managed: tuple[str, ...]
+    server_name: str
     k3s_data: bool
     epoch: float
     gpus: Gpus | None = None

@@ -78,3 +78,13 @@ LISTEN 0 128 *:22 *:*"""
         {"port": 6443, "process": "haproxy"},
         {"port": 22, "process": "?"},
     ]
+
+
+def test_the_name_of_a_server_with_data_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "k3s/server/db/etcd").mkdir(parents=True)
+    (tmp_path / "config.yaml").write_text("node-name: server-a\ntoken: x\n")
+    places = f"DATA_DIR={tmp_path}; K3S_CONFIG={tmp_path}/config.yaml; server_name"
+    assert output("preflight", places).strip() == "server-a"
+    assert (
+        output("preflight", f"DATA_DIR={tmp_path}/none; K3S_CONFIG={tmp_path}/config.yaml; server_name") == ""
+    )
