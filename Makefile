@@ -7,7 +7,7 @@ PYTEST     := $(BIN)/python -m pytest
 SOURCES    := busbar components lab tests examples bench __main__.py conftest.py
 
 .DEFAULT_GOAL := help
-.PHONY: help venv up down status test check lint types unit program lab-unit lab bench mutants schema lock format
+.PHONY: help venv up down status test check lint types unit program lab-unit lab drills bench mutants schema lock format
 
 help:  ## list what can be done
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,7 +46,10 @@ lab-unit: $(VENV)/.ready
 	@$(PYTEST) -q lab/tests/unit
 
 lab: $(VENV)/.ready
-	@$(PYTEST) -v lab/tests/programs tests/lab
+	@$(PYTEST) -v -m "not drill" lab/tests/programs tests/lab
+
+drills: $(VENV)/.ready  ## lab tests that take too long for `make test`; needs root
+	@$(PYTEST) -v -m drill tests/lab
 
 bench: $(VENV)/.ready  ## print the figures of bench/ (ratios within one run)
 	@for f in nccl_stream preview_440 bring_up; do echo "== $$f"; $(BIN)/python bench/$$f.py || exit 1; done

@@ -21,8 +21,8 @@ class Rows:
     """Prints one row per finished step, what long steps report meanwhile, and which steps still run.
 
     Afterwards: `counts` of finished steps by verb; the `errors`; what the program `printed`;
-    `outputs_written`: whether the program ran to its end and the engine stored its outputs; `resumes`: URNs
-    of steps at which an earlier update was interrupted. on_event may be called from any thread.
+    `outputs_written`: whether the engine stored what the program exported; `resumes`: URNs of steps at which
+    an earlier update was interrupted. on_event may be called from any thread.
     """
 
     def __init__(self, console: Console) -> None:
