@@ -13,6 +13,7 @@ done
 UNIT=k3s
 READY_DEADLINE=420
 PEER_DEADLINE=60
+LEAVING=/run/systemd/system/k3s.service.d/90-busbar-leaving.conf
 
 main() {
   begin
@@ -167,13 +168,17 @@ remove_server() {
 }
 
 # leave_cluster: through another server, so that the API that confirms it stays up. With three or more members K3s
-# is stopped first: it would start again and join again (k3s-io/k3s#4023). Of two members both are needed until
-# the other one is the only member.
+# is stopped first: a removed member that starts again joins again (k3s-io/k3s#4023). Of two members both are needed
+# until the other one is the only member: K3s runs on, but is not restarted.
 leave_cluster() {
   local members
   [[ -d $K3S_DATA_DIR/server/db/etcd && -x $K3S ]] || return 0
   if ! find_other_server; then
     members=$(etcd_members) || {
+      # Data that nobody else may have are deleted only after a person has stopped K3s.
+      ! is_running ||
+        die "K3s runs here, but no server of the cluster answers" \
+          "repair the cluster (journalctl -u $UNIT); to delete this server's data all the same: systemctl stop $UNIT, and retry"
       note "no server answers: the Node of $NODE_NAME is not deleted"
       return 0
     }
@@ -183,12 +188,29 @@ leave_cluster() {
     return 0
   fi
   members=$(etcd_members) || die "$API_SERVER does not answer any more" "retry"
-  ((members <= 2)) || stop_unit "$UNIT"
-  leave_etcd "$NODE_NAME" ||
+  if ((members > 2)); then stop_unit "$UNIT"; else restart_never; fi
+  leave_etcd "$NODE_NAME" || {
+    restart_again
     die "$NODE_NAME is still a member of etcd after $MEMBER_DEADLINE s" "see on another server: journalctl -u k3s; then retry"
+  }
   stop_unit "$UNIT"
+  restart_again
   delete_node "$NODE_NAME" ||
     die "deleting Node $NODE_NAME failed" "run on another server: k3s kubectl delete node $NODE_NAME; then retry"
+}
+
+is_running() {
+  [[ $(systemctl is-active "$UNIT" || true) == @(active|activating|reloading) ]]
+}
+
+restart_never() {
+  printf '[Service]\nRestart=no\n' | write_file "$LEAVING" 0644
+  systemctl daemon-reload
+}
+
+restart_again() {
+  rm -f "$LEAVING"
+  systemctl daemon-reload
 }
 
 # find_other_server: sets API_SERVER to the first of PEERS that answers.

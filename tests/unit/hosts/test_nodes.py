@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from busbar.hosts import scripts
 from tests.unit.hosts.bash import run
 
@@ -35,7 +37,8 @@ api() {
     *) echo "unexpected: $*" >&2; return 1 ;;
   esac
 }
-systemctl() { [[ $1 == is-active ]]; }
+systemctl() { case $1 in is-active | daemon-reload) ;; *) return 1 ;; esac; }
+LEAVING=$ROOT/leaving
 sleep() { :; }
 NOT_READY_DEADLINE=0 MEMBER_DEADLINE=0
 """
@@ -149,7 +152,8 @@ def test_the_old_node_of_a_renamed_worker_is_deleted_without_waiting_for_its_pod
 
 def left(root: Path, **values: str) -> tuple[subprocess.CompletedProcess[str], list[str]]:
     (root / "data/server/db/etcd").mkdir(parents=True)
-    stop = f'stop_unit() {{ echo "$1 stopped" >>{root}/log; }}; K3S=/bin/true; K3S_DATA_DIR={root}/data; '
+    stop = 'stop_unit() { { cat "$LEAVING" 2>/dev/null || true; echo "$1 stopped"; } >>"$ROOT/log"; }; '
+    stop += f"K3S=/bin/true; K3S_DATA_DIR={root}/data; "
     return performed(root, "k3s-server", stop + "leave_cluster", NODE_NAME="s-3", **values)
 
 
@@ -168,9 +172,12 @@ def test_one_of_two_servers_leaves_before_it_is_stopped_because_etcd_needs_both(
     cluster(tmp_path, "s-1|a|True|yes", "s-3|c|True|yes")
     assert left(tmp_path, PEERS="10.0.0.1")[1] == [
         "s-3 removed by https://10.0.0.1:6443",
+        "[Service]",
+        "Restart=no",
         "k3s stopped",
         "s-3 deleted",
     ]
+    assert not (tmp_path / "leaving").exists()
 
 
 def test_the_last_server_has_nobody_to_leave(tmp_path: Path) -> None:
@@ -195,3 +202,18 @@ def test_a_server_that_stays_a_member_of_etcd_is_not_removed(tmp_path: Path) -> 
     assert done.returncode == 1
     assert "s-3 is still a member of etcd" in done.stderr
     assert "s-3 deleted" not in log
+
+
+@pytest.mark.parametrize(
+    ("state", "status"), [("active", 1), ("activating", 1), ("inactive", 0), ("failed", 0)]
+)
+def test_without_any_answer_a_server_is_removed_only_after_somebody_stopped_it(
+    tmp_path: Path, state: str, status: int
+) -> None:
+    cluster(tmp_path)
+    (tmp_path / "data/server/db/etcd").mkdir(parents=True)
+    call = f"api() {{ return 1; }}; systemctl() {{ echo {state}; }}; "
+    call += f"K3S=/bin/true; K3S_DATA_DIR={tmp_path}/data; "
+    done, _ = performed(tmp_path, "k3s-server", call + "leave_cluster", PEERS="10.0.0.1")
+    assert done.returncode == status, done.stderr
+    assert ("systemctl stop k3s, and retry" in done.stderr) is (status == 1)
