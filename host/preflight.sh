@@ -103,9 +103,9 @@ managed() {
   grep -qs '^# Written by busbar' "/etc/systemd/system/$1.service" "/etc/$1/$1.cfg" "/etc/$1/$1.conf"
 }
 
-# server_name: the name in etcd of a K3s server with data; busbar writes it without quotes.
+# server_name: the name in etcd of a K3s server with data.
 server_name() {
-  [[ ! -d $DATA_DIR/k3s/server/db/etcd ]] || sed -n 's/^node-name: *//p' "$K3S_CONFIG" 2>/dev/null || true
+  [[ ! -d $DATA_DIR/k3s/server/db/etcd ]] || sed -n "s/^node-name: *['\"]\{0,1\}\([^'\"]*\)['\"]\{0,1\}\$/\1/p" "$K3S_CONFIG" 2>/dev/null || true
 }
 
 software() {

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.unit.hosts.bash import output
 
 
@@ -80,9 +82,10 @@ LISTEN 0 128 *:22 *:*"""
     ]
 
 
-def test_the_name_of_a_server_with_data_is_reported(tmp_path: Path) -> None:
+@pytest.mark.parametrize("written", ["server-a", "'server-a'"])
+def test_the_name_of_a_server_with_data_is_reported(tmp_path: Path, written: str) -> None:
     (tmp_path / "k3s/server/db/etcd").mkdir(parents=True)
-    (tmp_path / "config.yaml").write_text("node-name: server-a\ntoken: x\n")
+    (tmp_path / "config.yaml").write_text(f"node-name: {written}\ntoken: x\n")
     places = f"DATA_DIR={tmp_path}; K3S_CONFIG={tmp_path}/config.yaml; server_name"
     assert output("preflight", places).strip() == "server-a"
     assert (
