@@ -91,6 +91,17 @@ PROGRAM = """
 
     content = json.loads((ROOT / "cluster.json").read_text())
     inventory = Inventory.of(busbar.config.load(content, root=ROOT))
+    pools = {host.name: host.pool for host in inventory.workers}
+    create_host_command = worker_pool.create_host_command
+
+    def with_pool_in_name(name, args, opts):
+        worker = args.values["NODE_NAME"]
+        ending = "-farewell" if name.endswith("-drain") else ""
+        opts.aliases = None
+        return create_host_command(f"pool-{pools[worker]}-{worker}{ending}", args, opts)
+
+    if (ROOT / "former_names").exists():
+        worker_pool.create_host_command = with_pool_in_name
     login = Login()
     plane = control_plane.K3sControlPlane(
         "control-plane",
@@ -173,6 +184,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         f"name: tiny\nruntime: {{name: python, options: {{virtualenv: {virtualenv}}}}}\n"
     )
     (folder / "kubeconfig").write_text(KUBECONFIG)
+    (folder / "former_names").touch()
     (folder / "__main__.py").write_text(textwrap.dedent(PROGRAM))
     made = Stack(
         folder,
@@ -196,6 +208,12 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     yield made
     done = made.pulumi("destroy", "--yes", "--skip-preview")
     assert done.returncode == 0, done.stdout
+
+
+def test_a_stack_with_the_pool_in_its_names_keeps_its_workers(stack: Stack) -> None:
+    (stack.folder / "former_names").unlink()
+    assert sorted(stack.up()) == [f"gpu-{number} installed" for number in (1, 2, 3, 4)]
+    assert stack.owner("198.18.0.2") == "tiny/dev/worker-gpu-1"
 
 
 def test_an_up_without_changes_does_nothing_on_the_hosts(stack: Stack) -> None:
@@ -250,7 +268,6 @@ def test_renamed_servers_stop_the_update_and_nothing_is_uninstalled(stack: Stack
     assert "this server is server-1 in etcd and cannot become renamed-server-1" in done.stdout
     assert stack.log()[seen:] == []
     assert stack.owner("192.0.2.11") == "tiny/dev/control-plane-server-1"
-    stack.up()
 
 
 def test_a_removed_worker_is_drained_and_then_uninstalled(stack: Stack) -> None:
