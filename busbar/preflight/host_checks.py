@@ -202,6 +202,13 @@ def _leftovers(target: Target, report: Report) -> Iterator[Check]:
                 "use another host for the load balancer",
             )
         return
+    if target.role == "server" and report.server_name not in ("", target.name):
+        yield (
+            "error",
+            f"is a K3s server named {report.server_name}, which is its name in etcd and cannot change",
+            f"keep the name {report.server_name} in hosts.servers, or rename servers one at a time: "
+            "docs/hosts.md, Renaming",
+        )
     unit, other = ("k3s", "k3s-agent") if target.role == "server" else ("k3s-agent", "k3s")
     if other in active:
         yield (

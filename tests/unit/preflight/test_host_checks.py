@@ -91,6 +91,20 @@ def test_processes_that_busbar_installed_are_accepted() -> None:
     assert findings(**ours, listening=[{"port": 10250, "process": "k3s-agent"}]) == []
 
 
+SERVER: dict[str, Any] = {"gpus": None, "fabric_manager": None, "gdr": None, "hcas": [], "managed": ["k3s"]}
+
+
+def test_a_server_with_data_cannot_be_renamed() -> None:
+    finding = only(findings("server", **SERVER, server_name="server-a"))
+    assert finding.level == "error"
+    assert "is a K3s server named server-a, which is its name in etcd and cannot change" in finding.what
+    assert "keep the name server-a in hosts.servers" in finding.fix
+
+
+def test_a_server_with_data_under_its_own_name_is_accepted() -> None:
+    assert findings("server", **SERVER, server_name="worker-1") == []
+
+
 def test_a_load_balancer_needs_the_api_port_for_itself() -> None:
     finding = only(findings("lb", listening=[{"port": 6443, "process": "nginx"}]))
     assert "TCP port 6443 is in use by nginx" in finding.what
