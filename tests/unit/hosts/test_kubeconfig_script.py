@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from busbar.hosts import k3s
+from busbar.hosts.server_output import kubeconfig_text
 from tests.unit.hosts.bash import run
 
 
@@ -41,7 +42,7 @@ def test_near_the_end_k3s_is_restarted_and_the_renewed_kubeconfig_is_read(tmp_pa
         "kubeconfig", f"KUBECONFIG_FILE={file}; {restart}; begin() {{ :; }}; api_answers() {{ :; }}; main"
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout == renewed.read_text()
+    assert kubeconfig_text(done.stdout) == renewed.read_text().rstrip()
 
 
 def test_a_kubeconfig_that_is_not_renewed_is_an_error(tmp_path: Path) -> None:
