@@ -76,7 +76,7 @@ def _system(target: Target, report: Report) -> Iterator[Check]:
             f"operating system is {report.os or 'unknown'}, expected one of {supported_os.describe()}",
             "install a supported operating system",
         )
-    elif report.os_version not in known.releases:
+    elif not known.is_tested(report.os_version):
         yield (
             "warning",
             f"operating system is {report.os} {report.os_version}, tested are {', '.join(known.releases)}",

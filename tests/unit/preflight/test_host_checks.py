@@ -38,9 +38,9 @@ def test_a_good_host_without_gpus_has_no_findings(role: str) -> None:
     ("changes", "level", "what"),
     [
         (
-            {"os": "rocky", "os_version": "9"},
+            {"os": "plan9", "os_version": "4"},
             "error",
-            "operating system is rocky, expected one of ubuntu 22.04",
+            "operating system is plan9, expected one of ubuntu 22.04",
         ),
         ({"os_version": "25.10"}, "warning", "operating system is ubuntu 25.10, tested are 22.04, 24.04"),
         ({"arch": "riscv64"}, "error", "processor is riscv64, expected x86_64 or aarch64"),
