@@ -72,8 +72,10 @@ class System:
 
     @property
     def hosts_per_domain(self) -> int:
-        """Hosts in one domain, as many as take part."""
-        return min(self.nodes, self.nodes_per_domain)
+        """Hosts in one domain, as many as take part. Racks are taken to be filled evenly, as the
+        sources do; where they cannot be, these are the hosts of the smallest.
+        """
+        return self.nodes // self.domains
 
     @property
     def gpus_per_domain(self) -> int:
@@ -87,13 +89,13 @@ class System:
 
     @property
     def rate_per_gpu(self) -> float:
-        """b: GB/s that one GPU's own rails carry; a GPU without a rail of its own shares one."""
+        """b: GB/s that the rails nearest to one GPU carry; a GPU without a rail of its own shares one."""
         return self.rate_gbps / 8 * max(1.0, self.rails / self.gpus_per_node)
 
     @property
     def nvls(self) -> float | None:
         """Busbw of in-switch reductions in one domain; None where the GPU has none."""
-        return NVLS.get(self.gpu)
+        return NVLS.get(self.gpu) if self.nvlink_gbps > 0 else None
 
     @property
     def domain_cap(self) -> float | None:
