@@ -17,7 +17,7 @@ from busbar.nccl.checks.result import (
     unknown,
 )
 from busbar.nccl.expected.bounds import Bounds
-from busbar.nccl.log.records import Measurement, Run, number
+from busbar.nccl.log.records import Measurement, Run, number, rounding
 from busbar.nccl.units import compared, gbps, size
 
 UNSTEADY = 0.10
@@ -151,7 +151,10 @@ def stability(context: Context) -> Check:
     for run in context.judged:
         row = run.largest_row
         one, two = number(row.out_of_place.busbw) or 0.0, number(row.in_place.busbw) or 0.0
-        if max(one, two) <= 0 or abs(one - two) / max(one, two) > UNSTEADY:
+        if max(one, two) <= 0:
+            return unknown(Code.STABILITY_NO_VALUE, "busbw is 0 at the largest message", row.as_line)
+        slack = rounding(row.out_of_place.busbw) + rounding(row.in_place.busbw)
+        if abs(one - two) - slack > UNSTEADY * max(one, two):
             reason = f"out-of-place {gbps(one)} and in-place {gbps(two)} differ by over {UNSTEADY:.0%}"
             return failed(Code.STABILITY_DIFFERS, reason, row.as_line)
     row = context.judged[0].largest_row

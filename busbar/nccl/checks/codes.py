@@ -17,6 +17,7 @@ class Code(StrEnum):
     SOURCE_TRUNCATED = "source.truncated"
     SOURCE_SEVERAL_PROGRAMS = "source.several_programs"
     SOURCE_ENDS_AFTER_DEVICE_LIST = "source.ends_after_device_list"
+    SOURCE_ENDED_WITH_ERROR = "source.ended_with_error"
     SOURCE_NO_TABLE = "source.no_table"
     SOURCE_PROGRAM_WITHOUT_TABLE = "source.program_without_table"
     SOURCE_BEGINNING_MISSING = "source.beginning_missing"
@@ -58,6 +59,7 @@ class Code(StrEnum):
     COMPLETENESS_AFTER_SUMMARY = "completeness.after_summary"
     COMPLETENESS_EMPTY_TABLE = "completeness.empty_table"
     COMPLETENESS_ARITHMETIC = "completeness.arithmetic"
+    COMPLETENESS_COUNT = "completeness.count"
     COMPLETENESS_AVERAGE = "completeness.average"
     COMPLETENESS_OTHER_SIZES = "completeness.other_sizes"
     COMPLETENESS_NO_BANNER = "completeness.no_banner"
@@ -147,6 +149,7 @@ class Code(StrEnum):
     STABILITY_STEADY = "stability.steady"
     STABILITY_NOT_REQUIRED = "stability.not_required"
     STABILITY_NO_TABLE = "stability.no_table"
+    STABILITY_NO_VALUE = "stability.no_value"
     STABILITY_DIFFERS = "stability.differs"
 
     WARNINGS_NONE = "warnings.none"

@@ -2,7 +2,8 @@
 
 The formulas (formulas.py) give the value; public measurements of the same kind of system may correct it:
 - a healthy one below the computed floor lowers it, but a single one not by more than a third: a result
-  further away than that, which no other source confirms, is an outlier and is not used;
+  further away than that, which no other source confirms, is not used;
+- where the only result is an outlier, neither it nor the formula is trusted;
 - NCCL's own choice between two domains is a ring's value, unless a healthy result shows that it chooses a
   tree on such a system: then the tree's.
 Where neither formula nor measurement fits there is no expectation.
@@ -42,7 +43,9 @@ class Bounds:
 
 def bounds(system: System, collective: str, algorithm: str, tolerance: float = STANDARD_TOLERANCE) -> Bounds:
     """Bounds for COLLECTIVE at a message large enough to reach the plateau."""
-    plateau = 128 * 2**20 if system.domains == 1 else GIB
+    plateau = GIB
+    if system.domains == 1:
+        plateau = 128 * 2**20 if collective == "all_reduce" else 512 * 2**20
     said: tuple[str, ...] = ()
     if system.domains > 1:
         if system.line_rate <= 0:
@@ -82,6 +85,12 @@ def _corrected(
         if not results:
             return None, f"{collective} over several racks: no public result is known"
         return results[0].busbw, f"over racks only measurements tell: {_named(results[0])}"
+    odd = comparable(system, collective, algorithm, "outlier")
+    if computed is not None and odd and not results:
+        return (
+            None,
+            f"the formula gives {gbps(computed)}, the only public result is {_named(odd[0])}: not known",
+        )
     if computed is None or not results:
         return computed, ""
     if algorithm == "auto" and collective == "all_reduce" and system.domains == 2:

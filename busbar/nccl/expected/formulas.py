@@ -85,9 +85,8 @@ def _inside_nvlink(system: System, found: Formula) -> Formula:
 def _one_domain(system: System, collective: str, algorithm: str) -> Formula:
     link = system.nvlink_gbps
     if link <= 0:
-        return Formula(
-            None, None, f"one node, and the NVLink rate of {system.gpu or 'this GPU'} is not known"
-        )
+        of = f" ({system.gpu})" if system.gpu else ""
+        return Formula(None, None, f"one node, and how fast NVLink joins its GPUs{of} is not known")
     expected, ceiling = RING_SHARE * link, link
     why = f"one NVLink domain: a ring reaches {RING_SHARE:g} of {gbps(link)} per GPU"
     if collective == "all_reduce":

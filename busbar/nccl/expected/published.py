@@ -61,18 +61,20 @@ def published_results() -> tuple[PublishedResult, ...]:
 
 
 @cache
-def _healthy(gpu: str, collective: str) -> tuple[tuple[PublishedResult, System], ...]:
+def _of(gpu: str, collective: str, health: Health) -> tuple[tuple[PublishedResult, System], ...]:
     found = (r for r in published_results() if (r.gpu, r.collective) == (gpu, collective))
-    return tuple((r, r.system()) for r in found if r.health == "healthy")
+    return tuple((r, r.system()) for r in found if r.health == health)
 
 
-def comparable(system: System, collective: str, algorithm: str) -> list[PublishedResult]:
+def comparable(
+    system: System, collective: str, algorithm: str, health: Health = "healthy"
+) -> list[PublishedResult]:
     """Healthy ones of the same GPU, line rate, algorithm, collective and N (1, 2, more; of racks 1, more)."""
     # only all_reduce is reduced in switches, or by trees
     algorithms = COMPARABLE_ALGORITHMS.get(algorithm if collective == "all_reduce" else "auto", ())
     return [
         result
-        for result, measured in _healthy(system.gpu, collective)
+        for result, measured in _of(system.gpu, collective, health)
         if result.algorithm in algorithms
         and _class(measured) == _class(system)
         and (system.domains == 1 or measured.line_rate == system.line_rate or _racks(result, system))

@@ -48,6 +48,22 @@ def models(text: str) -> set[str]:
     return {m.upper() for m in MODEL.findall(text)}
 
 
+# GPUs on a board whose NVSwitch joins all of them
+BOARD_GPUS = 8
+SWITCHED = ("A100", "H100", "H200", "B200", "B300")
+# NVIDIA H100 80GB HBM3 | NVIDIA A100-SXM4-40GB; not NVIDIA H100 PCIe, H100 NVL, A100-PCIE-40GB
+NOT_ON_A_BOARD = re.compile(r"PCI|\bNVL\b|\bMIG\b|GRID", re.IGNORECASE)
+
+
+def board(names: set[str]) -> str | None:
+    """The one model of GPUs that the device list NAMES, if an NVSwitch board carries it; else None."""
+    found = {m for name in names for m in models(name)}
+    if len(found) != 1 or any(NOT_ON_A_BOARD.search(name) or not models(name) for name in names):
+        return None
+    model = found.pop()
+    return model if model in SWITCHED else None
+
+
 @dataclass(frozen=True, slots=True)
 class System:
     """A system as far as a collective sees it."""

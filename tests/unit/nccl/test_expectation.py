@@ -87,7 +87,7 @@ def test_nvls_raises_all_reduce_only(gpu: str) -> None:
 @pytest.mark.parametrize("reference", [r for r in published_results() if r.health == "outlier"], ids=name)
 def test_an_outlier_is_no_floor(reference: PublishedResult) -> None:
     found = bounds(reference.system(), reference.collective, reference.algorithm)
-    assert found.floor is not None and reference.busbw < 0.5 * found.floor
+    assert found.floor is None and f"{reference.busbw:g}" in found.reasoning[-1]
 
 
 @pytest.mark.parametrize("reference", [r for r in published_results() if r.health == "outdated"], ids=name)
