@@ -149,6 +149,11 @@ class Code(StrEnum):
     STABILITY_STEADY = "stability.steady"
     STABILITY_NOT_REQUIRED = "stability.not_required"
     STABILITY_NO_TABLE = "stability.no_table"
+    STABILITY_LAST_SIZES = "stability.last_sizes"
+    STABILITY_RISING = "stability.rising"
+    STABILITY_DIP = "stability.dip"
+    STABILITY_JUMP = "stability.jump"
+    STABILITY_LATENCY = "stability.latency"
     STABILITY_NO_VALUE = "stability.no_value"
     STABILITY_DIFFERS = "stability.differs"
 
