@@ -58,7 +58,8 @@ def clean(text: str) -> str:
         text = text.replace("\x00", "")
     if "\x1b" in text:
         text = ANSI.sub("", text)
-    text = text.rstrip("\r\n").replace("\r", " ").replace("\ufeff", "")
+    # blanks of a web page
+    text = text.rstrip("\r\n").replace("\r", " ").replace("\ufeff", "").replace("\xa0", " ")
     if text.startswith('{"log":'):
         text = _docker_json(text)
     if "]<std" in text:

@@ -1,0 +1,101 @@
+"""Whose evidence a message of NCCL is: that of the program whose device list names its process.
+
+Messages without a process (old releases, pasted logs) belong to the program in whose part of the log they
+stand. What is printed behind a table, or by a process that no device list names, proves nothing for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from busbar.nccl.log.evidence import Evidence
+from busbar.nccl.log.records import Preamble, Run
+
+Process = tuple[str, int]  # host, pid
+MAX_PROCESSES = 65_536
+
+
+@dataclass
+class _Part:
+    """Messages of one owner in one part of the log: before or after the summary of the program AT."""
+
+    owner: Preamble | None
+    at: Preamble
+    after: bool
+    number: int  # of the program AT, in the order of the log
+    unlisted: bool  # their processes are printed, and no device list read so far names them
+    evidence: Evidence = field(default_factory=Evidence)
+    processes: set[Process] = field(default_factory=set)
+
+
+@dataclass
+class Proof:
+    """What was printed for one table: `own` can prove something, `loose` can only speak against it."""
+
+    own: Evidence
+    loose: Evidence
+
+
+class Binding:
+    """Sorts messages while a log is read, and gives each table its own afterwards."""
+
+    def __init__(self) -> None:
+        self._parts: dict[tuple[int, int, bool, bool], _Part] = {}
+        self._listed: dict[Process, Preamble] = {}
+        self._order: dict[int, int] = {}  # id of a preamble -> number of the program
+
+    def rank(self, host: str, pid: int, program: Preamble) -> None:
+        """A device list names a process."""
+        self._listed[short(host), pid] = program
+
+    def evidence(self, host: str, pid: int | None, at: Preamble, *, after: bool) -> Evidence:
+        """Where a message belongs that stands in the part of the program AT (AFTER its summary)."""
+        process = (short(host), pid) if host and pid is not None else None
+        owner = self._listed.get(process) if process is not None else None
+        unlisted = process is not None and owner is None
+        key = (id(owner), id(at), after, unlisted)
+        part = self._parts.get(key)
+        if part is None:
+            number = self._order.setdefault(id(at), len(self._order))
+            part = self._parts[key] = _Part(owner, at, after, number, unlisted)
+        if unlisted and process is not None and len(part.processes) < MAX_PROCESSES:
+            part.processes.add(process)
+        return part.evidence
+
+    def whole(self) -> Evidence:
+        """All that was printed."""
+        return Evidence.merged(part.evidence for part in self._parts.values())
+
+    def proof(self, run: Run) -> Proof:
+        """What was printed for the table RUN."""
+        program = run.preamble
+        number = self._order.get(id(program), len(self._order))
+        own: list[Evidence] = []
+        loose: list[Evidence] = []
+        for part in self._parts.values():
+            owner = self._owner(part)
+            # where no device list was printed, only the position tells
+            foreign = part.unlisted and owner is None and bool(program.ranks)
+            here = part.at is program and not foreign if owner is None else owner is program
+            before = part.number < number or (part.at is program and not part.after)
+            if here and before:
+                own.append(part.evidence)
+            elif here or (owner is None and part.at is program):
+                loose.append(part.evidence)
+        return Proof(_one(own), _one(loose))
+
+    def _owner(self, part: _Part) -> Preamble | None:
+        """The program of PART; a device list that came later counts if it names all its processes."""
+        if not part.unlisted:
+            return part.owner
+        owners = {id(o): o for o in map(self._listed.get, part.processes)}
+        return next(iter(owners.values())) if len(owners) == 1 else None
+
+
+def _one(parts: list[Evidence]) -> Evidence:
+    return parts[0] if len(parts) == 1 else Evidence.merged(parts)
+
+
+def short(host: str) -> str:
+    """A host's name without its domain."""
+    return host.partition(".")[0]
