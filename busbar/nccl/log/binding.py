@@ -1,7 +1,8 @@
 """Whose evidence a message of NCCL is: that of the program whose device list names its process.
 
 Messages without a process (old releases, pasted logs) belong to the program in whose part of the log they
-stand. What is printed behind a table, or by a process that no device list names, proves nothing for it.
+stand. What is printed behind a table's last row, or by a process that no device list names, proves nothing
+for it.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ MAX_PROCESSES = 65_536
 
 @dataclass
 class _Part:
-    """Messages of one owner in one part of the log: before or after the summary of the program AT."""
+    """Messages of one owner in one part of the log: of the program AT, after that many of its rows."""
 
     owner: Preamble | None
     at: Preamble
-    after: bool
+    rows: int
     number: int  # of the program AT, in the order of the log
     unlisted: bool  # their processes are printed, and no device list read so far names them
     evidence: Evidence = field(default_factory=Evidence)
@@ -40,7 +41,9 @@ class Binding:
     """Sorts messages while a log is read, and gives each table its own afterwards."""
 
     def __init__(self) -> None:
-        self._parts: dict[tuple[int, int, bool, bool], _Part] = {}
+        # owner, program AT, unlisted -> messages after its latest row, and those before that row
+        self._latest: dict[tuple[int, int, bool], _Part] = {}
+        self._earlier: dict[tuple[int, int, bool], _Part] = {}
         self._listed: dict[Process, Preamble] = {}
         self._order: dict[int, int] = {}  # id of a preamble -> number of the program
 
@@ -48,23 +51,29 @@ class Binding:
         """A device list names a process."""
         self._listed[short(host), pid] = program
 
-    def evidence(self, host: str, pid: int | None, at: Preamble, *, after: bool) -> Evidence:
-        """Where a message belongs that stands in the part of the program AT (AFTER its summary)."""
+    def evidence(self, host: str, pid: int | None, at: Preamble, rows: int) -> Evidence:
+        """Where a message belongs that stands in the part of the program AT, after that many of its ROWS."""
         process = (short(host), pid) if host and pid is not None else None
         owner = self._listed.get(process) if process is not None else None
         unlisted = process is not None and owner is None
-        key = (id(owner), id(at), after, unlisted)
-        part = self._parts.get(key)
-        if part is None:
+        key = (id(owner), id(at), unlisted)
+        part = self._latest.get(key)
+        if part is None or part.rows != rows:
+            if part is not None and self._earlier.setdefault(key, part) is not part:
+                self._earlier[key].evidence.add(part.evidence)
+                self._earlier[key].processes |= part.processes
             number = self._order.setdefault(id(at), len(self._order))
-            part = self._parts[key] = _Part(owner, at, after, number, unlisted)
+            part = self._latest[key] = _Part(owner, at, rows, number, unlisted)
         if unlisted and process is not None and len(part.processes) < MAX_PROCESSES:
             part.processes.add(process)
         return part.evidence
 
     def whole(self) -> Evidence:
         """All that was printed."""
-        return Evidence.merged(part.evidence for part in self._parts.values())
+        return Evidence.merged(part.evidence for part in self._parts())
+
+    def _parts(self) -> list[_Part]:
+        return [*self._earlier.values(), *self._latest.values()]
 
     def proof(self, run: Run) -> Proof:
         """What was printed for the table RUN."""
@@ -72,12 +81,13 @@ class Binding:
         number = self._order.get(id(program), len(self._order))
         own: list[Evidence] = []
         loose: list[Evidence] = []
-        for part in self._parts.values():
+        for part in self._parts():
             owner = self._owner(part)
             # where no device list was printed, only the position tells
             foreign = part.unlisted and owner is None and bool(program.ranks)
             here = part.at is program and not foreign if owner is None else owner is program
-            before = part.number < number or (part.at is program and not part.after)
+            finished = bool(run.rows) and part.rows >= len(run.rows)
+            before = part.number < number or (part.at is program and not finished)
             if here and before:
                 own.append(part.evidence)
             elif here or (owner is None and part.at is program):

@@ -100,31 +100,19 @@ class Evidence:
         if direction:
             self.links.add(link, channel, connection, source, target, direction == "send", host)
 
-    def plain_line(self, text: str, line: int) -> None:
-        """Take a text that is not an NCCL message: a bare version, a failed test, a note on a simulation."""
-        if "version" in text and not text.startswith("#") and (match := p.NCCL_VERSION.search(text)):
-            self.keep("versions", match[1], line, text)
-        if "failure" in text and (match := p.TEST_FAILURE.search(text)) is not None:
-            self.keep("test_failures", match[0].strip(), line, text)
-        if "simulated" in text and (match := p.SIMULATED.match(text)) is not None:
-            self.keep("simulated", match[1], line, text)
-        if p.VIA_TRANSPORT.search(text) is not None:
-            self.keep("unread_edges", text[:EVIDENCE_WIDTH], line, text)
-        elif p.PROCESS.search(text) is not None or p.LEVEL.search(text) is not None:
-            self.keep("unread_messages", text[:EVIDENCE_WIDTH], line, text)
-
     @classmethod
     def merged(cls, parts: Iterable[Evidence]) -> Evidence:
         """All of PARTS as one; of facts that several state, the first line is kept."""
         whole = cls()
         for part in parts:
-            whole._add(part)
+            whole.add(part)
         for kind in (*TEXTS, "counts"):
             facts: dict[object, LogLine] = getattr(whole, kind)
             setattr(whole, kind, dict(sorted(facts.items(), key=lambda item: item[1].line)))
         return whole
 
-    def _add(self, part: Evidence) -> None:
+    def add(self, part: Evidence) -> None:
+        """Take all of PART."""
         for label, counts in part.edges.items():
             mine = self.edges.setdefault(label, EdgeCounts(counts.transport, counts.first))
             mine.count += counts.count
@@ -187,3 +175,22 @@ def keep(into: dict[str, LogLine], value: str, line: int, text: str) -> bool:
             return False
         into[value] = LogLine(value, line, text[:EVIDENCE_WIDTH])
     return True
+
+
+def plain_facts(text: str) -> list[tuple[str, str]]:
+    """Kinds and values in a text that is no NCCL message: a version, a failed test, a note on a simulation.
+
+    Also what looks like a part of a message: what it said is not known.
+    """
+    found = []
+    if "version" in text and not text.startswith("#") and (match := p.NCCL_VERSION.search(text)):
+        found.append(("versions", match[1]))
+    if "failure" in text and (match := p.TEST_FAILURE.search(text)) is not None:
+        found.append(("test_failures", match[0].strip()))
+    if "simulated" in text and (match := p.SIMULATED.match(text)) is not None:
+        found.append(("simulated", match[1]))
+    if p.VIA_TRANSPORT.search(text) is not None:
+        found.append(("unread_edges", text[:EVIDENCE_WIDTH]))
+    elif p.PROCESS.search(text) is not None or p.LEVEL.search(text) is not None:
+        found.append(("unread_messages", text[:EVIDENCE_WIDTH]))
+    return found

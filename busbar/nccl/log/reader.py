@@ -17,7 +17,7 @@ from busbar.nccl.log import patterns as p
 from busbar.nccl.log.binding import Binding, Proof
 from busbar.nccl.log.clean import clean
 from busbar.nccl.log.edges import Transport, link, read_edge
-from busbar.nccl.log.evidence import EVIDENCE_WIDTH, KEEP_HOSTS, Evidence
+from busbar.nccl.log.evidence import EVIDENCE_WIDTH, KEEP_HOSTS, Evidence, plain_facts
 from busbar.nccl.log.facts import FACTS, FoundFact, find
 from busbar.nccl.log.records import LogLine, Preamble, Run, whole
 from busbar.nccl.log.source import BLOCK, Source, SourceError, open_log
@@ -247,8 +247,7 @@ class LogReader:
 
     def _evidence(self, host: str, pid: str | None) -> Evidence:
         """Where a message of a process belongs."""
-        at, after = self._at
-        return self._binding.evidence(host, None if pid is None else whole(pid), at, after=after)
+        return self._binding.evidence(host, None if pid is None else whole(pid), *self._at)
 
     def _message(
         self, evidence: Evidence, level: str, host: str, body: str, line: int, text: str
@@ -281,10 +280,11 @@ class LogReader:
         if self.builder.listed:
             self._list_ranks()
         at = self.builder.program
-        if at[0] is not self._at[0] or at[1] is not self._at[1]:
+        if at[0] is not self._at[0] or at[1] != self._at[1]:
             self._at = at
             self._processes.clear()
-        self._evidence("", None).plain_line(text, number)
+        for kind, value in plain_facts(text):
+            self._evidence("", None).keep(kind, value, number, text)
         if self._matcher is not None:
             self._matcher.look(text, number)
 

@@ -52,12 +52,12 @@ class RunBuilder:
         return None if empty else self._preamble
 
     @property
-    def program(self) -> tuple[Preamble, bool]:
-        """The program in whose part of the log the reader is, and whether that is behind its summary."""
+    def program(self) -> tuple[Preamble, int]:
+        """The program in whose part of the log the reader is, and how many of its rows were printed."""
         run = self.current
         if run is None or self._preamble.line is not None:
-            return self._preamble, False
-        return run.preamble, run.closed
+            return self._preamble, 0
+        return run.preamble, len(run.rows)
 
     def add(self, text: str, line: int) -> None:
         """Take one cleaned line that is not an NCCL message. Unknown text is ignored."""
