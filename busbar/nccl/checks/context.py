@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from busbar.nccl.checks.codes import Code
 from busbar.nccl.checks.result import CollectiveResult, Status
@@ -53,11 +54,14 @@ class Context:
         """What NCCL itself printed, for the only table or in the whole log."""
         return self.log.evidence if self.proof is None else self.proof.own
 
-    @property
+    @cached_property
     def each(self) -> list[Context]:
         """One context for each judged table, with what was printed for it; this one where there is none."""
+        if self.proof is not None:
+            return [self]
+        proofs = {id(run): proof for run, proof in zip(self.log.runs, self.log.proofs, strict=True)}
         tables = [
-            replace(self, tables={name: [run]}, proof=self.log.proof(run))
+            replace(self, tables={name: [run]}, proof=proofs[id(run)])
             for name, runs in self.tables.items()
             for run in runs
         ]

@@ -7,6 +7,7 @@ for it.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, field
 
 from busbar.nccl.log.evidence import Evidence
@@ -75,24 +76,22 @@ class Binding:
     def _parts(self) -> list[_Part]:
         return [*self._earlier.values(), *self._latest.values()]
 
-    def proof(self, run: Run) -> Proof:
-        """What was printed for the table RUN."""
-        program = run.preamble
-        number = self._order.get(id(program), len(self._order))
-        own: list[Evidence] = []
-        loose: list[Evidence] = []
+    def proofs(self, runs: list[Run]) -> list[Proof]:
+        """What was printed for each of RUNS."""
+        own: dict[int, list[Evidence]] = defaultdict(list)
+        loose: dict[int, list[Evidence]] = defaultdict(list)
+        rows = {id(run.preamble): len(run.rows) for run in runs}
         for part in self._parts():
             owner = self._owner(part)
+            program = owner or part.at
+            here = part.at is program
             # where no device list was printed, only the position tells
-            foreign = part.unlisted and owner is None and bool(program.ranks)
-            here = part.at is program and not foreign if owner is None else owner is program
-            finished = bool(run.rows) and part.rows >= len(run.rows)
-            before = part.number < number or (part.at is program and not finished)
-            if here and before:
-                own.append(part.evidence)
-            elif here or (owner is None and part.at is program):
-                loose.append(part.evidence)
-        return Proof(_one(own), _one(loose))
+            foreign = owner is None and part.unlisted and bool(program.ranks)
+            finished = 0 < rows.get(id(program), 0) <= part.rows
+            number = self._order.get(id(program), len(self._order))
+            before = not finished if here else part.number < number
+            (own if before and not foreign else loose)[id(program)].append(part.evidence)
+        return [Proof(_one(own[id(r.preamble)]), _one(loose[id(r.preamble)])) for r in runs]
 
     def _owner(self, part: _Part) -> Preamble | None:
         """The program of PART; a device list that came later counts if it names all its processes."""

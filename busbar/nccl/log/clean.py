@@ -79,7 +79,7 @@ def _docker_json(text: str) -> str:
     # {"log":"# nThread 1 ...\n","stream":"stdout","time":"..."}      docker's json-file driver
     try:
         value = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):  # the latter: thousands of nested brackets
         return text
     inner = value.get("log") if isinstance(value, dict) else None
     return inner.rstrip("\r\n") if isinstance(inner, str) else text

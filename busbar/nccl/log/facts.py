@@ -49,9 +49,9 @@ def _value(field_name: str) -> Keep:
 
 
 def _environment(evidence: Evidence, match: Match, host: str, line: int, text: str) -> None:
-    evidence.keep("environment", f"{match[1]}={match[2]}", line, text)
+    evidence.keep("environment", f"{match[1]}={match[2].removesuffix('.')}", line, text)
     if match[1] == "NCCL_TOPO_FILE":
-        evidence.keep("topology_set", match[2], line, text)
+        evidence.keep("topology_set", match[2].removesuffix("."), line, text)
 
 
 def _hcas(evidence: Evidence, match: Match, host: str, line: int, text: str) -> None:
@@ -117,22 +117,22 @@ FACTS = (
     # NCCL version 2.22.3+cuda12.6
     _fact(r"(?:^|\s)(?:N|R)", "CCL version", r"[ :]+v?(\d+\.\d+[\w.+\-]*)", _value("versions")),
     # Using network IBext | Using network AWS Libfabric
-    _fact("^", "Using network ", r"(\S.*?)\s*$", _value("networks")),
+    _fact("^", "Using network ", r"(\S.*)", _value("networks")),
     # NCCL_ALGO set by environment to RING
-    _fact(r"^(NCCL_\w+)", " set by environment to ", r"(.*?)\.?\s*$", _environment),
+    _fact(r"^(NCCL_\w+)", " set by environment to ", r"(.*)", _environment),
     # Could not open XML topology file /opt/x.xml : No such file or directory
     _fact("", "Could not open XML topology file ", r"(\S+)", _value("topology_failed")),
     # NET/IB : Using [0]mlx5_0:1/IB/SHARP [1]mlx5_1:1/IB/SHARP [RO]; OOB eth0:10.42.4.34<0>
-    _fact("^", "NET/IB", r"\s*: Using (?P<list>.*?)(?:;\s*OOB (?P<oob>\S+))?\s*$", _hcas),
+    _fact("^", "NET/IB", r"\s*: Using (?P<list>[^;]*)", _hcas),
     # Plugin Path : /opt/hpcx/nccl_rdma_sharp_plugin/lib/libnccl-net.so
     _fact("^", "Plugin Path", r"\s*:\s*(\S+)", _value("plugin_paths")),
     # Successfully loaded external network plugin /opt/aws-ofi-nccl/lib/libnccl-net.so      from 2.28
     _fact("^", "Successfully loaded external network plugin", r"\s*(\S+)", _value("plugin_paths")),
     # ncclCommInitRank comm 0x.. rank 8 nranks 16 cudaDev 0 nvmlDev 0 busId 11000 commId 0x.. - Init COMPLETE
-    _fact(r"comm \S+ rank (\d+) nranks (\d+) .*", "Init COMPLETE", "", _initialized),
+    _fact(r"comm \S{1,40} rank (\d+) nranks (\d+) .*", "Init COMPLETE", "", _initialized),
     # comm 0x.. rank 7 nRanks 8 nNodes 2 localRanks 4 localRank 3 MNNVL 0
     _fact(
-        r"comm \S+ rank (\d+)", " nRanks ",
+        r"comm \S{1,40} rank (\d+)", " nRanks ",
         r"(\d+) nNodes (\d+) localRanks (\d+)(?:.*MNNVL (\d))?", _counts,
     ),
     # Connected all rings, use ring PXN 0 GDR 1 | Connected all trees | Connected NVLS tree
@@ -145,7 +145,7 @@ FACTS = (
     # NVLS comm 0x.. headRank 6 nHeads 8 buffSize ..
     _fact(r"^NVLS comm \S+ headRank -?\d+", " nHeads ", r"(\d+)", _value("heads")),
     # Channel 00/32 :    0   7   6   5        the ring of channel 0, of 32
-    _fact("^", "Channel ", r"(\d+)/(\d+) :((?:\s+\d+)+)\s*$", _ring),
+    _fact("^", "Channel ", r"(\d+)/(\d+) :((?:\s+\d+)+)$", _ring),
     # Trees [0] 1/4/-1->0->-1 [1] -1/-1/-1->0->3        children, rank, parent in each channel
     _fact("^", "Trees ", r"(\[.*)$", _trees),
     # AllReduce: 2147483648 Bytes -> Algo RING proto SIMPLE channel{Lo..Hi}={0..31}

@@ -81,10 +81,6 @@ class ParsedLog:
     long_lines: int = 0
     last_line: str = ""
 
-    def proof(self, run: Run) -> Proof:
-        """What was printed for RUN, one of `runs`."""
-        return next(proof for each, proof in zip(self.runs, self.proofs, strict=True) if each is run)
-
 
 def read_lines(lines: Iterable[bytes | str], matcher: LineMatcher | None = None) -> ParsedLog:
     """Read an iterable of lines, with or without their line ends."""
@@ -187,7 +183,7 @@ class LogReader:
             runs=self.builder.runs,
             dangling=self.builder.dangling,
             evidence=self._binding.whole(),
-            proofs=[self._binding.proof(run) for run in self.builder.runs],
+            proofs=self._binding.proofs(self.builder.runs),
             known_lines=self._matcher.known_lines() if self._matcher is not None else [],
             lines=self._lines,
             bytes=source.bytes,
