@@ -3,8 +3,8 @@
 import sys
 
 if sys.version_info >= (3, 14):
-    from compression.zstd import ZstdError, ZstdFile
+    from compression.zstd import ZstdDecompressor, ZstdError, ZstdFile
 else:
-    from backports.zstd import ZstdError, ZstdFile
+    from backports.zstd import ZstdDecompressor, ZstdError, ZstdFile
 
-__all__ = ["ZstdError", "ZstdFile"]
+__all__ = ["ZstdDecompressor", "ZstdError", "ZstdFile"]

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-import zstandard
 
 from busbar.support.redact import SECRET, Redactor
+from busbar.zstd import ZstdError, ZstdFile
 
 # Of the files in .busbar/STACK; everything else, above all the kubeconfig, is left out.
 TEXTS = (".json", ".log", ".txt")
@@ -70,7 +70,7 @@ class Bundle:
                 continue
             try:
                 content = self._content(path)
-            except (OSError, ValueError, zstandard.ZstdError) as error:
+            except (OSError, ValueError, EOFError, ZstdError) as error:
                 left_out.append({"name": name, "bytes": path.stat().st_size, "reason": str(error)})
             else:
                 self._add(f"files/{name}", content)
@@ -79,11 +79,12 @@ class Bundle:
     def _content(self, path: Path) -> bytes:
         """The file without secrets. Raises ValueError for a kind of file that is left out, and OSError."""
         if path.name.endswith(COMPRESSED):
-            with path.open("rb") as file, zstandard.ZstdDecompressor().stream_reader(file) as reader:
+            packed = io.BytesIO()
+            with path.open("rb") as file, ZstdFile(file) as reader, ZstdFile(packed, "w") as writer:
                 lines = io.TextIOWrapper(reader, encoding="utf-8", errors="replace")
-                compressor = zstandard.ZstdCompressor().compressobj()
-                parts = [compressor.compress(line.encode()) for line in self._redactor.lines(lines)]
-            return b"".join([*parts, compressor.flush()])
+                for line in self._redactor.lines(lines):
+                    writer.write(line.encode())
+            return packed.getvalue()
         if path.suffix not in TEXTS:
             raise ValueError("not a log, a verdict or outputs")
         text = path.read_text(encoding="utf-8", errors="replace")

@@ -1,7 +1,8 @@
 """The gates, in the order in which trust is built: job, log, tables, ranks, data, set-up, transport, value.
 
 Every gate is run and reported, whatever the others say. A gate that the expectation does not ask for is
-"not-required"; one that lacks its evidence is "unknown", never "pass".
+"not-required"; one that lacks its evidence is "unknown", never "pass". Gates on what NCCL printed look at
+each table with its own evidence.
 
 A new gate: its codes in codes.py, a function Context -> Check, its place in GATES, a test, and a row in
 docs/nccl.md.
@@ -17,7 +18,7 @@ from busbar.nccl.checks.context import Context
 from busbar.nccl.checks.correctness import correctness
 from busbar.nccl.checks.fabric import gdrdma, mnnvl, rails, sharp
 from busbar.nccl.checks.ranks import ranks
-from busbar.nccl.checks.result import Check
+from busbar.nccl.checks.result import Check, Status
 from busbar.nccl.checks.setup import hcas, nccl_version, plugin, topology_file
 from busbar.nccl.checks.source import collective, job, source
 from busbar.nccl.checks.transport import transport
@@ -25,9 +26,28 @@ from busbar.nccl.checks.warnings import warnings
 
 Gate = Callable[[Context], Check | None]  # None: the gate does not apply to what was given
 
+# worst first; a gate that one table needs and another does not is needed
+WORST: tuple[Status, ...] = ("fail", "unknown", "pass", "not-required")
+
+
+def for_each_table(gate: Callable[[Context], Check]) -> Gate:
+    """GATE on what was printed for each table: the worst counts, and is named by its table."""
+
+    def worst(context: Context) -> Check:
+        found = [(gate(each), each) for each in context.each]
+        check, each = min(found, key=lambda pair: WORST.index(pair[0].status))
+        if len(found) == 1 or check.status not in ("fail", "unknown"):
+            return check
+        where = f"table of {next(iter(each.tables))}, line {each.judged[0].line}"
+        return check.model_copy(update={"reason": f"{where}: {check.reason}"})
+
+    return worst
+
+
+OF_TABLES = (nccl_version, plugin, topology_file, hcas, transport, gdrdma, rails, sharp, mnnvl)
 GATES: tuple[Gate, ...] = (
-    job, source, collective, ranks, completeness, correctness, nccl_version, plugin, topology_file, hcas,
-    transport, gdrdma, rails, sharp, mnnvl, busbw, stability, warnings,
+    job, source, collective, ranks, completeness, correctness, *map(for_each_table, OF_TABLES),
+    busbw, stability, warnings,
 )  # fmt: skip
 
 

@@ -86,6 +86,7 @@ class Code(StrEnum):
     PLUGIN_OTHER = "plugin.other"
     PLUGIN_PATH_NOT_PRINTED = "plugin.path_not_printed"
     PLUGIN_OTHER_PATH = "plugin.other_path"
+    PLUGIN_HOSTS_DIFFER = "plugin.hosts_differ"
 
     TOPOLOGY_FILE_SET = "topology-file.set"
     TOPOLOGY_FILE_NOT_REQUIRED = "topology-file.not_required"
@@ -113,6 +114,10 @@ class Code(StrEnum):
     TRANSPORT_UNEXPECTED = "transport.unexpected"
     TRANSPORT_ONE_SIDED = "transport.one_sided"
     TRANSPORT_UNREAD_EDGE = "transport.unread_edge"
+    TRANSPORT_UNREAD_MESSAGE = "transport.unread_message"
+    TRANSPORT_UNBOUND_EDGE = "transport.unbound_edge"
+    TRANSPORT_MISPLACED_EDGE = "transport.misplaced_edge"
+    TRANSPORT_EDGES_MISSING = "transport.edges_missing"
 
     GDRDMA_ALL_EDGES = "gdrdma.all_edges"
     GDRDMA_NOT_REQUIRED = "gdrdma.not_required"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from busbar.nccl.checks.codes import Code
 from busbar.nccl.checks.result import CollectiveResult, Status
 from busbar.nccl.expected.expectation import Expectation
 from busbar.nccl.expected.system import board
+from busbar.nccl.log.binding import Proof
 from busbar.nccl.log.collective import infer
 from busbar.nccl.log.evidence import Evidence
 from busbar.nccl.log.reader import ParsedLog
@@ -46,11 +48,25 @@ class Context:
     ranks: int | None = None
     nodes_given: bool = False
     findings: dict[str, Finding] = field(default_factory=dict)  # bandwidth of each wanted collective
+    proof: Proof | None = None  # of the only table; None: all tables are looked at
 
     @property
     def evidence(self) -> Evidence:
-        """What NCCL itself printed."""
-        return self.log.evidence
+        """What NCCL itself printed, for the only table or in the whole log."""
+        return self.log.evidence if self.proof is None else self.proof.own
+
+    @cached_property
+    def each(self) -> list[Context]:
+        """One context for each judged table, with what was printed for it; this one where there is none."""
+        if self.proof is not None:
+            return [self]
+        proofs = {id(run): proof for run, proof in zip(self.log.runs, self.log.proofs, strict=True)}
+        tables = [
+            replace(self, tables={name: [run]}, proof=proofs[id(run)])
+            for name, runs in self.tables.items()
+            for run in runs
+        ]
+        return tables or [self]
 
     @property
     def judged(self) -> list[Run]:

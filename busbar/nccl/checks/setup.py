@@ -41,6 +41,12 @@ def plugin(context: Context) -> Check:
     paths = list(evidence.plugin_paths.values())
     path = paths[0].value if paths else None
     network = next(iter(evidence.networks.values()), None)
+    on_edges = {counts.transport.name: counts.first for counts in evidence.net_edges.values()}
+    networks = {**evidence.networks, **on_edges}
+    for what, found in (("networks", networks), ("plugins", evidence.plugin_paths)):
+        if len(found) > 1:
+            reason = f"processes use different {what}: {', '.join(found)}"
+            return failed(Code.PLUGIN_HOSTS_DIFFER, reason, list(found.values())[-1])
     if not want.require_plugin and not want.plugin_path:
         printed = f"the log has {', '.join(evidence.networks) or 'none'}" + (f" at {path}" if path else "")
         return not_required(Code.PLUGIN_NOT_REQUIRED, f"no plugin given; {printed}", network)

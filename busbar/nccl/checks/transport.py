@@ -7,8 +7,10 @@ from typing import Literal
 
 from busbar.nccl.checks.codes import Code
 from busbar.nccl.checks.context import Context
+from busbar.nccl.checks.links import incomplete
 from busbar.nccl.checks.result import Check, failed, not_required, passed, unknown
 from busbar.nccl.log.edges import EdgeCounts
+from busbar.nccl.log.evidence import Evidence
 
 ProvenTransport = Literal[
     "gpudirect-rdma", "rdma", "socket", "tcp-device-memory", "mnnvl", "single-node", "mixed", "unknown"
@@ -22,7 +24,14 @@ DEVICE_TCP_NAMES = re.compile(r"^(?:GPUDirectTCPX\w*|FasTrak)$", re.ASCII)
 
 
 def proven_transport(context: Context) -> ProvenTransport:
-    """The transport between hosts, as proved: for the verdict's `transport` field."""
+    """The transport between hosts, as proved for every table: for the verdict's `transport` field."""
+    found = {_proven(each) for each in context.each}
+    if "unknown" in found or len(found) == 1:
+        return "unknown" if "unknown" in found else found.pop()
+    return "mixed"
+
+
+def _proven(context: Context) -> ProvenTransport:
     evidence, hosts = context.evidence, context.nodes or context.expectation.nodes
     names = evidence.network_names
     if names:
@@ -58,9 +67,9 @@ def transport(context: Context) -> Check:
         return unknown(code, "how many hosts took part is not known")
     if over_tcp:
         return over_tcp
-    unread = next(iter(evidence.unread_edges.values()), None)
-    if unread is not None:
-        return unknown(Code.TRANSPORT_UNREAD_EDGE, "an edge is printed in a form that is not known", unread)
+    problem = _unread(context)
+    if problem:
+        return problem
     if want is None:
         return _without_expectation(context)
     net = evidence.net_edges
@@ -75,6 +84,9 @@ def transport(context: Context) -> Check:
     if sent != received:
         reason = f"{sent} sending and {received} receiving edges: lines of the log are missing"
         return unknown(Code.TRANSPORT_ONE_SIDED, reason)
+    problem = incomplete(context) if context.proof is not None else None
+    if problem:
+        return problem
     names = ", ".join(f"NET/{n}" for n in sorted(evidence.network_names))
     reason = f"{sum(e.count for e in net.values())} edges between hosts, all {names}"
     return passed(Code.TRANSPORT_AS_EXPECTED, reason, evidence.first_edge())
@@ -85,18 +97,40 @@ def _silent(context: Context) -> str:
     return f"{missing}: the transport between hosts is not known. {FIX}"
 
 
+def _unread(context: Context) -> Check | None:
+    """What was printed on the transport, and is not known to be of this table's processes."""
+    log = context.log.evidence
+    edge = next(iter(log.unread_edges.values()), None)
+    if edge is not None or "edges" in log.lost:
+        reason = "an edge is printed in a form that is not known"
+        return unknown(Code.TRANSPORT_UNREAD_EDGE, reason, edge)
+    message = next(iter(log.unread_messages.values()), None)
+    if message is not None:
+        reason = "a message of NCCL is damaged: what it said is not known"
+        return unknown(Code.TRANSPORT_UNREAD_MESSAGE, reason, message)
+    if context.proof is not None and context.proof.loose.net_edges:
+        reason = "edges of a process that the device list does not name, or printed behind the table"
+        return unknown(Code.TRANSPORT_UNBOUND_EDGE, reason, context.proof.loose.first_edge())
+    return None
+
+
 def _over_tcp(context: Context) -> Check | None:
     """TCP where RDMA is expected: on an edge, or as the network that a process names."""
-    evidence = context.evidence
     if context.expectation.transport not in ("rdma", "gpudirect-rdma"):
         return None
     reason = "TCP between hosts (NET/Socket), expected RDMA"
-    tcp = {label for label, e in evidence.net_edges.items() if e.transport.name == "Socket"}
-    if tcp:
-        return failed(Code.TRANSPORT_SOCKET_EDGE, reason, evidence.first_edge(tcp))
-    if "Socket" in evidence.networks:
-        return failed(Code.TRANSPORT_SOCKET_NETWORK, reason, evidence.networks["Socket"])
+    for evidence in _all(context):
+        tcp = {label for label, e in evidence.net_edges.items() if e.transport.name == "Socket"}
+        if tcp:
+            return failed(Code.TRANSPORT_SOCKET_EDGE, reason, evidence.first_edge(tcp))
+        if "Socket" in evidence.networks:
+            return failed(Code.TRANSPORT_SOCKET_NETWORK, reason, evidence.networks["Socket"])
     return None
+
+
+def _all(context: Context) -> list[Evidence]:
+    """What the table's processes printed, and what may be theirs."""
+    return [context.evidence, *([context.proof.loose] if context.proof is not None else [])]
 
 
 def _expected(counts: EdgeCounts, want: str, allowed: list[str]) -> bool:

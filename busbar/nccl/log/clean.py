@@ -64,7 +64,8 @@ def clean(text: str) -> str:
         text = text.replace("\x00", "")
     if "\x1b" in text:
         text = ANSI.sub("", text)
-    text = text.rstrip("\r\n").replace("\r", " ").replace("\ufeff", "")
+    # blanks of a web page
+    text = text.rstrip("\r\n").replace("\r", " ").replace("\ufeff", "").replace("\xa0", " ")
     if text.startswith('{"log":'):
         text = _docker_json(text)
     if "]<std" in text:
@@ -84,7 +85,7 @@ def _docker_json(text: str) -> str:
     # {"log":"# nThread 1 ...\n","stream":"stdout","time":"..."}      docker's json-file driver
     try:
         value = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):  # the latter: thousands of nested brackets
         return text
     inner = value.get("log") if isinstance(value, dict) else None
     return inner.rstrip("\r\n") if isinstance(inner, str) else text

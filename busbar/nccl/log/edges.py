@@ -7,13 +7,13 @@ The part before `via` is the link (channel, ranks, direction), the part behind i
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
 from busbar.nccl.log import patterns as p
 from busbar.nccl.log.records import LogLine
 
-VIA = " via "
 Kind = Literal["NET", "COLLNET", "P2P", "SHM"]
 
 
@@ -40,14 +40,37 @@ class EdgeCounts:
     count: int = 0
 
 
-def read_edge(body: str) -> tuple[Transport, str] | None:
-    """Transport and direction (send, receive, "") of the edge that a whole message states, or None."""
-    link, via, text = body.rpartition(VIA)
-    match = p.LINK.fullmatch(link) if via else None
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """One end of a link, as printed in `link`.
+
+    `direction` is send, receive or "" (inside a host), `target` is -1 for CollNet.
+    """
+
+    transport: Transport
+    direction: str
+    link: str
+    channel: int
+    connection: int
+    source: int
+    target: int
+
+
+def read_edge(body: str) -> Edge | None:
+    """The edge that a whole message states, or None."""
+    match = p.EDGE.fullmatch(body)
     if match is None:
         return None
-    transport = read_transport(text)
-    return None if transport is None else (transport, match[1] or "")
+    transport = read_transport(match["transport"])
+    return None if transport is None else Edge(transport, match["direction"] or "", *link(match))
+
+
+def link(match: re.Match[str]) -> tuple[str, int, int, int, int]:
+    """The link of a match of EDGE: as printed, then its channel, connection, source and target."""
+    text, channel, connection, source, target = match.group(
+        "link", "channel", "connection", "source", "target"
+    )
+    return text, int(channel[:4]), int((connection or "0")[:4]), int(source[:7]), int((target or "-1")[:7])
 
 
 def read_transport(text: str) -> Transport | None:

@@ -5,29 +5,38 @@ Only what was printed is kept. Whether it is enough is decided by busbar.nccl.ch
 
 from __future__ import annotations
 
-import re
+from array import array
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from busbar.nccl.log import patterns as p
-from busbar.nccl.log.edges import EdgeCounts, Transport, read_edge
+from busbar.nccl.log.edges import Edge, EdgeCounts, Transport
+from busbar.nccl.log.links import Links
 from busbar.nccl.log.records import LogLine
 
 KEEP = 64  # distinct texts kept of each kind; a log of any length stays small
 KEEP_HOSTS = 65536
+KEEP_LABELS = 1024
 EVIDENCE_WIDTH = 400
+# dictionaries: a text -> the first line that states it
+TEXTS = (
+    "networks", "versions", "topology_set", "topology_failed", "hcas", "plugin_paths", "environment",
+    "algorithms", "warnings", "test_failures", "channels", "nvls_channels", "heads", "connected",
+    "unread_edges", "unread_messages", "simulated",
+)  # fmt: skip
 
 
 @dataclass
 class Evidence:
-    """Facts of one log, filled by `message` and `plain_line`; line numbers start at 1."""
+    """Facts of one program, or of a whole log (`merged`); line numbers start at 1."""
 
     edges: dict[str, EdgeCounts] = field(default_factory=dict)  # label -> edges
     # host -> devices of its NET edges; '' is the host of a message without a process
     rails: dict[str, set[int]] = field(default_factory=dict)
     # every NET edge is printed by its sender and by its receiver
     net_directions: Counter[str] = field(default_factory=Counter)
+    links: Links = field(default_factory=Links)
     networks: dict[str, LogLine] = field(default_factory=dict)
     versions: dict[str, LogLine] = field(default_factory=dict)
     topology_set: dict[str, LogLine] = field(default_factory=dict)
@@ -41,62 +50,94 @@ class Evidence:
     test_failures: dict[str, LogLine] = field(default_factory=dict)
     initialized: dict[int, set[int]] = field(default_factory=dict)  # nranks -> ranks that came up
     counts: dict[tuple[int, int], LogLine] = field(default_factory=dict)  # (nRanks, nNodes) -> where
+    channels: dict[str, LogLine] = field(default_factory=dict)  # number of channels of a collective
+    nvls_channels: dict[str, LogLine] = field(default_factory=dict)
+    heads: dict[str, LogLine] = field(default_factory=dict)  # GPUs of a host in its NVLS trees
+    connected: dict[str, LogLine] = field(default_factory=dict)  # all rings, all trees, NVLS tree
+    rings: dict[int, array[int]] = field(default_factory=dict)  # channel -> ranks in their order
+    parents: dict[int, array[int]] = field(default_factory=dict)  # rank -> its parent in each channel
     mnnvl: LogLine | None = None
     ring_without_gdr: LogLine | None = None
     # messages that name a transport in a form that is not known: what they prove is not known
     unread_edges: dict[str, LogLine] = field(default_factory=dict)
+    # what a process of NCCL printed, and is not one of its messages
+    unread_messages: dict[str, LogLine] = field(default_factory=dict)
     messages: int = 0
     hosts: set[str] = field(default_factory=set)
     simulated: dict[str, LogLine] = field(default_factory=dict)
+    lost: set[str] = field(default_factory=set)  # kinds of which more than KEEP texts were printed
 
     # ---- feeding ------------------------------------------------------------------------------------------
 
-    def message(self, level: str, host: str, body: str, line: int, text: str) -> list[FoundFact]:
-        """Take one NCCL INFO or WARN message of a process on HOST ('' where it was not printed).
+    def keep(self, kind: str, value: str, line: int, text: str) -> None:
+        """Keep the first line that states VALUE in the dictionary KIND; more than KEEP are noted as lost."""
+        if not keep(getattr(self, kind), value, line, text):
+            self.lost.add(kind)
 
-        Returns the facts in it, so that other processes' message of the same text can be taken by `fact`.
-        """
-        self.messages += 1
-        if host and len(self.hosts) < KEEP_HOSTS:
-            self.hosts.add(host)
-        if level == "WARN":
-            keep(self.warnings, body, line, text)
-        elif (edge := read_edge(body)) is not None:
-            self.edge(*edge, host, line, text)
-            return []
-        elif p.VIA_TRANSPORT.search(body) is not None:
-            keep(self.unread_edges, body, line, text)
-        found = [
-            (fact, match)
-            for fact in FACTS
-            if fact.contains in body and (match := fact.pattern.search(body)) is not None
-        ]
-        for fact, match in found:
-            fact.keep(self, match, host, line, text)
-        return found
+    def edge(self, edge: Edge, host: str, line: int, text: str) -> None:
+        """Take one edge of a process on HOST."""
+        label = edge.transport.label
+        if label not in self.edges:
+            if len(self.edges) >= KEEP_LABELS:
+                self.lost.add("edges")
+                return
+            self.edges[label] = EdgeCounts(edge.transport, LogLine(label, line, text[:EVIDENCE_WIDTH]))
+        self.known_edge(
+            edge.transport, edge.direction, host,
+            edge.link, edge.channel, edge.connection, edge.source, edge.target,
+        )  # fmt: skip
 
-    def edge(self, transport: Transport, direction: str, host: str, line: int, text: str) -> None:
-        """Count one edge of a process on HOST."""
-        if transport.label not in self.edges:
-            first = LogLine(transport.label, line, text[:EVIDENCE_WIDTH])
-            self.edges[transport.label] = EdgeCounts(transport, first)
-        self.add_edges(transport, direction, host, 1)
+    def known_edge(
+        self, transport: Transport, direction: str, host: str,
+        link: str, channel: int, connection: int, source: int, target: int,
+    ) -> None:  # fmt: skip
+        """Take one edge with a label that is known."""
+        self.edges[transport.label].count += 1
+        if transport.kind != "NET" or transport.device is None:
+            return
+        self.rails.setdefault(host, set()).add(transport.device)
+        self.net_directions[direction] += 1
+        if direction:
+            self.links.add(link, channel, connection, source, target, direction == "send", host)
 
-    def add_edges(self, transport: Transport, direction: str, host: str, count: int) -> None:
-        """Count COUNT edges with a label that is known."""
-        self.edges[transport.label].count += count
-        if transport.kind == "NET" and transport.device is not None:
-            self.rails.setdefault(host, set()).add(transport.device)
-            self.net_directions[direction] += count
+    @classmethod
+    def merged(cls, parts: Iterable[Evidence]) -> Evidence:
+        """All of PARTS as one; of facts that several state, the first line is kept."""
+        whole = cls()
+        for part in parts:
+            whole.add(part)
+        for kind in (*TEXTS, "counts"):
+            facts: dict[object, LogLine] = getattr(whole, kind)
+            setattr(whole, kind, dict(sorted(facts.items(), key=lambda item: item[1].line)))
+        return whole
 
-    def plain_line(self, text: str, line: int) -> None:
-        """Take a line that is not an NCCL message: a bare version, a failed test, a note on a simulation."""
-        if "version" in text and not text.startswith("#") and (match := p.NCCL_VERSION.search(text)):
-            keep(self.versions, match[1], line, text)
-        if "failure" in text and (match := p.TEST_FAILURE.search(text)) is not None:
-            keep(self.test_failures, match[0].strip(), line, text)
-        if "simulated" in text and (match := p.SIMULATED.match(text)) is not None:
-            keep(self.simulated, match[1], line, text)
+    def add(self, part: Evidence) -> None:
+        """Take all of PART."""
+        for label, counts in part.edges.items():
+            mine = self.edges.setdefault(label, EdgeCounts(counts.transport, counts.first))
+            mine.count += counts.count
+            mine.first = min(mine.first, counts.first, key=lambda first: first.line)
+        for host, devices in part.rails.items():
+            self.rails.setdefault(host, set()).update(devices)
+        self.net_directions.update(part.net_directions)
+        self.links.merge(part.links)
+        for kind in (*TEXTS, "counts"):
+            facts: dict[object, LogLine] = getattr(self, kind)
+            for value, line in getattr(part, kind).items():
+                if value not in facts or line.line < facts[value].line:
+                    facts[value] = line
+        for host, names in part.hcas_of_host.items():
+            mine_of_host = self.hcas_of_host.setdefault(host, names)
+            self.hcas_of_host[host] = tuple(name for name in mine_of_host if name in names)
+        for nranks, ranks in part.initialized.items():
+            self.initialized.setdefault(nranks, set()).update(ranks)
+        self.rings = {**part.rings, **self.rings}
+        self.parents = {**part.parents, **self.parents}
+        self.mnnvl = self.mnnvl or part.mnnvl
+        self.ring_without_gdr = self.ring_without_gdr or part.ring_without_gdr
+        self.messages += part.messages
+        self.hosts |= part.hosts
+        self.lost |= part.lost
 
     # ---- reading ------------------------------------------------------------------------------------------
 
@@ -127,84 +168,29 @@ class Evidence:
         return min((counts.first for counts in chosen.values()), key=lambda first: first.line, default=None)
 
 
-def keep(into: dict[str, LogLine], value: str, line: int, text: str) -> None:
-    """Keep the first line that states VALUE."""
-    if value not in into and len(into) < KEEP:
+def keep(into: dict[str, LogLine], value: str, line: int, text: str) -> bool:
+    """Keep the first line that states VALUE; False where there is no more room."""
+    if value not in into:
+        if len(into) >= KEEP:
+            return False
         into[value] = LogLine(value, line, text[:EVIDENCE_WIDTH])
+    return True
 
 
-# ---- facts in messages ------------------------------------------------------------------------------------
+def plain_facts(text: str) -> list[tuple[str, str]]:
+    """Kinds and values in a text that is no NCCL message: a version, a failed test, a note on a simulation.
 
-Keep = Callable[[Evidence, "re.Match[str]", str, int, str], None]  # match, host, line, text
-
-
-@dataclass(frozen=True, slots=True)
-class Fact:
-    """A kind of message: it holds `contains` and fits `pattern`; `keep` takes it into the evidence."""
-
-    contains: str
-    pattern: re.Pattern[str]
-    keep: Keep
-
-
-FoundFact = tuple[Fact, "re.Match[str]"]
-
-
-def _value(field_name: str) -> Keep:
-    """Keep the pattern's first group in the dictionary FIELD_NAME."""
-
-    def take(evidence: Evidence, match: re.Match[str], host: str, line: int, text: str) -> None:
-        keep(getattr(evidence, field_name), match[1], line, text)
-
-    return take
-
-
-def _environment(evidence: Evidence, match: re.Match[str], host: str, line: int, text: str) -> None:
-    keep(evidence.environment, f"{match[1]}={match[2]}", line, text)
-    if match[1] == "NCCL_TOPO_FILE":
-        keep(evidence.topology_set, match[2], line, text)
-
-
-def _hcas(evidence: Evidence, match: re.Match[str], host: str, line: int, text: str) -> None:
-    keep(evidence.hcas, match["list"], line, text)
-    names = tuple(m[1] for m in p.HCA.finditer(match["list"]))
-    if names and len(evidence.hcas_of_host) < KEEP_HOSTS:
-        evidence.hcas_of_host.setdefault(host, names)
-
-
-def _initialized(evidence: Evidence, match: re.Match[str], host: str, line: int, text: str) -> None:
-    ranks = evidence.initialized.setdefault(int(match[2][:7]), set())
-    if len(evidence.initialized) <= KEEP:
-        ranks.add(int(match[1][:7]))
-
-
-def _counts(evidence: Evidence, match: re.Match[str], host: str, line: int, text: str) -> None:
-    key = (int(match[2][:7]), int(match[3][:7]))
-    if key not in evidence.counts and len(evidence.counts) < KEEP:
-        evidence.counts[key] = LogLine(f"{key[0]}/{key[1]}", line, text[:EVIDENCE_WIDTH])
-    if match[5] == "1" and evidence.mnnvl is None:
-        evidence.mnnvl = LogLine("1", line, text[:EVIDENCE_WIDTH])
-
-
-def _rings(evidence: Evidence, match: re.Match[str], host: str, line: int, text: str) -> None:
-    if match[2] == "0" and evidence.ring_without_gdr is None:
-        evidence.ring_without_gdr = LogLine("0", line, text[:EVIDENCE_WIDTH])
-
-
-def _algorithm(evidence: Evidence, match: re.Match[str], host: str, line: int, text: str) -> None:
-    keep(evidence.algorithms, f"{match[1]} {match[3]}", line, text)
-
-
-FACTS = (
-    Fact("CCL version", p.NCCL_VERSION, _value("versions")),
-    Fact("Using network", p.USING_NETWORK, _value("networks")),
-    Fact("set by environment to", p.ENVIRONMENT, _environment),
-    Fact("Could not open XML topology file", p.TOPO_FAILED, _value("topology_failed")),
-    Fact("NET/IB", p.HCAS_USED, _hcas),
-    Fact("Plugin Path", p.PLUGIN_PATH, _value("plugin_paths")),
-    Fact("external network plugin", p.EXTERNAL_PLUGIN, _value("plugin_paths")),
-    Fact("nranks", p.INIT_COMPLETE, _initialized),
-    Fact("nRanks", p.COMM_COUNTS, _counts),
-    Fact("Connected all rings", p.RINGS, _rings),
-    Fact("-> Algo", p.TUNING, _algorithm),
-)
+    Also what looks like a part of a message: what it said is not known.
+    """
+    found = []
+    if "version" in text and not text.startswith("#") and (match := p.NCCL_VERSION.search(text)):
+        found.append(("versions", match[1]))
+    if "failure" in text and (match := p.TEST_FAILURE.search(text)) is not None:
+        found.append(("test_failures", match[0].strip()))
+    if "simulated" in text and (match := p.SIMULATED.match(text)) is not None:
+        found.append(("simulated", match[1]))
+    if p.VIA_TRANSPORT.search(text) is not None:
+        found.append(("unread_edges", text[:EVIDENCE_WIDTH]))
+    elif p.PROCESS.search(text) is not None or p.LEVEL.search(text) is not None:
+        found.append(("unread_messages", text[:EVIDENCE_WIDTH]))
+    return found

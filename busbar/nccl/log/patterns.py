@@ -7,66 +7,68 @@ from __future__ import annotations
 
 import re
 
+
+def _ascii(pattern: str, flags: int = 0) -> re.Pattern[str]:
+    """PATTERN, whose digits, letters and blanks are those of ASCII: the programs print no other."""
+    return re.compile(pattern, re.ASCII | flags)
+
+
 TYPES = (
     "int8|uint8|int32|uint32|int64|uint64|half|float|double|bfloat16|f8e4m3|f8e5m2|fp8_e4m3|fp8_e5m2|char|int"
 )
 
 # ---- nccl-tests ------------------------------------------------------------------------------------------
 # # nccl-tests version 2.17.8 nccl-headers=22902 nccl-library=22902
-TESTS_VERSION = re.compile(r"#\s*(?:nccl|rccl)-tests version (\S+)")
+TESTS_VERSION = _ascii(r"#\s*(?:nccl|rccl)-tests version (\S+)")
 # # Collective test starting: all_reduce_perf
-STARTING = re.compile(r"#\s*Collective test starting:\s*(\S+)")
+STARTING = _ascii(r"#\s*Collective test starting:\s*(\S+)")
 # # Collective test concluded: all_reduce_perf
-CONCLUDED = re.compile(r"#\s*Collective test concluded:\s*(\S+)")
+CONCLUDED = _ascii(r"#\s*Collective test concluded:\s*(\S+)")
 # # nThread 1 nGpus 1 minBytes 8 maxBytes 8589934592 step: 2(factor) warmup iters: 5 iters: 20 ..
 # # nGpus(perProc) 1 minBytes 1 maxBytes 1073741824 step: 2(factor) ...          (a fork)
-BANNER = re.compile(
+BANNER = _ascii(
     r"#.*\bminBytes (?P<min>\d+) maxBytes (?P<max>\d+) step: (?P<step>\d+)\((?P<by>factor|bytes)\)"
 )
-VALIDATION = re.compile(r"validation: (\d+)")
+VALIDATION = _ascii(r"validation: (\d+)")
 # #  Rank  0 Group  0 Pid 1904979 on     gcn151 device  0 [0000:06:00] NVIDIA H100
 # #   Rank  0 Pid 112424 on localhost device  0 [0x00] A100-SXM4-40GB
-RANK = re.compile(
+RANK = _ascii(
     r"#\s+Rank\s+(?P<rank>\d+)\s+(?:Group\s+(?P<group>\d+)\s+)?Pid\s+(?P<pid>\d+)\s+on\s+(?P<host>\S+)"
     r"\s+device\s+(?P<device>\d+)\s+\[(?P<bus>[^\]]*)\]\s*(?P<gpu>.*)"
 )
 # # Reducing maxBytes to 26549638485 due to memory limitation
-REDUCING = re.compile(r"#\s*Reducing maxBytes to (\d+)")
+REDUCING = _ascii(r"#\s*Reducing maxBytes to (\d+)")
 # #       size         count      type   redop    root     time   algbw   busbw #wrong     time ...
-HEADER = re.compile(
-    r"#\s+size\s+count\s+type\b(?P<middle>.*?)\s+(?P<time>(?:cpu)?time)\s+algbw\s+busbw\s+"
+HEADER = _ascii(
+    r"#\s+size\s+count\s+type\b(?P<middle>(?:\s+\w+){0,2}?)\s+(?P<time>(?:cpu)?time)\s+algbw\s+busbw\s+"
     r"(?P<error>#wrong|error)\b"
 )
 # # Out of bounds values : 0 OK
-OUT_OF_BOUNDS = re.compile(r"#\s*Out of bounds values\s*:\s*(\d+)(?:\s+(OK|FAILED))?")
+OUT_OF_BOUNDS = _ascii(r"#\s*Out of bounds values\s*:\s*(\d+)(?:\s+(OK|FAILED))?")
 # # Bitwise mismatches   : 0 OK                      nccl-tests >= 2.20 with its bitwise check
-BITWISE = re.compile(r"#\s*Bitwise mismatches\s*:\s*(\d+)(?:\s+(OK|FAILED))?")
+BITWISE = _ascii(r"#\s*Bitwise mismatches\s*:\s*(\d+)(?:\s+(OK|FAILED))?")
 # # Avg bus bandwidth    : 96.4945
-AVG = re.compile(r"#\s*Avg bus bandwidth\s*:\s*(\S+)(?:\s+(OK|FAILED))?")
+AVG = _ascii(r"#\s*Avg bus bandwidth\s*:\s*(\S+)(?:\s+(OK|FAILED))?")
 #   2147483648     536870912     float     sum      -1    10317  208.15  390.29      0    10317  208.15 ...
-ROW = re.compile(rf"(?<![\w.])(\d+)\s+(\d+)\s+({TYPES})(?=\s)(.*)$")
+ROW = _ascii(rf"(?<![\w.])(\d+)\s+(\d+)\s+({TYPES})(?=\s)(.*)$")
 # the same row cut off right behind its root, with NCCL's text glued on: `float     sum      -1gcn151:19:..`
-ROW_START = re.compile(rf"(?<![\w.])(\d+)\s+(\d+)\s+({TYPES})(?=\s|$)(.*)$")
+ROW_START = _ascii(rf"(?<![\w.])(\d+)\s+(\d+)\s+({TYPES})(?=\s|$)(.*)$")
 
 
 def row_start(text: str) -> re.Match[str] | None:
     """Where a row begins in TEXT, a match of ROW_START."""
-    # each of TYPES holds one of these; looking for them is quicker than trying every number
-    if (
-        "int" in text or "float" in text or "half" in text or "double" in text
-        or "char" in text or "f8e" in text or "fp8_" in text
-    ):  # fmt: skip
-        return ROW_START.search(text)
-    return None
+    # looking for a type is quicker than trying every number
+    return ROW_START.search(text) if ANY_TYPE.search(text) is not None else None
 
 
+ANY_TYPE = _ascii(TYPES)
 # 10317 | 208.15 | 1.2e+08 | N/A | nan | inf
-VALUE = re.compile(r"^(?:[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?%?|N/A|-?nan|-?inf)$")
+VALUE = _ascii(r"^(?:[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?%?|N/A|-?nan|-?inf)$")
 # ... 0 2026-05-05 06:16:47                 -S 1
-STAMP = re.compile(r"\s+\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d\S*\s*$")
+STAMP = _ascii(r"\s\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d\S{0,40}$")
 
 # mpirun -np 2 ./build/all_reduce_perf -b 8 -e 256M       a shell line, an xtrace
-COMMAND = re.compile(
+COMMAND = _ascii(
     r"(?<!\w)((?:all_reduce|all_gather|reduce_scatter|alltoallv?|broadcast|reduce|gather|scatter|sendrecv"
     r"|hypercube)_perf(?:_mpi)?)(?!\w)"
 )
@@ -75,7 +77,7 @@ COMMAND = re.compile(
 # gcn151:1904979:1905031 [0] NCCL INFO Using network IB
 # mycl-g2:353236:353423 [6] transport/net_ib.cc:2244 NCCL WARN NET/IB: Got completion ...
 # NCCL INFO NCCL_TOPO_FILE set by environment to /opt/x.xml         (pasted without its process)
-MESSAGE = re.compile(
+MESSAGE = _ascii(
     r"(?:(?P<host>[A-Za-z0-9_][\w.\-]*):(?P<pid>\d+)(?::(?P<tid>\d+))? \[(?P<device>-?\d*)\] )?"
     r"(?:\[?\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\]? )?"
     r"(?:(?P<where>\S+:\d+)\s+)?NCCL (?P<level>INFO|WARN) "
@@ -95,49 +97,42 @@ def find_message(text: str, start: int = 0) -> re.Match[str] | None:
 
 # NCCL version 2.19.3+cuda12.2                       bare, rank 0, NCCL <= 2.21
 # ... NCCL INFO NCCL version 2.22.3+cuda12.6          each process, from 2.22
-NCCL_VERSION = re.compile(r"(?:^|\s)(?:NCCL|RCCL) version[ :]+v?(\d+\.\d+[\w.+\-]*)")
-# Using network IBext | Using network AWS Libfabric
-USING_NETWORK = re.compile(r"^Using network (\S.*?)\s*$")
-# Could not open XML topology file /opt/x.xml : No such file or directory
-TOPO_FAILED = re.compile(r"Could not open XML topology file (\S+)")
-# NET/IB : Using [0]mlx5_0:1/IB/SHARP [1]mlx5_1:1/IB/SHARP [RO]; OOB eth0:10.42.4.34<0>
-HCAS_USED = re.compile(r"^NET/IB\s*: Using (?P<list>.*?)(?:;\s*OOB (?P<oob>\S+))?\s*$")
-HCA = re.compile(r"\[\d+\]\s?([\w.\-]+):(\d+)/(IB|RoCE)(/SHARP)?")
+NCCL_VERSION = _ascii(r"(?:^|\s)(?:NCCL|RCCL) version[ :]+v?(\d+\.\d+[\w.+\-]*)")
+HCA = _ascii(r"\[\d+\]\s?([\w.\-]+):(\d+)/(IB|RoCE)(/SHARP)?")
 # Channel 07/0 : 6[6] -> 15[7] [receive]
 # Ring 00 : 0 -> 1 [send]                          NCCL <= 2.4
 # CollNet 00/0 : 3 [send]
-LINK = re.compile(
-    r"(?:Channel|Ring|Coll|CollNet|Tree) \d+(?:/\d+)? : \d+(?:\[\w+\])?(?: -> \d+(?:\[\w+\])?)?"
-    r"(?: \[(send|receive)\])?",
-    re.ASCII,
+#   ... via NET/IBext/3/GDRDMA
+EDGE = _ascii(
+    r"(?P<link>(?:Channel|Ring|Coll|CollNet|Tree) (?P<channel>\d+)(?:/(?P<connection>\d+))? : "
+    r"(?P<source>\d+)(?:\[\w+\])?(?: -> (?P<target>\d+)(?:\[\w+\])?)?)"
+    r"(?: \[(?P<direction>send|receive)\])? via (?P<transport>.+)",
+    re.DOTALL,
 )
 # NET/IBext/3/GDRDMA | NET/AWS Libfabric/0(8)/GDRDMA/Shared | P2P/CUMEM/read | SHM/direct/direct
 # P2P/IPC/read comm 0x7f2e5c001000 nRanks 16       NCCL 2.12
-TRANSPORT = re.compile(
+TRANSPORT = _ascii(
     r"(?:(?P<net>NET|COLLNET)/(?P<name>[^/\n]+)/(?P<dev>\d+)(?:\(\d+\))?(?P<gdr>/GDRDMA)?"
     r"(?P<pci>\(PCI\))?(?P<shared>/Shared)?"
     r"|(?P<p2p>P2P/(?:direct pointer|[A-Za-z]+)(?:/[A-Za-z]+)*)(?:/\d+\[\w+\])?"
     r"|(?P<shm>SHM(?:/[A-Za-z]+)*|direct shared memory))"
     r"(?: comm 0x[0-9a-f]+ nRanks \d+)?\.?\s*",
-    re.ASCII,
 )
-# a message that names a transport, whether LINK and TRANSPORT can read it or not
-VIA_TRANSPORT = re.compile(r"\bvia (?:NET|COLLNET|P2P|SHM|direct)\b")
-# Plugin Path : /opt/hpcx/nccl_rdma_sharp_plugin/lib/libnccl-net.so
-PLUGIN_PATH = re.compile(r"^Plugin Path\s*:\s*(\S+)")
-# Successfully loaded external network plugin /opt/aws-ofi-nccl/lib/libnccl-net.so      from 2.28
-EXTERNAL_PLUGIN = re.compile(r"^Successfully loaded external network plugin\s*(\S+)")
-# ncclCommInitRank comm 0x.. rank 8 nranks 16 cudaDev 0 nvmlDev 0 busId 11000 commId 0x.. - Init COMPLETE
-INIT_COMPLETE = re.compile(r"comm \S+ rank (\d+) nranks (\d+) .*Init COMPLETE")
-# comm 0x.. rank 7 nRanks 8 nNodes 2 localRanks 4 localRank 3 MNNVL 0
-COMM_COUNTS = re.compile(r"comm \S+ rank (\d+) nRanks (\d+) nNodes (\d+) localRanks (\d+)(?:.*MNNVL (\d))?")
-# Connected all rings, use ring PXN 0 GDR 1
-RINGS = re.compile(r"^Connected all rings(?:, use ring PXN (\d) GDR (\d))?")
-# AllReduce: 2147483648 Bytes -> Algo RING proto SIMPLE channel{Lo..Hi}={0..31}
-TUNING = re.compile(r"^(\w+): (\d+) Bytes -> Algo (\w+) proto (\w+)")
-# NCCL_ALGO set by environment to RING
-ENVIRONMENT = re.compile(r"^(NCCL_\w+) set by environment to (.*?)\.?\s*$")
+# texts that must not be lost where they are in no known form: each must hold its middle part
+UNREAD = (
+    # ... via NET/IBext/3                               a transport
+    (r"\b", "via ", r"(?:NET|COLLNET|P2P|SHM|direct)\b"),
+    (r"\[(?:send|receive)\] ", "via ", ""),
+    ("", "NET/", r"[\w ]{1,40}/\d+(?![.\d])"),
+    # Channel 00/0 : 0[0] -> 1[1]                       a link
+    (r"(?<!\d)\d{1,9} : \d{1,9}(?:\[\w{1,20}\])?", " -> ", r"\d"),
+)
+VIA_TRANSPORT = _ascii("|".join(before + re.escape(text) + behind for before, text, behind in UNREAD))
+# worker-0:40:90 [0] ...                             a process of NCCL, whatever it says
+PROCESS = _ascii(r"(?<![\w.\-])[A-Za-z0-9_][\w.\-]{0,254}:\d+:\d+ \[-?\d*\] ")
+PROCESS_SHAPE = ":: ["  # what is left of it without digits
+LEVEL = _ascii(r"NCCL +(?:INFO|WARN)")
 # nccl-gib-test-4w-3: Test CUDA failure common.cu:1030 'invalid device ordinal'
-TEST_FAILURE = re.compile(r"Test (?:CUDA|NCCL|HIP|RCCL) failure \S+:\d+ '.*?'?\s*$")
+TEST_FAILURE = _ascii(r"Test (?:CUDA|NCCL|HIP|RCCL) failure \S{1,200}:\d+ '.*")
 # # simulated: CPU program in place of nccl-tests
-SIMULATED = re.compile(r"#\s*simulated:\s*(.+?)\s*$")
+SIMULATED = _ascii(r"#\s*simulated:\s*(\S.*)")

@@ -14,10 +14,12 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from busbar.nccl.log import patterns as p
+from busbar.nccl.log.binding import Binding, Proof
 from busbar.nccl.log.clean import clean
-from busbar.nccl.log.edges import VIA, Transport, read_transport
-from busbar.nccl.log.evidence import EVIDENCE_WIDTH, FACTS, Evidence, FoundFact
-from busbar.nccl.log.records import LogLine, Preamble, Run
+from busbar.nccl.log.edges import Transport, link, read_edge
+from busbar.nccl.log.evidence import EVIDENCE_WIDTH, KEEP_HOSTS, Evidence, plain_facts
+from busbar.nccl.log.facts import FACTS, FoundFact, find
+from busbar.nccl.log.records import LogLine, Preamble, Run, whole
 from busbar.nccl.log.source import BLOCK, Source, SourceError, open_log
 from busbar.nccl.log.tables import RunBuilder
 
@@ -62,11 +64,15 @@ class LineMatcher(Protocol):
 
 @dataclass
 class ParsedLog:
-    """Everything that the checks look at. `dangling`: a preamble that no table followed (a hang, a kill)."""
+    """Everything that the checks look at. `dangling`: a preamble that no table followed (a hang, a kill).
+
+    `evidence` is all that NCCL printed in this log, `proofs` what was printed for each of `runs`.
+    """
 
     runs: list[Run]
     dangling: Preamble | None
     evidence: Evidence
+    proofs: list[Proof]
     known_lines: list[KnownLine] = field(default_factory=list)
     lines: int = 0
     bytes: int = 0
@@ -123,18 +129,21 @@ class LogReader:
 
     def __init__(self, matcher: LineMatcher | None = None) -> None:
         self.builder = RunBuilder()
-        self.evidence = Evidence()
+        self.hosts: set[str] = set()  # of all messages so far
+        self._binding = Binding()
+        self._at = self.builder.program
         self._matcher = matcher
         self._lines = 0
         self._last_line = ""
-        # what evidence.py keeps, and a second message in the line
-        literals = [*(fact.contains for fact in FACTS), "NCCL INFO ", "NCCL WARN "]
+        # what facts.py keeps, and a second message or an edge in the line
+        literals = [*(fact.contains for fact in FACTS), "NCCL"]
+        literals += [text for _, text, _ in p.UNREAD]
         literals += matcher.literals if matcher is not None else ()
         bare = sorted({literal.translate(NO_DIGITS) for literal in literals})
         self._may_matter = re.compile("|".join(map(re.escape, bare)))
-        self._hosts: dict[str, str] = {}  # what stands before INFO, where it is a process only -> host
+        # what stands before INFO, where it is a process only -> its host, and where its messages belong
+        self._processes: dict[str, tuple[str, Evidence]] = {}
         self._transports: dict[str, Transport] = {}  # as printed
-        self._edges: dict[tuple[str, str, str | None], int] = {}  # host, transport, direction -> edges
         self._messages: dict[str, list[FoundFact]] = {}  # texts -> facts, where the matcher knows none
         self._silent: set[str] = set()  # texts without digits that hold nothing
 
@@ -143,39 +152,38 @@ class LogReader:
         lines = block.decode("utf-8", "replace").split("\n")
         if not lines[-1]:
             lines.pop()
-        hosts, transports, edges = self._hosts, self._transports, self._edges
-        link = p.LINK.fullmatch
-        skipped, number = 0, self._lines
+        number = self._lines
+        processes, transports, edge = self._processes, self._transports, p.EDGE.fullmatch
         for line in lines:
             number += 1
             head, info, body = line.partition(INFO)
-            if info and (host := hosts.get(head)) is not None:
-                before, via, behind = body.rpartition(VIA)
-                if not via:
-                    if self._is_known(body, host, number, line):
-                        skipped += 1
+            if info and (process := processes.get(head)) is not None:
+                host, evidence = process
+                match = edge(body)
+                if match is None:
+                    if self._is_known(body, host, evidence, number, line):
+                        evidence.messages += 1
                         continue
-                elif behind in transports and (match := link(before)) is not None:
-                    key = (host, behind, match[1])
-                    edges[key] = edges.get(key, 0) + 1
-                    skipped += 1
-                    continue
+                else:
+                    transport = transports.get(match["transport"])
+                    if transport is not None and transport.label in evidence.edges:
+                        evidence.messages += 1
+                        evidence.known_edge(transport, match["direction"] or "", host, *link(match))
+                        continue
             if line:
                 self._line(line, number)
-        self.evidence.messages += skipped
         self._lines = number
         self._last_line = next((x for x in reversed(lines) if x.strip()), self._last_line)
-        if len(edges) > REMEMBERED:
-            self._count_edges()
 
     def result(self, source: Source) -> ParsedLog:
         """Everything that was read from SOURCE."""
         self.builder.finish()
-        self._count_edges()
+        self._list_ranks()
         return ParsedLog(
             runs=self.builder.runs,
             dangling=self.builder.dangling,
-            evidence=self.evidence,
+            evidence=self._binding.whole(),
+            proofs=self._binding.proofs(self.builder.runs),
             known_lines=self._matcher.known_lines() if self._matcher is not None else [],
             lines=self._lines,
             bytes=source.bytes,
@@ -185,22 +193,22 @@ class LogReader:
             last_line=clean(self._last_line[:MAX_TEXT])[:EVIDENCE_WIDTH],
         )
 
-    def _count_edges(self) -> None:
-        for (host, transport, direction), count in self._edges.items():
-            self.evidence.add_edges(self._transports[transport], direction or "", host, count)
-        self._edges.clear()
-
-    def _is_known(self, body: str, host: str, number: int, line: str) -> bool:
+    def _is_known(self, body: str, host: str, evidence: Evidence, number: int, line: str) -> bool:
         """Take a message whose text is known, or holds nothing; False where it must be read in full."""
         facts = self._messages.get(body)
         if facts is not None:
             for fact, match in facts:
-                fact.keep(self.evidence, match, host, number, line)
+                fact.keep(evidence, match, host, number, line)
             return True
         words = body.translate(NO_DIGITS)
         if words in self._silent:
             return True
-        if len(words) <= MAX_REMEMBERED and self._may_matter.search(words) is None:
+        # numbers are all that texts with the same words differ in
+        if (
+            len(words) <= MAX_REMEMBERED
+            and self._may_matter.search(words) is None
+            and p.PROCESS_SHAPE not in words
+        ):
             _remember(self._silent)
             self._silent.add(words)
             return True
@@ -226,35 +234,76 @@ class LogReader:
                 end, next_host = self._unglue(text, following, message.end())
                 alone = False
             body = text[message.end() : end].strip()
-            facts = self.evidence.message(message["level"], host, body, number, text[start:end])
+            evidence = self._evidence(host, message["pid"])
+            facts = self._message(evidence, message["level"], host, body, number, text[start:end])
             recognized = self._matcher is not None and self._matcher.look(text[start:end], number)
             if alone and host and not recognized:
-                self._know(line, host, facts)
+                self._know(line, host, evidence, facts)
             message, start, host = following, end, next_host
+
+    def _evidence(self, host: str, pid: str | None) -> Evidence:
+        """Where a message of a process belongs."""
+        return self._binding.evidence(host, None if pid is None else whole(pid), *self._at)
+
+    def _message(
+        self, evidence: Evidence, level: str, host: str, body: str, line: int, text: str
+    ) -> list[FoundFact]:
+        """Take one INFO or WARN message of a process on HOST ('' where it was not printed).
+
+        Returns the facts in it, which another process may state in the same words.
+        """
+        evidence.messages += 1
+        if host and len(self.hosts) < KEEP_HOSTS:
+            self.hosts.add(host)
+            evidence.hosts.add(host)
+        if level == "WARN":
+            evidence.keep("warnings", body, line, text)
+        elif (edge := read_edge(body)) is not None:
+            evidence.edge(edge, host, line, text)
+            return []
+        if p.VIA_TRANSPORT.search(body) is not None:
+            evidence.keep("unread_edges", body, line, text)
+        elif p.PROCESS.search(body) is not None:
+            evidence.keep("unread_messages", body, line, text)
+        found = find(body)
+        for fact, match in found:
+            fact.keep(evidence, match, host, line, text)
+        return found
 
     def _plain(self, text: str, number: int) -> None:
         """Take a text that is not a message of NCCL."""
         self.builder.add(text, number)
-        self.evidence.plain_line(text, number)
+        if self.builder.listed:
+            self._list_ranks()
+        at = self.builder.program
+        if at[0] is not self._at[0] or at[1] != self._at[1]:
+            self._at = at
+            self._processes.clear()
+        for kind, value in plain_facts(text):
+            self._evidence("", None).keep(kind, value, number, text)
         if self._matcher is not None:
             self._matcher.look(text, number)
 
-    def _know(self, line: str, host: str, facts: list[FoundFact]) -> None:
+    def _list_ranks(self) -> None:
+        for rank, program in self.builder.listed:
+            self._binding.rank(rank.host, rank.pid, program)
+        self.builder.listed.clear()
+        self._processes.clear()
+
+    def _know(self, line: str, host: str, evidence: Evidence, facts: list[FoundFact]) -> None:
         """Remember the parts of LINE, which is one INFO message of a process on HOST and nothing else."""
         head, _, body = line.partition(INFO)
         if len(line) > MAX_REMEMBERED or ROW_BLANKS in head:
             return
-        _remember(self._hosts)
-        self._hosts[head] = host
-        _, via, behind = body.rpartition(VIA)
-        if not via:
+        _remember(self._processes)
+        self._processes[head] = host, evidence
+        edge = read_edge(body)
+        if edge is None:
             _remember(self._messages)
             self._messages[body] = facts
-        elif (transport := read_transport(behind)) is not None and transport.label in self.evidence.edges:
-            if len(self._transports) >= REMEMBERED:
-                self._count_edges()
-                self._transports.clear()
-            self._transports[behind] = transport
+        else:
+            _remember(self._transports)
+            self._transports[body.rpartition(" via ")[2]] = edge.transport
 
     def _unglue(self, text: str, message: re.Match[str], after: int) -> tuple[int, str]:
         """Where a message begins, and its host: text behind AFTER may stick to the host's name.
@@ -268,7 +317,7 @@ class LogReader:
         first = max(after, text.rfind(" ", 0, end) + 1, text.rfind("\t", 0, end) + 1)
         glued = text[first:end]
         ends = (glued[i:] for i in range(max(0, len(glued) - MAX_HOST), len(glued)))
-        known = (x for x in ends if x in self.evidence.hosts or x in self.builder.hosts)
+        known = (x for x in ends if x in self.hosts or x in self.builder.hosts)
         if (found := next(known, None)) is not None:
             host = found
         elif p.ROW_START.search(text[after:start]) and (digits := GLUED_NUMBER.match(glued)) is not None:

@@ -1,4 +1,4 @@
-"""Bytes of a log as blocks of whole lines, in bounded memory: files, pipes, .gz, .zst, UTF-16.
+"""Bytes of a log as blocks of whole lines, in bounded memory: files, pipes, .gz, .zst, .xz, UTF-16.
 
 A line longer than MAX_LINE is cut there; the cut is counted, and its rest dropped, so that a log without
 line ends cannot fill the memory.
@@ -7,19 +7,17 @@ line ends cannot fill the memory.
 from __future__ import annotations
 
 import codecs
-import gzip
 import hashlib
-import io
 import sys
-import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import IO, cast
+from typing import IO
 
-from busbar.zstd import ZstdError, ZstdFile
+from busbar.nccl.log import packed
 
 BLOCK = 256 * 1024  # fits the L2 cache: larger blocks are slower to split
 MAX_LINE = 64 * 1024
+MAX_BYTES = 4 * 2**30  # an endless input ends here
 
 
 class SourceError(OSError):
@@ -36,20 +34,11 @@ class Source:
         self.long_lines = 0
 
     def chunks(self, stream: IO[bytes]) -> Iterator[bytes]:
-        """Decompressed bytes of STREAM as they come; its first bytes, not its name, tell the compression."""
-        head = stream.read(4)
-        whole = _Prefixed(head, stream)
-        if head[:2] == b"\x1f\x8b":
-            opened = cast(IO[bytes], gzip.GzipFile(fileobj=cast(IO[bytes], whole)))
-        elif head == b"\x28\xb5\x2f\xfd":
-            opened = cast(IO[bytes], ZstdFile(cast(IO[bytes], whole)))
-        else:
-            opened = cast(IO[bytes], whole)
+        """Decompressed bytes of STREAM as they come; cut data is read as far as it goes."""
         try:
-            while chunk := opened.read(BLOCK):
-                yield chunk
-        except (EOFError, zlib.error, gzip.BadGzipFile, ZstdError) as error:
-            self.truncated = f"compressed data ends early or is damaged: {error}"
+            yield from packed.chunks(stream)
+        except packed.CutError as error:
+            self.truncated = str(error)
 
     def blocks(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
         """Blocks that end at a line end (the last one may not), counted and hashed."""
@@ -76,27 +65,15 @@ class Source:
 
     def _counted(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
         for chunk in chunks:
+            room = MAX_BYTES - self.bytes
+            if len(chunk) > room:
+                chunk = chunk[:room]
+                self.truncated = f"it is longer than {MAX_BYTES // 2**20} MiB: the rest was not read"
             self.bytes += len(chunk)
             self.sha256.update(chunk)
             yield chunk
-
-
-class _Prefixed(io.RawIOBase):
-    """A stream with its first bytes put back."""
-
-    def __init__(self, head: bytes, rest: IO[bytes]) -> None:
-        self._head = head
-        self._rest = rest
-
-    def readable(self) -> bool:
-        return True
-
-    def read(self, size: int = -1) -> bytes:
-        if self._head:
-            size = size if size >= 0 else len(self._head)
-            head, self._head = self._head[:size], self._head[size:]
-            return head
-        return self._rest.read(size)
+            if self.truncated:
+                return
 
 
 def _utf16(chunks: Iterator[bytes]) -> Iterator[bytes]:

@@ -41,6 +41,7 @@ class RunBuilder:
     def __init__(self) -> None:
         self.runs: list[Run] = []
         self.hosts: set[str] = set()  # of all device lists so far
+        self.listed: list[tuple[Rank, Preamble]] = []  # new ones, for who sorts NCCL's messages
         self._preamble = Preamble()
         self._pending: _Pending | None = None
         self._command: str | None = None
@@ -55,6 +56,14 @@ class RunBuilder:
         """A preamble that no table followed: the program hung or was ended."""
         empty = self._preamble.banner is None and not self._preamble.ranks and self._preamble.name is None
         return None if empty else self._preamble
+
+    @property
+    def program(self) -> tuple[Preamble, int]:
+        """The program in whose part of the log the reader is, and how many of its rows were printed."""
+        run = self.current
+        if run is None or self._preamble.line is not None:
+            return self._preamble, 0
+        return run.preamble, len(run.rows)
 
     def add(self, text: str, line: int) -> None:
         """Take one cleaned line that is not an NCCL message. Unknown text is ignored."""
@@ -136,6 +145,7 @@ class RunBuilder:
         )
         self._preamble.ranks.append(rank)
         self.hosts.add(rank.host)
+        self.listed.append((rank, self._preamble))
         if self._preamble.line is None:
             self._preamble.line = line
 

@@ -71,7 +71,8 @@ def test_a_row_interrupted_by_a_message_is_put_together_again() -> None:
     head, rest = log[at][:54], log[at][54:]
     assert head.rstrip().endswith("-1"), "the cut must be right behind the root"
     edge = "worker-0:40:90 [0] NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/IB/0/GDRDMA"
-    log[at : at + 1] = [head.rstrip() + edge, edge.replace("[send]", "[receive]"), rest]
+    other = edge.replace("[send]", "[receive]").replace("worker-0", "worker-1")
+    log[at : at + 1] = [head.rstrip() + edge, other, rest]
     verdict = judge(log, WANT)
     assert verdict.reasons == []
     assert verdict.channels["NET/IB/N/GDRDMA"] == 2 * 8 * 2 + 2

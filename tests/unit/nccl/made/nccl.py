@@ -84,7 +84,8 @@ def _said(hosts: Hosts, host: int, text: str) -> Line:
     """`INFO text` or `WARN file:line text`."""
     level, _, body = text.partition(" ")
     if level == "INFO":
-        return _message(hosts, host, 0, body)
+        network = body.removeprefix("Using network ")
+        return _message(hosts, host, 0, body, None if network == body else Said("network", network))
     where, _, body = body.partition(" ")
     process = f"{hosts.names[host]}:{hosts.pid}:90 [0]"
     return Line((f"{process} {where} NCCL WARN {body}",), Said("warning", body), host * hosts.gpus)

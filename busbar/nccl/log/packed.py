@@ -1,0 +1,81 @@
+"""Decompressed bytes of a stream: gzip, Zstandard and xz, told by the first bytes, not by the name.
+
+Data that ends early or is damaged gives what was there before it, then CutError.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import lzma
+import zlib
+from collections.abc import Iterator
+from typing import IO, cast
+
+from busbar.zstd import ZstdDecompressor, ZstdError
+
+MAGIC = 6  # bytes that tell the compression
+BLOCK = 256 * 1024
+ZSTD_INPUT = 1024  # so that little data cannot become much memory
+
+
+class CutError(Exception):
+    """The compressed data is not whole."""
+
+
+def chunks(stream: IO[bytes]) -> Iterator[bytes]:
+    """Plain bytes of STREAM as they come. Raises CutError."""
+    head = stream.read(MAGIC)
+    whole = cast(IO[bytes], _Prefixed(head, stream))
+    if head[:2] == b"\x1f\x8b":
+        return _buffered(gzip.GzipFile(fileobj=whole))
+    if head == b"\xfd7zXZ\x00":
+        return _buffered(lzma.LZMAFile(whole))
+    if head[:4] == b"\x28\xb5\x2f\xfd":
+        return _zstd(whole)
+    return iter(lambda: whole.read(BLOCK), b"")
+
+
+def _buffered(opened: gzip.GzipFile | lzma.LZMAFile) -> Iterator[bytes]:
+    try:
+        # read() would lose what it holds where the data ends early
+        while chunk := opened.read1(BLOCK):
+            yield chunk
+    except EOFError as error:
+        raise CutError(f"compressed data ends early: {error}") from error
+    except (zlib.error, gzip.BadGzipFile, lzma.LZMAError) as error:
+        raise CutError(f"compressed data is damaged: {error}") from error
+
+
+def _zstd(stream: IO[bytes]) -> Iterator[bytes]:
+    frame = ZstdDecompressor()
+    begun = False
+    try:
+        while given := stream.read(ZSTD_INPUT):
+            while given:
+                yield frame.decompress(given)
+                begun, given = not frame.eof, frame.unused_data
+                if frame.eof:
+                    frame = ZstdDecompressor()
+    except ZstdError as error:
+        raise CutError(f"compressed data is damaged: {error}") from error
+    if begun:
+        raise CutError("compressed data ends early: a frame has no end")
+
+
+class _Prefixed(io.RawIOBase):
+    """A stream with its first bytes put back."""
+
+    def __init__(self, head: bytes, rest: IO[bytes]) -> None:
+        self._head = head
+        self._rest = rest
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        if self._head:
+            size = size if size >= 0 else len(self._head)
+            head, self._head = self._head[:size], self._head[size:]
+            return head
+        return self._rest.read(size)
