@@ -22,7 +22,9 @@ BOUNDED = settings(
 
 
 def want(profile: str) -> Expectation:
-    return Expectation(profile=profile, nodes=2)
+    # The real log over EFA is of 2021 and far below what is public today; its transport is what counts here.
+    old = {"expected_busbw_gbps": 43.7} if profile == "efa-p4d" else {}
+    return Expectation(profile=profile, nodes=2, **old)
 
 
 @pytest.mark.parametrize(("name", "profile"), EVERY)
