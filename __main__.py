@@ -11,7 +11,7 @@ from components.gpu_operator import GpuOperator
 from components.load_balancer import HAProxyLoadBalancer, HAProxyLoadBalancerArgs
 from components.mpi_operator import MpiOperator
 from components.nccl_validation import NcclValidation, NcclValidationArgs, create_validation_namespace
-from components.network_operator import NetworkOperator
+from components.network_operator import NetworkOperator, NetworkOperatorArgs
 from components.preflight import Preflight, PreflightArgs
 from components.release import OperatorArgs
 from components.stack_config import StackConfig
@@ -81,7 +81,13 @@ async def main() -> None:
     gpu_operator = GpuOperator("gpu-operator", operator_args, after_pools)
     # The GPU Operator brings node-feature-discovery, whose CRD the network chart's rules need.
     after_gpu_operator = ResourceOptions(provider=provider, depends_on=[gpu_operator])
-    network_operator = NetworkOperator("network-operator", operator_args, after_gpu_operator)
+    network_operator = NetworkOperator(
+        "network-operator",
+        NetworkOperatorArgs(
+            inventory=inventory, kubeconfig=kubeconfig, deleted_with=first_server, hosts=preflight.hosts
+        ),
+        after_gpu_operator,
+    )
     mpi_operator = MpiOperator("mpi-operator", operator_args, after_pools)
 
     validations: dict[str, NcclValidation] = {}

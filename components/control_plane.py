@@ -13,9 +13,9 @@ import pulumi_random as random
 from pulumi_command import remote
 
 from busbar.hosts import k3s
-from busbar.hosts.downloads import k3s_values
+from busbar.hosts.downloads import install_seconds, k3s_values
 from busbar.hosts.inventory import Host, Inventory
-from busbar.hosts.server_output import server_facts, with_server
+from busbar.hosts.server_output import kubeconfig_text, server_facts, with_server
 from components.host_command import HostCommandArgs, create_host_command
 from components.ssh import SshLogin
 
@@ -155,7 +155,7 @@ class K3sControlPlane(pulumi.ComponentResource):
             login=args.login,
             host=host,
             script="k3s-server",
-            timeout_seconds=SERVER_DEADLINE_SECONDS,
+            timeout_seconds=install_seconds(args.inventory.cluster.k3s, "server", SERVER_DEADLINE_SECONDS),
             values={
                 "NODE_NAME": host.name,
                 "NODE_ADDRESS": host.address,
@@ -174,6 +174,7 @@ class K3sControlPlane(pulumi.ComponentResource):
     def _read_kubeconfig(self, name: str) -> pulumi.Output[str]:
         """The admin kubeconfig, secret, addressed to the load balancer."""
         inventory = self._args.inventory
+        bastion = inventory.cluster.ssh.bastion
         command = create_host_command(
             name,
             HostCommandArgs(
@@ -191,7 +192,12 @@ class K3sControlPlane(pulumi.ComponentResource):
         )
         return pulumi.Output.secret(
             command.stdout.apply(
-                lambda text: with_server(text, server=inventory.api_endpoint, name=inventory.cluster.name)
+                lambda text: with_server(
+                    kubeconfig_text(text),
+                    server=inventory.api_endpoint,
+                    name=inventory.cluster.name,
+                    proxy_url=bastion.api_proxy_url if bastion else None,
+                )
             )
         )
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
 import pulumi
 import pulumi_kubernetes as kubernetes
 
 from busbar.manifests import nic_cluster_policy
 from busbar.manifests.names import digest
 from busbar.manifests.operators import NETWORK_OPERATOR
+from busbar.preflight.facts import rail_addresses
 from components.allocatable import AllocatableArgs, create_allocatable_wait
 from components.release import (
     HELM_VALUES,
@@ -17,6 +22,13 @@ from components.release import (
     create_release,
     installed_version,
 )
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkOperatorArgs(OperatorArgs):
+    """`hosts`: what preflight has found, by host name; the rails are offered by their PCI addresses."""
+
+    hosts: pulumi.Input[Mapping[str, Mapping[str, Any]]]
 
 
 class NetworkOperator(pulumi.ComponentResource):
@@ -29,14 +41,16 @@ class NetworkOperator(pulumi.ComponentResource):
     version: pulumi.Output[str | None]
     ready: pulumi.Output[str | None]
 
-    def __init__(self, name: str, args: OperatorArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(
+        self, name: str, args: NetworkOperatorArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
         super().__init__("busbar:index:NetworkOperator", name, None, opts)
         self.version = self.ready = pulumi.Output.from_input(None)
         if args.inventory.cluster.network_operator.enabled:
             self._install(name, args)
         self.register_outputs({"version": self.version, "ready": self.ready})
 
-    def _install(self, name: str, args: OperatorArgs) -> None:
+    def _install(self, name: str, args: NetworkOperatorArgs) -> None:
         cluster = args.inventory.cluster
         config = cluster.network_operator
         values = NETWORK_OPERATOR.values(HELM_VALUES, config)
@@ -52,13 +66,16 @@ class NetworkOperator(pulumi.ComponentResource):
             ),
             parent=self,
         )
-        manifest = nic_cluster_policy.render(config, cluster.pools)
+        hosts: pulumi.Output[Mapping[str, Mapping[str, Any]]] = pulumi.Output.from_input(args.hosts)
+        spec = hosts.apply(
+            lambda found: nic_cluster_policy.render(config, cluster.pools, rail_addresses(found))["spec"]
+        )
         policy = kubernetes.apiextensions.CustomResource(
             f"{name}-policy",
-            api_version=manifest["apiVersion"],
-            kind=manifest["kind"],
-            metadata=manifest["metadata"],
-            spec=manifest["spec"],
+            api_version=nic_cluster_policy.API_VERSION,
+            kind=nic_cluster_policy.KIND,
+            metadata=nic_cluster_policy.METADATA,
+            spec=spec,
             # The release brings the CRD.
             opts=pulumi.ResourceOptions(
                 parent=self, depends_on=[release], deleted_with=args.deleted_with or release
@@ -72,7 +89,7 @@ class NetworkOperator(pulumi.ComponentResource):
                 config=config,
                 resource=config.resource,
                 devices=lambda pool: pool.rails,
-                triggers=[digest({"values": values, "policy": manifest}), config.version],
+                triggers=[digest(values), spec.apply(digest), config.version],
             ),
             pulumi.ResourceOptions(parent=self, depends_on=[policy]),
         )

@@ -11,11 +11,14 @@ from pulumi_command.remote import ConnectionArgs, ProxyConnectionArgs
 
 from busbar.config import Bastion, Ssh
 from busbar.hosts.inventory import Host
-from busbar.hosts.login import Login
+from busbar.hosts.login import Login, key_digest
 
 # Preflight has just reached the host, so a connection that fails now fails soon: 3 x 10 s and the pauses
 # between them stay below a minute.
 DIAL_ERROR_LIMIT = 3
+# A bastion has one connection per running step, and sshd resets new ones while more than MaxStartups
+# (10:30:100) have not yet logged in. The pauses between the tries grow from 0.1 s by half each time.
+BASTION_DIAL_ERROR_LIMIT = 30
 PER_DIAL_TIMEOUT_SECONDS = 10
 
 
@@ -23,12 +26,13 @@ PER_DIAL_TIMEOUT_SECONDS = 10
 class SshLogin:
     """The login of the configuration, its secrets as Outputs. Build it with `SshLogin.load`.
 
-    `login` has no secrets. `private_key` is None with the ssh-agent.
+    `login` has no secrets. `private_key` and its digest (not secret) are None with the ssh-agent.
     """
 
     login: Login
     private_key: pulumi.Output[str] | None
     private_key_password: pulumi.Output[str] | None
+    key_digest: pulumi.Input[str] | None
 
     @classmethod
     def load(
@@ -47,9 +51,10 @@ class SshLogin:
         login = Login.of(ssh)
         key = secret_key if login.key_file is None else login.key_text(project)
         if ssh.agent or key is None:
-            return cls(login=login, private_key=None, private_key_password=None)
+            return cls(login=login, private_key=None, private_key_password=None, key_digest=None)
         secret: pulumi.Output[str] = pulumi.Output.secret(key)
-        return cls(login=login, private_key=secret, private_key_password=key_password)
+        digest = key_digest(key) if isinstance(key, str) else pulumi.Output.unsecret(secret.apply(key_digest))
+        return cls(login=login, private_key=secret, private_key_password=key_password, key_digest=digest)
 
     def connection(self, host: Host) -> ConnectionArgs:
         """The connection to one host, through the bastion where there is one; host keys are always pinned.
@@ -58,7 +63,9 @@ class SshLogin:
         changes from session to session makes no difference in the state.
         """
         bastion = self.login.bastion
-        proxy = ProxyConnectionArgs(**self._connect_to(bastion)) if bastion else None
+        proxy = (
+            ProxyConnectionArgs(**self._connect_to(bastion, BASTION_DIAL_ERROR_LIMIT)) if bastion else None
+        )
         return ConnectionArgs(**self._connect_to(host), proxy=proxy)
 
     def preflight_spec(self) -> dict[str, Any]:
@@ -67,9 +74,12 @@ class SshLogin:
             **self.login.model_dump(),
             "private_key": None if self.login.key_file else self.private_key,
             "private_key_password": self.private_key_password,
+            "key_digest": self.key_digest,
         }
 
-    def _connect_to(self, machine: Host | Bastion) -> dict[str, Any]:
+    def _connect_to(
+        self, machine: Host | Bastion, dial_error_limit: int = DIAL_ERROR_LIMIT
+    ) -> dict[str, Any]:
         """What ConnectionArgs and ProxyConnectionArgs have in common."""
         return {
             "host": machine.address,
@@ -78,6 +88,6 @@ class SshLogin:
             "host_key": machine.host_key,
             "private_key": self.private_key,
             "private_key_password": self.private_key_password,
-            "dial_error_limit": DIAL_ERROR_LIMIT,
+            "dial_error_limit": dial_error_limit,
             "per_dial_timeout": PER_DIAL_TIMEOUT_SECONDS,
         }

@@ -9,7 +9,7 @@ import pulumi
 from pulumi_command import remote
 
 from busbar.hosts import k3s
-from busbar.hosts.downloads import k3s_values
+from busbar.hosts.downloads import install_seconds, k3s_values
 from busbar.hosts.inventory import Host, Inventory
 from components.host_command import HostCommandArgs, create_host_command
 from components.ssh import SshLogin
@@ -77,7 +77,7 @@ class InfiniBandWorkerPool(pulumi.ComponentResource):
                 login=args.login,
                 host=host,
                 script="k3s-agent",
-                timeout_seconds=AGENT_DEADLINE_SECONDS,
+                timeout_seconds=install_seconds(args.inventory.cluster.k3s, "worker", AGENT_DEADLINE_SECONDS),
                 values={**self._install_values, "NODE_NAME": host.name, "NODE_ADDRESS": host.address},
                 payload={"config": self._render_config(host), "registries": args.registries_yaml},
                 remove=True,

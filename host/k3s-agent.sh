@@ -2,7 +2,7 @@
 # A K3s agent. VERB=install: joined and Ready. VERB=remove: removed (its Node is deleted from a server).
 #
 # Values: OWNER, INSTALL_ID, NODE_NAME, NODE_ADDRESS, VERSION, URL_AMD64, SHA256_AMD64 (or ARM64), IMAGES (lines "sha256 url").
-# Payload: config (config.yaml without node-ip), registries (registries.yaml, may be empty).
+# Payload: config (config.yaml without node-ip, flannel-iface), registries (registries.yaml, may be empty).
 # Facts: {"node","version"}
 [[ -n ${BUSBAR_LIB:-} ]] || for part in lib lib-install owner k3s-lib k3s-remove; do
   # shellcheck source=/dev/null
@@ -24,17 +24,19 @@ main() {
 }
 
 install_agent() {
+  local address
   k3s_refuse_other_role k3s
+  address=$(k3s_node_address)
   claim_host worker
   record_preexisting_files
   k3s_download
   k3s_install_binary
-  k3s_config "$(k3s_node_ip)"
+  k3s_config "$address"
   k3s_unit "$UNIT" agent
   k3s_memlock "$UNIT"
   k3s_sysctl
   k3s_start "$UNIT"
-  k3s_await "$UNIT" "$READY_DEADLINE" "Node $NODE_NAME Ready" k3s_node_has "$KUBELET_KUBECONFIG" Ready=True
+  k3s_await "$UNIT" "$(k3s_ready_seconds "$READY_DEADLINE")" "Node $NODE_NAME Ready" k3s_node_has "$KUBELET_KUBECONFIG" Ready=True
   apply_labels
   k3s_record_machine "$KUBELET_KUBECONFIG"
   record_applied_hash "$UNIT"

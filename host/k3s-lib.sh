@@ -26,6 +26,9 @@ k3s_download() {
     [[ -n $line ]] || continue
     sum=${line%% *} url=${line#* }
     k3s_image "$sum" "$url"
+    # With this file K3s imports an archive only if it has changed, instead of all at every start
+    # (k3s-io/docs installation/airgap.md, conditional image imports).
+    [[ -e $K3S_DATA_DIR/agent/images/.cache.json ]] || touch "$K3S_DATA_DIR/agent/images/.cache.json"
   done <<<"${IMAGES:-}"
 }
 
@@ -33,6 +36,16 @@ k3s_image() {
   local sum=$1 url=$2 name
   name=$(basename "${url%%\?*}")
   fetch "$url" "$sum" "$K3S_DATA_DIR/agent/images/${name//%2B/+}"
+}
+
+# Of image archives, by which the wait for a Node grows: K3s imports them before it starts the kubelet.
+K3S_IMPORT_BYTES_PER_SECOND=20000000
+
+# k3s_ready_seconds SECONDS: the time until a Node is Ready, with the import of the archives on this host.
+k3s_ready_seconds() {
+  local bytes
+  bytes=$({ du -sb "$K3S_DATA_DIR/agent/images" 2>/dev/null || true; } | cut -f 1)
+  printf '%s' "$(($1 + ${bytes:-0} / K3S_IMPORT_BYTES_PER_SECOND))"
 }
 
 # record_preexisting_files: files from before K3s (the site's drop-ins, its registries.yaml) survive its removal.
@@ -85,14 +98,22 @@ k3s_config_list() {
   payload config | sed -n "/^$1:/,/^[^-]/s/^- *['\"]\{0,1\}\([^'\"]*\)['\"]\{0,1\}\$/\1/p"
 }
 
-# k3s_node_ip: the line node-ip of config.yaml, if the configured address is on this host.
-k3s_node_ip() {
-  # Not `grep -q`: it exits early, and the broken pipe would be a failure.
-  if payload config | grep '^node-ip:' >/dev/null; then
+# k3s_node_address: the lines node-ip and flannel-iface of config.yaml, for the configured address of this host.
+# Without flannel-iface K3s's flannel takes the interface of the default route (k3s-io/k3s#12056).
+k3s_node_address() {
+  local keys found interface address
+  keys=$(payload config | sed -n 's/^\(node-ip\|flannel-iface\):.*/\1/p')
+  found=$(local_address "$NODE_ADDRESS")
+  if [[ -z $found ]]; then
+    [[ $keys == *node-ip* ]] || address_is_configured ||
+      die "none of the network interfaces has the address $NODE_ADDRESS" \
+        "list the host by one that it has (ip -br address), or set node-ip in /etc/rancher/k3s/config.yaml.d/"
     return 0
-  elif ip -o addr show | awk '{ print $4 }' | grep -E "^${NODE_ADDRESS//./\\.}/" >/dev/null; then
-    printf 'node-ip: "%s"' "$NODE_ADDRESS"
   fi
+  interface=${found% *} address=${found#* }
+  [[ $keys == *node-ip* ]] || printf 'node-ip: "%s"\n' "$address"
+  # An address on the loopback interface is announced by a routing daemon; VXLAN cannot be bound to it.
+  [[ $keys == *flannel-iface* || $interface == lo ]] || printf 'flannel-iface: "%s"\n' "$interface"
 }
 
 # k3s_unit NAME COMMAND: the unit, as in k3s-io/k3s install.sh.

@@ -3,7 +3,7 @@
 #
 # Values: OWNER, INSTALL_ID, NODE_NAME, NODE_ADDRESS, VERSION, URL_AMD64, SHA256_AMD64 (or ARM64), IMAGES (lines "sha256 url"),
 #   FIRST (true on server 1), PEERS (addresses of the other servers, in their order).
-# Payload: config (config.yaml without cluster-init, server, node-ip), registries (registries.yaml, may be empty).
+# Payload: config (config.yaml without cluster-init, server, node-ip, flannel-iface), registries (registries.yaml, may be empty).
 # Facts: {"node","version","ca_sha256","ca_pem"}
 [[ -n ${BUSBAR_LIB:-} ]] || for part in lib lib-install owner k3s-api k3s-lib k3s-remove; do
   # shellcheck source=/dev/null
@@ -26,16 +26,17 @@ main() {
 }
 
 install_server() {
-  local membership
+  local membership address
   k3s_refuse_other_role k3s-agent
   refuse_new_identity
+  address=$(k3s_node_address)
   claim_host server
   record_preexisting_files
   k3s_download
   membership=$(membership_line)
   k3s_install_binary
   auth_config
-  k3s_config "$membership" "$(k3s_node_ip)"
+  k3s_config "$membership" "$address"
   k3s_unit "$UNIT" server
   k3s_memlock "$UNIT"
   k3s_sysctl
@@ -51,7 +52,7 @@ install_server() {
 # in etcd are encrypted with.
 refuse_new_identity() {
   local name token
-  [[ -d $K3S_DATA_DIR/server/db/etcd ]] || return 0
+  [[ -d $K3S_DATA_DIR/server/db/etcd/member && -f $K3S_CONFIG_DIR/config.yaml ]] || return 0
   name=$(config_value node-name <"$K3S_CONFIG_DIR/config.yaml")
   [[ -z $name || $name == "$NODE_NAME" ]] ||
     die "this server is $name in etcd and cannot become $NODE_NAME; no changes made" \
@@ -68,7 +69,7 @@ config_value() {
 }
 
 await_member() {
-  k3s_await "$UNIT" "$READY_DEADLINE" "Node $NODE_NAME Ready and a voter in etcd" \
+  k3s_await "$UNIT" "$(k3s_ready_seconds "$READY_DEADLINE")" "Node $NODE_NAME Ready and a voter in etcd" \
     k3s_node_has "$KUBECONFIG_FILE" Ready=True EtcdIsVoter=True
 }
 
@@ -172,7 +173,7 @@ remove_server() {
 # until the other one is the only member: K3s runs on, but is not restarted.
 leave_cluster() {
   local members
-  [[ -d $K3S_DATA_DIR/server/db/etcd && -x $K3S ]] || return 0
+  [[ -d $K3S_DATA_DIR/server/db/etcd/member && -x $K3S ]] || return 0
   if ! find_other_server; then
     members=$(etcd_members) || {
       # Data that nobody else may have are deleted only after a person has stopped K3s.

@@ -21,32 +21,59 @@ sha256_of() {
   sha256sum "$1" | cut -d' ' -f1
 }
 
-# fetch URL SHA256 PATH: downloads a file; PATH is written only if the checksum matches.
+# fetch URL SHA256 PATH: downloads a file; PATH is written only if the checksum matches. A download that broke off is
+# continued by the next one.
 fetch() {
-  local url=$1 wanted=$2 path=$3 temporary got
+  local url=$1 wanted=$2 path=$3 partial got
   if [[ -f $path && $(sha256_of "$path") == "$wanted" ]]; then
     return 0
   fi
   mkdir -p "$(dirname "$path")"
   # In the same folder (so that the rename is atomic), under a name that K3s does not read as an image.
-  temporary=$(mktemp "$(dirname "$path")/.busbar-download.XXXXXX")
-  if ! curl -fsSL --connect-timeout 10 --retry 5 --retry-delay 2 --retry-connrefused --retry-max-time 180 \
-    --speed-limit 10000 --speed-time 30 --max-time 600 -o "$temporary" "$url" 2>"$temporary.err"; then
-    local why
-    why=$(tail -n 1 "$temporary.err")
-    rm -f "$temporary" "$temporary.err"
-    die "download of $url failed: $why" \
-      "check that this host reaches it (curl -I $url), or set k3s.base_url or k3s.images to a mirror it reaches"
-  fi
-  rm -f "$temporary.err"
-  got=$(sha256_of "$temporary")
+  partial=$(dirname "$path")/.busbar-download.${wanted:0:16}
+  download "$url" "$partial"
+  got=$(sha256_of "$partial")
   if [[ $got != "$wanted" ]]; then
-    rm -f "$temporary"
+    rm -f "$partial"
     die "checksum mismatch: $url has sha256 $got, expected $wanted; nothing was installed" \
       "if the file was changed on purpose, update k3s.sha256 or k3s.checksums_file; otherwise do not trust the mirror"
   fi
-  chmod 0644 "$temporary"
-  mv -f "$temporary" "$path"
+  chmod 0644 "$partial"
+  mv -f "$partial" "$path"
+}
+
+# A download of N bytes may take DOWNLOAD_SECONDS + N / DOWNLOAD_BYTES_PER_SECOND; one that stalls ends after 30 s.
+DOWNLOAD_SECONDS=600
+DOWNLOAD_BYTES_PER_SECOND=10000000
+
+# download URL FILE: continues where FILE ends, as long as more arrives.
+download() {
+  local url=$1 file=$2 deadline before status why
+  deadline=$((SECONDS + DOWNLOAD_SECONDS + $(content_length "$url") / DOWNLOAD_BYTES_PER_SECOND))
+  while :; do
+    before=$(size_of "$file") status=0
+    why=$(curl -fsSL --connect-timeout 10 --retry 5 --retry-delay 2 --retry-connrefused --retry-max-time 180 \
+      --speed-limit 10000 --speed-time 30 --max-time $((deadline - SECONDS)) -C - -o "$file" "$url" 2>&1) || status=$?
+    ((status != 0)) || return 0
+    ((SECONDS < deadline)) || break
+    case $status in
+      # The server cannot continue a download, or the file has another length now.
+      22 | 33 | 36) ((before > 0)) || break; rm -f "$file" ;;
+      *) (($(size_of "$file") > before)) || break ;;
+    esac
+  done
+  die "download of $url failed: ${why##*$'\n'}" \
+    "check that this host reaches it (curl -I $url), or set k3s.base_url or k3s.images to a mirror it reaches"
+}
+
+# content_length URL: its size in bytes, 0 if the server does not tell it.
+content_length() {
+  { curl -fsSIL --connect-timeout 10 --max-time 30 "$1" 2>/dev/null || true; } |
+    awk 'tolower($1) == "content-length:" { size = $2 + 0 } END { printf "%.0f", size }'
+}
+
+size_of() {
+  stat -c %s "$1" 2>/dev/null || echo 0
 }
 
 # stop_unit UNIT: stops and disables it; a unit that does not exist is not an error.

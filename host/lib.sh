@@ -87,3 +87,19 @@ poll() {
     sleep 0.5
   done
 }
+
+# local_address NAME_OR_ADDRESS: "INTERFACE ADDRESS" of the first of its addresses that this host has; else nothing.
+local_address() {
+  local wanted
+  wanted=$({ getent ahosts "$1" || true; } | awk '{ print $1 }' | sort -u)
+  # A name in /etc/hosts that leads to 127.0.1.1 (Debian) says nothing about the network.
+  ip -o addr show | awk -v wanted="$wanted" '
+    BEGIN { count = split(wanted, list, "\n"); for (i = 1; i <= count; i++) is_wanted[list[i]] = 1 }
+    { split($4, part, "/"); sub(/@.*/, "", $2) }
+    part[1] in is_wanted && part[1] !~ /^127\./ && part[1] != "::1" && !found++ { print $2, part[1] }'
+}
+
+# address_is_configured: whether the site sets node-ip itself, in a file beside busbar's.
+address_is_configured() {
+  grep -qsE '^["'\'']?(node-ip|flannel-iface)["'\'']?:' /etc/rancher/k3s/config.yaml.d/*.yaml
+}

@@ -31,16 +31,30 @@ package_purge() {
   "$(package_manager)_purge" "$1"
 }
 
-# Waits for an apt that already runs (unattended-upgrades).
+# Waits for an apt that already runs (unattended-upgrades). DPkg::Lock::Timeout does not cover the lock of the
+# package lists, which apt-daily holds at the first boot: see apt_update.
+APT_UPDATE_DEADLINE=300
 APT_OPTIONS=(-q -o DPkg::Lock::Timeout=120 -o Acquire::Retries=3 -o Acquire::http::Timeout=20)
 
 apt_installed() {
   dpkg-query -W -f '${Status}' "$1" 2>/dev/null | grep -q 'ok installed'
 }
 
+# apt_update: the package lists; repeated while another apt holds their lock.
+apt_update() {
+  local deadline=$((SECONDS + APT_UPDATE_DEADLINE)) log
+  until log=$(timeout 180 apt-get "${APT_OPTIONS[@]}" update 2>&1 9>&-); do
+    if [[ $log != *"/var/lib/apt/lists/lock"* ]] || ((SECONDS >= deadline)); then
+      printf '%s\n' "$log" >&2
+      note "apt-get update failed; trying with the existing package lists"
+      return 0
+    fi
+    sleep 2
+  done
+}
+
 apt_install() {
-  timeout 180 apt-get "${APT_OPTIONS[@]}" update >&2 ||
-    note "apt-get update failed; trying with the existing package lists"
+  apt_update
   DEBIAN_FRONTEND=noninteractive timeout 300 apt-get "${APT_OPTIONS[@]}" install -y --no-install-recommends \
     "$1" >&2 9>&- ||
     die "apt-get install $1 failed" "see the log above; install $1 by hand or in the image of the host, and retry"

@@ -52,17 +52,41 @@ gdr() {
   printf '{"peermem":%s,"open_modules":%s}' "$peermem" "$open"
 }
 
-# hcas: [{"name","port","link_layer","state","rate","fw"}], one per port.
+# hcas: [{"name","port","link_layer","state","rate","fw","pci","netdevs","vfs","default_route"}], one per port.
 hcas() {
-  local port device list=""
+  local port device list="" gateways
+  gateways=$(default_route_interfaces)
   for port in "$INFINIBAND"/*/ports/*; do
     [[ -d $port ]] || continue
     device=${port%/ports/*}
     list+="${list:+,}{\"name\":$(json "${device##*/}"),\"port\":${port##*/}"
     list+=",\"link_layer\":$(sysfs "$port/link_layer"),\"state\":$(sysfs "$port/state")"
-    list+=",\"rate\":$(sysfs "$port/rate"),\"fw\":$(sysfs "$device/fw_ver")}"
+    list+=",\"rate\":$(sysfs "$port/rate"),\"fw\":$(sysfs "$device/fw_ver")"
+    list+=",$(pci_function "$device/device" "$gateways")}"
   done
   printf '[%s]' "$list"
+}
+
+default_route_interfaces() {
+  { ip route show default; ip -6 route show default 2>/dev/null; } |
+    awk '{ for (i = 1; i < NF; i++) if ($i == "dev") print $(i + 1) }' | sort -u
+}
+
+# pci_function LINK INTERFACES: the PCI function of an HCA, and what makes the SR-IOV device plugin leave it out:
+# VFs, or the default route (pkg/netdevice/netDeviceProvider.go).
+pci_function() {
+  local link=$1 gateways=$2 address netdev list="" vfs route=false
+  address=$(readlink "$link" || true)
+  address=${address##*/}
+  [[ $address =~ ^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$ ]] || address=""
+  for netdev in "$link"/net/*; do
+    [[ -e $netdev ]] || continue
+    netdev=${netdev##*/}
+    list+="${list:+,}$(json "$netdev")"
+    ! grep -qxF "$netdev" <<<"$gateways" || route=true
+  done
+  vfs=$(cat "$link/sriov_numvfs" 2>/dev/null || echo 0)
+  printf '"pci":"%s","netdevs":[%s],"vfs":%s,"default_route":%s' "$address" "$list" "$vfs" "$route"
 }
 
 sysfs() {

@@ -1,18 +1,21 @@
 #!/usr/bin/env bash
 # Reports what is on a host as one JSON line; changes nothing. busbar/preflight checks the report.
 #
-# Values: NODE_NAME, ROLE (lb, server, worker). By hand: sudo ROLE=worker bash host/preflight.sh </dev/null
+# Values: NODE_NAME, NODE_ADDRESS, ROLE (lb, server, worker).
+# By hand: sudo ROLE=worker bash host/preflight.sh </dev/null
 [[ -n ${BUSBAR_LIB:-} ]] || for part in lib preflight-hardware; do
   # shellcheck source=/dev/null
   source "$(dirname "${BASH_SOURCE[0]}")/$part.sh"
 done
 
-# Commands of the other scripts that an image may lack.
-TOOLS=(awk base64 cmp curl flock grep ip iptables journalctl ps sed sha256sum sysctl systemctl tar timeout)
+# Commands of the other scripts that an image may lack. A load balancer does without iptables; K3s has its own, but
+# its removal clears the rules with the host's.
+TOOLS=(awk base64 cmp curl flock grep ip journalctl ps sed sha256sum sysctl systemctl tar timeout)
 # Units that show what a host is already used for.
 UNITS=(k3s k3s-agent rke2-server rke2-agent kubelet docker containerd haproxy keepalived ufw firewalld)
 DATA_DIR=/var/lib/rancher
 K3S_CONFIG=/etc/rancher/k3s/config.yaml
+UFW_CONFIG=/etc/ufw/ufw.conf
 
 main() {
   begin
@@ -20,10 +23,14 @@ main() {
   if [[ ${ROLE:=worker} == worker ]]; then
     hardware=",\"gpus\":$(gpus),\"fabric_manager\":$(fabric_manager),\"gdr\":$(gdr),\"hcas\":$(hcas)"
   fi
+  if [[ $ROLE == server ]]; then
+    # GPUs on a server show that it is swapped with a worker.
+    hardware=",\"pci_gpus\":$(pci_gpus)"
+  fi
   local about
   about=$(system),$(resources),$(network),$(software)
   # The time last, right before it is sent.
-  printf '{"schema_version":2,%s%s,"epoch":%s}\n' "$about" "$hardware" "$(date +%s.%3N)"
+  printf '{"schema_version":3,%s%s,"epoch":%s}\n' "$about" "$hardware" "$(date +%s.%3N)"
 }
 
 system() {
@@ -39,7 +46,7 @@ system() {
 resources() {
   printf '"cpus":%s,"memory_bytes":%s' "$(nproc)" "$(($(meminfo MemTotal) * 1024))"
   printf ',"swap_bytes":%s' "$(($(meminfo SwapTotal) * 1024))"
-  printf ',"disk_free_bytes":%s' "$(df -B1 --output=avail "$(existing "$DATA_DIR")" | tail -n 1 | tr -d ' ')"
+  printf ',"disks":[%s]' "$(disks)"
   printf ',"cgroup":%s' "$(json "$([[ $(stat -fc %T /sys/fs/cgroup) == cgroup2fs ]] && echo v2 || echo v1)")"
   printf ',"cgroup_v1_allowed":%s' "$(cgroup_v1_allowed)"
   printf ',"memlock":%s' "$(json "$(memlock)")"
@@ -47,6 +54,14 @@ resources() {
 
 meminfo() {
   awk -v key="$1:" '$1 == key { print $2 }' /proc/meminfo
+}
+
+# disks: {"path","free_bytes"} per file system below K3s's folders; the first is the one with the container images.
+disks() {
+  local folder
+  for folder in k3s/agent/containerd k3s/agent/images k3s/server/db ""; do
+    df -B1 --output=target,avail "$(existing "$DATA_DIR/$folder")" | tail -n 1
+  done | awk '!seen[$1]++ { printf "%s{\"path\":\"%s\",\"free_bytes\":%s}", comma, $1, $2; comma = "," }'
 }
 
 # existing PATH: the nearest folder that exists.
@@ -80,10 +95,20 @@ network() {
   local route=false
   [[ -z $(ip route show default; ip -6 route show default 2>/dev/null) ]] || route=true
   printf '"default_route":%s,"addresses":[%s],"listening":[%s]' "$route" "$(addresses)" "$(listening)"
+  printf ',"has_node_address":%s' "$(has_node_address)"
 }
 
 addresses() {
   ip -o addr show scope global | awk '{ split($4, part, "/"); printf "%s\"%s\"", comma, part[1]; comma = "," }'
+}
+
+# Whether a network interface has the configured address, or the site sets node-ip itself.
+has_node_address() {
+  if [[ -z ${NODE_ADDRESS:-} || -n $(local_address "$NODE_ADDRESS") ]] || address_is_configured; then
+    echo true
+  else
+    echo false
+  fi
 }
 
 # listening: {"port","process"} per TCP port in use on an address other than loopback.
@@ -105,21 +130,40 @@ managed() {
 
 # server_name: the name in etcd of a K3s server with data.
 server_name() {
-  [[ ! -d $DATA_DIR/k3s/server/db/etcd ]] || sed -n "s/^node-name: *['\"]\{0,1\}\([^'\"]*\)['\"]\{0,1\}\$/\1/p" "$K3S_CONFIG" 2>/dev/null || true
+  [[ ! -d $DATA_DIR/k3s/server/db/etcd/member ]] || sed -n "s/^node-name: *['\"]\{0,1\}\([^'\"]*\)['\"]\{0,1\}\$/\1/p" "$K3S_CONFIG" 2>/dev/null || true
+}
+
+# unit_is_active UNIT: ufw's unit is active on every Ubuntu; its configuration says whether the firewall is on.
+unit_is_active() {
+  systemctl is-active --quiet "$1.service" || return 1
+  [[ $1 != ufw ]] || grep -qsi '^ENABLED=yes' "$UFW_CONFIG"
 }
 
 software() {
   local tool unit missing="" active="" managed=""
+  [[ ${ROLE:=worker} == lb ]] || TOOLS+=(iptables)
   for tool in "${TOOLS[@]}"; do
     command -v "$tool" >/dev/null || missing+="${missing:+,}\"$tool\""
   done
   for unit in "${UNITS[@]}"; do
-    ! systemctl is-active --quiet "$unit.service" || active+="${active:+,}\"$unit\""
+    ! unit_is_active "$unit" || active+="${active:+,}\"$unit\""
     ! managed "$unit" || managed+="${managed:+,}\"$unit\""
   done
   printf '"missing_tools":[%s],"active_units":[%s],"managed":[%s]' "$missing" "$active" "$managed"
   printf ',"server_name":%s' "$(json "$(server_name)")"
-  printf ',"k3s_data":%s' "$([[ -d $DATA_DIR/k3s/server/db || -d $DATA_DIR/k3s/agent/containerd ]] && echo true || echo false)"
+  printf ',"k3s_data":%s' "$(k3s_data)"
+}
+
+# Whether a K3s has run here. Empty folders may be mount points that the site has prepared.
+k3s_data() {
+  local file
+  for file in server/db/etcd/member server/db/state.db server/token agent/kubelet.kubeconfig; do
+    if [[ -e $DATA_DIR/k3s/$file ]]; then
+      echo true
+      return
+    fi
+  done
+  echo false
 }
 
 main

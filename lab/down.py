@@ -8,16 +8,17 @@ from lab.hosts import cgroups, machine, network, nspawn
 from lab.mirror import server
 from lab.paths import HOSTS, RUN, cache
 from lab.steps import LabError, locked, log_line
-from lab.topology import BRIDGE
+from lab.topology import BRIDGE, PROJECT
 
 
 def down() -> list[str]:
     """Remove hosts, mounts, cgroups, mirror, network, run state; prints and returns what was removed.
 
-    Raises LabError when something is left.
+    Raises LabError when something is left, and when the lab belongs to another checkout.
     """
     machine.require_root()
     with locked(cache() / "locks" / "lab"):
+        refuse_other_checkouts_lab()
         removed: list[str] = []
 
         def note(*things: str) -> None:
@@ -42,3 +43,13 @@ def down() -> list[str]:
         if network.bridge_exists() or RUN.exists():
             raise LabError(f"{BRIDGE} or {RUN} could not be removed: see `ip link` and `findmnt`")
     return removed
+
+
+def refuse_other_checkouts_lab() -> None:
+    """Bridge and cgroups are the machine's. Raises LabError while the checkout that made them exists."""
+    owner = network.owner()
+    if owner is not None and owner != PROJECT and (owner / RUN.name).is_dir():
+        raise LabError(
+            f"the lab on this machine belongs to the checkout {owner}; nothing was removed. "
+            f"Fix: run `make down` in {owner}"
+        )

@@ -41,7 +41,7 @@ def _refuse_other_checkouts_lab() -> None:
     if network.bridge_exists() and not network.made_here():
         raise LabError(
             f"this machine has a bridge {BRIDGE} that this checkout did not make: another checkout's lab "
-            "is up, or its files were deleted. Fix: run `python -m lab down` there, or here to remove it"
+            "is up, or its files were deleted. Fix: run `python -m lab down` there; if it is gone, here"
         )
 
 

@@ -32,14 +32,12 @@ def check_config(
 ) -> None:
     """Validate a stack's configuration; nothing is changed. Exit 0: valid, 1: errors, 64: no such stack."""
     from busbar.config import warnings
-    from busbar.config.files import findings
 
     file, cluster = load_stack(stack)
     typer.echo(f"OK  {file.path.name}")
     for line in describe(cluster):
         typer.echo(f"    {line}")
-    # Files that `make up` or a download creates later are not errors of the configuration.
-    for note in [*warnings(cluster), *(f"file missing: {text}" for text in findings(cluster, file.project))]:
+    for note in warnings(cluster):
         typer.echo(f"    warning: {note}")
 
 

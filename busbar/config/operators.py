@@ -72,8 +72,8 @@ class NetworkOperator(Chart):
     )
     selectors: JsonObject = Field(
         default={},
-        description="Selectors of the SR-IOV device plugin merged over ours (vendor 15b3, RDMA, link type of "
-        "the pools), such as {pfNames: [ib0, ib1]} if other ports match too.",
+        description="Selectors of the SR-IOV device plugin merged over ours: vendor 15b3, RDMA, and "
+        "pciAddresses with the rails that preflight has found.",
     )
     image_repository: ImageFolder = Field(
         default=versions.NETWORK_OPERATOR_IMAGES, description="Registry folder of the device plugin's image."

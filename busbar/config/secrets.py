@@ -76,6 +76,14 @@ def _fix(key: str, path: str) -> str | None:
     return _FIXES.get(name)
 
 
+def plain_text(key: str) -> str:
+    """The finding for a secret key of the stack whose value is not encrypted."""
+    return (
+        f"busbar:{key}: is stored in plain text. Fix: replace the secret everywhere, then run "
+        f"`pulumi config set --secret busbar:{key}`"
+    )
+
+
 _LOGIN_KEYS = {"username", "password", "auth", "identity_token"}
 _LOGIN_FORM = 'expected {"registry.example.com": {"username": "...", "password": "..."}}'
 

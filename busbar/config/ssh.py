@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from busbar.config.network_values import Address, HostKey, Port, UserName
-from busbar.config.values import Model, NonEmpty
+from busbar.config.values import Model, NonEmpty, Url
 
 
 class Bastion(Model):
@@ -14,6 +14,11 @@ class Bastion(Model):
     address: Address = Field(description="IP address or name of the jump host.")
     user: UserName = Field(default="root", description="Login on the jump host; sudo is not needed there.")
     port: Port = Field(default=22, description="SSH port of the jump host.")
+    api_proxy_url: Url | None = Field(
+        default=None,
+        description="HTTP proxy to the Kubernetes API (proxy-url of the kubeconfig), where this machine "
+        "cannot reach the load balancer directly, such as http://127.0.0.1:3128.",
+    )
     host_key: HostKey = Field(description="The jump host's ed25519 host key: `ssh-ed25519 AAAA...`.")
 
 

@@ -13,6 +13,7 @@ from busbar.config.cluster import Cluster
 from busbar.config.errors import ConfigError, did_you_mean
 from busbar.config.load import load
 from busbar.config.schema import SECRETS
+from busbar.config.secrets import plain_text
 
 EXAMPLE = "Pulumi.h100.example.yaml"
 
@@ -40,8 +41,8 @@ class StackFile:
         return self.path.parent
 
     def cluster(self) -> Cluster:
-        """The validated configuration. Raises ConfigError; files that it names are not checked."""
-        return load(self.data, secret_keys=self.secret_keys)
+        """The validated configuration, with the files that it names, as `up` does. Raises ConfigError."""
+        return load(self.data, secret_keys=self.secret_keys, root=self.project)
 
 
 def find(stack: str, folder: Path) -> Path:
@@ -84,10 +85,7 @@ def read(path: Path) -> StackFile:
         elif isinstance(value, Mapping) and set(value) == {"secure"}:
             set_secrets.add(name)
         elif value:
-            problems.append(
-                f"{key}: is stored in plain text. Fix: replace the secret everywhere, then run "
-                f"`pulumi config set --secret {key}`"
-            )
+            problems.append(plain_text(name))
     if "busbar:cluster" not in config:
         problems.append(f"busbar:cluster: missing: the object that describes the cluster. Fix: see {EXAMPLE}")
     if problems:

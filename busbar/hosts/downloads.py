@@ -12,6 +12,10 @@ from busbar.config.checksums import Arch
 
 Role = Literal["server", "worker"]
 
+# The scripts have deadlines of their own, by the size of each archive, which is not known here. This one ends
+# a script that hangs: it allows for some 100 GB.
+ARCHIVES_SECONDS = 4 * 3600
+
 
 @dataclass(frozen=True)
 class Download:
@@ -39,6 +43,11 @@ def k3s_values(k3s: K3s, role: Role, project: Path) -> dict[str, str]:
     archives = image_archives(k3s, role, project)
     values["IMAGES"] = "\n".join(f"{archive.sha256} {archive.url}" for archive in archives)
     return values
+
+
+def install_seconds(k3s: K3s, role: Role, seconds: int) -> int:
+    """The time limit of an installation that takes `seconds` without image archives."""
+    return seconds + (ARCHIVES_SECONDS if any(role in image.roles for image in k3s.images) else 0)
 
 
 def k3s_binary(k3s: K3s, arch: Arch, project: Path) -> Download:

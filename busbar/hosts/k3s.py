@@ -1,7 +1,7 @@
 """Files that K3s reads: config.yaml of servers and workers, registries.yaml.
 
 Keys: k3s-io/docs docs/cli/server.md, docs/cli/agent.md. The host's script adds what depends on the host:
-`cluster-init` or `server`, and `node-ip`.
+`cluster-init` or `server`, `node-ip` and `flannel-iface`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,10 @@ import yaml
 from busbar.config import K3s, Pool
 
 RENEWAL_DAYS = 90
+_LOG_SIZE = "container-log-max-size"
+# Of a launcher's log on a worker. The kubelet's default of 10Mi is rotated away faster than it can be read:
+# thousands of ranks with NCCL_DEBUG=INFO write 70 MB within seconds.
+LOG_SIZE = "500Mi"
 AUTH_CONFIG = "/etc/rancher/k3s/auth-config.yaml"
 
 
@@ -74,7 +78,16 @@ def agent_config(k3s: K3s, pool: Pool, *, node_name: str, server: str, token: st
         "node-taint": [f"{taint.key}={taint.value}:{taint.effect}" for taint in pool.taints],
     }
     filled = {key: value for key, value in config.items() if value != []}
+    if not any(_is_kubelet_argument(k3s.agent_args, name) for name in (_LOG_SIZE, "config")):
+        filled["kubelet-arg"] = [f"{_LOG_SIZE}={LOG_SIZE}"]
     return _dump(merged(filled, k3s.agent_args))
+
+
+def _is_kubelet_argument(arguments: Mapping[str, Any], name: str) -> bool:
+    """Whether `kubelet-arg` of config.yaml sets this argument."""
+    values = [arguments.get(key) for key in ("kubelet-arg", "kubelet-arg+")]
+    flat = [item for value in values for item in (value if isinstance(value, list) else [value])]
+    return any(str(item).lstrip("-").partition("=")[0] == name for item in flat)
 
 
 def secure_token(user: str, password: str, *, ca_sha256: str) -> str:

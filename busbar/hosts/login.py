@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
 from busbar.config import Bastion, ConfigError, Ssh
 from busbar.config.files import resolve
+
+
+def key_digest(key: str) -> str:
+    """Identifies a private key without disclosing it (a key has at least 128 bits of entropy)."""
+    return hashlib.sha256(key.encode()).hexdigest()[:12]
 
 
 class Login(BaseModel):
@@ -19,6 +25,8 @@ class Login(BaseModel):
     private_key: str | None = None
     private_key_password: str | None = None
     bastion: Bastion | None = None
+    key_digest: str | None = None
+    """Changes with the key: a host that passed with another key is checked again."""
 
     @classmethod
     def of(

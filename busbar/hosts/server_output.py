@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 
 import yaml
+
+from busbar.hosts.script_output import result
 
 
 @dataclass(frozen=True)
@@ -19,9 +20,8 @@ class ServerFacts:
 
 def server_facts(stdout: str) -> ServerFacts:
     """The facts of host/k3s-server.sh: the last line of `stdout`, as JSON. Raises ValueError otherwise."""
-    lines = stdout.strip().splitlines()
     try:
-        found = json.loads(lines[-1] if lines else "")
+        found = result(stdout)
         return ServerFacts(str(found["version"]), str(found["ca_sha256"]), str(found["ca_pem"]))
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(
@@ -29,9 +29,18 @@ def server_facts(stdout: str) -> ServerFacts:
         ) from None
 
 
-def with_server(kubeconfig: str, *, server: str, name: str) -> str:
+def kubeconfig_text(stdout: str) -> str:
+    """The kubeconfig that host/kubeconfig.sh printed. Raises ValueError, without showing anything of it."""
+    try:
+        return str(result(stdout)["kubeconfig"])
+    except (ValueError, KeyError):
+        raise ValueError("host/kubeconfig.sh exited 0 without a kubeconfig line") from None
+
+
+def with_server(kubeconfig: str, *, server: str, name: str, proxy_url: str | None = None) -> str:
     """K3s's kubeconfig, which points at 127.0.0.1, for `server` (an https URL), with `name` for its entries.
 
+    `proxy_url` is the HTTP proxy to it, if any.
     Raises ValueError unless the text is a kubeconfig with exactly one cluster and its CA.
     """
     content = yaml.safe_load(kubeconfig)
@@ -43,11 +52,12 @@ def with_server(kubeconfig: str, *, server: str, name: str) -> str:
     ):
         raise ValueError("the server's k3s.yaml is not a kubeconfig with exactly one cluster and its CA")
     user = content["users"][0]["user"]
+    proxy = {"proxy-url": proxy_url} if proxy_url else {}
     return yaml.safe_dump(
         {
             "apiVersion": "v1",
             "kind": "Config",
-            "clusters": [{"name": name, "cluster": {**clusters[0]["cluster"], "server": server}}],
+            "clusters": [{"name": name, "cluster": {**clusters[0]["cluster"], "server": server, **proxy}}],
             "users": [{"name": name, "user": user}],
             "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
             "current-context": name,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from busbar.config.operators import NetworkOperator
@@ -14,15 +14,13 @@ API_VERSION = "mellanox.com/v1alpha1"
 KIND = "NicClusterPolicy"
 # The operator ignores a policy of any other name (Mellanox/network-operator, pkg/consts).
 NAME = "nic-cluster-policy"
+METADATA = {"name": NAME, "labels": {"app.kubernetes.io/managed-by": "busbar"}}
 PLUGIN_IMAGE = "sriov-network-device-plugin"
 MELLANOX_VENDOR = "15b3"
 
-# Names of the link types in the device plugin's selectors (sriov-network-device-plugin, pkg/types).
-LINK_TYPES = {"infiniband": "infiniband", "ethernet": "ether"}
 
-
-def render(config: NetworkOperator, pools: Mapping[str, Pool]) -> dict[str, Any]:
-    """The policy: whole HCAs, or VFs passed into a VM, as `config.resource`.
+def render(config: NetworkOperator, pools: Mapping[str, Pool], rails: Sequence[str]) -> dict[str, Any]:
+    """The policy: whole HCAs, or VFs passed into a VM, as `config.resource`; `rails` are PCI addresses.
 
     Neither an OFED driver (the host has its own) nor Multus: NCCL's verbs need the device, not a network
     interface in the pod.
@@ -30,27 +28,33 @@ def render(config: NetworkOperator, pools: Mapping[str, Pool]) -> dict[str, Any]
     return {
         "apiVersion": API_VERSION,
         "kind": KIND,
-        "metadata": {"name": NAME, "labels": {"app.kubernetes.io/managed-by": "busbar"}},
+        "metadata": METADATA,
         "spec": {
             "sriovDevicePlugin": {
                 "image": PLUGIN_IMAGE,
                 "repository": config.image_repository,
                 "version": config.image_tag or f"network-operator-v{config.version}",
-                "config": json.dumps(plugin_config(config, pools), sort_keys=True),
+                "config": json.dumps(plugin_config(config, rails), sort_keys=True),
             },
             "tolerations": worker_tolerations(taints_of(pools.values())),
         },
     }
 
 
-def plugin_config(config: NetworkOperator, pools: Mapping[str, Pool]) -> dict[str, Any]:
-    """The device plugin's configuration: one resource, and the selectors of its devices."""
+def plugin_config(config: NetworkOperator, rails: Sequence[str]) -> dict[str, Any]:
+    """The device plugin's configuration: one resource, and the selectors of its devices.
+
+    Raises ValueError without rails: the plugin takes an empty list as "all HCAs".
+    """
+    if not rails and "pciAddresses" not in config.selectors:
+        raise ValueError("no PCI address of a rail is known. Fix: run preflight again (pulumi up)")
     prefix, _, name = config.resource.rpartition("/")
     selectors: dict[str, Any] = {
         "vendors": [MELLANOX_VENDOR],
         "isRdma": True,
-        # Vendor and RDMA alone would also match an Ethernet port for storage or management.
-        "linkTypes": sorted({LINK_TYPES[pool.link_layer] for pool in pools.values()}),
+        # The rails that preflight has found. The plugin looks at neither port state nor rate, and at the link
+        # type only where the HCA has a network interface (pkg/devices/gen_net.go).
+        "pciAddresses": list(rails),
     }
     resource = {"resourceName": name, "selectors": selectors | config.selectors}
     return {"resourceList": [{"resourcePrefix": prefix, **resource} if prefix else resource]}

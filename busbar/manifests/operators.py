@@ -135,8 +135,8 @@ NETWORK_OPERATOR = Operator(
     release="network-operator",
     namespace="nvidia-network-operator",
     policy={"kind": "NicClusterPolicy", "path": "/apis/mellanox.com/v1alpha1/nicclusterpolicies"},
-    fix="run `ls /sys/class/infiniband` on the node and check that the ports are ACTIVE; too many devices: "
-    "narrow network_operator.selectors; none: load `ib_ipoib` (the linkTypes selector needs a netdev)",
+    fix="run `ls /sys/class/infiniband` on the node and check that the ports are ACTIVE; compare "
+    "their PCI addresses (readlink /sys/class/infiniband/*/device) with those of the NicClusterPolicy",
 )
 MPI_OPERATOR = Operator(
     config_key="mpi_operator", release="mpi-operator", namespace="mpi-operator", derived=_mpi_operator

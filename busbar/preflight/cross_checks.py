@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Literal
 
-from busbar.preflight.facts import HostRecord
+from busbar.preflight.facts import OTHER_PCI, RAIL_PCI, HostRecord
 from busbar.preflight.report import Report
 from busbar.preflight.spec import Finding, Spec
 
@@ -25,7 +25,9 @@ def check_across_hosts(
     return [
         *_duplicate_machine_ids(spec, records),
         *_duplicate_hostnames(reports),
+        *_swapped_roles(spec, reports),
         *_pool_mismatches(spec, records),
+        *_rails_elsewhere(spec, records),
     ]
 
 
@@ -59,6 +61,25 @@ def _duplicate_hostnames(reports: Mapping[str, Report]) -> Iterator[Finding]:
             )
 
 
+def _swapped_roles(spec: Spec, reports: Mapping[str, Report]) -> Iterator[Finding]:
+    """A server with GPUs and a worker without: one is listed in place of the other."""
+    found = [(target, reports[target.name]) for target in spec.hosts if target.name in reports]
+    servers = [target.name for target, report in found if target.role == "server" and report.pci_gpus]
+    workers = [
+        target.name
+        for target, report in found
+        if target.role == "worker" and report.gpus is not None and not report.gpus.pci and not report.hcas
+    ]
+    for server, worker in zip(servers, workers, strict=False):
+        yield Finding(
+            server,
+            "error",
+            f"is listed as a server and has {reports[server].pci_gpus} GPUs; {worker} is listed as a worker "
+            "and has neither GPU nor HCA: the two hosts are swapped",
+            f"exchange address and host_key of {server} and {worker}",
+        )
+
+
 def _pool_mismatches(spec: Spec, records: Mapping[str, HostRecord]) -> Iterator[Finding]:
     pools: dict[str, list[str]] = defaultdict(list)
     for target in spec.hosts:
@@ -77,6 +98,28 @@ def _pool_mismatches(spec: Spec, records: Mapping[str, HostRecord]) -> Iterator[
                         f"{common or 'none'}",
                         f"use the same {title} on all workers of a pool",
                     )
+
+
+def _rails_elsewhere(spec: Spec, records: Mapping[str, HostRecord]) -> Iterator[Finding]:
+    """The SR-IOV device plugin has one list of PCI addresses for all nodes."""
+    workers = [target for target in spec.hosts if target.role == "worker" and target.name in records]
+    rails: dict[str, str] = {}
+    for target in workers:
+        for address in records[target.name].facts.get(RAIL_PCI, ()):
+            rails.setdefault(address, target.name)
+    for target in workers:
+        if not spec.requirements_of(target).offered:
+            continue
+        for address in records[target.name].facts.get(OTHER_PCI, ()):
+            if address in rails:
+                yield Finding(
+                    target.name,
+                    "error",
+                    f"has an HCA that is not a rail at {address}, where {rails[address]} has a rail: the "
+                    "SR-IOV device plugin, which has one list for all nodes, would offer it to pods",
+                    "use hosts with the same slots in one cluster, or disable that HCA; or set pciAddresses "
+                    "in network_operator.selectors yourself",
+                )
 
 
 def _text(value: object) -> str:

@@ -11,7 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-SCHEMA = 1
+SCHEMA = 2
+# PCI addresses of HCAs. Kept apart from the other facts: they may differ from host to host.
+RAIL_PCI = "rail_pci"
+OTHER_PCI = "other_pci"
+_ADDRESSES = (RAIL_PCI, OTHER_PCI)
 
 
 @dataclass(frozen=True)
@@ -25,13 +29,17 @@ class HostRecord:
 
 def pack(hosts: Mapping[str, HostRecord]) -> str:
     """One compact JSON line; equal facts are stored once."""
-    groups: list[str] = []
+    groups: dict[str, int] = {}
     index: dict[str, list[str | int]] = {}
     for name, host in hosts.items():
-        text = json.dumps(host.facts, sort_keys=True)
-        if text not in groups:
-            groups.append(text)
-        index[name] = [host.fingerprint, host.machine, groups.index(text)]
+        addresses = {key: host.facts[key] for key in _ADDRESSES if key in host.facts}
+        others = {key: value for key, value in host.facts.items() if key not in _ADDRESSES}
+        texts = [json.dumps(part, sort_keys=True) for part in (others, addresses)]
+        index[name] = [
+            host.fingerprint,
+            host.machine,
+            *(groups.setdefault(text, len(groups)) for text in texts),
+        ]
     content = {"schema": SCHEMA, "groups": [json.loads(text) for text in groups], "hosts": index}
     return json.dumps(content, separators=(",", ":"))
 
@@ -49,8 +57,13 @@ def read(text: str) -> dict[str, HostRecord]:
             raise ValueError(f"is a result of preflight with schema {content['schema']!r}, expected {SCHEMA}")
         groups = content["groups"]
         return {
-            name: HostRecord(fingerprint, machine, groups[group])
-            for name, (fingerprint, machine, group) in content["hosts"].items()
+            name: HostRecord(entry[0], entry[1], groups[entry[2]] | groups[entry[3]])
+            for name, entry in content["hosts"].items()
         }
     except (KeyError, TypeError, IndexError, json.JSONDecodeError) as error:
         raise ValueError(f"is not a result of preflight: {error!r}") from None
+
+
+def rail_addresses(hosts: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """The PCI addresses of the rails of all hosts, each once, sorted. `hosts`: facts by host name."""
+    return sorted({address for facts in hosts.values() for address in facts.get(RAIL_PCI, ())})

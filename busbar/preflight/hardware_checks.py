@@ -9,7 +9,7 @@ from packaging.version import Version
 
 from busbar import versions
 from busbar.hosts import supported_os
-from busbar.preflight.rails import choose
+from busbar.preflight.rails import Rails, choose
 from busbar.preflight.report import Report
 from busbar.preflight.spec import HostRequirements
 
@@ -129,6 +129,8 @@ def _rails(required: HostRequirements, report: Report) -> Iterator[Check]:
         return
     rails = choose(report.hcas, required)
     if len(rails.names) == required.rails:
+        if required.offered:
+            yield from _offering(required, rails)
         return
     what = (
         f"{len(rails.names)} rails ({', '.join(rails.names) or 'none'}), expected {required.rails} of "
@@ -141,6 +143,43 @@ def _rails(required: HostRequirements, report: Report) -> Iterator[Check]:
     else:
         fix = "check cables and switch (ibstat; ibdiagnet), or correct pools.*.rails and rate_gbps"
     yield "error", what, fix
+
+
+def _offering(required: HostRequirements, rails: Rails) -> Iterator[Check]:
+    """Rails that the SR-IOV device plugin would not offer to pods (pkg/netdevice/netDeviceProvider.go)."""
+    first: dict[str, str] = {}
+    for name, port in rails.ports.items():
+        if not port.pci:
+            yield (
+                "error",
+                f"rail {name} has no PCI address: its `device` in /sys/class/infiniband is not a PCI device",
+                "list it in pools.*.ignore_hcas, or check its driver: ls -l /sys/class/infiniband/*",
+            )
+        elif (other := first.setdefault(port.pci, name)) != name:
+            yield (
+                "error",
+                f"rails {other} and {name} are ports of one PCI device, {port.pci}, which is offered once",
+                "list one of them in pools.*.ignore_hcas and correct pools.*.rails",
+            )
+        if port.vfs:
+            yield (
+                "error",
+                f"rail {name} has {port.vfs} VFs: the SR-IOV device plugin does not offer such a device",
+                f"echo 0 > /sys/bus/pci/devices/{port.pci}/sriov_numvfs, and remove what creates them",
+            )
+        if port.default_route:
+            yield (
+                "error",
+                f"rail {name} carries the default route: the SR-IOV device plugin does not offer it",
+                f"route the default over another interface than {', '.join(port.netdevs)}",
+            )
+        if required.netdev_selectors and not port.netdevs:
+            yield (
+                "error",
+                f"rail {name} has no network interface, which network_operator.selectors."
+                f"{', '.join(required.netdev_selectors)} needs",
+                "modprobe ib_ipoib and add it to /etc/modules-load.d/, or remove these selectors",
+            )
 
 
 def _memlock(required: HostRequirements, report: Report) -> Iterator[Check]:

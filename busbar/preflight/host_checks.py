@@ -15,8 +15,10 @@ from busbar.preflight.spec import Finding, HostRequirements, Target
 ARCHITECTURES = ("x86_64", "aarch64")
 GIB = 1 << 30
 MIN_MEMORY_BYTES = {"lb": 0.4 * GIB, "server": 1.8 * GIB, "worker": 1.8 * GIB}
+# Disks below /var/lib/rancher other than that of the container images: etcd, image archives, K3s's own files.
+OTHER_DISKS_MIN_BYTES = 2e9
 # A certificate from a host whose clock is ahead is not yet valid on the others.
-MAX_SKEW_SECONDS = 5.0
+MA_SKEW_SECONDS = 5.0
 KUBELET_PORT = 10250
 ETCD_PORTS = (2379, 2380)
 OWN_PROCESSES = {"lb": ("haproxy",), "server": ("k3s", "k3s-server"), "worker": ("k3s", "k3s-agent")}
@@ -47,7 +49,8 @@ def host_facts(required: HostRequirements, report: Report) -> dict[str, Any]:
     kept: dict[str, Any] = {"os": f"{report.os} {report.os_version}", "arch": report.arch}
     if report.gpus is not None:
         rails = choose(report.hcas, required)
-        chosen = {name.partition(":")[0] for name in rails.names}
+        chosen = {port.name for port in rails.ports.values()}
+        used = {port.pci for port in rails.ports.values()}
         kept |= {
             "gpus": len(report.gpus.list) if required.driver_on_host else report.gpus.pci,
             "gpu_model": report.gpus.list[0].model if report.gpus.list else "",
@@ -56,6 +59,8 @@ def host_facts(required: HostRequirements, report: Report) -> dict[str, Any]:
             "ignored_hcas": rails.ignored,
             "hca_firmware": sorted({hca.fw for hca in report.hcas if hca.name in chosen}),
             "kernel": report.kernel,
+            "rail_pci": sorted(used),
+            "other_pci": sorted({hca.pci for hca in report.hcas if hca.pci} - used),
         }
     return kept
 
@@ -96,13 +101,22 @@ def _system(target: Target, report: Report) -> Iterator[Check]:
 
 
 def _resources(target: Target, required: HostRequirements, report: Report) -> Iterator[Check]:
-    if report.disk_free_bytes < required.min_disk_gb * 1e9:
+    images, *others = report.disks
+    if images.free_bytes < required.min_disk_gb * 1e9:
         yield (
             "error",
-            f"{report.disk_free_bytes / 1e9:.1f} GB free at /var/lib/rancher, expected "
-            f"{required.min_disk_gb} GB",
+            f"{images.free_bytes / 1e9:.1f} GB free on {images.path}, the disk of /var/lib/rancher/k3s/agent/"
+            f"containerd, expected {required.min_disk_gb} GB",
             "free some space, mount a larger disk there, or lower min_disk_gb of the pool",
         )
+    for disk in others:
+        if disk.free_bytes < OTHER_DISKS_MIN_BYTES:
+            yield (
+                "error",
+                f"{disk.free_bytes / 1e9:.1f} GB free on {disk.path}, expected "
+                f"{OTHER_DISKS_MIN_BYTES / 1e9:g} GB",
+                "free some space, or mount a larger disk there",
+            )
     if report.memory_bytes < MIN_MEMORY_BYTES[target.role]:
         yield (
             "error",
@@ -121,11 +135,11 @@ def _resources(target: Target, required: HostRequirements, report: Report) -> It
 def _clock(report: Report, clock: tuple[float, float]) -> Iterator[Check]:
     before, after = clock
     skew = max(before - report.epoch, report.epoch - after)
-    if skew > MAX_SKEW_SECONDS:
+    if skew > MA_SKEW_SECONDS:
         direction = "behind" if report.epoch < before else "ahead of"
         yield (
             "error",
-            f"clock is {skew:.0f} s {direction} this machine's, expected at most {MAX_SKEW_SECONDS:g} s",
+            f"clock is {skew:.0f} s {direction} this machine's, expected at most {MA_SKEW_SECONDS:g} s",
             "timedatectl set-ntp true (systemd-timesyncd or chrony) on the host; check this machine's clock "
             "too",
         )
@@ -139,6 +153,14 @@ def _network(target: Target, report: Report) -> Iterator[Check]:
             "error",
             "no default route, which K3s needs even without internet access",
             "ip route add default via GATEWAY, and make it permanent",
+        )
+    if not report.has_node_address and target.role != "lb":
+        yield (
+            "error",
+            f"no network interface has the address {target.address}, got {', '.join(report.addresses)}: the "
+            "node would use another address, and flannel another network",
+            "list the host by an address that it has; or set node-ip and flannel-iface in "
+            "/etc/rancher/k3s/config.yaml.d/address.yaml on the host",
         )
     wanted = {"lb": (API_PORT,), "server": (API_PORT, *ETCD_PORTS, KUBELET_PORT), "worker": (KUBELET_PORT,)}
     for listener in report.listening:

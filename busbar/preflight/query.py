@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import asyncssh
-from pydantic import ValidationError
 
 from busbar.hosts import scripts as hostscript
+from busbar.hosts.script_output import result as hostscript_result
 from busbar.preflight.report import Report
 from busbar.preflight.spec import Finding, Target
-from busbar.preflight.ssh import CONNECT_SECONDS, Keys, connect, connection_finding
+from busbar.preflight.ssh import CONNECT_SECONDS, Keys, connect, connection_finding, listed_as
 
 # nvidia-smi alone may take 60 s (host/preflight-hardware.sh).
 SCRIPT_SECONDS = 75
@@ -28,11 +28,21 @@ class Answer:
     clock: tuple[float, float]
 
 
-async def query(target: Target, keys: Keys, tunnel: asyncssh.SSHClientConnection | None) -> Answer | Finding:
-    """Run `host/preflight.sh` on one host; takes at most CONNECT_SECONDS + SCRIPT_SECONDS."""
+async def query(
+    target: Target,
+    keys: Keys,
+    tunnel: asyncssh.SSHClientConnection | None,
+    names: Mapping[str, str],
+) -> Answer | Finding:
+    """Run `host/preflight.sh` on one host; takes at most CONNECT_SECONDS + SCRIPT_SECONDS.
+
+    `names`: host key -> name of every host, to recognise hosts that are swapped.
+    """
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
             connection = await connect(target, keys, tunnel)
+    except asyncssh.HostKeyNotVerifiable as error:
+        return connection_finding(target, error, await listed_as(target, tunnel, names))
     except (OSError, asyncssh.Error) as error:
         return connection_finding(target, error)
     done: asyncssh.SSHCompletedProcess
@@ -56,7 +66,7 @@ async def query(target: Target, keys: Keys, tunnel: asyncssh.SSHClientConnection
 async def _run(connection: asyncssh.SSHClientConnection, target: Target) -> asyncssh.SSHCompletedProcess:
     text = hostscript.command(
         "preflight",
-        {"NODE_NAME": target.name, "ROLE": target.role},
+        {"NODE_NAME": target.name, "NODE_ADDRESS": target.address, "ROLE": target.role},
         user=target.user,
         timeout_seconds=SCRIPT_SECONDS,
     )
@@ -86,14 +96,14 @@ def _read(target: Target, done: asyncssh.SSHCompletedProcess, clock: tuple[float
         )
     lines = _text(done.stdout).strip().splitlines()
     try:
-        report = Report.model_validate(json.loads(lines[-1] if lines else ""))
-    except (ValidationError, json.JSONDecodeError) as error:
+        report = Report.model_validate(hostscript_result(_text(done.stdout)))
+    except ValueError as error:  # pydantic's ValidationError is one
         return Finding(
             target.name,
             "error",
             f"preflight script printed no report: got {lines[-1][:200] if lines else 'nothing'!r}, expected "
             f"one JSON line ({str(error).splitlines()[0]})",
-            "remove output from the login scripts of that user (.bashrc) for sessions without a terminal",
+            "run host/preflight.sh there by hand, as its first lines say; look for an `exec` in .bashrc",
         )
     return Answer(report, clock)
 

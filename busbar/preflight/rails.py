@@ -18,15 +18,20 @@ _RATE = re.compile(r"(?P<gbps>\d+(?:\.\d+)?) Gb/sec")
 
 @dataclass(frozen=True)
 class Rails:
-    """The ports that carry NCCL traffic, and for every other port the reason why it is not a rail."""
+    """The ports that carry NCCL traffic, by name; for every other port the reason why it is not a rail."""
 
-    names: tuple[str, ...]
+    ports: dict[str, Hca]
     ignored: dict[str, str]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names as NCCL_IB_HCA has them."""
+        return tuple(self.ports)
 
 
 def choose(hcas: Iterable[Hca], required: HostRequirements) -> Rails:
     """Select the rails among the ports of a host."""
-    names: list[str] = []
+    rails: dict[str, Hca] = {}
     ignored: dict[str, str] = {}
     for hca in sorted(hcas, key=lambda hca: (_natural(hca.name), hca.port)):
         # Port 1 is the usual one; NCCL_IB_HCA names another as mlx5_0:2.
@@ -35,8 +40,8 @@ def choose(hcas: Iterable[Hca], required: HostRequirements) -> Rails:
         if reason:
             ignored[name] = reason
         else:
-            names.append(name)
-    return Rails(tuple(names), ignored)
+            rails[name] = hca
+    return Rails(rails, ignored)
 
 
 def rate_gbps(text: str) -> float:

@@ -20,6 +20,13 @@ class Listener(Part):
     process: str
 
 
+class Disk(Part):
+    """A mounted file system below /var/lib/rancher."""
+
+    path: str
+    free_bytes: int
+
+
 class Gpu(Part):
     """One GPU, from nvidia-smi."""
 
@@ -52,7 +59,11 @@ class Gdr(Part):
 
 
 class Hca(Part):
-    """One port of one HCA, with the texts of sysfs: "InfiniBand", "4: ACTIVE", "400 Gb/sec (4X NDR)"."""
+    """One port of one HCA, with the texts of sysfs: "InfiniBand", "4: ACTIVE", "400 Gb/sec (4X NDR)".
+
+    Of its PCI function: the address ("0000:1b:00.0", empty if it has none), the network interfaces, the
+    number of VFs, and whether one of the interfaces carries the default route.
+    """
 
     name: str
     port: int
@@ -60,12 +71,19 @@ class Hca(Part):
     state: str
     rate: str
     fw: str
+    pci: str
+    netdevs: tuple[str, ...]
+    vfs: int
+    default_route: bool
 
 
 class Report(Part):
-    """Everything about one host; the last four fields are for workers only. `epoch` is in seconds."""
+    """Everything about one host; the last four fields are for workers only, `pci_gpus` is for servers.
 
-    schema_version: Literal[2]
+    `epoch` is in seconds. The first of `disks` is the one with the container images.
+    """
+
+    schema_version: Literal[3]
     os: str
     os_version: str
     arch: str
@@ -77,12 +95,13 @@ class Report(Part):
     cpus: int
     memory_bytes: int
     swap_bytes: int
-    disk_free_bytes: int
+    disks: tuple[Disk, ...]
     cgroup: Literal["v1", "v2"]
     cgroup_v1_allowed: bool
     memlock: str
     default_route: bool
     addresses: tuple[str, ...]
+    has_node_address: bool
     listening: tuple[Listener, ...]
     missing_tools: tuple[str, ...]
     active_units: tuple[str, ...]
@@ -90,6 +109,7 @@ class Report(Part):
     server_name: str
     k3s_data: bool
     epoch: float
+    pci_gpus: int = 0
     gpus: Gpus | None = None
     fabric_manager: FabricManager | None = None
     gdr: Gdr | None = None

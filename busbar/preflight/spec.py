@@ -21,6 +21,8 @@ from busbar.hosts.login import Login
 
 # Kubernetes 1.35 made failCgroupV1 the kubelet's default.
 CGROUP_V2_SINCE = Version("1.35")
+# Selectors of the SR-IOV device plugin that look at the network interface (pkg/devices/gen_net.go).
+NETDEV_SELECTORS = frozenset({"linkTypes", "pfNames", "nicNames"})
 SERVER_MIN_DISK_GB = 10
 LB_MIN_DISK_GB = 1
 
@@ -59,12 +61,16 @@ class HostRequirements(Model):
     link_layer: str = "infiniband"
     ignore_hcas: tuple[str, ...] = ()
     transport: str = "socket"
+    offered: bool = False
+    """Whether the SR-IOV device plugin must offer the rails, which it selects by their PCI addresses."""
+    netdev_selectors: tuple[str, ...] = ()
+    """Selectors of the site that match only HCAs with a network interface."""
 
 
 class Spec(Model):
     """The stdin of `busbar preflight`; `requirements` is keyed by role, or `worker/<pool>`."""
 
-    schema_version: Literal[1] = 1
+    schema_version: Literal[2] = 2
     login: Login
     hosts: tuple[Target, ...]
     requirements: dict[str, HostRequirements]
@@ -74,9 +80,11 @@ class Spec(Model):
         return self.requirements[requirements_key(target.role, target.pool)]
 
     def fingerprint(self, target: Target) -> str:
-        """Changes if the host, its requirements, or the preflight script changes."""
+        """Changes if the host, the way to it, its requirements, or the preflight script changes."""
         requirements = self.requirements_of(target)
-        return _digest([target.model_dump(), requirements.model_dump(), hostscript.digest("preflight")])
+        bastion = self.login.bastion
+        way = [self.login.key_digest, self.login.uses_agent, bastion.model_dump() if bastion else None]
+        return _digest([target.model_dump(), way, requirements.model_dump(), hostscript.digest("preflight")])
 
 
 def requirements_key(role: str, pool: str | None) -> str:
@@ -92,6 +100,7 @@ def spec_of(cluster: Cluster, *, login: Mapping[str, Any], project: Path | None 
     inventory = Inventory.of(cluster)
     k3s = [cluster.k3s.model_dump(mode="json"), read_checksums(cluster.k3s, project) if project else {}]
     front = [inventory.api_address, inventory.tls_sans]
+    network = cluster.network_operator
     number = versions.release(cluster.k3s.version)
     cgroup_v2 = number is None or number >= CGROUP_V2_SINCE
     requirements = {
@@ -113,9 +122,11 @@ def spec_of(cluster: Cluster, *, login: Mapping[str, Any], project: Path | None 
             link_layer=pool.link_layer,
             ignore_hcas=tuple(pool.ignore_hcas),
             transport=cluster.validation.required_transport,
+            offered=network.enabled and "pciAddresses" not in network.selectors,
+            netdev_selectors=tuple(sorted(NETDEV_SELECTORS & set(network.selectors))),
         )
     return {
-        "schema_version": 1,
+        "schema_version": 2,
         "login": dict(login),
         "hosts": [asdict(host) for host in inventory.hosts],
         "requirements": {key: each.model_dump(mode="json") for key, each in requirements.items()},

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 
 import asyncssh
@@ -15,6 +16,7 @@ from busbar.preflight.spec import Finding, Target
 
 CONNECT_SECONDS = 15
 AGENT_SECONDS = 5
+GONE = "if the machine is gone for good, remove it from the stack (docs/hosts.md, Removal)"
 SSH_PORT = 22
 
 
@@ -120,10 +122,32 @@ async def connect(
     )
 
 
-def connection_finding(target: Target, error: Exception) -> Finding:
-    """A failed connection as a finding."""
+async def listed_as(
+    target: Target, tunnel: asyncssh.SSHClientConnection | None, names: Mapping[str, str]
+) -> str | None:
+    """The name of the host whose pinned key answers at the address of `target`; `names`: host key -> name."""
+    try:
+        async with asyncio.timeout(CONNECT_SECONDS):
+            key = await asyncssh.get_server_host_key(
+                target.address,
+                target.port,
+                tunnel=tunnel or (),
+                server_host_key_algs=["ssh-ed25519"],
+                config=None,
+            )
+    except (OSError, asyncssh.Error):
+        return None
+    words = key.export_public_key().decode().split() if key else []
+    return names.get(" ".join(words[:2]))
+
+
+def connection_finding(target: Target, error: Exception, answers_as: str | None = None) -> Finding:
+    """A failed connection as a finding; `answers_as` is the host whose key answered, if it is known."""
     where = f"{target.user}@{target.address}:{target.port}"
     match error:
+        case asyncssh.HostKeyNotVerifiable() if answers_as is not None:
+            what = f"{where} has the host key of {answers_as}: the two hosts are swapped"
+            fix = f"exchange the addresses of {target.name} and {answers_as}, or their host keys"
         case asyncssh.HostKeyNotVerifiable():
             what = f"{where} has another host key than the pinned one (possible man-in-the-middle)"
             fix = (
@@ -138,14 +162,18 @@ def connection_finding(target: Target, error: Exception) -> Finding:
             fix = "ssh-keygen -A on the host, restart sshd, and set host_key to the new ed25519 key"
         case TimeoutError():
             what = f"connection to {where} timed out after {CONNECT_SECONDS} s"
-            fix = "check that the host runs, its address is right, and TCP to that port is open from here"
+            fix = (
+                f"check that the host runs, its address, and that TCP to that port is open from here; {GONE}"
+            )
         case ConnectionRefusedError():
             what = f"{where} refuses the connection"
             fix = "check that sshd runs there, on that port"
         case OSError():
             reason = os.strerror(error.errno) if error.errno else str(error)
             what = f"connection to {where} failed: {reason}"
-            fix = "check that the host runs, its address is right, and a route to it exists from here"
+            fix = (
+                f"check that the host runs, its address is right, and a route to it exists from here; {GONE}"
+            )
         case _:
             what = f"SSH connection to {where} failed: {error}"
             fix = "look at the host's log: journalctl -u ssh"

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import asyncssh
 
 from busbar.preflight import ssh
+from busbar.preflight.api_route import check_api_route
 from busbar.preflight.cross_checks import check_across_hosts
 from busbar.preflight.facts import HostRecord
 from busbar.preflight.host_checks import check_host, host_facts
@@ -52,7 +53,7 @@ async def survey(spec: Spec, previous: Mapping[str, HostRecord]) -> Outcome:
     targets = [target for target in spec.hosts if target.name not in kept]
     answers = await _query_all(spec, targets) if targets else {}
 
-    findings: list[Finding] = []
+    findings = await check_api_route(spec)
     records: dict[str, HostRecord] = {}
     reports = {name: answer.report for name, answer in answers.items() if isinstance(answer, Answer)}
     for target in spec.hosts:
@@ -80,11 +81,12 @@ async def _query_all(spec: Spec, targets: list[Target]) -> dict[str, Answer | Fi
     ssh.check_agent(spec.login)
     keys = ssh.load_keys(spec.login)
     answers: dict[str, Answer | Finding] = {}
+    names = {target.host_key: target.name for target in spec.hosts}
     limit = asyncio.Semaphore(CONCURRENT)
 
     async def one(target: Target, tunnel: asyncssh.SSHClientConnection | None) -> None:
         async with limit:
-            answers[target.name] = await query(target, keys, tunnel)
+            answers[target.name] = await query(target, keys, tunnel, names)
 
     try:
         async with (

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from lab.paths import RUN
 from lab.steps import run
-from lab.topology import BRIDGE, GATEWAY, PREFIX, SUBNET
+from lab.topology import BRIDGE, GATEWAY, PREFIX, PROJECT, SUBNET
 
 TAG = "busbar-lab"
 _SAVED = RUN / "sysctl.json"
@@ -58,6 +58,13 @@ def made_here() -> bool:
     return _SAVED.exists()
 
 
+def owner() -> Path | None:
+    """The checkout whose `up` made the bridge; None without a bridge, or if it does not say."""
+    alias = Path(f"/sys/class/net/{BRIDGE}/ifalias")
+    text = alias.read_text().strip() if alias.exists() else ""
+    return Path(text) if text else None
+
+
 def up() -> None:
     """Make what is missing; remembers the kernel settings as they were before the lab."""
     if not _SAVED.exists():
@@ -72,6 +79,7 @@ def up() -> None:
             _write(name, str(value))
     if not bridge_exists():
         run(["ip", "link", "add", BRIDGE, "type", "bridge"])
+    run(["ip", "link", "set", "dev", BRIDGE, "alias", str(PROJECT)])
     run(["ip", "address", "replace", f"{GATEWAY}/{PREFIX}", "dev", BRIDGE])
     run(["ip", "link", "set", BRIDGE, "up"])
     for table, chain, rule in _RULES:

@@ -49,7 +49,9 @@ def healthy(
             return {"status": {"version": args.inputs.get("version", "0.1.0"), "status": "deployed"}}
         if args.typ == COMMAND:
             return {
-                "stdout": KUBECONFIG if "kubeconfig" in args.name else json.dumps(SERVER_FACTS),
+                "stdout": json.dumps({"kubeconfig": KUBECONFIG})
+                if "kubeconfig" in args.name
+                else json.dumps(SERVER_FACTS),
                 "stderr": "",
             }
         if args.typ == LOCAL:
@@ -72,4 +74,5 @@ def healthy(
 
 
 def _facts(role: str) -> dict[str, Any]:
-    return {"gpus": 8, "rails": 8, "gpu_model": "H100"} if role == "worker" else {}
+    worker = {"gpus": 8, "rails": 8, "gpu_model": "H100", "rail_pci": ["0000:1b:00.0"], "other_pci": []}
+    return worker if role == "worker" else {}

@@ -43,6 +43,12 @@ def test_a_missing_secret_is_named() -> None:
     assert "busbar:sshPrivateKey" in text
 
 
+def test_a_private_key_stored_in_plain_text_is_refused_without_showing_it() -> None:
+    run = refused(site(ssh={}), config={"busbar:sshPrivateKey": "MOCK-SSH-KEY"})
+    assert "busbar:sshPrivateKey: is stored in plain text" in str(run.error)
+    assert "MOCK-SSH-KEY" not in str(run.error)
+
+
 @pytest.mark.parametrize("value", ["not json", "[]", '{"registry.example.com": "me:MOCK-PASSWORD"}'])
 def test_credentials_that_cannot_be_read_are_refused_without_showing_them(value: str) -> None:
     run = run_program(site(), healthy(site()), secrets={"registryCredentials": value})

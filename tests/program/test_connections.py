@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 from tests.program.answers import healthy
@@ -27,9 +29,27 @@ def test_every_host_is_reached_through_the_bastion_with_its_own_address_and_host
         assert proxy["hostKey"] == BASTION["host_key"] != connection["hostKey"]
 
 
-def test_the_bastion_is_logged_in_to_with_the_same_key_and_the_same_limits() -> None:
+def test_the_bastion_is_logged_in_to_with_the_same_key_and_more_patience() -> None:
     for connection in connections():
         proxy = connection["proxy"]
-        for key in ("privateKey", "privateKeyPassword", "dialErrorLimit", "perDialTimeout"):
+        for key in ("privateKey", "privateKeyPassword", "perDialTimeout"):
             assert proxy[key] == connection[key], key
+        assert proxy["dialErrorLimit"] >= 30 > connection["dialErrorLimit"], "MaxStartups of its sshd"
         assert proxy["privateKey"] == "MOCK-SSH-KEY"
+
+
+def preflight_login(path: Path) -> Any:
+    cluster = site(servers=1, ssh={"key_file": str(path)})
+    run = run_program(cluster, healthy(cluster), preview=True, answered=False)
+    assert run.error is None
+    text = run.named("preflight-hosts").inputs["stdin"]
+    assert "PRIVATE KEY" not in text
+    return json.loads(text)["login"]
+
+
+def test_a_new_key_in_the_same_file_sends_preflight_to_the_hosts_again(tmp_path: Path) -> None:
+    key = tmp_path / "id_ed25519"
+    key.write_text("-----BEGIN OPENSSH PRIVATE KEY-----\none\n")
+    before = preflight_login(key)
+    key.write_text("-----BEGIN OPENSSH PRIVATE KEY-----\nanother\n")
+    assert preflight_login(key)["key_digest"] != before["key_digest"]

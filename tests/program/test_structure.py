@@ -142,3 +142,8 @@ def test_each_pool_is_measured_with_its_own_hardware() -> None:
     assert run.error is None
     slots = {pool: run.named(f"nccl-{pool}-job").inputs["spec"]["slotsPerWorker"] for pool in ("a", "b")}
     assert slots == {"a": 8, "b": 4}
+
+
+def test_pods_are_offered_the_rails_of_preflight_by_their_pci_addresses(run: Run) -> None:
+    config = run.named("network-operator-policy").inputs["spec"]["sriovDevicePlugin"]["config"]
+    assert '"pciAddresses": ["0000:1b:00.0"]' in config

@@ -43,6 +43,15 @@ _FIXES = (
         "`pulumi install` in the project folder installs the plugins.",
     ),
     (
+        r"dial tcp [^ ]+: (i/o timeout|connect: (no route to|connection refused|network is unreachable))",
+        "`busbar preflight STACK` names the hosts that do not answer. If a machine is gone for good: "
+        "docs/hosts.md, Removal.",
+    ),
+    (
+        r"ssh: (handshake failed|unable to authenticate)",
+        "`busbar preflight STACK` names the hosts that refuse the key, or that have another host key.",
+    ),
+    (
         r"currently locked by|Another update is currently in progress",
         "wait until that update has ended. If its process is gone: `pulumi cancel`, then retry.",
     ),

@@ -25,6 +25,8 @@ number=0
 while read -r hca; do
   folder=$stage/infiniband/$hca
   mkdir -p "$folder/ports/1/gids"
+  # As in the device plugin of the lab. The link leads nowhere; its name is the PCI address.
+  ln -s "$(printf '../../../devices/pci0000:00/0000:%02x:00.0' $((32 + number)))" "$folder/device"
   printf 'MT4129\n' > "$folder/hca_type"
   printf '28.43.2566\n' > "$folder/fw_ver"
   printf 'busbar-lab simulated HCA\n' > "$folder/board_id"

@@ -101,7 +101,7 @@ POLICIES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 def test_the_nic_cluster_policy_fits_the_published_crd(version: str, name: str) -> None:
     pool, network_operator = POLICIES[name]
     site = cluster(pool, network_operator=network_operator)
-    manifest = nic_cluster_policy.render(site.network_operator, site.pools)
+    manifest = nic_cluster_policy.render(site.network_operator, site.pools, ["0000:1b:00.0"])
     crd = published_crd("network-operator", version, "NicClusterPolicy")
     assert complaints(crd, "v1alpha1", manifest) == []
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from busbar.cli import build
-from busbar.config import SECRETS, ConfigError, stackfile
+from busbar.config import SECRETS, ConfigError, load, stackfile
 from busbar.config.schema import stack_schema
 from tests.support.clusters import site
 
@@ -34,7 +35,8 @@ def stack(folder: Path, document: Any, name: str = "prod") -> Path:
 
 @pytest.mark.parametrize("path", STACKS, ids=lambda path: path.name)
 def test_a_stack_file_of_this_repository_is_valid(path: Path) -> None:
-    assert stackfile.read(path).cluster().hosts.workers
+    file = stackfile.read(path)
+    assert load(file.data, secret_keys=file.secret_keys).hosts.workers
 
 
 @pytest.mark.parametrize("path", STACKS, ids=lambda path: path.name)
@@ -80,8 +82,9 @@ def test_pulumi_yaml_declares_the_cluster_and_every_secret_with_a_description() 
     assert all(key["description"] for key in declared.values())
 
 
-def test_check_config_summarises_a_valid_stack() -> None:
-    result = busbar("check-config", str(STACKS[1]))
+def test_check_config_summarises_a_valid_stack(tmp_path: Path) -> None:
+    (tmp_path / "sha256sum-amd64.txt").write_text(f"{'ab' * 32}  k3s\n")
+    result = busbar("check-config", shutil.copy(STACKS[1], tmp_path))
     assert result.exit_code == 0
     assert result.stdout.startswith("OK  Pulumi.h100.example.yaml\n")
     assert "servers: 3 (cp-1 192.0.2.11, cp-2 192.0.2.12, cp-3 192.0.2.13)" in result.stdout
@@ -90,6 +93,13 @@ def test_check_config_summarises_a_valid_stack() -> None:
         in result.stdout
     )
     assert "2 workers, 8 GPUs and 8 rails per worker, 400 Gb/s per rail (infiniband)" in result.stdout
+
+
+def test_a_file_that_the_stack_names_and_that_is_missing_is_an_error_as_it_is_for_up(tmp_path: Path) -> None:
+    data = site(k3s={"checksums_file": "sha256sum-amd64.txt"})
+    result = busbar("check-config", str(stack(tmp_path, {"config": {"busbar:cluster": data}})))
+    assert result.exit_code == 1
+    assert "k3s.checksums_file: 'sha256sum-amd64.txt' cannot be read" in result.stdout
 
 
 def test_check_config_finds_a_stack_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

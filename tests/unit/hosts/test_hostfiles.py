@@ -115,7 +115,26 @@ def test_a_worker_joins_by_the_api_address_with_labels_and_taints() -> None:
         "token": "K10x::node:y",
         "node-label": ["busbar.io/pool=h100", "zone=a"],
         "node-taint": ["nvidia.com/gpu=yes:NoSchedule"],
+        "kubelet-arg": ["container-log-max-size=500Mi"],
     }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({"kubelet-arg": ["max-pods=200"]}, ["container-log-max-size=500Mi", "max-pods=200"]),
+        ({"kubelet-arg+": "container-log-max-size=1Gi"}, ["container-log-max-size=1Gi"]),
+        ({"kubelet-arg": ["--container-log-max-size=1Gi", "v=2"]}, ["--container-log-max-size=1Gi", "v=2"]),
+        ({"kubelet-arg": "config=/etc/kubelet.yaml"}, ["config=/etc/kubelet.yaml"]),
+    ],
+)
+def test_logs_on_workers_may_grow_unless_the_site_sets_their_size(
+    arguments: dict[str, Any], expected: list[str]
+) -> None:
+    made = cluster(agent_args=arguments)
+    text = k3s.agent_config(made.k3s, made.pools["h100"], node_name="w", server="https://a", token="t")
+    found = yaml.safe_load(text)
+    assert found.get("kubelet-arg", found.get("kubelet-arg+")) in (expected, expected[0])
 
 
 def test_the_agents_token_pins_the_ca() -> None:
@@ -145,6 +164,7 @@ current-context: default
 
 def test_the_kubeconfig_points_at_the_load_balancer() -> None:
     made = yaml.safe_load(with_server(KUBECONFIG, server="https://10.0.0.1:6443", name="site"))
+    assert "proxy-url" not in made["clusters"][0]["cluster"]
     assert made["clusters"] == [
         {"name": "site", "cluster": {"certificate-authority-data": "Q0E=", "server": "https://10.0.0.1:6443"}}
     ]
@@ -188,3 +208,11 @@ def test_two_load_balancers_share_an_address_by_unicast() -> None:
 def test_one_load_balancer_has_no_keepalived() -> None:
     inventory = Inventory.of(cluster())
     assert haproxy.keepalived_config(inventory, inventory.load_balancers[0]) == ""
+
+
+def test_a_kubeconfig_names_the_proxy_to_the_api() -> None:
+    proxy = "http://127.0.0.1:3128"
+    made = yaml.safe_load(
+        with_server(KUBECONFIG, server="https://10.0.0.1:6443", name="site", proxy_url=proxy)
+    )
+    assert made["clusters"][0]["cluster"]["proxy-url"] == proxy

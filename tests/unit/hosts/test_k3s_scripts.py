@@ -169,3 +169,68 @@ def test_labels_that_change_after_registration_arrive_at_the_node(tmp_path: Path
     assert labelled(tmp_path, "zone=a", "rack=1") == [], "nothing has changed"
     assert labelled(tmp_path, "my-zone=b", "rack=2") == ["my-zone=b", "rack=2", "zone-"]
     assert labelled(tmp_path) == ["my-zone-", "rack-"]
+
+
+INTERFACES = """ip() { cat <<'EOF'
+1: lo    inet 127.0.0.1/8 scope host lo
+1: lo    inet 10.9.9.9/32 scope global lo
+2: ens3    inet 203.0.113.7/24 brd 203.0.113.255 scope global ens3
+3: bond0@if7    inet 10.0.0.21/16 brd 10.0.255.255 scope global bond0
+3: bond0    inet6 fd00::21/64 scope global
+EOF
+}; """
+
+
+def node_address(address: str, config: str = "node-name: a\n", prelude: str = "") -> list[str]:
+    payload = hostscript.stdin("k3s-agent", {"config": config}).partition("\n")[0]
+    text = output(
+        "k3s-agent", INTERFACES + prelude + "k3s_node_address", NODE_ADDRESS=address, PAYLOAD=payload
+    )
+    return text.splitlines()
+
+
+def test_flannel_uses_the_interface_of_the_nodes_address_not_that_of_the_default_route() -> None:
+    assert node_address("10.0.0.21") == ['node-ip: "10.0.0.21"', 'flannel-iface: "bond0"']
+    assert node_address("fd00::21") == ['node-ip: "fd00::21"', 'flannel-iface: "bond0"']
+
+
+def test_a_host_name_is_resolved_on_the_host() -> None:
+    resolver = "getent() { printf '127.0.1.1 STREAM w\\n10.0.0.21 STREAM w\\n'; }; "
+    assert node_address("worker-1", prelude=resolver)[1] == 'flannel-iface: "bond0"'
+
+
+def test_settings_of_the_site_for_address_and_interface_stay() -> None:
+    assert node_address("10.0.0.21", "flannel-iface: eth9\n") == ['node-ip: "10.0.0.21"']
+    assert node_address("192.0.2.1", "node-ip: 10.0.0.21\n") == []
+
+
+def test_flannel_is_not_bound_to_the_loopback_interface() -> None:
+    assert node_address("10.9.9.9") == ['node-ip: "10.9.9.9"']
+
+
+def test_an_address_that_the_host_does_not_have_is_refused() -> None:
+    done = run("k3s-agent", INTERFACES + "k3s_node_address", NODE_ADDRESS="192.0.2.1", PAYLOAD="{}")
+    assert "none of the network interfaces has the address 192.0.2.1" in done.stderr
+    assert "ip -br address" in done.stderr
+
+
+def test_image_archives_are_imported_once_and_not_at_every_start(tmp_path: Path) -> None:
+    places = f"K3S_DATA_DIR={tmp_path}/data; STATE_DIR={tmp_path}; k3s_is_installed() {{ true; }}; "
+    fetch = 'fetch() { mkdir -p "$(dirname "$3")"; touch "$3"; }; '
+    values = {"VERSION": "v1", "URL_AMD64": "u", "SHA256_AMD64": "s", "URL_ARM64": "u", "SHA256_ARM64": "s"}
+    output("k3s-agent", places + fetch + "k3s_download", **values)
+    assert not (tmp_path / "data").exists(), "without archives there is nothing to import"
+    cache = tmp_path / "data/agent/images/.cache.json"
+    for content in ("", '{"known": 1}'):
+        output("k3s-agent", places + fetch + "k3s_download", **values, IMAGES="aa https://m/i.tar.zst\n")
+        assert cache.read_text() == content
+        cache.write_text('{"known": 1}')
+
+
+def test_the_wait_for_a_node_grows_with_the_image_archives(tmp_path: Path) -> None:
+    archive = tmp_path / "data/agent/images/i.tar"
+    assert output("k3s-agent", f"K3S_DATA_DIR={tmp_path}/data; k3s_ready_seconds 420") == "420"
+    archive.parent.mkdir(parents=True)
+    with archive.open("wb") as file:
+        file.truncate(30_000_000_000)
+    assert output("k3s-agent", f"K3S_DATA_DIR={tmp_path}/data; k3s_ready_seconds 420") == "1920"

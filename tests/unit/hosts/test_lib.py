@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import ClassVar
+
+import pytest
 
 from tests.unit.hosts.bash import output, run
 
@@ -89,3 +95,66 @@ def test_an_error_inside_a_substitution_is_reported_once() -> None:
     assert done.returncode == 1
     assert done.stderr == "busbar: worker-1: no answer. Fix: look\n"
     assert done.stdout == ""
+
+
+class HalfAFile(BaseHTTPRequestHandler):
+    """Sends the first half of a file and breaks off; the second half only to who asks for a range."""
+
+    content = bytes(range(256)) * 400
+    ranges = True
+    asked: ClassVar[list[str | None]] = []
+
+    def do_HEAD(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(self.content)))
+        self.end_headers()
+
+    def do_GET(self) -> None:
+        wanted = self.headers.get("Range")
+        self.asked.append(wanted)
+        start = int(wanted.removeprefix("bytes=").rstrip("-")) if wanted and self.ranges else 0
+        self.send_response(206 if start else 200)
+        self.send_header("Content-Length", str(len(self.content) - start))
+        if start:
+            self.send_header("Content-Range", f"bytes {start}-{len(self.content) - 1}/{len(self.content)}")
+        self.end_headers()
+        whole = wanted is not None or not self.ranges
+        self.wfile.write(self.content[start:] if whole else self.content[: len(self.content) // 2])
+
+    def log_message(self, *args: object) -> None:
+        """Nothing on stderr."""
+
+
+@pytest.fixture
+def broken_mirror() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), HalfAFile)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    HalfAFile.asked.clear()
+    yield f"http://127.0.0.1:{server.server_address[1]}/images.tar.zst"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_a_download_that_breaks_off_is_continued_not_begun_again(broken_mirror: str, tmp_path: Path) -> None:
+    wanted, target = hashlib.sha256(HalfAFile.content).hexdigest(), tmp_path / "images.tar.zst"
+    output("k3s-agent", 'fetch "$1" "$2" "$3"', broken_mirror, wanted, str(target))
+    assert target.read_bytes() == HalfAFile.content
+    assert HalfAFile.asked == [None, f"bytes={len(HalfAFile.content) // 2}-"]
+    assert [path.name for path in tmp_path.iterdir()] == ["images.tar.zst"]
+
+
+def test_a_partial_file_is_begun_again_where_the_server_knows_no_ranges(
+    broken_mirror: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(HalfAFile, "ranges", False)
+    wanted, target = hashlib.sha256(HalfAFile.content).hexdigest(), tmp_path / "images.tar.zst"
+    (tmp_path / f".busbar-download.{wanted[:16]}").write_bytes(HalfAFile.content[:100])
+    output("k3s-agent", 'fetch "$1" "$2" "$3"', broken_mirror, wanted, str(target))
+    assert target.read_bytes() == HalfAFile.content
+
+
+def test_the_size_of_a_download_is_asked_of_the_server(broken_mirror: str) -> None:
+    assert output("k3s-agent", 'content_length "$1"', broken_mirror) == str(len(HalfAFile.content))
+    assert output("k3s-agent", 'content_length "$1"', "http://127.0.0.1:1/") == "0"

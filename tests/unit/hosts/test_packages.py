@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -41,10 +42,37 @@ def test_a_package_that_is_installed_is_not_installed_again() -> None:
 
 def test_a_missing_package_is_installed_after_an_update_of_the_lists() -> None:
     prelude = APT_IS_THERE + CALLS + "apt_installed() { false; }; "
-    calls = output("haproxy", prelude + "exec 9>/dev/null; package_install haproxy 2>&1").splitlines()
+    prelude += 'timeout() { shift; echo "$*" >>/dev/fd/8; }; exec 8>&1 9>/dev/null; '
+    calls = output("haproxy", prelude + "package_install haproxy").splitlines()
     assert [line.split()[0] for line in calls] == ["apt-get", "apt-get"]
     assert calls[0].endswith(" update")
     assert calls[1].endswith(" install -y --no-install-recommends haproxy")
+
+
+LOCKED = "E: Could not get lock /var/lib/apt/lists/lock. It is held by process 812 (apt-get)"
+
+
+def apt_update(tmp_path: Path, failures: int, message: str) -> tuple[int, str]:
+    """How often the lists were fetched, and what was said, if the first `failures` calls fail."""
+    calls = tmp_path / "calls"
+    prelude = (
+        f"timeout() {{ echo x >>{calls}; [[ $(wc -l <{calls}) -gt {failures} ]] || "
+        f"{{ echo '{message}'; return 100; }}; }}; sleep() {{ :; }}; exec 9>/dev/null; "
+    )
+    done = run("haproxy", prelude + "apt_update")
+    assert done.returncode == 0
+    return len(calls.read_text().splitlines()), done.stderr
+
+
+def test_the_lists_are_fetched_again_while_another_apt_holds_their_lock(tmp_path: Path) -> None:
+    assert apt_update(tmp_path, 3, LOCKED) == (4, "")
+
+
+def test_lists_that_cannot_be_fetched_are_no_reason_to_wait(tmp_path: Path) -> None:
+    count, said = apt_update(tmp_path, 9, "E: Failed to fetch: no route to host")
+    assert count == 1
+    assert "no route to host" in said
+    assert "trying with the existing package lists" in said
 
 
 def test_a_host_without_a_supported_package_manager_is_named_with_the_fix() -> None:

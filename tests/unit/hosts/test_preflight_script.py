@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,7 +43,23 @@ def test_every_port_of_every_hca_is_reported(tmp_path: Path) -> None:
         "state": "4: ACTIVE",
         "rate": "400 Gb/sec (4X NDR)",
         "fw": "28.43.2566",
+        "pci": "",
+        "netdevs": [],
+        "vfs": 0,
+        "default_route": False,
     }
+
+
+def test_an_hca_is_reported_with_its_pci_function(tmp_path: Path) -> None:
+    device = tmp_path / "devices/0000:1b:00.0"
+    (device / "net/ib0").mkdir(parents=True)
+    write(device / "sriov_numvfs", "4\n")
+    (tmp_path / "class/mlx5_0/ports/1").mkdir(parents=True)
+    (tmp_path / "class/mlx5_0/device").symlink_to(device)
+    route = "ip() { [[ $1 == -6 ]] || echo 'default via 10.0.0.1 dev ib0 proto dhcp'; }; "
+    (found,) = json.loads(output("preflight", f"INFINIBAND={tmp_path}/class; {route} hcas"))
+    assert found["pci"] == "0000:1b:00.0"
+    assert (found["netdevs"], found["vfs"], found["default_route"]) == (["ib0"], 4, True)
 
 
 def test_a_host_without_hcas_reports_none(tmp_path: Path) -> None:
@@ -84,10 +101,52 @@ LISTEN 0 128 *:22 *:*"""
 
 @pytest.mark.parametrize("written", ["server-a", "'server-a'"])
 def test_the_name_of_a_server_with_data_is_reported(tmp_path: Path, written: str) -> None:
-    (tmp_path / "k3s/server/db/etcd").mkdir(parents=True)
+    (tmp_path / "k3s/server/db/etcd/member").mkdir(parents=True)
     (tmp_path / "config.yaml").write_text(f"node-name: {written}\ntoken: x\n")
     places = f"DATA_DIR={tmp_path}; K3S_CONFIG={tmp_path}/config.yaml; server_name"
     assert output("preflight", places).strip() == "server-a"
     assert (
         output("preflight", f"DATA_DIR={tmp_path}/none; K3S_CONFIG={tmp_path}/config.yaml; server_name") == ""
     )
+
+
+def k3s_data(tmp_path: Path) -> str:
+    return output("preflight", f"DATA_DIR={tmp_path}; k3s_data").strip()
+
+
+def test_mount_points_that_the_site_has_prepared_are_not_the_data_of_a_k3s(tmp_path: Path) -> None:
+    (tmp_path / "k3s/agent/containerd/lost+found").mkdir(parents=True)
+    (tmp_path / "k3s/server/db/etcd/lost+found").mkdir(parents=True)
+    assert k3s_data(tmp_path) == "false"
+    write(tmp_path / "k3s/agent/kubelet.kubeconfig", "apiVersion: v1\n")
+    assert k3s_data(tmp_path) == "true"
+
+
+def test_each_disk_below_k3ss_folders_is_asked_for_its_own_space(tmp_path: Path) -> None:
+    (tmp_path / "k3s/agent/containerd").mkdir(parents=True)
+    df = "df() { case $3 in */containerd) echo '/nvme 900';; *) echo '/ 20';; esac; }; "
+    found = json.loads(f"[{output('preflight', df + f'DATA_DIR={tmp_path}; disks')}]")
+    assert found == [{"path": "/nvme", "free_bytes": 900}, {"path": "/", "free_bytes": 20}]
+
+
+def software(role: str, ufw: Path) -> dict[str, Any]:
+    prelude = (
+        "systemctl() { [[ $3 == ufw.service ]]; }; "
+        "command() { [[ $2 != iptables ]]; }; managed() { false; }; "
+        f"UFW_CONFIG={ufw}; "
+    )
+    found: dict[str, Any] = json.loads("{" + output("preflight", prelude + "software", ROLE=role) + "}")
+    return found
+
+
+def test_ufw_counts_only_if_its_configuration_enables_it(tmp_path: Path) -> None:
+    config = tmp_path / "ufw.conf"
+    config.write_text("ENABLED=no\nLOGLEVEL=low\n")
+    assert software("worker", config)["active_units"] == []
+    config.write_text("ENABLED=yes\n")
+    assert software("worker", config)["active_units"] == ["ufw"]
+
+
+def test_a_load_balancer_does_without_iptables(tmp_path: Path) -> None:
+    assert software("lb", tmp_path)["missing_tools"] == []
+    assert software("worker", tmp_path)["missing_tools"] == ["iptables"]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
-from busbar.hosts.server_output import server_facts
+from busbar.hosts.server_output import kubeconfig_text, server_facts
+from tests.unit.hosts.bash import output
 
 FACTS = {"node": "server-1", "version": "v1.35.6+k3s1", "ca_sha256": "ab" * 32, "ca_pem": "-----BEGIN"}
 
@@ -20,3 +22,16 @@ def test_the_facts_of_a_server_are_its_version_and_the_ca_that_tokens_pin() -> N
 def test_anything_else_is_refused_with_what_came(stdout: str) -> None:
     with pytest.raises(ValueError, match=r"without a facts line"):
         server_facts(stdout)
+
+
+def test_the_kubeconfig_is_read_behind_what_a_login_prints(tmp_path: Path) -> None:
+    text = 'apiVersion: v1\nusers:\n- name: "default"\n'
+    (tmp_path / "k3s.yaml").write_text(text)
+    call = f"begin() {{ :; }}; KUBECONFIG_FILE={tmp_path}/k3s.yaml; echo Welcome; main"
+    assert kubeconfig_text(output("kubeconfig", call)) == text.rstrip()
+
+
+def test_a_kubeconfig_that_does_not_arrive_is_not_shown() -> None:
+    with pytest.raises(ValueError, match="without a kubeconfig line") as caught:
+        kubeconfig_text("client-key-data: SECRET")
+    assert "SECRET" not in str(caught.value)

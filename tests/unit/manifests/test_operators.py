@@ -74,23 +74,30 @@ def test_a_values_file_that_is_not_a_mapping_is_named(tmp_path: Path) -> None:
         operators.load(tmp_path, "gpu-operator")
 
 
+RAILS = ["0000:1b:00.0", "0000:9b:00.0"]
+
+
 def selectors(pool: dict[str, Any] | None = None, **network_operator: Any) -> dict[str, Any]:
     site = cluster(pool, network_operator=network_operator)
-    (resource,) = nic_cluster_policy.plugin_config(site.network_operator, site.pools)["resourceList"]
+    (resource,) = nic_cluster_policy.plugin_config(site.network_operator, RAILS)["resourceList"]
     found: dict[str, Any] = resource["selectors"]
     return found
 
 
-def test_a_storage_port_of_the_other_link_type_is_not_a_rail() -> None:
-    assert selectors() == {"vendors": ["15b3"], "isRdma": True, "linkTypes": ["infiniband"]}
-    assert selectors({"link_layer": "ethernet"})["linkTypes"] == ["ether"]
+def test_pods_are_offered_the_rails_that_preflight_has_found_and_no_other_hca() -> None:
+    assert selectors() == {"vendors": ["15b3"], "isRdma": True, "pciAddresses": RAILS}
+
+
+def test_without_a_rail_there_is_no_policy_that_would_offer_every_hca() -> None:
+    with pytest.raises(ValueError, match="no PCI address of a rail"):
+        nic_cluster_policy.plugin_config(cluster().network_operator, [])
 
 
 def test_a_site_narrows_the_selectors_further() -> None:
     assert selectors(selectors={"pfNames": ["ib0"]}) == {
         "vendors": ["15b3"],
         "isRdma": True,
-        "linkTypes": ["infiniband"],
+        "pciAddresses": RAILS,
         "pfNames": ["ib0"],
     }
 
@@ -99,7 +106,7 @@ def test_the_policy_offers_the_configured_resource_from_the_image_of_the_charts_
     site = cluster(
         network_operator={"resource": "rdma/ib", "version": "26.1.2"}, gpu_operator={"version": "v26.3.3"}
     )
-    plugin = nic_cluster_policy.render(site.network_operator, site.pools)["spec"]["sriovDevicePlugin"]
+    plugin = nic_cluster_policy.render(site.network_operator, site.pools, RAILS)["spec"]["sriovDevicePlugin"]
     assert plugin["version"] == "network-operator-v26.1.2"
     (resource,) = json.loads(plugin["config"])["resourceList"]
     assert (resource["resourcePrefix"], resource["resourceName"]) == ("rdma", "ib")
@@ -108,7 +115,7 @@ def test_the_policy_offers_the_configured_resource_from_the_image_of_the_charts_
 def test_a_taint_that_several_pools_have_is_tolerated_once_by_the_device_plugin_too() -> None:
     site = cluster({"taints": [TAINT]})
     twice = {"a": site.pools["h100"], "b": site.pools["h100"]}
-    policy = nic_cluster_policy.render(site.network_operator, twice)
+    policy = nic_cluster_policy.render(site.network_operator, twice, RAILS)
     assert policy["spec"]["tolerations"] == [
         {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"},
         {**TAINT, "operator": "Equal"},

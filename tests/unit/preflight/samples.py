@@ -16,14 +16,16 @@ REQUIRED = HostRequirements(min_disk_gb=50, cgroup_v2=True, gpus=8, gpu_model="H
 def hca(name: str, **changes: Any) -> dict[str, Any]:
     """One port of an HCA at 400 Gb/s InfiniBand."""
     port = {"port": 1, "link_layer": "InfiniBand", "state": "4: ACTIVE", "rate": "400 Gb/sec (4X NDR)"}
-    return {"name": name, "fw": "28.43.2566", **port, **changes}
+    number = int("".join(filter(str.isdigit, name.removeprefix("mlx5"))) or 0)
+    function = {"pci": f"0000:{0x20 + number:02x}:00.0", "netdevs": [], "vfs": 0, "default_route": False}
+    return {"name": name, "fw": "28.43.2566", **port, **function, **changes}
 
 
 def report(**changes: Any) -> Report:
     """What a good worker with 8 GPUs and 8 rails reports, with `changes` laid over."""
     gpu = {"model": "NVIDIA H100 80GB HBM3", "driver": "570.124.06", "persistence_mode": True}
     content: dict[str, Any] = {
-        "schema_version": 2,
+        "schema_version": 3,
         "os": "ubuntu",
         "os_version": "24.04",
         "arch": "x86_64",
@@ -35,12 +37,13 @@ def report(**changes: Any) -> Report:
         "cpus": 192,
         "memory_bytes": 2 << 40,
         "swap_bytes": 0,
-        "disk_free_bytes": 900 * 10**9,
+        "disks": [{"path": "/", "free_bytes": 900 * 10**9}],
         "cgroup": "v2",
         "cgroup_v1_allowed": False,
         "memlock": "unlimited",
         "default_route": True,
         "addresses": ["10.0.0.21"],
+        "has_node_address": True,
         "listening": [{"port": 22, "process": "sshd"}],
         "missing_tools": [],
         "active_units": [],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from busbar.preflight.cross_checks import check_across_hosts
-from busbar.preflight.facts import HostRecord, pack, read, unpack
+from busbar.preflight.facts import HostRecord, pack, rail_addresses, read, unpack
 from busbar.preflight.host_checks import host_facts
 from busbar.preflight.output import lines
 from busbar.preflight.spec import Finding
@@ -49,6 +49,53 @@ def test_one_machine_listed_twice_is_found() -> None:
     assert "machine-id of worker-1" in finding.what
 
 
+OFFERED = spec(
+    *(target(f"worker-{n}") for n in (1, 2, 3)), required=REQUIRED.model_copy(update={"offered": True})
+)
+
+
+def test_an_hca_in_the_slot_of_another_hosts_rail_would_be_offered_to_pods() -> None:
+    hosts = {f"worker-{n}": passed(f"m{n}") for n in (1, 2, 3)}
+    hosts["worker-2"] = passed("m2", other_pci=["0000:20:00.0"])
+    (finding,) = check_across_hosts(OFFERED, {}, hosts)
+    assert (finding.host, finding.level) == ("worker-2", "error")
+    assert "not a rail at 0000:20:00.0, where worker-1 has a rail" in finding.what
+    assert check_across_hosts(THREE, {}, hosts) == [], "the site selects the HCAs itself"
+
+
+def test_rails_in_different_slots_of_different_hosts_are_all_offered() -> None:
+    hosts = {"worker-1": passed("m1"), "worker-2": passed("m2", rail_pci=["0000:99:00.0"])}
+    assert check_across_hosts(OFFERED, {}, hosts) == []
+    facts = {name: host.facts for name, host in hosts.items()}
+    assert rail_addresses(facts) == [*(f"0000:{n:02x}:00.0" for n in range(0x20, 0x28)), "0000:99:00.0"]
+
+
+def test_the_result_of_440_workers_with_different_pci_addresses_fits_too() -> None:
+    hosts = {
+        f"a-worker-with-a-long-name-{n:04}": passed(
+            f"{n:08x}", rail_pci=[f"{n:04x}:{rail:02x}:00.0" for rail in range(8)], other_pci=[]
+        )
+        for n in range(440)
+    }
+    text = pack(hosts)
+    assert len(text) < ENVIRONMENT_LIMIT
+    assert read(text) == hosts
+
+
+def test_a_server_and_a_worker_that_are_swapped_are_named_as_such() -> None:
+    site = spec(target("server-1", "server"), target("worker-1"))
+    none = {"status": "missing", "error": "", "list": [], "pci": 0}
+    swapped = {
+        "server-1": report(hostname="a", pci_gpus=8, gpus=None),
+        "worker-1": report(hostname="b", gpus=none, hcas=[]),
+    }
+    (finding,) = check_across_hosts(site, swapped, {})
+    assert (finding.host, finding.level) == ("server-1", "error")
+    assert "has 8 GPUs; worker-1 is listed as a worker and has neither GPU nor HCA" in finding.what
+    both = {**swapped, "worker-1": report(hostname="b")}
+    assert check_across_hosts(site, both, {}) == [], "a server may have GPUs"
+
+
 def test_two_hosts_with_one_host_name_are_an_error() -> None:
     reports = {"worker-1": report(hostname="node"), "worker-2": report(hostname="node")}
     (finding,) = check_across_hosts(THREE, reports, {})
@@ -65,7 +112,7 @@ def test_the_result_of_440_workers_fits_into_an_environment_variable() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", '{"schema":2}', '{"schema":1,"groups":[],"hosts":{"a":["f","m",0]}}']
+    "text", ["", "[]", '{"schema":1}', '{"schema":2,"groups":[],"hosts":{"a":["f","m",0]}}']
 )
 def test_a_text_that_is_not_a_result_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="result of preflight"):

@@ -10,6 +10,8 @@ from busbar.preflight.host_checks import check_host, host_facts
 from busbar.preflight.spec import Finding, HostRequirements
 from tests.unit.preflight.samples import CLOCK, REQUIRED, hca, report, target
 
+SMALL = {"path": "/", "free_bytes": 12 * 10**9}
+NVME = {"path": "/var/lib/rancher/k3s/agent/containerd", "free_bytes": 10**12}
 NO_DRIVER = {"status": "missing", "error": "", "list": [], "pci": 8}
 CONTAINER = REQUIRED.model_copy(update={"driver_on_host": False, "transport": "gpudirect-rdma"})
 
@@ -44,13 +46,19 @@ def test_a_good_host_without_gpus_has_no_findings(role: str) -> None:
         ({"arch": "riscv64"}, "error", "processor is riscv64, expected x86_64 or aarch64"),
         ({"systemd": False}, "error", "systemd is not the init system"),
         ({"missing_tools": ["curl", "flock"]}, "error", "missing tools: curl, flock"),
-        ({"disk_free_bytes": 12 * 10**9}, "error", "12.0 GB free at /var/lib/rancher, expected 50 GB"),
+        ({"disks": [SMALL]}, "error", "12.0 GB free on /, the disk of /var/lib/rancher/k3s/agent/containerd"),
+        ({"disks": [NVME, {"path": "/", "free_bytes": 10**9}]}, "error", "1.0 GB free on /, expected 2 GB"),
         ({"memory_bytes": 1 << 30}, "error", "1.0 GiB of memory"),
         ({"swap_bytes": 8 << 30}, "warning", "8.0 GiB of swap"),
         ({"epoch": CLOCK[0] - 60}, "error", "60 s behind this machine's"),
         ({"epoch": CLOCK[1] + 90}, "error", "90 s ahead of this machine's"),
         ({"clock_synchronised": "no"}, "warning", "clock is not synchronised"),
         ({"default_route": False}, "error", "no default route"),
+        (
+            {"has_node_address": False},
+            "error",
+            "no network interface has the address 10.0.0.21, got 10.0.0.21",
+        ),
         ({"cgroup": "v1"}, "error", "cgroup v1"),
         ({"cgroup": "v1", "cgroup_v1_allowed": True}, "warning", "allowed by a kubelet drop-in"),
         ({"active_units": ["docker"]}, "warning", "Docker"),
@@ -68,6 +76,10 @@ def test_each_fault_is_a_finding_with_a_fix(changes: dict[str, Any], level: str,
     assert (finding.level, finding.host) == (level, "worker-1")
     assert what in finding.what
     assert finding.fix
+
+
+def test_a_small_disk_is_enough_where_the_images_are_on_another() -> None:
+    assert findings(disks=[NVME, SMALL]) == []
 
 
 def test_a_clock_within_the_measured_interval_is_accepted() -> None:
@@ -203,12 +215,43 @@ def test_locked_memory_matters_as_much_as_rdma_does(transport: str, level: str) 
 
 def test_facts_hold_nothing_that_changes_on_its_own() -> None:
     one = host_facts(REQUIRED, report())
-    later = host_facts(
-        REQUIRED, report(epoch=2e9, disk_free_bytes=10**12, hostname="other", machine="bbbbbbbb")
-    )
+    later = host_facts(REQUIRED, report(epoch=2e9, disks=[NVME], hostname="other", machine="bbbbbbbb"))
     assert one == later
 
 
 def test_facts_list_the_rails_in_their_natural_order() -> None:
     ports = [hca(f"mlx5_{n}") for n in (10, 2, 1)]
     assert host_facts(REQUIRED, report(hcas=ports))["rails"] == ["mlx5_1", "mlx5_2", "mlx5_10"]
+
+
+OFFERED = REQUIRED.model_copy(update={"offered": True, "netdev_selectors": ("pfNames",)})
+
+
+@pytest.mark.parametrize(
+    ("port", "what"),
+    [
+        ({"pci": ""}, "rail mlx5_7 has no PCI address"),
+        ({"pci": "0000:20:00.0"}, "rails mlx5_0 and mlx5_7 are ports of one PCI device, 0000:20:00.0"),
+        ({"vfs": 4}, "rail mlx5_7 has 4 VFs"),
+        ({"default_route": True}, "rail mlx5_7 carries the default route"),
+        ({"netdevs": []}, "rail mlx5_7 has no network interface, which network_operator.selectors.pfNames"),
+    ],
+)
+def test_a_rail_that_the_device_plugin_would_not_offer_is_an_error(port: dict[str, Any], what: str) -> None:
+    ports = [hca(f"mlx5_{n}", netdevs=[f"ib{n}"]) for n in range(7)]
+    ports.append(hca("mlx5_7", **{"netdevs": ["ib7"], **port}))
+    finding = only(findings(required=OFFERED, hcas=ports))
+    assert (finding.level, finding.what.startswith(what)) == ("error", True), finding.what
+    assert findings(hcas=ports) == [], "without the Network Operator nothing is offered"
+
+
+def test_a_missing_ipoib_interface_matters_only_to_selectors_of_the_site() -> None:
+    required = OFFERED.model_copy(update={"netdev_selectors": ()})
+    assert findings(required=required) == []
+
+
+def test_facts_tell_the_pci_addresses_of_rails_from_those_of_other_hcas() -> None:
+    ports = [hca("mlx5_0"), hca("mlx5_1", state="1: DOWN"), hca("mlx5_2", link_layer="Ethernet")]
+    facts = host_facts(REQUIRED, report(hcas=ports))
+    assert facts["rail_pci"] == ["0000:20:00.0"]
+    assert facts["other_pci"] == ["0000:21:00.0", "0000:22:00.0"]

@@ -75,3 +75,15 @@ def test_a_label_looks_at_the_workers_again() -> None:
 
 def test_another_measurement_looks_at_nobody_again() -> None:
     assert changed(asked(), asked(validation={"iterations": 50})) == []
+
+
+def test_rails_are_offered_by_preflight_unless_the_site_names_pci_addresses_itself() -> None:
+    def offered(**network_operator: Any) -> tuple[bool, tuple[str, ...]]:
+        spec = asked(network_operator=network_operator)
+        required = spec.requirements_of(spec.hosts[2])
+        return required.offered, required.netdev_selectors
+
+    assert offered() == (True, ())
+    assert offered(selectors={"pfNames": ["ib0"]}) == (True, ("pfNames",))
+    assert offered(selectors={"pciAddresses": ["0000:1b:00.0"]}) == (False, ())
+    assert offered(enabled=False) == (False, ())

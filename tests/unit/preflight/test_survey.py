@@ -102,6 +102,20 @@ def test_a_host_that_has_another_key_is_not_talked_to(key_file: Path) -> None:
     assert "has another host key than the pinned one" in what(outcome)
 
 
+def test_two_hosts_whose_addresses_are_swapped_are_named(key_file: Path) -> None:
+    async def scenario() -> Outcome:
+        async with host(answering()) as port:
+            wrong = target("server-1", address="127.0.0.1", port=port, host_key=public(STRANGER))
+            away = target("worker-1", address="127.0.0.1", port=1, host_key=public(HOST))
+            return await survey(spec(wrong, away, key_file=str(key_file)), {})
+
+    first = asyncio.run(scenario()).errors[0]
+    assert (first.host, "has the host key of worker-1: the two hosts are swapped" in first.what) == (
+        "server-1",
+        True,
+    )
+
+
 def test_a_host_that_refuses_the_key_is_named(key_file: Path) -> None:
     outcome = ask_one(answering(), key_file, login=STRANGER)
     assert "refuses the SSH key" in what(outcome)
@@ -132,6 +146,14 @@ def test_a_chatty_login_is_told_apart_from_a_report(key_file: Path) -> None:
     assert "printed no report: got 'Welcome to worker-1!'" in what(ask_one(chatty, key_file))
 
 
+def test_a_login_that_prints_before_the_script_does_is_no_obstacle(key_file: Path) -> None:
+    def chatty(process: asyncssh.SSHServerProcess[str]) -> None:
+        process.stdout.write("Welcome to worker-1!\nmodules: cuda ")
+        answering()(process)
+
+    assert ask_one(chatty, key_file).findings == []
+
+
 def test_all_findings_of_a_host_come_at_once(key_file: Path) -> None:
     outcome = ask_one(answering(arch="riscv64", systemd=False, hcas=[]), key_file)
     assert len(outcome.errors) == 3
@@ -157,6 +179,15 @@ def test_a_host_is_asked_again_when_it_must_have_something_else() -> None:
 
 def test_a_host_is_asked_again_at_another_address() -> None:
     assert fingerprint(spec(target())) != fingerprint(spec(target(address="10.0.0.22")))
+
+
+def test_a_host_is_asked_again_with_another_key_or_another_bastion() -> None:
+    one = target()
+    jump = {"address": "10.0.0.9", "host_key": public(HOST)}
+    before = spec(one, key_file="id", key_digest="a" * 12).fingerprint(one)
+    assert spec(one, key_file="id", key_digest="a" * 12).fingerprint(one) == before
+    assert spec(one, key_file="id", key_digest="b" * 12).fingerprint(one) != before
+    assert spec(one, key_file="id", key_digest="a" * 12, bastion=jump).fingerprint(one) != before
 
 
 def test_a_key_that_is_none_is_refused_without_showing_it(tmp_path: Path) -> None:

@@ -28,8 +28,13 @@ from busbar.cli.stack.errors import fixes, reasons
             "PULUMI_BACKEND_URL",
         ),
         ("error: the stack is currently locked by 1 lock(s).", "pulumi cancel"),
+        (
+            "error: unable to create ssh client: dial tcp 10.0.0.21:22: connect: no route to host",
+            "docs/hosts.md, Removal",
+        ),
+        ("error: ssh: handshake failed: ssh: host key mismatch", "busbar preflight STACK"),
     ],
-    ids=["no passphrase", "wrong passphrase", "not logged in", "no state folder", "locked"],
+    ids=["no passphrase", "wrong passphrase", "not logged in", "no state folder", "locked", "dead", "key"],
 )
 def test_a_known_error_of_the_engine_is_shown_with_its_fix(stderr: str, fix: str) -> None:
     (reason,) = reasons([], stderr)

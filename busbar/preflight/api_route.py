@@ -1,0 +1,64 @@
+"""Whether this machine will reach the Kubernetes API, where SSH goes through a bastion.
+
+A bastion carries SSH only: operators, waits and the collection of logs talk to the load balancer directly, or
+through `ssh.bastion.api_proxy_url`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from urllib.parse import urlsplit
+
+from busbar.hosts.inventory import API_PORT
+from busbar.preflight.spec import Finding, Spec
+
+ROUTE_SECONDS = 10
+THIS_MACHINE = "this machine"
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+async def check_api_route(spec: Spec) -> list[Finding]:
+    """Errors if the load balancers, or the proxy in front of them, cannot be reached; [] without a bastion.
+
+    Before the bring-up nothing listens there: a refused connection shows that there is a way.
+    """
+    bastion = spec.login.bastion
+    if bastion is None:
+        return []
+    if bastion.api_proxy_url is not None:
+        proxy = urlsplit(bastion.api_proxy_url)
+        problem = await _dial(proxy.hostname or "", proxy.port or _DEFAULT_PORTS[proxy.scheme], refused=True)
+        if problem is None:
+            return []
+        what = f"the proxy {bastion.api_proxy_url} cannot be reached: {problem}"
+        return [Finding(THIS_MACHINE, "error", what, "start it, or correct ssh.bastion.api_proxy_url")]
+    found = []
+    for target in spec.hosts:
+        if target.role == "lb" and (problem := await _dial(target.address, API_PORT, refused=False)):
+            found.append(
+                Finding(
+                    THIS_MACHINE,
+                    "error",
+                    f"the Kubernetes API at {target.address}:{API_PORT} ({target.name}) cannot be reached: "
+                    f"{problem}; the bastion carries SSH only",
+                    "set ssh.bastion.api_proxy_url to an HTTP proxy in that network (CONNECT to port "
+                    f"{API_PORT}), route this machine there, or run busbar on the bastion",
+                )
+            )
+    return found
+
+
+async def _dial(host: str, port: int, *, refused: bool) -> str | None:
+    """Why a TCP connection fails; `refused` says whether a refused one is a failure."""
+    try:
+        async with asyncio.timeout(ROUTE_SECONDS):
+            _, writer = await asyncio.open_connection(host, port)
+        writer.close()
+    except TimeoutError:
+        return f"timed out after {ROUTE_SECONDS} s"
+    except ConnectionRefusedError:
+        return "connection refused" if refused else None
+    except OSError as error:
+        return os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
+    return None

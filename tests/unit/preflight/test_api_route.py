@@ -1,0 +1,50 @@
+"""With a bastion, the Kubernetes API must be reachable before anything is changed."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from busbar.preflight.api_route import check_api_route
+from busbar.preflight.spec import Finding
+from tests.unit.preflight.samples import HOST_KEY, spec, target
+
+BASTION = {"address": "127.0.0.1", "host_key": HOST_KEY}
+# The kernel refuses to connect there: nothing is sent.
+NOWHERE = "255.255.255.255"
+
+
+def check(address: str, **bastion: str) -> list[Finding]:
+    hosts = (target("lb-1", "lb", address=address), target("worker-1", address=NOWHERE))
+    return asyncio.run(check_api_route(spec(*hosts, bastion={**BASTION, **bastion})))
+
+
+def test_an_api_that_only_the_bastion_reaches_is_an_error_with_the_way_out() -> None:
+    (finding,) = check(NOWHERE)
+    assert (finding.host, finding.level) == ("this machine", "error")
+    assert f"{NOWHERE}:6443 (lb-1) cannot be reached" in finding.what
+    assert "ssh.bastion.api_proxy_url" in finding.fix
+
+
+def test_a_refused_connection_shows_that_there_is_a_way() -> None:
+    assert check("127.0.0.1") == []
+
+
+def test_with_a_proxy_only_the_proxy_must_answer() -> None:
+    (finding,) = check(NOWHERE, api_proxy_url="http://127.0.0.1:1")
+    assert "the proxy http://127.0.0.1:1 cannot be reached: connection refused" in finding.what
+
+    async def answering() -> list[Finding]:
+        server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
+        async with server:
+            url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+            hosts = (target("lb-1", "lb", address=NOWHERE),)
+            return await check_api_route(spec(*hosts, bastion={**BASTION, "api_proxy_url": url}))
+
+    assert asyncio.run(answering()) == []
+
+
+@pytest.mark.parametrize("role", ["lb", "server"])
+def test_without_a_bastion_nothing_is_dialled(role: str) -> None:
+    assert asyncio.run(check_api_route(spec(target("a", role, address=NOWHERE)))) == []
