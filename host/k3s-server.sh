@@ -28,8 +28,8 @@ main() {
 install_server() {
   local membership address
   k3s_refuse_other_role k3s-agent
-  address=$(k3s_node_address)
   refuse_new_identity
+  address=$(k3s_node_address)
   claim_host server
   record_preexisting_files
   k3s_download
@@ -52,7 +52,7 @@ install_server() {
 # in etcd are encrypted with.
 refuse_new_identity() {
   local name token
-  [[ -d $K3S_DATA_DIR/server/db/etcd ]] || return 0
+  [[ -d $K3S_DATA_DIR/server/db/etcd/member && -f $K3S_CONFIG_DIR/config.yaml ]] || return 0
   name=$(config_value node-name <"$K3S_CONFIG_DIR/config.yaml")
   [[ -z $name || $name == "$NODE_NAME" ]] ||
     die "this server is $name in etcd and cannot become $NODE_NAME; no changes made" \
@@ -173,7 +173,7 @@ remove_server() {
 # until the other one is the only member: K3s runs on, but is not restarted.
 leave_cluster() {
   local members
-  [[ -d $K3S_DATA_DIR/server/db/etcd && -x $K3S ]] || return 0
+  [[ -d $K3S_DATA_DIR/server/db/etcd/member && -x $K3S ]] || return 0
   if ! find_other_server; then
     members=$(etcd_members) || {
       # Data that nobody else may have are deleted only after a person has stopped K3s.

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Prints the administrator's kubeconfig, which is secret: {"kubeconfig"}. K3s issues its certificates for 365 days and
-# renews those with less than 120 days left when it starts (k3s-io/k3s, docs/cli/certificate.md): near the end this
-# server is restarted first.
+# Prints the administrator's kubeconfig. K3s issues its certificates for 365 days and renews those with less than
+# 120 days left when it starts (k3s-io/k3s, docs/cli/certificate.md): near the end this server is restarted first.
 #
 # Values: RENEWAL (a number that changes with time, so that an update runs this again before the end).
+# Facts, secret: {"kubeconfig"}
 # shellcheck source=/dev/null
 [[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
@@ -16,20 +16,29 @@ main() {
   begin
   poll 30 test -s "$KUBECONFIG_FILE" ||
     die "$KUBECONFIG_FILE does not exist" "check that K3s runs: systemctl status k3s"
-  is_valid_long_enough || renew
+  ! ends_soon || renew
   printf '{"kubeconfig":%s}\n' "$(json "$(<"$KUBECONFIG_FILE")")"
 }
 
-# is_valid_long_enough: whether the client certificate in the file outlives MIN_VALID_DAYS.
-is_valid_long_enough() {
-  sed -n 's/^ *client-certificate-data: *//p' "$KUBECONFIG_FILE" | base64 -d |
-    openssl x509 -noout -checkend "$((MIN_VALID_DAYS * 86400))" >/dev/null
+# ends_soon: whether the client certificate in the file is known to end within MIN_VALID_DAYS.
+ends_soon() {
+  local certificate
+  certificate=$(sed -n 's/^ *client-certificate-data: *//p' "$KUBECONFIG_FILE" | base64 -d)
+  openssl x509 -noout <<<"$certificate" 2>/dev/null || {
+    note "the client certificate in $KUBECONFIG_FILE cannot be read (is openssl installed?); its end is not known"
+    return 1
+  }
+  ! openssl x509 -noout -checkend "$((MIN_VALID_DAYS * 86400))" <<<"$certificate" >/dev/null
+}
+
+is_renewed() {
+  ! ends_soon
 }
 
 renew() {
   note "the certificates of K3s have less than $MIN_VALID_DAYS days left: restarting k3s, which renews them"
   systemctl --no-block restart k3s
-  poll "$RENEWAL_DEADLINE" is_valid_long_enough ||
+  poll "$RENEWAL_DEADLINE" is_renewed ||
     die "K3s did not renew its certificates within $RENEWAL_DEADLINE s" "see: k3s certificate check; journalctl -u k3s"
   poll "$RENEWAL_DEADLINE" api_answers ||
     die "the Kubernetes API on this server does not answer after the restart" "see: journalctl -u k3s"

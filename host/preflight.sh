@@ -14,8 +14,8 @@ TOOLS=(awk base64 cmp curl flock grep ip journalctl ps sed sha256sum sysctl syst
 # Units that show what a host is already used for.
 UNITS=(k3s k3s-agent rke2-server rke2-agent kubelet docker containerd haproxy keepalived ufw firewalld)
 DATA_DIR=/var/lib/rancher
-UFW_CONFIG=/etc/ufw/ufw.conf
 K3S_CONFIG=/etc/rancher/k3s/config.yaml
+UFW_CONFIG=/etc/ufw/ufw.conf
 
 main() {
   begin
@@ -128,15 +128,15 @@ managed() {
   grep -qs '^# Written by busbar' "/etc/systemd/system/$1.service" "/etc/$1/$1.cfg" "/etc/$1/$1.conf"
 }
 
+# server_name: the name in etcd of a K3s server with data.
+server_name() {
+  [[ ! -d $DATA_DIR/k3s/server/db/etcd/member ]] || sed -n "s/^node-name: *['\"]\{0,1\}\([^'\"]*\)['\"]\{0,1\}\$/\1/p" "$K3S_CONFIG" 2>/dev/null || true
+}
+
 # unit_is_active UNIT: ufw's unit is active on every Ubuntu; its configuration says whether the firewall is on.
 unit_is_active() {
   systemctl is-active --quiet "$1.service" || return 1
   [[ $1 != ufw ]] || grep -qsi '^ENABLED=yes' "$UFW_CONFIG"
-}
-
-# server_name: the name in etcd of a K3s server with data.
-server_name() {
-  [[ ! -d $DATA_DIR/k3s/server/db/etcd ]] || sed -n "s/^node-name: *['\"]\{0,1\}\([^'\"]*\)['\"]\{0,1\}\$/\1/p" "$K3S_CONFIG" 2>/dev/null || true
 }
 
 software() {

@@ -46,7 +46,7 @@ PROGRAM = """
         install_server() {
           refuse_new_identity
           claim_host server
-          mkdir -p "$K3S_DATA_DIR/server/db/etcd"
+          mkdir -p "$K3S_DATA_DIR/server/db/etcd/member"
           payload config | write_file "$K3S_CONFIG_DIR/config.yaml" 0600
           log installed
           printf '{"version":"v1","ca_sha256":"%064d","ca_pem":"x"}' 0
@@ -183,7 +183,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     (folder / "Pulumi.yaml").write_text(
         f"name: tiny\nruntime: {{name: python, options: {{virtualenv: {virtualenv}}}}}\n"
     )
-    (folder / "kubeconfig").write_text(KUBECONFIG)
+    (folder / "kubeconfig").write_text(json.dumps({"kubeconfig": KUBECONFIG}))
     (folder / "former_names").touch()
     (folder / "__main__.py").write_text(textwrap.dedent(PROGRAM))
     made = Stack(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import itertools
+import json
 import subprocess
 from datetime import date, timedelta
 from pathlib import Path
@@ -11,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from busbar.hosts import k3s
-from busbar.hosts.server_output import kubeconfig_text
 from tests.unit.hosts.bash import run
 
 
@@ -31,7 +31,7 @@ def kubeconfig(folder: Path, name: str, days: int) -> Path:
 @pytest.mark.parametrize(("days", "enough"), [(365, True), (115, True), (100, False), (1, False)])
 def test_a_kubeconfig_is_good_enough_with_110_days_left(tmp_path: Path, days: int, enough: bool) -> None:
     file = kubeconfig(tmp_path, "k3s.yaml", days)
-    done = run("kubeconfig", f"KUBECONFIG_FILE={file}; is_valid_long_enough")
+    done = run("kubeconfig", f"KUBECONFIG_FILE={file}; is_renewed")
     assert (done.returncode == 0) is enough, done.stderr
 
 
@@ -42,7 +42,7 @@ def test_near_the_end_k3s_is_restarted_and_the_renewed_kubeconfig_is_read(tmp_pa
         "kubeconfig", f"KUBECONFIG_FILE={file}; {restart}; begin() {{ :; }}; api_answers() {{ :; }}; main"
     )
     assert done.returncode == 0, done.stderr
-    assert kubeconfig_text(done.stdout) == renewed.read_text().rstrip()
+    assert json.loads(done.stdout)["kubeconfig"] == renewed.read_text().strip()
 
 
 def test_a_kubeconfig_that_is_not_renewed_is_an_error(tmp_path: Path) -> None:
@@ -57,3 +57,11 @@ def test_the_trigger_changes_every_90_days_and_not_in_between() -> None:
     numbers = [k3s.kubeconfig_renewal(start + timedelta(days=day)) for day in range(365)]
     changes = [day for day in range(1, 365) if numbers[day] != numbers[day - 1]]
     assert {later - earlier for earlier, later in itertools.pairwise(changes)} == {90}
+
+
+def test_a_certificate_that_cannot_be_read_does_not_restart_k3s(tmp_path: Path) -> None:
+    file = tmp_path / "k3s.yaml"
+    file.write_text("users: []\n")
+    done = run("kubeconfig", f"KUBECONFIG_FILE={file}; renew() {{ echo restarted; }}; begin() {{ :; }}; main")
+    assert json.loads(done.stdout) == {"kubeconfig": "users: []"}
+    assert "its end is not known" in done.stderr

@@ -151,7 +151,7 @@ def test_the_old_node_of_a_renamed_worker_is_deleted_without_waiting_for_its_pod
 
 
 def left(root: Path, **values: str) -> tuple[subprocess.CompletedProcess[str], list[str]]:
-    (root / "data/server/db/etcd").mkdir(parents=True)
+    (root / "data/server/db/etcd/member").mkdir(parents=True)
     stop = 'stop_unit() { { cat "$LEAVING" 2>/dev/null || true; echo "$1 stopped"; } >>"$ROOT/log"; }; '
     stop += f"K3S=/bin/true; K3S_DATA_DIR={root}/data; "
     return performed(root, "k3s-server", stop + "leave_cluster", NODE_NAME="s-3", **values)
@@ -196,7 +196,7 @@ def test_a_member_whose_peers_do_not_answer_is_not_removed(tmp_path: Path) -> No
 def test_a_server_that_stays_a_member_of_etcd_is_not_removed(tmp_path: Path) -> None:
     cluster(tmp_path, "s-1|a|True|yes", "s-2|b|True|yes", "s-3|c|True|yes")
     refuses = "has_left_etcd() { return 1; }; "
-    (tmp_path / "data/server/db/etcd").mkdir(parents=True)
+    (tmp_path / "data/server/db/etcd/member").mkdir(parents=True)
     call = refuses + f"stop_unit() {{ :; }}; K3S=/bin/true; K3S_DATA_DIR={tmp_path}/data; leave_cluster"
     done, log = performed(tmp_path, "k3s-server", call, NODE_NAME="s-3", PEERS="10.0.0.1")
     assert done.returncode == 1
@@ -211,7 +211,7 @@ def test_without_any_answer_a_server_is_removed_only_after_somebody_stopped_it(
     tmp_path: Path, state: str, status: int
 ) -> None:
     cluster(tmp_path)
-    (tmp_path / "data/server/db/etcd").mkdir(parents=True)
+    (tmp_path / "data/server/db/etcd/member").mkdir(parents=True)
     call = f"api() {{ return 1; }}; systemctl() {{ echo {state}; }}; "
     call += f"K3S=/bin/true; K3S_DATA_DIR={tmp_path}/data; "
     done, _ = performed(tmp_path, "k3s-server", call + "leave_cluster", PEERS="10.0.0.1")

@@ -107,7 +107,7 @@ def test_the_mark_is_readable_for_root_only(tmp_path: Path) -> None:
 
 
 def installed_server(tmp_path: Path, config: str) -> str:
-    (tmp_path / "data/server/db/etcd").mkdir(parents=True)
+    (tmp_path / "data/server/db/etcd/member").mkdir(parents=True)
     (tmp_path / "etc").mkdir()
     (tmp_path / "etc/config.yaml").write_text(config)
     return f"K3S_DATA_DIR={tmp_path}/data; K3S_CONFIG_DIR={tmp_path}/etc; "

@@ -102,6 +102,17 @@ LISTEN 0 128 *:22 *:*"""
     ]
 
 
+@pytest.mark.parametrize("written", ["server-a", "'server-a'"])
+def test_the_name_of_a_server_with_data_is_reported(tmp_path: Path, written: str) -> None:
+    (tmp_path / "k3s/server/db/etcd/member").mkdir(parents=True)
+    (tmp_path / "config.yaml").write_text(f"node-name: {written}\ntoken: x\n")
+    places = f"DATA_DIR={tmp_path}; K3S_CONFIG={tmp_path}/config.yaml; server_name"
+    assert output("preflight", places).strip() == "server-a"
+    assert (
+        output("preflight", f"DATA_DIR={tmp_path}/none; K3S_CONFIG={tmp_path}/config.yaml; server_name") == ""
+    )
+
+
 def k3s_data(tmp_path: Path) -> str:
     return output("preflight", f"DATA_DIR={tmp_path}; k3s_data").strip()
 
@@ -155,14 +166,3 @@ def test_nvswitches_are_counted_on_the_pci_bus(tmp_path: Path) -> None:
         write(tmp_path / f"0000:0{number}:00.0/vendor", "0x10de\n")
         write(tmp_path / f"0000:0{number}:00.0/class", "0x068000\n")
     assert output("preflight", f"PCI={tmp_path}; pci_devices '0x0680*'") == "4"
-
-
-@pytest.mark.parametrize("written", ["server-a", "'server-a'"])
-def test_the_name_of_a_server_with_data_is_reported(tmp_path: Path, written: str) -> None:
-    (tmp_path / "k3s/server/db/etcd").mkdir(parents=True)
-    (tmp_path / "config.yaml").write_text(f"node-name: {written}\ntoken: x\n")
-    places = f"DATA_DIR={tmp_path}; K3S_CONFIG={tmp_path}/config.yaml; server_name"
-    assert output("preflight", places).strip() == "server-a"
-    assert (
-        output("preflight", f"DATA_DIR={tmp_path}/none; K3S_CONFIG={tmp_path}/config.yaml; server_name") == ""
-    )

@@ -27,7 +27,7 @@ def test_anything_else_is_refused_with_what_came(stdout: str) -> None:
 def test_the_kubeconfig_is_read_behind_what_a_login_prints(tmp_path: Path) -> None:
     text = 'apiVersion: v1\nusers:\n- name: "default"\n'
     (tmp_path / "k3s.yaml").write_text(text)
-    prelude = "begin() { :; }; is_valid_long_enough() { :; }; echo Welcome; "
+    prelude = "begin() { :; }; ends_soon() { false; }; echo Welcome; "
     call = f"{prelude}KUBECONFIG_FILE={tmp_path}/k3s.yaml; main"
     assert kubeconfig_text(output("kubeconfig", call)) == text.rstrip()
 
