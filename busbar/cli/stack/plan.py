@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 from pulumi.automation.events import EngineEvent, OpType, StepEventMetadata
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from busbar.cli.stack import events
@@ -62,17 +61,14 @@ class Plan:
 
     def render(self) -> RenderableType:
         """Rows for what is replaced or deleted, one row per other verb, and the counts."""
-        table = Table.grid(padding=(0, 2))
+        lines = [Text(f"warning: {warning}", "yellow") for warning in self.warnings]
         for verb in VERBS.values():
             changes = [change for change in self.changes if change.verb == verb]
             if verb in _ONE_ROW_EACH:
-                for change in changes:
-                    because = f"because of {', '.join(change.keys)}" if change.keys else ""
-                    table.add_row(Text(verb, _STYLES[verb]), Text(change.name), Text(because, "dim"))
+                lines += [_line(verb, change.name, change.keys) for change in changes]
             elif changes:
-                table.add_row(Text(verb, _STYLES.get(verb, "")), Text(_names(changes)), "")
-        notes = [Text(f"warning: {warning}", "yellow") for warning in self.warnings]
-        return Group(*notes, *([table] if self.changes else []), Text(f"changes: {self.counts()}", "bold"))
+                lines.append(_line(verb, _names(changes)))
+        return Group(*lines, Text(f"changes: {self.counts()}", "bold"))
 
     def counts(self) -> str:
         """`1 to replace, 2 to create, 30 unchanged`."""
@@ -88,6 +84,14 @@ class Plan:
             self.changes.append(Change(VERBS[step.op], events.name(step.urn), keys))
         elif step.op == OpType.SAME:
             self.unchanged += 1
+
+
+def _line(verb: str, names: str, keys: Iterable[str] = ()) -> Text:
+    line = Text(f"{verb:<8} ", _STYLES.get(verb, ""))
+    line.append(names, "not bold default")
+    if because := ", ".join(keys):
+        line.append(f"  because of {because}", "not bold default dim")
+    return line
 
 
 def _names(changes: Iterable[Change]) -> str:
