@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -134,7 +135,7 @@ def check(
             )
         )
     verdict = judge_log(_read(file), expectation)
-    _write(verdict, ctrf, html, svg, png)
+    _write(file, verdict, ctrf, html, svg, png)
     if as_json:
         print_text(verdict.model_dump_json(indent=1))
     else:
@@ -145,16 +146,17 @@ def check(
 
 
 def _write(
-    verdict: Verdict, ctrf: Path | None, html: Path | None, svg: Path | None, png: Path | None
+    file: str, verdict: Verdict, ctrf: Path | None, html: Path | None, svg: Path | None, png: Path | None
 ) -> None:
     if not any((ctrf, html, svg, png)):
         return  # the template engine takes a while to import
     from busbar.nccl.report.ctrf import write_ctrf
-    from busbar.nccl.report.html import write_html
+    from busbar.nccl.report.html import Origin, write_html
     from busbar.nccl.report.png import RendererMissingError, write_png
     from busbar.nccl.report.svg import NoCurveError, write_svg
 
-    for path, write in ((ctrf, write_ctrf), (html, write_html), (svg, write_svg), (png, write_png)):
+    page = partial(write_html, origin=Origin.of(file))
+    for path, write in ((ctrf, write_ctrf), (html, page), (svg, write_svg), (png, write_png)):
         if path is None:
             continue
         try:

@@ -24,6 +24,11 @@ class Archive:
         self.folder = folder
 
     @property
+    def log(self) -> Path:
+        """The raw log, compressed."""
+        return self.folder / LOG
+
+    @property
     def report(self) -> Path:
         """The report for a browser."""
         return self.folder / REPORT

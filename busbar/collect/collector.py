@@ -120,7 +120,8 @@ class _Collector:
         """Write verdict and report beside the log, and return the verdict as JSON."""
         result = judging.as_json(verdict)
         self._archive.save_verdict(result)
-        judging.write_report(verdict, self._archive.report)
+        job = f"{self._spec.namespace}/{self._spec.job}"
+        judging.write_report(verdict, self._archive.report, self._archive.log, job)
         busbw = "no bandwidth" if verdict.busbw_gbps is None else f"{verdict.busbw_gbps:g} GB/s"
         self._progress(f"{verdict.verdict}: {busbw}; report: {self._archive.report}")
         for reason in verdict.reasons:

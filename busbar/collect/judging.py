@@ -12,7 +12,7 @@ from busbar.nccl import Expectation, JobOutcome, judge_log, read_lines
 from busbar.nccl import Verdict as Verdict
 from busbar.nccl.log.clean import clean
 from busbar.nccl.log.patterns import ROW, VALUE
-from busbar.nccl.report.html import write_html
+from busbar.nccl.report.html import Origin, write_html
 from busbar.nccl.units import size
 
 __all__ = [
@@ -67,9 +67,9 @@ def as_json(verdict: Verdict) -> dict[str, Any]:
     return found
 
 
-def write_report(verdict: Verdict, path: Path) -> None:
-    """Write the report for a browser."""
-    write_html(verdict, path)
+def write_report(verdict: Verdict, path: Path, log: Path, job: str) -> None:
+    """Write the report for a browser; it names LOG and JOB (NAMESPACE/NAME)."""
+    write_html(verdict, path, Origin.of(str(log), f" of MPIJob {job}"))
 
 
 def row_text(line: bytes) -> str | None:

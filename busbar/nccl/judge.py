@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 
 from busbar.nccl.checks import run_all
 from busbar.nccl.checks.context import Context, JobOutcome, build
@@ -58,6 +59,8 @@ def judge_log(log: ParsedLog, expectation: Expectation, job: JobOutcome | None =
         transport=proven_transport(context),
         channels=dict(evidence.via.most_common()),
         rails_per_host={h or "?": len(d) for h, d in sorted(evidence.rails.items())},
+        hosts_per_rail=_hosts_per_rail(evidence.rails),
+        hosts=sorted(preamble.hosts) if preamble else [],
         nccl_version=next(iter(evidence.versions), None),
         plugin=_plugin(context),
         plugin_path=next(iter(evidence.plugin_paths), None),
@@ -75,6 +78,12 @@ def judge_log(log: ParsedLog, expectation: Expectation, job: JobOutcome | None =
         log_lines=log.lines,
         simulated="; ".join(evidence.simulated) or None,
     )
+
+
+def _hosts_per_rail(rails: Mapping[str, set[int]]) -> dict[str, int]:
+    """Network device -> how many hosts have an edge on it."""
+    counts = Counter(device for devices in rails.values() for device in devices)
+    return {str(device): counts[device] for device in sorted(counts)}
 
 
 def _overall(checks: list[Check]) -> Overall:

@@ -35,6 +35,8 @@ class Verdict(Model):
     transport: ProvenTransport
     channels: dict[str, int]
     rails_per_host: dict[str, int]
+    hosts_per_rail: dict[str, int] = Field(default_factory=dict, description="device -> hosts that used it")
+    hosts: list[str] = Field(default_factory=list, description="hosts of the device list")
     nccl_version: str | None
     plugin: str | None
     plugin_path: str | None

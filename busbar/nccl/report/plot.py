@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from itertools import pairwise
 
+from busbar.nccl.report.limits import height as plot_height
+from busbar.nccl.report.limits import limits
 from busbar.nccl.units import short, size
 from busbar.nccl.verdict import CollectiveResult
 
@@ -22,8 +24,9 @@ def curve_plot(result: CollectiveResult, width: int, height: int = 12) -> str:
     ]
     if len(points) < 2:
         return ""
-    lines = [v for v in (result.floor_gbps, result.ceiling_gbps) if v is not None]
-    top = max([y for _, y in points] + lines) * 1.05 or 1.0
+    lines = [line for line in limits(result) if line.name != "expected"]
+    top = plot_height(result, lines)
+    drawn = [line for line in lines if line.value <= top]
     columns = max(20, width - LABEL)
     canvas = [[0] * columns for _ in range(height)]
     left, right = points[0][0], points[-1][0]
@@ -37,18 +40,21 @@ def curve_plot(result: CollectiveResult, width: int, height: int = 12) -> str:
         steps = max(2, round((x2 - x1) / (right - left or 1) * columns * 4))
         for i in range(steps + 1):
             dot(x1 + (x2 - x1) * i / steps, y1 + (y2 - y1) * i / steps)
-    for value in lines:
+    for line in drawn:
+        # a limit of one size only is three dots long
+        start = min(math.log2(line.from_bytes), right - (right - left) * 12 / (columns * 2 - 1))
         for i in range(0, columns * 2, 4):
-            dot(left + (right - left) * i / (columns * 2 - 1), value)
-    labels = {round((1 - v / top) * (height * 4 - 1)) // 4: short(v) for v in (top, 0.0, *lines)}
+            x = left + (right - left) * i / (columns * 2 - 1)
+            if x >= start:
+                dot(x, line.value)
+    values = (top, 0.0, *(line.value for line in drawn))
+    labels = {round((1 - v / top) * (height * 4 - 1)) // 4: short(v) for v in values}
     rows = [
         f"{labels.get(i, ''):>{LABEL - 1}} " + "".join(chr(0x2800 + c) for c in row)
         for i, row in enumerate(canvas)
     ]
     first, last = size(round(2**left)), size(round(2**right))
     rows.append(" " * LABEL + first + last.rjust(columns - len(first)))
-    named = [
-        f"{n} {short(v)}" for n, v in (("floor", result.floor_gbps), ("ceiling", result.ceiling_gbps)) if v
-    ]
+    named = [f"{line.label}{'' if line in drawn else ' (above)'}" for line in reversed(lines)]
     rows.append(" " * LABEL + "busbw in GB/s; dotted: " + (", ".join(named) or "nothing to expect"))
     return "\n".join(rows)

@@ -6,7 +6,8 @@ import re
 from importlib import resources
 from pathlib import Path
 
-from busbar.nccl.report.svg import WIDTH, headline_svg
+from busbar.nccl.report.frame import WIDE
+from busbar.nccl.report.svg import headline_svg
 from busbar.nccl.verdict import Verdict
 
 SCALE = 2  # sharp on dense screens and on paper
@@ -34,7 +35,7 @@ def png(verdict: Verdict) -> bytes:
     with resources.as_file(font) as path:
         return bytes(
             resvg_py.svg_to_bytes(
-                svg_string=picture, width=WIDTH * SCALE, background=PAPER, font_family=FONT,
+                svg_string=picture, width=WIDE.width * SCALE, background=PAPER, font_family=FONT,
                 sans_serif_family=FONT, font_files=[str(path)], skip_system_fonts=True,
             )
         )  # fmt: skip

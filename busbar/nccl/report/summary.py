@@ -52,13 +52,23 @@ def measured(verdict: Verdict) -> str:
 
 
 def first_cause(verdict: Verdict) -> tuple[Check | None, Diagnosis | None]:
-    """The first gate that did not pass, and the known failure that explains it; None where there is none."""
-    check = next((c for s in ("fail", "unknown") for c in verdict.checks if c.status == s), None)
+    """The known failure that comes first, and its gate; without one the first gate that did not pass."""
+    bad = [c for s in ("fail", "unknown") for c in verdict.checks if c.status == s]
+    check = next(iter(bad), None)
     fatal = next((d for d in verdict.diagnoses if d.severity == "fatal"), None)
-    if fatal is not None or check is None:
-        return check, fatal
+    if fatal is not None:
+        found = fatal.line, fatal.evidence
+        return next((c for c in bad if (c.line or 0, c.evidence or c.reason) == found), check), fatal
+    if check is None:
+        return None, None
     shown = check.line or 0, check.evidence or check.reason
     return check, next((d for d in verdict.diagnoses if (d.line, d.evidence) == shown), None)
+
+
+def without_fix(reason: str) -> tuple[str, str]:
+    """A gate's reason as what was found, and what to do ('' where it does not say)."""
+    found, _, fix = reason.partition(" Fix: ")
+    return found, fix
 
 
 def _of_pass(verdict: Verdict) -> list[Item]:
@@ -81,15 +91,19 @@ def _of_pass(verdict: Verdict) -> list[Item]:
 def _of_failure(verdict: Verdict) -> list[Item]:
     check, known = first_cause(verdict)
     items: list[Item] = []
+    fix = ""
     if known is not None:
         items.append(Item("cause", _title(known), 2))
     if check is not None:
-        items.append(Item("gate" if known else "cause", f"{check.name}: {check.reason}", 3))
+        found, fix = without_fix(check.reason)
+        items.append(Item("gate" if known else "cause", f"{check.name}: {found}", 3))
     shown = known if known is not None and known.line else check
     if shown is not None and shown.line:
         items.append(Item(f"line {shown.line}", shown.evidence or "", 2))
     if known is not None:
         items += [Item("why", known.cause, 3), Item("next", known.next, 3)]
+    elif fix:
+        items.append(Item("next", fix, 3))
     also = _others(verdict, check, known)
     if also:
         items.append(Item("also", also, 2))

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from html import escape
 from pathlib import Path
 
-from busbar.nccl.units import duration, gbps, short, size
+from busbar.nccl.report.frame import WIDE, Axes, Frame, spread, steps
+from busbar.nccl.report.limits import Limit, height, limits
+from busbar.nccl.units import duration, gbps, size
 from busbar.nccl.verdict import CollectiveResult, Verdict
 
-WIDTH, HEIGHT = 860, 330
-LEFT, RIGHT, TOP, BOTTOM = 62, 128, 34, 46
 LABEL_GAP = 15.0
+SIZE_GAP = 60.0  # between labels of the x axis
+SHORTEST = 36.0  # px of a limit that applies to one size only
+
+Points = list[tuple[int, float]]
 
 # one palette for page and picture: ink, quiet ink, lines, the two halves, limits
 STYLE = """
@@ -35,70 +38,28 @@ class NoCurveError(ValueError):
     """The log has no table, so there is no curve."""
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A horizontal line with its label at the right."""
-
-    value: float
-    label: str
-    kind: str  # "limit" or "cap"
-
-
-@dataclass(frozen=True, slots=True)
-class Axes:
-    """From sizes and values to positions; y is linear or, with `log`, decades."""
-
-    low: float
-    high: float
-    bottom: float
-    top: float
-    log: bool = False
-
-    def x(self, bytes_: float) -> float:
-        """Position of a size."""
-        span = self.high - self.low or 1.0
-        return LEFT + (math.log2(bytes_) - self.low) / span * (WIDTH - LEFT - RIGHT)
-
-    def y(self, value: float) -> float:
-        """Position of a value."""
-        if self.log:
-            value = math.log10(max(value, 10**self.bottom))
-        share = (value - self.bottom) / (self.top - self.bottom or 1.0)
-        return HEIGHT - BOTTOM - min(max(share, 0.0), 1.0) * (HEIGHT - TOP - BOTTOM)
-
-
-def curve_svg(name: str, result: CollectiveResult, *, inline: bool = False) -> str:
-    """Busbw of both halves with floor and ceiling. INLINE: colours come from the page's variables."""
+def curve_svg(name: str, result: CollectiveResult, *, inline: bool = False, frame: Frame = WIDE) -> str:
+    """Busbw of both halves with the limits. INLINE: colours come from the page's variables."""
     points = [p for p in result.curve if p.size_bytes > 0]
-    lines = [
-        Line(value, f"{label} {short(value)}", kind)
-        for value, label, kind in (
-            (result.ceiling_gbps, "ceiling", "cap"),
-            (result.expected_gbps, "expected", "cap"),
-            (result.floor_gbps, "floor", "limit"),
-        )
-        if value is not None
-    ]
-    if result.expected_gbps is not None and result.expected_gbps == result.ceiling_gbps:
-        lines = [line for line in lines if not line.label.startswith("expected")]
-    highest = max([p.out_of_place.busbw_gbps for p in points] + [line.value for line in lines] + [1e-9])
+    lines = limits(result)
+    top = height(result, lines)
     one = [(p.size_bytes, p.out_of_place.busbw_gbps) for p in points]
     two = [(p.size_bytes, p.in_place.busbw_gbps) for p in points]
-    top = _nice(highest * 1.02)
-    axes = _axes(points_x=[x for x, _ in one], bottom=0.0, top=top, log=False)
-    ticks = [(v, f"{v:g}") for v in _steps(top)]
+    axes = _axes(frame, [x for x, _ in one], 0.0, top)
+    ticks = [(v, f"{v:g}") for v in steps(top)]
     return _picture(f"{name}: bus bandwidth, GB/s", axes, ticks, one, two, lines, gbps, inline)
 
 
-def time_svg(name: str, result: CollectiveResult, *, inline: bool = False) -> str:
+def time_svg(name: str, result: CollectiveResult, *, inline: bool = False, frame: Frame = WIDE) -> str:
     """Time of both halves, log-log."""
     points = [p for p in result.curve if p.size_bytes > 0 and p.out_of_place.time_us > 0]
     one = [(p.size_bytes, p.out_of_place.time_us) for p in points]
     two = [(p.size_bytes, max(p.in_place.time_us, 1e-3)) for p in points]
-    values = [v for _, v in one + two] or [1.0]
-    bottom, top = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
-    axes = _axes([x for x, _ in one], float(bottom), float(max(top, bottom + 1)), log=True)
-    ticks = [(10.0**e, duration(10.0**e)) for e in range(bottom, max(top, bottom + 1) + 1)]
+    values = [math.log10(v) for _, v in one + two] or [0.0, 1.0]
+    low, high = min(values), max(max(values), min(values) + 0.1)
+    axes = _axes(frame, [x for x, _ in one], low, high, log=True)
+    decades = [10.0**e for e in range(math.ceil(low), math.floor(high) + 1)]
+    ticks = [(v, duration(v)) for v in decades]
     return _picture(f"{name}: time of one operation", axes, ticks, one, two, [], duration, inline)
 
 
@@ -115,94 +76,94 @@ def write_svg(verdict: Verdict, path: Path) -> None:
     path.write_text(headline_svg(verdict) + "\n", encoding="utf-8")
 
 
-def _axes(points_x: Sequence[int], bottom: float, top: float, *, log: bool) -> Axes:
-    xs = [math.log2(x) for x in points_x] or [0.0, 1.0]
-    return Axes(min(xs), max(xs), bottom, top, log)
-
-
-def _nice(value: float) -> float:
-    """The next of 1, 1.5, 2, 3, 4, 5, 6, 8 times a power of ten."""
-    power = 10.0 ** math.floor(math.log10(value))
-    return next((m * power for m in (1, 1.5, 2, 3, 4, 5, 6, 8, 10) if m * power >= value), 10 * power)
-
-
-def _steps(top: float) -> list[float]:
-    count = next((n for n in (4, 5, 3) if (top / n) == round(top / n, 2)), 4)
-    return [top * i / count for i in range(count + 1)]
+def _axes(frame: Frame, sizes: Sequence[int], bottom: float, top: float, *, log: bool = False) -> Axes:
+    xs = [math.log2(x) for x in sizes] or [0.0, 1.0]
+    return Axes(frame, min(xs), max(xs), bottom, top, log)
 
 
 def _picture(
-    title: str, axes: Axes, ticks: list[tuple[float, str]], one: list[tuple[int, float]],
-    two: list[tuple[int, float]], lines: list[Line], unit: object, inline: bool,
+    title: str, axes: Axes, ticks: list[tuple[float, str]], one: Points, two: Points,
+    lines: list[Limit], unit: Callable[[float], str], inline: bool,
 ) -> str:  # fmt: skip
-    right = WIDTH - RIGHT
+    frame = axes.frame
     out = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {frame.width} {frame.height}" role="img" '
         f'aria-label="{escape(title)}">',
         f"<style>{STYLE}{'' if inline else DARK}</style>",
-        f'<text class="ink name" x="{LEFT}" y="18">{escape(title)}</text>',
+        f'<text class="ink name" x="{8 if frame.legend else frame.left}" y="18">{escape(title)}</text>',
     ]
     for value, label in ticks:
         y = axes.y(value)
-        out.append(f'<line class="grid" x1="{LEFT}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        out.append(
-            f'<text class="quiet" x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{escape(label)}</text>'
-        )
+        out.append(f'<line class="grid" x1="{frame.left}" x2="{frame.end}" y1="{y:.1f}" y2="{y:.1f}"/>')
+        where = f'x="{frame.left - 8}" y="{y + 4:.1f}" text-anchor="end"'
+        out.append(f'<text class="quiet" {where}>{escape(label)}</text>')
     out += _x_axis(axes, [x for x, _ in one])
-    out += _limits(axes, lines, right)
+    out += _limits(axes, lines)
     if one:
-        out += _curves(axes, one, two, unit, right)
+        out += _curves(axes, one, two, unit)
     else:
-        out.append(f'<text class="quiet" x="{LEFT + 20}" y="{HEIGHT // 2}">no rows in this log</text>')
+        out.append(
+            f'<text class="quiet" x="{frame.left + 20}" y="{frame.height // 2}">no rows in this log</text>'
+        )
     out.append("</svg>")
     return "\n".join(out)
 
 
 def _x_axis(axes: Axes, sizes: list[int]) -> list[str]:
-    base = HEIGHT - BOTTOM
-    out = [f'<line class="axis" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{base}" y2="{base}"/>']
-    step = max(1, math.ceil(len(sizes) / 9))
-    for i, value in enumerate(reversed(sizes)):
-        if i % step:
-            continue
+    frame = axes.frame
+    base = frame.base
+    out = [f'<line class="axis" x1="{frame.left}" x2="{frame.end}" y1="{base}" y2="{base}"/>']
+    last = math.inf
+    for value in sorted(set(sizes), reverse=True):
         x = axes.x(value)
+        if last - x < SIZE_GAP:
+            continue
+        last = x
+        # the largest size ends at the edge of a narrow picture
+        at_edge = frame.legend and frame.end - x < SIZE_GAP / 2
+        where = f'x="{frame.end if at_edge else x:.1f}" text-anchor="{"end" if at_edge else "middle"}"'
         out.append(f'<line class="axis" x1="{x:.1f}" x2="{x:.1f}" y1="{base}" y2="{base + 4}"/>')
-        label = escape(size(value))
-        out.append(f'<text class="quiet" x="{x:.1f}" y="{base + 18}" text-anchor="middle">{label}</text>')
-    middle = (LEFT + WIDTH - RIGHT) / 2
-    out.append(f'<text class="quiet" x="{middle}" y="{HEIGHT - 8}" text-anchor="middle">message size</text>')
+        out.append(f'<text class="quiet" {where} y="{base + 18}">{escape(size(value))}</text>')
+    middle = (frame.left + frame.end) / 2
+    out.append(
+        f'<text class="quiet" x="{middle}" y="{frame.height - 8}" text-anchor="middle">message size</text>'
+    )
     return out
 
 
-def _limits(axes: Axes, lines: list[Line], right: int) -> list[str]:
+def _limits(axes: Axes, lines: list[Limit]) -> list[str]:
+    """Lines from the highest to the lowest; one above the plot has its label only."""
+    frame = axes.frame
     out = []
-    below = -math.inf
-    for line in sorted(lines, key=lambda item: -item.value):
-        y = axes.y(line.value)
-        text_y = max(y + 4, below + LABEL_GAP)
-        below = text_y
-        ink = "badink" if line.kind == "limit" else "quiet"
-        out.append(f'<line class="{line.kind}" x1="{LEFT}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        out.append(f'<text class="{ink}" x="{right + 8}" y="{text_y:.1f}">{escape(line.label)}</text>')
+    places = spread([axes.y(line.value) + 4 for line in lines], LABEL_GAP, frame.base - 4.0)
+    for i, (line, beside) in enumerate(zip(lines, places, strict=True)):
+        y, above = axes.y(line.value), line.value > axes.top
+        start = min(axes.x(line.from_bytes), frame.end - SHORTEST)
+        kind, ink = ("limit", "badink") if line.name == "floor" else ("cap", "quiet")
+        if not above:
+            out.append(f'<line class="{kind}" x1="{start:.1f}" x2="{frame.end}" y1="{y:.1f}" y2="{y:.1f}"/>')
+        where = f'x="{8 + 130 * i}" y="58"' if frame.legend else f'x="{frame.end + 8}" y="{beside:.1f}"'
+        label = f"{line.label}{' (above)' if above else ''}"
+        out.append(f'<text class="{ink}" {where}>{escape(label)}</text>')
     return out
 
 
-def _curves(
-    axes: Axes, one: list[tuple[int, float]], two: list[tuple[int, float]], unit: object, right: int
-) -> list[str]:
+def _curves(axes: Axes, one: Points, two: Points, unit: Callable[[float], str]) -> list[str]:
+    frame = axes.frame
     out = []
     for kind, points, name in (("two", two, "in place"), ("one", one, "out of place")):
         path = " ".join(f"{axes.x(x):.1f},{axes.y(y):.1f}" for x, y in points)
         out.append(f'<polyline class="{kind}" points="{path}"/>')
         for x, y in points:
-            text = escape(f"{size(x)}, {name}: {unit(y) if callable(unit) else y}")
+            text = escape(f"{size(x)}, {name}: {unit(y)}")
             radius = 4 if (x, y) == points[-1] else 2.5
             out.append(
                 f'<circle class="{kind}dot" cx="{axes.x(x):.1f}" cy="{axes.y(y):.1f}" r="{radius}">'
                 f"<title>{text}</title></circle>"
             )
+    left, y = (8, 34) if frame.legend else (frame.end - 210, 14)
     for i, (kind, name) in enumerate((("one", "out of place"), ("two", "in place"))):
-        x = right - 210 + i * 120
-        out.append(f'<line class="{kind}" x1="{x}" x2="{x + 24}" y1="14" y2="14"/>')
-        out.append(f'<text class="quiet" x="{x + 30}" y="18">{name}</text>')
+        x = left + i * 120
+        out.append(f'<line class="{kind}" x1="{x}" x2="{x + 24}" y1="{y}" y2="{y}"/>')
+        out.append(f'<text class="quiet" x="{x + 30}" y="{y + 4}">{name}</text>')
     return out

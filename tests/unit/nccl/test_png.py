@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from busbar.cli import build
 from busbar.nccl import Expectation, Verdict, judge
+from busbar.nccl.report.frame import WIDE
 from busbar.nccl.report.png import SCALE, png
-from busbar.nccl.report.svg import HEIGHT, WIDTH
 from tests.unit.nccl.logs import Made
 
 
@@ -33,7 +33,7 @@ def test_check_writes_a_picture_of_twice_the_size_of_the_svg(tmp_path: Path) -> 
     data = picture.read_bytes()
     assert code == 0 and data.startswith(b"\x89PNG\r\n")
     sides = int.from_bytes(data[16:20]), int.from_bytes(data[20:24])
-    assert sides == (WIDTH * SCALE, HEIGHT * SCALE)
+    assert sides == (WIDE.width * SCALE, WIDE.height * SCALE)
 
 
 def test_text_is_drawn_with_the_font_that_comes_along(verdict: Verdict) -> None:
