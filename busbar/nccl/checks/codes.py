@@ -128,6 +128,7 @@ class Code(StrEnum):
     RAILS_ALL = "rails.all"
     RAILS_NOT_REQUIRED = "rails.not_required"
     RAILS_COUNT_UNKNOWN = "rails.count_unknown"
+    RAILS_EXCERPT = "rails.excerpt"
     RAILS_NO_EDGE = "rails.no_edge"
     RAILS_WRONG_COUNT = "rails.wrong_count"
 

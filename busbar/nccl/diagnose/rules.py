@@ -15,7 +15,8 @@ from busbar.nccl.log.reader import KnownLine
 from busbar.nccl.log.records import LogLine
 
 Severity = Literal["fatal", "degraded", "note"]
-Observation = Literal["shared-memory-edge"]
+Observation = Literal["shared-memory-edge", "different-networks"]
+Kind = Literal["cause", "crash", "peer", "symptom", "echo"]  # as rules.yaml explains
 SEVERITY_ORDER: tuple[Severity, ...] = ("fatal", "degraded", "note")
 EVIDENCE_WIDTH = 400
 
@@ -36,6 +37,8 @@ class Rule(BaseModel):
     codes: tuple[Code, ...] = Field(default=(), description="codes of which a gate must have given one")
     unless: tuple[Code, ...] = Field(default=(), description="codes that no gate may have given")
     observed: Observation | None = None
+    kind: Kind | None = Field(default=None, description="None: cause for lines, symptom for the rest")
+    explains: tuple[str, ...] = Field(default=(), description="failures that follow from this one")
 
     @model_validator(mode="after")
     def _one_condition(self) -> Rule:
@@ -44,6 +47,11 @@ class Rule(BaseModel):
         if bool(self.contains) != bool(self.example):
             raise ValueError(f"rule {self.name}: a rule on lines, and no other, has an example")
         return self
+
+    @property
+    def effective_kind(self) -> Kind:
+        """`kind`, or its default."""
+        return self.kind or ("cause" if self.contains else "symptom")
 
     def fits(self, text: str) -> bool:
         """Whether one cleaned line shows the failure."""

@@ -26,7 +26,7 @@ def lines_of(raw: Sequence[str | Proof], rank: int = 0) -> Iterator[Line]:
         if isinstance(each, str):
             yield line(each, rank=rank)
             continue
-        kinds = ("test_failure", "topology_file", "version", "warning")
+        kinds = ("network", "test_failure", "topology_file", "version", "warning")
         (proof,) = [k for k in (*kinds, "program") if getattr(each, k) is not None]
         value = getattr(each, proof)
         fact = Name(value) if proof == "program" else Said(proof, value)

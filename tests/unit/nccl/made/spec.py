@@ -49,6 +49,7 @@ class Proof(Model):
     topology_file: str | None = None
     version: str | None = None
     warning: str | None = None
+    network: str | None = None
     program: str | None = Field(default=None, description="the program that a shell line starts")
 
 
