@@ -21,8 +21,10 @@ _WORDS = (
 )
 _SECRET_KEY = re.compile(rf"(?:.*[^a-z])?(?:{_WORDS})", re.IGNORECASE)
 # What makes the patterns below worth trying: a log of millions of lines has few such lines.
-_HINTS = ("pass", "secret", "token", "key", "credential", "auth", "bearer", "basic", "://", "k10", "eyj")
-_HINTS += ("-----", "b3blbn")
+_HINTS = (
+    *("pass", "secret", "token", "key", "credential", "auth", "bearer", "basic"),
+    *("://", "k10", "eyj", "-----", "b3blbn"),
+)
 # A name and its `:` or `=`, and the value that follows.
 _NAME = re.compile(r"(?<![A-Za-z0-9_.-])([A-Za-z0-9_.-]+)\\?[\"']?\s*[:=]\s*")
 _VALUE = re.compile(r"\\?\"(?:[^\"\\]|\\[^\"])*\\?\"|'[^']*'|[^\s,;}\]]+")
