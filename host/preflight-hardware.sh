@@ -83,7 +83,7 @@ hcas() {
 }
 
 default_route_interfaces() {
-  { ip route show default; ip -6 route show default 2>/dev/null; } |
+  { ip route show default; ip -6 route show default 2>/dev/null || true; } |
     awk '{ for (i = 1; i < NF; i++) if ($i == "dev") print $(i + 1) }' | sort -u
 }
 

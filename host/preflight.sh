@@ -60,8 +60,8 @@ meminfo() {
 disks() {
   local folder
   for folder in k3s/agent/containerd k3s/agent/images k3s/server/db ""; do
-    df -B1 --output=target,avail "$(existing "$DATA_DIR/$folder")" | tail -n 1
-  done | awk '!seen[$1]++ { printf "%s{\"path\":\"%s\",\"free_bytes\":%s}", comma, $1, $2; comma = "," }'
+    df -B1 --output=avail,target "$(existing "$DATA_DIR/$folder")" | tail -n 1
+  done | awk '!seen[$2]++ { printf "%s{\"path\":\"%s\",\"free_bytes\":%s}", comma, $2, $1; comma = "," }'
 }
 
 # existing PATH: the nearest folder that exists.

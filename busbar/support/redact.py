@@ -6,6 +6,7 @@ import base64
 import binascii
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 import yaml
@@ -19,15 +20,14 @@ _WORDS = (
     r"api[-_]?key|credentials?|client-key-data|client-certificate-data|authorization|auth"
 )
 _SECRET_KEY = re.compile(rf"(?:.*[^a-z])?(?:{_WORDS})", re.IGNORECASE)
-# The words that make the patterns below worth trying: a log of millions of lines has few such lines.
-_HINT = re.compile(
-    r"pass|secret|token|key|credential|auth|bearer|basic|://|K10|eyJ|-----|b3Blbn", re.IGNORECASE
+# What makes the patterns below worth trying: a log of millions of lines has few such lines.
+_HINTS = (
+    *("pass", "secret", "token", "key", "credential", "auth", "bearer", "basic"),
+    *("://", "k10", "eyj", "-----", "b3blbn"),
 )
-_ASSIGNMENT = re.compile(
-    rf"(?<![A-Za-z0-9])((?:[A-Za-z0-9_.]+[-_.]|(?-i:[A-Za-z0-9_.-]*[a-z0-9](?=[A-Z])))?(?:{_WORDS})\\?[\"']?\s*[:=]\s*)"
-    r"(\\?\"(?:[^\"\\]|\\[^\"])*\\?\"|'[^']*'|[^\s,;}\]]+)",
-    re.IGNORECASE,
-)
+# A name and its `:` or `=`, and the value that follows.
+_NAME = re.compile(r"(?<![A-Za-z0-9_.-])([A-Za-z0-9_.-]+)\\?[\"']?\s*[:=]\s*")
+_VALUE = re.compile(r"\\?\"(?:[^\"\\]|\\[^\"])*\\?\"|'[^']*'|[^\s,;}\]]+")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _FORMS = (
     # An HTTP header, a login in a URL, a K3s join token, a JSON web token, a private key (also its first line
@@ -55,17 +55,19 @@ class Redactor:
         parts = {part for text in known for part in _parts(text) if len(part) >= MIN_LENGTH}
         # The longest first: one secret may contain another.
         ordered = sorted(parts, key=len, reverse=True)
-        self._known = re.compile("|".join(map(re.escape, ordered))) if ordered else None
+        self._known = tuple(ordered)
 
     def text(self, text: str) -> str:
         """The text without secrets."""
-        if self._known is not None:
-            text = self._known.sub(SECRET, text)
-        if not _HINT.search(text):
+        for known in self._known:
+            if known in text:
+                text = text.replace(known, SECRET)
+        low = text.lower()
+        if not any(hint in low for hint in _HINTS):
             return text
         for form, replacement in _FORMS:
             text = form.sub(replacement, text)
-        return _ASSIGNMENT.sub(rf"\1{SECRET}", text)
+        return _without_assignments(text)
 
     def lines(self, lines: Iterable[str]) -> Iterator[str]:
         """The lines without secrets; a private key may spread over several."""
@@ -89,6 +91,19 @@ class Redactor:
         return self.text(value) if isinstance(value, str) else value
 
 
+def _without_assignments(text: str) -> str:
+    """The text without the values of names that are those of secrets."""
+    parts, done = [], 0
+    for found in _NAME.finditer(text):
+        if found.start() >= done and is_secret_name(found[1]):
+            value = _VALUE.match(text, found.end())
+            if value is not None:
+                parts += [text[done : found.end()], SECRET]
+                done = value.end()
+    return "".join([*parts, text[done:]])
+
+
+@lru_cache(maxsize=4096)
 def is_secret_name(name: str) -> bool:
     """Whether a value of this name is a secret: `password`, `agent-token`, `s3SecretKey`."""
     return _SECRET_KEY.fullmatch(_CAMEL.sub("_", name)) is not None

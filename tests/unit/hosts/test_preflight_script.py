@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.unit.hosts.bash import output
+from busbar.preflight.report import Report
+from tests.unit.hosts.bash import output, run
 
 
 def write(file: Path, text: str) -> None:
@@ -127,7 +128,7 @@ def test_mount_points_that_the_site_has_prepared_are_not_the_data_of_a_k3s(tmp_p
 
 def test_each_disk_below_k3ss_folders_is_asked_for_its_own_space(tmp_path: Path) -> None:
     (tmp_path / "k3s/agent/containerd").mkdir(parents=True)
-    df = "df() { case $3 in */containerd) echo '/nvme 900';; *) echo '/ 20';; esac; }; "
+    df = "df() { case $3 in */containerd) echo '900 /nvme';; *) echo '20 /';; esac; }; "
     found = json.loads(f"[{output('preflight', df + f'DATA_DIR={tmp_path}; disks')}]")
     assert found == [{"path": "/nvme", "free_bytes": 900}, {"path": "/", "free_bytes": 20}]
 
@@ -166,3 +167,15 @@ def test_nvswitches_are_counted_on_the_pci_bus(tmp_path: Path) -> None:
         write(tmp_path / f"0000:0{number}:00.0/vendor", "0x10de\n")
         write(tmp_path / f"0000:0{number}:00.0/class", "0x068000\n")
     assert output("preflight", f"PCI={tmp_path}; pci_devices '0x0680*'") == "4"
+
+
+def test_the_whole_report_of_a_host_without_ipv6_can_be_read(tmp_path: Path) -> None:
+    prelude = (
+        "begin() { set -euo pipefail; set -E; trap 'exit 9' ERR; }; "
+        'ip() { [[ $1 != -6 ]] || return 2; command ip "$@"; }; '
+    )
+    done = run("preflight", prelude + "main", ROLE="worker", NODE_ADDRESS="127.0.0.1", VERB="install")
+    assert done.returncode == 0, done.stderr
+    report = Report.model_validate_json(done.stdout)
+    assert report.has_node_address is False, "the loopback interface is not a network"
+    assert report.disks[0].free_bytes > 0
