@@ -18,7 +18,7 @@ MIN_MEMORY_BYTES = {"lb": 0.4 * GIB, "server": 1.8 * GIB, "worker": 1.8 * GIB}
 # Disks below /var/lib/rancher other than that of the container images: etcd, image archives, K3s's own files.
 OTHER_DISKS_MIN_BYTES = 2e9
 # A certificate from a host whose clock is ahead is not yet valid on the others.
-MA_SKEW_SECONDS = 5.0
+MAX_SKEW_SECONDS = 5.0
 KUBELET_PORT = 10250
 ETCD_PORTS = (2379, 2380)
 OWN_PROCESSES = {"lb": ("haproxy",), "server": ("k3s", "k3s-server"), "worker": ("k3s", "k3s-agent")}
@@ -135,11 +135,11 @@ def _resources(target: Target, required: HostRequirements, report: Report) -> It
 def _clock(report: Report, clock: tuple[float, float]) -> Iterator[Check]:
     before, after = clock
     skew = max(before - report.epoch, report.epoch - after)
-    if skew > MA_SKEW_SECONDS:
+    if skew > MAX_SKEW_SECONDS:
         direction = "behind" if report.epoch < before else "ahead of"
         yield (
             "error",
-            f"clock is {skew:.0f} s {direction} this machine's, expected at most {MA_SKEW_SECONDS:g} s",
+            f"clock is {skew:.0f} s {direction} this machine's, expected at most {MAX_SKEW_SECONDS:g} s",
             "timedatectl set-ntp true (systemd-timesyncd or chrony) on the host; check this machine's clock "
             "too",
         )

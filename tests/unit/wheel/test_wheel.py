@@ -42,6 +42,7 @@ NEED_STACK: dict[str, tuple[tuple[str, ...], object, int]] = {
     "preview": (("dev",), None, 2),
     "destroy": (("dev", "--yes"), None, 2),
     "status": (("dev",), None, 2),
+    "support-bundle": (("dev",), None, 64),
 }
 NEED_NOTHING = {"nccl check", "nccl parse"}
 
