@@ -67,9 +67,9 @@ format: $(VENV)/.ready  ## format and sort the Python code
 
 lock:  ## pin every dependency anew (needs uv)
 	UV_CUSTOM_COMPILE_COMMAND="make lock" uv pip compile -q --universal --python-version 3.11 \
-	  --generate-hashes pyproject.toml -o requirements.txt
+	  --generate-hashes pyproject.toml --extra stack -o requirements.txt
 	UV_CUSTOM_COMPILE_COMMAND="make lock" uv pip compile -q --universal --python-version 3.11 \
-	  --generate-hashes pyproject.toml --group dev -c requirements.txt -o requirements-dev.txt
+	  --generate-hashes pyproject.toml --extra stack --group dev -c requirements.txt -o requirements-dev.txt
 
 $(VENV)/.ready: requirements-dev.txt pyproject.toml tests/bootstrap.sh
 	@PYTHON=$(PYTHON) ./tests/bootstrap.sh $(VENV)

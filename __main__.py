@@ -32,6 +32,7 @@ async def main() -> None:
             inventory=inventory,
             login=login,
             project=PROJECT,
+            machines=preflight.machines,
             registry_credentials=config.registry_credentials,
             s3_access_key=config.secrets.get("s3AccessKey"),
             s3_secret_key=config.secrets.get("s3SecretKey"),
@@ -40,7 +41,9 @@ async def main() -> None:
     )
     load_balancer = HAProxyLoadBalancer(
         "load-balancer",
-        HAProxyLoadBalancerArgs(inventory=inventory, login=login, ca_pem=control_plane.ca_pem),
+        HAProxyLoadBalancerArgs(
+            inventory=inventory, login=login, ca_pem=control_plane.ca_pem, install_id=control_plane.install_id
+        ),
         ResourceOptions(depends_on=[control_plane]),
     )
     # Without its first server the cluster is gone: nothing on it is then drained or uninstalled.
@@ -53,6 +56,7 @@ async def main() -> None:
                 login=login,
                 project=PROJECT,
                 pool=pool,
+                install_id=control_plane.install_id,
                 join_url=inventory.api_endpoint,
                 agent_token=control_plane.agent_token,
                 registries_yaml=control_plane.registries_yaml,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +21,16 @@ from components.ssh import SshLogin
 
 # Downloads, and then up to 7 minutes until the Node is Ready.
 SERVER_DEADLINE_SECONDS = 1200
-KUBECONFIG_DEADLINE_SECONDS = 60
+# Near the end of its certificates K3s is restarted first.
+KUBECONFIG_DEADLINE_SECONDS = 660
+# For each replaced machine up to 5 minutes.
+NODES_DEADLINE_SECONDS = 1200
 TOKEN_LENGTH = 48
+# Everything that would make a new token if it changed in a later version, or in a provider's defaults.
+TOKEN_ARGUMENTS = (
+    *("length", "keepers", "overrideSpecial", "lower", "upper", "number", "numeric", "special"),
+    *("minLower", "minUpper", "minNumeric", "minSpecial"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,12 +39,13 @@ class K3sControlPlaneArgs:
 
     `registry_credentials`: secret object registry -> auth (busbar:registryCredentials). `s3_access_key` and
     `s3_secret_key`: secrets, needed where `k3s.snapshots.s3` is set. `project`: folder that relative paths of
-    the configuration start from.
+    the configuration start from. `machines`: host -> digest of its machine-id (`Preflight.machines`).
     """
 
     inventory: Inventory
     login: SshLogin
     project: Path
+    machines: pulumi.Input[Mapping[str, str]]
     registry_credentials: pulumi.Input[dict[str, Any]] | None = None
     s3_access_key: pulumi.Input[str] | None = None
     s3_secret_key: pulumi.Input[str] | None = None
@@ -44,6 +55,8 @@ class K3sControlPlane(pulumi.ComponentResource):
     """Makes two RandomPasswords (the join tokens), one Command per server, and one that reads the kubeconfig.
 
     The servers come up in their order: each joins server 1 and is a voter in etcd before the next one begins.
+    `-nodes`, on server 1, prepares the cluster for machines that were replaced, and tells server 1 the
+    workers of the configuration; `-rejoin`, on server 2, does the first for server 1 (host/k3s-nodes.sh).
     """
 
     kubeconfig: pulumi.Output[str]
@@ -52,6 +65,8 @@ class K3sControlPlane(pulumi.ComponentResource):
     """The CA that the Kubernetes API's certificate is signed with."""
     agent_token: pulumi.Output[str]
     """Secret: the token with which workers join; it pins the CA."""
+    install_id: pulumi.Output[str]
+    """Identifies this cluster on its hosts; not secret, and the same for as long as the tokens are."""
     registries_yaml: pulumi.Output[str]
     """registries.yaml for servers and workers; secret where it carries logins."""
     k3s_version: pulumi.Output[str]
@@ -67,9 +82,23 @@ class K3sControlPlane(pulumi.ComponentResource):
         self.registries_yaml = self._render_registries()
         self._server_password = self._create_password(f"{name}-server-token")
         self._agent_password = self._create_password(f"{name}-agent-token")
-        self.nodes = []
-        for host in args.inventory.servers:
-            self.nodes.append(self._install(f"{name}-{host.name}", host))
+        self.install_id = pulumi.Output.unsecret(self._server_password.result.apply(k3s.install_id))
+        servers, workers = args.inventory.servers, args.inventory.workers
+        ahead: list[pulumi.Resource] = []
+        if len(servers) > 1:
+            ahead = [self._prepare_nodes(f"{name}-rejoin", servers[1], of=servers[:1])]
+        self.nodes = [self._install(f"{name}-{servers[0].name}", servers[0], ahead)]
+        ahead = [
+            self._prepare_nodes(
+                f"{name}-nodes",
+                servers[0],
+                of=[*servers[1:], *workers],
+                workers=workers,
+                opts=pulumi.ResourceOptions(depends_on=self.nodes),
+            )
+        ]
+        for host in servers[1:]:
+            self.nodes.append(self._install(f"{name}-{host.name}", host, [*ahead, *self.nodes[-1:]]))
 
         facts = self.nodes[0].stdout.apply(server_facts)
         self.ca_pem = facts.apply(lambda found: found.ca_pem)
@@ -87,10 +116,39 @@ class K3sControlPlane(pulumi.ComponentResource):
     def _create_password(self, name: str) -> random.RandomPassword:
         # Letters and digits only: the token also stands in YAML and in K3s's own `user:password` form.
         return random.RandomPassword(
-            name, length=TOKEN_LENGTH, special=False, opts=pulumi.ResourceOptions(parent=self)
+            name,
+            length=TOKEN_LENGTH,
+            special=False,
+            # A new token would lock out every host: the data in etcd are encrypted with the first one.
+            opts=pulumi.ResourceOptions(parent=self, ignore_changes=[*TOKEN_ARGUMENTS]),
         )
 
-    def _install(self, name: str, host: Host) -> remote.Command:
+    def _prepare_nodes(
+        self,
+        name: str,
+        on: Host,
+        *,
+        of: Sequence[Host],
+        workers: Sequence[Host] = (),
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> remote.Command:
+        machines = pulumi.Output.from_input(self._args.machines).apply(
+            lambda found: "\n".join(f"{host.name} {found.get(host.name, '')}" for host in of)
+        )
+        return create_host_command(
+            name,
+            HostCommandArgs(
+                login=self._args.login,
+                host=on,
+                script="k3s-nodes",
+                timeout_seconds=NODES_DEADLINE_SECONDS,
+                values={"NODE_NAME": on.name},
+                payload={"machines": machines, "workers": "\n".join(host.name for host in workers)},
+            ),
+            pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(parent=self)),
+        )
+
+    def _install(self, name: str, host: Host, ahead: Sequence[pulumi.Resource]) -> remote.Command:
         args, servers = self._args, self._args.inventory.servers
         first = host is servers[0]
         step = HostCommandArgs(
@@ -105,13 +163,13 @@ class K3sControlPlane(pulumi.ComponentResource):
                 # Server 1 begins the cluster, unless another server has one already (server 1 was replaced);
                 # the others join server 1 directly, never through the load balancer (k3s-io/k3s#9661).
                 "FIRST": "true" if first else "false",
-                "PEERS": " ".join(peer.address for peer in (servers[1:] if first else servers[:1])),
+                "PEERS": " ".join(peer.address for peer in servers if peer is not host),
             },
             payload={"config": self._render_config(host), "registries": self.registries_yaml},
             remove=True,
+            install_id=self.install_id,
         )
-        opts = pulumi.ResourceOptions(parent=self, depends_on=self.nodes[-1:])
-        return create_host_command(name, step, opts)
+        return create_host_command(name, step, pulumi.ResourceOptions(parent=self, depends_on=ahead))
 
     def _read_kubeconfig(self, name: str) -> pulumi.Output[str]:
         """The admin kubeconfig, secret, addressed to the load balancer."""
@@ -124,6 +182,8 @@ class K3sControlPlane(pulumi.ComponentResource):
                 host=inventory.servers[0],
                 script="kubeconfig",
                 timeout_seconds=KUBECONFIG_DEADLINE_SECONDS,
+                # Another number every 90 days: an update then reads it again.
+                values={"RENEWAL": str(k3s.kubeconfig_renewal(datetime.now(UTC).date()))},
                 logging=remote.Logging.NONE,
             ),
             pulumi.ResourceOptions(
@@ -151,7 +211,7 @@ class K3sControlPlane(pulumi.ComponentResource):
     def _render_config(self, host: Host) -> pulumi.Output[str]:
         args = self._args
         s3 = [args.s3_access_key, args.s3_secret_key]
-        passwords = pulumi.Output.all(self._server_password.result, self._agent_password.result, *s3)
+        passwords = pulumi.Output.all(self._server_token(host), self._agent_password.result, *s3)
         return passwords.apply(
             lambda known: k3s.server_config(
                 args.inventory.cluster.k3s,
@@ -161,4 +221,13 @@ class K3sControlPlane(pulumi.ComponentResource):
                 agent_token=known[1],
                 s3_keys=(known[2], known[3]) if known[2] else None,
             )
+        )
+
+    def _server_token(self, host: Host) -> pulumi.Output[str]:
+        """Server 1 makes the CA; the others pin it, so that they tell their token to no other server."""
+        password: pulumi.Output[str] = self._server_password.result
+        if host is self._args.inventory.servers[0]:
+            return password
+        return pulumi.Output.all(self.nodes[0].stdout.apply(server_facts), password).apply(
+            lambda known: k3s.secure_token("server", known[1], ca_sha256=known[0].ca_sha256)
         )

@@ -17,11 +17,15 @@ DEADLINE_SECONDS = 600
 
 @dataclass(frozen=True, kw_only=True)
 class HAProxyLoadBalancerArgs:
-    """The hosts, and the CA that the servers' certificates are checked against (`K3sControlPlane.ca_pem`)."""
+    """The hosts, and the CA that the servers' certificates are checked against (`K3sControlPlane.ca_pem`).
+
+    `install_id`: `K3sControlPlane.install_id`.
+    """
 
     inventory: Inventory
     login: SshLogin
     ca_pem: pulumi.Input[str]
+    install_id: pulumi.Input[str]
 
 
 class HAProxyLoadBalancer(pulumi.ComponentResource):
@@ -67,6 +71,7 @@ class HAProxyLoadBalancer(pulumi.ComponentResource):
                     "ca_pem": self._args.ca_pem,
                 },
                 remove=True,
+                install_id=self._args.install_id,
             ),
             pulumi.ResourceOptions(parent=self, depends_on=self.nodes[-1:]),
         )

@@ -11,7 +11,7 @@ import pulumi
 from pulumi_command import local
 
 from busbar.hosts.inventory import Inventory
-from busbar.preflight.facts import unpack
+from busbar.preflight.facts import read, unpack
 from busbar.preflight.spec import spec_of
 from components.local_command import busbar_command
 from components.ssh import SshLogin
@@ -30,10 +30,12 @@ class Preflight(pulumi.ComponentResource):
     """Makes one Command: `busbar preflight` over all hosts in parallel, failing with all findings at once.
 
     `hosts` maps a host's name to what was found on it: {"gpus", "gpu_model", "driver", "rails", ...}.
-    `checked` is what everything that changes a host must depend on.
+    `machines` maps it to a digest of its machine-id. `checked` is what everything that changes a host must
+    depend on.
     """
 
     hosts: pulumi.Output[Mapping[str, dict[str, Any]]]
+    machines: pulumi.Output[Mapping[str, str]]
     checked: local.Command
 
     def __init__(self, name: str, args: PreflightArgs, opts: pulumi.ResourceOptions | None = None) -> None:
@@ -54,4 +56,7 @@ class Preflight(pulumi.ComponentResource):
             opts=pulumi.ResourceOptions(parent=self),
         )
         self.hosts = self.checked.stdout.apply(unpack)
+        self.machines = self.checked.stdout.apply(
+            lambda text: {name: record.machine for name, record in read(text).items()}
+        )
         self.register_outputs({"hosts": self.hosts})

@@ -26,14 +26,13 @@ PER_DIAL_TIMEOUT_SECONDS = 10
 class SshLogin:
     """The login of the configuration, its secrets as Outputs. Build it with `SshLogin.load`.
 
-    `login` has no secrets. `private_key` is None with the ssh-agent.
+    `login` has no secrets. `private_key` and its digest (not secret) are None with the ssh-agent.
     """
 
     login: Login
     private_key: pulumi.Output[str] | None
     private_key_password: pulumi.Output[str] | None
-    key_digest: pulumi.Input[str] | None = None
-    """Of the private key; not secret. None with the agent."""
+    key_digest: pulumi.Input[str] | None
 
     @classmethod
     def load(
@@ -52,16 +51,10 @@ class SshLogin:
         login = Login.of(ssh)
         key = secret_key if login.key_file is None else login.key_text(project)
         if ssh.agent or key is None:
-            return cls(login=login, private_key=None, private_key_password=None)
+            return cls(login=login, private_key=None, private_key_password=None, key_digest=None)
         secret: pulumi.Output[str] = pulumi.Output.secret(key)
-        return cls(
-            login=login,
-            private_key=secret,
-            private_key_password=key_password,
-            key_digest=key_digest(key)
-            if isinstance(key, str)
-            else pulumi.Output.unsecret(secret.apply(key_digest)),
-        )
+        digest = key_digest(key) if isinstance(key, str) else pulumi.Output.unsecret(secret.apply(key_digest))
+        return cls(login=login, private_key=secret, private_key_password=key_password, key_digest=digest)
 
     def connection(self, host: Host) -> ConnectionArgs:
         """The connection to one host, through the bastion where there is one; host keys are always pinned.

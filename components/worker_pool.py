@@ -22,6 +22,7 @@ DRAIN_DEADLINE_SECONDS = 600
 class InfiniBandWorkerPoolArgs:
     """One pool of `inventory` by name, and how its workers join.
 
+    `install_id`: `K3sControlPlane.install_id`.
     `join_url`: https://ADDRESS:6443 of the Kubernetes API. `agent_token`: secret; it pins the cluster's CA.
     `registries_yaml`: the content of registries.yaml, empty for none. `deleted_with`: the resource without
     which the cluster is gone, so that there is nothing to drain from. `project`: folder that relative paths
@@ -31,6 +32,7 @@ class InfiniBandWorkerPoolArgs:
     inventory: Inventory
     pool: str
     login: SshLogin
+    install_id: pulumi.Input[str]
     join_url: pulumi.Input[str]
     agent_token: pulumi.Input[str]
     registries_yaml: pulumi.Input[str]
@@ -41,7 +43,9 @@ class InfiniBandWorkerPoolArgs:
 class InfiniBandWorkerPool(pulumi.ComponentResource):
     """Makes two Commands per worker: the K3s agent, and `-drain`, which acts only when the worker is removed.
 
-    `-drain` depends on the agent and so is deleted first: drain, delete the Node, then uninstall.
+    They are `worker-<host>` and `worker-<host>-drain`, without the pool: a worker that moves to another pool
+    keeps its resources, and nothing of it is removed. `-drain` depends on the agent and so is deleted first:
+    drain, delete the Node, then uninstall.
     """
 
     nodes: list[remote.Command]
@@ -58,17 +62,17 @@ class InfiniBandWorkerPool(pulumi.ComponentResource):
         workers = args.inventory.workers_of(args.pool)
         self.nodes = []
         for host in workers:
-            agent = self._install(f"{name}-{host.name}", host)
-            self._drain_on_delete(f"{name}-{host.name}", host, agent)
+            agent = self._install(host)
+            self._drain_on_delete(host, agent)
             self.nodes.append(agent)
         ready = pulumi.Output.all(*(node.stdout for node in self.nodes))
         self.node_names = ready.apply(lambda _: [host.name for host in workers])
         self.register_outputs({"node_names": self.node_names})
 
-    def _install(self, name: str, host: Host) -> remote.Command:
+    def _install(self, host: Host) -> remote.Command:
         args = self._args
         return create_host_command(
-            name,
+            f"worker-{host.name}",
             HostCommandArgs(
                 login=args.login,
                 host=host,
@@ -77,8 +81,9 @@ class InfiniBandWorkerPool(pulumi.ComponentResource):
                 values={**self._install_values, "NODE_NAME": host.name, "NODE_ADDRESS": host.address},
                 payload={"config": self._render_config(host), "registries": args.registries_yaml},
                 remove=True,
+                install_id=args.install_id,
             ),
-            pulumi.ResourceOptions(parent=self),
+            pulumi.ResourceOptions(parent=self, aliases=self._former_names(host, "")),
         )
 
     def _render_config(self, host: Host) -> pulumi.Output[str]:
@@ -90,9 +95,13 @@ class InfiniBandWorkerPool(pulumi.ComponentResource):
             )
         )
 
-    def _drain_on_delete(self, name: str, host: Host, agent: remote.Command) -> None:
+    def _former_names(self, host: Host, *endings: str) -> list[pulumi.Alias]:
+        """Names with the pool, in older stacks; without the aliases the engine would remove such a worker."""
+        return [pulumi.Alias(name=f"pool-{self._args.pool}-{host.name}{ending}") for ending in endings]
+
+    def _drain_on_delete(self, host: Host, agent: remote.Command) -> None:
         create_host_command(
-            f"{name}-drain",
+            f"worker-{host.name}-drain",
             HostCommandArgs(
                 login=self._args.login,
                 host=self._args.inventory.servers[0],
@@ -106,8 +115,6 @@ class InfiniBandWorkerPool(pulumi.ComponentResource):
                 parent=self,
                 depends_on=[agent],
                 deleted_with=self._args.deleted_with,
-                # The name in stacks of contract 1. Without the alias the engine would delete the resource of
-                # that name, and that drains and deletes the Node of a worker that stays.
-                aliases=[pulumi.Alias(name=f"{name}-farewell")],
+                aliases=self._former_names(host, "-drain", "-farewell"),
             ),
         )

@@ -2,10 +2,10 @@
 # HAProxy in front of the Kubernetes API, and keepalived if two hosts share a virtual IP.
 # VERB=install: the health check passes through this host (and the virtual IP). VERB=remove: removed.
 #
-# Values: NODE_NAME, API_PORT, CA_FILE, VIRTUAL_IP (empty with one load balancer).
+# Values: OWNER, INSTALL_ID, NODE_NAME, API_PORT, CA_FILE, VIRTUAL_IP (empty with one load balancer).
 # Payload: haproxy_cfg, keepalived_conf (empty with one load balancer), ca_pem (CA of the API's certificate).
 # Facts: {"node","haproxy","keepalived"} (versions; keepalived's is empty with one load balancer)
-[[ -n ${BUSBAR_LIB:-} ]] || for part in lib lib-install packages; do
+[[ -n ${BUSBAR_LIB:-} ]] || for part in lib lib-install owner packages; do
   # shellcheck source=/dev/null
   source "$(dirname "${BASH_SOURCE[0]}")/$part.sh"
 done
@@ -27,7 +27,7 @@ main() {
 }
 
 install_balancer() {
-  mkdir -p "$STATE_DIR"
+  claim_host "load balancer"
   install_package haproxy
   payload ca_pem | write_file "$CA_FILE" 0644
   configure_haproxy
@@ -115,11 +115,15 @@ backends() {
 }
 
 remove_balancer() {
+  may_remove || {
+    removed false
+    return
+  }
   [[ ! -e $STATE_DIR/keepalived.conf.original && ! -e $STATE_DIR/keepalived.installed ]] || remove_part keepalived "$KEEPALIVED"
   remove_part haproxy "$CONFIG"
   rm -f "$CA_FILE"
-  rm -rf "$STATE_DIR"
-  printf '{"node":%s,"removed":true}\n' "$(json "$NODE_NAME")"
+  remove_state
+  removed true
 }
 
 # remove_part PACKAGE FILE: purges the package if busbar installed it, else restores the file.

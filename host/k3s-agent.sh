@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # A K3s agent. VERB=install: joined and Ready. VERB=remove: removed (its Node is deleted from a server).
 #
-# Values: NODE_NAME, NODE_ADDRESS, VERSION, URL_AMD64, SHA256_AMD64 (or ARM64), IMAGES (lines "sha256 url").
+# Values: OWNER, INSTALL_ID, NODE_NAME, NODE_ADDRESS, VERSION, URL_AMD64, SHA256_AMD64 (or ARM64), IMAGES (lines "sha256 url").
 # Payload: config (config.yaml without node-ip, flannel-iface), registries (registries.yaml, may be empty).
 # Facts: {"node","version"}
-[[ -n ${BUSBAR_LIB:-} ]] || for part in lib lib-install k3s-lib k3s-remove; do
+[[ -n ${BUSBAR_LIB:-} ]] || for part in lib lib-install owner k3s-lib k3s-remove; do
   # shellcheck source=/dev/null
   source "$(dirname "${BASH_SOURCE[0]}")/$part.sh"
 done
@@ -18,7 +18,7 @@ main() {
   acquire_lock
   case $VERB in
     install) install_agent ;;
-    remove) k3s_uninstall "$UNIT" ;;
+    remove) remove_agent ;;
     *) die "VERB=$VERB is unknown" "use install or remove" ;;
   esac
 }
@@ -27,6 +27,7 @@ install_agent() {
   local address
   k3s_refuse_other_role k3s
   address=$(k3s_node_address)
+  claim_host worker
   record_preexisting_files
   k3s_download
   k3s_install_binary
@@ -37,8 +38,13 @@ install_agent() {
   k3s_start "$UNIT"
   k3s_await "$UNIT" "$(k3s_ready_seconds "$READY_DEADLINE")" "Node $NODE_NAME Ready" k3s_node_has "$KUBELET_KUBECONFIG" Ready=True
   apply_labels
+  k3s_record_machine "$KUBELET_KUBECONFIG"
   record_applied_hash "$UNIT"
   printf '{"node":%s,"version":%s}\n' "$(json "$NODE_NAME")" "$(json "$(k3s_version)")"
+}
+
+remove_agent() {
+  if may_remove; then k3s_uninstall "$UNIT"; else removed false; fi
 }
 
 # apply_labels: K3s sets labels only when the node registers, so changes are applied here. The kubelet's rights

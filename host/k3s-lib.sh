@@ -48,11 +48,16 @@ k3s_ready_seconds() {
   printf '%s' "$(($1 + ${bytes:-0} / K3S_IMPORT_BYTES_PER_SECOND))"
 }
 
-# record_preexisting_files: files in the data folder from before K3s (the site's drop-ins) survive its removal.
+# record_preexisting_files: files from before K3s (the site's drop-ins, its registries.yaml) survive its removal.
 record_preexisting_files() {
+  local path
   [[ ! -e $STATE_DIR/preexisting ]] || return 0
   mkdir -p "$STATE_DIR"
   chmod 0700 "$STATE_DIR"
+  for path in /usr/local/nvidia/toolkit /var/run/cdi; do
+    [[ -e $path ]] || printf '%s\n' "$path"
+  done | write_file "$STATE_DIR/absent" 0600
+  [[ ! -e $K3S_CONFIG_DIR/registries.yaml ]] || cp -p "$K3S_CONFIG_DIR/registries.yaml" "$STATE_DIR/registries.yaml.original"
   if [[ -d $K3S_DATA_DIR ]]; then
     (cd "$K3S_DATA_DIR" && find . -type f) | write_file "$STATE_DIR/preexisting" 0600
   else
@@ -80,9 +85,11 @@ k3s_config() {
     for line; do [[ -z $line ]] || printf '%s\n' "$line"; done
   } | write_file "$K3S_CONFIG_DIR/config.yaml" 0600
   if [[ -n $(payload registries) ]]; then
+    echo yes | write_file "$STATE_DIR/registries.written" 0600
     payload registries | write_file "$K3S_CONFIG_DIR/registries.yaml" 0600
-  else
-    rm -f "$K3S_CONFIG_DIR/registries.yaml"
+  elif [[ -s $STATE_DIR/registries.written ]]; then
+    k3s_restore_registries
+    rm -f "$STATE_DIR/registries.written"
   fi
 }
 
@@ -199,10 +206,12 @@ k3s_await() {
     crashes=$(($(systemctl show -p NRestarts --value "$unit") - K3S_CRASHED_BEFORE))
     if systemctl is-failed --quiet "$unit" || ((crashes >= K3S_MAX_CRASHES)); then
       k3s_journal "$unit"
+      k3s_die_if_refused "$unit"
       die "$unit crashed $((crashes > 0 ? crashes : 1)) times" "see the log above; fix the cause and retry"
     fi
     # Reading the journal is expensive on a busy host: every tenth time.
-    if ((++turns % 10 == 0 && $(k3s_auth_failures "$unit") >= K3S_MAX_AUTH_FAILURES)); then
+    if ((++turns % 10 == 0)); then k3s_die_if_refused "$unit"; fi
+    if ((turns % 10 == 0 && $(k3s_auth_failures "$unit") >= K3S_MAX_AUTH_FAILURES)); then
       k3s_journal "$unit"
       die "the cluster refuses the token of this host" \
         "if another stack made the cluster, remove K3s here and on the servers, or restore the state of that stack"
@@ -229,10 +238,25 @@ k3s_auth_failures() {
   k3s_log "$1" 40 | awk '/401 Unauthorized|not authorized/ { count++ } END { print count + 0 }'
 }
 
+# k3s_die_if_refused UNIT: K3s retries indefinitely, or crashes, where another machine has this host's name
+# (pkg/agent/config/config.go and pkg/etcd/etcd.go in k3s-io/k3s).
+k3s_die_if_refused() {
+  case $(k3s_log "$1" 200) in
+    *"Node password rejected"*)
+      die "the cluster refuses this machine: a Node $NODE_NAME exists that another machine joined as (node password)" \
+        "if that machine is gone: k3s kubectl delete node $NODE_NAME on a server; then retry. Otherwise rename this host"
+      ;;
+    *"duplicate node name found"*)
+      die "etcd refuses this machine: it has a member $NODE_NAME of another machine (duplicate node name)" \
+        "if that machine is gone: k3s kubectl delete node $NODE_NAME on another server; then retry. Otherwise rename this host"
+      ;;
+  esac
+}
+
 # k3s_journal UNIT: its last errors and its last lines, without tokens.
 k3s_journal() {
   local secrets
-  secrets=$(payload config | sed -n 's/^\(agent-\)\{0,1\}token: *//p; s/^etcd-s3-\(access\|secret\)-key: *//p')
+  secrets=$(payload config | sed -n 's/^\(agent-\)\{0,1\}token: *\(.*:\)\{0,1\}//p; s/^etcd-s3-\(access\|secret\)-key: *//p')
   echo "--- $1: last errors and last lines of the log:" >&2
   {
     k3s_log "$1" 2000 | { grep -E 'level=(fatal|error|panic)|^(panic|fatal|Error):' || true; } | tail -n 8
@@ -260,6 +284,12 @@ k3s_node_has() {
   found=$(k3s_conditions "$1")
   shift
   for condition; do [[ $found == *" $condition "* ]] || return 1; done
+}
+
+# k3s_record_machine KUBECONFIG: notes on the Node which machine it is; k3s-nodes.sh compares it with preflight's.
+k3s_record_machine() {
+  timeout 30 "$K3S" kubectl --kubeconfig "$1" annotate node "$NODE_NAME" "busbar/machine=$(machine)" --overwrite >&2 ||
+    die "setting the annotation busbar/machine on Node $NODE_NAME failed" "see the log above; fix the cause and retry"
 }
 
 k3s_version() {

@@ -21,12 +21,16 @@ k3s_uninstall() {
   systemctl daemon-reload
   systemctl reset-failed "$unit" 2>/dev/null || true
   rm -f "$K3S" /etc/sysctl.d/90-busbar-kubelet.conf
-  rm -f "$K3S_CONFIG_DIR"/{config.yaml,registries.yaml,auth-config.yaml,k3s.yaml}
+  rm -f "$K3S_CONFIG_DIR"/{config.yaml,auth-config.yaml,k3s.yaml}
+  k3s_restore_registries
+  # /etc/rancher/node/password stays, as with K3s's own script: with it this machine may join again while a Node
+  # of its name still exists.
   rmdir --ignore-fail-on-non-empty "$K3S_CONFIG_DIR" /etc/rancher 2>/dev/null || true
-  rm -rf /etc/rancher/node /run/k3s /run/flannel
+  rm -rf /run/k3s /run/flannel
   k3s_remove_data
-  rm -rf "$STATE_DIR"
-  printf '{"node":%s,"removed":true}\n' "$(json "$NODE_NAME")"
+  k3s_remove_toolkit
+  remove_state
+  removed true
 }
 
 # KillMode=process leaves the pods running: kills K3s's containerd, its shims, and every process below them.
@@ -75,32 +79,50 @@ k3s_remove_network() {
   rm -rf /var/lib/cni/networks/cbr0 /var/lib/cni/results /var/lib/cni/flannel
   for table in iptables ip6tables; do
     command -v "$table-save" >/dev/null || continue
-    "$table-save" 2>/dev/null | awk '!/KUBE-|CNI-|flannel/' | "$table-restore" 2>/dev/null ||
+    "$table-save" 2>/dev/null | awk '!/KUBE-|CNI-/ && tolower($0) !~ /flannel/' | "$table-restore" 2>/dev/null ||
       note "rules of Kubernetes may remain in $table; a reboot clears them"
   done
 }
 
-# k3s_remove_data: empties the folders; they may be mounts, and then stay.
-k3s_remove_data() {
-  local kept
-  kept=$(mktemp -d)
-  if [[ -s $STATE_DIR/preexisting && -d $K3S_DATA_DIR ]]; then
-    (cd "$K3S_DATA_DIR" && while read -r file; do
-      [[ ! -f $file ]] || cp --parents -p "$file" "$kept"
-    done) <"$STATE_DIR/preexisting"
+# k3s_restore_registries: as it was before busbar wrote it.
+k3s_restore_registries() {
+  local file=$K3S_CONFIG_DIR/registries.yaml
+  if [[ -e $STATE_DIR/registries.yaml.original ]]; then
+    cp -p "$STATE_DIR/registries.yaml.original" "$file"
+  elif [[ -s $STATE_DIR/registries.written ]]; then
+    rm -f "$file"
   fi
+}
+
+# k3s_remove_toolkit: what the GPU Operator's container toolkit wrote on the host, if it was not there before.
+k3s_remove_toolkit() {
+  local path
+  while read -r path; do
+    [[ -z $path ]] || rm -rf "${path:?}"
+    rmdir --ignore-fail-on-non-empty "$(dirname "$path")" 2>/dev/null || true
+  done < <(grep -xF -e /usr/local/nvidia/toolkit -e /var/run/cdi "$STATE_DIR/absent" 2>/dev/null || true)
+}
+
+# k3s_remove_data: empties the folders, which may be mounts and then stay. Files from before K3s are never moved, so
+# that a removal may be killed and done again.
+k3s_remove_data() {
   if [[ -d $K3S_DATA_DIR ]]; then
     k3s_is_unmounted "$K3S_DATA_DIR" ||
       die "something is still mounted below $K3S_DATA_DIR" "unmount it (findmnt -R $K3S_DATA_DIR) and retry"
-    find "$K3S_DATA_DIR" -xdev -mindepth 1 -delete 2>/dev/null || rm -rf "${K3S_DATA_DIR:?}"/* ||
+    k3s_delete_new "$K3S_DATA_DIR" "$STATE_DIR/preexisting" ||
       die "emptying $K3S_DATA_DIR failed" "find what still uses it: findmnt -R $K3S_DATA_DIR; fuser -vm $K3S_DATA_DIR"
-    cp -a "$kept/." "$K3S_DATA_DIR/"
     rmdir --ignore-fail-on-non-empty "$K3S_DATA_DIR" /var/lib/rancher 2>/dev/null || true
   fi
-  rm -rf "$kept"
   if [[ -d /var/lib/kubelet ]]; then
     { k3s_is_unmounted /var/lib/kubelet && find /var/lib/kubelet -xdev -mindepth 1 -delete 2>/dev/null; } ||
       note "part of /var/lib/kubelet is in use and remains until the next reboot"
     rmdir --ignore-fail-on-non-empty /var/lib/kubelet 2>/dev/null || true
   fi
 }
+
+# k3s_delete_new DIRECTORY LIST: deletes everything except the files in the list (lines "./a/b") and their folders.
+k3s_delete_new() (
+  cd "$1" || return 1
+  find . -xdev ! -type d -print0 | { grep -zvxFf "$2" || [[ $? == 1 ]]; } | xargs -0 -r rm -f -- &&
+    find . -xdev -mindepth 1 -depth -type d -empty -delete
+)

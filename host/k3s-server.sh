@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # A K3s server with embedded etcd. VERB=install: installed, Ready and a voter in etcd. VERB=remove: removed.
 #
-# Values: NODE_NAME, NODE_ADDRESS, VERSION, URL_AMD64, SHA256_AMD64 (or ARM64), IMAGES (lines "sha256 url"),
-#   FIRST (true on server 1), PEERS (addresses; server 1: the other servers, others: server 1).
+# Values: OWNER, INSTALL_ID, NODE_NAME, NODE_ADDRESS, VERSION, URL_AMD64, SHA256_AMD64 (or ARM64), IMAGES (lines "sha256 url"),
+#   FIRST (true on server 1), PEERS (addresses of the other servers, in their order).
 # Payload: config (config.yaml without cluster-init, server, node-ip, flannel-iface), registries (registries.yaml, may be empty).
 # Facts: {"node","version","ca_sha256","ca_pem"}
-[[ -n ${BUSBAR_LIB:-} ]] || for part in lib lib-install k3s-lib k3s-remove; do
+[[ -n ${BUSBAR_LIB:-} ]] || for part in lib lib-install owner k3s-api k3s-lib k3s-remove; do
   # shellcheck source=/dev/null
   source "$(dirname "${BASH_SOURCE[0]}")/$part.sh"
 done
@@ -13,7 +13,7 @@ done
 UNIT=k3s
 READY_DEADLINE=420
 PEER_DEADLINE=60
-KUBECONFIG_FILE=/etc/rancher/k3s/k3s.yaml
+LEAVING=/run/systemd/system/k3s.service.d/90-busbar-leaving.conf
 
 main() {
   begin
@@ -29,6 +29,8 @@ install_server() {
   local membership address
   k3s_refuse_other_role k3s-agent
   address=$(k3s_node_address)
+  refuse_new_identity
+  claim_host server
   record_preexisting_files
   k3s_download
   membership=$(membership_line)
@@ -41,8 +43,29 @@ install_server() {
   k3s_start "$UNIT"
   await_member
   renew_certificate
+  k3s_record_machine "$KUBECONFIG_FILE"
   record_applied_hash "$UNIT"
   facts
+}
+
+# refuse_new_identity: a server with data keeps its name, which is its name in etcd, and its token, which the data
+# in etcd are encrypted with.
+refuse_new_identity() {
+  local name token
+  [[ -d $K3S_DATA_DIR/server/db/etcd ]] || return 0
+  name=$(config_value node-name <"$K3S_CONFIG_DIR/config.yaml")
+  [[ -z $name || $name == "$NODE_NAME" ]] ||
+    die "this server is $name in etcd and cannot become $NODE_NAME; no changes made" \
+      "keep the name $name in hosts.servers, or rename servers one at a time: docs/hosts.md, Renaming"
+  token=$(config_value token <"$K3S_CONFIG_DIR/config.yaml")
+  [[ -z $token || ${token##*:} == "$(payload config | config_value token | sed 's/.*://')" ]] ||
+    die "the token is not the one that this cluster was made with; no changes made" \
+      "restore the state of the stack (pulumi stack import) with the token in $K3S_CONFIG_DIR/config.yaml of this server"
+}
+
+# config_value KEY: of the config.yaml on stdin, as busbar writes it.
+config_value() {
+  sed -n "s/^$1: *['\"]\{0,1\}\([^'\"]*\)['\"]\{0,1\}\$/\1/p"
 }
 
 await_member() {
@@ -136,25 +159,76 @@ facts() {
     "$(json "$(k3s_version)")" "$(json "$hash")" "$(json "$(<"$ca")")"
 }
 
-# remove_server: leaves etcd if other servers remain, then removes K3s.
 remove_server() {
-  if systemctl is-active --quiet "$UNIT" && [[ $(etcd_members) -gt 1 ]]; then
-    # Deleting the Node also removes the etcd member (k3s-io/k3s pkg/etcd/member_controller.go), which ends
-    # the API on this server.
-    timeout 30 "$K3S" kubectl --kubeconfig "$KUBECONFIG_FILE" delete node "$NODE_NAME" --wait=false >&2 ||
-      note "deleting the Node failed; if the cluster remains, run on another server: k3s kubectl delete node $NODE_NAME"
-    poll 30 node_is_gone || note "the Node still exists after 30 s; check on another server: k3s kubectl get nodes"
-  fi
+  may_remove || {
+    removed false
+    return
+  }
+  leave_cluster
   k3s_uninstall "$UNIT"
 }
 
-node_is_gone() {
-  ! timeout 10 "$K3S" kubectl --kubeconfig "$KUBECONFIG_FILE" get node "$NODE_NAME" -o name >/dev/null 2>&1
+# leave_cluster: through another server, so that the API that confirms it stays up. With three or more members K3s
+# is stopped first: a removed member that starts again joins again (k3s-io/k3s#4023). Of two members both are needed
+# until the other one is the only member: K3s runs on, but is not restarted.
+leave_cluster() {
+  local members
+  [[ -d $K3S_DATA_DIR/server/db/etcd && -x $K3S ]] || return 0
+  if ! find_other_server; then
+    members=$(etcd_members) || {
+      # Data that nobody else may have are deleted only after a person has stopped K3s.
+      ! is_running ||
+        die "K3s runs here, but no server of the cluster answers" \
+          "repair the cluster (journalctl -u $UNIT); to delete this server's data all the same: systemctl stop $UNIT, and retry"
+      note "no server answers: the Node of $NODE_NAME is not deleted"
+      return 0
+    }
+    ((members <= 1)) ||
+      die "etcd has $members members, but none of the other servers answers (${PEERS:-none known})" \
+        "start K3s on them; for the last server of a cluster: k3s kubectl delete node NAME of the others"
+    return 0
+  fi
+  members=$(etcd_members) || die "$API_SERVER does not answer any more" "retry"
+  if ((members > 2)); then stop_unit "$UNIT"; else restart_never; fi
+  leave_etcd "$NODE_NAME" || {
+    restart_again
+    die "$NODE_NAME is still a member of etcd after $MEMBER_DEADLINE s" "see on another server: journalctl -u k3s; then retry"
+  }
+  stop_unit "$UNIT"
+  restart_again
+  delete_node "$NODE_NAME" ||
+    die "deleting Node $NODE_NAME failed" "run on another server: k3s kubectl delete node $NODE_NAME; then retry"
+}
+
+is_running() {
+  [[ $(systemctl is-active "$UNIT" || true) == @(active|activating|reloading) ]]
+}
+
+restart_never() {
+  printf '[Service]\nRestart=no\n' | write_file "$LEAVING" 0644
+  systemctl daemon-reload
+}
+
+restart_again() {
+  rm -f "$LEAVING"
+  systemctl daemon-reload
+}
+
+# find_other_server: sets API_SERVER to the first of PEERS that answers.
+find_other_server() {
+  local peer
+  for peer in ${PEERS:-}; do
+    API_SERVER=https://$(bracketed "$peer"):6443
+    if api 15 get --raw /readyz >/dev/null 2>&1; then return 0; fi
+  done
+  API_SERVER=""
+  return 1
 }
 
 etcd_members() {
-  { timeout 15 "$K3S" kubectl --kubeconfig "$KUBECONFIG_FILE" get nodes \
-    -l node-role.kubernetes.io/etcd=true -o name 2>/dev/null || true; } | wc -l
+  local nodes
+  nodes=$(api 15 get nodes -l node-role.kubernetes.io/etcd=true -o name 2>/dev/null) || return 1
+  grep -c . <<<"$nodes" || true
 }
 
 main

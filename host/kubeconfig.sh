@@ -1,15 +1,42 @@
 #!/usr/bin/env bash
-# Prints the admin's kubeconfig of this server, which is secret: {"kubeconfig"}
+# Prints the administrator's kubeconfig, which is secret: {"kubeconfig"}. K3s issues its certificates for 365 days and
+# renews those with less than 120 days left when it starts (k3s-io/k3s, docs/cli/certificate.md): near the end this
+# server is restarted first.
+#
+# Values: RENEWAL (a number that changes with time, so that an update runs this again before the end).
 # shellcheck source=/dev/null
 [[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 KUBECONFIG_FILE=/etc/rancher/k3s/k3s.yaml
+# Below K3s's own 120 days.
+MIN_VALID_DAYS=110
+RENEWAL_DEADLINE=300
 
 main() {
   begin
   poll 30 test -s "$KUBECONFIG_FILE" ||
     die "$KUBECONFIG_FILE does not exist" "check that K3s runs: systemctl status k3s"
+  is_valid_long_enough || renew
   printf '{"kubeconfig":%s}\n' "$(json "$(<"$KUBECONFIG_FILE")")"
+}
+
+# is_valid_long_enough: whether the client certificate in the file outlives MIN_VALID_DAYS.
+is_valid_long_enough() {
+  sed -n 's/^ *client-certificate-data: *//p' "$KUBECONFIG_FILE" | base64 -d |
+    openssl x509 -noout -checkend "$((MIN_VALID_DAYS * 86400))" >/dev/null
+}
+
+renew() {
+  note "the certificates of K3s have less than $MIN_VALID_DAYS days left: restarting k3s, which renews them"
+  systemctl --no-block restart k3s
+  poll "$RENEWAL_DEADLINE" is_valid_long_enough ||
+    die "K3s did not renew its certificates within $RENEWAL_DEADLINE s" "see: k3s certificate check; journalctl -u k3s"
+  poll "$RENEWAL_DEADLINE" api_answers ||
+    die "the Kubernetes API on this server does not answer after the restart" "see: journalctl -u k3s"
+}
+
+api_answers() {
+  timeout 10 /usr/local/bin/k3s kubectl --kubeconfig "$KUBECONFIG_FILE" get --raw /readyz >/dev/null 2>&1
 }
 
 main

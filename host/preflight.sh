@@ -15,6 +15,7 @@ TOOLS=(awk base64 cmp curl flock grep ip journalctl ps sed sha256sum sysctl syst
 UNITS=(k3s k3s-agent rke2-server rke2-agent kubelet docker containerd haproxy keepalived ufw firewalld)
 DATA_DIR=/var/lib/rancher
 UFW_CONFIG=/etc/ufw/ufw.conf
+K3S_CONFIG=/etc/rancher/k3s/config.yaml
 
 main() {
   begin
@@ -40,11 +41,6 @@ system() {
   printf ',"hostname":%s,"machine":%s' "$(json "$(hostname)")" "$(json "$(machine)")"
   printf ',"systemd":%s' "$([[ -d /run/systemd/system ]] && echo true || echo false)"
   printf ',"clock_synchronised":%s' "$(json "$(timedatectl show -p NTPSynchronized --value 2>/dev/null || true)")"
-}
-
-# Identifies the machine without disclosing its machine-id (man machine-id).
-machine() {
-  { cat /etc/machine-id 2>/dev/null; echo busbar; } | sha256sum | cut -c1-8
 }
 
 resources() {
@@ -138,6 +134,11 @@ unit_is_active() {
   [[ $1 != ufw ]] || grep -qsi '^ENABLED=yes' "$UFW_CONFIG"
 }
 
+# server_name: the name in etcd of a K3s server with data.
+server_name() {
+  [[ ! -d $DATA_DIR/k3s/server/db/etcd ]] || sed -n "s/^node-name: *['\"]\{0,1\}\([^'\"]*\)['\"]\{0,1\}\$/\1/p" "$K3S_CONFIG" 2>/dev/null || true
+}
+
 software() {
   local tool unit missing="" active="" managed=""
   [[ ${ROLE:=worker} == lb ]] || TOOLS+=(iptables)
@@ -149,6 +150,7 @@ software() {
     ! managed "$unit" || managed+="${managed:+,}\"$unit\""
   done
   printf '"missing_tools":[%s],"active_units":[%s],"managed":[%s]' "$missing" "$active" "$managed"
+  printf ',"server_name":%s' "$(json "$(server_name)")"
   printf ',"k3s_data":%s' "$(k3s_data)"
 }
 

@@ -1,17 +1,39 @@
 """The command line, `python -m busbar`: each sub-module adds its commands by `register(group)`.
 
-Exit codes: 0 good, 1 a finding, 64 bad usage (sysexits' EX_USAGE; 2 means "no verdict" in `nccl check`).
-Imports inside commands are lazy, so that `--help` and the short commands start quickly.
+Exit codes: 0 good, 1 a finding, 64 bad usage (sysexits' EX_USAGE; 2 means "no verdict" in `nccl check`),
+70 an error of busbar itself. Imports inside commands are lazy, so that `--help` and the short commands start
+quickly and `busbar nccl` needs no package of the extra `stack`.
 """
 
 from __future__ import annotations
 
 import importlib
+import io
+import os
+import sys
 from typing import NoReturn
 
 import typer
 
+from busbar.cli.stack.errors import missing_package
+
 EX_USAGE = 64
+EX_SOFTWARE = 70
+
+# Set to show the traceback of an internal error.
+TRACEBACK = "BUSBAR_TRACEBACK"
+
+# What the distributions of the extra `stack` are imported as.
+STACK_MODULES = (
+    "asyncssh",
+    "bcrypt",
+    "kubernetes",
+    "packaging",
+    "pulumi",
+    "pulumi_command",
+    "pulumi_kubernetes",
+    "pulumi_random",
+)
 
 # Sub-module and the group its commands go to: "" is the top level.
 MODULES = (
@@ -45,6 +67,41 @@ def build() -> typer.Typer:
 
 
 def main() -> NoReturn:
-    """Run the command line and exit the process."""
-    build()()
+    """Run the command line and exit the process. An error of busbar itself is one line and exit code 70."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without UTF-8 is no reason to fail
+    try:
+        build()()
+    except Exception as error:
+        if os.environ.get(TRACEBACK):
+            raise
+        text, code = _explain(error)
+        typer.echo(f"busbar: {text}", err=True)
+        raise SystemExit(code) from None
     raise SystemExit(0)
+
+
+def _explain(error: Exception) -> tuple[str, int]:
+    """What to print about an error that no command handles, and the exit code."""
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        module = error.name.partition(".")[0]
+        if module in STACK_MODULES:
+            return missing_package(module), EX_USAGE
+    message = " ".join(str(error).split())[:300]
+    return (
+        f"internal error: {type(error).__name__}{': ' if message else ''}{message} (at {_origin(error)}). "
+        f"No result. Fix: report it with the output of the same command under {TRACEBACK}=1.",
+        EX_SOFTWARE,
+    )
+
+
+def _origin(error: Exception) -> str:
+    """The last line of busbar on the way to ERROR, such as busbar/nccl/judge.py:37."""
+    found, trace = "?", error.__traceback__
+    while trace is not None:
+        _, marker, rest = trace.tb_frame.f_code.co_filename.rpartition("busbar/")
+        if marker:
+            found = f"busbar/{rest}:{trace.tb_lineno}"
+        trace = trace.tb_next
+    return found

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from busbar.cli import nccl_options as option
+from busbar.cli.output import print_text
 
 if TYPE_CHECKING:
     from busbar.nccl import Verdict
     from busbar.nccl.log.reader import ParsedLog
 
 EX_USAGE = 64
+INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 
 
 def register(app: typer.Typer) -> None:
@@ -36,6 +38,9 @@ def _read(file: str) -> ParsedLog:
         return read_file(file)
     except SourceError as error:
         _fail(str(error))
+    except KeyboardInterrupt:
+        # typer would exit with 1, which reads as a failed fabric
+        raise typer.Exit(INTERRUPTED) from None
 
 
 def parse(
@@ -51,9 +56,9 @@ def parse(
     if as_json:
         import json
 
-        typer.echo(json.dumps(found, indent=1))
+        print_text(json.dumps(found, indent=1))
         return
-    typer.echo(_tables(found))
+    print_text(_tables(found))
 
 
 def _tables(found: dict[str, Any]) -> str:
@@ -95,15 +100,17 @@ def check(
     hca: option.Hcas = None,
     min_nccl: option.MinNccl = None,
     as_json: option.AsJson = False,
+    full: option.Full = False,
     plot: option.Plot = True,
     html: option.Html = None,
     svg: option.Svg = None,
     png: option.Png = None,
     ctrf: option.Ctrf = None,
 ) -> None:
-    """Judge a log against what the hardware can do; each gate names the line that proves it.
+    """Judge a log against what the hardware can do: the verdict, its first cause and line, what to do next.
 
-    Exit code: 0 pass, 1 fail, 2 no verdict because evidence is missing (never a pass), 64 bad usage.
+    Exit code: 0 pass, 1 fail, 2 no verdict because evidence is missing (never a pass), 64 bad usage,
+    70 an error of busbar itself, 130 interrupted.
     """
     from pydantic import ValidationError
 
@@ -129,11 +136,11 @@ def check(
     verdict = judge_log(_read(file), expectation)
     _write(verdict, ctrf, html, svg, png)
     if as_json:
-        typer.echo(verdict.model_dump_json(indent=1))
+        print_text(verdict.model_dump_json(indent=1))
     else:
-        from busbar.nccl.report.terminal import print_verdict
+        from busbar.nccl.report.terminal import verdict_text
 
-        print_verdict(verdict, sys.stdout, plot=plot)
+        print_text(verdict_text(verdict, sys.stdout, full=full, plot=plot))
     raise typer.Exit(verdict.exit_code)
 
 

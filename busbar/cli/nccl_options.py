@@ -17,6 +17,7 @@ PARSE_EXAMPLES = (
 CHECK_EXAMPLES = (
     "busbar nccl check launcher.log --profile h100-ib-8x400 --expect-nodes 2",
     "busbar nccl check launcher.log --gpus-per-node 8 --rails 8 --rate-gbps 200 --gpu A100 --transport rdma",
+    "busbar nccl check launcher.log --profile h100-ib-8x400 --full",
     "kubectl logs job/nccl-launcher --tail=-1 | busbar nccl check - --profile roce --html report.html",
 )
 
@@ -142,7 +143,11 @@ AsJson = Annotated[
     bool,
     typer.Option("--json", rich_help_panel=OUTPUT, help="Print the verdict as one JSON object, no text."),
 ]
-Plot = Annotated[bool, typer.Option(rich_help_panel=OUTPUT, help="Draw the curve in the terminal.")]
+Full = Annotated[
+    bool,
+    typer.Option("--full", rich_help_panel=OUTPUT, help="Print all gates with their lines, table and plot."),
+]
+Plot = Annotated[bool, typer.Option(rich_help_panel=OUTPUT, help="Draw the curve in the output of --full.")]
 Html = Annotated[
     Path | None,
     typer.Option(

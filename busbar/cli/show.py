@@ -21,6 +21,7 @@ def show() -> None:
     from rich.console import Console
 
     from busbar.cli import EX_USAGE
+    from busbar.cli.output import print_text
     from busbar.outputs.summary import summary
 
     try:
@@ -35,6 +36,9 @@ def show() -> None:
             err=True,
         )
         raise typer.Exit(EX_USAGE) from None
-    Console(highlight=False).print(tables)
+    console = Console(highlight=False)
+    with console.capture() as text:
+        console.print(tables)
+    print_text(text.get())
     if outputs.get("nccl_passed") is not True:
         raise typer.Exit(1)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import zstandard
+from busbar.zstd import ZstdFile
 
 LOG = "nccl.log.zst"
 VERDICT = "verdict.json"
@@ -39,14 +39,8 @@ class Archive:
 
     def log_lines(self) -> Iterator[bytes]:
         """The lines of the stored log."""
-        with (self.folder / LOG).open("rb") as file:
-            reader = zstandard.ZstdDecompressor().stream_reader(file)
-            rest = b""
-            while chunk := reader.read(1 << 16):
-                *full, rest = (rest + chunk).split(b"\n")
-                yield from (line + b"\n" for line in full)
-            if rest:
-                yield rest
+        with ZstdFile(self.folder / LOG) as file:
+            yield from file
 
     @contextmanager
     def new_log(self) -> Iterator[BinaryIO]:

@@ -6,11 +6,10 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
-import zstandard
-
 from busbar.collect.judging import row_text
 from busbar.kube.wait import ProgressCallback
 from busbar.manifests.launcher import COUNT_LINE, FIRST_LINE, LAST_LINE
+from busbar.zstd import ZstdFile
 
 # An INFO log repeats itself: 70 MB become 2.
 _LEVEL = 6
@@ -52,7 +51,7 @@ class Recording:
 
     def tee(self, lines: Iterable[bytes]) -> Iterator[bytes]:
         """The same lines. The compressed stream is finished also where the reader stops early."""
-        with zstandard.ZstdCompressor(level=_LEVEL).stream_writer(self._sink, closefd=False) as writer:
+        with ZstdFile(self._sink, "wb", level=_LEVEL) as writer:
             for line in lines:
                 writer.write(line)
                 self._inspect(line)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from busbar.config import checksums
 from busbar.config.cluster import Cluster
+from busbar.config.operators import Chart
 
 CONFIG_MAP_BYTES = 1_000_000
 """Kubernetes allows 1 MiB for the whole object."""
@@ -26,11 +27,10 @@ def findings(cluster: Cluster, root: Path) -> Iterator[str]:
         yield from _topology(
             resolve(root, cluster.validation.topology_file), cluster.validation.topology_file
         )
-    for name, chart in (
-        ("gpu_operator", cluster.gpu_operator),
-        ("network_operator", cluster.network_operator),
-    ):
-        if chart.enabled and chart.is_local and not resolve(root, chart.chart).exists():
+    for name, chart in cluster:
+        if not isinstance(chart, Chart) or not chart.enabled or not chart.is_local:
+            continue
+        if not resolve(root, chart.chart).exists():
             yield f"{name}.chart: {chart.chart!r} is not a folder or an archive on this machine"
     yield from checksums.findings(cluster.k3s, root)
 

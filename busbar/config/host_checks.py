@@ -7,6 +7,9 @@ from collections.abc import Collection, Iterator
 from busbar.config.errors import did_you_mean
 from busbar.config.partial import PartialConfig, PartialHost
 
+# Resources of components/control_plane.py beside the servers.
+CONTROL_PLANE_STEPS = ("kubeconfig", "nodes", "rejoin")
+
 
 def duplicates(config: PartialConfig) -> Iterator[str]:
     """Names and addresses are unique."""
@@ -35,13 +38,14 @@ def duplicates(config: PartialConfig) -> Iterator[str]:
 
 
 def resource_names(config: PartialConfig) -> Iterator[str]:
-    """Pulumi resource names, which join pool, host and role with `-`, are unique."""
+    """Pulumi resource names of workers, and their aliases, are unique (components/worker_pool.py)."""
     only_pool = next(iter(config.pools), None) if len(config.pools) == 1 else None
     taken: dict[str, PartialHost] = {}
     for host in config.group("workers"):
-        stem = f"{host.pool or only_pool}-{host.name}"
-        # -farewell: the name of -drain in stacks of contract 1, and its alias (components/worker_pool.py).
-        owners = [taken.setdefault(name, host) for name in (stem, f"{stem}-drain", f"{stem}-farewell")]
+        former = f"pool-{host.pool or only_pool}-{host.name}"
+        names = [f"worker-{host.name}{ending}" for ending in ("", "-drain")]
+        names += [f"{former}{ending}" for ending in ("", "-drain", "-farewell")]
+        owners = [taken.setdefault(name, host) for name in names]
         # `duplicates` reports equal host names.
         if first := next((owner for owner in owners if owner.name != host.name), None):
             yield (
@@ -49,8 +53,10 @@ def resource_names(config: PartialConfig) -> Iterator[str]:
                 f"Pulumi resource name as {first.path}. Fix: rename one"
             )
     for host in config.group("servers"):
-        if host.name == "kubeconfig":
-            yield f"{host.path}.name: 'kubeconfig' is the name of a step of the control plane. Fix: rename it"
+        if host.name in CONTROL_PLANE_STEPS:
+            yield (
+                f"{host.path}.name: {host.name!r} is the name of a step of the control plane. Fix: rename it"
+            )
 
 
 def quorum(config: PartialConfig) -> Iterator[str]:

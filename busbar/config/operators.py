@@ -31,6 +31,7 @@ class Chart(Model):
     )
     chart: ChartName
     values: JsonObject = Field(default={}, description=_VALUES)
+    enabled: bool = Field(default=True, description=_ENABLED)
 
     @property
     def is_local(self) -> bool:
@@ -46,7 +47,6 @@ class Chart(Model):
 class GpuOperator(Chart):
     """NVIDIA GPU Operator: driver, container toolkit, device plugin -> `nvidia.com/gpu`."""
 
-    enabled: bool = Field(default=True, description=_ENABLED)
     version: ChartVersion = Field(
         default=versions.GPU_OPERATOR, description="Version of the chart, with a leading v."
     )
@@ -60,7 +60,6 @@ class GpuOperator(Chart):
 class NetworkOperator(Chart):
     """NVIDIA Network Operator: SR-IOV device plugin -> allocatable HCAs."""
 
-    enabled: bool = Field(default=True, description=_ENABLED)
     version: ChartVersion = Field(
         default=versions.NETWORK_OPERATOR, description="Version of the chart, without a leading v."
     )

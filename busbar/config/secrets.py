@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from busbar.config.errors import ConfigError
+from busbar.config.schema import SECRETS
 
 _SSH_KEY = "remove it and run `pulumi config set --secret busbar:sshPrivateKey < KEYFILE`"
 _SSH_PASSWORD = "remove it and run `pulumi config set --secret busbar:sshPrivateKeyPassword`"
@@ -22,7 +23,7 @@ _S3 = "remove it and set the secrets busbar:s3AccessKey and busbar:s3SecretKey"
 _ELSEWHERE = "remove it; the stack file and the state would show it. Use a Kubernetes Secret"
 _NESTED = (
     "remove it; nested secrets reach the program in plain text. Secrets are top-level keys: "
-    "busbar:sshPrivateKey, sshPrivateKeyPassword, registryCredentials, s3AccessKey, s3SecretKey"
+    + ", ".join(f"busbar:{key}" for key in SECRETS)
 )
 
 _FIXES = {

@@ -6,14 +6,17 @@ Keys: k3s-io/docs docs/cli/server.md, docs/cli/agent.md. The host's script adds 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
+from datetime import date
 from typing import Any
 
 import yaml
 
 from busbar.config import K3s, Pool
 
+RENEWAL_DAYS = 90
 _LOG_SIZE = "container-log-max-size"
 # Of a launcher's log on a worker. The kubelet's default of 10Mi is rotated away faster than it can be read:
 # thousands of ranks with NCCL_DEBUG=INFO write 70 MB within seconds.
@@ -90,6 +93,16 @@ def _is_kubelet_argument(arguments: Mapping[str, Any], name: str) -> bool:
 def secure_token(user: str, password: str, *, ca_sha256: str) -> str:
     """The join token that pins the cluster's CA: user `server` or `node` (agents)."""
     return f"K10{ca_sha256}::{user}:{password}"
+
+
+def install_id(server_token: str) -> str:
+    """Identifies a cluster on its hosts: 16 hex digits derived from its token, not secret."""
+    return hashlib.sha256(f"busbar install {server_token}".encode()).hexdigest()[:16]
+
+
+def kubeconfig_renewal(today: date) -> int:
+    """A number that changes every 90 days: with it the kubeconfig is read again before its 365 days end."""
+    return today.toordinal() // RENEWAL_DAYS
 
 
 def registries(k3s: K3s, credentials: Mapping[str, Any] | None = None) -> str:

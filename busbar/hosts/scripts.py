@@ -27,11 +27,15 @@ HOST_DIR = Path(__file__).resolve().parents[2] / "host"
 # The files each script consists of, in the order they are sent.
 PARTS: Mapping[str, tuple[str, ...]] = {
     "preflight": ("lib.sh", "preflight-hardware.sh", "preflight.sh"),
-    "k3s-server": ("lib.sh", "lib-install.sh", "k3s-lib.sh", "k3s-remove.sh", "k3s-server.sh"),
-    "k3s-agent": ("lib.sh", "lib-install.sh", "k3s-lib.sh", "k3s-remove.sh", "k3s-agent.sh"),
-    "k3s-remove-node": ("lib.sh", "k3s-remove-node.sh"),
+    "k3s-server": (
+        *("lib.sh", "lib-install.sh", "owner.sh", "k3s-api.sh", "k3s-lib.sh", "k3s-remove.sh"),
+        "k3s-server.sh",
+    ),
+    "k3s-agent": ("lib.sh", "lib-install.sh", "owner.sh", "k3s-lib.sh", "k3s-remove.sh", "k3s-agent.sh"),
+    "k3s-nodes": ("lib.sh", "lib-install.sh", "k3s-api.sh", "k3s-nodes.sh"),
+    "k3s-remove-node": ("lib.sh", "owner.sh", "k3s-api.sh", "k3s-remove-node.sh"),
     "kubeconfig": ("lib.sh", "kubeconfig.sh"),
-    "haproxy": ("lib.sh", "lib-install.sh", "packages.sh", "haproxy.sh"),
+    "haproxy": ("lib.sh", "lib-install.sh", "owner.sh", "packages.sh", "haproxy.sh"),
 }
 
 _NAME = re.compile(r"[A-Z][A-Z0-9_]*")

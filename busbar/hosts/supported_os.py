@@ -21,10 +21,17 @@ class PackageManager:
 
 @dataclass(frozen=True)
 class OperatingSystem:
-    """Tested releases (VERSION_ID of /etc/os-release) and the package manager, a key of PACKAGE_MANAGERS."""
+    """Tested releases (VERSION_ID of /etc/os-release) and the package manager, a key of PACKAGE_MANAGERS.
+
+    A major release stands for its minor ones: 9 for 9.4.
+    """
 
     releases: tuple[str, ...]
     packages: str
+
+    def is_tested(self, version: str) -> bool:
+        """Whether a VERSION_ID is one of the tested releases, or a minor one of them."""
+        return any(version == release or version.startswith(f"{release}.") for release in self.releases)
 
 
 PACKAGE_MANAGERS: Mapping[str, PackageManager] = {

@@ -34,23 +34,24 @@ def build_outputs(
     Fails closed: a pool without a result, or with one that is anything but a plain pass, makes
     `nccl_passed` false, and `nccl_reasons` says why. The headline numbers are those of the worst pool: of
     those that did not pass, else of all, the one with the lowest fraction. A number that was not measured is
-    None (Pulumi drops it).
+    None (Pulumi drops it); a version that was not found is left out of `versions`.
     """
     inventory = Inventory.of(cluster)
     reasons = {pool: _reasons(results.get(pool), cluster.validation.enabled) for pool in cluster.pools}
     headline = results.get(_worst(results, reasons)) or {}
     several = len(cluster.pools) > 1
+    found = {
+        **{name: version for name, version in versions.items() if name != "k3s"},
+        "nccl": _common(results, "nccl_version"),
+        "nccl_plugin": _common(results, "plugin"),
+    }
     return {
         "contract_version": CONTRACT_VERSION,
         "cluster_name": cluster.name,
         "api_endpoint": inventory.api_endpoint,
         "k3s_version": versions.get("k3s"),
         "nodes": format_nodes(_node(host, facts.get(host.name, {})) for host in inventory.hosts),
-        "versions": {
-            **{name: version for name, version in versions.items() if name != "k3s"},
-            "nccl": _common(results, "nccl_version"),
-            "nccl_plugin": _common(results, "plugin"),
-        },
+        "versions": {name: version for name, version in found.items() if version is not None},
         "nccl_busbw_gbps": number(headline.get("busbw_gbps")),
         "nccl_expected_gbps": number(headline.get("expected_gbps")),
         "nccl_fraction": number(headline.get("fraction")),

@@ -76,7 +76,7 @@ def _system(target: Target, report: Report) -> Iterator[Check]:
             f"operating system is {report.os or 'unknown'}, expected one of {supported_os.describe()}",
             "install a supported operating system",
         )
-    elif report.os_version not in known.releases:
+    elif not known.is_tested(report.os_version):
         yield (
             "warning",
             f"operating system is {report.os} {report.os_version}, tested are {', '.join(known.releases)}",
@@ -202,6 +202,13 @@ def _leftovers(target: Target, report: Report) -> Iterator[Check]:
                 "use another host for the load balancer",
             )
         return
+    if target.role == "server" and report.server_name not in ("", target.name):
+        yield (
+            "error",
+            f"is a K3s server named {report.server_name}, which is its name in etcd and cannot change",
+            f"keep the name {report.server_name} in hosts.servers, or rename servers one at a time: "
+            "docs/hosts.md, Renaming",
+        )
     unit, other = ("k3s", "k3s-agent") if target.role == "server" else ("k3s-agent", "k3s")
     if other in active:
         yield (

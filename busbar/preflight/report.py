@@ -108,6 +108,7 @@ class Report(Part):
     missing_tools: tuple[str, ...]
     active_units: tuple[str, ...]
     managed: tuple[str, ...]
+    server_name: str
     k3s_data: bool
     epoch: float
     pci_gpus: int = 0

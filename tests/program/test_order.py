@@ -24,7 +24,7 @@ def waits(run: Run, later: str, earlier: str) -> bool:
 
 def test_no_host_is_changed_before_preflight_has_passed_on_all_of_them(run: Run) -> None:
     commands = run.of_type(COMMAND)
-    assert len(commands) == 12
+    assert len(commands) == 14
     assert [c.name for c in commands if not run.waits_for(c, run.named("preflight-hosts"))] == []
 
 
@@ -41,21 +41,21 @@ def test_load_balancers_wait_for_every_server_and_come_up_one_at_a_time(run: Run
 def test_workers_join_through_the_load_balancers_and_not_before(run: Run) -> None:
     assert all(
         waits(run, worker, f"load-balancer-{balancer}")
-        for worker in ("pool-a-gpu-1", "pool-a-gpu-2", "pool-b-gpu-3")
+        for worker in ("worker-gpu-1", "worker-gpu-2", "worker-gpu-3")
         for balancer in ("lb-1", "lb-2")
     )
 
 
 def test_workers_do_not_wait_for_one_another(run: Run) -> None:
-    assert not waits(run, "pool-a-gpu-2", "pool-a-gpu-1")
-    assert not waits(run, "pool-b-gpu-3", "pool-a-gpu-1")
+    assert not waits(run, "worker-gpu-2", "worker-gpu-1")
+    assert not waits(run, "worker-gpu-3", "worker-gpu-1")
 
 
 def test_operators_are_installed_when_every_worker_of_every_pool_has_joined(run: Run) -> None:
     assert [
         (release.name, worker)
         for release in run.of_type(RELEASE)
-        for worker in ("pool-a-gpu-1", "pool-a-gpu-2", "pool-b-gpu-3")
+        for worker in ("worker-gpu-1", "worker-gpu-2", "worker-gpu-3")
         if not waits(run, release.name, worker)
     ] == []
 

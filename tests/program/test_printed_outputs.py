@@ -1,6 +1,6 @@
 """How many lines of outputs `pulumi up` prints: one per value, and two for the brackets around a group.
 
-The rule is what Pulumi 3.259 does; it leaves out an empty list, which counts as a line here.
+The rule is what Pulumi 3.259 does; it leaves out an empty list.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ def bring_up(workers: int) -> Run:
 def printed_lines(value: Any) -> int:
     """The lines of one value, as Pulumi's CLI prints it."""
     items = value.values() if isinstance(value, dict) else value
+    if value == []:
+        return 0
     if not isinstance(value, dict | list) or not value:
         return 1
     return 2 + sum(printed_lines(item) for item in items)

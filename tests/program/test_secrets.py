@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
+from busbar import config
 from tests.program.answers import CLIENT_KEY, TOKEN, healthy
 from tests.program.harness import COMMAND, LOCAL, Run, run_program, texts
 from tests.support.clusters import site
 
-SSH_KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\nMOCK-SSH-KEY\n"
-SECRETS = {
-    "sshPrivateKey": SSH_KEY,
-    "sshPrivateKeyPassword": "MOCK-PASSPHRASE",
-    "registryCredentials": '{"registry.example.com": {"username": "me", "password": "MOCK-REGISTRY"}}',
-    "s3AccessKey": "MOCK-S3-ACCESS",
-    "s3SecretKey": "MOCK-S3-SECRET",
+MARKS = {key: f"MOCK-{key}-MOCK" for key in config.SECRETS}
+SECRETS = MARKS | {
+    "sshPrivateKey": f"-----BEGIN OPENSSH PRIVATE KEY-----\n{MARKS['sshPrivateKey']}\n",
+    "registryCredentials": json.dumps(
+        {"registry.example.com": {"username": "me", "password": MARKS["registryCredentials"]}}
+    ),
 }
-NEEDLES = (
-    "MOCK-SSH-KEY",
-    "MOCK-PASSPHRASE",
-    "MOCK-REGISTRY",
-    "MOCK-S3-ACCESS",
-    "MOCK-S3-SECRET",
-    TOKEN,
-    CLIENT_KEY,
-)
+NEEDLES = (*MARKS.values(), TOKEN, CLIENT_KEY)
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +53,14 @@ def shown(text: str) -> list[str]:
 
 def test_the_secrets_reach_the_hosts_on_stdin(run: Run) -> None:
     stdin = run.named("control-plane-server-1").inputs["stdin"]
-    assert set(shown(stdin)) >= {TOKEN, "MOCK-REGISTRY", "MOCK-S3-ACCESS", "MOCK-S3-SECRET"}
+    keys = ("registryCredentials", "s3AccessKey", "s3SecretKey")
+    assert set(shown(stdin)) >= {TOKEN, *(MARKS[key] for key in keys)}
+
+
+@pytest.mark.parametrize("key", config.SECRETS)
+def test_every_secret_of_the_stack_is_used_and_marked_where_it_is(run: Run, key: str) -> None:
+    used = [secret for r in run.custom for _, text, secret in texts(r.raw) if MARKS[key] in shown(text)]
+    assert used and all(used)
 
 
 @pytest.mark.parametrize("verb", ["create", "update", "delete"])
@@ -102,7 +102,7 @@ def test_the_kubeconfig_command_marks_its_output_and_prints_nothing(run: Run) ->
 
 
 def test_a_key_in_a_file_reaches_the_engine_as_a_secret_only(tmp_path: Path) -> None:
-    (tmp_path / "id").write_text(SSH_KEY)
+    (tmp_path / "id").write_text(SECRETS["sshPrivateKey"])
     cluster = site(ssh={"key_file": str(tmp_path / "id")})
     run = run_program(cluster, healthy(cluster))
     assert run.error is None
@@ -110,7 +110,7 @@ def test_a_key_in_a_file_reaches_the_engine_as_a_secret_only(tmp_path: Path) -> 
         (r.name, path, secret)
         for r in run.custom
         for path, text, secret in texts(r.raw)
-        if "MOCK-SSH" in text
+        if MARKS["sshPrivateKey"] in text
     ]
     assert found
     assert all(secret and path == "connection.privateKey" for _, path, secret in found)

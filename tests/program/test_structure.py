@@ -8,7 +8,7 @@ import pytest
 
 from tests.program.answers import healthy
 from tests.program.harness import COMMAND, PROVIDER, RELEASE, Run, run_program
-from tests.support.clusters import H100_POOL, site
+from tests.support.clusters import H100_POOL, all_operators, site
 
 # The provider serves all components; the namespace is shared by the measurements of all pools.
 OF_THE_STACK = {"cluster", "validation-namespace"}
@@ -16,7 +16,7 @@ OF_THE_STACK = {"cluster", "validation-namespace"}
 
 @pytest.fixture(scope="module")
 def run() -> Run:
-    cluster = site(load_balancers=2, servers=3, workers={"a": 2, "b": 1})
+    cluster = site(load_balancers=2, servers=3, workers={"a": 2, "b": 1}, **all_operators(enabled=True))
     done = run_program(cluster, healthy(cluster))
     assert done.error is None
     return done
@@ -24,7 +24,7 @@ def run() -> Run:
 
 def test_the_seven_components_and_preflight_have_the_published_types(run: Run) -> None:
     components = Counter(r.type for r in run.resources.values() if r.type.startswith("busbar:"))
-    assert components == {
+    published = {
         "busbar:index:Preflight": 1,
         "busbar:index:K3sControlPlane": 1,
         "busbar:index:HAProxyLoadBalancer": 1,
@@ -34,6 +34,7 @@ def test_the_seven_components_and_preflight_have_the_published_types(run: Run) -
         "busbar:index:MpiOperator": 1,
         "busbar:index:NcclValidation": 2,
     }
+    assert {kind: components[kind] for kind in published} == published
 
 
 def test_every_resource_belongs_to_the_component_whose_name_it_begins_with(run: Run) -> None:
@@ -43,7 +44,9 @@ def test_every_resource_belongs_to_the_component_whose_name_it_begins_with(run: 
             assert parent.type == "pulumi:pulumi:Stack"
         else:
             assert parent.type.startswith("busbar:index:")
-            assert resource.name.startswith(f"{parent.name}-")
+            # A worker's name has no pool in it, so that it may move to another one.
+            stem = "worker" if parent.type.endswith(":InfiniBandWorkerPool") else parent.name
+            assert resource.name.startswith(f"{stem}-")
 
 
 def test_every_component_registers_its_outputs(run: Run) -> None:
@@ -75,16 +78,18 @@ def test_every_connection_pins_the_host_key_and_fails_within_a_minute(run: Run) 
         assert connection["dialErrorLimit"] * connection["perDialTimeout"] < 60
 
 
-@pytest.mark.parametrize("worker", ["pool-a-gpu-1", "pool-a-gpu-2", "pool-b-gpu-3"])
-def test_a_worker_of_an_older_stack_keeps_its_drain_instead_of_being_drained(run: Run, worker: str) -> None:
-    drain = run.named(f"{worker}-drain")
-    [alias] = drain.request.aliases
-    assert (alias.spec.name, alias.spec.parentUrn, alias.spec.type) == (f"{worker}-farewell", "", "")
-    assert not alias.spec.noParent
+@pytest.mark.parametrize(("worker", "pool"), [("gpu-1", "a"), ("gpu-2", "a"), ("gpu-3", "b")])
+@pytest.mark.parametrize(("kind", "former"), [("", [""]), ("-drain", ["-drain", "-farewell"])])
+def test_a_worker_of_an_older_stack_keeps_its_resources_instead_of_being_removed(
+    run: Run, worker: str, pool: str, kind: str, former: list[str]
+) -> None:
+    aliases = run.named(f"worker-{worker}{kind}").request.aliases
+    assert [alias.spec.name for alias in aliases] == [f"pool-{pool}-{worker}{ending}" for ending in former]
+    assert not any(a.spec.noParent or a.spec.parentUrn or a.spec.type for a in aliases)
 
 
 def test_a_drain_acts_only_when_its_worker_is_removed_and_the_cluster_stays(run: Run) -> None:
-    drain, worker = run.named("pool-b-gpu-3-drain"), run.named("pool-b-gpu-3")
+    drain, worker = run.named("worker-gpu-3-drain"), run.named("worker-gpu-3")
     assert "create" not in drain.inputs and "k3s-remove-node" in drain.inputs["delete"]
     assert run.waits_for(drain, worker)
     assert drain.request.deletedWith == run.named("control-plane-server-1").urn
@@ -103,8 +108,7 @@ def test_every_command_on_a_host_has_a_deadline(run: Run) -> None:
 
 
 def test_operators_that_are_not_enabled_are_not_installed() -> None:
-    off = {"enabled": False}
-    cluster = site(gpu_operator=off, network_operator=off, mpi_operator=off)
+    cluster = site(**all_operators(enabled=False))
     run = run_program(cluster, healthy(cluster))
     assert run.error is None
     assert run.of_type(RELEASE) == []

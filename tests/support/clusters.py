@@ -7,6 +7,10 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
+from busbar.manifests import operators
+
+OPERATORS = tuple(value for value in vars(operators).values() if isinstance(value, operators.Operator))
+"""Every operator that the program can install."""
 H100_POOL = {"gpus": 8, "rails": 8, "rate_gbps": 400, "gpu_model": "H100"}
 
 
@@ -49,3 +53,8 @@ def site(
         "k3s": {"sha256": {"amd64": "ab" * 32}},
         **sections,
     }
+
+
+def all_operators(*, enabled: bool) -> dict[str, Any]:
+    """The sections of `site` that install every operator, or none."""
+    return {operator.config_key: {"enabled": enabled} for operator in OPERATORS}

@@ -15,12 +15,13 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperCommand
 
-from busbar.cli.stack.errors import NO_PULUMI_PACKAGE, USAGE, StackError
+from busbar.cli.stack.errors import USAGE, StackError, missing_package
 from busbar.cli.stack.target import Options, Target, find
 
 EXIT_CODES = (
     "Exit codes: 0 done, and the gate passed. 1 failed, the gate included, or declined. "
-    "2 nothing was started: bad usage, no such stack, no pulumi, or no terminal to ask on. 130 interrupted."
+    "2 nothing was started: bad usage, no such stack, no pulumi, or no terminal to ask on. "
+    "70 an error of busbar itself. 130 interrupted."
 )
 
 Stack = Annotated[
@@ -101,20 +102,24 @@ def status(stack: Stack, project: Project = None) -> None:
 
 
 def _exit(stack: str, project: Path | None, command: Callable[[Target], int]) -> NoReturn:
+    from busbar.cli import STACK_MODULES
+
     try:
         code = command(find(stack, project, Path.cwd()))
     except StackError as error:
         typer.echo(f"busbar: {error}", err=True)
         code = error.exit_code
+    except ModuleNotFoundError as error:
+        module = (error.name or "").partition(".")[0]
+        if module not in STACK_MODULES:
+            raise
+        typer.echo(f"busbar: {missing_package(module)}", err=True)
+        code = USAGE
     raise typer.Exit(code)
 
 
 def _commands() -> ModuleType:
-    """The commands themselves, which need pulumi. Raises StackError where it is not installed."""
-    try:
-        from busbar.cli.stack import commands
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "pulumi":
-            raise
-        raise StackError(NO_PULUMI_PACKAGE, exit_code=USAGE) from None
+    """The commands themselves, which import pulumi."""
+    from busbar.cli.stack import commands
+
     return commands

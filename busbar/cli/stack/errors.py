@@ -10,10 +10,6 @@ FAILED = 1
 USAGE = 2
 INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 
-NO_PULUMI_PACKAGE = (
-    "this command needs the Python package pulumi, which is not installed. "
-    "Fix: `make venv` in the checkout, or `pip install pulumi` where busbar is installed."
-)
 NO_PULUMI_CLI = (
     "the command `pulumi` is not on PATH. "
     "Fix: install the Pulumi CLI (https://www.pulumi.com/docs/install/) and open a new shell."
@@ -69,6 +65,14 @@ class StackError(Exception):
     def __init__(self, message: str, *, exit_code: int = FAILED) -> None:
         super().__init__(message)
         self.exit_code = exit_code
+
+
+def missing_package(module: str) -> str:
+    """The message where the package imported as MODULE, one of the extra `stack`, is not installed."""
+    return (
+        f"this command needs the Python package {module.replace('_', '-')}, which is not installed. "
+        "Fix: `pip install 'busbar[stack]'`, or `make venv` in the checkout."
+    )
 
 
 def reasons(errors: Iterable[str], stderr: str, *, printed: Iterable[str] = ()) -> list[str]:

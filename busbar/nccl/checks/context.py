@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from busbar.nccl.checks.codes import Code
 from busbar.nccl.checks.result import CollectiveResult, Status
 from busbar.nccl.expected.expectation import Expectation
+from busbar.nccl.expected.system import board
 from busbar.nccl.log.collective import infer
 from busbar.nccl.log.evidence import Evidence
 from busbar.nccl.log.reader import ParsedLog
-from busbar.nccl.log.records import Run
+from busbar.nccl.log.records import Preamble, Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +78,17 @@ def build(log: ParsedLog, expectation: Expectation, job: JobOutcome | None = Non
     tables = {w: [r for name, r in named if name == w] for w in wanted}
     listed = next((r.preamble for r in _all(tables) or log.runs if r.preamble.ranks), None)
     hosts, ranks = (len(listed.hosts), len(listed.ranks)) if listed is not None else (None, None)
+    if hosts == 1 and listed is not None and _has_gaps(listed):
+        hosts, ranks = None, None  # part of a longer list: other hosts may have taken part
     given = expectation.nodes is not None
-    if hosts and ranks and ranks % hosts == 0:
-        expectation = expectation.with_nodes(hosts, ranks // hosts)
+    if listed is not None and hosts and ranks and ranks % hosts == 0:
+        expectation = expectation.with_nodes(hosts, ranks // hosts, board({r.gpu for r in listed.ranks}))
     return Context(log, expectation, job, tables, hosts, ranks, given)
+
+
+def _has_gaps(listed: Preamble) -> bool:
+    numbers = {r.rank for r in listed.ranks}
+    return len(numbers) <= max(numbers)
 
 
 def _all(tables: dict[str, list[Run]]) -> list[Run]:

@@ -7,10 +7,9 @@ from collections import Counter
 from busbar.nccl.checks.codes import Code
 from busbar.nccl.checks.context import Context
 from busbar.nccl.checks.result import Check, failed, passed, unknown
-from busbar.nccl.checks.rows import rounding
 from busbar.nccl.expected.system import models
-from busbar.nccl.log.collective import factor, infer, ratio
-from busbar.nccl.log.records import Measurement, Rank, Run, number
+from busbar.nccl.log.collective import factor, infer, is_scaled, ratio
+from busbar.nccl.log.records import Measurement, Rank, Run, number, rounding
 
 
 def ranks(context: Context) -> Check:
@@ -59,11 +58,33 @@ def _listed(run: Run, context: Context) -> Check | None:
     if set(numbers) != set(range(len(listed))):
         reason = f"the device list has gaps: {len(listed)} lines, highest rank {max(numbers)}"
         return failed(Code.RANKS_GAPS, reason, first)
-    if len({(r.host, r.device) for r in listed}) < len(listed):
-        return failed(Code.RANKS_GPU_LISTED_TWICE, "a GPU is listed twice", first)
+    shared = _shared_gpu(listed)
+    if shared is not None:
+        reason = f"a GPU is listed twice: device {shared.device} [{shared.bus}] of {shared.host}"
+        return failed(Code.RANKS_GPU_LISTED_TWICE, reason, shared.as_line)
     if len(listed) != context.ranks:
         reason = f"tables of {context.ranks} and of {len(listed)} ranks in one log"
         return failed(Code.RANKS_TABLES_DIFFER, reason, first)
+    return None
+
+
+def _shared_gpu(listed: list[Rank]) -> Rank | None:
+    """The first rank on a GPU that another rank of its host has, where the list can tell GPUs apart.
+
+    With one visible GPU per process (NCCL_TESTS_DEVICE=0) all indices are the same, and a bus id without its
+    PCI domain may be the same too: then the list says nothing. NCCL itself refuses a GPU that is used twice.
+    """
+    of_host: dict[str, list[Rank]] = {}
+    for rank in listed:
+        of_host.setdefault(rank.host, []).append(rank)
+    for ranks_of_host in of_host.values():
+        tells = len({(r.device, r.bus) for r in ranks_of_host}) > 1
+        seen: set[tuple[int, str]] = set()
+        for rank in ranks_of_host:
+            gpu = (rank.device, rank.bus)
+            if gpu in seen and (tells or rank.bus.count(":") > 1):
+                return rank
+            seen.add(gpu)
     return None
 
 
@@ -140,7 +161,7 @@ def _factor(run: Run) -> Check | None:
         )
     if n < 2:
         return failed(Code.RANKS_ONE, "one rank: busbw is 0 by definition, nothing was measured")
-    k = factor(name, n)
+    k = 1.0 if is_scaled(run) else factor(name, n)
     for row in run.rows:
         for measurement in row.measurements:
             if not _fits(measurement, k):

@@ -5,25 +5,31 @@ from __future__ import annotations
 from busbar.nccl.checks.codes import Code
 from busbar.nccl.checks.context import Context
 from busbar.nccl.checks.result import Check, failed, unknown
-from busbar.nccl.log.records import Measurement, Run, number
+from busbar.nccl.log.collective import BYTES, IN_PARTS, WHOLE, infer, is_scaled
+from busbar.nccl.log.records import Measurement, Run, number, rounding
 from busbar.nccl.units import exact
 
 MAX_ROWS = 100_000
 
 
-def rounding(text: str) -> float:
-    """Half of the last printed digit: how far a printed value may be from the real one."""
-    mantissa, _, exponent = text.lower().partition("e")
-    decimals = len(mantissa.partition(".")[2])
-    power = int(exponent[:5]) if exponent else 0
-    return 0.5 * 10.0 ** max(-300, min(300, power - decimals))
-
-
 def arithmetic(run: Run) -> Check | None:
-    """algbw must be size / time in every measurement, within the rounding of the three printed values."""
+    """The numbers of each row must agree: algbw = size / time, count x type size = the collective's part.
+
+    Both within the rounding of the printed values.
+    """
+    n, name, scaled = len(run.preamble.ranks), infer(run).name, is_scaled(run)
+    share = (n - 1) / n if scaled and n else 1.0
     for row in run.rows:
+        whole = row.count * BYTES[row.type] * (n if name in IN_PARTS else 1)
+        if n and name in (*IN_PARTS, *WHOLE) and whole != row.size:
+            return failed(
+                Code.COMPLETENESS_COUNT,
+                f"line {row.line}: {row.count} elements of {row.type} are not {exact(row.size)} in {name} "
+                f"of {n} ranks: the row is damaged, or of another run",
+                row.as_line,
+            )
         for measurement in row.measurements:
-            if not _consistent(row.size, measurement):
+            if not _consistent(row.size * share, measurement):
                 return failed(
                     Code.COMPLETENESS_ARITHMETIC,
                     f"line {row.line}: {exact(row.size)} in {measurement.time} us is not {measurement.algbw} "
@@ -33,7 +39,7 @@ def arithmetic(run: Run) -> Check | None:
     return None
 
 
-def _consistent(size: int, measurement: Measurement) -> bool:
+def _consistent(size: float, measurement: Measurement) -> bool:
     time, algbw, busbw = (number(t) for t in (measurement.time, measurement.algbw, measurement.busbw))
     if time is None or algbw is None or busbw is None or time <= 0 or algbw < 0 or busbw < 0:
         return False

@@ -30,10 +30,9 @@ def source(context: Context) -> Check:
     if log.truncated:
         return failed(Code.SOURCE_TRUNCATED, f"the log is not complete: {log.truncated}")
     if any(r.has_several_programs for r in log.runs if not r.rows):
-        return failed(
-            Code.SOURCE_SEVERAL_PROGRAMS,
-            "several programs wrote this log and none finished: MPI was not effective",
-        )
+        ended = "a table has no row of its own" if context.has_rows else "none finished"
+        reason = f"several programs wrote this log and {ended}: MPI was not effective"
+        return failed(Code.SOURCE_SEVERAL_PROGRAMS, reason)
     if not context.has_rows:
         return _without_rows(context)
     if log.dangling is not None and (log.dangling.banner or log.dangling.ranks):
@@ -63,6 +62,14 @@ def _without_rows(context: Context) -> Check:
     if log.dangling is None or not log.dangling.ranks:
         return unknown(Code.SOURCE_NO_TABLE, "no table of nccl-tests in this log: nothing was measured")
     last = log.dangling.ranks[-1]
+    fatal = next((known for known in log.known_lines if known.severity == "fatal"), None)
+    error = fatal.first if fatal else next(iter(log.evidence.test_failures.values()), None)
+    if error is not None:
+        return failed(
+            Code.SOURCE_ENDED_WITH_ERROR,
+            "the log ends after the device list, without a row: the run ended with an error",
+            error,
+        )
     return failed(
         Code.SOURCE_ENDS_AFTER_DEVICE_LIST,
         "the log ends after the device list, without a row: the run hung or was ended",

@@ -1,33 +1,38 @@
 """Expected busbw, floor and ceiling of one collective on given hardware, with the reasoning in words.
 
-S is the message, n the ranks, N the NVLink domains, B the line rate of a domain, b that of a GPU.
-- ring, N >= 2: each border carries 2S(n-1)/n, so busbw <= B.
-- tree or NVLS tree, N = 2: each domain sends S once, so busbw may reach 2B(n-1)/n, above line rate.
-- tree, N >= 3: inner domains send 2S: busbw <= B(n-1)/n; plain Tree was seen at 0.48 B.
-- SHARP: each domain sends and receives S at any N: 2B(n-1)/n, limited by what NVLink gives inside.
-- all_gather, reduce_scatter: ring B; best case B(n-1)/n x N/(N-1).
-- sendrecv: one GPU's rails, b. alltoall: b(n-1)/(n-g).
+The formulas (formulas.py) give the value; public measurements of the same kind of system may correct it:
+- a healthy one below the computed floor lowers it, but a single one not by more than a third: a result
+  further away than that, which no other source confirms, is not used;
+- where the only result is an outlier, neither it nor the formula is trusted;
+- NCCL's own choice between two domains is a ring's value, unless a healthy result shows that it chooses a
+  tree on such a system: then the tree's.
+Where neither formula nor measurement fits there is no expectation.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from busbar.nccl.expected.published import PublishedResult, lowest
-from busbar.nccl.expected.system import RING_SHARE, System
+from busbar.nccl.expected.formulas import formula, tree_of_two
+from busbar.nccl.expected.published import PublishedResult, comparable
+from busbar.nccl.expected.system import System
 from busbar.nccl.units import gbps
 
 GIB = 2**30
-REDUCING = ("all_reduce",)
-RINGED = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
 STANDARD_TOLERANCE = 0.1
-# rounding of two printed decimals, clock granularity: a ring on N >= 3 cannot exceed line rate by more
-SLACK = 1.02
+# one public result alone may lower the computed value to this part of it
+LONE_RESULT_SHARE = 2 / 3
+# two results confirm each other within this part
+AGREEMENT = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """GB/s; None where it cannot be said. `plateau_bytes`: smaller messages do not reach it."""
+    """GB/s; None where it cannot be said. `plateau_bytes`: smaller messages do not reach it.
+
+    Where there is an expectation, 0 < floor <= expected <= ceiling, and floor < expected for a tolerance
+    above 0.
+    """
 
     expected: float | None
     floor: float | None
@@ -38,122 +43,76 @@ class Bounds:
 
 def bounds(system: System, collective: str, algorithm: str, tolerance: float = STANDARD_TOLERANCE) -> Bounds:
     """Bounds for COLLECTIVE at a message large enough to reach the plateau."""
+    plateau = GIB
     if system.domains == 1:
-        return _finish(
-            system, collective, algorithm, tolerance, *_one_domain(system, algorithm), plateau=128 * 2**20
-        )
-    if system.line_rate <= 0:
-        why = "rails or rate are not given: line rate and expected bandwidth are not known"
-        return Bounds(None, None, None, GIB, (why,))
-    said = [
-        f"B = {system.rails} rails x {system.rate_gbps:g} Gb/s / 8"
-        + (f" x {system.hosts_per_domain} hosts" if system.hosts_per_domain > 1 else "")
-        + f" = {gbps(system.line_rate)} per direction; N = {system.domains}, n = {system.ranks}"
-    ]
-    if collective == "all_reduce":
-        formula = _all_reduce(system, algorithm)
-    elif collective in ("all_gather", "reduce_scatter"):
-        formula = _gathering(system)
-    elif collective in ("broadcast", "reduce"):
-        formula = (
-            _ring_share(system) * system.line_rate,
-            SLACK * system.line_rate,
-            f"{collective}: each border carries S once",
-        )
-    elif collective in ("alltoall", "alltoallv", "sendrecv"):
-        formula = _pairwise(system, collective)
-    else:
-        why = f"{collective}: no formula for its bound is known"
-        return Bounds(None, None, None, GIB, (*said, why))
-    expected, ceiling, why = formula
-    cap = system.domain_cap
-    if cap is not None and ceiling > cap:
-        ceiling = cap
-        why += f"; ceiling is NVLink's {gbps(cap)}"
-    return _finish(system, collective, algorithm, tolerance, expected, ceiling, (*said, why), plateau=GIB)
-
-
-def _finish(
-    system: System, collective: str, algorithm: str, tolerance: float,
-    expected: float | None, ceiling: float | None, said: tuple[str, ...], *, plateau: int,
-) -> Bounds:  # fmt: skip
-    if expected is None:
-        return Bounds(None, None, ceiling, plateau, said)
-    published = lowest(system, collective, algorithm)
-    if published is not None:
-        expected, note = _against(expected, published)
-        said = (*said, note)
+        plateau = 128 * 2**20 if collective == "all_reduce" else 512 * 2**20
+    said: tuple[str, ...] = ()
+    if system.domains > 1:
+        if system.line_rate <= 0:
+            why = "rails or rate are not given: line rate and expected bandwidth are not known"
+            return Bounds(None, None, None, plateau, (why,))
+        said = (_line_rate(system),)
+    found = formula(system, collective, algorithm)
+    said = (*said, found.why)
+    expected, note = _corrected(system, collective, algorithm, found.expected)
+    said = (*said, note) if note else said
+    if expected is None or expected <= 0:
+        return Bounds(None, None, found.ceiling, plateau, said)
+    if found.ceiling is not None:
+        expected = min(expected, found.ceiling)
     floor = (1 - tolerance) * expected
     said = (*said, f"expected {gbps(expected)}, floor {1 - tolerance:g} x = {gbps(floor)}")
-    if ceiling is not None:
-        said = (*said, f"ceiling {gbps(ceiling)}: above it the number is not credible")
-    return Bounds(expected, floor, ceiling, plateau, said)
+    if found.ceiling is not None:
+        said = (*said, f"ceiling {gbps(found.ceiling)}: above it the number is not credible")
+    return Bounds(expected, floor, found.ceiling, plateau, said)
 
 
-def _against(expected: float, published: PublishedResult) -> tuple[float, str]:
-    seen = f"{gbps(published.busbw)} on {published.nodes} nodes ({published.source})"
-    if (1 - STANDARD_TOLERANCE) * expected <= published.busbw:
-        return expected, f"lowest public figure of this kind: {seen}; within the computed floor"
+def _line_rate(system: System) -> str:
+    hosts = f" x {system.hosts_per_domain} hosts" if system.hosts_per_domain > 1 else ""
     return (
-        published.busbw,
-        f"the computed {gbps(expected)} is above the lowest public figure of this kind, {seen}",
+        f"B = {system.rails} rails x {system.rate_gbps:g} Gb/s / 8{hosts} = {gbps(system.line_rate)} per "
+        f"direction; N = {system.domains}, n = {system.ranks}"
     )
 
 
-def _one_domain(system: System, algorithm: str) -> tuple[float | None, float | None, tuple[str, ...]]:
-    cap = system.domain_cap
-    if cap is None:
-        why = f"one node, and the NVLink rate of {system.gpu or 'this GPU'} is not known"
-        return None, None, (why,)
-    if algorithm == "nvls" and system.nvls is not None:
-        return system.nvls, cap, (f"one NVLink domain with NVLS: {gbps(system.nvls)} is the best published",)
-    expected = RING_SHARE * system.nvlink_gbps
-    why = f"one NVLink domain: a ring reaches {RING_SHARE:g} of {gbps(system.nvlink_gbps)} per GPU"
-    return expected, cap, (why,)
+def _corrected(
+    system: System, collective: str, algorithm: str, computed: float | None
+) -> tuple[float | None, str]:
+    """The expected value and what public results say about it."""
+    results = sorted(comparable(system, collective, algorithm), key=lambda r: r.busbw)
+    if system.domains > 1 and system.hosts_per_domain > 1 and collective not in ("sendrecv", "alltoall"):
+        # rails of a whole rack carry more than any collective was seen to use: only measurements tell
+        if not results:
+            return None, f"{collective} over several racks: no public result is known"
+        return results[0].busbw, f"over racks only measurements tell: {_named(results[0])}"
+    odd = comparable(system, collective, algorithm, "outlier")
+    if computed is not None and odd and not results:
+        return (
+            None,
+            f"the formula gives {gbps(computed)}, the only public result is {_named(odd[0])}: not known",
+        )
+    if computed is None or not results:
+        return computed, ""
+    if algorithm == "auto" and collective == "all_reduce" and system.domains == 2:
+        tree = tree_of_two(system)
+        fabric = (system.rails, system.rate_gbps)
+        chosen = [r for r in results if r.algorithm == "auto" and (r.rails, r.rate_gbps) == fabric]
+        if tree > computed and chosen and all((1 - STANDARD_TOLERANCE) * tree <= r.busbw for r in chosen):
+            return tree, f"NCCL chooses a tree on such a system, as shown by {_named(chosen[0])}"
+    for index, result in enumerate(results):
+        if (1 - STANDARD_TOLERANCE) * computed <= result.busbw:
+            return computed, f"public result of this kind: {_named(result)}; within the computed floor"
+        if result.busbw >= LONE_RESULT_SHARE * computed or _confirmed(result, results[index + 1 :]):
+            return result.busbw, f"the computed {gbps(computed)} is above the public {_named(result)}"
+    return computed, f"not used, no other source confirms it: {_named(results[-1])}"
 
 
-def _ring_share(system: System) -> float:
-    # a ring loses about 15 % from 2 to 46 nodes: 0.9 B is the floor of two, 0.75 B that of more
-    return 1.0 if system.domains == 2 else 0.75 / (1 - STANDARD_TOLERANCE)
-
-
-def _all_reduce(system: System, algorithm: str) -> tuple[float, float, str]:
-    rate, n = system.line_rate, system.ranks
-    once = 2 * rate * (n - 1) / n
-    inside = system.domain_value
-    limited = once if inside is None else min(0.83 * once, inside)
-    if algorithm == "sharp":
-        return min(0.83 * once, limited), once, f"SHARP: S out and S in at any N: 2B(n-1)/n = {gbps(once)}"
-    if system.domains == 2:
-        two = f"two nodes: a tree sends S once and may reach 2B(n-1)/n = {gbps(once)}, above line rate"
-        if algorithm in ("tree", "nvls"):
-            return min(0.83 * once, limited), once, two
-        # NCCL may choose Ring on its own, so a ring's value must be accepted
-        return _ring_share(system) * rate, once, f"ring: busbw <= B; {two}"
-    if algorithm == "tree":
-        return 0.48 * rate, SLACK * rate, f"plain Tree on {system.domains} nodes was seen at 0.48 B only"
-    return (
-        _ring_share(system) * rate,
-        SLACK * rate,
-        f"{system.domains} nodes: a ring loses up to 15 %; above B is not credible",
+def _confirmed(result: PublishedResult, others: list[PublishedResult]) -> bool:
+    """Whether another source measured nearly the same."""
+    return any(
+        other.source != result.source and other.busbw * (1 - AGREEMENT) <= result.busbw for other in others
     )
 
 
-def _gathering(system: System) -> tuple[float, float, str]:
-    rate, n, domains = system.line_rate, system.ranks, system.domains
-    best = rate * (n - 1) / n * domains / (domains - 1)
-    return (
-        _ring_share(system) * rate,
-        max(best, SLACK * rate),
-        f"ring: busbw <= B; at best B(n-1)/n x N/(N-1) = {gbps(best)}",
-    )
-
-
-def _pairwise(system: System, collective: str) -> tuple[float, float, str]:
-    b, n, g = system.rate_per_gpu, system.ranks, system.gpus_per_domain
-    if collective == "sendrecv":
-        bound, why = b, f"sendrecv: one GPU's rails, b = {gbps(b)}"
-    else:
-        bound = b * (n - 1) / (n - g)
-        why = f"{collective}: b(n-1)/(n-g) = {gbps(bound)}"
-    return 0.75 / (1 - STANDARD_TOLERANCE) * bound, SLACK * bound, why
+def _named(result: PublishedResult) -> str:
+    return f"{gbps(result.busbw)} on {result.nodes} nodes ({result.source}, {result.date})"

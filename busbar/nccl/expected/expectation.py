@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from busbar.nccl.expected import profiles
 from busbar.nccl.expected.bounds import Bounds, bounds
-from busbar.nccl.expected.system import NVLINK, System, models
+from busbar.nccl.expected.system import BOARD_GPUS, NVLINK, System, models
 from busbar.nccl.units import gbps
 
 FROM_PROFILE = (
@@ -81,10 +81,18 @@ class Expectation(BaseModel):
         found = sorted(models(gpu or ""))
         return found[0] if len(found) == 1 else gpu
 
-    def with_nodes(self, nodes: int, gpus_per_node: int) -> Expectation:
-        """The same, for a log whose own device list had to say how many nodes there are."""
+    def with_nodes(self, nodes: int, gpus_per_node: int, gpu: str | None = None) -> Expectation:
+        """The same, for a log whose own device list had to say how many nodes there are, and which GPUs.
+
+        `gpu` is used where the hosts have 8 of them: then NVLink joins them all.
+        """
+        known = self.gpu or (gpu if gpus_per_node == BOARD_GPUS else None)
         return self.model_copy(
-            update={"nodes": self.nodes or nodes, "gpus_per_node": self.gpus_per_node or gpus_per_node}
+            update={
+                "nodes": self.nodes or nodes,
+                "gpus_per_node": self.gpus_per_node or gpus_per_node,
+                "gpu": known,
+            }
         )
 
     @cached_property

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from busbar.nccl.expected.profiles import read_yaml
 from busbar.nccl.expected.system import NVLINK, System
@@ -17,6 +18,8 @@ COMPARABLE_ALGORITHMS = {
     "tree": ("tree",),
     "sharp": ("sharp",),
 }
+
+Health = Literal["healthy", "degraded", "outdated", "outlier"]  # as published.yaml explains
 
 
 class PublishedResult(BaseModel):
@@ -32,8 +35,9 @@ class PublishedResult(BaseModel):
     algorithm: str
     collective: str
     busbw: float
-    healthy: bool = True
-    source: str
+    date: str = Field(pattern=r"^20\d\d(-\d\d)?$", description="year, or year and month")
+    health: Health
+    source: str = Field(min_length=10)
 
     def system(self) -> System:
         """The system that was measured."""
@@ -56,23 +60,30 @@ def published_results() -> tuple[PublishedResult, ...]:
     return tuple(PublishedResult(**entry) for entry in read_yaml("busbar.nccl.expected", "published.yaml"))
 
 
-def lowest(system: System, collective: str, algorithm: str) -> PublishedResult | None:
-    """The lowest healthy result of the same GPU, line rate, algorithm, collective and N (1, 2, more)."""
-    matching = [
-        r
-        for r in published_results()
-        if r.healthy
-        and r.gpu == system.gpu
-        and r.collective == collective
-        and r.algorithm in COMPARABLE_ALGORITHMS.get(algorithm, ())
-        and _class(r.system().domains) == _class(system.domains)
-        and (system.domains == 1 or r.system().line_rate == system.line_rate or _racks(r, system))
+@cache
+def _of(gpu: str, collective: str, health: Health) -> tuple[tuple[PublishedResult, System], ...]:
+    found = (r for r in published_results() if (r.gpu, r.collective) == (gpu, collective))
+    return tuple((r, r.system()) for r in found if r.health == health)
+
+
+def comparable(
+    system: System, collective: str, algorithm: str, health: Health = "healthy"
+) -> list[PublishedResult]:
+    """Healthy ones of the same GPU, line rate, algorithm, collective and N (1, 2, more; of racks 1, more)."""
+    # only all_reduce is reduced in switches, or by trees
+    algorithms = COMPARABLE_ALGORITHMS.get(algorithm if collective == "all_reduce" else "auto", ())
+    return [
+        result
+        for result, measured in _of(system.gpu, collective, health)
+        if result.algorithm in algorithms
+        and _class(measured) == _class(system)
+        and (system.domains == 1 or measured.line_rate == system.line_rate or _racks(result, system))
     ]
-    return min(matching, key=lambda r: r.busbw, default=None)
 
 
-def _class(domains: int) -> int:
-    return min(domains, 3)
+def _class(system: System) -> int:
+    # fewer racks are not slower than many
+    return min(system.domains, 2 if system.nodes_per_domain > 1 else 3)
 
 
 def _racks(result: PublishedResult, system: System) -> bool:

@@ -48,6 +48,22 @@ def models(text: str) -> set[str]:
     return {m.upper() for m in MODEL.findall(text)}
 
 
+# GPUs on a board whose NVSwitch joins all of them
+BOARD_GPUS = 8
+SWITCHED = ("A100", "H100", "H200", "B200", "B300")
+# NVIDIA H100 80GB HBM3 | NVIDIA A100-SXM4-40GB; not NVIDIA H100 PCIe, H100 NVL, A100-PCIE-40GB
+NOT_ON_A_BOARD = re.compile(r"PCI|\bNVL\b|\bMIG\b|GRID", re.IGNORECASE)
+
+
+def board(names: set[str]) -> str | None:
+    """The one model of GPUs that the device list NAMES, if an NVSwitch board carries it; else None."""
+    found = {m for name in names for m in models(name)}
+    if len(found) != 1 or any(NOT_ON_A_BOARD.search(name) or not models(name) for name in names):
+        return None
+    model = found.pop()
+    return model if model in SWITCHED else None
+
+
 @dataclass(frozen=True, slots=True)
 class System:
     """A system as far as a collective sees it."""
@@ -72,8 +88,10 @@ class System:
 
     @property
     def hosts_per_domain(self) -> int:
-        """Hosts in one domain, as many as take part."""
-        return min(self.nodes, self.nodes_per_domain)
+        """Hosts in one domain, as many as take part. Racks are taken to be filled evenly, as the
+        sources do; where they cannot be, these are the hosts of the smallest.
+        """
+        return self.nodes // self.domains
 
     @property
     def gpus_per_domain(self) -> int:
@@ -87,13 +105,13 @@ class System:
 
     @property
     def rate_per_gpu(self) -> float:
-        """b: GB/s that one GPU's own rails carry; a GPU without a rail of its own shares one."""
+        """b: GB/s that the rails nearest to one GPU carry; a GPU without a rail of its own shares one."""
         return self.rate_gbps / 8 * max(1.0, self.rails / self.gpus_per_node)
 
     @property
     def nvls(self) -> float | None:
         """Busbw of in-switch reductions in one domain; None where the GPU has none."""
-        return NVLS.get(self.gpu)
+        return NVLS.get(self.gpu) if self.nvlink_gbps > 0 else None
 
     @property
     def domain_cap(self) -> float | None:

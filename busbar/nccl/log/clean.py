@@ -28,6 +28,12 @@ ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|
 LEADERS = [
     # [pod/nccl-launcher-x7k/mpi] text               kubectl logs --prefix
     re.compile(r"\[pod/[^\]\s]+\]\s?"),
+    # Sep 02 10:00:00 node-1 nccl[1234]: text        journalctl, syslog; also with micros, or -o short-iso
+    re.compile(
+        rf"(?:(?:{MONTHS}) [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)?"
+        r"|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?)"
+        r" [\w.\-]{1,255} [^\s\[\]:]{1,255}\[\d+\]: ?"
+    ),
     # 2026-05-05T06:16:47.123456789Z text            kubectl logs --timestamps; journalctl -o short-iso
     # [2026-05-05 06:16:47] text                     NCCL >= 2.26.2 in front of WARN; ts, loguru
     re.compile(r"\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]?\s"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from busbar.nccl.log.records import Row, Run, number
+from busbar.nccl.log.records import Row, Run, number, rounding
 
 COLLECTIVES = (
     "all_reduce",
@@ -23,6 +23,15 @@ COLLECTIVES = (
     "sendrecv",
     "hypercube",
 )
+BYTES = {
+    **dict.fromkeys(("int8", "uint8", "char", "f8e4m3", "f8e5m2", "fp8_e4m3", "fp8_e5m2"), 1),
+    **dict.fromkeys(("half", "bfloat16"), 2),
+    **dict.fromkeys(("int32", "uint32", "float", "int"), 4),
+    **dict.fromkeys(("int64", "uint64", "double"), 8),
+}
+# the count in a row of these is what one rank gives or gets, not the whole message
+IN_PARTS = ("all_gather", "reduce_scatter", "alltoall", "gather", "scatter", "hypercube")
+WHOLE = ("all_reduce", "broadcast", "reduce", "sendrecv")
 # below this many GB/s two decimals are too few to compare busbw with algbw
 RESOLVABLE_GBPS = 50.0
 
@@ -58,6 +67,57 @@ def ratio(run: Run) -> float | None:
     return sum(values) / len(values) if values else None
 
 
+def parts(run: Run) -> int | None:
+    """Size / (count x type size): 1 where the count is the whole message, n where it is a rank's part.
+
+    None where no row says so, or the rows contradict each other.
+    """
+    found = {row.size / (row.count * BYTES[row.type]) for row in run.rows if row.count and row.size}
+    if len(found) != 1 or not (value := found.pop()).is_integer():
+        return None
+    return int(value)
+
+
+def contradicts_itself(run: Run) -> bool:
+    """Whether no single factor between busbw and algbw explains all rows, within their rounding."""
+    low, high = 0.0, float("inf")
+    for row in run.rows:
+        for measurement in row.measurements:
+            algbw, busbw = number(measurement.algbw), number(measurement.busbw)
+            if algbw is None or busbw is None:
+                continue
+            # a little wider than half the last digit: the program rounded a value that it did not print
+            below, above = 1.05 * rounding(measurement.busbw), 1.05 * rounding(measurement.algbw)
+            low = max(low, (busbw - below) / (algbw + above))
+            if algbw > above:
+                high = min(high, (busbw + below) / (algbw - above))
+    return low > high
+
+
+def is_scaled(run: Run) -> bool:
+    """Whether algbw is busbw already: nccl-tests 2.0.0 does so where each rank gives or gets a part.
+
+    Its all_gather and reduce_scatter print (n-1)/n of size / time as algbw, and the same as busbw.
+    """
+    n = parts(run)
+    if n is None or n < 2 or run.error_column == "#wrong":
+        return False
+    if any(m.algbw != m.busbw for m in run.measurements):
+        return False
+    share = (n - 1) / n
+    for row in run.rows:
+        for m in row.measurements:
+            time, algbw = number(m.time), number(m.algbw)
+            if time is None or algbw is None or time <= rounding(m.time):
+                return False
+            slack = 1.05 * rounding(m.algbw)
+            least = share * row.size / (time + rounding(m.time)) / 1000
+            most = share * row.size / (time - rounding(m.time)) / 1000
+            if not least - slack <= algbw <= most + slack:
+                return False
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class Inferred:
     """`certain` is False where the columns fit more than one collective."""
@@ -74,22 +134,46 @@ def from_name(printed: str) -> str | None:
 
 
 def infer(run: Run) -> Inferred:
-    """The collective of RUN: its printed name, else what (redop, root, ratio) fit."""
+    """The collective of RUN: its printed name, else what (redop, root, ratio, count) fit."""
     if run.preamble.name is not None:
         name = from_name(run.preamble.name)
         return Inferred(name, name is not None, f"printed: {run.preamble.name}")
     if not run.rows:
         return _hinted(run, "no row and no name")
-    row = run.largest_row
     k = _best_ratio(run)
     if k is None or k == 0:
         # one rank: busbw is 0 whatever ran
         return _hinted(run, "busbw is 0 in every row")
+    found = _of_columns(run, k)
+    n = parts(run)
+    if n is not None and n != 1 and found.name in WHOLE:
+        return Inferred(found.name, False, f"{found.why}, but a count is 1/{n} of its message")
+    if n == 1 and found.name in IN_PARTS:
+        return Inferred(found.name, False, f"{found.why}, but a count is the whole message")
+    command = from_name(run.preamble.command) if run.preamble.command else None
+    if command == found.name and not found.certain and command is not None:
+        return Inferred(command, _fits_alone(command, n), f"{found.why}; the command line names it")
+    if command in ("sendrecv", "all_reduce", "reduce_scatter") and not found.certain:
+        return Inferred(command, False, f"the command line names it; {found.why}")
+    return found
+
+
+def _of_columns(run: Run, k: float) -> Inferred:
+    row = run.largest_row
     kind = (row.redop, None if row.root is None else ("-1" if row.root < 0 else "root"))
     skipped = _in_place_unchecked(run)
+    if is_scaled(run):
+        reducing = kind[0] not in (None, "", "none")
+        name = "reduce_scatter" if reducing else "all_gather"
+        return Inferred(name, True, "a count is a rank's part, and algbw is scaled as by nccl-tests 2.0.0")
     if kind[0] not in (None, "", "none"):
-        return _reducing(kind[1], k, skipped, _ranks(run))
+        return _reducing(kind[1], k, skipped, _ranks(run), parts(run))
     return _moving(kind, k, skipped)
+
+
+def _fits_alone(name: str, n: int | None) -> bool:
+    """Whether the count is as in NAME, where columns and ratio leave a doubt."""
+    return n is not None and ((name in IN_PARTS and n > 1) or (name in WHOLE and n == 1))
 
 
 def _hinted(run: Run, why: str) -> Inferred:
@@ -98,9 +182,12 @@ def _hinted(run: Run, why: str) -> Inferred:
     return Inferred(name, False, why)
 
 
-def _reducing(root: str | None, k: float, skipped: bool, ranks: int | None) -> Inferred:
+def _reducing(root: str | None, k: float, skipped: bool, ranks: int | None, n: int | None) -> Inferred:
     if root == "root":
         return Inferred("reduce", True, "redop and a root")
+    if n is not None and n > 1:
+        fits = abs(k - (n - 1) / n) < 0.05
+        return Inferred("reduce_scatter", fits, f"redop, no root, a count is 1/{n} of its message")
     if k > 1 + 0.05:
         return Inferred("all_reduce", True, f"redop, no root, busbw/algbw {k:.3f} > 1")
     if k < 1 - 0.05:

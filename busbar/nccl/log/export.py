@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from busbar.nccl.log.collective import COLLECTIVES, infer, ratio
+from busbar.nccl.log.collective import COLLECTIVES, contradicts_itself, infer, ratio
 from busbar.nccl.log.reader import ParsedLog
 from busbar.nccl.log.records import Measurement, Row, Run, number
 
@@ -132,6 +132,6 @@ def usable(run: Run) -> bool:
         return False
     if run.wrong_rows or run.out_of_bounds_status == "FAILED":
         return False
-    if infer(run).name not in COLLECTIVES:
+    if infer(run).name not in COLLECTIVES or contradicts_itself(run):
         return False
     return not run.has_several_programs and not run.has_wrong_precision

@@ -9,6 +9,9 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+# GB/s; half of it is printed as 0.01 at least
+LEAST_RESOLVED = 0.02
+
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
@@ -85,6 +88,7 @@ class Rank:
     gpu: str
     line: int
     text: str = ""
+    bus: str = ""
 
     @property
     def as_line(self) -> LogLine:
@@ -228,11 +232,14 @@ class Run:
 
     @property
     def is_one_rank(self) -> bool:
-        """True for a table of one rank: busbw is 0 where algbw is not (0 and 0 are latencies only)."""
+        """True for a table of one rank: busbw is 0 where that of two ranks, algbw / 2, would not be.
+
+        Small messages show latencies only: 0.01 and 0.00 say nothing.
+        """
         first = [r.out_of_place for r in self.rows]
         if len(self.preamble.ranks) > 1 or any(number(m.busbw) for m in first):
             return False
-        return any(number(m.algbw) for m in first)
+        return any((number(m.algbw) or 0.0) > LEAST_RESOLVED for m in first)
 
 
 def _wrong_precision(text: str) -> bool:
@@ -240,6 +247,14 @@ def _wrong_precision(text: str) -> bool:
     if value is None or value >= 999.95 or "e" in text.lower():
         return False
     return len(text.partition(".")[2]) != 2
+
+
+def rounding(text: str) -> float:
+    """Half of the last printed digit: how far a printed value may be from the real one."""
+    mantissa, _, exponent = text.lower().partition("e")
+    decimals = len(mantissa.partition(".")[2])
+    power = int(exponent[:5]) if exponent else 0
+    return 0.5 * 10.0 ** max(-300, min(300, power - decimals))
 
 
 def whole(digits: str) -> int:

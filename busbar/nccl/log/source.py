@@ -16,6 +16,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, cast
 
+from busbar.zstd import ZstdError, ZstdFile
+
 BLOCK = 256 * 1024  # fits the L2 cache: larger blocks are slower to split
 MAX_LINE = 64 * 1024
 
@@ -40,23 +42,14 @@ class Source:
         if head[:2] == b"\x1f\x8b":
             opened = cast(IO[bytes], gzip.GzipFile(fileobj=cast(IO[bytes], whole)))
         elif head == b"\x28\xb5\x2f\xfd":
-            import zstandard
-
-            plain = zstandard.ZstdDecompressor().stream_reader(
-                cast(IO[bytes], whole), read_across_frames=True
-            )
-            opened = cast(IO[bytes], plain)
+            opened = cast(IO[bytes], ZstdFile(cast(IO[bytes], whole)))
         else:
             opened = cast(IO[bytes], whole)
         try:
             while chunk := opened.read(BLOCK):
                 yield chunk
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        except (EOFError, zlib.error, gzip.BadGzipFile, ZstdError) as error:
             self.truncated = f"compressed data ends early or is damaged: {error}"
-        except Exception as error:
-            if type(error).__module__.partition(".")[0] != "zstandard":
-                raise
-            self.truncated = f"compressed data is damaged: {error}"
 
     def blocks(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
         """Blocks that end at a line end (the last one may not), counted and hashed."""

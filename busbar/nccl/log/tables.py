@@ -13,6 +13,12 @@ from dataclasses import dataclass
 from busbar.nccl.log import patterns as p
 from busbar.nccl.log.records import Banner, LogLine, Measurement, Preamble, Rank, Row, Run, number, whole
 
+QUOTES = ("`", '"', "'", "(", "\u201c", "\u2018")
+# three words in a row; a prefix has fewer
+WORDS = re.compile(
+    r"(?<![^\s(])[A-Za-z][a-z]{0,30},? [A-Za-z]?[a-z]{1,30},? [A-Za-z]?[a-z]{1,30}(?=[\s:;,.]|$)"
+)
+ONLY_WORDS = re.compile(r"[A-Za-z][a-z]{0,30}(?:,? [A-Za-z]?[a-z]{0,30}){1,8} ")
 VALUE_SIGNS = "+-Nni"  # what p.VALUE may start with besides a digit
 
 
@@ -56,6 +62,8 @@ class RunBuilder:
             self._command = match[1]
         if text.startswith("#") or "# " in text:
             hash_at = text.find("#")
+            if _is_prose(text[:hash_at]):
+                return
             if self._comment(text[hash_at:], line):
                 return
         self._row(text, line)
@@ -124,6 +132,7 @@ class RunBuilder:
             match["gpu"].strip(),
             line,
             match.string,
+            match["bus"].strip(),
         )
         self._preamble.ranks.append(rank)
         self.hosts.add(rank.host)
@@ -153,9 +162,12 @@ class RunBuilder:
     def _out_of_bounds(self, match: re.Match[str], line: int) -> None:
         self._drop_pending()
         run = self.current
-        if run is None:
+        if run is None or WORDS.search(match.string, match.end()) is not None:
             return
-        if run.out_of_bounds is not None:
+        if run.out_of_bounds is not None and match.groups() != (
+            str(run.out_of_bounds),
+            run.out_of_bounds_status,
+        ):
             run.summaries += 1
         run.out_of_bounds, run.out_of_bounds_status = whole(match[1]), match[2]
         run.out_of_bounds_line, run.out_of_bounds_text = line, match.string
@@ -163,9 +175,13 @@ class RunBuilder:
     def _avg(self, match: re.Match[str], line: int) -> None:
         self._drop_pending()
         run = self.current
-        if run is None:
+        if run is None or WORDS.search(match.string, match.end()) is not None:
             return
+        if match[1][:1].islower() and p.VALUE.match(match[1]) is None:
+            return  # prose in place of a number; placeholders are kept as printed
         if run.avg is not None:
+            if (match[1], match[2]) == (run.avg, run.avg_status):
+                return  # the same summary again: a text quotes it
             run.summaries += 1
         run.avg, run.avg_status, run.avg_line, run.avg_text = match[1], match[2], line, match.string
 
@@ -259,6 +275,15 @@ class RunBuilder:
         if self._pending is not None and self.current is not None:
             self.current.damaged += 1
         self._pending = None
+
+
+def _is_prose(before: str) -> bool:
+    """Whether a `#` behind BEFORE is a quotation inside a sentence, and not behind a collector's prefix."""
+    return (
+        before.rstrip(" ").endswith(QUOTES)
+        or WORDS.search(before) is not None
+        or ONLY_WORDS.fullmatch(before) is not None
+    )
 
 
 def _measurement_width(header: str, time: str) -> int:

@@ -1,7 +1,8 @@
-"""A verdict for a terminal: gates, curves and what to do next, in as many columns as there are."""
+"""A verdict for a terminal: in short, or with gates, curves and all that is known on what to do."""
 
 from __future__ import annotations
 
+import io
 from typing import IO
 
 from rich.console import Console
@@ -9,19 +10,36 @@ from rich.table import Table
 from rich.text import Text
 
 from busbar.nccl.report.plot import curve_plot
-from busbar.nccl.units import duration, gbps, rate, size
-from busbar.nccl.verdict import CollectiveResult, Diagnosis, Status, Verdict
+from busbar.nccl.report.summary import HEADLINE, measured, summary
+from busbar.nccl.units import duration, rate, size
+from busbar.nccl.verdict import CollectiveResult, Diagnosis, Overall, Status, Verdict
 
-STYLE: dict[Status, str] = {"pass": "green", "fail": "bold red", "unknown": "yellow", "not-required": "dim"}
+STYLE: dict[Status | Overall, str] = {
+    "pass": "green", "fail": "bold red", "unknown": "yellow", "not-required": "dim",
+}  # fmt: skip
 MARK: dict[Status, str] = {"pass": "ok", "fail": "FAIL", "unknown": "?", "not-required": "-"}
-HEADLINE = {"pass": "PASS", "fail": "FAIL", "unknown": "NO VERDICT"}
 
 
-def print_verdict(verdict: Verdict, stream: IO[str], *, plot: bool = True) -> None:
-    """Print VERDICT to STREAM: verdict first, then gates, rows, reasoning and diagnoses."""
-    console = Console(file=stream, highlight=False, soft_wrap=False)
-    style: Status = "unknown" if verdict.verdict == "unknown" else verdict.verdict
-    console.print(Text(HEADLINE[verdict.verdict], style=STYLE[style]), Text(_summary(verdict)))
+def verdict_text(verdict: Verdict, stream: IO[str], *, full: bool = False, plot: bool = True) -> str:
+    """VERDICT as text for STREAM, with colours where it is a terminal.
+
+    In short: at most 12 lines on a pass, 20 otherwise. FULL: gates, rows, reasoning, curves and diagnoses.
+    """
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=stream.isatty() or None, highlight=False, soft_wrap=False)
+    if full:
+        _print_full(console, verdict, plot=plot)
+    else:
+        head, *rest = summary(verdict, console.width)
+        word = HEADLINE[verdict.verdict]
+        console.print(Text.assemble((word, STYLE[verdict.verdict]), head.removeprefix(word)))
+        for line in rest:
+            console.print(Text(line))
+    return out.getvalue()
+
+
+def _print_full(console: Console, verdict: Verdict, *, plot: bool) -> None:
+    console.print(Text(HEADLINE[verdict.verdict], style=STYLE[verdict.verdict]), Text(measured(verdict)))
     if verdict.simulated:
         console.print(Text(f"simulated: {verdict.simulated}", style="yellow"))
     console.print(_gates(verdict))
@@ -36,18 +54,6 @@ def print_verdict(verdict: Verdict, stream: IO[str], *, plot: bool = True) -> No
 def _title(diagnosis: Diagnosis) -> str:
     where = f" (line {diagnosis.line})" if diagnosis.line else ""
     return f"{diagnosis.name}{where}: {diagnosis.meaning}"
-
-
-def _summary(verdict: Verdict) -> str:
-    parts = [f"{verdict.ranks or '?'} ranks on {verdict.nodes or '?'} nodes", verdict.transport]
-    if verdict.busbw_gbps is not None:
-        value = gbps(verdict.busbw_gbps)
-        if verdict.expected_gbps:
-            value += (
-                f" of {gbps(verdict.expected_gbps)} expected{', configured' if verdict.configured else ''}"
-            )
-        parts.insert(0, value)
-    return "  " + ", ".join(parts)
 
 
 def _gates(verdict: Verdict) -> Table:

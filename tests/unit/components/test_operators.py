@@ -13,14 +13,14 @@ from busbar.outputs import CONTRACT_VERSION
 from components.mpi_operator import image_version
 from tests.program.answers import CLIENT_KEY, healthy
 from tests.program.harness import LOCAL, RELEASE, Resource, Run, run_program, texts
-from tests.support.clusters import H100_POOL, site
+from tests.support.clusters import H100_POOL, OPERATORS, all_operators, site
 
 MPIJOB = "kubernetes:kubeflow.org/v2beta1:MPIJob"
 POLICY = "kubernetes:mellanox.com/v1alpha1:NicClusterPolicy"
 
 
 def program(**sections: Any) -> Run:
-    cluster = site(servers=1, **{"workers": {"a": 2, "b": 1}, **sections})
+    cluster = site(servers=1, **{"workers": {"a": 2, "b": 1}, **all_operators(enabled=True), **sections})
     done = run_program(cluster, healthy(cluster))
     assert done.error is None
     return done
@@ -38,7 +38,7 @@ def request(resource: Resource) -> dict[str, Any]:
 
 def test_releases_have_a_name_a_bounded_history_and_are_deleted_with_the_cluster(run: Run) -> None:
     releases = {release.inputs["name"]: release for release in run.of_type(RELEASE)}
-    assert set(releases) == {"gpu-operator", "network-operator", "mpi-operator"}
+    assert set(releases) == {operator.release for operator in OPERATORS}
     for release in releases.values():
         assert release.inputs["maxHistory"] == 5
         assert release.inputs["createNamespace"] is False
@@ -70,9 +70,7 @@ def test_a_local_chart_and_an_oci_chart_are_taken_as_configured(tmp_path: Path) 
 def test_namespaces_of_operators_and_jobs_admit_privileged_pods(run: Run) -> None:
     namespaces = run.of_type("kubernetes:core/v1:Namespace")
     assert {n.inputs["metadata"]["name"] for n in namespaces} == {
-        "gpu-operator",
-        "nvidia-network-operator",
-        "mpi-operator",
+        *(operator.namespace for operator in OPERATORS),
         "busbar-validation",
     }
     for namespace in namespaces:
@@ -105,8 +103,7 @@ def test_changed_values_of_a_chart_repeat_the_wait_for_the_gpus() -> None:
 
 
 def test_an_operator_that_another_tool_installed_is_only_waited_for() -> None:
-    off = {"enabled": False}
-    done = program(gpu_operator=off, network_operator=off, mpi_operator=off)
+    done = program(**all_operators(enabled=False))
     assert done.of_type(RELEASE) == []
     assert done.of_type(POLICY) == []
     assert request(done.named("gpu-operator-gpus"))["nodes"]

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from busbar.config import load
+from busbar.config import Chart, load
 from busbar.config.files import findings, resolve
 from tests.support.clusters import site
 
 PRIVATE_KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\n"
+CHARTS = [key for key, section in load(site()) if isinstance(section, Chart)]
 TOPOLOGY = '<system version="1"></system>'
 
 
@@ -38,15 +39,16 @@ def test_a_configuration_that_names_no_file_has_no_finding(tmp_path: Path) -> No
     assert found(tmp_path) == []
 
 
-@pytest.mark.parametrize("operator", ["gpu_operator", "network_operator"])
+@pytest.mark.parametrize("operator", CHARTS)
 def test_a_local_chart_must_be_there(tmp_path: Path, operator: str) -> None:
-    [finding] = found(tmp_path, **{operator: {"chart": "./charts/own"}})
+    own = {"enabled": True, "chart": "./charts/own"}
+    [finding] = found(tmp_path, **{operator: own})
     assert finding.startswith(f"{operator}.chart: './charts/own'")
     (tmp_path / "charts" / "own").mkdir(parents=True)
-    assert found(tmp_path, **{operator: {"chart": "./charts/own"}}) == []
+    assert found(tmp_path, **{operator: own}) == []
 
 
-@pytest.mark.parametrize("operator", ["gpu_operator", "network_operator"])
+@pytest.mark.parametrize("operator", CHARTS)
 def test_the_chart_of_an_operator_that_is_not_installed_may_be_missing(tmp_path: Path, operator: str) -> None:
     assert found(tmp_path, **{operator: {"chart": "./charts/own", "enabled": False}}) == []
 

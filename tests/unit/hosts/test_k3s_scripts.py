@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from busbar.hosts import scripts as hostscript
 from tests.unit.hosts.bash import output, run
 
@@ -67,6 +69,13 @@ def test_tokens_do_not_reach_the_log_lines_that_are_shown() -> None:
     assert "bad [secret] and [secret], [secret]; [token] joined twice [secret]" in done.stderr
 
 
+def test_the_password_of_a_pinned_token_does_not_reach_the_log_either() -> None:
+    config = f"token: K10{'a' * 64}::server:serversecret\n"
+    payload = hostscript.stdin("k3s-server", {"config": config}).partition("\n")[0]
+    shown = "journalctl() { echo 'bad serversecret'; }; K3S_SINCE=0; k3s_journal k3s"
+    assert "bad [secret]" in run("k3s-server", shown, PAYLOAD=payload).stderr
+
+
 def test_repeated_authentication_failures_end_the_wait() -> None:
     refused = 'echo "server is not ready: 401 Unauthorized: not authorized"'
     done = run(
@@ -80,6 +89,35 @@ def test_repeated_authentication_failures_end_the_wait() -> None:
     )
     assert done.returncode == 1
     assert "worker-1: the cluster refuses the token of this host" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("log", "what"),
+    [
+        (
+            "Node password rejected, duplicate hostname or contents of '/etc/rancher/node/password' may not "
+            "match server node-passwd entry, try enabling a unique node name with the --with-node-id flag",
+            "a Node worker-1 exists that another machine joined as (node password)",
+        ),
+        (
+            "duplicate node name found, please use a unique name for this node",
+            "it has a member worker-1 of another machine (duplicate node name)",
+        ),
+    ],
+)
+def test_a_name_that_another_machine_has_ends_the_wait_within_seconds(log: str, what: str) -> None:
+    done = run(
+        "k3s-agent",
+        f"""systemctl() {{ case $1 in is-failed) return 1 ;; show) echo 0 ;; esac; }}
+            journalctl() {{ echo "{log}"; }}
+            sleep() {{ ((++slept <= 10)) || exit 99; }}
+            slept=0 K3S_SINCE=0 K3S_CRASHED_BEFORE=0
+            k3s_await k3s-agent 420 'Node Ready' false""",
+        PAYLOAD="{}",
+    )
+    assert done.returncode == 1
+    assert what in done.stderr
+    assert "Fix: if that machine is gone: k3s kubectl delete node worker-1 on" in done.stderr
 
 
 def test_repeated_crashes_end_the_wait() -> None:

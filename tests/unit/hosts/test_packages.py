@@ -8,7 +8,13 @@ from pathlib import Path
 import pytest
 
 from busbar.hosts import scripts
-from busbar.hosts.supported_os import PACKAGE_MANAGERS, SUPPORTED_OS, describe, package_manager
+from busbar.hosts.supported_os import (
+    PACKAGE_MANAGERS,
+    SUPPORTED_OS,
+    OperatingSystem,
+    describe,
+    package_manager,
+)
 from tests.unit.hosts.bash import output, run
 
 FUNCTIONS = ("installed", "install", "version", "purge")
@@ -26,7 +32,12 @@ def test_every_supported_operating_system_names_a_known_package_manager() -> Non
     assert {system.packages for system in SUPPORTED_OS.values()} <= set(PACKAGE_MANAGERS)
     assert package_manager("ubuntu") is PACKAGE_MANAGERS["apt"]
     assert package_manager("plan9") is None
-    assert describe() == "ubuntu 22.04/24.04, debian 12"
+    assert describe().startswith("ubuntu 22.04/24.04, debian 12")
+
+
+@pytest.mark.parametrize(("version", "tested"), [("9", True), ("9.4", True), ("90", False), ("8.9", False)])
+def test_a_minor_release_is_tested_where_its_major_release_is(version: str, tested: bool) -> None:
+    assert OperatingSystem(("9",), "apt").is_tested(version) is tested
 
 
 def test_no_script_but_packages_calls_a_package_manager() -> None:
@@ -77,7 +88,8 @@ def test_lists_that_cannot_be_fetched_are_no_reason_to_wait(tmp_path: Path) -> N
 
 def test_a_host_without_a_supported_package_manager_is_named_with_the_fix() -> None:
     done = run("haproxy", "command() { false; }; package_version haproxy")
-    assert "worker-1: no supported package manager found, expected apt-get. Fix: " in done.stderr
+    assert "worker-1: no supported package manager found, expected apt-get" in done.stderr
+    assert "Fix: use an operating system that busbar supports" in done.stderr
 
 
 def test_the_installation_checks_the_path_that_haproxy_checks() -> None:

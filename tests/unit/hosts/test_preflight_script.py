@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from busbar.preflight.report import Report
 from tests.unit.hosts.bash import output, run
 
@@ -166,3 +168,14 @@ def test_the_whole_report_of_a_host_without_ipv6_can_be_read(tmp_path: Path) -> 
     report = Report.model_validate_json(done.stdout)
     assert report.has_node_address is False, "the loopback interface is not a network"
     assert report.disks[0].free_bytes > 0
+
+
+@pytest.mark.parametrize("written", ["server-a", "'server-a'"])
+def test_the_name_of_a_server_with_data_is_reported(tmp_path: Path, written: str) -> None:
+    (tmp_path / "k3s/server/db/etcd").mkdir(parents=True)
+    (tmp_path / "config.yaml").write_text(f"node-name: {written}\ntoken: x\n")
+    places = f"DATA_DIR={tmp_path}; K3S_CONFIG={tmp_path}/config.yaml; server_name"
+    assert output("preflight", places).strip() == "server-a"
+    assert (
+        output("preflight", f"DATA_DIR={tmp_path}/none; K3S_CONFIG={tmp_path}/config.yaml; server_name") == ""
+    )

@@ -27,7 +27,8 @@ def test_anything_else_is_refused_with_what_came(stdout: str) -> None:
 def test_the_kubeconfig_is_read_behind_what_a_login_prints(tmp_path: Path) -> None:
     text = 'apiVersion: v1\nusers:\n- name: "default"\n'
     (tmp_path / "k3s.yaml").write_text(text)
-    call = f"begin() {{ :; }}; KUBECONFIG_FILE={tmp_path}/k3s.yaml; echo Welcome; main"
+    prelude = f"begin() {{ :; }}; is_valid_long_enough() {{ :; }}; KUBECONFIG_FILE={tmp_path}/k3s.yaml; "
+    call = prelude + "echo Welcome; main"
     assert kubeconfig_text(output("kubeconfig", call)) == text.rstrip()
 
 

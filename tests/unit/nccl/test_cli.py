@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -37,6 +38,47 @@ def good(tmp_path: Path) -> str:
 def test_a_pass_is_zero_and_says_so_first(good: str) -> None:
     done = busbar("check", good, *PROFILE)
     assert done.returncode == 0 and done.stdout.startswith("PASS"), done.stderr
+
+
+def test_an_error_of_busbar_is_70_and_one_line(good: str) -> None:
+    code = "import busbar.nccl as n; n.judge_log = lambda *_: 1 / 0; from busbar.cli import main; main()"
+    command = [sys.executable, "-c", code, "nccl", "check", good]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 70 and done.stdout == ""
+    assert done.stderr.startswith(
+        "busbar: internal error: ZeroDivisionError: division by zero (at busbar/cli/"
+    )
+    assert len(done.stderr.splitlines()) == 1 and "Fix:" in done.stderr
+    with_trace = {**os.environ, "BUSBAR_TRACEBACK": "1"}
+    shown = subprocess.run(command, capture_output=True, text=True, check=False, env=with_trace)
+    assert "Traceback" in shown.stderr
+
+
+@pytest.mark.parametrize(("options", "code"), [((), 0), (("--full",), 0), (("--json",), 0), (("FAIL",), 1)])
+def test_a_reader_that_stops_does_not_change_the_exit_code(
+    good: str, options: tuple[str, ...], code: int
+) -> None:
+    nodes = "3" if "FAIL" in options else "2"
+    words = ["nccl", "check", good, *PROFILE[:3], nodes, *(o for o in options if o != "FAIL")]
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [sys.executable, "-m", "busbar", *words],
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (code, "")
+
+
+def test_an_interrupt_is_130_and_no_verdict(good: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(path: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("busbar.nccl.read_file", interrupted)
+    assert CliRunner().invoke(build(), ["nccl", "check", good]).exit_code == 130
 
 
 def test_a_fail_is_one_and_no_evidence_is_two(good: str, tmp_path: Path) -> None:

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from busbar.nccl import Expectation
 from busbar.nccl.expected import profiles
-from busbar.nccl.expected.bounds import bounds
+from busbar.nccl.expected.bounds import Bounds, bounds
 from busbar.nccl.expected.published import PublishedResult, published_results
-from busbar.nccl.expected.system import System
+from busbar.nccl.expected.system import NVLINK, NVLS, System
+from busbar.nccl.log.collective import COLLECTIVES
 
-HEALTHY = [r for r in published_results() if r.healthy]
-FAILURES = [r for r in published_results() if not r.healthy]
+ALGORITHMS = ("ring", "tree", "nvls", "sharp", "auto")
+# every N up to two racks, the borders of racks behind them, powers of two, and the last
+SIZES = sorted(
+    {*range(1, 38), *(18 * k + d for k in (3, 8, 57, 200) for d in (-1, 0, 1)), 64, 256, 1024, 4096}
+)
+HEALTHY = [r for r in published_results() if r.health == "healthy"]
+FAILURES = [r for r in published_results() if r.health == "degraded"]
 
 
 def name(r: PublishedResult) -> str:
@@ -29,6 +37,92 @@ def test_a_public_figure_lies_between_floor_and_ceiling(reference: PublishedResu
 def test_a_known_failure_lies_below_the_floor(reference: PublishedResult) -> None:
     found = bounds(reference.system(), reference.collective, reference.algorithm)
     assert found.floor is not None and reference.busbw < found.floor
+
+
+def sane(found: Bounds) -> bool:
+    """Whether the bounds can be met, or nothing is expected at all."""
+    if found.expected is None or found.floor is None:
+        return (found.expected, found.floor) == (None, None)
+    return 0 < found.floor < found.expected <= (found.ceiling or found.expected)
+
+
+@pytest.mark.parametrize("profile", profiles.names())
+def test_what_a_profile_expects_can_be_met_at_every_size_of_the_job(profile: str) -> None:
+    for nodes in SIZES:
+        system = Expectation(profile=profile, nodes=nodes).system
+        assert system is not None
+        for collective in COLLECTIVES:
+            for algorithm in ALGORITHMS:
+                found = bounds(system, collective, algorithm)
+                assert sane(found), (nodes, collective, algorithm, found)
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(
+    st.builds(
+        System,
+        gpu=st.sampled_from([*NVLINK, "MI300X", "A40", ""]),
+        nodes=st.integers(1, 4096),
+        gpus_per_node=st.integers(1, 16),
+        rails=st.integers(0, 64),
+        rate_gbps=st.sampled_from([0.0, 1.0, 25.0, 100.0, 200.0, 400.0, 800.0]),
+        nvlink_gbps=st.sampled_from([0.0, 50.0, 150.0, 300.0, 450.0, 900.0, 1800.0]),
+        nodes_per_domain=st.sampled_from([1, 2, 4, 16, 18, 36]),
+    ),
+    st.sampled_from(COLLECTIVES),
+    st.sampled_from(ALGORITHMS),
+)
+def test_what_is_expected_of_any_system_can_be_met(system: System, collective: str, algorithm: str) -> None:
+    found = bounds(system, collective, algorithm)
+    assert sane(found), found
+
+
+@pytest.mark.parametrize("gpu", NVLS)
+def test_nvls_raises_all_reduce_only(gpu: str) -> None:
+    one = System(gpu, 1, 8, 8, 400, NVLINK[gpu])
+    for collective in COLLECTIVES[1:]:
+        assert bounds(one, collective, "nvls").expected == bounds(one, collective, "ring").expected
+
+
+@pytest.mark.parametrize("reference", [r for r in published_results() if r.health == "outlier"], ids=name)
+def test_an_outlier_is_no_floor(reference: PublishedResult) -> None:
+    found = bounds(reference.system(), reference.collective, reference.algorithm)
+    assert found.floor is None and f"{reference.busbw:g}" in found.reasoning[-1]
+
+
+@pytest.mark.parametrize("reference", [r for r in published_results() if r.health == "outdated"], ids=name)
+def test_a_newer_result_takes_the_place_of_an_outdated_one(reference: PublishedResult) -> None:
+    newer = [r for r in HEALTHY if r.system() == reference.system() and r.date > reference.date]
+    found = bounds(reference.system(), reference.collective, reference.algorithm)
+    assert newer and found.floor is not None
+    assert found.floor > reference.busbw and "20" in " ".join(found.reasoning)
+
+
+def test_a_lone_result_far_below_the_formula_does_not_become_the_floor(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    system = System("H100", 6, 8, 8, 400, 450)
+    honest = bounds(system, "all_reduce", "auto").floor
+    low = HEALTHY[0].model_copy(
+        update={"nodes": 6, "busbw": 90.0, "algorithm": "auto", "source": "one source"}
+    )
+    same = low.model_copy(update={"busbw": 95.0, "source": "another source"})
+    monkeypatch.setattr("busbar.nccl.expected.bounds.comparable", lambda *_: [low])
+    assert bounds(system, "all_reduce", "auto").floor == honest
+    monkeypatch.setattr("busbar.nccl.expected.bounds.comparable", lambda *_: [low, same])
+    assert bounds(system, "all_reduce", "auto").floor == pytest.approx(81.0)
+
+
+def test_gpus_that_share_a_rail_share_its_rate_in_an_alltoall() -> None:
+    found = bounds(System("A100", 2, 8, 4, 100, 300), "alltoall", "auto")
+    assert found.ceiling == pytest.approx(1.02 * 6.25 * 15 / 8)
+
+
+@pytest.mark.parametrize("nodes", [19, 32, 36])
+def test_two_racks_are_judged_by_what_racks_were_seen_to_reach(nodes: int) -> None:
+    found = Expectation(profile="gb200-multirack", nodes=nodes).bounds("all_reduce")
+    assert found.expected == 404.77 and found.ceiling is not None and found.ceiling > 900
+    assert Expectation(profile="gb200-multirack", nodes=nodes).bounds("all_gather").floor is None
 
 
 H100 = System("H100", 2, 8, 8, 400, 450)

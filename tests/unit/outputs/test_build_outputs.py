@@ -40,7 +40,7 @@ def test_the_outputs_name_the_cluster_its_nodes_and_the_versions_that_were_found
     assert out["api_endpoint"] == "https://192.0.2.1:6443"
     assert out["k3s_version"] == "v1.35.6+k3s1"
     assert out["versions"] == {
-        "gpu_operator": "v26.7.0", "network_operator": None, "nccl": "2.28.3", "nccl_plugin": "IBext_v8",
+        "gpu_operator": "v26.7.0", "nccl": "2.28.3", "nccl_plugin": "IBext_v8",
     }  # fmt: skip
     assert out["nodes"] == {
         "lb": "lb-1 192.0.2.1",

@@ -53,6 +53,7 @@ def report(**changes: Any) -> Report:
         "missing_tools": [],
         "active_units": [],
         "managed": [],
+        "server_name": "",
         "k3s_data": False,
         "epoch": CLOCK[0] + 1,
         "gpus": {"status": "ok", "error": "", "list": [gpu] * 8, "pci": 8},

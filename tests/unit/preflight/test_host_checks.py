@@ -38,9 +38,9 @@ def test_a_good_host_without_gpus_has_no_findings(role: str) -> None:
     ("changes", "level", "what"),
     [
         (
-            {"os": "rocky", "os_version": "9"},
+            {"os": "plan9", "os_version": "4"},
             "error",
-            "operating system is rocky, expected one of ubuntu 22.04",
+            "operating system is plan9, expected one of ubuntu 22.04",
         ),
         ({"os_version": "25.10"}, "warning", "operating system is ubuntu 25.10, tested are 22.04, 24.04"),
         ({"arch": "riscv64"}, "error", "processor is riscv64, expected x86_64 or aarch64"),
@@ -89,6 +89,20 @@ def test_a_clock_within_the_measured_interval_is_accepted() -> None:
 def test_processes_that_busbar_installed_are_accepted() -> None:
     ours = {"active_units": ["k3s-agent"], "managed": ["k3s-agent"], "k3s_data": True}
     assert findings(**ours, listening=[{"port": 10250, "process": "k3s-agent"}]) == []
+
+
+SERVER: dict[str, Any] = {"gpus": None, "fabric_manager": None, "gdr": None, "hcas": [], "managed": ["k3s"]}
+
+
+def test_a_server_with_data_cannot_be_renamed() -> None:
+    finding = only(findings("server", **SERVER, server_name="server-a"))
+    assert finding.level == "error"
+    assert "is a K3s server named server-a, which is its name in etcd and cannot change" in finding.what
+    assert "keep the name server-a in hosts.servers" in finding.fix
+
+
+def test_a_server_with_data_under_its_own_name_is_accepted() -> None:
+    assert findings("server", **SERVER, server_name="worker-1") == []
 
 
 def test_a_load_balancer_needs_the_api_port_for_itself() -> None:

@@ -47,7 +47,8 @@ def test_help_documents_the_exit_codes() -> None:
 def test_without_the_package_pulumi_up_says_how_to_get_it() -> None:
     code, printed = _busbar("up", "dev", "--yes", code=WITHOUT_PULUMI)
     assert code == 2
-    assert "Python package pulumi" in printed and "Fix:" in printed and "Traceback" not in printed
+    assert "Python package pulumi" in printed and "Fix: `pip install 'busbar[stack]'`" in printed
+    assert "Traceback" not in printed
 
 
 def test_without_the_pulumi_command_up_says_how_to_install_it(tmp_path: Path) -> None:

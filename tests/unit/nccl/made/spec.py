@@ -73,6 +73,7 @@ class Program(Model):
     ranks: int | None = None
     busbw: float = 390.0
     algbw: float | None = None
+    scaled: bool = Field(default=False, description="nccl-tests 2.0.0: algbw is printed as busbw")
     latency_us: float = 20.0
     in_place: float = Field(default=0.998, description="time of the in-place half, as a multiple")
     compared: Literal["yes", "no"] = "yes"

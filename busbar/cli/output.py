@@ -1,0 +1,16 @@
+"""Output of commands whose exit code is a result."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+
+def print_text(text: str) -> None:
+    """Print TEXT on stdout. A reader that has gone (`| head -1`) does not change the exit code."""
+    try:
+        sys.stdout.write(text.rstrip("\n") + "\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Python flushes stdout again at its end, and would exit with 120.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,94 @@
+"""Whether the rows of a table are one curve: flat at its end, without dips, and latency below that.
+
+Thresholds are from the public logs: of their healthy curves, the last two sizes differ by up to 7 %, no size
+above 64 MiB lies more than 8 % below its neighbours, and small messages are slowed down by up to 25 times
+for one or two sizes in a row, but not sped up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+from busbar.nccl.checks.codes import Code
+from busbar.nccl.checks.result import Check, failed, unknown
+from busbar.nccl.log.records import Row, Run, number
+from busbar.nccl.units import duration, exact, gbps, share
+
+SATURATION = 64 * 2**20
+LAST_SIZES = 0.10  # the largest two messages
+DIP = 0.15  # below what both a smaller and a larger message reach
+FALL = 0.20  # of the largest message below the best
+JUMP = 0.20  # above both neighbours
+# a message is too fast that takes less than this part of the time of each of the NEIGHBOURS before it
+TOO_FAST = 0.5
+NEIGHBOURS = 3
+
+
+def curve(run: Run) -> Check | None:
+    """What is wrong with the curve of RUN, or None. A curve that still rises at its end is "unknown"."""
+    unsure: Check | None = None
+    for kind in dict.fromkeys((r.type, r.redop, r.root) for r in run.rows):
+        rows = sorted((r for r in run.rows if (r.type, r.redop, r.root) == kind), key=lambda r: r.size)
+        for half, name in enumerate(("out-of-place", "in-place")):
+            for problem in _problems(rows, half, name):
+                if problem.status == "fail":
+                    return problem
+                unsure = unsure or problem
+    return unsure
+
+
+def _problems(rows: list[Row], half: int, name: str) -> Iterator[Check]:
+    large = [row for row in rows if row.size >= SATURATION]
+    values = [number(row.measurements[half].busbw) or 0.0 for row in large]
+    yield from _dips(large, values, name)
+    yield from _end(large, values, name)
+    yield from _latencies(rows, [number(row.measurements[half].time) or 0.0 for row in rows], name)
+
+
+def _dips(rows: list[Row], values: list[float], name: str) -> Iterator[Check]:
+    for i in range(1, len(rows) - 1):
+        at = f"{name} at {exact(rows[i].size)}: {gbps(values[i])}"
+        reached = min(max(values[:i]), max(values[i + 1 :]))
+        if values[i] < (1 - DIP) * reached:
+            reason = f"{at}, although smaller and larger messages reach {gbps(reached)}"
+            yield failed(Code.STABILITY_DIP, reason, rows[i].as_line)
+        beside = max(values[i - 1], values[i + 1])
+        if beside > 0 and values[i] > (1 + JUMP) * beside:
+            reason = f"{at}, although its neighbours reach {gbps(beside)} only"
+            yield failed(Code.STABILITY_JUMP, reason, rows[i].as_line)
+
+
+def _end(rows: list[Row], values: list[float], name: str) -> Iterator[Check]:
+    if len(rows) < 2 or rows[-2].size == rows[-1].size:
+        return
+    before, last = values[-2:]
+    said = f"{name} at {exact(rows[-1].size)}: {gbps(last)}"
+    if last < (1 - LAST_SIZES) * before:
+        reason = (
+            f"{said}, at {exact(rows[-2].size)}: {gbps(before)}; they must agree within {share(LAST_SIZES)}"
+        )
+        yield failed(Code.STABILITY_LAST_SIZES, reason, rows[-1].as_line)
+    elif last < (1 - FALL) * max(values):
+        reason = f"{said}, although smaller messages reach {gbps(max(values))}"
+        yield failed(Code.STABILITY_DIP, reason, rows[-1].as_line)
+    elif before < (1 - LAST_SIZES) * last:
+        reason = (
+            f"{said}, at {exact(rows[-2].size)} only {gbps(before)}: not flat. Fix: measure larger messages"
+        )
+        yield unknown(Code.STABILITY_RISING, reason, rows[-1].as_line)
+
+
+def _latencies(rows: list[Row], times: list[float], name: str) -> Iterator[Check]:
+    """The first rows warm up: they are slower, and not compared with."""
+    sizes = [row.size for row in rows]
+    if any(a == b for a, b in pairwise(sizes)):
+        return  # repeated sizes are another gate's finding
+    for i in range(NEIGHBOURS + 1, len(rows)):
+        least = min(times[i - NEIGHBOURS : i])
+        if times[i] < TOO_FAST * least:
+            reason = (
+                f"{name} at {exact(sizes[i])}: {duration(times[i])}, less than half of the time of the "
+                f"{NEIGHBOURS} smaller messages before it ({duration(least)} at least)"
+            )
+            yield failed(Code.STABILITY_LATENCY, reason, rows[i].as_line)

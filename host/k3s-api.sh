@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# What servers do with Nodes through the Kubernetes API: of this server, or of API_SERVER (https://ADDRESS:6443).
+
+K3S=/usr/local/bin/k3s
+KUBECONFIG_FILE=/etc/rancher/k3s/k3s.yaml
+API_SERVER=""
+MEMBER_DEADLINE=90
+# pkg/etcd/member_controller.go in k3s-io/k3s: the request to leave etcd, and its answer.
+ETCD_REMOVE=etcd.k3s.cattle.io/remove
+ETCD_REMOVED=etcd.k3s.cattle.io/removed-node-name
+
+# api SECONDS ARGUMENTS...: kubectl with the rights of an administrator.
+api() {
+  local seconds=$1
+  shift
+  timeout "$seconds" "$K3S" kubectl --kubeconfig "$KUBECONFIG_FILE" ${API_SERVER:+--server "$API_SERVER"} "$@"
+}
+
+# node_field NODE JSONPATH: empty if the Node does not exist or lacks it; fails if the API does not answer.
+node_field() {
+  api 30 get node "$1" --ignore-not-found -o "jsonpath=$2"
+}
+
+node_exists() {
+  [[ -n $(node_field "$1" '{.metadata.name}') ]]
+}
+
+# node_is_ready NODE: fails closed: without an answer the Node counts as ready.
+node_is_ready() {
+  local status
+  status=$(node_field "$1" '{.status.conditions[?(@.type=="Ready")].status}') || return 0
+  [[ $status == True ]]
+}
+
+node_is_not_ready() {
+  ! node_is_ready "$1"
+}
+
+# leave_etcd NODE: takes a server out of etcd; returns when the API confirms that it is no member any more.
+leave_etcd() {
+  local member
+  member=$(node_field "$1" '{.metadata.labels.node-role\.kubernetes\.io/etcd}') || return 1
+  [[ $member == true ]] || return 0
+  api 30 annotate node "$1" "$ETCD_REMOVE=true" --overwrite >&2 || return 1
+  poll "$MEMBER_DEADLINE" has_left_etcd "$1"
+}
+
+has_left_etcd() {
+  [[ -n $(node_field "$1" "{.metadata.annotations.${ETCD_REMOVED//./\\.}}" || true) ]]
+}
+
+# delete_node NODE: also deletes the Secret with the node's password, so that the name can be used again
+# (k3s-io/k3s#10408).
+delete_node() {
+  api 60 delete node "$1" --ignore-not-found --timeout=45s >&2
+}

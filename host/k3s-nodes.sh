@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# Prepares the cluster for the hosts of the configuration; runs on a server, before they join. Safe to run again.
+#
+# K3s refuses a machine that joins under the name of another one (its password, its etcd member). So the Node of a
+# machine that was replaced is deleted first: only if preflight found another machine behind the name (machine-id)
+# than the Node was made on, and only if that Node is not Ready.
+#
+# Payload: machines (lines "NODE MACHINE"), workers (lines "NODE": all workers of the configuration; a Node in this
+#   list is not drained or deleted when a resource of it is removed. Empty: the list is left as it is).
+# Facts: {"node","replaced":[NODE...]}
+# shellcheck source=/dev/null
+[[ -n ${BUSBAR_LIB:-} ]] || for part in lib lib-install k3s-api; do
+  source "$(dirname "${BASH_SOURCE[0]}")/$part.sh"
+done
+
+# The Node of a machine that is off becomes NotReady after 40 to 50 s.
+NOT_READY_DEADLINE=120
+
+main() {
+  begin
+  local names
+  names=$(payload workers)
+  # Only on a host that busbar has installed a server on: elsewhere there is nothing to prepare.
+  if [[ -n $names && -d $STATE_DIR ]]; then
+    printf '%s\n' "$names" | write_file "$STATE_DIR/workers" 0600
+  fi
+  REPLACED=""
+  if systemctl is-active --quiet k3s; then
+    replace_nodes
+  fi
+  printf '{"node":%s,"replaced":[%s]}\n' "$(json "$NODE_NAME")" "$REPLACED"
+}
+
+replace_nodes() {
+  local known node machine before
+  known=$(api 30 get nodes -o 'jsonpath={range .items[*]}{.metadata.name}|{.metadata.annotations.busbar/machine}{"\n"}{end}') ||
+    die "the Kubernetes API on this server does not answer" "see: systemctl status k3s"
+  while read -r node machine; do
+    before=$(sed -n "s/^$node|//p" <<<"$known")
+    [[ -n $before && -n $machine && $before != "$machine" ]] || continue
+    replace_node "$node"
+    REPLACED+="${REPLACED:+,}$(json "$node")"
+  done <<<"$(payload machines)"
+}
+
+# replace_node NODE
+replace_node() {
+  poll "$NOT_READY_DEADLINE" node_is_not_ready "$1" ||
+    die "Node $1 is Ready on another machine than the one that is configured" \
+      "give the new machine another name; or remove K3s from the old one (docs/hosts.md, Replaced machines) and retry"
+  note "Node $1 was on another machine, which is gone: deleting it, so that the new one can join"
+  leave_etcd "$1" ||
+    die "$1 is still a member of etcd after $MEMBER_DEADLINE s" "see: journalctl -u k3s; then retry"
+  delete_node "$1" || die "deleting Node $1 failed" "run on a server: k3s kubectl delete node $1"
+}
+
+main

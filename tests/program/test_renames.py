@@ -1,0 +1,135 @@
+"""Renamed, moved and reordered hosts: what the engine is asked for, and what each removal would look for."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shlex
+from copy import deepcopy
+from typing import Any
+
+import pytest
+
+from tests.program.answers import SERVER_FACTS, TOKEN, healthy
+from tests.program.harness import COMMAND, Resource, Run, run_program
+from tests.support.clusters import site
+
+CLUSTER = site(load_balancers=2, servers=3, workers={"a": 2, "b": 1})
+
+
+def performed(cluster: dict[str, Any]) -> Run:
+    done = run_program(cluster, healthy(cluster))
+    assert done.error is None
+    return done
+
+
+@pytest.fixture(scope="module")
+def run() -> Run:
+    return performed(CLUSTER)
+
+
+@pytest.fixture(scope="module")
+def moved() -> Run:
+    cluster = deepcopy(CLUSTER)
+    cluster["hosts"]["workers"][0]["pool"] = "b"
+    return performed(cluster)
+
+
+@pytest.fixture(scope="module")
+def reordered() -> Run:
+    cluster = deepcopy(CLUSTER)
+    for group in ("load_balancers", "servers", "workers"):
+        cluster["hosts"][group].reverse()
+    return performed({**cluster, "name": "renamed"})
+
+
+def removable(run: Run) -> list[Resource]:
+    return [command for command in run.of_type(COMMAND) if command.inputs.get("delete")]
+
+
+def values(text: str) -> dict[str, str]:
+    """The variables that a command text gives to its script."""
+    return dict(word.split("=", 1) for word in shlex.split(text) if word.split("=", 1)[0].isupper())
+
+
+def test_a_worker_that_moves_to_another_pool_keeps_its_resources(run: Run, moved: Run) -> None:
+    assert {c.urn for c in removable(moved)} == {c.urn for c in removable(run)}
+    assert "pool-b" in moved.resources[moved.named("worker-gpu-1").request.parent].urn
+
+
+def test_reordered_lists_and_a_renamed_cluster_keep_the_resources_of_every_host(
+    run: Run, reordered: Run
+) -> None:
+    assert {c.urn for c in removable(reordered)} == {c.urn for c in removable(run)}
+
+
+def test_every_installation_leaves_the_mark_that_its_own_removal_looks_for(run: Run) -> None:
+    installed = [command for command in removable(run) if command.inputs.get("create")]
+    assert len(installed) == 8
+    for command in installed:
+        create, delete = values(command.inputs["create"]), values(command.inputs["delete"])
+        assert create["OWNER"] == delete["OWNER"] == f"busbar/test/{command.name}"
+        assert create["INSTALL_ID"] == delete["INSTALL_ID"]
+
+
+def test_all_hosts_of_a_cluster_have_one_install_id_which_is_not_the_token(run: Run) -> None:
+    [install_id] = {
+        values(c.inputs["create"])["INSTALL_ID"] for c in removable(run) if c.inputs.get("create")
+    }
+    assert len(install_id) == 16
+    assert TOKEN not in install_id
+
+
+def test_a_replacement_removes_before_it_installs(run: Run) -> None:
+    assert [c.name for c in removable(run) if not c.request.deleteBeforeReplace] == []
+
+
+def test_server_1_knows_all_workers_before_any_of_them_is_drained(run: Run) -> None:
+    nodes = run.named("control-plane-nodes")
+    assert nodes.inputs["connection"]["host"] == "192.0.2.11"
+    assert all(run.waits_for(run.named(f"worker-gpu-{n}-drain"), nodes) for n in (1, 2, 3))
+    assert "delete" not in nodes.inputs
+
+
+def test_replaced_servers_are_prepared_for_on_another_server_before_they_join(run: Run) -> None:
+    rejoin = run.named("control-plane-rejoin")
+    assert rejoin.inputs["connection"]["host"] == "192.0.2.12"
+    assert run.waits_for(run.named("control-plane-server-1"), rejoin)
+    assert run.waits_for(run.named("control-plane-server-2"), run.named("control-plane-nodes"))
+
+
+def test_a_single_server_has_no_other_one_to_be_prepared_on() -> None:
+    cluster = site(servers=1)
+    commands = {c.name for c in performed(cluster).of_type(COMMAND)}
+    assert "control-plane-nodes" in commands and "control-plane-rejoin" not in commands
+
+
+def test_every_server_knows_the_addresses_of_all_others_server_1_first(run: Run) -> None:
+    peers = [values(run.named(f"control-plane-server-{n}").inputs["create"])["PEERS"] for n in (1, 2, 3)]
+    assert peers == ["192.0.2.12 192.0.2.13", "192.0.2.11 192.0.2.13", "192.0.2.11 192.0.2.12"]
+
+
+def payload(command: Resource, name: str) -> str:
+    line = command.inputs["stdin"].partition("\n")[0]
+    return base64.b64decode(json.loads(line)[name]).decode()
+
+
+def test_server_1_is_told_the_workers_and_on_which_machines_the_others_are(run: Run) -> None:
+    nodes = run.named("control-plane-nodes")
+    assert payload(nodes, "workers").split() == ["gpu-1", "gpu-2", "gpu-3"]
+    assert payload(nodes, "machines").splitlines() == [
+        f"{name} machine-{name}" for name in ("server-2", "server-3", "gpu-1", "gpu-2", "gpu-3")
+    ]
+    assert payload(run.named("control-plane-rejoin"), "machines") == "server-1 machine-server-1"
+
+
+def test_servers_that_join_pin_the_ca_of_server_1(run: Run) -> None:
+    first, second = (payload(run.named(f"control-plane-server-{n}"), "config") for n in (1, 2))
+    assert f"K10{SERVER_FACTS['ca_sha256']}::server:{TOKEN}" in second
+    assert "K10" not in first, "server 1 makes the CA"
+
+
+def test_no_change_of_an_argument_makes_a_new_token(run: Run) -> None:
+    for token in run.of_type("random:index/randomPassword:RandomPassword"):
+        given = {key for key, value in token.inputs.items() if value is not None}
+        assert given and given <= set(token.request.ignoreChanges)

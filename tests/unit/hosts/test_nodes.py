@@ -1,0 +1,219 @@
+"""Nodes and etcd members: which are deleted for a replaced machine or at a removal, and which are kept."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from busbar.hosts import scripts
+from tests.unit.hosts.bash import run
+
+# The Kubernetes API of these scripts: `nodes` is lines "name|machine|ready|etcd"; changes are logged.
+API = """
+api() {
+  shift
+  local name
+  case "$*" in
+    "get nodes -o jsonpath={range .items[*]}{.metadata.name}|"*) cut -d'|' -f1,2 "$ROOT/nodes" ;;
+    "get nodes -o jsonpath={range .items[*]}{.metadata.annotations."*) cut -d'|' -f2 "$ROOT/nodes" ;;
+    "get nodes -l node-role"*) awk -F'|' '$4 { print "node/" $1 }' "$ROOT/nodes" ;;
+    "get --raw /readyz") [[ -z $API_SERVER || " ${DEAD:-} " != *" $API_SERVER "* ]] ;;
+    "get node "*)
+      name=$3
+      case "$*" in
+        *removed-node-name*) grep -s "^$name removed" "$ROOT/log" || true ;;
+        *"type=="*) awk -F'|' -v name="$name" '$1 == name { print $3 }' "$ROOT/nodes" ;;
+        *node-role*) awk -F'|' -v name="$name" '$1 == name && $4 { print "true" }' "$ROOT/nodes" ;;
+        *busbar/machine*) awk -F'|' -v name="$name" '$1 == name { print $2 }' "$ROOT/nodes" ;;
+        *metadata.name*) awk -F'|' -v name="$name" '$1 == name { print $1 }' "$ROOT/nodes" ;;
+      esac ;;
+    "annotate node "*) echo "$3 removed by ${API_SERVER:-this server}" >>"$ROOT/log" ;;
+    "drain "*) echo "$2 drained" >>"$ROOT/log" ;;
+    "delete node "*)
+      echo "$3 deleted" >>"$ROOT/log"
+      sed -i "/^$3|/d" "$ROOT/nodes" ;;
+    *) echo "unexpected: $*" >&2; return 1 ;;
+  esac
+}
+systemctl() { case $1 in is-active | daemon-reload) ;; *) return 1 ;; esac; }
+LEAVING=$ROOT/leaving
+sleep() { :; }
+NOT_READY_DEADLINE=0 MEMBER_DEADLINE=0
+"""
+
+
+def cluster(root: Path, *nodes: str) -> None:
+    (root / "nodes").write_text("".join(f"{node}\n" for node in nodes))
+    (root / "log").touch()
+    (root / "busbar").mkdir(exist_ok=True)
+
+
+def performed(
+    root: Path, script: str, call: str, payload: dict[str, str] | None = None, **values: str
+) -> tuple[subprocess.CompletedProcess[str], list[str]]:
+    """The outcome, and what was changed in the cluster."""
+    line = scripts.stdin(script, payload or {}).partition("\n")[0]
+    done = run(
+        script,
+        f"STATE_DIR={root}/busbar; begin() {{ :; }}; {API}\n{call}",
+        PAYLOAD=line,
+        ROOT=str(root),
+        VERB="remove",
+        **values,
+    )
+    return done, (root / "log").read_text().splitlines()
+
+
+def prepared(
+    root: Path, machines: str, workers: str = ""
+) -> tuple[subprocess.CompletedProcess[str], list[str]]:
+    return performed(root, "k3s-nodes", "main", {"machines": machines, "workers": workers}, NODE_NAME="s-1")
+
+
+def test_the_node_of_a_replaced_worker_is_deleted_before_the_new_machine_joins(tmp_path: Path) -> None:
+    cluster(tmp_path, "w-1|aaaa|Unknown|", "w-2|bbbb|True|")
+    done, log = prepared(tmp_path, "w-1 cccc\nw-2 bbbb")
+    assert log == ["w-1 deleted"], done.stderr
+    assert done.stdout == '{"node":"s-1","replaced":["w-1"]}\n'
+
+
+def test_a_replaced_server_leaves_etcd_before_its_node_is_deleted(tmp_path: Path) -> None:
+    cluster(tmp_path, "s-2|aaaa|Unknown|yes")
+    assert prepared(tmp_path, "s-2 cccc")[1] == ["s-2 removed by this server", "s-2 deleted"]
+
+
+def test_a_machine_that_is_only_off_keeps_its_node(tmp_path: Path) -> None:
+    cluster(tmp_path, "w-1|aaaa|Unknown|", "s-2|bbbb|Unknown|yes")
+    assert prepared(tmp_path, "w-1 aaaa\ns-2 bbbb")[1] == []
+
+
+def test_a_node_that_is_ready_on_another_machine_stops_the_update(tmp_path: Path) -> None:
+    cluster(tmp_path, "w-1|aaaa|True|")
+    done, log = prepared(tmp_path, "w-1 cccc")
+    assert (done.returncode, log) == (1, [])
+    assert "Node w-1 is Ready on another machine than the one that is configured. Fix: " in done.stderr
+
+
+def test_a_node_of_an_unknown_machine_is_left_alone(tmp_path: Path) -> None:
+    cluster(tmp_path, "w-1||Unknown|")
+    done, log = prepared(tmp_path, "w-1 cccc\nw-9 dddd")
+    assert (done.returncode, log) == (0, [])
+
+
+def test_a_node_is_kept_while_the_api_does_not_say_that_it_is_not_ready(tmp_path: Path) -> None:
+    cluster(tmp_path, "w-1|aaaa|Unknown|")
+    broken = "node_field() { return 1; }; replace_node w-1"
+    done, log = performed(tmp_path, "k3s-nodes", broken)
+    assert (done.returncode, log) == (1, [])
+
+
+def test_the_first_bring_up_has_nothing_to_prepare(tmp_path: Path) -> None:
+    (tmp_path / "log").touch()
+    done, _ = performed(
+        tmp_path, "k3s-nodes", "systemctl() { return 3; }; main", {"machines": "w-1 a"}, NODE_NAME="s-1"
+    )
+    assert done.stdout == '{"node":"s-1","replaced":[]}\n', done.stderr
+
+
+def removed(root: Path, worker: str) -> tuple[subprocess.CompletedProcess[str], list[str]]:
+    return performed(root, "k3s-remove-node", "main", NODE_NAME=worker)
+
+
+def test_a_worker_that_left_the_configuration_is_drained_and_deleted(tmp_path: Path) -> None:
+    cluster(tmp_path, "w-1|aaaa|True|", "w-2|bbbb|True|")
+    prepared(tmp_path, "", "w-2")
+    done, log = removed(tmp_path, "w-1")
+    assert log == ["w-1 drained", "w-1 deleted"], done.stderr
+    assert done.stdout == '{"node":"w-1","removed":true}\n'
+
+
+def test_a_worker_in_the_configuration_is_neither_drained_nor_deleted(tmp_path: Path) -> None:
+    cluster(tmp_path, "w-1|aaaa|True|")
+    prepared(tmp_path, "", "w-1\nw-2")
+    done, log = removed(tmp_path, "w-1")
+    assert (done.returncode, log) == (0, [])
+    assert "the configuration contains worker w-1; its Node stays" in done.stderr
+
+
+def test_without_the_list_of_workers_no_node_is_touched(tmp_path: Path) -> None:
+    cluster(tmp_path, "w-1|aaaa|True|")
+    done, log = removed(tmp_path, "w-1")
+    assert (done.returncode, log) == (0, [])
+    assert "no list of the configured workers" in done.stderr
+
+
+def test_the_old_node_of_a_renamed_worker_is_deleted_without_waiting_for_its_pods(tmp_path: Path) -> None:
+    cluster(tmp_path, "w-1|aaaa|True|", "w-9|aaaa|True|")
+    prepared(tmp_path, "w-9 aaaa", "w-9")
+    assert removed(tmp_path, "w-1")[1] == ["w-1 deleted"]
+
+
+def left(root: Path, **values: str) -> tuple[subprocess.CompletedProcess[str], list[str]]:
+    (root / "data/server/db/etcd").mkdir(parents=True)
+    stop = 'stop_unit() { { cat "$LEAVING" 2>/dev/null || true; echo "$1 stopped"; } >>"$ROOT/log"; }; '
+    stop += f"K3S=/bin/true; K3S_DATA_DIR={root}/data; "
+    return performed(root, "k3s-server", stop + "leave_cluster", NODE_NAME="s-3", **values)
+
+
+def test_one_of_three_servers_is_stopped_before_it_leaves_through_another_one(tmp_path: Path) -> None:
+    cluster(tmp_path, "s-1|a|True|yes", "s-2|b|True|yes", "s-3|c|True|yes", "w-1|d|True|")
+    done, log = left(tmp_path, PEERS="10.0.0.1 10.0.0.2", DEAD="https://10.0.0.1:6443")
+    assert log == [
+        "k3s stopped",
+        "s-3 removed by https://10.0.0.2:6443",
+        "k3s stopped",
+        "s-3 deleted",
+    ], done.stderr
+
+
+def test_one_of_two_servers_leaves_before_it_is_stopped_because_etcd_needs_both(tmp_path: Path) -> None:
+    cluster(tmp_path, "s-1|a|True|yes", "s-3|c|True|yes")
+    assert left(tmp_path, PEERS="10.0.0.1")[1] == [
+        "s-3 removed by https://10.0.0.1:6443",
+        "[Service]",
+        "Restart=no",
+        "k3s stopped",
+        "s-3 deleted",
+    ]
+    assert not (tmp_path / "leaving").exists()
+
+
+def test_the_last_server_has_nobody_to_leave(tmp_path: Path) -> None:
+    cluster(tmp_path, "s-3|c|True|yes")
+    done, log = left(tmp_path, PEERS="10.0.0.1", DEAD="https://10.0.0.1:6443")
+    assert (done.returncode, log) == (0, [])
+
+
+def test_a_member_whose_peers_do_not_answer_is_not_removed(tmp_path: Path) -> None:
+    cluster(tmp_path, "s-1|a|True|yes", "s-3|c|True|yes")
+    done, log = left(tmp_path, PEERS="10.0.0.1", DEAD="https://10.0.0.1:6443")
+    assert (done.returncode, log) == (1, [])
+    assert "etcd has 2 members, but none of the other servers answers (10.0.0.1)" in done.stderr
+
+
+def test_a_server_that_stays_a_member_of_etcd_is_not_removed(tmp_path: Path) -> None:
+    cluster(tmp_path, "s-1|a|True|yes", "s-2|b|True|yes", "s-3|c|True|yes")
+    refuses = "has_left_etcd() { return 1; }; "
+    (tmp_path / "data/server/db/etcd").mkdir(parents=True)
+    call = refuses + f"stop_unit() {{ :; }}; K3S=/bin/true; K3S_DATA_DIR={tmp_path}/data; leave_cluster"
+    done, log = performed(tmp_path, "k3s-server", call, NODE_NAME="s-3", PEERS="10.0.0.1")
+    assert done.returncode == 1
+    assert "s-3 is still a member of etcd" in done.stderr
+    assert "s-3 deleted" not in log
+
+
+@pytest.mark.parametrize(
+    ("state", "status"), [("active", 1), ("activating", 1), ("inactive", 0), ("failed", 0)]
+)
+def test_without_any_answer_a_server_is_removed_only_after_somebody_stopped_it(
+    tmp_path: Path, state: str, status: int
+) -> None:
+    cluster(tmp_path)
+    (tmp_path / "data/server/db/etcd").mkdir(parents=True)
+    call = f"api() {{ return 1; }}; systemctl() {{ echo {state}; }}; "
+    call += f"K3S=/bin/true; K3S_DATA_DIR={tmp_path}/data; "
+    done, _ = performed(tmp_path, "k3s-server", call + "leave_cluster", PEERS="10.0.0.1")
+    assert done.returncode == status, done.stderr
+    assert ("systemctl stop k3s, and retry" in done.stderr) is (status == 1)

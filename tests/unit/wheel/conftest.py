@@ -1,0 +1,88 @@
+"""The project as a wheel in an environment of its own, with what its metadata asks for and nothing else."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import venv
+from dataclasses import dataclass
+from importlib.metadata import Distribution, PathDistribution, distribution
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+PROJECT = Path(__file__).resolve().parents[3]
+
+
+@dataclass(frozen=True)
+class Installed:
+    """An environment with the wheel. `needed`: distributions that `pip install busbar` adds, by name."""
+
+    folder: Path
+    site: Path
+    needed: dict[str, Distribution]
+
+    def busbar(
+        self, *words: str, stdin: bytes = b"", **environment: str
+    ) -> subprocess.CompletedProcess[bytes]:
+        """Run the console script of the environment, outside the checkout."""
+        return subprocess.run(
+            [self.folder / "bin/busbar", *words],
+            cwd=self.folder,
+            env={"PATH": "/nowhere", "LC_ALL": "C.UTF-8", "COLUMNS": "200", **environment},
+            input=stdin,
+            capture_output=True,
+            timeout=120,
+            check=False,
+        )
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of this checkout."""
+    folder = tmp_path_factory.mktemp("wheel")
+    build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]
+    subprocess.run(build, cwd=PROJECT, check=True, capture_output=True, timeout=120)
+    (found,) = folder.glob("*.whl")
+    return found
+
+
+@pytest.fixture(scope="session")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """The wheel in a new environment; its dependencies are links to those of this one."""
+    folder = tmp_path_factory.mktemp("environment")
+    venv.create(folder, symlinks=True)
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    install = ["--python", str(folder / "bin/python"), "install", "--no-deps", "--no-index", str(wheel)]
+    subprocess.run([*pip, *install], check=True, capture_output=True, timeout=120)
+    (site,) = folder.glob("lib/python*/site-packages")
+    (info,) = site.glob("busbar-*.dist-info")
+    needed = _closure(PathDistribution(info))
+    for each in needed.values():
+        _link(each, site)
+    return Installed(folder, site, needed)
+
+
+def _closure(root: Distribution) -> dict[str, Distribution]:
+    """What ROOT requires without extras, and what that requires in turn. Raises PackageNotFoundError."""
+    found: dict[str, Distribution] = {}
+    open_: list[tuple[Distribution, frozenset[str]]] = [(root, frozenset())]
+    while open_:
+        current, extras = open_.pop()
+        for line in current.requires or ():
+            need = Requirement(line)
+            wanted = need.marker is None or any(
+                need.marker.evaluate({"extra": extra}) for extra in extras or {""}
+            )
+            name = canonicalize_name(need.name)
+            if wanted and (name not in found or need.extras):
+                found[name] = distribution(name)
+                open_.append((found[name], frozenset(need.extras)))
+    return found
+
+
+def _link(each: Distribution, site: Path) -> None:
+    for top in {file.parts[0] for file in each.files or () if file.parts[0] not in ("..", "__pycache__")}:
+        (site / top).symlink_to(Path(str(each.locate_file(top))))

@@ -1,0 +1,118 @@
+"""`pip install busbar` alone: what it brings, and what its commands do without the extra `stack`."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+import typer.main
+import zstandard
+from packaging.requirements import Requirement
+
+from busbar.cli import STACK_MODULES, build
+from tests.unit.nccl.logs import Made
+from tests.unit.wheel.conftest import PROJECT, Installed
+
+MAX_DISTRIBUTIONS = 20
+MAX_BYTES = 45_000_000
+PROFILE = ("--profile", "h100-ib-8x400", "--expect-nodes", "2")
+
+KUBECONFIG = json.dumps({
+    "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}],
+    "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+    "users": [{"name": "u", "user": {}}],
+    "current-context": "c",
+})  # fmt: skip
+ALLOCATABLE = {"resource": "nvidia.com/gpu", "nodes": {"w1": 8}, "deadline_seconds": 1}
+COLLECT = {"namespace": "n", "job": "j", "folder": ".", "deadline_seconds": 1, "expectation": {}}
+PREFLIGHT = {"login": {}, "hosts": [], "requirements": {}}
+
+# Commands that need the extra: arguments, stdin, exit code.
+NEED_STACK: dict[str, tuple[tuple[str, ...], object, int]] = {
+    "show": ((), {}, 64),
+    "schema": ((), None, 64),
+    "check-config": (("dev",), None, 64),
+    "preflight": ((), PREFLIGHT, 64),
+    "wait": (("allocatable",), ALLOCATABLE, 64),
+    "nccl collect": ((), COLLECT, 64),
+    "up": (("dev", "--yes"), None, 2),
+    "preview": (("dev",), None, 2),
+    "destroy": (("dev", "--yes"), None, 2),
+    "status": (("dev",), None, 2),
+}
+NEED_NOTHING = {"nccl check", "nccl parse"}
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    path = tmp_path / "launcher.log"
+    path.write_text("\n".join(Made().lines()))
+    return path
+
+
+def test_it_brings_no_more_than_reading_and_judging_logs_needs(installed: Installed) -> None:
+    files = [file for each in installed.needed.values() for file in each.files or ()]
+    size = sum(path.stat().st_size for file in files if (path := Path(str(file.locate()))).is_file())
+    own = sum(path.stat().st_size for path in installed.site.joinpath("busbar").rglob("*") if path.is_file())
+    assert len(installed.needed) + 1 <= MAX_DISTRIBUTIONS, sorted(installed.needed)
+    assert size + own <= MAX_BYTES
+
+
+def test_nothing_of_the_extra_is_among_it(installed: Installed) -> None:
+    assert not {name.replace("-", "_") for name in installed.needed} & set(STACK_MODULES)
+
+
+def test_the_message_about_the_extra_knows_all_of_its_packages() -> None:
+    extras = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert sorted(Requirement(line).name.replace("-", "_") for line in extras["stack"]) == sorted(
+        STACK_MODULES
+    )
+
+
+def test_the_wheel_holds_every_data_file_of_the_package(wheel: Path) -> None:
+    held = set(zipfile.ZipFile(wheel).namelist())
+    data = {
+        str(path.relative_to(PROJECT))
+        for path in (PROJECT / "busbar").rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert any(name.endswith(".ttf") for name in data)
+    assert data <= held, sorted(data - held)
+
+
+def test_a_log_is_judged_and_every_report_is_written(installed: Installed, log: Path, tmp_path: Path) -> None:
+    page, picture = tmp_path / "r.html", tmp_path / "r.svg"
+    done = installed.busbar("nccl", "check", str(log), *PROFILE, "--html", str(page), "--svg", str(picture))
+    assert done.returncode == 0 and done.stdout.startswith(b"PASS"), done.stderr
+    assert page.stat().st_size and picture.stat().st_size
+
+
+def test_a_compressed_log_needs_no_extra(installed: Installed, log: Path, tmp_path: Path) -> None:
+    packed = tmp_path / "launcher.log.zst"
+    packed.write_bytes(zstandard.compress(log.read_bytes()))
+    assert installed.busbar("nccl", "check", str(packed), *PROFILE).returncode == 0
+    assert installed.busbar("nccl", "parse", str(packed)).returncode == 0
+
+
+@pytest.mark.parametrize("command", sorted(NEED_STACK))
+def test_a_command_that_needs_the_extra_says_how_to_install_it(
+    installed: Installed, tmp_path: Path, command: str
+) -> None:
+    arguments, request, code = NEED_STACK[command]
+    (installed.folder / "Pulumi.yaml").write_text("name: busbar\nruntime: python\n")
+    (installed.folder / "Pulumi.dev.yaml").write_text((PROJECT / "Pulumi.dev.yaml").read_text())
+    stdin = b"" if request is None else json.dumps(request).encode()
+    done = installed.busbar(*command.split(), *arguments, stdin=stdin, BUSBAR_KUBECONFIG=KUBECONFIG)
+    said = done.stderr.decode()
+    assert done.returncode == code, said
+    assert "pip install 'busbar[stack]'" in said and "Fix:" in said
+    assert "Traceback" not in said and len(said.splitlines()) == 1
+
+
+def test_every_command_is_tested_without_the_extra() -> None:
+    top = typer.main.get_command(build())
+    commands = {*top.commands, *(f"nccl {name}" for name in top.commands["nccl"].commands)} - {"nccl"}  # type: ignore[attr-defined]
+    assert commands == set(NEED_STACK) | NEED_NOTHING
