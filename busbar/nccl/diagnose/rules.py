@@ -8,7 +8,7 @@ from importlib import resources
 from typing import Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from busbar.nccl.checks.codes import Code
 from busbar.nccl.log.reader import KnownLine
@@ -36,6 +36,12 @@ class Rule(BaseModel):
     codes: tuple[Code, ...] = Field(default=(), description="codes of which a gate must have given one")
     unless: tuple[Code, ...] = Field(default=(), description="codes that no gate may have given")
     observed: Observation | None = None
+
+    @field_validator("matches", mode="before")
+    @classmethod
+    def _bounded(cls, value: object) -> object:
+        # `.*` from each of many beginnings costs quadratic time
+        return value.replace(".*", f".{{0,{EVIDENCE_WIDTH}}}") if isinstance(value, str) else value
 
     @model_validator(mode="after")
     def _one_condition(self) -> Rule:
