@@ -8,7 +8,7 @@ from importlib import resources
 from typing import Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from busbar.nccl.checks.codes import Code
 from busbar.nccl.log.reader import KnownLine
@@ -39,6 +39,12 @@ class Rule(BaseModel):
     observed: Observation | None = None
     kind: Kind | None = Field(default=None, description="None: cause for lines, symptom for the rest")
     explains: tuple[str, ...] = Field(default=(), description="failures that follow from this one")
+
+    @field_validator("matches", mode="before")
+    @classmethod
+    def _bounded(cls, value: object) -> object:
+        # `.*` from each of many beginnings costs quadratic time
+        return value.replace(".*", f".{{0,{EVIDENCE_WIDTH}}}") if isinstance(value, str) else value
 
     @model_validator(mode="after")
     def _one_condition(self) -> Rule:

@@ -74,27 +74,6 @@ COMMAND = _ascii(
 )
 
 # ---- NCCL ------------------------------------------------------------------------------------------------
-# gcn151:1904979:1905031 [0] NCCL INFO Using network IB
-# mycl-g2:353236:353423 [6] transport/net_ib.cc:2244 NCCL WARN NET/IB: Got completion ...
-# NCCL INFO NCCL_TOPO_FILE set by environment to /opt/x.xml         (pasted without its process)
-MESSAGE = _ascii(
-    r"(?:(?P<host>[A-Za-z0-9_][\w.\-]*):(?P<pid>\d+)(?::(?P<tid>\d+))? \[(?P<device>-?\d*)\] )?"
-    r"(?:\[?\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\]? )?"
-    r"(?:(?P<where>\S+:\d+)\s+)?NCCL (?P<level>INFO|WARN) "
-)
-WORDS = ("NCCL INFO ", "NCCL WARN ")
-BEFORE_WORDS = 400  # host, process, time and source file fit into this
-
-
-def find_message(text: str, start: int = 0) -> re.Match[str] | None:
-    """Where the first NCCL message at or after START begins, a match of MESSAGE up to the message's text."""
-    if "NCCL " not in text:
-        return None
-    found = [at for at in (text.find(word, start) for word in WORDS) if at >= 0]
-    # looks only shortly before the words, for speed
-    return MESSAGE.search(text, max(start, min(found) - BEFORE_WORDS)) if found else None
-
-
 # NCCL version 2.19.3+cuda12.2                       bare, rank 0, NCCL <= 2.21
 # ... NCCL INFO NCCL version 2.22.3+cuda12.6          each process, from 2.22
 NCCL_VERSION = _ascii(r"(?:^|\s)(?:NCCL|RCCL) version[ :]+v?(\d+\.\d+[\w.+\-]*)")

@@ -19,6 +19,7 @@ from busbar.nccl.log.clean import clean
 from busbar.nccl.log.edges import Transport, link, read_edge
 from busbar.nccl.log.evidence import EVIDENCE_WIDTH, KEEP_HOSTS, Evidence, plain_facts
 from busbar.nccl.log.facts import FACTS, FoundFact, find
+from busbar.nccl.log.messages import Message, find_message
 from busbar.nccl.log.records import LogLine, Preamble, Run, whole
 from busbar.nccl.log.source import BLOCK, Source, SourceError, open_log
 from busbar.nccl.log.tables import RunBuilder
@@ -219,23 +220,23 @@ class LogReader:
         text = clean(line[:MAX_TEXT])
         if not text:
             return
-        message = p.find_message(text)
+        message = find_message(text)
         if message is None:
             self._plain(text, number)
             return
         start, host = self._unglue(text, message, 0)
-        alone = message["level"] == "INFO" and not text[:start].strip()
+        alone = message.level == "INFO" and not text[:start].strip()
         if text[:start].strip():
             self._plain(text[:start], number)
         while message is not None:
-            following = p.find_message(text, message.end())
+            following = find_message(text, message.end)
             end, next_host = len(text), ""
             if following is not None:
-                end, next_host = self._unglue(text, following, message.end())
+                end, next_host = self._unglue(text, following, message.end)
                 alone = False
-            body = text[message.end() : end].strip()
-            evidence = self._evidence(host, message["pid"])
-            facts = self._message(evidence, message["level"], host, body, number, text[start:end])
+            body = text[message.end : end].strip()
+            evidence = self._evidence(host, message.pid)
+            facts = self._message(evidence, message.level, host, body, number, text[start:end])
             recognized = self._matcher is not None and self._matcher.look(text[start:end], number)
             if alone and host and not recognized:
                 self._know(line, host, evidence, facts)
@@ -305,15 +306,15 @@ class LogReader:
             _remember(self._transports)
             self._transports[body.rpartition(" via ")[2]] = edge.transport
 
-    def _unglue(self, text: str, message: re.Match[str], after: int) -> tuple[int, str]:
+    def _unglue(self, text: str, message: Message, after: int) -> tuple[int, str]:
         """Where a message begins, and its host: text behind AFTER may stick to the host's name.
 
         `float     sum      -1gcn151:1904979:...`: a row was interrupted right behind its root.
         """
-        start, host = message.start(), message["host"] or ""
+        start, host = message.start, message.host or ""
         if not host or not text[after:start].strip():
             return start, host
-        end = message.end("host")
+        end = message.host_end
         first = max(after, text.rfind(" ", 0, end) + 1, text.rfind("\t", 0, end) + 1)
         glued = text[first:end]
         ends = (glued[i:] for i in range(max(0, len(glued) - MAX_HOST), len(glued)))

@@ -1,0 +1,74 @@
+"""Where NCCL's messages begin in a line, and which process printed each.
+
+    gcn151:1904979:1905031 [0] NCCL INFO Using network IB
+    mycl-g2:353236:353423 [6] transport/net_ib.cc:2244 NCCL WARN NET/IB: Got completion ...
+    NCCL INFO NCCL_TOPO_FILE set by environment to /opt/x.xml         (pasted without its process)
+
+What stands before the words is read backwards, token by token: that costs the same for any text.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+WORDS = ("NCCL INFO ", "NCCL WARN ")
+# transport/net_ib.cc:2244
+WHERE = re.compile(r"\S+:\d+", re.ASCII)
+DAY = re.compile(r"\[?\d{4}-\d\d-\d\d", re.ASCII)
+TIME = re.compile(r"\d\d:\d\d:\d\d\]?", re.ASCII)
+GPU = re.compile(r"\[-?\d*\]", re.ASCII)
+# host:pid:tid, backwards
+PROCESS = re.compile(r"(?:(?P<tid>\d+):)?(?P<pid>\d+):(?P<host>[\w.\-]+)", re.ASCII)
+LONGEST = 400  # host, process, time and source file fit into this
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A message in a line: its `start`, where its text begins (`end`), level, host and pid as printed.
+
+    `host_end` is where the host's name ends. Host and pid are None where they were not printed.
+    """
+
+    start: int
+    end: int
+    level: str
+    host: str | None = None
+    host_end: int = 0
+    pid: str | None = None
+
+
+def find_message(text: str, start: int = 0) -> Message | None:
+    """The first message of NCCL at or after START."""
+    found = [at for at in (text.find(word, start) for word in WORDS) if at >= 0]
+    if not found:
+        return None
+    at = min(found)
+    end, level = at + len(WORDS[0]), text[at + 5 : at + 9]
+    first = max(start, at - LONGEST)
+    left = at
+    token, before = _token(text, first, left)
+    if WHERE.fullmatch(token) and not GPU.fullmatch(token):
+        left = before
+        token, before = _token(text, first, left)
+    if TIME.fullmatch(token):
+        day, before_day = _token(text, first, before)
+        if DAY.fullmatch(day):
+            left = before_day
+            token, before = _token(text, first, left)
+    if GPU.fullmatch(token):
+        process, begin = _token(text, first, before)
+        match = PROCESS.match(process[::-1])
+        if match is not None and (host := match["host"][::-1].lstrip(".-")):
+            host_end = begin + len(process) - match.start("host")
+            return Message(host_end - len(host), end, level, host, host_end, match["pid"][::-1])
+    return Message(left, end, level)
+
+
+def _token(text: str, first: int, end: int) -> tuple[str, int]:
+    """What stands before the blank that ends at END, and where it begins; "" where there is no blank."""
+    if end <= first or text[end - 1] != " ":
+        return "", end
+    begin = max(text.rfind(" ", first, end - 1), text.rfind("\t", first, end - 1)) + 1
+    begin = max(begin, first)
+    return text[begin : end - 1], begin
