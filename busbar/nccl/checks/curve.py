@@ -8,7 +8,7 @@ for one or two sizes in a row, but not sped up.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from busbar.nccl.checks.codes import Code
 from busbar.nccl.checks.result import Check, failed, unknown
@@ -28,8 +28,11 @@ NEIGHBOURS = 3
 def curve(run: Run) -> Check | None:
     """What is wrong with the curve of RUN, or None. A curve that still rises at its end is "unknown"."""
     unsure: Check | None = None
-    for kind in dict.fromkeys((r.type, r.redop, r.root) for r in run.rows):
-        rows = sorted((r for r in run.rows if (r.type, r.redop, r.root) == kind), key=lambda r: r.size)
+    kinds: dict[tuple[str, str | None, int | None], list[Row]] = {}
+    for row in run.rows:
+        kinds.setdefault((row.type, row.redop, row.root), []).append(row)
+    for rows in kinds.values():
+        rows.sort(key=lambda r: r.size)
         for half, name in enumerate(("out-of-place", "in-place")):
             for problem in _problems(rows, half, name):
                 if problem.status == "fail":
@@ -47,9 +50,11 @@ def _problems(rows: list[Row], half: int, name: str) -> Iterator[Check]:
 
 
 def _dips(rows: list[Row], values: list[float], name: str) -> Iterator[Check]:
+    before = list(accumulate(values, max))
+    behind = list(accumulate(reversed(values), max))[::-1]
     for i in range(1, len(rows) - 1):
         at = f"{name} at {exact(rows[i].size)}: {gbps(values[i])}"
-        reached = min(max(values[:i]), max(values[i + 1 :]))
+        reached = min(before[i - 1], behind[i + 1])
         if values[i] < (1 - DIP) * reached:
             reason = f"{at}, although smaller and larger messages reach {gbps(reached)}"
             yield failed(Code.STABILITY_DIP, reason, rows[i].as_line)

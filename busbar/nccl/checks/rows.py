@@ -91,8 +91,10 @@ def _sizes(run: Run, context: Context) -> str | None:
     sizes = _asked_sizes(banner.min_bytes, top, banner.step, banner.by)
     if sizes is None:
         return f"the arguments give no size sweep ({banner.min_bytes} to {top} by {banner.step})"
-    for kind in dict.fromkeys((r.type, r.redop, r.root) for r in run.rows):
-        got = [r.size for r in run.rows if (r.type, r.redop, r.root) == kind]
+    kinds: dict[tuple[str, str | None, int | None], list[int]] = {}
+    for row in run.rows:
+        kinds.setdefault((row.type, row.redop, row.root), []).append(row.size)
+    for got in kinds.values():
         problem = _compare(sizes, got, context.ranks or 1)
         if problem:
             return problem
