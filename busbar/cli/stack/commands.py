@@ -124,8 +124,10 @@ def _after_up(s: Session, stack: auto.Stack, rows: Rows, failure: str) -> int:
     """Keep and show the outputs, and say what comes next."""
     outputs = keep.read(stack)
     keep.keep(outputs, s.target.folder)
-    old = bool(failure) and not rows.outputs_written and bool(outputs.values)
-    s.title("this update failed before it wrote outputs; those of an earlier one:" if old else "outputs")
+    if failure and not rows.outputs_written and outputs.values:
+        s.title("this update failed before it wrote outputs; those of an earlier one:", "bold red")
+    else:
+        s.title("" if outputs.has_contract else "outputs")
     keep.show(s.console, outputs, s.target)
     s.title(rows.summary(), "")
     if not failure:

@@ -38,7 +38,7 @@ class Session:
 
     def title(self, text: str, style: str = "bold") -> None:
         """Print a line that begins a part of the output."""
-        self.console.print(Text(f"\n{text}", style))
+        self.console.print(Text(f"\n{text}" if text else "", style))
 
     def say(self, text: str) -> None:
         """Print a line."""
