@@ -25,10 +25,10 @@ def job(context: Context) -> Check | None:
 def source(context: Context) -> Check:
     """The log is there from its first line to its last."""
     log = context.log
+    if log.bytes == 0:
+        return unknown(Code.SOURCE_EMPTY, f"the log is empty: {log.truncated or 'nothing was measured'}")
     if log.truncated:
         return failed(Code.SOURCE_TRUNCATED, f"the log is not complete: {log.truncated}")
-    if log.bytes == 0:
-        return unknown(Code.SOURCE_EMPTY, "the log is empty: nothing was measured")
     if any(r.has_several_programs for r in log.runs if not r.rows):
         ended = "a table has no row of its own" if context.has_rows else "none finished"
         reason = f"several programs wrote this log and {ended}: MPI was not effective"
