@@ -14,7 +14,7 @@ help:  ## list what can be done
 
 venv: $(VENV)/.ready  ## the Python environment and the `busbar` command, in .venv
 
-up: $(VENV)/.ready  ## boot the lab's hosts, run `pulumi up` on stack dev, end with a measured busbw
+up: $(VENV)/.ready  ## boot the lab's hosts, run `busbar up dev`, end with a measured busbw
 	@$(BIN)/python -m lab bringup
 
 down: $(VENV)/.ready  ## remove every trace of the lab: hosts, mounts, bridge, processes, stack state
