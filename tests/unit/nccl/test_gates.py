@@ -121,6 +121,14 @@ def test_data_that_was_not_compared_is_not_right() -> None:
     assert judged(unchecked).check("correctness").status == "unknown"
 
 
+@pytest.mark.parametrize("value", ["nan", "-nan", "inf"])
+def test_a_row_whose_busbw_is_not_a_number_is_not_a_measurement(value: str) -> None:
+    log = Made().lines()
+    at = next(i for i, line in enumerate(log) if line.lstrip().startswith("1073741824"))
+    log[at] = log[at].replace("390.00", value)
+    assert judge(log, WANT).check("completeness").status == "fail"
+
+
 def test_busbw_of_another_number_of_ranks_fails() -> None:
     def eight(made: Made) -> None:
         made.ranks = 8
