@@ -36,15 +36,8 @@ class LogJudge:
         `expectation`: see busbar.nccl.Expectation. `missing`: which parts of the log
         could not be read, one sentence each.
         """
-        lost = "; ".join(missing)
-        self._log.truncated = lost or self._log.truncated
-        verdict = judge_log(self._log, Expectation.model_validate(dict(expectation)), outcome)
-        if not lost or any(lost in reason for reason in verdict.reasons):
-            return verdict
-        # No check says why nothing was read.
-        result = "unknown" if verdict.passed else verdict.verdict
-        reasons = [f"log: {lost}", *verdict.reasons]
-        return verdict.model_copy(update={"verdict": result, "passed": False, "reasons": reasons})
+        self._log.truncated = "; ".join(missing) or self._log.truncated
+        return judge_log(self._log, Expectation.model_validate(dict(expectation)), outcome)
 
 
 def verdict_without_log(expectation: Mapping[str, Any], outcome: JobOutcome) -> Verdict:

@@ -123,6 +123,11 @@ def test_server_1_is_told_the_workers_and_on_which_machines_the_others_are(run: 
     assert payload(run.named("control-plane-rejoin"), "machines") == "server-1 machine-server-1"
 
 
+def test_nodes_are_drained_from_server_1(run: Run) -> None:
+    drains = [each for each in run.of_type(COMMAND) if each.name.endswith("-drain")]
+    assert drains and {each.inputs["connection"]["host"] for each in drains} == {"192.0.2.11"}
+
+
 def test_servers_that_join_pin_the_ca_of_server_1(run: Run) -> None:
     first, second = (payload(run.named(f"control-plane-server-{n}"), "config") for n in (1, 2))
     assert f"K10{SERVER_FACTS['ca_sha256']}::server:{TOKEN}" in second

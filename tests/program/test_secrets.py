@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 from busbar import config
 from tests.program.answers import CLIENT_KEY, TOKEN, healthy
@@ -40,9 +43,6 @@ def run() -> Run:
 
 def shown(text: str) -> list[str]:
     """Which secrets a text shows, also in the base64 that payloads travel in."""
-    import base64
-    import re
-
     hidden = [
         base64.b64decode(word).decode(errors="replace")
         for word in re.findall(r"[A-Za-z0-9+/]{24,}={0,2}", text)
@@ -55,6 +55,15 @@ def test_the_secrets_reach_the_hosts_on_stdin(run: Run) -> None:
     stdin = run.named("control-plane-server-1").inputs["stdin"]
     keys = ("registryCredentials", "s3AccessKey", "s3SecretKey")
     assert set(shown(stdin)) >= {TOKEN, *(MARKS[key] for key in keys)}
+
+
+def test_each_secret_is_written_under_its_own_key(run: Run) -> None:
+    line = run.named("control-plane-server-1").inputs["stdin"].partition("\n")[0]
+    written = yaml.safe_load(base64.b64decode(json.loads(line)["config"]))
+    assert written["token"] == f"{TOKEN}-control-plane-server-token"
+    assert written["agent-token"] == f"{TOKEN}-control-plane-agent-token"
+    assert written["etcd-s3-access-key"] == MARKS["s3AccessKey"]
+    assert written["etcd-s3-secret-key"] == MARKS["s3SecretKey"]
 
 
 @pytest.mark.parametrize("key", config.SECRETS)

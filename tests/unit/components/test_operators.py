@@ -45,6 +45,11 @@ def test_releases_have_a_name_a_bounded_history_and_are_deleted_with_the_cluster
         assert release.request.deletedWith
 
 
+def test_only_the_release_whose_pods_nothing_waits_for_is_awaited_by_helm(run: Run) -> None:
+    awaited = {r.inputs["name"] for r in run.of_type(RELEASE) if not r.inputs["skipAwait"]}
+    assert awaited == {"mpi-operator"}
+
+
 def test_published_charts_are_installed_by_version_from_the_repository(run: Run) -> None:
     chart = run.named("gpu-operator-release").inputs
     assert (chart["chart"], chart["version"]) == ("gpu-operator", "v26.7.0")

@@ -27,3 +27,26 @@ def test_a_secret_that_is_an_object_but_not_an_encrypted_one_is_plain_text(tmp_p
     with pytest.raises(ConfigError) as caught:
         stackfile.read(path)
     assert str(caught.value).startswith("busbar:s3SecretKey: ")
+
+
+@pytest.mark.parametrize("name", ["gpu.example.com", f"{'a' * 60}.{'b' * 60}.{'c' * 60}.{'d' * 60}.example"])
+def test_a_host_name_of_up_to_253_characters_is_an_address(name: str) -> None:
+    cluster = site()
+    cluster["hosts"]["workers"][0]["address"] = name
+    assert load(cluster).hosts.workers[0].address == name
+
+
+@pytest.mark.parametrize("name", [".".join(["a" * 63] * 4), "gpu.1", "gpu_1!"])
+def test_a_longer_name_or_one_that_is_not_a_host_name_is_not_an_address(name: str) -> None:
+    cluster = site()
+    cluster["hosts"]["workers"][0]["address"] = name
+    with pytest.raises(ConfigError, match="is not an IPv4/IPv6 address or a host name"):
+        load(cluster)
+
+
+@pytest.mark.parametrize("key", ["-example.com/rail", f"{'a' * 254}/rail", "example..com/rail", "/rail"])
+def test_a_label_key_with_a_prefix_that_is_not_a_domain_is_refused(key: str) -> None:
+    cluster = site()
+    next(iter(cluster["pools"].values()))["labels"] = {key: "1"}
+    with pytest.raises(ConfigError, match="is not a Kubernetes label key"):
+        load(cluster)
