@@ -70,7 +70,7 @@ def main() -> NoReturn:
     """Run the command line and exit the process. An error of busbar itself is one line and exit code 70."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal without UTF-8 is no reason to fail
+            stream.reconfigure(errors="replace")  # a terminal without UTF-8 must not fail
     try:
         build()()
     except Exception as error:

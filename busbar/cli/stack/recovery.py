@@ -66,7 +66,7 @@ def is_completed(state: Snapshot) -> bool:
 def forget_completed(stack: auto.Stack, state: Snapshot) -> Collection[str]:
     """Drop the records of interrupted creations that a later update has completed; returns their URNs.
 
-    The engine keeps these records after that update and would warn of them for ever. A creation that was not
+    The engine keeps these records after that update and warns of them each time. A creation that was not
     completed keeps its record: what it made may exist outside the state. Raises CommandError.
     """
     if not is_completed(state) or state.root is None:
