@@ -1,9 +1,9 @@
 """A bring-up of 10, 110 and 440 workers in 10 pools: the real engine and program, simulated SSH hosts.
 
 Prints for each size: wall time, what of it the installations alone take at that many at the same time, time
-per worker, CPU time, the largest process, connections, the size of the state, and a second update with nothing
-to do. The hosts (bench/simulated_site.py) are one process that answers every script after a set delay; the
-operators and the measurement are off.
+per worker, CPU time, the largest process, connections, the size of the state, and the time of a second update
+with nothing to do. The hosts (bench/simulated_site.py) are one process that answers every script after a set
+delay; the operators and the measurement are off.
 
     python bench/scale.py [--workers 10 110 440] [--delay 2] [--parallel 50] [--dead-percent 1]
 """
@@ -49,7 +49,7 @@ GROUPS = (("lb", "load_balancers"), ("server", "servers"), ("worker", "workers")
 
 @dataclass(frozen=True)
 class Measured:
-    """One update: wall and CPU seconds of everything but the hosts, the largest process in MiB, its output."""
+    """One update: wall and CPU seconds (without the hosts), the largest process in MiB, and its output."""
 
     seconds: float
     cpu_seconds: float

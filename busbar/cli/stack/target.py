@@ -8,8 +8,8 @@ from pathlib import Path
 
 from busbar.cli.stack.errors import USAGE, StackError
 
-# Steps at the same time. The engine's own default is 4 per CPU of this machine, but a step waits for a host: on
-# a laptop 440 workers would go in waves of 16. K3s advises at most 50 nodes that join at the same time.
+# Steps at the same time. The engine's own default is 4 per CPU of this machine, but a step waits for a host:
+# from a laptop 440 workers would go in waves of 16. K3s advises at most 50 nodes that join at the same time.
 PARALLEL = 50
 PROJECT_FILES = ("Pulumi.yaml", "Pulumi.yml")
 _STACK_FILE = re.compile(r"Pulumi\.(?P<stack>.+)\.ya?ml")
