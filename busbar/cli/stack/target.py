@@ -8,18 +8,21 @@ from pathlib import Path
 
 from busbar.cli.stack.errors import USAGE, StackError
 
+# Steps at the same time. The engine's own default is 4 per CPU of this machine, but a step waits for a host:
+# from a laptop 440 workers would go in waves of 16. K3s advises at most 50 nodes that join at the same time.
+PARALLEL = 50
 PROJECT_FILES = ("Pulumi.yaml", "Pulumi.yml")
 _STACK_FILE = re.compile(r"Pulumi\.(?P<stack>.+)\.ya?ml")
 
 
 @dataclass(frozen=True)
 class Options:
-    """Options of the commands; `parallel` is the number of steps at the same time, None: no limit."""
+    """Options of the commands; `parallel` is the number of steps at the same time."""
 
     yes: bool = False
     skip_preview: bool = False
     refresh: bool = False
-    parallel: int | None = None
+    parallel: int = PARALLEL
 
 
 @dataclass(frozen=True)
