@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from busbar.cli.stack.errors import USAGE, StackError
 
+# K3s advises at most 50 nodes joining at the same time; the engine's own default is 4 per CPU.
+DEFAULT_PARALLEL = min(50, 4 * (os.cpu_count() or 1))
 PROJECT_FILES = ("Pulumi.yaml", "Pulumi.yml")
 _STACK_FILE = re.compile(r"Pulumi\.(?P<stack>.+)\.ya?ml")
 
 
 @dataclass(frozen=True)
 class Options:
-    """Options of the commands; `parallel` is the number of steps at the same time, None: no limit."""
+    """Options of the commands; `parallel` is the number of steps at the same time."""
 
     yes: bool = False
     skip_preview: bool = False
     refresh: bool = False
-    parallel: int | None = None
+    parallel: int = DEFAULT_PARALLEL
 
 
 @dataclass(frozen=True)
