@@ -55,8 +55,9 @@ class K3sControlPlane(pulumi.ComponentResource):
     """Makes two RandomPasswords (the join tokens), one Command per server, and one that reads the kubeconfig.
 
     The servers come up in their order: each joins server 1 and is a voter in etcd before the next one begins.
-    `-nodes`, on server 1, prepares the cluster for machines that were replaced, and tells server 1 the
-    workers of the configuration; `-rejoin`, on server 2, does the first for server 1 (host/k3s-nodes.sh).
+    `-nodes`, on server 1, prepares the cluster for machines that were replaced, sets changed taints, and
+    tells server 1 the workers of the configuration; `-rejoin`, on server 2, does the first for server 1
+    (host/k3s-nodes.sh).
     """
 
     kubeconfig: pulumi.Output[str]
@@ -135,6 +136,10 @@ class K3sControlPlane(pulumi.ComponentResource):
         machines = pulumi.Output.from_input(self._args.machines).apply(
             lambda found: "\n".join(f"{host.name} {found.get(host.name, '')}" for host in of)
         )
+        pools = self._args.inventory.cluster.pools
+        taints = [
+            " ".join([host.name, *k3s.taints(pools[host.pool])]) for host in workers if host.pool is not None
+        ]
         return create_host_command(
             name,
             HostCommandArgs(
@@ -143,7 +148,11 @@ class K3sControlPlane(pulumi.ComponentResource):
                 script="k3s-nodes",
                 timeout_seconds=NODES_DEADLINE_SECONDS,
                 values={"NODE_NAME": on.name},
-                payload={"machines": machines, "workers": "\n".join(host.name for host in workers)},
+                payload={
+                    "machines": machines,
+                    "workers": "\n".join(host.name for host in workers),
+                    "taints": "\n".join(taints),
+                },
             ),
             pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(parent=self)),
         )

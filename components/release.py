@@ -5,6 +5,7 @@ Not a component itself: the operators call `create_release` with themselves as t
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 import pulumi
 import pulumi_kubernetes as kubernetes
 
+from busbar.config.kubernetes_values import is_local_chart
 from busbar.config.operators import Chart
 from busbar.hosts.inventory import Inventory
 from busbar.manifests.operators import Operator
@@ -49,6 +51,17 @@ class ChartSource:
         # A folder or an archive is one version, whatever it is called.
         version = None if config.is_local else config.version
         return cls(chart=config.chart, version=version, repository=config.repository_url)
+
+    def digest(self) -> str | None:
+        """`chart sha256:...` over the files of a local chart, None for any other."""
+        path = Path(self.chart).expanduser()
+        if not is_local_chart(self.chart):
+            return None
+        total = hashlib.sha256()
+        for file in sorted(each for each in (path, *path.rglob("*")) if each.is_file()):
+            content = hashlib.sha256(file.read_bytes()).hexdigest()
+            total.update(f"{content}  {file.relative_to(path)}\n".encode())
+        return f"chart sha256:{total.hexdigest()}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +107,8 @@ def create_release(name: str, args: ReleaseArgs, parent: pulumi.Resource) -> kub
             values=dict(args.values),
             timeout=args.timeout_seconds,
             max_history=MAX_HISTORY,
+            # The provider does not look into a chart: this makes it install changed files.
+            description=source.digest(),
             create_namespace=False,
             skip_await=not args.await_ready,
             # The upgrade replaces CRDs in a hook: checked against the old ones, the new objects are refused.

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pulumi
-from pulumi.runtime.config import is_config_secret
+from pulumi.runtime.config import CONFIG, get_config_env, is_config_secret
 
 from busbar import config
-from busbar.config.secrets import plain_text
+from busbar.config.secrets import plain_text, unknown_keys
 from busbar.hosts.inventory import Inventory
 from components.ssh import SshLogin
 
@@ -39,8 +39,10 @@ class StackConfig:
         given = [key for key in config.SECRETS if stack.get(key)]
         secrets = {key: stack.require_secret(key) for key in given}
         try:
-            if plain := [key for key in given if not is_config_secret(f"busbar:{key}")]:
-                raise config.ConfigError([plain_text(key) for key in plain])
+            problems = list(unknown_keys(sorted({*CONFIG.get(), *get_config_env()})))
+            problems += [plain_text(key) for key in given if not is_config_secret(f"busbar:{key}")]
+            if problems:
+                raise config.ConfigError(problems)
             cluster = config.load(stack.get_object("cluster") or {}, secret_keys=secrets, root=project)
             if "registryCredentials" in secrets:
                 config.registry_credentials(stack.require("registryCredentials"))

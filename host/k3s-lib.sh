@@ -4,6 +4,8 @@
 K3S=/usr/local/bin/k3s
 K3S_CONFIG_DIR=/etc/rancher/k3s
 K3S_DATA_DIR=/var/lib/rancher/k3s
+KUBELET_DIR=/var/lib/kubelet
+MOUNTS=/proc/self/mounts
 # Crashes, and authentication failures (K3s retries indefinitely), after which the wait ends.
 K3S_MAX_CRASHES=3
 K3S_MAX_AUTH_FAILURES=8
@@ -58,11 +60,18 @@ record_preexisting_files() {
     [[ -e $path ]] || printf '%s\n' "$path"
   done | write_file "$STATE_DIR/absent" 0600
   [[ ! -e $K3S_CONFIG_DIR/registries.yaml ]] || cp -p "$K3S_CONFIG_DIR/registries.yaml" "$STATE_DIR/registries.yaml.original"
+  # Disks of the site below the folders of K3s: removal empties them and leaves them mounted.
+  { mounts_below "$K3S_DATA_DIR"; mounts_below "$KUBELET_DIR"; } | write_file "$STATE_DIR/mounts" 0600
   if [[ -d $K3S_DATA_DIR ]]; then
     (cd "$K3S_DATA_DIR" && find . -type f) | write_file "$STATE_DIR/preexisting" 0600
   else
     write_file "$STATE_DIR/preexisting" 0600 </dev/null
   fi
+}
+
+# mounts_below DIRECTORY: what is mounted below it, not on it; outermost first.
+mounts_below() {
+  awk -v prefix="$1/" 'index($2, prefix) == 1 { print $2 }' "$MOUNTS" | sort -u
 }
 
 k3s_is_installed() {

@@ -6,7 +6,8 @@
 # than the Node was made on, and only if that Node is not Ready.
 #
 # Payload: machines (lines "NODE MACHINE"), workers (lines "NODE": all workers of the configuration; a Node in this
-#   list is not drained or deleted when a resource of it is removed. Empty: the list is left as it is).
+#   list is not drained or deleted when a resource of it is removed. Empty: the list is left as it is), taints (lines
+#   "NODE KEY=VALUE:EFFECT...": the taints of every worker; empty: taints are left as they are).
 # Facts: {"node","replaced":[NODE...]}
 # shellcheck source=/dev/null
 [[ -n ${BUSBAR_LIB:-} ]] || for part in lib lib-install k3s-api; do
@@ -27,6 +28,7 @@ main() {
   REPLACED=""
   if systemctl is-active --quiet k3s; then
     replace_nodes
+    apply_taints
   fi
   printf '{"node":%s,"replaced":[%s]}\n' "$(json "$NODE_NAME")" "$REPLACED"
 }
@@ -52,6 +54,49 @@ replace_node() {
   leave_etcd "$1" ||
     die "$1 is still a member of etcd after $MEMBER_DEADLINE s" "see: journalctl -u k3s; then retry"
   delete_node "$1" || die "deleting Node $1 failed" "run on a server: k3s kubectl delete node $1"
+}
+
+# apply_taints: changed taints arrive at Nodes that have joined; K3s sets them only when a Node registers. Taints that
+# were configured and are not any more are removed, those of anybody else stay.
+apply_taints() {
+  local wanted record=$STATE_DIR/taints changes change nodes
+  wanted=$(payload taints)
+  [[ -n $wanted && -d $STATE_DIR ]] || return 0
+  changes=$(taint_changes "$(cat "$record" 2>/dev/null || true)" "$wanted")
+  while IFS='|' read -r change nodes; do
+    [[ -n $change ]] || continue
+    note "taints of$nodes:$change"
+    # shellcheck disable=SC2086 # lists of words
+    api 120 taint nodes $nodes $change --overwrite >&2 ||
+      die "setting the taints of$nodes failed:$change" "see the log above; fix the cause and retry"
+  done <<<"$changes"
+  printf '%s\n' "$wanted" | write_file "$record" 0600
+}
+
+# taint_changes BEFORE WANTED: lines " CHANGE...| NODE..." for kubectl taint, one per distinct change. Each input is
+# lines "NODE KEY=VALUE:EFFECT..."; key and effect identify a taint.
+taint_changes() {
+  local found
+  found=$(api 30 get nodes -o 'jsonpath={range .items[*]}{.metadata.name}{range .spec.taints[*]} {.key}={.value}:{.effect}{end}{"\n"}{end}') ||
+    die "the Kubernetes API on this server does not answer" "see: systemctl status k3s"
+  awk '
+    function identity(taint) { sub(/=[^:]*:/, ":", taint); return taint }
+    input == "before" { for (i = 2; i <= NF; i++) before[$1] = before[$1] " " $i }
+    input == "wanted" { wanted[$1] = $0; for (i = 2; i <= NF; i++) is_wanted[$1, identity($i)] = 1 }
+    input == "found" && $1 in wanted {
+      change = ""
+      delete has
+      for (i = 2; i <= NF; i++) { has[$i] = 1; has[identity($i)] = 1 }
+      count = split(wanted[$1], list, " ")
+      for (i = 2; i <= count; i++) if (!(list[i] in has)) change = change " " list[i]
+      count = split(before[$1], list, " ")
+      for (i = 1; i <= count; i++)
+        if (!(($1, identity(list[i])) in is_wanted) && identity(list[i]) in has)
+          change = change " " identity(list[i]) "-"
+      if (change != "") nodes[change] = nodes[change] " " $1
+    }
+    END { for (change in nodes) print change "|" nodes[change] }
+  ' input=before <(echo "$1") input=wanted <(echo "$2") input=found <(echo "$found") | sort
 }
 
 main

@@ -13,7 +13,7 @@ k3s_uninstall() {
   stop_unit "$unit"
   k3s_kill_pods
   k3s_unmount /run/k3s
-  k3s_unmount /var/lib/kubelet
+  k3s_unmount "$KUBELET_DIR"
   k3s_unmount /run/netns/cni-
   k3s_remove_network
   rm -rf "/etc/systemd/system/$unit.service" "/etc/systemd/system/$unit.service.d/10-busbar-memlock.conf"
@@ -50,18 +50,23 @@ k3s_kill_pods() {
   [[ -z $pids ]] || kill -KILL $pids 2>/dev/null || true
 }
 
-# k3s_unmount PREFIX: unmounts everything below it, innermost first; the folder itself may be a mount of the site.
+# k3s_unmount PREFIX: unmounts everything below it, innermost first, except disks of the site.
 k3s_unmount() {
   local target
   while read -r target; do
     umount -- "$target" 2>/dev/null || umount -l -- "$target" 2>/dev/null || true
-  done < <(awk -v prefix="$1" '
-    index($2, prefix) == 1 && $2 != "/var/lib/kubelet" { print $2 }' /proc/self/mounts | sort -r)
+  done < <(awk -v prefix="$1" -v kubelet="$KUBELET_DIR" 'index($2, prefix) == 1 && $2 != kubelet { print $2 }' "$MOUNTS" |
+    site_mounts_left_out | sort -r)
 }
 
-# k3s_is_unmounted DIRECTORY: whether nothing is mounted below it, such as a volume with data.
+# site_mounts_left_out: the mount points on stdin, without those from before K3s.
+site_mounts_left_out() {
+  grep -vxF -f <(cat "$STATE_DIR/mounts" 2>/dev/null || true) || [[ $? == 1 ]]
+}
+
+# k3s_is_unmounted DIRECTORY: whether nothing is mounted below it, such as a volume with data, except disks of the site.
 k3s_is_unmounted() {
-  ! awk -v prefix="$1/" 'index($2, prefix) == 1 { found = 1 } END { exit !found }' /proc/self/mounts
+  [[ -z $(mounts_below "$1" | site_mounts_left_out) ]]
 }
 
 # k3s_remove_network: removes interfaces, network namespaces and packet filter rules of the pods.
@@ -108,21 +113,33 @@ k3s_remove_toolkit() {
 k3s_remove_data() {
   if [[ -d $K3S_DATA_DIR ]]; then
     k3s_is_unmounted "$K3S_DATA_DIR" ||
-      die "something is still mounted below $K3S_DATA_DIR" "unmount it (findmnt -R $K3S_DATA_DIR) and retry"
+      die "mounted after the installation of K3s, below its folder: $(mounts_below "$K3S_DATA_DIR" | site_mounts_left_out | paste -sd ' ')" \
+        "umount it and retry; a disk that is to be emptied and to stay: add the line to $STATE_DIR/mounts first"
     k3s_delete_new "$K3S_DATA_DIR" "$STATE_DIR/preexisting" ||
       die "emptying $K3S_DATA_DIR failed" "find what still uses it: findmnt -R $K3S_DATA_DIR; fuser -vm $K3S_DATA_DIR"
     rmdir --ignore-fail-on-non-empty "$K3S_DATA_DIR" /var/lib/rancher 2>/dev/null || true
   fi
-  if [[ -d /var/lib/kubelet ]]; then
-    { k3s_is_unmounted /var/lib/kubelet && find /var/lib/kubelet -xdev -mindepth 1 -delete 2>/dev/null; } ||
-      note "part of /var/lib/kubelet is in use and remains until the next reboot"
-    rmdir --ignore-fail-on-non-empty /var/lib/kubelet 2>/dev/null || true
+  if [[ -d $KUBELET_DIR ]]; then
+    { k3s_is_unmounted "$KUBELET_DIR" && k3s_delete_new "$KUBELET_DIR" /dev/null 2>/dev/null; } ||
+      note "part of $KUBELET_DIR is in use and remains until the next reboot"
+    rmdir --ignore-fail-on-non-empty "$KUBELET_DIR" 2>/dev/null || true
   fi
 }
 
 # k3s_delete_new DIRECTORY LIST: deletes everything except the files in the list (lines "./a/b") and their folders.
+# It works on the directory's disk and on the disks of the site below it, which stay mounted.
 k3s_delete_new() (
+  local disks keep=(! -name lost+found) disk
   cd "$1" || return 1
-  find . -xdev ! -type d -print0 | { grep -zvxFf "$2" || [[ $? == 1 ]]; } | xargs -0 -r rm -f -- &&
-    find . -xdev -mindepth 1 -depth -type d -empty -delete
+  mapfile -t disks < <(site_disks "$1")
+  for disk in "${disks[@]}"; do keep+=(! -path "$disk"); done
+  for disk in "${disks[@]}" .; do
+    find "$disk" -xdev ! -type d -print0 | { grep -zvxFf "$2" || [[ $? == 1 ]]; } | xargs -0 -r rm -f -- &&
+      find "$disk" -xdev -mindepth 1 -depth -type d "${keep[@]}" -empty -delete || return 1
+  done
 )
+
+# site_disks DIRECTORY: disks of the site that are mounted below it, relative to it, innermost first.
+site_disks() {
+  mounts_below "$1" | { grep -xF -f "$STATE_DIR/mounts" 2>/dev/null || true; } | sed "s|^$1/|./|" | sort -r
+}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from typing import Literal
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from busbar import versions
 from busbar.config.errors import ConfigError
@@ -33,7 +33,13 @@ def read_checksums(k3s: K3s, project: Path) -> dict[str, str]:
         text = (project / Path(k3s.checksums_file).expanduser()).read_text()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not a text file"
-        raise ConfigError([f"k3s.checksums_file: {k3s.checksums_file!r} cannot be read: {reason}"]) from None
+        published = f"{k3s.base_url}/{quote(k3s.version, safe='')}/sha256sum-amd64.txt"
+        raise ConfigError(
+            [
+                f"k3s.checksums_file: {k3s.checksums_file!r} cannot be read: {reason}. "
+                f"Fix: save the file published with the release there: {published}"
+            ]
+        ) from None
     sums: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.startswith("#"):

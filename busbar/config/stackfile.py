@@ -10,10 +10,10 @@ from typing import Any
 import yaml
 
 from busbar.config.cluster import Cluster
-from busbar.config.errors import ConfigError, did_you_mean
+from busbar.config.errors import ConfigError
 from busbar.config.load import load
 from busbar.config.schema import SECRETS
-from busbar.config.secrets import plain_text
+from busbar.config.secrets import plain_text, unknown_keys
 
 EXAMPLE = "Pulumi.h100.example.yaml"
 
@@ -73,16 +73,11 @@ def read(path: Path) -> StackFile:
     config = document.get("config") if isinstance(document, Mapping) else None
     if not isinstance(config, Mapping):
         raise ConfigError([f"{path.name}: `config:` is missing or not an object. Fix: see {EXAMPLE}"])
-    problems: list[str] = []
+    problems = list(unknown_keys(map(str, config)))
     set_secrets: set[str] = set()
-    for key, value in config.items():
-        name = str(key).removeprefix("busbar:")
-        if not str(key).startswith("busbar:") or name == "cluster":
-            continue
-        if name not in SECRETS:
-            hint = did_you_mean(name, [*SECRETS, "cluster"]) or f"; expected: cluster, {', '.join(SECRETS)}"
-            problems.append(f"{key}: unknown key{hint}")
-        elif isinstance(value, Mapping) and set(value) == {"secure"}:
+    for name in SECRETS:
+        value = config.get(f"busbar:{name}")
+        if isinstance(value, Mapping) and set(value) == {"secure"}:
             set_secrets.add(name)
         elif value:
             problems.append(plain_text(name))

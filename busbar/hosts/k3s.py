@@ -68,19 +68,25 @@ def server_config(
 def agent_config(k3s: K3s, pool: Pool, *, node_name: str, server: str, token: str) -> str:
     """config.yaml of a worker: `server` is the URL to join by, `token` the secure agent token.
 
-    K3s applies labels and taints at the first registration only.
+    K3s applies labels and taints at the first registration only; later changes are applied by
+    host/k3s-agent.sh (labels) and host/k3s-nodes.sh (taints).
     """
     config: dict[str, Any] = {
         "node-name": node_name,
         "server": server,
         "token": token,
         "node-label": [f"{key}={value}" for key, value in sorted(pool.labels.items())],
-        "node-taint": [f"{taint.key}={taint.value}:{taint.effect}" for taint in pool.taints],
+        "node-taint": taints(pool),
     }
     filled = {key: value for key, value in config.items() if value != []}
     if not any(_is_kubelet_argument(k3s.agent_args, name) for name in (_LOG_SIZE, "config")):
         filled["kubelet-arg"] = [f"{_LOG_SIZE}={LOG_SIZE}"]
     return _dump(merged(filled, k3s.agent_args))
+
+
+def taints(pool: Pool) -> list[str]:
+    """The taints of a pool's workers, as K3s and kubectl write them: KEY=VALUE:EFFECT."""
+    return [f"{taint.key}={taint.value}:{taint.effect}" for taint in pool.taints]
 
 
 def _is_kubelet_argument(arguments: Mapping[str, Any], name: str) -> bool:

@@ -7,15 +7,17 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 import yaml
 
 PROJECT = Path(__file__).resolve().parents[2]
+SERVERS = ("server-1", "server-2", "server-3")
 UP_SECONDS = 900
 COMMAND_SECONDS = 300
 
@@ -84,6 +86,22 @@ class Lab:
         self.stacks.append(path)
         return path
 
+    def uids(self, kind: str) -> dict[str, str]:
+        """Name -> uid: an object that was deleted and made again has another one."""
+        found = json.loads(self.kubectl(f"get {kind} -A -o json"))["items"]
+        return {each["metadata"]["name"]: each["metadata"]["uid"] for each in found}
+
+    def conditions(self, node: str) -> dict[str, str]:
+        """Type -> status of the conditions of a Node."""
+        found = json.loads(self.kubectl(f"get node {node} -o json"))["status"]["conditions"]
+        return {each["type"]: each["status"] for each in found}
+
+    def voters(self) -> set[str]:
+        """The servers that are voters in etcd."""
+        labelled = self.kubectl("get nodes -l node-role.kubernetes.io/etcd=true -o name").split()
+        names = [each.removeprefix("node/") for each in labelled]
+        return {name for name in names if self.conditions(name).get("EtcdIsVoter") == "True"}
+
     def logins(self) -> int:
         """How many SSH logins the hosts have accepted so far."""
         count = 0
@@ -126,3 +144,38 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         subprocess.run(
             [sys.executable, "-m", "lab", "down"], cwd=PROJECT, check=False, timeout=COMMAND_SECONDS
         )
+
+
+class Change(Protocol):
+    """An update with a changed configuration and without the measurement; returns what it printed."""
+
+    def __call__(
+        self, change: Callable[[dict[str, Any]], None], *arguments: str, fails: bool = False
+    ) -> str: ...
+
+
+@pytest.fixture
+def changed(lab: Lab) -> Iterator[Change]:
+    """Updates with a changed configuration; afterwards one with the usual configuration."""
+
+    def up(change: Callable[[dict[str, Any]], None], *arguments: str, fails: bool = False) -> str:
+        def and_unmeasured(cluster: dict[str, Any]) -> None:
+            cluster["validation"]["enabled"] = False
+            change(cluster)
+
+        done = lab.up("--config-file", str(lab.config_with(and_unmeasured)), *arguments)
+        text = done.stdout + done.stderr
+        assert (done.returncode != 0) is fails, text
+        return text
+
+    yield up
+    done = lab.up()
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def eventually(condition: Callable[[], bool], seconds: float, what: str) -> None:
+    """Wait until `condition` holds; after `seconds` the test fails with `what`."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {what}"
+        time.sleep(0.5)

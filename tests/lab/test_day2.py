@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from tests.lab.conftest import Lab
+from tests.lab.conftest import SERVERS, Change, Lab
 
 pytestmark = pytest.mark.drill
-
-SERVERS = ("server-1", "server-2", "server-3")
-
-
-def _uids(lab: Lab, kind: str) -> dict[str, str]:
-    """Name -> uid: an object that was deleted and made again has another one."""
-    found = json.loads(lab.kubectl(f"get {kind} -A -o json"))["items"]
-    return {each["metadata"]["name"]: each["metadata"]["uid"] for each in found}
 
 
 def _pods(lab: Lab) -> dict[str, str]:
@@ -33,37 +24,8 @@ def _pods(lab: Lab) -> dict[str, str]:
     }
 
 
-def _members(lab: Lab) -> set[str]:
-    nodes = json.loads(lab.kubectl("get nodes -l node-role.kubernetes.io/etcd=true -o json"))["items"]
-    return {
-        node["metadata"]["name"]
-        for node in nodes
-        if {"type": "EtcdIsVoter", "status": "True"}.items()
-        <= next((each for each in node["status"]["conditions"] if each["type"] == "EtcdIsVoter"), {}).items()
-    }
-
-
-@pytest.fixture
-def changed(lab: Lab) -> Iterator[Callable[..., str]]:
-    """An update with a changed configuration and without the measurement; afterwards the usual one."""
-
-    def up(change: Callable[[dict[str, Any]], None], *arguments: str, fails: bool = False) -> str:
-        def and_unmeasured(cluster: dict[str, Any]) -> None:
-            cluster["validation"]["enabled"] = False
-            change(cluster)
-
-        done = lab.up("--config-file", str(lab.config_with(and_unmeasured)), *arguments)
-        text = done.stdout + done.stderr
-        assert (done.returncode != 0) is fails, text
-        return text
-
-    yield up
-    done = lab.up()
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_renamed_servers_are_refused_before_anything_changes(lab: Lab, changed: Callable[..., str]) -> None:
-    nodes, pods = _uids(lab, "nodes"), _pods(lab)
+def test_renamed_servers_are_refused_before_anything_changes(lab: Lab, changed: Change) -> None:
+    nodes, pods = lab.uids("nodes"), _pods(lab)
 
     def rename(cluster: dict[str, Any]) -> None:
         for host in cluster["hosts"]["servers"]:
@@ -72,14 +34,12 @@ def test_renamed_servers_are_refused_before_anything_changes(lab: Lab, changed: 
     text = changed(rename, fails=True)
     for server in SERVERS:
         assert f"is a K3s server named {server}, which is its name in etcd and cannot change" in text
-    assert (_uids(lab, "nodes"), _pods(lab)) == (nodes, pods)
-    assert _members(lab) == set(SERVERS)
+    assert (lab.uids("nodes"), _pods(lab)) == (nodes, pods)
+    assert lab.voters() == set(SERVERS)
 
 
-def test_a_worker_that_moves_to_another_pool_keeps_its_node_and_its_pods(
-    lab: Lab, changed: Callable[..., str]
-) -> None:
-    nodes, pods = _uids(lab, "nodes"), _pods(lab)
+def test_a_worker_that_moves_to_another_pool_keeps_its_node_and_its_pods(lab: Lab, changed: Change) -> None:
+    nodes, pods = lab.uids("nodes"), _pods(lab)
 
     def move(cluster: dict[str, Any]) -> None:
         cluster["pools"]["other"] = dict(cluster["pools"]["lab"])
@@ -87,11 +47,11 @@ def test_a_worker_that_moves_to_another_pool_keeps_its_node_and_its_pods(
         first["pool"], second["pool"] = "lab", "other"
 
     changed(move)
-    assert _uids(lab, "nodes") == nodes
+    assert lab.uids("nodes") == nodes
     assert {name: pods[name] for name in pods.keys() & _pods(lab).keys()} == pods
 
 
-def test_a_renamed_load_balancer_goes_on(lab: Lab, changed: Callable[..., str]) -> None:
+def test_a_renamed_load_balancer_goes_on(lab: Lab, changed: Change) -> None:
     started = lab.ssh("lb-1", "systemctl show -p ActiveEnterTimestamp --value haproxy")
 
     def rename(cluster: dict[str, Any]) -> None:
@@ -102,8 +62,8 @@ def test_a_renamed_load_balancer_goes_on(lab: Lab, changed: Callable[..., str]) 
     assert "load-balancer-front" in lab.ssh("lb-1", "cat /var/lib/busbar/owner")
 
 
-def test_two_of_three_servers_leave_and_come_back_while_the_data_survive(
-    lab: Lab, changed: Callable[..., str]
+def test_two_servers_leave_and_come_back_and_the_one_that_stayed_is_not_renamed(
+    lab: Lab, changed: Change
 ) -> None:
     lab.kubectl("create configmap drill --from-literal=a=b")
     try:
@@ -112,17 +72,39 @@ def test_two_of_three_servers_leave_and_come_back_while_the_data_survive(
             del cluster["hosts"]["servers"][1:]
 
         changed(one_server)
-        assert _members(lab) == {"server-1"}
-        assert set(_uids(lab, "nodes")) == {"server-1", "worker-1", "worker-2"}
+        assert lab.voters() == {"server-1"}
+        assert set(lab.uids("nodes")) == {"server-1", "worker-1", "worker-2"}
         assert lab.ssh("server-2", "ls /usr/local/bin/k3s /var/lib/busbar 2>/dev/null || true") == ""
+
+        def renamed(cluster: dict[str, Any]) -> None:
+            one_server(cluster)
+            cluster["hosts"]["servers"][0]["name"] = "renamed"
+
+        assert "is a K3s server named server-1, which is its name in etcd" in changed(renamed, fails=True)
+        assert lab.voters() == {"server-1"}
         changed(lambda _: None)
-        assert _members(lab) == set(SERVERS)
+        assert lab.voters() == set(SERVERS)
         assert lab.kubectl("get configmap drill -o jsonpath='{.data.a}'").strip() == "b"
     finally:
         lab.kubectl("delete configmap drill --ignore-not-found")
 
 
-def test_a_replaced_worker_is_installed_and_ready_at_the_end(lab: Lab, changed: Callable[..., str]) -> None:
+def test_taints_of_a_running_pool_arrive_at_its_nodes_and_leave_with_the_configuration(
+    lab: Lab, changed: Change
+) -> None:
+    def tainted(cluster: dict[str, Any]) -> None:
+        cluster["pools"]["lab"]["taints"] = [{"key": "drill", "value": "a", "effect": "NoSchedule"}]
+
+    taints = "get nodes worker-1 worker-2 -o jsonpath='{.items[*].spec.taints[*].key}'"
+    nodes = lab.uids("nodes")
+    changed(tainted)
+    assert lab.kubectl(taints).split() == ["drill", "drill"]
+    changed(lambda _: None)
+    assert lab.kubectl(taints).split() == []
+    assert lab.uids("nodes") == nodes
+
+
+def test_a_replaced_worker_is_installed_and_ready_at_the_end(lab: Lab, changed: Change) -> None:
     exported = json.loads(lab.pulumi("stack", "export", "--stack", "dev").stdout)
     [urn] = [
         each["urn"]
@@ -135,9 +117,7 @@ def test_a_replaced_worker_is_installed_and_ready_at_the_end(lab: Lab, changed: 
     assert lab.kubectl(f"get node worker-2 -o {ready}").strip() == "True"
 
 
-def test_a_removed_worker_keeps_the_files_of_the_site_and_comes_back(
-    lab: Lab, changed: Callable[..., str]
-) -> None:
+def test_a_removed_worker_keeps_the_files_of_the_site_and_comes_back(lab: Lab, changed: Change) -> None:
     drop_in = "/var/lib/rancher/k3s/agent/etc/kubelet.conf.d/99-lab.conf"
     before = lab.ssh("worker-2", f"sha256sum {drop_in}")
 

@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from typing import Any
 
-from tests.lab.conftest import PROJECT, UP_SECONDS, Lab
+from tests.lab.conftest import PROJECT, UP_SECONDS, Lab, eventually
 
 READYZ = "curl -sk -o /dev/null -w '%{http_code}' --max-time 5 https://10.77.0.10:6443/readyz || true"
-
-
-def _eventually(condition: Callable[[], bool], seconds: float, what: str) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {what}"
-        time.sleep(0.5)
 
 
 def _answers_steadily(lab: Lab) -> bool:
@@ -28,18 +18,17 @@ def _answers_steadily(lab: Lab) -> bool:
 
 
 def _votes(lab: Lab, server: str) -> bool:
-    node = json.loads(lab.kubectl(f"get node {server} -o json"))
-    conditions = {c["type"]: c["status"] for c in node["status"]["conditions"]}
+    conditions = lab.conditions(server)
     return conditions["Ready"] == "True" and conditions["EtcdIsVoter"] == "True"
 
 
 def test_the_api_outlives_a_stopped_server(lab: Lab) -> None:
     lab.ssh("server-2", "systemctl stop k3s")
     try:
-        _eventually(lambda: _answers_steadily(lab), 40, "six good answers in a row with one server down")
+        eventually(lambda: _answers_steadily(lab), 40, "six good answers in a row with one server down")
     finally:
         lab.ssh("server-2", "systemctl start --no-block k3s")
-    _eventually(lambda: _votes(lab, "server-2"), 120, "server-2 Ready and a voter again")
+    eventually(lambda: _votes(lab, "server-2"), 120, "server-2 Ready and a voter again")
 
 
 def test_a_frozen_apiserver_gets_no_more_traffic_though_its_port_is_open(lab: Lab) -> None:
@@ -47,11 +36,11 @@ def test_a_frozen_apiserver_gets_no_more_traffic_though_its_port_is_open(lab: La
     process = lab.ssh("server-3", listener).strip()
     lab.ssh("server-3", f"kill -STOP {process}")
     try:
-        _eventually(lambda: _answers_steadily(lab), 60, "six good answers in a row with one apiserver frozen")
+        eventually(lambda: _answers_steadily(lab), 60, "six good answers in a row with one apiserver frozen")
         assert lab.ssh("lb-1", "timeout 3 bash -c '</dev/tcp/10.77.0.13/6443' && echo open").strip() == "open"
     finally:
         lab.ssh("server-3", f"kill -CONT {process}")
-    _eventually(lambda: _votes(lab, "server-3"), 120, "server-3 Ready and a voter again")
+    eventually(lambda: _votes(lab, "server-3"), 120, "server-3 Ready and a voter again")
 
 
 def test_a_job_that_never_starts_ends_at_its_deadline_with_the_events_of_its_pods(lab: Lab) -> None:

@@ -49,6 +49,12 @@ def test_a_private_key_stored_in_plain_text_is_refused_without_showing_it() -> N
     assert "MOCK-SSH-KEY" not in str(run.error)
 
 
+def test_an_unknown_key_beside_the_cluster_is_refused_with_the_nearest_known_one() -> None:
+    keys = {"busbar:sshPrivatKey": "MOCK-SSH-KEY", "aws:region": "eu-central-1"}
+    text = str(refused(site(), config=keys).error)
+    assert text.endswith("busbar:sshPrivatKey: unknown key; did you mean 'sshPrivateKey'?")
+
+
 @pytest.mark.parametrize("value", ["not json", "[]", '{"registry.example.com": "me:MOCK-PASSWORD"}'])
 def test_credentials_that_cannot_be_read_are_refused_without_showing_them(value: str) -> None:
     run = run_program(site(), healthy(site()), secrets={"registryCredentials": value})

@@ -138,3 +138,14 @@ def test_no_change_of_an_argument_makes_a_new_token(run: Run) -> None:
     for token in run.of_type("random:index/randomPassword:RandomPassword"):
         given = {key for key, value in token.inputs.items() if value is not None}
         assert given and given <= set(token.request.ignoreChanges)
+
+
+def test_server_1_is_told_the_taints_of_every_worker_also_of_those_without_any() -> None:
+    cluster = deepcopy(CLUSTER)
+    cluster["pools"]["a"]["taints"] = [
+        {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"},
+        {"key": "busy", "effect": "NoExecute"},
+    ]
+    nodes = performed(cluster).named("control-plane-nodes")
+    tainted = "nvidia.com/gpu=present:NoSchedule busy=:NoExecute"
+    assert payload(nodes, "taints").splitlines() == [f"gpu-1 {tainted}", f"gpu-2 {tainted}", "gpu-3"]

@@ -11,6 +11,7 @@ import pytest
 
 from busbar.outputs import CONTRACT_VERSION
 from components.mpi_operator import image_version
+from components.release import ChartSource
 from tests.program.answers import CLIENT_KEY, healthy
 from tests.program.harness import LOCAL, RELEASE, Resource, Run, run_program, texts
 from tests.support.clusters import H100_POOL, OPERATORS, all_operators, site
@@ -70,6 +71,23 @@ def test_a_local_chart_and_an_oci_chart_are_taken_as_configured(tmp_path: Path) 
     oci = done.named("network-operator-release").inputs
     assert (oci["chart"], oci["version"]) == ("oci://registry.example/network-operator", "26.7.0")
     assert "repositoryOpts" not in oci
+
+
+def test_a_changed_file_of_a_local_chart_changes_its_release_and_nothing_else_does(tmp_path: Path) -> None:
+    (tmp_path / "templates").mkdir()
+    template = tmp_path / "templates/a.yaml"
+    template.write_text("a: 1")
+    first, same = ChartSource(chart=str(tmp_path)).digest(), ChartSource(chart=str(tmp_path)).digest()
+    template.write_text("a: 2")
+    assert first == same != ChartSource(chart=str(tmp_path)).digest()
+    template.rename(tmp_path / "templates/b.yaml")
+    assert ChartSource(chart=str(tmp_path)).digest() != first
+
+
+def test_the_release_of_a_local_chart_is_described_by_its_content(run: Run) -> None:
+    description = run.named("mpi-operator-release").inputs["description"]
+    assert description == ChartSource(chart="./charts/mpi-operator").digest()
+    assert "description" not in run.named("gpu-operator-release").inputs
 
 
 def test_namespaces_of_operators_and_jobs_admit_privileged_pods(run: Run) -> None:

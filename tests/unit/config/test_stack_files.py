@@ -100,6 +100,8 @@ def test_a_file_that_the_stack_names_and_that_is_missing_is_an_error_as_it_is_fo
     result = busbar("check-config", str(stack(tmp_path, {"config": {"busbar:cluster": data}})))
     assert result.exit_code == 1
     assert "k3s.checksums_file: 'sha256sum-amd64.txt' cannot be read" in result.stdout
+    published = "https://github.com/k3s-io/k3s/releases/download/v1.35.6%2Bk3s1/sha256sum-amd64.txt"
+    assert f"Fix: save the file published with the release there: {published}" in result.stdout
 
 
 def test_check_config_finds_a_stack_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,13 +10,15 @@ import pytest
 from busbar.hosts import scripts
 from tests.unit.hosts.bash import run
 
-# The Kubernetes API of these scripts: `nodes` is lines "name|machine|ready|etcd"; changes are logged.
+# The Kubernetes API of these scripts: `nodes` is lines "name|machine|ready|etcd|taints"; changes are logged.
 API = """
 api() {
   shift
   local name
   case "$*" in
     "get nodes -o jsonpath={range .items[*]}{.metadata.name}|"*) cut -d'|' -f1,2 "$ROOT/nodes" ;;
+    "get nodes "*"{range .spec.taints"*)
+      cut -d'|' -f1,5 --output-delimiter=' ' "$ROOT/nodes" ;;
     "get nodes -o jsonpath={range .items[*]}{.metadata.annotations."*) cut -d'|' -f2 "$ROOT/nodes" ;;
     "get nodes -l node-role"*) awk -F'|' '$4 { print "node/" $1 }' "$ROOT/nodes" ;;
     "get --raw /readyz") [[ -z $API_SERVER || " ${DEAD:-} " != *" $API_SERVER "* ]] ;;
@@ -30,6 +32,7 @@ api() {
         *metadata.name*) awk -F'|' -v name="$name" '$1 == name { print $1 }' "$ROOT/nodes" ;;
       esac ;;
     "annotate node "*) echo "$3 removed by ${API_SERVER:-this server}" >>"$ROOT/log" ;;
+    "taint "*) echo "$*" >>"$ROOT/log" ;;
     "drain "*) echo "$2 drained" >>"$ROOT/log" ;;
     "delete node "*)
       echo "$3 deleted" >>"$ROOT/log"
@@ -115,6 +118,57 @@ def test_the_first_bring_up_has_nothing_to_prepare(tmp_path: Path) -> None:
         tmp_path, "k3s-nodes", "systemctl() { return 3; }; main", {"machines": "w-1 a"}, NODE_NAME="s-1"
     )
     assert done.stdout == '{"node":"s-1","replaced":[]}\n', done.stderr
+
+
+def tainted(root: Path, taints: str) -> list[str]:
+    """What the script for these taints does beyond what the cluster's log already has."""
+    before = len((root / "log").read_text().splitlines())
+    done, log = performed(root, "k3s-nodes", "main", {"taints": taints}, NODE_NAME="s-1")
+    assert done.returncode == 0, done.stderr
+    return log[before:]
+
+
+GPU = "nvidia.com/gpu=present:NoSchedule"
+
+
+def test_a_taint_that_is_added_to_a_pool_arrives_at_the_nodes_that_have_joined(tmp_path: Path) -> None:
+    cluster(tmp_path, "s-1|a|True|yes", "w-1|b|True|", "w-2|c|True|", f"w-3|d|True||{GPU}")
+    assert tainted(tmp_path, f"w-1 {GPU}\nw-2 {GPU}\nw-3 {GPU}\nw-9 {GPU}") == [
+        f"taint nodes w-1 w-2 {GPU} --overwrite"
+    ]
+
+
+def test_a_taint_that_leaves_the_configuration_leaves_the_node_and_those_of_others_stay(
+    tmp_path: Path,
+) -> None:
+    cluster(tmp_path, f"w-1|b|True||{GPU} site=x:NoSchedule", "w-2|c|True||")
+    assert tainted(tmp_path, f"w-1 {GPU}\nw-2") == []
+    assert tainted(tmp_path, "w-1\nw-2") == ["taint nodes w-1 nvidia.com/gpu:NoSchedule- --overwrite"]
+
+
+def test_a_taint_with_another_value_is_overwritten_and_one_with_another_effect_is_exchanged(
+    tmp_path: Path,
+) -> None:
+    cluster(tmp_path, "w-1|b|True||a=1:NoSchedule b=:NoSchedule")
+    tainted(tmp_path, "w-1 a=1:NoSchedule b=:NoSchedule")
+    assert tainted(tmp_path, "w-1 a=2:NoSchedule b=:NoExecute") == [
+        "taint nodes w-1 a=2:NoSchedule b=:NoExecute b:NoSchedule- --overwrite"
+    ]
+
+
+def test_taints_that_could_not_be_set_are_set_by_the_next_run(tmp_path: Path) -> None:
+    cluster(tmp_path, f"w-1|b|True||{GPU}")
+    tainted(tmp_path, f"w-1 {GPU}")
+    fails = 'api() { [[ $2 != taint ]] && echo "w-1 nvidia.com/gpu=present:NoSchedule"; }; main'
+    done, _ = performed(tmp_path, "k3s-nodes", fails, {"taints": "w-1"}, NODE_NAME="s-1")
+    assert "setting the taints of w-1 failed: nvidia.com/gpu:NoSchedule-. Fix: " in done.stderr
+    assert tainted(tmp_path, "w-1") == ["taint nodes w-1 nvidia.com/gpu:NoSchedule- --overwrite"]
+
+
+def test_without_a_list_of_taints_those_of_the_nodes_stay(tmp_path: Path) -> None:
+    cluster(tmp_path, f"w-1|b|True||{GPU}")
+    tainted(tmp_path, f"w-1 {GPU}")
+    assert tainted(tmp_path, "") == []
 
 
 def removed(root: Path, worker: str) -> tuple[subprocess.CompletedProcess[str], list[str]]:

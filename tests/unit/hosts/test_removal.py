@@ -13,7 +13,8 @@ DROP_IN = "agent/etc/kubelet.conf.d/99-site.conf"
 
 
 def places(root: Path) -> str:
-    return f"STATE_DIR={root}/busbar; K3S_DATA_DIR={root}/rancher/k3s; K3S_CONFIG_DIR={root}/etc; "
+    folders = {"STATE": "busbar", "K3S_DATA": "rancher/k3s", "K3S_CONFIG": "etc", "KUBELET": "kubelet"}
+    return "".join(f"{name}_DIR={root}/{folder}; " for name, folder in folders.items())
 
 
 def files(folder: Path) -> set[str]:
@@ -68,6 +69,42 @@ def test_a_host_without_files_from_before_is_emptied(tmp_path: Path) -> None:
     (tmp_path / "rancher/k3s/agent/kubelet.kubeconfig").touch()
     output("k3s-agent", places(tmp_path) + REMOVE)
     assert list((tmp_path / "rancher/k3s").iterdir()) == []
+
+
+IMAGES = "rancher/k3s/agent/containerd"
+
+
+@pytest.fixture
+def disks(tmp_path: Path) -> Path:
+    """A host on which the site had mounted a disk for container images, on which K3s then wrote."""
+    images = tmp_path / IMAGES
+    (images / "lost+found").mkdir(parents=True)
+    mounts = tmp_path / "mounts"
+    mounts.write_text(f"/dev/nvme0n1 {tmp_path}/rancher ext4 rw 0 0\n/dev/nvme1n1 {images} ext4 rw 0 0\n")
+    output("k3s-agent", places(tmp_path) + f"MOUNTS={mounts}; record_preexisting_files")
+    (images / "snapshots/1").mkdir(parents=True)
+    (images / "metadata.db").touch()
+    return tmp_path
+
+
+def test_a_disk_of_the_site_below_the_data_is_emptied_and_stays_mounted(disks: Path) -> None:
+    umount = f'MOUNTS={disks}/mounts; umount() {{ echo "umount $*"; }}; '
+    printed = output("k3s-agent", places(disks) + umount + 'k3s_unmount "$K3S_DATA_DIR"; k3s_remove_data')
+    assert printed == ""
+    left = {str(path.relative_to(disks)) for path in (disks / "rancher/k3s").rglob("*")}
+    assert left == {"rancher/k3s/agent", *(f"{IMAGES}{end}" for end in ("", "/lost+found"))}
+
+
+def test_what_was_mounted_below_the_data_later_stops_the_removal(disks: Path) -> None:
+    volume = disks / "rancher/k3s/storage/volume"
+    volume.mkdir(parents=True)
+    (volume / "data").touch()
+    with (disks / "mounts").open("a") as mounts:
+        mounts.write(f"nfs:/volume {volume} nfs rw 0 0\n")
+    done = run("k3s-agent", places(disks) + f"MOUNTS={disks}/mounts; k3s_remove_data")
+    assert done.returncode == 1
+    assert f"mounted after the installation of K3s, below its folder: {volume}. Fix: umount it" in done.stderr
+    assert (volume / "data").exists()
 
 
 def registries(root: Path, content: str) -> None:

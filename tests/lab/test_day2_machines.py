@@ -1,0 +1,127 @@
+"""Machines that were replaced, and an upgrade that was killed: `make drills`."""
+
+from __future__ import annotations
+
+import base64
+import os
+import signal
+import subprocess
+from typing import Any
+
+import pytest
+
+from busbar.hosts import scripts
+from busbar.manifests.operators import MPI_OPERATOR
+from lab.paths import KNOWN_HOSTS
+from tests.lab.conftest import PROJECT, SERVERS, Change, Lab, eventually
+
+pytestmark = pytest.mark.drill
+
+NEW_ADDRESS = "10.77.0.122"
+NEW_HOST_KEY = "/root/new_host_key"
+
+
+def _install_anew(lab: Lab, host: str, script: str, unit: str) -> None:
+    """Leave the host as another machine would come: no K3s, no mark of busbar, other identities."""
+    functions = scripts.text(script).rstrip().removesuffix("main")
+    text = f"{functions}\nPAYLOAD='{{}}'; begin; k3s_uninstall {unit}; rm -rf /etc/rancher\n"
+    encoded = base64.b64encode(text.encode()).decode()
+    lab.ssh(
+        host,
+        f"echo {encoded} | base64 -d | bash -s"
+        " && systemd-id128 new > /etc/machine-id && systemctl restart systemd-journald"
+        " && test ! -e /var/lib/busbar && test ! -e /etc/rancher/node/password",
+    )
+
+
+def _new_host_key(lab: Lab, host: str, address: str) -> str:
+    """Give the host another SSH key, which the lab then accepts too; returns the public key."""
+    public = lab.ssh(host, f"ssh-keygen -q -t ed25519 -N '' -f {NEW_HOST_KEY} && cat {NEW_HOST_KEY}.pub")
+    key = " ".join(public.split()[:2])
+    with KNOWN_HOSTS.open("a") as known:
+        known.write(f"{address} {key}\n")
+    _use_host_key(lab, host, NEW_HOST_KEY)
+    return key
+
+
+def _use_host_key(lab: Lab, host: str, path: str) -> None:
+    original = "/etc/ssh/ssh_host_ed25519_key"
+    lab.ssh(
+        host,
+        f"test -e /root/old_host_key || cp -p {original} /root/old_host_key"
+        f" && cp {path} {original} && systemctl restart ssh",
+    )
+
+
+def test_a_replaced_worker_joins_under_its_old_name_with_another_address(lab: Lab, changed: Change) -> None:
+    before = lab.uids("nodes")
+    _install_anew(lab, "worker-2", "k3s-agent", "k3s-agent")
+    lab.ssh("worker-2", f"ip addr add {NEW_ADDRESS}/24 dev host0")
+
+    def replaced(cluster: dict[str, Any]) -> None:
+        cluster["hosts"]["workers"][1]["address"] = NEW_ADDRESS
+
+    changed(replaced)
+    after = lab.uids("nodes")
+    assert {name for name in after if after[name] != before.get(name)} == {"worker-2"}
+    addresses = lab.kubectl("get node worker-2 -o jsonpath='{.status.addresses[*].address}'")
+    assert NEW_ADDRESS in addresses
+    assert lab.conditions("worker-2")["Ready"] == "True"
+
+
+@pytest.mark.parametrize("server", ["server-3", "server-1"])
+def test_a_replaced_server_joins_under_its_old_name_and_the_data_survive(
+    lab: Lab, changed: Change, server: str
+) -> None:
+    index = SERVERS.index(server)
+    lab.kubectl("create configmap drill --from-literal=a=b")
+    before = lab.uids("nodes")
+    _install_anew(lab, server, "k3s-server", "k3s")
+    key = _new_host_key(lab, server, f"10.77.0.{11 + index}")
+
+    def replaced(cluster: dict[str, Any]) -> None:
+        cluster["hosts"]["servers"][index]["host_key"] = key
+
+    try:
+        changed(replaced)
+        after = lab.uids("nodes")
+        assert {name for name in after if after[name] != before.get(name)} == {server}
+        assert lab.voters() == set(SERVERS)
+        assert lab.kubectl("get configmap drill -o jsonpath='{.data.a}'").strip() == "b"
+    finally:
+        _use_host_key(lab, server, "/root/old_host_key")
+        lab.kubectl("delete configmap drill --ignore-not-found")
+
+
+def _statuses(lab: Lab) -> list[str]:
+    """Of Helm's revisions of the MPI Operator, the newest last."""
+    labels = f"owner=helm,name={MPI_OPERATOR.release}"
+    found = lab.kubectl(
+        f"get secrets -n {MPI_OPERATOR.namespace} -l {labels} --sort-by=.metadata.creationTimestamp"
+        " -o jsonpath='{.items[*].metadata.labels.status}'"
+    )
+    return found.split()
+
+
+def test_a_helm_upgrade_that_was_killed_is_recovered_by_the_next_update(lab: Lab) -> None:
+    def never_available(cluster: dict[str, Any]) -> None:
+        cluster["mpi_operator"]["image"] = "mpioperator/mpi-operator:missing"
+
+    update = subprocess.Popen(
+        ["pulumi", "up", "--yes", "--skip-preview", "--non-interactive", "--stack", "dev",
+         "--config-file", str(lab.config_with(never_available))],
+        cwd=PROJECT, env=lab.environment, start_new_session=True,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        eventually(lambda: _statuses(lab)[-1:] == ["pending-upgrade"], 300, "Helm upgrades the MPI Operator")
+    finally:
+        os.killpg(update.pid, signal.SIGKILL)
+        update.wait(30)
+    assert lab.pulumi("cancel", "--yes", "--stack", "dev").returncode == 0
+    done = lab.up()
+    text = done.stdout + done.stderr
+    assert done.returncode == 0, text
+    assert f"Helm release {MPI_OPERATOR.release}: found revision" in text
+    assert _statuses(lab)[-1] == "deployed"
+    assert "pending-upgrade" not in _statuses(lab)
