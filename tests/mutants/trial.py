@@ -92,6 +92,9 @@ def baseline(area: str) -> Baseline:
         tests.append(TestFile(path, seconds, calls))
         modules.update(imported)
         _import(sorted(modules))
+    together = [test.path for test in tests]
+    if _outcome(area, together, cpu_seconds=WALL_SECONDS) != "survived":
+        raise RuntimeError(f"tests fail together without a mutant:\n{Path(OUTPUT).read_text()}")
     return Baseline(sorted(tests, key=lambda test: test.cpu_seconds), sorted(modules))
 
 
