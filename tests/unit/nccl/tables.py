@@ -57,3 +57,38 @@ def printed(edges: dict[str, int] | None = None, **facts: Any) -> Evidence:
         assert transport is not None
         evidence.edges[transport.label] = EdgeCounts(transport, LogLine(text, number, text), count)
     return evidence
+
+
+# 512 MiB in half a millisecond
+GOOD = measurement("524.288", "1024.00", "1024.00")
+
+
+def whole(line: int = 1, **changes: Any) -> Run:
+    """A table of one row of 512 MiB, from its arguments to its summary, in the lines from LINE on."""
+    banner = Banner(512 * MIB, 512 * MIB, 2, "factor", line, f"banner {line}", validation=1)
+    run = table([row(512 * MIB, GOOD)], 8, banner=banner)
+    run.line = line + 1
+    run.avg, run.avg_status, run.avg_line, run.avg_text = "1024.00", None, line + 3, "avg"
+    run.out_of_bounds, run.out_of_bounds_status, run.out_of_bounds_line = 0, "OK", line + 2
+    for name, value in changes.items():
+        assert hasattr(run, name)
+        setattr(run, name, value)
+    return run
+
+
+def gates_of(*runs: Run, **log: Any) -> Context:
+    """Gates get this; `log`: parts of the parsed log."""
+    found = context(Expectation(), *runs)
+    found.tables = {"all_reduce": [run for run in runs if run.rows]}
+    found.log.bytes = 1000
+    for name, value in log.items():
+        assert hasattr(found.log, name)
+        setattr(found.log, name, value)
+    return found
+
+
+def named(name: str | None, **changes: Any) -> Run:
+    """The same, printed by the program NAME."""
+    run = whole(**changes)
+    run.preamble.name = name
+    return run
