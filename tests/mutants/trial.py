@@ -122,7 +122,8 @@ def _without(area: str) -> list[str]:
 
 def _import(modules: list[str]) -> None:
     for name in modules:
-        if name not in sys.modules:
+        # Pulumi's SDKs of providers replace their own modules while they are imported.
+        if name not in sys.modules and not name.startswith("pulumi_"):
             # Some names are aliases that a module made of its own.
             with contextlib.suppress(ImportError):
                 importlib.import_module(name)
