@@ -74,8 +74,9 @@ def use_copy(folder: str) -> None:
 
 def baseline(area: str) -> Baseline:
     """Run each test file of AREA without a mutant. Raises RuntimeError if one fails."""
-    folders = map(Path, SETTINGS["areas"][area]["tests"])
-    paths = sorted({str(path) for folder in folders for path in folder.rglob("test_*.py")})
+    given = map(Path, SETTINGS["areas"][area]["tests"])
+    files = {file for path in given for file in (path.rglob("test_*.py") if path.is_dir() else [path])}
+    paths = sorted(map(str, files))
     tests, modules = [], set[str]()
     for path in paths:
         if path in _without(area):
