@@ -54,8 +54,8 @@ drills: $(VENV)/.ready  ## lab tests that take too long for `make test`; needs r
 bench: $(VENV)/.ready  ## print the figures of bench/ (ratios within one run)
 	@for f in nccl_stream preview_440 bring_up; do echo "== $$f"; $(BIN)/python bench/$$f.py || exit 1; done
 
-mutants: $(VENV)/.ready  ## seed faults, print what the tests miss (SAMPLE=60 AREA= ONLY=file:line SEED=1 GOAL=95 JOBS=2)
-	@$(BIN)/python tests/mutants.py $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(AREA),--area $(AREA)) \
+mutants: $(VENV)/.ready  ## seed faults, print what the tests miss (SAMPLE=60 AREA= ONLY=file:line SEED=1 GOAL=95 JOBS=1)
+	@$(BIN)/python tests/mutants $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(AREA),--area $(AREA)) \
 	  $(if $(ONLY),--only $(ONLY)) $(if $(SEED),--seed $(SEED)) $(if $(GOAL),--goal $(GOAL)) $(if $(JOBS),--jobs $(JOBS))
 
 schema: $(VENV)/.ready  ## write the JSON Schema of the configuration anew

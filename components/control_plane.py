@@ -84,28 +84,27 @@ class K3sControlPlane(pulumi.ComponentResource):
         self._server_password = self._create_password(f"{name}-server-token")
         self._agent_password = self._create_password(f"{name}-agent-token")
         self.install_id = pulumi.Output.unsecret(self._server_password.result.apply(k3s.install_id))
-        servers, workers = args.inventory.servers, args.inventory.workers
+        (first, *others), workers = args.inventory.servers, args.inventory.workers
         ahead: list[pulumi.Resource] = []
-        if len(servers) > 1:
-            ahead = [self._prepare_nodes(f"{name}-rejoin", servers[1], of=servers[:1])]
-        self.nodes = [self._install(f"{name}-{servers[0].name}", servers[0], ahead)]
-        ahead = [
-            self._prepare_nodes(
-                f"{name}-nodes",
-                servers[0],
-                of=[*servers[1:], *workers],
-                workers=workers,
-                opts=pulumi.ResourceOptions(depends_on=self.nodes),
-            )
-        ]
-        for host in servers[1:]:
-            self.nodes.append(self._install(f"{name}-{host.name}", host, [*ahead, *self.nodes[-1:]]))
+        if others:
+            ahead = [self._prepare_nodes(f"{name}-rejoin", others[0], of=[first])]
+        begun = self._install(f"{name}-{first.name}", first, ahead)
+        self.nodes = [begun]
+        self._facts = begun.stdout.apply(server_facts)
+        prepared = self._prepare_nodes(
+            f"{name}-nodes",
+            first,
+            of=[*others, *workers],
+            workers=workers,
+            opts=pulumi.ResourceOptions(depends_on=[begun]),
+        )
+        for host in others:
+            self.nodes.append(self._install(f"{name}-{host.name}", host, [prepared, *self.nodes]))
 
-        facts = self.nodes[0].stdout.apply(server_facts)
-        self.ca_pem = facts.apply(lambda found: found.ca_pem)
-        self.k3s_version = facts.apply(lambda found: found.version)
+        self.ca_pem = self._facts.apply(lambda found: found.ca_pem)
+        self.k3s_version = self._facts.apply(lambda found: found.version)
         self.agent_token = pulumi.Output.secret(
-            pulumi.Output.all(facts, self._agent_password.result).apply(
+            pulumi.Output.all(self._facts, self._agent_password.result).apply(
                 lambda known: k3s.secure_token("node", known[1], ca_sha256=known[0].ca_sha256)
             )
         )
@@ -237,6 +236,6 @@ class K3sControlPlane(pulumi.ComponentResource):
         password: pulumi.Output[str] = self._server_password.result
         if host is self._args.inventory.servers[0]:
             return password
-        return pulumi.Output.all(self.nodes[0].stdout.apply(server_facts), password).apply(
+        return pulumi.Output.all(self._facts, password).apply(
             lambda known: k3s.secure_token("server", known[1], ca_sha256=known[0].ca_sha256)
         )

@@ -39,12 +39,11 @@ class GpuOperator(pulumi.ComponentResource):
             release = create_release(
                 name,
                 ReleaseArgs(
+                    cluster=args,
                     operator=GPU_OPERATOR,
+                    config=config,
                     source=ChartSource.configured(config),
                     values=values,
-                    timeout_seconds=config.timeout_seconds,
-                    kubeconfig=args.kubeconfig,
-                    deleted_with=args.deleted_with,
                 ),
                 parent=self,
             )

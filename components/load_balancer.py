@@ -73,5 +73,5 @@ class HAProxyLoadBalancer(pulumi.ComponentResource):
                 remove=True,
                 install_id=self._args.install_id,
             ),
-            pulumi.ResourceOptions(parent=self, depends_on=self.nodes[-1:]),
+            pulumi.ResourceOptions(parent=self, depends_on=[*self.nodes]),
         )

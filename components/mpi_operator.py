@@ -30,14 +30,13 @@ class MpiOperator(pulumi.ComponentResource):
         release = create_release(
             name,
             ReleaseArgs(
+                cluster=args,
                 operator=MPI_OPERATOR,
+                config=config,
                 source=ChartSource(chart=CHART),
                 values=MPI_OPERATOR.values(HELM_VALUES, config),
-                timeout_seconds=config.timeout_seconds,
                 # Nothing after the release would notice a controller that does not run.
                 await_ready=True,
-                kubeconfig=args.kubeconfig,
-                deleted_with=args.deleted_with,
             ),
             parent=self,
         )

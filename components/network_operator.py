@@ -57,12 +57,11 @@ class NetworkOperator(pulumi.ComponentResource):
         release = create_release(
             name,
             ReleaseArgs(
+                cluster=args,
                 operator=NETWORK_OPERATOR,
+                config=config,
                 source=ChartSource.configured(config),
                 values=values,
-                timeout_seconds=config.timeout_seconds,
-                kubeconfig=args.kubeconfig,
-                deleted_with=args.deleted_with,
             ),
             parent=self,
         )

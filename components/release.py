@@ -17,7 +17,7 @@ import pulumi_kubernetes as kubernetes
 from busbar.config.kubernetes_values import is_local_chart
 from busbar.config.operators import Chart
 from busbar.hosts.inventory import Inventory
-from busbar.manifests.operators import Operator
+from busbar.manifests.operators import Operator, OperatorConfig
 from components.release_hooks import RecoveryArgs, create_recovery_hooks
 
 HELM_VALUES = Path(__file__).resolve().parent.parent / "helm_values"
@@ -66,19 +66,17 @@ class ChartSource:
 
 @dataclass(frozen=True, kw_only=True)
 class ReleaseArgs:
-    """One Helm release.
+    """The Helm release of an operator on a cluster.
 
-    `operator` gives its name in Helm and its namespace. `await_ready`: whether Helm waits for the pods; not
-    needed where something after the release waits for what they offer. `kubeconfig` is for the hooks that
-    repair what an interrupted update left.
+    `operator` gives its name in Helm and its namespace, `config` how long it may take. `await_ready`: whether
+    Helm waits for the pods; not needed where something after the release waits for what they offer.
     """
 
+    cluster: OperatorArgs
     operator: Operator
+    config: OperatorConfig
     source: ChartSource
     values: Mapping[str, Any]
-    timeout_seconds: int
-    kubeconfig: pulumi.Input[str]
-    deleted_with: pulumi.Resource | None
     await_ready: bool = False
 
 
@@ -87,10 +85,12 @@ def create_release(name: str, args: ReleaseArgs, parent: pulumi.Resource) -> kub
 
     The history is bounded, and hooks run (operators upgrade their CRDs in them).
     """
+    # A release cannot be uninstalled from a cluster that is gone.
+    deleted_with = args.cluster.deleted_with
     namespace = create_privileged_namespace(
         f"{name}-namespace",
         args.operator.namespace,
-        pulumi.ResourceOptions(parent=parent, deleted_with=args.deleted_with),
+        pulumi.ResourceOptions(parent=parent, deleted_with=deleted_with),
     )
     namespace_name = namespace.metadata["name"]
     resource, source = f"{name}-release", args.source
@@ -105,7 +105,7 @@ def create_release(name: str, args: ReleaseArgs, parent: pulumi.Resource) -> kub
             if source.repository
             else None,
             values=dict(args.values),
-            timeout=args.timeout_seconds,
+            timeout=args.config.timeout_seconds,
             max_history=MAX_HISTORY,
             # The provider does not look into a chart: this makes it install changed files.
             description=source.digest(),
@@ -116,8 +116,7 @@ def create_release(name: str, args: ReleaseArgs, parent: pulumi.Resource) -> kub
         ),
         opts=pulumi.ResourceOptions(
             parent=parent,
-            # A release cannot be uninstalled from a cluster that is gone.
-            deleted_with=args.deleted_with,
+            deleted_with=deleted_with,
             # Two releases of one name would share their objects: the old one goes first.
             delete_before_replace=True,
             hooks=create_recovery_hooks(
@@ -128,7 +127,7 @@ def create_release(name: str, args: ReleaseArgs, parent: pulumi.Resource) -> kub
                     chart=source.chart,
                     values=args.values,
                     disable_setting=args.operator.disable_setting,
-                    kubeconfig=args.kubeconfig,
+                    kubeconfig=args.cluster.kubeconfig,
                 ),
             ),
         ),

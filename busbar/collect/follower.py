@@ -164,10 +164,14 @@ def _stamped_lines(chunks: Iterator[bytes], *, final: bool) -> Iterator[tuple[by
     for chunk in chunks:
         *full, rest = (rest + chunk).split(b"\n")
         for line in full:
-            if found := _STAMP.match(line):
-                yield found[0], found[1] + found[2], line[found.end() :] + b"\n"
-    if final and (found := _STAMP.match(rest)):
-        yield found[0], found[1] + found[2], rest[found.end() :]
+            yield from _stamped_line(line + b"\n")
+    if final:
+        yield from _stamped_line(rest)
+
+
+def _stamped_line(line: bytes) -> Iterator[tuple[bytes, bytes, bytes]]:
+    if found := _STAMP.match(line):
+        yield found[0], found[1] + found[2], line[found.end() :]
 
 
 class _Recent:

@@ -11,8 +11,6 @@ from busbar.kube.wait import ProgressCallback
 from busbar.manifests.launcher import COUNT_LINE, FIRST_LINE, LAST_LINE
 from busbar.zstd import ZstdFile
 
-# An INFO log repeats itself: 70 MB become 2.
-_LEVEL = 6
 _PROGRESS_LINES = 20_000
 _MEASURING = re.compile(r"# busbar: (measuring \w+|\w+ ended with exit code \d+)")
 _ERROR = re.compile(
@@ -51,7 +49,7 @@ class Recording:
 
     def tee(self, lines: Iterable[bytes]) -> Iterator[bytes]:
         """The same lines. The compressed stream is finished also where the reader stops early."""
-        with ZstdFile(self._sink, "wb", level=_LEVEL) as writer:
+        with ZstdFile(self._sink, "wb") as writer:
             for line in lines:
                 writer.write(line)
                 self._inspect(line)

@@ -33,6 +33,12 @@ def test_servers_come_up_one_at_a_time_in_their_order(run: Run) -> None:
     assert waits(run, "control-plane-server-3", "control-plane-server-2")
 
 
+def test_the_kubeconfig_is_read_as_soon_as_server_1_is_up(run: Run) -> None:
+    assert run.named("control-plane-kubeconfig").inputs["connection"]["host"] == "192.0.2.11"
+    assert waits(run, "control-plane-kubeconfig", "control-plane-server-1")
+    assert not waits(run, "control-plane-kubeconfig", "control-plane-server-2")
+
+
 def test_load_balancers_wait_for_every_server_and_come_up_one_at_a_time(run: Run) -> None:
     assert waits(run, "load-balancer-lb-1", "control-plane-server-3")
     assert waits(run, "load-balancer-lb-2", "load-balancer-lb-1")

@@ -5,10 +5,12 @@ from __future__ import annotations
 import base64
 import json
 import shlex
+from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any
 
 import pytest
+from pulumi.runtime import mocks
 
 from tests.program.answers import SERVER_FACTS, TOKEN, healthy
 from tests.program.harness import COMMAND, Resource, Run, run_program
@@ -132,6 +134,31 @@ def test_servers_that_join_pin_the_ca_of_server_1(run: Run) -> None:
     first, second = (payload(run.named(f"control-plane-server-{n}"), "config") for n in (1, 2))
     assert f"K10{SERVER_FACTS['ca_sha256']}::server:{TOKEN}" in second
     assert "K10" not in first, "server 1 makes the CA"
+
+
+def test_what_is_known_of_the_cluster_comes_from_server_1() -> None:
+    """Each server reports another CA and release here, as after a restore of one of them."""
+
+    def answer(args: mocks.MockResourceArgs) -> Mapping[str, Any]:
+        server = args.name.removeprefix("control-plane-server-")
+        if args.typ != COMMAND or not server.isdigit():
+            return healthy(CLUSTER)(args)
+        facts = {**SERVER_FACTS, "ca_sha256": server * 64, "version": f"v1.35.{server}+k3s1"}
+        return {"stdout": json.dumps(facts), "stderr": ""}
+
+    done = run_program(CLUSTER, answer)
+    assert done.error is None
+    assert done.outputs["k3s_version"] == "v1.35.1+k3s1"
+    for server in (2, 3):
+        config = payload(done.named(f"control-plane-server-{server}"), "config")
+        assert f"K10{'1' * 64}::server:{TOKEN}-control-plane-server-token" in config
+    agent = payload(done.named("worker-gpu-1"), "config")
+    assert f"K10{'1' * 64}::node:{TOKEN}-control-plane-agent-token" in agent
+
+
+def test_tokens_are_letters_and_digits_only(run: Run) -> None:
+    tokens = run.of_type("random:index/randomPassword:RandomPassword")
+    assert [token.inputs["special"] for token in tokens] == [False, False]
 
 
 def test_no_change_of_an_argument_makes_a_new_token(run: Run) -> None:

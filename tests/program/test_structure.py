@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 
 import pytest
 
 from tests.program.answers import healthy
-from tests.program.harness import COMMAND, PROVIDER, RELEASE, Run, run_program
+from tests.program.harness import COMMAND, LOCAL, PROVIDER, RELEASE, Run, run_program
 from tests.support.clusters import H100_POOL, all_operators, site
 
 # The provider serves all components; the namespace is shared by the measurements of all pools.
@@ -71,11 +72,12 @@ def test_a_new_kubeconfig_does_not_replace_what_is_on_the_cluster(run: Run) -> N
     assert run.named("cluster").inputs["clusterIdentifier"] == "busbar-test"
 
 
-def test_every_connection_pins_the_host_key_and_fails_within_a_minute(run: Run) -> None:
+def test_every_connection_pins_the_host_key_and_is_tried_three_times_within_a_minute(run: Run) -> None:
     for command in run.of_type(COMMAND):
         connection = command.inputs["connection"]
         assert connection["hostKey"].startswith("ssh-ed25519 ")
-        assert connection["dialErrorLimit"] * connection["perDialTimeout"] < 60
+        assert connection["dialErrorLimit"] == 3
+        assert 3 * connection["perDialTimeout"] < 60
 
 
 @pytest.mark.parametrize(("worker", "pool"), [("gpu-1", "a"), ("gpu-2", "a"), ("gpu-3", "b")])
@@ -97,6 +99,20 @@ def test_a_drain_acts_only_when_its_worker_is_removed_and_the_cluster_stays(run:
 
 def test_no_command_sends_its_previous_output_over_ssh(run: Run) -> None:
     assert all(c.inputs["addPreviousOutputInEnv"] is False for c in run.of_type(COMMAND))
+
+
+def test_preflight_is_given_its_previous_result_so_that_hosts_that_passed_are_not_checked_again(
+    run: Run,
+) -> None:
+    assert run.named("preflight-hosts").inputs["addPreviousOutputInEnv"] is True
+    others = [command for command in run.of_type(LOCAL) if command.name != "preflight-hosts"]
+    assert others and all(command.inputs["addPreviousOutputInEnv"] is False for command in others)
+
+
+def test_requests_are_written_in_one_order_so_that_the_same_request_is_the_same_text(run: Run) -> None:
+    for command in run.of_type(LOCAL):
+        text = command.inputs["stdin"]
+        assert text == json.dumps(json.loads(text), sort_keys=True), command.name
 
 
 def test_every_command_on_a_host_has_a_deadline(run: Run) -> None:

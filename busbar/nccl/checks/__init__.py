@@ -38,7 +38,8 @@ def for_each_table(gate: Callable[[Context], Check]) -> Gate:
         check, each = min(found, key=lambda pair: WORST.index(pair[0].status))
         if len(found) == 1 or check.status not in ("fail", "unknown"):
             return check
-        where = f"table of {next(iter(each.tables))}, line {each.judged[0].line}"
+        (run,) = each.judged
+        where = f"table of {next(iter(each.tables))}, line {run.line}"
         return check.model_copy(update={"reason": f"{where}: {check.reason}"})
 
     return worst

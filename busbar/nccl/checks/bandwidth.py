@@ -18,7 +18,7 @@ from busbar.nccl.checks.result import (
     unknown,
 )
 from busbar.nccl.expected.bounds import Bounds
-from busbar.nccl.log.records import Measurement, Run, number, rounding
+from busbar.nccl.log.records import Measurement, Run, amount, number, rounding
 from busbar.nccl.units import compared, gbps, size
 
 UNSTEADY = 0.10
@@ -97,7 +97,7 @@ def _status(
         reason = f"{gbps(value)} at {size(top)} is below the floor of {gbps(bounds.floor)}{configured}{part}"
         return "fail", code, reason
     if bounds.ceiling is not None and run.highest_busbw > bounds.ceiling:
-        highest = max(run.rows, key=lambda r: max(number(m.busbw) or 0.0 for m in r.measurements))
+        highest = max(run.rows, key=lambda r: max(amount(m.busbw) for m in r.measurements))
         above = f"{gbps(run.highest_busbw)} at {size(highest.size)} is above the ceiling"
         reason = (
             f"{above} of {gbps(bounds.ceiling)}: not credible (wrong number of nodes or rails, or mixed runs)"
@@ -135,9 +135,9 @@ def _curve(run: Run) -> list[Point]:
 
 def _point(measurement: Measurement) -> PointMeasurement:
     return PointMeasurement(
-        time_us=number(measurement.time) or 0.0,
-        algbw_gbps=number(measurement.algbw) or 0.0,
-        busbw_gbps=number(measurement.busbw) or 0.0,
+        time_us=amount(measurement.time),
+        algbw_gbps=amount(measurement.algbw),
+        busbw_gbps=amount(measurement.busbw),
         wrong=number(measurement.errors),
     )
 
@@ -162,7 +162,7 @@ def stability(context: Context) -> Check:
         return unknown(Code.STABILITY_NO_TABLE, "no table to judge")
     for run in context.judged:
         row = run.largest_row
-        one, two = number(row.out_of_place.busbw) or 0.0, number(row.in_place.busbw) or 0.0
+        one, two = amount(row.out_of_place.busbw), amount(row.in_place.busbw)
         if max(one, two) <= 0:
             return unknown(Code.STABILITY_NO_VALUE, "busbw is 0 at the largest message", row.as_line)
         slack = rounding(row.out_of_place.busbw) + rounding(row.in_place.busbw)

@@ -33,7 +33,6 @@ class Code(StrEnum):
     RANKS_NO_TABLE = "ranks.no_table"
     RANKS_SEVERAL_PROGRAMS = "ranks.several_programs"
     RANKS_NO_DEVICE_LIST = "ranks.no_device_list"
-    RANKS_LISTED_TWICE = "ranks.listed_twice"
     RANKS_SPLIT = "ranks.split"
     RANKS_GAPS = "ranks.gaps"
     RANKS_GPU_LISTED_TWICE = "ranks.gpu_listed_twice"

@@ -93,18 +93,19 @@ def build(log: ParsedLog, expectation: Expectation, job: JobOutcome | None = Non
         wanted = list(dict.fromkeys(name for name, _ in named if name is not None))
     tables = {w: [r for name, r in named if name == w] for w in wanted}
     listed = next((r.preamble for r in _all(tables) or log.runs if r.preamble.ranks), None)
-    hosts, ranks = (len(listed.hosts), len(listed.ranks)) if listed is not None else (None, None)
-    if hosts == 1 and listed is not None and _has_gaps(listed):
-        hosts, ranks = None, None  # part of a longer list: other hosts may have taken part
     given = expectation.nodes is not None
-    if listed is not None and hosts and ranks and ranks % hosts == 0:
+    if listed is None or _is_part(listed):
+        return Context(log, expectation, job, tables, nodes_given=given)
+    hosts, ranks = len(listed.hosts), len(listed.ranks)
+    if ranks % hosts == 0:
         expectation = expectation.with_nodes(hosts, ranks // hosts, board({r.gpu for r in listed.ranks}))
     return Context(log, expectation, job, tables, hosts, ranks, given)
 
 
-def _has_gaps(listed: Preamble) -> bool:
+def _is_part(listed: Preamble) -> bool:
+    """Whether one host is all that is left of a longer device list: others may have taken part."""
     numbers = {r.rank for r in listed.ranks}
-    return len(numbers) <= max(numbers)
+    return len(listed.hosts) == 1 and len(numbers) <= max(numbers)
 
 
 def _all(tables: dict[str, list[Run]]) -> list[Run]:

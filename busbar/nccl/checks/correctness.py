@@ -29,7 +29,7 @@ def correctness(context: Context) -> Check:
     return passed(
         Code.CORRECTNESS_VERIFIED,
         "every row was compared and is right",
-        LogLine("", first.out_of_bounds_line or 0, first.out_of_bounds_text),
+        LogLine("", first.out_of_bounds_line or first.line, first.out_of_bounds_text),
     )
 
 
@@ -38,7 +38,7 @@ def _wrong(run: Run) -> Check | None:
     if wrong:
         bad = next(r for r in run.rows if any(m.wrong for m in r.measurements))
         return failed(Code.CORRECTNESS_WRONG_VALUES, f"{wrong} rows with wrong values", bad.as_line)
-    if run.out_of_bounds_status == "FAILED" or (run.out_of_bounds or 0) > 0:
+    if run.out_of_bounds_status == "FAILED" or run.out_of_bounds:
         line = LogLine("", run.out_of_bounds_line or run.line, run.out_of_bounds_text)
         return failed(Code.CORRECTNESS_OUT_OF_BOUNDS, "values out of bounds", line)
     if run.bitwise_failed is not None:
@@ -46,7 +46,7 @@ def _wrong(run: Run) -> Check | None:
             Code.CORRECTNESS_BITWISE, "results of repeated runs differ bit by bit", run.bitwise_failed
         )
     if run.avg_status == "FAILED":
-        line = LogLine("", run.avg_line or 0, run.avg_text)
+        line = LogLine("", run.avg_line or run.line, run.avg_text)
         return failed(Code.CORRECTNESS_MIN_BW, "below the NCCL_TESTS_MIN_BW given to nccl-tests", line)
     return None
 

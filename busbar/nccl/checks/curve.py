@@ -12,7 +12,7 @@ from itertools import accumulate, pairwise
 
 from busbar.nccl.checks.codes import Code
 from busbar.nccl.checks.result import Check, failed, unknown
-from busbar.nccl.log.records import Row, Run, number
+from busbar.nccl.log.records import Row, Run, amount
 from busbar.nccl.units import duration, exact, gbps, share
 
 SATURATION = 64 * 2**20
@@ -43,10 +43,10 @@ def curve(run: Run) -> Check | None:
 
 def _problems(rows: list[Row], half: int, name: str) -> Iterator[Check]:
     large = [row for row in rows if row.size >= SATURATION]
-    values = [number(row.measurements[half].busbw) or 0.0 for row in large]
+    values = [amount(row.measurements[half].busbw) for row in large]
     yield from _dips(large, values, name)
     yield from _end(large, values, name)
-    yield from _latencies(rows, [number(row.measurements[half].time) or 0.0 for row in rows], name)
+    yield from _latencies(rows, [amount(row.measurements[half].time) for row in rows], name)
 
 
 def _dips(rows: list[Row], values: list[float], name: str) -> Iterator[Check]:
@@ -54,12 +54,12 @@ def _dips(rows: list[Row], values: list[float], name: str) -> Iterator[Check]:
     behind = list(accumulate(reversed(values), max))[::-1]
     for i in range(1, len(rows) - 1):
         at = f"{name} at {exact(rows[i].size)}: {gbps(values[i])}"
-        reached = min(before[i - 1], behind[i + 1])
+        reached = min(before[i], behind[i])
         if values[i] < (1 - DIP) * reached:
             reason = f"{at}, although smaller and larger messages reach {gbps(reached)}"
             yield failed(Code.STABILITY_DIP, reason, rows[i].as_line)
         beside = max(values[i - 1], values[i + 1])
-        if beside > 0 and values[i] > (1 + JUMP) * beside:
+        if values[i] > (1 + JUMP) * beside:
             reason = f"{at}, although its neighbours reach {gbps(beside)} only"
             yield failed(Code.STABILITY_JUMP, reason, rows[i].as_line)
 

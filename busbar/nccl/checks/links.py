@@ -140,12 +140,13 @@ def _planned(evidence: Evidence, hosts: dict[int, str]) -> Iterator[Link]:
             yield from _between(((channel, ring[i], ring[(i + 1) % n]) for i in range(n)), hosts)
     if "all trees" in evidence.connected:
         for rank, parents in evidence.parents.items():
-            trees = [(c, rank, parent) for c, parent in enumerate(parents) if parent >= 0 and rank in hosts]
+            trees = [(c, rank, parent) for c, parent in enumerate(parents)]
             yield from _between(iter(trees), hosts)
             yield from _between(((c, parent, child) for c, child, parent in trees), hosts)
 
 
 def _between(links: Iterator[Link], hosts: dict[int, str]) -> Iterator[Link]:
+    """Those of LINKS that join two hosts; a rank without a parent in a tree has -1 there."""
     for channel, source, target in links:
         if source in hosts and target in hosts and hosts[source] != hosts[target]:
             yield channel, source, target

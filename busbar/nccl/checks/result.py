@@ -60,7 +60,7 @@ class CollectiveResult(Model):
     fraction: float | None
     passed: bool
     size_bytes: int | None = None
-    plateau_bytes: int = Field(default=0, description="the floor applies from here on; 0: to the largest")
+    plateau_bytes: int = Field(description="the floor applies from here on; 0: to the largest")
     reasoning: list[str] = Field(default_factory=list)
     curve: list[Point] = Field(default_factory=list)
 

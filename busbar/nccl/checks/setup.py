@@ -38,8 +38,7 @@ def nccl_version(context: Context) -> Check:
 def plugin(context: Context) -> Check:
     """The expected network plugin carries the data, loaded from the expected path."""
     want, evidence = context.expectation, context.evidence
-    paths = list(evidence.plugin_paths.values())
-    path = paths[0].value if paths else None
+    path = next(iter(evidence.plugin_paths.values()), None)
     network = next(iter(evidence.networks.values()), None)
     on_edges = {counts.transport.name: counts.first for counts in evidence.net_edges.values()}
     networks = {**evidence.networks, **on_edges}
@@ -48,29 +47,27 @@ def plugin(context: Context) -> Check:
             reason = f"processes use different {what}: {', '.join(found)}"
             return failed(Code.PLUGIN_HOSTS_DIFFER, reason, list(found.values())[-1])
     if not want.require_plugin and not want.plugin_path:
-        printed = f"the log has {', '.join(evidence.networks) or 'none'}" + (f" at {path}" if path else "")
+        at = f" at {path.value}" if path else ""
+        printed = f"the log has {', '.join(evidence.networks) or 'none'}{at}"
         return not_required(Code.PLUGIN_NOT_REQUIRED, f"no plugin given; {printed}", network)
     expected = want.require_plugin
     if expected:
-        used = set(evidence.networks) | evidence.network_names
-        if not used:
+        used = next(iter(networks), None)
+        if used is None:
             reason = f"neither `Using network` nor an edge: {expected} is not proved. {FIX}"
             return unknown(Code.PLUGIN_NOT_PRINTED, reason)
-        odd = sorted(n for n in used if n != expected and not n.startswith(f"{expected}_"))
-        if odd:
-            reason = f"{odd[0]} is used, expected {expected}"
-            return failed(Code.PLUGIN_OTHER, reason, evidence.networks.get(odd[0]))
+        if used != expected and not used.startswith(f"{expected}_"):
+            return failed(Code.PLUGIN_OTHER, f"{used} is used, expected {expected}", networks[used])
     if want.plugin_path:
-        if not paths:
+        if path is None:
             return unknown(
                 Code.PLUGIN_PATH_NOT_PRINTED, "no `Plugin Path` line: the plugin's path is not known"
             )
-        wrong = next((s for s in paths if not s.value.startswith(want.plugin_path)), None)
-        if wrong is not None:
-            reason = f"plugin from {wrong.value}, expected {want.plugin_path}"
-            return failed(Code.PLUGIN_OTHER_PATH, reason, wrong)
-    reason = f"{expected or 'plugin'} is used" + (f", from {path}" if path else "; no path printed")
-    return passed(Code.PLUGIN_USED, reason, paths[0] if paths else network)
+        if not path.value.startswith(want.plugin_path):
+            reason = f"plugin from {path.value}, expected {want.plugin_path}"
+            return failed(Code.PLUGIN_OTHER_PATH, reason, path)
+    reason = f"{expected or 'plugin'} is used" + (f", from {path.value}" if path else "; no path printed")
+    return passed(Code.PLUGIN_USED, reason, path or network)
 
 
 def topology_file(context: Context) -> Check:
@@ -103,7 +100,7 @@ def hcas(context: Context) -> Check:
     """NCCL opened the HCAs that carry the rails, on every host that says so."""
     want, evidence = context.expectation, context.evidence
     verbs = any(n.startswith(("IB", "gIB", "UCX")) for n in (*evidence.networks, *evidence.network_names))
-    counted = want.transport in ("rdma", "gpudirect-rdma") and (want.rails or 0) > 0 and context.domains != 1
+    counted = want.transport in ("rdma", "gpudirect-rdma") and want.rails and context.domains != 1
     if not want.hcas and not (counted and (verbs or not evidence.networks)):
         return not_required(
             Code.HCAS_NOT_REQUIRED, "no HCA names given, and the transport is not InfiniBand verbs"
@@ -116,7 +113,7 @@ def hcas(context: Context) -> Check:
         if want.hcas and set(names) != set(want.hcas):
             reason = f"{host} uses {', '.join(names)}, expected {', '.join(want.hcas)}"
             return failed(Code.HCAS_OTHER, reason, line)
-        if not want.hcas and len(names) < (want.rails or 0):
+        if not want.hcas and want.rails is not None and len(names) < want.rails:
             reason = f"{host} opened {len(names)} HCAs ({', '.join(names)}), expected {want.rails}"
             return failed(Code.HCAS_TOO_FEW, reason, line)
     hosts = {r.host.partition(".")[0] for run in context.judged for r in run.preamble.ranks}

@@ -25,7 +25,7 @@ def job(context: Context) -> Check | None:
 def source(context: Context) -> Check:
     """The log is there from its first line to its last."""
     log = context.log
-    if log.bytes == 0:
+    if not log.bytes:
         return unknown(Code.SOURCE_EMPTY, f"the log is empty: {log.truncated or 'nothing was measured'}")
     if log.truncated:
         return failed(Code.SOURCE_TRUNCATED, f"the log is not complete: {log.truncated}")

@@ -144,7 +144,7 @@ def _expected(counts: EdgeCounts, want: str, allowed: list[str]) -> bool:
 
 def _one_domain(context: Context) -> Check:
     evidence, want = context.evidence, context.expectation
-    if not context.nodes_given and (want.rails or 0) > 0:
+    if not context.nodes_given and want.rails:
         return unknown(
             Code.TRANSPORT_SINGLE_NODE,
             "one host: nothing crossed the fabric. Fix: pass --expect-nodes 1 if one host is expected",

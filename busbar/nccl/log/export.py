@@ -10,7 +10,7 @@ from typing import Any
 
 from busbar.nccl.log.collective import COLLECTIVES, contradicts_itself, infer, ratio
 from busbar.nccl.log.reader import ParsedLog
-from busbar.nccl.log.records import Measurement, Row, Run, number
+from busbar.nccl.log.records import Measurement, Row, Run, amount, number
 
 MAX_WARNINGS = 6
 WARNING_WIDTH = 140
@@ -123,7 +123,7 @@ def _highest(run: Run | None, index: int) -> float | None:
     """Highest busbw out of place (0) or in place (1)."""
     if run is None or not run.rows:
         return None
-    return max(number(row.measurements[index].busbw) or 0.0 for row in run.rows)
+    return max(amount(row.measurements[index].busbw) for row in run.rows)
 
 
 def usable(run: Run) -> bool:

@@ -42,7 +42,7 @@ class Measurement:
     @property
     def wrong(self) -> bool:
         """True where the last column is a number above 0."""
-        return (number(self.errors) or 0) > 0
+        return amount(self.errors) > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,12 +183,12 @@ class Run:
     @property
     def highest_busbw(self) -> float:
         """The highest busbw of any measurement; 0 without rows."""
-        return max((number(m.busbw) or 0.0 for m in self.measurements), default=0.0)
+        return max((amount(m.busbw) for m in self.measurements), default=0.0)
 
     @property
     def mean_busbw(self) -> float:
         """Mean busbw of all measurements: what nccl-tests prints as `Avg bus bandwidth`."""
-        values = [number(m.busbw) or 0.0 for m in self.measurements]
+        values = [amount(m.busbw) for m in self.measurements]
         return sum(values) / len(values)
 
     @property
@@ -239,7 +239,7 @@ class Run:
         first = [r.out_of_place for r in self.rows]
         if len(self.preamble.ranks) > 1 or any(number(m.busbw) for m in first):
             return False
-        return any((number(m.algbw) or 0.0) > LEAST_RESOLVED for m in first)
+        return any(amount(m.algbw) > LEAST_RESOLVED for m in first)
 
 
 def _wrong_precision(text: str) -> bool:
@@ -269,3 +269,8 @@ def number(text: str) -> float | None:
     except ValueError:
         return None
     return value if math.isfinite(value) else None
+
+
+def amount(text: str) -> float:
+    """The value of a printed field; 0 for what is not a measurement."""
+    return number(text) or 0.0

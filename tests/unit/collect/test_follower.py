@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 
-from busbar.collect.follower import MAX_REFUSALS, LogFollower, LogLost, has_ended, has_started
+from busbar.collect.follower import LogFollower, LogLost, has_ended, has_started
 from busbar.kube.client import ApiError
 from busbar.kube.wait import Deadline
 from tests.support.kube_cluster import Clock, Cluster, container, pod, unreachable
@@ -86,7 +86,7 @@ def test_a_container_that_has_not_started_is_waited_for_without_a_word() -> None
 
 def test_a_refusal_that_passes_in_time_does_not_lose_the_log() -> None:
     api = Cluster({POD: ENDED})
-    api.logs = [serving(then=ApiError("GET", 404, "not found"))] * (MAX_REFUSALS - 1) + [serving(*range(10))]
+    api.logs = [serving(then=ApiError("GET", 404, "not found"))] * 4 + [serving(*range(10))]
     assert list(follower(api).lines()) == LINES
 
 
@@ -224,10 +224,18 @@ def test_the_deadline_ends_the_reading_of_a_container_that_never_ends() -> None:
         list(follower(api).lines())
 
 
-def test_a_container_whose_log_is_refused_for_good_is_not_waited_for() -> None:
-    reader = follower(Cluster({POD: ENDED}))
+def test_a_log_that_an_ended_container_does_not_have_is_asked_for_five_times_in_four_seconds() -> None:
+    api, clock = Cluster({POD: ENDED}), Clock()
+    reader = LogFollower(api, "ns", "launcher", "nccl", Deadline(clock, 100), lambda _: None)
     with pytest.raises(LogLost, match="not available: container is waiting to start"):
         list(reader.lines())
+    assert (len(api.log_queries), clock.time) == (5, 4)
+
+
+def test_an_api_that_is_away_for_long_does_not_lose_the_log_of_an_ended_container() -> None:
+    api = Cluster({POD: ENDED})
+    api.logs = [serving(then=unreachable())] * 20 + [serving(*range(10))]
+    assert list(follower(api).lines()) == LINES
 
 
 def test_credentials_that_are_refused_end_the_reading_at_once() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from pydantic import ValidationError
 
 from busbar.collect.spec import CollectSpec, collect_spec, read_verdict
 from busbar.nccl.expected.expectation import Expectation
@@ -35,8 +36,19 @@ def test_a_topology_file_that_was_asked_for_must_be_proved() -> None:
     assert (asked["require_topology_file"], asked["topology_file"]) == (True, "/opt/h100.xml")
 
 
-def test_the_collector_waits_longer_than_the_job_may_run() -> None:
-    assert question(validation={"deadline_seconds": 600}).deadline_seconds > 600
+def test_the_collector_gives_the_operator_a_minute_to_record_a_job_that_used_up_its_time() -> None:
+    runs = job(validation={"deadline_seconds": 600}).deadline_seconds
+    assert question(validation={"deadline_seconds": 600}).deadline_seconds == runs + 60
+
+
+@pytest.mark.parametrize(("seconds", "accepted"), [(0.5, True), (0, False), (-0.5, False)])
+def test_a_request_without_any_time_to_wait_is_refused(seconds: float, accepted: bool) -> None:
+    asked = {**question().model_dump(), "deadline_seconds": seconds}
+    if accepted:
+        assert CollectSpec.model_validate(asked).deadline_seconds == seconds
+    else:
+        with pytest.raises(ValidationError, match="greater than 0"):
+            CollectSpec.model_validate(asked)
 
 
 @pytest.mark.parametrize("stdout", [None, "", "Killed", "[]", '{"passed": "yes"}'])

@@ -46,6 +46,19 @@ def test_releases_have_a_name_a_bounded_history_and_are_deleted_with_the_cluster
         assert release.request.deletedWith
 
 
+def test_a_release_is_deleted_before_its_replacement_and_not_checked_against_crds_that_it_replaces(
+    run: Run,
+) -> None:
+    for release in run.of_type(RELEASE):
+        assert release.request.deleteBeforeReplace
+        assert release.inputs["disableOpenapiValidation"] is True
+
+
+def test_a_release_may_take_as_long_as_its_operator_is_configured_to() -> None:
+    done = program(gpu_operator={"timeout_seconds": 777})
+    assert done.named("gpu-operator-release").inputs["timeout"] == 777
+
+
 def test_only_the_release_whose_pods_nothing_waits_for_is_awaited_by_helm(run: Run) -> None:
     awaited = {r.inputs["name"] for r in run.of_type(RELEASE) if not r.inputs["skipAwait"]}
     assert awaited == {"mpi-operator"}
@@ -181,6 +194,8 @@ def test_a_topology_file_is_mounted_from_a_config_map_named_by_its_content(tmp_p
     carried = done.named("nccl-a-topology").inputs
     assert carried["data"] == {"h100.xml": "<system version='1'/>"}
     assert carried["immutable"] is True
+    topology_map = done.named("nccl-a-topology").request
+    assert topology_map.deletedWith == done.named("control-plane-server-1").urn
     job = done.named("nccl-a-job").inputs
     volumes = job["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]["volumes"]
     name = carried["metadata"]["name"]

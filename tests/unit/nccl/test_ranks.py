@@ -1,0 +1,196 @@
+"""Who took part: the device list, NCCL's own counts, and the number of ranks that busbw was computed with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from busbar.nccl import Expectation
+from busbar.nccl.checks.codes import Code
+from busbar.nccl.checks.ranks import ranks
+from busbar.nccl.checks.result import Check
+from busbar.nccl.log.evidence import Evidence
+from busbar.nccl.log.records import LogLine, Measurement, Rank, Run
+from tests.unit.nccl.tables import MIB, context, measurement, row, table
+
+SIXTEEN = measurement("5000.0", "100.00", "187.50")  # all_reduce: busbw = algbw x 2 x 15 / 16
+LINE = LogLine("", 7, "as printed")
+
+
+def run_of(n: int = 16, busbw: Measurement = SIXTEEN, name: str = "all_reduce") -> Run:
+    return table([row(512 * MIB, busbw)], n, name)
+
+
+def checked(*runs: Run, evidence: Evidence | None = None, **want: object) -> Check:
+    """What the gate says of tables of 16 ranks on two hosts."""
+    expectation = Expectation.model_validate({"nodes": 2, "gpus_per_node": 8, **want})
+    return ranks(context(expectation, *runs, evidence=evidence, nodes=2, ranks=16, nodes_given=True))
+
+
+def with_list(listed: Sequence[Rank]) -> Run:
+    run = run_of()
+    run.preamble.ranks = list(listed)
+    return run
+
+
+LIST = run_of().preamble.ranks
+
+
+def test_sixteen_ranks_on_two_hosts_are_complete_and_the_last_line_of_the_list_shows_it() -> None:
+    check = checked(run_of())
+    assert (check.code, check.reason, check.line) == (Code.RANKS_COMPLETE, "16 ranks on 2 hosts", 16)
+
+
+def test_the_nodes_of_the_log_itself_are_said_not_to_be_enforced() -> None:
+    check = ranks(context(Expectation(), run_of(), nodes=2, ranks=16))
+    assert check.reason.endswith("by the log's own device list (pass --expect-nodes to enforce)")
+
+
+@pytest.mark.parametrize(
+    ("busbw", "hint"),
+    [("187.50", "implies 16 ranks"), ("100.00", "implies 2 ranks"), ("200.00", None), ("250.00", None)],
+)
+def test_without_a_device_list_busbw_gives_a_hint_where_there_is_such_a_number(
+    busbw: str, hint: str | None
+) -> None:
+    check = checked(run_of(0, measurement("5000.0", "100.00", busbw)), run_of(0, SIXTEEN))
+    assert check.code == Code.RANKS_NO_DEVICE_LIST
+    assert check.reason.partition("busbw/algbw ")[2] == (hint or "")
+
+
+def test_only_an_all_reduce_gives_that_hint() -> None:
+    assert "implies" not in checked(run_of(0, SIXTEEN, "broadcast")).reason
+
+
+@pytest.mark.parametrize(("name", "busbw"), [("broadcast", "100.00"), ("all_reduce", "0.00")])
+def test_one_rank_measures_nothing(name: str, busbw: str) -> None:
+    run = run_of(1, measurement("5000.0", "100.00", busbw), name)
+    check = ranks(context(Expectation(), run, nodes=1, ranks=1))
+    assert (check.status, check.code) == ("fail", Code.RANKS_ONE)
+
+
+def test_two_ranks_are_enough_to_measure() -> None:
+    run = run_of(2, measurement("5000.0", "100.00", "100.00"))
+    assert ranks(context(Expectation(), run, nodes=1, ranks=2)).status == "pass"
+
+
+@pytest.mark.parametrize(
+    ("listed", "code"),
+    [
+        ([replace(rank, group=rank.rank % 2) for rank in LIST], Code.RANKS_SPLIT),
+        (LIST[1:], Code.RANKS_GAPS),
+        (LIST[:8], Code.RANKS_TABLES_DIFFER),
+        ([*LIST[:-1], replace(LIST[-1], device=6)], Code.RANKS_GPU_LISTED_TWICE),
+    ],
+)
+def test_a_device_list_that_is_not_that_of_one_program_is_refused(listed: list[Rank], code: Code) -> None:
+    check = checked(with_list(listed))
+    assert (check.status, check.code) == ("fail", code)
+    assert check.line == (16 if code == Code.RANKS_GPU_LISTED_TWICE else listed[0].line)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "shared"),
+    [
+        ([(0, "")] * 8, False),
+        # without its PCI domain an address may stand for several GPUs
+        ([(0, "1b:00")] * 8, False),
+        ([(0, "0000:1b:00")] * 8, True),
+        ([(0, ""), *[(1, "")] * 7], True),
+    ],
+)
+def test_a_gpu_is_shared_only_where_the_list_can_tell_gpus_apart(
+    gpus: list[tuple[int, str]], shared: bool
+) -> None:
+    listed = [
+        replace(rank, device=gpu[0], bus=gpu[1]) for rank, gpu in zip(LIST, [*gpus, *gpus], strict=True)
+    ]
+    check = checked(with_list(listed))
+    assert (check.code == Code.RANKS_GPU_LISTED_TWICE) == shared, check.reason
+
+
+def test_at_most_eight_hosts_are_named_where_others_than_expected_took_part() -> None:
+    ten = [replace(LIST[0], rank=n, device=0, host=f"h{n}.site") for n in range(10)]
+    run = with_list(ten)
+    found = ranks(context(Expectation(nodes=2), run, nodes=10, ranks=10, nodes_given=True))
+    names = ", ".join(f"h{n}.site" for n in range(8))
+    assert (found.code, found.reason) == (Code.RANKS_WRONG_NODES, f"10 hosts took part, expected 2: {names}")
+    want = Expectation(hosts=[f"g{n}" for n in range(10)])
+    found = ranks(context(want, run, nodes=10, ranks=10))
+    assert (found.code, found.line) == (Code.RANKS_OTHER_HOSTS, 1)
+    assert found.reason.endswith("missing: " + ", ".join(f"g{n}" for n in range(8)))
+
+
+def test_hosts_are_compared_without_their_domain() -> None:
+    assert checked(run_of(), hosts=["worker-0.site", "worker-1.site"]).status == "pass"
+    assert checked(run_of(), hosts=["worker-0.site", "worker-2.site"]).code == Code.RANKS_OTHER_HOSTS
+
+
+def test_a_host_with_more_or_fewer_ranks_than_expected_is_named() -> None:
+    moved = [*LIST[:7], replace(LIST[7], host="worker-1", device=8), *LIST[8:]]
+    check = checked(with_list(moved))
+    assert (check.code, check.reason, check.line) == (
+        Code.RANKS_WRONG_PER_NODE,
+        "worker-0 has 7 ranks, expected 8",
+        1,
+    )
+
+
+@pytest.mark.parametrize(
+    ("gpu", "want", "refused"),
+    [
+        ("NVIDIA A100-SXM4-80GB", "H100", True),
+        ("NVIDIA H100 80GB HBM3", "H100", False),
+        ("Graphics Device", "H100", False),
+        ("NVIDIA A100-SXM4-80GB", None, False),
+    ],
+)
+def test_a_rank_on_a_gpu_of_another_known_model_is_named(gpu: str, want: str | None, refused: bool) -> None:
+    check = checked(with_list([*LIST[:9], replace(LIST[9], gpu=gpu), *LIST[10:]]), gpu=want)
+    assert (check.code == Code.RANKS_OTHER_GPU) == refused, check.reason
+    assert not refused or (check.line, check.reason) == (10, f"rank 9 is on {gpu}, expected {want}")
+
+
+@pytest.mark.parametrize(
+    ("evidence", "code"),
+    [
+        (Evidence(initialized={16: set(range(16))}, counts={(16, 2): LINE}), Code.RANKS_COMPLETE),
+        (Evidence(initialized={8: set(range(8))}), Code.RANKS_OTHER_COMMUNICATOR),
+        (Evidence(initialized={16: set(range(15))}), Code.RANKS_NOT_ALL_UP),
+        (Evidence(counts={(8, 2): LINE}), Code.RANKS_OTHER_COUNT),
+        (Evidence(counts={(16, 1): LINE}), Code.RANKS_OTHER_COUNT),
+        (Evidence(counts={(16, 2): LINE, (16, 16): LINE}), Code.RANKS_OTHER_COUNT),
+    ],
+)
+def test_nccls_own_counts_are_those_of_the_device_list(evidence: Evidence, code: Code) -> None:
+    assert checked(run_of(), evidence=evidence).code == code
+
+
+def test_nccl_may_count_a_rack_as_one_node() -> None:
+    evidence = Evidence(counts={(16, 1): LINE})
+    assert checked(run_of(), evidence=evidence, nodes_per_domain=2).code == Code.RANKS_COMPLETE
+
+
+@pytest.mark.parametrize(
+    ("algbw", "busbw", "fits"),
+    [
+        # 100.00 may be 99.995 to 100.005 GB/s, so busbw 187.4906 to 187.5094, each printed with two decimals
+        ("100.00", "187.51", True),
+        ("100.00", "187.49", True),
+        ("100.00", "187.52", False),
+        ("100.00", "187.48", False),
+        ("N/A", "187.50", False),
+        ("100.00", "N/A", False),
+    ],
+)
+def test_busbw_is_that_of_16_ranks_within_what_both_values_were_rounded_by(
+    algbw: str, busbw: str, fits: bool
+) -> None:
+    check = checked(table([row(512 * MIB, SIXTEEN, measurement("5000.0", algbw, busbw))], 16))
+    assert check.code == (Code.RANKS_COMPLETE if fits else Code.RANKS_OTHER_FACTOR)
+
+
+def test_the_factor_of_an_unknown_program_is_not_known() -> None:
+    assert checked(run_of(name="my_own")).code == Code.RANKS_COLLECTIVE_UNKNOWN

@@ -1,0 +1,211 @@
+"""What NCCL was set up with: version, plugin, topology file and HCAs, as printed and as expected."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from busbar.nccl import Expectation
+from busbar.nccl.checks.codes import Code
+from busbar.nccl.checks.result import Check
+from busbar.nccl.checks.setup import hcas, nccl_version, plugin, topology_file
+from busbar.nccl.log.evidence import Evidence
+from tests.unit.nccl.tables import MIB, context, printed, row, said, table
+
+IB8 = tuple(f"mlx5_{n}" for n in range(8))
+
+
+def version(found: dict[str, Any], least: str | None) -> Check:
+    return nccl_version(context(Expectation(min_nccl=least), evidence=Evidence(versions=found)))
+
+
+@pytest.mark.parametrize(
+    ("found", "least", "code"),
+    [
+        ("2.28.7+cuda12.9", "2.28.7", Code.NCCL_VERSION_ACCEPTED),
+        ("2.28.7+cuda12.9", "2.28", Code.NCCL_VERSION_ACCEPTED),
+        # the number of a build makes no release newer
+        ("2.28.7", "2.28.7-1", Code.NCCL_VERSION_ACCEPTED),
+        ("2.28.3+cuda12.9", "2.28.5", Code.NCCL_VERSION_TOO_OLD),
+        ("2.9.9", "2.28.0", Code.NCCL_VERSION_TOO_OLD),
+        ("2.9.9", None, Code.NCCL_VERSION_NOT_REQUIRED),
+    ],
+)
+def test_nccl_is_as_new_as_its_release_says(found: str, least: str | None, code: Code) -> None:
+    check = version(said(found, 5), least)
+    assert (check.code, check.line) == (code, 5)
+    assert found in check.reason
+
+
+def test_a_version_that_was_not_printed_is_not_known() -> None:
+    assert version({}, "2.28").code == Code.NCCL_VERSION_NOT_PRINTED
+    assert version({}, None).reason == "no minimum version given; none was printed"
+
+
+def test_of_two_versions_the_later_line_shows_the_difference() -> None:
+    check = version(said("2.28.7", 5) | said("2.19.3", 9), None)
+    assert (check.status, check.code, check.line) == ("fail", Code.NCCL_VERSION_DIFFERS, 9)
+
+
+def used(evidence: Evidence, **want: str) -> Check:
+    return plugin(context(Expectation(**want), evidence=evidence))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "evidence",
+    [
+        printed(networks=said("IBext", 3) | said("IB", 9)),
+        printed({"NET/IB/0": 1}, networks=said("IBext", 3)),
+        printed(networks=said("IBext", 3), plugin_paths=said("/a.so", 3) | said("/b.so", 9)),
+    ],
+)
+def test_processes_with_different_networks_or_plugins_fail_whatever_is_expected(evidence: Evidence) -> None:
+    for want in ({}, {"require_plugin": "IBext"}):
+        check = used(evidence, **want)
+        assert (check.status, check.code) == ("fail", Code.PLUGIN_HOSTS_DIFFER)
+        assert check.line != 3
+
+
+def test_where_no_plugin_is_expected_the_printed_one_is_reported() -> None:
+    evidence = printed(networks=said("IBext", 3), plugin_paths=said("/opt/net.so", 4))
+    assert used(evidence).reason == "no plugin given; the log has IBext at /opt/net.so"
+    assert used(evidence).line == 3
+    assert used(Evidence()).reason == "no plugin given; the log has none"
+
+
+@pytest.mark.parametrize(
+    ("evidence", "code"),
+    [
+        (printed(networks=said("IBext", 3)), Code.PLUGIN_USED),
+        (printed(networks=said("IBext_v8", 3)), Code.PLUGIN_USED),
+        (printed({"NET/IBext/0/GDRDMA": 2}), Code.PLUGIN_USED),
+        (printed(networks=said("IBextra", 3)), Code.PLUGIN_OTHER),
+        (printed({"NET/IB/0/GDRDMA": 2}), Code.PLUGIN_OTHER),
+        (Evidence(), Code.PLUGIN_NOT_PRINTED),
+    ],
+)
+def test_the_expected_plugin_is_proved_by_its_name_or_by_an_edge(evidence: Evidence, code: Code) -> None:
+    check = used(evidence, require_plugin="IBext")
+    assert check.code == code
+    assert (check.line is not None) == (bool(evidence.networks) or code == Code.PLUGIN_OTHER)
+
+
+@pytest.mark.parametrize(
+    ("path", "code"),
+    [
+        ("/opt/hpcx/net.so", Code.PLUGIN_USED),
+        ("/usr/lib/net.so", Code.PLUGIN_OTHER_PATH),
+        (None, Code.PLUGIN_PATH_NOT_PRINTED),
+    ],
+)
+def test_the_expected_plugin_is_loaded_from_the_expected_folder(path: str | None, code: Code) -> None:
+    evidence = printed(networks=said("IBext", 3), plugin_paths=said(path, 4) if path else {})
+    check = used(evidence, plugin_path="/opt/hpcx")
+    assert (check.code, check.line) == (code, 4 if path else None)
+    assert used(evidence, require_plugin="IBext").line == (4 if path else 3)
+
+
+def given(evidence: Evidence, **want: Any) -> Check:
+    return topology_file(context(Expectation(**want), evidence=evidence))
+
+
+SET = {"environment": said("NCCL_DEBUG", 2), "topology_set": said("/opt/topo.xml", 3)}
+
+
+@pytest.mark.parametrize(
+    ("evidence", "want", "code"),
+    [
+        (Evidence(**SET), {}, Code.TOPOLOGY_FILE_NOT_REQUIRED),
+        (Evidence(**SET), {"require_topology_file": True}, Code.TOPOLOGY_FILE_SET),
+        (Evidence(**SET), {"topology_file": "/opt/topo.xml"}, Code.TOPOLOGY_FILE_SET),
+        (Evidence(**SET), {"topology_file": "/opt/other.xml"}, Code.TOPOLOGY_FILE_OTHER),
+        (
+            Evidence(**SET, topology_failed=said("/opt/topo.xml", 4)),
+            {},
+            Code.TOPOLOGY_FILE_NOT_OPENED,
+        ),
+        (Evidence(), {"require_topology_file": True}, Code.TOPOLOGY_FILE_NOT_PRINTED),
+        (
+            Evidence(environment=said("NCCL_DEBUG", 2)),
+            {"require_topology_file": True},
+            Code.TOPOLOGY_FILE_NOT_SET,
+        ),
+    ],
+)
+def test_the_topology_file_is_the_expected_one_and_could_be_opened(
+    evidence: Evidence, want: dict[str, Any], code: Code
+) -> None:
+    assert given(evidence, **want).code == code
+
+
+def opened(
+    of_host: dict[str, tuple[str, ...]], evidence: Evidence | None = None, **want: Any
+) -> tuple[Code, int | None]:
+    """What is said of a run on two hosts of eight rails over GPUDirect RDMA."""
+    found = evidence or printed(networks=said("IB", 3))
+    found.hcas_of_host = of_host
+    found.hcas = said("the list", 6) if of_host else {}
+    expectation = {"nodes": 2, "gpus_per_node": 8, "rails": 8, "transport": "gpudirect-rdma", **want}
+    run = table([row(512 * MIB)], ranks=16)
+    check = hcas(context(Expectation(**expectation), run, evidence=found))
+    return check.code, check.line
+
+
+BOTH = {"worker-0": IB8, "worker-1": IB8}
+
+
+@pytest.mark.parametrize(
+    ("of_host", "want", "code"),
+    [
+        (BOTH, {}, Code.HCAS_OPENED),
+        (BOTH, {"rails": 9}, Code.HCAS_TOO_FEW),
+        (BOTH, {"rails": 7}, Code.HCAS_OPENED),
+        ({**BOTH, "worker-1": IB8[1:]}, {}, Code.HCAS_TOO_FEW),
+        (BOTH, {"hcas": list(IB8)}, Code.HCAS_OPENED),
+        ({**BOTH, "worker-1": IB8[1:]}, {"hcas": list(IB8)}, Code.HCAS_OTHER),
+        # names that are given are all that counts
+        ({"worker-0": IB8[:1], "worker-1": IB8[:1]}, {"hcas": list(IB8[:1])}, Code.HCAS_OPENED),
+        (BOTH, {"hcas": list(IB8), "transport": "socket"}, Code.HCAS_OPENED),
+    ],
+)
+def test_every_host_opens_the_hcas_of_its_rails(
+    of_host: dict[str, tuple[str, ...]], want: dict[str, Any], code: Code
+) -> None:
+    assert opened(of_host, **want) == (code, 6)
+
+
+@pytest.mark.parametrize(
+    ("of_host", "code"),
+    [
+        ({}, Code.HCAS_NOT_PRINTED),
+        ({"worker-0": IB8}, Code.HCAS_NOT_PRINTED),
+        ({"worker-0.site": IB8, "worker-1.site": IB8}, Code.HCAS_OPENED),
+        # a message without its process may be of any host
+        ({"worker-0": IB8, "": IB8}, Code.HCAS_OPENED),
+    ],
+)
+def test_a_host_that_names_no_hca_is_not_known_to_have_any(
+    of_host: dict[str, tuple[str, ...]], code: Code
+) -> None:
+    assert opened(of_host)[0] == code
+
+
+@pytest.mark.parametrize(
+    ("evidence", "want", "required"),
+    [
+        (Evidence(), {}, True),
+        (printed({"NET/IB/0": 1}, networks=said("AWS Libfabric")), {}, True),
+        (printed(networks=said("AWS Libfabric")), {}, False),
+        (printed(networks=said("IB")), {"transport": "rdma"}, True),
+        (printed(networks=said("IB")), {"transport": "socket"}, False),
+        (printed(networks=said("IB")), {"rails": 0}, False),
+        (printed(networks=said("IB")), {"rails": None}, False),
+        (printed(networks=said("IB")), {"nodes": 1}, False),
+        (printed(networks=said("AWS Libfabric")), {"hcas": ["mlx5_0"]}, True),
+    ],
+)
+def test_hcas_are_counted_where_infiniband_verbs_carry_the_data_between_hosts(
+    evidence: Evidence, want: dict[str, Any], required: bool
+) -> None:
+    assert opened({}, evidence, **want)[0] == (Code.HCAS_NOT_PRINTED if required else Code.HCAS_NOT_REQUIRED)
