@@ -16,7 +16,7 @@ import typer
 from typer.core import TyperCommand
 
 from busbar.cli.stack.errors import USAGE, StackError, missing_package
-from busbar.cli.stack.target import DEFAULT_PARALLEL, Options, Target, find
+from busbar.cli.stack.target import PARALLEL, Options, Target, find
 
 EXIT_CODES = (
     "Exit codes: 0 done, and the gate passed. 1 failed, the gate included, or declined. "
@@ -36,7 +36,7 @@ Project = Annotated[
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 Refresh = Annotated[bool, typer.Option("--refresh", help="Read the real state of all resources first.")]
 Parallel = Annotated[
-    int, typer.Option("--parallel", min=1, help="Steps at the same time; by default 4 per CPU, at most 50.")
+    int, typer.Option("--parallel", min=1, envvar="PULUMI_PARALLEL", help="Steps at the same time.")
 ]
 
 
@@ -69,7 +69,7 @@ def up(
         bool, typer.Option("--skip-preview", help="Do not show the changes first.")
     ] = False,
     refresh: Refresh = False,
-    parallel: Parallel = DEFAULT_PARALLEL,
+    parallel: Parallel = PARALLEL,
 ) -> None:
     """Create or update a stack: the changes, a question, one row per step, then what was measured.
 
@@ -85,9 +85,7 @@ def preview(stack: Stack, project: Project = None, refresh: Refresh = False) -> 
     _exit(stack, project, lambda target: _commands().preview(target, Options(refresh=refresh)))
 
 
-def destroy(
-    stack: Stack, project: Project = None, yes: Yes = False, parallel: Parallel = DEFAULT_PARALLEL
-) -> None:
+def destroy(stack: Stack, project: Project = None, yes: Yes = False, parallel: Parallel = PARALLEL) -> None:
     """Remove everything that a stack made: the list, a question, one row per step.
 
     The empty stack, its history and its file stay. The kept kubeconfig and outputs are removed.

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from busbar.cli.stack.errors import USAGE, StackError
 
-# K3s advises at most 50 nodes joining at the same time; the engine's own default is 4 per CPU.
-DEFAULT_PARALLEL = min(50, 4 * (os.cpu_count() or 1))
+# Steps at the same time. The engine's own default is 4 per CPU of this machine, but a step waits for a host:
+# from a laptop 440 workers would go in waves of 16. K3s advises at most 50 nodes that join at the same time.
+PARALLEL = 50
 PROJECT_FILES = ("Pulumi.yaml", "Pulumi.yml")
 _STACK_FILE = re.compile(r"Pulumi\.(?P<stack>.+)\.ya?ml")
 
@@ -22,7 +22,7 @@ class Options:
     yes: bool = False
     skip_preview: bool = False
     refresh: bool = False
-    parallel: int = DEFAULT_PARALLEL
+    parallel: int = PARALLEL
 
 
 @dataclass(frozen=True)

@@ -44,6 +44,12 @@ def test_help_documents_the_exit_codes() -> None:
         assert "130 interrupted" in printed, command
 
 
+@pytest.mark.parametrize("command", ["up", "destroy"])
+def test_fifty_hosts_are_worked_on_at_once_whatever_this_machine_has(command: str) -> None:
+    _, printed = _busbar(command, "--help", COLUMNS="200")
+    assert "default: 50" in printed and "PULUMI_PARALLEL" in printed
+
+
 def test_without_the_package_pulumi_up_says_how_to_get_it() -> None:
     code, printed = _busbar("up", "dev", "--yes", code=WITHOUT_PULUMI)
     assert code == 2
