@@ -12,7 +12,7 @@ from busbar.config.values import Float, Int, Model, NonEmpty
 
 
 class Taint(Model):
-    """A taint that the workers register with."""
+    """A taint of a pool's workers."""
 
     key: LabelKey = Field(description="Key of the taint.")
     value: LabelValue = Field(default="", description="Value of the taint; may be empty.")
@@ -36,9 +36,11 @@ class Pool(Model):
         default=None, description="Text that the GPU's product name must contain, such as H100."
     )
     labels: dict[LabelKey, LabelValue] = Field(
-        default={}, description="Labels that the workers register with."
+        default={}, description="Labels of the workers; a change is applied to running ones too."
     )
-    taints: list[Taint] = Field(default=[], description="Taints that the workers register with.")
+    taints: list[Taint] = Field(
+        default=[], description="Taints of the workers; a change is applied to running ones too."
+    )
     min_disk_gb: Annotated[Int, Field(ge=1)] = Field(
         default=50, description="Free space per worker in GB (10^9 bytes) where K3s keeps images."
     )

@@ -133,7 +133,7 @@ def _after_up(s: Session, stack: auto.Stack, rows: Rows, failure: str) -> int:
     if not failure:
         if rows.resumes:
             _forget_completed(s, stack)
-        return DONE
+        return _half_changed(s, rows.not_repeated) if rows.not_repeated else DONE
     if rows.outputs_written and outputs.failed_gate:
         return _gate_failed(s, outputs)
     s.fail(reasons(rows.errors, failure, printed=rows.printed))
@@ -150,6 +150,18 @@ def _gate_failed(s: Session, outputs: keep.Outputs) -> int:
     s.say(
         f"Next: repair what the reasons name, raise validation.run in {s.target.file} by one, "
         f"then `{s.command}`."
+    )
+    return FAILED
+
+
+def _half_changed(s: Session, names: list[str]) -> int:
+    s.fail(
+        [f"  - {name}" for name in names],
+        title="an earlier update was interrupted in the middle of a change that this one did not repeat",
+    )
+    s.say(
+        "They may have parts of that update's configuration. "
+        f"Next: `{s.command}` with the configuration of the interrupted update, then with the one you want."
     )
     return FAILED
 

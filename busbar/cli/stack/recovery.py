@@ -50,11 +50,14 @@ def _may_live(host: str, pid: int) -> bool:
     return True
 
 
-def interrupted_steps(warning: str) -> tuple[str, ...]:
-    """The URNs in the engine's warning of pending steps; empty for any other text."""
+def interrupted_steps(warning: str) -> tuple[tuple[str, str], ...]:
+    """(URN, kind) of the steps in the engine's warning of pending steps; empty for any other text.
+
+    The kind is the engine's: creating, updating, deleting, ...
+    """
     if _PENDING not in warning:
         return ()
-    return tuple(match["urn"] for match in _PENDING_STEP.finditer(warning))
+    return tuple((match["urn"], match["kind"]) for match in _PENDING_STEP.finditer(warning))
 
 
 def is_completed(state: Snapshot) -> bool:

@@ -21,8 +21,8 @@ class Rows:
     """Prints one row per finished step, what long steps report meanwhile, and which steps still run.
 
     Afterwards: `counts` of finished steps by verb; the `errors`; what the program `printed`;
-    `outputs_written`: whether the engine stored what the program exported; `resumes`: URNs of steps at which
-    an earlier update was interrupted. on_event may be called from any thread.
+    `outputs_written`: whether the engine stored what the program exported; `resumes`: (URN, kind) of the
+    steps at which an earlier update was interrupted. on_event may be called from any thread.
     """
 
     def __init__(self, console: Console) -> None:
@@ -31,7 +31,8 @@ class Rows:
         self.errors: list[str] = []
         self.printed: list[str] = []
         self.outputs_written = False
-        self.resumes: tuple[str, ...] = ()
+        self.resumes: tuple[tuple[str, str], ...] = ()
+        self._finished_urns: set[str] = set()
         self._started = time.monotonic()
         self._running: dict[tuple[str, OpType], float] = {}
         self._lock = threading.Lock()
@@ -58,6 +59,19 @@ class Rows:
         """Names of the steps that began and have not ended."""
         with self._lock:
             return [events.name(urn) for urn, _ in self._running]
+
+    @property
+    def not_repeated(self) -> list[str]:
+        """Names of changes and deletions that were interrupted earlier and had no step this time.
+
+        The engine compares the configuration with the state from before such a step: after a return to the
+        former configuration it finds nothing to do, although the step may have changed something.
+        """
+        return [
+            events.name(urn)
+            for urn, kind in self.resumes
+            if kind in {"updating", "deleting"} and urn not in self._finished_urns
+        ]
 
     def summary(self) -> str:
         """`22 created, 1 updated; 85 s in all`."""
@@ -89,6 +103,8 @@ class Rows:
             began = self._running.pop((step.urn, step.op), None)
         if began is None:
             return
+        if not failed:
+            self._finished_urns.add(step.urn)
         verb = "failed" if failed else events.DONE[step.op]
         self.counts[verb] += 1
         mark = Text("✗ ", "red") if failed else Text("✓ ", "green")
@@ -102,7 +118,7 @@ class Rows:
             self.errors.append(f"{events.name(urn)}: {text}" if urn else text)
         elif resumed := interrupted_steps(text):
             self.resumes = resumed
-            names = ", ".join(events.name(step) for step in resumed)
+            names = ", ".join(events.name(urn) for urn, _ in resumed)
             self.say(f"an earlier update was interrupted at {names}; this one continues")
         elif events.is_printed(note) or note.severity == "warning" or self._runs(urn):
             if events.is_printed(note):

@@ -98,7 +98,27 @@ def test_an_update_after_a_kill_says_in_one_line_where_it_continues() -> None:
     rows, printed = _rows("resumed")
     assert "an earlier update was interrupted at second; this one continues" in printed
     assert not any("AWS" in line for line in printed)
-    assert rows.resumes == ("urn:pulumi:dev::tiny::busbar:index:Pool$command:local:Command::second",)
+    second = "urn:pulumi:dev::tiny::busbar:index:Pool$command:local:Command::second"
+    assert rows.resumes == ((second, "creating"),)
+    assert rows.not_repeated == []
+
+
+@pytest.mark.parametrize(
+    ("interrupted", "kind", "names"),
+    [
+        ("first", "updating", []),
+        ("fourth", "updating", ["fourth"]),
+        ("fourth", "deleting", ["fourth"]),
+        ("fourth", "creating", []),
+    ],
+)
+def test_an_interrupted_change_without_a_step_in_this_update_is_named(
+    interrupted: str, kind: str, names: list[str]
+) -> None:
+    rows, _ = _rows("created")
+    pool = "urn:pulumi:dev::tiny::busbar:index:Pool$command:local:Command"
+    rows.resumes = ((f"{pool}::{interrupted}", kind),)
+    assert rows.not_repeated == names
 
 
 def test_steps_that_began_and_have_not_ended_are_running() -> None:
