@@ -17,6 +17,7 @@ import (
 	"busbar/lab/k3s/internal/lb"
 	"busbar/lab/k3s/internal/logx"
 	"busbar/lab/k3s/internal/network"
+	"busbar/lab/k3s/internal/nodepassword"
 	"busbar/lab/k3s/internal/pki"
 	"busbar/lab/k3s/internal/proc"
 )
@@ -149,8 +150,9 @@ func (n *Node) retrieve(ctx context.Context, access *join.Access) error {
 	if err != nil {
 		return err
 	}
+	machine := join.Node{Name: n.Config.NodeName, IP: n.NodeIP, PasswordFile: nodepassword.File}
 	for _, name := range []string{join.ServingKubelet, join.ClientKubelet, join.ClientProxy, join.ClientNode} {
-		if err := access.Certificate(ctx, n.dir(), name, n.Config.NodeName, n.NodeIP); err != nil {
+		if err := access.Certificate(ctx, n.dir(), name, machine); err != nil {
 			return fmt.Errorf("%s: %w", n.dir(name), err)
 		}
 	}
