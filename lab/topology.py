@@ -33,7 +33,14 @@ FIRST_WORKER = 21
 MAX_WORKERS = 100
 
 WORKER_GPUS = 2
-WORKER_HCAS = ("mlx5_0", "mlx5_1")
+# Name, rate in Gb/s, state. Two are rails. As on a DGX there are more, one for storage and one without a
+# cable, so that neither name nor order tells which are rails.
+WORKER_HCAS = (
+    ("mlx5_0", 200, "ACTIVE"),
+    ("mlx5_1", 400, "ACTIVE"),
+    ("mlx5_2", 400, "DOWN"),
+    ("mlx5_3", 400, "ACTIVE"),
+)
 
 Role = Literal["lb", "server", "worker"]
 

@@ -50,7 +50,7 @@ def install_base(host: Host, disk: Path, rancher: Path, client_key: str) -> None
         for program in ("nvidia-smi", "nvidia-container-runtime"):
             _copy(LAB / "hosts" / "hardware" / program, disk / "usr/bin" / program)
         _write(own / "gpus", f"{WORKER_GPUS}\n")
-        _write(own / "hcas", "".join(f"{name}\n" for name in WORKER_HCAS))
+        _write(own / "hcas", "".join(f"{name} {rate} {state}\n" for name, rate, state in WORKER_HCAS))
     if host.role != "lb":
         kubernetes_prerequisites(rancher)
 

@@ -23,7 +23,8 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 def test_a_worker_carries_gpus_and_hcas_and_a_server_does_not(tmp_path: Path, machine: object) -> None:
     for name in ("worker-1", "server-1"):
         disk.install_base(find(name), tmp_path / name, tmp_path / f"{name}-rancher", "ssh-ed25519 AAAA")
-    assert (tmp_path / "worker-1/usr/local/lib/busbar-lab/hcas").read_text() == "mlx5_0\nmlx5_1\n"
+    hcas = (tmp_path / "worker-1/usr/local/lib/busbar-lab/hcas").read_text().splitlines()
+    assert hcas[:2] == ["mlx5_0 200 ACTIVE", "mlx5_1 400 ACTIVE"]
     assert (tmp_path / "worker-1/usr/bin/nvidia-smi").stat().st_mode & 0o111
     assert not (tmp_path / "server-1/usr/bin/nvidia-smi").exists()
 
