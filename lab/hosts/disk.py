@@ -44,7 +44,8 @@ def install_base(host: Host, disk: Path, rancher: Path, client_key: str) -> None
     _write(disk / "etc/ssh/authorized_keys", f"{client_key} busbar-lab\n")
 
     own = disk / "usr/local/lib/busbar-lab"
-    _copy(LAB / "hosts" / "base" / "boot.sh", own / "boot.sh")
+    for program in ("boot.sh", "apt-locks.pl"):
+        _copy(LAB / "hosts" / "base" / program, own / program)
     if host.role == "worker":
         _copy(LAB / "hosts" / "hardware" / "infiniband.sh", own / "infiniband.sh")
         for program in ("nvidia-smi", "nvidia-container-runtime"):
