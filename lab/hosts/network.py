@@ -1,11 +1,12 @@
 """The lab's networks on this machine: the hosts' bridge, the management network, NAT, and kernel settings.
 
 The management network is a veth pair. One end is the gateway; on the other one each host gets a macvlan,
-which systemd-nspawn makes again when a host reboots.
+which systemd-nspawn makes at every boot.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import time
@@ -138,6 +139,15 @@ def _initialize(link: str) -> None:
         time.sleep(0.05)
 
 
+def _forget(link: str) -> None:
+    """Remove what `_initialize` wrote."""
+    if not (_UDEV / "control").exists():
+        _udev_record(link).unlink(missing_ok=True)
+        for folder in (_UDEV / "data", _UDEV):
+            with contextlib.suppress(OSError):  # has other files, or does not exist
+                folder.rmdir()
+
+
 def _udev_record(link: str) -> Path:
     return _UDEV / "data" / f"n{Path(f'/sys/class/net/{link}/ifindex').read_text().strip()}"
 
@@ -152,8 +162,7 @@ def down() -> list[str]:
         run(["ip", "link", "delete", BRIDGE])
         removed.append(f"bridge {BRIDGE}")
     if _exists(MANAGEMENT_LINK):
-        if not (_UDEV / "control").exists():
-            _udev_record(MANAGEMENT_PARENT).unlink(missing_ok=True)
+        _forget(MANAGEMENT_PARENT)
         run(["ip", "link", "delete", MANAGEMENT_LINK])
         removed.append(f"network interface {MANAGEMENT_LINK}")
     for table, chain, rule in _RULES:

@@ -26,6 +26,8 @@ def _record_of_loopback(udev: Path) -> Path:
 def test_an_interface_is_recorded_where_no_udev_runs(udev: Path) -> None:
     network._initialize("lo")
     assert _record_of_loopback(udev).read_text() == "I:1\n"
+    network._forget("lo")
+    assert not udev.exists()
 
 
 def test_where_udev_runs_its_record_is_waited_for_and_never_written(udev: Path) -> None:
