@@ -49,8 +49,9 @@ has_left_etcd() {
   [[ -n $(node_field "$1" "{.metadata.annotations.${ETCD_REMOVED//./\\.}}" || true) ]]
 }
 
-# delete_node NODE: also deletes the Secret with the node's password, so that the name can be used again
-# (k3s-io/k3s#10408).
+# delete_node NODE: also its password, so that the name can be used again (k3s-io/k3s#10408). K3s leaves the Secret to
+# the garbage collector; a machine that joins before that is refused.
 delete_node() {
-  api 60 delete node "$1" --ignore-not-found --timeout=45s >&2
+  api 60 delete node "$1" --ignore-not-found --timeout=45s >&2 || return 1
+  api 60 -n kube-system delete secret "${1,,}.node-password.k3s" --ignore-not-found --timeout=45s >&2
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Literal
 
@@ -15,6 +16,13 @@ SUBNET = "10.77.0.0/24"
 PREFIX = 24
 GATEWAY = "10.77.0.1"
 VIRTUAL_IP = "10.77.0.8"
+# A second network with the hosts' default route. It leads to the internet, but not from host to host: pod
+# traffic over the interface of the default route does not work, as on a site with a management network.
+MANAGEMENT_LINK = "busbar1"
+MANAGEMENT_PARENT = "busbar1p"
+MANAGEMENT_INTERFACE = f"mv-{MANAGEMENT_PARENT}"  # what systemd-nspawn calls the host's macvlan
+MANAGEMENT_SUBNET = "10.78.0.0/24"
+MANAGEMENT_GATEWAY = "10.78.1.1"
 MIRROR_PORT = 8077
 MIRROR_URL = f"http://{GATEWAY}:{MIRROR_PORT}"
 
@@ -25,7 +33,14 @@ FIRST_WORKER = 21
 MAX_WORKERS = 100
 
 WORKER_GPUS = 2
-WORKER_HCAS = ("mlx5_0", "mlx5_1")
+# Name, rate in Gb/s, state. Two are rails. As on a DGX there are more, one for storage and one without a
+# cable, so that neither name nor order tells which are rails.
+WORKER_HCAS = (
+    ("mlx5_0", 200, "ACTIVE"),
+    ("mlx5_1", 400, "ACTIVE"),
+    ("mlx5_2", 400, "DOWN"),
+    ("mlx5_3", 400, "ACTIVE"),
+)
 
 Role = Literal["lb", "server", "worker"]
 
@@ -37,6 +52,11 @@ class Host:
     name: str
     role: Role
     address: str
+
+    @property
+    def management_address(self) -> str:
+        """Its address on the management network: the same last number."""
+        return str(ip_network(MANAGEMENT_SUBNET)[int(self.address.rpartition(".")[2])])
 
 
 def hosts(workers: int = 2, load_balancers: int = 1) -> tuple[Host, ...]:

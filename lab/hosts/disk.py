@@ -10,7 +10,15 @@ import yaml
 from lab.hosts import cgroups
 from lab.hosts.keys import host_key, write_private
 from lab.paths import LAB
-from lab.topology import GATEWAY, INTERFACE, PREFIX, WORKER_GPUS, WORKER_HCAS, Host
+from lab.topology import (
+    INTERFACE,
+    MANAGEMENT_GATEWAY,
+    MANAGEMENT_INTERFACE,
+    PREFIX,
+    WORKER_GPUS,
+    WORKER_HCAS,
+    Host,
+)
 
 LOGINS = ("root", "deploy", "guest")
 _K3S_ETC = Path("k3s/agent/etc")
@@ -23,8 +31,12 @@ def install_base(host: Host, disk: Path, rancher: Path, client_key: str) -> None
     _write(disk / "etc/resolv.conf", resolvers(Path("/etc/resolv.conf").read_text()))
     _write(
         disk / f"etc/systemd/network/10-{INTERFACE}.network",
-        f"[Match]\nName={INTERFACE}\n[Network]\nAddress={host.address}/{PREFIX}\nGateway={GATEWAY}\n"
-        "LinkLocalAddressing=no\n",
+        f"[Match]\nName={INTERFACE}\n[Network]\nAddress={host.address}/{PREFIX}\nLinkLocalAddressing=no\n",
+    )
+    _write(
+        disk / f"etc/systemd/network/10-{MANAGEMENT_INTERFACE}.network",
+        f"[Match]\nName={MANAGEMENT_INTERFACE}\n[Network]\nAddress={host.management_address}/32\n"
+        f"LinkLocalAddressing=no\n[Route]\nGateway={MANAGEMENT_GATEWAY}\nGatewayOnLink=yes\n",
     )
     write_private(disk / "etc/ssh/ssh_host_ed25519_key", host_key(host.name))
     (disk / "etc/ssh").chmod(0o755)
@@ -32,13 +44,14 @@ def install_base(host: Host, disk: Path, rancher: Path, client_key: str) -> None
     _write(disk / "etc/ssh/authorized_keys", f"{client_key} busbar-lab\n")
 
     own = disk / "usr/local/lib/busbar-lab"
-    _copy(LAB / "hosts" / "base" / "boot.sh", own / "boot.sh")
+    for program in ("boot.sh", "apt-locks.pl"):
+        _copy(LAB / "hosts" / "base" / program, own / program)
     if host.role == "worker":
         _copy(LAB / "hosts" / "hardware" / "infiniband.sh", own / "infiniband.sh")
         for program in ("nvidia-smi", "nvidia-container-runtime"):
             _copy(LAB / "hosts" / "hardware" / program, disk / "usr/bin" / program)
         _write(own / "gpus", f"{WORKER_GPUS}\n")
-        _write(own / "hcas", "".join(f"{name}\n" for name in WORKER_HCAS))
+        _write(own / "hcas", "".join(f"{name} {rate} {state}\n" for name, rate, state in WORKER_HCAS))
     if host.role != "lb":
         kubernetes_prerequisites(rancher)
 

@@ -1,17 +1,35 @@
-"""The lab's network on this machine: one bridge, its NAT, and the kernel settings that go with them."""
+"""The lab's networks on this machine: the hosts' bridge, the management network, NAT, and kernel settings.
+
+The management network is a veth pair. One end is the gateway; on the other one each host gets a macvlan,
+which systemd-nspawn makes at every boot.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
+import time
 from pathlib import Path
 
 from lab.paths import RUN
-from lab.steps import run
-from lab.topology import BRIDGE, GATEWAY, PREFIX, PROJECT, SUBNET
+from lab.steps import LabError, run
+from lab.topology import (
+    BRIDGE,
+    GATEWAY,
+    MANAGEMENT_GATEWAY,
+    MANAGEMENT_LINK,
+    MANAGEMENT_PARENT,
+    MANAGEMENT_SUBNET,
+    PREFIX,
+    PROJECT,
+    SUBNET,
+)
 
 TAG = "busbar-lab"
 _SAVED = RUN / "sysctl.json"
+_UDEV = Path("/run/udev")
+_UDEV_SECONDS = 10
 
 # What the lab raises (five machines share one kernel's limits).
 _REQUIRED = {
@@ -31,6 +49,7 @@ _SET_BY_KUBELET = (
 # Containers cannot load modules: those that K3s needs are loaded here. Built-in ones are not an error.
 _MODULES = (
     *("overlay", "br_netfilter", "vxlan", "nf_conntrack", "iptable_nat", "iptable_filter"),
+    *("iptable_raw", "macvlan"),
     *("ip_set", "ip_set_hash_ip", "ip_set_hash_net", "xt_set", "xt_comment"),
 )
 
@@ -40,17 +59,23 @@ _RULES = (
     ("nat", "POSTROUTING", ("-s", SUBNET, "!", "-d", SUBNET, "!", "-o", BRIDGE, "-j", "MASQUERADE")),
     ("filter", "FORWARD", ("-i", BRIDGE, "-j", "ACCEPT")),
     ("filter", "FORWARD", ("-o", BRIDGE, "-j", "ACCEPT")),
+    ("nat", "POSTROUTING", ("-s", MANAGEMENT_SUBNET, "!", "-o", MANAGEMENT_LINK, "-j", "MASQUERADE")),
+    ("filter", "FORWARD", ("-i", MANAGEMENT_LINK, "-j", "ACCEPT")),
+    ("filter", "FORWARD", ("-o", MANAGEMENT_LINK, "-j", "ACCEPT")),
+    # Not from host to host, nor into the cluster's network. Before routing, so that no host is redirected.
+    ("raw", "PREROUTING", ("-i", MANAGEMENT_LINK, "-d", MANAGEMENT_SUBNET, "-j", "DROP")),
+    ("raw", "PREROUTING", ("-i", MANAGEMENT_LINK, "-d", SUBNET, "-j", "DROP")),
 )
 
 
 def is_up() -> bool:
-    """True when the bridge and all rules are there."""
-    return bridge_exists() and all(_present(*rule) for rule in _RULES)
+    """True when the bridge, the management network and all rules are there."""
+    return bridge_exists() and _exists(MANAGEMENT_LINK) and all(_present(*rule) for rule in _RULES)
 
 
 def bridge_exists() -> bool:
     """True when this machine has the lab's bridge."""
-    return Path(f"/sys/class/net/{BRIDGE}").exists()
+    return _exists(BRIDGE)
 
 
 def made_here() -> bool:
@@ -82,13 +107,53 @@ def up() -> None:
     run(["ip", "link", "set", "dev", BRIDGE, "alias", str(PROJECT)])
     run(["ip", "address", "replace", f"{GATEWAY}/{PREFIX}", "dev", BRIDGE])
     run(["ip", "link", "set", BRIDGE, "up"])
+    _management_up()
     for table, chain, rule in _RULES:
         if not _present(table, chain, rule):
             run(["iptables", "-w", "-t", table, "-I", chain, "1", *_with_comment(rule)])
 
 
+def _management_up() -> None:
+    if not _exists(MANAGEMENT_LINK):
+        run(["ip", "link", "add", MANAGEMENT_LINK, "type", "veth", "peer", "name", MANAGEMENT_PARENT])
+    run(["ip", "address", "replace", f"{MANAGEMENT_GATEWAY}/32", "dev", MANAGEMENT_LINK])
+    for link in (MANAGEMENT_LINK, MANAGEMENT_PARENT):
+        run(["ip", "link", "set", link, "up"])
+    run(["ip", "route", "replace", MANAGEMENT_SUBNET, "dev", MANAGEMENT_LINK, "src", MANAGEMENT_GATEWAY])
+    _initialize(MANAGEMENT_PARENT)
+
+
+def _initialize(link: str) -> None:
+    """Wait until udev has its record of the interface: before, systemd-nspawn refuses it.
+
+    Where no udev runs (this machine is a container), the record is written here.
+    """
+    record = _udev_record(link)
+    if not (_UDEV / "control").exists():
+        record.parent.mkdir(parents=True, exist_ok=True)
+        record.write_text("I:1\n")
+    until = time.monotonic() + _UDEV_SECONDS
+    while not record.exists():
+        if time.monotonic() > until:
+            raise LabError(f"udev has not seen {link} after {_UDEV_SECONDS} s: see `udevadm monitor`")
+        time.sleep(0.05)
+
+
+def _forget(link: str) -> None:
+    """Remove what `_initialize` wrote."""
+    if not (_UDEV / "control").exists():
+        _udev_record(link).unlink(missing_ok=True)
+        for folder in (_UDEV / "data", _UDEV):
+            with contextlib.suppress(OSError):  # has other files, or does not exist
+                folder.rmdir()
+
+
+def _udev_record(link: str) -> Path:
+    return _UDEV / "data" / f"n{Path(f'/sys/class/net/{link}/ifindex').read_text().strip()}"
+
+
 def down() -> list[str]:
-    """Remove bridge, veths and rules, restore the kernel settings; returns what was removed."""
+    """Remove both networks and their rules, restore the kernel settings; returns what was removed."""
     removed = []
     for link in _ports():
         run(["ip", "link", "delete", link], check=False)
@@ -96,12 +161,20 @@ def down() -> list[str]:
     if bridge_exists():
         run(["ip", "link", "delete", BRIDGE])
         removed.append(f"bridge {BRIDGE}")
+    if _exists(MANAGEMENT_LINK):
+        _forget(MANAGEMENT_PARENT)
+        run(["ip", "link", "delete", MANAGEMENT_LINK])
+        removed.append(f"network interface {MANAGEMENT_LINK}")
     for table, chain, rule in _RULES:
         while _present(table, chain, rule):
             run(["iptables", "-w", "-t", table, "-D", chain, *_with_comment(rule)])
             removed.append(f"iptables rule in {table}/{chain}")
     removed += _restore()
     return removed
+
+
+def _exists(link: str) -> bool:
+    return Path(f"/sys/class/net/{link}").exists()
 
 
 def _restore() -> list[str]:

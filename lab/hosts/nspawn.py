@@ -11,7 +11,7 @@ import psutil
 from lab.hosts import cgroups, disk, processes
 from lab.paths import HOSTS, LOGS
 from lab.steps import run
-from lab.topology import BRIDGE, Host
+from lab.topology import BRIDGE, MANAGEMENT_PARENT, Host
 
 # Folders on this machine's file system: containerd's overlayfs does not work on the hosts' overlay.
 BIND_MOUNTS = {
@@ -82,6 +82,7 @@ def command(host: Host) -> list[str]:
         f"--directory={here / 'root'}",
         f"--machine={host.name}",
         f"--network-bridge={BRIDGE}",
+        f"--network-macvlan={MANAGEMENT_PARENT}",
         "--register=no",
         "--keep-unit",
         "--capability=all",

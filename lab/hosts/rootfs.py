@@ -12,7 +12,8 @@ from lab.steps import LabError, locked, run_logged, step
 
 SUITE = "bookworm"
 DEADLINE_SECONDS = 1200
-_RECIPE = ("packages.txt", "setup.sh", "busbar-lab-boot.service")
+_UNITS = ("busbar-lab-boot.service", "busbar-lab-apt.service")
+_RECIPE = ("packages.txt", "setup.sh", *_UNITS)
 
 
 def packages() -> list[str]:
@@ -59,7 +60,8 @@ def _make(base: Path) -> None:
         log,
         deadline=DEADLINE_SECONDS,
     )
-    shutil.copy2(LAB / "hosts" / "base" / "busbar-lab-boot.service", stage / "etc" / "systemd" / "system")
+    for unit in _UNITS:
+        shutil.copy2(LAB / "hosts" / "base" / unit, stage / "etc" / "systemd" / "system")
     shutil.copy2(LAB / "hosts" / "base" / "setup.sh", stage / "setup.sh")
     run_logged(["chroot", stage, "/setup.sh"], log.with_suffix(".setup.log"), deadline=120)
     (stage / "setup.sh").unlink()

@@ -25,6 +25,9 @@ def command(host: Host, argv: Sequence[str] = (), *, user: str = "root") -> list
         "StrictHostKeyChecking=yes",
         "-o",
         "ConnectTimeout=5",
+        "-o",
+        "LogLevel=ERROR",  # without the hosts' banner
+        *(("-o", "SetEnv=BUSBAR_LAB_QUIET=1") if argv else ()),
         f"{user}@{host.address}",
         *argv,
     ]

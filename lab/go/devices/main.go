@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"busbar/lab/devices/cluster"
@@ -18,7 +19,7 @@ import (
 )
 
 const usage = `usage:
-  devices device-plugin --kind gpu|hca --resource NAME --count-from FILE [--kubelet-dir DIR]
+  devices device-plugin --kind gpu|hca --resource NAME --count-from FILE [--addresses A,B] [--kubelet-dir DIR]
   devices operator --policy ClusterPolicy|NicClusterPolicy --namespace NS --image IMAGE
 `
 
@@ -53,6 +54,7 @@ func runPlugin(ctx context.Context, words []string) error {
 	kind := flags.String("kind", "", "gpu or hca: what a container is given with each device")
 	resource := flags.String("resource", "", "extended resource, such as nvidia.com/gpu")
 	source := flags.String("count-from", "", "a number, or one device name per line; a missing file means no devices")
+	addresses := flags.String("addresses", "", "PCI addresses of the devices to offer; empty: all")
 	folder := flags.String("kubelet-dir", "/var/lib/kubelet/device-plugins", "where kubelet.sock is")
 	_ = flags.Parse(words) // ExitOnError
 	if *resource == "" || *source == "" {
@@ -61,6 +63,9 @@ func runPlugin(ctx context.Context, words []string) error {
 	inventory, err := hardware.ForKind(*kind, *resource, *source)
 	if err != nil {
 		return err
+	}
+	if *addresses != "" {
+		inventory = inventory.Only(strings.Split(*addresses, ","))
 	}
 	return plugin.Run(ctx, plugin.Options{Resource: *resource, Folder: *folder, Inventory: inventory})
 }

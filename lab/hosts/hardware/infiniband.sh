@@ -1,7 +1,7 @@
 #!/bin/bash
 # Simulated HCAs of a host of the lab: /sys/class/infiniband as the mlx5 driver shows it.
 #
-#   infiniband.sh        reads /usr/local/lib/busbar-lab/hcas: one name per line
+#   infiniband.sh        reads /usr/local/lib/busbar-lab/hcas: lines "NAME RATE STATE", such as "mlx5_0 400 ACTIVE"
 #
 # sysfs cannot be written, so /sys/class becomes a tmpfs in which every real class is bind-mounted again; the
 # classes' relative links (../../devices/...) lead to the same places as before.
@@ -22,7 +22,7 @@ for class in /sys/class/*/; do
 done
 
 number=0
-while read -r hca; do
+while read -r hca rate state; do
   folder=$stage/infiniband/$hca
   mkdir -p "$folder/ports/1/gids"
   # As in the device plugin of the lab. The link leads nowhere; its name is the PCI address.
@@ -33,9 +33,18 @@ while read -r hca; do
   printf 'b83f:d203:00ff:%04x\n' "$number" > "$folder/node_guid"
   printf '1: CA\n' > "$folder/node_type"
   printf 'InfiniBand\n' > "$folder/ports/1/link_layer"
-  printf '4: ACTIVE\n' > "$folder/ports/1/state"
-  printf '5: LinkUp\n' > "$folder/ports/1/phys_state"
-  printf '400 Gb/sec (4X NDR)\n' > "$folder/ports/1/rate"
+  case $rate in
+    200) printf '200 Gb/sec (4X HDR)\n' ;;
+    400) printf '400 Gb/sec (4X NDR)\n' ;;
+    *) printf 'infiniband.sh: %s has the rate %s, expected 200 or 400\n' "$hca" "$rate" >&2; exit 1 ;;
+  esac > "$folder/ports/1/rate"
+  case $state in
+    ACTIVE) number_of_state=4 physical='5: LinkUp' ;;
+    DOWN) number_of_state=1 physical='2: Polling' ;;
+    *) printf 'infiniband.sh: %s is in state %s, expected ACTIVE or DOWN\n' "$hca" "$state" >&2; exit 1 ;;
+  esac
+  printf '%s: %s\n' "$number_of_state" "$state" > "$folder/ports/1/state"
+  printf '%s\n' "$physical" > "$folder/ports/1/phys_state"
   printf '0x%x\n' $((16 + number)) > "$folder/ports/1/lid"
   printf 'fe80:0000:0000:0000:b83f:d203:00ff:%04x\n' "$number" > "$folder/ports/1/gids/0"
   number=$((number + 1))

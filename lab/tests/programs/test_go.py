@@ -11,7 +11,21 @@ import pytest
 
 GO = Path(__file__).resolve().parents[2] / "go"
 # Without the packages that import Kubernetes itself: those take minutes to compile, and have no tests.
-K3S = [f"./internal/{name}" for name in ("argmap", "config", "etcd", "join", "lb", "pki", "token")]
+K3S = [
+    f"./internal/{name}"
+    for name in (
+        "argmap",
+        "config",
+        "etcd",
+        "flannel",
+        "images",
+        "join",
+        "lb",
+        "nodepassword",
+        "pki",
+        "token",
+    )
+]
 
 
 @pytest.mark.parametrize(("module", "packages"), [("devices", ["./..."]), ("k3s", K3S)])

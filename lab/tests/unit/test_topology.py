@@ -39,6 +39,15 @@ def test_an_unknown_host_is_refused_with_the_names_there_are() -> None:
         topology.find("worker1")
 
 
+def test_every_host_has_an_address_of_its_own_on_the_management_network() -> None:
+    hosts = topology.hosts(workers=topology.MAX_WORKERS, load_balancers=2)
+    addresses = [host.management_address for host in hosts] + [topology.MANAGEMENT_GATEWAY]
+    assert len(set(addresses)) == len(addresses)
+    assert all(ip_address(address) in ip_network(topology.MANAGEMENT_SUBNET) for address in addresses[:-1])
+    assert not ip_network(topology.SUBNET).overlaps(ip_network(topology.MANAGEMENT_SUBNET))
+
+
 def test_interface_names_fit_into_what_the_kernel_allows() -> None:
     hosts = topology.hosts(workers=topology.MAX_WORKERS, load_balancers=2)
     assert max(len(f"vb-{host.name}") for host in hosts) <= 15
+    assert len(topology.MANAGEMENT_INTERFACE) <= 15

@@ -37,6 +37,7 @@ api() {
     "delete node "*)
       echo "$3 deleted" >>"$ROOT/log"
       sed -i "/^$3|/d" "$ROOT/nodes" ;;
+    "-n kube-system delete secret "*" --ignore-not-found "*) echo "$5" >>"$ROOT/secrets" ;;
     *) echo "unexpected: $*" >&2; return 1 ;;
   esac
 }
@@ -80,6 +81,12 @@ def test_the_node_of_a_replaced_worker_is_deleted_before_the_new_machine_joins(t
     done, log = prepared(tmp_path, "w-1 cccc\nw-2 bbbb")
     assert log == ["w-1 deleted"], done.stderr
     assert done.stdout == '{"node":"s-1","replaced":["w-1"]}\n'
+
+
+def test_the_password_of_a_replaced_machine_is_gone_before_the_new_one_joins(tmp_path: Path) -> None:
+    cluster(tmp_path, "W-1|aaaa|Unknown|")
+    assert prepared(tmp_path, "W-1 cccc")[0].returncode == 0
+    assert (tmp_path / "secrets").read_text() == "w-1.node-password.k3s\n"
 
 
 def test_a_replaced_server_leaves_etcd_before_its_node_is_deleted(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -21,6 +22,7 @@ type Device struct {
 type Inventory struct {
 	Variable string // set in a container to the values of its devices, joined by commas
 	source   string
+	only     []string // values of the devices to offer; empty: all
 	make     func(index int, name string) Device
 }
 
@@ -28,13 +30,19 @@ type Inventory struct {
 func ForKind(kind, resource, source string) (*Inventory, error) {
 	switch kind {
 	case "gpu":
-		return &Inventory{"NVIDIA_VISIBLE_DEVICES", source, gpu}, nil
+		return &Inventory{Variable: "NVIDIA_VISIBLE_DEVICES", source: source, make: gpu}, nil
 	case "hca":
 		// As the SR-IOV device plugin names it: PCIDEVICE_NVIDIA_COM_HOSTDEV.
 		name := strings.NewReplacer("/", "_", ".", "_", "-", "_").Replace(strings.ToUpper(resource))
-		return &Inventory{"PCIDEVICE_" + name, source, hca}, nil
+		return &Inventory{Variable: "PCIDEVICE_" + name, source: source, make: hca}, nil
 	}
 	return nil, fmt.Errorf("--kind %q: expected gpu or hca", kind)
+}
+
+// Only returns the inventory of the devices with these values.
+func (i Inventory) Only(values []string) *Inventory {
+	i.only = values
+	return &i
 }
 
 func gpu(index int, _ string) Device {
@@ -61,29 +69,33 @@ func (i *Inventory) Devices() ([]Device, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", i.source, err)
 	}
-	devices := make([]Device, len(names))
+	var devices []Device
 	for index, name := range names {
-		devices[index] = i.make(index, name)
+		if device := i.make(index, name); len(i.only) == 0 || slices.Contains(i.only, device.Value) {
+			devices = append(devices, device)
+		}
 	}
 	return devices, nil
 }
 
-// parse takes a single number, or one name per line.
+// parse takes a single number, or lines that begin with a name; what follows a name is for the hosts' sysfs.
 func parse(text string) ([]string, error) {
-	lines := strings.Fields(text)
-	if len(lines) != 1 {
-		return lines, nil
+	text = strings.TrimSpace(text)
+	if count, err := strconv.Atoi(text); err == nil {
+		if count < 0 || count > 64 {
+			return nil, fmt.Errorf("%d devices: expected 0 to 64", count)
+		}
+		names := make([]string, count)
+		for index := range names {
+			names[index] = strconv.Itoa(index)
+		}
+		return names, nil
 	}
-	count, err := strconv.Atoi(lines[0])
-	if err != nil {
-		return lines, nil
-	}
-	if count < 0 || count > 64 {
-		return nil, fmt.Errorf("%d devices: expected 0 to 64", count)
-	}
-	names := make([]string, count)
-	for index := range names {
-		names[index] = strconv.Itoa(index)
+	var names []string
+	for line := range strings.Lines(text) {
+		if fields := strings.Fields(line); len(fields) > 0 {
+			names = append(names, fields[0])
+		}
 	}
 	return names, nil
 }

@@ -39,6 +39,17 @@ func TestOneNameALineIsThatManyHCAs(t *testing.T) {
 	}
 }
 
+func TestAnInventoryOffersOnlyTheChosenAddressesAndKeepsTheirDeviceNodes(t *testing.T) {
+	found := inventory(t, "hca", "nvidia.com/hostdev", "mlx5_0 200 ACTIVE\nmlx5_1 400 ACTIVE\nmlx5_2 400 DOWN\nmlx5_3 400 ACTIVE\n")
+	if devices, err := found.Devices(); err != nil || len(devices) != 4 {
+		t.Fatalf("without a choice: got %v, %v", devices, err)
+	}
+	devices, err := found.Only([]string{"0000:21:00.0", "0000:23:00.0"}).Devices()
+	if err != nil || len(devices) != 2 || devices[0].ID != "mlx5_1@0000:21:00.0" || devices[1].Path != "/dev/infiniband/uverbs3" {
+		t.Fatalf("got %v, %v", devices, err)
+	}
+}
+
 func TestAHostWithoutTheFileHasNoDevices(t *testing.T) {
 	devices, err := inventory(t, "gpu", "nvidia.com/gpu", "").Devices()
 	if err != nil || len(devices) != 0 {

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"strings"
 )
 
 const (
@@ -34,6 +35,13 @@ func (d *daemonSetStatus) rolledOut() bool {
 // daemonSet is the device plugin on every node that is not a control plane node; it is owned by its policy.
 func daemonSet(policy *Policy, owner *object, want wanted, namespace, image string) map[string]any {
 	labels := map[string]any{"app": policy.daemonSet}
+	arguments := []string{
+		"device-plugin", "--kind", want.kind, "--resource", want.resource,
+		"--count-from", hardwareFolder + "/" + want.source, "--kubelet-dir", pluginFolder,
+	}
+	if len(want.addresses) > 0 {
+		arguments = append(arguments, "--addresses", strings.Join(want.addresses, ","))
+	}
 	template := map[string]any{
 		"metadata": map[string]any{"labels": labels},
 		"spec": map[string]any{
@@ -46,12 +54,9 @@ func daemonSet(policy *Policy, owner *object, want wanted, namespace, image stri
 				"name":            "device-plugin",
 				"image":           image,
 				"imagePullPolicy": "IfNotPresent",
-				"args": []string{
-					"device-plugin", "--kind", want.kind, "--resource", want.resource,
-					"--count-from", hardwareFolder + "/" + want.source, "--kubelet-dir", pluginFolder,
-				},
-				"env":       []any{map[string]any{"name": "GOMEMLIMIT", "value": "16MiB"}},
-				"resources": map[string]any{"requests": map[string]any{"cpu": "5m", "memory": "16Mi"}},
+				"args":            arguments,
+				"env":             []any{map[string]any{"name": "GOMEMLIMIT", "value": "16MiB"}},
+				"resources":       map[string]any{"requests": map[string]any{"cpu": "5m", "memory": "16Mi"}},
 				"volumeMounts": []any{
 					map[string]any{"name": "plugins", "mountPath": pluginFolder},
 					map[string]any{"name": "hardware", "mountPath": "/hardware", "readOnly": true},

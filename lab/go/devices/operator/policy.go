@@ -3,6 +3,7 @@ package operator
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 )
 
 // object is what the operator reads of a policy.
@@ -20,7 +21,8 @@ type object struct {
 type wanted struct {
 	kind        string // gpu or hca, for the device plugin
 	resource    string
-	source      string // file in the hosts' hardware folder
+	source      string   // file in the hosts' hardware folder
+	addresses   []string // PCI addresses of the devices to offer; empty: all
 	tolerations []any
 }
 
@@ -67,7 +69,7 @@ func readClusterPolicy(text json.RawMessage) (wanted, error) {
 	if enabled := spec.DevicePlugin.Enabled; enabled != nil && !*enabled {
 		return wanted{}, nil
 	}
-	return wanted{"gpu", "nvidia.com/gpu", "gpus", spec.Daemonsets.Tolerations}, nil
+	return wanted{kind: "gpu", resource: "nvidia.com/gpu", source: "gpus", tolerations: spec.Daemonsets.Tolerations}, nil
 }
 
 func readNicClusterPolicy(text json.RawMessage) (wanted, error) {
@@ -83,28 +85,42 @@ func readNicClusterPolicy(text json.RawMessage) (wanted, error) {
 	if spec.SRIOVDevicePlugin == nil {
 		return wanted{}, nil
 	}
-	resource, err := resourceOf(spec.SRIOVDevicePlugin.Config)
-	return wanted{"hca", resource, "hcas", append([]any{gpuToleration}, spec.Tolerations...)}, err
+	want, err := hcasOf(spec.SRIOVDevicePlugin.Config)
+	want.tolerations = append([]any{gpuToleration}, spec.Tolerations...)
+	return want, err
 }
 
-// resourceOf reads the SR-IOV device plugin's own configuration.
-func resourceOf(config string) (string, error) {
+const mellanox = "15b3"
+
+// hcasOf reads the SR-IOV device plugin's own configuration. Like the plugin it looks at neither the state nor the
+// rate of a port (pkg/netdevice/netDeviceProvider.go in k8snetworkplumbingwg/sriov-network-device-plugin).
+func hcasOf(config string) (wanted, error) {
 	var parsed struct {
 		ResourceList []struct {
-			Prefix string `json:"resourcePrefix"`
-			Name   string `json:"resourceName"`
+			Prefix    string `json:"resourcePrefix"`
+			Name      string `json:"resourceName"`
+			Selectors struct {
+				Vendors      []string `json:"vendors"`
+				PCIAddresses []string `json:"pciAddresses"`
+			} `json:"selectors"`
 		} `json:"resourceList"`
 	}
 	if err := json.Unmarshal([]byte(config), &parsed); err != nil {
-		return "", fmt.Errorf("spec.sriovDevicePlugin.config is not JSON: %w", err)
+		return wanted{}, fmt.Errorf("spec.sriovDevicePlugin.config is not JSON: %w", err)
 	}
 	if len(parsed.ResourceList) != 1 || parsed.ResourceList[0].Name == "" {
-		return "", fmt.Errorf("spec.sriovDevicePlugin.config names %d resources: the lab's simulator offers exactly "+
+		return wanted{}, fmt.Errorf("spec.sriovDevicePlugin.config names %d resources: the lab's simulator offers exactly "+
 			"one, with a resourceName", len(parsed.ResourceList))
 	}
-	prefix := parsed.ResourceList[0].Prefix
+	resource := parsed.ResourceList[0]
+	if vendors := resource.Selectors.Vendors; len(vendors) > 0 && !slices.Contains(vendors, mellanox) {
+		return wanted{}, fmt.Errorf("spec.sriovDevicePlugin.config selects the vendors %v: the lab's HCAs are of %s", vendors, mellanox)
+	}
+	prefix := resource.Prefix
 	if prefix == "" {
 		prefix = "intel.com" // the plugin's default
 	}
-	return prefix + "/" + parsed.ResourceList[0].Name, nil
+	return wanted{
+		kind: "hca", resource: prefix + "/" + resource.Name, source: "hcas", addresses: resource.Selectors.PCIAddresses,
+	}, nil
 }

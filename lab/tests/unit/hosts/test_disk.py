@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from lab.hosts import disk
-from lab.topology import find
+from lab.topology import INTERFACE, MANAGEMENT_GATEWAY, MANAGEMENT_INTERFACE, find
 
 
 @pytest.fixture
@@ -23,9 +23,20 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 def test_a_worker_carries_gpus_and_hcas_and_a_server_does_not(tmp_path: Path, machine: object) -> None:
     for name in ("worker-1", "server-1"):
         disk.install_base(find(name), tmp_path / name, tmp_path / f"{name}-rancher", "ssh-ed25519 AAAA")
-    assert (tmp_path / "worker-1/usr/local/lib/busbar-lab/hcas").read_text() == "mlx5_0\nmlx5_1\n"
+    hcas = (tmp_path / "worker-1/usr/local/lib/busbar-lab/hcas").read_text().splitlines()
+    assert hcas[:2] == ["mlx5_0 200 ACTIVE", "mlx5_1 400 ACTIVE"]
     assert (tmp_path / "worker-1/usr/bin/nvidia-smi").stat().st_mode & 0o111
     assert not (tmp_path / "server-1/usr/bin/nvidia-smi").exists()
+
+
+def test_the_default_route_leads_to_the_management_network_only(tmp_path: Path, machine: object) -> None:
+    disk.install_base(find("worker-1"), tmp_path / "disk", tmp_path / "rancher", "ssh-ed25519 AAAA")
+    networks = tmp_path / "disk/etc/systemd/network"
+    cluster = (networks / f"10-{INTERFACE}.network").read_text()
+    management = (networks / f"10-{MANAGEMENT_INTERFACE}.network").read_text()
+    assert "Address=10.77.0.21/24" in cluster and "Gateway" not in cluster
+    # A /32: no other host can be a gateway there.
+    assert "Address=10.78.0.21/32" in management and f"Gateway={MANAGEMENT_GATEWAY}" in management
 
 
 def test_a_load_balancer_carries_nothing_of_kubernetes(tmp_path: Path, machine: object) -> None:

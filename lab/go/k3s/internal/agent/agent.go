@@ -4,6 +4,7 @@ package agent
 import (
 	"context"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"busbar/lab/k3s/internal/lb"
 	"busbar/lab/k3s/internal/logx"
 	"busbar/lab/k3s/internal/network"
+	"busbar/lab/k3s/internal/nodepassword"
 	"busbar/lab/k3s/internal/pki"
 	"busbar/lab/k3s/internal/proc"
 )
@@ -121,7 +123,7 @@ func (n *Node) Join(ctx context.Context, runtimeReady <-chan struct{}) error {
 	if !n.cluster.DisableProxy {
 		n.Group.Start(proc.Child{Name: "kube-proxy", Args: append([]string{"kube-proxy"}, n.proxyArgs()...), Grace: 5 * time.Second})
 	}
-	return n.startNetwork()
+	return n.startNetwork(ctx)
 }
 
 func (n *Node) connect(ctx context.Context) (*join.Access, error) {
@@ -149,8 +151,14 @@ func (n *Node) retrieve(ctx context.Context, access *join.Access) error {
 	if err != nil {
 		return err
 	}
+	if n.Config.FlannelIface != "" && cluster.FlannelBackend != "none" {
+		if _, err := net.InterfaceByName(n.Config.FlannelIface); err != nil {
+			return fmt.Errorf("unable to find interface %s: %w", n.Config.FlannelIface, err)
+		}
+	}
+	machine := join.Node{Name: n.Config.NodeName, IP: n.NodeIP, PasswordFile: nodepassword.File}
 	for _, name := range []string{join.ServingKubelet, join.ClientKubelet, join.ClientProxy, join.ClientNode} {
-		if err := access.Certificate(ctx, n.dir(), name, n.Config.NodeName, n.NodeIP); err != nil {
+		if err := access.Certificate(ctx, n.dir(), name, machine); err != nil {
 			return fmt.Errorf("%s: %w", n.dir(name), err)
 		}
 	}
@@ -173,24 +181,53 @@ func (n *Node) writeKubeconfigs(ca []byte) error {
 	return nil
 }
 
-func (n *Node) startNetwork() error {
-	rest, err := clientcmd.BuildConfigFromFlags("", n.dir("k3scontroller.kubeconfig"))
+// startNetwork returns when pods can get addresses; on a server, whose readiness does not depend on it in K3s, at once.
+func (n *Node) startNetwork(ctx context.Context) error {
+	client, err := clientOf(n.dir("k3scontroller.kubeconfig"))
 	if err != nil {
 		return err
 	}
-	client, err := kubernetes.NewForConfig(rest)
+	ready := make(chan struct{})
+	if n.cluster.FlannelBackend == "none" {
+		close(ready)
+	} else if err := n.startPodNetwork(client, func() { close(ready) }); err != nil {
+		return err
+	}
+	if n.Balancer == nil {
+		return nil
+	}
+	n.Group.Go(func(ctx context.Context) error { return n.followServers(ctx, client) })
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-ready:
+		return nil
+	}
+}
+
+func (n *Node) startPodNetwork(client kubernetes.Interface, ready func()) error {
+	name, address, err := network.External(n.Config.FlannelIface)
+	if err != nil {
+		return fmt.Errorf("flannel exited: %w", err)
+	}
+	logx.Infof("The interface %s with ipv4 address %s will be used by flannel", name, address)
+	kubelet, err := clientOf(n.dir("kubelet.kubeconfig"))
 	if err != nil {
 		return err
 	}
-	if n.cluster.FlannelBackend != "none" {
-		n.Group.Go(func(ctx context.Context) error {
-			return network.Follow(ctx, client, n.Config.NodeName, n.dir("etc", "cni", "net.d"))
-		})
+	node := network.Node{
+		Name: n.Config.NodeName, Address: address, ConfDir: n.dir("etc", "cni", "net.d"), Kubelet: kubelet, Ready: ready,
 	}
-	if n.Balancer != nil {
-		n.Group.Go(func(ctx context.Context) error { return n.followServers(ctx, client) })
-	}
+	n.Group.Go(func(ctx context.Context) error { return node.Follow(ctx, client) })
 	return nil
+}
+
+func clientOf(kubeconfig string) (kubernetes.Interface, error) {
+	rest, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	return kubernetes.NewForConfig(rest)
 }
 
 func pause(ctx context.Context) error {

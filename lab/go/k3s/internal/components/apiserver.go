@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/component-base/compatibility"
 	"k8s.io/component-base/featuregate"
@@ -20,6 +21,7 @@ import (
 	"busbar/lab/k3s/internal/etcd"
 	"busbar/lab/k3s/internal/join"
 	"busbar/lab/k3s/internal/logx"
+	"busbar/lab/k3s/internal/nodepassword/passwords"
 )
 
 // ServerDirEnv names <data-dir>/server to the apiserver process, which answers the supervisor's
@@ -95,7 +97,12 @@ func addSupervisor(config *genericapiserver.Config) error {
 		return fmt.Errorf("%s is not set: kube-apiserver is started by `k3s server`", ServerDirEnv)
 	}
 	members := etcd.Instance{ServerDir: serverDir}.ClientURLs
-	supervisor, err := join.NewHandler(serverDir, members, nil)
+	// The apiserver's own identity: the supervisor reads and writes Secrets in the same process.
+	client, err := kubernetes.NewForConfig(config.LoopbackClientConfig)
+	if err != nil {
+		return err
+	}
+	supervisor, err := join.NewHandler(serverDir, members, passwords.Secrets{Client: client}, nil)
 	if err != nil {
 		return err
 	}

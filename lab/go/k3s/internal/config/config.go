@@ -34,6 +34,7 @@ type Config struct {
 	ClusterDNS       string
 	ClusterDomain    string
 	FlannelBackend   string
+	FlannelIface     string // empty: that of the default route
 
 	KubeconfigPath string
 	KubeconfigMode os.FileMode
@@ -82,6 +83,7 @@ func Parse(command string, args []string) (*Config, []string, error) {
 		ClusterCIDR: r.first("cluster-cidr"), ServiceCIDR: r.first("service-cidr"),
 		NodePortRange: r.text("service-node-port-range"), ClusterDNS: r.first("cluster-dns"),
 		ClusterDomain: r.text("cluster-domain"), FlannelBackend: r.text("flannel-backend"),
+		FlannelIface:   r.text("flannel-iface"),
 		KubeconfigPath: r.text("write-kubeconfig"), KubeconfigMode: r.mode("write-kubeconfig-mode"),
 		APIServerArgs: r.list("kube-apiserver-arg"), ControllerArgs: r.list("kube-controller-manager-arg"),
 		SchedulerArgs: r.list("kube-scheduler-arg"), EtcdArgs: r.list("etcd-arg"),

@@ -58,7 +58,7 @@ var flags = []Flag{
 	{Name: "default-runtime", on: both},
 	{Name: "resolv-conf", Env: "K3S_RESOLV_CONF", on: both},
 	{Name: "lb-server-port", Kind: Int, Env: "K3S_LB_SERVER_PORT", Default: "6444", on: both},
-	{Name: "flannel-iface", on: both, ignored: true},
+	{Name: "flannel-iface", on: both},
 	{Name: "flannel-conf", on: both, ignored: true},
 	{Name: "flannel-cni-conf", on: both, ignored: true},
 	{Name: "protect-kernel-defaults", Kind: Bool, on: both},

@@ -4,87 +4,46 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"sort"
-	"strings"
 	"time"
 
 	"github.com/klauspost/compress/zstd"
 
+	"busbar/lab/k3s/internal/images"
 	"busbar/lab/k3s/internal/logx"
-	"busbar/lab/k3s/internal/pki"
 )
 
 const importDeadline = 10 * time.Minute
 
-// imported records which archives are in the store, by path. The file lies inside containerd's root,
-// so that it is removed together with the images.
-type imported map[string]fingerprint
-
-type fingerprint struct {
-	Size  int64 `json:"size"`
-	MTime int64 `json:"mtime"`
-}
-
-func (r *Runtime) importedFile() string { return filepath.Join(r.root(), "imported-archives.json") }
-
-// ImportImages imports every archive in <data-dir>/agent/images that is new or changed. An archive
-// that cannot be imported is logged, as K3s does, and retried at the next start.
+// ImportImages imports the archives in <data-dir>/agent/images: all of them at every start, or, if the folder has a
+// .cache.json, those that are new or changed since their last import. An archive that cannot be imported is logged,
+// as K3s does, and retried at the next start.
 func (r *Runtime) ImportImages(ctx context.Context) error {
-	done := imported{}
-	if raw, err := os.ReadFile(r.importedFile()); err == nil {
-		if err := json.Unmarshal(raw, &done); err != nil {
-			logx.Warnf("%s is damaged, importing all archives again: %v", r.importedFile(), err)
-		}
-	} else if !errors.Is(err, os.ErrNotExist) {
+	folder, err := images.Read(filepath.Join(r.AgentDir, "images"))
+	if err != nil {
 		return err
 	}
-	entries, err := os.ReadDir(filepath.Join(r.AgentDir, "images"))
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
+	due, err := folder.Due()
+	if err != nil {
 		return err
 	}
-	sort.Slice(entries, func(a, b int) bool { return entries[a].Name() < entries[b].Name() })
-	for _, entry := range entries {
-		path := filepath.Join(r.AgentDir, "images", entry.Name())
-		info, err := os.Stat(path)
-		if err != nil {
-			return err
-		}
-		mark := fingerprint{info.Size(), info.ModTime().UnixNano()}
-		if info.IsDir() || !isArchive(entry.Name()) || done[path] == mark {
-			continue
-		}
+	for _, archive := range due {
+		logx.Infof("Importing images from %s", archive)
 		started := time.Now()
-		if err := r.importArchive(ctx, path); err != nil {
-			logx.Errorf("Error encountered while importing %s: %v", path, err)
+		if err := r.importArchive(ctx, archive); err != nil {
+			logx.Errorf("Error encountered while importing %s: %v", archive, err)
 			continue
 		}
-		logx.Infof("Imported images from %s in %s", path, time.Since(started).Round(time.Millisecond))
-		done[path] = mark
-		raw, err := json.Marshal(done)
-		if err != nil {
-			return err
-		}
-		if err := pki.WriteFile(r.importedFile(), raw, 0o600); err != nil {
+		logx.Infof("Imported images from %s in %s", archive, time.Since(started).Round(time.Millisecond))
+		if err := folder.Imported(archive); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-func isArchive(name string) bool {
-	for _, suffix := range []string{".tar", ".tar.gz", ".tgz", ".tar.zst", ".tzst"} {
-		if strings.HasSuffix(name, suffix) {
-			return true
-		}
-	}
-	return false
 }
 
 func (r *Runtime) importArchive(ctx context.Context, path string) error {

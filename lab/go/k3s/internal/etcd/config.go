@@ -41,9 +41,11 @@ func (i Instance) Initialized() bool {
 	return err == nil && len(logs) > 0
 }
 
+func (i Instance) nameFile() string { return filepath.Join(i.dir(), "name") }
+
 // Name is this member's name, made once: <node>-<8 hex digits>.
 func (i Instance) Name() (string, error) {
-	path := filepath.Join(i.dir(), "name")
+	path := i.nameFile()
 	raw, err := os.ReadFile(path)
 	if err == nil {
 		return strings.TrimSpace(string(raw)), nil

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
@@ -48,8 +49,11 @@ func (i Instance) Client(endpoints ...string) (*clientv3.Client, error) {
 	})
 }
 
-// Join adds this server to a cluster as a learner and writes the configuration that etcd starts
-// with. Members that hold our peer URL but have no data here are left from an interrupted join.
+// ErrDuplicateName is K3s's message for a server whose name another member has (pkg/etcd/etcd.go).
+var ErrDuplicateName = errors.New("duplicate node name found, please use a unique name for this node")
+
+// Join adds this server to a cluster as a learner and writes the configuration that etcd starts with. Another member
+// with this Node's name is final; the name of this member is forgotten then, as in K3s.
 func (i Instance) Join(ctx context.Context, endpoints []string) error {
 	if err := os.RemoveAll(filepath.Join(i.dir(), "member")); err != nil {
 		return err
@@ -66,20 +70,13 @@ func (i Instance) Join(ctx context.Context, endpoints []string) error {
 	deadline, cancel := context.WithTimeout(ctx, joinDeadline)
 	defer cancel()
 	for {
-		members, err := i.add(deadline, client)
+		peers, err := i.add(deadline, client, name)
 		if err == nil {
-			var peers []string
-			for _, member := range members {
-				for _, url := range member.PeerURLs {
-					who := member.Name
-					if url == i.peerURL() {
-						who = name
-					}
-					peers = append(peers, who+"="+url)
-				}
-			}
-			logx.Infof("Adding member %s=%s to etcd cluster %v", name, i.peerURL(), peers)
+			logx.Infof("Starting etcd for cluster %v", peers)
 			return i.WriteConfig(strings.Join(peers, ","), "existing")
+		}
+		if errors.Is(err, ErrDuplicateName) {
+			return errors.Join(err, os.Remove(i.nameFile()))
 		}
 		// "unhealthy cluster", "too many learner members": another join is still in progress.
 		logx.Warnf("Could not join the etcd cluster yet: %v", err)
@@ -118,34 +115,45 @@ func (i Instance) WaitKnown(ctx context.Context, endpoints []string) error {
 	}
 }
 
-type member struct {
-	ID       uint64
-	Name     string
-	PeerURLs []string
-}
-
-func (i Instance) add(ctx context.Context, client *clientv3.Client) ([]member, error) {
+// add makes this server a member unless it is one already; returns the cluster as etcd's initial-cluster lists it.
+func (i Instance) add(ctx context.Context, client *clientv3.Client, name string) ([]string, error) {
 	list, err := client.MemberList(ctx)
 	if err != nil {
 		return nil, err
 	}
-	for _, m := range list.Members {
-		if slices.Contains(m.PeerURLs, i.peerURL()) {
-			logx.Infof("Removing stale etcd member %x (%s)", m.ID, m.Name)
-			if _, err := client.MemberRemove(ctx, m.ID); err != nil {
-				return nil, err
-			}
-		}
+	peers, known, err := i.place(list.Members, name)
+	if err != nil || known {
+		return peers, err
 	}
-	added, err := client.MemberAddAsLearner(ctx, []string{i.peerURL()})
-	if err != nil {
+	logx.Infof("Adding member %s=%s to etcd cluster %v", name, i.peerURL(), peers)
+	if _, err := client.MemberAddAsLearner(ctx, []string{i.peerURL()}); err != nil {
 		return nil, err
 	}
-	var members []member
-	for _, m := range added.Members {
-		members = append(members, member{m.ID, m.Name, m.PeerURLs})
+	return append(peers, name+"="+i.peerURL()), nil
+}
+
+// place finds this server among the members. One that has not started yet has no name; with this server's address it
+// is this server, from an interrupted join. Another member whose name begins with this Node's is a duplicate.
+func (i Instance) place(members []*etcdserverpb.Member, name string) (peers []string, known bool, err error) {
+	for _, m := range members {
+		own := slices.Contains(m.PeerURLs, i.peerURL())
+		who := m.Name
+		if who == "" && own {
+			who = name
+		}
+		known = known || (own && who == name)
+		if len(m.PeerURLs) > 0 {
+			peers = append(peers, who+"="+m.PeerURLs[0])
+		}
+		node := who
+		if hyphen := strings.LastIndex(who, "-"); hyphen > 1 {
+			node = who[:hyphen] // without the suffix that K3s adds
+		}
+		if who != name && node == i.NodeName {
+			return nil, false, ErrDuplicateName
+		}
 	}
-	return members, nil
+	return peers, known, nil
 }
 
 // Voter reports whether this server's etcd is up and a voter.

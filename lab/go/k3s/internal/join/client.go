@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"busbar/lab/k3s/internal/logx"
+	"busbar/lab/k3s/internal/nodepassword"
 	"busbar/lab/k3s/internal/pki"
 	"busbar/lab/k3s/internal/token"
 )
@@ -93,10 +94,18 @@ func (a *Access) do(ctx context.Context, method, path string, header map[string]
 		return nil, fmt.Errorf("%s%s: %w", a.BaseURL, path, ErrNotAuthorized)
 	}
 	if response.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%s%s: %s: %s", a.BaseURL, path, response.Status, bytes.TrimSpace(content))
+		return nil, answer{response.StatusCode, fmt.Sprintf("%s%s: %s: %s", a.BaseURL, path, response.Status, bytes.TrimSpace(content))}
 	}
 	return content, nil
 }
+
+// answer is a refusal by the server.
+type answer struct {
+	code int
+	text string
+}
+
+func (a answer) Error() string { return a.text }
 
 // ErrNotAuthorized is the server's answer to an unknown token.
 var ErrNotAuthorized = errors.New("401 Unauthorized: not authorized")
@@ -117,20 +126,30 @@ func (a *Access) Members(ctx context.Context) ([]string, error) {
 }
 
 func fetch[T any](ctx context.Context, a *Access, path string) (T, error) {
-	var answer T
+	var body T
 	raw, err := a.do(ctx, http.MethodGet, path, nil, nil)
 	if err != nil {
-		return answer, err
+		return body, err
 	}
-	if err := json.Unmarshal(raw, &answer); err != nil {
-		return answer, fmt.Errorf("%s%s: %w", a.BaseURL, path, err)
+	if err := json.Unmarshal(raw, &body); err != nil {
+		return body, fmt.Errorf("%s%s: %w", a.BaseURL, path, err)
 	}
-	return answer, nil
+	return body, nil
+}
+
+// Node is how a machine introduces itself.
+type Node struct {
+	Name, IP     string
+	PasswordFile string
 }
 
 // Certificate has the server sign a node's key and writes dir/name (.crt beside .key); the key
 // never leaves the node. Beside the client certificates it keeps the cluster's client CA.
-func (a *Access) Certificate(ctx context.Context, dir, name, node, ip string) error {
+func (a *Access) Certificate(ctx context.Context, dir, name string, node Node) error {
+	password, err := nodepassword.Local(node.PasswordFile)
+	if err != nil {
+		return err
+	}
 	path := filepath.Join(dir, name[:len(name)-len(".crt")])
 	key, err := pki.EnsureKey(path + ".key")
 	if err != nil {
@@ -141,20 +160,26 @@ func (a *Access) Certificate(ctx context.Context, dir, name, node, ip string) er
 		return err
 	}
 	raw, err := a.do(ctx, http.MethodPost, pathCerts+name,
-		map[string]string{headerNodeName: node, headerNodeIP: ip},
+		map[string]string{headerNodeName: node.Name, headerNodePassword: password, headerNodeIP: node.IP},
 		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}))
+	var refused answer
+	if errors.As(err, &refused) && refused.code == http.StatusForbidden {
+		// K3s's own message (pkg/agent/config/config.go), by which users and scripts recognise it.
+		return fmt.Errorf("Node password rejected, duplicate hostname or contents of '%s' may not match server node-passwd entry, "+
+			"try enabling a unique node name with the --with-node-id flag", node.PasswordFile)
+	}
 	if err != nil {
 		return err
 	}
-	var answer struct {
+	var signed struct {
 		Chain    []byte `json:"chain"`
 		ClientCA []byte `json:"clientCA"`
 	}
-	if err := json.Unmarshal(raw, &answer); err != nil {
+	if err := json.Unmarshal(raw, &signed); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
-	if err := pki.WriteFile(path+".crt", answer.Chain, 0o644); err != nil {
+	if err := pki.WriteFile(path+".crt", signed.Chain, 0o644); err != nil {
 		return err
 	}
-	return pki.WriteFile(filepath.Join(dir, "client-ca.crt"), answer.ClientCA, 0o644)
+	return pki.WriteFile(filepath.Join(dir, "client-ca.crt"), signed.ClientCA, 0o644)
 }

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"busbar/lab/k3s/internal/logx"
+	"busbar/lab/k3s/internal/nodepassword"
 	"busbar/lab/k3s/internal/pki"
 	"busbar/lab/k3s/internal/token"
 )
@@ -25,11 +26,15 @@ type Handler struct {
 	ClientCA  *pki.CA
 	// Members lists the client URLs of the etcd members.
 	Members func(context.Context) ([]string, error)
-	Next    http.Handler
+	// Nodes keeps the hashes of the nodes' passwords.
+	Nodes nodepassword.Store
+	Next  http.Handler
 }
 
 // NewHandler reads what it serves from <data-dir>/server.
-func NewHandler(serverDir string, members func(context.Context) ([]string, error), next http.Handler) (*Handler, error) {
+func NewHandler(
+	serverDir string, members func(context.Context) ([]string, error), nodes nodepassword.Store, next http.Handler,
+) (*Handler, error) {
 	state, err := Load(serverDir)
 	if err != nil {
 		return nil, err
@@ -42,7 +47,7 @@ func NewHandler(serverDir string, members func(context.Context) ([]string, error
 	if err != nil {
 		return nil, err
 	}
-	return &Handler{serverDir, state, serverCA, clientCA, members, next}, nil
+	return &Handler{serverDir, state, serverCA, clientCA, members, nodes, next}, nil
 }
 
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -115,11 +120,40 @@ func status(w http.ResponseWriter, code int, message string) {
 	})
 }
 
+// checkNode compares a node's password with the one that its name was used with first. That of this server's own node
+// is compared with its file, because K3s asks for it before its apiserver runs (pkg/nodepassword/validate.go).
+func (h *Handler) checkNode(ctx context.Context, node, password string) error {
+	if password == "" {
+		return refusal{http.StatusBadRequest, "node password not set"}
+	}
+	if node == h.State.NodeName {
+		own, err := nodepassword.Local(h.State.PasswordFile)
+		if err == nil && own != password {
+			err = refusal{http.StatusForbidden, "unable to verify local node password"}
+		}
+		return err
+	}
+	err := nodepassword.Ensure(ctx, h.Nodes, node, password)
+	if errors.Is(err, nodepassword.ErrRefused) {
+		return refusal{http.StatusForbidden, err.Error()}
+	}
+	if err != nil {
+		logx.Warnf("The password of node %s cannot be checked yet: %v", node, err)
+		return refusal{http.StatusServiceUnavailable, "runtime core not ready"}
+	}
+	return nil
+}
+
 // sign issues one of a node's certificates for the key in the CSR; the server chooses the subject.
 func (h *Handler) sign(name string, r *http.Request) (any, error) {
 	node, ip := strings.ToLower(r.Header.Get(headerNodeName)), r.Header.Get(headerNodeIP)
 	if r.Method != http.MethodPost || node == "" {
 		return nil, refusal{http.StatusBadRequest, "a POST with a node name is needed"}
+	}
+	if name == ServingKubelet || name == ClientKubelet {
+		if err := h.checkNode(r.Context(), node, r.Header.Get(headerNodePassword)); err != nil {
+			return nil, err
+		}
 	}
 	ca, leaf := h.ClientCA, pki.Leaf{}
 	switch name {

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"busbar/lab/k3s/internal/nodepassword"
 	"busbar/lab/k3s/internal/pki"
 	"busbar/lab/k3s/internal/token"
 )
@@ -27,13 +28,16 @@ func supervisor(t *testing.T) (url string, cluster *pki.Cluster) {
 	if err := cluster.Server.Ensure(serving, pki.Leaf{CommonName: "kube-apiserver", Hosts: []string{"127.0.0.1"}}); err != nil {
 		t.Fatal(err)
 	}
-	state := Supervisor{Passwords: token.Passwords{Server: "s", Agent: "a"}, Cluster: ClusterConfig{ClusterCIDR: "10.42.0.0/16"}}
+	state := Supervisor{
+		Passwords: token.Passwords{Server: "s", Agent: "a"}, Cluster: ClusterConfig{ClusterCIDR: "10.42.0.0/16"},
+		NodeName: "server-1", PasswordFile: filepath.Join(dir, "password"),
+	}
 	if err := state.Save(dir); err != nil {
 		t.Fatal(err)
 	}
 	members := func(context.Context) ([]string, error) { return []string{"https://10.0.0.1:2379"}, nil }
 	api := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) })
-	handler, err := NewHandler(dir, members, api)
+	handler, err := NewHandler(dir, members, memory{}, api)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,20 +52,95 @@ func supervisor(t *testing.T) (url string, cluster *pki.Cluster) {
 	return server.URL, cluster
 }
 
-func TestANodeGetsItsConfigAndCertificatesButNoKeysOfTheCluster(t *testing.T) {
-	ctx := context.Background()
-	url, cluster := supervisor(t)
-	access, err := Connect(ctx, url, token.Secure(cluster.Server.Bundle, token.Node, "a"), false)
+// memory is a nodepassword.Store without a cluster.
+type memory map[string]string
+
+func (m memory) Get(_ context.Context, name string) (string, error) { return m[name], nil }
+
+func (m memory) Create(_ context.Context, name, hash string) (bool, error) {
+	m[name] = hash
+	return true, nil
+}
+
+// notReady is the Store of a server whose apiserver does not serve yet.
+type notReady struct{ memory }
+
+func (notReady) Get(context.Context, string) (string, error) {
+	return "", errors.New("connection refused")
+}
+
+func asNode(t *testing.T, url string, cluster *pki.Cluster) *Access {
+	t.Helper()
+	access, err := Connect(context.Background(), url, token.Secure(cluster.Server.Bundle, token.Node, "a"), false)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return access
+}
+
+// machine is a new machine that joins under a name.
+func machine(t *testing.T, name string) Node {
+	t.Helper()
+	return Node{Name: name, IP: "10.0.0.21", PasswordFile: filepath.Join(t.TempDir(), "password")}
+}
+
+func TestAnotherMachineUnderAKnownNameIsRefusedWithK3ssMessage(t *testing.T) {
+	ctx := context.Background()
+	url, cluster := supervisor(t)
+	access, first := asNode(t, url, cluster), machine(t, "worker-1")
+	for range 2 {
+		if err := access.Certificate(ctx, t.TempDir(), ClientKubelet, first); err != nil {
+			t.Fatal(err)
+		}
+	}
+	second := machine(t, "Worker-1")
+	err := access.Certificate(ctx, t.TempDir(), ClientKubelet, second)
+	want := "Node password rejected, duplicate hostname or contents of '" + second.PasswordFile +
+		"' may not match server node-passwd entry, try enabling a unique node name with the --with-node-id flag"
+	if err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+	if err := access.Certificate(ctx, t.TempDir(), ClientKubelet, machine(t, "worker-2")); err != nil {
+		t.Errorf("a new name was refused: %v", err)
+	}
+}
+
+func TestAServersOwnNodeIsCheckedAgainstItsFileBeforeTheAPIServerRuns(t *testing.T) {
+	dir := t.TempDir()
+	handler := &Handler{State: Supervisor{NodeName: "server-1", PasswordFile: filepath.Join(dir, "password")}, Nodes: notReady{}}
+	own, err := nodepassword.Local(handler.State.PasswordFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for node, row := range map[string]struct {
+		password string
+		want     int
+	}{
+		"server-1": {own, 0}, "server-2": {"x", http.StatusServiceUnavailable}, "server-3": {"", http.StatusBadRequest},
+	} {
+		var refused refusal
+		if errors.As(handler.checkNode(context.Background(), node, row.password), &refused); refused.code != row.want {
+			t.Errorf("%s: got %d, want %d", node, refused.code, row.want)
+		}
+	}
+	var refused refusal
+	err = handler.checkNode(context.Background(), "server-1", "other")
+	if !errors.As(err, &refused) || refused.code != http.StatusForbidden {
+		t.Errorf("another password for the server's own node: %v", err)
+	}
+}
+
+func TestANodeGetsItsConfigAndCertificatesButNoKeysOfTheCluster(t *testing.T) {
+	ctx := context.Background()
+	url, cluster := supervisor(t)
+	access := asNode(t, url, cluster)
 	config, err := access.Config(ctx)
 	if err != nil || config.ClusterCIDR != "10.42.0.0/16" {
 		t.Errorf("got %+v, %v", config, err)
 	}
-	dir := t.TempDir()
+	dir, node := t.TempDir(), machine(t, "Worker-1")
 	for _, name := range []string{ServingKubelet, ClientKubelet} {
-		if err := access.Certificate(ctx, dir, name, "Worker-1", "10.0.0.21"); err != nil {
+		if err := access.Certificate(ctx, dir, name, node); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -28,6 +28,9 @@ type ClusterConfig struct {
 type Supervisor struct {
 	Passwords token.Passwords `json:"passwords"`
 	Cluster   ClusterConfig   `json:"cluster"`
+	// NodeName is this server's own Node, whose password is checked against PasswordFile.
+	NodeName     string `json:"nodeName"`
+	PasswordFile string `json:"passwordFile"`
 }
 
 func supervisorPath(serverDir string) string {
@@ -80,6 +83,7 @@ const (
 )
 
 const (
-	headerNodeName = "k3s-Node-Name"
-	headerNodeIP   = "k3s-Node-IP"
+	headerNodeName     = "k3s-Node-Name"
+	headerNodePassword = "k3s-Node-Password"
+	headerNodeIP       = "k3s-Node-IP"
 )

@@ -4,39 +4,59 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"strings"
 
 	"github.com/vishvananda/netlink"
 
+	"busbar/lab/k3s/internal/flannel"
 	"busbar/lab/k3s/internal/logx"
 )
 
 // DefaultIP is the address of the interface that the default route leaves by: the node's address
 // where none is given.
 func DefaultIP() (string, error) {
+	_, address, err := External("")
+	if err != nil {
+		return "", fmt.Errorf("%w: set node-ip", err)
+	}
+	return address, nil
+}
+
+// External is the interface of the pod network and its address: `wanted`, or that of the default route.
+func External(wanted string) (name, address string, err error) {
 	routes, err := netlink.RouteList(nil, netlink.FAMILY_V4)
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
-	for _, route := range routes {
-		if route.Dst != nil && route.Dst.String() != "0.0.0.0/0" {
-			continue
-		}
-		link, err := netlink.LinkByIndex(route.LinkIndex)
-		if err != nil {
-			return "", err
-		}
+	links, err := netlink.LinkList()
+	if err != nil {
+		return "", "", err
+	}
+	defaultRoute := ""
+	var interfaces []flannel.Interface
+	for _, link := range links {
+		one := flannel.Interface{Name: link.Attrs().Name}
 		addresses, err := netlink.AddrList(link, netlink.FAMILY_V4)
 		if err != nil {
-			return "", err
+			return "", "", err
 		}
-		if len(addresses) > 0 {
-			return addresses[0].IP.String(), nil
+		for _, found := range addresses {
+			if parsed, ok := netip.AddrFromSlice(found.IP.To4()); ok {
+				one.Addresses = append(one.Addresses, parsed)
+			}
+		}
+		interfaces = append(interfaces, one)
+		for _, route := range routes {
+			isDefault := route.Dst == nil || route.Dst.String() == "0.0.0.0/0"
+			if isDefault && route.LinkIndex == link.Attrs().Index && defaultRoute == "" {
+				defaultRoute = one.Name
+			}
 		}
 	}
-	return "", errors.New("no default route: set node-ip")
+	return flannel.External(wanted, defaultRoute, interfaces)
 }
 
 // sysctls are what a node needs to forward for its pods; bridge-nf only exists with br_netfilter.
@@ -100,11 +120,13 @@ func SyncRoutes(peers []Peer) error {
 			errs = append(errs, fmt.Errorf("no route to pods in %q via %q", peer.PodCIDR, peer.Address))
 			continue
 		}
-		wanted[target.String()] = true
 		route := &netlink.Route{Dst: target, Gw: gateway, Protocol: routeProtocol}
 		if err := netlink.RouteReplace(route); err != nil {
+			// An earlier route, by way of another interface of the peer, is removed below.
 			errs = append(errs, fmt.Errorf("route %s via %s: %w", target, gateway, err))
+			continue
 		}
+		wanted[target.String()] = true
 	}
 	present, err := netlink.RouteListFiltered(netlink.FAMILY_V4,
 		&netlink.Route{Protocol: routeProtocol}, netlink.RT_FILTER_PROTOCOL)

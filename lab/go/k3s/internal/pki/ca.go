@@ -19,9 +19,10 @@ import (
 )
 
 const (
-	caLife   = 10 * 365 * 24 * time.Hour
-	leafLife = 365 * 24 * time.Hour
-	renewAt  = 90 * 24 * time.Hour // K3s renews at a start within 90 days of the end
+	day    = 24 * time.Hour
+	caLife = 10 * 365 * day
+	// K3s renews at a start within so many days of the end (CertificateRenewDays in its pkg/daemons/config).
+	renewAt = 120 * day
 )
 
 // CA is an authority with its key; Bundle is its certificate as PEM.

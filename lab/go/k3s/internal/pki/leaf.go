@@ -11,7 +11,10 @@ import (
 	"os"
 	"slices"
 	"sort"
+	"strconv"
 	"time"
+
+	"busbar/lab/k3s/internal/logx"
 )
 
 // Leaf is the purpose of a certificate. Hosts are IP addresses or names; with none it is a client
@@ -34,7 +37,7 @@ func (ca *CA) Sign(leaf Leaf, public crypto.PublicKey) ([]byte, error) {
 		SerialNumber: serial,
 		Subject:      pkix.Name{CommonName: leaf.CommonName, Organization: leaf.Groups},
 		NotBefore:    now.Add(-time.Minute),
-		NotAfter:     now.Add(leafLife),
+		NotAfter:     now.Add(leafLife()),
 		KeyUsage:     x509.KeyUsageKeyEncipherment | x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:  leaf.usages(),
 	}
@@ -50,6 +53,22 @@ func (ca *CA) Sign(leaf Leaf, public crypto.PublicKey) ([]byte, error) {
 		return nil, err
 	}
 	return append(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), ca.Bundle...), nil
+}
+
+// LifeEnv is the variable that K3s's library for certificates (rancher/dynamiclistener) reads: how many days a new
+// one is valid.
+const LifeEnv = "CATTLE_NEW_SIGNED_CERT_EXPIRATION_DAYS"
+
+func leafLife() time.Duration {
+	text := os.Getenv(LifeEnv)
+	days, err := strconv.Atoi(text)
+	if text != "" && err != nil {
+		logx.Warnf("%s=%s is not a number of days, using 365", LifeEnv, text)
+	}
+	if text == "" || err != nil {
+		days = 365
+	}
+	return time.Duration(days) * day
 }
 
 func (l Leaf) usages() []x509.ExtKeyUsage {

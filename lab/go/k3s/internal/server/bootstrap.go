@@ -134,5 +134,8 @@ func (s *Server) joinCluster(ctx context.Context) error {
 		return err
 	}
 	s.joined = members
-	return s.etcd.Join(ctx, members)
+	if err := s.etcd.Join(ctx, members); err != nil {
+		return fmt.Errorf("ETCD join failed: %w", err)
+	}
+	return nil
 }

@@ -20,6 +20,7 @@ import (
 	"busbar/lab/k3s/internal/join"
 	"busbar/lab/k3s/internal/logx"
 	"busbar/lab/k3s/internal/manifests"
+	"busbar/lab/k3s/internal/nodepassword"
 	"busbar/lab/k3s/internal/pki"
 	"busbar/lab/k3s/internal/proc"
 	"busbar/lab/k3s/internal/token"
@@ -78,7 +79,10 @@ func (s *Server) prepare(ctx context.Context) error {
 	if err := token.WriteFiles(s.dir(), s.pki.Server.Bundle, s.passwords); err != nil {
 		return err
 	}
-	supervisor := join.Supervisor{Passwords: s.passwords, Cluster: s.clusterConfig()}
+	supervisor := join.Supervisor{
+		Passwords: s.passwords, Cluster: s.clusterConfig(),
+		NodeName: s.cfg.NodeName, PasswordFile: nodepassword.File,
+	}
 	if err := supervisor.Save(s.dir()); err != nil {
 		return err
 	}
@@ -186,6 +190,7 @@ func (s *Server) background(client *clientv3.Client) {
 		s.group.Go(func(ctx context.Context) error { return s.followNode(ctx, client) })
 	}
 	s.group.Go(func(ctx context.Context) error { return s.followMembers(ctx, client) })
+	s.group.Go(s.followPasswords)
 	if !s.cfg.SnapshotsDisabled {
 		s.group.Go(func(ctx context.Context) error { return s.Snapshots().Schedule(ctx, s.cfg.SnapshotCron) })
 	}
