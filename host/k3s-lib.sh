@@ -259,7 +259,8 @@ k3s_journal() {
   secrets=$(payload config | sed -n 's/^\(agent-\)\{0,1\}token: *\(.*:\)\{0,1\}//p; s/^etcd-s3-\(access\|secret\)-key: *//p')
   echo "--- $1: last errors and last lines of the log:" >&2
   {
-    k3s_log "$1" 2000 | { grep -E 'level=(fatal|error|panic)|^(panic|fatal|Error):' || true; } | tail -n 8
+    # Kubernetes' own parts write klog lines (E1121 14:03:02.123456 ...), K3s writes level=...
+    k3s_log "$1" 2000 | { grep -E 'level=(fatal|error|panic)|^(panic|fatal|Error):|^[EF][0-9]{4} ' || true; } | tail -n 8
     k3s_log "$1" 8
   } | awk -v secrets="$secrets" '
       BEGIN { count = split(secrets, list, "\n") }

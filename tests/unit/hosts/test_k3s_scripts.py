@@ -69,6 +69,17 @@ def test_tokens_do_not_reach_the_log_lines_that_are_shown() -> None:
     assert "bad [secret] and [secret], [secret]; [token] joined twice [secret]" in done.stderr
 
 
+def test_the_reason_of_a_crash_is_shown_also_from_the_lines_of_kubernetes_itself() -> None:
+    reasons = ["E1121 14:03:02.1 77 run.go:72] kubelet failed", "F1121 14:03:02.2 77 server.go:1] no cgroup"]
+    lines = [*reasons, *(f"I1121 14:03:03.{n} 77 server.go:9] waiting" for n in range(20))]
+    journal = "\\n".join(lines)
+    last = "while [[ $1 != -n ]]; do shift; done"
+    log = f"journalctl() {{ {last}; printf '{journal}\\n' | tail -n $2; }}"
+    shown = run("k3s-agent", f"{log}; K3S_SINCE=0; k3s_journal k3s-agent").stderr
+    assert all(reason in shown for reason in reasons)
+    assert shown.index(reasons[0]) < shown.index("waiting")
+
+
 def test_the_password_of_a_pinned_token_does_not_reach_the_log_either() -> None:
     config = f"token: K10{'a' * 64}::server:serversecret\n"
     payload = hostscript.stdin("k3s-server", {"config": config}).partition("\n")[0]
