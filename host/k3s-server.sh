@@ -174,6 +174,10 @@ remove_server() {
 leave_cluster() {
   local members
   [[ -d $K3S_DATA_DIR/server/db/etcd/member && -x $K3S ]] || return 0
+  if is_torn_down; then
+    note "the whole cluster is being removed: $NODE_NAME does not leave etcd first"
+    return 0
+  fi
   if ! find_other_server; then
     members=$(etcd_members) || {
       # Data that nobody else may have are deleted only after a person has stopped K3s.

@@ -40,6 +40,7 @@ MODULES = (
     ("busbar.cli.config", ""),
     ("busbar.cli.preflight", ""),
     ("busbar.cli.wait", ""),
+    ("busbar.cli.removal", ""),
     ("busbar.cli.show", ""),
     ("busbar.cli.support", ""),
     ("busbar.cli.stack", ""),

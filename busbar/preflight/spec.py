@@ -154,3 +154,5 @@ class Finding:
     level: Literal["error", "warning"]
     what: str
     fix: str
+    unreachable: bool = False
+    """Whether nothing answered at the host's address."""

@@ -14,7 +14,7 @@ from busbar.cli.stack.errors import DONE, FAILED, reasons
 from busbar.cli.stack.plan import Plan
 from busbar.cli.stack.rows import Rows
 from busbar.cli.stack.session import Session
-from busbar.cli.stack.status import report
+from busbar.cli.stack.status import report, show_uncleaned
 from busbar.cli.stack.target import Options, Target
 
 
@@ -89,6 +89,7 @@ def destroy(target: Target, options: Options) -> int:
             return FAILED
         keep.remove(target.folder)
         s.title(rows.summary())
+        show_uncleaned(s.console, snapshot(stack), target)
         return DONE
 
     return session.run("destroy", target, run, asks=not options.yes)
@@ -130,6 +131,7 @@ def _after_up(s: Session, stack: auto.Stack, rows: Rows, failure: str) -> int:
         s.title("" if outputs.has_contract else "outputs")
     keep.show(s.console, outputs, s.target)
     s.title(rows.summary(), "")
+    show_uncleaned(s.console, snapshot(stack), s.target)
     if not failure:
         if rows.resumes:
             _forget_completed(s, stack)

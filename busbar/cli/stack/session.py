@@ -56,7 +56,8 @@ class Session:
     def update(self, stack: auto.Stack, operation: Callable[..., Any], **options: Any) -> tuple[Rows, str]:
         """Run stack.up or stack.destroy with rows; returns them, and the engine's stderr or "".
 
-        A lock that a killed update left is removed. Raises KeyboardInterrupt if the update was interrupted.
+        One host that fails does not stop the steps that do without it. A lock that a killed update left is
+        removed. Raises KeyboardInterrupt if the update was interrupted.
         """
         rows, failure = Rows(self.console), ""
         self.changing = True
@@ -70,6 +71,7 @@ class Session:
                         show_secrets=False,
                         suppress_outputs=True,
                         suppress_progress=True,
+                        continue_on_error=True,
                         color="never",
                         **options,
                     ),
