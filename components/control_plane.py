@@ -252,7 +252,7 @@ class K3sControlPlane(pulumi.ComponentResource):
             lambda known: k3s.server_config(
                 args.inventory.cluster.k3s,
                 node_name=host.name,
-                tls_sans=args.inventory.tls_sans,
+                tls_sans=args.inventory.tls_sans(host),
                 token=known[0],
                 agent_token=known[1],
                 s3_keys=(known[2], known[3]) if known[2] else None,

@@ -224,9 +224,19 @@ k3s_await() {
   done
 }
 
+# restart_after_drift UNIT: K3s may run with files that were changed since they were applied: then it restarts.
+restart_after_drift() {
+  if [[ -s $APPLIED ]] && ! sha256sum --check --status "$APPLIED" 2>/dev/null; then
+    note "files were changed since the last update: $1 restarts with those of the configuration"
+    rm -f "$STATE_DIR/$1.sha256"
+  fi
+}
+
 # record_applied_hash UNIT: the desired state runs now; a run that broke off earlier restarts the unit again.
 record_applied_hash() {
   printf '%s\n' "$K3S_DESIRED_HASH" | write_file "$STATE_DIR/$1.sha256" 0600
+  record_applied "$K3S" "/etc/systemd/system/$1.service" "/etc/systemd/system/$1.service.d/10-busbar-memlock.conf" \
+    "$K3S_CONFIG_DIR"/{config,auth-config,registries}.yaml /etc/sysctl.d/90-busbar-kubelet.conf
 }
 
 # k3s_log UNIT LINES: its log since this run began.

@@ -33,6 +33,7 @@ install_server() {
   claim_host server
   record_preexisting_files
   k3s_download
+  restart_after_drift "$UNIT"
   membership=$(membership_line)
   k3s_install_binary
   auth_config

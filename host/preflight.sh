@@ -151,7 +151,16 @@ software() {
   done
   printf '"missing_tools":[%s],"active_units":[%s],"managed":[%s]' "$missing" "$active" "$managed"
   printf ',"server_name":%s' "$(json "$(server_name)")"
-  printf ',"k3s_data":%s' "$(k3s_data)"
+  printf ',"k3s_data":%s,"etcd_members":[%s]' "$(k3s_data)" "$(etcd_members)"
+}
+
+# etcd_members: {"name","ready"} per member of etcd, on a server of a running cluster.
+etcd_members() {
+  [[ $ROLE == server ]] && systemctl is-active --quiet k3s || return 0
+  { timeout 15 /usr/local/bin/k3s kubectl --kubeconfig /etc/rancher/k3s/k3s.yaml get nodes \
+    -l node-role.kubernetes.io/etcd=true \
+    -o 'jsonpath={range .items[*]}{.metadata.name} {.status.conditions[?(@.type=="Ready")].status}{"\n"}{end}' 2>/dev/null || true; } |
+    awk 'NF { printf "%s{\"name\":\"%s\",\"ready\":%s}", comma, $1, $2 == "True" ? "true" : "false"; comma = "," }'
 }
 
 # Whether a K3s has run here. Empty folders may be mount points that the site has prepared.

@@ -39,6 +39,7 @@ STACK_MODULES = (
 MODULES = (
     ("busbar.cli.config", ""),
     ("busbar.cli.preflight", ""),
+    ("busbar.cli.verify", ""),
     ("busbar.cli.wait", ""),
     ("busbar.cli.removal", ""),
     ("busbar.cli.show", ""),

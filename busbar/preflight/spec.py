@@ -99,7 +99,11 @@ def spec_of(cluster: Cluster, *, login: Mapping[str, Any], project: Path | None 
     """
     inventory = Inventory.of(cluster)
     k3s = [cluster.k3s.model_dump(mode="json"), read_checksums(cluster.k3s, project) if project else {}]
-    front = [inventory.api_address, inventory.tls_sans]
+    front = [
+        inventory.api_address,
+        [host.address for host in inventory.load_balancers],
+        [[host.address, host.name] for host in inventory.servers],
+    ]
     network = cluster.network_operator
     number = versions.release(cluster.k3s.version)
     cgroup_v2 = number is None or number >= CGROUP_V2_SINCE

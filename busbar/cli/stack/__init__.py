@@ -15,6 +15,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperCommand
 
+from busbar.cli.stack.converge import needs_refresh
 from busbar.cli.stack.errors import USAGE, StackError, missing_package
 from busbar.cli.stack.target import Options, Target, find
 
@@ -70,13 +71,28 @@ def up(
     ] = False,
     refresh: Refresh = False,
     parallel: Parallel = None,
+    converge: Annotated[
+        str,
+        typer.Option(
+            "--converge",
+            metavar="HOST,...",
+            help="Apply these hosts again although nothing changed (`busbar verify` names them); `cluster`: "
+            "the charts; `all`: everything. Uninstalls nothing.",
+        ),
+    ] = "",
 ) -> None:
     """Create or update a stack: the changes, a question, one row per step, then what was measured.
 
     A new stack is created. What a killed update left behind is recovered. Kubeconfig and outputs are kept in
     .busbar/STACK of the project folder, readable by their owner only.
     """
-    options = Options(yes=yes, skip_preview=skip_preview, refresh=refresh, parallel=parallel)
+    options = Options(
+        yes=yes,
+        skip_preview=skip_preview,
+        refresh=refresh or needs_refresh(converge.split(",")),
+        parallel=parallel,
+        converge=tuple(filter(None, converge.split(","))),
+    )
     _exit(stack, project, lambda target: _commands().up(target, options))
 
 

@@ -14,12 +14,16 @@ _STACK_FILE = re.compile(r"Pulumi\.(?P<stack>.+)\.ya?ml")
 
 @dataclass(frozen=True)
 class Options:
-    """Options of the commands; `parallel` is the number of steps at the same time, None: no limit."""
+    """Options of the commands.
+
+    `parallel`: the number of steps at the same time, None: no limit. `converge`: hosts to apply again.
+    """
 
     yes: bool = False
     skip_preview: bool = False
     refresh: bool = False
     parallel: int | None = None
+    converge: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
