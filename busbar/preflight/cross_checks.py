@@ -93,7 +93,7 @@ def _quorum_at_risk(spec: Spec, reports: Mapping[str, Report]) -> Iterator[Findi
                 "error",
                 f"its Node is not Ready, and {', '.join(leaving)} would leave etcd, which has {len(members)} "
                 "members: etcd could lose its majority",
-                f"start K3s on {member.name} first (systemctl start k3s), or keep {', '.join(leaving)} for now",
+                f"systemctl start k3s on {member.name} first, or keep {', '.join(leaving)} until it is Ready",
             )
 
 

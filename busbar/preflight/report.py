@@ -118,6 +118,8 @@ class Report(Part):
     server_name: str
     k3s_data: bool
     epoch: float
+    k3s_version: str = ""
+    """Of a host that busbar installed K3s on."""
     etcd_members: tuple[Member, ...] = ()
     """Of a server whose API answers."""
     pci_gpus: int = 0

@@ -51,6 +51,8 @@ class HostRequirements(Model):
     min_disk_gb: int
     plan: str = ""
     """Digest of what is going to be installed on such hosts; if it changes, they are checked again first."""
+    k3s_version: str = ""
+    """The version to install; empty for a load balancer."""
     cgroup_v2: bool = False
     gpus: int = 0
     gpu_model: str | None = None
@@ -110,13 +112,17 @@ def spec_of(cluster: Cluster, *, login: Mapping[str, Any], project: Path | None 
     requirements = {
         "lb": HostRequirements(min_disk_gb=LB_MIN_DISK_GB, plan=_plan("haproxy", front)),
         "server": HostRequirements(
-            min_disk_gb=SERVER_MIN_DISK_GB, cgroup_v2=cgroup_v2, plan=_plan("k3s-server", k3s, front)
+            min_disk_gb=SERVER_MIN_DISK_GB,
+            k3s_version=cluster.k3s.version,
+            cgroup_v2=cgroup_v2,
+            plan=_plan("k3s-server", k3s, front),
         ),
     }
     for name, pool in cluster.pools.items():
         requirements[requirements_key("worker", name)] = HostRequirements(
             min_disk_gb=pool.min_disk_gb,
             plan=_plan("k3s-agent", k3s, inventory.api_address, pool.model_dump(mode="json")),
+            k3s_version=cluster.k3s.version,
             cgroup_v2=cgroup_v2,
             gpus=pool.gpus,
             gpu_model=pool.gpu_model,
