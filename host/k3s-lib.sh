@@ -226,7 +226,7 @@ k3s_await() {
 
 # restart_after_drift UNIT: K3s may run with files that were changed since they were applied: then it restarts.
 restart_after_drift() {
-  if [[ -s $APPLIED ]] && ! sha256sum --check --status "$APPLIED" 2>/dev/null; then
+  if [[ -s $STATE_DIR/applied.sha256 ]] && ! sha256sum --check --status "$STATE_DIR/applied.sha256" 2>/dev/null; then
     note "files were changed since the last update: $1 restarts with those of the configuration"
     rm -f "$STATE_DIR/$1.sha256"
   fi

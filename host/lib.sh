@@ -11,8 +11,6 @@ BUSBAR_LIB=1
 # shellcheck disable=SC2034
 STATE_DIR=/var/lib/busbar
 LOCK_FILE=/run/busbar.lock
-# shellcheck disable=SC2034
-APPLIED=$STATE_DIR/applied.sha256 # of the files that the last update wrote, as sha256sum prints them
 LOCK_DEADLINE=300
 
 # begin: the start of every script: strict mode, root, the payload, the error trap.

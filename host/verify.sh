@@ -37,7 +37,7 @@ verify_units() {
   case $ROLE in
     lb)
       units=(haproxy)
-      ! grep -qs keepalived "$APPLIED" || units+=(keepalived)
+      ! grep -qs keepalived "$STATE_DIR/applied.sha256" || units+=(keepalived)
       ;;
     server) units=(k3s) ;;
     worker) units=(k3s-agent) ;;
@@ -51,8 +51,8 @@ verify_units() {
 # verify_files: those that the last update wrote, by the checksums that it left.
 verify_files() {
   local sum path
-  if [[ ! -s $APPLIED ]]; then
-    drift "there is no record of what was applied ($APPLIED)"
+  if [[ ! -s $STATE_DIR/applied.sha256 ]]; then
+    drift "there is no record of what was applied ($STATE_DIR/applied.sha256)"
     return
   fi
   while read -r sum path; do
@@ -61,7 +61,7 @@ verify_files() {
     elif [[ $(sha256sum "$path" | cut -d' ' -f1) != "$sum" ]]; then
       drift "$path was changed"
     fi
-  done <"$APPLIED"
+  done <"$STATE_DIR/applied.sha256"
 }
 
 cluster_nodes() {

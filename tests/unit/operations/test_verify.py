@@ -89,7 +89,7 @@ def test_the_result_is_one_json_object() -> None:
 def reported(root: Path, role: str = "worker", active: str = "active", **values: str) -> dict[str, Any]:
     stubs = f"""
     begin() {{ :; }}
-    STATE_DIR={root}/busbar APPLIED={root}/busbar/applied.sha256
+    STATE_DIR={root}/busbar
     systemctl() {{ [[ $* == *--quiet* ]] || echo {active}; [[ {active} == active ]]; }}
     """
     facts: dict[str, Any] = json.loads(output("verify", f"{stubs} main", ROLE=role, **values))
@@ -102,7 +102,7 @@ def host(tmp_path: Path) -> Path:
     (tmp_path / "busbar/owner").write_text("role=worker\n")
     (tmp_path / "config.yaml").write_text("a: 1\n")
     (tmp_path / "unit").write_text("x\n")
-    record = f"STATE_DIR={tmp_path}/busbar APPLIED={tmp_path}/busbar/applied.sha256; "
+    record = f"STATE_DIR={tmp_path}/busbar; "
     output("k3s-agent", record + f"record_applied {tmp_path}/config.yaml {tmp_path}/unit {tmp_path}/missing")
     return tmp_path
 
