@@ -85,7 +85,7 @@ def destroy(target: Target, options: Options) -> int:
                 s.say(f"{answer!r} is not {target.name!r}; no changes made")
                 return FAILED
         s.title(s.command)
-        rows, failure = s.update(stack, stack.destroy, parallel=options.parallel)
+        rows, failure = s.update(stack, stack.destroy, parallel=options.parallel, continue_on_error=True)
         if failure:
             s.title(rows.summary())
             s.fail(reasons(rows.errors, failure, printed=rows.printed))

@@ -56,8 +56,7 @@ class Session:
     def update(self, stack: auto.Stack, operation: Callable[..., Any], **options: Any) -> tuple[Rows, str]:
         """Run stack.up or stack.destroy with rows; returns them, and the engine's stderr or "".
 
-        One host that fails does not stop the steps that do without it. A lock that a killed update left is
-        removed. Raises KeyboardInterrupt if the update was interrupted.
+        A lock that a killed update left is removed. Raises KeyboardInterrupt if the update was interrupted.
         """
         rows, failure = Rows(self.console), ""
         self.changing = True
@@ -71,7 +70,6 @@ class Session:
                         show_secrets=False,
                         suppress_outputs=True,
                         suppress_progress=True,
-                        continue_on_error=True,
                         color="never",
                         **options,
                     ),
