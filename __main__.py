@@ -47,7 +47,7 @@ async def main() -> None:
         ResourceOptions(depends_on=[control_plane]),
     )
     # Without its first server the cluster is gone: nothing on it is then drained or uninstalled.
-    kubeconfig, first_server = control_plane.kubeconfig, control_plane.nodes[0]
+    kubeconfig, first_server = control_plane.kubeconfig, control_plane.foundation
     pools = [
         InfiniBandWorkerPool(
             f"pool-{pool}",

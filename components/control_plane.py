@@ -17,10 +17,12 @@ from busbar.hosts.downloads import install_seconds, k3s_values
 from busbar.hosts.inventory import Host, Inventory
 from busbar.hosts.server_output import kubeconfig_text, server_facts, with_server
 from components.host_command import HostCommandArgs, create_host_command
+from components.removal import HostRemovalArgs, create_host_removal, create_teardown
 from components.ssh import SshLogin
 
 # Downloads, and then up to 7 minutes until the Node is Ready.
 SERVER_DEADLINE_SECONDS = 1200
+REMOVAL_DEADLINE_SECONDS = 600
 # Near the end of its certificates K3s is restarted first.
 KUBECONFIG_DEADLINE_SECONDS = 660
 # For each replaced machine up to 5 minutes.
@@ -52,11 +54,12 @@ class K3sControlPlaneArgs:
 
 
 class K3sControlPlane(pulumi.ComponentResource):
-    """Makes two RandomPasswords (the join tokens), one Command per server, and one that reads the kubeconfig.
+    """Makes two RandomPasswords (the join tokens), two Commands per server, one that reads the kubeconfig.
 
     The servers come up in their order: each joins server 1 and is a voter in etcd before the next one begins.
+    A server's `-removal` acts when it is deleted; `-teardown` is deleted by `destroy` only, and first.
     `-nodes`, on server 1, prepares the cluster for machines that were replaced, sets changed taints, and
-    tells server 1 the workers of the configuration; `-rejoin`, on server 2, does the first for server 1
+    tells the cluster which hosts are configured; `-rejoin`, on server 2, does the first for server 1
     (host/k3s-nodes.sh).
     """
 
@@ -73,7 +76,9 @@ class K3sControlPlane(pulumi.ComponentResource):
     k3s_version: pulumi.Output[str]
     """The release as found on server 1."""
     nodes: list[remote.Command]
-    """One Command per server, in order. What lives on the cluster is `deleted_with` the first."""
+    """One Command per server, in order."""
+    foundation: pulumi.Resource
+    """The removal of server 1. What lives on the cluster is `deleted_with` it."""
 
     def __init__(
         self, name: str, args: K3sControlPlaneArgs, opts: pulumi.ResourceOptions | None = None
@@ -88,7 +93,7 @@ class K3sControlPlane(pulumi.ComponentResource):
         ahead: list[pulumi.Resource] = []
         if others:
             ahead = [self._prepare_nodes(f"{name}-rejoin", others[0], of=[first])]
-        begun = self._install(f"{name}-{first.name}", first, ahead)
+        self.foundation, begun = self._install(f"{name}-{first.name}", first, ahead)
         self.nodes = [begun]
         self._facts = begun.stdout.apply(server_facts)
         prepared = self._prepare_nodes(
@@ -99,7 +104,14 @@ class K3sControlPlane(pulumi.ComponentResource):
             opts=pulumi.ResourceOptions(depends_on=[begun]),
         )
         for host in others:
-            self.nodes.append(self._install(f"{name}-{host.name}", host, [prepared, *self.nodes]))
+            _, node = self._install(f"{name}-{host.name}", host, [prepared, *self.nodes])
+            self.nodes.append(node)
+        create_teardown(
+            f"{name}-teardown",
+            args.inventory,
+            args.login,
+            pulumi.ResourceOptions(parent=self, depends_on=self.nodes),
+        )
 
         self.ca_pem = self._facts.apply(lambda found: found.ca_pem)
         self.k3s_version = self._facts.apply(lambda found: found.version)
@@ -149,6 +161,7 @@ class K3sControlPlane(pulumi.ComponentResource):
                 values={"NODE_NAME": on.name},
                 payload={
                     "machines": machines,
+                    "servers": "\n".join(host.name for host in self._args.inventory.servers),
                     "workers": "\n".join(host.name for host in workers),
                     "taints": "\n".join(taints),
                 },
@@ -156,9 +169,27 @@ class K3sControlPlane(pulumi.ComponentResource):
             pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(parent=self)),
         )
 
-    def _install(self, name: str, host: Host, ahead: Sequence[pulumi.Resource]) -> remote.Command:
+    def _install(
+        self, name: str, host: Host, ahead: Sequence[pulumi.Resource]
+    ) -> tuple[pulumi.Resource, remote.Command]:
+        """The removal of a server, and its installation."""
         args, servers = self._args, self._args.inventory.servers
         first = host is servers[0]
+        peers = " ".join(peer.address for peer in servers if peer is not host)
+        removal = create_host_removal(
+            f"{name}-removal",
+            HostRemovalArgs(
+                inventory=args.inventory,
+                login=args.login,
+                host=host,
+                script="k3s-server",
+                owner=name,
+                install_id=self.install_id,
+                timeout_seconds=REMOVAL_DEADLINE_SECONDS,
+                values={"PEERS": peers},
+            ),
+            pulumi.ResourceOptions(parent=self, depends_on=ahead),
+        )
         step = HostCommandArgs(
             login=args.login,
             host=host,
@@ -171,13 +202,14 @@ class K3sControlPlane(pulumi.ComponentResource):
                 # Server 1 begins the cluster, unless another server has one already (server 1 was replaced);
                 # the others join server 1 directly, never through the load balancer (k3s-io/k3s#9661).
                 "FIRST": "true" if first else "false",
-                "PEERS": " ".join(peer.address for peer in servers if peer is not host),
+                "PEERS": peers,
             },
             payload={"config": self._render_config(host), "registries": self.registries_yaml},
-            remove=True,
             install_id=self.install_id,
         )
-        return create_host_command(name, step, pulumi.ResourceOptions(parent=self, depends_on=ahead))
+        return removal, create_host_command(
+            name, step, pulumi.ResourceOptions(parent=self, depends_on=[removal, *ahead])
+        )
 
     def _read_kubeconfig(self, name: str) -> pulumi.Output[str]:
         """The admin kubeconfig, secret, addressed to the load balancer."""
@@ -224,7 +256,7 @@ class K3sControlPlane(pulumi.ComponentResource):
             lambda known: k3s.server_config(
                 args.inventory.cluster.k3s,
                 node_name=host.name,
-                tls_sans=args.inventory.tls_sans,
+                tls_sans=args.inventory.tls_sans(host),
                 token=known[0],
                 agent_token=known[1],
                 s3_keys=(known[2], known[3]) if known[2] else None,

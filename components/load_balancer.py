@@ -10,6 +10,7 @@ from pulumi_command import remote
 from busbar.hosts import haproxy
 from busbar.hosts.inventory import API_PORT, Host, Inventory
 from components.host_command import HostCommandArgs, create_host_command
+from components.removal import HostRemovalArgs, create_host_removal
 from components.ssh import SshLogin
 
 DEADLINE_SECONDS = 600
@@ -29,7 +30,7 @@ class HAProxyLoadBalancerArgs:
 
 
 class HAProxyLoadBalancer(pulumi.ComponentResource):
-    """Makes one Command per load balancer; each ends when /readyz answers 200 through it."""
+    """Makes two Commands per load balancer: its removal, and one that ends when /readyz is 200 through it."""
 
     endpoint: pulumi.Output[str]
     """`https://<virtual IP or address>:6443`, known once the load balancers answer."""
@@ -52,6 +53,20 @@ class HAProxyLoadBalancer(pulumi.ComponentResource):
     def _install(self, name: str, host: Host) -> remote.Command:
         inventory = self._args.inventory
         virtual_ip = inventory.cluster.hosts.virtual_ip
+        removal = create_host_removal(
+            f"{name}-removal",
+            HostRemovalArgs(
+                inventory=inventory,
+                login=self._args.login,
+                host=host,
+                script="haproxy",
+                owner=name,
+                install_id=self._args.install_id,
+                timeout_seconds=DEADLINE_SECONDS,
+                values={"CA_FILE": haproxy.CA_FILE},
+            ),
+            pulumi.ResourceOptions(parent=self, depends_on=self.nodes[-1:]),
+        )
         return create_host_command(
             name,
             HostCommandArgs(
@@ -70,8 +85,7 @@ class HAProxyLoadBalancer(pulumi.ComponentResource):
                     "keepalived_conf": haproxy.keepalived_config(inventory, host),
                     "ca_pem": self._args.ca_pem,
                 },
-                remove=True,
                 install_id=self._args.install_id,
             ),
-            pulumi.ResourceOptions(parent=self, depends_on=[*self.nodes]),
+            pulumi.ResourceOptions(parent=self, depends_on=[removal, *self.nodes]),
         )

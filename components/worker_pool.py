@@ -12,10 +12,11 @@ from busbar.hosts import k3s
 from busbar.hosts.downloads import install_seconds, k3s_values
 from busbar.hosts.inventory import Host, Inventory
 from components.host_command import HostCommandArgs, create_host_command
+from components.removal import HostRemovalArgs, create_host_removal, create_node_removal
 from components.ssh import SshLogin
 
 AGENT_DEADLINE_SECONDS = 1200
-DRAIN_DEADLINE_SECONDS = 600
+REMOVAL_DEADLINE_SECONDS = 600
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,11 +42,11 @@ class InfiniBandWorkerPoolArgs:
 
 
 class InfiniBandWorkerPool(pulumi.ComponentResource):
-    """Makes two Commands per worker: the K3s agent, and `-drain`, which acts only when the worker is removed.
+    """Makes three Commands per worker: the K3s agent, and two that act only when the worker is removed.
 
-    They are `worker-<host>` and `worker-<host>-drain`, without the pool: a worker that moves to another pool
-    keeps its resources, and nothing of it is removed. `-drain` depends on the agent and so is deleted first:
-    drain, delete the Node, then uninstall.
+    They are `worker-<host>`, `-drain` and `-removal`, without the pool: a worker that moves to another pool
+    keeps its resources, and nothing of it is removed. `-drain` depends on the agent, and the agent on
+    `-removal`. The engine deletes in the reverse order: drain, delete the Node, then uninstall.
     """
 
     nodes: list[remote.Command]
@@ -62,14 +63,30 @@ class InfiniBandWorkerPool(pulumi.ComponentResource):
         workers = args.inventory.workers_of(args.pool)
         self.nodes = []
         for host in workers:
-            agent = self._install(host)
+            agent = self._install(host, self._uninstall_on_delete(host))
             self._drain_on_delete(host, agent)
             self.nodes.append(agent)
         ready = pulumi.Output.all(*(node.stdout for node in self.nodes))
         self.node_names = ready.apply(lambda _: [host.name for host in workers])
         self.register_outputs({"node_names": self.node_names})
 
-    def _install(self, host: Host) -> remote.Command:
+    def _uninstall_on_delete(self, host: Host) -> pulumi.Resource:
+        args = self._args
+        return create_host_removal(
+            f"worker-{host.name}-removal",
+            HostRemovalArgs(
+                inventory=args.inventory,
+                login=args.login,
+                host=host,
+                script="k3s-agent",
+                owner=f"worker-{host.name}",
+                install_id=args.install_id,
+                timeout_seconds=REMOVAL_DEADLINE_SECONDS,
+            ),
+            pulumi.ResourceOptions(parent=self),
+        )
+
+    def _install(self, host: Host, removal: pulumi.Resource) -> remote.Command:
         args = self._args
         return create_host_command(
             f"worker-{host.name}",
@@ -80,10 +97,9 @@ class InfiniBandWorkerPool(pulumi.ComponentResource):
                 timeout_seconds=install_seconds(args.inventory.cluster.k3s, "worker", AGENT_DEADLINE_SECONDS),
                 values={**self._install_values, "NODE_NAME": host.name, "NODE_ADDRESS": host.address},
                 payload={"config": self._render_config(host), "registries": args.registries_yaml},
-                remove=True,
                 install_id=args.install_id,
             ),
-            pulumi.ResourceOptions(parent=self, aliases=self._former_names(host, "")),
+            pulumi.ResourceOptions(parent=self, depends_on=[removal], aliases=self._former_names(host)),
         )
 
     def _render_config(self, host: Host) -> pulumi.Output[str]:
@@ -95,26 +111,15 @@ class InfiniBandWorkerPool(pulumi.ComponentResource):
             )
         )
 
-    def _former_names(self, host: Host, *endings: str) -> list[pulumi.Alias]:
-        """Names with the pool, in older stacks; without the aliases the engine would remove such a worker."""
-        return [pulumi.Alias(name=f"pool-{self._args.pool}-{host.name}{ending}") for ending in endings]
+    def _former_names(self, host: Host) -> list[pulumi.Alias]:
+        """The name in older stacks, with the pool; without it the engine would remove such a worker."""
+        return [pulumi.Alias(name=f"pool-{self._args.pool}-{host.name}")]
 
     def _drain_on_delete(self, host: Host, agent: remote.Command) -> None:
-        create_host_command(
+        create_node_removal(
             f"worker-{host.name}-drain",
-            HostCommandArgs(
-                login=self._args.login,
-                host=self._args.inventory.servers[0],
-                script="k3s-remove-node",
-                timeout_seconds=DRAIN_DEADLINE_SECONDS,
-                values={"NODE_NAME": host.name},
-                install=False,
-                remove=True,
-            ),
-            pulumi.ResourceOptions(
-                parent=self,
-                depends_on=[agent],
-                deleted_with=self._args.deleted_with,
-                aliases=self._former_names(host, "-drain", "-farewell"),
-            ),
+            host.name,
+            self._args.inventory,
+            self._args.login,
+            pulumi.ResourceOptions(parent=self, depends_on=[agent], deleted_with=self._args.deleted_with),
         )

@@ -41,6 +41,7 @@ install_balancer() {
   [[ -z $VIRTUAL_IP ]] || poll "$VIRTUAL_IP_DEADLINE" healthy "$VIRTUAL_IP" ||
     die "the virtual IP $VIRTUAL_IP does not answer after $VIRTUAL_IP_DEADLINE s" \
       "check hosts.virtual_ip.interface (ip link) and that the load balancers reach each other by VRRP (protocol 112)"
+  record_applied "$CONFIG" "$CA_FILE" ${VIRTUAL_IP:+"$KEEPALIVED"}
   printf '{"node":%s,"haproxy":%s,"keepalived":%s}\n' "$(json "$NODE_NAME")" \
     "$(json "$(package_version haproxy)")" "$(json "${VIRTUAL_IP:+$(package_version keepalived)}")"
 }

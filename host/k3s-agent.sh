@@ -30,6 +30,7 @@ install_agent() {
   claim_host worker
   record_preexisting_files
   k3s_download
+  restart_after_drift "$UNIT"
   k3s_install_binary
   k3s_config "$address"
   k3s_unit "$UNIT" agent
@@ -47,11 +48,21 @@ remove_agent() {
   if may_remove; then k3s_uninstall "$UNIT"; else removed false; fi
 }
 
+# labels_are_set: whether the Node still has all labels: somebody may have removed one.
+labels_are_set() {
+  local found label
+  found=$(timeout 30 "$K3S" kubectl --kubeconfig "$KUBELET_KUBECONFIG" get node "$NODE_NAME" -o 'jsonpath={.metadata.labels}') ||
+    return 1
+  while read -r label; do
+    [[ -z $label || $found == *"\"${label%%=*}\":\"${label#*=}\""* ]] || return 1
+  done < <(k3s_config_list node-label)
+}
+
 # apply_labels: K3s sets labels only when the node registers, so changes are applied here. The kubelet's rights
 # are enough for labels, not for taints.
 apply_labels() {
   local record=$STATE_DIR/labels label changes=()
-  if [[ -f $record && $(<"$record") == "$(k3s_config_list node-label)" ]]; then
+  if [[ -f $record && $(<"$record") == "$(k3s_config_list node-label)" ]] && labels_are_set; then
     return
   fi
   while read -r label; do

@@ -5,6 +5,11 @@ K3S=/usr/local/bin/k3s
 KUBECONFIG_FILE=/etc/rancher/k3s/k3s.yaml
 API_SERVER=""
 MEMBER_DEADLINE=90
+# The ConfigMap in kube-system with the names of the configured hosts.
+CONFIGURED=busbar-nodes
+# On a server whose whole cluster is being removed (k3s-teardown.sh); not kept over a reboot, and valid for an hour.
+TEARDOWN=/run/busbar-teardown
+TEARDOWN_MINUTES=60
 # pkg/etcd/member_controller.go in k3s-io/k3s: the request to leave etcd, and its answer.
 ETCD_REMOVE=etcd.k3s.cattle.io/remove
 ETCD_REMOVED=etcd.k3s.cattle.io/removed-node-name
@@ -23,6 +28,11 @@ node_field() {
 
 node_exists() {
   [[ -n $(node_field "$1" '{.metadata.name}') ]]
+}
+
+# configured ROLE: the names of the configured servers or workers, as k3s-nodes.sh has noted them in the cluster.
+configured() {
+  api 30 get configmap "$CONFIGURED" -n kube-system --ignore-not-found -o "jsonpath={.data.$1s}"
 }
 
 # node_is_ready NODE: fails closed: without an answer the Node counts as ready.
@@ -47,6 +57,11 @@ leave_etcd() {
 
 has_left_etcd() {
   [[ -n $(node_field "$1" "{.metadata.annotations.${ETCD_REMOVED//./\\.}}" || true) ]]
+}
+
+# is_torn_down: whether the whole cluster is being removed: then no server has to leave etcd.
+is_torn_down() {
+  [[ -n $(find "$TEARDOWN" -mmin "-$TEARDOWN_MINUTES" 2>/dev/null || true) ]]
 }
 
 # delete_node NODE: also its password, so that the name can be used again (k3s-io/k3s#10408). K3s leaves the Secret to

@@ -233,9 +233,19 @@ k3s_await() {
   done
 }
 
+# restart_after_drift UNIT: K3s may run with files that were changed since they were applied: then it restarts.
+restart_after_drift() {
+  if [[ -s $STATE_DIR/applied.sha256 ]] && ! sha256sum --check --status "$STATE_DIR/applied.sha256" 2>/dev/null; then
+    note "files were changed since the last update: $1 restarts with those of the configuration"
+    rm -f "$STATE_DIR/$1.sha256"
+  fi
+}
+
 # record_applied_hash UNIT: the desired state runs now; a run that broke off earlier restarts the unit again.
 record_applied_hash() {
   printf '%s\n' "$K3S_DESIRED_HASH" | write_file "$STATE_DIR/$1.sha256" 0600
+  record_applied "$K3S" "/etc/systemd/system/$1.service" "/etc/systemd/system/$1.service.d/10-busbar-memlock.conf" \
+    "$K3S_CONFIG_DIR"/{config,auth-config,registries}.yaml /etc/sysctl.d/90-busbar-kubelet.conf
 }
 
 # k3s_log UNIT LINES: its log since this run began.
@@ -268,7 +278,8 @@ k3s_journal() {
   secrets=$(payload config | sed -n 's/^\(agent-\)\{0,1\}token: *\(.*:\)\{0,1\}//p; s/^etcd-s3-\(access\|secret\)-key: *//p')
   echo "--- $1: last errors and last lines of the log:" >&2
   {
-    k3s_log "$1" 2000 | { grep -E 'level=(fatal|error|panic)|^(panic|fatal|Error):' || true; } | tail -n 8
+    # Kubernetes' own parts write klog lines (E1121 14:03:02.123456 ...), K3s writes level=...
+    k3s_log "$1" 2000 | { grep -E 'level=(fatal|error|panic)|^(panic|fatal|Error):|^[EF][0-9]{4} ' || true; } | tail -n 8
     k3s_log "$1" 8
   } | awk -v secrets="$secrets" '
       BEGIN { count = split(secrets, list, "\n") }

@@ -5,9 +5,13 @@
 # machine that was replaced is deleted first: only if preflight found another machine behind the name (machine-id)
 # than the Node was made on, and only if that Node is not Ready.
 #
-# Payload: machines (lines "NODE MACHINE"), workers (lines "NODE": all workers of the configuration; a Node in this
-#   list is not drained or deleted when a resource of it is removed. Empty: the list is left as it is), taints (lines
-#   "NODE KEY=VALUE:EFFECT...": the taints of every worker; empty: taints are left as they are).
+# A server that is not configured any more and not Ready leaves etcd first: with it as a member, the next one to stop
+# would cost the quorum.
+#
+# Payload: machines (lines "NODE MACHINE"), servers, workers (lines "NODE": all of the configuration. They are noted in
+#   the cluster; a Node among them is not drained or deleted when a resource of it is removed. Without workers the
+#   note is left as it is), taints (lines "NODE KEY=VALUE:EFFECT...": the taints of every worker; empty: taints are
+#   left as they are).
 # Facts: {"node","replaced":[NODE...]}
 # shellcheck source=/dev/null
 [[ -n ${BUSBAR_LIB:-} ]] || for part in lib lib-install k3s-api; do
@@ -19,18 +23,35 @@ NOT_READY_DEADLINE=120
 
 main() {
   begin
-  local names
-  names=$(payload workers)
-  # Only on a host that busbar has installed a server on: elsewhere there is nothing to prepare.
-  if [[ -n $names && -d $STATE_DIR ]]; then
-    printf '%s\n' "$names" | write_file "$STATE_DIR/workers" 0600
-  fi
   REPLACED=""
   if systemctl is-active --quiet k3s; then
+    remove_lost_servers
     replace_nodes
     apply_taints
+    [[ -z $(payload workers) ]] || note_configured
   fi
   printf '{"node":%s,"replaced":[%s]}\n' "$(json "$NODE_NAME")" "$REPLACED"
+}
+
+note_configured() {
+  api 30 create configmap "$CONFIGURED" -n kube-system --dry-run=client -o yaml \
+    --from-literal=servers="$(payload servers)" --from-literal=workers="$(payload workers)" |
+    api 30 apply -f - >&2 || die "writing ConfigMap kube-system/$CONFIGURED failed" "see the log above; then retry"
+}
+
+remove_lost_servers() {
+  local names members node
+  names=$(payload servers)
+  [[ -n $names ]] || return 0
+  members=$(api 30 get nodes -l node-role.kubernetes.io/etcd=true -o 'jsonpath={range .items[*]}{.metadata.name}{"\n"}{end}') ||
+    die "the Kubernetes API on this server does not answer" "see: systemctl status k3s"
+  while read -r node; do
+    if [[ -z $node ]] || grep -xF "$node" <<<"$names" >/dev/null || node_is_ready "$node"; then continue; fi
+    note "server $node is not configured any more, and not Ready: it leaves etcd before anything else changes"
+    leave_etcd "$node" ||
+      die "$node is still a member of etcd after $MEMBER_DEADLINE s" "see: journalctl -u k3s; then retry"
+    delete_node "$node" || die "deleting Node $node failed" "run on a server: k3s kubectl delete node $node"
+  done <<<"$members"
 }
 
 replace_nodes() {

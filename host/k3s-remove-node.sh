@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# Drains and deletes a node; runs on a server. The only verb is VERB=remove.
+# Deletes the Node of a removed host: a worker is drained first, a server that is gone leaves etcd first. Runs on any
+# server. The only verb is VERB=remove.
 #
-# Values: NODE_NAME (the worker). Safe to run again: a Node that does not exist is not an error. A Node of a worker
-# that the configuration contains (list of k3s-nodes.sh) is left alone; so is every Node without such a list.
+# Values: NODE_NAME, ROLE (worker, server). Safe to run again: a Node that does not exist is not an error. A Node of a
+# configured host (ConfigMap of k3s-nodes.sh) is left alone; so is every Node without that ConfigMap.
+# Facts: {"node","removed","cluster"}; cluster is false if no K3s runs here, or if all of it is being removed.
 # shellcheck source=/dev/null
-[[ -n ${BUSBAR_LIB:-} ]] || for part in lib k3s-api owner; do
+[[ -n ${BUSBAR_LIB:-} ]] || for part in lib k3s-api; do
   source "$(dirname "${BASH_SOURCE[0]}")/$part.sh"
 done
 
@@ -13,25 +15,42 @@ DRAIN_SECONDS=300
 main() {
   begin
   [[ $VERB == remove ]] || die "VERB=$VERB is unknown" "use remove"
-  if [[ ! -s $STATE_DIR/workers ]]; then
-    note "this server has no list of the configured workers ($STATE_DIR/workers); Node $NODE_NAME stays"
-    removed false
+  local names node
+  : "${ROLE:=worker}"
+  if ! systemctl is-active --quiet k3s || is_torn_down; then
+    facts false false
     return
   fi
-  if grep -xF "$NODE_NAME" "$STATE_DIR/workers" >/dev/null; then
-    note "the configuration contains worker $NODE_NAME; its Node stays"
-    removed false
+  names=$(configured "$ROLE") ||
+    die "the Kubernetes API on this server does not answer" "see: systemctl status k3s"
+  if [[ -z $names ]]; then
+    note "the cluster has no list of its configured hosts (ConfigMap kube-system/$CONFIGURED); Node $NODE_NAME stays"
+    facts false true
     return
   fi
-  local node
+  if grep -xF "$NODE_NAME" <<<"$names" >/dev/null; then
+    note "the configuration contains $ROLE $NODE_NAME; its Node stays"
+    facts false true
+    return
+  fi
   node=$(node_field "$NODE_NAME" '{.metadata.name}') ||
     die "the Kubernetes API on this server does not answer" "see: systemctl status k3s"
   if [[ -n $node ]]; then
-    drain
+    if [[ $ROLE == worker ]]; then drain; else leave_as_lost_server; fi
     delete_node "$NODE_NAME" ||
       die "deleting Node $NODE_NAME failed" "run on a server: k3s kubectl delete node $NODE_NAME"
   fi
-  removed true
+  facts true true
+}
+
+# facts REMOVED CLUSTER
+facts() {
+  printf '{"node":%s,"removed":%s,"cluster":%s}\n' "$(json "$NODE_NAME")" "$1" "$2"
+}
+
+leave_as_lost_server() {
+  leave_etcd "$NODE_NAME" ||
+    die "$NODE_NAME is still a member of etcd after $MEMBER_DEADLINE s" "see: journalctl -u k3s; then retry"
 }
 
 # drain: nothing runs on a Node whose machine has another name now.
@@ -42,9 +61,13 @@ drain() {
     note "the machine of Node $NODE_NAME is another Node now; nothing to drain"
     return
   fi
+  if node_is_not_ready "$NODE_NAME"; then
+    note "Node $NODE_NAME is not Ready: nothing there can be drained; its pods start again elsewhere"
+    return
+  fi
   api "$DRAIN_SECONDS" drain "$NODE_NAME" --ignore-daemonsets --delete-emptydir-data --force \
     --timeout="$((DRAIN_SECONDS - 20))s" >&2 ||
-    note "drain timed out after $DRAIN_SECONDS s (a disruption budget, a dead host?); deleting the Node anyway"
+    note "drain timed out after $DRAIN_SECONDS s (a disruption budget?); deleting the Node anyway"
 }
 
 nodes_of_machine() {

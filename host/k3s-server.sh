@@ -33,7 +33,9 @@ install_server() {
   claim_host server
   record_preexisting_files
   k3s_download
+  restart_after_drift "$UNIT"
   membership=$(membership_line)
+  snapshot_before_upgrade
   k3s_install_binary
   auth_config
   k3s_config "$membership" "$address"
@@ -46,6 +48,18 @@ install_server() {
   k3s_record_machine "$KUBECONFIG_FILE"
   record_applied_hash "$UNIT"
   facts
+}
+
+# snapshot_before_upgrade: of etcd, before a running server gets another binary; `busbar` never deletes it.
+snapshot_before_upgrade() {
+  [[ -x $K3S && -d $K3S_DATA_DIR/server/db/etcd/member ]] && ! k3s_is_installed || return 0
+  if ! systemctl is-active --quiet "$UNIT"; then
+    note "$UNIT does not run: no snapshot of etcd is taken before the upgrade to $VERSION"
+    return 0
+  fi
+  timeout 120 "$K3S" etcd-snapshot save --name "busbar-before-${VERSION//[^a-zA-Z0-9.-]/-}" >&2 ||
+    die "the snapshot of etcd before the upgrade to $VERSION failed; no changes made" \
+      "see the log above, and the free space: df -h $K3S_DATA_DIR/server/db/snapshots"
 }
 
 # refuse_new_identity: a server with data keeps its name, which is its name in etcd, and its token, which the data
@@ -174,6 +188,10 @@ remove_server() {
 leave_cluster() {
   local members
   [[ -d $K3S_DATA_DIR/server/db/etcd/member && -x $K3S ]] || return 0
+  if is_torn_down; then
+    note "the whole cluster is being removed: $NODE_NAME does not leave etcd first"
+    return 0
+  fi
   if ! find_other_server; then
     members=$(etcd_members) || {
       # Data that nobody else may have are deleted only after a person has stopped K3s.

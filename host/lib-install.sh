@@ -21,6 +21,12 @@ sha256_of() {
   sha256sum "$1" | cut -d' ' -f1
 }
 
+# record_applied FILE...: notes the checksums of what was applied, for verify.sh; missing files are left out.
+record_applied() {
+  local path
+  for path; do [[ ! -e $path ]] || sha256sum "$path"; done | write_file "$STATE_DIR/applied.sha256" 0600
+}
+
 # fetch URL SHA256 PATH: downloads a file; PATH is written only if the checksum matches. A download that broke off is
 # continued by the next one.
 fetch() {

@@ -151,7 +151,23 @@ software() {
   done
   printf '"missing_tools":[%s],"active_units":[%s],"managed":[%s]' "$missing" "$active" "$managed"
   printf ',"server_name":%s' "$(json "$(server_name)")"
-  printf ',"k3s_data":%s' "$(k3s_data)"
+  printf ',"k3s_data":%s,"k3s_version":%s,"etcd_members":[%s]' "$(k3s_data)" "$(json "$(k3s_version)")" "$(etcd_members)"
+}
+
+# k3s_version: of the K3s that busbar installed here; empty without one.
+k3s_version() {
+  if managed k3s || managed k3s-agent; then
+    { /usr/local/bin/k3s --version 2>/dev/null || true; } | awk 'NR == 1 { print $3 }'
+  fi
+}
+
+# etcd_members: {"name","ready"} per member of etcd, on a server of a running cluster.
+etcd_members() {
+  [[ $ROLE == server ]] && systemctl is-active --quiet k3s || return 0
+  { timeout 15 /usr/local/bin/k3s kubectl --kubeconfig /etc/rancher/k3s/k3s.yaml get nodes \
+    -l node-role.kubernetes.io/etcd=true \
+    -o 'jsonpath={range .items[*]}{.metadata.name} {.status.conditions[?(@.type=="Ready")].status}{"\n"}{end}' 2>/dev/null || true; } |
+    awk 'NF { printf "%s{\"name\":\"%s\",\"ready\":%s}", comma, $1, $2 == "True" ? "true" : "false"; comma = "," }'
 }
 
 # Whether a K3s has run here. Empty folders may be mount points that the site has prepared.

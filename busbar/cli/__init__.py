@@ -39,7 +39,9 @@ STACK_MODULES = (
 MODULES = (
     ("busbar.cli.config", ""),
     ("busbar.cli.preflight", ""),
+    ("busbar.cli.verify", ""),
     ("busbar.cli.wait", ""),
+    ("busbar.cli.removal", ""),
     ("busbar.cli.show", ""),
     ("busbar.cli.support", ""),
     ("busbar.cli.stack", ""),

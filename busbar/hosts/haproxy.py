@@ -15,11 +15,12 @@ VRRP_STEP = 50
 
 def haproxy_config(inventory: Inventory) -> str:
     """The whole haproxy.cfg: the API of all servers, with their health check."""
+    fronts = [host.address for host in (*inventory.load_balancers, *inventory.servers)]
     return _template("haproxy.cfg.j2").render(
         servers=[{"name": host.name, "address": host.address} for host in inventory.servers],
         port=API_PORT,
         # Only if needed: a host without IPv6 cannot bind `:::`.
-        ipv6=any(":" in address for address in inventory.tls_sans),
+        ipv6=any(":" in address for address in (inventory.api_address, *fronts)),
         ca_file=CA_FILE,
     )
 

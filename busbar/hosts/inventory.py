@@ -89,12 +89,13 @@ class Inventory:
         """`https://<api_address>:6443`."""
         return f"https://{url_host(self.api_address)}:{API_PORT}"
 
-    @property
-    def tls_sans(self) -> tuple[str, ...]:
-        """Names and addresses in the API's certificate, each once: API, load balancers, servers."""
+    def tls_sans(self, server: Host) -> tuple[str, ...]:
+        """Names and addresses in the certificate of one server, each once: API, load balancers, the server.
+
+        Not the other servers: with them, every server would restart when one is added. K3s adds those itself.
+        """
         fronts = (host.address for host in self.load_balancers)
-        servers = (value for host in self.servers for value in (host.address, host.name))
-        return unique([self.api_address, *fronts, *servers])
+        return unique([self.api_address, *fronts, server.address, server.name])
 
 
 def unique(values: Sequence[str]) -> tuple[str, ...]:

@@ -26,6 +26,7 @@ def check_across_hosts(
         *_duplicate_machine_ids(spec, records),
         *_duplicate_hostnames(reports),
         *_swapped_roles(spec, reports),
+        *_quorum_at_risk(spec, reports),
         *_pool_mismatches(spec, records),
         *_rails_elsewhere(spec, records),
     ]
@@ -78,6 +79,22 @@ def _swapped_roles(spec: Spec, reports: Mapping[str, Report]) -> Iterator[Findin
             "and has neither GPU nor HCA: the two hosts are swapped",
             f"exchange address and host_key of {server} and {worker}",
         )
+
+
+def _quorum_at_risk(spec: Spec, reports: Mapping[str, Report]) -> Iterator[Finding]:
+    """A running server is to leave etcd while one that stays is down."""
+    configured = {target.name for target in spec.hosts if target.role == "server"}
+    members = next((report.etcd_members for report in reports.values() if report.etcd_members), ())
+    leaving = [member.name for member in members if member.ready and member.name not in configured]
+    for member in members:
+        if leaving and not member.ready and member.name in configured:
+            yield Finding(
+                member.name,
+                "error",
+                f"its Node is not Ready, and {', '.join(leaving)} would leave etcd, which has {len(members)} "
+                "members: etcd could lose its majority",
+                f"systemctl start k3s on {member.name} first, or keep {', '.join(leaving)} until it is Ready",
+            )
 
 
 def _pool_mismatches(spec: Spec, records: Mapping[str, HostRecord]) -> Iterator[Finding]:

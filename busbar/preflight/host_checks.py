@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from busbar import versions
 from busbar.hosts import supported_os
 from busbar.hosts.inventory import API_PORT
 from busbar.preflight.hardware_checks import check_hardware
@@ -232,6 +233,7 @@ def _leftovers(target: Target, report: Report) -> Iterator[Check]:
 
 
 def _kubernetes(required: HostRequirements, report: Report) -> Iterator[Check]:
+    yield from _upgrade(required, report)
     if required.cgroup_v2 and report.cgroup == "v1":
         if report.cgroup_v1_allowed:
             yield (
@@ -246,3 +248,23 @@ def _kubernetes(required: HostRequirements, report: Report) -> Iterator[Check]:
                 "boot with systemd.unified_cgroup_hierarchy=1; or temporarily set failCgroupV1: false in "
                 "/var/lib/rancher/k3s/agent/etc/kubelet.conf.d/10-cgroup.conf",
             )
+
+
+def _upgrade(required: HostRequirements, report: Report) -> Iterator[Check]:
+    """K3s goes up one minor version at a time, and never down (k3s-io/docs docs/upgrades/manual.md)."""
+    installed, wanted = versions.release(report.k3s_version), versions.release(required.k3s_version)
+    if installed is None or wanted is None or installed.release[:2] == wanted.release[:2]:
+        return
+    if wanted < installed:
+        yield (
+            "error",
+            f"runs K3s {report.k3s_version}, which is newer than k3s.version {required.k3s_version}",
+            f"set k3s.version to {report.k3s_version} or later: a minor version cannot be downgraded",
+        )
+    elif wanted.major != installed.major or wanted.minor - installed.minor > 1:
+        between = f"v{installed.major}.{installed.minor + 1}"
+        yield (
+            "error",
+            f"runs K3s {report.k3s_version}, and {required.k3s_version} skips a minor version",
+            f"upgrade to a {between} release first: Kubernetes supports one minor version at a time",
+        )

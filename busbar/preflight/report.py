@@ -27,6 +27,13 @@ class Disk(Part):
     free_bytes: int
 
 
+class Member(Part):
+    """A server in etcd, and whether its Node is Ready."""
+
+    name: str
+    ready: bool
+
+
 class Gpu(Part):
     """One GPU, from nvidia-smi."""
 
@@ -111,6 +118,10 @@ class Report(Part):
     server_name: str
     k3s_data: bool
     epoch: float
+    k3s_version: str = ""
+    """Of a host that busbar installed K3s on."""
+    etcd_members: tuple[Member, ...] = ()
+    """Of a server whose API answers."""
     pci_gpus: int = 0
     gpus: Gpus | None = None
     fabric_manager: FabricManager | None = None

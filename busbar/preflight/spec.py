@@ -51,6 +51,8 @@ class HostRequirements(Model):
     min_disk_gb: int
     plan: str = ""
     """Digest of what is going to be installed on such hosts; if it changes, they are checked again first."""
+    k3s_version: str = ""
+    """The version to install; empty for a load balancer."""
     cgroup_v2: bool = False
     gpus: int = 0
     gpu_model: str | None = None
@@ -99,20 +101,28 @@ def spec_of(cluster: Cluster, *, login: Mapping[str, Any], project: Path | None 
     """
     inventory = Inventory.of(cluster)
     k3s = [cluster.k3s.model_dump(mode="json"), read_checksums(cluster.k3s, project) if project else {}]
-    front = [inventory.api_address, inventory.tls_sans]
+    front = [
+        inventory.api_address,
+        [host.address for host in inventory.load_balancers],
+        [[host.address, host.name] for host in inventory.servers],
+    ]
     network = cluster.network_operator
     number = versions.release(cluster.k3s.version)
     cgroup_v2 = number is None or number >= CGROUP_V2_SINCE
     requirements = {
         "lb": HostRequirements(min_disk_gb=LB_MIN_DISK_GB, plan=_plan("haproxy", front)),
         "server": HostRequirements(
-            min_disk_gb=SERVER_MIN_DISK_GB, cgroup_v2=cgroup_v2, plan=_plan("k3s-server", k3s, front)
+            min_disk_gb=SERVER_MIN_DISK_GB,
+            k3s_version=cluster.k3s.version,
+            cgroup_v2=cgroup_v2,
+            plan=_plan("k3s-server", k3s, front),
         ),
     }
     for name, pool in cluster.pools.items():
         requirements[requirements_key("worker", name)] = HostRequirements(
             min_disk_gb=pool.min_disk_gb,
             plan=_plan("k3s-agent", k3s, inventory.api_address, pool.model_dump(mode="json")),
+            k3s_version=cluster.k3s.version,
             cgroup_v2=cgroup_v2,
             gpus=pool.gpus,
             gpu_model=pool.gpu_model,
@@ -154,3 +164,5 @@ class Finding:
     level: Literal["error", "warning"]
     what: str
     fix: str
+    unreachable: bool = False
+    """Whether nothing answered at the host's address."""

@@ -16,7 +16,7 @@ from busbar.preflight.spec import Finding, Target
 
 CONNECT_SECONDS = 15
 AGENT_SECONDS = 5
-GONE = "if the machine is gone for good, remove it from the stack (docs/hosts.md, Removal)"
+GONE = "if the machine is gone for good, take it out of hosts"
 SSH_PORT = 22
 
 
@@ -144,6 +144,7 @@ async def listed_as(
 def connection_finding(target: Target, error: Exception, answers_as: str | None = None) -> Finding:
     """A failed connection as a finding; `answers_as` is the host whose key answered, if it is known."""
     where = f"{target.user}@{target.address}:{target.port}"
+    unreachable = False
     match error:
         case asyncssh.HostKeyNotVerifiable() if answers_as is not None:
             what = f"{where} has the host key of {answers_as}: the two hosts are swapped"
@@ -161,6 +162,7 @@ def connection_finding(target: Target, error: Exception, answers_as: str | None 
             what = f"{where} offers no ed25519 host key"
             fix = "ssh-keygen -A on the host, restart sshd, and set host_key to the new ed25519 key"
         case TimeoutError():
+            unreachable = True
             what = f"connection to {where} timed out after {CONNECT_SECONDS} s"
             fix = (
                 f"check that the host runs, its address, and that TCP to that port is open from here; {GONE}"
@@ -170,6 +172,7 @@ def connection_finding(target: Target, error: Exception, answers_as: str | None 
             fix = "check that sshd runs there, on that port"
         case OSError():
             reason = os.strerror(error.errno) if error.errno else str(error)
+            unreachable = True
             what = f"connection to {where} failed: {reason}"
             fix = (
                 f"check that the host runs, its address is right, and a route to it exists from here; {GONE}"
@@ -177,4 +180,4 @@ def connection_finding(target: Target, error: Exception, answers_as: str | None 
         case _:
             what = f"SSH connection to {where} failed: {error}"
             fix = "look at the host's log: journalctl -u ssh"
-    return Finding(target.name, "error", what, fix)
+    return Finding(target.name, "error", what, fix, unreachable=unreachable)

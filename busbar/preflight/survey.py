@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import asyncssh
 
@@ -43,6 +43,7 @@ def deadline_seconds(hosts: int) -> int:
 async def survey(spec: Spec, previous: Mapping[str, HostRecord]) -> Outcome:
     """Query every host whose requirements have changed since `previous`.
 
+    A worker that passed before and does not answer now is a warning: only its own steps fail.
     Raises ValueError if the SSH key or the ssh-agent cannot be used.
     """
     kept = {
@@ -61,6 +62,11 @@ async def survey(spec: Spec, previous: Mapping[str, HostRecord]) -> Outcome:
         if answer is None:
             records[target.name] = kept[target.name]
         elif isinstance(answer, Finding):
+            before = previous.get(target.name)
+            if before is not None and target.role == "worker" and answer.unreachable:
+                # It was installed before: the update goes on without it, and asks it again the next time.
+                answer = replace(answer, level="warning", what=f"{answer.what}; left out of this update")
+                records[target.name] = replace(before, fingerprint="")
             findings.append(answer)
         else:
             required = spec.requirements_of(target)

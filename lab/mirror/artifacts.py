@@ -5,15 +5,19 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
+import subprocess
 from pathlib import Path
 
 from busbar.versions import K3S
 from lab.build import official
 from lab.build.tools import K3S_TOOL
 from lab.paths import ARTIFACTS, cache, images, tools
-from lab.steps import LabError
+from lab.steps import LabError, log_line
 
 CHECKSUMS = ARTIFACTS / "sha256sum.txt"
+VERSION_SECONDS = 30
+_VERSION = re.compile(r"k3s version (?P<version>v\S+)")
 
 
 def k3s_binary() -> Path:
@@ -29,9 +33,39 @@ def k3s_binary() -> Path:
     return official.k3s() or tools() / K3S_TOOL
 
 
+def k3s_version() -> str:
+    """What hosts have to ask for: the version that the binary of BUSBAR_LAB_K3S reports, else the default.
+
+    Raises LabError when the binary reports none.
+    """
+    if not os.environ.get("BUSBAR_LAB_K3S"):
+        return K3S
+    binary = k3s_binary()
+    try:
+        done = subprocess.run(
+            [binary, "--version"], capture_output=True, text=True, timeout=VERSION_SECONDS, check=False
+        )
+        said = done.stdout + done.stderr
+    except (OSError, subprocess.TimeoutExpired) as error:
+        said = str(error)
+    found = _VERSION.search(said)
+    if found is None:
+        raise LabError(
+            f"BUSBAR_LAB_K3S={binary}: `--version` printed {said.strip()[:200]!r}, expected `k3s version "
+            "v...`. Fix: name a K3s for this machine that may be executed"
+        )
+    return found["version"]
+
+
 def publish() -> list[Path]:
     """Link everything into the mirror's folder and write the checksums; returns the files served."""
-    files = {ARTIFACTS / "k3s" / K3S / "k3s": k3s_binary()}
+    version = k3s_version()
+    if version != K3S:
+        log_line(
+            f"K3s {version} is served, the default is {K3S}; the hosts get it with: pulumi config set --path "
+            f"busbar:cluster.k3s.version {version} --stack dev"
+        )
+    files = {ARTIFACTS / "k3s" / version / "k3s": k3s_binary()}
     files |= {ARTIFACTS / "images" / path.name: path for path in sorted(images().glob("*.tar*"))}
     for link, target in files.items():
         if not target.is_file():

@@ -27,6 +27,7 @@ SECONDS = 300
 PROGRAM = """
     import json, os, shlex, sys
     from pathlib import Path
+    from types import SimpleNamespace
     import pulumi
     from pulumi_command import local
 
@@ -34,13 +35,22 @@ PROGRAM = """
     import busbar.config
     from busbar.hosts import scripts
     from busbar.hosts.inventory import Inventory
-    from components import control_plane, host_command, load_balancer, worker_pool
+    from components import control_plane, host_command, load_balancer, removal, worker_pool
 
     ROOT = Path(__file__).parent
     FOLDERS = '''
         begin() { set -euo pipefail; }
         acquire_lock() { :; }
-        systemctl() { return 3; }
+        systemctl() { [[ $* == "is-active --quiet k3s" ]]; }
+        TEARDOWN=$ROOT/teardown
+        api() {
+          shift
+          case "$*" in
+            "get configmap "*data.workers*) cat "$ROOT/workers" ;;
+            "get configmap "*data.servers*) cat "$ROOT/servers" ;;
+          esac
+        }
+        note_configured() { payload workers >"$ROOT/workers"; payload servers >"$ROOT/servers"; }
         STATE_DIR=$HOST/busbar K3S_DATA_DIR=$HOST/data K3S_CONFIG_DIR=$HOST/etc
         log() { echo "$NODE_NAME $1" >>"$ROOT/log"; }
         install_server() {
@@ -61,10 +71,13 @@ PROGRAM = """
         delete_node() { log "Node deleted"; }
     '''
 
-    class OnFolder:
-        Command = None
+    def on_folder(script, values, address):
+        functions = scripts.text(script).rstrip().removesuffix("main")
+        (ROOT / f"{script}.sh").write_text(functions + FOLDERS + "\\nIFS= read -r PAYLOAD; main")
+        folder = [f"HOST={ROOT}/{address}", f"ROOT={ROOT}"]
+        return shlex.join(["env", *values, *folder, "bash", f"{ROOT}/{script}.sh"])
 
-    def command(name, connection, create, delete, stdin, add_previous_output_in_env, logging, opts):
+    def command(name, connection, create, stdin, add_previous_output_in_env, logging, opts):
         def text(words):
             if words is None:
                 return None
@@ -72,22 +85,37 @@ PROGRAM = """
             script = next(v for v in values if v.startswith("BUSBAR_SCRIPT=")).split("=")[1].rsplit("-", 1)[0]
             if script == "kubeconfig":
                 return f"cat {ROOT}/kubeconfig"
-            functions = scripts.text(script).rstrip().removesuffix("main")
-            (ROOT / f"{script}.sh").write_text(functions + FOLDERS + "\\nIFS= read -r PAYLOAD; main")
-            host = f"{ROOT}/{connection.host}"
-            return shlex.join(["env", *values, f"HOST={host}", f"ROOT={ROOT}", "bash", f"{ROOT}/{script}.sh"])
+            return on_folder(script, values, connection.host)
 
-        def of(value):
-            return None if value is None else pulumi.Output.from_input(value).apply(text)
+        text = pulumi.Output.from_input(create).apply(text)
+        return local.Command(name, create=text, stdin=stdin, opts=opts, add_previous_output_in_env=False)
 
-        return local.Command(name, create=of(create), delete=of(delete), stdin=stdin, opts=opts,
+    def removal_command(name, delete, stdin, add_previous_output_in_env, logging, opts):
+        # What `busbar remove` does, without SSH.
+        def text(request):
+            spec = json.loads(request)
+            if delete.endswith("remove host"):
+                values = {**spec["values"], "NODE_NAME": spec["host"]["name"], "VERB": "remove"}
+                script, address = spec["script"], spec["host"]["address"]
+            elif delete.endswith("remove node"):
+                values = {"NODE_NAME": spec["node"], "VERB": "remove"}
+                script, address = "k3s-remove-node", spec["servers"][0]["address"]
+            else:
+                script, values, address = "k3s-teardown", {}, spec["servers"][0]["address"]
+            return on_folder(script, [f"{key}={value}" for key, value in values.items()], address)
+
+        return local.Command(name, delete=stdin.apply(text), stdin="{}", opts=opts,
                              add_previous_output_in_env=False)
 
     host_command.remote.Command = command
+    removal.local = SimpleNamespace(Command=removal_command, Logging=local.Logging)
 
     class Login:
         def connection(self, host):
             return type("Connection", (), {"host": host.address})
+
+        def preflight_spec(self):
+            return {}
 
     content = json.loads((ROOT / "cluster.json").read_text())
     inventory = Inventory.of(busbar.config.load(content, root=ROOT))
@@ -96,9 +124,8 @@ PROGRAM = """
 
     def with_pool_in_name(name, args, opts):
         worker = args.values["NODE_NAME"]
-        ending = "-farewell" if name.endswith("-drain") else ""
         opts.aliases = None
-        return create_host_command(f"pool-{pools[worker]}-{worker}{ending}", args, opts)
+        return create_host_command(f"pool-{pools[worker]}-{worker}", args, opts)
 
     if (ROOT / "former_names").exists():
         worker_pool.create_host_command = with_pool_in_name
@@ -119,7 +146,7 @@ PROGRAM = """
             worker_pool.InfiniBandWorkerPoolArgs(
                 inventory=inventory, login=login, project=ROOT, pool=pool, install_id=plane.install_id,
                 join_url=inventory.api_endpoint, agent_token=plane.agent_token, registries_yaml="",
-                deleted_with=plane.nodes[0],
+                deleted_with=plane.foundation,
             ),
             pulumi.ResourceOptions(depends_on=[balancer]),
         )
@@ -247,8 +274,8 @@ def test_a_renamed_worker_loses_only_its_old_node(stack: Stack) -> None:
     assert stack.owner(worker["address"]) == "tiny/dev/worker-gpu-9"
 
 
-def test_a_replaced_worker_is_removed_first_and_is_installed_at_the_end(stack: Stack) -> None:
-    assert stack.up("--replace", stack.urn("worker-gpu-2")) == ["gpu-2 uninstalled", "gpu-2 installed"]
+def test_a_replacement_installs_a_worker_again_and_removes_nothing(stack: Stack) -> None:
+    assert stack.up("--replace", stack.urn("worker-gpu-2")) == ["gpu-2 installed"]
     assert stack.up("--expect-no-changes") == []
 
 

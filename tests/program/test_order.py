@@ -24,7 +24,7 @@ def waits(run: Run, later: str, earlier: str) -> bool:
 
 def test_no_host_is_changed_before_preflight_has_passed_on_all_of_them(run: Run) -> None:
     commands = run.of_type(COMMAND)
-    assert len(commands) == 14
+    assert len(commands) == 11
     assert [c.name for c in commands if not run.waits_for(c, run.named("preflight-hosts"))] == []
 
 

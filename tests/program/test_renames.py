@@ -13,7 +13,7 @@ import pytest
 from pulumi.runtime import mocks
 
 from tests.program.answers import SERVER_FACTS, TOKEN, healthy
-from tests.program.harness import COMMAND, Resource, Run, run_program
+from tests.program.harness import COMMAND, LOCAL, Resource, Run, run_program
 from tests.support.clusters import site
 
 CLUSTER = site(load_balancers=2, servers=3, workers={"a": 2, "b": 1})
@@ -46,7 +46,16 @@ def reordered() -> Run:
 
 
 def removable(run: Run) -> list[Resource]:
-    return [command for command in run.of_type(COMMAND) if command.inputs.get("delete")]
+    return [command for command in run.of_type(LOCAL) if command.inputs.get("delete")]
+
+
+def installed(run: Run) -> list[Resource]:
+    return [run.named(r.name.removesuffix("-removal")) for r in removable(run) if r.name.endswith("-removal")]
+
+
+def removal(run: Run, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(run.named(f"{name}-removal").inputs["stdin"])
+    return found
 
 
 def values(text: str) -> dict[str, str]:
@@ -66,24 +75,21 @@ def test_reordered_lists_and_a_renamed_cluster_keep_the_resources_of_every_host(
 
 
 def test_every_installation_leaves_the_mark_that_its_own_removal_looks_for(run: Run) -> None:
-    installed = [command for command in removable(run) if command.inputs.get("create")]
-    assert len(installed) == 8
-    for command in installed:
-        create, delete = values(command.inputs["create"]), values(command.inputs["delete"])
+    assert len(installed(run)) == 8
+    for command in installed(run):
+        create, delete = values(command.inputs["create"]), removal(run, command.name)["values"]
         assert create["OWNER"] == delete["OWNER"] == f"busbar/test/{command.name}"
         assert create["INSTALL_ID"] == delete["INSTALL_ID"]
 
 
 def test_all_hosts_of_a_cluster_have_one_install_id_which_is_not_the_token(run: Run) -> None:
-    [install_id] = {
-        values(c.inputs["create"])["INSTALL_ID"] for c in removable(run) if c.inputs.get("create")
-    }
+    [install_id] = {values(c.inputs["create"])["INSTALL_ID"] for c in installed(run)}
     assert len(install_id) == 16
     assert TOKEN not in install_id
 
 
-def test_a_replacement_removes_before_it_installs(run: Run) -> None:
-    assert [c.name for c in removable(run) if not c.request.deleteBeforeReplace] == []
+def test_a_replacement_installs_again_and_removes_nothing(run: Run) -> None:
+    assert [c.name for c in installed(run) if "delete" in c.inputs] == []
 
 
 def test_server_1_knows_all_workers_before_any_of_them_is_drained(run: Run) -> None:
@@ -125,9 +131,16 @@ def test_server_1_is_told_the_workers_and_on_which_machines_the_others_are(run: 
     assert payload(run.named("control-plane-rejoin"), "machines") == "server-1 machine-server-1"
 
 
-def test_nodes_are_drained_from_server_1(run: Run) -> None:
-    drains = [each for each in run.of_type(COMMAND) if each.name.endswith("-drain")]
-    assert drains and {each.inputs["connection"]["host"] for each in drains} == {"192.0.2.11"}
+@pytest.mark.parametrize("step", ["control-plane-nodes", "control-plane-rejoin"])
+def test_a_lost_server_is_known_by_the_list_of_the_configured_ones(run: Run, step: str) -> None:
+    assert payload(run.named(step), "servers").split() == ["server-1", "server-2", "server-3"]
+
+
+def test_nodes_are_drained_through_any_server_the_first_one_first(run: Run) -> None:
+    drains = [json.loads(each.inputs["stdin"]) for each in removable(run) if each.name.endswith("-drain")]
+    assert {drain["node"] for drain in drains} == {"gpu-1", "gpu-2", "gpu-3"}
+    for drain in drains:
+        assert [server["name"] for server in drain["servers"]] == ["server-1", "server-2", "server-3"]
 
 
 def test_servers_that_join_pin_the_ca_of_server_1(run: Run) -> None:

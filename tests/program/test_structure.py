@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 
+from busbar.operations.removal import HostRemoval, NodeRemoval, Teardown
 from tests.program.answers import healthy
 from tests.program.harness import COMMAND, LOCAL, PROVIDER, RELEASE, Run, run_program
 from tests.support.clusters import H100_POOL, all_operators, site
@@ -63,7 +64,7 @@ def test_everything_on_the_cluster_uses_the_one_provider(run: Run) -> None:
 
 
 def test_everything_on_the_cluster_is_deleted_with_its_first_server(run: Run) -> None:
-    first = run.named("control-plane-server-1")
+    first = run.named("control-plane-server-1-removal")
     on_the_cluster = [r for r in run.custom if r.type.startswith(("kubernetes:", PROVIDER))]
     assert [o.name for o in on_the_cluster if o.request.deletedWith != first.urn] == []
 
@@ -81,20 +82,57 @@ def test_every_connection_pins_the_host_key_and_is_tried_three_times_within_a_mi
 
 
 @pytest.mark.parametrize(("worker", "pool"), [("gpu-1", "a"), ("gpu-2", "a"), ("gpu-3", "b")])
-@pytest.mark.parametrize(("kind", "former"), [("", [""]), ("-drain", ["-drain", "-farewell"])])
-def test_a_worker_of_an_older_stack_keeps_its_resources_instead_of_being_removed(
-    run: Run, worker: str, pool: str, kind: str, former: list[str]
+def test_a_worker_of_an_older_stack_keeps_its_resource_instead_of_being_removed(
+    run: Run, worker: str, pool: str
 ) -> None:
-    aliases = run.named(f"worker-{worker}{kind}").request.aliases
-    assert [alias.spec.name for alias in aliases] == [f"pool-{pool}-{worker}{ending}" for ending in former]
+    aliases = run.named(f"worker-{worker}").request.aliases
+    assert [alias.spec.name for alias in aliases] == [f"pool-{pool}-{worker}"]
     assert not any(a.spec.noParent or a.spec.parentUrn or a.spec.type for a in aliases)
 
 
 def test_a_drain_acts_only_when_its_worker_is_removed_and_the_cluster_stays(run: Run) -> None:
     drain, worker = run.named("worker-gpu-3-drain"), run.named("worker-gpu-3")
-    assert "create" not in drain.inputs and "k3s-remove-node" in drain.inputs["delete"]
+    assert "create" not in drain.inputs and drain.inputs["delete"].endswith("-m busbar remove node")
     assert run.waits_for(drain, worker)
-    assert drain.request.deletedWith == run.named("control-plane-server-1").urn
+    assert drain.request.deletedWith == run.named("control-plane-server-1-removal").urn
+
+
+HOSTS = (
+    *("load-balancer-lb-1", "load-balancer-lb-2"),
+    *("control-plane-server-1", "control-plane-server-2", "control-plane-server-3"),
+    *("worker-gpu-1", "worker-gpu-2", "worker-gpu-3"),
+)
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_the_removal_of_a_host_is_recorded_before_anything_is_installed_on_it(run: Run, host: str) -> None:
+    assert run.waits_for(run.named(host), run.named(f"{host}-removal"))
+    assert not run.waits_for(run.named(f"{host}-removal"), run.named(host))
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_no_deletion_of_a_host_needs_the_engine_to_reach_it(run: Run, host: str) -> None:
+    assert "delete" not in run.named(host).inputs
+    assert run.named(f"{host}-removal").inputs["delete"].endswith("-m busbar remove host")
+
+
+def test_every_removal_is_a_request_that_the_command_understands(run: Run) -> None:
+    for name in HOSTS:
+        HostRemoval.model_validate_json(run.named(f"{name}-removal").inputs["stdin"])
+    NodeRemoval.model_validate_json(run.named("worker-gpu-1-drain").inputs["stdin"])
+    Teardown.model_validate_json(run.named("control-plane-teardown").inputs["stdin"])
+
+
+def test_whether_a_host_is_gone_is_asked_of_other_hosts_than_itself(run: Run) -> None:
+    removal = HostRemoval.model_validate_json(run.named("control-plane-server-2-removal").inputs["stdin"])
+    assert [other.name for other in removal.others] == ["lb-1", "lb-2", "server-1", "server-3"]
+
+
+def test_a_destroy_tells_the_servers_before_any_of_them_is_removed(run: Run) -> None:
+    teardown = run.named("control-plane-teardown")
+    for number in (1, 2, 3):
+        assert run.waits_for(teardown, run.named(f"control-plane-server-{number}-removal"))
+    assert not teardown.request.deletedWith
 
 
 def test_no_command_sends_its_previous_output_over_ssh(run: Run) -> None:
@@ -116,9 +154,7 @@ def test_requests_are_written_in_one_order_so_that_the_same_request_is_the_same_
 
 
 def test_every_command_on_a_host_has_a_deadline(run: Run) -> None:
-    scripts = [
-        c.inputs[verb] for c in run.of_type(COMMAND) for verb in ("create", "delete") if c.inputs.get(verb)
-    ]
+    scripts = [c.inputs["create"] for c in run.of_type(COMMAND)]
     assert scripts
     assert all("timeout " in script for script in scripts)
 

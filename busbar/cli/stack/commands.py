@@ -9,12 +9,13 @@ import typer
 from pulumi import automation as auto
 
 from busbar.cli.stack import events, keep, recovery, session
+from busbar.cli.stack.converge import to_apply_again
 from busbar.cli.stack.engine import Snapshot, open_stack, snapshot
 from busbar.cli.stack.errors import DONE, FAILED, reasons
 from busbar.cli.stack.plan import Plan
 from busbar.cli.stack.rows import Rows
 from busbar.cli.stack.session import Session
-from busbar.cli.stack.status import report
+from busbar.cli.stack.status import report, show_uncleaned
 from busbar.cli.stack.target import Options, Target
 
 
@@ -23,8 +24,9 @@ def up(target: Target, options: Options) -> int:
 
     def run(s: Session) -> int:
         stack = open_stack(s.engine, target, create=s.say)
+        again = to_apply_again(snapshot(stack), options.converge) if options.converge else None
         if not options.skip_preview:
-            plan, failure = _preview(s, stack, options)
+            plan, failure = _preview(s, stack, options, again)
             if failure:
                 return s.fail(
                     reasons(plan.errors, failure, printed=plan.printed),
@@ -36,7 +38,9 @@ def up(target: Target, options: Options) -> int:
             s.say("no changes made")
             return FAILED
         s.title(s.command)
-        rows, failure = s.update(stack, stack.up, refresh=options.refresh, parallel=options.parallel)
+        rows, failure = s.update(
+            stack, stack.up, refresh=options.refresh, parallel=options.parallel, replace=again
+        )
         return _after_up(s, stack, rows, failure)
 
     return session.run("up", target, run, asks=not options.yes)
@@ -81,7 +85,7 @@ def destroy(target: Target, options: Options) -> int:
                 s.say(f"{answer!r} is not {target.name!r}; no changes made")
                 return FAILED
         s.title(s.command)
-        rows, failure = s.update(stack, stack.destroy, parallel=options.parallel)
+        rows, failure = s.update(stack, stack.destroy, parallel=options.parallel, continue_on_error=True)
         if failure:
             s.title(rows.summary())
             s.fail(reasons(rows.errors, failure, printed=rows.printed))
@@ -89,6 +93,7 @@ def destroy(target: Target, options: Options) -> int:
             return FAILED
         keep.remove(target.folder)
         s.title(rows.summary())
+        show_uncleaned(s.console, snapshot(stack), target)
         return DONE
 
     return session.run("destroy", target, run, asks=not options.yes)
@@ -99,7 +104,9 @@ def status(target: Target) -> int:
     return session.run("status", target, lambda s: report(s.console, open_stack(s.engine, target), target))
 
 
-def _preview(s: Session, stack: auto.Stack, options: Options) -> tuple[Plan, str]:
+def _preview(
+    s: Session, stack: auto.Stack, options: Options, again: list[str] | None = None
+) -> tuple[Plan, str]:
     """The plan, printed, and the engine's stderr if the preview failed, else ""."""
     plan = Plan()
     s.title(f"busbar preview {s.target.name}")
@@ -108,6 +115,7 @@ def _preview(s: Session, stack: auto.Stack, options: Options) -> tuple[Plan, str
             on_event=plan.on_event,
             refresh=options.refresh,
             parallel=options.parallel,
+            replace=again,
             suppress_outputs=True,
             suppress_progress=True,
             color="never",
@@ -130,6 +138,7 @@ def _after_up(s: Session, stack: auto.Stack, rows: Rows, failure: str) -> int:
         s.title("" if outputs.has_contract else "outputs")
     keep.show(s.console, outputs, s.target)
     s.title(rows.summary(), "")
+    show_uncleaned(s.console, snapshot(stack), s.target)
     if not failure:
         if rows.resumes:
             _forget_completed(s, stack)

@@ -39,9 +39,10 @@ _FIXES = (
         "`pulumi install` in the project folder installs the plugins.",
     ),
     (
-        r"dial tcp [^ ]+: (i/o timeout|connect: (no route to|connection refused|network is unreachable))",
-        "`busbar preflight STACK` names the hosts that do not answer. If a machine is gone for good: "
-        "docs/hosts.md, Removal.",
+        r"dial tcp [^ ]+: (i/o timeout|connect: (no route to|connection refused|network is unreachable))"
+        r"|does not answer \(",
+        "`busbar preflight STACK` names the hosts that do not answer. If a machine is gone for good, "
+        "take it out of hosts.",
     ),
     (
         r"ssh: (handshake failed|unable to authenticate)",
@@ -51,6 +52,10 @@ _FIXES = (
         r"currently locked by|Another update is currently in progress",
         "wait until that update has ended. If its process is gone: `pulumi cancel`, then retry.",
     ),
+)
+
+_UNREACHABLE = re.compile(
+    r"^(?P<step>[\w.-]+): .*dial tcp (?P<address>\S+): (?P<why>[^\n]*)", re.DOTALL | re.MULTILINE
 )
 
 # Errors that only say that there was another error.
@@ -83,8 +88,18 @@ def reasons(errors: Iterable[str], stderr: str, *, printed: Iterable[str] = ()) 
     """
     lines = [line.removeprefix("error: ") for line in stderr.strip().splitlines()]
     texts = [text.strip() for text in errors] or ["\n".join(lines).strip() or "the engine gave no reason"]
-    own = [text for text in texts if not _FOLLOW_UP.search(text)]
+    own = [_named(text) for text in texts if not _FOLLOW_UP.search(text)]
     return list(dict.fromkeys(own or [*(text.strip() for text in printed), *texts]))
+
+
+def _named(text: str) -> str:
+    """A raw dial error of a step as a sentence about its host; any other text as it is."""
+    found = _UNREACHABLE.search(text)
+    if found is None:
+        return text
+    return (
+        f"{found['step']}: {found['address']} does not answer ({found['why'].strip()}); no changes made there"
+    )
 
 
 def fixes(text: str) -> list[str]:

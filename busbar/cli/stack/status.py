@@ -12,6 +12,7 @@ from busbar.cli.stack import events, keep
 from busbar.cli.stack.engine import Snapshot, snapshot
 from busbar.cli.stack.errors import DONE, FAILED
 from busbar.cli.stack.target import Target
+from busbar.operations import uncleaned
 
 _HISTORY = 20
 _UPDATES = {"update", "destroy"}
@@ -28,10 +29,18 @@ def report(console: Console, stack: auto.Stack, target: Target) -> int:
     console.print(Text(f"    resources  {len(state.resources)}"))
     for line in _pending(state, target):
         console.print(Text(line, "bold yellow"))
+    show_uncleaned(console, state, target)
     console.print()
     keep.show(console, outputs, target)
     good = last is not None and last.result == _SUCCEEDED and not state.pending and not outputs.failed_gate
     return DONE if good else FAILED
+
+
+def show_uncleaned(console: Console, state: Snapshot, target: Target) -> None:
+    """Print which hosts could not be cleaned when they were removed."""
+    names = {events.name(urn) for urn in state.resources}
+    for record in uncleaned.read(target.folder, listed=names):
+        console.print(Text(str(record), "bold yellow"))
 
 
 def _last_update(stack: auto.Stack) -> auto.UpdateSummary | None:

@@ -11,18 +11,30 @@ from busbar.cli.stack.errors import USAGE, StackError
 # Steps at the same time. The engine's own default is 4 per CPU of this machine, but a step waits for a host:
 # from a laptop 440 workers would go in waves of 16. K3s advises at most 50 nodes that join at the same time.
 PARALLEL = 50
+# Of `--converge`, beside names of hosts.
+ALL = "all"
+CLUSTER = "cluster"
 PROJECT_FILES = ("Pulumi.yaml", "Pulumi.yml")
 _STACK_FILE = re.compile(r"Pulumi\.(?P<stack>.+)\.ya?ml")
 
 
 @dataclass(frozen=True)
 class Options:
-    """Options of the commands; `parallel` is the number of steps at the same time."""
+    """Options of the commands.
+
+    `parallel`: the number of steps at the same time. `converge`: hosts to apply again.
+    """
 
     yes: bool = False
     skip_preview: bool = False
     refresh: bool = False
     parallel: int = PARALLEL
+    converge: tuple[str, ...] = ()
+
+    @property
+    def refreshes(self) -> bool:
+        """Whether the real state is read first: a chart that was uninstalled is then installed again."""
+        return self.refresh or ALL in self.converge or CLUSTER in self.converge
 
 
 @dataclass(frozen=True)

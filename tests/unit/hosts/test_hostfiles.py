@@ -52,7 +52,7 @@ def server_config(**settings: Any) -> dict[str, Any]:
     text = k3s.server_config(
         made.k3s,
         node_name="server-1",
-        tls_sans=Inventory.of(made).tls_sans,
+        tls_sans=Inventory.of(made).tls_sans(Inventory.of(made).servers[0]),
         token="servertoken",
         agent_token="agenttoken",
         s3_keys=("access", "secret") if made.k3s.snapshots.s3 else None,
@@ -60,12 +60,10 @@ def server_config(**settings: Any) -> dict[str, Any]:
     return dict(yaml.safe_load(text))
 
 
-def test_a_server_knows_its_tokens_and_every_address_it_is_reached_at() -> None:
+def test_a_server_knows_its_tokens_and_every_address_it_is_reached_at_but_no_other_server() -> None:
     config = server_config()
     assert (config["token"], config["agent-token"]) == ("servertoken", "agenttoken")
-    assert config["tls-san"] == [
-        *("10.0.0.1", "10.0.0.11", "server-1", "10.0.0.12", "server-2", "10.0.0.13", "server-3"),
-    ]
+    assert config["tls-san"] == ["10.0.0.1", "10.0.0.11", "server-1"]
 
 
 def test_a_server_encrypts_secrets_and_opens_only_what_the_load_balancer_asks() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,17 @@ def test_tokens_do_not_reach_the_log_lines_that_are_shown() -> None:
         PAYLOAD=payload,
     )
     assert "bad [secret] and [secret], [secret]; [token] joined twice [secret]" in done.stderr
+
+
+def test_the_reason_of_a_crash_is_shown_also_from_the_lines_of_kubernetes_itself() -> None:
+    reasons = ["E1121 14:03:02.1 77 run.go:72] kubelet failed", "F1121 14:03:02.2 77 server.go:1] no cgroup"]
+    lines = [*reasons, *(f"I1121 14:03:03.{n} 77 server.go:9] waiting" for n in range(20))]
+    journal = "\\n".join(lines)
+    last = "while [[ $1 != -n ]]; do shift; done"
+    log = f"journalctl() {{ {last}; printf '{journal}\\n' | tail -n $2; }}"
+    shown = run("k3s-agent", f"{log}; K3S_SINCE=0; k3s_journal k3s-agent").stderr
+    assert all(reason in shown for reason in reasons)
+    assert shown.index(reasons[0]) < shown.index("waiting")
 
 
 def test_the_password_of_a_pinned_token_does_not_reach_the_log_either() -> None:
@@ -156,17 +168,21 @@ def test_the_processes_of_pods_are_those_below_the_containerd_of_k3s() -> None:
     assert sorted(done.split()[1:]) == ["40", "50", "51", "52", "53"]
 
 
-def labelled(tmp_path: Path, *labels: str) -> list[str]:
-    """What `kubectl label` is told when the pool has these labels; empty where it is not called."""
+def labelled(tmp_path: Path, *labels: str, found: str = '{"zone":"a","rack":"1"}') -> list[str]:
+    """What `kubectl label` is told where the Node has `found`; empty where it is not called."""
     config = "node-label:\n" + "".join(f"- {label}\n" for label in labels) if labels else "node-name: a\n"
     payload = hostscript.stdin("k3s-agent", {"config": config}).partition("\n")[0]
-    recorded = f'timeout() {{ shift 9; echo "$@" >&2; }}; STATE_DIR={tmp_path}; apply_labels 2>&1'
-    return output("k3s-agent", recorded, PAYLOAD=payload).split()
+    kubectl = 'case $* in *" get node "*) echo "$FOUND" ;; *) shift 9; echo "$@" >&2 ;; esac'
+    recorded = f"timeout() {{ {kubectl}; }}; STATE_DIR={tmp_path}; apply_labels 2>&1"
+    return output("k3s-agent", recorded, PAYLOAD=payload, FOUND=found).split()
 
 
 def test_labels_that_change_after_registration_arrive_at_the_node(tmp_path: Path) -> None:
     assert labelled(tmp_path, "zone=a", "rack=1") == ["zone=a", "rack=1"]
     assert labelled(tmp_path, "zone=a", "rack=1") == [], "nothing has changed"
+    assert labelled(tmp_path, "zone=a", "rack=1", found='{"rack":"1"}') == ["zone=a", "rack=1"], (
+        "removed by hand"
+    )
     assert labelled(tmp_path, "my-zone=b", "rack=2") == ["my-zone=b", "rack=2", "zone-"]
     assert labelled(tmp_path) == ["my-zone-", "rack-"]
 
@@ -234,3 +250,28 @@ def test_the_wait_for_a_node_grows_with_the_image_archives(tmp_path: Path) -> No
     with archive.open("wb") as file:
         file.truncate(30_000_000_000)
     assert output("k3s-agent", f"K3S_DATA_DIR={tmp_path}/data; k3s_ready_seconds 420") == "1920"
+
+
+def upgraded(root: Path, *, active: bool, saves: bool = True) -> subprocess.CompletedProcess[str]:
+    (root / "server/db/etcd/member").mkdir(parents=True)
+    k3s = root / "k3s"
+    k3s.write_text(f'#!/bin/sh\necho "$@" >>{root}/calls\nexit {0 if saves else 1}\n')
+    k3s.chmod(0o755)
+    stubs = f"K3S={k3s} K3S_DATA_DIR={root}; systemctl() {{ {'true' if active else 'false'}; }}; "
+    return run("k3s-server", stubs + "snapshot_before_upgrade", K3S_SHA256="0" * 64, VERSION="v1.35.7+k3s1")
+
+
+def test_etcd_is_saved_before_a_running_server_gets_another_version(tmp_path: Path) -> None:
+    assert upgraded(tmp_path, active=True).returncode == 0
+    assert (tmp_path / "calls").read_text() == "etcd-snapshot save --name busbar-before-v1.35.7-k3s1\n"
+
+
+def test_without_the_snapshot_no_server_is_upgraded(tmp_path: Path) -> None:
+    done = upgraded(tmp_path, active=True, saves=False)
+    assert done.returncode == 1
+    assert "the snapshot of etcd before the upgrade to v1.35.7+k3s1 failed; no changes made" in done.stderr
+
+
+def test_a_server_that_is_down_is_upgraded_without_a_snapshot(tmp_path: Path) -> None:
+    done = upgraded(tmp_path, active=False)
+    assert (done.returncode, (tmp_path / "calls").exists()) == (0, False)

@@ -20,7 +20,19 @@ api() {
     "get nodes "*"{range .spec.taints"*)
       cut -d'|' -f1,5 --output-delimiter=' ' "$ROOT/nodes" ;;
     "get nodes -o jsonpath={range .items[*]}{.metadata.annotations."*) cut -d'|' -f2 "$ROOT/nodes" ;;
-    "get nodes -l node-role"*) awk -F'|' '$4 { print "node/" $1 }' "$ROOT/nodes" ;;
+    "get nodes -l node-role"*"-o name") awk -F'|' '$4 { print "node/" $1 }' "$ROOT/nodes" ;;
+    "get nodes -l node-role"*) awk -F'|' '$4 { print $1 }' "$ROOT/nodes" ;;
+    "create configmap "*)
+      while [[ $# -gt 0 ]]; do
+        case $1 in
+          --from-literal=servers=*) echo "${1#*=*=}" >"$ROOT/servers" ;;
+          --from-literal=workers=*) echo "${1#*=*=}" >"$ROOT/workers" ;;
+        esac
+        shift
+      done ;;
+    "apply -f -") cat >/dev/null ;;
+    "get configmap "*data.servers*) cat "$ROOT/servers" 2>/dev/null || true ;;
+    "get configmap "*data.workers*) cat "$ROOT/workers" 2>/dev/null || true ;;
     "get --raw /readyz") [[ -z $API_SERVER || " ${DEAD:-} " != *" $API_SERVER "* ]] ;;
     "get node "*)
       name=$3
@@ -42,6 +54,7 @@ api() {
   esac
 }
 systemctl() { case $1 in is-active | daemon-reload) ;; *) return 1 ;; esac; }
+TEARDOWN=$ROOT/teardown
 LEAVING=$ROOT/leaving
 sleep() { :; }
 NOT_READY_DEADLINE=0 MEMBER_DEADLINE=0
@@ -71,9 +84,10 @@ def performed(
 
 
 def prepared(
-    root: Path, machines: str, workers: str = ""
+    root: Path, machines: str, workers: str = "", servers: str = ""
 ) -> tuple[subprocess.CompletedProcess[str], list[str]]:
-    return performed(root, "k3s-nodes", "main", {"machines": machines, "workers": workers}, NODE_NAME="s-1")
+    payload = {"machines": machines, "workers": workers, "servers": servers}
+    return performed(root, "k3s-nodes", "main", payload, NODE_NAME="s-1")
 
 
 def test_the_node_of_a_replaced_worker_is_deleted_before_the_new_machine_joins(tmp_path: Path) -> None:
@@ -178,8 +192,71 @@ def test_without_a_list_of_taints_those_of_the_nodes_stay(tmp_path: Path) -> Non
     assert tainted(tmp_path, "") == []
 
 
-def removed(root: Path, worker: str) -> tuple[subprocess.CompletedProcess[str], list[str]]:
-    return performed(root, "k3s-remove-node", "main", NODE_NAME=worker)
+def test_a_lost_server_that_is_not_configured_any_more_leaves_before_anything_else(tmp_path: Path) -> None:
+    cluster(tmp_path, "s-1|a|Unknown|yes", "s-2|b|True|yes", "s-3|c|True|yes")
+    done, log = prepared(tmp_path, "", servers="s-2\ns-3\ns-4")
+    assert log == ["s-1 removed by this server", "s-1 deleted"], done.stderr
+    assert "server s-1 is not configured any more, and not Ready" in done.stderr
+
+
+@pytest.mark.parametrize(("state", "listed"), [("True", "s-2"), ("Unknown", "s-1\ns-2")])
+def test_a_server_that_runs_or_is_configured_stays_a_member(tmp_path: Path, state: str, listed: str) -> None:
+    cluster(tmp_path, f"s-1|a|{state}|yes", "s-2|b|True|yes")
+    assert prepared(tmp_path, "", servers=listed)[1] == []
+
+
+def removed(
+    root: Path, node: str, role: str = "worker"
+) -> tuple[subprocess.CompletedProcess[str], list[str]]:
+    return performed(root, "k3s-remove-node", "main", NODE_NAME=node, ROLE=role)
+
+
+def test_the_node_of_a_worker_that_is_gone_is_deleted_without_a_drain(tmp_path: Path) -> None:
+    cluster(tmp_path, "w-1|aaaa|Unknown|", "w-2|bbbb|True|")
+    prepared(tmp_path, "", "w-2")
+    done, log = removed(tmp_path, "w-1")
+    assert log == ["w-1 deleted"]
+    assert "Node w-1 is not Ready: nothing there can be drained" in done.stderr
+
+
+def test_a_server_that_is_gone_leaves_etcd_through_another_one(tmp_path: Path) -> None:
+    cluster(tmp_path, "s-1|a|True|yes", "s-3|c|Unknown|yes")
+    prepared(tmp_path, "", "w-1", servers="s-1")
+    # It was lost after the step that would have removed it.
+    cluster(tmp_path, "s-1|a|True|yes", "s-3|c|Unknown|yes")
+    (tmp_path / "log").write_text("")
+    done, log = removed(tmp_path, "s-3", "server")
+    assert log == ["s-3 removed by this server", "s-3 deleted"], done.stderr
+
+
+def test_a_configured_server_stays_a_member_when_only_its_resource_is_removed(tmp_path: Path) -> None:
+    cluster(tmp_path, "s-1|a|True|yes", "s-3|c|Unknown|yes")
+    prepared(tmp_path, "", "w-1", servers="s-1\ns-3")
+    done, log = removed(tmp_path, "s-3", "server")
+    assert (done.returncode, log) == (0, [])
+    assert "the configuration contains server s-3; its Node stays" in done.stderr
+
+
+@pytest.mark.parametrize("state", ["systemctl() { return 3; }", "touch $ROOT/teardown"])
+def test_a_server_without_a_cluster_that_stays_says_so(tmp_path: Path, state: str) -> None:
+    cluster(tmp_path, "s-1|a|True|yes")
+    prepared(tmp_path, "", "w-1", servers="s-1")
+    done, log = performed(tmp_path, "k3s-remove-node", f"{state}; main", NODE_NAME="w-9")
+    assert (done.stdout, log) == ('{"node":"w-9","removed":false,"cluster":false}\n', [])
+
+
+def test_no_server_leaves_etcd_while_the_whole_cluster_is_removed(tmp_path: Path) -> None:
+    cluster(tmp_path, "s-1|a|Unknown|yes", "s-3|c|True|yes")
+    assert performed(tmp_path, "k3s-teardown", "main")[0].returncode == 0
+    done, log = left(tmp_path, PEERS="10.0.0.1", DEAD="https://10.0.0.1:6443")
+    assert (done.returncode, log) == (0, [])
+    assert "the whole cluster is being removed" in done.stderr
+
+
+def test_an_old_announcement_of_a_removal_counts_no_more(tmp_path: Path) -> None:
+    cluster(tmp_path, "s-1|a|True|yes", "s-2|b|True|yes", "s-3|c|True|yes")
+    performed(tmp_path, "k3s-teardown", "touch -d '61 minutes ago' $TEARDOWN")
+    assert "s-3 removed by https://10.0.0.1:6443" in left(tmp_path, PEERS="10.0.0.1")[1]
 
 
 def test_a_worker_that_left_the_configuration_is_drained_and_deleted(tmp_path: Path) -> None:
@@ -187,7 +264,7 @@ def test_a_worker_that_left_the_configuration_is_drained_and_deleted(tmp_path: P
     prepared(tmp_path, "", "w-2")
     done, log = removed(tmp_path, "w-1")
     assert log == ["w-1 drained", "w-1 deleted"], done.stderr
-    assert done.stdout == '{"node":"w-1","removed":true}\n'
+    assert done.stdout == '{"node":"w-1","removed":true,"cluster":true}\n'
 
 
 def test_a_worker_in_the_configuration_is_neither_drained_nor_deleted(tmp_path: Path) -> None:
@@ -202,7 +279,7 @@ def test_without_the_list_of_workers_no_node_is_touched(tmp_path: Path) -> None:
     cluster(tmp_path, "w-1|aaaa|True|")
     done, log = removed(tmp_path, "w-1")
     assert (done.returncode, log) == (0, [])
-    assert "no list of the configured workers" in done.stderr
+    assert "no list of its configured hosts" in done.stderr
 
 
 def test_the_old_node_of_a_renamed_worker_is_deleted_without_waiting_for_its_pods(tmp_path: Path) -> None:

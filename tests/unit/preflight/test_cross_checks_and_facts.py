@@ -84,6 +84,26 @@ def test_the_result_of_440_workers_with_different_pci_addresses_fits_too() -> No
     assert read(text) == hosts
 
 
+@pytest.mark.parametrize(
+    ("members", "at_risk"),
+    [
+        ({"s-1": True, "s-2": False, "s-3": True}, ["s-2"]),  # s-3 leaves while s-2 is down
+        ({"s-1": True, "s-2": True, "s-3": True}, []),
+        ({"s-1": True, "s-2": True, "s-3": False}, []),  # the one that leaves is the one that is down
+        ({"s-1": True, "s-2": False}, []),  # nobody leaves
+    ],
+)
+def test_a_running_server_does_not_leave_etcd_while_one_that_stays_is_down(
+    members: dict[str, bool], at_risk: list[str]
+) -> None:
+    servers = spec(*(target(name, role="server") for name in ("s-1", "s-2")))
+    told = report(etcd_members=[{"name": name, "ready": ready} for name, ready in members.items()])
+    found = [
+        finding for finding in check_across_hosts(servers, {"s-1": told}, {}) if "majority" in finding.what
+    ]
+    assert [(finding.host, finding.level) for finding in found] == [(name, "error") for name in at_risk]
+
+
 def test_a_server_and_a_worker_that_are_swapped_are_named_as_such() -> None:
     site = spec(target("server-1", "server"), target("worker-1"))
     none = {"status": "missing", "error": "", "list": [], "pci": 0}

@@ -270,3 +270,25 @@ def test_gpus_cut_into_slices_are_an_error() -> None:
     gpu = {"model": "NVIDIA H100", "driver": "570.124.06", "persistence_mode": True, "mig": True}
     finding = only(findings(gpus={"status": "ok", "error": "", "list": [gpu] * 8, "pci": 8}))
     assert (finding.level, "MIG is enabled on 8 GPUs" in finding.what) == ("error", True)
+
+
+@pytest.mark.parametrize(
+    ("installed", "wanted", "says"),
+    [
+        ("v1.33.4+k3s1", "v1.35.6+k3s1", "skips a minor version"),
+        ("v1.36.0+k3s1", "v1.35.6+k3s1", "is newer than k3s.version v1.35.6+k3s1"),
+    ],
+)
+def test_a_version_that_k3s_cannot_go_to_is_refused_before_anything_starts(
+    installed: str, wanted: str, says: str
+) -> None:
+    required = REQUIRED.model_copy(update={"k3s_version": wanted})
+    finding = only(findings(required=required, k3s_version=installed))
+    assert finding.level == "error"
+    assert says in finding.what
+
+
+@pytest.mark.parametrize("installed", ["", "v1.34.9+k3s1", "v1.35.2+k3s1", "v1.35.9+k3s1"])
+def test_the_next_minor_version_and_any_patch_are_accepted(installed: str) -> None:
+    required = REQUIRED.model_copy(update={"k3s_version": "v1.35.6+k3s1"})
+    assert findings(required=required, k3s_version=installed) == []

@@ -116,6 +116,25 @@ def test_two_hosts_whose_addresses_are_swapped_are_named(key_file: Path) -> None
     )
 
 
+@pytest.mark.parametrize(("known", "role"), [(True, "worker"), (False, "worker"), (True, "server")])
+def test_only_a_worker_that_passed_before_may_be_down_and_is_asked_again_next_time(
+    key_file: Path, known: bool, role: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def without_route(*_: Any) -> Any:
+        raise OSError(113, "No route to host")
+
+    monkeypatch.setattr(query, "connect", without_route)
+    before = {"host-1": HostRecord("earlier", "machine", {"gpus": 8})} if known else {}
+    asked = spec(target("host-1", role=role), key_file=str(key_file))
+    outcome = asyncio.run(survey(asked, before))
+    may_be_down = known and role == "worker"
+    [finding] = outcome.findings
+    assert finding.level == ("warning" if may_be_down else "error")
+    assert ("No route to host; left out of this update" in finding.what) is may_be_down
+    expected = {"host-1": HostRecord("", "machine", {"gpus": 8})} if may_be_down else {}
+    assert outcome.records == expected
+
+
 def test_a_host_that_refuses_the_key_is_named(key_file: Path) -> None:
     outcome = ask_one(answering(), key_file, login=STRANGER)
     assert "refuses the SSH key" in what(outcome)

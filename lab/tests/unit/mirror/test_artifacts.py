@@ -22,14 +22,22 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "cache" / "images").mkdir(parents=True)
     (tmp_path / "cache" / "images" / "system.tar.zst").write_bytes(b"an archive")
     own = tmp_path / "my-k3s"
-    own.write_bytes(b"a binary")
+    own.write_text("#!/bin/sh\necho 'k3s version v1.33.4+k3s1 (abcdef)'\n")
+    own.chmod(0o755)
     monkeypatch.setenv("BUSBAR_LAB_K3S", str(own))
     return tmp_path / "artifacts"
 
 
-def test_a_k3s_that_the_user_names_is_served_under_the_pinned_version(served: Path) -> None:
+def test_a_k3s_that_the_user_names_is_served_under_the_version_that_it_reports(served: Path) -> None:
     artifacts.publish()
-    assert (served / "k3s" / K3S / "k3s").read_bytes() == b"a binary"
+    assert "abcdef" in (served / "k3s" / "v1.33.4+k3s1" / "k3s").read_text()
+    assert not (served / "k3s" / K3S).exists()
+
+
+def test_a_named_k3s_that_reports_no_version_is_an_error(served: Path, tmp_path: Path) -> None:
+    (tmp_path / "my-k3s").write_text("#!/bin/sh\necho hello\n")
+    with pytest.raises(LabError, match="`--version` printed 'hello', expected `k3s version"):
+        artifacts.publish()
 
 
 def test_sha256sum_itself_accepts_the_checksums_of_what_is_served(served: Path, tmp_path: Path) -> None:
@@ -45,9 +53,10 @@ def test_sha256sum_itself_accepts_the_checksums_of_what_is_served(served: Path, 
 
 def test_the_sum_follows_a_file_that_was_made_anew(served: Path, tmp_path: Path) -> None:
     artifacts.publish()
-    (tmp_path / "my-k3s").write_bytes(b"another binary")
+    another = (tmp_path / "my-k3s").read_bytes() + b"# changed\n"
+    (tmp_path / "my-k3s").write_bytes(another)
     artifacts.publish()
-    assert hashlib.sha256(b"another binary").hexdigest() in (served / "sha256sum.txt").read_text()
+    assert hashlib.sha256(another).hexdigest() in (served / "sha256sum.txt").read_text()
 
 
 def test_an_archive_that_is_gone_is_no_longer_offered(served: Path, tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from busbar.cli.stack.errors import fixes, reasons
         ("error: the stack is currently locked by 1 lock(s).", "pulumi cancel"),
         (
             "error: unable to create ssh client: dial tcp 10.0.0.21:22: connect: no route to host",
-            "docs/hosts.md, Removal",
+            "take it out of hosts",
         ),
         ("error: ssh: handshake failed: ssh: host key mismatch", "busbar preflight STACK"),
     ],
@@ -41,6 +41,15 @@ def test_a_known_error_of_the_engine_is_shown_with_its_fix(stderr: str, fix: str
     assert reason == stderr.removeprefix("error: ")
     (found,) = fixes(reason)
     assert fix in found
+
+
+def test_a_host_that_cannot_be_dialled_is_named_instead_of_the_raw_error() -> None:
+    raw = "worker-w-2: after 3 failed attempts: dial tcp 10.0.0.22:22: connect: no route to host\n"
+    [reason] = reasons([raw], "")
+    assert reason == (
+        "worker-w-2: 10.0.0.22:22 does not answer (connect: no route to host); no changes made there"
+    )
+    assert "take it out of hosts" in fixes(reason)[0]
 
 
 def test_an_unknown_error_is_shown_as_it_is() -> None:

@@ -1,0 +1,79 @@
+"""`busbar remove`: what the engine runs when a host is removed. Each request is JSON on stdin."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import typer
+
+if TYPE_CHECKING:
+    from busbar.preflight.spec import Model
+
+    Spec = TypeVar("Spec", bound=Model)
+
+
+def register(group: typer.Typer) -> None:
+    """Add `remove` with its sub-commands to the top level."""
+    remove = typer.Typer(help="What `pulumi up` and `destroy` run to remove hosts.", no_args_is_help=True)
+    for command in (host, node, cluster):
+        remove.command(command.__name__)(command)
+    group.add_typer(remove, name="remove", hidden=True)
+
+
+def host() -> None:
+    """Remove what busbar installed on a host. One that is gone is recorded and named, and stops nothing."""
+    from pathlib import Path
+
+    from busbar.operations import removal, uncleaned
+
+    spec = _spec(removal.HostRemoval)
+    missed = _run(removal.remove_host(spec, _say))
+    if missed is not None:
+        path = uncleaned.write(Path(spec.folder), spec.resource, missed)
+        _say(f"could not be cleaned: {missed.host}: {missed.reason}; recorded in {path}")
+
+
+def node() -> None:
+    """Drain and delete the Node of a removed worker, through the first server that runs."""
+    from busbar.operations import removal
+
+    _run(removal.remove_node(_spec(removal.NodeRemoval), _say))
+
+
+def cluster() -> None:
+    """Tell the servers that the whole cluster is being removed: none of them has to leave etcd then."""
+    from busbar.operations import removal
+
+    _run(removal.announce_teardown(_spec(removal.Teardown), _say))
+
+
+def _spec(model: type[Spec]) -> Spec:
+    from pydantic import ValidationError
+
+    from busbar.cli import EX_USAGE
+
+    try:
+        return model.model_validate_json(sys.stdin.read())
+    except ValidationError as error:
+        # The input holds a private key: report where the error is, never the value.
+        for detail in error.errors(include_input=False, include_url=False):
+            _say(f"{'.'.join(map(str, detail['loc'])) or 'stdin'}: {detail['msg']}")
+        raise typer.Exit(EX_USAGE) from None
+
+
+def _run(work: Coroutine[Any, Any, Any]) -> Any:
+    from busbar.operations.remote import ScriptError
+
+    try:
+        return asyncio.run(work)
+    except* (ScriptError, ValueError) as errors:
+        for error in errors.exceptions:
+            _say(str(error))
+        raise typer.Exit(1) from None
+
+
+def _say(text: str) -> None:
+    typer.echo(text if text.startswith("busbar: ") else f"busbar: {text}", err=True)

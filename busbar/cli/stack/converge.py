@@ -1,0 +1,51 @@
+"""`busbar up STACK --converge HOST`: which resources are applied again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from busbar.cli.stack import events
+from busbar.cli.stack.engine import Snapshot
+from busbar.cli.stack.errors import USAGE, StackError
+
+ALL = "all"
+CLUSTER = "cluster"
+_PREFIXES = ("load-balancer", "control-plane", "worker")
+# Reads the machine-ids again: a host may be another machine now.
+_PREFLIGHT = "preflight-hosts"
+
+
+def to_apply_again(state: Snapshot, hosts: Sequence[str]) -> list[str]:
+    """The URNs of the resources that install `hosts`, for the engine to replace: that runs them again.
+
+    A replacement of these uninstalls nothing: their removal is a resource of its own, which is not in the
+    list. "cluster" adds none. Raises StackError for a host that is not in the state.
+    """
+    urns = {events.name(urn): urn for urn in state.resources}
+    installed = [name for name in urns if f"{name}-removal" in urns]
+    if ALL in hosts:
+        chosen = installed
+    else:
+        chosen = [name for host in hosts if host != CLUSTER for name in _resource(host, installed)]
+    return [urns[name] for name in (_PREFLIGHT, *chosen) if name in urns] if chosen else []
+
+
+def needs_refresh(hosts: Sequence[str]) -> bool:
+    """Whether the charts are to be compared with the cluster: one that was uninstalled is installed again."""
+    return ALL in hosts or CLUSTER in hosts
+
+
+def _resource(host: str, installed: Sequence[str]) -> list[str]:
+    names = [f"{prefix}-{host}" for prefix in _PREFIXES if f"{prefix}-{host}" in installed]
+    if not names:
+        known = ", ".join(
+            name.removeprefix(f"{prefix}-")
+            for name in installed
+            for prefix in _PREFIXES
+            if name.startswith(f"{prefix}-")
+        )
+        raise StackError(
+            f"--converge {host}: the stack has no such host. Fix: name some of {known}; {CLUSTER}; or {ALL}.",
+            exit_code=USAGE,
+        )
+    return names

@@ -1,0 +1,85 @@
+"""`busbar verify`: what differs on the hosts of a stack and in its cluster; nothing is changed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from busbar.cli.stackfile import STACK_HELP, SecretError, load_stack
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from busbar.config import Cluster
+    from busbar.hosts.inventory import Inventory
+    from busbar.manifests.operators import Operator
+    from busbar.operations.verify import Drift
+
+
+def register(group: typer.Typer) -> None:
+    """Add the command to the top level."""
+    group.command("verify")(verify)
+
+
+def verify(
+    stack: Annotated[str, typer.Argument(metavar="STACK", help=STACK_HELP)],
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object instead of the table.")
+    ] = False,
+) -> None:
+    """Compare hosts and cluster with the configuration: files, units, Nodes, labels, taints, charts.
+
+    Exit code 0: nothing differs; 1: something differs, or could not be verified; 64: no such stack.
+    """
+    import asyncio
+
+    from busbar.cli.output import print_text
+    from busbar.cli.preflight import login_of
+    from busbar.hosts.inventory import Inventory
+    from busbar.operations import verify as operation
+    from busbar.operations.remote import ScriptError
+
+    file, cluster = load_stack(stack)
+    try:
+        login = login_of(file, cluster)
+        found = asyncio.run(operation.verify(cluster, login, _expected(cluster)))
+    except (SecretError, ScriptError, ValueError) as error:
+        typer.echo(f"busbar verify: {error}", err=True)
+        raise typer.Exit(1) from None
+    if as_json:
+        print_text(operation.as_json(file.stack, found))
+    else:
+        _show(file.stack, Inventory.of(cluster), found)
+    if found:
+        raise typer.Exit(1)
+
+
+def _expected(cluster: Cluster) -> list[Operator]:
+    """The operators that the configuration enables."""
+    from busbar.manifests import operators
+
+    known = [each for each in vars(operators).values() if isinstance(each, operators.Operator)]
+    return [operator for operator in known if getattr(cluster, operator.config_key).enabled]
+
+
+def _show(stack: str, inventory: Inventory, found: Sequence[Drift]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from busbar.operations.verify import CLUSTER
+
+    table = Table("host", "role", "state", box=None, pad_edge=False)
+    for name, role in [*((host.name, host.role) for host in inventory.hosts), (CLUSTER, "")]:
+        differences = [each for each in found if each.host == name]
+        if not differences:
+            table.add_row(name, role, "as applied")
+        for each in differences:
+            table.add_row(name, role, f"{'unknown: ' if each.kind == 'unknown' else ''}{each.what}")
+    Console(highlight=False, soft_wrap=True).print(table)
+    if found:
+        hosts = sorted({each.host for each in found if each.kind == "drift"})
+        typer.echo(
+            f"busbar verify: {len(found)} difference(s). "
+            f"Fix: busbar up {stack} --converge {','.join(hosts) or 'all'}"
+        )

@@ -1,0 +1,135 @@
+"""Runs a script of `host/` on a host over SSH."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any
+
+import asyncssh
+
+from busbar.hosts import scripts
+from busbar.hosts.login import Login
+from busbar.hosts.script_output import result
+from busbar.preflight import ssh
+from busbar.preflight.spec import Finding, Target
+
+# Beyond the script's own deadline: the transfer, and the kill after it.
+GRACE_SECONDS = 30
+RETRY_SECONDS = 3.0
+
+Say = Callable[[str], None]
+
+
+class ScriptError(Exception):
+    """A host answered, but the step failed there; the text names the host and says what to do."""
+
+
+class UnreachableError(Exception):
+    """No SSH connection to the host was possible.
+
+    `finding` says why, and how to fix it. `answers` is True if something answered that may be the host: an
+    sshd that refuses the key, a machine that refuses the connection.
+    """
+
+    def __init__(self, target: Target, error: Exception) -> None:
+        self.finding: Finding = ssh.connection_finding(target, error)
+        self.answers = isinstance(error, _ANSWERS)
+        super().__init__(f"{target.name}: {self.finding.what}. Fix: {self.finding.fix}")
+
+
+_ANSWERS = (
+    asyncssh.PermissionDenied,
+    asyncssh.KeyExchangeFailed,
+    asyncssh.ConnectionLost,
+    ConnectionRefusedError,
+    ConnectionResetError,
+)
+
+
+class Hosts:
+    """Connections with one login, through its bastion if there is one. Use `Hosts.open`."""
+
+    def __init__(self, keys: ssh.Keys, tunnel: asyncssh.SSHClientConnection | None, say: Say) -> None:
+        self._keys, self._tunnel, self._say = keys, tunnel, say
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def open(cls, login: Login, say: Say) -> AsyncIterator[Hosts]:
+        """Log in to the bastion, if any. Raises ValueError (unusable key) and ScriptError (bastion)."""
+        ssh.check_agent(login)
+        keys = ssh.load_keys(login)
+        async with contextlib.AsyncExitStack() as stack:
+            try:
+                tunnel = await stack.enter_async_context(ssh.bastion(login, keys))
+            except (OSError, asyncssh.Error) as error:
+                jump = ssh.bastion_target(login)
+                assert jump is not None  # without a bastion nothing is dialled
+                finding = ssh.connection_finding(jump, error)
+                raise ScriptError(f"bastion: {finding.what}. Fix: {finding.fix}") from None
+            yield cls(keys, tunnel, say)
+
+    async def run(
+        self,
+        target: Target,
+        script: str,
+        values: Mapping[str, str],
+        payload: Mapping[str, str] | None = None,
+        *,
+        seconds: int,
+        connect_seconds: float = 0,
+    ) -> dict[str, Any]:
+        """The facts that the script printed. What it notes on stderr is passed on to `say`.
+
+        `values`, `payload`, `seconds`: as in busbar.hosts.scripts. A connection that fails is retried for
+        `connect_seconds`. Raises UnreachableError where there is no connection, ScriptError for the rest.
+        """
+        connection = await self._connect(target, connect_seconds)
+        text = scripts.command(
+            script, {"NODE_NAME": target.name, **values}, user=target.user, timeout_seconds=seconds
+        )
+        try:
+            async with asyncio.timeout(seconds + GRACE_SECONDS), connection:
+                process = await connection.create_process(text)
+                # A sudo that refuses exits before it has read stdin; its exit status and output matter.
+                with contextlib.suppress(BrokenPipeError):
+                    process.stdin.write(scripts.stdin(script, payload))
+                    process.stdin.write_eof()
+                notes = []
+                async for line in process.stderr:
+                    if note := line.strip():
+                        notes.append(note)
+                        self._say(note)
+                done = await process.wait()
+        except TimeoutError:
+            raise ScriptError(f"{target.name}: {script} timed out after {seconds} s") from None
+        except (OSError, asyncssh.Error) as error:
+            raise ScriptError(f"{target.name}: connection lost during {script}: {error}") from None
+        if done.exit_status != 0:
+            reason = notes[-1] if notes else f"exit status {done.exit_status}, no output"
+            raise ScriptError(
+                f"{target.name}: {script} failed: {reason.removeprefix(f'busbar: {target.name}: ')}"
+            )
+        try:
+            return result(str(done.stdout))
+        except ValueError:
+            raise ScriptError(f"{target.name}: {script} exited 0 without a facts line") from None
+
+    async def check(self, target: Target) -> None:
+        """Log in and out. Raises UnreachableError."""
+        async with await self._connect(target, 0):
+            pass
+
+    async def _connect(self, target: Target, seconds: float) -> asyncssh.SSHClientConnection:
+        deadline = asyncio.get_running_loop().time() + seconds
+        while True:
+            try:
+                async with asyncio.timeout(ssh.CONNECT_SECONDS):
+                    return await ssh.connect(target, self._keys, self._tunnel)
+            except (asyncssh.PermissionDenied, asyncssh.HostKeyNotVerifiable) as error:
+                raise UnreachableError(target, error) from error
+            except (OSError, asyncssh.Error) as error:
+                if asyncio.get_running_loop().time() >= deadline:
+                    raise UnreachableError(target, error) from error
+            await asyncio.sleep(RETRY_SECONDS)

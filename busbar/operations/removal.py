@@ -1,0 +1,166 @@
+"""Removes hosts: those no longer configured, or all at `destroy`. A machine that is gone stops nothing.
+
+A host that does not answer counts as gone only if another host of the cluster answers: otherwise it is the
+network of this machine that is down. What could not be cleaned is recorded (busbar/operations/uncleaned.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from busbar.hosts.login import Login
+from busbar.operations.remote import Hosts, Say, ScriptError, UnreachableError
+from busbar.preflight.spec import Model, Target
+
+# A host that reboots gets this long to answer again.
+CONNECT_SECONDS = 45.0
+NODE_SECONDS = 600
+TEARDOWN_SECONDS = 30
+
+
+class HostRemoval(Model):
+    """The stdin of `busbar remove host`."""
+
+    schema_version: Literal[1] = 1
+    login: Login
+    host: Target
+    script: str
+    """The script of host/ that installed the host; it runs with VERB=remove and `values`."""
+    values: dict[str, str]
+    timeout_seconds: int
+    others: tuple[Target, ...]
+    """Load balancers and other servers; the Node and etcd member of a server leave through one of these."""
+    folder: str
+    """Where what could not be cleaned is recorded."""
+    resource: str
+
+
+class NodeRemoval(Model):
+    """The stdin of `busbar remove node`: the Node of a worker, and the servers to delete it through."""
+
+    schema_version: Literal[1] = 1
+    login: Login
+    node: str
+    servers: tuple[Target, ...]
+
+
+class Teardown(Model):
+    """The stdin of `busbar remove cluster`: the servers are told that the whole cluster is being removed."""
+
+    schema_version: Literal[1] = 1
+    login: Login
+    servers: tuple[Target, ...]
+
+
+@dataclass(frozen=True)
+class Uncleaned:
+    """A host on which nothing could be removed, and why."""
+
+    host: str
+    address: str
+    reason: str
+
+
+async def remove_host(spec: HostRemoval, say: Say) -> Uncleaned | None:
+    """Remove what busbar installed on the host; None if that was done, or nothing was to be done.
+
+    Raises ScriptError if the host answers but its removal fails, or if it cannot be said to be gone.
+    """
+    async with Hosts.open(spec.login, say) as hosts:
+        try:
+            await hosts.run(
+                spec.host,
+                spec.script,
+                {**spec.values, "VERB": "remove"},
+                seconds=spec.timeout_seconds,
+                connect_seconds=CONNECT_SECONDS,
+            )
+        except UnreachableError as error:
+            await _check_gone(hosts, spec, error)
+            await _leave(hosts, spec, say)
+            return Uncleaned(spec.host.name, spec.host.address, error.finding.what)
+    return None
+
+
+async def remove_node(spec: NodeRemoval, say: Say) -> None:
+    """Drain the worker's Node and delete it. Raises ScriptError if no server can do that."""
+    async with Hosts.open(spec.login, say) as hosts:
+        if not await _through_servers(hosts, spec.servers, spec.node, "worker", say):
+            raise ScriptError(
+                f"Node {spec.node} was not deleted: no server answers with a running K3s "
+                f"({_names(spec.servers)}). Fix: start K3s on one of them and retry"
+            )
+
+
+async def announce_teardown(spec: Teardown, say: Say) -> None:
+    """Tell every server that answers; one that does not is named when it is removed itself."""
+    async with Hosts.open(spec.login, say) as hosts:
+
+        async def tell(server: Target) -> None:
+            try:
+                await hosts.run(server, "k3s-teardown", {}, seconds=TEARDOWN_SECONDS)
+            except UnreachableError as error:
+                say(str(error))
+
+        async with asyncio.TaskGroup() as group:
+            for server in spec.servers:
+                group.create_task(tell(server))
+
+
+async def _check_gone(hosts: Hosts, spec: HostRemoval, error: UnreachableError) -> None:
+    if error.answers:
+        raise ScriptError(
+            f"{error}. If this machine is not the one that busbar installed: `pulumi state delete` of "
+            f"{spec.resource} leaves it as it is"
+        )
+    if not await _any_answers(hosts, spec.others):
+        raise ScriptError(
+            f"{spec.host.name}: {error.finding.what}; no other host of the cluster answers either "
+            f"({_names(spec.others) or 'there is none'}), so it cannot be said to be gone. Fix: check "
+            "the network of this machine (VPN, bastion); if all machines are gone: `pulumi stack rm --force`"
+        )
+
+
+async def _any_answers(hosts: Hosts, others: Sequence[Target]) -> bool:
+    async def answers(other: Target) -> bool:
+        try:
+            await hosts.check(other)
+        except UnreachableError as error:
+            return error.answers
+        return True
+
+    return any(await asyncio.gather(*(answers(other) for other in others)))
+
+
+async def _leave(hosts: Hosts, spec: HostRemoval, say: Say) -> None:
+    """A server that is gone leaves etcd and loses its Node, unless no server of its cluster runs any more."""
+    servers = [other for other in spec.others if other.role == "server"]
+    if spec.host.role == "server" and not await _through_servers(
+        hosts, servers, spec.host.name, "server", say
+    ):
+        say(f"{spec.host.name}: no other server of its cluster runs; its etcd member is not removed")
+
+
+async def _through_servers(hosts: Hosts, servers: Sequence[Target], node: str, role: str, say: Say) -> bool:
+    """Whether a server that runs K3s has removed the Node (or had a reason to leave it, which it notes)."""
+    for server in servers:
+        try:
+            facts = await hosts.run(
+                server,
+                "k3s-remove-node",
+                {"NODE_NAME": node, "ROLE": role, "VERB": "remove"},
+                seconds=NODE_SECONDS,
+            )
+        except UnreachableError as error:
+            say(str(error))
+            continue
+        if facts.get("cluster") is True:
+            return True
+    return False
+
+
+def _names(targets: Sequence[Target]) -> str:
+    return ", ".join(target.name for target in targets)

@@ -1,0 +1,51 @@
+"""The record of hosts that could not be cleaned: one file per host in `.busbar/<stack>/uncleaned`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from busbar.operations.removal import Uncleaned
+
+FOLDER = "uncleaned"
+
+
+@dataclass(frozen=True)
+class Record:
+    """A host that was given up: what is still installed on it, and since when."""
+
+    host: str
+    address: str
+    reason: str
+    resource: str
+    time: str
+    path: Path
+
+    def __str__(self) -> str:
+        return (
+            f"could not be cleaned: {self.host} ({self.reason}, {self.time}). "
+            f"Fix: wipe the machine before it is used again, and remove {self.path}"
+        )
+
+
+def write(folder: Path, resource: str, host: Uncleaned) -> Path:
+    """Record one host; returns the file."""
+    path = folder / FOLDER / f"{resource}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    time = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    path.write_text(json.dumps({**asdict(host), "resource": resource, "time": time}) + "\n")
+    return path
+
+
+def read(folder: Path, *, listed: Collection[str]) -> list[Record]:
+    """The records of a stack. Those of `listed` resources, which exist again, are dropped."""
+    records = []
+    for path in sorted((folder / FOLDER).glob("*.json")):
+        if path.stem in listed:
+            path.unlink()
+        else:
+            records.append(Record(**json.loads(path.read_text()), path=path))
+    return records

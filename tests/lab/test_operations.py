@@ -1,0 +1,109 @@
+"""Machines that are gone stop nothing, and are named. The last drill removes the whole cluster."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from lab.hosts import nspawn
+from lab.topology import hosts
+from tests.lab.conftest import PROJECT, UP_SECONDS, Lab
+
+pytestmark = pytest.mark.drill
+
+UNCLEANED = PROJECT / ".busbar" / "dev" / "uncleaned"
+LEFT = "ls -d /var/lib/busbar /usr/local/bin/k3s /etc/haproxy/haproxy.cfg 2>/dev/null || true"
+
+
+def _switch_off(name: str) -> None:
+    """The machine is gone: with its disk, at once."""
+    [host] = [each for each in hosts() if each.name == name]
+    nspawn.stop(nspawn.folder(host))
+
+
+def _nodes(lab: Lab) -> set[str]:
+    found = json.loads(lab.kubectl("get nodes -o json"))["items"]
+    return {each["metadata"]["name"] for each in found}
+
+
+def _up(lab: Lab, what: str, change: Any, *arguments: str) -> tuple[int, str]:
+    """An update without the measurement: its exit code and output; prints how long it took."""
+
+    def and_unmeasured(cluster: dict[str, Any]) -> None:
+        cluster["validation"]["enabled"] = False
+        change(cluster)
+
+    began = time.monotonic()
+    done = lab.up("--config-file", str(lab.config_with(and_unmeasured)), *arguments)
+    print(f"{what}: {time.monotonic() - began:.0f} s")
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.fixture
+def usual_hosts(lab: Lab) -> Iterator[None]:
+    """New machines for those that are gone, and the usual configuration, afterwards."""
+    yield
+    assert lab.run(sys.executable, "-m", "lab", "start").returncode == 0
+    done = lab.up()
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.usefixtures("usual_hosts")
+def test_a_worker_that_is_gone_for_good_is_taken_out_and_the_update_goes_on(lab: Lab) -> None:
+    _switch_off("worker-2")
+
+    def without_worker_2(cluster: dict[str, Any]) -> None:
+        del cluster["hosts"]["workers"][1]
+
+    code, text = _up(lab, "a lost worker taken out", without_worker_2)
+    assert code == 0, text
+    assert _nodes(lab) == {"server-1", "server-2", "server-3", "worker-1"}
+    [record] = UNCLEANED.glob("*.json")
+    assert json.loads(record.read_text())["host"] == "worker-2"
+    status = lab.run(sys.executable, "-m", "busbar", "status", "dev").stdout
+    assert "could not be cleaned: worker-2 (" in status
+
+
+@pytest.mark.usefixtures("usual_hosts")
+def test_an_update_with_a_dead_worker_changes_the_others_and_names_it(lab: Lab) -> None:
+    _switch_off("worker-2")
+
+    def label(cluster: dict[str, Any]) -> None:
+        cluster["pools"]["lab"]["labels"] = {"drill": "dead-worker"}
+
+    code, text = _up(lab, "a change with a dead worker", label, "--continue-on-error")
+    assert code != 0
+    assert "worker-2" in text and "left out of this update" in text, text
+    labels = json.loads(lab.kubectl("get node worker-1 -o json"))["metadata"]["labels"]
+    assert labels.get("drill") == "dead-worker", text
+
+
+@pytest.mark.usefixtures("usual_hosts")
+def test_a_lost_server_leaves_etcd_when_it_is_taken_out_together_with_a_living_one(lab: Lab) -> None:
+    _switch_off("server-3")
+
+    def one_server(cluster: dict[str, Any]) -> None:
+        del cluster["hosts"]["servers"][1:]
+
+    code, text = _up(lab, "a lost and a living server taken out", one_server)
+    assert code == 0, text
+    assert _nodes(lab) == {"server-1", "worker-1", "worker-2"}
+    assert lab.ssh("server-2", LEFT) == ""
+    assert [path.stem for path in UNCLEANED.glob("*.json")] == ["control-plane-server-3"]
+
+
+def test_a_destroy_with_a_dead_server_cleans_all_other_hosts_and_names_it(lab: Lab) -> None:
+    _switch_off("server-2")
+    began = time.monotonic()
+    done = lab.run(sys.executable, "-m", "busbar", "destroy", "dev", "--yes", seconds=UP_SECONDS)
+    print(f"destroy with a dead server: {time.monotonic() - began:.0f} s")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "could not be cleaned: server-2 (" in done.stdout
+    for host in ("lb-1", "server-1", "server-3", "worker-1", "worker-2"):
+        assert lab.ssh(host, LEFT) == "", host
+    assert lab.run(sys.executable, "-m", "lab", "bringup", seconds=UP_SECONDS).returncode == 0

@@ -1,0 +1,44 @@
+"""What is applied again on request."""
+
+from __future__ import annotations
+
+import pytest
+
+from busbar.cli.stack.converge import needs_refresh, to_apply_again
+from busbar.cli.stack.engine import Snapshot
+from busbar.cli.stack.errors import USAGE, StackError
+
+NAMES = (
+    *("preflight-hosts", "control-plane-nodes", "control-plane-s-1", "control-plane-s-1-removal"),
+    *(
+        "load-balancer-lb-1",
+        "load-balancer-lb-1-removal",
+        "worker-w-1",
+        "worker-w-1-removal",
+        "worker-w-1-drain",
+    ),
+)
+STATE = Snapshot(tuple(f"urn:pulumi:dev::busbar::x::{name}" for name in NAMES), ())
+
+
+def again(*hosts: str) -> list[str]:
+    return [urn.rpartition("::")[2] for urn in to_apply_again(STATE, hosts)]
+
+
+def test_a_host_is_checked_and_installed_again_and_its_removal_is_left_alone() -> None:
+    assert again("w-1") == ["preflight-hosts", "worker-w-1"]
+
+
+def test_all_hosts_are_applied_again_on_request() -> None:
+    assert again("all") == ["preflight-hosts", "control-plane-s-1", "load-balancer-lb-1", "worker-w-1"]
+
+
+def test_the_charts_are_compared_with_the_cluster_and_no_host_is_touched() -> None:
+    assert again("cluster") == []
+    assert needs_refresh(["cluster"]) and needs_refresh(["all"]) and not needs_refresh(["w-1"])
+
+
+def test_an_unknown_host_is_bad_usage_and_the_known_ones_are_named() -> None:
+    with pytest.raises(StackError, match=r"no such host.*name some of s-1, lb-1, w-1; cluster") as error:
+        again("w-7")
+    assert error.value.exit_code == USAGE

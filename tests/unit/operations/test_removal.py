@@ -1,0 +1,266 @@
+"""Removed hosts: one that is gone stops nothing and is named; one that answers is never taken for gone.
+
+The hosts are SSH servers of this test on loopback; what a host script would print is made up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import asyncssh
+import pytest
+
+from busbar.hosts.login import Login
+from busbar.operations import removal, uncleaned
+from busbar.operations.remote import ScriptError
+from busbar.preflight.spec import Target
+
+CLIENT = asyncssh.generate_private_key("ssh-ed25519")
+HOST = asyncssh.generate_private_key("ssh-ed25519")
+STRANGER = asyncssh.generate_private_key("ssh-ed25519")
+PEER_KEY = asyncssh.generate_private_key("ssh-ed25519")
+Handler = Callable[[asyncssh.SSHServerProcess[str]], None]
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    monkeypatch.setattr(removal, "CONNECT_SECONDS", 0.0)
+
+
+def printing(facts: dict[str, Any], commands: list[str], status: int = 0, stderr: str = "") -> Handler:
+    def handler(process: asyncssh.SSHServerProcess[str]) -> None:
+        commands.append(process.command or "")
+        process.stderr.write(stderr)
+        process.stdout.write(json.dumps(facts) + "\n")
+        process.exit(status)
+
+    return handler
+
+
+@contextlib.asynccontextmanager
+async def machine(
+    handler: Handler, key: asyncssh.SSHKey = HOST, login: asyncssh.SSHKey = CLIENT
+) -> AsyncIterator[int]:
+    server = await asyncssh.create_server(
+        asyncssh.SSHServer,
+        "127.0.0.1",
+        0,
+        server_host_keys=[key],
+        authorized_client_keys=asyncssh.import_authorized_keys(public(login)),
+        process_factory=handler,
+    )
+    async with server:
+        yield server.get_port()
+
+
+def public(key: asyncssh.SSHKey) -> str:
+    return " ".join(key.export_public_key().decode().split()[:2])
+
+
+def at(port: int, name: str, role: str, key: asyncssh.SSHKey = HOST, address: str = "127.0.0.1") -> Target:
+    return Target.model_validate(
+        {
+            "name": name,
+            "address": address,
+            "port": port,
+            "user": "root",
+            "host_key": public(key),
+            "role": role,
+        }
+    )
+
+
+GONE = "240.0.0.1"  # reserved: no route, or no answer
+
+
+def spec(host: Target, *others: Target) -> removal.HostRemoval:
+    return removal.HostRemoval(
+        login=Login(private_key=CLIENT.export_private_key().decode()),
+        host=host,
+        script="k3s-server" if host.role == "server" else "k3s-agent",
+        values={"OWNER": "a/b/c", "INSTALL_ID": "1"},
+        timeout_seconds=20,
+        others=others,
+        folder=".busbar/dev",
+        resource="worker-w-1",
+    )
+
+
+def closed_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def test_a_host_that_answers_runs_the_removal_that_belongs_to_its_resource() -> None:
+    commands: list[str] = []
+
+    async def scenario() -> removal.Uncleaned | None:
+        async with machine(printing({"removed": True}, commands)) as port:
+            return await removal.remove_host(spec(at(port, "w-1", "worker")), lambda _: None)
+
+    assert asyncio.run(scenario()) is None
+    [command] = commands
+    for value in ("VERB=remove", "OWNER=a/b/c", "INSTALL_ID=1", "NODE_NAME=w-1"):
+        assert value in command
+
+
+@pytest.fixture
+def gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Connections to GONE fail as those to a machine that is switched off do."""
+    connect = removal_connect()
+
+    async def without_route(target: Target, *rest: Any) -> Any:
+        if target.address == GONE:
+            raise OSError(113, "No route to host")
+        return await connect(target, *rest)
+
+    monkeypatch.setattr("busbar.preflight.ssh.connect", without_route)
+
+
+def removal_connect() -> Callable[..., Any]:
+    from busbar.preflight import ssh
+
+    return ssh.connect
+
+
+@pytest.mark.usefixtures("gone")
+def test_a_worker_that_is_gone_is_given_up_and_named_while_another_host_answers() -> None:
+    async def scenario() -> removal.Uncleaned | None:
+        async with machine(printing({}, [])) as port:
+            worker, front = at(22, "w-1", "worker", address=GONE), at(port, "lb-1", "lb")
+            return await removal.remove_host(spec(worker, front), lambda _: None)
+
+    missed = asyncio.run(scenario())
+    assert missed == removal.Uncleaned("w-1", GONE, f"connection to root@{GONE}:22 failed: No route to host")
+
+
+@pytest.mark.usefixtures("gone")
+def test_a_host_is_not_gone_if_no_other_one_answers_either() -> None:
+    worker, front = at(22, "w-1", "worker", address=GONE), at(22, "lb-1", "lb", address=GONE)
+    with pytest.raises(ScriptError, match=r"no other host of the cluster answers either \(lb-1\).*VPN"):
+        asyncio.run(removal.remove_host(spec(worker, front), lambda _: None))
+
+
+def test_a_host_that_refuses_the_key_is_alive_and_its_removal_fails() -> None:
+    async def scenario() -> None:
+        async with machine(printing({}, []), login=STRANGER) as port, machine(printing({}, [])) as front:
+            await removal.remove_host(
+                spec(at(port, "w-1", "worker"), at(front, "lb-1", "lb")), lambda _: None
+            )
+
+    with pytest.raises(ScriptError, match=r"refuses the SSH key.*pulumi state delete` of worker-w-1"):
+        asyncio.run(scenario())
+
+
+def test_a_machine_without_sshd_is_alive_and_its_removal_fails() -> None:
+    async def scenario() -> None:
+        async with machine(printing({}, [])) as front:
+            await removal.remove_host(
+                spec(at(closed_port(), "w-1", "worker"), at(front, "lb-1", "lb")), lambda _: None
+            )
+
+    with pytest.raises(ScriptError, match="refuses the connection"):
+        asyncio.run(scenario())
+
+
+def test_another_machine_at_the_address_is_not_touched_and_the_host_is_given_up() -> None:
+    commands: list[str] = []
+
+    async def scenario() -> removal.Uncleaned | None:
+        async with machine(printing({}, commands), key=STRANGER) as port, machine(printing({}, [])) as front:
+            return await removal.remove_host(
+                spec(at(port, "w-1", "worker"), at(front, "lb-1", "lb")), lambda _: None
+            )
+
+    missed = asyncio.run(scenario())
+    assert missed is not None and "another host key" in missed.reason
+    assert commands == []
+
+
+def test_a_removal_that_fails_on_a_living_host_is_an_error_with_its_reason() -> None:
+    async def scenario() -> None:
+        broken = printing({}, [], status=1, stderr="busbar: w-1: something is still mounted. Fix: x\n")
+        async with machine(broken) as port:
+            await removal.remove_host(spec(at(port, "w-1", "worker")), lambda _: None)
+
+    with pytest.raises(ScriptError, match="w-1: k3s-agent failed: something is still mounted"):
+        asyncio.run(scenario())
+
+
+@pytest.mark.usefixtures("gone")
+def test_a_server_that_is_gone_leaves_etcd_through_the_first_peer_that_runs() -> None:
+    asked: dict[str, list[str]] = {"s-1": [], "s-2": [], "s-3": []}
+
+    async def scenario() -> removal.Uncleaned | None:
+        stopped, runs = {"cluster": False}, {"cluster": True}
+        async with (
+            machine(printing(stopped, asked["s-1"])) as first,
+            machine(printing(runs, asked["s-2"])) as second,
+            machine(printing(runs, asked["s-3"])) as third,
+        ):
+            peers = [at(first, "s-1", "server"), at(second, "s-2", "server"), at(third, "s-3", "server")]
+            lost = at(22, "s-9", "server", address=GONE)
+            return await removal.remove_host(spec(lost, *peers), lambda _: None)
+
+    assert asyncio.run(scenario()) is not None
+    # A login that only shows that somebody answers runs nothing.
+    assert [len(commands) for commands in asked.values()] == [1, 1, 0]
+    assert "NODE_NAME=s-9" in asked["s-2"][0] and "ROLE=server" in asked["s-2"][0]
+
+
+@pytest.mark.usefixtures("gone")
+def test_a_node_is_deleted_through_the_next_server_if_the_first_is_down() -> None:
+    commands: list[str] = []
+
+    async def scenario() -> None:
+        async with machine(printing({"cluster": True}, commands)) as port:
+            servers = (at(22, "s-1", "server", address=GONE), at(port, "s-2", "server"))
+            login = Login(private_key=CLIENT.export_private_key().decode())
+            await removal.remove_node(
+                removal.NodeRemoval(login=login, node="w-1", servers=servers), lambda _: None
+            )
+
+    asyncio.run(scenario())
+    assert len(commands) == 1 and "NODE_NAME=w-1" in commands[0]
+
+
+@pytest.mark.usefixtures("gone")
+def test_a_node_that_nobody_can_delete_is_an_error() -> None:
+    login = Login(private_key=CLIENT.export_private_key().decode())
+    servers = (at(22, "s-1", "server", address=GONE),)
+    with pytest.raises(ScriptError, match=r"Node w-1 was not deleted: no server answers .* \(s-1\)"):
+        asyncio.run(
+            removal.remove_node(removal.NodeRemoval(login=login, node="w-1", servers=servers), lambda _: None)
+        )
+
+
+@pytest.mark.usefixtures("gone")
+def test_the_teardown_is_announced_to_every_server_that_answers() -> None:
+    commands: list[str] = []
+    said: list[str] = []
+
+    async def scenario() -> None:
+        async with machine(printing({"node": "s-2"}, commands)) as port:
+            servers = (at(22, "s-1", "server", address=GONE), at(port, "s-2", "server"))
+            login = Login(private_key=CLIENT.export_private_key().decode())
+            await removal.announce_teardown(removal.Teardown(login=login, servers=servers), said.append)
+
+    asyncio.run(scenario())
+    assert len(commands) == 1
+    assert [line for line in said if line.startswith("s-1: connection to")]
+
+
+def test_a_given_up_host_stays_on_record_until_it_is_installed_again(tmp_path: Path) -> None:
+    uncleaned.write(tmp_path, "worker-w-1", removal.Uncleaned("w-1", "10.0.0.1", "timed out"))
+    [record] = uncleaned.read(tmp_path, listed={"worker-w-2"})
+    assert str(record).startswith("could not be cleaned: w-1 (timed out, ")
+    assert uncleaned.read(tmp_path, listed={"worker-w-1"}) == []
+    assert uncleaned.read(tmp_path, listed=set()) == []

@@ -1,0 +1,127 @@
+"""What `busbar verify` finds on hosts (by its script) and in the cluster (by what a server reports)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from busbar import config
+from busbar.hosts.inventory import Inventory
+from busbar.manifests import operators
+from busbar.operations.verify import CLUSTER, ClusterState, Drift, as_json, compare
+from tests.support.clusters import H100_POOL, site
+from tests.unit.hosts.bash import output
+
+GPU = operators.GPU_OPERATOR
+POOL = {
+    **H100_POOL,
+    "labels": {"site/rack": "r1"},
+    "taints": [{"key": "gpu", "value": "yes", "effect": "NoSchedule"}],
+}
+TAINT = '[{"effect":"NoSchedule","key":"gpu","value":"yes"}]'
+NODES = {
+    "server-1": 'True|{"a":"b"}|',
+    "gpu-1": 'True|{"site/rack":"r1"}|' + TAINT,
+}
+RELEASE = f"{GPU.namespace}|{GPU.release}"
+
+
+def found(nodes: dict[str, str] | None = None, releases: str = f"{RELEASE}|1|deployed") -> list[Drift]:
+    cluster = config.load(site(servers=1, workers={"h100": 1}, pools={"h100": POOL}), root=Path())
+    lines = "\n".join(f"{name}|{rest}" for name, rest in (nodes or NODES).items())
+    state = ClusterState.of({"nodes": lines, "releases": releases})
+    assert state is not None
+    return compare(Inventory.of(cluster), state, [GPU])
+
+
+def test_a_cluster_as_configured_has_no_drift() -> None:
+    assert found() == []
+
+
+@pytest.mark.parametrize(
+    ("nodes", "drift"),
+    [
+        ({"gpu-1": "True|{}|" + TAINT}, Drift("gpu-1", "label site/rack is missing")),
+        (
+            {"gpu-1": 'True|{"site/rack":"r2"}|' + TAINT},
+            Drift("gpu-1", "label site/rack is r2, expected r1"),
+        ),
+        ({"gpu-1": 'True|{"site/rack":"r1"}|'}, Drift("gpu-1", "taint gpu=yes:NoSchedule is missing")),
+        ({"gpu-1": 'False|{"site/rack":"r1"}|' + TAINT}, Drift("gpu-1", "its Node is not Ready")),
+        ({"gpu-9": "True|{}|"}, Drift(CLUSTER, "Node gpu-9 is not in the configuration")),
+    ],
+)
+def test_a_difference_of_a_node_is_named(nodes: dict[str, str], drift: Drift) -> None:
+    assert found({**NODES, **nodes}) == [drift]
+
+
+def test_a_host_without_a_node_is_named() -> None:
+    assert found({"server-1": NODES["server-1"]}) == [Drift("gpu-1", "has no Node in the cluster")]
+
+
+@pytest.mark.parametrize(
+    ("releases", "says"),
+    [
+        ("", "is not installed"),
+        (f"{RELEASE}|9|deployed\n{RELEASE}|10|failed", "is failed, expected deployed"),
+    ],
+)
+def test_a_chart_that_is_not_deployed_is_named_by_its_newest_revision(releases: str, says: str) -> None:
+    assert found(releases=releases) == [Drift(CLUSTER, f"Helm release {GPU.namespace}/{GPU.release} {says}")]
+
+
+def test_an_api_that_did_not_answer_is_no_state() -> None:
+    assert ClusterState.of({"nodes": None, "releases": "x"}) is None
+
+
+def test_the_result_is_one_json_object() -> None:
+    assert json.loads(as_json("dev", [Drift("gpu-1", "x")])) == {
+        "stack": "dev",
+        "verified": False,
+        "drift": [{"host": "gpu-1", "what": "x", "kind": "drift"}],
+    }
+    assert json.loads(as_json("dev", []))["verified"] is True
+
+
+def reported(root: Path, role: str = "worker", active: str = "active", **values: str) -> dict[str, Any]:
+    stubs = f"""
+    begin() {{ :; }}
+    STATE_DIR={root}/busbar
+    systemctl() {{ [[ $* == *--quiet* ]] || echo {active}; [[ {active} == active ]]; }}
+    """
+    facts: dict[str, Any] = json.loads(output("verify", f"{stubs} main", ROLE=role, **values))
+    return facts
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Path:
+    (tmp_path / "busbar").mkdir()
+    (tmp_path / "busbar/owner").write_text("role=worker\n")
+    (tmp_path / "config.yaml").write_text("a: 1\n")
+    (tmp_path / "unit").write_text("x\n")
+    record = f"STATE_DIR={tmp_path}/busbar; "
+    output("k3s-agent", record + f"record_applied {tmp_path}/config.yaml {tmp_path}/unit {tmp_path}/missing")
+    return tmp_path
+
+
+def test_a_host_as_applied_has_no_drift(host: Path) -> None:
+    assert reported(host) == {"node": "worker-1", "drift": [], "nodes": None, "releases": None}
+
+
+def test_changed_and_deleted_files_are_named(host: Path) -> None:
+    (host / "config.yaml").write_text("a: 2\n")
+    (host / "unit").unlink()
+    assert reported(host)["drift"] == [f"{host}/config.yaml was changed", f"{host}/unit is missing"]
+
+
+@pytest.mark.parametrize(("role", "unit"), [("lb", "haproxy"), ("server", "k3s"), ("worker", "k3s-agent")])
+def test_a_stopped_unit_is_named(host: Path, role: str, unit: str) -> None:
+    assert f"{unit} does not run (inactive)" in reported(host, role, active="inactive")["drift"]
+
+
+def test_a_wiped_machine_is_named(tmp_path: Path) -> None:
+    [drift] = reported(tmp_path)["drift"]
+    assert drift.startswith("nothing of busbar is installed")
