@@ -34,6 +34,14 @@ PROGRAM = """
         def create(self, props):
             if props["word"] == "broken":
                 raise Exception("the switch is off")
+            self.pause(props)
+            return dynamic.CreateResult(id_="1", outs=dict(props))
+
+        def update(self, id, old, new):
+            self.pause(new)
+            return dynamic.UpdateResult(outs=dict(new))
+
+        def pause(self, props):
             if props.get("wait"):
                 folder = pathlib.Path(props["wait"])
                 (folder / "begun").touch()
@@ -42,17 +50,16 @@ PROGRAM = """
                     if time.monotonic() > deadline:
                         raise Exception("nobody said go")
                     time.sleep(0.05)
-            return dynamic.CreateResult(id_="1", outs=dict(props))
 
         def diff(self, id, old, new):
-            changed = old["word"] != new["word"]
-            return dynamic.DiffResult(changes=changed, replaces=["word"] if changed else [])
+            changed = [key for key in ("word", "note") if old[key] != new[key]]
+            return dynamic.DiffResult(changes=bool(changed), replaces=sorted({"word"} & {*changed}))
 
     class Step(dynamic.Resource):
         word: pulumi.Output[str]
 
-        def __init__(self, name, word, wait=None, opts=None):
-            super().__init__(Provider(), name, {"word": word, "wait": wait}, opts)
+        def __init__(self, name, word, wait=None, note="", opts=None):
+            super().__init__(Provider(), name, {"word": word, "wait": wait, "note": note}, opts)
 
     config = pulumi.Config()
     first = Step("first", "one")
@@ -60,6 +67,7 @@ PROGRAM = """
         "second",
         config.get("word") or "two",
         wait=config.get("wait") or "",
+        note=config.get("note") or "",
         opts=pulumi.ResourceOptions(depends_on=[first]),
     )
     pulumi.export("word", second.word)
@@ -118,6 +126,16 @@ class Site:
         _eventually(lambda: self.waiting("begun").exists() or process.poll() is not None)
         assert process.poll() is None, process.stdout and process.stdout.read()
         return process
+
+    def killed(self, *arguments: str) -> int:
+        """An update that is killed in the middle of `second`; returns the process of its engine."""
+        update = self.started(*arguments)
+        engine, *_ = everything = _descendants(update.pid)
+        for process in (*everything, update.pid):
+            os.kill(process, signal.SIGKILL)
+        update.wait(SECONDS)
+        self.waiting("go").touch()
+        return engine
 
     def waiting(self, name: str) -> Path:
         return self.folder / "wait" / name
@@ -330,12 +348,7 @@ def test_the_lock_of_a_running_update_is_respected(site: Site) -> None:
 
 def test_a_killed_update_leaves_a_lock_and_a_pending_step_and_the_next_one_clears_both(site: Site) -> None:
     site.configure(word="six", wait=str(site.folder / "wait"))
-    update = site.started("up", "dev", "--yes", "--skip-preview")
-    engine, *_ = everything = _descendants(update.pid)
-    for process in (*everything, update.pid):
-        os.kill(process, signal.SIGKILL)
-    update.wait(SECONDS)
-    site.waiting("go").touch()
+    engine = site.killed("up", "dev", "--yes", "--skip-preview")
     status = site.busbar("status", "dev")
     assert status.code == 1, status.text
     assert "pending creating second" in status.lines
@@ -345,6 +358,20 @@ def test_a_killed_update_leaves_a_lock_and_a_pending_step_and_the_next_one_clear
     assert "an earlier update was interrupted at second; this one continues" in done.text
     assert site.pending() == []
     assert site.busbar("status", "dev").code == 0
+
+
+def test_a_killed_change_that_the_next_update_does_not_repeat_is_an_error_of_that_update(site: Site) -> None:
+    site.configure(word="six", note="changed", wait=str(site.folder / "wait"))
+    site.killed("up", "dev", "--yes", "--skip-preview")
+    site.configure(word="six")
+    done = site.busbar("up", "dev", "--yes")
+    assert done.code == 1, done.text
+    assert "in the middle of a change that this one did not repeat" in done.text
+    assert "- second" in done.lines
+    site.configure(word="six", note="changed")
+    assert site.busbar("up", "dev", "--yes").code == 0
+    site.configure(word="six")
+    assert site.busbar("up", "dev", "--yes").code == 0
 
 
 def test_a_destroy_wants_the_name_of_the_stack(site: Site) -> None:
