@@ -36,6 +36,16 @@ EVIDENCE_ENV: Mapping[str, str] = {
     "NCCL_RUNTIME_CONNECT": "0",
 }
 
+PROGRAM_ENV: Mapping[str, str] = {
+    # The program's folder is read-only.
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "PYTHONUNBUFFERED": "1",
+    # Otherwise, since torch 2.4, all starts of the ranks share one store and may find the addresses of ranks
+    # that have ended (torch/distributed/elastic/rendezvous/dynamic_rendezvous.py): seen with gloo, whose
+    # connectFullMesh then failed.
+    "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+}
+
 _NO_WAIT = {"pulumi.com/skipAwait": "true"}
 
 _SCRIPT = """\
@@ -207,8 +217,7 @@ def _env(target: Target, training: Training) -> list[dict[str, Any]]:
     settings = {**launch.env, **TRANSPORT_ENV.get(launch.transport, {}), **EVIDENCE_ENV}
     # gloo looks for its address by the host's name where no interface is given.
     env = settings if proof.backend == "nccl" else {"GLOO_SOCKET_IFNAME": "eth0"}
-    # Without the cache of compiled files Python would try to write beside the read-only program.
-    env = {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1", **env, **proof.env}
+    env = {**PROGRAM_ENV, **env, **proof.env}
     return [
         {"name": "BUSBAR_NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
         *({"name": key, "value": env[key]} for key in sorted(env)),
