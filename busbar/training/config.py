@@ -8,8 +8,20 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError
 
 from busbar.config.errors import ConfigError, path_of, sentence
-from busbar.config.kubernetes_values import DnsLabel, Image, Quantity
-from busbar.config.values import Bytes, EnvName, Float, Int, Matching, Model, Text
+from busbar.config.kubernetes_values import ChartName, ChartVersion, DnsLabel, Image, Quantity
+from busbar.config.operators import Chart
+from busbar.config.values import (
+    Bytes,
+    EnvName,
+    Float,
+    Int,
+    JsonObject,
+    Matching,
+    Model,
+    Seconds,
+    Text,
+    Url,
+)
 from busbar.training import versions
 
 KEY = "training"
@@ -80,6 +92,28 @@ class Proof(Model):
         return self.enabled and self.enforce
 
 
+class Trainer(Chart):
+    """Kubeflow Trainer v2 with JobSet, and a ClusterTrainingRuntime per pool: what TrainJobs refer to."""
+
+    enabled: bool = Field(default=False, description="Install it.")
+    version: ChartVersion = Field(default=versions.TRAINER, description="Version of the chart.")
+    repository: Url | None = Field(
+        default=None, description="Helm repository; not used for a local chart or an oci:// URL."
+    )
+    chart: ChartName = Field(
+        default=versions.TRAINER_CHART, description="Name of the chart, a local path, or an oci:// URL."
+    )
+    values: JsonObject = Field(
+        default={}, description="Values merged over stacks/training/helm_values/; lists are replaced."
+    )
+    timeout_seconds: Seconds = Field(
+        default=600, description="Time until the controllers must be available, in seconds."
+    )
+    image: Image = Field(
+        default=versions.TORCH_IMAGE, description="Image of the runtimes; a TrainJob may name another."
+    )
+
+
 class Training(Model):
     """What is put on one cluster, and the training run that proves it."""
 
@@ -87,6 +121,7 @@ class Training(Model):
     namespace: DnsLabel = Field(default="busbar-training", description="Namespace of the training run.")
     pools: list[DnsLabel] = Field(default=[], description="Pools of the cluster to use; by default all.")
     proof: Proof = Field(default=Proof(), description="The training run and its gate.")
+    trainer: Trainer = Field(default=Trainer(), description="Kubeflow Trainer v2.")
 
 
 def load(data: Any) -> Training:
@@ -110,7 +145,9 @@ def _findings(training: Training) -> Iterator[str]:
     for index, pool in enumerate(training.pools):
         if pool in training.pools[:index]:
             yield f"{path_of(('pools', index))}: {pool!r} is listed twice"
-    proof = training.proof
+    trainer, proof = training.trainer, training.proof
+    if trainer.enabled and not (trainer.is_local or trainer.repository_url or "://" in trainer.chart):
+        yield f"trainer.chart: {trainer.chart!r} is a name, and trainer.repository is not set"
     if proof.collective_timeout_seconds * 2 > proof.deadline_seconds:
         yield (
             f"proof.collective_timeout_seconds: {proof.collective_timeout_seconds} is too large: expected at "

@@ -13,8 +13,7 @@ from typing import Any
 
 from busbar.manifests.launcher import FIRST_LINE, LAST_LINE, MARGIN_SECONDS
 from busbar.manifests.names import digest, short
-from busbar.manifests.nccljob import TRANSPORT_ENV
-from busbar.manifests.scheduling import GPU_RESOURCE, worker_tolerations
+from busbar.training import pod
 from busbar.training.config import Training
 from busbar.training.target import Target
 
@@ -40,10 +39,7 @@ PROGRAM_ENV: Mapping[str, str] = {
     # The program's folder is read-only.
     "PYTHONDONTWRITEBYTECODE": "1",
     "PYTHONUNBUFFERED": "1",
-    # Otherwise, since torch 2.4, all starts of the ranks share one store and may find the addresses of ranks
-    # that have ended (torch/distributed/elastic/rendezvous/dynamic_rendezvous.py): seen with gloo, whose
-    # connectFullMesh then failed.
-    "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+    **pod.TORCHRUN_ENV,
 }
 
 _NO_WAIT = {"pulumi.com/skipAwait": "true"}
@@ -132,27 +128,20 @@ def _job(target: Target, training: Training, name: str, config_map: str) -> dict
 
 def _pod(target: Target, training: Training, name: str, config_map: str) -> dict[str, Any]:
     launch, proof = target.launch, training.proof
-    limits: dict[str, Any] = {}
-    if proof.backend == "nccl":
-        limits = {GPU_RESOURCE: launch.gpus, **launch.resources}
+    on_gpus = proof.backend == "nccl"
     memory = proof.memory or launch.memory
-    if memory:
-        limits["memory"] = memory
+    limits = {**(pod.gpu_limits(launch) if on_gpus else {}), **({"memory": memory} if memory else {})}
     volumes: list[dict[str, Any]] = [
         {"name": "program", "configMap": {"name": config_map}},
         {"name": "checkpoints", "emptyDir": {}},
-        # The runtime's own /dev/shm has 64 MiB: NCCL's shared-memory segments do not fit.
-        {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": launch.shm_size}},
     ]
     mounts: list[dict[str, Any]] = [
         {"name": "program", "mountPath": PROGRAM_FOLDER, "readOnly": True},
         {"name": "checkpoints", "mountPath": CHECKPOINT_FOLDER},
-        {"name": "shm", "mountPath": "/dev/shm"},
     ]
-    if proof.backend == "nccl":
-        for index, (path, kind) in enumerate(sorted(launch.host_paths.items())):
-            volumes.append({"name": f"host-{index}", "hostPath": {"path": path, "type": kind}})
-            mounts.append({"name": f"host-{index}", "mountPath": path})
+    for more_volumes, more_mounts in (pod.shm(launch), *([pod.host_paths(launch)] if on_gpus else [])):
+        volumes += more_volumes
+        mounts += more_mounts
     container: dict[str, Any] = {
         "name": CONTAINER,
         "image": proof.image,
@@ -164,25 +153,26 @@ def _pod(target: Target, training: Training, name: str, config_map: str) -> dict
             **({"limits": limits} if limits else {}),
         },
         "volumeMounts": mounts,
+        **(pod.locks_memory(launch) if on_gpus else {}),
     }
-    if proof.backend == "nccl" and launch.transport != "socket":
-        # Registering memory with an HCA locks it; without the capability the limit of the runtime applies.
-        container["securityContext"] = {"capabilities": {"add": ["IPC_LOCK"]}}
-    pod: dict[str, Any] = {
+    placement = pod.placement(launch)
+    placement["affinity"]["podAntiAffinity"] = {
+        "requiredDuringSchedulingIgnoredDuringExecution": [
+            {"labelSelector": {"matchLabels": {JOB_LABEL: name}}, "topologyKey": pod.HOSTNAME}
+        ]
+    }
+    return {
         "restartPolicy": "Never",
         # Gives each pod the name <job>-<index>.<job>.
         "subdomain": name,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": 5,
-        "tolerations": worker_tolerations(launch.taints),
-        "affinity": _one_per_worker(launch.workers, name),
+        **placement,
+        **({"runtimeClassName": launch.runtime_class} if on_gpus and launch.runtime_class else {}),
         "containers": [container],
         "volumes": volumes,
     }
-    if proof.backend == "nccl" and launch.runtime_class:
-        pod["runtimeClassName"] = launch.runtime_class
-    return pod
 
 
 def _script(target: Target, training: Training, name: str) -> str:
@@ -214,7 +204,7 @@ def _script(target: Target, training: Training, name: str) -> str:
 
 def _env(target: Target, training: Training) -> list[dict[str, Any]]:
     launch, proof = target.launch, training.proof
-    settings = {**launch.env, **TRANSPORT_ENV.get(launch.transport, {}), **EVIDENCE_ENV}
+    settings = {**pod.nccl_env(launch), **EVIDENCE_ENV}
     # gloo looks for its address by the host's name where no interface is given.
     env = settings if proof.backend == "nccl" else {"GLOO_SOCKET_IFNAME": "eth0"}
     env = {**PROGRAM_ENV, **env, **proof.env}
@@ -222,18 +212,3 @@ def _env(target: Target, training: Training) -> list[dict[str, Any]]:
         {"name": "BUSBAR_NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
         *({"name": key, "value": env[key]} for key in sorted(env)),
     ]
-
-
-def _one_per_worker(workers: tuple[str, ...], name: str) -> dict[str, Any]:
-    hostname = "kubernetes.io/hostname"
-    pool = {"matchExpressions": [{"key": hostname, "operator": "In", "values": sorted(workers)}]}
-    return {
-        "nodeAffinity": {
-            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [pool]},
-        },
-        "podAntiAffinity": {
-            "requiredDuringSchedulingIgnoredDuringExecution": [
-                {"labelSelector": {"matchLabels": {JOB_LABEL: name}}, "topologyKey": hostname}
-            ]
-        },
-    }

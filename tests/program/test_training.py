@@ -10,7 +10,7 @@ from pulumi.runtime import mocks
 
 from busbar.training.outputs import summarize
 from tests.program.answers import CLIENT_KEY, KUBECONFIG
-from tests.program.harness import LOCAL, PROVIDER, ROOT, Run, run_program, texts
+from tests.program.harness import LOCAL, PROVIDER, RELEASE, ROOT, Run, run_program, texts
 from tests.support.training import CLUSTER, configured, outputs
 from tests.support.verdicts import failing
 from tests.unit.training.made import first, verdict
@@ -141,3 +141,32 @@ def test_the_kubeconfig_reaches_the_command_as_a_secret_and_is_in_no_other_input
         if CLIENT_KEY in text and not secret
     ]
     assert leaks == []
+
+
+# ---- Kubeflow Trainer ------------------------------------------------------------------------------------
+
+RUNTIME = "kubernetes:trainer.kubeflow.org/v1alpha1:ClusterTrainingRuntime"
+
+
+def test_without_trainer_neither_a_release_nor_a_runtime_is_created() -> None:
+    run = up()
+    assert (run.of_type(RELEASE), run.of_type(RUNTIME)) == ([], [])
+    assert run.outputs["runtimes"] == []
+
+
+def test_trainer_is_a_release_that_is_awaited_and_a_runtime_per_pool_after_it() -> None:
+    run = up(config=configured(trainer={"enabled": True}))
+    assert run.error is None
+    [release], [runtime] = run.of_type(RELEASE), run.of_type(RUNTIME)
+    assert (release.inputs["chart"], release.inputs["version"]) == (
+        "oci://ghcr.io/kubeflow/charts/kubeflow-trainer", "2.3.0",
+    )  # fmt: skip
+    assert release.inputs["skipAwait"] is False
+    assert release.inputs["values"]["runtimes"] == {"defaultEnabled": False}
+    assert run.waits_for(runtime, release)
+    assert run.outputs["runtimes"] == ["busbar-torch-h100"]
+
+
+def test_a_fabric_that_failed_gets_no_trainer() -> None:
+    run = up(failing("x"), configured(trainer={"enabled": True}))
+    assert created(run) == []
