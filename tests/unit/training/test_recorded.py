@@ -1,5 +1,6 @@
 """Logs of real runs of stacks/training/program: two agents of two ranks each, gloo, torch 2.6 of Debian.
 
+Debian builds it without libuv: `use_libuv=False` was added to the TCPStore of its rendezvous.
 gloo-2x2.log was printed by the script of busbar.training.proof; gloo-2x2-shared-store.log by the same without
 TORCH_DISABLE_SHARE_RDZV_TCP_STORE: after the kill the ranks did not find each other again.
 """
