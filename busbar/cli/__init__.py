@@ -47,6 +47,7 @@ MODULES = (
     ("busbar.cli.stack", ""),
     ("busbar.cli.nccl", "nccl"),
     ("busbar.cli.collect", "nccl"),
+    ("busbar.cli.training", "training"),
 )
 
 
@@ -61,8 +62,13 @@ def build() -> typer.Typer:
         add_completion=False,
         pretty_exceptions_enable=False,
     )
-    groups = {"": app, "nccl": typer.Typer(help="Read and judge nccl-tests logs.", no_args_is_help=True)}
-    app.add_typer(groups["nccl"], name="nccl")
+    groups = {
+        "": app,
+        "nccl": typer.Typer(help="Read and judge nccl-tests logs.", no_args_is_help=True),
+        "training": typer.Typer(help="Read and judge training runs.", no_args_is_help=True),
+    }
+    for name in ("nccl", "training"):
+        app.add_typer(groups[name], name=name)
     for module, group in MODULES:
         importlib.import_module(module).register(groups[group])
     return app

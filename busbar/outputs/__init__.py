@@ -2,6 +2,7 @@
 
 from busbar.outputs.build import build_outputs, gate
 from busbar.outputs.contract import CONTRACT_VERSION, NAMES, ClusterOutputs, ContractError
+from busbar.outputs.launch import PoolLaunch
 from busbar.outputs.node import Node
 from busbar.outputs.pool import PoolResult
 
@@ -11,6 +12,7 @@ __all__ = [
     "ClusterOutputs",
     "ContractError",
     "Node",
+    "PoolLaunch",
     "PoolResult",
     "build_outputs",
     "gate",

@@ -13,6 +13,7 @@ from typing import Any
 from busbar.config.cluster import Cluster
 from busbar.hosts.inventory import Host, Inventory
 from busbar.outputs.contract import CONTRACT_VERSION
+from busbar.outputs.launch import format_pools
 from busbar.outputs.node import Node, format_nodes
 from busbar.outputs.pool import FIELDS, VERDICT_SCHEMA
 from busbar.outputs.values import number
@@ -62,6 +63,7 @@ def build_outputs(
         "nccl": {
             pool: {key: result[key] for key in FIELDS if key in result} for pool, result in results.items()
         },
+        "pools": format_pools(inventory),
     }
 
 

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from busbar.outputs.launch import PoolLaunch, parse_pools
 from busbar.outputs.node import Node, parse_nodes
 from busbar.outputs.pool import PoolResult, parse_pool
 from busbar.outputs.values import number
@@ -26,10 +27,14 @@ NAMES = (
     "nccl_passed",
     "nccl_reasons",
     "nccl",
+    "pools",
 )
 """The outputs but the kubeconfig, in the order in which they are exported."""
 # A number that was not measured is no output at all: Pulumi drops what is None.
-_MAY_BE_ABSENT = {"k3s_version", "nccl_busbw_gbps", "nccl_expected_gbps", "nccl_fraction"}
+_MAY_BE_ABSENT = {
+    "k3s_version", "nccl_busbw_gbps", "nccl_expected_gbps", "nccl_fraction",
+    "pools",  # added to contract 2: a stack that was last updated before has no such output
+}  # fmt: skip
 
 
 class ContractError(ValueError):
@@ -58,7 +63,8 @@ class ClusterOutputs:
     """A cluster as its stack exported it. Bandwidths are in GB/s (10^9 bytes).
 
     Gate on `nccl_passed` and on nothing else: a number alone says nothing about the transport behind it.
-    `nccl` holds the result of each pool that was measured. `versions` are those of what runs on K3s.
+    `nccl` holds the result of each pool that was measured. `versions` are those of what runs on K3s. `pools`
+    is what a pod needs on each pool; empty for a stack that was last updated before there was such an output.
     """
 
     contract_version: int
@@ -73,6 +79,7 @@ class ClusterOutputs:
     nccl_passed: bool
     nccl_reasons: tuple[str, ...]
     nccl: Mapping[str, PoolResult]
+    pools: Mapping[str, PoolLaunch] = field(default_factory=dict)
     kubeconfig: Any = field(default=None, repr=False)
     """From a stack reference: a secret pulumi.Output[str]. From a dict: what stood there."""
 
@@ -118,7 +125,8 @@ class ClusterOutputs:
             nccl_fraction=_float("nccl_fraction", outputs),
             nccl_passed=passed,
             nccl_reasons=tuple(str(reason) for reason in _of("nccl_reasons", outputs, list)),
-            nccl=_pools(_of("nccl", outputs, Mapping)),
+            nccl=_results(_of("nccl", outputs, Mapping)),
+            pools=_pools(outputs.get("pools")),
             kubeconfig=outputs.get("kubeconfig"),
         )
 
@@ -170,7 +178,14 @@ def _nodes(texts: Mapping[str, Any]) -> tuple[Node, ...]:
     return tuple(nodes)
 
 
-def _pools(entries: Mapping[str, Any]) -> dict[str, PoolResult]:
+def _pools(text: Any) -> dict[str, PoolLaunch]:
+    try:
+        return {} if text is None else parse_pools(text)
+    except ValueError as error:
+        raise ContractError(f"pools has {error}") from None
+
+
+def _results(entries: Mapping[str, Any]) -> dict[str, PoolResult]:
     results = {}
     for pool, entry in entries.items():
         if not isinstance(entry, Mapping):

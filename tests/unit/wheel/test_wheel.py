@@ -38,6 +38,8 @@ NEED_STACK: dict[str, tuple[tuple[str, ...], object, int]] = {
     "preflight": ((), PREFLIGHT, 64),
     "wait": (("allocatable",), ALLOCATABLE, 64),
     "nccl collect": ((), COLLECT, 64),
+    "training collect": ((), COLLECT, 64),
+    "training check": (("Pulumi.yaml", "--verdict", "Pulumi.yaml"), None, 64),
     "up": (("dev", "--yes"), None, 2),
     "preview": (("dev",), None, 2),
     "destroy": (("dev", "--yes"), None, 2),
@@ -45,6 +47,7 @@ NEED_STACK: dict[str, tuple[tuple[str, ...], object, int]] = {
     "support-bundle": (("dev",), None, 64),
 }
 NEED_NOTHING = {"nccl check", "nccl parse"}
+GROUPS = ("nccl", "training")
 
 
 @pytest.fixture
@@ -115,5 +118,7 @@ def test_a_command_that_needs_the_extra_says_how_to_install_it(
 
 def test_every_command_is_tested_without_the_extra() -> None:
     top = typer.main.get_command(build())
-    commands = {*top.commands, *(f"nccl {name}" for name in top.commands["nccl"].commands)} - {"nccl"}  # type: ignore[attr-defined]
+    commands = set(top.commands) - set(GROUPS)  # type: ignore[attr-defined]
+    for group in GROUPS:
+        commands |= {f"{group} {name}" for name in top.commands[group].commands}  # type: ignore[attr-defined]
     assert commands == set(NEED_STACK) | NEED_NOTHING

@@ -1,0 +1,164 @@
+"""`busbar-training:training`: the whole configuration of one stack of stacks/training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationError
+
+from busbar.config.errors import ConfigError, path_of, sentence
+from busbar.config.kubernetes_values import ChartName, ChartVersion, DnsLabel, Image, Quantity
+from busbar.config.operators import Chart
+from busbar.config.values import (
+    Bytes,
+    EnvName,
+    Float,
+    Int,
+    JsonObject,
+    Matching,
+    Model,
+    Seconds,
+    Text,
+    Url,
+)
+from busbar.training import versions
+
+KEY = "training"
+PROJECT = "busbar-training"
+EXAMPLE = "stacks/training/Pulumi.dev.yaml"
+
+StackName = Annotated[
+    str,
+    Matching(
+        r"[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+",
+        "a stack as ORGANIZATION/PROJECT/STACK, such as organization/busbar/dev",
+    ),
+]
+InterfaceName = Annotated[str, Matching(r"[a-zA-Z][a-zA-Z0-9_.-]{0,14}", "the name of a network interface")]
+
+# The program runs both collectives and its own Python; a smaller share leaves no time for either.
+MIN_DEADLINE_SECONDS = 120
+
+
+class Proof(Model):
+    """A short training run per pool, and the gate on its result."""
+
+    enabled: bool = Field(default=True, description="Run it; if false, training_passed is false.")
+    enforce: bool = Field(default=True, description="Let `pulumi up` fail unless the run passed.")
+    run: Annotated[Int, Field(ge=1)] = Field(
+        default=1, description="Number of the run: raise it to train again without another change."
+    )
+    image: Image = Field(default=versions.TORCH_IMAGE, description="Image with Python 3 and torch.")
+    backend: Literal["nccl", "gloo"] = Field(
+        default="nccl", description="torch.distributed backend; gloo trains on CPUs over TCP."
+    )
+    ranks_per_node: Annotated[Int, Field(ge=1)] | None = Field(
+        default=None, description="Ranks per worker; by default the pool's GPUs."
+    )
+    gradient_bytes: Bytes | None = Field(
+        default=None,
+        description="Size of all gradients, such as 1G; by default the largest measured message up to 1 GiB.",
+    )
+    steps: Annotated[Int, Field(ge=8, le=1000)] = Field(default=30, description="Training steps.")
+    iterations: Annotated[Int, Field(ge=3, le=1000)] = Field(
+        default=10, description="Samples of each measured time."
+    )
+    min_loss_drop: Annotated[Float, Field(gt=0, lt=1)] = Field(
+        default=0.5, description="Part of the first loss that the last one must be below it: 0.5 is half."
+    )
+    min_busbw_fraction: Annotated[Float, Field(gt=0, le=1)] = Field(
+        default=0.7,
+        description="Part of the busbw of nccl-tests that the all-reduce of the gradients must reach.",
+    )
+    interfaces: list[InterfaceName] = Field(
+        default=[], description="Network interfaces that every pod must have, such as net1."
+    )
+    env: dict[EnvName, Text] = Field(default={}, description="Additional environment variables of the ranks.")
+    cpu: Quantity | None = Field(default=None, description="CPUs requested per pod; by default none.")
+    memory: Quantity | None = Field(
+        default=None, description="Memory limit per pod; by default that of the cluster's validation."
+    )
+    deadline_seconds: Annotated[Int, Field(ge=MIN_DEADLINE_SECONDS)] = Field(
+        default=1200, description="Time limit of the job in seconds."
+    )
+    collective_timeout_seconds: Annotated[Int, Field(ge=10)] = Field(
+        default=60, description="Time limit of one collective in seconds: then the ranks end with an error."
+    )
+
+    @property
+    def is_gate(self) -> bool:
+        """Whether `pulumi up` fails without a pass; never while the proof is switched off."""
+        return self.enabled and self.enforce
+
+
+class Trainer(Chart):
+    """Kubeflow Trainer v2 with JobSet, and a ClusterTrainingRuntime per pool: what TrainJobs refer to."""
+
+    enabled: bool = Field(default=False, description="Install it.")
+    version: ChartVersion = Field(default=versions.TRAINER, description="Version of the chart.")
+    repository: Url | None = Field(
+        default=None, description="Helm repository; not used for a local chart or an oci:// URL."
+    )
+    chart: ChartName = Field(
+        default=versions.TRAINER_CHART, description="Name of the chart, a local path, or an oci:// URL."
+    )
+    values: JsonObject = Field(
+        default={}, description="Values merged over stacks/training/helm_values/; lists are replaced."
+    )
+    timeout_seconds: Seconds = Field(
+        default=600, description="Time until the controllers must be available, in seconds."
+    )
+    image: Image = Field(
+        default=versions.TORCH_IMAGE, description="Image of the runtimes; a TrainJob may name another."
+    )
+
+
+class Training(Model):
+    """What is put on one cluster, and the training run that proves it."""
+
+    cluster: StackName = Field(description="The stack that made the cluster, as organization/busbar/STACK.")
+    namespace: DnsLabel = Field(default="busbar-training", description="Namespace of the training run.")
+    pools: list[DnsLabel] = Field(default=[], description="Pools of the cluster to use; by default all.")
+    proof: Proof = Field(default=Proof(), description="The training run and its gate.")
+    trainer: Trainer = Field(default=Trainer(), description="Kubeflow Trainer v2.")
+
+
+def load(data: Any) -> Training:
+    """Validate the object `busbar-training:training` as a whole and return it typed.
+
+    Raises ConfigError with all findings: each names the path, the value, and what is expected.
+    """
+    if not isinstance(data, Mapping):
+        raise ConfigError([f"{PROJECT}:{KEY}: is not an object. Fix: see {EXAMPLE}"])
+    try:
+        training = Training.model_validate(data)
+    except ValidationError as error:
+        raise ConfigError(sentence(detail, Training) for detail in error.errors()) from None
+    if findings := list(_findings(training)):
+        raise ConfigError(findings)
+    return training
+
+
+def _findings(training: Training) -> Iterator[str]:
+    """The checks that no value can make on its own."""
+    for index, pool in enumerate(training.pools):
+        if pool in training.pools[:index]:
+            yield f"{path_of(('pools', index))}: {pool!r} is listed twice"
+    trainer, proof = training.trainer, training.proof
+    if trainer.enabled and not (trainer.is_local or trainer.repository_url or "://" in trainer.chart):
+        yield f"trainer.chart: {trainer.chart!r} is a name, and trainer.repository is not set"
+    if proof.collective_timeout_seconds * 2 > proof.deadline_seconds:
+        yield (
+            f"proof.collective_timeout_seconds: {proof.collective_timeout_seconds} is too large: expected at "
+            f"most half of proof.deadline_seconds ({proof.deadline_seconds})"
+        )
+    for name in proof.env:
+        if name.startswith(("PET_", "TORCHELASTIC_")) or name in _SET_BY_TORCHRUN:
+            yield f"proof.env.{name}: is set by torchrun. Fix: remove it"
+        if name in _EVIDENCE:
+            yield f"proof.env.{name}: the verdict needs the messages that it controls. Fix: remove it"
+
+
+_SET_BY_TORCHRUN = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+_EVIDENCE = ("NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE", "NCCL_RUNTIME_CONNECT")

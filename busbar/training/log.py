@@ -1,0 +1,312 @@
+"""The log of a training run: the program's records as values, and NCCL's messages read by busbar.nccl.
+
+The program is stacks/training/program; rank 0 prints one JSON object per line. A run consists of attempts:
+torchrun starts the ranks again when one was killed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from busbar.nccl.diagnose.rules import LineRules
+from busbar.nccl.log.reader import LogReader, ParsedLog
+from busbar.nccl.log.source import Source
+
+SCHEMA = 1
+"""The schema of the records that are understood: those of this version of the program."""
+
+RECORD = b'{"busbar_training":'
+NCCL_HEAD = b'{"busbar_training_nccl":'
+_BLOCK = 1 << 18
+MAX_PROBLEMS = 8
+PROGRESS_STEPS = 10
+
+Count = Annotated[int, Field(ge=0)]
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class Record(BaseModel):
+    """Base of all records: exactly the fields that the program prints."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class Start(Record):
+    """An attempt begins. `gradient_bytes` is what one all-reduce of all gradients carries."""
+
+    busbar_training: Literal["start"]
+    schema_: int = Field(alias="schema")
+    backend: Literal["nccl", "gloo"]
+    world_size: Annotated[int, Field(ge=1)]
+    gradient_bytes: Annotated[int, Field(ge=1)]
+    steps: Annotated[int, Field(ge=1)]
+    torch: str
+
+
+class Host(Record):
+    """The ranks of one pod: `ranks` of them, from `first_rank` on. `node` is empty outside of a cluster."""
+
+    busbar_training: Literal["host"]
+    node: str
+    pod: str
+    device: str
+    first_rank: Count
+    ranks: Annotated[int, Field(ge=1)]
+
+
+class Resume(Record):
+    """The state after `step` was loaded. `files`: sha256 of the file as hosts see it -> number of hosts."""
+
+    busbar_training: Literal["resume"]
+    step: Count
+    sha256: str
+    files: dict[str, Count]
+
+
+class Step(Record):
+    """One step: mean loss of all ranks, and how many ranks have which digest of all gradients.
+
+    A loss that is not finite is printed as a text.
+    """
+
+    busbar_training: Literal["step"]
+    step: Count
+    loss: float | str
+    distinct_losses: Count
+    gradients: dict[str, Count]
+
+
+class Checkpoint(Record):
+    """A checkpoint is on the disk."""
+
+    busbar_training: Literal["checkpoint"]
+    step: Count
+    bytes: Count
+    seconds: Seconds
+    sha256: str
+
+
+class Kill(Record):
+    """A rank is about to be killed."""
+
+    busbar_training: Literal["kill"]
+    rank: Count
+
+
+class Timing(Record):
+    """Samples in seconds, each of the slowest rank; `wrong`: elements of the all-reduce with a wrong sum."""
+
+    busbar_training: Literal["timing"]
+    bytes: Annotated[int, Field(ge=1)]
+    step_s: Annotated[list[Seconds], Field(min_length=1)]
+    compute_s: Annotated[list[Seconds], Field(min_length=1)]
+    allreduce_s: Annotated[list[Seconds], Field(min_length=1)]
+    wrong: Count
+
+
+class End(Record):
+    """The run is complete; how many ranks have which digest of all parameters."""
+
+    busbar_training: Literal["end"]
+    step: Count
+    parameters: dict[str, Count]
+
+
+AnyRecord = Annotated[
+    Start | Host | Resume | Step | Checkpoint | Kill | Timing | End, Field(discriminator="busbar_training")
+]
+_RECORD: TypeAdapter[AnyRecord] = TypeAdapter(AnyRecord)
+
+
+@dataclass
+class Attempt:
+    """From one start of all ranks to the next.
+
+    `nccl` is what NCCL printed, up to the kill of a rank: what follows is what a kill looks like to the
+    others, and says nothing of the fabric. `nccl_ranks`: whose messages were printed.
+    """
+
+    start: Start
+    nccl: ParsedLog
+    hosts: list[Host] = field(default_factory=list)
+    resume: Resume | None = None
+    steps: list[Step] = field(default_factory=list)
+    checkpoint: Checkpoint | None = None
+    kill: Kill | None = None
+    timing: Timing | None = None
+    end: End | None = None
+    nccl_ranks: set[int] = field(default_factory=set)
+
+
+@dataclass
+class TrainingLog:
+    """A whole log.
+
+    `before` is what was printed before the first start. `problems`: records that cannot be read, and lines
+    that are missing, one sentence each.
+    """
+
+    before: ParsedLog
+    attempts: list[Attempt] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    lines: int = 0
+
+
+def read_lines(lines: Iterable[bytes]) -> TrainingLog:
+    """Read the lines of a log in one pass; NCCL's messages are not kept."""
+    reader = _Reader()
+    for line in lines:
+        reader.line(line)
+    return reader.result()
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self._attempts: list[Attempt] = []
+        self._problems: list[str] = []
+        self._before: ParsedLog | None = None
+        self._nccl = _NcclPart()
+        self._lines = 0
+        self._announced: tuple[int, int, int] | None = None  # rank, lines and bytes that follow
+
+    def line(self, line: bytes) -> None:
+        self._lines += 1
+        # Another process of the pod may have left its line open.
+        at = max(line.find(RECORD), line.find(NCCL_HEAD))
+        self._nccl.add(line if at < 0 else line[:at])
+        if at < 0:
+            return
+        self._compare()
+        if line.startswith(RECORD, at):
+            self._record(line[at:])
+        else:
+            self._messages_follow(line[at:])
+
+    def result(self) -> TrainingLog:
+        self._compare()
+        self._finish_part()
+        assert self._before is not None  # _finish_part sets it
+        return TrainingLog(self._before, self._attempts, self._problems, self._lines)
+
+    @property
+    def _attempt(self) -> Attempt | None:
+        return self._attempts[-1] if self._attempts else None
+
+    def _record(self, line: bytes) -> None:
+        try:
+            record = _RECORD.validate_json(line)
+        except ValidationError as error:
+            self._problem(f"line {self._lines} is not a record: {error.errors()[0]['msg']}")
+            return
+        attempt = self._attempt
+        if isinstance(record, Start):
+            self._finish_part()
+            self._attempts.append(Attempt(record, _NcclPart().finish()))
+        elif attempt is None:
+            self._problem(f"line {self._lines}: a record before the first start")
+        elif isinstance(record, Host):
+            attempt.hosts.append(record)
+        elif isinstance(record, Step):
+            attempt.steps.append(record)
+        else:
+            self._single(attempt, record)
+
+    def _single(self, attempt: Attempt, record: Resume | Checkpoint | Kill | Timing | End) -> None:
+        """Take a record of which an attempt has one."""
+        name = record.busbar_training
+        if getattr(attempt, name) is not None:
+            self._problem(f"line {self._lines}: a second {name} after one start")
+        setattr(attempt, name, record)
+        if isinstance(record, Kill):
+            attempt.nccl = self._nccl.finish()
+
+    def _messages_follow(self, line: bytes) -> None:
+        """The head of one rank's messages: whose, how many lines, how many bytes."""
+        try:
+            head: Any = json.loads(line)
+            self._announced = int(head["busbar_training_nccl"]), int(head["lines"]), int(head["bytes"])
+        except (ValueError, KeyError, TypeError):
+            self._problem(f"line {self._lines} is not the head of a rank's messages")
+        self._nccl.lines = self._nccl.bytes = 0
+
+    def _compare(self) -> None:
+        """Compare what a head announced with the lines behind it."""
+        if self._announced is None:
+            return
+        (rank, lines, size), self._announced = self._announced, None
+        found = self._nccl
+        if self._attempt is None or found.lines < lines or found.bytes < size:
+            wrote = f"rank {rank} wrote {lines} lines ({size} bytes) of NCCL messages"
+            self._problem(f"{wrote}, {found.lines} lines ({found.bytes} bytes) are there")
+        else:
+            self._attempt.nccl_ranks.add(rank)
+
+    def _finish_part(self) -> None:
+        read = self._nccl.finish()
+        attempt = self._attempt
+        if attempt is None:
+            self._before = read
+        elif attempt.kill is None:
+            attempt.nccl = read
+
+    def _problem(self, text: str) -> None:
+        if len(self._problems) < MAX_PROBLEMS:
+            self._problems.append(text)
+
+
+class _NcclPart:
+    """Feeds the lines of one attempt to busbar.nccl, in blocks; counts `lines` and `bytes`."""
+
+    def __init__(self) -> None:
+        self._reader = LogReader(LineRules())
+        self._block = bytearray()
+        self.lines = self.bytes = 0
+
+    def add(self, line: bytes) -> None:
+        """Take one line; an empty one is dropped."""
+        if not line.strip():
+            return
+        whole = line.rstrip(b"\r\n") + b"\n"
+        self._block += whole
+        self.lines += 1
+        self.bytes += len(whole)
+        if len(self._block) >= _BLOCK:
+            self._flush()
+
+    def finish(self) -> ParsedLog:
+        """What was read; the next line begins another part."""
+        self._flush()
+        read = self._reader.result(Source())
+        self._reader = LogReader(LineRules())
+        return read
+
+    def _flush(self) -> None:
+        if self._block:
+            self._reader.block(bytes(self._block))
+            self._block.clear()
+
+
+def progress_text(line: bytes) -> str | None:
+    """One line for a person who waits: a start, a kill, every tenth step; None for any other line."""
+    if not line.startswith(RECORD):
+        return None
+    try:
+        record = _RECORD.validate_json(line)
+    except ValidationError:
+        return None  # the reader reports it
+    match record:
+        case Start():
+            return f"{record.world_size} ranks start, {record.backend}"
+        case Resume():
+            return f"resumed from step {record.step}"
+        case Kill():
+            return f"rank {record.rank} is killed"
+        case Step() if record.step % PROGRESS_STEPS == 0:
+            return f"step {record.step}: loss {record.loss}"
+        case _:
+            return None

@@ -1,0 +1,12 @@
+"""Default versions of what stacks/training installs or starts."""
+
+from __future__ import annotations
+
+from typing import Final
+
+# The image of Kubeflow Trainer's own torch runtime (kubeflow/trainer v2.3.0): torch, CUDA 13.0 and its NCCL.
+TORCH_IMAGE: Final = "pytorch/pytorch:2.13.0-cuda13.0-cudnn9-runtime"
+
+# Requires Kubernetes 1.31 or newer, and brings JobSet 0.12.0 (kubeflow/trainer v2.3.0).
+TRAINER: Final = "2.3.0"
+TRAINER_CHART: Final = "oci://ghcr.io/kubeflow/charts/kubeflow-trainer"

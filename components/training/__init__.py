@@ -1,0 +1,1 @@
+"""Components of stacks/training. The components of the core do not import them."""

@@ -1,0 +1,71 @@
+"""Kubeflow Trainer v2 with JobSet, and a runtime per pool."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pulumi
+import pulumi_kubernetes as kubernetes
+
+from busbar.training.config import Trainer as TrainerConfig
+from busbar.training.target import Target
+from busbar.training.trainer import TRAINER, torch_runtime
+from components.release import ChartSource, ReleaseArgs, create_release, installed_version
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainerArgs:
+    """`helm_values`: the folder with kubeflow-trainer.yaml. `targets`: the pools, by name."""
+
+    config: TrainerConfig
+    targets: Mapping[str, Target]
+    helm_values: Path
+    kubeconfig: pulumi.Input[str]
+
+
+class Trainer(pulumi.ComponentResource):
+    """Makes the Namespace, the Helm Release, and one ClusterTrainingRuntime per pool.
+
+    Where Trainer is not enabled it makes nothing, `version` is None and `runtimes` is empty.
+    """
+
+    version: pulumi.Output[str | None]
+    runtimes: list[str]
+    """Names of the runtimes."""
+
+    def __init__(self, name: str, args: TrainerArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("busbar:training:Trainer", name, None, opts)
+        self.version, self.runtimes = pulumi.Output.from_input(None), []
+        if args.config.enabled:
+            self._install(name, args)
+        self.register_outputs({"version": self.version, "runtimes": self.runtimes})
+
+    def _install(self, name: str, args: TrainerArgs) -> None:
+        release = create_release(
+            name,
+            ReleaseArgs(
+                operator=TRAINER,
+                source=ChartSource.configured(args.config),
+                values=TRAINER.values(args.helm_values, args.config),
+                timeout_seconds=args.config.timeout_seconds,
+                # The webhook of a controller that does not run refuses every runtime.
+                await_ready=True,
+                kubeconfig=args.kubeconfig,
+                deleted_with=None,
+            ),
+            parent=self,
+        )
+        self.version = installed_version(release, args.config.version)
+        for pool, target in args.targets.items():
+            manifest = torch_runtime(target, args.config.image)
+            kubernetes.apiextensions.CustomResource(
+                f"{name}-torch-{pool}",
+                api_version=manifest["apiVersion"],
+                kind=manifest["kind"],
+                metadata=manifest["metadata"],
+                spec=manifest["spec"],
+                opts=pulumi.ResourceOptions(parent=self, depends_on=[release]),
+            )
+            self.runtimes.append(manifest["metadata"]["name"])

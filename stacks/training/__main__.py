@@ -1,0 +1,55 @@
+"""From a measured fabric to a proven training run: only wiring, the parts are in components/training/."""
+
+from pathlib import Path
+
+import pulumi
+from pulumi import ResourceOptions
+
+from components.release import create_privileged_namespace
+from components.training.outputs import export_outputs, fail_unless_passed
+from components.training.proof import TrainingProof, TrainingProofArgs
+from components.training.stack import TrainingStack
+from components.training.trainer import Trainer, TrainerArgs
+
+PROJECT = Path(__file__).resolve().parent
+
+
+async def main() -> None:
+    stack = await TrainingStack.load()
+    provider = stack.create_provider("cluster")
+    trainer = Trainer(
+        "trainer",
+        TrainerArgs(
+            config=stack.training.trainer,
+            targets=stack.targets,
+            helm_values=PROJECT / "helm_values",
+            kubeconfig=stack.cluster.kubeconfig,
+        ),
+        ResourceOptions(provider=provider),
+    )
+    # Its pods lock memory for RDMA.
+    namespace = create_privileged_namespace(
+        "namespace", stack.training.namespace, ResourceOptions(provider=provider)
+    )
+
+    proofs: dict[str, TrainingProof] = {}
+    if stack.training.proof.enabled:
+        for pool, target in stack.targets.items():
+            args = TrainingProofArgs(
+                training=stack.training,
+                target=target,
+                program=PROJECT / "program",
+                namespace=namespace,
+                kubeconfig=stack.cluster.kubeconfig,
+            )
+            # One pool at a time: together they would share switches, and so the bandwidth.
+            opts = ResourceOptions(provider=provider, depends_on=list(proofs.values()))
+            proofs[pool] = TrainingProof(f"training-{pool}", args, opts)
+
+    pulumi.export("trainer_version", trainer.version)
+    pulumi.export("runtimes", trainer.runtimes)
+    outputs = export_outputs(stack, {pool: proof.result for pool, proof in proofs.items()})
+    await fail_unless_passed(outputs, enforce=stack.training.proof.is_gate)
+
+
+pulumi.run(main)

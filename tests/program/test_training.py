@@ -1,0 +1,172 @@
+"""stacks/training under mocks: what it puts on a cluster that passed, and that it refuses any other."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pulumi
+from pulumi.runtime import mocks
+
+from busbar.training.outputs import summarize
+from tests.program.answers import CLIENT_KEY, KUBECONFIG
+from tests.program.harness import LOCAL, PROVIDER, RELEASE, ROOT, Run, run_program, texts
+from tests.support.training import CLUSTER, configured, outputs
+from tests.support.verdicts import failing
+from tests.unit.training.made import first, verdict
+
+NAMESPACE = "kubernetes:core/v1:Namespace"
+JOB = "kubernetes:batch/v1:Job"
+
+
+def up(
+    of_fabric: dict[str, Any] | None = None,
+    config: dict[str, Any] | None = None,
+    *,
+    printed: str | None = None,
+    **change: Any,
+) -> Run:
+    """Run the program against the outputs of a stack; `printed` by the collecting command, else a pass."""
+    of_stack = {**outputs(of_fabric), "kubeconfig": KUBECONFIG, **change}
+    state = {"outputs": of_stack, "secretOutputNames": ["kubeconfig"]}
+    said = json.dumps(summarize(verdict())) if printed is None else printed
+
+    def answer(args: mocks.MockResourceArgs) -> dict[str, Any]:
+        if args.typ == LOCAL:
+            return {"stdout": said, "stderr": ""}
+        return state if args.typ == "pulumi:pulumi:StackReference" else {}
+
+    return run_program(
+        {},
+        answer,
+        program=ROOT / "stacks" / "training" / "__main__.py",
+        project="busbar-training",
+        config={"busbar-training:training": json.dumps(configured() if config is None else config)},
+    )
+
+
+def created(run: Run) -> list[str]:
+    """What was registered besides the stack and the reference."""
+    return [each.type for each in run.custom if each.type != "pulumi:pulumi:StackReference"]
+
+
+def test_a_cluster_that_passed_gets_a_namespace_whose_pods_may_lock_memory() -> None:
+    run = up()
+    assert run.error is None
+    [namespace] = run.of_type(NAMESPACE)
+    assert namespace.inputs["metadata"]["name"] == "busbar-training"
+    assert namespace.inputs["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "privileged"
+
+
+def test_a_cluster_that_failed_is_refused_with_its_reasons_and_nothing_is_created() -> None:
+    run = up(failing("GDRDMA is missing on 3 channels"))
+    assert isinstance(run.error, pulumi.RunError)
+    assert "GDRDMA is missing on 3 channels" in str(run.error)
+    assert created(run) == []
+
+
+def test_an_invalid_configuration_is_refused_before_the_cluster_is_asked() -> None:
+    run = up(config={"cluster": "prod"})
+    assert isinstance(run.error, pulumi.RunError)
+    assert str(run.error).startswith("invalid configuration of stack test:\ncluster: 'prod' is not a stack")
+    assert run.custom == []
+
+
+def test_outputs_of_another_contract_are_refused_with_the_stack_s_name() -> None:
+    run = up(contract_version=1)
+    assert isinstance(run.error, pulumi.RunError)
+    assert str(run.error).startswith(f"{CLUSTER}: unsupported contract_version 1")
+    assert created(run) == []
+
+
+def test_the_kubeconfig_of_the_cluster_stays_a_secret() -> None:
+    [provider] = up().of_type(PROVIDER)
+    assert all(secret for path, _, secret in texts(provider.raw) if path == "kubeconfig")
+
+
+def test_a_run_that_passed_exports_training_passed() -> None:
+    run = up()
+    assert run.error is None
+    assert run.outputs["training_passed"] is True
+    assert run.outputs["training"]["h100"]["verdict"] == "pass"
+
+
+def test_a_run_that_failed_fails_the_update_after_its_outputs_are_exported() -> None:
+    run = up(printed=json.dumps(summarize(verdict(first()))))
+    assert isinstance(run.error, pulumi.RunError)
+    assert "training run failed on cluster site" in str(run.error)
+    assert run.outputs["training_passed"] is False
+
+
+def test_a_command_that_prints_no_verdict_fails_the_update() -> None:
+    run = up(printed="Traceback")
+    assert isinstance(run.error, pulumi.RunError)
+    assert run.outputs["training_passed"] is False
+
+
+def test_without_the_gate_a_failed_run_is_exported_and_the_update_succeeds() -> None:
+    run = up(config=configured(proof={"enforce": False}), printed="{}")
+    assert run.error is None
+    assert run.outputs["training_passed"] is False
+
+
+def test_without_the_proof_no_job_is_created() -> None:
+    run = up(config=configured(proof={"enabled": False}))
+    assert run.error is None
+    assert run.of_type(JOB) == []
+    assert run.outputs["training_passed"] is False
+
+
+def test_the_log_is_collected_after_the_job_is_there_and_the_job_after_its_program() -> None:
+    run = up()
+    collect, job = run.named("training-h100-collect"), run.named("training-h100-job")
+    assert run.waits_for(collect, job)
+    assert run.waits_for(job, run.named("training-h100-program"))
+    assert run.waits_for(job, run.named("training-h100-service"))
+
+
+def test_the_program_travels_as_it_is_in_the_repository() -> None:
+    data = up().named("training-h100-program").inputs["data"]
+    folder = ROOT / "stacks" / "training" / "program"
+    assert data == {path.name: path.read_text() for path in folder.glob("*.py")}
+    assert "main.py" in data
+
+
+def test_the_kubeconfig_reaches_the_command_as_a_secret_and_is_in_no_other_input() -> None:
+    run = up()
+    leaks = [
+        (each.name, path)
+        for each in run.custom
+        for path, text, secret in texts(each.raw)
+        if CLIENT_KEY in text and not secret
+    ]
+    assert leaks == []
+
+
+# ---- Kubeflow Trainer ------------------------------------------------------------------------------------
+
+RUNTIME = "kubernetes:trainer.kubeflow.org/v1alpha1:ClusterTrainingRuntime"
+
+
+def test_without_trainer_neither_a_release_nor_a_runtime_is_created() -> None:
+    run = up()
+    assert (run.of_type(RELEASE), run.of_type(RUNTIME)) == ([], [])
+    assert run.outputs["runtimes"] == []
+
+
+def test_trainer_is_a_release_that_is_awaited_and_a_runtime_per_pool_after_it() -> None:
+    run = up(config=configured(trainer={"enabled": True}))
+    assert run.error is None
+    [release], [runtime] = run.of_type(RELEASE), run.of_type(RUNTIME)
+    assert (release.inputs["chart"], release.inputs["version"]) == (
+        "oci://ghcr.io/kubeflow/charts/kubeflow-trainer", "2.3.0",
+    )  # fmt: skip
+    assert release.inputs["skipAwait"] is False
+    assert release.inputs["values"]["runtimes"] == {"defaultEnabled": False}
+    assert run.waits_for(runtime, release)
+    assert run.outputs["runtimes"] == ["busbar-torch-h100"]
+
+
+def test_a_fabric_that_failed_gets_no_trainer() -> None:
+    run = up(failing("x"), configured(trainer={"enabled": True}))
+    assert created(run) == []

@@ -1,0 +1,61 @@
+"""What a consumer learns of a pool, to start a job there as the validation did."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from busbar.config import load
+from busbar.outputs import ClusterOutputs, ContractError, PoolLaunch, build_outputs
+from busbar.outputs.pool import summarize
+from tests.support.clusters import H100_POOL, site
+from tests.support.verdicts import passing
+
+TAINT = {"key": "team", "value": "a", "effect": "NoSchedule"}
+
+
+def exported(pool: dict[str, Any] | None = None, **sections: Any) -> dict[str, Any]:
+    cluster = {**site(**sections), "pools": {"h100": {**H100_POOL, **(pool or {})}}}
+    return build_outputs(load(cluster), versions={}, facts={}, results={"h100": summarize(passing())})
+
+
+def launch(pool: dict[str, Any] | None = None, **sections: Any) -> PoolLaunch:
+    return ClusterOutputs.from_dict(exported(pool, **sections)).pools["h100"]
+
+
+def test_a_pool_names_its_workers_and_what_each_has() -> None:
+    found = launch()
+    assert found.workers == ("gpu-1", "gpu-2")
+    assert (found.gpus, found.rails, found.rate_gbps, found.gpu_model) == (8, 8, 400, "H100")
+
+
+def test_a_pool_carries_the_resources_taints_and_runtime_class_that_its_pods_need() -> None:
+    found = launch({"taints": [TAINT]})
+    assert found.resources == {"nvidia.com/hostdev": "8"}
+    assert found.taints[0].model_dump() == TAINT
+    assert found.runtime_class == "nvidia"
+
+
+def test_a_pool_carries_the_nccl_settings_of_its_profile_and_none_of_the_validation_itself() -> None:
+    env = launch(validation={"profile": "h100-ib-8x400", "env": {"NCCL_IB_TC": "106"}}).env
+    assert env["NCCL_IB_QPS_PER_CONNECTION"] == "2"
+    assert env["NCCL_IB_TC"] == "106"
+    assert not {"NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "OMPI_MCA_pml"} & set(env)
+
+
+def test_an_algorithm_that_only_all_reduce_has_is_not_handed_on() -> None:
+    assert "NCCL_ALGO" in launch(validation={"algorithm": "ring"}).env
+    assert "NCCL_ALGO" not in launch(validation={"algorithm": "nvls"}).env
+
+
+def test_a_stack_without_the_output_is_read_and_has_no_pools() -> None:
+    outputs = exported()
+    del outputs["pools"]
+    assert ClusterOutputs.from_dict(outputs).pools == {}
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"h100": {"gpus": 8}}', 7])
+def test_any_other_text_is_refused(text: Any) -> None:
+    with pytest.raises(ContractError, match=r"^pools has "):
+        ClusterOutputs.from_dict({**exported(), "pools": text})
