@@ -10,17 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
-from typer.core import TyperCommand
 
 from busbar.cli.stack.errors import USAGE, StackError, missing_package
 from busbar.cli.stack.target import Options, Target, find
 
 EXIT_CODES = (
     "Exit codes: 0 done, and the gate passed. 1 failed, the gate included, or declined. "
-    "2 nothing was started: bad usage, no such stack, no pulumi, or no terminal to ask on. "
+    "64 nothing was started: bad usage, no such stack, no pulumi, or no terminal to ask on. "
     "70 an error of busbar itself. 130 interrupted."
 )
 
@@ -40,25 +39,10 @@ Parallel = Annotated[
 ]
 
 
-class StackCommand(TyperCommand):
-    """A command whose usage errors exit with USAGE."""
-
-    def make_context(self, *args: Any, **kwargs: Any) -> Any:
-        """As TyperCommand.make_context."""
-        try:
-            return super().make_context(*args, **kwargs)
-        except Exception as error:
-            if isinstance(
-                error, typer.BadParameter.__base__ or ()
-            ):  # UsageError, which typer does not export
-                error.exit_code = USAGE  # type: ignore[attr-defined]
-            raise
-
-
 def register(group: typer.Typer) -> None:
     """Add the commands to the top level."""
     for command in (up, preview, destroy, status):
-        group.command(command.__name__, cls=StackCommand, epilog=EXIT_CODES)(command)
+        group.command(command.__name__, epilog=EXIT_CODES)(command)
 
 
 def up(
