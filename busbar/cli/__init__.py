@@ -15,9 +15,9 @@ from typing import NoReturn
 
 import typer
 
-from busbar.cli.stack.errors import missing_package
+from busbar.cli.stack.errors import USAGE, missing_package
 
-EX_USAGE = 64
+EX_USAGE = USAGE
 EX_SOFTWARE = 70
 
 # Set to show the traceback of an internal error.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from busbar.cli import EX_USAGE
 from busbar.cli import nccl_options as option
 from busbar.cli.output import print_text
 
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from busbar.nccl import Verdict
     from busbar.nccl.log.reader import ParsedLog
 
-EX_USAGE = 64
 INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 
 

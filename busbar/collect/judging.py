@@ -1,4 +1,4 @@
-"""The only module here that uses busbar.nccl: a launcher's log and the job's outcome in, a verdict out."""
+"""The only module here that judges (busbar.nccl): log and outcome of a job in, a verdict out."""
 
 from __future__ import annotations
 

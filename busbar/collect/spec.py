@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from busbar.config import Cluster
 from busbar.manifests.nccljob import NcclJob
+from busbar.nccl.verdict import SCHEMA
 
 # The collector waits this much longer than the job may run, for the operator to record a job that ended at
 # its own deadline.
@@ -75,7 +76,7 @@ def read_verdict(stdout: str | None) -> dict[str, Any]:
     except ValueError as error:
         problem = f"it is not JSON ({error})"
     return {
-        "schema": 1,
+        "schema": SCHEMA,
         "verdict": "unknown",
         "passed": False,
         "reasons": [f"the output of `busbar nccl collect` cannot be read: {problem}"],

@@ -230,7 +230,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 def test_status_of_a_stack_that_was_never_made_says_how_to_make_it(site: Site) -> None:
     done = site.busbar("status", "dev")
-    assert done.code == 2, done.text
+    assert done.code == 64, done.text
     assert "does not exist" in done.text and "busbar up dev" in done.text
 
 

@@ -153,7 +153,7 @@ def _limited(area: str, paths: list[str], cpu_seconds: int) -> None:
 def _pytest(area: str, paths: list[str]) -> int:
     """In a child: run pytest from the copy, and return its exit code."""
     sys.path.insert(0, os.getcwd())
-    output = os.open(OUTPUT, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    output = os.open(OUTPUT, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     for descriptor in (1, 2):
         os.dup2(output, descriptor)
     deselected = [option for name in _without(area) for option in ("--deselect", name)]

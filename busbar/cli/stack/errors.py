@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 DONE = 0
 FAILED = 1
-USAGE = 2
+USAGE = 64  # EX_USAGE of sysexits, as in all commands
 INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 
 NO_PULUMI_CLI = (

@@ -20,6 +20,7 @@ from busbar.collect.result import ResultStore
 from busbar.collect.spec import CollectSpec
 from busbar.kube.client import ApiError
 from busbar.manifests.launcher import COUNT_LINE, FIRST_LINE, LAST_LINE
+from busbar.nccl.verdict import SCHEMA
 from tests.support.kube_cluster import Clock, Cluster, container, pod, unreachable, warning
 from tests.unit.collect import launcher_log
 
@@ -93,6 +94,7 @@ def test_a_good_run_is_a_pass_and_log_verdict_and_report_are_kept(tmp_path: Path
     said: list[str] = []
     verdict = run(finished(), spec(tmp_path / "pool"), said=said)
     assert verdict["verdict"] == "pass", verdict["reasons"]
+    assert verdict["schema"] == SCHEMA
     assert verdict["busbw_gbps"] == pytest.approx(2.0, abs=0.01)
     kept = zstandard.ZstdDecompressor().stream_reader((tmp_path / "pool/nccl.log.zst").read_bytes()).read()
     assert kept.decode() == launcher_log.text()
@@ -493,6 +495,7 @@ def test_a_count_that_cannot_be_read_is_not_a_count() -> None:
             "8 B: 0.2 GB/s out of place, 0.4 GB/s in place",
         ),
         ("8 2 float sum -1 9.1 0.10 0.20 0 9.2 0.30", None),
+        ("8 2 float 9.1 0.10 0.20 0 9.2 0.30 0.40", None),
         ("8 2 float sum -1 9.1 0.10 0.20 0 9.2 0.30 oops 0", None),
         ("# Avg bus bandwidth : 0.3", None),
     ],

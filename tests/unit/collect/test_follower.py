@@ -156,6 +156,14 @@ def test_equal_lines_of_one_moment_are_not_doubled_by_a_reconnection() -> None:
     assert list(follower(api).lines()) == [LINES[1]] * 3 + [LINES[2]]
 
 
+def test_the_same_text_a_moment_later_is_another_line() -> None:
+    api = Cluster()
+    Ends(api, looks=1)
+    line = b"2026-01-01T00:00:05.%d00000000Z waiting\n"
+    api.logs = [lambda _: iter([line % 1]), lambda _: iter([line % 2])]
+    assert list(follower(api).lines()) == [b"waiting\n"] * 2
+
+
 def test_a_line_cut_by_a_broken_connection_is_taken_whole_from_the_next() -> None:
     api = Cluster()
     Ends(api, looks=1)

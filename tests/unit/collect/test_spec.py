@@ -7,6 +7,7 @@ from pydantic import ValidationError
 
 from busbar.collect.spec import CollectSpec, collect_spec, read_verdict
 from busbar.nccl.expected.expectation import Expectation
+from busbar.nccl.verdict import SCHEMA
 from tests.support.kube_site import cluster, job
 
 
@@ -54,7 +55,7 @@ def test_a_request_without_any_time_to_wait_is_refused(seconds: float, accepted:
 @pytest.mark.parametrize("stdout", [None, "", "Killed", "[]", '{"passed": "yes"}'])
 def test_output_that_is_not_a_verdict_is_read_as_unknown(stdout: str | None) -> None:
     verdict = read_verdict(stdout)
-    assert (verdict["verdict"], verdict["passed"]) == ("unknown", False)
+    assert (verdict["schema"], verdict["verdict"], verdict["passed"]) == (SCHEMA, "unknown", False)
     assert "busbar nccl collect" in verdict["reasons"][0]
 
 

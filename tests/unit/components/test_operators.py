@@ -79,6 +79,7 @@ def test_a_local_chart_and_an_oci_chart_are_taken_as_configured(tmp_path: Path) 
     )
     local = done.named("gpu-operator-release").inputs
     assert local["chart"] == str(archive)
+    assert done.outputs["versions"]["gpu_operator"] == "0.1.0", "as Helm reports it"
     assert "version" not in local
     assert "repositoryOpts" not in local
     oci = done.named("network-operator-release").inputs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -258,6 +259,43 @@ def test_an_image_archive_without_a_checksum_is_refused() -> None:
     assert findings(site(k3s=k3s)) == [
         "k3s.images[0]: the checksum of 'http://mirror/a.tar' is unknown. "
         "Fix: set sha256, or k3s.checksums_file"
+    ]
+
+
+def with_images(*names: str) -> dict[str, Any]:
+    images = [{"url": f"http://mirror/{name}", "sha256": "0" * 64} for name in names]
+    return site(k3s={"sha256": {"amd64": "0" * 64}, "images": images})
+
+
+def test_image_archives_have_a_format_that_k3s_reads_and_names_of_their_own() -> None:
+    assert load(with_images("a.tar", "b.tar.gz", "c.tgz", "d.tar.zst"))
+    assert findings(with_images("a.tar", "b.zip", "sub/a.tar")) == [
+        "k3s.images[1].url: 'http://mirror/b.zip' is not a .tar, .tar.gz, .tgz or .tar.zst archive",
+        "k3s.images[2].url: the file name 'a.tar' is also that of k3s.images[0]; hosts store archives by "
+        "file name. Fix: rename one",
+    ]
+
+
+def test_a_checksums_file_names_every_image_archive_without_a_checksum(tmp_path: Path) -> None:
+    names = ("k3s", "a.tar", "c.tar")
+    (tmp_path / "sums.txt").write_text("".join(f"{'0' * 64}  {name}\n" for name in names[:2]))
+    images = [{"url": f"http://mirror/{name}.tar"} for name in "abc"]
+    images[1]["sha256"] = "0" * 64
+    data = site(k3s={"checksums_file": "sums.txt", "images": images})
+    assert findings(data, root=tmp_path) == [
+        "k3s.images[2]: 'c.tar' is not in sums.txt. Fix: add it there, or set sha256"
+    ]
+    with (tmp_path / "sums.txt").open("a") as file:
+        file.write(f"{'0' * 64}  c.tar\n")
+    assert load(data, root=tmp_path)
+
+
+def test_a_line_of_a_checksums_file_that_is_none_is_named_and_shown_up_to_80_characters(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "sums.txt").write_text(f"# of release 1\n\n{'A' * 64} *bin/k3s\n{'x' * 100}\n")
+    assert findings(site(k3s={"checksums_file": "sums.txt"}), root=tmp_path) == [
+        f"k3s.checksums_file: line 4 of 'sums.txt' is not in the format of sha256sum: '{'x' * 80}'"
     ]
 
 

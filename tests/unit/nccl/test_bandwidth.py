@@ -103,7 +103,11 @@ def test_a_part_of_line_rate_is_named_where_there_is_one(want: dict[str, Any], n
 def test_what_is_missing_for_an_expected_value_is_the_reason() -> None:
     found = finding(of("390.00"), rails=None)
     assert (found.status, found.code) == ("unknown", Code.BUSBW_NO_EXPECTATION)
-    assert found.reason.endswith(found.result.reasoning[-1])
+    assert "rails or rate are not given" in found.reason
+    gather = context(Expectation.model_validate(HARDWARE))
+    gather.tables = {"gather": [of("390.00")]}
+    # behind the line rate, which is known
+    assert assess(gather, "gather").reason.endswith("gather: no formula for its bound is known")
     assert finding().code == Code.BUSBW_NO_VALUE
 
 

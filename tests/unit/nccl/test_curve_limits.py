@@ -15,12 +15,14 @@ RISING, LATENCY = Code.STABILITY_RISING, Code.STABILITY_LATENCY
 
 def large(*busbw: float) -> Run:
     """Sizes from 64 MiB on, each measurement of a size alike."""
-    return table([row(64 * MIB << i, measurement(busbw=str(value))) for i, value in enumerate(busbw)])
+    return table(
+        [row(64 * MIB << i, measurement(busbw=str(value)), line=i + 1) for i, value in enumerate(busbw)]
+    )
 
 
 def small(*times: float) -> Run:
     """Sizes from 1 KiB on, by their times in us."""
-    return table([row(1024 << i, measurement(time=str(time))) for i, time in enumerate(times)])
+    return table([row(1024 << i, measurement(time=str(time)), line=i + 1) for i, time in enumerate(times)])
 
 
 def code(run: Run) -> Code | None:
@@ -80,6 +82,22 @@ def test_the_last_two_sizes_agree_within_10_percent_and_reach_80_percent_of_the_
     busbw: tuple[float, ...], expected: Code | None
 ) -> None:
     assert code(large(*busbw)) == expected
+
+
+@pytest.mark.parametrize(
+    ("run", "expected", "line"),
+    [
+        (large(100, 80, 100, 100), DIP, 2),
+        (large(100, 100, 130, 100, 100), JUMP, 3),
+        (large(100, 100, 80), LAST, 3),
+        (large(100, 88, 79.9), DIP, 3),
+        (large(70, 80, 100), RISING, 3),
+        (small(30, 30, 30, 30, 30, 14, 30), LATENCY, 6),
+    ],
+)
+def test_the_row_that_is_not_part_of_the_curve_is_shown(run: Run, expected: Code, line: int) -> None:
+    found = curve(run)
+    assert found is not None and (found.code, found.line) == (expected, line)
 
 
 def test_sizes_below_64_mib_are_no_part_of_the_plateau() -> None:

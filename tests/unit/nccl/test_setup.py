@@ -103,6 +103,9 @@ def test_the_expected_plugin_is_loaded_from_the_expected_folder(path: str | None
     evidence = printed(networks=said("IBext", 3), plugin_paths=said(path, 4) if path else {})
     check = used(evidence, plugin_path="/opt/hpcx")
     assert (check.code, check.line) == (code, 4 if path else None)
+    if code == Code.PLUGIN_USED:
+        assert check.reason == "plugin is used, from /opt/hpcx/net.so"
+        assert used(evidence, require_plugin="IBext").reason == "IBext is used, from /opt/hpcx/net.so"
     assert used(evidence, require_plugin="IBext").line == (4 if path else 3)
 
 

@@ -52,24 +52,34 @@ def test_fifty_hosts_are_worked_on_at_once_whatever_this_machine_has(command: st
 
 def test_without_the_package_pulumi_up_says_how_to_get_it() -> None:
     code, printed = _busbar("up", "dev", "--yes", code=WITHOUT_PULUMI)
-    assert code == 2
+    assert code == 64
     assert "Python package pulumi" in printed and "Fix: `pip install 'busbar[stack]'`" in printed
     assert "Traceback" not in printed
 
 
 def test_without_the_pulumi_command_up_says_how_to_install_it(tmp_path: Path) -> None:
     code, printed = _busbar("up", "dev", "--yes", PATH=str(tmp_path))
-    assert code == 2
+    assert code == 64
     assert "pulumi" in printed and "https://www.pulumi.com/docs/install/" in printed
 
 
 @pytest.mark.parametrize("command", ["up", "destroy"])
 def test_without_a_terminal_and_without_yes_nothing_is_started(command: str, tmp_path: Path) -> None:
     code, printed = _busbar(command, "dev", PATH=str(tmp_path))
-    assert code == 2
+    assert code == 64
     assert "--yes" in printed
 
 
-@pytest.mark.parametrize("arguments", [("up",), ("up", "dev", "--nonsense"), ("up", "nosuch", "--yes")])
-def test_bad_usage_exits_with_2(arguments: tuple[str, ...]) -> None:
-    assert _busbar(*arguments)[0] == 2
+@pytest.mark.parametrize("arguments", [("up",), ("up", "dev", "--nonsense"), ("destroy", "--parallel", "0")])
+def test_bad_usage_exits_with_64(arguments: tuple[str, ...]) -> None:
+    assert _busbar(*arguments)[0] == 64
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["up", "preview", "destroy", "status", "check-config", "preflight", "support-bundle"],
+)
+def test_every_command_exits_with_64_for_a_stack_that_does_not_exist(command: str) -> None:
+    code, printed = _busbar(command, "nosuch")
+    assert code == 64, printed
+    assert "Pulumi.nosuch.yaml" in printed
