@@ -25,19 +25,19 @@ class Links:
     ends: set[tuple[str, int]] = field(default_factory=set)  # host, own rank of each message
     overflow: bool = False
 
-    def add(
-        self, text: str, channel: int, connection: int, source: int, target: int, sent: bool, host: str
-    ) -> None:
-        """Take one message of a process on HOST; TEXT is the link as printed, alike at both ends."""
-        link = hash(text)
-        self.difference += link if sent else -link
-        end = (host, source if sent else target)
-        if end not in self.ends:
+    def end(self, host: str, rank: int) -> None:
+        """A process on HOST printed an edge of its own RANK."""
+        if (host, rank) not in self.ends:
             self.overflow |= len(self.ends) >= MAX_ENDS
             if not self.overflow:
-                self.ends.add(end)
+                self.ends.add((host, rank))
+
+    def add(self, text: bytes, channel: int, connection: int, source: int, target: int, sent: bool) -> None:
+        """Take one end of a link; TEXT is the link as printed, alike at both ends."""
+        link = hash(text)
+        self.difference += link if sent else -link
         if connection == 0:
-            key = pack(channel, source, target)
+            key = (channel << 2 * RANK_BITS) | ((source & RANK_MASK) << RANK_BITS) | (target & RANK_MASK)
             ways = self.seen.get(key, 0)
             if ways == 0 and len(self.seen) >= MAX_LINKS:
                 self.overflow = True
@@ -51,6 +51,9 @@ class Links:
     def merge(self, other: Links) -> None:
         """Add what OTHER has."""
         self.difference += other.difference
+        if not self.seen:
+            self.seen = other.seen.copy()
+            other = Links(ends=other.ends, overflow=other.overflow)
         for key, ways in other.seen.items():
             self.seen[key] = self.seen.get(key, 0) | ways
         self.ends |= other.ends

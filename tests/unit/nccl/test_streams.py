@@ -13,7 +13,7 @@ import pytest
 import zstandard
 
 from busbar.nccl import Expectation, judge_log, read_file, read_lines
-from busbar.nccl.log import reader
+from busbar.nccl.log import known
 from busbar.nccl.log.reader import ParsedLog, read_blocks
 from busbar.nccl.log.source import BLOCK, Source, SourceError
 from tests.support import shared
@@ -38,7 +38,7 @@ def facts(log: ParsedLog) -> dict[str, object]:
         "sha256": log.sha256,
         "bytes": log.bytes,
         "versions": e.versions,
-        "messages": e.messages,
+        "speaks": e.speaks,
         "facts": (e.environment, e.networks, e.hcas_of_host, e.counts, e.initialized, e.warnings),
         "known": log.known_lines,
     }
@@ -123,7 +123,7 @@ def test_what_is_remembered_of_earlier_lines_changes_nothing(
 ) -> None:
     lines = content(name).splitlines(keepends=True)
     quick = facts(read_lines(lines))
-    monkeypatch.setattr(reader, "MAX_REMEMBERED", -1)
+    monkeypatch.setattr(known, "MAX_REMEMBERED", -1)
     assert facts(read_lines(lines)) == quick
 
 
