@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from busbar.nccl.log import patterns as p
 from busbar.nccl.log.edges import Edge, EdgeCounts
-from busbar.nccl.log.links import Links
+from busbar.nccl.log.links import Links, pack
 from busbar.nccl.log.records import LogLine
 
 KEEP = 64  # distinct texts kept of each kind; a log of any length stays small
@@ -89,9 +89,11 @@ class Evidence:
         self.net_directions[edge.direction] += 1
         if edge.direction:
             sent = edge.direction == "send"
-            self.links.end(host, edge.source if sent else edge.target)
-            link = edge.link.encode()
-            self.links.add(link, edge.channel, edge.connection, edge.source, edge.target, sent)
+            own = edge.source if sent else edge.target
+            self.links.end(host, own)
+            self.links.balance[edge.transport.device] += 1 if sent else -1
+            keys = [pack(edge.channel, edge.source, edge.target)] if edge.connection == 0 else []
+            self.links.add([edge.link.encode()], keys, sent)
 
     @classmethod
     def merged(cls, parts: Iterable[Evidence]) -> Evidence:
