@@ -52,7 +52,7 @@ drills: $(VENV)/.ready  ## lab tests that take too long for `make test`; needs r
 	@$(PYTEST) -v -m drill tests/lab
 
 bench: $(VENV)/.ready  ## print the figures of bench/ (ratios within one run)
-	@for f in nccl_stream preview_440 bring_up; do echo "== $$f"; $(BIN)/python bench/$$f.py || exit 1; done
+	@for f in nccl_stream nccl_hostile preview_440 bring_up; do echo "== $$f"; $(BIN)/python bench/$$f.py || exit 1; done
 
 mutants: $(VENV)/.ready  ## seed faults, print what the tests miss (SAMPLE=60 AREA= ONLY=file:line SEED=1 GOAL=95 JOBS=2)
 	@$(BIN)/python tests/mutants.py $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(AREA),--area $(AREA)) \

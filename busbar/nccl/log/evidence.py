@@ -23,7 +23,7 @@ EVIDENCE_WIDTH = 400
 TEXTS = (
     "networks", "versions", "topology_set", "topology_failed", "hcas", "plugin_paths", "environment",
     "algorithms", "warnings", "test_failures", "channels", "nvls_channels", "heads", "connected",
-    "unread_edges", "unread_messages", "simulated",
+    "unread_edges", "unread_messages", "simulated", "communicators",
 )  # fmt: skip
 
 
@@ -49,6 +49,7 @@ class Evidence:
     warnings: dict[str, LogLine] = field(default_factory=dict)
     test_failures: dict[str, LogLine] = field(default_factory=dict)
     initialized: dict[int, set[int]] = field(default_factory=dict)  # nranks -> ranks that came up
+    communicators: dict[str, LogLine] = field(default_factory=dict)  # numbers of ranks, in any message
     counts: dict[tuple[int, int], LogLine] = field(default_factory=dict)  # (nRanks, nNodes) -> where
     channels: dict[str, LogLine] = field(default_factory=dict)  # number of channels of a collective
     nvls_channels: dict[str, LogLine] = field(default_factory=dict)

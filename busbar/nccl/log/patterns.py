@@ -43,6 +43,9 @@ HEADER = _ascii(
     r"#\s+size\s+count\s+type\b(?P<middle>(?:\s+\w+){0,2}?)\s+(?P<time>(?:cpu)?time)\s+algbw\s+busbw\s+"
     r"(?P<error>#wrong|error)\b"
 )
+# #        (B)    (elements)                               (us)  (GB/s)  (GB/s)         (us)  (GB/s) ..
+UNITS = _ascii(r"#\s*\(B\)\s+\(elements\)")
+OTHER_UNIT = _ascii(r"\((?:(?!GB)\w{1,3}/s|(?!us)\w?s)\)")
 # # Out of bounds values : 0 OK
 OUT_OF_BOUNDS = _ascii(r"#\s*Out of bounds values\s*:\s*(\d+)(?:\s+(OK|FAILED))?")
 # # Bitwise mismatches   : 0 OK                      nccl-tests >= 2.20 with its bitwise check
