@@ -52,7 +52,7 @@ drills: $(VENV)/.ready  ## day-2 changes on running hosts, too long for `make te
 	@$(PYTEST) -v -m drill tests/lab
 
 bench: $(VENV)/.ready  ## print the figures of bench/ (ratios within one run)
-	@for f in nccl_stream preview_440 bring_up; do echo "== $$f"; $(BIN)/python bench/$$f.py || exit 1; done
+	@for f in nccl_stream nccl_hostile preview_440 bring_up; do echo "== $$f"; $(BIN)/python bench/$$f.py || exit 1; done
 
 mutants: $(VENV)/.ready  ## seed faults, print what the tests miss (SAMPLE=60 AREA= ONLY=file:line SEED=1 GOAL=95 JOBS=1)
 	@$(BIN)/python tests/mutants $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(AREA),--area $(AREA)) \

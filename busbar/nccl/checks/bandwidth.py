@@ -22,6 +22,7 @@ from busbar.nccl.log.records import Measurement, Run, amount, number, rounding
 from busbar.nccl.units import compared, gbps, size
 
 UNSTEADY = 0.10
+FAR_BELOW = 0.10  # of the expected value: no slow rail explains that
 ORDER_OF_STATUS: tuple[Status, ...] = ("fail", "unknown", "not-required", "pass")
 # worst first: what a failure of several collectives is called
 ORDER = (
@@ -94,6 +95,11 @@ def _status(
     if value < bounds.floor:
         part = _part_of_line_rate(context, value)
         code = Code.BUSBW_PART_OF_LINE_RATE if part else Code.BUSBW_BELOW_FLOOR
+        if bounds.expected and value < FAR_BELOW * bounds.expected:
+            part = (
+                f": only {value / bounds.expected:.1%} of the expected {gbps(bounds.expected)}, as over TCP"
+            )
+            part += " or with throttled GPUs, PCIe or links"
         reason = f"{gbps(value)} at {size(top)} is below the floor of {gbps(bounds.floor)}{configured}{part}"
         return "fail", code, reason
     if bounds.ceiling is not None and run.highest_busbw > bounds.ceiling:

@@ -74,6 +74,14 @@ class Context:
         return [r for runs in self.tables.values() for r in runs]
 
     @property
+    def is_whole(self) -> bool:
+        """Whether the log goes from the arguments to the summary: in an excerpt lines may be left out."""
+        runs = self.judged
+        return bool(runs) and all(
+            r.preamble.banner is not None and r.closed and r.preamble.ranks for r in runs
+        )
+
+    @property
     def has_rows(self) -> bool:
         """True where any table has a row."""
         return any(r.rows for r in self.log.runs)

@@ -51,19 +51,13 @@ def rails(context: Context) -> Check:
     for host, devices in sorted(found.items()):
         if len(devices) != expected:
             used = f"{len(devices)} rails ({', '.join(map(str, sorted(devices)))})"
-            if len(devices) < expected and not _is_whole(context):
+            if len(devices) < expected and not context.is_whole:
                 reason = f"{host} shows {used} of {expected}, and parts of the log are missing"
                 return unknown(Code.RAILS_EXCERPT, reason, evidence.first_edge())
             return failed(
                 Code.RAILS_WRONG_COUNT, f"{host} uses {used}, expected {expected}", evidence.first_edge()
             )
     return passed(Code.RAILS_ALL, f"{expected} rails on each of {len(found)} hosts", evidence.first_edge())
-
-
-def _is_whole(context: Context) -> bool:
-    """Whether the log goes from the arguments to the summary: in an excerpt edges may be left out."""
-    runs = context.judged
-    return bool(runs) and all(r.preamble.banner is not None and r.closed and r.preamble.ranks for r in runs)
 
 
 def sharp(context: Context) -> Check:

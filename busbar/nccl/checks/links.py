@@ -26,6 +26,11 @@ def incomplete(context: Context) -> Check | None:
     if evidence.links.difference:
         reason = "senders and receivers name different edges: lines of the log are missing or damaged"
         return unknown(Code.TRANSPORT_ONE_SIDED, reason)
+    uneven = [device for device, more in sorted(evidence.links.balance.items()) if more]
+    if uneven:
+        # in every public log both ends of an edge name the same device
+        reason = f"as many edges are not sent as received over device {uneven[0]}: one end names another"
+        return unknown(Code.TRANSPORT_ONE_SIDED, reason)
     hosts = {r.rank: short(r.host) for run in context.judged for r in run.preamble.ranks}
     if not hosts:
         return None

@@ -136,6 +136,10 @@ def _counted_by_nccl(context: Context) -> Check | None:
             )
         if len(up) < nranks:
             return failed(Code.RANKS_NOT_ALL_UP, f"only {len(up)} of {nranks} ranks came up (Init COMPLETE)")
+    for ranks, line in evidence.communicators.items():
+        if int(ranks) != n:
+            reason = f"NCCL names a communicator of {ranks} ranks, the device list has {n}"
+            return failed(Code.RANKS_OTHER_COMMUNICATOR, reason, line)
     for (nranks, nodes), line in evidence.counts.items():
         # a rack of MNNVL hosts may count as its hosts or as one
         if nranks != n or nodes not in {context.nodes, context.domains}:

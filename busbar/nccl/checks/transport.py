@@ -93,7 +93,7 @@ def transport(context: Context) -> Check:
 
 
 def _silent(context: Context) -> str:
-    missing = "no `via NET/..` line" if context.evidence.messages else "no NCCL line at all"
+    missing = "no `via NET/..` line" if context.evidence.speaks else "no NCCL line at all"
     return f"{missing}: the transport between hosts is not known. {FIX}"
 
 

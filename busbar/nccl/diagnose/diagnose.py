@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict
 from busbar.nccl.checks.context import Context
 from busbar.nccl.checks.result import Check
 from busbar.nccl.diagnose.rules import Kind, Observation, Rule, Severity, rule, rules
-from busbar.nccl.log.reader import KnownLine
+from busbar.nccl.log.matcher import KnownLine
 from busbar.nccl.log.records import LogLine
 
 Role = Literal["first-cause", "echo", "other"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import cache
 from importlib import resources
 from typing import Literal
@@ -11,7 +12,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from busbar.nccl.checks.codes import Code
-from busbar.nccl.log.reader import KnownLine
+from busbar.nccl.log.matcher import KnownLine
 from busbar.nccl.log.records import LogLine
 
 Severity = Literal["fatal", "degraded", "note"]
@@ -59,12 +60,6 @@ class Rule(BaseModel):
         """`kind`, or its default."""
         return self.kind or ("cause" if self.contains else "symptom")
 
-    def fits(self, text: str) -> bool:
-        """Whether one cleaned line shows the failure."""
-        if not any(literal in text for literal in self.contains):
-            return False
-        return self.matches is None or self.matches.search(text) is not None
-
 
 @cache
 def rules() -> tuple[Rule, ...]:
@@ -82,8 +77,15 @@ def rule(name: str) -> Rule:
 
 
 @cache
+def _by_literal() -> dict[str, tuple[int, ...]]:
+    """A text that a rule's lines contain -> positions of those rules."""
+    literals = sorted({text for r in rules() for text in r.contains})
+    return {text: tuple(i for i, r in enumerate(rules()) if text in r.contains) for text in literals}
+
+
+@cache
 def _any_literal() -> re.Pattern[str]:
-    return re.compile("|".join(sorted({re.escape(text) for r in rules() for text in r.contains})))
+    return re.compile("|".join(map(re.escape, _by_literal())))
 
 
 class LineRules:
@@ -93,25 +95,26 @@ class LineRules:
         self._found: dict[str, KnownLine] = {}
 
     @property
-    def literals(self) -> list[str]:
+    def literals(self) -> tuple[str, ...]:
         """Texts of which one is in every line that a rule fits."""
-        return [text for r in rules() for text in r.contains]
+        return tuple(_by_literal())
 
-    def look(self, text: str, line: int) -> bool:
-        """Note every known failure in one cleaned line; True where there is one."""
-        if _any_literal().search(text) is None:
-            return False
-        recognized = False
-        for r in rules():
-            if r.contains and r.fits(text):
-                recognized = True
-                found = self._found.get(r.name)
-                if found is None:
-                    first = LogLine(r.name, line, text[:EVIDENCE_WIDTH])
-                    self._found[r.name] = KnownLine(r.name, r.severity, r.meaning, first)
-                else:
-                    found.count += 1
-        return recognized
+    def look(self, text: str, line: int, literals: Iterable[str] | None = None) -> None:
+        """Note every known failure in one cleaned line, which holds none but LITERALS if they are given."""
+        if literals is None:
+            if _any_literal().search(text) is None:
+                return
+            literals = _by_literal()
+        for position in sorted({i for some in literals if some in text for i in _by_literal()[some]}):
+            r = rules()[position]
+            if r.matches is not None and r.matches.search(text) is None:
+                continue
+            found = self._found.get(r.name)
+            if found is None:
+                first = LogLine(r.name, line, text[:EVIDENCE_WIDTH])
+                self._found[r.name] = KnownLine(r.name, r.severity, r.meaning, first)
+            else:
+                found.count += 1
 
     def known_lines(self) -> list[KnownLine]:
         """What was found: fatal ones first, each severity in order of lines."""

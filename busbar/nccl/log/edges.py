@@ -70,7 +70,7 @@ def link(match: re.Match[str]) -> tuple[str, int, int, int, int]:
     text, channel, connection, source, target = match.group(
         "link", "channel", "connection", "source", "target"
     )
-    return text, int(channel[:4]), int((connection or "0")[:4]), int(source[:7]), int((target or "-1")[:7])
+    return text, int(channel), int(connection or "0"), int(source), int(target or "-1")
 
 
 def read_transport(text: str) -> Transport | None:
@@ -82,7 +82,7 @@ def read_transport(text: str) -> Transport | None:
         kind: Kind = "COLLNET" if match["net"] == "COLLNET" else "NET"
         name, gdr = match["name"], match["gdr"] is not None
         label = f"{kind}/{name}/N{match['gdr'] or ''}{match['pci'] or ''}{match['shared'] or ''}"
-        return Transport(kind, name, int(match["dev"][:9]), gdr, label)
+        return Transport(kind, name, int(match["dev"]), gdr, label)
     if match["p2p"] is not None:
         return Transport("P2P", match["p2p"].removeprefix("P2P/"), None, False, match["p2p"])
     return Transport("SHM", match["shm"], None, False, match["shm"])

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from busbar.nccl.log import patterns as p
-from busbar.nccl.log.edges import Edge, EdgeCounts, Transport
-from busbar.nccl.log.links import Links
+from busbar.nccl.log.edges import Edge, EdgeCounts
+from busbar.nccl.log.links import Links, pack
 from busbar.nccl.log.records import LogLine
 
 KEEP = 64  # distinct texts kept of each kind; a log of any length stays small
@@ -23,7 +23,7 @@ EVIDENCE_WIDTH = 400
 TEXTS = (
     "networks", "versions", "topology_set", "topology_failed", "hcas", "plugin_paths", "environment",
     "algorithms", "warnings", "test_failures", "channels", "nvls_channels", "heads", "connected",
-    "unread_edges", "unread_messages", "simulated",
+    "unread_edges", "unread_messages", "simulated", "communicators",
 )  # fmt: skip
 
 
@@ -49,6 +49,7 @@ class Evidence:
     warnings: dict[str, LogLine] = field(default_factory=dict)
     test_failures: dict[str, LogLine] = field(default_factory=dict)
     initialized: dict[int, set[int]] = field(default_factory=dict)  # nranks -> ranks that came up
+    communicators: dict[str, LogLine] = field(default_factory=dict)  # numbers of ranks, in any message
     counts: dict[tuple[int, int], LogLine] = field(default_factory=dict)  # (nRanks, nNodes) -> where
     channels: dict[str, LogLine] = field(default_factory=dict)  # number of channels of a collective
     nvls_channels: dict[str, LogLine] = field(default_factory=dict)
@@ -62,7 +63,7 @@ class Evidence:
     unread_edges: dict[str, LogLine] = field(default_factory=dict)
     # what a process of NCCL printed, and is not one of its messages
     unread_messages: dict[str, LogLine] = field(default_factory=dict)
-    messages: int = 0
+    speaks: bool = False  # it has a message of NCCL
     hosts: set[str] = field(default_factory=set)
     simulated: dict[str, LogLine] = field(default_factory=dict)
     lost: set[str] = field(default_factory=set)  # kinds of which more than KEEP texts were printed
@@ -82,23 +83,18 @@ class Evidence:
                 self.lost.add("edges")
                 return
             self.edges[label] = EdgeCounts(edge.transport, LogLine(label, line, text[:EVIDENCE_WIDTH]))
-        self.known_edge(
-            edge.transport, edge.direction, host,
-            edge.link, edge.channel, edge.connection, edge.source, edge.target,
-        )  # fmt: skip
-
-    def known_edge(
-        self, transport: Transport, direction: str, host: str,
-        link: str, channel: int, connection: int, source: int, target: int,
-    ) -> None:  # fmt: skip
-        """Take one edge with a label that is known."""
-        self.edges[transport.label].count += 1
-        if transport.kind != "NET" or transport.device is None:
+        self.edges[label].count += 1
+        if edge.transport.kind != "NET" or edge.transport.device is None:
             return
-        self.rails.setdefault(host, set()).add(transport.device)
-        self.net_directions[direction] += 1
-        if direction:
-            self.links.add(link, channel, connection, source, target, direction == "send", host)
+        self.rails.setdefault(host, set()).add(edge.transport.device)
+        self.net_directions[edge.direction] += 1
+        if edge.direction:
+            sent = edge.direction == "send"
+            own = edge.source if sent else edge.target
+            self.links.end(host, own)
+            self.links.balance[edge.transport.device] += 1 if sent else -1
+            keys = [pack(edge.channel, edge.source, edge.target)] if edge.connection == 0 else []
+            self.links.add([edge.link.encode()], keys, sent)
 
     @classmethod
     def merged(cls, parts: Iterable[Evidence]) -> Evidence:
@@ -135,7 +131,7 @@ class Evidence:
         self.parents = {**part.parents, **self.parents}
         self.mnnvl = self.mnnvl or part.mnnvl
         self.ring_without_gdr = self.ring_without_gdr or part.ring_without_gdr
-        self.messages += part.messages
+        self.speaks = self.speaks or part.speaks
         self.hosts |= part.hosts
         self.lost |= part.lost
 

@@ -20,11 +20,19 @@ Keep = Callable[[Evidence, Match, str, int, str], None]  # match, host, line, te
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A kind of message: `pattern` holds the text `contains`; `keep` takes a match into the evidence."""
+    """A kind of message: `pattern` holds the text `contains`; `keep` takes a match into the evidence.
+
+    The same text says nothing new a second time, but for another host with `of_host`.
+    """
 
     contains: str
     pattern: re.Pattern[str]
     keep: Keep
+
+    @property
+    def of_host(self) -> bool:
+        """Whether what is kept depends on the host that printed it."""
+        return self.keep is _hcas
 
 
 FoundFact = tuple[Fact, Match]
@@ -130,6 +138,8 @@ FACTS = (
     _fact("^", "Successfully loaded external network plugin", r"\s*(\S+)", _value("plugin_paths")),
     # ncclCommInitRank comm 0x.. rank 8 nranks 16 cudaDev 0 nvmlDev 0 busId 11000 commId 0x.. - Init COMPLETE
     _fact(r"comm \S{1,40} rank (\d+) nranks (\d+) .*", "Init COMPLETE", "", _initialized),
+    # comm 0x.. rank 8 nranks 16 cudaDev 0 nvmlDev 0 busId 11000 - Destroy COMPLETE        also Init START
+    _fact(r"\brank \d+", " nranks ", r"(\d{1,7}) ", _value("communicators")),
     # comm 0x.. rank 7 nRanks 8 nNodes 2 localRanks 4 localRank 3 MNNVL 0
     _fact(
         r"comm \S{1,40} rank (\d+)", " nRanks ",

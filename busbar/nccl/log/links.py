@@ -1,16 +1,17 @@
 """Which links between hosts were printed, and by whom: each by its sender and by its receiver.
 
-Only what is needed to compare both ends is kept: a sum over all links, and one entry for each link of a
+Only what is needed to compare both ends is kept: a sum over all links, one entry for each link of a
 collective (connection 0), since the number of those is bounded by channels and hosts.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 MAX_LINKS = 400_000
 MAX_ENDS = 65_536
-SENT, RECEIVED = 1, 2
 RANK_BITS = 22
 RANK_MASK = (1 << RANK_BITS) - 1
 
@@ -20,40 +21,47 @@ class Links:
     """Links over a network, as printed. `difference` is 0 where both ends named the same links."""
 
     difference: int = 0
-    # (channel, source, target) of connection 0 as one number -> SENT | RECEIVED
-    seen: dict[int, int] = field(default_factory=dict)
+    # (channel, source, target) of connection 0 as one number
+    sent: set[int] = field(default_factory=set)
+    received: set[int] = field(default_factory=set)
     ends: set[tuple[str, int]] = field(default_factory=set)  # host, own rank of each message
+    balance: Counter[int] = field(default_factory=Counter)  # device -> edges sent, less those received
     overflow: bool = False
 
-    def add(
-        self, text: str, channel: int, connection: int, source: int, target: int, sent: bool, host: str
-    ) -> None:
-        """Take one message of a process on HOST; TEXT is the link as printed, alike at both ends."""
-        link = hash(text)
-        self.difference += link if sent else -link
-        end = (host, source if sent else target)
-        if end not in self.ends:
+    def end(self, host: str, rank: int) -> None:
+        """A process on HOST printed an edge of its own RANK."""
+        if (host, rank) not in self.ends:
             self.overflow |= len(self.ends) >= MAX_ENDS
             if not self.overflow:
-                self.ends.add(end)
-        if connection == 0:
-            key = pack(channel, source, target)
-            ways = self.seen.get(key, 0)
-            if ways == 0 and len(self.seen) >= MAX_LINKS:
-                self.overflow = True
-                return
-            self.seen[key] = ways | (SENT if sent else RECEIVED)
+                self.ends.add((host, rank))
+
+    def add(self, texts: Iterable[bytes], keys: Iterable[int], sent: bool) -> None:
+        """Take one end of links: TEXTS as printed, alike at both ends, and KEYS of those of connection 0."""
+        total = sum(map(hash, texts))
+        self.difference += total if sent else -total
+        mine = self.sent if sent else self.received
+        mine.update(keys)
+        if len(mine) > MAX_LINKS:
+            self.overflow = True
+            mine.clear()
+
+    @property
+    def seen(self) -> set[int]:
+        """Links that sender or receiver printed."""
+        return self.sent | self.received
 
     def both_ways(self, channel: int, source: int, target: int) -> bool:
         """Whether sender and receiver printed the link."""
-        return self.seen.get(pack(channel, source, target)) == SENT | RECEIVED
+        key = pack(channel, source, target)
+        return key in self.sent and key in self.received
 
     def merge(self, other: Links) -> None:
         """Add what OTHER has."""
         self.difference += other.difference
-        for key, ways in other.seen.items():
-            self.seen[key] = self.seen.get(key, 0) | ways
+        self.sent |= other.sent
+        self.received |= other.received
         self.ends |= other.ends
+        self.balance.update(other.balance)
         self.overflow |= other.overflow
 
 

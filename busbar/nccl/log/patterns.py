@@ -43,6 +43,9 @@ HEADER = _ascii(
     r"#\s+size\s+count\s+type\b(?P<middle>(?:\s+\w+){0,2}?)\s+(?P<time>(?:cpu)?time)\s+algbw\s+busbw\s+"
     r"(?P<error>#wrong|error)\b"
 )
+# #        (B)    (elements)                               (us)  (GB/s)  (GB/s)         (us)  (GB/s) ..
+UNITS = _ascii(r"#\s*\(B\)\s+\(elements\)")
+OTHER_UNIT = _ascii(r"\((?:(?!GB)\w{1,3}/s|(?!us)\w?s)\)")
 # # Out of bounds values : 0 OK
 OUT_OF_BOUNDS = _ascii(r"#\s*Out of bounds values\s*:\s*(\d+)(?:\s+(OK|FAILED))?")
 # # Bitwise mismatches   : 0 OK                      nccl-tests >= 2.20 with its bitwise check
@@ -81,17 +84,23 @@ HCA = _ascii(r"\[\d+\]\s?([\w.\-]+):(\d+)/(IB|RoCE)(/SHARP)?")
 # Channel 07/0 : 6[6] -> 15[7] [receive]
 # Ring 00 : 0 -> 1 [send]                          NCCL <= 2.4
 # CollNet 00/0 : 3 [send]
-#   ... via NET/IBext/3/GDRDMA
-EDGE = _ascii(
-    r"(?P<link>(?:Channel|Ring|Coll|CollNet|Tree) (?P<channel>\d+)(?:/(?P<connection>\d+))? : "
-    r"(?P<source>\d+)(?:\[\w+\])?(?: -> (?P<target>\d+)(?:\[\w+\])?)?)"
-    r"(?: \[(?P<direction>send|receive)\])? via (?P<transport>.+)",
-    re.DOTALL,
+_LINK = (
+    r"(?P<link>(?:Channel|Ring|Coll|CollNet|Tree) (?P<channel>\d{1,4})(?:/(?P<connection>\d{1,4}))? : "
+    r"(?P<source>\d{1,6})(?:\[\w{1,20}\])?(?: -> (?P<target>\d{1,6})(?:\[\w{1,20}\])?)?)"
+    r"(?: \[(?P<direction>send|receive)\])?"
 )
+# many links in the form of NCCL >= 2.12, each behind a line end: as a whole, and one by one
+_CHANNEL = rb"\nChannel (%b)/(%b) : (%b)\[\w{1,20}\] -> (%b)\[\w{1,20}\]" % (
+    rb"\d{1,4}", rb"\d{1,4}", rb"\d{1,6}", rb"\d{1,6}",
+)  # fmt: skip
+LOCAL_LINKS = re.compile(rb"(?:%b(?: \[(?:send|receive)\])?)*" % _CHANNEL.replace(b"(", b"(?:"))
+NET_LINK = re.compile(_CHANNEL + rb" \[(send|receive)\](?=\n)")
+#   ... via NET/IBext/3/GDRDMA
+EDGE = _ascii(_LINK + r" via (?P<transport>.+)", re.DOTALL)
 # NET/IBext/3/GDRDMA | NET/AWS Libfabric/0(8)/GDRDMA/Shared | P2P/CUMEM/read | SHM/direct/direct
 # P2P/IPC/read comm 0x7f2e5c001000 nRanks 16       NCCL 2.12
 TRANSPORT = _ascii(
-    r"(?:(?P<net>NET|COLLNET)/(?P<name>[^/\n]+)/(?P<dev>\d+)(?:\(\d+\))?(?P<gdr>/GDRDMA)?"
+    r"(?:(?P<net>NET|COLLNET)/(?P<name>[^/\n]+)/(?P<dev>\d{1,4})(?:\(\d{1,6}\))?(?P<gdr>/GDRDMA)?"
     r"(?P<pci>\(PCI\))?(?P<shared>/Shared)?"
     r"|(?P<p2p>P2P/(?:direct pointer|[A-Za-z]+)(?:/[A-Za-z]+)*)(?:/\d+\[\w+\])?"
     r"|(?P<shm>SHM(?:/[A-Za-z]+)*|direct shared memory))"
@@ -106,10 +115,11 @@ UNREAD = (
     # Channel 00/0 : 0[0] -> 1[1]                       a link
     (r"(?<!\d)\d{1,9} : \d{1,9}(?:\[\w{1,20}\])?", " -> ", r"\d"),
 )
-VIA_TRANSPORT = _ascii("|".join(before + re.escape(text) + behind for before, text, behind in UNREAD))
+UNREAD_PATTERNS = [(text, _ascii(before + re.escape(text) + behind)) for before, text, behind in UNREAD]
+VIA_TRANSPORT = _ascii("|".join(pattern.pattern for _, pattern in UNREAD_PATTERNS))
 # worker-0:40:90 [0] ...                             a process of NCCL, whatever it says
 PROCESS = _ascii(r"(?<![\w.\-])[A-Za-z0-9_][\w.\-]{0,254}:\d+:\d+ \[-?\d*\] ")
-PROCESS_SHAPE = ":: ["  # what is left of it without digits
+PROCESS_SHAPE = b":: ["  # what is left of it without digits
 LEVEL = _ascii(r"NCCL +(?:INFO|WARN)")
 # nccl-gib-test-4w-3: Test CUDA failure common.cu:1030 'invalid device ordinal'
 TEST_FAILURE = _ascii(r"Test (?:CUDA|NCCL|HIP|RCCL) failure \S{1,200}:\d+ '.*")

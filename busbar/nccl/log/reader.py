@@ -1,66 +1,26 @@
-"""Read a log once, line by line: tables, NCCL's evidence, and the lines that a caller's matcher knows.
-
-Most lines of a large INFO log are messages of which only the process differs, or the numbers. Three of them
-are not read in full again, where they come from a process that is known and are nothing but one message:
-an edge whose transport is known (it is counted), a message with a text that is known (its facts are), and a
-message whose text without digits can hold neither a fact of evidence.py nor a literal of the matcher.
-"""
+"""Read a log once, line by line: tables, NCCL's evidence, and the lines that a caller's matcher knows."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Protocol
 
 from busbar.nccl.log import patterns as p
 from busbar.nccl.log.binding import Binding, Proof
 from busbar.nccl.log.clean import clean
-from busbar.nccl.log.edges import Transport, link, read_edge
+from busbar.nccl.log.edges import read_edge
 from busbar.nccl.log.evidence import EVIDENCE_WIDTH, KEEP_HOSTS, Evidence, plain_facts
-from busbar.nccl.log.facts import FACTS, FoundFact, find
+from busbar.nccl.log.facts import find
+from busbar.nccl.log.known import MAX_TEXT, KnownForms
+from busbar.nccl.log.matcher import KnownLine, LineMatcher
 from busbar.nccl.log.messages import Message, find_message
-from busbar.nccl.log.records import LogLine, Preamble, Run, whole
+from busbar.nccl.log.records import Preamble, Run, whole
 from busbar.nccl.log.source import BLOCK, Source, SourceError, open_log
 from busbar.nccl.log.tables import RunBuilder
 
-# nothing that is looked for is longer; rings of thousands of ranks are
-MAX_TEXT = 8192
-# a text longer than this is not remembered: memory stays small
-MAX_REMEMBERED = 512
-REMEMBERED = 50_000
 MAX_HOST = 255
-INFO = " NCCL INFO "
-# `     sum      -1`: redop and root of a row are set apart by blanks; a message's process is not
-ROW_BLANKS = "     "
 GLUED_NUMBER = re.compile(r"-?\d+(?=[A-Za-z])")
-# texts that differ only in these characters say the same
-NO_DIGITS = str.maketrans("", "", "0123456789abcdef")
-
-
-@dataclass(slots=True)
-class KnownLine:
-    """What a matcher recognized: its name for it, the first line, and how many lines there were."""
-
-    name: str
-    severity: str
-    meaning: str
-    first: LogLine
-    count: int = 1
-
-
-class LineMatcher(Protocol):
-    """Recognizes lines on behalf of a caller (known failures, see busbar.nccl.diagnose)."""
-
-    @property
-    def literals(self) -> Iterable[str]:
-        """Texts of which one is in every line that can be recognized."""
-
-    def look(self, text: str, line: int) -> bool:
-        """Take one cleaned line or message; True where it is recognized."""
-
-    def known_lines(self) -> list[KnownLine]:
-        """Everything that was recognized."""
 
 
 @dataclass
@@ -135,46 +95,18 @@ class LogReader:
         self._at = self.builder.program
         self._matcher = matcher
         self._lines = 0
-        self._last_line = ""
-        # what facts.py keeps, and a second message or an edge in the line
-        literals = [*(fact.contains for fact in FACTS), "NCCL"]
-        literals += [text for _, text, _ in p.UNREAD]
-        literals += matcher.literals if matcher is not None else ()
-        bare = sorted({literal.translate(NO_DIGITS) for literal in literals})
-        self._may_matter = re.compile("|".join(map(re.escape, bare)))
-        # what stands before INFO, where it is a process only -> its host, and where its messages belong
-        self._processes: dict[str, tuple[str, Evidence]] = {}
-        self._transports: dict[str, Transport] = {}  # as printed
-        self._messages: dict[str, list[FoundFact]] = {}  # texts -> facts, where the matcher knows none
-        self._silent: set[str] = set()  # texts without digits that hold nothing
+        self._last_line = b""
+        self._known = KnownForms(matcher)
 
     def block(self, block: bytes) -> None:
         """Take a block of whole lines."""
-        lines = block.decode("utf-8", "replace").split("\n")
+        lines = block.split(b"\n")
         if not lines[-1]:
             lines.pop()
-        number = self._lines
-        processes, transports, edge = self._processes, self._transports, p.EDGE.fullmatch
-        for line in lines:
-            number += 1
-            head, info, body = line.partition(INFO)
-            if info and (process := processes.get(head)) is not None:
-                host, evidence = process
-                match = edge(body)
-                if match is None:
-                    if self._is_known(body, host, evidence, number, line):
-                        evidence.messages += 1
-                        continue
-                else:
-                    transport = transports.get(match["transport"])
-                    if transport is not None and transport.label in evidence.edges:
-                        evidence.messages += 1
-                        evidence.known_edge(transport, match["direction"] or "", host, *link(match))
-                        continue
-            if line:
-                self._line(line, number)
-        self._lines = number
-        self._last_line = next((x for x in reversed(lines) if x.strip()), self._last_line)
+        for number, line in self._known.others(lines, self._lines + 1):
+            self._line(line, number)
+        self._lines += len(lines)
+        self._last_line = next((x for x in reversed(lines) if not x.isspace() and x), self._last_line)
 
     def result(self, source: Source) -> ParsedLog:
         """Everything that was read from SOURCE."""
@@ -191,33 +123,12 @@ class LogReader:
             sha256=source.sha256.hexdigest(),
             truncated=source.truncated,
             long_lines=source.long_lines,
-            last_line=clean(self._last_line[:MAX_TEXT])[:EVIDENCE_WIDTH],
+            last_line=clean(_text(self._last_line))[:EVIDENCE_WIDTH],
         )
 
-    def _is_known(self, body: str, host: str, evidence: Evidence, number: int, line: str) -> bool:
-        """Take a message whose text is known, or holds nothing; False where it must be read in full."""
-        facts = self._messages.get(body)
-        if facts is not None:
-            for fact, match in facts:
-                fact.keep(evidence, match, host, number, line)
-            return True
-        words = body.translate(NO_DIGITS)
-        if words in self._silent:
-            return True
-        # numbers are all that texts with the same words differ in
-        if (
-            len(words) <= MAX_REMEMBERED
-            and self._may_matter.search(words) is None
-            and p.PROCESS_SHAPE not in words
-        ):
-            _remember(self._silent)
-            self._silent.add(words)
-            return True
-        return False
-
-    def _line(self, line: str, number: int) -> None:
+    def _line(self, line: bytes, number: int) -> None:
         """Take one line in full."""
-        text = clean(line[:MAX_TEXT])
+        text = clean(_text(line))
         if not text:
             return
         message = find_message(text)
@@ -236,24 +147,20 @@ class LogReader:
                 alone = False
             body = text[message.end : end].strip()
             evidence = self._evidence(host, message.pid)
-            facts = self._message(evidence, message.level, host, body, number, text[start:end])
-            recognized = self._matcher is not None and self._matcher.look(text[start:end], number)
-            if alone and host and not recognized:
-                self._know(line, host, evidence, facts)
+            self._message(evidence, message.level, host, body, number, text[start:end])
+            if self._matcher is not None:
+                self._matcher.look(text[start:end], number)
+            if alone and host:
+                self._known.learn(line, text[start : message.end], host, evidence)
             message, start, host = following, end, next_host
 
     def _evidence(self, host: str, pid: str | None) -> Evidence:
         """Where a message of a process belongs."""
         return self._binding.evidence(host, None if pid is None else whole(pid), *self._at)
 
-    def _message(
-        self, evidence: Evidence, level: str, host: str, body: str, line: int, text: str
-    ) -> list[FoundFact]:
-        """Take one INFO or WARN message of a process on HOST ('' where it was not printed).
-
-        Returns the facts in it, which another process may state in the same words.
-        """
-        evidence.messages += 1
+    def _message(self, evidence: Evidence, level: str, host: str, body: str, line: int, text: str) -> None:
+        """Take one INFO or WARN message of a process on HOST ('' where it was not printed)."""
+        evidence.speaks = True
         if host and len(self.hosts) < KEEP_HOSTS:
             self.hosts.add(host)
             evidence.hosts.add(host)
@@ -261,15 +168,13 @@ class LogReader:
             evidence.keep("warnings", body, line, text)
         elif (edge := read_edge(body)) is not None:
             evidence.edge(edge, host, line, text)
-            return []
+            return
         if p.VIA_TRANSPORT.search(body) is not None:
             evidence.keep("unread_edges", body, line, text)
         elif p.PROCESS.search(body) is not None:
             evidence.keep("unread_messages", body, line, text)
-        found = find(body)
-        for fact, match in found:
+        for fact, match in find(body):
             fact.keep(evidence, match, host, line, text)
-        return found
 
     def _plain(self, text: str, number: int) -> None:
         """Take a text that is not a message of NCCL."""
@@ -279,7 +184,7 @@ class LogReader:
         at = self.builder.program
         if at[0] is not self._at[0] or at[1] != self._at[1]:
             self._at = at
-            self._processes.clear()
+            self._known.forget_processes()
         for kind, value in plain_facts(text):
             self._evidence("", None).keep(kind, value, number, text)
         if self._matcher is not None:
@@ -289,22 +194,7 @@ class LogReader:
         for rank, program in self.builder.listed:
             self._binding.rank(rank.host, rank.pid, program)
         self.builder.listed.clear()
-        self._processes.clear()
-
-    def _know(self, line: str, host: str, evidence: Evidence, facts: list[FoundFact]) -> None:
-        """Remember the parts of LINE, which is one INFO message of a process on HOST and nothing else."""
-        head, _, body = line.partition(INFO)
-        if len(line) > MAX_REMEMBERED or ROW_BLANKS in head:
-            return
-        _remember(self._processes)
-        self._processes[head] = host, evidence
-        edge = read_edge(body)
-        if edge is None:
-            _remember(self._messages)
-            self._messages[body] = facts
-        else:
-            _remember(self._transports)
-            self._transports[body.rpartition(" via ")[2]] = edge.transport
+        self._known.forget_processes()
 
     def _unglue(self, text: str, message: Message, after: int) -> tuple[int, str]:
         """Where a message begins, and its host: text behind AFTER may stick to the host's name.
@@ -326,7 +216,7 @@ class LogReader:
         return end - len(host), host
 
 
-def _remember(known: dict[str, Any] | set[str]) -> None:
-    """Make room in what is remembered."""
-    if len(known) >= REMEMBERED:
-        known.clear()
+def _text(line: bytes) -> str:
+    """What is read of LINE."""
+    # a character has four bytes at most
+    return line[: 4 * MAX_TEXT].decode("utf-8", "replace")[:MAX_TEXT]

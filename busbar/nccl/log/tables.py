@@ -96,6 +96,10 @@ class RunBuilder:
         elif (match := p.STARTING.match(text)) is not None:
             self._open_preamble("name", line)
             self._preamble.name = match[1]
+        elif p.UNITS.match(text):
+            # nccl-tests prints GB/s and us: numbers in other units cannot be judged
+            if self.current is not None and p.OTHER_UNIT.search(text) is not None:
+                self.current.damaged += 1
         elif (match := p.REDUCING.match(text)) is not None:
             self._preamble.reduced_max = whole(match[1])
         elif (match := p.OUT_OF_BOUNDS.match(text)) is not None:

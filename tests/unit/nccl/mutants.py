@@ -143,6 +143,32 @@ def _scramble(lines: list[str], rng: random.Random) -> list[str]:
     return [*lines[:at], line[:where] + other + line[where + 1 :], *lines[at + 1 :]]
 
 
+def _other_device(lines: list[str], rng: random.Random) -> list[str]:
+    """One end of one edge names another device, which other edges use."""
+    devices = sorted({m[1] for line in lines if (m := re.search(r" via NET/[^/]+/(\d+)", line))})
+    at = rng.choice(edges(lines))
+    found = re.search(r" via NET/[^/]+/(\d+)", lines[at])
+    assert found is not None
+    other = rng.choice([device for device in devices if device != found[1]])
+    new = lines[at][: found.start(1)] + other + lines[at][found.end(1) :]
+    return [*lines[:at], new, *lines[at + 1 :]]
+
+
+def _other_unit(lines: list[str], rng: random.Random) -> list[str]:
+    unit = rng.choice(("(Gb/s)", "(MB/s)", "(GiB/s)"))
+    return [line.replace("(GB/s)", unit) for line in lines]
+
+
+def _other_communicator(lines: list[str], rng: random.Random) -> list[str]:
+    """One message names a communicator of another size."""
+    found = [i for i, line in enumerate(lines) if re.search(r" n[rR]anks \d+ ", line)]
+    if not found:
+        return lines
+    at = rng.choice(found)
+    new = re.sub(r"( n[rR]anks )\d+", rf"\g<1>{rng.choice((2, 8, 24, 64))}", lines[at])
+    return [*lines[:at], new, *lines[at + 1 :]]
+
+
 def _last_digits(lines: list[str], rng: random.Random) -> list[str]:
     digits = str.maketrans("0123456789", "٠١٢٣٤٥٦٧٨٩")
     return at_edges(lambda x: x[: x.index("Channel")] + x[x.index("Channel") :].translate(digits))(lines, rng)
@@ -175,6 +201,9 @@ AGAINST: dict[str, Mutate] = {
     "edges in other words": _token(" via ", " over ", " VIA ", " via  "),
     "edges of another level": _token("NCCL INFO", "NCCL  INFO", "NCCL INF0", "NCC INFO", "NCCL TRACE"),
     "a changed character": _scramble,
+    "another device at one end": _other_device,
+    "another unit in the header": _other_unit,
+    "another number of ranks in one message": _other_communicator,
     "digits that are not ASCII": _last_digits,
     "TCP behind a message": _glue(True, SOCKET_EDGE),
     "TCP before a message": _glue(False, SOCKET_EDGE),

@@ -17,7 +17,10 @@ LINE_RULES = [rule for rule in rules() if rule.contains]
 
 @pytest.mark.parametrize("rule", LINE_RULES, ids=lambda r: r.name)
 def test_a_line_rule_fits_its_example(rule: Rule) -> None:
-    assert rule.example is not None and rule.fits(rule.example)
+    assert rule.example is not None
+    found = LineRules()
+    found.look(rule.example, 1)
+    assert rule.name in [known.name for known in found.known_lines()]
 
 
 @pytest.mark.parametrize("rule", LINE_RULES, ids=lambda r: r.name)

@@ -221,3 +221,19 @@ def test_the_model_of_the_gpu_is_that_of_the_device_list() -> None:
     assert verdict.expected_gbps == 337.5 and verdict.expectation["gpu"] == "H100"
     made.gpu = "NVIDIA H100 PCIe"
     assert judge(made.lines(), Expectation()).check("busbw").code == Code.BUSBW_NO_EXPECTATION
+
+
+@pytest.mark.parametrize("cut", ["# nThread", "# Avg bus bandwidth"])
+def test_fewer_hcas_in_an_excerpt_are_unknown(cut: str) -> None:
+    few = [line.replace("[7]mlx5_7:1/IB", "").rstrip() for line in Made().lines()]
+    assert judge(few, WANT).check("hcas").code == Code.HCAS_TOO_FEW
+    excerpt = judge([line for line in few if not line.startswith(cut)], WANT)
+    assert excerpt.check("hcas").status == "unknown"
+
+
+def test_a_flat_curve_far_below_the_expected_value_is_named() -> None:
+    made = Made()
+    made.peak = 4.0
+    check = judge(made.lines(), WANT).check("busbw")
+    assert (check.status, check.code) == ("fail", Code.BUSBW_BELOW_FLOOR)
+    assert "only 1.0% of the expected 400 GB/s" in check.reason
