@@ -26,15 +26,21 @@ MAX_HISTORY = 5
 
 
 @dataclass(frozen=True, kw_only=True)
-class OperatorArgs:
-    """The cluster that an operator is installed on.
+class ClusterArgs:
+    """A cluster to install on.
 
     `deleted_with`: the resource without which the cluster is gone, and everything on it.
     """
 
-    inventory: Inventory
     kubeconfig: pulumi.Input[str]
     deleted_with: pulumi.Resource | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorArgs(ClusterArgs):
+    """The cluster that an operator is installed on, and its hosts."""
+
+    inventory: Inventory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +78,7 @@ class ReleaseArgs:
     Helm waits for the pods; not needed where something after the release waits for what they offer.
     """
 
-    cluster: OperatorArgs
+    cluster: ClusterArgs
     operator: Operator
     config: OperatorConfig
     source: ChartSource

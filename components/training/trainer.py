@@ -12,7 +12,7 @@ import pulumi_kubernetes as kubernetes
 from busbar.training.config import Trainer as TrainerConfig
 from busbar.training.target import Target
 from busbar.training.trainer import TRAINER, torch_runtime
-from components.release import ChartSource, ReleaseArgs, create_release, installed_version
+from components.release import ChartSource, ClusterArgs, ReleaseArgs, create_release, installed_version
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,14 +46,13 @@ class Trainer(pulumi.ComponentResource):
         release = create_release(
             name,
             ReleaseArgs(
+                cluster=ClusterArgs(kubeconfig=args.kubeconfig),
                 operator=TRAINER,
+                config=args.config,
                 source=ChartSource.configured(args.config),
                 values=TRAINER.values(args.helm_values, args.config),
-                timeout_seconds=args.config.timeout_seconds,
                 # The webhook of a controller that does not run refuses every runtime.
                 await_ready=True,
-                kubeconfig=args.kubeconfig,
-                deleted_with=None,
             ),
             parent=self,
         )
