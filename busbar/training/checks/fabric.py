@@ -42,7 +42,7 @@ def fabric(context: Context) -> Check:
 def _problem(attempt: Attempt, context: Context) -> Check | None:
     want, evidence = context.expectation, attempt.nccl.evidence
     silent = sorted(set(range(want.world_size)) - attempt.nccl_ranks)
-    if silent or not evidence.messages:
+    if silent or not evidence.speaks:
         # A line of TCP counts even where others are missing.
         tcp = next((c for c in _checks(attempt, context) if c.status == "fail"), None)
         whose = f"rank {silent[0]} and {len(silent) - 1} more" if silent else "any rank"
