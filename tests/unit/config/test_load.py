@@ -6,6 +6,8 @@ import pytest
 from pydantic import ValidationError
 
 from busbar.config import Cluster, load
+from busbar.config.partial import PartialConfig
+from busbar.config.validation import Validation
 from tests.support.clusters import H100_POOL, site
 
 
@@ -73,3 +75,35 @@ def test_a_cluster_survives_being_written_out_and_loaded_again() -> None:
     cluster = load(site(load_balancers=2))
     assert load(cluster.model_dump()) == cluster
     assert Cluster.model_validate_json(cluster.model_dump_json()) == cluster
+
+
+@pytest.mark.parametrize(
+    ("chart", "repository"),
+    [
+        ("gpu-operator", "https://helm.ngc.nvidia.com/nvidia"),
+        ("oci://registry.example.com/charts/gpu-operator", None),
+        ("./charts/gpu-operator", None),
+    ],
+)
+def test_only_a_chart_that_is_named_comes_from_the_repository(chart: str, repository: str | None) -> None:
+    cluster = load(site(gpu_operator={"chart": chart, "version": "v26.7.0"}))
+    assert cluster.gpu_operator.repository_url == repository
+
+
+@pytest.mark.parametrize(
+    ("validation", "transport"),
+    [
+        ({"profile": "a40", "transport": "gpudirect-rdma"}, "gpudirect-rdma"),
+        ({"profile": "a40"}, "socket"),
+        ({}, "gpudirect-rdma"),
+    ],
+)
+def test_the_transport_is_the_configured_one_else_that_of_the_profile(
+    validation: dict[str, str], transport: str
+) -> None:
+    assert Validation.model_validate(validation).required_transport == transport
+
+
+def test_a_host_is_known_by_a_name_that_yaml_reads_as_a_number_and_not_by_one_it_reads_as_a_truth() -> None:
+    hosts = {"workers": [{"name": 7}, {"name": True}, {"name": " gpu-1 "}, {"name": " "}]}
+    assert [host.name for host in PartialConfig.of({"hosts": hosts}).hosts] == ["7", None, "gpu-1", None]
