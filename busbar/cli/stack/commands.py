@@ -39,7 +39,7 @@ def up(target: Target, options: Options) -> int:
             return FAILED
         s.title(s.command)
         rows, failure = s.update(
-            stack, stack.up, refresh=options.refresh, parallel=options.parallel, replace=again
+            stack, stack.up, refresh=options.refreshes, parallel=options.parallel, replace=again
         )
         return _after_up(s, stack, rows, failure)
 
@@ -113,7 +113,7 @@ def _preview(
     try:
         stack.preview(
             on_event=plan.on_event,
-            refresh=options.refresh,
+            refresh=options.refreshes,
             parallel=options.parallel,
             replace=again,
             suppress_outputs=True,

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from busbar.cli.stack import events
 from busbar.cli.stack.engine import Snapshot
 from busbar.cli.stack.errors import USAGE, StackError
+from busbar.cli.stack.target import ALL, CLUSTER
 
-ALL = "all"
-CLUSTER = "cluster"
 _PREFIXES = ("load-balancer", "control-plane", "worker")
 # Reads the machine-ids again: a host may be another machine now.
 _PREFLIGHT = "preflight-hosts"
@@ -28,11 +27,6 @@ def to_apply_again(state: Snapshot, hosts: Sequence[str]) -> list[str]:
     else:
         chosen = [name for host in hosts if host != CLUSTER for name in _resource(host, installed)]
     return [urns[name] for name in (_PREFLIGHT, *chosen) if name in urns] if chosen else []
-
-
-def needs_refresh(hosts: Sequence[str]) -> bool:
-    """Whether the charts are to be compared with the cluster: one that was uninstalled is installed again."""
-    return ALL in hosts or CLUSTER in hosts
 
 
 def _resource(host: str, installed: Sequence[str]) -> list[str]:
