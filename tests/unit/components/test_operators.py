@@ -179,7 +179,7 @@ def test_the_kubeconfig_reaches_the_commands_as_a_secret_and_never_in_their_argu
 
 def test_commands_have_no_absolute_path_where_the_interpreter_is_inside_the_project(run: Run) -> None:
     for command in run.of_type(LOCAL):
-        assert str(Path.cwd()) not in str(command.inputs["create"])
+        assert str(Path.cwd()) not in str([command.inputs.get(verb) for verb in ("create", "delete")])
 
 
 def test_a_raised_run_number_makes_another_job() -> None:
@@ -196,7 +196,7 @@ def test_a_topology_file_is_mounted_from_a_config_map_named_by_its_content(tmp_p
     assert carried["data"] == {"h100.xml": "<system version='1'/>"}
     assert carried["immutable"] is True
     topology_map = done.named("nccl-a-topology").request
-    assert topology_map.deletedWith == done.named("control-plane-server-1").urn
+    assert topology_map.deletedWith == done.named("control-plane-server-1-removal").urn
     job = done.named("nccl-a-job").inputs
     volumes = job["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]["volumes"]
     name = carried["metadata"]["name"]
