@@ -100,9 +100,9 @@ def test_of_several_tables_the_worst_counts_and_is_named(statuses: list[str], re
 def test_each_table_is_judged_by_what_was_printed_for_it() -> None:
     runs = [whole(1), whole(20)]
     found = gates_of(*runs)
-    found.log.proofs = [Proof(Evidence(messages=n), Evidence()) for n in (1, 2)]
-    found.log.evidence = Evidence(messages=3)
-    assert [each.evidence.messages for each in found.each] == [1, 2]
-    assert found.evidence.messages == 3
+    found.log.proofs = [Proof(Evidence(hosts={name}), Evidence()) for name in ("a", "b")]
+    found.log.evidence = Evidence(hosts={"a", "b"})
+    assert [each.evidence.hosts for each in found.each] == [{"a"}, {"b"}]
+    assert found.evidence.hosts == {"a", "b"}
     assert found.each[0].each == [found.each[0]]
     assert gates_of().each[0].judged == []

@@ -26,10 +26,16 @@ def printed(links: Iterable[Link], per_host: int = 2, connection: int = 0, **fac
     evidence = Evidence(**facts)
     for channel, source, target in links:
         for rank, sent in ((source, True), (target, False)):
-            text = f"{channel}/{connection}: {source} -> {target}"
-            host = f"worker-{rank // per_host}"
-            evidence.links.add(text, channel, connection, source, target, sent, host)
+            say(evidence.links, f"worker-{rank // per_host}", (channel, source, target), sent, connection)
     return evidence
+
+
+def say(links: Links, host: str, link: Link, sent: bool, connection: int = 0) -> None:
+    """One end of a link, as a process on HOST prints it."""
+    channel, source, target = link
+    links.end(host, source if sent else target)
+    text = f"{channel}/{connection}: {source} -> {target}"
+    links.add([text.encode()], [pack(*link)] if connection == 0 else [], sent)
 
 
 def missing(evidence: Evidence, ranks: int = 4, per_host: int = 2, **want: Any) -> str | None:
@@ -62,7 +68,7 @@ def test_more_edges_than_can_be_compared_are_no_proof() -> None:
 
 def test_an_edge_that_only_one_end_printed_shows_that_lines_are_missing() -> None:
     evidence = printed(RING)
-    evidence.links.add("2/0: 1 -> 2", 2, 0, 1, 2, True, "worker-0")
+    say(evidence.links, "worker-0", (2, 1, 2), sent=True)
     found = refusal(evidence)
     assert found is not None and found[0] == Code.TRANSPORT_ONE_SIDED
 
@@ -80,7 +86,8 @@ def test_an_edge_that_only_one_end_printed_shows_that_lines_are_missing() -> Non
 def test_an_edge_of_a_rank_that_is_not_listed_or_listed_elsewhere_is_misplaced(
     ends: set[tuple[str, int]], seen: list[Link], reason: str
 ) -> None:
-    links = Links(ends=ends, seen={pack(*link): 3 for link in seen})
+    both = {pack(*link) for link in seen}
+    links = Links(ends=ends, sent=both, received=both)
     assert refusal(Evidence(links=links)) == (Code.TRANSPORT_MISPLACED_EDGE, reason)
 
 

@@ -11,7 +11,7 @@ from busbar.nccl.checks.codes import Code
 from busbar.nccl.checks.result import Check
 from busbar.nccl.checks.setup import hcas, nccl_version, plugin, topology_file
 from busbar.nccl.log.evidence import Evidence
-from tests.unit.nccl.tables import MIB, context, printed, row, said, table
+from tests.unit.nccl.tables import MIB, context, printed, row, said, table, whole
 
 IB8 = tuple(f"mlx5_{n}" for n in range(8))
 
@@ -150,7 +150,8 @@ def opened(
     found.hcas_of_host = of_host
     found.hcas = said("the list", 6) if of_host else {}
     expectation = {"nodes": 2, "gpus_per_node": 8, "rails": 8, "transport": "gpudirect-rdma", **want}
-    run = table([row(512 * MIB)], ranks=16)
+    run = whole()
+    run.preamble.ranks[:] = table([row(512 * MIB)], ranks=16).preamble.ranks
     check = hcas(context(Expectation(**expectation), run, evidence=found))
     return check.code, check.line
 

@@ -40,14 +40,18 @@ NEED_STACK: dict[str, tuple[tuple[str, ...], object, int]] = {
     "nccl collect": ((), COLLECT, 64),
     "training collect": ((), COLLECT, 64),
     "training check": (("Pulumi.yaml", "--verdict", "Pulumi.yaml"), None, 64),
-    "up": (("dev", "--yes"), None, 2),
-    "preview": (("dev",), None, 2),
-    "destroy": (("dev", "--yes"), None, 2),
-    "status": (("dev",), None, 2),
+    "up": (("dev", "--yes"), None, 64),
+    "preview": (("dev",), None, 64),
+    "destroy": (("dev", "--yes"), None, 64),
+    "status": (("dev",), None, 64),
     "support-bundle": (("dev",), None, 64),
+    "verify": (("dev",), None, 64),
+    "remove host": ((), {}, 64),
+    "remove node": ((), {}, 64),
+    "remove cluster": ((), {}, 64),
 }
 NEED_NOTHING = {"nccl check", "nccl parse"}
-GROUPS = ("nccl", "training")
+GROUPS = ("nccl", "training", "remove")
 
 
 @pytest.fixture
