@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from busbar.config import ConfigError, load
+from busbar.config.errors import show
 from tests.support.clusters import H100_POOL, host, host_key, site
 
 
@@ -347,6 +348,7 @@ def test_a_label_that_the_kubelet_refuses_is_refused() -> None:
 def test_more_ranks_than_gpus_are_refused() -> None:
     [found] = findings(site(validation={"slots_per_worker": 9}))
     assert found == "validation.slots_per_worker: 9 is more than the 8 GPUs of pools.h100"
+    assert load(site(validation={"slots_per_worker": 8})).validation.slots_per_worker == 8
 
 
 def test_an_unknown_profile_is_refused_with_the_one_that_was_meant() -> None:
@@ -362,3 +364,10 @@ def test_an_expectation_for_a_collective_that_is_not_measured_is_refused() -> No
 def test_the_smallest_message_may_not_be_larger_than_the_largest() -> None:
     [found] = findings(site(validation={"min_bytes": "2G", "max_bytes": "1G"}))
     assert found.startswith("validation.min_bytes: 2147483648 is more than validation.max_bytes")
+
+
+def test_a_long_value_is_cut_to_the_limit_and_stays_quoted() -> None:
+    assert show("x" * 18, limit=20) == f"'{'x' * 18}'"
+    cut = show("x" * 19, limit=20)
+    assert (cut, len(cut)) == (f"'{'x' * 15}...'", 20)
+    assert show([1] * 20, limit=20) == "[1, 1, 1, 1, 1, ..."

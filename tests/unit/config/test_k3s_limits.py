@@ -35,6 +35,11 @@ def test_every_server_and_worker_needs_a_24_of_the_pod_network(workers: int, fit
         assert "Fix: use a /15 or larger" in found
 
 
+def test_the_pod_network_that_is_asked_for_is_the_smallest_with_room_for_all() -> None:
+    [found] = findings(site(workers={"h100": 509}, k3s={**SHA, "cluster_cidr": "10.42.0.0/16"}))
+    assert "got 512. Fix: use a /15 or larger" in found
+
+
 @pytest.mark.parametrize("argument", ["node-cidr-mask-size=25", "node-cidr-mask-size-ipv4=25"])
 def test_a_smaller_network_per_node_leaves_room_for_more_nodes(argument: str) -> None:
     arguments = {"kube-controller-manager-arg": [argument]}
