@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import pulumi
 
 from busbar import outputs
 from busbar.config import Cluster
+
+
+class Gate(Protocol):
+    """Why an update has to fail by its outputs; None where it may succeed."""
+
+    def __call__(self, outputs: Mapping[str, Any], /, *, enforce: bool) -> str | None: ...
 
 
 def export_outputs(
@@ -29,14 +35,16 @@ def export_outputs(
     return built
 
 
-async def fail_unless_passed(built: pulumi.Output[dict[str, Any]], *, enforce: bool) -> None:
+async def fail_unless_passed(
+    built: pulumi.Output[dict[str, Any]], *, enforce: bool, gate: Gate = outputs.gate
+) -> None:
     """Raise pulumi.RunError with the reasons where the gate does not pass. The outputs are kept all the same.
 
     In a preview it is a warning, because a failed preview would keep `pulumi up` from measuring again.
     """
     if not await built.is_known():
         return  # the preview of a first update: nothing is measured yet
-    reason = outputs.gate(await built.future() or {}, enforce=enforce)
+    reason = gate(await built.future() or {}, enforce=enforce)
     if reason is None:
         return
     if not pulumi.runtime.is_dry_run():

@@ -36,8 +36,14 @@ class Unreachable(Exception):
     """The deadline passed and the API did not answer the last request: nothing is known about the job."""
 
 
-class JobWatch:
-    """One MPIJob. `progress` gets one line per change."""
+class Watch:
+    """What the watches of an MPIJob and of a Job share. `progress` gets one line per change."""
+
+    kind = ""
+    resource = ""
+    """Group, version and plural of the kind, with a place for the namespace."""
+    label = ""
+    """The label of its pods that holds the job's name."""
 
     def __init__(
         self, api: Api, namespace: str, name: str, deadline: Deadline, progress: ProgressCallback
@@ -46,17 +52,64 @@ class JobWatch:
         self._base = f"/api/v1/namespaces/{namespace}"
         self._namespace = namespace
         self.name = name
-        self.path = f"/apis/kubeflow.org/v2beta1/namespaces/{namespace}/mpijobs/{name}"
+        self.path = f"/apis/{self.resource.format(namespace=namespace)}/{name}"
         self.deadline = deadline
         self._progress = progress
         self._persistent_since: dict[str, float] = {}
 
     def job(self) -> JsonObject:
-        """The MPIJob. Raises JobNeverStarted where it does not exist, Unreachable, ApiError."""
+        """The object. Raises JobNeverStarted where it does not exist, Unreachable, ApiError."""
         try:
             return wait_until(self._job, self.deadline, poll_seconds=POLL_SECONDS, progress=self._progress)
         except TimedOut as timeout:
             raise Unreachable(str(timeout.error)) from timeout
+
+    def findings(self, pods: list[JsonObject]) -> list[str]:
+        """The problems that the pods and the events of this job show."""
+        try:
+            found = self._api.list(f"{self._base}/events")
+        except ApiError as error:
+            return [*kube_pods.issue_report(pods, []), f"the events cannot be listed: {error}"]
+        return kube_pods.issue_report(pods, found, also=self._also())
+
+    def _also(self) -> list[str]:
+        """Objects beside the pods whose events count."""
+        return [self.name]
+
+    def _job(self) -> JsonObject:
+        try:
+            return self._api.get(self.path)
+        except ApiError as error:
+            if error.not_found:
+                raise JobNeverStarted([f"{self.kind} {self._namespace}/{self.name} does not exist"]) from None
+            raise
+
+    def _findings_if_any(self) -> list[str]:
+        try:
+            return self.findings(self._pods())
+        except ApiError as error:
+            return [f"the pods cannot be listed: {error}"]
+
+    def _pods(self) -> list[JsonObject]:
+        return self._api.list(f"{self._base}/pods", labelSelector=f"{self.label}={self.name}")
+
+    def _has_lasting_issue(self, pods: Sequence[JsonObject]) -> bool:
+        """Whether a pod has a permanent issue, or has had a persistent one for too long."""
+        issues = [issue for pod in pods for issue in kube_pods.issues_of(pod)]
+        now = self.deadline.elapsed
+        affected = {issue.pod for issue in issues if issue.persistent}
+        self._persistent_since = {pod: self._persistent_since.get(pod, now) for pod in affected}
+        return any(issue.permanent for issue in issues) or any(
+            now - since >= PERSISTENT_SECONDS for since in self._persistent_since.values()
+        )
+
+
+class JobWatch(Watch):
+    """One MPIJob."""
+
+    kind = "MPIJob"
+    resource = "kubeflow.org/v2beta1/namespaces/{namespace}/mpijobs"
+    label = JOB_LABEL
 
     def launcher(self) -> JsonObject:
         """Wait for the launcher's container to start, and return its pod.
@@ -71,7 +124,7 @@ class JobWatch:
             pods = []
             job, pods = self._job(), self._pods()
             launcher = _newest(pods, "launcher")
-            if launcher and (has_started(launcher, CONTAINER) or _phase(launcher) in _ENDED):
+            if launcher and (has_started(launcher, CONTAINER) or phase(launcher) in _ENDED):
                 return launcher
             self._raise_if_it_cannot_start(job, pods)
             return Pending(_state(pods), POLL_SECONDS + len(pods) / PODS_PER_SECOND)
@@ -92,7 +145,7 @@ class JobWatch:
         """
 
         def recorded() -> JobOutcome | Pending:
-            for condition in _conditions(self._api.get(self.path)):
+            for condition in true_conditions(self._api.get(self.path)):
                 if condition.get("type") == "Succeeded":
                     return JobOutcome(True)
                 if condition.get("type") == "Failed":
@@ -120,21 +173,8 @@ class JobWatch:
         except ApiError as error:
             self._progress(f"{self.name}: could not be suspended, its workers keep their GPUs: {error}")
 
-    def findings(self, pods: list[JsonObject]) -> list[str]:
-        """The problems that the pods and the events of this job show."""
-        try:
-            found = self._api.list(f"{self._base}/events")
-        except ApiError as error:
-            return [*kube_pods.issue_report(pods, []), f"the events cannot be listed: {error}"]
-        return kube_pods.issue_report(pods, found, also=[self.name, f"{self.name}-launcher"])
-
-    def _job(self) -> JsonObject:
-        try:
-            return self._api.get(self.path)
-        except ApiError as error:
-            if error.not_found:
-                raise JobNeverStarted([f"MPIJob {self._namespace}/{self.name} does not exist"]) from None
-            raise
+    def _also(self) -> list[str]:
+        return [self.name, f"{self.name}-launcher"]
 
     def _reasons_of(self, condition: JsonObject) -> list[str]:
         # The Job and the MPIJob each repeat the condition in an event.
@@ -142,18 +182,9 @@ class JobWatch:
         others = [line for line in self._findings_if_any() if not reason or reason not in line]
         return [_of_condition(condition), *others]
 
-    def _findings_if_any(self) -> list[str]:
-        try:
-            return self.findings(self._pods())
-        except ApiError as error:
-            return [f"the pods cannot be listed: {error}"]
-
-    def _pods(self) -> list[JsonObject]:
-        return self._api.list(f"{self._base}/pods", labelSelector=f"{JOB_LABEL}={self.name}")
-
     def _raise_if_it_cannot_start(self, job: JsonObject, pods: list[JsonObject]) -> None:
         """Raise JobNeverStarted where the launcher cannot start any more."""
-        for condition in _conditions(job):
+        for condition in true_conditions(job):
             if condition.get("type") == "Failed":
                 raise JobNeverStarted([_of_condition(condition), *self.findings(pods)])
             if condition.get("type") == "Suspended":
@@ -167,16 +198,6 @@ class JobWatch:
             refusals = [line for line in self.findings([]) if "ValidationError" in line]
             if refusals:
                 raise JobNeverStarted(["the MPI Operator refuses the job", *refusals])
-
-    def _has_lasting_issue(self, pods: Sequence[JsonObject]) -> bool:
-        """Whether a pod has a permanent issue, or has had a persistent one for too long."""
-        issues = [issue for pod in pods for issue in kube_pods.issues_of(pod)]
-        now = self.deadline.elapsed
-        affected = {issue.pod for issue in issues if issue.persistent}
-        self._persistent_since = {pod: self._persistent_since.get(pod, now) for pod in affected}
-        return any(issue.permanent for issue in issues) or any(
-            now - since >= PERSISTENT_SECONDS for since in self._persistent_since.values()
-        )
 
 
 _ENDED = ("Succeeded", "Failed")
@@ -193,7 +214,7 @@ def _state(pods: Sequence[JsonObject]) -> str:
     return state + (f"; {issue.pod}: {_BRIEF_REASONS.get(issue.reason, issue.reason)}" if issue else "")
 
 
-def _conditions(job: JsonObject) -> Iterator[JsonObject]:
+def true_conditions(job: JsonObject) -> Iterator[JsonObject]:
     """The conditions that are true."""
     for condition in (job.get("status") or {}).get("conditions") or []:
         if condition.get("status") == "True":
@@ -216,10 +237,10 @@ def _role(pod: JsonObject) -> str:
     return str((pod["metadata"].get("labels") or {}).get(ROLE_LABEL, ""))
 
 
-def _phase(pod: JsonObject) -> str:
+def phase(pod: JsonObject) -> str:
     return str((pod.get("status") or {}).get("phase", ""))
 
 
 def _worker_has_ended(pod: JsonObject) -> bool:
     """A worker that has ended is not created again: the launcher would wait for it until the deadline."""
-    return _role(pod) == "worker" and _phase(pod) in _ENDED
+    return _role(pod) == "worker" and phase(pod) in _ENDED

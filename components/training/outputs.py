@@ -1,4 +1,4 @@
-"""Exporting the outputs of stacks/training, and failing the update by them where the run did not pass."""
+"""Exporting the outputs of stacks/training."""
 
 from __future__ import annotations
 
@@ -24,18 +24,3 @@ def export_outputs(
     for name in outputs.NAMES:
         pulumi.export(name, built[name])
     return built
-
-
-async def fail_unless_passed(built: pulumi.Output[dict[str, Any]], *, enforce: bool) -> None:
-    """Raise pulumi.RunError with the reasons where the gate does not pass. The outputs are kept all the same.
-
-    In a preview it is a warning, because a failed preview would keep `pulumi up` from running again.
-    """
-    if not await built.is_known():
-        return  # the preview of a first update: nothing is trained yet
-    reason = outputs.gate(await built.future() or {}, enforce=enforce)
-    if reason is None:
-        return
-    if not pulumi.runtime.is_dry_run():
-        raise pulumi.RunError(reason)
-    pulumi.warn(reason)

@@ -5,8 +5,10 @@ from pathlib import Path
 import pulumi
 from pulumi import ResourceOptions
 
+from busbar.training.outputs import gate
 from components.release import create_privileged_namespace
-from components.training.outputs import export_outputs, fail_unless_passed
+from components.stack_outputs import fail_unless_passed
+from components.training.outputs import export_outputs
 from components.training.proof import TrainingProof, TrainingProofArgs
 from components.training.stack import TrainingStack
 from components.training.trainer import Trainer, TrainerArgs
@@ -49,7 +51,7 @@ async def main() -> None:
     pulumi.export("trainer_version", trainer.version)
     pulumi.export("runtimes", trainer.runtimes)
     outputs = export_outputs(stack, {pool: proof.result for pool, proof in proofs.items()})
-    await fail_unless_passed(outputs, enforce=stack.training.proof.is_gate)
+    await fail_unless_passed(outputs, enforce=stack.training.proof.is_gate, gate=gate)
 
 
 pulumi.run(main)
