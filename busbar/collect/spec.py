@@ -66,7 +66,9 @@ def expectation(cluster: Cluster, job: NcclJob, job_name: str) -> dict[str, Any]
     }
 
 
-def read_verdict(stdout: str | None) -> dict[str, Any]:
+def read_verdict(
+    stdout: str | None, *, command: str = "nccl collect", schema: int = SCHEMA
+) -> dict[str, Any]:
     """The verdict that the collector printed. Never raises: any other text is a verdict "unknown"."""
     try:
         verdict = json.loads(stdout or "")
@@ -76,8 +78,8 @@ def read_verdict(stdout: str | None) -> dict[str, Any]:
     except ValueError as error:
         problem = f"it is not JSON ({error})"
     return {
-        "schema": SCHEMA,
+        "schema": schema,
         "verdict": "unknown",
         "passed": False,
-        "reasons": [f"the output of `busbar nccl collect` cannot be read: {problem}"],
+        "reasons": [f"the output of `busbar {command}` cannot be read: {problem}"],
     }

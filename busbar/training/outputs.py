@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
+from busbar.collect.spec import read_verdict
 from busbar.outputs.values import number
 from busbar.training.config import Training
 from busbar.training.target import Target
@@ -48,15 +48,7 @@ def summarize(verdict: Verdict, *, verdict_file: str | None = None) -> dict[str,
 
 def read_summary(stdout: str | None) -> dict[str, Any]:
     """What the command printed. Never raises: any other text is a verdict "unknown"."""
-    try:
-        found = json.loads(stdout or "")
-        if isinstance(found, dict) and isinstance(found.get("passed"), bool):
-            return found
-        problem = "it is not a verdict"
-    except ValueError as error:
-        problem = f"it is not JSON ({error})"
-    reason = f"the output of `busbar training collect` cannot be read: {problem}"
-    return {"schema": SCHEMA, "verdict": "unknown", "passed": False, "reasons": [reason]}
+    return read_verdict(stdout, command="training collect", schema=SCHEMA)
 
 
 def build_outputs(
