@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import subprocess
 import sys
-import textwrap
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,8 +18,8 @@ from typing import Any
 import asyncssh
 import pytest
 
-from tests.lab.test_stack_commands import PROJECT, _engine_path
 from tests.support.clusters import site
+from tests.support.engine import throwaway_project
 
 SECONDS = 300
 NOWHERE = "2001:db8::1"  # for documentation (RFC 3849): no machine has it
@@ -53,7 +51,7 @@ class Stack:
     """A stack of removals; `commands` is what the host that exists was told to run."""
 
     folder: Path
-    environment: dict[str, str]
+    environment: Mapping[str, str]
     cluster: dict[str, Any]
     commands: list[str]
 
@@ -106,12 +104,6 @@ def machine(tmp_path: Path) -> Iterator[tuple[int, str, list[str]]]:
 
 @pytest.fixture
 def stack(tmp_path: Path, machine: tuple[int, str, list[str]]) -> Stack:
-    path = _engine_path()
-    if path is None:
-        reason = "no Pulumi CLI on PATH, and the lab has not built one: run `python -m lab build`"
-        if os.environ.get("CI") == "true":
-            pytest.fail(reason)
-        pytest.skip(reason)
     port, host_key, commands = machine
     cluster = site(servers=1, workers={"a": 2}, ssh={"key_file": str(tmp_path / "key")})
     here = {"address": "127.0.0.1", "port": port, "host_key": host_key}
@@ -119,22 +111,7 @@ def stack(tmp_path: Path, machine: tuple[int, str, list[str]]) -> Stack:
     cluster["hosts"]["workers"][1]["address"] = NOWHERE
     cluster["hosts"]["workers"][0]["address"] = "2001:db8::2"
     folder = tmp_path / "project"
-    (folder / "state").mkdir(parents=True)
-    virtualenv = Path(sys.prefix).resolve()
-    (folder / "Pulumi.yaml").write_text(
-        f"name: tiny\nruntime: {{name: python, options: {{virtualenv: {virtualenv}}}}}\n"
-    )
-    (folder / "__main__.py").write_text(textwrap.dedent(PROGRAM))
-    environment = {
-        **{name: value for name, value in os.environ.items() if name != "SSH_AUTH_SOCK"},
-        "PATH": f"{PROJECT}/lab/plugins/bin:{Path(sys.executable).parent}:{path}",
-        "PYTHONPATH": str(PROJECT),
-        "BUSBAR_PYTHON": sys.executable,
-        "PULUMI_BACKEND_URL": f"file://{folder}/state",
-        "PULUMI_CONFIG_PASSPHRASE": "lab",
-        "PULUMI_SKIP_UPDATE_CHECK": "true",
-        "NO_COLOR": "1",
-    }
+    environment = throwaway_project(folder, PROGRAM, NO_COLOR="1")
     made = Stack(folder, environment, cluster, commands)
     assert made.run("pulumi", "stack", "init", "dev").returncode == 0
     (folder / "Pulumi.dev.yaml").touch()

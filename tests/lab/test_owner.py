@@ -7,11 +7,8 @@ the list of workers and the guards around removal are those of host/. The tests 
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
-import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from tests.lab.test_stack_commands import PROJECT, _engine_path
 from tests.support.clusters import site
+from tests.support.engine import throwaway_project
 
 SECONDS = 300
 
@@ -31,7 +28,6 @@ PROGRAM = """
     import pulumi
     from pulumi_command import local
 
-    sys.path.insert(0, os.environ["BUSBAR_PROJECT"])
     import busbar.config
     from busbar.hosts import scripts
     from busbar.hosts.inventory import Inventory
@@ -163,7 +159,7 @@ class Stack:
     """A stack whose hosts are folders. `cluster` is the configuration of the next update."""
 
     folder: Path
-    environment: dict[str, str]
+    environment: Mapping[str, str]
     cluster: dict[str, Any] = field(default_factory=dict)
 
     def pulumi(self, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -198,35 +194,11 @@ class Stack:
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    path = _engine_path()
-    if path is None:
-        reason = "no Pulumi CLI on PATH, and the lab has not built one: run `python -m lab build`"
-        if os.environ.get("CI") == "true":
-            pytest.fail(reason)
-        pytest.skip(reason)
     folder = tmp_path_factory.mktemp("owner")
-    (folder / "state").mkdir()
-    virtualenv = Path(sys.prefix).resolve()
-    (folder / "Pulumi.yaml").write_text(
-        f"name: tiny\nruntime: {{name: python, options: {{virtualenv: {virtualenv}}}}}\n"
-    )
+    environment = throwaway_project(folder, PROGRAM, NO_COLOR="1")
     (folder / "kubeconfig").write_text(json.dumps({"kubeconfig": KUBECONFIG}))
     (folder / "former_names").touch()
-    (folder / "__main__.py").write_text(textwrap.dedent(PROGRAM))
-    made = Stack(
-        folder,
-        {
-            **os.environ,
-            "PATH": f"{PROJECT}/lab/plugins/bin:{Path(sys.executable).parent}:{path}",
-            "BUSBAR_PYTHON": sys.executable,
-            "BUSBAR_PROJECT": str(PROJECT),
-            "PULUMI_BACKEND_URL": f"file://{folder}/state",
-            "PULUMI_CONFIG_PASSPHRASE": "lab",
-            "PULUMI_SKIP_UPDATE_CHECK": "true",
-            "NO_COLOR": "1",
-        },
-        site(servers=3, workers={"a": 3, "b": 1}),
-    )
+    made = Stack(folder, environment, site(servers=3, workers={"a": 3, "b": 1}))
     assert made.pulumi("stack", "init").returncode == 0
     assert sorted(made.up()) == sorted(
         f"{name} installed"

@@ -8,20 +8,19 @@ from __future__ import annotations
 import json
 import os
 import pty
-import shutil
 import signal
 import stat
 import subprocess
 import sys
-import textwrap
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
-PROJECT = Path(__file__).resolve().parents[2]
+from tests.support.engine import throwaway_project
+
 SECONDS = 600  # a limit for a machine that is busy with other things
 
 # A step that is told to wait says so in a file, and goes on when another file appears.
@@ -96,7 +95,7 @@ class Site:
     """A throwaway project with a state of its own."""
 
     folder: Path
-    environment: dict[str, str]
+    environment: Mapping[str, str]
     settings: dict[str, str] = field(default_factory=dict)
 
     def configure(self, **settings: str) -> None:
@@ -185,47 +184,13 @@ def _descendants(process: int) -> list[int]:
     return found
 
 
-def _engine_path() -> str | None:
-    """A PATH with the engine and what dynamic providers of Python need; None where there is none."""
-    cache = (
-        os.environ.get("BUSBAR_CACHE")
-        or f"{os.environ.get('XDG_CACHE_HOME') or Path.home() / '.cache'}/busbar"
-    )
-    # The lab's language host takes Python from PATH, not from the option virtualenv.
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", ""), f"{cache}/bin"])
-    tools = ("pulumi", "pulumi-language-python", "pulumi-resource-pulumi-python")
-    return path if all(shutil.which(tool, path=path) for tool in tools) else None
-
-
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    path = _engine_path()
-    if path is None:
-        reason = "no Pulumi CLI on PATH, and the lab has not built one: run `python -m lab build`"
-        if os.environ.get("CI") == "true":
-            pytest.fail(reason)
-        pytest.skip(reason)
+def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
     folder = tmp_path_factory.mktemp("project")
-    for name in ("wait", "state"):
-        (folder / name).mkdir()
-    virtualenv = Path(sys.prefix).resolve()
-    (folder / "Pulumi.yaml").write_text(
-        f"name: tiny\nruntime: {{name: python, options: {{virtualenv: {virtualenv}}}}}\n"
-    )
+    environment = throwaway_project(folder, PROGRAM, TERM="dumb")
+    (folder / "wait").mkdir()
     (folder / "Pulumi.dev.yaml").write_text("config: {}\n")
-    (folder / "__main__.py").write_text(textwrap.dedent(PROGRAM))
-    yield Site(
-        folder,
-        {
-            **os.environ,
-            "PATH": path,
-            "PYTHONPATH": str(PROJECT),
-            "PULUMI_BACKEND_URL": f"file://{folder}/state",
-            "PULUMI_CONFIG_PASSPHRASE": "lab",
-            "PULUMI_SKIP_UPDATE_CHECK": "true",
-            "TERM": "dumb",
-        },
-    )
+    return Site(folder, environment)
 
 
 def test_status_of_a_stack_that_was_never_made_says_how_to_make_it(site: Site) -> None:

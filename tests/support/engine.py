@@ -1,0 +1,46 @@
+"""Throwaway Pulumi projects with a state of their own, for tests that run the engine without hosts.
+
+Engine and plugins are the official ones where they are installed, else the lab's.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import textwrap
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from lab.engine.environment import environment
+
+PROJECT = Path(__file__).resolve().parents[2]
+TOOLS = ("pulumi", "pulumi-language-python", "pulumi-resource-pulumi-python")
+
+
+def throwaway_project(folder: Path, program: str, **more: str) -> Mapping[str, str]:
+    """Write the project `tiny` with `program` into `folder`; returns the environment of its commands.
+
+    `more` is added to that environment. Without an engine the test is skipped, and fails in CI.
+    """
+    variables = {
+        **{name: value for name, value in os.environ.items() if name != "SSH_AUTH_SOCK"},
+        **environment(),
+        "PYTHONPATH": str(PROJECT),
+        "PULUMI_BACKEND_URL": f"file://{folder}/state",
+        **more,
+    }
+    if missing := [tool for tool in TOOLS if shutil.which(tool, path=variables["PATH"]) is None]:
+        reason = f"not on PATH, and not built by the lab: {', '.join(missing)}; run `python -m lab build`"
+        if os.environ.get("CI") == "true":
+            pytest.fail(reason)
+        pytest.skip(reason)
+    (folder / "state").mkdir(parents=True)
+    virtualenv = Path(sys.prefix).resolve()
+    (folder / "Pulumi.yaml").write_text(
+        f"name: tiny\nruntime: {{name: python, options: {{virtualenv: {virtualenv}}}}}\n"
+    )
+    (folder / "__main__.py").write_text(textwrap.dedent(program))
+    return variables
