@@ -114,7 +114,8 @@ class Run:
                 return True
             if urn not in seen:
                 seen.add(urn)
-                ahead |= self.resources[urn].ahead
+                if urn in self.resources:  # a resource that is read, such as a StackReference, is not
+                    ahead |= self.resources[urn].ahead
         return False
 
 
