@@ -1,4 +1,4 @@
-"""`busbar up | preview | destroy | status STACK`: a Pulumi stack, driven through the Automation API.
+"""The commands that drive a Pulumi stack through the Automation API: `busbar up STACK` and its kin.
 
 The only package of busbar that imports pulumi, and only when one of its commands runs: `busbar --help` and
 the other commands work without it. `pulumi up` does the same work; these commands add readable rows, recovery
@@ -41,7 +41,7 @@ Parallel = Annotated[
 
 def register(group: typer.Typer) -> None:
     """Add the commands to the top level."""
-    for command in (up, preview, destroy, status):
+    for command in (up, preview, destroy, status, timeline):
         group.command(command.__name__, epilog=EXIT_CODES)(command)
 
 
@@ -98,6 +98,18 @@ def status(stack: Stack, project: Project = None) -> None:
     Exit code 0 only if the last update succeeded, no step was interrupted and the gate passed.
     """
     _exit(stack, project, lambda target: _commands().status(target))
+
+
+def timeline(
+    stack: Stack,
+    project: Project = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="The SVG file; default: .busbar/STACK/timeline.svg."),
+    ] = None,
+) -> None:
+    """Show where the time of the last `busbar up` with changes went: its critical path, and a picture."""
+    _exit(stack, project, lambda target: _commands().timeline(target, output))
 
 
 def _exit(stack: str, project: Path | None, command: Callable[[Target], int]) -> NoReturn:

@@ -1,14 +1,16 @@
-"""`up`, `preview`, `destroy` and `status`; each prints what happened and returns the exit code.
+"""`up`, `preview`, `destroy`, `status` and `timeline`; each prints what happened and returns the exit code.
 
 All raise StackError if nothing was started.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import typer
 from pulumi import automation as auto
 
-from busbar.cli.stack import events, keep, recovery, session
+from busbar.cli.stack import events, keep, recovery, session, times
 from busbar.cli.stack.converge import to_apply_again
 from busbar.cli.stack.engine import Snapshot, open_stack, snapshot
 from busbar.cli.stack.errors import DONE, FAILED, reasons
@@ -104,6 +106,11 @@ def status(target: Target) -> int:
     return session.run("status", target, lambda s: report(s.console, open_stack(s.engine, target), target))
 
 
+def timeline(target: Target, output: Path | None) -> int:
+    """Where the time of the last update went; the picture goes to `output`, else the stack's folder."""
+    return times.show(target, output)
+
+
 def _preview(
     s: Session, stack: auto.Stack, options: Options, again: list[str] | None = None
 ) -> tuple[Plan, str]:
@@ -138,7 +145,9 @@ def _after_up(s: Session, stack: auto.Stack, rows: Rows, failure: str) -> int:
         s.title("" if outputs.has_contract else "outputs")
     keep.show(s.console, outputs, s.target)
     s.title(rows.summary(), "")
-    show_uncleaned(s.console, snapshot(stack), s.target)
+    state = snapshot(stack)
+    show_uncleaned(s.console, state, s.target)
+    times.keep(rows, state, s.target)
     if not failure:
         if rows.resumes:
             _forget_completed(s, stack)
