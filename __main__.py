@@ -44,7 +44,8 @@ async def main() -> None:
         HAProxyLoadBalancerArgs(
             inventory=inventory, login=login, ca_pem=control_plane.ca_pem, install_id=control_plane.install_id
         ),
-        ResourceOptions(depends_on=[control_plane]),
+        # Its inputs need server 1; HAProxy is installed while the other servers join.
+        ResourceOptions(depends_on=[preflight]),
     )
     # Without its first server the cluster is gone: nothing on it is then drained or uninstalled.
     kubeconfig, first_server = control_plane.kubeconfig, control_plane.foundation
@@ -62,7 +63,8 @@ async def main() -> None:
                 registries_yaml=control_plane.registries_yaml,
                 deleted_with=first_server,
             ),
-            ResourceOptions(depends_on=[load_balancer]),
+            # All servers, not only the first: a K3s upgrade changes workers last.
+            ResourceOptions(depends_on=[control_plane, load_balancer]),
         )
         for pool in cluster.pools
     ]
@@ -74,19 +76,20 @@ async def main() -> None:
         cluster_identifier=f"{pulumi.get_project()}-{pulumi.get_stack()}",
         # An object that an interrupted update made without recording it is adopted by the next one.
         upsert_existing_objects=True,
-        opts=ResourceOptions(depends_on=[load_balancer], deleted_with=first_server),
+        opts=ResourceOptions(depends_on=[control_plane, load_balancer], deleted_with=first_server),
     )
     operator_args = OperatorArgs(inventory=inventory, kubeconfig=kubeconfig, deleted_with=first_server)
     after_pools = ResourceOptions(provider=provider, depends_on=pools)
     gpu_operator = GpuOperator("gpu-operator", operator_args, after_pools)
-    # The GPU Operator brings node-feature-discovery, whose CRD the network chart's rules need.
-    after_gpu_operator = ResourceOptions(provider=provider, depends_on=[gpu_operator])
+    # The GPU Operator brings node-feature-discovery, whose CRD the network chart's rules need. GPUs need
+    # minutes to appear, and are not waited for.
+    after_gpu_release = ResourceOptions(provider=provider, depends_on=[*pools, *gpu_operator.releases])
     network_operator = NetworkOperator(
         "network-operator",
         NetworkOperatorArgs(
             inventory=inventory, kubeconfig=kubeconfig, deleted_with=first_server, hosts=preflight.hosts
         ),
-        after_gpu_operator,
+        after_gpu_release,
     )
     mpi_operator = MpiOperator("mpi-operator", operator_args, after_pools)
 

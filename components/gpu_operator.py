@@ -27,6 +27,8 @@ class GpuOperator(pulumi.ComponentResource):
 
     version: pulumi.Output[str | None]
     ready: pulumi.Output[str]
+    releases: list[pulumi.Resource]
+    """The Helm Release, with the CRDs of node-feature-discovery; none where the operator is not enabled."""
 
     def __init__(self, name: str, args: OperatorArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("busbar:index:GpuOperator", name, None, opts)
@@ -34,7 +36,7 @@ class GpuOperator(pulumi.ComponentResource):
         config = cluster.gpu_operator
         values = GPU_OPERATOR.values(HELM_VALUES, config, cluster.pools.values())
         self.version = pulumi.Output.from_input(None)
-        installed: list[pulumi.Resource] = []
+        self.releases = []
         if config.enabled:
             release = create_release(
                 name,
@@ -48,7 +50,7 @@ class GpuOperator(pulumi.ComponentResource):
                 parent=self,
             )
             self.version = installed_version(release, config.version)
-            installed = [release]
+            self.releases = [release]
         wait = create_allocatable_wait(
             f"{name}-gpus",
             AllocatableArgs(
@@ -59,7 +61,7 @@ class GpuOperator(pulumi.ComponentResource):
                 devices=lambda pool: pool.gpus,
                 triggers=[digest(values), config.version],
             ),
-            pulumi.ResourceOptions(parent=self, depends_on=installed),
+            pulumi.ResourceOptions(parent=self, depends_on=self.releases),
         )
         self.ready = wait.stdout
         self.register_outputs({"version": self.version, "ready": self.ready})

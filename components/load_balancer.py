@@ -65,7 +65,7 @@ class HAProxyLoadBalancer(pulumi.ComponentResource):
                 timeout_seconds=DEADLINE_SECONDS,
                 values={"CA_FILE": haproxy.CA_FILE},
             ),
-            pulumi.ResourceOptions(parent=self, depends_on=self.nodes[-1:]),
+            pulumi.ResourceOptions(parent=self, depends_on=self.nodes),
         )
         return create_host_command(
             name,

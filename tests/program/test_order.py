@@ -39,9 +39,11 @@ def test_the_kubeconfig_is_read_as_soon_as_server_1_is_up(run: Run) -> None:
     assert not waits(run, "control-plane-kubeconfig", "control-plane-server-2")
 
 
-def test_load_balancers_wait_for_every_server_and_come_up_one_at_a_time(run: Run) -> None:
-    assert waits(run, "load-balancer-lb-1", "control-plane-server-3")
+def test_load_balancers_are_installed_while_servers_join_and_one_at_a_time(run: Run) -> None:
+    assert waits(run, "load-balancer-lb-1", "control-plane-server-1")
+    assert not waits(run, "load-balancer-lb-1", "control-plane-server-2")
     assert waits(run, "load-balancer-lb-2", "load-balancer-lb-1")
+    assert waits(run, "load-balancer-lb-2-removal", "load-balancer-lb-1"), "removed one at a time, too"
 
 
 def test_workers_join_through_the_load_balancers_and_not_before(run: Run) -> None:
@@ -50,6 +52,12 @@ def test_workers_join_through_the_load_balancers_and_not_before(run: Run) -> Non
         for worker in ("worker-gpu-1", "worker-gpu-2", "worker-gpu-3")
         for balancer in ("lb-1", "lb-2")
     )
+
+
+def test_workers_wait_for_every_server_so_that_an_upgrade_never_leaves_one_older_than_a_worker(
+    run: Run,
+) -> None:
+    assert waits(run, "worker-gpu-1", "control-plane-server-3")
 
 
 def test_workers_do_not_wait_for_one_another(run: Run) -> None:
@@ -66,8 +74,9 @@ def test_operators_are_installed_when_every_worker_of_every_pool_has_joined(run:
     ] == []
 
 
-def test_the_network_operator_waits_for_the_gpu_operator_that_brings_node_feature_discovery(run: Run) -> None:
-    assert waits(run, "network-operator-release", "gpu-operator-gpus")
+def test_the_network_operator_waits_for_the_crds_of_the_gpu_operator_and_not_for_its_gpus(run: Run) -> None:
+    assert waits(run, "network-operator-release", "gpu-operator-release")
+    assert not waits(run, "network-operator-release", "gpu-operator-gpus")
 
 
 def test_the_policy_waits_for_the_release_that_brings_its_kind(run: Run) -> None:
@@ -93,6 +102,7 @@ def test_the_log_is_collected_once_its_job_exists(run: Run) -> None:
 
 def test_objects_on_the_cluster_wait_for_an_api_that_answers(run: Run) -> None:
     assert waits(run, "cluster", "load-balancer-lb-2")
+    assert waits(run, "cluster", "control-plane-server-3")
     assert waits(run, "cluster", "control-plane-kubeconfig")
 
 

@@ -90,6 +90,10 @@ def test_a_worker_of_an_older_stack_keeps_its_resource_instead_of_being_removed(
     assert not any(a.spec.noParent or a.spec.parentUrn or a.spec.type for a in aliases)
 
 
+def test_an_object_that_an_interrupted_update_made_is_adopted_by_the_next_one(run: Run) -> None:
+    assert run.named("cluster").inputs["upsertExistingObjects"] == "true"
+
+
 def test_a_drain_acts_only_when_its_worker_is_removed_and_the_cluster_stays(run: Run) -> None:
     drain, worker = run.named("worker-gpu-3-drain"), run.named("worker-gpu-3")
     assert "create" not in drain.inputs and drain.inputs["delete"].endswith("-m busbar remove node")

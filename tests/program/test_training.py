@@ -79,6 +79,17 @@ def test_outputs_of_another_contract_are_refused_with_the_stack_s_name() -> None
     assert created(run) == []
 
 
+def test_what_is_allowed_but_probably_not_intended_is_a_warning_of_the_update() -> None:
+    run = up(config=configured(proof={"backend": "gloo"}))
+    assert run.error is None
+    assert [text for text in run.messages if "proof.backend: gloo uses TCP" in text], run.messages
+
+
+def test_an_object_that_an_interrupted_update_made_is_adopted_by_the_next_one() -> None:
+    [provider] = up().of_type(PROVIDER)
+    assert provider.inputs["upsertExistingObjects"] == "true"
+
+
 def test_the_kubeconfig_of_the_cluster_stays_a_secret() -> None:
     [provider] = up().of_type(PROVIDER)
     assert all(secret for path, _, secret in texts(provider.raw) if path == "kubeconfig")
