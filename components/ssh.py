@@ -50,7 +50,7 @@ class SshLogin:
         """
         login = Login.of(ssh)
         key = secret_key if login.key_file is None else login.key_text(project)
-        if ssh.agent or key is None:
+        if key is None:  # the agent has it
             return cls(login=login, private_key=None, private_key_password=None, key_digest=None)
         secret: pulumi.Output[str] = pulumi.Output.secret(key)
         digest = key_digest(key) if isinstance(key, str) else pulumi.Output.unsecret(secret.apply(key_digest))

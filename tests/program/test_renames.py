@@ -112,6 +112,11 @@ def test_a_single_server_has_no_other_one_to_be_prepared_on() -> None:
     assert "control-plane-nodes" in commands and "control-plane-rejoin" not in commands
 
 
+def test_only_the_first_server_may_begin_a_cluster(run: Run) -> None:
+    first = [values(run.named(f"control-plane-server-{n}").inputs["create"])["FIRST"] for n in (1, 2, 3)]
+    assert first == ["true", "false", "false"]
+
+
 def test_every_server_knows_the_addresses_of_all_others_server_1_first(run: Run) -> None:
     peers = [values(run.named(f"control-plane-server-{n}").inputs["create"])["PEERS"] for n in (1, 2, 3)]
     assert peers == ["192.0.2.12 192.0.2.13", "192.0.2.11 192.0.2.13", "192.0.2.11 192.0.2.12"]

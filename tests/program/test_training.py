@@ -136,6 +136,10 @@ def test_the_log_is_collected_after_the_job_is_there_and_the_job_after_its_progr
     assert run.waits_for(job, run.named("training-h100-service"))
 
 
+def test_a_changed_job_is_made_after_the_old_one_is_gone_which_may_hold_the_gpus() -> None:
+    assert up().named("training-h100-job").request.deleteBeforeReplace
+
+
 def test_the_program_travels_as_it_is_in_the_repository() -> None:
     data = up().named("training-h100-program").inputs["data"]
     folder = ROOT / "stacks" / "training" / "program"

@@ -1,0 +1,137 @@
+"""Faults under a steady load on the API through the load balancer: nothing that was acknowledged is lost.
+
+Each drill prints its account before it says whether the account is good.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+import pytest
+
+from lab.hosts import nspawn
+from lab.topology import find
+from tests.lab.conftest import PROJECT, SERVERS, Lab, eventually
+from tests.support.api_load import Account, ApiLoad
+
+pytestmark = pytest.mark.drill
+
+KUBECONFIG = PROJECT / ".busbar" / "dev" / "kubeconfig"
+# How long requests may fail while the load balancer and etcd notice that a server is gone.
+OUTAGE_SECONDS = 60
+RECOVERY_SECONDS = 180
+WRITES = 60
+
+
+def _voters_again(lab: Lab) -> None:
+    eventually(lambda: lab.voters() == set(SERVERS), RECOVERY_SECONDS, "three voters")
+
+
+def _goes_on(load: ApiLoad, writes: int = WRITES) -> None:
+    """Wait until so many more writes were acknowledged."""
+    wanted = load.writes + writes
+    eventually(lambda: load.writes >= wanted, RECOVERY_SECONDS, f"{writes} more writes")
+
+
+def _leader(lab: Lab) -> str:
+    """The server that leads etcd."""
+    metric = "curl -s --max-time 5 http://127.0.0.1:2381/metrics | grep -c '^etcd_server_is_leader 1' || true"
+    leaders = [server for server in SERVERS if lab.ssh(server, metric).strip() == "1"]
+    assert len(leaders) == 1, leaders
+    return leaders[0]
+
+
+@contextmanager
+def _account(what: str) -> Iterator[ApiLoad]:
+    """A load; at the end nothing is lost, the watch has seen everything, and no request failed for long."""
+    with ApiLoad(str(KUBECONFIG)) as load:
+        _goes_on(load)
+        yield load
+        _goes_on(load)
+    account: Account = load.account
+    print(f"{what}: {account}")
+    assert not account.lost
+    assert account.acknowledged <= account.watched
+    assert account.outage < OUTAGE_SECONDS
+
+
+@contextmanager
+def killed(lab: Lab, server: str) -> Iterator[None]:
+    """K3s ends at once; systemd starts it again."""
+    lab.ssh(server, "systemctl kill --signal=KILL k3s")
+    yield
+
+
+@contextmanager
+def switched_off(lab: Lab, server: str) -> Iterator[None]:
+    """The machine ends at once, and boots again with its disk."""
+    nspawn.clean_stale_state(find(server))
+    try:
+        yield
+    finally:
+        done = lab.run(sys.executable, "-m", "lab", "up")
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+@contextmanager
+def cut_off(lab: Lab, server: str) -> Iterator[None]:
+    """No packet leaves for any other host, and so no answer comes from one."""
+    others = [find(name).address for name in ("lb-1", *SERVERS, "worker-1", "worker-2") if name != server]
+    routes = [f"blackhole {address}/32" for address in others]
+    lab.ssh(server, "; ".join(f"ip route replace {route}" for route in routes))
+    try:
+        yield
+    finally:
+        lab.ssh(server, "; ".join(f"ip route del {route}" for route in routes))
+
+
+@contextmanager
+def slow_link(lab: Lab, server: str) -> Iterator[None]:
+    """2 Mbit/s to the host, and a queue of 400 ms."""
+    link = ("tc", "qdisc", "replace", "dev", f"vb-{server}", "root")
+    subprocess.run([*link, "tbf", "rate", "2mbit", "burst", "16kb", "latency", "400ms"], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["tc", "qdisc", "del", "dev", f"vb-{server}", "root"], check=True)
+
+
+@contextmanager
+def no_dns(lab: Lab, server: str) -> Iterator[None]:
+    """The host cannot resolve names, and K3s restarts so."""
+    lab.ssh(server, "mv /etc/resolv.conf /etc/resolv.conf.kept && systemctl restart --no-block k3s")
+    try:
+        yield
+    finally:
+        lab.ssh(server, "mv /etc/resolv.conf.kept /etc/resolv.conf")
+
+
+Fault = Callable[[Lab, str], AbstractContextManager[None]]
+
+
+@pytest.mark.parametrize("server", SERVERS)
+@pytest.mark.parametrize("fault", [killed, switched_off])
+def test_any_one_server_may_go_and_come_back(lab: Lab, fault: Fault, server: str) -> None:
+    with _account(f"{server} {fault.__name__}") as load:
+        with fault(lab, server):
+            _goes_on(load)
+        _voters_again(lab)
+
+
+@pytest.mark.parametrize("fault", [cut_off, slow_link, no_dns])
+def test_the_leader_of_etcd_may_lose_its_network(lab: Lab, fault: Fault) -> None:
+    leader = _leader(lab)
+    with _account(f"{leader}, the leader of etcd, {fault.__name__}") as load:
+        with fault(lab, leader):
+            _goes_on(load)
+        _voters_again(lab)
+
+
+def test_a_load_balancer_that_restarts_loses_nothing(lab: Lab) -> None:
+    with _account("HAProxy killed") as load:
+        lab.ssh("lb-1", "systemctl kill --signal=KILL haproxy")
+        lab.ssh("lb-1", "systemctl restart haproxy")
+        _goes_on(load)
