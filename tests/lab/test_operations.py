@@ -48,7 +48,7 @@ def _up(lab: Lab, what: str, change: Any, *arguments: str) -> tuple[int, str]:
 def usual_hosts(lab: Lab) -> Iterator[None]:
     """New machines for those that are gone, and the usual configuration, afterwards."""
     yield
-    assert lab.run(sys.executable, "-m", "lab", "start").returncode == 0
+    assert lab.run(sys.executable, "-m", "lab", "up").returncode == 0
     done = lab.up()
     assert done.returncode == 0, done.stdout + done.stderr
 
