@@ -73,7 +73,9 @@ def test_a_worker_that_is_gone_for_good_is_taken_out_and_the_update_goes_on(lab:
 
 
 @pytest.mark.usefixtures("usual_hosts")
-def test_an_update_with_a_dead_worker_changes_the_others_and_names_it(lab: Lab) -> None:
+def test_an_update_with_a_dead_worker_changes_the_others_and_another_machine_is_converged(
+    lab: Lab,
+) -> None:
     _switch_off("worker-2")
 
     def label(cluster: dict[str, Any]) -> None:
@@ -84,6 +86,21 @@ def test_an_update_with_a_dead_worker_changes_the_others_and_names_it(lab: Lab) 
     assert "worker-2" in text and "left out of this update" in text, text
     labels = json.loads(lab.kubectl("get node worker-1 -o json"))["metadata"]["labels"]
     assert labels.get("drill") == "dead-worker", text
+
+    before = lab.uids("nodes")["worker-2"]
+    assert lab.run(sys.executable, "-m", "lab", "up").returncode == 0
+    verified = lab.run(sys.executable, "-m", "busbar", "verify", "dev").stdout
+    assert "nothing of busbar is installed" in verified and "--converge" in verified
+    began = time.monotonic()
+    done = lab.run(
+        *(sys.executable, "-m", "busbar", "up", "dev", "--yes", "--skip-preview"),
+        *("--converge", "worker-2"),
+        seconds=UP_SECONDS,
+    )
+    print(f"another machine converged: {time.monotonic() - began:.0f} s")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert lab.uids("nodes")["worker-2"] != before
+    assert lab.conditions("worker-2")["Ready"] == "True"
 
 
 @pytest.mark.usefixtures("usual_hosts")
