@@ -7,7 +7,8 @@ API_SERVER=""
 MEMBER_DEADLINE=90
 # The ConfigMap in kube-system with the names of the configured hosts.
 CONFIGURED=busbar-nodes
-# On a server whose whole cluster is being removed (k3s-teardown.sh); not kept over a reboot, and valid for an hour.
+# On a server whose whole cluster is being removed (k3s-teardown.sh): until the server is removed or installed again,
+# at most for an hour, and not over a reboot.
 TEARDOWN=/run/busbar-teardown
 TEARDOWN_MINUTES=60
 # pkg/etcd/member_controller.go in k3s-io/k3s: the request to leave etcd, and its answer.

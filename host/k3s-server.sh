@@ -31,6 +31,7 @@ install_server() {
   refuse_new_identity
   address=$(k3s_node_address)
   claim_host server
+  rm -f "$TEARDOWN"
   record_preexisting_files
   k3s_download
   restart_after_drift "$UNIT"
@@ -180,6 +181,7 @@ remove_server() {
   }
   leave_cluster
   k3s_uninstall "$UNIT"
+  rm -f "$TEARDOWN"
 }
 
 # leave_cluster: through another server, so that the API that confirms it stays up. With three or more members K3s

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import base64
-import os
-import signal
+import contextlib
 import subprocess
 from typing import Any
 
+import psutil
 import pytest
 
 from busbar.hosts import scripts
@@ -103,6 +103,15 @@ def _statuses(lab: Lab) -> list[str]:
     return found.split()
 
 
+def _kill_at_once(update: subprocess.Popen[bytes]) -> None:
+    """End the engine, its plugins and Helm as if their machine lost power: none of them can still note it."""
+    engine = psutil.Process(update.pid)
+    for process in [engine, *engine.children(recursive=True)]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    update.wait(30)
+
+
 def test_a_helm_upgrade_that_was_killed_is_recovered_by_the_next_update(lab: Lab, changed: Change) -> None:
     def never_available(cluster: dict[str, Any]) -> None:
         cluster["mpi_operator"]["image"] = "mpioperator/mpi-operator:missing"
@@ -116,8 +125,7 @@ def test_a_helm_upgrade_that_was_killed_is_recovered_by_the_next_update(lab: Lab
     try:
         eventually(lambda: _statuses(lab)[-1:] == ["pending-upgrade"], 300, "Helm upgrades the MPI Operator")
     finally:
-        os.killpg(update.pid, signal.SIGKILL)
-        update.wait(30)
+        _kill_at_once(update)
     assert lab.pulumi("cancel", "--yes", "--stack", "dev").returncode == 0
 
     def corrected(cluster: dict[str, Any]) -> None:

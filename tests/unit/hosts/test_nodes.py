@@ -259,6 +259,24 @@ def test_an_old_announcement_of_a_removal_counts_no_more(tmp_path: Path) -> None
     assert "s-3 removed by https://10.0.0.1:6443" in left(tmp_path, PEERS="10.0.0.1")[1]
 
 
+INSTALLED = """
+for part in k3s_refuse_other_role refuse_new_identity k3s_node_address claim_host record_preexisting_files \
+  k3s_download restart_after_drift membership_line snapshot_before_upgrade k3s_install_binary auth_config \
+  k3s_config k3s_unit k3s_memlock k3s_sysctl k3s_start await_member renew_certificate k3s_record_machine \
+  record_applied_hash facts k3s_uninstall may_remove; do eval "$part() { :; }"; done
+"""
+
+
+@pytest.mark.parametrize("done_since", ["install_server", "leave_cluster() { :; }; remove_server"])
+def test_the_announcement_ends_with_the_removal_and_with_an_installation(
+    tmp_path: Path, done_since: str
+) -> None:
+    cluster(tmp_path, "s-1|a|True|yes", "s-2|b|True|yes", "s-3|c|True|yes")
+    performed(tmp_path, "k3s-teardown", "main")
+    performed(tmp_path, "k3s-server", INSTALLED + done_since, NODE_NAME="s-3")
+    assert "s-3 removed by https://10.0.0.1:6443" in left(tmp_path, PEERS="10.0.0.1")[1]
+
+
 def test_a_worker_that_left_the_configuration_is_drained_and_deleted(tmp_path: Path) -> None:
     cluster(tmp_path, "w-1|aaaa|True|", "w-2|bbbb|True|")
     prepared(tmp_path, "", "w-2")
