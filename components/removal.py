@@ -1,4 +1,4 @@
-"""What happens when a host is removed: local Commands that do nothing until the engine deletes them.
+"""What happens when a host is removed: local Commands that change nothing until the engine deletes them.
 
 They run on the machine that runs Pulumi and log in to the host themselves: the `delete` of a remote Command
 fails where its host is gone, and with it the whole update.
@@ -69,9 +69,12 @@ def create_node_removal(
 def create_teardown(
     name: str, inventory: Inventory, login: SshLogin, opts: pulumi.ResourceOptions
 ) -> local.Command:
-    """Register what `destroy` does first: the servers are told that none of them has to leave etcd."""
-    servers = [target(server) for server in inventory.servers]
-    return _create(name, "cluster", {"login": login.preflight_spec(), "servers": servers}, opts)
+    """Register what `destroy` does first: the servers are told that none of them has to leave etcd.
+
+    If `destroy` is interrupted, the next update makes this resource again and takes that back.
+    """
+    spec = {"login": login.preflight_spec(), "servers": [target(server) for server in inventory.servers]}
+    return _create(name, "cluster", spec, opts, create=busbar_command("remove", "keep"))
 
 
 def owner_mark(name: str) -> str:
@@ -84,9 +87,16 @@ def target(host: Host) -> dict[str, Any]:
     return Target.model_validate(host, from_attributes=True).model_dump(exclude_none=True)
 
 
-def _create(name: str, command: str, spec: Mapping[str, Any], opts: pulumi.ResourceOptions) -> local.Command:
+def _create(
+    name: str,
+    command: str,
+    spec: Mapping[str, Any],
+    opts: pulumi.ResourceOptions,
+    create: str | None = None,
+) -> local.Command:
     return local.Command(
         name,
+        create=create,
         delete=busbar_command("remove", command),
         # Secret where the login has a secret.
         stdin=pulumi.Output.json_dumps(dict(spec), sort_keys=True),

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Tells a server that its whole cluster is being removed: its removal then does not leave etcd, which would need a
-# majority of the servers. Changes nothing else, and is forgotten with the removal, an installation, or after an hour.
+# VERB=remove tells a server that its whole cluster is being removed: its removal then does not leave etcd, which would
+# need a majority of the servers. It is forgotten with the removal, an installation, after an hour, or by VERB=install:
+# the cluster stays. Changes nothing else.
 # Facts: {"node"}
 # shellcheck source=/dev/null
 [[ -n ${BUSBAR_LIB:-} ]] || for part in lib k3s-api; do
@@ -9,7 +10,11 @@ done
 
 main() {
   begin
-  touch "$TEARDOWN"
+  case $VERB in
+    remove) touch "$TEARDOWN" ;;
+    install) rm -f "$TEARDOWN" ;;
+    *) die "VERB=$VERB is unknown" "use install or remove" ;;
+  esac
   printf '{"node":%s}\n' "$(json "$NODE_NAME")"
 }
 

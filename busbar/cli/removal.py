@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def register(group: typer.Typer) -> None:
     """Add `remove` with its sub-commands to the top level."""
     remove = typer.Typer(help="What `pulumi up` and `destroy` run to remove hosts.", no_args_is_help=True)
-    for command in (host, node, cluster):
+    for command in (host, node, cluster, keep):
         remove.command(command.__name__)(command)
     group.add_typer(remove, name="remove", hidden=True)
 
@@ -48,6 +48,13 @@ def cluster() -> None:
     from busbar.operations import removal
 
     _run(removal.announce_teardown(_spec(removal.Teardown), _say))
+
+
+def keep() -> None:
+    """Tell the servers that the cluster stays: a `destroy` that was interrupted had told them otherwise."""
+    from busbar.operations import removal
+
+    _run(removal.announce_teardown(_spec(removal.Teardown), _say, kept=True))
 
 
 def _spec(model: type[Spec]) -> Spec:

@@ -48,7 +48,7 @@ class NodeRemoval(Model):
 
 
 class Teardown(Model):
-    """The stdin of `busbar remove cluster`: the servers are told that the whole cluster is being removed."""
+    """The stdin of `busbar remove cluster` and `keep`: servers are told that the cluster goes, or stays."""
 
     schema_version: Literal[1] = 1
     login: Login
@@ -95,13 +95,17 @@ async def remove_node(spec: NodeRemoval, say: Say) -> None:
             )
 
 
-async def announce_teardown(spec: Teardown, say: Say) -> None:
-    """Tell every server that answers; one that does not is named when it is removed itself."""
+async def announce_teardown(spec: Teardown, say: Say, *, kept: bool = False) -> None:
+    """Tell every server that answers that the whole cluster is being removed, or (`kept`) that it is not.
+
+    A server that does not answer is named; at a teardown again when it is removed itself.
+    """
+    values = {"VERB": "install" if kept else "remove"}
     async with Hosts.open(spec.login, say) as hosts:
 
         async def tell(server: Target) -> None:
             try:
-                await hosts.run(server, "k3s-teardown", {}, seconds=TEARDOWN_SECONDS)
+                await hosts.run(server, "k3s-teardown", values, seconds=TEARDOWN_SECONDS)
             except UnreachableError as error:
                 say(str(error))
 

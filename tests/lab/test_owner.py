@@ -86,8 +86,12 @@ PROGRAM = """
         text = pulumi.Output.from_input(create).apply(text)
         return local.Command(name, create=text, stdin=stdin, opts=opts, add_previous_output_in_env=False)
 
-    def removal_command(name, delete, stdin, add_previous_output_in_env, logging, opts):
+    def removal_command(name, create, delete, stdin, add_previous_output_in_env, logging, opts):
         # What `busbar remove` does, without SSH.
+        def kept(request):
+            address = json.loads(request)["servers"][0]["address"]
+            return on_folder("k3s-teardown", ["VERB=install", "NODE_NAME=all"], address)
+
         def text(request):
             spec = json.loads(request)
             if delete.endswith("remove host"):
@@ -97,11 +101,12 @@ PROGRAM = """
                 values = {"NODE_NAME": spec["node"], "VERB": "remove"}
                 script, address = "k3s-remove-node", spec["servers"][0]["address"]
             else:
-                script, values, address = "k3s-teardown", {}, spec["servers"][0]["address"]
+                script, values = "k3s-teardown", {"VERB": "remove", "NODE_NAME": "all"}
+                address = spec["servers"][0]["address"]
             return on_folder(script, [f"{key}={value}" for key, value in values.items()], address)
 
-        return local.Command(name, delete=stdin.apply(text), stdin="{}", opts=opts,
-                             add_previous_output_in_env=False)
+        return local.Command(name, create=stdin.apply(kept) if create else None, delete=stdin.apply(text),
+                             stdin="{}", opts=opts, add_previous_output_in_env=False)
 
     host_command.remote.Command = command
     removal.local = SimpleNamespace(Command=removal_command, Logging=local.Logging)

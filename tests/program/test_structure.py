@@ -139,6 +139,11 @@ def test_a_destroy_tells_the_servers_before_any_of_them_is_removed(run: Run) -> 
     assert not teardown.request.deletedWith
 
 
+def test_an_update_after_an_interrupted_destroy_takes_back_what_the_servers_were_told(run: Run) -> None:
+    told = [each.name for each in run.of_type(LOCAL) if "remove keep" in each.inputs.get("create", "")]
+    assert told == ["control-plane-teardown"]
+
+
 def test_no_command_sends_its_previous_output_over_ssh(run: Run) -> None:
     assert all(c.inputs["addPreviousOutputInEnv"] is False for c in run.of_type(COMMAND))
 

@@ -267,13 +267,20 @@ for part in k3s_refuse_other_role refuse_new_identity k3s_node_address claim_hos
 """
 
 
-@pytest.mark.parametrize("done_since", ["install_server", "leave_cluster() { :; }; remove_server"])
-def test_the_announcement_ends_with_the_removal_and_with_an_installation(
-    tmp_path: Path, done_since: str
+@pytest.mark.parametrize(
+    ("script", "since"),
+    [
+        ("k3s-server", INSTALLED + "install_server"),
+        ("k3s-server", INSTALLED + "leave_cluster() { :; }; remove_server"),
+        ("k3s-teardown", "VERB=install; main"),
+    ],
+)
+def test_the_announcement_ends_with_the_removal_an_installation_or_when_the_cluster_stays(
+    tmp_path: Path, script: str, since: str
 ) -> None:
     cluster(tmp_path, "s-1|a|True|yes", "s-2|b|True|yes", "s-3|c|True|yes")
     performed(tmp_path, "k3s-teardown", "main")
-    performed(tmp_path, "k3s-server", INSTALLED + done_since, NODE_NAME="s-3")
+    performed(tmp_path, script, since, NODE_NAME="s-3")
     assert "s-3 removed by https://10.0.0.1:6443" in left(tmp_path, PEERS="10.0.0.1")[1]
 
 

@@ -243,7 +243,8 @@ def test_a_node_that_nobody_can_delete_is_an_error() -> None:
 
 
 @pytest.mark.usefixtures("gone")
-def test_the_teardown_is_announced_to_every_server_that_answers() -> None:
+@pytest.mark.parametrize(("kept", "verb"), [(False, "VERB=remove"), (True, "VERB=install")])
+def test_every_server_that_answers_is_told_whether_the_cluster_goes_or_stays(kept: bool, verb: str) -> None:
     commands: list[str] = []
     said: list[str] = []
 
@@ -251,10 +252,11 @@ def test_the_teardown_is_announced_to_every_server_that_answers() -> None:
         async with machine(printing({"node": "s-2"}, commands)) as port:
             servers = (at(22, "s-1", "server", address=GONE), at(port, "s-2", "server"))
             login = Login(private_key=CLIENT.export_private_key().decode())
-            await removal.announce_teardown(removal.Teardown(login=login, servers=servers), said.append)
+            spec = removal.Teardown(login=login, servers=servers)
+            await removal.announce_teardown(spec, said.append, kept=kept)
 
     asyncio.run(scenario())
-    assert len(commands) == 1
+    assert len(commands) == 1 and verb in commands[0]
     assert [line for line in said if line.startswith("s-1: connection to")]
 
 

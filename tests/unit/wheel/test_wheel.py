@@ -49,6 +49,7 @@ NEED_STACK: dict[str, tuple[tuple[str, ...], object, int]] = {
     "remove host": ((), {}, 64),
     "remove node": ((), {}, 64),
     "remove cluster": ((), {}, 64),
+    "remove keep": ((), {}, 64),
 }
 NEED_NOTHING = {"nccl check", "nccl parse"}
 GROUPS = ("nccl", "training", "remove")
