@@ -114,7 +114,8 @@ class Run:
                 return True
             if urn not in seen:
                 seen.add(urn)
-                ahead |= self.resources[urn].ahead
+                # A StackReference is read, not registered: it waits for nothing.
+                ahead |= self.resources[urn].ahead if urn in self.resources else set()
         return False
 
 
