@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
 
+from busbar.config import errors
 from busbar.config.errors import ConfigError, path_of, sentence
 from busbar.config.kubernetes_values import ChartName, ChartVersion, DnsLabel, Image, Quantity
 from busbar.config.operators import Chart
+from busbar.config.stackfile import read_config
 from busbar.config.values import (
     Bytes,
     EnvName,
@@ -122,6 +125,24 @@ class Training(Model):
     pools: list[DnsLabel] = Field(default=[], description="Pools of the cluster to use; by default all.")
     proof: Proof = Field(default=Proof(), description="The training run and its gate.")
     trainer: Trainer = Field(default=Trainer(), description="Kubeflow Trainer v2.")
+
+
+def read(path: Path) -> Training:
+    """The validated configuration of a stack file. Raises ConfigError with all findings."""
+    config = read_config(path, example=EXAMPLE)
+    findings = list(unknown_keys(config))
+    if f"{PROJECT}:{KEY}" not in config:
+        findings.append(
+            f"{PROJECT}:{KEY}: missing: the object that describes the training run. Fix: see {EXAMPLE}"
+        )
+    if findings:
+        raise ConfigError(findings)
+    return load(config[f"{PROJECT}:{KEY}"])
+
+
+def unknown_keys(keys: Iterable[str]) -> Iterator[str]:
+    """A finding for each key `busbar-training:<name>` of a stack that is not known."""
+    return errors.unknown_keys(keys, PROJECT, [KEY])
 
 
 def load(data: Any) -> Training:
