@@ -20,8 +20,8 @@ NAME = "torch"
 SUITE = "trixie"
 FOLDER = tree.HERE / "torch"
 
-# Layers have no dates, and Python would take compiled modules for outdated ones: 10 s more for each import of
-# torch. So they are compiled to be used without a look at the source.
+# Layers have no dates, so Python would take every compiled module for outdated and compile it at each start:
+# `import torch` takes seven times as long. These are used without a look at the source.
 _COMPILE = (
     "python3 -m compileall -q -f -j 2 --invalidation-mode unchecked-hash "
     "/usr/lib/python3 /usr/lib/python3.* || [ $? = 1 ]"
