@@ -43,8 +43,8 @@ TOOLS = (
         official_name="helm",
     ),
 )
-# What `make up-training` builds besides: Kubeflow Trainer and its JobSet, with one go.mod for both, so that they share
-# the packages of Kubernetes.
+# What `make up-training` builds besides: Kubeflow Trainer and its JobSet. One go.mod for both, so that they
+# share the packages of Kubernetes.
 TRAINER_TOOLS = (
     Tool(
         "trainer-controller-manager",

@@ -1,4 +1,4 @@
-"""The images of Kubeflow Trainer's and JobSet's controllers, built from their Go modules: the real programs."""
+"""Images of Trainer's and JobSet's controllers: the real programs, built from their Go modules."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from lab.images.recipe import key
 
 NAME = "trainer"
 # The name in Trainer's chart, and that of JobSet's releases: its chart names a build from its main branch.
-TRAINER = "ghcr.io/kubeflow/trainer/trainer-controller-manager:v2.3.0"
+IMAGE = "ghcr.io/kubeflow/trainer/trainer-controller-manager:v2.3.0"
 JOBSET = "registry.k8s.io/jobset/jobset:v0.12.0"
 # As in their Dockerfiles; the charts ask for any user but root.
 _USER = "65532:65532"
-_PROGRAMS = {TRAINER: "trainer-controller-manager", JOBSET: "jobset"}
+_PROGRAMS = {IMAGE: "trainer-controller-manager", JOBSET: "jobset"}
 
 
 def archive() -> Archive:
@@ -25,7 +25,7 @@ def archive() -> Archive:
 
 def _recipe(tools: Path) -> str:
     programs = [binaries.static(tools / program) for program in _PROGRAMS.values()]
-    return key(TRAINER, JOBSET, _USER, *programs)
+    return key(IMAGE, JOBSET, _USER, *programs)
 
 
 def _images(work: Path, tools: Path) -> list[Image]:
