@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +11,13 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from busbar.nccl.units import duration, gbps, rate, share, size
+from busbar.nccl.units import duration, gbps, share, size
 from busbar.outputs.tables import check_table, styled, table
 from busbar.training.outputs import CONTRACT_VERSION, summarize
 from busbar.training.verdict import Verdict
 
 VERDICT = "verdict.json"
+Render = Callable[[Mapping[str, Any]], str | Text]
 _LOCATION, _SIMULATED = "verdict_file", "simulated"
 
 
@@ -34,7 +35,7 @@ def summary(outputs: Mapping[str, Any], *, folder: Path | None = None) -> Render
     verdicts = {pool: _kept_verdict(pool, entry, folder) for pool, entry in pools.items()}
     parts: list[RenderableType] = [_headline(outputs)]
     if pools:
-        parts += [_run_table(pools), _time_table(pools)]
+        parts.append(_table(pools))
     if any(verdicts.values()):
         parts.append(check_table(verdicts))
     parts += [Text(f"{name:>12}  {value}") for name, value in _notes(outputs, pools, folder)]
@@ -55,50 +56,72 @@ def _headline(outputs: Mapping[str, Any]) -> Text:
     return text
 
 
-def _run_table(pools: Mapping[str, Mapping[str, Any]]) -> Table:
-    rows = table("pool", "verdict", right=("workers", "ranks", "first loss", "last loss"))
-    for column in ("checkpoint", "starts", "torch"):
-        rows.add_column(column)
-    for pool, entry in pools.items():
-        written, seconds = entry.get("checkpoint_bytes"), entry.get("checkpoint_seconds")
-        rows.add_row(
-            pool,
-            styled(str(entry.get("verdict"))),
-            _count(entry.get("nodes")),
-            _count(entry.get("ranks")),
-            _loss(entry.get("first_loss")),
-            _loss(entry.get("last_loss")),
-            "-" if written is None else f"{size(int(written))} in {_time(seconds)}",
-            _count(entry.get("starts")),
-            str(entry.get("torch") or "-"),
-        )
+def _table(pools: Mapping[str, Mapping[str, Any]]) -> Table:
+    """A column per pool, a row per result: what was not measured in any pool has no row."""
+    rows = table("", *pools)
+    for name, render in _ROWS:
+        found = [render(entry) for entry in pools.values()]
+        if any(found):
+            rows.add_row(name, *(each or "-" for each in found))
     return rows
 
 
-def _time_table(pools: Mapping[str, Mapping[str, Any]]) -> Table:
-    """Times and bandwidth; `measured` is the busbw of nccl-tests at this size."""
-    right = (
-        "gradients",
-        "step",
-        "all-reduce",
-        "expected",
-        "exposed",
-        "busbw GB/s",
-        "measured",
-        "of measured",
-    )
-    rows = table("pool", right=right)
-    for pool, entry in pools.items():
-        gradients = entry.get("gradient_bytes")
-        rows.add_row(
-            pool,
-            "-" if gradients is None else size(int(gradients)),
-            *(_time(entry.get(f"{name}_seconds")) for name in ("step", "allreduce", "expected_allreduce")),
-            share(entry.get("exposed_share")),
-            *(rate(entry.get(name)) for name in ("busbw_gbps", "measured_busbw_gbps")),
-            share(entry.get("busbw_fraction")),
-        )
-    return rows
+def _loss(entry: Mapping[str, Any]) -> str:
+    first, last = entry.get("first_loss"), entry.get("last_loss")
+    return "" if first is None or last is None else f"{first:.4g}, at the end {last:.4g}"
+
+
+def _allreduce(entry: Mapping[str, Any]) -> str:
+    found, expected = _time(entry, "allreduce_seconds"), _time(entry, "expected_allreduce_seconds")
+    return f"{found}, expected {expected}" if found and expected else found
+
+
+def _busbw(entry: Mapping[str, Any]) -> str:
+    found, measured = entry.get("busbw_gbps"), entry.get("measured_busbw_gbps")
+    if found is None:
+        return ""
+    against = f", {share(entry.get('busbw_fraction'))} of the measured {gbps(measured)}" if measured else ""
+    return gbps(found) + against
+
+
+def _checkpoint(entry: Mapping[str, Any]) -> str:
+    written = _size(entry, "checkpoint_bytes")
+    return f"{written} in {_time(entry, 'checkpoint_seconds')}" if written else ""
+
+
+def _storage(entry: Mapping[str, Any]) -> str:
+    written, read = entry.get("storage_write_mib_s"), entry.get("storage_read_mib_s")
+    return "" if written is None or read is None else f"{written:.0f} MiB/s written, {read:.0f} MiB/s read"
+
+
+def _size(entry: Mapping[str, Any], name: str) -> str:
+    value = entry.get(name)
+    return "" if value is None else size(int(value))
+
+
+def _time(entry: Mapping[str, Any], name: str) -> str:
+    seconds = entry.get(name)
+    return "" if seconds is None else duration(float(f"{seconds * 1e6:.3g}"))
+
+
+def _text(name: str) -> Render:
+    return lambda entry: f"{value:g}" if isinstance(value := entry.get(name, ""), int | float) else str(value)
+
+
+_ROWS: tuple[tuple[str, Render], ...] = (
+    ("verdict", lambda entry: styled(str(entry.get("verdict")))),
+    ("workers", _text("nodes")),
+    ("ranks", _text("ranks")),
+    ("starts", _text("starts")),
+    ("loss", _loss),
+    ("gradients", lambda entry: _size(entry, "gradient_bytes")),
+    ("step", lambda entry: _time(entry, "step_seconds")),
+    ("all-reduce", _allreduce),
+    ("busbw", _busbw),
+    ("checkpoint", _checkpoint),
+    ("storage", _storage),
+    ("torch", _text("torch")),
+)
 
 
 def _notes(
@@ -125,15 +148,3 @@ def _kept_verdict(pool: str, entry: Mapping[str, Any], folder: Path | None) -> M
     again = summarize(verdict)
     same = all(again.get(key) == value for key, value in entry.items() if key not in (_LOCATION, _SIMULATED))
     return verdict.model_dump(mode="json") if same else None
-
-
-def _count(value: Any) -> str:
-    return "-" if value is None else f"{value:g}"
-
-
-def _loss(value: Any) -> str:
-    return "-" if value is None else f"{value:.4g}"
-
-
-def _time(seconds: Any) -> str:
-    return "-" if seconds is None else duration(float(seconds) * 1e6)

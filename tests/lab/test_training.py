@@ -57,6 +57,12 @@ def _up(lab: Lab, *arguments: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
+def _destroy(lab: Lab) -> int:
+    done = lab.pulumi("destroy", "--yes", "--suppress-progress", "--stack", "dev", cwd=TRAINING)
+    print(done.stdout + done.stderr)
+    return done.returncode
+
+
 def _verdict() -> dict[str, Any]:
     verdict = json.loads((TRAINING / ".busbar" / "dev" / "lab" / "verdict.json").read_text())
     assert isinstance(verdict, dict)
@@ -72,13 +78,16 @@ def _check(name: str) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def trained(lab: Lab) -> Iterator[Trained]:
     """`make up-training` on the usual cluster; the training stack is destroyed afterwards."""
+    stacks = json.loads(lab.pulumi("stack", "ls", "--json", cwd=TRAINING).stdout)
+    if any(stack["name"].rpartition("/")[2] == "dev" for stack in stacks):
+        assert _destroy(lab) == 0
     usual = lab.up()
     assert usual.returncode == 0, usual.stdout + usual.stderr
     before = _state(lab)
     done = lab.run(sys.executable, "-m", "lab", "training", seconds=FIRST_SECONDS)
     print(done.stdout + done.stderr)
     yield Trained(done.returncode, done.stdout + done.stderr, before)
-    lab.pulumi("destroy", "--yes", "--suppress-progress", "--stack", "dev", cwd=TRAINING)
+    _destroy(lab)
 
 
 @pytest.fixture
@@ -98,7 +107,8 @@ def changed(tmp_path: Path) -> Callable[..., str]:
 def test_make_up_training_ends_with_the_table_of_a_run_that_passed(trained: Trained) -> None:
     assert trained.code == 0, trained.text
     assert any(row.startswith("PASS lab: all-reduce of the gradients ") for row in trained.rows)
-    assert any(row.startswith("lab pass 2 2 ") for row in trained.rows), "verdict, workers, ranks"
+    for row in ("verdict pass", "workers 2", "ranks 2"):
+        assert row in trained.rows
     assert any(row.startswith("lab recovery pass ") for row in trained.rows)
 
 
@@ -177,7 +187,20 @@ def test_a_fabric_that_has_not_passed_is_refused_with_its_reason(
         assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.usefixtures("trained")
+def test_storage_that_one_worker_lacks_fails_the_run_and_is_named(
+    lab: Lab, changed: Callable[..., str]
+) -> None:
+    lab.ssh("worker-2", "mount -t tmpfs tmpfs /mnt/shared")  # a folder of its own in place of the shared one
+    try:
+        code, text = _up(lab, changed(run=3))
+    finally:
+        lab.ssh("worker-2", "umount /mnt/shared")
+    assert code != 0
+    assert "storage: the workers do not share the storage: " in text and "worker-2" in text, text
+    assert _check("storage")["code"] == "storage.not_shared"
+
+
 def test_a_destroy_leaves_the_cluster_as_it_was(lab: Lab, trained: Trained) -> None:
-    done = lab.pulumi("destroy", "--yes", "--suppress-progress", "--stack", "dev", cwd=TRAINING)
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert _destroy(lab) == 0
     assert _state(lab) == trained.before
