@@ -7,15 +7,18 @@ PYTEST     := $(BIN)/python -m pytest
 SOURCES    := busbar components lab tests examples stacks bench __main__.py conftest.py
 
 .DEFAULT_GOAL := help
-.PHONY: help venv up down status test check lint types unit program lab-unit lab drills bench mutants schema lock format
+.PHONY: help venv up up-training down status test check lint types unit program lab-unit lab drills bench mutants schema lock format
 
 help:  ## list what can be done
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 venv: $(VENV)/.ready  ## the Python environment and the `busbar` command, in .venv
 
 up: $(VENV)/.ready  ## boot the lab's hosts, run `busbar up dev`, end with a measured busbw
 	@$(BIN)/python -m lab bringup
+
+up-training: $(VENV)/.ready  ## after `make up`: train on the lab's workers, end with loss, times and busbw
+	@$(BIN)/python -m lab training
 
 down: $(VENV)/.ready  ## remove every trace of the lab: hosts, mounts, bridge, processes, stack state
 	@$(BIN)/python -m lab down
@@ -60,6 +63,7 @@ mutants: $(VENV)/.ready  ## seed faults, print what the tests miss (SAMPLE=60 AR
 
 schema: $(VENV)/.ready  ## write the JSON Schema of the configuration anew
 	@$(BIN)/python -m busbar schema > schema/cluster.schema.json
+	@$(BIN)/python -m busbar training schema > schema/training.schema.json
 
 format: $(VENV)/.ready  ## format and sort the Python code
 	@$(BIN)/ruff check --fix $(SOURCES)

@@ -11,7 +11,9 @@ import pulumi
 from pulumi.runtime.config import CONFIG, get_config_env, is_config_secret
 
 from busbar import config
-from busbar.config.secrets import plain_text, unknown_keys
+from busbar.config.errors import unknown_keys
+from busbar.config.schema import KEY, PROJECT
+from busbar.config.secrets import plain_text
 from busbar.hosts.inventory import Inventory
 from components.ssh import SshLogin
 
@@ -39,7 +41,9 @@ class StackConfig:
         given = [key for key in config.SECRETS if stack.get(key)]
         secrets = {key: stack.require_secret(key) for key in given}
         try:
-            problems = list(unknown_keys(sorted({*CONFIG.get(), *get_config_env()})))
+            problems = list(
+                unknown_keys(sorted({*CONFIG.get(), *get_config_env()}), PROJECT, [KEY, *config.SECRETS])
+            )
             problems += [plain_text(key) for key in given if not is_config_secret(f"busbar:{key}")]
             if problems:
                 raise config.ConfigError(problems)

@@ -119,6 +119,14 @@ def bringup() -> None:
     bring_up()
 
 
+@app.command()
+def training() -> None:
+    """`make up-training`: the training image on the workers, then `busbar up` in stacks/training."""
+    from lab.training import bring_up
+
+    bring_up()
+
+
 def _host(name: str) -> Host:
     try:
         return find(name)

@@ -65,7 +65,7 @@ def build() -> typer.Typer:
     groups = {
         "": app,
         "nccl": typer.Typer(help="Read and judge nccl-tests logs.", no_args_is_help=True),
-        "training": typer.Typer(help="Read and judge training runs.", no_args_is_help=True),
+        "training": typer.Typer(help="Configure, read and judge training runs.", no_args_is_help=True),
     }
     for name in ("nccl", "training"):
         app.add_typer(groups[name], name=name)

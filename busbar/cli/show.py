@@ -13,7 +13,8 @@ def register(group: typer.Typer) -> None:
 def show() -> None:
     """Show what a stack measured: `pulumi stack output --json | busbar show`.
 
-    Exit code 0 only where the NCCL validation passed, 1 where it did not, 64 where stdin is not such outputs.
+    Also that of stacks/training. Exit code 0 only where the NCCL validation or the training run passed, 1
+    where it did not, 64 where stdin is not such outputs.
     """
     import json
     import sys
@@ -23,12 +24,14 @@ def show() -> None:
     from busbar.cli import EX_USAGE
     from busbar.cli.output import print_text
     from busbar.outputs.summary import summary
+    from busbar.training.summary import summary as training_summary
 
     try:
         outputs = json.load(sys.stdin)
         if not isinstance(outputs, dict):
             raise ValueError(f"an object of outputs is expected, not {type(outputs).__name__}")
-        tables = summary(outputs)
+        trained = "training_contract_version" in outputs
+        tables = training_summary(outputs) if trained else summary(outputs)
     except ValueError as error:
         typer.echo(
             f"stdin is not the output of a busbar stack: {error}\n"
@@ -40,5 +43,5 @@ def show() -> None:
     with console.capture() as text:
         console.print(tables)
     print_text(text.get())
-    if outputs.get("nccl_passed") is not True:
+    if outputs.get("training_passed" if trained else "nccl_passed") is not True:
         raise typer.Exit(1)

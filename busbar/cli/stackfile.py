@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,17 +23,33 @@ def load_stack(stack: str) -> tuple[StackFile, Cluster]:
     Ends the command with 64 if there is no such file, and with 1 and all findings on stdout if the
     configuration is invalid.
     """
+    from busbar.config import stackfile
+
+    path = find_file(stack)
+    with findings_end_the_command(path):
+        file = stackfile.read(path)
+        return file, file.cluster()
+
+
+def find_file(stack: str) -> Path:
+    """The stack's file. Ends the command with 64 if there is none."""
     from busbar.cli import EX_USAGE
-    from busbar.config import ConfigError, stackfile
+    from busbar.config import stackfile
 
     try:
-        path = stackfile.find(stack, Path.cwd())
+        return stackfile.find(stack, Path.cwd())
     except stackfile.NoStackFileError as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(EX_USAGE) from None
+
+
+@contextmanager
+def findings_end_the_command(path: Path) -> Iterator[None]:
+    """End the command with 1, and all findings on stdout, if the block raises ConfigError."""
+    from busbar.config import ConfigError
+
     try:
-        file = stackfile.read(path)
-        return file, file.cluster()
+        yield
     except ConfigError as error:
         for finding in error.findings:
             typer.echo(finding)

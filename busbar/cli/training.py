@@ -1,17 +1,72 @@
-"""`busbar training`: from a running training job, or its log, to a verdict."""
+"""`busbar training`: the configuration of stacks/training; from a running job, or its log, to a verdict."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from busbar.cli.stackfile import STACK_HELP, find_file, findings_end_the_command
+
+if TYPE_CHECKING:
+    from busbar.training.config import Training
 
 
 def register(group: typer.Typer) -> None:
     """Add the commands to `busbar training`."""
+    group.command("check-config")(check_config)
+    group.command("schema")(schema)
     group.command("collect")(collect)
     group.command("check")(check)
+
+
+def check_config(
+    stack: Annotated[str, typer.Argument(metavar="STACK", help=STACK_HELP)],
+) -> None:
+    """Validate a stack's configuration; nothing is changed. Exit 0: valid, 1: errors, 64: no such stack."""
+    from busbar.training import config
+
+    path = find_file(stack)
+    with findings_end_the_command(path):
+        training = config.read(path)
+    typer.echo(f"OK  {path.name}")
+    for line in _describe(training):
+        typer.echo(f"    {line}")
+
+
+def _describe(training: Training) -> Iterator[str]:
+    """The configuration in a few lines: the cluster, the run, what is expected of it, what is installed."""
+    from busbar.nccl.units import share, size
+
+    proof, trainer = training.proof, training.trainer
+    yield f"cluster {training.cluster}, pools: {', '.join(training.pools) or 'all'}"
+    if proof.enabled:
+        gradients = (
+            size(proof.gradient_bytes) if proof.gradient_bytes else "the largest measured size to 1 GiB"
+        )
+        yield (
+            f"training run: {proof.backend}, {proof.steps} steps, gradients of {gradients}, "
+            f"image {proof.image}, at most {proof.deadline_seconds} s per pool"
+        )
+        yield (
+            f"expected: loss lower by {share(proof.min_loss_drop)}, all-reduce at "
+            f"{share(proof.min_busbw_fraction)} of the measured busbw"
+            + ("" if proof.enforce else "; `pulumi up` succeeds without (proof.enforce: false)")
+        )
+    else:
+        yield "no training run (proof.enabled: false): training_passed is false"
+    yield f"Kubeflow Trainer: {f'{trainer.version}, {trainer.chart}' if trainer.enabled else 'not installed'}"
+
+
+def schema() -> None:
+    """Print the JSON Schema of a stack file of stacks/training, for editors."""
+    import json
+
+    from busbar.training.schema import stack_schema
+
+    typer.echo(json.dumps(stack_schema(), indent=2))
 
 
 def collect() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, get_args
 
 from pydantic import BaseModel
@@ -47,6 +47,18 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """`; did you mean 'servers'?`, or nothing if no known word is similar."""
     near = difflib.get_close_matches(word, list(known), n=1)
     return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def unknown_keys(keys: Iterable[str], project: str, known: Sequence[str]) -> Iterator[str]:
+    """A finding for each key `<project>:<name>` of a stack whose name is not known.
+
+    Other namespaces pass: they belong to providers.
+    """
+    for key in keys:
+        namespace, _, name = key.partition(":")
+        if namespace == project and name not in known:
+            hint = did_you_mean(name, known) or f"; expected one of: {', '.join(known)}"
+            yield f"{key}: unknown key{hint}"
 
 
 def sentence(error: ErrorDetails, root: type[BaseModel]) -> str:

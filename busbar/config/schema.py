@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+from pydantic import BaseModel
+
 from busbar.config.cluster import Cluster
+
+PROJECT = "busbar"
+KEY = "cluster"
 
 SECRETS = {
     "sshPrivateKey": "Private key for all hosts, if neither ssh.key_file nor ssh.agent is used.",
@@ -21,33 +27,49 @@ _KEYWORDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "
 
 def stack_schema() -> dict[str, Any]:
     """The schema of `Pulumi.<stack>.yaml`: `busbar:cluster` and the secrets."""
-    cluster = _tidy(Cluster.model_json_schema(ref_template="#/$defs/{model}"))
-    definitions = cluster.pop("$defs")
-    definitions["Cluster"] = cluster
-    definitions["Secret"] = {
+    secret = {
         "type": "object",
         "required": ["secure"],
         "additionalProperties": False,
         "properties": {"secure": {"type": "string", "description": "Ciphertext, written by Pulumi."}},
     }
-    keys: dict[str, Any] = {"busbar:cluster": {"$ref": "#/$defs/Cluster"}}
-    for name, description in SECRETS.items():
-        keys[f"busbar:{name}"] = {
+    keys = {
+        name: {
             "$ref": "#/$defs/Secret",
             "description": f"{description} Set it with `pulumi config set --secret busbar:{name}`.",
         }
+        for name, description in SECRETS.items()
+    }
+    title = "A stack of busbar: Pulumi.<stack>.yaml"
+    return project_schema(title, PROJECT, KEY, Cluster, more_keys=keys, more_definitions={"Secret": secret})
+
+
+def project_schema(
+    title: str,
+    project: str,
+    key: str,
+    model: type[BaseModel],
+    *,
+    more_keys: Mapping[str, Any] | None = None,
+    more_definitions: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The schema of a stack file of `project`: `<project>:<key>` is a `model`; other keys are optional."""
+    root = _tidy(model.model_json_schema(ref_template="#/$defs/{model}"))
+    definitions = {**root.pop("$defs", {}), model.__name__: root, **(more_definitions or {})}
+    keys = {f"{project}:{key}": {"$ref": f"#/$defs/{model.__name__}"}}
+    keys |= {f"{project}:{name}": schema for name, schema in (more_keys or {}).items()}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "A stack of busbar: Pulumi.<stack>.yaml",
+        "title": title,
         "type": "object",
         "required": ["config"],
         "properties": {
             "config": {
                 "description": "Configuration of the stack.",
                 "type": "object",
-                "required": ["busbar:cluster"],
+                "required": [f"{project}:{key}"],
                 "properties": keys,
-                "patternProperties": {"^(?!busbar:)": {"description": "Configuration of a provider."}},
+                "patternProperties": {f"^(?!{project}:)": {"description": "Configuration of a provider."}},
                 "additionalProperties": False,
             },
             "secretsprovider": {"type": "string", "description": "Location of Pulumi's secrets key."},

@@ -1,7 +1,5 @@
 """The secrets of a stack: refused inside `busbar:cluster`, and the format of busbar:registryCredentials.
 
-Also the keys beside `busbar:cluster`: each is one of the secrets.
-
 Pulumi passes a secret nested in a structured value to the program as plain text, and it ends up readable in
 outputs and logs; a top-level secret key stays marked.
 """
@@ -10,10 +8,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from busbar.config.errors import ConfigError, did_you_mean
+from busbar.config.errors import ConfigError
 from busbar.config.schema import SECRETS
 
 _SSH_KEY = "remove it and run `pulumi config set --secret busbar:sshPrivateKey < KEYFILE`"
@@ -77,16 +75,6 @@ def _fix(key: str, path: str) -> str | None:
     if path.startswith("validation.env."):
         return _ELSEWHERE if _SECRET_VARIABLE.search(name) else None
     return _FIXES.get(name)
-
-
-def unknown_keys(keys: Iterable[str]) -> Iterator[str]:
-    """A finding for each key `busbar:<key>` of a stack that busbar does not know. Other namespaces pass."""
-    known = ["cluster", *SECRETS]
-    for key in keys:
-        namespace, _, name = key.partition(":")
-        if namespace == "busbar" and name not in known:
-            hint = did_you_mean(name, known) or f"; expected one of: {', '.join(known)}"
-            yield f"{key}: unknown key{hint}"
 
 
 def plain_text(key: str) -> str:

@@ -10,10 +10,10 @@ from typing import Any
 import yaml
 
 from busbar.config.cluster import Cluster
-from busbar.config.errors import ConfigError
+from busbar.config.errors import ConfigError, unknown_keys
 from busbar.config.load import load
-from busbar.config.schema import SECRETS
-from busbar.config.secrets import plain_text, unknown_keys
+from busbar.config.schema import KEY, PROJECT, SECRETS
+from busbar.config.secrets import plain_text
 
 EXAMPLE = "Pulumi.h100.example.yaml"
 
@@ -62,6 +62,27 @@ def find(stack: str, folder: Path) -> Path:
 
 def read(path: Path) -> StackFile:
     """Read a stack file. Raises ConfigError if it is not YAML, or its keys are not those of a stack."""
+    config = read_config(path, example=EXAMPLE)
+    problems = list(unknown_keys(config, PROJECT, [KEY, *SECRETS]))
+    set_secrets: set[str] = set()
+    for name in SECRETS:
+        value = config.get(f"{PROJECT}:{name}")
+        if isinstance(value, Mapping) and set(value) == {"secure"}:
+            set_secrets.add(name)
+        elif value:
+            problems.append(plain_text(name))
+    if f"{PROJECT}:{KEY}" not in config:
+        problems.append(f"busbar:cluster: missing: the object that describes the cluster. Fix: see {EXAMPLE}")
+    if problems:
+        raise ConfigError(problems)
+    return StackFile(path, config[f"{PROJECT}:{KEY}"], frozenset(set_secrets))
+
+
+def read_config(path: Path, *, example: str) -> dict[str, Any]:
+    """The object `config` of a stack file of any project, as written: `<project>:<key>` -> value.
+
+    Raises ConfigError if the file is not YAML or has no such object; the message names `example`.
+    """
     try:
         document = yaml.load(path.read_text(encoding="utf-8"), _StrictLoader)
     except OSError as error:
@@ -72,20 +93,8 @@ def read(path: Path) -> StackFile:
         raise ConfigError([f"{path.name}: is not valid YAML: {_where(error)}"]) from None
     config = document.get("config") if isinstance(document, Mapping) else None
     if not isinstance(config, Mapping):
-        raise ConfigError([f"{path.name}: `config:` is missing or not an object. Fix: see {EXAMPLE}"])
-    problems = list(unknown_keys(map(str, config)))
-    set_secrets: set[str] = set()
-    for name in SECRETS:
-        value = config.get(f"busbar:{name}")
-        if isinstance(value, Mapping) and set(value) == {"secure"}:
-            set_secrets.add(name)
-        elif value:
-            problems.append(plain_text(name))
-    if "busbar:cluster" not in config:
-        problems.append(f"busbar:cluster: missing: the object that describes the cluster. Fix: see {EXAMPLE}")
-    if problems:
-        raise ConfigError(problems)
-    return StackFile(path, config["busbar:cluster"], frozenset(set_secrets))
+        raise ConfigError([f"{path.name}: `config:` is missing or not an object. Fix: see {example}"])
+    return {str(key): value for key, value in config.items()}
 
 
 def _where(error: yaml.YAMLError) -> str:

@@ -14,8 +14,8 @@ from rich.text import Text
 from busbar.nccl.units import gbps, rate, share, size
 from busbar.outputs.contract import check_version
 from busbar.outputs.pool import PoolResult, parse_pool, summarize
+from busbar.outputs.tables import check_table, styled, table
 
-_STYLES = {"pass": "green", "fail": "bold red", "unknown": "yellow", "not-required": "dim"}
 _LOCATIONS = {"verdict_file", "config_map"}
 
 
@@ -36,7 +36,7 @@ def summary(outputs: Mapping[str, Any], *, folder: Path | None = None) -> Render
     if pools:
         parts += [_pool_table(pools), _collective_table(pools, verdicts)]
     if any(verdicts.values()):
-        parts.append(_check_table(verdicts))
+        parts.append(check_table(verdicts))
     parts += [Text(f"{name:>12}  {value}") for name, value in _notes(outputs, pools, folder)]
     return Group(*parts)
 
@@ -57,15 +57,13 @@ def _headline(outputs: Mapping[str, Any]) -> Text:
 
 
 def _pool_table(pools: Mapping[str, PoolResult]) -> Table:
-    table = _table("pool", "verdict")
-    for column in ("busbw GB/s", "expected", "of expected"):
-        table.add_column(column, justify="right")
+    rows = table("pool", "verdict", right=("busbw GB/s", "expected", "of expected"))
     for column in ("transport", "GDRDMA edges", "rails"):
-        table.add_column(column)
+        rows.add_column(column)
     for name, pool in pools.items():
-        table.add_row(
+        rows.add_row(
             name,
-            _styled(pool.verdict),
+            styled(pool.verdict),
             rate(pool.busbw_gbps),
             rate(pool.expected_gbps),
             share(pool.fraction),
@@ -73,50 +71,31 @@ def _pool_table(pools: Mapping[str, PoolResult]) -> Table:
             "{} of {}".format(*pool.gdrdma_edges) if pool.gdrdma_edges else "-",
             pool.rails or "-",
         )
-    return table
+    return rows
 
 
 def _collective_table(
     pools: Mapping[str, PoolResult], verdicts: Mapping[str, Mapping[str, Any] | None]
 ) -> Table:
     """One row per collective: its busbw at the largest size; what was expected where the verdict is here."""
-    table = _table("pool", "collective")
-    for column in ("size", "busbw GB/s", "expected", "of expected"):
-        table.add_column(column, justify="right")
-    table.add_column("verdict")
+    rows = table("pool", "collective", right=("size", "busbw GB/s", "expected", "of expected"))
+    rows.add_column("verdict")
     for name, pool in pools.items():
         for collective, curve in pool.curve.items():
             if not curve:
                 continue
             judged = ((verdicts.get(name) or {}).get("collectives") or {}).get(collective) or {}
             largest, busbw = max(curve)
-            table.add_row(
+            rows.add_row(
                 name,
                 collective,
                 size(largest),
                 rate(busbw),
                 rate(judged.get("expected_gbps")),
                 share(judged.get("fraction")),
-                _styled(_passed(judged)),
+                styled(_passed(judged)),
             )
-    return table
-
-
-def _check_table(verdicts: Mapping[str, Mapping[str, Any] | None]) -> Table:
-    """One row per check that was made; those that this measurement does not need share one row."""
-    table = _table("pool", "check", "status", "reason")
-    for pool, verdict in verdicts.items():
-        not_required = []
-        for check in (verdict or {}).get("checks") or []:
-            name, status = str(check.get("name")), str(check.get("status"))
-            if status == "not-required":
-                not_required.append(name)
-            else:
-                table.add_row(pool, name, _styled(status), Text(str(check.get("reason") or "")))
-        if not_required:
-            names = Text(", ".join(not_required))
-            table.add_row(pool, "(not required)", "", names, style=_STYLES["not-required"])
-    return table
+    return rows
 
 
 def _notes(
@@ -157,14 +136,6 @@ def _kept_verdict(pool: str, entry: Mapping[str, Any], folder: Path | None) -> M
     return verdict if same else None
 
 
-def _table(*columns: str) -> Table:
-    return Table(*columns, box=None, pad_edge=False, header_style="bold")
-
-
 def _passed(judged: Mapping[str, Any]) -> str:
     passed = judged.get("passed")
     return "-" if passed is None else "pass" if passed is True else "fail"
-
-
-def _styled(status: str) -> Text:
-    return Text(status, _STYLES.get(status, ""))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
 
+from busbar.config import errors
 from busbar.config.errors import ConfigError, path_of, sentence
 from busbar.config.kubernetes_values import ChartName, ChartVersion, DnsLabel, Image, Quantity
 from busbar.config.operators import Chart
+from busbar.config.stackfile import read_config
 from busbar.config.values import (
     Bytes,
     EnvName,
@@ -36,6 +39,11 @@ StackName = Annotated[
     ),
 ]
 InterfaceName = Annotated[str, Matching(r"[a-zA-Z][a-zA-Z0-9_.-]{0,14}", "the name of a network interface")]
+
+FolderPath = Annotated[
+    str,
+    Matching(r"(/[A-Za-z0-9._-]+)+", "an absolute path without spaces, such as /mnt/shared"),
+]
 
 # The program runs both collectives and its own Python; a smaller share leaves no time for either.
 MIN_DEADLINE_SECONDS = 120
@@ -92,6 +100,30 @@ class Proof(Model):
         return self.enabled and self.enforce
 
 
+class Storage(Model):
+    """Storage that all workers share: checkpoints are on it, and the run proves that it is shared."""
+
+    mode: Literal["none", "path"] = Field(
+        default="none",
+        description="none: checkpoints are local to the first pod. path: a file system that every worker has "
+        "mounted at the same place, such as Lustre, WEKA or NFS.",
+    )
+    path: FolderPath | None = Field(
+        default=None, description="Folder on that file system; it must exist on every worker."
+    )
+    probe_bytes: Bytes = Field(
+        default=256 << 20,
+        description="Size of the file that each worker writes and another one reads; each within "
+        "proof.collective_timeout_seconds.",
+    )
+    min_write_mib_s: Annotated[Float, Field(ge=0)] = Field(
+        default=0, description="MiB/s that the slowest worker must write while all write; 0: not judged."
+    )
+    min_read_mib_s: Annotated[Float, Field(ge=0)] = Field(
+        default=0, description="MiB/s that the slowest worker must read while all read; 0: not judged."
+    )
+
+
 class Trainer(Chart):
     """Kubeflow Trainer v2 with JobSet, and a ClusterTrainingRuntime per pool: what TrainJobs refer to."""
 
@@ -121,7 +153,26 @@ class Training(Model):
     namespace: DnsLabel = Field(default="busbar-training", description="Namespace of the training run.")
     pools: list[DnsLabel] = Field(default=[], description="Pools of the cluster to use; by default all.")
     proof: Proof = Field(default=Proof(), description="The training run and its gate.")
+    storage: Storage = Field(default=Storage(), description="Shared storage for checkpoints.")
     trainer: Trainer = Field(default=Trainer(), description="Kubeflow Trainer v2.")
+
+
+def read(path: Path) -> Training:
+    """The validated configuration of a stack file. Raises ConfigError with all findings."""
+    config = read_config(path, example=EXAMPLE)
+    findings = list(unknown_keys(config))
+    if f"{PROJECT}:{KEY}" not in config:
+        findings.append(
+            f"{PROJECT}:{KEY}: missing: the object that describes the training run. Fix: see {EXAMPLE}"
+        )
+    if findings:
+        raise ConfigError(findings)
+    return load(config[f"{PROJECT}:{KEY}"])
+
+
+def unknown_keys(keys: Iterable[str]) -> Iterator[str]:
+    """A finding for each key `busbar-training:<name>` of a stack that is not known."""
+    return errors.unknown_keys(keys, PROJECT, [KEY])
 
 
 def load(data: Any) -> Training:
@@ -145,7 +196,11 @@ def _findings(training: Training) -> Iterator[str]:
     for index, pool in enumerate(training.pools):
         if pool in training.pools[:index]:
             yield f"{path_of(('pools', index))}: {pool!r} is listed twice"
-    trainer, proof = training.trainer, training.proof
+    trainer, proof, storage = training.trainer, training.proof, training.storage
+    if storage.mode == "path" and storage.path is None:
+        yield "storage.path: missing: storage.mode is path. Fix: name the folder that all workers share"
+    if storage.mode == "none" and storage.path is not None:
+        yield f"storage.path: {storage.path!r} is not used: storage.mode is none. Fix: set storage.mode: path"
     if trainer.enabled and not (trainer.is_local or trainer.repository_url or "://" in trainer.chart):
         yield f"trainer.chart: {trainer.chart!r} is a name, and trainer.repository is not set"
     if proof.collective_timeout_seconds * 2 > proof.deadline_seconds:

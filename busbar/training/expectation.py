@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from busbar.nccl import Expectation as Fabric
-from busbar.training.config import Proof
+from busbar.training.config import Training
 from busbar.training.target import Target, busbw_at
 
 
@@ -15,6 +15,7 @@ class Expectation(BaseModel):
     """Bandwidths in GB/s (10^9 bytes). `busbw_gbps` is what nccl-tests measured at this size.
 
     `shared_checkpoint`: whether all hosts must see the same file. `fabric`: what NCCL must prove.
+    `storage_bytes`: size of the file by which shared storage is probed; speeds are of the slowest host.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -29,6 +30,9 @@ class Expectation(BaseModel):
     busbw_gbps: float | None = Field(default=None, gt=0)
     min_busbw_fraction: float = Field(gt=0, le=1)
     shared_checkpoint: bool = False
+    storage_bytes: int | None = Field(default=None, ge=1)
+    min_write_mib_s: float = Field(default=0, ge=0)
+    min_read_mib_s: float = Field(default=0, ge=0)
     fabric: Fabric
 
     @property
@@ -37,8 +41,10 @@ class Expectation(BaseModel):
         return len(self.nodes) * self.ranks_per_node
 
 
-def expectation(target: Target, proof: Proof) -> Expectation:
+def expectation(target: Target, training: Training) -> Expectation:
     """What the run on one pool must show."""
+    proof, storage = training.proof, training.storage
+    is_shared = storage.mode == "path"
     launch, ranks = target.launch, target.ranks_per_node(proof)
     size = target.gradient_bytes(proof)
     return Expectation(
@@ -51,6 +57,10 @@ def expectation(target: Target, proof: Proof) -> Expectation:
         min_loss_drop=proof.min_loss_drop,
         busbw_gbps=busbw_at(target.curve, size),
         min_busbw_fraction=proof.min_busbw_fraction,
+        shared_checkpoint=is_shared,
+        storage_bytes=storage.probe_bytes if is_shared else None,
+        min_write_mib_s=storage.min_write_mib_s,
+        min_read_mib_s=storage.min_read_mib_s,
         fabric=Fabric.model_validate(
             {
                 "profile": launch.profile,

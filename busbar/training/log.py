@@ -68,6 +68,20 @@ class Resume(Record):
     files: dict[str, Count]
 
 
+class Storage(Record):
+    """Shared storage: each host wrote `bytes` and read what another one wrote, all at the same time.
+
+    MiB/s of the slowest host. `problems`: node -> what went wrong there.
+    """
+
+    busbar_training: Literal["storage"]
+    bytes: Annotated[int, Field(ge=1)]
+    hosts: Annotated[int, Field(ge=1)]
+    write_mib_s: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    read_mib_s: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    problems: dict[str, str]
+
+
 class Step(Record):
     """One step: mean loss of all ranks, and how many ranks have which digest of all gradients.
 
@@ -118,7 +132,8 @@ class End(Record):
 
 
 AnyRecord = Annotated[
-    Start | Host | Resume | Step | Checkpoint | Kill | Timing | End, Field(discriminator="busbar_training")
+    Start | Host | Storage | Resume | Step | Checkpoint | Kill | Timing | End,
+    Field(discriminator="busbar_training"),
 ]
 _RECORD: TypeAdapter[AnyRecord] = TypeAdapter(AnyRecord)
 
@@ -134,6 +149,7 @@ class Attempt:
     start: Start
     nccl: ParsedLog
     hosts: list[Host] = field(default_factory=list)
+    storage: Storage | None = None
     resume: Resume | None = None
     steps: list[Step] = field(default_factory=list)
     checkpoint: Checkpoint | None = None
@@ -216,7 +232,7 @@ class _Reader:
         else:
             self._single(attempt, record)
 
-    def _single(self, attempt: Attempt, record: Resume | Checkpoint | Kill | Timing | End) -> None:
+    def _single(self, attempt: Attempt, record: Storage | Resume | Checkpoint | Kill | Timing | End) -> None:
         """Take a record of which an attempt has one."""
         name = record.busbar_training
         if getattr(attempt, name) is not None:
@@ -302,6 +318,8 @@ def progress_text(line: bytes) -> str | None:
     match record:
         case Start():
             return f"{record.world_size} ranks start, {record.backend}"
+        case Storage() if not record.problems:
+            return f"storage: {record.write_mib_s:.0f} MiB/s written, {record.read_mib_s:.0f} MiB/s read"
         case Resume():
             return f"resumed from step {record.step}"
         case Kill():

@@ -24,12 +24,15 @@ NAMES = (
 )
 """In the order in which they are exported."""
 
-DIGITS = 4  # decimals of an exported number
+# Decimals of an exported number: a time in seconds to the microsecond.
+DIGITS = 4
+SECONDS_DIGITS = 6
 _TEXTS = ("verdict", "backend", "torch")
 _NUMBERS = (
     "ranks", "nodes", "starts", "first_loss", "last_loss", "gradient_bytes", "step_seconds",
     "allreduce_seconds", "expected_allreduce_seconds", "allreduce_share", "exposed_share",
     "busbw_gbps", "measured_busbw_gbps", "busbw_fraction", "checkpoint_bytes", "checkpoint_seconds",
+    "storage_write_mib_s", "storage_read_mib_s",
 )  # fmt: skip
 FIELDS = (*_TEXTS, *_NUMBERS, "simulated", "verdict_file")
 """The keys of `training[pool]`; what was not measured has no key."""
@@ -40,10 +43,14 @@ def summarize(verdict: Verdict, *, verdict_file: str | None = None) -> dict[str,
     values = verdict.model_dump(mode="json")
     short = {
         **{key: values[key] for key in ("schema", "passed", "reasons", *_TEXTS)},
-        **{key: number(values[key], digits=DIGITS) for key in _NUMBERS},
+        **{key: number(values[key], digits=_digits(key)) for key in _NUMBERS},
         "verdict_file": verdict_file,
     }
     return {key: value for key, value in short.items() if value is not None}
+
+
+def _digits(name: str) -> int:
+    return SECONDS_DIGITS if name.endswith("_seconds") else DIGITS
 
 
 def read_summary(stdout: str | None) -> dict[str, Any]:

@@ -23,6 +23,9 @@ CHECKPOINT_FOLDER = "/busbar/checkpoints"
 PORT = 29500
 INDEX_ANNOTATION = "batch.kubernetes.io/job-completion-index"
 JOB_LABEL = "batch.kubernetes.io/job-name"
+# The Job's uid: a folder that no other run has, on storage that survives them all.
+RUN_ENV = "BUSBAR_RUN"
+RUN_LABEL = "batch.kubernetes.io/controller-uid"
 # One is used by the kill. A rank that fails because its peer restarts may use another.
 MAX_RESTARTS = 3
 # A pod's name is a DNS label of at most 63 characters: <job>-<index>-<5 characters>.
@@ -133,11 +136,11 @@ def _pod(target: Target, training: Training, name: str, config_map: str) -> dict
     limits = {**(pod.gpu_limits(launch) if on_gpus else {}), **({"memory": memory} if memory else {})}
     volumes: list[dict[str, Any]] = [
         {"name": "program", "configMap": {"name": config_map}},
-        {"name": "checkpoints", "emptyDir": {}},
+        {"name": "checkpoints", **_checkpoint_volume(training)},
     ]
     mounts: list[dict[str, Any]] = [
         {"name": "program", "mountPath": PROGRAM_FOLDER, "readOnly": True},
-        {"name": "checkpoints", "mountPath": CHECKPOINT_FOLDER},
+        {"name": "checkpoints", "mountPath": CHECKPOINT_FOLDER, **_checkpoint_folder(training, name)},
     ]
     for more_volumes, more_mounts in (pod.shm(launch), *([pod.host_paths(launch)] if on_gpus else [])):
         volumes += more_volumes
@@ -175,6 +178,19 @@ def _pod(target: Target, training: Training, name: str, config_map: str) -> dict
     }
 
 
+def _checkpoint_volume(training: Training) -> dict[str, Any]:
+    if training.storage.mode == "none":
+        return {"emptyDir": {}}
+    # A worker without the folder does not get one on its own disk: its pod does not start, and says why.
+    return {"hostPath": {"path": training.storage.path, "type": "Directory"}}
+
+
+def _checkpoint_folder(training: Training, name: str) -> dict[str, Any]:
+    if training.storage.mode == "none":
+        return {}
+    return {"subPathExpr": f"{training.namespace}/{name}-$({RUN_ENV})"}
+
+
 def _script(target: Target, training: Training, name: str) -> str:
     proof = training.proof
     seconds, first_pod = proof.deadline_seconds - MARGIN_SECONDS, f"{name}-0.{name}"
@@ -189,6 +205,7 @@ def _script(target: Target, training: Training, name: str) -> str:
         *("--steps", proof.steps, "--iterations", proof.iterations, "--checkpoints", CHECKPOINT_FOLDER),
         *("--timeout-seconds", proof.collective_timeout_seconds),
         *(["--interfaces", *proof.interfaces] if proof.interfaces else []),
+        *(["--storage-bytes", training.storage.probe_bytes] if training.storage.mode == "path" else []),
     ]
     return _SCRIPT.format(
         first_line=shlex.quote(FIRST_LINE),
@@ -208,7 +225,9 @@ def _env(target: Target, training: Training) -> list[dict[str, Any]]:
     # gloo looks for its address by the host's name where no interface is given.
     env = settings if proof.backend == "nccl" else {"GLOO_SOCKET_IFNAME": "eth0"}
     env = {**PROGRAM_ENV, **env, **proof.env}
+    run = {"fieldRef": {"fieldPath": f"metadata.labels['{RUN_LABEL}']"}}
     return [
         {"name": "BUSBAR_NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+        *([{"name": RUN_ENV, "valueFrom": run}] if training.storage.mode == "path" else []),
         *({"name": key, "value": env[key]} for key in sorted(env)),
     ]

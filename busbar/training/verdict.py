@@ -49,6 +49,8 @@ class Verdict(BaseModel):
     busbw_fraction: float | None = None
     checkpoint_bytes: int | None = None
     checkpoint_seconds: float | None = None
+    storage_write_mib_s: float | None = Field(default=None, description="of the slowest worker")
+    storage_read_mib_s: float | None = Field(default=None, description="of the slowest worker")
     starts: int = 0
     checks: list[Check]
     expectation: dict[str, Any]
@@ -69,6 +71,7 @@ def judge(
     )
     start = log.attempts[-1].start if log.attempts else None
     written = context.checkpoint
+    probed = log.attempts[0].storage if log.attempts else None
     losses = [float(step.loss) for step in context.steps if isinstance(step.loss, int | float)]
     return Verdict(
         verdict=overall,
@@ -83,6 +86,8 @@ def judge(
         **_times(context),
         checkpoint_bytes=written.bytes if written else None,
         checkpoint_seconds=written.seconds if written else None,
+        storage_write_mib_s=probed.write_mib_s if probed else None,
+        storage_read_mib_s=probed.read_mib_s if probed else None,
         starts=len(log.attempts),
         checks=checks,
         expectation=expectation.model_dump(mode="json", exclude_none=True),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import pulumi
 import pulumi_kubernetes as kubernetes
+from pulumi.runtime.config import CONFIG, get_config_env
 
 from busbar.config import ConfigError
 from busbar.outputs import ClusterOutputs, ContractError
@@ -31,6 +32,8 @@ class TrainingStack:
         or with the reasons for which the cluster may not be used.
         """
         try:
+            if unknown := list(config.unknown_keys(sorted({*CONFIG.get(), *get_config_env()}))):
+                raise ConfigError(unknown)
             training = config.load(pulumi.Config(config.PROJECT).get_object(config.KEY) or {})
         except ConfigError as error:
             raise pulumi.RunError(f"invalid configuration of stack {pulumi.get_stack()}:\n{error}") from None

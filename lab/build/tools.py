@@ -43,6 +43,17 @@ TOOLS = (
         official_name="helm",
     ),
 )
+# What `make up-training` builds besides: Kubeflow Trainer and its JobSet. One go.mod for both, so that they
+# share the packages of Kubernetes.
+TRAINER_TOOLS = (
+    Tool(
+        "trainer-controller-manager",
+        "github.com/kubeflow/trainer/v2/cmd/trainer-controller-manager",
+        MODULES / "trainer",
+    ),
+    Tool("jobset", "sigs.k8s.io/jobset", MODULES / "trainer"),
+)
+TRAINER_MODULES = ("github.com/kubeflow/trainer/v2", "sigs.k8s.io/jobset")
 _SCRIPTS = ("python/cmd/pulumi-language-python-exec", "python/dist/pulumi-resource-pulumi-python")
 
 

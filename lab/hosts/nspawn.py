@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 
 from lab.hosts import cgroups, disk, processes
-from lab.paths import HOSTS, LOGS
+from lab.paths import HOSTS, LOGS, RUN
 from lab.steps import run
 from lab.topology import BRIDGE, MANAGEMENT_PARENT, Host
 
@@ -19,6 +19,11 @@ BIND_MOUNTS = {
     "kubelet": "/var/lib/kubelet",
     "containerd": "/var/lib/containerd",
 }
+
+
+# The same folder of this machine on every host, as a parallel file system of a site would be.
+SHARED = RUN / "shared"
+SHARED_MOUNT = "/mnt/shared"
 
 
 def folder(host: Host) -> Path:
@@ -44,7 +49,7 @@ def boot(host: Host, base: Path, client_key: str) -> None:
     if here.exists() and not (made_from.exists() and made_from.read_text() == str(base)):
         shutil.rmtree(here)  # incomplete, or made from another base
     root, upper = here / "root", here / "upper"
-    for part in (root, upper, here / "work", *(here / name for name in BIND_MOUNTS)):
+    for part in (root, upper, here / "work", SHARED, *(here / name for name in BIND_MOUNTS)):
         part.mkdir(parents=True, exist_ok=True)
     disk.install_base(host, upper, here / "rancher", client_key)
     made_from.write_text(str(base))
@@ -92,6 +97,7 @@ def command(host: Host) -> list[str]:
         "--link-journal=no",
         "--bind=/dev/kmsg",
         *(f"--bind={here / name}:{target}" for name, target in BIND_MOUNTS.items()),
+        f"--bind={SHARED}:{SHARED_MOUNT}",
     ]
 
 

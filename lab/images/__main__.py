@@ -1,19 +1,20 @@
-"""`python -m lab.images [system|operators|nccl]...`: build the image archives and print their paths."""
+"""`python -m lab.images [system|operators|nccl|torch|trainer]...`: build archives, print their paths."""
 
 from __future__ import annotations
 
 import sys
 
-from lab.images import NAMES, build_all
+from lab.images import NAMES, TORCH, TRAINER, build_all
 from lab.paths import cache, tools
 from lab.steps import LabError
 
 
 def main(names: list[str]) -> int:
     """Returns the exit status: 0, 1 when a build failed, 64 for an unknown name."""
-    unknown = [name for name in names if name not in NAMES]
+    known = (*NAMES, TORCH, TRAINER)
+    unknown = [name for name in names if name not in known]
     if unknown:
-        print(f"unknown archive: {', '.join(unknown)}; expected one of {', '.join(NAMES)}", file=sys.stderr)
+        print(f"unknown archive: {', '.join(unknown)}; expected one of {', '.join(known)}", file=sys.stderr)
         return 64
     try:
         for path in build_all(cache(), tools(), only=names or NAMES):

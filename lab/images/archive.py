@@ -36,6 +36,7 @@ class Image:
 
     `name` is the full reference, registry included. `files` maps paths inside the image; `links` maps the
     path of a link to its target. `keep` says whether a path of `tree` (without a leading slash) is taken.
+    `user`: UID:GID of its processes; without one they are root's.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Image:
     keep: Callable[[str], bool] = lambda path: True
     entrypoint: tuple[str, ...] = ()
     command: tuple[str, ...] = ()
+    user: str = ""
     environment: tuple[str, ...] = ("PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",)
 
 
@@ -104,6 +106,7 @@ def _config(image: Image, layers: list[str]) -> dict[str, object]:
             "Entrypoint": list(image.entrypoint) or None,
             "Cmd": list(image.command) or None,
             "WorkingDir": "/",
+            **({"User": image.user} if image.user else {}),
         },
         "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}" for digest in layers]},
         "history": [{"created": EPOCH, "created_by": "busbar lab"} for _ in layers],

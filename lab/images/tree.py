@@ -27,7 +27,7 @@ def packages() -> list[str]:
 def ensure(work: Path) -> Path:
     """The package tree under `work`, made where it is missing. Raises LabError when debootstrap fails."""
     tree = work / f"tree-{key(SUITE, *packages())}"
-    with _once(tree) as stage:
+    with once(tree) as stage:
         if stage:
             with step("debootstrap of the MPI image"):
                 run_logged(
@@ -38,7 +38,7 @@ def ensure(work: Path) -> Path:
                         SUITE,
                         stage,
                     ],
-                    _log(tree),
+                    log_of(tree),
                     deadline=DEADLINE_SECONDS,
                 )
     return tree
@@ -51,7 +51,7 @@ def compiler(work: Path) -> Path:
     """
     tree = ensure(work)
     layer = work / f"compiler-{key(tree.name, *COMPILER_PACKAGES)}"
-    with _once(layer) as stage:
+    with once(layer) as stage:
         if stage:
             stage.mkdir(parents=True)
             install = f"apt-get install -y -q --no-install-recommends {' '.join(COMPILER_PACKAGES)}"
@@ -60,7 +60,7 @@ def compiler(work: Path) -> Path:
                     [tree],
                     stage,
                     f"apt-get update -q && {install}",
-                    log=_log(layer),
+                    log=log_of(layer),
                     deadline=DEADLINE_SECONDS,
                 )
     return layer
@@ -113,7 +113,7 @@ def overlay(
 
 
 @contextmanager
-def _once(result: Path) -> Iterator[Path | None]:
+def once(result: Path) -> Iterator[Path | None]:
     """A folder to fill, which becomes `result` when the block ends well; None where `result` is there."""
     if result.is_dir():
         yield None
@@ -130,5 +130,6 @@ def _once(result: Path) -> Iterator[Path | None]:
         os.replace(stage, result)
 
 
-def _log(result: Path) -> Path:
+def log_of(result: Path) -> Path:
+    """The log of what fills `result`."""
     return result.parent / "logs" / f"{result.name}.log"

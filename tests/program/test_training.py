@@ -24,9 +24,13 @@ def up(
     config: dict[str, Any] | None = None,
     *,
     printed: str | None = None,
+    more: dict[str, str] | None = None,
     **change: Any,
 ) -> Run:
-    """Run the program against the outputs of a stack; `printed` by the collecting command, else a pass."""
+    """Run the program against the outputs of a stack; `printed` by the collecting command, else a pass.
+
+    `more`: keys beside the configuration; `change`: outputs to replace.
+    """
     of_stack = {**outputs(of_fabric), "kubeconfig": KUBECONFIG, **change}
     state = {"outputs": of_stack, "secretOutputNames": ["kubeconfig"]}
     said = json.dumps(summarize(verdict())) if printed is None else printed
@@ -41,7 +45,10 @@ def up(
         answer,
         program=ROOT / "stacks" / "training" / "__main__.py",
         project="busbar-training",
-        config={"busbar-training:training": json.dumps(configured() if config is None else config)},
+        config={
+            "busbar-training:training": json.dumps(configured() if config is None else config),
+            **(more or {}),
+        },
     )
 
 
@@ -69,6 +76,13 @@ def test_an_invalid_configuration_is_refused_before_the_cluster_is_asked() -> No
     run = up(config={"cluster": "prod"})
     assert isinstance(run.error, pulumi.RunError)
     assert str(run.error).startswith("invalid configuration of stack test:\ncluster: 'prod' is not a stack")
+    assert run.custom == []
+
+
+def test_an_unknown_key_beside_the_configuration_is_refused() -> None:
+    run = up(more={"busbar-training:trainning": "x"})
+    assert isinstance(run.error, pulumi.RunError)
+    assert "busbar-training:trainning: unknown key; did you mean 'training'?" in str(run.error)
     assert run.custom == []
 
 

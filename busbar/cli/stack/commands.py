@@ -142,7 +142,7 @@ def _after_up(s: Session, stack: auto.Stack, rows: Rows, failure: str) -> int:
     if failure and not rows.outputs_written and outputs.values:
         s.title("this update failed before it wrote outputs; those of an earlier one:", "bold red")
     else:
-        s.title("" if outputs.has_contract else "outputs")
+        s.title("" if outputs.gate else "outputs")
     keep.show(s.console, outputs, s.target)
     s.title(rows.summary(), "")
     state = snapshot(stack)
@@ -152,21 +152,21 @@ def _after_up(s: Session, stack: auto.Stack, rows: Rows, failure: str) -> int:
         if rows.resumes:
             _forget_completed(s, stack)
         return _half_changed(s, rows.not_repeated) if rows.not_repeated else DONE
-    if rows.outputs_written and outputs.failed_gate:
-        return _gate_failed(s, outputs)
+    if rows.outputs_written and (gate := outputs.failed_gate):
+        return _gate_failed(s, outputs, gate)
     s.fail(reasons(rows.errors, failure, printed=rows.printed))
     s.say(f"Next: fix the cause, then `{s.command}` again; it continues where this one stopped.")
     return FAILED
 
 
-def _gate_failed(s: Session, outputs: keep.Outputs) -> int:
-    found = outputs.values.get("nccl_reasons") or ["the outputs give no reason"]
+def _gate_failed(s: Session, outputs: keep.Outputs, gate: keep.Gate) -> int:
+    found = outputs.values.get(gate.reasons) or ["the outputs give no reason"]
     name = outputs.values.get("cluster_name") or s.target.name
-    s.fail([f"  - {reason}" for reason in found], title=f"NCCL validation failed for cluster {name}")
+    s.fail([f"  - {reason}" for reason in found], title=f"{gate.title} for cluster {name}")
     for path in sorted(s.target.folder.glob("*/report.html")):
         s.say(f"report: {keep.near(path)}")
     s.say(
-        f"Next: repair what the reasons name, raise validation.run in {s.target.file} by one, "
+        f"Next: repair what the reasons name, raise {gate.raised} in {s.target.file} by one, "
         f"then `{s.command}`."
     )
     return FAILED

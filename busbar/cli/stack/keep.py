@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 from collections.abc import Mapping
@@ -22,6 +23,33 @@ _SHOWN_CHARACTERS = 120
 
 
 @dataclass(frozen=True)
+class Gate:
+    """What decides whether an update may succeed, by the names of its outputs.
+
+    `raised`: the configuration key that, raised by one, measures again. `summary`: the module of the tables.
+    """
+
+    version: str
+    passed: str
+    reasons: str
+    title: str
+    raised: str
+    summary: str
+
+
+GATES = (
+    Gate(
+        "contract_version", "nccl_passed", "nccl_reasons", "NCCL validation failed", "validation.run",
+        "busbar.outputs.summary",
+    ),
+    Gate(
+        "training_contract_version", "training_passed", "training_reasons", "training run failed",
+        "proof.run", "busbar.training.summary",
+    ),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
 class Outputs:
     """`values` by name, with the secret ones in plain text; `secrets` are their names."""
 
@@ -34,14 +62,14 @@ class Outputs:
         return {name: value for name, value in self.values.items() if name not in self.secrets}
 
     @property
-    def has_contract(self) -> bool:
-        """Whether these are the outputs of a cluster (busbar/outputs/contract.py)."""
-        return "contract_version" in self.values
+    def gate(self) -> Gate | None:
+        """The gate of the project that these outputs are of; None for a project that busbar does not know."""
+        return next((gate for gate in GATES if gate.version in self.values), None)
 
     @property
-    def failed_gate(self) -> bool:
-        """Whether the NCCL validation has failed."""
-        return self.values.get("nccl_passed") is False
+    def failed_gate(self) -> Gate | None:
+        """The gate that has failed."""
+        return self.gate if self.gate and self.values.get(self.gate.passed) is False else None
 
 
 def read(stack: auto.Stack) -> Outputs:
@@ -70,13 +98,12 @@ def remove(folder: Path) -> None:
 
 
 def show(console: Console, outputs: Outputs, target: Target) -> None:
-    """Print the summary of a cluster, else a list of the outputs."""
+    """Print the summary of a cluster or a training run, else a list of the outputs."""
     if not outputs.values:
         console.print("none")
         return
-    if outputs.has_contract:
-        from busbar.outputs.summary import summary
-
+    if outputs.gate:
+        summary = importlib.import_module(outputs.gate.summary).summary
         try:
             console.print(summary(outputs.values, folder=near(target.folder)))
             return

@@ -15,9 +15,10 @@ from busbar.training.checks.learning import data, gradients, loss
 from busbar.training.checks.recovery import checkpoint, recovery
 from busbar.training.checks.result import Check
 from busbar.training.checks.run import job, log, ranks
+from busbar.training.checks.storage import storage
 
 CHECKS: tuple[Callable[[Context], Check | None], ...] = (
-    job, log, ranks, fabric, data, loss, gradients, checkpoint, recovery, allreduce, busbw,
+    job, log, ranks, fabric, data, loss, gradients, storage, checkpoint, recovery, allreduce, busbw,
 )  # fmt: skip
 
 

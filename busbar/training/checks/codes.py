@@ -38,6 +38,11 @@ class Code(StrEnum):
     GRADIENTS_RANKS_MISSING = "gradients.ranks_missing"
     GRADIENTS_CONSTANT = "gradients.constant"
 
+    STORAGE_SHARED = "storage.shared"
+    STORAGE_NOT_SHARED = "storage.not_shared"
+    STORAGE_NOT_PROBED = "storage.not_probed"
+    STORAGE_TOO_SLOW = "storage.too_slow"
+
     CHECKPOINT_WRITTEN = "checkpoint.written"
     CHECKPOINT_MISSING = "checkpoint.missing"
     CHECKPOINT_TOO_SMALL = "checkpoint.too_small"

@@ -33,5 +33,5 @@ def collect_spec(target: Target, training: Training, job: str, *, folder: str) -
         job=job,
         folder=folder,
         deadline_seconds=training.proof.deadline_seconds + GRACE_SECONDS,
-        expectation=expectation(target, training.proof),
+        expectation=expectation(target, training),
     ).model_dump(mode="json", exclude_none=True)

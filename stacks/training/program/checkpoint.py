@@ -62,6 +62,12 @@ def resume(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, *, 
     return int(steps[source])
 
 
+def remove(folder: Path) -> None:
+    """Remove the checkpoint of a run that has ended well: shared storage would keep it for ever."""
+    if dist.get_rank() == 0:
+        (folder / NAME).unlink(missing_ok=True)
+
+
 def _momentum(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
     [group] = optimizer.param_groups
     return [optimizer.state[parameter]["momentum_buffer"] for parameter in group["params"]]

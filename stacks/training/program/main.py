@@ -19,6 +19,7 @@ from itertools import groupby
 from pathlib import Path
 
 import checkpoint
+import storage
 import torch
 import torch.distributed as dist
 from evidence import NcclMessages, digest, missing_interfaces
@@ -39,6 +40,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, required=True, help="at least 8")
     parser.add_argument("--iterations", type=int, required=True, help="samples of each time")
     parser.add_argument("--checkpoints", type=Path, required=True, help="folder of this run")
+    parser.add_argument(
+        "--storage-bytes", type=int, help="probe the storage of --checkpoints, which all hosts share"
+    )
     parser.add_argument("--timeout-seconds", type=int, required=True, help="of one collective")
     parser.add_argument("--interfaces", nargs="*", default=[], help="that every pod must have")
     return parser.parse_args()
@@ -74,6 +78,8 @@ def _run(args: argparse.Namespace, device: torch.device, local_rank: int, messag
     done = checkpoint.resume(args.checkpoints, model, optimizer, local_rank=local_rank)
     parallel = DistributedDataParallel(model, device_ids=[local_rank] if device.type == "cuda" else None)
     fresh, half = done == 0, args.steps // 2
+    if fresh and args.storage_bytes:
+        storage.probe(args.checkpoints, args.storage_bytes, local_rank=local_rank)
 
     def backward(step: int) -> torch.Tensor:
         inputs, targets = task.batch(step, rank)
@@ -104,6 +110,7 @@ def _run(args: argparse.Namespace, device: torch.device, local_rank: int, messag
     parameters = gather(digest(model.parameters()))
     measure(step_, compute, model.gradient_bytes, args.iterations, device)
     emit("end", step=args.steps, parameters=counted(parameters))
+    checkpoint.remove(args.checkpoints)
 
 
 def _announce(args: argparse.Namespace, model: Chain, device: torch.device) -> None:

@@ -116,7 +116,7 @@ def expected(**values: Any) -> Expectation:
     """What a run on two H100 workers must show where nccl-tests measured 390 GB/s at 1 GiB."""
     config = training()
     [target] = targets(cluster(curve(B1073741824=390.0)), config).values()
-    made = expectation(target, config.proof)
+    made = expectation(target, config)
     return Expectation.model_validate({**made.model_dump(), **values})
 
 

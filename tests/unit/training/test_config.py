@@ -49,6 +49,18 @@ def test_a_proof_that_is_switched_off_is_no_gate() -> None:
         (configured(prof={}), "prof: unknown key; did you mean 'proof'?"),
         (configured(pools=["a", "a"]), "pools[1]: 'a' is listed twice"),
         (
+            configured(storage={"mode": "path"}),
+            "storage.path: missing: storage.mode is path. Fix: name the folder that all workers share",
+        ),
+        (
+            configured(storage={"path": "/mnt/shared"}),
+            "storage.path: '/mnt/shared' is not used: storage.mode is none. Fix: set storage.mode: path",
+        ),
+        (
+            configured(storage={"mode": "path", "path": "shared"}),
+            "storage.path: 'shared' is not an absolute path without spaces, such as /mnt/shared",
+        ),
+        (
             configured(proof={"backend": "mpi"}),
             "proof.backend: 'mpi' is not one of 'nccl' or 'gloo'",
         ),

@@ -261,3 +261,42 @@ def test_a_run_that_never_started_says_why_where_its_log_does() -> None:
 def test_a_second_record_of_a_kind_is_damage() -> None:
     twice = [*first(), *second(), record("end", step=STEPS, parameters={"aa": WORLD})]
     assert "log.damaged" in codes(verdict(twice))
+
+
+# ---- Shared storage --------------------------------------------------------------------------------------
+
+STORAGE = {"storage_bytes": 1 << 28, "min_write_mib_s": 100.0, "min_read_mib_s": 200.0}
+PROBE = record("storage", bytes=1 << 28, hosts=2, write_mib_s=150.0, read_mib_s=900.0, problems={})
+
+
+def probed(**values: Any) -> list[Record]:
+    begun = first()
+    return [*begun[:3], {**PROBE, **values}, *begun[3:], *second()]
+
+
+def test_storage_is_judged_only_where_one_is_shared() -> None:
+    assert "storage" not in {check.name for check in verdict(probed()).checks}
+
+
+def test_workers_that_read_what_others_wrote_pass_with_the_slowest_speed() -> None:
+    found = verdict(probed(), **STORAGE)
+    assert found.passed
+    assert (found.storage_write_mib_s, found.storage_read_mib_s) == (150.0, 900.0)
+
+
+@pytest.mark.parametrize(
+    ("values", "code"),
+    [
+        ({"problems": {"gpu-2": ".probe.0: No such file or directory"}}, "storage.not_shared"),
+        ({"write_mib_s": 99.0}, "storage.too_slow"),
+        ({"read_mib_s": 199.0}, "storage.too_slow"),
+        ({"hosts": 1}, "storage.not_probed"),
+        ({"bytes": 1 << 20}, "storage.not_probed"),
+    ],
+)
+def test_storage_that_is_not_shared_or_too_slow_is_named(values: dict[str, Any], code: str) -> None:
+    assert codes(verdict(probed(**values), **STORAGE)) == {code}
+
+
+def test_a_run_that_did_not_probe_its_storage_is_no_pass() -> None:
+    assert codes(verdict(**STORAGE)) == {"storage.not_probed"}

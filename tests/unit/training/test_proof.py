@@ -150,3 +150,37 @@ def test_names_fit_also_for_a_pool_with_a_long_name() -> None:
     name = render(long, config, PROGRAM).name
     assert len(f"{name}-99999-abcde") <= 63
     assert re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", name)
+
+
+# ---- Shared storage --------------------------------------------------------------------------------------
+
+
+def on_storage(storage: dict[str, Any] | None) -> Manifests:
+    config = training(**({"storage": storage} if storage else {}))
+    [target] = targets(ClusterOutputs.from_dict(support.outputs()), config).values()
+    return render(target, config, PROGRAM)
+
+
+def checkpoints(found: Manifests) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The volume and the mount."""
+    [volume] = [each for each in pod(found)["volumes"] if each["name"] == "checkpoints"]
+    [mount] = [each for each in container(found)["volumeMounts"] if each["name"] == "checkpoints"]
+    return volume, mount
+
+
+def test_without_shared_storage_checkpoints_are_local_and_nothing_is_probed() -> None:
+    volume, mount = checkpoints(on_storage(None))
+    assert volume == {"name": "checkpoints", "emptyDir": {}}
+    assert mount == {"name": "checkpoints", "mountPath": "/busbar/checkpoints"}
+    assert "--storage-bytes" not in container(on_storage(None))["command"][2]
+
+
+def test_on_shared_storage_every_run_has_a_folder_of_its_own_and_no_worker_gets_one_on_its_disk() -> None:
+    found = on_storage({"mode": "path", "path": "/mnt/shared", "probe_bytes": "1M"})
+    volume, mount = checkpoints(found)
+    assert volume["hostPath"] == {"path": "/mnt/shared", "type": "Directory"}
+    assert mount["subPathExpr"] == f"busbar-training/{found.name}-$(BUSBAR_RUN)"
+    [run] = [each for each in container(found)["env"] if each["name"] == "BUSBAR_RUN"]
+    field = run["valueFrom"]["fieldRef"]["fieldPath"]
+    assert field == "metadata.labels['batch.kubernetes.io/controller-uid']"
+    assert "--storage-bytes 1048576" in container(found)["command"][2]

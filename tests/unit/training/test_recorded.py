@@ -1,8 +1,10 @@
-"""Logs of real runs of stacks/training/program: two agents of two ranks each, gloo, torch 2.6 of Debian.
+"""Logs of real runs of stacks/training/program with gloo and torch 2.6 of Debian.
 
-Debian builds it without libuv: `use_libuv=False` was added to the TCPStore of its rendezvous.
-gloo-2x2.log was printed by the script of busbar.training.proof; gloo-2x2-shared-store.log by the same without
-TORCH_DISABLE_SHARE_RDZV_TCP_STORE: after the kill the ranks did not find each other again.
+gloo-pods.log: the lab's cluster, `make up-training`, two pods on two workers that share a folder.
+gloo-2x2.log: two agents of two ranks each on one machine, started by the script of busbar.training.proof;
+gloo-2x2-shared-store.log: the same without TORCH_DISABLE_SHARE_RDZV_TCP_STORE: after the kill the ranks did
+not find each other again. Debian builds torch without libuv: `use_libuv=False` was added where torchrun opens
+a store.
 """
 
 from __future__ import annotations
@@ -24,8 +26,8 @@ def log(name: str) -> list[bytes]:
     return (RECORDED / f"{name}.log").read_bytes().splitlines(keepends=True)
 
 
-def judged(lines: list[bytes], **want: Any) -> Verdict:
-    expectation = Expectation.model_validate_json((RECORDED / "expectation.json").read_text())
+def judged(lines: list[bytes], file: str = "expectation", **want: Any) -> Verdict:
+    expectation = Expectation.model_validate_json((RECORDED / f"{file}.json").read_text())
     return judge(read_lines(lines), expectation.model_copy(update=want))
 
 
@@ -61,3 +63,15 @@ def test_a_part_of_a_real_log_is_never_a_pass(part: int) -> None:
     lines = log("gloo-2x2")
     end = next(i for i, line in enumerate(lines) if b'"end"' in line)
     assert not judged(lines[: end * (part + 1) // 10]).passed
+
+
+def test_a_run_on_a_cluster_passes_with_the_speed_of_its_shared_storage() -> None:
+    found = judged(log("gloo-pods"), "gloo-pods")
+    assert (found.verdict, found.reasons) == ("pass", [])
+    assert (found.nodes, found.starts) == (2, 2)
+    assert (found.storage_write_mib_s, found.storage_read_mib_s) == pytest.approx((186.55, 677.23), abs=0.01)
+
+
+def test_the_same_run_is_no_pass_without_the_record_of_its_storage() -> None:
+    without = [line for line in log("gloo-pods") if b'"storage"' not in line]
+    assert codes(judged(without, "gloo-pods")) == {"storage.not_probed"}

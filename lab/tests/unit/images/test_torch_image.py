@@ -1,0 +1,87 @@
+"""The image for training runs: when it is built, and what is changed in Debian's torch."""
+
+from __future__ import annotations
+
+import ast
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from lab import images
+from lab.images import torch_image
+from lab.images.catalog import Archive
+from lab.steps import LabError
+
+STORE = """\
+            store = TCPStore(
+                host,
+                multi_tenant=True,
+            )
+"""
+CLIENT = """\
+        return TCPStore(
+            host_name=hostname,
+            is_master=False,
+            timeout=timeout,
+        )
+"""
+SMALL = """\
+        return dist.TCPStore(
+            host_name=master_addr,
+            multi_tenant=True,
+        )
+"""
+# As in torch 2.6: the call in each file.
+SOURCES = {
+    "rendezvous.py": CLIENT,
+    "elastic/rendezvous/c10d_rendezvous_backend.py": STORE,
+    "elastic/rendezvous/dynamic_rendezvous.py": SMALL,
+    "elastic/rendezvous/static_tcp_rendezvous.py": STORE,
+}
+
+
+@pytest.fixture
+def torch(tmp_path: Path) -> Path:
+    """The folder of torch.distributed in a tree."""
+    folder = tmp_path / "usr/lib/python3/dist-packages/torch/distributed"
+    for name, text in SOURCES.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return folder
+
+
+def test_every_store_that_torchrun_opens_is_told_to_do_without_libuv(tmp_path: Path, torch: Path) -> None:
+    torch_image.without_libuv(tmp_path)
+    for name in SOURCES:
+        text = (torch / name).read_text()
+        assert text.count("use_libuv=False,") == 1, name
+        ast.parse(textwrap.dedent(text))
+
+
+def test_another_torch_is_refused_and_not_half_changed_in_silence(tmp_path: Path, torch: Path) -> None:
+    (torch / "elastic/rendezvous/dynamic_rendezvous.py").write_text("return dist.TCPStore()\n")
+    with pytest.raises(LabError, match=r"dynamic_rendezvous.py: found 0 places .* Fix: adapt"):
+        torch_image.without_libuv(tmp_path)
+
+
+def test_the_image_is_built_only_where_it_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+
+    def archive() -> Archive:
+        return Archive(images.TORCH, lambda tools: "recipe", lambda work, tools: made.append("torch") or [])
+
+    monkeypatch.setattr(images, "archives", lambda: ())
+    monkeypatch.setattr(torch_image, "archive", archive)
+    assert images.build_all(tmp_path, tmp_path) == []
+    assert made == []
+    assert images.build_all(tmp_path, tmp_path, only=[images.TORCH]) == [tmp_path / "images/torch.tar.zst"]
+    assert made == ["torch"]
+
+
+def test_another_package_is_another_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = torch_image.recipe()
+    monkeypatch.setattr(torch_image, "packages", lambda: ["python3-torch"])
+    assert torch_image.recipe() != before

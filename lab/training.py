@@ -1,0 +1,120 @@
+"""`make up-training`: stacks/training on the lab's cluster, as a site would run it after `make up`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import ModuleType
+from typing import NoReturn
+
+import zstandard
+
+from busbar.training import config
+from lab.build.go import build, module_folder
+from lab.build.tools import TRAINER_MODULES, TRAINER_TOOLS
+from lab.engine.environment import environment
+from lab.hosts import machine, ssh
+from lab.images import TORCH, TRAINER, build_all, torch_image, trainer_image
+from lab.paths import RUN, cache, tools
+from lab.status import known_hosts
+from lab.steps import LabError, run, step
+from lab.topology import PROJECT, STACK, Host
+
+STACKS_TRAINING = PROJECT / "stacks" / "training"
+CHART = RUN / "charts" / "kubeflow-trainer"
+IMPORT_SECONDS = 300
+# containerd keeps it with the image, so it is gone when the image is.
+_LABEL = "busbar.lab/recipe"
+_CTR = "k3s ctr images"
+
+
+def bring_up() -> NoReturn:
+    """Prepare the hosts and become `busbar up`: its exit code is that of the make target.
+
+    Raises LabError where the lab is not up.
+    """
+    machine.require_root()
+    prepare()
+    os.environ.update(environment())
+    sys.stdout.flush()
+    os.chdir(PROJECT)
+    command = [sys.executable, "-m", "busbar", "up", STACK, "--project", str(STACKS_TRAINING)]
+    os.execv(sys.executable, [*command, "--yes", "--skip-preview"])
+
+
+def prepare() -> None:
+    """Build what is missing, and import images on the hosts that lack them; a site has a registry for this.
+
+    Kubeflow Trainer only where the stack enables it. Raises LabError where a host does not answer.
+    """
+    nodes = [host for host in known_hosts() if host.role != "lb"]
+    if silent := [host.name for host in nodes if not ssh.answers(host)]:
+        raise LabError(f"{', '.join(silent)} does not answer ssh: the lab is not up. Fix: `make up`")
+    _import_where_absent(TORCH, torch_image, [host for host in nodes if host.role == "worker"])
+    if config.read(STACKS_TRAINING / f"Pulumi.{STACK}.yaml").trainer.enabled:
+        for tool in TRAINER_TOOLS:
+            build(tool)
+        _import_where_absent(TRAINER, trainer_image, nodes)
+        _chart()
+
+
+def _chart() -> None:
+    """The chart of the release, from its Go module, with that of JobSet in it as the release has it."""
+    folders = [module_folder(TRAINER_TOOLS[0].module, path) for path in TRAINER_MODULES]
+    trainer, jobset = folders[0] / "charts" / "kubeflow-trainer", folders[1] / "charts" / "jobset"
+    stage = CHART.with_name(CHART.name + ".new")
+    for folder in (stage, CHART):
+        shutil.rmtree(folder, ignore_errors=True)
+    # Files of the module cache are read-only, and a copy of their modes could not be removed by others.
+    shutil.copytree(trainer, stage, copy_function=shutil.copyfile)
+    shutil.copytree(jobset, stage / "charts" / "jobset", copy_function=shutil.copyfile)
+    stage.replace(CHART)
+
+
+def _import_where_absent(name: str, module: ModuleType, hosts: Sequence[Host]) -> None:
+    """Build the archive `name` and import it; `module` has its recipe and the name of one of its images."""
+    [archive] = build_all(cache(), tools(), only=[name])
+    recipe = module.archive().recipe(tools())
+    absent = [host for host in hosts if not _has(host, module.IMAGE, recipe)]
+    if not absent:
+        return
+    names = ", ".join(host.name for host in absent)
+    with step(f"import {archive.name} on {names}"), ThreadPoolExecutor(len(absent)) as pool:
+        list(pool.map(lambda host: _import(host, archive, module.IMAGE, recipe), absent))
+
+
+def _has(host: Host, image: str, recipe: str) -> bool:
+    wanted = f'name=={image},labels."{_LABEL}"=={recipe}'
+    return bool(run(ssh.command(host, [f"{_CTR} list --quiet '{wanted}'"])).stdout.strip())
+
+
+def _import(host: Host, archive: Path, image: str, recipe: str) -> None:
+    """Stream the archive, decompressed, to the host's containerd. Raises LabError."""
+    script = f"{_CTR} import - && {_CTR} label {image} {_LABEL}={recipe}"
+    with (
+        archive.open("rb") as packed,
+        subprocess.Popen(
+            ssh.command(host, [script]),
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        ) as importing,
+    ):  # fmt: skip
+        assert importing.stdin is not None
+        # Where it has ended early, it says why.
+        with contextlib.suppress(BrokenPipeError):
+            zstandard.ZstdDecompressor().copy_stream(packed, importing.stdin)
+        try:
+            printed, _ = importing.communicate(timeout=IMPORT_SECONDS)
+        except subprocess.TimeoutExpired:
+            importing.kill()
+            raise LabError(
+                f"{host.name}: the import of {archive.name} timed out after {IMPORT_SECONDS} s"
+            ) from None
+    if importing.returncode != 0:
+        said = printed.decode(errors="replace").strip()
+        raise LabError(f"{host.name}: the import of {archive.name} failed: {said}")

@@ -1,0 +1,123 @@
+"""Stack files of stacks/training: the JSON Schema, and `busbar training check-config`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+from busbar.cli import build
+from busbar.training.config import read
+from busbar.training.schema import stack_schema
+from tests.support.training import CLUSTER, configured
+
+ROOT = Path(__file__).resolve().parents[3]
+LAB = ROOT / "stacks" / "training" / "Pulumi.dev.yaml"
+
+
+def busbar(*words: str) -> Result:
+    return CliRunner().invoke(build(), ["training", *words])
+
+
+def stack(folder: Path, document: Any) -> Path:
+    path = folder / "Pulumi.prod.yaml"
+    path.write_text(document if isinstance(document, str) else yaml.safe_dump(document))
+    return path
+
+
+def of(**training: Any) -> dict[str, Any]:
+    return {"config": {"busbar-training:training": configured(**training)}}
+
+
+def test_the_lab_s_stack_file_is_valid_fits_the_schema_and_names_it_for_editors() -> None:
+    assert read(LAB).cluster == "organization/busbar/dev"
+    jsonschema.validate(yaml.safe_load(LAB.read_text()), stack_schema())
+    first = LAB.read_text().splitlines()[0]
+    assert first == "# yaml-language-server: $schema=../../schema/training.schema.json"
+    assert (LAB.parent / first.rpartition("=")[2]).resolve() == ROOT / "schema" / "training.schema.json"
+
+
+def test_the_schema_that_is_checked_in_is_current() -> None:
+    checked_in = json.loads((ROOT / "schema" / "training.schema.json").read_text())
+    assert checked_in == stack_schema() == json.loads(busbar("schema").stdout), "run `make schema`"
+
+
+def test_every_key_of_the_schema_is_described() -> None:
+    undescribed = [
+        f"{name}.{key}"
+        for name, model in stack_schema()["$defs"].items()
+        for key, value in model.get("properties", {}).items()
+        if not value.get("description")
+    ]
+    assert undescribed == []
+
+
+@pytest.mark.parametrize("wrong", [{"prof": {}}, {"proof": {"steps": 4}}, {"proof": {"backend": "mpi"}}])
+def test_the_schema_refuses_what_the_program_refuses(wrong: dict[str, Any]) -> None:
+    jsonschema.Draft202012Validator.check_schema(stack_schema())
+    jsonschema.validate(of(), stack_schema())
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(of(**wrong), stack_schema())
+
+
+def test_check_config_summarises_a_valid_stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stack(tmp_path, of(pools=["a", "b"], trainer={"enabled": True}))
+    monkeypatch.chdir(tmp_path)
+    result = busbar("check-config", "prod")
+    assert result.exit_code == 0
+    lines = [line.strip() for line in result.stdout.splitlines()]
+    assert lines[:2] == ["OK  Pulumi.prod.yaml", f"cluster {CLUSTER}, pools: a, b"]
+    assert lines[2].startswith(
+        "training run: nccl, 30 steps, gradients of the largest measured size to 1 GiB"
+    )
+    assert lines[-1] == "Kubeflow Trainer: 2.3.0, oci://ghcr.io/kubeflow/charts/kubeflow-trainer"
+
+
+def test_check_config_says_where_no_run_and_no_gate_is_configured(tmp_path: Path) -> None:
+    assert (
+        "no training run" in busbar("check-config", str(stack(tmp_path, of(proof={"enabled": False})))).stdout
+    )
+    ungated = busbar("check-config", str(stack(tmp_path, of(proof={"enforce": False}))))
+    assert "`pulumi up` succeeds without" in ungated.stdout
+
+
+@pytest.mark.parametrize(
+    ("document", "finding"),
+    [
+        (of(proof={"steps": 4}), "proof.steps: 4 is too small: expected at least 8"),
+        (of(proof={"env": {"RANK": "0"}}), "proof.env.RANK: is set by torchrun. Fix: remove it"),
+        (
+            {"config": {"busbar:cluster": {}}},
+            "busbar-training:training: missing: the object that describes the training run. "
+            "Fix: see stacks/training/Pulumi.dev.yaml",
+        ),
+        (
+            {"config": {**of()["config"], "busbar-training:trainning": {}}},
+            "busbar-training:trainning: unknown key; did you mean 'training'?",
+        ),
+        ("config: [", "Pulumi.prod.yaml: is not valid YAML: line 1, column 10: "),
+        (
+            "- x",
+            "Pulumi.prod.yaml: `config:` is missing or not an object. "
+            "Fix: see stacks/training/Pulumi.dev.yaml",
+        ),
+    ],
+    ids=["bound", "torchrun", "missing", "unknown", "yaml", "list"],
+)
+def test_check_config_prints_one_finding_with_its_path_for_one_error(
+    document: Any, finding: str, tmp_path: Path
+) -> None:
+    result = busbar("check-config", str(stack(tmp_path, document)))
+    assert result.exit_code == 1
+    assert result.stdout.startswith(finding) and len(result.stdout.splitlines()) == 1
+    assert "1 error; no changes made" in result.stderr
+
+
+def test_a_stack_that_is_not_there_is_bad_usage(tmp_path: Path) -> None:
+    result = busbar("check-config", str(tmp_path / "Pulumi.prod.yaml"))
+    assert result.exit_code == 64
