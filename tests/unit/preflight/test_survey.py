@@ -16,7 +16,8 @@ from busbar.preflight import query
 from busbar.preflight.facts import HostRecord
 from busbar.preflight.spec import Spec
 from busbar.preflight.survey import CONCURRENT, Outcome, deadline_seconds, survey
-from tests.unit.preflight.samples import REQUIRED, report, spec, target
+from tests.support.reports import report
+from tests.unit.preflight.samples import REQUIRED, spec, target
 
 CLIENT = asyncssh.generate_private_key("ssh-ed25519")
 HOST = asyncssh.generate_private_key("ssh-ed25519")

@@ -1,0 +1,45 @@
+"""A hook that sends a host the script of its step where the host does not have it, and has the engine retry.
+
+Preflight has delivered the script to every host that it has asked (busbar/hosts/scripts.py). A host that has
+been installed anew or rebooted since, or that did not answer then, may be without it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+import pulumi
+
+from busbar.hosts import scripts
+from busbar.hosts.inventory import Host
+from components.removal import target
+from components.ssh import SshLogin
+
+
+def create_delivery_hook(name: str, login: SshLogin, hosts: Mapping[str, Host]) -> pulumi.ErrorHook:
+    """The hook for Commands with `HostCommandArgs.delivered`; `hosts`: name of the Command -> its host.
+
+    The engine calls it after a Command has failed. It asks for one retry, and only if what failed was that
+    the script was not there and it could be sent.
+    """
+    spec = pulumi.Output.json_dumps(login.preflight_spec())
+
+    async def on_error(args: pulumi.ErrorHookArgs) -> bool:
+        missing = [scripts.NOT_DELIVERED in error for error in args.errors]
+        if missing != [True]:
+            return False
+        # Imported here: an update in which every host has its script does without.
+        from busbar.hosts.login import Login
+        from busbar.operations.delivery import DeliveryError, deliver
+        from busbar.preflight.spec import Target
+
+        host = Target.model_validate(target(hosts[args.name]))
+        try:
+            await deliver(Login.model_validate(json.loads(str(await spec.future()))), host)
+        except DeliveryError as error:
+            pulumi.log.warn(str(error))
+            return False
+        return True
+
+    return pulumi.ErrorHook(name, on_error)
