@@ -6,14 +6,12 @@ been installed anew or rebooted since, or that did not answer then, may be witho
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 
 import pulumi
 
 from busbar.hosts import scripts
 from busbar.hosts.inventory import Host
-from components.removal import target
 from components.ssh import SshLogin
 
 
@@ -23,7 +21,7 @@ def create_delivery_hook(name: str, login: SshLogin, hosts: Mapping[str, Host]) 
     The engine calls it after a Command has failed. It asks for one retry, and only if what failed was that
     the script was not there and it could be sent.
     """
-    spec = pulumi.Output.json_dumps(login.preflight_spec())
+    spec = pulumi.Output.from_input(login.preflight_spec())
 
     async def on_error(args: pulumi.ErrorHookArgs) -> bool:
         missing = [scripts.NOT_DELIVERED in error for error in args.errors]
@@ -34,9 +32,9 @@ def create_delivery_hook(name: str, login: SshLogin, hosts: Mapping[str, Host]) 
         from busbar.operations.delivery import DeliveryError, deliver
         from busbar.preflight.spec import Target
 
-        host = Target.model_validate(target(hosts[args.name]))
+        host = Target.model_validate(hosts[args.name], from_attributes=True)
         try:
-            await deliver(Login.model_validate(json.loads(str(await spec.future()))), host)
+            await deliver(Login.model_validate(await spec.future()), host)
         except DeliveryError as error:
             pulumi.log.warn(str(error))
             return False
