@@ -2,9 +2,9 @@
 
 Prints for each size: wall time, what of it the installations alone take at that many at the same time, time
 per worker, CPU time, the largest process, SSH connections (in all, most at once) and commands per worker,
-requests to the Kubernetes API, the size of the state, and the time of a second update with nothing to do. The
-hosts (bench/simulated_site.py) are one process that answers every script after a set delay; the operators and
-the measurement are off.
+requests to the Kubernetes API, the size of the state, and wall and CPU time of a second update with nothing
+to do. The hosts (bench/simulated_site.py) are one process that answers every script after a set delay; the
+operators and the measurement are off.
 
     python bench/scale.py [--workers 10 110 440] [--delay 2] [--parallel 50] [--dead-percent 1]
     python bench/scale.py --workers 110 --checkpoints    # and how much of it is writing the state
@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import re
 import sys
 import tempfile
 from pathlib import Path
@@ -30,6 +31,7 @@ WITHOUT_CHECKPOINTS = {"PULUMI_EXPERIMENTAL": "true", "PULUMI_SKIP_CHECKPOINTS":
 COLUMNS = (
     ("workers", 7), ("wall s", 7), ("installs", 8), ("ms/worker", 9), ("CPU s", 7), ("MiB", 5), ("conns", 6),
     ("at once", 7), ("cmds/worker", 11), ("API", 4), ("state kB", 8), ("kB/worker", 9), ("again s", 7),
+    ("CPU", 6),
 )  # fmt: skip
 
 
@@ -78,9 +80,9 @@ def _measure(workers: int, wanted: argparse.Namespace, env: dict[str, str]) -> t
     _print_row(workers, wanted.delay, first, counts, state, again)
     if dead:
         named = [host for host in dead if host in first.text]
-        made = first.text.count(" created ")
-        print(f"{len(dead)} dead: exit {first.code}, {len(named)} named, {made} resources created")
-        print(first.text[-3000:])
+        made = len(re.findall(r"worker-gpu-\d+ +created", first.text))
+        print(f"{len(dead)} dead: exit {first.code}, {len(named)} named, {made} workers made")
+        print(first.text[-5000:])
     return first, state
 
 
@@ -99,6 +101,7 @@ def _print_row(
         f"{first.cpu_seconds:.1f}", f"{first.rss_mib:.0f}", str(counts["connections"]),
         str(counts["most_connections"]), f"{commands:.2f}", str(counts["api_requests"]),
         f"{state / 1e3:.0f}", f"{state / 1e3 / workers:.1f}", f"{again.seconds:.1f}" if again else "-",
+        f"{again.cpu_seconds:.1f}" if again else "-",
     )  # fmt: skip
     row = zip(COLUMNS, values, strict=True)
     print(" ".join(f"{value:>{width}}" for (_, width), value in row), flush=True)

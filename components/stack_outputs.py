@@ -10,6 +10,8 @@ import pulumi
 from busbar import outputs
 from busbar.config import Cluster
 
+INCOMPLETE = "the outputs stay as they were: a step that they need failed"
+
 
 class Gate(Protocol):
     """Why an update has to fail by its outputs; None where it may succeed."""
@@ -25,14 +27,27 @@ def export_outputs(
     facts: pulumi.Input[Mapping[str, Any]],
     results: Mapping[str, pulumi.Input[Mapping[str, Any]]],
 ) -> pulumi.Output[dict[str, Any]]:
-    """Export every output of the contract; returns them without the kubeconfig. See outputs.build_outputs."""
+    """Export every output of the contract; returns them without the kubeconfig. See outputs.build_outputs.
+
+    If a step failed that one of them needs, none is exported: those of the last update stay.
+    """
     built: pulumi.Output[dict[str, Any]] = pulumi.Output.all(
         versions=versions, facts=facts, results=results
     ).apply(lambda found: outputs.build_outputs(cluster, **found))
+    complete = pulumi.Output.from_input(_check_complete(built, kubeconfig))
     for name in outputs.NAMES:
-        pulumi.export(name, built[name])
-    pulumi.export("kubeconfig", kubeconfig)
+        pulumi.export(name, pulumi.Output.all(built[name], complete)[0])
+    pulumi.export("kubeconfig", pulumi.Output.all(kubeconfig, complete)[0])
     return built
+
+
+async def _check_complete(*values: pulumi.Output[Any]) -> None:
+    """Raise pulumi.RunError in an update whose values are not all known, and so keep the SDK from exporting.
+
+    With --continue-on-error the program runs on after a failed step, and the engine would store placeholders.
+    """
+    if not pulumi.runtime.is_dry_run() and not all([await value.is_known() for value in values]):
+        raise pulumi.RunError(INCOMPLETE)
 
 
 async def fail_unless_passed(

@@ -39,7 +39,13 @@ def up(target: Target, options: Options) -> int:
             return FAILED
         s.title(s.command)
         rows, failure = s.update(
-            stack, stack.up, refresh=options.refreshes, parallel=options.parallel, replace=again
+            stack,
+            stack.up,
+            refresh=options.refreshes,
+            parallel=options.parallel,
+            replace=again,
+            # A host that fails does not keep the steps from running that do without it.
+            continue_on_error=True,
         )
         return _after_up(s, stack, rows, failure)
 
@@ -143,7 +149,7 @@ def _after_up(s: Session, stack: auto.Stack, rows: Rows, failure: str) -> int:
         if rows.resumes:
             _forget_completed(s, stack)
         return _half_changed(s, rows.not_repeated) if rows.not_repeated else DONE
-    if rows.outputs_written and outputs.failed_gate:
+    if rows.outputs_written and outputs.failed_gate and not rows.counts["failed"]:
         return _gate_failed(s, outputs)
     s.fail(reasons(rows.errors, failure, printed=rows.printed))
     s.say(f"Next: fix the cause, then `{s.command}` again; it continues where this one stopped.")

@@ -25,7 +25,11 @@ from tests.support.clusters import site
 
 CLIENT = asyncssh.generate_private_key("ssh-ed25519")
 HOST = asyncssh.generate_private_key("ssh-ed25519")
-MISSING = f"exit status 1: running ...: busbar: gpu-1: {scripts.NOT_DELIVERED}: k3s-agent-0123456789ab"
+COMMAND = scripts.command("k3s-agent", {}, user="root", timeout_seconds=9, delivered=True)
+MISSING = (
+    f"exit status 1: running {COMMAND!r}:\n"
+    f"busbar: gpu-1: {scripts.NOT_DELIVERED}: {scripts.identity('k3s-agent')}\n"
+)
 
 
 def public(key: asyncssh.SSHKey) -> str:
@@ -77,7 +81,12 @@ def test_a_host_without_its_script_is_given_it_and_asked_again(tmp_path: Path, w
 
 
 @pytest.mark.parametrize(
-    "errors", [["exit status 1: ... Node gpu-1 Ready: timed out after 420 s"], [MISSING, MISSING], []]
+    "errors",
+    [
+        [f"exit status 1: running {COMMAND!r}:\nbusbar: gpu-1: Node gpu-1 Ready: timed out after 420 s"],
+        [MISSING, MISSING],
+        [],
+    ],
 )
 def test_any_other_failure_and_a_second_one_stand(
     tmp_path: Path, warnings: list[str], errors: list[str]
