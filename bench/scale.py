@@ -93,6 +93,8 @@ def _first(workers: int, percent: float) -> list[str]:
 def _print_row(
     workers: int, delay: float, first: Measured, counts: dict[str, Any], state: int, again: Measured | None
 ) -> None:
+    if not counts["most_installing"]:
+        raise SystemExit(f"nothing was installed:\n{first.text[-6000:]}")
     # Server 1, then the other servers one by one, the load balancer, then the workers in waves.
     ideal = delay * (3 + 1 + math.ceil(workers / counts["most_installing"]))
     commands = (counts["worker_commands"]) / workers

@@ -27,27 +27,28 @@ def export_outputs(
     facts: pulumi.Input[Mapping[str, Any]],
     results: Mapping[str, pulumi.Input[Mapping[str, Any]]],
 ) -> pulumi.Output[dict[str, Any]]:
-    """Export every output of the contract; returns them without the kubeconfig. See outputs.build_outputs.
-
-    If a step failed that one of them needs, none is exported: those of the last update stay.
-    """
+    """Export every output of the contract; returns them without the kubeconfig. See outputs.build_outputs."""
     built: pulumi.Output[dict[str, Any]] = pulumi.Output.all(
         versions=versions, facts=facts, results=results
     ).apply(lambda found: outputs.build_outputs(cluster, **found))
-    complete = pulumi.Output.from_input(_check_complete(built, kubeconfig))
-    for name in outputs.NAMES:
-        pulumi.export(name, pulumi.Output.all(built[name], complete)[0])
-    pulumi.export("kubeconfig", pulumi.Output.all(kubeconfig, complete)[0])
+    export_all({**{name: built[name] for name in outputs.NAMES}, "kubeconfig": kubeconfig})
     return built
 
 
-async def _check_complete(*values: pulumi.Output[Any]) -> None:
-    """Raise pulumi.RunError in an update whose values are not all known, and so keep the SDK from exporting.
+def export_all(values: Mapping[str, pulumi.Input[Any]]) -> None:
+    """Export the values, or none of them: if a step failed that one needs, those of the last update stay.
 
-    With --continue-on-error the program runs on after a failed step, and the engine would store placeholders.
+    `busbar up` goes on after a failed step, and the engine would store placeholders for what is not known.
     """
-    if not pulumi.runtime.is_dry_run() and not all([await value.is_known() for value in values]):
-        raise pulumi.RunError(INCOMPLETE)
+
+    async def check() -> None:
+        known = [await pulumi.Output.from_input(value).is_known() for value in values.values()]
+        if not all(known) and not pulumi.runtime.is_dry_run():
+            raise pulumi.RunError(INCOMPLETE)
+
+    checked = pulumi.Output.from_input(check())
+    for name, value in values.items():
+        pulumi.export(name, pulumi.Output.all(value, checked)[0])
 
 
 async def fail_unless_passed(

@@ -30,6 +30,8 @@ PROGRAM = """
     import pulumi
     from pulumi import dynamic
 
+    from components.stack_outputs import export_all
+
     class Provider(dynamic.ResourceProvider):
         def create(self, props):
             if props["word"] == "broken":
@@ -70,8 +72,7 @@ PROGRAM = """
         note=config.get("note") or "",
         opts=pulumi.ResourceOptions(depends_on=[first]),
     )
-    pulumi.export("word", second.word)
-    pulumi.export("kubeconfig", pulumi.Output.secret("s3cret"))
+    export_all({"word": second.word, "kubeconfig": pulumi.Output.secret("s3cret")})
     if config.get("gate"):
         pulumi.export("contract_version", 1)
         pulumi.export("cluster_name", "tiny")
