@@ -41,12 +41,13 @@ def export_all(values: Mapping[str, pulumi.Input[Any]]) -> None:
     `busbar up` goes on after a failed step, and the engine would store placeholders for what is not known.
     """
 
-    async def check() -> None:
+    async def check() -> bool:
         known = [await pulumi.Output.from_input(value).is_known() for value in values.values()]
         if not all(known) and not pulumi.runtime.is_dry_run():
             raise pulumi.RunError(INCOMPLETE)
+        return True
 
-    checked = pulumi.Output.from_input(check())
+    checked: pulumi.Output[bool] = pulumi.Output.from_input(check())
     for name, value in values.items():
         pulumi.export(name, pulumi.Output.all(value, checked)[0])
 
