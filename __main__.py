@@ -121,6 +121,7 @@ async def main() -> None:
             "network_operator": network_operator.version,
             "mpi_operator": mpi_operator.version,
         },
+        hosts=[control_plane.done, load_balancer.endpoint, *(pool.node_names for pool in pools)],
     )
     await fail_unless_passed(outputs, enforce=cluster.validation.is_gate)
 

@@ -10,12 +10,9 @@ what is above its time is ours.
 from __future__ import annotations
 
 import argparse
-import os
 import re
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,13 +20,11 @@ from typing import Any
 
 import yaml
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from lab.engine.environment import environment  # noqa: E402
-from tests.support.clusters import site  # noqa: E402
+from bench.project import ROOT, Project, configure
+from tests.support.clusters import site
 
-DEADLINE_SECONDS = 600
 BARE_PROGRAM = """\
 from pulumi_command import remote
 login = remote.ConnectionArgs(host="192.0.2.1", user="root", port=22, host_key="ssh-ed25519 AAAA")
@@ -39,7 +34,7 @@ for number in range({count}):
 
 
 @dataclass(frozen=True)
-class Measured:
+class Preview:
     """One preview: resources it would create, wall and CPU seconds, and the largest process in MiB."""
 
     what: str
@@ -86,80 +81,44 @@ def main() -> None:
 
 
 class Bench:
-    """A backend and stacks of its own in a folder that is removed afterwards."""
+    """Stacks in a folder that is removed afterwards."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        (folder / "backend").mkdir()
-        self._env = {
-            **os.environ,
-            **environment(),
-            "PULUMI_BACKEND_URL": f"file://{folder / 'backend'}",
-            "PULUMI_CONFIG_PASSPHRASE": "bench",
-        }
-        # The project as it is, in a folder of its own: stack files are written beside Pulumi.yaml.
-        self._site = folder / "site"
-        self._site.mkdir()
-        for path in ROOT.iterdir():
-            if path.name not in {".git", ".lab", ".busbar"} and not path.match("Pulumi.*.yaml"):
-                (self._site / path.name).symlink_to(path)
+        self._project = Project(folder)
 
     def warm_up(self) -> None:
         """Load the engine, the plugins and Python's bytecode from the disk once, outside the measurement."""
         self.busbar(1, 1)
         self.bare(1)
 
-    def busbar(self, workers: int, pools: int) -> Measured:
+    def busbar(self, workers: int, pools: int) -> Preview:
         """The program of this repository for a site of that size."""
         names = [f"pool-{number}" for number in range(min(pools, workers))]
         sizes = {name: len(range(index, workers, len(names))) for index, name in enumerate(names)}
-        config = {"config": {"busbar:cluster": site(workers=sizes)}}
-        return self._preview(f"busbar, {workers} workers", self._site, f"site-{workers}", config)
+        config = {"busbar:cluster": site(workers=sizes)}
+        return self._preview(f"busbar, {workers} workers", self._project.path, f"site-{workers}", config)
 
-    def bare(self, count: int) -> Measured:
+    def bare(self, count: int) -> Preview:
         """A program of `count` Commands."""
         project = self._folder / f"bare-{count}"
         project.mkdir(exist_ok=True)
         runtime = {"name": "python", "options": {"virtualenv": str(ROOT / ".venv")}}
         (project / "Pulumi.yaml").write_text(yaml.safe_dump({"name": f"bare-{count}", "runtime": runtime}))
         (project / "__main__.py").write_text(BARE_PROGRAM.format(count=count))
-        return self._preview("bare program", project, f"bare-{count}", {"config": {}})
+        return self._preview("bare program", project, f"bare-{count}", {})
 
-    def _preview(self, what: str, project: Path, stack: str, config: Mapping[str, Any]) -> Measured:
-        file = project / f"Pulumi.{stack}.yaml"
-        if not file.exists():
-            self._run(project, "stack", "init", stack)
-        salt = yaml.safe_load(file.read_text()) if file.exists() else {}
-        file.write_text(yaml.safe_dump({**(salt or {}), **config}))
-        log = self._folder / "preview.log"
+    def _preview(self, what: str, project: Path, stack: str, config: Mapping[str, Any]) -> Preview:
+        if not (project / f"Pulumi.{stack}.yaml").exists():
+            self._project.succeed("pulumi", "stack", "init", stack, cwd=project)
+        configure(project, stack, config)
         command = ["pulumi", "preview", "--stack", stack, "--non-interactive", "--color", "never"]
-        started = time.perf_counter()
-        with log.open("w") as out, (self._folder / "preview.err").open("w") as err:
-            process = subprocess.Popen(command, cwd=project, env=self._env, stdout=out, stderr=err)
-            _, status, usage = os.wait4(process.pid, 0)
-        seconds = time.perf_counter() - started
-        if status != 0:
-            tail = (self._folder / "preview.err").read_text()[-2000:] + log.read_text()[-2000:]
-            raise SystemExit(f"{' '.join(command)} failed:\n{tail}")
-        created = re.search(r"\+ (\d+) to create", log.read_text())
+        done = self._project.succeed(*command, cwd=project)
+        created = re.search(r"\+ (\d+) to create", done.text)
         if created is None:
-            raise SystemExit(
-                f"{' '.join(command)} did not say how much it would create:\n{log.read_text()[-2000:]}"
-            )
-        cpu = usage.ru_utime + usage.ru_stime
-        return Measured(what, int(created[1]), seconds, cpu, usage.ru_maxrss / 1024)
-
-    def _run(self, project: Path, *words: str) -> None:
-        done = subprocess.run(
-            ["pulumi", *words],
-            cwd=project,
-            env=self._env,
-            capture_output=True,
-            text=True,
-            timeout=DEADLINE_SECONDS,
-        )
-        if done.returncode != 0:
-            raise SystemExit(f"pulumi {' '.join(words)} failed:\n{done.stderr}")
+            message = f"{' '.join(command)} did not say how much it would create"
+            raise SystemExit(f"{message}:\n{done.text[-2000:]}")
+        return Preview(what, int(created[1]), done.seconds, done.cpu_seconds, done.rss_mib)
 
 
 if __name__ == "__main__":

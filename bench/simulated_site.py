@@ -9,6 +9,7 @@ seconds for an installation. The Kubernetes API lists one Ready Node per worker 
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import http.server
 import json
@@ -23,9 +24,13 @@ from typing import Any
 
 import asyncssh
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from busbar.hosts.scripts import DELIVERED, NOT_DELIVERED
+
 PORT = 2299
 API_PORT = 6443
-SCRIPT = re.compile(r"BUSBAR_SCRIPT=([a-z0-9-]+)-[0-9a-f]{12}")
+SCRIPT = re.compile(r"BUSBAR_SCRIPT=(([a-z0-9-]+)-[0-9a-f]{12})")
 INSTALLS = ("k3s-server", "k3s-agent", "haproxy")
 
 
@@ -34,13 +39,15 @@ class Site:
     """`hosts`: name -> its address, its private key and its preflight report (without `epoch`).
 
     `delay`: seconds per installation. `dead`: hosts that close every connection once they were asked by
-    preflight. `counts`: file that the counters are written to after each session.
+    preflight. `rebooted`: hosts that lose what preflight delivered, once. `counts`: file that the
+    counters are written to after each session.
     """
 
     hosts: dict[str, dict[str, Any]]
     client_key: str
     delay: float
     dead: list[str]
+    rebooted: list[str]
     ca_pem: str
     tls_file: str
     kubeconfig: str
@@ -56,6 +63,7 @@ class Counts:
     open_connections: int = 0
     most_connections: int = 0
     scripts: dict[str, int] = field(default_factory=dict)
+    worker_commands: int = 0
     installing: int = 0
     most_installing: int = 0
     api_requests: int = 0
@@ -73,13 +81,14 @@ async def _serve_hosts(site: Site, counts: Counts) -> None:
     clients = asyncssh.import_authorized_keys(site.client_key)
     async with contextlib.AsyncExitStack() as stack:
         for name, host in site.hosts.items():
+            state = _Host(name, site, counts)
             server = await asyncssh.create_server(
-                lambda name=name: _Connection(name, site, counts),  # type: ignore[misc]
+                lambda: _Connection(counts),
                 host["address"],
                 PORT,
                 server_host_keys=[asyncssh.import_private_key(host["key"])],
                 authorized_client_keys=clients,
-                process_factory=lambda process, name=name: _run(process, name, site, counts),  # type: ignore[misc]
+                process_factory=lambda process, name=name, state=state: _run(process, name, state),  # type: ignore[misc]
                 backlog=512,
             )
             stack.push_async_callback(server.wait_closed)
@@ -87,8 +96,22 @@ async def _serve_hosts(site: Site, counts: Counts) -> None:
         await asyncio.Event().wait()
 
 
+class _Host:
+    """`delivered`: name and digest of the script that preflight left here."""
+
+    def __init__(self, name: str, site: Site, counts: Counts) -> None:
+        self.site, self.counts = site, counts
+        self.delivered = ""
+        self._reboots = name in site.rebooted
+
+    def keep(self, payload: dict[str, str]) -> None:
+        if sent := payload.get("deliver_as"):
+            self.delivered = "" if self._reboots else base64.b64decode(sent).decode()
+            self._reboots = False
+
+
 class _Connection(asyncssh.SSHServer):
-    def __init__(self, host: str, site: Site, counts: Counts) -> None:
+    def __init__(self, counts: Counts) -> None:
         self._counts = counts
 
     def connection_made(self, connection: asyncssh.SSHServerConnection) -> None:
@@ -101,21 +124,28 @@ class _Connection(asyncssh.SSHServer):
         self._counts.open_connections -= 1
 
 
-async def _run(process: asyncssh.SSHServerProcess[str], name: str, site: Site, counts: Counts) -> None:
+async def _run(process: asyncssh.SSHServerProcess[str], name: str, host: _Host) -> None:
+    site, counts = host.site, host.counts
     found = SCRIPT.search(process.command or "")
-    script = found[1] if found else "unknown"
+    identity, script = (found[1], found[2]) if found else ("", "unknown")
     counts.scripts[script] = counts.scripts.get(script, 0) + 1
-    # The payload and the script: two lines. A connection that breaks before has run nothing.
-    await process.stdin.readline()
+    counts.worker_commands += site.hosts[name]["role"] == "worker"
+    # The payload, and the script unless it was delivered. A connection that breaks before has run nothing.
+    payload = json.loads(await process.stdin.readline() or "{}")
     await process.stdin.readline()
     if name in site.dead and script != "preflight":
         process.get_extra_info("connection").abort()
+        return
+    if script in DELIVERED.values() and host.delivered != identity:
+        process.stderr.write(f"busbar: {name}: {NOT_DELIVERED}: {identity}\n")
+        process.exit(1)
         return
     if script in INSTALLS:
         counts.installing += 1
         counts.most_installing = max(counts.most_installing, counts.installing)
         await asyncio.sleep(site.delay)
         counts.installing -= 1
+    host.keep(payload)
     process.stdout.write(json.dumps(_answer(script, name, site)) + "\n")
     process.exit(0)
     counts.cpu_seconds = time.process_time()

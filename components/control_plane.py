@@ -77,6 +77,8 @@ class K3sControlPlane(pulumi.ComponentResource):
     """The release as found on server 1."""
     nodes: list[remote.Command]
     """One Command per server, in order."""
+    done: pulumi.Output[bool]
+    """Known once every server is."""
     foundation: pulumi.Resource
     """The removal of server 1. What lives on the cluster is `deleted_with` it."""
 
@@ -106,6 +108,7 @@ class K3sControlPlane(pulumi.ComponentResource):
         for host in others:
             _, node = self._install(f"{name}-{host.name}", host, [prepared, *self.nodes])
             self.nodes.append(node)
+        self.done = pulumi.Output.all(*(node.stdout for node in self.nodes)).apply(lambda _: True)
         create_teardown(
             f"{name}-teardown",
             args.inventory,

@@ -28,6 +28,9 @@ class HostCommandArgs:
     """Of a host that is installed: part of its owner mark (host/owner.sh)."""
     logging: remote.Logging = remote.Logging.STDERR
     """What of the script's output is shown; stdout is the result."""
+    delivered: bool = False
+    """The script does not travel with the Command: preflight delivers it (busbar.hosts.scripts). Such a
+    Command needs the hook of components/script_delivery.py."""
 
 
 def create_host_command(name: str, args: HostCommandArgs, opts: pulumi.ResourceOptions) -> remote.Command:
@@ -37,7 +40,9 @@ def create_host_command(name: str, args: HostCommandArgs, opts: pulumi.ResourceO
     that makes a difference on the host. A replacement (`pulumi up --replace`) only runs it again, and its
     deletion does nothing: removal is a resource of its own (components/removal.py).
     """
-    stdin = pulumi.Output.all(**args.payload).apply(lambda known: scripts.stdin(args.script, known))
+    stdin = pulumi.Output.all(**args.payload).apply(
+        lambda known: scripts.payload_line(known) if args.delivered else scripts.stdin(args.script, known)
+    )
     secret: pulumi.Output[str] = pulumi.Output.secret(stdin)
     return remote.Command(
         name,
@@ -58,6 +63,7 @@ def _command_text(name: str, args: HostCommandArgs) -> pulumi.Input[str]:
             {**owner, **args.values, "VERB": "install"},
             user=args.host.user,
             timeout_seconds=args.timeout_seconds,
+            delivered=args.delivered,
         )
 
     if args.install_id is None:

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pulumi
-from pulumi_command import remote
+from pulumi_command import local, remote
 
 from busbar.hosts import k3s
 from busbar.hosts.downloads import install_seconds, k3s_values
 from busbar.hosts.inventory import Host, Inventory
 from components.host_command import HostCommandArgs, create_host_command
 from components.removal import HostRemovalArgs, create_host_removal, create_node_removal
+from components.script_delivery import create_delivery_hook
 from components.ssh import SshLogin
 
 AGENT_DEADLINE_SECONDS = 1200
@@ -61,25 +62,29 @@ class InfiniBandWorkerPool(pulumi.ComponentResource):
         self._args = args
         self._install_values = k3s_values(args.inventory.cluster.k3s, "worker", args.project)
         workers = args.inventory.workers_of(args.pool)
+        self._delivery = create_delivery_hook(
+            f"{name}-delivery", args.login, {_agent(host): host for host in workers}
+        )
         self.nodes = []
+        drains: list[local.Command] = []
         for host in workers:
             agent = self._install(host, self._uninstall_on_delete(host))
-            self._drain_on_delete(host, agent)
+            drains.append(self._drain_on_delete(host, agent))
             self.nodes.append(agent)
-        ready = pulumi.Output.all(*(node.stdout for node in self.nodes))
+        ready = pulumi.Output.all(*(node.stdout for node in self.nodes), *(drain.id for drain in drains))
         self.node_names = ready.apply(lambda _: [host.name for host in workers])
         self.register_outputs({"node_names": self.node_names})
 
     def _uninstall_on_delete(self, host: Host) -> pulumi.Resource:
         args = self._args
         return create_host_removal(
-            f"worker-{host.name}-removal",
+            f"{_agent(host)}-removal",
             HostRemovalArgs(
                 inventory=args.inventory,
                 login=args.login,
                 host=host,
                 script="k3s-agent",
-                owner=f"worker-{host.name}",
+                owner=_agent(host),
                 install_id=args.install_id,
                 timeout_seconds=REMOVAL_DEADLINE_SECONDS,
             ),
@@ -89,7 +94,7 @@ class InfiniBandWorkerPool(pulumi.ComponentResource):
     def _install(self, host: Host, removal: pulumi.Resource) -> remote.Command:
         args = self._args
         return create_host_command(
-            f"worker-{host.name}",
+            _agent(host),
             HostCommandArgs(
                 login=args.login,
                 host=host,
@@ -98,8 +103,14 @@ class InfiniBandWorkerPool(pulumi.ComponentResource):
                 values={**self._install_values, "NODE_NAME": host.name, "NODE_ADDRESS": host.address},
                 payload={"config": self._render_config(host), "registries": args.registries_yaml},
                 install_id=args.install_id,
+                delivered=True,
             ),
-            pulumi.ResourceOptions(parent=self, depends_on=[removal], aliases=self._former_names(host)),
+            pulumi.ResourceOptions(
+                parent=self,
+                depends_on=[removal],
+                aliases=self._former_names(host),
+                hooks=pulumi.ResourceHookBinding(on_error=[self._delivery]),
+            ),
         )
 
     def _render_config(self, host: Host) -> pulumi.Output[str]:
@@ -115,11 +126,16 @@ class InfiniBandWorkerPool(pulumi.ComponentResource):
         """The name in older stacks, with the pool; without it the engine would remove such a worker."""
         return [pulumi.Alias(name=f"pool-{self._args.pool}-{host.name}")]
 
-    def _drain_on_delete(self, host: Host, agent: remote.Command) -> None:
-        create_node_removal(
-            f"worker-{host.name}-drain",
+    def _drain_on_delete(self, host: Host, agent: remote.Command) -> local.Command:
+        return create_node_removal(
+            f"{_agent(host)}-drain",
             host.name,
             self._args.inventory,
             self._args.login,
             pulumi.ResourceOptions(parent=self, depends_on=[agent], deleted_with=self._args.deleted_with),
         )
+
+
+def _agent(host: Host) -> str:
+    """The resource that installs this worker."""
+    return f"worker-{host.name}"

@@ -10,6 +10,8 @@
 BUSBAR_LIB=1
 # shellcheck disable=SC2034
 STATE_DIR=/var/lib/busbar
+# Scripts that preflight has delivered (busbar/hosts/scripts.py).
+DELIVERED_DIR=/run/busbar
 LOCK_FILE=/run/busbar.lock
 LOCK_DEADLINE=300
 

@@ -45,7 +45,7 @@ may_remove() {
 # remove_state: forgets the host, as the last step and at once: a removal that is killed finds all or nothing.
 remove_state() {
   mv "$STATE_DIR" "$STATE_DIR.removed"
-  rm -rf "$STATE_DIR.removed"
+  rm -rf "$STATE_DIR.removed" "$DELIVERED_DIR"
 }
 
 # removed TRUE_OR_FALSE: the facts of VERB=remove.

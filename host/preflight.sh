@@ -2,6 +2,7 @@
 # Reports what is on a host as one JSON line; changes nothing. busbar/preflight checks the report.
 #
 # Values: NODE_NAME, NODE_ADDRESS, ROLE (lb, server, worker).
+# Payload, in an update: deliver_as, deliver (name and text of the script that runs here next; kept until a reboot).
 # By hand: sudo ROLE=worker bash host/preflight.sh </dev/null
 [[ -n ${BUSBAR_LIB:-} ]] || for part in lib preflight-hardware; do
   # shellcheck source=/dev/null
@@ -19,6 +20,7 @@ UFW_CONFIG=/etc/ufw/ufw.conf
 
 main() {
   begin
+  keep_script
   local hardware=""
   if [[ ${ROLE:=worker} == worker ]]; then
     hardware=",\"gpus\":$(gpus),\"fabric_manager\":$(fabric_manager),\"gdr\":$(gdr),\"hcas\":$(hcas)"
@@ -31,6 +33,19 @@ main() {
   about=$(system),$(resources),$(network),$(software)
   # The time last, right before it is sent.
   printf '{"schema_version":3,%s%s,"epoch":%s}\n' "$about" "$hardware" "$(date +%s.%3N)"
+}
+
+# keep_script: only root may write there, and a file with that name is whole.
+keep_script() {
+  local name
+  name=$(payload deliver_as)
+  [[ -n $name ]] || return 0
+  (
+    umask 077
+    mkdir -p "$DELIVERED_DIR"
+    payload deliver >"$DELIVERED_DIR/.$name.$$"
+    mv -f "$DELIVERED_DIR/.$name.$$" "$DELIVERED_DIR/$name"
+  )
 }
 
 system() {

@@ -50,7 +50,7 @@ def preflight(
             # All hosts are checked again.
             typer.echo(f"busbar preflight: the previous result is not used: {error}", err=True)
     try:
-        outcome = asyncio.run(survey(spec, previous))
+        outcome = asyncio.run(survey(spec, previous, deliver=not stack))
     except ValueError as error:
         typer.echo(f"busbar preflight: {error}", err=True)
         raise typer.Exit(1) from None

@@ -6,8 +6,11 @@ remote/commandOutputs.go), so the text is one readable line, and stdin carries
     line 1   a flat JSON object whose values are base64: secrets and file contents
     line 2   the script: gzip, base64
 
-The engine keeps stdin in its state, twice per host and again in every checkpoint: uncompressed, the scripts
-of 440 workers would be most of it. A connection that breaks before the end of line 2 runs nothing.
+A connection that breaks before the end of line 2 runs nothing.
+
+The engine keeps stdin in its state, twice per Command, and writes the whole state after every step. So the
+script that runs on every worker does not travel there: preflight, which logs in to the host anyway, has put
+it into DELIVERED_DIR, the Command names it by its digest, and stdin is line 1 (docs/scale.md).
 """
 
 from __future__ import annotations
@@ -40,10 +43,22 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "haproxy": ("lib.sh", "lib-install.sh", "owner.sh", "packages.sh", "haproxy.sh"),
 }
 
+# Scripts that preflight delivers, by role: those that hundreds of Commands run.
+DELIVERED: Mapping[str, str] = {"worker": "k3s-agent"}
+# In memory: nothing of it outlives a reboot. host/lib.sh names it too.
+DELIVERED_DIR = "/run/busbar"
+NOT_DELIVERED = "this host does not have the script"
+
 _NAME = re.compile(r"[A-Z][A-Z0-9_]*")
 _PAYLOAD_NAME = re.compile(r"[a-z][a-z0-9_]*")
 _HERE_DOCUMENT = re.compile(r"(?<!<)<<'?([A-Z]+)'?$")
 _READ_AND_RUN = 'IFS= read -r PAYLOAD && IFS= read -r SCRIPT && eval "$(base64 -d <<<"$SCRIPT" | gzip -d)"'
+# The file is read once: what was verified is what runs.
+_RUN_DELIVERED = (
+    f'IFS= read -r PAYLOAD && SCRIPT=$(cat {DELIVERED_DIR}/"$BUSBAR_SCRIPT") && '
+    '[[ $(sha256sum <<<"$SCRIPT") == "${BUSBAR_SCRIPT##*-}"* ]] || '
+    f'{{ echo "busbar: $NODE_NAME: {NOT_DELIVERED}: $BUSBAR_SCRIPT" >&2; exit 1; }}; eval "$SCRIPT"'
+)
 _KILL_AFTER_SECONDS = 15
 
 
@@ -77,9 +92,26 @@ def digest(script: str) -> str:
     return hashlib.sha256(text(script).encode()).hexdigest()[:12]
 
 
-def command(script: str, values: Mapping[str, str], *, user: str, timeout_seconds: int) -> str:
+def identity(script: str) -> str:
+    """NAME-DIGEST: names a version of the script on a host, and the file that it is delivered in."""
+    return f"{script}-{digest(script)}"
+
+
+def delivery(role: str) -> dict[str, str]:
+    """The payload that has `preflight` keep the script which a host of this role runs later; may be empty."""
+    if role not in DELIVERED:
+        return {}
+    script = DELIVERED[role]
+    return {"deliver_as": identity(script), "deliver": text(script)}
+
+
+def command(
+    script: str, values: Mapping[str, str], *, user: str, timeout_seconds: int, delivered: bool = False
+) -> str:
     """The text to run on the host; it expects `stdin(script, ...)` on its stdin.
 
+    With `delivered` it runs the script that preflight left on the host, and expects `payload_line(...)`;
+    without it there, or with another one, it fails with the text NOT_DELIVERED.
     `values` become environment variables of the script and are visible on the host: nothing secret. For a
     `user` other than root everything runs under `sudo -n`. After `timeout_seconds` the script is
     killed (exit 124). Raises ValueError for a name that is not an upper-case variable name.
@@ -89,28 +121,33 @@ def command(script: str, values: Mapping[str, str], *, user: str, timeout_second
         raise ValueError(
             f"{bad[0]!r} is not a variable name of a host script, expected one such as NODE_NAME"
         )
-    pairs = {**values, "BUSBAR_SCRIPT": f"{script}-{digest(script)}"}
+    pairs = {**values, "BUSBAR_SCRIPT": identity(script)}
     words = [
         *(() if user == "root" else ("sudo", "-n")),
         "env",
         *(f"{name}={value}" for name, value in pairs.items()),
-        *("timeout", "-k", str(_KILL_AFTER_SECONDS), str(timeout_seconds), "bash", "-c", _READ_AND_RUN),
+        *("timeout", "-k", str(_KILL_AFTER_SECONDS), str(timeout_seconds), "bash", "-c"),
+        _RUN_DELIVERED if delivered else _READ_AND_RUN,
     ]
     return shlex.join(words)
 
 
 def stdin(script: str, payload: Mapping[str, str] | None = None) -> str:
-    """What to send on stdin: the payload (secrets, contents of files), and the script.
+    """What to send on stdin: the payload, and the script. Raises ValueError as `payload_line`."""
+    return f"{payload_line(payload or {})}{packed(text(script))}\n"
 
-    base64 keeps the JSON free of anything that needs unescaping, so that a host needs neither python3 nor jq.
+
+def payload_line(payload: Mapping[str, str]) -> str:
+    """The payload (secrets, contents of files) as one line of JSON.
+
+    base64 keeps it free of anything that needs unescaping, so that a host needs neither python3 nor jq.
     Raises ValueError for a name that is not a lower-case identifier.
     """
-    contents = payload or {}
-    bad = [name for name in contents if not _PAYLOAD_NAME.fullmatch(name)]
+    bad = [name for name in payload if not _PAYLOAD_NAME.fullmatch(name)]
     if bad:
         raise ValueError(f"{bad[0]!r} is not a payload name, expected one such as agent_token")
-    encoded = {name: base64.b64encode(value.encode()).decode() for name, value in contents.items()}
-    return f"{json.dumps(encoded, separators=(',', ':'))}\n{packed(text(script))}\n"
+    encoded = {name: base64.b64encode(value.encode()).decode() for name, value in payload.items()}
+    return json.dumps(encoded, separators=(",", ":")) + "\n"
 
 
 @cache

@@ -33,10 +33,13 @@ async def query(
     keys: Keys,
     tunnel: asyncssh.SSHClientConnection | None,
     names: Mapping[str, str],
+    *,
+    deliver: bool = False,
 ) -> Answer | Finding:
     """Run `host/preflight.sh` on one host; takes at most CONNECT_SECONDS + SCRIPT_SECONDS.
 
-    `names`: host key -> name of every host, to recognise hosts that are swapped.
+    `names`: host key -> name of every host, to recognise hosts that are swapped. `deliver`: the host keeps
+    the script that its Command runs later (busbar.hosts.scripts).
     """
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
@@ -49,7 +52,7 @@ async def query(
     try:
         async with asyncio.timeout(SCRIPT_SECONDS), connection:
             before = time.time()
-            done = await _run(connection, target)
+            done = await _run(connection, target, hostscript.delivery(target.role) if deliver else {})
             after = time.time()
     except TimeoutError:
         return Finding(
@@ -63,7 +66,9 @@ async def query(
     return _read(target, done, (before, after))
 
 
-async def _run(connection: asyncssh.SSHClientConnection, target: Target) -> asyncssh.SSHCompletedProcess:
+async def _run(
+    connection: asyncssh.SSHClientConnection, target: Target, payload: Mapping[str, str]
+) -> asyncssh.SSHCompletedProcess:
     text = hostscript.command(
         "preflight",
         {"NODE_NAME": target.name, "NODE_ADDRESS": target.address, "ROLE": target.role},
@@ -73,7 +78,7 @@ async def _run(connection: asyncssh.SSHClientConnection, target: Target) -> asyn
     process = await connection.create_process(text)
     # A sudo that refuses exits before it has read stdin; its exit status and output are what matters.
     with contextlib.suppress(BrokenPipeError):
-        process.stdin.write(hostscript.stdin("preflight"))
+        process.stdin.write(hostscript.stdin("preflight", payload))
         process.stdin.write_eof()
     return await process.wait()
 

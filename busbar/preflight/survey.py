@@ -40,9 +40,10 @@ def deadline_seconds(hosts: int) -> int:
     return waves * (ssh.CONNECT_SECONDS + SCRIPT_SECONDS)
 
 
-async def survey(spec: Spec, previous: Mapping[str, HostRecord]) -> Outcome:
+async def survey(spec: Spec, previous: Mapping[str, HostRecord], *, deliver: bool = False) -> Outcome:
     """Query every host whose requirements have changed since `previous`.
 
+    With `deliver` they are given the scripts of their installation, whose digests are in the requirements.
     A worker that passed before and does not answer now is a warning: only its own steps fail.
     Raises ValueError if the SSH key or the ssh-agent cannot be used.
     """
@@ -52,7 +53,7 @@ async def survey(spec: Spec, previous: Mapping[str, HostRecord]) -> Outcome:
         if target.name in previous and previous[target.name].fingerprint == spec.fingerprint(target)
     }
     targets = [target for target in spec.hosts if target.name not in kept]
-    answers = await _query_all(spec, targets) if targets else {}
+    answers = await _query_all(spec, targets, deliver) if targets else {}
 
     findings = await check_api_route(spec)
     records: dict[str, HostRecord] = {}
@@ -81,7 +82,7 @@ async def survey(spec: Spec, previous: Mapping[str, HostRecord]) -> Outcome:
     )
 
 
-async def _query_all(spec: Spec, targets: list[Target]) -> dict[str, Answer | Finding]:
+async def _query_all(spec: Spec, targets: list[Target], deliver: bool) -> dict[str, Answer | Finding]:
     """Every host's answer; a host without one at the deadline gets a finding."""
     deadline = deadline_seconds(len(targets))
     ssh.check_agent(spec.login)
@@ -92,7 +93,7 @@ async def _query_all(spec: Spec, targets: list[Target]) -> dict[str, Answer | Fi
 
     async def one(target: Target, tunnel: asyncssh.SSHClientConnection | None) -> None:
         async with limit:
-            answers[target.name] = await query(target, keys, tunnel, names)
+            answers[target.name] = await query(target, keys, tunnel, names, deliver=deliver)
 
     try:
         async with (

@@ -8,19 +8,24 @@ from typing import Any
 import pulumi
 
 from busbar.training import outputs
+from components.stack_outputs import export_all
 from components.training.stack import TrainingStack
 
 
 def export_outputs(
-    stack: TrainingStack, results: Mapping[str, pulumi.Input[Mapping[str, Any]]]
+    stack: TrainingStack,
+    results: Mapping[str, pulumi.Input[Mapping[str, Any]]],
+    trainer: Mapping[str, pulumi.Input[Any]],
 ) -> pulumi.Output[dict[str, Any]]:
-    """Export every output; returns them. See busbar.training.outputs.build_outputs."""
+    """Export every output, and those of the `trainer`; returns the former.
+
+    See busbar.training.outputs.build_outputs.
+    """
     # Named, because Output.all() of nothing is an empty list.
     built: pulumi.Output[dict[str, Any]] = pulumi.Output.all(results=results).apply(
         lambda found: outputs.build_outputs(
             stack.training, stack.cluster.cluster_name, stack.targets, found["results"]
         )
     )
-    for name in outputs.NAMES:
-        pulumi.export(name, built[name])
+    export_all({**trainer, **{name: built[name] for name in outputs.NAMES}})
     return built

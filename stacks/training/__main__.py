@@ -48,9 +48,11 @@ async def main() -> None:
             opts = ResourceOptions(provider=provider, depends_on=list(proofs.values()))
             proofs[pool] = TrainingProof(f"training-{pool}", args, opts)
 
-    pulumi.export("trainer_version", trainer.version)
-    pulumi.export("runtimes", trainer.runtimes)
-    outputs = export_outputs(stack, {pool: proof.result for pool, proof in proofs.items()})
+    outputs = export_outputs(
+        stack,
+        {pool: proof.result for pool, proof in proofs.items()},
+        {"trainer_version": trainer.version, "runtimes": trainer.runtimes},
+    )
     await fail_unless_passed(outputs, enforce=stack.training.proof.is_gate, gate=gate)
 
 

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,6 +29,8 @@ PROGRAM = """
     import os, pathlib, time
     import pulumi
     from pulumi import dynamic
+
+    from components.stack_outputs import export_all
 
     class Provider(dynamic.ResourceProvider):
         def create(self, props):
@@ -69,8 +72,9 @@ PROGRAM = """
         note=config.get("note") or "",
         opts=pulumi.ResourceOptions(depends_on=[first]),
     )
-    pulumi.export("word", second.word)
-    pulumi.export("kubeconfig", pulumi.Output.secret("s3cret"))
+    if config.get("extra"):
+        Step("extra", "three")
+    export_all({"word": second.word, "kubeconfig": pulumi.Output.secret("s3cret")})
     if config.get("gate"):
         pulumi.export("contract_version", 1)
         pulumi.export("cluster_name", "tiny")
@@ -159,13 +163,18 @@ class Site:
         return Done(process.wait(SECONDS), printed.decode())
 
     def pending(self) -> list[str]:
+        return [step["type"] for step in self.state().get("pending_operations") or []]
+
+    def resources(self) -> set[str]:
+        return {each["urn"].rpartition("::")[2] for each in self.state()["resources"]}
+
+    def state(self) -> dict[str, Any]:
         done = subprocess.run(
             ["pulumi", "stack", "export", "--stack", "dev"],
             cwd=self.folder, env=self.environment, text=True, capture_output=True, check=True,
         )  # fmt: skip
-        return [
-            step["type"] for step in json.loads(done.stdout)["deployment"].get("pending_operations") or []
-        ]
+        found: dict[str, Any] = json.loads(done.stdout)["deployment"]
+        return found
 
 
 def _eventually(condition: Callable[[], bool]) -> None:
@@ -281,6 +290,15 @@ def test_a_failed_step_ends_with_its_reason_and_the_next_command(site: Site) -> 
     assert "this update failed before it wrote outputs; those of an earlier one:" in done.lines
     assert "Exception: the switch is off" in done.lines[-10:]
     assert "busbar up dev" in done.lines[-1]
+
+
+def test_what_is_no_longer_configured_is_not_removed_while_another_step_fails(site: Site) -> None:
+    site.configure(extra="1")
+    assert site.busbar("up", "dev", "--yes", "--skip-preview").code == 0
+    site.configure(word="broken")
+    done = site.busbar("up", "dev", "--yes", "--skip-preview")
+    assert done.code == 1, done.text
+    assert {"second", "extra"} <= site.resources(), done.text
 
 
 def test_a_failed_gate_ends_with_its_reasons_the_report_and_the_next_command(site: Site) -> None:

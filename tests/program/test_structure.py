@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 
+from busbar.hosts import scripts
 from busbar.operations.removal import HostRemoval, NodeRemoval, Teardown
 from tests.program.answers import healthy
 from tests.program.harness import COMMAND, LOCAL, PROVIDER, RELEASE, Run, run_program
@@ -193,6 +194,18 @@ def test_440_workers_in_ten_pools_need_at_most_three_resources_and_two_ssh_comma
     assert len(of_workers) <= 3 * 440
     commands = Counter(r.inputs["connection"]["host"] for r in run.of_type(COMMAND) if r.inputs.get("create"))
     assert max(commands[h["address"]] for h in cluster["hosts"]["workers"]) <= 2
+
+
+def test_what_a_worker_runs_does_not_stand_in_the_state(run: Run) -> None:
+    stdin = run.named("worker-gpu-1").inputs["stdin"]
+    assert [sorted(json.loads(line)) for line in stdin.splitlines()] == [["config", "registries"]]
+    assert scripts.identity("k3s-agent") in run.named("worker-gpu-1").inputs["create"], (
+        "a changed script runs"
+    )
+
+
+def test_a_worker_that_has_lost_its_script_gets_it_again(run: Run) -> None:
+    assert len(run.named("worker-gpu-1").request.hooks.on_error) == 1
 
 
 def test_each_pool_is_measured_with_its_own_hardware() -> None:

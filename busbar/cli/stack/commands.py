@@ -41,7 +41,13 @@ def up(target: Target, options: Options) -> int:
             return FAILED
         s.title(s.command)
         rows, failure = s.update(
-            stack, stack.up, refresh=options.refreshes, parallel=options.parallel, replace=again
+            stack,
+            stack.up,
+            refresh=options.refreshes,
+            parallel=options.parallel,
+            replace=again,
+            # A host that fails does not keep the steps from running that do without it.
+            continue_on_error=True,
         )
         return _after_up(s, stack, rows, failure)
 
@@ -94,6 +100,7 @@ def destroy(target: Target, options: Options) -> int:
             s.say(f"Next: fix the cause, then `{s.command}` again; it continues where this one stopped.")
             return FAILED
         keep.remove(target.folder)
+        times.forget(target)
         s.title(rows.summary())
         show_uncleaned(s.console, snapshot(stack), target)
         return DONE
@@ -152,7 +159,7 @@ def _after_up(s: Session, stack: auto.Stack, rows: Rows, failure: str) -> int:
         if rows.resumes:
             _forget_completed(s, stack)
         return _half_changed(s, rows.not_repeated) if rows.not_repeated else DONE
-    if rows.outputs_written and (gate := outputs.failed_gate):
+    if rows.outputs_written and (gate := outputs.failed_gate) and not rows.counts["failed"]:
         return _gate_failed(s, outputs, gate)
     s.fail(reasons(rows.errors, failure, printed=rows.printed))
     s.say(f"Next: fix the cause, then `{s.command}` again; it continues where this one stopped.")

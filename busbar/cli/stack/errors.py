@@ -61,6 +61,9 @@ _UNREACHABLE = re.compile(
 # Errors that only say that there was another error.
 _FOLLOW_UP = re.compile(
     r"^(update|preview|destroy|refresh) (failed|cancell?ed)$|exited with non-zero exit code"
+    r"|(^|: )the outputs stay as they were: "
+    # A component that was skipped because a step before it failed.
+    r"|cannot complete a resource .* whose registration isn't pending"
 )
 
 

@@ -12,7 +12,7 @@ from busbar.cli.stack.errors import DONE, USAGE, StackError
 from busbar.cli.stack.keep import near
 from busbar.cli.stack.rows import Rows
 from busbar.cli.stack.target import Target
-from busbar.timeline import Timeline, picture
+from busbar.timeline import FILE, Timeline, picture
 
 PICTURE = "timeline.svg"
 
@@ -23,6 +23,12 @@ def keep(rows: Rows, state: Snapshot, target: Target) -> None:
         return
     began = f"{rows.began:%Y-%m-%d %H:%M:%S} UTC"
     Timeline(target.name, began, rows.seconds, tuple(rows.steps), state.ahead).write(target.folder)
+
+
+def forget(target: Target) -> None:
+    """Remove the record and the picture: the stack is gone."""
+    for name in (FILE, PICTURE):
+        (target.folder / name).unlink(missing_ok=True)
 
 
 def show(target: Target, output: Path | None) -> int:

@@ -9,7 +9,8 @@ from busbar.preflight.facts import HostRecord, pack, rail_addresses, read, unpac
 from busbar.preflight.host_checks import host_facts
 from busbar.preflight.output import lines
 from busbar.preflight.spec import Finding
-from tests.unit.preflight.samples import REQUIRED, report, spec, target
+from tests.support.reports import report
+from tests.unit.preflight.samples import REQUIRED, spec, target
 
 # Linux hands a program at most this much in one environment variable (MAX_ARG_STRLEN).
 ENVIRONMENT_LIMIT = 128 * 1024

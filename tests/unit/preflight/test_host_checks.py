@@ -8,7 +8,8 @@ import pytest
 
 from busbar.preflight.host_checks import check_host, host_facts
 from busbar.preflight.spec import Finding, HostRequirements
-from tests.unit.preflight.samples import CLOCK, REQUIRED, hca, report, target
+from tests.support.reports import CLOCK, hca, report
+from tests.unit.preflight.samples import REQUIRED, target
 
 SMALL = {"path": "/", "free_bytes": 12 * 10**9}
 NVME = {"path": "/var/lib/rancher/k3s/agent/containerd", "free_bytes": 10**12}

@@ -8,7 +8,8 @@ import pytest
 
 from busbar.preflight.rails import choose, rate_gbps
 from busbar.preflight.report import Hca
-from tests.unit.preflight.samples import REQUIRED, hca
+from tests.support.reports import hca
+from tests.unit.preflight.samples import REQUIRED
 
 
 def ports(*described: dict[str, Any]) -> list[Hca]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import socket
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -16,12 +17,13 @@ from busbar.preflight import query
 from busbar.preflight.facts import HostRecord
 from busbar.preflight.spec import Spec
 from busbar.preflight.survey import CONCURRENT, Outcome, deadline_seconds, survey
-from tests.unit.preflight.samples import REQUIRED, report, spec, target
+from tests.support.reports import report
+from tests.unit.preflight.samples import REQUIRED, spec, target
 
 CLIENT = asyncssh.generate_private_key("ssh-ed25519")
 HOST = asyncssh.generate_private_key("ssh-ed25519")
 STRANGER = asyncssh.generate_private_key("ssh-ed25519")
-Handler = Callable[[asyncssh.SSHServerProcess[str]], None]
+Handler = Callable[[asyncssh.SSHServerProcess[str]], Any]
 
 
 def public(key: asyncssh.SSHKey) -> str:
@@ -177,6 +179,26 @@ def test_all_findings_of_a_host_come_at_once(key_file: Path) -> None:
     outcome = ask_one(answering(arch="riscv64", systemd=False, hcas=[]), key_file)
     assert len(outcome.errors) == 3
     assert outcome.records == {}, "a host with an error must be asked again"
+
+
+@pytest.mark.parametrize(("deliver", "role"), [(True, "worker"), (False, "worker"), (True, "server")])
+def test_an_update_gives_workers_and_only_them_the_script_of_their_installation(
+    key_file: Path, deliver: bool, role: str
+) -> None:
+    payloads: list[dict[str, str]] = []
+
+    async def listening(process: asyncssh.SSHServerProcess[str]) -> None:
+        payloads.append(json.loads(await process.stdin.readline()))
+        answering()(process)
+
+    async def scenario() -> None:
+        async with host(listening) as port:
+            asked = target(role=role, address="127.0.0.1", port=port, host_key=public(HOST))
+            await survey(spec(asked, key_file=str(key_file)), {}, deliver=deliver)
+
+    asyncio.run(scenario())
+    given = deliver and role == "worker"
+    assert [sorted(each) for each in payloads] == [["deliver", "deliver_as"] if given else []]
 
 
 def fingerprint(asked: Spec) -> str:

@@ -67,5 +67,17 @@ def test_what_the_program_printed_explains_an_error_that_only_reports_another_on
     assert reasons(["disk full", follow_up], "", printed=["no rails"]) == ["disk full"]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "busbar-dev: the outputs stay as they were: a step that they need failed",
+        "mpi-operator: cannot complete a resource 'urn:pulumi:dev::busbar::busbar:index:X::mpi-operator' "
+        "whose registration isn't pending",
+    ],
+)
+def test_what_a_failed_step_entails_is_not_an_error_of_its_own(text: str) -> None:
+    assert reasons(["worker-a: failed", text], "") == ["worker-a: failed"]
+
+
 def test_silence_of_the_engine_is_said() -> None:
     assert reasons([], "") == ["the engine gave no reason"]

@@ -1,0 +1,44 @@
+"""A hook that sends a host the script of its step where the host does not have it, and has the engine retry.
+
+Preflight has delivered the script to every host that it has asked (busbar/hosts/scripts.py). A host that has
+been installed anew or rebooted since, or that did not answer then, may be without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pulumi
+
+from busbar.hosts import scripts
+from busbar.hosts.inventory import Host
+from components.ssh import SshLogin
+
+
+def create_delivery_hook(name: str, login: SshLogin, hosts: Mapping[str, Host]) -> pulumi.ErrorHook:
+    """The hook for Commands with `HostCommandArgs.delivered`; `hosts`: name of the Command -> its host.
+
+    The engine calls it after a Command has failed. It asks for one retry, and only if what failed was that
+    the script was not there and it could be sent.
+    """
+    spec = pulumi.Output.from_input(login.preflight_spec())
+
+    async def on_error(args: pulumi.ErrorHookArgs) -> bool:
+        # The plugin repeats the command text in its errors: only there does a variable stand before the name.
+        said = f"{scripts.NOT_DELIVERED}: {scripts.identity(scripts.DELIVERED[hosts[args.name].role])}"
+        if len(args.errors) != 1 or said not in args.errors[0]:
+            return False
+        # Imported here: an update in which every host has its script does without.
+        from busbar.hosts.login import Login
+        from busbar.operations.delivery import DeliveryError, deliver
+        from busbar.preflight.spec import Target
+
+        host = Target.model_validate(hosts[args.name], from_attributes=True)
+        try:
+            await deliver(Login.model_validate(await spec.future()), host)
+        except DeliveryError as error:
+            pulumi.log.warn(str(error))
+            return False
+        return True
+
+    return pulumi.ErrorHook(name, on_error)

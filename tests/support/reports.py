@@ -1,0 +1,61 @@
+"""Reports of preflight as a good worker sends them, to be changed one fact at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from busbar.preflight.report import Report
+
+CLOCK = (1_000_000.0, 1_000_002.0)
+"""The time before and after the report of `report` was made."""
+
+
+def hca(name: str, **changes: Any) -> dict[str, Any]:
+    """One port of an HCA at 400 Gb/s InfiniBand."""
+    port = {"port": 1, "link_layer": "InfiniBand", "state": "4: ACTIVE", "rate": "400 Gb/sec (4X NDR)"}
+    number = int("".join(filter(str.isdigit, name.removeprefix("mlx5"))) or 0)
+    function = {"pci": f"0000:{0x20 + number:02x}:00.0", "netdevs": [], "vfs": 0, "default_route": False}
+    return {"name": name, "fw": "28.43.2566", **port, **function, **changes}
+
+
+def report(**changes: Any) -> Report:
+    """What a good worker with 8 GPUs and 8 rails reports, with `changes` laid over."""
+    gpu = {
+        "model": "NVIDIA H100 80GB HBM3",
+        "driver": "570.124.06",
+        "persistence_mode": True,
+        "mig": False,
+    }
+    content: dict[str, Any] = {
+        "schema_version": 3,
+        "os": "ubuntu",
+        "os_version": "24.04",
+        "arch": "x86_64",
+        "kernel": "6.8.0-60-generic",
+        "hostname": "worker-1",
+        "machine": "aaaaaaaa",
+        "systemd": True,
+        "clock_synchronised": "yes",
+        "cpus": 192,
+        "memory_bytes": 2 << 40,
+        "swap_bytes": 0,
+        "disks": [{"path": "/", "free_bytes": 900 * 10**9}],
+        "cgroup": "v2",
+        "cgroup_v1_allowed": False,
+        "memlock": "unlimited",
+        "default_route": True,
+        "addresses": ["10.0.0.21"],
+        "has_node_address": True,
+        "listening": [{"port": 22, "process": "sshd"}],
+        "missing_tools": [],
+        "active_units": [],
+        "managed": [],
+        "server_name": "",
+        "k3s_data": False,
+        "epoch": CLOCK[0] + 1,
+        "gpus": {"status": "ok", "error": "", "list": [gpu] * 8, "pci": 8},
+        "fabric_manager": {"version": "570.124.06", "active": True, "nvswitches": 4},
+        "gdr": {"peermem": True, "open_modules": True},
+        "hcas": [hca(f"mlx5_{n}") for n in range(8)],
+    }
+    return Report.model_validate(content | changes)

@@ -1,0 +1,105 @@
+"""When a failed Command is run again, and that the host has got its script before.
+
+The host is an SSH server of this test on loopback; the hook is called as the engine calls it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import asyncssh
+import pulumi
+import pytest
+
+from busbar.config import Cluster
+from busbar.hosts import scripts
+from busbar.hosts.inventory import Inventory
+from components import script_delivery
+from components.script_delivery import create_delivery_hook
+from components.ssh import SshLogin
+from tests.support.clusters import site
+
+CLIENT = asyncssh.generate_private_key("ssh-ed25519")
+HOST = asyncssh.generate_private_key("ssh-ed25519")
+COMMAND = scripts.command("k3s-agent", {}, user="root", timeout_seconds=9, delivered=True)
+MISSING = (
+    f"exit status 1: running {COMMAND!r}:\n"
+    f"busbar: gpu-1: {scripts.NOT_DELIVERED}: {scripts.identity('k3s-agent')}\n"
+)
+
+
+def public(key: asyncssh.SSHKey) -> str:
+    return " ".join(key.export_public_key().decode().split()[:2])
+
+
+@pytest.fixture
+def warnings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    said: list[str] = []
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    monkeypatch.setattr(script_delivery.pulumi, "ErrorHook", lambda name, callback: callback)
+    monkeypatch.setattr(script_delivery.pulumi.log, "warn", said.append)
+    return said
+
+
+def retried(folder: Path, errors: list[str], *, status: int = 0, up: bool = True) -> tuple[bool, list[str]]:
+    """Whether the hook asks for a retry after `errors` (newest first), and what the host was given."""
+    CLIENT.write_private_key(folder / "key")
+    given: list[str] = []
+
+    async def answer(process: asyncssh.SSHServerProcess[str]) -> None:
+        payload = json.loads(await process.stdin.readline())
+        given.append(base64.b64decode(payload["deliver_as"]).decode())
+        process.stdout.write("{}\n")
+        process.exit(status)
+
+    async def scenario() -> bool:
+        server = await asyncssh.create_server(
+            asyncssh.SSHServer, "127.0.0.1", 0, server_host_keys=[HOST],
+            authorized_client_keys=asyncssh.import_authorized_keys(public(CLIENT)), process_factory=answer,
+        )  # fmt: skip
+        async with server:
+            made = site(workers={"h100": 1}, ssh={"key_file": str(folder / "key")})
+            place = {"address": "127.0.0.1", "port": server.get_port() if up else 1, "host_key": public(HOST)}
+            made["hosts"]["workers"][0].update(place)
+            cluster = Cluster.model_validate(made)
+            login = SshLogin.load(cluster.ssh, secret_key=None, key_password=None, project=folder)
+            [worker] = Inventory.of(cluster).workers
+            hook: Any = create_delivery_hook("delivery", login, {"worker-gpu-1": worker})
+            asked = pulumi.ErrorHookArgs("urn", "id", "worker-gpu-1", "type", errors=errors)
+            return bool(await hook(asked))
+
+    return asyncio.run(scenario()), given
+
+
+def test_a_host_without_its_script_is_given_it_and_asked_again(tmp_path: Path, warnings: list[str]) -> None:
+    assert retried(tmp_path, [MISSING]) == (True, [scripts.identity("k3s-agent")])
+    assert warnings == []
+
+
+@pytest.mark.parametrize(
+    "errors",
+    [
+        [f"exit status 1: running {COMMAND!r}:\nbusbar: gpu-1: Node gpu-1 Ready: timed out after 420 s"],
+        [MISSING, MISSING],
+        [],
+    ],
+)
+def test_any_other_failure_and_a_second_one_stand(
+    tmp_path: Path, warnings: list[str], errors: list[str]
+) -> None:
+    assert retried(tmp_path, errors) == (False, [])
+
+
+def test_a_host_that_refuses_the_script_is_not_asked_again(tmp_path: Path, warnings: list[str]) -> None:
+    assert retried(tmp_path, [MISSING], status=1) == (False, [scripts.identity("k3s-agent")])
+    assert warnings == ["gpu-1: preflight failed: exit status 1, no output"]
+
+
+def test_a_host_that_is_gone_meanwhile_is_named(tmp_path: Path, warnings: list[str]) -> None:
+    assert retried(tmp_path, [MISSING], up=False) == (False, [])
+    [warning] = warnings
+    assert "gpu-1: root@127.0.0.1:1 refuses the connection" in warning

@@ -1,0 +1,59 @@
+"""What is exported where a step has failed: all outputs, or none of them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pulumi
+import pytest
+
+from components import stack_outputs
+from components.stack_outputs import INCOMPLETE, export_all
+
+
+def exported(
+    values: dict[str, Any], monkeypatch: pytest.MonkeyPatch, *, preview: bool = False
+) -> dict[str, Any]:
+    """What the SDK would send to the engine; None for a value that is not known."""
+
+    async def scenario() -> dict[str, Any]:
+        sent: dict[str, pulumi.Output[Any]] = {}
+        monkeypatch.setattr(stack_outputs.pulumi, "export", sent.__setitem__)
+        monkeypatch.setattr(stack_outputs.pulumi.runtime, "is_dry_run", lambda: preview)
+        export_all({name: value() if callable(value) else value for name, value in values.items()})
+        return {name: await value.future() for name, value in sent.items()}
+
+    return asyncio.run(scenario())
+
+
+def unknown() -> pulumi.Output[str]:
+    """The output of a step that failed, or of one that a preview does not make."""
+    future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    future.set_result(None)
+    no: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+    no.set_result(False)
+    return pulumi.Output(set(), future, no)
+
+
+def test_values_that_are_all_known_are_exported(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert exported({"a": 1, "b": "two"}, monkeypatch) == {"a": 1, "b": "two"}
+
+
+def test_one_value_that_is_not_known_keeps_all_from_being_exported(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(pulumi.RunError, match=INCOMPLETE):
+        exported({"a": 1, "b": unknown}, monkeypatch)
+
+
+def test_a_preview_may_leave_values_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert exported({"a": 1, "b": unknown}, monkeypatch, preview=True) == {"a": 1, "b": None}
+
+
+def test_a_secret_stays_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> list[bool]:
+        sent: dict[str, pulumi.Output[Any]] = {}
+        monkeypatch.setattr(stack_outputs.pulumi, "export", sent.__setitem__)
+        export_all({"key": pulumi.Output.secret("x"), "plain": "y"})
+        return [await sent[name].is_secret() for name in ("key", "plain")]
+
+    assert asyncio.run(scenario()) == [True, False]
