@@ -121,7 +121,12 @@ async def main() -> None:
             "network_operator": network_operator.version,
             "mpi_operator": mpi_operator.version,
         },
-        hosts=[control_plane.done, load_balancer.endpoint, *(pool.node_names for pool in pools)],
+        steps=[
+            *control_plane.preparations,
+            *control_plane.nodes,
+            *load_balancer.nodes,
+            *(node for pool in pools for node in pool.nodes),
+        ],
     )
     await fail_unless_passed(outputs, enforce=cluster.validation.is_gate)
 

@@ -77,8 +77,8 @@ class K3sControlPlane(pulumi.ComponentResource):
     """The release as found on server 1."""
     nodes: list[remote.Command]
     """One Command per server, in order."""
-    done: pulumi.Output[bool]
-    """Known once every server is."""
+    preparations: list[remote.Command]
+    """The Commands that prepare the cluster for its hosts: `-rejoin` and `-nodes`."""
     foundation: pulumi.Resource
     """The removal of server 1. What lives on the cluster is `deleted_with` it."""
 
@@ -92,7 +92,7 @@ class K3sControlPlane(pulumi.ComponentResource):
         self._agent_password = self._create_password(f"{name}-agent-token")
         self.install_id = pulumi.Output.unsecret(self._server_password.result.apply(k3s.install_id))
         (first, *others), workers = args.inventory.servers, args.inventory.workers
-        ahead: list[pulumi.Resource] = []
+        ahead: list[remote.Command] = []
         if others:
             ahead = [self._prepare_nodes(f"{name}-rejoin", others[0], of=[first])]
         self.foundation, begun = self._install(f"{name}-{first.name}", first, ahead)
@@ -105,10 +105,10 @@ class K3sControlPlane(pulumi.ComponentResource):
             workers=workers,
             opts=pulumi.ResourceOptions(depends_on=[begun]),
         )
+        self.preparations = [*ahead, prepared]
         for host in others:
             _, node = self._install(f"{name}-{host.name}", host, [prepared, *self.nodes])
             self.nodes.append(node)
-        self.done = pulumi.Output.all(*(node.stdout for node in self.nodes)).apply(lambda _: True)
         create_teardown(
             f"{name}-teardown",
             args.inventory,

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 import pulumi
+from pulumi_command import remote
 
 from busbar import outputs
 from busbar.config import Cluster
 
-INCOMPLETE = "the outputs stay as they were: a step that they need failed"
+INCOMPLETE = "the outputs stay as they were: a step failed"
 
 
 class Gate(Protocol):
@@ -26,30 +27,31 @@ def export_outputs(
     versions: Mapping[str, pulumi.Input[str | None]],
     facts: pulumi.Input[Mapping[str, Any]],
     results: Mapping[str, pulumi.Input[Mapping[str, Any]]],
-    hosts: Sequence[pulumi.Output[Any]],
+    steps: Iterable[remote.Command] = (),
 ) -> pulumi.Output[dict[str, Any]]:
     """Export every output of the contract; returns them without the kubeconfig. See outputs.build_outputs.
 
-    `hosts`: known once every host is done; without them nothing is exported, as in `export_all`.
+    `steps`: as in `export_all`.
     """
     built: pulumi.Output[dict[str, Any]] = pulumi.Output.all(
         versions=versions, facts=facts, results=results
     ).apply(lambda found: outputs.build_outputs(cluster, **found))
-    export_all({**{name: built[name] for name in outputs.NAMES}, "kubeconfig": kubeconfig}, hosts)
+    export_all({**{name: built[name] for name in outputs.NAMES}, "kubeconfig": kubeconfig}, steps)
     return built
 
 
-def export_all(values: Mapping[str, pulumi.Input[Any]], steps: Sequence[pulumi.Output[Any]] = ()) -> None:
-    """Export the values, or none of them: if a step failed that one needs, those of the last update stay.
+def export_all(values: Mapping[str, pulumi.Input[Any]], steps: Iterable[remote.Command] = ()) -> None:
+    """Export the values, or none of them: if one is not known or one of `steps` failed, the former ones stay.
 
-    `busbar up` goes on after a failed step. The engine would then store placeholders for what is not known,
-    and remove what is no longer configured, though its replacement failed: a program that ends with an error
-    keeps it from both. `steps` are outputs that must be known besides.
+    `busbar up` goes on after a failed step. The engine would then store placeholders for what is not known.
+    And only a program that fails keeps it from deleting what is no longer configured, such as the server
+    that the failed one was to replace.
     """
+    needed = [pulumi.Output.from_input(value) for value in values.values()]
+    needed += [step.stdout for step in steps]
 
     async def check() -> bool:
-        needed = [*values.values(), *steps]
-        known = [await pulumi.Output.from_input(value).is_known() for value in needed]
+        known = [await value.is_known() for value in needed]
         if not all(known) and not pulumi.runtime.is_dry_run():
             raise pulumi.RunError(INCOMPLETE)
         return True

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pulumi
-from pulumi_command import local, remote
+from pulumi_command import remote
 
 from busbar.hosts import k3s
 from busbar.hosts.downloads import install_seconds, k3s_values
@@ -66,12 +66,11 @@ class InfiniBandWorkerPool(pulumi.ComponentResource):
             f"{name}-delivery", args.login, {_agent(host): host for host in workers}
         )
         self.nodes = []
-        drains: list[local.Command] = []
         for host in workers:
             agent = self._install(host, self._uninstall_on_delete(host))
-            drains.append(self._drain_on_delete(host, agent))
+            self._drain_on_delete(host, agent)
             self.nodes.append(agent)
-        ready = pulumi.Output.all(*(node.stdout for node in self.nodes), *(drain.id for drain in drains))
+        ready = pulumi.Output.all(*(node.stdout for node in self.nodes))
         self.node_names = ready.apply(lambda _: [host.name for host in workers])
         self.register_outputs({"node_names": self.node_names})
 
@@ -126,8 +125,8 @@ class InfiniBandWorkerPool(pulumi.ComponentResource):
         """The name in older stacks, with the pool; without it the engine would remove such a worker."""
         return [pulumi.Alias(name=f"pool-{self._args.pool}-{host.name}")]
 
-    def _drain_on_delete(self, host: Host, agent: remote.Command) -> local.Command:
-        return create_node_removal(
+    def _drain_on_delete(self, host: Host, agent: remote.Command) -> None:
+        create_node_removal(
             f"{_agent(host)}-drain",
             host.name,
             self._args.inventory,

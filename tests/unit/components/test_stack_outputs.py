@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pulumi
@@ -13,7 +14,7 @@ from components.stack_outputs import INCOMPLETE, export_all
 
 
 def exported(
-    values: dict[str, Any], monkeypatch: pytest.MonkeyPatch, *, preview: bool = False
+    values: dict[str, Any], monkeypatch: pytest.MonkeyPatch, *, preview: bool = False, step: Any = None
 ) -> dict[str, Any]:
     """What the SDK would send to the engine; None for a value that is not known."""
 
@@ -21,7 +22,8 @@ def exported(
         sent: dict[str, pulumi.Output[Any]] = {}
         monkeypatch.setattr(stack_outputs.pulumi, "export", sent.__setitem__)
         monkeypatch.setattr(stack_outputs.pulumi.runtime, "is_dry_run", lambda: preview)
-        export_all({name: value() if callable(value) else value for name, value in values.items()})
+        steps: Any = [SimpleNamespace(stdout=step())] if step else []
+        export_all({name: value() if callable(value) else value for name, value in values.items()}, steps)
         return {name: await value.future() for name, value in sent.items()}
 
     return asyncio.run(scenario())
@@ -43,6 +45,11 @@ def test_values_that_are_all_known_are_exported(monkeypatch: pytest.MonkeyPatch)
 def test_one_value_that_is_not_known_keeps_all_from_being_exported(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(pulumi.RunError, match=INCOMPLETE):
         exported({"a": 1, "b": unknown}, monkeypatch)
+
+
+def test_a_step_that_failed_keeps_all_from_being_exported(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(pulumi.RunError, match=INCOMPLETE):
+        exported({"a": 1}, monkeypatch, step=unknown)
 
 
 def test_a_preview_may_leave_values_open(monkeypatch: pytest.MonkeyPatch) -> None:

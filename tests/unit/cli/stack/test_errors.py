@@ -70,7 +70,7 @@ def test_what_the_program_printed_explains_an_error_that_only_reports_another_on
 @pytest.mark.parametrize(
     "text",
     [
-        "busbar-dev: the outputs stay as they were: a step that they need failed",
+        "busbar-dev: the outputs stay as they were: a step failed",
         "mpi-operator: cannot complete a resource 'urn:pulumi:dev::busbar::busbar:index:X::mpi-operator' "
         "whose registration isn't pending",
     ],
