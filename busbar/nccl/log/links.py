@@ -7,7 +7,7 @@ collective (connection 0), since the number of those is bounded by channels and 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 MAX_LINKS = 400_000
@@ -70,6 +70,6 @@ def pack(channel: int, source: int, target: int) -> int:
     return (channel << 2 * RANK_BITS) | ((source & RANK_MASK) << RANK_BITS) | (target & RANK_MASK)
 
 
-def unpack(key: int) -> tuple[int, int, int]:
-    """Channel, source, target."""
-    return key >> 2 * RANK_BITS, (key >> RANK_BITS) & RANK_MASK, key & RANK_MASK
+def unpack(keys: Iterable[int]) -> Iterator[tuple[int, int, int]]:
+    """Channel, source, target of each of KEYS."""
+    return ((key >> 2 * RANK_BITS, (key >> RANK_BITS) & RANK_MASK, key & RANK_MASK) for key in keys)

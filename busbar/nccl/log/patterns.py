@@ -89,12 +89,6 @@ _LINK = (
     r"(?P<source>\d{1,6})(?:\[\w{1,20}\])?(?: -> (?P<target>\d{1,6})(?:\[\w{1,20}\])?)?)"
     r"(?: \[(?P<direction>send|receive)\])?"
 )
-# many links in the form of NCCL >= 2.12, each behind a line end: as a whole, and one by one
-_CHANNEL = rb"\nChannel (%b)/(%b) : (%b)\[\w{1,20}\] -> (%b)\[\w{1,20}\]" % (
-    rb"\d{1,4}", rb"\d{1,4}", rb"\d{1,6}", rb"\d{1,6}",
-)  # fmt: skip
-LOCAL_LINKS = re.compile(rb"(?:%b(?: \[(?:send|receive)\])?)*" % _CHANNEL.replace(b"(", b"(?:"))
-NET_LINK = re.compile(_CHANNEL + rb" \[(send|receive)\](?=\n)")
 #   ... via NET/IBext/3/GDRDMA
 EDGE = _ascii(_LINK + r" via (?P<transport>.+)", re.DOTALL)
 # NET/IBext/3/GDRDMA | NET/AWS Libfabric/0(8)/GDRDMA/Shared | P2P/CUMEM/read | SHM/direct/direct
