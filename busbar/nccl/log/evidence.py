@@ -185,8 +185,8 @@ def plain_facts(text: str) -> list[tuple[str, str]]:
         found.append(("test_failures", match[0].strip()))
     if "simulated" in text and (match := p.SIMULATED.match(text)) is not None:
         found.append(("simulated", match[1]))
-    if p.VIA_TRANSPORT.search(text) is not None:
+    if p.names_transport(text):
         found.append(("unread_edges", text[:EVIDENCE_WIDTH]))
-    elif p.PROCESS.search(text) is not None or p.LEVEL.search(text) is not None:
+    elif p.names_process(text) or ("NCCL" in text and p.LEVEL.search(text) is not None):
         found.append(("unread_messages", text[:EVIDENCE_WIDTH]))
     return found

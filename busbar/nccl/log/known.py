@@ -223,7 +223,7 @@ class KnownForms:
         if b"via " in shape or UNCLEAN.search(shape.rstrip()) is not None:
             return False
         text = shape.decode("ascii").strip()
-        read = any(word in text for word in WORDS) or p.PROCESS.search(text) or p.VIA_TRANSPORT.search(text)
+        read = any(word in text for word in WORDS) or p.names_process(text) or p.names_transport(text)
         return not (read or find(text) or self._may_fail(shape))
 
     def _may_fail(self, shape: bytes) -> bool:

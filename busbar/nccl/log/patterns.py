@@ -113,8 +113,21 @@ UNREAD_PATTERNS = [(text, _ascii(before + re.escape(text) + behind)) for before,
 VIA_TRANSPORT = _ascii("|".join(pattern.pattern for _, pattern in UNREAD_PATTERNS))
 # worker-0:40:90 [0] ...                             a process of NCCL, whatever it says
 PROCESS = _ascii(r"(?<![\w.\-])[A-Za-z0-9_][\w.\-]{0,254}:\d+:\d+ \[-?\d*\] ")
+PROCESS_END = _ascii(r":\d+:\d+ \[")  # of each process: begins with a literal, so it is looked for quickly
 PROCESS_SHAPE = b":: ["  # what is left of it without digits
 LEVEL = _ascii(r"NCCL +(?:INFO|WARN)")
+
+
+def names_transport(text: str) -> bool:
+    """Whether TEXT names a transport or a link, in any form."""
+    return any(word in text for _, word, _ in UNREAD) and VIA_TRANSPORT.search(text) is not None
+
+
+def names_process(text: str) -> bool:
+    """Whether TEXT holds what processes of NCCL begin their messages with."""
+    return PROCESS_END.search(text) is not None and PROCESS.search(text) is not None
+
+
 # nccl-gib-test-4w-3: Test CUDA failure common.cu:1030 'invalid device ordinal'
 TEST_FAILURE = _ascii(r"Test (?:CUDA|NCCL|HIP|RCCL) failure \S{1,200}:\d+ '.*")
 # # simulated: CPU program in place of nccl-tests

@@ -169,9 +169,9 @@ class LogReader:
         elif (edge := read_edge(body)) is not None:
             evidence.edge(edge, host, line, text)
             return
-        if p.VIA_TRANSPORT.search(body) is not None:
+        if p.names_transport(body):
             evidence.keep("unread_edges", body, line, text)
-        elif p.PROCESS.search(body) is not None:
+        elif p.names_process(body):
             evidence.keep("unread_messages", body, line, text)
         for fact, match in find(body):
             fact.keep(evidence, match, host, line, text)
