@@ -99,6 +99,7 @@ class KnownForms:
         self._processes: dict[bytes, Process] = {}
         self._forms: dict[bytes, Form] = {}
         self._silent: dict[bytes, bool] = {}  # shape -> whether it says nothing that is looked for
+        self._failing: dict[bytes, bool] = {}  # shape -> whether it may hold what known failures hold
         self._programs: dict[int, Program] = {}  # by the id of its evidence
         self._holding: list[NetShape] = []
         self._unread = [(bare(text), pattern) for text, pattern in p.UNREAD_PATTERNS]
@@ -228,7 +229,11 @@ class KnownForms:
 
     def _may_fail(self, shape: bytes) -> bool:
         """Whether a text of SHAPE may hold what known failures hold."""
-        return any(literal in shape for literal in self._failure_shapes)
+        may_fail = self._failing.get(shape)
+        if may_fail is None:
+            may_fail = any(literal in shape for literal in self._failure_shapes)
+            _remember(self._failing, shape, may_fail)
+        return may_fail
 
     def _take_form(self, form: Form, process: Process, body: bytes, number: int) -> bool:
         """Take a message of a known form; False where it must be read in full."""
