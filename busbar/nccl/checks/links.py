@@ -14,6 +14,7 @@ from busbar.nccl.checks.result import Check, unknown
 from busbar.nccl.log.binding import short
 from busbar.nccl.log.evidence import Evidence
 from busbar.nccl.log.links import pack, unpack
+from busbar.nccl.log.records import Rank
 
 Link = tuple[int, int, int]  # channel, source, target
 
@@ -31,11 +32,12 @@ def incomplete(context: Context) -> Check | None:
         # in every public log both ends of an edge name the same device
         reason = f"as many edges are not sent as received over device {uneven[0]}: one end names another"
         return unknown(Code.TRANSPORT_ONE_SIDED, reason)
-    hosts = {r.rank: short(r.host) for run in context.judged for r in run.preamble.ranks}
+    ranks = [r for run in context.judged for r in run.preamble.ranks]
+    hosts = {r.rank: short(r.host) for r in ranks}
     if not hosts:
         return None
     seen = evidence.links.seen
-    strange = _misplaced(evidence, hosts, seen)
+    strange = _misplaced(evidence, hosts, seen) or _of_another_rank(evidence, ranks)
     if strange:
         return unknown(Code.TRANSPORT_MISPLACED_EDGE, strange)
     system = context.expectation.system
@@ -46,7 +48,7 @@ def incomplete(context: Context) -> Check | None:
 
 
 def _misplaced(evidence: Evidence, hosts: dict[int, str], seen: set[int]) -> str | None:
-    for host, rank in sorted(evidence.links.ends):
+    for host, _, rank in sorted(evidence.links.ends):
         if rank not in hosts:
             return f"{host or 'a process'} prints an edge of rank {rank}, which the device list does not have"
         if host and short(host) != hosts[rank]:
@@ -54,6 +56,17 @@ def _misplaced(evidence: Evidence, hosts: dict[int, str], seen: set[int]) -> str
     for channel, source, target in unpack(seen):
         if source not in hosts or target not in hosts:
             return f"an edge of channel {channel} names a rank that the device list does not have"
+    return None
+
+
+def _of_another_rank(evidence: Evidence, ranks: list[Rank]) -> str | None:
+    """A process prints edges of its own ranks: those that the device list has for it."""
+    own: dict[tuple[str, int], set[int]] = {}
+    for r in ranks:
+        own.setdefault((short(r.host), r.pid), set()).add(r.rank)
+    for host, pid, rank in sorted(evidence.links.ends):
+        if rank not in own.get((short(host), pid), {rank}):
+            return f"pid {pid} on {host} prints an edge of rank {rank}, which the device list has elsewhere"
     return None
 
 
@@ -135,7 +148,7 @@ def _channels(evidence: Evidence, seen: set[int]) -> int | str:
 
 def _without_channels(evidence: Evidence, hosts: dict[int, str]) -> str | None:
     """Pairs of ranks only (sendrecv, alltoall): each host takes part."""
-    speaking = {hosts[rank] for _, rank in evidence.links.ends}
+    speaking = {hosts[rank] for _, _, rank in evidence.links.ends}
     silent = sorted(set(hosts.values()) - speaking)
     return f"{silent[0]} has none" if silent else None
 

@@ -77,7 +77,7 @@ class Program:
 class Process:
     """A process as its lines begin: `head` is that without a collector's prefix, up to the message's text."""
 
-    host: str
+    name: tuple[str, int]  # host, pid
     head: str
     program: Program
 
@@ -144,13 +144,13 @@ class KnownForms:
                     if not known.bodies:
                         holding.append(known)
                     known.bodies.append(body)
-                    known.hosts.append(process.host)
+                    known.processes.append(process.name)
                 else:
                     yield number, line
         self._take_held()
 
-    def learn(self, line: bytes, head: str, host: str, evidence: Evidence) -> None:
-        """Remember the form of LINE, which is one INFO message of a process on HOST and nothing else.
+    def learn(self, line: bytes, head: str, process: tuple[str, int], evidence: Evidence) -> None:
+        """Remember the form of LINE, which is one INFO message of PROCESS (host, pid) and nothing else.
 
         HEAD is what stands before the message's text in the cleaned line.
         """
@@ -160,7 +160,7 @@ class KnownForms:
         if UNCLEAN.search(body.rstrip()) is not None:
             return
         program = self._programs.setdefault(id(evidence), Program(evidence))
-        _remember(self._processes, _without_time(begin), Process(host, head, program))
+        _remember(self._processes, _without_time(begin), Process(process, head, program))
         if VIA in body:
             self._learn_edge(program, _without_communicator(body))
         elif (text := words(body)) not in self._forms and (form := self._form(text)) is not None:
@@ -248,7 +248,7 @@ class KnownForms:
         once = True
         for fact in form.facts:
             if (match := fact.pattern.search(text)) is not None:
-                fact.keep(program.evidence, match, process.host, number, whole)
+                fact.keep(program.evidence, match, process.name[0], number, whole)
                 once = once and not fact.of_host
         failures: tuple[KnownLine, ...] = ()
         if form.failures and self._matcher is not None:

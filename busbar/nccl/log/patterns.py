@@ -30,6 +30,8 @@ BANNER = _ascii(
     r"#.*\bminBytes (?P<min>\d+) maxBytes (?P<max>\d+) step: (?P<step>\d+)\((?P<by>factor|bytes)\)"
 )
 VALIDATION = _ascii(r"validation: (\d+)")
+ITERATIONS = _ascii(r"(?<!warmup )(?<!agg )\biters: (\d+)")
+PER_PROCESS = _ascii(r"#\s*(?:nThread (?P<threads>\d+) )?nGpus(?:\(perProc\))? (?P<gpus>\d+) ")
 # #  Rank  0 Group  0 Pid 1904979 on     gcn151 device  0 [0000:06:00] NVIDIA H100
 # #   Rank  0 Pid 112424 on localhost device  0 [0x00] A100-SXM4-40GB
 RANK = _ascii(

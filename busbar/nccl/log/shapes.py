@@ -16,8 +16,8 @@ from busbar.nccl.log.links import RANK_BITS
 
 SHAPE = bytes(ord("0") if chr(code).isdigit() and code < 128 else code for code in range(256))
 Transports = dict[bytes, tuple[EdgeCounts, int]]  # as printed -> its counts and its device
-# host, transport and own rank of an edge: what they show of the host need not be noted twice
-Noted = set[tuple[str, bytes, bytes]]
+# host and pid, transport, own rank of an edge: what they show of the process need not be noted twice
+Noted = set[tuple[tuple[str, int], bytes, bytes]]
 
 
 class Numbers(dict[bytes, int]):
@@ -46,7 +46,7 @@ class NetShape:
 
     __slots__ = (
         "_channel", "_connection", "_evidence", "_link", "_noted", "_own", "_sent", "_source", "_target",
-        "at", "bodies", "hosts", "transports",
+        "at", "bodies", "processes", "transports",
     )  # fmt: skip
 
     def __init__(self, body: str, evidence: Evidence, transports: Transports, noted: Noted) -> None:
@@ -64,20 +64,20 @@ class NetShape:
         self.at = match.start("transport")
         self._evidence, self.transports, self._noted = evidence, transports, noted
         self.bodies: list[bytes] = []
-        self.hosts: list[str] = []
+        self.processes: list[tuple[str, int]] = []  # host and pid of each
 
     def take(self) -> None:
-        """Take the edges `bodies`, printed by processes on `hosts`, whose transports are known."""
+        """Take the edges `bodies`, printed by `processes`, whose transports are known."""
         if not self.bodies:
             return
-        bodies, hosts = self.bodies, self.hosts
+        bodies, processes = self.bodies, self.processes
         evidence, links, sent = self._evidence, self._evidence.links, self._sent
         at, own, end = self.at, self._own, self._link
         transports = [body[at:] for body in bodies]
-        new = set(zip(hosts, transports, [body[own] for body in bodies], strict=True)) - self._noted
-        for host, transport, rank in new:
-            evidence.rails.setdefault(host, set()).add(self.transports[transport][1])
-            links.end(host, int(rank))
+        new = set(zip(processes, transports, [body[own] for body in bodies], strict=True)) - self._noted
+        for process, transport, rank in new:
+            evidence.rails.setdefault(process[0], set()).add(self.transports[transport][1])
+            links.end(*process, int(rank))
         if len(self._noted) > MAX_REMEMBERED:
             self._noted.clear()
         self._noted |= new
@@ -88,7 +88,7 @@ class NetShape:
             links.balance[device] += count if sent else -count
         links.add([body[:end] for body in bodies], self._keys(), sent)
         bodies.clear()
-        hosts.clear()
+        processes.clear()
 
     def _keys(self) -> list[int]:
         """The links of connection 0, as `links.pack` numbers them."""
