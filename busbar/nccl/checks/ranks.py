@@ -156,8 +156,10 @@ def _counted_by_nccl(context: Context) -> Check | None:
                 Code.RANKS_OTHER_COMMUNICATOR,
                 f"NCCL built a communicator of {nranks} ranks, the device list has {n}",
             )
-        if len(up) < nranks:
-            return failed(Code.RANKS_NOT_ALL_UP, f"only {len(up)} of {nranks} ranks came up (Init COMPLETE)")
+        missing = sorted(set(range(nranks)) - up)
+        if missing:
+            reason = f"{len(missing)} of {nranks} ranks did not come up (Init COMPLETE): {missing[0]}"
+            return failed(Code.RANKS_NOT_ALL_UP, reason)
     for ranks, line in evidence.communicators.items():
         if int(ranks) != n:
             reason = f"NCCL names a communicator of {ranks} ranks, the device list has {n}"
