@@ -11,6 +11,7 @@ import importlib
 import io
 import os
 import sys
+from collections.abc import Sequence
 from typing import NoReturn
 
 import typer
@@ -51,8 +52,8 @@ MODULES = (
 )
 
 
-def build() -> typer.Typer:
-    """Assemble the whole command line from the sub-modules."""
+def build(arguments: Sequence[str] = ()) -> typer.Typer:
+    """Assemble the command line from the sub-modules: of one group only, where ARGUMENTS begin with it."""
     # typer exits with 2 on bad usage; its base class of usage errors is public only as BadParameter's base.
     setattr(typer.BadParameter.__base__, "exit_code", EX_USAGE)  # noqa: B010
     app = typer.Typer(
@@ -69,8 +70,11 @@ def build() -> typer.Typer:
     }
     for name in ("nccl", "training"):
         app.add_typer(groups[name], name=name)
+    # the signature of every registered command is read: that of all takes as long as a short command
+    only = arguments[0] if arguments and arguments[0] in groups else None
     for module, group in MODULES:
-        importlib.import_module(module).register(groups[group])
+        if only in (None, group):
+            importlib.import_module(module).register(groups[group])
     return app
 
 
@@ -80,7 +84,7 @@ def main() -> NoReturn:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without UTF-8 must not fail
     try:
-        build()()
+        build(sys.argv[1:])()
     except Exception as error:
         if os.environ.get(TRACEBACK):
             raise

@@ -62,6 +62,12 @@ def _not_compared(run: Run) -> Check | None:
     return unknown(Code.CORRECTNESS_NOT_STATED, reason) if reason else None
 
 
+def _counts(errors: str) -> bool:
+    """Whether ERRORS is a number that is not negative: a count, or a difference."""
+    value = number(errors)
+    return value is not None and value >= 0 and not errors.startswith("-")
+
+
 def _missing(run: Run) -> str | None:
     """What is missing to know that every row was compared."""
     banner = run.preamble.banner
@@ -75,6 +81,6 @@ def _missing(run: Run) -> str | None:
     for row in run.rows:
         if row.out_of_place.unchecked or (row.in_place.unchecked and not out_of_place_only):
             return f"a measurement of {exact(row.size)} was not compared (N/A)"
-        if not row.out_of_place.unchecked and number(row.out_of_place.errors) is None:
-            return f"the last column of {exact(row.size)} is not a number"
+        if any(not m.unchecked and not _counts(m.errors) for m in row.measurements):
+            return f"the last column of {exact(row.size)} is not a number of errors"
     return None

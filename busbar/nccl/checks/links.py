@@ -13,7 +13,8 @@ from busbar.nccl.checks.context import Context
 from busbar.nccl.checks.result import Check, unknown
 from busbar.nccl.log.binding import short
 from busbar.nccl.log.evidence import Evidence
-from busbar.nccl.log.links import unpack
+from busbar.nccl.log.links import pack, unpack
+from busbar.nccl.log.records import Rank
 
 Link = tuple[int, int, int]  # channel, source, target
 
@@ -31,42 +32,55 @@ def incomplete(context: Context) -> Check | None:
         # in every public log both ends of an edge name the same device
         reason = f"as many edges are not sent as received over device {uneven[0]}: one end names another"
         return unknown(Code.TRANSPORT_ONE_SIDED, reason)
-    hosts = {r.rank: short(r.host) for run in context.judged for r in run.preamble.ranks}
+    ranks = [r for run in context.judged for r in run.preamble.ranks]
+    hosts = {r.rank: short(r.host) for r in ranks}
     if not hosts:
         return None
-    strange = _misplaced(evidence, hosts)
+    seen = evidence.links.seen
+    strange = _misplaced(evidence, hosts, seen) or _of_another_rank(evidence, ranks)
     if strange:
         return unknown(Code.TRANSPORT_MISPLACED_EDGE, strange)
     system = context.expectation.system
     if system is not None and system.hosts_per_domain > 1:
         return None  # channels cross between domains, not between all hosts
-    missing = _missing(evidence, hosts)
+    missing = _missing(evidence, hosts, seen)
     return unknown(Code.TRANSPORT_EDGES_MISSING, f"edges are missing: {missing}") if missing else None
 
 
-def _misplaced(evidence: Evidence, hosts: dict[int, str]) -> str | None:
-    for host, rank in sorted(evidence.links.ends):
+def _misplaced(evidence: Evidence, hosts: dict[int, str], seen: set[int]) -> str | None:
+    for host, _, rank in sorted(evidence.links.ends):
         if rank not in hosts:
             return f"{host or 'a process'} prints an edge of rank {rank}, which the device list does not have"
         if host and short(host) != hosts[rank]:
             return f"{host} prints an edge of rank {rank}, which the device list has on {hosts[rank]}"
-    for channel, source, target in map(unpack, evidence.links.seen):
+    for channel, source, target in unpack(seen):
         if source not in hosts or target not in hosts:
             return f"an edge of channel {channel} names a rank that the device list does not have"
     return None
 
 
-def _missing(evidence: Evidence, hosts: dict[int, str]) -> str | None:
+def _of_another_rank(evidence: Evidence, ranks: list[Rank]) -> str | None:
+    """A process prints edges of its own ranks: those that the device list has for it."""
+    own: dict[tuple[str, int], set[int]] = {}
+    for r in ranks:
+        own.setdefault((short(r.host), r.pid), set()).add(r.rank)
+    for host, pid, rank in sorted(evidence.links.ends):
+        if rank not in own.get((short(host), pid), {rank}):
+            return f"pid {pid} on {host} prints an edge of rank {rank}, which the device list has elsewhere"
+    return None
+
+
+def _missing(evidence: Evidence, hosts: dict[int, str], seen: set[int]) -> str | None:
     all_hosts = set(hosts.values())
     leaving: dict[str, set[int]] = {h: set() for h in all_hosts}
     entering: dict[str, set[int]] = {h: set() for h in all_hosts}
-    for channel, source, target in map(unpack, evidence.links.seen):
+    for channel, source, target in unpack(seen):
         if hosts[source] != hosts[target]:
             leaving[hosts[source]].add(channel)
             entering[hosts[target]].add(channel)
-    if not evidence.links.seen:
+    if not seen:
         return _without_channels(evidence, hosts)
-    channels = _channels(evidence)
+    channels = _channels(evidence, seen)
     if isinstance(channels, str):
         return channels
     for host in sorted(all_hosts):
@@ -78,15 +92,17 @@ def _missing(evidence: Evidence, hosts: dict[int, str]) -> str | None:
     for channel, source, target in _planned(evidence, hosts):
         if not evidence.links.both_ways(channel, source, target):
             return f"channel {channel} from rank {source} to {target}, which NCCL planned"
-    return _one_way(evidence, hosts) or _without_heads(evidence, hosts)
+    return _one_way(evidence, hosts, seen) or _without_heads(evidence, hosts, seen)
 
 
-def _one_way(evidence: Evidence, hosts: dict[int, str]) -> str | None:
+def _one_way(evidence: Evidence, hosts: dict[int, str], seen: set[int]) -> str | None:
     """Trees go both ways, rings one: what is in no ring must have its way back."""
     if len(set(hosts.values())) == len(hosts):
         return None  # one rank on each host: PAT goes one way too
     rings = {c: dict(zip(r, [*r[1:], r[0]], strict=True)) for c, r in _rings(evidence, len(hosts)).items()}
-    for channel, source, target in map(unpack, evidence.links.seen):
+    if not rings:
+        return None
+    for channel, source, target in unpack(seen):
         ring = rings.get(channel)
         if ring is None or ring[source] == target:
             continue
@@ -95,16 +111,16 @@ def _one_way(evidence: Evidence, hosts: dict[int, str]) -> str | None:
     return None
 
 
-def _without_heads(evidence: Evidence, hosts: dict[int, str]) -> str | None:
+def _without_heads(evidence: Evidence, hosts: dict[int, str], seen: set[int]) -> str | None:
     """NVLS trees: where all GPUs of a host are heads, each has edges on each channel, both ways."""
     per_host = len(hosts) // len(set(hosts.values()))
     if "NVLS tree" not in evidence.connected or set(evidence.heads) != {str(per_host)}:
         return None
     if len(evidence.nvls_channels) != 1:
         return None
-    seen = [(c, a, b) for c, a, b in map(unpack, evidence.links.seen) if hosts[a] != hosts[b]]
-    sent = {(c, a) for c, a, _ in seen}
-    received = {(c, b) for c, _, b in seen}
+    between = [(c, a, b) for c, a, b in unpack(seen) if hosts[a] != hosts[b]]
+    sent = {(c, a) for c, a, _ in between}
+    received = {(c, b) for c, _, b in between}
     for channel in range(int(next(iter(evidence.nvls_channels))[:4])):
         for rank in hosts:
             if (channel, rank) not in sent or (channel, rank) not in received:
@@ -117,9 +133,9 @@ def _rings(evidence: Evidence, n: int) -> dict[int, list[int]]:
     return {c: list(ring) for c, ring in evidence.rings.items() if sorted(ring) == list(range(n))}
 
 
-def _channels(evidence: Evidence) -> int | str:
+def _channels(evidence: Evidence, seen: set[int]) -> int | str:
     """How many channels must have edges, or why that is not known."""
-    printed = max(channel for channel, _, _ in map(unpack, evidence.links.seen)) + 1
+    printed = max(seen) // pack(1, 0, 0) + 1
     if not evidence.channels:
         return printed
     if len(evidence.channels) > 1:
@@ -132,7 +148,7 @@ def _channels(evidence: Evidence) -> int | str:
 
 def _without_channels(evidence: Evidence, hosts: dict[int, str]) -> str | None:
     """Pairs of ranks only (sendrecv, alltoall): each host takes part."""
-    speaking = {hosts[rank] for _, rank in evidence.links.ends}
+    speaking = {hosts[rank] for _, _, rank in evidence.links.ends}
     silent = sorted(set(hosts.values()) - speaking)
     return f"{silent[0]} has none" if silent else None
 

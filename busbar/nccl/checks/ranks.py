@@ -54,6 +54,9 @@ def _listed(run: Run, context: Context) -> Check | None:
     if numbers != set(range(len(listed))):
         reason = f"the device list has gaps: {len(listed)} lines, highest rank {max(numbers)}"
         return failed(Code.RANKS_GAPS, reason, first)
+    odd = _odd_process(run)
+    if odd is not None:
+        return odd
     shared = _shared_gpu(listed)
     if shared is not None:
         reason = f"a GPU is listed twice: device {shared.device} [{shared.bus}] of {shared.host}"
@@ -61,6 +64,25 @@ def _listed(run: Run, context: Context) -> Check | None:
     if len(listed) != context.ranks:
         reason = f"tables of {context.ranks} and of {len(listed)} ranks in one log"
         return failed(Code.RANKS_TABLES_DIFFER, reason, first)
+    return None
+
+
+def _odd_process(run: Run) -> Check | None:
+    """A process that has fewer ranks in the device list than the arguments give it.
+
+    Processes in containers may have the same pid: then their ranks are those of several.
+    """
+    each = run.preamble.banner.ranks_per_process if run.preamble.banner is not None else None
+    if not each:
+        return None
+    found = Counter((r.host, r.pid) for r in run.preamble.ranks)
+    for rank in run.preamble.ranks:
+        number_of_ranks = found[rank.host, rank.pid]
+        if number_of_ranks % each:
+            reason = (
+                f"pid {rank.pid} of {rank.host} has {number_of_ranks} ranks, the arguments give it {each}"
+            )
+            return failed(Code.RANKS_GAPS, reason, rank.as_line)
     return None
 
 
@@ -134,12 +156,17 @@ def _counted_by_nccl(context: Context) -> Check | None:
                 Code.RANKS_OTHER_COMMUNICATOR,
                 f"NCCL built a communicator of {nranks} ranks, the device list has {n}",
             )
-        if len(up) < nranks:
-            return failed(Code.RANKS_NOT_ALL_UP, f"only {len(up)} of {nranks} ranks came up (Init COMPLETE)")
+        missing = sorted(set(range(nranks)) - up)
+        if missing:
+            reason = f"{len(missing)} of {nranks} ranks did not come up (Init COMPLETE): {missing[0]}"
+            return failed(Code.RANKS_NOT_ALL_UP, reason)
     for ranks, line in evidence.communicators.items():
         if int(ranks) != n:
             reason = f"NCCL names a communicator of {ranks} ranks, the device list has {n}"
             return failed(Code.RANKS_OTHER_COMMUNICATOR, reason, line)
+    problem = _counted_on_hosts(context)
+    if problem:
+        return problem
     for (nranks, nodes), line in evidence.counts.items():
         # a rack of MNNVL hosts may count as its hosts or as one
         if nranks != n or nodes not in {context.nodes, context.domains}:
@@ -148,6 +175,19 @@ def _counted_by_nccl(context: Context) -> Check | None:
                 f"NCCL counts {nranks} ranks on {nodes} nodes, the device list {n} on {context.nodes}",
                 line,
             )
+    return None
+
+
+def _counted_on_hosts(context: Context) -> Check | None:
+    """NCCL's counts of the ranks on one host. Hosts that share NVLink may count as one."""
+    system = context.expectation.system
+    if system is None or system.hosts_per_domain > 1:
+        return None
+    listed = {n for run in context.judged for n in Counter(r.host for r in run.preamble.ranks).values()}
+    for ranks, line in context.evidence.local_ranks.items():
+        if int(ranks) not in listed:
+            reason = f"NCCL counts {ranks} ranks on a host, the device list {min(listed)}"
+            return failed(Code.RANKS_OTHER_COUNT, reason, line)
     return None
 
 

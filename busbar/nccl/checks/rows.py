@@ -72,6 +72,8 @@ def _arguments(run: Run, banner: Banner, context: Context) -> str | None:
             return f"{name} message {exact(found)}, expected {exact(expected)}: another run's log"
     if want.step_factor is not None and (banner.step, banner.by) != (want.step_factor, "factor"):
         return f"step {banner.step} ({banner.by}), expected {want.step_factor} (factor): another run's log"
+    if banner.iterations == 0:
+        return "no iterations (iters: 0): nothing was timed"
     reduced = run.preamble.reduced_max
     if reduced is not None and want.max_bytes is not None and reduced < want.max_bytes:
         return f"GPU memory limited messages to {exact(reduced)}, expected {exact(want.max_bytes)}"

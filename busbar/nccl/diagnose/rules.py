@@ -99,12 +99,13 @@ class LineRules:
         """Texts of which one is in every line that a rule fits."""
         return tuple(_by_literal())
 
-    def look(self, text: str, line: int, literals: Iterable[str] | None = None) -> None:
-        """Note every known failure in one cleaned line, which holds none but LITERALS if they are given."""
+    def look(self, text: str, line: int, literals: Iterable[str] | None = None) -> tuple[KnownLine, ...]:
+        """Count every known failure in one cleaned line, which holds none but LITERALS if they are given."""
         if literals is None:
             if _any_literal().search(text) is None:
-                return
+                return ()
             literals = _by_literal()
+        shown = []
         for position in sorted({i for some in literals if some in text for i in _by_literal()[some]}):
             r = rules()[position]
             if r.matches is not None and r.matches.search(text) is None:
@@ -112,9 +113,10 @@ class LineRules:
             found = self._found.get(r.name)
             if found is None:
                 first = LogLine(r.name, line, text[:EVIDENCE_WIDTH])
-                self._found[r.name] = KnownLine(r.name, r.severity, r.meaning, first)
-            else:
-                found.count += 1
+                found = self._found[r.name] = KnownLine(r.name, r.severity, r.meaning, first, count=0)
+            found.count += 1
+            shown.append(found)
+        return tuple(shown)
 
     def known_lines(self) -> list[KnownLine]:
         """What was found: fatal ones first, each severity in order of lines."""

@@ -102,7 +102,9 @@ class Binding:
 
 
 def _one(parts: list[Evidence]) -> Evidence:
-    return parts[0] if len(parts) == 1 else Evidence.merged(parts)
+    if len(parts) < 2:
+        return parts[0] if parts else Evidence()
+    return Evidence.merged(parts)
 
 
 def short(host: str) -> str:

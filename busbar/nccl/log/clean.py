@@ -68,6 +68,8 @@ def clean(text: str) -> str:
     text = text.rstrip("\r\n").replace("\r", " ").replace("\ufeff", "").replace("\xa0", " ")
     if text.startswith('{"log":'):
         text = _docker_json(text)
+    if "]<std" in text and (tag := TAG.match(text)) is not None:
+        text = text[tag.end() :]  # nearly always the only one
     if "]<std" in text:
         text = TAG.sub(" ", text)
     text = text.strip()

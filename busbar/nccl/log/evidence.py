@@ -23,7 +23,7 @@ EVIDENCE_WIDTH = 400
 TEXTS = (
     "networks", "versions", "topology_set", "topology_failed", "hcas", "plugin_paths", "environment",
     "algorithms", "warnings", "test_failures", "channels", "nvls_channels", "heads", "connected",
-    "unread_edges", "unread_messages", "simulated", "communicators",
+    "unread_edges", "unread_messages", "simulated", "communicators", "local_ranks",
 )  # fmt: skip
 
 
@@ -54,6 +54,7 @@ class Evidence:
     channels: dict[str, LogLine] = field(default_factory=dict)  # number of channels of a collective
     nvls_channels: dict[str, LogLine] = field(default_factory=dict)
     heads: dict[str, LogLine] = field(default_factory=dict)  # GPUs of a host in its NVLS trees
+    local_ranks: dict[str, LogLine] = field(default_factory=dict)  # ranks of a host, as NCCL counts them
     connected: dict[str, LogLine] = field(default_factory=dict)  # all rings, all trees, NVLS tree
     rings: dict[int, array[int]] = field(default_factory=dict)  # channel -> ranks in their order
     parents: dict[int, array[int]] = field(default_factory=dict)  # rank -> its parent in each channel
@@ -75,8 +76,8 @@ class Evidence:
         if not keep(getattr(self, kind), value, line, text):
             self.lost.add(kind)
 
-    def edge(self, edge: Edge, host: str, line: int, text: str) -> None:
-        """Take one edge of a process on HOST."""
+    def edge(self, edge: Edge, process: tuple[str, int], line: int, text: str) -> None:
+        """Take one edge that PROCESS printed: its host and pid, or "" and 0."""
         label = edge.transport.label
         if label not in self.edges:
             if len(self.edges) >= KEEP_LABELS:
@@ -86,12 +87,12 @@ class Evidence:
         self.edges[label].count += 1
         if edge.transport.kind != "NET" or edge.transport.device is None:
             return
-        self.rails.setdefault(host, set()).add(edge.transport.device)
+        self.rails.setdefault(process[0], set()).add(edge.transport.device)
         self.net_directions[edge.direction] += 1
         if edge.direction:
             sent = edge.direction == "send"
             own = edge.source if sent else edge.target
-            self.links.end(host, own)
+            self.links.end(*process, own)
             self.links.balance[edge.transport.device] += 1 if sent else -1
             keys = [pack(edge.channel, edge.source, edge.target)] if edge.connection == 0 else []
             self.links.add([edge.link.encode()], keys, sent)
@@ -185,8 +186,8 @@ def plain_facts(text: str) -> list[tuple[str, str]]:
         found.append(("test_failures", match[0].strip()))
     if "simulated" in text and (match := p.SIMULATED.match(text)) is not None:
         found.append(("simulated", match[1]))
-    if p.VIA_TRANSPORT.search(text) is not None:
+    if p.names_transport(text):
         found.append(("unread_edges", text[:EVIDENCE_WIDTH]))
-    elif p.PROCESS.search(text) is not None or p.LEVEL.search(text) is not None:
+    elif p.names_process(text) or ("NCCL" in text and p.LEVEL.search(text) is not None):
         found.append(("unread_messages", text[:EVIDENCE_WIDTH]))
     return found

@@ -83,6 +83,7 @@ def _counts(evidence: Evidence, match: Match, host: str, line: int, text: str) -
     key = (int(match[2][:7]), int(match[3][:7]))
     if key not in evidence.counts and len(evidence.counts) < KEEP:
         evidence.counts[key] = LogLine(f"{key[0]}/{key[1]}", line, text[:EVIDENCE_WIDTH])
+    evidence.keep("local_ranks", match[4][:7], line, text)
     if match[5] == "1" and evidence.mnnvl is None:
         evidence.mnnvl = LogLine("1", line, text[:EVIDENCE_WIDTH])
 

@@ -1,28 +1,26 @@
 """Takes the lines whose form is known, so that only the others are read in full.
 
 Most lines of a large INFO log differ from earlier ones in their process and in numbers only. Two kinds are
-taken here, where they come from a known process and are nothing but one message: an edge over a known
-transport, whose link is matched as a whole, and a message whose words are known. Words are a text without
-its digits. They tell which patterns may match it: those that hold a literal which is in the words, too.
-Everything else is left to the reader.
+taken here, where they come from a known process and are nothing but one message: those of a known shape
+(shapes.py), which are edges or say nothing whatever their numbers are, and those of known words. Words are a
+text without its digits. They tell which patterns may match it: those that hold a literal which is in the
+words, too. Everything else is left to the reader.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import compress, repeat
 from typing import Any
 
 from busbar.nccl.log import patterns as p
 from busbar.nccl.log.edges import EdgeCounts, read_edge
 from busbar.nccl.log.evidence import Evidence
-from busbar.nccl.log.facts import FACTS, Fact
-from busbar.nccl.log.links import RANK_BITS
-from busbar.nccl.log.matcher import LineMatcher
+from busbar.nccl.log.facts import FACTS, Fact, find
+from busbar.nccl.log.matcher import KnownLine, LineMatcher
 from busbar.nccl.log.messages import WORDS
+from busbar.nccl.log.shapes import SHAPE, LocalShape, NetShape, Noted, Transports
 
 # nothing that is looked for is longer; rings of thousands of ranks are
 MAX_TEXT = 8192
@@ -34,6 +32,10 @@ INFO, VIA = b" NCCL INFO ", b" via "
 ROW_BLANKS = b"     "
 DIGITS = b"0123456789"
 HEX = b"0123456789abcdef"  # what texts with the same words may differ in
+ADDRESS = b" 0x"  # differs in letters, too: the shape of such a message does not come again
+# P2P/IPC/read comm 0x7f2e5c001000 nRanks 16        NCCL 2.12
+COMM = b" comm 0x"
+COMM_TAIL = re.compile(rb" comm 0x[0-9a-f]+ nRanks \d+\.?\s*\Z")
 # what clean.py may take out of the middle of a line
 UNCLEAN = re.compile(rb"[^\t\x20-\x7e]|\]<st")
 DOCKER = b'{"log":'
@@ -50,16 +52,11 @@ def words(text: bytes) -> bytes:
     return text.translate(None, HEX)
 
 
-class Numbers(dict[bytes, int]):
-    """Decimal digits -> their number: a look-up is quicker than int()."""
-
-    def __missing__(self, digits: bytes) -> int:
-        number = int(digits)
-        _remember(self, digits, number)
-        return number
+class Silent:
+    """A message of this shape holds nothing that is looked for."""
 
 
-NUMBERS = Numbers()
+SILENT = Silent()
 
 
 @dataclass(slots=True, eq=False)
@@ -67,27 +64,22 @@ class Program:
     """Where messages of one program's processes go, and what of it is known, as printed."""
 
     evidence: Evidence
+    # shape of a message -> where its numbers are, or that it says nothing
+    shapes: dict[bytes, LocalShape | NetShape | Silent] = field(default_factory=dict)
     local: dict[bytes, EdgeCounts] = field(default_factory=dict)  # transports inside a host
-    net: dict[bytes, tuple[EdgeCounts, int]] = field(default_factory=dict)  # between hosts, with their device
-    used: set[tuple[Process, bytes]] = field(default_factory=set)  # of `net`
-    ends: set[tuple[Process, bytes]] = field(default_factory=set)  # ranks of its edges
-    told: set[bytes] = field(default_factory=set)  # messages that add nothing, whichever process prints them
+    net: Transports = field(default_factory=dict)  # between hosts
+    noted: Noted = field(default_factory=set)
+    # messages that add nothing but to the counts of known failures, whichever process prints them
+    told: dict[bytes, tuple[KnownLine, ...]] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)
 class Process:
     """A process as its lines begin: `head` is that without a collector's prefix, up to the message's text."""
 
-    host: str
+    name: tuple[str, int]  # host, pid
     head: str
     program: Program
-
-
-# edges whose link is not matched yet: the link, transport or its counts, process, number of the line
-LocalEdge = tuple[bytes, EdgeCounts, int]
-NetEdge = tuple[bytes, bytes, Process, int]
-# a matched one: channel, connection, source, target, direction
-Link = tuple[bytes, bytes, bytes, bytes, bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +91,6 @@ class Form:
     failures: tuple[str, ...] = ()  # literals of known failures
 
 
-NOTHING = Form()
-
-
 class KnownForms:
     """Learns from lines that were read in full (`learn`), and takes those of the same form (`others`)."""
 
@@ -109,22 +98,25 @@ class KnownForms:
         self._matcher = matcher
         self._processes: dict[bytes, Process] = {}
         self._forms: dict[bytes, Form] = {}
+        self._silent: dict[bytes, bool] = {}  # shape -> whether it says nothing that is looked for
+        self._failing: dict[bytes, bool] = {}  # shape -> whether it may hold what known failures hold
         self._programs: dict[int, Program] = {}  # by the id of its evidence
+        self._holding: list[NetShape] = []
         self._unread = [(bare(text), pattern) for text, pattern in p.UNREAD_PATTERNS]
         self._facts = [(bare(fact.contains), fact) for fact in FACTS]
         literals = matcher.literals if matcher is not None else ()
         self._failures = [(bare(literal), literal) for literal in literals]
+        self._failure_shapes = [literal.encode().translate(SHAPE) for literal in literals]
 
     def forget_processes(self) -> None:
         """Another part of the log begins: messages may belong elsewhere."""
+        self._take_held()
         self._processes.clear()
         self._programs.clear()
 
     def others(self, lines: Sequence[bytes], first: int) -> Iterator[tuple[int, bytes]]:
         """Take what is known of LINES, the first of which is FIRST; yield the rest, numbered."""
-        processes, forms = self._processes, self._forms
-        local: list[LocalEdge] = []
-        net: list[NetEdge] = []
+        processes, holding = self._processes, self._holding
         for number, line in enumerate(lines, first):
             head, info, body = line.partition(INFO)
             process = processes.get(head)
@@ -132,30 +124,33 @@ class KnownForms:
                 process = self._behind_a_time(head) if info else None
                 if process is None:
                     if line:
-                        yield from ((at, lines[at - first]) for at in _take_edges(local, net))
                         yield number, line
                     continue
-            link, via, transport = body.partition(VIA)
             program = process.program
-            if via:
-                if (edges := program.local.get(transport)) is not None:
-                    local.append((link, edges, number))
-                    continue
-                if transport in program.net:
-                    net.append((link, transport, process, number))
-                    continue
-            elif body in program.told:
-                continue
-            else:
-                form = forms.get(body.translate(None, HEX))
-                if form is NOTHING or (form is not None and self._take(form, process, body, number)):
-                    continue
-            yield from ((at, lines[at - first]) for at in _take_edges(local, net))
-            yield number, line
-        yield from ((at, lines[at - first]) for at in _take_edges(local, net))
+            known = program.shapes.get(body.translate(SHAPE))
+            if known is None:
+                if (failures := program.told.get(body)) is not None:
+                    for failure in failures:
+                        failure.count += 1
+                elif not self._take(process, body, number):
+                    yield number, line
+            elif isinstance(known, LocalShape):
+                if (edges := known.transports.get(body[known.at :])) is not None:
+                    edges.count += 1
+                else:
+                    yield number, line
+            elif isinstance(known, NetShape):
+                if body[known.at :] in known.transports:
+                    if not known.bodies:
+                        holding.append(known)
+                    known.bodies.append(body)
+                    known.processes.append(process.name)
+                else:
+                    yield number, line
+        self._take_held()
 
-    def learn(self, line: bytes, head: str, host: str, evidence: Evidence) -> None:
-        """Remember the form of LINE, which is one INFO message of a process on HOST and nothing else.
+    def learn(self, line: bytes, head: str, process: tuple[str, int], evidence: Evidence) -> None:
+        """Remember the form of LINE, which is one INFO message of PROCESS (host, pid) and nothing else.
 
         HEAD is what stands before the message's text in the cleaned line.
         """
@@ -165,19 +160,28 @@ class KnownForms:
         if UNCLEAN.search(body.rstrip()) is not None:
             return
         program = self._programs.setdefault(id(evidence), Program(evidence))
-        _remember(self._processes, _without_time(begin), Process(host, head, program))
+        _remember(self._processes, _without_time(begin), Process(process, head, program))
         if VIA in body:
-            edge = read_edge(body.decode("ascii"))
-            if edge is not None and (edges := evidence.edges.get(edge.transport.label)) is not None:
-                transport, device = body.partition(VIA)[2], edge.transport.device
-                if edge.transport.kind != "NET":
-                    _remember(program.local, transport, edges)
-                elif device is not None:
-                    _remember(program.net, transport, (edges, device))
+            self._learn_edge(program, _without_communicator(body))
+        elif (text := words(body)) not in self._forms and (form := self._form(text)) is not None:
+            _remember(self._forms, text, form)
+
+    def _learn_edge(self, program: Program, body: bytes) -> None:
+        edge, shape = read_edge(body.decode("ascii")), body.translate(SHAPE)
+        if edge is None or self._may_fail(shape):
             return
-        form = self._form(words(body))
-        if form is not None:
-            _remember(self._forms, words(body), form)
+        counts = program.evidence.edges.get(edge.transport.label)
+        if counts is None:
+            return
+        link, _, transport = body.partition(VIA)
+        if edge.transport.kind != "NET" or edge.transport.device is None:
+            _remember(program.local, transport, counts)
+            _remember(program.shapes, shape, LocalShape(len(link) + len(VIA), program.local))
+        elif edge.direction and edge.target >= 0:
+            _remember(program.net, transport, (counts, edge.transport.device))
+            if shape not in program.shapes:
+                known = NetShape(body.decode("ascii"), program.evidence, program.net, program.noted)
+                _remember(program.shapes, shape, known)
 
     def _behind_a_time(self, head: bytes) -> Process | None:
         key = _without_time(head)
@@ -187,14 +191,51 @@ class KnownForms:
         """What may be in a message of the words TEXT; None where each must be read in full."""
         if p.PROCESS_SHAPE in text or any(bare(word) in text for word in WORDS):
             return None
-        form = Form(
+        return Form(
             tuple(pattern for literal, pattern in self._unread if literal in text),
             tuple(fact for literal, fact in self._facts if literal in text),
             tuple(failure for literal, failure in self._failures if literal in text),
         )
-        return NOTHING if form == NOTHING else form
 
-    def _take(self, form: Form, process: Process, body: bytes, number: int) -> bool:
+    def _take(self, process: Process, body: bytes, number: int) -> bool:
+        """Take a message, if it is of a known form; False where it must be read in full."""
+        program = process.program
+        if COMM in body and (link := _without_communicator(body)) is not body:
+            known = program.shapes.get(link.translate(SHAPE))
+            edges = program.local.get(link.partition(VIA)[2]) if isinstance(known, LocalShape) else None
+            if edges is None:
+                return False
+            edges.count += 1
+            return True
+        if len(body) <= MAX_REMEMBERED and ADDRESS not in body:
+            shape = body.translate(SHAPE)
+            silent = self._silent.get(shape)
+            if silent is None:
+                silent = self._says_nothing(shape)
+                _remember(self._silent, shape, silent)
+            if silent:
+                _remember(program.shapes, shape, SILENT)
+                return True
+        form = self._forms.get(words(body))
+        return form is not None and self._take_form(form, process, body, number)
+
+    def _says_nothing(self, shape: bytes) -> bool:
+        """Whether nothing that is looked for is in a message of SHAPE, whatever its numbers are."""
+        if b"via " in shape or UNCLEAN.search(shape.rstrip()) is not None:
+            return False
+        text = shape.decode("ascii").strip()
+        read = any(word in text for word in WORDS) or p.names_process(text) or p.names_transport(text)
+        return not (read or find(text) or self._may_fail(shape))
+
+    def _may_fail(self, shape: bytes) -> bool:
+        """Whether a text of SHAPE may hold what known failures hold."""
+        may_fail = self._failing.get(shape)
+        if may_fail is None:
+            may_fail = any(literal in shape for literal in self._failure_shapes)
+            _remember(self._failing, shape, may_fail)
+        return may_fail
+
+    def _take_form(self, form: Form, process: Process, body: bytes, number: int) -> bool:
         """Take a message of a known form; False where it must be read in full."""
         if len(body) > MAX_TEXT - MAX_REMEMBERED:
             return False
@@ -203,75 +244,30 @@ class KnownForms:
             if pattern.search(text) is not None:
                 return False
         whole = process.head + text
-        evidence = process.program.evidence
-        once = not form.failures  # those are counted
+        program = process.program
+        once = True
         for fact in form.facts:
             if (match := fact.pattern.search(text)) is not None:
-                fact.keep(evidence, match, process.host, number, whole)
+                fact.keep(program.evidence, match, process.name[0], number, whole)
                 once = once and not fact.of_host
+        failures: tuple[KnownLine, ...] = ()
         if form.failures and self._matcher is not None:
-            self._matcher.look(whole, number, form.failures)
-        elif once and len(process.program.told) < REMEMBERED and len(body) <= MAX_REMEMBERED:
-            process.program.told.add(body)
+            failures = self._matcher.look(whole, number, form.failures)
+        if once and len(program.told) < REMEMBERED and len(body) <= MAX_REMEMBERED:
+            program.told[body] = failures
         return True
 
-
-def _take_edges(local: list[LocalEdge], net: list[NetEdge]) -> list[int]:
-    """Take the edges LOCAL and NET, and empty the lists; the lines whose link is not in a known form.
-
-    Matching many links at once costs a third of matching each.
-    """
-    strange: list[int] = []
-    if local:
-        if p.LOCAL_LINKS.fullmatch(b"\n" + b"\n".join([link for link, _, _ in local])) is None:
-            strange += [at for link, _, at in local if p.LOCAL_LINKS.fullmatch(b"\n" + link) is None]
-            local[:] = [edge for edge in local if p.LOCAL_LINKS.fullmatch(b"\n" + edge[0]) is not None]
-        for _, edges, _ in local:
-            edges.count += 1
-        local.clear()
-    if net:
-        found: list[Link] = p.NET_LINK.findall(b"\n".join([b"", *[link for link, _, _, _ in net], b""]))
-        if len(found) != len(net):
-            each = [p.NET_LINK.findall(b"\n" + link + b"\n") for link, _, _, _ in net]
-            strange += [edge[3] for edge, links in zip(net, each, strict=True) if not links]
-            net[:] = [edge for edge, links in zip(net, each, strict=True) if links]
-        if net:
-            programs = {edge[2].program for edge in net}
-            for program in programs:
-                mine = [edge[2].program is program for edge in net] if len(programs) > 1 else repeat(True)
-                _take_net_edges(program, list(compress(net, mine)), list(compress(found, mine)))
-        net.clear()
-    return sorted(strange)
+    def _take_held(self) -> None:
+        """Take the edges between hosts that were held back."""
+        for shape in self._holding:
+            shape.take()
+        self._holding.clear()
 
 
-def _take_net_edges(program: Program, edges: list[NetEdge], links: list[Link]) -> None:
-    """Take ends of edges between hosts, all of one program."""
-    evidence = program.evidence
-    texts, transports, processes, _ = zip(*edges, strict=True)
-    channels, connections, sources, targets, directions = zip(*links, strict=True)
-    number = NUMBERS.__getitem__
-    sent = [direction == b"send" for direction in directions]
-    own = [source if out else target for source, target, out in zip(sources, targets, sent, strict=True)]
-    for process, transport in set(zip(processes, transports, strict=True)) - program.used:
-        program.used.add((process, transport))
-        evidence.rails.setdefault(process.host, set()).add(program.net[transport][1])
-    for process, rank in set(zip(processes, own, strict=True)) - program.ends:
-        program.ends.add((process, rank))
-        evidence.links.end(process.host, number(rank))
-    ranks = zip(map(number, channels), map(number, sources), map(number, targets), strict=True)
-    keys = [(channel << 2 * RANK_BITS) | (source << RANK_BITS) | target for channel, source, target in ranks]
-    first = [number(connection) == 0 for connection in connections]
-    for name, way in (("send", sent), ("receive", [not out for out in sent])):
-        count = sum(way)
-        if count:
-            evidence.net_directions[name] += count
-            end = len(name) + 3  # ` [send]`
-            for transport, of_it in Counter(compress(transports, way)).items():
-                counts, device = program.net[transport]
-                counts.count += of_it
-                evidence.links.balance[device] += of_it if name == "send" else -of_it
-            some = [text[:-end] for text in compress(texts, way)]
-            evidence.links.add(some, compress(compress(keys, way), compress(first, way)), name == "send")
+def _without_communicator(body: bytes) -> bytes:
+    """An edge as NCCL 2.12 prints it without its communicator, whose address is another in each process."""
+    tail = COMM_TAIL.search(body)
+    return body if tail is None else body[: tail.start()]
 
 
 def _without_time(head: bytes) -> bytes:

@@ -7,11 +7,12 @@ collective (connection 0), since the number of those is bounded by channels and 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 MAX_LINKS = 400_000
 MAX_ENDS = 65_536
+End = tuple[str, int, int]  # host, pid, own rank
 RANK_BITS = 22
 RANK_MASK = (1 << RANK_BITS) - 1
 
@@ -24,16 +25,17 @@ class Links:
     # (channel, source, target) of connection 0 as one number
     sent: set[int] = field(default_factory=set)
     received: set[int] = field(default_factory=set)
-    ends: set[tuple[str, int]] = field(default_factory=set)  # host, own rank of each message
+    ends: set[End] = field(default_factory=set)  # of each message
     balance: Counter[int] = field(default_factory=Counter)  # device -> edges sent, less those received
     overflow: bool = False
 
-    def end(self, host: str, rank: int) -> None:
-        """A process on HOST printed an edge of its own RANK."""
-        if (host, rank) not in self.ends:
+    def end(self, host: str, pid: int, rank: int) -> None:
+        """The process PID on HOST (0, "": not printed) printed an edge of its own RANK."""
+        end = host, pid, rank
+        if end not in self.ends:
             self.overflow |= len(self.ends) >= MAX_ENDS
             if not self.overflow:
-                self.ends.add((host, rank))
+                self.ends.add(end)
 
     def add(self, texts: Iterable[bytes], keys: Iterable[int], sent: bool) -> None:
         """Take one end of links: TEXTS as printed, alike at both ends, and KEYS of those of connection 0."""
@@ -70,6 +72,6 @@ def pack(channel: int, source: int, target: int) -> int:
     return (channel << 2 * RANK_BITS) | ((source & RANK_MASK) << RANK_BITS) | (target & RANK_MASK)
 
 
-def unpack(key: int) -> tuple[int, int, int]:
-    """Channel, source, target."""
-    return key >> 2 * RANK_BITS, (key >> RANK_BITS) & RANK_MASK, key & RANK_MASK
+def unpack(keys: Iterable[int]) -> Iterator[tuple[int, int, int]]:
+    """Channel, source, target of each of KEYS."""
+    return ((key >> 2 * RANK_BITS, (key >> RANK_BITS) & RANK_MASK, key & RANK_MASK) for key in keys)

@@ -27,8 +27,8 @@ class LineMatcher(Protocol):
     def literals(self) -> Iterable[str]:
         """Texts of which one is in every line that can be recognized."""
 
-    def look(self, text: str, line: int, literals: Iterable[str] | None = None) -> None:
-        """Take one cleaned line or message, which holds no others than LITERALS if they are given."""
+    def look(self, text: str, line: int, literals: Iterable[str] | None = None) -> tuple[KnownLine, ...]:
+        """What one cleaned line or message shows, counted; it holds no literals but LITERALS if given."""
 
     def known_lines(self) -> list[KnownLine]:
         """Everything that was recognized."""

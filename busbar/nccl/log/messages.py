@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+NAME = "NCCL "
 WORDS = ("NCCL INFO ", "NCCL WARN ")
 # transport/net_ib.cc:2244
 WHERE = re.compile(r"\S+:\d+", re.ASCII)
@@ -40,10 +41,11 @@ class Message:
 
 def find_message(text: str, start: int = 0) -> Message | None:
     """The first message of NCCL at or after START."""
-    found = [at for at in (text.find(word, start) for word in WORDS) if at >= 0]
-    if not found:
+    at = text.find(NAME, start)
+    while at >= 0 and not text.startswith(WORDS, at):
+        at = text.find(NAME, at + len(NAME))
+    if at < 0:
         return None
-    at = min(found)
     end, level = at + len(WORDS[0]), text[at + 5 : at + 9]
     first = max(start, at - LONGEST)
     left = at

@@ -30,6 +30,8 @@ BANNER = _ascii(
     r"#.*\bminBytes (?P<min>\d+) maxBytes (?P<max>\d+) step: (?P<step>\d+)\((?P<by>factor|bytes)\)"
 )
 VALIDATION = _ascii(r"validation: (\d+)")
+ITERATIONS = _ascii(r"(?<!warmup )(?<!agg )\biters: (\d+)")
+PER_PROCESS = _ascii(r"#\s*(?:nThread (?P<threads>\d+) )?nGpus(?:\(perProc\))? (?P<gpus>\d+) ")
 # #  Rank  0 Group  0 Pid 1904979 on     gcn151 device  0 [0000:06:00] NVIDIA H100
 # #   Rank  0 Pid 112424 on localhost device  0 [0x00] A100-SXM4-40GB
 RANK = _ascii(
@@ -47,11 +49,11 @@ HEADER = _ascii(
 UNITS = _ascii(r"#\s*\(B\)\s+\(elements\)")
 OTHER_UNIT = _ascii(r"\((?:(?!GB)\w{1,3}/s|(?!us)\w?s)\)")
 # # Out of bounds values : 0 OK
-OUT_OF_BOUNDS = _ascii(r"#\s*Out of bounds values\s*:\s*(\d+)(?:\s+(OK|FAILED))?")
+OUT_OF_BOUNDS = _ascii(r"#\s*Out of bounds values\s*:\s*(\d+)(?:\s+(OK|FAILED)(?!\w))?")
 # # Bitwise mismatches   : 0 OK                      nccl-tests >= 2.20 with its bitwise check
-BITWISE = _ascii(r"#\s*Bitwise mismatches\s*:\s*(\d+)(?:\s+(OK|FAILED))?")
+BITWISE = _ascii(r"#\s*Bitwise mismatches\s*:\s*(\d+)(?:\s+(OK|FAILED)(?!\w))?")
 # # Avg bus bandwidth    : 96.4945
-AVG = _ascii(r"#\s*Avg bus bandwidth\s*:\s*(\S+)(?:\s+(OK|FAILED))?")
+AVG = _ascii(r"#\s*Avg bus bandwidth\s*:\s*(\S+)(?:\s+(OK|FAILED)(?!\w))?")
 #   2147483648     536870912     float     sum      -1    10317  208.15  390.29      0    10317  208.15 ...
 ROW = _ascii(rf"(?<![\w.])(\d+)\s+(\d+)\s+({TYPES})(?=\s)(.*)$")
 # the same row cut off right behind its root, with NCCL's text glued on: `float     sum      -1gcn151:19:..`
@@ -89,12 +91,6 @@ _LINK = (
     r"(?P<source>\d{1,6})(?:\[\w{1,20}\])?(?: -> (?P<target>\d{1,6})(?:\[\w{1,20}\])?)?)"
     r"(?: \[(?P<direction>send|receive)\])?"
 )
-# many links in the form of NCCL >= 2.12, each behind a line end: as a whole, and one by one
-_CHANNEL = rb"\nChannel (%b)/(%b) : (%b)\[\w{1,20}\] -> (%b)\[\w{1,20}\]" % (
-    rb"\d{1,4}", rb"\d{1,4}", rb"\d{1,6}", rb"\d{1,6}",
-)  # fmt: skip
-LOCAL_LINKS = re.compile(rb"(?:%b(?: \[(?:send|receive)\])?)*" % _CHANNEL.replace(b"(", b"(?:"))
-NET_LINK = re.compile(_CHANNEL + rb" \[(send|receive)\](?=\n)")
 #   ... via NET/IBext/3/GDRDMA
 EDGE = _ascii(_LINK + r" via (?P<transport>.+)", re.DOTALL)
 # NET/IBext/3/GDRDMA | NET/AWS Libfabric/0(8)/GDRDMA/Shared | P2P/CUMEM/read | SHM/direct/direct
@@ -119,8 +115,21 @@ UNREAD_PATTERNS = [(text, _ascii(before + re.escape(text) + behind)) for before,
 VIA_TRANSPORT = _ascii("|".join(pattern.pattern for _, pattern in UNREAD_PATTERNS))
 # worker-0:40:90 [0] ...                             a process of NCCL, whatever it says
 PROCESS = _ascii(r"(?<![\w.\-])[A-Za-z0-9_][\w.\-]{0,254}:\d+:\d+ \[-?\d*\] ")
+PROCESS_END = _ascii(r":\d+:\d+ \[")  # of each process: begins with a literal, so it is looked for quickly
 PROCESS_SHAPE = b":: ["  # what is left of it without digits
 LEVEL = _ascii(r"NCCL +(?:INFO|WARN)")
+
+
+def names_transport(text: str) -> bool:
+    """Whether TEXT names a transport or a link, in any form."""
+    return any(word in text for _, word, _ in UNREAD) and VIA_TRANSPORT.search(text) is not None
+
+
+def names_process(text: str) -> bool:
+    """Whether TEXT holds what processes of NCCL begin their messages with."""
+    return PROCESS_END.search(text) is not None and PROCESS.search(text) is not None
+
+
 # nccl-gib-test-4w-3: Test CUDA failure common.cu:1030 'invalid device ordinal'
 TEST_FAILURE = _ascii(r"Test (?:CUDA|NCCL|HIP|RCCL) failure \S{1,200}:\d+ '.*")
 # # simulated: CPU program in place of nccl-tests

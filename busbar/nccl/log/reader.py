@@ -147,19 +147,23 @@ class LogReader:
                 alone = False
             body = text[message.end : end].strip()
             evidence = self._evidence(host, message.pid)
-            self._message(evidence, message.level, host, body, number, text[start:end])
+            process = host, whole(message.pid or "0")
+            self._message(evidence, message.level, process, body, number, text[start:end])
             if self._matcher is not None:
                 self._matcher.look(text[start:end], number)
             if alone and host:
-                self._known.learn(line, text[start : message.end], host, evidence)
+                self._known.learn(line, text[start : message.end], process, evidence)
             message, start, host = following, end, next_host
 
     def _evidence(self, host: str, pid: str | None) -> Evidence:
         """Where a message of a process belongs."""
         return self._binding.evidence(host, None if pid is None else whole(pid), *self._at)
 
-    def _message(self, evidence: Evidence, level: str, host: str, body: str, line: int, text: str) -> None:
-        """Take one INFO or WARN message of a process on HOST ('' where it was not printed)."""
+    def _message(
+        self, evidence: Evidence, level: str, process: tuple[str, int], body: str, line: int, text: str
+    ) -> None:
+        """Take one INFO or WARN message of PROCESS: host and pid, "" and 0 where they were not printed."""
+        host = process[0]
         evidence.speaks = True
         if host and len(self.hosts) < KEEP_HOSTS:
             self.hosts.add(host)
@@ -167,11 +171,11 @@ class LogReader:
         if level == "WARN":
             evidence.keep("warnings", body, line, text)
         elif (edge := read_edge(body)) is not None:
-            evidence.edge(edge, host, line, text)
+            evidence.edge(edge, process, line, text)
             return
-        if p.VIA_TRANSPORT.search(body) is not None:
+        if p.names_transport(body):
             evidence.keep("unread_edges", body, line, text)
-        elif p.PROCESS.search(body) is not None:
+        elif p.names_process(body):
             evidence.keep("unread_messages", body, line, text)
         for fact, match in find(body):
             fact.keep(evidence, match, host, line, text)

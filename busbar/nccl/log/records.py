@@ -107,6 +107,8 @@ class Banner:
     line: int
     text: str = ""
     validation: int | None = None
+    iterations: int | None = None
+    ranks_per_process: int | None = None  # threads x GPUs of each
 
 
 @dataclass

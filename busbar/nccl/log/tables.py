@@ -132,6 +132,10 @@ class RunBuilder:
         validation = p.VALIDATION.search(text)
         if validation is not None:
             banner.validation = whole(validation[1])
+        if (iterations := p.ITERATIONS.search(text)) is not None:
+            banner.iterations = whole(iterations[1])
+        if (process := p.PER_PROCESS.match(text)) is not None:
+            banner.ranks_per_process = whole(process["threads"] or "1") * whole(process["gpus"])
         self._preamble.banner = banner
 
     def _rank(self, match: re.Match[str], line: int) -> None:

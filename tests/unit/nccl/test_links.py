@@ -33,7 +33,7 @@ def printed(links: Iterable[Link], per_host: int = 2, connection: int = 0, **fac
 def say(links: Links, host: str, link: Link, sent: bool, connection: int = 0) -> None:
     """One end of a link, as a process on HOST prints it."""
     channel, source, target = link
-    links.end(host, source if sent else target)
+    links.end(host, 0, source if sent else target)
     text = f"{channel}/{connection}: {source} -> {target}"
     links.add([text.encode()], [pack(*link)] if connection == 0 else [], sent)
 

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from busbar.nccl import Expectation, judge
+from tests.unit.nccl.contradictions import CONTRADICTIONS
 from tests.unit.nccl.logs import Made
 from tests.unit.nccl.mutants import AGAINST, EVERY, base
 
@@ -39,6 +40,19 @@ def test_the_logs_that_are_mutated_pass(name: str, profile: str) -> None:
 def test_a_log_that_lost_its_proof_does_not_pass(name: str, profile: str, operator: str, seed: int) -> None:
     lines = list(base(name))
     mutant = AGAINST[operator](lines, random.Random(seed))
+    if mutant != lines:
+        assert not judge(mutant, want(profile)).passed
+
+
+@pytest.mark.parametrize("operator", CONTRADICTIONS)
+@pytest.mark.parametrize(("name", "profile"), EVERY)
+@BOUNDED
+@given(seed=st.integers(0, 2**63))
+def test_a_log_that_contradicts_itself_does_not_pass(
+    name: str, profile: str, operator: str, seed: int
+) -> None:
+    lines = list(base(name))
+    mutant = CONTRADICTIONS[operator](lines, random.Random(seed))
     if mutant != lines:
         assert not judge(mutant, want(profile)).passed
 

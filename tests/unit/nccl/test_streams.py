@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 import resource
 import subprocess
 import sys
@@ -173,6 +174,13 @@ CHANGES = (
     lambda text: text.replace(" via ", " via  "),
     lambda text: text.replace("[send]", "[snd]"),
     lambda text: text.replace("Channel ", "Channel x"),
+    lambda text: text.replace("P2P", "P3P"),
+    lambda text: text.replace("NVLS", "(via P2P/CUMEM)"),
+    lambda text: text.replace("IB", "IBext_v10"),
+    lambda text: re.sub(r"Channel 0(\d)/0", r"Channel 1\1/3", text),
+    lambda text: re.sub(r"\[(\d)\] ->", r"[\1a000] ->", text),
+    lambda text: re.sub(r"(via \S+)", r"\1 comm 0x7f2e5c001000 nRanks 16", text),
+    lambda text: re.sub(r"NCCL INFO \S+", "NCCL INFO Failed to find ncclNetPlugin_v9 symbol", text),
     lambda text: text.replace("NCCL INFO", "NCCL WARN"),
     lambda text: text.replace("/GDRDMA", "/GDRDMA_OFF"),
     lambda text: text + text,
