@@ -104,6 +104,37 @@ def test_taints_of_a_running_pool_arrive_at_its_nodes_and_leave_with_the_configu
     assert lab.uids("nodes") == nodes
 
 
+def _last_start(lab: Lab, worker: str) -> list[int]:
+    """Begin and end of the agent's last start, in microseconds since the boot of the machine of all hosts."""
+    times = ("InactiveExitTimestampMonotonic", "ActiveEnterTimestampMonotonic")
+    return [int(lab.ssh(worker, f"systemctl show -p {time} --value k3s-agent")) for time in times]
+
+
+def test_labels_restart_no_agent_and_another_setting_restarts_them_one_at_a_time(
+    lab: Lab, changed: Change
+) -> None:
+    workers = ("worker-1", "worker-2")
+    before, pods = [_last_start(lab, worker) for worker in workers], _pods(lab)
+
+    def labelled(cluster: dict[str, Any]) -> None:
+        cluster["pools"]["lab"]["labels"] = {"drill": "labelled"}
+
+    changed(labelled)
+    nodes = lab.kubectl("get nodes -l drill=labelled -o name").split()
+    assert nodes == [f"node/{worker}" for worker in workers]
+    assert [_last_start(lab, worker) for worker in workers] == before
+
+    def verbose(cluster: dict[str, Any]) -> None:
+        cluster["k3s"]["agent_args"] = {"kubelet-arg": ["v=2"]}
+        cluster["pools"]["lab"]["max_unavailable"] = 1
+
+    changed(verbose)
+    first, second = sorted(_last_start(lab, worker) for worker in workers)
+    assert max(max(before)) < first[0] < first[1] < second[0]
+    assert lab.kubectl("-n busbar-rollout get configmaps -l busbar/pool -o name") == ""
+    assert _pods(lab) == pods
+
+
 def test_a_replaced_worker_is_installed_and_ready_at_the_end(lab: Lab, changed: Change) -> None:
     exported = json.loads(lab.pulumi("stack", "export", "--stack", "dev").stdout)
     [urn] = [
