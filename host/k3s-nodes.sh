@@ -11,7 +11,8 @@
 # Payload: machines (lines "NODE MACHINE"), servers, workers (lines "NODE": all of the configuration. They are noted in
 #   the cluster; a Node among them is not drained or deleted when a resource of it is removed. Without workers the
 #   note is left as it is), taints (lines "NODE KEY=VALUE:EFFECT...": the taints of every worker; empty: taints are
-#   left as they are), rollout (lines "NODE POOL LIMIT": how many agents of its pool may restart at the same time).
+#   left as they are), rollout (lines "NODE POOL LIMIT JOBS": how many agents of its pool may restart at
+#   the same time, and whether while jobs run: keep, wait, refuse).
 # Facts: {"node","replaced":[NODE...]}
 # shellcheck source=/dev/null
 [[ -n ${BUSBAR_LIB:-} ]] || for part in lib lib-install k3s-api; do

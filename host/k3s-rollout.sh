@@ -16,13 +16,14 @@ rollout() {
 
 # take_turn: returns when this agent may restart. A Node that is not Ready is unavailable already: it takes no turn.
 take_turn() {
-  local pool="" limit="" held others deadline=$((SECONDS + TURN_SECONDS)) looks=0
+  local pool="" limit="" jobs="" held others deadline=$((SECONDS + TURN_SECONDS)) looks=0
   poll 20 k3s_node_has "$KUBELET_KUBECONFIG" Ready=True || return 0
   end_turn
-  read -r pool limit < <(rollout get configmap workers -o 'jsonpath={.data.workers}' |
-    awk -v node="$NODE_NAME" '$1 == node { print $2, $3 }') || true
+  read -r pool limit jobs < <(rollout get configmap workers -o 'jsonpath={.data.workers}' |
+    awk -v node="$NODE_NAME" '$1 == node { print $2, $3, $4 }') || true
   [[ -n $limit ]] ||
     die "ConfigMap $ROLLOUT/workers does not list $NODE_NAME; its agent was not restarted" "retry: the update writes it"
+  [[ $jobs == keep ]] || await_jobs
   while :; do
     # Lines "NAME NODE" of the agents that restart now, or did not come back.
     held=$(rollout get configmaps -l "busbar/pool=$pool" -o 'jsonpath={range .items[*]}{.metadata.name} {.data.node}{"\n"}{end}') &&
@@ -35,6 +36,27 @@ take_turn() {
     ((looks++ % 10)) || note "waits for its turn to restart, after $others"
     sleep 3
   done
+}
+
+# await_jobs: pods keep running while the agent restarts; the configuration (running_jobs) may want no job to run all the
+# same. Without an answer of the API a job may run.
+await_jobs() {
+  local running looks=0
+  while running=$(running_jobs) || running="unknown, the API does not answer"; [[ -n $running ]]; do
+    [[ $jobs == wait ]] ||
+      die "jobs run here: $running; the agent was not restarted" "retry when they have ended, or set pools.$pool.running_jobs"
+    ((SECONDS < deadline)) || die "jobs still run here after $TURN_SECONDS s: $running" "retry when they have ended"
+    ((looks++ % 10)) || note "waits for the end of jobs: $running"
+    sleep 3
+  done
+}
+
+# running_jobs: NAMESPACE/NAME of the pods of jobs of any kind (Job, MPIJob) on this Node.
+running_jobs() {
+  timeout 30 "$K3S" kubectl --kubeconfig "$KUBELET_KUBECONFIG" get pods -A \
+    --field-selector "spec.nodeName=$NODE_NAME,status.phase=Running" \
+    -o 'jsonpath={range .items[*]}{.metadata.ownerReferences[0].kind} {.metadata.namespace}/{.metadata.name}{"\n"}{end}' |
+    awk '$1 ~ /Job$/ { print $2 }' | paste -sd ' '
 }
 
 # begin_turn: takes a free turn. The API lets only one agent make an object of one name.

@@ -63,6 +63,13 @@ class Pool(Model):
         "configuration changes: a number, or a percentage of the pool, rounded up. Pods keep running.",
     )
 
+    running_jobs: Literal["keep", "wait", "refuse"] = Field(
+        default="keep",
+        description="What an agent that has to restart does while pods of a job (Job, MPIJob) run on its "
+        "worker. keep: it restarts, and they keep running. wait: it waits for their end, an hour at most. "
+        "refuse: the update fails at this worker.",
+    )
+
     def restarts_at_once(self, workers: int) -> int:
         """`max_unavailable` as a number, for a pool of so many workers."""
         if self.max_unavailable.endswith("%"):

@@ -32,7 +32,7 @@ rollout() {
 }
 sleep() { SECONDS=$((SECONDS + 10)); LATER; }
 """
-LIMITS = "worker-1 gpu 2\nworker-2 gpu 2\nworker-3 gpu 2\nother-1 other 1\n"
+LIMITS = "worker-1 gpu 2 keep\nworker-2 gpu 2 keep\nworker-3 gpu 2 keep\nother-1 other 1 keep\n"
 
 
 def turns(root: Path) -> dict[str, str]:
@@ -83,7 +83,7 @@ def test_agents_that_do_not_come_back_keep_the_others_from_restarting(tmp_path: 
 
 
 def test_a_limit_that_was_lowered_counts_turns_that_are_held(tmp_path: Path) -> None:
-    done = taken(tmp_path, {"gpu-3": "worker-2"}, limits="worker-1 gpu 1\n")
+    done = taken(tmp_path, {"gpu-3": "worker-2"}, limits="worker-1 gpu 1 keep\n")
     assert (done.returncode, turns(tmp_path)) == (1, {"gpu-3": "worker-2"})
 
 
@@ -119,11 +119,59 @@ def test_a_kubelet_without_the_right_to_take_turns_says_so_at_once(tmp_path: Pat
     )
 
 
-@pytest.mark.parametrize("limits", ["", "worker-11 gpu 2\n"])
+@pytest.mark.parametrize("limits", ["", "worker-11 gpu 2 keep\n"])
 def test_without_a_limit_in_the_cluster_no_running_agent_restarts(tmp_path: Path, limits: str) -> None:
     done = taken(tmp_path, {}, limits=limits)
     assert (done.returncode, turns(tmp_path)) == (1, {})
     assert "ConfigMap busbar-rollout/workers does not list worker-1" in done.stderr
+
+
+JOBS = """
+timeout() {
+  [[ $* == *"spec.nodeName=worker-1,status.phase=Running"* ]] && cat "$ROOT/pods"
+}
+"""
+
+
+def restarted(
+    root: Path, jobs: str, pods: str, later: str = ":", call: str = "take_turn; echo restarts"
+) -> subprocess.CompletedProcess[str]:
+    (root / "pods").write_text(pods)
+    return taken(root, {}, limits=f"worker-1 gpu 1 {jobs}\n", later=later, call=JOBS + call)
+
+
+OTHERS = "DaemonSet gpu-operator/plugin-x\nReplicaSet site/web-1\n site/bare\n"
+
+
+@pytest.mark.parametrize("jobs", ["wait", "refuse"])
+def test_pods_that_are_not_of_a_job_hold_no_restart_up(tmp_path: Path, jobs: str) -> None:
+    assert restarted(tmp_path, jobs, OTHERS).stdout == "restarts\n"
+
+
+def test_a_restart_waits_for_the_end_of_jobs_and_names_them(tmp_path: Path) -> None:
+    jobs = OTHERS + "MPIJob team/train-worker-0\nJob team/evaluate-x\n"
+    done = restarted(tmp_path, "wait", jobs, later=">$ROOT/pods")
+    assert done.stdout == "restarts\n"
+    assert "waits for the end of jobs: team/train-worker-0 team/evaluate-x\n" in done.stderr
+
+
+def test_a_job_that_does_not_end_fails_the_update_and_nothing_restarts(tmp_path: Path) -> None:
+    done = restarted(tmp_path, "wait", "MPIJob team/train-worker-0\n")
+    assert (done.returncode, done.stdout, turns(tmp_path)) == (1, "", {})
+    assert "jobs still run here after 60 s: team/train-worker-0. Fix: " in done.stderr
+
+
+def test_a_restart_is_refused_while_a_job_runs(tmp_path: Path) -> None:
+    done = restarted(tmp_path, "refuse", "MPIJob team/train-worker-0\n", later="exit 99")
+    assert (done.returncode, turns(tmp_path)) == (1, {})
+    assert "jobs run here: team/train-worker-0; the agent was not restarted. Fix: " in done.stderr
+
+
+@pytest.mark.parametrize("jobs", ["wait", "refuse"])
+def test_without_an_answer_about_jobs_nothing_restarts(tmp_path: Path, jobs: str) -> None:
+    done = restarted(tmp_path, jobs, "", call="timeout() { return 1; }; take_turn")
+    assert (done.returncode, turns(tmp_path)) == (1, {})
+    assert "unknown, the API does not answer" in done.stderr
 
 
 def test_only_the_own_turn_is_ended(tmp_path: Path) -> None:
@@ -177,7 +225,7 @@ def test_labels_and_taints_restart_no_agent_and_everything_else_does(tmp_path: P
 def test_kubelets_get_the_right_to_take_turns_and_the_limits_of_their_pools(tmp_path: Path) -> None:
     cluster(tmp_path, "s-1|a|True|yes")
     record = "api() { cat >>$ROOT/applied; }; prepare_rollout"
-    done, _ = performed(tmp_path, "k3s-nodes", record, {"rollout": "w-1 gpu 2"}, NODE_NAME="s-1")
+    done, _ = performed(tmp_path, "k3s-nodes", record, {"rollout": "w-1 gpu 2 keep"}, NODE_NAME="s-1")
     assert done.returncode == 0, done.stderr
     applied = (tmp_path / "applied").read_text()
     assert "resources: [configmaps], verbs: [get, list, create, delete]}" in applied
