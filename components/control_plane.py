@@ -59,8 +59,8 @@ class K3sControlPlane(pulumi.ComponentResource):
     The servers come up in their order: each joins server 1 and is a voter in etcd before the next one begins.
     A server's `-removal` acts when it is deleted; `-teardown` is deleted by `destroy` only, and first.
     `-nodes`, on server 1, prepares the cluster for machines that were replaced, sets changed taints, and
-    tells the cluster which hosts are configured; `-rejoin`, on server 2, does the first for server 1
-    (host/k3s-nodes.sh).
+    tells the cluster which hosts are configured and how many agents may restart at the same time;
+    `-rejoin`, on server 2, does the first for server 1 (host/k3s-nodes.sh).
     """
 
     kubeconfig: pulumi.Output[str]
@@ -150,10 +150,13 @@ class K3sControlPlane(pulumi.ComponentResource):
         machines = pulumi.Output.from_input(self._args.machines).apply(
             lambda found: "\n".join(f"{host.name} {found.get(host.name, '')}" for host in of)
         )
-        pools = self._args.inventory.cluster.pools
-        taints = [
-            " ".join([host.name, *k3s.taints(pools[host.pool])]) for host in workers if host.pool is not None
-        ]
+        inventory = self._args.inventory
+        taints, rollout = [], []
+        for pool, settings in inventory.cluster.pools.items() if workers else ():
+            members = inventory.workers_of(pool)
+            taints += [" ".join([host.name, *k3s.taints(settings)]) for host in members]
+            limits = f"{pool} {settings.restarts_at_once(len(members))} {settings.running_jobs}"
+            rollout += [f"{host.name} {limits}" for host in members]
         return create_host_command(
             name,
             HostCommandArgs(
@@ -164,9 +167,10 @@ class K3sControlPlane(pulumi.ComponentResource):
                 values={"NODE_NAME": on.name},
                 payload={
                     "machines": machines,
-                    "servers": "\n".join(host.name for host in self._args.inventory.servers),
+                    "servers": "\n".join(host.name for host in inventory.servers),
                     "workers": "\n".join(host.name for host in workers),
                     "taints": "\n".join(taints),
+                    "rollout": "\n".join(rollout),
                 },
             ),
             pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(parent=self)),

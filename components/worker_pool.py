@@ -17,6 +17,8 @@ from components.script_delivery import create_delivery_hook
 from components.ssh import SshLogin
 
 AGENT_DEADLINE_SECONDS = 1200
+# How long a running agent waits until it may restart (host/k3s-rollout.sh).
+TURN_SECONDS = 3600
 REMOVAL_DEADLINE_SECONDS = 600
 
 
@@ -82,7 +84,7 @@ class InfiniBandWorkerPool(pulumi.ComponentResource):
                 inventory=args.inventory,
                 login=args.login,
                 host=host,
-                script="k3s-agent",
+                script="k3s-agent-remove",
                 owner=_agent(host),
                 install_id=args.install_id,
                 timeout_seconds=REMOVAL_DEADLINE_SECONDS,
@@ -98,8 +100,15 @@ class InfiniBandWorkerPool(pulumi.ComponentResource):
                 login=args.login,
                 host=host,
                 script="k3s-agent",
-                timeout_seconds=install_seconds(args.inventory.cluster.k3s, "worker", AGENT_DEADLINE_SECONDS),
-                values={**self._install_values, "NODE_NAME": host.name, "NODE_ADDRESS": host.address},
+                timeout_seconds=install_seconds(
+                    args.inventory.cluster.k3s, "worker", AGENT_DEADLINE_SECONDS + TURN_SECONDS
+                ),
+                values={
+                    **self._install_values,
+                    "NODE_NAME": host.name,
+                    "NODE_ADDRESS": host.address,
+                    "TURN_SECONDS": str(TURN_SECONDS),
+                },
                 payload={"config": self._render_config(host), "registries": args.registries_yaml},
                 install_id=args.install_id,
                 delivered=True,

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# A K3s agent. VERB=install: joined and Ready. VERB=remove: removed (its Node is deleted from a server).
+# A K3s agent: joined and Ready. The only verb is VERB=install; k3s-agent-remove.sh removes it.
 #
-# Values: OWNER, INSTALL_ID, NODE_NAME, NODE_ADDRESS, VERSION, URL_AMD64, SHA256_AMD64 (or ARM64), IMAGES (lines "sha256 url").
+# Values: OWNER, INSTALL_ID, NODE_NAME, NODE_ADDRESS, VERSION, URL_AMD64, SHA256_AMD64 (or ARM64), IMAGES (lines "sha256 url"),
+#   TURN_SECONDS (k3s-rollout.sh).
 # Payload: config (config.yaml without node-ip, flannel-iface), registries (registries.yaml, may be empty).
 # Facts: {"node","version"}
-[[ -n ${BUSBAR_LIB:-} ]] || for part in lib lib-install owner k3s-lib k3s-remove; do
+[[ -n ${BUSBAR_LIB:-} ]] || for part in lib lib-install owner k3s-lib k3s-rollout; do
   # shellcheck source=/dev/null
   source "$(dirname "${BASH_SOURCE[0]}")/$part.sh"
 done
@@ -15,12 +16,9 @@ KUBELET_KUBECONFIG=/var/lib/rancher/k3s/agent/kubelet.kubeconfig
 
 main() {
   begin
+  [[ $VERB == install ]] || die "VERB=$VERB is unknown" "use install, or k3s-agent-remove.sh"
   acquire_lock
-  case $VERB in
-    install) install_agent ;;
-    remove) remove_agent ;;
-    *) die "VERB=$VERB is unknown" "use install or remove" ;;
-  esac
+  install_agent
 }
 
 install_agent() {
@@ -36,16 +34,14 @@ install_agent() {
   k3s_unit "$UNIT" agent
   k3s_memlock "$UNIT"
   k3s_sysctl
+  if ! k3s_is_current "$UNIT" && systemctl is-active --quiet "$UNIT"; then take_turn; fi
   k3s_start "$UNIT"
   k3s_await "$UNIT" "$(k3s_ready_seconds "$READY_DEADLINE")" "Node $NODE_NAME Ready" k3s_node_has "$KUBELET_KUBECONFIG" Ready=True
   apply_labels
   k3s_record_machine "$KUBELET_KUBECONFIG"
   record_applied_hash "$UNIT"
+  end_turn
   printf '{"node":%s,"version":%s}\n' "$(json "$NODE_NAME")" "$(json "$(k3s_version)")"
-}
-
-remove_agent() {
-  if may_remove; then k3s_uninstall "$UNIT"; else removed false; fi
 }
 
 # labels_are_set: whether the Node still has all labels: somebody may have removed one.

@@ -10,6 +10,12 @@ MOUNTS=/proc/self/mounts
 K3S_MAX_CRASHES=3
 K3S_MAX_AUTH_FAILURES=8
 
+# k3s_refuse_other_role UNIT: a host is a server or a worker, never both.
+k3s_refuse_other_role() {
+  ! systemctl is-active --quiet "$1" ||
+    die "$1 already runs on this host" "remove it (k3s-uninstall.sh or VERB=remove), or list the host once"
+}
+
 # k3s_download: fetches binary and image archives before anything else on the host changes.
 k3s_download() {
   local arch url sha256
@@ -102,6 +108,16 @@ k3s_config() {
   fi
 }
 
+# k3s_restore_registries: as it was before busbar wrote it.
+k3s_restore_registries() {
+  local file=$K3S_CONFIG_DIR/registries.yaml
+  if [[ -e $STATE_DIR/registries.yaml.original ]]; then
+    cp -p "$STATE_DIR/registries.yaml.original" "$file"
+  elif [[ -s $STATE_DIR/registries.written ]]; then
+    rm -f "$file"
+  fi
+}
+
 # k3s_config_list KEY: the items of a list in config.yaml (as busbar writes it), one per line.
 k3s_config_list() {
   payload config | sed -n "/^$1:/,/^[^-]/s/^- *['\"]\{0,1\}\([^'\"]*\)['\"]\{0,1\}\$/\1/p"
@@ -178,29 +194,33 @@ EOF
     note "some kernel settings of /etc/sysctl.d/90-busbar-kubelet.conf were refused (is the host a container?)"
 }
 
-# desired_state_hash UNIT: one hash of everything whose change needs a restart.
+# desired_state_hash UNIT: one hash of everything whose change needs a restart. K3s reads labels and taints only when a
+# Node registers; changed ones are set through the API.
 desired_state_hash() {
   {
     echo "$K3S_SHA256" "${IMAGES:-}"
     find "/etc/systemd/system/$1.service" "/etc/systemd/system/$1.service.d" "$K3S_CONFIG_DIR" -type f \
-      ! -name k3s.yaml -print0 2>/dev/null | sort -z | xargs -0 sha256sum
+      ! -name k3s.yaml ! -path "$K3S_CONFIG_DIR/config.yaml" -print0 2>/dev/null | sort -z | xargs -0 sha256sum
+    awk '/^node-(label|taint):/ { skip = 1; next } !(skip && /^[- ]/) { skip = 0; print }' "$K3S_CONFIG_DIR/config.yaml"
   } | sha256sum | cut -d' ' -f1
+}
+
+# k3s_is_current UNIT: whether it runs with the desired state.
+k3s_is_current() {
+  K3S_DESIRED_HASH=$(desired_state_hash "$1")
+  [[ -f $STATE_DIR/$1.sha256 && $(<"$STATE_DIR/$1.sha256") == "$K3S_DESIRED_HASH" ]] && systemctl is-active --quiet "$1"
 }
 
 # k3s_start UNIT: restarts it if the applied hash differs from the desired one. Does not wait: with Type=notify
 # and TimeoutStartSec=0 systemctl would block indefinitely on a join target that is down.
 k3s_start() {
   local unit=$1
-  K3S_DESIRED_HASH=$(desired_state_hash "$unit")
   K3S_SINCE=$(date +%s)
   # Earlier crashes do not count.
   K3S_CRASHED_BEFORE=$(systemctl show -p NRestarts --value "$unit")
   systemctl daemon-reload
   systemctl enable -q "$unit" 2>/dev/null || die "systemctl enable $unit failed" "see: systemctl status $unit"
-  if [[ -f $STATE_DIR/$unit.sha256 && $(<"$STATE_DIR/$unit.sha256") == "$K3S_DESIRED_HASH" ]] &&
-    systemctl is-active --quiet "$unit"; then
-    return 0
-  fi
+  if k3s_is_current "$unit"; then return 0; fi
   rm -f "$STATE_DIR/$unit.sha256"
   systemctl reset-failed "$unit" 2>/dev/null || true
   systemctl --no-block restart "$unit"

@@ -11,7 +11,8 @@
 # Payload: machines (lines "NODE MACHINE"), servers, workers (lines "NODE": all of the configuration. They are noted in
 #   the cluster; a Node among them is not drained or deleted when a resource of it is removed. Without workers the
 #   note is left as it is), taints (lines "NODE KEY=VALUE:EFFECT...": the taints of every worker; empty: taints are
-#   left as they are).
+#   left as they are), rollout (lines "NODE POOL LIMIT JOBS": how many agents of its pool may restart at
+#   the same time, and whether while jobs run: keep, wait, refuse).
 # Facts: {"node","replaced":[NODE...]}
 # shellcheck source=/dev/null
 [[ -n ${BUSBAR_LIB:-} ]] || for part in lib lib-install k3s-api; do
@@ -29,6 +30,7 @@ main() {
     replace_nodes
     apply_taints
     [[ -z $(payload workers) ]] || note_configured
+    [[ -z $(payload rollout) ]] || prepare_rollout
   fi
   printf '{"node":%s,"replaced":[%s]}\n' "$(json "$NODE_NAME")" "$REPLACED"
 }
@@ -37,6 +39,33 @@ note_configured() {
   api 30 create configmap "$CONFIGURED" -n kube-system --dry-run=client -o yaml \
     --from-literal=servers="$(payload servers)" --from-literal=workers="$(payload workers)" |
     api 30 apply -f - >&2 || die "writing ConfigMap kube-system/$CONFIGURED failed" "see the log above; then retry"
+}
+
+# prepare_rollout: what agents need to restart a few at a time (k3s-rollout.sh): their pools and limits, and the right of
+# every kubelet to make and delete ConfigMaps in one namespace.
+prepare_rollout() {
+  {
+    cat <<EOF
+apiVersion: v1
+kind: Namespace
+metadata: {name: $ROLLOUT}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: turns, namespace: $ROLLOUT}
+rules:
+- {apiGroups: [""], resources: [configmaps], verbs: [get, list, create, delete]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: turns, namespace: $ROLLOUT}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: turns}
+subjects:
+- {apiGroup: rbac.authorization.k8s.io, kind: Group, name: "system:nodes"}
+---
+EOF
+    api 30 create configmap workers -n "$ROLLOUT" --dry-run=client -o yaml --from-literal=workers="$(payload rollout)"
+  } | api 30 apply -f - >&2 || die "preparing namespace $ROLLOUT failed" "see the log above; then retry"
 }
 
 remove_lost_servers() {

@@ -1,12 +1,6 @@
 #!/usr/bin/env bash
 # Removes K3s from a host: what busbar and K3s made there, and nothing that was there before.
 
-# k3s_refuse_other_role UNIT: a host is a server or a worker, never both.
-k3s_refuse_other_role() {
-  ! systemctl is-active --quiet "$1" ||
-    die "$1 already runs on this host" "remove it (k3s-uninstall.sh or VERB=remove), or list the host once"
-}
-
 # k3s_uninstall UNIT
 k3s_uninstall() {
   local unit=$1
@@ -87,16 +81,6 @@ k3s_remove_network() {
     "$table-save" 2>/dev/null | awk '!/KUBE-|CNI-/ && tolower($0) !~ /flannel/' | "$table-restore" 2>/dev/null ||
       note "rules of Kubernetes may remain in $table; a reboot clears them"
   done
-}
-
-# k3s_restore_registries: as it was before busbar wrote it.
-k3s_restore_registries() {
-  local file=$K3S_CONFIG_DIR/registries.yaml
-  if [[ -e $STATE_DIR/registries.yaml.original ]]; then
-    cp -p "$STATE_DIR/registries.yaml.original" "$file"
-  elif [[ -s $STATE_DIR/registries.written ]]; then
-    rm -f "$file"
-  fi
 }
 
 # k3s_remove_toolkit: what the GPU Operator's container toolkit wrote on the host, if it was not there before.

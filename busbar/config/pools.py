@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, WithJsonSchema
 
 from busbar.config.kubernetes_values import LabelKey, LabelValue
 from busbar.config.network_values import HcaPattern
-from busbar.config.values import Float, Int, Model, NonEmpty
+from busbar.config.values import Float, Int, Matching, Model, NonEmpty
+
+MaxUnavailable = Annotated[
+    str,
+    Matching(
+        r"[1-9][0-9]{0,3}|(?:[1-9][0-9]?|100)%", "a number of workers or a percentage, such as 4 or 10%"
+    ),
+    WithJsonSchema({"type": ["integer", "string"]}),
+]
 
 
 class Taint(Model):
@@ -48,3 +57,21 @@ class Pool(Model):
         default=[],
         description="HCAs that are not rails (storage, management), such as mlx5_4; shell patterns work.",
     )
+    max_unavailable: MaxUnavailable = Field(
+        default="10%",
+        description="How many running agents of the pool may restart at the same time when their version or "
+        "configuration changes: a number, or a percentage of the pool, rounded up. Pods keep running.",
+    )
+
+    running_jobs: Literal["keep", "wait", "refuse"] = Field(
+        default="keep",
+        description="What an agent that has to restart does while pods of a job (Job, MPIJob) run on its "
+        "worker. keep: it restarts, and they keep running. wait: it waits for their end, an hour at most. "
+        "refuse: the update fails at this worker.",
+    )
+
+    def restarts_at_once(self, workers: int) -> int:
+        """`max_unavailable` as a number, for a pool of so many workers."""
+        if self.max_unavailable.endswith("%"):
+            return math.ceil(workers * int(self.max_unavailable[:-1]) / 100)
+        return int(self.max_unavailable)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.lab.conftest import SERVERS, Change, Lab
+from tests.lab.conftest import SERVERS, Change, Lab, eventually
 
 pytestmark = pytest.mark.drill
 
@@ -102,6 +104,74 @@ def test_taints_of_a_running_pool_arrive_at_its_nodes_and_leave_with_the_configu
     changed(lambda _: None)
     assert lab.kubectl(taints).split() == []
     assert lab.uids("nodes") == nodes
+
+
+def _last_start(lab: Lab, worker: str) -> list[int]:
+    """Begin and end of the agent's last start, in microseconds since the boot of the machine of all hosts."""
+    times = ("InactiveExitTimestampMonotonic", "ActiveEnterTimestampMonotonic")
+    return [int(lab.ssh(worker, f"systemctl show -p {time} --value k3s-agent")) for time in times]
+
+
+def test_labels_restart_no_agent_and_another_setting_restarts_them_one_at_a_time(
+    lab: Lab, changed: Change
+) -> None:
+    workers = ("worker-1", "worker-2")
+    before, pods = [_last_start(lab, worker) for worker in workers], _pods(lab)
+
+    def labelled(cluster: dict[str, Any]) -> None:
+        cluster["pools"]["lab"]["labels"] = {"drill": "labelled"}
+
+    changed(labelled)
+    nodes = lab.kubectl("get nodes -l drill=labelled -o name").split()
+    assert nodes == [f"node/{worker}" for worker in workers]
+    assert [_last_start(lab, worker) for worker in workers] == before
+
+    def verbose(cluster: dict[str, Any]) -> None:
+        cluster["k3s"]["agent_args"] = {"kubelet-arg": ["v=2"]}
+        cluster["pools"]["lab"]["max_unavailable"] = 1
+
+    changed(verbose)
+    first, second = sorted(_last_start(lab, worker) for worker in workers)
+    assert max(max(before)) < first[0] < first[1] < second[0]
+    assert lab.kubectl("-n busbar-rollout get configmaps -l busbar/pool -o name") == ""
+    assert _pods(lab) == pods
+
+
+@pytest.fixture
+def job(lab: Lab) -> Iterator[str]:
+    """The pod of a Job that runs on worker-1 until the test ends."""
+    template = {
+        "nodeName": "worker-1",
+        "restartPolicy": "Never",
+        "containers": [{"name": "pause", "image": "rancher/mirrored-pause:3.6"}],
+    }
+    found = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "drill", "namespace": "default"},
+        "spec": {"template": {"spec": template}},
+    }
+    encoded = base64.b64encode(json.dumps(found).encode()).decode()
+    lab.ssh("server-1", f"echo {encoded} | base64 -d | k3s kubectl apply -f -")
+    pods = "get pods -n default -l job-name=drill --field-selector status.phase=Running -o name"
+    eventually(lambda: lab.kubectl(pods) != "", 60, "the pod of the Job runs")
+    yield lab.kubectl(pods).strip().removeprefix("pod/")
+    lab.kubectl("delete job drill -n default --ignore-not-found")
+
+
+def test_no_agent_restarts_under_a_running_job_if_its_pool_refuses_that(
+    lab: Lab, changed: Change, job: str
+) -> None:
+    before = {worker: _last_start(lab, worker) for worker in ("worker-1", "worker-2")}
+
+    def verbose(cluster: dict[str, Any]) -> None:
+        cluster["k3s"]["agent_args"] = {"kubelet-arg": ["v=2"]}
+        cluster["pools"]["lab"]["running_jobs"] = "refuse"
+
+    text = changed(verbose, "--continue-on-error", fails=True)
+    assert f"worker-1: jobs run here: default/{job}; the agent was not restarted" in text
+    assert _last_start(lab, "worker-1") == before["worker-1"]
+    assert _last_start(lab, "worker-2") > before["worker-2"]
 
 
 def test_a_replaced_worker_is_installed_and_ready_at_the_end(lab: Lab, changed: Change) -> None:

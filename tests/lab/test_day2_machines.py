@@ -55,7 +55,7 @@ def _use_host_key(lab: Lab, host: str, path: str) -> None:
 
 def test_a_replaced_worker_joins_under_its_old_name_with_another_address(lab: Lab, changed: Change) -> None:
     before = lab.uids("nodes")
-    _install_anew(lab, "worker-2", "k3s-agent", "k3s-agent")
+    _install_anew(lab, "worker-2", "k3s-agent-remove", "k3s-agent")
     lab.ssh("worker-2", f"ip addr add {NEW_ADDRESS}/24 dev host0")
 
     def replaced(cluster: dict[str, Any]) -> None:

@@ -47,6 +47,7 @@ PROGRAM = """
           esac
         }
         note_configured() { payload workers >"$ROOT/workers"; payload servers >"$ROOT/servers"; }
+        prepare_rollout() { :; }
         STATE_DIR=$HOST/busbar K3S_DATA_DIR=$HOST/data K3S_CONFIG_DIR=$HOST/etc
         log() { echo "$NODE_NAME $1" >>"$ROOT/log"; }
         install_server() {

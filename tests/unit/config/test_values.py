@@ -53,3 +53,24 @@ def test_a_label_key_with_a_prefix_that_is_not_a_domain_is_refused(key: str) -> 
     next(iter(cluster["pools"].values()))["labels"] = {key: "1"}
     with pytest.raises(ConfigError, match="is not a Kubernetes label key"):
         load(cluster)
+
+
+@pytest.mark.parametrize(
+    ("written", "workers", "at_once"),
+    [("10%", 1, 1), ("10%", 44, 5), ("100%", 44, 44), (4, 44, 4), ("50", 44, 50), ("1%", 440, 5)],
+)
+def test_the_agents_that_restart_at_the_same_time_are_a_number_or_a_percentage_rounded_up(
+    written: str | int, workers: int, at_once: int
+) -> None:
+    cluster = site()
+    name, pool = next(iter(cluster["pools"].items()))
+    pool["max_unavailable"] = written
+    assert load(cluster).pools[name].restarts_at_once(workers) == at_once
+
+
+@pytest.mark.parametrize("written", [0, "0%", "101%", "all", "10 %", "-1", 1.5, True, ""])
+def test_a_pool_whose_agents_could_never_restart_is_refused(written: str | float) -> None:
+    cluster = site()
+    next(iter(cluster["pools"].values()))["max_unavailable"] = written
+    with pytest.raises(ConfigError, match=r"pools\.\w+\.max_unavailable: "):
+        load(cluster)

@@ -49,6 +49,8 @@ api() {
     "delete node "*)
       echo "$3 deleted" >>"$ROOT/log"
       sed -i "/^$3|/d" "$ROOT/nodes" ;;
+    "-n busbar-rollout get configmaps "*) cat "$ROOT/turns" 2>/dev/null || true ;;
+    "-n busbar-rollout delete configmap "*) echo "turn $5 ended" >>"$ROOT/log" ;;
     "-n kube-system delete secret "*" --ignore-not-found "*) echo "$5" >>"$ROOT/secrets" ;;
     *) echo "unexpected: $*" >&2; return 1 ;;
   esac
@@ -290,6 +292,13 @@ def test_a_worker_that_left_the_configuration_is_drained_and_deleted(tmp_path: P
     done, log = removed(tmp_path, "w-1")
     assert log == ["w-1 drained", "w-1 deleted"], done.stderr
     assert done.stdout == '{"node":"w-1","removed":true,"cluster":true}\n'
+
+
+def test_a_removed_worker_that_did_not_come_back_from_a_restart_gives_its_turn_back(tmp_path: Path) -> None:
+    cluster(tmp_path, "w-1|aaaa|Unknown|", "w-2|bbbb|True|")
+    prepared(tmp_path, "", "w-2")
+    (tmp_path / "turns").write_text("gpu-0 w-2\ngpu-1 w-1\n")
+    assert removed(tmp_path, "w-1")[1] == ["w-1 deleted", "turn gpu-1 ended"]
 
 
 def test_a_worker_in_the_configuration_is_neither_drained_nor_deleted(tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ def spec(host: Target, *others: Target) -> removal.HostRemoval:
     return removal.HostRemoval(
         login=Login(private_key=CLIENT.export_private_key().decode()),
         host=host,
-        script="k3s-server" if host.role == "server" else "k3s-agent",
+        script="k3s-server" if host.role == "server" else "k3s-agent-remove",
         values={"OWNER": "a/b/c", "INSTALL_ID": "1"},
         timeout_seconds=20,
         others=others,
@@ -191,7 +191,7 @@ def test_a_removal_that_fails_on_a_living_host_is_an_error_with_its_reason() -> 
         async with machine(broken) as port:
             await removal.remove_host(spec(at(port, "w-1", "worker")), lambda _: None)
 
-    with pytest.raises(ScriptError, match="w-1: k3s-agent failed: something is still mounted"):
+    with pytest.raises(ScriptError, match="w-1: k3s-agent-remove failed: something is still mounted"):
         asyncio.run(scenario())
 
 

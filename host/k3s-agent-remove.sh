@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# Removes a K3s agent; its Node is deleted from a server (k3s-remove-node.sh). The only verb is VERB=remove. It is apart
+# from the installation because the engine keeps that script for every worker.
+#
+# Values: OWNER, INSTALL_ID, NODE_NAME. Facts: {"removed"}
+[[ -n ${BUSBAR_LIB:-} ]] || for part in lib lib-install owner k3s-lib k3s-remove; do
+  # shellcheck source=/dev/null
+  source "$(dirname "${BASH_SOURCE[0]}")/$part.sh"
+done
+
+main() {
+  begin
+  [[ $VERB == remove ]] || die "VERB=$VERB is unknown" "use remove"
+  acquire_lock
+  remove_agent
+}
+
+remove_agent() {
+  if may_remove; then k3s_uninstall k3s-agent; else removed false; fi
+}
+
+main

@@ -1,0 +1,231 @@
+"""Turns: how many running agents of a pool restart at the same time."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.unit.hosts.bash import run
+from tests.unit.hosts.test_nodes import cluster, performed
+
+# The API that the kubelets see: one file per turn, with the Node that holds it. LATER runs after each look.
+API = r"""
+poll() { shift; "$@"; }
+k3s_node_has() { [[ $READY == yes ]]; }
+value() { sed "s/.*\"$1\":\"\([^\"]*\)\".*/\1/" <<<"$2"; }
+rollout() {
+  local text
+  case "$*" in
+    "get configmap workers "*) cat "$ROOT/limits" ;;
+    "get configmaps -l "*) cd "$ROOT/turns" && { grep -H . * 2>/dev/null | tr : ' ' || true; } ;;
+    "get configmap "*) cat "$ROOT/turns/$3" 2>/dev/null || true ;;
+    "create -f -")
+      text=$(cat)
+      [[ -z ${FORBIDDEN:-} ]] || { echo "Error from server (Forbidden): no" >&2; return 1; }
+      (set -C; value node "$text" >"$ROOT/turns/$(value name "$text")") ;;
+    "delete configmap "*) rm "$ROOT/turns/$3" ;;
+    *) echo "unexpected: $*" >&2; return 1 ;;
+  esac
+}
+sleep() { SECONDS=$((SECONDS + 10)); LATER; }
+"""
+LIMITS = "worker-1 gpu 2 keep\nworker-2 gpu 2 keep\nworker-3 gpu 2 keep\nother-1 other 1 keep\n"
+
+
+def turns(root: Path) -> dict[str, str]:
+    return {path.name: path.read_text().strip() for path in (root / "turns").iterdir()}
+
+
+def taken(
+    root: Path,
+    held: dict[str, str],
+    *,
+    ready: str = "yes",
+    later: str = ":",
+    limits: str = LIMITS,
+    call: str = "take_turn; echo restarts",
+    **values: str,
+) -> subprocess.CompletedProcess[str]:
+    """The outcome for worker-1 where these turns (name -> Node) are held."""
+    (root / "turns").mkdir(exist_ok=True)
+    for name, node in held.items():
+        (root / "turns" / name).write_text(f"{node}\n")
+    (root / "limits").write_text(limits)
+    state = (
+        f"STATE_DIR={root}/busbar TURN_FILE={root}/busbar/turn; mkdir -p $STATE_DIR; LATER() {{ {later}; }};"
+    )
+    return run("k3s-agent", f"{state}{API}{call}", ROOT=str(root), READY=ready, TURN_SECONDS="60", **values)
+
+
+def test_an_agent_restarts_at_once_while_a_turn_of_its_pool_is_free(tmp_path: Path) -> None:
+    done = taken(tmp_path, {"gpu-0": "worker-2"})
+    assert done.stdout == "restarts\n", done.stderr
+    assert turns(tmp_path) == {"gpu-0": "worker-2", "gpu-1": "worker-1"}
+
+
+def test_an_agent_waits_for_a_turn_and_names_those_before_it(tmp_path: Path) -> None:
+    held = {"gpu-0": "worker-2", "gpu-1": "worker-3"}
+    done = taken(tmp_path, held, later="rm -f $ROOT/turns/gpu-0")
+    assert done.stdout == "restarts\n"
+    assert done.stderr == "busbar: worker-1: waits for its turn to restart, after worker-2 worker-3\n"
+    assert turns(tmp_path) == {"gpu-0": "worker-1", "gpu-1": "worker-3"}
+
+
+def test_agents_that_do_not_come_back_keep_the_others_from_restarting(tmp_path: Path) -> None:
+    done = taken(tmp_path, {"gpu-0": "worker-2", "gpu-1": "worker-3"})
+    assert (done.returncode, done.stdout) == (1, "")
+    assert re.search(
+        r"no turn to restart within 60 s; 2 of pool gpu may .*, now: worker-2 worker-3\. Fix: ", done.stderr
+    )
+
+
+def test_a_limit_that_was_lowered_counts_turns_that_are_held(tmp_path: Path) -> None:
+    done = taken(tmp_path, {"gpu-3": "worker-2"}, limits="worker-1 gpu 1 keep\n")
+    assert (done.returncode, turns(tmp_path)) == (1, {"gpu-3": "worker-2"})
+
+
+def test_an_agent_whose_last_run_broke_off_does_not_wait_for_its_own_turn(tmp_path: Path) -> None:
+    (tmp_path / "busbar").mkdir()
+    (tmp_path / "busbar/turn").write_text("gpu-0\n")
+    held = {"gpu-0": "worker-1", "gpu-1": "worker-2"}
+    done = taken(tmp_path, held, call="take_turn; ls $ROOT/turns; end_turn", later="exit 99")
+    assert done.stdout.split() == ["gpu-0", "gpu-1"], done.stderr
+    assert turns(tmp_path) == {"gpu-1": "worker-2"}
+
+
+def test_a_node_that_is_not_ready_restarts_without_a_turn(tmp_path: Path) -> None:
+    held = {"gpu-0": "worker-2", "gpu-1": "worker-3"}
+    assert taken(tmp_path, held, ready="no").stdout == "restarts\n"
+    assert turns(tmp_path) == held
+
+
+def test_two_agents_never_take_the_same_turn(tmp_path: Path) -> None:
+    # Another agent takes turn 0 between the look at the turns and the request.
+    race = 'begin() { held="" pool=gpu limit=1 begin_turn; }; begin || echo refused'
+    done = taken(tmp_path, {"gpu-0": "worker-2"}, call=race)
+    assert done.stdout == "refused\n"
+    assert turns(tmp_path) == {"gpu-0": "worker-2"}
+    assert not (tmp_path / "busbar/turn").exists()
+
+
+def test_a_kubelet_without_the_right_to_take_turns_says_so_at_once(tmp_path: Path) -> None:
+    done = taken(tmp_path, {}, FORBIDDEN="yes", later="exit 99")
+    assert done.returncode == 1
+    assert (
+        "the kubelet may not take a turn to restart: Error from server (Forbidden): no. Fix: " in done.stderr
+    )
+
+
+@pytest.mark.parametrize("limits", ["", "worker-11 gpu 2 keep\n"])
+def test_without_a_limit_in_the_cluster_no_running_agent_restarts(tmp_path: Path, limits: str) -> None:
+    done = taken(tmp_path, {}, limits=limits)
+    assert (done.returncode, turns(tmp_path)) == (1, {})
+    assert "ConfigMap busbar-rollout/workers does not list worker-1" in done.stderr
+
+
+JOBS = """
+timeout() {
+  [[ $* == *"spec.nodeName=worker-1,status.phase=Running"* ]] && cat "$ROOT/pods"
+}
+"""
+
+
+def restarted(
+    root: Path, jobs: str, pods: str, later: str = ":", call: str = "take_turn; echo restarts"
+) -> subprocess.CompletedProcess[str]:
+    (root / "pods").write_text(pods)
+    return taken(root, {}, limits=f"worker-1 gpu 1 {jobs}\n", later=later, call=JOBS + call)
+
+
+OTHERS = "DaemonSet gpu-operator/plugin-x\nReplicaSet site/web-1\n site/bare\n"
+
+
+@pytest.mark.parametrize("jobs", ["wait", "refuse"])
+def test_pods_that_are_not_of_a_job_hold_no_restart_up(tmp_path: Path, jobs: str) -> None:
+    assert restarted(tmp_path, jobs, OTHERS).stdout == "restarts\n"
+
+
+def test_a_restart_waits_for_the_end_of_jobs_and_names_them(tmp_path: Path) -> None:
+    jobs = OTHERS + "MPIJob team/train-worker-0\nJob team/evaluate-x\n"
+    done = restarted(tmp_path, "wait", jobs, later=">$ROOT/pods")
+    assert done.stdout == "restarts\n"
+    assert "waits for the end of jobs: team/train-worker-0 team/evaluate-x\n" in done.stderr
+
+
+def test_a_job_that_does_not_end_fails_the_update_and_nothing_restarts(tmp_path: Path) -> None:
+    done = restarted(tmp_path, "wait", "MPIJob team/train-worker-0\n")
+    assert (done.returncode, done.stdout, turns(tmp_path)) == (1, "", {})
+    assert "jobs still run here after 60 s: team/train-worker-0. Fix: " in done.stderr
+
+
+def test_a_restart_is_refused_while_a_job_runs(tmp_path: Path) -> None:
+    done = restarted(tmp_path, "refuse", "MPIJob team/train-worker-0\n", later="exit 99")
+    assert (done.returncode, turns(tmp_path)) == (1, {})
+    assert "jobs run here: team/train-worker-0; the agent was not restarted. Fix: " in done.stderr
+
+
+@pytest.mark.parametrize("jobs", ["wait", "refuse"])
+def test_without_an_answer_about_jobs_nothing_restarts(tmp_path: Path, jobs: str) -> None:
+    done = restarted(tmp_path, jobs, "", call="timeout() { return 1; }; take_turn")
+    assert (done.returncode, turns(tmp_path)) == (1, {})
+    assert "unknown, the API does not answer" in done.stderr
+
+
+def test_only_the_own_turn_is_ended(tmp_path: Path) -> None:
+    (tmp_path / "busbar").mkdir()
+    (tmp_path / "busbar/turn").write_text("gpu-0\n")
+    done = taken(tmp_path, {"gpu-0": "worker-2"}, call="end_turn")
+    assert (done.returncode, turns(tmp_path)) == (0, {"gpu-0": "worker-2"})
+    assert not (tmp_path / "busbar/turn").exists()
+
+
+INSTALL = """
+for part in begin acquire_lock k3s_refuse_other_role claim_host record_preexisting_files k3s_download \
+  restart_after_drift k3s_install_binary k3s_config k3s_unit k3s_memlock k3s_sysctl apply_labels \
+  k3s_record_machine k3s_node_address k3s_ready_seconds k3s_version; do eval "$part() { :; }"; done
+for part in take_turn k3s_await end_turn k3s_start record_applied_hash; do
+  eval "$part() { echo $part; }"
+done
+k3s_is_current() { $CURRENT; }
+systemctl() { $ACTIVE; }
+install_agent | grep -v '^{'
+"""
+
+
+@pytest.mark.parametrize(
+    ("current", "active", "first"),
+    [("false", "true", ["take_turn"]), ("false", "false", []), ("true", "true", [])],
+)
+def test_only_a_running_agent_that_has_to_restart_takes_a_turn(
+    current: str, active: str, first: list[str]
+) -> None:
+    done = run("k3s-agent", INSTALL, CURRENT=current, ACTIVE=active)
+    assert done.stdout.split() == [*first, "k3s_start", "k3s_await", "record_applied_hash", "end_turn"]
+
+
+def hash_of(root: Path, config: str) -> str:
+    (root / "config.yaml").write_text(config)
+    places = f"K3S_CONFIG_DIR={root}; K3S_SHA256=a; find() {{ :; }}; "
+    done = run("k3s-agent", places + "desired_state_hash k3s-agent")
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_labels_and_taints_restart_no_agent_and_everything_else_does(tmp_path: Path) -> None:
+    plain = "kubelet-arg:\n- v=1\nnode-name: a\n"
+    listed = "kubelet-arg:\n- v=1\nnode-label:\n- a=b\n- c=d\nnode-name: a\nnode-taint:\n- x=y:NoSchedule\n"
+    assert hash_of(tmp_path, plain) == hash_of(tmp_path, listed)
+    assert hash_of(tmp_path, plain) != hash_of(tmp_path, plain.replace("v=1", "v=2"))
+    assert hash_of(tmp_path, listed) != hash_of(tmp_path, listed.replace("node-name: a", "node-name: b"))
+
+
+def test_kubelets_get_the_right_to_take_turns_and_the_limits_of_their_pools(tmp_path: Path) -> None:
+    cluster(tmp_path, "s-1|a|True|yes")
+    record = "api() { cat >>$ROOT/applied; }; prepare_rollout"
+    done, _ = performed(tmp_path, "k3s-nodes", record, {"rollout": "w-1 gpu 2 keep"}, NODE_NAME="s-1")
+    assert done.returncode == 0, done.stderr
+    applied = (tmp_path / "applied").read_text()
+    assert "resources: [configmaps], verbs: [get, list, create, delete]}" in applied
