@@ -35,6 +35,17 @@ def good(tmp_path: Path) -> str:
     return str(path)
 
 
+def test_a_command_of_a_group_loads_no_other_group() -> None:
+    script = (
+        "import sys; from busbar.cli import build; build(['nccl', 'check']); "
+        "print(*(name for name in sys.modules if name.startswith('busbar.cli.')))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.split())
+    assert "busbar.cli.nccl" in loaded
+    assert not loaded & {"busbar.cli.preflight", "busbar.cli.config", "busbar.cli.training"}
+
+
 def test_a_pass_is_zero_and_says_so_first(good: str) -> None:
     done = busbar("check", good, *PROFILE)
     assert done.returncode == 0 and done.stdout.startswith("PASS"), done.stderr

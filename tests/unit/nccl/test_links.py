@@ -12,7 +12,7 @@ from busbar.nccl import Expectation
 from busbar.nccl.checks.codes import Code
 from busbar.nccl.checks.links import incomplete
 from busbar.nccl.log.evidence import Evidence
-from busbar.nccl.log.links import Links, pack
+from busbar.nccl.log.links import End, Links, pack
 from tests.unit.nccl.tables import MIB, context, row, said, table
 
 Link = tuple[int, int, int]
@@ -76,15 +76,23 @@ def test_an_edge_that_only_one_end_printed_shows_that_lines_are_missing() -> Non
 @pytest.mark.parametrize(
     ("ends", "seen", "reason"),
     [
-        ({("worker-0", 16)}, [], "worker-0 prints an edge of rank 16, which the device list does not have"),
-        ({("", 16)}, [], "a process prints an edge of rank 16, which the device list does not have"),
-        ({("worker-1", 3)}, [], "worker-1 prints an edge of rank 3, which the device list has on worker-0"),
+        (
+            {("worker-0", 0, 16)},
+            [],
+            "worker-0 prints an edge of rank 16, which the device list does not have",
+        ),
+        ({("", 0, 16)}, [], "a process prints an edge of rank 16, which the device list does not have"),
+        (
+            {("worker-1", 0, 3)},
+            [],
+            "worker-1 prints an edge of rank 3, which the device list has on worker-0",
+        ),
         (set(), [(0, 3, 16)], "an edge of channel 0 names a rank that the device list does not have"),
         (set(), [(5, 16, 3)], "an edge of channel 5 names a rank that the device list does not have"),
     ],
 )
 def test_an_edge_of_a_rank_that_is_not_listed_or_listed_elsewhere_is_misplaced(
-    ends: set[tuple[str, int]], seen: list[Link], reason: str
+    ends: set[End], seen: list[Link], reason: str
 ) -> None:
     both = {pack(*link) for link in seen}
     links = Links(ends=ends, sent=both, received=both)
@@ -92,8 +100,16 @@ def test_an_edge_of_a_rank_that_is_not_listed_or_listed_elsewhere_is_misplaced(
 
 
 def test_a_message_without_its_host_is_not_misplaced() -> None:
-    ends = {("", 3), ("worker-0.site", 1), ("worker-1", 9)}
+    ends = {("", 0, 3), ("worker-0.site", 0, 1), ("worker-1", 0, 9)}
     assert refusal(Evidence(links=Links(ends=ends))) is None
+
+
+def test_a_process_prints_edges_of_its_own_ranks_only() -> None:
+    own = {("worker-0", 103, 3), ("worker-1", 109, 9)}
+    assert refusal(Evidence(links=Links(ends=own))) is None
+    reason = "pid 103 on worker-0 prints an edge of rank 5, which the device list has elsewhere"
+    other = Evidence(links=Links(ends={*own, ("worker-0", 103, 5)}))
+    assert refusal(other) == (Code.TRANSPORT_MISPLACED_EDGE, reason)
 
 
 def test_without_a_device_list_nothing_can_be_missing() -> None:
