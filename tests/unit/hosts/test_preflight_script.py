@@ -174,7 +174,8 @@ def test_the_whole_report_of_a_host_without_ipv6_can_be_read(tmp_path: Path) -> 
         "begin() { set -euo pipefail; set -E; trap 'exit 9' ERR; }; "
         'ip() { [[ $1 != -6 ]] || return 2; command ip "$@"; }; '
     )
-    done = run("preflight", prelude + "main", ROLE="worker", NODE_ADDRESS="127.0.0.1", VERB="install")
+    host = {"ROLE": "worker", "NODE_ADDRESS": "127.0.0.1", "VERB": "install", "PAYLOAD": "{}"}
+    done = run("preflight", prelude + "main", **host)
     assert done.returncode == 0, done.stderr
     report = Report.model_validate_json(done.stdout)
     assert report.has_node_address is False, "the loopback interface is not a network"
