@@ -17,8 +17,8 @@ venv: $(VENV)/.ready  ## the Python environment and the `busbar` command, in .ve
 up: $(VENV)/.ready  ## boot the lab's hosts, run `busbar up dev`, end with a measured busbw
 	@$(BIN)/python -m lab bringup
 
-up-training: $(VENV)/.ready  ## after `make up`: train on the lab's workers, end with loss, times and busbw
-	@$(BIN)/python -m lab training
+up-training: $(VENV)/.ready  ## after `make up`: train on the lab's workers, end with loss, times and busbw (STACK=trainer)
+	@$(BIN)/python -m lab training $(STACK)
 
 down: $(VENV)/.ready  ## remove every trace of the lab: hosts, mounts, bridge, processes, stack state
 	@$(BIN)/python -m lab down

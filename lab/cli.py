@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from lab.steps import CONSOLE, LabError, log_line
-from lab.topology import Host, find, hosts
+from lab.topology import STACK, Host, find, hosts
 
 app = typer.Typer(
     name="python -m lab",
@@ -120,11 +120,13 @@ def bringup() -> None:
 
 
 @app.command()
-def training() -> None:
+def training(
+    stack: Annotated[str, typer.Argument(help="dev; or trainer: also Kubeflow Trainer")] = STACK,
+) -> None:
     """`make up-training`: the training image on the workers, then `busbar up` in stacks/training."""
     from lab.training import bring_up
 
-    bring_up()
+    bring_up(stack)
 
 
 def _host(name: str) -> Host:

@@ -13,8 +13,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import NoReturn
 
+import yaml
 import zstandard
 
+from busbar.config import ConfigError, stackfile
 from busbar.training import config
 from lab.build.go import build, module_folder
 from lab.build.tools import TRAINER_MODULES, TRAINER_TOOLS
@@ -24,7 +26,7 @@ from lab.images import TORCH, TRAINER, build_all, torch_image, trainer_image
 from lab.paths import RUN, cache, tools
 from lab.status import known_hosts
 from lab.steps import LabError, run, step
-from lab.topology import PROJECT, STACK, Host
+from lab.topology import PROJECT, Host
 
 STACKS_TRAINING = PROJECT / "stacks" / "training"
 CHART = RUN / "charts" / "kubeflow-trainer"
@@ -34,30 +36,37 @@ _LABEL = "busbar.lab/recipe"
 _CTR = "k3s ctr images"
 
 
-def bring_up() -> NoReturn:
-    """Prepare the hosts and become `busbar up`: its exit code is that of the make target.
+def bring_up(stack: str) -> NoReturn:
+    """Prepare the hosts and become `busbar up` of `stack`: its exit code is that of the make target.
 
-    Raises LabError where the lab is not up.
+    Raises LabError where the lab is not up, or there is no such stack.
     """
     machine.require_root()
-    prepare()
+    prepare(_configuration(stack))
     os.environ.update(environment())
     sys.stdout.flush()
     os.chdir(PROJECT)
-    command = [sys.executable, "-m", "busbar", "up", STACK, "--project", str(STACKS_TRAINING)]
+    command = [sys.executable, "-m", "busbar", "up", stack, "--project", str(STACKS_TRAINING)]
     os.execv(sys.executable, [*command, "--yes", "--skip-preview"])
 
 
-def prepare() -> None:
+def _configuration(stack: str) -> config.Training:
+    try:
+        return config.read(stackfile.find(stack, STACKS_TRAINING))
+    except (stackfile.NoStackFileError, ConfigError) as error:
+        raise LabError(str(error)) from None
+
+
+def prepare(training: config.Training) -> None:
     """Build what is missing, and import images on the hosts that lack them; a site has a registry for this.
 
-    Kubeflow Trainer only where the stack enables it. Raises LabError where a host does not answer.
+    Kubeflow Trainer only where it is enabled. Raises LabError where a host does not answer.
     """
     nodes = [host for host in known_hosts() if host.role != "lb"]
     if silent := [host.name for host in nodes if not ssh.answers(host)]:
         raise LabError(f"{', '.join(silent)} does not answer ssh: the lab is not up. Fix: `make up`")
     _import_where_absent(TORCH, torch_image, [host for host in nodes if host.role == "worker"])
-    if config.read(STACKS_TRAINING / f"Pulumi.{STACK}.yaml").trainer.enabled:
+    if training.trainer.enabled:
         for tool in TRAINER_TOOLS:
             build(tool)
         _import_where_absent(TRAINER, trainer_image, nodes)
@@ -74,6 +83,10 @@ def _chart() -> None:
     # Files of the module cache are read-only, and a copy of their modes could not be removed by others.
     shutil.copytree(trainer, stage, copy_function=shutil.copyfile)
     shutil.copytree(jobset, stage / "charts" / "jobset", copy_function=shutil.copyfile)
+    # Helm wants the chart of every dependency, also of one that is switched off: lws is for the data cache.
+    about = yaml.safe_load((stage / "Chart.yaml").read_text())
+    about["dependencies"] = [each for each in about["dependencies"] if each["name"] == "jobset"]
+    (stage / "Chart.yaml").write_text(yaml.safe_dump(about))
     stage.replace(CHART)
 
 

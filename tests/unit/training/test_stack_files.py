@@ -17,7 +17,7 @@ from busbar.training.schema import stack_schema
 from tests.support.training import CLUSTER, configured
 
 ROOT = Path(__file__).resolve().parents[3]
-LAB = ROOT / "stacks" / "training" / "Pulumi.dev.yaml"
+LAB = [ROOT / "stacks" / "training" / f"Pulumi.{stack}.yaml" for stack in ("dev", "trainer")]
 
 
 def busbar(*words: str) -> Result:
@@ -34,12 +34,18 @@ def of(**training: Any) -> dict[str, Any]:
     return {"config": {"busbar-training:training": configured(**training)}}
 
 
-def test_the_lab_s_stack_file_is_valid_fits_the_schema_and_names_it_for_editors() -> None:
-    assert read(LAB).cluster == "organization/busbar/dev"
-    jsonschema.validate(yaml.safe_load(LAB.read_text()), stack_schema())
-    first = LAB.read_text().splitlines()[0]
+@pytest.mark.parametrize("file", LAB, ids=lambda file: file.name)
+def test_a_stack_file_of_the_lab_is_valid_fits_the_schema_and_names_it_for_editors(file: Path) -> None:
+    assert read(file).cluster == "organization/busbar/dev"
+    jsonschema.validate(yaml.safe_load(file.read_text()), stack_schema())
+    first = file.read_text().splitlines()[0]
     assert first == "# yaml-language-server: $schema=../../schema/training.schema.json"
-    assert (LAB.parent / first.rpartition("=")[2]).resolve() == ROOT / "schema" / "training.schema.json"
+    assert (file.parent / first.rpartition("=")[2]).resolve() == ROOT / "schema" / "training.schema.json"
+
+
+def test_the_lab_s_two_stacks_may_be_up_together() -> None:
+    assert len({read(file).namespace for file in LAB}) == len(LAB) == 2
+    assert [read(file).trainer.enabled for file in LAB] == [False, True]
 
 
 def test_the_schema_that_is_checked_in_is_current() -> None:
