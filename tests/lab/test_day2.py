@@ -174,17 +174,21 @@ def test_no_agent_restarts_under_a_running_job_if_its_pool_refuses_that(
     assert _last_start(lab, "worker-2") > before["worker-2"]
 
 
-def test_a_replaced_worker_is_installed_and_ready_at_the_end(lab: Lab, changed: Change) -> None:
+def test_a_replaced_worker_that_lost_its_script_is_installed_and_ready_at_the_end(
+    lab: Lab, changed: Change
+) -> None:
     exported = json.loads(lab.pulumi("stack", "export", "--stack", "dev").stdout)
     [urn] = [
         each["urn"]
         for each in exported["deployment"]["resources"]
         if each["urn"].endswith("::worker-worker-2")
     ]
+    lab.ssh("worker-2", "rm -r /run/busbar")  # as after a reboot
     changed(lambda _: None, "--replace", urn)
     ready = "jsonpath='{.status.conditions[?(@.type==\"Ready\")].status}'"
     assert lab.ssh("worker-2", "systemctl is-active k3s-agent").strip() == "active"
     assert lab.kubectl(f"get node worker-2 -o {ready}").strip() == "True"
+    assert lab.ssh("worker-2", "stat -c %a /run/busbar").strip() == "700"
 
 
 def test_a_removed_worker_keeps_the_files_of_the_site_and_comes_back(lab: Lab, changed: Change) -> None:
