@@ -51,7 +51,7 @@ lab-unit: $(VENV)/.ready
 lab: $(VENV)/.ready
 	@$(PYTEST) -v -m "not drill" lab/tests/programs tests/lab
 
-drills: $(VENV)/.ready  ## day-2 changes on running hosts, too long for `make test` (half an hour); needs root
+drills: $(VENV)/.ready  ## day-2 changes on running hosts, too long for `make test` (over an hour); needs root
 	@$(PYTEST) -v -m drill tests/lab
 
 bench: $(VENV)/.ready  ## print the figures of bench/ (ratios within one run)
