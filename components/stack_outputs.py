@@ -50,13 +50,12 @@ def export_all(values: Mapping[str, pulumi.Input[Any]], steps: Iterable[remote.C
     needed = [pulumi.Output.from_input(value) for value in values.values()]
     needed += [step.stdout for step in steps]
 
-    async def check() -> bool:
+    async def check() -> None:
         known = [await value.is_known() for value in needed]
         if not all(known) and not pulumi.runtime.is_dry_run():
             raise pulumi.RunError(INCOMPLETE)
-        return True
 
-    checked: pulumi.Output[bool] = pulumi.Output.from_input(check())
+    checked: pulumi.Output[None] = pulumi.Output.from_input(check())
     for name, value in values.items():
         pulumi.export(name, pulumi.Output.all(value, checked)[0])
 
