@@ -51,8 +51,9 @@ def _leader(lab: Lab) -> str:
 
 
 @contextmanager
-def _account(what: str) -> Iterator[ApiLoad]:
+def _account(lab: Lab, what: str) -> Iterator[ApiLoad]:
     """A load; at the end nothing is lost, the watch has seen everything, and no request failed for long."""
+    _voters_again(lab)  # whatever the drill before left
     with ApiLoad(str(KUBECONFIG)) as load:
         _goes_on(load)
         yield load
@@ -121,7 +122,7 @@ Fault = Callable[[Lab, str], AbstractContextManager[None]]
 @pytest.mark.parametrize("server", SERVERS)
 @pytest.mark.parametrize("fault", [killed, switched_off])
 def test_any_one_server_may_go_and_come_back(lab: Lab, fault: Fault, server: str) -> None:
-    with _account(f"{server} {fault.__name__}") as load:
+    with _account(lab, f"{server} {fault.__name__}") as load:
         with fault(lab, server):
             _goes_on(load)
         _voters_again(lab)
@@ -130,14 +131,14 @@ def test_any_one_server_may_go_and_come_back(lab: Lab, fault: Fault, server: str
 @pytest.mark.parametrize("fault", [cut_off, slow_link, no_dns])
 def test_the_leader_of_etcd_may_lose_its_network(lab: Lab, fault: Fault) -> None:
     leader = _leader(lab)
-    with _account(f"{leader}, the leader of etcd, {fault.__name__}") as load:
+    with _account(lab, f"{leader}, the leader of etcd, {fault.__name__}") as load:
         with fault(lab, leader):
             _goes_on(load)
         _voters_again(lab)
 
 
 def test_a_load_balancer_that_restarts_loses_nothing(lab: Lab) -> None:
-    with _account("HAProxy killed") as load:
+    with _account(lab, "HAProxy killed") as load:
         lab.ssh("lb-1", "systemctl kill --signal=KILL haproxy")
         lab.ssh("lb-1", "systemctl restart haproxy")
         _goes_on(load)

@@ -194,6 +194,12 @@ def test_haproxy_keeps_idle_watches_for_an_hour_and_its_statistics_to_itself() -
     assert "bind 127.0.0.1:8404\n" in config
 
 
+def test_haproxy_moves_connections_away_from_a_machine_that_is_gone() -> None:
+    config = haproxy.haproxy_config(Inventory.of(cluster()))
+    assert "option redispatch 1\n" in config, "a new connection goes to another server"
+    assert "default-server on-marked-down shutdown-sessions\n" in config, "an old one is closed"
+
+
 def test_two_load_balancers_share_an_address_by_unicast() -> None:
     inventory = Inventory.of(cluster(load_balancers=2))
     first, second = (haproxy.keepalived_config(inventory, host) for host in inventory.load_balancers)
