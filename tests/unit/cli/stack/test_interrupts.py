@@ -11,18 +11,16 @@ import pytest
 
 from busbar.cli.stack.interrupts import FORCED, GRACEFUL, KILLED, Interrupts
 
-# Ends on the N-th SIGINT with exit code N; prints when it is ready and each signal.
+# Ends on the N-th SIGINT with exit code N; prints when it is ready and each signal. It waits for signals: a
+# handler may be interrupted while it prints, and one that is due may wait in pause().
 CHILD = """
 import signal, sys
-count = 0
-def on_signal(*_):
-    global count
-    count += 1
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+print("ready", flush=True)
+for count in range(1, 100):
+    signal.sigwait({signal.SIGINT})
     print(count, flush=True)
     if count == int(sys.argv[1]): sys.exit(count)
-signal.signal(signal.SIGINT, on_signal)
-print("ready", flush=True)
-while True: signal.pause()
 """
 
 
