@@ -48,7 +48,7 @@ def configuration(folder: Path, workers: int) -> dict[str, Any]:
 def simulated(
     folder: Path, config: dict[str, Any], *, delay: float, dead: Sequence[str], rebooted: Sequence[str]
 ) -> Site:
-    """Keys for every host, entered in `config` too, and what the hosts answer."""
+    """Write the host keys into `config`; returns the hosts with what they answer."""
     login = asyncssh.generate_private_key("ssh-ed25519")
     login.write_private_key(str(folder / "login"))
     hosts = {}

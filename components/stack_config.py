@@ -41,9 +41,7 @@ class StackConfig:
         given = [key for key in config.SECRETS if stack.get(key)]
         secrets = {key: stack.require_secret(key) for key in given}
         try:
-            problems = list(
-                unknown_keys(sorted({*CONFIG.get(), *get_config_env()}), PROJECT, [KEY, *config.SECRETS])
-            )
+            problems = list(unknown_keys(given_keys(), PROJECT, [KEY, *config.SECRETS]))
             problems += [plain_text(key) for key in given if not is_config_secret(f"busbar:{key}")]
             if problems:
                 raise config.ConfigError(problems)
@@ -67,3 +65,8 @@ class StackConfig:
         """Registry -> login, secret; None where none is set."""
         text = self.secrets.get("registryCredentials")
         return None if text is None else text.apply(config.registry_credentials)
+
+
+def given_keys() -> list[str]:
+    """`<namespace>:<name>` of everything that the stack configures. The SDK has no public function for it."""
+    return sorted({*CONFIG.get(), *get_config_env()})

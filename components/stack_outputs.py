@@ -43,9 +43,9 @@ def export_outputs(
 def export_all(values: Mapping[str, pulumi.Input[Any]], steps: Iterable[remote.Command] = ()) -> None:
     """Export the values, or none of them: if one is not known or one of `steps` failed, the former ones stay.
 
-    `busbar up` goes on after a failed step. The engine would then store placeholders for what is not known.
-    And only a program that fails keeps it from deleting what is no longer configured, such as the server
-    that the failed one was to replace.
+    `busbar up` goes on after a failed step. The engine would then store placeholders for what is not known,
+    and delete what is no longer configured, such as the server that the failed one was to replace. A program
+    that fails keeps it from both.
     """
     needed = [pulumi.Output.from_input(value) for value in values.values()]
     needed += [step.stdout for step in steps]

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Removes a K3s agent; its Node is deleted from a server (k3s-remove-node.sh). The only verb is VERB=remove. It is apart
-# from the installation because the engine keeps that script for every worker.
+# from the installation, which preflight delivers to every worker.
 #
 # Values: OWNER, INSTALL_ID, NODE_NAME. Facts: {"removed"}
 [[ -n ${BUSBAR_LIB:-} ]] || for part in lib lib-install owner k3s-lib k3s-remove; do

@@ -22,16 +22,15 @@ def show() -> None:
     from rich.console import Console
 
     from busbar.cli import EX_USAGE
+    from busbar.cli.gates import CLUSTER, gate_of
     from busbar.cli.output import print_text
-    from busbar.outputs.summary import summary
-    from busbar.training.summary import summary as training_summary
 
     try:
         outputs = json.load(sys.stdin)
         if not isinstance(outputs, dict):
             raise ValueError(f"an object of outputs is expected, not {type(outputs).__name__}")
-        trained = "training_contract_version" in outputs
-        tables = training_summary(outputs) if trained else summary(outputs)
+        gate = gate_of(outputs) or CLUSTER
+        tables = gate.tables(outputs)
     except ValueError as error:
         typer.echo(
             f"stdin is not the output of a busbar stack: {error}\n"
@@ -43,5 +42,5 @@ def show() -> None:
     with console.capture() as text:
         console.print(tables)
     print_text(text.get())
-    if outputs.get("training_passed" if trained else "nccl_passed") is not True:
+    if outputs.get(gate.passed) is not True:
         raise typer.Exit(1)

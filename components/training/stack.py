@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import pulumi
 import pulumi_kubernetes as kubernetes
-from pulumi.runtime.config import CONFIG, get_config_env
 
 from busbar.config import ConfigError
 from busbar.outputs import ClusterOutputs, ContractError
 from busbar.training import config, target
 from busbar.training.config import Training
 from busbar.training.target import Target
+from components.stack_config import given_keys
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +32,7 @@ class TrainingStack:
         or with the reasons for which the cluster may not be used.
         """
         try:
-            if unknown := list(config.unknown_keys(sorted({*CONFIG.get(), *get_config_env()}))):
+            if unknown := list(config.unknown_keys(given_keys())):
                 raise ConfigError(unknown)
             training = config.load(pulumi.Config(config.PROJECT).get_object(config.KEY) or {})
         except ConfigError as error:

@@ -10,6 +10,7 @@ from pathlib import Path
 import typer
 from pulumi import automation as auto
 
+from busbar.cli.gates import Gate
 from busbar.cli.stack import events, keep, recovery, session, times
 from busbar.cli.stack.converge import to_apply_again
 from busbar.cli.stack.engine import Snapshot, open_stack, snapshot
@@ -157,7 +158,7 @@ def _after_up(s: Session, stack: auto.Stack, rows: Rows, failure: str) -> int:
     times.keep(rows, state, s.target)
     if not failure:
         if rows.resumes:
-            _forget_completed(s, stack)
+            _forget_completed(s, stack, state)
         return _half_changed(s, rows.not_repeated) if rows.not_repeated else DONE
     if rows.outputs_written and (gate := outputs.failed_gate) and not rows.counts["failed"]:
         return _gate_failed(s, outputs, gate)
@@ -166,7 +167,7 @@ def _after_up(s: Session, stack: auto.Stack, rows: Rows, failure: str) -> int:
     return FAILED
 
 
-def _gate_failed(s: Session, outputs: keep.Outputs, gate: keep.Gate) -> int:
+def _gate_failed(s: Session, outputs: keep.Outputs, gate: Gate) -> int:
     found = outputs.values.get(gate.reasons) or ["the outputs give no reason"]
     name = outputs.values.get("cluster_name") or s.target.name
     s.fail([f"  - {reason}" for reason in found], title=f"{gate.title} for cluster {name}")
@@ -191,10 +192,9 @@ def _half_changed(s: Session, names: list[str]) -> int:
     return FAILED
 
 
-def _forget_completed(s: Session, stack: auto.Stack) -> None:
+def _forget_completed(s: Session, stack: auto.Stack, state: Snapshot) -> None:
     """Drop the records of interrupted steps that the update which just succeeded has repeated."""
     try:
-        state = snapshot(stack)
         recovery.forget_completed(stack, state)
     except auto.CommandError:
         s.say(f"warning: the records of interrupted steps remain: {s.engine.stderr}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 from collections.abc import Mapping
@@ -15,38 +14,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from busbar.cli.gates import Gate, gate_of
 from busbar.cli.stack.target import Target
 
 KUBECONFIG = "kubeconfig"
 OUTPUTS = "outputs.json"
 _SHOWN_CHARACTERS = 120
-
-
-@dataclass(frozen=True)
-class Gate:
-    """What decides whether an update may succeed, by the names of its outputs.
-
-    `raised`: the configuration key that, raised by one, measures again. `summary`: the module of the tables.
-    """
-
-    version: str
-    passed: str
-    reasons: str
-    title: str
-    raised: str
-    summary: str
-
-
-GATES = (
-    Gate(
-        "contract_version", "nccl_passed", "nccl_reasons", "NCCL validation failed", "validation.run",
-        "busbar.outputs.summary",
-    ),
-    Gate(
-        "training_contract_version", "training_passed", "training_reasons", "training run failed",
-        "proof.run", "busbar.training.summary",
-    ),
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -64,7 +37,7 @@ class Outputs:
     @property
     def gate(self) -> Gate | None:
         """The gate of the project that these outputs are of; None for a project that busbar does not know."""
-        return next((gate for gate in GATES if gate.version in self.values), None)
+        return gate_of(self.values)
 
     @property
     def failed_gate(self) -> Gate | None:
@@ -103,9 +76,8 @@ def show(console: Console, outputs: Outputs, target: Target) -> None:
         console.print("none")
         return
     if outputs.gate:
-        summary = importlib.import_module(outputs.gate.summary).summary
         try:
-            console.print(summary(outputs.values, folder=near(target.folder)))
+            console.print(outputs.gate.tables(outputs.values, folder=near(target.folder)))
             return
         except ValueError as error:  # a contract version that this busbar does not know
             console.print(Text(f"outputs: {error}", "yellow"))
