@@ -1,0 +1,121 @@
+"""The secrets of a running cluster are where they are needed and nowhere else, by their real values."""
+
+from __future__ import annotations
+
+import base64
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from lab.paths import LOGS, SSH_KEY
+from tests.lab.conftest import COMMAND_SECONDS, PROJECT, Lab
+
+HOSTS = ("lb-1", "server-1", "server-2", "server-3", "worker-1", "worker-2")
+K3S_CONFIG = "/etc/rancher/k3s/config.yaml"
+# What an unprivileged process of a host can read: files, and the arguments of every process.
+READABLE = "/etc /home /opt /root /run /srv /tmp /var /proc/[0-9]*/cmdline"
+
+
+@pytest.fixture(scope="module")
+def secrets(lab: Lab) -> dict[str, str]:
+    """Name -> value, as the hosts and the stack really have them; of keys the second line of their text."""
+    written = yaml.safe_load(lab.ssh("server-1", f"cat {K3S_CONFIG}"))
+    kubeconfig = yaml.safe_load(
+        lab.pulumi("stack", "output", "kubeconfig", "--show-secrets", "--stack", "dev").stdout
+    )
+    encoded = kubeconfig["users"][0]["user"]["client-key-data"]
+    found = {
+        "the token of the servers": written["token"],
+        "the token of the agents": written["agent-token"],
+        "the SSH key": SSH_KEY.read_text(encoding="utf-8").splitlines()[1],
+        "the key of the kubeconfig": base64.b64decode(encoded).decode().splitlines()[1],
+        "the key of the kubeconfig, encoded": encoded,
+    }
+    assert all(len(value) >= 32 for value in found.values())
+    return found
+
+
+def _shown(text: str, secrets: dict[str, str]) -> list[str]:
+    return [name for name, value in secrets.items() if value in text]
+
+
+def _asked(host: str, command: str, stdin: str) -> str:
+    """What the command prints on the host. Secrets go by stdin: an argument would be found."""
+    done = subprocess.run(
+        [sys.executable, "-m", "lab", "ssh", host, command],
+        cwd=PROJECT, input=stdin, text=True, capture_output=True, timeout=COMMAND_SECONDS, check=True,
+    )  # fmt: skip
+    return done.stdout
+
+
+def _readable_by_anyone(host: str, secrets: dict[str, str]) -> list[str]:
+    """Paths on the host with one of the secrets, as the user nobody finds them."""
+    search = (
+        "setpriv --reuid=65534 --regid=65534 --clear-groups "
+        f"grep -rlFs --devices=skip -f - {READABLE}; test $? -le 2"
+    )
+    return _asked(host, search, "\n".join(secrets.values())).split()
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_no_file_and_no_process_of_a_host_shows_a_secret_to_other_users(
+    lab: Lab, secrets: dict[str, str], host: str
+) -> None:
+    planted = "/var/tmp/busbar-planted-secret"
+    lab.ssh(host, f"install -m 644 /dev/null {planted} && hostname > {planted}")
+    try:
+        name = lab.ssh(host, "hostname").strip()
+        assert planted in _readable_by_anyone(host, {"a word that is there": name}), "the search finds"
+        assert _readable_by_anyone(host, secrets) == []
+    finally:
+        lab.ssh(host, f"rm -f {planted}")
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_no_secret_is_in_the_journal_of_a_host(lab: Lab, secrets: dict[str, str], host: str) -> None:
+    journal = lab.ssh(host, "journalctl -q --no-pager -o cat")
+    assert len(journal.splitlines()) > 20
+    assert _shown(journal, secrets) == []
+
+
+def test_no_secret_is_in_what_the_update_printed(lab: Lab, secrets: dict[str, str]) -> None:
+    assert _shown(lab.printed, secrets) == []
+
+
+def test_no_secret_is_in_the_files_of_the_state_the_report_and_the_logs(
+    lab: Lab, secrets: dict[str, str]
+) -> None:
+    backend = Path(lab.environment["PULUMI_BACKEND_URL"].removeprefix("file://"))
+    folders = (backend, PROJECT / ".busbar", LOGS)
+    files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+    names = {path.name for path in files}
+    assert {"dev.json", "report.html", "verdict.json"} <= names, sorted(names)
+    values = {name: value.encode() for name, value in secrets.items()}
+    shown = [
+        (str(path), name) for path in files for name, value in values.items() if value in path.read_bytes()
+    ]
+    assert shown == []
+
+
+def test_no_secret_is_in_an_object_of_the_cluster_that_is_not_a_secret(
+    lab: Lab, secrets: dict[str, str]
+) -> None:
+    objects = lab.kubectl("get nodes,pods,configmaps,events,jobs -A -o yaml")
+    assert "worker-1" in objects
+    assert _shown(objects, secrets) == []
+
+
+def test_an_agents_token_does_not_get_what_a_server_joins_with(secrets: dict[str, str]) -> None:
+    """K3s hands the keys of the cluster to whoever has the servers' token."""
+
+    def answer(user: str, token: str) -> str:
+        address = "https://10.77.0.11:6443/v1-k3s/server-bootstrap"
+        request = f"curl -sk -K - -o /dev/null -w '%{{http_code}}' {address}"
+        return _asked("worker-1", request, f'user = "{user}:{secrets[token]}"\n').strip()
+
+    assert answer("server", "the token of the servers") == "200", "the request is right"
+    assert answer("node", "the token of the agents") in {"401", "403"}
+    assert answer("server", "the token of the agents") in {"401", "403"}
