@@ -64,6 +64,8 @@ _FOLLOW_UP = re.compile(
     r"|(^|: )the outputs stay as they were: "
     # A component that was skipped because a step before it failed.
     r"|cannot complete a resource .* whose registration isn't pending"
+    # A step with a secret in it that needs what a failed step did not return.
+    r"|malformed RPC secret: missing value"
 )
 
 
