@@ -91,7 +91,10 @@ class Binding:
             number = self._order.get(id(program), len(self._order))
             before = not finished if here else part.number < number
             (own if before and not foreign else loose)[id(program)].append(part.evidence)
-        return [Proof(_one(own[id(r.preamble)]), _one(loose[id(r.preamble)])) for r in runs]
+        nothing = Evidence()  # for all runs without any: a damaged log may begin thousands of them
+        return [
+            Proof(_one(own[id(r.preamble)]) or nothing, _one(loose[id(r.preamble)]) or nothing) for r in runs
+        ]
 
     def _owner(self, part: _Part) -> Preamble | None:
         """The program of PART; a device list that came later counts if it names all its processes."""
@@ -101,9 +104,9 @@ class Binding:
         return next(iter(owners.values())) if len(owners) == 1 else None
 
 
-def _one(parts: list[Evidence]) -> Evidence:
+def _one(parts: list[Evidence]) -> Evidence | None:
     if len(parts) < 2:
-        return parts[0] if parts else Evidence()
+        return parts[0] if parts else None
     return Evidence.merged(parts)
 
 

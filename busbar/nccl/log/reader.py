@@ -149,7 +149,7 @@ class LogReader:
             evidence = self._evidence(host, message.pid)
             process = host, whole(message.pid or "0")
             self._message(evidence, message.level, process, body, number, text[start:end])
-            if self._matcher is not None:
+            if body and self._matcher is not None:
                 self._matcher.look(text[start:end], number)
             if alone and host:
                 self._known.learn(line, text[start : message.end], process, evidence)
@@ -168,6 +168,8 @@ class LogReader:
         if host and len(self.hosts) < KEEP_HOSTS:
             self.hosts.add(host)
             evidence.hosts.add(host)
+        if not body and level == "INFO":
+            return
         if level == "WARN":
             evidence.keep("warnings", body, line, text)
         elif (edge := read_edge(body)) is not None:
