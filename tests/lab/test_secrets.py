@@ -85,19 +85,19 @@ def test_no_secret_is_in_what_the_update_printed(lab: Lab, secrets: dict[str, st
     assert _shown(lab.printed, secrets) == []
 
 
-def test_no_secret_is_in_the_files_of_the_state_the_report_and_the_logs(
+def test_of_the_state_the_report_and_the_logs_only_the_kubeconfig_holds_a_secret(
     lab: Lab, secrets: dict[str, str]
 ) -> None:
     backend = Path(lab.environment["PULUMI_BACKEND_URL"].removeprefix("file://"))
     folders = (backend, PROJECT / ".busbar", LOGS)
     files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
-    names = {path.name for path in files}
-    assert {"dev.json", "report.html", "verdict.json"} <= names, sorted(names)
-    values = {name: value.encode() for name, value in secrets.items()}
-    shown = [
-        (str(path), name) for path in files for name, value in values.items() if value in path.read_bytes()
-    ]
-    assert shown == []
+    assert {"dev.json", "report.html", "verdict.json"} <= {path.name for path in files}, files
+    shown = {
+        path: name for path in files for name, value in secrets.items() if value.encode() in path.read_bytes()
+    }
+    kubeconfig = PROJECT / ".busbar" / "dev" / "kubeconfig"
+    assert shown == {kubeconfig: "the key of the kubeconfig, encoded"}
+    assert kubeconfig.stat().st_mode & 0o077 == 0
 
 
 def test_no_secret_is_in_an_object_of_the_cluster_that_is_not_a_secret(
