@@ -30,10 +30,10 @@ kubelet_version() {
   as_kubelet get node "$NODE_NAME" -o 'jsonpath={.status.nodeInfo.kubeletVersion}' || true
 }
 
-# drain_node SECONDS: returns when all pods that can start elsewhere have gone. Otherwise the Node is uncordoned, and
+# drain_node POOL SECONDS: returns when all pods that can start elsewhere have gone. Otherwise the Node is uncordoned, and
 # the error names the pods and the budgets.
 drain_node() {
-  local deadline=$((SECONDS + $1)) pods left looks=0
+  local deadline=$((SECONDS + $2)) pods left looks=0
   poll 60 cordon || die "cordoning Node $NODE_NAME failed; the agent was not restarted" "see the log above; then retry"
   while :; do
     if pods=$(pods_to_evict); then
@@ -44,8 +44,8 @@ drain_node() {
     fi
     if ((SECONDS >= deadline)); then
       poll 60 uncordon || note "uncordoning Node $NODE_NAME failed: kubectl uncordon $NODE_NAME"
-      die "drain timed out after $1 s: $left; the agent was not restarted" \
-        "let the budget allow an eviction (more replicas, free nodes), or set pools.$pool.drain: never; then retry"
+      die "drain timed out after $2 s: $left; the agent was not restarted" \
+        "let the budget allow an eviction (more replicas, free nodes), or set pools.$1.drain: never; then retry"
     fi
     # A connection that broke ends the script at the next note.
     ((looks++ % 10)) || note "drains, left: $left"

@@ -27,7 +27,7 @@ take_turn() {
     die "ConfigMap $ROLLOUT/workers does not list $NODE_NAME; its agent was not restarted" "retry: the update writes it"
   [[ $jobs == keep ]] || await_jobs
   await_turn
-  if wants_drain "$drain"; then drain_node "$drain_seconds"; fi
+  if wants_drain "$drain"; then drain_node "$pool" "$drain_seconds"; fi
 }
 
 # await_turn: the deadline begins anew whenever the turns of the others change.
