@@ -33,7 +33,7 @@ kubelet_version() {
 # drain_node POOL SECONDS: returns when all pods that can start elsewhere have gone. Otherwise the Node is uncordoned, and
 # the error names the pods and the budgets.
 drain_node() {
-  local deadline=$((SECONDS + $2)) pods left looks=0
+  local deadline=$((SECONDS + $2)) pods left noted=-30
   poll 60 cordon || die "cordoning Node $NODE_NAME failed; the agent was not restarted" "see the log above; then retry"
   while :; do
     if pods=$(pods_to_evict); then
@@ -48,7 +48,10 @@ drain_node() {
         "let the budget allow an eviction (more replicas, free nodes), or set pools.$1.drain: never; then retry"
     fi
     # A connection that broke ends the script at the next note.
-    ((looks++ % 10)) || note "drains, left: $left"
+    if ((SECONDS >= noted + 30)); then
+      note "drains, left: $left"
+      noted=$SECONDS
+    fi
     sleep 3
   done
 }

@@ -100,6 +100,14 @@ def test_an_agent_whose_last_run_broke_off_does_not_wait_for_its_own_turn(tmp_pa
     assert turns(tmp_path) == {"gpu-1": "worker-2"}
 
 
+@pytest.mark.parametrize(
+    ("drain", "printed"), [("always", "drains gpu 90 gpu-0\nrestarts\n"), ("never", "restarts\n")]
+)
+def test_a_worker_is_drained_when_its_agent_has_its_turn(tmp_path: Path, drain: str, printed: str) -> None:
+    call = "drain_node() { echo drains $* $(<$TURN_FILE); }; take_turn; echo restarts; trap - EXIT"
+    assert taken(tmp_path, {}, limits=f"worker-1 gpu 1 keep {drain} 90 0\n", call=call).stdout == printed
+
+
 def test_an_agent_that_fails_keeps_its_turn_and_notes_when(tmp_path: Path) -> None:
     taken(tmp_path, {}, call="take_turn; die 'it did not come back' 'repair it'")
     assert re.fullmatch(r"worker-1 \d+", turns(tmp_path)["gpu-0"])
