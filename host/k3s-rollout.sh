@@ -39,13 +39,13 @@ await_turn() {
     # Lines "NAME NODE TIME" of the agents that restart now, or failed to at that time.
     if held=$(rollout get configmaps -l "busbar/pool=$pool" \
       -o 'jsonpath={range .items[*]}{.metadata.name} {.data.node} {.data.failed}{"\n"}{end}'); then
-      if begin_turn; then return; fi
       ((answers++)) || first=$held
       # One that failed in an earlier update may be repaired by this one.
       failed=$(awk 'NR == FNR { known[$0] = 1; next } $3 != "" && !($0 in known) { print $2 }' <(echo "$first") <(echo "$held"))
       [[ -z $failed ]] ||
         die "${failed//$'\n'/ } failed in this update; no other agent of pool $pool restarts" \
           "see the error of that worker; fix the cause and retry"
+      if begin_turn; then return; fi
       [[ $held == "$before" ]] || deadline=$((SECONDS + seconds))
       before=$held
     fi

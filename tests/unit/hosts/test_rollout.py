@@ -125,6 +125,12 @@ def test_the_first_agent_that_fails_ends_the_wait_of_the_others(tmp_path: Path) 
     assert "worker-2 failed in this update; no other agent of pool gpu restarts. Fix: " in done.stderr
 
 
+def test_a_free_turn_is_not_taken_any_more_when_an_agent_has_failed_meanwhile(tmp_path: Path) -> None:
+    held = {"gpu-0": "worker-2", "gpu-1": "worker-3"}
+    done = taken(tmp_path, held, later="cd $ROOT/turns; echo worker-2 1795322299 >gpu-0; rm gpu-1")
+    assert (done.returncode, done.stdout, turns(tmp_path)) == (1, "", {"gpu-0": "worker-2 1795322299"})
+
+
 def test_an_agent_that_failed_in_an_earlier_update_may_be_repaired_by_this_one(tmp_path: Path) -> None:
     held = {"gpu-0": "worker-2 1795322299", "gpu-1": "worker-3"}
     assert taken(tmp_path, held, later="rm -f $ROOT/turns/gpu-0").stdout == "restarts\n"
