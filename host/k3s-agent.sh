@@ -40,8 +40,8 @@ install_agent() {
   apply_labels
   k3s_record_machine "$KUBELET_KUBECONFIG"
   poll 60 uncordon || die "uncordoning Node $NODE_NAME failed" "retry, or run: kubectl uncordon $NODE_NAME"
-  pause_turn
   record_applied_hash "$UNIT"
+  pause_turn
   end_turn
   printf '{"node":%s,"version":%s}\n' "$(json "$NODE_NAME")" "$(json "$(k3s_version)")"
 }

@@ -278,7 +278,7 @@ def test_only_a_running_agent_that_has_to_restart_takes_a_turn(
 ) -> None:
     done = run("k3s-agent", INSTALL, CURRENT=current, ACTIVE=active)
     assert done.stdout.split() == [
-        *(*first, "k3s_start", "k3s_await", "pause_turn", "record_applied_hash", "end_turn")
+        *(*first, "k3s_start", "k3s_await", "record_applied_hash", "pause_turn", "end_turn")
     ]
 
 
