@@ -49,25 +49,27 @@ async def main() -> None:
     )
     # Without its first server the cluster is gone: nothing on it is then drained or uninstalled.
     kubeconfig, first_server = control_plane.kubeconfig, control_plane.foundation
-    pools = [
-        InfiniBandWorkerPool(
-            f"pool-{pool}",
-            InfiniBandWorkerPoolArgs(
-                inventory=inventory,
-                login=login,
-                project=PROJECT,
-                pool=pool,
-                install_id=control_plane.install_id,
-                join_url=inventory.api_endpoint,
-                agent_token=control_plane.agent_token,
-                registries_yaml=control_plane.registries_yaml,
-                deleted_with=first_server,
-            ),
-            # All servers, not only the first: a K3s upgrade changes workers last.
-            ResourceOptions(depends_on=[control_plane, load_balancer]),
+    pools: list[InfiniBandWorkerPool] = []
+    for pool in sorted(cluster.pools):
+        # All servers, not only the first: a K3s upgrade changes workers last.
+        before = [control_plane, load_balancer, *(pools if cluster.k3s.roll_pools == "in_order" else ())]
+        pools.append(
+            InfiniBandWorkerPool(
+                f"pool-{pool}",
+                InfiniBandWorkerPoolArgs(
+                    inventory=inventory,
+                    login=login,
+                    project=PROJECT,
+                    pool=pool,
+                    install_id=control_plane.install_id,
+                    join_url=inventory.api_endpoint,
+                    agent_token=control_plane.agent_token,
+                    registries_yaml=control_plane.registries_yaml,
+                    deleted_with=first_server,
+                ),
+                ResourceOptions(depends_on=before),
+            )
         )
-        for pool in cluster.pools
-    ]
 
     provider = kubernetes.Provider(
         "cluster",

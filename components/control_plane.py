@@ -155,8 +155,7 @@ class K3sControlPlane(pulumi.ComponentResource):
         for pool, settings in inventory.cluster.pools.items() if workers else ():
             members = inventory.workers_of(pool)
             taints += [" ".join([host.name, *k3s.taints(settings)]) for host in members]
-            limits = f"{pool} {settings.restarts_at_once(len(members))} {settings.running_jobs}"
-            rollout += [f"{host.name} {limits}" for host in members]
+            rollout += [f"{host.name} {pool} {k3s.rollout(settings, len(members))}" for host in members]
         return create_host_command(
             name,
             HostCommandArgs(

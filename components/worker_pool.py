@@ -17,8 +17,10 @@ from components.script_delivery import create_delivery_hook
 from components.ssh import SshLogin
 
 AGENT_DEADLINE_SECONDS = 1200
-# How long a running agent waits until it may restart (host/k3s-rollout.sh).
+# How long a running agent waits for its turn to restart while the turns before it do not change
+# (host/k3s-rollout.sh), and how long all turns of a pool together may take.
 TURN_SECONDS = 3600
+ROLLOUT_SECONDS = 24 * 3600
 REMOVAL_DEADLINE_SECONDS = 600
 
 
@@ -101,7 +103,7 @@ class InfiniBandWorkerPool(pulumi.ComponentResource):
                 host=host,
                 script="k3s-agent",
                 timeout_seconds=install_seconds(
-                    args.inventory.cluster.k3s, "worker", AGENT_DEADLINE_SECONDS + TURN_SECONDS
+                    args.inventory.cluster.k3s, "worker", AGENT_DEADLINE_SECONDS + ROLLOUT_SECONDS
                 ),
                 values={
                     **self._install_values,

@@ -5,7 +5,7 @@
 #   TURN_SECONDS (k3s-rollout.sh).
 # Payload: config (config.yaml without node-ip, flannel-iface), registries (registries.yaml, may be empty).
 # Facts: {"node","version"}
-[[ -n ${BUSBAR_LIB:-} ]] || for part in lib lib-install owner k3s-lib k3s-rollout; do
+[[ -n ${BUSBAR_LIB:-} ]] || for part in lib lib-install owner k3s-lib k3s-drain k3s-rollout; do
   # shellcheck source=/dev/null
   source "$(dirname "${BASH_SOURCE[0]}")/$part.sh"
 done
@@ -39,7 +39,9 @@ install_agent() {
   k3s_await "$UNIT" "$(k3s_ready_seconds "$READY_DEADLINE")" "Node $NODE_NAME Ready" k3s_node_has "$KUBELET_KUBECONFIG" Ready=True
   apply_labels
   k3s_record_machine "$KUBELET_KUBECONFIG"
+  poll 60 uncordon || die "uncordoning Node $NODE_NAME failed" "retry, or run: kubectl uncordon $NODE_NAME"
   record_applied_hash "$UNIT"
+  pause_turn
   end_turn
   printf '{"node":%s,"version":%s}\n' "$(json "$NODE_NAME")" "$(json "$(k3s_version)")"
 }

@@ -11,8 +11,9 @@
 # Payload: machines (lines "NODE MACHINE"), servers, workers (lines "NODE": all of the configuration. They are noted in
 #   the cluster; a Node among them is not drained or deleted when a resource of it is removed. Without workers the
 #   note is left as it is), taints (lines "NODE KEY=VALUE:EFFECT...": the taints of every worker; empty: taints are
-#   left as they are), rollout (lines "NODE POOL LIMIT JOBS": how many agents of its pool may restart at
-#   the same time, and whether while jobs run: keep, wait, refuse).
+#   left as they are), rollout (lines "NODE POOL LIMIT JOBS DRAIN SECONDS PAUSE": how many agents of its pool may
+#   restart at the same time, whether while jobs run (keep, wait, refuse), when the worker is drained (never, upgrade,
+#   always) and for how long at most, and how long it has to be Ready before the next one restarts).
 # Facts: {"node","replaced":[NODE...]}
 # shellcheck source=/dev/null
 [[ -n ${BUSBAR_LIB:-} ]] || for part in lib lib-install k3s-api; do
@@ -42,7 +43,7 @@ note_configured() {
 }
 
 # prepare_rollout: what agents need to restart a few at a time (k3s-rollout.sh): their pools and limits, and the right of
-# every kubelet to make and delete ConfigMaps in one namespace.
+# every kubelet to make, mark and delete ConfigMaps in one namespace.
 prepare_rollout() {
   {
     cat <<EOF
@@ -54,7 +55,7 @@ apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
 metadata: {name: turns, namespace: $ROLLOUT}
 rules:
-- {apiGroups: [""], resources: [configmaps], verbs: [get, list, create, delete]}
+- {apiGroups: [""], resources: [configmaps], verbs: [get, list, create, patch, delete]}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Running agents of a pool restart a few at a time (pools.NAME.max_unavailable). Before it restarts, an agent takes a
 # turn: a ConfigMap in the cluster, made with the rights of its kubelet (k3s-nodes.sh grants them and notes the limits).
-# The turn ends when the Node is Ready again. An agent that does not come back keeps it, so that the others stay as they
-# are. An agent that does not run takes none: a bring-up is not slowed down.
+# The turn ends when the Node has been Ready again for pools.NAME.pause_seconds. An agent that does not come back, or could
+# not be drained, keeps it, so that the others stay as they are. An agent that does not run takes none: a bring-up is not
+# slowed down.
 #
-# Values: TURN_SECONDS (how long an agent waits for its turn).
+# Values: TURN_SECONDS (how long an agent waits for its turn while the turns of the others do not change).
 
 ROLLOUT=busbar-rollout
 TURN_FILE=$STATE_DIR/turn
@@ -14,23 +15,43 @@ rollout() {
   timeout 30 "$K3S" kubectl --kubeconfig "$KUBELET_KUBECONFIG" -n "$ROLLOUT" "$@"
 }
 
-# take_turn: returns when this agent may restart. A Node that is not Ready is unavailable already: it takes no turn.
+# take_turn: returns when this agent may restart, and the worker is drained if its pool wants that. A Node that is not
+# Ready is unavailable already: it takes no turn, and nothing there can be drained.
 take_turn() {
-  local pool="" limit="" jobs="" held others deadline=$((SECONDS + TURN_SECONDS)) looks=0
+  local pool="" limit="" jobs="" drain="" drain_seconds=""
   poll 20 k3s_node_has "$KUBELET_KUBECONFIG" Ready=True || return 0
   end_turn
-  read -r pool limit jobs < <(rollout get configmap workers -o 'jsonpath={.data.workers}' |
-    awk -v node="$NODE_NAME" '$1 == node { print $2, $3, $4 }') || true
-  [[ -n $limit ]] ||
+  read -r pool limit jobs drain drain_seconds PAUSE_SECONDS < <(rollout get configmap workers -o 'jsonpath={.data.workers}' |
+    awk -v node="$NODE_NAME" '$1 == node { print $2, $3, $4, $5, $6, $7 }') || true
+  [[ -n ${PAUSE_SECONDS:-} ]] ||
     die "ConfigMap $ROLLOUT/workers does not list $NODE_NAME; its agent was not restarted" "retry: the update writes it"
   [[ $jobs == keep ]] || await_jobs
+  await_turn
+  if wants_drain "$drain"; then drain_node "$pool" "$drain_seconds"; fi
+}
+
+# await_turn: the deadline begins anew whenever the turns of the others change.
+await_turn() {
+  local held="" first="" before="" failed others looks=0 answers=0
+  local seconds=$((TURN_SECONDS + drain_seconds + PAUSE_SECONDS)) deadline
+  deadline=$((SECONDS + seconds))
   while :; do
-    # Lines "NAME NODE" of the agents that restart now, or did not come back.
-    held=$(rollout get configmaps -l "busbar/pool=$pool" -o 'jsonpath={range .items[*]}{.metadata.name} {.data.node}{"\n"}{end}') &&
+    # Lines "NAME NODE TIME" of the agents that restart now, or failed to at that time.
+    if held=$(rollout get configmaps -l "busbar/pool=$pool" \
+      -o 'jsonpath={range .items[*]}{.metadata.name} {.data.node} {.data.failed}{"\n"}{end}'); then
+      ((answers++)) || first=$held
+      # One that failed in an earlier update may be repaired by this one.
+      failed=$(awk 'NR == FNR { known[$0] = 1; next } $3 != "" && !($0 in known) { print $2 }' <(echo "$first") <(echo "$held"))
+      [[ -z $failed ]] ||
+        die "${failed//$'\n'/ } failed in this update; no other agent of pool $pool restarts" \
+          "see the error of that worker; fix the cause and retry"
       if begin_turn; then return; fi
-    others=$(cut -d' ' -f2 <<<"$held" | paste -sd ' ')
+      [[ $held == "$before" ]] || deadline=$((SECONDS + seconds))
+      before=$held
+    fi
+    others=$(cut -d' ' -f2 <<<"$before" | paste -sd ' ')
     ((SECONDS < deadline)) ||
-      die "no turn to restart within $TURN_SECONDS s; $limit of pool $pool may restart at the same time, now: $others" \
+      die "no turn to restart within $seconds s; $limit of pool $pool may restart at the same time, now: $others" \
         "repair these workers (busbar verify STACK), then retry"
     # A connection that broke ends the script at the next note.
     ((looks++ % 10)) || note "waits for its turn to restart, after $others"
@@ -41,7 +62,7 @@ take_turn() {
 # await_jobs: pods keep running while the agent restarts; the configuration (running_jobs) may want no job to run all the
 # same. Without an answer of the API a job may run.
 await_jobs() {
-  local running looks=0
+  local running looks=0 deadline=$((SECONDS + TURN_SECONDS))
   while running=$(running_jobs) || running="unknown, the API does not answer"; [[ -n $running ]]; do
     [[ $jobs == wait ]] ||
       die "jobs run here: $running; the agent was not restarted" "retry when they have ended, or set pools.$pool.running_jobs"
@@ -68,10 +89,31 @@ begin_turn() {
   [[ -n $name ]] || return 1
   echo "$name" >"$TURN_FILE"
   why=$(printf '{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"%s","labels":{"busbar/pool":"%s"}},"data":{"node":"%s"}}' \
-    "$name" "$pool" "$NODE_NAME" | rollout create -f - 2>&1) && return
+    "$name" "$pool" "$NODE_NAME" | rollout create -f - 2>&1) && {
+    trap fail_turn EXIT
+    return
+  }
   rm -f "$TURN_FILE"
   [[ $why != *orbidden* ]] || die "the kubelet may not take a turn to restart: $why" "retry: the update grants it"
   return 1
+}
+
+# fail_turn: notes that this agent failed, so that those that wait in this update end. Without a note on stderr: the
+# connection may be what broke.
+fail_turn() {
+  [[ ! -e $TURN_FILE ]] ||
+    rollout patch configmap "$(<"$TURN_FILE")" --type merge -p '{"data":{"failed":"'"$(date +%s)"'"}}' >/dev/null 2>&1 || true
+}
+
+# pause_turn: the next agent restarts when this Node has been Ready for pools.NAME.pause_seconds.
+pause_turn() {
+  local since=$SECONDS
+  [[ -e $TURN_FILE ]] || return 0
+  while ((SECONDS < since + ${PAUSE_SECONDS:-0})); do
+    poll 60 k3s_node_has "$KUBELET_KUBECONFIG" Ready=True ||
+      die "Node $NODE_NAME is not Ready any more, $((SECONDS - since)) s after its restart" "see: journalctl -u $UNIT"
+    sleep 3
+  done
 }
 
 # end_turn: lets the next agent restart.
@@ -79,6 +121,7 @@ end_turn() {
   [[ ! -e $TURN_FILE ]] || poll 60 delete_turn "$(<"$TURN_FILE")" ||
     die "ending turn $(<"$TURN_FILE") failed" "retry"
   rm -f "$TURN_FILE"
+  trap - EXIT
 }
 
 # delete_turn NAME: unless it belongs to another worker.

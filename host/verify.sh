@@ -2,8 +2,9 @@
 # Reports what differs on this host from what the last update applied; changes nothing.
 #
 # Values: NODE_NAME, ROLE (lb, server, worker), CLUSTER (true: also report Nodes and Helm releases, on a server).
-# Facts: {"node","drift":[TEXT...],"nodes","releases"}; nodes: lines "NAME|READY|LABELS|TAINTS", releases: lines
-#   "NAMESPACE|NAME|REVISION|STATUS", both null where the API was not asked or did not answer.
+# Facts: {"node","drift":[TEXT...],"nodes","releases"}; nodes: lines "NAME|READY|CORDONED|LABELS|TAINTS" (CORDONED by
+#   k3s-drain.sh), releases: lines "NAMESPACE|NAME|REVISION|STATUS", both null where the API was not asked or did not
+#   answer.
 # By hand: sudo ROLE=worker bash host/verify.sh </dev/null
 # shellcheck source=/dev/null
 [[ -n ${BUSBAR_LIB:-} ]] || for part in lib k3s-api; do
@@ -66,7 +67,7 @@ verify_files() {
 
 cluster_nodes() {
   local lines
-  lines=$(api 30 get nodes -o 'jsonpath={range .items[*]}{.metadata.name}|{.status.conditions[?(@.type=="Ready")].status}|{.metadata.labels}|{.spec.taints}{"\n"}{end}') || return 1
+  lines=$(api 30 get nodes -o 'jsonpath={range .items[*]}{.metadata.name}|{.status.conditions[?(@.type=="Ready")].status}|{.metadata.annotations.busbar/cordoned}|{.metadata.labels}|{.spec.taints}{"\n"}{end}') || return 1
   json "$lines"
 }
 

@@ -98,3 +98,8 @@ class K3s(Model):
         description="registries.yaml: mirrors and TLS; logins are the secret busbar:registryCredentials.",
     )
     snapshots: Snapshots = Field(default=Snapshots(), description="Snapshots of etcd.")
+    roll_pools: Literal["together", "in_order"] = Field(
+        default="together",
+        description="Whether the agents of all pools restart at the same time, or those of a pool only when "
+        "all of the pool before it are done, in the order of their names; at a bring-up too.",
+    )

@@ -60,14 +60,29 @@ class Pool(Model):
     max_unavailable: MaxUnavailable = Field(
         default="10%",
         description="How many running agents of the pool may restart at the same time when their version or "
-        "configuration changes: a number, or a percentage of the pool, rounded up. Pods keep running.",
+        "configuration changes: a number, or a percentage of the pool, rounded up.",
     )
-
+    pause_seconds: Annotated[Int, Field(ge=0, le=3600)] = Field(
+        default=0,
+        description="How long a worker must have been Ready after a restart of its agent before the next one "
+        "restarts.",
+    )
+    drain: Literal["never", "upgrade", "always"] = Field(
+        default="upgrade",
+        description="When a worker is drained before its agent restarts: never, for another version of K3s, "
+        "or always. Disruption budgets are honoured. Pods of jobs, of DaemonSets and without a controller "
+        "stay, and keep running.",
+    )
+    drain_timeout_seconds: Annotated[Int, Field(ge=10, le=3600)] = Field(
+        default=600,
+        description="How long a drain may take. A worker that is not drained by then is uncordoned, its "
+        "agent does not restart, and the update fails.",
+    )
     running_jobs: Literal["keep", "wait", "refuse"] = Field(
         default="keep",
         description="What an agent that has to restart does while pods of a job (Job, MPIJob) run on its "
-        "worker. keep: it restarts, and they keep running. wait: it waits for their end, an hour at most. "
-        "refuse: the update fails at this worker.",
+        "worker. keep: it restarts, and they keep running; no drain evicts them. wait: it waits for their "
+        "end, an hour at most. refuse: the update fails at this worker.",
     )
 
     def restarts_at_once(self, workers: int) -> int:

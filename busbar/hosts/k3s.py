@@ -89,6 +89,13 @@ def taints(pool: Pool) -> list[str]:
     return [f"{taint.key}={taint.value}:{taint.effect}" for taint in pool.taints]
 
 
+def rollout(pool: Pool, workers: int) -> str:
+    """How the running agents of a pool of so many workers restart, as host/k3s-rollout.sh reads it:
+    LIMIT JOBS DRAIN SECONDS PAUSE."""
+    drain = f"{pool.drain} {pool.drain_timeout_seconds}"
+    return f"{pool.restarts_at_once(workers)} {pool.running_jobs} {drain} {pool.pause_seconds}"
+
+
 def _is_kubelet_argument(arguments: Mapping[str, Any], name: str) -> bool:
     """Whether `kubelet-arg` of config.yaml sets this argument."""
     values = [arguments.get(key) for key in ("kubelet-arg", "kubelet-arg+")]

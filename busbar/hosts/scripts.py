@@ -34,7 +34,10 @@ PARTS: Mapping[str, tuple[str, ...]] = {
         *("lib.sh", "lib-install.sh", "owner.sh", "k3s-api.sh", "k3s-lib.sh", "k3s-remove.sh"),
         "k3s-server.sh",
     ),
-    "k3s-agent": ("lib.sh", "lib-install.sh", "owner.sh", "k3s-lib.sh", "k3s-rollout.sh", "k3s-agent.sh"),
+    "k3s-agent": (
+        *("lib.sh", "lib-install.sh", "owner.sh", "k3s-lib.sh", "k3s-drain.sh", "k3s-rollout.sh"),
+        "k3s-agent.sh",
+    ),
     "k3s-agent-remove": (
         *("lib.sh", "lib-install.sh", "owner.sh", "k3s-lib.sh", "k3s-remove.sh"),
         "k3s-agent-remove.sh",

@@ -32,7 +32,8 @@ class Drift:
 
 @dataclass(frozen=True)
 class ClusterState:
-    """What a server reported: readiness, labels, taints per Node; the newest status per Helm release."""
+    """What a server reported: readiness, labels, taints per Node, and whether an update has cordoned it; the
+    newest status per Helm release."""
 
     nodes: Mapping[str, Mapping[str, Any]]
     releases: Mapping[tuple[str, str], str]
@@ -45,9 +46,10 @@ class ClusterState:
             return None
         found = {}
         for line in str(nodes).splitlines():
-            name, ready, labels, taints = line.split("|", 3)
+            name, ready, cordoned, labels, taints = line.split("|", 4)
             found[name] = {
                 "ready": ready == "True",
+                "cordoned": bool(cordoned),
                 "labels": json.loads(labels or "{}"),
                 "taints": json.loads(taints or "[]"),
             }
@@ -110,6 +112,8 @@ def compare(inventory: Inventory, state: ClusterState, operators: Sequence[Opera
             continue
         if not node["ready"]:
             found.append(Drift(host.name, "its Node is not Ready"))
+        if node["cordoned"]:
+            found.append(Drift(host.name, "its Node is cordoned by an update that did not finish there"))
         found += _labels_and_taints(inventory, host, node)
     for name in sorted(set(state.nodes) - {host.name for host in hosts}):
         found.append(Drift(CLUSTER, f"Node {name} is not in the configuration"))

@@ -77,6 +77,23 @@ def publish() -> list[Path]:
     return list(files)
 
 
+def publish_as(version: str) -> str:
+    """Serve the replacement of K3s under another version too, which it then reports; returns its sha256.
+
+    The version takes the place of the default's in the executable, so both have the same length. The next
+    `publish` removes it. Raises LabError for a K3s that is not the replacement, and for another length.
+    """
+    binary = k3s_binary()
+    if binary != tools() / K3S_TOOL:
+        raise LabError(f"{binary} is not the lab's replacement: it cannot report another version")
+    if len(version) != len(K3S):
+        raise LabError(f"{version!r} is not as long as {K3S!r}, whose place it takes in {binary}")
+    target = ARTIFACTS / "k3s" / version / "k3s"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_bytes(binary.read_bytes().replace(K3S.encode(), version.encode()))
+    return sha256(target)
+
+
 def checksum_lines(files: list[Path]) -> str:
     """The files' sums in sha256sum's format, by base name, sorted.
 

@@ -102,6 +102,11 @@ class Lab:
         names = [each.removeprefix("node/") for each in labelled]
         return {name for name in names if self.conditions(name).get("EtcdIsVoter") == "True"}
 
+    def last_start(self, worker: str) -> list[int]:
+        """Begin and end of the agent's last start, in microseconds since the machine of all hosts booted."""
+        times = ("InactiveExitTimestampMonotonic", "ActiveEnterTimestampMonotonic")
+        return [int(self.ssh(worker, f"systemctl show -p {time} --value k3s-agent")) for time in times]
+
     def logins(self) -> int:
         """How many SSH logins the hosts have accepted so far."""
         count = 0

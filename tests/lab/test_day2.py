@@ -106,17 +106,11 @@ def test_taints_of_a_running_pool_arrive_at_its_nodes_and_leave_with_the_configu
     assert lab.uids("nodes") == nodes
 
 
-def _last_start(lab: Lab, worker: str) -> list[int]:
-    """Begin and end of the agent's last start, in microseconds since the boot of the machine of all hosts."""
-    times = ("InactiveExitTimestampMonotonic", "ActiveEnterTimestampMonotonic")
-    return [int(lab.ssh(worker, f"systemctl show -p {time} --value k3s-agent")) for time in times]
-
-
 def test_labels_restart_no_agent_and_another_setting_restarts_them_one_at_a_time(
     lab: Lab, changed: Change
 ) -> None:
     workers = ("worker-1", "worker-2")
-    before, pods = [_last_start(lab, worker) for worker in workers], _pods(lab)
+    before, pods = [lab.last_start(worker) for worker in workers], _pods(lab)
 
     def labelled(cluster: dict[str, Any]) -> None:
         cluster["pools"]["lab"]["labels"] = {"drill": "labelled"}
@@ -124,14 +118,14 @@ def test_labels_restart_no_agent_and_another_setting_restarts_them_one_at_a_time
     changed(labelled)
     nodes = lab.kubectl("get nodes -l drill=labelled -o name").split()
     assert nodes == [f"node/{worker}" for worker in workers]
-    assert [_last_start(lab, worker) for worker in workers] == before
+    assert [lab.last_start(worker) for worker in workers] == before
 
     def verbose(cluster: dict[str, Any]) -> None:
         cluster["k3s"]["agent_args"] = {"kubelet-arg": ["v=2"]}
         cluster["pools"]["lab"]["max_unavailable"] = 1
 
     changed(verbose)
-    first, second = sorted(_last_start(lab, worker) for worker in workers)
+    first, second = sorted(lab.last_start(worker) for worker in workers)
     assert max(max(before)) < first[0] < first[1] < second[0]
     assert lab.kubectl("-n busbar-rollout get configmaps -l busbar/pool -o name") == ""
     assert _pods(lab) == pods
@@ -162,7 +156,7 @@ def job(lab: Lab) -> Iterator[str]:
 def test_no_agent_restarts_under_a_running_job_if_its_pool_refuses_that(
     lab: Lab, changed: Change, job: str
 ) -> None:
-    before = {worker: _last_start(lab, worker) for worker in ("worker-1", "worker-2")}
+    before = {worker: lab.last_start(worker) for worker in ("worker-1", "worker-2")}
 
     def verbose(cluster: dict[str, Any]) -> None:
         cluster["k3s"]["agent_args"] = {"kubelet-arg": ["v=2"]}
@@ -170,8 +164,8 @@ def test_no_agent_restarts_under_a_running_job_if_its_pool_refuses_that(
 
     text = changed(verbose, "--continue-on-error", fails=True)
     assert f"worker-1: jobs run here: default/{job}; the agent was not restarted" in text
-    assert _last_start(lab, "worker-1") == before["worker-1"]
-    assert _last_start(lab, "worker-2") > before["worker-2"]
+    assert lab.last_start("worker-1") == before["worker-1"]
+    assert lab.last_start("worker-2") > before["worker-2"]
 
 
 def test_a_replaced_worker_that_lost_its_script_is_installed_and_ready_at_the_end(

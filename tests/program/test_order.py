@@ -65,6 +65,17 @@ def test_workers_do_not_wait_for_one_another(run: Run) -> None:
     assert not waits(run, "worker-gpu-3", "worker-gpu-1")
 
 
+def test_pools_that_are_rolled_in_order_wait_for_all_workers_of_the_pool_before() -> None:
+    cluster = site(servers=1, workers={"b": 1, "a": 2})
+    cluster["k3s"]["roll_pools"] = "in_order"
+    done = run_program(cluster, healthy(cluster))
+    assert done.error is None
+    [second] = [host["name"] for host in cluster["hosts"]["workers"] if host["pool"] == "b"]
+    first = [host["name"] for host in cluster["hosts"]["workers"] if host["pool"] == "a"]
+    assert [waits(done, f"worker-{second}", f"worker-{name}") for name in first] == [True, True]
+    assert not waits(done, f"worker-{first[0]}", f"worker-{second}")
+
+
 def test_operators_are_installed_when_every_worker_of_every_pool_has_joined(run: Run) -> None:
     assert [
         (release.name, worker)

@@ -196,8 +196,13 @@ def test_server_1_is_told_the_taints_of_every_worker_also_of_those_without_any()
     assert payload(nodes, "taints").splitlines() == [f"gpu-1 {tainted}", f"gpu-2 {tainted}", "gpu-3"]
 
 
-def test_server_1_is_told_how_many_agents_of_each_pool_may_restart_at_the_same_time() -> None:
+def test_server_1_is_told_how_the_agents_of_each_pool_restart() -> None:
     cluster = deepcopy(CLUSTER)
     cluster["pools"]["a"] |= {"max_unavailable": "60%", "running_jobs": "wait"}
+    cluster["pools"]["b"] |= {"drain": "always", "drain_timeout_seconds": 90, "pause_seconds": 30}
     nodes = performed(cluster).named("control-plane-nodes")
-    assert payload(nodes, "rollout").splitlines() == ["gpu-1 a 2 wait", "gpu-2 a 2 wait", "gpu-3 b 1 keep"]
+    assert payload(nodes, "rollout").splitlines() == [
+        "gpu-1 a 2 wait upgrade 600 0",
+        "gpu-2 a 2 wait upgrade 600 0",
+        "gpu-3 b 1 keep always 90 30",
+    ]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from pulumi.automation.events import EngineEvent, OpType, StepEventMetadata
+from pulumi.automation.events import EngineEvent, OpType, StepEventMetadata, StepEventStateMetadata
 from rich.console import Group, RenderableType
 from rich.text import Text
 
@@ -25,6 +26,8 @@ VERBS = {
 _STYLES = {"replace": "bold yellow", "delete": "bold red", "update": "yellow", "create": "green"}
 _ONE_ROW_EACH = {"replace", "delete"}
 _NAMES_IN_A_ROW = 8
+# The release of K3s in the command of a server or worker (components/host_command.py).
+_K3S = re.compile(r"\bVERSION=(?P<version>v\S+)")
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,8 @@ class Plan:
     warnings: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     printed: list[str] = field(default_factory=list)
+    upgrades: dict[str, list[Change]] = field(default_factory=dict)
+    """`OLD to NEW` release of K3s -> the steps on its hosts."""
 
     def on_event(self, event: EngineEvent) -> None:
         """Take one engine event of a preview."""
@@ -68,6 +73,9 @@ class Plan:
                 lines += [_line(verb, change.name, change.keys) for change in changes]
             elif changes:
                 lines.append(_line(verb, _names(changes)))
+        for upgrade, hosts in self.upgrades.items():
+            text = f"K3s     {upgrade} on {_names(hosts)}: one server at a time, then the workers in turns, "
+            lines.append(Text(f"{text}each drained first (pools.NAME.drain, max_unavailable, running_jobs)"))
         return Group(*lines, Text(f"changes: {self.counts()}", "bold"))
 
     def counts(self) -> str:
@@ -82,8 +90,18 @@ class Plan:
         if step.op in VERBS:
             keys = tuple(step.keys or step.diffs or ())  # `keys` are those that force a replacement
             self.changes.append(Change(VERBS[step.op], events.name(step.urn), keys))
+            before, after = _k3s(step.old), _k3s(step.new)
+            if step.op == OpType.UPDATE and before and after and before != after:
+                self.upgrades.setdefault(f"{before} to {after}", []).append(self.changes[-1])
         elif step.op == OpType.SAME:
             self.unchanged += 1
+
+
+def _k3s(state: StepEventStateMetadata | None) -> str:
+    """The release of K3s that a step installs; empty for other steps."""
+    command = str((state.inputs or {}).get("create", "")) if state else ""
+    found = _K3S.search(command)
+    return found["version"] if found else ""
 
 
 def _line(verb: str, names: str, keys: Iterable[str] = ()) -> Text:

@@ -21,7 +21,8 @@ rollout() {
   case "$*" in
     "get configmap workers "*) cat "$ROOT/limits" ;;
     "get configmaps -l "*) cd "$ROOT/turns" && { grep -H . * 2>/dev/null | tr : ' ' || true; } ;;
-    "get configmap "*) cat "$ROOT/turns/$3" 2>/dev/null || true ;;
+    "get configmap "*) cut -d' ' -f1 "$ROOT/turns/$3" 2>/dev/null || true ;;
+    "patch configmap "*) echo "$(<"$ROOT/turns/$3") $(value failed "$*")" >"$ROOT/turns/$3" ;;
     "create -f -")
       text=$(cat)
       [[ -z ${FORBIDDEN:-} ]] || { echo "Error from server (Forbidden): no" >&2; return 1; }
@@ -32,7 +33,10 @@ rollout() {
 }
 sleep() { SECONDS=$((SECONDS + 10)); LATER; }
 """
-LIMITS = "worker-1 gpu 2 keep\nworker-2 gpu 2 keep\nworker-3 gpu 2 keep\nother-1 other 1 keep\n"
+LIMITS = "".join(
+    f"{line} never 0 0\n"
+    for line in ("worker-1 gpu 2 keep", "worker-2 gpu 2 keep", "worker-3 gpu 2 keep", "other-1 other 1 keep")
+)
 
 
 def turns(root: Path) -> dict[str, str]:
@@ -46,7 +50,7 @@ def taken(
     ready: str = "yes",
     later: str = ":",
     limits: str = LIMITS,
-    call: str = "take_turn; echo restarts",
+    call: str = "take_turn; echo restarts; trap - EXIT",
     **values: str,
 ) -> subprocess.CompletedProcess[str]:
     """The outcome for worker-1 where these turns (name -> Node) are held."""
@@ -83,7 +87,7 @@ def test_agents_that_do_not_come_back_keep_the_others_from_restarting(tmp_path: 
 
 
 def test_a_limit_that_was_lowered_counts_turns_that_are_held(tmp_path: Path) -> None:
-    done = taken(tmp_path, {"gpu-3": "worker-2"}, limits="worker-1 gpu 1 keep\n")
+    done = taken(tmp_path, {"gpu-3": "worker-2"}, limits="worker-1 gpu 1 keep never 0 0\n")
     assert (done.returncode, turns(tmp_path)) == (1, {"gpu-3": "worker-2"})
 
 
@@ -94,6 +98,76 @@ def test_an_agent_whose_last_run_broke_off_does_not_wait_for_its_own_turn(tmp_pa
     done = taken(tmp_path, held, call="take_turn; ls $ROOT/turns; end_turn", later="exit 99")
     assert done.stdout.split() == ["gpu-0", "gpu-1"], done.stderr
     assert turns(tmp_path) == {"gpu-1": "worker-2"}
+
+
+@pytest.mark.parametrize(
+    ("drain", "printed"), [("always", "drains gpu 90 gpu-0\nrestarts\n"), ("never", "restarts\n")]
+)
+def test_a_worker_is_drained_when_its_agent_has_its_turn(tmp_path: Path, drain: str, printed: str) -> None:
+    call = "drain_node() { echo drains $* $(<$TURN_FILE); }; take_turn; echo restarts; trap - EXIT"
+    assert taken(tmp_path, {}, limits=f"worker-1 gpu 1 keep {drain} 90 0\n", call=call).stdout == printed
+
+
+def test_an_agent_that_fails_keeps_its_turn_and_notes_when(tmp_path: Path) -> None:
+    taken(tmp_path, {}, call="take_turn; die 'it did not come back' 'repair it'")
+    assert re.fullmatch(r"worker-1 \d+", turns(tmp_path)["gpu-0"])
+
+
+def test_an_agent_that_came_back_leaves_no_turn(tmp_path: Path) -> None:
+    taken(tmp_path, {}, call="take_turn; end_turn")
+    assert turns(tmp_path) == {}
+
+
+def test_the_first_agent_that_fails_ends_the_wait_of_the_others(tmp_path: Path) -> None:
+    held = {"gpu-0": "worker-2", "gpu-1": "worker-3"}
+    done = taken(tmp_path, held, later="echo worker-2 1795322299 >$ROOT/turns/gpu-0")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "worker-2 failed in this update; no other agent of pool gpu restarts. Fix: " in done.stderr
+
+
+def test_a_free_turn_is_not_taken_any_more_when_an_agent_has_failed_meanwhile(tmp_path: Path) -> None:
+    held = {"gpu-0": "worker-2", "gpu-1": "worker-3"}
+    done = taken(tmp_path, held, later="cd $ROOT/turns; echo worker-2 1795322299 >gpu-0; rm gpu-1")
+    assert (done.returncode, done.stdout, turns(tmp_path)) == (1, "", {"gpu-0": "worker-2 1795322299"})
+
+
+def test_an_agent_that_failed_in_an_earlier_update_may_be_repaired_by_this_one(tmp_path: Path) -> None:
+    held = {"gpu-0": "worker-2 1795322299", "gpu-1": "worker-3"}
+    assert taken(tmp_path, held, later="rm -f $ROOT/turns/gpu-0").stdout == "restarts\n"
+
+
+def test_the_wait_for_a_turn_begins_anew_whenever_another_agent_has_come_back(tmp_path: Path) -> None:
+    # 50 s for each of three agents, where a wait without any change ends after 60 s.
+    later = "n=$((${n:-0} + 1)); case $n in 5 | 10) echo worker-$n >gpu-0 ;; 15) rm gpu-0 ;; esac"
+    later = f"cd $ROOT/turns; {later}"
+    done = taken(tmp_path, {"gpu-0": "worker-2"}, later=later, limits="worker-1 gpu 1 keep never 0 0\n")
+    assert done.stdout == "restarts\n", done.stderr
+
+
+READY = """
+SECONDS=0 PAUSE_SECONDS=30
+poll() { shift; "$@"; }
+k3s_node_has() { [[ $SECONDS -lt ${READY_UNTIL:-99} ]]; }
+sleep() { SECONDS=$((SECONDS + 10)); }
+"""
+
+
+@pytest.mark.parametrize(("turn", "waited"), [(True, 30), (False, 0)])
+def test_an_agent_that_took_a_turn_keeps_it_until_it_has_been_ready_for_the_pause(
+    tmp_path: Path, turn: bool, waited: int
+) -> None:
+    if turn:
+        (tmp_path / "turn").write_text("gpu-0\n")
+    done = run("k3s-agent", f"TURN_FILE={tmp_path}/turn; {READY} pause_turn; echo $SECONDS")
+    assert done.stdout == f"{waited}\n", done.stderr
+
+
+def test_a_node_that_is_not_ready_any_more_ends_the_pause(tmp_path: Path) -> None:
+    (tmp_path / "turn").write_text("gpu-0\n")
+    call = f"TURN_FILE={tmp_path}/turn; {READY} pause_turn"
+    done = run("k3s-agent", call, READY_UNTIL="20")
+    assert done.returncode == 1
+    assert "Node worker-1 is not Ready any more, 20 s after its restart. Fix: " in done.stderr
 
 
 def test_a_node_that_is_not_ready_restarts_without_a_turn(tmp_path: Path) -> None:
@@ -119,7 +193,7 @@ def test_a_kubelet_without_the_right_to_take_turns_says_so_at_once(tmp_path: Pat
     )
 
 
-@pytest.mark.parametrize("limits", ["", "worker-11 gpu 2 keep\n"])
+@pytest.mark.parametrize("limits", ["", "worker-11 gpu 2 keep never 0 0\n", "worker-1 gpu 2 keep\n"])
 def test_without_a_limit_in_the_cluster_no_running_agent_restarts(tmp_path: Path, limits: str) -> None:
     done = taken(tmp_path, {}, limits=limits)
     assert (done.returncode, turns(tmp_path)) == (1, {})
@@ -137,7 +211,7 @@ def restarted(
     root: Path, jobs: str, pods: str, later: str = ":", call: str = "take_turn; echo restarts"
 ) -> subprocess.CompletedProcess[str]:
     (root / "pods").write_text(pods)
-    return taken(root, {}, limits=f"worker-1 gpu 1 {jobs}\n", later=later, call=JOBS + call)
+    return taken(root, {}, limits=f"worker-1 gpu 1 {jobs} never 0 0\n", later=later, call=JOBS + call)
 
 
 OTHERS = "DaemonSet gpu-operator/plugin-x\nReplicaSet site/web-1\n site/bare\n"
@@ -185,8 +259,8 @@ def test_only_the_own_turn_is_ended(tmp_path: Path) -> None:
 INSTALL = """
 for part in begin acquire_lock k3s_refuse_other_role claim_host record_preexisting_files k3s_download \
   restart_after_drift k3s_install_binary k3s_config k3s_unit k3s_memlock k3s_sysctl apply_labels \
-  k3s_record_machine k3s_node_address k3s_ready_seconds k3s_version; do eval "$part() { :; }"; done
-for part in take_turn k3s_await end_turn k3s_start record_applied_hash; do
+  k3s_record_machine k3s_node_address k3s_ready_seconds k3s_version poll; do eval "$part() { :; }"; done
+for part in take_turn k3s_await end_turn k3s_start record_applied_hash pause_turn; do
   eval "$part() { echo $part; }"
 done
 k3s_is_current() { $CURRENT; }
@@ -203,7 +277,9 @@ def test_only_a_running_agent_that_has_to_restart_takes_a_turn(
     current: str, active: str, first: list[str]
 ) -> None:
     done = run("k3s-agent", INSTALL, CURRENT=current, ACTIVE=active)
-    assert done.stdout.split() == [*first, "k3s_start", "k3s_await", "record_applied_hash", "end_turn"]
+    assert done.stdout.split() == [
+        *(*first, "k3s_start", "k3s_await", "record_applied_hash", "pause_turn", "end_turn")
+    ]
 
 
 def hash_of(root: Path, config: str) -> str:
@@ -228,4 +304,4 @@ def test_kubelets_get_the_right_to_take_turns_and_the_limits_of_their_pools(tmp_
     done, _ = performed(tmp_path, "k3s-nodes", record, {"rollout": "w-1 gpu 2 keep"}, NODE_NAME="s-1")
     assert done.returncode == 0, done.stderr
     applied = (tmp_path / "applied").read_text()
-    assert "resources: [configmaps], verbs: [get, list, create, delete]}" in applied
+    assert "resources: [configmaps], verbs: [get, list, create, patch, delete]}" in applied

@@ -23,8 +23,8 @@ POOL = {
 }
 TAINT = '[{"effect":"NoSchedule","key":"gpu","value":"yes"}]'
 NODES = {
-    "server-1": 'True|{"a":"b"}|',
-    "gpu-1": 'True|{"site/rack":"r1"}|' + TAINT,
+    "server-1": 'True||{"a":"b"}|',
+    "gpu-1": 'True||{"site/rack":"r1"}|' + TAINT,
 }
 RELEASE = f"{GPU.namespace}|{GPU.release}"
 
@@ -44,14 +44,18 @@ def test_a_cluster_as_configured_has_no_drift() -> None:
 @pytest.mark.parametrize(
     ("nodes", "drift"),
     [
-        ({"gpu-1": "True|{}|" + TAINT}, Drift("gpu-1", "label site/rack is missing")),
+        ({"gpu-1": "True||{}|" + TAINT}, Drift("gpu-1", "label site/rack is missing")),
         (
-            {"gpu-1": 'True|{"site/rack":"r2"}|' + TAINT},
+            {"gpu-1": 'True||{"site/rack":"r2"}|' + TAINT},
             Drift("gpu-1", "label site/rack is r2, expected r1"),
         ),
-        ({"gpu-1": 'True|{"site/rack":"r1"}|'}, Drift("gpu-1", "taint gpu=yes:NoSchedule is missing")),
-        ({"gpu-1": 'False|{"site/rack":"r1"}|' + TAINT}, Drift("gpu-1", "its Node is not Ready")),
-        ({"gpu-9": "True|{}|"}, Drift(CLUSTER, "Node gpu-9 is not in the configuration")),
+        ({"gpu-1": 'True||{"site/rack":"r1"}|'}, Drift("gpu-1", "taint gpu=yes:NoSchedule is missing")),
+        ({"gpu-1": 'False||{"site/rack":"r1"}|' + TAINT}, Drift("gpu-1", "its Node is not Ready")),
+        (
+            {"gpu-1": 'True|true|{"site/rack":"r1"}|' + TAINT},
+            Drift("gpu-1", "its Node is cordoned by an update that did not finish there"),
+        ),
+        ({"gpu-9": "True||{}|"}, Drift(CLUSTER, "Node gpu-9 is not in the configuration")),
     ],
 )
 def test_a_difference_of_a_node_is_named(nodes: dict[str, str], drift: Drift) -> None:

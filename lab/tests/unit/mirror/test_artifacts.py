@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import subprocess
 from pathlib import Path
 
@@ -32,6 +33,28 @@ def test_a_k3s_that_the_user_names_is_served_under_the_version_that_it_reports(s
     artifacts.publish()
     assert "abcdef" in (served / "k3s" / "v1.33.4+k3s1" / "k3s").read_text()
     assert not (served / "k3s" / K3S).exists()
+
+
+def test_the_replacement_of_k3s_is_served_under_another_version_until_the_next_publication(
+    served: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("BUSBAR_LAB_K3S")
+    monkeypatch.setattr(artifacts.official, "k3s", lambda: None)
+    tools = Path(os.environ["BUSBAR_CACHE"]) / "bin"
+    tools.mkdir()
+    (tools / "k3s-replacement").write_bytes(b"\0" + K3S.encode() + b"\0")
+    version = K3S[:-1] + "9"
+    content = b"\0" + version.encode() + b"\0"
+    assert artifacts.publish_as(version) == hashlib.sha256(content).hexdigest()
+    other = served / "k3s" / version / "k3s"
+    assert other.read_bytes() == content
+    artifacts.publish()
+    assert (other.exists(), (served / "k3s" / K3S / "k3s").exists()) == (False, True)
+
+
+def test_only_the_replacement_of_k3s_can_report_another_version(served: Path) -> None:
+    with pytest.raises(LabError, match="is not the lab's replacement"):
+        artifacts.publish_as(K3S)
 
 
 def test_a_named_k3s_that_reports_no_version_is_an_error(served: Path, tmp_path: Path) -> None:

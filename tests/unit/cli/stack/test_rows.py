@@ -14,6 +14,7 @@ from rich.console import Console
 from busbar.cli.stack.errors import reasons
 from busbar.cli.stack.plan import Plan
 from busbar.cli.stack.rows import Rows
+from busbar.hosts import scripts
 
 EVENTS = Path(__file__).parent / "events"
 
@@ -145,6 +146,36 @@ def test_a_plan_lists_what_is_replaced_and_deleted_first_with_the_reason() -> No
         ["changes:", "1", "to", "replace,", "1", "to", "delete,", "1", "to", "update,", "0", "unchanged"],
     ]
     assert lines[0] == ["warning:", "no", "fabric"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "says"),
+    [
+        ("v1.35.6+k3s1", "v1.35.7+k3s1", True),
+        ("v1.35.6+k3s1", "v1.35.6+k3s1", False),
+        ("", "v1.35.6+k3s1", False),
+    ],
+)
+def test_a_plan_with_another_release_of_k3s_says_that_workers_are_drained(
+    before: str, after: str, says: bool
+) -> None:
+    plan = Plan()
+    for event in _events("preview_of_changes"):
+        step = event.resource_pre_event and event.resource_pre_event.metadata
+        if step and step.old and step.new:
+            values = {"NODE_NAME": "gpu-1"}
+            for state, version in ((step.old, before), (step.new, after)):
+                text = scripts.command(
+                    "k3s-agent", {**values, "VERSION": version}, user="root", timeout_seconds=9
+                )
+                state.inputs = {"create": text}
+        plan.on_event(event)
+    console = Console(file=io.StringIO(), width=300)
+    console.print(plan.render())
+    said = (
+        f"K3s     {before} to {after} on first: one server at a time, then the workers in turns, each drained"
+    )
+    assert (said in console.file.getvalue()) is says  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("count", [8, 9])

@@ -1,0 +1,105 @@
+#!/usr/bin/env bash
+# Drains this worker before its agent restarts (pools.NAME.drain), and uncordons it afterwards.
+#
+# With the rights of the kubelet, which may cordon its own Node and evict the pods bound to it, and no others
+# (kubernetes/kubernetes plugin/pkg/auth/authorizer/node and plugin/pkg/admission/noderestriction). The API refuses an
+# eviction that a disruption budget does not allow. `kubectl drain` needs more rights: it reads DaemonSets.
+#
+# Pods of DaemonSets and static pods stay, and so do pods that nothing starts again elsewhere: those of jobs (Job, MPIJob)
+# and those without a controller. They keep running while the agent restarts.
+
+# The annotation of a Node that busbar has cordoned. One that somebody else had cordoned stays so.
+CORDONED=busbar/cordoned
+
+# as_kubelet ARGUMENTS...: kubectl with the rights of the kubelet.
+as_kubelet() {
+  timeout 30 "$K3S" kubectl --kubeconfig "$KUBELET_KUBECONFIG" "$@"
+}
+
+# wants_drain WHEN: whether this restart is one to drain for: never, upgrade (to another version of K3s), always.
+wants_drain() {
+  case $1 in
+    always) return 0 ;;
+    upgrade) [[ $(kubelet_version) != "$VERSION" ]] ;;
+    *) return 1 ;;
+  esac
+}
+
+# kubelet_version: of the kubelet that runs; empty without an answer, so that the worker is drained.
+kubelet_version() {
+  as_kubelet get node "$NODE_NAME" -o 'jsonpath={.status.nodeInfo.kubeletVersion}' || true
+}
+
+# drain_node POOL SECONDS: returns when all pods that can start elsewhere have gone. Otherwise the Node is uncordoned, and
+# the error names the pods and the budgets.
+drain_node() {
+  local deadline=$((SECONDS + $2)) pods left noted=-30
+  poll 60 cordon || die "cordoning Node $NODE_NAME failed; the agent was not restarted" "see the log above; then retry"
+  while :; do
+    if pods=$(pods_to_evict); then
+      [[ -n $pods ]] || return 0
+      left=$(evict_all <<<"$pods")
+    else
+      left="unknown, the API does not answer"
+    fi
+    if ((SECONDS >= deadline)); then
+      poll 60 uncordon || note "uncordoning Node $NODE_NAME failed: kubectl uncordon $NODE_NAME"
+      die "drain timed out after $2 s: $left; the agent was not restarted" \
+        "let the budget allow an eviction (more replicas, free nodes), or set pools.$1.drain: never; then retry"
+    fi
+    # A connection that broke ends the script at the next note.
+    if ((SECONDS >= noted + 30)); then
+      note "drains, left: $left"
+      noted=$SECONDS
+    fi
+    sleep 3
+  done
+}
+
+cordon() {
+  local state
+  state=$(as_kubelet get node "$NODE_NAME" -o 'jsonpath={.spec.unschedulable}') || return 1
+  [[ $state == true ]] || patch_node '"true"' true
+}
+
+# uncordon: if busbar has cordoned it, in this run or in one that was interrupted.
+uncordon() {
+  local mark
+  mark=$(as_kubelet get node "$NODE_NAME" -o "jsonpath={.metadata.annotations.$CORDONED}") || return 1
+  [[ -z $mark ]] || patch_node null null
+}
+
+# patch_node MARK UNSCHEDULABLE: both at once, so that an interrupted run leaves no cordon without its mark.
+patch_node() {
+  as_kubelet patch node "$NODE_NAME" --type merge \
+    -p '{"metadata":{"annotations":{"'"$CORDONED"'":'"$1"'}},"spec":{"unschedulable":'"$2"'}}' >&2
+}
+
+# pods_to_evict: lines NAMESPACE/NAME, of those that end already with " ending".
+pods_to_evict() {
+  local found
+  found=$(as_kubelet get pods -A --field-selector "spec.nodeName=$NODE_NAME,status.phase!=Succeeded,status.phase!=Failed" \
+    -o 'jsonpath={range .items[*]}{.metadata.ownerReferences[0].kind}|{.metadata.namespace}/{.metadata.name}|{.metadata.deletionTimestamp}{"\n"}{end}') ||
+    return 1
+  awk -F'|' '$1 != "" && $1 !~ /^(DaemonSet|Node)$|Job$/ { print $2 ($3 == "" ? "" : " ending") }' <<<"$found"
+}
+
+# evict_all: asks for the eviction of the pods on stdin; prints them with what keeps each, in one line.
+evict_all() {
+  local pod ending why text=""
+  while read -r pod ending; do
+    why=${ending:-$(evict "$pod")}
+    text+="${text:+; }$pod (${why:-ending})"
+  done
+  printf '%s' "$text"
+}
+
+# evict NAMESPACE/NAME: prints why the API refuses; nothing if the pod ends, or is gone.
+evict() {
+  local answer
+  # The name of the budget is in the body of the answer only, which kubectl prints from this level of its log on.
+  answer=$(printf '{"apiVersion":"policy/v1","kind":"Eviction","metadata":{"namespace":"%s","name":"%s"}}' "${1%/*}" "${1#*/}" |
+    as_kubelet -v=8 create --raw "/api/v1/namespaces/${1%/*}/pods/${1#*/}/eviction" -f - 2>&1) && return
+  [[ $answer != *"(NotFound)"* ]] || return 0
+  { grep -o 'The disruption budget [^"\\]*' <<<"$answer" || tail -n 1 <<<"$answer"; } | head -n 1
+}

@@ -1,0 +1,191 @@
+"""Another version of K3s under load: servers one at a time, then the workers, each drained first."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from kubernetes import client, config
+from kubernetes.client.exceptions import ApiException
+from urllib3.exceptions import HTTPError
+
+from busbar.versions import K3S
+from lab.build.official import architecture
+from lab.mirror import artifacts
+from lab.steps import LabError
+from tests.lab.conftest import PROJECT, SERVERS, Change, Lab, eventually
+from tests.support.api_load import ApiLoad
+
+pytestmark = pytest.mark.drill
+
+KUBECONFIG = str(PROJECT / ".busbar" / "dev" / "kubeconfig")
+WORKERS = ("worker-1", "worker-2")
+OTHER = f"{K3S[:-1]}9"
+DRAIN_SECONDS = 20
+NAMESPACE, LABELS = "default", {"app": "drill"}
+
+
+class Site:
+    """A Deployment of two pods on the workers, and its disruption budget."""
+
+    def __init__(self) -> None:
+        settings = client.Configuration()
+        config.load_kube_config(KUBECONFIG, client_configuration=settings, persist_config=False)
+        api = client.ApiClient(settings)
+        self.apps, self.core, self.policy = (
+            client.AppsV1Api(api),
+            client.CoreV1Api(api),
+            client.PolicyV1Api(api),
+        )
+
+    def create(self) -> None:
+        host = "kubernetes.io/hostname"
+        on_workers = {"matchExpressions": [{"key": host, "operator": "In", "values": list(WORKERS)}]}
+        apart = {"topologyKey": host, "labelSelector": {"matchLabels": LABELS}}
+        spec = {
+            "affinity": {
+                "nodeAffinity": {
+                    "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [on_workers]}
+                },
+                "podAntiAffinity": {
+                    "preferredDuringSchedulingIgnoredDuringExecution": [
+                        {"weight": 1, "podAffinityTerm": apart}
+                    ]
+                },
+            },
+            "terminationGracePeriodSeconds": 1,
+            "containers": [{"name": "pause", "image": "rancher/mirrored-pause:3.6"}],
+        }
+        body = {
+            "metadata": {"name": "drill"},
+            "spec": {
+                "replicas": 2,
+                "selector": {"matchLabels": LABELS},
+                "template": {"metadata": {"labels": LABELS}, "spec": spec},
+            },
+        }
+        self.apps.create_namespaced_deployment(NAMESPACE, body)
+        eventually(lambda: self.available() == 2, 60, "two pods of the Deployment")
+
+    def delete(self) -> None:
+        for delete in (
+            self.apps.delete_namespaced_deployment,
+            self.policy.delete_namespaced_pod_disruption_budget,
+        ):
+            try:
+                delete("drill", NAMESPACE)
+            except ApiException as error:
+                assert error.status == 404
+
+    def available(self) -> int:
+        found = self.apps.read_namespaced_deployment_status("drill", NAMESPACE, _request_timeout=5)
+        return found.status.available_replicas or 0
+
+    def uids(self) -> set[str]:
+        pods = self.core.list_namespaced_pod(NAMESPACE, label_selector="app=drill").items
+        return {pod.metadata.uid for pod in pods}
+
+    def budget(self, available: int) -> None:
+        """At least so many pods have to be available."""
+        spec = {"minAvailable": available, "selector": {"matchLabels": LABELS}}
+        body = {"metadata": {"name": "drill"}, "spec": spec}
+        try:
+            self.policy.create_namespaced_pod_disruption_budget(NAMESPACE, body)
+        except ApiException as error:
+            assert error.status == 409
+            self.policy.patch_namespaced_pod_disruption_budget("drill", NAMESPACE, body)
+
+    @contextmanager
+    def sampled(self) -> Iterator[list[int]]:
+        """How many pods are available, as often as the API answers."""
+        seen: list[int] = []
+        stop = threading.Event()
+
+        def sample() -> None:
+            while not stop.wait(0.2):
+                try:
+                    seen.append(self.available())
+                except (ApiException, HTTPError, OSError):  # a server restarts
+                    continue
+
+        thread = threading.Thread(target=sample)
+        thread.start()
+        try:
+            yield seen
+        finally:
+            stop.set()
+            thread.join()
+
+
+@pytest.fixture
+def site(lab: Lab) -> Iterator[Site]:
+    made = Site()
+    made.delete()
+    made.create()
+    yield made
+    made.delete()
+
+
+@pytest.fixture
+def upgrade(lab: Lab) -> Callable[[dict[str, Any]], None]:
+    """The change of the configuration to another version of K3s."""
+    try:
+        sha256 = artifacts.publish_as(OTHER)
+    except LabError as error:
+        pytest.skip(str(error))
+
+    def change(cluster: dict[str, Any]) -> None:
+        cluster["k3s"] |= {"version": OTHER, "sha256": {architecture(): sha256}}
+        cluster["pools"]["lab"] |= {"max_unavailable": 1, "drain_timeout_seconds": DRAIN_SECONDS}
+
+    return change
+
+
+def _nodes(lab: Lab) -> dict[str, tuple[str, bool]]:
+    """The version of each kubelet, and whether its Node is cordoned."""
+    return {
+        node["metadata"]["name"]: (
+            node["status"]["nodeInfo"]["kubeletVersion"],
+            node["spec"].get("unschedulable", False),
+        )
+        for node in json.loads(lab.kubectl("get nodes -o json"))["items"]
+    }
+
+
+def test_an_upgrade_stops_at_a_budget_that_allows_no_eviction_and_goes_on_when_it_does(
+    lab: Lab, changed: Change, upgrade: Callable[[dict[str, Any]], None], site: Site
+) -> None:
+    before, pods = [lab.last_start(worker) for worker in WORKERS], site.uids()
+    servers = dict.fromkeys(SERVERS, (OTHER, False))
+    with site.sampled() as available, ApiLoad(KUBECONFIG) as load:
+        site.budget(2)
+        began = time.monotonic()
+        text = changed(upgrade, fails=True)
+        print(f"an upgrade that a budget stops: {time.monotonic() - began:.0f} s")
+        assert f"drain timed out after {DRAIN_SECONDS} s: " in text
+        assert re.search(
+            r"default/drill-\S+ \(The disruption budget drill needs 2 healthy pods and has 2 currently\)",
+            text,
+        )
+        assert "failed in this update; no other agent of pool lab restarts" in text
+        assert [lab.last_start(worker) for worker in WORKERS] == before
+        assert (site.uids(), min(available)) == (pods, 2)
+        assert _nodes(lab) == servers | dict.fromkeys(WORKERS, (K3S, False))
+
+        site.budget(1)
+        began = time.monotonic()
+        changed(upgrade)
+        print(f"the update after it: {time.monotonic() - began:.0f} s")
+    print(load.account)
+    assert min(available) >= 1
+    assert _nodes(lab) == servers | dict.fromkeys(WORKERS, (OTHER, False))
+    assert not site.uids() & pods
+    assert lab.kubectl("-n busbar-rollout get configmaps -l busbar/pool -o name") == ""
+    assert lab.voters() == set(SERVERS)
+    assert not load.account.lost

@@ -1,0 +1,152 @@
+"""The drain of a worker before its agent restarts."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.unit.hosts.bash import run
+
+# The API that the kubelet sees: `node` is "UNSCHEDULABLE MARK", `pods` lines "KIND|NAMESPACE/NAME|DELETED".
+# A pod in `kept` cannot be evicted; its line is what the API answers. LATER runs after each look.
+API = r"""
+poll() { shift; "$@"; }
+as_kubelet() {
+  local unschedulable mark pod
+  read -r unschedulable mark <"$ROOT/node" || true
+  case "$*" in
+    "get node "*unschedulable*) echo "${unschedulable#-}" ;;
+    "get node "*busbar/cordoned*) echo "${mark#-}" ;;
+    "get node "*kubeletVersion*) [[ -z ${RUNS:-} ]] || echo "$RUNS" ;;
+    "patch node "*"true"*true*) echo "true true" >"$ROOT/node" ;;
+    "patch node "*null*null*) echo "- -" >"$ROOT/node" ;;
+    "get pods -A --field-selector spec.nodeName=worker-1,"*) cat "$ROOT/pods" ;;
+    *"create --raw "*/eviction*)
+      pod=$(sed 's/.*"namespace":"\(.*\)","name":"\(.*\)"}}/\1\/\2/')
+      echo "$pod" >>"$ROOT/evicted"
+      if grep -s "^$pod " "$ROOT/kept" >&2; then return 1; fi
+      sed -i "\\,|$pod|,d" "$ROOT/pods" ;;
+    *) echo "unexpected: $*" >&2; return 1 ;;
+  esac
+}
+sleep() { SECONDS=$((SECONDS + 10)); LATER; }
+"""
+WEB = "ReplicaSet|site/web-1|\n"
+STAYING = "DaemonSet|gpu-operator/plugin-x|\nNode|kube-system/static|\n|site/bare|\n"
+JOBS = "MPIJob|team/train-worker-0|\nJob|team/evaluate-x|\nPyTorchJob|team/fit-1|\n"
+BUDGET = "The disruption budget web needs 2 healthy pods and has 2 currently"
+# As kubectl -v=8 prints it: the body of the answer, then the error, which does not name the budget.
+BLOCKED = (
+    f'I1122 "Response Body" body="{{\\"causes\\":[{{\\"message\\":\\"{BUDGET}\\"}}]}}" '
+    "Error from server (TooManyRequests): Cannot evict pod"
+)
+
+
+def drained(
+    root: Path,
+    pods: str,
+    *,
+    kept: str = "",
+    node: str = "- -",
+    later: str = ":",
+    call: str = "drain_node gpu 60",
+) -> subprocess.CompletedProcess[str]:
+    (root / "pods").write_text(pods)
+    (root / "kept").write_text(kept)
+    (root / "node").write_text(f"{node}\n")
+    (root / "evicted").touch()
+    start = f"LATER() {{ {later}; }};"
+    return run("k3s-agent", f"{start}{API}{call}", ROOT=str(root))
+
+
+def evicted(root: Path) -> list[str]:
+    return (root / "evicted").read_text().split()
+
+
+def test_pods_that_start_again_elsewhere_are_evicted_from_a_cordoned_node(tmp_path: Path) -> None:
+    done = drained(tmp_path, WEB + "StatefulSet|site/db-0|\n" + STAYING)
+    assert done.returncode == 0, done.stderr
+    assert evicted(tmp_path) == ["site/web-1", "site/db-0"]
+    assert (tmp_path / "node").read_text() == "true true\n"
+
+
+def test_pods_of_jobs_and_daemon_sets_and_those_without_a_controller_stay(tmp_path: Path) -> None:
+    done = drained(tmp_path, STAYING + JOBS, later="exit 99")
+    assert (done.returncode, evicted(tmp_path)) == (0, []), done.stderr
+
+
+def test_a_pod_that_ends_already_is_waited_for_and_not_evicted_again(tmp_path: Path) -> None:
+    done = drained(tmp_path, "ReplicaSet|site/web-1|2026-01-01T00:00:00Z\n", later=">$ROOT/pods")
+    assert (done.returncode, evicted(tmp_path)) == (0, []), done.stderr
+    assert "drains, left: site/web-1 (ending)" in done.stderr
+
+
+def test_a_budget_that_allows_an_eviction_later_holds_the_drain_up(tmp_path: Path) -> None:
+    done = drained(tmp_path, WEB, kept=f"site/web-1 {BLOCKED}\n", later=">$ROOT/kept")
+    assert (done.returncode, evicted(tmp_path)) == (0, ["site/web-1", "site/web-1"]), done.stderr
+
+
+def test_a_drain_that_a_budget_blocks_names_pod_and_budget_and_uncordons_the_node(tmp_path: Path) -> None:
+    done = drained(tmp_path, WEB + "StatefulSet|site/db-0|\n", kept=f"site/web-1 {BLOCKED}\n")
+    assert done.returncode == 1
+    assert (
+        f"drain timed out after 60 s: site/web-1 ({BUDGET}); the agent was not restarted. Fix: "
+        in done.stderr
+    )
+    assert (tmp_path / "node").read_text() == "- -\n"
+
+
+def test_what_else_the_api_refuses_an_eviction_for_is_named_too(tmp_path: Path) -> None:
+    done = drained(tmp_path, WEB, kept="site/web-1 Error from server (InternalError): two budgets\n")
+    assert "site/web-1 (site/web-1 Error from server (InternalError): two budgets); " in done.stderr
+
+
+def test_a_pod_that_is_gone_before_its_eviction_does_not_hold_the_drain_up(tmp_path: Path) -> None:
+    gone = "site/web-1 Error from server (NotFound): pods not found\n"
+    done = drained(tmp_path, WEB, kept=gone, later="[[ -s $ROOT/pods ]] && >$ROOT/pods || exit 99")
+    assert done.returncode == 0, done.stderr
+
+
+def test_without_an_answer_of_the_api_nothing_counts_as_drained(tmp_path: Path) -> None:
+    done = drained(tmp_path, "", call="pods_to_evict() { return 1; }; drain_node gpu 60")
+    assert done.returncode == 1
+    assert "drain timed out after 60 s: unknown, the API does not answer; " in done.stderr
+
+
+@pytest.mark.parametrize(("before", "after"), [("true -", "true -"), ("true true", "- -"), ("- -", "- -")])
+def test_only_a_node_that_busbar_has_cordoned_is_uncordoned(tmp_path: Path, before: str, after: str) -> None:
+    done = drained(tmp_path, "", node=before, call="drain_node gpu 60; uncordon")
+    assert (done.returncode, (tmp_path / "node").read_text()) == (0, f"{after}\n"), done.stderr
+
+
+@pytest.mark.parametrize(("mark", "unschedulable"), [('"true"', "true"), ("null", "null")])
+def test_cordon_and_mark_are_one_valid_patch(mark: str, unschedulable: str) -> None:
+    done = run(
+        "k3s-agent", f"as_kubelet() {{ echo \"${{@: -1}}\"; }}; patch_node '{mark}' {unschedulable} 2>&1"
+    )
+    assert json.loads(done.stdout) == {
+        "metadata": {"annotations": {"busbar/cordoned": json.loads(mark)}},
+        "spec": {"unschedulable": json.loads(unschedulable)},
+    }
+
+
+@pytest.mark.parametrize(
+    ("when", "runs", "wants"),
+    [
+        ("never", "v1.35.5+k3s1", False),
+        ("upgrade", "v1.35.5+k3s1", True),
+        ("upgrade", "v1.35.6+k3s1", False),
+        ("upgrade", "", True),  # no answer
+        ("always", "v1.35.6+k3s1", True),
+    ],
+)
+def test_a_pool_says_for_which_restarts_its_workers_are_drained(
+    tmp_path: Path, when: str, runs: str, wants: bool
+) -> None:
+    (tmp_path / "node").write_text("- -\n")
+    call = f"{API} if wants_drain {when}; then echo drain; fi"
+    done = run("k3s-agent", call, ROOT=str(tmp_path), RUNS=runs, VERSION="v1.35.6+k3s1")
+    assert done.stdout == ("drain\n" if wants else ""), done.stderr
