@@ -62,6 +62,9 @@ type Config struct {
 	SystemRegistry string
 	LBPort         int
 	ProtectKernel  bool
+	// ClusterReset makes this server the only member of etcd and ends; RestorePath is the snapshot to take the data from.
+	ClusterReset bool
+	RestorePath  string
 
 	critical map[string]string
 }
@@ -99,19 +102,17 @@ func Parse(command string, args []string) (*Config, []string, error) {
 		DefaultRuntime: r.text("default-runtime"), ResolvConf: r.text("resolv-conf"),
 		SystemRegistry: r.text("system-default-registry"), LBPort: r.int("lb-server-port"),
 		ProtectKernel: r.bool("protect-kernel-defaults"),
+		ClusterReset:  r.bool("cluster-reset"), RestorePath: r.text("cluster-reset-restore-path"),
 	}
 	c.Token = r.secret("token", "token-file")
 	c.AgentToken = r.secret("agent-token", "agent-token-file")
 	for _, item := range r.list("disable") {
 		c.Disable[item] = true
 	}
-	for _, absent := range []string{"datastore-endpoint", "container-runtime-endpoint", "cluster-reset-restore-path"} {
+	for _, absent := range []string{"datastore-endpoint", "container-runtime-endpoint"} {
 		if r.text(absent) != "" {
 			r.fail("--%s is not supported by this replacement", absent)
 		}
-	}
-	if r.bool("cluster-reset") {
-		r.fail("--cluster-reset is not supported by this replacement")
 	}
 	if err := errors.Join(append(r.errs, c.check()...)...); err != nil {
 		return nil, warnings, err
@@ -164,6 +165,12 @@ func (c *Config) check() (errs []error) {
 	}
 	if c.Command == "agent" && c.Token == "" {
 		errs = append(errs, errors.New("--token is required"))
+	}
+	if c.RestorePath != "" && !c.ClusterReset {
+		errs = append(errs, errors.New("invalid flag use; --cluster-reset required with --cluster-reset-restore-path"))
+	}
+	if c.ServerURL != "" && c.ClusterReset {
+		errs = append(errs, errors.New("cannot perform cluster-reset while server URL is set - remove server from configuration before resetting"))
 	}
 	if c.ServerURL != "" && c.ClusterInit {
 		errs = append(errs, errors.New("invalid flag use; --server cannot be used with --cluster-init"))
