@@ -1,0 +1,306 @@
+#!/usr/bin/env bash
+# The steps of `busbar restore`: etcd's data on all servers become those of a snapshot. One step per run, in this order
+# (busbar/operations/restore.py); each may be repeated, and so may all of them.
+#   VERB=list   the snapshots that are here, and what would keep this server from a restore; changes nothing
+#   VERB=check  whether SNAPSHOT is whole, of this cluster, and fits on the disk; changes nothing
+#   VERB=stop   K3s stops, and does not start at boot
+#   VERB=reset  on one server: etcd gets the data of SNAPSHOT, with this server as the only member
+#   VERB=start  K3s starts: Ready and a voter
+#   VERB=join   on the other servers: etcd's old data are moved aside; the server joins one of SERVERS
+#   VERB=agent  on workers: the agent restarts, pods keep running
+#   VERB=nodes  waits until NODES are Ready
+#
+# Values: NODE_NAME, SNAPSHOT (path of a file; the name of an object with S3=true), S3 (true, false), SERVERS (URLs of the
+#   servers that run already), NODES (names).
+# Facts: list {"node","install_id","running","s3","problem","snapshots","stored"}: snapshots are {"name","path","bytes",
+#   "time"}, stored those in the bucket, null if K3s does not run; check {"node","bytes"}; reset {"node","reset","kept",
+#   "reason"}; join {"node","kept"}; nodes {"node","waiting"}; else {"node"}.
+[[ -n ${BUSBAR_LIB:-} ]] || for part in lib lib-install owner k3s-api k3s-lib; do
+  # shellcheck source=/dev/null
+  source "$(dirname "${BASH_SOURCE[0]}")/$part.sh"
+done
+
+UNIT=k3s
+DB=$K3S_DATA_DIR/server/db
+RESET_UNIT=busbar-k3s-reset
+RESET_SECONDS=600
+READY_DEADLINE=420
+AGENT_DEADLINE=180
+NODES_DEADLINE=240
+# Bytes of the disk per byte of the snapshot: the new data and their log; an archive is unpacked first.
+SPACE_FACTOR=2
+SPACE_FACTOR_ZIP=12
+
+main() {
+  begin
+  # From the payload the functions of k3s-lib.sh know the configuration, and what of it is not to be shown.
+  # shellcheck disable=SC2034 # read by payload
+  PAYLOAD="{\"config\":\"$({ base64 -w 0 "$K3S_CONFIG_DIR/config.yaml" 2>/dev/null || true; })\"}"
+  case $VERB in
+    list) list_snapshots ;;
+    check) check_snapshot ;;
+    nodes) await_nodes ;;
+    stop | reset | start | join | agent)
+      acquire_lock
+      "${VERB}_here"
+      ;;
+    *) die "VERB=$VERB is unknown" "use list, check, stop, reset, start, join, agent or nodes" ;;
+  esac
+}
+
+# setting KEY: of config.yaml and its drop-ins; the last one wins, as in K3s.
+setting() {
+  { cat "$K3S_CONFIG_DIR/config.yaml" "$K3S_CONFIG_DIR"/config.yaml.d/*.yaml 2>/dev/null || true; } |
+    sed -n "s/^$1: *['\"]\{0,1\}\([^'\"]*\)['\"]\{0,1\}\$/\1/p" | tail -n 1
+}
+
+token_password() {
+  setting token | sed 's/.*://'
+}
+
+snapshot_dir() {
+  local folder
+  folder=$(setting etcd-snapshot-dir)
+  printf '%s' "${folder:-$DB/snapshots}"
+}
+
+is_running() {
+  [[ $(systemctl is-active "$UNIT" 2>/dev/null || true) != @(inactive|failed|unknown) ]]
+}
+
+list_snapshots() {
+  local file list="" s3=false stored=null
+  while IFS= read -r file; do
+    list+="${list:+,}{\"name\":$(json "$(basename "$file")"),\"path\":$(json "$file"),\"bytes\":$(size_of "$file")"
+    list+=",\"time\":\"$(date -u -r "$file" +%Y-%m-%dT%H:%M:%SZ)\"}"
+  done < <(snapshot_files)
+  [[ $(setting etcd-s3) != true ]] || s3=true
+  if [[ $s3 == true ]] && systemctl is-active --quiet "$UNIT"; then stored=$(stored_snapshots) || stored=null; fi
+  printf '{"node":%s,"install_id":%s,"running":%s,"s3":%s,"problem":%s,"snapshots":[%s],"stored":%s}\n' \
+    "$(json "$NODE_NAME")" "$(json "$(owner_field install_id)")" "$(is_running && echo true || echo false)" "$s3" \
+    "$(json "$(problem)")" "$list" "$stored"
+}
+
+# snapshot_files: those in the folder of K3s, and SNAPSHOT if it is the path of a file elsewhere.
+snapshot_files() {
+  {
+    find "$(snapshot_dir)" -maxdepth 1 -type f ! -name '*.part' ! -name '*.tmp' 2>/dev/null || true
+    [[ ${SNAPSHOT:-} != /* || ! -f $SNAPSHOT ]] || printf '%s\n' "$SNAPSHOT"
+  } | sort -u
+}
+
+# stored_snapshots: the objects in the bucket, from a running K3s (columns Name, Location, Size, Created).
+stored_snapshots() {
+  local lines
+  lines=$(timeout 60 "$K3S" etcd-snapshot ls 2>/dev/null) || return 1
+  awk 'BEGIN { printf "[" }
+    $2 ~ /^s3:\/\// { printf "%s{\"name\":\"%s\",\"path\":\"%s\",\"bytes\":%d,\"time\":\"%s\"}", comma, $1, $2, $3, $4; comma = "," }
+    END { printf "]" }' <<<"$lines"
+}
+
+# problem: what keeps this server from a restore; nothing if it can take part.
+problem() {
+  local password
+  if [[ $(owner_field role) != server ]]; then
+    printf 'is not marked as a server of busbar (%s/owner)' "$STATE_DIR"
+  elif [[ ! -x $K3S || ! -f $K3S_CONFIG_DIR/config.yaml ]]; then
+    printf 'has no K3s (%s, %s/config.yaml)' "$K3S" "$K3S_CONFIG_DIR"
+  elif grep -F " $DB/etcd " "$MOUNTS" >/dev/null; then
+    printf '%s/etcd is a mount point: it cannot be moved aside' "$DB"
+  else
+    password=$(token_password)
+    # busbar/hosts/k3s.py: install_id
+    [[ -n $password && (-z $(owner_field install_id) ||
+      $(printf 'busbar install %s' "$password" | sha256sum | cut -c1-16) == "$(owner_field install_id)") ]] ||
+      printf 'the token in %s/config.yaml is not the one that this cluster was made with' "$K3S_CONFIG_DIR"
+  fi
+}
+
+check_snapshot() {
+  local bytes needed available factor=$SPACE_FACTOR
+  [[ -s $SNAPSHOT ]] || die "$SNAPSHOT does not exist or is empty; no changes made" "busbar snapshots lists what there is"
+  bytes=$(size_of "$SNAPSHOT")
+  if [[ $SNAPSHOT == *.zip ]]; then
+    factor=$SPACE_FACTOR_ZIP
+    note "$SNAPSHOT is an archive: whether it is whole is seen when K3s unpacks it"
+  else
+    check_content "$bytes"
+  fi
+  needed=$((factor * bytes))
+  available=$(df -B1 --output=avail "$K3S_DATA_DIR" | tail -n 1)
+  ((available >= needed)) ||
+    die "the disk of $DB has $available bytes free, a restore needs $needed; no changes made" "delete old data (ls -d $DB/etcd-*)"
+  printf '{"node":%s,"bytes":%s}\n' "$(json "$NODE_NAME")" "$bytes"
+}
+
+# check_content BYTES: etcd ends a snapshot with its sha256 (etcdutl snapshot `hasChecksum`). K3s keeps the certificates
+# of the cluster under a key that it derives from the token (k3s-io/k3s pkg/cluster/encrypt.go `storageKey`).
+check_content() {
+  local got wanted keys own
+  got=$(head -c -32 "$SNAPSHOT" | sha256sum | cut -d' ' -f1)
+  wanted=$(tail -c 32 "$SNAPSHOT" | od -An -v -tx1 | tr -d ' \n')
+  [[ $(($1 % 512)) == 32 && $got == "$wanted" ]] ||
+    die "$SNAPSHOT is damaged or not a snapshot of etcd: its sha256 is $got, expected $wanted; no changes made" \
+      "use another one: busbar snapshots"
+  own=/bootstrap/$(token_password | tr -d '\n' | sha256sum | cut -c1-12)
+  keys=$({ grep -aoE '/bootstrap/[0-9a-f]{12}' "$SNAPSHOT" || true; } | sort -u)
+  grep -xF "$own" <<<"$keys" >/dev/null ||
+    die "$SNAPSHOT was made with another token than this cluster's (keys: ${keys:-none}, expected $own); no changes made" \
+      "use a snapshot of this cluster; K3s cannot decrypt this one"
+}
+
+stop_here() {
+  timeout 120 systemctl disable --now "$UNIT" >&2 || true
+  ! is_running || die "$UNIT did not stop" "see: systemctl status $UNIT; journalctl -u $UNIT"
+  printf '{"node":%s}\n' "$(json "$NODE_NAME")"
+}
+
+# reset_here: if K3s fails, the old data are put back, and the facts say so. K3s refuses a reset with `server` in its
+# configuration, and with etcd-s3 there it takes SNAPSHOT for the name of an object: arguments come last and win.
+reset_here() {
+  local before kept reason=""
+  refuse_running
+  systemctl stop "$RESET_UNIT" 2>/dev/null || true
+  install -d -m 0700 "$DB/etcd"
+  before=$(old_data)
+  K3S_SINCE=$(date +%s)
+  if ! run_reset; then
+    reason="k3s server --cluster-reset failed"
+  elif [[ ! -e $DB/reset-flag || ! -d $DB/etcd/member ]]; then
+    reason="k3s server --cluster-reset exited 0 without a restored etcd"
+  fi
+  kept=$(comm -13 <(printf '%s\n' "$before") <(old_data) | tail -n 1)
+  if [[ -n $reason ]]; then
+    k3s_journal "$RESET_UNIT"
+    if [[ -n $kept ]]; then
+      rm -rf "$DB/etcd"
+      mv "$kept" "$DB/etcd"
+    fi
+    rm -f "$DB/reset-flag"
+    kept=""
+  fi
+  printf '{"node":%s,"reset":%s,"kept":%s,"reason":%s}\n' "$(json "$NODE_NAME")" \
+    "$([[ -z $reason ]] && echo true || echo false)" "$(json "$kept")" "$(json "$reason")"
+}
+
+# run_reset: as a unit with the environment of K3s's own, so that it outlives a connection that breaks.
+run_reset() {
+  systemctl reset-failed "$RESET_UNIT" 2>/dev/null || true
+  systemd-run --quiet --wait --collect --unit="$RESET_UNIT" --property=RuntimeMaxSec="$RESET_SECONDS" \
+    --property=EnvironmentFile=-/etc/default/k3s --property=EnvironmentFile=-/etc/sysconfig/k3s \
+    --property=LimitNOFILE=1048576 \
+    "$K3S" server --cluster-reset "--cluster-reset-restore-path=$SNAPSHOT" "--etcd-s3=${S3:-false}" --server= >&2
+}
+
+# old_data: what K3s has moved aside at resets (pkg/etcd/etcd.go `Restore`).
+old_data() {
+  find "$DB" -maxdepth 1 -name 'etcd-old-*' 2>/dev/null | sort
+}
+
+refuse_running() {
+  ! is_running || die "$UNIT runs here; no changes made" "run busbar restore again: it stops all servers first"
+}
+
+start_here() {
+  start_and_await
+  printf '{"node":%s}\n' "$(json "$NODE_NAME")"
+}
+
+start_and_await() {
+  # shellcheck disable=SC2034 # read by k3s_await
+  K3S_SINCE=$(date +%s) K3S_CRASHED_BEFORE=0
+  systemctl enable -q "$UNIT" 2>/dev/null || die "systemctl enable $UNIT failed" "see: systemctl status $UNIT"
+  systemctl reset-failed "$UNIT" 2>/dev/null || true
+  systemctl --no-block start "$UNIT"
+  k3s_await "$UNIT" "$(k3s_ready_seconds "$READY_DEADLINE")" "Node $NODE_NAME Ready and a voter in etcd" \
+    k3s_node_has "$KUBECONFIG_FILE" Ready=True EtcdIsVoter=True
+}
+
+join_here() {
+  local kept=""
+  refuse_running
+  if [[ -d $DB/etcd ]]; then
+    kept=$DB/etcd-before-restore-$(date -u +%Y%m%dT%H%M%SZ)
+    mv "$DB/etcd" "$kept"
+  fi
+  rm -f "$DB/reset-flag"
+  follow_restored
+  start_and_await
+  printf '{"node":%s,"kept":%s}\n' "$(json "$NODE_NAME")" "$(json "$kept")"
+}
+
+# follow_restored: without data the membership line of config.yaml takes effect again. One that would make a second
+# cluster, or names a server that does not run yet, is changed to the first of SERVERS; the next update that changes this
+# server's configuration restarts it for that.
+follow_restored() {
+  local file=$K3S_CONFIG_DIR/config.yaml line url
+  line=$(grep -E '^(cluster-init|server):' "$file" || true)
+  for url in $SERVERS; do
+    [[ $line != "server: \"$url\"" ]] || return 0
+  done
+  url=${SERVERS%% *}
+  {
+    grep -vE '^(cluster-init|server):' "$file"
+    printf 'server: "%s"\n' "$url"
+  } | write_file "$file" 0600
+  if [[ -f $STATE_DIR/applied.sha256 ]]; then
+    { grep -vF "  $file" "$STATE_DIR/applied.sha256" || true; sha256sum "$file"; } | write_file "$STATE_DIR/applied.sha256" 0600
+  fi
+}
+
+# agent_here: etcd counts revisions anew from the snapshot's; a kubelet that keeps its watches would miss changes
+# (kubernetes.io, Operating etcd clusters, Restoring an etcd cluster).
+agent_here() {
+  UNIT=k3s-agent
+  if ! systemctl is-active --quiet "$UNIT"; then
+    note "$UNIT does not run here; it is left as it is"
+  else
+    # shellcheck disable=SC2034 # read by k3s_await
+    K3S_SINCE=$(date +%s) K3S_CRASHED_BEFORE=0
+    INVOCATION=$(systemctl show -p InvocationID --value "$UNIT")
+    systemctl reset-failed "$UNIT" 2>/dev/null || true
+    systemctl --no-block restart "$UNIT"
+    k3s_await "$UNIT" "$AGENT_DEADLINE" "the restart of $UNIT" has_restarted
+  fi
+  printf '{"node":%s}\n' "$(json "$NODE_NAME")"
+}
+
+has_restarted() {
+  [[ $(systemctl show -p InvocationID --value "$UNIT") != "$INVOCATION" ]]
+}
+
+# await_nodes: what the snapshot says of a Node is old: one that lives renews its lease every 10 s. Turns to restart
+# (k3s-rollout.sh) that were in the snapshot have nobody who ends them.
+await_nodes() {
+  local deadline=$((SECONDS + NODES_DEADLINE)) first waiting list="" name
+  first=$(leases) || die "the Kubernetes API on this server does not answer" "see: systemctl status $UNIT"
+  api 60 -n "$ROLLOUT" delete configmaps -l busbar/pool --ignore-not-found >&2 || note "old turns in $ROLLOUT could not be deleted"
+  until waiting=$(waiting_nodes "$first") && [[ -z $waiting ]]; do
+    ((SECONDS < deadline)) || break
+    sleep 2
+  done
+  for name in ${waiting:-}; do list+="${list:+,}$(json "$name")"; done
+  printf '{"node":%s,"waiting":[%s]}\n' "$(json "$NODE_NAME")" "$list"
+}
+
+leases() {
+  api 30 -n kube-node-lease get leases -o 'jsonpath={range .items[*]}{.metadata.name} {.spec.renewTime}{"\n"}{end}'
+}
+
+# waiting_nodes LEASES: those of NODES that are not Ready, or have not renewed their lease since LEASES were read.
+# Without an answer of the API all of them wait.
+waiting_nodes() {
+  local now ready
+  if now=$(leases) &&
+    ready=$(api 30 get nodes -o 'jsonpath={range .items[*]}{.metadata.name} {.status.conditions[?(@.type=="Ready")].status}{"\n"}{end}'); then
+    awk 'FILENAME == ARGV[1] { first[$1] = $2; next }
+      FILENAME == ARGV[2] { now[$1] = $2; next }
+      FILENAME == ARGV[3] { ready[$1] = $2; next }
+      { if (ready[$1] != "True" || now[$1] == "" || now[$1] == first[$1]) print $1 }' \
+      <(printf '%s\n' "$1") <(printf '%s\n' "$now") <(printf '%s\n' "$ready") <(tr ' ' '\n' <<<"$NODES")
+  else
+    tr ' ' '\n' <<<"$NODES"
+  fi
+}
+
+main
