@@ -3,16 +3,17 @@
 # (busbar/operations/restore.py); each may be repeated, and so may all of them.
 #   VERB=list   the snapshots that are here, and what would keep this server from a restore; changes nothing
 #   VERB=check  whether SNAPSHOT is whole, of this cluster, and fits on the disk; changes nothing
-#   VERB=stop   K3s stops, and does not start at boot
+#   VERB=stop   K3s stops, and does not start at boot; RESTORING marks the server until it starts again
 #   VERB=reset  on one server: etcd gets the data of SNAPSHOT, with this server as the only member
 #   VERB=start  K3s starts: Ready and a voter
 #   VERB=join   on the other servers: etcd's old data are moved aside; the server joins one of SERVERS
 #   VERB=agent  on workers: the agent restarts, pods keep running
 #   VERB=nodes  waits until NODES are Ready
 #
-# Values: NODE_NAME, SNAPSHOT (path of a file; the name of an object with S3=true), S3 (true, false), SERVERS (URLs of the
-#   servers that run already), NODES (names).
-# Facts: list {"node","install_id","running","s3","problem","snapshots","stored"}: snapshots are {"name","path","bytes",
+# Values: NODE_NAME, SNAPSHOT (path of a file; the name of an object with S3=true), S3 (true, false), RESUMED (true: an
+#   earlier restore was not finished, so that the data here may be neither old nor new), SERVERS (URLs of the servers that
+#   run already), NODES (names).
+# Facts: list {"node","install_id","running","restoring","s3","problem","snapshots","stored"}: snapshots are {"name","path","bytes",
 #   "time"}, stored those in the bucket, null if K3s does not run; check {"node","bytes"}; reset {"node","reset","kept",
 #   "reason"}; join {"node","kept"}; nodes {"node","waiting"}; else {"node"}.
 [[ -n ${BUSBAR_LIB:-} ]] || for part in lib lib-install owner k3s-api k3s-lib; do
@@ -22,7 +23,9 @@ done
 
 UNIT=k3s
 DB=$K3S_DATA_DIR/server/db
+RESTORING=$STATE_DIR/restoring
 RESET_UNIT=busbar-k3s-reset
+STEP_FILE=/run/busbar-restore.step
 RESET_SECONDS=600
 READY_DEADLINE=420
 AGENT_DEADLINE=180
@@ -41,11 +44,33 @@ main() {
     check) check_snapshot ;;
     nodes) await_nodes ;;
     stop | reset | start | join | agent)
+      end_earlier_step
       acquire_lock
       "${VERB}_here"
       ;;
     *) die "VERB=$VERB is unknown" "use list, check, stop, reset, start, join, agent or nodes" ;;
   esac
+}
+
+# end_earlier_step: a step whose connection broke goes on, for minutes if it waits for a server that this restore stops.
+end_earlier_step() {
+  local group
+  group=$(cat "$STEP_FILE" 2>/dev/null || true)
+  if [[ -n $group ]] && is_a_step "$group"; then
+    note "a step of an earlier restore still runs; it ends now"
+    kill -TERM -- "-$group" 2>/dev/null || true
+    poll 30 is_no_step "$group" || die "a step of an earlier restore does not end" "kill -KILL -- -$group on this host"
+  fi
+  ps -o pgid= -p $$ | tr -d ' ' >"$STEP_FILE"
+}
+
+# is_a_step GROUP: whether this group of processes is a run of this script (busbar/hosts/scripts.py: BUSBAR_SCRIPT).
+is_a_step() {
+  grep -sz '^BUSBAR_SCRIPT=k3s-restore-' "/proc/$1/environ" >/dev/null
+}
+
+is_no_step() {
+  ! is_a_step "$1"
 }
 
 # setting KEY: of config.yaml and its drop-ins; the last one wins, as in K3s.
@@ -69,16 +94,18 @@ is_running() {
 }
 
 list_snapshots() {
-  local file list="" s3=false stored=null
+  local file list="" s3=false stored=null running=false restoring=false
+  ! is_running || running=true
+  [[ ! -e $RESTORING ]] || restoring=true
   while IFS= read -r file; do
     list+="${list:+,}{\"name\":$(json "$(basename "$file")"),\"path\":$(json "$file"),\"bytes\":$(size_of "$file")"
     list+=",\"time\":\"$(date -u -r "$file" +%Y-%m-%dT%H:%M:%SZ)\"}"
   done < <(snapshot_files)
   [[ $(setting etcd-s3) != true ]] || s3=true
   if [[ $s3 == true ]] && systemctl is-active --quiet "$UNIT"; then stored=$(stored_snapshots) || stored=null; fi
-  printf '{"node":%s,"install_id":%s,"running":%s,"s3":%s,"problem":%s,"snapshots":[%s],"stored":%s}\n' \
-    "$(json "$NODE_NAME")" "$(json "$(owner_field install_id)")" "$(is_running && echo true || echo false)" "$s3" \
-    "$(json "$(problem)")" "$list" "$stored"
+  printf '{"node":%s,"install_id":%s,"running":%s,"restoring":%s,"s3":%s,"problem":%s,"snapshots":[%s],"stored":%s}\n' \
+    "$(json "$NODE_NAME")" "$(json "$(owner_field install_id)")" "$running" "$restoring" "$s3" "$(json "$(problem)")" \
+    "$list" "$stored"
 }
 
 # snapshot_files: those in the folder of K3s, and SNAPSHOT if it is the path of a file elsewhere.
@@ -150,12 +177,13 @@ check_content() {
 }
 
 stop_here() {
+  touch "$RESTORING"
   timeout 120 systemctl disable --now "$UNIT" >&2 || true
   ! is_running || die "$UNIT did not stop" "see: systemctl status $UNIT; journalctl -u $UNIT"
   printf '{"node":%s}\n' "$(json "$NODE_NAME")"
 }
 
-# reset_here: if K3s fails, the old data are put back, and the facts say so. K3s refuses a reset with `server` in its
+# reset_here: if K3s fails, the old data are put back (unless RESUMED), and the facts say so. K3s refuses a reset with `server` in its
 # configuration, and with etcd-s3 there it takes SNAPSHOT for the name of an object: arguments come last and win.
 reset_here() {
   local before kept reason=""
@@ -172,7 +200,7 @@ reset_here() {
   kept=$(comm -13 <(printf '%s\n' "$before") <(old_data) | tail -n 1)
   if [[ -n $reason ]]; then
     k3s_journal "$RESET_UNIT"
-    if [[ -n $kept ]]; then
+    if [[ -n $kept && ${RESUMED:-} != true ]]; then
       rm -rf "$DB/etcd"
       mv "$kept" "$DB/etcd"
     fi
@@ -207,6 +235,7 @@ start_here() {
 }
 
 start_and_await() {
+  rm -f "$RESTORING"
   # shellcheck disable=SC2034 # read by k3s_await
   K3S_SINCE=$(date +%s) K3S_CRASHED_BEFORE=0
   systemctl enable -q "$UNIT" 2>/dev/null || die "systemctl enable $UNIT failed" "see: systemctl status $UNIT"

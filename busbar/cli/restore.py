@@ -154,6 +154,8 @@ def _explain(plan: Plan) -> None:
     others = ", ".join(each.name for each in plan.others)
     typer.echo(f"rejoin    {others or 'no other server'}, one at a time; their data of now are moved aside")
     typer.echo(f"restart   the agents of {len(plan.workers)} workers; pods keep running")
+    if plan.resumed:
+        typer.echo("resumed   an earlier restore was not finished; this one starts from the beginning")
     typer.echo("lost      everything that was written to the cluster since the snapshot")
 
 

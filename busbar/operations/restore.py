@@ -36,12 +36,17 @@ class RestoreError(Exception):
 
 @dataclass(frozen=True)
 class Plan:
-    """A restore that was checked. `first` is reset to the snapshot, `others` join it in this order."""
+    """A restore that was checked. `first` is reset to the snapshot, `others` join it in this order.
+
+    `resumed`: an earlier restore was not finished. Servers may hold old and restored data then, and must not
+    run with what they have: that could be two clusters.
+    """
 
     snapshot: Snapshot
     first: Target
     others: tuple[Target, ...]
     workers: tuple[Target, ...]
+    resumed: bool = False
 
     @property
     def servers(self) -> tuple[Target, ...]:
@@ -85,7 +90,8 @@ async def plan(
             except (ScriptError, UnreachableError) as error:
                 raise RestoreError(str(error)) from None
     others = tuple(each for each in servers if each != state.target)
-    return Plan(snapshot, state.target, others, tuple(_target(host) for host in inventory.workers))
+    workers = tuple(_target(host) for host in inventory.workers)
+    return Plan(snapshot, state.target, others, workers, any(each.restoring for each in states))
 
 
 async def restore(plan: Plan, login: Login, say: Say) -> Restored:
@@ -128,6 +134,7 @@ class _Steps:
                 seconds=RESET_SECONDS,
                 SNAPSHOT=snapshot.name if snapshot.where == S3 else snapshot.path,
                 S3="true" if snapshot.where == S3 else "false",
+                RESUMED="true" if self.plan.resumed else "false",
             )
         except (ScriptError, UnreachableError) as error:
             raise RestoreError(
@@ -167,6 +174,11 @@ class _Steps:
 
     async def start_again(self, why: str) -> None:
         """Nothing was changed yet: the servers start with the data they had. Raises RestoreError."""
+        if self.plan.resumed:
+            raise RestoreError(
+                f"{why}. An earlier restore was not finished, so K3s is not started again. Fix: repair what "
+                "is named above and run busbar restore again, with this or another snapshot"
+            )
         self.say(f"{why}; starting K3s again with the data it had")
         failed = await self.each(
             self.plan.servers, lambda each: self.run(each, "start", seconds=START_SECONDS)

@@ -29,12 +29,14 @@ class Snapshot:
 class ServerState:
     """What a server answered. `problem` keeps it from a restore; empty if there is none.
 
-    `stored` lists the bucket; None if the server has none configured, or its K3s does not run.
+    `restoring`: its K3s was stopped by a restore that was not finished. `stored` lists the bucket; None if
+    the server has none configured, or its K3s does not run.
     """
 
     target: Target
     install_id: str
     running: bool
+    restoring: bool
     has_s3: bool
     problem: str
     snapshots: tuple[Snapshot, ...]
@@ -48,6 +50,7 @@ class ServerState:
             target,
             str(facts["install_id"]),
             bool(facts["running"]),
+            bool(facts["restoring"]),
             bool(facts["s3"]),
             str(facts["problem"]),
             _snapshots(target.name, facts["snapshots"]),

@@ -50,7 +50,8 @@ def snapshot(host: Path, token: str = TOKEN, size: int = 4096) -> Path:
 def prelude(host: Path, state: str = "inactive") -> str:
     return f"""
     K3S={host}/bin/k3s K3S_CONFIG_DIR={host}/etc K3S_DATA_DIR={host}/data STATE_DIR={host}/state
-    DB=$K3S_DATA_DIR/server/db MOUNTS={host}/mounts PAYLOAD='{{}}' NODE_NAME=server-1
+    DB=$K3S_DATA_DIR/server/db RESTORING=$STATE_DIR/restoring STEP_FILE={host}/step
+    MOUNTS={host}/mounts PAYLOAD='{{}}' NODE_NAME=server-1
     systemctl() {{ case "$1" in is-active) echo {state}; [[ {state} == active ]] ;; esac; }}
     """
 
@@ -197,6 +198,52 @@ def test_a_reset_that_fails_puts_the_old_data_back(host: Path) -> None:
     assert data(host) == "now"
     assert not (host / "data/server/db/reset-flag").exists()
     assert not list((host / "data/server/db").glob("etcd-old-*"))
+
+
+def test_a_reset_that_fails_after_an_unfinished_restore_puts_nothing_back(host: Path) -> None:
+    found = facts(host, BROKEN, RESUMED="true")
+    assert found["reset"] is False
+    assert (host / "data/server/db/etcd-old-2/member/of").read_text() == "now"
+
+
+def test_a_server_is_marked_from_its_stop_until_its_start(host: Path) -> None:
+    assert listed(host)["restoring"] is False
+    facts(host, "stop_here")
+    assert listed(host)["restoring"] is True
+    facts(host, "k3s_await() { :; }; start_here")
+    assert listed(host)["restoring"] is False
+
+
+def test_an_update_leaves_a_server_alone_that_a_restore_has_stopped(host: Path) -> None:
+    (host / "state/restoring").touch()
+    done = run("k3s-server", f"STATE_DIR={host}/state; k3s_refuse_other_role() {{ :; }}; install_server")
+    assert done.returncode == 1
+    assert "a restore of etcd was begun here and not finished; no changes made" in done.stderr
+
+
+def test_a_step_that_still_runs_ends_before_the_next_one(host: Path) -> None:
+    (host / "step").write_text("none\n")
+    script = f"""{prelude(host)}
+    env BUSBAR_SCRIPT=k3s-restore-0123 setsid sleep 60 &
+    earlier=$!
+    poll 10 is_a_step "$earlier"
+    echo "$earlier" >"$STEP_FILE"
+    end_earlier_step
+    wait "$earlier" || echo "ended with $?"
+    """
+    assert output(SCRIPT, script).strip() == "ended with 143"
+
+
+def test_another_process_with_the_number_of_a_step_is_left_alone(host: Path) -> None:
+    script = f"""{prelude(host)}
+    setsid sleep 60 &
+    other=$!
+    echo "$other" >"$STEP_FILE"
+    end_earlier_step
+    kill -0 "$other" && kill "$other"
+    """
+    output(SCRIPT, script)
+    assert (host / "step").read_text().strip().isdigit()
 
 
 def test_a_reset_that_fails_before_it_moves_anything_leaves_the_data(host: Path) -> None:

@@ -54,6 +54,7 @@ class Cluster:
             "list": {
                 "install_id": "1",
                 "running": True,
+                "restoring": False,
                 "s3": False,
                 "problem": "",
                 "snapshots": [file(f"nightly-{host}")],
@@ -268,6 +269,20 @@ def test_where_k3s_refuses_the_snapshot_all_run_again_with_the_data_they_had() -
         cluster.restore()
     assert sorted(cluster.order("start")) == ["server-1", "server-2", "server-3"]
     assert "join" not in cluster.verbs()
+
+
+@pytest.mark.parametrize("failing", ["stop", "reset"])
+def test_after_an_unfinished_restore_no_server_starts_with_what_it_has(failing: str) -> None:
+    cluster = Cluster({("server-3", "list"): {"restoring": True}})
+    if failing == "stop":
+        cluster.fails["server-1", "stop"] = "k3s did not stop"
+    else:
+        cluster.facts["server-2", "reset"] = {"reset": False, "kept": "", "reason": "it failed"}
+    with pytest.raises(restore.RestoreError, match=r"was not finished, so K3s is not started again"):
+        cluster.restore()
+    assert "start" not in cluster.verbs()
+    if failing == "reset":
+        assert "RESUMED=true" in cluster.commands["server-2", "reset"]
 
 
 def test_servers_that_cannot_start_again_are_named() -> None:

@@ -111,7 +111,7 @@ def test_an_interruption_says_how_to_go_on(
 def test_snapshots_are_listed_and_a_server_without_an_answer_is_a_finding(
     call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    state = ServerState(SERVERS[0], "1", True, False, "", (SNAPSHOT,), None)
+    state = ServerState(SERVERS[0], "1", True, False, False, "", (SNAPSHOT,), None)
 
     async def ask(*_: Any) -> list[ServerState | str]:
         return [state, "server-1: no route"]
