@@ -1,23 +1,32 @@
-"""A cluster of three servers is restored from a snapshot of etcd, also after an interruption."""
+"""Three servers are restored from a snapshot of etcd: from that of a server, from S3, and after a kill."""
 
 from __future__ import annotations
 
 import base64
 import json
+import os
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from lab.build.tools import S3_TOOL
+from lab.topology import GATEWAY
 from tests.lab.conftest import PROJECT, SERVERS, UP_SECONDS, Lab, eventually
 
 pytestmark = pytest.mark.drill
 
 NAMESPACE = "drill-restore"
 WORKERS = ("worker-1", "worker-2")
+SNAPSHOTS = "/var/lib/rancher/k3s/server/db/snapshots"
+S3_PORT = 7070
+BUCKET, FOLDER = "snapshots", "drill"
+S3_KEYS = {"s3AccessKey": "drill-access-key", "s3SecretKey": "drill-secret-key"}
 
 
 def _restore(lab: Lab, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -56,9 +65,9 @@ def _runs(lab: Lab, pod: str) -> bool:
 
 def _save(lab: Lab, server: str) -> str:
     """The name of a new snapshot on this server."""
-    before = set(lab.ssh(server, "ls /var/lib/rancher/k3s/server/db/snapshots || true").split())
+    before = set(lab.ssh(server, f"ls {SNAPSHOTS} || true").split())
     lab.ssh(server, "k3s etcd-snapshot save --name drill")
-    [name] = set(lab.ssh(server, "ls /var/lib/rancher/k3s/server/db/snapshots").split()) - before
+    [name] = set(lab.ssh(server, f"ls {SNAPSHOTS}").split()) - before
     return name
 
 
@@ -155,3 +164,63 @@ def test_an_interrupted_restore_is_finished_by_the_same_command(lab: Lab, object
     assert "an earlier restore was not finished" in done.stdout
     assert _names(lab, "configmaps") == objects
     _as_it_was(lab)
+
+
+@pytest.fixture
+def bucket(lab: Lab, tmp_path: Path) -> Iterator[Path]:
+    """The folder of a bucket on an S3 server that the hosts reach, and that K3s has been told to use."""
+    assert S3_TOOL.output.exists(), "python -m lab build --drills builds it"
+    (tmp_path / BUCKET).mkdir()
+    words = (S3_TOOL.output, "--quiet", "--port", f"{GATEWAY}:{S3_PORT}", "posix", tmp_path)
+    keys = {"ROOT_ACCESS_KEY": S3_KEYS["s3AccessKey"], "ROOT_SECRET_KEY": S3_KEYS["s3SecretKey"]}
+    server = subprocess.Popen(words, env={**os.environ, **keys}, stdout=subprocess.DEVNULL)
+    try:
+        eventually(_s3_answers, 30, "the S3 server answers")
+        path = lab.config_with(_with_bucket)
+        for key, value in S3_KEYS.items():
+            words = ("config", "set", "--secret", f"busbar:{key}", value)
+            done = lab.pulumi(*words, "--config-file", str(path), "--stack", "dev")
+            assert done.returncode == 0, done.stderr
+        done = lab.up("--config-file", str(path))
+        assert done.returncode == 0, done.stdout + done.stderr
+        yield tmp_path / BUCKET
+        done = lab.up()
+        assert done.returncode == 0, done.stdout + done.stderr
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def _s3_answers() -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex((GATEWAY, S3_PORT)) == 0
+
+
+def _with_bucket(cluster: dict[str, Any]) -> None:
+    cluster["validation"]["enabled"] = False
+    s3 = {"endpoint": f"{GATEWAY}:{S3_PORT}", "bucket": BUCKET, "folder": FOLDER}
+    cluster["k3s"]["snapshots"] = {"s3": s3}
+    cluster["k3s"]["server_args"] = {"etcd-s3-insecure": True}
+
+
+def test_a_cluster_is_restored_from_s3_when_no_server_has_the_snapshot(
+    lab: Lab, bucket: Path, objects: set[str]
+) -> None:
+    name = _save(lab, "server-3")
+    assert (bucket / FOLDER / name).stat().st_size > 0
+    lab.ssh("server-3", f"rm {SNAPSHOTS}/{name}")
+    lab.kubectl(f"-n {NAMESPACE} delete configmaps --all")
+
+    listed = json.loads(lab.run(sys.executable, "-m", "busbar", "snapshots", "dev", "--json").stdout)
+    assert (name, "s3") in {(each["name"], each["where"]) for each in listed["snapshots"]}
+    without = _restore(lab, "--snapshot", name, "--yes")
+    assert without.returncode == 1 and f"{name} (s3, " in without.stderr
+    unknown = _restore(lab, "--snapshot", "no-such", "--s3", "--yes")
+    assert unknown.returncode == 1 and "no snapshot no-such in the bucket" in unknown.stderr
+
+    began = time.monotonic()
+    done = _restore(lab, "--snapshot", name, "--s3", "--yes")
+    print(f"restored from S3 in {time.monotonic() - began:.0f} s")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert _names(lab, "configmaps") == objects
+    assert lab.voters() == set(SERVERS)

@@ -65,8 +65,17 @@ type Config struct {
 	// ClusterReset makes this server the only member of etcd and ends; RestorePath is the snapshot to take the data from.
 	ClusterReset bool
 	RestorePath  string
+	S3           S3
 
 	critical map[string]string
+}
+
+// S3 is the bucket for etcd snapshots; Enabled is etcd-s3.
+type S3 struct {
+	Enabled                          bool
+	Endpoint, Bucket, Region, Folder string
+	AccessKey, SecretKey             string
+	Insecure, SkipVerify             bool
 }
 
 // Parse reads the whole configuration of `k3s <command> <args>`. Warnings are for the log.
@@ -103,6 +112,12 @@ func Parse(command string, args []string) (*Config, []string, error) {
 		SystemRegistry: r.text("system-default-registry"), LBPort: r.int("lb-server-port"),
 		ProtectKernel: r.bool("protect-kernel-defaults"),
 		ClusterReset:  r.bool("cluster-reset"), RestorePath: r.text("cluster-reset-restore-path"),
+		S3: S3{
+			Enabled: r.bool("etcd-s3"), Endpoint: r.text("etcd-s3-endpoint"), Bucket: r.text("etcd-s3-bucket"),
+			Region: r.text("etcd-s3-region"), Folder: r.text("etcd-s3-folder"),
+			AccessKey: r.text("etcd-s3-access-key"), SecretKey: r.text("etcd-s3-secret-key"),
+			Insecure: r.bool("etcd-s3-insecure"), SkipVerify: r.bool("etcd-s3-skip-ssl-verify"),
+		},
 	}
 	c.Token = r.secret("token", "token-file")
 	c.AgentToken = r.secret("agent-token", "agent-token-file")

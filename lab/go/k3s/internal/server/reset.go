@@ -32,8 +32,15 @@ func (s *Server) reset(ctx context.Context) error {
 	if err := s.settleTokens(); err != nil {
 		return err
 	}
-	if s.cfg.RestorePath != "" {
-		if err := s.etcd.Restore(s.cfg.RestorePath); err != nil {
+	if file := s.cfg.RestorePath; file != "" {
+		if bucket := s.Snapshots().Bucket; bucket != nil {
+			downloaded, err := bucket.Download(ctx, file, s.cfg.SnapshotDir)
+			if err != nil {
+				return err
+			}
+			file = downloaded
+		}
+		if err := s.etcd.Restore(file); err != nil {
 			return err
 		}
 	} else if err := s.etcd.Forget(); err != nil {

@@ -211,10 +211,21 @@ func (s *Server) Snapshots() etcd.Snapshots { return SnapshotsOf(s.cfg, s.etcd) 
 
 // SnapshotsOf builds the same from a configuration, for `k3s etcd-snapshot`.
 func SnapshotsOf(c *config.Config, instance etcd.Instance) etcd.Snapshots {
-	return etcd.Snapshots{
+	snapshots := etcd.Snapshots{
 		Instance: instance, Dir: c.SnapshotDir, Name: c.SnapshotName,
 		Retention: c.SnapshotRetention, Compress: c.SnapshotCompress,
 	}
+	if c.S3.Enabled {
+		snapshots.Bucket = &etcd.Bucket{
+			Endpoint: c.S3.Endpoint, Name: c.S3.Bucket, Region: c.S3.Region, Folder: c.S3.Folder,
+			AccessKey: c.S3.AccessKey, SecretKey: c.S3.SecretKey,
+			Insecure: c.S3.Insecure, SkipVerify: c.S3.SkipVerify, Timeout: s3Timeout,
+		}
+	}
+	return snapshots
 }
+
+// s3Timeout is K3s's default of etcd-s3-timeout.
+const s3Timeout = 5 * time.Minute
 
 var errNoToken = errors.New("K3S_TOKEN is required to join a cluster")
