@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from busbar.config import Cluster
     from busbar.hosts.login import Login
-    from busbar.operations.restore import Plan
+    from busbar.operations.restore_plan import Plan
     from busbar.operations.snapshots import Snapshot
 
 Stack = Annotated[str, typer.Argument(metavar="STACK", help=STACK_HELP)]
@@ -100,18 +100,19 @@ def restore(
     from busbar.cli import EX_USAGE
     from busbar.hosts.inventory import Inventory
     from busbar.operations import restore as operation
+    from busbar.operations import restore_plan
     from busbar.operations.remote import ScriptError
 
     cluster, login = _cluster_of(stack, "restore")
     inventory = Inventory.of(cluster)
     try:
-        plan = asyncio.run(operation.plan(inventory, login, snapshot, s3=s3, server=server))
+        plan = asyncio.run(restore_plan.plan(inventory, login, snapshot, s3=s3, server=server))
         _explain(plan)
         if not yes:
             typer.echo("busbar restore: no changes made. Fix: add --yes to restore", err=True)
             raise typer.Exit(EX_USAGE)
         done = asyncio.run(operation.restore(plan, login, _say))
-    except (ScriptError, ValueError, operation.RestoreError) as error:
+    except (ScriptError, ValueError, restore_plan.RestoreError) as error:
         typer.echo(f"busbar restore: {error}", err=True)
         raise typer.Exit(1) from None
     except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""Restores a cluster from a snapshot of etcd: a plan, which changes nothing, and its steps on the hosts.
+"""Restores a cluster from a snapshot of etcd: the steps on its hosts.
 
 The order is that of k3s-io/docs cli/etcd-snapshot.md, several servers: K3s stops on all servers; one is reset
 to the snapshot and starts; the others give up their data and join it, one at a time. The old data are moved
@@ -13,13 +13,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from busbar.hosts.inventory import API_PORT, Inventory, url_host
+from busbar.hosts.inventory import API_PORT, url_host
 from busbar.hosts.login import Login
 from busbar.operations.remote import Hosts, Say, ScriptError, UnreachableError
-from busbar.operations.snapshots import S3, ServerState, Snapshot, all_of, ask
+from busbar.operations.restore_plan import SCRIPT, Plan, RestoreError, names_of
+from busbar.operations.snapshots import S3
 from busbar.preflight.spec import Target
 
-CHECK_SECONDS = 300
 STOP_SECONDS = 480
 RESET_SECONDS = 1000
 START_SECONDS = 1500
@@ -27,31 +27,6 @@ AGENT_SECONDS = 540
 NODES_SECONDS = 360
 # Workers whose agents restart at the same time; K3s's docs advise against more than 50 joins at once.
 CONCURRENT_AGENTS = 32
-_SCRIPT = "k3s-restore"
-
-
-class RestoreError(Exception):
-    """The restore was refused, or failed; the text says what state the cluster is in, and what to do."""
-
-
-@dataclass(frozen=True)
-class Plan:
-    """A restore that was checked. `first` is reset to the snapshot, `others` join it in this order.
-
-    `resumed`: an earlier restore was not finished. Servers may hold old and restored data then, and must not
-    run with what they have: that could be two clusters.
-    """
-
-    snapshot: Snapshot
-    first: Target
-    others: tuple[Target, ...]
-    workers: tuple[Target, ...]
-    resumed: bool = False
-
-    @property
-    def servers(self) -> tuple[Target, ...]:
-        """All servers, `first` first."""
-        return (self.first, *self.others)
 
 
 @dataclass(frozen=True)
@@ -60,38 +35,6 @@ class Restored:
 
     kept: Mapping[str, str]
     waiting: tuple[str, ...]
-
-
-async def plan(
-    inventory: Inventory, login: Login, wanted: str, *, s3: bool = False, server: str | None = None
-) -> Plan:
-    """Check everything that can be checked while the cluster runs; changes nothing.
-
-    `wanted`: name of a snapshot, or with a leading "/" the path of a file on a server. `s3`: take it from the
-    bucket. `server`: the server to reset; by default one that holds the snapshot, with `s3` the first one.
-    Raises RestoreError (with all reasons), ValueError (unusable SSH key), ScriptError (bastion).
-    """
-    servers = tuple(_target(host) for host in inventory.servers)
-    if server is not None and server not in {each.name for each in servers}:
-        raise RestoreError(f"{server} is not a server of the stack ({_names(servers)}); no changes made")
-    async with Hosts.open(login, lambda _: None) as hosts:
-        answers = await ask(hosts, servers, wanted if wanted.startswith("/") else "")
-        states = [each for each in answers if isinstance(each, ServerState)]
-        _refuse([*(each for each in answers if isinstance(each, str)), *_problems(states)])
-        snapshot, state = _choose(states, wanted, s3=s3, server=server)
-        if not s3:
-            try:
-                await hosts.run(
-                    state.target,
-                    _SCRIPT,
-                    {"VERB": "check", "SNAPSHOT": snapshot.path},
-                    seconds=CHECK_SECONDS,
-                )
-            except (ScriptError, UnreachableError) as error:
-                raise RestoreError(str(error)) from None
-    others = tuple(each for each in servers if each != state.target)
-    workers = tuple(_target(host) for host in inventory.workers)
-    return Plan(snapshot, state.target, others, workers, any(each.restoring for each in states))
 
 
 async def restore(plan: Plan, login: Login, say: Say) -> Restored:
@@ -119,7 +62,7 @@ class _Steps:
 
     async def stop(self) -> None:
         """On all servers at the same time; where one does not stop, all run again."""
-        self.say(f"stopping K3s on {_names(self.plan.servers)}")
+        self.say(f"stopping K3s on {names_of(self.plan.servers)}")
         failed = await self.each(self.plan.servers, lambda each: self.run(each, "stop", seconds=STOP_SECONDS))
         if failed:
             await self.start_again("; ".join(failed))
@@ -138,8 +81,8 @@ class _Steps:
             )
         except (ScriptError, UnreachableError) as error:
             raise RestoreError(
-                f"{error}. K3s is stopped on {_names(self.plan.servers)}; the data of "
-                f"{_names(self.plan.others) or 'no other server'} were not changed. "
+                f"{error}. K3s is stopped on {names_of(self.plan.servers)}; the data of "
+                f"{names_of(self.plan.others) or 'no other server'} were not changed. "
                 "Fix: run the same command again"
             ) from None
         if facts["reset"] is not True:
@@ -189,7 +132,7 @@ class _Steps:
         raise RestoreError(f"{why}. Nothing was restored; K3s runs again {state}")
 
     async def run(self, host: Target, verb: str, *, seconds: int, **values: str) -> Mapping[str, Any]:
-        return await self.hosts.run(host, _SCRIPT, {"VERB": verb, **values}, seconds=seconds)
+        return await self.hosts.run(host, SCRIPT, {"VERB": verb, **values}, seconds=seconds)
 
     async def each(
         self, hosts: Sequence[Target], step: Callable[[Target], Awaitable[Mapping[str, Any]]]
@@ -216,62 +159,3 @@ class _Steps:
         if facts["kept"]:
             self.kept[host.name] = str(facts["kept"])
             self.say(f"{host.name}: the data it had are in {facts['kept']}")
-
-
-def _target(host: object) -> Target:
-    return Target.model_validate(host, from_attributes=True)
-
-
-def _problems(states: Sequence[ServerState]) -> list[str]:
-    found = [f"{state.target.name}: {state.problem}" for state in states if state.problem]
-    clusters = {state.install_id for state in states}
-    if len(clusters) > 1:
-        which = ", ".join(f"{state.target.name} {state.install_id}" for state in states)
-        found.append(f"the servers belong to different clusters ({which})")
-    return found
-
-
-def _refuse(reasons: Sequence[str]) -> None:
-    if reasons:
-        raise RestoreError(
-            "\n".join(reasons) + "\nA restore needs every server of the configuration; no changes made. Fix: "
-            "repair them, or take servers that are gone for good out of hosts.servers first"
-        )
-
-
-def _choose(
-    states: Sequence[ServerState], wanted: str, *, s3: bool, server: str | None
-) -> tuple[Snapshot, ServerState]:
-    possible = [state for state in states if server in (None, state.target.name)]
-    if s3:
-        return _choose_stored(states, possible[0], wanted)
-    for state in possible:
-        for snapshot in state.snapshots:
-            if wanted in (snapshot.name, snapshot.path):
-                return snapshot, state
-    where = server or _names([state.target for state in states])
-    raise RestoreError(_missing(f"no snapshot {wanted} on {where}", states))
-
-
-def _choose_stored(
-    states: Sequence[ServerState], first: ServerState, wanted: str
-) -> tuple[Snapshot, ServerState]:
-    if not first.has_s3:
-        raise RestoreError(f"{first.target.name}: k3s.snapshots.s3 is not configured there; no changes made")
-    listed = [state.stored for state in states if state.stored is not None]
-    if not listed:
-        # Without a running K3s nobody lists the bucket. K3s downloads before it changes anything.
-        return Snapshot(wanted, S3, wanted, 0, ""), first
-    for snapshot in listed[0]:
-        if snapshot.name == wanted:
-            return snapshot, first
-    raise RestoreError(_missing(f"no snapshot {wanted} in the bucket", states))
-
-
-def _missing(what: str, states: Sequence[ServerState]) -> str:
-    found = [f"  {each.name} ({each.where}, {each.time})" for each in all_of(states)]
-    return "\n".join([f"{what}; no changes made. There are:", *(found or ["  none"])])
-
-
-def _names(targets: Sequence[Target]) -> str:
-    return ", ".join(target.name for target in targets)

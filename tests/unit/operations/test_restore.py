@@ -20,7 +20,9 @@ import pytest
 
 from busbar import config
 from busbar.hosts.inventory import Inventory
-from busbar.operations import restore
+from busbar.operations import restore, restore_plan
+from busbar.operations.remote import Hosts
+from busbar.operations.restore_plan import Plan, RestoreError
 from busbar.operations.snapshots import Snapshot, all_of, ask
 from tests.support.clusters import site
 from tests.support.ssh_hosts import HOST, login, machine, public
@@ -101,12 +103,12 @@ class Cluster:
 
         return asyncio.run(scenario())
 
-    def plan(self, wanted: str, **options: Any) -> restore.Plan:
-        return self.run(lambda inventory: restore.plan(inventory, login(), wanted, **options))
+    def plan(self, wanted: str, **options: Any) -> Plan:
+        return self.run(lambda inventory: restore_plan.plan(inventory, login(), wanted, **options))
 
     def restore(self, wanted: str = "nightly-server-2") -> restore.Restored:
         async def both(inventory: Inventory) -> restore.Restored:
-            plan = await restore.plan(inventory, login(), wanted)
+            plan = await restore_plan.plan(inventory, login(), wanted)
             self.steps.clear()
             return await restore.restore(plan, login(), self.said.append)
 
@@ -145,7 +147,7 @@ def test_a_file_elsewhere_on_a_server_is_found_by_its_path() -> None:
 
 def test_a_snapshot_that_does_not_exist_is_refused_with_those_that_do() -> None:
     cluster = Cluster()
-    with pytest.raises(restore.RestoreError) as refused:
+    with pytest.raises(RestoreError) as refused:
         cluster.plan("yesterday")
     text = str(refused.value)
     assert text.startswith("no snapshot yesterday on server-1, server-2, server-3; no changes made")
@@ -155,15 +157,15 @@ def test_a_snapshot_that_does_not_exist_is_refused_with_those_that_do() -> None:
 
 
 def test_the_server_may_be_chosen_and_must_hold_the_snapshot() -> None:
-    with pytest.raises(restore.RestoreError, match="no snapshot nightly-server-2 on server-1;"):
+    with pytest.raises(RestoreError, match="no snapshot nightly-server-2 on server-1;"):
         Cluster().plan("nightly-server-2", server="server-1")
-    with pytest.raises(restore.RestoreError, match="server-9 is not a server of the stack"):
+    with pytest.raises(RestoreError, match="server-9 is not a server of the stack"):
         Cluster().plan("nightly-server-2", server="server-9")
 
 
 def test_a_server_that_does_not_answer_stops_a_restore_before_it_starts() -> None:
     cluster = Cluster(gone=("server-3",))
-    with pytest.raises(restore.RestoreError, match=r"server-3: .*\n.*needs every server.*no changes made"):
+    with pytest.raises(RestoreError, match=r"server-3: .*\n.*needs every server.*no changes made"):
         cluster.plan("nightly-server-2")
     assert cluster.verbs() == {"list"}
 
@@ -178,13 +180,13 @@ def test_a_server_that_does_not_answer_stops_a_restore_before_it_starts() -> Non
 def test_servers_that_cannot_take_part_are_named_before_anything_changes(
     facts: dict[str, Any], says: str
 ) -> None:
-    with pytest.raises(restore.RestoreError, match=says):
+    with pytest.raises(RestoreError, match=says):
         Cluster({("server-1", "list"): facts}).plan("nightly-server-2")
 
 
 def test_a_snapshot_that_fails_its_check_is_refused() -> None:
     cluster = Cluster(fails={("server-2", "check"): "it was made with another token than this cluster's"})
-    with pytest.raises(restore.RestoreError, match="made with another token"):
+    with pytest.raises(RestoreError, match="made with another token"):
         cluster.plan("nightly-server-2")
     assert cluster.verbs() == {"list", "check"}
 
@@ -201,11 +203,11 @@ class TestFromTheBucket:
         assert cluster.verbs() == {"list"}
 
     def test_an_object_that_is_not_listed_is_refused(self) -> None:
-        with pytest.raises(restore.RestoreError, match="no snapshot other in the bucket; no changes made"):
+        with pytest.raises(RestoreError, match="no snapshot other in the bucket; no changes made"):
             self.of().plan("other", s3=True)
 
     def test_a_cluster_without_a_bucket_is_refused(self) -> None:
-        with pytest.raises(restore.RestoreError, match=r"snapshots\.s3 is not configured"):
+        with pytest.raises(RestoreError, match=r"snapshots\.s3 is not configured"):
             Cluster().plan("nightly-server-9", s3=True)
 
     def test_with_k3s_down_nobody_lists_the_bucket_and_k3s_is_asked_at_the_restore(self) -> None:
@@ -216,8 +218,8 @@ class TestFromTheBucket:
         cluster = self.of()
 
         async def listed(inventory: Inventory) -> list[Snapshot]:
-            async with restore.Hosts.open(login(), cluster.said.append) as hosts:
-                servers = [restore._target(each) for each in inventory.servers]
+            async with Hosts.open(login(), cluster.said.append) as hosts:
+                servers = [restore_plan._target(each) for each in inventory.servers]
                 answers = await ask(hosts, servers)
                 return all_of([each for each in answers if not isinstance(each, str)])
 
@@ -256,7 +258,7 @@ def test_a_server_joins_one_that_runs_already() -> None:
 
 def test_where_a_server_does_not_stop_all_run_again_with_the_data_they_had() -> None:
     cluster = Cluster(fails={("server-3", "stop"): "k3s did not stop"})
-    with pytest.raises(restore.RestoreError, match=r"k3s did not stop.*Nothing was restored.*on all servers"):
+    with pytest.raises(RestoreError, match=r"k3s did not stop.*Nothing was restored.*on all servers"):
         cluster.restore()
     assert sorted(cluster.order("start")) == ["server-1", "server-2", "server-3"]
     assert cluster.verbs() == {"stop", "start"}
@@ -265,7 +267,7 @@ def test_where_a_server_does_not_stop_all_run_again_with_the_data_they_had() -> 
 def test_where_k3s_refuses_the_snapshot_all_run_again_with_the_data_they_had() -> None:
     refused = {"reset": False, "kept": "", "reason": "k3s server --cluster-reset failed"}
     cluster = Cluster({("server-2", "reset"): refused})
-    with pytest.raises(restore.RestoreError, match=r"cluster-reset failed.*Nothing was restored"):
+    with pytest.raises(RestoreError, match=r"cluster-reset failed.*Nothing was restored"):
         cluster.restore()
     assert sorted(cluster.order("start")) == ["server-1", "server-2", "server-3"]
     assert "join" not in cluster.verbs()
@@ -278,7 +280,7 @@ def test_after_an_unfinished_restore_no_server_starts_with_what_it_has(failing: 
         cluster.fails["server-1", "stop"] = "k3s did not stop"
     else:
         cluster.facts["server-2", "reset"] = {"reset": False, "kept": "", "reason": "it failed"}
-    with pytest.raises(restore.RestoreError, match=r"was not finished, so K3s is not started again"):
+    with pytest.raises(RestoreError, match=r"was not finished, so K3s is not started again"):
         cluster.restore()
     assert "start" not in cluster.verbs()
     if failing == "reset":
@@ -289,20 +291,20 @@ def test_servers_that_cannot_start_again_are_named() -> None:
     cluster = Cluster(
         fails={("server-3", "stop"): "k3s did not stop", ("server-1", "start"): "k3s crashed 3 times"}
     )
-    with pytest.raises(restore.RestoreError, match=r"runs again not on all servers: server-1: .*crashed"):
+    with pytest.raises(RestoreError, match=r"runs again not on all servers: server-1: .*crashed"):
         cluster.restore()
 
 
 def test_after_a_reset_of_unknown_outcome_no_server_starts_with_its_old_data() -> None:
     cluster = Cluster(fails={("server-2", "reset"): "timed out"})
-    with pytest.raises(restore.RestoreError, match=r"of server-1, server-3 were not changed.*same command"):
+    with pytest.raises(RestoreError, match=r"of server-1, server-3 were not changed.*same command"):
         cluster.restore()
     assert cluster.verbs() == {"stop", "reset"}
 
 
 def test_a_server_that_cannot_join_ends_the_restore_and_the_old_data_are_named() -> None:
     cluster = Cluster(fails={("server-1", "join"): "Node server-1 Ready: timed out"})
-    with pytest.raises(restore.RestoreError) as failed:
+    with pytest.raises(RestoreError) as failed:
         cluster.restore()
     text = str(failed.value)
     assert "server-2 has the data of nightly-server-2; old data: server-2:/db/etcd-old-1." in text

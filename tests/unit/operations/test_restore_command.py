@@ -13,14 +13,15 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from busbar.cli import EX_USAGE, build
-from busbar.operations import restore, snapshots
+from busbar.operations import restore, restore_plan, snapshots
+from busbar.operations.restore_plan import Plan, RestoreError
 from busbar.operations.snapshots import ServerState, Snapshot
 from tests.support.clusters import site
 from tests.support.ssh_hosts import at
 
 SNAPSHOT = Snapshot("nightly", "server-2", "/x/nightly", 3 << 20, "2026-11-22T04:00:00Z")
 SERVERS = tuple(at(1, name, "server") for name in ("server-2", "server-1"))
-PLAN = restore.Plan(SNAPSHOT, SERVERS[0], SERVERS[1:], (at(1, "gpu-1", "worker"),))
+PLAN = Plan(SNAPSHOT, SERVERS[0], SERVERS[1:], (at(1, "gpu-1", "worker"),))
 Call = Callable[..., Result]
 
 
@@ -35,29 +36,27 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
 
 
 @pytest.fixture
-def restored(monkeypatch: pytest.MonkeyPatch) -> list[restore.Plan]:
+def restored(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
     """The restores that were done; all of them succeed, and nothing differs afterwards."""
-    done: list[restore.Plan] = []
+    done: list[Plan] = []
 
-    async def plan(*_: Any, **__: Any) -> restore.Plan:
+    async def plan(*_: Any, **__: Any) -> Plan:
         return PLAN
 
-    async def run(plan: restore.Plan, *_: Any) -> restore.Restored:
+    async def run(plan: Plan, *_: Any) -> restore.Restored:
         done.append(plan)
         return restore.Restored({"server-1": "/db/old"}, ())
 
     async def nothing(*_: Any) -> list[Any]:
         return []
 
-    monkeypatch.setattr(restore, "plan", plan)
+    monkeypatch.setattr(restore_plan, "plan", plan)
     monkeypatch.setattr(restore, "restore", run)
     monkeypatch.setattr("busbar.operations.verify.verify", nothing)
     return done
 
 
-def test_without_yes_the_steps_are_printed_and_nothing_is_restored(
-    call: Call, restored: list[restore.Plan]
-) -> None:
+def test_without_yes_the_steps_are_printed_and_nothing_is_restored(call: Call, restored: list[Plan]) -> None:
     done = call("restore", "prod", "--snapshot", "nightly")
     assert (done.exit_code, restored) == (EX_USAGE, [])
     assert "nightly (server-2, 3.0 MiB, 2026-11-22T04:00:00Z)" in done.stdout
@@ -66,7 +65,7 @@ def test_without_yes_the_steps_are_printed_and_nothing_is_restored(
 
 
 def test_with_yes_it_is_restored_verified_and_the_old_data_are_named(
-    call: Call, restored: list[restore.Plan]
+    call: Call, restored: list[Plan]
 ) -> None:
     done = call("restore", "prod", "--snapshot", "nightly", "--yes")
     assert (done.exit_code, restored) == (0, [PLAN]), done.output
@@ -75,7 +74,7 @@ def test_with_yes_it_is_restored_verified_and_the_old_data_are_named(
 
 
 def test_nodes_that_do_not_come_back_fail_the_command(
-    call: Call, restored: list[restore.Plan], monkeypatch: pytest.MonkeyPatch
+    call: Call, restored: list[Plan], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def run(*_: Any) -> restore.Restored:
         return restore.Restored({}, ("gpu-1",))
@@ -87,17 +86,17 @@ def test_nodes_that_do_not_come_back_fail_the_command(
 
 
 def test_a_refusal_is_one_message_and_exit_code_1(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def plan(*_: Any, **__: Any) -> restore.Plan:
-        raise restore.RestoreError("no snapshot x; no changes made")
+    async def plan(*_: Any, **__: Any) -> Plan:
+        raise RestoreError("no snapshot x; no changes made")
 
-    monkeypatch.setattr(restore, "plan", plan)
+    monkeypatch.setattr(restore_plan, "plan", plan)
     done = call("restore", "prod", "--snapshot", "x", "--yes")
     assert done.exit_code == 1
     assert "busbar restore: no snapshot x; no changes made" in done.stderr
 
 
 def test_an_interruption_says_how_to_go_on(
-    call: Call, restored: list[restore.Plan], monkeypatch: pytest.MonkeyPatch
+    call: Call, restored: list[Plan], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def run(*_: Any) -> restore.Restored:
         raise KeyboardInterrupt
