@@ -52,6 +52,7 @@ lab: $(VENV)/.ready
 	@$(PYTEST) -v -m "not drill" lab/tests/programs tests/lab
 
 drills: $(VENV)/.ready  ## day-2 changes on running hosts, too long for `make test` (over an hour); needs root
+	@$(BIN)/python -m lab build --drills
 	@$(PYTEST) -v -m drill tests/lab
 
 bench: $(VENV)/.ready  ## print the figures of bench/ (ratios within one run)

@@ -28,6 +28,8 @@ main() {
 install_server() {
   local membership address
   k3s_refuse_other_role k3s-agent
+  [[ ! -e $STATE_DIR/restoring ]] ||
+    die "a restore of etcd was begun here and not finished; no changes made" "finish it: busbar restore STACK --snapshot NAME --yes"
   refuse_new_identity
   address=$(k3s_node_address)
   claim_host server

@@ -100,15 +100,21 @@ def env() -> None:
 
 
 @app.command()
-def build() -> None:
+def build(
+    drills: Annotated[bool, typer.Option("--drills", help="also what only `make drills` needs")] = False,
+) -> None:
     """Build or download everything that `up` needs, and start nothing."""
     from lab.build.everything import in_background
+    from lab.build.go import build as build_tool
+    from lab.build.tools import S3_TOOL
     from lab.hosts import machine, rootfs
 
     machine.require_root()
     machine.prepare()
     with in_background():
         rootfs.ensure()
+    if drills:
+        build_tool(S3_TOOL)
 
 
 @app.command()

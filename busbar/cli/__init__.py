@@ -41,6 +41,7 @@ MODULES = (
     ("busbar.cli.config", ""),
     ("busbar.cli.preflight", ""),
     ("busbar.cli.verify", ""),
+    ("busbar.cli.restore", ""),
     ("busbar.cli.wait", ""),
     ("busbar.cli.removal", ""),
     ("busbar.cli.show", ""),

@@ -45,6 +45,10 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "k3s-nodes": ("lib.sh", "lib-install.sh", "k3s-api.sh", "k3s-nodes.sh"),
     "k3s-remove-node": ("lib.sh", "k3s-api.sh", "k3s-remove-node.sh"),
     "verify": ("lib.sh", "k3s-api.sh", "verify.sh"),
+    "k3s-restore": (
+        *("lib.sh", "lib-install.sh", "owner.sh", "k3s-api.sh", "k3s-lib.sh", "k3s-snapshots.sh"),
+        "k3s-restore.sh",
+    ),
     "k3s-teardown": ("lib.sh", "k3s-api.sh", "k3s-teardown.sh"),
     "kubeconfig": ("lib.sh", "kubeconfig.sh"),
     "haproxy": ("lib.sh", "lib-install.sh", "owner.sh", "packages.sh", "haproxy.sh"),

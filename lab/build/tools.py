@@ -43,6 +43,8 @@ TOOLS = (
         official_name="helm",
     ),
 )
+# What `make drills` builds besides: an S3 server, for snapshots.
+S3_TOOL = Tool("versitygw", "github.com/versity/versitygw/cmd/versitygw", MODULES / "s3")
 # What `make up-training` builds besides: Kubeflow Trainer and its JobSet. One go.mod for both, so that they
 # share the packages of Kubernetes.
 TRAINER_TOOLS = (

@@ -76,7 +76,7 @@ func snapshot(args []string) error {
 		logx.Infof("Snapshot %s saved.", saved.Name)
 		return nil
 	case "ls", "list", "l":
-		return list(snapshots)
+		return list(ctx, snapshots)
 	case "prune":
 		gone, err := snapshots.Prune(base)
 		for _, one := range gone {
@@ -89,15 +89,24 @@ func snapshot(args []string) error {
 	return fmt.Errorf("etcd-snapshot has no action %q: it has save, ls, prune and delete", action)
 }
 
-func list(snapshots etcd.Snapshots) error {
+func list(ctx context.Context, snapshots etcd.Snapshots) error {
 	all, err := snapshots.List()
 	if err != nil {
 		return err
+	}
+	var stored []etcd.Snapshot
+	if snapshots.Bucket != nil {
+		if stored, err = snapshots.Bucket.List(ctx); err != nil {
+			return err
+		}
 	}
 	table := tabwriter.NewWriter(os.Stdout, 0, 0, 1, ' ', 0)
 	_, _ = fmt.Fprintln(table, "Name\tLocation\tSize\tCreated")
 	for _, one := range all {
 		_, _ = fmt.Fprintf(table, "%s\tfile://%s\t%d\t%s\n", one.Name, one.Path, one.Size, one.Created.UTC().Format(time.RFC3339))
+	}
+	for _, one := range stored {
+		_, _ = fmt.Fprintf(table, "%s\t%s\t%d\t%s\n", one.Name, one.Path, one.Size, one.Created.UTC().Format(time.RFC3339))
 	}
 	return table.Flush()
 }

@@ -6,26 +6,20 @@ The hosts are SSH servers of this test on loopback; what a host script would pri
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import json
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import asyncssh
 import pytest
 
-from busbar.hosts.login import Login
 from busbar.operations import removal, uncleaned
 from busbar.operations.remote import ScriptError
 from busbar.preflight.spec import Target
+from tests.support.ssh_hosts import at, login, machine, printing
 
-CLIENT = asyncssh.generate_private_key("ssh-ed25519")
-HOST = asyncssh.generate_private_key("ssh-ed25519")
 STRANGER = asyncssh.generate_private_key("ssh-ed25519")
-PEER_KEY = asyncssh.generate_private_key("ssh-ed25519")
-Handler = Callable[[asyncssh.SSHServerProcess[str]], None]
 
 
 @pytest.fixture(autouse=True)
@@ -34,55 +28,12 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(removal, "CONNECT_SECONDS", 0.0)
 
 
-def printing(facts: dict[str, Any], commands: list[str], status: int = 0, stderr: str = "") -> Handler:
-    def handler(process: asyncssh.SSHServerProcess[str]) -> None:
-        commands.append(process.command or "")
-        process.stderr.write(stderr)
-        process.stdout.write(json.dumps(facts) + "\n")
-        process.exit(status)
-
-    return handler
-
-
-@contextlib.asynccontextmanager
-async def machine(
-    handler: Handler, key: asyncssh.SSHKey = HOST, login: asyncssh.SSHKey = CLIENT
-) -> AsyncIterator[int]:
-    server = await asyncssh.create_server(
-        asyncssh.SSHServer,
-        "127.0.0.1",
-        0,
-        server_host_keys=[key],
-        authorized_client_keys=asyncssh.import_authorized_keys(public(login)),
-        process_factory=handler,
-    )
-    async with server:
-        yield server.get_port()
-
-
-def public(key: asyncssh.SSHKey) -> str:
-    return " ".join(key.export_public_key().decode().split()[:2])
-
-
-def at(port: int, name: str, role: str, key: asyncssh.SSHKey = HOST, address: str = "127.0.0.1") -> Target:
-    return Target.model_validate(
-        {
-            "name": name,
-            "address": address,
-            "port": port,
-            "user": "root",
-            "host_key": public(key),
-            "role": role,
-        }
-    )
-
-
 GONE = "240.0.0.1"  # reserved: no route, or no answer
 
 
 def spec(host: Target, *others: Target) -> removal.HostRemoval:
     return removal.HostRemoval(
-        login=Login(private_key=CLIENT.export_private_key().decode()),
+        login=login(),
         host=host,
         script="k3s-server" if host.role == "server" else "k3s-agent-remove",
         values={"OWNER": "a/b/c", "INSTALL_ID": "1"},
@@ -223,9 +174,8 @@ def test_a_node_is_deleted_through_the_next_server_if_the_first_is_down() -> Non
     async def scenario() -> None:
         async with machine(printing({"cluster": True}, commands)) as port:
             servers = (at(22, "s-1", "server", address=GONE), at(port, "s-2", "server"))
-            login = Login(private_key=CLIENT.export_private_key().decode())
             await removal.remove_node(
-                removal.NodeRemoval(login=login, node="w-1", servers=servers), lambda _: None
+                removal.NodeRemoval(login=login(), node="w-1", servers=servers), lambda _: None
             )
 
     asyncio.run(scenario())
@@ -234,11 +184,12 @@ def test_a_node_is_deleted_through_the_next_server_if_the_first_is_down() -> Non
 
 @pytest.mark.usefixtures("gone")
 def test_a_node_that_nobody_can_delete_is_an_error() -> None:
-    login = Login(private_key=CLIENT.export_private_key().decode())
     servers = (at(22, "s-1", "server", address=GONE),)
     with pytest.raises(ScriptError, match=r"Node w-1 was not deleted: no server answers .* \(s-1\)"):
         asyncio.run(
-            removal.remove_node(removal.NodeRemoval(login=login, node="w-1", servers=servers), lambda _: None)
+            removal.remove_node(
+                removal.NodeRemoval(login=login(), node="w-1", servers=servers), lambda _: None
+            )
         )
 
 
@@ -251,8 +202,7 @@ def test_every_server_that_answers_is_told_whether_the_cluster_goes_or_stays(kep
     async def scenario() -> None:
         async with machine(printing({"node": "s-2"}, commands)) as port:
             servers = (at(22, "s-1", "server", address=GONE), at(port, "s-2", "server"))
-            login = Login(private_key=CLIENT.export_private_key().decode())
-            spec = removal.Teardown(login=login, servers=servers)
+            spec = removal.Teardown(login=login(), servers=servers)
             await removal.announce_teardown(spec, said.append, kept=kept)
 
     asyncio.run(scenario())

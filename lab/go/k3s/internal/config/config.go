@@ -62,8 +62,20 @@ type Config struct {
 	SystemRegistry string
 	LBPort         int
 	ProtectKernel  bool
+	// ClusterReset makes this server the only member of etcd and ends; RestorePath is the snapshot to take the data from.
+	ClusterReset bool
+	RestorePath  string
+	S3           S3
 
 	critical map[string]string
+}
+
+// S3 is the bucket for etcd snapshots; Enabled is etcd-s3.
+type S3 struct {
+	Enabled                          bool
+	Endpoint, Bucket, Region, Folder string
+	AccessKey, SecretKey             string
+	Insecure, SkipVerify             bool
 }
 
 // Parse reads the whole configuration of `k3s <command> <args>`. Warnings are for the log.
@@ -99,19 +111,23 @@ func Parse(command string, args []string) (*Config, []string, error) {
 		DefaultRuntime: r.text("default-runtime"), ResolvConf: r.text("resolv-conf"),
 		SystemRegistry: r.text("system-default-registry"), LBPort: r.int("lb-server-port"),
 		ProtectKernel: r.bool("protect-kernel-defaults"),
+		ClusterReset:  r.bool("cluster-reset"), RestorePath: r.text("cluster-reset-restore-path"),
+		S3: S3{
+			Enabled: r.bool("etcd-s3"), Endpoint: r.text("etcd-s3-endpoint"), Bucket: r.text("etcd-s3-bucket"),
+			Region: r.text("etcd-s3-region"), Folder: r.text("etcd-s3-folder"),
+			AccessKey: r.text("etcd-s3-access-key"), SecretKey: r.text("etcd-s3-secret-key"),
+			Insecure: r.bool("etcd-s3-insecure"), SkipVerify: r.bool("etcd-s3-skip-ssl-verify"),
+		},
 	}
 	c.Token = r.secret("token", "token-file")
 	c.AgentToken = r.secret("agent-token", "agent-token-file")
 	for _, item := range r.list("disable") {
 		c.Disable[item] = true
 	}
-	for _, absent := range []string{"datastore-endpoint", "container-runtime-endpoint", "cluster-reset-restore-path"} {
+	for _, absent := range []string{"datastore-endpoint", "container-runtime-endpoint"} {
 		if r.text(absent) != "" {
 			r.fail("--%s is not supported by this replacement", absent)
 		}
-	}
-	if r.bool("cluster-reset") {
-		r.fail("--cluster-reset is not supported by this replacement")
 	}
 	if err := errors.Join(append(r.errs, c.check()...)...); err != nil {
 		return nil, warnings, err
@@ -164,6 +180,12 @@ func (c *Config) check() (errs []error) {
 	}
 	if c.Command == "agent" && c.Token == "" {
 		errs = append(errs, errors.New("--token is required"))
+	}
+	if c.RestorePath != "" && !c.ClusterReset {
+		errs = append(errs, errors.New("invalid flag use; --cluster-reset required with --cluster-reset-restore-path"))
+	}
+	if c.ServerURL != "" && c.ClusterReset {
+		errs = append(errs, errors.New("cannot perform cluster-reset while server URL is set - remove server from configuration before resetting"))
 	}
 	if c.ServerURL != "" && c.ClusterInit {
 		errs = append(errs, errors.New("invalid flag use; --server cannot be used with --cluster-init"))

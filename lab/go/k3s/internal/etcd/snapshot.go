@@ -24,6 +24,7 @@ type Snapshots struct {
 	Name      string // base name; the node and the time follow
 	Retention int
 	Compress  bool
+	Bucket    *Bucket // nil without etcd-s3
 }
 
 // Snapshot is one file in the folder of snapshots. Size in bytes.
@@ -63,6 +64,11 @@ func (s Snapshots) Save(ctx context.Context, base string) (Snapshot, error) {
 	path := filepath.Join(s.Dir, file)
 	if err := s.write(source, path, name); err != nil {
 		return Snapshot{}, err
+	}
+	if s.Bucket != nil {
+		if err := s.Bucket.Upload(ctx, path); err != nil {
+			return Snapshot{}, fmt.Errorf("the upload of %s failed: %w", name, err)
+		}
 	}
 	return describe(path)
 }

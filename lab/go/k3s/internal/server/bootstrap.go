@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 
+	"busbar/lab/k3s/internal/etcd"
 	"busbar/lab/k3s/internal/join"
 	"busbar/lab/k3s/internal/logx"
 	"busbar/lab/k3s/internal/pki"
@@ -17,6 +19,9 @@ func (s *Server) bootstrap(ctx context.Context) error {
 	switch {
 	case s.etcd.Initialized():
 		logx.Infof("Managed etcd cluster bootstrap already complete and initialized")
+		if err := os.Remove(s.etcd.ResetFlag()); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
 		if err := s.settleTokens(); err != nil {
 			return err
 		}
@@ -69,7 +74,7 @@ func (s *Server) settleTokens() error {
 			return err
 		}
 		if kept != "" && kept != given.Password {
-			return errors.New("bootstrap data already found and encrypted with different token")
+			return etcd.ErrOtherToken
 		}
 		s.passwords.Server = given.Password
 	}

@@ -57,6 +57,9 @@ func Run(ctx context.Context, c *config.Config) error {
 		ServerDir: s.dir(), NodeName: c.NodeName, NodeIP: ip,
 		ExposeMetrics: c.EtcdMetricsOpen, ExtraArgs: c.EtcdArgs,
 	}
+	if c.ClusterReset {
+		return s.reset(ctx)
+	}
 	if err := s.prepare(ctx); err != nil {
 		return fmt.Errorf("preparing server: %w", err)
 	}
@@ -145,9 +148,7 @@ func (s *Server) start(ctx context.Context) error {
 }
 
 func (s *Server) startEtcd(ctx context.Context) (*clientv3.Client, error) {
-	child := proc.Child{
-		Name: "etcd", Args: []string{"etcd", "--config-file=" + s.etcd.ConfigFile()}, Grace: 10 * time.Second,
-	}
+	child := s.etcdChild()
 	if len(s.joined) > 0 {
 		if err := s.catchUp(ctx, child); err != nil {
 			return nil, err
@@ -160,7 +161,16 @@ func (s *Server) startEtcd(ctx context.Context) (*clientv3.Client, error) {
 	}
 	context.AfterFunc(s.group.Context(), func() { _ = client.Close() })
 	s.group.Go(func(ctx context.Context) error { return s.etcd.ManageLearners(ctx, client) })
-	return client, s.etcd.WaitVoter(ctx, client)
+	if err := s.etcd.WaitVoter(ctx, client); err != nil {
+		return nil, err
+	}
+	return client, etcd.ClaimToken(ctx, client, s.passwords.Server)
+}
+
+func (s *Server) etcdChild() proc.Child {
+	return proc.Child{
+		Name: "etcd", Args: []string{"etcd", "--config-file=" + s.etcd.ConfigFile()}, Grace: 10 * time.Second,
+	}
 }
 
 // catchUp lets a new member fetch the cluster's data and ends it again. etcd does not serve before
@@ -201,10 +211,21 @@ func (s *Server) Snapshots() etcd.Snapshots { return SnapshotsOf(s.cfg, s.etcd) 
 
 // SnapshotsOf builds the same from a configuration, for `k3s etcd-snapshot`.
 func SnapshotsOf(c *config.Config, instance etcd.Instance) etcd.Snapshots {
-	return etcd.Snapshots{
+	snapshots := etcd.Snapshots{
 		Instance: instance, Dir: c.SnapshotDir, Name: c.SnapshotName,
 		Retention: c.SnapshotRetention, Compress: c.SnapshotCompress,
 	}
+	if c.S3.Enabled {
+		snapshots.Bucket = &etcd.Bucket{
+			Endpoint: c.S3.Endpoint, Name: c.S3.Bucket, Region: c.S3.Region, Folder: c.S3.Folder,
+			AccessKey: c.S3.AccessKey, SecretKey: c.S3.SecretKey,
+			Insecure: c.S3.Insecure, SkipVerify: c.S3.SkipVerify, Timeout: s3Timeout,
+		}
+	}
+	return snapshots
 }
+
+// s3Timeout is K3s's default of etcd-s3-timeout.
+const s3Timeout = 5 * time.Minute
 
 var errNoToken = errors.New("K3S_TOKEN is required to join a cluster")

@@ -1,0 +1,174 @@
+"""`busbar snapshots` and `busbar restore`: etcd's data as they were."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from busbar.cli.stackfile import STACK_HELP, SecretError, load_stack
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from busbar.config import Cluster
+    from busbar.hosts.login import Login
+    from busbar.operations.restore_plan import Plan
+    from busbar.operations.snapshots import Snapshot
+
+Stack = Annotated[str, typer.Argument(metavar="STACK", help=STACK_HELP)]
+_MIB = 1 << 20
+
+
+def register(group: typer.Typer) -> None:
+    """Add the commands to the top level."""
+    group.command("snapshots")(snapshots)
+    group.command("restore")(restore)
+
+
+def snapshots(
+    stack: Stack,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object instead of the table.")
+    ] = False,
+) -> None:
+    """List the snapshots of etcd on the servers, and in the bucket while K3s runs; the newest first.
+
+    Exit code 0: all servers answered; 1: not all of them; 64: no such stack.
+    """
+    import asyncio
+    import json
+    from dataclasses import asdict
+
+    from busbar.cli.output import print_text
+    from busbar.hosts.inventory import Inventory
+    from busbar.operations.remote import Hosts, ScriptError
+    from busbar.operations.snapshots import ServerState, all_of, ask
+    from busbar.preflight.spec import Target
+
+    cluster, login = _cluster_of(stack, "snapshots")
+    servers = [Target.model_validate(each, from_attributes=True) for each in Inventory.of(cluster).servers]
+
+    async def answers() -> list[ServerState | str]:
+        async with Hosts.open(login, lambda _: None) as hosts:
+            return await ask(hosts, servers)
+
+    try:
+        states = asyncio.run(answers())
+    except (ScriptError, ValueError) as error:
+        typer.echo(f"busbar snapshots: {error}", err=True)
+        raise typer.Exit(1) from None
+    missing = [each for each in states if isinstance(each, str)]
+    found = all_of([each for each in states if isinstance(each, ServerState)])
+    if as_json:
+        print_text(json.dumps({"snapshots": [asdict(each) for each in found], "errors": missing}))
+    else:
+        _show(found)
+    for text in missing:
+        typer.echo(f"busbar snapshots: {text}", err=True)
+    if missing:
+        raise typer.Exit(1)
+
+
+def restore(
+    stack: Stack,
+    snapshot: Annotated[
+        str,
+        typer.Option(help="Its name, as `busbar snapshots` lists it, or the path of a file on a server."),
+    ],
+    s3: Annotated[
+        bool, typer.Option("--s3", help="Take it from the bucket (k3s.snapshots.s3), by name.")
+    ] = False,
+    server: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="The server to restore first; by default one that has it."),
+    ] = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Restore. Without it the checks run and the steps are printed.")
+    ] = False,
+) -> None:
+    """Replace everything in the cluster by a snapshot of etcd; the API is away for minutes.
+
+    What was written since the snapshot is gone from the cluster; each server keeps its old data in a folder
+    that is printed. Not while `busbar up` runs. After an interruption: run the same command again.
+
+    Exit code 0: restored, and nothing differs from the configuration; 1: refused, failed, or something
+    differs; 64: no such stack, or no --yes.
+    """
+    import asyncio
+
+    from busbar.cli import EX_USAGE
+    from busbar.hosts.inventory import Inventory
+    from busbar.operations import restore as operation
+    from busbar.operations import restore_plan
+    from busbar.operations.remote import ScriptError
+
+    cluster, login = _cluster_of(stack, "restore")
+    inventory = Inventory.of(cluster)
+    try:
+        plan = asyncio.run(restore_plan.plan(inventory, login, snapshot, s3=s3, server=server))
+        _explain(plan)
+        if not yes:
+            typer.echo("busbar restore: no changes made. Fix: add --yes to restore", err=True)
+            raise typer.Exit(EX_USAGE)
+        done = asyncio.run(operation.restore(plan, login, _say))
+    except (ScriptError, ValueError, restore_plan.RestoreError) as error:
+        typer.echo(f"busbar restore: {error}", err=True)
+        raise typer.Exit(1) from None
+    except KeyboardInterrupt:
+        typer.echo(
+            "busbar restore: interrupted; K3s may be stopped on servers. Fix: run the same command again",
+            err=True,
+        )
+        raise typer.Exit(1) from None
+    for host, folder in done.kept.items():
+        typer.echo(f"old data: {host}:{folder} (delete it when it is not needed any more)")
+    if done.waiting:
+        typer.echo(f"busbar restore: restored; Nodes that are not Ready: {', '.join(done.waiting)}", err=True)
+    from busbar.cli.verify import verify
+
+    verify(stack)
+    if done.waiting:
+        raise typer.Exit(1)
+
+
+def _cluster_of(stack: str, command: str) -> tuple[Cluster, Login]:
+    from busbar.cli.preflight import login_of
+
+    file, cluster = load_stack(stack)
+    try:
+        return cluster, login_of(file, cluster)
+    except SecretError as error:
+        typer.echo(f"busbar {command}: {error}", err=True)
+        raise typer.Exit(1) from None
+
+
+def _explain(plan: Plan) -> None:
+    snapshot = plan.snapshot
+    what = (
+        f"{snapshot.bytes / _MIB:.1f} MiB, {snapshot.time}"
+        if snapshot.time
+        else "not verified: K3s does not run"
+    )
+    typer.echo(f"snapshot  {snapshot.name} ({snapshot.where}, {what})")
+    typer.echo(f"restored  on {plan.first.name}; its data of now are moved aside")
+    others = ", ".join(each.name for each in plan.others)
+    typer.echo(f"rejoin    {others or 'no other server'}, one at a time; their data of now are moved aside")
+    typer.echo(f"restart   the agents of {len(plan.workers)} workers; pods keep running")
+    if plan.resumed:
+        typer.echo("resumed   an earlier restore was not finished; this one starts from the beginning")
+    typer.echo("lost      everything that was written to the cluster since the snapshot")
+
+
+def _show(found: Sequence[Snapshot]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("name", "where", "MiB", "time", box=None, pad_edge=False)
+    for each in found:
+        table.add_row(each.name, each.where, f"{each.bytes / _MIB:.1f}", each.time)
+    Console(highlight=False, soft_wrap=True).print(table)
+
+
+def _say(text: str) -> None:
+    typer.echo(text if text.startswith("busbar: ") else f"busbar: {text}", err=True)

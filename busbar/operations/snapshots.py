@@ -1,0 +1,90 @@
+"""The snapshots of etcd of a cluster: on its servers, and in the bucket of k3s.snapshots.s3."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from busbar.operations.remote import Hosts, ScriptError, UnreachableError
+from busbar.preflight.spec import Target
+
+LIST_SECONDS = 120
+S3 = "s3"
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One snapshot. `where` is the name of a server, or "s3"; `time` is UTC, as in 2026-11-22T04:30:00Z."""
+
+    name: str
+    where: str
+    path: str
+    bytes: int
+    time: str
+
+
+@dataclass(frozen=True)
+class ServerState:
+    """What a server answered. `problem` keeps it from a restore; empty if there is none.
+
+    `restoring`: its K3s was stopped by a restore that was not finished. `stored` lists the bucket; None if
+    the server has none configured, or its K3s does not run.
+    """
+
+    target: Target
+    install_id: str
+    running: bool
+    restoring: bool
+    has_s3: bool
+    problem: str
+    snapshots: tuple[Snapshot, ...]
+    stored: tuple[Snapshot, ...] | None
+
+    @classmethod
+    def of(cls, target: Target, facts: Mapping[str, Any]) -> ServerState:
+        """From the facts of host/k3s-restore.sh, VERB=list. Raises KeyError for other ones."""
+        stored = facts["stored"]
+        return cls(
+            target,
+            str(facts["install_id"]),
+            bool(facts["running"]),
+            bool(facts["restoring"]),
+            bool(facts["s3"]),
+            str(facts["problem"]),
+            _snapshots(target.name, facts["snapshots"]),
+            None if stored is None else _snapshots(S3, stored),
+        )
+
+
+async def ask(hosts: Hosts, servers: Sequence[Target], path: str = "") -> list[ServerState | str]:
+    """Per server, in their order: its state, or the text of why there is none.
+
+    `path`: a file that counts as a snapshot where it exists, wherever it is.
+    """
+
+    async def one(server: Target) -> ServerState | str:
+        values = {"VERB": "list", "SNAPSHOT": path}
+        try:
+            return ServerState.of(
+                server, await hosts.run(server, "k3s-restore", values, seconds=LIST_SECONDS)
+            )
+        except (ScriptError, UnreachableError) as error:
+            return str(error)
+
+    return list(await asyncio.gather(*(one(server) for server in servers)))
+
+
+def all_of(states: Sequence[ServerState]) -> list[Snapshot]:
+    """All snapshots, the newest first; those in the bucket once."""
+    stored = next((state.stored for state in states if state.stored is not None), ())
+    found = [*stored, *(each for state in states for each in state.snapshots)]
+    return sorted(found, key=lambda each: (each.time, each.name, each.where), reverse=True)
+
+
+def _snapshots(where: str, facts: Sequence[Mapping[str, Any]]) -> tuple[Snapshot, ...]:
+    return tuple(
+        Snapshot(str(each["name"]), where, str(each["path"]), int(each["bytes"]), str(each["time"]))
+        for each in facts
+    )

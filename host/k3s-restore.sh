@@ -1,0 +1,227 @@
+#!/usr/bin/env bash
+# The steps of `busbar restore`: etcd's data on all servers become those of a snapshot. One step per run, in this order
+# (busbar/operations/restore.py); each may be repeated, and so may all of them.
+#   VERB=list   the snapshots that are here, and what would keep this server from a restore; changes nothing
+#   VERB=check  whether SNAPSHOT is whole, of this cluster, and fits on the disk; changes nothing
+#   VERB=stop   K3s stops, and does not start at boot; RESTORING marks the server until it starts again
+#   VERB=reset  on one server: etcd gets the data of SNAPSHOT, with this server as the only member
+#   VERB=start  K3s starts: Ready and a voter
+#   VERB=join   on the other servers: etcd's old data are moved aside; the server joins one of SERVERS
+#   VERB=agent  on workers: the agent restarts, pods keep running
+#   VERB=nodes  waits until NODES are Ready
+#
+# Values: NODE_NAME, SNAPSHOT (path of a file; the name of an object with S3=true), S3 (true, false), RESUMED (true: an
+#   earlier restore was not finished, so that the data here may be neither old nor new), SERVERS (URLs of the servers that
+#   run already), NODES (names).
+# Facts: list {"node","install_id","running","restoring","s3","problem","snapshots","stored"}: snapshots are {"name","path","bytes",
+#   "time"}, stored those in the bucket, null if K3s does not run; check {"node","bytes"}; reset {"node","reset","kept",
+#   "reason"}; join {"node","kept"}; nodes {"node","waiting"}; else {"node"}.
+[[ -n ${BUSBAR_LIB:-} ]] || for part in lib lib-install owner k3s-api k3s-lib k3s-snapshots; do
+  # shellcheck source=/dev/null
+  source "$(dirname "${BASH_SOURCE[0]}")/$part.sh"
+done
+
+UNIT=k3s
+RESET_UNIT=busbar-k3s-reset
+STEP_FILE=/run/busbar-restore.step
+RESET_SECONDS=600
+READY_DEADLINE=420
+AGENT_DEADLINE=180
+NODES_DEADLINE=240
+
+main() {
+  begin
+  # From the payload the functions of k3s-lib.sh know the configuration, and what of it is not to be shown.
+  # shellcheck disable=SC2034 # read by payload
+  PAYLOAD="{\"config\":\"$({ base64 -w 0 "$K3S_CONFIG_DIR/config.yaml" 2>/dev/null || true; })\"}"
+  case $VERB in
+    list) list_snapshots ;;
+    check) check_snapshot ;;
+    nodes) await_nodes ;;
+    stop | reset | start | join | agent)
+      end_earlier_step
+      acquire_lock
+      "${VERB}_here"
+      ;;
+    *) die "VERB=$VERB is unknown" "use list, check, stop, reset, start, join, agent or nodes" ;;
+  esac
+}
+
+# end_earlier_step: a step whose connection broke goes on, for minutes if it waits for a server that this restore stops.
+end_earlier_step() {
+  local group
+  group=$(cat "$STEP_FILE" 2>/dev/null || true)
+  if [[ -n $group ]] && is_a_step "$group"; then
+    note "a step of an earlier restore still runs; it ends now"
+    kill -TERM -- "-$group" 2>/dev/null || true
+    poll 30 is_no_step "$group" || die "a step of an earlier restore does not end" "kill -KILL -- -$group on this host"
+  fi
+  ps -o pgid= -p $$ | tr -d ' ' >"$STEP_FILE"
+}
+
+# is_a_step GROUP: whether this group of processes is a run of this script (busbar/hosts/scripts.py: BUSBAR_SCRIPT).
+is_a_step() {
+  grep -sz '^BUSBAR_SCRIPT=k3s-restore-' "/proc/$1/environ" >/dev/null
+}
+
+is_no_step() {
+  ! is_a_step "$1"
+}
+
+stop_here() {
+  touch "$RESTORING"
+  timeout 120 systemctl disable --now "$UNIT" >&2 || true
+  ! is_running || die "$UNIT did not stop" "see: systemctl status $UNIT; journalctl -u $UNIT"
+  printf '{"node":%s}\n' "$(json "$NODE_NAME")"
+}
+
+# reset_here: if K3s fails, the old data are put back (unless RESUMED), and the facts say so. K3s refuses a reset with `server` in its
+# configuration, and with etcd-s3 there it takes SNAPSHOT for the name of an object: arguments come last and win.
+reset_here() {
+  local before kept reason=""
+  refuse_running
+  systemctl stop "$RESET_UNIT" 2>/dev/null || true
+  install -d -m 0700 "$DB/etcd"
+  before=$(old_data)
+  K3S_SINCE=$(date +%s)
+  if ! run_reset; then
+    reason="k3s server --cluster-reset failed"
+  elif [[ ! -e $DB/reset-flag || ! -d $DB/etcd/member ]]; then
+    reason="k3s server --cluster-reset exited 0 without a restored etcd"
+  fi
+  kept=$(comm -13 <(printf '%s\n' "$before") <(old_data) | tail -n 1)
+  if [[ -n $reason ]]; then
+    k3s_journal "$RESET_UNIT"
+    if [[ -n $kept && ${RESUMED:-} != true ]]; then
+      rm -rf "$DB/etcd"
+      mv "$kept" "$DB/etcd"
+    fi
+    rm -f "$DB/reset-flag"
+    kept=""
+  fi
+  printf '{"node":%s,"reset":%s,"kept":%s,"reason":%s}\n' "$(json "$NODE_NAME")" \
+    "$([[ -z $reason ]] && echo true || echo false)" "$(json "$kept")" "$(json "$reason")"
+}
+
+# run_reset: as a unit with the environment of K3s's own, so that it outlives a connection that breaks.
+run_reset() {
+  systemctl reset-failed "$RESET_UNIT" 2>/dev/null || true
+  systemd-run --quiet --wait --collect --unit="$RESET_UNIT" --property=RuntimeMaxSec="$RESET_SECONDS" \
+    --property=EnvironmentFile=-/etc/default/k3s --property=EnvironmentFile=-/etc/sysconfig/k3s \
+    --property=LimitNOFILE=1048576 \
+    "$K3S" server --cluster-reset "--cluster-reset-restore-path=$SNAPSHOT" "--etcd-s3=${S3:-false}" --server= >&2
+}
+
+# old_data: what K3s has moved aside at resets (pkg/etcd/etcd.go `Restore`).
+old_data() {
+  find "$DB" -maxdepth 1 -name 'etcd-old-*' 2>/dev/null | sort
+}
+
+refuse_running() {
+  ! is_running || die "$UNIT runs here; no changes made" "run busbar restore again: it stops all servers first"
+}
+
+start_here() {
+  start_and_await
+  printf '{"node":%s}\n' "$(json "$NODE_NAME")"
+}
+
+start_and_await() {
+  rm -f "$RESTORING"
+  # shellcheck disable=SC2034 # read by k3s_await
+  K3S_SINCE=$(date +%s) K3S_CRASHED_BEFORE=0
+  systemctl enable -q "$UNIT" 2>/dev/null || die "systemctl enable $UNIT failed" "see: systemctl status $UNIT"
+  systemctl reset-failed "$UNIT" 2>/dev/null || true
+  systemctl --no-block start "$UNIT"
+  k3s_await "$UNIT" "$(k3s_ready_seconds "$READY_DEADLINE")" "Node $NODE_NAME Ready and a voter in etcd" \
+    k3s_node_has "$KUBECONFIG_FILE" Ready=True EtcdIsVoter=True
+}
+
+join_here() {
+  local kept=""
+  refuse_running
+  if [[ -d $DB/etcd ]]; then
+    kept=$DB/etcd-before-restore-$(date -u +%Y%m%dT%H%M%SZ)
+    mv "$DB/etcd" "$kept"
+  fi
+  rm -f "$DB/reset-flag"
+  follow_restored
+  start_and_await
+  printf '{"node":%s,"kept":%s}\n' "$(json "$NODE_NAME")" "$(json "$kept")"
+}
+
+# follow_restored: without data the membership line of config.yaml takes effect again. One that would make a second
+# cluster, or names a server that does not run yet, is changed to the first of SERVERS; the next update that changes this
+# server's configuration restarts it for that.
+follow_restored() {
+  local file=$K3S_CONFIG_DIR/config.yaml line url
+  line=$(grep -E '^(cluster-init|server):' "$file" || true)
+  for url in $SERVERS; do
+    [[ $line != "server: \"$url\"" ]] || return 0
+  done
+  url=${SERVERS%% *}
+  {
+    grep -vE '^(cluster-init|server):' "$file"
+    printf 'server: "%s"\n' "$url"
+  } | write_file "$file" 0600
+  if [[ -f $STATE_DIR/applied.sha256 ]]; then
+    { grep -vF "  $file" "$STATE_DIR/applied.sha256" || true; sha256sum "$file"; } | write_file "$STATE_DIR/applied.sha256" 0600
+  fi
+}
+
+# agent_here: etcd counts revisions anew from the snapshot's; a kubelet that keeps its watches would miss changes
+# (kubernetes.io, Operating etcd clusters, Restoring an etcd cluster).
+agent_here() {
+  UNIT=k3s-agent
+  if ! systemctl is-active --quiet "$UNIT"; then
+    note "$UNIT does not run here; it is left as it is"
+  else
+    # shellcheck disable=SC2034 # read by k3s_await
+    K3S_SINCE=$(date +%s) K3S_CRASHED_BEFORE=0
+    INVOCATION=$(systemctl show -p InvocationID --value "$UNIT")
+    systemctl reset-failed "$UNIT" 2>/dev/null || true
+    systemctl --no-block restart "$UNIT"
+    k3s_await "$UNIT" "$AGENT_DEADLINE" "the restart of $UNIT" has_restarted
+  fi
+  printf '{"node":%s}\n' "$(json "$NODE_NAME")"
+}
+
+has_restarted() {
+  [[ $(systemctl show -p InvocationID --value "$UNIT") != "$INVOCATION" ]]
+}
+
+# await_nodes: what the snapshot says of a Node is old: one that lives renews its lease every 10 s. Turns to restart
+# (k3s-rollout.sh) that were in the snapshot have nobody who ends them.
+await_nodes() {
+  local deadline=$((SECONDS + NODES_DEADLINE)) first waiting list="" name
+  first=$(leases) || die "the Kubernetes API on this server does not answer" "see: systemctl status $UNIT"
+  api 60 -n "$ROLLOUT" delete configmaps -l busbar/pool --ignore-not-found >&2 || note "old turns in $ROLLOUT could not be deleted"
+  until waiting=$(waiting_nodes "$first") && [[ -z $waiting ]]; do
+    ((SECONDS < deadline)) || break
+    sleep 2
+  done
+  for name in ${waiting:-}; do list+="${list:+,}$(json "$name")"; done
+  printf '{"node":%s,"waiting":[%s]}\n' "$(json "$NODE_NAME")" "$list"
+}
+
+leases() {
+  api 30 -n kube-node-lease get leases -o 'jsonpath={range .items[*]}{.metadata.name} {.spec.renewTime}{"\n"}{end}'
+}
+
+# waiting_nodes LEASES: those of NODES that are not Ready, or have not renewed their lease since LEASES were read.
+# Without an answer of the API all of them wait.
+waiting_nodes() {
+  local now ready
+  if now=$(leases) &&
+    ready=$(api 30 get nodes -o 'jsonpath={range .items[*]}{.metadata.name} {.status.conditions[?(@.type=="Ready")].status}{"\n"}{end}'); then
+    awk 'FILENAME == ARGV[1] { first[$1] = $2; next }
+      FILENAME == ARGV[2] { now[$1] = $2; next }
+      FILENAME == ARGV[3] { ready[$1] = $2; next }
+      { if (ready[$1] != "True" || now[$1] == "" || now[$1] == first[$1]) print $1 }' \
+      <(printf '%s\n' "$1") <(printf '%s\n' "$now") <(printf '%s\n' "$ready") <(tr ' ' '\n' <<<"$NODES")
+  else
+    tr ' ' '\n' <<<"$NODES"
+  fi
+}
+
+main

@@ -1,0 +1,226 @@
+"""Three servers are restored from a snapshot of etcd: from that of a server, from S3, and after a kill."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab.build.tools import S3_TOOL
+from lab.topology import GATEWAY
+from tests.lab.conftest import PROJECT, SERVERS, UP_SECONDS, Lab, eventually
+
+pytestmark = pytest.mark.drill
+
+NAMESPACE = "drill-restore"
+WORKERS = ("worker-1", "worker-2")
+SNAPSHOTS = "/var/lib/rancher/k3s/server/db/snapshots"
+S3_PORT = 7070
+BUCKET, FOLDER = "snapshots", "drill"
+S3_KEYS = {"s3AccessKey": "drill-access-key", "s3SecretKey": "drill-secret-key"}
+
+
+def _restore(lab: Lab, *arguments: str) -> subprocess.CompletedProcess[str]:
+    words = (sys.executable, "-m", "busbar", "restore", "dev", *arguments)
+    return lab.run(*words, seconds=UP_SECONDS)
+
+
+def _apply(lab: Lab, *objects: dict[str, Any]) -> None:
+    encoded = base64.b64encode(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}).encode())
+    lab.ssh("server-1", f"echo {encoded.decode()} | base64 -d | k3s kubectl apply -f -")
+
+
+def _object(kind: str, name: str, **fields: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": kind,
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        **fields,
+    }
+
+
+def _pod(name: str, worker: str) -> dict[str, Any]:
+    containers = [{"name": "pause", "image": "rancher/mirrored-pause:3.6"}]
+    return _object("Pod", name, spec={"nodeName": worker, "containers": containers})
+
+
+def _names(lab: Lab, kind: str) -> set[str]:
+    found = json.loads(lab.kubectl(f"-n {NAMESPACE} get {kind} -o json"))["items"]
+    return {each["metadata"]["name"] for each in found} - {"kube-root-ca.crt"}
+
+
+def _runs(lab: Lab, pod: str) -> bool:
+    phase = lab.kubectl(f"-n {NAMESPACE} get pod {pod} --ignore-not-found -o jsonpath='{{.status.phase}}'")
+    return phase == "Running"
+
+
+def _save(lab: Lab, server: str) -> str:
+    """The name of a new snapshot on this server."""
+    before = set(lab.ssh(server, f"ls {SNAPSHOTS} || true").split())
+    lab.ssh(server, "k3s etcd-snapshot save --name drill")
+    [name] = set(lab.ssh(server, f"ls {SNAPSHOTS}").split()) - before
+    return name
+
+
+def _as_it_was(lab: Lab) -> None:
+    """What a restore must leave, apart from the objects: three voters, all Nodes Ready, nothing to change."""
+    assert lab.voters() == set(SERVERS)
+    for node in (*SERVERS, *WORKERS):
+        assert lab.conditions(node)["Ready"] == "True", node
+    verified = lab.run(sys.executable, "-m", "busbar", "verify", "dev")
+    assert verified.returncode == 0, verified.stdout
+    again = lab.run(
+        sys.executable, "-m", "busbar", "up", "dev", "--yes", "--skip-preview", seconds=UP_SECONDS
+    )
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert "changes: none," in again.stdout, again.stdout
+
+
+@pytest.fixture
+def objects(lab: Lab) -> Iterator[set[str]]:
+    """Objects, and a pod on worker-1, of which a snapshot is taken; the names of the ConfigMaps."""
+    names = {f"before-{number}" for number in range(20)}
+    _apply(lab, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+    account = f"get serviceaccount default -n {NAMESPACE} --ignore-not-found -o name"
+    eventually(lambda: lab.kubectl(account) != "", 60, "the service account of the namespace")
+    _apply(
+        lab,
+        *(_object("ConfigMap", name, data={"key": name}) for name in sorted(names)),
+        _object("Secret", "before", stringData={"key": "kept"}),
+        _pod("before", "worker-1"),
+    )
+    eventually(lambda: _runs(lab, "before"), 90, "the pod runs")
+    yield names
+    lab.kubectl(f"delete namespace {NAMESPACE} --ignore-not-found")
+
+
+def test_a_cluster_is_as_it_was_at_the_snapshot_and_goes_on(lab: Lab, objects: set[str]) -> None:
+    # Of server 2: server 1, which initialised the cluster, must join it and not make another one.
+    name = _save(lab, "server-2")
+    listed = lab.run(sys.executable, "-m", "busbar", "snapshots", "dev")
+    assert listed.returncode == 0 and name in listed.stdout, listed.stdout + listed.stderr
+    lab.kubectl(f"-n {NAMESPACE} delete configmaps --all")
+    lab.kubectl(f"-n {NAMESPACE} delete secret before")
+    lab.kubectl(f"-n {NAMESPACE} delete pod before --grace-period=1")
+    _apply(lab, _object("ConfigMap", "after"))
+
+    unknown = _restore(lab, "--snapshot", "no-such", "--yes")
+    assert unknown.returncode == 1
+    assert "no snapshot no-such" in unknown.stderr and name in unknown.stderr
+    unconfirmed = _restore(lab, "--snapshot", name)
+    assert unconfirmed.returncode == 64 and "add --yes" in unconfirmed.stderr
+    assert "after" in _names(lab, "configmaps"), "nothing was changed yet"
+
+    began = time.monotonic()
+    done = _restore(lab, "--snapshot", name, "--yes")
+    print(f"{done.stdout}{done.stderr}restored in {time.monotonic() - began:.0f} s")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert _names(lab, "configmaps") == objects
+    secret = lab.kubectl(f"-n {NAMESPACE} get secret before -o jsonpath='{{.data.key}}'")
+    assert base64.b64decode(secret) == b"kept"
+    eventually(lambda: _runs(lab, "before"), 90, "the restored pod runs")
+    _apply(lab, *(_pod(f"after-{worker}", worker) for worker in WORKERS))
+    for worker in WORKERS:
+        eventually(lambda worker=worker: _runs(lab, f"after-{worker}"), 90, f"a new pod runs on {worker}")
+    for server in ("server-1", "server-3"):
+        assert "etcd-before-restore-" in lab.ssh(server, "ls /var/lib/rancher/k3s/server/db")
+    _as_it_was(lab)
+
+
+def test_an_interrupted_restore_is_finished_by_the_same_command(lab: Lab, objects: set[str]) -> None:
+    name = _save(lab, "server-1")
+    lab.kubectl(f"-n {NAMESPACE} delete configmaps --all")
+    command = (sys.executable, "-m", "busbar", "restore", "dev", "--snapshot", name, "--yes")
+    process = subprocess.Popen(
+        command,
+        cwd=PROJECT,
+        env=lab.environment,
+        text=True,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+    )
+    assert process.stderr is not None
+    seen = []
+    for line in process.stderr:
+        seen.append(line)
+        if "server-2: joining" in line:
+            process.kill()
+    process.wait()
+    assert any("server-2: joining" in line for line in seen), "".join(seen)
+    marked = lab.ssh("server-3", "ls /var/lib/busbar/restoring")
+    assert marked.strip() == "/var/lib/busbar/restoring", "an update would leave this server alone"
+
+    done = _restore(lab, "--snapshot", name, "--yes")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "an earlier restore was not finished" in done.stdout
+    assert _names(lab, "configmaps") == objects
+    _as_it_was(lab)
+
+
+@pytest.fixture
+def bucket(lab: Lab, tmp_path: Path) -> Iterator[Path]:
+    """The folder of a bucket on an S3 server that the hosts reach, and that K3s has been told to use."""
+    assert S3_TOOL.output.exists(), "python -m lab build --drills builds it"
+    (tmp_path / BUCKET).mkdir()
+    words = (S3_TOOL.output, "--quiet", "--port", f"{GATEWAY}:{S3_PORT}", "posix", tmp_path)
+    keys = {"ROOT_ACCESS_KEY": S3_KEYS["s3AccessKey"], "ROOT_SECRET_KEY": S3_KEYS["s3SecretKey"]}
+    server = subprocess.Popen(words, env={**os.environ, **keys}, stdout=subprocess.DEVNULL)
+    try:
+        eventually(_s3_answers, 30, "the S3 server answers")
+        path = lab.config_with(_with_bucket)
+        for key, value in S3_KEYS.items():
+            words = ("config", "set", "--secret", f"busbar:{key}", value)
+            done = lab.pulumi(*words, "--config-file", str(path), "--stack", "dev")
+            assert done.returncode == 0, done.stderr
+        done = lab.up("--config-file", str(path))
+        assert done.returncode == 0, done.stdout + done.stderr
+        yield tmp_path / BUCKET
+        done = lab.up()
+        assert done.returncode == 0, done.stdout + done.stderr
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def _s3_answers() -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex((GATEWAY, S3_PORT)) == 0
+
+
+def _with_bucket(cluster: dict[str, Any]) -> None:
+    cluster["validation"]["enabled"] = False
+    s3 = {"endpoint": f"{GATEWAY}:{S3_PORT}", "bucket": BUCKET, "folder": FOLDER}
+    cluster["k3s"]["snapshots"] = {"s3": s3}
+    cluster["k3s"]["server_args"] = {"etcd-s3-insecure": True}
+
+
+def test_a_cluster_is_restored_from_s3_when_no_server_has_the_snapshot(
+    lab: Lab, bucket: Path, objects: set[str]
+) -> None:
+    name = _save(lab, "server-3")
+    assert (bucket / FOLDER / name).stat().st_size > 0
+    lab.ssh("server-3", f"rm {SNAPSHOTS}/{name}")
+    lab.kubectl(f"-n {NAMESPACE} delete configmaps --all")
+
+    listed = json.loads(lab.run(sys.executable, "-m", "busbar", "snapshots", "dev", "--json").stdout)
+    assert (name, "s3") in {(each["name"], each["where"]) for each in listed["snapshots"]}
+    without = _restore(lab, "--snapshot", name, "--yes")
+    assert without.returncode == 1 and f"{name} (s3, " in without.stderr
+    unknown = _restore(lab, "--snapshot", "no-such", "--s3", "--yes")
+    assert unknown.returncode == 1 and "no snapshot no-such in the bucket" in unknown.stderr
+
+    began = time.monotonic()
+    done = _restore(lab, "--snapshot", name, "--s3", "--yes")
+    print(f"restored from S3 in {time.monotonic() - began:.0f} s")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert _names(lab, "configmaps") == objects
+    assert lab.voters() == set(SERVERS)

@@ -1,0 +1,318 @@
+"""`busbar restore`: what it refuses before anything changes, the order of its steps, what a failure leaves.
+
+The hosts are SSH servers of this test on loopback; they print what host/k3s-restore.sh would.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import re
+import socket
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import asyncssh
+import pytest
+
+from busbar import config
+from busbar.hosts.inventory import Inventory
+from busbar.operations import restore, restore_plan
+from busbar.operations.remote import Hosts
+from busbar.operations.restore_plan import Plan, RestoreError
+from busbar.operations.snapshots import Snapshot, all_of, ask
+from tests.support.clusters import site
+from tests.support.ssh_hosts import HOST, login, machine, public
+
+T = TypeVar("T")
+TIME = "2026-11-22T04:00:00Z"
+
+
+@pytest.fixture(autouse=True)
+def without_agent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+
+
+def file(name: str, folder: str = "/var/lib/rancher/k3s/server/db/snapshots") -> dict[str, Any]:
+    return {"name": name, "path": f"{folder}/{name}", "bytes": 4128, "time": TIME}
+
+
+@dataclass
+class Cluster:
+    """Three servers and a worker. `facts` and `fails` are by (host, verb); `steps` is what ran, in order."""
+
+    facts: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
+    fails: dict[tuple[str, str], str] = field(default_factory=dict)
+    gone: tuple[str, ...] = ()
+    steps: list[tuple[str, str]] = field(default_factory=list)
+    commands: dict[tuple[str, str], str] = field(default_factory=dict)
+    said: list[str] = field(default_factory=list)
+
+    def answer(self, host: str, verb: str) -> dict[str, Any]:
+        usual: dict[str, dict[str, Any]] = {
+            "list": {
+                "install_id": "1",
+                "running": True,
+                "restoring": False,
+                "s3": False,
+                "problem": "",
+                "snapshots": [file(f"nightly-{host}")],
+                "stored": None,
+            },
+            "reset": {"reset": True, "kept": "/db/etcd-old-1", "reason": ""},
+            "join": {"kept": f"/db/of-{host}"},
+            "nodes": {"waiting": []},
+        }
+        return {"node": host, **usual.get(verb, {}), **self.facts.get((host, verb), {})}
+
+    def handler(self, host: str) -> Callable[[asyncssh.SSHServerProcess[str]], None]:
+        def handle(process: asyncssh.SSHServerProcess[str]) -> None:
+            command = process.command or ""
+            found = re.search(r"VERB=(\w+)", command)
+            assert found is not None
+            step = (host, found[1])
+            self.steps.append(step)
+            self.commands[step] = command
+            if why := self.fails.get(step):
+                process.stderr.write(f"busbar: {host}: {why}. Fix: x\n")
+                process.exit(1)
+                return
+            process.stdout.write(json.dumps(self.answer(*step)) + "\n")
+            process.exit(0)
+
+        return handle
+
+    async def inventory(self, stack: contextlib.AsyncExitStack) -> Inventory:
+        cluster = config.load(site(servers=3, workers={"h100": 1}), root=Path())
+        inventory = Inventory.of(cluster)
+        hosts = []
+        for host in inventory.hosts:
+            port = closed_port()
+            if host.role != "lb" and host.name not in self.gone:
+                port = await stack.enter_async_context(machine(self.handler(host.name)))
+            hosts.append(replace(host, address="127.0.0.1", port=port, user="root", host_key=public(HOST)))
+        return replace(inventory, hosts=tuple(hosts))
+
+    def run(self, work: Callable[[Inventory], Awaitable[T]]) -> T:
+        async def scenario() -> T:
+            async with contextlib.AsyncExitStack() as stack:
+                return await work(await self.inventory(stack))
+
+        return asyncio.run(scenario())
+
+    def plan(self, wanted: str, **options: Any) -> Plan:
+        return self.run(lambda inventory: restore_plan.plan(inventory, login(), wanted, **options))
+
+    def restore(self, wanted: str = "nightly-server-2") -> restore.Restored:
+        async def both(inventory: Inventory) -> restore.Restored:
+            plan = await restore_plan.plan(inventory, login(), wanted)
+            self.steps.clear()
+            return await restore.restore(plan, login(), self.said.append)
+
+        return self.run(both)
+
+    def verbs(self) -> set[str]:
+        return {verb for _, verb in self.steps}
+
+    def order(self, verb: str) -> list[str]:
+        return [host for host, each in self.steps if each == verb]
+
+
+def closed_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def test_the_server_that_holds_the_snapshot_is_restored_first_and_the_check_changes_nothing() -> None:
+    cluster = Cluster()
+    plan = cluster.plan("nightly-server-2")
+    assert plan.first.name == "server-2"
+    assert [each.name for each in plan.others] == ["server-1", "server-3"]
+    assert [each.name for each in plan.workers] == ["gpu-1"]
+    assert cluster.order("check") == ["server-2"]
+    assert cluster.verbs() == {"list", "check"}
+
+
+def test_a_file_elsewhere_on_a_server_is_found_by_its_path() -> None:
+    path = "/root/kept/old.db"
+    cluster = Cluster({("server-3", "list"): {"snapshots": [file("old.db", "/root/kept")]}})
+    plan = cluster.plan(path)
+    assert (plan.first.name, plan.snapshot.path) == ("server-3", path)
+    assert f"SNAPSHOT={path}" in cluster.commands["server-1", "list"]
+
+
+def test_a_snapshot_that_does_not_exist_is_refused_with_those_that_do() -> None:
+    cluster = Cluster()
+    with pytest.raises(RestoreError) as refused:
+        cluster.plan("yesterday")
+    text = str(refused.value)
+    assert text.startswith("no snapshot yesterday on server-1, server-2, server-3; no changes made")
+    for server in ("server-1", "server-2", "server-3"):
+        assert f"nightly-{server} ({server}, {TIME})" in text
+    assert cluster.verbs() == {"list"}
+
+
+def test_the_server_may_be_chosen_and_must_hold_the_snapshot() -> None:
+    with pytest.raises(RestoreError, match="no snapshot nightly-server-2 on server-1;"):
+        Cluster().plan("nightly-server-2", server="server-1")
+    with pytest.raises(RestoreError, match="server-9 is not a server of the stack"):
+        Cluster().plan("nightly-server-2", server="server-9")
+
+
+def test_a_server_that_does_not_answer_stops_a_restore_before_it_starts() -> None:
+    cluster = Cluster(gone=("server-3",))
+    with pytest.raises(RestoreError, match=r"server-3: .*\n.*needs every server.*no changes made"):
+        cluster.plan("nightly-server-2")
+    assert cluster.verbs() == {"list"}
+
+
+@pytest.mark.parametrize(
+    ("facts", "says"),
+    [
+        ({"problem": "the token is not the one"}, "server-1: the token is not the one"),
+        ({"install_id": "2"}, r"different clusters \(server-1 2, server-2 1, server-3 1\)"),
+    ],
+)
+def test_servers_that_cannot_take_part_are_named_before_anything_changes(
+    facts: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(RestoreError, match=says):
+        Cluster({("server-1", "list"): facts}).plan("nightly-server-2")
+
+
+def test_a_snapshot_that_fails_its_check_is_refused() -> None:
+    cluster = Cluster(fails={("server-2", "check"): "it was made with another token than this cluster's"})
+    with pytest.raises(RestoreError, match="made with another token"):
+        cluster.plan("nightly-server-2")
+    assert cluster.verbs() == {"list", "check"}
+
+
+class TestFromTheBucket:
+    def of(self, **facts: Any) -> Cluster:
+        stored = {"s3": True, "stored": [file("nightly-server-9", "s3://bucket")], **facts}
+        return Cluster({(server, "list"): stored for server in ("server-1", "server-2", "server-3")})
+
+    def test_the_first_server_is_restored_without_a_check_of_a_file(self) -> None:
+        cluster = self.of()
+        plan = cluster.plan("nightly-server-9", s3=True)
+        assert (plan.first.name, plan.snapshot.where) == ("server-1", "s3")
+        assert cluster.verbs() == {"list"}
+
+    def test_an_object_that_is_not_listed_is_refused(self) -> None:
+        with pytest.raises(RestoreError, match="no snapshot other in the bucket; no changes made"):
+            self.of().plan("other", s3=True)
+
+    def test_a_cluster_without_a_bucket_is_refused(self) -> None:
+        with pytest.raises(RestoreError, match=r"snapshots\.s3 is not configured"):
+            Cluster().plan("nightly-server-9", s3=True)
+
+    def test_with_k3s_down_nobody_lists_the_bucket_and_k3s_is_asked_at_the_restore(self) -> None:
+        plan = self.of(running=False, stored=None).plan("nightly-server-9", s3=True)
+        assert plan.snapshot == Snapshot("nightly-server-9", "s3", "nightly-server-9", 0, "")
+
+    def test_an_object_is_listed_once_before_the_older_files(self) -> None:
+        cluster = self.of()
+
+        async def listed(inventory: Inventory) -> list[Snapshot]:
+            async with Hosts.open(login(), cluster.said.append) as hosts:
+                servers = [restore_plan._target(each) for each in inventory.servers]
+                answers = await ask(hosts, servers)
+                return all_of([each for each in answers if not isinstance(each, str)])
+
+        found = cluster.run(listed)
+        assert [each.where for each in found] == ["s3", "server-3", "server-2", "server-1"]
+
+
+def test_every_server_stops_before_one_is_reset_and_the_others_join_one_after_another() -> None:
+    cluster = Cluster()
+    done = cluster.restore()
+    assert set(cluster.steps[:3]) == {(server, "stop") for server in ("server-1", "server-2", "server-3")}
+    assert cluster.steps[3:] == [
+        ("server-2", "reset"),
+        ("server-2", "start"),
+        ("server-1", "join"),
+        ("server-3", "join"),
+        ("gpu-1", "agent"),
+        ("server-2", "nodes"),
+    ]
+    assert done.kept == {
+        "server-2": "/db/etcd-old-1",
+        "server-1": "/db/of-server-1",
+        "server-3": "/db/of-server-3",
+    }
+    assert done.waiting == ()
+
+
+def test_a_server_joins_one_that_runs_already() -> None:
+    cluster = Cluster()
+    cluster.restore()
+    url = "https://127.0.0.1:6443"
+    assert f"SERVERS={url} " in cluster.commands["server-1", "join"]
+    assert f"'SERVERS={url} {url}'" in cluster.commands["server-3", "join"]
+    assert "'NODES=server-2 server-1 server-3 gpu-1'" in cluster.commands["server-2", "nodes"]
+
+
+def test_where_a_server_does_not_stop_all_run_again_with_the_data_they_had() -> None:
+    cluster = Cluster(fails={("server-3", "stop"): "k3s did not stop"})
+    with pytest.raises(RestoreError, match=r"k3s did not stop.*Nothing was restored.*on all servers"):
+        cluster.restore()
+    assert sorted(cluster.order("start")) == ["server-1", "server-2", "server-3"]
+    assert cluster.verbs() == {"stop", "start"}
+
+
+def test_where_k3s_refuses_the_snapshot_all_run_again_with_the_data_they_had() -> None:
+    refused = {"reset": False, "kept": "", "reason": "k3s server --cluster-reset failed"}
+    cluster = Cluster({("server-2", "reset"): refused})
+    with pytest.raises(RestoreError, match=r"cluster-reset failed.*Nothing was restored"):
+        cluster.restore()
+    assert sorted(cluster.order("start")) == ["server-1", "server-2", "server-3"]
+    assert "join" not in cluster.verbs()
+
+
+@pytest.mark.parametrize("failing", ["stop", "reset"])
+def test_after_an_unfinished_restore_no_server_starts_with_what_it_has(failing: str) -> None:
+    cluster = Cluster({("server-3", "list"): {"restoring": True}})
+    if failing == "stop":
+        cluster.fails["server-1", "stop"] = "k3s did not stop"
+    else:
+        cluster.facts["server-2", "reset"] = {"reset": False, "kept": "", "reason": "it failed"}
+    with pytest.raises(RestoreError, match=r"was not finished, so K3s is not started again"):
+        cluster.restore()
+    assert "start" not in cluster.verbs()
+    if failing == "reset":
+        assert "RESUMED=true" in cluster.commands["server-2", "reset"]
+
+
+def test_servers_that_cannot_start_again_are_named() -> None:
+    cluster = Cluster(
+        fails={("server-3", "stop"): "k3s did not stop", ("server-1", "start"): "k3s crashed 3 times"}
+    )
+    with pytest.raises(RestoreError, match=r"runs again not on all servers: server-1: .*crashed"):
+        cluster.restore()
+
+
+def test_after_a_reset_of_unknown_outcome_no_server_starts_with_its_old_data() -> None:
+    cluster = Cluster(fails={("server-2", "reset"): "timed out"})
+    with pytest.raises(RestoreError, match=r"of server-1, server-3 were not changed.*same command"):
+        cluster.restore()
+    assert cluster.verbs() == {"stop", "reset"}
+
+
+def test_a_server_that_cannot_join_ends_the_restore_and_the_old_data_are_named() -> None:
+    cluster = Cluster(fails={("server-1", "join"): "Node server-1 Ready: timed out"})
+    with pytest.raises(RestoreError) as failed:
+        cluster.restore()
+    text = str(failed.value)
+    assert "server-2 has the data of nightly-server-2; old data: server-2:/db/etcd-old-1." in text
+    assert "run the same command again" in text
+    assert ("server-3", "join") not in cluster.steps
+
+
+def test_a_worker_that_does_not_answer_stops_nothing_and_nodes_that_wait_are_returned() -> None:
+    cluster = Cluster({("server-2", "nodes"): {"waiting": ["gpu-1"]}}, gone=("gpu-1",))
+    assert cluster.restore().waiting == ("gpu-1",)
+    assert any(text.startswith("gpu-1: ") for text in cluster.said)

@@ -1,0 +1,127 @@
+"""`busbar restore` and `busbar snapshots` as a person calls them; for the hosts see test_restore.py."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import Result
+from typer.testing import CliRunner
+
+from busbar.cli import EX_USAGE, build
+from busbar.operations import restore, restore_plan, snapshots
+from busbar.operations.restore_plan import Plan, RestoreError
+from busbar.operations.snapshots import ServerState, Snapshot
+from tests.support.clusters import site
+from tests.support.ssh_hosts import at
+
+SNAPSHOT = Snapshot("nightly", "server-2", "/x/nightly", 3 << 20, "2026-11-22T04:00:00Z")
+SERVERS = tuple(at(1, name, "server") for name in ("server-2", "server-1"))
+PLAN = Plan(SNAPSHOT, SERVERS[0], SERVERS[1:], (at(1, "gpu-1", "worker"),))
+Call = Callable[..., Result]
+
+
+@pytest.fixture
+def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
+    """The command line beside the file of the stack `prod`."""
+    monkeypatch.setenv("SSH_AUTH_SOCK", "/nowhere")
+    monkeypatch.chdir(tmp_path)
+    content = {"config": {"busbar:cluster": site(workers={"h100": 1})}}
+    (tmp_path / "Pulumi.prod.yaml").write_text(yaml.safe_dump(content))
+    return lambda *words: CliRunner().invoke(build(), [*words])
+
+
+@pytest.fixture
+def restored(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
+    """The restores that were done; all of them succeed, and nothing differs afterwards."""
+    done: list[Plan] = []
+
+    async def plan(*_: Any, **__: Any) -> Plan:
+        return PLAN
+
+    async def run(plan: Plan, *_: Any) -> restore.Restored:
+        done.append(plan)
+        return restore.Restored({"server-1": "/db/old"}, ())
+
+    async def nothing(*_: Any) -> list[Any]:
+        return []
+
+    monkeypatch.setattr(restore_plan, "plan", plan)
+    monkeypatch.setattr(restore, "restore", run)
+    monkeypatch.setattr("busbar.operations.verify.verify", nothing)
+    return done
+
+
+def test_without_yes_the_steps_are_printed_and_nothing_is_restored(call: Call, restored: list[Plan]) -> None:
+    done = call("restore", "prod", "--snapshot", "nightly")
+    assert (done.exit_code, restored) == (EX_USAGE, [])
+    assert "nightly (server-2, 3.0 MiB, 2026-11-22T04:00:00Z)" in done.stdout
+    assert "rejoin    server-1, one at a time" in done.stdout
+    assert "no changes made. Fix: add --yes" in done.stderr
+
+
+def test_with_yes_it_is_restored_verified_and_the_old_data_are_named(
+    call: Call, restored: list[Plan]
+) -> None:
+    done = call("restore", "prod", "--snapshot", "nightly", "--yes")
+    assert (done.exit_code, restored) == (0, [PLAN]), done.output
+    assert "old data: server-1:/db/old" in done.stdout
+    assert "as applied" in done.stdout
+
+
+def test_nodes_that_do_not_come_back_fail_the_command(
+    call: Call, restored: list[Plan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run(*_: Any) -> restore.Restored:
+        return restore.Restored({}, ("gpu-1",))
+
+    monkeypatch.setattr(restore, "restore", run)
+    done = call("restore", "prod", "--snapshot", "nightly", "--yes")
+    assert (done.exit_code, restored) == (1, [])
+    assert "Nodes that are not Ready: gpu-1" in done.stderr
+
+
+def test_a_refusal_is_one_message_and_exit_code_1(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def plan(*_: Any, **__: Any) -> Plan:
+        raise RestoreError("no snapshot x; no changes made")
+
+    monkeypatch.setattr(restore_plan, "plan", plan)
+    done = call("restore", "prod", "--snapshot", "x", "--yes")
+    assert done.exit_code == 1
+    assert "busbar restore: no snapshot x; no changes made" in done.stderr
+
+
+def test_an_interruption_says_how_to_go_on(
+    call: Call, restored: list[Plan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run(*_: Any) -> restore.Restored:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(restore, "restore", run)
+    done = call("restore", "prod", "--snapshot", "nightly", "--yes")
+    assert (done.exit_code, restored) == (1, [])
+    assert "interrupted; K3s may be stopped on servers. Fix: run the same command again" in done.stderr
+
+
+def test_snapshots_are_listed_and_a_server_without_an_answer_is_a_finding(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = ServerState(SERVERS[0], "1", True, False, False, "", (SNAPSHOT,), None)
+
+    async def ask(*_: Any) -> list[ServerState | str]:
+        return [state, "server-1: no route"]
+
+    monkeypatch.setattr(snapshots, "ask", ask)
+    monkeypatch.setattr("busbar.preflight.ssh.check_agent", lambda _: None)
+    monkeypatch.setattr("busbar.preflight.ssh.load_keys", lambda _: None)
+    done = call("snapshots", "prod")
+    assert done.exit_code == 1
+    assert done.stdout.splitlines()[1].split() == ["nightly", "server-2", "3.0", "2026-11-22T04:00:00Z"]
+    assert "busbar snapshots: server-1: no route" in done.stderr
+    found = json.loads(call("snapshots", "prod", "--json").stdout)
+    assert [each["name"] for each in found["snapshots"]] == ["nightly"]
+    assert found["errors"] == ["server-1: no route"]
