@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from busbar.manifests.nccljob import TRANSPORT_ENV
 from busbar.manifests.scheduling import GPU_RESOURCE, worker_tolerations
 from busbar.outputs import PoolLaunch
+from busbar.training.networks import attach
+from busbar.training.networks.attach import Attachment
 
 HOSTNAME = "kubernetes.io/hostname"
 
@@ -24,9 +26,9 @@ def gpu_limits(launch: PoolLaunch) -> dict[str, Any]:
     return {GPU_RESOURCE: launch.gpus, **launch.resources}
 
 
-def nccl_env(launch: PoolLaunch) -> dict[str, str]:
-    """The settings under which the pool's bandwidth was measured."""
-    return {**launch.env, **TRANSPORT_ENV.get(launch.transport, {})}
+def nccl_env(launch: PoolLaunch, attached: Sequence[Attachment]) -> dict[str, str]:
+    """The settings under which the pool's bandwidth was measured, for a pod with these interfaces."""
+    return {**attach.nccl_env(attached, launch), **TRANSPORT_ENV.get(launch.transport, {})}
 
 
 def shm(launch: PoolLaunch) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:

@@ -15,6 +15,7 @@ from busbar.manifests.launcher import FIRST_LINE, LAST_LINE, MARGIN_SECONDS
 from busbar.manifests.names import digest, short
 from busbar.training import pod
 from busbar.training.config import Training
+from busbar.training.networks import attach
 from busbar.training.target import Target
 
 CONTAINER = "trainer"
@@ -105,6 +106,7 @@ def render(target: Target, training: Training, program: Mapping[str, str]) -> Ma
 
 def _job(target: Target, training: Training, name: str, config_map: str) -> dict[str, Any]:
     proof, nodes = training.proof, len(target.launch.workers)
+    annotations = attach.pod_annotations(target.attached)
     return {
         "metadata": {
             "name": name,
@@ -122,7 +124,10 @@ def _job(target: Target, training: Training, name: str, config_map: str) -> dict
             "backoffLimit": 0,
             "activeDeadlineSeconds": proof.deadline_seconds,
             "template": {
-                "metadata": {"labels": {"busbar/pool": target.pool}},
+                "metadata": {
+                    "labels": {"busbar/pool": target.pool},
+                    **({"annotations": annotations} if annotations else {}),
+                },
                 "spec": _pod(target, training, name, config_map),
             },
         },
@@ -133,7 +138,11 @@ def _pod(target: Target, training: Training, name: str, config_map: str) -> dict
     launch, proof = target.launch, training.proof
     on_gpus = proof.backend == "nccl"
     memory = proof.memory or launch.memory
-    limits = {**(pod.gpu_limits(launch) if on_gpus else {}), **({"memory": memory} if memory else {})}
+    limits = {
+        **(pod.gpu_limits(launch) if on_gpus else {}),
+        **attach.resources(target.attached, launch),
+        **({"memory": memory} if memory else {}),
+    }
     volumes: list[dict[str, Any]] = [
         {"name": "program", "configMap": {"name": config_map}},
         {"name": "checkpoints", **_checkpoint_volume(training)},
@@ -193,6 +202,8 @@ def _checkpoint_folder(training: Training, name: str) -> dict[str, Any]:
 
 def _script(target: Target, training: Training, name: str) -> str:
     proof = training.proof
+    # A pod that Multus has not attached has none of them; without this it would train over eth0.
+    interfaces = [*(each.interface for each in target.attached), *proof.interfaces]
     seconds, first_pod = proof.deadline_seconds - MARGIN_SECONDS, f"{name}-0.{name}"
     torchrun = [
         *("--nnodes", len(target.launch.workers), "--nproc-per-node", target.ranks_per_node(proof)),
@@ -204,7 +215,7 @@ def _script(target: Target, training: Training, name: str) -> str:
         *("--backend", proof.backend, "--gradient-bytes", target.gradient_bytes(proof)),
         *("--steps", proof.steps, "--iterations", proof.iterations, "--checkpoints", CHECKPOINT_FOLDER),
         *("--timeout-seconds", proof.collective_timeout_seconds),
-        *(["--interfaces", *proof.interfaces] if proof.interfaces else []),
+        *(["--interfaces", *dict.fromkeys(interfaces)] if interfaces else []),
         *(["--storage-bytes", training.storage.probe_bytes] if training.storage.mode == "path" else []),
     ]
     return _SCRIPT.format(
@@ -221,9 +232,8 @@ def _script(target: Target, training: Training, name: str) -> str:
 
 def _env(target: Target, training: Training) -> list[dict[str, Any]]:
     launch, proof = target.launch, training.proof
-    settings = {**pod.nccl_env(launch), **EVIDENCE_ENV}
-    # gloo looks for its address by the host's name where no interface is given.
-    env = settings if proof.backend == "nccl" else {"GLOO_SOCKET_IFNAME": "eth0"}
+    settings = {**pod.nccl_env(launch, target.attached), **EVIDENCE_ENV}
+    env = settings if proof.backend == "nccl" else attach.gloo_env(target.attached)
     env = {**PROGRAM_ENV, **env, **proof.env}
     run = {"fieldRef": {"fieldPath": f"metadata.labels['{RUN_LABEL}']"}}
     return [
