@@ -29,6 +29,7 @@ CHECKS: tuple[Callable[[PartialConfig], Iterator[str]], ...] = (
     k3s_argument_checks.written_keys,
     k3s_argument_checks.breaking_keys,
     software_checks.versions,
+    k3s_argument_checks.token_lifetime,
     software_checks.resource,
     software_checks.validation,
 )
