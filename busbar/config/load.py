@@ -20,6 +20,7 @@ CHECKS: tuple[Callable[[PartialConfig], Iterator[str]], ...] = (
     host_checks.quorum,
     host_checks.virtual_ip,
     host_checks.pools,
+    host_checks.topology,
     k3s_checks.networks,
     k3s_checks.pod_network_size,
     k3s_checks.taints,
@@ -28,8 +29,8 @@ CHECKS: tuple[Callable[[PartialConfig], Iterator[str]], ...] = (
     k3s_checks.images,
     k3s_argument_checks.written_keys,
     k3s_argument_checks.breaking_keys,
-    software_checks.versions,
     k3s_argument_checks.token_lifetime,
+    software_checks.versions,
     software_checks.resource,
     software_checks.validation,
 )

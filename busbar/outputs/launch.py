@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from busbar.config import Cluster
 from busbar.config.pools import Taint
-from busbar.hosts.inventory import Inventory
+from busbar.hosts.inventory import Host, Inventory
 from busbar.manifests import nccljob
 
 # Of the validation itself: a job has its own number of ranks, and its own way to print evidence.
@@ -25,7 +25,8 @@ class PoolLaunch(BaseModel):
 
     `resources` are the extended resources of a pod that uses a whole worker, without its GPUs. `env` are the
     NCCL settings of profile and configuration. `topology_file` names the NCCL topology file that the
-    validation used; its content is not an output.
+    validation used; its content is not an output. `topology`: the keys of the labels by which its Nodes say
+    where they are in the fabric, the farthest level first; None where the site has named none.
     """
 
     model_config = ConfigDict(extra="ignore", frozen=True)
@@ -46,6 +47,7 @@ class PoolLaunch(BaseModel):
     memory: str | None = None
     env: dict[str, str] = Field(default_factory=dict)
     topology_file: str | None = None
+    topology: tuple[str, ...] | None = None
 
 
 _POOLS = TypeAdapter(dict[str, PoolLaunch])
@@ -55,7 +57,7 @@ def format_pools(inventory: Inventory) -> str:
     """The settings of every pool as one text. Raises as busbar.manifests.nccljob.resolve does."""
     cluster = inventory.cluster
     pools = {
-        name: _launch(cluster, name, [worker.name for worker in inventory.workers_of(name)])
+        name: _launch(cluster, name, inventory.workers_of(name))
         for name in cluster.pools
         if inventory.workers_of(name)
     }
@@ -73,8 +75,11 @@ def parse_pools(text: Any) -> dict[str, PoolLaunch]:
         raise ValueError(f"{where + ': ' if where else ''}{problem['msg']}") from None
 
 
-def _launch(cluster: Cluster, pool: str, workers: Sequence[str]) -> PoolLaunch:
-    job, configured = nccljob.resolve(cluster, pool, workers), cluster.pools[pool]
+def _launch(cluster: Cluster, pool: str, workers: Sequence[Host]) -> PoolLaunch:
+    job = nccljob.resolve(cluster, pool, [worker.name for worker in workers])
+    configured = cluster.pools[pool]
+    # All workers of a pool have the same levels.
+    levels = tuple(key for key, _ in workers[0].labels)
     return PoolLaunch(
         workers=job.nodes,
         gpus=configured.gpus,
@@ -97,6 +102,7 @@ def _launch(cluster: Cluster, pool: str, workers: Sequence[str]) -> PoolLaunch:
             if _is_setting(name) and name not in job.all_reduce_env
         },
         topology_file=cluster.validation.topology_file,
+        topology=levels or None,
     )
 
 

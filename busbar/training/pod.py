@@ -12,6 +12,7 @@ from busbar.training.networks import attach
 from busbar.training.networks.attach import Attachment
 
 HOSTNAME = "kubernetes.io/hostname"
+JOBSET_LABEL = "jobset.sigs.k8s.io/jobset-uid"
 
 TORCHRUN_ENV: Mapping[str, str] = {
     # Otherwise, since torch 2.4, all starts of the ranks share one store and may find the addresses of ranks
@@ -63,3 +64,23 @@ def placement(launch: PoolLaunch) -> dict[str, Any]:
             "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [pool]}}
         },
     }
+
+
+def close_together(launch: PoolLaunch) -> dict[str, Any]:
+    """The part of an affinity that prefers workers near each other: the nearest level weighs most.
+
+    For the pods of one JobSet that needs fewer workers than the pool has: the fewer switches between two
+    ranks, the better.
+    """
+    terms = [
+        {
+            "weight": weight,
+            "podAffinityTerm": {
+                "labelSelector": {"matchExpressions": [{"key": JOBSET_LABEL, "operator": "Exists"}]},
+                "matchLabelKeys": [JOBSET_LABEL],
+                "topologyKey": level,
+            },
+        }
+        for weight, level in enumerate(launch.topology or (), 1)
+    ]
+    return {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": terms}} if terms else {}

@@ -39,8 +39,10 @@ def torch_runtime(target: Target, image: str) -> dict[str, Any]:
         "volumeMounts": [*mounts, *more_mounts],
         **pod.locks_memory(launch),
     }
+    placement = pod.placement(launch)
+    placement["affinity"] |= pod.close_together(launch)
     spec = {
-        **pod.placement(launch),
+        **placement,
         **({"runtimeClassName": launch.runtime_class} if launch.runtime_class else {}),
         "containers": [container],
         "volumes": [*volumes, *more_volumes],

@@ -49,6 +49,14 @@ def test_an_algorithm_that_only_all_reduce_has_is_not_handed_on() -> None:
     assert "NCCL_ALGO" not in launch(validation={"algorithm": "nvls"}).env
 
 
+def test_a_pool_names_the_labels_by_which_its_workers_are_near_each_other_the_farthest_first() -> None:
+    assert launch().topology is None
+    hosts = site()["hosts"]
+    for worker in hosts["workers"]:
+        worker["topology"] = {"rail_group": "su03", "block": "b1"}
+    assert launch(hosts=hosts).topology == ("fabric.topograph.run/tier-1", "fabric.topograph.run/tier-0")
+
+
 def test_a_stack_without_the_output_is_read_and_has_no_pools() -> None:
     outputs = exported()
     del outputs["pools"]
