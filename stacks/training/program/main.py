@@ -19,10 +19,11 @@ from itertools import groupby
 from pathlib import Path
 
 import checkpoint
+import interfaces
 import storage
 import torch
 import torch.distributed as dist
-from evidence import NcclMessages, digest, missing_interfaces
+from evidence import NcclMessages, digest
 from model import LEARNING_RATE, MOMENTUM, Chain, Task
 from records import counted, emit, gather
 from timing import measure
@@ -51,7 +52,7 @@ def arguments() -> argparse.Namespace:
 def main() -> None:
     """Run once; exits with 1 where the run cannot start."""
     args = arguments()
-    if missing := missing_interfaces(args.interfaces):
+    if missing := interfaces.missing(args.interfaces):
         sys.exit(f"# busbar: {socket.gethostname()} has no interface {', '.join(missing)}")
     messages = NcclMessages()
     local_rank = int(os.environ["LOCAL_RANK"])
@@ -108,7 +109,10 @@ def _run(args: argparse.Namespace, device: torch.device, local_rank: int, messag
             backward(0)
 
     parameters = gather(digest(model.parameters()))
+    before = interfaces.sent()
     measure(step_, compute, model.gradient_bytes, args.iterations, device)
+    if args.interfaces:
+        interfaces.report(before, local_rank=local_rank)
     emit("end", step=args.steps, parameters=counted(parameters))
     checkpoint.remove(args.checkpoints)
 
