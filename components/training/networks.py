@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pulumi_kubernetes as kubernetes
 from busbar.training.config import Training
 from busbar.training.networks.config import by_network_operator
 from busbar.training.networks.manifests import MULTUS, Manifest, render
+from busbar.training.target import Target
 from components.release import ChartSource, ClusterArgs, ReleaseArgs, create_release, installed_version
 
 
@@ -56,9 +58,10 @@ class Multus(pulumi.ComponentResource):
 
 @dataclass(frozen=True, kw_only=True)
 class NetworksArgs:
-    """`namespace`: of the training run; the definitions are in it."""
+    """`targets`: the pools, by name. `namespace`: of the training run; the definitions are in it."""
 
     training: Training
+    targets: Mapping[str, Target]
     namespace: kubernetes.core.v1.Namespace
 
 
@@ -69,8 +72,10 @@ class Networks(pulumi.ComponentResource):
         super().__init__("busbar:training:Networks", name, None, opts)
         namespace = args.training.namespace
         for pool, networks in args.training.networks.items():
+            workers = args.targets[pool].launch.workers
             for network in networks:
-                self._create(f"{name}-{pool}-{network.name}", render(namespace, pool, network), args)
+                manifests = render(namespace, pool, network, workers)
+                self._create(f"{name}-{pool}-{network.name}", manifests, args)
         self.register_outputs({})
 
     def _create(self, name: str, manifests: list[Manifest], args: NetworksArgs) -> None:

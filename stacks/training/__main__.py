@@ -45,7 +45,7 @@ async def main() -> None:
     )
     networks = Networks(
         "networks",
-        NetworksArgs(training=stack.training, namespace=namespace),
+        NetworksArgs(training=stack.training, targets=stack.targets, namespace=namespace),
         ResourceOptions(provider=provider, depends_on=[multus]),
     )
 

@@ -98,7 +98,8 @@ def problems(pool: str, networks: Sequence[Network], launch: PoolLaunch) -> list
             found.append(f"{where}: macvlan needs Ethernet, the rails are InfiniBand. Fix: host-device")
         if network.type in ("ipoib", "ib-sriov") and launch.link_layer != "infiniband":
             found.append(f"{where}: {network.type} needs InfiniBand, the rails are Ethernet. Fix: macvlan")
-        needed = devices(network, launch) * len(launch.workers)
+        per_node = network.ipam.addresses_per_node or devices(network, launch)
+        needed = per_node * len(launch.workers)
         if (free := _usable(network)) < needed:
             found.append(
                 f"{where}: its subnet {network.ipam.subnet} has {free} addresses for pods, expected {needed} "

@@ -46,7 +46,7 @@ class Ipam(Model):
     )
     subnet: Cidr = Field(description="Addresses of the network; each rail has a subnet of its own.")
     exclude: list[Cidr] = Field(default=[], description="Parts of the subnet that pods must not get.")
-    addresses_per_node: Annotated[Int, Field(ge=1)] | None = Field(
+    addresses_per_node: Annotated[Int, Field(ge=2)] | None = Field(
         default=None, description="Only nv-ipam: the block of addresses of each node."
     )
 

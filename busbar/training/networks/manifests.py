@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from busbar.manifests.operators import NETWORK_OPERATOR, Operator
@@ -28,12 +29,15 @@ _READY = {"pulumi.com/waitFor": "jsonpath={.status.state}=ready"}
 _LABELS = {"app.kubernetes.io/managed-by": "busbar"}
 
 
-def render(namespace: str, pool: str, network: Network) -> list[Manifest]:
-    """The objects of one network, in the order in which they are made. `namespace`: of the definition."""
+def render(namespace: str, pool: str, network: Network, workers: Sequence[str]) -> list[Manifest]:
+    """The objects of one network, in the order in which they are made.
+
+    `namespace`: of the definition. `workers`: the Nodes of the pool.
+    """
     name = definition_name(pool, network)
     if network.ipam.type == "whereabouts":
         return [_definition(namespace, name, network)]
-    return [_ip_pool(name, network.ipam), _OF_OPERATOR[network.type](namespace, name, network)]
+    return [_ip_pool(name, network.ipam, workers), _OF_OPERATOR[network.type](namespace, name, network)]
 
 
 def _definition(namespace: str, name: str, network: Network) -> Manifest:
@@ -61,7 +65,8 @@ def _definition(namespace: str, name: str, network: Network) -> Manifest:
     }
 
 
-def _ip_pool(name: str, ipam: Ipam) -> Manifest:
+def _ip_pool(name: str, ipam: Ipam, workers: Sequence[str]) -> Manifest:
+    of_pool = {"key": "kubernetes.io/hostname", "operator": "In", "values": sorted(workers)}
     excluded = [ipaddress.ip_network(part) for part in ipam.exclude]
     return {
         "apiVersion": "nv-ipam.nvidia.com/v1alpha1",
@@ -71,6 +76,8 @@ def _ip_pool(name: str, ipam: Ipam) -> Manifest:
         "spec": {
             "subnet": ipam.subnet,
             "perNodeBlockSize": ipam.addresses_per_node,
+            # Without it, Nodes without a pod of the pool get a block too.
+            "nodeSelector": {"nodeSelectorTerms": [{"matchExpressions": [of_pool]}]},
             **(
                 {"exclusions": [{"startIP": str(e[0]), "endIP": str(e[-1])} for e in excluded]}
                 if excluded

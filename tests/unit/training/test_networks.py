@@ -43,7 +43,7 @@ def hostdev(**more: Any) -> dict[str, Any]:
 
 def objects(network: dict[str, Any]) -> list[dict[str, Any]]:
     config = training(networks={"h100": [network]})
-    return render(config.namespace, "h100", config.networks["h100"][0])
+    return render(config.namespace, "h100", config.networks["h100"][0], ["gpu-1", "gpu-2"])
 
 
 def cni(network: dict[str, Any]) -> dict[str, Any]:
@@ -144,7 +144,7 @@ def test_with_nv_ipam_the_network_operator_makes_the_definition_after_its_pool(
 ) -> None:
     pool, made = objects(network)
     assert (pool["kind"], pool["metadata"]["namespace"]) == ("IPPool", "nvidia-network-operator")
-    assert pool["spec"] == {"subnet": "10.1.0.0/16", "perNodeBlockSize": 16}
+    assert (pool["spec"]["subnet"], pool["spec"]["perNodeBlockSize"]) == ("10.1.0.0/16", 16)
     assert made["kind"] == kind
     ipam = json.loads(made["spec"]["ipam"])
     assert ipam == {"type": "nv-ipam", "poolName": pool["metadata"]["name"], "poolType": "ippool"}
@@ -156,6 +156,14 @@ def test_an_object_of_the_network_operator_is_there_when_the_operator_says_ready
     [_, made] = objects(hostdev(ipam=nv_ipam("10.1.0.0/16")))
     assert made["metadata"]["annotations"] == {"pulumi.com/waitFor": "jsonpath={.status.state}=ready"}
     assert "namespace" not in made["metadata"]
+
+
+def test_only_workers_of_the_pool_get_a_block_of_its_addresses() -> None:
+    pool, _ = objects(rail(0, **nv_ipam("10.1.0.0/24")))
+    [term] = pool["spec"]["nodeSelector"]["nodeSelectorTerms"]
+    assert term["matchExpressions"] == [
+        {"key": "kubernetes.io/hostname", "operator": "In", "values": ["gpu-1", "gpu-2"]}
+    ]
 
 
 def test_nv_ipam_excludes_parts_of_the_subnet_by_their_first_and_last_address() -> None:
@@ -273,6 +281,12 @@ def refused(networks: dict[str, Any], **site: Any) -> str:
             "workers. Fix: a larger ipam.subnet",
         ),
         (
+            {"h100": [hostdev(ipam=nv_ipam("10.1.0.0/25", addresses_per_node=64))]},
+            {},
+            "network ib of pool h100: its subnet 10.1.0.0/25 has 126 addresses for pods, expected 128 for 2 "
+            "workers. Fix: a larger ipam.subnet",
+        ),
+        (
             {"h100": [hostdev(ipam=nv_ipam("10.1.0.0/24", addresses_per_node=4))]},
             {},
             "network ib of pool h100: ipam.addresses_per_node is 4, expected at least 8, one per device",
@@ -283,7 +297,7 @@ def refused(networks: dict[str, Any], **site: Any) -> str:
             "networks of pool h100: some are IPv4, some IPv6, expected one for NCCL_IB_ADDR_FAMILY",
         ),
     ],
-    ids=["pool", "macvlan on InfiniBand", "ipoib on Ethernet", "subnet", "block", "families"],
+    ids=["pool", "macvlan on InfiniBand", "ipoib on Ethernet", "subnet", "blocks", "block", "families"],
 )
 def test_networks_that_cannot_be_those_of_the_pool_are_refused(
     networks: dict[str, Any], site: dict[str, Any], reason: str
