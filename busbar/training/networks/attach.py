@@ -98,6 +98,11 @@ def problems(pool: str, networks: Sequence[Network], launch: PoolLaunch) -> list
             found.append(f"{where}: macvlan needs Ethernet, the rails are InfiniBand. Fix: host-device")
         if network.type in ("ipoib", "ib-sriov") and launch.link_layer != "infiniband":
             found.append(f"{where}: {network.type} needs InfiniBand, the rails are Ethernet. Fix: macvlan")
+        if network.master and (mixed := _other_rail(network.master, launch)):
+            found.append(
+                f"{where}: master {network.master} is not the same rail on every worker: by PCI address, one "
+                f"rail is {mixed}. Fix: name the interfaces by PCI address (udev, netplan)"
+            )
         per_node = network.ipam.addresses_per_node or devices(network, launch)
         needed = per_node * len(launch.workers)
         if (free := _usable(network)) < needed:
@@ -116,6 +121,25 @@ def problems(pool: str, networks: Sequence[Network], launch: PoolLaunch) -> list
             f"networks of pool {pool}: some are IPv4, some IPv6, expected one for NCCL_IB_ADDR_FAMILY"
         )
     return found
+
+
+def _other_rail(name: str, launch: PoolLaunch) -> str:
+    """The names of a rail whose interface has this name on some workers, and another one on others."""
+    mixed = [names for names in launch.interfaces or () if name in names and len(names) > 1]
+    return " or ".join(mixed[0]) if mixed else ""
+
+
+def unknown_masters(pool: str, networks: Sequence[Network], launch: PoolLaunch) -> list[str]:
+    """Masters that are not the interface of a rail; one may be on top of it, such as a bond or a VLAN."""
+    if launch.interfaces is None:
+        return []
+    names = sorted({name for of_rail in launch.interfaces for name in of_rail if name})
+    return [
+        f"network {network.name} of pool {pool}: master {network.master} is not the interface of a rail; "
+        f"these are {', '.join(names)}"
+        for network in networks
+        if network.master and network.master not in names
+    ]
 
 
 def _usable(network: Network) -> int:

@@ -7,15 +7,19 @@ from typing import Any
 
 import pytest
 
-from busbar.outputs import ClusterOutputs
+from busbar.config import load
+from busbar.outputs import ClusterOutputs, build_outputs
+from busbar.outputs.pool import summarize
 from busbar.training.networks import attach
 from busbar.training.networks.manifests import render
 from busbar.training.proof import Manifests
 from busbar.training.proof import render as render_proof
-from busbar.training.target import Refused, Target, targets
+from busbar.training.target import Refused, Target, targets, warnings
 from busbar.training.trainer import torch_runtime
 from tests.support import training as support
+from tests.support.clusters import H100_POOL, site
 from tests.support.training import training
+from tests.support.verdicts import passing
 
 ROCE = {"link_layer": "ethernet"}
 TCP = {"transport": "socket", "expected_busbw_gbps": 1}
@@ -303,6 +307,34 @@ def test_networks_that_cannot_be_those_of_the_pool_are_refused(
     networks: dict[str, Any], site: dict[str, Any], reason: str
 ) -> None:
     assert refused(networks, **site) == f"{support.CLUSTER}: {reason}"
+
+
+def on_rails(*names: list[str]) -> ClusterOutputs:
+    """A RoCE site on whose workers preflight found these interfaces of the rails."""
+    cluster = {**site(), "pools": {"h100": {**H100_POOL, **ROCE}}}
+    facts = {f"gpu-{i}": {"gpus": 8, "rail_interfaces": each} for i, each in enumerate(names, 1)}
+    results = {"h100": summarize(passing())}
+    return ClusterOutputs.from_dict(build_outputs(load(cluster), versions={}, facts=facts, results=results))
+
+
+def test_a_master_that_is_another_rail_on_another_worker_is_refused() -> None:
+    config = training(networks={"h100": [rail(0)]})
+    targets(on_rails(["ens0f0np0", "ens1f0np0"], ["ens0f0np0", "ens1f0np0"]), config)
+    with pytest.raises(Refused) as caught:
+        targets(on_rails(["ens0f0np0", "ens1f0np0"], ["ens1f0np0", "ens0f0np0"]), config)
+    assert str(caught.value) == (
+        f"{support.CLUSTER}: network rail0 of pool h100: master ens0f0np0 is not the same rail on every "
+        "worker: by PCI address, one rail is ens0f0np0 or ens1f0np0. Fix: name the interfaces by PCI address "
+        "(udev, netplan)"
+    )
+
+
+def test_a_master_that_is_no_rail_s_interface_is_a_warning_because_it_may_be_a_bond_of_them() -> None:
+    config = training(networks={"h100": [{**rail(0), "master": "bond0"}]})
+    found = targets(on_rails(["ens0f0np0"], ["ens0f0np0"]), config)
+    assert list(warnings(found, config)) == [
+        "network rail0 of pool h100: master bond0 is not the interface of a rail; these are ens0f0np0"
+    ]
 
 
 def test_addresses_that_pods_must_not_get_do_not_count() -> None:
