@@ -107,6 +107,9 @@ def render(target: Target, training: Training, program: Mapping[str, str]) -> Ma
 def _job(target: Target, training: Training, name: str, config_map: str) -> dict[str, Any]:
     proof, nodes = training.proof, len(target.launch.workers)
     annotations = attach.pod_annotations(target.attached)
+    # Another network is another run, and its name is all that the pods have of it.
+    networks = digest({each.interface: each.network.model_dump(mode="json") for each in target.attached})
+    of_networks = {"busbar/networks": short(networks)} if target.attached else {}
     return {
         "metadata": {
             "name": name,
@@ -114,7 +117,7 @@ def _job(target: Target, training: Training, name: str, config_map: str) -> dict
             "labels": {"app.kubernetes.io/managed-by": "busbar", "busbar/pool": target.pool},
             # The run is not read in the cluster; it is here so that another one gives another digest. The
             # collecting command waits, and says why a job does not start or fails.
-            "annotations": {"busbar/run": str(proof.run), **_NO_WAIT},
+            "annotations": {"busbar/run": str(proof.run), **of_networks, **_NO_WAIT},
         },
         "spec": {
             "completionMode": "Indexed",

@@ -193,6 +193,13 @@ def test_a_pod_is_attached_to_every_network_and_does_not_start_without_the_inter
     assert interfaces(found) == ["net1", "net2"]
 
 
+def test_another_network_under_the_same_name_is_another_run() -> None:
+    names = {
+        target({**rail(0), "master": master}, pool=ROCE)[1].name for master in ("ens0f0np0", "ens0f1np1")
+    }
+    assert len(names) == 2
+
+
 def test_configured_interfaces_are_required_beside_those_of_the_networks() -> None:
     _, found = target(rail(0), pool=ROCE, proof={"interfaces": ["net1", "ib0"]})
     assert interfaces(found) == ["net1", "ib0"]
