@@ -107,4 +107,4 @@ def test_a_destroy_takes_multus_from_every_host(lab: Lab, attached: Attached) ->
     assert _destroy(lab) == 0
     assert _namespaces(lab) == attached.before
     for host in WORKERS:
-        assert "00-multus.conf" not in lab.ssh(host, f"ls {CNI}")
+        assert "00-multus" not in lab.ssh(host, f"ls {CNI}")
