@@ -126,7 +126,7 @@ def problems(pool: str, networks: Sequence[Network], launch: PoolLaunch) -> list
 def _other_rail(name: str, launch: PoolLaunch) -> str:
     """The names of a rail whose interface has this name on some workers, and another one on others."""
     mixed = [names for names in launch.interfaces or () if name in names and len(names) > 1]
-    return " or ".join(mixed[0]) if mixed else ""
+    return " or ".join(each or "without an interface" for each in mixed[0]) if mixed else ""
 
 
 def unknown_masters(pool: str, networks: Sequence[Network], launch: PoolLaunch) -> list[str]:
