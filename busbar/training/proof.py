@@ -52,9 +52,16 @@ _SCRIPT = """\
 set -u
 echo {first_line}
 code=0
+# Before the ranks meet: a pod that Multus has not attached would train over eth0.
+for name in {interfaces}; do
+  [ ! -e "/sys/class/net/$name" ] || continue
+  code=1
+  echo "# busbar: pod on $BUSBAR_NODE has no interface $name. Fix: check Multus there, increase proof.run" |
+    tee /dev/termination-log
+done
 host=$([ "$JOB_COMPLETION_INDEX" = 0 ] && echo 1 || echo 0)
 # Without this, a pod whose image was pulled first would give up before the others have theirs.
-[ "$host" = 1 ] || python3 {folder}/meet.py {first_pod} {port} {seconds} || code=$?
+[ "$code" != 0 ] || [ "$host" = 1 ] || python3 {folder}/meet.py {first_pod} {port} {seconds} || code=$?
 [ "$code" != 0 ] || timeout --kill-after=5 {seconds} \\
   python3 -m torch.distributed.run --rdzv-conf "is_host=$host,join_timeout={seconds}" \\
   {torchrun} {program} || code=$?
@@ -205,7 +212,6 @@ def _checkpoint_folder(training: Training, name: str) -> dict[str, Any]:
 
 def _script(target: Target, training: Training, name: str) -> str:
     proof = training.proof
-    # A pod that Multus has not attached has none of them; without this it would train over eth0.
     interfaces = [*(each.interface for each in target.attached), *proof.interfaces]
     seconds, first_pod = proof.deadline_seconds - MARGIN_SECONDS, f"{name}-0.{name}"
     torchrun = [
@@ -218,11 +224,12 @@ def _script(target: Target, training: Training, name: str) -> str:
         *("--backend", proof.backend, "--gradient-bytes", target.gradient_bytes(proof)),
         *("--steps", proof.steps, "--iterations", proof.iterations, "--checkpoints", CHECKPOINT_FOLDER),
         *("--timeout-seconds", proof.collective_timeout_seconds),
-        *(["--interfaces", *dict.fromkeys(interfaces)] if interfaces else []),
+        *(["--count-interfaces"] if interfaces else []),
         *(["--storage-bytes", training.storage.probe_bytes] if training.storage.mode == "path" else []),
     ]
     return _SCRIPT.format(
         first_line=shlex.quote(FIRST_LINE),
+        interfaces=shlex.join(dict.fromkeys(interfaces)),
         last_line=shlex.quote(LAST_LINE),
         seconds=seconds,
         folder=PROGRAM_FOLDER,

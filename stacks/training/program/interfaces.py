@@ -1,18 +1,12 @@
-"""The pod's network interfaces: which are there, and how much each has sent."""
+"""How much each network interface of the pod has sent."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from records import emit, gather
 
 FOLDER = Path("/sys/class/net")
-
-
-def missing(names: Sequence[str]) -> list[str]:
-    """The interfaces that this pod lacks."""
-    return [name for name in names if not (FOLDER / name).exists()]
 
 
 def sent() -> dict[str, int]:

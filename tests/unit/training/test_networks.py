@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -82,11 +83,10 @@ def limits(found: Manifests) -> dict[str, Any]:
 
 def interfaces(found: Manifests) -> list[str]:
     [container] = template(found)["spec"]["containers"]
-    words: list[str] = container["command"][-1].split()
-    if "--interfaces" not in words:
-        return []
-    rest = words[words.index("--interfaces") + 1 :]
-    return rest[: next(i for i, word in enumerate(rest) if word.startswith("-") or word == "||")]
+    script: str = container["command"][-1]
+    [names] = re.findall(r"^for name in (.*); do$", script, re.MULTILINE)
+    assert ("--count-interfaces" in script) is bool(names)
+    return str(names).split()
 
 
 # ---- objects ---------------------------------------------------------------------------------------------
