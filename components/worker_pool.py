@@ -128,7 +128,12 @@ class InfiniBandWorkerPool(pulumi.ComponentResource):
         cluster = args.inventory.cluster
         return pulumi.Output.all(args.join_url, args.agent_token).apply(
             lambda known: k3s.agent_config(
-                cluster.k3s, cluster.pools[args.pool], node_name=host.name, server=known[0], token=known[1]
+                cluster.k3s,
+                cluster.pools[args.pool],
+                node_name=host.name,
+                server=known[0],
+                token=known[1],
+                labels=host.labels,
             )
         )
 

@@ -19,17 +19,18 @@ import zstandard
 from busbar.config import ConfigError, stackfile
 from busbar.training import config
 from lab.build.go import build, module_folder
-from lab.build.tools import TRAINER_MODULES, TRAINER_TOOLS
+from lab.build.tools import MULTUS_MODULES, MULTUS_TOOLS, TRAINER_MODULES, TRAINER_TOOLS
 from lab.engine.environment import environment
 from lab.hosts import machine, ssh
-from lab.images import TORCH, TRAINER, build_all, torch_image, trainer_image
-from lab.paths import RUN, cache, tools
+from lab.images import MULTUS, TORCH, TRAINER, build_all, multus_image, torch_image, trainer_image
+from lab.paths import LAB, RUN, cache, tools
 from lab.status import known_hosts
 from lab.steps import LabError, run, step
 from lab.topology import PROJECT, Host
 
 STACKS_TRAINING = PROJECT / "stacks" / "training"
 CHART = RUN / "charts" / "kubeflow-trainer"
+MULTUS_CHART = RUN / "charts" / "rke2-multus"
 IMPORT_SECONDS = 300
 # containerd keeps it with the image, so it is gone when the image is.
 _LABEL = "busbar.lab/recipe"
@@ -60,7 +61,7 @@ def _configuration(stack: str) -> config.Training:
 def prepare(training: config.Training) -> None:
     """Build what is missing, and import images on the hosts that lack them; a site has a registry for this.
 
-    Kubeflow Trainer only where it is enabled. Raises LabError where a host does not answer.
+    Kubeflow Trainer and Multus only where the stack has them. Raises LabError where a host does not answer.
     """
     nodes = [host for host in known_hosts() if host.role != "lb"]
     if silent := [host.name for host in nodes if not ssh.answers(host)]:
@@ -71,6 +72,25 @@ def prepare(training: config.Training) -> None:
             build(tool)
         _import_where_absent(TRAINER, trainer_image, nodes)
         _chart()
+    if training.networks:
+        for tool in MULTUS_TOOLS:
+            build(tool)
+        _import_where_absent(MULTUS, multus_image, nodes)
+        _multus_chart()
+
+
+def _multus_chart() -> None:
+    """The lab's chart, with the CRDs of the Go modules."""
+    multus, whereabouts = (module_folder(MULTUS_TOOLS[0].module, path) for path in MULTUS_MODULES)
+    shutil.rmtree(MULTUS_CHART, ignore_errors=True)
+    shutil.copytree(LAB / "charts" / MULTUS_CHART.name, MULTUS_CHART)
+    crds = MULTUS_CHART / "crds"
+    crds.mkdir()
+    manifests = yaml.safe_load_all((multus / "deployments" / "multus-daemonset.yml").read_text())
+    definitions = [each for each in manifests if each["kind"] == "CustomResourceDefinition"]
+    (crds / "multus.yaml").write_text(yaml.safe_dump_all(definitions))
+    for file in (whereabouts / "doc" / "crds").glob("whereabouts.cni.cncf.io_*.yaml"):
+        shutil.copyfile(file, crds / file.name)
 
 
 def _chart() -> None:

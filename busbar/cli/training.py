@@ -57,6 +57,9 @@ def _describe(training: Training) -> Iterator[str]:
         )
     else:
         yield "no training run (proof.enabled: false): training_passed is false"
+    for pool, networks in training.networks.items():
+        listed = ", ".join(f"{each.name} ({each.type}, {each.ipam.subnet})" for each in networks)
+        yield f"networks of pool {pool}: {listed or 'none'}"
     yield f"Kubeflow Trainer: {f'{trainer.version}, {trainer.chart}' if trainer.enabled else 'not installed'}"
 
 

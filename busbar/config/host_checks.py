@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 from busbar.config.errors import did_you_mean
 from busbar.config.partial import PartialConfig, PartialHost
+from busbar.config.topology import LABELS
 
 # Resources of components/control_plane.py beside the servers.
 CONTROL_PLANE_STEPS = ("kubeconfig", "nodes", "rejoin")
@@ -95,6 +96,29 @@ def pools(config: PartialConfig) -> Iterator[str]:
     for name in names:
         if name not in used and config.group("workers"):
             yield f"pools.{name}: has no worker. Fix: remove it, or set `pool: {name}` on its workers"
+
+
+def topology(config: PartialConfig) -> Iterator[str]:
+    """The workers of a pool name the same levels, and no pool sets their labels itself."""
+    only_pool = next(iter(config.pools), None) if len(config.pools) == 1 else None
+    for pool, fields in config.pools.items():
+        workers = [each for each in config.group("workers") if (each.pool or only_pool) == pool]
+        for level, label in LABELS.items():
+            having = [worker for worker in workers if level in worker.levels]
+            if not having:
+                continue
+            for worker in workers:
+                if level not in worker.levels:
+                    yield (
+                        f"{worker.path}.topology.{level}: missing: {len(having)} of {len(workers)} workers "
+                        f"of pool {pool} have it, and schedulers pass over a Node without it. Fix: set it"
+                    )
+            labels = fields.get("labels")
+            if isinstance(labels, Mapping) and label in labels:
+                yield (
+                    f"pools.{pool}.labels: {label!r} is the label of {having[0].path}.topology.{level}. Fix: "
+                    "remove it here"
+                )
 
 
 def login(config: PartialConfig, secrets: Collection[str]) -> Iterator[str]:

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from busbar.config.kubernetes_values import DnsLabel
 from busbar.config.network_values import Address, HostKey, InterfaceName, IpAddress, Port, UserName
+from busbar.config.topology import Topology
 from busbar.config.values import Int, Model
 
 
@@ -25,6 +26,9 @@ class Worker(Host):
     """A machine with GPUs and HCAs."""
 
     pool: DnsLabel | None = Field(default=None, description="Name of its pool; optional with a single pool.")
+    topology: Topology = Field(
+        default=Topology(), description="Where it is in the fabric, as labels of its Node."
+    )
 
 
 class VirtualIp(Model):

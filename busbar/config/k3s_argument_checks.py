@@ -100,6 +100,22 @@ def breaking_keys(config: PartialConfig) -> Iterator[str]:
                 yield f"k3s.{setting}.kubelet-arg: {argument!r} is not supported: {reason}. Fix: remove it"
 
 
+# Mellanox/network-operator#1363.
+_SHORT_TOKENS = "service-account-extend-token-expiration=false"
+
+
+def token_lifetime(config: PartialConfig) -> Iterator[str]:
+    """No tokens of an hour where the Network Operator runs Multus: its CNI plugin never gets a new one."""
+    if not config.network_operator.secondary_networks:
+        return
+    for argument in arguments_of(config.k3s.server_args, "kube-apiserver-arg"):
+        if argument.lstrip("-") == _SHORT_TOKENS:
+            yield (
+                f"k3s.server_args.kube-apiserver-arg: {argument!r} ends the token of Multus after an hour, "
+                "and then no pod starts (network_operator.secondary_networks). Fix: remove one of the two"
+            )
+
+
 def _keys(config: PartialConfig) -> Iterator[tuple[str, str]]:
     for setting, arguments in (
         ("server_args", config.k3s.server_args),

@@ -77,10 +77,14 @@ class NetworkOperator(Chart):
         "pciAddresses with the rails that preflight has found.",
     )
     image_repository: ImageFolder = Field(
-        default=versions.NETWORK_OPERATOR_IMAGES, description="Registry folder of the device plugin's image."
+        default=versions.NETWORK_OPERATOR_IMAGES, description="Registry folder of the operands' images."
     )
     image_tag: ImageTag | None = Field(
-        default=None, description="Tag of the device plugin's image; by default network-operator-v<version>."
+        default=None, description="Tag of the operands' images; by default network-operator-v<version>."
+    )
+    secondary_networks: bool = Field(
+        default=False,
+        description="Also run Multus, CNI plugins, IPoIB and nv-ipam: stacks/training has networks on them.",
     )
 
 

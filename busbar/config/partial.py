@@ -24,13 +24,17 @@ GROUPS = ("load_balancers", "servers", "workers")
 
 @dataclass(frozen=True)
 class PartialHost:
-    """A host as written; a value that is missing or of the wrong type is None."""
+    """A host as written; a value that is missing or of the wrong type is None.
+
+    `levels`: the levels of the topology that it names.
+    """
 
     path: str
     group: str
     name: str | None
     address: str | None
     pool: str | None
+    levels: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -75,8 +79,14 @@ def _hosts(hosts: Mapping[str, Any]) -> Iterator[PartialHost]:
         for index, host in enumerate(listed if isinstance(listed, list) else []):
             fields = _mapping(host)
             name, address, pool = (_text(fields.get(key)) for key in ("name", "address", "pool"))
+            topology = _mapping(fields.get("topology"))
             yield PartialHost(
-                f"hosts.{group}[{index}]", group, name, address.lower() if address else None, pool
+                f"hosts.{group}[{index}]",
+                group,
+                name,
+                address.lower() if address else None,
+                pool,
+                frozenset(str(level) for level, value in topology.items() if value is not None),
             )
 
 

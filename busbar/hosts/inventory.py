@@ -20,7 +20,10 @@ API_PORT = 6443
 
 @dataclass(frozen=True)
 class Host:
-    """One host. `user` and `port` are the host's own, else those of `ssh`."""
+    """One host. `user` and `port` are the host's own, else those of `ssh`.
+
+    `labels`: those that its Node has beside the pool's, as key and value.
+    """
 
     name: str
     address: str
@@ -29,6 +32,7 @@ class Host:
     user: str
     port: int
     pool: str | None = None
+    labels: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -120,4 +124,5 @@ def _host(host: HostConfig | Worker, role: Role, ssh: Ssh, pool: str | None = No
         user=host.user or ssh.user,
         port=host.port or ssh.port,
         pool=pool,
+        labels=tuple(host.topology.labels().items()) if isinstance(host, Worker) else (),
     )

@@ -65,8 +65,18 @@ def server_config(
     return _dump(merged(config, k3s.server_args))
 
 
-def agent_config(k3s: K3s, pool: Pool, *, node_name: str, server: str, token: str) -> str:
+def agent_config(
+    k3s: K3s,
+    pool: Pool,
+    *,
+    node_name: str,
+    server: str,
+    token: str,
+    labels: Sequence[tuple[str, str]] = (),
+) -> str:
     """config.yaml of a worker: `server` is the URL to join by, `token` the secure agent token.
+
+    `labels`: the worker's own, beside those of the pool.
 
     K3s applies labels and taints at the first registration only; later changes are applied by
     host/k3s-agent.sh (labels) and host/k3s-nodes.sh (taints).
@@ -75,7 +85,7 @@ def agent_config(k3s: K3s, pool: Pool, *, node_name: str, server: str, token: st
         "node-name": node_name,
         "server": server,
         "token": token,
-        "node-label": [f"{key}={value}" for key, value in sorted(pool.labels.items())],
+        "node-label": [f"{key}={value}" for key, value in sorted({**pool.labels, **dict(labels)}.items())],
         "node-taint": taints(pool),
     }
     filled = {key: value for key, value in config.items() if value != []}

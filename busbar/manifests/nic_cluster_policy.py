@@ -22,22 +22,47 @@ MELLANOX_VENDOR = "15b3"
 def render(config: NetworkOperator, pools: Mapping[str, Pool], rails: Sequence[str]) -> dict[str, Any]:
     """The policy: whole HCAs, or VFs passed into a VM, as `config.resource`; `rails` are PCI addresses.
 
-    Neither an OFED driver (the host has its own) nor Multus: NCCL's verbs need the device, not a network
-    interface in the pod.
+    No OFED driver: the host has its own. Multus only on request: NCCL's verbs need the device, and over
+    InfiniBand no network interface in the pod.
     """
+    plugin = {
+        **_image(config, PLUGIN_IMAGE),
+        "config": json.dumps(plugin_config(config, rails), sort_keys=True),
+    }
     return {
         "apiVersion": API_VERSION,
         "kind": KIND,
         "metadata": METADATA,
         "spec": {
-            "sriovDevicePlugin": {
-                "image": PLUGIN_IMAGE,
-                "repository": config.image_repository,
-                "version": config.image_tag or f"network-operator-v{config.version}",
-                "config": json.dumps(plugin_config(config, rails), sort_keys=True),
-            },
+            "sriovDevicePlugin": plugin,
+            **(_secondary_networks(config) if config.secondary_networks else {}),
             "tolerations": worker_tolerations(taints_of(pools.values())),
         },
+    }
+
+
+def _image(config: NetworkOperator, name: str) -> dict[str, Any]:
+    return {
+        "image": name,
+        "repository": config.image_repository,
+        "version": config.image_tag or f"network-operator-v{config.version}",
+    }
+
+
+def _secondary_networks(config: NetworkOperator) -> dict[str, Any]:
+    """Without the webhook of nv-ipam, which would need a certificate manager."""
+    multus = {
+        **_image(config, "multus-cni"),
+        # With the default of 50Mi it is killed when many pods start at once (multus-cni#1383, #1312).
+        "containerResources": [{"name": "kube-multus", "limits": {"cpu": "256m", "memory": "512Mi"}}],
+    }
+    return {
+        "secondaryNetwork": {
+            "cniPlugins": _image(config, "plugins"),
+            "multus": multus,
+            "ipoib": _image(config, "ipoib-cni"),
+        },
+        "nvIpam": {**_image(config, "nvidia-k8s-ipam"), "enableWebhook": False},
     }
 
 

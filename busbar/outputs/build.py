@@ -63,7 +63,7 @@ def build_outputs(
         "nccl": {
             pool: {key: result[key] for key in FIELDS if key in result} for pool, result in results.items()
         },
-        "pools": format_pools(inventory),
+        "pools": format_pools(inventory, facts),
     }
 
 

@@ -6,14 +6,14 @@ One text for all pools (a JSON object), because Pulumi prints every leaf of an o
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from busbar.config import Cluster
 from busbar.config.pools import Taint
-from busbar.hosts.inventory import Inventory
+from busbar.hosts.inventory import Host, Inventory
 from busbar.manifests import nccljob
 
 # Of the validation itself: a job has its own number of ranks, and its own way to print evidence.
@@ -25,7 +25,10 @@ class PoolLaunch(BaseModel):
 
     `resources` are the extended resources of a pod that uses a whole worker, without its GPUs. `env` are the
     NCCL settings of profile and configuration. `topology_file` names the NCCL topology file that the
-    validation used; its content is not an output.
+    validation used; its content is not an output. `topology`: the keys of the labels by which its Nodes say
+    where they are in the fabric, the farthest level first; None where the site has named none. `interfaces`:
+    for each rail, in the order of PCI addresses, the names of its network interface on the workers: one where
+    all agree. None where they are not known of all workers.
     """
 
     model_config = ConfigDict(extra="ignore", frozen=True)
@@ -46,16 +49,21 @@ class PoolLaunch(BaseModel):
     memory: str | None = None
     env: dict[str, str] = Field(default_factory=dict)
     topology_file: str | None = None
+    topology: tuple[str, ...] | None = None
+    interfaces: tuple[tuple[str, ...], ...] | None = None
 
 
 _POOLS = TypeAdapter(dict[str, PoolLaunch])
 
 
-def format_pools(inventory: Inventory) -> str:
-    """The settings of every pool as one text. Raises as busbar.manifests.nccljob.resolve does."""
+def format_pools(inventory: Inventory, facts: Mapping[str, Mapping[str, Any]]) -> str:
+    """The settings of every pool as one text; `facts` of preflight by host.
+
+    Raises as busbar.manifests.nccljob.resolve does.
+    """
     cluster = inventory.cluster
     pools = {
-        name: _launch(cluster, name, [worker.name for worker in inventory.workers_of(name)])
+        name: _launch(cluster, name, inventory.workers_of(name), facts)
         for name in cluster.pools
         if inventory.workers_of(name)
     }
@@ -73,8 +81,13 @@ def parse_pools(text: Any) -> dict[str, PoolLaunch]:
         raise ValueError(f"{where + ': ' if where else ''}{problem['msg']}") from None
 
 
-def _launch(cluster: Cluster, pool: str, workers: Sequence[str]) -> PoolLaunch:
-    job, configured = nccljob.resolve(cluster, pool, workers), cluster.pools[pool]
+def _launch(
+    cluster: Cluster, pool: str, workers: Sequence[Host], facts: Mapping[str, Mapping[str, Any]]
+) -> PoolLaunch:
+    job = nccljob.resolve(cluster, pool, [worker.name for worker in workers])
+    configured = cluster.pools[pool]
+    # All workers of a pool have the same levels.
+    levels = tuple(key for key, _ in workers[0].labels)
     return PoolLaunch(
         workers=job.nodes,
         gpus=configured.gpus,
@@ -97,7 +110,16 @@ def _launch(cluster: Cluster, pool: str, workers: Sequence[str]) -> PoolLaunch:
             if _is_setting(name) and name not in job.all_reduce_env
         },
         topology_file=cluster.validation.topology_file,
+        topology=levels or None,
+        interfaces=_interfaces([facts.get(worker.name, {}).get("rail_interfaces") for worker in workers]),
     )
+
+
+def _interfaces(found: Sequence[Sequence[str] | None]) -> tuple[tuple[str, ...], ...] | None:
+    known = [names for names in found if names]
+    if len(known) != len(found) or len({len(names) for names in known}) != 1:
+        return None
+    return tuple(tuple(sorted(set(names))) for names in zip(*known, strict=True))
 
 
 def _is_setting(name: str) -> bool:

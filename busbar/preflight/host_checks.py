@@ -10,7 +10,7 @@ from busbar.hosts import supported_os
 from busbar.hosts.inventory import API_PORT
 from busbar.preflight.hardware_checks import check_hardware
 from busbar.preflight.rails import choose
-from busbar.preflight.report import Report
+from busbar.preflight.report import Hca, Report
 from busbar.preflight.spec import Finding, HostRequirements, Target
 
 ARCHITECTURES = ("x86_64", "aarch64")
@@ -52,6 +52,7 @@ def host_facts(required: HostRequirements, report: Report) -> dict[str, Any]:
         rails = choose(report.hcas, required)
         chosen = {port.name for port in rails.ports.values()}
         used = {port.pci for port in rails.ports.values()}
+        interfaces = [next(iter(port.netdevs), "") for port in sorted(rails.ports.values(), key=_address)]
         kept |= {
             "gpus": len(report.gpus.list) if required.driver_on_host else report.gpus.pci,
             "gpu_model": report.gpus.list[0].model if report.gpus.list else "",
@@ -62,8 +63,14 @@ def host_facts(required: HostRequirements, report: Report) -> dict[str, Any]:
             "kernel": report.kernel,
             "rail_pci": sorted(used),
             "other_pci": sorted({hca.pci for hca in report.hcas if hca.pci} - used),
+            # In the order of their PCI addresses.
+            **({"rail_interfaces": interfaces} if any(interfaces) else {}),
         }
     return kept
+
+
+def _address(port: Hca) -> str:
+    return port.pci
 
 
 Check = tuple[Any, str, str]

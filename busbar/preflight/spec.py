@@ -34,7 +34,7 @@ class Model(BaseModel):
 
 
 class Target(Model):
-    """One host to check."""
+    """One host to check. `labels` of its Node: with others, its agent is set up again."""
 
     name: str
     address: str
@@ -43,6 +43,7 @@ class Target(Model):
     host_key: str
     role: Literal["lb", "server", "worker"]
     pool: str | None = None
+    labels: tuple[tuple[str, str], ...] = ()
 
 
 class HostRequirements(Model):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
+from pydantic_core import ErrorDetails
 
 from busbar.config import errors
 from busbar.config.errors import ConfigError, path_of, sentence
@@ -26,6 +27,8 @@ from busbar.config.values import (
     Url,
 )
 from busbar.training import versions
+from busbar.training.networks import checks as network_checks
+from busbar.training.networks.config import Multus, Network
 
 KEY = "training"
 PROJECT = "busbar-training"
@@ -80,7 +83,8 @@ class Proof(Model):
         description="Part of the busbw of nccl-tests that the all-reduce of the gradients must reach.",
     )
     interfaces: list[InterfaceName] = Field(
-        default=[], description="Network interfaces that every pod must have, such as net1."
+        default=[],
+        description="Network interfaces that every pod must have, beside those of `networks`, such as net1.",
     )
     env: dict[EnvName, Text] = Field(default={}, description="Additional environment variables of the ranks.")
     cpu: Quantity | None = Field(default=None, description="CPUs requested per pod; by default none.")
@@ -155,6 +159,10 @@ class Training(Model):
     proof: Proof = Field(default=Proof(), description="The training run and its gate.")
     storage: Storage = Field(default=Storage(), description="Shared storage for checkpoints.")
     trainer: Trainer = Field(default=Trainer(), description="Kubeflow Trainer v2.")
+    networks: dict[DnsLabel, list[Network]] = Field(
+        default={}, description="By pool: interfaces of its pods beside eth0: net1, net2, ... in this order."
+    )
+    multus: Multus = Field(default=Multus(), description="What attaches `networks` to pods.")
 
 
 def read(path: Path) -> Training:
@@ -185,10 +193,16 @@ def load(data: Any) -> Training:
     try:
         training = Training.model_validate(data)
     except ValidationError as error:
-        raise ConfigError(sentence(detail, Training) for detail in error.errors()) from None
+        raise ConfigError(_sentence(detail) for detail in error.errors()) from None
     if findings := list(_findings(training)):
         raise ConfigError(findings)
     return training
+
+
+def _sentence(detail: ErrorDetails) -> str:
+    if detail["type"] == "extra_forbidden" and (reason := network_checks.unknown_key(detail["loc"])):
+        return f"{path_of(detail['loc'])}: {reason}"
+    return sentence(detail, Training)
 
 
 def _findings(training: Training) -> Iterator[str]:
@@ -213,6 +227,8 @@ def _findings(training: Training) -> Iterator[str]:
             yield f"proof.env.{name}: is set by torchrun. Fix: remove it"
         if name in _EVIDENCE:
             yield f"proof.env.{name}: the verdict needs the messages that it controls. Fix: remove it"
+    yield from network_checks.environment(proof.env, training.networks)
+    yield from network_checks.findings(training.networks, training.pools, training.multus)
 
 
 _SET_BY_TORCHRUN = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")

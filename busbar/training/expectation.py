@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from busbar.nccl import Expectation as Fabric
-from busbar.training.config import Training
+from busbar.training.config import Proof, Training
 from busbar.training.target import Target, busbw_at
 
 
@@ -15,6 +15,7 @@ class Expectation(BaseModel):
     """Bandwidths in GB/s (10^9 bytes). `busbw_gbps` is what nccl-tests measured at this size.
 
     `shared_checkpoint`: whether all hosts must see the same file. `fabric`: what NCCL must prove.
+    `interfaces`: those that carry the data where these are TCP.
     `storage_bytes`: size of the file by which shared storage is probed; speeds are of the slowest host.
     """
 
@@ -33,6 +34,7 @@ class Expectation(BaseModel):
     storage_bytes: int | None = Field(default=None, ge=1)
     min_write_mib_s: float = Field(default=0, ge=0)
     min_read_mib_s: float = Field(default=0, ge=0)
+    interfaces: tuple[str, ...] = ()
     fabric: Fabric
 
     @property
@@ -61,6 +63,7 @@ def expectation(target: Target, training: Training) -> Expectation:
         storage_bytes=storage.probe_bytes if is_shared else None,
         min_write_mib_s=storage.min_write_mib_s,
         min_read_mib_s=storage.min_read_mib_s,
+        interfaces=_interfaces(target, proof),
         fabric=Fabric.model_validate(
             {
                 "profile": launch.profile,
@@ -74,3 +77,9 @@ def expectation(target: Target, training: Training) -> Expectation:
             }
         ),
     )
+
+
+def _interfaces(target: Target, proof: Proof) -> tuple[str, ...]:
+    if proof.backend == "nccl" and target.launch.transport != "socket":
+        return ()
+    return tuple(each.interface for each in target.attached)

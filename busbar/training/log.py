@@ -123,6 +123,14 @@ class Timing(Record):
     wrong: Count
 
 
+class Interfaces(Record):
+    """Bytes that each interface sent while times were measured: the least and the most of the hosts."""
+
+    busbar_training: Literal["interfaces"]
+    hosts: Annotated[int, Field(ge=1)]
+    sent: dict[str, Annotated[list[Count], Field(min_length=2, max_length=2)]]
+
+
 class End(Record):
     """The run is complete; how many ranks have which digest of all parameters."""
 
@@ -132,9 +140,10 @@ class End(Record):
 
 
 AnyRecord = Annotated[
-    Start | Host | Storage | Resume | Step | Checkpoint | Kill | Timing | End,
+    Start | Host | Storage | Resume | Step | Checkpoint | Kill | Timing | Interfaces | End,
     Field(discriminator="busbar_training"),
 ]
+_Single = Storage | Resume | Checkpoint | Kill | Timing | Interfaces | End
 _RECORD: TypeAdapter[AnyRecord] = TypeAdapter(AnyRecord)
 
 
@@ -155,6 +164,7 @@ class Attempt:
     checkpoint: Checkpoint | None = None
     kill: Kill | None = None
     timing: Timing | None = None
+    interfaces: Interfaces | None = None
     end: End | None = None
     nccl_ranks: set[int] = field(default_factory=set)
 
@@ -232,7 +242,7 @@ class _Reader:
         else:
             self._single(attempt, record)
 
-    def _single(self, attempt: Attempt, record: Storage | Resume | Checkpoint | Kill | Timing | End) -> None:
+    def _single(self, attempt: Attempt, record: _Single) -> None:
         """Take a record of which an attempt has one."""
         name = record.busbar_training
         if getattr(attempt, name) is not None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from busbar.manifests.nccljob import TRANSPORT_ENV
 from busbar.manifests.scheduling import GPU_RESOURCE, worker_tolerations
 from busbar.outputs import PoolLaunch
+from busbar.training.networks import attach
+from busbar.training.networks.attach import Attachment
 
 HOSTNAME = "kubernetes.io/hostname"
+JOBSET_LABEL = "jobset.sigs.k8s.io/jobset-uid"
 
 TORCHRUN_ENV: Mapping[str, str] = {
     # Otherwise, since torch 2.4, all starts of the ranks share one store and may find the addresses of ranks
@@ -24,9 +27,9 @@ def gpu_limits(launch: PoolLaunch) -> dict[str, Any]:
     return {GPU_RESOURCE: launch.gpus, **launch.resources}
 
 
-def nccl_env(launch: PoolLaunch) -> dict[str, str]:
-    """The settings under which the pool's bandwidth was measured."""
-    return {**launch.env, **TRANSPORT_ENV.get(launch.transport, {})}
+def nccl_env(launch: PoolLaunch, attached: Sequence[Attachment]) -> dict[str, str]:
+    """The settings under which the pool's bandwidth was measured, for a pod with these interfaces."""
+    return {**attach.nccl_env(attached, launch), **TRANSPORT_ENV.get(launch.transport, {})}
 
 
 def shm(launch: PoolLaunch) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -61,3 +64,23 @@ def placement(launch: PoolLaunch) -> dict[str, Any]:
             "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [pool]}}
         },
     }
+
+
+def close_together(launch: PoolLaunch) -> dict[str, Any]:
+    """The part of an affinity that prefers workers near each other: the nearest level weighs most.
+
+    For the pods of one JobSet that needs fewer workers than the pool has: the fewer switches between two
+    ranks, the better.
+    """
+    terms = [
+        {
+            "weight": weight,
+            "podAffinityTerm": {
+                "labelSelector": {"matchExpressions": [{"key": JOBSET_LABEL, "operator": "Exists"}]},
+                "matchLabelKeys": [JOBSET_LABEL],
+                "topologyKey": level,
+            },
+        }
+        for weight, level in enumerate(launch.topology or (), 1)
+    ]
+    return {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": terms}} if terms else {}

@@ -15,6 +15,7 @@ from busbar.manifests.launcher import FIRST_LINE, LAST_LINE, MARGIN_SECONDS
 from busbar.manifests.names import digest, short
 from busbar.training import pod
 from busbar.training.config import Training
+from busbar.training.networks import attach
 from busbar.training.target import Target
 
 CONTAINER = "trainer"
@@ -51,9 +52,16 @@ _SCRIPT = """\
 set -u
 echo {first_line}
 code=0
+# Before the ranks meet: a pod that Multus has not attached would train over eth0.
+for name in {interfaces}; do
+  [ ! -e "/sys/class/net/$name" ] || continue
+  code=1
+  echo "# busbar: pod on $BUSBAR_NODE has no interface $name. Fix: check Multus there, increase proof.run" |
+    tee /dev/termination-log
+done
 host=$([ "$JOB_COMPLETION_INDEX" = 0 ] && echo 1 || echo 0)
 # Without this, a pod whose image was pulled first would give up before the others have theirs.
-[ "$host" = 1 ] || python3 {folder}/meet.py {first_pod} {port} {seconds} || code=$?
+[ "$code" != 0 ] || [ "$host" = 1 ] || python3 {folder}/meet.py {first_pod} {port} {seconds} || code=$?
 [ "$code" != 0 ] || timeout --kill-after=5 {seconds} \\
   python3 -m torch.distributed.run --rdzv-conf "is_host=$host,join_timeout={seconds}" \\
   {torchrun} {program} || code=$?
@@ -105,6 +113,10 @@ def render(target: Target, training: Training, program: Mapping[str, str]) -> Ma
 
 def _job(target: Target, training: Training, name: str, config_map: str) -> dict[str, Any]:
     proof, nodes = training.proof, len(target.launch.workers)
+    annotations = attach.pod_annotations(target.attached)
+    # Another network is another run, and its name is all that the pods have of it.
+    networks = digest({each.interface: each.network.model_dump(mode="json") for each in target.attached})
+    of_networks = {"busbar/networks": short(networks)} if target.attached else {}
     return {
         "metadata": {
             "name": name,
@@ -112,7 +124,7 @@ def _job(target: Target, training: Training, name: str, config_map: str) -> dict
             "labels": {"app.kubernetes.io/managed-by": "busbar", "busbar/pool": target.pool},
             # The run is not read in the cluster; it is here so that another one gives another digest. The
             # collecting command waits, and says why a job does not start or fails.
-            "annotations": {"busbar/run": str(proof.run), **_NO_WAIT},
+            "annotations": {"busbar/run": str(proof.run), **of_networks, **_NO_WAIT},
         },
         "spec": {
             "completionMode": "Indexed",
@@ -122,7 +134,10 @@ def _job(target: Target, training: Training, name: str, config_map: str) -> dict
             "backoffLimit": 0,
             "activeDeadlineSeconds": proof.deadline_seconds,
             "template": {
-                "metadata": {"labels": {"busbar/pool": target.pool}},
+                "metadata": {
+                    "labels": {"busbar/pool": target.pool},
+                    **({"annotations": annotations} if annotations else {}),
+                },
                 "spec": _pod(target, training, name, config_map),
             },
         },
@@ -133,7 +148,11 @@ def _pod(target: Target, training: Training, name: str, config_map: str) -> dict
     launch, proof = target.launch, training.proof
     on_gpus = proof.backend == "nccl"
     memory = proof.memory or launch.memory
-    limits = {**(pod.gpu_limits(launch) if on_gpus else {}), **({"memory": memory} if memory else {})}
+    limits = {
+        **(pod.gpu_limits(launch) if on_gpus else {}),
+        **attach.resources(target.attached, launch),
+        **({"memory": memory} if memory else {}),
+    }
     volumes: list[dict[str, Any]] = [
         {"name": "program", "configMap": {"name": config_map}},
         {"name": "checkpoints", **_checkpoint_volume(training)},
@@ -193,6 +212,7 @@ def _checkpoint_folder(training: Training, name: str) -> dict[str, Any]:
 
 def _script(target: Target, training: Training, name: str) -> str:
     proof = training.proof
+    interfaces = [*(each.interface for each in target.attached), *proof.interfaces]
     seconds, first_pod = proof.deadline_seconds - MARGIN_SECONDS, f"{name}-0.{name}"
     torchrun = [
         *("--nnodes", len(target.launch.workers), "--nproc-per-node", target.ranks_per_node(proof)),
@@ -204,11 +224,12 @@ def _script(target: Target, training: Training, name: str) -> str:
         *("--backend", proof.backend, "--gradient-bytes", target.gradient_bytes(proof)),
         *("--steps", proof.steps, "--iterations", proof.iterations, "--checkpoints", CHECKPOINT_FOLDER),
         *("--timeout-seconds", proof.collective_timeout_seconds),
-        *(["--interfaces", *proof.interfaces] if proof.interfaces else []),
+        *(["--count-interfaces"] if interfaces else []),
         *(["--storage-bytes", training.storage.probe_bytes] if training.storage.mode == "path" else []),
     ]
     return _SCRIPT.format(
         first_line=shlex.quote(FIRST_LINE),
+        interfaces=shlex.join(dict.fromkeys(interfaces)),
         last_line=shlex.quote(LAST_LINE),
         seconds=seconds,
         folder=PROGRAM_FOLDER,
@@ -221,9 +242,8 @@ def _script(target: Target, training: Training, name: str) -> str:
 
 def _env(target: Target, training: Training) -> list[dict[str, Any]]:
     launch, proof = target.launch, training.proof
-    settings = {**pod.nccl_env(launch), **EVIDENCE_ENV}
-    # gloo looks for its address by the host's name where no interface is given.
-    env = settings if proof.backend == "nccl" else {"GLOO_SOCKET_IFNAME": "eth0"}
+    settings = {**pod.nccl_env(launch, target.attached), **EVIDENCE_ENV}
+    env = settings if proof.backend == "nccl" else attach.gloo_env(target.attached)
     env = {**PROGRAM_ENV, **env, **proof.env}
     run = {"fieldRef": {"fieldPath": f"metadata.labels['{RUN_LABEL}']"}}
     return [

@@ -10,6 +10,8 @@ from itertools import pairwise
 from busbar.outputs import ClusterOutputs, PoolLaunch, PoolResult
 from busbar.outputs.pool import Curve
 from busbar.training.config import Proof, Training
+from busbar.training.networks import attach
+from busbar.training.networks.attach import Attachment
 
 DEFAULT_GRADIENT_BYTES = 1 << 30
 ALL_REDUCE = "all_reduce"
@@ -21,11 +23,15 @@ class Refused(ValueError):
 
 @dataclass(frozen=True)
 class Target:
-    """One pool: what its pods need, and what its fabric was measured to do."""
+    """One pool: what its pods need, and what its fabric was measured to do.
+
+    `attached`: the interfaces that its pods have beside eth0.
+    """
 
     pool: str
     launch: PoolLaunch
     result: PoolResult
+    attached: tuple[Attachment, ...] = ()
 
     @property
     def curve(self) -> Curve:
@@ -55,9 +61,14 @@ def targets(cluster: ClusterOutputs, training: Training) -> dict[str, Target]:
     if problems:
         raise Refused("\n".join(f"{training.cluster}: {problem}" for problem in problems))
     return {
-        pool: Target(pool, cluster.pools[pool], cluster.nccl[pool])
+        pool: Target(pool, cluster.pools[pool], cluster.nccl[pool], _attached(cluster, training, pool))
         for pool in training.pools or sorted(cluster.pools)
     }
+
+
+def _attached(cluster: ClusterOutputs, training: Training, pool: str) -> tuple[Attachment, ...]:
+    networks = training.networks.get(pool, ())
+    return attach.attachments(training.namespace, pool, networks, cluster.pools[pool])
 
 
 def warnings(found: dict[str, Target], training: Training) -> Iterator[str]:
@@ -70,6 +81,7 @@ def warnings(found: dict[str, Target], training: Training) -> Iterator[str]:
             )
         if training.proof.backend == "gloo" and target.launch.transport != "socket":
             yield f"proof.backend: gloo uses TCP; it proves nothing of pool {pool}'s RDMA"
+        yield from attach.unknown_masters(pool, training.networks.get(pool, ()), target.launch)
         if len(target.launch.workers) == 1 and training.proof.enabled:
             yield f"pool {pool}: with one worker the training run stays on the host and tests no fabric"
 
@@ -94,6 +106,12 @@ def _problems(cluster: ClusterOutputs, training: Training) -> Iterator[str]:
             "this version"
         )
         return
+    for pool in training.networks:
+        if pool not in cluster.pools:
+            known = ", ".join(sorted(cluster.pools))
+            yield f"has no pool {pool}. Fix: name in `networks` only pools of the cluster: {known}"
+            continue
+        yield from attach.problems(pool, training.networks[pool], cluster.pools[pool])
     for pool in training.pools or sorted(cluster.pools):
         if pool not in cluster.pools:
             known = ", ".join(sorted(cluster.pools))

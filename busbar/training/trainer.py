@@ -10,6 +10,7 @@ from typing import Any
 
 from busbar.manifests.operators import Operator
 from busbar.training import pod
+from busbar.training.networks import attach
 from busbar.training.target import Target
 
 API_VERSION = "trainer.kubeflow.org/v1alpha1"
@@ -28,17 +29,20 @@ def torch_runtime(target: Target, image: str) -> dict[str, Any]:
     launch = target.launch
     volumes, mounts = pod.shm(launch)
     more_volumes, more_mounts = pod.host_paths(launch)
-    env = {**pod.nccl_env(launch), **pod.TORCHRUN_ENV}
+    env = {**pod.nccl_env(launch, target.attached), **pod.TORCHRUN_ENV}
+    annotations = attach.pod_annotations(target.attached)
     container = {
         "name": _CONTAINER,
         "image": image,
         "env": [{"name": key, "value": env[key]} for key in sorted(env)],
-        "resources": {"limits": pod.gpu_limits(launch)},
+        "resources": {"limits": {**pod.gpu_limits(launch), **attach.resources(target.attached, launch)}},
         "volumeMounts": [*mounts, *more_mounts],
         **pod.locks_memory(launch),
     }
+    placement = pod.placement(launch)
+    placement["affinity"] |= pod.close_together(launch)
     spec = {
-        **pod.placement(launch),
+        **placement,
         **({"runtimeClassName": launch.runtime_class} if launch.runtime_class else {}),
         "containers": [container],
         "volumes": [*volumes, *more_volumes],
@@ -66,7 +70,12 @@ def torch_runtime(target: Target, image: str) -> dict[str, Any]:
                                 "metadata": {
                                     "labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
                                 },
-                                "spec": {"template": {"spec": spec}},
+                                "spec": {
+                                    "template": {
+                                        **({"metadata": {"annotations": annotations}} if annotations else {}),
+                                        "spec": spec,
+                                    }
+                                },
                             },
                         }
                     ]

@@ -10,3 +10,7 @@ TORCH_IMAGE: Final = "pytorch/pytorch:2.13.0-cuda13.0-cudnn9-runtime"
 # Requires Kubernetes 1.31 or newer, and brings JobSet 0.12.0 (kubeflow/trainer v2.3.0).
 TRAINER: Final = "2.3.0"
 TRAINER_CHART: Final = "oci://ghcr.io/kubeflow/charts/kubeflow-trainer"
+
+# https://docs.k3s.io/networking/multus-ipams names the chart; this version has Multus 4.2.4 and whereabouts.
+MULTUS: Final = "v4.2.401"
+RKE2_CHARTS: Final = "https://rke2-charts.rancher.io"

@@ -56,6 +56,18 @@ TRAINER_TOOLS = (
     Tool("jobset", "sigs.k8s.io/jobset", MODULES / "trainer"),
 )
 TRAINER_MODULES = ("github.com/kubeflow/trainer/v2", "sigs.k8s.io/jobset")
+# For a stack that configures networks: Multus and whereabouts.
+_MULTUS, _WHEREABOUTS = (
+    "gopkg.in/k8snetworkplumbingwg/multus-cni.v4",
+    "github.com/k8snetworkplumbingwg/whereabouts",
+)
+MULTUS_TOOLS = (
+    Tool("multus", f"{_MULTUS}/cmd/multus", MODULES / "multus"),
+    Tool("thin_entrypoint", f"{_MULTUS}/cmd/thin_entrypoint", MODULES / "multus"),
+    Tool("whereabouts", f"{_WHEREABOUTS}/cmd", MODULES / "multus"),
+    Tool("install-whereabouts", "./install-whereabouts", MODULES / "multus"),
+)
+MULTUS_MODULES = (_MULTUS, _WHEREABOUTS)
 _SCRIPTS = ("python/cmd/pulumi-language-python-exec", "python/dist/pulumi-resource-pulumi-python")
 
 

@@ -8,6 +8,7 @@ from pulumi import ResourceOptions
 from busbar.training.outputs import gate
 from components.release import create_privileged_namespace
 from components.stack_outputs import fail_unless_passed
+from components.training.networks import Multus, MultusArgs, Networks, NetworksArgs
 from components.training.outputs import export_outputs
 from components.training.proof import TrainingProof, TrainingProofArgs
 from components.training.stack import TrainingStack
@@ -29,9 +30,23 @@ async def main() -> None:
         ),
         ResourceOptions(provider=provider),
     )
-    # Its pods lock memory for RDMA.
+    multus = Multus(
+        "multus",
+        MultusArgs(
+            training=stack.training,
+            helm_values=PROJECT / "helm_values",
+            kubeconfig=stack.cluster.kubeconfig,
+        ),
+        ResourceOptions(provider=provider),
+    )
+    # Its pods lock memory for RDMA. They are gone before Multus is: only it takes their interfaces away.
     namespace = create_privileged_namespace(
-        "namespace", stack.training.namespace, ResourceOptions(provider=provider)
+        "namespace", stack.training.namespace, ResourceOptions(provider=provider, depends_on=[multus])
+    )
+    networks = Networks(
+        "networks",
+        NetworksArgs(training=stack.training, targets=stack.targets, namespace=namespace),
+        ResourceOptions(provider=provider, depends_on=[multus]),
     )
 
     proofs: dict[str, TrainingProof] = {}
@@ -45,13 +60,17 @@ async def main() -> None:
                 kubeconfig=stack.cluster.kubeconfig,
             )
             # One pool at a time: together they would share switches, and so the bandwidth.
-            opts = ResourceOptions(provider=provider, depends_on=list(proofs.values()))
+            opts = ResourceOptions(provider=provider, depends_on=[networks, *proofs.values()])
             proofs[pool] = TrainingProof(f"training-{pool}", args, opts)
 
     outputs = export_outputs(
         stack,
         {pool: proof.result for pool, proof in proofs.items()},
-        {"trainer_version": trainer.version, "runtimes": trainer.runtimes},
+        {
+            "trainer_version": trainer.version,
+            "runtimes": trainer.runtimes,
+            "multus_version": multus.version,
+        },
     )
     await fail_unless_passed(outputs, enforce=stack.training.proof.is_gate, gate=gate)
 

@@ -199,3 +199,61 @@ def test_trainer_is_a_release_that_is_awaited_and_a_runtime_per_pool_after_it() 
 def test_a_fabric_that_failed_gets_no_trainer() -> None:
     run = up(failing("x"), configured(trainer={"enabled": True}))
     assert created(run) == []
+
+
+# ---- secondary networks ----------------------------------------------------------------------------------
+
+DEFINITION = "kubernetes:k8s.cni.cncf.io/v1:NetworkAttachmentDefinition"
+RAIL = {
+    "name": "rails",
+    "type": "host-device",
+    "resource": "nvidia.com/hostdev",
+    "ipam": {"type": "whereabouts", "subnet": "192.168.20.0/24"},
+}
+NV_IPAM = {"type": "nv-ipam", "subnet": "192.168.20.0/24", "addresses_per_node": 8}
+
+
+def test_without_networks_neither_multus_nor_a_definition_is_created() -> None:
+    run = up()
+    assert (run.of_type(RELEASE), run.of_type(DEFINITION)) == ([], [])
+    assert run.outputs.get("multus_version") is None
+
+
+def test_multus_is_installed_at_k3s_s_paths_before_the_networks_and_these_before_the_job() -> None:
+    run = up(config=configured(networks={"h100": [RAIL]}))
+    assert run.error is None
+    [release], [definition] = run.of_type(RELEASE), run.of_type(DEFINITION)
+    assert (release.inputs["chart"], release.inputs["skipAwait"]) == ("rke2-multus", False)
+    paths = release.inputs["values"]["config"]["cni_conf"]
+    folders = [value for key, value in paths.items() if key != "cleanupConfigOnExit"]
+    assert len(folders) == 4 and all(path.startswith("/var/lib/rancher/k3s/") for path in folders)
+    assert release.inputs["values"]["rke2-whereabouts"]["enabled"] is True
+    assert run.waits_for(definition, release)
+    assert run.waits_for(run.named("training-h100-job"), definition)
+
+
+def test_the_namespace_and_its_pods_are_deleted_before_multus_is() -> None:
+    run = up(config=configured(networks={"h100": [RAIL]}))
+    [release] = run.of_type(RELEASE)
+    assert run.waits_for(run.named("namespace"), release)
+
+
+def test_where_the_network_operator_brings_multus_it_makes_the_definition_too() -> None:
+    run = up(config=configured(networks={"h100": [{**RAIL, "ipam": NV_IPAM}]}))
+    assert run.error is None
+    assert (run.of_type(RELEASE), run.of_type(DEFINITION)) == ([], [])
+    [pool] = run.of_type("kubernetes:nv-ipam.nvidia.com/v1alpha1:IPPool")
+    [network] = run.of_type("kubernetes:mellanox.com/v1alpha1:HostDeviceNetwork")
+    assert run.waits_for(network, pool)
+    assert run.waits_for(run.named("training-h100-job"), network)
+
+
+def test_a_multus_of_another_tool_is_used_and_not_installed() -> None:
+    run = up(config=configured(networks={"h100": [RAIL]}, multus={"enabled": False}))
+    assert run.of_type(RELEASE) == []
+    assert len(run.of_type(DEFINITION)) == 1
+
+
+def test_a_fabric_that_failed_gets_no_networks() -> None:
+    run = up(failing("x"), configured(networks={"h100": [RAIL]}))
+    assert created(run) == []

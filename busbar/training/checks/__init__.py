@@ -11,6 +11,7 @@ from collections.abc import Callable
 from busbar.training.checks.bandwidth import allreduce, busbw
 from busbar.training.checks.context import Context
 from busbar.training.checks.fabric import fabric
+from busbar.training.checks.interfaces import interfaces
 from busbar.training.checks.learning import data, gradients, loss
 from busbar.training.checks.recovery import checkpoint, recovery
 from busbar.training.checks.result import Check
@@ -18,7 +19,8 @@ from busbar.training.checks.run import job, log, ranks
 from busbar.training.checks.storage import storage
 
 CHECKS: tuple[Callable[[Context], Check | None], ...] = (
-    job, log, ranks, fabric, data, loss, gradients, storage, checkpoint, recovery, allreduce, busbw,
+    job, log, ranks, fabric, interfaces, data, loss, gradients, storage, checkpoint, recovery, allreduce,
+    busbw,
 )  # fmt: skip
 
 

@@ -43,6 +43,10 @@ class Code(StrEnum):
     STORAGE_NOT_PROBED = "storage.not_probed"
     STORAGE_TOO_SLOW = "storage.too_slow"
 
+    INTERFACES_USED = "interfaces.used"
+    INTERFACES_NOT_USED = "interfaces.not_used"
+    INTERFACES_NOT_COUNTED = "interfaces.not_counted"
+
     CHECKPOINT_WRITTEN = "checkpoint.written"
     CHECKPOINT_MISSING = "checkpoint.missing"
     CHECKPOINT_TOO_SMALL = "checkpoint.too_small"

@@ -1,4 +1,4 @@
-"""What proves the run: digests of gradients, NCCL's own messages, interfaces."""
+"""What proves the run: digests of gradients, NCCL's own messages."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import socket
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 import torch
@@ -70,8 +70,3 @@ class NcclMessages:
             return self._file.read_text(encoding="utf-8", errors="replace")
         except FileNotFoundError:
             return ""  # gloo, or nothing was printed: the reader of the log decides what that means
-
-
-def missing_interfaces(names: Sequence[str]) -> list[str]:
-    """The network interfaces that this pod lacks."""
-    return [name for name in names if not Path("/sys/class/net", name).exists()]

@@ -134,3 +134,11 @@ def test_labels_are_those_that_the_kubelet_accepts(label: str, accepted: bool) -
     else:
         [found] = findings(data)
         assert found.startswith(f"pools.h100.labels: the kubelet does not start with {label!r}")
+
+
+def test_tokens_of_an_hour_are_refused_where_multus_never_gets_a_new_one() -> None:
+    argument = "service-account-extend-token-expiration=false"
+    k3s = {**SHA, "server_args": {"kube-apiserver-arg": argument}}
+    load(site(k3s=k3s))
+    [found] = findings(site(k3s=k3s, network_operator={"secondary_networks": True}))
+    assert found.startswith(f"k3s.server_args.kube-apiserver-arg: {argument!r} ends the token of Multus")

@@ -117,6 +117,21 @@ def test_a_worker_joins_by_the_api_address_with_labels_and_taints() -> None:
     }
 
 
+def test_a_worker_s_place_in_the_fabric_is_a_label_beside_those_of_its_pool() -> None:
+    made = cluster()
+    text = k3s.agent_config(
+        made.k3s,
+        made.pools["h100"],
+        node_name="w",
+        server="https://a",
+        token="t",
+        labels=[("fabric.topograph.run/tier-0", "su03")],
+    )
+    assert yaml.safe_load(text)["node-label"] == [
+        "busbar.io/pool=h100", "fabric.topograph.run/tier-0=su03", "zone=a",
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [

@@ -112,6 +112,19 @@ def test_the_policy_offers_the_configured_resource_from_the_image_of_the_charts_
     assert (resource["resourcePrefix"], resource["resourceName"]) == ("rdma", "ib")
 
 
+def test_multus_and_nv_ipam_are_part_of_the_policy_only_where_they_are_asked_for() -> None:
+    without = nic_cluster_policy.render(cluster().network_operator, cluster().pools, RAILS)["spec"]
+    assert set(without) == {"sriovDevicePlugin", "tolerations"}
+    site = cluster({"taints": [TAINT]}, network_operator={"secondary_networks": True})
+    found = nic_cluster_policy.render(site.network_operator, site.pools, RAILS)["spec"]
+    images = {part: each["image"] for part, each in found["secondaryNetwork"].items()}
+    assert images == {"cniPlugins": "plugins", "multus": "multus-cni", "ipoib": "ipoib-cni"}
+    assert found["nvIpam"]["image"] == "nvidia-k8s-ipam"
+    versions = {each["version"] for each in (*found["secondaryNetwork"].values(), found["nvIpam"])}
+    assert versions == {found["sriovDevicePlugin"]["version"]}
+    assert {**TAINT, "operator": "Equal"} in found["tolerations"]
+
+
 def test_a_taint_that_several_pools_have_is_tolerated_once_by_the_device_plugin_too() -> None:
     site = cluster({"taints": [TAINT]})
     twice = {"a": site.pools["h100"], "b": site.pools["h100"]}

@@ -49,6 +49,33 @@ def test_an_algorithm_that_only_all_reduce_has_is_not_handed_on() -> None:
     assert "NCCL_ALGO" not in launch(validation={"algorithm": "nvls"}).env
 
 
+def test_a_pool_names_the_labels_by_which_its_workers_are_near_each_other_the_farthest_first() -> None:
+    assert launch().topology is None
+    hosts = site()["hosts"]
+    for worker in hosts["workers"]:
+        worker["topology"] = {"rail_group": "su03", "block": "b1"}
+    assert launch(hosts=hosts).topology == ("fabric.topograph.run/tier-1", "fabric.topograph.run/tier-0")
+
+
+@pytest.mark.parametrize(
+    ("found", "interfaces"),
+    [
+        ([["ens1", "ens2"], ["ens1", "ens2"]], (("ens1",), ("ens2",))),
+        ([["ens1", "ens2"], ["ens2", "ens1"]], (("ens1", "ens2"), ("ens1", "ens2"))),
+        ([["ens1", "ens2"], None], None),
+        ([["ens1", "ens2"], ["ens1"]], None),
+        ([None, None], None),
+    ],
+    ids=["equal", "mixed", "one not known", "another number", "none"],
+)
+def test_a_pool_names_the_interfaces_of_its_rails_where_preflight_found_them_on_all_workers(
+    found: list[list[str] | None], interfaces: tuple[tuple[str, ...], ...] | None
+) -> None:
+    facts = {f"gpu-{i}": {"rail_interfaces": names} for i, names in enumerate(found, 1) if names}
+    built = build_outputs(load(site()), versions={}, facts=facts, results={"h100": summarize(passing())})
+    assert ClusterOutputs.from_dict(built).pools["h100"].interfaces == interfaces
+
+
 def test_a_stack_without_the_output_is_read_and_has_no_pools() -> None:
     outputs = exported()
     del outputs["pools"]

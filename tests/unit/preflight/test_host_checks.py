@@ -261,6 +261,17 @@ def test_facts_tell_the_pci_addresses_of_rails_from_those_of_other_hcas() -> Non
     assert facts["other_pci"] == ["0000:21:00.0", "0000:22:00.0"]
 
 
+def test_facts_name_the_interfaces_of_the_rails_in_the_order_of_their_pci_addresses() -> None:
+    ports = [
+        hca("mlx5_0", pci="0000:29:00.0", netdevs=["ens2"]),
+        hca("mlx5_1", pci="0000:18:00.0", netdevs=["ens1"]),
+        hca("mlx5_2", pci="0000:40:00.0"),
+        hca("mlx5_3", link_layer="Ethernet", netdevs=["eth9"]),
+    ]
+    assert host_facts(REQUIRED, report(hcas=ports))["rail_interfaces"] == ["ens1", "ens2", ""]
+    assert "rail_interfaces" not in host_facts(REQUIRED, report(hcas=[hca("mlx5_0")]))
+
+
 def test_fabric_manager_must_be_there_where_nvswitches_are() -> None:
     absent = {"version": "", "active": False, "nvswitches": 4}
     assert "Fabric Manager is missing (4 NVSwitches)" in only(findings(fabric_manager=absent)).what

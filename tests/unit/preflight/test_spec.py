@@ -6,6 +6,7 @@ from typing import Any
 
 from busbar.config import load
 from busbar.preflight.spec import Spec, spec_of
+from tests.support.clusters import site
 from tests.unit.preflight.samples import HOST_KEY
 
 
@@ -71,6 +72,16 @@ def test_a_new_release_of_k3s_looks_at_its_hosts_again_before_they_change() -> N
 
 def test_a_label_looks_at_the_workers_again() -> None:
     assert changed(asked(), asked({"labels": {"zone": "b"}})) == ["worker-1"]
+
+
+def test_a_place_in_the_fabric_looks_at_its_worker_again() -> None:
+    def placed(*groups: str) -> Spec:
+        content = site(workers={"h100": len(groups)})
+        for worker, group in zip(content["hosts"]["workers"], groups, strict=True):
+            worker["topology"] = {"rail_group": group}
+        return Spec.model_validate(spec_of(load(content), login={}))
+
+    assert changed(placed("a", "b"), placed("a", "c")) == ["gpu-2"]
 
 
 def test_another_measurement_looks_at_nobody_again() -> None:

@@ -130,6 +130,24 @@ def test_a_pod_that_does_not_reach_the_first_one_does_not_start_to_train() -> No
     assert "must not run" not in ran.stdout
 
 
+def test_a_pod_without_one_of_its_interfaces_does_not_start_to_train_and_says_so_in_its_status() -> None:
+    script = container(rendered({"interfaces": ["lo", "net9"]}))["command"][2]
+    status = 'tee() { cat; echo "to $1"; }\n'
+    ran = subprocess.run(
+        ["/bin/sh", "-c", f'{status}python3() {{ :; }}\ntimeout() {{ echo "must not run"; }}\n{script}'],
+        env={"JOB_COMPLETION_INDEX": "1", "BUSBAR_NODE": "gpu-2", "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert ran.returncode == 1
+    assert ran.stdout.splitlines()[1:] == [
+        "# busbar: pod on gpu-2 has no interface net9. Fix: check Multus there, increase proof.run",
+        "to /dev/termination-log",
+        "# busbar: launcher ends with exit code 1",
+    ]
+
+
 def test_the_same_run_has_the_same_name_and_any_change_another() -> None:
     names = [
         rendered().name,

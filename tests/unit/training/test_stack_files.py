@@ -17,7 +17,7 @@ from busbar.training.schema import stack_schema
 from tests.support.training import CLUSTER, configured
 
 ROOT = Path(__file__).resolve().parents[3]
-LAB = [ROOT / "stacks" / "training" / f"Pulumi.{stack}.yaml" for stack in ("dev", "trainer")]
+LAB = [ROOT / "stacks" / "training" / f"Pulumi.{stack}.yaml" for stack in ("dev", "trainer", "networks")]
 
 
 def busbar(*words: str) -> Result:
@@ -43,9 +43,16 @@ def test_a_stack_file_of_the_lab_is_valid_fits_the_schema_and_names_it_for_edito
     assert (file.parent / first.rpartition("=")[2]).resolve() == ROOT / "schema" / "training.schema.json"
 
 
-def test_the_lab_s_two_stacks_may_be_up_together() -> None:
-    assert len({read(file).namespace for file in LAB}) == len(LAB) == 2
-    assert [read(file).trainer.enabled for file in LAB] == [False, True]
+def test_the_example_of_a_roce_site_is_valid_and_has_a_network_per_rail() -> None:
+    file = ROOT / "stacks" / "training" / "Pulumi.roce.example.yaml"
+    jsonschema.validate(yaml.safe_load(file.read_text()), stack_schema())
+    assert [network.name for network in read(file).networks["h100"]] == [f"rail{n}" for n in range(8)]
+
+
+def test_the_lab_s_stacks_may_be_up_together() -> None:
+    assert len({read(file).namespace for file in LAB}) == len(LAB)
+    assert [read(file).trainer.enabled for file in LAB] == [False, True, False]
+    assert [bool(read(file).networks) for file in LAB] == [False, False, True]
 
 
 def test_the_schema_that_is_checked_in_is_current() -> None:

@@ -8,6 +8,7 @@ from busbar.outputs import ClusterOutputs
 from busbar.training.target import targets
 from busbar.training.trainer import torch_runtime
 from tests.support import training as support
+from tests.support.clusters import site
 from tests.support.training import training
 
 TAINT = {"key": "team", "value": "a", "effect": "NoSchedule"}
@@ -62,6 +63,25 @@ def test_a_pod_tolerates_the_taints_of_its_pool_and_runs_on_its_workers_only() -
         "nodeSelectorTerms"
     ]
     assert term["matchExpressions"][0]["values"] == ["gpu-1", "gpu-2"]
+
+
+def test_pods_of_one_job_prefer_workers_near_each_other_the_nearest_level_most() -> None:
+    hosts = site()["hosts"]
+    for worker in hosts["workers"]:
+        worker["topology"] = {"rail_group": "su03", "block": "b1"}
+    terms = pod(runtime(hosts=hosts))["affinity"]["podAffinity"][
+        "preferredDuringSchedulingIgnoredDuringExecution"
+    ]
+    assert [(term["podAffinityTerm"]["topologyKey"], term["weight"]) for term in terms] == [
+        ("fabric.topograph.run/tier-1", 1), ("fabric.topograph.run/tier-0", 2),
+    ]  # fmt: skip
+    assert {str(term["podAffinityTerm"]["matchLabelKeys"]) for term in terms} == {
+        "['jobset.sigs.k8s.io/jobset-uid']"
+    }
+
+
+def test_without_a_topology_pods_have_no_affinity_to_each_other() -> None:
+    assert set(pod(runtime())["affinity"]) == {"nodeAffinity"}
 
 
 def test_nccl_has_the_settings_under_which_the_pool_was_measured() -> None:
