@@ -26,6 +26,8 @@ from busbar.config.values import (
     Url,
 )
 from busbar.training import versions
+from busbar.training.storage.config import Storage
+from busbar.training.storage.config import findings as storage_findings
 
 KEY = "training"
 PROJECT = "busbar-training"
@@ -39,11 +41,6 @@ StackName = Annotated[
     ),
 ]
 InterfaceName = Annotated[str, Matching(r"[a-zA-Z][a-zA-Z0-9_.-]{0,14}", "the name of a network interface")]
-
-FolderPath = Annotated[
-    str,
-    Matching(r"(/[A-Za-z0-9._-]+)+", "an absolute path without spaces, such as /mnt/shared"),
-]
 
 # The program runs both collectives and its own Python; a smaller share leaves no time for either.
 MIN_DEADLINE_SECONDS = 120
@@ -98,30 +95,6 @@ class Proof(Model):
     def is_gate(self) -> bool:
         """Whether `pulumi up` fails without a pass; never while the proof is switched off."""
         return self.enabled and self.enforce
-
-
-class Storage(Model):
-    """Storage that all workers share: checkpoints are on it, and the run proves that it is shared."""
-
-    mode: Literal["none", "path"] = Field(
-        default="none",
-        description="none: checkpoints are local to the first pod. path: a file system that every worker has "
-        "mounted at the same place, such as Lustre, WEKA or NFS.",
-    )
-    path: FolderPath | None = Field(
-        default=None, description="Folder on that file system; it must exist on every worker."
-    )
-    probe_bytes: Bytes = Field(
-        default=256 << 20,
-        description="Size of the file that each worker writes and another one reads; each within "
-        "proof.collective_timeout_seconds.",
-    )
-    min_write_mib_s: Annotated[Float, Field(ge=0)] = Field(
-        default=0, description="MiB/s that the slowest worker must write while all write; 0: not judged."
-    )
-    min_read_mib_s: Annotated[Float, Field(ge=0)] = Field(
-        default=0, description="MiB/s that the slowest worker must read while all read; 0: not judged."
-    )
 
 
 class Trainer(Chart):
@@ -196,11 +169,8 @@ def _findings(training: Training) -> Iterator[str]:
     for index, pool in enumerate(training.pools):
         if pool in training.pools[:index]:
             yield f"{path_of(('pools', index))}: {pool!r} is listed twice"
-    trainer, proof, storage = training.trainer, training.proof, training.storage
-    if storage.mode == "path" and storage.path is None:
-        yield "storage.path: missing: storage.mode is path. Fix: name the folder that all workers share"
-    if storage.mode == "none" and storage.path is not None:
-        yield f"storage.path: {storage.path!r} is not used: storage.mode is none. Fix: set storage.mode: path"
+    yield from storage_findings(training.storage)
+    trainer, proof = training.trainer, training.proof
     if trainer.enabled and not (trainer.is_local or trainer.repository_url or "://" in trainer.chart):
         yield f"trainer.chart: {trainer.chart!r} is a name, and trainer.repository is not set"
     if proof.collective_timeout_seconds * 2 > proof.deadline_seconds:

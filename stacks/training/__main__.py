@@ -11,6 +11,7 @@ from components.stack_outputs import fail_unless_passed
 from components.training.outputs import export_outputs
 from components.training.proof import TrainingProof, TrainingProofArgs
 from components.training.stack import TrainingStack
+from components.training.storage import SharedStorage, SharedStorageArgs, create_volume
 from components.training.trainer import Trainer, TrainerArgs
 
 PROJECT = Path(__file__).resolve().parent
@@ -29,9 +30,26 @@ async def main() -> None:
         ),
         ResourceOptions(provider=provider),
     )
-    # Its pods lock memory for RDMA.
+    shared = stack.training.storage
+    volumes = create_volume(
+        "storage-volume", shared, stack.training.namespace, ResourceOptions(provider=provider)
+    )
+    # Its pods lock memory for RDMA. It stays where its claim stays.
     namespace = create_privileged_namespace(
-        "namespace", stack.training.namespace, ResourceOptions(provider=provider)
+        "namespace",
+        stack.training.namespace,
+        ResourceOptions(provider=provider, depends_on=volumes, retain_on_delete=shared.keeps_claim),
+    )
+    storage = SharedStorage(
+        "storage",
+        SharedStorageArgs(
+            storage=shared,
+            namespace=namespace,
+            namespace_name=stack.training.namespace,
+            workers=[worker for target in stack.targets.values() for worker in target.launch.workers],
+            kubeconfig=stack.cluster.kubeconfig,
+        ),
+        ResourceOptions(provider=provider),
     )
 
     proofs: dict[str, TrainingProof] = {}
@@ -42,6 +60,7 @@ async def main() -> None:
                 target=target,
                 program=PROJECT / "program",
                 namespace=namespace,
+                storage=storage.ready,
                 kubeconfig=stack.cluster.kubeconfig,
             )
             # One pool at a time: together they would share switches, and so the bandwidth.
@@ -51,7 +70,11 @@ async def main() -> None:
     outputs = export_outputs(
         stack,
         {pool: proof.result for pool, proof in proofs.items()},
-        {"trainer_version": trainer.version, "runtimes": trainer.runtimes},
+        {
+            "trainer_version": trainer.version,
+            "runtimes": trainer.runtimes,
+            "storage": storage.description,
+        },
     )
     await fail_unless_passed(outputs, enforce=stack.training.proof.is_gate, gate=gate)
 

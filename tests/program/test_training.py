@@ -25,6 +25,7 @@ def up(
     *,
     printed: str | None = None,
     more: dict[str, str] | None = None,
+    preview: bool = False,
     **change: Any,
 ) -> Run:
     """Run the program against the outputs of a stack; `printed` by the collecting command, else a pass.
@@ -43,6 +44,7 @@ def up(
     return run_program(
         {},
         answer,
+        preview=preview,
         program=ROOT / "stacks" / "training" / "__main__.py",
         project="busbar-training",
         config={
@@ -199,3 +201,74 @@ def test_trainer_is_a_release_that_is_awaited_and_a_runtime_per_pool_after_it() 
 def test_a_fabric_that_failed_gets_no_trainer() -> None:
     run = up(failing("x"), configured(trainer={"enabled": True}))
     assert created(run) == []
+
+
+# ---- Shared storage --------------------------------------------------------------------------------------
+
+CLAIM = "kubernetes:core/v1:PersistentVolumeClaim"
+VOLUME = "kubernetes:core/v1:PersistentVolume"
+NFS = {"mode": "nfs", "nfs": {"server": "10.0.0.5", "export": "/srv"}}
+CLASS = {"mode": "class", "class_name": "weka", "size": "10Ti"}
+
+
+def on_storage(**storage: Any) -> Run:
+    run = up(config=configured(storage=storage))
+    assert run.error is None
+    return run
+
+
+def test_without_a_claim_no_object_of_storage_is_created() -> None:
+    for run in (up(), on_storage(mode="path", path="/mnt/shared")):
+        assert (run.of_type(CLAIM), run.of_type(VOLUME)) == ([], [])
+    assert run.outputs["storage"] == {"mode": "path"}
+
+
+def test_the_job_starts_after_its_claim_is_bound() -> None:
+    for storage in (NFS, CLASS):
+        run = on_storage(**storage)
+        bind = run.named("storage-bind")
+        assert run.waits_for(bind, run.of_type(CLAIM)[0])
+        assert run.waits_for(run.of_type(JOB)[0], bind)
+
+
+def test_the_claim_of_a_class_is_made_after_the_class_was_found_to_be_shared() -> None:
+    run = on_storage(**CLASS)
+    [claim], check = run.of_type(CLAIM), run.named("storage-class")
+    assert check.inputs["create"].endswith("-m busbar training storage check-class")
+    assert json.loads(check.inputs["stdin"]) == {"class_name": "weka"}
+    assert run.waits_for(claim, check)
+
+
+def test_all_workers_must_be_able_to_mount_the_claim() -> None:
+    run = on_storage(**CLASS)
+    spec = json.loads(run.named("storage-bind").inputs["stdin"])
+    assert spec["workers"] == ["gpu-1", "gpu-2"]
+    assert spec["claim"] == run.of_type(CLAIM)[0].inputs["metadata"]["name"]
+
+
+def test_the_claim_of_a_class_and_its_namespace_stay_when_the_stack_goes() -> None:
+    run = on_storage(**CLASS)
+    [claim], [namespace] = run.of_type(CLAIM), run.of_type(NAMESPACE)
+    assert claim.request.retainOnDelete and namespace.request.retainOnDelete
+    # A namespace that stays deletes nothing: what is in it must be deleted itself.
+    assert [each.name for each in run.custom if each.request.deletedWith == namespace.urn] == []
+
+
+def test_an_export_goes_last_when_no_pod_and_no_claim_uses_it() -> None:
+    run = on_storage(**NFS)
+    [volume], [claim], [namespace] = run.of_type(VOLUME), run.of_type(CLAIM), run.of_type(NAMESPACE)
+    assert run.waits_for(namespace, volume) and run.waits_for(claim, volume)
+    assert claim.request.deletedWith == namespace.urn
+    assert not (claim.request.retainOnDelete or namespace.request.retainOnDelete)
+
+
+def test_the_claim_is_an_output_for_the_jobs_of_others() -> None:
+    bound = json.dumps({"claim": "shared-1", "volume": "pv-1", "capacity": "10Ti"})
+    run = up(config=configured(storage=CLASS, proof={"enforce": False}), printed=bound)
+    assert run.outputs["storage"] == {
+        "mode": "class", "namespace": "busbar-training", **json.loads(bound),
+    }  # fmt: skip
+
+
+def test_a_preview_of_storage_needs_nothing_that_only_an_update_knows() -> None:
+    assert up(config=configured(storage=CLASS), preview=True).error is None
