@@ -97,6 +97,16 @@ class Proof(Model):
         return self.enabled and self.enforce
 
 
+class DeepSpeed(Model):
+    """A ClusterTrainingRuntime per pool whose ranks are started by mpirun, as DeepSpeed's are."""
+
+    enabled: bool = Field(default=False, description="Make the runtimes busbar-deepspeed-<pool>.")
+    image: Image = Field(
+        default=versions.DEEPSPEED_IMAGE,
+        description="Image with Open MPI, and an sshd that user 1000 may run by /home/mpiuser/.sshd_config.",
+    )
+
+
 class Trainer(Chart):
     """Kubeflow Trainer v2 with JobSet, and a ClusterTrainingRuntime per pool: what TrainJobs refer to."""
 
@@ -117,6 +127,7 @@ class Trainer(Chart):
     image: Image = Field(
         default=versions.TORCH_IMAGE, description="Image of the runtimes; a TrainJob may name another."
     )
+    deepspeed: DeepSpeed = Field(default=DeepSpeed(), description="Runtimes for mpirun.")
 
 
 class Training(Model):
@@ -173,6 +184,8 @@ def _findings(training: Training) -> Iterator[str]:
     trainer, proof = training.trainer, training.proof
     if trainer.enabled and not (trainer.is_local or trainer.repository_url or "://" in trainer.chart):
         yield f"trainer.chart: {trainer.chart!r} is a name, and trainer.repository is not set"
+    if trainer.deepspeed.enabled and not trainer.enabled:
+        yield "trainer.deepspeed.enabled: needs Trainer. Fix: set trainer.enabled: true"
     if proof.collective_timeout_seconds * 2 > proof.deadline_seconds:
         yield (
             f"proof.collective_timeout_seconds: {proof.collective_timeout_seconds} is too large: expected at "

@@ -7,6 +7,9 @@ from typing import Final
 # The image of Kubeflow Trainer's own torch runtime (kubeflow/trainer v2.3.0): torch, CUDA 13.0 and its NCCL.
 TORCH_IMAGE: Final = "pytorch/pytorch:2.13.0-cuda13.0-cudnn9-runtime"
 
+# The image of Trainer's deepspeed runtime: DeepSpeed, Open MPI, and an sshd that user 1000 runs.
+DEEPSPEED_IMAGE: Final = "ghcr.io/kubeflow/trainer/deepspeed-runtime:v2.3.0"
+
 # Requires Kubernetes 1.31 or newer, and brings JobSet 0.12.0 (kubeflow/trainer v2.3.0).
 TRAINER: Final = "2.3.0"
 TRAINER_CHART: Final = "oci://ghcr.io/kubeflow/charts/kubeflow-trainer"

@@ -78,6 +78,10 @@ def test_a_proof_that_is_switched_off_is_no_gate() -> None:
             "proof.collective_timeout_seconds: 61 is too large: expected at most half of "
             "proof.deadline_seconds (120)",
         ),
+        (
+            configured(trainer={"deepspeed": {"enabled": True}}),
+            "trainer.deepspeed.enabled: needs Trainer. Fix: set trainer.enabled: true",
+        ),
         (configured(proof={"iterations": 1}), "proof.iterations: 1 is too small: expected at least 3"),
     ],
 )  # fmt: skip
