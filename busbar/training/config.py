@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import BeforeValidator, Field, ValidationError
 
 from busbar.config import errors
 from busbar.config.errors import ConfigError, path_of, sentence
@@ -24,6 +24,7 @@ from busbar.config.values import (
     Seconds,
     Text,
     Url,
+    invalid,
 )
 from busbar.training import versions
 from busbar.training.storage.config import Storage
@@ -130,6 +131,42 @@ class Trainer(Chart):
     deepspeed: DeepSpeed = Field(default=DeepSpeed(), description="Runtimes for mpirun.")
 
 
+def _kind(value: Any) -> Any:
+    if value == "MPIJob":
+        raise invalid(
+            "has the CRD name of the MPI Operator's (mpijobs.kubeflow.org), and a cluster has one of them. "
+            "Fix: write an MPIJob of kubeflow.org/v2beta1"
+        )
+    return value
+
+
+JobKind = Annotated[
+    Literal["PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob"], BeforeValidator(_kind)
+]
+
+
+class TrainingOperator(Model):
+    """Kubeflow Training Operator v1, from charts/training-operator of this project."""
+
+    enabled: bool = Field(default=False, description="Install it.")
+    kinds: list[JobKind] = Field(
+        default=["PyTorchJob"], min_length=1, description="The kinds of kubeflow.org/v1 to install."
+    )
+    image: Image = Field(
+        default=versions.TRAINING_OPERATOR_IMAGE, description="Image of the controller; its tags are commits."
+    )
+    init_image: Image = Field(
+        default=versions.INIT_IMAGE,
+        description="Image in which a PyTorchJob's workers wait for their master; it must have nslookup.",
+    )
+    values: JsonObject = Field(
+        default={}, description="Values merged over stacks/training/helm_values/; lists are replaced."
+    )
+    timeout_seconds: Seconds = Field(
+        default=300, description="Time until the controller must be available, in seconds."
+    )
+
+
 class Training(Model):
     """What is put on one cluster, and the training run that proves it."""
 
@@ -139,6 +176,9 @@ class Training(Model):
     proof: Proof = Field(default=Proof(), description="The training run and its gate.")
     storage: Storage = Field(default=Storage(), description="Shared storage for checkpoints.")
     trainer: Trainer = Field(default=Trainer(), description="Kubeflow Trainer v2.")
+    training_operator: TrainingOperator = Field(
+        default=TrainingOperator(), description="Kubeflow Training Operator v1, for PyTorchJobs."
+    )
 
 
 def read(path: Path) -> Training:
@@ -184,6 +224,9 @@ def _findings(training: Training) -> Iterator[str]:
     trainer, proof = training.trainer, training.proof
     if trainer.enabled and not (trainer.is_local or trainer.repository_url or "://" in trainer.chart):
         yield f"trainer.chart: {trainer.chart!r} is a name, and trainer.repository is not set"
+    for index, kind in enumerate(training.training_operator.kinds):
+        if kind in training.training_operator.kinds[:index]:
+            yield f"{path_of(('training_operator', 'kinds', index))}: {kind!r} is listed twice"
     if trainer.deepspeed.enabled and not trainer.enabled:
         yield "trainer.deepspeed.enabled: needs Trainer. Fix: set trainer.enabled: true"
     if proof.collective_timeout_seconds * 2 > proof.deadline_seconds:

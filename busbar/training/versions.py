@@ -13,3 +13,8 @@ DEEPSPEED_IMAGE: Final = "ghcr.io/kubeflow/trainer/deepspeed-runtime:v2.3.0"
 # Requires Kubernetes 1.31 or newer, and brings JobSet 0.12.0 (kubeflow/trainer v2.3.0).
 TRAINER: Final = "2.3.0"
 TRAINER_CHART: Final = "oci://ghcr.io/kubeflow/charts/kubeflow-trainer"
+
+# Its tags are commits: this is v1.9.4 (kubeflow/training-operator, manifests/overlays/standalone).
+TRAINING_OPERATOR_IMAGE: Final = "ghcr.io/kubeflow/training-v1/training-operator:v1-93c5489"
+# The operator's own default (pkg/config/config.go).
+INIT_IMAGE: Final = "alpine:3.10"

@@ -13,6 +13,7 @@ from components.training.proof import TrainingProof, TrainingProofArgs
 from components.training.stack import TrainingStack
 from components.training.storage import SharedStorage, SharedStorageArgs, create_volume
 from components.training.trainer import Trainer, TrainerArgs
+from components.training.training_operator import TrainingOperator, TrainingOperatorArgs
 
 PROJECT = Path(__file__).resolve().parent
 
@@ -25,6 +26,15 @@ async def main() -> None:
         TrainerArgs(
             config=stack.training.trainer,
             targets=stack.targets,
+            helm_values=PROJECT / "helm_values",
+            kubeconfig=stack.cluster.kubeconfig,
+        ),
+        ResourceOptions(provider=provider),
+    )
+    training_operator = TrainingOperator(
+        "training-operator",
+        TrainingOperatorArgs(
+            config=stack.training.training_operator,
             helm_values=PROJECT / "helm_values",
             kubeconfig=stack.cluster.kubeconfig,
         ),
@@ -73,6 +83,7 @@ async def main() -> None:
         {
             "trainer_version": trainer.version,
             "runtimes": trainer.runtimes,
+            "training_operator_version": training_operator.version,
             "storage": storage.description,
         },
     )

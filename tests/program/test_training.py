@@ -203,6 +203,30 @@ def test_a_fabric_that_failed_gets_no_trainer() -> None:
     assert created(run) == []
 
 
+# ---- Training Operator v1 --------------------------------------------------------------------------------
+
+
+def test_the_training_operator_is_a_release_of_our_chart_with_the_kinds_that_are_asked_for() -> None:
+    run = up(config=configured(training_operator={"enabled": True, "kinds": ["PyTorchJob", "JAXJob"]}))
+    assert run.error is None
+    [release] = run.of_type(RELEASE)
+    chart = ROOT / "stacks" / "training" / release.inputs["chart"]
+    assert chart.resolve() == ROOT / "charts" / "training-operator"
+    assert release.inputs["values"]["kinds"] == ["PyTorchJob", "JAXJob"]
+    assert release.inputs["skipAwait"] is False
+    assert run.outputs["training_operator_version"] == "v1-93c5489"
+
+
+def test_both_operators_are_releases_in_namespaces_of_their_own() -> None:
+    run = up(config=configured(training_operator={"enabled": True}, trainer={"enabled": True}))
+    names = {release.inputs["namespace"] for release in run.of_type(RELEASE)}
+    assert names == {"kubeflow-system", "training-operator"}
+
+
+def test_without_the_training_operator_its_version_is_not_known() -> None:
+    assert up().outputs.get("training_operator_version") is None
+
+
 # ---- Shared storage --------------------------------------------------------------------------------------
 
 CLAIM = "kubernetes:core/v1:PersistentVolumeClaim"

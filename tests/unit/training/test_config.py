@@ -79,6 +79,16 @@ def test_a_proof_that_is_switched_off_is_no_gate() -> None:
             "proof.deadline_seconds (120)",
         ),
         (
+            configured(training_operator={"kinds": ["MPIJob"]}),
+            "training_operator.kinds[0]: 'MPIJob' has the CRD name of the MPI Operator's "
+            "(mpijobs.kubeflow.org), and a cluster has one of them. Fix: write an MPIJob of "
+            "kubeflow.org/v2beta1",
+        ),
+        (
+            configured(training_operator={"kinds": ["TFJob", "TFJob"]}),
+            "training_operator.kinds[1]: 'TFJob' is listed twice",
+        ),
+        (
             configured(trainer={"deepspeed": {"enabled": True}}),
             "trainer.deepspeed.enabled: needs Trainer. Fix: set trainer.enabled: true",
         ),
