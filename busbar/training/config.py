@@ -167,6 +167,33 @@ class TrainingOperator(Model):
     )
 
 
+class Kueue(Chart):
+    """Kueue, and a queue per pool with the pool's GPUs and HCAs as its quota."""
+
+    enabled: bool = Field(default=False, description="Install it.")
+    version: ChartVersion = Field(default=versions.KUEUE, description="Version of the chart.")
+    repository: Url | None = Field(
+        default=None, description="Helm repository; not used for a local chart or an oci:// URL."
+    )
+    chart: ChartName = Field(
+        default=versions.KUEUE_CHART, description="Name of the chart, a local path, or an oci:// URL."
+    )
+    values: JsonObject = Field(
+        default={}, description="Values merged over stacks/training/helm_values/; lists are replaced."
+    )
+    timeout_seconds: Seconds = Field(
+        default=300, description="Time until the controller must be available, in seconds."
+    )
+    strategy: Literal["BestEffortFIFO", "StrictFIFO"] = Field(
+        default="BestEffortFIFO",
+        description="BestEffortFIFO: a job that fits may overtake one that does not. StrictFIFO: none may.",
+    )
+    pods_ready_seconds: Seconds = Field(
+        default=1800,
+        description="Time until all pods of an admitted job must be ready, in seconds; it is then requeued.",
+    )
+
+
 class Training(Model):
     """What is put on one cluster, and the training run that proves it."""
 
@@ -179,6 +206,7 @@ class Training(Model):
     training_operator: TrainingOperator = Field(
         default=TrainingOperator(), description="Kubeflow Training Operator v1, for PyTorchJobs."
     )
+    kueue: Kueue = Field(default=Kueue(), description="Queues with quotas: a job starts whole, or waits.")
 
 
 def read(path: Path) -> Training:
@@ -222,8 +250,9 @@ def _findings(training: Training) -> Iterator[str]:
             yield f"{path_of(('pools', index))}: {pool!r} is listed twice"
     yield from storage_findings(training.storage)
     trainer, proof = training.trainer, training.proof
-    if trainer.enabled and not (trainer.is_local or trainer.repository_url or "://" in trainer.chart):
-        yield f"trainer.chart: {trainer.chart!r} is a name, and trainer.repository is not set"
+    for key, chart in (("trainer", trainer), ("kueue", training.kueue)):
+        if chart.enabled and not (chart.is_local or chart.repository_url or "://" in chart.chart):
+            yield f"{key}.chart: {chart.chart!r} is a name, and {key}.repository is not set"
     for index, kind in enumerate(training.training_operator.kinds):
         if kind in training.training_operator.kinds[:index]:
             yield f"{path_of(('training_operator', 'kinds', index))}: {kind!r} is listed twice"

@@ -14,6 +14,10 @@ DEEPSPEED_IMAGE: Final = "ghcr.io/kubeflow/trainer/deepspeed-runtime:v2.3.0"
 TRAINER: Final = "2.3.0"
 TRAINER_CHART: Final = "oci://ghcr.io/kubeflow/charts/kubeflow-trainer"
 
+# API kueue.x-k8s.io/v1beta2 (kubernetes-sigs/kueue v0.19.2).
+KUEUE: Final = "0.19.2"
+KUEUE_CHART: Final = "oci://registry.k8s.io/kueue/charts/kueue"
+
 # Its tags are commits: this is v1.9.4 (kubeflow/training-operator, manifests/overlays/standalone).
 TRAINING_OPERATOR_IMAGE: Final = "ghcr.io/kubeflow/training-v1/training-operator:v1-93c5489"
 # The operator's own default (pkg/config/config.go).

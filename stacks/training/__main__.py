@@ -8,6 +8,7 @@ from pulumi import ResourceOptions
 from busbar.training.outputs import gate
 from components.release import create_privileged_namespace
 from components.stack_outputs import fail_unless_passed
+from components.training.kueue import Kueue, KueueArgs, create_local_queue
 from components.training.outputs import export_outputs
 from components.training.proof import TrainingProof, TrainingProofArgs
 from components.training.stack import TrainingStack
@@ -40,6 +41,16 @@ async def main() -> None:
         ),
         ResourceOptions(provider=provider),
     )
+    kueue = Kueue(
+        "kueue",
+        KueueArgs(
+            training=stack.training,
+            targets=stack.targets,
+            helm_values=PROJECT / "helm_values",
+            kubeconfig=stack.cluster.kubeconfig,
+        ),
+        ResourceOptions(provider=provider),
+    )
     shared = stack.training.storage
     volumes = create_volume(
         "storage-volume", shared, stack.training.namespace, ResourceOptions(provider=provider)
@@ -48,8 +59,23 @@ async def main() -> None:
     namespace = create_privileged_namespace(
         "namespace",
         stack.training.namespace,
-        ResourceOptions(provider=provider, depends_on=volumes, retain_on_delete=shared.keeps_claim),
+        ResourceOptions(
+            provider=provider,
+            depends_on=[*volumes, *kueue.cluster_queues.values()],
+            retain_on_delete=shared.keeps_claim,
+        ),
     )
+    for pool in kueue.cluster_queues:
+        create_local_queue(
+            f"queue-{pool}",
+            stack.targets[pool],
+            stack.training.namespace,
+            ResourceOptions(
+                provider=provider,
+                depends_on=[namespace],
+                deleted_with=None if shared.keeps_claim else namespace,
+            ),
+        )
     storage = SharedStorage(
         "storage",
         SharedStorageArgs(
@@ -83,6 +109,8 @@ async def main() -> None:
         {
             "trainer_version": trainer.version,
             "runtimes": trainer.runtimes,
+            "kueue_version": kueue.version,
+            "queues": list(kueue.cluster_queues),
             "training_operator_version": training_operator.version,
             "storage": storage.description,
         },

@@ -227,6 +227,37 @@ def test_without_the_training_operator_its_version_is_not_known() -> None:
     assert up().outputs.get("training_operator_version") is None
 
 
+# ---- Kueue -----------------------------------------------------------------------------------------------
+
+QUEUES = "kubernetes:kueue.x-k8s.io/v1beta2:"
+
+
+def test_without_kueue_there_is_no_queue() -> None:
+    run = up()
+    assert run.outputs["queues"] == []
+    assert not [each for each in run.custom if each.type.startswith(QUEUES)]
+
+
+def test_kueue_is_a_release_that_is_awaited_and_a_queue_per_pool_after_it() -> None:
+    run = up(config=configured(kueue={"enabled": True}))
+    assert run.error is None
+    [release], [flavor] = run.of_type(RELEASE), run.of_type(f"{QUEUES}ResourceFlavor")
+    [cluster_queue], [queue] = run.of_type(f"{QUEUES}ClusterQueue"), run.of_type(f"{QUEUES}LocalQueue")
+    assert release.inputs["skipAwait"] is False
+    assert run.waits_for(flavor, release)
+    assert run.waits_for(cluster_queue, flavor)
+    assert run.waits_for(queue, cluster_queue)
+    assert run.outputs["queues"] == ["h100"]
+
+
+def test_a_destroy_removes_the_jobs_of_the_namespace_before_the_queue_that_waits_for_them() -> None:
+    run = up(config=configured(kueue={"enabled": True}))
+    [queue] = run.of_type(f"{QUEUES}ClusterQueue")
+    assert run.waits_for(run.named("namespace"), queue)
+    [local] = run.of_type(f"{QUEUES}LocalQueue")
+    assert local.request.deletedWith == run.named("namespace").urn
+
+
 # ---- Shared storage --------------------------------------------------------------------------------------
 
 CLAIM = "kubernetes:core/v1:PersistentVolumeClaim"

@@ -79,6 +79,10 @@ def test_a_proof_that_is_switched_off_is_no_gate() -> None:
             "proof.deadline_seconds (120)",
         ),
         (
+            configured(kueue={"enabled": True, "chart": "kueue"}),
+            "kueue.chart: 'kueue' is a name, and kueue.repository is not set",
+        ),
+        (
             configured(training_operator={"kinds": ["MPIJob"]}),
             "training_operator.kinds[0]: 'MPIJob' has the CRD name of the MPI Operator's "
             "(mpijobs.kubeflow.org), and a cluster has one of them. Fix: write an MPIJob of "
