@@ -1,4 +1,4 @@
-"""`busbar training storage`: check a StorageClass, and wait for a claim; run by the engine."""
+"""`busbar training check-class` and `bind-claim`: shared storage; run by the engine."""
 
 from __future__ import annotations
 
@@ -15,11 +15,9 @@ Spec = TypeVar("Spec", bound=BaseModel)
 
 
 def register(group: typer.Typer) -> None:
-    """Add `storage` with its sub-commands to `busbar training`."""
-    storage = typer.Typer(help="Shared storage of stacks/training.", no_args_is_help=True)
-    storage.command("check-class")(check_class)
-    storage.command("bind")(bind)
-    group.add_typer(storage, name="storage")
+    """Add the commands to `busbar training`."""
+    group.command("check-class")(check_class)
+    group.command("bind-claim")(bind_claim)
 
 
 def check_class() -> None:
@@ -33,7 +31,7 @@ def check_class() -> None:
     _run(binding.ClassSpec, binding.check_class)
 
 
-def bind() -> None:
+def bind_claim() -> None:
     """Wait until a claim is bound, and set its volume to Retain; the request is JSON on stdin.
 
     stdin: {"namespace", "claim", "class_name", "workers": ["gpu-1"], "deadline_seconds"}. The cluster:

@@ -92,7 +92,7 @@ class SharedStorage(pulumi.ComponentResource):
         bound = create_cluster_command(
             f"{name}-bind",
             ClusterCommandArgs(
-                command=("training", "storage", "bind"),
+                command=("training", "bind-claim"),
                 spec=spec,
                 kubeconfig=args.kubeconfig,
                 # A claim that was made again is not bound yet, also under the same name.
@@ -109,7 +109,7 @@ class SharedStorage(pulumi.ComponentResource):
             return []
         spec = ClassSpec(class_name=args.storage.class_name).model_dump(mode="json")
         command = ClusterCommandArgs(
-            command=("training", "storage", "check-class"),
+            command=("training", "check-class"),
             spec=spec,
             kubeconfig=args.kubeconfig,
             triggers=[digest(spec)],

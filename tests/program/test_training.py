@@ -289,7 +289,7 @@ def test_the_job_starts_after_its_claim_is_bound() -> None:
 def test_the_claim_of_a_class_is_made_after_the_class_was_found_to_be_shared() -> None:
     run = on_storage(**CLASS)
     [claim], check = run.of_type(CLAIM), run.named("storage-class")
-    assert check.inputs["create"].endswith("-m busbar training storage check-class")
+    assert check.inputs["create"].endswith("-m busbar training check-class")
     assert json.loads(check.inputs["stdin"]) == {"class_name": "weka"}
     assert run.waits_for(claim, check)
 

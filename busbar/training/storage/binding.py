@@ -37,7 +37,7 @@ class StorageRefused(Exception):
 
 
 class ClassSpec(BaseModel):
-    """stdin of `busbar training storage check-class`."""
+    """stdin of `busbar training check-class`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -45,7 +45,7 @@ class ClassSpec(BaseModel):
 
 
 class ClaimSpec(BaseModel):
-    """stdin of `busbar training storage bind`."""
+    """stdin of `busbar training bind-claim`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -192,7 +192,7 @@ def _retain(api: Api, volume: JsonObject, progress: ProgressCallback) -> None:
 
 
 def read_binding(stdout: str | None, mode: str, namespace: str) -> dict[str, Any]:
-    """The output `storage`, from what `busbar training storage bind` printed; other texts add nothing."""
+    """The output `storage`, from what `busbar training bind-claim` printed; other texts add nothing."""
     try:
         found = json.loads(stdout or "")
     except ValueError:

@@ -11,7 +11,7 @@ from busbar.training.storage.config import Storage
 _NOMINAL_SIZE = "1Ti"
 _SHARED = ["ReadWriteMany"]
 _LABELS = {"app.kubernetes.io/managed-by": "busbar"}
-# `busbar training storage bind` waits, and says why a claim is not bound.
+# `busbar training bind-claim` waits, and says why a claim is not bound.
 _NO_WAIT = {"pulumi.com/skipAwait": "true"}
 
 

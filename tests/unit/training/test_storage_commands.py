@@ -1,4 +1,4 @@
-"""`busbar training storage` as the engine runs it: stdin, stdout, exit codes. And how fast is fast enough."""
+"""`busbar training check-class` and `bind-claim` as the engine runs them, and how fast is fast enough."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
 
 
 def busbar(*words: str, stdin: Any) -> Any:
-    return typer.testing.CliRunner().invoke(build(), ["training", "storage", *words], input=json.dumps(stdin))
+    return typer.testing.CliRunner().invoke(build(), ["training", *words], input=json.dumps(stdin))
 
 
 @pytest.mark.usefixtures("cluster")
@@ -66,7 +66,7 @@ def test_a_class_that_cannot_be_shared_ends_it_with_1_and_the_reason(cluster: Cl
 
 @pytest.mark.usefixtures("cluster")
 def test_a_bound_claim_is_printed_and_what_was_changed_goes_to_stderr() -> None:
-    done = busbar("bind", stdin=QUESTION)
+    done = busbar("bind-claim", stdin=QUESTION)
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout) == {"claim": "shared-1", "volume": "pv-1", "capacity": "1Ti"}
     assert "reclaim policy Delete changed to Retain" in done.stderr
@@ -74,14 +74,14 @@ def test_a_bound_claim_is_printed_and_what_was_changed_goes_to_stderr() -> None:
 
 def test_a_claim_that_is_not_bound_in_time_ends_it_with_1_and_its_state(cluster: Cluster) -> None:
     cluster.objects[CLAIM]["status"]["phase"] = "Pending"
-    done = busbar("bind", stdin=QUESTION)
+    done = busbar("bind-claim", stdin=QUESTION)
     assert (done.exit_code, done.stdout) == (1, "")
     assert "timed out after 60 s: PersistentVolumeClaim team/shared-1 is Pending" in done.stderr
 
 
 @pytest.mark.usefixtures("cluster")
 def test_a_question_that_is_not_valid_is_bad_usage() -> None:
-    assert busbar("bind", stdin={**QUESTION, "workers": []}).exit_code == 64
+    assert busbar("bind-claim", stdin={**QUESTION, "workers": []}).exit_code == 64
     assert busbar("check-class", stdin={}).exit_code == 64
 
 
