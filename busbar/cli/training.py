@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from busbar.cli import training_storage
 from busbar.cli.stackfile import STACK_HELP, find_file, findings_end_the_command
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ def register(group: typer.Typer) -> None:
     group.command("schema")(schema)
     group.command("collect")(collect)
     group.command("check")(check)
+    training_storage.register(group)
 
 
 def check_config(
@@ -40,7 +42,7 @@ def _describe(training: Training) -> Iterator[str]:
     """The configuration in a few lines: the cluster, the run, what is expected of it, what is installed."""
     from busbar.nccl.units import share, size
 
-    proof, trainer = training.proof, training.trainer
+    proof, trainer, storage = training.proof, training.trainer, training.storage
     yield f"cluster {training.cluster}, pools: {', '.join(training.pools) or 'all'}"
     if proof.enabled:
         gradients = (
@@ -60,7 +62,15 @@ def _describe(training: Training) -> Iterator[str]:
     for pool, networks in training.networks.items():
         listed = ", ".join(f"{each.name} ({each.type}, {each.ipam.subnet})" for each in networks)
         yield f"networks of pool {pool}: {listed or 'none'}"
+    if storage.is_shared:
+        source = f"{storage.nfs.server}:{storage.nfs.export}" if storage.nfs else None
+        yield f"shared storage: {storage.mode} {source or storage.path or storage.class_name}"
     yield f"Kubeflow Trainer: {f'{trainer.version}, {trainer.chart}' if trainer.enabled else 'not installed'}"
+    if training.kueue.enabled:
+        yield f"Kueue: {training.kueue.version}, {training.kueue.chart}"
+    operator = training.training_operator
+    if operator.enabled:
+        yield f"Training Operator: {operator.image}, {', '.join(operator.kinds)}"
 
 
 def schema() -> None:

@@ -69,6 +69,10 @@ DnsLabel = Annotated[
         "a DNS label: lower-case letters, digits and '-', 1 to 63 characters, no '-' at the ends",
     ),
 ]
+DnsSubdomain = Annotated[
+    str,
+    Matching(_DNS_SUBDOMAIN, "the name of a Kubernetes object: lower-case letters, digits, '-' and '.'"),
+]
 RuntimeClass = Annotated[str, Matching(rf"({_DNS_SUBDOMAIN})?", "the name of a RuntimeClass")]
 Quantity = Annotated[
     str, Matching(r"[0-9]+(\.[0-9]+)?(m|k|[KMGTPE]i?)?", "a Kubernetes quantity such as 64Gi or 500m")

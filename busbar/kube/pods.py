@@ -103,14 +103,16 @@ def _exit_text(ended: JsonObject) -> str:
     return f"ended with exit code {ended.get('exitCode')}" + (f": {message}" if message else "")
 
 
-def warnings_about(events: Iterable[JsonObject], names: Iterable[str]) -> dict[str, list[str]]:
-    """The newest warning events of each named object, each once, oldest first: `FailedMount: ...`."""
+def events_about(
+    events: Iterable[JsonObject], names: Iterable[str], types: Sequence[str] = ("Warning",)
+) -> dict[str, list[str]]:
+    """The newest events of each named object, each once, oldest first: `FailedMount: ...`."""
     wanted = set(names)
     found: dict[str, list[tuple[str, str]]] = {}
     for event in events:
         name = (event.get("involvedObject") or {}).get("name")
         text = f"{event.get('reason')}: {_short(event.get('message'))}"
-        if event.get("type") == "Warning" and name in wanted and text not in _REPEATED_EVENTS:
+        if event.get("type") in types and name in wanted and text not in _REPEATED_EVENTS:
             found.setdefault(name, []).append((_when(event), text))
     return {
         name: list(dict.fromkeys(text for _, text in sorted(entries)[-MAX_EVENTS_PER_POD:]))
@@ -147,7 +149,7 @@ def issue_report(
             _add(pods_by_issue, name, issue.what)
         if issues or (pod.get("status") or {}).get("phase") == "Pending":
             affected.append(name)
-    for name, texts in warnings_about(events, affected).items():
+    for name, texts in events_about(events, affected).items():
         for text in texts:
             _add(pods_by_issue, name, text)
     lines = [f"{_named(names)}: {what}" for what, names in pods_by_issue.items()]

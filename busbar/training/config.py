@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import BeforeValidator, Field, ValidationError
 from pydantic_core import ErrorDetails
 
 from busbar.config import errors
@@ -25,10 +25,13 @@ from busbar.config.values import (
     Seconds,
     Text,
     Url,
+    invalid,
 )
 from busbar.training import versions
 from busbar.training.networks import checks as network_checks
 from busbar.training.networks.config import Multus, Network
+from busbar.training.storage.config import Storage
+from busbar.training.storage.config import findings as storage_findings
 
 KEY = "training"
 PROJECT = "busbar-training"
@@ -42,11 +45,6 @@ StackName = Annotated[
     ),
 ]
 InterfaceName = Annotated[str, Matching(r"[a-zA-Z][a-zA-Z0-9_.-]{0,14}", "the name of a network interface")]
-
-FolderPath = Annotated[
-    str,
-    Matching(r"(/[A-Za-z0-9._-]+)+", "an absolute path without spaces, such as /mnt/shared"),
-]
 
 # The program runs both collectives and its own Python; a smaller share leaves no time for either.
 MIN_DEADLINE_SECONDS = 120
@@ -104,27 +102,13 @@ class Proof(Model):
         return self.enabled and self.enforce
 
 
-class Storage(Model):
-    """Storage that all workers share: checkpoints are on it, and the run proves that it is shared."""
+class DeepSpeed(Model):
+    """A ClusterTrainingRuntime per pool whose ranks are started by mpirun, as DeepSpeed's are."""
 
-    mode: Literal["none", "path"] = Field(
-        default="none",
-        description="none: checkpoints are local to the first pod. path: a file system that every worker has "
-        "mounted at the same place, such as Lustre, WEKA or NFS.",
-    )
-    path: FolderPath | None = Field(
-        default=None, description="Folder on that file system; it must exist on every worker."
-    )
-    probe_bytes: Bytes = Field(
-        default=256 << 20,
-        description="Size of the file that each worker writes and another one reads; each within "
-        "proof.collective_timeout_seconds.",
-    )
-    min_write_mib_s: Annotated[Float, Field(ge=0)] = Field(
-        default=0, description="MiB/s that the slowest worker must write while all write; 0: not judged."
-    )
-    min_read_mib_s: Annotated[Float, Field(ge=0)] = Field(
-        default=0, description="MiB/s that the slowest worker must read while all read; 0: not judged."
+    enabled: bool = Field(default=False, description="Make the runtimes busbar-deepspeed-<pool>.")
+    image: Image = Field(
+        default=versions.DEEPSPEED_IMAGE,
+        description="Image with Open MPI, and an sshd that user 1000 may run by /home/mpiuser/.sshd_config.",
     )
 
 
@@ -148,6 +132,70 @@ class Trainer(Chart):
     image: Image = Field(
         default=versions.TORCH_IMAGE, description="Image of the runtimes; a TrainJob may name another."
     )
+    deepspeed: DeepSpeed = Field(default=DeepSpeed(), description="Runtimes for mpirun.")
+
+
+def _kind(value: Any) -> Any:
+    if value == "MPIJob":
+        raise invalid(
+            "has the CRD name of the MPI Operator's (mpijobs.kubeflow.org), and a cluster has one of them. "
+            "Fix: write an MPIJob of kubeflow.org/v2beta1"
+        )
+    return value
+
+
+JobKind = Annotated[
+    Literal["PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob"], BeforeValidator(_kind)
+]
+
+
+class TrainingOperator(Model):
+    """Kubeflow Training Operator v1, from charts/training-operator of this project."""
+
+    enabled: bool = Field(default=False, description="Install it.")
+    kinds: list[JobKind] = Field(
+        default=["PyTorchJob"], min_length=1, description="The kinds of kubeflow.org/v1 to install."
+    )
+    image: Image = Field(
+        default=versions.TRAINING_OPERATOR_IMAGE, description="Image of the controller; its tags are commits."
+    )
+    init_image: Image = Field(
+        default=versions.INIT_IMAGE,
+        description="Image in which a PyTorchJob's workers wait for their master; it must have nslookup.",
+    )
+    values: JsonObject = Field(
+        default={}, description="Values merged over stacks/training/helm_values/; lists are replaced."
+    )
+    timeout_seconds: Seconds = Field(
+        default=300, description="Time until the controller must be available, in seconds."
+    )
+
+
+class Kueue(Chart):
+    """Kueue, and a queue per pool with the pool's GPUs and HCAs as its quota."""
+
+    enabled: bool = Field(default=False, description="Install it.")
+    version: ChartVersion = Field(default=versions.KUEUE, description="Version of the chart.")
+    repository: Url | None = Field(
+        default=None, description="Helm repository; not used for a local chart or an oci:// URL."
+    )
+    chart: ChartName = Field(
+        default=versions.KUEUE_CHART, description="Name of the chart, a local path, or an oci:// URL."
+    )
+    values: JsonObject = Field(
+        default={}, description="Values merged over stacks/training/helm_values/; lists are replaced."
+    )
+    timeout_seconds: Seconds = Field(
+        default=300, description="Time until the controller must be available, in seconds."
+    )
+    strategy: Literal["BestEffortFIFO", "StrictFIFO"] = Field(
+        default="BestEffortFIFO",
+        description="BestEffortFIFO: a job that fits may overtake one that does not. StrictFIFO: none may.",
+    )
+    pods_ready_seconds: Seconds = Field(
+        default=1800,
+        description="Time until all pods of an admitted job must be ready, in seconds; it is then requeued.",
+    )
 
 
 class Training(Model):
@@ -163,6 +211,10 @@ class Training(Model):
         default={}, description="By pool: interfaces of its pods beside eth0: net1, net2, ... in this order."
     )
     multus: Multus = Field(default=Multus(), description="What attaches `networks` to pods.")
+    training_operator: TrainingOperator = Field(
+        default=TrainingOperator(), description="Kubeflow Training Operator v1, for PyTorchJobs."
+    )
+    kueue: Kueue = Field(default=Kueue(), description="Queues with quotas: a job starts whole, or waits.")
 
 
 def read(path: Path) -> Training:
@@ -210,13 +262,16 @@ def _findings(training: Training) -> Iterator[str]:
     for index, pool in enumerate(training.pools):
         if pool in training.pools[:index]:
             yield f"{path_of(('pools', index))}: {pool!r} is listed twice"
-    trainer, proof, storage = training.trainer, training.proof, training.storage
-    if storage.mode == "path" and storage.path is None:
-        yield "storage.path: missing: storage.mode is path. Fix: name the folder that all workers share"
-    if storage.mode == "none" and storage.path is not None:
-        yield f"storage.path: {storage.path!r} is not used: storage.mode is none. Fix: set storage.mode: path"
-    if trainer.enabled and not (trainer.is_local or trainer.repository_url or "://" in trainer.chart):
-        yield f"trainer.chart: {trainer.chart!r} is a name, and trainer.repository is not set"
+    yield from storage_findings(training.storage)
+    trainer, proof = training.trainer, training.proof
+    for key, chart in (("trainer", trainer), ("kueue", training.kueue)):
+        if chart.enabled and not (chart.is_local or chart.repository_url or "://" in chart.chart):
+            yield f"{key}.chart: {chart.chart!r} is a name, and {key}.repository is not set"
+    for index, kind in enumerate(training.training_operator.kinds):
+        if kind in training.training_operator.kinds[:index]:
+            yield f"{path_of(('training_operator', 'kinds', index))}: {kind!r} is listed twice"
+    if trainer.deepspeed.enabled and not trainer.enabled:
+        yield "trainer.deepspeed.enabled: needs Trainer. Fix: set trainer.enabled: true"
     if proof.collective_timeout_seconds * 2 > proof.deadline_seconds:
         yield (
             f"proof.collective_timeout_seconds: {proof.collective_timeout_seconds} is too large: expected at "

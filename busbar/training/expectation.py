@@ -46,7 +46,6 @@ class Expectation(BaseModel):
 def expectation(target: Target, training: Training) -> Expectation:
     """What the run on one pool must show."""
     proof, storage = training.proof, training.storage
-    is_shared = storage.mode == "path"
     launch, ranks = target.launch, target.ranks_per_node(proof)
     size = target.gradient_bytes(proof)
     return Expectation(
@@ -59,8 +58,8 @@ def expectation(target: Target, training: Training) -> Expectation:
         min_loss_drop=proof.min_loss_drop,
         busbw_gbps=busbw_at(target.curve, size),
         min_busbw_fraction=proof.min_busbw_fraction,
-        shared_checkpoint=is_shared,
-        storage_bytes=storage.probe_bytes if is_shared else None,
+        shared_checkpoint=storage.is_shared,
+        storage_bytes=storage.probe_bytes if storage.is_shared else None,
         min_write_mib_s=storage.min_write_mib_s,
         min_read_mib_s=storage.min_read_mib_s,
         interfaces=_interfaces(target, proof),

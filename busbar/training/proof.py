@@ -16,6 +16,7 @@ from busbar.manifests.names import digest, short
 from busbar.training import pod
 from busbar.training.config import Training
 from busbar.training.networks import attach
+from busbar.training.storage.manifests import pod_volume
 from busbar.training.target import Target
 
 CONTAINER = "trainer"
@@ -155,7 +156,7 @@ def _pod(target: Target, training: Training, name: str, config_map: str) -> dict
     }
     volumes: list[dict[str, Any]] = [
         {"name": "program", "configMap": {"name": config_map}},
-        {"name": "checkpoints", **_checkpoint_volume(training)},
+        {"name": "checkpoints", **pod_volume(training.storage)},
     ]
     mounts: list[dict[str, Any]] = [
         {"name": "program", "mountPath": PROGRAM_FOLDER, "readOnly": True},
@@ -197,15 +198,8 @@ def _pod(target: Target, training: Training, name: str, config_map: str) -> dict
     }
 
 
-def _checkpoint_volume(training: Training) -> dict[str, Any]:
-    if training.storage.mode == "none":
-        return {"emptyDir": {}}
-    # A worker without the folder does not get one on its own disk: its pod does not start, and says why.
-    return {"hostPath": {"path": training.storage.path, "type": "Directory"}}
-
-
 def _checkpoint_folder(training: Training, name: str) -> dict[str, Any]:
-    if training.storage.mode == "none":
+    if not training.storage.is_shared:
         return {}
     return {"subPathExpr": f"{training.namespace}/{name}-$({RUN_ENV})"}
 
@@ -225,7 +219,7 @@ def _script(target: Target, training: Training, name: str) -> str:
         *("--steps", proof.steps, "--iterations", proof.iterations, "--checkpoints", CHECKPOINT_FOLDER),
         *("--timeout-seconds", proof.collective_timeout_seconds),
         *(["--count-interfaces"] if interfaces else []),
-        *(["--storage-bytes", training.storage.probe_bytes] if training.storage.mode == "path" else []),
+        *(["--storage-bytes", training.storage.probe_bytes] if training.storage.is_shared else []),
     ]
     return _SCRIPT.format(
         first_line=shlex.quote(FIRST_LINE),
@@ -248,6 +242,6 @@ def _env(target: Target, training: Training) -> list[dict[str, Any]]:
     run = {"fieldRef": {"fieldPath": f"metadata.labels['{RUN_LABEL}']"}}
     return [
         {"name": "BUSBAR_NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
-        *([{"name": RUN_ENV, "valueFrom": run}] if training.storage.mode == "path" else []),
+        *([{"name": RUN_ENV, "valueFrom": run}] if training.storage.is_shared else []),
         *({"name": key, "value": env[key]} for key in sorted(env)),
     ]

@@ -14,6 +14,7 @@ from rich.text import Text
 from busbar.nccl.units import duration, gbps, share, size
 from busbar.outputs.tables import check_table, styled, table
 from busbar.training.outputs import CONTRACT_VERSION, summarize
+from busbar.training.storage.sizing import BYTES_PER_PARAMETER, checkpoint_seconds
 from busbar.training.verdict import Verdict
 
 VERDICT = "verdict.json"
@@ -130,7 +131,16 @@ def _notes(
     notes = [("cluster", str(outputs.get("cluster_name")))]
     if outputs.get("runtimes"):
         notes.append(("runtimes", ", ".join(map(str, outputs["runtimes"]))))
+    if outputs.get("queues"):
+        notes.append(("queues", ", ".join(map(str, outputs["queues"]))))
+    storage: Mapping[str, Any] = outputs.get("storage") or {}
+    if storage.get("claim"):
+        notes.append(("claim", f"{storage['namespace']}/{storage['claim']}"))
     for pool, entry in pools.items():
+        if speed := entry.get("storage_write_mib_s"):
+            taken = duration(checkpoint_seconds(1e9, speed) * 1e6)
+            state = f"the state of 10^9 parameters ({BYTES_PER_PARAMETER} bytes each)"
+            notes.append(("storage", f"{pool}: one worker writes {state} in {taken}"))
         if entry.get(_LOCATION):
             notes.append(("verdict", f"{folder}/{pool}/{VERDICT}" if folder else str(entry[_LOCATION])))
         if entry.get(_SIMULATED):

@@ -82,6 +82,11 @@ def warnings(found: dict[str, Target], training: Training) -> Iterator[str]:
         if training.proof.backend == "gloo" and target.launch.transport != "socket":
             yield f"proof.backend: gloo uses TCP; it proves nothing of pool {pool}'s RDMA"
         yield from attach.unknown_masters(pool, training.networks.get(pool, ()), target.launch)
+        if len(target.launch.workers) == 1 and training.trainer.deepspeed.enabled:
+            yield (
+                f"pool {pool}: it has one worker and gets no runtime busbar-deepspeed-{pool}: launcher and "
+                "node need a worker each"
+            )
         if len(target.launch.workers) == 1 and training.proof.enabled:
             yield f"pool {pool}: with one worker the training run stays on the host and tests no fabric"
 

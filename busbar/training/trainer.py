@@ -1,4 +1,4 @@
-"""Kubeflow Trainer v2 on a measured cluster: the operator, and a ClusterTrainingRuntime per pool.
+"""Kubeflow Trainer v2 on a measured cluster: the operator, and the ClusterTrainingRuntimes of each pool.
 
 Trainer's own runtimes ask for no HCA, lock no memory and tolerate no taint: a job with them falls back to
 TCP, or does not start (kubeflow/trainer v2.3.0, manifests/base/runtimes).
@@ -6,10 +6,12 @@ TCP, or does not start (kubeflow/trainer v2.3.0, manifests/base/runtimes).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from busbar.manifests.operators import Operator
 from busbar.training import pod
+from busbar.training.config import Trainer
 from busbar.training.networks import attach
 from busbar.training.target import Target
 
@@ -17,8 +19,15 @@ API_VERSION = "trainer.kubeflow.org/v1alpha1"
 KIND = "ClusterTrainingRuntime"
 # By these names Trainer finds the container that it gives the command of a TrainJob.
 _JOB = _CONTAINER = "node"
+_STEP = {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}}
 
 TRAINER = Operator(config_key="trainer", release="kubeflow-trainer", namespace="kubeflow-system")
+
+
+# Of the image: the user that runs sshd, and its port (kubeflow/mpi-operator v0.8.2, build/base).
+_MPI_USER = 1000
+_MPI_HOME = "/home/mpiuser"
+_SSH_PORT = 2222
 
 
 def torch_runtime(target: Target, image: str) -> dict[str, Any]:
@@ -26,12 +35,88 @@ def torch_runtime(target: Target, image: str) -> dict[str, Any]:
 
     A TrainJob sets `spec.trainer.numNodes`; more nodes than the pool has workers stay pending.
     """
+    template = _pod_template(target, image, pod.TORCHRUN_ENV)
+    job = {"name": _JOB, "template": {"metadata": _STEP, "spec": {"template": template}}}
+    policy = {"numNodes": len(target.launch.workers), "torch": {}}
+    return _runtime(target, "torch", policy, {"replicatedJobs": [job]})
+
+
+def deepspeed_runtime(target: Target, image: str) -> dict[str, Any] | None:
+    """`busbar-deepspeed-<pool>`: mpirun in the first pod starts the ranks of all of them, one per GPU.
+
+    The launcher is a node too: it has a whole worker, as each of the others has. None for a pool of one
+    worker: Trainer makes at least one pod beside the launcher (kubeflow/trainer v2.3.0,
+    pkg/runtime/framework/plugins/mpi/mpi.go).
+    """
+    launch = target.launch
+    others = len(launch.workers) - 1
+    if not others:
+        return None
+    launcher = _pod_template(target, image, {}, user=_MPI_USER)
+    [container] = launcher["spec"]["containers"]
+    env = pod.nccl_env(launch, target.attached)
+    settings = " ".join(f'"{key}={value}"' for key, value in sorted(env.items()))
+    # A rank is a child of sshd, which does not pass on the environment of its container.
+    sshd = ["/usr/sbin/sshd", "-De", "-f", f"{_MPI_HOME}/.sshd_config"]
+    node = {
+        **container,
+        "command": [*sshd, *(["-o", f"SetEnv={settings}"] if settings else [])],
+        "readinessProbe": {"tcpSocket": {"port": _SSH_PORT}, "periodSeconds": 2},
+    }
+    jobs = [
+        {
+            "name": _JOB,
+            "template": {
+                # Of a TrainJob that does not set numNodes; otherwise Trainer sets both.
+                "spec": {
+                    "parallelism": others,
+                    "completions": others,
+                    "template": {**launcher, "spec": {**launcher["spec"], "containers": [node]}},
+                }
+            },
+        },
+        {
+            "name": "launcher",
+            # mpirun does not wait for an sshd that is not there yet.
+            "dependsOn": [{"name": _JOB, "status": "Ready"}],
+            "template": {"metadata": _STEP, "spec": {"template": launcher}},
+        },
+    ]
+    policy = {
+        # Trainer counts launchers by it; the other nodes have their own number above.
+        "numNodes": 1,
+        "mpi": {
+            "mpiImplementation": "OpenMPI",
+            "numProcPerNode": launch.gpus,
+            "runLauncherAsNode": True,
+            "sshAuthMountPath": f"{_MPI_HOME}/.ssh",
+        },
+    }
+    template = {
+        "network": {"publishNotReadyAddresses": True},
+        # sshd does not end on its own.
+        "successPolicy": {"operator": "All", "targetReplicatedJobs": ["launcher"]},
+        "replicatedJobs": jobs,
+    }
+    return _runtime(target, "deepspeed", policy, template)
+
+
+def runtimes(target: Target, config: Trainer) -> list[dict[str, Any]]:
+    """The runtimes of one pool."""
+    deepspeed = deepspeed_runtime(target, config.deepspeed.image) if config.deepspeed.enabled else None
+    return [torch_runtime(target, config.image), *([deepspeed] if deepspeed else [])]
+
+
+def _pod_template(
+    target: Target, image: str, env: Mapping[str, str], *, user: int | None = None
+) -> dict[str, Any]:
+    """A pod with all GPUs and HCAs of a worker. Without a `user`, it runs as that of the image."""
     launch = target.launch
     volumes, mounts = pod.shm(launch)
     more_volumes, more_mounts = pod.host_paths(launch)
-    env = {**pod.nccl_env(launch, target.attached), **pod.TORCHRUN_ENV}
+    env = {**pod.nccl_env(launch, target.attached), **env}
     annotations = attach.pod_annotations(target.attached)
-    container = {
+    container: dict[str, Any] = {
         "name": _CONTAINER,
         "image": image,
         "env": [{"name": key, "value": env[key]} for key in sorted(env)],
@@ -41,45 +126,33 @@ def torch_runtime(target: Target, image: str) -> dict[str, Any]:
     }
     placement = pod.placement(launch)
     placement["affinity"] |= pod.close_together(launch)
-    spec = {
+    spec: dict[str, Any] = {
         **placement,
         **({"runtimeClassName": launch.runtime_class} if launch.runtime_class else {}),
         "containers": [container],
         "volumes": [*volumes, *more_volumes],
     }
+    if user is not None:
+        container["securityContext"] = {**container.get("securityContext", {}), "runAsUser": user}
+        # Its group reads the key that Trainer mounts.
+        spec["securityContext"] = {"fsGroup": user}
+    return {**({"metadata": {"annotations": annotations}} if annotations else {}), "spec": spec}
+
+
+def _runtime(
+    target: Target, framework: str, policy: dict[str, Any], template: dict[str, Any]
+) -> dict[str, Any]:
     return {
         "apiVersion": API_VERSION,
         "kind": KIND,
         "metadata": {
-            "name": f"busbar-torch-{target.pool}",
+            "name": f"busbar-{framework}-{target.pool}",
             "labels": {
                 "app.kubernetes.io/managed-by": "busbar",
                 "busbar/pool": target.pool,
                 # The Kubeflow SDK lists runtimes by it.
-                "trainer.kubeflow.org/framework": "torch",
+                "trainer.kubeflow.org/framework": framework,
             },
         },
-        "spec": {
-            "mlPolicy": {"numNodes": len(launch.workers), "torch": {}},
-            "template": {
-                "spec": {
-                    "replicatedJobs": [
-                        {
-                            "name": _JOB,
-                            "template": {
-                                "metadata": {
-                                    "labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
-                                },
-                                "spec": {
-                                    "template": {
-                                        **({"metadata": {"annotations": annotations}} if annotations else {}),
-                                        "spec": spec,
-                                    }
-                                },
-                            },
-                        }
-                    ]
-                }
-            },
-        },
+        "spec": {"mlPolicy": policy, "template": {"spec": template}},
     }

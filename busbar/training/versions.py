@@ -7,6 +7,9 @@ from typing import Final
 # The image of Kubeflow Trainer's own torch runtime (kubeflow/trainer v2.3.0): torch, CUDA 13.0 and its NCCL.
 TORCH_IMAGE: Final = "pytorch/pytorch:2.13.0-cuda13.0-cudnn9-runtime"
 
+# The image of Trainer's deepspeed runtime: DeepSpeed, Open MPI, and an sshd that user 1000 runs.
+DEEPSPEED_IMAGE: Final = "ghcr.io/kubeflow/trainer/deepspeed-runtime:v2.3.0"
+
 # Requires Kubernetes 1.31 or newer, and brings JobSet 0.12.0 (kubeflow/trainer v2.3.0).
 TRAINER: Final = "2.3.0"
 TRAINER_CHART: Final = "oci://ghcr.io/kubeflow/charts/kubeflow-trainer"
@@ -14,3 +17,11 @@ TRAINER_CHART: Final = "oci://ghcr.io/kubeflow/charts/kubeflow-trainer"
 # https://docs.k3s.io/networking/multus-ipams names the chart; this version has Multus 4.2.4 and whereabouts.
 MULTUS: Final = "v4.2.401"
 RKE2_CHARTS: Final = "https://rke2-charts.rancher.io"
+# API kueue.x-k8s.io/v1beta2 (kubernetes-sigs/kueue v0.19.2).
+KUEUE: Final = "0.19.2"
+KUEUE_CHART: Final = "oci://registry.k8s.io/kueue/charts/kueue"
+
+# Its tags are commits: this is v1.9.4 (kubeflow/training-operator, manifests/overlays/standalone).
+TRAINING_OPERATOR_IMAGE: Final = "ghcr.io/kubeflow/training-v1/training-operator:v1-93c5489"
+# The operator's own default (pkg/config/config.go).
+INIT_IMAGE: Final = "alpine:3.10"

@@ -15,9 +15,9 @@ from components.training.stack import TrainingStack
 def export_outputs(
     stack: TrainingStack,
     results: Mapping[str, pulumi.Input[Mapping[str, Any]]],
-    trainer: Mapping[str, pulumi.Input[Any]],
+    installed: Mapping[str, pulumi.Input[Any]],
 ) -> pulumi.Output[dict[str, Any]]:
-    """Export every output, and those of the `trainer`; returns the former.
+    """Export every output, and what is `installed` besides; returns the former.
 
     See busbar.training.outputs.build_outputs.
     """
@@ -27,5 +27,5 @@ def export_outputs(
             stack.training, stack.cluster.cluster_name, stack.targets, found["results"]
         )
     )
-    export_all({**trainer, **{name: built[name] for name in outputs.NAMES}})
+    export_all({**installed, **{name: built[name] for name in outputs.NAMES}})
     return built

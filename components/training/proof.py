@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,12 +21,16 @@ from components.local_command import ClusterCommandArgs, create_cluster_command
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingProofArgs:
-    """One pool. `program`: the folder of the training program. `namespace` is shared by the pools."""
+    """One pool. `program`: the folder of the training program. `namespace` is shared by the pools.
+
+    `storage`: what the shared storage needs before a pod can mount it.
+    """
 
     training: Training
     target: Target
     program: Path
     namespace: kubernetes.core.v1.Namespace
+    storage: Sequence[pulumi.Resource]
     kubeconfig: pulumi.Input[str]
 
 
@@ -48,8 +52,10 @@ class TrainingProof(pulumi.ComponentResource):
         super().__init__("busbar:training:TrainingProof", name, None, opts)
         manifests = proof.render(args.target, args.training, read_program(args.program))
         self.job = manifests.name
+        # A namespace that stays with its claim deletes nothing.
+        deleted_with = None if args.training.storage.keeps_claim else args.namespace
         in_namespace = pulumi.ResourceOptions(
-            parent=self, depends_on=[args.namespace], deleted_with=args.namespace
+            parent=self, depends_on=[args.namespace], deleted_with=deleted_with
         )
         config_map = kubernetes.core.v1.ConfigMap(
             f"{name}-program",
@@ -70,10 +76,10 @@ class TrainingProof(pulumi.ComponentResource):
             spec=manifests.job["spec"],
             opts=pulumi.ResourceOptions(
                 parent=self,
-                depends_on=[config_map, service],
+                depends_on=[config_map, service, *args.storage],
                 # The old job may still hold the GPUs that the new one needs.
                 delete_before_replace=True,
-                deleted_with=args.namespace,
+                deleted_with=deleted_with,
             ),
         )
         folder = f".busbar/{pulumi.get_stack()}/{args.target.pool}"

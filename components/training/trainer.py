@@ -1,4 +1,4 @@
-"""Kubeflow Trainer v2 with JobSet, and a runtime per pool."""
+"""Kubeflow Trainer v2 with JobSet, and the runtimes of each pool."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pulumi_kubernetes as kubernetes
 
 from busbar.training.config import Trainer as TrainerConfig
 from busbar.training.target import Target
-from busbar.training.trainer import TRAINER, torch_runtime
+from busbar.training.trainer import TRAINER, runtimes
 from components.release import ChartSource, ClusterArgs, ReleaseArgs, create_release, installed_version
 
 
@@ -26,7 +26,7 @@ class TrainerArgs:
 
 
 class Trainer(pulumi.ComponentResource):
-    """Makes the Namespace, the Helm Release, and one ClusterTrainingRuntime per pool.
+    """Makes the Namespace, the Helm Release, and the ClusterTrainingRuntimes of each pool.
 
     Where Trainer is not enabled it makes nothing, `version` is None and `runtimes` is empty.
     """
@@ -57,14 +57,15 @@ class Trainer(pulumi.ComponentResource):
             parent=self,
         )
         self.version = installed_version(release, args.config.version)
-        for pool, target in args.targets.items():
-            manifest = torch_runtime(target, args.config.image)
+        manifests = [each for target in args.targets.values() for each in runtimes(target, args.config)]
+        for manifest in manifests:
+            metadata = manifest["metadata"]
             kubernetes.apiextensions.CustomResource(
-                f"{name}-torch-{pool}",
+                f"{name}-{metadata['name'].removeprefix('busbar-')}",
                 api_version=manifest["apiVersion"],
                 kind=manifest["kind"],
-                metadata=manifest["metadata"],
+                metadata=metadata,
                 spec=manifest["spec"],
                 opts=pulumi.ResourceOptions(parent=self, depends_on=[release]),
             )
-            self.runtimes.append(manifest["metadata"]["name"])
+            self.runtimes.append(metadata["name"])

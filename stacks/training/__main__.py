@@ -8,11 +8,14 @@ from pulumi import ResourceOptions
 from busbar.training.outputs import gate
 from components.release import create_privileged_namespace
 from components.stack_outputs import fail_unless_passed
+from components.training.kueue import Kueue, KueueArgs, create_local_queue
 from components.training.networks import Multus, MultusArgs, Networks, NetworksArgs
 from components.training.outputs import export_outputs
 from components.training.proof import TrainingProof, TrainingProofArgs
 from components.training.stack import TrainingStack
+from components.training.storage import SharedStorage, SharedStorageArgs, create_volume
 from components.training.trainer import Trainer, TrainerArgs
+from components.training.training_operator import TrainingOperator, TrainingOperatorArgs
 
 PROJECT = Path(__file__).resolve().parent
 
@@ -39,14 +42,66 @@ async def main() -> None:
         ),
         ResourceOptions(provider=provider),
     )
-    # Its pods lock memory for RDMA. They are gone before Multus is: only it takes their interfaces away.
+    training_operator = TrainingOperator(
+        "training-operator",
+        TrainingOperatorArgs(
+            config=stack.training.training_operator,
+            helm_values=PROJECT / "helm_values",
+            kubeconfig=stack.cluster.kubeconfig,
+        ),
+        ResourceOptions(provider=provider),
+    )
+    kueue = Kueue(
+        "kueue",
+        KueueArgs(
+            training=stack.training,
+            targets=stack.targets,
+            helm_values=PROJECT / "helm_values",
+            kubeconfig=stack.cluster.kubeconfig,
+        ),
+        ResourceOptions(provider=provider),
+    )
+    shared = stack.training.storage
+    volumes = create_volume(
+        "storage-volume", shared, stack.training.namespace, ResourceOptions(provider=provider)
+    )
+    # Its pods lock memory for RDMA. They go before Multus, which takes their interfaces away. The namespace
+    # stays where its claim stays.
     namespace = create_privileged_namespace(
-        "namespace", stack.training.namespace, ResourceOptions(provider=provider, depends_on=[multus])
+        "namespace",
+        stack.training.namespace,
+        ResourceOptions(
+            provider=provider,
+            depends_on=[multus, *volumes, *kueue.cluster_queues.values()],
+            retain_on_delete=shared.keeps_claim,
+        ),
     )
     networks = Networks(
         "networks",
         NetworksArgs(training=stack.training, targets=stack.targets, namespace=namespace),
         ResourceOptions(provider=provider, depends_on=[multus]),
+    )
+    for pool in kueue.cluster_queues:
+        create_local_queue(
+            f"queue-{pool}",
+            stack.targets[pool],
+            stack.training.namespace,
+            ResourceOptions(
+                provider=provider,
+                depends_on=[namespace],
+                deleted_with=None if shared.keeps_claim else namespace,
+            ),
+        )
+    storage = SharedStorage(
+        "storage",
+        SharedStorageArgs(
+            storage=shared,
+            namespace=namespace,
+            namespace_name=stack.training.namespace,
+            workers=[worker for target in stack.targets.values() for worker in target.launch.workers],
+            kubeconfig=stack.cluster.kubeconfig,
+        ),
+        ResourceOptions(provider=provider),
     )
 
     proofs: dict[str, TrainingProof] = {}
@@ -57,6 +112,7 @@ async def main() -> None:
                 target=target,
                 program=PROJECT / "program",
                 namespace=namespace,
+                storage=storage.ready,
                 kubeconfig=stack.cluster.kubeconfig,
             )
             # One pool at a time: together they would share switches, and so the bandwidth.
@@ -70,6 +126,10 @@ async def main() -> None:
             "trainer_version": trainer.version,
             "runtimes": trainer.runtimes,
             "multus_version": multus.version,
+            "kueue_version": kueue.version,
+            "queues": list(kueue.cluster_queues),
+            "training_operator_version": training_operator.version,
+            "storage": storage.description,
         },
     )
     await fail_unless_passed(outputs, enforce=stack.training.proof.is_gate, gate=gate)

@@ -25,6 +25,7 @@ def up(
     *,
     printed: str | None = None,
     more: dict[str, str] | None = None,
+    preview: bool = False,
     **change: Any,
 ) -> Run:
     """Run the program against the outputs of a stack; `printed` by the collecting command, else a pass.
@@ -43,6 +44,7 @@ def up(
     return run_program(
         {},
         answer,
+        preview=preview,
         program=ROOT / "stacks" / "training" / "__main__.py",
         project="busbar-training",
         config={
@@ -257,3 +259,129 @@ def test_a_multus_of_another_tool_is_used_and_not_installed() -> None:
 def test_a_fabric_that_failed_gets_no_networks() -> None:
     run = up(failing("x"), configured(networks={"h100": [RAIL]}))
     assert created(run) == []
+
+
+# ---- Training Operator v1 --------------------------------------------------------------------------------
+
+
+def test_the_training_operator_is_a_release_of_our_chart_with_the_kinds_that_are_asked_for() -> None:
+    run = up(config=configured(training_operator={"enabled": True, "kinds": ["PyTorchJob", "JAXJob"]}))
+    assert run.error is None
+    [release] = run.of_type(RELEASE)
+    chart = ROOT / "stacks" / "training" / release.inputs["chart"]
+    assert chart.resolve() == ROOT / "charts" / "training-operator"
+    assert release.inputs["values"]["kinds"] == ["PyTorchJob", "JAXJob"]
+    assert release.inputs["skipAwait"] is False
+    assert run.outputs["training_operator_version"] == "v1-93c5489"
+
+
+def test_both_operators_are_releases_in_namespaces_of_their_own() -> None:
+    run = up(config=configured(training_operator={"enabled": True}, trainer={"enabled": True}))
+    names = {release.inputs["namespace"] for release in run.of_type(RELEASE)}
+    assert names == {"kubeflow-system", "training-operator"}
+
+
+def test_without_the_training_operator_its_version_is_not_known() -> None:
+    assert up().outputs.get("training_operator_version") is None
+
+
+# ---- Kueue -----------------------------------------------------------------------------------------------
+
+QUEUES = "kubernetes:kueue.x-k8s.io/v1beta2:"
+
+
+def test_without_kueue_there_is_no_queue() -> None:
+    run = up()
+    assert run.outputs["queues"] == []
+    assert not [each for each in run.custom if each.type.startswith(QUEUES)]
+
+
+def test_kueue_is_a_release_that_is_awaited_and_a_queue_per_pool_after_it() -> None:
+    run = up(config=configured(kueue={"enabled": True}))
+    assert run.error is None
+    [release], [flavor] = run.of_type(RELEASE), run.of_type(f"{QUEUES}ResourceFlavor")
+    [cluster_queue], [queue] = run.of_type(f"{QUEUES}ClusterQueue"), run.of_type(f"{QUEUES}LocalQueue")
+    assert release.inputs["skipAwait"] is False
+    assert run.waits_for(flavor, release)
+    assert run.waits_for(cluster_queue, flavor)
+    assert run.waits_for(queue, cluster_queue)
+    assert run.outputs["queues"] == ["h100"]
+
+
+def test_a_destroy_removes_the_jobs_of_the_namespace_before_the_queue_that_waits_for_them() -> None:
+    run = up(config=configured(kueue={"enabled": True}))
+    [queue] = run.of_type(f"{QUEUES}ClusterQueue")
+    assert run.waits_for(run.named("namespace"), queue)
+    [local] = run.of_type(f"{QUEUES}LocalQueue")
+    assert local.request.deletedWith == run.named("namespace").urn
+
+
+# ---- Shared storage --------------------------------------------------------------------------------------
+
+CLAIM = "kubernetes:core/v1:PersistentVolumeClaim"
+VOLUME = "kubernetes:core/v1:PersistentVolume"
+NFS = {"mode": "nfs", "nfs": {"server": "10.0.0.5", "export": "/srv"}}
+CLASS = {"mode": "class", "class_name": "weka", "size": "10Ti"}
+
+
+def on_storage(**storage: Any) -> Run:
+    run = up(config=configured(storage=storage))
+    assert run.error is None
+    return run
+
+
+def test_without_a_claim_no_object_of_storage_is_created() -> None:
+    for run in (up(), on_storage(mode="path", path="/mnt/shared")):
+        assert (run.of_type(CLAIM), run.of_type(VOLUME)) == ([], [])
+    assert run.outputs["storage"] == {"mode": "path"}
+
+
+def test_the_job_starts_after_its_claim_is_bound() -> None:
+    for storage in (NFS, CLASS):
+        run = on_storage(**storage)
+        bind = run.named("storage-bind")
+        assert run.waits_for(bind, run.of_type(CLAIM)[0])
+        assert run.waits_for(run.of_type(JOB)[0], bind)
+
+
+def test_the_claim_of_a_class_is_made_after_the_class_was_found_to_be_shared() -> None:
+    run = on_storage(**CLASS)
+    [claim], check = run.of_type(CLAIM), run.named("storage-class")
+    assert check.inputs["create"].endswith("-m busbar training check-class")
+    assert json.loads(check.inputs["stdin"]) == {"class_name": "weka"}
+    assert run.waits_for(claim, check)
+
+
+def test_all_workers_must_be_able_to_mount_the_claim() -> None:
+    run = on_storage(**CLASS)
+    spec = json.loads(run.named("storage-bind").inputs["stdin"])
+    assert spec["workers"] == ["gpu-1", "gpu-2"]
+    assert spec["claim"] == run.of_type(CLAIM)[0].inputs["metadata"]["name"]
+
+
+def test_the_claim_of_a_class_and_its_namespace_stay_when_the_stack_goes() -> None:
+    run = on_storage(**CLASS)
+    [claim], [namespace] = run.of_type(CLAIM), run.of_type(NAMESPACE)
+    assert claim.request.retainOnDelete and namespace.request.retainOnDelete
+    # A namespace that stays deletes nothing: what is in it must be deleted itself.
+    assert [each.name for each in run.custom if each.request.deletedWith == namespace.urn] == []
+
+
+def test_an_export_goes_last_when_no_pod_and_no_claim_uses_it() -> None:
+    run = on_storage(**NFS)
+    [volume], [claim], [namespace] = run.of_type(VOLUME), run.of_type(CLAIM), run.of_type(NAMESPACE)
+    assert run.waits_for(namespace, volume) and run.waits_for(claim, volume)
+    assert claim.request.deletedWith == namespace.urn
+    assert not (claim.request.retainOnDelete or namespace.request.retainOnDelete)
+
+
+def test_the_claim_is_an_output_for_the_jobs_of_others() -> None:
+    bound = json.dumps({"claim": "shared-1", "volume": "pv-1", "capacity": "10Ti"})
+    run = up(config=configured(storage=CLASS, proof={"enforce": False}), printed=bound)
+    assert run.outputs["storage"] == {
+        "mode": "class", "namespace": "busbar-training", **json.loads(bound),
+    }  # fmt: skip
+
+
+def test_a_preview_of_storage_needs_nothing_that_only_an_update_knows() -> None:
+    assert up(config=configured(storage=CLASS), preview=True).error is None

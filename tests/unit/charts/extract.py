@@ -1,7 +1,8 @@
 """Writes extracts/: the parts of the published charts that the tests need, without the charts' own text.
 
 `python -m tests.unit.charts.extract [CHARTS]` reads CHARTS/<chart>/<version>/ (default: the shared folder's
-charts), as the public repositories in SOURCES publish them, and writes one file per chart and version:
+charts), as the public repositories in SOURCES publish them, and those in MODULES from the cache of Go
+modules. It writes one file per chart and version:
 - values: the tree of keys of values.yaml; a leaf is its type and a fingerprint of its default
 - crds: the structure of the custom resources that we write, without descriptions
 - rules: what the published ClusterRole of the controller allows
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -23,16 +25,43 @@ SOURCES = {
     "gpu-operator": "https://github.com/NVIDIA/gpu-operator",
     "network-operator": "https://github.com/Mellanox/network-operator",
     "mpi-operator": "https://github.com/kubeflow/mpi-operator",
+    "kubeflow-trainer": "https://github.com/kubeflow/trainer",
+    "training-operator": "https://github.com/kubeflow/training-operator",
+    "kueue": "https://github.com/kubernetes-sigs/kueue",
+}
+# `go mod download MODULE@VERSION` puts them there.
+MODULES = {
+    "kubeflow-trainer": "github.com/kubeflow/trainer/v2",
+    "training-operator": "github.com/kubeflow/training-operator",
+    "kueue": "sigs.k8s.io/kueue",
 }
 VERSIONS = {
     "gpu-operator": ("v26.3.3", "v26.7.0"),
     "network-operator": ("v26.1.2", "v26.7.0-rc.2"),
     "mpi-operator": ("v0.8.2",),
+    "kubeflow-trainer": ("v2.3.0",),
+    "training-operator": ("v1.9.4",),
+    "kueue": ("v0.19.2",),
 }
 FILES = {
     "gpu-operator": ("values.yaml",),
     "network-operator": ("values.yaml", "crds/mellanox.com_nicclusterpolicies.yaml"),
     "mpi-operator": ("mpi-operator.yaml",),
+    "kubeflow-trainer": (
+        "charts/kubeflow-trainer/values.yaml",
+        "manifests/base/crds/trainer.kubeflow.org_clustertrainingruntimes.yaml",
+        "manifests/base/crds/trainer.kubeflow.org_trainjobs.yaml",
+    ),
+    "training-operator": (
+        "manifests/base/crds/kubeflow.org_pytorchjobs.yaml",
+        "manifests/base/rbac/role.yaml",
+    ),
+    "kueue": (
+        "charts/kueue/values.yaml",
+        "config/components/crd/bases/kueue.x-k8s.io_clusterqueues.yaml",
+        "config/components/crd/bases/kueue.x-k8s.io_localqueues.yaml",
+        "config/components/crd/bases/kueue.x-k8s.io_resourceflavors.yaml",
+    ),
 }
 TYPES = {bool: "boolean", str: "string", int: "integer", float: "number", list: "array", type(None): "null"}
 # what says nothing on whether an object is valid
@@ -43,9 +72,9 @@ LEFT_OUT = (
 REPEATED = 160  # an equal part of a schema that is longer in JSON is written once and referred to
 
 
-def text(chart: str, version: str, charts: Path) -> str:
-    """The extract of one chart, as its file holds it. Raises OSError where CHARTS lacks a file."""
-    contents = {name: (charts / chart / version / name).read_bytes() for name in FILES[chart]}
+def text(chart: str, version: str, folder: Path) -> str:
+    """The extract of the chart in FOLDER, as its file holds it. Raises OSError where FOLDER lacks a file."""
+    contents = {name: (folder / name).read_bytes() for name in FILES[chart]}
     made: dict[str, Any] = {
         "source": {
             "repository": SOURCES[chart],
@@ -57,7 +86,7 @@ def text(chart: str, version: str, charts: Path) -> str:
     documents = [
         document for data in contents.values() for document in yaml.load_all(data, loader) if document
     ]
-    if "values.yaml" in contents:
+    if next(iter(contents)).endswith("values.yaml"):
         made["values"] = keys(documents[0])
     found = [d for d in documents if d.get("kind") == "CustomResourceDefinition"]
     if found:
@@ -134,6 +163,14 @@ def every() -> Iterator[tuple[str, str]]:
             yield chart, version
 
 
+def published(chart: str, version: str, charts: Path) -> Path:
+    """The folder with the published files: below CHARTS, or in the cache of Go modules."""
+    if chart not in MODULES:
+        return charts / chart / version
+    modules = os.environ.get("GOMODCACHE") or Path(os.environ.get("GOPATH", "~/go")) / "pkg" / "mod"
+    return Path(modules).expanduser() / f"{MODULES[chart]}@{version}"
+
+
 def path(chart: str, version: str) -> Path:
     """Where the extract lies."""
     return FOLDER / f"{chart}-{version}.yaml"
@@ -146,7 +183,7 @@ def main() -> None:
     charts = Path(sys.argv[1]) if len(sys.argv) > 1 else CHARTS
     FOLDER.mkdir(exist_ok=True)
     for chart, version in every():
-        path(chart, version).write_text(text(chart, version, charts))
+        path(chart, version).write_text(text(chart, version, published(chart, version, charts)))
 
 
 if __name__ == "__main__":

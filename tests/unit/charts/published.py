@@ -15,7 +15,8 @@ import yaml
 from tests.unit.charts import extract
 
 PROJECT = Path(__file__).resolve().parents[3]
-EVERY_VERSION = [(chart, version) for chart, version in extract.every() if chart != "mpi-operator"]
+NVIDIA = ("gpu-operator", "network-operator")
+EVERY_VERSION = [(chart, version) for chart, version in extract.every() if chart in NVIDIA]
 MPI_OPERATOR_RELEASE = ("mpi-operator", "v0.8.2")
 
 

@@ -78,6 +78,24 @@ def test_a_proof_that_is_switched_off_is_no_gate() -> None:
             "proof.collective_timeout_seconds: 61 is too large: expected at most half of "
             "proof.deadline_seconds (120)",
         ),
+        (
+            configured(kueue={"enabled": True, "chart": "kueue"}),
+            "kueue.chart: 'kueue' is a name, and kueue.repository is not set",
+        ),
+        (
+            configured(training_operator={"kinds": ["MPIJob"]}),
+            "training_operator.kinds[0]: 'MPIJob' has the CRD name of the MPI Operator's "
+            "(mpijobs.kubeflow.org), and a cluster has one of them. Fix: write an MPIJob of "
+            "kubeflow.org/v2beta1",
+        ),
+        (
+            configured(training_operator={"kinds": ["TFJob", "TFJob"]}),
+            "training_operator.kinds[1]: 'TFJob' is listed twice",
+        ),
+        (
+            configured(trainer={"deepspeed": {"enabled": True}}),
+            "trainer.deepspeed.enabled: needs Trainer. Fix: set trainer.enabled: true",
+        ),
         (configured(proof={"iterations": 1}), "proof.iterations: 1 is too small: expected at least 3"),
     ],
 )  # fmt: skip

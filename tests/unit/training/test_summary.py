@@ -64,6 +64,21 @@ def test_what_was_not_measured_has_no_row() -> None:
     assert "loss" in names and not {"step", "all-reduce", "busbw", "storage"} & set(names)
 
 
+def test_a_measured_storage_is_shown_by_how_long_a_large_checkpoint_takes() -> None:
+    built = outputs()
+    measured = {**built["training"]["h100"], "storage_write_mib_s": 353.0, "storage_read_mib_s": 1259.0}
+    text = rows(shown({**built, "training": {"h100": measured}}))
+    row = "storage h100: one worker writes the state of 10^9 parameters (14 bytes each) in 37.82 s"
+    assert row in text, text
+
+
+def test_what_jobs_refer_to_is_shown() -> None:
+    storage = {"mode": "nfs", "namespace": "team", "claim": "shared-1"}
+    text = rows(shown(outputs(storage=storage, queues=["h100"], runtimes=["busbar-torch-h100"])))
+    for row in ("claim team/shared-1", "queues h100", "runtimes busbar-torch-h100"):
+        assert row in text, text
+
+
 def test_every_pool_has_a_column() -> None:
     built = outputs()
     both = {"a": built["training"]["h100"], "b": {**built["training"]["h100"], "ranks": 4}}

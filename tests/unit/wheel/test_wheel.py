@@ -28,6 +28,7 @@ KUBECONFIG = json.dumps({
 })  # fmt: skip
 ALLOCATABLE = {"resource": "nvidia.com/gpu", "nodes": {"w1": 8}, "deadline_seconds": 1}
 COLLECT = {"namespace": "n", "job": "j", "folder": ".", "deadline_seconds": 1, "expectation": {}}
+CLAIM = {"namespace": "n", "claim": "c", "workers": ["w"], "deadline_seconds": 1}
 PREFLIGHT = {"login": {}, "hosts": [], "requirements": {}}
 
 # Commands that need the extra: arguments, stdin, exit code.
@@ -39,6 +40,8 @@ NEED_STACK: dict[str, tuple[tuple[str, ...], object, int]] = {
     "wait": (("allocatable",), ALLOCATABLE, 64),
     "nccl collect": ((), COLLECT, 64),
     "training collect": ((), COLLECT, 64),
+    "training check-class": ((), {"class_name": "x"}, 64),
+    "training bind-claim": ((), CLAIM, 64),
     "training check-config": (("dev",), None, 64),
     "training schema": ((), None, 64),
     "training check": (("Pulumi.yaml", "--verdict", "Pulumi.yaml"), None, 64),
