@@ -52,6 +52,8 @@ NEED_STACK: dict[str, tuple[tuple[str, ...], object, int]] = {
     "timeline": (("dev",), None, 64),
     "support-bundle": (("dev",), None, 64),
     "verify": (("dev",), None, 64),
+    "snapshots": (("dev",), None, 64),
+    "restore": (("dev", "--snapshot", "daily"), None, 64),
     "remove host": ((), {}, 64),
     "remove node": ((), {}, 64),
     "remove cluster": ((), {}, 64),
