@@ -54,7 +54,7 @@ await_turn() {
       die "no turn to restart within $seconds s; $limit of pool $pool may restart at the same time, now: $others" \
         "repair these workers (busbar verify STACK), then retry"
     # A connection that broke ends the script at the next note.
-    ((looks++ % 10)) || note "waits for its turn to restart, after $others"
+    ((looks++ % 10)) || note "waits for its turn to restart, after ${others:-another agent}"
     sleep 3
   done
 }

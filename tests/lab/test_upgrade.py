@@ -89,7 +89,7 @@ class Site:
 
     def uids(self) -> set[str]:
         pods = self.core.list_namespaced_pod(NAMESPACE, label_selector="app=drill").items
-        return {pod.metadata.uid for pod in pods}
+        return {pod.metadata.uid for pod in pods if not pod.metadata.deletion_timestamp}
 
     def budget(self, available: int) -> None:
         """At least so many pods have to be available."""
