@@ -100,7 +100,7 @@ def test_a_network_whose_interface_a_worker_lacks_fails_the_run_with_the_plugin_
     changed.write_text(yaml.safe_dump(stack), encoding="utf-8")
     code, text = _up(lab, f"--config-file={changed}")
     assert code != 0
-    assert "ens9" in text and "Link not found" in text, text
+    assert "lab-rail0" in text and "Link not found" in text, text
 
 
 def test_a_destroy_takes_multus_from_every_host(lab: Lab, attached: Attached) -> None:
