@@ -19,10 +19,18 @@ import zstandard
 from busbar.config import ConfigError, stackfile
 from busbar.training import config
 from lab.build.go import build, module_folder
-from lab.build.tools import TRAINER_MODULES, TRAINER_TOOLS
+from lab.build.tools import TRAINER_MODULES, TRAINER_TOOLS, TRAINING_OPERATOR_TOOL
 from lab.engine.environment import environment
 from lab.hosts import machine, ssh
-from lab.images import TORCH, TRAINER, build_all, torch_image, trainer_image
+from lab.images import (
+    TORCH,
+    TRAINER,
+    TRAINING_OPERATOR,
+    build_all,
+    torch_image,
+    trainer_image,
+    training_operator_image,
+)
 from lab.paths import RUN, cache, tools
 from lab.status import known_hosts
 from lab.steps import LabError, run, step
@@ -60,7 +68,8 @@ def _configuration(stack: str) -> config.Training:
 def prepare(training: config.Training) -> None:
     """Build what is missing, and import images on the hosts that lack them; a site has a registry for this.
 
-    Kubeflow Trainer only where it is enabled. Raises LabError where a host does not answer.
+    Kubeflow Trainer and Training Operator v1 only where they are enabled. Raises LabError where a host does
+    not answer.
     """
     nodes = [host for host in known_hosts() if host.role != "lb"]
     if silent := [host.name for host in nodes if not ssh.answers(host)]:
@@ -71,6 +80,9 @@ def prepare(training: config.Training) -> None:
             build(tool)
         _import_where_absent(TRAINER, trainer_image, nodes)
         _chart()
+    if training.training_operator.enabled:
+        build(TRAINING_OPERATOR_TOOL)
+        _import_where_absent(TRAINING_OPERATOR, training_operator_image, nodes)
 
 
 def _chart() -> None:

@@ -53,6 +53,12 @@ TRAINER_TOOLS = (
     ),
     Tool("jobset", "sigs.k8s.io/jobset", MODULES / "trainer"),
 )
+# Not with Trainer: the two ask for other versions of Kubernetes.
+TRAINING_OPERATOR_TOOL = Tool(
+    "training-operator",
+    "github.com/kubeflow/training-operator/cmd/training-operator.v1",
+    MODULES / "training-operator",
+)
 TRAINER_MODULES = ("github.com/kubeflow/trainer/v2", "sigs.k8s.io/jobset")
 _SCRIPTS = ("python/cmd/pulumi-language-python-exec", "python/dist/pulumi-resource-pulumi-python")
 
