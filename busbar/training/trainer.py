@@ -11,7 +11,7 @@ from typing import Any
 
 from busbar.manifests.operators import Operator
 from busbar.training import pod
-from busbar.training.config import Trainer
+from busbar.training.apis import Trainer
 from busbar.training.target import Target
 
 API_VERSION = "trainer.kubeflow.org/v1alpha1"
