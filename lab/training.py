@@ -19,10 +19,26 @@ import zstandard
 from busbar.config import ConfigError, stackfile
 from busbar.training import config
 from lab.build.go import build, module_folder
-from lab.build.tools import MULTUS_MODULES, MULTUS_TOOLS, TRAINER_MODULES, TRAINER_TOOLS
+from lab.build.tools import (
+    MULTUS_MODULES,
+    MULTUS_TOOLS,
+    TRAINER_MODULES,
+    TRAINER_TOOLS,
+    TRAINING_OPERATOR_TOOL,
+)
 from lab.engine.environment import environment
 from lab.hosts import machine, ssh
-from lab.images import MULTUS, TORCH, TRAINER, build_all, multus_image, torch_image, trainer_image
+from lab.images import (
+    MULTUS,
+    TORCH,
+    TRAINER,
+    TRAINING_OPERATOR,
+    build_all,
+    multus_image,
+    torch_image,
+    trainer_image,
+    training_operator_image,
+)
 from lab.paths import LAB, RUN, cache, tools
 from lab.status import known_hosts
 from lab.steps import LabError, run, step
@@ -61,7 +77,8 @@ def _configuration(stack: str) -> config.Training:
 def prepare(training: config.Training) -> None:
     """Build what is missing, and import images on the hosts that lack them; a site has a registry for this.
 
-    Kubeflow Trainer and Multus only where the stack has them. Raises LabError where a host does not answer.
+    Kubeflow Trainer, Training Operator v1 and Multus only where the stack has them. Raises LabError where a
+    host does not answer.
     """
     nodes = [host for host in known_hosts() if host.role != "lb"]
     if silent := [host.name for host in nodes if not ssh.answers(host)]:
@@ -72,6 +89,9 @@ def prepare(training: config.Training) -> None:
             build(tool)
         _import_where_absent(TRAINER, trainer_image, nodes)
         _chart()
+    if training.training_operator.enabled:
+        build(TRAINING_OPERATOR_TOOL)
+        _import_where_absent(TRAINING_OPERATOR, training_operator_image, nodes)
     if training.networks:
         for tool in MULTUS_TOOLS:
             build(tool)

@@ -11,7 +11,7 @@ from typing import Any
 
 from busbar.manifests.operators import Operator
 from busbar.training import pod
-from busbar.training.config import Trainer
+from busbar.training.apis import Trainer
 from busbar.training.networks import attach
 from busbar.training.target import Target
 

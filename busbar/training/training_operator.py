@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from busbar.config.pools import Pool
 from busbar.manifests.operators import Operator, Values
-from busbar.training.config import TrainingOperator
+from busbar.training.apis import TrainingOperator
 
 
 def _values(config: TrainingOperator, pools: Iterable[Pool]) -> Values:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pulumi
 import pulumi_kubernetes as kubernetes
 
-from busbar.training.config import Trainer as TrainerConfig
+from busbar.training.apis import Trainer as TrainerConfig
 from busbar.training.target import Target
 from busbar.training.trainer import TRAINER, runtimes
 from components.release import ChartSource, ClusterArgs, ReleaseArgs, create_release, installed_version

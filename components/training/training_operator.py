@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pulumi
 
-from busbar.training.config import TrainingOperator as TrainingOperatorConfig
+from busbar.training.apis import TrainingOperator as TrainingOperatorConfig
 from busbar.training.training_operator import TRAINING_OPERATOR
 from components.mpi_operator import image_version
 from components.release import ChartSource, ClusterArgs, ReleaseArgs, create_release

@@ -55,6 +55,12 @@ TRAINER_TOOLS = (
     ),
     Tool("jobset", "sigs.k8s.io/jobset", MODULES / "trainer"),
 )
+# Not with Trainer: the two ask for other versions of Kubernetes.
+TRAINING_OPERATOR_TOOL = Tool(
+    "training-operator",
+    "github.com/kubeflow/training-operator/cmd/training-operator.v1",
+    MODULES / "training-operator",
+)
 TRAINER_MODULES = ("github.com/kubeflow/trainer/v2", "sigs.k8s.io/jobset")
 # For a stack that configures networks: Multus and whereabouts.
 _MULTUS, _WHEREABOUTS = (

@@ -8,23 +8,32 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path
 
-from lab.images import multus_image, torch_image, trainer_image
+from lab.images import multus_image, torch_image, trainer_image, training_operator_image
 from lab.images.archive import write
 from lab.images.catalog import Archive, archives
 from lab.steps import locked, step
 
 NAMES = tuple(archive.name for archive in archives())
 TORCH, TRAINER, MULTUS = torch_image.NAME, trainer_image.NAME, multus_image.NAME
+TRAINING_OPERATOR = training_operator_image.NAME
+# For `make up-training`: made only if they are named.
+TRAINING_NAMES = (TORCH, TRAINER, TRAINING_OPERATOR, MULTUS)
 
 
 def build_all(cache: Path, tools: Path, *, only: Collection[str] = NAMES) -> list[Path]:
     """Make `<cache>/images/{operators,system,nccl}.tar.zst` where missing, or their recipe has changed.
 
-    `only`: names of archives; TORCH, TRAINER and MULTUS are made only if they are named. `tools` holds the
-    programs that the lab built before: `coredns`, `mpi-operator`, for TRAINER and MULTUS also theirs. Returns
-    the archives' paths. Raises LabError when a program is missing or a build fails.
+    `only`: names of archives; those of TRAINING_NAMES are made only if they are named. `tools` holds the
+    programs that the lab built before: `coredns`, `mpi-operator`, for TRAINING_NAMES also theirs. Returns the
+    archives' paths. Raises LabError when a program is missing or a build fails.
     """
-    known = (*archives(), torch_image.archive(), trainer_image.archive(), multus_image.archive())
+    known = (
+        *archives(),
+        torch_image.archive(),
+        trainer_image.archive(),
+        training_operator_image.archive(),
+        multus_image.archive(),
+    )
     return [_build(archive, cache / "images", tools) for archive in known if archive.name in only]
 
 

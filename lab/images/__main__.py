@@ -1,17 +1,17 @@
-"""`python -m lab.images [system|operators|nccl|torch|trainer|multus]...`: build archives, print the paths."""
+"""`python -m lab.images [ARCHIVE]...`: build archives (default: those of `make up`), print their paths."""
 
 from __future__ import annotations
 
 import sys
 
-from lab.images import MULTUS, NAMES, TORCH, TRAINER, build_all
+from lab.images import NAMES, TRAINING_NAMES, build_all
 from lab.paths import cache, tools
 from lab.steps import LabError
 
 
 def main(names: list[str]) -> int:
     """Returns the exit status: 0, 1 when a build failed, 64 for an unknown name."""
-    known = (*NAMES, TORCH, TRAINER, MULTUS)
+    known = (*NAMES, *TRAINING_NAMES)
     unknown = [name for name in names if name not in known]
     if unknown:
         print(f"unknown archive: {', '.join(unknown)}; expected one of {', '.join(known)}", file=sys.stderr)

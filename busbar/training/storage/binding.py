@@ -18,6 +18,9 @@ POLL_SECONDS = 2.0
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 _SHARED = "ReadWriteMany"
 
+# Of volumes that were made by hand: no controller provides one.
+NO_PROVISIONER = "kubernetes.io/no-provisioner"
+
 SINGLE_NODE: Mapping[str, str] = {
     "rancher.io/local-path": "folders on the disk of one node",
     "local.csi.openebs.io": "volumes on the disk of one node",
@@ -83,11 +86,17 @@ def check_class(api: Api, spec: ClassSpec) -> JsonObject:
             f"file system that all workers mount ({_SHARED}). Fix: name another class, or use storage.mode: "
             "path or nfs"
         )
+    binding_mode = found.get("volumeBindingMode") or "Immediate"
+    if provisioner == NO_PROVISIONER and binding_mode != "Immediate":
+        raise StorageRefused(
+            f"StorageClass {name}: its volumes are made by hand and bound by the first pod "
+            f"({binding_mode}), expected Immediate. Fix: make a class with volumeBindingMode: Immediate"
+        )
     return {
         "name": name,
         "provisioner": provisioner,
         "reclaim_policy": found.get("reclaimPolicy") or "Delete",
-        "binding_mode": found.get("volumeBindingMode") or "Immediate",
+        "binding_mode": binding_mode,
     }
 
 

@@ -114,6 +114,14 @@ def test_a_class_whose_volumes_one_node_mounts_is_refused_with_what_it_provides(
         check_class(api, ClassSpec(class_name="weka"))
 
 
+def test_volumes_made_by_hand_that_wait_for_a_pod_are_refused_because_no_claim_is_bound_before() -> None:
+    by_hand = of_class("kubernetes.io/no-provisioner", volumeBindingMode="WaitForFirstConsumer")
+    with pytest.raises(StorageRefused, match=r"bound by the first pod \(WaitForFirstConsumer\)"):
+        check_class(Cluster({f"{CLASSES}/weka": by_hand}), ClassSpec(class_name="weka"))
+    at_once = Cluster({f"{CLASSES}/weka": of_class("kubernetes.io/no-provisioner")})
+    assert check_class(at_once, ClassSpec(class_name="weka"))["binding_mode"] == "Immediate"
+
+
 def test_a_local_path_provisioner_of_another_name_may_share_a_folder() -> None:
     api = Cluster({f"{CLASSES}/weka": of_class("busbar.dev/shared")})
     assert check_class(api, ClassSpec(class_name="weka"))["provisioner"] == "busbar.dev/shared"

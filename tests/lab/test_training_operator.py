@@ -1,0 +1,151 @@
+"""Training Operator v1 on the lab's cluster: beside the MPI Operator, and an elastic job that loses a worker.
+
+The controller is the real one, the job is examples/training/elastic.yaml with the lab's image and CPUs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import yaml
+
+from busbar.training import config
+from lab import training
+from tests.lab.conftest import PROJECT, Lab, eventually
+
+pytestmark = [pytest.mark.drill, pytest.mark.training]
+
+TRAINING = PROJECT / "stacks" / "training"
+EXAMPLES = PROJECT / "examples" / "training"
+NAMESPACE, FOLDER = "busbar-elastic", "/mnt/shared/elastic-drill"
+SETTINGS = {
+    "cluster": "organization/busbar/dev",
+    "namespace": NAMESPACE,
+    "proof": {"enabled": False},
+    "training_operator": {"enabled": True, "timeout_seconds": 180},
+}
+STEPS = 4000
+JOB_SECONDS = 240
+
+
+@dataclass
+class Site:
+    """The lab after an update that installed the operator; what was there before."""
+
+    lab: Lab
+    crds: set[str]
+    text: str
+
+    def log(self, pod: str) -> str:
+        return self.lab.kubectl(f"-n {NAMESPACE} logs {pod} --tail=-1 || true")
+
+    def destroy(self) -> int:
+        done = self.lab.pulumi("destroy", "--yes", "--suppress-progress", "--stack", "dev", cwd=TRAINING)
+        print(done.stdout + done.stderr)
+        return done.returncode
+
+
+def _crds(lab: Lab) -> set[str]:
+    return set(lab.kubectl("get crds -o name").split())
+
+
+def _apply(lab: Lab, *manifests: dict[str, Any]) -> None:
+    for each in manifests:
+        lab.ssh("server-1", f"k3s kubectl -n {NAMESPACE} apply -f - <<'END'\n{json.dumps(each)}\nEND")
+
+
+@pytest.fixture(scope="module")
+def site(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """Nothing is left afterwards."""
+    stack = yaml.safe_load((TRAINING / "Pulumi.dev.yaml").read_text(encoding="utf-8"))
+    stack["config"]["busbar-training:training"] = SETTINGS
+    path = tmp_path_factory.mktemp("operator") / "Pulumi.operator.yaml"
+    path.write_text(yaml.safe_dump(stack), encoding="utf-8")
+    training.prepare(config.load(SETTINGS))
+    stacks = json.loads(lab.pulumi("stack", "ls", "--json", cwd=TRAINING).stdout)
+    if not any(each["name"].rpartition("/")[2] == "dev" for each in stacks):
+        created = lab.pulumi("stack", "init", "dev", cwd=TRAINING)
+        assert created.returncode == 0, created.stderr
+    found = Site(lab, set(), "")
+    assert found.destroy() == 0
+    found.crds = _crds(lab)
+    done = lab.up(f"--config-file={path}", cwd=TRAINING)
+    found.text = done.stdout + done.stderr
+    print(found.text)
+    assert done.returncode == 0, found.text
+    yield found
+    found.destroy()
+    lab.ssh("worker-1", f"rm -rf {FOLDER}")
+
+
+def elastic_job() -> dict[str, Any]:
+    """The example on the lab's two workers: its own image, CPUs in place of devices, the shared folder."""
+    job = yaml.safe_load((EXAMPLES / "elastic.yaml").read_text())
+    spec = job["spec"]
+    spec["nprocPerNode"] = "1"
+    spec["elasticPolicy"].update(minReplicas=1, maxReplicas=2)
+    worker = spec["pytorchReplicaSpecs"]["Worker"]
+    worker["replicas"] = 2
+    pod = worker["template"]["spec"]
+    [container] = pod["containers"]
+    container["image"] = "busbar-lab/torch:1"
+    container["command"] = [
+        *("python3", "-m", "torch.distributed.run", "/program/train.py"),
+        *("/checkpoints", str(STEPS)),
+    ]
+    container["env"] += [
+        {"name": "USE_LIBUV", "value": "0"},
+        {"name": "GLOO_SOCKET_IFNAME", "value": "eth0"},
+    ]
+    container["resources"] = {"limits": {"memory": "1Gi"}}
+    # Only the workers have the image.
+    workers = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["worker-1", "worker-2"]}
+    pod["affinity"]["nodeAffinity"] = {
+        "requiredDuringSchedulingIgnoredDuringExecution": {
+            "nodeSelectorTerms": [{"matchExpressions": [workers]}]
+        }
+    }
+    [checkpoints] = [volume for volume in pod["volumes"] if volume["name"] == "checkpoints"]
+    del checkpoints["persistentVolumeClaim"]
+    checkpoints["hostPath"] = {"path": FOLDER, "type": "Directory"}
+    [shm] = [volume for volume in pod["volumes"] if volume["name"] == "shm"]
+    shm["emptyDir"]["sizeLimit"] = "128Mi"
+    assert isinstance(job, dict)
+    return job
+
+
+def test_both_operators_have_their_crds_and_share_none(site: Site) -> None:
+    assert _crds(site.lab) - site.crds == {
+        "customresourcedefinition.apiextensions.k8s.io/pytorchjobs.kubeflow.org"
+    }
+    mpi = json.loads(site.lab.kubectl("get crd mpijobs.kubeflow.org -o json"))
+    assert [version["name"] for version in mpi["spec"]["versions"]] == ["v2beta1"]
+
+
+def test_an_elastic_job_that_loses_a_worker_resumes_from_its_checkpoint_and_ends(site: Site) -> None:
+    lab = site.lab
+    lab.ssh("worker-1", f"mkdir -p {FOLDER}")
+    program = {"train.py": (EXAMPLES / "train.py").read_text()}
+    config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "train"}, "data": program}
+    _apply(lab, config_map, elastic_job())
+    eventually(lambda: f"of {STEPS}, 2 ranks" in site.log("elastic-worker-0"), JOB_SECONDS, "two ranks train")
+    lab.kubectl(f"-n {NAMESPACE} delete pod elastic-worker-1 --grace-period=0 --force")
+    eventually(lambda: "resumed after step" in site.log("elastic-worker-0"), JOB_SECONDS, "the ranks resume")
+
+    def conditions() -> dict[str, str]:
+        job = json.loads(lab.kubectl(f"-n {NAMESPACE} get pytorchjob elastic -o json"))
+        return {each["type"]: each["status"] for each in (job.get("status") or {}).get("conditions") or []}
+
+    eventually(lambda: conditions().get("Succeeded") == "True", JOB_SECONDS, "the job succeeds")
+    losses = [line for line in site.log("elastic-worker-0").splitlines() if ": loss " in line]
+    assert losses[-1].startswith(f"step {STEPS} of {STEPS}"), losses[-3:]
+    assert float(losses[-1].rpartition(" ")[2]) < float(losses[0].rpartition(" ")[2])
+
+
+def test_a_destroy_leaves_the_crds_as_they_were(site: Site) -> None:
+    assert site.destroy() == 0
+    assert _crds(site.lab) == site.crds
