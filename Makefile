@@ -51,7 +51,7 @@ lab-unit: $(VENV)/.ready
 lab: $(VENV)/.ready
 	@$(PYTEST) -v -m "not drill" lab/tests/programs tests/lab
 
-drills: $(VENV)/.ready  ## day-2 changes on running hosts, too long for `make test` (over an hour); needs root
+drills: $(VENV)/.ready  ## day-2 changes on running hosts, too long for `make test` (about two hours); needs root
 	@$(BIN)/python -m lab build --drills
 	@$(PYTEST) -v -m drill tests/lab
 

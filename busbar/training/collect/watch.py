@@ -36,14 +36,17 @@ class JobWatch(Watch):
         not answer; ApiError when it refuses.
         """
         pods: list[JsonObject] = []
+        # A Job that ends at its own deadline deletes its pods, but not the events that say what they lacked.
+        seen: dict[str, JsonObject] = {}
 
         def started() -> JsonObject | Pending:
             nonlocal pods
             job, pods = self._job(), self._pods()
+            seen.update({pod["metadata"]["name"]: pod for pod in pods})
             first = next((pod for pod in pods if _index(pod) == "0"), None)
             if first and (has_started(first, CONTAINER) or phase(first) in ("Succeeded", "Failed")):
                 return first
-            self._raise_if_it_cannot_start(job, pods)
+            self._raise_if_it_cannot_start(job, pods, list(seen.values()))
             return Pending(_state(pods), POLL_SECONDS + len(pods) / PODS_PER_SECOND)
 
         try:
@@ -85,11 +88,13 @@ class JobWatch(Watch):
         except ApiError as error:
             self._progress(f"{self.name}: could not be suspended, its pods keep their GPUs: {error}")
 
-    def _raise_if_it_cannot_start(self, job: JsonObject, pods: list[JsonObject]) -> None:
-        """Raise JobNeverStarted where the run cannot start any more."""
+    def _raise_if_it_cannot_start(
+        self, job: JsonObject, pods: list[JsonObject], seen: list[JsonObject]
+    ) -> None:
+        """Raise JobNeverStarted where the run cannot start any more; `seen`: also the pods that are gone."""
         for condition in true_conditions(job):
             if condition.get("type") == "Failed":
-                raise JobNeverStarted([_of_condition(condition), *self.findings(pods)])
+                raise JobNeverStarted([_of_condition(condition), *self.findings(seen)])
             if condition.get("type") == "Suspended":
                 fix = "Fix: increase proof.run"
                 raise JobNeverStarted([f"Job {self.name} is suspended, as after a timeout. {fix}"])

@@ -60,11 +60,11 @@ def serve(printed: list[bytes]) -> Any:
     return connection
 
 
-def run(api: Cluster, folder: Path, said: list[str] | None = None) -> Verdict:
+def run(api: Cluster, folder: Path, said: list[str] | None = None, clock: Clock | None = None) -> Verdict:
     spec = CollectSpec(
         namespace="train", job="run", folder=str(folder), deadline_seconds=600, expectation=expected()
     )
-    return collect(api, spec, Clock(), (said if said is not None else []).append)
+    return collect(api, spec, clock or Clock(), (said if said is not None else []).append)
 
 
 def test_the_log_of_the_first_pod_is_followed_judged_and_kept(tmp_path: Path) -> None:
@@ -110,6 +110,30 @@ def test_pods_whose_image_cannot_be_pulled_give_no_verdict_but_the_reason(tmp_pa
     assert found.verdict == "unknown"
     assert found.reasons[0] == "job: the job's pods cannot start"
     assert any("no such image" in reason for reason in found.reasons)
+
+
+def test_a_job_that_ends_before_its_pods_start_names_what_they_lacked(tmp_path: Path) -> None:
+    api = cluster({}, pod("0", phase="Pending"))
+    event = {
+        "type": "Warning",
+        "reason": "FailedCreatePodSandBox",
+        "message": "Link not found",
+        "involvedObject": {"name": "run-0-x"},
+    }
+    api.objects[EVENTS] = [event]
+
+    def at_its_deadline() -> None:
+        api.objects[PODS] = []
+        api.objects[JOB]["status"] = condition("Failed", reason="DeadlineExceeded")
+
+    clock = Clock()
+    clock.at(30, at_its_deadline)
+    found = run(api, tmp_path, clock=clock)
+    assert found.verdict == "unknown"
+    assert found.reasons == [
+        "job: the Job failed: DeadlineExceeded",
+        "job: run-0-x: FailedCreatePodSandBox: Link not found",
+    ]
 
 
 def test_a_job_that_does_not_exist_gives_no_verdict(tmp_path: Path) -> None:
