@@ -82,7 +82,7 @@ def _as_it_was(lab: Lab) -> None:
         sys.executable, "-m", "busbar", "up", "dev", "--yes", "--skip-preview", seconds=UP_SECONDS
     )
     assert again.returncode == 0, again.stdout + again.stderr
-    assert "changes: none," in again.stdout, again.stdout
+    assert "resources: nothing to do" in again.stdout, again.stdout
 
 
 @pytest.fixture
