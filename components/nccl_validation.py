@@ -15,6 +15,7 @@ from busbar.hosts.inventory import Inventory
 from busbar.manifests import mpijob, nccljob
 from busbar.manifests.names import digest
 from busbar.outputs import CONTRACT_VERSION
+from components.custom_resource import create_custom_resource
 from components.local_command import ClusterCommandArgs, create_cluster_command
 from components.release import create_privileged_namespace
 
@@ -57,13 +58,10 @@ class NcclValidation(pulumi.ComponentResource):
         )
         manifest = mpijob.render(job)
         self.job = manifest["metadata"]["name"]
-        mpi_job = kubernetes.apiextensions.CustomResource(
+        mpi_job = create_custom_resource(
             f"{name}-job",
-            api_version=manifest["apiVersion"],
-            kind=manifest["kind"],
-            metadata=manifest["metadata"],
-            spec=manifest["spec"],
-            opts=pulumi.ResourceOptions(
+            manifest,
+            pulumi.ResourceOptions(
                 parent=self,
                 depends_on=[args.namespace, *topology_map],
                 # The old job may still hold the GPUs that the new one needs.

@@ -22,19 +22,24 @@ class DeepSpeed(Model):
     )
 
 
-class Trainer(Chart):
-    """Kubeflow Trainer v2 with JobSet, and a ClusterTrainingRuntime per pool: what TrainJobs refer to."""
+class OciChart(Chart):
+    """A chart that is installed if it is asked for, by default from an oci:// URL."""
 
     enabled: bool = Field(default=False, description="Install it.")
-    version: ChartVersion = Field(default=versions.TRAINER, description="Version of the chart.")
     repository: Url | None = Field(
         default=None, description="Helm repository; not used for a local chart or an oci:// URL."
     )
-    chart: ChartName = Field(
-        default=versions.TRAINER_CHART, description="Name of the chart, a local path, or an oci:// URL."
-    )
     values: JsonObject = Field(
         default={}, description="Values merged over stacks/training/helm_values/; lists are replaced."
+    )
+
+
+class Trainer(OciChart):
+    """Kubeflow Trainer v2 with JobSet, and a ClusterTrainingRuntime per pool: what TrainJobs refer to."""
+
+    version: ChartVersion = Field(default=versions.TRAINER, description="Version of the chart.")
+    chart: ChartName = Field(
+        default=versions.TRAINER_CHART, description="Name of the chart, a local path, or an oci:// URL."
     )
     timeout_seconds: Seconds = Field(
         default=600, description="Time until the controllers must be available, in seconds."
@@ -81,19 +86,12 @@ class TrainingOperator(Model):
     )
 
 
-class Kueue(Chart):
+class Kueue(OciChart):
     """Kueue, and a queue per pool with the pool's GPUs and HCAs as its quota."""
 
-    enabled: bool = Field(default=False, description="Install it.")
     version: ChartVersion = Field(default=versions.KUEUE, description="Version of the chart.")
-    repository: Url | None = Field(
-        default=None, description="Helm repository; not used for a local chart or an oci:// URL."
-    )
     chart: ChartName = Field(
         default=versions.KUEUE_CHART, description="Name of the chart, a local path, or an oci:// URL."
-    )
-    values: JsonObject = Field(
-        default={}, description="Values merged over stacks/training/helm_values/; lists are replaced."
     )
     timeout_seconds: Seconds = Field(
         default=300, description="Time until the controller must be available, in seconds."

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pulumi
-import pulumi_kubernetes as kubernetes
 
 from busbar.training import kueue
 from busbar.training.config import Training
 from busbar.training.target import Target
+from components.custom_resource import create_custom_resource
 from components.release import ChartSource, ClusterArgs, ReleaseArgs, create_release, installed_version
 
 
@@ -62,12 +61,12 @@ class Kueue(pulumi.ComponentResource):
         )
         self.version = installed_version(release, config.version)
         for pool, target in args.targets.items():
-            flavor = _create(
+            flavor = create_custom_resource(
                 f"{name}-flavor-{pool}",
                 kueue.flavor(target),
                 pulumi.ResourceOptions(parent=self, depends_on=[release]),
             )
-            self.cluster_queues[pool] = _create(
+            self.cluster_queues[pool] = create_custom_resource(
                 f"{name}-queue-{pool}",
                 kueue.cluster_queue(target, args.training),
                 pulumi.ResourceOptions(parent=self, depends_on=[flavor]),
@@ -78,15 +77,4 @@ def create_local_queue(
     name: str, target: Target, namespace: str, opts: pulumi.ResourceOptions
 ) -> pulumi.Resource:
     """The LocalQueue of a pool in a namespace: what the jobs there name."""
-    return _create(name, kueue.local_queue(target, namespace), opts)
-
-
-def _create(name: str, manifest: Mapping[str, Any], opts: pulumi.ResourceOptions) -> pulumi.Resource:
-    return kubernetes.apiextensions.CustomResource(
-        name,
-        api_version=manifest["apiVersion"],
-        kind=manifest["kind"],
-        metadata=manifest["metadata"],
-        spec=manifest["spec"],
-        opts=opts,
-    )
+    return create_custom_resource(name, kueue.local_queue(target, namespace), opts)

@@ -13,6 +13,7 @@ from busbar.training.config import Training
 from busbar.training.networks.config import by_network_operator
 from busbar.training.networks.manifests import MULTUS, Manifest, render
 from busbar.training.target import Target
+from components.custom_resource import create_custom_resource
 from components.release import ChartSource, ClusterArgs, ReleaseArgs, create_release, installed_version
 
 
@@ -81,12 +82,5 @@ class Networks(pulumi.ComponentResource):
     def _create(self, name: str, manifests: list[Manifest], args: NetworksArgs) -> None:
         made: list[pulumi.Resource] = [args.namespace]
         for manifest in manifests:
-            resource = kubernetes.apiextensions.CustomResource(
-                f"{name}-{manifest['kind'].lower()}",
-                api_version=manifest["apiVersion"],
-                kind=manifest["kind"],
-                metadata=manifest["metadata"],
-                spec=manifest["spec"],
-                opts=pulumi.ResourceOptions(parent=self, depends_on=list(made)),
-            )
-            made.append(resource)
+            opts = pulumi.ResourceOptions(parent=self, depends_on=list(made))
+            made.append(create_custom_resource(f"{name}-{manifest['kind'].lower()}", manifest, opts))

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pulumi
-import pulumi_kubernetes as kubernetes
 
 from busbar.training.apis import Trainer as TrainerConfig
 from busbar.training.target import Target
 from busbar.training.trainer import TRAINER, runtimes
+from components.custom_resource import create_custom_resource
 from components.release import ChartSource, ClusterArgs, ReleaseArgs, create_release, installed_version
 
 
@@ -59,13 +59,10 @@ class Trainer(pulumi.ComponentResource):
         self.version = installed_version(release, args.config.version)
         manifests = [each for target in args.targets.values() for each in runtimes(target, args.config)]
         for manifest in manifests:
-            metadata = manifest["metadata"]
-            kubernetes.apiextensions.CustomResource(
-                f"{name}-{metadata['name'].removeprefix('busbar-')}",
-                api_version=manifest["apiVersion"],
-                kind=manifest["kind"],
-                metadata=metadata,
-                spec=manifest["spec"],
-                opts=pulumi.ResourceOptions(parent=self, depends_on=[release]),
+            runtime = manifest["metadata"]["name"]
+            create_custom_resource(
+                f"{name}-{runtime.removeprefix('busbar-')}",
+                manifest,
+                pulumi.ResourceOptions(parent=self, depends_on=[release]),
             )
-            self.runtimes.append(metadata["name"])
+            self.runtimes.append(runtime)
