@@ -44,7 +44,7 @@ def export_all(values: Mapping[str, pulumi.Input[Any]], steps: Iterable[remote.C
     """Export the values, or none of them: if one is not known or one of `steps` failed, the former ones stay.
 
     `busbar up` goes on after a failed step. The engine would then store placeholders for what is not known,
-    and delete what is no longer configured, such as the server that the failed one was to replace. A program
+    and delete what is no longer configured: also a server whose replacement failed to join. A program
     that fails keeps it from both.
     """
     needed = [pulumi.Output.from_input(value) for value in values.values()]

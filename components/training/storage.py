@@ -104,7 +104,7 @@ class SharedStorage(pulumi.ComponentResource):
         self.description = bound.stdout.apply(lambda text: read_binding(text, storage.mode, namespace))
 
     def _checked_class(self, name: str, args: SharedStorageArgs) -> list[pulumi.Resource]:
-        """Before there is a claim: one of a class that cannot be shared would stay pending for ever."""
+        """Before there is a claim: one of a class that cannot be shared is never bound."""
         if args.storage.class_name is None:
             return []
         spec = ClassSpec(class_name=args.storage.class_name).model_dump(mode="json")

@@ -74,7 +74,7 @@ def main(folder: Path, steps: int) -> None:
         if rank == 0:
             print(f"resumed after step {state['step']} with {world} ranks", flush=True)
     parallel = DistributedDataParallel(model, device_ids=[local] if on_gpu else None)
-    # Another batch for every rank and step, also after a restart.
+    # A different batch per rank and step, also after a restart.
     for step in range(first, steps + 1):
         generator = torch.Generator().manual_seed(step * 1_000_003 + rank)
         inputs = torch.randn(256, WIDTH, generator=generator).to(device)

@@ -16,7 +16,7 @@ _NO_WAIT = {"pulumi.com/skipAwait": "true"}
 
 
 def claim_name(storage: Storage) -> str:
-    """`<storage.claim>-<digest>`: another name for every other source.
+    """`<storage.claim>-<digest>`: a different name per source.
 
     The source of a claim cannot be changed. With a name of its own the new claim is made beside the old one,
     which goes when no job of ours uses it any more, or stays with its data.

@@ -1,4 +1,4 @@
-"""Data that are TCP went over the networks of the pool, or the run is no pass."""
+"""A run over TCP passes only if its data went over the networks of the pool."""
 
 from __future__ import annotations
 
