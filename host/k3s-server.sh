@@ -117,11 +117,20 @@ tokens_are_due() {
 finish_rotation() {
   ! rotation_is_due certificates || certificates_are_rotated "$UNIT"
   if tokens_are_due; then
-    [[ $FIRST != true ]] || save_passwords "$(next_token)"
+    if [[ $FIRST == true ]]; then
+      save_passwords "$(next_token)"
+      ! rotation_is_due server_token || snapshot_after_rotation
+    fi
     record_rotation server_token "$(rotation_wanted server_token)"
     record_rotation agent_token "$(rotation_wanted agent_token)"
   fi
   token_digest "$(next_token)" | write_file "$TOKEN_IN_ETCD" 0600
+}
+
+# snapshot_after_rotation: those from before need the token of before. Without one the other servers are rotated all the same.
+snapshot_after_rotation() {
+  timeout 120 "$K3S" etcd-snapshot save --name "busbar-after-token-$(rotation_wanted server_token)" >&2 ||
+    note "the snapshot of etcd after the rotation of the server token failed; take one: k3s etcd-snapshot save"
 }
 
 # config_value KEY: of the config.yaml on stdin, as busbar writes it.
