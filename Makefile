@@ -40,16 +40,16 @@ types: $(VENV)/.ready
 	@$(BIN)/mypy
 
 unit: $(VENV)/.ready
-	@$(PYTEST) -q tests/unit
+	@$(PYTEST) -q -n auto --dist worksteal tests/unit
 
 program: $(VENV)/.ready
-	@$(PYTEST) -q tests/program
+	@$(PYTEST) -q -n auto --dist loadfile tests/program
 
 lab-unit: $(VENV)/.ready
 	@$(PYTEST) -q lab/tests/unit
 
 lab: $(VENV)/.ready
-	@$(PYTEST) -v -m "not drill" lab/tests/programs tests/lab
+	@$(PYTEST) -v --durations=25 -m "not drill" lab/tests/programs tests/lab
 
 drills: $(VENV)/.ready  ## day-2 changes on running hosts, too long for `make test` (about two hours); needs root
 	@$(BIN)/python -m lab build --drills
