@@ -24,6 +24,7 @@ KUBECONFIG = PROJECT / ".busbar" / "dev" / "kubeconfig"
 OUTAGE_SECONDS = 60
 RECOVERY_SECONDS = 180
 WRITES = 60
+ETCD = "/var/lib/rancher/k3s/server/db/etcd"
 
 
 def _voters_again(lab: Lab) -> None:
@@ -119,6 +120,47 @@ def no_dns(lab: Lab, server: str) -> Iterator[None]:
         lab.ssh(server, "mv /etc/resolv.conf.kept /etc/resolv.conf")
 
 
+def _answers(lab: Lab, server: str) -> bool:
+    """Whether the API on this server is ready."""
+    return lab.ssh(server, "k3s kubectl get --raw=/readyz 2>/dev/null || true").strip() == "ok"
+
+
+def _stopped_by_writes(lab: Lab, server: str) -> bool:
+    """Write 20 MB to etcd, which has reserved up to 64 MB for its log; whether `server` stopped."""
+    lab.ssh(
+        "server-1",
+        "cd /run && for i in $(seq 30); do head -c 500k /dev/urandom | base64 -w0 >filler"
+        " && { k3s kubectl create configmap filler --from-file=filler -o yaml --dry-run=client"
+        " | k3s kubectl replace --force -f - >/dev/null 2>&1 || true; }; done; rm filler",
+    )
+    return not _answers(lab, server)
+
+
+@contextmanager
+def full_disk(lab: Lab, server: str) -> Iterator[None]:
+    """etcd's data are on a file system of their own, without space left; at the end it has some again."""
+    lab.ssh(
+        server,
+        f"systemctl stop k3s && cp -a {ETCD} {ETCD}.kept && size=$(du -sm {ETCD} | cut -f1)"
+        f" && mount -t tmpfs -o mode=700,size=$((size + 200))m tmpfs {ETCD}"
+        f" && cp -a {ETCD}.kept/. {ETCD}/ && rm -r {ETCD}.kept && systemctl start --no-block k3s",
+    )
+    try:
+        _voters_again(lab)
+        lab.ssh(server, f"dd if=/dev/zero of={ETCD}/filler bs=64k 2>/dev/null || true; df {ETCD} | grep 100%")
+        eventually(lambda: _stopped_by_writes(lab, server), RECOVERY_SECONDS, f"{server} without its API")
+        yield
+    finally:
+        lab.ssh("server-1", "k3s kubectl delete configmap filler --ignore-not-found")
+        lab.ssh(server, f"rm -f {ETCD}/filler")
+        _voters_again(lab)
+        lab.ssh(
+            server,
+            f"systemctl stop k3s && cp -a {ETCD} {ETCD}.kept && umount {ETCD}"
+            f" && rm -rf {ETCD} && mv {ETCD}.kept {ETCD} && systemctl start --no-block k3s",
+        )
+
+
 Fault = Callable[[Lab, str], AbstractContextManager[None]]
 
 
@@ -136,6 +178,13 @@ def test_the_leader_of_etcd_may_lose_its_network(lab: Lab, fault: Fault) -> None
     leader = _leader(lab)
     with _account(lab, f"{leader}, the leader of etcd, {fault.__name__}") as load:
         with fault(lab, leader):
+            _goes_on(load)
+        _voters_again(lab)
+
+
+def test_a_server_whose_disk_is_full_fails_alone_and_comes_back_when_there_is_space(lab: Lab) -> None:
+    with _account(lab, "server-2, no space left for etcd") as load:
+        with full_disk(lab, "server-2"):
             _goes_on(load)
         _voters_again(lab)
 
