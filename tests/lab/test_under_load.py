@@ -23,7 +23,6 @@ KUBECONFIG = PROJECT / ".busbar" / "dev" / "kubeconfig"
 # How long requests may fail while the load balancer and etcd notice that a server is gone.
 OUTAGE_SECONDS = 60
 RECOVERY_SECONDS = 180
-WRITES = 60
 
 
 def _voters_again(lab: Lab) -> None:
@@ -39,12 +38,6 @@ def _voters_again(lab: Lab) -> None:
     eventually(all_vote, RECOVERY_SECONDS, "three servers that answer and vote")
 
 
-def _goes_on(load: ApiLoad, writes: int = WRITES) -> None:
-    """Wait until so many more writes were acknowledged."""
-    wanted = load.writes + writes
-    eventually(lambda: load.writes >= wanted, RECOVERY_SECONDS, f"{writes} more writes")
-
-
 def _leader(lab: Lab) -> str:
     """The server that leads etcd."""
     metric = "curl -s --max-time 5 http://127.0.0.1:2381/metrics | grep -c '^etcd_server_is_leader 1' || true"
@@ -58,9 +51,9 @@ def _account(lab: Lab, what: str) -> Iterator[ApiLoad]:
     """A load; at the end nothing is lost, the watch has seen everything, and no request failed for long."""
     _voters_again(lab)  # whatever the drill before left
     with ApiLoad(str(KUBECONFIG)) as load:
-        _goes_on(load)
+        load.goes_on()
         yield load
-        _goes_on(load)
+        load.goes_on()
     account: Account = load.account
     print(f"{what}: {account}")
     assert not account.lost
@@ -127,7 +120,7 @@ Fault = Callable[[Lab, str], AbstractContextManager[None]]
 def test_any_one_server_may_go_and_come_back(lab: Lab, fault: Fault, server: str) -> None:
     with _account(lab, f"{server} {fault.__name__}") as load:
         with fault(lab, server):
-            _goes_on(load)
+            load.goes_on()
         _voters_again(lab)
 
 
@@ -136,7 +129,7 @@ def test_the_leader_of_etcd_may_lose_its_network(lab: Lab, fault: Fault) -> None
     leader = _leader(lab)
     with _account(lab, f"{leader}, the leader of etcd, {fault.__name__}") as load:
         with fault(lab, leader):
-            _goes_on(load)
+            load.goes_on()
         _voters_again(lab)
 
 
@@ -144,4 +137,4 @@ def test_a_load_balancer_that_restarts_loses_nothing(lab: Lab) -> None:
     with _account(lab, "HAProxy killed") as load:
         lab.ssh("lb-1", "systemctl kill --signal=KILL haproxy")
         lab.ssh("lb-1", "systemctl restart haproxy")
-        _goes_on(load)
+        load.goes_on()
