@@ -130,8 +130,9 @@ remove_balancer() {
 }
 
 # remove_keepalived: also when the second load balancer was taken out of the configuration: nobody may keep the address.
+# The package may have been there before without a configuration, as on Debian.
 remove_keepalived() {
-  [[ -e $STATE_DIR/keepalived.conf.original || -e $STATE_DIR/keepalived.installed ]] || return 0
+  [[ -e $STATE_DIR/keepalived.installed ]] || grep -qs '^# Written by busbar' "$KEEPALIVED" || return 0
   remove_part keepalived "$KEEPALIVED"
   rm -f "$STATE_DIR/keepalived.conf.original" "$STATE_DIR/keepalived.installed"
 }

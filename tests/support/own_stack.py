@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 import sys
 import time
@@ -26,7 +27,10 @@ class OwnStack:
     """
 
     def __init__(self, project: Path, folder: Path, environment: Mapping[str, str]) -> None:
-        self.folder, self._environment = folder, environment
+        self.folder = folder
+        # The program's interpreter is one of its folder, here as there: it stands in the resources.
+        path = os.pathsep.join([str(folder / ".venv" / "bin"), environment["PATH"]])
+        self._environment = {**environment, "PATH": path}
         folder.mkdir()
         for entry in project.iterdir():
             if entry.name not in (STACK_FILE, ".git"):
@@ -43,8 +47,18 @@ class OwnStack:
 
     def busbar(self, *words: str, seconds: float = 900) -> subprocess.CompletedProcess[str]:
         """`busbar WORDS...`, with both of its outputs in `stdout`."""
+        return self._run(sys.executable, "-m", "busbar", *words, seconds=seconds)
+
+    def no_changes(self) -> bool:
+        """Whether the program registers exactly the resources of the state, as they are."""
+        options = ("--yes", "--skip-preview", "--suppress-progress", "--non-interactive", "--stack", "dev")
+        done = self._run("pulumi", "up", *options, "--expect-no-changes", seconds=900)
+        print("no changes" if done.returncode == 0 else done.stdout)
+        return done.returncode == 0
+
+    def _run(self, *words: str, seconds: float) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", "busbar", *words],
+            words,
             cwd=self.folder, env=self._environment, text=True, stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=seconds, check=False,
         )  # fmt: skip

@@ -26,10 +26,11 @@ def installed(root: Path) -> str:
     return done.stdout
 
 
-def had_keepalived(root: Path, mark: str) -> None:
+def had_keepalived(root: Path, *marks: str) -> None:
     (root / "busbar").mkdir()
-    (root / "busbar" / mark).write_text("of the site\n")
-    (root / "keepalived.conf").write_text("of busbar\n")
+    for mark in marks:
+        (root / "busbar" / mark).write_text("of the site\n")
+    (root / "keepalived.conf").write_text("# Written by busbar: one address\n")
 
 
 def test_the_only_load_balancer_has_no_keepalived_of_busbar_any_more(tmp_path: Path) -> None:
@@ -43,6 +44,12 @@ def test_the_only_load_balancer_has_the_configuration_of_the_site_again(tmp_path
     assert installed(tmp_path) == "stopped keepalived\n"
     assert (tmp_path / "keepalived.conf").read_text() == "of the site\n"
     assert list((tmp_path / "busbar").iterdir()) == []
+
+
+def test_a_package_that_was_there_without_a_configuration_stays_and_does_not_run(tmp_path: Path) -> None:
+    had_keepalived(tmp_path)
+    assert installed(tmp_path) == "stopped keepalived\n"
+    assert not (tmp_path / "keepalived.conf").exists()
 
 
 def test_keepalived_of_the_site_is_left_alone(tmp_path: Path) -> None:
