@@ -51,6 +51,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     ),
     "k3s-teardown": ("lib.sh", "k3s-api.sh", "k3s-teardown.sh"),
     "kubeconfig": ("lib.sh", "kubeconfig.sh"),
+    "operation-lock": ("lib.sh", "operation-lock.sh"),
     "haproxy": ("lib.sh", "lib-install.sh", "owner.sh", "packages.sh", "haproxy.sh"),
 }
 
