@@ -79,6 +79,23 @@ def switched_off(lab: Lab, server: str) -> Iterator[None]:
         assert done.returncode == 0, done.stdout + done.stderr
 
 
+def _boot(lab: Lab, host: str) -> str | None:
+    """What tells one boot of a host from another; None while it does not answer."""
+    try:
+        return lab.ssh(host, "cut -d' ' -f22 /proc/1/stat").strip()
+    except AssertionError:
+        return None
+
+
+@contextmanager
+def rebooted(lab: Lab, server: str) -> Iterator[None]:
+    """The machine reboots by itself."""
+    before = _boot(lab, server)
+    lab.ssh(server, "systemctl reboot --no-block")
+    yield
+    eventually(lambda: _boot(lab, server) not in (None, before), RECOVERY_SECONDS, f"{server} has rebooted")
+
+
 @contextmanager
 def cut_off(lab: Lab, server: str) -> Iterator[None]:
     """No packet leaves for any other host, and so no answer comes from one."""
@@ -116,7 +133,7 @@ Fault = Callable[[Lab, str], AbstractContextManager[None]]
 
 
 @pytest.mark.parametrize("server", SERVERS)
-@pytest.mark.parametrize("fault", [killed, switched_off])
+@pytest.mark.parametrize("fault", [killed, switched_off, rebooted])
 def test_any_one_server_may_go_and_come_back(lab: Lab, fault: Fault, server: str) -> None:
     with _account(lab, f"{server} {fault.__name__}") as load:
         with fault(lab, server):
@@ -131,6 +148,18 @@ def test_the_leader_of_etcd_may_lose_its_network(lab: Lab, fault: Fault) -> None
         with fault(lab, leader):
             load.goes_on()
         _voters_again(lab)
+
+
+def test_a_load_balancer_and_a_worker_that_reboot_are_as_applied_again(lab: Lab) -> None:
+    with _account(lab, "the only load balancer, rebooted") as load:
+        with rebooted(lab, "lb-1"):
+            pass
+        load.goes_on()
+    with rebooted(lab, "worker-2"):
+        pass
+    eventually(lambda: lab.conditions("worker-2")["Ready"] == "True", RECOVERY_SECONDS, "worker-2 Ready")
+    verified = lab.run(sys.executable, "-m", "busbar", "verify", "dev")
+    assert verified.returncode == 0, verified.stdout
 
 
 def test_a_load_balancer_that_restarts_loses_nothing(lab: Lab) -> None:
