@@ -13,7 +13,8 @@ OPERATION_LOCK=/run/busbar-operation.lock
 main() {
   begin
   exec 8<>"$OPERATION_LOCK"
-  if ! flock -n 8; then
+  # That of a command which was just killed ends within a moment.
+  if ! flock -w 5 8; then
     holder "$(head -c 300 "$OPERATION_LOCK")"
     return
   fi
