@@ -31,7 +31,7 @@ KUBECONFIG = str(PROJECT / ".busbar" / "dev" / "kubeconfig")
 WORKERS = ("worker-1", "worker-2")
 OTHER = f"{K3S[:-1]}9"
 # Each update is killed so many seconds after its start.
-EARLIEST, LATEST = 3.0, 25.0
+EARLIEST, LATEST = 5.0, 25.0
 KILLS = {"upgrade": 8, "removal": 8, "bring-up": 9}
 
 LEFT = "ls -d /var/lib/busbar /usr/local/bin/k3s /etc/rancher/k3s 2>/dev/null || true"
