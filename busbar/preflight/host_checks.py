@@ -140,14 +140,21 @@ def _resources(target: Target, required: HostRequirements, report: Report) -> It
         )
 
 
-def _clock(report: Report, clock: tuple[float, float]) -> Iterator[Check]:
+def clock_error(epoch: float, clock: tuple[float, float]) -> str | None:
+    """What is wrong with a host whose clock said `epoch` within the interval `clock` (seconds), or None."""
     before, after = clock
-    skew = max(before - report.epoch, report.epoch - after)
-    if skew > MAX_SKEW_SECONDS:
-        direction = "behind" if report.epoch < before else "ahead of"
+    skew = max(before - epoch, epoch - after)
+    if skew <= MAX_SKEW_SECONDS:
+        return None
+    direction = "behind" if epoch < before else "ahead of"
+    return f"clock is {skew:.0f} s {direction} this machine's, expected at most {MAX_SKEW_SECONDS:g} s"
+
+
+def _clock(report: Report, clock: tuple[float, float]) -> Iterator[Check]:
+    if wrong := clock_error(report.epoch, clock):
         yield (
             "error",
-            f"clock is {skew:.0f} s {direction} this machine's, expected at most {MAX_SKEW_SECONDS:g} s",
+            wrong,
             "timedatectl set-ntp true (systemd-timesyncd or chrony) on the host; check this machine's clock "
             "too",
         )
