@@ -65,7 +65,11 @@ class InfiniBandWorkerPool(pulumi.ComponentResource):
     ) -> None:
         super().__init__("busbar:index:InfiniBandWorkerPool", name, None, opts)
         self._args = args
-        self._install_values = k3s_values(args.inventory.cluster.k3s, "worker", args.project)
+        settings = args.inventory.cluster.k3s
+        self._install_values = {
+            **k3s_values(settings, "worker", args.project),
+            **k3s.rotation_values(settings, "certificates"),
+        }
         workers = args.inventory.workers_of(args.pool)
         self._delivery = create_delivery_hook(
             f"{name}-delivery", args.login, {_agent(host): host for host in workers}

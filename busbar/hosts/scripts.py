@@ -31,13 +31,14 @@ HOST_DIR = Path(__file__).resolve().parents[2] / "host"
 PARTS: Mapping[str, tuple[str, ...]] = {
     "preflight": ("lib.sh", "preflight-hardware.sh", "preflight.sh"),
     "k3s-server": (
-        *("lib.sh", "lib-install.sh", "owner.sh", "k3s-api.sh", "k3s-lib.sh", "k3s-remove.sh"),
-        "k3s-server.sh",
+        *("lib.sh", "lib-install.sh", "owner.sh", "k3s-api.sh", "k3s-lib.sh", "k3s-rotation.sh"),
+        *("k3s-tokens.sh", "k3s-remove.sh", "k3s-server.sh"),
     ),
     "k3s-agent": (
-        *("lib.sh", "lib-install.sh", "owner.sh", "k3s-lib.sh", "k3s-drain.sh", "k3s-rollout.sh"),
-        "k3s-agent.sh",
+        *("lib.sh", "lib-install.sh", "owner.sh", "k3s-lib.sh", "k3s-rotation.sh", "k3s-drain.sh"),
+        *("k3s-rollout.sh", "k3s-agent.sh"),
     ),
+    "k3s-key": ("lib.sh", "lib-install.sh", "k3s-api.sh", "k3s-lib.sh", "k3s-rotation.sh", "k3s-key.sh"),
     "k3s-agent-remove": (
         *("lib.sh", "lib-install.sh", "owner.sh", "k3s-lib.sh", "k3s-remove.sh"),
         "k3s-agent-remove.sh",
@@ -46,8 +47,8 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "k3s-remove-node": ("lib.sh", "k3s-api.sh", "k3s-remove-node.sh"),
     "verify": ("lib.sh", "k3s-api.sh", "verify.sh"),
     "k3s-restore": (
-        *("lib.sh", "lib-install.sh", "owner.sh", "k3s-api.sh", "k3s-lib.sh", "k3s-snapshots.sh"),
-        "k3s-restore.sh",
+        *("lib.sh", "lib-install.sh", "owner.sh", "k3s-api.sh", "k3s-lib.sh", "k3s-tokens.sh"),
+        *("k3s-snapshots.sh", "k3s-restore.sh"),
     ),
     "k3s-teardown": ("lib.sh", "k3s-api.sh", "k3s-teardown.sh"),
     "kubeconfig": ("lib.sh", "kubeconfig.sh"),

@@ -248,6 +248,7 @@ def _leftovers(target: Target, report: Report) -> Iterator[Check]:
 
 def _kubernetes(required: HostRequirements, report: Report) -> Iterator[Check]:
     yield from _upgrade(required, report)
+    yield from _rotation(required, report)
     if required.cgroup_v2 and report.cgroup == "v1":
         if report.cgroup_v1_allowed:
             yield (
@@ -261,6 +262,17 @@ def _kubernetes(required: HostRequirements, report: Report) -> Iterator[Check]:
                 "uses cgroup v1, with which the kubelet of Kubernetes 1.35 and later does not start",
                 "boot with systemd.unified_cgroup_hierarchy=1; or temporarily set failCgroupV1: false in "
                 "/var/lib/rancher/k3s/agent/etc/kubelet.conf.d/10-cgroup.conf",
+            )
+
+
+def _rotation(required: HostRequirements, report: Report) -> Iterator[Check]:
+    """A lower number would bring back an earlier token."""
+    for kind, done in report.rotated.items():
+        if (wanted := required.rotate.get(kind, 0)) < done:
+            yield (
+                "error",
+                f"k3s.rotate.{kind} is {wanted}, but {done} is done on this host",
+                f"set it to {done}, or to a higher number to rotate again",
             )
 
 

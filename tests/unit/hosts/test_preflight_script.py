@@ -180,3 +180,10 @@ def test_the_whole_report_of_a_host_without_ipv6_can_be_read(tmp_path: Path) -> 
     report = Report.model_validate_json(done.stdout)
     assert report.has_node_address is False, "the loopback interface is not a network"
     assert report.disks[0].free_bytes > 0
+
+
+def test_what_was_rotated_on_the_host_is_reported(tmp_path: Path) -> None:
+    assert output("preflight", f"STATE_DIR={tmp_path}; rotated") == ""
+    write(tmp_path / "rotated", "certificates 2\nencryption_stage 3\nencryption_key 1\n")
+    found = json.loads("{" + output("preflight", f"STATE_DIR={tmp_path}; rotated") + "}")
+    assert found == {"certificates": 2, "encryption_key": 1}
