@@ -11,6 +11,7 @@ from busbar.hosts.inventory import API_PORT
 from busbar.preflight.hardware_checks import check_hardware
 from busbar.preflight.rails import choose
 from busbar.preflight.report import Hca, Report
+from busbar.preflight.roce import flows
 from busbar.preflight.spec import Finding, HostRequirements, Target
 
 ARCHITECTURES = ("x86_64", "aarch64")
@@ -66,6 +67,8 @@ def host_facts(required: HostRequirements, report: Report) -> dict[str, Any]:
             # In the order of their PCI addresses.
             **({"rail_interfaces": interfaces} if any(interfaces) else {}),
         }
+        if required.flow_control != "ignore":
+            kept["roce"] = sorted({str(flow) for flow in flows(required, report.hcas).values()})
     return kept
 
 

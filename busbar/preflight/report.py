@@ -67,11 +67,25 @@ class Gdr(Part):
     open_modules: bool
 
 
+class Qos(Part):
+    """What a RoCE port does with congestion, as texts of programs and of sysfs; None: cannot be read.
+
+    `ecn_np` and `ecn_rp` have a digit per priority: 1 where DCQCN is on as notification, or reaction point.
+    """
+
+    mlnx_qos: str | None
+    dcb_pfc: str | None
+    dcb_app: str | None
+    ecn_np: str | None
+    ecn_rp: str | None
+    traffic_class: str | None
+
+
 class Hca(Part):
     """One port of one HCA, with the texts of sysfs: "InfiniBand", "4: ACTIVE", "400 Gb/sec (4X NDR)".
 
     Of its PCI function: the address ("0000:1b:00.0", empty if it has none), the network interfaces, the
-    number of VFs, and whether one of the interfaces carries the default route.
+    number of VFs, and whether one of the interfaces carries the default route. `qos`: of a RoCE port.
     """
 
     name: str
@@ -84,6 +98,7 @@ class Hca(Part):
     netdevs: tuple[str, ...]
     vfs: int
     default_route: bool
+    qos: Qos | None = None
 
 
 class Report(Part):

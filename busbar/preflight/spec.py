@@ -15,9 +15,11 @@ from pydantic import BaseModel, ConfigDict
 from busbar import versions
 from busbar.config import Cluster
 from busbar.config.checksums import read_checksums
+from busbar.config.pools import FlowControl
 from busbar.hosts import scripts as hostscript
 from busbar.hosts.inventory import Inventory
 from busbar.hosts.login import Login
+from busbar.manifests import nccljob
 
 # Kubernetes 1.35 made failCgroupV1 the kubelet's default.
 CGROUP_V2_SINCE = Version("1.35")
@@ -68,6 +70,11 @@ class HostRequirements(Model):
     """Whether the SR-IOV device plugin must offer the rails, which it selects by their PCI addresses."""
     netdev_selectors: tuple[str, ...] = ()
     """Selectors of the site that match only HCAs with a network interface."""
+    flow_control: FlowControl = "ignore"
+    """What a RoCE rail without PFC and ECN is; of other fabrics always `ignore`."""
+    traffic_class: int = 0
+    service_level: int = 0
+    """Traffic class and service level that NCCL gives its RoCE packets."""
 
 
 class Spec(Model):
@@ -135,6 +142,7 @@ def spec_of(cluster: Cluster, *, login: Mapping[str, Any], project: Path | None 
             transport=cluster.validation.required_transport,
             offered=network.enabled and "pciAddresses" not in network.selectors,
             netdev_selectors=tuple(sorted(NETDEV_SELECTORS & set(network.selectors))),
+            **_roce(cluster, name),
         )
     return {
         "schema_version": 2,
@@ -142,6 +150,27 @@ def spec_of(cluster: Cluster, *, login: Mapping[str, Any], project: Path | None 
         "hosts": [asdict(host) for host in inventory.hosts],
         "requirements": {key: each.model_dump(mode="json") for key, each in requirements.items()},
     }
+
+
+def _roce(cluster: Cluster, pool: str) -> dict[str, Any]:
+    """What is required of RoCE rails: nothing where NCCL does not use them."""
+    configured = cluster.pools[pool]
+    if configured.link_layer != "ethernet" or cluster.validation.required_transport == "socket":
+        return {}
+    env = nccljob.resolve(cluster, pool, []).env
+    return {
+        "flow_control": configured.flow_control,
+        "traffic_class": _nccl_number(env.get("NCCL_IB_TC")),
+        "service_level": _nccl_number(env.get("NCCL_IB_SL")),
+    }
+
+
+def _nccl_number(text: str | None) -> int:
+    """As NCCL reads NCCL_IB_TC and NCCL_IB_SL: 0 if it is unset, -1 or no number (src/misc/param.cc)."""
+    try:
+        return max(int(text or "0", 0), 0)
+    except ValueError:
+        return 0
 
 
 def _plan(script: str, *inputs: object) -> str:

@@ -86,3 +86,11 @@ def test_a_stack_without_the_output_is_read_and_has_no_pools() -> None:
 def test_any_other_text_is_refused(text: Any) -> None:
     with pytest.raises(ContractError, match=r"^pools has "):
         ClusterOutputs.from_dict({**exported(), "pools": text})
+
+
+def test_a_pool_says_what_its_workers_do_with_the_congestion_of_roce_rails() -> None:
+    states = {"gpu-1": ["PFC on"], "gpu-2": ["PFC off", "PFC on"]}
+    facts = {name: {"roce": found} for name, found in states.items()}
+    built = build_outputs(load(site()), versions={}, facts=facts, results={"h100": summarize(passing())})
+    assert ClusterOutputs.from_dict(built).pools["h100"].roce == ("PFC off", "PFC on")
+    assert ClusterOutputs.from_dict(exported()).pools["h100"].roce is None
