@@ -101,8 +101,31 @@ class Hca(Part):
     qos: Qos | None = None
 
 
+class NfsFolder(Part):
+    """The folder of the NFS server. `kind`: "link" if a part of its path is a symbolic link.
+
+    `foreign_exports`: of the folder or one above it, not by busbar. `system_disk`: it is on the file system
+    of the operating system. `writable`: by every user. `managed`: busbar has exported a folder of this host.
+    """
+
+    kind: Literal["missing", "folder", "link", "other"]
+    foreign_exports: tuple[str, ...]
+    system_disk: bool
+    free_bytes: int
+    writable: bool
+    managed: bool
+
+
+class NfsClient(Part):
+    """Whether mount.nfs is there, and the address from which the host reaches the NFS server (or empty)."""
+
+    installed: bool
+    source: str
+
+
 class Report(Part):
-    """Everything about one host; the last four fields are for workers only, `pci_gpus` is for servers.
+    """Everything about one host. `pci_gpus` is for servers, `nfs_folder` for the NFS server, the others from
+    `gpus` on are for workers.
 
     `epoch` is in seconds. The first of `disks` is the one with the container images.
     """
@@ -142,3 +165,5 @@ class Report(Part):
     fabric_manager: FabricManager | None = None
     gdr: Gdr | None = None
     hcas: tuple[Hca, ...] = ()
+    nfs_client: NfsClient | None = None
+    nfs_folder: NfsFolder | None = None

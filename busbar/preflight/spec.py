@@ -16,8 +16,9 @@ from busbar import versions
 from busbar.config import Cluster
 from busbar.config.checksums import read_checksums
 from busbar.config.pools import FlowControl
+from busbar.hosts import nfs
 from busbar.hosts import scripts as hostscript
-from busbar.hosts.inventory import Inventory
+from busbar.hosts.inventory import Inventory, Role
 from busbar.hosts.login import Login
 from busbar.manifests import nccljob
 
@@ -43,7 +44,7 @@ class Target(Model):
     port: int
     user: str
     host_key: str
-    role: Literal["lb", "server", "worker"]
+    role: Role
     pool: str | None = None
     labels: tuple[tuple[str, str], ...] = ()
 
@@ -77,6 +78,18 @@ class HostRequirements(Model):
     """Traffic class and service level that NCCL gives its RoCE packets."""
 
 
+class NfsRequirements(Model):
+    """The NFS server `host` at `address`, and what its folder must be; `plan` as in HostRequirements."""
+
+    host: str
+    address: str
+    folder: str
+    min_free_gb: int
+    root_squash: bool
+    allow_system_disk: bool
+    plan: str = ""
+
+
 class Spec(Model):
     """The stdin of `busbar preflight`; `requirements` is keyed by role, or `worker/<pool>`."""
 
@@ -84,6 +97,7 @@ class Spec(Model):
     login: Login
     hosts: tuple[Target, ...]
     requirements: dict[str, HostRequirements]
+    nfs: NfsRequirements | None = None
 
     def requirements_of(self, target: Target) -> HostRequirements:
         """What this host must have."""
@@ -94,7 +108,21 @@ class Spec(Model):
         requirements = self.requirements_of(target)
         bastion = self.login.bastion
         way = [self.login.key_digest, self.login.uses_agent, bastion.model_dump() if bastion else None]
-        return _digest([target.model_dump(), way, requirements.model_dump(), hostscript.digest("preflight")])
+        content = [target.model_dump(), way, requirements.model_dump(), hostscript.digest("preflight")]
+        if self.nfs and target.name == self.nfs.host:
+            content.append(self.nfs.model_dump())
+        if self.nfs and target.role == "worker":
+            content.append(self.nfs.address)
+        return _digest(content)
+
+    def values(self, target: Target) -> dict[str, str]:
+        """The values of `host/preflight.sh` for this host."""
+        values = {"NODE_NAME": target.name, "NODE_ADDRESS": target.address, "ROLE": target.role}
+        if self.nfs and target.name == self.nfs.host:
+            values["NFS_FOLDER"] = self.nfs.folder
+        if self.nfs and target.role == "worker":
+            values["NFS_SERVER"] = self.nfs.address
+        return values
 
 
 def requirements_key(role: str, pool: str | None) -> str:
@@ -119,6 +147,7 @@ def spec_of(cluster: Cluster, *, login: Mapping[str, Any], project: Path | None 
     cgroup_v2 = number is None or number >= CGROUP_V2_SINCE
     requirements = {
         "lb": HostRequirements(min_disk_gb=LB_MIN_DISK_GB, plan=_plan("haproxy", front)),
+        **({"nfs": HostRequirements(min_disk_gb=LB_MIN_DISK_GB)} if cluster.hosts.nfs_server else {}),
         "server": HostRequirements(
             min_disk_gb=SERVER_MIN_DISK_GB,
             k3s_version=cluster.k3s.version,
@@ -149,7 +178,24 @@ def spec_of(cluster: Cluster, *, login: Mapping[str, Any], project: Path | None 
         "login": dict(login),
         "hosts": [asdict(host) for host in inventory.hosts],
         "requirements": {key: each.model_dump(mode="json") for key, each in requirements.items()},
+        **_nfs(inventory),
     }
+
+
+def _nfs(inventory: Inventory) -> dict[str, Any]:
+    export, config = nfs.export_of(inventory), inventory.cluster.nfs_server
+    if export is None or config is None:
+        return {}
+    required = NfsRequirements(
+        host=export.host.name,
+        address=export.host.address,
+        folder=export.folder,
+        min_free_gb=config.min_free_gb,
+        root_squash=config.root_squash,
+        allow_system_disk=config.allow_system_disk,
+        plan=_plan("nfs-server", nfs.exports(inventory), nfs.CONFIG),
+    )
+    return {"nfs": required.model_dump(mode="json")}
 
 
 def _roce(cluster: Cluster, pool: str) -> dict[str, Any]:
