@@ -45,10 +45,10 @@ class NfsServer(pulumi.ComponentResource):
         self.register_outputs({"folder": export.folder if export else ""})
 
     def _install(self, name: str, args: NfsServerArgs, export: nfs.Export) -> None:
-        config = args.inventory.cluster.nfs_server
         values = {
             "FOLDER": export.folder,
-            "ALLOW_SYSTEM_DISK": "true" if config and config.allow_system_disk else "false",
+            "SQUASH": export.config.squash,
+            "ALLOW_SYSTEM_DISK": "true" if export.config.allow_system_disk else "false",
         }
         removal = create_host_removal(
             f"{name}-removal",

@@ -51,9 +51,14 @@ on_system_disk() {
   [[ $(stat -c %d "$(nearest_folder "$1")") == $(stat -c %d "$SYSTEM_ROOT") ]]
 }
 
-# writable_by_all FOLDER: whether any user may write there. NFS takes root of a worker for nobody.
-writable_by_all() {
-  (($(stat -c '0%a' "$1") & 2))
+# nfsd's anonymous user (exports(5)).
+NFS_NOBODY=65534
+
+# writable_by_nobody FOLDER
+writable_by_nobody() {
+  local mode
+  mode=$(stat -c '0%a' "$1")
+  ((mode & 2)) || { [[ $(stat -c %u "$1") == "$NFS_NOBODY" ]] && ((mode & 0200)); }
 }
 
 # nfs_folder FOLDER: {"kind","foreign_exports","system_disk","free_bytes","writable","managed"}
@@ -63,7 +68,7 @@ nfs_folder() {
     [[ -z $line ]] || foreign+="${foreign:+,}$(json "$line")"
   done <<<"$(foreign_exports "$folder")"
   ! on_system_disk "$folder" || system=true
-  [[ ! -d $folder ]] || writable_by_all "$folder" || writable=false
+  [[ ! -d $folder ]] || writable_by_nobody "$folder" || writable=false
   [[ ! -s $NFS_STATE_DIR/owner ]] || managed=true
   free=$(df -B1 --output=avail "$(nearest_folder "$folder")" | tail -n 1)
   printf '{"kind":"%s","foreign_exports":[%s],"system_disk":%s' "$(folder_kind "$folder")" "$foreign" "$system"

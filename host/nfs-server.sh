@@ -2,7 +2,7 @@
 # An NFS server that exports one folder to the workers, beside exports that the site has already.
 # VERB=install: the folder is exported to exactly these workers. VERB=remove: no longer exported; the data stay.
 #
-# Values: OWNER, INSTALL_ID, NODE_NAME, FOLDER, ALLOW_SYSTEM_DISK (true or false).
+# Values: OWNER, INSTALL_ID, NODE_NAME, FOLDER, SQUASH (all, root, none), ALLOW_SYSTEM_DISK (true or false).
 # Payload: exports (lines "FOLDER CLIENT(OPTIONS)"), nfs_conf (of a server that busbar installs).
 # Facts: {"node","folder","clients"} (how many lines are exported)
 [[ -n ${BUSBAR_LIB:-} ]] || for part in lib lib-install owner packages nfs-lib; do
@@ -67,11 +67,17 @@ configure_server() {
   fi
 }
 
-# make_folder: like /tmp, because pods have many users. An existing folder keeps its owner and mode.
+# make_folder: nobody's, where that is every user of the workers; else like /tmp. An existing folder keeps its owner
+# and mode.
 make_folder() {
   [[ ! -d $FOLDER ]] || return 0
   mkdir -p "$FOLDER"
-  chmod 1777 "$FOLDER"
+  if [[ $SQUASH == all ]]; then
+    chown "$NFS_NOBODY:$NFS_NOBODY" "$FOLDER"
+    chmod 0770 "$FOLDER"
+  else
+    chmod 1777 "$FOLDER"
+  fi
 }
 
 start_server() {

@@ -106,7 +106,7 @@ def build(
     """Build or download everything that `up` needs, and start nothing."""
     from lab.build.everything import in_background
     from lab.build.go import build as build_tool
-    from lab.build.tools import S3_TOOL
+    from lab.build.tools import NFS_TOOL, S3_TOOL
     from lab.hosts import machine, rootfs
 
     machine.require_root()
@@ -115,6 +115,7 @@ def build(
         rootfs.ensure()
     if drills:
         build_tool(S3_TOOL)
+        build_tool(NFS_TOOL)
 
 
 @app.command()

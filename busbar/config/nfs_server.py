@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import posixpath
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
@@ -52,10 +52,11 @@ class NfsServer(Model):
     min_free_gb: Annotated[Int, Field(ge=1)] = Field(
         default=100, description="Free space in GB (10^9 bytes) that the folder's disk must have at first."
     )
-    root_squash: bool = Field(
-        default=True,
-        description="Take root of a worker, and of its pods, for nobody. If false, whoever is root in a pod "
-        "is root in the folder.",
+    squash: Literal["all", "root", "none"] = Field(
+        default="all",
+        description="Which users of the workers are nobody in the folder (exports(5)). all: every one, so "
+        "that pods of all users share files. root: root, whose pods then need folders that anyone may write. "
+        "none: whoever is root in a pod is root in the folder.",
     )
     allow_system_disk: bool = Field(
         default=False,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from busbar.config.nfs_server import NfsServer
 from busbar.hosts.inventory import Host, Inventory
 
 PORT = 2049
@@ -18,13 +19,18 @@ class Export:
     """A folder of an NFS server, as a client mounts it: ADDRESS:FOLDER."""
 
     host: Host
-    folder: str
+    config: NfsServer
+
+    @property
+    def folder(self) -> str:
+        """The exported folder, also below the root of NFSv4."""
+        return self.config.folder
 
 
 def export_of(inventory: Inventory) -> Export | None:
     """The export of the configuration, if there is one."""
     host, config = inventory.nfs_server, inventory.cluster.nfs_server
-    return Export(host, config.folder) if host and config else None
+    return Export(host, config) if host and config else None
 
 
 def exports(inventory: Inventory) -> str:
@@ -32,7 +38,7 @@ def exports(inventory: Inventory) -> str:
     config = inventory.cluster.nfs_server
     if config is None:
         raise ValueError("the configuration has no nfs_server")
-    squash = "root_squash" if config.root_squash else "no_root_squash"
+    squash = {"all": "all_squash", "root": "root_squash", "none": "no_root_squash"}[config.squash]
     lines = [
         f"{config.folder} {worker.address}(rw,sync,no_subtree_check,{squash})\n"
         for worker in inventory.workers

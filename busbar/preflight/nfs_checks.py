@@ -71,11 +71,12 @@ def _folder(required: NfsRequirements, folder: NfsFolder) -> Iterator[Check]:
             f"{folder.free_bytes / 1e9:.1f} GB free for {where}, expected {required.min_free_gb} GB",
             "free some space, mount a larger disk there, or lower nfs_server.min_free_gb",
         )
-    if required.root_squash and folder.kind == "folder" and not folder.writable:
+    if required.squash != "none" and folder.kind == "folder" and not folder.writable:
+        who = "pods" if required.squash == "all" else "pods that run as root"
         yield (
             "warning",
-            f"{where} is not writable for everyone, and pods that run as root write as nobody",
-            f"chmod 1777 {where}, or give it to the user of the pods; or set nfs_server.root_squash: false",
+            f"{where} is not writable for nobody, as whom {who} write (nfs_server.squash: {required.squash})",
+            f"chown 65534:65534 {where}, or chmod 1777 {where}",
         )
 
 

@@ -105,7 +105,7 @@ class NfsFolder(Part):
     """The folder of the NFS server. `kind`: "link" if a part of its path is a symbolic link.
 
     `foreign_exports`: of the folder or one above it, not by busbar. `system_disk`: it is on the file system
-    of the operating system. `writable`: by every user. `managed`: busbar has exported a folder of this host.
+    of the operating system. `writable`: by nobody. `managed`: busbar has exported a folder of this host.
     """
 
     kind: Literal["missing", "folder", "link", "other"]

@@ -85,7 +85,7 @@ class NfsRequirements(Model):
     address: str
     folder: str
     min_free_gb: int
-    root_squash: bool
+    squash: Literal["all", "root", "none"]
     allow_system_disk: bool
     plan: str = ""
 
@@ -183,15 +183,16 @@ def spec_of(cluster: Cluster, *, login: Mapping[str, Any], project: Path | None 
 
 
 def _nfs(inventory: Inventory) -> dict[str, Any]:
-    export, config = nfs.export_of(inventory), inventory.cluster.nfs_server
-    if export is None or config is None:
+    export = nfs.export_of(inventory)
+    if export is None:
         return {}
+    config = export.config
     required = NfsRequirements(
         host=export.host.name,
         address=export.host.address,
         folder=export.folder,
         min_free_gb=config.min_free_gb,
-        root_squash=config.root_squash,
+        squash=config.squash,
         allow_system_disk=config.allow_system_disk,
         plan=_plan("nfs-server", nfs.exports(inventory), nfs.CONFIG),
     )

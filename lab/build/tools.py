@@ -43,8 +43,9 @@ TOOLS = (
         official_name="helm",
     ),
 )
-# What `make drills` builds besides: an S3 server, for snapshots.
+# What `make drills` builds besides: an S3 server, for snapshots, and an NFS server with its client.
 S3_TOOL = Tool("versitygw", "github.com/versity/versitygw/cmd/versitygw", MODULES / "s3")
+NFS_TOOL = Tool("nfs-replacement", ".", MODULES / "nfs")
 # What `make up-training` builds besides: Kubeflow Trainer and its JobSet. One go.mod for both, so that they
 # share the packages of Kubernetes.
 TRAINER_TOOLS = (

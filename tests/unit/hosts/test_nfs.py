@@ -26,13 +26,14 @@ def inventory(**changes: Any) -> Inventory:
 
 
 def test_the_folder_is_exported_to_each_worker_and_to_nobody_else() -> None:
-    options = "(rw,sync,no_subtree_check,root_squash)"
+    options = "(rw,sync,no_subtree_check,all_squash)"
     assert nfs.exports(inventory()).splitlines() == [
         "# Written by busbar",
         f"{FOLDER} 198.18.0.2{options}",
         f"{FOLDER} 198.18.0.3{options}",
     ]
-    assert "no_root_squash" in nfs.exports(inventory(root_squash=False))
+    assert ",root_squash)" in nfs.exports(inventory(squash="root"))
+    assert ",no_root_squash)" in nfs.exports(inventory(squash="none"))
 
 
 def test_the_server_is_a_host_of_its_own_or_one_that_is_named() -> None:
@@ -75,8 +76,9 @@ systemctl() {
 exportfs() {
   if [[ $1 == -s ]]; then grep ^/ "$NFS_EXPORTS"; else echo "exportfs $*" >>"$LOG"; fi
 }
+chown() { echo "chown $*" >>"$LOG"; }
 timeout() { shift; "$@"; }
-ALLOW_SYSTEM_DISK=false
+ALLOW_SYSTEM_DISK=false SQUASH=all
 """
 
 
@@ -93,11 +95,17 @@ def installed(root: Path, clients: tuple[str, ...] = ("10.0.0.21", "10.0.0.22"),
 def test_an_installation_makes_the_folder_and_exports_it(tmp_path: Path) -> None:
     facts = installed(tmp_path)
     assert facts == {"node": "worker-1", "folder": f"{tmp_path}/data", "clients": 2}
-    assert (tmp_path / "data").stat().st_mode & 0o7777 == 0o1777
+    assert "chown 65534:65534" in (tmp_path / "log").read_text()
+    assert (tmp_path / "data").stat().st_mode & 0o7777 == 0o770
     assert (tmp_path / "nfs.conf.d/busbar.conf").read_text() == "conf\n"
     log = (tmp_path / "log").read_text().splitlines()
     assert log.index("start nfs-server") < log.index("exportfs -ra")
     assert "enable -q nfs-server" in log
+
+
+def test_a_folder_for_pods_of_many_users_is_like_tmp(tmp_path: Path) -> None:
+    installed(tmp_path, call="SQUASH=root; ")
+    assert (tmp_path / "data").stat().st_mode & 0o7777 == 0o1777
 
 
 def test_other_workers_change_the_exports_without_a_restart(tmp_path: Path) -> None:

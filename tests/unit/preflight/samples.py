@@ -30,7 +30,7 @@ NFS = NfsRequirements(
     address="10.0.0.9",
     folder="/srv/busbar",
     min_free_gb=100,
-    root_squash=True,
+    squash="all",
     allow_system_disk=False,
 )
 

@@ -41,7 +41,7 @@ def test_a_disk_of_its_own_with_room_has_no_findings() -> None:
         ({"system_disk": True}, "error", "is on the disk of the operating system"),
         ({"free_bytes": 90 * 10**9}, "error", "90.0 GB free for /srv/busbar, expected 100 GB"),
         ({"free_bytes": 9 * 10**9, "managed": True}, "warning", "9.0 GB free for /srv/busbar"),
-        ({"kind": "folder", "writable": False}, "warning", "pods that run as root write as nobody"),
+        ({"kind": "folder", "writable": False}, "warning", "is not writable for nobody, as whom pods write"),
         (
             {"listening": [{"port": 2049, "process": "ganesha.nfsd"}]},
             "error",
@@ -56,7 +56,7 @@ def test_a_folder_that_cannot_be_exported_is_found(folder: dict[str, Any], level
 
 
 def test_what_is_allowed_is_not_a_finding() -> None:
-    allowed = NFS.model_copy(update={"allow_system_disk": True, "root_squash": False})
+    allowed = NFS.model_copy(update={"allow_system_disk": True, "squash": "none"})
     assert server(allowed, system_disk=True, kind="folder", writable=False) == []
 
 
