@@ -48,12 +48,6 @@ install_balancer() {
     "$(json "$(package_version haproxy)")" "$(json "${VIRTUAL_IP:+$(package_version keepalived)}")"
 }
 
-# install_package NAME: records whether busbar installed it, so that removal purges nothing else.
-install_package() {
-  package_installed "$1" || touch "$STATE_DIR/$1.installed"
-  package_install "$1"
-}
-
 # The new configuration is checked before it replaces the old one; a reload keeps connections.
 configure_haproxy() {
   local new=$CONFIG.busbar-new

@@ -110,7 +110,7 @@ def build(
     """Build or download everything that `up` needs, and start nothing."""
     from lab.build.everything import in_background
     from lab.build.go import build as build_tool
-    from lab.build.tools import PREVIOUS_K3S_TOOL, S3_TOOL
+    from lab.build.tools import NFS_TOOL, PREVIOUS_K3S_TOOL, S3_TOOL
     from lab.hosts import machine, rootfs
 
     machine.require_root()
@@ -119,6 +119,7 @@ def build(
         rootfs.ensure()
     if drills:
         build_tool(S3_TOOL)
+        build_tool(NFS_TOOL)
     if upgrade:
         build_tool(PREVIOUS_K3S_TOOL)
 

@@ -76,6 +76,8 @@ async def verify(cluster: Cluster, login: Login, operators: Sequence[Operator]) 
 
         async def ask(host: Host) -> Mapping[str, Any] | Drift:
             values = {"ROLE": host.role, "CLUSTER": "true" if host.role == "server" else "false"}
+            if host == inventory.nfs_server:
+                values["NFS"] = "true"
             async with limit:
                 try:
                     before = time.time()

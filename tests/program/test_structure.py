@@ -25,12 +25,13 @@ def run() -> Run:
     return done
 
 
-def test_the_seven_components_and_preflight_have_the_published_types(run: Run) -> None:
+def test_the_eight_components_and_preflight_have_the_published_types(run: Run) -> None:
     components = Counter(r.type for r in run.resources.values() if r.type.startswith("busbar:"))
     published = {
         "busbar:index:Preflight": 1,
         "busbar:index:K3sControlPlane": 1,
         "busbar:index:HAProxyLoadBalancer": 1,
+        "busbar:index:NfsServer": 1,
         "busbar:index:InfiniBandWorkerPool": 2,
         "busbar:index:GpuOperator": 1,
         "busbar:index:NetworkOperator": 1,
