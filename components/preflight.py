@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,16 +41,12 @@ class Preflight(pulumi.ComponentResource):
 
     def __init__(self, name: str, args: PreflightArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("busbar:index:Preflight", name, None, opts)
-        spec = spec_of(
-            args.inventory.cluster,
-            login=args.login.preflight_spec(),
-            project=args.project,
-        )
+        spec = spec_of(args.inventory.cluster, login={}, project=args.project)
         self.checked = local.Command(
             f"{name}-hosts",
             create=busbar_command("preflight"),
             # Secret where the login has a secret.
-            stdin=pulumi.Output.json_dumps(spec, sort_keys=True),
+            stdin=args.login.spec.apply(lambda login: json.dumps({**spec, "login": login}, sort_keys=True)),
             # The previous result: hosts that passed with the same spec are not checked again.
             add_previous_output_in_env=True,
             logging=local.Logging.STDERR,

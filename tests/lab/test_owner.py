@@ -116,8 +116,7 @@ PROGRAM = """
         def connection(self, host):
             return type("Connection", (), {"host": host.address})
 
-        def preflight_spec(self):
-            return {}
+        spec = pulumi.Output.from_input({})
 
     content = json.loads((ROOT / "cluster.json").read_text())
     inventory = Inventory.of(busbar.config.load(content, root=ROOT))

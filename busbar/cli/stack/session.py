@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import typer
 from pulumi import automation as auto
@@ -18,6 +18,8 @@ from busbar.cli.stack.interrupts import Interrupts
 from busbar.cli.stack.recovery import without_stale_lock
 from busbar.cli.stack.rows import Rows
 from busbar.cli.stack.target import Target
+
+Result = TypeVar("Result")
 
 
 @dataclass
@@ -53,16 +55,19 @@ class Session:
             self.say(f"Fix: {fix}")
         return FAILED
 
-    def update(self, stack: auto.Stack, operation: Callable[..., Any], **options: Any) -> tuple[Rows, str]:
-        """Run stack.up or stack.destroy with rows; returns them, and the engine's stderr or "".
+    def update(
+        self, stack: auto.Stack, operation: Callable[..., Result], **options: Any
+    ) -> tuple[Rows, Result | None, str]:
+        """Run stack.up or stack.destroy with rows.
 
-        A lock that a killed update left is removed. Raises KeyboardInterrupt if the update was interrupted.
+        Returns them, what the operation returned (None if it failed), and the engine's stderr or "". A lock
+        that a killed update left is removed. Raises KeyboardInterrupt if the update was interrupted.
         """
-        rows, failure = Rows(self.console), ""
+        rows, result, failure = Rows(self.console), None, ""
         self.changing = True
         with rows:
             try:
-                without_stale_lock(
+                result = without_stale_lock(
                     stack,
                     rows.say,
                     lambda: operation(
@@ -79,7 +84,7 @@ class Session:
         if failure and self.interrupts.count:
             self._explain_interruption(rows)
             raise KeyboardInterrupt
-        return rows, failure
+        return rows, result, failure
 
     def _explain_interruption(self, rows: Rows) -> None:
         self.title(f"interrupted; {rows.summary()}", "bold yellow")
