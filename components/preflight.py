@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import pulumi
 from pulumi_command import local
 
 from busbar.hosts.inventory import Inventory
-from busbar.preflight.facts import read, unpack
+from busbar.preflight.facts import read, unpack, with_k3s
 from busbar.preflight.spec import spec_of
 from components.local_command import busbar_command
 from components.ssh import SshLogin
@@ -31,12 +31,14 @@ class Preflight(pulumi.ComponentResource):
     """Makes one Command: `busbar preflight` over all hosts in parallel, failing with all findings at once.
 
     `hosts` maps a host's name to what was found on it: {"gpus", "gpu_model", "driver", "rails", ...}.
-    `machines` maps it to a digest of its machine-id. `checked` is what everything that changes a host must
-    depend on.
+    `machines` maps it to a digest of its machine-id. `with_k3s`: the hosts that had K3s installed by busbar
+    when preflight last asked them, which it does before every change of K3s. `checked` is what everything
+    that changes a host must depend on.
     """
 
     hosts: pulumi.Output[Mapping[str, dict[str, Any]]]
     machines: pulumi.Output[Mapping[str, str]]
+    with_k3s: pulumi.Output[Collection[str]]
     checked: local.Command
 
     def __init__(self, name: str, args: PreflightArgs, opts: pulumi.ResourceOptions | None = None) -> None:
@@ -53,6 +55,7 @@ class Preflight(pulumi.ComponentResource):
             opts=pulumi.ResourceOptions(parent=self),
         )
         self.hosts = self.checked.stdout.apply(unpack)
+        self.with_k3s = self.hosts.apply(lambda hosts: sorted(with_k3s(hosts)))
         self.machines = self.checked.stdout.apply(
             lambda text: {name: record.machine for name, record in read(text).items()}
         )

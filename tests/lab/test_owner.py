@@ -133,7 +133,9 @@ PROGRAM = """
     login = Login()
     plane = control_plane.K3sControlPlane(
         "control-plane",
-        control_plane.K3sControlPlaneArgs(inventory=inventory, login=login, project=ROOT, machines={}),
+        control_plane.K3sControlPlaneArgs(
+            inventory=inventory, login=login, project=ROOT, machines={}, with_k3s=[]
+        ),
     )
     balancer = load_balancer.HAProxyLoadBalancer(
         "load-balancer",
