@@ -34,6 +34,7 @@ async def main() -> None:
             login=login,
             project=PROJECT,
             machines=preflight.machines,
+            with_k3s=preflight.with_k3s,
             registry_credentials=config.registry_credentials,
             s3_access_key=config.secrets.get("s3AccessKey"),
             s3_secret_key=config.secrets.get("s3SecretKey"),
@@ -57,9 +58,10 @@ async def main() -> None:
     kubeconfig, first_server = control_plane.kubeconfig, control_plane.foundation
     pools: list[InfiniBandWorkerPool] = []
     for pool in sorted(cluster.pools):
-        # All servers, not only the first: a K3s upgrade changes workers last.
-        before = [control_plane, load_balancer, *nfs_server.removals]
-        before += pools if cluster.k3s.roll_pools == "in_order" else ()
+        earlier_pools = tuple(pools) if cluster.k3s.roll_pools == "in_order" else ()
+        before = control_plane.ahead_of_workers.apply(
+            lambda ahead, earlier=earlier_pools: [*ahead, load_balancer, *nfs_server.removals, *earlier]
+        )
         pools.append(
             InfiniBandWorkerPool(
                 f"pool-{pool}",

@@ -8,6 +8,7 @@ from typing import Any
 from busbar import versions
 from busbar.hosts import supported_os
 from busbar.hosts.inventory import API_PORT
+from busbar.preflight.facts import HAS_K3S
 from busbar.preflight.hardware_checks import check_hardware
 from busbar.preflight.rails import choose
 from busbar.preflight.report import Hca, Report
@@ -56,6 +57,8 @@ def check_host(
 def host_facts(required: HostRequirements, report: Report) -> dict[str, Any]:
     """What is stored of a host: nothing that changes on its own, so that equal hosts have equal facts."""
     kept: dict[str, Any] = {"os": f"{report.os} {report.os_version}", "arch": report.arch}
+    if report.k3s_version:
+        kept[HAS_K3S] = True
     if report.gpus is not None:
         rails = choose(report.hcas, required)
         chosen = {port.name for port in rails.ports.values()}

@@ -133,7 +133,7 @@ def requirements_key(role: str, pool: str | None) -> str:
 
 
 def spec_of(cluster: Cluster, *, login: Mapping[str, Any], project: Path | None = None) -> dict[str, Any]:
-    """The spec as plain data, ready for JSON; values of `login` may be Pulumi outputs.
+    """The spec as plain data, ready for JSON.
 
     `project` is the folder that `k3s.checksums_file` starts from; without it the file is ignored.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import asyncssh
@@ -19,6 +19,9 @@ from busbar.preflight.query import SCRIPT_SECONDS, Answer, query
 from busbar.preflight.spec import Finding, Spec, Target
 
 CONCURRENT = 64
+# Of the hosts whose connection failed while others answered: 64 logins at once take longer than one login
+# may where this machine is loaded or the bastion is slow.
+CONCURRENT_AGAIN = 8
 
 
 @dataclass(frozen=True)
@@ -99,14 +102,23 @@ async def _query_all(spec: Spec, targets: list[Target], deliver: bool) -> dict[s
                 target, spec.values(target), keys, tunnel, names, deliver=deliver
             )
 
-    try:
-        async with (
-            asyncio.timeout(deadline),
-            ssh.bastion(spec.login, keys) as tunnel,
-            asyncio.TaskGroup() as group,
-        ):
-            for target in targets:
+    async def ask(some: Sequence[Target], tunnel: asyncssh.SSHClientConnection | None) -> None:
+        async with asyncio.TaskGroup() as group:
+            for target in some:
                 group.create_task(one(target, tunnel))
+
+    try:
+        async with asyncio.timeout(deadline) as limited, ssh.bastion(spec.login, keys) as tunnel:
+            await ask(targets, tunnel)
+            silent = [target for target in targets if not _is_reached(answers[target.name])]
+            if len(silent) < len(targets):
+                # Ends with the first of these batches in which no host answers.
+                for start in range(0, len(silent), CONCURRENT_AGAIN):
+                    batch = silent[start : start + CONCURRENT_AGAIN]
+                    limited.reschedule(asyncio.get_running_loop().time() + deadline_seconds(len(batch)))
+                    await ask(batch, tunnel)
+                    if not any(_is_reached(answers[target.name]) for target in batch):
+                        break
     except TimeoutError:
         pass  # hosts without an answer get the finding below
     except (OSError, asyncssh.Error) as error:
@@ -114,6 +126,10 @@ async def _query_all(spec: Spec, targets: list[Target], deliver: bool) -> dict[s
     for target in targets:
         answers.setdefault(target.name, _no_answer(target, deadline))
     return answers
+
+
+def _is_reached(answer: Answer | Finding) -> bool:
+    return isinstance(answer, Answer) or not answer.unreachable
 
 
 def _bastion_finding(spec: Spec, target: Target, error: Exception) -> Finding:

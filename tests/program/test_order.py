@@ -54,10 +54,18 @@ def test_workers_join_through_the_load_balancers_and_not_before(run: Run) -> Non
     )
 
 
-def test_workers_wait_for_every_server_so_that_an_upgrade_never_leaves_one_older_than_a_worker(
-    run: Run,
-) -> None:
-    assert waits(run, "worker-gpu-1", "control-plane-server-3")
+def test_workers_wait_for_every_server_that_runs_k3s_so_that_an_upgrade_changes_workers_last() -> None:
+    cluster = site(servers=3, workers={"a": 2})
+    run = run_program(cluster, healthy(cluster, with_k3s=["server-1", "server-2", "gpu-1"]))
+    assert run.error is None
+    assert waits(run, "worker-gpu-1", "control-plane-server-2")
+    assert not waits(run, "worker-gpu-1", "control-plane-server-3"), "a server that is added"
+
+
+def test_workers_of_a_new_cluster_join_while_the_other_servers_do(run: Run) -> None:
+    assert waits(run, "worker-gpu-1", "control-plane-server-1")
+    assert waits(run, "worker-gpu-1", "control-plane-nodes")
+    assert not waits(run, "worker-gpu-1", "control-plane-server-2")
 
 
 def test_workers_do_not_wait_for_one_another(run: Run) -> None:
