@@ -43,7 +43,7 @@ TOOLS = (
         official_name="helm",
     ),
 )
-# What `make drills` builds besides: an S3 server, for snapshots.
+# An S3 server, for snapshots.
 S3_TOOL = Tool("versitygw", "github.com/versity/versitygw/cmd/versitygw", MODULES / "s3")
 # What `make up-training` builds besides: Kubeflow Trainer and its JobSet. One go.mod for both, so that they
 # share the packages of Kubernetes.
@@ -62,6 +62,8 @@ TRAINING_OPERATOR_TOOL = Tool(
     MODULES / "training-operator",
 )
 TRAINER_MODULES = ("github.com/kubeflow/trainer/v2", "sigs.k8s.io/jobset")
+KUEUE_MODULE = "sigs.k8s.io/kueue"
+KUEUE_TOOL = Tool("kueue", f"{KUEUE_MODULE}/cmd/kueue", MODULES / "kueue")
 # For a stack that configures networks: Multus and whereabouts.
 _MULTUS, _WHEREABOUTS = (
     "gopkg.in/k8snetworkplumbingwg/multus-cni.v4",
@@ -74,6 +76,8 @@ MULTUS_TOOLS = (
     Tool("install-whereabouts", "./install-whereabouts", MODULES / "multus"),
 )
 MULTUS_MODULES = (_MULTUS, _WHEREABOUTS)
+# All that only `make drills` needs: built before the first test, Kueue alone takes many minutes.
+DRILL_TOOLS = (S3_TOOL, *TRAINER_TOOLS, TRAINING_OPERATOR_TOOL, KUEUE_TOOL, *MULTUS_TOOLS)
 _SCRIPTS = ("python/cmd/pulumi-language-python-exec", "python/dist/pulumi-resource-pulumi-python")
 
 
