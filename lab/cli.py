@@ -110,7 +110,7 @@ def build(
     """Build or download everything that `up` needs, and start nothing."""
     from lab.build.everything import in_background
     from lab.build.go import build as build_tool
-    from lab.build.tools import NFS_TOOL, PREVIOUS_K3S_TOOL, S3_TOOL
+    from lab.build.tools import DRILL_TOOLS, PREVIOUS_K3S_TOOL
     from lab.hosts import machine, rootfs
 
     machine.require_root()
@@ -118,8 +118,8 @@ def build(
     with in_background():
         rootfs.ensure()
     if drills:
-        build_tool(S3_TOOL)
-        build_tool(NFS_TOOL)
+        for tool in DRILL_TOOLS:
+            build_tool(tool)
     if upgrade:
         build_tool(PREVIOUS_K3S_TOOL)
 
@@ -134,7 +134,7 @@ def bringup() -> None:
 
 @app.command()
 def training(
-    stack: Annotated[str, typer.Argument(help="dev; or trainer: also Kubeflow Trainer")] = STACK,
+    stack: Annotated[str, typer.Argument(help="dev, trainer, jobs or networks")] = STACK,
 ) -> None:
     """`make up-training`: the training image on the workers, then `busbar up` in stacks/training."""
     from lab.training import bring_up
