@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -49,6 +49,7 @@ class K3sControlPlaneArgs:
     login: SshLogin
     project: Path
     machines: pulumi.Input[Mapping[str, str]]
+    with_k3s: pulumi.Input[Collection[str]]
     registry_credentials: pulumi.Input[dict[str, Any]] | None = None
     s3_access_key: pulumi.Input[str] | None = None
     s3_secret_key: pulumi.Input[str] | None = None
@@ -82,6 +83,9 @@ class K3sControlPlane(pulumi.ComponentResource):
     """One Command per server, in order; after them those that rotate the key of Secrets."""
     preparations: list[remote.Command]
     """The Commands that prepare the cluster for its hosts: `-rejoin` and `-nodes`."""
+    ahead_of_workers: pulumi.Output[list[pulumi.Resource]]
+    """What workers wait for: server 1, `-nodes`, and the servers that have K3s already, so that an upgrade
+    changes workers last. In a new cluster workers join while the other servers do."""
     foundation: pulumi.Resource
     """The removal of server 1. What lives on the cluster is `deleted_with` it."""
 
@@ -115,13 +119,22 @@ class K3sControlPlane(pulumi.ComponentResource):
         for host in others:
             _, node = self._install(f"{name}-{host.name}", host, [prepared, *self.nodes])
             self.nodes.append(node)
+        joined = list(zip(others, self.nodes[1:], strict=True))
+        rotations: list[remote.Command] = []
         if rotate.encryption_key:
-            self.nodes += rotate_encryption_key(
+            rotations = rotate_encryption_key(
                 f"{name}-key",
                 args.inventory,
                 args.login,
                 pulumi.ResourceOptions(parent=self, depends_on=self.nodes),
             )
+            self.nodes += rotations
+        self.ahead_of_workers = pulumi.Output.from_input(args.with_k3s).apply(
+            lambda found: [
+                *(begun, prepared, *rotations),
+                *(node for host, node in joined if host.name in found),
+            ]
+        )
         create_teardown(
             f"{name}-teardown",
             args.inventory,

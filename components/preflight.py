@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pulumi
 from pulumi_command import local
 
 from busbar.hosts.inventory import Inventory
-from busbar.preflight.facts import read, unpack
+from busbar.preflight.facts import read, unpack, with_k3s
 from busbar.preflight.spec import spec_of
 from components.local_command import busbar_command
 from components.ssh import SshLogin
@@ -30,32 +31,31 @@ class Preflight(pulumi.ComponentResource):
     """Makes one Command: `busbar preflight` over all hosts in parallel, failing with all findings at once.
 
     `hosts` maps a host's name to what was found on it: {"gpus", "gpu_model", "driver", "rails", ...}.
-    `machines` maps it to a digest of its machine-id. `checked` is what everything that changes a host must
-    depend on.
+    `machines` maps it to a digest of its machine-id. `with_k3s`: the hosts that had K3s installed by busbar
+    when preflight last asked them, which it does before every change of K3s. `checked` is what everything
+    that changes a host must depend on.
     """
 
     hosts: pulumi.Output[Mapping[str, dict[str, Any]]]
     machines: pulumi.Output[Mapping[str, str]]
+    with_k3s: pulumi.Output[Collection[str]]
     checked: local.Command
 
     def __init__(self, name: str, args: PreflightArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("busbar:index:Preflight", name, None, opts)
-        spec = spec_of(
-            args.inventory.cluster,
-            login=args.login.preflight_spec(),
-            project=args.project,
-        )
+        spec = spec_of(args.inventory.cluster, login={}, project=args.project)
         self.checked = local.Command(
             f"{name}-hosts",
             create=busbar_command("preflight"),
             # Secret where the login has a secret.
-            stdin=pulumi.Output.json_dumps(spec, sort_keys=True),
+            stdin=args.login.spec.apply(lambda login: json.dumps({**spec, "login": login}, sort_keys=True)),
             # The previous result: hosts that passed with the same spec are not checked again.
             add_previous_output_in_env=True,
             logging=local.Logging.STDERR,
             opts=pulumi.ResourceOptions(parent=self),
         )
         self.hosts = self.checked.stdout.apply(unpack)
+        self.with_k3s = self.hosts.apply(lambda hosts: sorted(with_k3s(hosts)))
         self.machines = self.checked.stdout.apply(
             lambda text: {name: record.machine for name, record in read(text).items()}
         )

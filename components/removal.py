@@ -6,6 +6,7 @@ fails where its host is gone, and with it the whole update.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -36,34 +37,27 @@ class HostRemovalArgs:
 def create_host_removal(name: str, args: HostRemovalArgs, opts: pulumi.ResourceOptions) -> local.Command:
     """Register the removal of a host. The installation depends on it, so that half of one is removed too."""
     fronts = (*args.inventory.load_balancers, *args.inventory.servers)
-    return _create(
-        name,
-        "host",
-        {
-            "login": args.login.preflight_spec(),
-            "host": target(args.host),
-            "script": args.script,
-            "values": {
-                **args.values,
-                "OWNER": owner_mark(args.owner),
-                "INSTALL_ID": args.install_id,
-            },
-            "timeout_seconds": args.timeout_seconds,
-            "others": [target(other) for other in fronts if other is not args.host],
-            "folder": f".busbar/{pulumi.get_stack()}",
-            "resource": args.owner,
-        },
-        opts,
+    spec = {
+        "host": target(args.host),
+        "script": args.script,
+        "timeout_seconds": args.timeout_seconds,
+        "others": [target(other) for other in fronts if other is not args.host],
+        "folder": f".busbar/{pulumi.get_stack()}",
+        "resource": args.owner,
+    }
+    values = {**args.values, "OWNER": owner_mark(args.owner)}
+    stdin = pulumi.Output.all(args.login.spec, args.install_id).apply(
+        lambda known: _json({**spec, "login": known[0], "values": {**values, "INSTALL_ID": known[1]}})
     )
+    return _create(name, "host", stdin, opts)
 
 
 def create_node_removal(
     name: str, node: str, inventory: Inventory, login: SshLogin, opts: pulumi.ResourceOptions
 ) -> local.Command:
     """Register the drain and deletion of a worker's Node, which has to be deleted before the worker."""
-    servers = [target(server) for server in inventory.servers]
-    spec = {"login": login.preflight_spec(), "node": node, "servers": servers}
-    return _create(name, "node", spec, opts)
+    spec = {"node": node, "servers": [target(server) for server in inventory.servers]}
+    return _create(name, "node", _with_login(spec, login), opts)
 
 
 def create_teardown(
@@ -73,8 +67,8 @@ def create_teardown(
 
     If `destroy` is interrupted, the next update makes this resource again and takes that back.
     """
-    spec = {"login": login.preflight_spec(), "servers": [target(server) for server in inventory.servers]}
-    return _create(name, "cluster", spec, opts, create=busbar_command("remove", "keep"))
+    spec = {"servers": [target(server) for server in inventory.servers]}
+    return _create(name, "cluster", _with_login(spec, login), opts, create=busbar_command("remove", "keep"))
 
 
 def owner_mark(name: str) -> str:
@@ -87,10 +81,19 @@ def target(host: Host) -> dict[str, Any]:
     return Target.model_validate(host, from_attributes=True).model_dump(exclude_none=True)
 
 
+def _with_login(spec: Mapping[str, Any], login: SshLogin) -> pulumi.Output[str]:
+    """JSON; secret where the login has a secret."""
+    return login.spec.apply(lambda known: _json({**spec, "login": known}))
+
+
+def _json(spec: Mapping[str, Any]) -> str:
+    return json.dumps(spec, sort_keys=True)
+
+
 def _create(
     name: str,
     command: str,
-    spec: Mapping[str, Any],
+    stdin: pulumi.Output[str],
     opts: pulumi.ResourceOptions,
     create: str | None = None,
 ) -> local.Command:
@@ -98,8 +101,7 @@ def _create(
         name,
         create=create,
         delete=busbar_command("remove", command),
-        # Secret where the login has a secret.
-        stdin=pulumi.Output.json_dumps(dict(spec), sort_keys=True),
+        stdin=stdin,
         add_previous_output_in_env=False,
         logging=local.Logging.STDERR,
         opts=opts,

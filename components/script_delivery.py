@@ -21,7 +21,6 @@ def create_delivery_hook(name: str, login: SshLogin, hosts: Mapping[str, Host]) 
     The engine calls it after a Command has failed. It asks for one retry, and only if what failed was that
     the script was not there and it could be sent.
     """
-    spec = pulumi.Output.from_input(login.preflight_spec())
 
     async def on_error(args: pulumi.ErrorHookArgs) -> bool:
         # The plugin repeats the command text in its errors: only there does a variable stand before the name.
@@ -35,7 +34,7 @@ def create_delivery_hook(name: str, login: SshLogin, hosts: Mapping[str, Host]) 
 
         host = Target.model_validate(hosts[args.name], from_attributes=True)
         try:
-            await deliver(Login.model_validate(await spec.future()), host)
+            await deliver(Login.model_validate(await login.spec.future()), host)
         except DeliveryError as error:
             pulumi.log.warn(str(error))
             return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -68,14 +69,21 @@ class SshLogin:
         )
         return ConnectionArgs(**self._connect_to(host), proxy=proxy)
 
-    def preflight_spec(self) -> dict[str, Any]:
-        """`login` for `busbar preflight`: it reads the key file itself where there is one."""
-        return {
-            **self.login.model_dump(),
-            "private_key": None if self.login.key_file else self.private_key,
-            "private_key_password": self.private_key_password,
-            "key_digest": self.key_digest,
-        }
+    @cached_property
+    def spec(self) -> pulumi.Output[dict[str, Any]]:
+        """`login` in the specs of `busbar` commands, which read the key file themselves where there is one.
+
+        One Output for all commands: an Output of nested values costs a task per value, on every update.
+        """
+        found: pulumi.Output[dict[str, Any]] = pulumi.Output.from_input(
+            {
+                **self.login.model_dump(),
+                "private_key": None if self.login.key_file else self.private_key,
+                "private_key_password": self.private_key_password,
+                "key_digest": self.key_digest,
+            }
+        )
+        return found
 
     def _connect_to(
         self, machine: Host | Bastion, dial_error_limit: int = DIAL_ERROR_LIMIT

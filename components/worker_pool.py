@@ -13,6 +13,7 @@ from busbar.hosts.downloads import install_seconds, k3s_values
 from busbar.hosts.inventory import Host, Inventory
 from components.host_command import HostCommandArgs, create_host_command
 from components.removal import HostRemovalArgs, create_host_removal, create_node_removal
+from components.rollout_stop import RolloutStop
 from components.script_delivery import create_delivery_hook
 from components.ssh import SshLogin
 
@@ -73,6 +74,7 @@ class InfiniBandWorkerPool(pulumi.ComponentResource):
         self._delivery = create_delivery_hook(
             f"{name}-delivery", args.login, {_agent(host): host for host in workers}
         )
+        self._rollout = RolloutStop(args.pool, {_agent(host): host.name for host in workers})
         self.nodes = []
         for host in workers:
             agent = self._install(host, self._uninstall_on_delete(host))
@@ -123,7 +125,11 @@ class InfiniBandWorkerPool(pulumi.ComponentResource):
                 parent=self,
                 depends_on=[removal],
                 aliases=self._former_names(host),
-                hooks=pulumi.ResourceHookBinding(on_error=[self._delivery]),
+                hooks=pulumi.ResourceHookBinding(
+                    before_create=[self._rollout.before],
+                    before_update=[self._rollout.before],
+                    on_error=[self._delivery, self._rollout.on_error],
+                ),
             ),
         )
 

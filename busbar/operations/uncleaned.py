@@ -40,6 +40,11 @@ def write(folder: Path, resource: str, host: Uncleaned) -> Path:
     return path
 
 
+def recorded(folder: Path) -> bool:
+    """Whether a host is recorded, without asking whether its resource exists again."""
+    return any((folder / FOLDER).glob("*.json"))
+
+
 def read(folder: Path, *, listed: Collection[str]) -> list[Record]:
     """The records of a stack. Those of `listed` resources, which exist again, are dropped."""
     records = []

@@ -16,6 +16,8 @@ SCHEMA = 2
 RAIL_PCI = "rail_pci"
 OTHER_PCI = "other_pci"
 _ADDRESSES = (RAIL_PCI, OTHER_PCI)
+# True where busbar had installed K3s before preflight looked.
+HAS_K3S = "has_k3s"
 
 
 @dataclass(frozen=True)
@@ -67,3 +69,8 @@ def read(text: str) -> dict[str, HostRecord]:
 def rail_addresses(hosts: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """The PCI addresses of the rails of all hosts, each once, sorted. `hosts`: facts by host name."""
     return sorted({address for facts in hosts.values() for address in facts.get(RAIL_PCI, ())})
+
+
+def with_k3s(hosts: Mapping[str, Mapping[str, Any]]) -> set[str]:
+    """The hosts on which K3s was installed before preflight looked. `hosts`: facts by host name."""
+    return {name for name, facts in hosts.items() if facts.get(HAS_K3S)}

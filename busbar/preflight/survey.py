@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import asyncssh
@@ -14,10 +14,14 @@ from busbar.preflight.api_route import check_api_route
 from busbar.preflight.cross_checks import check_across_hosts
 from busbar.preflight.facts import HostRecord
 from busbar.preflight.host_checks import check_host, host_facts
+from busbar.preflight.nfs_checks import check_nfs
 from busbar.preflight.query import SCRIPT_SECONDS, Answer, query
 from busbar.preflight.spec import Finding, Spec, Target
 
 CONCURRENT = 64
+# Of the hosts whose connection failed while others answered: 64 logins at once take longer than one login
+# may where this machine is loaded or the bastion is slow.
+CONCURRENT_AGAIN = 8
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,7 @@ async def survey(spec: Spec, previous: Mapping[str, HostRecord], *, deliver: boo
         else:
             required = spec.requirements_of(target)
             findings += check_host(target, required, answer.report, clock=answer.clock)
+            findings += check_nfs(spec.nfs, target, answer.report)
             records[target.name] = HostRecord(
                 spec.fingerprint(target), answer.report.machine, host_facts(required, answer.report)
             )
@@ -93,16 +98,27 @@ async def _query_all(spec: Spec, targets: list[Target], deliver: bool) -> dict[s
 
     async def one(target: Target, tunnel: asyncssh.SSHClientConnection | None) -> None:
         async with limit:
-            answers[target.name] = await query(target, keys, tunnel, names, deliver=deliver)
+            answers[target.name] = await query(
+                target, spec.values(target), keys, tunnel, names, deliver=deliver
+            )
+
+    async def ask(some: Sequence[Target], tunnel: asyncssh.SSHClientConnection | None) -> None:
+        async with asyncio.TaskGroup() as group:
+            for target in some:
+                group.create_task(one(target, tunnel))
 
     try:
-        async with (
-            asyncio.timeout(deadline),
-            ssh.bastion(spec.login, keys) as tunnel,
-            asyncio.TaskGroup() as group,
-        ):
-            for target in targets:
-                group.create_task(one(target, tunnel))
+        async with asyncio.timeout(deadline) as limited, ssh.bastion(spec.login, keys) as tunnel:
+            await ask(targets, tunnel)
+            silent = [target for target in targets if not _is_reached(answers[target.name])]
+            if len(silent) < len(targets):
+                # Ends with the first of these batches in which no host answers.
+                for start in range(0, len(silent), CONCURRENT_AGAIN):
+                    batch = silent[start : start + CONCURRENT_AGAIN]
+                    limited.reschedule(asyncio.get_running_loop().time() + deadline_seconds(len(batch)))
+                    await ask(batch, tunnel)
+                    if not any(_is_reached(answers[target.name]) for target in batch):
+                        break
     except TimeoutError:
         pass  # hosts without an answer get the finding below
     except (OSError, asyncssh.Error) as error:
@@ -110,6 +126,10 @@ async def _query_all(spec: Spec, targets: list[Target], deliver: bool) -> dict[s
     for target in targets:
         answers.setdefault(target.name, _no_answer(target, deadline))
     return answers
+
+
+def _is_reached(answer: Answer | Finding) -> bool:
+    return isinstance(answer, Answer) or not answer.unreachable
 
 
 def _bastion_finding(spec: Spec, target: Target, error: Exception) -> Finding:

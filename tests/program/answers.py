@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from pulumi.runtime import mocks
 
 from busbar.outputs.pool import summarize
-from busbar.preflight.facts import HostRecord, pack
+from busbar.preflight.facts import HAS_K3S, HostRecord, pack
 from tests.program.harness import COMMAND, LOCAL, RELEASE
 from tests.support.verdicts import passing
 
@@ -33,11 +33,18 @@ Verdicts = Callable[[str], Mapping[str, Any] | str]
 
 
 def healthy(
-    cluster: Mapping[str, Any], verdict: Verdicts = lambda _: passing()
+    cluster: Mapping[str, Any], verdict: Verdicts = lambda _: passing(), *, with_k3s: Collection[str] = ()
 ) -> Callable[[mocks.MockResourceArgs], Mapping[str, Any]]:
-    """The answers of a site with the hosts of `cluster`, where every step succeeds."""
+    """The answers of a site with the hosts of `cluster`, where every step succeeds.
+
+    `with_k3s`: the hosts on which preflight finds K3s.
+    """
     facts = {
-        host["name"]: HostRecord("fingerprint", f"machine-{host['name']}", _facts(role))
+        host["name"]: HostRecord(
+            "fingerprint",
+            f"machine-{host['name']}",
+            {**_facts(role), **({HAS_K3S: True} if host["name"] in with_k3s else {})},
+        )
         for role, group in (("lb", "load_balancers"), ("server", "servers"), ("worker", "workers"))
         for host in cluster["hosts"][group]
     }

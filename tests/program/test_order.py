@@ -54,10 +54,18 @@ def test_workers_join_through_the_load_balancers_and_not_before(run: Run) -> Non
     )
 
 
-def test_workers_wait_for_every_server_so_that_an_upgrade_never_leaves_one_older_than_a_worker(
-    run: Run,
-) -> None:
-    assert waits(run, "worker-gpu-1", "control-plane-server-3")
+def test_workers_wait_for_every_server_that_runs_k3s_so_that_an_upgrade_changes_workers_last() -> None:
+    cluster = site(servers=3, workers={"a": 2})
+    run = run_program(cluster, healthy(cluster, with_k3s=["server-1", "server-2", "gpu-1"]))
+    assert run.error is None
+    assert waits(run, "worker-gpu-1", "control-plane-server-2")
+    assert not waits(run, "worker-gpu-1", "control-plane-server-3"), "a server that is added"
+
+
+def test_workers_of_a_new_cluster_join_while_the_other_servers_do(run: Run) -> None:
+    assert waits(run, "worker-gpu-1", "control-plane-server-1")
+    assert waits(run, "worker-gpu-1", "control-plane-nodes")
+    assert not waits(run, "worker-gpu-1", "control-plane-server-2")
 
 
 def test_workers_do_not_wait_for_one_another(run: Run) -> None:
@@ -125,3 +133,18 @@ def test_a_single_server_is_followed_by_the_load_balancer() -> None:
         "control-plane-server-1"
     ]
     assert waits(run, "load-balancer-lb-1", "control-plane-server-1")
+
+
+def test_the_nfs_server_outlives_the_workers_that_mount_from_it_and_does_not_hold_up_their_start() -> None:
+    cluster = site(servers=1, workers={"a": 1}, nfs_server={"host": "lb-1", "folder": "/srv/busbar"})
+    done = run_program(cluster, healthy(cluster))
+    assert done.error is None
+    server, removal = "nfs-server-lb-1", "nfs-server-lb-1-removal"
+    assert waits(done, "worker-gpu-1", removal), "so that a destroy removes the worker first"
+    assert waits(done, server, removal)
+    assert not waits(done, "worker-gpu-1", server)
+    assert done.outputs["nfs_server"] == {"address": "192.0.2.1", "export": "/srv/busbar"}
+
+
+def test_without_an_nfs_server_none_is_made(run: Run) -> None:
+    assert [each.name for each in run.custom if each.name.startswith("nfs-server")] == []

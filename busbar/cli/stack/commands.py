@@ -20,6 +20,7 @@ from busbar.cli.stack.rows import Rows
 from busbar.cli.stack.session import Session
 from busbar.cli.stack.status import report, show_uncleaned
 from busbar.cli.stack.target import Options, Target
+from busbar.operations import uncleaned
 
 
 def up(target: Target, options: Options) -> int:
@@ -41,7 +42,7 @@ def up(target: Target, options: Options) -> int:
             s.say("no changes made")
             return FAILED
         s.title(s.command)
-        rows, failure = s.update(
+        rows, result, failure = s.update(
             stack,
             stack.up,
             refresh=options.refreshes,
@@ -50,7 +51,9 @@ def up(target: Target, options: Options) -> int:
             # A host that fails does not keep the steps from running that do without it.
             continue_on_error=True,
         )
-        return _after_up(s, stack, rows, failure)
+        # A second read of the outputs takes seconds in a large stack.
+        outputs = keep.of(result.outputs) if result else keep.read(stack)
+        return _after_up(s, stack, rows, outputs, failure)
 
     return session.run("up", target, run, asks=not options.yes)
 
@@ -94,7 +97,7 @@ def destroy(target: Target, options: Options) -> int:
                 s.say(f"{answer!r} is not {target.name!r}; no changes made")
                 return FAILED
         s.title(s.command)
-        rows, failure = s.update(stack, stack.destroy, parallel=options.parallel, continue_on_error=True)
+        rows, _, failure = s.update(stack, stack.destroy, parallel=options.parallel, continue_on_error=True)
         if failure:
             s.title(rows.summary())
             s.fail(reasons(rows.errors, failure, printed=rows.printed))
@@ -143,9 +146,8 @@ def _preview(
     return plan, ""
 
 
-def _after_up(s: Session, stack: auto.Stack, rows: Rows, failure: str) -> int:
+def _after_up(s: Session, stack: auto.Stack, rows: Rows, outputs: keep.Outputs, failure: str) -> int:
     """Keep and show the outputs, and say what comes next."""
-    outputs = keep.read(stack)
     keep.keep(outputs, s.target.folder)
     if failure and not rows.outputs_written and outputs.values:
         s.title("this update failed before it wrote outputs; those of an earlier one:", "bold red")
@@ -153,12 +155,13 @@ def _after_up(s: Session, stack: auto.Stack, rows: Rows, failure: str) -> int:
         s.title("" if outputs.gate else "outputs")
     keep.show(s.console, outputs, s.target)
     s.title(rows.summary(), "")
-    state = snapshot(stack)
-    show_uncleaned(s.console, state, s.target)
-    times.keep(rows, state, s.target)
-    if not failure:
-        if rows.resumes:
+    if rows.steps or rows.resumes or uncleaned.recorded(s.target.folder):
+        state = snapshot(stack)
+        show_uncleaned(s.console, state, s.target)
+        times.keep(rows, state, s.target)
+        if rows.resumes and not failure:
             _forget_completed(s, stack, state)
+    if not failure:
         return _half_changed(s, rows.not_repeated) if rows.not_repeated else DONE
     if rows.outputs_written and (gate := outputs.failed_gate) and not rows.counts["failed"]:
         return _gate_failed(s, outputs, gate)

@@ -47,7 +47,11 @@ class Outputs:
 
 def read(stack: auto.Stack) -> Outputs:
     """The outputs that the engine has stored. Raises CommandError."""
-    found = stack.outputs()
+    return of(stack.outputs())
+
+
+def of(found: auto.OutputMap) -> Outputs:
+    """The outputs as the Automation API returns them."""
     return Outputs(
         {name: output.value for name, output in found.items()},
         frozenset(name for name, output in found.items() if output.secret),

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import typer
 from pulumi import automation as auto
@@ -15,9 +15,12 @@ from rich.text import Text
 from busbar.cli.stack.engine import Engine
 from busbar.cli.stack.errors import FAILED, INTERRUPTED, USAGE, StackError, fixes, reasons
 from busbar.cli.stack.interrupts import Interrupts
+from busbar.cli.stack.lock import operation_lock
 from busbar.cli.stack.recovery import without_stale_lock
 from busbar.cli.stack.rows import Rows
 from busbar.cli.stack.target import Target
+
+Result = TypeVar("Result")
 
 
 @dataclass
@@ -53,16 +56,26 @@ class Session:
             self.say(f"Fix: {fix}")
         return FAILED
 
-    def update(self, stack: auto.Stack, operation: Callable[..., Any], **options: Any) -> tuple[Rows, str]:
-        """Run stack.up or stack.destroy with rows; returns them, and the engine's stderr or "".
+    def update(
+        self, stack: auto.Stack, operation: Callable[..., Result], **options: Any
+    ) -> tuple[Rows, Result | None, str]:
+        """Run stack.up or stack.destroy with rows.
 
-        A lock that a killed update left is removed. Raises KeyboardInterrupt if the update was interrupted.
+        Returns them, what the operation returned (None if it failed), and the engine's stderr or "". A lock
+        that a killed update left is removed. Raises KeyboardInterrupt if the update was interrupted, and
+        StackError if a restore runs.
         """
-        rows, failure = Rows(self.console), ""
-        self.changing = True
+        with operation_lock(self.target, self.command):
+            self.changing = True
+            return self._update(stack, operation, options)
+
+    def _update(
+        self, stack: auto.Stack, operation: Callable[..., Result], options: Mapping[str, Any]
+    ) -> tuple[Rows, Result | None, str]:
+        rows, result, failure = Rows(self.console), None, ""
         with rows:
             try:
-                without_stale_lock(
+                result = without_stale_lock(
                     stack,
                     rows.say,
                     lambda: operation(
@@ -79,7 +92,7 @@ class Session:
         if failure and self.interrupts.count:
             self._explain_interruption(rows)
             raise KeyboardInterrupt
-        return rows, failure
+        return rows, result, failure
 
     def _explain_interruption(self, rows: Rows) -> None:
         self.title(f"interrupted; {rows.summary()}", "bold yellow")

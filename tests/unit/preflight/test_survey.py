@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import socket
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,8 @@ import pytest
 
 from busbar.preflight import query
 from busbar.preflight.facts import HostRecord
-from busbar.preflight.spec import Spec
-from busbar.preflight.survey import CONCURRENT, Outcome, deadline_seconds, survey
+from busbar.preflight.spec import Spec, Target
+from busbar.preflight.survey import CONCURRENT, CONCURRENT_AGAIN, Outcome, deadline_seconds, survey
 from tests.support.reports import report
 from tests.unit.preflight.samples import REQUIRED, spec, target
 
@@ -135,6 +136,51 @@ def test_only_a_worker_that_passed_before_may_be_down_and_is_asked_again_next_ti
     assert ("No route to host; left out of this update" in finding.what) is may_be_down
     expected = {"host-1": HostRecord("", "machine", {"gpus": 8})} if may_be_down else {}
     assert outcome.records == expected
+
+
+def test_hosts_whose_connection_times_out_among_others_are_asked_again_a_few_at_a_time(
+    key_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect, asked, open_at_once = query.connect, Counter[str](), []
+    dead, loaded = {"worker-1"}, {f"worker-{number}" for number in range(2, 30)}
+
+    async def slow_at_first(target: Target, *way: Any) -> Any:
+        asked[target.name] += 1
+        if (asked[target.name] == 1 and target.name in loaded) or target.name in dead:
+            raise TimeoutError
+        if target.name in loaded:
+            open_at_once.append(target.name)
+            await asyncio.sleep(0)
+            assert len(open_at_once) <= CONCURRENT_AGAIN
+            connection = await connect(target, *way)
+            open_at_once.remove(target.name)
+            return connection
+        return await connect(target, *way)
+
+    monkeypatch.setattr(query, "connect", slow_at_first)
+
+    async def scenario() -> Outcome:
+        async with host(answering()) as port:
+            workers = [f"worker-{number}" for number in range(1, 33)]
+            at = {"address": "127.0.0.1", "port": port, "host_key": public(HOST)}
+            return await survey(spec(*(target(name, **at) for name in workers), key_file=str(key_file)), {})
+
+    outcome = asyncio.run(scenario())
+    assert {finding.host for finding in outcome.findings if "timed out" in finding.what} == dead
+    assert asked == {**dict.fromkeys(asked, 1), **dict.fromkeys(dead | loaded, 2)}
+
+
+def test_where_no_host_answers_none_is_asked_twice(key_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    async def dead(target: Target, *_: Any) -> Any:
+        asked.append(target.name)
+        raise TimeoutError
+
+    monkeypatch.setattr(query, "connect", dead)
+    outcome = asyncio.run(survey(spec(target("a"), target("b"), key_file=str(key_file)), {}))
+    assert sorted(asked) == ["a", "b"]
+    assert len(outcome.errors) == 2
 
 
 def test_a_host_that_refuses_the_key_is_named(key_file: Path) -> None:

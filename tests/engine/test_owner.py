@@ -116,8 +116,7 @@ PROGRAM = """
         def connection(self, host):
             return type("Connection", (), {"host": host.address})
 
-        def preflight_spec(self):
-            return {}
+        spec = pulumi.Output.from_input({})
 
     content = json.loads((ROOT / "cluster.json").read_text())
     inventory = Inventory.of(busbar.config.load(content, root=ROOT))
@@ -134,7 +133,9 @@ PROGRAM = """
     login = Login()
     plane = control_plane.K3sControlPlane(
         "control-plane",
-        control_plane.K3sControlPlaneArgs(inventory=inventory, login=login, project=ROOT, machines={}),
+        control_plane.K3sControlPlaneArgs(
+            inventory=inventory, login=login, project=ROOT, machines={}, with_k3s=[]
+        ),
     )
     balancer = load_balancer.HAProxyLoadBalancer(
         "load-balancer",
