@@ -35,7 +35,7 @@ main() {
   local about
   about=$(system),$(resources),$(network),$(software)
   # The time last, right before it is sent.
-  printf '{"schema_version":3,%s%s,"epoch":%s}\n' "$about" "$hardware" "$(date +%s.%3N)"
+  printf '{"schema_version":4,%s%s,"epoch":%s}\n' "$about" "$hardware" "$(date +%s.%3N)"
 }
 
 # keep_script: only root may write there, and a file with that name is whole.
@@ -161,8 +161,14 @@ software() {
     ! managed "$unit" || managed+="${managed:+,}\"$unit\""
   done
   printf '"missing_tools":[%s],"active_units":[%s],"managed":[%s]' "$missing" "$active" "$managed"
-  printf ',"server_name":%s' "$(json "$(server_name)")"
+  printf ',"server_name":%s,"rotated":{%s}' "$(json "$(server_name)")" "$(rotated)"
   printf ',"k3s_data":%s,"k3s_version":%s,"etcd_members":[%s]' "$(k3s_data)" "$(json "$(k3s_version)")" "$(etcd_members)"
+}
+
+# rotated: "KIND":NUMBER of the rotations that were done here (k3s-rotation.sh).
+rotated() {
+  { grep -E '^(certificates|encryption_key|server_token|agent_token) [0-9]+$' "$STATE_DIR/rotated" 2>/dev/null || true; } |
+    awk '{ printf "%s\"%s\":%s", comma, $1, $2; comma = "," }'
 }
 
 # k3s_version: of the K3s that busbar installed here; empty without one.

@@ -3,7 +3,7 @@
 #
 # Values: NODE_NAME, ROLE (lb, server, worker, nfs), CLUSTER (true: also report Nodes and Helm releases, on a server),
 #   NFS (true: also the NFS server).
-# Facts: {"node","drift":[TEXT...],"nodes","releases"}; nodes: lines "NAME|READY|CORDONED|LABELS|TAINTS" (CORDONED by
+# Facts: {"node","epoch","drift":[TEXT...],"nodes","releases"}; epoch: this host's clock; nodes: lines "NAME|READY|CORDONED|LABELS|TAINTS" (CORDONED by
 #   k3s-drain.sh), releases: lines "NAMESPACE|NAME|REVISION|STATUS", both null where the API was not asked or did not
 #   answer.
 # By hand: sudo ROLE=worker bash host/verify.sh </dev/null
@@ -25,7 +25,8 @@ main() {
     nodes=$(cluster_nodes) || nodes=null
     releases=$(helm_releases) || releases=null
   fi
-  printf '{"node":%s,"drift":[%s],"nodes":%s,"releases":%s}\n' "$(json "$NODE_NAME")" "$DRIFT" "$nodes" "$releases"
+  printf '{"node":%s,"epoch":%s,"drift":[%s],"nodes":%s,"releases":%s}\n' "$(json "$NODE_NAME")" "$(date +%s)" "$DRIFT" \
+    "$nodes" "$releases"
 }
 
 drift() {

@@ -102,11 +102,15 @@ def env() -> None:
 @app.command()
 def build(
     drills: Annotated[bool, typer.Option("--drills", help="also what only `make drills` needs")] = False,
+    upgrade: Annotated[
+        bool,
+        typer.Option("--upgrade", help="also the K3s of the minor release before, for `make test-upgrade`"),
+    ] = False,
 ) -> None:
     """Build or download everything that `up` needs, and start nothing."""
     from lab.build.everything import in_background
     from lab.build.go import build as build_tool
-    from lab.build.tools import NFS_TOOL, S3_TOOL
+    from lab.build.tools import NFS_TOOL, PREVIOUS_K3S_TOOL, S3_TOOL
     from lab.hosts import machine, rootfs
 
     machine.require_root()
@@ -116,6 +120,8 @@ def build(
     if drills:
         build_tool(S3_TOOL)
         build_tool(NFS_TOOL)
+    if upgrade:
+        build_tool(PREVIOUS_K3S_TOOL)
 
 
 @app.command()

@@ -31,6 +31,7 @@ CHECKS: tuple[Callable[[PartialConfig], Iterator[str]], ...] = (
     k3s_argument_checks.written_keys,
     k3s_argument_checks.breaking_keys,
     k3s_argument_checks.token_lifetime,
+    k3s_argument_checks.key_rotation,
     software_checks.versions,
     software_checks.resource,
     software_checks.validation,

@@ -152,14 +152,21 @@ def _resources(target: Target, required: HostRequirements, report: Report) -> It
         )
 
 
-def _clock(report: Report, clock: tuple[float, float]) -> Iterator[Check]:
+def clock_error(epoch: float, clock: tuple[float, float]) -> str | None:
+    """What is wrong with a host whose clock said `epoch` within the interval `clock` (seconds), or None."""
     before, after = clock
-    skew = max(before - report.epoch, report.epoch - after)
-    if skew > MAX_SKEW_SECONDS:
-        direction = "behind" if report.epoch < before else "ahead of"
+    skew = max(before - epoch, epoch - after)
+    if skew <= MAX_SKEW_SECONDS:
+        return None
+    direction = "behind" if epoch < before else "ahead of"
+    return f"clock is {skew:.0f} s {direction} this machine's, expected at most {MAX_SKEW_SECONDS:g} s"
+
+
+def _clock(report: Report, clock: tuple[float, float]) -> Iterator[Check]:
+    if wrong := clock_error(report.epoch, clock):
         yield (
             "error",
-            f"clock is {skew:.0f} s {direction} this machine's, expected at most {MAX_SKEW_SECONDS:g} s",
+            wrong,
             "timedatectl set-ntp true (systemd-timesyncd or chrony) on the host; check this machine's clock "
             "too",
         )
@@ -258,6 +265,7 @@ def _leftovers(target: Target, report: Report) -> Iterator[Check]:
 
 def _kubernetes(required: HostRequirements, report: Report) -> Iterator[Check]:
     yield from _upgrade(required, report)
+    yield from _rotation(required, report)
     if required.cgroup_v2 and report.cgroup == "v1":
         if report.cgroup_v1_allowed:
             yield (
@@ -271,6 +279,17 @@ def _kubernetes(required: HostRequirements, report: Report) -> Iterator[Check]:
                 "uses cgroup v1, with which the kubelet of Kubernetes 1.35 and later does not start",
                 "boot with systemd.unified_cgroup_hierarchy=1; or temporarily set failCgroupV1: false in "
                 "/var/lib/rancher/k3s/agent/etc/kubelet.conf.d/10-cgroup.conf",
+            )
+
+
+def _rotation(required: HostRequirements, report: Report) -> Iterator[Check]:
+    """A lower number would bring back an earlier token."""
+    for kind, done in report.rotated.items():
+        if (wanted := required.rotate.get(kind, 0)) < done:
+            yield (
+                "error",
+                f"k3s.rotate.{kind} is {wanted}, but {done} is done on this host",
+                f"set it to {done}, or to a higher number to rotate again",
             )
 
 

@@ -130,7 +130,7 @@ class Report(Part):
     `epoch` is in seconds. The first of `disks` is the one with the container images.
     """
 
-    schema_version: Literal[3]
+    schema_version: Literal[4]
     os: str
     os_version: str
     arch: str
@@ -154,6 +154,8 @@ class Report(Part):
     active_units: tuple[str, ...]
     managed: tuple[str, ...]
     server_name: str
+    rotated: dict[str, int]
+    """Kind of `k3s.rotate` -> the number that was done on this host."""
     k3s_data: bool
     epoch: float
     k3s_version: str = ""

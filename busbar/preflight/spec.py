@@ -57,6 +57,8 @@ class HostRequirements(Model):
     """Digest of what is going to be installed on such hosts; if it changes, they are checked again first."""
     k3s_version: str = ""
     """The version to install; empty for a load balancer."""
+    rotate: dict[str, int] = {}
+    """The numbers of `k3s.rotate`; empty for a load balancer."""
     cgroup_v2: bool = False
     gpus: int = 0
     gpu_model: str | None = None
@@ -151,6 +153,7 @@ def spec_of(cluster: Cluster, *, login: Mapping[str, Any], project: Path | None 
         "server": HostRequirements(
             min_disk_gb=SERVER_MIN_DISK_GB,
             k3s_version=cluster.k3s.version,
+            rotate=cluster.k3s.rotate.model_dump(),
             cgroup_v2=cgroup_v2,
             plan=_plan("k3s-server", k3s, front),
         ),
@@ -160,6 +163,7 @@ def spec_of(cluster: Cluster, *, login: Mapping[str, Any], project: Path | None 
             min_disk_gb=pool.min_disk_gb,
             plan=_plan("k3s-agent", k3s, inventory.api_address, pool.model_dump(mode="json")),
             k3s_version=cluster.k3s.version,
+            rotate=cluster.k3s.rotate.model_dump(),
             cgroup_v2=cgroup_v2,
             gpus=pool.gpus,
             gpu_model=pool.gpu_model,

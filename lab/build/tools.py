@@ -46,6 +46,9 @@ TOOLS = (
 # What `make drills` builds besides: an S3 server, for snapshots, and an NFS server with its client.
 S3_TOOL = Tool("versitygw", "github.com/versity/versitygw/cmd/versitygw", MODULES / "s3")
 NFS_TOOL = Tool("nfs-replacement", ".", MODULES / "nfs")
+# What `make test-upgrade` builds besides: the same program with Kubernetes of the minor release before.
+PREVIOUS_K3S = "v1.34.2+k3s1"
+PREVIOUS_K3S_TOOL = Tool("k3s-previous", ".", MODULES / "k3s", script=("build.sh", PREVIOUS_K3S))
 # What `make up-training` builds besides: Kubeflow Trainer and its JobSet. One go.mod for both, so that they
 # share the packages of Kubernetes.
 TRAINER_TOOLS = (

@@ -223,3 +223,10 @@ def test_what_a_roce_port_does_not_tell_is_null_and_an_empty_answer_is_empty(tmp
         "ecn_rp": None,
         "traffic_class": None,
     }
+
+
+def test_what_was_rotated_on_the_host_is_reported(tmp_path: Path) -> None:
+    assert output("preflight", f"STATE_DIR={tmp_path}; rotated") == ""
+    write(tmp_path / "rotated", "certificates 2\nencryption_stage 3\nencryption_key 1\n")
+    found = json.loads("{" + output("preflight", f"STATE_DIR={tmp_path}; rotated") + "}")
+    assert found == {"certificates": 2, "encryption_key": 1}
