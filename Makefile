@@ -7,7 +7,7 @@ PYTEST     := $(BIN)/python -m pytest
 SOURCES    := busbar components lab tests examples stacks bench __main__.py conftest.py
 
 .DEFAULT_GOAL := help
-.PHONY: help venv up up-training down status test check lint types unit program lab-unit lab drills bench mutants schema lock format
+.PHONY: help venv up up-training down status test check lint types unit program lab-unit lab engine drills test-upgrade bench mutants schema lock format
 
 help:  ## list what can be done
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,7 +26,7 @@ down: $(VENV)/.ready  ## remove every trace of the lab: hosts, mounts, bridge, p
 status: $(VENV)/.ready  ## what of the lab runs
 	@$(BIN)/python -m lab status
 
-test: check lab-unit lab  ## everything: lint, types, unit, program (mocks), lab (real engine, real hosts; needs root)
+test: check lab-unit lab engine  ## everything: lint, types, unit, program (mocks), lab (real engine, real hosts; needs root), engine
 
 check: lint types unit program  ## the quick part of `make test`; needs no root
 
@@ -40,20 +40,28 @@ types: $(VENV)/.ready
 	@$(BIN)/mypy
 
 unit: $(VENV)/.ready
-	@$(PYTEST) -q tests/unit
+	@$(PYTEST) -q -n auto --dist worksteal tests/unit
 
 program: $(VENV)/.ready
-	@$(PYTEST) -q tests/program
+	@$(PYTEST) -q -n auto --dist loadfile tests/program
 
 lab-unit: $(VENV)/.ready
 	@$(PYTEST) -q lab/tests/unit
 
 lab: $(VENV)/.ready
-	@$(PYTEST) -v -m "not drill" lab/tests/programs tests/lab
+	@$(PYTEST) -v --durations=25 -m "not drill and not upgrade" lab/tests/programs tests/lab
+
+# After the lab, which builds an engine where there is none.
+engine: $(VENV)/.ready
+	@$(PYTEST) -q -n auto --dist loadfile --durations=10 tests/engine
 
 drills: $(VENV)/.ready  ## day-2 changes on running hosts, too long for `make test` (about two hours); needs root
 	@$(BIN)/python -m lab build --drills
 	@$(PYTEST) -v -m drill tests/lab
+
+test-upgrade: $(VENV)/.ready  ## from the minor release of K3s before to this one, under load; builds that release first; needs root
+	@$(BIN)/python -m lab build --upgrade
+	@$(PYTEST) -v -s -m upgrade tests/lab
 
 bench: $(VENV)/.ready  ## print the figures of bench/ (ratios within one run)
 	@for f in nccl_stream nccl_hostile preview_440 bring_up; do echo "== $$f"; $(BIN)/python bench/$$f.py || exit 1; done

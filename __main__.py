@@ -12,6 +12,7 @@ from components.load_balancer import HAProxyLoadBalancer, HAProxyLoadBalancerArg
 from components.mpi_operator import MpiOperator
 from components.nccl_validation import NcclValidation, NcclValidationArgs, create_validation_namespace
 from components.network_operator import NetworkOperator, NetworkOperatorArgs
+from components.nfs_server import NfsServer, NfsServerArgs
 from components.preflight import Preflight, PreflightArgs
 from components.release import OperatorArgs
 from components.stack_config import StackConfig
@@ -48,13 +49,18 @@ async def main() -> None:
         # Its inputs need server 1; HAProxy is installed while the other servers join.
         ResourceOptions(depends_on=[preflight]),
     )
+    nfs_server = NfsServer(
+        "nfs-server",
+        NfsServerArgs(inventory=inventory, login=login, install_id=control_plane.install_id),
+        ResourceOptions(depends_on=[preflight]),
+    )
     # Without its first server the cluster is gone: nothing on it is then drained or uninstalled.
     kubeconfig, first_server = control_plane.kubeconfig, control_plane.foundation
     pools: list[InfiniBandWorkerPool] = []
     for pool in sorted(cluster.pools):
         earlier_pools = tuple(pools) if cluster.k3s.roll_pools == "in_order" else ()
         before = control_plane.ahead_of_workers.apply(
-            lambda ahead, earlier=earlier_pools: [*ahead, load_balancer, *earlier]
+            lambda ahead, earlier=earlier_pools: [*ahead, load_balancer, *nfs_server.removals, *earlier]
         )
         pools.append(
             InfiniBandWorkerPool(
@@ -130,6 +136,7 @@ async def main() -> None:
             *control_plane.preparations,
             *control_plane.nodes,
             *load_balancer.nodes,
+            *nfs_server.nodes,
             *(node for pool in pools for node in pool.nodes),
         ],
     )

@@ -16,6 +16,7 @@ from busbar.hosts import k3s
 from busbar.hosts.downloads import install_seconds, k3s_values
 from busbar.hosts.inventory import Host, Inventory
 from busbar.hosts.server_output import kubeconfig_text, server_facts, with_server
+from components.encryption_key import rotate_encryption_key
 from components.host_command import HostCommandArgs, create_host_command
 from components.removal import HostRemovalArgs, create_host_removal, create_teardown
 from components.ssh import SshLogin
@@ -55,7 +56,8 @@ class K3sControlPlaneArgs:
 
 
 class K3sControlPlane(pulumi.ComponentResource):
-    """Makes two RandomPasswords (the join tokens), two Commands per server, one that reads the kubeconfig.
+    """Makes two RandomPasswords (the join tokens) and one per rotation of them, two Commands per server, one
+    that reads the kubeconfig. With `k3s.rotate.encryption_key`, three more per server.
 
     The servers come up in their order: each joins server 1 and is a voter in etcd before the next one begins.
     A server's `-removal` acts when it is deleted; `-teardown` is deleted by `destroy` only, and first.
@@ -71,13 +73,14 @@ class K3sControlPlane(pulumi.ComponentResource):
     agent_token: pulumi.Output[str]
     """Secret: the token with which workers join; it pins the CA."""
     install_id: pulumi.Output[str]
-    """Identifies this cluster on its hosts; not secret, and the same for as long as the tokens are."""
+    """Identifies this cluster on its hosts; not secret, derived from the first server token, and so the same
+    after rotations."""
     registries_yaml: pulumi.Output[str]
     """registries.yaml for servers and workers; secret where it carries logins."""
     k3s_version: pulumi.Output[str]
     """The release as found on server 1."""
     nodes: list[remote.Command]
-    """One Command per server, in order."""
+    """One Command per server, in order; after them those that rotate the key of Secrets."""
     preparations: list[remote.Command]
     """The Commands that prepare the cluster for its hosts: `-rejoin` and `-nodes`."""
     ahead_of_workers: pulumi.Output[list[pulumi.Resource]]
@@ -92,9 +95,12 @@ class K3sControlPlane(pulumi.ComponentResource):
         super().__init__("busbar:index:K3sControlPlane", name, None, opts)
         self._args = args
         self.registries_yaml = self._render_registries()
-        self._server_password = self._create_password(f"{name}-server-token")
-        self._agent_password = self._create_password(f"{name}-agent-token")
-        self.install_id = pulumi.Output.unsecret(self._server_password.result.apply(k3s.install_id))
+        rotate = args.inventory.cluster.k3s.rotate
+        first_password, self._server_password = self._create_passwords(
+            f"{name}-server-token", rotate.server_token
+        )
+        _, self._agent_password = self._create_passwords(f"{name}-agent-token", rotate.agent_token)
+        self.install_id = pulumi.Output.unsecret(first_password.result.apply(k3s.install_id))
         (first, *others), workers = args.inventory.servers, args.inventory.workers
         ahead: list[remote.Command] = []
         if others:
@@ -114,8 +120,20 @@ class K3sControlPlane(pulumi.ComponentResource):
             _, node = self._install(f"{name}-{host.name}", host, [prepared, *self.nodes])
             self.nodes.append(node)
         joined = list(zip(others, self.nodes[1:], strict=True))
+        rotations: list[remote.Command] = []
+        if rotate.encryption_key:
+            rotations = rotate_encryption_key(
+                f"{name}-key",
+                args.inventory,
+                args.login,
+                pulumi.ResourceOptions(parent=self, depends_on=self.nodes),
+            )
+            self.nodes += rotations
         self.ahead_of_workers = pulumi.Output.from_input(args.with_k3s).apply(
-            lambda found: [begun, prepared, *(node for host, node in joined if host.name in found)]
+            lambda found: [
+                *(begun, prepared, *rotations),
+                *(node for host, node in joined if host.name in found),
+            ]
         )
         create_teardown(
             f"{name}-teardown",
@@ -136,13 +154,21 @@ class K3sControlPlane(pulumi.ComponentResource):
             {"kubeconfig": self.kubeconfig, "ca_pem": self.ca_pem, "k3s_version": self.k3s_version}
         )
 
+    def _create_passwords(
+        self, name: str, rotations: int
+    ) -> tuple[random.RandomPassword, random.RandomPassword]:
+        """The first token, and the one of now. All stay in the state: a snapshot needs that of its time."""
+        passwords = [self._create_password(name)]
+        passwords += [self._create_password(f"{name}-{number + 1}") for number in range(rotations)]
+        return passwords[0], passwords[-1]
+
     def _create_password(self, name: str) -> random.RandomPassword:
         # Letters and digits only: the token also stands in YAML and in K3s's own `user:password` form.
         return random.RandomPassword(
             name,
             length=TOKEN_LENGTH,
             special=False,
-            # A new token would lock out every host: the data in etcd are encrypted with the first one.
+            # A token changed by an argument would lock out every host. A rotation is another resource.
             opts=pulumi.ResourceOptions(parent=self, ignore_changes=[*TOKEN_ARGUMENTS]),
         )
 
@@ -213,6 +239,7 @@ class K3sControlPlane(pulumi.ComponentResource):
                 "NODE_NAME": host.name,
                 "NODE_ADDRESS": host.address,
                 **k3s_values(args.inventory.cluster.k3s, "server", args.project),
+                **k3s.rotation_values(args.inventory.cluster.k3s),
                 # Server 1 begins the cluster, unless another server has one already (server 1 was replaced);
                 # the others join server 1 directly, never through the load balancer (k3s-io/k3s#9661).
                 "FIRST": "true" if first else "false",
@@ -236,8 +263,11 @@ class K3sControlPlane(pulumi.ComponentResource):
                 host=inventory.servers[0],
                 script="kubeconfig",
                 timeout_seconds=KUBECONFIG_DEADLINE_SECONDS,
-                # Another number every 90 days: an update then reads it again.
-                values={"RENEWAL": str(k3s.kubeconfig_renewal(datetime.now(UTC).date()))},
+                # Another number every 90 days, or rotated certificates: an update then reads it again.
+                values={
+                    "RENEWAL": str(k3s.kubeconfig_renewal(datetime.now(UTC).date())),
+                    **k3s.rotation_values(inventory.cluster.k3s, "certificates"),
+                },
                 logging=remote.Logging.NONE,
             ),
             pulumi.ResourceOptions(

@@ -13,6 +13,7 @@ from busbar.hosts.downloads import install_seconds, k3s_values
 from busbar.hosts.inventory import Host, Inventory
 from components.host_command import HostCommandArgs, create_host_command
 from components.removal import HostRemovalArgs, create_host_removal, create_node_removal
+from components.rollout_stop import RolloutStop
 from components.script_delivery import create_delivery_hook
 from components.ssh import SshLogin
 
@@ -64,11 +65,16 @@ class InfiniBandWorkerPool(pulumi.ComponentResource):
     ) -> None:
         super().__init__("busbar:index:InfiniBandWorkerPool", name, None, opts)
         self._args = args
-        self._install_values = k3s_values(args.inventory.cluster.k3s, "worker", args.project)
+        settings = args.inventory.cluster.k3s
+        self._install_values = {
+            **k3s_values(settings, "worker", args.project),
+            **k3s.rotation_values(settings, "certificates"),
+        }
         workers = args.inventory.workers_of(args.pool)
         self._delivery = create_delivery_hook(
             f"{name}-delivery", args.login, {_agent(host): host for host in workers}
         )
+        self._rollout = RolloutStop(args.pool, {_agent(host): host.name for host in workers})
         self.nodes = []
         for host in workers:
             agent = self._install(host, self._uninstall_on_delete(host))
@@ -119,7 +125,11 @@ class InfiniBandWorkerPool(pulumi.ComponentResource):
                 parent=self,
                 depends_on=[removal],
                 aliases=self._former_names(host),
-                hooks=pulumi.ResourceHookBinding(on_error=[self._delivery]),
+                hooks=pulumi.ResourceHookBinding(
+                    before_create=[self._rollout.before],
+                    before_update=[self._rollout.before],
+                    on_error=[self._delivery, self._rollout.on_error],
+                ),
             ),
         )
 

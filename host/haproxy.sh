@@ -34,6 +34,8 @@ install_balancer() {
   if [[ -n $VIRTUAL_IP ]]; then
     install_package keepalived
     configure_keepalived
+  else
+    remove_keepalived
   fi
   poll "$HEALTH_DEADLINE" healthy 127.0.0.1 ||
     die "https://127.0.0.1:$API_PORT$(health_path) through HAProxy is not 200 after $HEALTH_DEADLINE s: $(backends)" \
@@ -44,12 +46,6 @@ install_balancer() {
   record_applied "$CONFIG" "$CA_FILE" ${VIRTUAL_IP:+"$KEEPALIVED"}
   printf '{"node":%s,"haproxy":%s,"keepalived":%s}\n' "$(json "$NODE_NAME")" \
     "$(json "$(package_version haproxy)")" "$(json "${VIRTUAL_IP:+$(package_version keepalived)}")"
-}
-
-# install_package NAME: records whether busbar installed it, so that removal purges nothing else.
-install_package() {
-  package_installed "$1" || touch "$STATE_DIR/$1.installed"
-  package_install "$1"
 }
 
 # The new configuration is checked before it replaces the old one; a reload keeps connections.
@@ -120,11 +116,19 @@ remove_balancer() {
     removed false
     return
   }
-  [[ ! -e $STATE_DIR/keepalived.conf.original && ! -e $STATE_DIR/keepalived.installed ]] || remove_part keepalived "$KEEPALIVED"
+  remove_keepalived
   remove_part haproxy "$CONFIG"
   rm -f "$CA_FILE"
   remove_state
   removed true
+}
+
+# remove_keepalived: also when the second load balancer was taken out of the configuration: nobody may keep the address.
+# The package may have been there before without a configuration, as on Debian.
+remove_keepalived() {
+  [[ -e $STATE_DIR/keepalived.installed ]] || grep -qs '^# Written by busbar' "$KEEPALIVED" || return 0
+  remove_part keepalived "$KEEPALIVED"
+  rm -f "$STATE_DIR/keepalived.conf.original" "$STATE_DIR/keepalived.installed"
 }
 
 # remove_part PACKAGE FILE: purges the package if busbar installed it, else restores the file.

@@ -5,7 +5,7 @@
 #   VERB=check  whether SNAPSHOT is whole, of this cluster, and fits on the disk; changes nothing
 #   VERB=stop   K3s stops, and does not start at boot; RESTORING marks the server until it starts again
 #   VERB=reset  on one server: etcd gets the data of SNAPSHOT, with this server as the only member
-#   VERB=start  K3s starts: Ready and a voter
+#   VERB=start  K3s starts: Ready and a voter; with RESET=true after a reset
 #   VERB=join   on the other servers: etcd's old data are moved aside; the server joins one of SERVERS
 #   VERB=agent  on workers: the agent restarts, pods keep running
 #   VERB=nodes  waits until NODES are Ready
@@ -16,7 +16,7 @@
 # Facts: list {"node","install_id","running","restoring","s3","problem","snapshots","stored"}: snapshots are {"name","path","bytes",
 #   "time"}, stored those in the bucket, null if K3s does not run; check {"node","bytes"}; reset {"node","reset","kept",
 #   "reason"}; join {"node","kept"}; nodes {"node","waiting"}; else {"node"}.
-[[ -n ${BUSBAR_LIB:-} ]] || for part in lib lib-install owner k3s-api k3s-lib k3s-snapshots; do
+[[ -n ${BUSBAR_LIB:-} ]] || for part in lib lib-install owner k3s-api k3s-lib k3s-tokens k3s-snapshots; do
   # shellcheck source=/dev/null
   source "$(dirname "${BASH_SOURCE[0]}")/$part.sh"
 done
@@ -121,8 +121,11 @@ refuse_running() {
   ! is_running || die "$UNIT runs here; no changes made" "run busbar restore again: it stops all servers first"
 }
 
+# start_here: after a reset etcd may have another agent token than the configuration.
 start_here() {
+  [[ ${RESET:-} != true ]] || forget_passwords
   start_and_await
+  [[ ${RESET:-} != true ]] || save_passwords "$(token_password)"
   printf '{"node":%s}\n' "$(json "$NODE_NAME")"
 }
 
@@ -145,6 +148,7 @@ join_here() {
     mv "$DB/etcd" "$kept"
   fi
   rm -f "$DB/reset-flag"
+  forget_keys
   follow_restored
   start_and_await
   printf '{"node":%s,"kept":%s}\n' "$(json "$NODE_NAME")" "$(json "$kept")"

@@ -98,11 +98,12 @@ begin_turn() {
   return 1
 }
 
-# fail_turn: notes that this agent failed, so that those that wait in this update end. Without a note on stderr: the
-# connection may be what broke.
+# fail_turn: notes that this agent failed, so that those that wait in this update end. The note on stderr, which
+# components/rollout_stop.py looks for, comes last: the connection may be what broke.
 fail_turn() {
-  [[ ! -e $TURN_FILE ]] ||
-    rollout patch configmap "$(<"$TURN_FILE")" --type merge -p '{"data":{"failed":"'"$(date +%s)"'"}}' >/dev/null 2>&1 || true
+  [[ -e $TURN_FILE ]] || return 0
+  rollout patch configmap "$(<"$TURN_FILE")" --type merge -p '{"data":{"failed":"'"$(date +%s)"'"}}' >/dev/null 2>&1 || true
+  note "failed during its turn to restart; the turn is kept until this worker is repaired"
 }
 
 # pause_turn: the next agent restarts when this Node has been Ready for pools.NAME.pause_seconds.

@@ -61,7 +61,7 @@ stored_snapshots() {
 
 # problem: what keeps this server from a restore; nothing if it can take part.
 problem() {
-  local password
+  local digest
   if [[ $(owner_field role) != server ]]; then
     printf 'is not marked as a server of busbar (%s/owner)' "$STATE_DIR"
   elif [[ ! -x $K3S || ! -f $K3S_CONFIG_DIR/config.yaml ]]; then
@@ -69,10 +69,9 @@ problem() {
   elif grep -F " $DB/etcd " "$MOUNTS" >/dev/null; then
     printf '%s/etcd is a mount point: it cannot be moved aside' "$DB"
   else
-    password=$(token_password)
-    # busbar/hosts/k3s.py: install_id
-    [[ -n $password && (-z $(owner_field install_id) ||
-      $(printf 'busbar install %s' "$password" | sha256sum | cut -c1-16) == "$(owner_field install_id)") ]] ||
+    # The install_id is the digest of the first token; the token may have been rotated since.
+    digest=$(cat "$TOKEN_IN_ETCD" 2>/dev/null || owner_field install_id)
+    [[ -n $(token_password) && (-z $digest || $(token_digest "$(token_password)") == "$digest") ]] ||
       printf 'the token in %s/config.yaml is not the one that this cluster was made with' "$K3S_CONFIG_DIR"
   fi
 }
@@ -107,5 +106,5 @@ check_content() {
   keys=$({ grep -aoE '/bootstrap/[0-9a-f]{12}' "$SNAPSHOT" || true; } | sort -u)
   grep -xF "$own" <<<"$keys" >/dev/null ||
     die "$SNAPSHOT was made with another token than this cluster's (keys: ${keys:-none}, expected $own); no changes made" \
-      "use a snapshot of this cluster; K3s cannot decrypt this one"
+      "use a snapshot of this cluster. One from before the server token was rotated needs the token of then: docs/hosts.md"
 }

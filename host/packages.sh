@@ -21,6 +21,12 @@ package_install() {
   package_installed "$1" || "$(package_manager)_install" "$1"
 }
 
+# install_package NAME: records whether busbar installed it, so that removal purges nothing else.
+install_package() {
+  package_installed "$1" || touch "$STATE_DIR/$1.installed"
+  package_install "$1"
+}
+
 # package_version NAME: empty if it is not installed.
 package_version() {
   "$(package_manager)_version" "$1"

@@ -1,8 +1,11 @@
 #!/usr/bin/env bash
-# A worker's hardware as JSON: GPUs from nvidia-smi, HCAs from sysfs, GPUDirect RDMA from kernel modules.
+# A worker's hardware as JSON: GPUs from nvidia-smi, HCAs from sysfs, GPUDirect RDMA from kernel modules, and what
+# RoCE ports do with congestion.
 
 # Without persistence mode 8 GPUs take 30 s and more (NVIDIA/gpu-operator driver.startupProbe).
 NVIDIA_SMI_SECONDS=60
+# mlnx_qos is a Python program; there may be 16 ports.
+QOS_SECONDS=2
 INFINIBAND=/sys/class/infiniband
 PCI=/sys/bus/pci/devices
 MODULES=/sys/module
@@ -67,7 +70,8 @@ gdr() {
   printf '{"peermem":%s,"open_modules":%s}' "$peermem" "$open"
 }
 
-# hcas: [{"name","port","link_layer","state","rate","fw","pci","netdevs","vfs","default_route"}], one per port.
+# hcas: [{"name","port","link_layer","state","rate","fw","pci","netdevs","vfs","default_route"}], one per port; of a
+# RoCE port also "qos".
 hcas() {
   local port device list="" gateways
   gateways=$(default_route_interfaces)
@@ -77,7 +81,9 @@ hcas() {
     list+="${list:+,}{\"name\":$(json "${device##*/}"),\"port\":${port##*/}"
     list+=",\"link_layer\":$(sysfs "$port/link_layer"),\"state\":$(sysfs "$port/state")"
     list+=",\"rate\":$(sysfs "$port/rate"),\"fw\":$(sysfs "$device/fw_ver")"
-    list+=",$(pci_function "$device/device" "$gateways")}"
+    list+=",$(pci_function "$device/device" "$gateways")"
+    [[ $(cat "$port/link_layer" 2>/dev/null) != Ethernet ]] || list+=",\"qos\":$(qos "$device" "${port##*/}")"
+    list+="}"
   done
   printf '[%s]' "$list"
 }
@@ -106,4 +112,47 @@ pci_function() {
 
 sysfs() {
   json "$(cat "$1" 2>/dev/null || true)"
+}
+
+# qos DEVICE PORT: what decides whether traffic of a RoCE port is lost under congestion; null is what cannot be read.
+# {"mlnx_qos","dcb_pfc","dcb_app"}: what these programs print about its network interface. {"ecn_np","ecn_rp"}: for each
+# of the 8 priorities 1 where DCQCN is on, as notification and as reaction point. "traffic_class": the driver's override.
+# The last three are files of DOCA-OFED's mlx5 driver; the kernel's own has none.
+qos() {
+  local device=$1 port=$2 netdev
+  netdev=$(first_netdev "$device/device")
+  printf '{"mlnx_qos":%s' "$(printed mlnx_qos -i "$netdev")"
+  printf ',"dcb_pfc":%s' "$(printed dcb pfc show dev "$netdev" prio-pfc)"
+  # -N: numbers, where DSCPs have names.
+  printf ',"dcb_app":%s' "$(printed dcb -N app show dev "$netdev" dscp-prio)"
+  printf ',"ecn_np":%s' "$(enabled "$device/device/net/$netdev/ecn/roce_np/enable")"
+  printf ',"ecn_rp":%s' "$(enabled "$device/device/net/$netdev/ecn/roce_rp/enable")"
+  printf ',"traffic_class":%s}' "$(text_of "$device/tc/$port/traffic_class")"
+}
+
+first_netdev() {
+  local netdev
+  for netdev in "$1"/net/*; do
+    [[ ! -e $netdev ]] || { printf '%s' "${netdev##*/}"; return; }
+  done
+}
+
+# printed COMMAND...: what it prints, as a JSON string; null if it is not installed or fails.
+printed() {
+  local text
+  if command -v "$1" >/dev/null && text=$(timeout "$QOS_SECONDS" "$@" 2>/dev/null); then json "$text"; else printf null; fi
+}
+
+# enabled FOLDER: its files 0 to 7 in one JSON string; null if one cannot be read.
+enabled() {
+  local priority text=""
+  for priority in {0..7}; do
+    text+=$(cat "$1/$priority" 2>/dev/null) || { printf null; return; }
+  done
+  json "$text"
+}
+
+text_of() {
+  local text
+  if text=$(cat "$1" 2>/dev/null); then json "$text"; else printf null; fi
 }

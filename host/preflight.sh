@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Reports what is on a host as one JSON line; changes nothing. busbar/preflight checks the report.
 #
-# Values: NODE_NAME, NODE_ADDRESS, ROLE (lb, server, worker).
+# Values: NODE_NAME, NODE_ADDRESS, ROLE (lb, server, worker, nfs), NFS_FOLDER (of the NFS server), NFS_SERVER (its
+#   address, on workers).
 # Payload, in an update: deliver_as, deliver (name and text of the script that runs here next; kept until a reboot).
 # By hand: sudo ROLE=worker bash host/preflight.sh </dev/null
-[[ -n ${BUSBAR_LIB:-} ]] || for part in lib preflight-hardware; do
+[[ -n ${BUSBAR_LIB:-} ]] || for part in lib preflight-hardware nfs-lib; do
   # shellcheck source=/dev/null
   source "$(dirname "${BASH_SOURCE[0]}")/$part.sh"
 done
@@ -24,15 +25,17 @@ main() {
   local hardware=""
   if [[ ${ROLE:=worker} == worker ]]; then
     hardware=",\"gpus\":$(gpus),\"fabric_manager\":$(fabric_manager),\"gdr\":$(gdr),\"hcas\":$(hcas)"
+    hardware+=",\"nfs_client\":$(nfs_client "${NFS_SERVER:-}")"
   fi
   if [[ $ROLE == server ]]; then
     # GPUs on a server show that it is swapped with a worker.
     hardware=",\"pci_gpus\":$(pci_gpus)"
   fi
+  [[ -z ${NFS_FOLDER:-} ]] || hardware+=",\"nfs_folder\":$(nfs_folder "$NFS_FOLDER")"
   local about
   about=$(system),$(resources),$(network),$(software)
   # The time last, right before it is sent.
-  printf '{"schema_version":3,%s%s,"epoch":%s}\n' "$about" "$hardware" "$(date +%s.%3N)"
+  printf '{"schema_version":4,%s%s,"epoch":%s}\n' "$about" "$hardware" "$(date +%s.%3N)"
 }
 
 # keep_script: only root may write there, and a file with that name is whole.
@@ -75,15 +78,8 @@ meminfo() {
 disks() {
   local folder
   for folder in k3s/agent/containerd k3s/agent/images k3s/server/db ""; do
-    df -B1 --output=avail,target "$(existing "$DATA_DIR/$folder")" | tail -n 1
+    df -B1 --output=avail,target "$(nearest_folder "$DATA_DIR/$folder")" | tail -n 1
   done | awk '!seen[$2]++ { printf "%s{\"path\":\"%s\",\"free_bytes\":%s}", comma, $2, $1; comma = "," }'
-}
-
-# existing PATH: the nearest folder that exists.
-existing() {
-  local path=$1
-  until [[ -d $path ]]; do path=$(dirname "$path"); done
-  printf '%s' "$path"
 }
 
 # A site on cgroup v1 allows it in a drop-in of the kubelet; only the top level of the YAML matters.
@@ -156,7 +152,7 @@ unit_is_active() {
 
 software() {
   local tool unit missing="" active="" managed=""
-  [[ ${ROLE:=worker} == lb ]] || TOOLS+=(iptables)
+  [[ ${ROLE:=worker} == lb || $ROLE == nfs ]] || TOOLS+=(iptables)
   for tool in "${TOOLS[@]}"; do
     command -v "$tool" >/dev/null || missing+="${missing:+,}\"$tool\""
   done
@@ -165,8 +161,14 @@ software() {
     ! managed "$unit" || managed+="${managed:+,}\"$unit\""
   done
   printf '"missing_tools":[%s],"active_units":[%s],"managed":[%s]' "$missing" "$active" "$managed"
-  printf ',"server_name":%s' "$(json "$(server_name)")"
+  printf ',"server_name":%s,"rotated":{%s}' "$(json "$(server_name)")" "$(rotated)"
   printf ',"k3s_data":%s,"k3s_version":%s,"etcd_members":[%s]' "$(k3s_data)" "$(json "$(k3s_version)")" "$(etcd_members)"
+}
+
+# rotated: "KIND":NUMBER of the rotations that were done here (k3s-rotation.sh).
+rotated() {
+  { grep -E '^(certificates|encryption_key|server_token|agent_token) [0-9]+$' "$STATE_DIR/rotated" 2>/dev/null || true; } |
+    awk '{ printf "%s\"%s\":%s", comma, $1, $2; comma = "," }'
 }
 
 # k3s_version: of the K3s that busbar installed here; empty without one.

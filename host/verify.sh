@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
 # Reports what differs on this host from what the last update applied; changes nothing.
 #
-# Values: NODE_NAME, ROLE (lb, server, worker), CLUSTER (true: also report Nodes and Helm releases, on a server).
-# Facts: {"node","drift":[TEXT...],"nodes","releases"}; nodes: lines "NAME|READY|CORDONED|LABELS|TAINTS" (CORDONED by
+# Values: NODE_NAME, ROLE (lb, server, worker, nfs), CLUSTER (true: also report Nodes and Helm releases, on a server),
+#   NFS (true: also the NFS server).
+# Facts: {"node","epoch","drift":[TEXT...],"nodes","releases"}; epoch: this host's clock; nodes: lines
+#   "NAME|READY|CORDONED|LABELS|TAINTS" (CORDONED by
 #   k3s-drain.sh), releases: lines "NAMESPACE|NAME|REVISION|STATUS", both null where the API was not asked or did not
 #   answer.
 # By hand: sudo ROLE=worker bash host/verify.sh </dev/null
 # shellcheck source=/dev/null
-[[ -n ${BUSBAR_LIB:-} ]] || for part in lib k3s-api; do
+[[ -n ${BUSBAR_LIB:-} ]] || for part in lib k3s-api nfs-lib; do
   source "$(dirname "${BASH_SOURCE[0]}")/$part.sh"
 done
 
@@ -16,21 +18,29 @@ main() {
   DRIFT=""
   local nodes=null releases=null
   : "${ROLE:=worker}"
+  [[ $ROLE == nfs ]] || verify_part
+  if [[ ${NFS:-} == true ]]; then
+    ROLE=nfs STATE_DIR=$NFS_STATE_DIR verify_part
+  fi
+  if [[ ${CLUSTER:-} == true ]] && systemctl is-active --quiet k3s; then
+    nodes=$(cluster_nodes) || nodes=null
+    releases=$(helm_releases) || releases=null
+  fi
+  printf '{"node":%s,"epoch":%s,"drift":[%s],"nodes":%s,"releases":%s}\n' "$(json "$NODE_NAME")" "$(date +%s)" "$DRIFT" \
+    "$nodes" "$releases"
+}
+
+drift() {
+  DRIFT+="${DRIFT:+,}$(json "$1")"
+}
+
+verify_part() {
   if [[ ! -s $STATE_DIR/owner ]]; then
     drift "nothing of busbar is installed ($STATE_DIR/owner is missing)"
   else
     verify_units
     verify_files
   fi
-  if [[ ${CLUSTER:-} == true ]] && systemctl is-active --quiet k3s; then
-    nodes=$(cluster_nodes) || nodes=null
-    releases=$(helm_releases) || releases=null
-  fi
-  printf '{"node":%s,"drift":[%s],"nodes":%s,"releases":%s}\n' "$(json "$NODE_NAME")" "$DRIFT" "$nodes" "$releases"
-}
-
-drift() {
-  DRIFT+="${DRIFT:+,}$(json "$1")"
 }
 
 verify_units() {
@@ -42,6 +52,7 @@ verify_units() {
       ;;
     server) units=(k3s) ;;
     worker) units=(k3s-agent) ;;
+    nfs) units=("$NFS_UNIT") ;;
   esac
   for unit in "${units[@]}"; do
     systemctl is-active --quiet "$unit" || drift "$unit does not run ($(systemctl is-active "$unit" || true))"

@@ -102,11 +102,15 @@ def env() -> None:
 @app.command()
 def build(
     drills: Annotated[bool, typer.Option("--drills", help="also what only `make drills` needs")] = False,
+    upgrade: Annotated[
+        bool,
+        typer.Option("--upgrade", help="also the K3s of the minor release before, for `make test-upgrade`"),
+    ] = False,
 ) -> None:
     """Build or download everything that `up` needs, and start nothing."""
     from lab.build.everything import in_background
     from lab.build.go import build as build_tool
-    from lab.build.tools import S3_TOOL
+    from lab.build.tools import DRILL_TOOLS, PREVIOUS_K3S_TOOL
     from lab.hosts import machine, rootfs
 
     machine.require_root()
@@ -114,7 +118,10 @@ def build(
     with in_background():
         rootfs.ensure()
     if drills:
-        build_tool(S3_TOOL)
+        for tool in DRILL_TOOLS:
+            build_tool(tool)
+    if upgrade:
+        build_tool(PREVIOUS_K3S_TOOL)
 
 
 @app.command()
@@ -127,7 +134,7 @@ def bringup() -> None:
 
 @app.command()
 def training(
-    stack: Annotated[str, typer.Argument(help="dev; or trainer: also Kubeflow Trainer")] = STACK,
+    stack: Annotated[str, typer.Argument(help="dev, trainer, jobs or networks")] = STACK,
 ) -> None:
     """`make up-training`: the training image on the workers, then `busbar up` in stacks/training."""
     from lab.training import bring_up

@@ -20,6 +20,8 @@ from busbar.config import ConfigError, stackfile
 from busbar.training import config
 from lab.build.go import build, module_folder
 from lab.build.tools import (
+    KUEUE_MODULE,
+    KUEUE_TOOL,
     MULTUS_MODULES,
     MULTUS_TOOLS,
     TRAINER_MODULES,
@@ -29,11 +31,13 @@ from lab.build.tools import (
 from lab.engine.environment import environment
 from lab.hosts import machine, ssh
 from lab.images import (
+    KUEUE,
     MULTUS,
     TORCH,
     TRAINER,
     TRAINING_OPERATOR,
     build_all,
+    kueue_image,
     multus_image,
     torch_image,
     trainer_image,
@@ -46,6 +50,7 @@ from lab.topology import PROJECT, Host
 
 STACKS_TRAINING = PROJECT / "stacks" / "training"
 CHART = RUN / "charts" / "kubeflow-trainer"
+KUEUE_CHART = RUN / "charts" / "kueue"
 MULTUS_CHART = RUN / "charts" / "rke2-multus"
 IMPORT_SECONDS = 300
 # containerd keeps it with the image, so it is gone when the image is.
@@ -77,8 +82,8 @@ def _configuration(stack: str) -> config.Training:
 def prepare(training: config.Training) -> None:
     """Build what is missing, and import images on the hosts that lack them; a site has a registry for this.
 
-    Kubeflow Trainer, Training Operator v1 and Multus only where the stack has them. Raises LabError where a
-    host does not answer.
+    Kubeflow Trainer, Training Operator v1, Kueue and Multus only where the stack has them. Raises LabError
+    where a host does not answer.
     """
     nodes = [host for host in known_hosts() if host.role != "lb"]
     if silent := [host.name for host in nodes if not ssh.answers(host)]:
@@ -92,6 +97,10 @@ def prepare(training: config.Training) -> None:
     if training.training_operator.enabled:
         build(TRAINING_OPERATOR_TOOL)
         _import_where_absent(TRAINING_OPERATOR, training_operator_image, nodes)
+    if training.kueue.enabled:
+        build(KUEUE_TOOL)
+        _import_where_absent(KUEUE, kueue_image, nodes)
+        _kueue_chart()
     if training.networks:
         for tool in MULTUS_TOOLS:
             build(tool)
@@ -128,6 +137,13 @@ def _chart() -> None:
     about["dependencies"] = [each for each in about["dependencies"] if each["name"] == "jobset"]
     (stage / "Chart.yaml").write_text(yaml.safe_dump(about))
     stage.replace(CHART)
+
+
+def _kueue_chart() -> None:
+    """The chart of the release, from its Go module."""
+    shutil.rmtree(KUEUE_CHART, ignore_errors=True)
+    module = module_folder(KUEUE_TOOL.module, KUEUE_MODULE)
+    shutil.copytree(module / "charts" / "kueue", KUEUE_CHART, copy_function=shutil.copyfile)
 
 
 def _import_where_absent(name: str, module: ModuleType, hosts: Sequence[Host]) -> None:

@@ -45,6 +45,7 @@ def describe(cluster: Cluster) -> list[str]:
     """The configuration in a few lines: hosts by role, pools, versions, and the expected bandwidth."""
     from busbar import versions
     from busbar.hosts.inventory import Inventory
+    from busbar.hosts.nfs import export_of
 
     inventory = Inventory.of(cluster)
     lines = [f"cluster {cluster.name}, API at {inventory.api_endpoint}"]
@@ -56,6 +57,10 @@ def describe(cluster: Cluster) -> list[str]:
         shown = ", ".join(f"{host.name} {host.address}" for host in hosts[:4])
         more = f", and {len(hosts) - 4} more" if len(hosts) > 4 else ""
         lines.append(f"{title}: {len(hosts)} ({shown}{more})")
+    if export := export_of(inventory):
+        lines.append(
+            f"NFS server: {export.host.name} exports {export.host.address}:{export.folder} to the workers"
+        )
     for name, pool in cluster.pools.items():
         lines.append(
             f"pool {name}: {len(inventory.workers_of(name))} workers, {pool.gpus} GPUs and {pool.rails} "

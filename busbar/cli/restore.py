@@ -90,7 +90,8 @@ def restore(
     """Replace everything in the cluster by a snapshot of etcd; the API is away for minutes.
 
     What was written since the snapshot is gone from the cluster; each server keeps its old data in a folder
-    that is printed. Not while `busbar up` runs. After an interruption: run the same command again.
+    that is printed. Refused while `busbar up` or `busbar destroy` runs. After an interruption: run the same
+    command again.
 
     Exit code 0: restored, and nothing differs from the configuration; 1: refused, failed, or something
     differs; 64: no such stack, or no --yes.
@@ -99,8 +100,8 @@ def restore(
 
     from busbar.cli import EX_USAGE
     from busbar.hosts.inventory import Inventory
+    from busbar.operations import lock, restore_plan
     from busbar.operations import restore as operation
-    from busbar.operations import restore_plan
     from busbar.operations.remote import ScriptError
 
     cluster, login = _cluster_of(stack, "restore")
@@ -111,8 +112,9 @@ def restore(
         if not yes:
             typer.echo("busbar restore: no changes made. Fix: add --yes to restore", err=True)
             raise typer.Exit(EX_USAGE)
-        done = asyncio.run(operation.restore(plan, login, _say))
-    except (ScriptError, ValueError, restore_plan.RestoreError) as error:
+        with lock.held(login, plan.servers, f"busbar restore {stack}", on_all=True):
+            done = asyncio.run(operation.restore(plan, login, _say))
+    except (ScriptError, ValueError, restore_plan.RestoreError, lock.LockedError) as error:
         typer.echo(f"busbar restore: {error}", err=True)
         raise typer.Exit(1) from None
     except KeyboardInterrupt:

@@ -64,6 +64,8 @@ def _describe(training: Training) -> Iterator[str]:
         yield f"networks of pool {pool}: {listed or 'none'}"
     if storage.is_shared:
         source = f"{storage.nfs.server}:{storage.nfs.export}" if storage.nfs else None
+        if storage.nfs and storage.nfs.from_cluster:
+            source = "of the cluster (nfs_server)"
         yield f"shared storage: {storage.mode} {source or storage.path or storage.class_name}"
     yield f"Kubeflow Trainer: {f'{trainer.version}, {trainer.chart}' if trainer.enabled else 'not installed'}"
     if training.kueue.enabled:

@@ -9,6 +9,7 @@ from pydantic import Field
 from busbar.config.hosts import Hosts
 from busbar.config.k3s import K3s
 from busbar.config.kubernetes_values import DnsLabel
+from busbar.config.nfs_server import NfsServer
 from busbar.config.operators import GpuOperator, MpiOperator, NetworkOperator
 from busbar.config.pools import Pool
 from busbar.config.ssh import Ssh
@@ -35,4 +36,7 @@ class Cluster(Model):
         default=NetworkOperator(), description="NVIDIA Network Operator."
     )
     mpi_operator: MpiOperator = Field(default=MpiOperator(), description="Kubeflow MPI Operator.")
+    nfs_server: NfsServer | None = Field(
+        default=None, description="An NFS server for the workers, made on a host; by default none."
+    )
     validation: Validation = Field(default=Validation(), description="The NCCL validation and its gate.")

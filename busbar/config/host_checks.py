@@ -121,6 +121,37 @@ def topology(config: PartialConfig) -> Iterator[str]:
                 )
 
 
+def nfs_server(config: PartialConfig) -> Iterator[str]:
+    """The section and its host: one of its own, or a load balancer or server."""
+    own = config.group("nfs_server")
+    if not config.has_nfs_server:
+        if own:
+            yield (
+                "nfs_server: missing, and hosts.nfs_server is given. Fix: add `nfs_server: {folder: /srv/x}`"
+            )
+        return
+    if config.nfs_host is None:
+        if not own:
+            yield (
+                "nfs_server.host: missing. Fix: name a load balancer or server, or add a host as "
+                "hosts.nfs_server"
+            )
+        return
+    if own:
+        yield "nfs_server.host: given beside hosts.nfs_server. Fix: remove one of the two"
+        return
+    named = next((host for host in config.hosts if host.name == config.nfs_host), None)
+    if named is None:
+        names = [host.name for host in config.hosts if host.name and host.group != "workers"]
+        hint = did_you_mean(config.nfs_host, names) or f"; expected one of: {', '.join(names)}"
+        yield f"nfs_server.host: {config.nfs_host!r} is not in hosts{hint}"
+    elif named.group == "workers":
+        yield (
+            f"nfs_server.host: {config.nfs_host!r} is a worker: a host that mounts NFS from itself can "
+            "deadlock when memory runs out. Fix: use another host"
+        )
+
+
 def login(config: PartialConfig, secrets: Collection[str]) -> Iterator[str]:
     """Exactly one source of the SSH key; `secrets` are the secret keys that the stack has set."""
     sources = {

@@ -1,4 +1,4 @@
-"""The hosts: one or two load balancers, an odd number of servers, and the workers."""
+"""The hosts: one or two load balancers, an odd number of servers, the workers, and perhaps an NFS server."""
 
 from __future__ import annotations
 
@@ -55,3 +55,6 @@ class Hosts(Model):
         description="K3s servers with embedded etcd: an odd number, because etcd needs a majority.",
     )
     workers: list[Worker] = Field(min_length=1, description="Hosts with GPUs and HCAs.")
+    nfs_server: Host | None = Field(
+        default=None, description="A host that is only the NFS server of the section nfs_server."
+    )

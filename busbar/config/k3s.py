@@ -57,6 +57,23 @@ class Snapshots(Model):
     s3: S3 | None = Field(default=None, description="Also copy each snapshot to a bucket.")
 
 
+Rotation = Annotated[Int, Field(ge=0)]
+
+
+class Rotate(Model):
+    """What is rotated in a running cluster: raise a number by one, and run an update (docs/hosts.md)."""
+
+    certificates: Rotation = Field(
+        default=0, description="Certificates of all servers and workers; the authorities (CA) stay."
+    )
+    encryption_key: Rotation = Field(default=0, description="Key that Secrets are encrypted with in etcd.")
+    server_token: Rotation = Field(
+        default=0,
+        description="Token that servers join with. Snapshots of etcd from before need the token of then.",
+    )
+    agent_token: Rotation = Field(default=0, description="Token that workers join with.")
+
+
 class K3s(Model):
     """The Kubernetes distribution on servers and workers."""
 
@@ -98,6 +115,9 @@ class K3s(Model):
         description="registries.yaml: mirrors and TLS; logins are the secret busbar:registryCredentials.",
     )
     snapshots: Snapshots = Field(default=Snapshots(), description="Snapshots of etcd.")
+    rotate: Rotate = Field(
+        default=Rotate(), description="Rotation of certificates, keys and tokens, by numbers that only rise."
+    )
     roll_pools: Literal["together", "in_order"] = Field(
         default="together",
         description="Whether the agents of all pools restart at the same time, or those of a pool only when "

@@ -50,6 +50,8 @@ class PartialConfig:
     gpu_operator: GpuOperator
     network_operator: NetworkOperator
     validation: Validation
+    has_nfs_server: bool = False
+    nfs_host: str | None = None
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> PartialConfig:
@@ -66,6 +68,8 @@ class PartialConfig:
             gpu_operator=_section(GpuOperator, data.get("gpu_operator")),
             network_operator=_section(NetworkOperator, data.get("network_operator")),
             validation=_section(Validation, data.get("validation")),
+            has_nfs_server=data.get("nfs_server") is not None,
+            nfs_host=_text(_mapping(data.get("nfs_server")).get("host")),
         )
 
     def group(self, name: str) -> list[PartialHost]:
@@ -74,6 +78,9 @@ class PartialConfig:
 
 
 def _hosts(hosts: Mapping[str, Any]) -> Iterator[PartialHost]:
+    if isinstance(single := hosts.get("nfs_server"), Mapping):
+        name, address = (_text(single.get(key)) for key in ("name", "address"))
+        yield PartialHost("hosts.nfs_server", "nfs_server", name, address.lower() if address else None, None)
     for group in GROUPS:
         listed = hosts.get(group)
         for index, host in enumerate(listed if isinstance(listed, list) else []):

@@ -20,6 +20,9 @@ MaxUnavailable = Annotated[
 ]
 
 
+FlowControl = Literal["warn", "require", "ignore"]
+
+
 class Taint(Model):
     """A taint of a pool's workers."""
 
@@ -56,6 +59,12 @@ class Pool(Model):
     ignore_hcas: list[HcaPattern] = Field(
         default=[],
         description="HCAs that are not rails (storage, management), such as mlx5_4; shell patterns work.",
+    )
+    flow_control: FlowControl = Field(
+        default="warn",
+        description="Of RoCE rails: what it is in preflight that the priority of NCCL's traffic class has "
+        "neither PFC nor ECN on the host, or that this cannot be read. warn: a warning. require: an error. "
+        "ignore: nothing.",
     )
     max_unavailable: MaxUnavailable = Field(
         default="10%",

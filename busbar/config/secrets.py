@@ -70,6 +70,8 @@ def _fix(key: str, path: str) -> str | None:
     name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", key).replace("-", "_").lower()
     if path.startswith("k3s.registries.") and name in {"auth", "password", "username", "identity_token"}:
         return _REGISTRY
+    if path.startswith("k3s.rotate."):
+        return None  # numbers of rotations
     if name in {"password", "passwd"}:
         return _NO_PASSWORDS if path.startswith(("ssh.", "hosts.")) else _ELSEWHERE
     if path.startswith("validation.env."):

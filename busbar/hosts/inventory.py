@@ -13,7 +13,7 @@ from busbar.config.hosts import Host as HostConfig
 from busbar.config.hosts import Worker
 from busbar.config.ssh import Ssh
 
-Role = Literal["lb", "server", "worker"]
+Role = Literal["lb", "server", "worker", "nfs"]
 
 API_PORT = 6443
 
@@ -37,7 +37,8 @@ class Host:
 
 @dataclass(frozen=True)
 class Inventory:
-    """The hosts in the order load balancers, servers, workers, each in the order of the configuration."""
+    """The hosts in the order load balancers, servers, workers, each in the order of the configuration; last a
+    host that is only the NFS server."""
 
     cluster: Cluster
     hosts: tuple[Host, ...]
@@ -53,6 +54,7 @@ class Inventory:
                 *(_host(host, "lb", ssh) for host in cluster.hosts.load_balancers),
                 *(_host(host, "server", ssh) for host in cluster.hosts.servers),
                 *(_host(host, "worker", ssh, host.pool or only_pool) for host in cluster.hosts.workers),
+                *(_host(host, "nfs", ssh) for host in [cluster.hosts.nfs_server] if host),
             ),
         )
 
@@ -70,6 +72,14 @@ class Inventory:
     def workers(self) -> tuple[Host, ...]:
         """The hosts with GPUs, of all pools."""
         return tuple(host for host in self.hosts if host.role == "worker")
+
+    @cached_property
+    def nfs_server(self) -> Host | None:
+        """The host that exports `nfs_server.folder`: one of its own, or a load balancer or server."""
+        if self.cluster.nfs_server is None:
+            return None
+        name = self.cluster.nfs_server.host
+        return next(host for host in self.hosts if (host.name == name if name else host.role == "nfs"))
 
     @cached_property
     def _by_pool(self) -> dict[str, tuple[Host, ...]]:

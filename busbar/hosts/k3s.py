@@ -123,6 +123,15 @@ def install_id(server_token: str) -> str:
     return hashlib.sha256(f"busbar install {server_token}".encode()).hexdigest()[:16]
 
 
+def rotation_values(k3s: K3s, *kinds: str) -> dict[str, str]:
+    """The numbers of `k3s.rotate` as host/k3s-rotation.sh reads them; those that are 0 are left out.
+
+    `kinds` are those that the script needs, by default all.
+    """
+    numbers = k3s.rotate.model_dump()
+    return {f"ROTATE_{kind.upper()}": str(numbers[kind]) for kind in kinds or numbers if numbers[kind]}
+
+
 def kubeconfig_renewal(today: date) -> int:
     """A number that changes every 90 days: with it the kubeconfig is read again before its 365 days end."""
     return today.toordinal() // RENEWAL_DAYS

@@ -29,28 +29,31 @@ HOST_DIR = Path(__file__).resolve().parents[2] / "host"
 
 # The files each script consists of, in the order they are sent.
 PARTS: Mapping[str, tuple[str, ...]] = {
-    "preflight": ("lib.sh", "preflight-hardware.sh", "preflight.sh"),
+    "preflight": ("lib.sh", "preflight-hardware.sh", "nfs-lib.sh", "preflight.sh"),
     "k3s-server": (
-        *("lib.sh", "lib-install.sh", "owner.sh", "k3s-api.sh", "k3s-lib.sh", "k3s-remove.sh"),
-        "k3s-server.sh",
+        *("lib.sh", "lib-install.sh", "owner.sh", "k3s-api.sh", "k3s-lib.sh", "k3s-rotation.sh"),
+        *("k3s-tokens.sh", "k3s-remove.sh", "k3s-server.sh"),
     ),
     "k3s-agent": (
-        *("lib.sh", "lib-install.sh", "owner.sh", "k3s-lib.sh", "k3s-drain.sh", "k3s-rollout.sh"),
-        "k3s-agent.sh",
+        *("lib.sh", "lib-install.sh", "owner.sh", "k3s-lib.sh", "k3s-rotation.sh", "k3s-drain.sh"),
+        *("k3s-rollout.sh", "k3s-agent.sh"),
     ),
+    "k3s-key": ("lib.sh", "lib-install.sh", "k3s-api.sh", "k3s-lib.sh", "k3s-rotation.sh", "k3s-key.sh"),
     "k3s-agent-remove": (
         *("lib.sh", "lib-install.sh", "owner.sh", "k3s-lib.sh", "k3s-remove.sh"),
         "k3s-agent-remove.sh",
     ),
     "k3s-nodes": ("lib.sh", "lib-install.sh", "k3s-api.sh", "k3s-nodes.sh"),
     "k3s-remove-node": ("lib.sh", "k3s-api.sh", "k3s-remove-node.sh"),
-    "verify": ("lib.sh", "k3s-api.sh", "verify.sh"),
+    "verify": ("lib.sh", "k3s-api.sh", "nfs-lib.sh", "verify.sh"),
     "k3s-restore": (
-        *("lib.sh", "lib-install.sh", "owner.sh", "k3s-api.sh", "k3s-lib.sh", "k3s-snapshots.sh"),
-        "k3s-restore.sh",
+        *("lib.sh", "lib-install.sh", "owner.sh", "k3s-api.sh", "k3s-lib.sh", "k3s-tokens.sh"),
+        *("k3s-snapshots.sh", "k3s-restore.sh"),
     ),
     "k3s-teardown": ("lib.sh", "k3s-api.sh", "k3s-teardown.sh"),
     "kubeconfig": ("lib.sh", "kubeconfig.sh"),
+    "operation-lock": ("lib.sh", "operation-lock.sh"),
+    "nfs-server": ("lib.sh", "lib-install.sh", "owner.sh", "packages.sh", "nfs-lib.sh", "nfs-server.sh"),
     "haproxy": ("lib.sh", "lib-install.sh", "owner.sh", "packages.sh", "haproxy.sh"),
 }
 
@@ -59,6 +62,8 @@ DELIVERED: Mapping[str, str] = {"worker": "k3s-agent"}
 # In memory: nothing of it outlives a reboot. host/lib.sh names it too.
 DELIVERED_DIR = "/run/busbar"
 NOT_DELIVERED = "this host does not have the script"
+# What host/k3s-rollout.sh says of an agent that failed while it was its turn to restart.
+TURN_KEPT = "failed during its turn to restart"
 
 _NAME = re.compile(r"[A-Z][A-Z0-9_]*")
 _PAYLOAD_NAME = re.compile(r"[a-z][a-z0-9_]*")

@@ -17,6 +17,7 @@ class PackageManager:
     install: str
     base_packages: str
     fabric_manager: str
+    nfs_client: str
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,7 @@ PACKAGE_MANAGERS: Mapping[str, PackageManager] = {
         install="apt-get install",
         base_packages="curl iproute2 iptables procps util-linux",
         fabric_manager="nvidia-fabricmanager-{branch}={version}-1",
+        nfs_client="nfs-common",
     ),
 }
 

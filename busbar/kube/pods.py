@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,10 @@ MAX_EVENTS_PER_POD = 3
 MAX_ISSUES = 12
 _MESSAGE_LIMIT = 300
 _NAMED_PODS = 2
+# Of a sandbox, a container or an object; every attempt has another one. The digest of an image is none.
+_ID = re.compile(
+    r"(?<!sha256:)\b(?:[0-9a-f]{64}|[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})\b"
+)
 # Events that only repeat the reason for which a container waits.
 _REPEATED_EVENTS = frozenset({"Failed: Error: ErrImagePull", "Failed: Error: ImagePullBackOff"})
 
@@ -108,15 +113,16 @@ def events_about(
 ) -> dict[str, list[str]]:
     """The newest events of each named object, each once, oldest first: `FailedMount: ...`."""
     wanted = set(names)
-    found: dict[str, list[tuple[str, str]]] = {}
+    found: dict[str, dict[str, str]] = {}
     for event in events:
         name = (event.get("involvedObject") or {}).get("name")
         text = f"{event.get('reason')}: {_short(event.get('message'))}"
         if event.get("type") in types and name in wanted and text not in _REPEATED_EVENTS:
-            found.setdefault(name, []).append((_when(event), text))
+            times = found.setdefault(name, {})
+            times[text] = max(_when(event), times.get(text, ""))
     return {
-        name: list(dict.fromkeys(text for _, text in sorted(entries)[-MAX_EVENTS_PER_POD:]))
-        for name, entries in found.items()
+        name: sorted(times, key=lambda text: (times[text], text))[-MAX_EVENTS_PER_POD:]
+        for name, times in found.items()
     }
 
 
@@ -190,5 +196,9 @@ def readiness(pods: Iterable[Mapping[str, Any]]) -> tuple[int, int]:
 
 
 def _short(text: str | None) -> str:
-    flat = " ".join((text or "").split())
-    return flat if len(flat) <= _MESSAGE_LIMIT else f"{flat[: _MESSAGE_LIMIT - 1]}…"
+    """One line without ids; of a long text both ends: nested errors name their cause last."""
+    flat = _ID.sub("<id>", " ".join((text or "").split()))
+    if len(flat) <= _MESSAGE_LIMIT:
+        return flat
+    half = _MESSAGE_LIMIT // 2
+    return f"{flat[:half]}…{flat[1 - half :]}"

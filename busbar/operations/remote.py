@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import asyncssh
@@ -17,6 +18,8 @@ from busbar.preflight.spec import Finding, Target
 
 # Beyond the script's own deadline: the transfer, and the kill after it.
 GRACE_SECONDS = 30
+# Until a script that goes on has said its facts.
+FACTS_SECONDS = 30
 RETRY_SECONDS = 3.0
 
 Say = Callable[[str], None]
@@ -46,6 +49,27 @@ _ANSWERS = (
     ConnectionRefusedError,
     ConnectionResetError,
 )
+
+
+@dataclass(frozen=True)
+class Running:
+    """A script that runs on a host until its stdin ends, which `close` brings about."""
+
+    connection: asyncssh.SSHClientConnection
+    process: asyncssh.SSHClientProcess[str]
+
+    def beat(self) -> bool:
+        """Send a line; False if the connection is lost."""
+        try:
+            self.process.stdin.write("\n")
+        except OSError:
+            return False
+        return True
+
+    async def close(self) -> None:
+        """End the connection, and with it the script."""
+        self.connection.close()
+        await self.connection.wait_closed()
 
 
 class Hosts:
@@ -115,6 +139,31 @@ class Hosts:
             return result(str(done.stdout))
         except ValueError:
             raise ScriptError(f"{target.name}: {script} exited 0 without a facts line") from None
+
+    async def start(
+        self, target: Target, script: str, values: Mapping[str, str], *, fact: str, seconds: int
+    ) -> tuple[dict[str, Any], Running]:
+        """Start a script that goes on until its stdin ends; returns the facts, which have the key `fact`.
+
+        Raises UnreachableError where there is no connection, ScriptError for the rest.
+        """
+        connection = await self._connect(target, 0)
+        text = scripts.command(
+            script, {"NODE_NAME": target.name, **values}, user=target.user, timeout_seconds=seconds
+        )
+        try:
+            async with asyncio.timeout(FACTS_SECONDS):
+                process = await connection.create_process(text)
+                process.stdin.write(scripts.stdin(script))
+                async for line in process.stdout:
+                    with contextlib.suppress(ValueError):
+                        if fact in (facts := result(line)):
+                            return facts, Running(connection, process)
+                reason = (await process.stderr.read()).strip() or "no facts"
+        except (TimeoutError, OSError, asyncssh.Error) as error:
+            reason = str(error) or f"no facts after {FACTS_SECONDS} s"
+        connection.close()
+        raise ScriptError(f"{target.name}: {script} failed: {reason}")
 
     async def check(self, target: Target) -> None:
         """Log in and out. Raises UnreachableError."""

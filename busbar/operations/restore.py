@@ -93,7 +93,7 @@ class _Steps:
         """Start the first server, then the others, each as soon as the one before it is a voter."""
         first = self.plan.first
         self.say(f"{first.name}: starting K3s")
-        await self._after_reset(self.run(first, "start", seconds=START_SECONDS))
+        await self._after_reset(self.run(first, "start", seconds=START_SECONDS, RESET="true"))
         running = [first]
         for server in self.plan.others:
             self.say(f"{server.name}: joining {first.name}")

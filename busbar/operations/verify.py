@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -13,6 +14,7 @@ from busbar.hosts.inventory import Host, Inventory
 from busbar.hosts.login import Login
 from busbar.manifests.operators import Operator
 from busbar.operations.remote import Hosts, ScriptError, UnreachableError
+from busbar.preflight.host_checks import clock_error
 from busbar.preflight.spec import Target
 
 CONCURRENT = 64
@@ -74,14 +76,19 @@ async def verify(cluster: Cluster, login: Login, operators: Sequence[Operator]) 
 
         async def ask(host: Host) -> Mapping[str, Any] | Drift:
             values = {"ROLE": host.role, "CLUSTER": "true" if host.role == "server" else "false"}
+            if host == inventory.nfs_server:
+                values["NFS"] = "true"
             async with limit:
                 try:
-                    return await hosts.run(
+                    before = time.time()
+                    facts = await hosts.run(
                         Target.model_validate(host, from_attributes=True),
                         "verify",
                         values,
                         seconds=SCRIPT_SECONDS,
                     )
+                    wrong = clock_error(float(facts["epoch"]), (before, time.time()))
+                    return {**facts, "drift": [*facts["drift"], *([wrong] if wrong else [])]}
                 except UnreachableError as error:
                     return Drift(host.name, error.finding.what, "unknown")
                 except ScriptError as error:

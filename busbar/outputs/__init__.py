@@ -1,7 +1,7 @@
 """The stack outputs: the contract between a busbar stack and the programs that use its cluster."""
 
 from busbar.outputs.build import build_outputs, gate
-from busbar.outputs.contract import CONTRACT_VERSION, NAMES, ClusterOutputs, ContractError
+from busbar.outputs.contract import CONTRACT_VERSION, NAMES, ClusterOutputs, ContractError, NfsExport
 from busbar.outputs.launch import PoolLaunch
 from busbar.outputs.node import Node
 from busbar.outputs.pool import PoolResult
@@ -11,6 +11,7 @@ __all__ = [
     "NAMES",
     "ClusterOutputs",
     "ContractError",
+    "NfsExport",
     "Node",
     "PoolLaunch",
     "PoolResult",

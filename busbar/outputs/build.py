@@ -12,6 +12,7 @@ from typing import Any
 
 from busbar.config.cluster import Cluster
 from busbar.hosts.inventory import Host, Inventory
+from busbar.hosts.nfs import export_of
 from busbar.outputs.contract import CONTRACT_VERSION
 from busbar.outputs.launch import format_pools
 from busbar.outputs.node import Node, format_nodes
@@ -38,6 +39,7 @@ def build_outputs(
     None (Pulumi drops it); a version that was not found is left out of `versions`.
     """
     inventory = Inventory.of(cluster)
+    export = export_of(inventory)
     reasons = {pool: _reasons(results.get(pool), cluster.validation.enabled) for pool in cluster.pools}
     headline = results.get(_worst(results, reasons)) or {}
     several = len(cluster.pools) > 1
@@ -64,6 +66,7 @@ def build_outputs(
             pool: {key: result[key] for key in FIELDS if key in result} for pool, result in results.items()
         },
         "pools": format_pools(inventory, facts),
+        "nfs_server": {"address": export.host.address, "export": export.folder} if export else None,
     }
 
 

@@ -28,12 +28,14 @@ NAMES = (
     "nccl_reasons",
     "nccl",
     "pools",
+    "nfs_server",
 )
 """The outputs but the kubeconfig, in the order in which they are exported."""
 # A number that was not measured is no output at all: Pulumi drops what is None.
 _MAY_BE_ABSENT = {
     "k3s_version", "nccl_busbw_gbps", "nccl_expected_gbps", "nccl_fraction",
     "pools",  # added to contract 2: a stack that was last updated before has no such output
+    "nfs_server",
 }  # fmt: skip
 
 
@@ -59,12 +61,21 @@ class StackReference(Protocol):
 
 
 @dataclass(frozen=True)
+class NfsExport:
+    """What a worker mounts: `address`:`export`, with NFSv4."""
+
+    address: str
+    export: str
+
+
+@dataclass(frozen=True)
 class ClusterOutputs:
     """A cluster as its stack exported it. Bandwidths are in GB/s (10^9 bytes).
 
     Gate on `nccl_passed` and on nothing else: a number alone says nothing about the transport behind it.
     `nccl` holds the result of each pool that was measured. `versions` are those of what runs on K3s. `pools`
     is what a pod needs on each pool; empty for a stack that was last updated before there was such an output.
+    `nfs_server` is the export that busbar made for the workers, if any.
     """
 
     contract_version: int
@@ -80,6 +91,7 @@ class ClusterOutputs:
     nccl_reasons: tuple[str, ...]
     nccl: Mapping[str, PoolResult]
     pools: Mapping[str, PoolLaunch] = field(default_factory=dict)
+    nfs_server: NfsExport | None = None
     kubeconfig: Any = field(default=None, repr=False)
     """From a stack reference: a secret pulumi.Output[str]. From a dict: what stood there."""
 
@@ -127,6 +139,7 @@ class ClusterOutputs:
             nccl_reasons=tuple(str(reason) for reason in _of("nccl_reasons", outputs, list)),
             nccl=_results(_of("nccl", outputs, Mapping)),
             pools=_pools(outputs.get("pools")),
+            nfs_server=_export(outputs.get("nfs_server")),
             kubeconfig=outputs.get("kubeconfig"),
         )
 
@@ -183,6 +196,16 @@ def _pools(text: Any) -> dict[str, PoolLaunch]:
         return {} if text is None else parse_pools(text)
     except ValueError as error:
         raise ContractError(f"pools has {error}") from None
+
+
+def _export(entry: Any) -> NfsExport | None:
+    if entry is None:
+        return None
+    if not isinstance(entry, Mapping) or not all(
+        isinstance(entry.get(key), str) for key in ("address", "export")
+    ):
+        raise ContractError(f"nfs_server is {entry!r}, a mapping with address and export is expected")
+    return NfsExport(entry["address"], entry["export"])
 
 
 def _results(entries: Mapping[str, Any]) -> dict[str, PoolResult]:

@@ -28,7 +28,9 @@ class PoolLaunch(BaseModel):
     validation used; its content is not an output. `topology`: the keys of the labels by which its Nodes say
     where they are in the fabric, the farthest level first; None where the site has named none. `interfaces`:
     for each rail, in the order of PCI addresses, the names of its network interface on the workers: one where
-    all agree. None where they are not known of all workers.
+    all agree. None where they are not known of all workers. `roce`: what the workers do with the congestion
+    of RoCE rails, each state once; None where preflight does not judge it. `without_nfs`: workers on which
+    preflight found no NFS client.
     """
 
     model_config = ConfigDict(extra="ignore", frozen=True)
@@ -51,6 +53,8 @@ class PoolLaunch(BaseModel):
     topology_file: str | None = None
     topology: tuple[str, ...] | None = None
     interfaces: tuple[tuple[str, ...], ...] | None = None
+    roce: tuple[str, ...] | None = None
+    without_nfs: tuple[str, ...] | None = None
 
 
 _POOLS = TypeAdapter(dict[str, PoolLaunch])
@@ -112,6 +116,14 @@ def _launch(
         topology_file=cluster.validation.topology_file,
         topology=levels or None,
         interfaces=_interfaces([facts.get(worker.name, {}).get("rail_interfaces") for worker in workers]),
+        roce=tuple(
+            sorted({state for worker in workers for state in facts.get(worker.name, {}).get("roce", ())})
+        )
+        or None,
+        without_nfs=tuple(
+            worker.name for worker in workers if facts.get(worker.name, {}).get("nfs_client") is False
+        )
+        or None,
     )
 
 

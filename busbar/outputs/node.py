@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Node:
-    """A host of the cluster. `role` is lb, server or worker; `gpus` and `rails` were found on it."""
+    """A host of the cluster. `role` is lb, server, worker or nfs; `gpus` and `rails` were found on it."""
 
     name: str
     role: str

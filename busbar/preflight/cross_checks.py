@@ -15,6 +15,7 @@ _EQUAL_FACTS: tuple[tuple[str, Literal["error", "warning"], str], ...] = (
     ("driver", "error", "driver"),
     ("gpu_model", "error", "GPU model"),
     ("hca_firmware", "warning", "HCA firmware"),
+    ("roce", "warning", "RoCE settings"),
 )
 
 

@@ -11,6 +11,7 @@ from busbar import versions
 from busbar.hosts import supported_os
 from busbar.preflight.rails import Rails, choose
 from busbar.preflight.report import Report
+from busbar.preflight.roce import check_flow_control
 from busbar.preflight.spec import HostRequirements
 
 Check = tuple[Any, str, str]
@@ -30,6 +31,7 @@ def check_hardware(required: HostRequirements, report: Report) -> Iterator[Check
     else:
         yield from _gpus_without_driver(required, report)
     yield from _rails(required, report)
+    yield from check_flow_control(required, report.hcas)
     yield from _memlock(required, report)
     if required.transport == "gpudirect-rdma" and required.driver_on_host:
         yield from _gpudirect(report)

@@ -12,18 +12,25 @@ from busbar.preflight.facts import HAS_K3S
 from busbar.preflight.hardware_checks import check_hardware
 from busbar.preflight.rails import choose
 from busbar.preflight.report import Hca, Report
+from busbar.preflight.roce import flows
 from busbar.preflight.spec import Finding, HostRequirements, Target
 
 ARCHITECTURES = ("x86_64", "aarch64")
 GIB = 1 << 30
-MIN_MEMORY_BYTES = {"lb": 0.4 * GIB, "server": 1.8 * GIB, "worker": 1.8 * GIB}
+MIN_MEMORY_BYTES = {"lb": 0.4 * GIB, "server": 1.8 * GIB, "worker": 1.8 * GIB, "nfs": 0.4 * GIB}
+NODE_ROLES = ("server", "worker")
 # Disks below /var/lib/rancher other than that of the container images: etcd, image archives, K3s's own files.
 OTHER_DISKS_MIN_BYTES = 2e9
 # A certificate from a host whose clock is ahead is not yet valid on the others.
 MAX_SKEW_SECONDS = 5.0
 KUBELET_PORT = 10250
 ETCD_PORTS = (2379, 2380)
-OWN_PROCESSES = {"lb": ("haproxy",), "server": ("k3s", "k3s-server"), "worker": ("k3s", "k3s-agent")}
+OWN_PROCESSES = {
+    "lb": ("haproxy",),
+    "server": ("k3s", "k3s-server"),
+    "worker": ("k3s", "k3s-agent"),
+    "nfs": (),
+}
 OTHER_KUBERNETES = ("rke2-server", "rke2-agent", "kubelet")
 FIREWALLS = ("ufw", "firewalld")
 
@@ -38,8 +45,9 @@ def check_host(
     """
     checks = [*_system(target, report), *_resources(target, required, report), *_clock(report, clock)]
     checks += _network(target, report)
-    checks += _leftovers(target, report)
-    if target.role != "lb":
+    if target.role != "nfs":
+        checks += _leftovers(target, report)
+    if target.role in NODE_ROLES:
         checks += _kubernetes(required, report)
     if target.role == "worker":
         checks += check_hardware(required, report)
@@ -69,6 +77,10 @@ def host_facts(required: HostRequirements, report: Report) -> dict[str, Any]:
             # In the order of their PCI addresses.
             **({"rail_interfaces": interfaces} if any(interfaces) else {}),
         }
+        if report.nfs_client is not None and not report.nfs_client.installed:
+            kept["nfs_client"] = False
+        if required.flow_control != "ignore":
+            kept["roce"] = sorted({str(flow) for flow in flows(required, report.hcas).values()})
     return kept
 
 
@@ -135,7 +147,7 @@ def _resources(target: Target, required: HostRequirements, report: Report) -> It
             f"{MIN_MEMORY_BYTES[target.role] / GIB:.1f} GiB for role {target.role}",
             "add memory",
         )
-    if report.swap_bytes and target.role != "lb":
+    if report.swap_bytes and target.role in NODE_ROLES:
         yield (
             "warning",
             f"{report.swap_bytes / GIB:.1f} GiB of swap is on, which Kubernetes does not account for",
@@ -143,14 +155,21 @@ def _resources(target: Target, required: HostRequirements, report: Report) -> It
         )
 
 
-def _clock(report: Report, clock: tuple[float, float]) -> Iterator[Check]:
+def clock_error(epoch: float, clock: tuple[float, float]) -> str | None:
+    """What is wrong with a host whose clock said `epoch` within the interval `clock` (seconds), or None."""
     before, after = clock
-    skew = max(before - report.epoch, report.epoch - after)
-    if skew > MAX_SKEW_SECONDS:
-        direction = "behind" if report.epoch < before else "ahead of"
+    skew = max(before - epoch, epoch - after)
+    if skew <= MAX_SKEW_SECONDS:
+        return None
+    direction = "behind" if epoch < before else "ahead of"
+    return f"clock is {skew:.0f} s {direction} this machine's, expected at most {MAX_SKEW_SECONDS:g} s"
+
+
+def _clock(report: Report, clock: tuple[float, float]) -> Iterator[Check]:
+    if wrong := clock_error(report.epoch, clock):
         yield (
             "error",
-            f"clock is {skew:.0f} s {direction} this machine's, expected at most {MAX_SKEW_SECONDS:g} s",
+            wrong,
             "timedatectl set-ntp true (systemd-timesyncd or chrony) on the host; check this machine's clock "
             "too",
         )
@@ -159,13 +178,13 @@ def _clock(report: Report, clock: tuple[float, float]) -> Iterator[Check]:
 
 
 def _network(target: Target, report: Report) -> Iterator[Check]:
-    if not report.default_route and target.role != "lb":
+    if not report.default_route and target.role in NODE_ROLES:
         yield (
             "error",
             "no default route, which K3s needs even without internet access",
             "ip route add default via GATEWAY, and make it permanent",
         )
-    if not report.has_node_address and target.role != "lb":
+    if not report.has_node_address and target.role in NODE_ROLES:
         yield (
             "error",
             f"no network interface has the address {target.address}, got {', '.join(report.addresses)}: the "
@@ -173,7 +192,12 @@ def _network(target: Target, report: Report) -> Iterator[Check]:
             "list the host by an address that it has; or set node-ip and flannel-iface in "
             "/etc/rancher/k3s/config.yaml.d/address.yaml on the host",
         )
-    wanted = {"lb": (API_PORT,), "server": (API_PORT, *ETCD_PORTS, KUBELET_PORT), "worker": (KUBELET_PORT,)}
+    wanted = {
+        "lb": (API_PORT,),
+        "server": (API_PORT, *ETCD_PORTS, KUBELET_PORT),
+        "worker": (KUBELET_PORT,),
+        "nfs": (),
+    }
     for listener in report.listening:
         if listener.port in wanted[target.role] and listener.process not in _own(target, report):
             yield (
@@ -244,6 +268,7 @@ def _leftovers(target: Target, report: Report) -> Iterator[Check]:
 
 def _kubernetes(required: HostRequirements, report: Report) -> Iterator[Check]:
     yield from _upgrade(required, report)
+    yield from _rotation(required, report)
     if required.cgroup_v2 and report.cgroup == "v1":
         if report.cgroup_v1_allowed:
             yield (
@@ -257,6 +282,17 @@ def _kubernetes(required: HostRequirements, report: Report) -> Iterator[Check]:
                 "uses cgroup v1, with which the kubelet of Kubernetes 1.35 and later does not start",
                 "boot with systemd.unified_cgroup_hierarchy=1; or temporarily set failCgroupV1: false in "
                 "/var/lib/rancher/k3s/agent/etc/kubelet.conf.d/10-cgroup.conf",
+            )
+
+
+def _rotation(required: HostRequirements, report: Report) -> Iterator[Check]:
+    """A lower number would bring back an earlier token."""
+    for kind, done in report.rotated.items():
+        if (wanted := required.rotate.get(kind, 0)) < done:
+            yield (
+                "error",
+                f"k3s.rotate.{kind} is {wanted}, but {done} is done on this host",
+                f"set it to {done}, or to a higher number to rotate again",
             )
 
 

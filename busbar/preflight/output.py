@@ -32,8 +32,10 @@ def summary(spec: Spec, outcome: Outcome) -> str:
 def table(spec: Spec, outcome: Outcome) -> Table:
     """One row per host: role, address, hardware, and whether it is ready."""
     errors = {finding.host for finding in outcome.errors}
+    # Only sites with RoCE have the column.
+    roce = ("RoCE",) if any(record.facts.get("roce") for record in outcome.records.values()) else ()
     result = Table()
-    for title in ("host", "role", "address", "system", "GPUs", "rails", "driver", "ready"):
+    for title in ("host", "role", "address", "system", "GPUs", "rails", *roce, "driver", "ready"):
         result.add_column(title, no_wrap=title in ("host", "address", "ready"))
     for target in spec.hosts:
         record = outcome.records.get(target.name)
@@ -45,6 +47,7 @@ def table(spec: Spec, outcome: Outcome) -> Table:
             str(facts.get("os", "")),
             f"{facts['gpus']} x {facts['gpu_model']}" if "gpus" in facts else "",
             ", ".join(facts.get("rails", ())),
+            *(["; ".join(facts.get("roce", ()))] if roce else []),
             str(facts.get("driver", "")),
             "[red]no[/red]" if target.name in errors else "[green]yes[/green]",
         )

@@ -30,13 +30,14 @@ class Answer:
 
 async def query(
     target: Target,
+    values: Mapping[str, str],
     keys: Keys,
     tunnel: asyncssh.SSHClientConnection | None,
     names: Mapping[str, str],
     *,
     deliver: bool = False,
 ) -> Answer | Finding:
-    """Run `host/preflight.sh` on one host; takes at most CONNECT_SECONDS + SCRIPT_SECONDS.
+    """Run `host/preflight.sh` with `values` on one host; takes at most CONNECT_SECONDS + SCRIPT_SECONDS.
 
     `names`: host key -> name of every host, to recognise hosts that are swapped. `deliver`: the host keeps
     the script that its Command runs later (busbar.hosts.scripts).
@@ -52,7 +53,7 @@ async def query(
     try:
         async with asyncio.timeout(SCRIPT_SECONDS), connection:
             before = time.time()
-            done = await _run(connection, target, hostscript.delivery(target.role) if deliver else {})
+            done = await _run(connection, target, values, hostscript.delivery(target.role) if deliver else {})
             after = time.time()
     except TimeoutError:
         return Finding(
@@ -67,11 +68,14 @@ async def query(
 
 
 async def _run(
-    connection: asyncssh.SSHClientConnection, target: Target, payload: Mapping[str, str]
+    connection: asyncssh.SSHClientConnection,
+    target: Target,
+    values: Mapping[str, str],
+    payload: Mapping[str, str],
 ) -> asyncssh.SSHCompletedProcess:
     text = hostscript.command(
         "preflight",
-        {"NODE_NAME": target.name, "NODE_ADDRESS": target.address, "ROLE": target.role},
+        values,
         user=target.user,
         timeout_seconds=SCRIPT_SECONDS,
     )

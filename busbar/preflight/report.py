@@ -67,11 +67,25 @@ class Gdr(Part):
     open_modules: bool
 
 
+class Qos(Part):
+    """What a RoCE port does with congestion, as texts of programs and of sysfs; None: cannot be read.
+
+    `ecn_np` and `ecn_rp` have a digit per priority: 1 where DCQCN is on as notification, or reaction point.
+    """
+
+    mlnx_qos: str | None
+    dcb_pfc: str | None
+    dcb_app: str | None
+    ecn_np: str | None
+    ecn_rp: str | None
+    traffic_class: str | None
+
+
 class Hca(Part):
     """One port of one HCA, with the texts of sysfs: "InfiniBand", "4: ACTIVE", "400 Gb/sec (4X NDR)".
 
     Of its PCI function: the address ("0000:1b:00.0", empty if it has none), the network interfaces, the
-    number of VFs, and whether one of the interfaces carries the default route.
+    number of VFs, and whether one of the interfaces carries the default route. `qos`: of a RoCE port.
     """
 
     name: str
@@ -84,15 +98,39 @@ class Hca(Part):
     netdevs: tuple[str, ...]
     vfs: int
     default_route: bool
+    qos: Qos | None = None
+
+
+class NfsFolder(Part):
+    """The folder of the NFS server. `kind`: "link" if a part of its path is a symbolic link.
+
+    `foreign_exports`: of the folder or one above it, not by busbar. `system_disk`: it is on the file system
+    of the operating system. `writable`: by nobody. `managed`: busbar has exported a folder of this host.
+    """
+
+    kind: Literal["missing", "folder", "link", "other"]
+    foreign_exports: tuple[str, ...]
+    system_disk: bool
+    free_bytes: int
+    writable: bool
+    managed: bool
+
+
+class NfsClient(Part):
+    """Whether mount.nfs is there, and the address from which the host reaches the NFS server (or empty)."""
+
+    installed: bool
+    source: str
 
 
 class Report(Part):
-    """Everything about one host; the last four fields are for workers only, `pci_gpus` is for servers.
+    """Everything about one host. `pci_gpus` is for servers, `nfs_folder` for the NFS server, the others from
+    `gpus` on are for workers.
 
     `epoch` is in seconds. The first of `disks` is the one with the container images.
     """
 
-    schema_version: Literal[3]
+    schema_version: Literal[4]
     os: str
     os_version: str
     arch: str
@@ -116,6 +154,8 @@ class Report(Part):
     active_units: tuple[str, ...]
     managed: tuple[str, ...]
     server_name: str
+    rotated: dict[str, int]
+    """Kind of `k3s.rotate` -> the number that was done on this host."""
     k3s_data: bool
     epoch: float
     k3s_version: str = ""
@@ -127,3 +167,5 @@ class Report(Part):
     fabric_manager: FabricManager | None = None
     gdr: Gdr | None = None
     hcas: tuple[Hca, ...] = ()
+    nfs_client: NfsClient | None = None
+    nfs_folder: NfsFolder | None = None

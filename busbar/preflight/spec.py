@@ -15,9 +15,12 @@ from pydantic import BaseModel, ConfigDict
 from busbar import versions
 from busbar.config import Cluster
 from busbar.config.checksums import read_checksums
+from busbar.config.pools import FlowControl
+from busbar.hosts import nfs
 from busbar.hosts import scripts as hostscript
-from busbar.hosts.inventory import Inventory
+from busbar.hosts.inventory import Inventory, Role
 from busbar.hosts.login import Login
+from busbar.manifests import nccljob
 
 # Kubernetes 1.35 made failCgroupV1 the kubelet's default.
 CGROUP_V2_SINCE = Version("1.35")
@@ -41,7 +44,7 @@ class Target(Model):
     port: int
     user: str
     host_key: str
-    role: Literal["lb", "server", "worker"]
+    role: Role
     pool: str | None = None
     labels: tuple[tuple[str, str], ...] = ()
 
@@ -54,6 +57,8 @@ class HostRequirements(Model):
     """Digest of what is going to be installed on such hosts; if it changes, they are checked again first."""
     k3s_version: str = ""
     """The version to install; empty for a load balancer."""
+    rotate: dict[str, int] = {}
+    """The numbers of `k3s.rotate`; empty for a load balancer."""
     cgroup_v2: bool = False
     gpus: int = 0
     gpu_model: str | None = None
@@ -68,6 +73,23 @@ class HostRequirements(Model):
     """Whether the SR-IOV device plugin must offer the rails, which it selects by their PCI addresses."""
     netdev_selectors: tuple[str, ...] = ()
     """Selectors of the site that match only HCAs with a network interface."""
+    flow_control: FlowControl = "ignore"
+    """What a RoCE rail without PFC and ECN is; of other fabrics always `ignore`."""
+    traffic_class: int = 0
+    service_level: int = 0
+    """Traffic class and service level that NCCL gives its RoCE packets."""
+
+
+class NfsRequirements(Model):
+    """The NFS server `host` at `address`, and what its folder must be; `plan` as in HostRequirements."""
+
+    host: str
+    address: str
+    folder: str
+    min_free_gb: int
+    squash: Literal["all", "root", "none"]
+    allow_system_disk: bool
+    plan: str = ""
 
 
 class Spec(Model):
@@ -77,6 +99,7 @@ class Spec(Model):
     login: Login
     hosts: tuple[Target, ...]
     requirements: dict[str, HostRequirements]
+    nfs: NfsRequirements | None = None
 
     def requirements_of(self, target: Target) -> HostRequirements:
         """What this host must have."""
@@ -87,7 +110,21 @@ class Spec(Model):
         requirements = self.requirements_of(target)
         bastion = self.login.bastion
         way = [self.login.key_digest, self.login.uses_agent, bastion.model_dump() if bastion else None]
-        return _digest([target.model_dump(), way, requirements.model_dump(), hostscript.digest("preflight")])
+        content = [target.model_dump(), way, requirements.model_dump(), hostscript.digest("preflight")]
+        if self.nfs and target.name == self.nfs.host:
+            content.append(self.nfs.model_dump())
+        if self.nfs and target.role == "worker":
+            content.append(self.nfs.address)
+        return _digest(content)
+
+    def values(self, target: Target) -> dict[str, str]:
+        """The values of `host/preflight.sh` for this host."""
+        values = {"NODE_NAME": target.name, "NODE_ADDRESS": target.address, "ROLE": target.role}
+        if self.nfs and target.name == self.nfs.host:
+            values["NFS_FOLDER"] = self.nfs.folder
+        if self.nfs and target.role == "worker":
+            values["NFS_SERVER"] = self.nfs.address
+        return values
 
 
 def requirements_key(role: str, pool: str | None) -> str:
@@ -112,9 +149,11 @@ def spec_of(cluster: Cluster, *, login: Mapping[str, Any], project: Path | None 
     cgroup_v2 = number is None or number >= CGROUP_V2_SINCE
     requirements = {
         "lb": HostRequirements(min_disk_gb=LB_MIN_DISK_GB, plan=_plan("haproxy", front)),
+        **({"nfs": HostRequirements(min_disk_gb=LB_MIN_DISK_GB)} if cluster.hosts.nfs_server else {}),
         "server": HostRequirements(
             min_disk_gb=SERVER_MIN_DISK_GB,
             k3s_version=cluster.k3s.version,
+            rotate=cluster.k3s.rotate.model_dump(),
             cgroup_v2=cgroup_v2,
             plan=_plan("k3s-server", k3s, front),
         ),
@@ -124,6 +163,7 @@ def spec_of(cluster: Cluster, *, login: Mapping[str, Any], project: Path | None 
             min_disk_gb=pool.min_disk_gb,
             plan=_plan("k3s-agent", k3s, inventory.api_address, pool.model_dump(mode="json")),
             k3s_version=cluster.k3s.version,
+            rotate=cluster.k3s.rotate.model_dump(),
             cgroup_v2=cgroup_v2,
             gpus=pool.gpus,
             gpu_model=pool.gpu_model,
@@ -135,13 +175,53 @@ def spec_of(cluster: Cluster, *, login: Mapping[str, Any], project: Path | None 
             transport=cluster.validation.required_transport,
             offered=network.enabled and "pciAddresses" not in network.selectors,
             netdev_selectors=tuple(sorted(NETDEV_SELECTORS & set(network.selectors))),
+            **_roce(cluster, name),
         )
     return {
         "schema_version": 2,
         "login": dict(login),
         "hosts": [asdict(host) for host in inventory.hosts],
         "requirements": {key: each.model_dump(mode="json") for key, each in requirements.items()},
+        **_nfs(inventory),
     }
+
+
+def _nfs(inventory: Inventory) -> dict[str, Any]:
+    export = nfs.export_of(inventory)
+    if export is None:
+        return {}
+    config = export.config
+    required = NfsRequirements(
+        host=export.host.name,
+        address=export.host.address,
+        folder=export.folder,
+        min_free_gb=config.min_free_gb,
+        squash=config.squash,
+        allow_system_disk=config.allow_system_disk,
+        plan=_plan("nfs-server", nfs.exports(inventory), nfs.CONFIG),
+    )
+    return {"nfs": required.model_dump(mode="json")}
+
+
+def _roce(cluster: Cluster, pool: str) -> dict[str, Any]:
+    """What is required of RoCE rails: nothing where NCCL does not use them."""
+    configured = cluster.pools[pool]
+    if configured.link_layer != "ethernet" or cluster.validation.required_transport == "socket":
+        return {}
+    env = nccljob.resolve(cluster, pool, []).env
+    return {
+        "flow_control": configured.flow_control,
+        "traffic_class": _nccl_number(env.get("NCCL_IB_TC")),
+        "service_level": _nccl_number(env.get("NCCL_IB_SL")),
+    }
+
+
+def _nccl_number(text: str | None) -> int:
+    """As NCCL reads NCCL_IB_TC and NCCL_IB_SL: 0 if it is unset, -1 or no number (src/misc/param.cc)."""
+    try:
+        return max(int(text or "0", 0), 0)
+    except ValueError:
+        return 0
 
 
 def _plan(script: str, *inputs: object) -> str:

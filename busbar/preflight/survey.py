@@ -14,6 +14,7 @@ from busbar.preflight.api_route import check_api_route
 from busbar.preflight.cross_checks import check_across_hosts
 from busbar.preflight.facts import HostRecord
 from busbar.preflight.host_checks import check_host, host_facts
+from busbar.preflight.nfs_checks import check_nfs
 from busbar.preflight.query import SCRIPT_SECONDS, Answer, query
 from busbar.preflight.spec import Finding, Spec, Target
 
@@ -75,6 +76,7 @@ async def survey(spec: Spec, previous: Mapping[str, HostRecord], *, deliver: boo
         else:
             required = spec.requirements_of(target)
             findings += check_host(target, required, answer.report, clock=answer.clock)
+            findings += check_nfs(spec.nfs, target, answer.report)
             records[target.name] = HostRecord(
                 spec.fingerprint(target), answer.report.machine, host_facts(required, answer.report)
             )
@@ -96,7 +98,9 @@ async def _query_all(spec: Spec, targets: list[Target], deliver: bool) -> dict[s
 
     async def one(target: Target, tunnel: asyncssh.SSHClientConnection | None) -> None:
         async with limit:
-            answers[target.name] = await query(target, keys, tunnel, names, deliver=deliver)
+            answers[target.name] = await query(
+                target, spec.values(target), keys, tunnel, names, deliver=deliver
+            )
 
     async def ask(some: Sequence[Target], tunnel: asyncssh.SSHClientConnection | None) -> None:
         async with asyncio.TaskGroup() as group:

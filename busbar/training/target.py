@@ -50,6 +50,26 @@ class Target:
         return max((size for size in sizes if size <= DEFAULT_GRADIENT_BYTES), default=min(sizes))
 
 
+def with_cluster_export(cluster: ClusterOutputs, training: Training) -> Training:
+    """The configuration with server and export of the cluster where `storage.nfs.from_cluster` asks for them.
+
+    Raises Refused where the cluster has none.
+    """
+    storage = training.storage
+    if storage.nfs is None or not storage.nfs.from_cluster:
+        return training
+    found = cluster.nfs_server
+    if found is None:
+        raise Refused(
+            f"{training.cluster}: has no output `nfs_server`, which storage.nfs.from_cluster needs. Fix: add "
+            "nfs_server to its configuration and run `pulumi up` on it; or give storage.nfs.server and export"
+        )
+    nfs = storage.nfs.model_copy(
+        update={"from_cluster": False, "server": found.address, "export": found.export}
+    )
+    return training.model_copy(update={"storage": storage.model_copy(update={"nfs": nfs})})
+
+
 def targets(cluster: ClusterOutputs, training: Training) -> dict[str, Target]:
     """The pools of `training` on a cluster that has passed. Raises Refused with every reason."""
     if cluster.refusal:
@@ -78,6 +98,11 @@ def warnings(found: dict[str, Target], training: Training) -> Iterator[str]:
             yield (
                 f"pool {pool}: its bandwidth was measured with the NCCL topology file "
                 f"{target.launch.topology_file}, which the training run does not have"
+            )
+        if training.storage.mode == "nfs" and target.launch.without_nfs:
+            yield (
+                f"pool {pool}: preflight found no mount.nfs on {', '.join(target.launch.without_nfs)}, whose "
+                "pods then cannot mount storage.nfs. Fix: install an NFS client there (nfs-common)"
             )
         if training.proof.backend == "gloo" and target.launch.transport != "socket":
             yield f"proof.backend: gloo uses TCP; it proves nothing of pool {pool}'s RDMA"

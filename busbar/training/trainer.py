@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from busbar.manifests.launcher import HOSTFILE
 from busbar.manifests.operators import Operator
 from busbar.training import pod
 from busbar.training.apis import Trainer
@@ -28,6 +29,9 @@ TRAINER = Operator(config_key="trainer", release="kubeflow-trainer", namespace="
 _MPI_USER = 1000
 _MPI_HOME = "/home/mpiuser"
 _SSH_PORT = 2222
+# Trainer names the host file in OMPI_MCA_orte_default_hostfile, which Open MPI 5 does not read: without this
+# mpirun starts all ranks in the launcher's pod.
+_HOSTFILE_ENV = {"name": "PRTE_MCA_prte_default_hostfile", "value": HOSTFILE}
 
 
 def torch_runtime(target: Target, image: str) -> dict[str, Any]:
@@ -52,8 +56,8 @@ def deepspeed_runtime(target: Target, image: str) -> dict[str, Any] | None:
     others = len(launch.workers) - 1
     if not others:
         return None
-    launcher = _pod_template(target, image, {}, user=_MPI_USER)
-    [container] = launcher["spec"]["containers"]
+    template = _pod_template(target, image, {}, user=_MPI_USER)
+    [container] = template["spec"]["containers"]
     env = pod.nccl_env(launch, target.attached)
     settings = " ".join(f'"{key}={value}"' for key, value in sorted(env.items()))
     # A rank is a child of sshd, which does not pass on the environment of its container.
@@ -63,6 +67,7 @@ def deepspeed_runtime(target: Target, image: str) -> dict[str, Any] | None:
         "command": [*sshd, *(["-o", f"SetEnv={settings}"] if settings else [])],
         "readinessProbe": {"tcpSocket": {"port": _SSH_PORT}, "periodSeconds": 2},
     }
+    launcher = {**container, "env": [*container["env"], _HOSTFILE_ENV]}
     jobs = [
         {
             "name": _JOB,
@@ -71,7 +76,7 @@ def deepspeed_runtime(target: Target, image: str) -> dict[str, Any] | None:
                 "spec": {
                     "parallelism": others,
                     "completions": others,
-                    "template": {**launcher, "spec": {**launcher["spec"], "containers": [node]}},
+                    "template": _with_container(template, node),
                 }
             },
         },
@@ -79,7 +84,7 @@ def deepspeed_runtime(target: Target, image: str) -> dict[str, Any] | None:
             "name": "launcher",
             # mpirun does not wait for an sshd that is not there yet.
             "dependsOn": [{"name": _JOB, "status": "Ready"}],
-            "template": {"metadata": _STEP, "spec": {"template": launcher}},
+            "template": {"metadata": _STEP, "spec": {"template": _with_container(template, launcher)}},
         },
     ]
     policy = {
@@ -92,13 +97,13 @@ def deepspeed_runtime(target: Target, image: str) -> dict[str, Any] | None:
             "sshAuthMountPath": f"{_MPI_HOME}/.ssh",
         },
     }
-    template = {
+    jobset = {
         "network": {"publishNotReadyAddresses": True},
         # sshd does not end on its own.
         "successPolicy": {"operator": "All", "targetReplicatedJobs": ["launcher"]},
         "replicatedJobs": jobs,
     }
-    return _runtime(target, "deepspeed", policy, template)
+    return _runtime(target, "deepspeed", policy, jobset)
 
 
 def runtimes(target: Target, config: Trainer) -> list[dict[str, Any]]:
@@ -137,6 +142,10 @@ def _pod_template(
         # Its group reads the key that Trainer mounts.
         spec["securityContext"] = {"fsGroup": user}
     return {**({"metadata": {"annotations": annotations}} if annotations else {}), "spec": spec}
+
+
+def _with_container(template: dict[str, Any], container: dict[str, Any]) -> dict[str, Any]:
+    return {**template, "spec": {**template["spec"], "containers": [container]}}
 
 
 def _runtime(

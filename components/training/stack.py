@@ -39,6 +39,7 @@ class TrainingStack:
             raise pulumi.RunError(f"invalid configuration of stack {pulumi.get_stack()}:\n{error}") from None
         try:
             cluster = await ClusterOutputs.from_stack(pulumi.StackReference(training.cluster))
+            training = target.with_cluster_export(cluster, training)
             targets = target.targets(cluster, training)
         except ContractError as error:
             raise pulumi.RunError(f"{training.cluster}: {error}") from None

@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path
 
-from lab.images import multus_image, torch_image, trainer_image, training_operator_image
+from lab.images import kueue_image, multus_image, torch_image, trainer_image, training_operator_image
 from lab.images.archive import write
 from lab.images.catalog import Archive, archives
 from lab.steps import locked, step
 
 NAMES = tuple(archive.name for archive in archives())
 TORCH, TRAINER, MULTUS = torch_image.NAME, trainer_image.NAME, multus_image.NAME
-TRAINING_OPERATOR = training_operator_image.NAME
+TRAINING_OPERATOR, KUEUE = training_operator_image.NAME, kueue_image.NAME
 # For `make up-training`: made only if they are named.
-TRAINING_NAMES = (TORCH, TRAINER, TRAINING_OPERATOR, MULTUS)
+TRAINING_NAMES = (TORCH, TRAINER, TRAINING_OPERATOR, KUEUE, MULTUS)
 
 
 def build_all(cache: Path, tools: Path, *, only: Collection[str] = NAMES) -> list[Path]:
@@ -32,6 +32,7 @@ def build_all(cache: Path, tools: Path, *, only: Collection[str] = NAMES) -> lis
         torch_image.archive(),
         trainer_image.archive(),
         training_operator_image.archive(),
+        kueue_image.archive(),
         multus_image.archive(),
     )
     return [_build(archive, cache / "images", tools) for archive in known if archive.name in only]

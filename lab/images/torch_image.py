@@ -1,15 +1,17 @@
-"""The image for training runs: torch from Debian's packages, without CUDA.
+"""The image for training: torch from Debian's packages, without CUDA; Open MPI, sshd, and DeepSpeed.
 
 Built only for `make up-training`: it takes minutes, and `make up` does without it.
 """
 
 from __future__ import annotations
 
+import os
+import sys
 from fnmatch import fnmatch
 from pathlib import Path
 
 from lab.images import tree
-from lab.images.archive import Image
+from lab.images.archive import File, Image
 from lab.images.catalog import Archive
 from lab.images.recipe import key, lines
 from lab.steps import LabError, run_logged, step
@@ -27,32 +29,60 @@ _COMPILE = (
     "/usr/lib/python3 /usr/lib/python3.* || [ $? = 1 ]"
 )
 
-_DISTRIBUTED = "usr/lib/python3/dist-packages/torch/distributed"
+_USER = "mpiuser"  # of Trainer's and the MPI Operator's own images: sshd and the ranks of mpirun are its
+_USER_ID = 1000
+
+_PACKAGES = "usr/lib/python3/dist-packages"
+_DISTRIBUTED = f"{_PACKAGES}/torch/distributed"
+# File, text that occurs once, and what replaces it.
+Patch = tuple[str, str, str]
 # Debian builds torch without libuv. torch 2.6 reads USE_LIBUV only for the store of the ranks; torchrun and
-# its rendezvous ask for libuv always. File, text that occurs once, and what replaces it.
-_WITHOUT_LIBUV = (
+# its rendezvous ask for libuv always.
+_WITHOUT_LIBUV: tuple[Patch, ...] = (
     (
-        "rendezvous.py",
+        f"{_DISTRIBUTED}/rendezvous.py",
+        'os.environ.get("USE_LIBUV", "1")',
+        'os.environ.get("USE_LIBUV", "0")',
+    ),
+    (
+        f"{_DISTRIBUTED}/rendezvous.py",
         "            is_master=False,\n            timeout=timeout,\n        )\n",
         "            is_master=False,\n            timeout=timeout,\n"
         "            use_libuv=False,\n        )\n",
     ),
     (
-        "elastic/rendezvous/c10d_rendezvous_backend.py",
+        f"{_DISTRIBUTED}/elastic/rendezvous/c10d_rendezvous_backend.py",
         "                multi_tenant=True,\n",
         "                multi_tenant=True,\n                use_libuv=False,\n",
     ),
     (
-        "elastic/rendezvous/dynamic_rendezvous.py",
+        f"{_DISTRIBUTED}/elastic/rendezvous/dynamic_rendezvous.py",
         "            multi_tenant=True,\n",
         "            multi_tenant=True,\n            use_libuv=False,\n",
     ),
     (
-        "elastic/rendezvous/static_tcp_rendezvous.py",
+        f"{_DISTRIBUTED}/elastic/rendezvous/static_tcp_rendezvous.py",
         "                multi_tenant=True,\n",
         "                multi_tenant=True,\n                use_libuv=False,\n",
     ),
 )
+# On CPUs DeepSpeed compiles an all-reduce over shared memory when it starts; the image has no compiler.
+_WITHOUT_COMPILER: tuple[Patch, ...] = (
+    (
+        f"{_PACKAGES}/deepspeed/comm/torch.py",
+        "def build_shm_op():\n",
+        "def build_shm_op():\n    return None\n",
+    ),
+)
+# Path in the image -> file of FOLDER, and its mode.
+_FILES = {
+    "etc/ssh/ssh_config.d/lab.conf": ("ssh_config", 0o644),
+    # Where busbar's runtime and the examples look for it, as in those images.
+    f"home/{_USER}/.sshd_config": ("sshd_config", 0o644),
+    # Debian has the module, but not the command.
+    "usr/local/bin/torchrun": ("torchrun", 0o755),
+}
+_LINKS = {"usr/bin/nslookup": "busybox"}
 
 
 def archive() -> Archive:
@@ -67,7 +97,7 @@ def packages() -> list[str]:
 
 def recipe() -> str:
     """The hash of what the image is made from."""
-    return key(IMAGE, _tree_recipe(), *_left_out())
+    return key(IMAGE, _tree_recipe(), *_left_out(), repr((_FILES, _LINKS)), *_sources())
 
 
 def ensure(work: Path) -> Path:
@@ -80,21 +110,29 @@ def ensure(work: Path) -> Path:
     return result
 
 
-def without_libuv(root: Path) -> None:
-    """Let torchrun use torch's own TCP store. Raises LabError for another torch than the one known here."""
-    for name, old, new in _WITHOUT_LIBUV:
-        path = root / _DISTRIBUTED / name
+def adapt(root: Path) -> None:
+    """Let torchrun use torch's own TCP store, and DeepSpeed do without a compiler.
+
+    Raises LabError for other releases than those known here: torch 2.6, DeepSpeed 0.16.9.
+    """
+    for name, old, new in (*_WITHOUT_LIBUV, *_WITHOUT_COMPILER):
+        path = root / name
         text = path.read_text()
         if text.count(old) != 1:
             raise LabError(
-                f"{path}: found {text.count(old)} places to switch libuv off, expected 1: this is not torch "
-                "2.6. Fix: adapt lab/images/torch_image.py to it"
+                f"{path}: found {text.count(old)} places for a change, expected 1: another release than "
+                "the one known here. Fix: adapt lab/images/torch_image.py to it"
             )
         path.write_text(text.replace(old, new))
 
 
 def _tree_recipe() -> str:
-    return key(SUITE, _COMPILE, repr(_WITHOUT_LIBUV), *packages())
+    patches = repr((_WITHOUT_LIBUV, _WITHOUT_COMPILER))
+    return key(SUITE, _COMPILE, _USER, str(_USER_ID), patches, FOLDER / "deepspeed.txt", *packages())
+
+
+def _sources() -> list[Path]:
+    return [FOLDER / name for name, _ in _FILES.values()]
 
 
 def _left_out() -> list[str]:
@@ -107,7 +145,11 @@ def _images(work: Path, tools: Path) -> list[Image]:
     def keep(path: str) -> bool:
         return not any(fnmatch(path, pattern) for pattern in left_out)
 
-    return [Image(IMAGE, tree=ensure(work), keep=keep, command=("/usr/bin/python3",))]
+    files = {place: File(FOLDER / name, mode) for place, (name, mode) in _FILES.items()}
+    image = Image(
+        IMAGE, tree=ensure(work), keep=keep, files=files, links=_LINKS, command=("/usr/bin/python3",)
+    )
+    return [image]
 
 
 def _make(stage: Path, log: Path) -> None:
@@ -115,8 +157,32 @@ def _make(stage: Path, log: Path) -> None:
     # debootstrap's own resolver does not know alternatives and virtual packages; apt does.
     names = " ".join(packages())
     _in_root(stage, f"apt-get update -q && apt-get install -y -q --no-install-recommends {names}", log)
-    without_libuv(stage)
+    _in_root(stage, f"useradd --create-home --uid {_USER_ID} {_USER}", log)
+    _install_deepspeed(stage, log)
+    adapt(stage)
     _in_root(stage, _COMPILE, log)
+
+
+def _install_deepspeed(root: Path, log: Path) -> None:
+    """With this machine's pip: what it needs comes from Debian, and its own operators are not compiled."""
+    run_logged(
+        [
+            *(
+                sys.executable,
+                "-m",
+                "pip",
+                "install",
+                "--no-deps",
+                "--no-compile",
+                "--no-binary",
+                "deepspeed",
+            ),
+            *("--require-hashes", "--requirement", FOLDER / "deepspeed.txt", "--target", root / _PACKAGES),
+        ],
+        log.with_suffix(".deepspeed.log"),
+        deadline=tree.DEADLINE_SECONDS,
+        env={**os.environ, "DS_BUILD_OPS": "0", "DS_ACCELERATOR": "cpu"},
+    )
 
 
 def _in_root(root: Path, script: str, log: Path) -> None:

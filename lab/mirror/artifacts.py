@@ -11,7 +11,7 @@ from pathlib import Path
 
 from busbar.versions import K3S
 from lab.build import official
-from lab.build.tools import K3S_TOOL
+from lab.build.tools import K3S_TOOL, PREVIOUS_K3S, PREVIOUS_K3S_TOOL
 from lab.paths import ARTIFACTS, cache, images, tools
 from lab.steps import LabError, log_line
 
@@ -91,6 +91,18 @@ def publish_as(version: str) -> str:
     target = ARTIFACTS / "k3s" / version / "k3s"
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_bytes(binary.read_bytes().replace(K3S.encode(), version.encode()))
+    return sha256(target)
+
+
+def publish_previous() -> str:
+    """Serve the K3s of the minor release before, PREVIOUS_K3S, too; returns its sha256.
+
+    The next `publish` removes it. Raises LabError where it is not built.
+    """
+    if not PREVIOUS_K3S_TOOL.output.is_file():
+        raise LabError(f"{PREVIOUS_K3S_TOOL.output} is missing. Fix: `python -m lab build --upgrade`")
+    target = ARTIFACTS / "k3s" / PREVIOUS_K3S / "k3s"
+    _link(target, PREVIOUS_K3S_TOOL.output)
     return sha256(target)
 
 

@@ -23,7 +23,7 @@ KUBECONFIG = PROJECT / ".busbar" / "dev" / "kubeconfig"
 # How long requests may fail while the load balancer and etcd notice that a server is gone.
 OUTAGE_SECONDS = 60
 RECOVERY_SECONDS = 180
-WRITES = 60
+ETCD = "/var/lib/rancher/k3s/server/db/etcd"
 
 
 def _voters_again(lab: Lab) -> None:
@@ -39,12 +39,6 @@ def _voters_again(lab: Lab) -> None:
     eventually(all_vote, RECOVERY_SECONDS, "three servers that answer and vote")
 
 
-def _goes_on(load: ApiLoad, writes: int = WRITES) -> None:
-    """Wait until so many more writes were acknowledged."""
-    wanted = load.writes + writes
-    eventually(lambda: load.writes >= wanted, RECOVERY_SECONDS, f"{writes} more writes")
-
-
 def _leader(lab: Lab) -> str:
     """The server that leads etcd."""
     metric = "curl -s --max-time 5 http://127.0.0.1:2381/metrics | grep -c '^etcd_server_is_leader 1' || true"
@@ -58,9 +52,9 @@ def _account(lab: Lab, what: str) -> Iterator[ApiLoad]:
     """A load; at the end nothing is lost, the watch has seen everything, and no request failed for long."""
     _voters_again(lab)  # whatever the drill before left
     with ApiLoad(str(KUBECONFIG)) as load:
-        _goes_on(load)
+        load.goes_on()
         yield load
-        _goes_on(load)
+        load.goes_on()
     account: Account = load.account
     print(f"{what}: {account}")
     assert not account.lost
@@ -84,6 +78,23 @@ def switched_off(lab: Lab, server: str) -> Iterator[None]:
     finally:
         done = lab.run(sys.executable, "-m", "lab", "up")
         assert done.returncode == 0, done.stdout + done.stderr
+
+
+def _boot(lab: Lab, host: str) -> str | None:
+    """What tells one boot of a host from another; None while it does not answer."""
+    try:
+        return lab.ssh(host, "cut -d' ' -f22 /proc/1/stat").strip()
+    except AssertionError:
+        return None
+
+
+@contextmanager
+def rebooted(lab: Lab, server: str) -> Iterator[None]:
+    """The machine reboots by itself."""
+    before = _boot(lab, server)
+    lab.ssh(server, "systemctl reboot --no-block")
+    yield
+    eventually(lambda: _boot(lab, server) not in (None, before), RECOVERY_SECONDS, f"{server} has rebooted")
 
 
 @contextmanager
@@ -119,15 +130,56 @@ def no_dns(lab: Lab, server: str) -> Iterator[None]:
         lab.ssh(server, "mv /etc/resolv.conf.kept /etc/resolv.conf")
 
 
+def _answers(lab: Lab, server: str) -> bool:
+    """Whether the API on this server is ready."""
+    return lab.ssh(server, "k3s kubectl get --raw=/readyz 2>/dev/null || true").strip() == "ok"
+
+
+def _stopped_by_writes(lab: Lab, server: str) -> bool:
+    """Write 20 MB to etcd, which has reserved up to 64 MB for its log; whether `server` stopped."""
+    lab.ssh(
+        "server-1",
+        "cd /run && for i in $(seq 30); do head -c 500k /dev/urandom | base64 -w0 >filler"
+        " && { k3s kubectl create configmap filler --from-file=filler -o yaml --dry-run=client"
+        " | k3s kubectl replace --force -f - >/dev/null 2>&1 || true; }; done; rm filler",
+    )
+    return not _answers(lab, server)
+
+
+@contextmanager
+def full_disk(lab: Lab, server: str) -> Iterator[None]:
+    """etcd's data are on a file system of their own, without space left; at the end it has some again."""
+    lab.ssh(
+        server,
+        f"systemctl stop k3s && cp -a {ETCD} {ETCD}.kept && size=$(du -sm {ETCD} | cut -f1)"
+        f" && mount -t tmpfs -o mode=700,size=$((size + 200))m tmpfs {ETCD}"
+        f" && cp -a {ETCD}.kept/. {ETCD}/ && rm -r {ETCD}.kept && systemctl start --no-block k3s",
+    )
+    try:
+        _voters_again(lab)
+        lab.ssh(server, f"dd if=/dev/zero of={ETCD}/filler bs=64k 2>/dev/null || true; df {ETCD} | grep 100%")
+        eventually(lambda: _stopped_by_writes(lab, server), RECOVERY_SECONDS, f"{server} without its API")
+        yield
+    finally:
+        lab.ssh("server-1", "k3s kubectl delete configmap filler --ignore-not-found")
+        lab.ssh(server, f"rm -f {ETCD}/filler")
+        _voters_again(lab)
+        lab.ssh(
+            server,
+            f"systemctl stop k3s && cp -a {ETCD} {ETCD}.kept && umount {ETCD}"
+            f" && rm -rf {ETCD} && mv {ETCD}.kept {ETCD} && systemctl start --no-block k3s",
+        )
+
+
 Fault = Callable[[Lab, str], AbstractContextManager[None]]
 
 
 @pytest.mark.parametrize("server", SERVERS)
-@pytest.mark.parametrize("fault", [killed, switched_off])
+@pytest.mark.parametrize("fault", [killed, switched_off, rebooted])
 def test_any_one_server_may_go_and_come_back(lab: Lab, fault: Fault, server: str) -> None:
     with _account(lab, f"{server} {fault.__name__}") as load:
         with fault(lab, server):
-            _goes_on(load)
+            load.goes_on()
         _voters_again(lab)
 
 
@@ -136,12 +188,31 @@ def test_the_leader_of_etcd_may_lose_its_network(lab: Lab, fault: Fault) -> None
     leader = _leader(lab)
     with _account(lab, f"{leader}, the leader of etcd, {fault.__name__}") as load:
         with fault(lab, leader):
-            _goes_on(load)
+            load.goes_on()
         _voters_again(lab)
+
+
+def test_a_server_whose_disk_is_full_fails_alone_and_comes_back_when_there_is_space(lab: Lab) -> None:
+    with _account(lab, "server-2, no space left for etcd") as load:
+        with full_disk(lab, "server-2"):
+            load.goes_on()
+        _voters_again(lab)
+
+
+def test_a_load_balancer_and_a_worker_that_reboot_are_as_applied_again(lab: Lab) -> None:
+    with _account(lab, "the only load balancer, rebooted") as load:
+        with rebooted(lab, "lb-1"):
+            pass
+        load.goes_on()
+    with rebooted(lab, "worker-2"):
+        pass
+    eventually(lambda: lab.conditions("worker-2")["Ready"] == "True", RECOVERY_SECONDS, "worker-2 Ready")
+    verified = lab.run(sys.executable, "-m", "busbar", "verify", "dev")
+    assert verified.returncode == 0, verified.stdout
 
 
 def test_a_load_balancer_that_restarts_loses_nothing(lab: Lab) -> None:
     with _account(lab, "HAProxy killed") as load:
         lab.ssh("lb-1", "systemctl kill --signal=KILL haproxy")
         lab.ssh("lb-1", "systemctl restart haproxy")
-        _goes_on(load)
+        load.goes_on()

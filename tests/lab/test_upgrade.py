@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from lab.mirror import artifacts
 from lab.steps import LabError
 from tests.lab.conftest import PROJECT, SERVERS, Change, Lab, eventually
 from tests.support.api_load import ApiLoad
+from tests.support.own_stack import OwnStack
 
 pytestmark = pytest.mark.drill
 
@@ -189,3 +191,54 @@ def test_an_upgrade_stops_at_a_budget_that_allows_no_eviction_and_goes_on_when_i
     assert lab.kubectl("-n busbar-rollout get configmaps -l busbar/pool -o name") == ""
     assert lab.voters() == set(SERVERS)
     assert not load.account.lost
+
+
+@pytest.mark.usefixtures("changed")
+def test_a_drain_that_was_killed_is_finished_by_the_next_update_and_no_worker_stays_cordoned(
+    lab: Lab, site: Site, tmp_path: Path
+) -> None:
+    def drained(cluster: dict[str, Any]) -> None:
+        cluster["k3s"]["agent_args"] = {"kubelet-arg": ["v=2"]}
+        cluster["pools"]["lab"] |= {"max_unavailable": 1, "drain": "always", "drain_timeout_seconds": 600}
+
+    def cordoned() -> list[str]:
+        return [name for name, (_, is_cordoned) in _nodes(lab).items() if is_cordoned]
+
+    before = [lab.last_start(worker) for worker in WORKERS]
+    stack = OwnStack(PROJECT, tmp_path / "project", lab.environment)
+    stack.configure(drained)
+    site.budget(2)
+    update = stack.start_up()
+    try:
+        eventually(lambda: cordoned() != [], 180, "a worker is drained")
+    finally:
+        update.kill()
+    assert len(cordoned()) == 1
+    assert (
+        "its Node is cordoned by an update that did not finish there" in stack.busbar("verify", "dev").stdout
+    )
+    assert [lab.last_start(worker) for worker in WORKERS] == before
+    site.budget(1)
+    stack.up()
+    assert cordoned() == []
+    assert all(lab.last_start(worker) > start for worker, start in zip(WORKERS, before, strict=True))
+    assert stack.busbar("verify", "dev").returncode == 0
+
+
+def test_pools_that_are_rolled_in_order_restart_one_after_the_other_and_pause(
+    lab: Lab, changed: Change
+) -> None:
+    pause = 10
+    before = [lab.last_start(worker) for worker in WORKERS]
+
+    def in_order(cluster: dict[str, Any]) -> None:
+        cluster["k3s"] |= {"agent_args": {"kubelet-arg": ["v=2"]}, "roll_pools": "in_order"}
+        cluster["pools"]["lab"]["pause_seconds"] = pause
+        cluster["pools"]["other"] = dict(cluster["pools"]["lab"])
+        first, second = cluster["hosts"]["workers"]
+        first["pool"], second["pool"] = "other", "lab"  # the pools follow each other by their names
+
+    changed(in_order)
+    second, first = (lab.last_start(worker) for worker in WORKERS)
+    assert max(max(before)) < first[0] < second[0]
+    assert second[0] - first[1] >= pause * 1e6

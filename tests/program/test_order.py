@@ -133,3 +133,18 @@ def test_a_single_server_is_followed_by_the_load_balancer() -> None:
         "control-plane-server-1"
     ]
     assert waits(run, "load-balancer-lb-1", "control-plane-server-1")
+
+
+def test_the_nfs_server_outlives_the_workers_that_mount_from_it_and_does_not_hold_up_their_start() -> None:
+    cluster = site(servers=1, workers={"a": 1}, nfs_server={"host": "lb-1", "folder": "/srv/busbar"})
+    done = run_program(cluster, healthy(cluster))
+    assert done.error is None
+    server, removal = "nfs-server-lb-1", "nfs-server-lb-1-removal"
+    assert waits(done, "worker-gpu-1", removal), "so that a destroy removes the worker first"
+    assert waits(done, server, removal)
+    assert not waits(done, "worker-gpu-1", server)
+    assert done.outputs["nfs_server"] == {"address": "192.0.2.1", "export": "/srv/busbar"}
+
+
+def test_without_an_nfs_server_none_is_made(run: Run) -> None:
+    assert [each.name for each in run.custom if each.name.startswith("nfs-server")] == []

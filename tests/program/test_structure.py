@@ -25,12 +25,13 @@ def run() -> Run:
     return done
 
 
-def test_the_seven_components_and_preflight_have_the_published_types(run: Run) -> None:
+def test_the_eight_components_and_preflight_have_the_published_types(run: Run) -> None:
     components = Counter(r.type for r in run.resources.values() if r.type.startswith("busbar:"))
     published = {
         "busbar:index:Preflight": 1,
         "busbar:index:K3sControlPlane": 1,
         "busbar:index:HAProxyLoadBalancer": 1,
+        "busbar:index:NfsServer": 1,
         "busbar:index:InfiniBandWorkerPool": 2,
         "busbar:index:GpuOperator": 1,
         "busbar:index:NetworkOperator": 1,
@@ -205,7 +206,18 @@ def test_what_a_worker_runs_does_not_stand_in_the_state(run: Run) -> None:
 
 
 def test_a_worker_that_has_lost_its_script_gets_it_again(run: Run) -> None:
-    assert len(run.named("worker-gpu-1").request.hooks.on_error) == 1
+    assert any("delivery" in hook for hook in run.named("worker-gpu-1").request.hooks.on_error)
+
+
+def test_the_agents_of_a_pool_stop_after_a_failure_and_those_of_another_pool_do_not(run: Run) -> None:
+    before = [list(run.named(f"worker-gpu-{n}").request.hooks.before_update) for n in (1, 2, 3)]
+    assert before == [
+        ["pool-a-rollout-may-begin"],
+        ["pool-a-rollout-may-begin"],
+        ["pool-b-rollout-may-begin"],
+    ]
+    failed = [list(run.named(f"worker-gpu-{n}").request.hooks.on_error)[-1] for n in (1, 2, 3)]
+    assert failed == ["pool-a-rollout-failed", "pool-a-rollout-failed", "pool-b-rollout-failed"]
 
 
 def test_each_pool_is_measured_with_its_own_hardware() -> None:

@@ -22,6 +22,7 @@ PAUSE_SECONDS = 0.05  # between two writes of one writer
 REQUEST_SECONDS = 5
 GIVE_UP_SECONDS = 180
 WATCH_SECONDS = 30
+MORE_WRITES = 60
 
 ALREADY_EXISTS, NOT_FOUND, GONE = 409, 404, 410
 
@@ -90,6 +91,13 @@ class ApiLoad:
         """How many writes were acknowledged so far."""
         with self._lock:
             return len(self.account.acknowledged)
+
+    def goes_on(self, writes: int = MORE_WRITES) -> None:
+        """Wait until so many more writes were acknowledged."""
+        wanted, deadline = self.writes + writes, time.monotonic() + GIVE_UP_SECONDS
+        while self.writes < wanted:
+            assert time.monotonic() < deadline, f"not within {GIVE_UP_SECONDS} s: {writes} more writes"
+            time.sleep(0.5)
 
     def _settle(self) -> None:
         """Look for every acknowledged write in the cluster, and give the watch time to see the last one."""

@@ -27,7 +27,7 @@ def report(**changes: Any) -> Report:
         "mig": False,
     }
     content: dict[str, Any] = {
-        "schema_version": 3,
+        "schema_version": 4,
         "os": "ubuntu",
         "os_version": "24.04",
         "arch": "x86_64",
@@ -51,6 +51,7 @@ def report(**changes: Any) -> Report:
         "active_units": [],
         "managed": [],
         "server_name": "",
+        "rotated": {},
         "k3s_data": False,
         "epoch": CLOCK[0] + 1,
         "gpus": {"status": "ok", "error": "", "list": [gpu] * 8, "pci": 8},

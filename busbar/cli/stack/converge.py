@@ -9,7 +9,7 @@ from busbar.cli.stack.engine import Snapshot
 from busbar.cli.stack.errors import USAGE, StackError
 from busbar.cli.stack.target import ALL, CLUSTER
 
-_PREFIXES = ("load-balancer", "control-plane", "worker")
+_PREFIXES = ("load-balancer", "control-plane", "worker", "nfs-server")
 # Reads the machine-ids again: a host may be another machine now.
 _PREFLIGHT = "preflight-hosts"
 

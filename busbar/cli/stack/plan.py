@@ -27,6 +27,15 @@ _STYLES = {"replace": "bold yellow", "delete": "bold red", "update": "yellow", "
 _ONE_ROW_EACH = {"replace", "delete"}
 _NAMES_IN_A_ROW = 8
 # The release of K3s in the command of a server or worker (components/host_command.py).
+_ROTATE = re.compile(r"\bROTATE_(?P<kind>[A-Z_]+)=(?P<number>\d+)")
+# What is said of a rotation (k3s.rotate) beside its steps.
+_ROTATIONS = {
+    "certificates": "one server at a time, then the workers in turns (max_unavailable); the CA stays",
+    "encryption_key": "a snapshot of etcd, then every server restarts three times, one at a time",
+    "server_token": "servers restart one at a time; snapshots of etcd from before need the token of before "
+    "(docs/hosts.md)",
+    "agent_token": "servers restart one at a time, then the workers in turns (max_unavailable)",
+}
 _K3S = re.compile(r"\bVERSION=(?P<version>v\S+)")
 
 
@@ -50,6 +59,8 @@ class Plan:
     printed: list[str] = field(default_factory=list)
     upgrades: dict[str, list[Change]] = field(default_factory=dict)
     """`OLD to NEW` release of K3s -> the steps on its hosts."""
+    rotations: dict[str, str] = field(default_factory=dict)
+    """Kind of `k3s.rotate` -> `OLD to NEW` number."""
 
     def on_event(self, event: EngineEvent) -> None:
         """Take one engine event of a preview."""
@@ -76,6 +87,8 @@ class Plan:
         for upgrade, hosts in self.upgrades.items():
             text = f"K3s     {upgrade} on {_names(hosts)}: one server at a time, then the workers in turns, "
             lines.append(Text(f"{text}each drained first (pools.NAME.drain, max_unavailable, running_jobs)"))
+        for kind, numbers in self.rotations.items():
+            lines.append(Text(f"rotate  {kind} ({numbers}): {_ROTATIONS[kind]}"))
         return Group(*lines, Text(f"changes: {self.counts()}", "bold"))
 
     def counts(self) -> str:
@@ -93,14 +106,31 @@ class Plan:
             before, after = _k3s(step.old), _k3s(step.new)
             if step.op == OpType.UPDATE and before and after and before != after:
                 self.upgrades.setdefault(f"{before} to {after}", []).append(self.changes[-1])
+            if step.op == OpType.UPDATE:
+                self._rotated(_rotations(step.old), _rotations(step.new))
         elif step.op == OpType.SAME:
             self.unchanged += 1
+
+    def _rotated(self, before: dict[str, int], after: dict[str, int]) -> None:
+        for kind in _ROTATIONS:
+            old, new = before.get(kind, 0), after.get(kind, 0)
+            if new > old:
+                self.rotations[kind] = f"{old} to {new}"
+
+
+def _rotations(state: StepEventStateMetadata | None) -> dict[str, int]:
+    """The numbers of `k3s.rotate` in the command of a step."""
+    command = _command(state)
+    return {found["kind"].lower(): int(found["number"]) for found in _ROTATE.finditer(command)}
+
+
+def _command(state: StepEventStateMetadata | None) -> str:
+    return str((state.inputs or {}).get("create", "")) if state else ""
 
 
 def _k3s(state: StepEventStateMetadata | None) -> str:
     """The release of K3s that a step installs; empty for other steps."""
-    command = str((state.inputs or {}).get("create", "")) if state else ""
-    found = _K3S.search(command)
+    found = _K3S.search(_command(state))
     return found["version"] if found else ""
 
 

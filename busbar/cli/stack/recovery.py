@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Collection
+from pathlib import Path
 from typing import TypeVar
 
 from pulumi import automation as auto
@@ -47,7 +48,16 @@ def _may_live(host: str, pid: int) -> bool:
         return False
     except PermissionError:
         return True
-    return True
+    return not _is_zombie(pid)
+
+
+def _is_zombie(pid: int) -> bool:
+    """Whether the process has ended and nobody waits for it: process 1 of a container may not."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+    except (OSError, IndexError):  # not Linux, or gone since
+        return False
+    return state in "ZX"
 
 
 def interrupted_steps(warning: str) -> tuple[tuple[str, str], ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -15,6 +15,7 @@ from rich.text import Text
 from busbar.cli.stack.engine import Engine
 from busbar.cli.stack.errors import FAILED, INTERRUPTED, USAGE, StackError, fixes, reasons
 from busbar.cli.stack.interrupts import Interrupts
+from busbar.cli.stack.lock import operation_lock
 from busbar.cli.stack.recovery import without_stale_lock
 from busbar.cli.stack.rows import Rows
 from busbar.cli.stack.target import Target
@@ -61,10 +62,17 @@ class Session:
         """Run stack.up or stack.destroy with rows.
 
         Returns them, what the operation returned (None if it failed), and the engine's stderr or "". A lock
-        that a killed update left is removed. Raises KeyboardInterrupt if the update was interrupted.
+        that a killed update left is removed. Raises KeyboardInterrupt if the update was interrupted, and
+        StackError if a restore runs.
         """
+        with operation_lock(self.target, self.command):
+            self.changing = True
+            return self._update(stack, operation, options)
+
+    def _update(
+        self, stack: auto.Stack, operation: Callable[..., Result], options: Mapping[str, Any]
+    ) -> tuple[Rows, Result | None, str]:
         rows, result, failure = Rows(self.console), None, ""
-        self.changing = True
         with rows:
             try:
                 result = without_stale_lock(

@@ -54,12 +54,17 @@ MountOption = Annotated[
 
 
 class Nfs(Model):
-    """An export of an NFS server that every worker reaches."""
+    """An export of an NFS server that every worker reaches: any one, or that of the cluster's stack."""
 
-    server: Annotated[Address, AfterValidator(_server)] = Field(
-        description="Address of the server, or a name that the hosts resolve."
+    from_cluster: bool = Field(
+        default=False, description="Take server and export from the output nfs_server of the cluster."
     )
-    export: ExportPath = Field(description="Exported folder; with NFSv4, below the server's root.")
+    server: Annotated[Address, AfterValidator(_server)] | None = Field(
+        default=None, description="Address of the server, or a name that the hosts resolve."
+    )
+    export: ExportPath | None = Field(
+        default=None, description="Exported folder; with NFSv4, below the server's root."
+    )
     options: list[MountOption] = Field(
         default=["nfsvers=4.2", "hard", "noatime", "nconnect=8"],
         description="Mount options; a list replaces these. nconnect needs Linux 5.3 on the workers.",
@@ -127,7 +132,7 @@ _KEYS: dict[str, tuple[tuple[str, str], ...]] = {
         ("class_name", "name a StorageClass of the cluster (kubectl get storageclass)"),
         ("size", "give a size such as 10Ti"),
     ),
-    "nfs": (("nfs", "give nfs.server and nfs.export"),),
+    "nfs": (("nfs", "give nfs.server and nfs.export, or nfs.from_cluster: true"),),
 }
 """mode -> the keys that it needs, each with what to do where it is missing."""
 _OF_CLAIMS = ("claim", "bind_timeout_seconds")
@@ -146,9 +151,19 @@ def findings(storage: Storage) -> Iterator[str]:
             what = f"storage.{key}: " + ("" if key == "nfs" else f"{show(value)} ")
             yield f"{what}is not used: storage.mode is {storage.mode}. Fix: set storage.mode: {users[0]}"
     if storage.nfs:
+        yield from _source(storage.nfs)
         names = [option.partition("=")[0] for option in storage.nfs.options]
         # Two names of one option (nfs(5)).
         names = ["nfsvers" if name == "vers" else name for name in names]
         for name in dict.fromkeys(names):
             if names.count(name) > 1:
                 yield f"storage.nfs.options: {name} is given {names.count(name)} times"
+
+
+def _source(nfs: Nfs) -> Iterator[str]:
+    """Server and export, or the cluster's."""
+    for key, value in (("server", nfs.server), ("export", nfs.export)):
+        if nfs.from_cluster and value is not None:
+            yield f"storage.nfs.{key}: {show(value)} is given beside from_cluster. Fix: remove one of the two"
+        if not nfs.from_cluster and value is None:
+            yield f"storage.nfs.{key}: missing. Fix: give it, or set storage.nfs.from_cluster: true"

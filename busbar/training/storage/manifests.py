@@ -21,8 +21,13 @@ def claim_name(storage: Storage) -> str:
     The source of a claim cannot be changed. With a name of its own the new claim is made beside the old one,
     which goes when no job of ours uses it any more, or stays with its data.
     """
-    source = {"class": storage.class_name, "nfs": storage.nfs.model_dump() if storage.nfs else None}
+    source = {"class": storage.class_name, "nfs": _export(storage)}
     return f"{storage.claim}-{short(digest(source))}"
+
+
+def _export(storage: Storage) -> dict[str, Any] | None:
+    """What the claim leads to, wherever the configuration has it from."""
+    return storage.nfs.model_dump(exclude={"from_cluster"}) if storage.nfs else None
 
 
 def claim(storage: Storage, namespace: str) -> dict[str, Any]:

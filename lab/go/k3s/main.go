@@ -31,6 +31,9 @@ Usage: k3s COMMAND [OPTIONS]
   ctr            Run ctr of the host's containerd
   crictl         Run crictl of the host, where there is one
   etcd-snapshot  save | ls | prune | delete
+  certificate    rotate
+  token          rotate
+  secrets-encrypt  status | prepare | rotate | reencrypt
   --version      Print the version
 `
 
@@ -56,6 +59,12 @@ func dispatch(command string, args []string) int {
 		return runNode(command, args)
 	case "etcd-snapshot":
 		return runSnapshot(args)
+	case "certificate":
+		return runRotation(rotateCertificates, args)
+	case "token":
+		return runRotation(rotateToken, args)
+	case "secrets-encrypt":
+		return runRotation(rotateEncryption, args)
 	case "ctr":
 		return pass("ctr", append([]string{"--address", containerd.Socket, "--namespace", "k8s.io"}, args...))
 	case "crictl":

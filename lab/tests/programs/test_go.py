@@ -1,4 +1,4 @@
-"""The tests of the lab's Go code, in Go: the simulator of device plugins, the replacement of K3s."""
+"""The tests of the lab's Go code, in Go: the simulator of device plugins, the replacements of K3s and NFS."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ K3S = [
 ]
 
 
-@pytest.mark.parametrize(("module", "packages"), [("devices", ["./..."]), ("k3s", K3S)])
+@pytest.mark.parametrize(("module", "packages"), [("devices", ["./..."]), ("k3s", K3S), ("nfs", ["./..."])])
 def test_the_go_code_passes_its_own_tests(module: str, packages: list[str]) -> None:
     if shutil.which("go") is None:
         pytest.skip("there is no `go` on PATH")

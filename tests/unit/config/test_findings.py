@@ -54,6 +54,17 @@ def edited(path: str, value: Any) -> dict[str, Any]:
         ("pools.h100.drain", "minor", "'minor' is not one of 'never', 'upgrade' or 'always'"),
         ("pools.h100.drain_timeout_seconds", 5, "5 is too small: expected at least 10"),
         ("pools.h100.pause_seconds", 7200, "7200 is too large: expected at most 3600"),
+        ("pools.h100.flow_control", "fail", "'fail' is not one of 'warn', 'require' or 'ignore'"),
+        ("nfs_server.folder", "srv", "is not an absolute path without spaces, such as /srv/busbar"),
+        ("nfs_server.folder", "/srv/../etc", "is not in its short form. Fix: /etc"),
+        ("nfs_server.folder", "/etc/busbar", "is a folder of the system (below /etc)"),
+        ("nfs_server.folder", "/var/lib/rancher", "is a folder of the system (below /var/lib)"),
+        (
+            "nfs_server.folder",
+            "/srv",
+            "is not a folder of its own: others use it too. Fix: a folder below it",
+        ),
+        ("nfs_server.folder", "/", "is not a folder of its own"),
         ("k3s.roll_pools", "serial", "'serial' is not one of 'together' or 'in_order'"),
         ("k3s.version", "1.35.6", "'1.35.6' is not a K3s release such as v1.35.6+k3s1"),
         ("k3s.cluster_cidr", "10.42.0.1/16", "has host bits set; did you mean 10.42.0.0/16?"),
@@ -375,3 +386,30 @@ def test_a_long_value_is_cut_to_the_limit_and_stays_quoted() -> None:
     cut = show("x" * 19, limit=20)
     assert (cut, len(cut)) == (f"'{'x' * 15}...'", 20)
     assert show([1] * 20, limit=20) == "[1, 1, 1, 1, 1, ..."
+
+
+@pytest.mark.parametrize(
+    ("section", "own", "finding"),
+    [
+        (None, True, "nfs_server: missing, and hosts.nfs_server is given"),
+        ({"folder": "/srv/x"}, False, "nfs_server.host: missing. Fix: name a load balancer or server"),
+        ({"folder": "/srv/x", "host": "lb-1"}, True, "nfs_server.host: given beside hosts.nfs_server"),
+        ({"folder": "/srv/x", "host": "lb-2"}, False, "nfs_server.host: 'lb-2' is not in hosts"),
+        ({"folder": "/srv/x", "host": "gpu-1"}, False, "nfs_server.host: 'gpu-1' is a worker"),
+    ],
+)
+def test_the_nfs_server_is_one_host_and_no_worker(section: Any, own: bool, finding: str) -> None:
+    data = site(**({"nfs_server": section} if section else {}))
+    if own:
+        data["hosts"]["nfs_server"] = host("nfs-1", "192.0.2.50")
+    (found,) = findings(data)
+    assert found.startswith(finding)
+
+
+def test_the_nfs_server_has_a_name_and_an_address_of_its_own() -> None:
+    data = site(nfs_server={"folder": "/srv/x"})
+    data["hosts"]["nfs_server"] = host("gpu-1", "192.0.2.11")
+    assert sorted(each.partition(":")[0] for each in findings(data)) == [
+        "hosts.servers[0].address",
+        "hosts.workers[0].name",
+    ]

@@ -142,3 +142,25 @@ def test_tokens_of_an_hour_are_refused_where_multus_never_gets_a_new_one() -> No
     load(site(k3s=k3s))
     [found] = findings(site(k3s=k3s, network_operator={"secondary_networks": True}))
     assert found.startswith(f"k3s.server_args.kube-apiserver-arg: {argument!r} ends the token of Multus")
+
+
+def test_numbers_of_rotations_are_no_secrets_although_they_are_named_after_tokens() -> None:
+    numbers = {"certificates": 1, "encryption_key": 2, "server_token": 3, "agent_token": 4}
+    assert load(site(k3s={**SHA, "rotate": numbers})).k3s.rotate.model_dump() == numbers
+
+
+def test_nothing_is_rotated_unless_it_is_asked_for() -> None:
+    assert set(load(site()).k3s.rotate.model_dump().values()) == {0}
+
+
+def test_a_number_of_a_rotation_is_not_negative() -> None:
+    [found] = findings(site(k3s={**SHA, "rotate": {"certificates": -1}}))
+    assert found.startswith("k3s.rotate.certificates: ")
+
+
+def test_a_key_that_k3s_cannot_rotate_in_stages_is_refused_with_the_way_to_do_it_by_hand() -> None:
+    secretbox = {"server_args": {"secrets-encryption-provider": "secretbox"}}
+    load(site(k3s={**SHA, **secretbox}))
+    [found] = findings(site(k3s={**SHA, **secretbox, "rotate": {"encryption_key": 1}}))
+    assert found.startswith("k3s.rotate.encryption_key: busbar does not rotate keys of 'secretbox'")
+    assert "k3s secrets-encrypt rotate-keys" in found

@@ -180,3 +180,53 @@ def test_the_whole_report_of_a_host_without_ipv6_can_be_read(tmp_path: Path) -> 
     report = Report.model_validate_json(done.stdout)
     assert report.has_node_address is False, "the loopback interface is not a network"
     assert report.disks[0].free_bytes > 0
+
+
+def test_what_was_rotated_on_the_host_is_reported(tmp_path: Path) -> None:
+    assert output("preflight", f"STATE_DIR={tmp_path}; rotated") == ""
+    write(tmp_path / "rotated", "certificates 2\nencryption_stage 3\nencryption_key 1\n")
+    found = json.loads("{" + output("preflight", f"STATE_DIR={tmp_path}; rotated") + "}")
+    assert found == {"certificates": 2, "encryption_key": 1}
+
+
+def roce_port(tmp_path: Path, netdev: str = "ens1np0") -> Path:
+    """A RoCE port in sysfs, without the files that only DOCA-OFED's driver has."""
+    write(tmp_path / "mlx5_0/ports/1/link_layer", "Ethernet\n")
+    (tmp_path / f"mlx5_0/device/net/{netdev}").mkdir(parents=True)
+    return tmp_path / "mlx5_0"
+
+
+def test_a_roce_port_is_reported_with_its_priorities(tmp_path: Path) -> None:
+    device = roce_port(tmp_path)
+    for point in ("roce_np", "roce_rp"):
+        for priority in range(8):
+            enabled = "0\n" if (point, priority) == ("roce_rp", 3) else "1\n"
+            write(device / f"device/net/ens1np0/ecn/{point}/enable/{priority}", enabled)
+    write(device / "tc/1/traffic_class", "Global tclass=106\n")
+    programs = (
+        'timeout() { shift; "$@"; }; mlnx_qos() { echo "trust of $2"; }; '
+        'dcb() { [[ $1 == pfc ]] || return 1; echo "$*"; }; '
+    )
+    (found,) = json.loads(output("preflight", f"INFINIBAND={tmp_path}; {programs} hcas"))
+    assert found["qos"] == {
+        "mlnx_qos": "trust of ens1np0",
+        "dcb_pfc": "pfc show dev ens1np0 prio-pfc",
+        "dcb_app": None,
+        "ecn_np": "11111111",
+        "ecn_rp": "11101111",
+        "traffic_class": "Global tclass=106",
+    }
+
+
+def test_what_a_roce_port_does_not_tell_is_null_and_an_empty_answer_is_empty(tmp_path: Path) -> None:
+    roce_port(tmp_path)
+    programs = "command() { [[ $2 == dcb ]]; }; timeout() { [[ $3 == -N ]]; }; "
+    (found,) = json.loads(output("preflight", f"INFINIBAND={tmp_path}; {programs} hcas"))
+    assert found["qos"] == {
+        "mlnx_qos": None,
+        "dcb_pfc": None,
+        "dcb_app": "",
+        "ecn_np": None,
+        "ecn_rp": None,
+        "traffic_class": None,
+    }

@@ -8,11 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from busbar.hosts.scripts import TURN_KEPT
 from tests.unit.hosts.bash import run
 from tests.unit.hosts.test_nodes import cluster, performed
 
 # The API that the kubelets see: one file per turn, with the Node that holds it. LATER runs after each look.
+# Only `sleep` takes time.
 API = r"""
+unset SECONDS
+SECONDS=0
 poll() { shift; "$@"; }
 k3s_node_has() { [[ $READY == yes ]]; }
 value() { sed "s/.*\"$1\":\"\([^\"]*\)\".*/\1/" <<<"$2"; }
@@ -109,8 +113,14 @@ def test_a_worker_is_drained_when_its_agent_has_its_turn(tmp_path: Path, drain: 
 
 
 def test_an_agent_that_fails_keeps_its_turn_and_notes_when(tmp_path: Path) -> None:
-    taken(tmp_path, {}, call="take_turn; die 'it did not come back' 'repair it'")
+    done = taken(tmp_path, {}, call="take_turn; die 'it did not come back' 'repair it'")
     assert re.fullmatch(r"worker-1 \d+", turns(tmp_path)["gpu-0"])
+    assert f"busbar: worker-1: {TURN_KEPT}" in done.stderr.splitlines()[-1]
+
+
+def test_an_agent_that_fails_without_a_turn_does_not_say_that_it_keeps_one(tmp_path: Path) -> None:
+    held = {"gpu-0": "worker-2", "gpu-1": "worker-3"}
+    assert TURN_KEPT not in taken(tmp_path, held).stderr
 
 
 def test_an_agent_that_came_back_leaves_no_turn(tmp_path: Path) -> None:
@@ -145,6 +155,7 @@ def test_the_wait_for_a_turn_begins_anew_whenever_another_agent_has_come_back(tm
 
 
 READY = """
+unset SECONDS
 SECONDS=0 PAUSE_SECONDS=30
 poll() { shift; "$@"; }
 k3s_node_has() { [[ $SECONDS -lt ${READY_UNTIL:-99} ]]; }

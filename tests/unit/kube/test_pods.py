@@ -74,6 +74,32 @@ def test_events_of_unhappy_pods_are_added_newest_last_and_each_once() -> None:
     assert issue_report(pods, events) == ["w: FailedMount: first", "w: FailedMount: second"]
 
 
+def test_attempts_that_differ_in_their_ids_are_one_line_that_ends_with_the_cause() -> None:
+    def attempt(digit: str) -> str:
+        return (
+            "Failed to create pod sandbox: rpc error: code = Unknown desc = failed to set up sandbox "
+            f'"{digit * 64}": plugin type="multus" failed (add): '
+            "[training/w/a8166b78-4ecb-480e-82f6-eb40fbeede1a:rail0]: error adding container to network "
+            '"rail0": DelegateAdd: cannot add the interface of this network to the pod on this host: '
+            "failed to create macvlan: Link not found"
+        )
+
+    events = [
+        warning("w", "FailedCreatePodSandBox", attempt(digit), f"2026-01-01T00:00:0{digit}Z")
+        for digit in "1234"
+    ]
+    (line,) = issue_report([pod("w", phase="Pending")], events)
+    assert line.startswith("w: FailedCreatePodSandBox: Failed to create pod sandbox")
+    assert 'sandbox "<id>"' in line
+    assert line.endswith("failed to create macvlan: Link not found")
+
+
+def test_the_digest_of_an_image_is_kept() -> None:
+    image = f"registry.example/nccl@sha256:{'a' * 64}"
+    (line,) = issue_report([pod("w", phase="Pending")], [warning("w", "Failed", f"cannot pull {image}")])
+    assert line.endswith(image)
+
+
 def test_hundreds_of_pods_with_one_issue_share_one_line() -> None:
     pods = [
         pod(f"w-{n}", phase="Pending", containerStatuses=[waiting("ErrImagePull", "no")]) for n in range(440)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from busbar.cli import EX_USAGE, build
-from busbar.operations import restore, restore_plan, snapshots
+from busbar.operations import lock, restore, restore_plan, snapshots
 from busbar.operations.restore_plan import Plan, RestoreError
 from busbar.operations.snapshots import ServerState, Snapshot
 from tests.support.clusters import site
@@ -51,6 +52,7 @@ def restored(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
         return []
 
     monkeypatch.setattr(restore_plan, "plan", plan)
+    monkeypatch.setattr(lock, "held", lambda *_, **__: contextlib.nullcontext())
     monkeypatch.setattr(restore, "restore", run)
     monkeypatch.setattr("busbar.operations.verify.verify", nothing)
     return done
@@ -71,6 +73,22 @@ def test_with_yes_it_is_restored_verified_and_the_old_data_are_named(
     assert (done.exit_code, restored) == (0, [PLAN]), done.output
     assert "old data: server-1:/db/old" in done.stdout
     assert "as applied" in done.stdout
+
+
+def test_while_an_update_runs_nothing_is_restored(
+    call: Call, restored: list[Plan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+
+    def held(_: Any, servers: Any, command: str, *, on_all: bool) -> contextlib.AbstractContextManager[None]:
+        asked.append((servers, command, on_all))
+        raise lock.LockedError("`busbar up prod` changes the cluster")
+
+    monkeypatch.setattr(lock, "held", held)
+    done = call("restore", "prod", "--snapshot", "nightly", "--yes")
+    assert (done.exit_code, restored) == (1, [])
+    assert done.stderr == "busbar restore: `busbar up prod` changes the cluster\n"
+    assert asked == [(PLAN.servers, "busbar restore prod", True)]
 
 
 def test_nodes_that_do_not_come_back_fail_the_command(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +13,9 @@ import pytest
 from busbar import config
 from busbar.hosts.inventory import Inventory
 from busbar.manifests import operators
-from busbar.operations.verify import CLUSTER, ClusterState, Drift, as_json, compare
+from busbar.operations.verify import CLUSTER, ClusterState, Drift, as_json, compare, verify
 from tests.support.clusters import H100_POOL, site
+from tests.support.ssh_hosts import HOST, login, machine, printing, public
 from tests.unit.hosts.bash import output
 
 GPU = operators.GPU_OPERATOR
@@ -90,6 +93,27 @@ def test_the_result_is_one_json_object() -> None:
     assert json.loads(as_json("dev", []))["verified"] is True
 
 
+@pytest.mark.parametrize(("ahead", "says"), [(600, "ahead of"), (-600, "behind"), (0, None)])
+def test_a_host_whose_clock_is_wrong_is_named(
+    monkeypatch: pytest.MonkeyPatch, ahead: float, says: str | None
+) -> None:
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    content = site(servers=1, workers={"h100": 1})
+    for number, role in enumerate(("load_balancers", "servers")):  # refuse the connection
+        content["hosts"][role][0].update(address=f"127.0.0.{number + 2}", port=1)
+
+    async def verified() -> list[Drift]:
+        facts = {"epoch": time.time() + ahead, "drift": [], "nodes": None, "releases": None}
+        async with machine(printing(facts, [])) as port:
+            content["hosts"]["workers"][0].update(
+                address="127.0.0.1", port=port, host_key=public(HOST), user="root"
+            )
+            return await verify(config.load(content, root=Path()), login(), [GPU])
+
+    drift = [each.what for each in asyncio.run(verified()) if each.kind == "drift"]
+    assert drift == ([f"clock is 600 s {says} this machine's, expected at most 5 s"] if says else [])
+
+
 def reported(root: Path, role: str = "worker", active: str = "active", **values: str) -> dict[str, Any]:
     stubs = f"""
     begin() {{ :; }}
@@ -112,7 +136,9 @@ def host(tmp_path: Path) -> Path:
 
 
 def test_a_host_as_applied_has_no_drift(host: Path) -> None:
-    assert reported(host) == {"node": "worker-1", "drift": [], "nodes": None, "releases": None}
+    facts = reported(host)
+    assert abs(facts.pop("epoch") - time.time()) < 60, "the clock of the host"
+    assert facts == {"node": "worker-1", "drift": [], "nodes": None, "releases": None}
 
 
 def test_changed_and_deleted_files_are_named(host: Path) -> None:

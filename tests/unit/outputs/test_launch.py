@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from busbar.config import load
-from busbar.outputs import ClusterOutputs, ContractError, PoolLaunch, build_outputs
+from busbar.outputs import ClusterOutputs, ContractError, NfsExport, PoolLaunch, build_outputs
 from busbar.outputs.pool import summarize
 from tests.support.clusters import H100_POOL, site
 from tests.support.verdicts import passing
@@ -86,3 +86,26 @@ def test_a_stack_without_the_output_is_read_and_has_no_pools() -> None:
 def test_any_other_text_is_refused(text: Any) -> None:
     with pytest.raises(ContractError, match=r"^pools has "):
         ClusterOutputs.from_dict({**exported(), "pools": text})
+
+
+def test_a_pool_says_what_its_workers_do_with_the_congestion_of_roce_rails() -> None:
+    states = {"gpu-1": ["PFC on"], "gpu-2": ["PFC off", "PFC on"]}
+    facts = {name: {"roce": found} for name, found in states.items()}
+    built = build_outputs(load(site()), versions={}, facts=facts, results={"h100": summarize(passing())})
+    assert ClusterOutputs.from_dict(built).pools["h100"].roce == ("PFC off", "PFC on")
+    assert ClusterOutputs.from_dict(exported()).pools["h100"].roce is None
+
+
+def test_a_pool_names_its_workers_without_an_nfs_client() -> None:
+    facts = {"gpu-2": {"nfs_client": False}}
+    built = build_outputs(load(site()), versions={}, facts=facts, results={"h100": summarize(passing())})
+    assert ClusterOutputs.from_dict(built).pools["h100"].without_nfs == ("gpu-2",)
+
+
+def test_the_export_of_the_nfs_server_is_an_output() -> None:
+    cluster = load(site(nfs_server={"host": "lb-1", "folder": "/srv/busbar"}))
+    built = build_outputs(cluster, versions={}, facts={}, results={"h100": summarize(passing())})
+    assert ClusterOutputs.from_dict(built).nfs_server == NfsExport("192.0.2.1", "/srv/busbar")
+    assert ClusterOutputs.from_dict(exported()).nfs_server is None
+    with pytest.raises(ContractError, match=r"^nfs_server is '/srv', a mapping with address and export"):
+        ClusterOutputs.from_dict({**exported(), "nfs_server": "/srv"})

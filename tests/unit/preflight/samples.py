@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from busbar.preflight.spec import HostRequirements, Spec, Target
+from busbar.preflight.spec import HostRequirements, NfsRequirements, Spec, Target
 
 HOST_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHCZiZsoI4rLdzIgOAyl4xhV9+49bbTnNxAQJ+2pSurZ"
 
@@ -23,6 +23,16 @@ def target(name: str = "worker-1", role: str = "worker", **changes: Any) -> Targ
         "pool": "h100" if role == "worker" else None,
     }
     return Target.model_validate(content | changes)
+
+
+NFS = NfsRequirements(
+    host="nfs-1",
+    address="10.0.0.9",
+    folder="/srv/busbar",
+    min_free_gb=100,
+    squash="all",
+    allow_system_disk=False,
+)
 
 
 def spec(*targets: Target, required: HostRequirements = REQUIRED, **login: Any) -> Spec:

@@ -7,8 +7,9 @@ import pytest
 from busbar.preflight.cross_checks import check_across_hosts
 from busbar.preflight.facts import HostRecord, pack, rail_addresses, read, unpack
 from busbar.preflight.host_checks import host_facts
-from busbar.preflight.output import lines
+from busbar.preflight.output import lines, table
 from busbar.preflight.spec import Finding
+from busbar.preflight.survey import Outcome
 from tests.support.reports import report
 from tests.unit.preflight.samples import REQUIRED, spec, target
 
@@ -152,3 +153,19 @@ def test_equal_findings_are_joined_and_errors_come_first() -> None:
         ("error", "b: is down. Fix: boot"),
         ("warning", "a, c: is slow. Fix: wait"),
     ]
+
+
+def test_other_roce_settings_than_those_of_most_workers_are_a_warning() -> None:
+    hosts = {f"worker-{n}": passed(f"m{n}", roce=["priority 3, PFC on"]) for n in (1, 2, 3)}
+    hosts["worker-3"] = passed("m3", roce=["priority 0, PFC off"])
+    (finding,) = check_across_hosts(THREE, {}, hosts)
+    assert (finding.host, finding.level) == ("worker-3", "warning")
+    assert "has RoCE settings priority 0, PFC off, most workers of pool h100" in finding.what
+
+
+def test_the_table_has_a_column_for_roce_where_a_host_has_it() -> None:
+    for facts, titles in (({"roce": ["priority 3, PFC on"]}, ["RoCE"]), ({}, [])):
+        hosts = {"worker-1": passed("m1", **facts)}
+        shown = table(THREE, Outcome([], hosts, queried=1))
+        assert [str(column.header) for column in shown.columns if column.header == "RoCE"] == titles
+        assert len({len(list(column.cells)) for column in shown.columns}) == 1

@@ -314,3 +314,16 @@ def test_a_version_that_k3s_cannot_go_to_is_refused_before_anything_starts(
 def test_the_next_minor_version_and_any_patch_are_accepted(installed: str) -> None:
     required = REQUIRED.model_copy(update={"k3s_version": "v1.35.6+k3s1"})
     assert findings(required=required, k3s_version=installed) == []
+
+
+def test_a_number_of_a_rotation_that_is_lower_than_what_was_done_is_refused_before_anything_starts() -> None:
+    required = REQUIRED.model_copy(update={"rotate": {"server_token": 1, "certificates": 2}})
+    finding = only(findings(required=required, rotated={"server_token": 2, "certificates": 2}))
+    assert finding.level == "error"
+    assert finding.what == "k3s.rotate.server_token is 1, but 2 is done on this host"
+    assert finding.fix == "set it to 2, or to a higher number to rotate again"
+
+
+def test_a_rotation_that_is_due_is_no_finding() -> None:
+    required = REQUIRED.model_copy(update={"rotate": {"server_token": 3}})
+    assert findings(required=required, rotated={"server_token": 2}) == []

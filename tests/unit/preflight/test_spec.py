@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from busbar.config import load
 from busbar.preflight.spec import Spec, spec_of
 from tests.support.clusters import site
@@ -98,3 +100,24 @@ def test_rails_are_offered_by_preflight_unless_the_site_names_pci_addresses_itse
     assert offered(selectors={"pfNames": ["ib0"]}) == (True, ("pfNames",))
     assert offered(selectors={"pciAddresses": ["0000:1b:00.0"]}) == (False, ())
     assert offered(enabled=False) == (False, ())
+
+
+@pytest.mark.parametrize(
+    ("pool", "validation", "asked_for"),
+    [
+        ({"link_layer": "ethernet"}, {}, ("warn", 0, 0)),
+        ({"link_layer": "ethernet"}, {"env": {"NCCL_IB_TC": "106", "NCCL_IB_SL": "3"}}, ("warn", 106, 3)),
+        ({"link_layer": "ethernet"}, {"env": {"NCCL_IB_TC": "0x6a"}}, ("warn", 106, 0)),
+        ({"link_layer": "ethernet"}, {"env": {"NCCL_IB_TC": "-1"}}, ("warn", 0, 0)),
+        ({"link_layer": "ethernet"}, {"env": {"NCCL_IB_TC": "high"}}, ("warn", 0, 0)),
+        ({"link_layer": "ethernet", "flow_control": "require"}, {}, ("require", 0, 0)),
+        ({"link_layer": "ethernet"}, {"transport": "socket"}, ("ignore", 0, 0)),
+        ({}, {"env": {"NCCL_IB_TC": "106"}}, ("ignore", 0, 0)),
+    ],
+)
+def test_flow_control_is_judged_for_the_traffic_class_of_nccl_where_the_rails_are_roce(
+    pool: dict[str, Any], validation: dict[str, Any], asked_for: tuple[str, int, int]
+) -> None:
+    spec = asked(pool, validation=validation)
+    required = spec.requirements_of(spec.hosts[2])
+    assert (required.flow_control, required.traffic_class, required.service_level) == asked_for

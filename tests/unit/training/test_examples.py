@@ -116,6 +116,7 @@ def test_mpirun_gets_options_and_their_values_as_words_and_a_rank_per_gpu() -> N
     ranks = spec["mpiReplicaSpecs"]["Worker"]["replicas"] * spec["slotsPerWorker"]
     assert words[words.index("-np") + 1] == str(ranks)
     assert "\n" not in script
+    assert words[words.index("--hostfile") + 1] == "/etc/mpi/hostfile"
     assert spec["launcherCreationPolicy"] == "WaitForWorkersReady"
 
 
@@ -144,12 +145,16 @@ def test_the_readme_lists_every_example_and_no_other() -> None:
     assert [name for name in EXAMPLES if f"[{name}]({name})" not in text] == []
 
 
-def test_the_program_is_valid_and_needs_nothing_but_torch() -> None:
-    tree = ast.parse((FOLDER / "train.py").read_text())
+@pytest.mark.parametrize(
+    ("program", "needed"),
+    [("train.py", {"torch", "typing"}), ("deepspeed_train.py", {"torch", "deepspeed"})],
+)
+def test_a_program_is_valid_and_needs_nothing_but_what_it_says(program: str, needed: set[str]) -> None:
+    tree = ast.parse((FOLDER / program).read_text())
     imported = {
         (node.module if isinstance(node, ast.ImportFrom) else name.name).split(".")[0]
         for node in ast.walk(tree)
         if isinstance(node, ast.Import | ast.ImportFrom)
         for name in node.names
     }
-    assert imported == {"__future__", "os", "pathlib", "sys", "torch", "typing"}
+    assert imported == {"__future__", "os", "pathlib", "sys", *needed}

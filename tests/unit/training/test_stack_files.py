@@ -17,7 +17,8 @@ from busbar.training.schema import stack_schema
 from tests.support.training import CLUSTER, configured
 
 ROOT = Path(__file__).resolve().parents[3]
-LAB = [ROOT / "stacks" / "training" / f"Pulumi.{stack}.yaml" for stack in ("dev", "trainer", "networks")]
+STACKS = ("dev", "trainer", "networks", "jobs")
+LAB = [ROOT / "stacks" / "training" / f"Pulumi.{stack}.yaml" for stack in STACKS]
 
 
 def busbar(*words: str) -> Result:
@@ -49,10 +50,10 @@ def test_the_example_of_a_roce_site_is_valid_and_has_a_network_per_rail() -> Non
     assert [network.name for network in read(file).networks["h100"]] == [f"rail{n}" for n in range(8)]
 
 
-def test_the_lab_s_stacks_may_be_up_together() -> None:
+def test_the_lab_s_stacks_have_namespaces_of_their_own() -> None:
     assert len({read(file).namespace for file in LAB}) == len(LAB)
-    assert [read(file).trainer.enabled for file in LAB] == [False, True, False]
-    assert [bool(read(file).networks) for file in LAB] == [False, False, True]
+    assert [read(file).trainer.enabled for file in LAB] == [False, True, False, True]
+    assert [bool(read(file).networks) for file in LAB] == [False, False, True, False]
 
 
 def test_the_schema_that_is_checked_in_is_current() -> None:

@@ -46,7 +46,11 @@ def test_storage_is_off_by_default() -> None:
             "storage.class_name: missing: storage.mode is class. Fix: name a StorageClass of the cluster "
             "(kubectl get storageclass)",
         ),
-        ({"mode": "nfs"}, "storage.nfs: missing: storage.mode is nfs. Fix: give nfs.server and nfs.export"),
+        (
+            {"mode": "nfs"},
+            "storage.nfs: missing: storage.mode is nfs. Fix: give nfs.server and nfs.export, or "
+            "nfs.from_cluster: true",
+        ),
         (
             {"mode": "path", "path": "/mnt", "nfs": NFS},
             "storage.nfs: is not used: storage.mode is path. Fix: set storage.mode: nfs",
@@ -103,5 +107,12 @@ def test_a_service_of_the_cluster_is_refused_because_the_host_mounts(server: str
 
 def test_an_export_without_a_server_is_refused() -> None:
     assert findings(mode="nfs", nfs={"export": "/srv"}) == [
-        "storage.nfs.server: missing: Address of the server, or a name that the hosts resolve."
+        "storage.nfs.server: missing. Fix: give it, or set storage.nfs.from_cluster: true"
+    ]
+
+
+def test_an_export_of_the_cluster_is_not_named_too() -> None:
+    assert training(storage={"mode": "nfs", "nfs": {"from_cluster": True}}).storage.nfs is not None
+    assert findings(mode="nfs", nfs={"from_cluster": True, "server": "10.0.0.9"}) == [
+        "storage.nfs.server: '10.0.0.9' is given beside from_cluster. Fix: remove one of the two"
     ]

@@ -7,9 +7,14 @@ from typing import Any
 
 import pytest
 
+from busbar.config import load
+from busbar.hosts.inventory import Inventory
 from busbar.outputs import ClusterOutputs
-from busbar.training.target import Refused, busbw_at, targets, warnings
+from busbar.outputs.launch import format_pools
+from busbar.training.storage.manifests import claim_name
+from busbar.training.target import Refused, busbw_at, targets, warnings, with_cluster_export
 from tests.support import training as support
+from tests.support.clusters import site
 from tests.support.training import CLUSTER, cluster, curve, outputs, training
 from tests.support.verdicts import failing
 
@@ -105,3 +110,31 @@ def test_a_pool_of_one_worker_is_a_warning() -> None:
     read = ClusterOutputs.from_dict(support.outputs(workers={"h100": 1}))
     [warning] = warnings(targets(read, training()), training())
     assert "with one worker the training run stays on the host" in warning
+
+
+def test_the_export_of_the_cluster_takes_the_place_of_a_named_one() -> None:
+    asked = training(storage={"mode": "nfs", "nfs": {"from_cluster": True}})
+    found = cluster(nfs_server={"address": "10.0.0.9", "export": "/srv/busbar"})
+    nfs = with_cluster_export(found, asked).storage.nfs
+    assert nfs is not None
+    assert (nfs.server, nfs.export) == ("10.0.0.9", "/srv/busbar")
+    with pytest.raises(Refused, match=r"has no output `nfs_server`, .* Fix: add nfs_server to its config"):
+        with_cluster_export(cluster(), asked)
+    named = training(storage={"mode": "nfs", "nfs": {"server": "10.0.0.5", "export": "/srv/x"}})
+    assert with_cluster_export(found, named) == named
+
+
+def test_a_claim_has_the_same_name_whether_the_export_is_named_or_the_clusters() -> None:
+    asked = training(storage={"mode": "nfs", "nfs": {"from_cluster": True}})
+    found = cluster(nfs_server={"address": "10.0.0.9", "export": "/srv/busbar"})
+    named = training(storage={"mode": "nfs", "nfs": {"server": "10.0.0.9", "export": "/srv/busbar"}})
+    assert claim_name(with_cluster_export(found, asked).storage) == claim_name(named.storage)
+
+
+def test_workers_without_an_nfs_client_are_named_where_storage_is_nfs() -> None:
+    facts = {"gpu-1": {"gpus": 8, "rails": 8}, "gpu-2": {"gpus": 8, "rails": 8, "nfs_client": False}}
+    found = cluster(pools=format_pools(Inventory.of(load(site())), facts))
+    mounted = training(storage={"mode": "nfs", "nfs": {"server": "10.0.0.9", "export": "/srv/x"}})
+    (warning,) = warnings(targets(found, mounted), mounted)
+    assert "preflight found no mount.nfs on gpu-2" in warning
+    assert list(warnings(targets(found, training()), training())) == []

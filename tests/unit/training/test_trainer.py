@@ -174,6 +174,11 @@ def test_mpirun_starts_when_every_sshd_answers_and_its_end_is_that_of_the_job() 
     assert template["successPolicy"]["targetReplicatedJobs"] == ["launcher"]
 
 
+def test_mpirun_of_open_mpi_5_finds_the_host_file_too() -> None:
+    launcher = only_container(jobs(deepspeed())["launcher"])
+    assert {"name": "PRTE_MCA_prte_default_hostfile", "value": "/etc/mpi/hostfile"} in launcher["env"]
+
+
 def test_ranks_on_other_nodes_get_the_settings_of_nccl_by_their_sshd() -> None:
     node = only_container(jobs(deepspeed(validation={"profile": "h100-ib-8x400"}))["node"])
     option = node["command"][node["command"].index("-o") + 1]

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from busbar.versions import K3S
+from lab.build.tools import PREVIOUS_K3S
 from lab.mirror import artifacts
 from lab.steps import LabError
 
@@ -50,6 +51,19 @@ def test_the_replacement_of_k3s_is_served_under_another_version_until_the_next_p
     assert other.read_bytes() == content
     artifacts.publish()
     assert (other.exists(), (served / "k3s" / K3S / "k3s").exists()) == (False, True)
+
+
+def test_the_k3s_of_the_minor_release_before_is_served_where_it_is_built(served: Path) -> None:
+    with pytest.raises(LabError, match=r"is missing\. Fix: `python -m lab build --upgrade`$"):
+        artifacts.publish_previous()
+    tool = Path(os.environ["BUSBAR_CACHE"]) / "bin" / "k3s-previous"
+    tool.parent.mkdir()
+    tool.write_bytes(b"earlier")
+    assert artifacts.publish_previous() == hashlib.sha256(b"earlier").hexdigest()
+    previous = served / "k3s" / PREVIOUS_K3S / "k3s"
+    assert previous.read_bytes() == b"earlier"
+    artifacts.publish()
+    assert not previous.exists()
 
 
 def test_only_the_replacement_of_k3s_can_report_another_version(served: Path) -> None:

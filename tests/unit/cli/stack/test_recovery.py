@@ -56,6 +56,17 @@ def test_the_lock_of_a_dead_process_of_this_machine_is_removed_and_the_update_re
     assert str(dead_pid) in said[0]
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="read from /proc")
+def test_the_lock_of_a_process_that_nobody_has_waited_for_is_removed() -> None:
+    # As in a container whose process 1 does not wait for orphans.
+    process = subprocess.Popen([sys.executable, "-c", ""], stdout=subprocess.PIPE)
+    assert process.stdout and process.stdout.read() == b""
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    stack = Stack(_locked((os.uname().nodename, process.pid)))
+    assert without_stale_lock(stack, print, stack.update) == "done"  # type: ignore[arg-type]
+    process.communicate()
+
+
 def test_the_lock_of_a_live_process_stays(dead_pid: int) -> None:
     here = os.uname().nodename
     stack = Stack(_locked((here, dead_pid), (here, os.getpid())))

@@ -178,6 +178,34 @@ def test_a_plan_with_another_release_of_k3s_says_that_workers_are_drained(
     assert (said in console.file.getvalue()) is says  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "says"),
+    [
+        ({}, {"ROTATE_SERVER_TOKEN": "1"}, "rotate  server_token (0 to 1): "),
+        ({"ROTATE_CERTIFICATES": "1"}, {"ROTATE_CERTIFICATES": "3"}, "rotate  certificates (1 to 3): "),
+        ({"ROTATE_CERTIFICATES": "1"}, {"ROTATE_CERTIFICATES": "1"}, None),
+    ],
+)
+def test_a_plan_names_what_is_rotated_and_what_that_means(
+    before: dict[str, str], after: dict[str, str], says: str | None
+) -> None:
+    plan = Plan()
+    for event in _events("preview_of_changes"):
+        step = event.resource_pre_event and event.resource_pre_event.metadata
+        if step and step.old and step.new:
+            for state, values in ((step.old, before), (step.new, after)):
+                text = scripts.command("k3s-server", values, user="root", timeout_seconds=9)
+                state.inputs = {"create": text}
+        plan.on_event(event)
+    console = Console(file=io.StringIO(), width=300)
+    console.print(plan.render())
+    printed = console.file.getvalue()  # type: ignore[attr-defined]
+    assert ("rotate  " in printed) is (says is not None)
+    assert says is None or says in printed
+    needs_old_token = "snapshots of etcd from before need the token of before" in printed
+    assert needs_old_token is ("ROTATE_SERVER_TOKEN" in after)
+
+
 @pytest.mark.parametrize("count", [8, 9])
 def test_a_long_list_of_new_resources_is_cut_and_says_how_many_follow(count: int) -> None:
     event = next(

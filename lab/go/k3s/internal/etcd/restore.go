@@ -3,8 +3,6 @@ package etcd
 import (
 	"archive/zip"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -20,11 +18,6 @@ import (
 	"busbar/lab/k3s/internal/logx"
 	"busbar/lab/k3s/internal/pki"
 )
-
-const bootstrapPrefix = "/bootstrap/"
-
-// ErrOtherToken is K3s's message for data that were made with another token (pkg/cluster/storage.go).
-var ErrOtherToken = errors.New("bootstrap data already found and encrypted with different token")
 
 // ResetFlag is the file by which K3s knows that a reset is done (pkg/etcd/etcd.go); the next start removes it.
 func (i Instance) ResetFlag() string { return filepath.Join(i.ServerDir, "db", "reset-flag") }
@@ -119,27 +112,4 @@ func (i Instance) OnlyMember(ctx context.Context, client *clientv3.Client) error
 		return fmt.Errorf("etcd has members %v after the reset, want %s only", list.Members, name)
 	}
 	return nil
-}
-
-// ClaimToken stores the key under which K3s keeps its bootstrap data, derived from the token's password
-// (pkg/cluster/encrypt.go); data of another token are refused. K3s stores the cluster's certificates there.
-func ClaimToken(ctx context.Context, client *clientv3.Client, password string) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	sum := sha256.Sum256([]byte(password))
-	own := bootstrapPrefix + hex.EncodeToString(sum[:])[:12]
-	found, err := client.Get(ctx, bootstrapPrefix, clientv3.WithPrefix(), clientv3.WithKeysOnly())
-	if err != nil {
-		return err
-	}
-	for _, pair := range found.Kvs {
-		if string(pair.Key) == own {
-			return nil
-		}
-	}
-	if len(found.Kvs) > 0 {
-		return ErrOtherToken
-	}
-	_, err = client.Put(ctx, own, "replacement")
-	return err
 }

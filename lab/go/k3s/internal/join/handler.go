@@ -28,7 +28,9 @@ type Handler struct {
 	Members func(context.Context) ([]string, error)
 	// Nodes keeps the hashes of the nodes' passwords.
 	Nodes nodepassword.Store
-	Next  http.Handler
+	// Rotate gives the cluster another server token. As in K3s this server accepts the old one until it restarts.
+	Rotate func(context.Context, string) error
+	Next   http.Handler
 }
 
 // NewHandler reads what it serves from <data-dir>/server.
@@ -47,7 +49,9 @@ func NewHandler(
 	if err != nil {
 		return nil, err
 	}
-	return &Handler{serverDir, state, serverCA, clientCA, members, nodes, next}, nil
+	return &Handler{
+		ServerDir: serverDir, State: state, ServerCA: serverCA, ClientCA: clientCA, Members: members, Nodes: nodes, Next: next,
+	}, nil
 }
 
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -68,6 +72,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		})
 	case path == pathMembers:
 		h.guarded(w, r, token.Server, func() (any, error) { return h.Members(r.Context()) })
+	case path == pathToken:
+		h.guarded(w, r, token.Server, func() (any, error) { return nil, h.rotate(r) })
 	case strings.HasPrefix(path, pathCerts):
 		h.guarded(w, r, token.Node, func() (any, error) { return h.sign(strings.TrimPrefix(path, pathCerts), r) })
 	default:
@@ -102,6 +108,22 @@ func (h *Handler) guarded(w http.ResponseWriter, r *http.Request, need string, a
 	}
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(body) // the client went away: nobody to tell
+}
+
+func (h *Handler) rotate(r *http.Request) error {
+	var request struct {
+		NewToken string `json:"newToken"`
+	}
+	if r.Method != http.MethodPut {
+		return refusal{http.StatusMethodNotAllowed, "method not allowed"}
+	}
+	if err := json.NewDecoder(http.MaxBytesReader(nil, r.Body, 64<<10)).Decode(&request); err != nil {
+		return refusal{http.StatusBadRequest, err.Error()}
+	}
+	if request.NewToken == "" {
+		return refusal{http.StatusBadRequest, "this replacement generates no token"}
+	}
+	return h.Rotate(r.Context(), request.NewToken)
 }
 
 type refusal struct {

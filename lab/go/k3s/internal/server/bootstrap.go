@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 
-	"busbar/lab/k3s/internal/etcd"
 	"busbar/lab/k3s/internal/join"
 	"busbar/lab/k3s/internal/logx"
 	"busbar/lab/k3s/internal/pki"
@@ -60,8 +59,8 @@ func (s *Server) loadPKI(initialCluster, state string) (err error) {
 	return s.etcd.WriteConfig(initialCluster, state)
 }
 
-// settleTokens finds the cluster's passwords: configured, else stored, else generated. A
-// password other than the stored one is refused, because K3s's stored bootstrap data are encrypted with it.
+// settleTokens finds the cluster's passwords: configured, else stored, else generated. Whether they are those of the
+// data in etcd is seen when etcd runs.
 func (s *Server) settleTokens() error {
 	kept, err := token.ReadServerFile(s.dir())
 	if err != nil {
@@ -72,9 +71,6 @@ func (s *Server) settleTokens() error {
 		given, err := token.Parse(s.cfg.Token)
 		if err != nil {
 			return err
-		}
-		if kept != "" && kept != given.Password {
-			return etcd.ErrOtherToken
 		}
 		s.passwords.Server = given.Password
 	}

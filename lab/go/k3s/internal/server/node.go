@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"busbar/lab/k3s/internal/logx"
+	"busbar/lab/k3s/internal/secrets"
 )
 
 const (
@@ -87,6 +88,13 @@ func (s *Server) updateNode(ctx context.Context, client kubernetes.Interface, et
 	}
 	labels := map[string]string{"node-role.kubernetes.io/control-plane": "true", "node-role.kubernetes.io/etcd": "true"}
 	notes := map[string]string{memberName: name, memberAddress: s.nodeIP}
+	if s.cfg.SecretsEncryption {
+		state, err := secrets.ReadState(s.dir())
+		if err != nil {
+			return false, err
+		}
+		notes[secrets.Annotation] = state
+	}
 	if lacks(node.Labels, labels) || lacks(node.Annotations, notes) {
 		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": labels, "annotations": notes}})
 		if err != nil {

@@ -7,7 +7,6 @@ import (
 	"os"
 	"time"
 
-	"busbar/lab/k3s/internal/etcd"
 	"busbar/lab/k3s/internal/logx"
 	"busbar/lab/k3s/internal/pki"
 )
@@ -87,7 +86,7 @@ func (s *Server) checkAlone(ctx context.Context) error {
 	if err := s.etcd.WaitVoter(ctx, client); err != nil {
 		return err
 	}
-	if err := etcd.ClaimToken(ctx, client, s.passwords.Server); err != nil {
+	if err := s.reconcile(ctx, client, true); err != nil {
 		return err
 	}
 	return s.etcd.OnlyMember(ctx, client)

@@ -23,6 +23,7 @@ import (
 	"busbar/lab/k3s/internal/nodepassword"
 	"busbar/lab/k3s/internal/pki"
 	"busbar/lab/k3s/internal/proc"
+	"busbar/lab/k3s/internal/secrets"
 	"busbar/lab/k3s/internal/token"
 )
 
@@ -164,7 +165,24 @@ func (s *Server) startEtcd(ctx context.Context) (*clientv3.Client, error) {
 	if err := s.etcd.WaitVoter(ctx, client); err != nil {
 		return nil, err
 	}
-	return client, etcd.ClaimToken(ctx, client, s.passwords.Server)
+	return client, s.reconcile(ctx, client, false)
+}
+
+// reconcile brings this server's files and those in etcd together, and then writes the configured passwords. As in K3s
+// an agent token that was changed here arrives in etcd only when something else saves the files (rancher/rke2#5785).
+func (s *Server) reconcile(ctx context.Context, client *clientv3.Client, reset bool) error {
+	if err := s.etcd.Reconcile(ctx, client, s.passwords.Server, reset); err != nil {
+		return err
+	}
+	if err := token.WritePasswd(s.dir(), s.passwords); err != nil {
+		return err
+	}
+	if s.cfg.SecretsEncryption {
+		if err := secrets.EnsureState(s.dir()); err != nil {
+			return err
+		}
+	}
+	return s.etcd.SaveFirst(ctx, client, s.passwords.Server)
 }
 
 func (s *Server) etcdChild() proc.Child {

@@ -1,0 +1,115 @@
+"""Checks the NFS server that busbar makes, and whether workers can mount from it."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator
+from typing import Any
+
+from busbar.hosts import nfs, supported_os
+from busbar.preflight.report import NfsFolder, Report
+from busbar.preflight.spec import Finding, NfsRequirements, Target
+
+Check = tuple[Any, str, str]
+# What `ss` shows of a socket of the kernel, such as nfsd's.
+KERNEL = "?"
+
+
+def check_nfs(required: NfsRequirements | None, target: Target, report: Report) -> list[Finding]:
+    """The findings of the NFS server, or of a worker; none without an NFS server in the configuration."""
+    checks: list[Check] = []
+    if required and target.name == required.host:
+        checks += _server(required, report)
+    if required and target.role == "worker":
+        checks += _client(required, target, report)
+    return [Finding(target.name, level, what, fix) for level, what, fix in checks]
+
+
+def _server(required: NfsRequirements, report: Report) -> Iterator[Check]:
+    folder = report.nfs_folder
+    if folder is None:
+        yield "error", "report has no NFS folder", "run preflight again: the report is incomplete"
+        return
+    yield from _folder(required, folder)
+    for listener in report.listening:
+        if listener.port == nfs.PORT and listener.process != KERNEL and not folder.managed:
+            yield (
+                "error",
+                f"TCP port {nfs.PORT} is in use by {listener.process}, which is not the kernel's NFS server",
+                f"stop {listener.process}, or use another host as NFS server",
+            )
+
+
+def _folder(required: NfsRequirements, folder: NfsFolder) -> Iterator[Check]:
+    where = required.folder
+    if folder.kind == "link":
+        yield (
+            "error",
+            f"{where} is reached through a symbolic link, which may lead to files of the system",
+            "set nfs_server.folder to where it leads (readlink -f)",
+        )
+    elif folder.kind == "other":
+        yield "error", f"{where} is not a folder", "set nfs_server.folder to another one"
+    if folder.foreign_exports:
+        yield (
+            "error",
+            f"{where} is exported already ({', '.join(folder.foreign_exports)}), so others than the workers "
+            "reach it",
+            "set nfs_server.folder to another folder, or remove that export",
+        )
+    if folder.system_disk and not required.allow_system_disk:
+        yield (
+            "error",
+            f"{where} is on the disk of the operating system: jobs can fill it, and a worker that forges "
+            "file handles reaches other files there",
+            "mount a disk there, or set nfs_server.allow_system_disk: true",
+        )
+    if folder.free_bytes < required.min_free_gb * 1e9:
+        yield (
+            # Checkpoints fill it later: that must not keep the cluster from being updated.
+            "warning" if folder.managed else "error",
+            f"{folder.free_bytes / 1e9:.1f} GB free for {where}, expected {required.min_free_gb} GB",
+            "free some space, mount a larger disk there, or lower nfs_server.min_free_gb",
+        )
+    if required.squash != "none" and folder.kind == "folder" and not folder.writable:
+        who = "pods" if required.squash == "all" else "pods that run as root"
+        yield (
+            "warning",
+            f"{where} is not writable for nobody, as whom {who} write (nfs_server.squash: {required.squash})",
+            f"chown 65534:65534 {where}, or chmod 1777 {where}",
+        )
+
+
+def _client(required: NfsRequirements, target: Target, report: Report) -> Iterator[Check]:
+    client = report.nfs_client
+    if client is None:
+        yield "error", "report has no NFS client", "run preflight again: the report is incomplete"
+        return
+    if not client.installed:
+        manager = supported_os.package_manager(report.os)
+        yield (
+            "error",
+            "mount.nfs is not installed: pods cannot mount the export of nfs_server",
+            f"{manager.install} {manager.nfs_client}" if manager else "install an NFS client",
+        )
+    if not client.source:
+        yield (
+            "error",
+            f"no route to the NFS server {required.address}",
+            "correct the address of the NFS server, or route the worker there",
+        )
+    elif _is_ip(target.address) and client.source != target.address:
+        yield (
+            "error",
+            f"reaches the NFS server {required.address} from its address {client.source}; the folder is "
+            f"exported to {target.address} only",
+            "give the NFS server an address in the network of the workers' addresses",
+        )
+
+
+def _is_ip(address: str) -> bool:
+    try:
+        ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    return True

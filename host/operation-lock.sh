@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# Lets one operation at a time change the cluster: `busbar up`, `destroy` or `restore` runs this on the servers for as long
+# as it lasts. The lock belongs to this process, so nothing of it outlives a busbar that was killed: its connection ends.
+#
+# Values: OPERATION (what runs and who started it), BEAT_SECONDS (the lock ends so long after the last line on stdin: a
+#   machine that is gone closes no connection).
+# Facts, at once: {"holder"} (the OPERATION that holds the lock already, else empty)
+# shellcheck source=/dev/null
+[[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+OPERATION_LOCK=/run/busbar-operation.lock
+
+main() {
+  begin
+  exec 8<>"$OPERATION_LOCK"
+  # That of a command which was just killed ends within a moment.
+  if ! flock -w 5 8; then
+    holder "$(head -c 300 "$OPERATION_LOCK")"
+    return
+  fi
+  printf '%s\n' "$OPERATION" >"$OPERATION_LOCK"
+  holder ""
+  while IFS= read -r -t "$BEAT_SECONDS" _; do :; done
+}
+
+# holder TEXT: on a line of its own, whatever the login shell has printed before.
+holder() {
+  printf '\n{"holder":%s}\n' "$(json "$1")"
+}
+
+main

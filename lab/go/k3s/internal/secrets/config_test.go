@@ -1,0 +1,68 @@
+package secrets
+
+import (
+	"testing"
+	"time"
+
+	"busbar/lab/k3s/internal/pki"
+)
+
+func TestAKeyIsReplacedInThreeStagesAndEveryServerKnowsItBeforeItIsUsed(t *testing.T) {
+	dir := t.TempDir()
+	if err := pki.EnsureEncryption(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := EnsureState(dir); err != nil {
+		t.Fatal(err)
+	}
+	states := []string{Prepare, Rotate, Finished}
+	want := [][]string{{"aescbckey", "new"}, {"new", "aescbckey"}, {"new"}}
+	for at, stage := range states {
+		state, err := Advance(dir, stage, time.Unix(1_700_000_000, 0))
+		if err != nil {
+			t.Fatal(stage, err)
+		}
+		list, err := Keys(dir)
+		if err != nil || len(list) != len(want[at]) {
+			t.Fatalf("%s: got %v, %v", stage, list, err)
+		}
+		for i, key := range list {
+			if (key.Name == "aescbckey") != (want[at][i] == "aescbckey") {
+				t.Errorf("%s: key %d is %s, want %s", stage, i, key.Name, want[at][i])
+			}
+		}
+		if kept, err := ReadState(dir); err != nil || kept != state {
+			t.Errorf("%s: the state is %q, %v, want %q", stage, kept, err, state)
+		}
+	}
+}
+
+func TestAStageWaitsForAllServersAndForTheStageBeforeIt(t *testing.T) {
+	dir := t.TempDir()
+	if err := pki.EnsureEncryption(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := EnsureState(dir); err != nil {
+		t.Fatal(err)
+	}
+	own, err := ReadState(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := Check(dir, Prepare, "a", map[string]string{"a": own, "b": own}); err != nil {
+		t.Error(err)
+	}
+	for _, refused := range []struct {
+		stage string
+		other string
+		text  string
+	}{
+		{Prepare, "prepare-00", "hash does not match between a and b"},
+		{Rotate, own, "incorrect stage: start found on node a"},
+	} {
+		err := Check(dir, refused.stage, "a", map[string]string{"a": own, "b": refused.other})
+		if err == nil || err.Error() != refused.text {
+			t.Errorf("%s: got %v, want %s", refused.stage, err, refused.text)
+		}
+	}
+}

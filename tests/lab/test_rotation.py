@@ -1,0 +1,198 @@
+"""Certificates, the key of Secrets and the tokens are rotated under load, and a killed rotation is finished.
+
+What changed is seen from outside: certificates on open ports, what etcd holds, which token a server accepts.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import re
+import signal
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from lab.topology import find
+from tests.lab.conftest import PROJECT, SERVERS, UP_SECONDS, Lab, eventually
+from tests.support.api_load import ApiLoad
+
+pytestmark = pytest.mark.drill
+
+KUBECONFIG = str(PROJECT / ".busbar" / "dev" / "kubeconfig")
+WORKERS = ("worker-1", "worker-2")
+API_PORT, KUBELET_PORT = 6443, 10250
+CONFIG, TLS = "/etc/rancher/k3s/config.yaml", "/var/lib/rancher/k3s/server/tls"
+SECRET = "drill-rotation"
+
+Raise = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def rotated(lab: Lab) -> Iterator[Raise]:
+    """An update with these numbers of `k3s.rotate`, and those of before.
+
+    Numbers cannot be lowered: in the end the cluster is made anew.
+    """
+    numbers: dict[str, int] = {}
+
+    def up(*arguments: str, **raised: int) -> str:
+        numbers.update(raised)
+        done = lab.up("--config-file", _stack(lab, numbers), *arguments)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    yield up
+    lab.kubectl(f"delete secret {SECRET} --ignore-not-found")
+    for done in (
+        lab.pulumi("destroy", "--yes", "--skip-preview", "--suppress-progress", "--stack", "dev"),
+        lab.up(),
+    ):
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def _stack(lab: Lab, numbers: dict[str, int]) -> str:
+    def change(cluster: dict[str, Any]) -> None:
+        cluster["validation"]["enabled"] = False
+        cluster["k3s"]["rotate"] = dict(numbers)
+        cluster["pools"]["lab"]["max_unavailable"] = 1
+
+    return str(lab.config_with(change))
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What can be seen of keys and tokens: certificates by host and port, the authority, what etcd holds."""
+
+    certificates: dict[str, str]
+    authorities: set[str]
+    stored: str
+    server_token: str
+    agent_token: str
+
+
+def _facts(lab: Lab) -> Facts:
+    ports = {
+        **dict.fromkeys(SERVERS, (API_PORT, KUBELET_PORT)),
+        **dict.fromkeys(WORKERS, (KUBELET_PORT,)),
+    }
+    certificates = {
+        f"{host}:{port}": _digest(ssl.get_server_certificate((find(host).address, port), timeout=10))
+        for host, opened in ports.items()
+        for port in opened
+    }
+    authorities = {_digest(lab.ssh(server, f"cat {TLS}/*-ca.crt {TLS}/etcd/*-ca.crt")) for server in SERVERS}
+    return Facts(certificates, authorities, _stored(lab), _token(lab, "token"), _token(lab, "agent-token"))
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _token(lab: Lab, key: str, host: str = "server-1") -> str:
+    return lab.ssh(host, f"sed -n 's/^{key}: //p' {CONFIG}").strip().rpartition(":")[2]
+
+
+def _stored(lab: Lab) -> str:
+    """The name of the key that the Secret is encrypted with in etcd."""
+    key = base64.b64encode(f"/registry/secrets/default/{SECRET}".encode()).decode()
+    login = f"--cacert {TLS}/etcd/server-ca.crt --cert {TLS}/etcd/client.crt --key {TLS}/etcd/client.key"
+    answer = lab.ssh(
+        "server-1", f"""curl -sS {login} https://127.0.0.1:2379/v3/kv/range -d '{{"key":"{key}"}}'"""
+    )
+    value = base64.b64decode(json.loads(answer)["kvs"][0]["value"])
+    found = re.match(rb"k8s:enc:aescbc:v1:([^:]+(?::\d\d)*(?:[+Z-][0-9:]*)?):", value)
+    assert found, value[:60]
+    return found[1].decode()
+
+
+def _accepts(lab: Lab, server: str, user: str, password: str, path: str) -> int:
+    """The status with which a server answers a host that joins with this token."""
+    url = f"https://{find(server).address}:{API_PORT}/v1-k3s/{path}"
+    return int(
+        lab.ssh("lb-1", f"curl -sk -o /dev/null -w '%{{http_code}}' -u {user}:{password} {url}").strip()
+    )
+
+
+def _all_is_well(lab: Lab, update: Raise) -> None:
+    nodes = json.loads(lab.kubectl("get nodes -o json"))["items"]
+    assert {node["metadata"]["name"] for node in nodes} == {*SERVERS, *WORKERS}
+    assert all(lab.conditions(node["metadata"]["name"])["Ready"] == "True" for node in nodes)
+    assert lab.voters() == set(SERVERS)
+    update("--expect-no-changes")
+    verified = lab.run(sys.executable, "-m", "busbar", "verify", "dev")
+    assert verified.returncode == 0, verified.stdout
+
+
+def test_certificates_key_and_agent_token_are_rotated_in_one_update_without_a_lost_write(
+    lab: Lab, rotated: Raise
+) -> None:
+    lab.kubectl(f"delete secret {SECRET} --ignore-not-found")
+    lab.kubectl(f"create secret generic {SECRET} --from-literal=answer=42")
+    before = _facts(lab)
+    with ApiLoad(KUBECONFIG) as load:
+        began = time.monotonic()
+        rotated(certificates=1, encryption_key=1, agent_token=1)
+        print(f"certificates, key and agent token: {time.monotonic() - began:.0f} s")
+    print(load.account)
+    after = _facts(lab)
+    assert not load.account.lost
+    assert [port for port, found in after.certificates.items() if found == before.certificates[port]] == []
+    assert after.authorities == before.authorities and len(after.authorities) == 1
+    assert (before.stored, after.stored != before.stored) == ("aescbckey", True)
+    assert lab.kubectl(f"get secret {SECRET} -o jsonpath={{.data.answer}}") == "NDI="
+    for server in SERVERS:
+        status = lab.ssh(server, "k3s secrets-encrypt status")
+        assert "All hashes match" in status and "reencrypt_finished" in status
+        assert status.count("aescbckey") == 1, "the old key is dropped"
+        assert _accepts(lab, server, "node", before.agent_token, "config") == 401
+        assert _accepts(lab, server, "node", after.agent_token, "config") == 200
+    assert {_token(lab, "token", worker) for worker in WORKERS} == {after.agent_token}
+    # A server starts again with what is in etcd now: K3s refuses a passwd that is newer there.
+    for server in SERVERS:
+        lab.ssh(server, "systemctl restart k3s")
+        eventually(lambda: lab.voters() == set(SERVERS), 120, "three voters")
+    _all_is_well(lab, rotated)
+
+
+def test_a_server_token_whose_rotation_was_killed_is_everywhere_after_the_next_update(
+    lab: Lab, rotated: Raise
+) -> None:
+    before = _facts(lab)
+    with ApiLoad(KUBECONFIG) as load:
+        numbers = dict.fromkeys(("certificates", "encryption_key", "agent_token", "server_token"), 1)
+        update = subprocess.Popen(
+            ["pulumi", "up", "--yes", "--skip-preview", "--non-interactive", "--stack", "dev",
+             "--config-file", _stack(lab, numbers)],
+            cwd=PROJECT, env=lab.environment, start_new_session=True,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        eventually(lambda: _token(lab, "token") != before.server_token, UP_SECONDS, "server 1 is rotated")
+        os.killpg(update.pid, signal.SIGKILL)
+        update.wait(30)
+        # A server that restarts now has the old token, and etcd the new one.
+        lab.ssh("server-3", "systemctl restart --no-block k3s")
+        refused = "journalctl -u k3s -o cat | grep -c 'encrypted with different token' || true"
+        eventually(lambda: lab.ssh("server-3", refused).strip() != "0", 120, "server 3 is refused")
+        assert lab.pulumi("cancel", "--yes", "--stack", "dev").returncode == 0
+        began = time.monotonic()
+        rotated(server_token=1)
+        print(f"the update after the killed one: {time.monotonic() - began:.0f} s")
+    print(load.account)
+    after = _facts(lab)
+    assert not load.account.lost
+    assert after.authorities == before.authorities
+    for server in SERVERS:
+        assert _token(lab, "token", server) == after.server_token != before.server_token
+        assert _accepts(lab, server, "server", before.server_token, "server-bootstrap") == 401
+        assert _accepts(lab, server, "server", after.server_token, "server-bootstrap") == 200
+    assert lab.kubectl(f"get secret {SECRET} -o jsonpath={{.data.answer}}") == "NDI="
+    _all_is_well(lab, rotated)

@@ -1,0 +1,66 @@
+"""`busbar up` and `destroy` beside a restore."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from busbar.cli.stack import lock
+from busbar.cli.stack.errors import FAILED, StackError
+from busbar.cli.stack.target import Target
+from busbar.operations.lock import LockedError
+from tests.support.clusters import site
+
+COMMAND = "busbar up prod"
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Target:
+    content = {"config": {"busbar:cluster": site(servers=3, workers={"h100": 1})}}
+    (tmp_path / "Pulumi.prod.yaml").write_text(yaml.safe_dump(content))
+    return Target(tmp_path, "organization/busbar/prod")
+
+
+def test_all_servers_that_answer_are_locked_while_the_update_runs(
+    target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[Any] = []
+
+    @contextlib.contextmanager
+    def held(_: Any, servers: Any, command: str, *, on_all: bool) -> Any:
+        steps.append(([each.name for each in servers], command, on_all))
+        yield
+        steps.append("released")
+
+    monkeypatch.setattr(lock, "held", held)
+    with lock.operation_lock(target, COMMAND):
+        steps.append("updated")
+    assert steps == [(["server-1", "server-2", "server-3"], COMMAND, False), "updated", "released"]
+
+
+def test_an_update_beside_a_restore_is_refused_before_it_starts(
+    target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def held(*_: Any, **__: Any) -> None:
+        raise LockedError("`busbar restore prod` changes the cluster")
+
+    monkeypatch.setattr(lock, "held", held)
+    with (
+        pytest.raises(StackError, match=r"^`busbar restore prod`") as refused,
+        lock.operation_lock(target, COMMAND),
+    ):
+        pytest.fail("it ran")
+    assert refused.value.exit_code == FAILED
+
+
+def test_a_stack_of_another_project_has_no_servers_to_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lock, "held", lambda *_, **__: pytest.fail("locked"))
+    (tmp_path / "Pulumi.prod.yaml").write_text("config: {tiny:word: two}\n")
+    with lock.operation_lock(Target(tmp_path, "prod"), COMMAND):
+        pass

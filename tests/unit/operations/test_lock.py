@@ -1,0 +1,149 @@
+"""One operation at a time: the real script under the real lock of the kernel, over SSH on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import gzip
+import shlex
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import asyncssh
+import pytest
+
+from busbar.operations import lock
+from busbar.operations.lock import LockedError, held
+from busbar.operations.remote import Hosts
+from busbar.preflight.spec import Target
+from tests.support.ssh_hosts import at, login, machine
+from tests.unit.hosts.bash import run
+
+UP, RESTORE = "busbar up dev", "busbar restore dev"
+
+
+def server_with(path: Path) -> Callable[[asyncssh.SSHServerProcess[str]], object]:
+    """A server that runs what it is sent, as another user than root, with its lock in `path`."""
+
+    async def handler(process: asyncssh.SSHServerProcess[str]) -> None:
+        process.stdout.write('Welcome {"maintenance": "Sunday"}')
+        await process.stdin.readline()
+        sent = gzip.decompress(base64.b64decode(await process.stdin.readline())).decode()
+        functions = sent.rstrip().removesuffix("\nmain").replace("/run/busbar-operation.lock", str(path))
+        functions = functions.replace("flock -w 5", "flock -n")
+        words = shlex.split(process.command or "")
+        values = dict(word.split("=", 1) for word in words if "=" in word and word[0].isupper())
+        running = await asyncio.create_subprocess_exec(
+            "bash", "-c", f"{functions}\nbegin() {{ set -euo pipefail; }}\nmain",
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+            env={"PATH": "/usr/bin:/bin", **values},
+        )  # fmt: skip
+        assert running.stdin and running.stdout
+
+        async def answer() -> None:
+            async for line in running.stdout:
+                process.stdout.write(line.decode())
+
+        answering = asyncio.create_task(answer())
+        with contextlib.suppress(asyncssh.Error):  # the connection broke
+            async for line in process.stdin:
+                running.stdin.write(line.encode())
+        running.stdin.close()
+        await asyncio.gather(answering, running.wait())
+        process.exit(0)
+
+    return handler
+
+
+def on_server(path: Path, scenario: Callable[[Target], None]) -> None:
+    """The scenario, which blocks, with a server on loopback."""
+
+    async def serve() -> None:
+        async with machine(server_with(path / "lock")) as port:  # type: ignore[arg-type]
+            await asyncio.to_thread(scenario, at(port, "server-1", "server"))
+
+    asyncio.run(serve())
+
+
+@pytest.fixture(autouse=True)
+def no_agent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+
+
+@pytest.mark.parametrize(("first", "second"), [(UP, RESTORE), (RESTORE, UP)])
+def test_the_second_operation_is_refused_with_the_first_one_and_allowed_after_it(
+    tmp_path: Path, first: str, second: str
+) -> None:
+    def scenario(server: Target) -> None:
+        with held(login(), [server], first, on_all=first == RESTORE):
+            refused = f"^`{first}` of .*, process [0-9]+, since .* changes the cluster .seen on server-1.; no"
+            with (
+                pytest.raises(LockedError, match=refused),
+                held(login(), [server], second, on_all=second == RESTORE),
+            ):
+                pytest.fail("both ran")
+        with held(login(), [server], second, on_all=second == RESTORE):
+            pass
+
+    on_server(tmp_path, scenario)
+
+
+def test_the_lock_of_a_command_that_was_killed_ends_with_its_connection(tmp_path: Path) -> None:
+    async def taken_and_killed(server: Target) -> None:
+        async with Hosts.open(login(), lambda _: None) as hosts:
+            values = {"OPERATION": UP, "BEAT_SECONDS": "60"}
+            facts, script = await hosts.start(server, lock.SCRIPT, values, fact="holder", seconds=60)
+            assert facts == {"holder": ""}
+            script.connection.abort()
+
+    def scenario(server: Target) -> None:
+        asyncio.run(taken_and_killed(server))
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline:
+            with contextlib.suppress(LockedError), held(login(), [server], RESTORE, on_all=True):
+                return
+            time.sleep(0.1)
+        pytest.fail("still locked")
+
+    on_server(tmp_path, scenario)
+
+
+def test_the_lock_of_a_machine_that_is_gone_ends_without_its_beats(tmp_path: Path) -> None:
+    # stdin stays open for longer than a test may take.
+    call = f"begin() {{ :; }}; OPERATION_LOCK={tmp_path}/lock; main < <(exec sleep 60 >/dev/null 2>&1)"
+    done = run("operation-lock", call, OPERATION=UP, BEAT_SECONDS="1")
+    assert (done.returncode, done.stdout) == (0, '\n{"holder":""}\n')
+
+
+def test_a_server_without_an_answer_holds_no_update_up_and_is_needed_for_a_restore() -> None:
+    nobody = at(1, "server-1", "server")
+    with held(login(), [nobody], UP, on_all=False):
+        pass
+    with (
+        pytest.raises(LockedError, match=r"^server-1: .*Fix: "),
+        held(login(), [nobody], RESTORE, on_all=True),
+    ):
+        pytest.fail("without a lock")
+
+
+def test_a_held_lock_can_be_taken_on_no_server_even_if_another_one_is_free(tmp_path: Path) -> None:
+    async def serve() -> None:
+        one, two = server_with(tmp_path / "1"), server_with(tmp_path / "2")
+        async with machine(one) as first, machine(two) as second:  # type: ignore[arg-type]
+            await asyncio.to_thread(
+                scenario, at(first, "server-1", "server"), at(second, "server-2", "server")
+            )
+
+    def scenario(one: Target, two: Target) -> None:
+        with (
+            held(login(), [two], UP, on_all=False),
+            pytest.raises(LockedError, match="seen on server-2"),
+            held(login(), [one, two], RESTORE, on_all=True),
+        ):
+            pytest.fail("both ran")
+        with held(login(), [one, two], RESTORE, on_all=True):
+            pass
+
+    asyncio.run(serve())
