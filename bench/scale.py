@@ -8,6 +8,7 @@ operators and the measurement are off.
 
     python bench/scale.py [--workers 10 110 440] [--delay 2] [--parallel 50] [--dead-percent 1]
     python bench/scale.py --workers 110 --checkpoints    # and how much of it is writing the state
+    python bench/scale.py --workers 440 --bare           # and the second update against a bare program's
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import re
 import sys
 import tempfile
@@ -23,9 +25,15 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from bench.project import Measured, Project
+from bench.project import ROOT, Measured, Project
 from bench.simulated_setup import configuration, running, simulated
 
+# As many resources as the site, with inputs that are known at once.
+BARE_PROGRAM = """\
+from pulumi_command import local
+for number in range({count}):
+    local.Command(f"bare-{{number}}", delete="true", stdin="x" * 900, add_previous_output_in_env=False)
+"""
 # The state is then written once, at the end: what a killed update has made is lost. For measuring only.
 WITHOUT_CHECKPOINTS = {"PULUMI_EXPERIMENTAL": "true", "PULUMI_SKIP_CHECKPOINTS": "true"}
 COLUMNS = (
@@ -52,6 +60,7 @@ def main() -> None:
         help="workers that reboot between preflight and their step",
     )
     parser.add_argument("--checkpoints", action="store_true", help="measure once more without checkpoints")
+    parser.add_argument("--bare", action="store_true", help="measure a bare program of as many resources too")
     wanted = parser.parse_args()
     print(" ".join(f"{name:>{width}}" for name, width in COLUMNS))
     for workers in wanted.workers:
@@ -77,7 +86,9 @@ def _measure(workers: int, wanted: argparse.Namespace, env: dict[str, str]) -> t
             counts = json.loads((folder / "counts.json").read_text())
             state = project.state_bytes("scale")
             again = None if dead else project.succeed(*command)
-    _print_row(workers, wanted.delay, first, counts, state, again)
+        _print_row(workers, wanted.delay, first, counts, state, again)
+        if wanted.bare and again:
+            _compare_with_bare(project, folder, first.text.count(" created "), again)
     if dead:
         named = [host for host in dead if host in first.text]
         made = len(re.findall(r"worker-gpu-\d+ +created", first.text))
@@ -118,6 +129,25 @@ def _compare(first: tuple[Measured, int], without: tuple[Measured, int]) -> None
         f"checkpoints: {seconds:.1f} of {whole.cpu_seconds:.1f} CPU s; {writes} of them, "
         f"{1000 * seconds / writes:.0f} ms each at {state / 2e3:.0f} kB on average; "
         f"without them {bare.cpu_seconds:.1f} CPU s, {bare.rss_mib:.0f} MiB"
+    )
+
+
+def _compare_with_bare(project: Project, folder: Path, count: int, again: Measured) -> None:
+    """Print the second update of a program of `count` Commands, and the ratio of `again` to it."""
+    bare = folder / "bare"
+    bare.mkdir()
+    runtime = {"name": "python", "options": {"virtualenv": str(ROOT / ".venv")}}
+    (bare / "Pulumi.yaml").write_text(json.dumps({"name": "bare", "runtime": runtime}))
+    (bare / "__main__.py").write_text(BARE_PROGRAM.format(count=count))
+    project.succeed("pulumi", "stack", "init", "bare", cwd=bare)
+    command = ["pulumi", "up", "--stack", "bare", "--yes", "--skip-preview", "--suppress-progress"]
+    project.succeed(*command, cwd=bare, env=WITHOUT_CHECKPOINTS)
+    base = project.succeed(*command, cwd=bare)
+    cpu, wall = again.cpu_seconds / base.cpu_seconds, again.seconds / base.seconds
+    print(
+        f"second update: {cpu:.2f} x the {base.cpu_seconds:.1f} CPU s, {wall:.2f} x the {base.seconds:.1f} s "
+        f"of a bare program of {count} Commands; load {os.getloadavg()[0]:.0f} on {os.cpu_count()} CPUs",
+        flush=True,
     )
 
 
