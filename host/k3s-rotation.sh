@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Functions of rotations (k3s.rotate): what is due, and certificates. Each kind has a number: ROTATE_<KIND> is the configured one, 0
-# without it, and STATE_DIR/rotated has the one that was done here. A higher number is due. A new installation notes its numbers.
+# Functions of rotations (k3s.rotate): what is due, and certificates. Each kind has a number: ROTATE_<KIND> is the configured
+# one, 0 without it, and STATE_DIR/rotated has the one that was done here. A higher number is due. A new installation notes
+# its numbers.
 
 ROTATION_KINDS=(certificates encryption_key server_token agent_token)
 
@@ -51,7 +52,8 @@ END
 # certificates_are_rotated UNIT: after the start.
 certificates_are_rotated() {
   [[ ! -e $STATE_DIR/rotate-certificates ]] ||
-    die "$1 runs, but its certificates were not rotated ($STATE_DIR/rotate-certificates exists)" "see: journalctl -u $1; then retry"
+    die "$1 runs, but its certificates were not rotated ($STATE_DIR/rotate-certificates exists)" \
+      "see: journalctl -u $1; then retry"
   rm -f "/run/systemd/system/$1.service.d/90-busbar-rotate.conf"
   systemctl daemon-reload
   record_rotation certificates "$(rotation_wanted certificates)"

@@ -20,7 +20,7 @@ put_token() {
       --max-time 90 -o /dev/null -w '%{http_code}' https://127.0.0.1:6443/v1-k3s/token
 }
 
-# rotate_server_token NOW NEXT: on server 1 only, and before its config.yaml has the next token: encrypts the data in etcd anew.
+# rotate_server_token NOW NEXT: on server 1 only, before its config.yaml has the next token: encrypts the data in etcd anew.
 # Servers that run accept the token of now until they restart.
 rotate_server_token() {
   local now next status
@@ -41,8 +41,8 @@ rotate_server_token() {
   token_digest "$next" | write_file "$STATE_DIR/token-in-etcd" 0600
 }
 
-# token_is_in_etcd TOKEN: whether this server has rotated to it, as far as its digest is noted here, or a K3s that does not start any more
-# has said since it last ran.
+# token_is_in_etcd TOKEN: whether this server has rotated to it: its digest is noted here, or K3s does not start any more, and
+# has said why since it last ran.
 token_is_in_etcd() {
   local since
   [[ $(cat "$STATE_DIR/token-in-etcd" 2>/dev/null || true) != "$(token_digest "$1")" ]] || return 0
