@@ -35,6 +35,7 @@ lead() {
   local goal
   goal=$((3 * (ROTATE_ENCRYPTION_KEY - 1) + $(stage_number)))
   (($(rotation_done encryption_stage) < goal)) || return 0
+  poll 60 has_status || die "k3s secrets-encrypt status does not answer" "see: k3s secrets-encrypt status; then retry"
   [[ $(status enable) == true ]] ||
     die "Secrets are not encrypted in etcd on this server; there is no key to rotate" \
       "remove secrets-encryption from the files in $K3S_CONFIG_DIR/config.yaml.d, or set k3s.rotate.encryption_key back"
@@ -72,6 +73,10 @@ stage_number() {
 status() {
   { timeout 60 "$K3S" secrets-encrypt status -o json 2>/dev/null || true; } |
     sed -n "s/^[[:space:]]*\"$1\": *\"\{0,1\}\([a-z_]*\).*/\1/p"
+}
+
+has_status() {
+  [[ -n $(status enable) ]]
 }
 
 hashes_match() {

@@ -236,6 +236,7 @@ k3s_await() {
     if systemctl is-failed --quiet "$unit" || ((crashes >= K3S_MAX_CRASHES)); then
       k3s_journal "$unit"
       k3s_die_if_refused "$unit"
+      k3s_die_of_etcd "$unit"
       die "$unit crashed $((crashes > 0 ? crashes : 1)) times" "see the log above; fix the cause and retry"
     fi
     # Reading the journal is expensive on a busy host: every tenth time.
@@ -288,6 +289,20 @@ k3s_die_if_refused() {
     *"duplicate node name found"*)
       die "etcd refuses this machine: it has a member $NODE_NAME of another machine (duplicate node name)" \
         "if that machine is gone: k3s kubectl delete node $NODE_NAME on another server; then retry. Otherwise rename this host"
+      ;;
+  esac
+}
+
+# k3s_die_of_etcd UNIT: why a server does not start with what is in etcd (pkg/cluster/bootstrap.go in k3s-io/k3s).
+k3s_die_of_etcd() {
+  case $(k3s_log "$1" 2000) in
+    *"encrypted with different token"*)
+      die "the data in etcd are encrypted with another server token than the configured one" \
+        "if a rotation of the token was interrupted, run the update again; otherwise restore the state of the stack with the token of the other servers"
+      ;;
+    *"newer than datastore and could cause a cluster outage"*)
+      die "files of K3s are newer here than in etcd" \
+        "move the files that the log above names away: K3s takes those of etcd; then retry"
       ;;
   esac
 }

@@ -44,11 +44,14 @@ rotate_server_token() {
   token_digest "$next" | write_file "$TOKEN_IN_ETCD" 0600
 }
 
-# token_is_in_etcd TOKEN: whether this server has rotated to it, as far as is noted here or K3s says.
+# token_is_in_etcd TOKEN: whether this server has rotated to it, as far as is noted here, or a K3s that does not start any more
+# has said since it last ran.
 token_is_in_etcd() {
+  local since
   [[ $(cat "$TOKEN_IN_ETCD" 2>/dev/null || true) != "$(token_digest "$1")" ]] || return 0
   systemctl is-active --quiet k3s && return 1
-  journalctl -u k3s --since -1day --no-pager -o cat 2>/dev/null | grep -F "encrypted with different token" >/dev/null
+  since=$(systemctl show -p ActiveEnterTimestamp --value k3s)
+  journalctl -u k3s --since "${since:--1day}" --no-pager -o cat 2>/dev/null | grep -F "encrypted with different token" >/dev/null
 }
 
 # forget_keys: what a server that joins anew takes from etcd, which may be older than its own files.

@@ -35,7 +35,7 @@ install_server() {
   fi
   install_package "$PACKAGE"
   make_folder
-  payload exports | write_file "$NFS_EXPORTS" 0644
+  exports | write_file "$NFS_EXPORTS" 0644
   start_server
   export_folder
   record_applied "$NFS_EXPORTS" "$NFS_CONFIG"
@@ -77,6 +77,18 @@ make_folder() {
     chmod 0770 "$FOLDER"
   else
     chmod 1777 "$FOLDER"
+  fi
+}
+
+# exports: those of the payload; a folder on a disk of its own is exported only while that is mounted (exports(5), mp):
+# else jobs would write to the disk of the operating system.
+exports() {
+  local disk
+  disk=$(df --output=target "$FOLDER" | tail -n 1)
+  if on_system_disk "$FOLDER" || [[ ! $disk =~ ^[A-Za-z0-9._/-]+$ ]]; then
+    payload exports
+  else
+    payload exports | sed "s|(|(mp=$disk,|"
   fi
 }
 

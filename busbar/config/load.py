@@ -13,6 +13,9 @@ from busbar.config.cluster import Cluster
 from busbar.config.errors import ConfigError, path_of, sentence
 from busbar.config.partial import PartialConfig
 
+# One server gives 2.5 to 10 GB/s (docs/training.md); more workers stall when all write a checkpoint.
+NFS_WORKERS = 16
+
 # The checks that no section can make on its own.
 CHECKS: tuple[Callable[[PartialConfig], Iterator[str]], ...] = (
     host_checks.duplicates,
@@ -84,6 +87,11 @@ def warnings(cluster: Cluster) -> list[str]:
         )
     if not cluster.validation.enabled:
         found.append("validation.enabled: false: the NCCL validation does not run; nccl_passed will be false")
+    if cluster.nfs_server and len(cluster.hosts.workers) > NFS_WORKERS:
+        found.append(
+            f"nfs_server: {len(cluster.hosts.workers)} workers share one NFS server, which is enough for "
+            f"about {NFS_WORKERS}. Fix: use a parallel file system for checkpoints (docs/training.md)"
+        )
     if len(cluster.hosts.servers) == 1:
         found.append(
             "hosts.servers: with one server, its failure stops the whole control plane until it is restored"
@@ -99,6 +107,8 @@ def host_key_warnings(cluster: Cluster) -> Iterator[str]:
         *((f"hosts.servers[{i}]", host.host_key) for i, host in enumerate(hosts.servers)),
         *((f"hosts.workers[{i}]", host.host_key) for i, host in enumerate(hosts.workers)),
     ]
+    if hosts.nfs_server:
+        listed.append(("hosts.nfs_server", hosts.nfs_server.host_key))
     if cluster.ssh.bastion:
         listed.append(("ssh.bastion", cluster.ssh.bastion.host_key))
     paths: dict[str, list[str]] = {}

@@ -15,7 +15,7 @@ import ssl
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,7 @@ import pytest
 from lab.topology import find
 from tests.lab.conftest import PROJECT, SERVERS, UP_SECONDS, Lab, eventually
 from tests.support.api_load import ApiLoad
+from tests.support.secret_load import SecretLoad
 
 pytestmark = pytest.mark.drill
 
@@ -33,39 +34,41 @@ API_PORT, KUBELET_PORT = 6443, 10250
 CONFIG, TLS = "/etc/rancher/k3s/config.yaml", "/var/lib/rancher/k3s/server/tls"
 SECRET = "drill-rotation"
 
-Raise = Callable[..., str]
+
+class Rotation:
+    """Updates with raised numbers of `k3s.rotate`, each with those of before."""
+
+    def __init__(self, lab: Lab) -> None:
+        self._lab = lab
+        self._numbers: dict[str, int] = {}
+
+    def stack(self, **raised: int) -> str:
+        """The path of the changed stack file."""
+        self._numbers |= raised
+
+        def change(cluster: dict[str, Any]) -> None:
+            cluster["validation"]["enabled"] = False
+            cluster["k3s"]["rotate"] = dict(self._numbers)
+            cluster["pools"]["lab"]["max_unavailable"] = 1
+
+        return str(self._lab.config_with(change))
+
+    def up(self, *arguments: str, **raised: int) -> None:
+        done = self._lab.up("--config-file", self.stack(**raised), *arguments)
+        assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.fixture(scope="module")
-def rotated(lab: Lab) -> Iterator[Raise]:
-    """An update with these numbers of `k3s.rotate`, and those of before.
-
-    Numbers cannot be lowered: in the end the cluster is made anew.
-    """
-    numbers: dict[str, int] = {}
-
-    def up(*arguments: str, **raised: int) -> str:
-        numbers.update(raised)
-        done = lab.up("--config-file", _stack(lab, numbers), *arguments)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout + done.stderr
-
-    yield up
+def rotation(lab: Lab) -> Iterator[Rotation]:
+    """With a Secret in the cluster. Numbers cannot be lowered: in the end the cluster is made anew."""
     lab.kubectl(f"delete secret {SECRET} --ignore-not-found")
+    lab.kubectl(f"create secret generic {SECRET} --from-literal=answer=42")
+    yield Rotation(lab)
     for done in (
         lab.pulumi("destroy", "--yes", "--skip-preview", "--suppress-progress", "--stack", "dev"),
         lab.up(),
     ):
         assert done.returncode == 0, done.stdout + done.stderr
-
-
-def _stack(lab: Lab, numbers: dict[str, int]) -> str:
-    def change(cluster: dict[str, Any]) -> None:
-        cluster["validation"]["enabled"] = False
-        cluster["k3s"]["rotate"] = dict(numbers)
-        cluster["pools"]["lab"]["max_unavailable"] = 1
-
-    return str(lab.config_with(change))
 
 
 @dataclass(frozen=True)
@@ -122,56 +125,70 @@ def _accepts(lab: Lab, server: str, user: str, password: str, path: str) -> int:
     )
 
 
-def _all_is_well(lab: Lab, update: Raise) -> None:
+def _all_is_well(lab: Lab, rotation: Rotation) -> None:
     nodes = json.loads(lab.kubectl("get nodes -o json"))["items"]
     assert {node["metadata"]["name"] for node in nodes} == {*SERVERS, *WORKERS}
     assert all(lab.conditions(node["metadata"]["name"])["Ready"] == "True" for node in nodes)
     assert lab.voters() == set(SERVERS)
-    update("--expect-no-changes")
+    rotation.up("--expect-no-changes")
     verified = lab.run(sys.executable, "-m", "busbar", "verify", "dev")
     assert verified.returncode == 0, verified.stdout
 
 
-def test_certificates_key_and_agent_token_are_rotated_in_one_update_without_a_lost_write(
-    lab: Lab, rotated: Raise
+def test_certificates_and_agent_token_are_rotated_in_one_update_without_a_lost_write(
+    lab: Lab, rotation: Rotation
 ) -> None:
-    lab.kubectl(f"delete secret {SECRET} --ignore-not-found")
-    lab.kubectl(f"create secret generic {SECRET} --from-literal=answer=42")
     before = _facts(lab)
     with ApiLoad(KUBECONFIG) as load:
         began = time.monotonic()
-        rotated(certificates=1, encryption_key=1, agent_token=1)
-        print(f"certificates, key and agent token: {time.monotonic() - began:.0f} s")
+        rotation.up(certificates=1, agent_token=1)
+        print(f"certificates and agent token: {time.monotonic() - began:.0f} s")
     print(load.account)
     after = _facts(lab)
     assert not load.account.lost
     assert [port for port, found in after.certificates.items() if found == before.certificates[port]] == []
     assert after.authorities == before.authorities and len(after.authorities) == 1
-    assert (before.stored, after.stored != before.stored) == ("aescbckey", True)
-    assert lab.kubectl(f"get secret {SECRET} -o jsonpath={{.data.answer}}") == "NDI="
     for server in SERVERS:
-        status = lab.ssh(server, "k3s secrets-encrypt status")
-        assert "All hashes match" in status and "reencrypt_finished" in status
-        assert status.count("aescbckey") == 1, "the old key is dropped"
         assert _accepts(lab, server, "node", before.agent_token, "config") == 401
         assert _accepts(lab, server, "node", after.agent_token, "config") == 200
     assert {_token(lab, "token", worker) for worker in WORKERS} == {after.agent_token}
     # A server starts again with what is in etcd now: K3s refuses a passwd that is newer there.
     for server in SERVERS:
         lab.ssh(server, "systemctl restart k3s")
-        eventually(lambda: lab.voters() == set(SERVERS), 120, "three voters")
-    _all_is_well(lab, rotated)
+    _all_is_well(lab, rotation)
+
+
+def test_every_server_reads_every_secret_while_their_key_is_rotated(lab: Lab, rotation: Rotation) -> None:
+    before = _facts(lab)
+    servers = [f"https://{find(server).address}:{API_PORT}" for server in SERVERS]
+    with ApiLoad(KUBECONFIG) as load, SecretLoad(KUBECONFIG, servers) as secrets:
+        began = time.monotonic()
+        rotation.up(encryption_key=1)
+        print(f"key of Secrets: {time.monotonic() - began:.0f} s")
+    print(load.account)
+    print(f"{len(secrets.written)} Secrets written, {len(secrets.unreadable)} answers without a key")
+    assert not load.account.lost
+    assert secrets.unreadable == []
+    assert all(secrets.written <= found for found in secrets.found())
+    secrets.delete()
+    after = _facts(lab)
+    assert (before.stored, after.stored != before.stored) == ("aescbckey", True)
+    assert lab.kubectl(f"get secret {SECRET} -o jsonpath={{.data.answer}}") == "NDI="
+    for server in SERVERS:
+        status = lab.ssh(server, "k3s secrets-encrypt status")
+        assert "All hashes match" in status and "reencrypt_finished" in status
+        assert status.count("aescbckey") == 1, "the old key is dropped"
+    _all_is_well(lab, rotation)
 
 
 def test_a_server_token_whose_rotation_was_killed_is_everywhere_after_the_next_update(
-    lab: Lab, rotated: Raise
+    lab: Lab, rotation: Rotation
 ) -> None:
     before = _facts(lab)
     with ApiLoad(KUBECONFIG) as load:
-        numbers = dict.fromkeys(("certificates", "encryption_key", "agent_token", "server_token"), 1)
         update = subprocess.Popen(
             ["pulumi", "up", "--yes", "--skip-preview", "--non-interactive", "--stack", "dev",
-             "--config-file", _stack(lab, numbers)],
+             "--config-file", rotation.stack(server_token=1)],
             cwd=PROJECT, env=lab.environment, start_new_session=True,
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
@@ -184,7 +201,7 @@ def test_a_server_token_whose_rotation_was_killed_is_everywhere_after_the_next_u
         eventually(lambda: lab.ssh("server-3", refused).strip() != "0", 120, "server 3 is refused")
         assert lab.pulumi("cancel", "--yes", "--stack", "dev").returncode == 0
         began = time.monotonic()
-        rotated(server_token=1)
+        rotation.up()
         print(f"the update after the killed one: {time.monotonic() - began:.0f} s")
     print(load.account)
     after = _facts(lab)
@@ -195,4 +212,4 @@ def test_a_server_token_whose_rotation_was_killed_is_everywhere_after_the_next_u
         assert _accepts(lab, server, "server", before.server_token, "server-bootstrap") == 401
         assert _accepts(lab, server, "server", after.server_token, "server-bootstrap") == 200
     assert lab.kubectl(f"get secret {SECRET} -o jsonpath={{.data.answer}}") == "NDI="
-    _all_is_well(lab, rotated)
+    _all_is_well(lab, rotation)

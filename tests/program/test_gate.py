@@ -85,7 +85,7 @@ def test_a_preview_after_a_failed_validation_warns_and_succeeds_so_that_it_can_b
     assert any("a cable is broken" in message for message in done.messages)
 
 
-def test_a_step_that_fails_ends_the_update_and_nothing_after_it_is_begun() -> None:
+def test_a_server_that_fails_keeps_back_later_servers_and_all_that_uses_the_cluster() -> None:
     cluster = site()
     answer = healthy(cluster)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from busbar.config import Cluster, load
+from busbar.config import Cluster, load, warnings
 from busbar.config.partial import PartialConfig
 from busbar.config.validation import Validation
-from tests.support.clusters import H100_POOL, site
+from tests.support.clusters import H100_POOL, host, host_key, site
 
 
 def test_a_site_of_the_smallest_size_gets_every_default() -> None:
@@ -107,3 +107,18 @@ def test_the_transport_is_the_configured_one_else_that_of_the_profile(
 def test_a_host_is_known_by_a_name_that_yaml_reads_as_a_number_and_not_by_one_it_reads_as_a_truth() -> None:
     hosts = {"workers": [{"name": 7}, {"name": True}, {"name": " gpu-1 "}, {"name": " "}]}
     assert [host.name for host in PartialConfig.of({"hosts": hosts}).hosts] == ["7", None, "gpu-1", None]
+
+
+def test_many_workers_on_one_nfs_server_are_a_warning() -> None:
+    def said(workers: int) -> list[str]:
+        cluster = load(site(workers={"h100": workers}, nfs_server={"host": "lb-1", "folder": "/srv/x"}))
+        return [each for each in warnings(cluster) if each.startswith("nfs_server")]
+
+    assert said(16) == []
+    assert said(17)[0].startswith("nfs_server: 17 workers share one NFS server, which is enough for about 16")
+
+
+def test_an_nfs_server_with_the_host_key_of_another_host_is_a_warning() -> None:
+    data = site(nfs_server={"folder": "/srv/x"})
+    data["hosts"]["nfs_server"] = {**host("nfs-1", "192.0.2.50"), "host_key": host_key("lb-1")}
+    assert any("the same key as hosts.nfs_server" in each for each in warnings(load(data)))

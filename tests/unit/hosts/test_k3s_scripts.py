@@ -145,6 +145,31 @@ def test_repeated_crashes_end_the_wait() -> None:
     assert "bad key in config.yaml" in done.stderr, "the reason belongs into the message"
 
 
+@pytest.mark.parametrize(
+    ("log", "what"),
+    [
+        (
+            "bootstrap data already found and encrypted with different token",
+            "the data in etcd are encrypted with another server token than the configured one. Fix: if a",
+        ),
+        (
+            "/x/cred/passwd newer than datastore and could cause a cluster outage. Remove the file(s)",
+            "files of K3s are newer here than in etcd. Fix: move the files that the log above names away",
+        ),
+    ],
+)
+def test_a_server_that_crashes_because_of_what_is_in_etcd_is_told_from_others(log: str, what: str) -> None:
+    done = run(
+        "k3s-server",
+        f"""systemctl() {{ case $1 in is-active | is-failed) return 1 ;; show) echo 4 ;; esac; }}
+           journalctl() {{ echo 'level=fatal msg="{log}"'; }}
+           K3S_SINCE=0 K3S_CRASHED_BEFORE=1
+           k3s_await k3s 20 'Node Ready' false""",
+        PAYLOAD="{}",
+    )
+    assert f"worker-1: {what}" in done.stderr
+
+
 def test_a_node_is_ready_only_with_all_conditions_asked_for() -> None:
     found = "k3s_conditions() { echo ' Ready=True  EtcdIsVoter=False '; }; "
     assert run("k3s-server", found + "k3s_node_has x Ready=True").returncode == 0

@@ -164,6 +164,17 @@ def test_a_folder_on_the_disk_of_the_operating_system_has_to_be_allowed(tmp_path
     assert installed(tmp_path, call=f"{same}ALLOW_SYSTEM_DISK=true; ")["clients"] == 2
 
 
+def test_a_disk_of_its_own_is_exported_only_while_it_is_mounted(tmp_path: Path) -> None:
+    exports = tmp_path / "exports.d/busbar.exports"
+    disk = "df() { printf 'Mounted on\\n%s\\n' \"$DISK\"; }; DISK=/srv; "
+    installed(tmp_path, call=disk)
+    assert f"{tmp_path}/data 10.0.0.21(mp=/srv,rw,sync)\n" in exports.read_text()
+    installed(tmp_path, call=f"{disk}DISK='/with space'; ")
+    assert "(rw,sync)" in exports.read_text(), "exports(5) has no such path"
+    installed(tmp_path, call=f"{disk}SYSTEM_ROOT={tmp_path}; ALLOW_SYSTEM_DISK=true; ")
+    assert "(rw,sync)" in exports.read_text()
+
+
 def test_a_worker_that_exportfs_left_out_fails_the_installation(tmp_path: Path) -> None:
     lost = "exported_clients() { echo 10.0.0.21; }; "
     assert "data is exported to 10.0.0.21, expected 10.0.0.21, 10.0.0.22" in installed(tmp_path, call=lost)

@@ -155,3 +155,43 @@ def test_a_stopped_unit_is_named(host: Path, role: str, unit: str) -> None:
 def test_a_wiped_machine_is_named(tmp_path: Path) -> None:
     [drift] = reported(tmp_path)["drift"]
     assert drift.startswith("nothing of busbar is installed")
+
+
+@pytest.fixture
+def nfs_host(host: Path) -> Path:
+    (host / "nfs").mkdir()
+    (host / "nfs/owner").write_text("role=NFS server\n")
+    (host / "exports").write_text("/srv/busbar 10.0.0.21(rw)\n")
+    output("nfs-server", f"STATE_DIR={host}/nfs; record_applied {host}/exports")
+    return host
+
+
+def with_nfs(host: Path, role: str = "lb", active: str = "active", nfs: str = "true") -> list[str]:
+    """The drift of a host that is asked for the NFS server too."""
+    stubs = f"""
+    begin() {{ :; }}
+    STATE_DIR={host}/busbar NFS_STATE_DIR={host}/nfs
+    systemctl() {{ [[ $* == *--quiet* ]] || echo {active}; [[ {active} == active || $* != *nfs-server* ]]; }}
+    """
+    facts = json.loads(output("verify", f"{stubs} main", ROLE=role, NFS=nfs))
+    return [str(each) for each in facts["drift"]]
+
+
+def test_an_nfs_server_as_applied_has_no_drift_on_a_load_balancer_or_alone(nfs_host: Path) -> None:
+    assert with_nfs(nfs_host) == []
+    (nfs_host / "busbar/owner").unlink()
+    assert with_nfs(nfs_host, role="nfs") == []
+
+
+def test_changed_exports_and_a_stopped_nfs_server_are_named(nfs_host: Path) -> None:
+    (nfs_host / "exports").write_text("/srv/busbar *(rw)\n")
+    assert with_nfs(nfs_host, active="inactive") == [
+        "nfs-server does not run (inactive)",
+        "nfs-server does not start at boot",
+        f"{nfs_host}/exports was changed",
+    ]
+    assert with_nfs(nfs_host, active="inactive", nfs="false") == [], "of another host"
+
+
+def test_an_nfs_server_that_is_gone_is_named_beside_a_load_balancer_as_applied(host: Path) -> None:
+    assert with_nfs(host) == [f"nothing of busbar is installed ({host}/nfs/owner is missing)"]

@@ -8,7 +8,7 @@ import pytest
 
 from busbar.config import load
 from busbar.preflight.spec import Spec, spec_of
-from tests.support.clusters import site
+from tests.support.clusters import host, site
 from tests.unit.preflight.samples import HOST_KEY
 
 
@@ -121,3 +121,28 @@ def test_flow_control_is_judged_for_the_traffic_class_of_nccl_where_the_rails_ar
     spec = asked(pool, validation=validation)
     required = spec.requirements_of(spec.hosts[2])
     assert (required.flow_control, required.traffic_class, required.service_level) == asked_for
+
+
+def with_nfs(folder: str = "/srv/busbar", workers: int = 2) -> Spec:
+    cluster = site(workers={"h100": workers}, nfs_server={"host": "lb-1", "folder": folder})
+    return Spec.model_validate(spec_of(load(cluster), login={}))
+
+
+def test_the_nfs_server_is_checked_again_when_its_folder_or_its_clients_change() -> None:
+    assert changed(with_nfs(), with_nfs("/srv/other")) == ["lb-1"]
+    before, after = with_nfs(workers=2), with_nfs(workers=3)
+    kept = Spec(login=after.login, hosts=before.hosts, requirements=after.requirements, nfs=after.nfs)
+    assert changed(before, kept) == ["lb-1"]
+
+
+def test_with_a_new_nfs_server_the_workers_are_checked_too() -> None:
+    without = Spec.model_validate(spec_of(load(site(workers={"h100": 2})), login={}))
+    assert changed(without, with_nfs()) == ["lb-1", "gpu-1", "gpu-2"]
+
+
+def test_a_host_that_is_only_the_nfs_server_needs_little() -> None:
+    cluster = site(nfs_server={"folder": "/srv/busbar"})
+    cluster["hosts"]["nfs_server"] = host("nfs-1", "192.0.2.50")
+    spec = Spec.model_validate(spec_of(load(cluster), login={}))
+    assert spec.hosts[-1].role == "nfs"
+    assert spec.requirements_of(spec.hosts[-1]).min_disk_gb == 1

@@ -1,0 +1,94 @@
+"""Secrets that are written through each server and read through the next one, while keys change."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from types import TracebackType
+from typing import Any
+
+from kubernetes import client, config
+from kubernetes.client.exceptions import ApiException
+from urllib3.exceptions import HTTPError
+
+NAMESPACE, LABEL = "default", "busbar/drill=secrets"
+PAUSE_SECONDS = 0.5
+REQUEST_SECONDS = 5
+# What an apiserver says of data that it has no key for (staging/src/k8s.io/apiserver/pkg/storage/value).
+_NO_KEY = re.compile(r"transform|no matching|decrypt|\bAES\b", re.IGNORECASE)
+
+
+class SecretLoad:
+    """Runs while the context is open.
+
+    `written`: names whose creation was acknowledged. `unreadable`: what a server said that had no key for a
+    Secret. A server that is down or starts counts for nothing.
+    """
+
+    def __init__(self, kubeconfig: str, servers: Sequence[str]) -> None:
+        self._apis = [self._api(kubeconfig, server) for server in servers]
+        self._stop = threading.Event()
+        self._lock = threading.Lock()
+        self._threads: list[threading.Thread] = []
+        self.written: set[str] = set()
+        self.unreadable: list[str] = []
+
+    def __enter__(self) -> SecretLoad:
+        self._threads = [threading.Thread(target=self._run, args=(at,)) for at in range(len(self._apis))]
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+
+    def found(self) -> list[set[str]]:
+        """The names that each server lists."""
+        lists: list[Any] = [api.list_namespaced_secret(NAMESPACE, label_selector=LABEL) for api in self._apis]
+        return [{each.metadata.name for each in listed.items} for listed in lists]
+
+    def delete(self) -> None:
+        """Remove what was written."""
+        self._apis[0].delete_collection_namespaced_secret(NAMESPACE, label_selector=LABEL)
+
+    def _api(self, kubeconfig: str, server: str) -> client.CoreV1Api:
+        settings = client.Configuration()
+        config.load_kube_config(kubeconfig, client_configuration=settings, persist_config=False)  # type: ignore[no-untyped-call]
+        settings.host, settings.retries = server, False
+        return client.CoreV1Api(client.ApiClient(settings))
+
+    def _run(self, at: int) -> None:
+        own, following, number = self._apis[at], self._apis[(at + 1) % len(self._apis)], 0
+        while not self._stop.wait(PAUSE_SECONDS):
+            name = f"drill-{at}-{number}"
+            number += 1
+            if self._try(partial(self._create, own, name)):
+                with self._lock:
+                    self.written.add(name)
+                self._try(partial(self._read, following, name))
+
+    def _create(self, api: client.CoreV1Api, name: str) -> None:
+        key, _, value = LABEL.partition("=")
+        body: Any = {"metadata": {"name": name, "labels": {key: value}}, "stringData": {"of": name}}
+        api.create_namespaced_secret(NAMESPACE, body, _request_timeout=REQUEST_SECONDS)
+
+    def _read(self, api: client.CoreV1Api, name: str) -> None:
+        api.read_namespaced_secret(name, NAMESPACE, _request_timeout=REQUEST_SECONDS)
+
+    def _try(self, request: Callable[[], None]) -> bool:
+        try:
+            request()
+        except ApiException as error:
+            if _NO_KEY.search(str(error.body)):
+                with self._lock:
+                    self.unreadable.append(str(error.body))
+            return False
+        except (HTTPError, OSError):
+            return False
+        return True
