@@ -116,7 +116,7 @@ class ByHand:
         spec = spec_of(self._cluster, login=self._login.model_dump(), project=self._project)
         outcome = await survey(Spec.model_validate(spec), {}, deliver=True)
         if outcome.errors:
-            raise SystemExit("\n".join(f"{error.host}: {error.what}" for error in outcome.errors))
+            raise RuntimeError("\n".join(f"{error.host}: {error.what}" for error in outcome.errors))
         return {name: record.facts for name, record in outcome.records.items()}
 
     async def _server(self, host: Host) -> ServerFacts:
@@ -222,4 +222,4 @@ class ByHand:
         )
         output, _ = await process.communicate(text.encode())
         if process.returncode:
-            raise SystemExit(f"{' '.join(words)} failed ({process.returncode}):\n{output.decode()[-2000:]}")
+            raise RuntimeError(f"{' '.join(words)} failed ({process.returncode}):\n{output.decode()[-2000:]}")
