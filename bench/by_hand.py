@@ -14,6 +14,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from busbar.preflight.ssh import connect, load_keys
 from busbar.preflight.survey import survey
 
 SECONDS = 900
+ADMIN = "/etc/rancher/k3s/k3s.yaml"
 # The values need not be secret: the lab is taken down afterwards.
 SERVER_TOKEN, AGENT_TOKEN = "s" * 48, "a" * 48
 
@@ -77,16 +79,16 @@ class ByHand:
             await stack.enter_async_context(asyncio.timeout(SECONDS))
             self._group = await stack.enter_async_context(asyncio.TaskGroup())
             self._step("preflight", [], self._preflight)
-            self._step(first.name, ["preflight"], lambda: self._server(first))
-            self._step("kubeconfig", [first.name], lambda: self._read_kubeconfig(first))
+            self._step(first.name, ["preflight"], partial(self._server, first))
+            self._step("kubeconfig", [first.name], partial(self._read_kubeconfig, first))
             before = first.name
             for server in others:
-                self._step(server.name, [before], lambda server=server: self._server(server))
+                self._step(server.name, [before], partial(self._server, server))
                 before = server.name
             for host in self._inventory.load_balancers:
-                self._step(host.name, [first.name], lambda host=host: self._balancer(host))
+                self._step(host.name, [first.name], partial(self._balancer, host))
             for host in self._inventory.workers:
-                self._step(host.name, balancers, lambda host=host: self._agent(host))
+                self._step(host.name, balancers, partial(self._agent, host))
             ready = [*workers, "kubeconfig"]
             self._step("gpu-operator", ready, lambda: self._install(GPU_OPERATOR, self._cluster.gpu_operator))
             self._step("gpus", ["gpu-operator"], self._gpus)
@@ -114,7 +116,7 @@ class ByHand:
         spec = spec_of(self._cluster, login=self._login.model_dump(), project=self._project)
         outcome = await survey(Spec.model_validate(spec), {}, deliver=True)
         if outcome.errors:
-            raise SystemExit("\n".join(f"{error.host}: {error.what}" for error in outcome.errors))
+            raise RuntimeError("\n".join(f"{error.host}: {error.what}" for error in outcome.errors))
         return {name: record.facts for name, record in outcome.records.items()}
 
     async def _server(self, host: Host) -> ServerFacts:
@@ -220,4 +222,4 @@ class ByHand:
         )
         output, _ = await process.communicate(text.encode())
         if process.returncode:
-            raise SystemExit(f"{' '.join(words)} failed ({process.returncode}):\n{output.decode()[-2000:]}")
+            raise RuntimeError(f"{' '.join(words)} failed ({process.returncode}):\n{output.decode()[-2000:]}")

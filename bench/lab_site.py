@@ -18,7 +18,7 @@ def cluster() -> dict[str, Any]:
     content = yaml.safe_load((ROOT / "Pulumi.dev.yaml").read_text())["config"]["busbar:cluster"]
     content["ssh"]["key_file"] = str(ROOT / content["ssh"]["key_file"])
     content["k3s"]["checksums_file"] = str(ROOT / content["k3s"]["checksums_file"])
-    content["validation"] = {"enabled": False}
+    content["validation"]["enabled"] = False
     return dict(content)
 
 

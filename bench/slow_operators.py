@@ -20,6 +20,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from bench.by_hand import ADMIN
 from bench.lab_site import cluster, fresh_hosts, lab
 from bench.project import Project
 from busbar.timeline import Timeline
@@ -82,16 +83,16 @@ def _start_after(operator: str, seconds: float) -> None:
     until = time.monotonic() + APPEAR_SECONDS
     while not _kubectl("get", "deployment", operator, "--namespace", NAMESPACES[operator]):
         if time.monotonic() > until:
-            raise SystemExit(f"{operator}: no Deployment after {APPEAR_SECONDS} s")
+            raise RuntimeError(f"{operator}: no Deployment after {APPEAR_SECONDS} s")
         time.sleep(POLL_SECONDS)
     time.sleep(seconds)
     if not _kubectl("label", "node", "worker-1", f"{LABEL}-{operator}=yes"):
-        raise SystemExit(f"{operator}: labelling worker-1 failed")
+        raise RuntimeError(f"{operator}: labelling worker-1 failed")
 
 
 def _kubectl(*words: str) -> bool:
     server = next(host for host in hosts() if host.role == "server")
-    command = ssh.command(server, "/usr/local/bin/k3s", "kubectl", *words)
+    command = ssh.command(server, ["/usr/local/bin/k3s", "kubectl", "--kubeconfig", ADMIN, *words])
     return subprocess.run(command, capture_output=True, timeout=60, check=False).returncode == 0
 
 

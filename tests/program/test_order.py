@@ -98,6 +98,14 @@ def test_the_network_operator_waits_for_the_crds_of_the_gpu_operator_and_not_for
     assert not waits(run, "network-operator-release", "gpu-operator-gpus")
 
 
+def test_gpus_and_hcas_are_waited_for_at_the_same_time_so_that_only_the_slower_operator_counts(
+    run: Run,
+) -> None:
+    assert not waits(run, "network-operator-hcas", "gpu-operator-gpus")
+    assert not waits(run, "gpu-operator-gpus", "network-operator-hcas")
+    assert not waits(run, "mpi-operator-release", "gpu-operator-gpus")
+
+
 def test_the_policy_waits_for_the_release_that_brings_its_kind(run: Run) -> None:
     assert waits(run, "network-operator-policy", "network-operator-release")
     assert waits(run, "network-operator-hcas", "network-operator-policy")
