@@ -17,7 +17,7 @@ venv: $(VENV)/.ready  ## the Python environment and the `busbar` command, in .ve
 up: $(VENV)/.ready  ## boot the lab's hosts, run `busbar up dev`, end with a measured busbw
 	@$(BIN)/python -m lab bringup
 
-up-training: $(VENV)/.ready  ## after `make up`: train on the lab's workers, end with loss, times and busbw (STACK=trainer)
+up-training: $(VENV)/.ready  ## after `make up`: train on the lab's workers, end with loss, times and busbw (STACK=trainer, jobs, networks)
 	@$(BIN)/python -m lab training $(STACK)
 
 down: $(VENV)/.ready  ## remove every trace of the lab: hosts, mounts, bridge, processes, stack state

@@ -298,7 +298,7 @@ k3s_die_of_etcd() {
   case $(k3s_log "$1" 2000) in
     *"encrypted with different token"*)
       die "the data in etcd are encrypted with another server token than the configured one" \
-        "if a rotation of the token was interrupted, run the update again; otherwise restore the state of the stack with the token of the other servers"
+        "if a rotation of it was interrupted, retry; otherwise restore the state of the stack with the token of the other servers"
       ;;
     *"newer than datastore and could cause a cluster outage"*)
       die "files of K3s are newer here than in etcd" \

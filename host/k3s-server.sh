@@ -124,7 +124,7 @@ finish_rotation() {
     record_rotation server_token "$(rotation_wanted server_token)"
     record_rotation agent_token "$(rotation_wanted agent_token)"
   fi
-  token_digest "$(next_token)" | write_file "$TOKEN_IN_ETCD" 0600
+  token_digest "$(next_token)" | write_file "$STATE_DIR/token-in-etcd" 0600
 }
 
 # snapshot_after_rotation: those from before need the token of before. Without one the other servers are rotated all the same.

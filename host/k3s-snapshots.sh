@@ -70,7 +70,7 @@ problem() {
     printf '%s/etcd is a mount point: it cannot be moved aside' "$DB"
   else
     # The install_id is the digest of the first token; the token may have been rotated since.
-    digest=$(cat "$TOKEN_IN_ETCD" 2>/dev/null || owner_field install_id)
+    digest=$(cat "$STATE_DIR/token-in-etcd" 2>/dev/null || owner_field install_id)
     [[ -n $(token_password) && (-z $digest || $(token_digest "$(token_password)") == "$digest") ]] ||
       printf 'the token in %s/config.yaml is not the one that this cluster was made with' "$K3S_CONFIG_DIR"
   fi

@@ -1,9 +1,6 @@
 #!/usr/bin/env bash
 # Functions of a K3s server to rotate its tokens.
 
-# Digest of the server token that the data in etcd were encrypted with by this server.
-TOKEN_IN_ETCD=$STATE_DIR/token-in-etcd
-
 # password_of TEXT: what follows the last colon of a token.
 password_of() {
   printf '%s' "${1##*:}"
@@ -23,7 +20,7 @@ put_token() {
       --max-time 90 -o /dev/null -w '%{http_code}' https://127.0.0.1:6443/v1-k3s/token
 }
 
-# rotate_server_token NOW NEXT: on server 1 only, and before its config.yaml has the next token: encrypts the data in etcd anew.
+# rotate_server_token NOW NEXT: on server 1 only, before its config.yaml has the next token: encrypts the data in etcd anew.
 # Servers that run accept the token of now until they restart.
 rotate_server_token() {
   local now next status
@@ -41,14 +38,14 @@ rotate_server_token() {
   [[ $status != 401 ]] || status=$(put_token "$next" "$next") || status="no answer"
   [[ $status == 200 ]] || die "k3s did not rotate the server token (PUT /v1-k3s/token: $status)" \
     "see: journalctl -u k3s; then retry"
-  token_digest "$next" | write_file "$TOKEN_IN_ETCD" 0600
+  token_digest "$next" | write_file "$STATE_DIR/token-in-etcd" 0600
 }
 
-# token_is_in_etcd TOKEN: whether this server has rotated to it, as far as is noted here, or a K3s that does not start any more
-# has said since it last ran.
+# token_is_in_etcd TOKEN: whether this server has rotated to it: its digest is noted here, or K3s does not start any more, and
+# has said why since it last ran.
 token_is_in_etcd() {
   local since
-  [[ $(cat "$TOKEN_IN_ETCD" 2>/dev/null || true) != "$(token_digest "$1")" ]] || return 0
+  [[ $(cat "$STATE_DIR/token-in-etcd" 2>/dev/null || true) != "$(token_digest "$1")" ]] || return 0
   systemctl is-active --quiet k3s && return 1
   since=$(systemctl show -p ActiveEnterTimestamp --value k3s)
   journalctl -u k3s --since "${since:--1day}" --no-pager -o cat 2>/dev/null | grep -F "encrypted with different token" >/dev/null

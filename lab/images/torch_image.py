@@ -81,8 +81,8 @@ _FILES = {
     f"home/{_USER}/.sshd_config": ("sshd_config", 0o644),
     # Debian has the module, but not the command.
     "usr/local/bin/torchrun": ("torchrun", 0o755),
+    "usr/local/bin/nslookup": ("nslookup", 0o755),
 }
-_LINKS = {"usr/bin/nslookup": "busybox"}
 
 
 def archive() -> Archive:
@@ -97,7 +97,7 @@ def packages() -> list[str]:
 
 def recipe() -> str:
     """The hash of what the image is made from."""
-    return key(IMAGE, _tree_recipe(), *_left_out(), repr((_FILES, _LINKS)), *_sources())
+    return key(IMAGE, _tree_recipe(), *_left_out(), repr(_FILES), *_sources())
 
 
 def ensure(work: Path) -> Path:
@@ -146,9 +146,7 @@ def _images(work: Path, tools: Path) -> list[Image]:
         return not any(fnmatch(path, pattern) for pattern in left_out)
 
     files = {place: File(FOLDER / name, mode) for place, (name, mode) in _FILES.items()}
-    image = Image(
-        IMAGE, tree=ensure(work), keep=keep, files=files, links=_LINKS, command=("/usr/bin/python3",)
-    )
+    image = Image(IMAGE, tree=ensure(work), keep=keep, files=files, command=("/usr/bin/python3",))
     return [image]
 
 

@@ -30,8 +30,9 @@ pytestmark = pytest.mark.drill
 KUBECONFIG = str(PROJECT / ".busbar" / "dev" / "kubeconfig")
 WORKERS = ("worker-1", "worker-2")
 OTHER = f"{K3S[:-1]}9"
-# Each update is killed so many seconds after its start.
-EARLIEST, LATEST = 5.0, 25.0
+# Each update is killed so many seconds after its start. On a busy machine the engine needs ten of them until
+# it changes a host, and the first server half a minute.
+EARLIEST, LATEST = 5.0, 40.0
 KILLS = {"upgrade": 8, "removal": 8, "bring-up": 9}
 
 LEFT = "ls -d /var/lib/busbar /usr/local/bin/k3s /etc/rancher/k3s 2>/dev/null || true"
@@ -134,7 +135,8 @@ def assert_whole(lab: Lab, stack: OwnStack, servers: Collection[str], workers: C
     assert len(urns) == len(set(urns)), "a resource is twice in the state"
     assert not [each["urn"] for each in found["resources"] if each.get("delete")]
     status = stack.busbar("status", "dev")
-    assert status.returncode == 0 and "could not be cleaned" not in status.stdout, status.stdout
+    # Without a measurement its exit code is 1.
+    assert "update succeeded" in status.stdout and "could not be cleaned" not in status.stdout, status.stdout
     verified = stack.busbar("verify", "dev")
     assert verified.returncode == 0, verified.stdout
     assert stack.no_changes()

@@ -23,6 +23,8 @@ SERVER = "10.77.0.10"
 WORKERS = ("worker-1", "worker-2")
 SOURCES = "/etc/apt/sources.list.d/busbar-lab-nfs.list"
 EXPORTS = "/etc/exports.d/busbar.exports"
+# Another apt holds its locks for half a minute after a host has booted.
+APT = "apt-get -o DPkg::Lock::Timeout=120"
 # `server-1` is of the cluster, and no worker.
 OTHER = "server-1"
 
@@ -67,7 +69,7 @@ def disk(lab: Lab) -> Iterator[None]:
         lab.ssh(host, f"echo '{line}' >{SOURCES}")
     lab.ssh("lb-1", f"mkdir -p {FOLDER} && mount -t tmpfs -o mode=1777,size=2g busbar-lab-nfs {FOLDER}")
     yield
-    purge = "apt-get purge -q -y nfs-common nfs-kernel-server >/dev/null 2>&1 || true"
+    purge = f"{APT} purge -q -y nfs-common nfs-kernel-server >/dev/null 2>&1 || true"
     for host in ("lb-1", *WORKERS, OTHER):
         lab.ssh(host, f"{purge}; rm -f {SOURCES}")
     lab.ssh("lb-1", f"umount {FOLDER} && rmdir {FOLDER}")
@@ -85,7 +87,7 @@ def test_a_folder_is_exported_to_the_workers_of_the_moment_and_keeps_its_data(la
     assert lab.ssh("lb-1", f"ls {EXPORTS} 2>/dev/null || true") == "", "no changes made"
 
     for host in (*WORKERS, OTHER):
-        lab.ssh(host, "apt-get update -q >/dev/null 2>&1; apt-get install -q -y nfs-common >/dev/null")
+        lab.ssh(host, f"{APT} update -q >/dev/null 2>&1; {APT} install -q -y nfs-common >/dev/null")
     code, text, file = _up(lab, "NFS server installed", lambda _: None)
     assert code == 0, text
     assert lab.outputs()["nfs_server"] == {"address": SERVER, "export": FOLDER}

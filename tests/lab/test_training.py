@@ -19,7 +19,7 @@ import yaml
 from busbar.outputs.pool import parse_pool
 from tests.lab.conftest import PROJECT, Lab
 
-pytestmark = [pytest.mark.drill, pytest.mark.training]
+pytestmark = pytest.mark.training
 
 TRAINING = PROJECT / "stacks" / "training"
 NAMESPACE = "busbar-training"
@@ -152,6 +152,7 @@ def test_a_second_update_trains_nothing(lab: Lab) -> None:
     assert code == 0, text
 
 
+@pytest.mark.drill
 @pytest.mark.usefixtures("trained")
 def test_a_run_that_misses_what_is_expected_fails_the_update_and_keeps_its_outputs(
     lab: Lab, changed: Callable[..., str]
@@ -166,6 +167,7 @@ def test_a_run_that_misses_what_is_expected_fails_the_update_and_keeps_its_outpu
     assert lab.outputs(TRAINING)["training_passed"] is True
 
 
+@pytest.mark.drill
 @pytest.mark.usefixtures("trained")
 def test_a_fabric_that_has_not_passed_is_refused_with_its_reason(
     lab: Lab, changed: Callable[..., str]
@@ -187,6 +189,7 @@ def test_a_fabric_that_has_not_passed_is_refused_with_its_reason(
         assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.drill
 @pytest.mark.usefixtures("trained")
 def test_storage_that_one_worker_lacks_fails_the_run_and_is_named(
     lab: Lab, changed: Callable[..., str]

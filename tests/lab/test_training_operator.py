@@ -1,6 +1,6 @@
 """Training Operator v1 on the lab's cluster: beside the MPI Operator, and an elastic job that loses a worker.
 
-The controller is the real one, the job is examples/training/elastic.yaml with the lab's image and CPUs.
+The controller is the real one, the job is examples/training/elastic.yaml with the lab's image and devices.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import yaml
 from busbar.training import config
 from lab import training
 from tests.lab.conftest import PROJECT, Lab, eventually
+from tests.lab.jobs.examples import FOLDER, adapted, program
 
 pytestmark = [pytest.mark.drill, pytest.mark.training]
 
 TRAINING = PROJECT / "stacks" / "training"
-EXAMPLES = PROJECT / "examples" / "training"
-NAMESPACE, FOLDER = "busbar-elastic", "/mnt/shared/elastic-drill"
+NAMESPACE = "busbar-elastic"
 SETTINGS = {
     "cluster": "organization/busbar/dev",
     "namespace": NAMESPACE,
@@ -83,38 +83,14 @@ def site(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 
 def elastic_job() -> dict[str, Any]:
-    """The example on the lab's two workers: its own image, CPUs in place of devices, the shared folder."""
-    job = yaml.safe_load((EXAMPLES / "elastic.yaml").read_text())
+    """The example on the lab's two workers, with one rank on each."""
+    job = adapted("elastic.yaml")
     spec = job["spec"]
     spec["nprocPerNode"] = "1"
     spec["elasticPolicy"].update(minReplicas=1, maxReplicas=2)
     worker = spec["pytorchReplicaSpecs"]["Worker"]
     worker["replicas"] = 2
-    pod = worker["template"]["spec"]
-    [container] = pod["containers"]
-    container["image"] = "busbar-lab/torch:1"
-    container["command"] = [
-        *("python3", "-m", "torch.distributed.run", "/program/train.py"),
-        *("/checkpoints", str(STEPS)),
-    ]
-    container["env"] += [
-        {"name": "USE_LIBUV", "value": "0"},
-        {"name": "GLOO_SOCKET_IFNAME", "value": "eth0"},
-    ]
-    container["resources"] = {"limits": {"memory": "1Gi"}}
-    # Only the workers have the image.
-    workers = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["worker-1", "worker-2"]}
-    pod["affinity"]["nodeAffinity"] = {
-        "requiredDuringSchedulingIgnoredDuringExecution": {
-            "nodeSelectorTerms": [{"matchExpressions": [workers]}]
-        }
-    }
-    [checkpoints] = [volume for volume in pod["volumes"] if volume["name"] == "checkpoints"]
-    del checkpoints["persistentVolumeClaim"]
-    checkpoints["hostPath"] = {"path": FOLDER, "type": "Directory"}
-    [shm] = [volume for volume in pod["volumes"] if volume["name"] == "shm"]
-    shm["emptyDir"]["sizeLimit"] = "128Mi"
-    assert isinstance(job, dict)
+    worker["template"]["spec"]["containers"][0]["command"].append(str(STEPS))
     return job
 
 
@@ -129,9 +105,7 @@ def test_both_operators_have_their_crds_and_share_none(site: Site) -> None:
 def test_an_elastic_job_that_loses_a_worker_resumes_from_its_checkpoint_and_ends(site: Site) -> None:
     lab = site.lab
     lab.ssh("worker-1", f"mkdir -p {FOLDER}")
-    program = {"train.py": (EXAMPLES / "train.py").read_text()}
-    config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "train"}, "data": program}
-    _apply(lab, config_map, elastic_job())
+    _apply(lab, program("train", "train.py"), elastic_job())
     eventually(lambda: f"of {STEPS}, 2 ranks" in site.log("elastic-worker-0"), JOB_SECONDS, "two ranks train")
     lab.kubectl(f"-n {NAMESPACE} delete pod elastic-worker-1 --grace-period=0 --force")
     eventually(lambda: "resumed after step" in site.log("elastic-worker-0"), JOB_SECONDS, "the ranks resume")

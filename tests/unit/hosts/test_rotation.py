@@ -20,7 +20,6 @@ def places(root: Path) -> str:
     """Paths below `root`; curl notes what it is told."""
     return f"""
         STATE_DIR={root}; K3S_DATA_DIR={root}/data; K3S_CONFIG_DIR={root}/etc
-        ROTATED={root}/rotated; ROTATE_NOW={root}/now; TOKEN_IN_ETCD={root}/token
         systemctl() {{ [[ $1 != is-active || ${{RUNS:-yes}} == yes ]]; }}
         journalctl() {{ echo "${{JOURNAL:-}}"; }}
         poll() {{ shift; "$@"; }}
@@ -68,12 +67,12 @@ def test_certificates_are_rotated_once_at_the_next_start_also_if_k3s_then_crashe
     k3s_binary.chmod(0o755)
     assert flag(tmp_path, str(k3s_binary)).returncode == 0
     assert (tmp_path / "rotations").read_text() == "certificate rotate\n"
-    assert not (tmp_path / "now").exists(), "the next start keeps them"
+    assert not (tmp_path / "rotate-certificates").exists(), "the next start keeps them"
 
 
 def test_a_start_whose_rotation_failed_is_no_start(tmp_path: Path) -> None:
     assert flag(tmp_path, "/bin/false").returncode != 0
-    assert (tmp_path / "now").exists()
+    assert (tmp_path / "rotate-certificates").exists()
     done = run("k3s-agent", places(tmp_path) + "certificates_are_rotated k3s-agent", ROTATE_CERTIFICATES="1")
     assert "k3s-agent runs, but its certificates were not rotated" in done.stderr
 
@@ -93,7 +92,7 @@ def test_etcd_gets_the_new_token_once(tmp_path: Path) -> None:
     assert puts(tmp_path) == ['data = "{\\"newToken\\":\\"newtoken\\"}"']
     assert rotate(tmp_path).returncode == 0
     assert len(puts(tmp_path)) == 1, "a run that was killed right after it"
-    assert (tmp_path / "token").read_text().strip() == k3s.install_id(NEW)
+    assert (tmp_path / "token-in-etcd").read_text().strip() == k3s.install_id(NEW)
 
 
 def test_the_tokens_are_in_no_argument_of_a_process(tmp_path: Path) -> None:
@@ -112,7 +111,7 @@ def test_a_refused_rotation_ends_the_update(tmp_path: Path) -> None:
     done = rotate(tmp_path, ACCEPTS="another")
     assert done.returncode == 1
     assert "k3s did not rotate the server token (PUT /v1-k3s/token: 401)" in done.stderr
-    assert not (tmp_path / "token").exists()
+    assert not (tmp_path / "token-in-etcd").exists()
 
 
 def test_a_server_that_etcd_refuses_since_the_rotation_goes_on_with_the_new_token(tmp_path: Path) -> None:

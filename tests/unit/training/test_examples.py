@@ -134,6 +134,14 @@ def test_the_deepspeed_example_names_the_runtime_of_a_pool_and_patches_only_jobs
     assert [each["name"] for each in patched] == [each["name"] for each in jobs]
 
 
+def test_rank_0_of_the_deepspeed_example_is_where_the_others_look_for_it() -> None:
+    """Trainer's host file ends with the launcher, where Open MPI 5 starts rank 0: seen in the lab."""
+    [script] = example("deepspeed.yaml")["spec"]["trainer"]["args"]
+    order, mpirun = script.split("exec ")
+    assert order.startswith('{ grep "^$(hostname)\\." /etc/mpi/hostfile; grep -v ') and ">/tmp/hosts" in order
+    assert "--hostfile /tmp/hosts" in mpirun and "MASTER_ADDR=\"$(sed -n '1s/ .*//p' /tmp/hosts)\"" in mpirun
+
+
 @pytest.mark.parametrize("name", SPELLED_OUT)
 def test_an_example_says_what_it_corrects(name: str) -> None:
     text = (FOLDER / name).read_text()
