@@ -87,7 +87,10 @@ async def main() -> None:
         cluster_identifier=f"{pulumi.get_project()}-{pulumi.get_stack()}",
         # An object that an interrupted update made without recording it is adopted by the next one.
         upsert_existing_objects=True,
-        opts=ResourceOptions(depends_on=[control_plane, load_balancer], deleted_with=first_server),
+        opts=ResourceOptions(
+            depends_on=[*control_plane.preparations, *control_plane.nodes, load_balancer],
+            deleted_with=first_server,
+        ),
     )
     operator_args = OperatorArgs(inventory=inventory, kubeconfig=kubeconfig, deleted_with=first_server)
     after_pools = ResourceOptions(provider=provider, depends_on=pools)

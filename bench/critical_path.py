@@ -59,7 +59,7 @@ def _by_hand(folder: Path) -> float:
 
 
 def _product(folder: Path) -> tuple[float, float]:
-    """Seconds of `busbar up`, and until the last worker was Ready."""
+    """Seconds of `busbar up`, and until the last Node was Ready."""
     fresh_hosts()
     project = Project(folder)
     project.configure(STACK, cluster())
@@ -67,8 +67,10 @@ def _product(folder: Path) -> tuple[float, float]:
     print(project.succeed(sys.executable, "-m", "busbar", "timeline", STACK).text)
     timeline = Timeline.read(project.path / ".busbar" / STACK)
     assert timeline is not None  # `up` has just written it
-    workers = {f"worker-{host['name']}" for host in cluster()["hosts"]["workers"]}
-    return timeline.seconds, max(step.ended for step in timeline.steps if step.name in workers)
+    hosts = cluster()["hosts"]
+    nodes = {f"worker-{host['name']}" for host in hosts["workers"]}
+    nodes |= {f"control-plane-{host['name']}" for host in hosts["servers"]}
+    return timeline.seconds, max(step.ended for step in timeline.steps if step.name in nodes)
 
 
 if __name__ == "__main__":

@@ -80,20 +80,23 @@ def _affinity() -> dict[str, object]:
 
 
 def _start_after(operator: str, seconds: float) -> None:
-    until = time.monotonic() + APPEAR_SECONDS
-    while not _kubectl("get", "deployment", operator, "--namespace", NAMESPACES[operator]):
-        if time.monotonic() > until:
-            raise RuntimeError(f"{operator}: no Deployment after {APPEAR_SECONDS} s")
-        time.sleep(POLL_SECONDS)
+    _retry(f"{operator}: its Deployment", "get", "deployment", operator, "--namespace", NAMESPACES[operator])
     time.sleep(seconds)
-    if not _kubectl("label", "node", "worker-1", f"{LABEL}-{operator}=yes"):
-        raise RuntimeError(f"{operator}: labelling worker-1 failed")
+    _retry(f"{operator}: its label", "label", "node", "worker-1", f"{LABEL}-{operator}=yes", "--overwrite")
 
 
-def _kubectl(*words: str) -> bool:
+def _retry(what: str, *words: str) -> None:
+    """Run kubectl on a server until it succeeds. Raises RuntimeError with its last error at the deadline."""
     server = next(host for host in hosts() if host.role == "server")
     command = ssh.command(server, ["/usr/local/bin/k3s", "kubectl", "--kubeconfig", ADMIN, *words])
-    return subprocess.run(command, capture_output=True, timeout=60, check=False).returncode == 0
+    until = time.monotonic() + APPEAR_SECONDS
+    while True:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode == 0:
+            return
+        if time.monotonic() > until:
+            raise RuntimeError(f"{what} timed out after {APPEAR_SECONDS} s: {done.stderr.strip()}")
+        time.sleep(POLL_SECONDS)
 
 
 if __name__ == "__main__":

@@ -131,6 +131,7 @@ def test_objects_on_the_cluster_wait_for_an_api_that_answers(run: Run) -> None:
     assert waits(run, "cluster", "load-balancer-lb-2")
     assert waits(run, "cluster", "control-plane-server-3")
     assert waits(run, "cluster", "control-plane-kubeconfig")
+    assert not waits(run, "cluster", "control-plane-teardown"), "it only acts when all is destroyed"
 
 
 def test_a_single_server_is_followed_by_the_load_balancer() -> None:
