@@ -55,7 +55,7 @@ lab: $(VENV)/.ready
 engine: $(VENV)/.ready
 	@$(PYTEST) -q -n auto --dist loadfile --durations=10 tests/engine
 
-drills: $(VENV)/.ready  ## day-2 changes on running hosts, too long for `make test` (about two hours); needs root
+drills: $(VENV)/.ready  ## day-2 changes on running hosts, too long for `make test` (about three hours); needs root
 	@$(BIN)/python -m lab build --drills
 	@$(PYTEST) -v -m drill tests/lab
 
