@@ -23,6 +23,7 @@ K3S = [
         "lb",
         "nodepassword",
         "pki",
+        "secrets",
         "token",
     )
 ]
