@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,12 +13,10 @@ from busbar.versions import K3S
 from lab.build.official import architecture
 from lab.build.tools import PREVIOUS_K3S
 from lab.mirror import artifacts
-from tests.lab.conftest import PROJECT, SERVERS, Change, Lab
+from tests.lab.conftest import SERVERS, Change, Lab
 from tests.support.api_load import ApiLoad
 
 pytestmark = pytest.mark.upgrade
-
-KUBECONFIG = str(PROJECT / ".busbar" / "dev" / "kubeconfig")
 
 
 def _versions(lab: Lab) -> set[str]:
@@ -26,13 +25,22 @@ def _versions(lab: Lab) -> set[str]:
     return {node["status"]["nodeInfo"]["kubeletVersion"] for node in nodes}
 
 
+def _kubeconfig(lab: Lab, folder: Path) -> str:
+    """That of the new cluster: `pulumi up` leaves the file in .busbar as it was."""
+    done = lab.pulumi("stack", "output", "kubeconfig", "--show-secrets", "--stack", "dev")
+    assert done.returncode == 0, done.stderr
+    path = folder / "kubeconfig"
+    path.write_text(done.stdout, encoding="utf-8")
+    return str(path)
+
+
 def _apiserver(lab: Lab, server: str) -> str:
     version: str = json.loads(lab.ssh(server, "k3s kubectl get --raw=/version"))["gitVersion"]
     return version
 
 
 def test_a_cluster_of_the_minor_release_before_is_upgraded_and_cannot_go_back(
-    lab: Lab, changed: Change
+    lab: Lab, changed: Change, tmp_path: Path
 ) -> None:
     sha256 = artifacts.publish_previous()
 
@@ -45,7 +53,7 @@ def test_a_cluster_of_the_minor_release_before_is_upgraded_and_cannot_go_back(
     assert _versions(lab) == {PREVIOUS_K3S}
     lab.kubectl("create configmap drill --from-literal=a=b")
 
-    with ApiLoad(KUBECONFIG) as load:
+    with ApiLoad(_kubeconfig(lab, tmp_path)) as load:
         began = time.monotonic()
         changed(lambda _: None)
         print(f"{PREVIOUS_K3S} to {K3S}: {time.monotonic() - began:.0f} s")
