@@ -4,9 +4,8 @@
 # Values: NODE_NAME, ROLE (lb, server, worker, nfs), CLUSTER (true: also report Nodes and Helm releases, on a server),
 #   NFS (true: also the NFS server).
 # Facts: {"node","epoch","drift":[TEXT...],"nodes","releases"}; epoch: this host's clock; nodes: lines
-#   "NAME|READY|CORDONED|LABELS|TAINTS" (CORDONED by
-#   k3s-drain.sh), releases: lines "NAMESPACE|NAME|REVISION|STATUS", both null where the API was not asked or did not
-#   answer.
+#   "NAME|READY|CORDONED|LABELS|TAINTS" (CORDONED by k3s-drain.sh), releases: lines "NAMESPACE|NAME|REVISION|STATUS", both
+#   null where the API was not asked or did not answer.
 # By hand: sudo ROLE=worker bash host/verify.sh </dev/null
 # shellcheck source=/dev/null
 [[ -n ${BUSBAR_LIB:-} ]] || for part in lib k3s-api nfs-lib; do

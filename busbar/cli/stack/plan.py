@@ -26,7 +26,8 @@ VERBS = {
 _STYLES = {"replace": "bold yellow", "delete": "bold red", "update": "yellow", "create": "green"}
 _ONE_ROW_EACH = {"replace", "delete"}
 _NAMES_IN_A_ROW = 8
-# The release of K3s in the command of a server or worker (components/host_command.py).
+# Release of K3s and numbers of rotations in the command of a server or worker (components/host_command.py).
+_K3S = re.compile(r"\bVERSION=(?P<version>v\S+)")
 _ROTATE = re.compile(r"\bROTATE_(?P<kind>[A-Z_]+)=(?P<number>\d+)")
 # What is said of a rotation (k3s.rotate) beside its steps.
 _ROTATIONS = {
@@ -36,7 +37,6 @@ _ROTATIONS = {
     "(docs/hosts.md)",
     "agent_token": "servers restart one at a time, then the workers in turns (max_unavailable)",
 }
-_K3S = re.compile(r"\bVERSION=(?P<version>v\S+)")
 
 
 @dataclass(frozen=True)
