@@ -172,7 +172,7 @@ class ByHand:
     ) -> dict[str, Any]:
         owner = {"OWNER": f"bench/by-hand/{host.name}", "INSTALL_ID": k3s.install_id(SERVER_TOKEN)}
         return await self._hosts.run(
-            Target.model_validate(host, from_attributes=True),
+            Target.of(host),
             script,
             {"VERB": "install", "NODE_ADDRESS": host.address, **owner, **values},
             payload,
@@ -194,7 +194,7 @@ class ByHand:
     async def _policy(self) -> None:
         rails = rail_addresses(self._tasks["preflight"].result())
         policy = nic_cluster_policy.render(self._cluster.network_operator, self._cluster.pools, rails)
-        server = Target.model_validate(self._inventory.servers[0], from_attributes=True)
+        server = Target.of(self._inventory.servers[0])
         async with await connect(server, load_keys(self._login), None) as connection:
             await connection.run(
                 "/usr/local/bin/k3s kubectl apply -f -", input=json.dumps(policy), check=True

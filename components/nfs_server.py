@@ -74,7 +74,7 @@ class NfsServer(pulumi.ComponentResource):
                     script="nfs-server",
                     timeout_seconds=DEADLINE_SECONDS,
                     values={"NODE_NAME": export.host.name, **values},
-                    payload={"exports": nfs.exports(args.inventory), "nfs_conf": nfs.CONFIG},
+                    payload={"exports": nfs.exports(export, args.inventory.workers), "nfs_conf": nfs.CONFIG},
                     install_id=args.install_id,
                 ),
                 pulumi.ResourceOptions(parent=self, depends_on=[removal]),

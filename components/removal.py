@@ -78,7 +78,7 @@ def owner_mark(name: str) -> str:
 
 def target(host: Host) -> dict[str, Any]:
     """The host as the `busbar` commands take it."""
-    return Target.model_validate(host, from_attributes=True).model_dump(exclude_none=True)
+    return Target.of(host).model_dump(exclude_none=True)
 
 
 def _with_login(spec: Mapping[str, Any], login: SshLogin) -> pulumi.Output[str]:

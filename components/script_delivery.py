@@ -32,7 +32,7 @@ def create_delivery_hook(name: str, login: SshLogin, hosts: Mapping[str, Host]) 
         from busbar.operations.delivery import DeliveryError, deliver
         from busbar.preflight.spec import Target
 
-        host = Target.model_validate(hosts[args.name], from_attributes=True)
+        host = Target.of(hosts[args.name])
         try:
             await deliver(Login.model_validate(await login.spec.future()), host)
         except DeliveryError as error:

@@ -47,7 +47,7 @@ def snapshots(
     from busbar.preflight.spec import Target
 
     cluster, login = _cluster_of(stack, "snapshots")
-    servers = [Target.model_validate(each, from_attributes=True) for each in Inventory.of(cluster).servers]
+    servers = [Target.of(each) for each in Inventory.of(cluster).servers]
 
     async def answers() -> list[ServerState | str]:
         async with Hosts.open(login, lambda _: None) as hosts:

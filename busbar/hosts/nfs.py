@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from busbar.config.nfs_server import NfsServer
@@ -33,14 +34,9 @@ def export_of(inventory: Inventory) -> Export | None:
     return Export(host, config) if host and config else None
 
 
-def exports(inventory: Inventory) -> str:
-    """exports(5): a line per worker, and no one else. Raises ValueError without an NFS server."""
-    config = inventory.cluster.nfs_server
-    if config is None:
-        raise ValueError("the configuration has no nfs_server")
+def exports(export: Export, workers: Iterable[Host]) -> str:
+    """exports(5): a line per worker, and no one else."""
+    config = export.config
     squash = {"all": "all_squash", "root": "root_squash", "none": "no_root_squash"}[config.squash]
-    lines = [
-        f"{config.folder} {worker.address}(rw,sync,no_subtree_check,{squash})\n"
-        for worker in inventory.workers
-    ]
+    lines = [f"{config.folder} {worker.address}(rw,sync,no_subtree_check,{squash})\n" for worker in workers]
     return "".join(["# Written by busbar\n", *lines])

@@ -48,7 +48,7 @@ async def plan(
     bucket. `server`: the server to reset; by default one that holds the snapshot, with `s3` the first one.
     Raises RestoreError (with all reasons), ValueError (unusable SSH key), ScriptError (bastion).
     """
-    servers = tuple(_target(host) for host in inventory.servers)
+    servers = tuple(Target.of(host) for host in inventory.servers)
     if server is not None and server not in {each.name for each in servers}:
         raise RestoreError(f"{server} is not a server of the stack ({names_of(servers)}); no changes made")
     async with Hosts.open(login, lambda _: None) as hosts:
@@ -67,12 +67,8 @@ async def plan(
             except (ScriptError, UnreachableError) as error:
                 raise RestoreError(str(error)) from None
     others = tuple(each for each in servers if each != state.target)
-    workers = tuple(_target(host) for host in inventory.workers)
+    workers = tuple(Target.of(host) for host in inventory.workers)
     return Plan(snapshot, state.target, others, workers, any(each.restoring for each in states))
-
-
-def _target(host: object) -> Target:
-    return Target.model_validate(host, from_attributes=True)
 
 
 def _problems(states: Sequence[ServerState]) -> list[str]:

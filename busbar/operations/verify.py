@@ -82,7 +82,7 @@ async def verify(cluster: Cluster, login: Login, operators: Sequence[Operator]) 
                 try:
                     before = time.time()
                     facts = await hosts.run(
-                        Target.model_validate(host, from_attributes=True),
+                        Target.of(host),
                         "verify",
                         values,
                         seconds=SCRIPT_SECONDS,

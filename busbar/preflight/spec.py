@@ -18,7 +18,7 @@ from busbar.config.checksums import read_checksums
 from busbar.config.pools import FlowControl
 from busbar.hosts import nfs
 from busbar.hosts import scripts as hostscript
-from busbar.hosts.inventory import Inventory, Role
+from busbar.hosts.inventory import Host, Inventory, Role
 from busbar.hosts.login import Login
 from busbar.manifests import nccljob
 
@@ -47,6 +47,11 @@ class Target(Model):
     role: Role
     pool: str | None = None
     labels: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def of(cls, host: Host) -> Target:
+        """A host of the inventory."""
+        return cls.model_validate(host, from_attributes=True)
 
 
 class HostRequirements(Model):
@@ -198,7 +203,7 @@ def _nfs(inventory: Inventory) -> dict[str, Any]:
         min_free_gb=config.min_free_gb,
         squash=config.squash,
         allow_system_disk=config.allow_system_disk,
-        plan=_plan("nfs-server", nfs.exports(inventory), nfs.CONFIG),
+        plan=_plan("nfs-server", nfs.exports(export, inventory.workers), nfs.CONFIG),
     )
     return {"nfs": required.model_dump(mode="json")}
 

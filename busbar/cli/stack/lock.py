@@ -30,7 +30,7 @@ def operation_lock(target: Target, command: str) -> Iterator[None]:
         return
     except SecretError as error:
         raise StackError(str(error)) from None
-    servers = [Server.model_validate(each, from_attributes=True) for each in Inventory.of(cluster).servers]
+    servers = [Server.of(each) for each in Inventory.of(cluster).servers]
     try:
         with held(login, servers, command, on_all=False):
             yield

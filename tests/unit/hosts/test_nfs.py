@@ -25,15 +25,22 @@ def inventory(**changes: Any) -> Inventory:
     return Inventory.of(load(cluster))
 
 
+def exports(**changes: Any) -> str:
+    with_server = inventory(**changes)
+    export = nfs.export_of(with_server)
+    assert export is not None
+    return nfs.exports(export, with_server.workers)
+
+
 def test_the_folder_is_exported_to_each_worker_and_to_nobody_else() -> None:
     options = "(rw,sync,no_subtree_check,all_squash)"
-    assert nfs.exports(inventory()).splitlines() == [
+    assert exports().splitlines() == [
         "# Written by busbar",
         f"{FOLDER} 198.18.0.2{options}",
         f"{FOLDER} 198.18.0.3{options}",
     ]
-    assert ",root_squash)" in nfs.exports(inventory(squash="root"))
-    assert ",no_root_squash)" in nfs.exports(inventory(squash="none"))
+    assert ",root_squash)" in exports(squash="root")
+    assert ",no_root_squash)" in exports(squash="none")
 
 
 def test_the_server_is_a_host_of_its_own_or_one_that_is_named() -> None:

@@ -24,6 +24,7 @@ from busbar.operations import restore, restore_plan
 from busbar.operations.remote import Hosts
 from busbar.operations.restore_plan import Plan, RestoreError
 from busbar.operations.snapshots import Snapshot, all_of, ask
+from busbar.preflight.spec import Target
 from tests.support.clusters import site
 from tests.support.ssh_hosts import HOST, login, machine, public
 
@@ -219,7 +220,7 @@ class TestFromTheBucket:
 
         async def listed(inventory: Inventory) -> list[Snapshot]:
             async with Hosts.open(login(), cluster.said.append) as hosts:
-                servers = [restore_plan._target(each) for each in inventory.servers]
+                servers = [Target.of(each) for each in inventory.servers]
                 answers = await ask(hosts, servers)
                 return all_of([each for each in answers if not isinstance(each, str)])
 
