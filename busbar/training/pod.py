@@ -21,6 +21,15 @@ TORCHRUN_ENV: Mapping[str, str] = {
     "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
 }
 
+_INTERFACE_CHECK = """\
+for name; do
+  [ -e "/sys/class/net/$name" ] || missing="${missing:-} $name"
+done
+[ -n "${missing:-}" ] || exit 0
+echo "no interface$missing in this pod. Fix: check Multus on its worker, delete the pod"
+exit 1
+"""
+
 
 def gpu_limits(launch: PoolLaunch) -> dict[str, Any]:
     """All GPUs and HCAs of a worker."""
@@ -30,6 +39,22 @@ def gpu_limits(launch: PoolLaunch) -> dict[str, Any]:
 def nccl_env(launch: PoolLaunch, attached: Sequence[Attachment]) -> dict[str, str]:
     """The settings under which the pool's bandwidth was measured, for a pod with these interfaces."""
     return {**attach.nccl_env(attached, launch), **TRANSPORT_ENV.get(launch.transport, {})}
+
+
+def interface_check(attached: Sequence[Attachment], image: str) -> list[dict[str, Any]]:
+    """Init containers: one that fails in a pod which Multus has not attached. Its job would run over eth0."""
+    if not attached:
+        return []
+    names = [each.interface for each in attached]
+    command = ["sh", "-c", _INTERFACE_CHECK, "interface-check", *names]
+    return [
+        {
+            "name": "interface-check",
+            "image": image,
+            "command": command,
+            "terminationMessagePolicy": "FallbackToLogsOnError",
+        }
+    ]
 
 
 def shm(launch: PoolLaunch) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:

@@ -134,6 +134,7 @@ def _pod_template(
     spec: dict[str, Any] = {
         **placement,
         **({"runtimeClassName": launch.runtime_class} if launch.runtime_class else {}),
+        **({"initContainers": check} if (check := pod.interface_check(target.attached, image)) else {}),
         "containers": [container],
         "volumes": [*volumes, *more_volumes],
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from busbar.training.networks.manifests import render
 from busbar.training.proof import Manifests
 from busbar.training.proof import render as render_proof
 from busbar.training.target import Refused, Target, targets, warnings
-from busbar.training.trainer import torch_runtime
+from busbar.training.trainer import deepspeed_runtime, torch_runtime
 from tests.support import training as support
 from tests.support.clusters import H100_POOL, site
 from tests.support.training import training
@@ -255,6 +256,22 @@ def test_a_train_job_of_the_pool_s_runtime_is_attached_from_any_namespace() -> N
     [job] = torch_runtime(only, "torch:1")["spec"]["template"]["spec"]["replicatedJobs"]
     metadata = job["template"]["spec"]["template"]["metadata"]
     assert metadata == {"annotations": {ANNOTATION: "busbar-training/h100-rail0@net1"}}
+
+
+def test_a_pod_of_a_runtime_that_was_not_attached_fails_before_it_trains_and_says_why() -> None:
+    only, _ = target(rail(0), rail(1), pool=ROCE)
+    for made in (torch_runtime(only, "torch:1"), deepspeed_runtime(only, "torch:1")):
+        assert made
+        for job in made["spec"]["template"]["spec"]["replicatedJobs"]:
+            [check] = job["template"]["spec"]["template"]["spec"]["initContainers"]
+            assert (check["image"], check["command"][-2:]) == ("torch:1", ["net1", "net2"])
+    ran = subprocess.run([*check["command"][:-2], "lo"], capture_output=True, text=True, timeout=30)
+    assert (ran.returncode, ran.stdout) == (0, "")
+    ran = subprocess.run([*check["command"], "lo"], capture_output=True, text=True, timeout=30)
+    assert ran.returncode == 1
+    assert (
+        ran.stdout == "no interface net1 net2 in this pod. Fix: check Multus on its worker, delete the pod\n"
+    )
 
 
 # ---- what does not fit the cluster -----------------------------------------------------------------------
