@@ -14,7 +14,7 @@ import pytest
 from lab.build.tools import NFS_TOOL
 from lab.hosts import nfs
 from lab.hosts.nspawn import SHARED, SHARED_MOUNT
-from tests.lab.conftest import Lab
+from tests.lab.conftest import PROJECT, Lab
 
 pytestmark = pytest.mark.drill
 
@@ -59,6 +59,20 @@ def _get(lab: Lab, host: str, file: str) -> tuple[bool, str]:
     return _client(lab, host, f"{nfs.PROGRAM} get {SERVER} {FOLDER} {file}")
 
 
+def _drift(lab: Lab, file: str) -> list[dict[str, str]]:
+    """What `busbar verify` names, with the configuration of an update."""
+    # Its paths are relative to the folder of the file.
+    stack = PROJECT / "Pulumi.drill-nfs.yaml"
+    shutil.copy(file, stack)
+    try:
+        verified = lab.run(sys.executable, "-m", "busbar", "verify", str(stack), "--json")
+    finally:
+        stack.unlink()
+    drift = json.loads(verified.stdout)["drift"]
+    assert isinstance(drift, list)
+    return drift
+
+
 @pytest.fixture(scope="module")
 def disk(lab: Lab) -> Iterator[None]:
     """Packages for the hosts, and a disk of its own for the folder; everything is taken back afterwards."""
@@ -97,16 +111,13 @@ def test_a_folder_is_exported_to_the_workers_of_the_moment_and_keeps_its_data(la
     for worked, said in (_put(lab, OTHER, "step-2", "x"), _get(lab, OTHER, "step-1")):
         assert not worked
         assert f"mount {SERVER}:{FOLDER}: " in said
-    verified = lab.run(sys.executable, "-m", "busbar", "verify", file, "--json")
-    assert json.loads(verified.stdout)["drift"] == [], verified.stderr
+    assert _drift(lab, file) == []
 
     started = lab.ssh("lb-1", "systemctl show -p MainPID nfs-server")
     lab.ssh("lb-1", f"echo '{FOLDER} 10.77.0.11(rw)' >>{EXPORTS} && exportfs -ra")
     assert _get(lab, OTHER, "step-1")[0], "somebody has added another client by hand"
-    verified = lab.run(sys.executable, "-m", "busbar", "verify", file, "--json")
-    assert {"host": "lb-1", "what": f"{EXPORTS} was changed", "kind": "drift"} in json.loads(verified.stdout)[
-        "drift"
-    ]
+    changed = {"host": "lb-1", "what": f"{EXPORTS} was changed", "kind": "drift"}
+    assert changed in _drift(lab, file)
 
     def without_worker_2(cluster: dict[str, Any]) -> None:
         del cluster["hosts"]["workers"][1]
