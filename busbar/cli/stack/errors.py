@@ -58,6 +58,13 @@ _UNREACHABLE = re.compile(
     r"^(?P<step>[\w.-]+): .*dial tcp (?P<address>\S+): (?P<why>[^\n]*)", re.DOTALL | re.MULTILINE
 )
 
+# The command, quoted as Go does, that pulumi-command puts between the reason and what was printed
+# (v1.2.1, provider/pkg/provider/remote/commandOutputs.go). Ours set variables and start a script.
+_COMMAND = re.compile(r': running "(?:[^"\\]|\\.)*":\n?')
+_CONNECTION_ENDED = re.compile(r"^(?P<step>[\w.-]+): (?P<why>wait: remote command exited without [^\n]*)$")
+
+_SCRIPT_FAILED = re.compile(r"exit(?:ed with)? status \d+:\n")
+
 # Errors that only say that there was another error.
 _FOLLOW_UP = re.compile(
     r"^(update|preview|destroy|refresh) (failed|cancell?ed)$|exited with non-zero exit code"
@@ -98,15 +105,20 @@ def reasons(errors: Iterable[str], stderr: str, *, printed: Iterable[str] = ()) 
 
 
 def _named(text: str) -> str:
-    """A raw dial error of a step as a sentence about its host; any other text as it is."""
-    found = _UNREACHABLE.search(text)
-    if found is None:
+    """A raw error of a connection as a sentence about its host; any other one without the command."""
+    ran = _COMMAND.search(text)
+    if not ran:
+        if found := _UNREACHABLE.search(text):
+            why = found["why"].strip()
+            return f"{found['step']}: {found['address']} does not answer ({why}); no changes made there"
         return text
-    return (
-        f"{found['step']}: {found['address']} does not answer ({found['why'].strip()}); no changes made there"
-    )
+    text = f"{text[: ran.start()]}:\n{text[ran.end() :]}".rstrip(":\n")
+    if found := _CONNECTION_ENDED.search(text):
+        return f"{found['step']}: the SSH connection ended while its script ran ({found['why']})"
+    return text
 
 
-def fixes(text: str) -> list[str]:
-    """What to do about the known errors in `text`."""
-    return [fix for pattern, fix in _FIXES if re.search(pattern, text)]
+def fixes(errors: Iterable[str]) -> list[str]:
+    """What to do about the known errors, without what a script printed: it says itself what to do."""
+    known = "\n".join(_SCRIPT_FAILED.split(text, maxsplit=1)[0] for text in errors)
+    return [fix for pattern, fix in _FIXES if re.search(pattern, known)]

@@ -52,7 +52,7 @@ class Session:
         self.title(title or f"{self.command} failed", "bold red")
         for text in errors:
             self.say(text)
-        for fix in fixes("\n".join(errors)):
+        for fix in fixes(errors):
             self.say(f"Fix: {fix}")
         return FAILED
 

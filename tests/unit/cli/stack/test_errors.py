@@ -39,7 +39,7 @@ from busbar.cli.stack.errors import fixes, reasons
 def test_a_known_error_of_the_engine_is_shown_with_its_fix(stderr: str, fix: str) -> None:
     (reason,) = reasons([], stderr)
     assert reason == stderr.removeprefix("error: ")
-    (found,) = fixes(reason)
+    (found,) = fixes([reason])
     assert fix in found
 
 
@@ -49,12 +49,40 @@ def test_a_host_that_cannot_be_dialled_is_named_instead_of_the_raw_error() -> No
     assert reason == (
         "worker-w-2: 10.0.0.22:22 does not answer (connect: no route to host); no changes made there"
     )
-    assert "take it out of hosts" in fixes(reason)[0]
+    assert "take it out of hosts" in fixes([reason])[0]
+
+
+# As pulumi-command 1.2 reports a failed command: the command quoted as Go does, then both of its streams.
+COMMAND = r"""running "env NODE_NAME=w-2 timeout -k 15 600 bash -c 'eval \"$SCRIPT\"'":"""
+
+
+def test_a_failed_script_is_shown_by_what_it_said_and_without_its_command() -> None:
+    said = "busbar: w-2: K3s did not start within 300 s\nFix: journalctl -u k3s-agent"
+    raw = f"worker-w-2: Process exited with status 1: {COMMAND}\n{said}"
+    assert reasons([raw], "") == [f"worker-w-2: Process exited with status 1:\n{said}"]
+
+
+def test_a_refused_connection_in_what_a_script_said_does_not_make_its_host_unreachable() -> None:
+    said = (
+        'busbar: server-2: K3s failed: level=fatal msg="dial tcp 10.0.0.11:6443: connect: connection refused"'
+    )
+    raw = f"control-plane-server-2: Process exited with status 1: {COMMAND}\n{said}"
+    [reason] = reasons([raw], "")
+    assert reason == f"control-plane-server-2: Process exited with status 1:\n{said}"
+    assert fixes([reason]) == [], "the script's own words, and its own fix"
+
+
+def test_a_connection_that_ended_while_a_script_ran_is_said() -> None:
+    raw = f"worker-w-2: wait: remote command exited without exit status or exit signal: {COMMAND}\n"
+    assert reasons([raw], "") == [
+        "worker-w-2: the SSH connection ended while its script ran (wait: remote command exited without "
+        "exit status or exit signal)"
+    ]
 
 
 def test_an_unknown_error_is_shown_as_it_is() -> None:
     assert reasons([], "error: disk full") == ["disk full"]
-    assert fixes("disk full") == []
+    assert fixes(["disk full"]) == []
 
 
 def test_a_follow_up_error_is_shown_where_there_is_no_other() -> None:
