@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kubernetes import client, config
+from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import HTTPError
 
@@ -21,6 +21,7 @@ from lab.build.official import architecture
 from lab.mirror import artifacts
 from lab.steps import LabError
 from tests.lab.conftest import PROJECT, SERVERS, Change, Lab, eventually
+from tests.support.api_clients import api_client
 from tests.support.api_load import ApiLoad
 from tests.support.own_stack import OwnStack
 
@@ -37,9 +38,7 @@ class Site:
     """A Deployment of two pods on the workers, and its disruption budget."""
 
     def __init__(self) -> None:
-        settings = client.Configuration()
-        config.load_kube_config(KUBECONFIG, client_configuration=settings, persist_config=False)
-        api = client.ApiClient(settings)
+        api = api_client(KUBECONFIG)
         self.apps, self.core, self.policy = (
             client.AppsV1Api(api),
             client.CoreV1Api(api),

@@ -13,9 +13,11 @@ from types import TracebackType
 from typing import Any
 from uuid import uuid4
 
-from kubernetes import client, config, watch
+from kubernetes import client, watch
 from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import HTTPError
+
+from tests.support.api_clients import api_client
 
 WRITERS = 3
 PAUSE_SECONDS = 0.05  # between two writes of one writer
@@ -114,10 +116,8 @@ class ApiLoad:
             time.sleep(0.2)
 
     def _api(self) -> client.CoreV1Api:
-        settings = client.Configuration()
-        config.load_kube_config(self._kubeconfig, client_configuration=settings, persist_config=False)
-        settings.retries = False  # every failure is counted here
-        return client.CoreV1Api(client.ApiClient(settings))
+        # Every failure is counted here.
+        return client.CoreV1Api(api_client(self._kubeconfig, retries=False))
 
     def _guard(self, work: Callable[[], None]) -> None:
         try:

@@ -9,9 +9,11 @@ from functools import partial
 from types import TracebackType
 from typing import Any
 
-from kubernetes import client, config
+from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import HTTPError
+
+from tests.support.api_clients import api_client
 
 NAMESPACE, LABEL = "default", "busbar/drill=secrets"
 PAUSE_SECONDS = 0.5
@@ -28,7 +30,9 @@ class SecretLoad:
     """
 
     def __init__(self, kubeconfig: str, servers: Sequence[str]) -> None:
-        self._apis = [self._api(kubeconfig, server) for server in servers]
+        self._apis = [
+            client.CoreV1Api(api_client(kubeconfig, server=server, retries=False)) for server in servers
+        ]
         self._stop = threading.Event()
         self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
@@ -56,12 +60,6 @@ class SecretLoad:
     def delete(self) -> None:
         """Remove what was written."""
         self._apis[0].delete_collection_namespaced_secret(NAMESPACE, label_selector=LABEL)
-
-    def _api(self, kubeconfig: str, server: str) -> client.CoreV1Api:
-        settings = client.Configuration()
-        config.load_kube_config(kubeconfig, client_configuration=settings, persist_config=False)  # type: ignore[no-untyped-call]
-        settings.host, settings.retries = server, False
-        return client.CoreV1Api(client.ApiClient(settings))
 
     def _run(self, at: int) -> None:
         own, following, number = self._apis[at], self._apis[(at + 1) % len(self._apis)], 0
