@@ -110,7 +110,7 @@ def _explain(error: Exception) -> tuple[str, int]:
 
 
 def _origin(error: Exception) -> str:
-    """The last line of busbar on the way to ERROR, such as busbar/nccl/judge.py:37."""
+    """The last line of busbar on the way to ERROR, such as busbar/nccl/judgement.py:37."""
     found, trace = "?", error.__traceback__
     while trace is not None:
         _, marker, rest = trace.tb_frame.f_code.co_filename.rpartition("busbar/")
