@@ -181,7 +181,7 @@ esac
           truncate -s -1 {root}/failures 2>/dev/null || true
         }}
         journalctl() {{
-          [[ ! -s {root}/failures ]] || echo "reason: 'SecretsUpdateError' failed to update secret: x not found"
+          [[ ! -s {root}/failures ]] || echo "reason: 'SecretsUpdateError' failed to update secret: gone"
         }}
         lead
     """
@@ -226,7 +226,7 @@ def test_where_k3s_gave_up_writing_the_secrets_it_is_restarted_and_asked_again(t
     done = key(tmp_path, "reencrypt", "rotate", done=2, failures=2)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "done").read_text().splitlines() == [*ONE_TRY, *ONE_TRY, *ONE_TRY]
-    assert "failed to update secret: x not found" in done.stderr
+    assert "failed to update secret: gone" in done.stderr
 
 
 def test_where_k3s_gave_up_in_an_interrupted_update_it_is_restarted_first(tmp_path: Path) -> None:
@@ -239,7 +239,7 @@ def test_where_k3s_gives_up_every_time_the_update_fails_with_its_reason(tmp_path
     done = key(tmp_path, "reencrypt", "rotate", done=2, failures=9)
     assert done.returncode == 1
     assert "K3s gave up writing the Secrets with the new key 3 times" in done.stderr
-    assert "failed to update secret: x not found" in done.stderr
+    assert "failed to update secret: gone" in done.stderr
     assert "encryption_key" not in (tmp_path / "rotated").read_text()
 
 
