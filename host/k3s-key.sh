@@ -17,6 +17,7 @@ READY_DEADLINE=420
 HASHES_DEADLINE=180
 # K3s writes some five Secrets per second.
 REENCRYPT_DEADLINE=3600
+REENCRYPT_TRIES=3
 STAGES=(prepare rotate reencrypt)
 HASH_ANNOTATION='{.metadata.annotations.k3s\.io/encryption-config-hash}'
 
@@ -45,13 +46,10 @@ lead() {
       advance
       ;;
     rotate-prepare) advance ;;
-    reencrypt-rotate)
-      advance
-      await_reencryption
-      ;;
+    reencrypt-rotate) reencrypt ;;
     # An earlier run was interrupted after the stage, or in it.
     prepare-prepare | rotate-rotate | reencrypt-reencrypt_finished) ;;
-    reencrypt-reencrypt_*) await_reencryption ;;
+    reencrypt-reencrypt_*) reencrypt ;;
     *)
       die "the key is in stage '$(status stage)', from which '$STAGE' cannot begin" \
         "see: k3s secrets-encrypt status; finish the rotation that was begun by hand, then retry"
@@ -98,14 +96,41 @@ advance() {
     die "k3s secrets-encrypt $STAGE failed" "see: journalctl -u $UNIT; then retry"
 }
 
-await_reencryption() {
-  poll "$REENCRYPT_DEADLINE" is_reencrypted ||
-    die "Secrets were not encrypted anew within $REENCRYPT_DEADLINE s (stage '$(status stage)')" \
-      "see: journalctl -u $UNIT | grep -i reencrypt; then retry"
+# reencrypt: K3s writes the Secrets after its command has ended. It gives up at the first error, such as a Secret that was
+# deleted in the meantime, says so in its log only, and stays in its stage until it restarts, which takes it back to rotate.
+reencrypt() {
+  local try
+  for ((try = 1; try <= REENCRYPT_TRIES; try++)); do
+    ! is_in_stage rotate || advance
+    poll "$REENCRYPT_DEADLINE" reencryption_has_ended ||
+      die "Secrets were not encrypted anew within $REENCRYPT_DEADLINE s (stage '$(status stage)')" \
+        "see: journalctl -u $UNIT | grep -i reencrypt; then retry"
+    ! is_in_stage reencrypt_finished || return 0
+    note "K3s gave up writing the Secrets with the new key: $(reencryption_error)"
+    ((try < REENCRYPT_TRIES)) || break
+    restart
+    poll "$HASHES_DEADLINE" is_in_stage rotate ||
+      die "the key is in stage '$(status stage)' after a restart, expected rotate" "see: k3s secrets-encrypt status; then retry"
+  done
+  die "K3s gave up writing the Secrets with the new key $REENCRYPT_TRIES times: $(reencryption_error)" \
+    "see: journalctl -u $UNIT; restart $UNIT on this server; then retry"
 }
 
-is_reencrypted() {
-  [[ $(status stage) == reencrypt_finished ]]
+reencryption_has_ended() {
+  is_in_stage reencrypt_finished || [[ -n $(reencryption_error) ]]
+}
+
+# is_in_stage STAGE: by what K3s says now.
+is_in_stage() {
+  [[ $(status stage) == "$1" ]]
+}
+
+# reencryption_error: what this start of K3s said when it gave up; empty while it writes.
+reencryption_error() {
+  local start
+  start=$(systemctl show -p InvocationID --value "$UNIT")
+  { journalctl "_SYSTEMD_INVOCATION_ID=$start" -o cat --no-pager 2>/dev/null || true; } |
+    sed -n "s/.*SecretsUpdateError'\{0,1\} *//p" | tail -n 1
 }
 
 # follow: takes over the keys of server 1, which a restart reads from etcd.

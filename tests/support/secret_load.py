@@ -16,7 +16,8 @@ from urllib3.exceptions import HTTPError
 from tests.support.api_clients import api_client
 
 NAMESPACE, LABEL = "default", "busbar/drill=secrets"
-PAUSE_SECONDS = 0.5
+# K3s writes some five Secrets per second with a new key.
+PAUSE_SECONDS = 2
 REQUEST_SECONDS = 5
 # What an apiserver says of data that it has no key for (staging/src/k8s.io/apiserver/pkg/storage/value).
 _NO_KEY = re.compile(r"transform|no matching|decrypt|\bAES\b", re.IGNORECASE)

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -13,19 +12,15 @@ import (
 	"syscall"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
-	"k8s.io/client-go/util/retry"
 
 	"busbar/lab/k3s/internal/config"
-	"busbar/lab/k3s/internal/etcd"
 	"busbar/lab/k3s/internal/join"
 	"busbar/lab/k3s/internal/logx"
 	"busbar/lab/k3s/internal/pki"
 	"busbar/lab/k3s/internal/secrets"
+	"busbar/lab/k3s/internal/server"
 	"busbar/lab/k3s/internal/token"
 )
 
@@ -94,36 +89,35 @@ func rotateToken(ctx context.Context, c *config.Config, args []string) error {
 	return nil
 }
 
-// encryption is `k3s secrets-encrypt`, run on a server by root, with this server's own credentials.
-type encryption struct {
-	config *config.Config
-	dir    string
-	client *kubernetes.Clientset
-}
-
+// rotateEncryption is `k3s secrets-encrypt`, run on a server by root, with this server's own credentials.
 func rotateEncryption(ctx context.Context, c *config.Config, args []string) error {
-	e := encryption{config: c, dir: filepath.Join(c.DataDir, "server")}
-	admin, err := clientcmd.BuildConfigFromFlags("", filepath.Join(e.dir, "cred", "admin.kubeconfig"))
+	dir := filepath.Join(c.DataDir, "server")
+	admin, err := clientcmd.BuildConfigFromFlags("", filepath.Join(dir, "cred", "admin.kubeconfig"))
 	if err != nil {
 		return err
 	}
-	if e.client, err = kubernetes.NewForConfig(admin); err != nil {
+	client, err := kubernetes.NewForConfig(admin)
+	if err != nil {
 		return err
 	}
+	e := server.Encryption{NodeName: c.NodeName, Dir: dir, Client: client}
 	if len(args) == 0 {
 		args = []string{"status"}
 	}
 	switch args[0] {
 	case "status":
-		return e.status(ctx, strings.Contains(strings.Join(args[1:], " "), "json"))
+		return encryptionStatus(ctx, e, strings.Contains(strings.Join(args[1:], " "), "json"))
 	case "prepare", "rotate":
-		if err := e.advance(ctx, args[0], args[0]); err != nil {
+		if err := e.Check(ctx, args[0]); err != nil {
+			return err
+		}
+		if err := e.Advance(ctx, args[0]); err != nil {
 			return err
 		}
 		fmt.Println(args[0], "completed successfully")
 		return nil
 	case "reencrypt":
-		if err := e.reencrypt(ctx); err != nil {
+		if err := e.RequestReencryption(ctx); err != nil {
 			return err
 		}
 		fmt.Println("reencryption started")
@@ -132,31 +126,16 @@ func rotateEncryption(ctx context.Context, c *config.Config, args []string) erro
 	return fmt.Errorf("secrets-encrypt has no action %q: it has status, prepare, rotate and reencrypt", args[0])
 }
 
-// states are those of all servers, by the annotations of their Nodes.
-func (e encryption) states(ctx context.Context) (map[string]string, error) {
-	list, err := e.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: "node-role.kubernetes.io/control-plane=true"})
-	if err != nil {
-		return nil, err
-	}
-	found := map[string]string{}
-	for _, node := range list.Items {
-		if state, known := node.Annotations[secrets.Annotation]; known {
-			found[node.Name] = state
-		}
-	}
-	return found, nil
-}
-
-func (e encryption) status(ctx context.Context, asJSON bool) error {
-	list, err := secrets.Keys(e.dir)
+func encryptionStatus(ctx context.Context, e server.Encryption, asJSON bool) error {
+	list, err := secrets.Keys(e.Dir)
 	if err != nil {
 		return err
 	}
-	states, err := e.states(ctx)
+	states, err := e.States(ctx)
 	if err != nil {
 		return err
 	}
-	stage, _, _ := strings.Cut(states[e.config.NodeName], "-")
+	stage, _, _ := strings.Cut(states[e.NodeName], "-")
 	hashes, mismatch := "All hashes match", ""
 	if err := secrets.Match(states); err != nil {
 		hashes, mismatch = err.Error(), err.Error()
@@ -183,76 +162,4 @@ func (e encryption) status(ctx context.Context, asJSON bool) error {
 		fmt.Printf("        AES-CBC   %s\n", key.Name)
 	}
 	return nil
-}
-
-// advance does one stage on this server: its files, its Node's annotation, and the files in etcd, from where the other
-// servers take them when they restart.
-func (e encryption) advance(ctx context.Context, stage, requested string) error {
-	states, err := e.states(ctx)
-	if err != nil {
-		return err
-	}
-	if requested != "" {
-		if err := secrets.Check(e.dir, requested, e.config.NodeName, states); err != nil {
-			return err
-		}
-	}
-	state, err := secrets.Advance(e.dir, stage, time.Now())
-	if err != nil {
-		return err
-	}
-	if err := e.annotate(ctx, state); err != nil {
-		return err
-	}
-	password, err := token.ReadServerFile(e.dir)
-	if err != nil {
-		return err
-	}
-	instance := etcd.Instance{ServerDir: e.dir}
-	client, err := instance.Client()
-	if err != nil {
-		return err
-	}
-	return errors.Join(instance.Save(ctx, client, password), client.Close())
-}
-
-func (e encryption) annotate(ctx context.Context, state string) error {
-	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, secrets.Annotation, state)
-	_, err := e.client.CoreV1().Nodes().Patch(ctx, e.config.NodeName, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
-	return err
-}
-
-// reencrypt writes every Secret once, with the new key, and drops the old one. K3s does it after its command has ended.
-func (e encryption) reencrypt(ctx context.Context) error {
-	states, err := e.states(ctx)
-	if err != nil {
-		return err
-	}
-	if err := secrets.Check(e.dir, secrets.Active, e.config.NodeName, states); err != nil {
-		return err
-	}
-	list, err := e.client.CoreV1().Secrets(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return err
-	}
-	for _, secret := range list.Items {
-		if err := e.write(ctx, secret.Namespace, secret.Name); err != nil {
-			return fmt.Errorf("failed to update secret: %w", err)
-		}
-	}
-	return e.advance(ctx, secrets.Finished, "")
-}
-
-func (e encryption) write(ctx context.Context, namespace, name string) error {
-	api := e.client.CoreV1().Secrets(namespace)
-	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
-		secret, err := api.Get(ctx, name, metav1.GetOptions{})
-		if err == nil {
-			_, err = api.Update(ctx, secret, metav1.UpdateOptions{})
-		}
-		if apierrors.IsNotFound(err) {
-			return nil
-		}
-		return err
-	})
 }

@@ -148,11 +148,15 @@ def test_the_digest_of_a_token_is_the_same_in_bash_and_in_python(tmp_path: Path)
 
 
 def key(
-    root: Path, stage: str, found: str, *, done: int = 0, enabled: str = "true"
+    root: Path, stage: str, found: str, *, done: int = 0, enabled: str = "true", failures: int = 0
 ) -> subprocess.CompletedProcess[str]:
-    """A stage of number 1 on server 1, where K3s is in stage `found`."""
+    """A stage of number 1 on server 1, where K3s is in stage `found`.
+
+    So many times K3s gives up writing the Secrets; a restart takes it back to the stage before.
+    """
     (root / "rotated").write_text(f"encryption_stage {done}\n")
     (root / "stage").write_text(found)
+    (root / "failures").write_text("x" * failures)
     stub = root / "k3s"
     stub.write_text(
         f"""#!/bin/sh
@@ -161,12 +165,26 @@ case "$1 $2" in
     printf '{{\\n\\t"stage": "%s",\\n\\t"activekey": "AES-CBC x",\\n' "$(cat {root}/stage)"
     printf '\\t"enable": {enabled},\\n\\t"hashmatch": true\\n}}\\n' ;;
   *) echo "$*" >>{root}/done
-    case $2 in reencrypt) echo reencrypt_finished ;; *) echo "$2" ;; esac >{root}/stage ;;
+    case $2 in
+      reencrypt) [ -s {root}/failures ] && echo reencrypt_active || echo reencrypt_finished ;;
+      *) echo "$2" ;;
+    esac >{root}/stage ;;
 esac
 """
     )
     stub.chmod(0o755)
-    call = places(root) + f"K3S={stub}; restart() {{ echo restart >>{root}/done; }}; lead"
+    call = f"""{places(root)}
+        K3S={stub}
+        restart() {{
+          echo restart >>{root}/done
+          [[ $(<{root}/stage) != reencrypt_active ]] || echo rotate >{root}/stage
+          truncate -s -1 {root}/failures 2>/dev/null || true
+        }}
+        journalctl() {{
+          [[ ! -s {root}/failures ]] || echo "reason: 'SecretsUpdateError' failed to update secret: x not found"
+        }}
+        lead
+    """
     return run("k3s-key", call, STAGE=stage, LEADER="worker-1", ROTATE_ENCRYPTION_KEY="1")
 
 
@@ -199,6 +217,30 @@ def test_each_stage_is_done_once_and_then_recorded(
 def test_a_stage_that_is_recorded_is_not_done_again(tmp_path: Path, stage: str, recorded: int) -> None:
     assert key(tmp_path, stage, "reencrypt_finished", done=recorded).returncode == 0
     assert not (tmp_path / "done").exists()
+
+
+ONE_TRY = ["secrets-encrypt reencrypt", "restart"]
+
+
+def test_where_k3s_gave_up_writing_the_secrets_it_is_restarted_and_asked_again(tmp_path: Path) -> None:
+    done = key(tmp_path, "reencrypt", "rotate", done=2, failures=2)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "done").read_text().splitlines() == [*ONE_TRY, *ONE_TRY, *ONE_TRY]
+    assert "failed to update secret: x not found" in done.stderr
+
+
+def test_where_k3s_gave_up_in_an_interrupted_update_it_is_restarted_first(tmp_path: Path) -> None:
+    done = key(tmp_path, "reencrypt", "reencrypt_active", done=2, failures=1)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "done").read_text().splitlines() == ["restart", *ONE_TRY]
+
+
+def test_where_k3s_gives_up_every_time_the_update_fails_with_its_reason(tmp_path: Path) -> None:
+    done = key(tmp_path, "reencrypt", "rotate", done=2, failures=9)
+    assert done.returncode == 1
+    assert "K3s gave up writing the Secrets with the new key 3 times" in done.stderr
+    assert "failed to update secret: x not found" in done.stderr
+    assert "encryption_key" not in (tmp_path / "rotated").read_text()
 
 
 def test_a_rotation_that_was_begun_by_hand_is_not_continued(tmp_path: Path) -> None:

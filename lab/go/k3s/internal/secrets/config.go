@@ -106,6 +106,40 @@ func EnsureState(serverDir string) error {
 	return err
 }
 
+// Request has the running server write all Secrets anew, and returns the state to show.
+func Request(serverDir string) (string, error) {
+	if err := pki.WriteFile(request(serverDir), nil, 0o600); err != nil {
+		return "", err
+	}
+	return Shown(serverDir)
+}
+
+// IsRequested says whether Request was called, and Forget not since.
+func IsRequested(serverDir string) bool {
+	_, err := os.Stat(request(serverDir))
+	return err == nil
+}
+
+// Forget ends a request.
+func Forget(serverDir string) error {
+	if err := os.Remove(request(serverDir)); !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// Shown is STAGE-HASH for the annotation: that of the file, or Active while a request is open.
+func Shown(serverDir string) (string, error) {
+	if IsRequested(serverDir) {
+		return stateOf(serverDir, Active)
+	}
+	return ReadState(serverDir)
+}
+
+func request(serverDir string) string {
+	return filepath.Join(serverDir, "cred", "reencrypt-request")
+}
+
 func writeState(serverDir, stage string) (string, error) {
 	state, err := stateOf(serverDir, stage)
 	if err != nil {

@@ -1,6 +1,8 @@
 package secrets
 
 import (
+	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -64,5 +66,32 @@ func TestAStageWaitsForAllServersAndForTheStageBeforeIt(t *testing.T) {
 		if err == nil || err.Error() != refused.text {
 			t.Errorf("%s: got %v, want %s", refused.stage, err, refused.text)
 		}
+	}
+}
+
+func TestARequestIsShownUntilItIsForgottenAndIsNoStageOfTheFile(t *testing.T) {
+	dir := t.TempDir()
+	if err := pki.EnsureEncryption(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := EnsureState(dir); err != nil {
+		t.Fatal(err)
+	}
+	before, err := Shown(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	active, err := Request(dir)
+	if stage, _, _ := strings.Cut(active, "-"); err != nil || stage != Active || !IsRequested(dir) {
+		t.Errorf("got %q, %v, want stage %s", active, err, Active)
+	}
+	if kept, err := ReadState(dir); err != nil || kept != before {
+		t.Errorf("the file says %q, %v, want %q", kept, err, before)
+	}
+	if err := errors.Join(Forget(dir), Forget(dir)); err != nil {
+		t.Error(err)
+	}
+	if after, err := Shown(dir); err != nil || after != before {
+		t.Errorf("got %q, %v, want %q", after, err, before)
 	}
 }

@@ -89,7 +89,7 @@ func (s *Server) updateNode(ctx context.Context, client kubernetes.Interface, et
 	labels := map[string]string{"node-role.kubernetes.io/control-plane": "true", "node-role.kubernetes.io/etcd": "true"}
 	notes := map[string]string{memberName: name, memberAddress: s.nodeIP}
 	if s.cfg.SecretsEncryption {
-		state, err := secrets.ReadState(s.dir())
+		state, err := secrets.Shown(s.dir())
 		if err != nil {
 			return false, err
 		}

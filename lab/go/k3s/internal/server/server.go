@@ -178,7 +178,7 @@ func (s *Server) reconcile(ctx context.Context, client *clientv3.Client, reset b
 		return err
 	}
 	if s.cfg.SecretsEncryption {
-		if err := secrets.EnsureState(s.dir()); err != nil {
+		if err := errors.Join(secrets.EnsureState(s.dir()), secrets.Forget(s.dir())); err != nil {
 			return err
 		}
 	}
@@ -219,6 +219,9 @@ func (s *Server) background(client *clientv3.Client) {
 	}
 	s.group.Go(func(ctx context.Context) error { return s.followMembers(ctx, client) })
 	s.group.Go(s.followPasswords)
+	if s.cfg.SecretsEncryption {
+		s.group.Go(s.reencryptOnRequest)
+	}
 	if !s.cfg.SnapshotsDisabled {
 		s.group.Go(func(ctx context.Context) error { return s.Snapshots().Schedule(ctx, s.cfg.SnapshotCron) })
 	}
