@@ -118,13 +118,26 @@ def collect() -> None:
 
 
 def check(
-    log: Annotated[Path, typer.Argument(help="Log of a run, also as .zst.", exists=True, dir_okay=False)],
+    log: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE", help="Log of a run: plain, .gz or .zst (by content).", exists=True, dir_okay=False
+        ),
+    ],
     verdict: Annotated[
         Path,
-        typer.Option(help="verdict.json of a run: its expectation is used.", exists=True, dir_okay=False),
+        typer.Option(
+            metavar="FILE",
+            help="verdict.json of a run: its expectation is used.",
+            exists=True,
+            dir_okay=False,
+        ),
     ],
 ) -> None:
-    """Judge the log of a training run again. Exit code 0: pass, 1: fail, 2: no verdict."""
+    """Judge the log of a training run again.
+
+    Exit code 0: pass, 1: fail, 2: no verdict because evidence is missing, 64: bad usage.
+    """
     import json
 
     from pydantic import ValidationError

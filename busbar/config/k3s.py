@@ -120,6 +120,7 @@ class K3s(Model):
     )
     roll_pools: Literal["together", "in_order"] = Field(
         default="together",
-        description="Whether the agents of all pools restart at the same time, or those of a pool only when "
-        "all of the pool before it are done, in the order of their names; at a bring-up too.",
+        description="Order of the pools. together: agents of all pools restart at the same time. in_order: "
+        "those of a pool only when the pool before it, by name, is done; at a bring-up, pools join in this "
+        "order.",
     )

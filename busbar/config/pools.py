@@ -62,8 +62,8 @@ class Pool(Model):
     )
     flow_control: FlowControl = Field(
         default="warn",
-        description="Of RoCE rails: what it is in preflight that the priority of NCCL's traffic class has "
-        "neither PFC nor ECN on the host, or that this cannot be read. warn: a warning. require: an error. "
+        description="RoCE rails: what preflight reports where the priority of NCCL's traffic class has "
+        "neither PFC nor ECN on the host, or where this cannot be read. warn: a warning. require: an error. "
         "ignore: nothing.",
     )
     max_unavailable: MaxUnavailable = Field(

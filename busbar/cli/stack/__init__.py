@@ -17,11 +17,18 @@ import typer
 from busbar.cli.stack.errors import USAGE, StackError, missing_package
 from busbar.cli.stack.target import PARALLEL, Options, Target, find
 
-EXIT_CODES = (
-    "Exit codes: 0 done, and the gate passed. 1 failed, the gate included, or declined. "
-    "64 nothing was started: bad usage, no such stack, no pulumi, or no terminal to ask on. "
-    "70 an error of busbar itself. 130 interrupted."
-)
+_ENDED_EARLY = " 70 an error of busbar itself. 130 interrupted."
+EXIT_CODES = {
+    "up": "Exit codes: 0 done, and the gate passed. 1 failed, the gate included, or declined. "
+    "64 nothing was started: bad usage, no such stack, no pulumi, or no terminal to ask on." + _ENDED_EARLY,
+    "preview": "Exit codes: 0 the changes were shown. 1 failed. "
+    "64 nothing was started: bad usage, no such stack, or no pulumi." + _ENDED_EARLY,
+    "destroy": "Exit codes: 0 removed. 1 failed, or declined. "
+    "64 nothing was started: bad usage, no such stack, no pulumi, or no terminal to ask on." + _ENDED_EARLY,
+    "status": "Exit codes: 0 the last update succeeded, no step was interrupted and the gate passed. "
+    "1 otherwise. 64 bad usage, no such stack, or no pulumi." + _ENDED_EARLY,
+    "timeline": "Exit codes: 0 shown. 64 bad usage, no such stack, or no recorded update." + _ENDED_EARLY,
+}
 
 Stack = Annotated[
     str, typer.Argument(metavar="STACK|FILE", help="Name of a stack, or its Pulumi.STACK.yaml.")
@@ -42,7 +49,7 @@ Parallel = Annotated[
 def register(group: typer.Typer) -> None:
     """Add the commands to the top level."""
     for command in (up, preview, destroy, status, timeline):
-        group.command(command.__name__, epilog=EXIT_CODES)(command)
+        group.command(command.__name__, epilog=EXIT_CODES[command.__name__])(command)
 
 
 def up(
@@ -93,10 +100,7 @@ def destroy(stack: Stack, project: Project = None, yes: Yes = False, parallel: P
 
 
 def status(stack: Stack, project: Project = None) -> None:
-    """Show the last update, interrupted steps and the outputs of a stack. Changes nothing.
-
-    Exit code 0 only if the last update succeeded, no step was interrupted and the gate passed.
-    """
+    """Show the last update, interrupted steps and the outputs of a stack. Changes nothing."""
     _exit(stack, project, lambda target: _commands().status(target))
 
 
