@@ -150,10 +150,10 @@ renew_certificate() {
   missing=$(missing_names)
   [[ -n $missing ]] || return 0
   note "the certificate of the API lacks $missing: renewing it"
-  timeout 90 systemctl stop "$UNIT" || die "$UNIT did not stop" "see: systemctl status $UNIT"
-  "$K3S" certificate rotate >&2 || note "k3s certificate rotate failed"
-  systemctl --no-block start "$UNIT"
+  rotate_certificates_at_start "$UNIT"
+  k3s_start "$UNIT"
   await_member
+  certificates_are_rotated "$UNIT"
   missing=$(missing_names)
   [[ -z $missing ]] ||
     die "the certificate of the API still lacks $missing" "see: k3s certificate check; journalctl -u $UNIT"
