@@ -34,7 +34,8 @@ install_server() {
   refuse_new_identity
   address=$(k3s_node_address)
   claim_host server
-  rm -f "$TEARDOWN"
+  # Of a removal that was interrupted.
+  rm -f "$TEARDOWN" "$LEAVING"
   record_preexisting_files
   k3s_download
   restart_after_drift "$UNIT"

@@ -287,6 +287,14 @@ def test_the_announcement_ends_with_the_removal_an_installation_or_when_the_clus
     assert "s-3 removed by https://10.0.0.1:6443" in left(tmp_path, PEERS="10.0.0.1")[1]
 
 
+def test_an_interrupted_removal_leaves_no_k3s_that_is_not_restarted_after_a_crash(tmp_path: Path) -> None:
+    cluster(tmp_path, "s-1|a|True|yes", "s-2|b|True|yes")
+    performed(tmp_path, "k3s-server", "restart_never")
+    assert (tmp_path / "leaving").exists()
+    performed(tmp_path, "k3s-server", INSTALLED + "install_server", NODE_NAME="s-2")
+    assert not (tmp_path / "leaving").exists()
+
+
 def test_a_worker_that_left_the_configuration_is_drained_and_deleted(tmp_path: Path) -> None:
     cluster(tmp_path, "w-1|aaaa|True|", "w-2|bbbb|True|")
     prepared(tmp_path, "", "w-2")
