@@ -21,6 +21,7 @@ api() {
       cut -d'|' -f1,5 --output-delimiter=' ' "$ROOT/nodes" ;;
     "get nodes -o jsonpath={range .items[*]}{.metadata.annotations."*) cut -d'|' -f2 "$ROOT/nodes" ;;
     "get nodes -l node-role"*"-o name") awk -F'|' '$4 { print "node/" $1 }' "$ROOT/nodes" ;;
+    "get nodes -l node-role"*"type=="*) awk -F'|' '$4 { print $1, $3 }' "$ROOT/nodes" ;;
     "get nodes -l node-role"*) awk -F'|' '$4 { print $1 }' "$ROOT/nodes" ;;
     "create configmap "*)
       while [[ $# -gt 0 ]]; do
@@ -55,7 +56,9 @@ api() {
     *) echo "unexpected: $*" >&2; return 1 ;;
   esac
 }
-systemctl() { case $1 in is-active | daemon-reload) ;; *) return 1 ;; esac; }
+systemctl() {
+  case $* in "is-active k3s") echo "${STATE:-}" ;; is-active* | daemon-reload) ;; *) return 1 ;; esac
+}
 TEARDOWN=$ROOT/teardown
 LEAVING=$ROOT/leaving
 sleep() { :; }
@@ -361,6 +364,25 @@ def test_one_of_two_servers_leaves_before_it_is_stopped_because_etcd_needs_both(
     assert not (tmp_path / "leaving").exists()
 
 
+@pytest.mark.parametrize(
+    ("others", "ready"),
+    [(["s-1|a|True|yes", "s-2|b|Unknown|yes"], 1), (["s-1|a|False|yes"], 0)],
+)
+def test_no_server_leaves_where_etcd_would_lose_its_quorum(
+    tmp_path: Path, others: list[str], ready: int
+) -> None:
+    cluster(tmp_path, *others, "s-3|c|True|yes")
+    done, log = left(tmp_path, PEERS="10.0.0.1 10.0.0.2", STATE="active")
+    assert (done.returncode, log) == (1, [])
+    assert f"but only {ready} of the others are Ready: it needs s-3; no changes made" in done.stderr
+
+
+@pytest.mark.parametrize(("state", "other"), [("inactive", "Unknown"), ("active", "True")])
+def test_a_server_leaves_that_the_quorum_does_not_need(tmp_path: Path, state: str, other: str) -> None:
+    cluster(tmp_path, "s-1|a|True|yes", f"s-2|b|{other}|yes", "s-3|c|True|yes")
+    assert "s-3 deleted" in left(tmp_path, PEERS="10.0.0.1 10.0.0.2", STATE=state)[1]
+
+
 def test_the_last_server_has_nobody_to_leave(tmp_path: Path) -> None:
     cluster(tmp_path, "s-3|c|True|yes")
     done, log = left(tmp_path, PEERS="10.0.0.1", DEAD="https://10.0.0.1:6443")
@@ -378,10 +400,12 @@ def test_a_server_that_stays_a_member_of_etcd_is_not_removed(tmp_path: Path) -> 
     cluster(tmp_path, "s-1|a|True|yes", "s-2|b|True|yes", "s-3|c|True|yes")
     refuses = "has_left_etcd() { return 1; }; "
     (tmp_path / "data/server/db/etcd/member").mkdir(parents=True)
-    call = refuses + f"stop_unit() {{ :; }}; K3S=/bin/true; K3S_DATA_DIR={tmp_path}/data; leave_cluster"
+    stopped = "stop_unit() { systemctl() { [[ $1 != is-active ]] || { echo inactive; return 3; }; }; }; "
+    call = refuses + stopped + f"K3S=/bin/true; K3S_DATA_DIR={tmp_path}/data; leave_cluster"
     done, log = performed(tmp_path, "k3s-server", call, NODE_NAME="s-3", PEERS="10.0.0.1")
     assert done.returncode == 1
-    assert "s-3 is still a member of etcd" in done.stderr
+    assert "s-3 is still a member of etcd after 0 s. Fix: see on another" in done.stderr
+    assert "To keep s-3: systemctl enable --now k3s" in done.stderr
     assert "s-3 deleted" not in log
 
 
