@@ -146,6 +146,15 @@ def test_the_first_bring_up_has_nothing_to_prepare(tmp_path: Path) -> None:
     assert done.stdout == '{"node":"s-1","replaced":[]}\n', done.stderr
 
 
+def test_a_server_without_k3s_is_an_error_where_the_cluster_has_to_know_its_hosts(tmp_path: Path) -> None:
+    """The engine would not run the step again, and the list of an earlier update would stay."""
+    (tmp_path / "log").touch()
+    stopped = "systemctl() { return 3; }; START_DEADLINE=0; main"
+    done, _ = performed(tmp_path, "k3s-nodes", stopped, {"workers": "w-1"}, NODE_NAME="s-1")
+    assert done.returncode == 1
+    assert "s-1: K3s does not run here, so the cluster does not know its configured hosts" in done.stderr
+
+
 def tainted(root: Path, taints: str) -> list[str]:
     """What the script for these taints does beyond what the cluster's log already has."""
     before = len((root / "log").read_text().splitlines())
