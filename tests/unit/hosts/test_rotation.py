@@ -178,15 +178,23 @@ def test_the_digest_of_a_token_is_the_same_in_bash_and_in_python(tmp_path: Path)
 
 
 def key(
-    root: Path, stage: str, found: str, *, done: int = 0, enabled: str = "true", failures: int = 0
+    root: Path,
+    stage: str,
+    found: str,
+    *,
+    done: int = 0,
+    enabled: str = "true",
+    failures: int = 0,
+    crashes: int = 0,
 ) -> subprocess.CompletedProcess[str]:
     """A stage of number 1 on server 1, where K3s is in stage `found`.
 
-    So many times K3s gives up writing the Secrets; a restart takes it back to the stage before.
+    So many times K3s gives up writing the Secrets, or crashes; a restart takes it back to the stage before.
     """
     (root / "rotated").write_text(f"encryption_stage {done}\n")
     (root / "stage").write_text(found)
     (root / "failures").write_text("x" * failures)
+    (root / "crashes").write_text("x" * crashes)
     stub = root / "k3s"
     stub.write_text(
         f"""#!/bin/sh
@@ -196,7 +204,9 @@ case "$1 $2" in
     printf '\\t"enable": {enabled},\\n\\t"hashmatch": true\\n}}\\n' ;;
   *) echo "$*" >>{root}/done
     case $2 in
-      reencrypt) [ -s {root}/failures ] && echo reencrypt_active || echo reencrypt_finished ;;
+      reencrypt)
+        if [ -s {root}/crashes ]; then truncate -s -1 {root}/crashes; echo rotate
+        else [ -s {root}/failures ] && echo reencrypt_active || echo reencrypt_finished; fi ;;
       *) echo "$2" ;;
     esac >{root}/stage ;;
 esac
@@ -211,7 +221,8 @@ esac
           truncate -s -1 {root}/failures 2>/dev/null || true
         }}
         journalctl() {{
-          [[ ! -s {root}/failures ]] || echo "reason: 'SecretsUpdateError' failed to update secret: x not found"
+          [[ ! -s {root}/failures ]] ||
+            echo "reason: 'SecretsUpdateError' failed to update secret: x not found"
         }}
         lead
     """
@@ -271,6 +282,13 @@ def test_where_k3s_gives_up_every_time_the_update_fails_with_its_reason(tmp_path
     assert "K3s gave up writing the Secrets with the new key 3 times" in done.stderr
     assert "failed to update secret: x not found" in done.stderr
     assert "encryption_key" not in (tmp_path / "rotated").read_text()
+
+
+def test_where_k3s_restarted_while_it_wrote_the_secrets_it_is_asked_again(tmp_path: Path) -> None:
+    done = key(tmp_path, "reencrypt", "rotate", done=2, crashes=1)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "done").read_text().splitlines() == [ONE_TRY[0], *ONE_TRY]
+    assert "K3s restarted while it wrote the Secrets with the new key" in done.stderr
 
 
 def test_a_rotation_that_was_begun_by_hand_is_not_continued(tmp_path: Path) -> None:
