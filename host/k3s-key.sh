@@ -106,18 +106,22 @@ reencrypt() {
       die "Secrets were not encrypted anew within $REENCRYPT_DEADLINE s (stage '$(status stage)')" \
         "see: journalctl -u $UNIT | grep -i reencrypt; then retry"
     ! is_in_stage reencrypt_finished || return 0
+    if is_in_stage rotate; then
+      note "K3s restarted while it wrote the Secrets with the new key"
+      continue
+    fi
     note "K3s gave up writing the Secrets with the new key: $(reencryption_error)"
     ((try < REENCRYPT_TRIES)) || break
     restart
     poll "$HASHES_DEADLINE" is_in_stage rotate ||
       die "the key is in stage '$(status stage)' after a restart, expected rotate" "see: k3s secrets-encrypt status; then retry"
   done
-  die "K3s gave up writing the Secrets with the new key $REENCRYPT_TRIES times: $(reencryption_error)" \
+  die "K3s gave up writing the Secrets with the new key $REENCRYPT_TRIES times, or restarted: $(reencryption_error)" \
     "see: journalctl -u $UNIT; restart $UNIT on this server; then retry"
 }
 
 reencryption_has_ended() {
-  is_in_stage reencrypt_finished || [[ -n $(reencryption_error) ]]
+  is_in_stage reencrypt_finished || is_in_stage rotate || [[ -n $(reencryption_error) ]]
 }
 
 # is_in_stage STAGE: by what K3s says now.

@@ -222,16 +222,20 @@ k3s_start() {
   systemctl enable -q "$unit" 2>/dev/null || die "systemctl enable $unit failed" "see: systemctl status $unit"
   if k3s_is_current "$unit"; then return 0; fi
   rm -f "$STATE_DIR/$unit.sha256"
+  K3S_INVOCATION=$(systemctl show -p InvocationID --value "$unit")
   systemctl reset-failed "$unit" 2>/dev/null || true
   systemctl --no-block restart "$unit"
   K3S_CRASHED_BEFORE=0
 }
 
 # k3s_await UNIT SECONDS WHAT COMMAND...: waits until the command succeeds; ends early if the unit keeps crashing.
+# A busy systemd begins later with the restart that k3s_start has asked for: until then the unit is active, and its Node
+# Ready, as before.
 k3s_await() {
   local unit=$1 seconds=$2 what=$3 deadline=$((SECONDS + $2)) crashes=0 turns=0
   shift 3
-  until systemctl is-active --quiet "$unit" && "$@"; do
+  until [[ $(systemctl show -p InvocationID --value "$unit") != "${K3S_INVOCATION:-none}" ]] &&
+    systemctl is-active --quiet "$unit" && "$@"; do
     crashes=$(($(systemctl show -p NRestarts --value "$unit") - K3S_CRASHED_BEFORE))
     if systemctl is-failed --quiet "$unit" || ((crashes >= K3S_MAX_CRASHES)); then
       k3s_journal "$unit"

@@ -22,10 +22,14 @@ done
 
 # The Node of a machine that is off becomes NotReady after 40 to 50 s.
 NOT_READY_DEADLINE=120
+START_DEADLINE=60
 
 main() {
   begin
   REPLACED=""
+  # What comes with workers runs after the installation of this server; the rest also before K3s is here.
+  [[ -z $(payload workers) ]] || poll "$START_DEADLINE" systemctl is-active --quiet k3s ||
+    die "K3s does not run here, so the cluster does not know its configured hosts" "see: journalctl -u k3s; then retry"
   if systemctl is-active --quiet k3s; then
     remove_lost_servers
     replace_nodes

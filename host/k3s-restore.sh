@@ -70,8 +70,12 @@ is_no_step() {
 
 stop_here() {
   touch "$RESTORING"
+  # Of a restore whose connection broke: this one may reset another server.
+  timeout 120 systemctl stop "$RESET_UNIT" 2>/dev/null || true
   timeout 120 systemctl disable --now "$UNIT" >&2 || true
   ! is_running || die "$UNIT did not stop" "see: systemctl status $UNIT; journalctl -u $UNIT"
+  ! systemctl is-active --quiet "$RESET_UNIT" ||
+    die "$RESET_UNIT, of an earlier restore, did not stop" "see: systemctl status $RESET_UNIT; journalctl -u $RESET_UNIT"
   printf '{"node":%s}\n' "$(json "$NODE_NAME")"
 }
 
@@ -80,7 +84,7 @@ stop_here() {
 reset_here() {
   local before kept reason=""
   refuse_running
-  systemctl stop "$RESET_UNIT" 2>/dev/null || true
+  timeout 120 systemctl stop "$RESET_UNIT" 2>/dev/null || true
   install -d -m 0700 "$DB/etcd"
   before=$(old_data)
   K3S_SINCE=$(date +%s)

@@ -34,7 +34,8 @@ install_server() {
   refuse_new_identity
   address=$(k3s_node_address)
   claim_host server
-  rm -f "$TEARDOWN"
+  # Of a removal that was interrupted.
+  rm -f "$TEARDOWN" "$LEAVING"
   record_preexisting_files
   k3s_download
   restart_after_drift "$UNIT"
@@ -150,10 +151,10 @@ renew_certificate() {
   missing=$(missing_names)
   [[ -n $missing ]] || return 0
   note "the certificate of the API lacks $missing: renewing it"
-  timeout 90 systemctl stop "$UNIT" || die "$UNIT did not stop" "see: systemctl status $UNIT"
-  "$K3S" certificate rotate >&2 || note "k3s certificate rotate failed"
-  systemctl --no-block start "$UNIT"
+  rotate_certificates_at_start "$UNIT"
+  k3s_start "$UNIT"
   await_member
+  certificates_are_rotated "$UNIT"
   missing=$(missing_names)
   [[ -z $missing ]] ||
     die "the certificate of the API still lacks $missing" "see: k3s certificate check; journalctl -u $UNIT"
@@ -243,7 +244,7 @@ remove_server() {
 # is stopped first: a removed member that starts again joins again (k3s-io/k3s#4023). Of two members both are needed
 # until the other one is the only member: K3s runs on, but is not restarted.
 leave_cluster() {
-  local members
+  local members ready
   [[ -d $K3S_DATA_DIR/server/db/etcd/member && -x $K3S ]] || return 0
   if is_torn_down; then
     note "the whole cluster is being removed: $NODE_NAME does not leave etcd first"
@@ -263,11 +264,17 @@ leave_cluster() {
         "start K3s on them; for the last server of a cluster: k3s kubectl delete node NAME of the others"
     return 0
   fi
-  members=$(etcd_members) || die "$API_SERVER does not answer any more" "retry"
+  ready=$(etcd_nodes) || die "$API_SERVER does not answer any more" "retry"
+  members=$(grep -c . <<<"$ready" || true)
+  ready=$(grep -v "^$NODE_NAME " <<<"$ready" | grep -c True || true)
+  ! is_running || ((ready >= members / 2 + (members > 2))) ||
+    die "etcd has $members members, but only $ready of the others are Ready: it needs $NODE_NAME; no changes made" \
+      "repair them (or k3s kubectl delete node NAME), then retry"
   if ((members > 2)); then stop_unit "$UNIT"; else restart_never; fi
   leave_etcd "$NODE_NAME" || {
     restart_again
-    die "$NODE_NAME is still a member of etcd after $MEMBER_DEADLINE s" "see on another server: journalctl -u k3s; then retry"
+    die "$NODE_NAME is still a member of etcd after $MEMBER_DEADLINE s" \
+      "see on another server: journalctl -u k3s; then retry. To keep $NODE_NAME: systemctl enable --now $UNIT"
   }
   stop_unit "$UNIT"
   restart_again
@@ -302,8 +309,14 @@ find_other_server() {
 
 etcd_members() {
   local nodes
-  nodes=$(api 15 get nodes -l node-role.kubernetes.io/etcd=true -o name 2>/dev/null) || return 1
+  nodes=$(etcd_nodes) || return 1
   grep -c . <<<"$nodes" || true
+}
+
+# etcd_nodes: lines "NAME READY" of the servers.
+etcd_nodes() {
+  api 15 get nodes -l node-role.kubernetes.io/etcd=true \
+    -o 'jsonpath={range .items[*]}{.metadata.name} {.status.conditions[?(@.type=="Ready")].status}{"\n"}{end}' 2>/dev/null
 }
 
 main

@@ -11,11 +11,14 @@
 OPERATION_LOCK=/run/busbar-operation.lock
 
 main() {
+  local text
   begin
   exec 8<>"$OPERATION_LOCK"
   # That of a command which was just killed ends within a moment.
   if ! flock -w 5 8; then
-    holder "$(head -c 300 "$OPERATION_LOCK")"
+    text=$(head -c 300 "$OPERATION_LOCK")
+    # Without a text the other one has just taken it.
+    holder "${text:-another operation}"
     return
   fi
   printf '%s\n' "$OPERATION" >"$OPERATION_LOCK"

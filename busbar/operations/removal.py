@@ -149,7 +149,11 @@ async def _leave(hosts: Hosts, spec: HostRemoval, say: Say) -> None:
 
 
 async def _through_servers(hosts: Hosts, servers: Sequence[Target], node: str, role: str, say: Say) -> bool:
-    """Whether a server that runs K3s has removed the Node (or had a reason to leave it, which it notes)."""
+    """Whether a server that runs K3s has removed the Node (or had a reason to leave it, which it notes).
+
+    Where it fails on one, the next is asked. Raises the first ScriptError if none of them could.
+    """
+    failed: ScriptError | None = None
     for server in servers:
         try:
             facts = await hosts.run(
@@ -158,11 +162,15 @@ async def _through_servers(hosts: Hosts, servers: Sequence[Target], node: str, r
                 {"NODE_NAME": node, "ROLE": role, "VERB": "remove"},
                 seconds=NODE_SECONDS,
             )
-        except UnreachableError as error:
+        except (ScriptError, UnreachableError) as error:
             say(str(error))
+            if isinstance(error, ScriptError):
+                failed = failed or error
             continue
         if facts.get("cluster") is True:
             return True
+    if failed:
+        raise failed
     return False
 
 

@@ -20,7 +20,7 @@ from busbar.operations.restore_plan import SCRIPT, Plan, RestoreError, names_of
 from busbar.operations.snapshots import S3
 from busbar.preflight.spec import Target
 
-STOP_SECONDS = 480
+STOP_SECONDS = 600
 RESET_SECONDS = 1000
 START_SECONDS = 1500
 AGENT_SECONDS = 540

@@ -132,6 +132,29 @@ def test_a_name_that_another_machine_has_ends_the_wait_within_seconds(log: str, 
     assert "Fix: if that machine is gone: k3s kubectl delete node worker-1 on" in done.stderr
 
 
+def test_what_still_runs_from_before_a_restart_does_not_end_the_wait(tmp_path: Path) -> None:
+    """A busy systemd begins later with it; the next server would restart beside this one."""
+    (tmp_path / "config.yaml").touch()
+    done = run(
+        "k3s-server",
+        f"""STATE_DIR={tmp_path} K3S_CONFIG_DIR={tmp_path} K3S_SHA256=x
+            looks() {{ echo >>{tmp_path}/looks; wc -l <{tmp_path}/looks; }}
+            systemctl() {{
+              case "$*" in
+                *InvocationID*) (($(looks) > 3)) && echo new || echo old ;;
+                *NRestarts*) echo 0 ;;
+                is-failed*) return 1 ;;
+              esac
+            }}
+            sleep() {{ :; }}
+            k3s_start k3s
+            k3s_await k3s 20 'Node Ready' true""",
+        PAYLOAD="{}",
+    )
+    assert done.returncode == 0, done.stderr
+    assert len((tmp_path / "looks").read_text()) == 4, "one before the restart, three after it"
+
+
 def test_repeated_crashes_end_the_wait() -> None:
     done = run(
         "k3s-server",

@@ -21,6 +21,7 @@ api() {
       cut -d'|' -f1,5 --output-delimiter=' ' "$ROOT/nodes" ;;
     "get nodes -o jsonpath={range .items[*]}{.metadata.annotations."*) cut -d'|' -f2 "$ROOT/nodes" ;;
     "get nodes -l node-role"*"-o name") awk -F'|' '$4 { print "node/" $1 }' "$ROOT/nodes" ;;
+    "get nodes -l node-role"*"type=="*) awk -F'|' '$4 { print $1, $3 }' "$ROOT/nodes" ;;
     "get nodes -l node-role"*) awk -F'|' '$4 { print $1 }' "$ROOT/nodes" ;;
     "create configmap "*)
       while [[ $# -gt 0 ]]; do
@@ -55,7 +56,9 @@ api() {
     *) echo "unexpected: $*" >&2; return 1 ;;
   esac
 }
-systemctl() { case $1 in is-active | daemon-reload) ;; *) return 1 ;; esac; }
+systemctl() {
+  case $* in "is-active k3s") echo "${STATE:-}" ;; is-active* | daemon-reload) ;; *) return 1 ;; esac
+}
 TEARDOWN=$ROOT/teardown
 LEAVING=$ROOT/leaving
 sleep() { :; }
@@ -141,6 +144,15 @@ def test_the_first_bring_up_has_nothing_to_prepare(tmp_path: Path) -> None:
         tmp_path, "k3s-nodes", "systemctl() { return 3; }; main", {"machines": "w-1 a"}, NODE_NAME="s-1"
     )
     assert done.stdout == '{"node":"s-1","replaced":[]}\n', done.stderr
+
+
+def test_a_server_without_k3s_is_an_error_where_the_cluster_has_to_know_its_hosts(tmp_path: Path) -> None:
+    """The engine would not run the step again, and the list of an earlier update would stay."""
+    (tmp_path / "log").touch()
+    stopped = "systemctl() { return 3; }; START_DEADLINE=0; main"
+    done, _ = performed(tmp_path, "k3s-nodes", stopped, {"workers": "w-1"}, NODE_NAME="s-1")
+    assert done.returncode == 1
+    assert "s-1: K3s does not run here, so the cluster does not know its configured hosts" in done.stderr
 
 
 def tainted(root: Path, taints: str) -> list[str]:
@@ -287,6 +299,14 @@ def test_the_announcement_ends_with_the_removal_an_installation_or_when_the_clus
     assert "s-3 removed by https://10.0.0.1:6443" in left(tmp_path, PEERS="10.0.0.1")[1]
 
 
+def test_an_interrupted_removal_leaves_no_k3s_that_is_not_restarted_after_a_crash(tmp_path: Path) -> None:
+    cluster(tmp_path, "s-1|a|True|yes", "s-2|b|True|yes")
+    performed(tmp_path, "k3s-server", "restart_never")
+    assert (tmp_path / "leaving").exists()
+    performed(tmp_path, "k3s-server", INSTALLED + "install_server", NODE_NAME="s-2")
+    assert not (tmp_path / "leaving").exists()
+
+
 def test_a_worker_that_left_the_configuration_is_drained_and_deleted(tmp_path: Path) -> None:
     cluster(tmp_path, "w-1|aaaa|True|", "w-2|bbbb|True|")
     prepared(tmp_path, "", "w-2")
@@ -353,6 +373,25 @@ def test_one_of_two_servers_leaves_before_it_is_stopped_because_etcd_needs_both(
     assert not (tmp_path / "leaving").exists()
 
 
+@pytest.mark.parametrize(
+    ("others", "ready"),
+    [(["s-1|a|True|yes", "s-2|b|Unknown|yes"], 1), (["s-1|a|False|yes"], 0)],
+)
+def test_no_server_leaves_where_etcd_would_lose_its_quorum(
+    tmp_path: Path, others: list[str], ready: int
+) -> None:
+    cluster(tmp_path, *others, "s-3|c|True|yes")
+    done, log = left(tmp_path, PEERS="10.0.0.1 10.0.0.2", STATE="active")
+    assert (done.returncode, log) == (1, [])
+    assert f"but only {ready} of the others are Ready: it needs s-3; no changes made" in done.stderr
+
+
+@pytest.mark.parametrize(("state", "other"), [("inactive", "Unknown"), ("active", "True")])
+def test_a_server_leaves_that_the_quorum_does_not_need(tmp_path: Path, state: str, other: str) -> None:
+    cluster(tmp_path, "s-1|a|True|yes", f"s-2|b|{other}|yes", "s-3|c|True|yes")
+    assert "s-3 deleted" in left(tmp_path, PEERS="10.0.0.1 10.0.0.2", STATE=state)[1]
+
+
 def test_the_last_server_has_nobody_to_leave(tmp_path: Path) -> None:
     cluster(tmp_path, "s-3|c|True|yes")
     done, log = left(tmp_path, PEERS="10.0.0.1", DEAD="https://10.0.0.1:6443")
@@ -370,10 +409,12 @@ def test_a_server_that_stays_a_member_of_etcd_is_not_removed(tmp_path: Path) -> 
     cluster(tmp_path, "s-1|a|True|yes", "s-2|b|True|yes", "s-3|c|True|yes")
     refuses = "has_left_etcd() { return 1; }; "
     (tmp_path / "data/server/db/etcd/member").mkdir(parents=True)
-    call = refuses + f"stop_unit() {{ :; }}; K3S=/bin/true; K3S_DATA_DIR={tmp_path}/data; leave_cluster"
+    stopped = "stop_unit() { systemctl() { [[ $1 != is-active ]] || { echo inactive; return 3; }; }; }; "
+    call = refuses + stopped + f"K3S=/bin/true; K3S_DATA_DIR={tmp_path}/data; leave_cluster"
     done, log = performed(tmp_path, "k3s-server", call, NODE_NAME="s-3", PEERS="10.0.0.1")
     assert done.returncode == 1
-    assert "s-3 is still a member of etcd" in done.stderr
+    assert "s-3 is still a member of etcd after 0 s. Fix: see on another" in done.stderr
+    assert "To keep s-3: systemctl enable --now k3s" in done.stderr
     assert "s-3 deleted" not in log
 
 

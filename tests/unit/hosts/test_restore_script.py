@@ -206,6 +206,25 @@ def test_a_reset_that_fails_after_an_unfinished_restore_puts_nothing_back(host: 
     assert (host / "data/server/db/etcd-old-2/member/of").read_text() == "now"
 
 
+def test_a_reset_whose_connection_broke_ends_when_the_servers_stop(host: Path) -> None:
+    """The next restore may reset another server; this one joins it then."""
+    resets = f"""
+    touch {host}/resets
+    timeout() {{ shift; "$@"; }}
+    systemctl() {{
+      case "$*" in
+        "is-active --quiet busbar-k3s-reset") [[ -e {host}/resets ]] ;;
+        "stop busbar-k3s-reset") ${{STOPS:-rm}} {host}/resets ;;
+        is-active*) echo inactive; return 1 ;;
+      esac
+    }}
+    stop_here"""
+    facts(host, resets)
+    assert not (host / "resets").exists()
+    done = run(SCRIPT, f"{prelude(host)}\n{resets}", STOPS="true")
+    assert "busbar-k3s-reset, of an earlier restore, did not stop. Fix: see" in done.stderr
+
+
 def test_a_server_is_marked_from_its_stop_until_its_start(host: Path) -> None:
     assert listed(host)["restoring"] is False
     facts(host, "stop_here")

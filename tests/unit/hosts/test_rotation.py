@@ -77,6 +77,36 @@ def test_a_start_whose_rotation_failed_is_no_start(tmp_path: Path) -> None:
     assert "k3s-agent runs, but its certificates were not rotated" in done.stderr
 
 
+def test_a_certificate_without_a_new_address_is_renewed_by_one_restart(tmp_path: Path) -> None:
+    """A script that is killed must not leave K3s stopped: systemd rotates between stop and start."""
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/config.yaml").touch()
+    call = f"""
+        systemctl() {{ [[ $1 == show ]] && echo 0 || echo "$*" >>{tmp_path}/calls; }}
+        write_file() {{ case $1 in /*/systemd/*) cat >>{tmp_path}/drop-in ;; *) cat >"$1" ;; esac; }}
+        missing_names() {{ [[ -e {tmp_path}/started ]] || echo 10.0.0.9; }}
+        await_member() {{ rm {tmp_path}/rotate-certificates; touch {tmp_path}/started; }}
+        K3S_SHA256=x
+        renew_certificate"""
+    done = run("k3s-server", places(tmp_path) + call)
+    assert done.returncode == 0, done.stderr
+    calls = (tmp_path / "calls").read_text().splitlines()
+    assert [call for call in calls if call.split()[-1] == "k3s" and "restart" in call] == [
+        "--no-block restart k3s"
+    ]
+    assert not [call for call in calls if "stop" in call]
+    assert "certificate rotate" in (tmp_path / "drop-in").read_text()
+
+
+def test_a_certificate_that_was_not_renewed_is_an_error(tmp_path: Path) -> None:
+    call = """
+        k3s_start() { :; }; await_member() { :; }; write_file() { cat >/dev/null; }
+        missing_names() { echo 10.0.0.9; }
+        renew_certificate"""
+    done = run("k3s-server", places(tmp_path) + call)
+    assert "k3s runs, but its certificates were not rotated" in done.stderr
+
+
 def rotate(root: Path, **values: str) -> subprocess.CompletedProcess[str]:
     call = f"rotate_server_token {OLD} {PINNED}{NEW}"
     return run("k3s-server", places(root) + call, **{"ACCEPTS": OLD, **values})
@@ -148,15 +178,23 @@ def test_the_digest_of_a_token_is_the_same_in_bash_and_in_python(tmp_path: Path)
 
 
 def key(
-    root: Path, stage: str, found: str, *, done: int = 0, enabled: str = "true", failures: int = 0
+    root: Path,
+    stage: str,
+    found: str,
+    *,
+    done: int = 0,
+    enabled: str = "true",
+    failures: int = 0,
+    crashes: int = 0,
 ) -> subprocess.CompletedProcess[str]:
     """A stage of number 1 on server 1, where K3s is in stage `found`.
 
-    So many times K3s gives up writing the Secrets; a restart takes it back to the stage before.
+    So many times K3s gives up writing the Secrets, or crashes; a restart takes it back to the stage before.
     """
     (root / "rotated").write_text(f"encryption_stage {done}\n")
     (root / "stage").write_text(found)
     (root / "failures").write_text("x" * failures)
+    (root / "crashes").write_text("x" * crashes)
     stub = root / "k3s"
     stub.write_text(
         f"""#!/bin/sh
@@ -166,7 +204,9 @@ case "$1 $2" in
     printf '\\t"enable": {enabled},\\n\\t"hashmatch": true\\n}}\\n' ;;
   *) echo "$*" >>{root}/done
     case $2 in
-      reencrypt) [ -s {root}/failures ] && echo reencrypt_active || echo reencrypt_finished ;;
+      reencrypt)
+        if [ -s {root}/crashes ]; then truncate -s -1 {root}/crashes; echo rotate
+        else [ -s {root}/failures ] && echo reencrypt_active || echo reencrypt_finished; fi ;;
       *) echo "$2" ;;
     esac >{root}/stage ;;
 esac
@@ -241,6 +281,13 @@ def test_where_k3s_gives_up_every_time_the_update_fails_with_its_reason(tmp_path
     assert "K3s gave up writing the Secrets with the new key 3 times" in done.stderr
     assert "failed to update secret: gone" in done.stderr
     assert "encryption_key" not in (tmp_path / "rotated").read_text()
+
+
+def test_where_k3s_restarted_while_it_wrote_the_secrets_it_is_asked_again(tmp_path: Path) -> None:
+    done = key(tmp_path, "reencrypt", "rotate", done=2, crashes=1)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "done").read_text().splitlines() == [ONE_TRY[0], *ONE_TRY]
+    assert "K3s restarted while it wrote the Secrets with the new key" in done.stderr
 
 
 def test_a_rotation_that_was_begun_by_hand_is_not_continued(tmp_path: Path) -> None:

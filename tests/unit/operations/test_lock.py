@@ -117,6 +117,12 @@ def test_the_lock_of_a_machine_that_is_gone_ends_without_its_beats(tmp_path: Pat
     assert (done.returncode, done.stdout) == (0, '\n{"holder":""}\n')
 
 
+def test_a_lock_whose_holder_has_not_written_its_name_yet_is_taken_all_the_same(tmp_path: Path) -> None:
+    call = f"begin() {{ :; }}; flock() {{ return 1; }}; OPERATION_LOCK={tmp_path}/lock; main"
+    done = run("operation-lock", call, OPERATION=UP, BEAT_SECONDS="1")
+    assert (done.returncode, done.stdout) == (0, '\n{"holder":"another operation"}\n')
+
+
 def test_a_server_without_an_answer_holds_no_update_up_and_is_needed_for_a_restore() -> None:
     nobody = at(1, "server-1", "server")
     with held(login(), [nobody], UP, on_all=False):

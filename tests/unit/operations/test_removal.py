@@ -6,6 +6,7 @@ The hosts are SSH servers of this test on loopback; what a host script would pri
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -180,6 +181,38 @@ def test_a_node_is_deleted_through_the_next_server_if_the_first_is_down() -> Non
 
     asyncio.run(scenario())
     assert len(commands) == 1 and "NODE_NAME=w-1" in commands[0]
+
+
+def through(*answers: Callable[..., None]) -> list[str]:
+    """Delete a Node through servers that answer so; returns what was said."""
+    said: list[str] = []
+
+    async def scenario() -> None:
+        async with contextlib.AsyncExitStack() as stack:
+            ports = [await stack.enter_async_context(machine(answer)) for answer in answers]
+            servers = tuple(at(port, f"s-{number}", "server") for number, port in enumerate(ports, 1))
+            await removal.remove_node(
+                removal.NodeRemoval(login=login(), node="w-1", servers=servers), said.append
+            )
+
+    asyncio.run(scenario())
+    return said
+
+
+def broken(why: str) -> Callable[..., None]:
+    return printing({}, [], status=1, stderr=f"busbar: {why}\n")
+
+
+def test_a_node_is_deleted_through_the_next_server_if_the_api_of_the_first_does_not_answer() -> None:
+    runs: list[str] = []
+    said = through(broken("the Kubernetes API does not answer"), printing({"cluster": True}, runs))
+    assert len(runs) == 1
+    assert any("s-1: k3s-remove-node failed" in line for line in said)
+
+
+def test_the_first_reason_is_told_if_no_server_can_delete_a_node() -> None:
+    with pytest.raises(ScriptError, match=r"s-1: k3s-remove-node failed: .*the first"):
+        through(broken("the first"), broken("the second"), printing({"cluster": False}, []))
 
 
 @pytest.mark.usefixtures("gone")
