@@ -20,7 +20,10 @@ QUEUE = "lab"
 END = "/tmp/end"
 SECONDS = 120
 # Helm does not remove what a chart has in its folder `crds`.
-LEFT = {"customresourcedefinition.apiextensions.k8s.io/jobsets.jobset.x-k8s.io"}
+LEFT = {
+    "customresourcedefinition.apiextensions.k8s.io/jobsets.jobset.x-k8s.io",
+    "apiservice.apiregistration.k8s.io/v1alpha2.jobset.x-k8s.io",
+}
 
 
 def holding(name: str, workers: int) -> dict[str, Any]:
@@ -106,7 +109,8 @@ def test_a_job_that_names_no_queue_is_left_alone(jobs: Jobs) -> None:
     jobs.apply(job)
     eventually(lambda: running(jobs, "unqueued") == 1, SECONDS, "it runs")
     assert workload(jobs, "unqueued") == {}
-    jobs.remove("trainjob/unqueued")
+    jobs.lab.kubectl(f"-n {NAMESPACE} delete trainjob unqueued --timeout=120s")
+    eventually(lambda: pods(jobs, "unqueued") == [], SECONDS, "its pods are gone")
 
 
 def test_a_destroy_leaves_the_cluster_and_the_data_as_they_were(jobs: Jobs) -> None:
