@@ -8,7 +8,7 @@ from pydantic import Field
 
 from busbar import versions
 from busbar.config.kubernetes_values import BucketFolder, BucketName, BucketRegion, DnsLabel
-from busbar.config.network_values import Cidr, Endpoint
+from busbar.config.network_values import Address, Cidr, Endpoint
 from busbar.config.values import CronSchedule, Int, JsonObject, Matching, Model, NonEmpty, Sha256, Url
 
 K3sVersion = Annotated[
@@ -97,6 +97,11 @@ class K3s(Model):
     service_cidr: Cidr = Field(default="10.43.0.0/16", description="Network of the services.")
     flannel_backend: Literal["vxlan", "host-gw", "wireguard-native", "none"] = Field(
         default="vxlan", description="How pods of different hosts reach each other."
+    )
+    tls_san: list[Address] = Field(
+        default=[],
+        description="Further names and addresses of the API in its certificate, such as a name in DNS. "
+        "Those of the load balancers are in it.",
     )
     disable: list[DnsLabel] = Field(
         default=["traefik", "servicelb"], description="Packaged components of K3s that are not installed."

@@ -14,7 +14,7 @@ _WRITTEN_KEYS: Mapping[str, str | None] = {
     "server": None,
     "cluster-init": None,
     "node-name": "hosts",
-    "tls-san": None,
+    "tls-san": "k3s.tls_san",
     "cluster-cidr": "k3s.cluster_cidr",
     "service-cidr": "k3s.service_cidr",
     "flannel-backend": "k3s.flannel_backend",

@@ -104,12 +104,13 @@ class Inventory:
         return f"https://{url_host(self.api_address)}:{API_PORT}"
 
     def tls_sans(self, server: Host) -> tuple[str, ...]:
-        """Names and addresses in the certificate of one server, each once: API, load balancers, the server.
+        """Names and addresses in the certificate of one server, each once: API, load balancers, the server,
+        and those of `k3s.tls_san`.
 
         Not the other servers: with them, every server would restart when one is added. K3s adds those itself.
         """
         fronts = (host.address for host in self.load_balancers)
-        return unique([self.api_address, *fronts, server.address, server.name])
+        return unique([self.api_address, *fronts, server.address, server.name, *self.cluster.k3s.tls_san])
 
 
 def unique(values: Sequence[str]) -> tuple[str, ...]:

@@ -131,6 +131,25 @@ def test_labels_restart_no_agent_and_another_setting_restarts_them_one_at_a_time
     assert _pods(lab) == pods
 
 
+def test_another_name_of_the_api_is_in_every_certificate_and_no_agent_restarts(
+    lab: Lab, changed: Change
+) -> None:
+    before = [lab.last_start(worker) for worker in ("worker-1", "worker-2")]
+    ping = (
+        "curl -s -o /dev/null --cacert /var/lib/rancher/k3s/server/tls/server-ca.crt "
+        "--connect-to ::127.0.0.1:6443 https://api.drill.example:6443/ping || echo refused"
+    )
+    assert lab.ssh(SERVERS[0], ping).strip() == "refused"
+
+    def named(cluster: dict[str, Any]) -> None:
+        cluster["k3s"]["tls_san"] = ["api.drill.example"]
+
+    changed(named)
+    for server in SERVERS:
+        assert lab.ssh(server, ping).strip() == "", server
+    assert [lab.last_start(worker) for worker in ("worker-1", "worker-2")] == before
+
+
 @pytest.fixture
 def job(lab: Lab) -> Iterator[str]:
     """The pod of a Job that runs on worker-1 until the test ends."""

@@ -57,6 +57,14 @@ def test_the_api_is_at_the_shared_address_of_two_load_balancers() -> None:
     )
 
 
+def test_further_names_of_the_api_are_in_the_certificate_of_every_server_once() -> None:
+    data = site()
+    data.setdefault("k3s", {})["tls_san"] = ["api.Example.org", "192.0.2.1"]
+    inventory = Inventory.of(load(data))
+    for server in inventory.servers:
+        assert inventory.tls_sans(server) == ("192.0.2.1", server.address, server.name, "api.example.org")
+
+
 def test_an_ipv6_address_has_brackets_in_the_endpoint() -> None:
     data = site()
     data["hosts"]["load_balancers"][0]["address"] = "2001:db8::1"
