@@ -219,7 +219,8 @@ def test_a_process_that_outlives_mpirun_does_not_keep_the_launcher_from_ending(
     finally:
         os.kill(int((programs / "stray").read_text()), signal.SIGKILL)
     assert started.stdout is not None
-    assert started.stdout.read().decode().splitlines()[-1] == f"{LAST_LINE} 0"
+    # Without time to count, a busy tee may print the line before it last.
+    assert f"{LAST_LINE} 0" in started.stdout.read().decode().splitlines()
 
 
 def test_an_image_without_the_means_to_count_runs_all_the_same(programs: Path) -> None:
