@@ -20,6 +20,8 @@ rollout() {
 take_turn() {
   local pool="" limit="" jobs="" drain="" drain_seconds=""
   poll 20 k3s_node_has "$KUBELET_KUBECONFIG" Ready=True || return 0
+  # Of an update that was interrupted. A worker that waits for its turn takes the pods of those that are drained.
+  poll 60 uncordon || die "uncordoning Node $NODE_NAME failed" "retry, or run: kubectl uncordon $NODE_NAME"
   end_turn
   read -r pool limit jobs drain drain_seconds PAUSE_SECONDS < <(rollout get configmap workers -o 'jsonpath={.data.workers}' |
     awk -v node="$NODE_NAME" '$1 == node { print $2, $3, $4, $5, $6, $7 }') || true

@@ -35,6 +35,7 @@ rollout() {
     *) echo "unexpected: $*" >&2; return 1 ;;
   esac
 }
+uncordon() { rm -f "$ROOT/cordoned"; }
 sleep() { SECONDS=$((SECONDS + 10)); LATER; }
 """
 LIMITS = "".join(
@@ -102,6 +103,16 @@ def test_an_agent_whose_last_run_broke_off_does_not_wait_for_its_own_turn(tmp_pa
     done = taken(tmp_path, held, call="take_turn; ls $ROOT/turns; end_turn", later="exit 99")
     assert done.stdout.split() == ["gpu-0", "gpu-1"], done.stderr
     assert turns(tmp_path) == {"gpu-1": "worker-2"}
+
+
+def test_a_worker_that_an_interrupted_update_cordoned_takes_pods_while_it_waits_for_its_turn(
+    tmp_path: Path,
+) -> None:
+    # Otherwise the pods that the worker before it has to evict may have nowhere to go.
+    (tmp_path / "cordoned").touch()
+    held = {"gpu-0": "worker-2", "gpu-1": "worker-3"}
+    done = taken(tmp_path, held, later="[[ ! -e $ROOT/cordoned ]] && rm -f $ROOT/turns/gpu-0")
+    assert done.stdout == "restarts\n", done.stderr
 
 
 @pytest.mark.parametrize(
