@@ -69,6 +69,12 @@ def killed(lab: Lab, server: str) -> Iterator[None]:
     yield
 
 
+def _boot(lab: Lab) -> None:
+    """Boot the hosts that are off."""
+    done = lab.run(sys.executable, "-m", "lab", "up")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 @contextmanager
 def switched_off(lab: Lab, server: str) -> Iterator[None]:
     """The machine ends at once, and boots again with its disk."""
@@ -76,25 +82,18 @@ def switched_off(lab: Lab, server: str) -> Iterator[None]:
     try:
         yield
     finally:
-        done = lab.run(sys.executable, "-m", "lab", "up")
-        assert done.returncode == 0, done.stdout + done.stderr
-
-
-def _boot(lab: Lab, host: str) -> str | None:
-    """What tells one boot of a host from another; None while it does not answer."""
-    try:
-        return lab.ssh(host, "cut -d' ' -f22 /proc/1/stat").strip()
-    except AssertionError:
-        return None
+        _boot(lab)
 
 
 @contextmanager
-def rebooted(lab: Lab, server: str) -> Iterator[None]:
-    """The machine reboots by itself."""
-    before = _boot(lab, server)
-    lab.ssh(server, "systemctl reboot --no-block")
-    yield
-    eventually(lambda: _boot(lab, server) not in (None, before), RECOVERY_SECONDS, f"{server} has rebooted")
+def rebooted(lab: Lab, host: str) -> Iterator[None]:
+    """The machine reboots: everything on it is stopped in order. systemd-nspawn leaves the start to us."""
+    lab.ssh(host, "systemctl reboot --no-block")
+    try:
+        eventually(lambda: nspawn.running(find(host)) is None, RECOVERY_SECONDS, f"{host} has stopped")
+        yield
+    finally:
+        _boot(lab)
 
 
 @contextmanager
