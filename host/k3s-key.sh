@@ -121,7 +121,8 @@ reencrypt() {
 }
 
 reencryption_has_ended() {
-  is_in_stage reencrypt_finished || is_in_stage rotate || [[ -n $(reencryption_error) ]]
+  case $(status stage) in reencrypt_finished | rotate) return 0 ;; esac
+  [[ -n $(reencryption_error) ]]
 }
 
 # is_in_stage STAGE: by what K3s says now.
@@ -153,15 +154,10 @@ is_like_leader() {
 
 restart() {
   # shellcheck disable=SC2034 # read by k3s_await
-  K3S_SINCE=$(date +%s) K3S_CRASHED_BEFORE=0
-  INVOCATION=$(systemctl show -p InvocationID --value "$UNIT")
+  K3S_SINCE=$(date +%s) K3S_CRASHED_BEFORE=0 K3S_INVOCATION=$(systemctl show -p InvocationID --value "$UNIT")
   systemctl reset-failed "$UNIT" 2>/dev/null || true
   systemctl --no-block restart "$UNIT"
-  k3s_await "$UNIT" "$(k3s_ready_seconds "$READY_DEADLINE")" "Node $NODE_NAME Ready and a voter in etcd" has_restarted
-}
-
-has_restarted() {
-  [[ $(systemctl show -p InvocationID --value "$UNIT") != "$INVOCATION" ]] &&
+  k3s_await "$UNIT" "$(k3s_ready_seconds "$READY_DEADLINE")" "Node $NODE_NAME Ready and a voter in etcd" \
     k3s_node_has "$KUBECONFIG_FILE" Ready=True EtcdIsVoter=True
 }
 
