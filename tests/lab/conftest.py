@@ -77,6 +77,11 @@ class Lab:
     def kubectl(self, *arguments: str) -> str:
         return self.ssh("server-1", "k3s kubectl " + " ".join(arguments))
 
+    def boot(self, *arguments: str) -> None:
+        """Boot the hosts that are off; `arguments` are those of `python -m lab up`."""
+        done = self.run(sys.executable, "-m", "lab", "up", *arguments)
+        assert done.returncode == 0, done.stdout + done.stderr
+
     def config_with(self, change: Callable[[dict[str, Any]], None]) -> Path:
         """A copy of Pulumi.dev.yaml in which `change` was made to the cluster; for `--config-file`."""
         stack = yaml.safe_load((PROJECT / "Pulumi.dev.yaml").read_text(encoding="utf-8"))

@@ -54,7 +54,7 @@ def _up(lab: Lab, what: str, change: Any, *arguments: str) -> tuple[int, str]:
 def usual_hosts(lab: Lab) -> Iterator[None]:
     """New machines for those that are gone, and the usual configuration, afterwards."""
     yield
-    assert lab.run(sys.executable, "-m", "lab", "up").returncode == 0
+    lab.boot()
     done = lab.up()
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -88,7 +88,7 @@ def test_an_update_with_a_dead_worker_changes_the_others_and_another_machine_is_
     assert labels.get("drill") == "dead-worker", text
 
     before = lab.uids("nodes")["worker-2"]
-    assert lab.run(sys.executable, "-m", "lab", "up").returncode == 0
+    lab.boot()
     verified = lab.run(sys.executable, "-m", "busbar", "verify", "dev").stdout
     assert "nothing of busbar is installed" in verified and "--converge" in verified
     began = time.monotonic()

@@ -32,11 +32,7 @@ FIRST, SECOND = "lb-1", "lb-2"
 # How long requests may fail until the address has moved and the clients have connected again.
 OUTAGE_SECONDS = 60
 MOVE_SECONDS = 60
-
-
-def _boot(lab: Lab) -> None:
-    done = lab.run(sys.executable, "-m", "lab", "up", "--load-balancers", "2")
-    assert done.returncode == 0, done.stdout + done.stderr
+TWO = ("--load-balancers", "2")
 
 
 def _endpoint() -> str:
@@ -72,7 +68,7 @@ class Pair:
 
 @pytest.fixture(scope="module")
 def pair(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    _boot(lab)
+    lab.boot(*TWO)
     stack = OwnStack(PROJECT, tmp_path_factory.mktemp("pair") / "project", lab.environment)
 
     def second(cluster: dict[str, Any]) -> None:
@@ -115,7 +111,7 @@ def switched_off(pair: Pair) -> Iterator[None]:
         pair.held_by(SECOND)
         yield
     finally:
-        _boot(pair.lab)
+        pair.lab.boot(*TWO)
 
 
 @contextmanager

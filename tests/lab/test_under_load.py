@@ -69,12 +69,6 @@ def killed(lab: Lab, server: str) -> Iterator[None]:
     yield
 
 
-def _boot(lab: Lab) -> None:
-    """Boot the hosts that are off."""
-    done = lab.run(sys.executable, "-m", "lab", "up")
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
 @contextmanager
 def switched_off(lab: Lab, server: str) -> Iterator[None]:
     """The machine ends at once, and boots again with its disk."""
@@ -82,7 +76,7 @@ def switched_off(lab: Lab, server: str) -> Iterator[None]:
     try:
         yield
     finally:
-        _boot(lab)
+        lab.boot()
 
 
 @contextmanager
@@ -93,7 +87,7 @@ def rebooted(lab: Lab, host: str) -> Iterator[None]:
         eventually(lambda: nspawn.running(find(host)) is None, RECOVERY_SECONDS, f"{host} has stopped")
         yield
     finally:
-        _boot(lab)
+        lab.boot()
 
 
 @contextmanager
