@@ -9,14 +9,18 @@ import (
 	"busbar/lab/k3s/internal/pki"
 )
 
-func TestAKeyIsReplacedInThreeStagesAndEveryServerKnowsItBeforeItIsUsed(t *testing.T) {
+// serverDir has a key and the first state.
+func serverDir(t *testing.T) string {
+	t.Helper()
 	dir := t.TempDir()
-	if err := pki.EnsureEncryption(dir); err != nil {
+	if err := errors.Join(pki.EnsureEncryption(dir), EnsureState(dir)); err != nil {
 		t.Fatal(err)
 	}
-	if err := EnsureState(dir); err != nil {
-		t.Fatal(err)
-	}
+	return dir
+}
+
+func TestAKeyIsReplacedInThreeStagesAndEveryServerKnowsItBeforeItIsUsed(t *testing.T) {
+	dir := serverDir(t)
 	states := []string{Prepare, Rotate, Finished}
 	want := [][]string{{"aescbckey", "new"}, {"new", "aescbckey"}, {"new"}}
 	for at, stage := range states {
@@ -40,13 +44,7 @@ func TestAKeyIsReplacedInThreeStagesAndEveryServerKnowsItBeforeItIsUsed(t *testi
 }
 
 func TestAStageWaitsForAllServersAndForTheStageBeforeIt(t *testing.T) {
-	dir := t.TempDir()
-	if err := pki.EnsureEncryption(dir); err != nil {
-		t.Fatal(err)
-	}
-	if err := EnsureState(dir); err != nil {
-		t.Fatal(err)
-	}
+	dir := serverDir(t)
 	own, err := ReadState(dir)
 	if err != nil {
 		t.Fatal(err)
@@ -70,13 +68,7 @@ func TestAStageWaitsForAllServersAndForTheStageBeforeIt(t *testing.T) {
 }
 
 func TestARequestIsShownUntilItIsForgottenAndIsNoStageOfTheFile(t *testing.T) {
-	dir := t.TempDir()
-	if err := pki.EnsureEncryption(dir); err != nil {
-		t.Fatal(err)
-	}
-	if err := EnsureState(dir); err != nil {
-		t.Fatal(err)
-	}
+	dir := serverDir(t)
 	before, err := Shown(dir)
 	if err != nil {
 		t.Fatal(err)
