@@ -153,10 +153,7 @@ is_like_leader() {
 }
 
 restart() {
-  # shellcheck disable=SC2034 # read by k3s_await
-  K3S_SINCE=$(date +%s) K3S_CRASHED_BEFORE=0 K3S_INVOCATION=$(systemctl show -p InvocationID --value "$UNIT")
-  systemctl reset-failed "$UNIT" 2>/dev/null || true
-  systemctl --no-block restart "$UNIT"
+  k3s_restart "$UNIT"
   k3s_await "$UNIT" "$(k3s_ready_seconds "$READY_DEADLINE")" "Node $NODE_NAME Ready and a voter in etcd" \
     k3s_node_has "$KUBECONFIG_FILE" Ready=True EtcdIsVoter=True
 }

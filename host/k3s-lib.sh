@@ -222,6 +222,13 @@ k3s_start() {
   systemctl enable -q "$unit" 2>/dev/null || die "systemctl enable $unit failed" "see: systemctl status $unit"
   if k3s_is_current "$unit"; then return 0; fi
   rm -f "$STATE_DIR/$unit.sha256"
+  k3s_restart "$unit"
+}
+
+# k3s_restart UNIT: asks for a restart; k3s_await waits for its end.
+k3s_restart() {
+  local unit=$1
+  K3S_SINCE=$(date +%s)
   K3S_INVOCATION=$(systemctl show -p InvocationID --value "$unit")
   systemctl reset-failed "$unit" 2>/dev/null || true
   systemctl --no-block restart "$unit"

@@ -184,18 +184,10 @@ agent_here() {
   if ! systemctl is-active --quiet "$UNIT"; then
     note "$UNIT does not run here; it is left as it is"
   else
-    # shellcheck disable=SC2034 # read by k3s_await
-    K3S_SINCE=$(date +%s) K3S_CRASHED_BEFORE=0
-    INVOCATION=$(systemctl show -p InvocationID --value "$UNIT")
-    systemctl reset-failed "$UNIT" 2>/dev/null || true
-    systemctl --no-block restart "$UNIT"
-    k3s_await "$UNIT" "$AGENT_DEADLINE" "the restart of $UNIT" has_restarted
+    k3s_restart "$UNIT"
+    k3s_await "$UNIT" "$AGENT_DEADLINE" "the restart of $UNIT" true
   fi
   printf '{"node":%s}\n' "$(json "$NODE_NAME")"
-}
-
-has_restarted() {
-  [[ $(systemctl show -p InvocationID --value "$UNIT") != "$INVOCATION" ]]
 }
 
 # await_nodes: what the snapshot says of a Node is old: one that lives renews its lease every 10 s. Turns to restart

@@ -244,14 +244,14 @@ remove_server() {
 # is stopped first: a removed member that starts again joins again (k3s-io/k3s#4023). Of two members both are needed
 # until the other one is the only member: K3s runs on, but is not restarted.
 leave_cluster() {
-  local members ready
+  local nodes members ready
   [[ -d $K3S_DATA_DIR/server/db/etcd/member && -x $K3S ]] || return 0
   if is_torn_down; then
     note "the whole cluster is being removed: $NODE_NAME does not leave etcd first"
     return 0
   fi
   if ! find_other_server; then
-    members=$(etcd_members) || {
+    nodes=$(etcd_nodes) || {
       # Data that nobody else may have are deleted only after a person has stopped K3s.
       ! is_running ||
         die "K3s runs here, but no server of the cluster answers" \
@@ -259,14 +259,15 @@ leave_cluster() {
       note "no server answers: the Node of $NODE_NAME is not deleted"
       return 0
     }
+    members=$(grep -c . <<<"$nodes" || true)
     ((members <= 1)) ||
       die "etcd has $members members, but none of the other servers answers (${PEERS:-none known})" \
         "start K3s on them; for the last server of a cluster: k3s kubectl delete node NAME of the others"
     return 0
   fi
-  ready=$(etcd_nodes) || die "$API_SERVER does not answer any more" "retry"
-  members=$(grep -c . <<<"$ready" || true)
-  ready=$(grep -v "^$NODE_NAME " <<<"$ready" | grep -c True || true)
+  nodes=$(etcd_nodes) || die "$API_SERVER does not answer any more" "retry"
+  members=$(grep -c . <<<"$nodes" || true)
+  ready=$(grep -v "^$NODE_NAME " <<<"$nodes" | grep -c True || true)
   ! is_running || ((ready >= members / 2 + (members > 2))) ||
     die "etcd has $members members, but only $ready of the others are Ready: it needs $NODE_NAME; no changes made" \
       "repair them (or k3s kubectl delete node NAME), then retry"
@@ -305,12 +306,6 @@ find_other_server() {
   done
   API_SERVER=""
   return 1
-}
-
-etcd_members() {
-  local nodes
-  nodes=$(etcd_nodes) || return 1
-  grep -c . <<<"$nodes" || true
 }
 
 # etcd_nodes: lines "NAME READY" of the servers.
