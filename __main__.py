@@ -88,7 +88,7 @@ async def main() -> None:
         # An object that an interrupted update made without recording it is adopted by the next one.
         upsert_existing_objects=True,
         opts=ResourceOptions(
-            depends_on=[*control_plane.preparations, *control_plane.nodes, load_balancer],
+            depends_on=control_plane.ahead_of_charts.apply(lambda ahead: [*ahead, load_balancer]),
             deleted_with=first_server,
         ),
     )
@@ -120,7 +120,8 @@ async def main() -> None:
                 deleted_with=first_server,
             )
             # One pool at a time: measured together they would share switches, and so the bandwidth.
-            earlier = [gpu_operator, network_operator, mpi_operator, *validations.values()]
+            operators = [gpu_operator, network_operator, mpi_operator]
+            earlier = [*control_plane.nodes, *operators, *validations.values()]
             opts = ResourceOptions(provider=provider, depends_on=earlier)
             validations[pool] = NcclValidation(f"nccl-{pool}", args, opts)
 

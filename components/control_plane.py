@@ -86,6 +86,10 @@ class K3sControlPlane(pulumi.ComponentResource):
     ahead_of_workers: pulumi.Output[list[pulumi.Resource]]
     """What workers wait for: server 1, `-nodes`, and the servers that have K3s already, so that an upgrade
     changes workers last. In a new cluster workers join while the other servers do."""
+    ahead_of_charts: pulumi.Output[list[pulumi.Resource]]
+    """What Helm waits for: the same, and a majority of the servers. Helm does not repeat a request that ends
+    with a server which restarts. A server that joins is a learner of etcd until it has all data, and the
+    majority goes on without it."""
     foundation: pulumi.Resource
     """The removal of server 1. What lives on the cluster is `deleted_with` it."""
 
@@ -120,6 +124,7 @@ class K3sControlPlane(pulumi.ComponentResource):
             _, node = self._install(f"{name}-{host.name}", host, [prepared, *self.nodes])
             self.nodes.append(node)
         joined = list(zip(others, self.nodes[1:], strict=True))
+        majority = self.nodes[: len(self.nodes) // 2 + 1]
         rotations: list[remote.Command] = []
         if rotate.encryption_key:
             rotations = rotate_encryption_key(
@@ -135,6 +140,7 @@ class K3sControlPlane(pulumi.ComponentResource):
                 *(node for host, node in joined if host.name in found),
             ]
         )
+        self.ahead_of_charts = self.ahead_of_workers.apply(lambda ahead: list({*ahead, *majority}))
         create_teardown(
             f"{name}-teardown",
             args.inventory,

@@ -60,12 +60,13 @@ class Resource:
 
     @property
     def ahead(self) -> set[str]:
-        """URNs that are registered, and so made, before: what it depends on, and its parent.
+        """URNs that are registered, and so made, before: what it depends on, its parent and its provider.
 
         A child waits for what its component depends on: the SDK registers the component first, and
         that waits.
         """
-        return {*self.request.dependencies, *filter(None, [self.request.parent])}
+        provider = self.request.provider.rpartition("::")[0]  # URN::ID
+        return {*self.request.dependencies, *filter(None, [self.request.parent, provider])}
 
 
 @dataclass

@@ -93,6 +93,27 @@ def test_operators_are_installed_when_every_worker_of_every_pool_has_joined(run:
     ] == []
 
 
+def test_operators_of_a_new_cluster_wait_for_a_majority_of_its_servers() -> None:
+    cluster = site(servers=5, workers={"a": 1})
+    run = run_program(cluster, healthy(cluster))
+    assert run.error is None
+    assert waits(run, "gpu-operator-release", "control-plane-server-3")
+    assert not waits(run, "gpu-operator-release", "control-plane-server-4")
+
+
+def test_operators_wait_for_every_server_that_runs_k3s_and_so_may_restart() -> None:
+    cluster = site(servers=5, workers={"a": 1})
+    found = [f"server-{number}" for number in range(1, 5)]
+    run = run_program(cluster, healthy(cluster, with_k3s=found))
+    assert run.error is None
+    assert waits(run, "mpi-operator-release", "control-plane-server-4")
+    assert not waits(run, "mpi-operator-release", "control-plane-server-5"), "a server that is added"
+
+
+def test_a_measurement_waits_for_all_servers(run: Run) -> None:
+    assert waits(run, "nccl-a-job", "control-plane-server-3")
+
+
 def test_the_network_operator_waits_for_the_crds_of_the_gpu_operator_and_not_for_its_gpus(run: Run) -> None:
     assert waits(run, "network-operator-release", "gpu-operator-release")
     assert not waits(run, "network-operator-release", "gpu-operator-gpus")
@@ -129,7 +150,7 @@ def test_the_log_is_collected_once_its_job_exists(run: Run) -> None:
 
 def test_objects_on_the_cluster_wait_for_an_api_that_answers(run: Run) -> None:
     assert waits(run, "cluster", "load-balancer-lb-2")
-    assert waits(run, "cluster", "control-plane-server-3")
+    assert waits(run, "cluster", "control-plane-server-2")
     assert waits(run, "cluster", "control-plane-kubeconfig")
     assert not waits(run, "cluster", "control-plane-teardown"), "it only acts when all is destroyed"
 
