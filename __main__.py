@@ -92,25 +92,30 @@ async def main() -> None:
             deleted_with=first_server,
         ),
     )
-    operator_args = OperatorArgs(inventory=inventory, kubeconfig=kubeconfig, deleted_with=first_server)
-    after_pools = ResourceOptions(provider=provider, depends_on=pools)
-    gpu_operator = GpuOperator("gpu-operator", operator_args, after_pools)
-    # The GPU Operator brings node-feature-discovery, whose CRD the network chart's rules need. GPUs need
-    # minutes to appear, and are not waited for.
-    after_gpu_release = ResourceOptions(provider=provider, depends_on=[*pools, *gpu_operator.releases])
+    on_cluster = ResourceOptions(provider=provider)
+    operator_args = OperatorArgs(
+        inventory=inventory, kubeconfig=kubeconfig, deleted_with=first_server, after=pools
+    )
+    gpu_operator = GpuOperator("gpu-operator", operator_args, on_cluster)
     network_operator = NetworkOperator(
         "network-operator",
         NetworkOperatorArgs(
-            inventory=inventory, kubeconfig=kubeconfig, deleted_with=first_server, hosts=preflight.hosts
+            inventory=inventory,
+            kubeconfig=kubeconfig,
+            deleted_with=first_server,
+            # The GPU Operator brings node-feature-discovery, whose CRD the network chart's rules need. GPUs
+            # need minutes to appear, and are not waited for.
+            after=[*pools, *gpu_operator.releases],
+            hosts=preflight.hosts,
         ),
-        after_gpu_release,
+        on_cluster,
     )
-    mpi_operator = MpiOperator("mpi-operator", operator_args, after_pools)
+    mpi_operator = MpiOperator("mpi-operator", operator_args, on_cluster)
 
     validations: dict[str, NcclValidation] = {}
     if cluster.validation.enabled:
-        on_cluster = ResourceOptions(provider=provider, deleted_with=first_server)
-        namespace = create_validation_namespace(inventory, on_cluster)
+        namespace_opts = ResourceOptions(provider=provider, deleted_with=first_server)
+        namespace = create_validation_namespace(inventory, namespace_opts)
         for pool in cluster.pools:
             args = NcclValidationArgs(
                 inventory=inventory,

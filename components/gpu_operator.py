@@ -46,6 +46,7 @@ class GpuOperator(pulumi.ComponentResource):
                     config=config,
                     source=ChartSource.configured(config),
                     values=values,
+                    after=args.after,
                 ),
                 parent=self,
             )
@@ -61,7 +62,7 @@ class GpuOperator(pulumi.ComponentResource):
                 devices=lambda pool: pool.gpus,
                 triggers=[digest(values), config.version],
             ),
-            pulumi.ResourceOptions(parent=self, depends_on=self.releases),
+            pulumi.ResourceOptions(parent=self, depends_on=[*args.after, *self.releases]),
         )
         self.ready = wait.stdout
         self.register_outputs({"version": self.version, "ready": self.ready})

@@ -37,6 +37,7 @@ class MpiOperator(pulumi.ComponentResource):
                 values=MPI_OPERATOR.values(HELM_VALUES, config),
                 # Nothing after the release would notice a controller that does not run.
                 await_ready=True,
+                after=args.after,
             ),
             parent=self,
         )

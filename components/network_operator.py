@@ -62,6 +62,7 @@ class NetworkOperator(pulumi.ComponentResource):
                 config=config,
                 source=ChartSource.configured(config),
                 values=values,
+                after=args.after,
             ),
             parent=self,
         )

@@ -6,7 +6,7 @@ Not a component itself: the operators call `create_release` with themselves as t
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,9 +38,13 @@ class ClusterArgs:
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorArgs(ClusterArgs):
-    """The cluster that an operator is installed on, and its hosts."""
+    """The cluster that an operator is installed on, and its hosts.
+
+    `after`: what its release waits for. Its namespace does not: that is there before.
+    """
 
     inventory: Inventory
+    after: Sequence[pulumi.Resource] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +80,7 @@ class ReleaseArgs:
 
     `operator` gives its name in Helm and its namespace, `config` how long it may take. `await_ready`: whether
     Helm waits for the pods; not needed where something after the release waits for what they offer.
+    `after`: what the release waits for.
     """
 
     cluster: ClusterArgs
@@ -84,6 +89,7 @@ class ReleaseArgs:
     source: ChartSource
     values: Mapping[str, Any]
     await_ready: bool = False
+    after: Sequence[pulumi.Resource] = ()
 
 
 def create_release(name: str, args: ReleaseArgs, parent: pulumi.Resource) -> kubernetes.helm.v3.Release:
@@ -122,6 +128,7 @@ def create_release(name: str, args: ReleaseArgs, parent: pulumi.Resource) -> kub
         ),
         opts=pulumi.ResourceOptions(
             parent=parent,
+            depends_on=args.after,
             deleted_with=deleted_with,
             # Two releases of one name would share their objects: the old one goes first.
             delete_before_replace=True,

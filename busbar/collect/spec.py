@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from busbar.config import Cluster
 from busbar.manifests.nccljob import NcclJob
-from busbar.nccl.verdict import SCHEMA
+from busbar.nccl.schema import SCHEMA
 
 # The collector waits this much longer than the job may run, for the operator to record a job that ended at
 # its own deadline.

@@ -9,12 +9,11 @@ from pydantic import ConfigDict, Field
 from busbar.nccl.checks.result import Check, CollectiveResult, Model, Point, Status
 from busbar.nccl.checks.transport import ProvenTransport
 from busbar.nccl.diagnose.diagnose import Diagnosis
+from busbar.nccl.schema import SCHEMA
 
-__all__ = ["SCHEMA", "Check", "CollectiveResult", "Diagnosis", "Overall", "Point", "Status", "Verdict"]
+__all__ = ["Check", "CollectiveResult", "Diagnosis", "Overall", "Point", "Status", "Verdict"]
 
 Overall = Literal["pass", "fail", "unknown"]
-# 2: each check has a code; `simulated` took the place of `stand_ins`
-SCHEMA: Literal[2] = 2
 
 
 class Verdict(Model):

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from busbar.nccl.verdict import SCHEMA
+from busbar.nccl.schema import SCHEMA
 from busbar.outputs.values import number
 
 Curve = tuple[tuple[int, float], ...]

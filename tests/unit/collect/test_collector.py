@@ -20,7 +20,7 @@ from busbar.collect.result import ResultStore
 from busbar.collect.spec import CollectSpec
 from busbar.kube.client import ApiError
 from busbar.manifests.launcher import COUNT_LINE, FIRST_LINE, LAST_LINE
-from busbar.nccl.verdict import SCHEMA
+from busbar.nccl.schema import SCHEMA
 from tests.support.kube_cluster import Clock, Cluster, container, pod, unreachable, warning
 from tests.unit.collect import launcher_log
 

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from busbar.collect.spec import CollectSpec, collect_spec, read_verdict
 from busbar.nccl.expected.expectation import Expectation
-from busbar.nccl.verdict import SCHEMA
+from busbar.nccl.schema import SCHEMA
 from tests.support.kube_site import cluster, job
 
 

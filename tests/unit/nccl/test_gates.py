@@ -9,7 +9,7 @@ import pytest
 
 from busbar.nccl import Expectation, JobOutcome, Verdict, judge
 from busbar.nccl.checks.codes import Code
-from busbar.nccl.verdict import SCHEMA
+from busbar.nccl.schema import SCHEMA
 from tests.unit.nccl.logs import Made
 from tests.unit.nccl.made.log import Log
 from tests.unit.nccl.made.spec import cases
