@@ -31,29 +31,41 @@ main() {
   [[ -z $(payload workers) ]] || poll "$START_DEADLINE" systemctl is-active --quiet k3s ||
     die "K3s does not run here, so the cluster does not know its configured hosts" "see: journalctl -u k3s; then retry"
   if systemctl is-active --quiet k3s; then
-    remove_lost_servers
-    replace_nodes
+    local nodes
+    # "NODE|MACHINE|ETCD"
+    nodes=$(api 30 get nodes -o 'jsonpath={range .items[*]}{.metadata.name}|{.metadata.annotations.busbar/machine}|{.metadata.labels.node-role\.kubernetes\.io/etcd}{"\n"}{end}') ||
+      die "the Kubernetes API on this server does not answer" "see: systemctl status k3s"
+    remove_lost_servers "$nodes"
+    replace_nodes "$nodes"
     apply_taints
-    [[ -z $(payload workers) ]] || note_configured
-    [[ -z $(payload rollout) ]] || prepare_rollout
+    [[ -z $(payload workers) ]] || note_hosts
   fi
   printf '{"node":%s,"replaced":[%s]}\n' "$(json "$NODE_NAME")" "$REPLACED"
 }
 
-note_configured() {
-  api 30 create configmap "$CONFIGURED" -n kube-system --dry-run=client -o yaml \
-    --from-literal=servers="$(payload servers)" --from-literal=workers="$(payload workers)" |
-    api 30 apply -f - >&2 || die "writing ConfigMap kube-system/$CONFIGURED failed" "see the log above; then retry"
-}
-
-# prepare_rollout: what agents need to restart a few at a time (k3s-rollout.sh): their pools and limits, and the right of
-# every kubelet to make, mark and delete ConfigMaps in one namespace.
-prepare_rollout() {
-  {
-    cat <<EOF
+# note_hosts: the names of the configured hosts, and what agents need to restart a few at a time (k3s-rollout.sh): their
+# pools and limits, and the right of every kubelet to make, mark and delete ConfigMaps in one namespace.
+note_hosts() {
+  api 30 apply -f - >&2 <<EOF || die "noting the hosts in the cluster failed" "see the log above; then retry"
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: $CONFIGURED, namespace: kube-system}
+data:
+  servers: |-
+$(payload servers | sed 's/^/    /')
+  workers: |-
+$(payload workers | sed 's/^/    /')
+---
 apiVersion: v1
 kind: Namespace
 metadata: {name: $ROLLOUT}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: workers, namespace: $ROLLOUT}
+data:
+  workers: |-
+$(payload rollout | sed 's/^/    /')
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
@@ -67,33 +79,28 @@ metadata: {name: turns, namespace: $ROLLOUT}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: turns}
 subjects:
 - {apiGroup: rbac.authorization.k8s.io, kind: Group, name: "system:nodes"}
----
 EOF
-    api 30 create configmap workers -n "$ROLLOUT" --dry-run=client -o yaml --from-literal=workers="$(payload rollout)"
-  } | api 30 apply -f - >&2 || die "preparing namespace $ROLLOUT failed" "see the log above; then retry"
 }
 
+# remove_lost_servers NODES
 remove_lost_servers() {
-  local names members node
+  local names node etcd
   names=$(payload servers)
   [[ -n $names ]] || return 0
-  members=$(api 30 get nodes -l node-role.kubernetes.io/etcd=true -o 'jsonpath={range .items[*]}{.metadata.name}{"\n"}{end}') ||
-    die "the Kubernetes API on this server does not answer" "see: systemctl status k3s"
-  while read -r node; do
-    if [[ -z $node ]] || grep -xF "$node" <<<"$names" >/dev/null || node_is_ready "$node"; then continue; fi
+  while IFS='|' read -r node _ etcd; do
+    if [[ $etcd != true ]] || grep -xF "$node" <<<"$names" >/dev/null || node_is_ready "$node"; then continue; fi
     note "server $node is not configured any more, and not Ready: it leaves etcd before anything else changes"
     leave_etcd "$node" ||
       die "$node is still a member of etcd after $MEMBER_DEADLINE s" "see: journalctl -u k3s; then retry"
     delete_node "$node" || die "deleting Node $node failed" "run on a server: k3s kubectl delete node $node"
-  done <<<"$members"
+  done <<<"$1"
 }
 
+# replace_nodes NODES
 replace_nodes() {
-  local known node machine before
-  known=$(api 30 get nodes -o 'jsonpath={range .items[*]}{.metadata.name}|{.metadata.annotations.busbar/machine}{"\n"}{end}') ||
-    die "the Kubernetes API on this server does not answer" "see: systemctl status k3s"
+  local node machine before
   while read -r node machine; do
-    before=$(sed -n "s/^$node|//p" <<<"$known")
+    before=$(awk -F'|' -v node="$node" '$1 == node { print $2 }' <<<"$1")
     [[ -n $before && -n $machine && $before != "$machine" ]] || continue
     replace_node "$node"
     REPLACED+="${REPLACED:+,}$(json "$node")"

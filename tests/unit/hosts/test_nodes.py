@@ -11,29 +11,26 @@ from busbar.hosts import scripts
 from tests.unit.hosts.bash import run
 
 # The Kubernetes API of these scripts: `nodes` is lines "name|machine|ready|etcd|taints"; changes are logged.
-API = """
+API = r"""
+applied() { # KEY: its lines in the first manifest
+  awk -v key="  $1: |-" '/^---$/ { exit } /^  [^ ]/ { on = $0 == key; next } on { sub(/^ +/, ""); print }' \
+    "$ROOT/applied" 2>/dev/null || true
+}
 api() {
   shift
   local name
   case "$*" in
-    "get nodes -o jsonpath={range .items[*]}{.metadata.name}|"*) cut -d'|' -f1,2 "$ROOT/nodes" ;;
+    "get nodes -o jsonpath={range .items[*]}{.metadata.name}|"*)
+      awk -F'|' '{ print $1 "|" $2 "|" ($4 ? "true" : "") }' "$ROOT/nodes" ;;
     "get nodes "*"{range .spec.taints"*)
       cut -d'|' -f1,5 --output-delimiter=' ' "$ROOT/nodes" ;;
     "get nodes -o jsonpath={range .items[*]}{.metadata.annotations."*) cut -d'|' -f2 "$ROOT/nodes" ;;
     "get nodes -l node-role"*"-o name") awk -F'|' '$4 { print "node/" $1 }' "$ROOT/nodes" ;;
     "get nodes -l node-role"*"type=="*) awk -F'|' '$4 { print $1, $3 }' "$ROOT/nodes" ;;
     "get nodes -l node-role"*) awk -F'|' '$4 { print $1 }' "$ROOT/nodes" ;;
-    "create configmap "*)
-      while [[ $# -gt 0 ]]; do
-        case $1 in
-          --from-literal=servers=*) echo "${1#*=*=}" >"$ROOT/servers" ;;
-          --from-literal=workers=*) echo "${1#*=*=}" >"$ROOT/workers" ;;
-        esac
-        shift
-      done ;;
-    "apply -f -") cat >/dev/null ;;
-    "get configmap "*data.servers*) cat "$ROOT/servers" 2>/dev/null || true ;;
-    "get configmap "*data.workers*) cat "$ROOT/workers" 2>/dev/null || true ;;
+    "apply -f -") cat >"$ROOT/applied" ;;
+    "get configmap "*data.servers*) applied servers ;;
+    "get configmap "*data.workers*) applied workers ;;
     "get --raw /readyz") [[ -z $API_SERVER || " ${DEAD:-} " != *" $API_SERVER "* ]] ;;
     "get node "*)
       name=$3
