@@ -23,6 +23,7 @@ done
 # The Node of a machine that is off becomes NotReady after 40 to 50 s.
 NOT_READY_DEADLINE=120
 START_DEADLINE=60
+ETCD_DATA=/var/lib/rancher/k3s/server/db/etcd
 
 main() {
   begin
@@ -30,6 +31,10 @@ main() {
   # What comes with workers runs after the installation of this server; the rest also before K3s is here.
   [[ -z $(payload workers) ]] || poll "$START_DEADLINE" systemctl is-active --quiet k3s ||
     die "K3s does not run here, so the cluster does not know its configured hosts" "see: journalctl -u k3s; then retry"
+  # Without it a new machine as server 1 would find no cluster to join, and begin a second one.
+  [[ ! -d $ETCD_DATA ]] || poll "$START_DEADLINE" systemctl is-active --quiet k3s ||
+    die "K3s is installed here and does not run, so server 1 cannot join its cluster" \
+      "systemctl start k3s; if it fails, see: journalctl -u k3s; then retry"
   if systemctl is-active --quiet k3s; then
     local nodes
     # "NODE|MACHINE|ETCD"

@@ -13,6 +13,7 @@ done
 UNIT=k3s
 READY_DEADLINE=420
 PEER_DEADLINE=60
+SERVER_PORTS="open TCP 6443, 2379 and 2380 between the servers; see on that one: systemctl status k3s"
 LEAVING=/run/systemd/system/k3s.service.d/90-busbar-leaving.conf
 
 main() {
@@ -189,19 +190,33 @@ membership_line() {
         return
       fi
     done
+    for peer in $PEERS; do
+      poll "$PEER_DEADLINE" nothing_listens "$peer" ||
+        die "$peer:6443 neither answers nor refuses: it may run the cluster to join" "$SERVER_PORTS"
+    done
     printf 'cluster-init: true'
     return
   fi
   peer=${PEERS%% *}
   poll "$PEER_DEADLINE" peer_reachable "$peer" ||
-    die "server 1 ($peer:6443) is not reachable from here after $PEER_DEADLINE s" \
-      "open TCP 6443, 2379 and 2380 between the servers, and check server 1: systemctl status k3s"
+    die "server 1 ($peer:6443) is not reachable from here after $PEER_DEADLINE s" "$SERVER_PORTS"
   printf 'server: "https://%s:6443"' "$(bracketed "$peer")"
 }
 
 # Before it has joined, a server has no CA to check: /ping shows only that a K3s runs there.
 peer_reachable() {
-  [[ $(curl -sk --connect-timeout 3 --max-time 6 "https://$(bracketed "$1"):6443/ping" 2>/dev/null) == pong ]]
+  [[ $(peer_ping "$1") == pong ]]
+}
+
+# 7: refused, or no route.
+nothing_listens() {
+  local status=0
+  peer_ping "$1" >/dev/null || status=$?
+  ((status == 7))
+}
+
+peer_ping() {
+  curl -sk --connect-timeout 3 --max-time 6 "https://$(bracketed "$1"):6443/ping"
 }
 
 bracketed() {

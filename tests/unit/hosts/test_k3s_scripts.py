@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 from pathlib import Path
 
@@ -11,7 +12,8 @@ from busbar.hosts import scripts as hostscript
 from tests.unit.hosts.bash import output, run
 
 REACHABLE = "peer_reachable() { [[ $1 == 10.0.0.12 ]]; }; "
-NOBODY = "peer_reachable() { return 1; }; "
+NOBODY = "peer_reachable() { return 1; }; nothing_listens() { :; }; "
+SILENT = "peer_reachable() { return 1; }; nothing_listens() { return 1; }; "
 
 
 def membership(prelude: str, tmp_path: Path, **values: str) -> str:
@@ -28,6 +30,25 @@ def test_a_new_first_server_joins_a_reachable_server_instead_of_making_a_second_
 ) -> None:
     line = membership(REACHABLE, tmp_path, FIRST="true", PEERS="10.0.0.11 10.0.0.12")
     assert line == 'server: "https://10.0.0.12:6443"'
+
+
+def test_the_first_server_begins_no_cluster_while_another_server_may_have_one(tmp_path: Path) -> None:
+    prelude = f"K3S_CONFIG_DIR={tmp_path}; K3S_DATA_DIR={tmp_path}; PEER_DEADLINE=1; {SILENT}"
+    done = run("k3s-server", prelude + "membership_line", FIRST="true", PEERS="10.0.0.12")
+    assert done.returncode == 1 and "cluster-init" not in done.stdout
+    assert "10.0.0.12:6443 neither answers nor refuses" in done.stderr
+
+
+def test_a_closed_port_is_told_from_one_that_does_not_answer(tmp_path: Path) -> None:
+    with socket.socket() as closed, socket.socket() as silent:
+        closed.bind(("127.0.0.1", 0))
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()  # accepts, and says nothing
+        for each, expected in ((closed, "closed"), (silent, "open")):
+            port = each.getsockname()[1]
+            asks = f"curl() {{ command curl --max-time 1 ${{@/:6443/:{port}}}; }}; "
+            asks += "if nothing_listens 127.0.0.1; then echo closed; else echo open; fi"
+            assert output("k3s-server", asks).strip() == expected
 
 
 def test_other_servers_join_the_first_one_directly(tmp_path: Path) -> None:

@@ -143,6 +143,17 @@ def test_the_first_bring_up_has_nothing_to_prepare(tmp_path: Path) -> None:
     assert done.stdout == '{"node":"s-1","replaced":[]}\n', done.stderr
 
 
+def test_a_replaced_server_1_waits_until_k3s_runs_on_the_server_whose_cluster_it_belongs_to(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "log").touch()
+    stopped = f"ETCD_DATA={tmp_path}; systemctl() {{ return 3; }}; START_DEADLINE=0; main"
+    done, _ = performed(tmp_path, "k3s-nodes", stopped, {"machines": "s-1 a"}, NODE_NAME="s-2")
+    assert done.returncode == 1
+    assert "K3s is installed here and does not run" in done.stderr
+    assert "Fix: " in done.stderr
+
+
 def test_a_server_without_k3s_is_an_error_where_the_cluster_has_to_know_its_hosts(tmp_path: Path) -> None:
     """The engine would not run the step again, and the list of an earlier update would stay."""
     (tmp_path / "log").touch()
