@@ -53,6 +53,7 @@ class Code(StrEnum):
     COMPLETENESS_PLACEHOLDERS = "completeness.placeholders"
     COMPLETENESS_WRONG_PRECISION = "completeness.wrong_precision"
     COMPLETENESS_CPU_TIME = "completeness.cpu_time"
+    COMPLETENESS_OTHER_UNIT = "completeness.other_unit"
     COMPLETENESS_DAMAGED = "completeness.damaged"
     COMPLETENESS_REPEATED_ROWS = "completeness.repeated_rows"
     COMPLETENESS_AFTER_SUMMARY = "completeness.after_summary"

@@ -98,8 +98,8 @@ class RunBuilder:
             self._preamble.name = match[1]
         elif p.UNITS.match(text):
             # nccl-tests prints GB/s and us: numbers in other units cannot be judged
-            if self.current is not None and p.OTHER_UNIT.search(text) is not None:
-                self.current.damaged += 1
+            if self.current is not None and (other := p.OTHER_UNIT.search(text)) is not None:
+                self.current.other_unit = LogLine(other[0], line, text)
         elif (match := p.REDUCING.match(text)) is not None:
             self._preamble.reduced_max = whole(match[1])
         elif (match := p.OUT_OF_BOUNDS.match(text)) is not None:
