@@ -40,6 +40,7 @@ class Evidence:
     networks: dict[str, LogLine] = field(default_factory=dict)
     versions: dict[str, LogLine] = field(default_factory=dict)
     topology_set: dict[str, LogLine] = field(default_factory=dict)
+    topology_hosts: set[str] = field(default_factory=set)  # that printed it; '' as in `rails`
     topology_failed: dict[str, LogLine] = field(default_factory=dict)
     hcas: dict[str, LogLine] = field(default_factory=dict)  # one list as printed -> where
     hcas_of_host: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -134,6 +135,7 @@ class Evidence:
         self.ring_without_gdr = self.ring_without_gdr or part.ring_without_gdr
         self.speaks = self.speaks or part.speaks
         self.hosts |= part.hosts
+        self.topology_hosts |= part.topology_hosts
         self.lost |= part.lost
 
     # ---- reading ------------------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ class Fact:
     @property
     def of_host(self) -> bool:
         """Whether what is kept depends on the host that printed it."""
-        return self.keep is _hcas
+        return self.keep in (_hcas, _environment)
 
 
 FoundFact = tuple[Fact, Match]
@@ -60,11 +60,13 @@ def _environment(evidence: Evidence, match: Match, host: str, line: int, text: s
     evidence.keep("environment", f"{match[1]}={match[2].removesuffix('.')}", line, text)
     if match[1] == "NCCL_TOPO_FILE":
         evidence.keep("topology_set", match[2].removesuffix("."), line, text)
+        if len(evidence.topology_hosts) < KEEP_HOSTS:
+            evidence.topology_hosts.add(host)
 
 
 def _hcas(evidence: Evidence, match: Match, host: str, line: int, text: str) -> None:
     keep(evidence.hcas, match["list"], line, text)  # a list for each host is not needed: hcas_of_host has it
-    names = tuple(m[1] for m in p.HCA.finditer(match["list"]))
+    names = tuple({m.group(1, 2): m[1] for m in p.HCA.finditer(match["list"])}.values())  # each port once
     before = evidence.hcas_of_host.get(host)
     if before is not None:
         # processes of a host may open different HCAs: what all of them opened counts
