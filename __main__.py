@@ -46,7 +46,7 @@ async def main() -> None:
         HAProxyLoadBalancerArgs(
             inventory=inventory, login=login, ca_pem=control_plane.ca_pem, install_id=control_plane.install_id
         ),
-        # Its inputs need server 1; HAProxy is installed while the other servers join.
+        # Its packages are installed while server 1 is, its configuration needs the CA.
         ResourceOptions(depends_on=[preflight]),
     )
     nfs_server = NfsServer(
