@@ -126,7 +126,8 @@ async def main() -> None:
             )
             # One pool at a time: measured together they would share switches, and so the bandwidth.
             operators = [gpu_operator, network_operator, mpi_operator]
-            earlier = [*control_plane.nodes, *operators, *validations.values()]
+            servers = [*control_plane.preparations, *control_plane.nodes]
+            earlier = [*servers, *operators, *validations.values()]
             opts = ResourceOptions(provider=provider, depends_on=earlier)
             validations[pool] = NcclValidation(f"nccl-{pool}", args, opts)
 

@@ -73,8 +73,21 @@ def test_workers_wait_for_every_server_that_runs_k3s_so_that_an_upgrade_changes_
 
 def test_workers_of_a_new_cluster_join_while_the_other_servers_do(run: Run) -> None:
     assert waits(run, "worker-gpu-1", "control-plane-server-1")
-    assert waits(run, "worker-gpu-1", "control-plane-nodes")
     assert not waits(run, "worker-gpu-1", "control-plane-server-2")
+
+
+def test_nothing_of_a_new_cluster_waits_for_nodes_of_replaced_machines_to_be_deleted(run: Run) -> None:
+    assert not waits(run, "control-plane-server-2", "control-plane-nodes")
+    assert not waits(run, "worker-gpu-1", "control-plane-nodes")
+    assert waits(run, "nccl-a-job", "control-plane-nodes")
+
+
+def test_hosts_join_a_cluster_that_exists_after_the_nodes_of_replaced_machines_were_deleted() -> None:
+    cluster = site(servers=3, workers={"a": 2})
+    run = run_program(cluster, healthy(cluster, with_k3s=["server-1"]))
+    assert run.error is None
+    assert waits(run, "control-plane-server-2", "control-plane-nodes")
+    assert waits(run, "worker-gpu-1", "control-plane-nodes")
 
 
 def test_workers_do_not_wait_for_one_another(run: Run) -> None:
