@@ -135,6 +135,7 @@ class Code(StrEnum):
     SHARP_USED = "sharp.used"
     SHARP_NOT_REQUIRED = "sharp.not_required"
     SHARP_FALLBACK = "sharp.fallback"
+    SHARP_OTHER_ALGORITHM = "sharp.other_algorithm"
     SHARP_NO_EVIDENCE = "sharp.no_evidence"
 
     MNNVL_USED = "mnnvl.used"

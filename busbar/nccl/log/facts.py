@@ -88,6 +88,8 @@ def _counts(evidence: Evidence, match: Match, host: str, line: int, text: str) -
     evidence.keep("local_ranks", match[4][:7], line, text)
     if match[5] == "1" and evidence.mnnvl is None:
         evidence.mnnvl = LogLine("1", line, text[:EVIDENCE_WIDTH])
+    if match[5] == "0" and evidence.without_mnnvl is None:
+        evidence.without_mnnvl = LogLine("0", line, text[:EVIDENCE_WIDTH])
 
 
 def _connected(evidence: Evidence, match: Match, host: str, line: int, text: str) -> None:
@@ -121,7 +123,10 @@ def _trees(evidence: Evidence, match: Match, host: str, line: int, text: str) ->
 
 
 def _algorithm(evidence: Evidence, match: Match, host: str, line: int, text: str) -> None:
-    evidence.keep("algorithms", f"{match[1]} {match[3]}", line, text)
+    chosen, size = f"{match[1]} {match[3]}", int(match[2][:20])
+    evidence.keep("algorithms", chosen, line, text)
+    if chosen in evidence.algorithms:
+        evidence.algorithm_sizes[chosen] = max(size, evidence.algorithm_sizes.get(chosen, 0))
 
 
 FACTS = (

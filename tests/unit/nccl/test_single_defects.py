@@ -123,3 +123,42 @@ def test_an_interrupted_row_is_put_together_behind_any_prefix(prefix: str) -> No
     wrapped = judge([PREFIXES[prefix](n) + line for n, line in enumerate(lines, 1)], WANT)
     assert wrapped.check("completeness").status == plain.check("completeness").status == "pass"
     assert wrapped.busbw_gbps == plain.busbw_gbps
+
+
+def case(name: str, *changes: tuple[str, str], add: str = "") -> list[str]:
+    """Lines of a made case: in the last line with the first text of a pair, the second; ADD before all."""
+    lines = list(Log(cases()[name]).lines)
+    for old, new in changes:
+        at = max(i for i, line in enumerate(lines) if old in line)
+        lines[at] = lines[at].replace(old, new)
+    at = next(i for i, line in enumerate(lines) if "NCCL INFO" in line)
+    return [*lines[:at], add, *lines[at:]] if add else lines
+
+
+CHOICE = (
+    "worker-0:40:90 [0] NCCL INFO AllReduce: {} Bytes -> Algo {} proto SIMPLE channel{{Lo..Hi}}={{0..15}}"
+)
+
+
+@pytest.mark.parametrize(
+    ("size", "algorithm", "status"),
+    [
+        (8589934592, "RING", "fail"),
+        (8589934592, "NVLS_TREE", "fail"),
+        (17179869184, "TREE", "fail"),
+        (8589934592, "COLLNET_DIRECT", "pass"),
+        # small messages may take another way
+        (1024, "TREE", "pass"),
+    ],
+)
+def test_the_switches_reduce_the_largest_message(size: int, algorithm: str, status: str) -> None:
+    lines = case("reductions in the switches", add=CHOICE.format(size, algorithm))
+    check = judge(lines, Expectation(profile="h100-sharp", nodes=2)).check("sharp")
+    assert check.status == status
+    assert (check.code == Code.SHARP_OTHER_ALGORITHM) == (status == "fail")
+
+
+def test_a_host_that_does_not_use_nvlink_between_hosts_fails_its_rack() -> None:
+    lines = case("four hosts of one rack", ("MNNVL 1", "MNNVL 0"))
+    check = judge(lines, Expectation(profile="gb200-nvl72", nodes=4)).check("mnnvl")
+    assert (check.status, check.code) == ("fail", Code.MNNVL_NOT_WORKING)
