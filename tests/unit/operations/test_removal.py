@@ -15,10 +15,11 @@ from typing import Any
 import asyncssh
 import pytest
 
+from busbar.config import Bastion as Jump
 from busbar.operations import removal, uncleaned
 from busbar.operations.remote import ScriptError
 from busbar.preflight.spec import Target
-from tests.support.ssh_hosts import at, login, machine, printing
+from tests.support.ssh_hosts import CLIENT, HOST, at, login, machine, printing, public
 
 STRANGER = asyncssh.generate_private_key("ssh-ed25519")
 
@@ -118,6 +119,33 @@ def test_a_machine_without_sshd_is_alive_and_its_removal_fails() -> None:
             await removal.remove_host(
                 spec(at(closed_port(), "w-1", "worker"), at(front, "lb-1", "lb")), lambda _: None
             )
+
+    with pytest.raises(ScriptError, match="refuses the connection"):
+        asyncio.run(scenario())
+
+
+def test_a_machine_without_sshd_behind_a_bastion_is_alive_too() -> None:
+    refused = asyncssh.ChannelOpenError(asyncssh.OPEN_CONNECT_FAILED, "Connection refused")
+
+    class Bastion(asyncssh.SSHServer):
+        def connection_requested(self, dest_host: str, dest_port: int, *_: object) -> bool:
+            if dest_port == 22:
+                raise refused
+            return True
+
+    async def scenario() -> None:
+        bastion = await asyncssh.create_server(
+            Bastion,
+            "127.0.0.1",
+            0,
+            server_host_keys=[HOST],
+            authorized_client_keys=asyncssh.import_authorized_keys(public(CLIENT)),
+        )
+        async with bastion, machine(printing({}, [])) as front:
+            jump = Jump(address="127.0.0.1", port=bastion.get_port(), user="root", host_key=public(HOST))
+            asked = spec(at(22, "w-1", "worker"), at(front, "lb-1", "lb"))
+            through = asked.model_copy(update={"login": login().model_copy(update={"bastion": jump})})
+            await removal.remove_host(through, lambda _: None)
 
     with pytest.raises(ScriptError, match="refuses the connection"):
         asyncio.run(scenario())

@@ -311,6 +311,61 @@ def test_a_host_behind_a_bastion_is_asked_through_it(key_file: Path) -> None:
     assert asyncio.run(scenario()).findings == []
 
 
+def behind_a_bastion(code: int, reason: str, key_file: Path) -> Outcome:
+    """Ask a worker that passed before; the bastion cannot open the connection to it, and says why."""
+
+    class Refusing(asyncssh.SSHServer):
+        def connection_requested(self, *_: object) -> bool:
+            raise asyncssh.ChannelOpenError(code, reason)
+
+    async def scenario() -> Outcome:
+        jump = await asyncssh.create_server(
+            Refusing,
+            "127.0.0.1",
+            0,
+            server_host_keys=[STRANGER],
+            authorized_client_keys=asyncssh.import_authorized_keys(public(CLIENT)),
+        )
+        async with jump:
+            bastion = {
+                "address": "127.0.0.1",
+                "user": "root",
+                "port": jump.get_port(),
+                "host_key": public(STRANGER),
+            }
+            asked = spec(target(), key_file=str(key_file), bastion=bastion)
+            return await survey(asked, {"worker-1": HostRecord("other", "aaaaaaaa", {"gpus": 8})})
+
+    return asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("reason", ["No route to host", "Connection timed out", "Network is unreachable"])
+def test_a_dead_worker_behind_a_bastion_does_not_stop_the_update_of_the_others(
+    reason: str, key_file: Path
+) -> None:
+    (finding,) = behind_a_bastion(asyncssh.OPEN_CONNECT_FAILED, reason, key_file).findings
+    assert (finding.level, finding.unreachable) == ("warning", True)
+    assert "left out of this update" in finding.what and "10.0.0.21:22" in finding.what
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "what"),
+    [
+        (asyncssh.OPEN_CONNECT_FAILED, "Connection refused", "root@10.0.0.21:22 refuses the connection"),
+        (
+            asyncssh.OPEN_ADMINISTRATIVELY_PROHIBITED,
+            "open failed",
+            "the bastion does not open a connection to root@10.0.0.21:22: open failed",
+        ),
+    ],
+)
+def test_a_worker_whose_machine_or_whose_bastion_refuses_is_an_error(
+    code: int, reason: str, what: str, key_file: Path
+) -> None:
+    (finding,) = behind_a_bastion(code, reason, key_file).findings
+    assert (finding.level, finding.what) == ("error", what)
+
+
 def test_a_bastion_that_is_down_is_named_for_every_host_behind_it(key_file: Path) -> None:
     bastion = {"address": "127.0.0.1", "user": "root", "port": 1, "host_key": public(HOST)}
     asked = spec(target("a"), target("b"), key_file=str(key_file), bastion=bastion)
