@@ -113,6 +113,31 @@ def test_a_host_that_refuses_the_key_is_alive_and_its_removal_fails() -> None:
         asyncio.run(scenario())
 
 
+def test_a_note_of_a_host_in_another_encoding_than_utf8_does_not_break_the_connection() -> None:
+    said: list[str] = []
+
+    def handler(process: asyncssh.SSHServerProcess[bytes]) -> None:
+        process.stderr.write("busbar: w-1: gel\xf6scht\n".encode("latin-1"))
+        process.stdout.write(b'{"removed": true}\n')
+        process.exit(0)
+
+    async def scenario() -> None:
+        server = await asyncssh.create_server(
+            asyncssh.SSHServer,
+            "127.0.0.1",
+            0,
+            server_host_keys=[HOST],
+            authorized_client_keys=asyncssh.import_authorized_keys(public(CLIENT)),
+            process_factory=handler,
+            encoding=None,
+        )
+        async with server:
+            await removal.remove_host(spec(at(server.get_port(), "w-1", "worker")), said.append)
+
+    asyncio.run(scenario())
+    assert said == ["busbar: w-1: gel\ufffdscht"]
+
+
 def test_a_machine_without_sshd_is_alive_and_its_removal_fails() -> None:
     async def scenario() -> None:
         async with machine(printing({}, [])) as front:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import socket
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -48,8 +49,6 @@ async def host(handler: Handler, login: asyncssh.SSHKey = CLIENT) -> AsyncIterat
 
 
 def answering(**changes: Any) -> Handler:
-    import time
-
     def handler(process: asyncssh.SSHServerProcess[str]) -> None:
         made = report(epoch=time.time(), **changes).model_dump_json()
         process.stdout.write(f"{made}\n")
@@ -98,6 +97,29 @@ def test_a_good_host_passes_with_its_facts(key_file: Path) -> None:
     outcome = ask_one(answering(), key_file)
     assert outcome.findings == []
     assert outcome.records["worker-1"].facts["rails"] == [f"mlx5_{n}" for n in range(8)]
+
+
+def test_a_login_shell_that_prints_another_encoding_than_utf8_keeps_no_host_out(key_file: Path) -> None:
+    def handler(process: asyncssh.SSHServerProcess[bytes]) -> None:
+        process.stdout.write("Höchstleistungsrechner\n".encode("latin-1"))
+        process.stdout.write(f"{report(epoch=time.time()).model_dump_json()}\n".encode())
+        process.exit(0)
+
+    async def scenario() -> Outcome:
+        server = await asyncssh.create_server(
+            asyncssh.SSHServer,
+            "127.0.0.1",
+            0,
+            server_host_keys=[HOST],
+            authorized_client_keys=asyncssh.import_authorized_keys(public(CLIENT)),
+            process_factory=handler,
+            encoding=None,
+        )
+        async with server:
+            asked = target(address="127.0.0.1", port=server.get_port(), host_key=public(HOST))
+            return await survey(spec(asked, key_file=str(key_file)), {})
+
+    assert asyncio.run(scenario()).findings == []
 
 
 def test_a_host_that_has_another_key_is_not_talked_to(key_file: Path) -> None:
