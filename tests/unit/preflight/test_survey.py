@@ -398,6 +398,19 @@ def test_a_bastion_that_is_down_is_named_for_every_host_behind_it(key_file: Path
     )
 
 
+def test_a_bastion_that_does_not_answer_is_named_instead_of_the_hosts_behind_it(
+    key_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()  # the connection is made, and nobody says anything
+        port = silent.getsockname()[1]
+        monkeypatch.setattr("busbar.preflight.ssh.CONNECT_SECONDS", 0.5)
+        bastion = {"address": "127.0.0.1", "user": "root", "port": port, "host_key": public(HOST)}
+        outcome = asyncio.run(survey(spec(target("a"), key_file=str(key_file), bastion=bastion), {}))
+    assert f"bastion: connection to root@127.0.0.1:{port} timed out" in what(outcome)
+
+
 def test_a_stale_agent_is_one_error_even_if_the_key_is_a_file(
     key_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
