@@ -302,3 +302,17 @@ def test_a_given_up_host_stays_on_record_until_it_is_installed_again(tmp_path: P
     assert str(record).startswith("could not be cleaned: w-1 (timed out, ")
     assert uncleaned.read(tmp_path, listed={"worker-w-1"}) == []
     assert uncleaned.read(tmp_path, listed=set()) == []
+
+
+def test_a_record_that_was_interrupted_while_it_was_written_does_not_break_later_commands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def half(path: Path, text: str, **_: Any) -> None:
+        with path.open("w") as file:
+            file.write(text[: len(text) // 2])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "write_text", half)
+    with pytest.raises(KeyboardInterrupt):
+        uncleaned.write(tmp_path, "worker-w-1", removal.Uncleaned("w-1", GONE, "no route"))
+    assert uncleaned.read(tmp_path, listed=()) == []
