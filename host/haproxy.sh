@@ -118,13 +118,13 @@ health_path() {
 healthy() {
   local host=$1
   [[ $host != *:* ]] || host="[$host]"
-  [[ $(curl -s -o /dev/null -w '%{http_code}' --connect-timeout 3 --max-time 6 --cacert "$CA_FILE" \
+  [[ $(curl -s --noproxy '*' -o /dev/null -w '%{http_code}' --connect-timeout 3 --max-time 6 --cacert "$CA_FILE" \
     "https://$host:$API_PORT$(health_path)" 2>/dev/null) == 200 ]]
 }
 
 # backends: "server-1 DOWN (L4CON), server-2 UP (L7OK)" from the statistics of HAProxy.
 backends() {
-  curl -s --max-time 5 'http://127.0.0.1:8404/;csv' 2>/dev/null |
+  curl -s --noproxy '*' --max-time 5 'http://127.0.0.1:8404/;csv' 2>/dev/null |
     awk -F, '$1 == "servers" && $2 != "BACKEND" { printf "%s%s %s (%s)", comma, $2, $18, $37; comma = ", " }' ||
     printf 'no statistics: HAProxy is not running'
 }
