@@ -40,7 +40,7 @@ package_purge() {
 # Waits for an apt that already runs (unattended-upgrades). DPkg::Lock::Timeout does not cover the lock of the
 # package lists, which apt-daily holds at the first boot: see apt_update.
 APT_UPDATE_DEADLINE=300
-APT_OPTIONS=(-q -o DPkg::Lock::Timeout=120 -o Acquire::Retries=3 -o Acquire::http::Timeout=20
+APT_OPTIONS=(-q -o DPkg::Lock::Timeout=300 -o Acquire::Retries=3 -o Acquire::http::Timeout=20
   -o Dpkg::Options::=--force-confold)
 
 apt_installed() {
@@ -62,7 +62,7 @@ apt_update() {
 
 apt_install() {
   apt_update
-  apt_change 300 install -y --no-install-recommends "$1" ||
+  apt_change 480 install -y --no-install-recommends "$1" ||
     die "apt-get install $1 failed" "see the log above; install $1 by hand or in the image of the host, and retry"
 }
 
@@ -91,5 +91,5 @@ apt_version() {
 }
 
 apt_purge() {
-  apt_change 180 purge -y "$1"
+  apt_change 480 purge -y "$1"
 }

@@ -61,6 +61,7 @@ def test_a_missing_package_is_installed_after_an_update_of_the_lists() -> None:
     assert calls[0].endswith(" update")
     assert calls[1].endswith(" install -y --no-install-recommends haproxy")
     assert " Dpkg::Options::=--force-confold " in calls[1], "a configuration that is there is no question"
+    assert " DPkg::Lock::Timeout=300 " in calls[1], "unattended-upgrades take minutes at the first boot"
 
 
 LOCKED = "E: Could not get lock /var/lib/apt/lists/lock. It is held by process 812 (apt-get)"
