@@ -46,7 +46,7 @@ async def main() -> None:
         HAProxyLoadBalancerArgs(
             inventory=inventory, login=login, ca_pem=control_plane.ca_pem, install_id=control_plane.install_id
         ),
-        # Its inputs need server 1; HAProxy is installed while the other servers join.
+        # Its packages are installed while server 1 is, its configuration needs the CA.
         ResourceOptions(depends_on=[preflight]),
     )
     nfs_server = NfsServer(
@@ -126,7 +126,8 @@ async def main() -> None:
             )
             # One pool at a time: measured together they would share switches, and so the bandwidth.
             operators = [gpu_operator, network_operator, mpi_operator]
-            earlier = [*control_plane.nodes, *operators, *validations.values()]
+            servers = [*control_plane.preparations, *control_plane.nodes]
+            earlier = [*servers, *operators, *validations.values()]
             opts = ResourceOptions(provider=provider, depends_on=earlier)
             validations[pool] = NcclValidation(f"nccl-{pool}", args, opts)
 

@@ -61,9 +61,9 @@ class K3sControlPlane(pulumi.ComponentResource):
 
     The servers come up in their order: each joins server 1 and is a voter in etcd before the next one begins.
     A server's `-removal` acts when it is deleted; `-teardown` is deleted by `destroy` only, and first.
-    `-nodes`, on server 1, prepares the cluster for machines that were replaced, sets changed taints, and
-    tells the cluster which hosts are configured and how many agents may restart at the same time;
-    `-rejoin`, on server 2, does the first for server 1 (host/k3s-nodes.sh).
+    `-nodes`, on server 1, prepares a cluster that exists for machines that were replaced, sets changed
+    taints, and tells the cluster which hosts are configured and how many agents may restart at the same
+    time; `-rejoin`, on server 2, does the first for server 1 (host/k3s-nodes.sh).
     """
 
     kubeconfig: pulumi.Output[str]
@@ -84,8 +84,9 @@ class K3sControlPlane(pulumi.ComponentResource):
     preparations: list[remote.Command]
     """The Commands that prepare the cluster for its hosts: `-rejoin` and `-nodes`."""
     ahead_of_workers: pulumi.Output[list[pulumi.Resource]]
-    """What workers wait for: server 1, `-nodes`, and the servers that have K3s already, so that an upgrade
-    changes workers last. In a new cluster workers join while the other servers do."""
+    """What workers wait for: server 1, and in a cluster that exists `-nodes` and the servers that have K3s
+    already, so that an upgrade changes workers last. In a new cluster workers join while the other servers
+    do, and there is no Node to prepare for."""
     ahead_of_charts: pulumi.Output[list[pulumi.Resource]]
     """What Helm waits for: the same, and a majority of the servers. Helm does not repeat a request that ends
     with a server which restarts. A server that joins is a learner of etcd until it has all data, and the
@@ -109,7 +110,9 @@ class K3sControlPlane(pulumi.ComponentResource):
         ahead: list[remote.Command] = []
         if others:
             ahead = [self._prepare_nodes(f"{name}-rejoin", others[0], of=[first])]
-        self.foundation, begun = self._install(f"{name}-{first.name}", first, ahead)
+        self.foundation, begun = self._install(
+            f"{name}-{first.name}", first, pulumi.ResourceOptions(depends_on=ahead)
+        )
         self.nodes = [begun]
         self._facts = begun.stdout.apply(server_facts)
         prepared = self._prepare_nodes(
@@ -120,8 +123,16 @@ class K3sControlPlane(pulumi.ComponentResource):
             opts=pulumi.ResourceOptions(depends_on=[begun]),
         )
         self.preparations = [*ahead, prepared]
+        found_k3s = pulumi.Output.from_input(args.with_k3s)
+        # A new cluster has no Node of a machine that was replaced.
+        if_it_exists = pulumi.ResourceOptions(
+            depends_on=found_k3s.apply(lambda found: [prepared] if found else [])
+        )
         for host in others:
-            _, node = self._install(f"{name}-{host.name}", host, [prepared, *self.nodes])
+            before = pulumi.ResourceOptions.merge(
+                if_it_exists, pulumi.ResourceOptions(depends_on=[*self.nodes])
+            )
+            _, node = self._install(f"{name}-{host.name}", host, before)
             self.nodes.append(node)
         joined = list(zip(others, self.nodes[1:], strict=True))
         majority = self.nodes[: len(self.nodes) // 2 + 1]
@@ -134,9 +145,10 @@ class K3sControlPlane(pulumi.ComponentResource):
                 pulumi.ResourceOptions(parent=self, depends_on=self.nodes),
             )
             self.nodes += rotations
-        self.ahead_of_workers = pulumi.Output.from_input(args.with_k3s).apply(
+        self.ahead_of_workers = found_k3s.apply(
             lambda found: [
-                *(begun, prepared, *rotations),
+                *(begun, *rotations),
+                *([prepared] if found else []),
                 *(node for host, node in joined if host.name in found),
             ]
         )
@@ -216,11 +228,12 @@ class K3sControlPlane(pulumi.ComponentResource):
         )
 
     def _install(
-        self, name: str, host: Host, ahead: Sequence[pulumi.Resource]
+        self, name: str, host: Host, opts: pulumi.ResourceOptions
     ) -> tuple[pulumi.Resource, remote.Command]:
         """The removal of a server, and its installation."""
         args, servers = self._args, self._args.inventory.servers
         first = host is servers[0]
+        opts = pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(parent=self))
         peers = " ".join(peer.address for peer in servers if peer is not host)
         removal = create_host_removal(
             f"{name}-removal",
@@ -234,7 +247,7 @@ class K3sControlPlane(pulumi.ComponentResource):
                 timeout_seconds=REMOVAL_DEADLINE_SECONDS,
                 values={"PEERS": peers},
             ),
-            pulumi.ResourceOptions(parent=self, depends_on=ahead),
+            opts,
         )
         step = HostCommandArgs(
             login=args.login,
@@ -255,7 +268,9 @@ class K3sControlPlane(pulumi.ComponentResource):
             install_id=self.install_id,
         )
         return removal, create_host_command(
-            name, step, pulumi.ResourceOptions(parent=self, depends_on=[removal, *ahead])
+            name,
+            step,
+            pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(depends_on=[removal])),
         )
 
     def _read_kubeconfig(self, name: str) -> pulumi.Output[str]:

@@ -26,6 +26,8 @@ class HostCommandArgs:
     payload: Mapping[str, pulumi.Input[str]] = field(default_factory=dict)
     install_id: pulumi.Input[str] | None = None
     """Of a host that is installed: part of its owner mark (host/owner.sh)."""
+    owner: str | None = None
+    """The resource that the host is marked as owned by, if not the Command itself."""
     logging: remote.Logging = remote.Logging.STDERR
     """What of the script's output is shown; stdout is the result."""
     delivered: bool = False
@@ -69,5 +71,5 @@ def _command_text(name: str, args: HostCommandArgs) -> pulumi.Input[str]:
     if args.install_id is None:
         return text()
     return pulumi.Output.from_input(args.install_id).apply(
-        lambda install_id: text(OWNER=owner_mark(name), INSTALL_ID=install_id)
+        lambda install_id: text(OWNER=owner_mark(args.owner or name), INSTALL_ID=install_id)
     )

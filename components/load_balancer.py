@@ -31,7 +31,9 @@ class HAProxyLoadBalancerArgs:
 
 
 class HAProxyLoadBalancer(pulumi.ComponentResource):
-    """Makes two Commands per load balancer: its removal, and one that ends when /readyz is 200 through it."""
+    """Makes three Commands per load balancer: its removal, its packages (which wait for no server), and one
+    that ends when /readyz is 200 through it.
+    """
 
     endpoint: pulumi.Output[str]
     """`https://<virtual IP or address>:6443`, known once the load balancers answer."""
@@ -44,6 +46,7 @@ class HAProxyLoadBalancer(pulumi.ComponentResource):
         super().__init__("busbar:index:HAProxyLoadBalancer", name, None, opts)
         self._args = args
         self.nodes = []
+        self._removals: list[pulumi.Resource] = []
         for host in args.inventory.load_balancers:
             # One at a time, so that a change never interrupts both load balancers at once.
             self.nodes.append(self._install(f"{name}-{host.name}", host))
@@ -66,7 +69,22 @@ class HAProxyLoadBalancer(pulumi.ComponentResource):
                 timeout_seconds=DEADLINE_SECONDS,
                 values={"CA_FILE": haproxy.CA_FILE},
             ),
-            pulumi.ResourceOptions(parent=self, depends_on=self.nodes),
+            pulumi.ResourceOptions(parent=self, depends_on=[*self._removals]),
+        )
+        self._removals.append(removal)
+        shared_address = {"VIRTUAL_IP": virtual_ip.address if virtual_ip else ""}
+        packages = create_host_command(
+            f"{name}-packages",
+            HostCommandArgs(
+                login=self._args.login,
+                host=host,
+                script="haproxy-packages",
+                timeout_seconds=DEADLINE_SECONDS,
+                values={"NODE_NAME": host.name, **shared_address},
+                install_id=self._args.install_id,
+                owner=name,
+            ),
+            pulumi.ResourceOptions(parent=self, depends_on=[removal]),
         )
         return create_host_command(
             name,
@@ -79,7 +97,7 @@ class HAProxyLoadBalancer(pulumi.ComponentResource):
                     "NODE_NAME": host.name,
                     "API_PORT": str(API_PORT),
                     "CA_FILE": haproxy.CA_FILE,
-                    "VIRTUAL_IP": virtual_ip.address if virtual_ip else "",
+                    **shared_address,
                 },
                 payload={
                     "haproxy_cfg": haproxy.haproxy_config(inventory),
@@ -88,5 +106,5 @@ class HAProxyLoadBalancer(pulumi.ComponentResource):
                 },
                 install_id=self._args.install_id,
             ),
-            pulumi.ResourceOptions(parent=self, depends_on=[removal, *self.nodes]),
+            pulumi.ResourceOptions(parent=self, depends_on=[packages, *self.nodes]),
         )

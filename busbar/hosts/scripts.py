@@ -55,6 +55,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "operation-lock": ("lib.sh", "operation-lock.sh"),
     "nfs-server": ("lib.sh", "lib-install.sh", "owner.sh", "packages.sh", "nfs-lib.sh", "nfs-server.sh"),
     "haproxy": ("lib.sh", "lib-install.sh", "owner.sh", "packages.sh", "haproxy.sh"),
+    "haproxy-packages": ("lib.sh", "lib-install.sh", "owner.sh", "packages.sh", "haproxy-packages.sh"),
 }
 
 # Scripts that preflight delivers, by role: those that hundreds of Commands run.

@@ -24,7 +24,7 @@ def waits(run: Run, later: str, earlier: str) -> bool:
 
 def test_no_host_is_changed_before_preflight_has_passed_on_all_of_them(run: Run) -> None:
     commands = run.of_type(COMMAND)
-    assert len(commands) == 11
+    assert len(commands) == 13
     assert [c.name for c in commands if not run.waits_for(c, run.named("preflight-hosts"))] == []
 
 
@@ -39,11 +39,20 @@ def test_the_kubeconfig_is_read_as_soon_as_server_1_is_up(run: Run) -> None:
     assert not waits(run, "control-plane-kubeconfig", "control-plane-server-2")
 
 
+def test_packages_of_load_balancers_are_installed_while_server_1_is(run: Run) -> None:
+    for balancer in ("lb-1", "lb-2"):
+        assert waits(run, f"load-balancer-{balancer}", f"load-balancer-{balancer}-packages")
+        assert waits(run, f"load-balancer-{balancer}-packages", f"load-balancer-{balancer}-removal")
+        assert not waits(run, f"load-balancer-{balancer}-packages", "control-plane-server-1")
+
+
 def test_load_balancers_are_installed_while_servers_join_and_one_at_a_time(run: Run) -> None:
     assert waits(run, "load-balancer-lb-1", "control-plane-server-1")
     assert not waits(run, "load-balancer-lb-1", "control-plane-server-2")
     assert waits(run, "load-balancer-lb-2", "load-balancer-lb-1")
-    assert waits(run, "load-balancer-lb-2-removal", "load-balancer-lb-1"), "removed one at a time, too"
+    assert waits(run, "load-balancer-lb-2-removal", "load-balancer-lb-1-removal"), (
+        "removed one at a time, too"
+    )
 
 
 def test_workers_join_through_the_load_balancers_and_not_before(run: Run) -> None:
@@ -64,8 +73,21 @@ def test_workers_wait_for_every_server_that_runs_k3s_so_that_an_upgrade_changes_
 
 def test_workers_of_a_new_cluster_join_while_the_other_servers_do(run: Run) -> None:
     assert waits(run, "worker-gpu-1", "control-plane-server-1")
-    assert waits(run, "worker-gpu-1", "control-plane-nodes")
     assert not waits(run, "worker-gpu-1", "control-plane-server-2")
+
+
+def test_nothing_of_a_new_cluster_waits_for_nodes_of_replaced_machines_to_be_deleted(run: Run) -> None:
+    assert not waits(run, "control-plane-server-2", "control-plane-nodes")
+    assert not waits(run, "worker-gpu-1", "control-plane-nodes")
+    assert waits(run, "nccl-a-job", "control-plane-nodes")
+
+
+def test_hosts_join_a_cluster_that_exists_after_the_nodes_of_replaced_machines_were_deleted() -> None:
+    cluster = site(servers=3, workers={"a": 2})
+    run = run_program(cluster, healthy(cluster, with_k3s=["server-1"]))
+    assert run.error is None
+    assert waits(run, "control-plane-server-2", "control-plane-nodes")
+    assert waits(run, "worker-gpu-1", "control-plane-nodes")
 
 
 def test_workers_do_not_wait_for_one_another(run: Run) -> None:
