@@ -51,7 +51,7 @@ install_balancer() {
 
 refuse_foreign_keepalived() {
   [[ ! -s $KEEPALIVED ]] || is_ours "$KEEPALIVED" || ! systemctl is-active --quiet keepalived ||
-    die "keepalived already runs on this host, with a configuration of the site; no changes made" \
+    die "keepalived already runs on this host, with a configuration of the site; it was not changed" \
       "use another host as load balancer, or stop it: systemctl disable --now keepalived"
 }
 

@@ -147,4 +147,4 @@ def test_keepalived_that_runs_for_the_site_is_refused(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "keepalived already runs on this host, with a configuration of the site" in done.stderr
     assert (tmp_path / "keepalived.conf").read_text() == "good, of the site\n"
-    assert list((tmp_path / "busbar").iterdir()) == [], "nothing was changed"
+    assert list((tmp_path / "busbar").iterdir()) == [], "nothing else was changed"
