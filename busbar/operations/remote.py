@@ -115,7 +115,7 @@ class Hosts:
         )
         try:
             async with asyncio.timeout(seconds + GRACE_SECONDS), connection:
-                process = await connection.create_process(text)
+                process = await connection.create_process(text, errors="replace")
                 # A sudo that refuses exits before it has read stdin; its exit status and output matter.
                 with contextlib.suppress(BrokenPipeError):
                     process.stdin.write(scripts.stdin(script, payload))
@@ -158,7 +158,7 @@ class Hosts:
         )
         try:
             async with asyncio.timeout(FACTS_SECONDS):
-                process = await connection.create_process(text)
+                process = await connection.create_process(text, errors="replace")
                 process.stdin.write(scripts.stdin(script))
                 async for line in process.stdout:
                     with contextlib.suppress(ValueError):

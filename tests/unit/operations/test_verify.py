@@ -10,8 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from typer.testing import CliRunner
 
 from busbar import config
+from busbar.cli import build
 from busbar.hosts.inventory import Inventory
 from busbar.manifests import operators
 from busbar.operations.remote import Hosts
@@ -84,6 +87,35 @@ def test_a_chart_that_is_not_deployed_is_named_by_its_newest_revision(releases: 
 
 def test_an_api_that_did_not_answer_is_no_state() -> None:
     assert ClusterState.of({"nodes": None, "releases": "x"}) is None
+
+
+@pytest.mark.parametrize(
+    ("found", "fix"),
+    [
+        ([Drift("w-2", "a"), Drift("w-1", "b")], "busbar up dev --converge w-1,w-2"),
+        (
+            [Drift("w-1", "no answer", "unknown"), Drift("w-1", "its Node is not Ready"), Drift("w-2", "a")],
+            "busbar up dev --converge w-2; repair what keeps w-1 from being verified, then busbar verify dev",
+        ),
+        (
+            [Drift("w-1", "no answer", "unknown")],
+            "repair what keeps w-1 from being verified, then busbar verify dev",
+        ),
+    ],
+)
+def test_only_hosts_that_were_verified_are_to_be_converged(
+    found: list[Drift], fix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def verified(*_: Any) -> list[Drift]:
+        return found
+
+    (tmp_path / "Pulumi.yaml").write_text("name: busbar\n")
+    content = {"config": {"busbar:cluster": {**site(servers=1, workers={"h100": 1}), "ssh": {"agent": True}}}}
+    (tmp_path / "Pulumi.dev.yaml").write_text(yaml.safe_dump(content))
+    monkeypatch.setattr("busbar.operations.verify.verify", verified)
+    done = CliRunner().invoke(build(), ["verify", str(tmp_path / "Pulumi.dev.yaml")])
+    assert done.exit_code == 1, done.output
+    assert done.output.splitlines()[-1].partition("Fix: ")[2] == fix
 
 
 def test_the_result_is_one_json_object() -> None:
