@@ -8,6 +8,7 @@ from pulumi import ResourceOptions
 
 from components.control_plane import K3sControlPlane, K3sControlPlaneArgs
 from components.gpu_operator import GpuOperator
+from components.interruption import end_quietly_when_interrupted
 from components.load_balancer import HAProxyLoadBalancer, HAProxyLoadBalancerArgs
 from components.mpi_operator import MpiOperator
 from components.nccl_validation import NcclValidation, NcclValidationArgs, create_validation_namespace
@@ -153,4 +154,5 @@ async def main() -> None:
     await fail_unless_passed(outputs, enforce=cluster.validation.is_gate)
 
 
+end_quietly_when_interrupted()
 pulumi.run(main)

@@ -24,8 +24,8 @@ from components.ssh import SshLogin
 # Downloads, and then up to 7 minutes until the Node is Ready.
 SERVER_DEADLINE_SECONDS = 1200
 REMOVAL_DEADLINE_SECONDS = 600
-# Near the end of its certificates K3s is restarted first.
-KUBECONFIG_DEADLINE_SECONDS = 660
+# Near the end of its certificates K3s is restarted first, after a step that still runs there.
+KUBECONFIG_DEADLINE_SECONDS = 960
 # For each replaced machine up to 5 minutes.
 NODES_DEADLINE_SECONDS = 1200
 TOKEN_LENGTH = 48

@@ -13,7 +13,8 @@ from components.host_command import HostCommandArgs, create_host_command
 from components.removal import HostRemovalArgs, create_host_removal
 from components.ssh import SshLogin
 
-DEADLINE_SECONDS = 600
+# Up to 5 minutes of it for an apt that already runs (unattended-upgrades at the first boot).
+DEADLINE_SECONDS = 900
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,6 +27,7 @@ main() {
 }
 
 install_balancer() {
+  [[ -z $VIRTUAL_IP ]] || refuse_foreign_keepalived
   claim_host "load balancer"
   install_package haproxy
   payload ca_pem | write_file "$CA_FILE" 0644
@@ -48,7 +49,18 @@ install_balancer() {
     "$(json "$(package_version haproxy)")" "$(json "${VIRTUAL_IP:+$(package_version keepalived)}")"
 }
 
-# The new configuration is checked before it replaces the old one; a reload keeps connections.
+refuse_foreign_keepalived() {
+  [[ ! -s $KEEPALIVED ]] || is_ours "$KEEPALIVED" || ! systemctl is-active --quiet keepalived ||
+    die "keepalived already runs on this host, with a configuration of the site; it was not changed" \
+      "use another host as load balancer, or stop it: systemctl disable --now keepalived"
+}
+
+is_ours() {
+  grep -qs '^# Written by busbar' "$1"
+}
+
+# The new configuration is checked before it replaces the old one; a reload keeps connections. What is noted as loaded is
+# forgotten before: a run that broke off, or whose reload failed, reloads again.
 configure_haproxy() {
   local new=$CONFIG.busbar-new
   keep_original "$CONFIG"
@@ -63,6 +75,7 @@ configure_haproxy() {
     rm -f "$new"
     return
   fi
+  rm -f "$STATE_DIR/haproxy-ca.loaded"
   mv -f "$new" "$CONFIG"
   timeout 60 systemctl reload-or-restart haproxy ||
     die "haproxy did not start with the new configuration" "see: journalctl -u haproxy (a port in use?)"
@@ -70,25 +83,30 @@ configure_haproxy() {
 }
 
 configure_keepalived() {
-  local before
+  local new=$KEEPALIVED.busbar-new loaded=$STATE_DIR/keepalived.loaded
   keep_original "$KEEPALIVED"
-  before=$(cat "$KEEPALIVED" 2>/dev/null || true)
-  payload keepalived_conf | write_file "$KEEPALIVED" 0644
+  payload keepalived_conf | write_file "$new" 0644
   # --config-test needs keepalived 2.0, which all supported operating systems have.
-  keepalived --config-test -f "$KEEPALIVED" >&2 ||
-    die "keepalived refuses its configuration" "see the log above; check hosts.virtual_ip"
-  systemctl enable -q keepalived 2>/dev/null || true
-  if [[ $before != "$(<"$KEEPALIVED")" ]] || ! systemctl is-active --quiet keepalived; then
-    timeout 60 systemctl reload-or-restart keepalived ||
-      die "keepalived did not start" "see: journalctl -u keepalived"
+  if ! keepalived --config-test -f "$new" >&2; then
+    rm -f "$new"
+    die "keepalived refuses the new configuration; the old one stays active" "see the log above; check hosts.virtual_ip"
   fi
+  systemctl enable -q keepalived 2>/dev/null || true
+  if cmp -s "$new" "$KEEPALIVED" && cmp -s "$new" "$loaded" && systemctl is-active --quiet keepalived; then
+    rm -f "$new"
+    return
+  fi
+  rm -f "$loaded"
+  mv -f "$new" "$KEEPALIVED"
+  timeout 60 systemctl reload-or-restart keepalived || die "keepalived did not start" "see: journalctl -u keepalived"
+  cp -f "$KEEPALIVED" "$loaded"
 }
 
-# keep_original FILE: saves the file of the package or the site, for removal.
+# keep_original FILE: saves the file of the package or the site, for removal; not the one of an earlier run.
 keep_original() {
   local kept
   kept=$STATE_DIR/$(basename "$1").original
-  [[ -e $kept || ! -e $1 ]] || cp -p "$1" "$kept"
+  [[ -e $kept || ! -e $1 ]] || is_ours "$1" || cp -p "$1" "$kept"
 }
 
 # health_path: the path that HAProxy checks (option httpchk in haproxy.cfg); the installation checks the same.
@@ -100,13 +118,13 @@ health_path() {
 healthy() {
   local host=$1
   [[ $host != *:* ]] || host="[$host]"
-  [[ $(curl -s -o /dev/null -w '%{http_code}' --connect-timeout 3 --max-time 6 --cacert "$CA_FILE" \
+  [[ $(curl -s --noproxy '*' -o /dev/null -w '%{http_code}' --connect-timeout 3 --max-time 6 --cacert "$CA_FILE" \
     "https://$host:$API_PORT$(health_path)" 2>/dev/null) == 200 ]]
 }
 
 # backends: "server-1 DOWN (L4CON), server-2 UP (L7OK)" from the statistics of HAProxy.
 backends() {
-  curl -s --max-time 5 'http://127.0.0.1:8404/;csv' 2>/dev/null |
+  curl -s --noproxy '*' --max-time 5 'http://127.0.0.1:8404/;csv' 2>/dev/null |
     awk -F, '$1 == "servers" && $2 != "BACKEND" { printf "%s%s %s (%s)", comma, $2, $18, $37; comma = ", " }' ||
     printf 'no statistics: HAProxy is not running'
 }
@@ -126,18 +144,20 @@ remove_balancer() {
 # remove_keepalived: also when the second load balancer was taken out of the configuration: nobody may keep the address.
 # The package may have been there before without a configuration, as on Debian.
 remove_keepalived() {
-  [[ -e $STATE_DIR/keepalived.installed ]] || grep -qs '^# Written by busbar' "$KEEPALIVED" || return 0
+  [[ -e $STATE_DIR/keepalived.installed ]] || is_ours "$KEEPALIVED" || return 0
   remove_part keepalived "$KEEPALIVED"
-  rm -f "$STATE_DIR/keepalived.conf.original" "$STATE_DIR/keepalived.installed"
+  rm -f "$STATE_DIR"/keepalived.{conf.original,loaded,installed}
 }
 
-# remove_part PACKAGE FILE: purges the package if busbar installed it, else restores the file.
+# remove_part PACKAGE FILE: purges the package if busbar installed it, else restores the file. A purge leaves a file that
+# is not the package's, such as keepalived.conf: whoever installs keepalived later would take the virtual IP.
 remove_part() {
   local package=$1 file=$2 original
   original=$STATE_DIR/$(basename "$2").original
   stop_unit "$package"
   if [[ -e $STATE_DIR/$package.installed ]]; then
     package_purge "$package" || note "purging $package failed; it stays, stopped and disabled"
+    ! is_ours "$file" || rm -f "$file"
   elif [[ -e $original ]]; then
     cp -p "$original" "$file"
   else

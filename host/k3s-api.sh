@@ -17,11 +17,11 @@ TEARDOWN_MINUTES=60
 ETCD_REMOVE=etcd.k3s.cattle.io/remove
 ETCD_REMOVED=etcd.k3s.cattle.io/removed-node-name
 
-# api SECONDS ARGUMENTS...: kubectl with the rights of an administrator.
+# api SECONDS ARGUMENTS...: kubectl with the rights of an administrator; never through a proxy of the site.
 api() {
   local seconds=$1
   shift
-  timeout "$seconds" "$K3S" kubectl --kubeconfig "$KUBECONFIG_FILE" ${API_SERVER:+--server "$API_SERVER"} "$@"
+  NO_PROXY="*" timeout "$seconds" "$K3S" kubectl --kubeconfig "$KUBECONFIG_FILE" ${API_SERVER:+--server "$API_SERVER"} "$@"
 }
 
 # node_field NODE JSONPATH: empty if the Node does not exist or lacks it; fails if the API does not answer.

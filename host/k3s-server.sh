@@ -166,7 +166,7 @@ missing_names() {
   local name status
   while read -r name; do
     status=0
-    curl -s -o /dev/null --max-time 6 --cacert "$K3S_DATA_DIR/server/tls/server-ca.crt" \
+    curl -s --noproxy '*' -o /dev/null --max-time 6 --cacert "$K3S_DATA_DIR/server/tls/server-ca.crt" \
       --connect-to "::127.0.0.1:6443" "https://$(bracketed "$name"):6443/ping" || status=$?
     # 60: the certificate does not match.
     ((status != 60)) || printf '%s ' "$name"
@@ -216,7 +216,7 @@ nothing_listens() {
 }
 
 peer_ping() {
-  curl -sk --connect-timeout 3 --max-time 6 "https://$(bracketed "$1"):6443/ping"
+  curl -sk --noproxy '*' --connect-timeout 3 --max-time 6 "https://$(bracketed "$1"):6443/ping"
 }
 
 bracketed() {

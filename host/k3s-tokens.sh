@@ -16,7 +16,7 @@ token_digest() {
 # has already, K3s only saves its passwords and certificates in etcd. Prints the HTTP status.
 put_token() {
   printf 'user = "server:%s"\ndata = "{\\"newToken\\":\\"%s\\"}"\n' "$1" "$2" |
-    curl -sS -K - -X PUT -H 'Content-Type: application/json' --cacert "$K3S_DATA_DIR/server/tls/server-ca.crt" \
+    curl -sS --noproxy '*' -K - -X PUT -H 'Content-Type: application/json' --cacert "$K3S_DATA_DIR/server/tls/server-ca.crt" \
       --max-time 90 -o /dev/null -w '%{http_code}' https://127.0.0.1:6443/v1-k3s/token
 }
 

@@ -16,7 +16,11 @@ main() {
   begin
   poll 30 test -s "$KUBECONFIG_FILE" ||
     die "$KUBECONFIG_FILE does not exist" "check that K3s runs: systemctl status k3s"
-  ! ends_soon || renew
+  if ends_soon; then
+    acquire_lock
+    # The step that held the lock may have restarted K3s.
+    ! ends_soon || renew
+  fi
   printf '{"kubeconfig":%s}\n' "$(json "$(<"$KUBECONFIG_FILE")")"
 }
 

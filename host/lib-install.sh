@@ -82,9 +82,10 @@ size_of() {
   stat -c %s "$1" 2>/dev/null || echo 0
 }
 
-# stop_unit UNIT: stops and disables it; a unit that does not exist is not an error.
+# stop_unit UNIT: stops and disables it; a unit that does not exist is not an error. systemd kills after 90 s what does not
+# end; until then the unit is "deactivating", and its processes still write.
 stop_unit() {
-  timeout 90 systemctl disable --now "$1" >/dev/null 2>&1 || true
-  ! systemctl is-active --quiet "$1" ||
+  timeout 120 systemctl disable --now "$1" >/dev/null 2>&1 || true
+  [[ $(systemctl is-active "$1" || true) == @(inactive|failed|unknown) ]] ||
     die "$1 did not stop" "see: systemctl status $1; journalctl -u $1"
 }

@@ -17,7 +17,8 @@ LEASE_DEADLINE=120
 
 main() {
   begin
-  STATE_DIR=$NFS_STATE_DIR
+  # Of its own, as its state: on a server K3s is installed meanwhile, which may take longer than a step waits.
+  STATE_DIR=$NFS_STATE_DIR LOCK_FILE=${LOCK_FILE%.lock}-nfs.lock
   acquire_lock
   case $VERB in
     install) install_server ;;

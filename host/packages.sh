@@ -40,7 +40,8 @@ package_purge() {
 # Waits for an apt that already runs (unattended-upgrades). DPkg::Lock::Timeout does not cover the lock of the
 # package lists, which apt-daily holds at the first boot: see apt_update.
 APT_UPDATE_DEADLINE=300
-APT_OPTIONS=(-q -o DPkg::Lock::Timeout=120 -o Acquire::Retries=3 -o Acquire::http::Timeout=20)
+APT_OPTIONS=(-q -o DPkg::Lock::Timeout=300 -o Acquire::Retries=3 -o Acquire::http::Timeout=20
+  -o Dpkg::Options::=--force-confold)
 
 apt_installed() {
   dpkg-query -W -f '${Status}' "$1" 2>/dev/null | grep -q 'ok installed'
@@ -61,9 +62,28 @@ apt_update() {
 
 apt_install() {
   apt_update
-  DEBIAN_FRONTEND=noninteractive timeout 300 apt-get "${APT_OPTIONS[@]}" install -y --no-install-recommends \
-    "$1" >&2 9>&- ||
+  apt_change 480 install -y --no-install-recommends "$1" ||
     die "apt-get install $1 failed" "see the log above; install $1 by hand or in the image of the host, and retry"
+}
+
+# apt_change SECONDS ARGUMENTS...: what it prints is kept until it has ended: a dpkg that writes to a connection which broke
+# ends halfway, and apt then refuses everything until that is finished.
+apt_change() {
+  local log
+  log=$(apt_run "$@") && return
+  if [[ $log == *"dpkg was interrupted"* ]]; then
+    note "dpkg was interrupted on this host; finishing that first: dpkg --configure -a"
+    log=$(DEBIAN_FRONTEND=noninteractive timeout 300 dpkg --force-confold --configure -a 2>&1 9>&-) &&
+      log=$(apt_run "$@") && return
+  fi
+  printf '%s\n' "$log" >&2
+  return 1
+}
+
+apt_run() {
+  local seconds=$1
+  shift
+  DEBIAN_FRONTEND=noninteractive timeout "$seconds" apt-get "${APT_OPTIONS[@]}" "$@" 2>&1 9>&-
 }
 
 apt_version() {
@@ -71,5 +91,5 @@ apt_version() {
 }
 
 apt_purge() {
-  DEBIAN_FRONTEND=noninteractive timeout 180 apt-get "${APT_OPTIONS[@]}" purge -y "$1" >&2
+  apt_change 480 purge -y "$1"
 }

@@ -12,5 +12,11 @@ def print_text(text: str) -> None:
         sys.stdout.write(text.rstrip("\n") + "\n")
         sys.stdout.flush()
     except BrokenPipeError:
-        # Python flushes stdout again at its end, and would exit with 120.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_stdout()
+
+
+def discard_stdout() -> None:
+    """Send stdout nowhere from now on: Python flushes it again at its end, and would exit with 120."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)

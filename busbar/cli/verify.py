@@ -9,7 +9,7 @@ import typer
 from busbar.cli.stackfile import STACK_HELP, SecretError, load_stack
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from busbar.config import Cluster
     from busbar.hosts.inventory import Inventory
@@ -78,8 +78,14 @@ def _show(stack: str, inventory: Inventory, found: Sequence[Drift]) -> None:
             table.add_row(name, role, f"{'unknown: ' if each.kind == 'unknown' else ''}{each.what}")
     Console(highlight=False, soft_wrap=True).print(table)
     if found:
-        hosts = sorted({each.host for each in found if each.kind == "drift"})
-        typer.echo(
-            f"busbar verify: {len(found)} difference(s). "
-            f"Fix: busbar up {stack} --converge {','.join(hosts) or 'all'}"
-        )
+        typer.echo(f"busbar verify: {len(found)} difference(s). Fix: {'; '.join(_fixes(stack, found))}")
+
+
+def _fixes(stack: str, found: Sequence[Drift]) -> Iterator[str]:
+    """What to do. A host that could not be verified, as one that does not answer, cannot be converged."""
+    unknown = {each.host for each in found if each.kind == "unknown"}
+    if drifted := {each.host for each in found} - unknown:
+        yield f"busbar up {stack} --converge {','.join(sorted(drifted))}"
+    if unknown:
+        names = ", ".join(sorted(unknown))
+        yield f"repair what keeps {names} from being verified, then busbar verify {stack}"

@@ -115,16 +115,21 @@ class Hosts:
         )
         try:
             async with asyncio.timeout(seconds + GRACE_SECONDS), connection:
-                process = await connection.create_process(text)
+                process = await connection.create_process(text, errors="replace")
                 # A sudo that refuses exits before it has read stdin; its exit status and output matter.
                 with contextlib.suppress(BrokenPipeError):
                     process.stdin.write(scripts.stdin(script, payload))
                     process.stdin.write_eof()
-                notes = []
-                async for line in process.stderr:
-                    if note := line.strip():
-                        notes.append(note)
-                        self._say(note)
+                notes: list[str] = []
+
+                async def note_all() -> None:
+                    async for line in process.stderr:
+                        if note := line.strip():
+                            notes.append(note)
+                            self._say(note)
+
+                # Both at once: a host whose stdout nobody reads does not end its stderr.
+                stdout, _ = await asyncio.gather(process.stdout.read(), note_all())
                 done = await process.wait()
         except TimeoutError:
             raise ScriptError(f"{target.name}: {script} timed out after {seconds} s") from None
@@ -136,7 +141,7 @@ class Hosts:
                 f"{target.name}: {script} failed: {reason.removeprefix(f'busbar: {target.name}: ')}"
             )
         try:
-            return result(str(done.stdout))
+            return result(stdout)
         except ValueError:
             raise ScriptError(f"{target.name}: {script} exited 0 without a facts line") from None
 
@@ -153,7 +158,7 @@ class Hosts:
         )
         try:
             async with asyncio.timeout(FACTS_SECONDS):
-                process = await connection.create_process(text)
+                process = await connection.create_process(text, errors="replace")
                 process.stdin.write(scripts.stdin(script))
                 async for line in process.stdout:
                     with contextlib.suppress(ValueError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -36,7 +37,9 @@ def write(folder: Path, resource: str, host: Uncleaned) -> Path:
     path = folder / FOLDER / f"{resource}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     time = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-    path.write_text(json.dumps({**asdict(host), "resource": resource, "time": time}) + "\n")
+    new = path.with_suffix(".new")
+    new.write_text(json.dumps({**asdict(host), "resource": resource, "time": time}) + "\n")
+    os.replace(new, path)
     return path
 
 

@@ -236,6 +236,14 @@ def _leftovers(target: Target, report: Report) -> Iterator[Check]:
                 "is a K3s node, which uses the API port that HAProxy needs",
                 "use another host for the load balancer",
             )
+        ports = [str(each.port) for each in report.listening if each.process == "haproxy"]
+        if ports and "haproxy" not in report.managed:
+            yield (
+                "error",
+                f"haproxy, which busbar did not install, serves TCP port {', '.join(ports)}; its "
+                "configuration would be replaced",
+                "use another host for the load balancer; or stop it: systemctl disable --now haproxy",
+            )
         return
     if target.role == "server" and report.server_name not in ("", target.name):
         yield (

@@ -79,7 +79,7 @@ async def _run(
         user=target.user,
         timeout_seconds=SCRIPT_SECONDS,
     )
-    process = await connection.create_process(text)
+    process = await connection.create_process(text, errors="replace")
     # A sudo that refuses exits before it has read stdin; its exit status and output are what matters.
     with contextlib.suppress(BrokenPipeError):
         process.stdin.write(hostscript.stdin("preflight", payload))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import socket
 from collections.abc import AsyncIterator, Mapping
@@ -18,6 +19,14 @@ CONNECT_SECONDS = 15
 AGENT_SECONDS = 5
 GONE = "if the machine is gone for good, take it out of hosts"
 SSH_PORT = 22
+# What the sshd of a bastion says, in these words, where it gets no connection to a host.
+_FAR_ERRORS = {
+    os.strerror(number): number
+    for number in (
+        *(errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ETIMEDOUT),
+        *(errno.ECONNREFUSED, errno.ECONNRESET),
+    )
+}
 
 
 @dataclass(frozen=True)
@@ -25,6 +34,10 @@ class Keys:
     """The private keys to offer; None means those of the ssh-agent."""
 
     client: list[asyncssh.SSHKey] | None
+
+
+class NotForwarded(asyncssh.ChannelOpenError):
+    """The bastion does not open a connection to a host, for a reason of its own."""
 
 
 def load_keys(login: Login) -> Keys:
@@ -102,24 +115,32 @@ def bastion_target(login: Login) -> Target | None:
 async def connect(
     target: Target, keys: Keys, tunnel: asyncssh.SSHClientConnection | None
 ) -> asyncssh.SSHClientConnection:
-    """A connection that accepts only the pinned host key; ssh_config is not read."""
+    """A connection that accepts only the pinned host key; ssh_config is not read.
+
+    Raises OSError or asyncssh.Error; through a `tunnel` the same OSError as without one.
+    """
     known = f"{target.address} {target.host_key}\n"
     if target.port != SSH_PORT:
         known = f"[{target.address}]:{target.port} {target.host_key}\n"
-    return await asyncssh.connect(
-        target.address,
-        target.port,
-        tunnel=tunnel or (),
-        username=target.user,
-        known_hosts=asyncssh.import_known_hosts(known),
-        client_keys=keys.client if keys.client is not None else (),
-        agent_path=None if keys.client is not None else (),
-        server_host_key_algs=["ssh-ed25519"],
-        preferred_auth="publickey",
-        config=None,
-        connect_timeout=CONNECT_SECONDS,
-        login_timeout=CONNECT_SECONDS,
-    )
+    try:
+        return await asyncssh.connect(
+            target.address,
+            target.port,
+            tunnel=tunnel or (),
+            username=target.user,
+            known_hosts=asyncssh.import_known_hosts(known),
+            client_keys=keys.client if keys.client is not None else (),
+            agent_path=None if keys.client is not None else (),
+            server_host_key_algs=["ssh-ed25519"],
+            preferred_auth="publickey",
+            config=None,
+            connect_timeout=CONNECT_SECONDS,
+            login_timeout=CONNECT_SECONDS,
+        )
+    except asyncssh.ChannelOpenError as error:
+        if error.code == asyncssh.OPEN_CONNECT_FAILED and error.reason in _FAR_ERRORS:
+            raise OSError(_FAR_ERRORS[error.reason], error.reason) from error
+        raise NotForwarded(error.code, error.reason) from error
 
 
 async def listed_as(
@@ -170,6 +191,9 @@ def connection_finding(target: Target, error: Exception, answers_as: str | None 
         case ConnectionRefusedError():
             what = f"{where} refuses the connection"
             fix = "check that sshd runs there, on that port"
+        case NotForwarded():
+            what = f"the bastion does not open a connection to {where}: {error.reason}"
+            fix = "check AllowTcpForwarding and PermitOpen of the bastion's sshd, and look at its log"
         case OSError():
             reason = os.strerror(error.errno) if error.errno else str(error)
             unreachable = True

@@ -119,8 +119,10 @@ async def _query_all(spec: Spec, targets: list[Target], deliver: bool) -> dict[s
                     await ask(batch, tunnel)
                     if not any(_is_reached(answers[target.name]) for target in batch):
                         break
-    except TimeoutError:
-        pass  # hosts without an answer get the finding below
+    except TimeoutError as error:
+        if not limited.expired():
+            return {target.name: _bastion_finding(spec, target, error) for target in targets}
+        # Hosts without an answer get the finding below.
     except (OSError, asyncssh.Error) as error:
         return {target.name: _bastion_finding(spec, target, error) for target in targets}
     for target in targets:

@@ -6,6 +6,7 @@ import pulumi
 from pulumi import ResourceOptions
 
 from busbar.training.outputs import gate
+from components.interruption import end_quietly_when_interrupted
 from components.release import create_privileged_namespace
 from components.stack_outputs import fail_unless_passed
 from components.training.kueue import Kueue, KueueArgs, create_local_queue
@@ -135,4 +136,5 @@ async def main() -> None:
     await fail_unless_passed(outputs, enforce=stack.training.proof.is_gate, gate=gate)
 
 
+end_quietly_when_interrupted()
 pulumi.run(main)

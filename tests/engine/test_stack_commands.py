@@ -5,6 +5,7 @@ The engine is the one on PATH, else the one that the lab built. The tests are on
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import pty
@@ -12,6 +13,7 @@ import signal
 import stat
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -117,14 +119,17 @@ class Site:
         )  # fmt: skip
         return Done(done.returncode, done.stdout)
 
-    def started(self, *arguments: str) -> subprocess.Popen[str]:
-        """An update that waits in the middle of `second`."""
+    def started(self, *arguments: str, terminal: int | None = None) -> subprocess.Popen[str]:
+        """An update that waits in the middle of `second`, on a terminal of its own if one is given."""
         self.waiting("begun").unlink(missing_ok=True)
         self.waiting("go").unlink(missing_ok=True)
         process = subprocess.Popen(
             [sys.executable, "-m", "busbar", *arguments],
-            cwd=self.folder, env=self.environment, text=True, stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            cwd=self.folder, env=self.environment, text=True,
+            stdin=subprocess.DEVNULL if terminal is None else terminal,
+            stdout=subprocess.PIPE if terminal is None else terminal, stderr=subprocess.STDOUT,
+            start_new_session=terminal is not None,
+            preexec_fn=None if terminal is None else _own_terminal,
         )  # fmt: skip
         _eventually(lambda: self.waiting("begun").exists() or process.poll() is not None)
         assert process.poll() is None, process.stdout and process.stdout.read()
@@ -175,6 +180,11 @@ class Site:
         )  # fmt: skip
         found: dict[str, Any] = json.loads(done.stdout)["deployment"]
         return found
+
+
+def _own_terminal() -> None:
+    """In the child: stdin is the terminal that SIGHUP comes from when it is closed."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 def _eventually(condition: Callable[[], bool]) -> None:
@@ -334,6 +344,19 @@ def test_an_interrupted_update_lets_its_step_end_and_is_finished_by_the_next_one
     done = site.busbar("up", "dev", "--yes", "--skip-preview")
     assert done.code == 0, done.text
     assert "word four" in done.lines
+
+
+def test_an_update_that_loses_its_terminal_lets_its_step_end_and_leaves_no_engine_behind(site: Site) -> None:
+    site.configure(word="four and a half", wait=str(site.folder / "wait"))
+    ours, theirs = pty.openpty()
+    update = site.started("up", "dev", "--yes", "--skip-preview", terminal=theirs)
+    os.close(theirs)
+    engine, *_ = _descendants(update.pid)
+    os.close(ours)  # the kernel sends SIGHUP, and every further row fails
+    site.waiting("go").touch()
+    assert update.wait(SECONDS) == 130
+    assert not Path(f"/proc/{engine}").exists()
+    assert site.pending() == []
 
 
 def test_the_lock_of_a_running_update_is_respected(site: Site) -> None:

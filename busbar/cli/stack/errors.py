@@ -40,7 +40,7 @@ _FIXES = (
     ),
     (
         r"dial tcp [^ ]+: (i/o timeout|connect: (no route to|connection refused|network is unreachable))"
-        r"|does not answer \(",
+        r"|ssh: rejected: connect failed \(|does not answer \(",
         "`busbar preflight STACK` names the hosts that do not answer. If a machine is gone for good, "
         "take it out of hosts.",
     ),

@@ -62,6 +62,8 @@ class Interrupts:
                 self._killer.cancel()
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGHUP and self.count:
+            return  # the shell reports a lost terminal, and the kernel again when the shell ends
         self.count += 1
         if self._child is not None:
             self._pass_on()

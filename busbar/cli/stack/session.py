@@ -12,6 +12,7 @@ from pulumi import automation as auto
 from rich.console import Console
 from rich.text import Text
 
+from busbar.cli.stack.console import LastingConsole
 from busbar.cli.stack.engine import Engine
 from busbar.cli.stack.errors import FAILED, INTERRUPTED, USAGE, StackError, fixes, reasons
 from busbar.cli.stack.interrupts import Interrupts
@@ -114,7 +115,7 @@ def run(verb: str, target: Target, command: Callable[[Session], int], *, asks: b
             "Fix: pass --yes.",
             exit_code=USAGE,
         )
-    console = Console(highlight=False, soft_wrap=True)
+    console = LastingConsole(highlight=False, soft_wrap=True)
     with Interrupts(lambda text: console.print(Text(text, "bold yellow"))) as interrupts:
         session: Session | None = None
         try:

@@ -32,7 +32,7 @@ def forget(target: Target) -> None:
 
 
 def show(target: Target, output: Path | None) -> int:
-    """Print the critical path and write the picture. Raises StackError if no update was recorded."""
+    """Print the critical path and write the picture. Raises StackError if there is none, or no file."""
     try:
         timeline = Timeline.read(target.folder)
     except ValueError as error:
@@ -57,6 +57,9 @@ def show(target: Target, output: Path | None) -> int:
         console.print(f"  {step.began:6.1f} s  {step.seconds:6.1f} s  {wait.idle:6.1f} s    {step.name}")
     console.print(f"idle between these steps {idle:.1f} s; after the last one {after:.1f} s")
     file = output or target.folder / PICTURE
-    file.write_text(picture(timeline), encoding="utf-8")
+    try:
+        file.write_text(picture(timeline), encoding="utf-8")
+    except OSError as error:
+        raise StackError(f"{file} cannot be written: {error.strerror}", exit_code=USAGE) from None
     console.print(f"picture: {near(file)}")
     return DONE

@@ -1,8 +1,11 @@
-"""The installation of a load balancer: what it leaves of keepalived when the second one was taken out."""
+"""The installation of a load balancer: which configuration runs, and what a removal leaves of keepalived."""
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
+
+import pytest
 
 from tests.unit.hosts.bash import run
 
@@ -56,3 +59,92 @@ def test_keepalived_of_the_site_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "keepalived.conf").write_text("of the site\n")
     assert installed(tmp_path) == ""
     assert (tmp_path / "keepalived.conf").exists()
+
+
+# Programs that accept every file with a "good" in it, and units whose reload fails while $ROOT/refuse exists.
+PROGRAMS = """
+STATE_DIR=$ROOT/busbar CONFIG=$ROOT/haproxy.cfg KEEPALIVED=$ROOT/keepalived.conf CA_FILE=$ROOT/ca.pem
+mkdir -p "$STATE_DIR"
+haproxy() { grep -q good "${@: -1}"; }
+keepalived() { grep -q good "${@: -1}"; }
+timeout() { shift; "$@"; }
+systemctl() {
+  [[ $1 != reload-or-restart ]] || { echo "$*"; [[ ! -e $ROOT/refuse ]]; }
+}
+payload() { printf '# Written by busbar\\n%s\\n' "$NEW"; }
+touch "$CA_FILE"
+"""
+
+PARTS = pytest.mark.parametrize(
+    ("function", "unit", "file"),
+    [
+        ("configure_haproxy", "haproxy", "haproxy.cfg"),
+        ("configure_keepalived", "keepalived", "keepalived.conf"),
+    ],
+)
+
+
+def configured(root: Path, function: str, new: str = "good") -> subprocess.CompletedProcess[str]:
+    return run("haproxy", PROGRAMS + function, ROOT=str(root), NEW=new)
+
+
+@PARTS
+def test_a_configuration_that_is_loaded_is_not_loaded_again(
+    tmp_path: Path, function: str, unit: str, file: str
+) -> None:
+    assert configured(tmp_path, function).stdout == f"reload-or-restart {unit}\n"
+    assert configured(tmp_path, function).stdout == ""
+    assert (tmp_path / file).read_text() == "# Written by busbar\ngood\n"
+
+
+@PARTS
+def test_a_configuration_whose_reload_failed_is_loaded_by_the_next_run(
+    tmp_path: Path, function: str, unit: str, file: str
+) -> None:
+    configured(tmp_path, function)
+    (tmp_path / "refuse").touch()
+    assert configured(tmp_path, function, "good and new").returncode == 1
+    (tmp_path / "refuse").unlink()
+    assert configured(tmp_path, function, "good and new").stdout == f"reload-or-restart {unit}\n"
+
+
+@PARTS
+def test_a_configuration_that_is_refused_does_not_replace_the_one_that_runs(
+    tmp_path: Path, function: str, unit: str, file: str
+) -> None:
+    configured(tmp_path, function)
+    done = configured(tmp_path, function, "bad")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"{unit} refuses" in done.stderr
+    assert (tmp_path / file).read_text() == "# Written by busbar\ngood\n"
+    assert configured(tmp_path, function).stdout == "", "the old one is still loaded"
+
+
+def removed_keepalived(root: Path, package_is_of_busbar: bool) -> None:
+    mark = 'touch "$STATE_DIR/keepalived.installed"; ' if package_is_of_busbar else ""
+    remove = "stop_unit() { :; }; package_purge() { :; }; remove_keepalived"
+    done = run(
+        "haproxy",
+        f"{PROGRAMS}{mark}configure_keepalived; configure_keepalived; {remove}",
+        ROOT=str(root),
+        NEW="good",
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("package_is_of_busbar", [True, False])
+def test_a_removal_leaves_no_configuration_that_takes_the_virtual_ip(
+    tmp_path: Path, package_is_of_busbar: bool
+) -> None:
+    removed_keepalived(tmp_path, package_is_of_busbar)
+    assert not (tmp_path / "keepalived.conf").exists(), "a purge leaves it: it is not a file of the package"
+    assert list((tmp_path / "busbar").iterdir()) == []
+
+
+def test_keepalived_that_runs_for_the_site_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "keepalived.conf").write_text("good, of the site\n")
+    done = configured(tmp_path, "VIRTUAL_IP=10.0.0.9; install_balancer")
+    assert done.returncode == 1
+    assert "keepalived already runs on this host, with a configuration of the site" in done.stderr
+    assert (tmp_path / "keepalived.conf").read_text() == "good, of the site\n"
+    assert list((tmp_path / "busbar").iterdir()) == [], "nothing else was changed"

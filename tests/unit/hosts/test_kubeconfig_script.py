@@ -65,3 +65,24 @@ def test_a_certificate_that_cannot_be_read_does_not_restart_k3s(tmp_path: Path) 
     done = run("kubeconfig", f"KUBECONFIG_FILE={file}; renew() {{ echo restarted; }}; begin() {{ :; }}; main")
     assert json.loads(done.stdout) == {"kubeconfig": "users: []"}
     assert "its end is not known" in done.stderr
+
+
+def test_k3s_is_not_restarted_while_another_step_runs_on_the_server(tmp_path: Path) -> None:
+    file = kubeconfig(tmp_path, "k3s.yaml", 20)
+    call = (
+        f"KUBECONFIG_FILE={file} LOCK_FILE={tmp_path}/lock LOCK_DEADLINE=0; begin() {{ :; }}; "
+        "systemctl() { echo restarted; }; exec 7>$LOCK_FILE; flock 7; main"
+    )
+    done = run("kubeconfig", call)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "another busbar step still runs on this host" in done.stderr
+
+
+def test_certificates_that_the_step_before_has_renewed_are_not_renewed_again(tmp_path: Path) -> None:
+    file, renewed = kubeconfig(tmp_path, "k3s.yaml", 20), kubeconfig(tmp_path, "renewed", 365)
+    call = (
+        f"KUBECONFIG_FILE={file}; begin() {{ :; }}; acquire_lock() {{ cp {renewed} {file}; }}; "
+        "systemctl() { echo restarted; }; main"
+    )
+    done = run("kubeconfig", call)
+    assert json.loads(done.stdout)["kubeconfig"] == renewed.read_text().strip()

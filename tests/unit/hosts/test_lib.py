@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import subprocess
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -158,3 +159,21 @@ def test_a_partial_file_is_begun_again_where_the_server_knows_no_ranges(
 def test_the_size_of_a_download_is_asked_of_the_server(broken_mirror: str) -> None:
     assert output("k3s-agent", 'content_length "$1"', broken_mirror) == str(len(HalfAFile.content))
     assert output("k3s-agent", 'content_length "$1"', "http://127.0.0.1:1/") == "0"
+
+
+def stopped(state: str) -> subprocess.CompletedProcess[str]:
+    """`stop_unit` on a unit that is in this state afterwards."""
+    systemctl = f"systemctl() {{ [[ $* == *--quiet* ]] || echo {state}; [[ {state} == active ]]; }}; "
+    return run("k3s-server", systemctl + "timeout() { :; }; stop_unit k3s")
+
+
+@pytest.mark.parametrize("state", ["inactive", "failed", "unknown"])
+def test_a_unit_that_has_ended_is_stopped(state: str) -> None:
+    assert stopped(state).returncode == 0
+
+
+@pytest.mark.parametrize("state", ["active", "deactivating", "activating"])
+def test_a_unit_that_has_not_ended_is_not_stopped(state: str) -> None:
+    done = stopped(state)
+    assert done.returncode == 1
+    assert "k3s did not stop" in done.stderr

@@ -75,7 +75,10 @@ package_installed() { [[ -e $(dirname "$NFS_STATE_DIR")/package ]]; }
 package_install() { touch "$(dirname "$NFS_STATE_DIR")/package"; }
 package_purge() { echo "purge $1" >>"$LOG"; }
 systemctl() {
-  [[ $1 != is-active || -e $NFS_STATE_DIR/running ]] || return 3
+  if [[ $1 == is-active && ! -e $NFS_STATE_DIR/running ]]; then
+    [[ $2 == --quiet ]] || echo inactive
+    return 3
+  fi
   echo "$*" >>"$LOG"
   [[ $1 != start ]] || touch "$NFS_STATE_DIR/running"
   [[ $1 != disable ]] || rm -f "$NFS_STATE_DIR/running"
@@ -278,3 +281,18 @@ def test_preflight_reports_whether_a_worker_can_mount_and_from_which_address() -
             "installed": False,
             "source": "",
         }
+
+
+def test_a_server_of_the_cluster_that_installs_k3s_does_not_hold_up_its_nfs_server(tmp_path: Path) -> None:
+    begin = f"begin() {{ LOCK_FILE={tmp_path}/busbar.lock LOCK_DEADLINE=0; }}; "
+    held = f"exec 7>{tmp_path}/busbar.lock; flock 7; "
+    done = run("nfs-server", f"{begin}{held}install_server() {{ echo installed; }}; main", VERB="install")
+    assert (done.returncode, done.stdout) == (0, "installed\n"), done.stderr
+
+
+def test_two_steps_of_the_nfs_server_do_not_run_at_once(tmp_path: Path) -> None:
+    begin = f"begin() {{ LOCK_FILE={tmp_path}/busbar.lock LOCK_DEADLINE=0; }}; "
+    other = f"install_server() {{ echo installed; {begin} (exec 9>&-; main) || true; }}; "
+    done = run("nfs-server", f"{begin}{other}main", VERB="install")
+    assert done.stdout == "installed\n"
+    assert "another busbar step still runs" in done.stderr

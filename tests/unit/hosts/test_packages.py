@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -58,6 +60,8 @@ def test_a_missing_package_is_installed_after_an_update_of_the_lists() -> None:
     assert [line.split()[0] for line in calls] == ["apt-get", "apt-get"]
     assert calls[0].endswith(" update")
     assert calls[1].endswith(" install -y --no-install-recommends haproxy")
+    assert " Dpkg::Options::=--force-confold " in calls[1], "a configuration that is there is no question"
+    assert " DPkg::Lock::Timeout=300 " in calls[1], "unattended-upgrades take minutes at the first boot"
 
 
 LOCKED = "E: Could not get lock /var/lib/apt/lists/lock. It is held by process 812 (apt-get)"
@@ -84,6 +88,56 @@ def test_lists_that_cannot_be_fetched_are_no_reason_to_wait(tmp_path: Path) -> N
     assert count == 1
     assert "no route to host" in said
     assert "trying with the existing package lists" in said
+
+
+# The packages of a host: apt-get refuses everything while dpkg has not finished what was interrupted.
+APT = """
+trap 'on_error "$?" "$LINENO" "$BASH_COMMAND"' ERR
+set -E
+exec 9>/dev/null
+apt_update() { :; }
+timeout() { shift; "$@"; }
+apt-get() {
+  [[ ! -e $ROOT/interrupted ]] || { echo "E: dpkg was interrupted, you must manually run ..."; return 100; }
+  bash -c 'echo "Unpacking haproxy ..."' && touch "$ROOT/installed"
+}
+dpkg() { [[ $* == *"--configure -a" ]] && rm "$ROOT/interrupted"; }
+"""
+
+
+def test_an_installation_whose_connection_breaks_is_not_ended_halfway(tmp_path: Path) -> None:
+    functions = scripts.text("haproxy").rstrip().removesuffix("\nmain")
+    reader, writer = os.pipe()
+    os.close(reader)
+    subprocess.run(
+        ["bash", "-c", f"{functions}\n{APT}\napt_install haproxy"],
+        stdout=writer,
+        stderr=writer,
+        env={**os.environ, "ROOT": str(tmp_path)},
+        timeout=30,
+        check=False,
+    )
+    os.close(writer)
+    assert (tmp_path / "installed").exists()
+
+
+def test_what_an_interrupted_dpkg_left_is_finished_first(tmp_path: Path) -> None:
+    (tmp_path / "interrupted").touch()
+    done = run("haproxy", f"{APT}\napt_install haproxy", ROOT=str(tmp_path))
+    assert (done.returncode, done.stderr.count("\n")) == (0, 1), done.stderr
+    assert "dpkg --configure -a" in done.stderr
+    assert (tmp_path / "installed").exists()
+
+
+def test_a_failed_installation_shows_what_apt_said(tmp_path: Path) -> None:
+    done = run(
+        "haproxy",
+        f"{APT}\ndpkg() {{ false; }}; apt-get() {{ echo 'E: no such package'; false; }}; apt_install haproxy",
+    )
+    assert done.returncode == 1
+    said, why = done.stderr.splitlines()
+    assert said == "E: no such package"
+    assert "apt-get install haproxy failed" in why
 
 
 def test_a_host_without_a_supported_package_manager_is_named_with_the_fix() -> None:

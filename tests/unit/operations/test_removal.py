@@ -15,10 +15,11 @@ from typing import Any
 import asyncssh
 import pytest
 
+from busbar.config import Bastion as Jump
 from busbar.operations import removal, uncleaned
 from busbar.operations.remote import ScriptError
 from busbar.preflight.spec import Target
-from tests.support.ssh_hosts import at, login, machine, printing
+from tests.support.ssh_hosts import CLIENT, HOST, at, login, machine, printing, public
 
 STRANGER = asyncssh.generate_private_key("ssh-ed25519")
 
@@ -112,12 +113,64 @@ def test_a_host_that_refuses_the_key_is_alive_and_its_removal_fails() -> None:
         asyncio.run(scenario())
 
 
+def test_a_note_of_a_host_in_another_encoding_than_utf8_does_not_break_the_connection() -> None:
+    said: list[str] = []
+
+    def handler(process: asyncssh.SSHServerProcess[bytes]) -> None:
+        process.stderr.write("busbar: w-1: gel\xf6scht\n".encode("latin-1"))
+        process.stdout.write(b'{"removed": true}\n')
+        process.exit(0)
+
+    async def scenario() -> None:
+        server = await asyncssh.create_server(
+            asyncssh.SSHServer,
+            "127.0.0.1",
+            0,
+            server_host_keys=[HOST],
+            authorized_client_keys=asyncssh.import_authorized_keys(public(CLIENT)),
+            process_factory=handler,
+            encoding=None,
+        )
+        async with server:
+            await removal.remove_host(spec(at(server.get_port(), "w-1", "worker")), said.append)
+
+    asyncio.run(scenario())
+    assert said == ["busbar: w-1: gel\ufffdscht"]
+
+
 def test_a_machine_without_sshd_is_alive_and_its_removal_fails() -> None:
     async def scenario() -> None:
         async with machine(printing({}, [])) as front:
             await removal.remove_host(
                 spec(at(closed_port(), "w-1", "worker"), at(front, "lb-1", "lb")), lambda _: None
             )
+
+    with pytest.raises(ScriptError, match="refuses the connection"):
+        asyncio.run(scenario())
+
+
+def test_a_machine_without_sshd_behind_a_bastion_is_alive_too() -> None:
+    refused = asyncssh.ChannelOpenError(asyncssh.OPEN_CONNECT_FAILED, "Connection refused")
+
+    class Bastion(asyncssh.SSHServer):
+        def connection_requested(self, dest_host: str, dest_port: int, *_: object) -> bool:
+            if dest_port == 22:
+                raise refused
+            return True
+
+    async def scenario() -> None:
+        bastion = await asyncssh.create_server(
+            Bastion,
+            "127.0.0.1",
+            0,
+            server_host_keys=[HOST],
+            authorized_client_keys=asyncssh.import_authorized_keys(public(CLIENT)),
+        )
+        async with bastion, machine(printing({}, [])) as front:
+            jump = Jump(address="127.0.0.1", port=bastion.get_port(), user="root", host_key=public(HOST))
+            asked = spec(at(22, "w-1", "worker"), at(front, "lb-1", "lb"))
+            through = asked.model_copy(update={"login": login().model_copy(update={"bastion": jump})})
+            await removal.remove_host(through, lambda _: None)
 
     with pytest.raises(ScriptError, match="refuses the connection"):
         asyncio.run(scenario())
@@ -249,3 +302,17 @@ def test_a_given_up_host_stays_on_record_until_it_is_installed_again(tmp_path: P
     assert str(record).startswith("could not be cleaned: w-1 (timed out, ")
     assert uncleaned.read(tmp_path, listed={"worker-w-1"}) == []
     assert uncleaned.read(tmp_path, listed=set()) == []
+
+
+def test_a_record_that_was_interrupted_while_it_was_written_does_not_break_later_commands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def half(path: Path, text: str, **_: Any) -> None:
+        with path.open("w") as file:
+            file.write(text[: len(text) // 2])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "write_text", half)
+    with pytest.raises(KeyboardInterrupt):
+        uncleaned.write(tmp_path, "worker-w-1", removal.Uncleaned("w-1", GONE, "no route"))
+    assert uncleaned.read(tmp_path, listed=()) == []

@@ -112,6 +112,16 @@ def test_a_load_balancer_needs_the_api_port_for_itself() -> None:
     assert "TCP port 6443 is in use by nginx" in finding.what
 
 
+def test_a_haproxy_that_serves_the_site_is_not_taken_over() -> None:
+    serving = [{"port": 80, "process": "haproxy"}, {"port": 443, "process": "haproxy"}]
+    finding = only(findings("lb", active_units=["haproxy"], listening=serving))
+    assert finding.level == "error"
+    assert "haproxy, which busbar did not install, serves TCP port 80, 443" in finding.what
+    ours = [{"port": 6443, "process": "haproxy"}]
+    assert findings("lb", active_units=["haproxy"], managed=["haproxy"], listening=ours) == []
+    assert findings("lb", active_units=["haproxy"]) == [], "of an image, with the package's configuration"
+
+
 def test_a_load_balancer_must_not_run_k3s() -> None:
     found = findings("lb", active_units=["k3s"], listening=[{"port": 6443, "process": "k3s-server"}])
     assert any("is a K3s node" in finding.what for finding in found)

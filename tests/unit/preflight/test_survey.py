@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import socket
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -48,8 +49,6 @@ async def host(handler: Handler, login: asyncssh.SSHKey = CLIENT) -> AsyncIterat
 
 
 def answering(**changes: Any) -> Handler:
-    import time
-
     def handler(process: asyncssh.SSHServerProcess[str]) -> None:
         made = report(epoch=time.time(), **changes).model_dump_json()
         process.stdout.write(f"{made}\n")
@@ -98,6 +97,29 @@ def test_a_good_host_passes_with_its_facts(key_file: Path) -> None:
     outcome = ask_one(answering(), key_file)
     assert outcome.findings == []
     assert outcome.records["worker-1"].facts["rails"] == [f"mlx5_{n}" for n in range(8)]
+
+
+def test_a_login_shell_that_prints_another_encoding_than_utf8_keeps_no_host_out(key_file: Path) -> None:
+    def handler(process: asyncssh.SSHServerProcess[bytes]) -> None:
+        process.stdout.write("Höchstleistungsrechner\n".encode("latin-1"))
+        process.stdout.write(f"{report(epoch=time.time()).model_dump_json()}\n".encode())
+        process.exit(0)
+
+    async def scenario() -> Outcome:
+        server = await asyncssh.create_server(
+            asyncssh.SSHServer,
+            "127.0.0.1",
+            0,
+            server_host_keys=[HOST],
+            authorized_client_keys=asyncssh.import_authorized_keys(public(CLIENT)),
+            process_factory=handler,
+            encoding=None,
+        )
+        async with server:
+            asked = target(address="127.0.0.1", port=server.get_port(), host_key=public(HOST))
+            return await survey(spec(asked, key_file=str(key_file)), {})
+
+    assert asyncio.run(scenario()).findings == []
 
 
 def test_a_host_that_has_another_key_is_not_talked_to(key_file: Path) -> None:
@@ -311,6 +333,61 @@ def test_a_host_behind_a_bastion_is_asked_through_it(key_file: Path) -> None:
     assert asyncio.run(scenario()).findings == []
 
 
+def behind_a_bastion(code: int, reason: str, key_file: Path) -> Outcome:
+    """Ask a worker that passed before; the bastion cannot open the connection to it, and says why."""
+
+    class Refusing(asyncssh.SSHServer):
+        def connection_requested(self, *_: object) -> bool:
+            raise asyncssh.ChannelOpenError(code, reason)
+
+    async def scenario() -> Outcome:
+        jump = await asyncssh.create_server(
+            Refusing,
+            "127.0.0.1",
+            0,
+            server_host_keys=[STRANGER],
+            authorized_client_keys=asyncssh.import_authorized_keys(public(CLIENT)),
+        )
+        async with jump:
+            bastion = {
+                "address": "127.0.0.1",
+                "user": "root",
+                "port": jump.get_port(),
+                "host_key": public(STRANGER),
+            }
+            asked = spec(target(), key_file=str(key_file), bastion=bastion)
+            return await survey(asked, {"worker-1": HostRecord("other", "aaaaaaaa", {"gpus": 8})})
+
+    return asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("reason", ["No route to host", "Connection timed out", "Network is unreachable"])
+def test_a_dead_worker_behind_a_bastion_does_not_stop_the_update_of_the_others(
+    reason: str, key_file: Path
+) -> None:
+    (finding,) = behind_a_bastion(asyncssh.OPEN_CONNECT_FAILED, reason, key_file).findings
+    assert (finding.level, finding.unreachable) == ("warning", True)
+    assert "left out of this update" in finding.what and "10.0.0.21:22" in finding.what
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "what"),
+    [
+        (asyncssh.OPEN_CONNECT_FAILED, "Connection refused", "root@10.0.0.21:22 refuses the connection"),
+        (
+            asyncssh.OPEN_ADMINISTRATIVELY_PROHIBITED,
+            "open failed",
+            "the bastion does not open a connection to root@10.0.0.21:22: open failed",
+        ),
+    ],
+)
+def test_a_worker_whose_machine_or_whose_bastion_refuses_is_an_error(
+    code: int, reason: str, what: str, key_file: Path
+) -> None:
+    (finding,) = behind_a_bastion(code, reason, key_file).findings
+    assert (finding.level, finding.what) == ("error", what)
+
+
 def test_a_bastion_that_is_down_is_named_for_every_host_behind_it(key_file: Path) -> None:
     bastion = {"address": "127.0.0.1", "user": "root", "port": 1, "host_key": public(HOST)}
     asked = spec(target("a"), target("b"), key_file=str(key_file), bastion=bastion)
@@ -319,6 +396,19 @@ def test_a_bastion_that_is_down_is_named_for_every_host_behind_it(key_file: Path
     assert all(
         "bastion: root@127.0.0.1:1 refuses the connection" in finding.what for finding in outcome.errors
     )
+
+
+def test_a_bastion_that_does_not_answer_is_named_instead_of_the_hosts_behind_it(
+    key_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()  # the connection is made, and nobody says anything
+        port = silent.getsockname()[1]
+        monkeypatch.setattr("busbar.preflight.ssh.CONNECT_SECONDS", 0.5)
+        bastion = {"address": "127.0.0.1", "user": "root", "port": port, "host_key": public(HOST)}
+        outcome = asyncio.run(survey(spec(target("a"), key_file=str(key_file), bastion=bastion), {}))
+    assert f"bastion: connection to root@127.0.0.1:{port} timed out" in what(outcome)
 
 
 def test_a_stale_agent_is_one_error_even_if_the_key_is_a_file(

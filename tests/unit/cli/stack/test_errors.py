@@ -32,9 +32,13 @@ from busbar.cli.stack.errors import fixes, reasons
             "error: unable to create ssh client: dial tcp 10.0.0.21:22: connect: no route to host",
             "take it out of hosts",
         ),
+        ("worker-w-2: ssh: rejected: connect failed (No route to host)", "take it out of hosts"),
         ("error: ssh: handshake failed: ssh: host key mismatch", "busbar preflight STACK"),
     ],
-    ids=["no passphrase", "wrong passphrase", "not logged in", "no state folder", "locked", "dead", "key"],
+    ids=[
+        *("no passphrase", "wrong passphrase", "not logged in", "no state folder", "locked", "dead"),
+        *("dead behind a bastion", "key"),
+    ],
 )
 def test_a_known_error_of_the_engine_is_shown_with_its_fix(stderr: str, fix: str) -> None:
     (reason,) = reasons([], stderr)

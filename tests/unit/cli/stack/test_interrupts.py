@@ -59,6 +59,20 @@ def test_a_cancelled_job_and_a_lost_terminal_end_it_gracefully_too(number: int) 
     assert _signalled(1, ends_at=1, number=number) == (1, [GRACEFUL])
 
 
+def test_a_lost_terminal_that_is_reported_twice_is_no_second_interrupt() -> None:
+    """The shell says it, and the kernel again when the shell has ended."""
+    said: list[str] = []
+    with Interrupts(said.append) as interrupts, interrupts.passed_on(lambda: _child(2)) as child:
+        assert child.stdout is not None and child.stdout.readline() == "ready\n"
+        os.kill(os.getpid(), signal.SIGHUP)
+        assert child.stdout.readline() == "1\n"
+        os.kill(os.getpid(), signal.SIGHUP)
+        assert said == [GRACEFUL]
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert child.wait(30) == 2
+    assert said == [GRACEFUL, FORCED]
+
+
 def test_without_a_child_an_interrupt_is_a_keyboard_interrupt_and_former_handlers_come_back() -> None:
     former = signal.getsignal(signal.SIGTERM)
     with pytest.raises(KeyboardInterrupt), Interrupts(print):

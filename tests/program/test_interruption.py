@@ -1,0 +1,42 @@
+"""The engine ends a program that still runs with SIGINT, and shows what it prints then."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from tests.program.harness import ROOT
+
+# The program up to the point where the engine's part begins, then what that part does: wait, or fail.
+WAITING = """
+import runpy, sys, time, pulumi
+pulumi.run = lambda main: (print("ready", flush=True), {then})
+runpy.run_path(sys.argv[1], run_name="__main__")
+"""
+
+
+def started(program: str, then: str) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", WAITING.format(then=then), str(ROOT / program)],
+        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    return process
+
+
+@pytest.mark.parametrize("program", ["__main__.py", "stacks/training/__main__.py"])
+def test_a_program_that_the_engine_ends_prints_no_traceback(program: str) -> None:
+    process = started(program, "time.sleep(300)")
+    process.send_signal(signal.SIGINT)
+    _, printed = process.communicate(timeout=120)
+    assert (process.returncode, printed) == (-signal.SIGINT, "")
+
+
+def test_any_other_exception_is_printed() -> None:
+    _, printed = started("__main__.py", "1 / 0").communicate(timeout=120)
+    assert "ZeroDivisionError" in printed
