@@ -53,6 +53,7 @@ class Code(StrEnum):
     COMPLETENESS_PLACEHOLDERS = "completeness.placeholders"
     COMPLETENESS_WRONG_PRECISION = "completeness.wrong_precision"
     COMPLETENESS_CPU_TIME = "completeness.cpu_time"
+    COMPLETENESS_OTHER_UNIT = "completeness.other_unit"
     COMPLETENESS_DAMAGED = "completeness.damaged"
     COMPLETENESS_REPEATED_ROWS = "completeness.repeated_rows"
     COMPLETENESS_AFTER_SUMMARY = "completeness.after_summary"
@@ -134,6 +135,7 @@ class Code(StrEnum):
     SHARP_USED = "sharp.used"
     SHARP_NOT_REQUIRED = "sharp.not_required"
     SHARP_FALLBACK = "sharp.fallback"
+    SHARP_OTHER_ALGORITHM = "sharp.other_algorithm"
     SHARP_NO_EVIDENCE = "sharp.no_evidence"
 
     MNNVL_USED = "mnnvl.used"

@@ -6,7 +6,7 @@ from busbar.nccl.checks.codes import Code
 from busbar.nccl.checks.context import Context
 from busbar.nccl.checks.result import Check, failed, passed, unknown
 from busbar.nccl.checks.rows import arithmetic, size_sweep
-from busbar.nccl.log.records import LogLine, Run
+from busbar.nccl.log.records import LogLine, Run, number
 
 
 def completeness(context: Context) -> Check:
@@ -55,6 +55,12 @@ def _damage(run: Run) -> Check | None:
             Code.COMPLETENESS_CPU_TIME,
             "the time column is CPU time (-C 1): its bandwidths are not those of the fabric",
         )
+    if run.other_unit is not None:
+        return failed(
+            Code.COMPLETENESS_OTHER_UNIT,
+            f"a column is in {run.other_unit.value}, where nccl-tests prints (B), (us) or (GB/s)",
+            run.other_unit,
+        )
     if run.damaged or run.orphans:
         return failed(
             Code.COMPLETENESS_DAMAGED,
@@ -76,6 +82,9 @@ def _damage(run: Run) -> Check | None:
 def _average(run: Run) -> Check | None:
     if run.average_matches is not False:
         return None
+    if number(run.avg or "") is None:
+        reason = f"the printed average {run.avg} is not a number: the summary is damaged"
+        return failed(Code.COMPLETENESS_AVERAGE, reason, LogLine("", run.avg_line or run.line, run.avg_text))
     return failed(
         Code.COMPLETENESS_AVERAGE,
         f"the printed average {run.avg} is not that of the rows ({run.mean_busbw:.4f}): rows are missing or "

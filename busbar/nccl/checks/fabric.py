@@ -7,6 +7,8 @@ from busbar.nccl.checks.context import Context
 from busbar.nccl.checks.result import Check, failed, not_required, passed, unknown
 from busbar.nccl.checks.transport import FIX, mnnvl_edges
 
+POINT_TO_POINT = ("RING", "TREE", "NVLS_TREE", "PAT")  # algorithms between hosts without SHARP
+
 
 def gdrdma(context: Context) -> Check:
     """Every edge between hosts reads and writes GPU memory directly."""
@@ -71,6 +73,10 @@ def sharp(context: Context) -> Check:
     if fallback is not None:
         reason = "NCCL fell back to point-to-point: SHARP was denied"
         return failed(Code.SHARP_FALLBACK, reason, fallback)
+    other = _without_switches(context)
+    if other is not None:
+        reason = f"NCCL chose {other} for the largest message: the switches do not reduce it"
+        return failed(Code.SHARP_OTHER_ALGORITHM, reason, evidence.algorithms[other])
     edges = {k for k, e in evidence.edges.items() if e.transport.kind == "COLLNET"}
     if edges:
         return passed(Code.SHARP_USED, "COLLNET edges carry the data", evidence.first_edge(edges))
@@ -82,6 +88,15 @@ def sharp(context: Context) -> Check:
     )
 
 
+def _without_switches(context: Context) -> str | None:
+    """What NCCL chose for the largest all_reduce, if that sends point to point: `AllReduce RING`."""
+    sizes = {a: n for a, n in context.evidence.algorithm_sizes.items() if a.startswith("AllReduce ")}
+    if "all_reduce" not in context.tables:
+        return None
+    largest = max(sizes.values(), default=0)
+    return next((a for a, n in sizes.items() if n == largest and a.split()[1] in POINT_TO_POINT), None)
+
+
 def mnnvl(context: Context) -> Check:
     """Hosts of one rack communicate over NVLink, where one domain has several hosts."""
     evidence, system = context.evidence, context.expectation.system
@@ -90,6 +105,9 @@ def mnnvl(context: Context) -> Check:
     broken = next((s for w, s in evidence.warnings.items() if "MNNVL" in w and "not working" in w), None)
     if broken is not None:
         return failed(Code.MNNVL_NOT_WORKING, "MNNVL is available and does not work (IMEX)", broken)
+    if evidence.without_mnnvl is not None:
+        reason = "NCCL prints MNNVL 0: a process does not use NVLink between hosts"
+        return failed(Code.MNNVL_NOT_WORKING, reason, evidence.without_mnnvl)
     if system.domains == 1 and evidence.net_edges:
         reason = "NET edges inside the NVLink domain"
         return failed(Code.MNNVL_NET_INSIDE_DOMAIN, reason, evidence.first_edge())

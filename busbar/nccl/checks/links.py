@@ -47,6 +47,18 @@ def incomplete(context: Context) -> Check | None:
     return unknown(Code.TRANSPORT_EDGES_MISSING, f"edges are missing: {missing}") if missing else None
 
 
+def inside_a_host(context: Context) -> str | None:
+    """A link over the network between two ranks of one host, whose GPUs NVLink joins."""
+    system = context.expectation.system
+    if system is None or not system.nvlink_gbps:
+        return None
+    hosts = {r.rank: short(r.host) for run in context.judged for r in run.preamble.ranks}
+    for channel, source, target in unpack(context.evidence.links.seen):
+        if source in hosts and hosts[source] == hosts.get(target):
+            return f"channel {channel} from rank {source} to {target}, both on {hosts[source]}"
+    return None
+
+
 def _misplaced(evidence: Evidence, hosts: dict[int, str], seen: set[int]) -> str | None:
     for host, _, rank in sorted(evidence.links.ends):
         if rank not in hosts:

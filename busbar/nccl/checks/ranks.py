@@ -7,7 +7,7 @@ from collections import Counter
 from busbar.nccl.checks.codes import Code
 from busbar.nccl.checks.context import Context
 from busbar.nccl.checks.result import Check, failed, passed, unknown
-from busbar.nccl.expected.system import models
+from busbar.nccl.expected.system import NOT_ON_A_BOARD, models
 from busbar.nccl.log.collective import factor, infer, is_scaled, ratio
 from busbar.nccl.log.records import Measurement, Rank, Run, number, rounding
 
@@ -124,21 +124,25 @@ def _hosts(run: Run, context: Context) -> Check | None:
         odd = next(h for h, n in hosts.items() if n != want.gpus_per_node)
         reason = f"{odd} has {hosts[odd]} ranks, expected {want.gpus_per_node}"
         return failed(Code.RANKS_WRONG_PER_NODE, reason, first)
-    other = _other_gpu(listed, want.gpu)
+    other = _other_gpu(listed, want.gpu, bool(want.nvlink_gbps))
     if other is not None:
-        reason = f"rank {other.rank} is on {other.gpu}, expected {want.gpu}"
+        joined = " joined by NVLink" if want.nvlink_gbps else ""
+        reason = f"rank {other.rank} is on {other.gpu}, expected {want.gpu}{joined}"
         return failed(Code.RANKS_OTHER_GPU, reason, other.as_line)
     return None
 
 
-def _other_gpu(listed: list[Rank], wanted: str | None) -> Rank | None:
-    """The first rank on a GPU of another known model; names without a known model prove nothing."""
+def _other_gpu(listed: list[Rank], wanted: str | None, nvlink: bool) -> Rank | None:
+    """The first rank on a GPU of another known model; names without a known model prove nothing.
+
+    Where NVLINK joins the GPUs: also on a PCIe card of that model, or on a part of a GPU (MIG).
+    """
     asked = models(wanted or "")
     if not asked:
         return None
     for rank in listed:
         found = models(rank.gpu)
-        if found and not found & asked:
+        if found and (not found & asked or (nvlink and NOT_ON_A_BOARD.search(rank.gpu))):
             return rank
     return None
 

@@ -91,6 +91,10 @@ def topology_file(context: Context) -> Check:
         if want.topology_file and value != want.topology_file:
             reason = f"{value} is set, expected {want.topology_file}"
             return failed(Code.TOPOLOGY_FILE_OTHER, reason, line)
+    silent = sorted(_listed(context) - {h.partition(".")[0] for h in evidence.topology_hosts})
+    if silent and "" not in evidence.topology_hosts:
+        reason = f"{silent[0]} does not print NCCL_TOPO_FILE: whether the file is set there is not known"
+        return unknown(Code.TOPOLOGY_FILE_NOT_PRINTED, reason)
     first = next(iter(evidence.topology_set.values()))
     reason = f"{first.value} is set, and no line says that it could not be opened"
     return passed(Code.TOPOLOGY_FILE_SET, reason, first)
@@ -122,9 +126,13 @@ def hcas(context: Context) -> Check:
         if few:
             reason = f"{host} opened {len(names)} HCAs ({', '.join(names)}), expected {want.rails}"
             return failed(Code.HCAS_TOO_FEW, reason, line)
-    hosts = {r.host.partition(".")[0] for run in context.judged for r in run.preamble.ranks}
-    silent = sorted(hosts - {h.partition(".")[0] for h in evidence.hcas_of_host})
+    silent = sorted(_listed(context) - {h.partition(".")[0] for h in evidence.hcas_of_host})
     if silent and "" not in evidence.hcas_of_host:
         return unknown(Code.HCAS_NOT_PRINTED, f"no `NET/IB : Using` line of {silent[0]}")
     some = next(iter(evidence.hcas_of_host.values()))
     return passed(Code.HCAS_OPENED, f"{len(some)} HCAs on each host: {', '.join(some)}", line)
+
+
+def _listed(context: Context) -> set[str]:
+    """Hosts of the device lists, without their domains."""
+    return {r.host.partition(".")[0] for run in context.judged for r in run.preamble.ranks}

@@ -47,7 +47,8 @@ def source(context: Context) -> Check:
         )
     if log.long_lines:
         return unknown(
-            Code.SOURCE_LONG_LINES, f"{log.long_lines} lines over 64 KiB were cut: the log is damaged"
+            Code.SOURCE_LONG_LINES,
+            f"{log.long_lines} lines are too long to be read whole: line ends are missing",
         )
     first = next((r.preamble.banner for r in context.judged if r.preamble.banner), None)
     return passed(
@@ -90,10 +91,8 @@ def collective(context: Context) -> Check:
         for run in runs:
             found = infer(run)
             if not found.certain:
-                return unknown(
-                    Code.COLLECTIVE_UNCERTAIN,
-                    f"{wanted} is a guess ({found.why}): the program did not print its name",
-                )
+                unnamed = ": the program did not print its name" if run.preamble.name is None else ""
+                return unknown(Code.COLLECTIVE_UNCERTAIN, f"{wanted} is a guess ({found.why}){unnamed}")
             concluded = run.concluded and from_name(run.concluded)
             if concluded and concluded != wanted:
                 return failed(

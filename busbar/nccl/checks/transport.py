@@ -7,7 +7,7 @@ from typing import Literal
 
 from busbar.nccl.checks.codes import Code
 from busbar.nccl.checks.context import Context
-from busbar.nccl.checks.links import incomplete
+from busbar.nccl.checks.links import incomplete, inside_a_host
 from busbar.nccl.checks.result import Check, failed, not_required, passed, unknown
 from busbar.nccl.log.edges import EdgeCounts
 from busbar.nccl.log.evidence import Evidence
@@ -87,6 +87,10 @@ def transport(context: Context) -> Check:
     problem = incomplete(context) if context.proof is not None else None
     if problem:
         return problem
+    inside = inside_a_host(context) if context.proof is not None else None
+    if inside:
+        reason = f"NET edges inside a host: its GPUs do not reach each other directly ({inside})"
+        return failed(Code.TRANSPORT_NET_INSIDE_NODE, reason, evidence.first_edge())
     names = ", ".join(f"NET/{n}" for n in sorted(evidence.network_names))
     reason = f"{sum(e.count for e in net.values())} edges between hosts, all {names}"
     return passed(Code.TRANSPORT_AS_EXPECTED, reason, evidence.first_edge())

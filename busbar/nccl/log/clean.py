@@ -66,8 +66,8 @@ def clean(text: str) -> str:
         text = ANSI.sub("", text)
     # blanks of a web page
     text = text.rstrip("\r\n").replace("\r", " ").replace("\ufeff", "").replace("\xa0", " ")
-    if text.startswith('{"log":'):
-        text = _docker_json(text)
+    if text.startswith('{"'):
+        text = _json_text(text)
     if "]<std" in text and (tag := TAG.match(text)) is not None:
         text = text[tag.end() :]  # nearly always the only one
     if "]<std" in text:
@@ -83,11 +83,18 @@ def clean(text: str) -> str:
     return text
 
 
-def _docker_json(text: str) -> str:
-    # {"log":"# nThread 1 ...\n","stream":"stdout","time":"..."}      docker's json-file driver
+# {"log":"# nThread 1 ...\n","stream":"stdout","time":"..."}      docker's json-file driver, fluent-bit
+# {"message":"# nThread 1 ...","@timestamp":"..."}                beats, vector; "textPayload": Google Cloud
+# {"MESSAGE":"# nThread 1 ...","_PID":"12"}                       journalctl -o json
+JSON_KEYS = ("log", "message", "textPayload", "MESSAGE")
+
+
+def _json_text(text: str) -> str:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):  # the latter: thousands of nested brackets
         return text
-    inner = value.get("log") if isinstance(value, dict) else None
-    return inner.rstrip("\r\n") if isinstance(inner, str) else text
+    if not isinstance(value, dict):
+        return text
+    inner = next((value[key] for key in JSON_KEYS if isinstance(value.get(key), str)), text)
+    return str(inner).rstrip("\r\n")

@@ -32,6 +32,10 @@ BYTES = {
 # the count in a row of these is what one rank gives or gets, not the whole message
 IN_PARTS = ("all_gather", "reduce_scatter", "alltoall", "gather", "scatter", "hypercube")
 WHOLE = ("all_reduce", "broadcast", "reduce", "sendrecv")
+# which columns say something: others print no operation, and -1 for the root
+REDUCING = ("all_reduce", "reduce_scatter", "reduce")
+MOVING = ("all_gather", "alltoall", "broadcast", "gather", "scatter")
+ROOTED = ("broadcast", "reduce", "gather", "scatter")
 # below this many GB/s two decimals are too few to compare busbw with algbw
 RESOLVABLE_GBPS = 50.0
 
@@ -137,6 +141,9 @@ def infer(run: Run) -> Inferred:
     """The collective of RUN: its printed name, else what (redop, root, ratio, count) fit."""
     if run.preamble.name is not None:
         name = from_name(run.preamble.name)
+        odd = _odd_column(name, run.rows)
+        if odd:
+            return Inferred(name, False, f"printed: {run.preamble.name}, but its rows have {odd}")
         return Inferred(name, name is not None, f"printed: {run.preamble.name}")
     if not run.rows:
         return _hinted(run, "no row and no name")
@@ -156,6 +163,18 @@ def infer(run: Run) -> Inferred:
     if command in ("sendrecv", "all_reduce", "reduce_scatter") and not found.certain:
         return Inferred(command, False, f"the command line names it; {found.why}")
     return found
+
+
+def _odd_column(name: str | None, rows: list[Row]) -> str | None:
+    """What a row has that a collective of NAME does not print: an operation, a root, or none of them."""
+    if name not in (*REDUCING, *MOVING):
+        return None
+    for row in rows:
+        if row.redop is not None and (row.redop in ("", "none")) == (name in REDUCING):
+            return f"redop {row.redop or 'empty'}"
+        if row.root is not None and (row.root >= 0) != (name in ROOTED):
+            return f"root {row.root}"
+    return None
 
 
 def _of_columns(run: Run, k: float) -> Inferred:

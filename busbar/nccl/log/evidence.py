@@ -40,12 +40,14 @@ class Evidence:
     networks: dict[str, LogLine] = field(default_factory=dict)
     versions: dict[str, LogLine] = field(default_factory=dict)
     topology_set: dict[str, LogLine] = field(default_factory=dict)
+    topology_hosts: set[str] = field(default_factory=set)  # that printed it; '' as in `rails`
     topology_failed: dict[str, LogLine] = field(default_factory=dict)
     hcas: dict[str, LogLine] = field(default_factory=dict)  # one list as printed -> where
     hcas_of_host: dict[str, tuple[str, ...]] = field(default_factory=dict)
     plugin_paths: dict[str, LogLine] = field(default_factory=dict)
     environment: dict[str, LogLine] = field(default_factory=dict)
-    algorithms: dict[str, LogLine] = field(default_factory=dict)
+    algorithms: dict[str, LogLine] = field(default_factory=dict)  # "AllReduce RING" -> where
+    algorithm_sizes: dict[str, int] = field(default_factory=dict)  # the same -> bytes, the most of all
     warnings: dict[str, LogLine] = field(default_factory=dict)
     test_failures: dict[str, LogLine] = field(default_factory=dict)
     initialized: dict[int, set[int]] = field(default_factory=dict)  # nranks -> ranks that came up
@@ -59,6 +61,7 @@ class Evidence:
     rings: dict[int, array[int]] = field(default_factory=dict)  # channel -> ranks in their order
     parents: dict[int, array[int]] = field(default_factory=dict)  # rank -> its parent in each channel
     mnnvl: LogLine | None = None
+    without_mnnvl: LogLine | None = None  # a process that does not use it
     ring_without_gdr: LogLine | None = None
     # messages that name a transport in a form that is not known: what they prove is not known
     unread_edges: dict[str, LogLine] = field(default_factory=dict)
@@ -131,9 +134,13 @@ class Evidence:
         self.rings = {**part.rings, **self.rings}
         self.parents = {**part.parents, **self.parents}
         self.mnnvl = self.mnnvl or part.mnnvl
+        self.without_mnnvl = self.without_mnnvl or part.without_mnnvl
+        for chosen, size in part.algorithm_sizes.items():
+            self.algorithm_sizes[chosen] = max(size, self.algorithm_sizes.get(chosen, 0))
         self.ring_without_gdr = self.ring_without_gdr or part.ring_without_gdr
         self.speaks = self.speaks or part.speaks
         self.hosts |= part.hosts
+        self.topology_hosts |= part.topology_hosts
         self.lost |= part.lost
 
     # ---- reading ------------------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ class Fact:
     @property
     def of_host(self) -> bool:
         """Whether what is kept depends on the host that printed it."""
-        return self.keep is _hcas
+        return self.keep in (_hcas, _environment)
 
 
 FoundFact = tuple[Fact, Match]
@@ -60,11 +60,13 @@ def _environment(evidence: Evidence, match: Match, host: str, line: int, text: s
     evidence.keep("environment", f"{match[1]}={match[2].removesuffix('.')}", line, text)
     if match[1] == "NCCL_TOPO_FILE":
         evidence.keep("topology_set", match[2].removesuffix("."), line, text)
+        if len(evidence.topology_hosts) < KEEP_HOSTS:
+            evidence.topology_hosts.add(host)
 
 
 def _hcas(evidence: Evidence, match: Match, host: str, line: int, text: str) -> None:
     keep(evidence.hcas, match["list"], line, text)  # a list for each host is not needed: hcas_of_host has it
-    names = tuple(m[1] for m in p.HCA.finditer(match["list"]))
+    names = tuple({m.group(1, 2): m[1] for m in p.HCA.finditer(match["list"])}.values())  # each port once
     before = evidence.hcas_of_host.get(host)
     if before is not None:
         # processes of a host may open different HCAs: what all of them opened counts
@@ -86,6 +88,8 @@ def _counts(evidence: Evidence, match: Match, host: str, line: int, text: str) -
     evidence.keep("local_ranks", match[4][:7], line, text)
     if match[5] == "1" and evidence.mnnvl is None:
         evidence.mnnvl = LogLine("1", line, text[:EVIDENCE_WIDTH])
+    if match[5] == "0" and evidence.without_mnnvl is None:
+        evidence.without_mnnvl = LogLine("0", line, text[:EVIDENCE_WIDTH])
 
 
 def _connected(evidence: Evidence, match: Match, host: str, line: int, text: str) -> None:
@@ -119,7 +123,10 @@ def _trees(evidence: Evidence, match: Match, host: str, line: int, text: str) ->
 
 
 def _algorithm(evidence: Evidence, match: Match, host: str, line: int, text: str) -> None:
-    evidence.keep("algorithms", f"{match[1]} {match[3]}", line, text)
+    chosen, size = f"{match[1]} {match[3]}", int(match[2][:20])
+    evidence.keep("algorithms", chosen, line, text)
+    if chosen in evidence.algorithms:
+        evidence.algorithm_sizes[chosen] = max(size, evidence.algorithm_sizes.get(chosen, 0))
 
 
 FACTS = (

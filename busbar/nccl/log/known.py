@@ -38,7 +38,7 @@ COMM = b" comm 0x"
 COMM_TAIL = re.compile(rb" comm 0x[0-9a-f]+ nRanks \d+\.?\s*\Z")
 # what clean.py may take out of the middle of a line
 UNCLEAN = re.compile(rb"[^\t\x20-\x7e]|\]<st")
-DOCKER = b'{"log":'
+JSON = b'{"'
 # a time in front of every line must not make each process a new one:
 # 2026-05-05T06:16:47.123456789Z | Mon Sep  2 10:00:00 2024 | Sep 02 10:00:00 | 10:00:00.123
 TIME = re.compile(
@@ -155,7 +155,7 @@ class KnownForms:
         HEAD is what stands before the message's text in the cleaned line.
         """
         begin, _, body = line.partition(INFO)
-        if len(line) > MAX_REMEMBERED or ROW_BLANKS in begin or DOCKER in begin:
+        if len(line) > MAX_REMEMBERED or ROW_BLANKS in begin or JSON in begin:
             return
         if UNCLEAN.search(body.rstrip()) is not None:
             return

@@ -46,8 +46,9 @@ HEADER = _ascii(
     r"(?P<error>#wrong|error)\b"
 )
 # #        (B)    (elements)                               (us)  (GB/s)  (GB/s)         (us)  (GB/s) ..
-UNITS = _ascii(r"#\s*\(B\)\s+\(elements\)")
-OTHER_UNIT = _ascii(r"\((?:(?!GB)\w{1,3}/s|(?!us)\w?s)\)")
+UNITS = re.compile(r"#\s*\([^)]{1,9}\)\s+\(elements\)")
+# the only units in which a table can be read
+OTHER_UNIT = re.compile(r"\((?!(?:B|bytes|elements|us|GB/s|%)\))[^)]*\)")
 # # Out of bounds values : 0 OK
 OUT_OF_BOUNDS = _ascii(r"#\s*Out of bounds values\s*:\s*(\d+)(?:\s+(OK|FAILED)(?!\w))?")
 # # Bitwise mismatches   : 0 OK                      nccl-tests >= 2.20 with its bitwise check

@@ -20,6 +20,8 @@ from busbar.nccl.log.source import BLOCK, Source, SourceError, open_log
 from busbar.nccl.log.tables import RunBuilder
 
 MAX_HOST = 255
+# what of a line behind MAX_TEXT would have been read: of lists of ranks and host names nothing
+READABLE = re.compile(rb"NCCL |# |\d +\d+ +[a-z]")
 GLUED_NUMBER = re.compile(r"-?\d+(?=[A-Za-z])")
 
 
@@ -95,6 +97,7 @@ class LogReader:
         self._at = self.builder.program
         self._matcher = matcher
         self._lines = 0
+        self._cut = 0  # lines of which a part that says something was not read
         self._last_line = b""
         self._known = KnownForms(matcher)
 
@@ -122,12 +125,14 @@ class LogReader:
             bytes=source.bytes,
             sha256=source.sha256.hexdigest(),
             truncated=source.truncated,
-            long_lines=source.long_lines,
+            long_lines=source.long_lines + self._cut,
             last_line=clean(_text(self._last_line))[:EVIDENCE_WIDTH],
         )
 
     def _line(self, line: bytes, number: int) -> None:
         """Take one line in full."""
+        if len(line) > MAX_TEXT and READABLE.search(line, MAX_TEXT - MAX_HOST) is not None:
+            self._cut += 1
         text = clean(_text(line))
         if not text:
             return

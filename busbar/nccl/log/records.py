@@ -143,6 +143,7 @@ class Run:
     measurement_width: int = 0  # columns of one measurement as the header names them; 0: no header
     rows: list[Row] = field(default_factory=list)
     orphans: int = 0
+    other_unit: LogLine | None = None  # of a column, as printed
     damaged: int = 0
     template_rows: int = 0
     avg: str | None = None
@@ -195,10 +196,15 @@ class Run:
 
     @property
     def average_matches(self) -> bool | None:
-        """Whether the printed average is that of the rows, within rounding; None where one is missing."""
-        printed = number(self.avg) if self.avg is not None else None
-        if printed is None or not self.rows:
+        """Whether the printed average is that of the rows, within rounding; None where one is missing.
+
+        What is no number (nan, a decimal comma) is the average of no rows.
+        """
+        if self.avg is None or not self.rows:
             return None
+        printed = number(self.avg)
+        if printed is None:
+            return False
         # what rounding of the printed values explains, in GB/s
         tolerance = 0.1 if self.highest_busbw >= 1000 else 0.01
         return abs(printed - self.mean_busbw) <= tolerance

@@ -33,6 +33,7 @@ class _Pending:
     values: list[str]
     line: int
     text: str
+    before: int = 0  # words of a collector's prefix that stood before it
 
 
 class RunBuilder:
@@ -98,8 +99,8 @@ class RunBuilder:
             self._preamble.name = match[1]
         elif p.UNITS.match(text):
             # nccl-tests prints GB/s and us: numbers in other units cannot be judged
-            if self.current is not None and p.OTHER_UNIT.search(text) is not None:
-                self.current.damaged += 1
+            if self.current is not None and (other := p.OTHER_UNIT.search(text)) is not None:
+                self.current.other_unit = LogLine(other[0], line, text)
         elif (match := p.REDUCING.match(text)) is not None:
             self._preamble.reduced_max = whole(match[1])
         elif (match := p.OUT_OF_BOUNDS.match(text)) is not None:
@@ -236,7 +237,9 @@ class RunBuilder:
             # an interrupted row ends in its root, a number too: give it back
             middle, values = self._give_back(run, middle, values)
         size, count = whole(match[1]), whole(match[2])
-        pending = _Pending(size, count, match[3], middle, values, line, text)
+        pending = _Pending(
+            size, count, match[3], middle, values, line, text, len(text[: match.start()].split())
+        )
         if len(values) >= width:
             self._complete(run, pending, interleaved=False)
         else:
@@ -251,9 +254,10 @@ class RunBuilder:
 
     def _numbers(self, text: str, line: int) -> None:
         """The rest of an interrupted row: 8, or 4 and 4 numbers (16 with -I), alone on their lines."""
-        if not (text[:1].isdigit() or text[:1] in VALUE_SIGNS):
+        before = self._pending.before if self._pending is not None else 0
+        if not before and not (text[:1].isdigit() or text[:1] in VALUE_SIGNS):
             return
-        tokens = p.STAMP.sub("", text).split()
+        tokens = p.STAMP.sub("", text).split()[before:]
         run = self.current
         half = (run.measurement_width if run else 0) or 4
         if len(tokens) not in (half, 2 * half, 16) or not all(p.VALUE.match(t) for t in tokens):

@@ -139,8 +139,12 @@ CONTRADICTIONS: dict[str, Mutate] = {
     "more GPUs per process": one(r"nGpus(\(perProc\))? 1 ", r"nGpus\1 2 ", r"nGpus\1 8 "),
     "no validation": one("validation: 1", "validation: 0"),
     "a summary that is not OK": one("(values *:) 0 OK", r"\1 0 OKAY", r"\1 3 OK", r"\1 0 FAILED", r"\1 0"),
-    "the unit of one column": one(r"\(GB/s\)", "(Gb/s)", "(MB/s)", "(GiB/s)"),
-    "the unit of the time": one(r"\(us\)", "(ms)", "(ns)"),
+    "an average that is not a number": one(
+        r"(bandwidth +: )\S+", r"\1nan", r"\1inf", r"\1N/A", r"\g<1>96,4945"
+    ),
+    "the unit of one column": one(r"\(GB/s\)", "(Gb/s)", "(MB/s)", "(GiB/s)", "(Gbps)", "(Gbit/s)", "(GB)"),
+    "the unit of the time": one(r"\(us\)", "(ms)", "(ns)", "(sec)"),
+    "the unit of the sizes": one(r"# +\(B\)", "# (MB)", "# (KiB)"),
     "listed on another host": _swap_listed_hosts,
     "a listed pid": one(r"(?<=Pid) +\d+", " 7654321"),
     "another target at both ends": _both_ends(lambda line: re.sub(r"(-> )(\d+)", _next_gpu, line)),

@@ -31,6 +31,45 @@ def test_an_example_is_found_in_a_log(rule: Rule) -> None:
     assert rule.name in [d.name for d in verdict.diagnoses]
 
 
+OTHER_FORMS = {
+    "prterun noticed that process rank 3 with PID 9 on node w1 exited on signal 11 (Segmentation).": "crash",
+    "./run.sh: line 4: 123 Segmentation fault      (core dumped) all_reduce_perf -b 8": "crash",
+    "[worker-1:00057] *** Process received signal ***": "crash",
+    "[worker-1:57   :0:57] Caught signal 11 (Segmentation fault: address not mapped)": "crash",
+    "terminate called after throwing an instance of 'std::runtime_error'": "crash",
+    "slurmstepd: error: Detected 1 oom-kill event(s) in StepId=7.0.": "out-of-host-memory",
+    "a non-zero exit code. Per user-direction, the job has been aborted.": "rank-failed",
+    "MPI_ABORT was invoked on rank 3 in communicator MPI_COMM_WORLD": "rank-failed",
+    "*** MPI_ERRORS_ARE_FATAL (processes in this communicator will now abort": "rank-failed",
+    "= BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES": "rank-failed",
+    "command terminated with exit code 137": "rank-failed",
+    "srun: error: nid001: task 4: Segmentation fault (core dumped)": "srun-failed",
+    "srun: Job step aborted: Waiting up to 32 seconds for job step to finish.": "job-cancelled",
+    " .. worker-1 pid 41: Test failure common.cu:1012": "test-failure",
+    "worker-1:41:200 [1] NCCL WARN NET/IB : mlx5_4:1 async fatal event: local catastrophic": "link-error",
+}
+
+
+@pytest.mark.parametrize(("line", "name"), OTHER_FORMS.items())
+def test_a_job_that_failed_does_not_pass_with_a_whole_table(line: str, name: str) -> None:
+    verdict = judge([*Made().lines(), line], Expectation(profile="h100-ib-8x400", nodes=2))
+    assert verdict.verdict == "fail"
+    assert name in [d.name for d in verdict.diagnoses]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "worker-0:40:200 [0] transport/net_ib.cc:99 NCCL WARN NET/IB : mlx5_3:1 Got async event : LID change",
+        "worker-0:40:40 [0] NCCL INFO NET/OFI Selected provider is efa, fabric is efa (found 32 nics)",
+        "command terminated with exit code 1",
+    ],
+)
+def test_a_line_that_only_resembles_a_failure_changes_nothing(line: str) -> None:
+    verdict = judge([*Made().lines(), line], Expectation(profile="h100-ib-8x400", nodes=2))
+    assert verdict.verdict == "pass"
+
+
 @pytest.mark.parametrize(
     "conditions",
     [{}, {"contains": ["a"], "example": "a", "codes": [Code.RAILS_WRONG_COUNT]}, {"contains": ["a"]}],
