@@ -13,7 +13,9 @@ from tests.program.harness import ROOT
 
 # The program up to the point where the engine's part begins, then what that part does: wait, or fail.
 WAITING = """
-import runpy, sys, time, pulumi
+import runpy, signal, sys, time, pulumi
+# Tests that run in the background of a shell ignore SIGINT, and so would this.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 pulumi.run = lambda main: (print("ready", flush=True), {then})
 runpy.run_path(sys.argv[1], run_name="__main__")
 """
