@@ -46,8 +46,7 @@ PROGRAM = """
             "get configmap "*data.servers*) cat "$ROOT/servers" ;;
           esac
         }
-        note_configured() { payload workers >"$ROOT/workers"; payload servers >"$ROOT/servers"; }
-        prepare_rollout() { :; }
+        note_hosts() { payload workers >"$ROOT/workers"; payload servers >"$ROOT/servers"; }
         STATE_DIR=$HOST/busbar K3S_DATA_DIR=$HOST/data K3S_CONFIG_DIR=$HOST/etc
         log() { echo "$NODE_NAME $1" >>"$ROOT/log"; }
         install_server() {
@@ -61,6 +60,7 @@ PROGRAM = """
         leave_cluster() { :; }
         install_agent() { claim_host worker; log installed; removed false; }
         k3s_uninstall() { log uninstalled; rm -rf "$K3S_DATA_DIR"; remove_state; removed true; }
+        install_package() { :; }
         install_balancer() { claim_host "load balancer"; log installed; removed false; }
         remove_part() { log uninstalled; }
         node_field() { echo "$NODE_NAME"; }
