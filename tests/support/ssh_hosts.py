@@ -14,7 +14,7 @@ from busbar.preflight.spec import Target
 
 CLIENT = asyncssh.generate_private_key("ssh-ed25519")
 HOST = asyncssh.generate_private_key("ssh-ed25519")
-Handler = Callable[[asyncssh.SSHServerProcess[str]], None]
+Handler = Callable[[asyncssh.SSHServerProcess[Any]], Any]
 
 
 def login() -> Login:
@@ -36,16 +36,26 @@ def printing(facts: dict[str, Any], commands: list[str], status: int = 0, stderr
 
 @contextlib.asynccontextmanager
 async def machine(
-    handler: Handler, key: asyncssh.SSHKey = HOST, login: asyncssh.SSHKey = CLIENT
+    handler: Handler | None = None,
+    key: asyncssh.SSHKey = HOST,
+    login: asyncssh.SSHKey = CLIENT,
+    *,
+    kind: Callable[[], asyncssh.SSHServer] = asyncssh.SSHServer,
+    encoding: str | None = "utf-8",
 ) -> AsyncIterator[int]:
-    """An SSH server with the host key `key` that accepts the client key `login`; its port."""
+    """An SSH server with the host key `key` that accepts the client key `login`; its port.
+
+    `handler` runs for every command, with bytes where `encoding` is None. `kind` decides what the server
+    forwards, as a bastion does.
+    """
     server = await asyncssh.create_server(
-        asyncssh.SSHServer,
+        kind,
         "127.0.0.1",
         0,
         server_host_keys=[key],
         authorized_client_keys=asyncssh.import_authorized_keys(public(login)),
         process_factory=handler,
+        encoding=encoding,
     )
     async with server:
         yield server.get_port()

@@ -19,7 +19,7 @@ from busbar.config import Bastion as Jump
 from busbar.operations import removal, uncleaned
 from busbar.operations.remote import ScriptError
 from busbar.preflight.spec import Target
-from tests.support.ssh_hosts import CLIENT, HOST, at, login, machine, printing, public
+from tests.support.ssh_hosts import HOST, at, login, machine, printing, public
 
 STRANGER = asyncssh.generate_private_key("ssh-ed25519")
 
@@ -122,17 +122,8 @@ def test_a_note_of_a_host_in_another_encoding_than_utf8_does_not_break_the_conne
         process.exit(0)
 
     async def scenario() -> None:
-        server = await asyncssh.create_server(
-            asyncssh.SSHServer,
-            "127.0.0.1",
-            0,
-            server_host_keys=[HOST],
-            authorized_client_keys=asyncssh.import_authorized_keys(public(CLIENT)),
-            process_factory=handler,
-            encoding=None,
-        )
-        async with server:
-            await removal.remove_host(spec(at(server.get_port(), "w-1", "worker")), said.append)
+        async with machine(handler, encoding=None) as port:
+            await removal.remove_host(spec(at(port, "w-1", "worker")), said.append)
 
     asyncio.run(scenario())
     assert said == ["busbar: w-1: gel\ufffdscht"]
@@ -159,15 +150,8 @@ def test_a_machine_without_sshd_behind_a_bastion_is_alive_too() -> None:
             return True
 
     async def scenario() -> None:
-        bastion = await asyncssh.create_server(
-            Bastion,
-            "127.0.0.1",
-            0,
-            server_host_keys=[HOST],
-            authorized_client_keys=asyncssh.import_authorized_keys(public(CLIENT)),
-        )
-        async with bastion, machine(printing({}, [])) as front:
-            jump = Jump(address="127.0.0.1", port=bastion.get_port(), user="root", host_key=public(HOST))
+        async with machine(kind=Bastion) as bastion, machine(printing({}, [])) as front:
+            jump = Jump(address="127.0.0.1", port=bastion, user="root", host_key=public(HOST))
             asked = spec(at(22, "w-1", "worker"), at(front, "lb-1", "lb"))
             through = asked.model_copy(update={"login": login().model_copy(update={"bastion": jump})})
             await removal.remove_host(through, lambda _: None)

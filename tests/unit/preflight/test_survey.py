@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import socket
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,32 +18,10 @@ from busbar.preflight.facts import HostRecord
 from busbar.preflight.spec import Spec, Target
 from busbar.preflight.survey import CONCURRENT, CONCURRENT_AGAIN, Outcome, deadline_seconds, survey
 from tests.support.reports import report
+from tests.support.ssh_hosts import CLIENT, HOST, Handler, machine, public
 from tests.unit.preflight.samples import REQUIRED, spec, target
 
-CLIENT = asyncssh.generate_private_key("ssh-ed25519")
-HOST = asyncssh.generate_private_key("ssh-ed25519")
 STRANGER = asyncssh.generate_private_key("ssh-ed25519")
-Handler = Callable[[asyncssh.SSHServerProcess[str]], Any]
-
-
-def public(key: asyncssh.SSHKey) -> str:
-    return key.export_public_key().decode().strip()
-
-
-@contextlib.asynccontextmanager
-async def host(handler: Handler, login: asyncssh.SSHKey = CLIENT) -> AsyncIterator[int]:
-    """An SSH server on loopback that runs `handler` for every command; gives its port."""
-    keys = asyncssh.import_authorized_keys(public(login))
-    server = await asyncssh.create_server(
-        asyncssh.SSHServer,
-        "127.0.0.1",
-        0,
-        server_host_keys=[HOST],
-        authorized_client_keys=keys,
-        process_factory=handler,
-    )
-    async with server:
-        yield server.get_port()
 
 
 def answering(**changes: Any) -> Handler:
@@ -74,7 +50,7 @@ def ask_one(
     **changes: Any,
 ) -> Outcome:
     async def scenario() -> Outcome:
-        async with host(handler, login) as port:
+        async with machine(handler, login=login) as port:
             described = {"address": "127.0.0.1", "port": port, "host_key": public(HOST)} | changes
             return await survey(spec(target(**described), key_file=str(key_file)), previous or {})
 
@@ -86,6 +62,11 @@ def key_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("ssh") / "id_ed25519"
     CLIENT.write_private_key(path)
     return path
+
+
+def bastion(port: int, key: asyncssh.SSHKey = HOST) -> dict[str, Any]:
+    """The bastion of a login, on loopback."""
+    return {"address": "127.0.0.1", "user": "root", "port": port, "host_key": public(key)}
 
 
 def what(outcome: Outcome) -> str:
@@ -106,17 +87,8 @@ def test_a_login_shell_that_prints_another_encoding_than_utf8_keeps_no_host_out(
         process.exit(0)
 
     async def scenario() -> Outcome:
-        server = await asyncssh.create_server(
-            asyncssh.SSHServer,
-            "127.0.0.1",
-            0,
-            server_host_keys=[HOST],
-            authorized_client_keys=asyncssh.import_authorized_keys(public(CLIENT)),
-            process_factory=handler,
-            encoding=None,
-        )
-        async with server:
-            asked = target(address="127.0.0.1", port=server.get_port(), host_key=public(HOST))
+        async with machine(handler, encoding=None) as port:
+            asked = target(address="127.0.0.1", port=port, host_key=public(HOST))
             return await survey(spec(asked, key_file=str(key_file)), {})
 
     assert asyncio.run(scenario()).findings == []
@@ -129,7 +101,7 @@ def test_a_host_that_has_another_key_is_not_talked_to(key_file: Path) -> None:
 
 def test_two_hosts_whose_addresses_are_swapped_are_named(key_file: Path) -> None:
     async def scenario() -> Outcome:
-        async with host(answering()) as port:
+        async with machine(answering()) as port:
             wrong = target("server-1", address="127.0.0.1", port=port, host_key=public(STRANGER))
             away = target("worker-1", address="127.0.0.1", port=1, host_key=public(HOST))
             return await survey(spec(wrong, away, key_file=str(key_file)), {})
@@ -182,7 +154,7 @@ def test_hosts_whose_connection_times_out_among_others_are_asked_again_a_few_at_
     monkeypatch.setattr(query, "connect", slow_at_first)
 
     async def scenario() -> Outcome:
-        async with host(answering()) as port:
+        async with machine(answering()) as port:
             workers = [f"worker-{number}" for number in range(1, 33)]
             at = {"address": "127.0.0.1", "port": port, "host_key": public(HOST)}
             return await survey(spec(*(target(name, **at) for name in workers), key_file=str(key_file)), {})
@@ -260,7 +232,7 @@ def test_an_update_gives_workers_and_only_them_the_script_of_their_installation(
         answering()(process)
 
     async def scenario() -> None:
-        async with host(listening) as port:
+        async with machine(listening) as port:
             asked = target(role=role, address="127.0.0.1", port=port, host_key=public(HOST))
             await survey(spec(asked, key_file=str(key_file)), {}, deliver=deliver)
 
@@ -313,22 +285,10 @@ def test_a_host_behind_a_bastion_is_asked_through_it(key_file: Path) -> None:
             return True
 
     async def scenario() -> Outcome:
-        jump = await asyncssh.create_server(
-            Forwarding,
-            "127.0.0.1",
-            0,
-            server_host_keys=[STRANGER],
-            authorized_client_keys=asyncssh.import_authorized_keys(public(CLIENT)),
-        )
-        async with jump, host(answering()) as port:
-            bastion = {
-                "address": "127.0.0.1",
-                "user": "root",
-                "port": jump.get_port(),
-                "host_key": public(STRANGER),
-            }
+        async with machine(key=STRANGER, kind=Forwarding) as jump, machine(answering()) as port:
             described = target(address="127.0.0.1", port=port, host_key=public(HOST))
-            return await survey(spec(described, key_file=str(key_file), bastion=bastion), {})
+            through = bastion(jump, STRANGER)
+            return await survey(spec(described, key_file=str(key_file), bastion=through), {})
 
     assert asyncio.run(scenario()).findings == []
 
@@ -341,21 +301,8 @@ def behind_a_bastion(code: int, reason: str, key_file: Path) -> Outcome:
             raise asyncssh.ChannelOpenError(code, reason)
 
     async def scenario() -> Outcome:
-        jump = await asyncssh.create_server(
-            Refusing,
-            "127.0.0.1",
-            0,
-            server_host_keys=[STRANGER],
-            authorized_client_keys=asyncssh.import_authorized_keys(public(CLIENT)),
-        )
-        async with jump:
-            bastion = {
-                "address": "127.0.0.1",
-                "user": "root",
-                "port": jump.get_port(),
-                "host_key": public(STRANGER),
-            }
-            asked = spec(target(), key_file=str(key_file), bastion=bastion)
+        async with machine(key=STRANGER, kind=Refusing) as jump:
+            asked = spec(target(), key_file=str(key_file), bastion=bastion(jump, STRANGER))
             return await survey(asked, {"worker-1": HostRecord("other", "aaaaaaaa", {"gpus": 8})})
 
     return asyncio.run(scenario())
@@ -389,8 +336,7 @@ def test_a_worker_whose_machine_or_whose_bastion_refuses_is_an_error(
 
 
 def test_a_bastion_that_is_down_is_named_for_every_host_behind_it(key_file: Path) -> None:
-    bastion = {"address": "127.0.0.1", "user": "root", "port": 1, "host_key": public(HOST)}
-    asked = spec(target("a"), target("b"), key_file=str(key_file), bastion=bastion)
+    asked = spec(target("a"), target("b"), key_file=str(key_file), bastion=bastion(1))
     outcome = asyncio.run(survey(asked, {}))
     assert [finding.host for finding in outcome.errors] == ["a", "b"]
     assert all(
@@ -406,8 +352,7 @@ def test_a_bastion_that_does_not_answer_is_named_instead_of_the_hosts_behind_it(
         silent.listen()  # the connection is made, and nobody says anything
         port = silent.getsockname()[1]
         monkeypatch.setattr("busbar.preflight.ssh.CONNECT_SECONDS", 0.5)
-        bastion = {"address": "127.0.0.1", "user": "root", "port": port, "host_key": public(HOST)}
-        outcome = asyncio.run(survey(spec(target("a"), key_file=str(key_file), bastion=bastion), {}))
+        outcome = asyncio.run(survey(spec(target("a"), key_file=str(key_file), bastion=bastion(port)), {}))
     assert f"bastion: connection to root@127.0.0.1:{port} timed out" in what(outcome)
 
 
