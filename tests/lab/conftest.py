@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 PROJECT = Path(__file__).resolve().parents[2]
+SNAPSHOTS = "/var/lib/rancher/k3s/server/db/snapshots"
 SERVERS = ("server-1", "server-2", "server-3")
 UP_SECONDS = 900
 COMMAND_SECONDS = 300
@@ -81,6 +82,17 @@ class Lab:
         """Boot the hosts that are off; `arguments` are those of `python -m lab up`."""
         done = self.run(sys.executable, "-m", "lab", "up", *arguments)
         assert done.returncode == 0, done.stdout + done.stderr
+
+    def save_snapshot(self, server: str) -> str:
+        """The name of a new snapshot of etcd on this server."""
+        before = set(self.ssh(server, f"ls {SNAPSHOTS} || true").split())
+        self.ssh(server, "k3s etcd-snapshot save --name drill")
+        [name] = set(self.ssh(server, f"ls {SNAPSHOTS}").split()) - before
+        return name
+
+    def restore(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        words = (sys.executable, "-m", "busbar", "restore", "dev", *arguments)
+        return self.run(*words, seconds=UP_SECONDS)
 
     def config_with(self, change: Callable[[dict[str, Any]], None]) -> Path:
         """A copy of Pulumi.dev.yaml in which `change` was made to the cluster; for `--config-file`."""

@@ -17,21 +17,15 @@ import pytest
 
 from lab.build.tools import S3_TOOL
 from lab.topology import GATEWAY
-from tests.lab.conftest import PROJECT, SERVERS, UP_SECONDS, Lab, eventually
+from tests.lab.conftest import PROJECT, SERVERS, SNAPSHOTS, UP_SECONDS, Lab, eventually
 
 pytestmark = pytest.mark.drill
 
 NAMESPACE = "drill-restore"
 WORKERS = ("worker-1", "worker-2")
-SNAPSHOTS = "/var/lib/rancher/k3s/server/db/snapshots"
 S3_PORT = 7070
 BUCKET, FOLDER = "snapshots", "drill"
 S3_KEYS = {"s3AccessKey": "drill-access-key", "s3SecretKey": "drill-secret-key"}
-
-
-def _restore(lab: Lab, *arguments: str) -> subprocess.CompletedProcess[str]:
-    words = (sys.executable, "-m", "busbar", "restore", "dev", *arguments)
-    return lab.run(*words, seconds=UP_SECONDS)
 
 
 def _apply(lab: Lab, *objects: dict[str, Any]) -> None:
@@ -61,14 +55,6 @@ def _names(lab: Lab, kind: str) -> set[str]:
 def _runs(lab: Lab, pod: str) -> bool:
     phase = lab.kubectl(f"-n {NAMESPACE} get pod {pod} --ignore-not-found -o jsonpath='{{.status.phase}}'")
     return phase == "Running"
-
-
-def _save(lab: Lab, server: str) -> str:
-    """The name of a new snapshot on this server."""
-    before = set(lab.ssh(server, f"ls {SNAPSHOTS} || true").split())
-    lab.ssh(server, "k3s etcd-snapshot save --name drill")
-    [name] = set(lab.ssh(server, f"ls {SNAPSHOTS}").split()) - before
-    return name
 
 
 def _as_it_was(lab: Lab) -> None:
@@ -105,7 +91,7 @@ def objects(lab: Lab) -> Iterator[set[str]]:
 
 def test_a_cluster_is_as_it_was_at_the_snapshot_and_goes_on(lab: Lab, objects: set[str]) -> None:
     # Of server 2: server 1, which initialised the cluster, must join it and not make another one.
-    name = _save(lab, "server-2")
+    name = lab.save_snapshot("server-2")
     listed = lab.run(sys.executable, "-m", "busbar", "snapshots", "dev")
     assert listed.returncode == 0 and name in listed.stdout, listed.stdout + listed.stderr
     lab.kubectl(f"-n {NAMESPACE} delete configmaps --all")
@@ -113,15 +99,15 @@ def test_a_cluster_is_as_it_was_at_the_snapshot_and_goes_on(lab: Lab, objects: s
     lab.kubectl(f"-n {NAMESPACE} delete pod before --grace-period=1")
     _apply(lab, _object("ConfigMap", "after"))
 
-    unknown = _restore(lab, "--snapshot", "no-such", "--yes")
+    unknown = lab.restore("--snapshot", "no-such", "--yes")
     assert unknown.returncode == 1
     assert "no snapshot no-such" in unknown.stderr and name in unknown.stderr
-    unconfirmed = _restore(lab, "--snapshot", name)
+    unconfirmed = lab.restore("--snapshot", name)
     assert unconfirmed.returncode == 64 and "add --yes" in unconfirmed.stderr
     assert "after" in _names(lab, "configmaps"), "nothing was changed yet"
 
     began = time.monotonic()
-    done = _restore(lab, "--snapshot", name, "--yes")
+    done = lab.restore("--snapshot", name, "--yes")
     print(f"{done.stdout}{done.stderr}restored in {time.monotonic() - began:.0f} s")
     assert done.returncode == 0, done.stdout + done.stderr
     assert _names(lab, "configmaps") == objects
@@ -137,7 +123,7 @@ def test_a_cluster_is_as_it_was_at_the_snapshot_and_goes_on(lab: Lab, objects: s
 
 
 def test_an_interrupted_restore_is_finished_by_the_same_command(lab: Lab, objects: set[str]) -> None:
-    name = _save(lab, "server-1")
+    name = lab.save_snapshot("server-1")
     lab.kubectl(f"-n {NAMESPACE} delete configmaps --all")
     command = (sys.executable, "-m", "busbar", "restore", "dev", "--snapshot", name, "--yes")
     process = subprocess.Popen(
@@ -159,7 +145,7 @@ def test_an_interrupted_restore_is_finished_by_the_same_command(lab: Lab, object
     marked = lab.ssh("server-3", "ls /var/lib/busbar/restoring")
     assert marked.strip() == "/var/lib/busbar/restoring", "an update would leave this server alone"
 
-    done = _restore(lab, "--snapshot", name, "--yes")
+    done = lab.restore("--snapshot", name, "--yes")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "an earlier restore was not finished" in done.stdout
     assert _names(lab, "configmaps") == objects
@@ -206,20 +192,20 @@ def _with_bucket(cluster: dict[str, Any]) -> None:
 def test_a_cluster_is_restored_from_s3_when_no_server_has_the_snapshot(
     lab: Lab, bucket: Path, objects: set[str]
 ) -> None:
-    name = _save(lab, "server-3")
+    name = lab.save_snapshot("server-3")
     assert (bucket / FOLDER / name).stat().st_size > 0
     lab.ssh("server-3", f"rm {SNAPSHOTS}/{name}")
     lab.kubectl(f"-n {NAMESPACE} delete configmaps --all")
 
     listed = json.loads(lab.run(sys.executable, "-m", "busbar", "snapshots", "dev", "--json").stdout)
     assert (name, "s3") in {(each["name"], each["where"]) for each in listed["snapshots"]}
-    without = _restore(lab, "--snapshot", name, "--yes")
+    without = lab.restore("--snapshot", name, "--yes")
     assert without.returncode == 1 and f"{name} (s3, " in without.stderr
-    unknown = _restore(lab, "--snapshot", "no-such", "--s3", "--yes")
+    unknown = lab.restore("--snapshot", "no-such", "--s3", "--yes")
     assert unknown.returncode == 1 and "no snapshot no-such in the bucket" in unknown.stderr
 
     began = time.monotonic()
-    done = _restore(lab, "--snapshot", name, "--s3", "--yes")
+    done = lab.restore("--snapshot", name, "--s3", "--yes")
     print(f"restored from S3 in {time.monotonic() - began:.0f} s")
     assert done.returncode == 0, done.stdout + done.stderr
     assert _names(lab, "configmaps") == objects

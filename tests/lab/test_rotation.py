@@ -222,35 +222,20 @@ def test_a_server_token_whose_rotation_was_killed_is_everywhere_after_the_next_u
 def test_only_a_snapshot_from_after_a_rotation_of_the_server_token_is_restored(
     lab: Lab, rotation: Rotation
 ) -> None:
-    before = _save(lab, "before-rotation")
+    before = lab.save_snapshot("server-1")
     rotation.up(
         server_token=rotation.number("server_token") + 1, agent_token=rotation.number("agent_token") + 1
     )
-    after = _save(lab, "after-rotation")
+    after = lab.save_snapshot("server-1")
     lab.kubectl(f"delete secret {SECRET}")
 
-    refused = _restore(lab, before)
+    refused = lab.restore("--snapshot", before, "--yes")
     assert refused.returncode == 1
     assert "was made with another token than this cluster's" in refused.stderr
     assert lab.kubectl(f"get secret {SECRET} --ignore-not-found") == "", "nothing was restored"
     assert lab.voters() == set(SERVERS)
 
-    done = _restore(lab, after)
+    done = lab.restore("--snapshot", after, "--yes")
     assert done.returncode == 0, done.stdout + done.stderr
     assert lab.kubectl(f"get secret {SECRET} -o jsonpath={{.data.answer}}") == "NDI="
     _all_is_well(lab, rotation)
-
-
-def _save(lab: Lab, name: str) -> str:
-    """The whole name of a new snapshot of this name on server 1."""
-    lab.ssh("server-1", f"k3s etcd-snapshot save --name {name}")
-    listed = lab.run(sys.executable, "-m", "busbar", "snapshots", "dev", "--json")
-    [found] = {
-        each["name"] for each in json.loads(listed.stdout)["snapshots"] if each["name"].startswith(name)
-    }
-    return str(found)
-
-
-def _restore(lab: Lab, snapshot: str) -> subprocess.CompletedProcess[str]:
-    words = (sys.executable, "-m", "busbar", "restore", "dev", "--snapshot", snapshot, "--yes")
-    return lab.run(*words, seconds=UP_SECONDS)
