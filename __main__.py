@@ -117,6 +117,8 @@ async def main() -> None:
     if cluster.validation.enabled:
         namespace_opts = ResourceOptions(provider=provider, deleted_with=first_server)
         namespace = create_validation_namespace(inventory, namespace_opts)
+        servers = [*control_plane.preparations, *control_plane.nodes]
+        operators = [gpu_operator, network_operator, mpi_operator]
         for pool in cluster.pools:
             args = NcclValidationArgs(
                 inventory=inventory,
@@ -126,8 +128,6 @@ async def main() -> None:
                 deleted_with=first_server,
             )
             # One pool at a time: measured together they would share switches, and so the bandwidth.
-            operators = [gpu_operator, network_operator, mpi_operator]
-            servers = [*control_plane.preparations, *control_plane.nodes]
             earlier = [*servers, *operators, *validations.values()]
             opts = ResourceOptions(provider=provider, depends_on=earlier)
             validations[pool] = NcclValidation(f"nccl-{pool}", args, opts)

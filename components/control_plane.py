@@ -86,7 +86,7 @@ class K3sControlPlane(pulumi.ComponentResource):
     ahead_of_workers: pulumi.Output[list[pulumi.Resource]]
     """What workers wait for: server 1, and in a cluster that exists `-nodes` and the servers that have K3s
     already, so that an upgrade changes workers last. In a new cluster workers join while the other servers
-    do, and there is no Node to prepare for."""
+    do."""
     ahead_of_charts: pulumi.Output[list[pulumi.Resource]]
     """What Helm waits for: the same, and a majority of the servers. Helm does not repeat a request that ends
     with a server which restarts. A server that joins is a learner of etcd until it has all data, and the
@@ -152,7 +152,7 @@ class K3sControlPlane(pulumi.ComponentResource):
                 *(node for host, node in joined if host.name in found),
             ]
         )
-        self.ahead_of_charts = self.ahead_of_workers.apply(lambda ahead: list({*ahead, *majority}))
+        self.ahead_of_charts = self.ahead_of_workers.apply(lambda ahead: [*ahead, *majority])
         create_teardown(
             f"{name}-teardown",
             args.inventory,

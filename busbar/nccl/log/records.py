@@ -198,7 +198,7 @@ class Run:
     def average_matches(self) -> bool | None:
         """Whether the printed average is that of the rows, within rounding; None where one is missing.
 
-        What is no number (nan, a decimal comma) is the average of no rows.
+        A text that is not a number (nan, a decimal comma) does not match.
         """
         if self.avg is None or not self.rows:
             return None

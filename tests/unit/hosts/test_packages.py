@@ -60,7 +60,9 @@ def test_a_missing_package_is_installed_after_an_update_of_the_lists() -> None:
     assert [line.split()[0] for line in calls] == ["apt-get", "apt-get"]
     assert calls[0].endswith(" update")
     assert calls[1].endswith(" install -y --no-install-recommends haproxy")
-    assert " Dpkg::Options::=--force-confold " in calls[1], "a configuration that is there is no question"
+    assert " Dpkg::Options::=--force-confold " in calls[1], (
+        "dpkg must not ask about a changed configuration file"
+    )
     assert " DPkg::Lock::Timeout=300 " in calls[1], "unattended-upgrades take minutes at the first boot"
 
 
