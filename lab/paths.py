@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 
 from lab.topology import PROJECT
@@ -32,3 +33,17 @@ def tools() -> Path:
 def images() -> Path:
     """Image archives for the hosts' containerd."""
     return cache() / "images"
+
+
+def link_to(target: Path, link: Path) -> None:
+    """Make `link` a symlink to `target`, in one step, so that another process always finds one.
+
+    A link that is right is left alone.
+    """
+    if link.is_symlink() and link.readlink() == target:
+        return
+    link.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".link-", dir=link.parent) as folder:
+        fresh = Path(folder) / link.name
+        fresh.symlink_to(target)
+        fresh.replace(link)

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from lab.build import official
-from lab.paths import LAB, RUN, tools
+from lab.paths import LAB, RUN, link_to, tools
 
 BACKEND = RUN / "pulumi"
 REPLACEMENT_PLUGINS = RUN / "plugins"
@@ -49,9 +49,10 @@ def link_plugins() -> list[str]:
     names = replaced_plugins()
     for name in official.PLUGINS:
         link = REPLACEMENT_PLUGINS / f"pulumi-resource-{name}"
-        link.unlink(missing_ok=True)
         if name in names:
-            link.symlink_to(LAB / "plugins" / "bin" / link.name)
+            link_to(LAB / "plugins" / "bin" / link.name, link)
+        else:
+            link.unlink(missing_ok=True)
     return names
 
 

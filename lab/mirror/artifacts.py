@@ -12,7 +12,7 @@ from pathlib import Path
 from busbar.versions import K3S
 from lab.build import official
 from lab.build.tools import K3S_TOOL, PREVIOUS_K3S, PREVIOUS_K3S_TOOL
-from lab.paths import ARTIFACTS, cache, images, tools
+from lab.paths import ARTIFACTS, cache, images, link_to, tools
 from lab.steps import LabError, log_line
 
 CHECKSUMS = ARTIFACTS / "sha256sum.txt"
@@ -70,7 +70,7 @@ def publish() -> list[Path]:
     for link, target in files.items():
         if not target.is_file():
             raise LabError(f"{target} is missing. Fix: `python -m lab build`")
-        _link(link, target)
+        link_to(target, link)
     for stale in {*ARTIFACTS.glob("k3s/*/k3s"), *ARTIFACTS.glob("images/*")} - files.keys():
         stale.unlink()
     _write(CHECKSUMS, checksum_lines(list(files)))
@@ -102,7 +102,7 @@ def publish_previous() -> str:
     if not PREVIOUS_K3S_TOOL.output.is_file():
         raise LabError(f"{PREVIOUS_K3S_TOOL.output} is missing. Fix: `python -m lab build --upgrade`")
     target = ARTIFACTS / "k3s" / PREVIOUS_K3S / "k3s"
-    _link(target, PREVIOUS_K3S_TOOL.output)
+    link_to(PREVIOUS_K3S_TOOL.output, target)
     return sha256(target)
 
 
@@ -131,16 +131,6 @@ def sha256(file: Path) -> str:
             known[key] = hashlib.file_digest(content, "sha256").hexdigest()
         _write(memory, json.dumps({old: known[old] for old in list(known)[-50:]}, indent=1))
     return known[key]
-
-
-def _link(link: Path, target: Path) -> None:
-    link.parent.mkdir(parents=True, exist_ok=True)
-    if link.is_symlink() and link.readlink() == target:
-        return
-    fresh = link.with_name(f".{link.name}.new")
-    fresh.unlink(missing_ok=True)
-    fresh.symlink_to(target)
-    os.replace(fresh, link)
 
 
 def _write(path: Path, text: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -61,3 +62,19 @@ def test_the_replacements_folder_on_path_does_not_make_them_official(
     environment.link_plugins()
     monkeypatch.setenv("PATH", f"{environment.REPLACEMENT_PLUGINS}:{bare / 'bin'}")
     assert environment.link_plugins() == ["command", "random", "kubernetes"]
+
+
+def test_engines_that_start_at_the_same_moment_all_find_the_replacements(bare: Path) -> None:
+    with ThreadPoolExecutor(max_workers=8) as starts:
+        linked = list(starts.map(lambda _: environment.link_plugins(), range(200)))
+    assert linked == [["command", "random", "kubernetes"]] * 200
+    assert {link.name for link in environment.REPLACEMENT_PLUGINS.iterdir()} == {
+        f"pulumi-resource-{name}" for name in official.PLUGINS
+    }
+
+
+def test_a_running_engines_replacement_is_not_taken_away_by_the_next_one(bare: Path) -> None:
+    environment.link_plugins()
+    made = {link.name: link.lstat().st_ctime_ns for link in environment.REPLACEMENT_PLUGINS.iterdir()}
+    environment.link_plugins()
+    assert {link.name: link.lstat().st_ctime_ns for link in environment.REPLACEMENT_PLUGINS.iterdir()} == made
