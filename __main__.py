@@ -18,7 +18,7 @@ from components.nfs_server import NfsServer, NfsServerArgs
 from components.preflight import Preflight, PreflightArgs
 from components.release import OperatorArgs
 from components.stack_config import StackConfig
-from components.stack_outputs import export_outputs, fail_unless_passed
+from components.stack_outputs import export_outputs, fail_unless_made, fail_unless_passed
 from components.worker_pool import InfiniBandWorkerPool, InfiniBandWorkerPoolArgs
 
 PROJECT = Path(__file__).resolve().parent
@@ -56,7 +56,7 @@ async def main() -> None:
         NfsServerArgs(inventory=inventory, login=login, install_id=control_plane.install_id),
         ResourceOptions(depends_on=[preflight]),
     )
-    # Without its first server the cluster is gone: nothing on it is then drained or uninstalled.
+    # Without its first server the cluster is gone: nothing on it is then uninstalled.
     kubeconfig, first_server = control_plane.kubeconfig, control_plane.foundation
     pools: list[InfiniBandWorkerPool] = []
     for pool in sorted(cluster.pools):
@@ -76,7 +76,6 @@ async def main() -> None:
                     join_url=inventory.api_endpoint,
                     agent_token=control_plane.agent_token,
                     registries_yaml=control_plane.registries_yaml,
-                    deleted_with=first_server,
                 ),
                 ResourceOptions(depends_on=before),
             )
@@ -133,6 +132,13 @@ async def main() -> None:
             opts = ResourceOptions(provider=provider, depends_on=earlier)
             validations[pool] = NcclValidation(f"nccl-{pool}", args, opts)
 
+    steps = [
+        *control_plane.preparations,
+        *control_plane.nodes,
+        *load_balancer.nodes,
+        *nfs_server.nodes,
+        *(node for pool in pools for node in pool.nodes),
+    ]
     outputs = export_outputs(
         cluster,
         kubeconfig=kubeconfig,
@@ -144,15 +150,13 @@ async def main() -> None:
             "network_operator": network_operator.version,
             "mpi_operator": mpi_operator.version,
         },
-        steps=[
-            *control_plane.preparations,
-            *control_plane.nodes,
-            *load_balancer.nodes,
-            *nfs_server.nodes,
-            *(node for pool in pools for node in pool.nodes),
-        ],
+        steps=steps,
     )
     await fail_unless_passed(outputs, enforce=cluster.validation.is_gate)
+    await fail_unless_made(steps)
+    # Last, as the engine's own deletions: workers leave a cluster whose fabric has been measured.
+    stale_nodes = control_plane.remove_stale_nodes(after=[*pools, *validations.values()])
+    await fail_unless_made([stale_nodes])
 
 
 end_quietly_when_interrupted()

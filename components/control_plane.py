@@ -28,6 +28,8 @@ REMOVAL_DEADLINE_SECONDS = 600
 KUBECONFIG_DEADLINE_SECONDS = 960
 # For each replaced machine up to 5 minutes.
 NODES_DEADLINE_SECONDS = 1200
+# For ten workers that leave up to 6 minutes, of which 5 are their drains.
+STALE_NODES_DEADLINE_SECONDS = 4 * 3600
 TOKEN_LENGTH = 48
 # Everything that would make a new token if it changed in a later version, or in a provider's defaults.
 TOKEN_ARGUMENTS = (
@@ -63,7 +65,8 @@ class K3sControlPlane(pulumi.ComponentResource):
     A server's `-removal` acts when it is deleted; `-teardown` is deleted by `destroy` only, and first.
     `-nodes`, on server 1, prepares a cluster that exists for machines that were replaced, sets changed
     taints, and tells the cluster which hosts are configured and how many agents may restart at the same
-    time; `-rejoin`, on server 2, does the first for server 1 (host/k3s-nodes.sh).
+    time; `-rejoin`, on server 2, does the first for server 1 (host/k3s-nodes.sh). `-stale-nodes`
+    (`remove_stale_nodes`) runs after the workers.
     """
 
     kubeconfig: pulumi.Output[str]
@@ -98,6 +101,7 @@ class K3sControlPlane(pulumi.ComponentResource):
         self, name: str, args: K3sControlPlaneArgs, opts: pulumi.ResourceOptions | None = None
     ) -> None:
         super().__init__("busbar:index:K3sControlPlane", name, None, opts)
+        self._name_of_steps = name
         self._args = args
         self.registries_yaml = self._render_registries()
         rotate = args.inventory.cluster.k3s.rotate
@@ -172,6 +176,27 @@ class K3sControlPlane(pulumi.ComponentResource):
             {"kubeconfig": self.kubeconfig, "ca_pem": self.ca_pem, "k3s_version": self.k3s_version}
         )
 
+    def remove_stale_nodes(self, after: Sequence[pulumi.Resource]) -> remote.Command:
+        """Register the Command that drains and deletes the Nodes of workers that are not configured any more.
+
+        It runs whenever the set of workers has changed, after `after`, the pools. The engine uninstalls those
+        hosts at the end of the update, and only if no step has failed.
+        """
+        first, workers = self._args.inventory.servers[0], self._args.inventory.workers
+        step = HostCommandArgs(
+            login=self._args.login,
+            host=first,
+            script="k3s-stale-nodes",
+            timeout_seconds=STALE_NODES_DEADLINE_SECONDS,
+            values={"NODE_NAME": first.name},
+            payload={"workers": "\n".join(sorted(host.name for host in workers))},
+        )
+        return create_host_command(
+            f"{self._name_of_steps}-stale-nodes",
+            step,
+            pulumi.ResourceOptions(parent=self, depends_on=[self.nodes[0], *after]),
+        )
+
     def _create_passwords(
         self, name: str, rotations: int
     ) -> tuple[random.RandomPassword, random.RandomPassword]:
@@ -219,7 +244,6 @@ class K3sControlPlane(pulumi.ComponentResource):
                 payload={
                     "machines": machines,
                     "servers": "\n".join(host.name for host in inventory.servers),
-                    "workers": "\n".join(host.name for host in workers),
                     "taints": "\n".join(taints),
                     "rollout": "\n".join(rollout),
                 },

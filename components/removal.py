@@ -53,14 +53,6 @@ def create_host_removal(name: str, args: HostRemovalArgs, opts: pulumi.ResourceO
     return _create(name, "host", stdin, opts)
 
 
-def create_node_removal(
-    name: str, node: str, inventory: Inventory, login: SshLogin, opts: pulumi.ResourceOptions
-) -> local.Command:
-    """Register the drain and deletion of a worker's Node, which has to be deleted before the worker."""
-    spec = {"node": node, "servers": [target(server) for server in inventory.servers]}
-    return _create(name, "node", _with_login(spec, login), opts)
-
-
 def create_teardown(
     name: str, inventory: Inventory, login: SshLogin, opts: pulumi.ResourceOptions
 ) -> local.Command:

@@ -12,6 +12,7 @@ from busbar import outputs
 from busbar.config import Cluster
 
 INCOMPLETE = "the outputs stay as they were: a step failed"
+UNFINISHED = "no host is uninstalled: a step failed"
 
 
 class Gate(Protocol):
@@ -50,14 +51,20 @@ def export_all(values: Mapping[str, pulumi.Input[Any]], steps: Iterable[remote.C
     needed = [pulumi.Output.from_input(value) for value in values.values()]
     needed += [step.stdout for step in steps]
 
-    async def check() -> None:
-        known = [await value.is_known() for value in needed]
-        if not all(known) and not pulumi.runtime.is_dry_run():
-            raise pulumi.RunError(INCOMPLETE)
-
-    checked: pulumi.Output[None] = pulumi.Output.from_input(check())
+    checked: pulumi.Output[None] = pulumi.Output.from_input(_fail_unless_known(needed, INCOMPLETE))
     for name, value in values.items():
         pulumi.export(name, pulumi.Output.all(value, checked)[0])
+
+
+async def fail_unless_made(steps: Iterable[remote.Command]) -> None:
+    """Raise pulumi.RunError if one of the steps has failed: the engine then deletes nothing."""
+    await _fail_unless_known([step.stdout for step in steps], UNFINISHED)
+
+
+async def _fail_unless_known(values: Iterable[pulumi.Output[Any]], reason: str) -> None:
+    known = [await value.is_known() for value in values]
+    if not all(known) and not pulumi.runtime.is_dry_run():
+        raise pulumi.RunError(reason)
 
 
 async def fail_unless_passed(

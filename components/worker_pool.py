@@ -12,7 +12,7 @@ from busbar.hosts import k3s
 from busbar.hosts.downloads import install_seconds, k3s_values
 from busbar.hosts.inventory import Host, Inventory
 from components.host_command import HostCommandArgs, create_host_command
-from components.removal import HostRemovalArgs, create_host_removal, create_node_removal
+from components.removal import HostRemovalArgs, create_host_removal
 from components.rollout_stop import RolloutStop
 from components.script_delivery import create_delivery_hook
 from components.ssh import SshLogin
@@ -31,8 +31,7 @@ class InfiniBandWorkerPoolArgs:
 
     `install_id`: `K3sControlPlane.install_id`.
     `join_url`: https://ADDRESS:6443 of the Kubernetes API. `agent_token`: secret; it pins the cluster's CA.
-    `registries_yaml`: the content of registries.yaml, empty for none. `deleted_with`: the resource without
-    which the cluster is gone, so that there is nothing to drain from. `project`: folder that relative paths
+    `registries_yaml`: the content of registries.yaml, empty for none. `project`: folder that relative paths
     of the configuration start from.
     """
 
@@ -43,16 +42,15 @@ class InfiniBandWorkerPoolArgs:
     join_url: pulumi.Input[str]
     agent_token: pulumi.Input[str]
     registries_yaml: pulumi.Input[str]
-    deleted_with: pulumi.Resource
     project: Path
 
 
 class InfiniBandWorkerPool(pulumi.ComponentResource):
-    """Makes three Commands per worker: the K3s agent, and two that act only when the worker is removed.
+    """Makes two Commands per worker: the K3s agent, and one that acts only when the worker is removed.
 
-    They are `worker-<host>`, `-drain` and `-removal`, without the pool: a worker that moves to another pool
-    keeps its resources, and nothing of it is removed. `-drain` depends on the agent, and the agent on
-    `-removal`. The engine deletes in the reverse order: drain, delete the Node, then uninstall.
+    They are `worker-<host>` and `worker-<host>-removal`, without the pool: a worker that moves to another
+    pool keeps its resources, and nothing of it is removed. The agent depends on its removal. The Node of a
+    removed worker is drained and deleted before (`K3sControlPlane.remove_stale_nodes`).
     """
 
     nodes: list[remote.Command]
@@ -77,9 +75,7 @@ class InfiniBandWorkerPool(pulumi.ComponentResource):
         self._rollout = RolloutStop(args.pool, {_agent(host): host.name for host in workers})
         self.nodes = []
         for host in workers:
-            agent = self._install(host, self._uninstall_on_delete(host))
-            self._drain_on_delete(host, agent)
-            self.nodes.append(agent)
+            self.nodes.append(self._install(host, self._uninstall_on_delete(host)))
         ready = pulumi.Output.all(*(node.stdout for node in self.nodes))
         self.node_names = ready.apply(lambda _: [host.name for host in workers])
         self.register_outputs({"node_names": self.node_names})
@@ -150,15 +146,6 @@ class InfiniBandWorkerPool(pulumi.ComponentResource):
     def _former_names(self, host: Host) -> list[pulumi.Alias]:
         """The name in older stacks, with the pool; without it the engine would remove such a worker."""
         return [pulumi.Alias(name=f"pool-{self._args.pool}-{host.name}")]
-
-    def _drain_on_delete(self, host: Host, agent: remote.Command) -> None:
-        create_node_removal(
-            f"{_agent(host)}-drain",
-            host.name,
-            self._args.inventory,
-            self._args.login,
-            pulumi.ResourceOptions(parent=self, depends_on=[agent], deleted_with=self._args.deleted_with),
-        )
 
 
 def _agent(host: Host) -> str:

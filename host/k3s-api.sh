@@ -5,7 +5,7 @@ K3S=/usr/local/bin/k3s
 KUBECONFIG_FILE=/etc/rancher/k3s/k3s.yaml
 API_SERVER=""
 MEMBER_DEADLINE=90
-# The ConfigMap in kube-system with the names of the configured hosts.
+# The ConfigMap in kube-system with the names of the configured servers.
 CONFIGURED=busbar-nodes
 # The namespace of the turns of agents that restart (k3s-rollout.sh).
 ROLLOUT=busbar-rollout
@@ -33,9 +33,14 @@ node_exists() {
   [[ -n $(node_field "$1" '{.metadata.name}') ]]
 }
 
-# configured ROLE: the names of the configured servers or workers, as k3s-nodes.sh has noted them in the cluster.
-configured() {
-  api 30 get configmap "$CONFIGURED" -n kube-system --ignore-not-found -o "jsonpath={.data.$1s}"
+# cluster_nodes: lines "NODE|MACHINE|ETCD": the digest of its machine-id where busbar has noted it, true for servers.
+cluster_nodes() {
+  api 30 get nodes -o 'jsonpath={range .items[*]}{.metadata.name}|{.metadata.annotations.busbar/machine}|{.metadata.labels.node-role\.kubernetes\.io/etcd}{"\n"}{end}'
+}
+
+# configured_servers: their names, as k3s-nodes.sh has noted them in the cluster.
+configured_servers() {
+  api 30 get configmap "$CONFIGURED" -n kube-system --ignore-not-found -o "jsonpath={.data.servers}"
 }
 
 # node_is_ready NODE: fails closed: without an answer the Node counts as ready.

@@ -8,12 +8,12 @@
 # A server that is not configured any more and not Ready leaves etcd first: with it as a member, the next one to stop
 # would cost the quorum.
 #
-# Payload: machines (lines "NODE MACHINE"), servers, workers (lines "NODE": all of the configuration. They are noted in
-#   the cluster; a Node among them is not drained or deleted when a resource of it is removed. Without workers the
-#   note is left as it is), taints (lines "NODE KEY=VALUE:EFFECT...": the taints of every worker; empty: taints are
-#   left as they are), rollout (lines "NODE POOL LIMIT JOBS DRAIN SECONDS PAUSE": how many agents of its pool may
-#   restart at the same time, whether while jobs run (keep, wait, refuse), when the worker is drained (never, upgrade,
-#   always) and for how long at most, and how long it has to be Ready before the next one restarts).
+# Payload: machines (lines "NODE MACHINE"), servers (lines "NODE": all of the configuration. They are noted in the
+#   cluster; none of them leaves etcd when only its resource is removed), taints (lines "NODE KEY=VALUE:EFFECT...": the
+#   taints of every worker; empty: taints are left as they are), rollout (lines "NODE POOL LIMIT JOBS DRAIN SECONDS
+#   PAUSE": how many agents of its pool may restart at the same time, whether while jobs run (keep, wait, refuse), when
+#   the worker is drained (never, upgrade, always) and for how long at most, and how long it has to be Ready before the
+#   next one restarts; empty: what the cluster knows is left as it is).
 # Facts: {"node","replaced":[NODE...]}
 # shellcheck source=/dev/null
 [[ -n ${BUSBAR_LIB:-} ]] || for part in lib lib-install k3s-api; do
@@ -28,8 +28,8 @@ ETCD_DATA=/var/lib/rancher/k3s/server/db/etcd
 main() {
   begin
   REPLACED=""
-  # What comes with workers runs after the installation of this server; the rest also before K3s is here.
-  [[ -z $(payload workers) ]] || poll "$START_DEADLINE" systemctl is-active --quiet k3s ||
+  # What comes with a rollout runs after the installation of this server; the rest also before K3s is here.
+  [[ -z $(payload rollout) ]] || poll "$START_DEADLINE" systemctl is-active --quiet k3s ||
     die "K3s does not run here, so the cluster does not know its configured hosts" "see: journalctl -u k3s; then retry"
   # Without it a new machine as server 1 would find no cluster to join, and begin a second one.
   [[ ! -d $ETCD_DATA ]] || poll "$START_DEADLINE" systemctl is-active --quiet k3s ||
@@ -37,18 +37,16 @@ main() {
       "systemctl start k3s; if it fails, see: journalctl -u k3s; then retry"
   if systemctl is-active --quiet k3s; then
     local nodes
-    # "NODE|MACHINE|ETCD"
-    nodes=$(api 30 get nodes -o 'jsonpath={range .items[*]}{.metadata.name}|{.metadata.annotations.busbar/machine}|{.metadata.labels.node-role\.kubernetes\.io/etcd}{"\n"}{end}') ||
-      die "the Kubernetes API on this server does not answer" "see: systemctl status k3s"
+    nodes=$(cluster_nodes) || die "the Kubernetes API on this server does not answer" "see: systemctl status k3s"
     remove_lost_servers "$nodes"
     replace_nodes "$nodes"
     apply_taints
-    [[ -z $(payload workers) ]] || note_hosts
+    [[ -z $(payload rollout) ]] || note_hosts
   fi
   printf '{"node":%s,"replaced":[%s]}\n' "$(json "$NODE_NAME")" "$REPLACED"
 }
 
-# note_hosts: the names of the configured hosts, and what agents need to restart a few at a time (k3s-rollout.sh): their
+# note_hosts: the names of the configured servers, and what agents need to restart a few at a time (k3s-rollout.sh): their
 # pools and limits, and the right of every kubelet to make, mark and delete ConfigMaps in one namespace.
 note_hosts() {
   api 30 apply -f - >&2 <<EOF || die "noting the hosts in the cluster failed" "see the log above; then retry"
@@ -58,8 +56,6 @@ metadata: {name: $CONFIGURED, namespace: kube-system}
 data:
   servers: |-
 $(payload servers | sed 's/^/    /')
-  workers: |-
-$(payload workers | sed 's/^/    /')
 ---
 apiVersion: v1
 kind: Namespace

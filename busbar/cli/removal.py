@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def register(group: typer.Typer) -> None:
     """Add `remove` with its sub-commands to the top level."""
     remove = typer.Typer(help="What `pulumi up` and `destroy` run to remove hosts.", no_args_is_help=True)
-    for command in (host, node, cluster, keep):
+    for command in (host, cluster, keep):
         remove.command(command.__name__)(command)
     group.add_typer(remove, name="remove", hidden=True)
 
@@ -34,13 +34,6 @@ def host() -> None:
     if missed is not None:
         path = uncleaned.write(Path(spec.folder), spec.resource, missed)
         _say(f"could not be cleaned: {missed.host}: {missed.reason}; recorded in {path}")
-
-
-def node() -> None:
-    """Drain and delete the Node of a removed worker, through the first server that runs."""
-    from busbar.operations import removal
-
-    _run(removal.remove_node(_spec(removal.NodeRemoval), _say))
 
 
 def cluster() -> None:

@@ -9,7 +9,7 @@ from busbar.config.partial import PartialConfig, PartialHost
 from busbar.config.topology import LABELS
 
 # Resources of components/control_plane.py beside the servers.
-CONTROL_PLANE_STEPS = ("kubeconfig", "nodes", "rejoin")
+CONTROL_PLANE_STEPS = ("kubeconfig", "nodes", "rejoin", "stale-nodes")
 
 
 def duplicates(config: PartialConfig) -> Iterator[str]:
@@ -44,8 +44,7 @@ def resource_names(config: PartialConfig) -> Iterator[str]:
     taken: dict[str, PartialHost] = {}
     for host in config.group("workers"):
         former = f"pool-{host.pool or only_pool}-{host.name}"
-        names = [f"worker-{host.name}{ending}" for ending in ("", "-drain")]
-        names += [f"{former}{ending}" for ending in ("", "-drain", "-farewell")]
+        names = [f"worker-{host.name}", f"worker-{host.name}-removal", former]
         owners = [taken.setdefault(name, host) for name in names]
         # `duplicates` reports equal host names.
         if first := next((owner for owner in owners if owner.name != host.name), None):

@@ -44,6 +44,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
         "k3s-agent-remove.sh",
     ),
     "k3s-nodes": ("lib.sh", "lib-install.sh", "k3s-api.sh", "k3s-nodes.sh"),
+    "k3s-stale-nodes": ("lib.sh", "k3s-api.sh", "k3s-stale-nodes.sh"),
     "k3s-remove-node": ("lib.sh", "k3s-api.sh", "k3s-remove-node.sh"),
     "verify": ("lib.sh", "k3s-api.sh", "nfs-lib.sh", "verify.sh"),
     "k3s-restore": (

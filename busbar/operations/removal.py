@@ -38,15 +38,6 @@ class HostRemoval(Model):
     resource: str
 
 
-class NodeRemoval(Model):
-    """The stdin of `busbar remove node`: the Node of a worker, and the servers to delete it through."""
-
-    schema_version: Literal[1] = 1
-    login: Login
-    node: str
-    servers: tuple[Target, ...]
-
-
 class Teardown(Model):
     """The stdin of `busbar remove cluster` and `keep`: servers are told that the cluster goes, or stays."""
 
@@ -83,16 +74,6 @@ async def remove_host(spec: HostRemoval, say: Say) -> Uncleaned | None:
             await _leave(hosts, spec, say)
             return Uncleaned(spec.host.name, spec.host.address, error.finding.what)
     return None
-
-
-async def remove_node(spec: NodeRemoval, say: Say) -> None:
-    """Drain the worker's Node and delete it. Raises ScriptError if no server can do that."""
-    async with Hosts.open(spec.login, say) as hosts:
-        if not await _through_servers(hosts, spec.servers, spec.node, "worker", say):
-            raise ScriptError(
-                f"Node {spec.node} was not deleted: no server answers with a running K3s "
-                f"({_names(spec.servers)}). Fix: start K3s on one of them and retry"
-            )
 
 
 async def announce_teardown(spec: Teardown, say: Say, *, kept: bool = False) -> None:
@@ -142,14 +123,12 @@ async def _any_answers(hosts: Hosts, others: Sequence[Target]) -> bool:
 async def _leave(hosts: Hosts, spec: HostRemoval, say: Say) -> None:
     """A server that is gone leaves etcd and loses its Node, unless no server of its cluster runs any more."""
     servers = [other for other in spec.others if other.role == "server"]
-    if spec.host.role == "server" and not await _through_servers(
-        hosts, servers, spec.host.name, "server", say
-    ):
+    if spec.host.role == "server" and not await _through_servers(hosts, servers, spec.host.name, say):
         say(f"{spec.host.name}: no other server of its cluster runs; its etcd member is not removed")
 
 
-async def _through_servers(hosts: Hosts, servers: Sequence[Target], node: str, role: str, say: Say) -> bool:
-    """Whether a server that runs K3s has removed the Node (or had a reason to leave it, which it notes).
+async def _through_servers(hosts: Hosts, servers: Sequence[Target], node: str, say: Say) -> bool:
+    """Whether a server that runs K3s has taken this one out (or had a reason to leave it, which it notes).
 
     Where it fails on one, the next is asked. Raises the first ScriptError if none of them could.
     """
@@ -159,7 +138,7 @@ async def _through_servers(hosts: Hosts, servers: Sequence[Target], node: str, r
             facts = await hosts.run(
                 server,
                 "k3s-remove-node",
-                {"NODE_NAME": node, "ROLE": role, "VERB": "remove"},
+                {"NODE_NAME": node, "VERB": "remove"},
                 seconds=NODE_SECONDS,
             )
         except (ScriptError, UnreachableError) as error:

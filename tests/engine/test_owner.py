@@ -42,11 +42,11 @@ PROGRAM = """
         api() {
           shift
           case "$*" in
-            "get configmap "*data.workers*) cat "$ROOT/workers" ;;
             "get configmap "*data.servers*) cat "$ROOT/servers" ;;
           esac
         }
-        note_hosts() { payload workers >"$ROOT/workers"; payload servers >"$ROOT/servers"; }
+        note_hosts() { payload servers >"$ROOT/servers"; }
+        cluster_nodes() { cat "$ROOT/nodes" 2>/dev/null || true; }
         STATE_DIR=$HOST/busbar K3S_DATA_DIR=$HOST/data K3S_CONFIG_DIR=$HOST/etc
         log() { echo "$NODE_NAME $1" >>"$ROOT/log"; }
         install_server() {
@@ -58,14 +58,20 @@ PROGRAM = """
           printf '{"version":"v1","ca_sha256":"%064d","ca_pem":"x"}' 0
         }
         leave_cluster() { :; }
-        install_agent() { claim_host worker; log installed; removed false; }
+        install_agent() {
+          claim_host worker
+          log installed
+          grep -qsF "$NODE_NAME|$HOST|" "$ROOT/nodes" || echo "$NODE_NAME|$HOST|" >>"$ROOT/nodes"
+          removed false
+        }
         k3s_uninstall() { log uninstalled; rm -rf "$K3S_DATA_DIR"; remove_state; removed true; }
         install_package() { :; }
         install_balancer() { claim_host "load balancer"; log installed; removed false; }
         remove_part() { log uninstalled; }
-        node_field() { echo "$NODE_NAME"; }
-        drain() { log drained; }
-        delete_node() { log "Node deleted"; }
+        node_field() { echo "$1"; }
+        node_is_not_ready() { false; }
+        drain() { NODE_NAME=$1 log drained; }
+        delete_node() { sed -i "/^$1|/d" "$ROOT/nodes"; NODE_NAME=$1 log "Node deleted"; }
     '''
 
     def on_folder(script, values, address):
@@ -98,9 +104,6 @@ PROGRAM = """
             if delete.endswith("remove host"):
                 values = {**spec["values"], "NODE_NAME": spec["host"]["name"], "VERB": "remove"}
                 script, address = spec["script"], spec["host"]["address"]
-            elif delete.endswith("remove node"):
-                values = {"NODE_NAME": spec["node"], "VERB": "remove"}
-                script, address = "k3s-remove-node", spec["servers"][0]["address"]
             else:
                 script, values = "k3s-teardown", {"VERB": "remove", "NODE_NAME": "all"}
                 address = spec["servers"][0]["address"]
@@ -120,13 +123,13 @@ PROGRAM = """
 
     content = json.loads((ROOT / "cluster.json").read_text())
     inventory = Inventory.of(busbar.config.load(content, root=ROOT))
-    pools = {host.name: host.pool for host in inventory.workers}
+    pool_of = {host.name: host.pool for host in inventory.workers}
     create_host_command = worker_pool.create_host_command
 
     def with_pool_in_name(name, args, opts):
         worker = args.values["NODE_NAME"]
         opts.aliases = None
-        return create_host_command(f"pool-{pools[worker]}-{worker}", args, opts)
+        return create_host_command(f"pool-{pool_of[worker]}-{worker}", args, opts)
 
     if (ROOT / "former_names").exists():
         worker_pool.create_host_command = with_pool_in_name
@@ -143,16 +146,17 @@ PROGRAM = """
             inventory=inventory, login=login, ca_pem=plane.ca_pem, install_id=plane.install_id
         ),
     )
+    pools = []
     for pool in inventory.cluster.pools:
-        worker_pool.InfiniBandWorkerPool(
+        pools.append(worker_pool.InfiniBandWorkerPool(
             f"pool-{pool}",
             worker_pool.InfiniBandWorkerPoolArgs(
                 inventory=inventory, login=login, project=ROOT, pool=pool, install_id=plane.install_id,
                 join_url=inventory.api_endpoint, agent_token=plane.agent_token, registries_yaml="",
-                deleted_with=plane.foundation,
             ),
             pulumi.ResourceOptions(depends_on=[balancer]),
-        )
+        ))
+    plane.remove_stale_nodes(after=pools)
 """
 
 KUBECONFIG = """\
@@ -249,7 +253,7 @@ def test_a_renamed_worker_loses_only_its_old_node(stack: Stack) -> None:
     worker = next(host for host in stack.cluster["hosts"]["workers"] if host["name"] == "gpu-1")
     worker["name"] = "gpu-9"
     done = stack.up()
-    assert set(done) == {"gpu-9 installed", "gpu-1 drained", "gpu-1 Node deleted"}
+    assert done == ["gpu-9 installed", "gpu-1 Node deleted"]
     assert stack.owner(worker["address"]) == "tiny/dev/worker-gpu-9"
 
 
@@ -258,8 +262,8 @@ def test_a_replacement_installs_a_worker_again_and_removes_nothing(stack: Stack)
     assert stack.up("--expect-no-changes") == []
 
 
-def test_a_replaced_drain_does_not_touch_the_node_of_a_worker_that_stays(stack: Stack) -> None:
-    assert stack.up("--replace", stack.urn("worker-gpu-2-drain")) == []
+def test_another_look_for_stale_nodes_does_not_touch_those_of_workers_that_stay(stack: Stack) -> None:
+    assert stack.up("--replace", stack.urn("control-plane-stale-nodes")) == []
 
 
 @pytest.mark.parametrize("servers", [1, 3])

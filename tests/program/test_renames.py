@@ -94,11 +94,18 @@ def test_a_replacement_installs_again_and_removes_nothing(run: Run) -> None:
     assert [c.name for c in installed(run) if "delete" in c.inputs] == []
 
 
-def test_server_1_knows_all_workers_before_any_of_them_is_drained(run: Run) -> None:
-    nodes = run.named("control-plane-nodes")
-    assert nodes.inputs["connection"]["host"] == "192.0.2.11"
-    assert all(run.waits_for(run.named(f"worker-gpu-{n}-drain"), nodes) for n in (1, 2, 3))
-    assert "delete" not in nodes.inputs
+def test_nodes_are_drained_and_deleted_on_server_1_after_all_workers_are_installed(run: Run) -> None:
+    stale = run.named("control-plane-stale-nodes")
+    assert stale.inputs["connection"]["host"] == "192.0.2.11"
+    assert all(run.waits_for(stale, run.named(f"worker-gpu-{n}")) for n in (1, 2, 3))
+    assert "delete" not in stale.inputs
+
+
+def test_a_worker_that_moves_or_a_reordered_list_does_not_look_for_stale_nodes(
+    run: Run, moved: Run, reordered: Run
+) -> None:
+    stale = [payload(each.named("control-plane-stale-nodes"), "workers") for each in (run, moved, reordered)]
+    assert stale == ["gpu-1\ngpu-2\ngpu-3"] * 3
 
 
 def test_replaced_servers_are_prepared_for_on_another_server_before_they_join(run: Run) -> None:
@@ -131,7 +138,7 @@ def payload(command: Resource, name: str) -> str:
 
 def test_server_1_is_told_the_workers_and_on_which_machines_the_others_are(run: Run) -> None:
     nodes = run.named("control-plane-nodes")
-    assert payload(nodes, "workers").split() == ["gpu-1", "gpu-2", "gpu-3"]
+    assert [line.split()[0] for line in payload(nodes, "rollout").splitlines()] == ["gpu-1", "gpu-2", "gpu-3"]
     assert payload(nodes, "machines").splitlines() == [
         f"{name} machine-{name}" for name in ("server-2", "server-3", "gpu-1", "gpu-2", "gpu-3")
     ]
@@ -141,13 +148,6 @@ def test_server_1_is_told_the_workers_and_on_which_machines_the_others_are(run: 
 @pytest.mark.parametrize("step", ["control-plane-nodes", "control-plane-rejoin"])
 def test_a_lost_server_is_known_by_the_list_of_the_configured_ones(run: Run, step: str) -> None:
     assert payload(run.named(step), "servers").split() == ["server-1", "server-2", "server-3"]
-
-
-def test_nodes_are_drained_through_any_server_the_first_one_first(run: Run) -> None:
-    drains = [json.loads(each.inputs["stdin"]) for each in removable(run) if each.name.endswith("-drain")]
-    assert {drain["node"] for drain in drains} == {"gpu-1", "gpu-2", "gpu-3"}
-    for drain in drains:
-        assert [server["name"] for server in drain["servers"]] == ["server-1", "server-2", "server-3"]
 
 
 def test_servers_that_join_pin_the_ca_of_server_1(run: Run) -> None:

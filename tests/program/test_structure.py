@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from busbar.hosts import scripts
-from busbar.operations.removal import HostRemoval, NodeRemoval, Teardown
+from busbar.operations.removal import HostRemoval, Teardown
 from tests.program.answers import healthy
 from tests.program.harness import COMMAND, LOCAL, PROVIDER, RELEASE, Run, run_program
 from tests.support.clusters import H100_POOL, all_operators, site
@@ -96,13 +96,6 @@ def test_an_object_that_an_interrupted_update_made_is_adopted_by_the_next_one(ru
     assert run.named("cluster").inputs["upsertExistingObjects"] == "true"
 
 
-def test_a_drain_acts_only_when_its_worker_is_removed_and_the_cluster_stays(run: Run) -> None:
-    drain, worker = run.named("worker-gpu-3-drain"), run.named("worker-gpu-3")
-    assert "create" not in drain.inputs and drain.inputs["delete"].endswith("-m busbar remove node")
-    assert run.waits_for(drain, worker)
-    assert drain.request.deletedWith == run.named("control-plane-server-1-removal").urn
-
-
 HOSTS = (
     *("load-balancer-lb-1", "load-balancer-lb-2"),
     *("control-plane-server-1", "control-plane-server-2", "control-plane-server-3"),
@@ -125,7 +118,6 @@ def test_no_deletion_of_a_host_needs_the_engine_to_reach_it(run: Run, host: str)
 def test_every_removal_is_a_request_that_the_command_understands(run: Run) -> None:
     for name in HOSTS:
         HostRemoval.model_validate_json(run.named(f"{name}-removal").inputs["stdin"])
-    NodeRemoval.model_validate_json(run.named("worker-gpu-1-drain").inputs["stdin"])
     Teardown.model_validate_json(run.named("control-plane-teardown").inputs["stdin"])
 
 
@@ -185,14 +177,14 @@ def test_without_validation_there_is_no_job_and_the_update_succeeds() -> None:
     assert run.outputs["nccl_passed"] is False
 
 
-def test_440_workers_in_ten_pools_need_at_most_three_resources_and_two_ssh_commands_each() -> None:
+def test_440_workers_in_ten_pools_need_at_most_two_resources_and_two_ssh_commands_each() -> None:
     cluster = site(workers={f"pool-{i}": 44 for i in range(10)})
     run = run_program(cluster, healthy(cluster))
     assert run.error is None
     of_workers = [
         r for r in run.custom if run.resources[r.request.parent].type.endswith(":InfiniBandWorkerPool")
     ]
-    assert len(of_workers) <= 3 * 440
+    assert len(of_workers) <= 2 * 440
     commands = Counter(r.inputs["connection"]["host"] for r in run.of_type(COMMAND) if r.inputs.get("create"))
     assert max(commands[h["address"]] for h in cluster["hosts"]["workers"]) <= 2
 

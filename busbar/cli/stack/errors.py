@@ -68,7 +68,7 @@ _SCRIPT_FAILED = re.compile(r"exit(?:ed with)? status \d+:\n")
 # Errors that only say that there was another error.
 _FOLLOW_UP = re.compile(
     r"^(update|preview|destroy|refresh) (failed|cancell?ed)$|exited with non-zero exit code"
-    r"|(^|: )the outputs stay as they were: "
+    r"|(^|: )(the outputs stay as they were|no host is uninstalled): "
     # A component that was skipped because a step before it failed.
     r"|cannot complete a resource .* whose registration isn't pending"
     # A step with a secret in it that needs what a failed step did not return.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,7 +11,7 @@ import pulumi
 import pytest
 
 from components import stack_outputs
-from components.stack_outputs import INCOMPLETE, export_all
+from components.stack_outputs import INCOMPLETE, UNFINISHED, export_all, fail_unless_made
 
 
 def exported(
@@ -50,6 +51,22 @@ def test_one_value_that_is_not_known_keeps_all_from_being_exported(monkeypatch: 
 def test_a_step_that_failed_keeps_all_from_being_exported(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(pulumi.RunError, match=INCOMPLETE):
         exported({"a": 1}, monkeypatch, step=unknown)
+
+
+@pytest.mark.parametrize("preview", [False, True])
+def test_a_step_that_failed_keeps_the_engine_from_deleting_what_is_no_longer_configured(
+    monkeypatch: pytest.MonkeyPatch, preview: bool
+) -> None:
+    monkeypatch.setattr(stack_outputs.pulumi.runtime, "is_dry_run", lambda: preview)
+
+    async def scenario() -> None:
+        made, failed = pulumi.Output.from_input("x"), unknown()
+        steps: Any = [SimpleNamespace(stdout=made)]
+        await fail_unless_made(steps)
+        await fail_unless_made([*steps, SimpleNamespace(stdout=failed)])
+
+    with nullcontext() if preview else pytest.raises(pulumi.RunError, match=UNFINISHED):
+        asyncio.run(scenario())
 
 
 def test_a_preview_may_leave_values_open(monkeypatch: pytest.MonkeyPatch) -> None:

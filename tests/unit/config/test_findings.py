@@ -164,12 +164,13 @@ def test_hosts_whose_resources_would_share_a_name_are_refused_before_the_engine_
     )
 
 
-@pytest.mark.parametrize("name", ["gpu-1-drain", "gpu-1-farewell"])
-def test_a_worker_may_not_have_the_name_of_the_drain_of_another_or_of_its_alias(name: str) -> None:
+def test_a_worker_may_not_have_the_name_of_the_removal_of_another() -> None:
     data = site()
-    data["hosts"]["workers"][1]["name"] = name
+    data["hosts"]["workers"][1]["name"] = "gpu-1-removal"
     [found] = findings(data)
-    assert found.startswith(f"hosts.workers[1].name: {name!r} in pool 'h100' gives the same Pulumi resource")
+    assert found.startswith(
+        "hosts.workers[1].name: 'gpu-1-removal' in pool 'h100' gives the same Pulumi resource"
+    )
 
 
 def test_a_server_may_not_be_called_like_a_step_of_the_control_plane() -> None:

@@ -7,88 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from busbar.hosts import scripts
-from tests.unit.hosts.bash import run
-
-# The Kubernetes API of these scripts: `nodes` is lines "name|machine|ready|etcd|taints"; changes are logged.
-API = r"""
-applied() { # KEY: its lines in the first manifest
-  awk -v key="  $1: |-" '/^---$/ { exit } /^  [^ ]/ { on = $0 == key; next } on { sub(/^ +/, ""); print }' \
-    "$ROOT/applied" 2>/dev/null || true
-}
-api() {
-  shift
-  local name
-  case "$*" in
-    "get nodes -o jsonpath={range .items[*]}{.metadata.name}|"*)
-      awk -F'|' '{ print $1 "|" $2 "|" ($4 ? "true" : "") }' "$ROOT/nodes" ;;
-    "get nodes "*"{range .spec.taints"*)
-      cut -d'|' -f1,5 --output-delimiter=' ' "$ROOT/nodes" ;;
-    "get nodes -o jsonpath={range .items[*]}{.metadata.annotations."*) cut -d'|' -f2 "$ROOT/nodes" ;;
-    "get nodes -l node-role"*"-o name") awk -F'|' '$4 { print "node/" $1 }' "$ROOT/nodes" ;;
-    "get nodes -l node-role"*"type=="*) awk -F'|' '$4 { print $1, $3 }' "$ROOT/nodes" ;;
-    "get nodes -l node-role"*) awk -F'|' '$4 { print $1 }' "$ROOT/nodes" ;;
-    "apply -f -") cat >"$ROOT/applied" ;;
-    "get configmap "*data.servers*) applied servers ;;
-    "get configmap "*data.workers*) applied workers ;;
-    "get --raw /readyz") [[ -z $API_SERVER || " ${DEAD:-} " != *" $API_SERVER "* ]] ;;
-    "get node "*)
-      name=$3
-      case "$*" in
-        *removed-node-name*) grep -s "^$name removed" "$ROOT/log" || true ;;
-        *"type=="*) awk -F'|' -v name="$name" '$1 == name { print $3 }' "$ROOT/nodes" ;;
-        *node-role*) awk -F'|' -v name="$name" '$1 == name && $4 { print "true" }' "$ROOT/nodes" ;;
-        *busbar/machine*) awk -F'|' -v name="$name" '$1 == name { print $2 }' "$ROOT/nodes" ;;
-        *metadata.name*) awk -F'|' -v name="$name" '$1 == name { print $1 }' "$ROOT/nodes" ;;
-      esac ;;
-    "annotate node "*) echo "$3 removed by ${API_SERVER:-this server}" >>"$ROOT/log" ;;
-    "taint "*) echo "$*" >>"$ROOT/log" ;;
-    "drain "*) echo "$2 drained" >>"$ROOT/log" ;;
-    "delete node "*)
-      echo "$3 deleted" >>"$ROOT/log"
-      sed -i "/^$3|/d" "$ROOT/nodes" ;;
-    "-n busbar-rollout get configmaps "*) cat "$ROOT/turns" 2>/dev/null || true ;;
-    "-n busbar-rollout delete configmap "*) echo "turn $5 ended" >>"$ROOT/log" ;;
-    "-n kube-system delete secret "*" --ignore-not-found "*) echo "$5" >>"$ROOT/secrets" ;;
-    *) echo "unexpected: $*" >&2; return 1 ;;
-  esac
-}
-systemctl() {
-  case $* in "is-active k3s") echo "${STATE:-}" ;; is-active* | daemon-reload) ;; *) return 1 ;; esac
-}
-TEARDOWN=$ROOT/teardown
-LEAVING=$ROOT/leaving
-sleep() { :; }
-NOT_READY_DEADLINE=0 MEMBER_DEADLINE=0
-"""
-
-
-def cluster(root: Path, *nodes: str) -> None:
-    (root / "nodes").write_text("".join(f"{node}\n" for node in nodes))
-    (root / "log").touch()
-    (root / "busbar").mkdir(exist_ok=True)
-
-
-def performed(
-    root: Path, script: str, call: str, payload: dict[str, str] | None = None, **values: str
-) -> tuple[subprocess.CompletedProcess[str], list[str]]:
-    """The outcome, and what was changed in the cluster."""
-    line = scripts.stdin(script, payload or {}).partition("\n")[0]
-    done = run(
-        script,
-        f"STATE_DIR={root}/busbar; begin() {{ :; }}; {API}\n{call}",
-        PAYLOAD=line,
-        ROOT=str(root),
-        VERB="remove",
-        **values,
-    )
-    return done, (root / "log").read_text().splitlines()
+from tests.unit.hosts.nodes import cluster, performed
 
 
 def prepared(
     root: Path, machines: str, workers: str = "", servers: str = ""
 ) -> tuple[subprocess.CompletedProcess[str], list[str]]:
-    payload = {"machines": machines, "workers": workers, "servers": servers}
+    payload = {"machines": machines, "rollout": workers, "servers": servers}
     return performed(root, "k3s-nodes", "main", payload, NODE_NAME="s-1")
 
 
@@ -158,7 +83,7 @@ def test_a_server_without_k3s_is_an_error_where_the_cluster_has_to_know_its_host
     """The engine would not run the step again, and the list of an earlier update would stay."""
     (tmp_path / "log").touch()
     stopped = "systemctl() { return 3; }; START_DEADLINE=0; main"
-    done, _ = performed(tmp_path, "k3s-nodes", stopped, {"workers": "w-1"}, NODE_NAME="s-1")
+    done, _ = performed(tmp_path, "k3s-nodes", stopped, {"rollout": "w-1 a 1"}, NODE_NAME="s-1")
     assert done.returncode == 1
     assert "s-1: K3s does not run here, so the cluster does not know its configured hosts" in done.stderr
 
@@ -227,18 +152,8 @@ def test_a_server_that_runs_or_is_configured_stays_a_member(tmp_path: Path, stat
     assert prepared(tmp_path, "", servers=listed)[1] == []
 
 
-def removed(
-    root: Path, node: str, role: str = "worker"
-) -> tuple[subprocess.CompletedProcess[str], list[str]]:
-    return performed(root, "k3s-remove-node", "main", NODE_NAME=node, ROLE=role)
-
-
-def test_the_node_of_a_worker_that_is_gone_is_deleted_without_a_drain(tmp_path: Path) -> None:
-    cluster(tmp_path, "w-1|aaaa|Unknown|", "w-2|bbbb|True|")
-    prepared(tmp_path, "", "w-2")
-    done, log = removed(tmp_path, "w-1")
-    assert log == ["w-1 deleted"]
-    assert "Node w-1 is not Ready: nothing there can be drained" in done.stderr
+def removed(root: Path, node: str) -> tuple[subprocess.CompletedProcess[str], list[str]]:
+    return performed(root, "k3s-remove-node", "main", NODE_NAME=node)
 
 
 def test_a_server_that_is_gone_leaves_etcd_through_another_one(tmp_path: Path) -> None:
@@ -247,14 +162,21 @@ def test_a_server_that_is_gone_leaves_etcd_through_another_one(tmp_path: Path) -
     # It was lost after the step that would have removed it.
     cluster(tmp_path, "s-1|a|True|yes", "s-3|c|Unknown|yes")
     (tmp_path / "log").write_text("")
-    done, log = removed(tmp_path, "s-3", "server")
+    done, log = removed(tmp_path, "s-3")
     assert log == ["s-3 removed by this server", "s-3 deleted"], done.stderr
+
+
+def test_without_the_list_of_servers_no_node_is_touched(tmp_path: Path) -> None:
+    cluster(tmp_path, "s-1|a|True|yes", "s-3|c|Unknown|yes")
+    done, log = removed(tmp_path, "s-3")
+    assert (done.returncode, log) == (0, [])
+    assert "no list of its configured servers" in done.stderr
 
 
 def test_a_configured_server_stays_a_member_when_only_its_resource_is_removed(tmp_path: Path) -> None:
     cluster(tmp_path, "s-1|a|True|yes", "s-3|c|Unknown|yes")
     prepared(tmp_path, "", "w-1", servers="s-1\ns-3")
-    done, log = removed(tmp_path, "s-3", "server")
+    done, log = removed(tmp_path, "s-3")
     assert (done.returncode, log) == (0, [])
     assert "the configuration contains server s-3; its Node stays" in done.stderr
 
@@ -263,8 +185,8 @@ def test_a_configured_server_stays_a_member_when_only_its_resource_is_removed(tm
 def test_a_server_without_a_cluster_that_stays_says_so(tmp_path: Path, state: str) -> None:
     cluster(tmp_path, "s-1|a|True|yes")
     prepared(tmp_path, "", "w-1", servers="s-1")
-    done, log = performed(tmp_path, "k3s-remove-node", f"{state}; main", NODE_NAME="w-9")
-    assert (done.stdout, log) == ('{"node":"w-9","removed":false,"cluster":false}\n', [])
+    done, log = performed(tmp_path, "k3s-remove-node", f"{state}; main", NODE_NAME="s-9")
+    assert (done.stdout, log) == ('{"node":"s-9","removed":false,"cluster":false}\n', [])
 
 
 def test_no_server_leaves_etcd_while_the_whole_cluster_is_removed(tmp_path: Path) -> None:
@@ -313,42 +235,6 @@ def test_an_interrupted_removal_leaves_no_k3s_that_is_not_restarted_after_a_cras
     assert (tmp_path / "leaving").exists()
     performed(tmp_path, "k3s-server", INSTALLED + "install_server", NODE_NAME="s-2")
     assert not (tmp_path / "leaving").exists()
-
-
-def test_a_worker_that_left_the_configuration_is_drained_and_deleted(tmp_path: Path) -> None:
-    cluster(tmp_path, "w-1|aaaa|True|", "w-2|bbbb|True|")
-    prepared(tmp_path, "", "w-2")
-    done, log = removed(tmp_path, "w-1")
-    assert log == ["w-1 drained", "w-1 deleted"], done.stderr
-    assert done.stdout == '{"node":"w-1","removed":true,"cluster":true}\n'
-
-
-def test_a_removed_worker_that_did_not_come_back_from_a_restart_gives_its_turn_back(tmp_path: Path) -> None:
-    cluster(tmp_path, "w-1|aaaa|Unknown|", "w-2|bbbb|True|")
-    prepared(tmp_path, "", "w-2")
-    (tmp_path / "turns").write_text("gpu-0 w-2\ngpu-1 w-1\n")
-    assert removed(tmp_path, "w-1")[1] == ["w-1 deleted", "turn gpu-1 ended"]
-
-
-def test_a_worker_in_the_configuration_is_neither_drained_nor_deleted(tmp_path: Path) -> None:
-    cluster(tmp_path, "w-1|aaaa|True|")
-    prepared(tmp_path, "", "w-1\nw-2")
-    done, log = removed(tmp_path, "w-1")
-    assert (done.returncode, log) == (0, [])
-    assert "the configuration contains worker w-1; its Node stays" in done.stderr
-
-
-def test_without_the_list_of_workers_no_node_is_touched(tmp_path: Path) -> None:
-    cluster(tmp_path, "w-1|aaaa|True|")
-    done, log = removed(tmp_path, "w-1")
-    assert (done.returncode, log) == (0, [])
-    assert "no list of its configured hosts" in done.stderr
-
-
-def test_the_old_node_of_a_renamed_worker_is_deleted_without_waiting_for_its_pods(tmp_path: Path) -> None:
-    cluster(tmp_path, "w-1|aaaa|True|", "w-9|aaaa|True|")
-    prepared(tmp_path, "w-9 aaaa", "w-9")
-    assert removed(tmp_path, "w-1")[1] == ["w-1 deleted"]
 
 
 def left(root: Path, **values: str) -> tuple[subprocess.CompletedProcess[str], list[str]]:

@@ -202,35 +202,33 @@ def test_a_server_that_is_gone_leaves_etcd_through_the_first_peer_that_runs() ->
     assert asyncio.run(scenario()) is not None
     # A login that only shows that somebody answers runs nothing.
     assert [len(commands) for commands in asked.values()] == [1, 1, 0]
-    assert "NODE_NAME=s-9" in asked["s-2"][0] and "ROLE=server" in asked["s-2"][0]
+    assert "NODE_NAME=s-9" in asked["s-2"][0]
 
 
 @pytest.mark.usefixtures("gone")
-def test_a_node_is_deleted_through_the_next_server_if_the_first_is_down() -> None:
+def test_it_leaves_through_the_next_server_if_the_first_is_down() -> None:
     commands: list[str] = []
 
     async def scenario() -> None:
         async with machine(printing({"cluster": True}, commands)) as port:
-            servers = (at(22, "s-1", "server", address=GONE), at(port, "s-2", "server"))
-            await removal.remove_node(
-                removal.NodeRemoval(login=login(), node="w-1", servers=servers), lambda _: None
-            )
+            peers = (at(22, "s-1", "server", address=GONE), at(port, "s-2", "server"))
+            lost = at(22, "s-9", "server", address=GONE)
+            await removal.remove_host(spec(lost, *peers), lambda _: None)
 
     asyncio.run(scenario())
-    assert len(commands) == 1 and "NODE_NAME=w-1" in commands[0]
+    # The first login only asks whether anybody answers.
+    assert [command for command in commands if "NODE_NAME=s-9" in command] == commands[-1:]
 
 
 def through(*answers: Callable[..., None]) -> list[str]:
-    """Delete a Node through servers that answer so; returns what was said."""
+    """Take a lost server out through servers that answer so; returns what was said."""
     said: list[str] = []
 
     async def scenario() -> None:
         async with contextlib.AsyncExitStack() as stack:
             ports = [await stack.enter_async_context(machine(answer)) for answer in answers]
-            servers = tuple(at(port, f"s-{number}", "server") for number, port in enumerate(ports, 1))
-            await removal.remove_node(
-                removal.NodeRemoval(login=login(), node="w-1", servers=servers), said.append
-            )
+            servers = [at(port, f"s-{number}", "server") for number, port in enumerate(ports, 1)]
+            await removal.remove_host(spec(at(22, "s-9", "server", address=GONE), *servers), said.append)
 
     asyncio.run(scenario())
     return said
@@ -240,27 +238,18 @@ def broken(why: str) -> Callable[..., None]:
     return printing({}, [], status=1, stderr=f"busbar: {why}\n")
 
 
-def test_a_node_is_deleted_through_the_next_server_if_the_api_of_the_first_does_not_answer() -> None:
+@pytest.mark.usefixtures("gone")
+def test_it_leaves_through_the_next_server_if_the_api_of_the_first_does_not_answer() -> None:
     runs: list[str] = []
     said = through(broken("the Kubernetes API does not answer"), printing({"cluster": True}, runs))
     assert len(runs) == 1
     assert any("s-1: k3s-remove-node failed" in line for line in said)
 
 
-def test_the_first_reason_is_told_if_no_server_can_delete_a_node() -> None:
+@pytest.mark.usefixtures("gone")
+def test_the_first_reason_is_told_if_it_can_leave_through_none() -> None:
     with pytest.raises(ScriptError, match=r"s-1: k3s-remove-node failed: .*the first"):
         through(broken("the first"), broken("the second"), printing({"cluster": False}, []))
-
-
-@pytest.mark.usefixtures("gone")
-def test_a_node_that_nobody_can_delete_is_an_error() -> None:
-    servers = (at(22, "s-1", "server", address=GONE),)
-    with pytest.raises(ScriptError, match=r"Node w-1 was not deleted: no server answers .* \(s-1\)"):
-        asyncio.run(
-            removal.remove_node(
-                removal.NodeRemoval(login=login(), node="w-1", servers=servers), lambda _: None
-            )
-        )
 
 
 @pytest.mark.usefixtures("gone")

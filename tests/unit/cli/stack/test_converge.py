@@ -11,13 +11,8 @@ from busbar.cli.stack.target import Options
 
 NAMES = (
     *("preflight-hosts", "control-plane-nodes", "control-plane-s-1", "control-plane-s-1-removal"),
-    *(
-        "load-balancer-lb-1",
-        "load-balancer-lb-1-removal",
-        "worker-w-1",
-        "worker-w-1-removal",
-        "worker-w-1-drain",
-    ),
+    *("load-balancer-lb-1", "load-balancer-lb-1-removal", "worker-w-1", "worker-w-1-removal"),
+    "control-plane-stale-nodes",
 )
 STATE = Snapshot(tuple(f"urn:pulumi:dev::busbar::x::{name}" for name in NAMES), ())
 

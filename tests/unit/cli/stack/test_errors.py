@@ -103,6 +103,7 @@ def test_what_the_program_printed_explains_an_error_that_only_reports_another_on
     "text",
     [
         "busbar-dev: the outputs stay as they were: a step failed",
+        "busbar-dev: no host is uninstalled: a step failed",
         "mpi-operator: cannot complete a resource 'urn:pulumi:dev::busbar::busbar:index:X::mpi-operator' "
         "whose registration isn't pending",
         'control-plane-rejoin: malformed RPC secret: missing value for "stdin"',
