@@ -38,6 +38,13 @@ def test_a_failed_validation_fails_the_update_with_its_reasons_and_keeps_the_out
     assert "kubeconfig" in done.outputs
 
 
+@pytest.mark.parametrize("passed", [True, False])
+def test_workers_that_are_not_configured_any_more_leave_only_a_cluster_that_has_passed(passed: bool) -> None:
+    done = run(lambda _: passing() if passed else failing())
+    steps = {resource.name for resource in done.custom}
+    assert ("control-plane-stale-nodes" in steps) is passed
+
+
 @pytest.mark.parametrize("printed", ["", "Killed\n", "[]", "{}", '{"passed": "yes"}'])
 def test_a_collector_that_does_not_print_a_verdict_is_not_a_pass(printed: str) -> None:
     done = run(lambda _: printed)

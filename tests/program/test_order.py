@@ -24,7 +24,7 @@ def waits(run: Run, later: str, earlier: str) -> bool:
 
 def test_no_host_is_changed_before_preflight_has_passed_on_all_of_them(run: Run) -> None:
     commands = run.of_type(COMMAND)
-    assert len(commands) == 13
+    assert len(commands) == 14
     assert [c.name for c in commands if not run.waits_for(c, run.named("preflight-hosts"))] == []
 
 
@@ -134,6 +134,11 @@ def test_operators_wait_for_every_server_that_runs_k3s_and_so_may_restart() -> N
 
 def test_a_measurement_waits_for_all_servers(run: Run) -> None:
     assert waits(run, "nccl-a-job", "control-plane-server-3")
+
+
+def test_workers_leave_after_those_that_stay_are_installed_and_measured(run: Run) -> None:
+    for step in ("worker-gpu-1", "worker-gpu-3", "nccl-a-collect", "nccl-b-collect"):
+        assert waits(run, "control-plane-stale-nodes", step)
 
 
 def test_the_network_operator_waits_for_the_crds_of_the_gpu_operator_and_not_for_its_gpus(run: Run) -> None:
