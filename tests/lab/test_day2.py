@@ -204,14 +204,20 @@ def test_a_replaced_worker_that_lost_its_script_is_installed_and_ready_at_the_en
     assert lab.ssh("worker-2", "stat -c %a /run/busbar").strip() == "700"
 
 
-def test_a_removed_worker_keeps_the_files_of_the_site_and_comes_back(lab: Lab, changed: Change) -> None:
+def test_a_removed_worker_is_drained_keeps_the_files_of_the_site_and_comes_back(
+    lab: Lab, changed: Change
+) -> None:
     drop_in = "/var/lib/rancher/k3s/agent/etc/kubelet.conf.d/99-lab.conf"
     before = lab.ssh("worker-2", f"sha256sum {drop_in}")
 
     def without_worker_2(cluster: dict[str, Any]) -> None:
         del cluster["hosts"]["workers"][1]
 
-    changed(without_worker_2)
+    text = changed(without_worker_2)
+    assert "worker-2 is not configured any more: its Node is drained and deleted" in text
+    assert "node/worker-2 drained" in text and "timed out" not in text
+    assert "worker-2" not in lab.kubectl("get nodes -o name")
+    assert lab.ssh("worker-2", "ls /usr/local/bin/k3s || true") == ""
     assert lab.ssh("worker-2", f"sha256sum {drop_in}") == before
     changed(lambda _: None)
     assert lab.ssh("worker-2", "systemctl is-active k3s-agent").strip() == "active"
