@@ -4,7 +4,7 @@ Prints wall and CPU time and the largest resident set of one process (engine, pr
 and the ratios. The bare program does nothing but register `remote.Command`s, of which a site mostly consists:
 what is above its time is ours.
 
-    python bench/preview_440.py [--workers 440] [--pools 10] [--bare 1321]
+    python bench/preview_440.py [--workers 440] [--pools 10] [--bare 881]
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def main() -> None:
     )
     parser.add_argument("--workers", type=int, default=440)
     parser.add_argument("--pools", type=int, default=10)
-    parser.add_argument("--bare", type=int, default=1321, help="resources of the bare program")
+    parser.add_argument("--bare", type=int, default=881, help="resources of the bare program")
     parser.add_argument("--rounds", type=int, default=1, help="measure so often, take the quickest")
     wanted = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="busbar-bench-") as folder:
