@@ -101,7 +101,7 @@ class K3sControlPlane(pulumi.ComponentResource):
         self, name: str, args: K3sControlPlaneArgs, opts: pulumi.ResourceOptions | None = None
     ) -> None:
         super().__init__("busbar:index:K3sControlPlane", name, None, opts)
-        self._name_of_steps = name
+        self._prefix = name
         self._args = args
         self.registries_yaml = self._render_registries()
         rotate = args.inventory.cluster.k3s.rotate
@@ -179,8 +179,8 @@ class K3sControlPlane(pulumi.ComponentResource):
     def remove_stale_nodes(self, after: Sequence[pulumi.Resource]) -> remote.Command:
         """Register the Command that drains and deletes the Nodes of workers that are not configured any more.
 
-        It runs whenever the set of workers has changed, after `after`, the pools. The engine uninstalls those
-        hosts at the end of the update, and only if no step has failed.
+        It runs whenever the set of workers has changed, after `after`: the pools, and what was measured. The
+        engine uninstalls those hosts at the end of the update, and only if no step has failed.
         """
         first, workers = self._args.inventory.servers[0], self._args.inventory.workers
         step = HostCommandArgs(
@@ -192,7 +192,7 @@ class K3sControlPlane(pulumi.ComponentResource):
             payload={"workers": "\n".join(sorted(host.name for host in workers))},
         )
         return create_host_command(
-            f"{self._name_of_steps}-stale-nodes",
+            f"{self._prefix}-stale-nodes",
             step,
             pulumi.ResourceOptions(parent=self, depends_on=[self.nodes[0], *after]),
         )

@@ -26,11 +26,11 @@ main() {
   printf '{"node":%s,"deleted":[%s]}\n' "$(json "$NODE_NAME")" "$(json_list "$stale")"
 }
 
-# stale_nodes NODES WORKERS
+# stale_nodes NODES WORKERS: K3s writes names of Nodes in lower case.
 stale_nodes() {
   awk -F'|' '
-    input == "workers" { configured[$1] = 1 }
-    input == "nodes" && $2 != "" && $3 != "true" && !($1 in configured) { print $1 }
+    input == "workers" { configured[tolower($1)] = 1 }
+    input == "nodes" && $2 != "" && $3 != "true" && !(tolower($1) in configured) { print $1 }
   ' input=workers <(echo "$2") input=nodes <(echo "$1")
 }
 

@@ -32,6 +32,11 @@ def test_workers_in_the_configuration_and_servers_stay(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout, log) == (0, '{"node":"s-1","deleted":[]}\n', []), done.stderr
 
 
+def test_a_worker_that_is_configured_in_capital_letters_stays(tmp_path: Path) -> None:
+    cluster(tmp_path, SERVER, "w-1|aaaa|True|")
+    assert removed(tmp_path, "W-1")[1] == []
+
+
 def test_a_node_that_somebody_else_has_added_stays(tmp_path: Path) -> None:
     cluster(tmp_path, SERVER, "w-1|aaaa|True|", "guest||True|")
     assert removed(tmp_path, "w-1")[1] == []
