@@ -11,7 +11,8 @@ import pytest
 import yaml
 
 from lab.paths import LOGS, SSH_KEY
-from tests.lab.conftest import COMMAND_SECONDS, PROJECT, Lab
+from lab.topology import find
+from tests.lab.conftest import COMMAND_SECONDS, PROJECT, SERVERS, Lab
 
 HOSTS = ("lb-1", "server-1", "server-2", "server-3", "worker-1", "worker-2")
 K3S_CONFIG = "/etc/rancher/k3s/config.yaml"
@@ -119,3 +120,45 @@ def test_an_agents_token_does_not_get_what_a_server_joins_with(secrets: dict[str
     assert answer("server", "the token of the servers") == "200", "the request is right"
     assert answer("node", "the token of the agents") in {"401", "403"}
     assert answer("server", "the token of the agents") in {"401", "403"}
+
+
+ETCD_TLS = "/var/lib/rancher/k3s/server/tls/etcd"
+MEMBERS = "v3/cluster/member/list"
+
+
+def _codes(lab: Lab, host: str, urls: list[str], options: str = "-k") -> dict[str, str]:
+    """URL -> the status with which it answers a request from the host, "000" if it does not."""
+    row = "%{url_effective} %{http_code}\\n"
+    ask = f"curl -s {options} -o /dev/null -w '{row}' --max-time 5"
+    answers = lab.ssh(host, f"for url in {' '.join(urls)}; do {ask} $url || true; done")
+    return dict(line.split() for line in answers.splitlines())
+
+
+def test_etcd_answers_to_nobody_without_a_certificate(lab: Lab) -> None:
+    body = "-X POST -d '{}'"
+    login = (
+        f"{body} --cacert {ETCD_TLS}/server-ca.crt --cert {ETCD_TLS}/client.crt --key {ETCD_TLS}/client.key"
+    )
+    own = f"https://127.0.0.1:2379/{MEMBERS}"
+    assert _codes(lab, "server-1", [own], login) == {own: "200"}, "the request is right"
+    # The ports for clients, for members, and for metrics, which is on loopback only.
+    paths = [f"{port}/{path}" for port in (2379, 2380, 2381) for path in (MEMBERS, "metrics", "health")]
+    urls = [f"{scheme}://{find('server-1').address}:{path}" for scheme in ("http", "https") for path in paths]
+    for host in ("worker-1", "server-2"):
+        # To a request without TLS it may say that TLS is expected.
+        assert set(_codes(lab, host, urls, f"-k {body}").values()) <= {"000", "400"}, host
+
+
+def test_servers_and_kubelets_ask_strangers_for_credentials(lab: Lab) -> None:
+    """Apart from whether a server is ready, and what joins need before they have a token: its CA."""
+    public = {"livez", "readyz", "cacerts", "ping"}
+    paths = {"api", "metrics", "healthz", "version", "v1-k3s/config", "v1-k3s/server-bootstrap", *public}
+    of_servers = [f"https://{find(host).address}:6443/{path}" for host in SERVERS for path in sorted(paths)]
+    of_kubelets = [
+        f"https://{find(host).address}:10250/{path}"
+        for host in HOSTS[1:]
+        for path in ("pods", "metrics", "healthz")
+    ]
+    answers = _codes(lab, "lb-1", [*of_servers, *of_kubelets])
+    expected = {url: "200" if url.rpartition("/")[2] in public else "401" for url in answers}
+    assert (len(answers), answers) == (len(of_servers) + len(of_kubelets), expected)
