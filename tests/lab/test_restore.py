@@ -122,6 +122,21 @@ def test_a_cluster_is_as_it_was_at_the_snapshot_and_goes_on(lab: Lab, objects: s
     _as_it_was(lab)
 
 
+def test_a_cluster_whose_servers_have_all_lost_their_data_is_restored(lab: Lab, objects: set[str]) -> None:
+    name = lab.save_snapshot("server-2")
+    _apply(lab, _object("ConfigMap", "after"))
+    for server in SERVERS:
+        lab.ssh(server, f"systemctl stop k3s && rm -rf {SNAPSHOTS.rpartition('/')[0]}/etcd")
+
+    began = time.monotonic()
+    done = lab.restore("--snapshot", name, "--yes")
+    print(f"{done.stdout}{done.stderr}restored from nothing in {time.monotonic() - began:.0f} s")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert _names(lab, "configmaps") == objects
+    eventually(lambda: _runs(lab, "before"), 90, "the restored pod runs")
+    _as_it_was(lab)
+
+
 def test_an_interrupted_restore_is_finished_by_the_same_command(lab: Lab, objects: set[str]) -> None:
     name = lab.save_snapshot("server-1")
     lab.kubectl(f"-n {NAMESPACE} delete configmaps --all")
