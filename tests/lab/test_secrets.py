@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from tests.lab.conftest import COMMAND_SECONDS, PROJECT, SERVERS, Lab
 
 HOSTS = ("lb-1", "server-1", "server-2", "server-3", "worker-1", "worker-2")
 K3S_CONFIG = "/etc/rancher/k3s/config.yaml"
+K3S_SERVER = "/var/lib/rancher/k3s/server"
 # What an unprivileged process of a host can read: files, and the arguments of every process.
 READABLE = "/etc /home /opt /root /run /srv /tmp /var /proc/[0-9]*/cmdline"
 
@@ -28,12 +30,16 @@ def secrets(lab: Lab) -> dict[str, str]:
         lab.pulumi("stack", "output", "kubeconfig", "--show-secrets", "--stack", "dev").stdout
     )
     encoded = kubeconfig["users"][0]["user"]["client-key-data"]
+    encryption = json.loads(lab.ssh("server-1", f"cat {K3S_SERVER}/cred/encryption-config.json"))
+    [key] = encryption["resources"][0]["providers"][0]["aescbc"]["keys"]
     found = {
         "the token of the servers": written["token"],
         "the token of the agents": written["agent-token"],
         "the SSH key": SSH_KEY.read_text(encoding="utf-8").splitlines()[1],
         "the key of the kubeconfig": base64.b64decode(encoded).decode().splitlines()[1],
         "the key of the kubeconfig, encoded": encoded,
+        "the key of Secrets in etcd": key["secret"],
+        "the key of the CA": lab.ssh("server-1", f"cat {K3S_SERVER}/tls/server-ca.key").splitlines()[1],
     }
     assert all(len(value) >= 32 for value in found.values())
     return found
@@ -122,7 +128,7 @@ def test_an_agents_token_does_not_get_what_a_server_joins_with(secrets: dict[str
     assert answer("server", "the token of the agents") in {"401", "403"}
 
 
-ETCD_TLS = "/var/lib/rancher/k3s/server/tls/etcd"
+ETCD_TLS = f"{K3S_SERVER}/tls/etcd"
 MEMBERS = "v3/cluster/member/list"
 
 
