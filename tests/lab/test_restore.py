@@ -200,13 +200,19 @@ def _s3_answers() -> bool:
 def _with_bucket(cluster: dict[str, Any]) -> None:
     cluster["validation"]["enabled"] = False
     s3 = {"endpoint": f"{GATEWAY}:{S3_PORT}", "bucket": BUCKET, "folder": FOLDER}
-    cluster["k3s"]["snapshots"] = {"s3": s3}
+    cluster["k3s"]["snapshots"] = {"schedule": "* * * * *", "retention": 3, "s3": s3}
     cluster["k3s"]["server_args"] = {"etcd-s3-insecure": True}
 
 
 def test_a_cluster_is_restored_from_s3_when_no_server_has_the_snapshot(
     lab: Lab, bucket: Path, objects: set[str]
 ) -> None:
+    def on_schedule() -> bool:
+        """Whether every server has copied a snapshot to the bucket by itself."""
+        stored = [path.name for path in (bucket / FOLDER).glob("etcd-snapshot-*")]
+        return all(any(f"-{server}-" in name for name in stored) for server in SERVERS)
+
+    eventually(on_schedule, 120, "a scheduled snapshot of every server in the bucket")
     name = lab.save_snapshot("server-3")
     assert (bucket / FOLDER / name).stat().st_size > 0
     lab.ssh("server-3", f"rm {SNAPSHOTS}/{name}")
