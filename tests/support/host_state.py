@@ -11,7 +11,7 @@ SCRIPT = r"""
 export LC_ALL=C
 set -f
 persistent="/boot /etc /home /opt /root /srv /usr /var"
-# What the operating system itself writes all the time.
+# What the operating system itself writes all the time; further below, what it starts when it is asked.
 changing="-path /var/cache -o -path /var/log/journal -o -path /var/log/?tmp -o -path /var/log/lastlog"
 changing="$changing -o -path /var/lib/systemd -o -path /var/tmp"
 find $persistent \( $changing \) -prune -o -type f -path '/usr/*' -printf 'file\t%p\t%m %U:%G %s bytes\n' \
@@ -22,7 +22,7 @@ dpkg-query -W -f 'package\t${Package}\t${Version} ${db:Status-Abbrev}\n'
 listed="--no-legend --no-pager --plain"
 systemctl list-unit-files $listed | awk '$2 != "transient" { print "unit\t" $1 "\t" $2 }'
 systemctl list-units --type=service --state=running,failed $listed |
-  awk '$1 !~ /^user@/ { print "service\t" $1 "\t" $4 }'
+  awk '$1 !~ /^(user@|systemd-(timedate|hostname|locale)d[.])/ { print "service\t" $1 "\t" $4 }'
 awk '$2 !~ "^/run/(user|credentials)/" { print "mount\t" $2 "\t" $1 " " $3 }' /proc/self/mounts
 ip -o link show | awk -F ': ' '{ sub(/@.*/, "", $2); print "interface\t" $2 "\t" }'
 ip -o addr show | awk '{ print "address\t" $2 " " $4 "\t" }'
