@@ -127,8 +127,10 @@ async def main() -> None:
                 kubeconfig=kubeconfig,
                 deleted_with=first_server,
             )
-            # One pool at a time: measured together they would share switches, and so the bandwidth.
-            earlier = [*servers, *operators, *validations.values()]
+            earlier = [*servers, *operators]
+            # Measured together, pools that share switches would share the bandwidth.
+            if cluster.validation.measure_pools == "in_order":
+                earlier += validations.values()
             opts = ResourceOptions(provider=provider, depends_on=earlier)
             validations[pool] = NcclValidation(f"nccl-{pool}", args, opts)
 

@@ -63,7 +63,7 @@ is_ours() {
 # forgotten before: a run that broke off, or whose reload failed, reloads again.
 configure_haproxy() {
   local new=$CONFIG.busbar-new
-  keep_original "$CONFIG"
+  keep_original haproxy "$CONFIG"
   payload haproxy_cfg | write_file "$new" 0644
   if ! haproxy -c -q -f "$new" >&2; then
     rm -f "$new"
@@ -84,7 +84,7 @@ configure_haproxy() {
 
 configure_keepalived() {
   local new=$KEEPALIVED.busbar-new loaded=$STATE_DIR/keepalived.loaded
-  keep_original "$KEEPALIVED"
+  keep_original keepalived "$KEEPALIVED"
   payload keepalived_conf | write_file "$new" 0644
   # --config-test needs keepalived 2.0, which all supported operating systems have.
   if ! keepalived --config-test -f "$new" >&2; then
@@ -102,11 +102,16 @@ configure_keepalived() {
   cp -f "$KEEPALIVED" "$loaded"
 }
 
-# keep_original FILE: saves the file of the package or the site, for removal; not the one of an earlier run.
+# keep_original UNIT FILE: saves the file of the package or the site, and how its unit was, for removal; not the one of
+# an earlier run.
 keep_original() {
-  local kept
-  kept=$STATE_DIR/$(basename "$1").original
-  [[ -e $kept || ! -e $1 ]] || is_ours "$1" || cp -p "$1" "$kept"
+  local unit=$1 file=$2 kept state
+  kept=$STATE_DIR/$(basename "$file").original
+  if [[ -e $kept || ! -e $file ]] || is_ours "$file"; then return 0; fi
+  for state in enabled active; do
+    ! systemctl "is-$state" --quiet "$unit" || touch "$STATE_DIR/$unit.$state"
+  done
+  cp -p "$file" "$kept"
 }
 
 # health_path: the path that HAProxy checks (option httpchk in haproxy.cfg); the installation checks the same.
@@ -146,11 +151,11 @@ remove_balancer() {
 remove_keepalived() {
   [[ -e $STATE_DIR/keepalived.installed ]] || is_ours "$KEEPALIVED" || return 0
   remove_part keepalived "$KEEPALIVED"
-  rm -f "$STATE_DIR"/keepalived.{conf.original,loaded,installed}
+  rm -f "$STATE_DIR"/keepalived.{conf.original,enabled,active,loaded,installed}
 }
 
-# remove_part PACKAGE FILE: purges the package if busbar installed it, else restores the file. A purge leaves a file that
-# is not the package's, such as keepalived.conf: whoever installs keepalived later would take the virtual IP.
+# remove_part PACKAGE FILE: purges the package if busbar installed it, else restores file and unit. A purge leaves a file
+# that is not the package's, such as keepalived.conf: whoever installs keepalived later would take the virtual IP.
 remove_part() {
   local package=$1 file=$2 original
   original=$STATE_DIR/$(basename "$2").original
@@ -160,6 +165,10 @@ remove_part() {
     ! is_ours "$file" || rm -f "$file"
   elif [[ -e $original ]]; then
     cp -p "$original" "$file"
+    [[ ! -e $STATE_DIR/$package.enabled ]] || systemctl enable -q "$package" 2>/dev/null ||
+      note "$package could not be enabled again"
+    [[ ! -e $STATE_DIR/$package.active ]] || timeout 60 systemctl start "$package" ||
+      note "$package does not start with the configuration that it had: journalctl -u $package"
   else
     rm -f "$file"
   fi

@@ -6,6 +6,9 @@ K3S_CONFIG_DIR=/etc/rancher/k3s
 K3S_DATA_DIR=/var/lib/rancher/k3s
 KUBELET_DIR=/var/lib/kubelet
 MOUNTS=/proc/self/mounts
+# What kubelet, container runtime and the operators' containers make elsewhere, and nobody removes.
+K3S_MADE=(/usr/local/nvidia/toolkit /var/run/cdi /var/log/pods /var/log/containers /var/lib/cni /usr/libexec/kubernetes
+  /etc/kubernetes/node-feature-discovery)
 # Crashes, and authentication failures (K3s retries indefinitely), after which the wait ends.
 K3S_MAX_CRASHES=3
 K3S_MAX_AUTH_FAILURES=8
@@ -62,7 +65,7 @@ record_preexisting_files() {
   [[ ! -e $STATE_DIR/preexisting ]] || return 0
   mkdir -p "$STATE_DIR"
   chmod 0700 "$STATE_DIR"
-  for path in /usr/local/nvidia/toolkit /var/run/cdi; do
+  for path in "${K3S_MADE[@]}"; do
     [[ -e $path ]] || printf '%s\n' "$path"
   done | write_file "$STATE_DIR/absent" 0600
   [[ ! -e $K3S_CONFIG_DIR/registries.yaml ]] || cp -p "$K3S_CONFIG_DIR/registries.yaml" "$STATE_DIR/registries.yaml.original"

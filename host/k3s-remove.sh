@@ -20,9 +20,9 @@ k3s_uninstall() {
   # /etc/rancher/node/password stays, as with K3s's own script: with it this machine may join again while a Node
   # of its name still exists.
   rmdir --ignore-fail-on-non-empty "$K3S_CONFIG_DIR" /etc/rancher 2>/dev/null || true
-  rm -rf /run/k3s /run/flannel
+  rm -rf /run/k3s /run/flannel "$KUBECACHEDIR"
   k3s_remove_data
-  k3s_remove_toolkit
+  k3s_remove_made
   remove_state
   removed true
 }
@@ -83,13 +83,13 @@ k3s_remove_network() {
   done
 }
 
-# k3s_remove_toolkit: what the GPU Operator's container toolkit wrote on the host, if it was not there before.
-k3s_remove_toolkit() {
+# k3s_remove_made: what Kubernetes made outside of its folders, if it was not there before.
+k3s_remove_made() {
   local path
   while read -r path; do
-    [[ -z $path ]] || rm -rf "${path:?}"
+    rm -rf "${path:?}"
     rmdir --ignore-fail-on-non-empty "$(dirname "$path")" 2>/dev/null || true
-  done < <(grep -xF -e /usr/local/nvidia/toolkit -e /var/run/cdi "$STATE_DIR/absent" 2>/dev/null || true)
+  done < <(printf '%s\n' "${K3S_MADE[@]}" | grep -xFf - "$STATE_DIR/absent" 2>/dev/null || true)
 }
 
 # k3s_remove_data: empties the folders, which may be mounts and then stay. Files from before K3s are never moved, so

@@ -29,20 +29,21 @@ def main() -> None:
         sys.exit(1)
 
 
-def start(workers: int = 2, load_balancers: int = 1) -> None:
+def start(workers: int = 2, load_balancers: int = 1, servers: int = 3) -> None:
     """What `up` does, for callers in Python. Raises LabError."""
     from lab.up import up
 
-    up(hosts(workers, load_balancers))
+    up(hosts(workers, load_balancers, servers))
 
 
 @app.command()
 def up(
     workers: Annotated[int, typer.Option(min=0, max=100, help="GPU hosts to boot")] = 2,
     load_balancers: Annotated[int, typer.Option(min=1, max=2, help="load balancers to boot")] = 1,
+    servers: Annotated[int, typer.Option(min=1, max=5, help="servers to boot")] = 3,
 ) -> None:
     """Boot the hosts; builds what is missing first. A second run changes nothing."""
-    start(workers, load_balancers)
+    start(workers, load_balancers, servers)
 
 
 @app.command()

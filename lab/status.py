@@ -9,7 +9,7 @@ from lab.hosts import network, nspawn, ssh
 from lab.mirror import server
 from lab.paths import HOSTS
 from lab.steps import CONSOLE
-from lab.topology import BRIDGE, MIRROR_URL, Host, find, hosts
+from lab.topology import BRIDGE, MIRROR_URL, Host, every_host, find, hosts
 
 
 def known_hosts() -> tuple[Host, ...]:
@@ -17,7 +17,7 @@ def known_hosts() -> tuple[Host, ...]:
     names = {path.name for path in HOSTS.iterdir()} if HOSTS.is_dir() else set()
     if not names:
         return hosts()
-    order = [h.name for h in hosts(workers=100, load_balancers=2)]
+    order = [h.name for h in every_host()]
     return tuple(find(name) for name in sorted(names, key=order.index))
 
 

@@ -27,7 +27,7 @@ MIRROR_PORT = 8077
 MIRROR_URL = f"http://{GATEWAY}:{MIRROR_PORT}"
 
 LOAD_BALANCER_ADDRESSES = ("10.77.0.10", "10.77.0.9")
-SERVERS = 3
+MAX_SERVERS = 5
 FIRST_SERVER = 11
 FIRST_WORKER = 21
 MAX_WORKERS = 100
@@ -59,13 +59,15 @@ class Host:
         return str(ip_network(MANAGEMENT_SUBNET)[int(self.address.rpartition(".")[2])])
 
 
-def hosts(workers: int = 2, load_balancers: int = 1) -> tuple[Host, ...]:
+def hosts(workers: int = 2, load_balancers: int = 1, servers: int = 3) -> tuple[Host, ...]:
     """The lab's hosts in the order in which they boot.
 
-    Raises ValueError for a number of workers or load balancers that the address plan has no room for.
+    Raises ValueError for a number of hosts that the address plan has no room for.
     """
     if not 1 <= load_balancers <= len(LOAD_BALANCER_ADDRESSES):
         raise ValueError(f"the lab has 1 or 2 load balancers, not {load_balancers}: --load-balancers 1")
+    if not 1 <= servers <= MAX_SERVERS:
+        raise ValueError(f"the lab has 1 to {MAX_SERVERS} servers, not {servers}: --servers 3")
     if not 0 <= workers <= MAX_WORKERS:
         raise ValueError(f"the lab has room for 0 to {MAX_WORKERS} workers, not {workers}: --workers 2")
     return (
@@ -73,15 +75,20 @@ def hosts(workers: int = 2, load_balancers: int = 1) -> tuple[Host, ...]:
             Host(f"lb-{number}", "lb", address)
             for number, address in enumerate(LOAD_BALANCER_ADDRESSES[:load_balancers], 1)
         ),
-        *(Host(f"server-{n + 1}", "server", f"10.77.0.{FIRST_SERVER + n}") for n in range(SERVERS)),
+        *(Host(f"server-{n + 1}", "server", f"10.77.0.{FIRST_SERVER + n}") for n in range(servers)),
         *(Host(f"worker-{n + 1}", "worker", f"10.77.0.{FIRST_WORKER + n}") for n in range(workers)),
     )
 
 
+def every_host() -> tuple[Host, ...]:
+    """All hosts that the address plan has room for."""
+    return hosts(MAX_WORKERS, len(LOAD_BALANCER_ADDRESSES), MAX_SERVERS)
+
+
 def find(name: str) -> Host:
     """The host of that name; raises ValueError with the valid names."""
-    every = hosts(workers=MAX_WORKERS, load_balancers=2)
-    for host in every:
+    for host in every_host():
         if host.name == name:
             return host
-    raise ValueError(f"the lab has no host {name!r}: names are lb-1, server-1 … server-{SERVERS}, worker-1 …")
+    names = f"lb-1, server-1 … server-{MAX_SERVERS}, worker-1 …"
+    raise ValueError(f"the lab has no host {name!r}: names are {names}")

@@ -56,9 +56,8 @@ def _network() -> None:
 
 def _boot(hosts: Sequence[Host], base: Path) -> None:
     client_key = keys.ensure_client_key(SSH_KEY)
-    possible = topology.hosts(topology.MAX_WORKERS, load_balancers=2)
     KNOWN_HOSTS.write_text(
-        "".join(f"{h.address} {keys.public_line(keys.host_key(h.name))}\n" for h in possible)
+        "".join(f"{h.address} {keys.public_line(keys.host_key(h.name))}\n" for h in topology.every_host())
     )
     absent = [h for h in hosts if not nspawn.usable(h)]
     if absent:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 from busbar.config.errors import did_you_mean
 from busbar.config.partial import PartialConfig, PartialHost
-from busbar.config.topology import LABELS
+from busbar.config.topology import LABELS, SWITCHES
 
 # Resources of components/control_plane.py beside the servers.
 CONTROL_PLANE_STEPS = ("kubeconfig", "nodes", "rejoin", "stale-nodes")
@@ -103,11 +103,11 @@ def topology(config: PartialConfig) -> Iterator[str]:
     for pool, fields in config.pools.items():
         workers = [each for each in config.group("workers") if (each.pool or only_pool) == pool]
         for level, label in LABELS.items():
-            having = [worker for worker in workers if level in worker.levels]
+            having = [worker for worker in workers if level in worker.places]
             if not having:
                 continue
             for worker in workers:
-                if level not in worker.levels:
+                if level not in worker.places:
                     yield (
                         f"{worker.path}.topology.{level}: missing: {len(having)} of {len(workers)} workers "
                         f"of pool {pool} have it, and schedulers pass over a Node without it. Fix: set it"
@@ -118,6 +118,23 @@ def topology(config: PartialConfig) -> Iterator[str]:
                     f"pools.{pool}.labels: {label!r} is the label of {having[0].path}.topology.{level}. Fix: "
                     "remove it here"
                 )
+
+
+def measured_together(config: PartialConfig) -> Iterator[str]:
+    """Pools that are measured at the same time share no switch that the places of their workers tell."""
+    if config.validation.measure_pools != "together":
+        return
+    pools_at: dict[tuple[str, str], set[str]] = {}
+    for worker in config.group("workers"):
+        for level in SWITCHES:
+            if worker.pool and level in worker.places:
+                pools_at.setdefault((level, worker.places[level]), set()).add(worker.pool)
+    for (level, place), names in pools_at.items():
+        if len(names) > 1:
+            yield (
+                f"validation.measure_pools: together, but pools {', '.join(sorted(names))} share {level} "
+                f"{place}, and the bandwidth of its switches. Fix: set it to in_order"
+            )
 
 
 def nfs_server(config: PartialConfig) -> Iterator[str]:

@@ -24,6 +24,7 @@ CHECKS: tuple[Callable[[PartialConfig], Iterator[str]], ...] = (
     host_checks.virtual_ip,
     host_checks.pools,
     host_checks.topology,
+    host_checks.measured_together,
     host_checks.nfs_server,
     k3s_checks.networks,
     k3s_checks.pod_network_size,

@@ -7,7 +7,7 @@ get the hosts as written, and from each section the keys that are valid on their
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -26,7 +26,7 @@ GROUPS = ("load_balancers", "servers", "workers")
 class PartialHost:
     """A host as written; a value that is missing or of the wrong type is None.
 
-    `levels`: the levels of the topology that it names.
+    `places`: level of the topology -> the name that it has there.
     """
 
     path: str
@@ -34,7 +34,7 @@ class PartialHost:
     name: str | None
     address: str | None
     pool: str | None
-    levels: frozenset[str] = frozenset()
+    places: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def _hosts(hosts: Mapping[str, Any]) -> Iterator[PartialHost]:
                 name,
                 address.lower() if address else None,
                 pool,
-                frozenset(str(level) for level, value in topology.items() if value is not None),
+                {str(level): str(value) for level, value in topology.items() if value is not None},
             )
 
 

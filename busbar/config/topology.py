@@ -19,6 +19,8 @@ LABELS: Mapping[str, str] = {
     "rail_group": "fabric.topograph.run/tier-0",
     "nvlink_domain": "accelerator.topograph.run/domain",
 }
+# Hosts with the same place share switches; in an NVLink domain they need none.
+SWITCHES = ("block", "rail_group")
 
 
 class Topology(Model):

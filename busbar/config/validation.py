@@ -30,6 +30,11 @@ class Validation(Model):
         description="Number of the run: raise it to measure again without another change, for example "
         "after a cable was replaced.",
     )
+    measure_pools: Literal["in_order", "together"] = Field(
+        default="in_order",
+        description="Order of the pools. in_order: one after the other, because those that share switches "
+        "share their bandwidth. together: at the same time, for pools that share no switch.",
+    )
     profile: NonEmpty | None = Field(
         default=None,
         description="Profile of a known system, such as h100-ib-8x400; its settings become the defaults.",

@@ -85,9 +85,11 @@ class Lab:
 
     def save_snapshot(self, server: str) -> str:
         """The name of a new snapshot of etcd on this server."""
-        before = set(self.ssh(server, f"ls {SNAPSHOTS} || true").split())
+        # Not those that K3s takes on its schedule.
+        drills = f"ls {SNAPSHOTS} | grep ^drill- || true"
+        before = set(self.ssh(server, drills).split())
         self.ssh(server, "k3s etcd-snapshot save --name drill")
-        [name] = set(self.ssh(server, f"ls {SNAPSHOTS}").split()) - before
+        [name] = set(self.ssh(server, drills).split()) - before
         return name
 
     def restore(self, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -12,7 +12,9 @@ import pytest
 
 from busbar.hosts import scripts
 from busbar.manifests.operators import MPI_OPERATOR
+from lab.hosts import nspawn
 from lab.paths import KNOWN_HOSTS
+from lab.topology import find
 from tests.lab.conftest import PROJECT, SERVERS, Change, Lab, eventually
 
 pytestmark = pytest.mark.drill
@@ -91,6 +93,28 @@ def test_a_replaced_server_joins_under_its_old_name_and_the_data_survive(
     finally:
         _use_host_key(lab, server, "/root/old_host_key")
         lab.kubectl("delete configmap drill --ignore-not-found")
+
+
+def test_a_replaced_load_balancer_serves_the_api_again_and_no_agent_restarts(
+    lab: Lab, changed: Change
+) -> None:
+    nodes, starts = lab.uids("nodes"), [lab.last_start(worker) for worker in ("worker-1", "worker-2")]
+    nspawn.stop(nspawn.folder(find("lb-1")))
+    lab.boot()
+    assert lab.ssh("lb-1", "systemctl is-active haproxy || true").strip() == "inactive"
+    key = _new_host_key(lab, "lb-1", find("lb-1").address)
+
+    def replaced(cluster: dict[str, Any]) -> None:
+        cluster["hosts"]["load_balancers"][0]["host_key"] = key
+
+    try:
+        changed(replaced)
+        readyz = "curl -sk -o /dev/null -w '%{http_code}' https://10.77.0.10:6443/readyz"
+        assert lab.ssh("worker-1", readyz).strip() == "200"
+        assert lab.uids("nodes") == nodes
+        assert [lab.last_start(worker) for worker in ("worker-1", "worker-2")] == starts
+    finally:
+        _use_host_key(lab, "lb-1", "/root/old_host_key")
 
 
 def _statuses(lab: Lab) -> list[str]:

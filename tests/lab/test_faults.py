@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
 from typing import Any
+
+import pytest
 
 from tests.lab.conftest import PROJECT, UP_SECONDS, Lab, eventually
 
@@ -41,6 +44,23 @@ def test_a_frozen_apiserver_gets_no_more_traffic_though_its_port_is_open(lab: La
     finally:
         lab.ssh("server-3", f"kill -CONT {process}")
     eventually(lambda: _votes(lab, "server-3"), 120, "server-3 Ready and a voter again")
+
+
+@pytest.mark.parametrize("command", ["preflight", "verify"])
+def test_a_server_whose_clock_is_ten_minutes_off_is_named(lab: Lab, command: str) -> None:
+    """All hosts of the lab have the clock of one kernel: what is moved is what the host says of it."""
+    clock = "/usr/local/sbin/date"
+    lab.ssh(
+        "server-2",
+        f'printf \'#!/bin/sh\\nexec /bin/date -d "+10 minutes" "$@"\\n\' > {clock} && chmod 755 {clock}',
+    )
+    try:
+        done = lab.run(sys.executable, "-m", "busbar", command, "dev")
+    finally:
+        lab.ssh("server-2", f"rm {clock}")
+    assert done.returncode == 1, done.stdout
+    printed = " ".join((done.stdout + done.stderr).split())
+    assert re.search(r"server-2.{0,30} clock is (5[5-9]|60)\d s ahead of this machine's", printed), printed
 
 
 def test_a_job_that_never_starts_ends_at_its_deadline_with_the_events_of_its_pods(lab: Lab) -> None:

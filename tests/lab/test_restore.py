@@ -122,6 +122,21 @@ def test_a_cluster_is_as_it_was_at_the_snapshot_and_goes_on(lab: Lab, objects: s
     _as_it_was(lab)
 
 
+def test_a_cluster_whose_servers_have_all_lost_their_data_is_restored(lab: Lab, objects: set[str]) -> None:
+    name = lab.save_snapshot("server-2")
+    _apply(lab, _object("ConfigMap", "after"))
+    for server in SERVERS:
+        lab.ssh(server, f"systemctl stop k3s && rm -rf {SNAPSHOTS.rpartition('/')[0]}/etcd")
+
+    began = time.monotonic()
+    done = lab.restore("--snapshot", name, "--yes")
+    print(f"{done.stdout}{done.stderr}restored from nothing in {time.monotonic() - began:.0f} s")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert _names(lab, "configmaps") == objects
+    eventually(lambda: _runs(lab, "before"), 90, "the restored pod runs")
+    _as_it_was(lab)
+
+
 def test_an_interrupted_restore_is_finished_by_the_same_command(lab: Lab, objects: set[str]) -> None:
     name = lab.save_snapshot("server-1")
     lab.kubectl(f"-n {NAMESPACE} delete configmaps --all")
@@ -185,13 +200,19 @@ def _s3_answers() -> bool:
 def _with_bucket(cluster: dict[str, Any]) -> None:
     cluster["validation"]["enabled"] = False
     s3 = {"endpoint": f"{GATEWAY}:{S3_PORT}", "bucket": BUCKET, "folder": FOLDER}
-    cluster["k3s"]["snapshots"] = {"s3": s3}
+    cluster["k3s"]["snapshots"] = {"schedule": "* * * * *", "retention": 3, "s3": s3}
     cluster["k3s"]["server_args"] = {"etcd-s3-insecure": True}
 
 
 def test_a_cluster_is_restored_from_s3_when_no_server_has_the_snapshot(
     lab: Lab, bucket: Path, objects: set[str]
 ) -> None:
+    def on_schedule() -> bool:
+        """Whether every server has copied a snapshot to the bucket by itself."""
+        stored = [path.name for path in (bucket / FOLDER).glob("etcd-snapshot-*")]
+        return all(any(f"-{server}-" in name for name in stored) for server in SERVERS)
+
+    eventually(on_schedule, 120, "a scheduled snapshot of every server in the bucket")
     name = lab.save_snapshot("server-3")
     assert (bucket / FOLDER / name).stat().st_size > 0
     lab.ssh("server-3", f"rm {SNAPSHOTS}/{name}")

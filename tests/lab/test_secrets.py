@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -11,10 +12,12 @@ import pytest
 import yaml
 
 from lab.paths import LOGS, SSH_KEY
-from tests.lab.conftest import COMMAND_SECONDS, PROJECT, Lab
+from lab.topology import find
+from tests.lab.conftest import COMMAND_SECONDS, PROJECT, SERVERS, Lab
 
 HOSTS = ("lb-1", "server-1", "server-2", "server-3", "worker-1", "worker-2")
 K3S_CONFIG = "/etc/rancher/k3s/config.yaml"
+K3S_SERVER = "/var/lib/rancher/k3s/server"
 # What an unprivileged process of a host can read: files, and the arguments of every process.
 READABLE = "/etc /home /opt /root /run /srv /tmp /var /proc/[0-9]*/cmdline"
 
@@ -27,12 +30,16 @@ def secrets(lab: Lab) -> dict[str, str]:
         lab.pulumi("stack", "output", "kubeconfig", "--show-secrets", "--stack", "dev").stdout
     )
     encoded = kubeconfig["users"][0]["user"]["client-key-data"]
+    encryption = json.loads(lab.ssh("server-1", f"cat {K3S_SERVER}/cred/encryption-config.json"))
+    [key] = encryption["resources"][0]["providers"][0]["aescbc"]["keys"]
     found = {
         "the token of the servers": written["token"],
         "the token of the agents": written["agent-token"],
         "the SSH key": SSH_KEY.read_text(encoding="utf-8").splitlines()[1],
         "the key of the kubeconfig": base64.b64decode(encoded).decode().splitlines()[1],
         "the key of the kubeconfig, encoded": encoded,
+        "the key of Secrets in etcd": key["secret"],
+        "the key of the CA": lab.ssh("server-1", f"cat {K3S_SERVER}/tls/server-ca.key").splitlines()[1],
     }
     assert all(len(value) >= 32 for value in found.values())
     return found
@@ -119,3 +126,45 @@ def test_an_agents_token_does_not_get_what_a_server_joins_with(secrets: dict[str
     assert answer("server", "the token of the servers") == "200", "the request is right"
     assert answer("node", "the token of the agents") in {"401", "403"}
     assert answer("server", "the token of the agents") in {"401", "403"}
+
+
+ETCD_TLS = f"{K3S_SERVER}/tls/etcd"
+MEMBERS = "v3/cluster/member/list"
+
+
+def _codes(lab: Lab, host: str, urls: list[str], options: str = "-k") -> dict[str, str]:
+    """URL -> the status with which it answers a request from the host, "000" if it does not."""
+    row = "%{url_effective} %{http_code}\\n"
+    ask = f"curl -s {options} -o /dev/null -w '{row}' --max-time 5"
+    answers = lab.ssh(host, f"for url in {' '.join(urls)}; do {ask} $url || true; done")
+    return dict(line.split() for line in answers.splitlines())
+
+
+def test_etcd_answers_to_nobody_without_a_certificate(lab: Lab) -> None:
+    body = "-X POST -d '{}'"
+    login = (
+        f"{body} --cacert {ETCD_TLS}/server-ca.crt --cert {ETCD_TLS}/client.crt --key {ETCD_TLS}/client.key"
+    )
+    own = f"https://127.0.0.1:2379/{MEMBERS}"
+    assert _codes(lab, "server-1", [own], login) == {own: "200"}, "the request is right"
+    # The ports for clients, for members, and for metrics, which is on loopback only.
+    paths = [f"{port}/{path}" for port in (2379, 2380, 2381) for path in (MEMBERS, "metrics", "health")]
+    urls = [f"{scheme}://{find('server-1').address}:{path}" for scheme in ("http", "https") for path in paths]
+    for host in ("worker-1", "server-2"):
+        # To a request without TLS it may say that TLS is expected.
+        assert set(_codes(lab, host, urls, f"-k {body}").values()) <= {"000", "400"}, host
+
+
+def test_servers_and_kubelets_ask_strangers_for_credentials(lab: Lab) -> None:
+    """Apart from whether a server is ready, and what joins need before they have a token: its CA."""
+    public = {"livez", "readyz", "cacerts", "ping"}
+    paths = {"api", "metrics", "healthz", "version", "v1-k3s/config", "v1-k3s/server-bootstrap", *public}
+    of_servers = [f"https://{find(host).address}:6443/{path}" for host in SERVERS for path in sorted(paths)]
+    of_kubelets = [
+        f"https://{find(host).address}:10250/{path}"
+        for host in HOSTS[1:]
+        for path in ("pods", "metrics", "healthz")
+    ]
+    answers = _codes(lab, "lb-1", [*of_servers, *of_kubelets])
+    expected = {url: "200" if url.rpartition("/")[2] in public else "401" for url in answers}
+    assert (len(answers), answers) == (len(of_servers) + len(of_kubelets), expected)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
 import pytest
@@ -91,15 +91,36 @@ def rebooted(lab: Lab, host: str) -> Iterator[None]:
 
 
 @contextmanager
-def cut_off(lab: Lab, server: str) -> Iterator[None]:
-    """No packet leaves for any other host, and so no answer comes from one."""
-    others = [find(name).address for name in ("lb-1", *SERVERS, "worker-1", "worker-2") if name != server]
-    routes = [f"blackhole {address}/32" for address in others]
+def _no_way_to(lab: Lab, server: str, others: Sequence[str]) -> Iterator[None]:
+    """No packet of the server leaves for these hosts, and so no answer comes from one."""
+    routes = [f"blackhole {find(name).address}/32" for name in others if name != server]
     lab.ssh(server, "; ".join(f"ip route replace {route}" for route in routes))
     try:
         yield
     finally:
         lab.ssh(server, "; ".join(f"ip route del {route}" for route in routes))
+
+
+def cut_off(lab: Lab, server: str) -> AbstractContextManager[None]:
+    """It reaches no other host."""
+    return _no_way_to(lab, server, ("lb-1", *SERVERS, "worker-1", "worker-2"))
+
+
+def parted(lab: Lab, server: str) -> AbstractContextManager[None]:
+    """It reaches no other server; the load balancer still reaches it, and its API has no etcd to ask."""
+    return _no_way_to(lab, server, SERVERS)
+
+
+@contextmanager
+def frozen(lab: Lab, server: str) -> Iterator[None]:
+    """The API server hangs, and its port stays open."""
+    listener = "ss -Hltnp 'sport = :6443' | grep -o 'pid=[0-9]*' | head -1 | cut -d= -f2"
+    process = lab.ssh(server, listener).strip()
+    lab.ssh(server, f"kill -STOP {process}")
+    try:
+        yield
+    finally:
+        lab.ssh(server, f"kill -CONT {process}")
 
 
 @contextmanager
@@ -176,8 +197,8 @@ def test_any_one_server_may_go_and_come_back(lab: Lab, fault: Fault, server: str
         _voters_again(lab)
 
 
-@pytest.mark.parametrize("fault", [cut_off, slow_link, no_dns])
-def test_the_leader_of_etcd_may_lose_its_network(lab: Lab, fault: Fault) -> None:
+@pytest.mark.parametrize("fault", [cut_off, parted, slow_link, no_dns, frozen])
+def test_the_leader_of_etcd_may_lose_its_network_or_hang(lab: Lab, fault: Fault) -> None:
     leader = _leader(lab)
     with _account(lab, f"{leader}, the leader of etcd, {fault.__name__}") as load:
         with fault(lab, leader):

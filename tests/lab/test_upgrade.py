@@ -20,7 +20,7 @@ from busbar.versions import K3S
 from lab.build.official import architecture
 from lab.mirror import artifacts
 from lab.steps import LabError
-from tests.lab.conftest import PROJECT, SERVERS, Change, Lab, eventually
+from tests.lab.conftest import PROJECT, SERVERS, SNAPSHOTS, Change, Lab, eventually
 from tests.support.api_clients import api_client
 from tests.support.api_load import ApiLoad
 from tests.support.own_stack import OwnStack
@@ -184,12 +184,17 @@ def test_an_upgrade_stops_at_a_budget_that_allows_no_eviction_and_goes_on_when_i
         changed(upgrade)
         print(f"the update after it: {time.monotonic() - began:.0f} s")
     print(load.account)
+    saved = f"busbar-before-{OTHER.replace('+', '-')}"
+    for server in SERVERS:
+        assert saved in lab.ssh(server, f"ls {SNAPSHOTS}"), server
     assert min(available) >= 1
     assert _nodes(lab) == servers | dict.fromkeys(WORKERS, (OTHER, False))
     assert not site.uids() & pods
     assert lab.kubectl("-n busbar-rollout get configmaps -l busbar/pool -o name") == ""
     assert lab.voters() == set(SERVERS)
     assert not load.account.lost
+    assert load.account.acknowledged <= load.account.watched
+    assert load.account.repeated_twice == 0
 
 
 @pytest.mark.usefixtures("changed")

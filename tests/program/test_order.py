@@ -171,6 +171,15 @@ def test_pools_that_share_switches_are_measured_one_after_the_other(run: Run) ->
     assert waits(run, "nccl-b-job", "nccl-a-collect")
 
 
+def test_pools_that_share_none_are_measured_at_the_same_time_if_the_configuration_says_so() -> None:
+    cluster = site(servers=1, workers={"a": 2, "b": 2})
+    cluster.setdefault("validation", {})["measure_pools"] = "together"
+    done = run_program(cluster, healthy(cluster))
+    assert done.error is None
+    assert not waits(done, "nccl-b-job", "nccl-a-job") and not waits(done, "nccl-a-job", "nccl-b-job")
+    assert waits(done, "nccl-b-job", "network-operator-hcas")
+
+
 def test_the_log_is_collected_once_its_job_exists(run: Run) -> None:
     assert waits(run, "nccl-a-collect", "nccl-a-job")
 

@@ -16,22 +16,25 @@ def test_the_usual_lab_is_one_load_balancer_three_servers_and_two_workers() -> N
 
 
 def test_every_address_is_its_own_and_lies_on_the_bridge() -> None:
-    hosts = topology.hosts(workers=topology.MAX_WORKERS, load_balancers=2)
-    addresses = [host.address for host in hosts] + [topology.GATEWAY, topology.VIRTUAL_IP]
+    addresses = [host.address for host in topology.every_host()] + [topology.GATEWAY, topology.VIRTUAL_IP]
     assert len(set(addresses)) == len(addresses)
     assert all(ip_address(address) in ip_network(topology.SUBNET) for address in addresses)
 
 
 def test_a_host_keeps_its_address_when_the_lab_grows() -> None:
     small = {host.name: host.address for host in topology.hosts()}
-    large = {host.name: host.address for host in topology.hosts(workers=9, load_balancers=2)}
+    large = {host.name: host.address for host in topology.hosts(workers=9, load_balancers=2, servers=5)}
     assert small.items() <= large.items()
+    assert large.keys() - small.keys() >= {"lb-2", "server-4", "server-5", "worker-9"}
 
 
-@pytest.mark.parametrize(("workers", "load_balancers"), [(101, 1), (-1, 1), (2, 0), (2, 3)])
-def test_a_size_without_addresses_is_refused(workers: int, load_balancers: int) -> None:
+@pytest.mark.parametrize(
+    ("workers", "load_balancers", "servers"),
+    [(101, 1, 3), (-1, 1, 3), (2, 0, 3), (2, 3, 3), (2, 1, 0), (2, 1, 6)],
+)
+def test_a_size_without_addresses_is_refused(workers: int, load_balancers: int, servers: int) -> None:
     with pytest.raises(ValueError, match="the lab has"):
-        topology.hosts(workers, load_balancers)
+        topology.hosts(workers, load_balancers, servers)
 
 
 def test_an_unknown_host_is_refused_with_the_names_there_are() -> None:
@@ -40,14 +43,12 @@ def test_an_unknown_host_is_refused_with_the_names_there_are() -> None:
 
 
 def test_every_host_has_an_address_of_its_own_on_the_management_network() -> None:
-    hosts = topology.hosts(workers=topology.MAX_WORKERS, load_balancers=2)
-    addresses = [host.management_address for host in hosts] + [topology.MANAGEMENT_GATEWAY]
+    addresses = [host.management_address for host in topology.every_host()] + [topology.MANAGEMENT_GATEWAY]
     assert len(set(addresses)) == len(addresses)
     assert all(ip_address(address) in ip_network(topology.MANAGEMENT_SUBNET) for address in addresses[:-1])
     assert not ip_network(topology.SUBNET).overlaps(ip_network(topology.MANAGEMENT_SUBNET))
 
 
 def test_interface_names_fit_into_what_the_kernel_allows() -> None:
-    hosts = topology.hosts(workers=topology.MAX_WORKERS, load_balancers=2)
-    assert max(len(f"vb-{host.name}") for host in hosts) <= 15
+    assert max(len(f"vb-{host.name}") for host in topology.every_host()) <= 15
     assert len(topology.MANAGEMENT_INTERFACE) <= 15

@@ -148,3 +148,42 @@ def test_keepalived_that_runs_for_the_site_is_refused(tmp_path: Path) -> None:
     assert "keepalived already runs on this host, with a configuration of the site" in done.stderr
     assert (tmp_path / "keepalived.conf").read_text() == "good, of the site\n"
     assert list((tmp_path / "busbar").iterdir()) == [], "nothing else was changed"
+
+
+UNIT_OF_THE_SITE = """
+may_remove() { :; }
+removed() { :; }
+remove_state() { :; }
+stop_unit() { echo "stopped $1"; }
+systemctl() {
+  case $1 in
+    is-enabled | is-active) [[ $BEFORE == *"${1#is-}"* ]] ;;
+    start) echo "$*" ;;
+    enable) [[ -n ${REMOVING:-} ]] && echo "$*" ;;
+  esac
+}
+configure_haproxy
+BEFORE=""
+configure_haproxy
+REMOVING=1
+remove_balancer
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "again"),
+    [
+        ("enabled active", "enable -q haproxy\nstart haproxy\n"),
+        ("enabled", "enable -q haproxy\n"),
+        ("active", "start haproxy\n"),
+        ("", ""),
+    ],
+)
+def test_the_haproxy_of_the_site_is_enabled_and_runs_again_if_it_did(
+    tmp_path: Path, before: str, again: str
+) -> None:
+    (tmp_path / "haproxy.cfg").write_text("good, of the site\n")
+    done = run("haproxy", PROGRAMS + UNIT_OF_THE_SITE, ROOT=str(tmp_path), NEW="good", BEFORE=before)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"stopped haproxy\n{again}"
+    assert (tmp_path / "haproxy.cfg").read_text() == "good, of the site\n"

@@ -168,15 +168,42 @@ def test_rules_of_flannel_and_kube_proxy_go_and_those_of_others_stay(tmp_path: P
     )
 
 
+MADE = (
+    "/usr/local/nvidia/toolkit", "/var/run/cdi", "/var/log/pods", "/var/log/containers", "/var/lib/cni",
+    "/usr/libexec/kubernetes", "/etc/kubernetes/node-feature-discovery",
+)  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    ("absent", "removed"), [("/usr/local/nvidia/toolkit", True), ("/etc", False), ("", False)]
+    ("absent", "removed"), [*((path, True) for path in MADE), ("/etc", False), ("", False)]
 )
-def test_only_toolkit_folders_that_were_not_there_before_go(
+def test_only_folders_of_kubernetes_that_were_not_there_before_go(
     tmp_path: Path, absent: str, removed: bool
 ) -> None:
     (tmp_path / "busbar").mkdir()
     (tmp_path / "busbar/absent").write_text(f"{absent}\n")
     printed = output(
-        "k3s-agent-remove", places(tmp_path) + 'rm() { echo "$@"; }; rmdir() { :; }; k3s_remove_toolkit'
+        "k3s-agent-remove", places(tmp_path) + 'rm() { echo "$@"; }; rmdir() { :; }; k3s_remove_made'
     )
-    assert printed == ("-rf /usr/local/nvidia/toolkit\n" if removed else "")
+    assert printed == (f"-rf {absent}\n" if removed else "")
+
+
+def test_folders_that_are_there_before_k3s_are_not_noted_as_its_own(tmp_path: Path) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    made = f"K3S_MADE=({here} {tmp_path}/absent); "
+    output("k3s-agent-remove", places(tmp_path) + made + "record_preexisting_files")
+    assert (tmp_path / "busbar/absent").read_text() == f"{tmp_path}/absent\n"
+
+
+def test_what_kubectl_keeps_of_its_answers_goes_with_k3s(tmp_path: Path) -> None:
+    kubectl = tmp_path / "k3s"
+    kubectl.write_text('#!/bin/sh\nmkdir -p "${KUBECACHEDIR:-$HOME/.kube/cache}"\n')
+    kubectl.chmod(0o755)
+    here = f"K3S={kubectl}; KUBECACHEDIR={tmp_path}/cache; "
+    output("k3s-server", here + "api 30 get nodes", HOME=str(tmp_path))
+    assert (tmp_path / "cache").is_dir() and not (tmp_path / ".kube").exists()
+    stubs = "stop_unit() { :; }; k3s_kill_pods() { :; }; k3s_unmount() { :; }; k3s_remove_network() { :; }; "
+    stubs += "systemctl() { :; }; rmdir() { :; }; remove_state() { :; }; rm() { printf '%s\\n' \"$@\"; }; "
+    removed = output("k3s-server", places(tmp_path) + here + stubs + "k3s_uninstall k3s")
+    assert f"{tmp_path}/cache" in removed.splitlines()
