@@ -324,13 +324,13 @@ def test_labels_and_taints_restart_no_agent_and_everything_else_does(tmp_path: P
 
 def test_kubelets_get_the_right_to_take_turns_and_the_limits_of_their_pools(tmp_path: Path) -> None:
     cluster(tmp_path, "s-1|a|True|yes")
-    payload = {"servers": "s-1", "workers": "w-1\nw-2", "rollout": "w-1 gpu 2 keep\nw-2 gpu 2 keep"}
+    payload = {"servers": "s-1", "rollout": "w-1 gpu 2 keep\nw-2 gpu 2 keep"}
     done, _ = performed(tmp_path, "k3s-nodes", "note_hosts", payload, NODE_NAME="s-1")
     assert done.returncode == 0, done.stderr
     objects = list(yaml.safe_load_all((tmp_path / "applied").read_text()))
     noted = {each["metadata"]["name"]: each["data"] for each in objects if each["kind"] == "ConfigMap"}
     assert noted == {
-        "busbar-nodes": {"servers": "s-1", "workers": "w-1\nw-2"},
+        "busbar-nodes": {"servers": "s-1"},
         "workers": {"workers": "w-1 gpu 2 keep\nw-2 gpu 2 keep"},
     }
     [role] = [each for each in objects if each["kind"] == "Role"]
