@@ -102,6 +102,11 @@ def test_the_readme_names_the_versions_of_the_project() -> None:
     assert f"{needed.removeprefix('>=').removesuffix('.0')} or newer" in readme
 
 
+def test_no_text_advises_to_install_the_foreign_package_that_has_our_name_on_pypi() -> None:
+    texts = [page.text for page in PAGES] + [path.read_text() for path in (ROOT / "busbar").rglob("*.py")]
+    assert [found for text in texts for found in re.findall(r"pip install '?busbar.*", text)] == []
+
+
 def flat(values: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
     """(dotted key, value) of each value that is not a mapping itself."""
     for key, value in values.items():
