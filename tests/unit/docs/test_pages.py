@@ -12,10 +12,12 @@ import pytest
 import typer.main
 import yaml
 
-from busbar import config, versions
+from busbar import config, outputs, versions
 from busbar.cli import build
 from busbar.config.schema import stack_schema
 from busbar.training import config as training
+from busbar.training import outputs as training_outputs
+from busbar.training.checks import CHECKS
 from busbar.training.schema import stack_schema as training_schema
 from lab.cli import app as lab
 from tests.unit.docs.pages import PAGES, ROOT, Page
@@ -93,6 +95,18 @@ def test_the_table_of_the_training_configuration_has_every_key_and_its_default()
             if re.fullmatch(r"true|false|\d+(\.\d+)?", text) and key in defaults:
                 assert defaults[key] == json.loads(text), key
     assert [key for key in defaults if not any(f"{name}.".startswith(f"{key}.") for name in named)] == []
+
+
+@pytest.mark.parametrize(
+    ("path", "names"),
+    [
+        ("docs/outputs.md", [*outputs.NAMES, "kubeconfig", *outputs.pool.FIELDS]),
+        ("docs/training.md", [*training_outputs.NAMES, *(check.__name__ for check in CHECKS)]),
+    ],
+)
+def test_a_page_names_everything_that_it_is_about(path: str, names: list[str]) -> None:
+    shown = {word for page in PAGES if page.path == path for span in page.spans() for word in span.split()}
+    assert [name for name in names if name not in shown] == []
 
 
 def test_the_readme_names_the_versions_of_the_project() -> None:
