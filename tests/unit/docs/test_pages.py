@@ -24,6 +24,7 @@ from tests.unit.docs.pages import PAGES, ROOT, Page
 
 pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.path)
 TOOLS = {"busbar": typer.main.get_command(build()), "python -m lab": typer.main.get_command(lab)}
+FOLDERS = "bench|busbar|charts|components|docs|examples|host|lab|schema|stacks|tests"
 # Where the pages write a name, the schemas have any name.
 PLACEHOLDER = re.compile(r"NAME|POOL|\*|<\w+>|\[\]")
 
@@ -36,6 +37,13 @@ def test_every_link_leads_to_a_file_and_a_heading(page: Page) -> None:
         path = os.path.normpath(os.path.join(os.path.dirname(page.path), name)) if name else page.path
         assert (ROOT / path).exists(), target
         assert not anchor or anchor in known[path], target
+
+
+@pages
+def test_every_file_of_the_project_that_is_named_exists(page: Page) -> None:
+    pattern = rf"(?<![\w./])(?:{FOLDERS})/[\w./-]*\.(?:py|sh|yaml|md|json|toml|j2)\b"
+    named = set(re.findall(pattern, page.text))
+    assert sorted(name for name in named if not (ROOT / name).exists()) == []
 
 
 @pages
