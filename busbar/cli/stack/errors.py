@@ -88,7 +88,7 @@ def missing_package(module: str) -> str:
     """The message where the package imported as MODULE, one of the extra `stack`, is not installed."""
     return (
         f"this command needs the Python package {module.replace('_', '-')}, which is not installed. "
-        "Fix: `pip install 'busbar[stack]'`, or `make venv` in the checkout."
+        "Fix: in the checkout `make venv`, or `pip install '.[stack]'`."
     )
 
 

@@ -13,7 +13,7 @@ from busbar.nccl.verdict import Verdict
 SCALE = 2  # sharp on dense screens and on paper
 FONT = "DejaVu Sans"
 PAPER = "#ffffff"
-FIX = "PNG needs resvg, which is not installed. Fix: pip install 'busbar[png]', or use --svg or --html"
+FIX = "PNG needs resvg, which is not installed. Fix: pip install 'resvg-py<1', or use --svg or --html"
 # `var(--ink,#1b1f24)` -> its value for light paper; resvg knows no variables
 VARIABLE = re.compile(r"var\(--[a-z]+,(#[0-9a-f]{6})\)")
 

@@ -11,7 +11,7 @@ import yaml
 
 from busbar.hosts.scripts import TURN_KEPT
 from tests.unit.hosts.bash import run
-from tests.unit.hosts.test_nodes import cluster, performed
+from tests.unit.hosts.nodes import cluster, performed
 
 # The API that the kubelets see: one file per turn, with the Node that holds it. LATER runs after each look.
 # Only `sleep` takes time.

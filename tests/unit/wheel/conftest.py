@@ -18,7 +18,7 @@ PROJECT = Path(__file__).resolve().parents[3]
 
 @dataclass(frozen=True)
 class Installed:
-    """An environment with the wheel. `needed`: distributions that `pip install busbar` adds, by name."""
+    """An environment with the wheel. `needed`: distributions that its installation adds, by name."""
 
     folder: Path
     site: Path

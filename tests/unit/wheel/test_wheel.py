@@ -1,4 +1,4 @@
-"""`pip install busbar` alone: what it brings, and what its commands do without the extra `stack`."""
+"""The wheel alone: what it brings, and what its commands do without the extra `stack`."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_a_command_that_needs_the_extra_says_how_to_install_it(
     done = installed.busbar(*command.split(), *arguments, stdin=stdin, BUSBAR_KUBECONFIG=KUBECONFIG)
     said = done.stderr.decode()
     assert done.returncode == code, said
-    assert "pip install 'busbar[stack]'" in said and "Fix:" in said
+    assert "pip install '.[stack]'" in said and "Fix:" in said
     assert "Traceback" not in said and len(said.splitlines()) == 1
 
 

@@ -1,0 +1,179 @@
+"""What the pages say of links, commands, keys and versions holds for the code beside them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+import typer.main
+import yaml
+
+from busbar import config, outputs, versions
+from busbar.cli import build
+from busbar.config.schema import stack_schema
+from busbar.training import config as training
+from busbar.training import outputs as training_outputs
+from busbar.training.checks import CHECKS
+from busbar.training.schema import stack_schema as training_schema
+from lab.cli import app as lab
+from tests.unit.docs.pages import PAGES, ROOT, Page
+
+pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.path)
+TOOLS = {"busbar": typer.main.get_command(build()), "python -m lab": typer.main.get_command(lab)}
+FOLDERS = "bench|busbar|charts|components|docs|examples|host|lab|schema|stacks|tests"
+# Where the pages write a name, the schemas have any name.
+PLACEHOLDER = re.compile(r"NAME|POOL|\*|<\w+>|\[\]")
+
+
+@pages
+def test_every_link_leads_to_a_file_and_a_heading(page: Page) -> None:
+    known = {other.path: other.anchors() for other in PAGES}
+    for target in page.links():
+        name, _, anchor = target.partition("#")
+        path = os.path.normpath(os.path.join(os.path.dirname(page.path), name)) if name else page.path
+        assert (ROOT / path).exists(), target
+        assert not anchor or anchor in known[path], target
+
+
+@pages
+def test_every_file_of_the_project_that_is_named_exists(page: Page) -> None:
+    pattern = rf"(?<![\w./])(?:{FOLDERS})/[\w./-]*\.(?:py|sh|yaml|md|json|toml|j2)\b"
+    named = set(re.findall(pattern, page.text))
+    assert sorted(name for name in named if not (ROOT / name).exists()) == []
+
+
+@pages
+def test_every_command_has_the_sub_commands_and_options_that_are_shown(page: Page) -> None:
+    assert [f"{line}: {problem}" for line in page.code() for problem in problems(line)] == []
+
+
+@pages
+def test_every_make_target_exists(page: Page) -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = {found for line in page.code() for found in re.findall(r"(?:^|[;&] )make ([a-z][a-z-]*)", line)}
+    assert named <= targets
+
+
+@pages
+def test_every_key_of_the_configuration_exists(page: Page) -> None:
+    schemas = [(stack_schema(), "Cluster"), (training_schema(), "Training")]
+    unknown = []
+    for span in page.spans():
+        if not re.fullmatch(r"[a-z0-9_]+(?:\.(?:\w+|\*|<\w+>)(?:\[\])?)+", span):
+            continue
+        parts = PLACEHOLDER.sub("NAME", span.replace("[]", ".NAME")).split(".")
+        owners = [(schema, schema["$defs"][name]) for schema, name in schemas]
+        owners = [(schema, node) for schema, node in owners if parts[0] in node["properties"]]
+        if owners and parts[-1] not in {"md", "service"} and not any(has(*owner, parts) for owner in owners):
+            unknown.append(span)
+    assert unknown == []
+
+
+@pages
+def test_every_configuration_is_valid(page: Page) -> None:
+    for block in page.blocks("yaml"):
+        data = yaml.safe_load(block)
+        if data.keys() & {"apiVersion", "metadata"}:
+            continue  # objects of Kubernetes
+        if "config" in data:
+            (key, data), *others = data["config"].items()
+            assert (key, others) == (f"{training.PROJECT}:{training.KEY}", [])
+            training.load(data)
+        elif data.keys() <= training_schema()["$defs"]["Training"]["properties"].keys():
+            training.load({"cluster": "organization/busbar/mysite", **data})
+        else:
+            config.load(example_with(data))
+
+
+def test_the_table_of_the_training_configuration_has_every_key_and_its_default() -> None:
+    text = next(page for page in PAGES if page.path == "docs/training.md").text
+    table = text.partition("\n## Configuration\n")[2].partition("\n## ")[0]
+    defaults = dict(flat(training.load({"cluster": "organization/busbar/mysite"}).model_dump()))
+    named: set[str] = set()
+    for row in re.findall(r"^\| (`[^|]*`) \|([^|]*)\|", table, re.MULTILINE):
+        first, *others = re.findall(r"`(.*?)`", row[0])
+        keys = [first, *(key if "." in key else f"{first.rpartition('.')[0]}.{key}" for key in others)]
+        named |= set(keys)
+        shown = row[1].strip().split(", ")
+        for key, text in zip(keys, shown * len(keys) if len(shown) == 1 else shown, strict=False):
+            if re.fullmatch(r"true|false|\d+(\.\d+)?", text) and key in defaults:
+                assert defaults[key] == json.loads(text), key
+    assert [key for key in defaults if not any(f"{name}.".startswith(f"{key}.") for name in named)] == []
+
+
+@pytest.mark.parametrize(
+    ("path", "names"),
+    [
+        ("docs/outputs.md", [*outputs.NAMES, "kubeconfig", *outputs.pool.FIELDS]),
+        ("docs/training.md", [*training_outputs.NAMES, *(check.__name__ for check in CHECKS)]),
+    ],
+)
+def test_a_page_names_everything_that_it_is_about(path: str, names: list[str]) -> None:
+    shown = {word for page in PAGES if page.path == path for span in page.spans() for word in span.split()}
+    assert [name for name in names if name not in shown] == []
+
+
+def test_the_readme_names_the_versions_of_the_project() -> None:
+    readme = next(page for page in PAGES if page.path == "README.md").text
+    assert f"/{versions.K3S.replace('+', '%2B')}/sha256sum-amd64.txt" in readme
+    needed = yaml.safe_load((ROOT / "Pulumi.yaml").read_text())["requiredPulumiVersion"]
+    assert f"{needed.removeprefix('>=').removesuffix('.0')} or newer" in " ".join(readme.split())
+
+
+def test_no_text_advises_to_install_the_foreign_package_that_has_our_name_on_pypi() -> None:
+    texts = [page.text for page in PAGES] + [path.read_text() for path in (ROOT / "busbar").rglob("*.py")]
+    assert [found for text in texts for found in re.findall(r"pip install '?busbar.*", text)] == []
+
+
+def flat(values: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+    """(dotted key, value) of each value that is not a mapping itself."""
+    for key, value in values.items():
+        if isinstance(value, dict) and value:
+            yield from flat(value, f"{path}{key}.")
+        else:
+            yield f"{path}{key}", value
+
+
+def example_with(changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The cluster of the example, with some of its sections changed."""
+    file = yaml.safe_load((ROOT / "Pulumi.h100.example.yaml").read_text())
+    cluster: dict[str, Any] = file["config"]["busbar:cluster"]
+    for key, value in changes.items():
+        cluster[key] = {**cluster.get(key, {}), **value}
+    return cluster
+
+
+def problems(line: str) -> Iterator[str]:
+    """What a line of code has of our commands that they do not have."""
+    for name, tool in TOOLS.items():
+        for found in re.finditer(rf"(?:^|[|$&] ){name} (?P<words>[^|#;&)]*)", line):
+            words = found["words"].split()
+            command: Any = tool
+            while getattr(command, "commands", None) and words and words[0][0].isalpha():
+                word = words.pop(0)
+                if word not in command.commands:
+                    yield f"no command {word}"
+                    return
+                command = command.commands[word]
+            options = {option for each in command.params for option in (*each.opts, *each.secondary_opts)}
+            shown = {word.partition("=")[0] for word in words if re.match(r"--?\w", word)}
+            yield from sorted(shown - options - {"--help"})
+
+
+def has(schema: Mapping[str, Any], node: Mapping[str, Any], parts: list[str]) -> bool:
+    """Whether a path of keys exists in a part of a schema."""
+    if "$ref" in node:
+        return has(schema, schema["$defs"][node["$ref"].rpartition("/")[2]], parts)
+    if not parts or (node.get("type") == "object" and not node.keys() & {"properties", "patternProperties"}):
+        return True
+    inner = [*node.get("anyOf", ()), *([node["items"]] if "items" in node and parts[0] != "NAME" else ())]
+    if any(has(schema, each, parts) for each in inner):
+        return True
+    values = [node["items"]] if "items" in node else list(node.get("patternProperties", {}).values())
+    values += [node["additionalProperties"]] if isinstance(node.get("additionalProperties"), dict) else []
+    named = node.get("properties", {}).get(parts[0])
+    return any(has(schema, each, parts[1:]) for each in ([named] if named else values))
