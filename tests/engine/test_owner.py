@@ -69,8 +69,10 @@ PROGRAM = """
     '''
 
     def on_folder(script, values, address):
-        functions = scripts.text(script).rstrip().removesuffix("main")
-        (ROOT / f"{script}.sh").write_text(functions + FOLDERS + "\\nIFS= read -r PAYLOAD; main")
+        path = ROOT / f"{script}.sh"
+        if not path.exists():  # once: bash reads a script while it runs, and those of other hosts run already
+            functions = scripts.text(script).rstrip().removesuffix("main")
+            path.write_text(functions + FOLDERS + "\\nIFS= read -r PAYLOAD; main")
         folder = [f"HOST={ROOT}/{address}", f"ROOT={ROOT}"]
         return shlex.join(["env", *values, *folder, "bash", f"{ROOT}/{script}.sh"])
 
