@@ -20,7 +20,7 @@ def kubeconfig(folder: Path, name: str, days: int) -> Path:
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
          "-keyout", "/dev/null", "-out", f"{folder}/{name}.crt", "-days", str(days), "-subj", "/CN=admin"],
-        check=True, capture_output=True, timeout=30,
+        check=True, capture_output=True, timeout=120,
     )  # fmt: skip
     data = base64.b64encode((folder / f"{name}.crt").read_bytes()).decode()
     path = folder / name
