@@ -21,7 +21,7 @@ import pytest
 from tests.support.clusters import site
 from tests.support.engine import throwaway_project
 
-SECONDS = 300
+SECONDS = 900
 NOWHERE = "2001:db8::1"  # for documentation (RFC 3849): no machine has it
 
 PROGRAM = """

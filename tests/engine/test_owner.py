@@ -19,7 +19,7 @@ import pytest
 from tests.support.clusters import site
 from tests.support.engine import throwaway_project
 
-SECONDS = 300
+SECONDS = 900
 
 PROGRAM = """
     import json, os, shlex, sys

@@ -27,7 +27,7 @@ import pytest
 from lab.hosts.processes import runs
 from tests.support.engine import throwaway_project
 
-SECONDS = 600  # a limit for a machine that is busy with other things
+SECONDS = 900  # a limit for a machine that is busy with other things
 
 # A step that is told to wait says so in a file, and goes on when another file appears.
 PROGRAM = """
@@ -52,7 +52,7 @@ PROGRAM = """
             if props.get("wait"):
                 folder = pathlib.Path(props["wait"])
                 (folder / "begun").touch()
-                deadline = time.monotonic() + 600
+                deadline = time.monotonic() + 900
                 while not (folder / "go").exists():
                     if time.monotonic() > deadline:
                         raise Exception("nobody said go")
