@@ -7,6 +7,7 @@ import pulumi_kubernetes as kubernetes
 from pulumi import ResourceOptions
 
 from components.control_plane import K3sControlPlane, K3sControlPlaneArgs
+from components.debug_messages import leave_out_debug_messages
 from components.gpu_operator import GpuOperator
 from components.interruption import end_quietly_when_interrupted
 from components.load_balancer import HAProxyLoadBalancer, HAProxyLoadBalancerArgs
@@ -155,4 +156,5 @@ async def main() -> None:
 
 
 end_quietly_when_interrupted()
+leave_out_debug_messages()
 pulumi.run(main)

@@ -46,8 +46,9 @@ def create_host_removal(name: str, args: HostRemovalArgs, opts: pulumi.ResourceO
         "resource": args.owner,
     }
     values = {**args.values, "OWNER": owner_mark(args.owner)}
-    stdin = pulumi.Output.all(args.login.spec, args.install_id).apply(
-        lambda known: _json({**spec, "login": known[0], "values": {**values, "INSTALL_ID": known[1]}})
+    # Not Output.all: for a nested value, such as the login, it makes an Output of each part.
+    stdin: pulumi.Output[str] = pulumi.Output.from_input(args.install_id).apply(
+        lambda known: _with_login({**spec, "values": {**values, "INSTALL_ID": known}}, args.login)
     )
     return _create(name, "host", stdin, opts)
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pulumi
 from google.protobuf import json_format
@@ -76,6 +77,7 @@ class Run:
     resources: dict[str, Resource] = field(default_factory=dict)
     registered_outputs: dict[str, Any] = field(default_factory=dict)
     messages: list[str] = field(default_factory=list)
+    debug_messages: list[str] = field(default_factory=list)
     error: BaseException | None = None
 
     @property
@@ -172,8 +174,8 @@ class _Engine(mocks.MockEngine):
         self._run = run
 
     def Log(self, request: Any) -> Any:
-        if request.severity != engine_pb2.DEBUG:
-            self._run.messages.append(request.message)
+        kept = self._run.debug_messages if request.severity == engine_pb2.DEBUG else self._run.messages
+        kept.append(request.message)
         return super().Log(request)
 
 
@@ -231,7 +233,9 @@ def run_program(
     values = {"busbar:cluster": json.dumps(cluster), **keys, **(config or {})}
     pulumi.runtime.set_all_config(values, list(keys))
     try:
-        loop.run_until_complete(stack.run_in_stack(lambda: _run_path(program)))
+        # The program may set it (components/debug_messages.py), for this run.
+        with mock.patch.object(pulumi.log, "debug", pulumi.log.debug):
+            loop.run_until_complete(stack.run_in_stack(lambda: _run_path(program)))
     except Exception as error:
         run.error = error
     finally:

@@ -138,7 +138,7 @@ def test_bad_usage_exits_with_64(words: list[str]) -> None:
 @pytest.mark.parametrize(
     ("text", "finding"),
     [
-        ("config: [", "Pulumi.prod.yaml: is not valid YAML: line 1, column 10"),
+        ("config: busbar: 1\n", "Pulumi.prod.yaml: is not valid YAML: line 1, column 15"),
         ("config:\n  a: 1\n  a: 2\n", "duplicate key 'a'"),
         ("- config\n", "Pulumi.prod.yaml: `config:` is missing or not an object"),
         ("config: {aws:region: x}\n", "busbar:cluster: missing"),
