@@ -1,3 +1,9 @@
 """What all tests of the project share."""
 
+import os
+
 pytest_plugins = ["tests.support.shared"]
+
+# The servers of tests are on loopback, where a proxy of the site cannot reach them.
+for _name in ("no_proxy", "NO_PROXY"):
+    os.environ[_name] = ",".join(filter(None, [os.environ.get(_name), "127.0.0.1", "localhost"]))

@@ -21,8 +21,9 @@ import pytest
 from tests.support.clusters import site
 from tests.support.engine import throwaway_project
 
-SECONDS = 300
-NOWHERE = "2001:db8::1"  # for documentation (RFC 3849): no machine has it
+SECONDS = 900
+# Multicast, for documentation (RFC 6676): the kernel itself refuses a connection, whatever the network is.
+NOWHERE, NOWHERE_TOO = "233.252.0.1", "233.252.0.2"
 
 PROGRAM = """
     import json
@@ -109,7 +110,7 @@ def stack(tmp_path: Path, machine: tuple[int, str, list[str]]) -> Stack:
     here = {"address": "127.0.0.1", "port": port, "host_key": host_key}
     cluster["hosts"]["load_balancers"][0] |= here
     cluster["hosts"]["workers"][1]["address"] = NOWHERE
-    cluster["hosts"]["workers"][0]["address"] = "2001:db8::2"
+    cluster["hosts"]["workers"][0]["address"] = NOWHERE_TOO
     folder = tmp_path / "project"
     environment = throwaway_project(folder, PROGRAM, NO_COLOR="1")
     made = Stack(folder, environment, cluster, commands)

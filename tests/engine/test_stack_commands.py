@@ -5,6 +5,7 @@ The engine is the one on PATH, else the one that the lab built. The tests are on
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -20,11 +21,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
+from lab.hosts.processes import runs
 from tests.support.engine import throwaway_project
 
-SECONDS = 600  # a limit for a machine that is busy with other things
+SECONDS = 900  # a limit for a machine that is busy with other things
 
 # A step that is told to wait says so in a file, and goes on when another file appears.
 PROGRAM = """
@@ -49,7 +52,7 @@ PROGRAM = """
             if props.get("wait"):
                 folder = pathlib.Path(props["wait"])
                 (folder / "begun").touch()
-                deadline = time.monotonic() + 120
+                deadline = time.monotonic() + 900
                 while not (folder / "go").exists():
                     if time.monotonic() > deadline:
                         raise Exception("nobody said go")
@@ -138,12 +141,16 @@ class Site:
     def killed(self, *arguments: str) -> int:
         """An update that is killed in the middle of `second`; returns the process of its engine."""
         update = self.started(*arguments)
-        engine, *_ = everything = _descendants(update.pid)
-        for process in (*everything, update.pid):
-            os.kill(process, signal.SIGKILL)
+        engine = _engine(update)
+        # busbar first, so that it does not see its engine end.
+        everything = [psutil.Process(update.pid), engine, *engine.children(recursive=True)]
+        for process in everything:
+            with contextlib.suppress(psutil.NoSuchProcess):  # it has ended with the one before it
+                process.kill()
         update.wait(SECONDS)
+        _eventually(lambda: not any(map(runs, everything)))
         self.waiting("go").touch()
-        return engine
+        return engine.pid
 
     def waiting(self, name: str) -> Path:
         return self.folder / "wait" / name
@@ -194,13 +201,10 @@ def _eventually(condition: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-def _descendants(process: int) -> list[int]:
-    """The processes below this one, each before its own children."""
-    found: list[int] = []
-    for thread in Path(f"/proc/{process}/task").iterdir():
-        for child in map(int, (thread / "children").read_text().split()):
-            found += [child, *_descendants(child)]
-    return found
+def _engine(update: subprocess.Popen[str]) -> psutil.Process:
+    """The engine of a running update."""
+    engine, *_ = psutil.Process(update.pid).children()
+    return engine
 
 
 @pytest.fixture(scope="module")
@@ -351,11 +355,11 @@ def test_an_update_that_loses_its_terminal_lets_its_step_end_and_leaves_no_engin
     ours, theirs = pty.openpty()
     update = site.started("up", "dev", "--yes", "--skip-preview", terminal=theirs)
     os.close(theirs)
-    engine, *_ = _descendants(update.pid)
+    engine = _engine(update)
     os.close(ours)  # the kernel sends SIGHUP, and every further row fails
     site.waiting("go").touch()
     assert update.wait(SECONDS) == 130
-    assert not Path(f"/proc/{engine}").exists()
+    assert not runs(engine)
     assert site.pending() == []
 
 

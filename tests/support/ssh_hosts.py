@@ -15,6 +15,7 @@ from busbar.preflight.spec import Target
 CLIENT = asyncssh.generate_private_key("ssh-ed25519")
 HOST = asyncssh.generate_private_key("ssh-ed25519")
 Handler = Callable[[asyncssh.SSHServerProcess[Any]], Any]
+CLOSED_PORT = 1  # a port that was free a moment ago may be that of another test by now
 
 
 def login() -> Login:

@@ -39,7 +39,7 @@ def test_the_go_code_passes_its_own_tests(module: str, packages: list[str]) -> N
         env={**os.environ, "CGO_ENABLED": "0"},
         text=True,
         capture_output=True,
-        timeout=900,
+        timeout=3600,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -33,7 +33,7 @@ def render(**overrides: Any) -> list[dict[str, Any]]:
         input=yaml.safe_dump(MPI_OPERATOR.values(PROJECT / "helm_values", config)),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
     )
     assert done.returncode == 0, done.stderr
     return [document for document in yaml.safe_load_all(done.stdout) if document]
@@ -44,7 +44,7 @@ def of_kind(manifests: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
 
 
 def test_helm_finds_nothing_to_complain_about() -> None:
-    done = subprocess.run([helm(), "lint", "--strict", CHART], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([helm(), "lint", "--strict", CHART], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -25,7 +25,7 @@ def template(values: dict[str, Any]) -> subprocess.CompletedProcess[str]:
         input=yaml.safe_dump(values),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
     )
 
 
@@ -50,7 +50,7 @@ def arguments(manifests: list[dict[str, Any]]) -> list[str]:
 
 
 def test_helm_finds_nothing_to_complain_about() -> None:
-    done = subprocess.run([helm(), "lint", "--strict", CHART], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([helm(), "lint", "--strict", CHART], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

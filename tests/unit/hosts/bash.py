@@ -14,7 +14,7 @@ def run(script: str, call: str, *arguments: str, **variables: str) -> subprocess
         ["bash", "-c", f"{functions}\nset -euo pipefail\n{call}", "bash", *arguments],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=120,
         check=False,
         env={"PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "NODE_NAME": "worker-1", **variables},
     )

@@ -36,7 +36,7 @@ def run_preflight(folder: Path, line: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         ["bash", "-c", f"{functions}\n{call}", "bash", str(folder)],
         env={"BUSBAR_LIB": "1", "PAYLOAD": line, "PATH": "/usr/bin:/bin"},
-        capture_output=True, text=True, timeout=30, check=False,
+        capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
 
 
@@ -47,7 +47,7 @@ def launch(folder: Path, line: str = '{"config":"eA=="}\n') -> subprocess.Comple
     )
     return subprocess.run(
         ["sh", "-c", text.replace(scripts.DELIVERED_DIR, str(folder))],
-        input=line, capture_output=True, text=True, timeout=30, check=False,
+        input=line, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
 
 

@@ -21,7 +21,7 @@ def launched(
     stdin = f"{{}}\n{hostscript.packed(script)}\n"[:cut]
     text = hostscript.command("kubeconfig", values or {}, user="root", timeout_seconds=seconds)
     return subprocess.run(
-        ["sh", "-c", text], input=stdin, capture_output=True, text=True, timeout=30, check=False
+        ["sh", "-c", text], input=stdin, capture_output=True, text=True, timeout=120, check=False
     )
 
 
@@ -107,7 +107,7 @@ def defined(text: str) -> tuple[str, list[str]]:
         capture_output=True,
         text=True,
         check=True,
-        timeout=30,
+        timeout=120,
     )
     return done.stdout, re.findall(r"^[A-Z_]+=.*", text, re.MULTILINE)
 

@@ -20,7 +20,7 @@ def kubeconfig(folder: Path, name: str, days: int) -> Path:
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
          "-keyout", "/dev/null", "-out", f"{folder}/{name}.crt", "-days", str(days), "-subj", "/CN=admin"],
-        check=True, capture_output=True, timeout=30,
+        check=True, capture_output=True, timeout=120,
     )  # fmt: skip
     data = base64.b64encode((folder / f"{name}.crt").read_bytes()).decode()
     path = folder / name
@@ -39,7 +39,9 @@ def test_near_the_end_k3s_is_restarted_and_the_renewed_kubeconfig_is_read(tmp_pa
     file, renewed = kubeconfig(tmp_path, "k3s.yaml", 20), kubeconfig(tmp_path, "renewed", 365)
     restart = f'systemctl() {{ [[ "$*" == "--no-block restart k3s" ]] && cp {renewed} {file}; }}'
     done = run(
-        "kubeconfig", f"KUBECONFIG_FILE={file}; {restart}; begin() {{ :; }}; api_answers() {{ :; }}; main"
+        "kubeconfig",
+        f"KUBECONFIG_FILE={file} LOCK_FILE={tmp_path}/lock; {restart}; "
+        "begin() { :; }; api_answers() { :; }; main",
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["kubeconfig"] == renewed.read_text().strip()

@@ -129,7 +129,8 @@ def test_other_workers_change_the_exports_without_a_restart(tmp_path: Path) -> N
 
 
 def test_an_existing_folder_keeps_its_mode_and_data(tmp_path: Path) -> None:
-    (tmp_path / "data").mkdir(mode=0o750)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data").chmod(0o750)
     (tmp_path / "data/checkpoint").write_text("x")
     installed(tmp_path)
     assert (tmp_path / "data").stat().st_mode & 0o7777 == 0o750

@@ -116,7 +116,7 @@ def test_an_installation_whose_connection_breaks_is_not_ended_halfway(tmp_path: 
         stdout=writer,
         stderr=writer,
         env={**os.environ, "ROOT": str(tmp_path)},
-        timeout=30,
+        timeout=120,
         check=False,
     )
     os.close(writer)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import ssl
 import threading
-import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -35,7 +34,9 @@ def status(code: int, body: bytes = b"{}") -> Answer:
     return answer
 
 
-def chunks(*pieces: bytes, whole: bool = True, pause: float = 0) -> Answer:
+def chunks(*pieces: bytes, whole: bool = True, until: threading.Event | None = None) -> Answer:
+    """An answer in chunks; its end comes not before `until`, and never where it is not `whole`."""
+
     def answer(request: BaseHTTPRequestHandler) -> None:
         request.send_response(200)
         request.send_header("Transfer-Encoding", "chunked")
@@ -43,7 +44,8 @@ def chunks(*pieces: bytes, whole: bool = True, pause: float = 0) -> Answer:
         for piece in pieces:
             request.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
             request.wfile.flush()
-        time.sleep(pause)
+        if until:
+            until.wait(60)
         if whole:
             request.wfile.write(b"0\r\n\r\n")
         request.close_connection = True
@@ -207,9 +209,12 @@ def test_a_stream_that_breaks_is_told_from_one_that_ends(server: Server) -> None
 
 
 def test_a_silent_stream_ends_by_itself(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "STREAM_SILENCE_SECONDS", 0.2)
-    server.answers = [chunks(b"one\n", pause=1)]
+    # The limit counts for the headers too.
+    monkeypatch.setattr(client, "STREAM_SILENCE_SECONDS", 3)
+    read = threading.Event()
+    server.answers = [chunks(b"one\n", until=read)]
     assert list(RestApi(server.kubeconfig).stream("/log")) == [b"one\n"]
+    read.set()
 
 
 def test_a_text_that_is_not_a_kubeconfig_is_refused_without_quoting_it() -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from busbar.config import Bastion as Jump
 from busbar.operations import removal, uncleaned
 from busbar.operations.remote import ScriptError
 from busbar.preflight.spec import Target
-from tests.support.ssh_hosts import HOST, at, login, machine, printing, public
+from tests.support.ssh_hosts import CLOSED_PORT, HOST, at, login, machine, printing, public
 
 STRANGER = asyncssh.generate_private_key("ssh-ed25519")
 
@@ -44,12 +43,6 @@ def spec(host: Target, *others: Target) -> removal.HostRemoval:
         folder=".busbar/dev",
         resource="worker-w-1",
     )
-
-
-def closed_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def test_a_host_that_answers_runs_the_removal_that_belongs_to_its_resource() -> None:
@@ -133,7 +126,7 @@ def test_a_machine_without_sshd_is_alive_and_its_removal_fails() -> None:
     async def scenario() -> None:
         async with machine(printing({}, [])) as front:
             await removal.remove_host(
-                spec(at(closed_port(), "w-1", "worker"), at(front, "lb-1", "lb")), lambda _: None
+                spec(at(CLOSED_PORT, "w-1", "worker"), at(front, "lb-1", "lb")), lambda _: None
             )
 
     with pytest.raises(ScriptError, match="refuses the connection"):

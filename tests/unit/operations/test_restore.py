@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import json
 import re
-import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -26,7 +25,7 @@ from busbar.operations.restore_plan import Plan, RestoreError
 from busbar.operations.snapshots import Snapshot, all_of, ask
 from busbar.preflight.spec import Target
 from tests.support.clusters import site
-from tests.support.ssh_hosts import HOST, login, machine, public
+from tests.support.ssh_hosts import CLOSED_PORT, HOST, login, machine, public
 
 T = TypeVar("T")
 TIME = "2026-11-22T04:00:00Z"
@@ -91,7 +90,7 @@ class Cluster:
         inventory = Inventory.of(cluster)
         hosts = []
         for host in inventory.hosts:
-            port = closed_port()
+            port = CLOSED_PORT
             if host.role != "lb" and host.name not in self.gone:
                 port = await stack.enter_async_context(machine(self.handler(host.name)))
             hosts.append(replace(host, address="127.0.0.1", port=port, user="root", host_key=public(HOST)))
@@ -120,12 +119,6 @@ class Cluster:
 
     def order(self, verb: str) -> list[str]:
         return [host for host, each in self.steps if each == verb]
-
-
-def closed_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def test_the_server_that_holds_the_snapshot_is_restored_first_and_the_check_changes_nothing() -> None:

@@ -265,9 +265,9 @@ def test_a_pod_of_a_runtime_that_was_not_attached_fails_before_it_trains_and_say
         for job in made["spec"]["template"]["spec"]["replicatedJobs"]:
             [check] = job["template"]["spec"]["template"]["spec"]["initContainers"]
             assert (check["image"], check["command"][-2:]) == ("torch:1", ["net1", "net2"])
-    ran = subprocess.run([*check["command"][:-2], "lo"], capture_output=True, text=True, timeout=30)
+    ran = subprocess.run([*check["command"][:-2], "lo"], capture_output=True, text=True, timeout=120)
     assert (ran.returncode, ran.stdout) == (0, "")
-    ran = subprocess.run([*check["command"], "lo"], capture_output=True, text=True, timeout=30)
+    ran = subprocess.run([*check["command"], "lo"], capture_output=True, text=True, timeout=120)
     assert ran.returncode == 1
     assert (
         ran.stdout == "no interface net1 net2 in this pod. Fix: check Multus on its worker, delete the pod\n"

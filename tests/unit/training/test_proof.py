@@ -107,7 +107,7 @@ def test_the_script_is_valid_and_its_exit_code_is_that_of_the_run() -> None:
         env={"JOB_COMPLETION_INDEX": "0", "PATH": "/usr/bin:/bin"},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=120,
     )
     assert ran.returncode == 7, ran.stderr
     said = ran.stdout.splitlines()
@@ -124,7 +124,7 @@ def test_a_pod_that_does_not_reach_the_first_one_does_not_start_to_train() -> No
         env={"JOB_COMPLETION_INDEX": "1", "PATH": "/usr/bin:/bin"},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=120,
     )
     assert ran.returncode == 1
     assert "must not run" not in ran.stdout
@@ -138,7 +138,7 @@ def test_a_pod_without_one_of_its_interfaces_does_not_start_to_train_and_says_so
         env={"JOB_COMPLETION_INDEX": "1", "BUSBAR_NODE": "gpu-2", "PATH": "/usr/bin:/bin"},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=120,
     )
     assert ran.returncode == 1
     assert ran.stdout.splitlines()[1:] == [

@@ -52,7 +52,7 @@ def test_a_process_that_ignores_sigterm_is_killed() -> None:
     )
     assert child.stdout is not None and child.stdout.readline() == b"ready\n"
     processes.end(psutil.Process(child.pid), grace=0.2)
-    assert child.wait(timeout=5) == -9
+    assert child.wait(timeout=60) == -9
 
 
 def test_a_process_without_a_record_is_found_by_its_whole_arguments(

@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlparse
 
 Object = dict[str, Any]
+CHANGE_SECONDS = 60
 KINDS = {
     "/api/v1": [("Namespace", "namespaces", False), ("ConfigMap", "configmaps", True), ("Pod", "pods", True)],
     "/apis/apps/v1": [("Deployment", "deployments", True)],
@@ -80,10 +81,12 @@ class ToyApiServer:
             return copy.deepcopy(obj)
 
     def change(self, path: str, edit: Callable[[Object], None]) -> None:
-        """Play a controller: edit the stored object."""
-        obj = copy.deepcopy(self.objects[path])
-        edit(obj)
-        self.put(path, obj)
+        """Play a controller: edit the stored object, as soon as there is one."""
+        with self._changed:
+            assert self._changed.wait_for(lambda: path in self.objects, CHANGE_SECONDS), f"no {path}"
+            obj = copy.deepcopy(self.objects[path])
+            edit(obj)
+            self.put(path, obj)
 
     def remove(self, path: str) -> None:
         """Play the garbage collector."""

@@ -44,5 +44,5 @@ def test_a_command_goes_on_when_its_terminal_is_lost_or_its_reader_has_gone(open
     os.close(theirs)
     assert b"begun" in _read(ours)
     os.close(ours)
-    _, said = command.communicate("go\n", timeout=60)
+    _, said = command.communicate("go\n", timeout=120)
     assert (command.returncode, said) == (3, "goes on\n")
