@@ -130,7 +130,11 @@ class Lab:
         """How many SSH logins the hosts have accepted so far."""
         count = 0
         for host in ("lb-1", "server-1", "server-2", "server-3", "worker-1", "worker-2"):
-            count += int(self.ssh(host, "journalctl -q -o cat -t sshd | grep -c '^Accepted ' || true"))
+            count += int(
+                self.ssh(
+                    host, "journalctl --sync; journalctl -q -o cat -t sshd | grep -c '^Accepted ' || true"
+                )
+            )
         return count
 
 
