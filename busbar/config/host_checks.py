@@ -8,7 +8,13 @@ from busbar.config.errors import did_you_mean
 from busbar.config.partial import PartialConfig, PartialHost
 from busbar.config.topology import LABELS, SWITCHES
 
-# Resources of components/control_plane.py beside the servers.
+# The resources of each host, in components/: how their names begin, and how they end.
+RESOURCES: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "load_balancers": ("load-balancer", ("", "-packages", "-removal")),
+    "servers": ("control-plane", ("", "-removal")),
+    "workers": ("worker", ("", "-removal")),
+}
+# Those of components/control_plane.py beside the servers.
 CONTROL_PLANE_STEPS = ("kubeconfig", "nodes", "rejoin", "stale-nodes")
 
 
@@ -39,17 +45,22 @@ def duplicates(config: PartialConfig) -> Iterator[str]:
 
 
 def resource_names(config: PartialConfig) -> Iterator[str]:
-    """Pulumi resource names of workers, and their aliases, are unique (components/worker_pool.py)."""
+    """Names of Pulumi resources, and the former ones of workers (components/worker_pool.py), are unique."""
     only_pool = next(iter(config.pools), None) if len(config.pools) == 1 else None
     taken: dict[str, PartialHost] = {}
-    for host in config.group("workers"):
-        former = f"pool-{host.pool or only_pool}-{host.name}"
-        names = [f"worker-{host.name}", f"worker-{host.name}-removal", former]
+    for host in config.hosts:
+        if host.name is None or host.group not in RESOURCES:
+            continue
+        step, endings = RESOURCES[host.group]
+        names = [f"{step}-{host.name}{ending}" for ending in endings]
+        if host.group == "workers":
+            names.append(f"pool-{host.pool or only_pool}-{host.name}")
         owners = [taken.setdefault(name, host) for name in names]
         # `duplicates` reports equal host names.
         if first := next((owner for owner in owners if owner.name != host.name), None):
+            of_pool = f" in pool {host.pool or only_pool!r}" if host.group == "workers" else ""
             yield (
-                f"{host.path}.name: {host.name!r} in pool {host.pool or only_pool!r} gives the same "
+                f"{host.path}.name: {host.name!r}{of_pool} gives the same "
                 f"Pulumi resource name as {first.path}. Fix: rename one"
             )
     for host in config.group("servers"):

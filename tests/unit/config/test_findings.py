@@ -164,13 +164,21 @@ def test_hosts_whose_resources_would_share_a_name_are_refused_before_the_engine_
     )
 
 
-def test_a_worker_may_not_have_the_name_of_the_removal_of_another() -> None:
-    data = site()
-    data["hosts"]["workers"][1]["name"] = "gpu-1-removal"
+@pytest.mark.parametrize(
+    ("group", "name"),
+    [
+        ("workers", "gpu-1-removal"),
+        ("servers", "server-1-removal"),
+        ("load_balancers", "lb-1-removal"),
+        ("load_balancers", "lb-1-packages"),
+    ],
+)
+def test_a_host_may_not_have_the_name_of_a_step_of_another(group: str, name: str) -> None:
+    data = site(load_balancers=2)
+    data["hosts"][group][1]["name"] = name
     [found] = findings(data)
-    assert found.startswith(
-        "hosts.workers[1].name: 'gpu-1-removal' in pool 'h100' gives the same Pulumi resource"
-    )
+    assert found.startswith(f"hosts.{group}[1].name: {name!r}")
+    assert "gives the same Pulumi resource name as hosts." in found
 
 
 def test_a_server_may_not_be_called_like_a_step_of_the_control_plane() -> None:
