@@ -86,6 +86,11 @@ TOLERATED = (
         "the kernel counts or draws it",
     ),
     Tolerated(
+        "file|content",
+        r"/var/lib/haproxy/dev/log",
+        "the unit of Debian's haproxy package makes this mount point at every start (BindReadOnlyPaths)",
+    ),
+    Tolerated(
         "route",
         r".* proto 77 ?",
         "of the lab's replacement of K3s, which has plain routes; those of VXLAN go with its interface",
