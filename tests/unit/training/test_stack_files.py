@@ -114,7 +114,7 @@ def test_check_config_says_where_no_run_and_no_gate_is_configured(tmp_path: Path
             {"config": {**of()["config"], "busbar-training:trainning": {}}},
             "busbar-training:trainning: unknown key; did you mean 'training'?",
         ),
-        ("config: [", "Pulumi.prod.yaml: is not valid YAML: line 1, column 10: "),
+        ("config: busbar: 1\n", "Pulumi.prod.yaml: is not valid YAML: line 1, column 15: "),
         (
             "- x",
             "Pulumi.prod.yaml: `config:` is missing or not an object. "
