@@ -55,7 +55,6 @@ NEED_STACK: dict[str, tuple[tuple[str, ...], object, int]] = {
     "snapshots": (("dev",), None, 64),
     "restore": (("dev", "--snapshot", "daily"), None, 64),
     "remove host": ((), {}, 64),
-    "remove node": ((), {}, 64),
     "remove cluster": ((), {}, 64),
     "remove keep": ((), {}, 64),
 }
