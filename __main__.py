@@ -12,7 +12,12 @@ from components.gpu_operator import GpuOperator
 from components.interruption import end_quietly_when_interrupted
 from components.load_balancer import HAProxyLoadBalancer, HAProxyLoadBalancerArgs
 from components.mpi_operator import MpiOperator
-from components.nccl_validation import NcclValidation, NcclValidationArgs, create_validation_namespace
+from components.nccl_validation import (
+    NcclValidation,
+    NcclValidationArgs,
+    create_image_pull,
+    create_validation_namespace,
+)
 from components.network_operator import NetworkOperator, NetworkOperatorArgs
 from components.nfs_server import NfsServer, NfsServerArgs
 from components.preflight import Preflight, PreflightArgs
@@ -119,6 +124,7 @@ async def main() -> None:
         namespace = create_validation_namespace(inventory, namespace_opts)
         servers = [*control_plane.preparations, *control_plane.nodes]
         operators = [gpu_operator, network_operator, mpi_operator]
+        workers = dict(zip(sorted(cluster.pools), pools, strict=True))
         for pool in cluster.pools:
             args = NcclValidationArgs(
                 inventory=inventory,
@@ -126,6 +132,10 @@ async def main() -> None:
                 namespace=namespace,
                 kubeconfig=kubeconfig,
                 deleted_with=first_server,
+            )
+            # Many GB, pulled while the operators install. Nothing waits for it.
+            create_image_pull(
+                f"nccl-{pool}-image", args, ResourceOptions(depends_on=[namespace, workers[pool]])
             )
             earlier = [*servers, *operators]
             # Measured together, pools that share switches would share the bandwidth.

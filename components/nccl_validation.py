@@ -1,4 +1,7 @@
-"""The NCCL measurement of one pool: an MPIJob, and the collection of its launcher's log into a verdict."""
+"""The NCCL measurement of one pool: an MPIJob, and the collection of its launcher's log into a verdict.
+
+Its image is pulled before, while the operators install.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,12 @@ from typing import Any
 
 import pulumi
 import pulumi_kubernetes as kubernetes
+from pulumi_command import local
 
 from busbar.collect.spec import collect_spec, read_verdict
 from busbar.hosts.inventory import Inventory
 from busbar.manifests import mpijob, nccljob
+from busbar.manifests.image_pull import ImagePull
 from busbar.manifests.names import digest
 from busbar.outputs import CONTRACT_VERSION
 from components.custom_resource import create_custom_resource
@@ -50,12 +55,7 @@ class NcclValidation(pulumi.ComponentResource):
         super().__init__("busbar:index:NcclValidation", name, None, opts)
         cluster = args.inventory.cluster
         topology, topology_map = self._create_topology_map(name, args)
-        job = nccljob.resolve(
-            cluster,
-            args.pool,
-            [worker.name for worker in args.inventory.workers_of(args.pool)],
-            topology=topology,
-        )
+        job = _resolve(args, topology)
         manifest = mpijob.render(job)
         self.job = manifest["metadata"]["name"]
         mpi_job = create_custom_resource(
@@ -106,6 +106,31 @@ class NcclValidation(pulumi.ComponentResource):
                 ),
             )
         ]
+
+
+def create_image_pull(name: str, args: NcclValidationArgs, opts: pulumi.ResourceOptions) -> local.Command:
+    """Register the Command that has the image pulled on the pool's workers (busbar.manifests.image_pull).
+
+    Outside NcclValidation, whose children wait for the operators. Nothing depends on it, and it does not
+    fail where the API refuses: the measurement pulls what is missing and reports what cannot be pulled.
+    """
+    spec = ImagePull.of(_resolve(args)).model_dump(mode="json")
+    return create_cluster_command(
+        name,
+        ClusterCommandArgs(
+            command=("nccl", "pull-image"),
+            spec=spec,
+            kubeconfig=args.kubeconfig,
+            triggers=[digest(spec)],
+        ),
+        opts,
+    )
+
+
+def _resolve(args: NcclValidationArgs, topology: nccljob.TopologyFile | None = None) -> nccljob.NcclJob:
+    inventory = args.inventory
+    workers = [worker.name for worker in inventory.workers_of(args.pool)]
+    return nccljob.resolve(inventory.cluster, args.pool, workers, topology=topology)
 
 
 def create_validation_namespace(

@@ -49,6 +49,7 @@ MODULES = (
     ("busbar.cli.stack", ""),
     ("busbar.cli.nccl", "nccl"),
     ("busbar.cli.collect", "nccl"),
+    ("busbar.cli.image", "nccl"),
     ("busbar.cli.training", "training"),
 )
 

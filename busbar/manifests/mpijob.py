@@ -8,7 +8,7 @@ from typing import Any
 from busbar.manifests.launcher import script
 from busbar.manifests.names import job_name
 from busbar.manifests.nccljob import TOPOLOGY_FOLDER, NcclJob
-from busbar.manifests.scheduling import GPU_RESOURCE, worker_tolerations
+from busbar.manifests.scheduling import GPU_RESOURCE, pod_on
 
 API_VERSION = "kubeflow.org/v2beta1"
 KIND = "MPIJob"
@@ -69,13 +69,15 @@ def _launcher(job: NcclJob, name: str) -> dict[str, Any]:
     container = {
         "name": CONTAINER,
         "image": job.image,
-        "imagePullPolicy": "IfNotPresent",
         "command": ["/bin/bash", "-c", script(job)],
         "env": [{"name": key, "value": job.env[key]} for key in sorted(job.env)],
         "resources": {"requests": {"cpu": "500m", "memory": "256Mi"}},
     }
     # On the pool's own nodes: these pull the image, which is many GB, for the workers anyway.
-    return {"metadata": {"labels": {"busbar/pool": job.pool}}, "spec": _pod(job, container)}
+    return {
+        "metadata": {"labels": {"busbar/pool": job.pool}},
+        "spec": pod_on(job.nodes, job.taints, container),
+    }
 
 
 def _worker(job: NcclJob, name: str) -> dict[str, Any]:
@@ -99,7 +101,6 @@ def _worker(job: NcclJob, name: str) -> dict[str, Any]:
     container: dict[str, Any] = {
         "name": CONTAINER,
         "image": job.image,
-        "imagePullPolicy": "IfNotPresent",
         "command": ["/bin/bash", "-c", _SSHD],
         "readinessProbe": {"tcpSocket": {"port": SSH_PORT}, "periodSeconds": 2},
         "resources": {"limits": limits},
@@ -108,7 +109,7 @@ def _worker(job: NcclJob, name: str) -> dict[str, Any]:
     if job.transport != "socket":
         # Registering memory with an HCA locks it; without the capability the limit of the runtime applies.
         container["securityContext"] = {"capabilities": {"add": ["IPC_LOCK"]}}
-    pod = _pod(job, container)
+    pod = pod_on(job.nodes, job.taints, container)
     pod["volumes"] = volumes
     if job.runtime_class:
         pod["runtimeClassName"] = job.runtime_class
@@ -122,30 +123,3 @@ def _worker(job: NcclJob, name: str) -> dict[str, Any]:
         ]
     }
     return {"metadata": {"labels": {"busbar/pool": job.pool}}, "spec": pod}
-
-
-def _pod(job: NcclJob, container: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
-        "terminationGracePeriodSeconds": 5,
-        "tolerations": worker_tolerations(job.taints),
-        "affinity": {
-            "nodeAffinity": {
-                "requiredDuringSchedulingIgnoredDuringExecution": {
-                    "nodeSelectorTerms": [
-                        {
-                            "matchExpressions": [
-                                {
-                                    "key": "kubernetes.io/hostname",
-                                    "operator": "In",
-                                    "values": sorted(job.nodes),
-                                }
-                            ]
-                        }
-                    ]
-                }
-            }
-        },
-        "containers": [container],
-    }

@@ -1,8 +1,9 @@
-"""Resource names and tolerations: what lets a pod run on a GPU worker."""
+"""Resource names, tolerations and node affinity: what makes a pod run on a GPU worker."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from busbar.config.pools import Pool, Taint
 
@@ -31,3 +32,34 @@ def worker_tolerations(taints: Iterable[Taint]) -> list[Toleration]:
         dict(GPU_TOLERATION),
         *({"key": k, "operator": "Equal", "value": v, "effect": e} for k, v, e in distinct),
     ]
+
+
+def pod_on(nodes: Iterable[str], taints: Iterable[Taint], container: Mapping[str, Any]) -> dict[str, Any]:
+    """The spec of a pod with one container, on one of `nodes` and in spite of the taints of their pool.
+
+    An image that is on the node is not pulled again.
+    """
+    return {
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": 5,
+        "tolerations": worker_tolerations(taints),
+        "affinity": {
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {
+                    "nodeSelectorTerms": [
+                        {
+                            "matchExpressions": [
+                                {
+                                    "key": "kubernetes.io/hostname",
+                                    "operator": "In",
+                                    "values": sorted(nodes),
+                                }
+                            ]
+                        }
+                    ]
+                }
+            }
+        },
+        "containers": [{"imagePullPolicy": "IfNotPresent", **container}],
+    }

@@ -167,6 +167,29 @@ def test_no_measurement_begins_before_gpus_hcas_and_the_mpi_operator_are_ready(
     assert waits(run, f"nccl-{pool}-job", earlier)
 
 
+@pytest.mark.parametrize(
+    ("pool", "workers"), [("a", ["worker-gpu-1", "worker-gpu-2"]), ("b", ["worker-gpu-3"])]
+)
+def test_the_image_of_a_measurement_is_pulled_once_the_workers_of_its_pool_have_joined(
+    run: Run, pool: str, workers: list[str]
+) -> None:
+    for earlier in (*workers, "validation-namespace"):
+        assert waits(run, f"nccl-{pool}-image", earlier)
+
+
+def test_the_image_of_a_measurement_is_pulled_while_operators_other_pools_and_servers_install(
+    run: Run,
+) -> None:
+    ahead = [r.name for r in run.custom if run.waits_for(run.named("nccl-a-image"), r)]
+    others = ("gpu-operator", "network-operator", "mpi-operator", "worker-gpu-3", "control-plane-server-3")
+    assert [name for name in ahead if name.startswith(others)] == []
+
+
+def test_nothing_waits_for_the_image_of_a_measurement(run: Run) -> None:
+    pulls = [run.named(f"nccl-{pool}-image") for pool in ("a", "b")]
+    assert [r.name for r in run.resources.values() for pull in pulls if run.waits_for(r, pull)] == []
+
+
 def test_pools_that_share_switches_are_measured_one_after_the_other(run: Run) -> None:
     assert waits(run, "nccl-b-job", "nccl-a-collect")
 

@@ -8,13 +8,15 @@ from collections import Counter
 import pytest
 
 from busbar.hosts import scripts
+from busbar.manifests.image_pull import ImagePull
 from busbar.operations.removal import HostRemoval, Teardown
 from tests.program.answers import healthy
 from tests.program.harness import COMMAND, LOCAL, PROVIDER, RELEASE, Run, run_program
 from tests.support.clusters import H100_POOL, all_operators, site
 
-# The provider serves all components; the namespace is shared by the measurements of all pools.
-OF_THE_STACK = {"cluster", "validation-namespace"}
+# The provider serves all components; the namespace is shared by the measurements of all pools, whose images
+# are pulled before these begin.
+OF_THE_STACK = {"cluster", "validation-namespace", "nccl-a-image", "nccl-b-image"}
 
 
 @pytest.fixture(scope="module")
@@ -169,11 +171,11 @@ def test_operators_that_are_not_enabled_are_not_installed() -> None:
     assert run.of_type(RELEASE) == []
 
 
-def test_without_validation_there_is_no_job_and_the_update_succeeds() -> None:
+def test_without_validation_there_is_no_job_and_no_pull_of_its_image_and_the_update_succeeds() -> None:
     cluster = site(validation={"enabled": False})
     run = run_program(cluster, healthy(cluster))
     assert run.error is None
-    assert not [r for r in run.custom if "MPIJob" in r.type]
+    assert not [r for r in run.custom if "MPIJob" in r.type or "pull-image" in r.inputs.get("create", "")]
     assert run.outputs["nccl_passed"] is False
 
 
@@ -220,6 +222,18 @@ def test_each_pool_is_measured_with_its_own_hardware() -> None:
     assert run.error is None
     slots = {pool: run.named(f"nccl-{pool}-job").inputs["spec"]["slotsPerWorker"] for pool in ("a", "b")}
     assert slots == {"a": 8, "b": 4}
+
+
+@pytest.mark.parametrize(("pool", "nodes"), [("a", ["gpu-1", "gpu-2"]), ("b", ["gpu-3"])])
+def test_the_image_of_a_pools_measurement_is_pulled_on_its_workers(
+    run: Run, pool: str, nodes: list[str]
+) -> None:
+    command = run.named(f"nccl-{pool}-image")
+    pull = ImagePull.model_validate_json(command.inputs["stdin"])
+    workers = run.named(f"nccl-{pool}-job").inputs["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]
+    assert command.inputs["create"].endswith("-m busbar nccl pull-image")
+    assert (pull.pool, list(pull.nodes)) == (pool, nodes)
+    assert pull.image == workers["containers"][0]["image"]
 
 
 def test_pods_are_offered_the_rails_of_preflight_by_their_pci_addresses(run: Run) -> None:

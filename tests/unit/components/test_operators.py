@@ -169,8 +169,8 @@ def test_a_collection_runs_again_when_the_contract_of_its_output_changes(run: Ru
 
 
 def test_the_kubeconfig_reaches_the_commands_as_a_secret_and_never_in_their_arguments(run: Run) -> None:
-    commands = [run.named(name) for name in ("gpu-operator-gpus", "network-operator-hcas", "nccl-a-collect")]
-    for command in commands:
+    names = ("gpu-operator-gpus", "network-operator-hcas", "nccl-a-image", "nccl-a-collect")
+    for command in map(run.named, names):
         assert CLIENT_KEY not in str(command.inputs["create"])
         assert CLIENT_KEY not in str(command.inputs["stdin"])
         found = [(path, secret) for path, text, secret in texts(command.raw) if CLIENT_KEY in text]
@@ -186,6 +186,16 @@ def test_a_raised_run_number_makes_another_job() -> None:
     first = program().named("nccl-a-job").inputs["metadata"]["name"]
     again = program(validation={"run": 2}).named("nccl-a-job").inputs["metadata"]["name"]
     assert first != again
+
+
+def test_the_image_is_pulled_again_for_another_image_and_not_for_another_run() -> None:
+    asked = ("stdin", "triggers")
+    first, again, other = (
+        [program(validation=validation).named("nccl-a-image").inputs[key] for key in asked]
+        for validation in ({}, {"run": 2}, {"image": "registry.example/nccl-tests:2"})
+    )
+    assert again == first
+    assert all(new != old for new, old in zip(other, first, strict=True))
 
 
 def test_a_topology_file_is_mounted_from_a_config_map_named_by_its_content(tmp_path: Path) -> None:

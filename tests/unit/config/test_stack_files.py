@@ -177,6 +177,7 @@ def test_encrypted_secrets_count_as_set(tmp_path: Path) -> None:
         ["nccl", "parse"],
         ["nccl", "check"],
         ["nccl", "collect"],
+        ["nccl", "pull-image"],
     ],
     ids=" ".join,
 )

@@ -1,8 +1,9 @@
-"""`busbar wait` and `busbar nccl collect` as the engine runs them: stdin, stdout, exit codes, secrets."""
+"""The commands that work on a cluster as the engine runs them: stdin, stdout, exit codes, secrets."""
 
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -13,6 +14,8 @@ from busbar.kube import access, wait
 from busbar.kube.client import ApiError
 from tests.support.kube_cluster import Clock, Cluster, node, unreachable
 
+PULL = {"pool": "h100", "namespace": "ns", "image": "nccl:1", "nodes": ["w1", "w2"], "deadline_seconds": 1800}
+JOBS = "/apis/batch/v1/namespaces/ns/jobs"
 QUESTION = {"resource": "nvidia.com/gpu", "nodes": {"w1": 8}, "deadline_seconds": 60, "stable_seconds": 0}
 
 
@@ -118,3 +121,67 @@ def test_an_api_that_refuses_ends_the_command_with_1_its_reason_and_the_server(
     assert done.exit_code == 1
     assert done.stdout == ""
     assert done.stderr == "GET /x: HTTP 403: not allowed (server https://10.0.0.1:6443)\n"
+
+
+def nodes_of(cluster: Cluster) -> list[str]:
+    terms = [
+        job["spec"]["template"]["spec"]["affinity"]["nodeAffinity"][
+            "requiredDuringSchedulingIgnoredDuringExecution"
+        ]["nodeSelectorTerms"]
+        for path, job in cluster.created
+        if path == JOBS
+    ]
+    return [value for term in terms for value in term[0]["matchExpressions"][0]["values"]]
+
+
+def test_a_pull_is_one_job_per_node_and_one_line_of_facts(cluster: Cluster) -> None:
+    done = busbar("nccl", "pull-image", stdin=PULL)
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout) == {"image": "nccl:1", "nodes": 2, "created": 2, "existing": 0}
+    assert done.stdout.count("\n") == 1
+    assert done.stderr == ""
+    assert nodes_of(cluster) == ["w1", "w2"]
+
+
+def test_a_pull_that_has_begun_is_not_begun_again(cluster: Cluster) -> None:
+    busbar("nccl", "pull-image", stdin={**PULL, "nodes": ["w1"]})
+    done = busbar("nccl", "pull-image", stdin=PULL)
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout) == {"image": "nccl:1", "nodes": 2, "created": 1, "existing": 1}
+    assert nodes_of(cluster) == ["w1", "w2"]
+
+
+def test_a_pull_waits_for_an_api_that_fails_over(cluster: Cluster) -> None:
+    cluster.failures = [unreachable(JOBS), unreachable(JOBS)]
+    done = busbar("nccl", "pull-image", stdin=PULL)
+    assert json.loads(done.stdout)["created"] == 2
+    assert "waiting for the API" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("failures", "reason"),
+    [
+        (
+            [None, ApiError(f"POST {JOBS}", 403, "exceeded quota")],
+            "POST [^ ]+/jobs: HTTP 403: exceeded quota",
+        ),
+        ([None, *[unreachable(JOBS)] * 1000], "timed out after 60 s: .*connection refused"),
+    ],
+    ids=["refused", "silent"],
+)
+def test_a_pull_that_the_api_does_not_take_fails_no_update_and_says_what_is_missing(
+    cluster: Cluster, failures: list[ApiError | None], reason: str
+) -> None:
+    cluster.failures = failures
+    done = busbar("nccl", "pull-image", stdin=PULL)
+    assert done.exit_code == 0
+    assert json.loads(done.stdout) == {"image": "nccl:1", "nodes": 2, "created": 1, "existing": 0}
+    note = done.stderr.splitlines()[-1]
+    assert note.startswith("note: image nccl:1 is not pulled ahead on 1 of 2 nodes of pool h100: ")
+    assert re.search(reason, note)
+
+
+def test_a_pull_without_nodes_is_bad_usage(cluster: Cluster) -> None:
+    done = busbar("nccl", "pull-image", stdin={**PULL, "nodes": []})
+    assert done.exit_code == 64
+    assert "stdin: nodes" in done.stderr

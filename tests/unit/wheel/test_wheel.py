@@ -28,6 +28,7 @@ KUBECONFIG = json.dumps({
 })  # fmt: skip
 ALLOCATABLE = {"resource": "nvidia.com/gpu", "nodes": {"w1": 8}, "deadline_seconds": 1}
 COLLECT = {"namespace": "n", "job": "j", "folder": ".", "deadline_seconds": 1, "expectation": {}}
+PULL = {"pool": "p", "namespace": "n", "image": "i", "nodes": ["w1"], "deadline_seconds": 1}
 CLAIM = {"namespace": "n", "claim": "c", "workers": ["w"], "deadline_seconds": 1}
 PREFLIGHT = {"login": {}, "hosts": [], "requirements": {}}
 
@@ -39,6 +40,7 @@ NEED_STACK: dict[str, tuple[tuple[str, ...], object, int]] = {
     "preflight": ((), PREFLIGHT, 64),
     "wait": (("allocatable",), ALLOCATABLE, 64),
     "nccl collect": ((), COLLECT, 64),
+    "nccl pull-image": ((), PULL, 64),
     "training collect": ((), COLLECT, 64),
     "training check-class": ((), {"class_name": "x"}, 64),
     "training bind-claim": ((), CLAIM, 64),

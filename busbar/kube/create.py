@@ -1,0 +1,59 @@
+"""Create objects of which some may exist already."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from busbar.kube.client import Api, ApiError
+from busbar.kube.wait import Deadline, ProgressCallback, TimedOut, wait_until
+
+POLL_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class Creation:
+    """How many objects were created, and how many existed; `error` is why the others were not created."""
+
+    created: int
+    existing: int
+    error: str | None = None
+
+
+def create_missing(
+    api: Api,
+    path: str,
+    manifests: Iterable[Mapping[str, Any]],
+    deadline: Deadline,
+    progress: ProgressCallback,
+) -> Creation:
+    """Create each manifest in the collection at `path`; an object that exists stays as it is.
+
+    Ends at the first one that the API refuses, or for which it does not answer until the deadline. Does not
+    raise ApiError: `Creation.error` says why.
+    """
+    created = existing = 0
+    for manifest in manifests:
+        create = partial(_create, api, path, manifest)
+        try:
+            is_new = wait_until(create, deadline, poll_seconds=POLL_SECONDS, progress=progress)
+        except (ApiError, TimedOut) as error:
+            return Creation(created, existing, str(error))
+        if is_new:
+            created += 1
+        else:
+            existing += 1
+    return Creation(created, existing)
+
+
+def _create(api: Api, path: str, manifest: Mapping[str, Any]) -> bool:
+    """Whether the object is new."""
+    try:
+        api.create(path, manifest)
+    except ApiError as error:
+        if not error.conflict:
+            raise
+        return False
+    return True
