@@ -21,16 +21,17 @@ from typing import Any
 from busbar.config import Cluster
 from busbar.hosts import haproxy, k3s
 from busbar.hosts.downloads import k3s_values
-from busbar.hosts.inventory import API_PORT, Host, Inventory
+from busbar.hosts.host import Host
+from busbar.hosts.inventory import API_PORT, Inventory
 from busbar.hosts.login import Login
+from busbar.hosts.remote import Hosts
 from busbar.hosts.server_output import ServerFacts, kubeconfig_text, server_facts, with_server
+from busbar.hosts.ssh import connect, load_keys
 from busbar.manifests import nic_cluster_policy
 from busbar.manifests.operators import GPU_OPERATOR, MPI_OPERATOR, NETWORK_OPERATOR, Operator
 from busbar.manifests.scheduling import GPU_RESOURCE
-from busbar.operations.remote import Hosts
 from busbar.preflight.facts import rail_addresses
-from busbar.preflight.spec import Spec, Target, spec_of
-from busbar.preflight.ssh import connect, load_keys
+from busbar.preflight.spec import Spec, spec_of
 from busbar.preflight.survey import survey
 
 SECONDS = 900
@@ -172,7 +173,7 @@ class ByHand:
     ) -> dict[str, Any]:
         owner = {"OWNER": f"bench/by-hand/{host.name}", "INSTALL_ID": k3s.install_id(SERVER_TOKEN)}
         return await self._hosts.run(
-            Target.of(host),
+            host,
             script,
             {"VERB": "install", "NODE_ADDRESS": host.address, **owner, **values},
             payload,
@@ -194,7 +195,7 @@ class ByHand:
     async def _policy(self) -> None:
         rails = rail_addresses(self._tasks["preflight"].result())
         policy = nic_cluster_policy.render(self._cluster.network_operator, self._cluster.pools, rails)
-        server = Target.of(self._inventory.servers[0])
+        server = self._inventory.servers[0]
         async with await connect(server, load_keys(self._login), None) as connection:
             await connection.run(
                 "/usr/local/bin/k3s kubectl apply -f -", input=json.dumps(policy), check=True

@@ -14,7 +14,8 @@ from pulumi_command import remote
 
 from busbar.hosts import k3s
 from busbar.hosts.downloads import install_seconds, k3s_values
-from busbar.hosts.inventory import Host, Inventory
+from busbar.hosts.host import Host
+from busbar.hosts.inventory import Inventory
 from busbar.hosts.server_output import kubeconfig_text, server_facts, with_server
 from components.encryption_key import rotate_encryption_key
 from components.host_command import HostCommandArgs, create_host_command

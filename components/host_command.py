@@ -9,7 +9,7 @@ import pulumi
 from pulumi_command import remote
 
 from busbar.hosts import scripts
-from busbar.hosts.inventory import Host
+from busbar.hosts.host import Host
 from components.removal import owner_mark
 from components.ssh import SshLogin
 

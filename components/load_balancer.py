@@ -8,7 +8,8 @@ import pulumi
 from pulumi_command import remote
 
 from busbar.hosts import haproxy
-from busbar.hosts.inventory import API_PORT, Host, Inventory
+from busbar.hosts.host import Host
+from busbar.hosts.inventory import API_PORT, Inventory
 from components.host_command import HostCommandArgs, create_host_command
 from components.removal import HostRemovalArgs, create_host_removal
 from components.ssh import SshLogin

@@ -14,8 +14,8 @@ from typing import Any
 import pulumi
 from pulumi_command import local
 
-from busbar.hosts.inventory import Host, Inventory
-from busbar.preflight.spec import Target
+from busbar.hosts.host import Host
+from busbar.hosts.inventory import Inventory
 from components.local_command import busbar_command
 from components.ssh import SshLogin
 
@@ -71,7 +71,7 @@ def owner_mark(name: str) -> str:
 
 def target(host: Host) -> dict[str, Any]:
     """The host as the `busbar` commands take it."""
-    return Target.of(host).model_dump(exclude_none=True)
+    return host.model_dump(exclude_none=True)
 
 
 def _with_login(spec: Mapping[str, Any], login: SshLogin) -> pulumi.Output[str]:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import pulumi
 
 from busbar.hosts import scripts
-from busbar.hosts.inventory import Host
+from busbar.hosts.host import Host
 from components.ssh import SshLogin
 
 
@@ -30,9 +30,8 @@ def create_delivery_hook(name: str, login: SshLogin, hosts: Mapping[str, Host]) 
         # Imported here: an update in which every host has its script does without.
         from busbar.hosts.login import Login
         from busbar.operations.delivery import DeliveryError, deliver
-        from busbar.preflight.spec import Target
 
-        host = Target.of(hosts[args.name])
+        host = hosts[args.name]
         try:
             await deliver(Login.model_validate(await login.spec.future()), host)
         except DeliveryError as error:

@@ -11,7 +11,7 @@ import pulumi
 from pulumi_command.remote import ConnectionArgs, ProxyConnectionArgs
 
 from busbar.config import Bastion, Ssh
-from busbar.hosts.inventory import Host
+from busbar.hosts.host import Host
 from busbar.hosts.login import Login, key_digest
 
 # Preflight has just reached the host, so a connection that fails now fails soon: 3 x 10 s and the pauses

@@ -10,7 +10,8 @@ from pulumi_command import remote
 
 from busbar.hosts import k3s
 from busbar.hosts.downloads import install_seconds, k3s_values
-from busbar.hosts.inventory import Host, Inventory
+from busbar.hosts.host import Host
+from busbar.hosts.inventory import Inventory
 from components.host_command import HostCommandArgs, create_host_command
 from components.removal import HostRemovalArgs, create_host_removal
 from components.rollout_stop import RolloutStop

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import typer
 
 if TYPE_CHECKING:
-    from busbar.preflight.spec import Model
+    from busbar.hosts.host import Model
 
     Spec = TypeVar("Spec", bound=Model)
 
@@ -65,7 +65,7 @@ def _spec(model: type[Spec]) -> Spec:
 
 
 def _run(work: Coroutine[Any, Any, Any]) -> Any:
-    from busbar.operations.remote import ScriptError
+    from busbar.hosts.remote import ScriptError
 
     try:
         return asyncio.run(work)

@@ -42,12 +42,11 @@ def snapshots(
 
     from busbar.cli.output import print_text
     from busbar.hosts.inventory import Inventory
-    from busbar.operations.remote import Hosts, ScriptError
+    from busbar.hosts.remote import Hosts, ScriptError
     from busbar.operations.snapshots import ServerState, all_of, ask
-    from busbar.preflight.spec import Target
 
     cluster, login = _cluster_of(stack, "snapshots")
-    servers = [Target.of(each) for each in Inventory.of(cluster).servers]
+    servers = Inventory.of(cluster).servers
 
     async def answers() -> list[ServerState | str]:
         async with Hosts.open(login, lambda _: None) as hosts:
@@ -100,9 +99,9 @@ def restore(
 
     from busbar.cli import EX_USAGE
     from busbar.hosts.inventory import Inventory
+    from busbar.hosts.remote import ScriptError
     from busbar.operations import lock, restore_plan
     from busbar.operations import restore as operation
-    from busbar.operations.remote import ScriptError
 
     cluster, login = _cluster_of(stack, "restore")
     inventory = Inventory.of(cluster)

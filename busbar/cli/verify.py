@@ -37,8 +37,8 @@ def verify(
     from busbar.cli.output import print_text
     from busbar.cli.preflight import login_of
     from busbar.hosts.inventory import Inventory
+    from busbar.hosts.remote import ScriptError
     from busbar.operations import verify as operation
-    from busbar.operations.remote import ScriptError
 
     file, cluster = load_stack(stack)
     try:

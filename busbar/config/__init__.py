@@ -2,7 +2,7 @@
 
 from busbar.config.cluster import Cluster
 from busbar.config.errors import ConfigError
-from busbar.config.hosts import Host, Hosts, VirtualIp, Worker
+from busbar.config.hosts import HostConfig, Hosts, VirtualIp, Worker
 from busbar.config.k3s import S3, Checksums, Image, K3s, Snapshots
 from busbar.config.load import load, warnings
 from busbar.config.operators import Chart, GpuOperator, MpiOperator, NetworkOperator
@@ -21,7 +21,7 @@ __all__ = [
     "Cluster",
     "ConfigError",
     "GpuOperator",
-    "Host",
+    "HostConfig",
     "Hosts",
     "Image",
     "K3s",

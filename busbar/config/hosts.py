@@ -12,7 +12,7 @@ from busbar.config.topology import Topology
 from busbar.config.values import Int, Model
 
 
-class Host(Model):
+class HostConfig(Model):
     """One machine that is reachable over SSH."""
 
     name: DnsLabel = Field(description="Name of the host; for servers and workers also the name of the node.")
@@ -22,7 +22,7 @@ class Host(Model):
     port: Port | None = Field(default=None, description="SSH port of this host; by default ssh.port.")
 
 
-class Worker(Host):
+class Worker(HostConfig):
     """A machine with GPUs and HCAs."""
 
     pool: DnsLabel | None = Field(default=None, description="Name of its pool; optional with a single pool.")
@@ -44,17 +44,17 @@ class VirtualIp(Model):
 class Hosts(Model):
     """All hosts of the cluster by role."""
 
-    load_balancers: list[Host] = Field(
+    load_balancers: list[HostConfig] = Field(
         min_length=1, max_length=2, description="Hosts for HAProxy: 1, or 2 that share hosts.virtual_ip."
     )
     virtual_ip: VirtualIp | None = Field(
         default=None, description="Required with two load balancers, not allowed with one."
     )
-    servers: list[Host] = Field(
+    servers: list[HostConfig] = Field(
         min_length=1,
         description="K3s servers with embedded etcd: an odd number, because etcd needs a majority.",
     )
     workers: list[Worker] = Field(min_length=1, description="Hosts with GPUs and HCAs.")
-    nfs_server: Host | None = Field(
+    nfs_server: HostConfig | None = Field(
         default=None, description="A host that is only the NFS server of the section nfs_server."
     )

@@ -6,7 +6,8 @@ from functools import cache
 
 import jinja2
 
-from busbar.hosts.inventory import API_PORT, Host, Inventory
+from busbar.hosts.host import Host
+from busbar.hosts.inventory import API_PORT, Inventory
 
 CA_FILE = "/etc/haproxy/busbar-ca.pem"
 VRRP_PRIORITY = 150

@@ -6,33 +6,13 @@ import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
 
 from busbar.config.cluster import Cluster
-from busbar.config.hosts import Host as HostConfig
-from busbar.config.hosts import Worker
+from busbar.config.hosts import HostConfig, Worker
 from busbar.config.ssh import Ssh
-
-Role = Literal["lb", "server", "worker", "nfs"]
+from busbar.hosts.host import Host, Role
 
 API_PORT = 6443
-
-
-@dataclass(frozen=True)
-class Host:
-    """One host. `user` and `port` are the host's own, else those of `ssh`.
-
-    `labels`: those that its Node has beside the pool's, as key and value.
-    """
-
-    name: str
-    address: str
-    host_key: str
-    role: Role
-    user: str
-    port: int
-    pool: str | None = None
-    labels: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from busbar.config.nfs_server import NfsServer
-from busbar.hosts.inventory import Host, Inventory
+from busbar.hosts.host import Host
+from busbar.hosts.inventory import Inventory
 
 PORT = 2049
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from busbar.hosts import scripts
+from busbar.hosts.host import Host
 from busbar.hosts.login import Login
-from busbar.operations.remote import Hosts, ScriptError, UnreachableError
+from busbar.hosts.remote import Hosts, ScriptError, UnreachableError
 from busbar.preflight.query import SCRIPT_SECONDS
-from busbar.preflight.spec import Target
 
 
 class DeliveryError(Exception):
     """The host does not have its script; the text names the host and says what to do."""
 
 
-async def deliver(login: Login, host: Target) -> None:
+async def deliver(login: Login, host: Host) -> None:
     """Run `host/preflight.sh` with the script as its payload, as preflight does in an update.
 
     What it finds on the host is not looked at. Raises DeliveryError.

@@ -16,9 +16,9 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 
+from busbar.hosts.host import Host
 from busbar.hosts.login import Login
-from busbar.operations.remote import Hosts, Running, ScriptError, UnreachableError
-from busbar.preflight.spec import Target
+from busbar.hosts.remote import Hosts, Running, ScriptError, UnreachableError
 
 SCRIPT = "operation-lock"
 BEAT_SECONDS = 5.0
@@ -33,7 +33,7 @@ class LockedError(Exception):
 
 
 @contextlib.contextmanager
-def held(login: Login, servers: Sequence[Target], command: str, *, on_all: bool) -> Iterator[None]:
+def held(login: Login, servers: Sequence[Host], command: str, *, on_all: bool) -> Iterator[None]:
     """Hold the lock on `servers` for `command` while the block runs.
 
     With `on_all` each of them must take it. Otherwise those that cannot be asked are left out, if need be
@@ -80,7 +80,7 @@ def _user() -> str:
 
 async def _hold(
     login: Login,
-    servers: Sequence[Target],
+    servers: Sequence[Host],
     text: str,
     on_all: bool,
     taken: concurrent.futures.Future[Callable[[], object]],
@@ -116,7 +116,7 @@ async def _hold(
                 await asyncio.wait_for(released.wait(), BEAT_SECONDS)
 
 
-async def _take(hosts: Hosts, server: Target, text: str) -> tuple[str, Running]:
+async def _take(hosts: Hosts, server: Host, text: str) -> tuple[str, Running]:
     facts, script = await hosts.start(
         server,
         SCRIPT,

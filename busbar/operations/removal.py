@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from busbar.hosts.host import Host, Model
 from busbar.hosts.login import Login
-from busbar.operations.remote import Hosts, Say, ScriptError, UnreachableError
-from busbar.preflight.spec import Model, Target
+from busbar.hosts.remote import Hosts, Say, ScriptError, UnreachableError
 
 # A host that reboots gets this long to answer again.
 CONNECT_SECONDS = 45.0
@@ -26,12 +26,12 @@ class HostRemoval(Model):
 
     schema_version: Literal[1] = 1
     login: Login
-    host: Target
+    host: Host
     script: str
     """The script of host/ that installed the host; it runs with VERB=remove and `values`."""
     values: dict[str, str]
     timeout_seconds: int
-    others: tuple[Target, ...]
+    others: tuple[Host, ...]
     """Load balancers and other servers; the Node and etcd member of a server leave through one of these."""
     folder: str
     """Where what could not be cleaned is recorded."""
@@ -43,7 +43,7 @@ class Teardown(Model):
 
     schema_version: Literal[1] = 1
     login: Login
-    servers: tuple[Target, ...]
+    servers: tuple[Host, ...]
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ async def announce_teardown(spec: Teardown, say: Say, *, kept: bool = False) -> 
     values = {"VERB": "install" if kept else "remove"}
     async with Hosts.open(spec.login, say) as hosts:
 
-        async def tell(server: Target) -> None:
+        async def tell(server: Host) -> None:
             try:
                 await hosts.run(server, "k3s-teardown", values, seconds=TEARDOWN_SECONDS)
             except UnreachableError as error:
@@ -109,8 +109,8 @@ async def _check_gone(hosts: Hosts, spec: HostRemoval, error: UnreachableError) 
         )
 
 
-async def _any_answers(hosts: Hosts, others: Sequence[Target]) -> bool:
-    async def answers(other: Target) -> bool:
+async def _any_answers(hosts: Hosts, others: Sequence[Host]) -> bool:
+    async def answers(other: Host) -> bool:
         try:
             await hosts.check(other)
         except UnreachableError as error:
@@ -127,7 +127,7 @@ async def _leave(hosts: Hosts, spec: HostRemoval, say: Say) -> None:
         say(f"{spec.host.name}: no other server of its cluster runs; its etcd member is not removed")
 
 
-async def _through_servers(hosts: Hosts, servers: Sequence[Target], node: str, say: Say) -> bool:
+async def _through_servers(hosts: Hosts, servers: Sequence[Host], node: str, say: Say) -> bool:
     """Whether a server that runs K3s has taken this one out (or had a reason to leave it, which it notes).
 
     Where it fails on one, the next is asked. Raises the first ScriptError if none of them could.
@@ -153,5 +153,5 @@ async def _through_servers(hosts: Hosts, servers: Sequence[Target], node: str, s
     return False
 
 
-def _names(targets: Sequence[Target]) -> str:
-    return ", ".join(target.name for target in targets)
+def _names(hosts: Sequence[Host]) -> str:
+    return ", ".join(host.name for host in hosts)

@@ -13,12 +13,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from busbar.hosts.host import Host
 from busbar.hosts.inventory import API_PORT, url_host
 from busbar.hosts.login import Login
-from busbar.operations.remote import Hosts, Say, ScriptError, UnreachableError
+from busbar.hosts.remote import Hosts, Say, ScriptError, UnreachableError
 from busbar.operations.restore_plan import SCRIPT, Plan, RestoreError, names_of
 from busbar.operations.snapshots import S3
-from busbar.preflight.spec import Target
 
 STOP_SECONDS = 600
 RESET_SECONDS = 1000
@@ -108,7 +108,7 @@ class _Steps:
         self.say(f"restarting the agents of {len(self.plan.workers)} workers; pods keep running")
         limit = asyncio.Semaphore(CONCURRENT_AGENTS)
 
-        async def restart(worker: Target) -> Mapping[str, Any]:
+        async def restart(worker: Host) -> Mapping[str, Any]:
             async with limit:
                 return await self.run(worker, "agent", seconds=AGENT_SECONDS)
 
@@ -131,11 +131,11 @@ class _Steps:
         )
         raise RestoreError(f"{why}. Nothing was restored; K3s runs again {state}")
 
-    async def run(self, host: Target, verb: str, *, seconds: int, **values: str) -> Mapping[str, Any]:
+    async def run(self, host: Host, verb: str, *, seconds: int, **values: str) -> Mapping[str, Any]:
         return await self.hosts.run(host, SCRIPT, {"VERB": verb, **values}, seconds=seconds)
 
     async def each(
-        self, hosts: Sequence[Target], step: Callable[[Target], Awaitable[Mapping[str, Any]]]
+        self, hosts: Sequence[Host], step: Callable[[Host], Awaitable[Mapping[str, Any]]]
     ) -> list[str]:
         """The step on all hosts; returns the texts of those that failed."""
         done = await asyncio.gather(*(step(host) for host in hosts), return_exceptions=True)
@@ -155,7 +155,7 @@ class _Steps:
                 f"old data: {kept}. Fix: repair what is named above and run the same command again"
             ) from None
 
-    def _keep(self, host: Target, facts: Mapping[str, Any]) -> None:
+    def _keep(self, host: Host, facts: Mapping[str, Any]) -> None:
         if facts["kept"]:
             self.kept[host.name] = str(facts["kept"])
             self.say(f"{host.name}: the data it had are in {facts['kept']}")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from busbar.hosts.host import Host
 from busbar.hosts.inventory import Inventory
 from busbar.hosts.login import Login
-from busbar.operations.remote import Hosts, ScriptError, UnreachableError
+from busbar.hosts.remote import Hosts, ScriptError, UnreachableError
 from busbar.operations.snapshots import S3, ServerState, Snapshot, all_of, ask
-from busbar.preflight.spec import Target
 
 CHECK_SECONDS = 300
 SCRIPT = "k3s-restore"
@@ -28,13 +28,13 @@ class Plan:
     """
 
     snapshot: Snapshot
-    first: Target
-    others: tuple[Target, ...]
-    workers: tuple[Target, ...]
+    first: Host
+    others: tuple[Host, ...]
+    workers: tuple[Host, ...]
     resumed: bool = False
 
     @property
-    def servers(self) -> tuple[Target, ...]:
+    def servers(self) -> tuple[Host, ...]:
         """All servers, `first` first."""
         return (self.first, *self.others)
 
@@ -48,7 +48,7 @@ async def plan(
     bucket. `server`: the server to reset; by default one that holds the snapshot, with `s3` the first one.
     Raises RestoreError (with all reasons), ValueError (unusable SSH key), ScriptError (bastion).
     """
-    servers = tuple(Target.of(host) for host in inventory.servers)
+    servers = inventory.servers
     if server is not None and server not in {each.name for each in servers}:
         raise RestoreError(f"{server} is not a server of the stack ({names_of(servers)}); no changes made")
     async with Hosts.open(login, lambda _: None) as hosts:
@@ -59,23 +59,23 @@ async def plan(
         if not s3:
             try:
                 await hosts.run(
-                    state.target,
+                    state.host,
                     SCRIPT,
                     {"VERB": "check", "SNAPSHOT": snapshot.path},
                     seconds=CHECK_SECONDS,
                 )
             except (ScriptError, UnreachableError) as error:
                 raise RestoreError(str(error)) from None
-    others = tuple(each for each in servers if each != state.target)
-    workers = tuple(Target.of(host) for host in inventory.workers)
-    return Plan(snapshot, state.target, others, workers, any(each.restoring for each in states))
+    others = tuple(each for each in servers if each != state.host)
+    workers = inventory.workers
+    return Plan(snapshot, state.host, others, workers, any(each.restoring for each in states))
 
 
 def _problems(states: Sequence[ServerState]) -> list[str]:
-    found = [f"{state.target.name}: {state.problem}" for state in states if state.problem]
+    found = [f"{state.host.name}: {state.problem}" for state in states if state.problem]
     clusters = {state.install_id for state in states}
     if len(clusters) > 1:
-        which = ", ".join(f"{state.target.name} {state.install_id}" for state in states)
+        which = ", ".join(f"{state.host.name} {state.install_id}" for state in states)
         found.append(f"the servers belong to different clusters ({which})")
     return found
 
@@ -91,14 +91,14 @@ def _refuse(reasons: Sequence[str]) -> None:
 def _choose(
     states: Sequence[ServerState], wanted: str, *, s3: bool, server: str | None
 ) -> tuple[Snapshot, ServerState]:
-    possible = [state for state in states if server in (None, state.target.name)]
+    possible = [state for state in states if server in (None, state.host.name)]
     if s3:
         return _choose_stored(states, possible[0], wanted)
     for state in possible:
         for snapshot in state.snapshots:
             if wanted in (snapshot.name, snapshot.path):
                 return snapshot, state
-    where = server or names_of([state.target for state in states])
+    where = server or names_of([state.host for state in states])
     raise RestoreError(_missing(f"no snapshot {wanted} on {where}", states))
 
 
@@ -106,7 +106,7 @@ def _choose_stored(
     states: Sequence[ServerState], first: ServerState, wanted: str
 ) -> tuple[Snapshot, ServerState]:
     if not first.has_s3:
-        raise RestoreError(f"{first.target.name}: k3s.snapshots.s3 is not configured there; no changes made")
+        raise RestoreError(f"{first.host.name}: k3s.snapshots.s3 is not configured there; no changes made")
     listed = [state.stored for state in states if state.stored is not None]
     if not listed:
         # Without a running K3s nobody lists the bucket. K3s downloads before it changes anything.
@@ -122,6 +122,6 @@ def _missing(what: str, states: Sequence[ServerState]) -> str:
     return "\n".join([f"{what}; no changes made. There are:", *(found or ["  none"])])
 
 
-def names_of(targets: Sequence[Target]) -> str:
+def names_of(hosts: Sequence[Host]) -> str:
     """The names, for a message."""
-    return ", ".join(target.name for target in targets)
+    return ", ".join(host.name for host in hosts)

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from busbar.operations.remote import Hosts, ScriptError, UnreachableError
-from busbar.preflight.spec import Target
+from busbar.hosts.host import Host
+from busbar.hosts.remote import Hosts, ScriptError, UnreachableError
 
 LIST_SECONDS = 120
 S3 = "s3"
@@ -33,7 +33,7 @@ class ServerState:
     the server has none configured, or its K3s does not run.
     """
 
-    target: Target
+    host: Host
     install_id: str
     running: bool
     restoring: bool
@@ -43,28 +43,28 @@ class ServerState:
     stored: tuple[Snapshot, ...] | None
 
     @classmethod
-    def of(cls, target: Target, facts: Mapping[str, Any]) -> ServerState:
+    def of(cls, host: Host, facts: Mapping[str, Any]) -> ServerState:
         """From the facts of host/k3s-restore.sh, VERB=list. Raises KeyError for other ones."""
         stored = facts["stored"]
         return cls(
-            target,
+            host,
             str(facts["install_id"]),
             bool(facts["running"]),
             bool(facts["restoring"]),
             bool(facts["s3"]),
             str(facts["problem"]),
-            _snapshots(target.name, facts["snapshots"]),
+            _snapshots(host.name, facts["snapshots"]),
             None if stored is None else _snapshots(S3, stored),
         )
 
 
-async def ask(hosts: Hosts, servers: Sequence[Target], path: str = "") -> list[ServerState | str]:
+async def ask(hosts: Hosts, servers: Sequence[Host], path: str = "") -> list[ServerState | str]:
     """Per server, in their order: its state, or the text of why there is none.
 
     `path`: a file that counts as a snapshot where it exists, wherever it is.
     """
 
-    async def one(server: Target) -> ServerState | str:
+    async def one(server: Host) -> ServerState | str:
         values = {"VERB": "list", "SNAPSHOT": path}
         try:
             return ServerState.of(

@@ -10,12 +10,12 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from busbar.config import Cluster
-from busbar.hosts.inventory import Host, Inventory
+from busbar.hosts.host import Host
+from busbar.hosts.inventory import Inventory
 from busbar.hosts.login import Login
+from busbar.hosts.remote import Hosts, ScriptError, UnreachableError
 from busbar.manifests.operators import Operator
-from busbar.operations.remote import Hosts, ScriptError, UnreachableError
 from busbar.preflight.host_checks import clock_error
-from busbar.preflight.spec import Target
 
 CONCURRENT = 64
 SCRIPT_SECONDS = 90
@@ -82,7 +82,7 @@ async def verify(cluster: Cluster, login: Login, operators: Sequence[Operator]) 
                 try:
                     before = time.time()
                     facts = await hosts.run(
-                        Target.of(host),
+                        host,
                         "verify",
                         values,
                         seconds=SCRIPT_SECONDS,

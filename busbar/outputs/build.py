@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from busbar.config.cluster import Cluster
-from busbar.hosts.inventory import Host, Inventory
+from busbar.hosts.host import Host
+from busbar.hosts.inventory import Inventory
 from busbar.hosts.nfs import export_of
 from busbar.outputs.contract import CONTRACT_VERSION
 from busbar.outputs.launch import format_pools

@@ -13,7 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from busbar.config import Cluster
 from busbar.config.pools import Taint
-from busbar.hosts.inventory import Host, Inventory
+from busbar.hosts.host import Host
+from busbar.hosts.inventory import Inventory
 from busbar.manifests import nccljob
 
 # Of the validation itself: a job has its own number of ranks, and its own way to print evidence.

@@ -10,8 +10,9 @@ import asyncio
 import os
 from urllib.parse import urlsplit
 
+from busbar.hosts.finding import Finding
 from busbar.hosts.inventory import API_PORT
-from busbar.preflight.spec import Finding, Spec
+from busbar.preflight.spec import Spec
 
 ROUTE_SECONDS = 10
 THIS_MACHINE = "this machine"
@@ -34,13 +35,13 @@ async def check_api_route(spec: Spec) -> list[Finding]:
         what = f"the proxy {bastion.api_proxy_url} cannot be reached: {problem}"
         return [Finding(THIS_MACHINE, "error", what, "start it, or correct ssh.bastion.api_proxy_url")]
     found = []
-    for target in spec.hosts:
-        if target.role == "lb" and (problem := await _dial(target.address, API_PORT, refused=False)):
+    for host in spec.hosts:
+        if host.role == "lb" and (problem := await _dial(host.address, API_PORT, refused=False)):
             found.append(
                 Finding(
                     THIS_MACHINE,
                     "error",
-                    f"the Kubernetes API at {target.address}:{API_PORT} ({target.name}) cannot be reached: "
+                    f"the Kubernetes API at {host.address}:{API_PORT} ({host.name}) cannot be reached: "
                     f"{problem}; the bastion carries SSH only",
                     "set ssh.bastion.api_proxy_url to an HTTP proxy in that network (CONNECT to port "
                     f"{API_PORT}), route this machine there, or run busbar on the bastion",

@@ -6,9 +6,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Literal
 
+from busbar.hosts.finding import Finding
 from busbar.preflight.facts import OTHER_PCI, RAIL_PCI, HostRecord
 from busbar.preflight.report import Report
-from busbar.preflight.spec import Finding, Spec
+from busbar.preflight.spec import Spec
 
 # Facts that must be equal on all workers of a pool: key, level of a difference, and title.
 _EQUAL_FACTS: tuple[tuple[str, Literal["error", "warning"], str], ...] = (
@@ -35,14 +36,14 @@ def check_across_hosts(
 
 def _duplicate_machine_ids(spec: Spec, records: Mapping[str, HostRecord]) -> Iterator[Finding]:
     seen: dict[str, str] = {}
-    for target in spec.hosts:
-        record = records.get(target.name)
+    for host in spec.hosts:
+        record = records.get(host.name)
         if record is None:
             continue
-        first = seen.setdefault(record.machine, target.name)
-        if first != target.name:
+        first = seen.setdefault(record.machine, host.name)
+        if first != host.name:
             yield Finding(
-                target.name,
+                host.name,
                 "error",
                 f"has the machine-id of {first}: one machine listed twice, or a cloned image",
                 "correct the address; on a clone: rm /etc/machine-id && systemd-machine-id-setup, then "
@@ -65,12 +66,12 @@ def _duplicate_hostnames(reports: Mapping[str, Report]) -> Iterator[Finding]:
 
 def _swapped_roles(spec: Spec, reports: Mapping[str, Report]) -> Iterator[Finding]:
     """A server with GPUs and a worker without: one is listed in place of the other."""
-    found = [(target, reports[target.name]) for target in spec.hosts if target.name in reports]
-    servers = [target.name for target, report in found if target.role == "server" and report.pci_gpus]
+    found = [(host, reports[host.name]) for host in spec.hosts if host.name in reports]
+    servers = [host.name for host, report in found if host.role == "server" and report.pci_gpus]
     workers = [
-        target.name
-        for target, report in found
-        if target.role == "worker" and report.gpus is not None and not report.gpus.pci and not report.hcas
+        host.name
+        for host, report in found
+        if host.role == "worker" and report.gpus is not None and not report.gpus.pci and not report.hcas
     ]
     for server, worker in zip(servers, workers, strict=False):
         yield Finding(
@@ -84,7 +85,7 @@ def _swapped_roles(spec: Spec, reports: Mapping[str, Report]) -> Iterator[Findin
 
 def _quorum_at_risk(spec: Spec, reports: Mapping[str, Report]) -> Iterator[Finding]:
     """A running server is to leave etcd while one that stays is down."""
-    configured = {target.name for target in spec.hosts if target.role == "server"}
+    configured = {host.name for host in spec.hosts if host.role == "server"}
     members = next((report.etcd_members for report in reports.values() if report.etcd_members), ())
     leaving = [member.name for member in members if member.ready and member.name not in configured]
     for member in members:
@@ -100,9 +101,9 @@ def _quorum_at_risk(spec: Spec, reports: Mapping[str, Report]) -> Iterator[Findi
 
 def _pool_mismatches(spec: Spec, records: Mapping[str, HostRecord]) -> Iterator[Finding]:
     pools: dict[str, list[str]] = defaultdict(list)
-    for target in spec.hosts:
-        if target.pool and target.name in records:
-            pools[target.pool].append(target.name)
+    for host in spec.hosts:
+        if host.pool and host.name in records:
+            pools[host.pool].append(host.name)
     for pool, names in pools.items():
         for key, level, title in _EQUAL_FACTS:
             values = {name: _text(records[name].facts.get(key)) for name in names}
@@ -120,20 +121,20 @@ def _pool_mismatches(spec: Spec, records: Mapping[str, HostRecord]) -> Iterator[
 
 def _rails_elsewhere(spec: Spec, records: Mapping[str, HostRecord]) -> Iterator[Finding]:
     """The SR-IOV device plugin has one list of PCI addresses for all nodes."""
-    workers = [target for target in spec.hosts if target.role == "worker" and target.name in records]
+    workers = [host for host in spec.hosts if host.role == "worker" and host.name in records]
     rails: dict[str, str] = {}
-    for target in workers:
-        for address in records[target.name].facts.get(RAIL_PCI, ()):
-            rails.setdefault(address, target.name)
-    for target in workers:
-        required, facts = spec.requirements_of(target), records[target.name].facts
+    for host in workers:
+        for address in records[host.name].facts.get(RAIL_PCI, ()):
+            rails.setdefault(address, host.name)
+    for host in workers:
+        required, facts = spec.requirements_of(host), records[host.name].facts
         # A host with too few rails has a finding that names the ports: one of them is down.
         if not required.offered or len(facts.get("rails", ())) != required.rails:
             continue
         for address in facts.get(OTHER_PCI, ()):
             if address in rails:
                 yield Finding(
-                    target.name,
+                    host.name,
                     "error",
                     f"has an HCA that is not a rail at {address}, where {rails[address]} has a rail: the "
                     "SR-IOV device plugin, which has one list for all nodes, would offer it to pods",

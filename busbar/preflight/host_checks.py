@@ -7,13 +7,15 @@ from typing import Any
 
 from busbar import versions
 from busbar.hosts import supported_os
+from busbar.hosts.finding import Finding
+from busbar.hosts.host import Host
 from busbar.hosts.inventory import API_PORT
 from busbar.preflight.facts import HAS_K3S
 from busbar.preflight.hardware_checks import check_hardware
 from busbar.preflight.rails import choose
 from busbar.preflight.report import Hca, Report
 from busbar.preflight.roce import flows
-from busbar.preflight.spec import Finding, HostRequirements, Target
+from busbar.preflight.spec import HostRequirements
 
 ARCHITECTURES = ("x86_64", "aarch64")
 GIB = 1 << 30
@@ -36,22 +38,22 @@ FIREWALLS = ("ufw", "firewalld")
 
 
 def check_host(
-    target: Target, required: HostRequirements, report: Report, *, clock: tuple[float, float]
+    host: Host, required: HostRequirements, report: Report, *, clock: tuple[float, float]
 ) -> list[Finding]:
     """All findings of one host.
 
     `clock` is the local time (epoch, seconds) before and after the script ran. Only a host whose own time is
     outside of this interval, by more than the tolerance, certainly has a wrong clock.
     """
-    checks = [*_system(target, report), *_resources(target, required, report), *_clock(report, clock)]
-    checks += _network(target, report)
-    if target.role != "nfs":
-        checks += _leftovers(target, report)
-    if target.role in NODE_ROLES:
+    checks = [*_system(host, report), *_resources(host, required, report), *_clock(report, clock)]
+    checks += _network(host, report)
+    if host.role != "nfs":
+        checks += _leftovers(host, report)
+    if host.role in NODE_ROLES:
         checks += _kubernetes(required, report)
-    if target.role == "worker":
+    if host.role == "worker":
         checks += check_hardware(required, report)
-    return [Finding(target.name, level, what, fix) for level, what, fix in checks]
+    return [Finding(host.name, level, what, fix) for level, what, fix in checks]
 
 
 def host_facts(required: HostRequirements, report: Report) -> dict[str, Any]:
@@ -91,7 +93,7 @@ def _address(port: Hca) -> str:
 Check = tuple[Any, str, str]
 
 
-def _system(target: Target, report: Report) -> Iterator[Check]:
+def _system(host: Host, report: Report) -> Iterator[Check]:
     known = supported_os.SUPPORTED_OS.get(report.os)
     if known is None:
         yield (
@@ -123,7 +125,7 @@ def _system(target: Target, report: Report) -> Iterator[Check]:
         yield "error", f"missing tools: {', '.join(report.missing_tools)}", fix
 
 
-def _resources(target: Target, required: HostRequirements, report: Report) -> Iterator[Check]:
+def _resources(host: Host, required: HostRequirements, report: Report) -> Iterator[Check]:
     images, *others = report.disks
     if images.free_bytes < required.min_disk_gb * 1e9:
         yield (
@@ -140,14 +142,14 @@ def _resources(target: Target, required: HostRequirements, report: Report) -> It
                 f"{OTHER_DISKS_MIN_BYTES / 1e9:g} GB",
                 "free some space, or mount a larger disk there",
             )
-    if report.memory_bytes < MIN_MEMORY_BYTES[target.role]:
+    if report.memory_bytes < MIN_MEMORY_BYTES[host.role]:
         yield (
             "error",
             f"{report.memory_bytes / GIB:.1f} GiB of memory, expected at least "
-            f"{MIN_MEMORY_BYTES[target.role] / GIB:.1f} GiB for role {target.role}",
+            f"{MIN_MEMORY_BYTES[host.role] / GIB:.1f} GiB for role {host.role}",
             "add memory",
         )
-    if report.swap_bytes and target.role in NODE_ROLES:
+    if report.swap_bytes and host.role in NODE_ROLES:
         yield (
             "warning",
             f"{report.swap_bytes / GIB:.1f} GiB of swap is on, which Kubernetes does not account for",
@@ -177,17 +179,17 @@ def _clock(report: Report, clock: tuple[float, float]) -> Iterator[Check]:
         yield "warning", "clock is not synchronised", "timedatectl set-ntp true"
 
 
-def _network(target: Target, report: Report) -> Iterator[Check]:
-    if not report.default_route and target.role in NODE_ROLES:
+def _network(host: Host, report: Report) -> Iterator[Check]:
+    if not report.default_route and host.role in NODE_ROLES:
         yield (
             "error",
             "no default route, which K3s needs even without internet access",
             "ip route add default via GATEWAY, and make it permanent",
         )
-    if not report.has_node_address and target.role in NODE_ROLES:
+    if not report.has_node_address and host.role in NODE_ROLES:
         yield (
             "error",
-            f"no network interface has the address {target.address}, got {', '.join(report.addresses)}: the "
+            f"no network interface has the address {host.address}, got {', '.join(report.addresses)}: the "
             "node would use another address, and flannel another network",
             "list the host by an address that it has; or set node-ip and flannel-iface in "
             "/etc/rancher/k3s/config.yaml.d/address.yaml on the host",
@@ -199,7 +201,7 @@ def _network(target: Target, report: Report) -> Iterator[Check]:
         "nfs": (),
     }
     for listener in report.listening:
-        if listener.port in wanted[target.role] and listener.process not in _own(target, report):
+        if listener.port in wanted[host.role] and listener.process not in _own(host, report):
             yield (
                 "error",
                 f"TCP port {listener.port} is in use by {listener.process}",
@@ -215,12 +217,12 @@ def _network(target: Target, report: Report) -> Iterator[Check]:
             )
 
 
-def _own(target: Target, report: Report) -> tuple[str, ...]:
+def _own(host: Host, report: Report) -> tuple[str, ...]:
     """Processes that may use the ports: those that busbar installed."""
-    return OWN_PROCESSES[target.role] if report.managed else ()
+    return OWN_PROCESSES[host.role] if report.managed else ()
 
 
-def _leftovers(target: Target, report: Report) -> Iterator[Check]:
+def _leftovers(host: Host, report: Report) -> Iterator[Check]:
     active = set(report.active_units)
     for unit in OTHER_KUBERNETES:
         if unit in active:
@@ -229,7 +231,7 @@ def _leftovers(target: Target, report: Report) -> Iterator[Check]:
                 f"belongs to another Kubernetes cluster: {unit} is active",
                 f"remove that Kubernetes: systemctl stop {unit}",
             )
-    if target.role == "lb":
+    if host.role == "lb":
         if {"k3s", "k3s-agent"} & active:
             yield (
                 "error",
@@ -245,18 +247,18 @@ def _leftovers(target: Target, report: Report) -> Iterator[Check]:
                 "use another host for the load balancer; or stop it: systemctl disable --now haproxy",
             )
         return
-    if target.role == "server" and report.server_name not in ("", target.name):
+    if host.role == "server" and report.server_name not in ("", host.name):
         yield (
             "error",
             f"is a K3s server named {report.server_name}, which is its name in etcd and cannot change",
             f"keep the name {report.server_name} in hosts.servers, or rename servers one at a time: "
             "docs/hosts.md, Renaming",
         )
-    unit, other = ("k3s", "k3s-agent") if target.role == "server" else ("k3s-agent", "k3s")
+    unit, other = ("k3s", "k3s-agent") if host.role == "server" else ("k3s-agent", "k3s")
     if other in active:
         yield (
             "error",
-            f"{other} is active, but the host is listed as a {target.role}",
+            f"{other} is active, but the host is listed as a {host.role}",
             f"list it in its actual role, or remove K3s: {other}-uninstall.sh",
         )
     foreign = unit in active and unit not in report.managed

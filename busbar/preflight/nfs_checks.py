@@ -7,22 +7,24 @@ from collections.abc import Iterator
 from typing import Any
 
 from busbar.hosts import nfs, supported_os
+from busbar.hosts.finding import Finding
+from busbar.hosts.host import Host
 from busbar.preflight.report import NfsFolder, Report
-from busbar.preflight.spec import Finding, NfsRequirements, Target
+from busbar.preflight.spec import NfsRequirements
 
 Check = tuple[Any, str, str]
 # What `ss` shows of a socket of the kernel, such as nfsd's.
 KERNEL = "?"
 
 
-def check_nfs(required: NfsRequirements | None, target: Target, report: Report) -> list[Finding]:
+def check_nfs(required: NfsRequirements | None, host: Host, report: Report) -> list[Finding]:
     """The findings of the NFS server, or of a worker; none without an NFS server in the configuration."""
     checks: list[Check] = []
-    if required and target.name == required.host:
+    if required and host.name == required.host:
         checks += _server(required, report)
-    if required and target.role == "worker":
-        checks += _client(required, target, report)
-    return [Finding(target.name, level, what, fix) for level, what, fix in checks]
+    if required and host.role == "worker":
+        checks += _client(required, host, report)
+    return [Finding(host.name, level, what, fix) for level, what, fix in checks]
 
 
 def _server(required: NfsRequirements, report: Report) -> Iterator[Check]:
@@ -80,7 +82,7 @@ def _folder(required: NfsRequirements, folder: NfsFolder) -> Iterator[Check]:
         )
 
 
-def _client(required: NfsRequirements, target: Target, report: Report) -> Iterator[Check]:
+def _client(required: NfsRequirements, host: Host, report: Report) -> Iterator[Check]:
     client = report.nfs_client
     if client is None:
         yield "error", "report has no NFS client", "run preflight again: the report is incomplete"
@@ -98,11 +100,11 @@ def _client(required: NfsRequirements, target: Target, report: Report) -> Iterat
             f"no route to the NFS server {required.address}",
             "correct the address of the NFS server, or route the worker there",
         )
-    elif _is_ip(target.address) and client.source != target.address:
+    elif _is_ip(host.address) and client.source != host.address:
         yield (
             "error",
             f"reaches the NFS server {required.address} from its address {client.source}; the folder is "
-            f"exported to {target.address} only",
+            f"exported to {host.address} only",
             "give the NFS server an address in the network of the workers' addresses",
         )
 

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 
 from rich.table import Table
 
-from busbar.preflight.spec import Finding, Spec
+from busbar.hosts.finding import Finding
+from busbar.preflight.spec import Spec
 from busbar.preflight.survey import Outcome
 
 
@@ -37,18 +38,18 @@ def table(spec: Spec, outcome: Outcome) -> Table:
     result = Table()
     for title in ("host", "role", "address", "system", "GPUs", "rails", *roce, "driver", "ready"):
         result.add_column(title, no_wrap=title in ("host", "address", "ready"))
-    for target in spec.hosts:
-        record = outcome.records.get(target.name)
+    for host in spec.hosts:
+        record = outcome.records.get(host.name)
         facts = record.facts if record else {}
         result.add_row(
-            target.name,
-            f"{target.role} {target.pool}" if target.pool else target.role,
-            target.address,
+            host.name,
+            f"{host.role} {host.pool}" if host.pool else host.role,
+            host.address,
             str(facts.get("os", "")),
             f"{facts['gpus']} x {facts['gpu_model']}" if "gpus" in facts else "",
             ", ".join(facts.get("rails", ())),
             *(["; ".join(facts.get("roce", ()))] if roce else []),
             str(facts.get("driver", "")),
-            "[red]no[/red]" if target.name in errors else "[green]yes[/green]",
+            "[red]no[/red]" if host.name in errors else "[green]yes[/green]",
         )
     return result

@@ -5,12 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from packaging.version import Version
-from pydantic import BaseModel, ConfigDict
+from pydantic import Field
 
 from busbar import versions
 from busbar.config import Cluster
@@ -18,7 +17,8 @@ from busbar.config.checksums import read_checksums
 from busbar.config.pools import FlowControl
 from busbar.hosts import nfs
 from busbar.hosts import scripts as hostscript
-from busbar.hosts.inventory import Host, Inventory, Role
+from busbar.hosts.host import Host, Model
+from busbar.hosts.inventory import Inventory
 from busbar.hosts.login import Login
 from busbar.manifests import nccljob
 
@@ -30,30 +30,6 @@ SERVER_MIN_DISK_GB = 10
 LB_MIN_DISK_GB = 1
 
 
-class Model(BaseModel):
-    """A part of the spec: immutable, and an unknown key is an error."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Target(Model):
-    """One host to check. `labels` of its Node: with others, its agent is set up again."""
-
-    name: str
-    address: str
-    port: int
-    user: str
-    host_key: str
-    role: Role
-    pool: str | None = None
-    labels: tuple[tuple[str, str], ...] = ()
-
-    @classmethod
-    def of(cls, host: Host) -> Target:
-        """A host of the inventory."""
-        return cls.model_validate(host, from_attributes=True)
-
-
 class HostRequirements(Model):
     """What a host must have; `gpus` and `rails` are 0 unless it is a worker."""
 
@@ -62,7 +38,7 @@ class HostRequirements(Model):
     """Digest of what is going to be installed on such hosts; if it changes, they are checked again first."""
     k3s_version: str = ""
     """The version to install; empty for a load balancer."""
-    rotate: dict[str, int] = {}
+    rotate: dict[str, int] = Field(default={})
     """The numbers of `k3s.rotate`; empty for a load balancer."""
     cgroup_v2: bool = False
     gpus: int = 0
@@ -102,32 +78,32 @@ class Spec(Model):
 
     schema_version: Literal[2] = 2
     login: Login
-    hosts: tuple[Target, ...]
+    hosts: tuple[Host, ...]
     requirements: dict[str, HostRequirements]
     nfs: NfsRequirements | None = None
 
-    def requirements_of(self, target: Target) -> HostRequirements:
+    def requirements_of(self, host: Host) -> HostRequirements:
         """What this host must have."""
-        return self.requirements[requirements_key(target.role, target.pool)]
+        return self.requirements[requirements_key(host.role, host.pool)]
 
-    def fingerprint(self, target: Target) -> str:
+    def fingerprint(self, host: Host) -> str:
         """Changes if the host, the way to it, its requirements, or the preflight script changes."""
-        requirements = self.requirements_of(target)
+        requirements = self.requirements_of(host)
         bastion = self.login.bastion
         way = [self.login.key_digest, self.login.uses_agent, bastion.model_dump() if bastion else None]
-        content = [target.model_dump(), way, requirements.model_dump(), hostscript.digest("preflight")]
-        if self.nfs and target.name == self.nfs.host:
+        content = [host.model_dump(), way, requirements.model_dump(), hostscript.digest("preflight")]
+        if self.nfs and host.name == self.nfs.host:
             content.append(self.nfs.model_dump())
-        if self.nfs and target.role == "worker":
+        if self.nfs and host.role == "worker":
             content.append(self.nfs.address)
         return _digest(content)
 
-    def values(self, target: Target) -> dict[str, str]:
+    def values(self, host: Host) -> dict[str, str]:
         """The values of `host/preflight.sh` for this host."""
-        values = {"NODE_NAME": target.name, "NODE_ADDRESS": target.address, "ROLE": target.role}
-        if self.nfs and target.name == self.nfs.host:
+        values = {"NODE_NAME": host.name, "NODE_ADDRESS": host.address, "ROLE": host.role}
+        if self.nfs and host.name == self.nfs.host:
             values["NFS_FOLDER"] = self.nfs.folder
-        if self.nfs and target.role == "worker":
+        if self.nfs and host.role == "worker":
             values["NFS_SERVER"] = self.nfs.address
         return values
 
@@ -185,7 +161,7 @@ def spec_of(cluster: Cluster, *, login: Mapping[str, Any], project: Path | None 
     return {
         "schema_version": 2,
         "login": dict(login),
-        "hosts": [asdict(host) for host in inventory.hosts],
+        "hosts": [host.model_dump(mode="json") for host in inventory.hosts],
         "requirements": {key: each.model_dump(mode="json") for key, each in requirements.items()},
         **_nfs(inventory),
     }
@@ -240,15 +216,3 @@ def _digest(content: object) -> str:
 def _driver_in_container(cluster: Cluster) -> bool:
     driver = cluster.gpu_operator.values.get("driver")
     return cluster.gpu_operator.enabled and isinstance(driver, dict) and driver.get("enabled") is True
-
-
-@dataclass(frozen=True)
-class Finding:
-    """Something wrong with a host (level "error" stops the bring-up), and how to fix it."""
-
-    host: str
-    level: Literal["error", "warning"]
-    what: str
-    fix: str
-    unreachable: bool = False
-    """Whether nothing answered at the host's address."""

@@ -9,14 +9,16 @@ from dataclasses import dataclass, replace
 
 import asyncssh
 
-from busbar.preflight import ssh
+from busbar.hosts import ssh
+from busbar.hosts.finding import Finding
+from busbar.hosts.host import Host
 from busbar.preflight.api_route import check_api_route
 from busbar.preflight.cross_checks import check_across_hosts
 from busbar.preflight.facts import HostRecord
 from busbar.preflight.host_checks import check_host, host_facts
 from busbar.preflight.nfs_checks import check_nfs
 from busbar.preflight.query import SCRIPT_SECONDS, Answer, query
-from busbar.preflight.spec import Finding, Spec, Target
+from busbar.preflight.spec import Spec
 
 CONCURRENT = 64
 # Of the hosts whose connection failed while others answered: 64 logins at once take longer than one login
@@ -52,81 +54,79 @@ async def survey(spec: Spec, previous: Mapping[str, HostRecord], *, deliver: boo
     Raises ValueError if the SSH key or the ssh-agent cannot be used.
     """
     kept = {
-        target.name: previous[target.name]
-        for target in spec.hosts
-        if target.name in previous and previous[target.name].fingerprint == spec.fingerprint(target)
+        host.name: previous[host.name]
+        for host in spec.hosts
+        if host.name in previous and previous[host.name].fingerprint == spec.fingerprint(host)
     }
-    targets = [target for target in spec.hosts if target.name not in kept]
-    answers = await _query_all(spec, targets, deliver) if targets else {}
+    hosts = [host for host in spec.hosts if host.name not in kept]
+    answers = await _query_all(spec, hosts, deliver) if hosts else {}
 
     findings = await check_api_route(spec)
     records: dict[str, HostRecord] = {}
     reports = {name: answer.report for name, answer in answers.items() if isinstance(answer, Answer)}
-    for target in spec.hosts:
-        answer = answers.get(target.name)
+    for host in spec.hosts:
+        answer = answers.get(host.name)
         if answer is None:
-            records[target.name] = kept[target.name]
+            records[host.name] = kept[host.name]
         elif isinstance(answer, Finding):
-            before = previous.get(target.name)
-            if before is not None and target.role == "worker" and answer.unreachable:
+            before = previous.get(host.name)
+            if before is not None and host.role == "worker" and answer.unreachable:
                 # It was installed before: the update goes on without it, and asks it again the next time.
                 answer = replace(answer, level="warning", what=f"{answer.what}; left out of this update")
-                records[target.name] = replace(before, fingerprint="")
+                records[host.name] = replace(before, fingerprint="")
             findings.append(answer)
         else:
-            required = spec.requirements_of(target)
-            findings += check_host(target, required, answer.report, clock=answer.clock)
-            findings += check_nfs(spec.nfs, target, answer.report)
-            records[target.name] = HostRecord(
-                spec.fingerprint(target), answer.report.machine, host_facts(required, answer.report)
+            required = spec.requirements_of(host)
+            findings += check_host(host, required, answer.report, clock=answer.clock)
+            findings += check_nfs(spec.nfs, host, answer.report)
+            records[host.name] = HostRecord(
+                spec.fingerprint(host), answer.report.machine, host_facts(required, answer.report)
             )
     findings += check_across_hosts(spec, reports, records)
     failed = {finding.host for finding in findings if finding.level == "error"}
     return Outcome(
-        findings, {name: record for name, record in records.items() if name not in failed}, len(targets)
+        findings, {name: record for name, record in records.items() if name not in failed}, len(hosts)
     )
 
 
-async def _query_all(spec: Spec, targets: list[Target], deliver: bool) -> dict[str, Answer | Finding]:
+async def _query_all(spec: Spec, hosts: list[Host], deliver: bool) -> dict[str, Answer | Finding]:
     """Every host's answer; a host without one at the deadline gets a finding."""
-    deadline = deadline_seconds(len(targets))
+    deadline = deadline_seconds(len(hosts))
     ssh.check_agent(spec.login)
     keys = ssh.load_keys(spec.login)
     answers: dict[str, Answer | Finding] = {}
-    names = {target.host_key: target.name for target in spec.hosts}
+    names = {host.host_key: host.name for host in spec.hosts}
     limit = asyncio.Semaphore(CONCURRENT)
 
-    async def one(target: Target, tunnel: asyncssh.SSHClientConnection | None) -> None:
+    async def one(host: Host, tunnel: asyncssh.SSHClientConnection | None) -> None:
         async with limit:
-            answers[target.name] = await query(
-                target, spec.values(target), keys, tunnel, names, deliver=deliver
-            )
+            answers[host.name] = await query(host, spec.values(host), keys, tunnel, names, deliver=deliver)
 
-    async def ask(some: Sequence[Target], tunnel: asyncssh.SSHClientConnection | None) -> None:
+    async def ask(some: Sequence[Host], tunnel: asyncssh.SSHClientConnection | None) -> None:
         async with asyncio.TaskGroup() as group:
-            for target in some:
-                group.create_task(one(target, tunnel))
+            for host in some:
+                group.create_task(one(host, tunnel))
 
     try:
         async with asyncio.timeout(deadline) as limited, ssh.bastion(spec.login, keys) as tunnel:
-            await ask(targets, tunnel)
-            silent = [target for target in targets if not _is_reached(answers[target.name])]
-            if len(silent) < len(targets):
+            await ask(hosts, tunnel)
+            silent = [host for host in hosts if not _is_reached(answers[host.name])]
+            if len(silent) < len(hosts):
                 # Ends with the first of these batches in which no host answers.
                 for start in range(0, len(silent), CONCURRENT_AGAIN):
                     batch = silent[start : start + CONCURRENT_AGAIN]
                     limited.reschedule(asyncio.get_running_loop().time() + deadline_seconds(len(batch)))
                     await ask(batch, tunnel)
-                    if not any(_is_reached(answers[target.name]) for target in batch):
+                    if not any(_is_reached(answers[host.name]) for host in batch):
                         break
     except TimeoutError as error:
         if not limited.expired():
-            return {target.name: _bastion_finding(spec, target, error) for target in targets}
+            return {host.name: _bastion_finding(spec, host, error) for host in hosts}
         # Hosts without an answer get the finding below.
     except (OSError, asyncssh.Error) as error:
-        return {target.name: _bastion_finding(spec, target, error) for target in targets}
-    for target in targets:
-        answers.setdefault(target.name, _no_answer(target, deadline))
+        return {host.name: _bastion_finding(spec, host, error) for host in hosts}
+    for host in hosts:
+        answers.setdefault(host.name, _no_answer(host, deadline))
     return answers
 
 
@@ -134,15 +134,15 @@ def _is_reached(answer: Answer | Finding) -> bool:
     return isinstance(answer, Answer) or not answer.unreachable
 
 
-def _bastion_finding(spec: Spec, target: Target, error: Exception) -> Finding:
-    reason = ssh.connection_finding(ssh.bastion_target(spec.login) or target, error)
-    return Finding(target.name, "error", f"bastion: {reason.what}", reason.fix)
+def _bastion_finding(spec: Spec, host: Host, error: Exception) -> Finding:
+    reason = ssh.connection_finding(spec.login.bastion or host, error)
+    return Finding(host.name, "error", f"bastion: {reason.what}", reason.fix)
 
 
-def _no_answer(target: Target, deadline: int) -> Finding:
+def _no_answer(host: Host, deadline: int) -> Finding:
     return Finding(
-        target.name,
+        host.name,
         "error",
-        f"no answer from {target.user}@{target.address}:{target.port} within {deadline} s",
+        f"no answer from {host.user}@{host.address}:{host.port} within {deadline} s",
         "check the host and the network to it; with very many hosts, run preflight from a faster machine",
     )

@@ -9,8 +9,8 @@ from typing import Any
 
 import asyncssh
 
+from busbar.hosts.host import Host
 from busbar.hosts.login import Login
-from busbar.preflight.spec import Target
 
 CLIENT = asyncssh.generate_private_key("ssh-ed25519")
 HOST = asyncssh.generate_private_key("ssh-ed25519")
@@ -67,9 +67,9 @@ def public(key: asyncssh.SSHKey) -> str:
     return " ".join(key.export_public_key().decode().split()[:2])
 
 
-def at(port: int, name: str, role: str, key: asyncssh.SSHKey = HOST, address: str = "127.0.0.1") -> Target:
+def at(port: int, name: str, role: str, key: asyncssh.SSHKey = HOST, address: str = "127.0.0.1") -> Host:
     """The target of a `machine`."""
-    return Target.model_validate(
+    return Host.model_validate(
         {
             "name": name,
             "address": address,

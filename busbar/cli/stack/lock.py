@@ -12,7 +12,6 @@ from busbar.cli.stackfile import SecretError
 from busbar.config import ConfigError, stackfile
 from busbar.hosts.inventory import Inventory
 from busbar.operations.lock import LockedError, held
-from busbar.preflight.spec import Target as Server
 
 
 @contextmanager
@@ -30,7 +29,7 @@ def operation_lock(target: Target, command: str) -> Iterator[None]:
         return
     except SecretError as error:
         raise StackError(str(error)) from None
-    servers = [Server.of(each) for each in Inventory.of(cluster).servers]
+    servers = Inventory.of(cluster).servers
     try:
         with held(login, servers, command, on_all=False):
             yield

@@ -14,10 +14,10 @@ from pathlib import Path
 import asyncssh
 import pytest
 
+from busbar.hosts.host import Host
+from busbar.hosts.remote import Hosts
 from busbar.operations import lock
 from busbar.operations.lock import LockedError, held
-from busbar.operations.remote import Hosts
-from busbar.preflight.spec import Target
 from tests.support.ssh_hosts import at, login, machine
 from tests.unit.hosts.bash import run
 
@@ -57,7 +57,7 @@ def server_with(path: Path) -> Callable[[asyncssh.SSHServerProcess[str]], object
     return handler
 
 
-def on_server(path: Path, scenario: Callable[[Target], None]) -> None:
+def on_server(path: Path, scenario: Callable[[Host], None]) -> None:
     """The scenario, which blocks, with a server on loopback."""
 
     async def serve() -> None:
@@ -76,7 +76,7 @@ def no_agent(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_second_operation_is_refused_with_the_first_one_and_allowed_after_it(
     tmp_path: Path, first: str, second: str
 ) -> None:
-    def scenario(server: Target) -> None:
+    def scenario(server: Host) -> None:
         with held(login(), [server], first, on_all=first == RESTORE):
             refused = f"^`{first}` of .*, process [0-9]+, since .* changes the cluster .seen on server-1.; no"
             with (
@@ -91,14 +91,14 @@ def test_the_second_operation_is_refused_with_the_first_one_and_allowed_after_it
 
 
 def test_the_lock_of_a_command_that_was_killed_ends_with_its_connection(tmp_path: Path) -> None:
-    async def taken_and_killed(server: Target) -> None:
+    async def taken_and_killed(server: Host) -> None:
         async with Hosts.open(login(), lambda _: None) as hosts:
             values = {"OPERATION": UP, "BEAT_SECONDS": "60"}
             facts, script = await hosts.start(server, lock.SCRIPT, values, fact="holder", seconds=60)
             assert facts == {"holder": ""}
             script.connection.abort()
 
-    def scenario(server: Target) -> None:
+    def scenario(server: Host) -> None:
         asyncio.run(taken_and_killed(server))
         deadline = time.monotonic() + 120
         while time.monotonic() < deadline:
@@ -142,7 +142,7 @@ def test_a_held_lock_can_be_taken_on_no_server_even_if_another_one_is_free(tmp_p
                 scenario, at(first, "server-1", "server"), at(second, "server-2", "server")
             )
 
-    def scenario(one: Target, two: Target) -> None:
+    def scenario(one: Host, two: Host) -> None:
         with (
             held(login(), [two], UP, on_all=False),
             pytest.raises(LockedError, match="seen on server-2"),

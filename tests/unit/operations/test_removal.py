@@ -15,9 +15,9 @@ import asyncssh
 import pytest
 
 from busbar.config import Bastion as Jump
+from busbar.hosts.host import Host
+from busbar.hosts.remote import ScriptError
 from busbar.operations import removal, uncleaned
-from busbar.operations.remote import ScriptError
-from busbar.preflight.spec import Target
 from tests.support.ssh_hosts import CLOSED_PORT, HOST, at, login, machine, printing, public
 
 STRANGER = asyncssh.generate_private_key("ssh-ed25519")
@@ -32,7 +32,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 GONE = "240.0.0.1"  # reserved: no route, or no answer
 
 
-def spec(host: Target, *others: Target) -> removal.HostRemoval:
+def spec(host: Host, *others: Host) -> removal.HostRemoval:
     return removal.HostRemoval(
         login=login(),
         host=host,
@@ -63,16 +63,16 @@ def gone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Connections to GONE fail as those to a machine that is switched off do."""
     connect = removal_connect()
 
-    async def without_route(target: Target, *rest: Any) -> Any:
-        if target.address == GONE:
+    async def without_route(host: Host, *rest: Any) -> Any:
+        if host.address == GONE:
             raise OSError(113, "No route to host")
-        return await connect(target, *rest)
+        return await connect(host, *rest)
 
-    monkeypatch.setattr("busbar.preflight.ssh.connect", without_route)
+    monkeypatch.setattr("busbar.hosts.ssh.connect", without_route)
 
 
 def removal_connect() -> Callable[..., Any]:
-    from busbar.preflight import ssh
+    from busbar.hosts import ssh
 
     return ssh.connect
 

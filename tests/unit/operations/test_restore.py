@@ -19,11 +19,10 @@ import pytest
 
 from busbar import config
 from busbar.hosts.inventory import Inventory
+from busbar.hosts.remote import Hosts
 from busbar.operations import restore, restore_plan
-from busbar.operations.remote import Hosts
 from busbar.operations.restore_plan import Plan, RestoreError
 from busbar.operations.snapshots import Snapshot, all_of, ask
-from busbar.preflight.spec import Target
 from tests.support.clusters import site
 from tests.support.ssh_hosts import CLOSED_PORT, HOST, login, machine, public
 
@@ -93,7 +92,8 @@ class Cluster:
             port = CLOSED_PORT
             if host.role != "lb" and host.name not in self.gone:
                 port = await stack.enter_async_context(machine(self.handler(host.name)))
-            hosts.append(replace(host, address="127.0.0.1", port=port, user="root", host_key=public(HOST)))
+            here = {"address": "127.0.0.1", "port": port, "user": "root", "host_key": public(HOST)}
+            hosts.append(host.model_copy(update=here))
         return replace(inventory, hosts=tuple(hosts))
 
     def run(self, work: Callable[[Inventory], Awaitable[T]]) -> T:
@@ -213,7 +213,7 @@ class TestFromTheBucket:
 
         async def listed(inventory: Inventory) -> list[Snapshot]:
             async with Hosts.open(login(), cluster.said.append) as hosts:
-                servers = [Target.of(each) for each in inventory.servers]
+                servers = inventory.servers
                 answers = await ask(hosts, servers)
                 return all_of([each for each in answers if not isinstance(each, str)])
 

@@ -134,8 +134,8 @@ def test_snapshots_are_listed_and_a_server_without_an_answer_is_a_finding(
         return [state, "server-1: no route"]
 
     monkeypatch.setattr(snapshots, "ask", ask)
-    monkeypatch.setattr("busbar.preflight.ssh.check_agent", lambda _: None)
-    monkeypatch.setattr("busbar.preflight.ssh.load_keys", lambda _: None)
+    monkeypatch.setattr("busbar.hosts.ssh.check_agent", lambda _: None)
+    monkeypatch.setattr("busbar.hosts.ssh.load_keys", lambda _: None)
     done = call("snapshots", "prod")
     assert done.exit_code == 1
     assert done.stdout.splitlines()[1].split() == ["nightly", "server-2", "3.0", "2026-11-22T04:00:00Z"]

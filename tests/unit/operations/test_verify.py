@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 from busbar import config
 from busbar.cli import build
 from busbar.hosts.inventory import Inventory
+from busbar.hosts.remote import Hosts
 from busbar.manifests import operators
-from busbar.operations.remote import Hosts
 from busbar.operations.verify import CLUSTER, ClusterState, Drift, as_json, compare, verify
 from tests.support.clusters import H100_POOL, site
 from tests.support.ssh_hosts import HOST, at, login, machine, printing, public

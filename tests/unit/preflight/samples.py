@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from busbar.preflight.spec import HostRequirements, NfsRequirements, Spec, Target
+from busbar.hosts.host import Host
+from busbar.preflight.spec import HostRequirements, NfsRequirements, Spec
 
 HOST_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHCZiZsoI4rLdzIgOAyl4xhV9+49bbTnNxAQJ+2pSurZ"
 
 REQUIRED = HostRequirements(min_disk_gb=50, cgroup_v2=True, gpus=8, gpu_model="H100", rails=8, rate_gbps=400)
 
 
-def target(name: str = "worker-1", role: str = "worker", **changes: Any) -> Target:
+def a_host(name: str = "worker-1", role: str = "worker", **changes: Any) -> Host:
     """A host of the site; workers belong to the pool h100."""
     content = {
         "name": name,
@@ -22,7 +23,7 @@ def target(name: str = "worker-1", role: str = "worker", **changes: Any) -> Targ
         "role": role,
         "pool": "h100" if role == "worker" else None,
     }
-    return Target.model_validate(content | changes)
+    return Host.model_validate(content | changes)
 
 
 NFS = NfsRequirements(
@@ -35,7 +36,7 @@ NFS = NfsRequirements(
 )
 
 
-def spec(*targets: Target, required: HostRequirements = REQUIRED, **login: Any) -> Spec:
+def spec(*hosts: Host, required: HostRequirements = REQUIRED, **login: Any) -> Spec:
     """A spec over hosts with equal requirements."""
     requirements = {"lb": required, "server": required, "worker/h100": required}
-    return Spec.model_validate({"login": login, "hosts": targets, "requirements": requirements})
+    return Spec.model_validate({"login": login, "hosts": hosts, "requirements": requirements})

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
+from busbar.hosts.finding import Finding
 from busbar.preflight.api_route import check_api_route
-from busbar.preflight.spec import Finding
-from tests.unit.preflight.samples import HOST_KEY, spec, target
+from tests.unit.preflight.samples import HOST_KEY, a_host, spec
 
 BASTION = {"address": "127.0.0.1", "host_key": HOST_KEY}
 # The kernel refuses to connect there: nothing is sent.
@@ -16,7 +16,7 @@ NOWHERE = "255.255.255.255"
 
 
 def check(address: str, **bastion: str) -> list[Finding]:
-    hosts = (target("lb-1", "lb", address=address), target("worker-1", address=NOWHERE))
+    hosts = (a_host("lb-1", "lb", address=address), a_host("worker-1", address=NOWHERE))
     return asyncio.run(check_api_route(spec(*hosts, bastion={**BASTION, **bastion})))
 
 
@@ -39,7 +39,7 @@ def test_with_a_proxy_only_the_proxy_must_answer() -> None:
         server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
         async with server:
             url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-            hosts = (target("lb-1", "lb", address=NOWHERE),)
+            hosts = (a_host("lb-1", "lb", address=NOWHERE),)
             return await check_api_route(spec(*hosts, bastion={**BASTION, "api_proxy_url": url}))
 
     assert asyncio.run(answering()) == []
@@ -47,4 +47,4 @@ def test_with_a_proxy_only_the_proxy_must_answer() -> None:
 
 @pytest.mark.parametrize("role", ["lb", "server"])
 def test_without_a_bastion_nothing_is_dialled(role: str) -> None:
-    assert asyncio.run(check_api_route(spec(target("a", role, address=NOWHERE)))) == []
+    assert asyncio.run(check_api_route(spec(a_host("a", role, address=NOWHERE)))) == []

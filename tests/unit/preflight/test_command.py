@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from busbar.cli import EX_USAGE, build
 from busbar.preflight.facts import HostRecord, pack
 from tests.support.clusters import site
-from tests.unit.preflight.samples import spec, target
+from tests.unit.preflight.samples import a_host, spec
 
 runner = CliRunner()
 
@@ -28,7 +28,7 @@ def test_an_unknown_key_in_the_spec_is_bad_usage_and_the_private_key_stays_unsee
 
 
 def test_what_passed_before_is_printed_again_without_asking(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = spec(target(address="127.0.0.1", port=1))
+    asked = spec(a_host(address="127.0.0.1", port=1))
     previous = pack({"worker-1": HostRecord(asked.fingerprint(asked.hosts[0]), "aaaaaaaa", {"gpus": 8})})
     monkeypatch.setenv("PULUMI_COMMAND_STDOUT", previous)
     done = runner.invoke(build(), ["preflight"], input=asked.model_dump_json())
@@ -40,7 +40,7 @@ def test_what_passed_before_is_printed_again_without_asking(monkeypatch: pytest.
 def test_a_previous_result_that_is_broken_only_costs_asking_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PULUMI_COMMAND_STDOUT", "{}")
     key = asyncssh.generate_private_key("ssh-ed25519").export_private_key().decode()
-    asked = spec(target(address="127.0.0.1", port=1), private_key=key)
+    asked = spec(a_host(address="127.0.0.1", port=1), private_key=key)
     done = runner.invoke(build(), ["preflight"], input=asked.model_dump_json())
     assert done.exit_code == 1
     assert "the previous result is not used" in done.stderr

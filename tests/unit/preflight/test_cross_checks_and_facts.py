@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from busbar.hosts.finding import Finding
 from busbar.preflight.cross_checks import check_across_hosts
 from busbar.preflight.facts import HostRecord, pack, rail_addresses, read, unpack
 from busbar.preflight.host_checks import host_facts
 from busbar.preflight.output import lines, table
-from busbar.preflight.spec import Finding
 from busbar.preflight.survey import Outcome
 from tests.support.reports import report
-from tests.unit.preflight.samples import REQUIRED, spec, target
+from tests.unit.preflight.samples import REQUIRED, a_host, spec
 
 # Linux hands a program at most this much in one environment variable (MAX_ARG_STRLEN).
 ENVIRONMENT_LIMIT = 128 * 1024
@@ -21,7 +21,7 @@ def passed(machine: str, **changes: object) -> HostRecord:
     return HostRecord("f" * 12, machine, host_facts(REQUIRED, report()) | changes)
 
 
-THREE = spec(*(target(f"worker-{n}") for n in (1, 2, 3)))
+THREE = spec(*(a_host(f"worker-{n}") for n in (1, 2, 3)))
 
 
 def test_equal_hosts_have_no_findings() -> None:
@@ -52,7 +52,7 @@ def test_one_machine_listed_twice_is_found() -> None:
 
 
 OFFERED = spec(
-    *(target(f"worker-{n}") for n in (1, 2, 3)), required=REQUIRED.model_copy(update={"offered": True})
+    *(a_host(f"worker-{n}") for n in (1, 2, 3)), required=REQUIRED.model_copy(update={"offered": True})
 )
 
 
@@ -98,7 +98,7 @@ def test_the_result_of_440_workers_with_different_pci_addresses_fits_too() -> No
 def test_a_running_server_does_not_leave_etcd_while_one_that_stays_is_down(
     members: dict[str, bool], at_risk: list[str]
 ) -> None:
-    servers = spec(*(target(name, role="server") for name in ("s-1", "s-2")))
+    servers = spec(*(a_host(name, role="server") for name in ("s-1", "s-2")))
     told = report(etcd_members=[{"name": name, "ready": ready} for name, ready in members.items()])
     found = [
         finding for finding in check_across_hosts(servers, {"s-1": told}, {}) if "majority" in finding.what
@@ -107,7 +107,7 @@ def test_a_running_server_does_not_leave_etcd_while_one_that_stays_is_down(
 
 
 def test_a_server_and_a_worker_that_are_swapped_are_named_as_such() -> None:
-    site = spec(target("server-1", "server"), target("worker-1"))
+    site = spec(a_host("server-1", "server"), a_host("worker-1"))
     none = {"status": "missing", "error": "", "list": [], "pci": 0}
     swapped = {
         "server-1": report(hostname="a", pci_gpus=8, gpus=None),

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
+from busbar.hosts.finding import Finding
 from busbar.preflight.facts import with_k3s
 from busbar.preflight.host_checks import check_host, host_facts
-from busbar.preflight.spec import Finding, HostRequirements
+from busbar.preflight.spec import HostRequirements
 from tests.support.reports import CLOCK, hca, report
-from tests.unit.preflight.samples import REQUIRED, target
+from tests.unit.preflight.samples import REQUIRED, a_host
 
 SMALL = {"path": "/", "free_bytes": 12 * 10**9}
 NVME = {"path": "/var/lib/rancher/k3s/agent/containerd", "free_bytes": 10**12}
@@ -19,7 +20,7 @@ CONTAINER = REQUIRED.model_copy(update={"driver_on_host": False, "transport": "g
 
 
 def findings(role: str = "worker", required: HostRequirements = REQUIRED, **changes: Any) -> list[Finding]:
-    return check_host(target(role=role), required, report(**changes), clock=CLOCK)
+    return check_host(a_host(role=role), required, report(**changes), clock=CLOCK)
 
 
 def only(found: list[Finding]) -> Finding:

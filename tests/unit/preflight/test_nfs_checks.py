@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
+from busbar.hosts.finding import Finding
 from busbar.preflight.host_checks import check_host
 from busbar.preflight.nfs_checks import check_nfs
-from busbar.preflight.spec import Finding, HostRequirements
+from busbar.preflight.spec import HostRequirements
 from tests.support.reports import CLOCK, report
-from tests.unit.preflight.samples import NFS, spec, target
+from tests.unit.preflight.samples import NFS, a_host, spec
 
 FOLDER = {
     "kind": "missing",
@@ -24,7 +25,7 @@ FOLDER = {
 
 def server(required: Any = NFS, listening: Any = (), **folder: Any) -> list[Finding]:
     found = report(nfs_folder=FOLDER | folder, listening=listening)
-    return check_nfs(required, target("nfs-1", "nfs"), found)
+    return check_nfs(required, a_host("nfs-1", "nfs"), found)
 
 
 def test_a_disk_of_its_own_with_room_has_no_findings() -> None:
@@ -67,7 +68,7 @@ def test_the_kernels_own_server_and_ours_may_have_the_port() -> None:
 
 def worker(address: str = "10.0.0.21", **client: Any) -> list[Finding]:
     found = report(nfs_client={"installed": True, "source": "10.0.0.21", **client})
-    return check_nfs(NFS, target("worker-1", address=address), found)
+    return check_nfs(NFS, a_host("worker-1", address=address), found)
 
 
 def test_a_worker_that_can_mount_has_no_findings() -> None:
@@ -95,27 +96,27 @@ def test_a_worker_that_cannot_mount_is_named(client: dict[str, Any], what: str, 
 
 
 def test_an_incomplete_report_is_an_error() -> None:
-    for host in (target("nfs-1", "nfs"), target("worker-1")):
+    for host in (a_host("nfs-1", "nfs"), a_host("worker-1")):
         (finding,) = check_nfs(NFS, host, report())
         assert finding.level == "error"
         assert "report has no NFS" in finding.what
 
 
 def test_without_an_nfs_server_nothing_is_checked() -> None:
-    assert check_nfs(None, target("worker-1"), report()) == []
+    assert check_nfs(None, a_host("worker-1"), report()) == []
 
 
 def test_a_host_that_is_only_the_nfs_server_needs_nothing_of_a_node() -> None:
     changes = {"default_route": False, "has_node_address": False, "swap_bytes": 1 << 33, "cgroup": "v1"}
     changes |= {"active_units": ["docker", "k3s"], "gpus": None, "hcas": []}
     found = check_host(
-        target("nfs-1", "nfs"), HostRequirements(min_disk_gb=1), report(**changes), clock=CLOCK
+        a_host("nfs-1", "nfs"), HostRequirements(min_disk_gb=1), report(**changes), clock=CLOCK
     )
     assert found == []
 
 
 def test_the_server_and_the_workers_are_told_what_to_report() -> None:
-    asked = spec(target("nfs-1", "nfs"), target("worker-1"), target("server-1", "server"))
+    asked = spec(a_host("nfs-1", "nfs"), a_host("worker-1"), a_host("server-1", "server"))
     asked = asked.model_copy(update={"nfs": NFS})
     values = [asked.values(host) for host in asked.hosts]
     assert [each.get("NFS_FOLDER") for each in values] == ["/srv/busbar", None, None]

@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
+from busbar.hosts.finding import Finding
 from busbar.preflight.host_checks import check_host, host_facts
 from busbar.preflight.report import Qos
 from busbar.preflight.roce import flow_of
-from busbar.preflight.spec import Finding, HostRequirements
+from busbar.preflight.spec import HostRequirements
 from tests.support.reports import CLOCK, hca, report
-from tests.unit.preflight.samples import REQUIRED, target
+from tests.unit.preflight.samples import REQUIRED, a_host
 
 RATES = "".join(
     f"tc: {tc} ratelimit: unlimited, tsa: vendor\n\t priority:  {priority}\n"
@@ -118,7 +119,7 @@ def rails(*states: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def findings(required: HostRequirements, *states: dict[str, Any]) -> list[Finding]:
-    return check_host(target(), required, report(hcas=rails(*states)), clock=CLOCK)
+    return check_host(a_host(), required, report(hcas=rails(*states)), clock=CLOCK)
 
 
 PROTECTED = qos(mlnx_qos=mlnx_qos())

@@ -13,13 +13,14 @@ from typing import Any
 import asyncssh
 import pytest
 
+from busbar.hosts.host import Host
 from busbar.preflight import query
 from busbar.preflight.facts import HostRecord
-from busbar.preflight.spec import Spec, Target
+from busbar.preflight.spec import Spec
 from busbar.preflight.survey import CONCURRENT, CONCURRENT_AGAIN, Outcome, deadline_seconds, survey
 from tests.support.reports import report
 from tests.support.ssh_hosts import CLIENT, HOST, Handler, machine, public
-from tests.unit.preflight.samples import REQUIRED, spec, target
+from tests.unit.preflight.samples import REQUIRED, a_host, spec
 
 STRANGER = asyncssh.generate_private_key("ssh-ed25519")
 
@@ -52,7 +53,7 @@ def ask_one(
     async def scenario() -> Outcome:
         async with machine(handler, login=login) as port:
             described = {"address": "127.0.0.1", "port": port, "host_key": public(HOST)} | changes
-            return await survey(spec(target(**described), key_file=str(key_file)), previous or {})
+            return await survey(spec(a_host(**described), key_file=str(key_file)), previous or {})
 
     return asyncio.run(scenario())
 
@@ -88,7 +89,7 @@ def test_a_login_shell_that_prints_another_encoding_than_utf8_keeps_no_host_out(
 
     async def scenario() -> Outcome:
         async with machine(handler, encoding=None) as port:
-            asked = target(address="127.0.0.1", port=port, host_key=public(HOST))
+            asked = a_host(address="127.0.0.1", port=port, host_key=public(HOST))
             return await survey(spec(asked, key_file=str(key_file)), {})
 
     assert asyncio.run(scenario()).findings == []
@@ -102,8 +103,8 @@ def test_a_host_that_has_another_key_is_not_talked_to(key_file: Path) -> None:
 def test_two_hosts_whose_addresses_are_swapped_are_named(key_file: Path) -> None:
     async def scenario() -> Outcome:
         async with machine(answering()) as port:
-            wrong = target("server-1", address="127.0.0.1", port=port, host_key=public(STRANGER))
-            away = target("worker-1", address="127.0.0.1", port=1, host_key=public(HOST))
+            wrong = a_host("server-1", address="127.0.0.1", port=port, host_key=public(STRANGER))
+            away = a_host("worker-1", address="127.0.0.1", port=1, host_key=public(HOST))
             return await survey(spec(wrong, away, key_file=str(key_file)), {})
 
     first = asyncio.run(scenario()).errors[0]
@@ -122,7 +123,7 @@ def test_only_a_worker_that_passed_before_may_be_down_and_is_asked_again_next_ti
 
     monkeypatch.setattr(query, "connect", without_route)
     before = {"host-1": HostRecord("earlier", "machine", {"gpus": 8})} if known else {}
-    asked = spec(target("host-1", role=role), key_file=str(key_file))
+    asked = spec(a_host("host-1", role=role), key_file=str(key_file))
     outcome = asyncio.run(survey(asked, before))
     may_be_down = known and role == "worker"
     [finding] = outcome.findings
@@ -138,18 +139,18 @@ def test_hosts_whose_connection_times_out_among_others_are_asked_again_a_few_at_
     connect, asked, open_at_once = query.connect, Counter[str](), []
     dead, loaded = {"worker-1"}, {f"worker-{number}" for number in range(2, 30)}
 
-    async def slow_at_first(target: Target, *way: Any) -> Any:
-        asked[target.name] += 1
-        if (asked[target.name] == 1 and target.name in loaded) or target.name in dead:
+    async def slow_at_first(host: Host, *way: Any) -> Any:
+        asked[host.name] += 1
+        if (asked[host.name] == 1 and host.name in loaded) or host.name in dead:
             raise TimeoutError
-        if target.name in loaded:
-            open_at_once.append(target.name)
+        if host.name in loaded:
+            open_at_once.append(host.name)
             await asyncio.sleep(0)
             assert len(open_at_once) <= CONCURRENT_AGAIN
-            connection = await connect(target, *way)
-            open_at_once.remove(target.name)
+            connection = await connect(host, *way)
+            open_at_once.remove(host.name)
             return connection
-        return await connect(target, *way)
+        return await connect(host, *way)
 
     monkeypatch.setattr(query, "connect", slow_at_first)
 
@@ -157,7 +158,7 @@ def test_hosts_whose_connection_times_out_among_others_are_asked_again_a_few_at_
         async with machine(answering()) as port:
             workers = [f"worker-{number}" for number in range(1, 33)]
             at = {"address": "127.0.0.1", "port": port, "host_key": public(HOST)}
-            return await survey(spec(*(target(name, **at) for name in workers), key_file=str(key_file)), {})
+            return await survey(spec(*(a_host(name, **at) for name in workers), key_file=str(key_file)), {})
 
     outcome = asyncio.run(scenario())
     assert {finding.host for finding in outcome.findings if "timed out" in finding.what} == dead
@@ -167,12 +168,12 @@ def test_hosts_whose_connection_times_out_among_others_are_asked_again_a_few_at_
 def test_where_no_host_answers_none_is_asked_twice(key_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
-    async def dead(target: Target, *_: Any) -> Any:
-        asked.append(target.name)
+    async def dead(host: Host, *_: Any) -> Any:
+        asked.append(host.name)
         raise TimeoutError
 
     monkeypatch.setattr(query, "connect", dead)
-    outcome = asyncio.run(survey(spec(target("a"), target("b"), key_file=str(key_file)), {}))
+    outcome = asyncio.run(survey(spec(a_host("a"), a_host("b"), key_file=str(key_file)), {}))
     assert sorted(asked) == ["a", "b"]
     assert len(outcome.errors) == 2
 
@@ -183,7 +184,7 @@ def test_a_host_that_refuses_the_key_is_named(key_file: Path) -> None:
 
 
 def test_a_closed_port_is_named(key_file: Path) -> None:
-    outcome = asyncio.run(survey(spec(target(address="127.0.0.1", port=1), key_file=str(key_file)), {}))
+    outcome = asyncio.run(survey(spec(a_host(address="127.0.0.1", port=1), key_file=str(key_file)), {}))
     assert "worker-1: root@127.0.0.1:1 refuses the connection" in what(outcome)
 
 
@@ -233,7 +234,7 @@ def test_an_update_gives_workers_and_only_them_the_script_of_their_installation(
 
     async def scenario() -> None:
         async with machine(listening) as port:
-            asked = target(role=role, address="127.0.0.1", port=port, host_key=public(HOST))
+            asked = a_host(role=role, address="127.0.0.1", port=port, host_key=public(HOST))
             await survey(spec(asked, key_file=str(key_file)), {}, deliver=deliver)
 
     asyncio.run(scenario())
@@ -246,7 +247,7 @@ def fingerprint(asked: Spec) -> str:
 
 
 def test_a_host_that_passed_the_same_question_is_not_asked_again(key_file: Path) -> None:
-    asked = spec(target(address="127.0.0.1", port=1), key_file=str(key_file))
+    asked = spec(a_host(address="127.0.0.1", port=1), key_file=str(key_file))
     previous = {"worker-1": HostRecord(fingerprint(asked), "aaaaaaaa", {"gpus": 8})}
     outcome = asyncio.run(survey(asked, previous))
     assert (outcome.queried, outcome.findings) == (0, [])
@@ -255,15 +256,15 @@ def test_a_host_that_passed_the_same_question_is_not_asked_again(key_file: Path)
 
 def test_a_host_is_asked_again_when_it_must_have_something_else() -> None:
     more = REQUIRED.model_copy(update={"gpus": 4})
-    assert fingerprint(spec(target())) != fingerprint(spec(target(), required=more))
+    assert fingerprint(spec(a_host())) != fingerprint(spec(a_host(), required=more))
 
 
 def test_a_host_is_asked_again_at_another_address() -> None:
-    assert fingerprint(spec(target())) != fingerprint(spec(target(address="10.0.0.22")))
+    assert fingerprint(spec(a_host())) != fingerprint(spec(a_host(address="10.0.0.22")))
 
 
 def test_a_host_is_asked_again_with_another_key_or_another_bastion() -> None:
-    one = target()
+    one = a_host()
     jump = {"address": "10.0.0.9", "host_key": public(HOST)}
     before = spec(one, key_file="id", key_digest="a" * 12).fingerprint(one)
     assert spec(one, key_file="id", key_digest="a" * 12).fingerprint(one) == before
@@ -275,7 +276,7 @@ def test_a_key_that_is_none_is_refused_without_showing_it(tmp_path: Path) -> Non
     path = tmp_path / "key"
     path.write_text("not a key at all")
     with pytest.raises(ValueError, match="cannot be used") as caught:
-        asyncio.run(survey(spec(target(), key_file=str(path)), {}))
+        asyncio.run(survey(spec(a_host(), key_file=str(path)), {}))
     assert "not a key at all" not in str(caught.value)
 
 
@@ -286,7 +287,7 @@ def test_a_host_behind_a_bastion_is_asked_through_it(key_file: Path) -> None:
 
     async def scenario() -> Outcome:
         async with machine(key=STRANGER, kind=Forwarding) as jump, machine(answering()) as port:
-            described = target(address="127.0.0.1", port=port, host_key=public(HOST))
+            described = a_host(address="127.0.0.1", port=port, host_key=public(HOST))
             through = bastion(jump, STRANGER)
             return await survey(spec(described, key_file=str(key_file), bastion=through), {})
 
@@ -302,7 +303,7 @@ def behind_a_bastion(code: int, reason: str, key_file: Path) -> Outcome:
 
     async def scenario() -> Outcome:
         async with machine(key=STRANGER, kind=Refusing) as jump:
-            asked = spec(target(), key_file=str(key_file), bastion=bastion(jump, STRANGER))
+            asked = spec(a_host(), key_file=str(key_file), bastion=bastion(jump, STRANGER))
             return await survey(asked, {"worker-1": HostRecord("other", "aaaaaaaa", {"gpus": 8})})
 
     return asyncio.run(scenario())
@@ -336,7 +337,7 @@ def test_a_worker_whose_machine_or_whose_bastion_refuses_is_an_error(
 
 
 def test_a_bastion_that_is_down_is_named_for_every_host_behind_it(key_file: Path) -> None:
-    asked = spec(target("a"), target("b"), key_file=str(key_file), bastion=bastion(1))
+    asked = spec(a_host("a"), a_host("b"), key_file=str(key_file), bastion=bastion(1))
     outcome = asyncio.run(survey(asked, {}))
     assert [finding.host for finding in outcome.errors] == ["a", "b"]
     assert all(
@@ -351,8 +352,8 @@ def test_a_bastion_that_does_not_answer_is_named_instead_of_the_hosts_behind_it(
         silent.bind(("127.0.0.1", 0))
         silent.listen()  # the connection is made, and nobody says anything
         port = silent.getsockname()[1]
-        monkeypatch.setattr("busbar.preflight.ssh.CONNECT_SECONDS", 0.5)
-        outcome = asyncio.run(survey(spec(target("a"), key_file=str(key_file), bastion=bastion(port)), {}))
+        monkeypatch.setattr("busbar.hosts.ssh.CONNECT_SECONDS", 0.5)
+        outcome = asyncio.run(survey(spec(a_host("a"), key_file=str(key_file), bastion=bastion(port)), {}))
     assert f"bastion: connection to root@127.0.0.1:{port} timed out" in what(outcome)
 
 
@@ -382,7 +383,7 @@ def test_an_agent_that_answers_is_no_error(
 
 def test_a_login_by_agent_without_an_agent_is_one_error_and_not_one_per_host() -> None:
     with pytest.raises(ValueError, match=r"ssh\.agent is true, but SSH_AUTH_SOCK is not set"):
-        asyncio.run(survey(spec(target("a"), target("b")), {}))
+        asyncio.run(survey(spec(a_host("a"), a_host("b")), {}))
 
 
 def test_the_deadline_grows_with_the_number_of_waves() -> None:

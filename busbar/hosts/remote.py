@@ -10,11 +10,11 @@ from typing import Any
 
 import asyncssh
 
-from busbar.hosts import scripts
+from busbar.hosts import scripts, ssh
+from busbar.hosts.finding import Finding
+from busbar.hosts.host import Host
 from busbar.hosts.login import Login
 from busbar.hosts.script_output import result
-from busbar.preflight import ssh
-from busbar.preflight.spec import Finding, Target
 
 # Beyond the script's own deadline: the transfer, and the kill after it.
 GRACE_SECONDS = 30
@@ -36,10 +36,10 @@ class UnreachableError(Exception):
     sshd that refuses the key, a machine that refuses the connection.
     """
 
-    def __init__(self, target: Target, error: Exception) -> None:
-        self.finding: Finding = ssh.connection_finding(target, error)
+    def __init__(self, host: Host, error: Exception) -> None:
+        self.finding: Finding = ssh.connection_finding(host, error)
         self.answers = isinstance(error, _ANSWERS)
-        super().__init__(f"{target.name}: {self.finding.what}. Fix: {self.finding.fix}")
+        super().__init__(f"{host.name}: {self.finding.what}. Fix: {self.finding.fix}")
 
 
 _ANSWERS = (
@@ -72,6 +72,27 @@ class Running:
         await self.connection.wait_closed()
 
 
+async def run_script(
+    connection: asyncssh.SSHClientConnection,
+    host: Host,
+    script: str,
+    values: Mapping[str, str],
+    payload: Mapping[str, str] | None = None,
+    *,
+    seconds: int,
+) -> asyncssh.SSHClientProcess[str]:
+    """The process of a script of `host/`, with its stdin sent. `seconds`: its own deadline there."""
+    text = scripts.command(
+        script, {"NODE_NAME": host.name, **values}, user=host.user, timeout_seconds=seconds
+    )
+    process = await connection.create_process(text, errors="replace")
+    # A sudo that refuses exits before it has read stdin; its exit status and output matter.
+    with contextlib.suppress(BrokenPipeError):
+        process.stdin.write(scripts.stdin(script, payload))
+        process.stdin.write_eof()
+    return process
+
+
 class Hosts:
     """Connections with one login, through its bastion if there is one. Use `Hosts.open`."""
 
@@ -88,15 +109,14 @@ class Hosts:
             try:
                 tunnel = await stack.enter_async_context(ssh.bastion(login, keys))
             except (OSError, asyncssh.Error) as error:
-                jump = ssh.bastion_target(login)
-                assert jump is not None  # without a bastion nothing is dialled
-                finding = ssh.connection_finding(jump, error)
+                assert login.bastion is not None  # without one nothing is dialled
+                finding = ssh.connection_finding(login.bastion, error)
                 raise ScriptError(f"bastion: {finding.what}. Fix: {finding.fix}") from None
             yield cls(keys, tunnel, say)
 
     async def run(
         self,
-        target: Target,
+        host: Host,
         script: str,
         values: Mapping[str, str],
         payload: Mapping[str, str] | None = None,
@@ -109,17 +129,10 @@ class Hosts:
         `values`, `payload`, `seconds`: as in busbar.hosts.scripts. A connection that fails is retried for
         `connect_seconds`. Raises UnreachableError where there is no connection, ScriptError for the rest.
         """
-        connection = await self._connect(target, connect_seconds)
-        text = scripts.command(
-            script, {"NODE_NAME": target.name, **values}, user=target.user, timeout_seconds=seconds
-        )
+        connection = await self._connect(host, connect_seconds)
         try:
             async with asyncio.timeout(seconds + GRACE_SECONDS), connection:
-                process = await connection.create_process(text, errors="replace")
-                # A sudo that refuses exits before it has read stdin; its exit status and output matter.
-                with contextlib.suppress(BrokenPipeError):
-                    process.stdin.write(scripts.stdin(script, payload))
-                    process.stdin.write_eof()
+                process = await run_script(connection, host, script, values, payload, seconds=seconds)
                 notes: list[str] = []
 
                 async def note_all() -> None:
@@ -132,29 +145,29 @@ class Hosts:
                 stdout, _ = await asyncio.gather(process.stdout.read(), note_all())
                 done = await process.wait()
         except TimeoutError:
-            raise ScriptError(f"{target.name}: {script} timed out after {seconds} s") from None
+            raise ScriptError(f"{host.name}: {script} timed out after {seconds} s") from None
         except (OSError, asyncssh.Error) as error:
-            raise ScriptError(f"{target.name}: connection lost during {script}: {error}") from None
+            raise ScriptError(f"{host.name}: connection lost during {script}: {error}") from None
         if done.exit_status != 0:
             reason = notes[-1] if notes else f"exit status {done.exit_status}, no output"
             raise ScriptError(
-                f"{target.name}: {script} failed: {reason.removeprefix(f'busbar: {target.name}: ')}"
+                f"{host.name}: {script} failed: {reason.removeprefix(f'busbar: {host.name}: ')}"
             )
         try:
             return result(stdout)
         except ValueError:
-            raise ScriptError(f"{target.name}: {script} exited 0 without a facts line") from None
+            raise ScriptError(f"{host.name}: {script} exited 0 without a facts line") from None
 
     async def start(
-        self, target: Target, script: str, values: Mapping[str, str], *, fact: str, seconds: int
+        self, host: Host, script: str, values: Mapping[str, str], *, fact: str, seconds: int
     ) -> tuple[dict[str, Any], Running]:
         """Start a script that goes on until its stdin ends; returns the facts, which have the key `fact`.
 
         Raises UnreachableError where there is no connection, ScriptError for the rest.
         """
-        connection = await self._connect(target, 0)
+        connection = await self._connect(host, 0)
         text = scripts.command(
-            script, {"NODE_NAME": target.name, **values}, user=target.user, timeout_seconds=seconds
+            script, {"NODE_NAME": host.name, **values}, user=host.user, timeout_seconds=seconds
         )
         try:
             async with asyncio.timeout(FACTS_SECONDS):
@@ -168,22 +181,22 @@ class Hosts:
         except (TimeoutError, OSError, asyncssh.Error) as error:
             reason = str(error) or f"no facts after {FACTS_SECONDS} s"
         connection.close()
-        raise ScriptError(f"{target.name}: {script} failed: {reason}")
+        raise ScriptError(f"{host.name}: {script} failed: {reason}")
 
-    async def check(self, target: Target) -> None:
+    async def check(self, host: Host) -> None:
         """Log in and out. Raises UnreachableError."""
-        async with await self._connect(target, 0):
+        async with await self._connect(host, 0):
             pass
 
-    async def _connect(self, target: Target, seconds: float) -> asyncssh.SSHClientConnection:
+    async def _connect(self, host: Host, seconds: float) -> asyncssh.SSHClientConnection:
         deadline = asyncio.get_running_loop().time() + seconds
         while True:
             try:
                 async with asyncio.timeout(ssh.CONNECT_SECONDS):
-                    return await ssh.connect(target, self._keys, self._tunnel)
+                    return await ssh.connect(host, self._keys, self._tunnel)
             except (asyncssh.PermissionDenied, asyncssh.HostKeyNotVerifiable) as error:
-                raise UnreachableError(target, error) from error
+                raise UnreachableError(host, error) from error
             except (OSError, asyncssh.Error) as error:
                 if asyncio.get_running_loop().time() >= deadline:
-                    raise UnreachableError(target, error) from error
+                    raise UnreachableError(host, error) from error
             await asyncio.sleep(RETRY_SECONDS)

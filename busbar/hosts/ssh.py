@@ -1,4 +1,4 @@
-"""SSH connections of preflight: keys, the bastion, pinned host keys, and connection errors as findings."""
+"""SSH connections to hosts: keys, the bastion, pinned host keys, and connection errors as findings."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from dataclasses import dataclass
 
 import asyncssh
 
+from busbar.config import Bastion
+from busbar.hosts.finding import Finding
+from busbar.hosts.host import Host
 from busbar.hosts.login import Login
-from busbar.preflight.spec import Finding, Target
 
 CONNECT_SECONDS = 15
 AGENT_SECONDS = 5
@@ -89,45 +91,29 @@ async def bastion(login: Login, keys: Keys) -> AsyncIterator[asyncssh.SSHClientC
 
     Raises OSError or asyncssh.Error if it fails.
     """
-    target = bastion_target(login)
-    if target is None:
+    if login.bastion is None:
         yield None
         return
-    async with await connect(target, keys, None) as connection:
+    async with await connect(login.bastion, keys, None) as connection:
         yield connection
 
 
-def bastion_target(login: Login) -> Target | None:
-    """The bastion as a host to connect to, if there is one."""
-    jump = login.bastion
-    if jump is None:
-        return None
-    return Target(
-        name="bastion",
-        address=jump.address,
-        port=jump.port,
-        user=jump.user,
-        host_key=jump.host_key,
-        role="lb",
-    )
-
-
 async def connect(
-    target: Target, keys: Keys, tunnel: asyncssh.SSHClientConnection | None
+    host: Host | Bastion, keys: Keys, tunnel: asyncssh.SSHClientConnection | None
 ) -> asyncssh.SSHClientConnection:
     """A connection that accepts only the pinned host key; ssh_config is not read.
 
     Raises OSError or asyncssh.Error; through a `tunnel` the same OSError as without one.
     """
-    known = f"{target.address} {target.host_key}\n"
-    if target.port != SSH_PORT:
-        known = f"[{target.address}]:{target.port} {target.host_key}\n"
+    known = f"{host.address} {host.host_key}\n"
+    if host.port != SSH_PORT:
+        known = f"[{host.address}]:{host.port} {host.host_key}\n"
     try:
         return await asyncssh.connect(
-            target.address,
-            target.port,
+            host.address,
+            host.port,
             tunnel=tunnel or (),
-            username=target.user,
+            username=host.user,
             known_hosts=asyncssh.import_known_hosts(known),
             client_keys=keys.client if keys.client is not None else (),
             agent_path=None if keys.client is not None else (),
@@ -144,14 +130,14 @@ async def connect(
 
 
 async def listed_as(
-    target: Target, tunnel: asyncssh.SSHClientConnection | None, names: Mapping[str, str]
+    host: Host, tunnel: asyncssh.SSHClientConnection | None, names: Mapping[str, str]
 ) -> str | None:
-    """The name of the host whose pinned key answers at the address of `target`; `names`: host key -> name."""
+    """The name of the host whose pinned key answers at the address of `host`; `names`: host key -> name."""
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
             key = await asyncssh.get_server_host_key(
-                target.address,
-                target.port,
+                host.address,
+                host.port,
                 tunnel=tunnel or (),
                 server_host_key_algs=["ssh-ed25519"],
                 config=None,
@@ -162,18 +148,19 @@ async def listed_as(
     return names.get(" ".join(words[:2]))
 
 
-def connection_finding(target: Target, error: Exception, answers_as: str | None = None) -> Finding:
+def connection_finding(host: Host | Bastion, error: Exception, answers_as: str | None = None) -> Finding:
     """A failed connection as a finding; `answers_as` is the host whose key answered, if it is known."""
-    where = f"{target.user}@{target.address}:{target.port}"
+    name = host.name if isinstance(host, Host) else "bastion"
+    where = f"{host.user}@{host.address}:{host.port}"
     unreachable = False
     match error:
         case asyncssh.HostKeyNotVerifiable() if answers_as is not None:
             what = f"{where} has the host key of {answers_as}: the two hosts are swapped"
-            fix = f"exchange the addresses of {target.name} and {answers_as}, or their host keys"
+            fix = f"exchange the addresses of {name} and {answers_as}, or their host keys"
         case asyncssh.HostKeyNotVerifiable():
             what = f"{where} has another host key than the pinned one (possible man-in-the-middle)"
             fix = (
-                f"if the host was reinstalled: ssh-keyscan -p {target.port} -t ed25519 {target.address}, "
+                f"if the host was reinstalled: ssh-keyscan -p {host.port} -t ed25519 {host.address}, "
                 "compare the key on the host's console, and set host_key"
             )
         case asyncssh.PermissionDenied():
@@ -204,4 +191,4 @@ def connection_finding(target: Target, error: Exception, answers_as: str | None 
         case _:
             what = f"SSH connection to {where} failed: {error}"
             fix = "look at the host's log: journalctl -u ssh"
-    return Finding(target.name, "error", what, fix, unreachable=unreachable)
+    return Finding(name, "error", what, fix, unreachable=unreachable)
