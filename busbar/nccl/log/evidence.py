@@ -97,8 +97,8 @@ class Evidence:
             own = edge.source if sent else edge.target
             self.links.end(*process, own)
             self.links.balance[edge.transport.device] += 1 if sent else -1
-            keys = [pack(edge.channel, edge.source, edge.target)] if edge.connection == 0 else []
-            self.links.add([edge.link.encode()], keys, sent)
+            key = pack(edge.channel, edge.source, edge.target) if edge.connection == 0 else None
+            self.links.add(edge.link, key, sent)
 
     @classmethod
     def merged(cls, parts: Iterable[Evidence]) -> Evidence:

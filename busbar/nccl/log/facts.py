@@ -20,19 +20,11 @@ Keep = Callable[[Evidence, Match, str, int, str], None]  # match, host, line, te
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A kind of message: `pattern` holds the text `contains`; `keep` takes a match into the evidence.
-
-    The same text says nothing new a second time, but for another host with `of_host`.
-    """
+    """A kind of message: `pattern` holds the text `contains`; `keep` takes a match into the evidence."""
 
     contains: str
     pattern: re.Pattern[str]
     keep: Keep
-
-    @property
-    def of_host(self) -> bool:
-        """Whether what is kept depends on the host that printed it."""
-        return self.keep in (_hcas, _environment)
 
 
 FoundFact = tuple[Fact, Match]

@@ -37,12 +37,13 @@ class Links:
             if not self.overflow:
                 self.ends.add(end)
 
-    def add(self, texts: Iterable[bytes], keys: Iterable[int], sent: bool) -> None:
-        """Take one end of links: TEXTS as printed, alike at both ends, and KEYS of those of connection 0."""
-        total = sum(map(hash, texts))
-        self.difference += total if sent else -total
+    def add(self, text: str, key: int | None, sent: bool) -> None:
+        """Take one end of a link: TEXT as printed, alike at both ends; KEY (`pack`) for connection 0."""
+        self.difference += hash(text) if sent else -hash(text)
+        if key is None:
+            return
         mine = self.sent if sent else self.received
-        mine.update(keys)
+        mine.add(key)
         if len(mine) > MAX_LINKS:
             self.overflow = True
             mine.clear()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -23,12 +22,8 @@ class KnownLine:
 class LineMatcher(Protocol):
     """Recognizes lines on behalf of a caller (known failures, see busbar.nccl.diagnose)."""
 
-    @property
-    def literals(self) -> Iterable[str]:
-        """Texts of which one is in every line that can be recognized."""
-
-    def look(self, text: str, line: int, literals: Iterable[str] | None = None) -> tuple[KnownLine, ...]:
-        """What one cleaned line or message shows, counted; it holds no literals but LITERALS if given."""
+    def look(self, text: str, line: int) -> None:
+        """Count what one cleaned line or message shows."""
 
     def known_lines(self) -> list[KnownLine]:
         """Everything that was recognized."""

@@ -112,12 +112,10 @@ UNREAD = (
     # Channel 00/0 : 0[0] -> 1[1]                       a link
     (r"(?<!\d)\d{1,9} : \d{1,9}(?:\[\w{1,20}\])?", " -> ", r"\d"),
 )
-UNREAD_PATTERNS = [(text, _ascii(before + re.escape(text) + behind)) for before, text, behind in UNREAD]
-VIA_TRANSPORT = _ascii("|".join(pattern.pattern for _, pattern in UNREAD_PATTERNS))
+VIA_TRANSPORT = _ascii("|".join(before + re.escape(text) + behind for before, text, behind in UNREAD))
 # worker-0:40:90 [0] ...                             a process of NCCL, whatever it says
 PROCESS = _ascii(r"(?<![\w.\-])[A-Za-z0-9_][\w.\-]{0,254}:\d+:\d+ \[-?\d*\] ")
 PROCESS_END = _ascii(r":\d+:\d+ \[")  # of each process: begins with a literal, so it is looked for quickly
-PROCESS_SHAPE = b":: ["  # what is left of it without digits
 LEVEL = _ascii(r"NCCL +(?:INFO|WARN)")
 
 

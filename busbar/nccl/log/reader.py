@@ -12,13 +12,14 @@ from busbar.nccl.log.clean import clean
 from busbar.nccl.log.edges import read_edge
 from busbar.nccl.log.evidence import EVIDENCE_WIDTH, KEEP_HOSTS, Evidence, plain_facts
 from busbar.nccl.log.facts import find
-from busbar.nccl.log.known import MAX_TEXT, KnownForms
 from busbar.nccl.log.matcher import KnownLine, LineMatcher
 from busbar.nccl.log.messages import Message, find_message
 from busbar.nccl.log.records import Preamble, Run, whole
 from busbar.nccl.log.source import BLOCK, Source, SourceError, open_log
 from busbar.nccl.log.tables import RunBuilder
 
+# nothing that is looked for is longer; rings of thousands of ranks are
+MAX_TEXT = 8192
 MAX_HOST = 255
 # what of a line behind MAX_TEXT would have been read: of lists of ranks and host names nothing
 READABLE = re.compile(rb"NCCL |# |\d +\d+ +[a-z]")
@@ -99,15 +100,15 @@ class LogReader:
         self._lines = 0
         self._cut = 0  # lines of which a part that says something was not read
         self._last_line = b""
-        self._known = KnownForms(matcher)
 
     def block(self, block: bytes) -> None:
         """Take a block of whole lines."""
         lines = block.split(b"\n")
         if not lines[-1]:
             lines.pop()
-        for number, line in self._known.others(lines, self._lines + 1):
-            self._line(line, number)
+        for number, line in enumerate(lines, self._lines + 1):
+            if line:
+                self._line(line, number)
         self._lines += len(lines)
         self._last_line = next((x for x in reversed(lines) if not x.isspace() and x), self._last_line)
 
@@ -130,7 +131,7 @@ class LogReader:
         )
 
     def _line(self, line: bytes, number: int) -> None:
-        """Take one line in full."""
+        """Take one line."""
         if len(line) > MAX_TEXT and READABLE.search(line, MAX_TEXT - MAX_HOST) is not None:
             self._cut += 1
         text = clean(_text(line))
@@ -141,7 +142,6 @@ class LogReader:
             self._plain(text, number)
             return
         start, host = self._unglue(text, message, 0)
-        alone = message.level == "INFO" and not text[:start].strip()
         if text[:start].strip():
             self._plain(text[:start], number)
         while message is not None:
@@ -149,15 +149,12 @@ class LogReader:
             end, next_host = len(text), ""
             if following is not None:
                 end, next_host = self._unglue(text, following, message.end)
-                alone = False
             body = text[message.end : end].strip()
             evidence = self._evidence(host, message.pid)
             process = host, whole(message.pid or "0")
             self._message(evidence, message.level, process, body, number, text[start:end])
             if body and self._matcher is not None:
                 self._matcher.look(text[start:end], number)
-            if alone and host:
-                self._known.learn(line, text[start : message.end], process, evidence)
             message, start, host = following, end, next_host
 
     def _evidence(self, host: str, pid: str | None) -> Evidence:
@@ -192,10 +189,7 @@ class LogReader:
         self.builder.add(text, number)
         if self.builder.listed:
             self._list_ranks()
-        at = self.builder.program
-        if at[0] is not self._at[0] or at[1] != self._at[1]:
-            self._at = at
-            self._known.forget_processes()
+        self._at = self.builder.program
         for kind, value in plain_facts(text):
             self._evidence("", None).keep(kind, value, number, text)
         if self._matcher is not None:
@@ -205,7 +199,6 @@ class LogReader:
         for rank, program in self.builder.listed:
             self._binding.rank(rank.host, rank.pid, program)
         self.builder.listed.clear()
-        self._known.forget_processes()
 
     def _unglue(self, text: str, message: Message, after: int) -> tuple[int, str]:
         """Where a message begins, and its host: text behind AFTER may stick to the host's name.

@@ -35,7 +35,7 @@ def say(links: Links, host: str, link: Link, sent: bool, connection: int = 0) ->
     channel, source, target = link
     links.end(host, 0, source if sent else target)
     text = f"{channel}/{connection}: {source} -> {target}"
-    links.add([text.encode()], [pack(*link)] if connection == 0 else [], sent)
+    links.add(text, pack(*link) if connection == 0 else None, sent)
 
 
 def missing(evidence: Evidence, ranks: int = 4, per_host: int = 2, **want: Any) -> str | None:

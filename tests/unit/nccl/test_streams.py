@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import re
 import resource
 import subprocess
 import sys
@@ -12,11 +11,8 @@ from pathlib import Path
 
 import pytest
 import zstandard
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from busbar.nccl import Expectation, judge_log, read_file, read_lines
-from busbar.nccl.log import known
 from busbar.nccl.log.reader import ParsedLog, read_blocks
 from busbar.nccl.log.source import BLOCK, Source, SourceError
 from tests.support import shared
@@ -120,16 +116,6 @@ def test_lines_beyond_one_block_are_read_whole() -> None:
     assert judge_log(log, WANT).reasons == []
 
 
-@pytest.mark.parametrize("name", [*MADE, *map(shared.param, ("001", "006", "030", "084"))])
-def test_what_is_remembered_of_earlier_lines_changes_nothing(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lines = content(name).splitlines(keepends=True)
-    quick = facts(read_lines(lines))
-    monkeypatch.setattr(known, "MAX_REMEMBERED", -1)
-    assert facts(read_lines(lines)) == quick
-
-
 def test_a_line_of_100_mb_is_cut_and_named(tmp_path: Path) -> None:
     path = tmp_path / "long.log"
     lines = "\n".join(Made().lines()).encode()
@@ -156,52 +142,3 @@ def test_an_empty_log_is_no_verdict(tmp_path: Path) -> None:
     path = tmp_path / "empty.log"
     path.touch()
     assert judge_log(read_file(str(path)), WANT).exit_code == 2
-
-
-TIMES = (
-    "2026-05-05T06:16:47.{:09d}Z ",
-    "[2026-05-05 06:16:{:02.0f}] ",
-    "Mon Sep  2 10:00:{:02.0f} 2024",
-    "Sep 02 10:00:{:02.0f} ",
-    "10:00:{:02.0f} ",
-    "",
-)
-CHANGES = (
-    lambda text: text,
-    lambda text: text + "\r",
-    lambda text: text + "  ",
-    lambda text: "  " + text,
-    lambda text: text.replace(" via ", " via  "),
-    lambda text: text.replace("[send]", "[snd]"),
-    lambda text: text.replace("Channel ", "Channel x"),
-    lambda text: text.replace("P2P", "P3P"),
-    lambda text: text.replace("NVLS", "(via P2P/CUMEM)"),
-    lambda text: text.replace("IB", "IBext_v10"),
-    lambda text: re.sub(r"Channel 0(\d)/0", r"Channel 1\1/3", text),
-    lambda text: re.sub(r"\[(\d)\] ->", r"[\1a000] ->", text),
-    lambda text: re.sub(r"(via \S+)", r"\1 comm 0x7f2e5c001000 nRanks 16", text),
-    lambda text: re.sub(r"NCCL INFO \S+", "NCCL INFO Failed to find ncclNetPlugin_v9 symbol", text),
-    lambda text: text.replace("NCCL INFO", "NCCL WARN"),
-    lambda text: text.replace("/GDRDMA", "/GDRDMA_OFF"),
-    lambda text: text + text,
-    lambda text: text[: len(text) // 2],
-    lambda text: f"\x1b[32m{text}\x1b[0m",
-    lambda text: text.replace("worker-", "worker-\xe9"),
-)
-
-
-@settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-@given(data=st.data())
-def test_known_forms_and_reading_in_full_give_the_same_facts(data: st.DataObject) -> None:
-    lines = Made().lines()
-    changes = st.tuples(st.integers(0, len(lines) - 1), st.sampled_from(CHANGES), st.integers(1, 5))
-    for at, change, times in data.draw(st.lists(changes, max_size=8)):
-        lines[at : at + 1] = [change(lines[at])] * times
-    time = data.draw(st.sampled_from(TIMES))
-    lines = [
-        time.format(i % 60) + line for i, line in enumerate(data.draw(st.sampled_from((lines, lines * 2))))
-    ]
-    quick = facts(read_lines(lines))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(known, "MAX_REMEMBERED", -1)
-        assert facts(read_lines(lines)) == quick
