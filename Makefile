@@ -40,16 +40,16 @@ types: $(VENV)/.ready
 	@$(BIN)/mypy
 
 unit: $(VENV)/.ready
-	@$(PYTEST) -q -n auto --dist worksteal tests/unit
+	@$(PYTEST) -q -n auto --dist worksteal tests/unit $(wildcard stacks/*/tests/unit)
 
 program: $(VENV)/.ready
-	@$(PYTEST) -q -n auto --dist loadfile tests/program
+	@$(PYTEST) -q -n auto --dist loadfile tests/program $(wildcard stacks/*/tests/program)
 
 lab-unit: $(VENV)/.ready
 	@$(PYTEST) -q lab/tests/unit
 
 lab: $(VENV)/.ready
-	@$(PYTEST) -v --durations=25 -m "not drill and not upgrade" lab/tests/programs tests/lab
+	@$(PYTEST) -v --durations=25 -m "not drill and not upgrade" lab/tests/programs tests/lab $(wildcard stacks/*/tests/lab)
 
 # After the lab, which builds an engine where there is none.
 engine: $(VENV)/.ready
@@ -57,7 +57,7 @@ engine: $(VENV)/.ready
 
 drills: $(VENV)/.ready  ## day-2 changes on running hosts, too long for `make test` (about three hours); needs root
 	@$(BIN)/python -m lab build --drills
-	@$(PYTEST) -v -m drill tests/lab
+	@$(PYTEST) -v -m drill tests/lab $(wildcard stacks/*/tests/lab)
 
 test-upgrade: $(VENV)/.ready  ## from the minor release of K3s before to this one, under load; builds that release first; needs root
 	@$(BIN)/python -m lab build --upgrade
@@ -72,7 +72,7 @@ mutants: $(VENV)/.ready  ## seed faults, print what the tests miss (SAMPLE=60 AR
 
 schema: $(VENV)/.ready  ## write the JSON Schema of the configuration anew
 	@$(BIN)/python -m busbar schema > schema/cluster.schema.json
-	@$(BIN)/python -m busbar training schema > schema/training.schema.json
+	@$(BIN)/python -m busbar training schema > stacks/training/schema.json
 
 format: $(VENV)/.ready  ## format and sort the Python code
 	@$(BIN)/ruff check --fix $(SOURCES)

@@ -2,7 +2,7 @@
 
 import os
 
-pytest_plugins = ["tests.support.shared"]
+pytest_plugins = ["tests.support.shared", "tests.support.lab"]
 
 # The servers of tests are on loopback, where a proxy of the site cannot reach them.
 for _name in ("no_proxy", "NO_PROXY"):

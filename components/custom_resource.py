@@ -1,4 +1,4 @@
-"""Objects of the operators' own kinds, from the manifests of busbar/manifests and busbar/training."""
+"""Objects of the operators' own kinds, from the manifests of busbar/manifests and of capabilities."""
 
 from __future__ import annotations
 

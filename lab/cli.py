@@ -119,7 +119,9 @@ def build(
     with in_background():
         rootfs.ensure()
     if drills:
-        for tool in DRILL_TOOLS:
+        from stacks.training.lab.tools import ALL
+
+        for tool in (*DRILL_TOOLS, *ALL):
             build_tool(tool)
     if upgrade:
         build_tool(PREVIOUS_K3S_TOOL)
@@ -138,7 +140,7 @@ def training(
     stack: Annotated[str, typer.Argument(help="dev, trainer, jobs or networks")] = STACK,
 ) -> None:
     """`make up-training`: the training image on the workers, then `busbar up` in stacks/training."""
-    from lab.training import bring_up
+    from stacks.training.lab.bring_up import bring_up
 
     bring_up(stack)
 

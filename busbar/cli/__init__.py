@@ -50,7 +50,7 @@ MODULES = (
     ("busbar.cli.nccl", "nccl"),
     ("busbar.cli.collect", "nccl"),
     ("busbar.cli.image", "nccl"),
-    ("busbar.cli.training", "training"),
+    ("stacks.training.package.commands", "training"),
 )
 
 

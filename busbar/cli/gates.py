@@ -38,7 +38,7 @@ CLUSTER = Gate(
 )  # fmt: skip
 TRAINING = Gate(
     "training_contract_version", "training_passed", "training_reasons", "training run failed", "proof.run",
-    "busbar.training.summary",
+    "stacks.training.package.summary",
 )  # fmt: skip
 
 

@@ -49,39 +49,8 @@ NFS_TOOL = Tool("nfs-replacement", ".", MODULES / "nfs")
 # What `make test-upgrade` builds besides: the same program with Kubernetes of the minor release before.
 PREVIOUS_K3S = "v1.34.2+k3s1"
 PREVIOUS_K3S_TOOL = Tool("k3s-previous", ".", MODULES / "k3s", script=("build.sh", PREVIOUS_K3S))
-# What `make up-training` builds besides: Kubeflow Trainer and its JobSet. One go.mod for both, so that they
-# share the packages of Kubernetes.
-TRAINER_TOOLS = (
-    Tool(
-        "trainer-controller-manager",
-        "github.com/kubeflow/trainer/v2/cmd/trainer-controller-manager",
-        MODULES / "trainer",
-    ),
-    Tool("jobset", "sigs.k8s.io/jobset", MODULES / "trainer"),
-)
-# Not with Trainer: the two ask for other versions of Kubernetes.
-TRAINING_OPERATOR_TOOL = Tool(
-    "training-operator",
-    "github.com/kubeflow/training-operator/cmd/training-operator.v1",
-    MODULES / "training-operator",
-)
-TRAINER_MODULES = ("github.com/kubeflow/trainer/v2", "sigs.k8s.io/jobset")
-KUEUE_MODULE = "sigs.k8s.io/kueue"
-KUEUE_TOOL = Tool("kueue", f"{KUEUE_MODULE}/cmd/kueue", MODULES / "kueue")
-# For a stack that configures networks: Multus and whereabouts.
-_MULTUS, _WHEREABOUTS = (
-    "gopkg.in/k8snetworkplumbingwg/multus-cni.v4",
-    "github.com/k8snetworkplumbingwg/whereabouts",
-)
-MULTUS_TOOLS = (
-    Tool("multus", f"{_MULTUS}/cmd/multus", MODULES / "multus"),
-    Tool("thin_entrypoint", f"{_MULTUS}/cmd/thin_entrypoint", MODULES / "multus"),
-    Tool("whereabouts", f"{_WHEREABOUTS}/cmd", MODULES / "multus"),
-    Tool("install-whereabouts", "./install-whereabouts", MODULES / "multus"),
-)
-MULTUS_MODULES = (_MULTUS, _WHEREABOUTS)
-# All that only `make drills` needs: built before the first test, Kueue alone takes many minutes.
-DRILL_TOOLS = (S3_TOOL, NFS_TOOL, *TRAINER_TOOLS, TRAINING_OPERATOR_TOOL, KUEUE_TOOL, *MULTUS_TOOLS)
+# What only `make drills` needs: built before the first test.
+DRILL_TOOLS = (S3_TOOL, NFS_TOOL)
 _SCRIPTS = ("python/cmd/pulumi-language-python-exec", "python/dist/pulumi-resource-pulumi-python")
 
 

@@ -5,37 +5,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Iterable
 from pathlib import Path
 
-from lab.images import kueue_image, multus_image, torch_image, trainer_image, training_operator_image
 from lab.images.archive import write
 from lab.images.catalog import Archive, archives
 from lab.steps import locked, step
 
-NAMES = tuple(archive.name for archive in archives())
-TORCH, TRAINER, MULTUS = torch_image.NAME, trainer_image.NAME, multus_image.NAME
-TRAINING_OPERATOR, KUEUE = training_operator_image.NAME, kueue_image.NAME
-# For `make up-training`: made only if they are named.
-TRAINING_NAMES = (TORCH, TRAINER, TRAINING_OPERATOR, KUEUE, MULTUS)
 
+def build_all(cache: Path, tools: Path, wanted: Iterable[Archive] | None = None) -> list[Path]:
+    """Make `<cache>/images/<name>.tar.zst` of each archive where it is missing, or its recipe has changed.
 
-def build_all(cache: Path, tools: Path, *, only: Collection[str] = NAMES) -> list[Path]:
-    """Make `<cache>/images/{operators,system,nccl}.tar.zst` where missing, or their recipe has changed.
-
-    `only`: names of archives; those of TRAINING_NAMES are made only if they are named. `tools` holds the
-    programs that the lab built before: `coredns`, `mpi-operator`, for TRAINING_NAMES also theirs. Returns the
-    archives' paths. Raises LabError when a program is missing or a build fails.
+    `wanted`: without it those of `make up`. `tools` holds the programs in them, which the lab built before.
+    Returns the archives' paths. Raises LabError when a program is missing or a build fails.
     """
-    known = (
-        *archives(),
-        torch_image.archive(),
-        trainer_image.archive(),
-        training_operator_image.archive(),
-        kueue_image.archive(),
-        multus_image.archive(),
-    )
-    return [_build(archive, cache / "images", tools) for archive in known if archive.name in only]
+    return [_build(each, cache / "images", tools) for each in (archives() if wanted is None else wanted)]
 
 
 def _build(archive: Archive, folder: Path, tools: Path) -> Path:

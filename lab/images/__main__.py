@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import sys
 
-from lab.images import NAMES, TRAINING_NAMES, build_all
+from lab.images import archives, build_all
 from lab.paths import cache, tools
 from lab.steps import LabError
+from stacks.training.lab import images as training
 
 
 def main(names: list[str]) -> int:
     """Returns the exit status: 0, 1 when a build failed, 64 for an unknown name."""
-    known = (*NAMES, *TRAINING_NAMES)
+    known = {archive.name: archive for archive in (*archives(), *training.archives())}
     unknown = [name for name in names if name not in known]
     if unknown:
         print(f"unknown archive: {', '.join(unknown)}; expected one of {', '.join(known)}", file=sys.stderr)
         return 64
     try:
-        for path in build_all(cache(), tools(), only=names or NAMES):
+        for path in build_all(cache(), tools(), [known[name] for name in names] or None):
             print(f"{path}  {path.stat().st_size / 1e6:.1f} MB")
     except LabError as error:
         print(error, file=sys.stderr)

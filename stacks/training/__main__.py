@@ -1,22 +1,22 @@
-"""From a measured fabric to a proven training run: only wiring, the parts are in components/training/."""
+"""From a measured fabric to a proven training run: only wiring, the parts are in package/components/."""
 
 from pathlib import Path
 
 import pulumi
 from pulumi import ResourceOptions
 
-from busbar.training.outputs import gate
 from components.interruption import end_quietly_when_interrupted
 from components.release import create_privileged_namespace
 from components.stack_outputs import fail_unless_passed
-from components.training.kueue import Kueue, KueueArgs, create_local_queue
-from components.training.networks import Multus, MultusArgs, Networks, NetworksArgs
-from components.training.outputs import export_outputs
-from components.training.proof import TrainingProof, TrainingProofArgs
-from components.training.stack import TrainingStack
-from components.training.storage import SharedStorage, SharedStorageArgs, create_volume
-from components.training.trainer import Trainer, TrainerArgs
-from components.training.training_operator import TrainingOperator, TrainingOperatorArgs
+from stacks.training.package.components.kueue import Kueue, KueueArgs, create_local_queue
+from stacks.training.package.components.networks import Multus, MultusArgs, Networks, NetworksArgs
+from stacks.training.package.components.outputs import export_outputs
+from stacks.training.package.components.proof import TrainingProof, TrainingProofArgs
+from stacks.training.package.components.stack import TrainingStack
+from stacks.training.package.components.storage import SharedStorage, SharedStorageArgs, create_volume
+from stacks.training.package.components.trainer import Trainer, TrainerArgs
+from stacks.training.package.components.training_operator import TrainingOperator, TrainingOperatorArgs
+from stacks.training.package.outputs import gate
 
 PROJECT = Path(__file__).resolve().parent
 

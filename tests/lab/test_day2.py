@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.lab.conftest import SERVERS, Change, Lab, eventually
+from tests.support.lab import SERVERS, Change, Lab, eventually
 
 pytestmark = pytest.mark.drill
 

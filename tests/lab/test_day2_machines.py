@@ -15,7 +15,7 @@ from busbar.manifests.operators import MPI_OPERATOR
 from lab.hosts import nspawn
 from lab.paths import KNOWN_HOSTS
 from lab.topology import find
-from tests.lab.conftest import PROJECT, SERVERS, Change, Lab, eventually
+from tests.support.lab import PROJECT, SERVERS, Change, Lab, eventually
 
 pytestmark = pytest.mark.drill
 

@@ -10,9 +10,9 @@ import pytest
 
 from lab.hosts import nspawn
 from lab.topology import hosts
-from tests.lab.conftest import UP_SECONDS, Lab, eventually
 from tests.support import host_state
 from tests.support.host_state import State
+from tests.support.lab import UP_SECONDS, Lab, eventually
 
 pytestmark = pytest.mark.drill
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from busbar.manifests.operators import MPI_OPERATOR
-from tests.lab.conftest import PROJECT, SERVERS, UP_SECONDS, Lab
+from tests.support.lab import PROJECT, SERVERS, UP_SECONDS, Lab
 from tests.support.own_stack import OwnStack
 
 pytestmark = pytest.mark.drill

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.lab.conftest import PROJECT, UP_SECONDS, Lab, eventually
+from tests.support.lab import PROJECT, UP_SECONDS, Lab, eventually
 
 READYZ = "curl -sk -o /dev/null -w '%{http_code}' --max-time 5 https://10.77.0.10:6443/readyz || true"
 

@@ -12,8 +12,8 @@ import pytest
 
 from lab.hosts import keys, nspawn
 from lab.topology import find
-from tests.lab.conftest import PROJECT, SERVERS, UP_SECONDS, Lab
 from tests.support.api_load import ApiLoad
+from tests.support.lab import PROJECT, SERVERS, UP_SECONDS, Lab
 from tests.support.own_stack import OwnStack
 
 pytestmark = pytest.mark.drill

@@ -21,8 +21,8 @@ from busbar.versions import K3S
 from lab.build.official import architecture
 from lab.mirror import artifacts
 from lab.steps import LabError
-from tests.lab.conftest import PROJECT, SERVERS, UP_SECONDS, Lab
 from tests.support.api_load import ApiLoad
+from tests.support.lab import PROJECT, SERVERS, UP_SECONDS, Lab
 from tests.support.own_stack import OwnStack
 
 pytestmark = pytest.mark.drill

@@ -9,7 +9,7 @@ import json
 import re
 from typing import Any
 
-from tests.lab.conftest import PROJECT, Lab
+from tests.support.lab import PROJECT, Lab
 
 CONSUMER = PROJECT / "examples" / "consumer"
 

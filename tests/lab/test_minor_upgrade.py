@@ -13,8 +13,8 @@ from busbar.versions import K3S
 from lab.build.official import architecture
 from lab.build.tools import PREVIOUS_K3S
 from lab.mirror import artifacts
-from tests.lab.conftest import SERVERS, Change, Lab
 from tests.support.api_load import ApiLoad
+from tests.support.lab import SERVERS, Change, Lab
 
 pytestmark = pytest.mark.upgrade
 

@@ -14,7 +14,7 @@ import pytest
 from lab.build.tools import NFS_TOOL
 from lab.hosts import nfs
 from lab.hosts.nspawn import SHARED, SHARED_MOUNT
-from tests.lab.conftest import PROJECT, Lab
+from tests.support.lab import PROJECT, Lab
 
 pytestmark = pytest.mark.drill
 

@@ -13,7 +13,7 @@ import pytest
 
 from lab.hosts import nspawn
 from lab.topology import hosts
-from tests.lab.conftest import UP_SECONDS, Lab
+from tests.support.lab import UP_SECONDS, Lab
 
 pytestmark = pytest.mark.drill
 

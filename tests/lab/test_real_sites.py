@@ -11,7 +11,7 @@ import pytest
 
 from busbar.hosts import scripts
 from lab.topology import MANAGEMENT_GATEWAY, MANAGEMENT_INTERFACE
-from tests.lab.conftest import Lab
+from tests.support.lab import Lab
 
 HOSTS = ("lb-1", "server-1", "server-2", "server-3", "worker-1", "worker-2")
 PUBLIC_IP = "flannel.alpha.coreos.com/public-ip"

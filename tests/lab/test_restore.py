@@ -17,7 +17,7 @@ import pytest
 
 from lab.build.tools import S3_TOOL
 from lab.topology import GATEWAY
-from tests.lab.conftest import PROJECT, SERVERS, SNAPSHOTS, UP_SECONDS, Lab, eventually
+from tests.support.lab import PROJECT, SERVERS, SNAPSHOTS, UP_SECONDS, Lab, eventually
 
 pytestmark = pytest.mark.drill
 

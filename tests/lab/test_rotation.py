@@ -22,8 +22,8 @@ from typing import Any
 import pytest
 
 from lab.topology import find
-from tests.lab.conftest import PROJECT, SERVERS, UP_SECONDS, Lab, eventually
 from tests.support.api_load import ApiLoad
+from tests.support.lab import PROJECT, SERVERS, UP_SECONDS, Lab, eventually
 from tests.support.secret_load import SecretLoad
 
 pytestmark = pytest.mark.drill

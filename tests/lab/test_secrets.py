@@ -13,7 +13,7 @@ import yaml
 
 from lab.paths import LOGS, SSH_KEY
 from lab.topology import find
-from tests.lab.conftest import COMMAND_SECONDS, PROJECT, SERVERS, Lab
+from tests.support.lab import COMMAND_SECONDS, PROJECT, SERVERS, Lab
 
 HOSTS = ("lb-1", "server-1", "server-2", "server-3", "worker-1", "worker-2")
 K3S_CONFIG = "/etc/rancher/k3s/config.yaml"

@@ -20,8 +20,8 @@ import yaml
 
 from lab.hosts import keys, nspawn
 from lab.topology import INTERFACE, VIRTUAL_IP, find
-from tests.lab.conftest import PROJECT, SERVERS, UP_SECONDS, Lab, eventually
 from tests.support.api_load import Account, ApiLoad
+from tests.support.lab import PROJECT, SERVERS, UP_SECONDS, Lab, eventually
 from tests.support.own_stack import OwnStack
 
 pytestmark = pytest.mark.drill

@@ -14,8 +14,8 @@ import pytest
 
 from lab.hosts import nspawn
 from lab.topology import find
-from tests.lab.conftest import PROJECT, SERVERS, Lab, eventually
 from tests.support.api_load import Account, ApiLoad
+from tests.support.lab import PROJECT, SERVERS, Lab, eventually
 
 pytestmark = pytest.mark.drill
 

@@ -38,12 +38,6 @@ def test_every_value_that_busbar_sets_is_one_of_the_charts(chart: str) -> None:
     assert ours - theirs == set()
 
 
-def test_every_value_that_stacks_training_sets_for_multus_is_one_of_the_chart() -> None:
-    ours = set(paths(load(PROJECT / "stacks" / "training" / "helm_values" / "rke2-multus.yaml")))
-    theirs = set(paths(load(PROJECT / "lab" / "charts" / "rke2-multus" / "values.yaml")))
-    assert ours - theirs == set()
-
-
 @pytest.mark.parametrize("chart", CHARTS)
 def test_the_values_are_ones_that_the_real_chart_knows(chart: str) -> None:
     real = sorted((PROJECT.parent / "shared" / "charts" / chart).glob("*/values.yaml"))

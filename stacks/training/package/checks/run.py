@@ -1,0 +1,102 @@
+"""Checks on the run itself: the job's end, whether the log is whole, and who took part."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stacks.training.package.checks.codes import Code
+from stacks.training.package.checks.context import Context
+from stacks.training.package.checks.result import Check, failed, passed, unknown
+from stacks.training.package.log import SCHEMA, Attempt
+
+
+def job(context: Context) -> Check | None:
+    """The job that printed the log succeeded. None where only a log was given."""
+    outcome = context.outcome
+    if outcome is None:
+        return None
+    if outcome.succeeded:
+        return passed(Code.JOB_SUCCEEDED, "the job succeeded")
+    reason = "; ".join(outcome.reasons)
+    if outcome.succeeded is None:
+        return unknown(Code.JOB_UNKNOWN, reason or "how the job ended is not known")
+    return failed(Code.JOB_FAILED, reason or "the job failed")
+
+
+def log(context: Context) -> Check:
+    """Every record is there, from the first start to the end, and every step."""
+    attempts, last = context.log.attempts, context.last
+    if last is None:
+        return unknown(Code.LOG_NO_RUN, _never_started(context))
+    other = next((a.start.schema_ for a in attempts if a.start.schema_ != SCHEMA), None)
+    if other is not None:
+        return unknown(Code.LOG_OTHER_SCHEMA, f"records of schema {other}, expected {SCHEMA}")
+    damage = [*context.missing, *context.log.problems]
+    if damage:
+        return unknown(Code.LOG_DAMAGED, "the log is not complete: " + "; ".join(damage[:4]))
+    if last.end is None:
+        at = last.steps[-1].step if last.steps else 0
+        reason = f"the run ended after step {at} of {last.start.steps}, without its last record{_hint(last)}"
+        return failed(Code.LOG_NO_END, reason)
+    wanted = context.expectation.steps
+    if last.end.step != wanted or last.start.steps != wanted:
+        return failed(Code.LOG_STEPS_MISSING, f"the run has {last.end.step} steps, expected {wanted}")
+    for attempt in attempts:
+        first = attempt.resume.step + 1 if attempt.resume else 1
+        numbers = [step.step for step in attempt.steps]
+        if numbers != list(range(first, first + len(numbers))):
+            return failed(
+                Code.LOG_STEPS_MISSING, f"steps {numbers[:8]}... do not follow from step {first - 1}"
+            )
+    if not last.steps or last.steps[-1].step != wanted:
+        return failed(Code.LOG_STEPS_MISSING, f"step {wanted}, the last one, is missing")
+    return passed(Code.LOG_WHOLE, f"{wanted} steps in {len(attempts)} starts, to the last record")
+
+
+def ranks(context: Context) -> Check:
+    """In every start all ranks took part, on the expected workers and devices, over the expected backend."""
+    if not context.log.attempts:
+        return unknown(Code.RANKS_WRONG_COUNT, "the run never started: who took part is not known")
+    for attempt in context.log.attempts:
+        if problem := next(_problems(attempt, context), None):
+            return problem
+    want, torch = context.expectation, context.log.attempts[-1].start.torch
+    return passed(
+        Code.RANKS_COMPLETE,
+        f"{want.world_size} ranks on {len(want.nodes)} workers, {want.backend}, torch {torch}",
+    )
+
+
+def _problems(attempt: Attempt, context: Context) -> Iterator[Check]:
+    want, start = context.expectation, attempt.start
+    if start.backend != want.backend:
+        yield failed(Code.RANKS_OTHER_BACKEND, f"backend {start.backend}, expected {want.backend}")
+    listed = sum(host.ranks for host in attempt.hosts)
+    if start.world_size != want.world_size or listed != want.world_size:
+        found = f"{start.world_size} ranks took part, {listed} are listed"
+        yield failed(Code.RANKS_WRONG_COUNT, f"{found}, expected {want.world_size}")
+    first_ranks = [host.first_rank for host in attempt.hosts]
+    if first_ranks != [sum(host.ranks for host in attempt.hosts[:i]) for i in range(len(first_ranks))]:
+        yield failed(Code.RANKS_WRONG_COUNT, f"the hosts' first ranks {first_ranks[:8]} leave gaps")
+    nodes = sorted(host.node for host in attempt.hosts)
+    if nodes != sorted(want.nodes):
+        expected = ", ".join(sorted(want.nodes)[:8])
+        yield failed(Code.RANKS_OTHER_NODES, f"the ranks ran on {', '.join(nodes[:8])}, expected {expected}")
+    for host in attempt.hosts:
+        if host.ranks != want.ranks_per_node:
+            found = f"{host.node or host.pod} has {host.ranks} ranks"
+            yield failed(Code.RANKS_WRONG_PER_NODE, f"{found}, expected {want.ranks_per_node}")
+        if want.device and want.device not in host.device:
+            found = f"{host.node or host.pod} trained on {host.device}"
+            yield failed(Code.RANKS_OTHER_DEVICE, f"{found}, expected {want.device}")
+
+
+def _never_started(context: Context) -> str:
+    known = context.log.before.known_lines
+    why = "; ".join([*context.missing, *(f"{line.name}: {line.meaning}" for line in known[:2])])
+    return f"no record of a start: nothing was trained{f' ({why})' if why else ''}"
+
+
+def _hint(attempt: Attempt) -> str:
+    known = attempt.nccl.known_lines
+    return f" ({known[0].name}: {known[0].meaning})" if known else ""

@@ -1,0 +1,80 @@
+"""Kueue, and the queues of the pools."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pulumi
+
+from components.custom_resource import create_custom_resource
+from components.release import ChartSource, ClusterArgs, ReleaseArgs, create_release, installed_version
+from stacks.training.package import kueue
+from stacks.training.package.config import Training
+from stacks.training.package.target import Target
+
+
+@dataclass(frozen=True, kw_only=True)
+class KueueArgs:
+    """`helm_values`: the folder with kueue.yaml. `targets`: the pools, by name."""
+
+    training: Training
+    targets: Mapping[str, Target]
+    helm_values: Path
+    kubeconfig: pulumi.Input[str]
+
+
+class Kueue(pulumi.ComponentResource):
+    """Makes the Namespace, the Helm Release, and per pool a ResourceFlavor and a ClusterQueue.
+
+    Where Kueue is not enabled it makes nothing, `version` is None and `cluster_queues` is empty. A namespace
+    with jobs is made after `cluster_queues`: a destroy then removes its jobs first. Kubernetes keeps a
+    ClusterQueue until its last job is gone.
+    """
+
+    version: pulumi.Output[str | None]
+    cluster_queues: dict[str, pulumi.Resource]
+    """The ClusterQueue of each pool, by the pool's name."""
+
+    def __init__(self, name: str, args: KueueArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("busbar:training:Kueue", name, None, opts)
+        self.version, self.cluster_queues = pulumi.Output.from_input(None), {}
+        if args.training.kueue.enabled:
+            self._install(name, args)
+        self.register_outputs({"version": self.version})
+
+    def _install(self, name: str, args: KueueArgs) -> None:
+        config = args.training.kueue
+        release = create_release(
+            name,
+            ReleaseArgs(
+                cluster=ClusterArgs(kubeconfig=args.kubeconfig),
+                operator=kueue.KUEUE,
+                config=config,
+                source=ChartSource.configured(config),
+                values=kueue.values(args.helm_values, args.training),
+                # The webhook of a controller that does not run refuses every queue, and every job.
+                await_ready=True,
+            ),
+            parent=self,
+        )
+        self.version = installed_version(release, config.version)
+        for pool, target in args.targets.items():
+            flavor = create_custom_resource(
+                f"{name}-flavor-{pool}",
+                kueue.flavor(target),
+                pulumi.ResourceOptions(parent=self, depends_on=[release]),
+            )
+            self.cluster_queues[pool] = create_custom_resource(
+                f"{name}-queue-{pool}",
+                kueue.cluster_queue(target, args.training),
+                pulumi.ResourceOptions(parent=self, depends_on=[flavor]),
+            )
+
+
+def create_local_queue(
+    name: str, target: Target, namespace: str, opts: pulumi.ResourceOptions
+) -> pulumi.Resource:
+    """The LocalQueue of a pool in a namespace: what the jobs there name."""
+    return create_custom_resource(name, kueue.local_queue(target, namespace), opts)

@@ -1,0 +1,104 @@
+"""The training run on one pool: a Job with the program, and the collection of its log into a verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pulumi
+import pulumi_kubernetes as kubernetes
+
+from busbar.manifests.names import digest
+from components.local_command import ClusterCommandArgs, create_cluster_command
+from stacks.training.package import proof
+from stacks.training.package.collect.spec import collect_spec
+from stacks.training.package.config import Training
+from stacks.training.package.outputs import CONTRACT_VERSION, read_summary
+from stacks.training.package.target import Target
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingProofArgs:
+    """One pool. `program`: the folder of the training program. `namespace` is shared by the pools.
+
+    `storage`: what the shared storage needs before a pod can mount it.
+    """
+
+    training: Training
+    target: Target
+    program: Path
+    namespace: kubernetes.core.v1.Namespace
+    storage: Sequence[pulumi.Resource]
+    kubeconfig: pulumi.Input[str]
+
+
+class TrainingProof(pulumi.ComponentResource):
+    """Makes the ConfigMap of the program, the Service of its ranks, the Job, and the collecting Command.
+
+    The job runs again when anything in it changes (workers, image, program, settings, `proof.run`), because
+    its name is a digest of that; it is judged again, from the same log, when only the expectation changes.
+    """
+
+    result: pulumi.Output[Mapping[str, Any]]
+    """The verdict in short (stacks.training.package.outputs.summarize)."""
+    job: str
+    """The name of the Job."""
+
+    def __init__(
+        self, name: str, args: TrainingProofArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__("busbar:training:TrainingProof", name, None, opts)
+        manifests = proof.render(args.target, args.training, read_program(args.program))
+        self.job = manifests.name
+        # A namespace that stays with its claim deletes nothing.
+        deleted_with = None if args.training.storage.keeps_claim else args.namespace
+        in_namespace = pulumi.ResourceOptions(
+            parent=self, depends_on=[args.namespace], deleted_with=deleted_with
+        )
+        config_map = kubernetes.core.v1.ConfigMap(
+            f"{name}-program",
+            metadata=manifests.config_map["metadata"],
+            immutable=True,
+            data=manifests.config_map["data"],
+            opts=in_namespace,
+        )
+        service = kubernetes.core.v1.Service(
+            f"{name}-service",
+            metadata=manifests.service["metadata"],
+            spec=manifests.service["spec"],
+            opts=in_namespace,
+        )
+        job = kubernetes.batch.v1.Job(
+            f"{name}-job",
+            metadata=manifests.job["metadata"],
+            spec=manifests.job["spec"],
+            opts=pulumi.ResourceOptions(
+                parent=self,
+                depends_on=[config_map, service, *args.storage],
+                # The old job may still hold the GPUs that the new one needs.
+                delete_before_replace=True,
+                deleted_with=deleted_with,
+            ),
+        )
+        folder = f".busbar/{pulumi.get_stack()}/{args.target.pool}"
+        spec = collect_spec(args.target, args.training, self.job, folder=folder)
+        collect = create_cluster_command(
+            f"{name}-collect",
+            ClusterCommandArgs(
+                command=("training", "collect"),
+                spec=spec,
+                kubeconfig=args.kubeconfig,
+                # With another contract what the command prints is another: what it printed is not valid.
+                triggers=[digest(spec), f"contract {CONTRACT_VERSION}"],
+            ),
+            pulumi.ResourceOptions(parent=self, depends_on=[job]),
+        )
+        self.result = collect.stdout.apply(read_summary)
+        self.register_outputs({"result": self.result, "job": self.job})
+
+
+def read_program(folder: Path) -> dict[str, str]:
+    """File name -> text of every Python file in the folder."""
+    return {path.name: path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.py"))}

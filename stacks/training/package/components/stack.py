@@ -1,0 +1,61 @@
+"""The configuration of the selected stack of stacks/training, and the cluster that it names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pulumi
+import pulumi_kubernetes as kubernetes
+
+from busbar.config import ConfigError
+from busbar.outputs import ClusterOutputs, ContractError
+from components.stack_config import given_keys
+from stacks.training.package import config, target
+from stacks.training.package.config import Training
+from stacks.training.package.target import Target
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingStack:
+    """A checked configuration, and a cluster that has passed. `targets`: the pools to use, by name."""
+
+    training: Training
+    cluster: ClusterOutputs
+    targets: Mapping[str, Target]
+
+    @classmethod
+    async def load(cls) -> TrainingStack:
+        """Read the configuration, then the outputs of the cluster's stack.
+
+        Raises pulumi.RunError, before any resource is registered, with every finding of the configuration,
+        or with the reasons for which the cluster may not be used.
+        """
+        try:
+            if unknown := list(config.unknown_keys(given_keys())):
+                raise ConfigError(unknown)
+            training = config.load(pulumi.Config(config.PROJECT).get_object(config.KEY) or {})
+        except ConfigError as error:
+            raise pulumi.RunError(f"invalid configuration of stack {pulumi.get_stack()}:\n{error}") from None
+        try:
+            cluster = await ClusterOutputs.from_stack(pulumi.StackReference(training.cluster))
+            training = target.with_cluster_export(cluster, training)
+            targets = target.targets(cluster, training)
+        except ContractError as error:
+            raise pulumi.RunError(f"{training.cluster}: {error}") from None
+        except target.Refused as refused:
+            raise pulumi.RunError(str(refused)) from None
+        for warning in target.warnings(targets, training):
+            pulumi.warn(warning)
+        return cls(training=training, cluster=cluster, targets=targets)
+
+    def create_provider(self, name: str) -> kubernetes.Provider:
+        """The provider for everything on the cluster."""
+        return kubernetes.Provider(
+            name,
+            kubeconfig=self.cluster.kubeconfig,
+            # Constant, so that a new kubeconfig does not replace everything on the cluster.
+            cluster_identifier=f"busbar/{self.cluster.cluster_name}",
+            # An object that an interrupted update made without recording it is adopted by the next one.
+            upsert_existing_objects=True,
+        )

@@ -1,0 +1,117 @@
+"""Storage that all workers share, as far as the cluster has objects for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pulumi
+import pulumi_kubernetes as kubernetes
+
+from busbar.manifests.names import digest
+from components.local_command import ClusterCommandArgs, create_cluster_command
+from stacks.training.package.storage import manifests
+from stacks.training.package.storage.binding import ClaimSpec, ClassSpec, read_binding
+from stacks.training.package.storage.config import Storage
+
+
+def create_volume(
+    name: str, storage: Storage, namespace: str, opts: pulumi.ResourceOptions
+) -> list[pulumi.Resource]:
+    """The PersistentVolume of an NFS export; nothing in other modes.
+
+    Made before the namespace, so that a destroy removes it after the namespace, when no pod and no claim uses
+    it: while one does, Kubernetes keeps it, and the deletion would wait for what is deleted later.
+    """
+    if storage.mode != "nfs":
+        return []
+    manifest = manifests.nfs_volume(storage, namespace)
+    return [
+        kubernetes.core.v1.PersistentVolume(
+            name, metadata=manifest["metadata"], spec=manifest["spec"], opts=opts
+        )
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedStorageArgs:
+    """`namespace` has the claim. `workers`: the nodes that must be able to mount it."""
+
+    storage: Storage
+    namespace: kubernetes.core.v1.Namespace
+    namespace_name: str
+    workers: Sequence[str]
+    kubeconfig: pulumi.Input[str]
+
+
+class SharedStorage(pulumi.ComponentResource):
+    """Checks the StorageClass, makes the PersistentVolumeClaim, and waits until it is bound.
+
+    In the modes none and path it makes nothing. `ready` is what pods that mount the storage depend on.
+    """
+
+    ready: list[pulumi.Resource]
+    description: pulumi.Output[Mapping[str, Any]]
+    """The output `storage`: its mode; with a claim, also the claim, its namespace, volume and capacity."""
+
+    def __init__(
+        self, name: str, args: SharedStorageArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__("busbar:training:SharedStorage", name, None, opts)
+        self.ready = []
+        self.description = pulumi.Output.from_input({"mode": args.storage.mode})
+        if args.storage.has_claim:
+            self._claim(name, args)
+        self.register_outputs({"description": self.description})
+
+    def _claim(self, name: str, args: SharedStorageArgs) -> None:
+        storage, namespace = args.storage, args.namespace_name
+        claim = manifests.claim(storage, namespace)
+        kept = storage.keeps_claim
+        resource = kubernetes.core.v1.PersistentVolumeClaim(
+            f"{name}-claim",
+            metadata=claim["metadata"],
+            spec=claim["spec"],
+            opts=pulumi.ResourceOptions(
+                parent=self,
+                depends_on=[args.namespace, *self._checked_class(name, args)],
+                # Only the claim leads to the data: it stays when the stack goes, and the next one finds it.
+                retain_on_delete=kept,
+                # Kubernetes keeps a claim that a pod uses: the pods go with the namespace.
+                deleted_with=None if kept else args.namespace,
+            ),
+        )
+        spec = ClaimSpec(
+            namespace=namespace,
+            claim=claim["metadata"]["name"],
+            class_name=storage.class_name,
+            workers=tuple(sorted(args.workers)),
+            deadline_seconds=storage.bind_timeout_seconds,
+        ).model_dump(mode="json")
+        bound = create_cluster_command(
+            f"{name}-bind",
+            ClusterCommandArgs(
+                command=("training", "bind-claim"),
+                spec=spec,
+                kubeconfig=args.kubeconfig,
+                # A claim that was made again is not bound yet, also under the same name.
+                triggers=[digest(spec), resource.metadata.uid],
+            ),
+            pulumi.ResourceOptions(parent=self, depends_on=[resource]),
+        )
+        self.ready = [bound]
+        self.description = bound.stdout.apply(lambda text: read_binding(text, storage.mode, namespace))
+
+    def _checked_class(self, name: str, args: SharedStorageArgs) -> list[pulumi.Resource]:
+        """Before there is a claim: one of a class that cannot be shared is never bound."""
+        if args.storage.class_name is None:
+            return []
+        spec = ClassSpec(class_name=args.storage.class_name).model_dump(mode="json")
+        command = ClusterCommandArgs(
+            command=("training", "check-class"),
+            spec=spec,
+            kubeconfig=args.kubeconfig,
+            triggers=[digest(spec)],
+        )
+        return [create_cluster_command(f"{name}-class", command, pulumi.ResourceOptions(parent=self))]

@@ -1,0 +1,68 @@
+"""Kubeflow Trainer v2 with JobSet, and the runtimes of each pool."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pulumi
+
+from components.custom_resource import create_custom_resource
+from components.release import ChartSource, ClusterArgs, ReleaseArgs, create_release, installed_version
+from stacks.training.package.apis import Trainer as TrainerConfig
+from stacks.training.package.target import Target
+from stacks.training.package.trainer import TRAINER, runtimes
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainerArgs:
+    """`helm_values`: the folder with kubeflow-trainer.yaml. `targets`: the pools, by name."""
+
+    config: TrainerConfig
+    targets: Mapping[str, Target]
+    helm_values: Path
+    kubeconfig: pulumi.Input[str]
+
+
+class Trainer(pulumi.ComponentResource):
+    """Makes the Namespace, the Helm Release, and the ClusterTrainingRuntimes of each pool.
+
+    Where Trainer is not enabled it makes nothing, `version` is None and `runtimes` is empty.
+    """
+
+    version: pulumi.Output[str | None]
+    runtimes: list[str]
+    """Names of the runtimes."""
+
+    def __init__(self, name: str, args: TrainerArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("busbar:training:Trainer", name, None, opts)
+        self.version, self.runtimes = pulumi.Output.from_input(None), []
+        if args.config.enabled:
+            self._install(name, args)
+        self.register_outputs({"version": self.version, "runtimes": self.runtimes})
+
+    def _install(self, name: str, args: TrainerArgs) -> None:
+        release = create_release(
+            name,
+            ReleaseArgs(
+                cluster=ClusterArgs(kubeconfig=args.kubeconfig),
+                operator=TRAINER,
+                config=args.config,
+                source=ChartSource.configured(args.config),
+                values=TRAINER.values(args.helm_values, args.config),
+                # The webhook of a controller that does not run refuses every runtime.
+                await_ready=True,
+            ),
+            parent=self,
+        )
+        self.version = installed_version(release, args.config.version)
+        manifests = [each for target in args.targets.values() for each in runtimes(target, args.config)]
+        for manifest in manifests:
+            runtime = manifest["metadata"]["name"]
+            create_custom_resource(
+                f"{name}-{runtime.removeprefix('busbar-')}",
+                manifest,
+                pulumi.ResourceOptions(parent=self, depends_on=[release]),
+            )
+            self.runtimes.append(runtime)

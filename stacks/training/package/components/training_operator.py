@@ -1,0 +1,58 @@
+"""Kubeflow Training Operator v1 from our own chart, done when its Deployment is available."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pulumi
+
+from components.mpi_operator import image_version
+from components.release import ChartSource, ClusterArgs, ReleaseArgs, create_release
+from stacks.training.package.apis import TrainingOperator as TrainingOperatorConfig
+from stacks.training.package.training_operator import TRAINING_OPERATOR
+
+# As seen from stacks/training.
+CHART = "charts/training-operator"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingOperatorArgs:
+    """`helm_values`: the folder with training-operator.yaml."""
+
+    config: TrainingOperatorConfig
+    helm_values: Path
+    kubeconfig: pulumi.Input[str]
+
+
+class TrainingOperator(pulumi.ComponentResource):
+    """Makes the Namespace and the Helm Release of charts/training-operator, with the CRDs of its kinds.
+
+    Where the operator is not enabled it makes nothing, and `version` is None.
+    """
+
+    version: pulumi.Output[str | None]
+
+    def __init__(
+        self, name: str, args: TrainingOperatorArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__("busbar:training:TrainingOperator", name, None, opts)
+        self.version = pulumi.Output.from_input(None)
+        if args.config.enabled:
+            release = create_release(
+                name,
+                ReleaseArgs(
+                    cluster=ClusterArgs(kubeconfig=args.kubeconfig),
+                    operator=TRAINING_OPERATOR,
+                    config=args.config,
+                    source=ChartSource(chart=CHART),
+                    values=TRAINING_OPERATOR.values(args.helm_values, args.config),
+                    # The webhook of a controller that does not run refuses every job.
+                    await_ready=True,
+                ),
+                parent=self,
+            )
+            # The chart says which version it was made for; what runs is the image.
+            version = image_version(args.config.image)
+            self.version = pulumi.Output.from_input(release.status).apply(lambda _: version)
+        self.register_outputs({"version": self.version})

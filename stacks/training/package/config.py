@@ -1,0 +1,190 @@
+"""`busbar-training:training`: the whole configuration of one stack of stacks/training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationError
+from pydantic_core import ErrorDetails
+
+from busbar.config import errors
+from busbar.config.errors import ConfigError, path_of, sentence
+from busbar.config.kubernetes_values import DnsLabel, Image, Quantity
+from busbar.config.stackfile import read_config
+from busbar.config.values import (
+    Bytes,
+    EnvName,
+    Float,
+    Int,
+    Matching,
+    Model,
+    Text,
+)
+from stacks.training.package import versions
+from stacks.training.package.apis import Kueue, Trainer, TrainingOperator
+from stacks.training.package.networks import checks as network_checks
+from stacks.training.package.networks.config import Multus, Network
+from stacks.training.package.storage.config import Storage
+from stacks.training.package.storage.config import findings as storage_findings
+
+KEY = "training"
+PROJECT = "busbar-training"
+EXAMPLE = "stacks/training/Pulumi.dev.yaml"
+
+StackName = Annotated[
+    str,
+    Matching(
+        r"[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+",
+        "a stack as ORGANIZATION/PROJECT/STACK, such as organization/busbar/dev",
+    ),
+]
+InterfaceName = Annotated[str, Matching(r"[a-zA-Z][a-zA-Z0-9_.-]{0,14}", "the name of a network interface")]
+
+# The program runs both collectives and its own Python; a smaller share leaves no time for either.
+MIN_DEADLINE_SECONDS = 120
+
+
+class Proof(Model):
+    """A short training run per pool, and the gate on its result."""
+
+    enabled: bool = Field(default=True, description="Run it; if false, training_passed is false.")
+    enforce: bool = Field(default=True, description="Let `pulumi up` fail unless the run passed.")
+    run: Annotated[Int, Field(ge=1)] = Field(
+        default=1, description="Number of the run: raise it to train again without another change."
+    )
+    image: Image = Field(default=versions.TORCH_IMAGE, description="Image with Python 3 and torch.")
+    backend: Literal["nccl", "gloo"] = Field(
+        default="nccl", description="torch.distributed backend; gloo trains on CPUs over TCP."
+    )
+    ranks_per_node: Annotated[Int, Field(ge=1)] | None = Field(
+        default=None, description="Ranks per worker; by default the pool's GPUs."
+    )
+    gradient_bytes: Bytes | None = Field(
+        default=None,
+        description="Size of all gradients, such as 1G; by default the largest measured message up to 1 GiB.",
+    )
+    steps: Annotated[Int, Field(ge=8, le=1000)] = Field(default=30, description="Training steps.")
+    iterations: Annotated[Int, Field(ge=3, le=1000)] = Field(
+        default=10, description="Samples of each measured time."
+    )
+    min_loss_drop: Annotated[Float, Field(gt=0, lt=1)] = Field(
+        default=0.5, description="Part of the first loss that the last one must be below it: 0.5 is half."
+    )
+    min_busbw_fraction: Annotated[Float, Field(gt=0, le=1)] = Field(
+        default=0.7,
+        description="Part of the busbw of nccl-tests that the all-reduce of the gradients must reach.",
+    )
+    interfaces: list[InterfaceName] = Field(
+        default=[],
+        description="Network interfaces that every pod must have, beside those of `networks`, such as net1.",
+    )
+    env: dict[EnvName, Text] = Field(default={}, description="Additional environment variables of the ranks.")
+    cpu: Quantity | None = Field(default=None, description="CPUs requested per pod; by default none.")
+    memory: Quantity | None = Field(
+        default=None, description="Memory limit per pod; by default that of the cluster's validation."
+    )
+    deadline_seconds: Annotated[Int, Field(ge=MIN_DEADLINE_SECONDS)] = Field(
+        default=1200, description="Time limit of the job in seconds."
+    )
+    collective_timeout_seconds: Annotated[Int, Field(ge=10)] = Field(
+        default=60, description="Time limit of one collective in seconds: then the ranks end with an error."
+    )
+
+    @property
+    def is_gate(self) -> bool:
+        """Whether `pulumi up` fails without a pass; never while the proof is switched off."""
+        return self.enabled and self.enforce
+
+
+class Training(Model):
+    """What is put on one cluster, and the training run that proves it."""
+
+    cluster: StackName = Field(description="The stack that made the cluster, as organization/busbar/STACK.")
+    namespace: DnsLabel = Field(default="busbar-training", description="Namespace of the training run.")
+    pools: list[DnsLabel] = Field(default=[], description="Pools of the cluster to use; by default all.")
+    proof: Proof = Field(default=Proof(), description="The training run and its gate.")
+    storage: Storage = Field(default=Storage(), description="Shared storage for checkpoints.")
+    trainer: Trainer = Field(default=Trainer(), description="Kubeflow Trainer v2.")
+    networks: dict[DnsLabel, list[Network]] = Field(
+        default={}, description="By pool: interfaces of its pods beside eth0: net1, net2, ... in this order."
+    )
+    multus: Multus = Field(default=Multus(), description="What attaches `networks` to pods.")
+    training_operator: TrainingOperator = Field(
+        default=TrainingOperator(), description="Kubeflow Training Operator v1, for PyTorchJobs."
+    )
+    kueue: Kueue = Field(default=Kueue(), description="Queues with quotas: a job starts whole, or waits.")
+
+
+def read(path: Path) -> Training:
+    """The validated configuration of a stack file. Raises ConfigError with all findings."""
+    config = read_config(path, example=EXAMPLE)
+    findings = list(unknown_keys(config))
+    if f"{PROJECT}:{KEY}" not in config:
+        findings.append(
+            f"{PROJECT}:{KEY}: missing: the object that describes the training run. Fix: see {EXAMPLE}"
+        )
+    if findings:
+        raise ConfigError(findings)
+    return load(config[f"{PROJECT}:{KEY}"])
+
+
+def unknown_keys(keys: Iterable[str]) -> Iterator[str]:
+    """A finding for each key `busbar-training:<name>` of a stack that is not known."""
+    return errors.unknown_keys(keys, PROJECT, [KEY])
+
+
+def load(data: Any) -> Training:
+    """Validate the object `busbar-training:training` as a whole and return it typed.
+
+    Raises ConfigError with all findings: each names the path, the value, and what is expected.
+    """
+    if not isinstance(data, Mapping):
+        raise ConfigError([f"{PROJECT}:{KEY}: is not an object. Fix: see {EXAMPLE}"])
+    try:
+        training = Training.model_validate(data)
+    except ValidationError as error:
+        raise ConfigError(_sentence(detail) for detail in error.errors()) from None
+    if findings := list(_findings(training)):
+        raise ConfigError(findings)
+    return training
+
+
+def _sentence(detail: ErrorDetails) -> str:
+    if detail["type"] == "extra_forbidden" and (reason := network_checks.unknown_key(detail["loc"])):
+        return f"{path_of(detail['loc'])}: {reason}"
+    return sentence(detail, Training)
+
+
+def _findings(training: Training) -> Iterator[str]:
+    """The checks that no value can make on its own."""
+    for index, pool in enumerate(training.pools):
+        if pool in training.pools[:index]:
+            yield f"{path_of(('pools', index))}: {pool!r} is listed twice"
+    yield from storage_findings(training.storage)
+    trainer, proof = training.trainer, training.proof
+    for key, chart in (("trainer", trainer), ("kueue", training.kueue)):
+        if chart.enabled and not (chart.is_local or chart.repository_url or "://" in chart.chart):
+            yield f"{key}.chart: {chart.chart!r} is a name, and {key}.repository is not set"
+    for index, kind in enumerate(training.training_operator.kinds):
+        if kind in training.training_operator.kinds[:index]:
+            yield f"{path_of(('training_operator', 'kinds', index))}: {kind!r} is listed twice"
+    if trainer.deepspeed.enabled and not trainer.enabled:
+        yield "trainer.deepspeed.enabled: needs Trainer. Fix: set trainer.enabled: true"
+    if proof.collective_timeout_seconds * 2 > proof.deadline_seconds:
+        yield (
+            f"proof.collective_timeout_seconds: {proof.collective_timeout_seconds} is too large: expected at "
+            f"most half of proof.deadline_seconds ({proof.deadline_seconds})"
+        )
+    for name in proof.env:
+        if name.startswith(("PET_", "TORCHELASTIC_")) or name in _SET_BY_TORCHRUN:
+            yield f"proof.env.{name}: is set by torchrun. Fix: remove it"
+        if name in _EVIDENCE:
+            yield f"proof.env.{name}: the verdict needs the messages that it controls. Fix: remove it"
+    yield from network_checks.environment(proof.env, training.networks)
+    yield from network_checks.findings(training.networks, training.pools, training.multus)
+
+
+_SET_BY_TORCHRUN = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+_EVIDENCE = ("NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE", "NCCL_RUNTIME_CONNECT")

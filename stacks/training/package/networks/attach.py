@@ -1,0 +1,159 @@
+"""What a pod carries to be attached to the networks of its pool, and what its ranks are told of them."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import count
+
+from busbar.outputs import PoolLaunch
+from stacks.training.package.networks.checks import GID_INDEX
+from stacks.training.package.networks.config import Network
+
+ANNOTATION = "k8s.v1.cni.cncf.io/networks"
+
+
+@dataclass(frozen=True)
+class Attachment:
+    """One interface of a pod. `definition`: NAMESPACE/NAME of its NetworkAttachmentDefinition."""
+
+    definition: str
+    interface: str
+    network: Network
+
+
+def definition_name(pool: str, network: Network) -> str:
+    """The name of a network's NetworkAttachmentDefinition."""
+    return f"{pool}-{network.name}"
+
+
+def devices(network: Network, launch: PoolLaunch) -> int:
+    """How many interfaces of a pod are of this network: one, or one per device of its resource."""
+    if network.resource is None:
+        return 1
+    return network.count or int(launch.resources.get(network.resource, "1"))
+
+
+def attachments(
+    namespace: str, pool: str, networks: Sequence[Network], launch: PoolLaunch
+) -> tuple[Attachment, ...]:
+    """The interfaces of a pod of the pool: net1, net2, ... as Multus calls them."""
+    numbers = count(1)
+    return tuple(
+        Attachment(f"{namespace}/{definition_name(pool, network)}", f"net{next(numbers)}", network)
+        for network in networks
+        for _ in range(devices(network, launch))
+    )
+
+
+def pod_annotations(attached: Sequence[Attachment]) -> dict[str, str]:
+    """The annotation by which Multus attaches the pod; empty without networks."""
+    if not attached:
+        return {}
+    return {ANNOTATION: ",".join(f"{each.definition}@{each.interface}" for each in attached)}
+
+
+def resources(attached: Sequence[Attachment], launch: PoolLaunch) -> dict[str, str]:
+    """The devices behind the interfaces, at least as many as the pool's pods ask for anyway."""
+    found: dict[str, int] = {}
+    for each in attached:
+        if name := each.network.resource:
+            found[name] = found.get(name, 0) + 1
+    return {name: str(max(n, int(launch.resources.get(name, "0")))) for name, n in found.items()}
+
+
+def nccl_env(attached: Sequence[Attachment], launch: PoolLaunch) -> dict[str, str]:
+    """The pool's NCCL settings for a pod with these interfaces.
+
+    Over TCP the data use them. Over RDMA the HCAs carry the data whatever the interfaces are called, and only
+    the bootstrap is TCP: it stays on eth0, which reaches every pod. RoCE addresses an HCA by an entry of its
+    GID table, of which a pod sees those of its own interfaces: the index of an entry differs from pod to pod,
+    its network does not.
+    """
+    env = dict(launch.env)
+    if not attached:
+        return env
+    if launch.transport == "socket":
+        env["NCCL_SOCKET_IFNAME"] = "=" + ",".join(each.interface for each in attached)
+    elif launch.link_layer == "ethernet":
+        env.pop(GID_INDEX, None)
+        covering = _covering([each.network.ipam.subnet for each in attached])
+        env["NCCL_IB_ADDR_FAMILY"] = f"AF_INET{6 if covering.version == 6 else ''}"
+        env["NCCL_IB_ADDR_RANGE"] = str(covering)
+    return env
+
+
+def gloo_env(attached: Sequence[Attachment]) -> dict[str, str]:
+    """gloo looks for its address by the host's name where no interface is given; it takes one."""
+    return {"GLOO_SOCKET_IFNAME": attached[0].interface if attached else "eth0"}
+
+
+def problems(pool: str, networks: Sequence[Network], launch: PoolLaunch) -> list[str]:
+    """Why the networks cannot be those of this pool."""
+    found = []
+    for network in networks:
+        where, rdma = f"network {network.name} of pool {pool}", launch.transport != "socket"
+        if network.type == "macvlan" and rdma and launch.link_layer == "infiniband":
+            found.append(f"{where}: macvlan needs Ethernet, the rails are InfiniBand. Fix: host-device")
+        if network.type in ("ipoib", "ib-sriov") and launch.link_layer != "infiniband":
+            found.append(f"{where}: {network.type} needs InfiniBand, the rails are Ethernet. Fix: macvlan")
+        if network.master and (mixed := _other_rail(network.master, launch)):
+            found.append(
+                f"{where}: master {network.master} is not the same rail on every worker: by PCI address, one "
+                f"rail is {mixed}. Fix: name the interfaces by PCI address (udev, netplan)"
+            )
+        per_node = network.ipam.addresses_per_node or devices(network, launch)
+        needed = per_node * len(launch.workers)
+        if (free := _usable(network)) < needed:
+            found.append(
+                f"{where}: its subnet {network.ipam.subnet} has {free} addresses for pods, expected {needed} "
+                f"for {len(launch.workers)} workers. Fix: a larger ipam.subnet"
+            )
+        if network.ipam.addresses_per_node and network.ipam.addresses_per_node < devices(network, launch):
+            found.append(
+                f"{where}: ipam.addresses_per_node is {network.ipam.addresses_per_node}, expected at least "
+                f"{devices(network, launch)}, one per device"
+            )
+    families = {ipaddress.ip_network(network.ipam.subnet).version for network in networks}
+    if len(families) > 1 and launch.link_layer == "ethernet":
+        found.append(
+            f"networks of pool {pool}: some are IPv4, some IPv6, expected one for NCCL_IB_ADDR_FAMILY"
+        )
+    return found
+
+
+def _other_rail(name: str, launch: PoolLaunch) -> str:
+    """The names of a rail whose interface has this name on some workers, and another one on others."""
+    mixed = [names for names in launch.interfaces or () if name in names and len(names) > 1]
+    return " or ".join(each or "without an interface" for each in mixed[0]) if mixed else ""
+
+
+def unknown_masters(pool: str, networks: Sequence[Network], launch: PoolLaunch) -> list[str]:
+    """Masters that are not the interface of a rail; one may be on top of it, such as a bond or a VLAN."""
+    if launch.interfaces is None:
+        return []
+    names = sorted({name for of_rail in launch.interfaces for name in of_rail if name})
+    return [
+        f"network {network.name} of pool {pool}: master {network.master} is not the interface of a rail; "
+        f"these are {', '.join(names)}"
+        for network in networks
+        if network.master and network.master not in names
+    ]
+
+
+def _usable(network: Network) -> int:
+    """Addresses that pods may get: without the subnet's first and last one, and the excluded ones."""
+    total = ipaddress.ip_network(network.ipam.subnet).num_addresses - 2
+    return total - sum(ipaddress.ip_network(part).num_addresses for part in network.ipam.exclude)
+
+
+def _covering(subnets: Sequence[str]) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+    """The smallest network that has all of them in it."""
+    networks = [ipaddress.ip_network(subnet) for subnet in subnets]
+    covering = networks[0]
+    low = min(int(each.network_address) for each in networks)
+    high = max(int(each.broadcast_address) for each in networks)
+    while not int(covering.network_address) <= low <= high <= int(covering.broadcast_address):
+        covering = covering.supernet()
+    return covering

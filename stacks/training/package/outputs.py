@@ -1,0 +1,116 @@
+"""The outputs of a stack of stacks/training, and the gate that decides whether an update may succeed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from busbar.collect.spec import read_verdict
+from busbar.outputs.values import number
+from stacks.training.package.config import Training
+from stacks.training.package.target import Target
+from stacks.training.package.verdict import SCHEMA, Verdict
+
+CONTRACT_VERSION = 1
+"""Raised when an output changes its meaning or is removed; a new output alone does not raise it."""
+
+NAMES = (
+    "training_contract_version",
+    "cluster_name",
+    "namespace",
+    "training_passed",
+    "training_reasons",
+    "training",
+)
+"""In the order in which they are exported."""
+
+# Decimals of an exported number: a time in seconds to the microsecond.
+DIGITS = 4
+SECONDS_DIGITS = 6
+_TEXTS = ("verdict", "backend", "torch")
+_NUMBERS = (
+    "ranks", "nodes", "starts", "first_loss", "last_loss", "gradient_bytes", "step_seconds",
+    "allreduce_seconds", "expected_allreduce_seconds", "allreduce_share", "exposed_share",
+    "busbw_gbps", "measured_busbw_gbps", "busbw_fraction", "checkpoint_bytes", "checkpoint_seconds",
+    "storage_write_mib_s", "storage_read_mib_s",
+)  # fmt: skip
+FIELDS = (*_TEXTS, *_NUMBERS, "simulated", "verdict_file")
+"""The keys of `training[pool]`; what was not measured has no key."""
+
+
+def summarize(verdict: Verdict, *, verdict_file: str | None = None) -> dict[str, Any]:
+    """What `busbar training collect` prints of a verdict: FIELDS, and `schema`, `passed`, `reasons`."""
+    values = verdict.model_dump(mode="json")
+    short = {
+        **{key: values[key] for key in ("schema", "passed", "reasons", *_TEXTS)},
+        **{key: number(values[key], digits=_digits(key)) for key in _NUMBERS},
+        "verdict_file": verdict_file,
+    }
+    return {key: value for key, value in short.items() if value is not None}
+
+
+def _digits(name: str) -> int:
+    return SECONDS_DIGITS if name.endswith("_seconds") else DIGITS
+
+
+def read_summary(stdout: str | None) -> dict[str, Any]:
+    """What the command printed. Never raises: any other text is a verdict "unknown"."""
+    return read_verdict(stdout, command="training collect", schema=SCHEMA)
+
+
+def build_outputs(
+    training: Training,
+    cluster_name: str,
+    targets: Mapping[str, Target],
+    results: Mapping[str, Mapping[str, Any]],
+) -> dict[str, Any]:
+    """All outputs. `results`: what `summarize` gave for each pool.
+
+    Fails closed: a pool without a result, or with one that is anything but a plain pass, makes
+    `training_passed` false, and `training_reasons` says why.
+    """
+    reasons = {pool: _reasons(results.get(pool), training.proof.enabled) for pool in targets}
+    several = len(targets) > 1
+    return {
+        "training_contract_version": CONTRACT_VERSION,
+        "cluster_name": cluster_name,
+        "namespace": training.namespace,
+        "training_passed": bool(targets) and not any(reasons.values()),
+        "training_reasons": [
+            f"pool {pool}: {reason}" if several else reason for pool in reasons for reason in reasons[pool]
+        ],
+        "training": {pool: _exported(result, targets[pool]) for pool, result in results.items()},
+    }
+
+
+def gate(outputs: Mapping[str, Any], *, enforce: bool) -> str | None:
+    """Why `pulumi up` has to fail, as a text for the terminal; None where it may succeed."""
+    if not enforce or outputs.get("training_passed") is True:
+        return None
+    listed = "\n".join(
+        f"  - {reason}" for reason in outputs.get("training_reasons") or ["there is no result"]
+    )
+    return (
+        f"training run failed on cluster {outputs.get('cluster_name')}:\n{listed}\n"
+        "The outputs are kept: `pulumi stack output training`. Fix: repair what the reasons name, then run "
+        "again by raising proof.run. To accept the cluster as it is: proof.enforce: false."
+    )
+
+
+def _exported(result: Mapping[str, Any], target: Target) -> dict[str, Any]:
+    # What was simulated when the fabric was measured is simulated now.
+    values = {**result, "simulated": target.result.simulated}
+    return {key: values[key] for key in FIELDS if values.get(key) is not None}
+
+
+def _reasons(result: Mapping[str, Any] | None, enabled: bool) -> list[str]:
+    """Why a pool did not pass; empty only for a result that is a pass in every respect."""
+    if result is None:
+        return ["no verdict: nothing was trained" if enabled else "not trained: proof.enabled is false"]
+    reasons = [str(reason) for reason in result.get("reasons") or []]
+    if result.get("schema") != SCHEMA:
+        return [*reasons, f"unsupported verdict schema {result.get('schema')!r} (supported: {SCHEMA})"]
+    if result.get("passed") is True and result.get("verdict") == "pass":
+        complete = number(result.get("busbw_gbps")) is not None
+        return reasons if complete else [*reasons, "the verdict is a pass without a bandwidth"]
+    return reasons or [f"the verdict is {result.get('verdict')!r} and gives no reason"]

@@ -1,0 +1,247 @@
+"""The training run on one pool as Kubernetes objects: a ConfigMap with the program, a Service, a Job.
+
+An Indexed Job with one pod per worker; torchrun in each pod starts the ranks and meets the others at the pod
+with index 0, whose log is that of the run.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from busbar.manifests.launcher import FIRST_LINE, LAST_LINE, MARGIN_SECONDS
+from busbar.manifests.names import digest, short
+from stacks.training.package import pod
+from stacks.training.package.config import Training
+from stacks.training.package.networks import attach
+from stacks.training.package.storage.manifests import pod_volume
+from stacks.training.package.target import Target
+
+CONTAINER = "trainer"
+PROGRAM_FOLDER = "/busbar/program"
+CHECKPOINT_FOLDER = "/busbar/checkpoints"
+PORT = 29500
+INDEX_ANNOTATION = "batch.kubernetes.io/job-completion-index"
+JOB_LABEL = "batch.kubernetes.io/job-name"
+# The Job's uid: a folder that no other run has, on storage that survives them all.
+RUN_ENV = "BUSBAR_RUN"
+RUN_LABEL = "batch.kubernetes.io/controller-uid"
+# One is used by the kill. A rank that fails because its peer restarts may use another.
+MAX_RESTARTS = 3
+# A pod's name is a DNS label of at most 63 characters: <job>-<index>-<5 characters>.
+_NAME_LIMIT = 63 - len("-99999-abcde")
+
+# The verdict needs the messages of NCCL, and all of its channels connected at init: it then prints them.
+EVIDENCE_ENV: Mapping[str, str] = {
+    "NCCL_DEBUG": "INFO",
+    "NCCL_DEBUG_SUBSYS": "INIT,NET,ENV",
+    "NCCL_RUNTIME_CONNECT": "0",
+}
+
+PROGRAM_ENV: Mapping[str, str] = {
+    # The program's folder is read-only.
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "PYTHONUNBUFFERED": "1",
+    **pod.TORCHRUN_ENV,
+}
+
+_NO_WAIT = {"pulumi.com/skipAwait": "true"}
+
+_SCRIPT = """\
+set -u
+echo {first_line}
+code=0
+# Before the ranks meet: a pod that Multus has not attached would train over eth0.
+for name in {interfaces}; do
+  [ ! -e "/sys/class/net/$name" ] || continue
+  code=1
+  echo "# busbar: pod on $BUSBAR_NODE has no interface $name. Fix: check Multus there, increase proof.run" |
+    tee /dev/termination-log
+done
+host=$([ "$JOB_COMPLETION_INDEX" = 0 ] && echo 1 || echo 0)
+# Without this, a pod whose image was pulled first would give up before the others have theirs.
+[ "$code" != 0 ] || [ "$host" = 1 ] || python3 {folder}/meet.py {first_pod} {port} {seconds} || code=$?
+[ "$code" != 0 ] || timeout --kill-after=5 {seconds} \\
+  python3 -m torch.distributed.run --rdzv-conf "is_host=$host,join_timeout={seconds}" \\
+  {torchrun} {program} || code=$?
+[ "$code" != 124 ] || echo "# busbar: training timed out: the limit is {seconds} s"
+echo {last_line} "$code"
+exit "$code"
+"""
+
+
+@dataclass(frozen=True)
+class Manifests:
+    """The objects of one run, as plain dicts. `name` is that of the Job and of the Service."""
+
+    name: str
+    config_map: dict[str, Any]
+    service: dict[str, Any]
+    job: dict[str, Any]
+
+
+def render(target: Target, training: Training, program: Mapping[str, str]) -> Manifests:
+    """The objects. `program`: file name -> text, with main.py.
+
+    The names carry a digest of everything in them: any change makes another run.
+    """
+    content = digest({"program": dict(program), "job": _job(target, training, "", "")})
+    stem = f"training-{target.pool}"[: _NAME_LIMIT - len(short(content)) - 1].rstrip("-")
+    name = f"{stem}-{short(content)}"
+    config_map = f"training-program-{short(digest(dict(program)))}-{short(content)}"
+    return Manifests(
+        name,
+        {
+            "metadata": {"name": config_map, "namespace": training.namespace},
+            "data": dict(program),
+        },
+        {
+            # It has endpoints once the job has pods: there is nothing to wait for before.
+            "metadata": {"name": name, "namespace": training.namespace, "annotations": dict(_NO_WAIT)},
+            "spec": {
+                "clusterIP": "None",
+                "selector": {JOB_LABEL: name},
+                # The pods meet before any of them is Ready.
+                "publishNotReadyAddresses": True,
+                "ports": [{"name": "rendezvous", "port": PORT}],
+            },
+        },
+        _job(target, training, name, config_map),
+    )
+
+
+def _job(target: Target, training: Training, name: str, config_map: str) -> dict[str, Any]:
+    proof, nodes = training.proof, len(target.launch.workers)
+    annotations = attach.pod_annotations(target.attached)
+    # Another network is another run, and its name is all that the pods have of it.
+    networks = digest({each.interface: each.network.model_dump(mode="json") for each in target.attached})
+    of_networks = {"busbar/networks": short(networks)} if target.attached else {}
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": training.namespace,
+            "labels": {"app.kubernetes.io/managed-by": "busbar", "busbar/pool": target.pool},
+            # The run is not read in the cluster; it is here so that another one gives another digest. The
+            # collecting command waits, and says why a job does not start or fails.
+            "annotations": {"busbar/run": str(proof.run), **of_networks, **_NO_WAIT},
+        },
+        "spec": {
+            "completionMode": "Indexed",
+            "completions": nodes,
+            "parallelism": nodes,
+            # The pods stay, because that with index 0 has the log; torchrun restarts the ranks inside them.
+            "backoffLimit": 0,
+            "activeDeadlineSeconds": proof.deadline_seconds,
+            "template": {
+                "metadata": {
+                    "labels": {"busbar/pool": target.pool},
+                    **({"annotations": annotations} if annotations else {}),
+                },
+                "spec": _pod(target, training, name, config_map),
+            },
+        },
+    }
+
+
+def _pod(target: Target, training: Training, name: str, config_map: str) -> dict[str, Any]:
+    launch, proof = target.launch, training.proof
+    on_gpus = proof.backend == "nccl"
+    memory = proof.memory or launch.memory
+    limits = {
+        **(pod.gpu_limits(launch) if on_gpus else {}),
+        **attach.resources(target.attached, launch),
+        **({"memory": memory} if memory else {}),
+    }
+    volumes: list[dict[str, Any]] = [
+        {"name": "program", "configMap": {"name": config_map}},
+        {"name": "checkpoints", **pod_volume(training.storage)},
+    ]
+    mounts: list[dict[str, Any]] = [
+        {"name": "program", "mountPath": PROGRAM_FOLDER, "readOnly": True},
+        {"name": "checkpoints", "mountPath": CHECKPOINT_FOLDER, **_checkpoint_folder(training, name)},
+    ]
+    for more_volumes, more_mounts in (pod.shm(launch), *([pod.host_paths(launch)] if on_gpus else [])):
+        volumes += more_volumes
+        mounts += more_mounts
+    container: dict[str, Any] = {
+        "name": CONTAINER,
+        "image": proof.image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["/bin/sh", "-c", _script(target, training, name)],
+        "env": _env(target, training),
+        "resources": {
+            **({"requests": {"cpu": proof.cpu}} if proof.cpu else {}),
+            **({"limits": limits} if limits else {}),
+        },
+        "volumeMounts": mounts,
+        **(pod.locks_memory(launch) if on_gpus else {}),
+    }
+    placement = pod.placement(launch)
+    placement["affinity"]["podAntiAffinity"] = {
+        "requiredDuringSchedulingIgnoredDuringExecution": [
+            {"labelSelector": {"matchLabels": {JOB_LABEL: name}}, "topologyKey": pod.HOSTNAME}
+        ]
+    }
+    return {
+        "restartPolicy": "Never",
+        # Gives each pod the name <job>-<index>.<job>.
+        "subdomain": name,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": 5,
+        **placement,
+        **({"runtimeClassName": launch.runtime_class} if on_gpus and launch.runtime_class else {}),
+        "containers": [container],
+        "volumes": volumes,
+    }
+
+
+def _checkpoint_folder(training: Training, name: str) -> dict[str, Any]:
+    if not training.storage.is_shared:
+        return {}
+    return {"subPathExpr": f"{training.namespace}/{name}-$({RUN_ENV})"}
+
+
+def _script(target: Target, training: Training, name: str) -> str:
+    proof = training.proof
+    interfaces = [*(each.interface for each in target.attached), *proof.interfaces]
+    seconds, first_pod = proof.deadline_seconds - MARGIN_SECONDS, f"{name}-0.{name}"
+    torchrun = [
+        *("--nnodes", len(target.launch.workers), "--nproc-per-node", target.ranks_per_node(proof)),
+        *("--max-restarts", MAX_RESTARTS, "--rdzv-backend", "c10d", "--rdzv-id", name or "-"),
+        *("--rdzv-endpoint", f"{first_pod}:{PORT}", "--monitor-interval", 1),
+    ]
+    program = [
+        f"{PROGRAM_FOLDER}/main.py",
+        *("--backend", proof.backend, "--gradient-bytes", target.gradient_bytes(proof)),
+        *("--steps", proof.steps, "--iterations", proof.iterations, "--checkpoints", CHECKPOINT_FOLDER),
+        *("--timeout-seconds", proof.collective_timeout_seconds),
+        *(["--count-interfaces"] if interfaces else []),
+        *(["--storage-bytes", training.storage.probe_bytes] if training.storage.is_shared else []),
+    ]
+    return _SCRIPT.format(
+        first_line=shlex.quote(FIRST_LINE),
+        interfaces=shlex.join(dict.fromkeys(interfaces)),
+        last_line=shlex.quote(LAST_LINE),
+        seconds=seconds,
+        folder=PROGRAM_FOLDER,
+        first_pod=first_pod,
+        port=PORT,
+        torchrun=shlex.join(map(str, torchrun)),
+        program=shlex.join(map(str, program)),
+    )
+
+
+def _env(target: Target, training: Training) -> list[dict[str, Any]]:
+    launch, proof = target.launch, training.proof
+    settings = {**pod.nccl_env(launch, target.attached), **EVIDENCE_ENV}
+    env = settings if proof.backend == "nccl" else attach.gloo_env(target.attached)
+    env = {**PROGRAM_ENV, **env, **proof.env}
+    run = {"fieldRef": {"fieldPath": f"metadata.labels['{RUN_LABEL}']"}}
+    return [
+        {"name": "BUSBAR_NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+        *([{"name": RUN_ENV, "valueFrom": run}] if training.storage.is_shared else []),
+        *({"name": key, "value": env[key]} for key in sorted(env)),
+    ]

@@ -1,0 +1,172 @@
+"""Which pools may be trained on: the cluster's outputs and the configuration in, one target per pool out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+from busbar.outputs import ClusterOutputs, PoolLaunch, PoolResult
+from busbar.outputs.pool import Curve
+from stacks.training.package.config import Proof, Training
+from stacks.training.package.networks import attach
+from stacks.training.package.networks.attach import Attachment
+
+DEFAULT_GRADIENT_BYTES = 1 << 30
+ALL_REDUCE = "all_reduce"
+
+
+class Refused(ValueError):
+    """Nothing may be created on this cluster; the text says why, and what to do."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """One pool: what its pods need, and what its fabric was measured to do.
+
+    `attached`: the interfaces that its pods have beside eth0.
+    """
+
+    pool: str
+    launch: PoolLaunch
+    result: PoolResult
+    attached: tuple[Attachment, ...] = ()
+
+    @property
+    def curve(self) -> Curve:
+        """(bytes, busbw in GB/s) of all_reduce, the smallest size first; empty where not measured."""
+        return self.result.curve.get(ALL_REDUCE, ())
+
+    def ranks_per_node(self, proof: Proof) -> int:
+        """Ranks on each worker."""
+        return proof.ranks_per_node or self.launch.gpus
+
+    def gradient_bytes(self, proof: Proof) -> int:
+        """Configured, else the largest measured message up to 1 GiB, else the smallest measured one."""
+        if proof.gradient_bytes:
+            return proof.gradient_bytes
+        sizes = [size for size, _ in self.curve]
+        return max((size for size in sizes if size <= DEFAULT_GRADIENT_BYTES), default=min(sizes))
+
+
+def with_cluster_export(cluster: ClusterOutputs, training: Training) -> Training:
+    """The configuration with server and export of the cluster where `storage.nfs.from_cluster` asks for them.
+
+    Raises Refused where the cluster has none.
+    """
+    storage = training.storage
+    if storage.nfs is None or not storage.nfs.from_cluster:
+        return training
+    found = cluster.nfs_server
+    if found is None:
+        raise Refused(
+            f"{training.cluster}: has no output `nfs_server`, which storage.nfs.from_cluster needs. Fix: add "
+            "nfs_server to its configuration and run `pulumi up` on it; or give storage.nfs.server and export"
+        )
+    nfs = storage.nfs.model_copy(
+        update={"from_cluster": False, "server": found.address, "export": found.export}
+    )
+    return training.model_copy(update={"storage": storage.model_copy(update={"nfs": nfs})})
+
+
+def targets(cluster: ClusterOutputs, training: Training) -> dict[str, Target]:
+    """The pools of `training` on a cluster that has passed. Raises Refused with every reason."""
+    if cluster.refusal:
+        raise Refused(
+            f"{cluster.refusal}\n"
+            f"Fix: repair what the reasons name, run `pulumi up` on {training.cluster}, then run this again."
+        )
+    problems = list(_problems(cluster, training))
+    if problems:
+        raise Refused("\n".join(f"{training.cluster}: {problem}" for problem in problems))
+    return {
+        pool: Target(pool, cluster.pools[pool], cluster.nccl[pool], _attached(cluster, training, pool))
+        for pool in training.pools or sorted(cluster.pools)
+    }
+
+
+def _attached(cluster: ClusterOutputs, training: Training, pool: str) -> tuple[Attachment, ...]:
+    networks = training.networks.get(pool, ())
+    return attach.attachments(training.namespace, pool, networks, cluster.pools[pool])
+
+
+def warnings(found: dict[str, Target], training: Training) -> Iterator[str]:
+    """What is allowed but probably not intended, one sentence each."""
+    for pool, target in found.items():
+        if target.launch.topology_file:
+            yield (
+                f"pool {pool}: its bandwidth was measured with the NCCL topology file "
+                f"{target.launch.topology_file}, which the training run does not have"
+            )
+        if training.storage.mode == "nfs" and target.launch.without_nfs:
+            yield (
+                f"pool {pool}: preflight found no mount.nfs on {', '.join(target.launch.without_nfs)}, whose "
+                "pods then cannot mount storage.nfs. Fix: install an NFS client there (nfs-common)"
+            )
+        if training.proof.backend == "gloo" and target.launch.transport != "socket":
+            yield f"proof.backend: gloo uses TCP; it proves nothing of pool {pool}'s RDMA"
+        yield from attach.unknown_masters(pool, training.networks.get(pool, ()), target.launch)
+        if len(target.launch.workers) == 1 and training.trainer.deepspeed.enabled:
+            yield (
+                f"pool {pool}: it has one worker and gets no runtime busbar-deepspeed-{pool}: launcher and "
+                "node need a worker each"
+            )
+        if len(target.launch.workers) == 1 and training.proof.enabled:
+            yield f"pool {pool}: with one worker the training run stays on the host and tests no fabric"
+
+
+def busbw_at(curve: Curve, size: int) -> float | None:
+    """busbw in GB/s at `size` bytes: between two measured sizes by the logarithm of the size.
+
+    Above the largest size that one's; None below the smallest, where nothing is known.
+    """
+    if not curve or size < curve[0][0]:
+        return None
+    for (low, slow), (high, fast) in pairwise(curve):
+        if low <= size < high:
+            return slow + (fast - slow) * math.log(size / low) / math.log(high / low)
+    return curve[-1][1]
+
+
+def _problems(cluster: ClusterOutputs, training: Training) -> Iterator[str]:
+    if not cluster.pools:
+        yield (
+            "has no output `pools`: its last update was by an older busbar. Fix: run `pulumi up` on it, with "
+            "this version"
+        )
+        return
+    for pool in training.networks:
+        if pool not in cluster.pools:
+            known = ", ".join(sorted(cluster.pools))
+            yield f"has no pool {pool}. Fix: name in `networks` only pools of the cluster: {known}"
+            continue
+        yield from attach.problems(pool, training.networks[pool], cluster.pools[pool])
+    for pool in training.pools or sorted(cluster.pools):
+        if pool not in cluster.pools:
+            known = ", ".join(sorted(cluster.pools))
+            yield f"has no pool {pool}. Fix: list in `pools` only pools of the cluster: {known}"
+            continue
+        result = cluster.nccl.get(pool)
+        if result is None or result.verdict != "pass":
+            found = "no result" if result is None else f"the verdict {result.verdict}"
+            yield f"pool {pool} has {found} in the output `nccl`, expected pass. Fix: run `pulumi up` on it"
+            continue
+        if training.proof.enabled:
+            yield from _without_expectation(Target(pool, cluster.pools[pool], result), training.proof)
+
+
+def _without_expectation(target: Target, proof: Proof) -> Iterator[str]:
+    """Why there is no bandwidth to hold the run against."""
+    if not target.curve:
+        yield (
+            f"pool {target.pool}: all_reduce was not measured, and training needs it. Fix: add all_reduce to "
+            "validation.collectives and run `pulumi up` on it"
+        )
+    elif busbw_at(target.curve, target.gradient_bytes(proof)) is None:
+        smallest = target.curve[0][0]
+        yield (
+            f"pool {target.pool}: the smallest measured all_reduce has {smallest} bytes, the gradients "
+            f"{target.gradient_bytes(proof)}. Fix: raise proof.gradient_bytes, or lower validation.min_bytes "
+            "there"
+        )

@@ -1,0 +1,168 @@
+"""Kubeflow Trainer v2 on a measured cluster: the operator, and the ClusterTrainingRuntimes of each pool.
+
+Trainer's own runtimes ask for no HCA, lock no memory and tolerate no taint: a job with them falls back to
+TCP, or does not start (kubeflow/trainer v2.3.0, manifests/base/runtimes).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from busbar.manifests.launcher import HOSTFILE
+from busbar.manifests.operators import Operator
+from stacks.training.package import pod
+from stacks.training.package.apis import Trainer
+from stacks.training.package.networks import attach
+from stacks.training.package.target import Target
+
+API_VERSION = "trainer.kubeflow.org/v1alpha1"
+KIND = "ClusterTrainingRuntime"
+# By these names Trainer finds the container that it gives the command of a TrainJob.
+_JOB = _CONTAINER = "node"
+_STEP = {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}}
+
+TRAINER = Operator(config_key="trainer", release="kubeflow-trainer", namespace="kubeflow-system")
+
+
+# Of the image: the user that runs sshd, and its port (kubeflow/mpi-operator v0.8.2, build/base).
+_MPI_USER = 1000
+_MPI_HOME = "/home/mpiuser"
+_SSH_PORT = 2222
+# Trainer names the host file in OMPI_MCA_orte_default_hostfile, which Open MPI 5 does not read: without this
+# mpirun starts all ranks in the launcher's pod.
+_HOSTFILE_ENV = {"name": "PRTE_MCA_prte_default_hostfile", "value": HOSTFILE}
+
+
+def torch_runtime(target: Target, image: str) -> dict[str, Any]:
+    """`busbar-torch-<pool>`: every pod has a whole worker of the pool, as the pool was measured.
+
+    A TrainJob sets `spec.trainer.numNodes`; more nodes than the pool has workers stay pending.
+    """
+    template = _pod_template(target, image, pod.TORCHRUN_ENV)
+    job = {"name": _JOB, "template": {"metadata": _STEP, "spec": {"template": template}}}
+    policy = {"numNodes": len(target.launch.workers), "torch": {}}
+    return _runtime(target, "torch", policy, {"replicatedJobs": [job]})
+
+
+def deepspeed_runtime(target: Target, image: str) -> dict[str, Any] | None:
+    """`busbar-deepspeed-<pool>`: mpirun in the first pod starts the ranks of all of them, one per GPU.
+
+    The launcher is a node too: it has a whole worker, as each of the others has. None for a pool of one
+    worker: Trainer makes at least one pod beside the launcher (kubeflow/trainer v2.3.0,
+    pkg/runtime/framework/plugins/mpi/mpi.go).
+    """
+    launch = target.launch
+    others = len(launch.workers) - 1
+    if not others:
+        return None
+    template = _pod_template(target, image, {}, user=_MPI_USER)
+    [container] = template["spec"]["containers"]
+    env = pod.nccl_env(launch, target.attached)
+    settings = " ".join(f'"{key}={value}"' for key, value in sorted(env.items()))
+    # A rank is a child of sshd, which does not pass on the environment of its container.
+    sshd = ["/usr/sbin/sshd", "-De", "-f", f"{_MPI_HOME}/.sshd_config"]
+    node = {
+        **container,
+        "command": [*sshd, *(["-o", f"SetEnv={settings}"] if settings else [])],
+        "readinessProbe": {"tcpSocket": {"port": _SSH_PORT}, "periodSeconds": 2},
+    }
+    launcher = {**container, "env": [*container["env"], _HOSTFILE_ENV]}
+    jobs = [
+        {
+            "name": _JOB,
+            "template": {
+                # Of a TrainJob that does not set numNodes; otherwise Trainer sets both.
+                "spec": {
+                    "parallelism": others,
+                    "completions": others,
+                    "template": _with_container(template, node),
+                }
+            },
+        },
+        {
+            "name": "launcher",
+            # mpirun does not wait for an sshd that is not there yet.
+            "dependsOn": [{"name": _JOB, "status": "Ready"}],
+            "template": {"metadata": _STEP, "spec": {"template": _with_container(template, launcher)}},
+        },
+    ]
+    policy = {
+        # Trainer counts launchers by it; the other nodes have their own number above.
+        "numNodes": 1,
+        "mpi": {
+            "mpiImplementation": "OpenMPI",
+            "numProcPerNode": launch.gpus,
+            "runLauncherAsNode": True,
+            "sshAuthMountPath": f"{_MPI_HOME}/.ssh",
+        },
+    }
+    jobset = {
+        "network": {"publishNotReadyAddresses": True},
+        # sshd does not end on its own.
+        "successPolicy": {"operator": "All", "targetReplicatedJobs": ["launcher"]},
+        "replicatedJobs": jobs,
+    }
+    return _runtime(target, "deepspeed", policy, jobset)
+
+
+def runtimes(target: Target, config: Trainer) -> list[dict[str, Any]]:
+    """The runtimes of one pool."""
+    deepspeed = deepspeed_runtime(target, config.deepspeed.image) if config.deepspeed.enabled else None
+    return [torch_runtime(target, config.image), *([deepspeed] if deepspeed else [])]
+
+
+def _pod_template(
+    target: Target, image: str, env: Mapping[str, str], *, user: int | None = None
+) -> dict[str, Any]:
+    """A pod with all GPUs and HCAs of a worker. Without a `user`, it runs as that of the image."""
+    launch = target.launch
+    volumes, mounts = pod.shm(launch)
+    more_volumes, more_mounts = pod.host_paths(launch)
+    env = {**pod.nccl_env(launch, target.attached), **env}
+    annotations = attach.pod_annotations(target.attached)
+    container: dict[str, Any] = {
+        "name": _CONTAINER,
+        "image": image,
+        "env": [{"name": key, "value": env[key]} for key in sorted(env)],
+        "resources": {"limits": {**pod.gpu_limits(launch), **attach.resources(target.attached, launch)}},
+        "volumeMounts": [*mounts, *more_mounts],
+        **pod.locks_memory(launch),
+    }
+    placement = pod.placement(launch)
+    placement["affinity"] |= pod.close_together(launch)
+    spec: dict[str, Any] = {
+        **placement,
+        **({"runtimeClassName": launch.runtime_class} if launch.runtime_class else {}),
+        **({"initContainers": check} if (check := pod.interface_check(target.attached, image)) else {}),
+        "containers": [container],
+        "volumes": [*volumes, *more_volumes],
+    }
+    if user is not None:
+        container["securityContext"] = {**container.get("securityContext", {}), "runAsUser": user}
+        # Its group reads the key that Trainer mounts.
+        spec["securityContext"] = {"fsGroup": user}
+    return {**({"metadata": {"annotations": annotations}} if annotations else {}), "spec": spec}
+
+
+def _with_container(template: dict[str, Any], container: dict[str, Any]) -> dict[str, Any]:
+    return {**template, "spec": {**template["spec"], "containers": [container]}}
+
+
+def _runtime(
+    target: Target, framework: str, policy: dict[str, Any], template: dict[str, Any]
+) -> dict[str, Any]:
+    return {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "metadata": {
+            "name": f"busbar-{framework}-{target.pool}",
+            "labels": {
+                "app.kubernetes.io/managed-by": "busbar",
+                "busbar/pool": target.pool,
+                # The Kubeflow SDK lists runtimes by it.
+                "trainer.kubeflow.org/framework": framework,
+            },
+        },
+        "spec": {"mlPolicy": policy, "template": {"spec": template}},
+    }

@@ -1,0 +1,21 @@
+"""Kubeflow Training Operator v1: the values of charts/training-operator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from busbar.config.pools import Pool
+from busbar.manifests.operators import Operator, Values
+from stacks.training.package.apis import TrainingOperator
+
+
+def _values(config: TrainingOperator, pools: Iterable[Pool]) -> Values:
+    return {"image": config.image, "kinds": list(config.kinds), "initContainerImage": config.init_image}
+
+
+TRAINING_OPERATOR = Operator(
+    config_key="training_operator",
+    release="training-operator",
+    namespace="training-operator",
+    derived=_values,
+)

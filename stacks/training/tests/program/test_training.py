@@ -1,0 +1,387 @@
+"""stacks/training under mocks: what it puts on a cluster that passed, and that it refuses any other."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pulumi
+from pulumi.runtime import mocks
+
+from stacks.training.package.outputs import summarize
+from stacks.training.tests.support import CLUSTER, configured, outputs
+from stacks.training.tests.unit.made import first, verdict
+from tests.program.answers import CLIENT_KEY, KUBECONFIG
+from tests.program.harness import LOCAL, PROVIDER, RELEASE, ROOT, Run, run_program, texts
+from tests.support.verdicts import failing
+
+NAMESPACE = "kubernetes:core/v1:Namespace"
+JOB = "kubernetes:batch/v1:Job"
+
+
+def up(
+    of_fabric: dict[str, Any] | None = None,
+    config: dict[str, Any] | None = None,
+    *,
+    printed: str | None = None,
+    more: dict[str, str] | None = None,
+    preview: bool = False,
+    **change: Any,
+) -> Run:
+    """Run the program against the outputs of a stack; `printed` by the collecting command, else a pass.
+
+    `more`: keys beside the configuration; `change`: outputs to replace.
+    """
+    of_stack = {**outputs(of_fabric), "kubeconfig": KUBECONFIG, **change}
+    state = {"outputs": of_stack, "secretOutputNames": ["kubeconfig"]}
+    said = json.dumps(summarize(verdict())) if printed is None else printed
+
+    def answer(args: mocks.MockResourceArgs) -> dict[str, Any]:
+        if args.typ == LOCAL:
+            return {"stdout": said, "stderr": ""}
+        return state if args.typ == "pulumi:pulumi:StackReference" else {}
+
+    return run_program(
+        {},
+        answer,
+        preview=preview,
+        program=ROOT / "stacks" / "training" / "__main__.py",
+        project="busbar-training",
+        config={
+            "busbar-training:training": json.dumps(configured() if config is None else config),
+            **(more or {}),
+        },
+    )
+
+
+def created(run: Run) -> list[str]:
+    """What was registered besides the stack and the reference."""
+    return [each.type for each in run.custom if each.type != "pulumi:pulumi:StackReference"]
+
+
+def test_a_cluster_that_passed_gets_a_namespace_whose_pods_may_lock_memory() -> None:
+    run = up()
+    assert run.error is None
+    [namespace] = run.of_type(NAMESPACE)
+    assert namespace.inputs["metadata"]["name"] == "busbar-training"
+    assert namespace.inputs["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "privileged"
+
+
+def test_a_cluster_that_failed_is_refused_with_its_reasons_and_nothing_is_created() -> None:
+    run = up(failing("GDRDMA is missing on 3 channels"))
+    assert isinstance(run.error, pulumi.RunError)
+    assert "GDRDMA is missing on 3 channels" in str(run.error)
+    assert created(run) == []
+
+
+def test_an_invalid_configuration_is_refused_before_the_cluster_is_asked() -> None:
+    run = up(config={"cluster": "prod"})
+    assert isinstance(run.error, pulumi.RunError)
+    assert str(run.error).startswith("invalid configuration of stack test:\ncluster: 'prod' is not a stack")
+    assert run.custom == []
+
+
+def test_an_unknown_key_beside_the_configuration_is_refused() -> None:
+    run = up(more={"busbar-training:trainning": "x"})
+    assert isinstance(run.error, pulumi.RunError)
+    assert "busbar-training:trainning: unknown key; did you mean 'training'?" in str(run.error)
+    assert run.custom == []
+
+
+def test_outputs_of_another_contract_are_refused_with_the_stack_s_name() -> None:
+    run = up(contract_version=1)
+    assert isinstance(run.error, pulumi.RunError)
+    assert str(run.error).startswith(f"{CLUSTER}: unsupported contract_version 1")
+    assert created(run) == []
+
+
+def test_what_is_allowed_but_probably_not_intended_is_a_warning_of_the_update() -> None:
+    run = up(config=configured(proof={"backend": "gloo"}))
+    assert run.error is None
+    assert [text for text in run.messages if "proof.backend: gloo uses TCP" in text], run.messages
+
+
+def test_an_object_that_an_interrupted_update_made_is_adopted_by_the_next_one() -> None:
+    [provider] = up().of_type(PROVIDER)
+    assert provider.inputs["upsertExistingObjects"] == "true"
+
+
+def test_the_kubeconfig_of_the_cluster_stays_a_secret() -> None:
+    [provider] = up().of_type(PROVIDER)
+    assert all(secret for path, _, secret in texts(provider.raw) if path == "kubeconfig")
+
+
+def test_a_run_that_passed_exports_training_passed() -> None:
+    run = up()
+    assert run.error is None
+    assert run.outputs["training_passed"] is True
+    assert run.outputs["training"]["h100"]["verdict"] == "pass"
+
+
+def test_a_run_that_failed_fails_the_update_after_its_outputs_are_exported() -> None:
+    run = up(printed=json.dumps(summarize(verdict(first()))))
+    assert isinstance(run.error, pulumi.RunError)
+    assert "training run failed on cluster site" in str(run.error)
+    assert run.outputs["training_passed"] is False
+
+
+def test_a_command_that_prints_no_verdict_fails_the_update() -> None:
+    run = up(printed="Traceback")
+    assert isinstance(run.error, pulumi.RunError)
+    assert run.outputs["training_passed"] is False
+
+
+def test_without_the_gate_a_failed_run_is_exported_and_the_update_succeeds() -> None:
+    run = up(config=configured(proof={"enforce": False}), printed="{}")
+    assert run.error is None
+    assert run.outputs["training_passed"] is False
+
+
+def test_without_the_proof_no_job_is_created() -> None:
+    run = up(config=configured(proof={"enabled": False}))
+    assert run.error is None
+    assert run.of_type(JOB) == []
+    assert run.outputs["training_passed"] is False
+
+
+def test_the_log_is_collected_after_the_job_is_there_and_the_job_after_its_program() -> None:
+    run = up()
+    collect, job = run.named("training-h100-collect"), run.named("training-h100-job")
+    assert run.waits_for(collect, job)
+    assert run.waits_for(job, run.named("training-h100-program"))
+    assert run.waits_for(job, run.named("training-h100-service"))
+
+
+def test_a_changed_job_is_made_after_the_old_one_is_gone_which_may_hold_the_gpus() -> None:
+    assert up().named("training-h100-job").request.deleteBeforeReplace
+
+
+def test_the_program_travels_as_it_is_in_the_repository() -> None:
+    data = up().named("training-h100-program").inputs["data"]
+    folder = ROOT / "stacks" / "training" / "program"
+    assert data == {path.name: path.read_text() for path in folder.glob("*.py")}
+    assert "main.py" in data
+
+
+def test_the_kubeconfig_reaches_the_command_as_a_secret_and_is_in_no_other_input() -> None:
+    run = up()
+    leaks = [
+        (each.name, path)
+        for each in run.custom
+        for path, text, secret in texts(each.raw)
+        if CLIENT_KEY in text and not secret
+    ]
+    assert leaks == []
+
+
+# ---- Kubeflow Trainer ------------------------------------------------------------------------------------
+
+RUNTIME = "kubernetes:trainer.kubeflow.org/v1alpha1:ClusterTrainingRuntime"
+
+
+def test_without_trainer_neither_a_release_nor_a_runtime_is_created() -> None:
+    run = up()
+    assert (run.of_type(RELEASE), run.of_type(RUNTIME)) == ([], [])
+    assert run.outputs["runtimes"] == []
+
+
+def test_trainer_is_a_release_that_is_awaited_and_a_runtime_per_pool_after_it() -> None:
+    run = up(config=configured(trainer={"enabled": True}))
+    assert run.error is None
+    [release], [runtime] = run.of_type(RELEASE), run.of_type(RUNTIME)
+    assert (release.inputs["chart"], release.inputs["version"]) == (
+        "oci://ghcr.io/kubeflow/charts/kubeflow-trainer", "2.3.0",
+    )  # fmt: skip
+    assert release.inputs["skipAwait"] is False
+    assert release.inputs["values"]["runtimes"] == {"defaultEnabled": False}
+    assert run.waits_for(runtime, release)
+    assert run.outputs["runtimes"] == ["busbar-torch-h100"]
+
+
+def test_a_fabric_that_failed_gets_no_trainer() -> None:
+    run = up(failing("x"), configured(trainer={"enabled": True}))
+    assert created(run) == []
+
+
+# ---- secondary networks ----------------------------------------------------------------------------------
+
+DEFINITION = "kubernetes:k8s.cni.cncf.io/v1:NetworkAttachmentDefinition"
+RAIL = {
+    "name": "rails",
+    "type": "host-device",
+    "resource": "nvidia.com/hostdev",
+    "ipam": {"type": "whereabouts", "subnet": "192.168.20.0/24"},
+}
+NV_IPAM = {"type": "nv-ipam", "subnet": "192.168.20.0/24", "addresses_per_node": 8}
+
+
+def test_without_networks_neither_multus_nor_a_definition_is_created() -> None:
+    run = up()
+    assert (run.of_type(RELEASE), run.of_type(DEFINITION)) == ([], [])
+    assert run.outputs.get("multus_version") is None
+
+
+def test_multus_is_installed_at_k3s_s_paths_before_the_networks_and_these_before_the_job() -> None:
+    run = up(config=configured(networks={"h100": [RAIL]}))
+    assert run.error is None
+    [release], [definition] = run.of_type(RELEASE), run.of_type(DEFINITION)
+    assert (release.inputs["chart"], release.inputs["skipAwait"]) == ("rke2-multus", False)
+    paths = release.inputs["values"]["config"]["cni_conf"]
+    folders = [value for key, value in paths.items() if key != "cleanupConfigOnExit"]
+    assert len(folders) == 4 and all(path.startswith("/var/lib/rancher/k3s/") for path in folders)
+    assert release.inputs["values"]["rke2-whereabouts"]["enabled"] is True
+    assert run.waits_for(definition, release)
+    assert run.waits_for(run.named("training-h100-job"), definition)
+
+
+def test_the_namespace_and_its_pods_are_deleted_before_multus_is() -> None:
+    run = up(config=configured(networks={"h100": [RAIL]}))
+    [release] = run.of_type(RELEASE)
+    assert run.waits_for(run.named("namespace"), release)
+
+
+def test_where_the_network_operator_brings_multus_it_makes_the_definition_too() -> None:
+    run = up(config=configured(networks={"h100": [{**RAIL, "ipam": NV_IPAM}]}))
+    assert run.error is None
+    assert (run.of_type(RELEASE), run.of_type(DEFINITION)) == ([], [])
+    [pool] = run.of_type("kubernetes:nv-ipam.nvidia.com/v1alpha1:IPPool")
+    [network] = run.of_type("kubernetes:mellanox.com/v1alpha1:HostDeviceNetwork")
+    assert run.waits_for(network, pool)
+    assert run.waits_for(run.named("training-h100-job"), network)
+
+
+def test_a_multus_of_another_tool_is_used_and_not_installed() -> None:
+    run = up(config=configured(networks={"h100": [RAIL]}, multus={"enabled": False}))
+    assert run.of_type(RELEASE) == []
+    assert len(run.of_type(DEFINITION)) == 1
+
+
+def test_a_fabric_that_failed_gets_no_networks() -> None:
+    run = up(failing("x"), configured(networks={"h100": [RAIL]}))
+    assert created(run) == []
+
+
+# ---- Training Operator v1 --------------------------------------------------------------------------------
+
+
+def test_the_training_operator_is_a_release_of_our_chart_with_the_kinds_that_are_asked_for() -> None:
+    run = up(config=configured(training_operator={"enabled": True, "kinds": ["PyTorchJob", "JAXJob"]}))
+    assert run.error is None
+    [release] = run.of_type(RELEASE)
+    chart = ROOT / "stacks" / "training" / release.inputs["chart"]
+    assert chart.resolve() == ROOT / "stacks" / "training" / "charts" / "training-operator"
+    assert release.inputs["values"]["kinds"] == ["PyTorchJob", "JAXJob"]
+    assert release.inputs["skipAwait"] is False
+    assert run.outputs["training_operator_version"] == "v1-93c5489"
+
+
+def test_both_operators_are_releases_in_namespaces_of_their_own() -> None:
+    run = up(config=configured(training_operator={"enabled": True}, trainer={"enabled": True}))
+    names = {release.inputs["namespace"] for release in run.of_type(RELEASE)}
+    assert names == {"kubeflow-system", "training-operator"}
+
+
+def test_without_the_training_operator_its_version_is_not_known() -> None:
+    assert up().outputs.get("training_operator_version") is None
+
+
+# ---- Kueue -----------------------------------------------------------------------------------------------
+
+QUEUES = "kubernetes:kueue.x-k8s.io/v1beta2:"
+
+
+def test_without_kueue_there_is_no_queue() -> None:
+    run = up()
+    assert run.outputs["queues"] == []
+    assert not [each for each in run.custom if each.type.startswith(QUEUES)]
+
+
+def test_kueue_is_a_release_that_is_awaited_and_a_queue_per_pool_after_it() -> None:
+    run = up(config=configured(kueue={"enabled": True}))
+    assert run.error is None
+    [release], [flavor] = run.of_type(RELEASE), run.of_type(f"{QUEUES}ResourceFlavor")
+    [cluster_queue], [queue] = run.of_type(f"{QUEUES}ClusterQueue"), run.of_type(f"{QUEUES}LocalQueue")
+    assert release.inputs["skipAwait"] is False
+    assert run.waits_for(flavor, release)
+    assert run.waits_for(cluster_queue, flavor)
+    assert run.waits_for(queue, cluster_queue)
+    assert run.outputs["queues"] == ["h100"]
+
+
+def test_a_destroy_removes_the_jobs_of_the_namespace_before_the_queue_that_waits_for_them() -> None:
+    run = up(config=configured(kueue={"enabled": True}))
+    [queue] = run.of_type(f"{QUEUES}ClusterQueue")
+    assert run.waits_for(run.named("namespace"), queue)
+    [local] = run.of_type(f"{QUEUES}LocalQueue")
+    assert local.request.deletedWith == run.named("namespace").urn
+
+
+# ---- Shared storage --------------------------------------------------------------------------------------
+
+CLAIM = "kubernetes:core/v1:PersistentVolumeClaim"
+VOLUME = "kubernetes:core/v1:PersistentVolume"
+NFS = {"mode": "nfs", "nfs": {"server": "10.0.0.5", "export": "/srv"}}
+CLASS = {"mode": "class", "class_name": "weka", "size": "10Ti"}
+
+
+def on_storage(**storage: Any) -> Run:
+    run = up(config=configured(storage=storage))
+    assert run.error is None
+    return run
+
+
+def test_without_a_claim_no_object_of_storage_is_created() -> None:
+    for run in (up(), on_storage(mode="path", path="/mnt/shared")):
+        assert (run.of_type(CLAIM), run.of_type(VOLUME)) == ([], [])
+    assert run.outputs["storage"] == {"mode": "path"}
+
+
+def test_the_job_starts_after_its_claim_is_bound() -> None:
+    for storage in (NFS, CLASS):
+        run = on_storage(**storage)
+        bind = run.named("storage-bind")
+        assert run.waits_for(bind, run.of_type(CLAIM)[0])
+        assert run.waits_for(run.of_type(JOB)[0], bind)
+
+
+def test_the_claim_of_a_class_is_made_after_the_class_was_found_to_be_shared() -> None:
+    run = on_storage(**CLASS)
+    [claim], check = run.of_type(CLAIM), run.named("storage-class")
+    assert check.inputs["create"].endswith("-m busbar training check-class")
+    assert json.loads(check.inputs["stdin"]) == {"class_name": "weka"}
+    assert run.waits_for(claim, check)
+
+
+def test_all_workers_must_be_able_to_mount_the_claim() -> None:
+    run = on_storage(**CLASS)
+    spec = json.loads(run.named("storage-bind").inputs["stdin"])
+    assert spec["workers"] == ["gpu-1", "gpu-2"]
+    assert spec["claim"] == run.of_type(CLAIM)[0].inputs["metadata"]["name"]
+
+
+def test_the_claim_of_a_class_and_its_namespace_stay_when_the_stack_goes() -> None:
+    run = on_storage(**CLASS)
+    [claim], [namespace] = run.of_type(CLAIM), run.of_type(NAMESPACE)
+    assert claim.request.retainOnDelete and namespace.request.retainOnDelete
+    # A namespace that stays deletes nothing: what is in it must be deleted itself.
+    assert [each.name for each in run.custom if each.request.deletedWith == namespace.urn] == []
+
+
+def test_an_export_goes_last_when_no_pod_and_no_claim_uses_it() -> None:
+    run = on_storage(**NFS)
+    [volume], [claim], [namespace] = run.of_type(VOLUME), run.of_type(CLAIM), run.of_type(NAMESPACE)
+    assert run.waits_for(namespace, volume) and run.waits_for(claim, volume)
+    assert claim.request.deletedWith == namespace.urn
+    assert not (claim.request.retainOnDelete or namespace.request.retainOnDelete)
+
+
+def test_the_claim_is_an_output_for_the_jobs_of_others() -> None:
+    bound = json.dumps({"claim": "shared-1", "volume": "pv-1", "capacity": "10Ti"})
+    run = up(config=configured(storage=CLASS, proof={"enforce": False}), printed=bound)
+    assert run.outputs["storage"] == {
+        "mode": "class", "namespace": "busbar-training", **json.loads(bound),
+    }  # fmt: skip
+
+
+def test_a_preview_of_storage_needs_nothing_that_only_an_update_knows() -> None:
+    assert up(config=configured(storage=CLASS), preview=True).error is None

@@ -1,0 +1,169 @@
+"""From a job in a cluster to a verdict: followed logs, jobs that do not start, logs that are judged again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from busbar.collect.jobwatch import Unreachable
+from busbar.kube.client import ApiError
+from stacks.training.package.collect.collector import collect
+from stacks.training.package.collect.spec import CollectSpec
+from stacks.training.package.verdict import Verdict
+from stacks.training.tests.unit.made import expected, first, lines, second
+from tests.support.kube_cluster import Clock, Cluster, unreachable
+
+JOB = "/apis/batch/v1/namespaces/train/jobs/run"
+PODS = "/api/v1/namespaces/train/pods"
+EVENTS = "/api/v1/namespaces/train/events"
+FIRST = f"{PODS}/run-0-x"
+
+
+def pod(index: str = "0", **status: Any) -> dict[str, Any]:
+    return {
+        "metadata": {
+            "name": f"run-{index}-x",
+            "annotations": {"batch.kubernetes.io/job-completion-index": index},
+        },
+        "status": status or {"phase": "Succeeded"},
+    }
+
+
+def condition(kind: str, **more: str) -> dict[str, Any]:
+    return {"conditions": [{"type": kind, "status": "True", **more}]}
+
+
+def cluster(job_status: dict[str, Any] | None = None, *pods: dict[str, Any]) -> Cluster:
+    listed = list(pods or (pod("1"), pod("0")))
+    status = condition("Complete") if job_status is None else job_status
+    job = {"metadata": {"name": "run", "uid": "u1"}, "status": status}
+    return Cluster({JOB: job, PODS: listed, EVENTS: [], FIRST: listed[-1]})
+
+
+def whole_log() -> list[bytes]:
+    return [
+        b"# busbar: launcher starts\n",
+        *lines([*first(), *second()]),
+        b"# busbar: launcher ends with exit code 0\n",
+    ]
+
+
+def serve(printed: list[bytes]) -> Any:
+    def connection(query: Mapping[str, str]) -> Iterator[bytes]:
+        for line in printed:
+            yield b"2026-01-01T00:00:00Z " + line
+
+    return connection
+
+
+def run(api: Cluster, folder: Path, said: list[str] | None = None, clock: Clock | None = None) -> Verdict:
+    spec = CollectSpec(
+        namespace="train", job="run", folder=str(folder), deadline_seconds=600, expectation=expected()
+    )
+    return collect(api, spec, clock or Clock(), (said if said is not None else []).append)
+
+
+def test_the_log_of_the_first_pod_is_followed_judged_and_kept(tmp_path: Path) -> None:
+    api = cluster()
+    api.logs = [serve(whole_log())]
+    said: list[str] = []
+    found = run(api, tmp_path, said)
+    assert (found.verdict, found.reasons) == ("pass", [])
+    assert json.loads((tmp_path / "verdict.json").read_text())["passed"] is True
+    assert {"16 ranks start, nccl", "rank 15 is killed", "resumed from step 15"} <= set(said)
+
+
+def test_a_log_that_was_read_whole_is_judged_again_without_the_cluster_s_log(tmp_path: Path) -> None:
+    api = cluster()
+    api.logs = [serve(whole_log())]
+    run(api, tmp_path)
+    again = cluster()
+    assert run(again, tmp_path).passed
+    assert again.log_queries == []
+
+
+def test_a_log_without_its_end_is_no_pass_and_is_not_judged_again(tmp_path: Path) -> None:
+    api = cluster()
+    api.logs = [serve(whole_log()[:-1])]
+    found = run(api, tmp_path)
+    assert found.verdict == "unknown"
+    assert "the end of the launcher's log is missing" in found.reasons[0]
+    assert not (tmp_path / "source.json").exists()
+
+
+def test_a_job_that_failed_is_a_fail_with_its_reason(tmp_path: Path) -> None:
+    api = cluster(condition("Failed", reason="BackoffLimitExceeded", message="too many"))
+    api.logs = [serve(whole_log())]
+    found = run(api, tmp_path)
+    assert found.verdict == "fail"
+    assert "job: the Job failed: BackoffLimitExceeded: too many" in found.reasons
+
+
+def test_pods_whose_image_cannot_be_pulled_give_no_verdict_but_the_reason(tmp_path: Path) -> None:
+    state = {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}
+    stuck = pod("0", phase="Pending", containerStatuses=[{"name": "trainer", "state": state}])
+    found = run(cluster({}, stuck), tmp_path)
+    assert found.verdict == "unknown"
+    assert found.reasons[0] == "job: the job's pods cannot start"
+    assert any("no such image" in reason for reason in found.reasons)
+
+
+def test_a_job_that_ends_before_its_pods_start_names_what_they_lacked(tmp_path: Path) -> None:
+    api = cluster({}, pod("0", phase="Pending"))
+    event = {
+        "type": "Warning",
+        "reason": "FailedCreatePodSandBox",
+        "message": "Link not found",
+        "involvedObject": {"name": "run-0-x"},
+    }
+    api.objects[EVENTS] = [event]
+
+    def at_its_deadline() -> None:
+        api.objects[PODS] = []
+        api.objects[JOB]["status"] = condition("Failed", reason="DeadlineExceeded")
+
+    clock = Clock()
+    clock.at(30, at_its_deadline)
+    found = run(api, tmp_path, clock=clock)
+    assert found.verdict == "unknown"
+    assert found.reasons == [
+        "job: the Job failed: DeadlineExceeded",
+        "job: run-0-x: FailedCreatePodSandBox: Link not found",
+    ]
+
+
+def test_a_job_that_does_not_exist_gives_no_verdict(tmp_path: Path) -> None:
+    found = run(Cluster({PODS: [], EVENTS: []}), tmp_path)
+    assert (found.verdict, found.reasons) == ("unknown", ["job: Job train/run does not exist"])
+
+
+def test_a_suspended_job_says_how_to_run_again(tmp_path: Path) -> None:
+    found = run(cluster(condition("Suspended"), pod("0", phase="Pending")), tmp_path)
+    assert "Fix: increase proof.run" in found.reasons[0]
+
+
+def test_a_job_that_does_not_end_is_suspended_so_that_its_gpus_are_released(tmp_path: Path) -> None:
+    running = {"phase": "Running", "containerStatuses": [{"name": "trainer", "state": {"running": {}}}]}
+    api = cluster({}, pod("0", **running))
+    api.logs = [serve(whole_log()[:10])] * 2000
+    found = run(api, tmp_path)
+    assert found.verdict != "pass"
+    assert api.patched == [(JOB, {"spec": {"suspend": True}})]
+
+
+def test_an_api_that_never_answers_is_an_error_not_a_verdict(tmp_path: Path) -> None:
+    api = cluster()
+    api.failures = [unreachable()] * 10_000
+    with pytest.raises(Unreachable):
+        run(api, tmp_path)
+
+
+def test_an_api_that_refuses_is_an_error_not_a_verdict(tmp_path: Path) -> None:
+    api = cluster()
+    api.failures = [ApiError(f"GET {JOB}", 403, "forbidden")]
+    with pytest.raises(ApiError):
+        run(api, tmp_path)

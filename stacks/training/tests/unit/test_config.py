@@ -1,0 +1,107 @@
+"""The configuration of stacks/training: what is refused, and how it is said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from busbar.config import ConfigError
+from stacks.training.package.config import KEY, PROJECT, load
+from stacks.training.tests.support import configured, training
+
+ROOT = Path(__file__).resolve().parents[4]
+
+
+def findings(data: Any) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        load(data)
+    return caught.value.findings
+
+
+def test_the_name_of_the_cluster_s_stack_is_all_that_must_be_configured() -> None:
+    found = load({"cluster": "organization/busbar/prod"})
+    assert found.proof.is_gate
+    assert (found.proof.backend, found.pools) == ("nccl", [])
+
+
+def test_the_example_of_the_lab_is_valid() -> None:
+    document = yaml.safe_load((ROOT / "stacks/training/Pulumi.dev.yaml").read_text())
+    assert load(document["config"][f"{PROJECT}:{KEY}"]).cluster == "organization/busbar/dev"
+
+
+def test_a_proof_that_is_switched_off_is_no_gate() -> None:
+    assert not training(proof={"enabled": False}).proof.is_gate
+    assert not training(proof={"enforce": False}).proof.is_gate
+
+
+@pytest.mark.parametrize(
+    ("data", "finding"),
+    [
+        (None, "busbar-training:training: is not an object. Fix: see stacks/training/Pulumi.dev.yaml"),
+        ({}, "cluster: missing: The stack that made the cluster, as organization/busbar/STACK."),
+        (
+            {"cluster": "prod"},
+            "cluster: 'prod' is not a stack as ORGANIZATION/PROJECT/STACK, such as organization/busbar/dev",
+        ),
+        (configured(prof={}), "prof: unknown key; did you mean 'proof'?"),
+        (configured(pools=["a", "a"]), "pools[1]: 'a' is listed twice"),
+        (
+            configured(storage={"mode": "path"}),
+            "storage.path: missing: storage.mode is path. Fix: name the folder that all workers share",
+        ),
+        (
+            configured(storage={"path": "/mnt/shared"}),
+            "storage.path: '/mnt/shared' is not used: storage.mode is none. Fix: set storage.mode: path",
+        ),
+        (
+            configured(storage={"mode": "path", "path": "shared"}),
+            "storage.path: 'shared' is not an absolute path without spaces, such as /mnt/shared",
+        ),
+        (
+            configured(proof={"backend": "mpi"}),
+            "proof.backend: 'mpi' is not one of 'nccl' or 'gloo'",
+        ),
+        (configured(proof={"steps": 4}), "proof.steps: 4 is too small: expected at least 8"),
+        (
+            configured(proof={"env": {"RANK": "0"}}),
+            "proof.env.RANK: is set by torchrun. Fix: remove it",
+        ),
+        (
+            configured(proof={"env": {"NCCL_DEBUG": "WARN"}}),
+            "proof.env.NCCL_DEBUG: the verdict needs the messages that it controls. Fix: remove it",
+        ),
+        (
+            configured(proof={"deadline_seconds": 120, "collective_timeout_seconds": 61}),
+            "proof.collective_timeout_seconds: 61 is too large: expected at most half of "
+            "proof.deadline_seconds (120)",
+        ),
+        (
+            configured(kueue={"enabled": True, "chart": "kueue"}),
+            "kueue.chart: 'kueue' is a name, and kueue.repository is not set",
+        ),
+        (
+            configured(training_operator={"kinds": ["MPIJob"]}),
+            "training_operator.kinds[0]: 'MPIJob' has the CRD name of the MPI Operator's "
+            "(mpijobs.kubeflow.org), and a cluster has one of them. Fix: write an MPIJob of "
+            "kubeflow.org/v2beta1",
+        ),
+        (
+            configured(training_operator={"kinds": ["TFJob", "TFJob"]}),
+            "training_operator.kinds[1]: 'TFJob' is listed twice",
+        ),
+        (
+            configured(trainer={"deepspeed": {"enabled": True}}),
+            "trainer.deepspeed.enabled: needs Trainer. Fix: set trainer.enabled: true",
+        ),
+        (configured(proof={"iterations": 1}), "proof.iterations: 1 is too small: expected at least 3"),
+    ],
+)  # fmt: skip
+def test_what_cannot_work_is_refused_with_its_place_and_what_is_expected(data: Any, finding: str) -> None:
+    assert findings(data) == [finding]
+
+
+def test_all_errors_are_found_at_once() -> None:
+    assert len(findings({"namespace": "A_B", "proof": {"steps": "x", "backend": 1}})) == 4

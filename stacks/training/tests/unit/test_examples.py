@@ -1,0 +1,168 @@
+"""stacks/training/examples: valid by the published CRDs, and right in what those do not check."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from stacks.training.package.trainer import deepspeed_runtime
+from stacks.training.tests.support import cluster, training
+from tests.unit.charts.published import MPI_OPERATOR_RELEASE, complaints, published_crd
+
+FOLDER = Path(__file__).resolve().parents[2] / "examples"
+CRDS = {
+    "PyTorchJob": (("training-operator", "v1.9.4"), "v1"),
+    "MPIJob": (MPI_OPERATOR_RELEASE, "v2beta1"),
+    "TrainJob": (("kubeflow-trainer", "v2.3.0"), "v1alpha1"),
+}
+EXAMPLES = sorted(path.name for path in FOLDER.glob("*.yaml"))
+# Their pods are spelled out here; those of a TrainJob are in the runtime of the pool.
+SPELLED_OUT = ("pytorchjob.yaml", "elastic.yaml", "mpijob.yaml")
+
+
+def example(name: str) -> dict[str, Any]:
+    found = yaml.safe_load((FOLDER / name).read_text())
+    assert isinstance(found, dict)
+    return found
+
+
+def replicas(name: str) -> dict[str, Any]:
+    spec = example(name)["spec"]
+    found: dict[str, Any] = spec.get("pytorchReplicaSpecs") or spec["mpiReplicaSpecs"]
+    return found
+
+
+def workers(name: str) -> list[dict[str, Any]]:
+    """The pods that train."""
+    return [each["template"]["spec"] for role, each in replicas(name).items() if role != "Launcher"]
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_is_valid_by_the_published_crd(name: str) -> None:
+    found = example(name)
+    release, version = CRDS[found["kind"]]
+    assert complaints(published_crd(*release, found["kind"]), version, found) == []
+
+
+def test_a_misspelt_field_of_an_example_would_be_found() -> None:
+    wrong = example("elastic.yaml")
+    wrong["spec"]["elasticPolicy"]["minReplica"] = 1
+    [complaint] = complaints(published_crd("training-operator", "v1.9.4", "PyTorchJob"), "v1", wrong)
+    assert "'minReplica' was unexpected" in complaint
+
+
+@pytest.mark.parametrize("name", SPELLED_OUT)
+def test_a_pod_has_whole_workers_rdma_and_a_large_shared_memory(name: str) -> None:
+    for pod in workers(name):
+        [container] = pod["containers"]
+        limits = container["resources"]["limits"]
+        assert (limits["nvidia.com/gpu"], limits["nvidia.com/hostdev"]) == (8, 8)
+        assert container["securityContext"]["capabilities"] == {"add": ["IPC_LOCK"]}
+        assert pod["runtimeClassName"] == "nvidia"
+        [shm] = [volume for volume in pod["volumes"] if volume["name"] == "shm"]
+        assert shm["emptyDir"]["medium"] == "Memory"
+
+
+@pytest.mark.parametrize("name", SPELLED_OUT)
+def test_two_pods_of_a_job_never_share_a_worker(name: str) -> None:
+    job = example(name)["metadata"]["name"]
+    for pod in workers(name):
+        [term] = pod["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+        assert term["topologyKey"] == "kubernetes.io/hostname"
+        assert term["labelSelector"]["matchLabels"]["training.kubeflow.org/job-name"] == job
+
+
+@pytest.mark.parametrize("name", SPELLED_OUT)
+def test_every_pod_that_may_have_rank_0_sees_the_checkpoints(name: str) -> None:
+    for pod in workers(name):
+        mounts = {mount["name"]: mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]}
+        assert mounts["checkpoints"] == "/checkpoints"
+        assert {volume["name"] for volume in pod["volumes"]} == set(mounts)
+
+
+@pytest.mark.parametrize("name", SPELLED_OUT)
+def test_a_job_ends_at_a_deadline_and_its_pods_release_their_volumes(name: str) -> None:
+    policy = example(name)["spec"]["runPolicy"]
+    assert policy["activeDeadlineSeconds"] > 0
+    assert policy["cleanPodPolicy"] == "Running"
+
+
+@pytest.mark.parametrize("name", ["pytorchjob.yaml", "elastic.yaml"])
+def test_the_container_of_a_pytorch_job_has_the_name_that_the_operator_looks_for(name: str) -> None:
+    assert [each["name"] for pod in workers(name) for each in pod["containers"]] == ["pytorch"] * len(
+        workers(name)
+    )
+
+
+def test_the_elastic_job_leaves_the_meeting_to_the_operator_because_it_has_no_master() -> None:
+    assert list(replicas("elastic.yaml")) == ["Worker"]
+    command = workers("elastic.yaml")[0]["containers"][0]["command"]
+    assert not [word for word in command if word.startswith("--")]
+
+
+def test_master_and_worker_run_the_same_pod() -> None:
+    found = replicas("pytorchjob.yaml")
+    assert found["Master"]["template"] == found["Worker"]["template"]
+
+
+def test_mpirun_gets_options_and_their_values_as_words_and_a_rank_per_gpu() -> None:
+    spec = example("mpijob.yaml")["spec"]
+    [script] = spec["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"][0]["args"]
+    words = script.split()
+    ranks = spec["mpiReplicaSpecs"]["Worker"]["replicas"] * spec["slotsPerWorker"]
+    assert words[words.index("-np") + 1] == str(ranks)
+    assert "\n" not in script
+    assert words[words.index("--hostfile") + 1] == "/etc/mpi/hostfile"
+    assert spec["launcherCreationPolicy"] == "WaitForWorkersReady"
+
+
+def test_the_deepspeed_example_names_the_runtime_of_a_pool_and_patches_only_jobs_that_it_has() -> None:
+    from stacks.training.package.target import targets
+
+    [target] = targets(cluster(), training()).values()
+    runtime = deepspeed_runtime(target, "deepspeed:1")
+    assert runtime is not None
+    spec = example("deepspeed.yaml")["spec"]
+    assert spec["runtimeRef"]["name"] == runtime["metadata"]["name"]
+    [patch] = spec["runtimePatches"]
+    patched = patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
+    jobs = runtime["spec"]["template"]["spec"]["replicatedJobs"]
+    assert [each["name"] for each in patched] == [each["name"] for each in jobs]
+
+
+def test_rank_0_of_the_deepspeed_example_is_where_the_others_look_for_it() -> None:
+    """Trainer's host file ends with the launcher, where Open MPI 5 starts rank 0: seen in the lab."""
+    [script] = example("deepspeed.yaml")["spec"]["trainer"]["args"]
+    order, mpirun = script.split("exec ")
+    assert order.startswith('{ grep "^$(hostname)\\." /etc/mpi/hostfile; grep -v ') and ">/tmp/hosts" in order
+    assert "--hostfile /tmp/hosts" in mpirun and "MASTER_ADDR=\"$(sed -n '1s/ .*//p' /tmp/hosts)\"" in mpirun
+
+
+@pytest.mark.parametrize("name", SPELLED_OUT)
+def test_an_example_says_what_it_corrects(name: str) -> None:
+    text = (FOLDER / name).read_text()
+    assert "# Corrected, against " in text and "#  1. " in text
+
+
+def test_the_readme_lists_every_example_and_no_other() -> None:
+    text = (FOLDER / "README.md").read_text()
+    assert [name for name in EXAMPLES if f"[{name}]({name})" not in text] == []
+
+
+@pytest.mark.parametrize(
+    ("program", "needed"),
+    [("train.py", {"torch", "typing"}), ("deepspeed_train.py", {"torch", "deepspeed"})],
+)
+def test_a_program_is_valid_and_needs_nothing_but_what_it_says(program: str, needed: set[str]) -> None:
+    tree = ast.parse((FOLDER / program).read_text())
+    imported = {
+        (node.module if isinstance(node, ast.ImportFrom) else name.name).split(".")[0]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in node.names
+    }
+    assert imported == {"__future__", "os", "pathlib", "sys", *needed}

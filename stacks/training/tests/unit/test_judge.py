@@ -1,0 +1,302 @@
+"""What makes a training run a pass, and each thing that keeps it from being one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from busbar.nccl import JobOutcome
+from stacks.training.package.log import read_lines
+from stacks.training.package.verdict import judge
+from stacks.training.tests.unit.made import (
+    CHECKPOINT_STEP,
+    GIB,
+    RDMA,
+    SHA256,
+    STEPS,
+    TCP,
+    WORLD,
+    Record,
+    changed,
+    codes,
+    expected,
+    first,
+    lines,
+    record,
+    second,
+    starts,
+    step,
+    verdict,
+    without,
+)
+
+
+def test_a_run_that_shows_everything_passes() -> None:
+    found = verdict()
+    assert (found.verdict, found.reasons) == ("pass", [])
+    assert {check.status for check in found.checks} == {"pass"}
+
+
+def test_a_pass_carries_the_times_and_bandwidths_of_the_run() -> None:
+    found = verdict()
+    assert found.busbw_gbps == pytest.approx(2 * 15 / 16 * GIB / 0.00516 / 1e9)
+    assert found.expected_allreduce_seconds == pytest.approx(2 * 15 / 16 * GIB / 390e9)
+    assert found.allreduce_share == pytest.approx(0.258)
+    assert found.exposed_share == pytest.approx(0.2)
+    assert (found.ranks, found.nodes, found.starts) == (16, 2, 2)
+
+
+def test_an_empty_log_is_no_verdict_and_measures_nothing() -> None:
+    found = judge(read_lines(()), expected())
+    assert found.verdict == "unknown"
+    assert not any(check.status == "pass" for check in found.checks)
+    assert found.busbw_gbps is None
+
+
+@pytest.mark.parametrize("count", range(0, 60, 3))
+def test_a_log_that_is_cut_anywhere_is_never_a_pass(count: int) -> None:
+    records = [*first(), *second()]
+    assert not verdict(records[: min(count, len(records) - 1)]).passed
+
+
+@pytest.mark.parametrize("kind", ["start", "host", "step", "checkpoint", "kill", "resume", "timing", "end"])
+def test_a_run_without_one_kind_of_record_is_never_a_pass(kind: str) -> None:
+    assert not verdict(without([*first(), *second()], kind)).passed
+
+
+@pytest.mark.parametrize(
+    ("kind", "index", "values", "code"),
+    [
+        ("start", 1, {"schema": 9}, "log.other_schema"),
+        ("end", 0, {"step": STEPS - 1}, "log.steps_missing"),
+        ("start", 1, {"backend": "gloo"}, "ranks.other_backend"),
+        ("start", 0, {"world_size": 8}, "ranks.wrong_count"),
+        ("host", 3, {"node": "gpu-9"}, "ranks.other_nodes"),
+        ("host", 1, {"device": "NVIDIA A100-SXM4-80GB"}, "ranks.other_device"),
+        ("host", 1, {"first_rank": 9}, "ranks.wrong_count"),
+        ("step", 3, {"loss": "nan"}, "loss.not_finite"),
+        ("step", 3, {"distinct_losses": 1}, "data.same"),
+        ("step", 4, {"gradients": {"aa": 15, "bb": 1}}, "gradients.differ"),
+        ("step", 4, {"gradients": {"aa": 15}}, "gradients.ranks_missing"),
+        ("end", 0, {"parameters": {"aa": 8, "bb": 8}}, "gradients.differ"),
+        ("checkpoint", 0, {"bytes": GIB}, "checkpoint.too_small"),
+        ("resume", 0, {"sha256": "cd" * 32}, "recovery.other_checkpoint"),
+        ("resume", 0, {"step": 14}, "recovery.other_checkpoint"),
+        ("timing", 0, {"wrong": 3}, "allreduce.wrong"),
+        ("timing", 0, {"bytes": GIB // 2}, "busbw.not_measured"),
+        ("timing", 0, {"allreduce_s": [0.02] * 5}, "busbw.too_low"),
+    ],
+)  # fmt: skip
+def test_one_wrong_record_is_named_by_its_code(
+    kind: str, index: int, values: dict[str, Any], code: str
+) -> None:
+    found = verdict(changed([*first(), *second()], kind, index, **values))
+    assert not found.passed
+    assert code in codes(found)
+
+
+def test_a_loss_that_does_not_fall_fails() -> None:
+    flat = [{**each, "loss": 1.0} if "loss" in each else each for each in [*first(), *second()]]
+    assert codes(verdict(flat)) == {"loss.not_falling"}
+
+
+def test_gradients_that_never_change_fail() -> None:
+    same = {"gradients": {"00": WORLD}}
+    frozen = [{**each, **same} if "gradients" in each else each for each in [*first(), *second()]]
+    assert codes(verdict(frozen)) == {"gradients.constant"}
+
+
+def test_a_missing_step_is_found() -> None:
+    records = [each for each in [*first(), *second()] if each.get("step") != 20]
+    assert codes(verdict(records)) == {"log.steps_missing"}
+
+
+def test_a_job_that_is_too_slow_says_measured_and_expected_time() -> None:
+    [reason] = verdict(changed([*first(), *second()], "timing", allreduce_s=[0.02] * 5)).reasons
+    assert "took 20 ms (100.7 GB/s busbw); at the measured 390 GB/s it takes 5.16 ms" in reason
+    assert "Expected at least 0.7 of the measured busbw (273 GB/s)" in reason
+
+
+def test_without_a_measured_bandwidth_there_is_no_verdict() -> None:
+    assert codes(verdict(busbw_gbps=None)) == {"busbw.no_expectation"}
+
+
+# ---- recovery -------------------------------------------------------------------------------------------
+
+
+def test_a_run_in_which_nothing_was_killed_proves_no_recovery() -> None:
+    whole: list[Record] = [*starts(), *(step(number) for number in range(1, STEPS + 1)), *second()[-2:]]
+    assert codes(verdict(whole)) == {"checkpoint.missing", "recovery.not_killed"}
+
+
+def test_a_run_that_did_not_start_again_fails() -> None:
+    assert "recovery.not_restarted" in codes(verdict(first()))
+
+
+def test_a_run_that_began_anew_after_the_kill_fails() -> None:
+    anew: list[Record] = [*starts(), *(step(number) for number in range(1, STEPS + 1)), *second()[-2:]]
+    assert codes(verdict([*first(), *anew])) == {"recovery.started_anew"}
+
+
+def test_a_run_whose_loss_jumps_after_the_resume_has_loaded_another_state() -> None:
+    again = changed(second(), "step", 0, loss=2.0)
+    found = verdict([*first(), *again])
+    assert codes(found) == {"recovery.other_loss"}
+    assert f"step {CHECKPOINT_STEP + 1} had the loss" in found.reasons[0]
+
+
+def test_several_restarts_pass_where_each_resumes_from_the_checkpoint() -> None:
+    interrupted = second()[: len(starts()) + 1]
+    found = verdict([*first(), *interrupted, step(CHECKPOINT_STEP + 1), *second()])
+    assert (found.verdict, found.starts) == ("pass", 3)
+
+
+def test_shared_storage_must_show_the_same_file_on_every_worker() -> None:
+    assert codes(verdict(shared_checkpoint=True)) == {"recovery.not_shared"}
+    shared = changed([*first(), *second()], "resume", files={SHA256: 2})
+    assert verdict(shared, shared_checkpoint=True).passed
+
+
+# ---- the transport --------------------------------------------------------------------------------------
+
+
+def test_a_run_that_fell_back_to_tcp_fails() -> None:
+    found = verdict(nccl=TCP)
+    assert (found.verdict, codes(found)) == ("fail", {"fabric.failed"})
+    assert "start 1: transport: TCP between hosts (NET/Socket), expected RDMA" in found.reasons[0]
+
+
+def test_a_run_that_fell_back_to_tcp_after_the_restart_fails() -> None:
+    records = [*lines(first()), *lines(second(), TCP)]
+    found = judge(read_lines(records), expected())
+    assert found.verdict == "fail"
+    assert "start 2: transport: TCP between hosts" in found.reasons[0]
+
+
+def test_a_run_without_gpudirect_fails() -> None:
+    found = verdict(nccl=RDMA.model_copy(update={"gdr": False}))
+    assert codes(found) == {"fabric.failed"}
+    assert "gdrdma: 32 of 32 edges lack /GDRDMA" in found.reasons[0]
+
+
+def test_a_run_that_leaves_rails_unused_fails() -> None:
+    found = verdict(nccl=RDMA.model_copy(update={"devices": 7}))
+    assert codes(found) == {"fabric.failed"}
+    assert "uses 7 rails" in found.reasons[0]
+
+
+def test_without_messages_of_nccl_there_is_no_verdict() -> None:
+    found = verdict(nccl=None)
+    assert (found.verdict, codes(found)) == ("unknown", {"fabric.no_messages"})
+
+
+def test_a_line_of_nccl_that_is_lost_is_noticed() -> None:
+    printed = lines([*first(), *second()])
+    at = next(i for i, line in enumerate(printed) if b" via NET/" in line)
+    found = judge(read_lines([*printed[:at], *printed[at + 1 :]]), expected())
+    assert "log.damaged" in codes(found)
+    assert not found.passed
+
+
+def test_a_line_of_nccl_that_is_cut_is_noticed() -> None:
+    printed = lines([*first(), *second()])
+    at = next(i for i, line in enumerate(printed) if b" via NET/" in line)
+    found = judge(read_lines([*printed[:at], printed[at][:50] + b"\n", *printed[at + 1 :]]), expected())
+    assert "log.damaged" in codes(found)
+
+
+def test_a_communicator_of_other_ranks_does_not_prove_that_all_came_up() -> None:
+    assert codes(verdict(nccl=RDMA.model_copy(update={"communicator": False}))) == {"fabric.not_all_up"}
+
+
+def test_messages_after_a_kill_do_not_count() -> None:
+    noise = b"training-h100-0:40:90 [0] socket.c:881 NCCL WARN Net: Connection closed by remote peer\n"
+    printed = [*lines(first()), noise, *lines(second())]
+    assert judge(read_lines(printed), expected()).passed
+
+
+def test_gloo_on_a_pool_with_rdma_is_no_verdict() -> None:
+    records = [{**each, "backend": "gloo"} if "backend" in each else each for each in [*first(), *second()]]
+    assert codes(verdict(records, nccl=None, backend="gloo")) == {"fabric.gloo"}
+
+
+# ---- the job and the log --------------------------------------------------------------------------------
+
+
+def test_a_job_that_failed_is_a_fail_whatever_its_log_says() -> None:
+    read = read_lines(lines([*first(), *second()]))
+    found = judge(read, expected(), JobOutcome(False, ["the Job failed: BackoffLimitExceeded"]))
+    assert (found.verdict, codes(found)) == ("fail", {"job.failed"})
+
+
+def test_a_log_of_which_a_part_is_missing_is_no_verdict() -> None:
+    read = read_lines(lines([*first(), *second()]))
+    found = judge(read, expected(), missing=("pod x was deleted",))
+    assert codes(found) == {"log.damaged"}
+    assert "pod x was deleted" in found.reasons[0]
+
+
+def test_a_record_that_is_cut_is_named_with_its_line() -> None:
+    printed = lines([*first(), *second()])
+    cut = [*printed[:3], printed[3][:40] + b"\n", *printed[4:]]
+    found = judge(read_lines(cut), expected())
+    assert "log.damaged" in codes(found)
+    assert any("line 4 is not a record" in reason for reason in found.reasons)
+
+
+def test_a_record_behind_an_open_line_of_another_process_is_read() -> None:
+    printed = lines([*first(), *second()])
+    glued = [b"W1121 torch/distributed/run.py] " + line if b'"end"' in line else line for line in printed]
+    assert judge(read_lines(glued), expected()).passed
+
+
+def test_a_run_that_never_started_says_why_where_its_log_does() -> None:
+    crash = b"training-h100-0:40:90 [0] init.cc:1 NCCL WARN Cuda failure 'out of memory'\n"
+    found = judge(read_lines([crash]), expected())
+    assert found.verdict == "unknown"
+    assert codes(found) >= {"log.no_run", "ranks.wrong_count", "fabric.no_messages"}
+
+
+def test_a_second_record_of_a_kind_is_damage() -> None:
+    twice = [*first(), *second(), record("end", step=STEPS, parameters={"aa": WORLD})]
+    assert "log.damaged" in codes(verdict(twice))
+
+
+# ---- Shared storage --------------------------------------------------------------------------------------
+
+STORAGE = {"storage_bytes": 1 << 28, "min_write_mib_s": 100.0, "min_read_mib_s": 200.0}
+PROBE = record("storage", bytes=1 << 28, hosts=2, write_mib_s=150.0, read_mib_s=900.0, problems={})
+
+
+def probed(**values: Any) -> list[Record]:
+    begun = first()
+    return [*begun[:3], {**PROBE, **values}, *begun[3:], *second()]
+
+
+def test_storage_is_judged_only_where_one_is_shared() -> None:
+    assert "storage" not in {check.name for check in verdict(probed()).checks}
+
+
+def test_workers_that_read_what_others_wrote_pass_with_the_slowest_speed() -> None:
+    found = verdict(probed(), **STORAGE)
+    assert found.passed
+    assert (found.storage_write_mib_s, found.storage_read_mib_s) == (150.0, 900.0)
+
+
+@pytest.mark.parametrize(
+    ("values", "code"),
+    [
+        ({"problems": {"gpu-2": ".probe.0: No such file or directory"}}, "storage.not_shared"),
+        ({"write_mib_s": 99.0}, "storage.too_slow"),
+        ({"read_mib_s": 199.0}, "storage.too_slow"),
+        ({"hosts": 1}, "storage.not_probed"),
+        ({"bytes": 1 << 20}, "storage.not_probed"),
+    ],
+)
+def test_storage_that_is_not_shared_or_too_slow_is_named(values: dict[str, Any], code: str) -> None:
+    assert codes(verdict(probed(**values), **STORAGE)) == {code}
+
+
+def test_a_run_that_did_not_probe_its_storage_is_no_pass() -> None:
+    assert codes(verdict(**STORAGE)) == {"storage.not_probed"}

@@ -1,0 +1,374 @@
+"""Secondary networks: what becomes of the configuration in the cluster and in a pod."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from typing import Any
+
+import pytest
+
+from busbar.config import load
+from busbar.outputs import ClusterOutputs, build_outputs
+from busbar.outputs.pool import summarize
+from stacks.training.package.networks import attach
+from stacks.training.package.networks.manifests import render
+from stacks.training.package.proof import Manifests
+from stacks.training.package.proof import render as render_proof
+from stacks.training.package.target import Refused, Target, targets, warnings
+from stacks.training.package.trainer import deepspeed_runtime, torch_runtime
+from stacks.training.tests import support
+from stacks.training.tests.support import training
+from tests.support.clusters import H100_POOL, site
+from tests.support.verdicts import passing
+
+ROCE = {"link_layer": "ethernet"}
+TCP = {"transport": "socket", "expected_busbw_gbps": 1}
+GLOO = {"backend": "gloo"}
+ANNOTATION = "k8s.v1.cni.cncf.io/networks"
+
+
+def whereabouts(subnet: str, **more: Any) -> dict[str, Any]:
+    return {"type": "whereabouts", "subnet": subnet, **more}
+
+
+def nv_ipam(subnet: str, **more: Any) -> dict[str, Any]:
+    return {"type": "nv-ipam", "subnet": subnet, "addresses_per_node": 16, **more}
+
+
+def rail(number: int, **ipam: Any) -> dict[str, Any]:
+    addresses = ipam or whereabouts(f"192.168.1{number}.0/24")
+    return {"name": f"rail{number}", "type": "macvlan", "master": f"ens{number}f0np0", "ipam": addresses}
+
+
+def hostdev(**more: Any) -> dict[str, Any]:
+    ipam = whereabouts("192.168.20.0/24")
+    return {"name": "ib", "type": "host-device", "resource": "nvidia.com/hostdev", "ipam": ipam, **more}
+
+
+def objects(network: dict[str, Any]) -> list[dict[str, Any]]:
+    config = training(networks={"h100": [network]})
+    return render(config.namespace, "h100", config.networks["h100"][0], ["gpu-1", "gpu-2"])
+
+
+def cni(network: dict[str, Any]) -> dict[str, Any]:
+    [definition] = objects(network)
+    parsed: dict[str, Any] = json.loads(definition["spec"]["config"])
+    return parsed
+
+
+def target(
+    *networks: dict[str, Any], proof: dict[str, Any] | None = None, **site: Any
+) -> tuple[Target, Manifests]:
+    config = training(networks={"h100": list(networks)} if networks else {}, proof=proof or {})
+    [only] = targets(ClusterOutputs.from_dict(support.outputs(**site)), config).values()
+    return only, render_proof(only, config, {"main.py": ""})
+
+
+def template(found: Manifests) -> dict[str, Any]:
+    made: dict[str, Any] = found.job["spec"]["template"]
+    return made
+
+
+def env(found: Manifests) -> dict[str, str]:
+    [container] = template(found)["spec"]["containers"]
+    return {each["name"]: each["value"] for each in container["env"] if "value" in each}
+
+
+def limits(found: Manifests) -> dict[str, Any]:
+    [container] = template(found)["spec"]["containers"]
+    made: dict[str, Any] = container["resources"]["limits"]
+    return made
+
+
+def interfaces(found: Manifests) -> list[str]:
+    [container] = template(found)["spec"]["containers"]
+    script: str = container["command"][-1]
+    [names] = re.findall(r"^for name in (.*); do$", script, re.MULTILINE)
+    assert ("--count-interfaces" in script) is bool(names)
+    return str(names).split()
+
+
+# ---- objects ---------------------------------------------------------------------------------------------
+
+
+def test_a_macvlan_network_is_a_definition_in_the_namespace_of_the_run() -> None:
+    [definition] = objects({**rail(0), "mtu": 9000})
+    assert (definition["apiVersion"], definition["kind"]) == (
+        "k8s.cni.cncf.io/v1", "NetworkAttachmentDefinition",
+    )  # fmt: skip
+    assert definition["metadata"]["name"] == "h100-rail0"
+    assert definition["metadata"]["namespace"] == "busbar-training"
+    config = cni({**rail(0), "mtu": 9000})
+    assert (config["type"], config["master"], config["mode"], config["mtu"]) == (
+        "macvlan", "ens0f0np0", "bridge", 9000,
+    )  # fmt: skip
+
+
+def test_whereabouts_is_told_where_k3s_keeps_its_configuration() -> None:
+    ipam = cni(rail(0, **whereabouts("192.168.10.0/24", exclude=["192.168.10.0/28"])))["ipam"]
+    assert ipam == {
+        "type": "whereabouts",
+        "range": "192.168.10.0/24",
+        "exclude": ["192.168.10.0/28"],
+        "configuration_path": "/var/lib/rancher/k3s/agent/etc/cni/net.d/whereabouts.d/whereabouts.conf",
+    }
+
+
+def test_a_host_device_network_names_the_resource_and_no_device() -> None:
+    [definition] = objects(hostdev())
+    assert definition["metadata"]["annotations"] == {"k8s.v1.cni.cncf.io/resourceName": "nvidia.com/hostdev"}
+    assert set(cni(hostdev())) == {"cniVersion", "name", "type", "ipam"}
+
+
+@pytest.mark.parametrize(
+    ("network", "kind", "spec"),
+    [
+        (
+            {**rail(0, **nv_ipam("10.1.0.0/16")), "mode": "private"},
+            "MacvlanNetwork",
+            {"master": "ens0f0np0", "mode": "private"},
+        ),
+        (hostdev(ipam=nv_ipam("10.1.0.0/16")), "HostDeviceNetwork", {"resourceName": "hostdev"}),
+        (
+            {"name": "ib", "type": "ipoib", "master": "ibs0", "ipam": nv_ipam("10.1.0.0/16")},
+            "IPoIBNetwork",
+            {"master": "ibs0"},
+        ),
+        (
+            hostdev(type="ib-sriov", ipam=nv_ipam("10.1.0.0/16")),
+            "SriovIBNetwork",
+            {"resourceName": "hostdev", "linkState": "enable"},
+        ),
+    ],
+    ids=["macvlan", "host-device", "ipoib", "ib-sriov"],
+)
+def test_with_nv_ipam_the_network_operator_makes_the_definition_after_its_pool(
+    network: dict[str, Any], kind: str, spec: dict[str, Any]
+) -> None:
+    pool, made = objects(network)
+    assert (pool["kind"], pool["metadata"]["namespace"]) == ("IPPool", "nvidia-network-operator")
+    assert (pool["spec"]["subnet"], pool["spec"]["perNodeBlockSize"]) == ("10.1.0.0/16", 16)
+    assert made["kind"] == kind
+    ipam = json.loads(made["spec"]["ipam"])
+    assert ipam == {"type": "nv-ipam", "poolName": pool["metadata"]["name"], "poolType": "ippool"}
+    rest = {key: value for key, value in made["spec"].items() if key != "ipam"}
+    assert rest == {"networkNamespace": "busbar-training", **spec}
+
+
+def test_an_object_of_the_network_operator_is_there_when_the_operator_says_ready() -> None:
+    [_, made] = objects(hostdev(ipam=nv_ipam("10.1.0.0/16")))
+    assert made["metadata"]["annotations"] == {"pulumi.com/waitFor": "jsonpath={.status.state}=ready"}
+    assert "namespace" not in made["metadata"]
+
+
+def test_only_workers_of_the_pool_get_a_block_of_its_addresses() -> None:
+    pool, _ = objects(rail(0, **nv_ipam("10.1.0.0/24")))
+    [term] = pool["spec"]["nodeSelector"]["nodeSelectorTerms"]
+    assert term["matchExpressions"] == [
+        {"key": "kubernetes.io/hostname", "operator": "In", "values": ["gpu-1", "gpu-2"]}
+    ]
+
+
+def test_nv_ipam_excludes_parts_of_the_subnet_by_their_first_and_last_address() -> None:
+    pool, _ = objects(rail(0, **nv_ipam("10.1.0.0/16", exclude=["10.1.0.0/28"])))
+    assert pool["spec"]["exclusions"] == [{"startIP": "10.1.0.0", "endIP": "10.1.0.15"}]
+
+
+# ---- pods ------------------------------------------------------------------------------------------------
+
+
+def test_without_networks_a_pod_has_no_annotation_and_must_have_no_interface() -> None:
+    _, found = target()
+    assert "annotations" not in template(found)["metadata"]
+    assert interfaces(found) == []
+    assert env(found)["NCCL_SOCKET_IFNAME"] == "eth0"
+
+
+def test_a_pod_is_attached_to_every_network_and_does_not_start_without_the_interfaces() -> None:
+    _, found = target(rail(0), rail(1), pool=ROCE)
+    assert template(found)["metadata"]["annotations"] == {
+        ANNOTATION: "busbar-training/h100-rail0@net1,busbar-training/h100-rail1@net2"
+    }
+    assert interfaces(found) == ["net1", "net2"]
+
+
+def test_another_network_under_the_same_name_is_another_run() -> None:
+    names = {
+        target({**rail(0), "master": master}, pool=ROCE)[1].name for master in ("ens0f0np0", "ens0f1np1")
+    }
+    assert len(names) == 2
+
+
+def test_configured_interfaces_are_required_beside_those_of_the_networks() -> None:
+    _, found = target(rail(0), pool=ROCE, proof={"interfaces": ["net1", "ib0"]})
+    assert interfaces(found) == ["net1", "ib0"]
+
+
+def test_a_pod_has_one_interface_per_device_that_it_is_given() -> None:
+    _, found = target(hostdev())
+    annotation = template(found)["metadata"]["annotations"][ANNOTATION].split(",")
+    assert annotation == [f"busbar-training/h100-ib@net{n}" for n in range(1, 9)]
+    assert limits(found) == {"nvidia.com/gpu": 8, "nvidia.com/hostdev": "8"}
+
+
+def test_devices_that_the_pool_s_pods_do_not_ask_for_are_asked_for_as_often_as_configured() -> None:
+    _, found = target(hostdev(resource="nvidia.com/ib_vf", count=2))
+    assert limits(found) == {"nvidia.com/gpu": 8, "nvidia.com/hostdev": "8", "nvidia.com/ib_vf": "2"}
+
+
+def test_a_run_on_cpus_is_given_the_devices_of_its_networks_and_gloo_their_interface() -> None:
+    _, found = target(hostdev(count=1), proof=GLOO, validation=TCP)
+    assert limits(found) == {"nvidia.com/hostdev": "8"}
+    assert env(found)["GLOO_SOCKET_IFNAME"] == "net1"
+
+
+def test_over_tcp_nccl_uses_the_networks_and_nothing_else() -> None:
+    _, found = target(rail(0), rail(1), validation=TCP)
+    assert env(found)["NCCL_SOCKET_IFNAME"] == "=net1,net2"
+
+
+def test_over_rdma_the_bootstrap_stays_on_the_interface_that_every_pod_has() -> None:
+    _, found = target(hostdev())
+    assert env(found)["NCCL_SOCKET_IFNAME"] == "eth0"
+    assert "NCCL_IB_ADDR_FAMILY" not in env(found)
+
+
+def test_over_roce_gids_are_chosen_by_family_and_network_and_never_by_a_fixed_index() -> None:
+    settings = {"env": {"NCCL_IB_GID_INDEX": "3", "NCCL_IB_TC": "106"}}
+    _, without = target(pool=ROCE, validation=settings)
+    assert env(without)["NCCL_IB_GID_INDEX"] == "3"
+    _, found = target(rail(0), rail(1), pool=ROCE, validation=settings)
+    assert "NCCL_IB_GID_INDEX" not in env(found)
+    assert env(found)["NCCL_IB_ADDR_FAMILY"] == "AF_INET"
+    assert env(found)["NCCL_IB_ADDR_RANGE"] == "192.168.10.0/23"
+    assert env(found)["NCCL_IB_TC"] == "106"
+
+
+def test_over_roce_with_ipv6_the_family_is_that_of_the_networks() -> None:
+    _, found = target(rail(0, **whereabouts("fd02::/64")), pool=ROCE)
+    assert (env(found)["NCCL_IB_ADDR_FAMILY"], env(found)["NCCL_IB_ADDR_RANGE"]) == ("AF_INET6", "fd02::/64")
+
+
+def test_a_train_job_of_the_pool_s_runtime_is_attached_from_any_namespace() -> None:
+    only, _ = target(rail(0), pool=ROCE)
+    [job] = torch_runtime(only, "torch:1")["spec"]["template"]["spec"]["replicatedJobs"]
+    metadata = job["template"]["spec"]["template"]["metadata"]
+    assert metadata == {"annotations": {ANNOTATION: "busbar-training/h100-rail0@net1"}}
+
+
+def test_a_pod_of_a_runtime_that_was_not_attached_fails_before_it_trains_and_says_why() -> None:
+    only, _ = target(rail(0), rail(1), pool=ROCE)
+    for made in (torch_runtime(only, "torch:1"), deepspeed_runtime(only, "torch:1")):
+        assert made
+        for job in made["spec"]["template"]["spec"]["replicatedJobs"]:
+            [check] = job["template"]["spec"]["template"]["spec"]["initContainers"]
+            assert (check["image"], check["command"][-2:]) == ("torch:1", ["net1", "net2"])
+    ran = subprocess.run([*check["command"][:-2], "lo"], capture_output=True, text=True, timeout=120)
+    assert (ran.returncode, ran.stdout) == (0, "")
+    ran = subprocess.run([*check["command"], "lo"], capture_output=True, text=True, timeout=120)
+    assert ran.returncode == 1
+    assert (
+        ran.stdout == "no interface net1 net2 in this pod. Fix: check Multus on its worker, delete the pod\n"
+    )
+
+
+# ---- what does not fit the cluster -----------------------------------------------------------------------
+
+
+def refused(networks: dict[str, Any], **site: Any) -> str:
+    config = training(networks=networks)
+    with pytest.raises(Refused) as caught:
+        targets(ClusterOutputs.from_dict(support.outputs(**site)), config)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("networks", "site", "reason"),
+    [
+        (
+            {"h200": [rail(0)]},
+            {},
+            "has no pool h200. Fix: name in `networks` only pools of the cluster: h100",
+        ),
+        (
+            {"h100": [rail(0)]},
+            {},
+            "network rail0 of pool h100: macvlan needs Ethernet, the rails are InfiniBand. Fix: host-device",
+        ),
+        (
+            {"h100": [{"name": "ib", "type": "ipoib", "master": "ib0", "ipam": nv_ipam("10.1.0.0/24")}]},
+            {"pool": ROCE},
+            "network ib of pool h100: ipoib needs InfiniBand, the rails are Ethernet. Fix: macvlan",
+        ),
+        (
+            {"h100": [hostdev(ipam=whereabouts("10.1.0.0/28"))]},
+            {},
+            "network ib of pool h100: its subnet 10.1.0.0/28 has 14 addresses for pods, expected 16 for 2 "
+            "workers. Fix: a larger ipam.subnet",
+        ),
+        (
+            {"h100": [hostdev(ipam=nv_ipam("10.1.0.0/25", addresses_per_node=64))]},
+            {},
+            "network ib of pool h100: its subnet 10.1.0.0/25 has 126 addresses for pods, expected 128 for 2 "
+            "workers. Fix: a larger ipam.subnet",
+        ),
+        (
+            {"h100": [hostdev(ipam=nv_ipam("10.1.0.0/24", addresses_per_node=4))]},
+            {},
+            "network ib of pool h100: ipam.addresses_per_node is 4, expected at least 8, one per device",
+        ),
+        (
+            {"h100": [rail(0), rail(1, **whereabouts("fd02::/64"))]},
+            {"pool": ROCE},
+            "networks of pool h100: some are IPv4, some IPv6, expected one for NCCL_IB_ADDR_FAMILY",
+        ),
+    ],
+    ids=["pool", "macvlan on InfiniBand", "ipoib on Ethernet", "subnet", "blocks", "block", "families"],
+)
+def test_networks_that_cannot_be_those_of_the_pool_are_refused(
+    networks: dict[str, Any], site: dict[str, Any], reason: str
+) -> None:
+    assert refused(networks, **site) == f"{support.CLUSTER}: {reason}"
+
+
+def on_rails(*names: list[str]) -> ClusterOutputs:
+    """A RoCE site on whose workers preflight found these interfaces of the rails."""
+    cluster = {**site(), "pools": {"h100": {**H100_POOL, **ROCE}}}
+    facts = {f"gpu-{i}": {"gpus": 8, "rail_interfaces": each} for i, each in enumerate(names, 1)}
+    results = {"h100": summarize(passing())}
+    return ClusterOutputs.from_dict(build_outputs(load(cluster), versions={}, facts=facts, results=results))
+
+
+def test_a_master_that_is_another_rail_on_another_worker_is_refused() -> None:
+    config = training(networks={"h100": [rail(0)]})
+    targets(on_rails(["ens0f0np0", "ens1f0np0"], ["ens0f0np0", "ens1f0np0"]), config)
+    with pytest.raises(Refused) as caught:
+        targets(on_rails(["ens0f0np0", "ens1f0np0"], ["ens1f0np0", "ens0f0np0"]), config)
+    assert str(caught.value) == (
+        f"{support.CLUSTER}: network rail0 of pool h100: master ens0f0np0 is not the same rail on every "
+        "worker: by PCI address, one rail is ens0f0np0 or ens1f0np0. Fix: name the interfaces by PCI address "
+        "(udev, netplan)"
+    )
+
+
+def test_a_master_that_is_no_rail_s_interface_is_a_warning_because_it_may_be_a_bond_of_them() -> None:
+    config = training(networks={"h100": [{**rail(0), "master": "bond0"}]})
+    found = targets(on_rails(["ens0f0np0"], ["ens0f0np0"]), config)
+    assert list(warnings(found, config)) == [
+        "network rail0 of pool h100: master bond0 is not the interface of a rail; these are ens0f0np0"
+    ]
+
+
+def test_addresses_that_pods_must_not_get_do_not_count() -> None:
+    ipam = whereabouts("10.1.0.0/27", exclude=["10.1.0.0/28"])
+    assert "has 14 addresses for pods" in refused({"h100": [hostdev(ipam=ipam)]})
+
+
+def test_the_interfaces_of_a_pod_are_numbered_over_all_networks() -> None:
+    only, _ = target(rail(0), hostdev(count=2), validation=TCP)
+    assert [(each.interface, each.network.name) for each in only.attached] == [
+        ("net1", "rail0"), ("net2", "ib"), ("net3", "ib"),
+    ]  # fmt: skip
+    assert attach.pod_annotations(only.attached)[ANNOTATION].endswith("h100-ib@net3")

@@ -1,0 +1,85 @@
+"""The outputs of stacks/training: never a pass without a plain one, and the gate."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from stacks.training.package.outputs import FIELDS, NAMES, build_outputs, gate, read_summary, summarize
+from stacks.training.package.target import targets
+from stacks.training.tests.support import cluster, training
+from stacks.training.tests.unit.made import first, second, verdict
+from tests.support.verdicts import passing
+
+
+def outputs(result: dict[str, Any] | None, **config: Any) -> dict[str, Any]:
+    configured = training(**config)
+    found = targets(cluster(), configured)
+    return build_outputs(configured, "site", found, {} if result is None else {"h100": result})
+
+
+def test_a_pass_is_exported_with_its_numbers() -> None:
+    found = outputs(summarize(verdict(), verdict_file=".busbar/x/verdict.json"))
+    assert tuple(found) == NAMES
+    assert (found["training_passed"], found["training_reasons"]) == (True, [])
+    assert found["training"]["h100"]["busbw_gbps"] == pytest.approx(390.17, abs=0.01)
+    assert set(found["training"]["h100"]) <= set(FIELDS)
+
+
+def test_a_fail_is_exported_with_its_reasons() -> None:
+    found = outputs(summarize(verdict(first())))
+    assert found["training_passed"] is False
+    assert any("recovery: a rank was killed" in reason for reason in found["training_reasons"])
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        None,
+        {},
+        {"passed": True},
+        {"schema": 1, "passed": True, "verdict": "pass"},
+        {"schema": 2, "passed": True, "verdict": "pass", "busbw_gbps": 1.0},
+        {"schema": 1, "passed": "true", "verdict": "pass", "busbw_gbps": 1.0},
+        {"schema": 1, "passed": True, "verdict": "unknown", "busbw_gbps": 1.0},
+        {"schema": 1, "passed": True, "verdict": "pass", "busbw_gbps": 1.0, "reasons": ["x"]},
+    ],
+)
+def test_anything_but_a_plain_pass_is_no_pass_and_has_a_reason(result: dict[str, Any] | None) -> None:
+    found = outputs(result)
+    assert found["training_passed"] is False
+    assert found["training_reasons"]
+
+
+def test_a_proof_that_is_switched_off_is_no_pass_and_lets_the_update_succeed() -> None:
+    found = outputs(None, proof={"enabled": False})
+    assert found["training_reasons"] == ["not trained: proof.enabled is false"]
+    assert gate(found, enforce=training(proof={"enabled": False}).proof.is_gate) is None
+
+
+def test_the_gate_names_the_reasons_and_what_to_do() -> None:
+    text = gate(outputs(summarize(verdict(first()))), enforce=True)
+    assert text is not None
+    assert text.startswith("training run failed on cluster site:\n  - ")
+    assert "raising proof.run" in text
+
+
+def test_what_was_simulated_when_the_fabric_was_measured_is_exported() -> None:
+    config = training()
+    found = targets(cluster({**passing(), "simulated": "nccl-tests on CPUs"}), config)
+    built = build_outputs(config, "site", found, {"h100": summarize(verdict())})
+    assert built["training"]["h100"]["simulated"] == "nccl-tests on CPUs"
+
+
+@pytest.mark.parametrize("text", [None, "", "[]", "{}", "Traceback"])
+def test_any_other_text_of_the_command_is_a_verdict_unknown(text: str | None) -> None:
+    found = read_summary(text)
+    assert (found["verdict"], found["passed"]) == ("unknown", False)
+    assert "`busbar training collect` cannot be read" in found["reasons"][0]
+
+
+def test_what_the_command_prints_is_read_again() -> None:
+    printed = json.dumps(summarize(verdict([*first(), *second()])))
+    assert read_summary(printed)["passed"] is True

@@ -1,0 +1,204 @@
+"""The objects of a training run: what its pods ask for, how its ranks meet, when it is another run."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from typing import Any
+
+from busbar.outputs import ClusterOutputs
+from stacks.training.package.proof import Manifests, render
+from stacks.training.package.target import targets
+from stacks.training.tests import support
+from stacks.training.tests.support import training
+
+PROGRAM = {"main.py": "print()\n", "meet.py": "pass\n"}
+TAINT = {"key": "team", "value": "a", "effect": "NoSchedule"}
+
+
+def rendered(
+    proof: dict[str, Any] | None = None, program: dict[str, str] = PROGRAM, **site: Any
+) -> Manifests:
+    config = training(proof=proof or {})
+    [target] = targets(ClusterOutputs.from_dict(support.outputs(**site)), config).values()
+    return render(target, config, program)
+
+
+def pod(found: Manifests) -> dict[str, Any]:
+    spec: dict[str, Any] = found.job["spec"]["template"]["spec"]
+    return spec
+
+
+def container(found: Manifests) -> dict[str, Any]:
+    [only] = pod(found)["containers"]
+    made: dict[str, Any] = only
+    return made
+
+
+def env(found: Manifests) -> dict[str, str]:
+    return {each["name"]: each["value"] for each in container(found)["env"] if "value" in each}
+
+
+def test_every_worker_of_the_pool_gets_one_pod() -> None:
+    found = rendered()
+    assert (found.job["spec"]["completions"], found.job["spec"]["parallelism"]) == (2, 2)
+    [terms] = pod(found)["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
+        "nodeSelectorTerms"
+    ]
+    assert terms["matchExpressions"][0]["values"] == ["gpu-1", "gpu-2"]
+    [apart] = pod(found)["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert apart["topologyKey"] == "kubernetes.io/hostname"
+    assert apart["labelSelector"]["matchLabels"] == {"batch.kubernetes.io/job-name": found.name}
+
+
+def test_a_pod_has_all_gpus_and_hcas_of_its_worker_and_may_lock_memory() -> None:
+    found = rendered()
+    assert container(found)["resources"]["limits"] == {"nvidia.com/gpu": 8, "nvidia.com/hostdev": "8"}
+    assert container(found)["securityContext"] == {"capabilities": {"add": ["IPC_LOCK"]}}
+    assert pod(found)["runtimeClassName"] == "nvidia"
+
+
+def test_a_pod_tolerates_the_taints_of_its_pool() -> None:
+    assert {"key": "team", "operator": "Equal", "value": "a", "effect": "NoSchedule"} in pod(
+        rendered(pool={"taints": [TAINT]})
+    )["tolerations"]
+
+
+def test_a_run_on_cpus_asks_for_no_device() -> None:
+    found = rendered({"backend": "gloo"}, validation={"transport": "socket", "expected_busbw_gbps": 1})
+    assert container(found)["resources"] == {}
+    assert "securityContext" not in container(found)
+    assert "runtimeClassName" not in pod(found)
+    assert env(found)["GLOO_SOCKET_IFNAME"] == "eth0"
+
+
+def test_the_shared_memory_is_as_large_as_that_of_the_validation() -> None:
+    [shm] = [volume for volume in pod(rendered())["volumes"] if volume["name"] == "shm"]
+    assert shm["emptyDir"] == {"medium": "Memory", "sizeLimit": "64Gi"}
+
+
+def test_nccl_prints_what_the_verdict_needs_and_keeps_the_settings_of_the_pool() -> None:
+    found = env(rendered(validation={"profile": "h100-ib-8x400"}))
+    assert (found["NCCL_DEBUG"], found["NCCL_RUNTIME_CONNECT"]) == ("INFO", "0")
+    assert found["NCCL_IB_QPS_PER_CONNECTION"] == "2"
+
+
+def test_a_pod_knows_the_node_on_which_it_runs() -> None:
+    assert {"name": "BUSBAR_NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}} in container(
+        rendered()
+    )["env"]
+
+
+def test_the_ranks_meet_at_the_pod_with_index_0_by_its_name_in_the_headless_service() -> None:
+    found = rendered()
+    assert found.service["spec"]["clusterIP"] == "None"
+    assert found.service["spec"]["publishNotReadyAddresses"] is True
+    assert pod(found)["subdomain"] == found.service["metadata"]["name"] == found.name
+    script = container(found)["command"][2]
+    assert f"--rdzv-endpoint {found.name}-0.{found.name}:29500" in script
+    assert "--nnodes 2 --nproc-per-node 8" in script
+
+
+def test_the_script_is_valid_and_its_exit_code_is_that_of_the_run() -> None:
+    script = container(rendered())["command"][2]
+    stub = 'timeout() { echo "run $*"; return 7; }\n'
+    ran = subprocess.run(
+        ["/bin/sh", "-c", stub + script],
+        env={"JOB_COMPLETION_INDEX": "0", "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert ran.returncode == 7, ran.stderr
+    said = ran.stdout.splitlines()
+    assert said[0] == "# busbar: launcher starts"
+    assert "is_host=1,join_timeout=1185" in said[1]
+    assert said[-1] == "# busbar: launcher ends with exit code 7"
+
+
+def test_a_pod_that_does_not_reach_the_first_one_does_not_start_to_train() -> None:
+    script = container(rendered())["command"][2]
+    stub = 'python3() { return 1; }\ntimeout() { echo "must not run"; }\n'
+    ran = subprocess.run(
+        ["/bin/sh", "-c", stub + script],
+        env={"JOB_COMPLETION_INDEX": "1", "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert ran.returncode == 1
+    assert "must not run" not in ran.stdout
+
+
+def test_a_pod_without_one_of_its_interfaces_does_not_start_to_train_and_says_so_in_its_status() -> None:
+    script = container(rendered({"interfaces": ["lo", "net9"]}))["command"][2]
+    status = 'tee() { cat; echo "to $1"; }\n'
+    ran = subprocess.run(
+        ["/bin/sh", "-c", f'{status}python3() {{ :; }}\ntimeout() {{ echo "must not run"; }}\n{script}'],
+        env={"JOB_COMPLETION_INDEX": "1", "BUSBAR_NODE": "gpu-2", "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert ran.returncode == 1
+    assert ran.stdout.splitlines()[1:] == [
+        "# busbar: pod on gpu-2 has no interface net9. Fix: check Multus there, increase proof.run",
+        "to /dev/termination-log",
+        "# busbar: launcher ends with exit code 1",
+    ]
+
+
+def test_the_same_run_has_the_same_name_and_any_change_another() -> None:
+    names = [
+        rendered().name,
+        rendered({"run": 2}).name,
+        rendered({"steps": 31}).name,
+        rendered({"image": "other:1"}).name,
+        rendered(program={**PROGRAM, "main.py": "print(1)\n"}).name,
+        rendered(workers={"h100": 3}).name,
+    ]
+    assert rendered().name == names[0]
+    assert len(set(names)) == len(names)
+
+
+def test_names_fit_also_for_a_pool_with_a_long_name() -> None:
+    config = training(proof={})
+    [target] = targets(ClusterOutputs.from_dict(support.outputs()), config).values()
+    long = type(target)("p" * 63, target.launch, target.result)
+    name = render(long, config, PROGRAM).name
+    assert len(f"{name}-99999-abcde") <= 63
+    assert re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", name)
+
+
+# ---- Shared storage --------------------------------------------------------------------------------------
+
+
+def on_storage(storage: dict[str, Any] | None) -> Manifests:
+    config = training(**({"storage": storage} if storage else {}))
+    [target] = targets(ClusterOutputs.from_dict(support.outputs()), config).values()
+    return render(target, config, PROGRAM)
+
+
+def checkpoints(found: Manifests) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The volume and the mount."""
+    [volume] = [each for each in pod(found)["volumes"] if each["name"] == "checkpoints"]
+    [mount] = [each for each in container(found)["volumeMounts"] if each["name"] == "checkpoints"]
+    return volume, mount
+
+
+def test_without_shared_storage_checkpoints_are_local_and_nothing_is_probed() -> None:
+    volume, mount = checkpoints(on_storage(None))
+    assert volume == {"name": "checkpoints", "emptyDir": {}}
+    assert mount == {"name": "checkpoints", "mountPath": "/busbar/checkpoints"}
+    assert "--storage-bytes" not in container(on_storage(None))["command"][2]
+
+
+def test_on_shared_storage_every_run_has_a_folder_of_its_own_and_no_worker_gets_one_on_its_disk() -> None:
+    found = on_storage({"mode": "path", "path": "/mnt/shared", "probe_bytes": "1M"})
+    volume, mount = checkpoints(found)
+    assert volume["hostPath"] == {"path": "/mnt/shared", "type": "Directory"}
+    assert mount["subPathExpr"] == f"busbar-training/{found.name}-$(BUSBAR_RUN)"
+    [run] = [each for each in container(found)["env"] if each["name"] == "BUSBAR_RUN"]
+    field = run["valueFrom"]["fieldRef"]["fieldPath"]
+    assert field == "metadata.labels['batch.kubernetes.io/controller-uid']"
+    assert "--storage-bytes 1048576" in container(found)["command"][2]

@@ -1,0 +1,77 @@
+"""Logs of real runs of stacks/training/program with gloo and torch 2.6 of Debian.
+
+gloo-pods.log: the lab's cluster, `make up-training`, two pods on two workers that share a folder.
+gloo-2x2.log: two agents of two ranks each on one machine, started by the script of package/proof.py;
+gloo-2x2-shared-store.log: the same without TORCH_DISABLE_SHARE_RDZV_TCP_STORE: after the kill the ranks did
+not find each other again. Debian builds torch without libuv: `use_libuv=False` was added where torchrun opens
+a store.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stacks.training.package.expectation import Expectation
+from stacks.training.package.log import read_lines
+from stacks.training.package.verdict import Verdict, judge
+from stacks.training.tests.unit.made import codes
+
+RECORDED = Path(__file__).parent / "recorded"
+
+
+def log(name: str) -> list[bytes]:
+    return (RECORDED / f"{name}.log").read_bytes().splitlines(keepends=True)
+
+
+def judged(lines: list[bytes], file: str = "expectation", **want: Any) -> Verdict:
+    expectation = Expectation.model_validate_json((RECORDED / f"{file}.json").read_text())
+    return judge(read_lines(lines), expectation.model_copy(update=want))
+
+
+def test_a_real_run_passes_and_its_numbers_are_read() -> None:
+    found = judged(log("gloo-2x2"))
+    assert (found.verdict, found.reasons) == ("pass", [])
+    assert (found.ranks, found.nodes, found.starts, found.torch) == (4, 2, 2, "2.6.0+debian")
+    assert found.first_loss == pytest.approx(1.898, abs=0.001)
+    assert found.busbw_gbps is not None and 0.1 < found.busbw_gbps < 1
+    assert found.allreduce_share is not None and 0 < found.allreduce_share < 1
+
+
+def test_a_real_run_that_did_not_recover_fails() -> None:
+    found = judged(log("gloo-2x2-shared-store"))
+    assert found.verdict == "fail"
+    assert {"log.no_end", "recovery.not_restarted"} & codes(found)
+
+
+def test_a_real_run_is_too_slow_for_a_faster_fabric() -> None:
+    assert codes(judged(log("gloo-2x2"), busbw_gbps=400.0, min_busbw_fraction=0.7)) == {"busbw.too_low"}
+
+
+def test_a_real_run_on_other_workers_than_expected_fails() -> None:
+    assert codes(judged(log("gloo-2x2"), nodes=("gpu-1", "gpu-3"))) == {"ranks.other_nodes"}
+
+
+def test_a_real_run_over_gloo_does_not_prove_nccl() -> None:
+    assert codes(judged(log("gloo-2x2"), backend="nccl")) >= {"ranks.other_backend", "fabric.no_messages"}
+
+
+@pytest.mark.parametrize("part", range(10))
+def test_a_part_of_a_real_log_is_never_a_pass(part: int) -> None:
+    lines = log("gloo-2x2")
+    end = next(i for i, line in enumerate(lines) if b'"end"' in line)
+    assert not judged(lines[: end * (part + 1) // 10]).passed
+
+
+def test_a_run_on_a_cluster_passes_with_the_speed_of_its_shared_storage() -> None:
+    found = judged(log("gloo-pods"), "gloo-pods")
+    assert (found.verdict, found.reasons) == ("pass", [])
+    assert (found.nodes, found.starts) == (2, 2)
+    assert (found.storage_write_mib_s, found.storage_read_mib_s) == pytest.approx((186.55, 677.23), abs=0.01)
+
+
+def test_the_same_run_is_no_pass_without_the_record_of_its_storage() -> None:
+    without = [line for line in log("gloo-pods") if b'"storage"' not in line]
+    assert codes(judged(without, "gloo-pods")) == {"storage.not_probed"}

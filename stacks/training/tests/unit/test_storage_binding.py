@@ -1,0 +1,239 @@
+"""Which StorageClass is refused, when a claim counts as bound, and what becomes of its volume."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from stacks.training.package.storage.binding import (
+    SELECTED_NODE,
+    ClaimSpec,
+    ClassSpec,
+    StorageRefused,
+    bind,
+    check_class,
+    read_binding,
+)
+from tests.support.kube_cluster import Clock, Cluster, node, unreachable, warning
+
+CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
+CLAIM = "/api/v1/namespaces/busbar-training/persistentvolumeclaims/shared-1"
+EVENTS = "/api/v1/namespaces/busbar-training/events"
+VOLUME = "/api/v1/persistentvolumes/pv-1"
+
+
+def of_class(provisioner: str = "csi.weka.io", **more: Any) -> dict[str, Any]:
+    return {"metadata": {"name": "weka"}, "provisioner": provisioner, **more}
+
+
+def claim(phase: str = "Bound", **annotations: str) -> dict[str, Any]:
+    return {
+        "metadata": {"name": "shared-1", "annotations": annotations},
+        "spec": {"volumeName": "pv-1"},
+        "status": {"phase": phase},
+    }
+
+
+def volume(policy: str = "Retain", **spec: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"name": "pv-1"},
+        "spec": {
+            "accessModes": ["ReadWriteMany"],
+            "capacity": {"storage": "1Ti"},
+            "persistentVolumeReclaimPolicy": policy,
+            **spec,
+        },
+    }
+
+
+def on_nodes(*names: str) -> dict[str, Any]:
+    expression = {"key": "kubernetes.io/hostname", "operator": "In", "values": list(names)}
+    return {"required": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}}
+
+
+def worker(name: str) -> Any:
+    found = node(name)
+    found["metadata"]["labels"] = {"kubernetes.io/hostname": name}
+    return found
+
+
+def cluster(**change: Any) -> Cluster:
+    """A cluster whose claim is bound; `change` by the last word of the path."""
+    objects = {CLAIM: claim(), VOLUME: volume(), EVENTS: [], "/api/v1/nodes": [worker("w1"), worker("w2")]}
+    paths = {"claim": CLAIM, "volume": VOLUME, "events": EVENTS, "weka": f"{CLASSES}/weka"}
+    return Cluster({**objects, **{paths[key]: value for key, value in change.items()}})
+
+
+def spec(**change: Any) -> ClaimSpec:
+    values = {"namespace": "busbar-training", "claim": "shared-1", "workers": ("w1", "w2")}
+    return ClaimSpec.model_validate({**values, "deadline_seconds": 60, **change})
+
+
+def bound(api: Cluster, **change: Any) -> dict[str, Any]:
+    return bind(api, spec(**change), Clock(), lambda _: None)
+
+
+def refusal(api: Cluster, **change: Any) -> str:
+    with pytest.raises(StorageRefused) as caught:
+        bound(api, **change)
+    return str(caught.value)
+
+
+# ---- The class -------------------------------------------------------------------------------------------
+
+
+def test_a_class_is_reported_with_the_defaults_of_the_api() -> None:
+    found = check_class(Cluster({f"{CLASSES}/weka": of_class()}), ClassSpec(class_name="weka"))
+    assert found == {
+        "name": "weka",
+        "provisioner": "csi.weka.io",
+        "reclaim_policy": "Delete",
+        "binding_mode": "Immediate",
+    }
+
+
+def test_a_class_that_is_not_there_is_refused_with_those_that_are() -> None:
+    api = Cluster({CLASSES: [of_class()]})
+    with pytest.raises(StorageRefused, match=r"wekka: not found\. The cluster has: weka\. Fix: "):
+        check_class(api, ClassSpec(class_name="wekka"))
+
+
+@pytest.mark.parametrize(
+    ("provisioner", "provides"),
+    [
+        ("rancher.io/local-path", "folders on the disk of one node"),
+        ("rook-ceph.rbd.csi.ceph.com", "block devices"),
+    ],
+)
+def test_a_class_whose_volumes_one_node_mounts_is_refused_with_what_it_provides(
+    provisioner: str, provides: str
+) -> None:
+    api = Cluster({f"{CLASSES}/weka": of_class(provisioner)})
+    with pytest.raises(StorageRefused, match=f"{provisioner} provides {provides}, and one node mounts each"):
+        check_class(api, ClassSpec(class_name="weka"))
+
+
+def test_volumes_made_by_hand_that_wait_for_a_pod_are_refused_because_no_claim_is_bound_before() -> None:
+    by_hand = of_class("kubernetes.io/no-provisioner", volumeBindingMode="WaitForFirstConsumer")
+    with pytest.raises(StorageRefused, match=r"bound by the first pod \(WaitForFirstConsumer\)"):
+        check_class(Cluster({f"{CLASSES}/weka": by_hand}), ClassSpec(class_name="weka"))
+    at_once = Cluster({f"{CLASSES}/weka": of_class("kubernetes.io/no-provisioner")})
+    assert check_class(at_once, ClassSpec(class_name="weka"))["binding_mode"] == "Immediate"
+
+
+def test_a_local_path_provisioner_of_another_name_may_share_a_folder() -> None:
+    api = Cluster({f"{CLASSES}/weka": of_class("busbar.dev/shared")})
+    assert check_class(api, ClassSpec(class_name="weka"))["provisioner"] == "busbar.dev/shared"
+
+
+# ---- The claim -------------------------------------------------------------------------------------------
+
+
+def test_a_bound_claim_is_reported_with_its_volume() -> None:
+    assert bound(cluster()) == {"claim": "shared-1", "volume": "pv-1", "capacity": "1Ti"}
+
+
+def test_a_claim_that_is_bound_later_is_waited_for() -> None:
+    api, clock = cluster(claim=claim("Pending")), Clock()
+    clock.at(20, lambda: api.objects.update({CLAIM: claim()}))
+    assert bind(api, spec(), clock, lambda _: None)["volume"] == "pv-1"
+    assert 20 <= clock.time < 25
+
+
+def test_a_claim_that_is_not_bound_in_time_is_refused_with_what_the_provisioner_says() -> None:
+    said = warning("shared-1", "ProvisioningFailed", "quota of file system exceeded")
+    other = warning("another", "ProvisioningFailed", "unrelated")
+    text = refusal(cluster(claim=claim("Pending"), events=[said, other]))
+    assert text.startswith(
+        "timed out after 60 s: PersistentVolumeClaim busbar-training/shared-1 is Pending; "
+        "ProvisioningFailed: quota of file system exceeded"
+    )
+    assert "unrelated" not in text
+
+
+def test_a_provisioner_that_does_not_run_is_named_by_the_controller_s_event_which_is_no_warning() -> None:
+    waiting = {**warning("shared-1", "ExternalProvisioning", "waiting for csi.weka.io"), "type": "Normal"}
+    text = refusal(cluster(claim=claim("Pending"), events=[waiting]))
+    assert "ExternalProvisioning: waiting for csi.weka.io" in text
+
+
+def test_a_claim_whose_volume_is_gone_is_refused_at_once() -> None:
+    assert "its volume pv-1 is gone" in refusal(cluster(claim=claim("Lost")))
+
+
+def test_an_api_that_does_not_answer_for_a_moment_is_asked_again() -> None:
+    api = cluster()
+    api.failures = [unreachable(), unreachable()]
+    assert bound(api)["volume"] == "pv-1"
+
+
+def test_a_class_that_waits_for_its_first_pod_is_told_a_worker_so_that_it_provides_now() -> None:
+    api, clock = (
+        cluster(claim=claim("Pending"), weka=of_class(volumeBindingMode="WaitForFirstConsumer")),
+        Clock(),
+    )
+    clock.at(3, lambda: api.objects.update({CLAIM: claim("Pending", **{SELECTED_NODE: "w1"})}))
+    clock.at(9, lambda: api.objects.update({CLAIM: claim()}))
+    bind(api, spec(class_name="weka"), clock, lambda _: None)
+    assert {path for path, _ in api.patched} == {CLAIM}
+    assert api.patched[0][1] == {"metadata": {"annotations": {SELECTED_NODE: "w1"}}}
+    assert len(api.patched) == 2, "not again once it is there"
+
+
+def test_a_class_that_binds_at_once_is_told_nothing() -> None:
+    api, clock = cluster(claim=claim("Pending"), weka=of_class()), Clock()
+    clock.at(5, lambda: api.objects.update({CLAIM: claim()}))
+    bind(api, spec(class_name="weka"), clock, lambda _: None)
+    assert api.patched == []
+
+
+# ---- The volume ------------------------------------------------------------------------------------------
+
+
+def test_a_volume_that_would_go_with_its_claim_is_changed_to_stay() -> None:
+    api, said = cluster(volume=volume("Delete")), []
+    bind(api, spec(), Clock(), said.append)
+    assert api.patched == [(VOLUME, {"spec": {"persistentVolumeReclaimPolicy": "Retain"}})]
+    assert said == ["PersistentVolume pv-1: reclaim policy Delete changed to Retain; its data stay"]
+
+
+def test_a_volume_that_stays_is_left_as_it_is() -> None:
+    api = cluster()
+    bound(api)
+    assert api.patched == []
+
+
+def test_a_volume_that_one_node_mounts_at_a_time_is_refused() -> None:
+    text = refusal(cluster(volume=volume(accessModes=["ReadWriteOnce"])))
+    assert "its volume pv-1 has the access modes ReadWriteOnce, expected ReadWriteMany" in text
+
+
+def test_a_volume_that_a_worker_cannot_mount_is_refused_with_the_worker() -> None:
+    text = refusal(cluster(volume=volume(nodeAffinity=on_nodes("w1"))))
+    assert "its volume pv-1 cannot be mounted on w2: its node affinity names other nodes" in text
+
+
+def test_a_volume_of_all_workers_is_bound_also_with_a_node_affinity() -> None:
+    assert bound(cluster(volume=volume(nodeAffinity=on_nodes("w1", "w2", "w3"))))["volume"] == "pv-1"
+
+
+def test_a_node_affinity_that_is_not_understood_selects_no_worker() -> None:
+    unknown = {"key": "kubernetes.io/hostname", "operator": "Gt", "values": ["0"]}
+    affinity = {"required": {"nodeSelectorTerms": [{"matchExpressions": [unknown]}]}}
+    assert "cannot be mounted on w1, w2" in refusal(cluster(volume=volume(nodeAffinity=affinity)))
+
+
+# ---- The output ------------------------------------------------------------------------------------------
+
+
+def test_the_output_names_the_claim_for_the_jobs_of_others() -> None:
+    printed = '{"claim": "shared-1", "volume": "pv-1", "capacity": "1Ti"}'
+    assert read_binding(printed, "nfs", "team") == {
+        "mode": "nfs", "namespace": "team", "claim": "shared-1", "volume": "pv-1", "capacity": "1Ti",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("printed", [None, "", "Traceback", "[]"])
+def test_other_texts_add_nothing_to_the_output(printed: str | None) -> None:
+    assert read_binding(printed, "nfs", "team") == {"mode": "nfs", "namespace": "team"}

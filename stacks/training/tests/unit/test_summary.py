@@ -1,0 +1,133 @@
+"""What the terminal shows of a training run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner, Result
+
+from busbar.cli import build
+from stacks.training.package.outputs import build_outputs, summarize
+from stacks.training.package.summary import summary
+from stacks.training.package.target import targets
+from stacks.training.package.verdict import Verdict
+from stacks.training.tests.support import cluster, training
+from stacks.training.tests.unit.made import first, verdict
+
+
+def outputs(found: Verdict | None = None, **change: Any) -> dict[str, Any]:
+    configured = training()
+    result = summarize(found or verdict(), verdict_file=".busbar/x/h100/verdict.json")
+    built = build_outputs(configured, "site", targets(cluster(), configured), {"h100": result})
+    return {**built, **change}
+
+
+def shown(found: dict[str, Any], folder: Path | None = None) -> str:
+    console = Console(width=200, no_color=True)
+    with console.capture() as capture:
+        console.print(summary(found, folder=folder))
+    return capture.get()
+
+
+def rows(text: str) -> list[str]:
+    return [" ".join(line.split()) for line in text.splitlines()]
+
+
+def test_a_pass_begins_with_the_bandwidth_of_the_gradients() -> None:
+    assert shown(outputs()).startswith("PASS  h100: all-reduce of the gradients 390.17 GB/s\n")
+
+
+def test_a_run_is_shown_with_its_results_beside_what_was_expected() -> None:
+    text = rows(shown(outputs()))
+    for row in (
+        "verdict pass",
+        "workers 2",
+        "ranks 16",
+        "starts 2",
+        "loss 1.7, at the end 0.0153",
+        "gradients 1 GiB",
+        "step 20 ms",
+        "all-reduce 5.16 ms, expected 5.16 ms",
+        "busbw 390.17 GB/s, 100.0 % of the measured 390 GB/s",
+        "checkpoint 2 GiB in 1.5 s",
+        "torch 2.13.0",
+    ):
+        assert row in text, text
+
+
+def test_what_was_not_measured_has_no_row() -> None:
+    names = [row.split(" ")[0] for row in rows(shown(outputs(verdict(first()))))]
+    assert "loss" in names and not {"step", "all-reduce", "busbw", "storage"} & set(names)
+
+
+def test_a_measured_storage_is_shown_by_how_long_a_large_checkpoint_takes() -> None:
+    built = outputs()
+    measured = {**built["training"]["h100"], "storage_write_mib_s": 353.0, "storage_read_mib_s": 1259.0}
+    text = rows(shown({**built, "training": {"h100": measured}}))
+    row = "storage h100: one worker writes the state of 10^9 parameters (14 bytes each) in 37.82 s"
+    assert row in text, text
+
+
+def test_what_jobs_refer_to_is_shown() -> None:
+    storage = {"mode": "nfs", "namespace": "team", "claim": "shared-1"}
+    text = rows(shown(outputs(storage=storage, queues=["h100"], runtimes=["busbar-torch-h100"])))
+    for row in ("claim team/shared-1", "queues h100", "runtimes busbar-torch-h100"):
+        assert row in text, text
+
+
+def test_every_pool_has_a_column() -> None:
+    built = outputs()
+    both = {"a": built["training"]["h100"], "b": {**built["training"]["h100"], "ranks": 4}}
+    text = rows(shown({**built, "training": both}))
+    assert "a b" in text and "ranks 16 4" in text
+
+
+def test_no_line_of_a_run_on_one_pool_is_wider_than_80_characters() -> None:
+    assert max(map(len, shown(outputs()).splitlines())) <= 80
+
+
+def test_a_failed_run_shows_its_reasons() -> None:
+    text = shown(outputs(verdict(first())))
+    assert text.startswith("FAIL  training run failed\n      ")
+    assert "a rank was killed" in text
+
+
+def test_a_pool_without_a_result_is_a_fail_and_has_no_table() -> None:
+    found = outputs(training={}, training_passed=False, training_reasons=["no verdict: nothing was trained"])
+    assert shown(found).splitlines()[:2] == [
+        "FAIL  training run failed", "      no verdict: nothing was trained",
+    ]  # fmt: skip
+
+
+def kept(folder: Path, found: Verdict) -> None:
+    (folder / "h100").mkdir()
+    (folder / "h100" / "verdict.json").write_text(json.dumps(found.model_dump(mode="json")))
+
+
+def test_the_checks_are_shown_where_the_verdict_of_this_run_is_on_this_machine(tmp_path: Path) -> None:
+    kept(tmp_path, verdict())
+    assert any(row.startswith("h100 recovery pass ") for row in rows(shown(outputs(), tmp_path)))
+
+
+def test_the_checks_of_another_run_are_not_shown(tmp_path: Path) -> None:
+    kept(tmp_path, verdict(first()))
+    assert "recovery" not in shown(outputs(), tmp_path)
+
+
+def test_outputs_of_another_contract_are_refused() -> None:
+    with pytest.raises(ValueError, match="unsupported training_contract_version 2"):
+        summary(outputs(training_contract_version=2))
+
+
+def show(found: dict[str, Any]) -> Result:
+    return CliRunner().invoke(build(), ["show"], input=json.dumps(found))
+
+
+def test_busbar_show_exits_with_zero_only_for_a_run_that_passed() -> None:
+    passed, failed = show(outputs()), show(outputs(verdict(first())))
+    assert (passed.exit_code, failed.exit_code) == (0, 1)
+    assert passed.output.startswith("PASS") and failed.output.startswith("FAIL")

@@ -1,0 +1,140 @@
+"""Which clusters and pools are refused, and the bandwidth that a run is held against."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from busbar.config import load
+from busbar.hosts.inventory import Inventory
+from busbar.outputs import ClusterOutputs
+from busbar.outputs.launch import format_pools
+from stacks.training.package.storage.manifests import claim_name
+from stacks.training.package.target import Refused, busbw_at, targets, warnings, with_cluster_export
+from stacks.training.tests import support
+from stacks.training.tests.support import CLUSTER, cluster, curve, outputs, training
+from tests.support.clusters import site
+from tests.support.verdicts import failing
+
+MIB = 1 << 20
+GIB = 1 << 30
+
+
+def refusal(found: ClusterOutputs, **config: Any) -> str:
+    with pytest.raises(Refused) as caught:
+        targets(found, training(**config))
+    return str(caught.value)
+
+
+def test_a_cluster_that_passed_gives_its_pools_with_their_launch_settings_and_their_curve() -> None:
+    found = targets(cluster(curve(B1048576=100.0)), training())
+    assert found["h100"].launch.workers == ("gpu-1", "gpu-2")
+    assert found["h100"].curve == ((MIB, 100.0),)
+
+
+def test_a_cluster_that_failed_is_refused_with_its_reasons_and_what_to_do() -> None:
+    text = refusal(cluster(failing("GDRDMA is missing on 3 channels")))
+    assert "nccl_passed is false" in text
+    assert "GDRDMA is missing on 3 channels" in text
+    assert f"Fix: repair what the reasons name, run `pulumi up` on {CLUSTER}" in text
+
+
+def test_a_cluster_of_an_older_busbar_is_refused_because_it_does_not_say_what_a_pod_needs() -> None:
+    assert refusal(cluster(pools=None)) == (
+        f"{CLUSTER}: has no output `pools`: its last update was by an older busbar. Fix: run `pulumi up` on "
+        "it, with this version"
+    )
+
+
+def test_a_pool_that_the_cluster_does_not_have_is_refused() -> None:
+    assert refusal(cluster(), pools=["b200"]) == (
+        f"{CLUSTER}: has no pool b200. Fix: list in `pools` only pools of the cluster: h100"
+    )
+
+
+def test_a_pool_without_a_result_of_its_own_is_refused_whatever_the_headline_says() -> None:
+    assert "pool h100 has no result in the output `nccl`, expected pass" in refusal(cluster(nccl={}))
+
+
+def test_a_pool_whose_all_reduce_was_not_measured_is_refused() -> None:
+    result = {**outputs()["nccl"]["h100"], "curve": {"all_gather": "1GiB=300"}}
+    assert "all_reduce was not measured, and training needs it" in refusal(cluster(nccl={"h100": result}))
+
+
+def test_gradients_below_the_smallest_measured_message_are_refused() -> None:
+    text = refusal(cluster(curve(B1048576=100.0)), proof={"gradient_bytes": "512K"})
+    assert "the smallest measured all_reduce has 1048576 bytes, the gradients 524288" in text
+
+
+def test_without_the_proof_no_measured_all_reduce_is_needed() -> None:
+    result = {**outputs()["nccl"]["h100"], "curve": {}}
+    assert targets(cluster(nccl={"h100": result}), training(proof={"enabled": False}))
+
+
+def test_the_gradients_are_as_large_as_the_largest_measured_message_up_to_one_gib() -> None:
+    found = targets(cluster(curve(B1048576=1.0, B1073741824=2.0, B8589934592=3.0)), training())
+    assert found["h100"].gradient_bytes(training().proof) == GIB
+    larger = targets(cluster(curve(B2147483648=2.0, B8589934592=3.0)), training())
+    assert larger["h100"].gradient_bytes(training().proof) == 2 * GIB
+
+
+def test_between_two_measured_sizes_the_bandwidth_follows_the_logarithm_of_the_size() -> None:
+    measured = ((MIB, 100.0), (4 * MIB, 300.0))
+    assert busbw_at(measured, MIB) == 100.0
+    assert busbw_at(measured, 2 * MIB) == pytest.approx(200.0)
+    assert busbw_at(measured, 64 * MIB) == 300.0
+
+
+def test_below_the_smallest_measured_size_no_bandwidth_is_known() -> None:
+    assert busbw_at(((MIB, 100.0),), MIB - 1) is None
+    assert busbw_at((), MIB) is None
+
+
+def test_a_topology_file_that_the_run_does_not_have_is_a_warning() -> None:
+    pools = json.loads(outputs()["pools"])
+    pools["h100"]["topology_file"] = "topo.xml"
+    config = training()
+    [warning] = warnings(targets(cluster(pools=json.dumps(pools)), config), config)
+    assert "NCCL topology file topo.xml, which the training run does not have" in warning
+
+
+def test_gloo_on_a_pool_with_rdma_is_a_warning() -> None:
+    config = training(proof={"backend": "gloo"})
+    [warning] = warnings(targets(cluster(), config), config)
+    assert warning == "proof.backend: gloo uses TCP; it proves nothing of pool h100's RDMA"
+
+
+def test_a_pool_of_one_worker_is_a_warning() -> None:
+    read = ClusterOutputs.from_dict(support.outputs(workers={"h100": 1}))
+    [warning] = warnings(targets(read, training()), training())
+    assert "with one worker the training run stays on the host" in warning
+
+
+def test_the_export_of_the_cluster_takes_the_place_of_a_named_one() -> None:
+    asked = training(storage={"mode": "nfs", "nfs": {"from_cluster": True}})
+    found = cluster(nfs_server={"address": "10.0.0.9", "export": "/srv/busbar"})
+    nfs = with_cluster_export(found, asked).storage.nfs
+    assert nfs is not None
+    assert (nfs.server, nfs.export) == ("10.0.0.9", "/srv/busbar")
+    with pytest.raises(Refused, match=r"has no output `nfs_server`, .* Fix: add nfs_server to its config"):
+        with_cluster_export(cluster(), asked)
+    named = training(storage={"mode": "nfs", "nfs": {"server": "10.0.0.5", "export": "/srv/x"}})
+    assert with_cluster_export(found, named) == named
+
+
+def test_a_claim_has_the_same_name_whether_the_export_is_named_or_the_clusters() -> None:
+    asked = training(storage={"mode": "nfs", "nfs": {"from_cluster": True}})
+    found = cluster(nfs_server={"address": "10.0.0.9", "export": "/srv/busbar"})
+    named = training(storage={"mode": "nfs", "nfs": {"server": "10.0.0.9", "export": "/srv/busbar"}})
+    assert claim_name(with_cluster_export(found, asked).storage) == claim_name(named.storage)
+
+
+def test_workers_without_an_nfs_client_are_named_where_storage_is_nfs() -> None:
+    facts = {"gpu-1": {"gpus": 8, "rails": 8}, "gpu-2": {"gpus": 8, "rails": 8, "nfs_client": False}}
+    found = cluster(pools=format_pools(Inventory.of(load(site())), facts))
+    mounted = training(storage={"mode": "nfs", "nfs": {"server": "10.0.0.9", "export": "/srv/x"}})
+    (warning,) = warnings(targets(found, mounted), mounted)
+    assert "preflight found no mount.nfs on gpu-2" in warning
+    assert list(warnings(targets(found, training()), training())) == []
