@@ -20,6 +20,16 @@ PROJECT = Path(__file__).resolve().parents[2]
 TOOLS = ("pulumi", "pulumi-language-python", "pulumi-resource-pulumi-python")
 
 
+def require_engine(path: str | None = None) -> None:
+    """Skip the test if there is no engine on `path` (by default that of the lab); fail it in CI."""
+    path = path or environment()["PATH"]
+    if missing := [tool for tool in TOOLS if shutil.which(tool, path=path) is None]:
+        reason = f"not on PATH, and not built by the lab: {', '.join(missing)}; run `python -m lab build`"
+        if os.environ.get("CI") == "true":
+            pytest.fail(reason)
+        pytest.skip(reason)
+
+
 def throwaway_project(folder: Path, program: str, **more: str) -> Mapping[str, str]:
     """Write the project `tiny` with `program` into `folder`; returns the environment of its commands.
 
@@ -32,11 +42,7 @@ def throwaway_project(folder: Path, program: str, **more: str) -> Mapping[str, s
         "PULUMI_BACKEND_URL": f"file://{folder}/state",
         **more,
     }
-    if missing := [tool for tool in TOOLS if shutil.which(tool, path=variables["PATH"]) is None]:
-        reason = f"not on PATH, and not built by the lab: {', '.join(missing)}; run `python -m lab build`"
-        if os.environ.get("CI") == "true":
-            pytest.fail(reason)
-        pytest.skip(reason)
+    require_engine(variables["PATH"])
     (folder / "state").mkdir(parents=True)
     virtualenv = Path(sys.prefix).resolve()
     (folder / "Pulumi.yaml").write_text(

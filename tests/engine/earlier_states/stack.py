@@ -1,0 +1,117 @@
+"""A stack under the real engine, with the program of any checkout, and with plugins that do nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lab.engine.environment import environment
+from tests.engine.earlier_states import plugins
+
+SECONDS = 600
+NAME = "site"
+CORE, TRAINING = ".", "stacks/training"
+_PLUGIN = '#!/bin/sh\nexec {python} {plugins} {name} "$@"\n'
+
+
+@dataclass(frozen=True)
+class Step:
+    """What the engine did with one resource."""
+
+    operation: str
+    urn: str
+
+
+class Refused(Exception):
+    """The engine failed; the text is all that it printed."""
+
+
+@dataclass(frozen=True)
+class Checkout:
+    """The project of a checkout, as links in `folder`, with stack files and states of its own."""
+
+    root: Path
+    folder: Path
+    modules: str = ""
+    """A folder of modules that the program finds first."""
+
+    def __post_init__(self) -> None:
+        _link(self.root, self.folder / "project", below=TRAINING.split("/"))
+        bin_folder = self.folder / "bin"
+        bin_folder.mkdir()
+        for name in plugins.PROVIDERS:
+            path = bin_folder / f"pulumi-resource-{name}"
+            path.write_text(_PLUGIN.format(python=sys.executable, plugins=plugins.__file__, name=name))
+            path.chmod(0o755)
+        (self.folder / "state").mkdir()
+
+    def project(self, place: str) -> Path:
+        """The folder of a program."""
+        return self.folder / "project" / place
+
+    def pulumi(self, place: str, *arguments: str) -> str:
+        """What the command prints. Raises Refused where it fails."""
+        done = subprocess.run(
+            ["pulumi", *arguments, "--stack", NAME, "--non-interactive", "--color", "never"],
+            cwd=self.project(place), env=self._environment(), text=True, stdin=subprocess.DEVNULL,
+            capture_output=True, timeout=SECONDS, check=False,
+        )  # fmt: skip
+        if done.returncode:
+            raise Refused(f"pulumi {' '.join(arguments[:2])}:\n{done.stdout}\n{done.stderr}")
+        return done.stdout
+
+    def load(self, place: str, configuration: str, state: Mapping[str, Any]) -> None:
+        """Make the stack, with this text as its file and with this state."""
+        (self.project(place) / f"Pulumi.{NAME}.yaml").write_text(configuration)
+        self.pulumi(place, "stack", "init")
+        path = self.folder / "state.json"
+        path.write_text(json.dumps(state))
+        self.pulumi(place, "stack", "import", "--file", str(path))
+
+    def export(self, place: str) -> dict[str, Any]:
+        """The state, with secrets in plain text."""
+        found: dict[str, Any] = json.loads(self.pulumi(place, "stack", "export", "--show-secrets"))
+        return found
+
+    def up(self, place: str) -> tuple[list[Step], str]:
+        """Run an update; returns its steps, and what the engine printed if it failed."""
+        log, error = self.folder / "events.jsonl", ""
+        log.unlink(missing_ok=True)
+        try:
+            self.pulumi(place, "up", "--yes", "--skip-preview", "--event-log", str(log))
+        except Refused as refused:
+            error = str(refused)
+        events = [json.loads(line) for line in log.read_text().splitlines()]
+        steps = [event["resourcePreEvent"]["metadata"] for event in events if "resourcePreEvent" in event]
+        return [Step(each["op"], each["urn"]) for each in steps], error
+
+    def _environment(self) -> dict[str, str]:
+        known = environment()
+        return {
+            **{name: value for name, value in os.environ.items() if name != "SSH_AUTH_SOCK"},
+            **known,
+            "PATH": f"{self.folder / 'bin'}{os.pathsep}{known['PATH']}",
+            "PYTHONPATH": os.pathsep.join(filter(None, [self.modules, str(self.root)])),
+            "PULUMI_BACKEND_URL": f"file://{self.folder}/state",
+            "PULUMI_DEBUG_COMMANDS": "true",  # it has --event-log
+            plugins.FOLDER: str(self.folder),
+        }
+
+
+def _link(source: Path, folder: Path, *, below: list[str]) -> None:
+    """A folder of links to everything in `source` but stack files; real folders along the path `below`."""
+    folder.mkdir(parents=True)
+    for entry in source.iterdir():
+        stack_file = entry.name.startswith("Pulumi.") and entry.name != "Pulumi.yaml"
+        if entry.name == ".git" or stack_file:
+            continue
+        if below and entry.name == below[0]:
+            _link(entry, folder / entry.name, below=below[1:])
+        else:
+            (folder / entry.name).symlink_to(entry)

@@ -1,0 +1,80 @@
+"""A new release of busbar at a running site: it replaces, deletes, restarts and measures nothing.
+
+The states are of revision 84223d6 (earlier_states/configurations.py). The program of this checkout updates
+each of them on the real engine, with plugins that do nothing (earlier_states/plugins.py).
+
+How to read a failure: each line is a finding, "KIND RESOURCE: DETAIL".
+- replaced, deleted: the engine would run the `delete` of the resource; that of a `-removal` uninstalls its
+  host, and a job that is replaced measures again. A resource with another name, type or parent needs an alias
+  with the old one (pulumi.Alias). One with other triggers is replaced, so triggers stay as they are.
+- measured, judged: a job of another name, or a collecting Command with other inputs. It would run when the
+  evidence is gone, and lose the verdict.
+- host: another value or file of a script that restarts a service when it differs, so K3s restarts.
+- changed: another object in the cluster, or another version or other values of a chart.
+- failed: the update itself, with what the engine printed. Its other findings may be only those until then.
+
+ALLOWED takes an entry only if what it allows does nothing at a running site, and the entry says why that is
+so. It takes none because a change is wanted: such a change needs a way that keeps the resource.
+
+New states are made by earlier_states/make.py.
+"""
+
+from __future__ import annotations
+
+import json
+import lzma
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.engine.earlier_states import findings
+from tests.engine.earlier_states.findings import Finding
+from tests.engine.earlier_states.make import PROJECT_FOLDER, STATES
+from tests.engine.earlier_states.stack import CORE, Checkout
+from tests.support.engine import PROJECT, require_engine
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """Findings of one kind on resources whose names match, and why they do nothing at a site."""
+
+    kind: str
+    resources: str
+    why: str
+
+
+ALLOWED: tuple[Allowed, ...] = ()
+
+
+def _states() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(lzma.decompress(STATES.read_bytes()))
+    return found
+
+
+def _update(name: str, folder: Path) -> Iterator[Finding]:
+    earlier = _states()[name]
+    checkout = Checkout(PROJECT, folder)
+    (folder / "cluster.json").write_text(json.dumps(earlier["cluster"]))
+    text = json.dumps(earlier["state"]).replace(PROJECT_FOLDER, str(checkout.project(CORE)))
+    checkout.load(CORE, earlier["configuration"], json.loads(text))
+    steps, error = checkout.up(CORE)
+    if error:
+        yield Finding("failed", name, error)
+    yield from findings.of_update(json.loads(text), steps, checkout.export(CORE))
+
+
+def _allowed(finding: Finding) -> bool:
+    return any(
+        each.kind == finding.kind and re.fullmatch(each.resources, finding.resource) for each in ALLOWED
+    )
+
+
+@pytest.mark.parametrize("name", sorted(_states()))
+def test_a_new_release_replaces_deletes_restarts_and_measures_nothing(name: str, tmp_path: Path) -> None:
+    require_engine()
+    unexpected = sorted({str(found) for found in _update(name, tmp_path) if not _allowed(found)})
+    assert not unexpected, "\n" + "\n".join(unexpected)
