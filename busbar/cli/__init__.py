@@ -28,12 +28,12 @@ TRACEBACK = "BUSBAR_TRACEBACK"
 STACK_MODULES = (
     "asyncssh",
     "bcrypt",
-    "kubernetes",
     "packaging",
     "pulumi",
     "pulumi_command",
     "pulumi_kubernetes",
     "pulumi_random",
+    "urllib3",
 )
 
 # Sub-module and the group its commands go to: "" is the top level.

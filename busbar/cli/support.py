@@ -18,7 +18,7 @@ PACKAGES = (
     "pulumi-command",
     "pulumi-kubernetes",
     "pulumi-random",
-    "kubernetes",
+    "urllib3",
     "asyncssh",
 )
 COMMAND_SECONDS = 60

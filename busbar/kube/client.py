@@ -1,25 +1,15 @@
-"""A thin Kubernetes REST client: JSON in, JSON out, and one kind of error.
-
-The `kubernetes` package reads the kubeconfig and holds the TLS connection; its thousand model classes are
-not used: every object here is plain JSON.
-"""
+"""A thin Kubernetes REST client: JSON in, JSON out, and one kind of error."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
-from urllib.parse import urlencode
 
-import yaml
+from busbar.kube.kubeconfig import find_context, parse
 
 JsonObject = dict[str, Any]
 
-REQUEST_TIMEOUT_SECONDS = 15.0
-CONNECT_TIMEOUT_SECONDS = 5.0
-# A silent stream ends after this long, and the reader opens it again: a load balancer that died without
-# closing its connections would otherwise hold the reader until its deadline.
-STREAM_SILENCE_SECONDS = 30.0
 LIST_PAGE_SIZE = 500
 
 
@@ -76,32 +66,23 @@ class Api(Protocol):
 
 
 class RestApi:
-    """`Api` over HTTPS, with the server and the credentials of a kubeconfig."""
+    """`Api` over HTTPS, with the server and the credentials of a kubeconfig.
+
+    It never retries: that is the caller's decision (busbar.kube.wait), with its own deadline.
+    """
+
+    timeout_seconds = 15.0
+    # A silent stream ends after this long, and the reader opens it again: a load balancer that died without
+    # closing its connections would otherwise hold the reader until its deadline.
+    silence_seconds = 30.0
 
     def __init__(self, kubeconfig: str) -> None:
         """Read `kubeconfig`, the text of the file. Raises ValueError when it cannot be used."""
-        # 0.8 s of imports, only for a command that talks to a cluster.
-        from kubernetes import client as kube_client
-        from kubernetes import config as kube_config
+        # Here: only a command that talks to a cluster needs urllib3.
+        from busbar.kube.transport import Transport
 
-        try:
-            parsed = yaml.safe_load(kubeconfig)
-        except yaml.YAMLError:
-            # The parser's own message quotes the text around the error: that may be a key.
-            raise ValueError("the kubeconfig is not YAML") from None
-        if not isinstance(parsed, dict):
-            raise ValueError("the kubeconfig is empty or not a YAML mapping")
-        configuration = kube_client.Configuration()
-        # Retries are the caller's decision (busbar.kube.wait), with its own deadline.
-        configuration.retries = False
-        try:
-            kube_config.load_kube_config_from_dict(  # type: ignore[no-untyped-call]
-                parsed, client_configuration=configuration, persist_config=False
-            )
-        except kube_config.ConfigException as error:
-            raise ValueError(f"the kubeconfig cannot be used: {error}") from None
-        self.server: str = configuration.host.rstrip("/")
-        self._client: Any = kube_client.ApiClient(configuration)
+        self._transport = Transport(find_context(parse(kubeconfig)))
+        self.server: str = self._transport.server
 
     def get(self, path: str, **query: str) -> JsonObject:
         return self._json("GET", path, query)
@@ -130,7 +111,7 @@ class RestApi:
     def stream(self, path: str, **query: str) -> Iterator[bytes]:
         from urllib3.exceptions import HTTPError, ReadTimeoutError
 
-        response = self._open("GET", path, query, read_timeout=STREAM_SILENCE_SECONDS)
+        response = self._open("GET", path, query, read_timeout=self.silence_seconds)
         try:
             # read1 returns what has arrived; read(n) would wait for a full buffer.
             while chunk := response.read1():
@@ -172,29 +153,18 @@ class RestApi:
         query: Mapping[str, str],
         body: Mapping[str, Any] | None = None,
         content_type: str = "application/json",
-        read_timeout: float = REQUEST_TIMEOUT_SECONDS,
+        read_timeout: float | None = None,
     ) -> Any:
         """The urllib3 response, its body not yet read. Raises ApiError for any status from 300 on."""
-        from kubernetes.client.exceptions import ApiException
         from urllib3.exceptions import HTTPError
 
-        headers = {"Accept": "application/json, */*", "User-Agent": "busbar"}
-        if body is not None:
-            headers["Content-Type"] = content_type
-        # For each request: a token from an `exec:` plugin of the kubeconfig expires.
-        self._client.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
-        url = f"{self.server}{path}" + (f"?{urlencode(query)}" if query else "")
+        from busbar.kube.transport import Unreachable
+
         try:
-            response = self._client.call_api(
-                method,
-                url,
-                headers,
-                body,
-                _request_timeout=(CONNECT_TIMEOUT_SECONDS, read_timeout),
-            ).response
-        except (ApiException, HTTPError, OSError) as error:
-            reason = " ".join(str(getattr(error, "reason", None) or error).split())
-            raise ApiError(f"{method} {path}", None, f"{self.server} cannot be reached: {reason}") from error
+            seconds = read_timeout or self.timeout_seconds
+            response = self._transport.send(method, path, query, body, content_type, read_timeout=seconds)
+        except Unreachable as error:
+            raise ApiError(f"{method} {path}", None, str(error)) from error
         if response.status >= 300:
             try:
                 text = response.read(65536)

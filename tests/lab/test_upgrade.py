@@ -12,15 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kubernetes import client
-from kubernetes.client.exceptions import ApiException
-from urllib3.exceptions import HTTPError
 
+from busbar.kube.client import ApiError
 from busbar.versions import K3S
 from lab.build.official import architecture
 from lab.mirror import artifacts
 from lab.steps import LabError
-from tests.support.api_clients import api_client
+from tests.support.api_clients import rest_api
 from tests.support.api_load import ApiLoad
 from tests.support.lab import PROJECT, SERVERS, SNAPSHOTS, Change, Lab, eventually
 from tests.support.own_stack import OwnStack
@@ -31,19 +29,16 @@ KUBECONFIG = str(PROJECT / ".busbar" / "dev" / "kubeconfig")
 WORKERS = ("worker-1", "worker-2")
 OTHER = f"{K3S[:-1]}9"
 DRAIN_SECONDS = 20
-NAMESPACE, LABELS = "default", {"app": "drill"}
+LABELS = {"app": "drill"}
+DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
+BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
 
 
 class Site:
     """A Deployment of two pods on the workers, and its disruption budget."""
 
     def __init__(self) -> None:
-        api = api_client(KUBECONFIG)
-        self.apps, self.core, self.policy = (
-            client.AppsV1Api(api),
-            client.CoreV1Api(api),
-            client.PolicyV1Api(api),
-        )
+        self.api = rest_api(KUBECONFIG)
 
     def create(self) -> None:
         host = "kubernetes.io/hostname"
@@ -71,36 +66,34 @@ class Site:
                 "template": {"metadata": {"labels": LABELS}, "spec": spec},
             },
         }
-        self.apps.create_namespaced_deployment(NAMESPACE, body)
+        self.api.create(DEPLOYMENTS, body)
         eventually(lambda: self.available() == 2, 60, "two pods of the Deployment")
 
     def delete(self) -> None:
-        for delete in (
-            self.apps.delete_namespaced_deployment,
-            self.policy.delete_namespaced_pod_disruption_budget,
-        ):
+        for collection in (DEPLOYMENTS, BUDGETS):
             try:
-                delete("drill", NAMESPACE)
-            except ApiException as error:
-                assert error.status == 404
+                self.api.delete(f"{collection}/drill")
+            except ApiError as error:
+                assert error.not_found
 
     def available(self) -> int:
-        found = self.apps.read_namespaced_deployment_status("drill", NAMESPACE, _request_timeout=5)
-        return found.status.available_replicas or 0
+        found: int = self.api.get(f"{DEPLOYMENTS}/drill")["status"].get("availableReplicas", 0)
+        return found
 
     def uids(self) -> set[str]:
-        pods = self.core.list_namespaced_pod(NAMESPACE, label_selector="app=drill").items
-        return {pod.metadata.uid for pod in pods if not pod.metadata.deletion_timestamp}
+        pods = self.api.list("/api/v1/namespaces/default/pods", labelSelector="app=drill")
+        found = [pod["metadata"] for pod in pods]
+        return {each["uid"] for each in found if "deletionTimestamp" not in each}
 
     def budget(self, available: int) -> None:
         """At least so many pods have to be available."""
         spec = {"minAvailable": available, "selector": {"matchLabels": LABELS}}
         body = {"metadata": {"name": "drill"}, "spec": spec}
         try:
-            self.policy.create_namespaced_pod_disruption_budget(NAMESPACE, body)
-        except ApiException as error:
-            assert error.status == 409
-            self.policy.patch_namespaced_pod_disruption_budget("drill", NAMESPACE, body)
+            self.api.create(BUDGETS, body)
+        except ApiError as error:
+            assert error.conflict
+            self.api.merge(f"{BUDGETS}/drill", body)
 
     @contextmanager
     def sampled(self) -> Iterator[list[int]]:
@@ -112,7 +105,7 @@ class Site:
             while not stop.wait(0.2):
                 try:
                     seen.append(self.available())
-                except (ApiException, HTTPError, OSError):  # a server restarts
+                except ApiError:  # a server restarts
                     continue
 
         thread = threading.Thread(target=sample)

@@ -5,28 +5,26 @@ Writers create ConfigMaps of distinct names, so that each write that was acknowl
 
 from __future__ import annotations
 
+import json
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 from uuid import uuid4
 
-from kubernetes import client, watch
-from kubernetes.client.exceptions import ApiException
-from urllib3.exceptions import HTTPError
-
-from tests.support.api_clients import api_client
+from busbar.kube.client import ApiError
+from tests.support.api_clients import QuickApi, rest_api
 
 WRITERS = 3
 PAUSE_SECONDS = 0.05  # between two writes of one writer
-REQUEST_SECONDS = 5
 GIVE_UP_SECONDS = 180
 WATCH_SECONDS = 30
 MORE_WRITES = 60
 
-ALREADY_EXISTS, NOT_FOUND, GONE = 409, 404, 410
+GONE = 410
+NAMESPACES = "/api/v1/namespaces"
 
 
 @dataclass
@@ -57,6 +55,7 @@ class ApiLoad:
     def __init__(self, kubeconfig: str) -> None:
         self._kubeconfig = kubeconfig
         self._namespace = f"load-{uuid4().hex[:8]}"
+        self._path = f"{NAMESPACES}/{self._namespace}/configmaps"
         self._stop = threading.Event()
         self._lock = threading.Lock()
         self._errors: list[BaseException] = []
@@ -65,7 +64,7 @@ class ApiLoad:
 
     def __enter__(self) -> ApiLoad:
         body = {"metadata": {"name": self._namespace}}
-        self._repeat(lambda: self._api().create_namespace(body, _request_timeout=REQUEST_SECONDS))
+        self._repeat(lambda: self._api().create(NAMESPACES, body))
         works: list[Callable[[], None]] = [lambda number=n: self._write(number) for n in range(WRITERS)]  # type: ignore[misc]
         self._threads = [threading.Thread(target=self._guard, args=(work,)) for work in [*works, self._watch]]
         for thread in self._threads:
@@ -82,9 +81,7 @@ class ApiLoad:
             self._stop.set()
             for thread in self._threads:
                 thread.join()
-            self._repeat(
-                lambda: self._api().delete_namespace(self._namespace, _request_timeout=REQUEST_SECONDS)
-            )
+            self._repeat(lambda: self._api().delete(f"{NAMESPACES}/{self._namespace}"))
         if kind is None and self._errors:
             raise self._errors[0]
 
@@ -106,18 +103,15 @@ class ApiLoad:
         self._stop.set()
         for thread in self._threads[:-1]:
             thread.join()
-        listed = self._repeat(
-            lambda: self._api().list_namespaced_config_map(self._namespace, _request_timeout=60)
-        )
-        found = {each.metadata.name for each in listed.items}
+        listed = self._repeat(lambda: self._api().list(self._path))
+        found = {each["metadata"]["name"] for each in listed}
         self.account.lost |= self.account.acknowledged - found
         deadline = time.monotonic() + WATCH_SECONDS
         while self.account.acknowledged - self.account.watched and time.monotonic() < deadline:
             time.sleep(0.2)
 
-    def _api(self) -> client.CoreV1Api:
-        # Every failure is counted here.
-        return client.CoreV1Api(api_client(self._kubeconfig, retries=False))
+    def _api(self) -> QuickApi:
+        return rest_api(self._kubeconfig)
 
     def _guard(self, work: Callable[[], None]) -> None:
         try:
@@ -131,11 +125,7 @@ class ApiLoad:
         while not self._stop.is_set():
             name = f"{writer}-{number}"
             body = {"metadata": {"name": name}}
-            self._repeat(
-                lambda body=body: api.create_namespaced_config_map(  # type: ignore[misc]
-                    self._namespace, body, _request_timeout=REQUEST_SECONDS
-                )
-            )
+            self._repeat(lambda body=body: api.create(self._path, body))  # type: ignore[misc]
             with self._lock:
                 self.account.acknowledged.add(name)
             if self._repeat(lambda name=name: self._read(api, name)) is None:  # type: ignore[misc]
@@ -143,11 +133,11 @@ class ApiLoad:
             number += 1
             self._stop.wait(PAUSE_SECONDS)
 
-    def _read(self, api: client.CoreV1Api, name: str) -> Any:
+    def _read(self, api: QuickApi, name: str) -> Any:
         try:
-            return api.read_namespaced_config_map(name, self._namespace, _request_timeout=REQUEST_SECONDS)
-        except ApiException as error:
-            if error.status == NOT_FOUND:
+            return api.get(f"{self._path}/{name}")
+        except ApiError as error:
+            if error.not_found:
                 return None
             raise
 
@@ -158,9 +148,9 @@ class ApiLoad:
             try:
                 answer = request()
                 break
-            except (ApiException, HTTPError, OSError) as error:
+            except ApiError as error:
                 tries += 1
-                if tries > 1 and isinstance(error, ApiException) and error.status == ALREADY_EXISTS:
+                if tries > 1 and error.conflict:
                     answer = None
                     break
                 if time.monotonic() - began > GIVE_UP_SECONDS:
@@ -183,17 +173,22 @@ class ApiLoad:
             elif not self.account.acknowledged - self.account.watched:
                 return
             try:
-                for event in watch.Watch().stream(
-                    api.list_namespaced_config_map, self._namespace, resource_version=version,
-                    timeout_seconds=5, _request_timeout=10,
-                ):  # fmt: skip
-                    found = event["object"].metadata
-                    version = found.resource_version
-                    self.account.watched.add(found.name)
-            except ApiException as error:
+                for event in self._events(api, version):
+                    found = event["object"]["metadata"]
+                    version = found["resourceVersion"]
+                    self.account.watched.add(found["name"])
+            except ApiError as error:
                 version = "0" if error.status == GONE else version
                 self.account.reconnects += 1
                 self._stop.wait(0.2)
-            except (HTTPError, OSError):
-                self.account.reconnects += 1
-                self._stop.wait(0.2)
+
+    def _events(self, api: QuickApi, version: str) -> Iterator[Any]:
+        """The events since a version, for 5 seconds."""
+        pending = b""
+        for chunk in api.stream(self._path, watch="true", resourceVersion=version, timeoutSeconds="5"):
+            *lines, pending = (pending + chunk).split(b"\n")
+            for line in lines:
+                event = json.loads(line)
+                if event["type"] == "ERROR":
+                    raise ApiError("watch", event["object"].get("code"), str(event["object"].get("message")))
+                yield event

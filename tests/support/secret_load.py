@@ -7,18 +7,13 @@ import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Any
 
-from kubernetes import client
-from kubernetes.client.exceptions import ApiException
-from urllib3.exceptions import HTTPError
+from busbar.kube.client import ApiError
+from tests.support.api_clients import QuickApi, rest_api
 
-from tests.support.api_clients import api_client
-
-NAMESPACE, LABEL = "default", "busbar/drill=secrets"
+SECRETS, LABEL = "/api/v1/namespaces/default/secrets", "busbar/drill=secrets"
 # K3s writes some five Secrets per second with a new key.
 PAUSE_SECONDS = 2
-REQUEST_SECONDS = 5
 # What an apiserver says of data that it has no key for (staging/src/k8s.io/apiserver/pkg/storage/value).
 _NO_KEY = re.compile(r"transform|no matching|decrypt|\bAES\b", re.IGNORECASE)
 
@@ -31,9 +26,7 @@ class SecretLoad:
     """
 
     def __init__(self, kubeconfig: str, servers: Sequence[str]) -> None:
-        self._apis = [
-            client.CoreV1Api(api_client(kubeconfig, server=server, retries=False)) for server in servers
-        ]
+        self._apis = [rest_api(kubeconfig, server) for server in servers]
         self._stop = threading.Event()
         self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
@@ -55,12 +48,13 @@ class SecretLoad:
 
     def found(self) -> list[set[str]]:
         """The names that each server lists."""
-        lists: list[Any] = [api.list_namespaced_secret(NAMESPACE, label_selector=LABEL) for api in self._apis]
-        return [{each.metadata.name for each in listed.items} for listed in lists]
+        lists = [api.list(SECRETS, labelSelector=LABEL) for api in self._apis]
+        return [{each["metadata"]["name"] for each in listed} for listed in lists]
 
     def delete(self) -> None:
         """Remove what was written."""
-        self._apis[0].delete_collection_namespaced_secret(NAMESPACE, label_selector=LABEL)
+        for name in self.found()[0]:
+            self._apis[0].delete(f"{SECRETS}/{name}")
 
     def _run(self, at: int) -> None:
         own, following, number = self._apis[at], self._apis[(at + 1) % len(self._apis)], 0
@@ -72,22 +66,19 @@ class SecretLoad:
                     self.written.add(name)
                 self._try(partial(self._read, following, name))
 
-    def _create(self, api: client.CoreV1Api, name: str) -> None:
+    def _create(self, api: QuickApi, name: str) -> None:
         key, _, value = LABEL.partition("=")
-        body: Any = {"metadata": {"name": name, "labels": {key: value}}, "stringData": {"of": name}}
-        api.create_namespaced_secret(NAMESPACE, body, _request_timeout=REQUEST_SECONDS)
+        api.create(SECRETS, {"metadata": {"name": name, "labels": {key: value}}, "stringData": {"of": name}})
 
-    def _read(self, api: client.CoreV1Api, name: str) -> None:
-        api.read_namespaced_secret(name, NAMESPACE, _request_timeout=REQUEST_SECONDS)
+    def _read(self, api: QuickApi, name: str) -> None:
+        api.get(f"{SECRETS}/{name}")
 
     def _try(self, request: Callable[[], None]) -> bool:
         try:
             request()
-        except ApiException as error:
-            if _NO_KEY.search(str(error.body)):
+        except ApiError as error:
+            if _NO_KEY.search(error.reason):
                 with self._lock:
-                    self.unreadable.append(str(error.body))
-            return False
-        except (HTTPError, OSError):
+                    self.unreadable.append(error.reason)
             return False
         return True

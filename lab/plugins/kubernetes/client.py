@@ -1,34 +1,21 @@
-"""Plain requests to a Kubernetes API server.
-
-The official Python client takes about half a second to import, and its models would be in the way: the
-provider handles every kind as a plain object.
-"""
+"""Plain requests to a Kubernetes API server: the provider handles every kind as a plain object."""
 
 from __future__ import annotations
 
-import base64
 import json
-import os
-import ssl
-import tempfile
 from collections.abc import Iterator, Mapping
 from typing import Any
-from urllib.parse import urlencode
 
 import urllib3
 
-from lab.plugins.kubernetes.kubeconfig import Cluster, KubeconfigError
+from busbar.kube.kubeconfig import Context
+from busbar.kube.transport import Transport, Unreachable
 
 Object = dict[str, Any]
 
-_CONNECT_SECONDS = 10.0
 _READ_SECONDS = 60.0
 APPLY = "application/apply-patch+yaml"
 JSON_PATCH = "application/json-patch+json"
-
-
-class Unreachable(Exception):
-    """No answer from the API server."""
 
 
 class ApiError(Exception):
@@ -44,17 +31,9 @@ class ApiError(Exception):
 class KubeClient:
     """A connection pool to one API server. Safe to use from many threads."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._base = cluster.server
-        self._headers = {"accept": "application/json", "user-agent": "busbar-lab/1"} | _login(cluster)
-        self._pool = urllib3.PoolManager(
-            num_pools=2,
-            maxsize=32,
-            retries=False,
-            ssl_context=_tls(cluster) if cluster.server.startswith("https") else None,
-            server_hostname=cluster.server_name,
-            timeout=urllib3.Timeout(connect=_CONNECT_SECONDS, read=_READ_SECONDS),
-        )
+    def __init__(self, context: Context) -> None:
+        """Raises ValueError where the context cannot be used."""
+        self._transport = Transport(context)
 
     def request(
         self,
@@ -66,27 +45,23 @@ class KubeClient:
         content_type: str = "application/json",
     ) -> Object:
         """The object in the answer; raises ApiError when refused, Unreachable when there is no answer."""
-        url = self._base + path + (f"?{urlencode(query)}" if query else "")
-        data = None if body is None else json.dumps(body).encode()
-        headers = self._headers | ({"content-type": content_type} if data is not None else {})
         try:
-            answer = self._pool.request(method, url, body=data, headers=headers)
-        except urllib3.exceptions.HTTPError as error:
-            raise Unreachable(f'{method.title()} "{url}": {_cause(error)}') from error
+            answer = self._transport.send(
+                method, path, query or {}, body, content_type, read_timeout=_READ_SECONDS
+            )
+            data = answer.data
+        except (Unreachable, urllib3.exceptions.HTTPError) as error:
+            raise Unreachable(f'{method.title()} "{path}": {error}') from error
         if answer.status >= 400:
-            raise ApiError(_status(answer.data), answer.status)
-        parsed = json.loads(answer.data)
+            raise ApiError(_status(data), answer.status)
+        parsed = json.loads(data)
         return parsed if isinstance(parsed, dict) else {}
 
     def watch(self, path: str, query: Mapping[str, Any], seconds: float) -> Iterator[Object]:
         """Watch events of `path` for at most `seconds`; ends early when the server closes the watch."""
         limits = {"watch": "true", "timeoutSeconds": max(1, int(seconds)), **query}
-        timeout = urllib3.Timeout(connect=_CONNECT_SECONDS, read=seconds + 5)
-        url = f"{self._base}{path}?{urlencode(limits)}"
         try:
-            answer = self._pool.request(
-                "GET", url, headers=self._headers, preload_content=False, timeout=timeout
-            )
+            answer = self._transport.send("GET", path, limits, read_timeout=seconds + 5)
             if answer.status >= 400:
                 raise ApiError(_status(answer.read()), answer.status)
             pending = b""
@@ -96,37 +71,8 @@ class KubeClient:
                     yield from (json.loads(line) for line in lines if line.strip())
             finally:
                 answer.close()
-        except urllib3.exceptions.HTTPError as error:
-            raise Unreachable(f'Watch "{url}": {_cause(error)}') from error
-
-
-def _login(cluster: Cluster) -> dict[str, str]:
-    if cluster.token:
-        return {"authorization": f"Bearer {cluster.token}"}
-    if cluster.username:
-        pair = base64.b64encode(f"{cluster.username}:{cluster.password or ''}".encode()).decode()
-        return {"authorization": f"Basic {pair}"}
-    return {}
-
-
-def _tls(cluster: Cluster) -> ssl.SSLContext:
-    try:
-        context = ssl.create_default_context(cadata=cluster.ca)
-        if cluster.insecure:
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
-        if cluster.client_certificate and cluster.client_key:
-            # Python's ssl reads a client certificate from a file only.
-            descriptor, path = tempfile.mkstemp(prefix="busbar-")  # created 0600
-            try:
-                with os.fdopen(descriptor, "w") as file:
-                    file.write(cluster.client_certificate + "\n" + cluster.client_key)
-                context.load_cert_chain(path)
-            finally:
-                os.unlink(path)
-    except (ssl.SSLError, ValueError) as error:
-        raise KubeconfigError(f"certificates in the kubeconfig cannot be used: {error}") from error
-    return context
+        except (Unreachable, urllib3.exceptions.HTTPError) as error:
+            raise Unreachable(f'Watch "{path}": {error}') from error
 
 
 def _status(data: bytes) -> Mapping[str, Any]:
@@ -135,10 +81,3 @@ def _status(data: bytes) -> Mapping[str, Any]:
     except ValueError:
         return {"message": data.decode(errors="replace").strip()}
     return parsed if isinstance(parsed, dict) else {"message": str(parsed)}
-
-
-def _cause(error: BaseException) -> str:
-    # urllib3 wraps the socket's message once or twice.
-    while (inner := getattr(error, "reason", None) or error.__cause__) and isinstance(inner, BaseException):
-        error = inner
-    return str(error)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from busbar.kube.kubeconfig import find_context
 from lab.plugins.kubernetes import kubeconfig, messages
 from lab.plugins.kubernetes.apply import Applier
 from lab.plugins.kubernetes.client import ApiError, KubeClient, Object, Unreachable
 from lab.plugins.kubernetes.kinds import Kind, Kinds, metadata
-from lab.plugins.kubernetes.kubeconfig import KubeconfigError
 from lab.plugins.kubernetes.settings import Settings
 from lab.plugins.sdk.resource import ProviderError
 
@@ -25,7 +25,7 @@ class Cluster:
         self._client: KubeClient | None = None
         try:
             self._connect()
-        except (KubeconfigError, Unreachable, ApiError) as error:
+        except (ValueError, Unreachable, ApiError) as error:
             self.unreachable = str(error)
             self._client = None
         self.kinds = Kinds(self._client)
@@ -34,9 +34,9 @@ class Cluster:
         settings = self.settings
         source = settings.kubeconfig or os.environ.get("KUBECONFIG") or os.path.expanduser("~/.kube/config")
         self.parsed = kubeconfig.parse(source)
-        login = kubeconfig.resolve(self.parsed, settings.context, settings.cluster, settings.namespace)
-        self.default_namespace = login.namespace
-        self._client = KubeClient(login)
+        context = find_context(self.parsed, settings.context, settings.cluster)
+        self.default_namespace = settings.namespace or context.namespace
+        self._client = KubeClient(context)
         # As the official plugin does: whether the cluster can be reached is settled once, at the start.
         try:
             self._client.request("GET", "/version")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from lab.plugins.kubernetes import kubeconfig
 from lab.plugins.kubernetes.cluster import Cluster
-from lab.plugins.kubernetes.kubeconfig import KubeconfigError
 from lab.plugins.kubernetes.settings import Settings
 from lab.plugins.sdk.provider import Provider
 from lab.plugins.sdk.resource import Call, Difference, Failure, ProviderError, Resource
@@ -71,7 +70,7 @@ def _moved(old: Properties, new: Properties) -> bool:
     try:
         before = _active(old)
         now = _active(new)
-    except KubeconfigError as error:
+    except ValueError as error:
         raise ProviderError(str(error)) from error
     return before is not None and now is not None and before != now
 

@@ -3,136 +3,14 @@
 from __future__ import annotations
 
 import json
-import ssl
 import threading
-from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
-from busbar.kube import access, client
+from busbar.kube import access
 from busbar.kube.client import ApiError, RestApi
-
-Answer = Callable[[BaseHTTPRequestHandler], None]
-
-
-def status(code: int, body: bytes = b"{}") -> Answer:
-    def answer(request: BaseHTTPRequestHandler) -> None:
-        request.send_response(code)
-        request.send_header("Content-Length", str(len(body)))
-        request.end_headers()
-        request.wfile.write(body)
-
-    return answer
-
-
-def chunks(*pieces: bytes, whole: bool = True, until: threading.Event | None = None) -> Answer:
-    """An answer in chunks; its end comes not before `until`, and never where it is not `whole`."""
-
-    def answer(request: BaseHTTPRequestHandler) -> None:
-        request.send_response(200)
-        request.send_header("Transfer-Encoding", "chunked")
-        request.end_headers()
-        for piece in pieces:
-            request.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
-            request.wfile.flush()
-        if until:
-            until.wait(60)
-        if whole:
-            request.wfile.write(b"0\r\n\r\n")
-        request.close_connection = True
-
-    return answer
-
-
-def self_signed(folder: Path) -> Path:
-    """A file with a key and a certificate for 127.0.0.1 that no authority has signed."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
-    now = datetime.now(UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .sign(key, hashes.SHA256())
-    )
-    pem, plain = serialization.Encoding.PEM, serialization.NoEncryption()
-    file = folder / "server.pem"
-    file.write_bytes(
-        key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain) + certificate.public_bytes(pem)
-    )
-    return file
-
-
-def dropped(request: BaseHTTPRequestHandler) -> None:
-    request.close_connection = True
-
-
-class Server:
-    """Gives the answers in their order and notes the requests."""
-
-    def __init__(self) -> None:
-        self.answers: list[Answer] = []
-        self.requests: list[tuple[str, str, dict[str, str], bytes]] = []
-        outer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def _serve(self) -> None:
-                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                outer.requests.append((self.command, self.path, dict(self.headers), body))
-                outer.answers.pop(0)(self)
-
-            do_GET = do_POST = do_PATCH = do_DELETE = _serve
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.http.daemon_threads = True
-        threading.Thread(target=self.http.serve_forever, args=(0.02,), daemon=True).start()
-
-    def secure(self, certificate: Path) -> None:
-        """Serve TLS from now on."""
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(certificate)
-        self.http.socket = context.wrap_socket(self.http.socket, server_side=True)
-
-    @property
-    def kubeconfig(self) -> str:
-        return yaml.safe_dump(
-            {
-                "apiVersion": "v1",
-                "kind": "Config",
-                "current-context": "c",
-                "clusters": [
-                    {"name": "c", "cluster": {"server": f"http://127.0.0.1:{self.http.server_port}"}}
-                ],
-                "users": [{"name": "u", "user": {"token": "short-fake-token"}}],
-                "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-            }
-        )
-
-
-@pytest.fixture
-def server() -> Iterator[Server]:
-    made = Server()
-    yield made
-    made.http.shutdown()
-    made.http.server_close()
+from tests.unit.kube.api_server import Server, chunks, dropped, self_signed, status
 
 
 def test_a_list_is_read_page_by_page_with_the_credentials_of_the_kubeconfig(server: Server) -> None:
@@ -210,7 +88,7 @@ def test_a_stream_that_breaks_is_told_from_one_that_ends(server: Server) -> None
 
 def test_a_silent_stream_ends_by_itself(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     # The limit counts for the headers too.
-    monkeypatch.setattr(client, "STREAM_SILENCE_SECONDS", 3)
+    monkeypatch.setattr(RestApi, "silence_seconds", 3)
     read = threading.Event()
     server.answers = [chunks(b"one\n", until=read)]
     assert list(RestApi(server.kubeconfig).stream("/log")) == [b"one\n"]
@@ -242,10 +120,9 @@ def test_a_kubeconfig_file_that_is_missing_is_named() -> None:
 def test_a_server_with_a_certificate_of_another_authority_is_not_trusted(
     server: Server, tmp_path: Path
 ) -> None:
-    secure = server.kubeconfig.replace("http://", "https://")
     server.secure(self_signed(tmp_path))
     with pytest.raises(ApiError, match=r"cannot be reached: .*CERTIFICATE_VERIFY_FAILED") as failure:
-        RestApi(secure).get("/x")
+        RestApi(server.kubeconfig).get("/x")
     assert "\n" not in str(failure.value)
 
 

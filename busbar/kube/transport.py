@@ -1,0 +1,107 @@
+"""Requests to the server of a kubeconfig, with its login. Needs urllib3."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import tempfile
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+from urllib.parse import urlencode
+
+import urllib3
+
+from busbar.kube.kubeconfig import Context, Login, pem
+
+CONNECT_TIMEOUT_SECONDS = 5.0
+CONNECTIONS = 32
+
+
+class Unreachable(Exception):
+    """No answer came, or there are no credentials; the text says why."""
+
+
+class Transport:
+    """Sends each request once, and by no proxy but the kubeconfig's. Safe to use from many threads."""
+
+    def __init__(self, context: Context) -> None:
+        """Raises ValueError where the context cannot be used."""
+        self.server: str = context.server
+        self._cluster = context.cluster
+        self._login = Login(context)
+        # A plugin may give another certificate: then other connections.
+        self._pool = lru_cache(maxsize=1)(self._connect)
+        self._pool(self._login.current().certificate)
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, Any],
+        body: Any = None,
+        content_type: str = "application/json",
+        *,
+        read_timeout: float,
+    ) -> urllib3.BaseHTTPResponse:
+        """The response of any status, its body not yet read. `read_timeout`: seconds of silence.
+
+        A refused login by a plugin's credentials is tried once more with new ones. Raises Unreachable.
+        """
+        headers = {"accept": "application/json, */*", "user-agent": "busbar"}
+        if body is not None:
+            headers["Content-Type"] = content_type
+        url = f"{self.server}{path}" + (f"?{urlencode(query)}" if query else "")
+        data = None if body is None else json.dumps(body)
+        timeout = urllib3.Timeout(connect=CONNECT_TIMEOUT_SECONDS, read=read_timeout)
+
+        def once() -> urllib3.BaseHTTPResponse:
+            credential = self._login.current()
+            shown = {"authorization": f"Bearer {credential.token}"} if credential.token else {}
+            return self._pool(credential.certificate).request(
+                method, url, body=data, headers=headers | shown, timeout=timeout, preload_content=False
+            )
+
+        try:
+            response = once()
+            if response.status == 401 and self._login.is_exec:
+                response.close()
+                self._login.renew()
+                response = once()
+            return response
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            reason = " ".join(str(getattr(error, "reason", None) or error).split())
+            raise Unreachable(f"{self.server} cannot be reached: {reason}") from error
+        except ValueError as error:
+            raise Unreachable(str(error)) from error
+
+    def _connect(self, certificate: str | None) -> urllib3.PoolManager:
+        options: dict[str, Any] = {
+            "retries": False,
+            "maxsize": CONNECTIONS,
+            "ssl_context": _tls(self._cluster, certificate),
+            "server_hostname": self._cluster.get("tls-server-name"),
+        }
+        proxy = self._cluster.get("proxy-url")
+        try:
+            return urllib3.ProxyManager(proxy, **options) if proxy else urllib3.PoolManager(**options)
+        except urllib3.exceptions.HTTPError as error:
+            raise ValueError(f"proxy-url of the kubeconfig cannot be used: {error}") from error
+
+
+def _tls(cluster: Mapping[str, Any], certificate: str | None) -> ssl.SSLContext:
+    """TLS with the cluster's authority (else the system's) and a client certificate. Raises ValueError."""
+    try:
+        context = ssl.create_default_context(cadata=pem(cluster, "certificate-authority"))
+        if cluster.get("insecure-skip-tls-verify"):
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        if certificate:
+            # Python's ssl reads a client certificate from a file only. This one is created 0600.
+            with tempfile.NamedTemporaryFile("w", prefix="busbar-") as file:
+                file.write(certificate)
+                file.flush()
+                context.load_cert_chain(file.name)
+    except ssl.SSLError as error:
+        raise ValueError(f"the certificates of the kubeconfig cannot be used: {error}") from error
+    return context

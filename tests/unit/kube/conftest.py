@@ -1,0 +1,15 @@
+"""The server of the tests of the client."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.unit.kube.api_server import Server, running
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with running() as made:
+        yield made
