@@ -7,9 +7,12 @@ import pulumi_kubernetes as kubernetes
 from pulumi import ResourceOptions
 
 from components.control_plane import K3sControlPlane, K3sControlPlaneArgs
-from components.debug_messages import leave_out_debug_messages
+from components.engine.debug_messages import leave_out_debug_messages
+from components.engine.interruption import end_quietly_when_interrupted
+from components.engine.release import OperatorArgs
+from components.engine.stack_config import StackConfig
+from components.engine.stack_outputs import export_outputs, fail_unless_made, fail_unless_passed
 from components.gpu_operator import GpuOperator
-from components.interruption import end_quietly_when_interrupted
 from components.load_balancer import HAProxyLoadBalancer, HAProxyLoadBalancerArgs
 from components.mpi_operator import MpiOperator
 from components.nccl_validation import (
@@ -21,9 +24,6 @@ from components.nccl_validation import (
 from components.network_operator import NetworkOperator, NetworkOperatorArgs
 from components.nfs_server import NfsServer, NfsServerArgs
 from components.preflight import Preflight, PreflightArgs
-from components.release import OperatorArgs
-from components.stack_config import StackConfig
-from components.stack_outputs import export_outputs, fail_unless_made, fail_unless_passed
 from components.worker_pool import InfiniBandWorkerPool, InfiniBandWorkerPoolArgs
 
 PROJECT = Path(__file__).resolve().parent

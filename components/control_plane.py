@@ -17,10 +17,10 @@ from busbar.hosts.downloads import install_seconds, k3s_values
 from busbar.hosts.host import Host
 from busbar.hosts.inventory import Inventory
 from busbar.hosts.server_output import kubeconfig_text, server_facts, with_server
-from components.encryption_key import rotate_encryption_key
-from components.host_command import HostCommandArgs, create_host_command
-from components.removal import HostRemovalArgs, create_host_removal, create_teardown
-from components.ssh import SshLogin
+from components.engine.encryption_key import rotate_encryption_key
+from components.engine.host_command import HostCommandArgs, create_host_command
+from components.engine.removal import HostRemovalArgs, create_host_removal, create_teardown
+from components.engine.ssh import SshLogin
 
 # Downloads, and then up to 7 minutes until the Node is Ready.
 SERVER_DEADLINE_SECONDS = 1200

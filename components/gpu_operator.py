@@ -7,8 +7,8 @@ import pulumi
 from busbar.manifests.names import digest
 from busbar.manifests.operators import GPU_OPERATOR
 from busbar.manifests.scheduling import GPU_RESOURCE
-from components.allocatable import AllocatableArgs, create_allocatable_wait
-from components.release import (
+from components.engine.allocatable import AllocatableArgs, create_allocatable_wait
+from components.engine.release import (
     HELM_VALUES,
     ChartSource,
     OperatorArgs,

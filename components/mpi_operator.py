@@ -5,7 +5,7 @@ from __future__ import annotations
 import pulumi
 
 from busbar.manifests.operators import MPI_OPERATOR
-from components.release import HELM_VALUES, ChartSource, OperatorArgs, ReleaseArgs, create_release
+from components.engine.release import HELM_VALUES, ChartSource, OperatorArgs, ReleaseArgs, create_release
 
 CHART = "./charts/mpi-operator"
 

@@ -20,9 +20,9 @@ from busbar.manifests import mpijob, nccljob
 from busbar.manifests.image_pull import ImagePull
 from busbar.manifests.names import digest
 from busbar.outputs import CONTRACT_VERSION
-from components.custom_resource import create_custom_resource
-from components.local_command import ClusterCommandArgs, create_cluster_command
-from components.release import create_privileged_namespace
+from components.engine.custom_resource import create_custom_resource
+from components.engine.local_command import ClusterCommandArgs, create_cluster_command
+from components.engine.release import create_privileged_namespace
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,8 +13,8 @@ from busbar.manifests import nic_cluster_policy
 from busbar.manifests.names import digest
 from busbar.manifests.operators import NETWORK_OPERATOR
 from busbar.preflight.facts import rail_addresses
-from components.allocatable import AllocatableArgs, create_allocatable_wait
-from components.release import (
+from components.engine.allocatable import AllocatableArgs, create_allocatable_wait
+from components.engine.release import (
     HELM_VALUES,
     ChartSource,
     OperatorArgs,

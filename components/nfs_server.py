@@ -9,9 +9,9 @@ from pulumi_command import remote
 
 from busbar.hosts import nfs
 from busbar.hosts.inventory import Inventory
-from components.host_command import HostCommandArgs, create_host_command
-from components.removal import HostRemovalArgs, create_host_removal
-from components.ssh import SshLogin
+from components.engine.host_command import HostCommandArgs, create_host_command
+from components.engine.removal import HostRemovalArgs, create_host_removal
+from components.engine.ssh import SshLogin
 
 # Up to 5 minutes of it for an apt that already runs (unattended-upgrades at the first boot).
 DEADLINE_SECONDS = 900

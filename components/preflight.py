@@ -14,8 +14,8 @@ from pulumi_command import local
 from busbar.hosts.inventory import Inventory
 from busbar.preflight.facts import read, unpack, with_k3s
 from busbar.preflight.spec import spec_of
-from components.local_command import busbar_command
-from components.ssh import SshLogin
+from components.engine.local_command import busbar_command
+from components.engine.ssh import SshLogin
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,11 +12,11 @@ from busbar.hosts import k3s
 from busbar.hosts.downloads import install_seconds, k3s_values
 from busbar.hosts.host import Host
 from busbar.hosts.inventory import Inventory
-from components.host_command import HostCommandArgs, create_host_command
-from components.removal import HostRemovalArgs, create_host_removal
-from components.rollout_stop import RolloutStop
-from components.script_delivery import create_delivery_hook
-from components.ssh import SshLogin
+from components.engine.host_command import HostCommandArgs, create_host_command
+from components.engine.removal import HostRemovalArgs, create_host_removal
+from components.engine.rollout_stop import RolloutStop
+from components.engine.script_delivery import create_delivery_hook
+from components.engine.ssh import SshLogin
 
 AGENT_DEADLINE_SECONDS = 1200
 # How long a running agent waits for its turn to restart while the turns before it do not change

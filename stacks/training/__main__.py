@@ -5,9 +5,9 @@ from pathlib import Path
 import pulumi
 from pulumi import ResourceOptions
 
-from components.interruption import end_quietly_when_interrupted
-from components.release import create_privileged_namespace
-from components.stack_outputs import fail_unless_passed
+from components.engine.interruption import end_quietly_when_interrupted
+from components.engine.release import create_privileged_namespace
+from components.engine.stack_outputs import fail_unless_passed
 from stacks.training.package.components.kueue import Kueue, KueueArgs, create_local_queue
 from stacks.training.package.components.networks import Multus, MultusArgs, Networks, NetworksArgs
 from stacks.training.package.components.outputs import export_outputs

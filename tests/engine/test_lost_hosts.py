@@ -31,8 +31,8 @@ PROGRAM = """
     import pulumi
     import busbar.config
     from busbar.hosts.inventory import Inventory
-    from components.removal import HostRemovalArgs, create_host_removal
-    from components.ssh import SshLogin
+    from components.engine.removal import HostRemovalArgs, create_host_removal
+    from components.engine.ssh import SshLogin
 
     content = json.loads(Path("cluster.json").read_text())
     cluster = busbar.config.load(content, root=Path.cwd())

@@ -31,7 +31,8 @@ PROGRAM = """
     import busbar.config
     from busbar.hosts import scripts
     from busbar.hosts.inventory import Inventory
-    from components import control_plane, host_command, load_balancer, removal, worker_pool
+    from components import control_plane, load_balancer, worker_pool
+    from components.engine import host_command, removal
 
     ROOT = Path(__file__).parent
     FOLDERS = '''

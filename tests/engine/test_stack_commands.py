@@ -35,7 +35,7 @@ PROGRAM = """
     import pulumi
     from pulumi import dynamic
 
-    from components.stack_outputs import export_all
+    from components.engine.stack_outputs import export_all
 
     class Provider(dynamic.ResourceProvider):
         def create(self, props):

@@ -233,7 +233,7 @@ def run_program(
     values = {"busbar:cluster": json.dumps(cluster), **keys, **(config or {})}
     pulumi.runtime.set_all_config(values, list(keys))
     try:
-        # The program may set it (components/debug_messages.py), for this run.
+        # The program may set it (components/engine/debug_messages.py), for this run.
         with mock.patch.object(pulumi.log, "debug", pulumi.log.debug):
             loop.run_until_complete(stack.run_in_stack(lambda: _run_path(program)))
     except Exception as error:

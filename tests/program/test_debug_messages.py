@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from components import debug_messages
+from components.engine import debug_messages
 from tests.program.answers import healthy
 from tests.program.harness import run_program
 from tests.support.clusters import site

@@ -26,7 +26,7 @@ VERBS = {
 _STYLES = {"replace": "bold yellow", "delete": "bold red", "update": "yellow", "create": "green"}
 _ONE_ROW_EACH = {"replace", "delete"}
 _NAMES_IN_A_ROW = 8
-# Release of K3s and numbers of rotations in the command of a server or worker (components/host_command.py).
+# K3s release and rotation numbers in the command of a host (components/engine/host_command.py).
 _K3S = re.compile(r"\bVERSION=(?P<version>v\S+)")
 _ROTATE = re.compile(r"\bROTATE_(?P<kind>[A-Z_]+)=(?P<number>\d+)")
 # What is said of a rotation (k3s.rotate) beside its steps.

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from busbar.helm import recovery
-from components import release_hooks
-from components.release_hooks import RecoveryArgs, create_recovery_hooks
+from components.engine import release_hooks
+from components.engine.release_hooks import RecoveryArgs, create_recovery_hooks
 
 ARGS = RecoveryArgs(
     release="gpu-operator",

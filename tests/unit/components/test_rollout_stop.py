@@ -6,8 +6,8 @@ import pulumi
 import pytest
 
 from busbar.hosts.scripts import TURN_KEPT
-from components import rollout_stop
-from components.rollout_stop import RolloutStop
+from components.engine import rollout_stop
+from components.engine.rollout_stop import RolloutStop
 
 HOSTS = {"worker-a": "a", "worker-b": "b"}
 KEPT = f"busbar: a: drain timed out after 20 s: site/web-1. Fix: retry\nbusbar: a: {TURN_KEPT}; more"

@@ -18,9 +18,9 @@ import pytest
 from busbar.config import Cluster
 from busbar.hosts import scripts
 from busbar.hosts.inventory import Inventory
-from components import script_delivery
-from components.script_delivery import create_delivery_hook
-from components.ssh import SshLogin
+from components.engine import script_delivery
+from components.engine.script_delivery import create_delivery_hook
+from components.engine.ssh import SshLogin
 from tests.support.clusters import site
 
 CLIENT = asyncssh.generate_private_key("ssh-ed25519")

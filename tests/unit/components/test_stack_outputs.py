@@ -10,8 +10,8 @@ from typing import Any
 import pulumi
 import pytest
 
-from components import stack_outputs
-from components.stack_outputs import INCOMPLETE, UNFINISHED, export_all, fail_unless_made
+from components.engine import stack_outputs
+from components.engine.stack_outputs import INCOMPLETE, UNFINISHED, export_all, fail_unless_made
 
 
 def exported(

@@ -9,8 +9,8 @@ from pathlib import Path
 import pulumi
 import pulumi_kubernetes as kubernetes
 
-from components.custom_resource import create_custom_resource
-from components.release import ChartSource, ClusterArgs, ReleaseArgs, create_release, installed_version
+from components.engine.custom_resource import create_custom_resource
+from components.engine.release import ChartSource, ClusterArgs, ReleaseArgs, create_release, installed_version
 from stacks.training.package.config import Training
 from stacks.training.package.networks.config import by_network_operator
 from stacks.training.package.networks.manifests import MULTUS, Manifest, render

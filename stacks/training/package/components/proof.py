@@ -11,7 +11,7 @@ import pulumi
 import pulumi_kubernetes as kubernetes
 
 from busbar.manifests.names import digest
-from components.local_command import ClusterCommandArgs, create_cluster_command
+from components.engine.local_command import ClusterCommandArgs, create_cluster_command
 from stacks.training.package import proof
 from stacks.training.package.collect.spec import collect_spec
 from stacks.training.package.config import Training

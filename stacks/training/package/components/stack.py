@@ -10,7 +10,7 @@ import pulumi_kubernetes as kubernetes
 
 from busbar.config import ConfigError
 from busbar.outputs import ClusterOutputs, ContractError
-from components.stack_config import given_keys
+from components.engine.stack_config import given_keys
 from stacks.training.package import config, target
 from stacks.training.package.config import Training
 from stacks.training.package.target import Target

@@ -10,7 +10,7 @@ import pulumi
 import pulumi_kubernetes as kubernetes
 
 from busbar.manifests.names import digest
-from components.local_command import ClusterCommandArgs, create_cluster_command
+from components.engine.local_command import ClusterCommandArgs, create_cluster_command
 from stacks.training.package.storage import manifests
 from stacks.training.package.storage.binding import ClaimSpec, ClassSpec, read_binding
 from stacks.training.package.storage.config import Storage

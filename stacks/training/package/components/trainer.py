@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pulumi
 
-from components.custom_resource import create_custom_resource
-from components.release import ChartSource, ClusterArgs, ReleaseArgs, create_release, installed_version
+from components.engine.custom_resource import create_custom_resource
+from components.engine.release import ChartSource, ClusterArgs, ReleaseArgs, create_release, installed_version
 from stacks.training.package.apis import Trainer as TrainerConfig
 from stacks.training.package.target import Target
 from stacks.training.package.trainer import TRAINER, runtimes

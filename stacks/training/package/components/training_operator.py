@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pulumi
 
+from components.engine.release import ChartSource, ClusterArgs, ReleaseArgs, create_release
 from components.mpi_operator import image_version
-from components.release import ChartSource, ClusterArgs, ReleaseArgs, create_release
 from stacks.training.package.apis import TrainingOperator as TrainingOperatorConfig
 from stacks.training.package.training_operator import TRAINING_OPERATOR
 

@@ -16,8 +16,8 @@ from pulumi_command import local
 
 from busbar.hosts.host import Host
 from busbar.hosts.inventory import Inventory
-from components.local_command import busbar_command
-from components.ssh import SshLogin
+from components.engine.local_command import busbar_command
+from components.engine.ssh import SshLogin
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ import pulumi
 
 from busbar.hosts import scripts
 from busbar.hosts.host import Host
-from components.ssh import SshLogin
+from components.engine.ssh import SshLogin
 
 
 def create_delivery_hook(name: str, login: SshLogin, hosts: Mapping[str, Host]) -> pulumi.ErrorHook:

@@ -11,8 +11,8 @@ from pulumi_command import local
 
 from busbar.config import Pool
 from busbar.manifests.operators import Operator, OperatorConfig
-from components.local_command import ClusterCommandArgs, create_cluster_command
-from components.release import OperatorArgs
+from components.engine.local_command import ClusterCommandArgs, create_cluster_command
+from components.engine.release import OperatorArgs
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,9 +18,9 @@ from busbar.config.kubernetes_values import is_local_chart
 from busbar.config.operators import Chart
 from busbar.hosts.inventory import Inventory
 from busbar.manifests.operators import Operator, OperatorConfig
-from components.release_hooks import RecoveryArgs, create_recovery_hooks
+from components.engine.release_hooks import RecoveryArgs, create_recovery_hooks
 
-HELM_VALUES = Path(__file__).resolve().parent.parent / "helm_values"
+HELM_VALUES = Path(__file__).resolve().parents[2] / "helm_values"
 # Past revisions that stay as Secrets in the cluster; 0 would mean all of them.
 MAX_HISTORY = 5
 

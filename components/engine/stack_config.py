@@ -15,7 +15,7 @@ from busbar.config.errors import unknown_keys
 from busbar.config.schema import KEY, PROJECT
 from busbar.config.secrets import plain_text
 from busbar.hosts.inventory import Inventory
-from components.ssh import SshLogin
+from components.engine.ssh import SshLogin
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,8 +10,8 @@ from pulumi_command import remote
 
 from busbar.hosts import scripts
 from busbar.hosts.host import Host
-from components.removal import owner_mark
-from components.ssh import SshLogin
+from components.engine.removal import owner_mark
+from components.engine.ssh import SshLogin
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +32,7 @@ class HostCommandArgs:
     """What of the script's output is shown; stdout is the result."""
     delivered: bool = False
     """The script does not travel with the Command: preflight delivers it (busbar.hosts.scripts). Such a
-    Command needs the hook of components/script_delivery.py."""
+    Command needs the hook of components/engine/script_delivery.py."""
 
 
 def create_host_command(name: str, args: HostCommandArgs, opts: pulumi.ResourceOptions) -> remote.Command:
@@ -40,7 +40,7 @@ def create_host_command(name: str, args: HostCommandArgs, opts: pulumi.ResourceO
 
     The script runs again whenever its text, its values or its payload change, and finds out itself what of
     that makes a difference on the host. A replacement (`pulumi up --replace`) only runs it again, and its
-    deletion does nothing: removal is a resource of its own (components/removal.py).
+    deletion does nothing: removal is a resource of its own (components/engine/removal.py).
     """
     stdin = pulumi.Output.all(**args.payload).apply(
         lambda known: scripts.payload_line(known) if args.delivered else scripts.stdin(args.script, known)

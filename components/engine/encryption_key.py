@@ -7,8 +7,8 @@ from pulumi_command import remote
 
 from busbar.hosts import k3s
 from busbar.hosts.inventory import Inventory
-from components.host_command import HostCommandArgs, create_host_command
-from components.ssh import SshLogin
+from components.engine.host_command import HostCommandArgs, create_host_command
+from components.engine.ssh import SshLogin
 
 STAGES = ("prepare", "rotate", "reencrypt")
 # All Secrets are written anew, five per second, and the server restarts.
