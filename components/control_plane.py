@@ -17,7 +17,6 @@ from busbar.hosts.downloads import install_seconds, k3s_values
 from busbar.hosts.host import Host
 from busbar.hosts.inventory import Inventory
 from busbar.hosts.server_output import kubeconfig_text, server_facts, with_server
-from components.engine.encryption_key import rotate_encryption_key
 from components.engine.host_command import HostCommandArgs, create_host_command
 from components.engine.removal import HostRemovalArgs, create_host_removal, create_teardown
 from components.engine.ssh import SshLogin
@@ -60,7 +59,7 @@ class K3sControlPlaneArgs:
 
 class K3sControlPlane(pulumi.ComponentResource):
     """Makes two RandomPasswords (the join tokens) and one per rotation of them, two Commands per server, one
-    that reads the kubeconfig. With `k3s.rotate.encryption_key`, three more per server.
+    that reads the kubeconfig.
 
     The servers come up in their order: each joins server 1 and is a voter in etcd before the next one begins.
     A server's `-removal` acts when it is deleted; `-teardown` is deleted by `destroy` only, and first.
@@ -84,7 +83,7 @@ class K3sControlPlane(pulumi.ComponentResource):
     k3s_version: pulumi.Output[str]
     """The release as found on server 1."""
     nodes: list[remote.Command]
-    """One Command per server, in order; after them those that rotate the key of Secrets."""
+    """One Command per server, in order."""
     preparations: list[remote.Command]
     """The Commands that prepare the cluster for its hosts: `-rejoin` and `-nodes`."""
     ahead_of_workers: pulumi.Output[list[pulumi.Resource]]
@@ -141,18 +140,9 @@ class K3sControlPlane(pulumi.ComponentResource):
             self.nodes.append(node)
         joined = list(zip(others, self.nodes[1:], strict=True))
         majority = self.nodes[: len(self.nodes) // 2 + 1]
-        rotations: list[remote.Command] = []
-        if rotate.encryption_key:
-            rotations = rotate_encryption_key(
-                f"{name}-key",
-                args.inventory,
-                args.login,
-                pulumi.ResourceOptions(parent=self, depends_on=self.nodes),
-            )
-            self.nodes += rotations
         self.ahead_of_workers = found_k3s.apply(
             lambda found: [
-                *(begun, *rotations),
+                begun,
                 *([prepared] if found else []),
                 *(node for host, node in joined if host.name in found),
             ]

@@ -24,24 +24,12 @@ main() {
 install_agent() {
   local address
   k3s_refuse_other_role k3s
-  refuse_lower_rotation
   address=$(k3s_node_address)
   claim_host worker
   record_preexisting_files
   k3s_download
   restart_after_drift "$UNIT"
-  k3s_install_binary
-  k3s_config "$address"
-  k3s_unit "$UNIT" agent
-  k3s_memlock "$UNIT"
-  k3s_sysctl
-  # The certificates of a new agent are new.
-  [[ -s $KUBELET_KUBECONFIG ]] || record_rotation certificates "$(rotation_wanted certificates)"
-  ! rotation_is_due certificates || rotate_certificates_at_start "$UNIT"
-  if ! k3s_is_current "$UNIT" && systemctl is-active --quiet "$UNIT"; then take_turn; fi
-  k3s_start "$UNIT"
-  k3s_await "$UNIT" "$(k3s_ready_seconds "$READY_DEADLINE")" "Node $NODE_NAME Ready" k3s_node_has "$KUBELET_KUBECONFIG" Ready=True
-  ! rotation_is_due certificates || certificates_are_rotated "$UNIT"
+  with_rotations "$UNIT" apply_agent "$address"
   apply_labels
   k3s_record_machine "$KUBELET_KUBECONFIG"
   poll 60 uncordon || die "uncordoning Node $NODE_NAME failed" "retry, or run: kubectl uncordon $NODE_NAME"
@@ -49,6 +37,18 @@ install_agent() {
   pause_turn
   end_turn
   printf '{"node":%s,"version":%s}\n' "$(json "$NODE_NAME")" "$(json "$(k3s_version)")"
+}
+
+# apply_agent LINE: with a line of config.yaml that depends on this host.
+apply_agent() {
+  k3s_install_binary
+  k3s_config "$1"
+  k3s_unit "$UNIT" agent
+  k3s_memlock "$UNIT"
+  k3s_sysctl
+  if ! k3s_is_current "$UNIT" && systemctl is-active --quiet "$UNIT"; then take_turn; fi
+  k3s_start "$UNIT"
+  k3s_await "$UNIT" "$(k3s_ready_seconds "$READY_DEADLINE")" "Node $NODE_NAME Ready" k3s_node_has "$KUBELET_KUBECONFIG" Ready=True
 }
 
 # labels_are_set: whether the Node still has all labels: somebody may have removed one.

@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
-# One stage of the rotation of the key that Secrets are encrypted with in etcd, on one server. The stages are prepare (all
-# servers know the next key), rotate (it encrypts), reencrypt (all Secrets are written with it, the old one is dropped); in each,
-# server 1 is first, and every server restarts. `k3s secrets-encrypt rotate-keys` does the same in one, but with several
-# servers those that have not restarted yet cannot read what server 1 has written, and what they write with the dropped key
-# is lost (k3s-io/k3s pkg/server/handlers/secrets-encrypt.go). Safe to run again.
+# The key that Secrets are encrypted with in etcd is rotated in three stages: prepare (all servers know the next key), rotate
+# (it encrypts), reencrypt (all Secrets are written with it, the old one is dropped). In each, server 1 is first, and every
+# server restarts. `busbar rotate STACK encryption-key` (busbar/operations/key_rotation.py) runs this in that order.
+# `k3s secrets-encrypt rotate-keys` does the same in one stage, but with several servers those that have not restarted yet
+# cannot read what server 1 has written, and what they write with the dropped key is lost (k3s-io/k3s
+# pkg/server/handlers/secrets-encrypt.go). Safe to run again.
 #
-# Values: NODE_NAME, LEADER (name of server 1), STAGE, ROTATE_ENCRYPTION_KEY (k3s.rotate.encryption_key).
-# Facts: {"node","key","stage"}
-[[ -n ${BUSBAR_LIB:-} ]] || for part in lib lib-install k3s-api k3s-lib k3s-rotation; do
+# Values: VERB (status: reports, changes nothing; stage: on server 1, does STAGE unless K3s is in it, and restarts; follow: takes
+#   over the keys of server LEADER by a restart, unless this server has them), NODE_NAME, STAGE, LEADER.
+# Facts: {"node"}, with status also {"enabled","stage","applied" (the stage of the running K3s),"hashes_match"}
+[[ -n ${BUSBAR_LIB:-} ]] || for part in lib lib-install k3s-api k3s-lib; do
   # shellcheck source=/dev/null
   source "$(dirname "${BASH_SOURCE[0]}")/$part.sh"
 done
@@ -18,53 +20,49 @@ HASHES_DEADLINE=180
 # K3s writes some five Secrets per second.
 REENCRYPT_DEADLINE=3600
 REENCRYPT_TRIES=3
-STAGES=(prepare rotate reencrypt)
 HASH_ANNOTATION='{.metadata.annotations.k3s\.io/encryption-config-hash}'
 
-# shellcheck disable=SC2153 # values of the script
 main() {
   begin
-  acquire_lock
-  refuse_lower_rotation
+  [[ ! -e $STATE_DIR/restoring ]] ||
+    die "a restore of etcd was begun here and not finished; no changes made" "finish it: busbar restore STACK --snapshot NAME --yes"
   poll 60 systemctl is-active --quiet "$UNIT" || die "$UNIT does not run here" "see: journalctl -u $UNIT; then retry"
-  if [[ $NODE_NAME == "$LEADER" ]]; then lead; else follow; fi
-  printf '{"node":%s,"key":%s,"stage":%s}\n' "$(json "$NODE_NAME")" "$ROTATE_ENCRYPTION_KEY" "$(json "$STAGE")"
+  case $VERB in
+    status) report ;;
+    stage) lead ;;
+    follow) follow ;;
+    *) die "VERB=$VERB is unknown" "use status, stage or follow" ;;
+  esac
 }
 
-# lead: does the stage, unless it is done, and restarts. `encryption_stage` counts the stages of all rotations.
-lead() {
-  local goal
-  goal=$((3 * (ROTATE_ENCRYPTION_KEY - 1) + $(stage_number)))
-  (($(rotation_done encryption_stage) < goal)) || return 0
+report() {
+  local applied
   poll 60 has_status || die "k3s secrets-encrypt status does not answer" "see: k3s secrets-encrypt status; then retry"
-  [[ $(status enable) == true ]] ||
-    die "Secrets are not encrypted in etcd on this server; there is no key to rotate" \
-      "remove secrets-encryption from the files in $K3S_CONFIG_DIR/config.yaml.d, or set k3s.rotate.encryption_key back"
+  applied=$(node_field "$NODE_NAME" "$HASH_ANNOTATION") || die "the Kubernetes API does not answer" "see: systemctl status $UNIT"
+  printf '{"node":%s,"enabled":%s,"stage":%s,"applied":%s,"hashes_match":%s}\n' "$(json "$NODE_NAME")" "$(status enable)" \
+    "$(json "$(status stage)")" "$(json "${applied%%-*}")" "$(status hashmatch)"
+}
+
+# lead: does the stage, unless K3s is in it already (an earlier run was interrupted), and restarts.
+lead() {
+  acquire_lock
+  poll 60 has_status || die "k3s secrets-encrypt status does not answer" "see: k3s secrets-encrypt status; then retry"
   case $STAGE-$(status stage) in
     prepare-start | prepare-reencrypt_finished)
       take_snapshot
       advance
       ;;
     rotate-prepare) advance ;;
-    reencrypt-rotate) reencrypt ;;
-    # An earlier run was interrupted after the stage, or in it.
     prepare-prepare | rotate-rotate | reencrypt-reencrypt_finished) ;;
-    reencrypt-reencrypt_*) reencrypt ;;
-    *)
-      die "the key is in stage '$(status stage)', from which '$STAGE' cannot begin" \
-        "see: k3s secrets-encrypt status; finish the rotation that was begun by hand, then retry"
-      ;;
+    reencrypt-rotate | reencrypt-reencrypt_*) reencrypt ;;
+    *) die "the key is in stage '$(status stage)', from which '$STAGE' cannot begin" "see: k3s secrets-encrypt status" ;;
   esac
   restart
-  record_rotation encryption_stage "$goal"
-  [[ $STAGE != reencrypt ]] || record_rotation encryption_key "$ROTATE_ENCRYPTION_KEY"
+  facts
 }
 
-stage_number() {
-  local at
-  for at in "${!STAGES[@]}"; do
-    [[ ${STAGES[at]} != "$STAGE" ]] || printf '%s' $((at + 1))
-  done
+facts() {
+  printf '{"node":%s}\n' "$(json "$NODE_NAME")"
 }
 
 # status FIELD: of `k3s secrets-encrypt status`; empty without an answer.
@@ -82,7 +80,7 @@ hashes_match() {
 }
 
 take_snapshot() {
-  timeout 120 "$K3S" etcd-snapshot save --name "busbar-before-key-$ROTATE_ENCRYPTION_KEY" >&2 ||
+  timeout 120 "$K3S" etcd-snapshot save --name "busbar-before-key-$(date -u +%Y%m%dT%H%M%SZ)" >&2 ||
     die "the snapshot of etcd before the rotation of the key failed; no changes made" \
       "see the log above, and the free space: df -h $K3S_DATA_DIR/server/db/snapshots"
 }
@@ -139,11 +137,15 @@ reencryption_error() {
 }
 
 # follow: takes over the keys of server 1, which a restart reads from etcd.
+# shellcheck disable=SC2153 # LEADER is a value of the script
 follow() {
-  ! is_like_leader || return 0
-  restart
-  poll "$HASHES_DEADLINE" is_like_leader ||
-    die "this server does not have the keys of $LEADER after its restart" "see: k3s secrets-encrypt status; journalctl -u $UNIT"
+  acquire_lock
+  if ! is_like_leader; then
+    restart
+    poll "$HASHES_DEADLINE" is_like_leader ||
+      die "this server does not have the keys of $LEADER after its restart" "see: k3s secrets-encrypt status; journalctl -u $UNIT"
+  fi
+  facts
 }
 
 is_like_leader() {

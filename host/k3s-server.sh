@@ -5,7 +5,7 @@
 #   FIRST (true on server 1), PEERS (addresses of the other servers, in their order), ROTATE_* (k3s-rotation.sh).
 # Payload: config (config.yaml without cluster-init, server, node-ip, flannel-iface), registries (registries.yaml, may be empty).
 # Facts: {"node","version","ca_sha256","ca_pem"}
-[[ -n ${BUSBAR_LIB:-} ]] || for part in lib lib-install owner k3s-api k3s-lib k3s-rotation k3s-tokens k3s-remove; do
+[[ -n ${BUSBAR_LIB:-} ]] || for part in lib lib-install owner k3s-api k3s-lib k3s-rotation k3s-remove; do
   # shellcheck source=/dev/null
   source "$(dirname "${BASH_SOURCE[0]}")/$part.sh"
 done
@@ -31,7 +31,6 @@ install_server() {
   k3s_refuse_other_role k3s-agent
   [[ ! -e $STATE_DIR/restoring ]] ||
     die "a restore of etcd was begun here and not finished; no changes made" "finish it: busbar restore STACK --snapshot NAME --yes"
-  refuse_lower_rotation
   refuse_new_identity
   address=$(k3s_node_address)
   claim_host server
@@ -41,23 +40,24 @@ install_server() {
   k3s_download
   restart_after_drift "$UNIT"
   membership=$(membership_line)
-  begin_rotation "$membership"
-  snapshot_before_upgrade
-  k3s_install_binary
-  auth_config
-  k3s_config "$membership" "$address"
-  k3s_unit "$UNIT" server
-  k3s_memlock "$UNIT"
-  k3s_sysctl
-  ! tokens_are_due || { forget_passwords; rm -f "$STATE_DIR/$UNIT.sha256"; }
-  ! rotation_is_due certificates || rotate_certificates_at_start "$UNIT"
-  k3s_start "$UNIT"
-  await_member
-  finish_rotation
+  with_rotations "$UNIT" apply_server "$membership" "$address"
   renew_certificate
   k3s_record_machine "$KUBECONFIG_FILE"
   record_applied_hash "$UNIT"
   facts
+}
+
+# apply_server LINE...: with lines of config.yaml that depend on this host.
+apply_server() {
+  snapshot_before_upgrade
+  k3s_install_binary
+  auth_config
+  k3s_config "$@"
+  k3s_unit "$UNIT" server
+  k3s_memlock "$UNIT"
+  k3s_sysctl
+  k3s_start "$UNIT"
+  await_member
 }
 
 # snapshot_before_upgrade: of etcd, before a running server gets another binary; `busbar` never deletes it.
@@ -70,10 +70,6 @@ snapshot_before_upgrade() {
   timeout 120 "$K3S" etcd-snapshot save --name "busbar-before-${VERSION//[^a-zA-Z0-9.-]/-}" >&2 ||
     die "the snapshot of etcd before the upgrade to $VERSION failed; no changes made" \
       "see the log above, and the free space: df -h $K3S_DATA_DIR/server/db/snapshots"
-}
-
-has_data() {
-  [[ -d $K3S_DATA_DIR/server/db/etcd/member && -f $K3S_CONFIG_DIR/config.yaml ]]
 }
 
 # refuse_new_identity: a server with data keeps its name, which is its name in etcd, and its token, which the data
@@ -89,55 +85,6 @@ refuse_new_identity() {
   [[ -z $token || $(password_of "$token") == "$(password_of "$(next_token)")" ]] || rotation_is_due server_token ||
     die "the token is not the one that this cluster was made with; no changes made" \
       "restore the state of the stack (pulumi stack import) with the token in $K3S_CONFIG_DIR/config.yaml of this server"
-}
-
-next_token() {
-  payload config | config_value token
-}
-
-# begin_rotation MEMBERSHIP: what comes before config.yaml has the next values. A new server has them from the start, and a new
-# cluster its first key.
-begin_rotation() {
-  local kind token
-  if ! has_data; then
-    for kind in certificates server_token agent_token; do record_rotation "$kind" "$(rotation_wanted "$kind")"; done
-    if [[ $1 == cluster-init:* ]]; then
-      record_rotation encryption_key "$(rotation_wanted encryption_key)"
-      record_rotation encryption_stage "$((3 * $(rotation_wanted encryption_key)))"
-    fi
-    return
-  fi
-  token=$(config_value token <"$K3S_CONFIG_DIR/config.yaml")
-  [[ $FIRST != true || -z $token || $(password_of "$token") == "$(password_of "$(next_token)")" ]] ||
-    rotate_server_token "$token" "$(next_token)"
-}
-
-tokens_are_due() {
-  rotation_is_due server_token || rotation_is_due agent_token
-}
-
-finish_rotation() {
-  ! rotation_is_due certificates || certificates_are_rotated "$UNIT"
-  if tokens_are_due; then
-    if [[ $FIRST == true ]]; then
-      save_passwords "$(next_token)"
-      ! rotation_is_due server_token || snapshot_after_rotation
-    fi
-    record_rotation server_token "$(rotation_wanted server_token)"
-    record_rotation agent_token "$(rotation_wanted agent_token)"
-  fi
-  token_digest "$(next_token)" | write_file "$STATE_DIR/token-in-etcd" 0600
-}
-
-# snapshot_after_rotation: those from before need the token of before. Without one the other servers are rotated all the same.
-snapshot_after_rotation() {
-  timeout 120 "$K3S" etcd-snapshot save --name "busbar-after-token-$(rotation_wanted server_token)" >&2 ||
-    note "the snapshot of etcd after the rotation of the server token failed; take one: k3s etcd-snapshot save"
-}
-
-# config_value KEY: of the config.yaml on stdin, as busbar writes it.
-config_value() {
-  sed -n "s/^$1: *['\"]\{0,1\}\([^'\"]*\)['\"]\{0,1\}\$/\1/p"
 }
 
 await_member() {

@@ -167,7 +167,7 @@ software() {
 
 # rotated: "KIND":NUMBER of the rotations that were done here (k3s-rotation.sh).
 rotated() {
-  { grep -E '^(certificates|encryption_key|server_token|agent_token) [0-9]+$' "$STATE_DIR/rotated" 2>/dev/null || true; } |
+  { grep -E '^(certificates|server_token|agent_token) [0-9]+$' "$STATE_DIR/rotated" 2>/dev/null || true; } |
     awk '{ printf "%s\"%s\":%s", comma, $1, $2; comma = "," }'
 }
 

@@ -42,6 +42,7 @@ MODULES = (
     ("busbar.cli.preflight", ""),
     ("busbar.cli.verify", ""),
     ("busbar.cli.restore", ""),
+    ("busbar.cli.rotate", ""),
     ("busbar.cli.wait", ""),
     ("busbar.cli.removal", ""),
     ("busbar.cli.show", ""),

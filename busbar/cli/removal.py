@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
+from busbar.cli.operation import say
+
 if TYPE_CHECKING:
     from busbar.hosts.host import Model
 
@@ -30,24 +32,24 @@ def host() -> None:
     from busbar.operations import removal, uncleaned
 
     spec = _spec(removal.HostRemoval)
-    missed = _run(removal.remove_host(spec, _say))
+    missed = _run(removal.remove_host(spec, say))
     if missed is not None:
         path = uncleaned.write(Path(spec.folder), spec.resource, missed)
-        _say(f"could not be cleaned: {missed.host}: {missed.reason}; recorded in {path}")
+        say(f"could not be cleaned: {missed.host}: {missed.reason}; recorded in {path}")
 
 
 def cluster() -> None:
     """Tell the servers that the whole cluster is being removed: none of them has to leave etcd then."""
     from busbar.operations import removal
 
-    _run(removal.announce_teardown(_spec(removal.Teardown), _say))
+    _run(removal.announce_teardown(_spec(removal.Teardown), say))
 
 
 def keep() -> None:
     """Tell the servers that the cluster stays: a `destroy` that was interrupted had told them otherwise."""
     from busbar.operations import removal
 
-    _run(removal.announce_teardown(_spec(removal.Teardown), _say, kept=True))
+    _run(removal.announce_teardown(_spec(removal.Teardown), say, kept=True))
 
 
 def _spec(model: type[Spec]) -> Spec:
@@ -60,7 +62,7 @@ def _spec(model: type[Spec]) -> Spec:
     except ValidationError as error:
         # The input holds a private key: report where the error is, never the value.
         for detail in error.errors(include_input=False, include_url=False):
-            _say(f"{'.'.join(map(str, detail['loc'])) or 'stdin'}: {detail['msg']}")
+            say(f"{'.'.join(map(str, detail['loc'])) or 'stdin'}: {detail['msg']}")
         raise typer.Exit(EX_USAGE) from None
 
 
@@ -71,9 +73,5 @@ def _run(work: Coroutine[Any, Any, Any]) -> Any:
         return asyncio.run(work)
     except* (ScriptError, ValueError) as errors:
         for error in errors.exceptions:
-            _say(str(error))
+            say(str(error))
         raise typer.Exit(1) from None
-
-
-def _say(text: str) -> None:
-    typer.echo(text if text.startswith("busbar: ") else f"busbar: {text}", err=True)

@@ -6,17 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from busbar.cli.stackfile import STACK_HELP, SecretError, load_stack
+from busbar.cli.operation import Stack, cluster_of, confirm, say
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from busbar.config import Cluster
-    from busbar.hosts.login import Login
     from busbar.operations.restore_plan import Plan
     from busbar.operations.snapshots import Snapshot
 
-Stack = Annotated[str, typer.Argument(metavar="STACK", help=STACK_HELP)]
 _MIB = 1 << 20
 
 
@@ -45,7 +42,7 @@ def snapshots(
     from busbar.hosts.remote import Hosts, ScriptError
     from busbar.operations.snapshots import ServerState, all_of, ask
 
-    cluster, login = _cluster_of(stack, "snapshots")
+    cluster, login = cluster_of(stack, "snapshots")
     servers = Inventory.of(cluster).servers
 
     async def answers() -> list[ServerState | str]:
@@ -82,9 +79,7 @@ def restore(
         str | None,
         typer.Option(metavar="NAME", help="The server to restore first; by default one that has it."),
     ] = None,
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Restore. Without it the checks run and the steps are printed.")
-    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
     """Replace everything in the cluster by a snapshot of etcd; the API is away for minutes.
 
@@ -97,22 +92,19 @@ def restore(
     """
     import asyncio
 
-    from busbar.cli import EX_USAGE
     from busbar.hosts.inventory import Inventory
     from busbar.hosts.remote import ScriptError
     from busbar.operations import lock, restore_plan
     from busbar.operations import restore as operation
 
-    cluster, login = _cluster_of(stack, "restore")
+    cluster, login = cluster_of(stack, "restore")
     inventory = Inventory.of(cluster)
     try:
         plan = asyncio.run(restore_plan.plan(inventory, login, snapshot, s3=s3, server=server))
         _explain(plan)
-        if not yes:
-            typer.echo("busbar restore: no changes made. Fix: add --yes to restore", err=True)
-            raise typer.Exit(EX_USAGE)
+        confirm("restore", yes)
         with lock.held(login, plan.servers, f"busbar restore {stack}", on_all=True):
-            done = asyncio.run(operation.restore(plan, login, _say))
+            done = asyncio.run(operation.restore(plan, login, say))
     except (ScriptError, ValueError, restore_plan.RestoreError, lock.LockedError) as error:
         typer.echo(f"busbar restore: {error}", err=True)
         raise typer.Exit(1) from None
@@ -133,17 +125,6 @@ def restore(
         raise typer.Exit(1)
 
 
-def _cluster_of(stack: str, command: str) -> tuple[Cluster, Login]:
-    from busbar.cli.preflight import login_of
-
-    file, cluster = load_stack(stack)
-    try:
-        return cluster, login_of(file, cluster)
-    except SecretError as error:
-        typer.echo(f"busbar {command}: {error}", err=True)
-        raise typer.Exit(1) from None
-
-
 def _explain(plan: Plan) -> None:
     snapshot = plan.snapshot
     what = (
@@ -152,9 +133,9 @@ def _explain(plan: Plan) -> None:
         else "not verified: K3s does not run"
     )
     typer.echo(f"snapshot  {snapshot.name} ({snapshot.where}, {what})")
-    typer.echo(f"restored  on {plan.first.name}; its data of now are moved aside")
+    typer.echo(f"restored  on {plan.first.name}; its present data are moved aside")
     others = ", ".join(each.name for each in plan.others)
-    typer.echo(f"rejoin    {others or 'no other server'}, one at a time; their data of now are moved aside")
+    typer.echo(f"rejoin    {others or 'no other server'}, one at a time; their present data are moved aside")
     typer.echo(f"restart   the agents of {len(plan.workers)} workers; pods keep running")
     if plan.resumed:
         typer.echo("resumed   an earlier restore was not finished; this one starts from the beginning")
@@ -169,7 +150,3 @@ def _show(found: Sequence[Snapshot]) -> None:
     for each in found:
         table.add_row(each.name, each.where, f"{each.bytes / _MIB:.1f}", each.time)
     Console(highlight=False, soft_wrap=True).print(table)
-
-
-def _say(text: str) -> None:
-    typer.echo(text if text.startswith("busbar: ") else f"busbar: {text}", err=True)

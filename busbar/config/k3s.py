@@ -66,10 +66,13 @@ class Rotate(Model):
     certificates: Rotation = Field(
         default=0, description="Certificates of all servers and workers; the authorities (CA) stay."
     )
-    encryption_key: Rotation = Field(default=0, description="Key that Secrets are encrypted with in etcd.")
+    encryption_key: Rotation = Field(
+        default=0,
+        description="Not used any more: `busbar rotate STACK encryption-key` rotates the key of Secrets.",
+    )
     server_token: Rotation = Field(
         default=0,
-        description="Token that servers join with. Snapshots of etcd from before need the token of then.",
+        description="Token that servers join with. Earlier snapshots of etcd need the earlier token.",
     )
     agent_token: Rotation = Field(default=0, description="Token that workers join with.")
 

@@ -116,17 +116,6 @@ def token_lifetime(config: PartialConfig) -> Iterator[str]:
             )
 
 
-def key_rotation(config: PartialConfig) -> Iterator[str]:
-    """A kind of key that busbar can rotate, with all Secrets readable on all servers meanwhile."""
-    provider = config.k3s.server_args.get("secrets-encryption-provider", "aescbc")
-    if config.k3s.rotate.encryption_key and provider != "aescbc":
-        yield (
-            f"k3s.rotate.encryption_key: busbar does not rotate keys of {provider!r} (k3s.server_args."
-            "secrets-encryption-provider): `k3s secrets-encrypt prepare` supports aescbc only. Fix: set it "
-            "to 0, and rotate by hand: k3s secrets-encrypt rotate-keys, then restart K3s on every server"
-        )
-
-
 def _keys(config: PartialConfig) -> Iterator[tuple[str, str]]:
     for setting, arguments in (
         ("server_args", config.k3s.server_args),

@@ -35,7 +35,6 @@ CHECKS: tuple[Callable[[PartialConfig], Iterator[str]], ...] = (
     k3s_argument_checks.written_keys,
     k3s_argument_checks.breaking_keys,
     k3s_argument_checks.token_lifetime,
-    k3s_argument_checks.key_rotation,
     software_checks.versions,
     software_checks.resource,
     software_checks.validation,
@@ -92,6 +91,11 @@ def warnings(cluster: Cluster) -> list[str]:
         found.append(
             f"nfs_server: {len(cluster.hosts.workers)} workers share one NFS server, which is enough for "
             f"about {NFS_WORKERS}. Fix: use a parallel file system for checkpoints (stacks/training/docs.md)"
+        )
+    if cluster.k3s.rotate.encryption_key:
+        found.append(
+            "k3s.rotate.encryption_key: not used any more. Fix: remove it; "
+            "`busbar rotate STACK encryption-key` rotates the key of Secrets"
         )
     if len(cluster.hosts.servers) == 1:
         found.append(

@@ -123,12 +123,17 @@ def install_id(server_token: str) -> str:
     return hashlib.sha256(f"busbar install {server_token}".encode()).hexdigest()[:16]
 
 
+def rotations(k3s: K3s) -> dict[str, int]:
+    """The numbers of `k3s.rotate` by kind, without the one that is not used any more."""
+    return k3s.rotate.model_dump(exclude={"encryption_key"})
+
+
 def rotation_values(k3s: K3s, *kinds: str) -> dict[str, str]:
     """The numbers of `k3s.rotate` as host/k3s-rotation.sh reads them; those that are 0 are left out.
 
     `kinds` are those that the script needs, by default all.
     """
-    numbers = k3s.rotate.model_dump()
+    numbers = rotations(k3s)
     return {f"ROTATE_{kind.upper()}": str(numbers[kind]) for kind in kinds or numbers if numbers[kind]}
 
 

@@ -32,13 +32,13 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "preflight": ("lib.sh", "preflight-hardware.sh", "nfs-lib.sh", "preflight.sh"),
     "k3s-server": (
         *("lib.sh", "lib-install.sh", "owner.sh", "k3s-api.sh", "k3s-lib.sh", "k3s-rotation.sh"),
-        *("k3s-tokens.sh", "k3s-remove.sh", "k3s-server.sh"),
+        *("k3s-remove.sh", "k3s-server.sh"),
     ),
     "k3s-agent": (
         *("lib.sh", "lib-install.sh", "owner.sh", "k3s-lib.sh", "k3s-rotation.sh", "k3s-drain.sh"),
         *("k3s-rollout.sh", "k3s-agent.sh"),
     ),
-    "k3s-key": ("lib.sh", "lib-install.sh", "k3s-api.sh", "k3s-lib.sh", "k3s-rotation.sh", "k3s-key.sh"),
+    "k3s-key": ("lib.sh", "lib-install.sh", "k3s-api.sh", "k3s-lib.sh", "k3s-key.sh"),
     "k3s-agent-remove": (
         *("lib.sh", "lib-install.sh", "owner.sh", "k3s-lib.sh", "k3s-remove.sh"),
         "k3s-agent-remove.sh",
@@ -48,7 +48,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "k3s-remove-node": ("lib.sh", "k3s-api.sh", "k3s-remove-node.sh"),
     "verify": ("lib.sh", "k3s-api.sh", "nfs-lib.sh", "verify.sh"),
     "k3s-restore": (
-        *("lib.sh", "lib-install.sh", "owner.sh", "k3s-api.sh", "k3s-lib.sh", "k3s-tokens.sh"),
+        *("lib.sh", "lib-install.sh", "owner.sh", "k3s-api.sh", "k3s-lib.sh", "k3s-rotation.sh"),
         *("k3s-snapshots.sh", "k3s-restore.sh"),
     ),
     "k3s-teardown": ("lib.sh", "k3s-api.sh", "k3s-teardown.sh"),

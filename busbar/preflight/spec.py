@@ -19,6 +19,7 @@ from busbar.hosts import nfs
 from busbar.hosts import scripts as hostscript
 from busbar.hosts.host import Host, Model
 from busbar.hosts.inventory import Inventory
+from busbar.hosts.k3s import rotations
 from busbar.hosts.login import Login
 from busbar.manifests import nccljob
 
@@ -134,7 +135,7 @@ def spec_of(cluster: Cluster, *, login: Mapping[str, Any], project: Path | None 
         "server": HostRequirements(
             min_disk_gb=SERVER_MIN_DISK_GB,
             k3s_version=cluster.k3s.version,
-            rotate=cluster.k3s.rotate.model_dump(),
+            rotate=rotations(cluster.k3s),
             cgroup_v2=cgroup_v2,
             plan=_plan("k3s-server", k3s, front),
         ),
@@ -144,7 +145,7 @@ def spec_of(cluster: Cluster, *, login: Mapping[str, Any], project: Path | None 
             min_disk_gb=pool.min_disk_gb,
             plan=_plan("k3s-agent", k3s, inventory.api_address, pool.model_dump(mode="json")),
             k3s_version=cluster.k3s.version,
-            rotate=cluster.k3s.rotate.model_dump(),
+            rotate=rotations(cluster.k3s),
             cgroup_v2=cgroup_v2,
             gpus=pool.gpus,
             gpu_model=pool.gpu_model,

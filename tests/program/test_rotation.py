@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -43,7 +42,6 @@ def texts(run: Run) -> dict[str, str]:
 
 def test_a_stack_that_never_rotated_has_the_commands_that_it_had_before(plain: Run) -> None:
     assert not [name for name, text in texts(plain).items() if "ROTATE_" in text]
-    assert not [name for name in texts(plain) if name.startswith("control-plane-key")]
 
 
 def test_rotated_certificates_change_servers_workers_and_the_kubeconfig_and_nothing_else(plain: Run) -> None:
@@ -54,7 +52,7 @@ def test_rotated_certificates_change_servers_workers_and_the_kubeconfig_and_noth
     assert all("ROTATE_CERTIFICATES=2" in after[name] for name in changed)
 
 
-def test_a_rotated_token_is_another_password_and_all_before_it_stay_in_the_state() -> None:
+def test_a_rotated_token_is_another_password_and_the_earlier_ones_stay_in_the_state() -> None:
     run = rotated(server_token=2, agent_token=1)
     passwords = {r.name for r in run.custom if r.type.endswith("RandomPassword")}
     assert passwords == {
@@ -79,14 +77,5 @@ def test_hosts_know_their_cluster_again_after_its_token_was_rotated(plain: Run) 
     assert install_id(rotated(server_token=1)) == install_id(plain)
 
 
-def test_the_key_is_rotated_in_three_stages_and_in_each_on_one_server_after_the_other() -> None:
-    run = rotated(encryption_key=1)
-    stages = ("prepare", "rotate", "reencrypt")
-    steps = [run.named(f"control-plane-key-{stage}-{server}") for stage in stages for server in SERVERS]
-    for earlier, later in pairwise(steps):
-        assert run.waits_for(later, earlier)
-    assert run.waits_for(steps[0], run.named("control-plane-server-3"))
-    assert run.waits_for(run.named("worker-gpu-1"), steps[-1])
-    for step in steps:
-        assert "ROTATE_ENCRYPTION_KEY=1" in step.inputs["create"]
-        assert "LEADER=server-1" in step.inputs["create"]
+def test_the_key_of_secrets_is_not_rotated_by_an_update(plain: Run) -> None:
+    assert texts(rotated(encryption_key=3)) == texts(plain)

@@ -32,8 +32,7 @@ _ROTATE = re.compile(r"\bROTATE_(?P<kind>[A-Z_]+)=(?P<number>\d+)")
 # What is said of a rotation (k3s.rotate) beside its steps.
 _ROTATIONS = {
     "certificates": "one server at a time, then the workers in turns (max_unavailable); the CA stays",
-    "encryption_key": "a snapshot of etcd, then every server restarts three times, one at a time",
-    "server_token": "servers restart one at a time; snapshots of etcd from before need the token of before "
+    "server_token": "servers restart one at a time; earlier snapshots of etcd need the earlier token "
     "(docs/hosts.md)",
     "agent_token": "servers restart one at a time, then the workers in turns (max_unavailable)",
 }

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from busbar.config import ConfigError, load
+from busbar.config import ConfigError, load, warnings
 from tests.support.clusters import H100_POOL, site
 
 SHA = {"sha256": {"amd64": "ab" * 32}}
@@ -158,9 +158,7 @@ def test_a_number_of_a_rotation_is_not_negative() -> None:
     assert found.startswith("k3s.rotate.certificates: ")
 
 
-def test_a_key_that_k3s_cannot_rotate_in_stages_is_refused_with_the_way_to_do_it_by_hand() -> None:
-    secretbox = {"server_args": {"secrets-encryption-provider": "secretbox"}}
-    load(site(k3s={**SHA, **secretbox}))
-    [found] = findings(site(k3s={**SHA, **secretbox, "rotate": {"encryption_key": 1}}))
-    assert found.startswith("k3s.rotate.encryption_key: busbar does not rotate keys of 'secretbox'")
-    assert "k3s secrets-encrypt rotate-keys" in found
+def test_the_number_of_the_key_of_earlier_stack_files_is_a_warning_that_names_the_command() -> None:
+    [found] = warnings(load(site(servers=3, k3s={**SHA, "rotate": {"encryption_key": 2}})))
+    assert found.startswith("k3s.rotate.encryption_key: not used any more")
+    assert "busbar rotate STACK encryption-key" in found

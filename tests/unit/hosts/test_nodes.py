@@ -207,8 +207,8 @@ INSTALLED = """
 for part in k3s_refuse_other_role refuse_new_identity k3s_node_address claim_host record_preexisting_files \
   k3s_download restart_after_drift membership_line snapshot_before_upgrade k3s_install_binary auth_config \
   k3s_config k3s_unit k3s_memlock k3s_sysctl k3s_start await_member renew_certificate k3s_record_machine \
-  record_applied_hash facts k3s_uninstall may_remove \
-  refuse_lower_rotation begin_rotation finish_rotation; do eval "$part() { :; }"; done
+  record_applied_hash facts k3s_uninstall may_remove; do eval "$part() { :; }"; done
+with_rotations() { shift; "$@"; }
 """
 
 

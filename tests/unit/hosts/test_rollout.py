@@ -282,8 +282,10 @@ def test_only_the_own_turn_is_ended(tmp_path: Path) -> None:
 INSTALL = """
 for part in begin acquire_lock k3s_refuse_other_role claim_host record_preexisting_files k3s_download \
   restart_after_drift k3s_install_binary k3s_config k3s_unit k3s_memlock k3s_sysctl apply_labels \
-  k3s_record_machine k3s_node_address k3s_ready_seconds k3s_version poll \
-  record_rotation; do eval "$part() { :; }"; done
+  k3s_record_machine k3s_node_address k3s_ready_seconds k3s_version poll; do
+  eval "$part() { :; }"
+done
+with_rotations() { shift; "$@"; }
 for part in take_turn k3s_await end_turn k3s_start record_applied_hash pause_turn; do
   eval "$part() { echo $part; }"
 done

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import subprocess
 from pathlib import Path
 
@@ -46,7 +47,7 @@ def test_a_lower_number_is_refused(tmp_path: Path) -> None:
     (tmp_path / "rotated").write_text("server_token 3\n")
     done = run("k3s-server", places(tmp_path) + "refuse_lower_rotation", ROTATE_SERVER_TOKEN="2")
     assert done.returncode == 1
-    assert "k3s.rotate.server_token is 2, but 3 is done here; no changes made" in done.stderr
+    assert "k3s.rotate.server_token is 2, but 3 is done here; K3s was not changed" in done.stderr
     assert "Fix: set it to 3, or to a higher number" in done.stderr
 
 
@@ -182,16 +183,15 @@ def key(
     stage: str,
     found: str,
     *,
-    done: int = 0,
     enabled: str = "true",
     failures: int = 0,
     crashes: int = 0,
+    verb: str = "lead",
 ) -> subprocess.CompletedProcess[str]:
-    """A stage of number 1 on server 1, where K3s is in stage `found`.
+    """A stage on server 1, where K3s is in stage `found`.
 
     So many times K3s gives up writing the Secrets, or crashes; a restart takes it back to the stage before.
     """
-    (root / "rotated").write_text(f"encryption_stage {done}\n")
     (root / "stage").write_text(found)
     (root / "failures").write_text("x" * failures)
     (root / "crashes").write_text("x" * crashes)
@@ -223,79 +223,93 @@ esac
         journalctl() {{
           [[ ! -s {root}/failures ]] || echo "reason: 'SecretsUpdateError' failed to update secret: gone"
         }}
-        lead
+        acquire_lock() {{ :; }}
+        date() {{ echo 20261122T040000Z; }}
+        {verb}
     """
-    return run("k3s-key", call, STAGE=stage, LEADER="worker-1", ROTATE_ENCRYPTION_KEY="1")
+    return run("k3s-key", call, STAGE=stage)
 
 
-SNAPSHOT = "etcd-snapshot save --name busbar-before-key-1"
+SNAPSHOT = "etcd-snapshot save --name busbar-before-key-20261122T040000Z"
 
 
 @pytest.mark.parametrize(
-    ("stage", "found", "before", "steps"),
+    ("stage", "found", "steps"),
     [
-        ("prepare", "start", 0, [SNAPSHOT, "secrets-encrypt prepare", "restart"]),
-        ("rotate", "prepare", 1, ["secrets-encrypt rotate", "restart"]),
-        ("reencrypt", "rotate", 2, ["secrets-encrypt reencrypt", "restart"]),
-        # Killed after the stage and before its record: only the restart is left.
-        ("prepare", "prepare", 0, ["restart"]),
-        ("rotate", "rotate", 1, ["restart"]),
-        ("reencrypt", "reencrypt_finished", 2, ["restart"]),
+        ("prepare", "start", [SNAPSHOT, "secrets-encrypt prepare", "restart"]),
+        ("prepare", "reencrypt_finished", [SNAPSHOT, "secrets-encrypt prepare", "restart"]),
+        ("rotate", "prepare", ["secrets-encrypt rotate", "restart"]),
+        ("reencrypt", "rotate", ["secrets-encrypt reencrypt", "restart"]),
+        # Killed after the stage: only the restart is left.
+        ("prepare", "prepare", ["restart"]),
+        ("rotate", "rotate", ["restart"]),
+        ("reencrypt", "reencrypt_finished", ["restart"]),
     ],
 )  # fmt: skip
-def test_each_stage_is_done_once_and_then_recorded(
-    tmp_path: Path, stage: str, found: str, before: int, steps: list[str]
+def test_a_stage_is_done_once_and_then_k3s_restarts(
+    tmp_path: Path, stage: str, found: str, steps: list[str]
 ) -> None:
-    done = key(tmp_path, stage, found, done=before)
+    done = key(tmp_path, stage, found)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "done").read_text().splitlines() == steps
-    assert f"encryption_stage {before + 1}\n" in (tmp_path / "rotated").read_text()
-    assert ("encryption_key 1\n" in (tmp_path / "rotated").read_text()) is (stage == "reencrypt")
 
 
-@pytest.mark.parametrize(("stage", "recorded"), [("prepare", 1), ("prepare", 3), ("reencrypt", 3)])
-def test_a_stage_that_is_recorded_is_not_done_again(tmp_path: Path, stage: str, recorded: int) -> None:
-    assert key(tmp_path, stage, "reencrypt_finished", done=recorded).returncode == 0
-    assert not (tmp_path / "done").exists()
+def test_a_server_reports_the_stage_of_its_cluster_and_its_own(tmp_path: Path) -> None:
+    done = key(tmp_path, "", "rotate", verb="node_field() { echo prepare-d34db33f; }; report")
+    assert json.loads(done.stdout) == {
+        "node": "worker-1", "enabled": True, "stage": "rotate", "applied": "prepare", "hashes_match": True,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("own", "restarts"), [("rotate-1", True), ("rotate-2", False)])
+def test_a_server_follows_by_a_restart_unless_it_has_the_keys_of_server_1(
+    tmp_path: Path, own: str, restarts: bool
+) -> None:
+    (tmp_path / "own").write_text(own)
+    call = (
+        places(tmp_path)
+        + f"""
+        acquire_lock() {{ :; }}
+        node_field() {{ [[ $1 == server-1 ]] && echo rotate-2 || cat {tmp_path}/own; }}
+        restart() {{ echo restarted >&2; echo rotate-2 >{tmp_path}/own; }}
+        follow"""
+    )
+    done = run("k3s-key", call, LEADER="server-1")
+    assert done.returncode == 0, done.stderr
+    assert ("restarted" in done.stderr) is restarts
 
 
 ONE_TRY = ["secrets-encrypt reencrypt", "restart"]
 
 
 def test_where_k3s_gave_up_writing_the_secrets_it_is_restarted_and_asked_again(tmp_path: Path) -> None:
-    done = key(tmp_path, "reencrypt", "rotate", done=2, failures=2)
+    done = key(tmp_path, "reencrypt", "rotate", failures=2)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "done").read_text().splitlines() == [*ONE_TRY, *ONE_TRY, *ONE_TRY]
     assert "failed to update secret: gone" in done.stderr
 
 
 def test_where_k3s_gave_up_in_an_interrupted_update_it_is_restarted_first(tmp_path: Path) -> None:
-    done = key(tmp_path, "reencrypt", "reencrypt_active", done=2, failures=1)
+    done = key(tmp_path, "reencrypt", "reencrypt_active", failures=1)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "done").read_text().splitlines() == ["restart", *ONE_TRY]
 
 
 def test_where_k3s_gives_up_every_time_the_update_fails_with_its_reason(tmp_path: Path) -> None:
-    done = key(tmp_path, "reencrypt", "rotate", done=2, failures=9)
+    done = key(tmp_path, "reencrypt", "rotate", failures=9)
     assert done.returncode == 1
     assert "K3s gave up writing the Secrets with the new key 3 times" in done.stderr
     assert "failed to update secret: gone" in done.stderr
-    assert "encryption_key" not in (tmp_path / "rotated").read_text()
 
 
 def test_where_k3s_restarted_while_it_wrote_the_secrets_it_is_asked_again(tmp_path: Path) -> None:
-    done = key(tmp_path, "reencrypt", "rotate", done=2, crashes=1)
+    done = key(tmp_path, "reencrypt", "rotate", crashes=1)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "done").read_text().splitlines() == [ONE_TRY[0], *ONE_TRY]
     assert "K3s restarted while it wrote the Secrets with the new key" in done.stderr
 
 
-def test_a_rotation_that_was_begun_by_hand_is_not_continued(tmp_path: Path) -> None:
+def test_a_stage_does_not_begin_out_of_order(tmp_path: Path) -> None:
     done = key(tmp_path, "prepare", "rotate")
     assert "the key is in stage 'rotate', from which 'prepare' cannot begin" in done.stderr
     assert not (tmp_path / "done").exists()
-
-
-def test_without_encryption_there_is_no_key_to_rotate(tmp_path: Path) -> None:
-    done = key(tmp_path, "prepare", "", enabled="false")
-    assert "Secrets are not encrypted in etcd on this server" in done.stderr

@@ -202,7 +202,7 @@ def test_a_plan_names_what_is_rotated_and_what_that_means(
     printed = console.file.getvalue()  # type: ignore[attr-defined]
     assert ("rotate  " in printed) is (says is not None)
     assert says is None or says in printed
-    needs_old_token = "snapshots of etcd from before need the token of before" in printed
+    needs_old_token = "earlier snapshots of etcd need the earlier token" in printed
     assert needs_old_token is ("ROTATE_SERVER_TOKEN" in after)
 
 

@@ -1,0 +1,68 @@
+"""`busbar rotate`: what is rotated once in years, outside of updates."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from busbar.cli.operation import Stack, cluster_of, confirm, say
+
+if TYPE_CHECKING:
+    from busbar.operations.key_rotation import Plan
+
+
+class Kind(StrEnum):
+    """What can be rotated."""
+
+    KEY = "encryption-key"
+
+
+def register(group: typer.Typer) -> None:
+    """Add the command to the top level."""
+    group.command("rotate")(rotate)
+
+
+def rotate(
+    stack: Stack,
+    kind: Annotated[Kind, typer.Argument(help="The key that Secrets are encrypted with in etcd.")],
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Rotate the key of Secrets: every server restarts three times, one at a time; pods keep running.
+
+    Certificates and tokens are rotated by an update (k3s.rotate). Refused while `busbar up` or `busbar
+    destroy` runs. After an interruption: run the same command again.
+
+    Exit code 0: rotated; 1: refused, or failed; 64: no such stack, a no, or nobody to ask without --yes.
+    """
+    import asyncio
+
+    from busbar.hosts.inventory import Inventory
+    from busbar.hosts.remote import ScriptError
+    from busbar.operations import key_rotation, lock
+
+    cluster, login = cluster_of(stack, "rotate")
+    try:
+        plan = asyncio.run(key_rotation.plan(Inventory.of(cluster), login))
+        _explain(plan)
+        confirm("rotate", yes)
+        with lock.held(login, plan.servers, f"busbar rotate {stack}", on_all=True):
+            asyncio.run(key_rotation.rotate(plan, login, say))
+    except (ScriptError, ValueError, key_rotation.KeyRotationError, lock.LockedError) as error:
+        typer.echo(f"busbar rotate: {error}", err=True)
+        raise typer.Exit(1) from None
+    except KeyboardInterrupt:
+        typer.echo("busbar rotate: interrupted. Fix: run the same command again", err=True)
+        raise typer.Exit(1) from None
+    typer.echo(f"rotated   the {kind.value}; earlier snapshots of etcd hold the earlier key")
+
+
+def _explain(plan: Plan) -> None:
+    leader = plan.servers[0].name
+    if plan.resumed:
+        typer.echo(f"resumed   an earlier rotation was not finished; left: {', '.join(plan.stages)}")
+    else:
+        typer.echo(f"snapshot  of etcd on {leader}, before anything changes")
+    for stage in plan.stages:
+        typer.echo(f"{stage:9} on {leader}; then it and the other servers restart, one at a time")
