@@ -229,12 +229,6 @@ def test_a_missing_passphrase_is_explained_and_nothing_is_made(site: Site) -> No
     assert "Fix: export PULUMI_CONFIG_PASSPHRASE" in done.text
 
 
-def test_a_timeline_before_the_first_update_says_what_records_one(site: Site) -> None:
-    done = site.busbar("timeline", "dev")
-    assert done.code == 64, done.text
-    assert "no update of dev was recorded in .busbar/dev. Fix: `busbar up dev` records its steps" in done.text
-
-
 def test_the_first_up_makes_the_stack_and_prints_a_row_for_each_step(site: Site) -> None:
     done = site.busbar("up", "dev", "--yes")
     assert done.code == 0, done.text
@@ -260,17 +254,6 @@ def test_status_after_a_good_update_is_0(site: Site) -> None:
     done = site.busbar("status", "dev")
     assert done.code == 0, done.text
     assert any(line.startswith("last update update succeeded") for line in done.lines)
-
-
-def test_the_timeline_of_the_update_is_the_chain_of_its_steps(site: Site) -> None:
-    done = site.busbar("timeline", "dev")
-    assert done.code == 0, done.text
-    assert "critical path, 2 of 2 steps; each waited for the one above it:" in done.lines
-    first, second = (line.split() for line in done.lines[3:5])
-    assert (first[-1], second[-1]) == ("first", "second")
-    assert float(second[0]) >= float(first[0]) + float(first[2]), done.text
-    assert "picture: .busbar/dev/timeline.svg" in done.lines
-    assert (site.folder / ".busbar/dev/timeline.svg").read_text().startswith("<svg ")
 
 
 def test_an_up_without_changes_says_so(site: Site) -> None:

@@ -27,7 +27,6 @@ EXIT_CODES = {
     "64 nothing was started: bad usage, no such stack, no pulumi, or no terminal to ask on." + _ENDED_EARLY,
     "status": "Exit codes: 0 the last update succeeded, no step was interrupted and the gate passed. "
     "1 otherwise. 64 bad usage, no such stack, or no pulumi." + _ENDED_EARLY,
-    "timeline": "Exit codes: 0 shown. 64 bad usage, no such stack, or no recorded update." + _ENDED_EARLY,
 }
 
 Stack = Annotated[
@@ -48,7 +47,7 @@ Parallel = Annotated[
 
 def register(group: typer.Typer) -> None:
     """Add the commands to the top level."""
-    for command in (up, preview, destroy, status, timeline):
+    for command in (up, preview, destroy, status):
         group.command(command.__name__, epilog=EXIT_CODES[command.__name__])(command)
 
 
@@ -102,18 +101,6 @@ def destroy(stack: Stack, project: Project = None, yes: Yes = False, parallel: P
 def status(stack: Stack, project: Project = None) -> None:
     """Show the last update, interrupted steps and the outputs of a stack. Changes nothing."""
     _exit(stack, project, lambda target: _commands().status(target))
-
-
-def timeline(
-    stack: Stack,
-    project: Project = None,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", help="The SVG file; default: .busbar/STACK/timeline.svg."),
-    ] = None,
-) -> None:
-    """Show where the time of the last `busbar up` with changes went: its critical path, and a picture."""
-    _exit(stack, project, lambda target: _commands().timeline(target, output))
 
 
 def _exit(stack: str, project: Path | None, command: Callable[[Target], int]) -> NoReturn:

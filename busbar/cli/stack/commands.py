@@ -1,17 +1,15 @@
-"""`up`, `preview`, `destroy`, `status` and `timeline`; each prints what happened and returns the exit code.
+"""`up`, `preview`, `destroy` and `status`; each prints what happened and returns the exit code.
 
 All raise StackError if nothing was started.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import typer
 from pulumi import automation as auto
 
 from busbar.cli.gates import Gate
-from busbar.cli.stack import events, keep, recovery, session, times
+from busbar.cli.stack import events, keep, recovery, session
 from busbar.cli.stack.converge import to_apply_again
 from busbar.cli.stack.engine import Snapshot, open_stack, snapshot
 from busbar.cli.stack.errors import DONE, FAILED, reasons
@@ -104,7 +102,6 @@ def destroy(target: Target, options: Options) -> int:
             s.say(f"Next: fix the cause, then `{s.command}` again; it continues where this one stopped.")
             return FAILED
         keep.remove(target.folder)
-        times.forget(target)
         s.title(rows.summary())
         show_uncleaned(s.console, snapshot(stack), target)
         return DONE
@@ -115,11 +112,6 @@ def destroy(target: Target, options: Options) -> int:
 def status(target: Target) -> int:
     """The last update, interrupted steps, outputs."""
     return session.run("status", target, lambda s: report(s.console, open_stack(s.engine, target), target))
-
-
-def timeline(target: Target, output: Path | None) -> int:
-    """Where the time of the last update went; the picture goes to `output`, else the stack's folder."""
-    return times.show(target, output)
 
 
 def _preview(
@@ -155,10 +147,9 @@ def _after_up(s: Session, stack: auto.Stack, rows: Rows, outputs: keep.Outputs, 
         s.title("" if outputs.gate else "outputs")
     keep.show(s.console, outputs, s.target)
     s.title(rows.summary(), "")
-    if rows.steps or rows.resumes or uncleaned.recorded(s.target.folder):
+    if rows.counts or rows.resumes or uncleaned.recorded(s.target.folder):
         state = snapshot(stack)
         show_uncleaned(s.console, state, s.target)
-        times.keep(rows, state, s.target)
         if rows.resumes and not failure:
             _forget_completed(s, stack, state)
     if not failure:

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from pulumi import automation as auto
@@ -69,14 +69,10 @@ class Engine(auto.PulumiCommand):
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What the engine's state says: URNs of the resources, and of steps that were interrupted, by kind.
-
-    `ahead`: by URN, what a resource waits for: its dependencies, its parent and its provider.
-    """
+    """What the engine's state says: URNs of the resources, and of steps that were interrupted, by kind."""
 
     resources: tuple[str, ...]
     pending: tuple[tuple[str, str], ...]
-    ahead: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def root(self) -> str | None:
@@ -120,14 +116,8 @@ def snapshot(stack: auto.Stack) -> Snapshot:
                 (operation["resource"]["urn"], operation["type"])
                 for operation in deployment.get("pending_operations") or ()
             ),
-            {resource["urn"]: _ahead(resource) for resource in deployment.get("resources") or ()},
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise StackError(
             f"`pulumi stack export` printed an unknown format: {error!r}", exit_code=FAILED
         ) from None
-
-
-def _ahead(resource: Mapping[str, Any]) -> tuple[str, ...]:
-    provider, _, _ = (resource.get("provider") or "").rpartition("::")  # the rest is the provider's id
-    return (*(resource.get("dependencies") or ()), *filter(None, [resource.get("parent"), provider]))

@@ -69,8 +69,8 @@ def keep(outputs: Outputs, folder: Path) -> None:
 
 
 def remove(folder: Path) -> None:
-    """Remove what `keep` wrote; reports stay."""
-    for name in (KUBECONFIG, OUTPUTS):
+    """Remove what `keep` wrote, and the record of times that former releases wrote; reports stay."""
+    for name in (KUBECONFIG, OUTPUTS, "timeline.json", "timeline.svg"):
         (folder / name).unlink(missing_ok=True)
 
 

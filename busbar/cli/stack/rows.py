@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from datetime import UTC, datetime
 from types import TracebackType
 
 from pulumi.automation.events import DiagnosticEvent, EngineEvent, OpType, StepEventMetadata
@@ -14,7 +13,6 @@ from rich.text import Text
 
 from busbar.cli.stack import events
 from busbar.cli.stack.recovery import interrupted_steps
-from busbar.timeline import Step
 
 STILL_RUNNING_SECONDS = 20
 
@@ -22,22 +20,19 @@ STILL_RUNNING_SECONDS = 20
 class Rows:
     """Prints one row per finished step, what long steps report meanwhile, and which steps still run.
 
-    Afterwards: `counts` of finished steps by verb; the `steps` with their times, and when they `began`; the
-    `errors`; what the program `printed`; `outputs_written`: whether the engine stored what the program
-    exported; `resumes`: (URN, kind) of the steps at which an earlier update was interrupted. on_event may be
-    called from any thread.
+    Afterwards: `counts` of finished steps by verb; the `errors`; what the program `printed`;
+    `outputs_written`: whether the engine stored what the program exported; `resumes`: (URN, kind) of the
+    steps at which an earlier update was interrupted. on_event may be called from any thread.
     """
 
     def __init__(self, console: Console) -> None:
         self.console = console
         self.counts: Counter[str] = Counter()
-        self.steps: list[Step] = []
         self.errors: list[str] = []
         self.printed: list[str] = []
         self.outputs_written = False
         self.resumes: tuple[tuple[str, str], ...] = ()
         self._finished_urns: set[str] = set()
-        self.began = datetime.now(UTC)
         self._started = time.monotonic()
         self._running: dict[tuple[str, OpType], float] = {}
         self._lock = threading.Lock()
@@ -112,12 +107,9 @@ class Rows:
             self._finished_urns.add(step.urn)
         verb = "failed" if failed else events.DONE[step.op]
         self.counts[verb] += 1
-        ended = time.monotonic()
-        name = events.name(step.urn)
-        self.steps.append(Step(name, step.urn, verb, began - self._started, ended - self._started))
         mark = Text("✗ ", "red") if failed else Text("✓ ", "green")
         row = Text(f"{self.seconds:6.1f} ") + mark
-        row.append(f"{name:<44} {verb:<9} {ended - began:6.1f} s")
+        row.append(f"{events.name(step.urn):<44} {verb:<9} {time.monotonic() - began:6.1f} s")
         self.console.print(row)
 
     def _noted(self, note: DiagnosticEvent) -> None:

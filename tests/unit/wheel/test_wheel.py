@@ -51,7 +51,6 @@ NEED_STACK: dict[str, tuple[tuple[str, ...], object, int]] = {
     "preview": (("dev",), None, 64),
     "destroy": (("dev", "--yes"), None, 64),
     "status": (("dev",), None, 64),
-    "timeline": (("dev",), None, 64),
     "support-bundle": (("dev",), None, 64),
     "verify": (("dev",), None, 64),
     "snapshots": (("dev",), None, 64),

@@ -39,12 +39,12 @@ def test_help_and_the_other_commands_do_not_import_pulumi() -> None:
 
 
 def test_help_documents_the_exit_codes() -> None:
-    for command in ("up", "preview", "destroy", "status", "timeline"):
+    for command in ("up", "preview", "destroy", "status"):
         _, printed = _busbar(command, "--help", COLUMNS="200")
         assert "130 interrupted" in printed, command
 
 
-@pytest.mark.parametrize("command", ["preview", "destroy", "timeline"])
+@pytest.mark.parametrize("command", ["preview", "destroy"])
 def test_the_help_of_a_command_that_reads_no_verdict_names_no_gate(command: str) -> None:
     _, printed = _busbar(command, "--help", COLUMNS="200")
     assert "gate" not in printed

@@ -36,7 +36,8 @@ def test_no_secret_output_is_written_to_outputs_json(tmp_path: Path) -> None:
 
 
 def test_after_a_destroy_only_the_reports_stay(tmp_path: Path) -> None:
-    (tmp_path / "report.html").write_text("<html>")
+    for name in ("report.html", "timeline.json", "timeline.svg"):  # the latter two are of former releases
+        (tmp_path / name).touch()
     keep(Outputs({"kubeconfig": "x"}, frozenset()), tmp_path)
     remove(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
