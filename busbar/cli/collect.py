@@ -21,10 +21,10 @@ def collect() -> None:
     import json
 
     from busbar.cli.cluster import command_on_cluster, progress
-    from busbar.collect.archive import VERDICT
     from busbar.collect.collector import collect as run
-    from busbar.collect.jobwatch import Unreachable
     from busbar.collect.spec import CollectSpec
+    from busbar.collect.watch import Unreachable
+    from busbar.judge.archive import VERDICT
     from busbar.kube.wait import SystemClock
     from busbar.outputs.pool import summarize
 

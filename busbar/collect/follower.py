@@ -14,6 +14,7 @@ from collections.abc import Generator, Iterator
 from contextlib import closing
 from datetime import datetime, timedelta
 
+from busbar.judge.collector import LogLost
 from busbar.kube.client import Api, ApiError, JsonObject
 from busbar.kube.wait import Deadline, ProgressCallback
 
@@ -22,10 +23,6 @@ RETRY_SECONDS = 1.0
 MAX_REFUSALS = 5
 _OVERLAP_SECONDS = 1
 _STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.\d+)?(Z|[+-]\d\d:\d\d) ?")
-
-
-class LogLost(Exception):
-    """The log is not available, or not in time; the text says why."""
 
 
 class LogFollower:
@@ -54,6 +51,13 @@ class LogFollower:
         self._broken = False
         self.gaps = 0
         self.reconnections = 0
+
+    @property
+    def doubt(self) -> str | None:
+        """Why lines may be missing, if they may."""
+        if not self.gaps:
+            return None
+        return f"lines may be missing after {self.gaps} of {self.reconnections} reconnections"
 
     def lines(self) -> Iterator[bytes]:
         """The container's output, line by line, each with its newline, without timestamps.

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from busbar.kube.client import Api, ApiError, JsonObject
+from busbar.kube.client import Api, ApiError
 from busbar.manifests.names import digest, short
 
 KEY = "verdict.json"
@@ -20,12 +20,12 @@ class ResultStore:
     The job's uid is part of the name: the same job run again is another measurement.
     """
 
-    def __init__(self, api: Api, namespace: str, job: JsonObject, expectation: Mapping[str, Any]) -> None:
+    def __init__(self, api: Api, namespace: str, job: str, uid: str, expectation: Mapping[str, Any]) -> None:
         self._api = api
-        self._job = job["metadata"]
+        self._job, self._uid = job, uid
         self._collection = f"/api/v1/namespaces/{namespace}/configmaps"
-        content = digest({"uid": self._job["uid"], "expectation": dict(expectation)})
-        self.name = f"{self._job['name']}-result-{short(content)}"
+        content = digest({"uid": uid, "expectation": dict(expectation)})
+        self.name = f"{job}-result-{short(content)}"
         self.address = f"{namespace}/{self.name}"
 
     def read(self) -> dict[str, Any] | None:
@@ -52,14 +52,14 @@ class ResultStore:
             "kind": "ConfigMap",
             "metadata": {
                 "name": self.name,
-                "labels": {"app.kubernetes.io/managed-by": "busbar", "busbar/job": self._job["name"]},
+                "labels": {"app.kubernetes.io/managed-by": "busbar", "busbar/job": self._job},
                 # Deleted together with the job.
                 "ownerReferences": [
                     {
                         "apiVersion": "kubeflow.org/v2beta1",
                         "kind": "MPIJob",
-                        "name": self._job["name"],
-                        "uid": self._job["uid"],
+                        "name": self._job,
+                        "uid": self._uid,
                     }
                 ],
             },

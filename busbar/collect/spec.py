@@ -1,30 +1,34 @@
-"""stdin and stdout of `busbar nccl collect`: the request and the verdict, both as JSON."""
+"""stdin of a command that collects from a job in a cluster: which job, and what it must show."""
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from busbar.config import Cluster
+from busbar.judge import verdict
+from busbar.judge.checks import Model
 from busbar.manifests.nccljob import NcclJob
 from busbar.nccl.schema import SCHEMA
 
-# The collector waits this much longer than the job may run, for the operator to record a job that ended at
+# The collector waits this much longer than the job may run, for the controller to record a job that ended at
 # its own deadline.
 GRACE_SECONDS = 60
 
 
-class CollectSpec(BaseModel):
-    """What to collect and by which expectation to judge it."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class JobSpec(Model):
+    """What to collect; a gate's own adds the expectation to judge it by."""
 
     namespace: str
-    job: str = Field(description="Name of the MPIJob.")
+    job: str = Field(description="Its name.")
     folder: str = Field(description="Where log, verdict and report are kept, relative to the project.")
     deadline_seconds: float = Field(gt=0)
+
+
+class CollectSpec(JobSpec):
+    """An MPIJob of nccl-tests."""
+
     expectation: dict[str, Any] = Field(description="See busbar.nccl.Expectation.")
 
 
@@ -66,20 +70,6 @@ def expectation(cluster: Cluster, job: NcclJob, job_name: str) -> dict[str, Any]
     }
 
 
-def read_verdict(
-    stdout: str | None, *, command: str = "nccl collect", schema: int = SCHEMA
-) -> dict[str, Any]:
+def read_verdict(stdout: str | None) -> dict[str, Any]:
     """The verdict that the collector printed. Never raises: any other text is a verdict "unknown"."""
-    try:
-        verdict = json.loads(stdout or "")
-        if isinstance(verdict, dict) and isinstance(verdict.get("passed"), bool):
-            return verdict
-        problem = "it is not a verdict"
-    except ValueError as error:
-        problem = f"it is not JSON ({error})"
-    return {
-        "schema": schema,
-        "verdict": "unknown",
-        "passed": False,
-        "reasons": [f"the output of `busbar {command}` cannot be read: {problem}"],
-    }
+    return verdict.read_verdict(stdout, command="nccl collect", schema=SCHEMA)

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import shlex
 
+from busbar.judge.recording import COUNT_LINE, FIRST_LINE, LAST_LINE
 from busbar.manifests.nccljob import NcclJob
 
-# The collector checks for these lines: a log without them has lost its beginning or its end.
-FIRST_LINE = "# busbar: launcher starts"
-LAST_LINE = "# busbar: launcher ends with exit code"
-# Followed by "N lines, B bytes": what the launcher wrote before this line.
-COUNT_LINE = "# busbar: launcher wrote"
 HOSTFILE = "/etc/mpi/hostfile"
 
 # Where public images keep nccl-tests when it is not on PATH.

@@ -10,7 +10,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from busbar.nccl.checks.context import JobOutcome
+    from busbar.judge.checks import JobOutcome
     from busbar.nccl.expected.expectation import Expectation
     from busbar.nccl.judgement import judge, judge_log, read_file, read_lines
     from busbar.nccl.verdict import Verdict

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from busbar.judge.checks import JobOutcome
+from busbar.judge.verdict import conclusion
 from busbar.nccl.checks import run_all
-from busbar.nccl.checks.context import Context, JobOutcome, build
-from busbar.nccl.checks.result import Check
+from busbar.nccl.checks.context import Context, build
 from busbar.nccl.checks.transport import proven_transport
 from busbar.nccl.diagnose.diagnose import diagnose
 from busbar.nccl.diagnose.rules import LineRules
 from busbar.nccl.expected.expectation import Expectation
 from busbar.nccl.log import reader
 from busbar.nccl.log.reader import ParsedLog
-from busbar.nccl.verdict import Overall, Verdict
+from busbar.nccl.verdict import Verdict
 
 MAX_WARNINGS = 20
 WARNING_WIDTH = 400
@@ -41,13 +42,10 @@ def judge_log(log: ParsedLog, expectation: Expectation, job: JobOutcome | None =
     checks = run_all(context)
     results = {name: finding.result for name, finding in context.findings.items()}
     headline = next(iter(results.values()), None)
-    overall = _overall(checks)
     evidence = log.evidence
     preamble = next((r.preamble for r in log.runs if r.preamble.ranks), None)
     return Verdict(
-        verdict=overall,
-        passed=overall == "pass",
-        reasons=[f"{c.name}: {c.reason}" for s in ("fail", "unknown") for c in checks if c.status == s],
+        **conclusion(checks),
         busbw_gbps=headline.busbw_gbps if headline else None,
         expected_gbps=headline.expected_gbps if headline else None,
         floor_gbps=headline.floor_gbps if headline else None,
@@ -84,13 +82,6 @@ def _hosts_per_rail(rails: Mapping[str, set[int]]) -> dict[str, int]:
     """Network device -> how many hosts have an edge on it."""
     counts = Counter(device for devices in rails.values() for device in devices)
     return {str(device): counts[device] for device in sorted(counts)}
-
-
-def _overall(checks: list[Check]) -> Overall:
-    states = {c.status for c in checks}
-    if "fail" in states:
-        return "fail"
-    return "unknown" if "unknown" in states or "pass" not in states else "pass"
 
 
 def _plugin(context: Context) -> str | None:

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
-from busbar.nccl.checks.result import Check, CollectiveResult, Model, Point, Status
+from busbar.judge import verdict
+from busbar.judge.checks import Overall, Status
+from busbar.nccl.checks.result import Check, CollectiveResult, Point
 from busbar.nccl.checks.transport import ProvenTransport
 from busbar.nccl.diagnose.diagnose import Diagnosis
 from busbar.nccl.schema import SCHEMA
 
 __all__ = ["Check", "CollectiveResult", "Diagnosis", "Overall", "Point", "Status", "Verdict"]
 
-Overall = Literal["pass", "fail", "unknown"]
 
-
-class Verdict(Model):
+class Verdict(verdict.Verdict):
     """The whole judgement of one log."""
 
     schema_: Literal[2] = Field(default=SCHEMA, alias="schema")
-    verdict: Overall
-    passed: bool
-    reasons: list[str]
     busbw_gbps: float | None
     expected_gbps: float | None
     floor_gbps: float | None
@@ -53,8 +50,6 @@ class Verdict(Model):
     log_lines: int = 0
     simulated: str | None = Field(default=None, description="what the log says was simulated; None: nothing")
 
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, serialize_by_alias=True)
-
     def check(self, name: str) -> Check:
         """The gate NAME. Raises KeyError."""
         for check in self.checks:
@@ -66,8 +61,3 @@ class Verdict(Model):
     def configured(self) -> bool:
         """True where the expected value of the headline collective was configured, not computed."""
         return "expected_busbw_gbps" in self.expectation
-
-    @property
-    def exit_code(self) -> int:
-        """0 pass, 1 fail, 2 no verdict."""
-        return {"pass": 0, "fail": 1, "unknown": 2}[self.verdict]

@@ -11,10 +11,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from busbar.judge.tables import check_table, styled, table
 from busbar.nccl.units import gbps, rate, share, size
 from busbar.outputs.contract import check_version
 from busbar.outputs.pool import PoolResult, parse_pool, summarize
-from busbar.outputs.tables import check_table, styled, table
 
 _LOCATIONS = {"verdict_file", "config_map"}
 

@@ -12,13 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from busbar.judge import checks as shared
+from busbar.judge.checks import Status
 from busbar.nccl.checks.bandwidth import assess, busbw, stability
 from busbar.nccl.checks.completeness import completeness
 from busbar.nccl.checks.context import Context
 from busbar.nccl.checks.correctness import correctness
 from busbar.nccl.checks.fabric import gdrdma, mnnvl, rails, sharp
 from busbar.nccl.checks.ranks import ranks
-from busbar.nccl.checks.result import Check, Status
+from busbar.nccl.checks.result import Check
 from busbar.nccl.checks.setup import hcas, nccl_version, plugin, topology_file
 from busbar.nccl.checks.source import collective, job, source
 from busbar.nccl.checks.transport import transport
@@ -55,4 +57,4 @@ GATES: tuple[Gate, ...] = (
 def run_all(context: Context) -> list[Check]:
     """Assess each wanted collective once (into CONTEXT), then run every gate in order."""
     context.findings = {name: assess(context, name) for name in context.tables}
-    return [check for gate in GATES if (check := gate(context)) is not None]
+    return shared.run_all(GATES, context)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from busbar.judge.checks import Status
 from busbar.nccl.checks.codes import Code
 from busbar.nccl.checks.context import Context, Finding
 from busbar.nccl.checks.curve import SATURATION, curve
@@ -10,7 +11,6 @@ from busbar.nccl.checks.result import (
     CollectiveResult,
     Point,
     PointMeasurement,
-    Status,
     failed,
     not_required,
     passed,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
+from busbar.judge import checks
 
 
-class Code(StrEnum):
-    """`<gate>.<finding>`. The reason of a check is for people and may change; its code is not changed."""
+class Code(checks.Code):
+    """Of the gates on nccl-tests and NCCL."""
 
     JOB_SUCCEEDED = "job.succeeded"
     JOB_FAILED = "job.failed"
@@ -168,8 +168,3 @@ class Code(StrEnum):
     WARNINGS_UNKNOWN_KIND = "warnings.unknown_kind"
     WARNINGS_KNOWN_FAILURE = "warnings.known_failure"
     WARNINGS_TEST_FAILURE = "warnings.test_failure"
-
-    @property
-    def gate(self) -> str:
-        """The gate that gives this code."""
-        return self.value.partition(".")[0]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from busbar.judge.checks import JobOutcome, Status
 from busbar.nccl.checks.codes import Code
-from busbar.nccl.checks.result import CollectiveResult, Status
+from busbar.nccl.checks.result import CollectiveResult
 from busbar.nccl.expected.expectation import Expectation
 from busbar.nccl.expected.system import board
 from busbar.nccl.log.binding import Proof
@@ -15,14 +15,6 @@ from busbar.nccl.log.collective import infer
 from busbar.nccl.log.evidence import Evidence
 from busbar.nccl.log.reader import ParsedLog
 from busbar.nccl.log.records import Preamble, Run
-
-
-@dataclass(frozen=True, slots=True)
-class JobOutcome:
-    """How the job ended that printed the log, as its scheduler says: None where that is not known."""
-
-    succeeded: bool | None
-    reasons: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,32 +1,20 @@
-"""The result of a gate (its name, what was found as a code, and why) and of a collective."""
+"""The result of a gate on a log, and of a collective."""
 
 from __future__ import annotations
 
-from typing import Literal
+from pydantic import Field
 
-from pydantic import BaseModel, ConfigDict, Field
-
+from busbar.judge import checks
+from busbar.judge.checks import Model, Status, by_status
 from busbar.nccl.checks.codes import Code
 from busbar.nccl.log.records import LogLine
 
-Status = Literal["pass", "fail", "unknown", "not-required"]
 EVIDENCE_WIDTH = 400
 
 
-class Model(BaseModel):
-    """Base of all results: no unknown fields, not changed afterwards."""
+class Check(checks.Check[Code]):
+    """`line`: where in the log `evidence` is."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Check(Model):
-    """The result of one gate. `evidence` is the line of the log that proves it (at most 400 characters)."""
-
-    name: str
-    status: Status
-    code: Code
-    reason: str
-    evidence: str | None = None
     line: int | None = None
 
 
@@ -65,33 +53,10 @@ class CollectiveResult(Model):
     curve: list[Point] = Field(default_factory=list)
 
 
-def passed(code: Code, reason: str, line: LogLine | None = None) -> Check:
-    """The gate passed; LINE proves it."""
-    return result("pass", code, reason, line)
-
-
-def failed(code: Code, reason: str, line: LogLine | None = None) -> Check:
-    """The gate failed; LINE shows it."""
-    return result("fail", code, reason, line)
-
-
-def unknown(code: Code, reason: str, line: LogLine | None = None) -> Check:
-    """There is not enough evidence."""
-    return result("unknown", code, reason, line)
-
-
-def not_required(code: Code, reason: str, line: LogLine | None = None) -> Check:
-    """The expectation does not ask for this gate."""
-    return result("not-required", code, reason, line)
-
-
 def result(status: Status, code: Code, reason: str, line: LogLine | None = None) -> Check:
     """A Check with the line that proves it, if there is one."""
-    return Check(
-        name=code.gate,
-        status=status,
-        code=code,
-        reason=reason,
-        evidence=line.text[:EVIDENCE_WIDTH] if line else None,
-        line=line.line if line else None,
-    )
+    check = Check.of(status, code, reason, line.text[:EVIDENCE_WIDTH] if line else None)
+    return check.model_copy(update={"line": line.line}) if line else check
+
+
+passed, failed, unknown, not_required = by_status(result)

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
+from busbar.judge.checks import job_check
 from busbar.nccl.checks.codes import Code
 from busbar.nccl.checks.context import Context
-from busbar.nccl.checks.result import Check, failed, passed, unknown
+from busbar.nccl.checks.result import Check, failed, passed, result, unknown
 from busbar.nccl.log.collective import from_name, infer
 from busbar.nccl.log.records import LogLine
 
 
 def job(context: Context) -> Check | None:
     """The job that printed the log succeeded. None where only a log was given."""
-    outcome = context.job
-    if outcome is None:
-        return None
-    if outcome.succeeded:
-        return passed(Code.JOB_SUCCEEDED, "the job succeeded")
-    reason = "; ".join(outcome.reasons)
-    if outcome.succeeded is None:
-        return unknown(Code.JOB_UNKNOWN, reason or "how the job ended is not known")
-    return failed(Code.JOB_FAILED, reason or "the job failed")
+    return job_check(result, Code, context.job)
 
 
 def source(context: Context) -> Check:

@@ -9,14 +9,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from busbar.judge.tables import STYLES
 from busbar.nccl.report.plot import curve_plot
 from busbar.nccl.report.summary import HEADLINE, measured, summary
 from busbar.nccl.units import duration, rate, size
-from busbar.nccl.verdict import CollectiveResult, Diagnosis, Overall, Status, Verdict
+from busbar.nccl.verdict import CollectiveResult, Diagnosis, Status, Verdict
 
-STYLE: dict[Status | Overall, str] = {
-    "pass": "green", "fail": "bold red", "unknown": "yellow", "not-required": "dim",
-}  # fmt: skip
 MARK: dict[Status, str] = {"pass": "ok", "fail": "FAIL", "unknown": "?", "not-required": "-"}
 
 
@@ -32,14 +30,14 @@ def verdict_text(verdict: Verdict, stream: IO[str], *, full: bool = False, plot:
     else:
         head, *rest = summary(verdict, console.width)
         word = HEADLINE[verdict.verdict]
-        console.print(Text.assemble((word, STYLE[verdict.verdict]), head.removeprefix(word)))
+        console.print(Text.assemble((word, STYLES[verdict.verdict]), head.removeprefix(word)))
         for line in rest:
             console.print(Text(line))
     return out.getvalue()
 
 
 def _print_full(console: Console, verdict: Verdict, *, plot: bool) -> None:
-    console.print(Text(HEADLINE[verdict.verdict], style=STYLE[verdict.verdict]), Text(measured(verdict)))
+    console.print(Text(HEADLINE[verdict.verdict], style=STYLES[verdict.verdict]), Text(measured(verdict)))
     if verdict.simulated:
         console.print(Text(f"simulated: {verdict.simulated}", style="yellow"))
     console.print(_gates(verdict))
@@ -65,7 +63,7 @@ def _gates(verdict: Verdict) -> Table:
     for check in verdict.checks:
         line = f"line {check.line}" if check.line else ""
         table.add_row(
-            Text(MARK[check.status], style=STYLE[check.status]), check.name, Text(check.reason), line
+            Text(MARK[check.status], style=STYLES[check.status]), check.name, Text(check.reason), line
         )
     return table
 

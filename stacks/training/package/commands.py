@@ -95,8 +95,8 @@ def collect() -> None:
     import json
 
     from busbar.cli.cluster import command_on_cluster, progress
-    from busbar.collect.archive import VERDICT
-    from busbar.collect.jobwatch import Unreachable
+    from busbar.collect.watch import Unreachable
+    from busbar.judge.archive import VERDICT
     from busbar.kube.wait import SystemClock
     from stacks.training.package.collect.collector import collect as run
     from stacks.training.package.collect.spec import CollectSpec
@@ -161,4 +161,4 @@ def check(
     for each in found.checks:
         typer.echo(f"{each.status:<13}{each.name:<12}{each.reason}")
     typer.echo(f"\n{found.verdict.upper()}")
-    raise typer.Exit({"pass": 0, "fail": 1, "unknown": 2}[found.verdict])
+    raise typer.Exit(found.exit_code)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from busbar.collect.spec import read_verdict
+from busbar.judge.verdict import read_verdict
 from busbar.outputs.values import number
 from stacks.training.package.config import Training
 from stacks.training.package.target import Target

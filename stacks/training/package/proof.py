@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from busbar.manifests.launcher import FIRST_LINE, LAST_LINE, MARGIN_SECONDS
+from busbar.judge.recording import FIRST_LINE, LAST_LINE
+from busbar.manifests.launcher import MARGIN_SECONDS
 from busbar.manifests.names import digest, short
 from stacks.training.package import pod
 from stacks.training.package.config import Training

@@ -11,8 +11,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from busbar.judge.tables import check_table, styled, table
 from busbar.nccl.units import duration, gbps, share, size
-from busbar.outputs.tables import check_table, styled, table
 from stacks.training.package.outputs import CONTRACT_VERSION, summarize
 from stacks.training.package.storage.sizing import BYTES_PER_PARAMETER, checkpoint_seconds
 from stacks.training.package.verdict import Verdict

@@ -5,9 +5,11 @@ from __future__ import annotations
 from statistics import median
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from busbar.nccl import JobOutcome
+from busbar.judge import verdict
+from busbar.judge.checks import JobOutcome
+from busbar.judge.verdict import conclusion
 from stacks.training.package.checks import run_all
 from stacks.training.package.checks.bandwidth import expected_seconds, measured_busbw
 from stacks.training.package.checks.context import Context
@@ -18,19 +20,14 @@ from stacks.training.package.log import TrainingLog
 SCHEMA: Literal[1] = 1
 
 
-class Verdict(BaseModel):
+class Verdict(verdict.Verdict):
     """Times in seconds (medians), bandwidths in GB/s; None: not measured.
 
     `allreduce_share` is the time of the all-reduce as a part of the step, `exposed_share` the part of the
     step that its overlap with the computation does not hide.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, serialize_by_alias=True)
-
     schema_: Literal[1] = Field(default=SCHEMA, alias="schema")
-    verdict: Literal["pass", "fail", "unknown"]
-    passed: bool
-    reasons: list[str]
     backend: str | None = None
     ranks: int | None = None
     nodes: int | None = None
@@ -65,18 +62,12 @@ def judge(
     """Judge a log that was read. `outcome`: how its job ended; `missing`: parts that could not be read."""
     context = Context(log, expectation, outcome, missing)
     checks = run_all(context)
-    states = {check.status for check in checks}
-    overall: Literal["pass", "fail", "unknown"] = (
-        "fail" if "fail" in states else "unknown" if "unknown" in states or "pass" not in states else "pass"
-    )
     start = log.attempts[-1].start if log.attempts else None
     written = context.checkpoint
     probed = log.attempts[0].storage if log.attempts else None
     losses = [float(step.loss) for step in context.steps if isinstance(step.loss, int | float)]
     return Verdict(
-        verdict=overall,
-        passed=overall == "pass",
-        reasons=[f"{c.name}: {c.reason}" for s in ("fail", "unknown") for c in checks if c.status == s],
+        **conclusion(checks),
         backend=start.backend if start else None,
         ranks=start.world_size if start else None,
         nodes=len(log.attempts[-1].hosts) if log.attempts else None,

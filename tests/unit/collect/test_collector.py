@@ -11,15 +11,13 @@ from typing import Any
 import pytest
 import zstandard
 
-from busbar.collect.archive import Archive
-from busbar.collect.collector import collect
-from busbar.collect.jobwatch import Unreachable
-from busbar.collect.judging import row_text
-from busbar.collect.recording import Recording
+from busbar.collect.collector import collect, row_text
 from busbar.collect.result import ResultStore
 from busbar.collect.spec import CollectSpec
+from busbar.collect.watch import Unreachable
+from busbar.judge.archive import Archive
+from busbar.judge.recording import COUNT_LINE, FIRST_LINE, LAST_LINE, Recording
 from busbar.kube.client import ApiError
-from busbar.manifests.launcher import COUNT_LINE, FIRST_LINE, LAST_LINE
 from busbar.nccl.schema import SCHEMA
 from tests.support.kube_cluster import Clock, Cluster, container, pod, unreachable, warning
 from tests.unit.collect import launcher_log
@@ -410,7 +408,7 @@ def test_a_new_log_ends_the_claim_that_the_old_one_is_complete(tmp_path: Path) -
 
 def test_a_stored_verdict_is_left_as_it_is() -> None:
     api = Cluster()
-    store = ResultStore(api, "ns", mpijob(), {"nodes": 2})
+    store = ResultStore(api, "ns", "nccl", "u-1", {"nodes": 2})
     store.write({"verdict": "pass"})
     store.write({"verdict": "fail"})
     assert store.read() == {"verdict": "pass"}
@@ -419,7 +417,7 @@ def test_a_stored_verdict_is_left_as_it_is() -> None:
 def test_a_config_map_without_a_json_object_is_not_a_verdict() -> None:
     for text in ("", "{", "[]"):
         api = Cluster()
-        store = ResultStore(api, "ns", mpijob(), {})
+        store = ResultStore(api, "ns", "nccl", "u-1", {})
         api.objects[f"{CONFIG_MAPS}/{store.name}"] = {"data": {"verdict.json": text}}
         assert store.read() is None
     api.objects[f"{CONFIG_MAPS}/{store.name}"] = {}
@@ -429,7 +427,7 @@ def test_a_config_map_without_a_json_object_is_not_a_verdict() -> None:
 def test_a_verdict_that_is_too_big_for_a_config_map_is_refused_with_its_size() -> None:
     api = Cluster()
     with pytest.raises(ValueError, match=r"the verdict has 6000\d\d bytes, the limit is 524288"):
-        ResultStore(api, "ns", mpijob(), {}).write({"reason": "x" * 600_000})
+        ResultStore(api, "ns", "nccl", "u-1", {}).write({"reason": "x" * 600_000})
     assert api.created == []
 
 
@@ -455,7 +453,7 @@ def test_the_progress_tells_each_step_up_to_the_verdict_and_its_reasons(tmp_path
 
 
 def recorded(*lines: bytes) -> Recording:
-    recording = Recording(io.BytesIO(), lambda _: None)
+    recording = Recording(io.BytesIO(), lambda _: None, row_text)
     assert list(recording.tee(lines)) == list(lines)
     return recording
 

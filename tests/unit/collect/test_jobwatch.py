@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from busbar.collect.jobwatch import JobNeverStarted, JobWatch, Unreachable
+from busbar.collect.jobwatch import JobWatch
+from busbar.collect.watch import Unreachable
+from busbar.judge.collector import JobNeverStarted
 from busbar.kube.client import ApiError
 from busbar.kube.wait import Deadline
 from tests.support.kube_cluster import Clock, Cluster, container, not_found, pod, unreachable, warning
@@ -56,7 +58,7 @@ def waiting_worker(reason: str, message: str = "") -> Any:
 def test_the_launcher_is_waited_for_while_workers_become_ready() -> None:
     clock, said, api = Clock(), [], world(pods=[pod("nccl-worker-0", **READY), pod("nccl-worker-1")])
     clock.at(30, lambda: api.objects[PODS].append(RUNNING))
-    assert watch(api, clock, said).launcher() == RUNNING
+    assert watch(api, clock, said).first_pod() == RUNNING
     assert said[0] == "1/2 workers ready [0 s of 600 s]"
     assert 30 <= clock.time < 33
 
@@ -68,7 +70,7 @@ def test_an_image_that_cannot_be_pulled_ends_the_wait_after_three_minutes_with_i
         events=[warning("nccl-worker-0", "Failed", "registry.example/nccl:2: not found")],
     )
     with pytest.raises(JobNeverStarted) as nothing:
-        watch(api, clock).launcher()
+        watch(api, clock).first_pod()
     assert 180 <= clock.time < 185
     assert nothing.value.reasons == [
         "the job's pods cannot start",
@@ -82,13 +84,13 @@ def test_a_pull_that_recovers_in_time_does_not_end_the_wait() -> None:
     clock.at(150, lambda: api.objects.update({PODS: [waiting_worker("ContainerCreating")]}))
     clock.at(160, lambda: api.objects.update({PODS: [waiting_worker("ErrImagePull")]}))
     clock.at(300, lambda: api.objects.update({PODS: [RUNNING]}))
-    assert watch(api, clock).launcher() == RUNNING
+    assert watch(api, clock).first_pod() == RUNNING
 
 
 def test_a_container_that_cannot_be_started_ends_the_wait_at_once() -> None:
     clock, api = Clock(), world(pods=[waiting_worker("StartError", "exec: /bin/bash: no such file")])
     with pytest.raises(JobNeverStarted, match="StartError: container nccl: exec: /bin/bash: no such file"):
-        watch(api, clock).launcher()
+        watch(api, clock).first_pod()
     assert clock.time < 2
 
 
@@ -97,7 +99,7 @@ def test_a_job_that_the_operator_refuses_ends_the_wait_though_it_has_no_conditio
     with pytest.raises(
         JobNeverStarted, match=r"refuses the job; nccl: ValidationError: name is not a DNS label"
     ):
-        watch(api).launcher()
+        watch(api).first_pod()
 
 
 def test_workers_that_fit_nowhere_end_the_wait_with_the_schedulers_message() -> None:
@@ -109,7 +111,7 @@ def test_workers_that_fit_nowhere_end_the_wait_with_the_schedulers_message() -> 
     }
     api = world(pods=[pod("nccl-worker-0", phase="Pending", conditions=[unschedulable])])
     with pytest.raises(JobNeverStarted, match=r"2 Insufficient nvidia\.com/gpu"):
-        watch(api).launcher()
+        watch(api).first_pod()
 
 
 def test_a_worker_that_was_killed_before_the_launcher_came_ends_the_wait() -> None:
@@ -117,39 +119,39 @@ def test_a_worker_that_was_killed_before_the_launcher_came_ends_the_wait() -> No
     api = world(pods=[pod("nccl-worker-0", phase="Failed", containerStatuses=[killed])])
     clock = Clock()
     with pytest.raises(JobNeverStarted, match="OOMKilled"):
-        watch(api, clock).launcher()
+        watch(api, clock).first_pod()
     assert clock.time == 0
 
 
 def test_a_worker_that_ended_well_before_the_launcher_came_ends_the_wait_too() -> None:
     clock = Clock()
     with pytest.raises(JobNeverStarted, match="the job's pods cannot start"):
-        watch(world(pods=[pod("nccl-worker-0", phase="Succeeded")]), clock).launcher()
+        watch(world(pods=[pod("nccl-worker-0", phase="Succeeded")]), clock).first_pod()
     assert clock.time == 0
 
 
 def test_a_job_that_just_does_not_start_ends_at_the_deadline_with_what_was_seen_last() -> None:
     clock, api = Clock(), world()
     with pytest.raises(JobNeverStarted, match="did not start: timed out after 600 s: no workers yet"):
-        watch(api, clock).launcher()
+        watch(api, clock).first_pod()
     assert 600 <= clock.time < 602
 
 
 def test_a_suspended_job_says_how_to_measure_again() -> None:
     with pytest.raises(JobNeverStarted, match=r"Fix: increase validation\.run"):
-        watch(world(job=mpijob(("Suspended", "MPIJobSuspended", "")))).launcher()
+        watch(world(job=mpijob(("Suspended", "MPIJobSuspended", "")))).first_pod()
 
 
 def test_a_job_that_is_not_there_is_said_so() -> None:
     with pytest.raises(JobNeverStarted, match="MPIJob ns/nccl does not exist"):
-        watch(Cluster()).launcher()
+        watch(Cluster()).first_pod()
 
 
 def test_an_api_that_is_away_until_the_deadline_is_no_finding_about_the_job() -> None:
     api = world(pods=[RUNNING])
     api.failures = [unreachable()] * 1000
     with pytest.raises(Unreachable, match="connection refused"):
-        watch(api).launcher()
+        watch(api).first_pod()
 
 
 def test_the_end_of_a_job_is_its_condition_which_may_come_a_little_later() -> None:
@@ -192,27 +194,27 @@ def test_a_launcher_that_has_ended_already_is_returned_too() -> None:
     ended = pod("nccl-launcher-x", "launcher", containerStatuses=[container({"terminated": {}})])
     over = pod("nccl-launcher-x", "launcher", phase="Failed")
     for launcher in (ended, over):
-        assert watch(world(pods=[launcher])).launcher() == launcher
+        assert watch(world(pods=[launcher])).first_pod() == launcher
 
 
 def test_the_newest_of_several_launchers_is_the_one_to_follow() -> None:
     older, newer = (pod(f"nccl-launcher-{n}", "launcher", phase="Failed") for n in "zb")
     newer["metadata"]["creationTimestamp"] = "2026-01-01T00:00:01Z"
-    assert watch(world(pods=[newer, older])).launcher() == newer
+    assert watch(world(pods=[newer, older])).first_pod() == newer
 
 
 def test_a_worker_that_runs_is_not_taken_for_a_launcher() -> None:
     clock = Clock()
     worker = pod("nccl-worker-0", containerStatuses=[container({"running": {}})])
     with pytest.raises(JobNeverStarted, match="0/1 workers ready"):
-        watch(world(pods=[worker]), clock).launcher()
+        watch(world(pods=[worker]), clock).first_pod()
 
 
 def test_a_job_that_failed_before_its_launcher_started_ends_the_wait_with_its_reason() -> None:
     clock = Clock()
     failed = mpijob(("Failed", "DeadlineExceeded/", "Job was active longer than specified deadline: "))
     with pytest.raises(JobNeverStarted) as never:
-        watch(world(job=failed), clock).launcher()
+        watch(world(job=failed), clock).first_pod()
     assert never.value.reasons == [
         "the MPIJob failed: DeadlineExceeded: Job was active longer than specified deadline"
     ]
@@ -224,7 +226,7 @@ def test_a_condition_that_is_not_true_is_not_one() -> None:
     for condition in job["status"]["conditions"]:
         condition["status"] = "False"
     api = world(job=job, pods=[RUNNING])
-    assert watch(api).launcher() == RUNNING
+    assert watch(api).first_pod() == RUNNING
     assert watch(api).outcome(wait_seconds=0).succeeded is None
 
 
@@ -232,7 +234,7 @@ def test_a_warning_about_a_job_that_has_pods_is_not_a_refusal() -> None:
     clock = Clock()
     api = world(pods=[pod("nccl-worker-0")], events=[warning("nccl", "ValidationError", "of last week")])
     clock.at(5, lambda: api.objects.update({PODS: [RUNNING]}))
-    assert watch(api, clock).launcher() == RUNNING
+    assert watch(api, clock).first_pod() == RUNNING
 
 
 def test_many_pods_are_listed_less_often() -> None:
@@ -246,7 +248,7 @@ def test_many_pods_are_listed_less_often() -> None:
     def lists(workers: int) -> int:
         api = Counting(world(pods=[pod(f"nccl-worker-{n}") for n in range(workers)]).objects)
         with pytest.raises(JobNeverStarted):
-            watch(api).launcher()
+            watch(api).first_pod()
         return api.lists
 
     assert lists(1) > 500
@@ -256,12 +258,12 @@ def test_many_pods_are_listed_less_often() -> None:
 def test_an_api_that_answers_again_does_not_lose_the_job() -> None:
     clock, said, api = Clock(), [], world(pods=[RUNNING])
     api.failures = [unreachable()] * 5
-    assert watch(api, clock, said).launcher() == RUNNING
+    assert watch(api, clock, said).first_pod() == RUNNING
     assert said == ["waiting for the API: GET /: connection refused [0 s of 600 s]"]
 
 
 def test_credentials_that_are_refused_end_the_wait_at_once() -> None:
-    for ask in (JobWatch.job, JobWatch.launcher, JobWatch.outcome):
+    for ask in (JobWatch.uid, JobWatch.first_pod, JobWatch.outcome):
         clock, api = Clock(), world(pods=[RUNNING])
         api.failures = [ApiError("GET", 401, "Unauthorized")]
         with pytest.raises(ApiError, match="401"):
@@ -273,7 +275,7 @@ def test_events_that_cannot_be_listed_do_not_hide_what_the_pods_show() -> None:
     api = world(pods=[waiting_worker("StartError", "exec: no such file")])
     del api.objects[EVENTS]
     with pytest.raises(JobNeverStarted) as never:
-        watch(api).launcher()
+        watch(api).first_pod()
     assert never.value.reasons[1] == "nccl-worker-0: StartError: container nccl: exec: no such file"
     assert never.value.reasons[2].startswith("the events cannot be listed: GET")
 
@@ -317,7 +319,7 @@ def test_an_api_that_fails_while_the_end_is_recorded_is_asked_again(failure: Api
 
 
 def test_an_api_that_never_answers_raises_unreachable_at_the_deadline() -> None:
-    for ask in (JobWatch.job, JobWatch.launcher):
+    for ask in (JobWatch.uid, JobWatch.first_pod):
         clock, api = Clock(), world(pods=[RUNNING])
         api.failures = [unreachable()] * 1000
         with pytest.raises(Unreachable, match="connection refused"):

@@ -21,4 +21,4 @@ def test_of_two_launchers_the_newer_one_is_followed_in_whatever_order_they_are_l
     job = {"metadata": {"name": "nccl", "uid": "u-1"}, "status": {}}
     api = Cluster({JOB: job, PODS: pods[::order]})
     watch = JobWatch(api, "ns", "nccl", Deadline(Clock(), 100), lambda _: None)
-    assert watch.launcher()["metadata"]["name"] == "second"
+    assert watch.first_pod()["metadata"]["name"] == "second"

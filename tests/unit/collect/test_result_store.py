@@ -17,7 +17,7 @@ EMPTY_BYTES = len('{"note":""}')
 
 
 def store(api: Cluster, uid: str = "u-1", **expectation: Any) -> ResultStore:
-    return ResultStore(api, "ns", {"metadata": {"name": "nccl", "uid": uid}}, expectation)
+    return ResultStore(api, "ns", "nccl", uid, expectation)
 
 
 def test_a_stored_verdict_is_read_back() -> None:

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from busbar.collect.jobwatch import JobNeverStarted, JobWatch
+from busbar.collect.jobwatch import JobWatch
+from busbar.judge.collector import JobNeverStarted
 from busbar.kube.client import JsonObject
 from busbar.kube.wait import Deadline
 from tests.support.kube_cluster import Clock, Cluster, pod
@@ -35,7 +36,7 @@ class Watched(Cluster):
         deadline = Deadline(self.clock, deadline_seconds)
         watch = JobWatch(self, "ns", "nccl", deadline, lambda _: self.told.append(self.clock.time))
         with pytest.raises(JobNeverStarted):
-            watch.launcher()
+            watch.first_pod()
 
 
 def waiting(count: int) -> list[Any]:

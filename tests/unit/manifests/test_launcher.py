@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from busbar.manifests.launcher import COUNT_LINE, FIRST_LINE, HOSTFILE, LAST_LINE, script
+from busbar.judge.recording import COUNT_LINE, FIRST_LINE, LAST_LINE
+from busbar.manifests.launcher import HOSTFILE, script
 from busbar.manifests.nccljob import NcclJob
 from tests.support.kube_site import job
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from busbar.judge import checks
 from stacks.training.package.checks.bandwidth import allreduce, busbw
 from stacks.training.package.checks.context import Context
 from stacks.training.package.checks.fabric import fabric
@@ -26,4 +27,4 @@ CHECKS: tuple[Callable[[Context], Check | None], ...] = (
 
 def run_all(context: Context) -> list[Check]:
     """Run every check in order."""
-    return [found for check in CHECKS if (found := check(context)) is not None]
+    return checks.run_all(CHECKS, context)

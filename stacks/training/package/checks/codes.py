@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
+from busbar.judge import checks
 
 
-class Code(StrEnum):
-    """`<check>.<finding>`. The reason of a check is for people and may change; its code is not changed."""
+class Code(checks.Code):
+    """Of the checks on a training run."""
 
     JOB_SUCCEEDED = "job.succeeded"
     JOB_FAILED = "job.failed"
@@ -75,8 +75,3 @@ class Code(StrEnum):
     FABRIC_NOT_ALL_UP = "fabric.not_all_up"
     FABRIC_FAILED = "fabric.failed"
     FABRIC_UNKNOWN = "fabric.unknown"
-
-    @property
-    def check(self) -> str:
-        """The check that gives this code."""
-        return self.value.partition(".")[0]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from busbar.nccl import JobOutcome
+from busbar.judge.checks import JobOutcome
 from stacks.training.package.expectation import Expectation
 from stacks.training.package.log import Attempt, Checkpoint, Step, Timing, TrainingLog
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from busbar.judge.checks import job_check
 from stacks.training.package.checks.codes import Code
 from stacks.training.package.checks.context import Context
 from stacks.training.package.checks.result import Check, failed, passed, unknown
@@ -12,15 +13,7 @@ from stacks.training.package.log import SCHEMA, Attempt
 
 def job(context: Context) -> Check | None:
     """The job that printed the log succeeded. None where only a log was given."""
-    outcome = context.outcome
-    if outcome is None:
-        return None
-    if outcome.succeeded:
-        return passed(Code.JOB_SUCCEEDED, "the job succeeded")
-    reason = "; ".join(outcome.reasons)
-    if outcome.succeeded is None:
-        return unknown(Code.JOB_UNKNOWN, reason or "how the job ended is not known")
-    return failed(Code.JOB_FAILED, reason or "the job failed")
+    return job_check(Check.of, Code, context.outcome)
 
 
 def log(context: Context) -> Check:

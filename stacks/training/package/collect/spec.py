@@ -4,25 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
-
+from busbar.collect.spec import GRACE_SECONDS, JobSpec
 from stacks.training.package.config import Training
 from stacks.training.package.expectation import Expectation, expectation
 from stacks.training.package.target import Target
 
-# The collector waits this much longer than the job may run, for the job that ended at its own deadline.
-GRACE_SECONDS = 60
 
+class CollectSpec(JobSpec):
+    """The Job of a training run."""
 
-class CollectSpec(BaseModel):
-    """What to collect and by which expectation to judge it."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    namespace: str
-    job: str = Field(description="Name of the Job.")
-    folder: str = Field(description="Where log and verdict are kept, relative to the project.")
-    deadline_seconds: float = Field(gt=0)
     expectation: Expectation
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from busbar.collect.jobwatch import Unreachable
+from busbar.collect.watch import Unreachable
 from busbar.kube.client import ApiError
 from stacks.training.package.collect.collector import collect
 from stacks.training.package.collect.spec import CollectSpec

@@ -8,7 +8,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-_STYLES = {"pass": "green", "fail": "bold red", "unknown": "yellow", "not-required": "dim"}
+STYLES = {"pass": "green", "fail": "bold red", "unknown": "yellow", "not-required": "dim"}
 
 
 def table(*columns: str, right: tuple[str, ...] = ()) -> Table:
@@ -21,7 +21,7 @@ def table(*columns: str, right: tuple[str, ...] = ()) -> Table:
 
 def styled(status: str) -> Text:
     """pass, fail, unknown or not-required in its color."""
-    return Text(status, _STYLES.get(status, ""))
+    return Text(status, STYLES.get(status, ""))
 
 
 def check_table(verdicts: Mapping[str, Mapping[str, Any] | None]) -> Table:
@@ -40,5 +40,5 @@ def check_table(verdicts: Mapping[str, Mapping[str, Any] | None]) -> Table:
                 made.add_row(pool, name, styled(status), Text(str(check.get("reason") or "")))
         if not_required:
             names = Text(", ".join(not_required))
-            made.add_row(pool, "(not required)", "", names, style=_STYLES["not-required"])
+            made.add_row(pool, "(not required)", "", names, style=STYLES["not-required"])
     return made

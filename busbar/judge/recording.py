@@ -1,16 +1,18 @@
-"""The launcher's log on its way to the judge: stored, counted, reported as progress."""
+"""A job's log on its way to the judge: stored, counted, reported as progress."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import BinaryIO
 
-from busbar.collect.judging import row_text
-from busbar.kube.wait import ProgressCallback
-from busbar.manifests.launcher import COUNT_LINE, FIRST_LINE, LAST_LINE
 from busbar.zstd import ZstdFile
 
+# A launcher prints these lines: a log without them has lost its beginning or its end.
+FIRST_LINE = "# busbar: launcher starts"
+LAST_LINE = "# busbar: launcher ends with exit code"
+# Followed by "N lines, B bytes": what the launcher wrote before this line.
+COUNT_LINE = "# busbar: launcher wrote"
 _PROGRESS_LINES = 20_000
 _MEASURING = re.compile(r"# busbar: (measuring \w+|\w+ ended with exit code \d+)")
 _ERROR = re.compile(
@@ -25,11 +27,21 @@ class Recording:
     Afterwards `missing` tells whether the lines are the launcher's whole output, from its first to its last
     line, as many as it counted. `counted` is whether it printed its count; without one, lines may be missing
     that nobody notices. `errors` holds the errors that the launcher itself reported.
+
+    `text_of`: what of a line is progress, if anything. `cause_of_loss` follows where lines were lost.
     """
 
-    def __init__(self, sink: BinaryIO, progress: ProgressCallback) -> None:
+    def __init__(
+        self,
+        sink: BinaryIO,
+        progress: Callable[[str], None],
+        text_of: Callable[[bytes], str | None],
+        cause_of_loss: str = "",
+    ) -> None:
         self._sink = sink
         self._progress = progress
+        self._text_of = text_of
+        self._cause_of_loss = cause_of_loss
         self._first: bool | None = None
         self._last = False
         self._lost = ""
@@ -69,8 +81,8 @@ class Recording:
                 self._progress(found[1])
             if found := _ERROR.match(text):
                 self.errors.append(found[1])
-        elif row := row_text(line):
-            self._progress(row)
+        elif shown := self._text_of(line):
+            self._progress(shown)
         elif self.lines % _PROGRESS_LINES == 0:
             self._progress(f"{self.lines} lines, {self.bytes / 1e6:.0f} MB of log so far")
 
@@ -85,6 +97,5 @@ class Recording:
         if self.lines != lines or self.bytes < size:
             self._lost = (
                 f"the launcher wrote {lines} lines ({size} bytes), {self.lines} lines ({self.bytes} bytes) "
-                "were read: the kubelet has probably rotated the log faster than it was read. Fix: raise "
-                "container-log-max-size in the kubelet-arg of k3s.agent_args and increase validation.run"
+                f"were read{self._cause_of_loss}"
             )

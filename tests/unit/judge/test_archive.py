@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from busbar.collect.archive import Archive
+from busbar.judge.archive import Archive
 
 # More than the reader takes at a time, so that lines cross the border between two reads.
 LINES = [b"line %d\n" % number for number in range(20_000)]

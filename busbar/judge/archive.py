@@ -1,4 +1,4 @@
-"""The files of a measurement on the machine that runs Pulumi: the raw log, the verdict, the report."""
+"""The files of one job on the machine that collects it: the raw log, the verdict, the report."""
 
 from __future__ import annotations
 

@@ -1,0 +1,237 @@
+"""Watch a job in a cluster from its creation to its end, and report why it does not get there.
+
+Its conditions do not tell that its pods cannot start: pods and events are read too.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
+
+from busbar.collect.follower import LogFollower, has_started
+from busbar.judge.checks import JobOutcome
+from busbar.judge.collector import JobNeverStarted
+from busbar.kube import pods as kube_pods
+from busbar.kube.client import Api, ApiError, JsonObject
+from busbar.kube.wait import Deadline, Pending, ProgressCallback, TimedOut, wait_until
+
+POLL_SECONDS = 1.0
+# A list of hundreds of pods is megabytes: the more pods, the longer the interval.
+PODS_PER_SECOND = 100
+# An image that cannot be pulled, or a pod that cannot be scheduled, may recover within this time.
+PERSISTENT_SECONDS = 180.0
+# The controller records the end in the job a moment after its pod has ended.
+CONDITION_SECONDS = 60.0
+ENDED = ("Succeeded", "Failed")
+_BRIEF_REASONS = dict.fromkeys(("ErrImagePull", "ImagePullBackOff"), "its image cannot be pulled")
+
+
+class Unreachable(Exception):
+    """The deadline passed and the API did not answer the last request: nothing is known about the job."""
+
+
+class Watch(ABC):
+    """One job, as busbar.judge.collector.Job. `progress` gets one line per change.
+
+    Methods raise ApiError where the API refuses, Unreachable where it does not answer until the deadline.
+    """
+
+    kind: ClassVar[str]
+    resource: ClassVar[str]
+    """Group, version and plural of the kind, with a place for the namespace."""
+    label: ClassVar[str]
+    """The label of its pods that holds the job's name."""
+    container: ClassVar[str]
+    """The container whose log is that of the job."""
+    complete: ClassVar[str]
+    """The condition of a job that succeeded."""
+    suspended: ClassVar[JsonObject]
+    """What to merge into the object to suspend it."""
+    first: ClassVar[str]
+    """What writes the log, in messages."""
+    workers: ClassVar[str]
+    """What its pods are called."""
+    number: ClassVar[str]
+    """The number in the configuration by which it runs again."""
+
+    def __init__(
+        self, api: Api, namespace: str, name: str, deadline: Deadline, progress: ProgressCallback
+    ) -> None:
+        self._api = api
+        self._base = f"/api/v1/namespaces/{namespace}"
+        self._namespace = namespace
+        self.name = name
+        self.path = f"/apis/{self.resource.format(namespace=namespace)}/{name}"
+        self.deadline = deadline
+        self._progress = progress
+        self._persistent_since: dict[str, float] = {}
+
+    def uid(self) -> str:
+        """The object's uid. Raises JobNeverStarted where it does not exist."""
+        try:
+            job = wait_until(self._job, self.deadline, poll_seconds=POLL_SECONDS, progress=self._progress)
+        except TimedOut as timeout:
+            raise Unreachable(str(timeout.error)) from timeout
+        return str(job["metadata"]["uid"])
+
+    def log(self) -> LogFollower:
+        """The log of the pod that writes it, once that has started. Raises as `first_pod`."""
+        pod = self.first_pod()["metadata"]["name"]
+        self._progress(f"following the log of {pod}")
+        return LogFollower(self._api, self._namespace, pod, self.container, self.deadline, self._progress)
+
+    def first_pod(self) -> JsonObject:
+        """Wait for the container that writes the log to start, and return its pod.
+
+        Raises JobNeverStarted when it cannot start or has not at the deadline.
+        """
+        pods: list[JsonObject] = []
+        # A job that ends at its own deadline deletes its pods, but not the events that say what they lacked.
+        seen: dict[str, JsonObject] = {}
+
+        def started() -> JsonObject | Pending:
+            nonlocal pods
+            job, pods = self._job(), self._pods()
+            seen.update({pod["metadata"]["name"]: pod for pod in pods})
+            first = self._first(pods)
+            if first and (has_started(first, self.container) or phase(first) in ENDED):
+                return first
+            self._raise_if_it_cannot_start(job, pods, list(seen.values()))
+            state = self._readiness(pods) + _first_issue(pods)
+            return Pending(state, POLL_SECONDS + len(pods) / PODS_PER_SECOND)
+
+        try:
+            return wait_until(started, self.deadline, poll_seconds=POLL_SECONDS, progress=self._progress)
+        except TimedOut as timeout:
+            if timeout.error:
+                raise Unreachable(str(timeout.error)) from timeout
+            raise JobNeverStarted(
+                [f"{self.first} did not start: {timeout}", *self.findings(pods)]
+            ) from timeout
+
+    def outcome(self, wait_seconds: float = CONDITION_SECONDS) -> JobOutcome:
+        """How the job ended, once its log has.
+
+        Waits `wait_seconds`, also beyond the deadline, for the controller to record it.
+        """
+
+        def recorded() -> JobOutcome | Pending:
+            for condition in true_conditions(self._api.get(self.path)):
+                if condition.get("type") == self.complete:
+                    return JobOutcome(True)
+                if condition.get("type") == "Failed":
+                    return JobOutcome(False, self._reasons_of(condition))
+            return Pending(f"the {self.kind} has neither succeeded nor failed")
+
+        try:
+            return wait_until(
+                recorded,
+                Deadline(self.deadline.clock, wait_seconds),
+                poll_seconds=POLL_SECONDS,
+                retry_on=lambda error: error.transient or error.not_found,
+            )
+        except TimedOut as timeout:
+            return JobOutcome(None, [str(timeout.error or timeout.state), *self._findings_if_any()])
+
+    def suspend(self) -> None:
+        """Stop a job that has not ended, so that its pods release their GPUs.
+
+        Suspended, not deleted: the object stays for inspection, and Pulumi still finds it.
+        """
+        try:
+            self._api.merge(self.path, {"spec": self.suspended})
+            self._progress(f"{self.name}: suspended; its {self.workers} release their GPUs")
+        except ApiError as error:
+            self._progress(
+                f"{self.name}: could not be suspended, its {self.workers} keep their GPUs: {error}"
+            )
+
+    def findings(self, pods: list[JsonObject]) -> list[str]:
+        """The problems that the pods and the events of this job show."""
+        try:
+            found = self._api.list(f"{self._base}/events")
+        except ApiError as error:
+            return [*kube_pods.issue_report(pods, []), f"the events cannot be listed: {error}"]
+        return kube_pods.issue_report(pods, found, also=self._also())
+
+    @abstractmethod
+    def _first(self, pods: Sequence[JsonObject]) -> JsonObject | None:
+        """The pod that writes the log."""
+
+    def _also(self) -> list[str]:
+        """Objects beside the pods whose events count."""
+        return [self.name]
+
+    def _readiness(self, pods: Sequence[JsonObject]) -> str:
+        """For a progress line."""
+        ready, total = kube_pods.readiness(pods)
+        return f"{ready}/{total} {self.workers} ready" if total else f"no {self.workers} yet"
+
+    def _reasons_of(self, condition: JsonObject) -> list[str]:
+        """Why a job failed, from the condition that says so."""
+        return [self._of_condition(condition), *self._findings_if_any()]
+
+    def _of_condition(self, condition: JsonObject) -> str:
+        # A controller joins reason and message of job and pod, either of which may be empty.
+        reason = str(condition.get("reason") or "no reason").rstrip("/")
+        message = str(condition.get("message") or "").rstrip(": ")
+        return f"the {self.kind} failed: {reason}" + (f": {message}" if message else "")
+
+    def _raise_if_it_cannot_start(
+        self, job: JsonObject, pods: list[JsonObject], seen: list[JsonObject]
+    ) -> None:
+        """Raise JobNeverStarted where the job cannot start any more; `seen`: also the pods that are gone."""
+        for condition in true_conditions(job):
+            if condition.get("type") == "Failed":
+                raise JobNeverStarted([self._of_condition(condition), *self.findings(seen)])
+            if condition.get("type") == "Suspended":
+                fix = f"Fix: increase {self.number}"
+                raise JobNeverStarted([f"{self.kind} {self.name} is suspended, as after a timeout. {fix}"])
+        if self._has_lasting_issue(pods):
+            raise JobNeverStarted(["the job's pods cannot start", *self.findings(pods)])
+
+    def _has_lasting_issue(self, pods: Sequence[JsonObject]) -> bool:
+        """Whether a pod has a permanent issue, or has had a persistent one for too long."""
+        issues = [issue for pod in pods for issue in kube_pods.issues_of(pod)]
+        now = self.deadline.elapsed
+        affected = {issue.pod for issue in issues if issue.persistent}
+        self._persistent_since = {pod: self._persistent_since.get(pod, now) for pod in affected}
+        return any(issue.permanent for issue in issues) or any(
+            now - since >= PERSISTENT_SECONDS for since in self._persistent_since.values()
+        )
+
+    def _job(self) -> JsonObject:
+        try:
+            return self._api.get(self.path)
+        except ApiError as error:
+            if error.not_found:
+                raise JobNeverStarted([f"{self.kind} {self._namespace}/{self.name} does not exist"]) from None
+            raise
+
+    def _findings_if_any(self) -> list[str]:
+        try:
+            return self.findings(self._pods())
+        except ApiError as error:
+            return [f"the pods cannot be listed: {error}"]
+
+    def _pods(self) -> list[JsonObject]:
+        return self._api.list(f"{self._base}/pods", labelSelector=f"{self.label}={self.name}")
+
+
+def true_conditions(job: JsonObject) -> Iterator[JsonObject]:
+    """The conditions that are true."""
+    for condition in (job.get("status") or {}).get("conditions") or []:
+        if condition.get("status") == "True":
+            yield condition
+
+
+def phase(pod: JsonObject) -> str:
+    """Such as Running; empty where the API says nothing."""
+    return str((pod.get("status") or {}).get("phase", ""))
+
+
+def _first_issue(pods: Sequence[JsonObject]) -> str:
+    issue = next((issue for pod in pods for issue in kube_pods.issues_of(pod)), None)
+    # In short: the reason alternates between pulling and backing off; the details follow at the end.
+    return f"; {issue.pod}: {_BRIEF_REASONS.get(issue.reason, issue.reason)}" if issue else ""

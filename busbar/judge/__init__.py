@@ -1,0 +1,1 @@
+"""What all gates share: checks and their statuses, verdicts, and the way from a job to one."""

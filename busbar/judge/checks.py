@@ -1,0 +1,91 @@
+"""A check: what a gate found, as a status and a code, and why. A gate's package names its own codes.
+
+class Check(checks.Check[Code]): ...
+passed, failed, unknown, not_required = by_status(Check.of)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
+from typing import Concatenate, Generic, Literal, ParamSpec, Self, TypeVar
+
+from pydantic import BaseModel, ConfigDict
+
+Status = Literal["pass", "fail", "unknown", "not-required"]
+Overall = Literal["pass", "fail", "unknown"]
+STATUSES: tuple[Status, ...] = ("pass", "fail", "unknown", "not-required")
+
+P = ParamSpec("P")
+Made = TypeVar("Made")
+Given = TypeVar("Given")
+
+
+class Code(StrEnum):
+    """`<gate>.<finding>`. The reason of a check is for people and may change; its code is not changed."""
+
+    @property
+    def gate(self) -> str:
+        """The gate that gives this code."""
+        return self.value.partition(".")[0]
+
+
+C = TypeVar("C", bound=Code)
+
+
+class Model(BaseModel):
+    """Base of all results: no unknown fields, not changed afterwards."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Check(Model, Generic[C]):
+    """The result of one gate. `evidence` is the line of the log that proves it (at most 400 characters)."""
+
+    name: str
+    status: Status
+    code: C
+    reason: str
+    evidence: str | None = None
+
+    @classmethod
+    def of(cls, status: Status, code: C, reason: str, evidence: str | None = None) -> Self:
+        """The result of the gate that CODE belongs to."""
+        return cls(name=code.gate, status=status, code=code, reason=reason, evidence=evidence)
+
+
+def by_status(make: Callable[Concatenate[Status, P], Made]) -> tuple[Callable[P, Made], ...]:
+    """MAKE for a gate that passed, failed, lacks its evidence, is not asked for by the expectation."""
+    return tuple(partial(make, status) for status in STATUSES)
+
+
+def run_all(gates: Iterable[Callable[[Given], Made | None]], context: Given) -> list[Made]:
+    """Run every gate in order, whatever the others say. None: the gate does not apply to what was given."""
+    return [found for gate in gates if (found := gate(context)) is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class JobOutcome:
+    """How the job ended that printed the log, as its scheduler says: None where that is not known."""
+
+    succeeded: bool | None
+    reasons: Sequence[str] = ()
+
+
+def job_check(
+    make: Callable[[Status, C, str], Made], codes: type[C], outcome: JobOutcome | None
+) -> Made | None:
+    """The gate `job`: the job that printed the log succeeded. None where only a log was given.
+
+    CODES has job.succeeded, job.failed and job.unknown.
+    """
+    if outcome is None:
+        return None
+    if outcome.succeeded:
+        return make("pass", codes("job.succeeded"), "the job succeeded")
+    reason = "; ".join(outcome.reasons)
+    if outcome.succeeded is None:
+        return make("unknown", codes("job.unknown"), reason or "how the job ended is not known")
+    return make("fail", codes("job.failed"), reason or "the job failed")

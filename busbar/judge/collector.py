@@ -1,0 +1,167 @@
+"""From a job, whatever runs it, to a verdict: look it up, follow and judge its log, keep both."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Generic, Protocol, TypeVar
+
+from busbar.judge.archive import Archive
+from busbar.judge.checks import JobOutcome
+from busbar.judge.recording import Recording
+from busbar.judge.verdict import Verdict
+
+Log = TypeVar("Log")
+V = TypeVar("V", bound=Verdict)
+
+
+class JobNeverStarted(Exception):
+    """The job gives no log: `reasons` say why, one finding each."""
+
+    def __init__(self, reasons: list[str]) -> None:
+        super().__init__("; ".join(reasons))
+        self.reasons = reasons
+
+
+class LogLost(Exception):
+    """The log is not available, or not in time; the text says why."""
+
+
+class JobLog(Protocol):
+    """The log of a job that has started."""
+
+    def lines(self) -> Iterator[bytes]:
+        """Every line to the end of the job. Raises LogLost."""
+        ...
+
+    @property
+    def doubt(self) -> str | None:
+        """Why lines may be missing that nobody noticed; None where none can be."""
+        ...
+
+
+class Job(Protocol):
+    """A job as its scheduler shows it. Methods raise what its API raises where nothing is known."""
+
+    name: str
+
+    def uid(self) -> str:
+        """What no other run of the job has. Raises JobNeverStarted where there is no such job."""
+        ...
+
+    def log(self) -> JobLog:
+        """Wait until there is a log. Raises JobNeverStarted where there will be none."""
+        ...
+
+    def outcome(self, wait_seconds: float = ...) -> JobOutcome:
+        """How the job ended; not known where that is not recorded after `wait_seconds`."""
+        ...
+
+    def suspend(self) -> None:
+        """Stop a job that has not ended, so that it releases its GPUs."""
+        ...
+
+
+class Collector(ABC, Generic[Log, V]):
+    """One gate's way from a job to a verdict. A job without a log has a verdict too, and it is not a pass."""
+
+    cause_of_loss = ""
+    """What follows "n lines were read" where the log says that there were more: cause and fix."""
+
+    def __init__(self, job: Job, archive: Archive, progress: Callable[[str], None]) -> None:
+        self.job = job
+        self.archive = archive
+        self.progress = progress
+
+    @abstractmethod
+    def read(self, lines: Iterable[bytes]) -> Log:
+        """Read the lines of a log to their end."""
+
+    @abstractmethod
+    def judge(self, log: Log, outcome: JobOutcome, missing: Sequence[str] = ()) -> V:
+        """`missing`: which parts of the log could not be read, one sentence each."""
+
+    @abstractmethod
+    def progress_text(self, line: bytes) -> str | None:
+        """What somebody who waits wants to see of a line."""
+
+    @abstractmethod
+    def report(self, verdict: V) -> str:
+        """Write what is kept beside log and verdict; what was measured and where it is, in short."""
+
+    def stored(self, uid: str) -> V | None:
+        """A final verdict on this run of the job that is kept elsewhere."""
+        return None
+
+    def store(self, uid: str, verdict: V) -> None:
+        """Keep a final verdict elsewhere too."""
+
+    def never_started(self, never: JobNeverStarted) -> JobOutcome:
+        """The outcome of a job that exists and gives no log."""
+        return JobOutcome(None, never.reasons)
+
+    def run(self) -> V:
+        """The verdict. Log and verdict are kept in the archive. Raises what `job` raises."""
+        try:
+            uid = self.job.uid()
+        except JobNeverStarted as never:
+            return self._keep(self._without_log(JobOutcome(None, never.reasons)))
+        if found := self.stored(uid):
+            return self._keep(found)
+        verdict = self._keep(self._judge_archived(uid) or self._measure(uid))
+        # A stored verdict is final. One that is unknown, or based on part of the log, is not.
+        if verdict.verdict != "unknown" and self.archive.has_complete_log_of(uid):
+            self.store(uid, verdict)
+        return verdict
+
+    def outcome_or_suspend(self, **wait: float) -> JobOutcome:
+        """The outcome; a job that has none is suspended, so that it releases its GPUs."""
+        outcome = self.job.outcome(**wait)
+        if outcome.succeeded is None:
+            self.job.suspend()
+        return outcome
+
+    def _judge_archived(self, uid: str) -> V | None:
+        """Judge the archived log of this job, where only the expectation has changed."""
+        if not self.archive.has_complete_log_of(uid):
+            return None
+        self.progress(f"{self.job.name}: judging the archived log again")
+        return self.judge(self.read(self.archive.log_lines()), self.job.outcome())
+
+    def _measure(self, uid: str) -> V:
+        """Wait for the log, follow it to the end, and judge it."""
+        try:
+            log = self.job.log()
+        except JobNeverStarted as never:
+            return self._without_log(self.never_started(never))
+        lost: list[str] = []
+        with self.archive.new_log() as sink:
+            recording = Recording(sink, self.progress, self.progress_text, self.cause_of_loss)
+            read = self.read(recording.tee(_until_lost(log, lost)))
+        outcome = self.outcome_or_suspend(wait_seconds=0) if lost else self.outcome_or_suspend()
+        if not outcome.succeeded:
+            outcome = JobOutcome(outcome.succeeded, (*recording.errors, *outcome.reasons))
+        missing = [*lost, *recording.missing]
+        if log.doubt and not recording.counted:
+            missing.append(log.doubt)
+        if not missing:
+            self.archive.mark_complete(uid)
+        return self.judge(read, outcome, missing)
+
+    def _without_log(self, outcome: JobOutcome) -> V:
+        return self.judge(self.read(()), outcome).without_log(outcome)
+
+    def _keep(self, verdict: V) -> V:
+        """Write the verdict beside the log, and tell it."""
+        self.archive.save_verdict(verdict.model_dump(mode="json"))
+        self.progress(f"{verdict.verdict}: {self.report(verdict)}")
+        for reason in verdict.reasons:
+            self.progress(f"  {reason}")
+        return verdict
+
+
+def _until_lost(log: JobLog, lost: list[str]) -> Iterator[bytes]:
+    try:
+        yield from log.lines()
+    except LogLost as error:
+        lost.append(str(error))
