@@ -6,15 +6,15 @@ import pulumi
 import pulumi_kubernetes as kubernetes
 from pulumi import ResourceOptions
 
+from busbar.preflight.facts import rail_addresses
 from components.control_plane import K3sControlPlane, K3sControlPlaneArgs
 from components.engine.debug_messages import leave_out_debug_messages
 from components.engine.interruption import end_quietly_when_interrupted
-from components.engine.release import OperatorArgs
 from components.engine.stack_config import StackConfig
 from components.engine.stack_outputs import export_outputs, fail_unless_made, fail_unless_passed
-from components.gpu_operator import GpuOperator
+from components.gpu_operator import GpuOperator, GpuOperatorArgs
 from components.load_balancer import HAProxyLoadBalancer, HAProxyLoadBalancerArgs
-from components.mpi_operator import MpiOperator
+from components.mpi_operator import MpiOperator, MpiOperatorArgs
 from components.nccl_validation import (
     NcclValidation,
     NcclValidationArgs,
@@ -98,25 +98,16 @@ async def main() -> None:
             deleted_with=first_server,
         ),
     )
-    on_cluster = ResourceOptions(provider=provider)
-    operator_args = OperatorArgs(
-        inventory=inventory, kubeconfig=kubeconfig, deleted_with=first_server, after=pools
-    )
-    gpu_operator = GpuOperator("gpu-operator", operator_args, on_cluster)
+    on_cluster = ResourceOptions(provider=provider, deleted_with=first_server, depends_on=pools)
+    gpu_operator = GpuOperator("gpu-operator", GpuOperatorArgs.of(inventory, kubeconfig), on_cluster)
     network_operator = NetworkOperator(
         "network-operator",
-        NetworkOperatorArgs(
-            inventory=inventory,
-            kubeconfig=kubeconfig,
-            deleted_with=first_server,
-            # The GPU Operator brings node-feature-discovery, whose CRD the network chart's rules need. GPUs
-            # need minutes to appear, and are not waited for.
-            after=[*pools, *gpu_operator.releases],
-            hosts=preflight.hosts,
-        ),
-        on_cluster,
+        NetworkOperatorArgs.of(inventory, kubeconfig, preflight.hosts.apply(rail_addresses)),
+        # The GPU Operator brings node-feature-discovery, whose CRD the network chart's rules need. GPUs
+        # need minutes to appear, and are not waited for.
+        ResourceOptions.merge(on_cluster, ResourceOptions(depends_on=gpu_operator.releases)),
     )
-    mpi_operator = MpiOperator("mpi-operator", operator_args, on_cluster)
+    mpi_operator = MpiOperator("mpi-operator", MpiOperatorArgs.of(inventory, kubeconfig), on_cluster)
 
     validations: dict[str, NcclValidation] = {}
     if cluster.validation.enabled:

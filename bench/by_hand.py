@@ -29,7 +29,7 @@ from busbar.hosts.server_output import ServerFacts, kubeconfig_text, server_fact
 from busbar.hosts.ssh import connect, load_keys
 from busbar.manifests import nic_cluster_policy
 from busbar.manifests.operators import GPU_OPERATOR, MPI_OPERATOR, NETWORK_OPERATOR, Operator
-from busbar.manifests.scheduling import GPU_RESOURCE
+from busbar.manifests.scheduling import GPU_RESOURCE, taints_of
 from busbar.preflight.facts import rail_addresses
 from busbar.preflight.spec import Spec, spec_of
 from busbar.preflight.survey import survey
@@ -194,7 +194,9 @@ class ByHand:
 
     async def _policy(self) -> None:
         rails = rail_addresses(self._tasks["preflight"].result())
-        policy = nic_cluster_policy.render(self._cluster.network_operator, self._cluster.pools, rails)
+        policy = nic_cluster_policy.render(
+            self._cluster.network_operator, taints_of(self._cluster.pools.values()), rails
+        )
         server = self._inventory.servers[0]
         async with await connect(server, load_keys(self._login), None) as connection:
             await connection.run(

@@ -1,68 +1,102 @@
-"""NVIDIA GPU Operator, done when every worker offers the GPUs of its pool."""
+"""NVIDIA GPU Operator, done when every worker offers its GPUs."""
 
-from __future__ import annotations
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import pulumi
+import pulumi_kubernetes as kubernetes
 
+from busbar.config import operators
+from busbar.hosts.inventory import Inventory
 from busbar.manifests.names import digest
 from busbar.manifests.operators import GPU_OPERATOR
-from busbar.manifests.scheduling import GPU_RESOURCE
+from busbar.manifests.scheduling import GPU_RESOURCE, read_taints, taints_of
 from components.engine.allocatable import AllocatableArgs, create_allocatable_wait
 from components.engine.release import (
     HELM_VALUES,
     ChartSource,
-    OperatorArgs,
+    ClusterArgs,
     ReleaseArgs,
     create_release,
     installed_version,
 )
+
+_DEFAULT = operators.GpuOperator()
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuOperatorArgs:
+    """Where the operator is installed, its chart, and the GPUs that it must offer in the end.
+
+    `nodes`: number of GPUs by name of the Node. `taints`: of these Nodes, each with key, value and effect.
+    The others are those of `gpu_operator` in `busbar:cluster`.
+    """
+
+    kubeconfig: pulumi.Input[str]
+    nodes: Mapping[str, int]
+    taints: Sequence[Mapping[str, str]] = ()
+    enabled: bool = _DEFAULT.enabled
+    chart: str = _DEFAULT.chart
+    version: str = _DEFAULT.version
+    repository: str | None = _DEFAULT.repository
+    values: Mapping[str, Any] = field(default_factory=dict)
+    timeout_seconds: int = _DEFAULT.timeout_seconds
+
+    @classmethod
+    def of(cls, inventory: Inventory, kubeconfig: pulumi.Input[str]) -> "GpuOperatorArgs":
+        """The arguments for all workers of a configuration."""
+        pools = inventory.cluster.pools
+        return cls(
+            kubeconfig=kubeconfig,
+            nodes={worker.name: pools[worker.pool or ""].gpus for worker in inventory.workers},
+            taints=[taint.model_dump() for taint in taints_of(pools.values())],
+            **inventory.cluster.gpu_operator.model_dump(),
+        )
 
 
 class GpuOperator(pulumi.ComponentResource):
     """Makes the Namespace, the Helm Release, and a Command that waits for `nvidia.com/gpu` on every worker.
 
     Where the operator is not enabled, another tool has installed the device plugin: only the wait is made,
-    and `version` is None.
+    and `version` is None. What it makes is `deleted_with` the same resource as the component.
     """
 
     version: pulumi.Output[str | None]
     ready: pulumi.Output[str]
-    releases: list[pulumi.Resource]
+    releases: list[kubernetes.helm.v3.Release]
     """The Helm Release, with the CRDs of node-feature-discovery; none where the operator is not enabled."""
 
-    def __init__(self, name: str, args: OperatorArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(self, name: str, args: GpuOperatorArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("busbar:index:GpuOperator", name, None, opts)
-        cluster = args.inventory.cluster
-        config = cluster.gpu_operator
-        values = GPU_OPERATOR.values(HELM_VALUES, config, cluster.pools.values())
+        values = GPU_OPERATOR.values(HELM_VALUES, args, read_taints(args.taints))
         self.version = pulumi.Output.from_input(None)
         self.releases = []
-        if config.enabled:
+        if args.enabled:
             release = create_release(
                 name,
                 ReleaseArgs(
-                    cluster=args,
+                    cluster=ClusterArgs.of(args.kubeconfig, opts),
                     operator=GPU_OPERATOR,
-                    config=config,
-                    source=ChartSource.configured(config),
+                    config=args,
+                    source=ChartSource.configured(args),
                     values=values,
-                    after=args.after,
                 ),
                 parent=self,
             )
-            self.version = installed_version(release, config.version)
+            self.version = installed_version(release, args.version)
             self.releases = [release]
         wait = create_allocatable_wait(
             f"{name}-gpus",
             AllocatableArgs(
-                cluster=args,
+                kubeconfig=args.kubeconfig,
                 operator=GPU_OPERATOR,
-                config=config,
+                config=args,
                 resource=GPU_RESOURCE,
-                devices=lambda pool: pool.gpus,
-                triggers=[digest(values), config.version],
+                nodes=args.nodes,
+                triggers=[digest(values), args.version],
             ),
-            pulumi.ResourceOptions(parent=self, depends_on=[*args.after, *self.releases]),
+            pulumi.ResourceOptions(parent=self, depends_on=self.releases),
         )
         self.ready = wait.stdout
         self.register_outputs({"version": self.version, "ready": self.ready})

@@ -1,49 +1,66 @@
 """Kubeflow MPI Operator from our own chart, done when its Deployment is available."""
 
-from __future__ import annotations
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 import pulumi
 
+from busbar.config import operators
+from busbar.hosts.inventory import Inventory
 from busbar.manifests.operators import MPI_OPERATOR
-from components.engine.release import HELM_VALUES, ChartSource, OperatorArgs, ReleaseArgs, create_release
+from components.engine.release import HELM_VALUES, ChartSource, ClusterArgs, ReleaseArgs, create_release
 
 CHART = "./charts/mpi-operator"
+_DEFAULT = operators.MpiOperator()
+
+
+@dataclass(frozen=True, kw_only=True)
+class MpiOperatorArgs:
+    """Where the operator is installed; the others are those of `mpi_operator` in `busbar:cluster`."""
+
+    kubeconfig: pulumi.Input[str]
+    enabled: bool = _DEFAULT.enabled
+    image: str = _DEFAULT.image
+    values: Mapping[str, Any] = field(default_factory=dict)
+    timeout_seconds: int = _DEFAULT.timeout_seconds
+
+    @classmethod
+    def of(cls, inventory: Inventory, kubeconfig: pulumi.Input[str]) -> "MpiOperatorArgs":
+        """The arguments of a configuration."""
+        return cls(kubeconfig=kubeconfig, **inventory.cluster.mpi_operator.model_dump())
 
 
 class MpiOperator(pulumi.ComponentResource):
     """Makes the Namespace and the Helm Release of charts/mpi-operator, which carries the CRD.
 
-    Where the operator is not enabled it makes nothing, and `version` is None.
+    Where the operator is not enabled it makes nothing, and `version` is None. What it makes is `deleted_with`
+    the same resource as the component.
     """
 
     version: pulumi.Output[str | None]
 
-    def __init__(self, name: str, args: OperatorArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(self, name: str, args: MpiOperatorArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("busbar:index:MpiOperator", name, None, opts)
         self.version = pulumi.Output.from_input(None)
-        if args.inventory.cluster.mpi_operator.enabled:
-            self._install(name, args)
+        if args.enabled:
+            release = create_release(
+                name,
+                ReleaseArgs(
+                    cluster=ClusterArgs.of(args.kubeconfig, opts),
+                    operator=MPI_OPERATOR,
+                    config=args,
+                    source=ChartSource(chart=CHART),
+                    values=MPI_OPERATOR.values(HELM_VALUES, args),
+                    # Nothing after the release would notice a controller that does not run.
+                    await_ready=True,
+                ),
+                parent=self,
+            )
+            # The chart says which version it was made for; what runs is the image.
+            version = image_version(args.image)
+            self.version = pulumi.Output.from_input(release.status).apply(lambda _: version)
         self.register_outputs({"version": self.version})
-
-    def _install(self, name: str, args: OperatorArgs) -> None:
-        config = args.inventory.cluster.mpi_operator
-        release = create_release(
-            name,
-            ReleaseArgs(
-                cluster=args,
-                operator=MPI_OPERATOR,
-                config=config,
-                source=ChartSource(chart=CHART),
-                values=MPI_OPERATOR.values(HELM_VALUES, config),
-                # Nothing after the release would notice a controller that does not run.
-                await_ready=True,
-                after=args.after,
-            ),
-            parent=self,
-        )
-        # The chart says which version it was made for; what runs is the image.
-        version = image_version(config.image)
-        self.version = pulumi.Output.from_input(release.status).apply(lambda _: version)
 
 
 def image_version(image: str) -> str:

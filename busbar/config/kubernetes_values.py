@@ -56,6 +56,11 @@ def is_local_chart(chart: str) -> bool:
     return chart.startswith((".", "/", "~")) or chart.endswith(".tgz")
 
 
+def repository_of(chart: str, repository: str | None) -> str | None:
+    """The repository of a chart; None if `chart` is a path or a URL itself."""
+    return None if is_local_chart(chart) or chart.startswith("oci://") else repository
+
+
 def _chart(value: str) -> str:
     if is_local_chart(value) or re.fullmatch(r"(oci://)?[A-Za-z0-9][A-Za-z0-9._:/-]*", value):
         return value

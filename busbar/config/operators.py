@@ -13,6 +13,7 @@ from busbar.config.kubernetes_values import (
     ImageTag,
     ResourceName,
     is_local_chart,
+    repository_of,
 )
 from busbar.config.values import JsonObject, Model, Seconds, Url
 
@@ -41,7 +42,7 @@ class Chart(Model):
     @property
     def repository_url(self) -> str | None:
         """The repository of the chart, or None if `chart` is a path or a URL itself."""
-        return None if self.is_local or self.chart.startswith("oci://") else self.repository
+        return repository_of(self.chart, self.repository)
 
 
 class GpuOperator(Chart):

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
-from busbar.config.operators import NetworkOperator
-from busbar.config.pools import Pool
-from busbar.manifests.scheduling import taints_of, worker_tolerations
+from busbar.config.pools import Taint
+from busbar.manifests.scheduling import worker_tolerations
 
 API_VERSION = "mellanox.com/v1alpha1"
 KIND = "NicClusterPolicy"
@@ -19,7 +18,24 @@ PLUGIN_IMAGE = "sriov-network-device-plugin"
 MELLANOX_VENDOR = "15b3"
 
 
-def render(config: NetworkOperator, pools: Mapping[str, Pool], rails: Sequence[str]) -> dict[str, Any]:
+class Settings(Protocol):
+    """What the policy takes from the configuration of the Network Operator."""
+
+    @property
+    def version(self) -> str: ...
+    @property
+    def resource(self) -> str: ...
+    @property
+    def selectors(self) -> Mapping[str, Any]: ...
+    @property
+    def image_repository(self) -> str: ...
+    @property
+    def image_tag(self) -> str | None: ...
+    @property
+    def secondary_networks(self) -> bool: ...
+
+
+def render(config: Settings, taints: Iterable[Taint], rails: Sequence[str]) -> dict[str, Any]:
     """The policy: whole HCAs, or VFs passed into a VM, as `config.resource`; `rails` are PCI addresses.
 
     No OFED driver: the host has its own. Multus only on request: NCCL's verbs need the device, and over
@@ -36,12 +52,12 @@ def render(config: NetworkOperator, pools: Mapping[str, Pool], rails: Sequence[s
         "spec": {
             "sriovDevicePlugin": plugin,
             **(_secondary_networks(config) if config.secondary_networks else {}),
-            "tolerations": worker_tolerations(taints_of(pools.values())),
+            "tolerations": worker_tolerations(taints),
         },
     }
 
 
-def _image(config: NetworkOperator, name: str) -> dict[str, Any]:
+def _image(config: Settings, name: str) -> dict[str, Any]:
     return {
         "image": name,
         "repository": config.image_repository,
@@ -49,7 +65,7 @@ def _image(config: NetworkOperator, name: str) -> dict[str, Any]:
     }
 
 
-def _secondary_networks(config: NetworkOperator) -> dict[str, Any]:
+def _secondary_networks(config: Settings) -> dict[str, Any]:
     """Without the webhook of nv-ipam, which would need a certificate manager."""
     multus = {
         **_image(config, "multus-cni"),
@@ -66,7 +82,7 @@ def _secondary_networks(config: NetworkOperator) -> dict[str, Any]:
     }
 
 
-def plugin_config(config: NetworkOperator, rails: Sequence[str]) -> dict[str, Any]:
+def plugin_config(config: Settings, rails: Sequence[str]) -> dict[str, Any]:
     """The device plugin's configuration: one resource, and the selectors of its devices.
 
     Raises ValueError without rails: the plugin takes an empty list as "all HCAs".
@@ -81,5 +97,5 @@ def plugin_config(config: NetworkOperator, rails: Sequence[str]) -> dict[str, An
         # type only where the HCA has a network interface (pkg/devices/gen_net.go).
         "pciAddresses": list(rails),
     }
-    resource = {"resourceName": name, "selectors": selectors | config.selectors}
+    resource = {"resourceName": name, "selectors": {**selectors, **config.selectors}}
     return {"resourceList": [{"resourcePrefix": prefix, **resource} if prefix else resource]}

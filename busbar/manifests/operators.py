@@ -6,16 +6,15 @@ helm_values/<release>.yaml.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import yaml
 
-from busbar.config.operators import MpiOperator
-from busbar.config.pools import Pool
-from busbar.manifests.scheduling import CONTROL_PLANE_TOLERATION, taints_of, worker_tolerations
+from busbar.config.pools import Taint
+from busbar.manifests.scheduling import CONTROL_PLANE_TOLERATION, worker_tolerations
 
 Values = dict[str, Any]
 # Added to an operator's timeout: hundreds of nodes pull from one registry, and are rolled out in turns.
@@ -28,12 +27,12 @@ class OperatorConfig(Protocol):
     @property
     def enabled(self) -> bool: ...
     @property
-    def values(self) -> dict[str, Any]: ...
+    def values(self) -> Mapping[str, Any]: ...
     @property
     def timeout_seconds(self) -> int: ...
 
 
-def _nothing(config: Any, pools: Iterable[Pool]) -> Values:
+def _nothing(config: Any, taints: Sequence[Taint]) -> Values:
     return {}
 
 
@@ -42,14 +41,14 @@ class Operator:
     """One operator.
 
     `config_key`: its key in `busbar:cluster`. `derived`: Helm values that follow from its configuration and
-    the pools. `policy`: a busbar.kube.policies.PolicySpec as JSON. `fix`: what to check where its devices
-    do not appear.
+    the taints of the workers. `policy`: a busbar.kube.policies.PolicySpec as JSON. `fix`: what to check where
+    its devices do not appear.
     """
 
     config_key: str
     release: str
     namespace: str
-    derived: Callable[[Any, Iterable[Pool]], Values] = _nothing
+    derived: Callable[[Any, Sequence[Taint]], Values] = _nothing
     policy: Mapping[str, Any] | None = None
     fix: str | None = None
 
@@ -58,12 +57,12 @@ class Operator:
         """The setting that leaves the operator out of the stack."""
         return f"{self.config_key}.enabled: false"
 
-    def values(self, folder: Path, config: OperatorConfig, pools: Iterable[Pool] = ()) -> Values:
+    def values(self, folder: Path, config: OperatorConfig, taints: Sequence[Taint] = ()) -> Values:
         """The release's values: `folder`/<release>.yaml, then the derived ones, then the stack's own.
 
         Raises ValueError where the file is not a mapping, and OSError.
         """
-        return merge(merge(load(folder, self.release), self.derived(config, pools)), config.values)
+        return merge(merge(load(folder, self.release), self.derived(config, taints)), config.values)
 
     def wait_request(self, config: OperatorConfig, resource: str, nodes: Mapping[str, int]) -> dict[str, Any]:
         """stdin of `busbar wait allocatable`; `nodes` is the number of devices by node name.
@@ -98,9 +97,8 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> Values:
     return merged
 
 
-def _gpu_operator(config: Any, pools: Iterable[Pool]) -> Values:
-    """Operands and NFD's worker must tolerate the pools' taints; a list replaces the chart's own."""
-    taints = taints_of(pools)
+def _gpu_operator(config: Any, taints: Sequence[Taint]) -> Values:
+    """Operands and NFD's worker must tolerate the workers' taints; a list replaces the chart's own."""
     if not taints:
         return {}
     tolerations = worker_tolerations(taints)
@@ -110,7 +108,7 @@ def _gpu_operator(config: Any, pools: Iterable[Pool]) -> Values:
     }
 
 
-def _mpi_operator(config: MpiOperator, pools: Iterable[Pool]) -> Values:
+def _mpi_operator(config: Any, taints: Sequence[Taint]) -> Values:
     return {"image": config.image}
 
 

@@ -25,6 +25,11 @@ def taints_of(pools: Iterable[Pool]) -> list[Taint]:
     return [taint for pool in pools for taint in pool.taints]
 
 
+def read_taints(taints: Iterable[Mapping[str, str]]) -> list[Taint]:
+    """Taints from plain values: key, value and effect. Raises ValueError."""
+    return [Taint.model_validate(taint) for taint in taints]
+
+
 def worker_tolerations(taints: Iterable[Taint]) -> list[Toleration]:
     """The GPU toleration, then one per distinct taint in a fixed order."""
     distinct = sorted({(taint.key, taint.value, taint.effect) for taint in taints})

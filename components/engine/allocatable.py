@@ -1,49 +1,38 @@
-"""The wait until every worker offers the devices of its pool to the scheduler."""
+"""The wait until every worker offers its devices to the scheduler."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pulumi
 from pulumi_command import local
 
-from busbar.config import Pool
 from busbar.manifests.operators import Operator, OperatorConfig
 from components.engine.local_command import ClusterCommandArgs, create_cluster_command
-from components.engine.release import OperatorArgs
 
 
 @dataclass(frozen=True, kw_only=True)
 class AllocatableArgs:
-    """`devices`: how many of `resource` a worker of a pool must offer."""
+    """`nodes`: how many of `resource` each Node must offer."""
 
-    cluster: OperatorArgs
+    kubeconfig: pulumi.Input[str]
     operator: Operator
     config: OperatorConfig
     resource: str
-    devices: Callable[[Pool], int]
+    nodes: Mapping[str, int]
     triggers: Sequence[pulumi.Input[Any]]
 
 
 def create_allocatable_wait(name: str, args: AllocatableArgs, opts: pulumi.ResourceOptions) -> local.Command:
     """Run `busbar wait allocatable` (busbar.kube.allocatable) for all workers."""
-    inventory = args.cluster.inventory
     return create_cluster_command(
         name,
         ClusterCommandArgs(
             command=("wait", "allocatable"),
-            spec=args.operator.wait_request(
-                args.config,
-                args.resource,
-                {
-                    worker.name: args.devices(pool)
-                    for pool_name, pool in inventory.cluster.pools.items()
-                    for worker in inventory.workers_of(pool_name)
-                },
-            ),
-            kubeconfig=args.cluster.kubeconfig,
+            spec=args.operator.wait_request(args.config, args.resource, args.nodes),
+            kubeconfig=args.kubeconfig,
             triggers=args.triggers,
         ),
         opts,

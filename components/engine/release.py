@@ -1,22 +1,15 @@
-"""What the operators have in common: their arguments, and a Helm release in a namespace of its own.
-
-Not a component itself: the operators call `create_release` with themselves as the parent.
-"""
-
-from __future__ import annotations
+"""A Helm release in a namespace of its own: the operators call `create_release` with themselves as parent."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pulumi
 import pulumi_kubernetes as kubernetes
 
-from busbar.config.kubernetes_values import is_local_chart
-from busbar.config.operators import Chart
-from busbar.hosts.inventory import Inventory
+from busbar.config.kubernetes_values import is_local_chart, repository_of
 from busbar.manifests.operators import Operator, OperatorConfig
 from components.engine.release_hooks import RecoveryArgs, create_recovery_hooks
 
@@ -35,16 +28,21 @@ class ClusterArgs:
     kubeconfig: pulumi.Input[str]
     deleted_with: pulumi.Resource | None = None
 
+    @classmethod
+    def of(cls, kubeconfig: pulumi.Input[str], opts: pulumi.ResourceOptions | None) -> "ClusterArgs":
+        """The cluster of a component with these options."""
+        return cls(kubeconfig=kubeconfig, deleted_with=opts.deleted_with if opts else None)
 
-@dataclass(frozen=True, kw_only=True)
-class OperatorArgs(ClusterArgs):
-    """The cluster that an operator is installed on, and its hosts.
 
-    `after`: what its release waits for. Its namespace does not: that is there before.
-    """
+class Chart(Protocol):
+    """A chart as configured; `repository` counts for a chart that is given by its name."""
 
-    inventory: Inventory
-    after: Sequence[pulumi.Resource] = ()
+    @property
+    def chart(self) -> str: ...
+    @property
+    def version(self) -> str: ...
+    @property
+    def repository(self) -> str | None: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,11 +54,12 @@ class ChartSource:
     repository: str | None = None
 
     @classmethod
-    def configured(cls, config: Chart) -> ChartSource:
+    def configured(cls, config: Chart) -> "ChartSource":
         """The source of a chart of the configuration."""
         # A folder or an archive is one version, whatever it is called.
-        version = None if config.is_local else config.version
-        return cls(chart=config.chart, version=version, repository=config.repository_url)
+        version = None if is_local_chart(config.chart) else config.version
+        repository = repository_of(config.chart, config.repository)
+        return cls(chart=config.chart, version=version, repository=repository)
 
     def digest(self) -> str | None:
         """`chart sha256:...` over the files of a local chart, None for any other."""
@@ -80,7 +79,6 @@ class ReleaseArgs:
 
     `operator` gives its name in Helm and its namespace, `config` how long it may take. `await_ready`: whether
     Helm waits for the pods; not needed where something after the release waits for what they offer.
-    `after`: what the release waits for.
     """
 
     cluster: ClusterArgs
@@ -89,7 +87,6 @@ class ReleaseArgs:
     source: ChartSource
     values: Mapping[str, Any]
     await_ready: bool = False
-    after: Sequence[pulumi.Resource] = ()
 
 
 def create_release(name: str, args: ReleaseArgs, parent: pulumi.Resource) -> kubernetes.helm.v3.Release:
@@ -128,7 +125,6 @@ def create_release(name: str, args: ReleaseArgs, parent: pulumi.Resource) -> kub
         ),
         opts=pulumi.ResourceOptions(
             parent=parent,
-            depends_on=args.after,
             deleted_with=deleted_with,
             # Two releases of one name would share their objects: the old one goes first.
             delete_before_replace=True,

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
-from busbar.config.pools import Pool
+from busbar.config.pools import Taint
 from busbar.manifests.operators import Operator, Values
 from stacks.training.package.apis import TrainingOperator
 
 
-def _values(config: TrainingOperator, pools: Iterable[Pool]) -> Values:
+def _values(config: TrainingOperator, taints: Sequence[Taint]) -> Values:
     return {"image": config.image, "kinds": list(config.kinds), "initContainerImage": config.init_image}
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from busbar.manifests import mpijob, nic_cluster_policy, operators
 from busbar.manifests.nccljob import NcclJob, TopologyFile, resolve
+from busbar.manifests.scheduling import taints_of
 from tests.support import shared
 from tests.support.kube_site import cluster, job
 from tests.unit.charts import extract
@@ -41,7 +42,7 @@ def unknown_keys(ours: Mapping[str, Any], theirs: Any, path: str = "") -> Iterat
 def rendered(chart: str) -> dict[str, Any]:
     site = cluster(TAINTED)
     if chart == "gpu-operator":
-        return operators.GPU_OPERATOR.values(HELM_VALUES, site.gpu_operator, site.pools.values())
+        return operators.GPU_OPERATOR.values(HELM_VALUES, site.gpu_operator, taints_of(site.pools.values()))
     return operators.NETWORK_OPERATOR.values(HELM_VALUES, site.network_operator)
 
 
@@ -101,7 +102,9 @@ POLICIES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 def test_the_nic_cluster_policy_fits_the_published_crd(version: str, name: str) -> None:
     pool, network_operator = POLICIES[name]
     site = cluster(pool, network_operator=network_operator)
-    manifest = nic_cluster_policy.render(site.network_operator, site.pools, ["0000:1b:00.0"])
+    manifest = nic_cluster_policy.render(
+        site.network_operator, taints_of(site.pools.values()), ["0000:1b:00.0"]
+    )
     crd = published_crd("network-operator", version, "NicClusterPolicy")
     assert complaints(crd, "v1alpha1", manifest) == []
 

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from busbar.config import Cluster
 from busbar.kube.allocatable import AllocatableSpec
 from busbar.manifests import nic_cluster_policy, operators
 from busbar.manifests.operators import GPU_OPERATOR, MPI_OPERATOR, NETWORK_OPERATOR, Operator
+from busbar.manifests.scheduling import taints_of
 from tests.support.kube_site import cluster
 
 HELM_VALUES = Path(__file__).resolve().parents[3] / "helm_values"
@@ -21,14 +23,14 @@ def test_what_the_stack_says_wins_mappings_are_merged_and_lists_replaced() -> No
     site = cluster(
         gpu_operator={"values": {"toolkit": {"env": [], "enabled": False}, "driver": {"enabled": True}}}
     )
-    made = GPU_OPERATOR.values(HELM_VALUES, site.gpu_operator, site.pools.values())
+    made = GPU_OPERATOR.values(HELM_VALUES, site.gpu_operator, taints_of(site.pools.values()))
     assert made["toolkit"] == {"env": [], "enabled": False}
     assert made["driver"] == {"enabled": True, "rdma": {"enabled": True, "useHostMofed": True}}
 
 
 def test_the_toolkit_is_told_where_k3s_keeps_its_containerd() -> None:
     site = cluster()
-    made = GPU_OPERATOR.values(HELM_VALUES, site.gpu_operator, site.pools.values())
+    made = GPU_OPERATOR.values(HELM_VALUES, site.gpu_operator, taints_of(site.pools.values()))
     env = {entry["name"]: entry["value"] for entry in made["toolkit"]["env"]}
     assert env["CONTAINERD_SOCKET"] == "/run/k3s/containerd/containerd.sock"
     assert not any(value.endswith(".tmpl") for value in env.values())
@@ -36,14 +38,14 @@ def test_the_toolkit_is_told_where_k3s_keeps_its_containerd() -> None:
 
 def test_untainted_pools_leave_the_charts_tolerations_alone() -> None:
     site = cluster()
-    made = GPU_OPERATOR.values(HELM_VALUES, site.gpu_operator, site.pools.values())
+    made = GPU_OPERATOR.values(HELM_VALUES, site.gpu_operator, taints_of(site.pools.values()))
     assert "tolerations" not in made["daemonsets"]
     assert "node-feature-discovery" not in made
 
 
 def test_operands_are_rolled_out_on_a_share_of_the_nodes_at_once_also_where_a_pool_is_tainted() -> None:
     site = cluster({"taints": [TAINT]})
-    made = GPU_OPERATOR.values(HELM_VALUES, site.gpu_operator, site.pools.values())
+    made = GPU_OPERATOR.values(HELM_VALUES, site.gpu_operator, taints_of(site.pools.values()))
     assert made["daemonsets"]["rollingUpdate"] == {"maxUnavailable": "25%"}
 
 
@@ -55,7 +57,7 @@ def test_the_network_operator_may_cache_the_nodes_of_a_large_cluster() -> None:
 def test_a_tainted_pool_is_reached_by_operands_and_feature_discovery_once_each() -> None:
     site = cluster({"taints": [TAINT]})
     pools = [*site.pools.values(), *site.pools.values()]
-    made = GPU_OPERATOR.values(HELM_VALUES, site.gpu_operator, pools)
+    made = GPU_OPERATOR.values(HELM_VALUES, site.gpu_operator, taints_of(pools))
     ours = {**TAINT, "operator": "Equal"}
     gpu = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
     assert made["daemonsets"]["tolerations"] == [gpu, ours]
@@ -75,6 +77,12 @@ def test_a_values_file_that_is_not_a_mapping_is_named(tmp_path: Path) -> None:
 
 
 RAILS = ["0000:1b:00.0", "0000:9b:00.0"]
+
+
+def policy_of(site: Cluster) -> dict[str, Any]:
+    taints = taints_of(site.pools.values())
+    spec: dict[str, Any] = nic_cluster_policy.render(site.network_operator, taints, RAILS)["spec"]
+    return spec
 
 
 def selectors(pool: dict[str, Any] | None = None, **network_operator: Any) -> dict[str, Any]:
@@ -106,17 +114,17 @@ def test_the_policy_offers_the_configured_resource_from_the_image_of_the_charts_
     site = cluster(
         network_operator={"resource": "rdma/ib", "version": "26.1.2"}, gpu_operator={"version": "v26.3.3"}
     )
-    plugin = nic_cluster_policy.render(site.network_operator, site.pools, RAILS)["spec"]["sriovDevicePlugin"]
+    plugin = policy_of(site)["sriovDevicePlugin"]
     assert plugin["version"] == "network-operator-v26.1.2"
     (resource,) = json.loads(plugin["config"])["resourceList"]
     assert (resource["resourcePrefix"], resource["resourceName"]) == ("rdma", "ib")
 
 
 def test_multus_and_nv_ipam_are_part_of_the_policy_only_where_they_are_asked_for() -> None:
-    without = nic_cluster_policy.render(cluster().network_operator, cluster().pools, RAILS)["spec"]
+    without = policy_of(cluster())
     assert set(without) == {"sriovDevicePlugin", "tolerations"}
     site = cluster({"taints": [TAINT]}, network_operator={"secondary_networks": True})
-    found = nic_cluster_policy.render(site.network_operator, site.pools, RAILS)["spec"]
+    found = policy_of(site)
     images = {part: each["image"] for part, each in found["secondaryNetwork"].items()}
     assert images == {"cniPlugins": "plugins", "multus": "multus-cni", "ipoib": "ipoib-cni"}
     assert found["nvIpam"]["image"] == "nvidia-k8s-ipam"
@@ -127,8 +135,8 @@ def test_multus_and_nv_ipam_are_part_of_the_policy_only_where_they_are_asked_for
 
 def test_a_taint_that_several_pools_have_is_tolerated_once_by_the_device_plugin_too() -> None:
     site = cluster({"taints": [TAINT]})
-    twice = {"a": site.pools["h100"], "b": site.pools["h100"]}
-    policy = nic_cluster_policy.render(site.network_operator, twice, RAILS)
+    pools = [*site.pools.values(), *site.pools.values()]
+    policy = nic_cluster_policy.render(site.network_operator, taints_of(pools), RAILS)
     assert policy["spec"]["tolerations"] == [
         {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"},
         {**TAINT, "operator": "Equal"},
@@ -141,7 +149,7 @@ def test_every_operator_has_its_configuration_its_values_file_and_its_own_namesp
 ) -> None:
     site = cluster()
     config = getattr(site, operator.config_key)
-    assert operator.values(HELM_VALUES, config, site.pools.values())
+    assert operator.values(HELM_VALUES, config, taints_of(site.pools.values()))
     assert operator.disable_setting == f"{operator.config_key}.enabled: false"
     assert not config.model_copy(update={"enabled": False}).enabled
 
