@@ -7,18 +7,18 @@ PYTEST     := $(BIN)/python -m pytest
 SOURCES    := busbar components lab tests examples stacks bench __main__.py conftest.py
 
 .DEFAULT_GOAL := help
-.PHONY: help venv up up-training down status test check lint types unit program lab-unit lab engine drills test-upgrade bench mutants schema lock format
+.PHONY: help venv up down status test check lint types unit program lab-unit lab engine drills test-upgrade bench mutants schema lock format
 
 help:  ## list what can be done
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z%-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 venv: $(VENV)/.ready  ## the Python environment and the `busbar` command, in .venv
 
 up: $(VENV)/.ready  ## boot the lab's hosts, run `busbar up dev`, end with a measured busbw
 	@$(BIN)/python -m lab bringup
 
-up-training: $(VENV)/.ready  ## after `make up`: train on the lab's workers, end with loss, times and busbw (STACK=trainer, jobs, networks)
-	@$(BIN)/python -m lab training $(STACK)
+up-%: $(VENV)/.ready  ## after `make up`: bring up a capability of stacks/ on the lab's cluster (STACK=, a stack of its)
+	@$(BIN)/python -m lab bringup $* $(STACK)
 
 down: $(VENV)/.ready  ## remove every trace of the lab: hosts, mounts, bridge, processes, stack state
 	@$(BIN)/python -m lab down
@@ -34,6 +34,7 @@ lint: $(VENV)/.ready
 	@$(BIN)/ruff check $(SOURCES)
 	@$(BIN)/ruff format --check --quiet $(SOURCES)
 	@$(BIN)/lint-imports
+	@for file in $(wildcard stacks/*/.importlinter); do $(BIN)/lint-imports --config $$file || exit 1; done
 	@./tests/shellcheck.sh
 
 types: $(VENV)/.ready
@@ -72,7 +73,7 @@ mutants: $(VENV)/.ready  ## seed faults, print what the tests miss (SAMPLE=60 AR
 
 schema: $(VENV)/.ready  ## write the JSON Schema of the configuration anew
 	@$(BIN)/python -m busbar schema > schema/cluster.schema.json
-	@$(BIN)/python -m busbar training schema > stacks/training/schema.json
+	@for file in stacks/*/schema.json; do name=$${file%/*}; $(BIN)/python -m busbar $${name##*/} schema > $$file; done
 
 format: $(VENV)/.ready  ## format and sort the Python code
 	@$(BIN)/ruff check --fix $(SOURCES)

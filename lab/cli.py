@@ -112,6 +112,7 @@ def build(
     from lab.build.everything import in_background
     from lab.build.go import build as build_tool
     from lab.build.tools import DRILL_TOOLS, PREVIOUS_K3S_TOOL
+    from lab.capabilities import parts
     from lab.hosts import machine, rootfs
 
     machine.require_root()
@@ -119,30 +120,24 @@ def build(
     with in_background():
         rootfs.ensure()
     if drills:
-        from stacks.training.lab.tools import ALL
-
-        for tool in (*DRILL_TOOLS, *ALL):
+        for tool in (*DRILL_TOOLS, *(tool for part in parts().values() for tool in part.tools)):
             build_tool(tool)
     if upgrade:
         build_tool(PREVIOUS_K3S_TOOL)
 
 
 @app.command()
-def bringup() -> None:
-    """`make up`: the hosts, then `busbar up` on stack dev."""
+def bringup(
+    capability: Annotated[str | None, typer.Argument(help="a folder of stacks/")] = None,
+    stack: Annotated[str, typer.Argument(help="a stack of the capability")] = STACK,
+) -> None:
+    """`make up`: the hosts, then `busbar up` on stack dev. With a capability: `make up-<capability>`."""
+    from lab import capabilities
     from lab.bringup import bring_up
 
+    if capability:
+        capabilities.bring_up(capability, stack)
     bring_up()
-
-
-@app.command()
-def training(
-    stack: Annotated[str, typer.Argument(help="dev, trainer, jobs or networks")] = STACK,
-) -> None:
-    """`make up-training`: the training image on the workers, then `busbar up` in stacks/training."""
-    from stacks.training.lab.bring_up import bring_up
-
-    bring_up(stack)
 
 
 def _host(name: str) -> Host:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import sys
 
+from lab.capabilities import parts
 from lab.images import archives, build_all
 from lab.paths import cache, tools
 from lab.steps import LabError
-from stacks.training.lab import images as training
 
 
 def main(names: list[str]) -> int:
     """Returns the exit status: 0, 1 when a build failed, 64 for an unknown name."""
-    known = {archive.name: archive for archive in (*archives(), *training.archives())}
+    of_capabilities = [archive for part in parts().values() for archive in part.archives]
+    known = {archive.name: archive for archive in (*archives(), *of_capabilities)}
     unknown = [name for name in names if name not in known]
     if unknown:
         print(f"unknown archive: {', '.join(unknown)}; expected one of {', '.join(known)}", file=sys.stderr)

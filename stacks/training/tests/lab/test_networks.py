@@ -20,7 +20,7 @@ import yaml
 from stacks.training.tests.lab.test_training import FIRST_SECONDS, TRAINING
 from tests.support.lab import Lab
 
-pytestmark = [pytest.mark.drill, pytest.mark.training]
+pytestmark = pytest.mark.drill
 
 STACK, NAMESPACE = "networks", "busbar-networks"
 SUBNET = ipaddress.ip_network("192.168.77.0/24")
@@ -60,7 +60,7 @@ def attached(lab: Lab) -> Iterator[Attached]:
     usual = lab.up()
     assert usual.returncode == 0, usual.stdout + usual.stderr
     before = _namespaces(lab)
-    done = lab.run(sys.executable, "-m", "lab", "training", STACK, seconds=FIRST_SECONDS)
+    done = lab.run(sys.executable, "-m", "lab", "bringup", "training", STACK, seconds=FIRST_SECONDS)
     print(done.stdout + done.stderr)
     yield Attached(done.returncode, done.stdout + done.stderr, before)
     _destroy(lab)

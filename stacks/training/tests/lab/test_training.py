@@ -1,6 +1,6 @@
 """stacks/training on the lab's cluster: a run that passes, runs that are refused, and what a destroy leaves.
 
-The tests are one story, in this order; `pytest -m training tests/lab` runs them alone. What this does not
+The tests are one story, in this order; `pytest stacks/training/tests/lab` runs them alone. What this does not
 prove: NCCL and GPUs. The ranks are CPU processes that use gloo over TCP.
 """
 
@@ -18,8 +18,6 @@ import yaml
 
 from busbar.outputs.pool import parse_pool
 from tests.support.lab import PROJECT, Lab
-
-pytestmark = pytest.mark.training
 
 TRAINING = PROJECT / "stacks" / "training"
 NAMESPACE = "busbar-training"
@@ -84,7 +82,7 @@ def trained(lab: Lab) -> Iterator[Trained]:
     usual = lab.up()
     assert usual.returncode == 0, usual.stdout + usual.stderr
     before = _state(lab)
-    done = lab.run(sys.executable, "-m", "lab", "training", seconds=FIRST_SECONDS)
+    done = lab.run(sys.executable, "-m", "lab", "bringup", "training", seconds=FIRST_SECONDS)
     print(done.stdout + done.stderr)
     yield Trained(done.returncode, done.stdout + done.stderr, before)
     _destroy(lab)

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 import yaml
 
-from stacks.training.lab import bring_up as training
+from stacks.training.lab.prepare import prepare
 from stacks.training.package import config
 from stacks.training.tests.lab.jobs.examples import FOLDER, adapted, program
 from tests.support.lab import PROJECT, Lab, eventually
 
-pytestmark = [pytest.mark.drill, pytest.mark.training]
+pytestmark = pytest.mark.drill
 
 TRAINING = PROJECT / "stacks" / "training"
 NAMESPACE = "busbar-elastic"
@@ -66,7 +66,7 @@ def site(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     stack["config"]["busbar-training:training"] = SETTINGS
     path = tmp_path_factory.mktemp("operator") / "Pulumi.operator.yaml"
     path.write_text(yaml.safe_dump(stack), encoding="utf-8")
-    training.prepare(config.load(SETTINGS))
+    prepare(config.load(SETTINGS))
     stacks = json.loads(lab.pulumi("stack", "ls", "--json", cwd=TRAINING).stdout)
     if not any(each["name"].rpartition("/")[2] == "dev" for each in stacks):
         created = lab.pulumi("stack", "init", "dev", cwd=TRAINING)

@@ -1,6 +1,6 @@
 """Shared storage by a StorageClass on the lab's cluster: refused, bound, kept after a destroy.
 
-`pytest -m training tests/lab` runs it too. The volume is a folder that all of the lab's hosts share. Not
+`pytest stacks/training/tests/lab` runs it too. The volume is a folder that all of the lab's hosts share. Not
 proven: a provisioner, and NFS, for which the lab's kernel has no client.
 """
 
@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 import yaml
 
-from stacks.training.lab import bring_up as training
+from stacks.training.lab.prepare import prepare
 from stacks.training.package import config
 from tests.support.lab import PROJECT, Lab, eventually
 
-pytestmark = [pytest.mark.drill, pytest.mark.training]
+pytestmark = pytest.mark.drill
 
 TRAINING = PROJECT / "stacks" / "training"
 # Neither those of stack dev, which another test may have up.
@@ -80,7 +80,7 @@ class Site:
 @pytest.fixture(scope="module")
 def site(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """Without a training stack before; and without classes, volume and claim afterwards."""
-    training.prepare(config.read(TRAINING / "Pulumi.dev.yaml"))
+    prepare(config.read(TRAINING / "Pulumi.dev.yaml"))
     stacks = json.loads(lab.pulumi("stack", "ls", "--json", cwd=TRAINING).stdout)
     found = Site(lab, tmp_path_factory.mktemp("class"))
     if not any(stack["name"].rpartition("/")[2] == "dev" for stack in stacks):

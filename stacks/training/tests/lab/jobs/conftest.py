@@ -106,7 +106,7 @@ def jobs(lab: Lab) -> Iterator[Jobs]:
     if any(stack["name"].rpartition("/")[2] == STACK for stack in stacks):
         assert found.destroy() == 0
     found.before = cluster_wide(lab)
-    done = lab.run(sys.executable, "-m", "lab", "training", STACK, seconds=FIRST_SECONDS)
+    done = lab.run(sys.executable, "-m", "lab", "bringup", "training", STACK, seconds=FIRST_SECONDS)
     print(done.stdout + done.stderr)
     try:
         assert done.returncode == 0, done.stdout + done.stderr

@@ -16,7 +16,7 @@ from stacks.training.tests.lab.jobs.conftest import JOB_SECONDS, NAMESPACE, Jobs
 from stacks.training.tests.lab.jobs.examples import EXAMPLES, FOLDER, adapted
 from tests.support.lab import eventually
 
-pytestmark = [pytest.mark.drill, pytest.mark.training]
+pytestmark = pytest.mark.drill
 
 JOBSET = "jobset.sigs.k8s.io/jobset-name"
 V1 = "training.kubeflow.org/job-name"

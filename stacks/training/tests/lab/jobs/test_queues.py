@@ -14,7 +14,7 @@ from stacks.training.tests.lab.jobs.conftest import NAMESPACE, Jobs, cluster_wid
 from stacks.training.tests.lab.jobs.examples import FOLDER
 from tests.support.lab import eventually
 
-pytestmark = [pytest.mark.drill, pytest.mark.training]
+pytestmark = pytest.mark.drill
 
 QUEUE = "lab"
 END = "/tmp/end"
