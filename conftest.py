@@ -2,7 +2,7 @@
 
 import os
 
-pytest_plugins = ["tests.support.shared", "tests.support.lab"]
+pytest_plugins = ["tests.support.shared", "tests.support.lab", "tests.support.wheel"]
 
 # The servers of tests are on loopback, where a proxy of the site cannot reach them.
 for _name in ("no_proxy", "NO_PROXY"):

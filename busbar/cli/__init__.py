@@ -12,6 +12,7 @@ import io
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NoReturn
 
 import typer
@@ -36,7 +37,7 @@ STACK_MODULES = (
     "urllib3",
 )
 
-# Sub-module and the group its commands go to: "" is the top level.
+# Sub-module and the group its commands go to: "" is the top level. Capabilities add groups of their own.
 MODULES = (
     ("busbar.cli.config", ""),
     ("busbar.cli.preflight", ""),
@@ -51,7 +52,6 @@ MODULES = (
     ("busbar.cli.nccl", "nccl"),
     ("busbar.cli.collect", "nccl"),
     ("busbar.cli.image", "nccl"),
-    ("stacks.training.package.commands", "training"),
 )
 
 
@@ -69,16 +69,25 @@ def build(arguments: Sequence[str] = ()) -> typer.Typer:
     groups = {
         "": app,
         "nccl": typer.Typer(help="Read and judge nccl-tests logs.", no_args_is_help=True),
-        "training": typer.Typer(help="Configure, read and judge training runs.", no_args_is_help=True),
     }
-    for name in ("nccl", "training"):
-        app.add_typer(groups[name], name=name)
+    app.add_typer(groups["nccl"], name="nccl")
     # the signature of every registered command is read: that of all takes as long as a short command
     only = arguments[0] if arguments and arguments[0] in groups else None
     for module, group in MODULES:
         if only in (None, group):
             importlib.import_module(module).register(groups[group])
+    if only is None:
+        _add_capabilities(app)
     return app
+
+
+def _add_capabilities(app: typer.Typer) -> None:
+    from busbar.capability import capabilities
+
+    for capability in capabilities():
+        group = typer.Typer(help=capability.help, no_args_is_help=True)
+        capability.register(group)
+        app.add_typer(group, name=capability.name)
 
 
 def main() -> NoReturn:
@@ -113,10 +122,11 @@ def _explain(error: Exception) -> tuple[str, int]:
 
 def _origin(error: Exception) -> str:
     """The last line of busbar on the way to ERROR, such as busbar/nccl/judgement.py:37."""
+    root = Path(__file__).resolve().parents[2]
     found, trace = "?", error.__traceback__
     while trace is not None:
-        _, marker, rest = trace.tb_frame.f_code.co_filename.rpartition("busbar/")
-        if marker:
-            found = f"busbar/{rest}:{trace.tb_lineno}"
+        file = Path(trace.tb_frame.f_code.co_filename)
+        if file.is_relative_to(root / "busbar") or file.is_relative_to(root / "stacks"):
+            found = f"{file.relative_to(root)}:{trace.tb_lineno}"
         trace = trace.tb_next
     return found

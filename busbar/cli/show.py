@@ -13,7 +13,7 @@ def register(group: typer.Typer) -> None:
 def show() -> None:
     """Show what a stack measured: `pulumi stack output --json | busbar show`.
 
-    Also that of stacks/training. Exit code 0 only where the NCCL validation or the training run passed, 1
+    Also that of a capability. Exit code 0 only where the NCCL validation, or the capability's own, passed, 1
     where it did not, 64 where stdin is not such outputs.
     """
     import json

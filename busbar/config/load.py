@@ -13,7 +13,7 @@ from busbar.config.cluster import Cluster
 from busbar.config.errors import ConfigError, path_of, sentence
 from busbar.config.partial import PartialConfig
 
-# One server gives 2.5 to 10 GB/s (stacks/training/docs.md); more workers stall when all write a checkpoint.
+# One server gives 2.5 to 10 GB/s (docs/hosts.md); more workers stall when all write a checkpoint.
 NFS_WORKERS = 16
 
 # The checks that no section can make on its own.
@@ -90,7 +90,7 @@ def warnings(cluster: Cluster) -> list[str]:
     if cluster.nfs_server and len(cluster.hosts.workers) > NFS_WORKERS:
         found.append(
             f"nfs_server: {len(cluster.hosts.workers)} workers share one NFS server, which is enough for "
-            f"about {NFS_WORKERS}. Fix: use a parallel file system for checkpoints (stacks/training/docs.md)"
+            f"about {NFS_WORKERS}. Fix: use a parallel file system for checkpoints (docs/hosts.md)"
         )
     if cluster.k3s.rotate.encryption_key:
         found.append(

@@ -85,7 +85,7 @@ class NetworkOperator(Chart):
     )
     secondary_networks: bool = Field(
         default=False,
-        description="Also run Multus, CNI plugins, IPoIB and nv-ipam: stacks/training has networks on them.",
+        description="Also run Multus, CNI plugins, IPoIB and nv-ipam, for secondary networks.",
     )
 
 

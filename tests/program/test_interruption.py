@@ -11,6 +11,7 @@ import pytest
 
 from tests.program.harness import ROOT
 
+PROGRAMS = ["__main__.py", *(str(file.relative_to(ROOT)) for file in ROOT.glob("stacks/*/__main__.py"))]
 # The program up to the point where the engine's part begins, then what that part does: wait, or fail.
 WAITING = """
 import runpy, signal, sys, time, pulumi
@@ -31,7 +32,7 @@ def started(program: str, then: str) -> subprocess.Popen[str]:
     return process
 
 
-@pytest.mark.parametrize("program", ["__main__.py", "stacks/training/__main__.py"])
+@pytest.mark.parametrize("program", PROGRAMS)
 def test_a_program_that_the_engine_ends_prints_no_traceback(program: str) -> None:
     process = started(program, "time.sleep(300)")
     process.send_signal(signal.SIGINT)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import typer
 from pulumi import automation as auto
 
-from busbar.cli.gates import Gate
+from busbar.capability import Gate
 from busbar.cli.stack import events, keep, recovery, session
 from busbar.cli.stack.converge import to_apply_again
 from busbar.cli.stack.engine import Snapshot, open_stack, snapshot

@@ -14,7 +14,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from busbar.cli.gates import Gate, gate_of
+from busbar.capability import Gate
+from busbar.cli.gates import gate_of
 from busbar.cli.stack.target import Target
 
 KUBECONFIG = "kubeconfig"
@@ -75,7 +76,7 @@ def remove(folder: Path) -> None:
 
 
 def show(console: Console, outputs: Outputs, target: Target) -> None:
-    """Print the summary of a cluster or a training run, else a list of the outputs."""
+    """Print the summary of a project that has one, else a list of the outputs."""
     if not outputs.values:
         console.print("none")
         return

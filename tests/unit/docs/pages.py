@@ -8,7 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
-_PLACES = ("*.md", "docs/*.md", "lab/*.md", "lab/*/*.md", "lab/go/*/*.md", "stacks/*/*.md", "examples/*/*.md")
+_PLACES = (
+    "*.md",
+    "docs/*.md",
+    "lab/*.md",
+    "lab/*/*.md",
+    "lab/go/*/*.md",
+    "stacks/*/*.md",
+    "stacks/*/*/*.md",
+    "examples/*/*.md",
+)
 
 _FENCED = re.compile(r"^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)
 _INDENTED = re.compile(r"(?:^ {4}\S.*\n(?:\n(?= {4}))?)+", re.MULTILINE)
@@ -40,6 +49,10 @@ class Page:
     def spans(self) -> list[str]:
         """Code within sentences, each on one line."""
         return [" ".join(span.split()) for span in _SPAN.findall(self.prose)]
+
+    def words(self) -> set[str]:
+        """The words of the code within sentences."""
+        return {word for span in self.spans() for word in span.split()}
 
     def code(self) -> Iterator[str]:
         """Lines of all blocks, with the next line where one ends with a backslash, and code in sentences."""

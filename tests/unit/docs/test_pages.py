@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,17 +13,16 @@ import typer.main
 import yaml
 
 from busbar import config, outputs, versions
+from busbar.capability import capabilities
 from busbar.cli import build
 from busbar.config.schema import stack_schema
 from lab.cli import app as lab
-from stacks.training.package import config as training
-from stacks.training.package import outputs as training_outputs
-from stacks.training.package.checks import CHECKS
-from stacks.training.package.schema import stack_schema as training_schema
 from tests.unit.docs.pages import PAGES, ROOT, Page
 
 pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.path)
 TOOLS = {"busbar": typer.main.get_command(build()), "python -m lab": typer.main.get_command(lab)}
+# Of the stack files: the core's, then those of the capabilities.
+SCHEMAS = [stack_schema(), *(capability.stack_schema() for capability in capabilities())]
 FOLDERS = "bench|busbar|charts|components|docs|examples|host|lab|schema|stacks|tests"
 # Where the pages write a name, the schemas have any name.
 PLACEHOLDER = re.compile(r"NAME|POOL|\*|<\w+>|\[\]")
@@ -43,8 +42,9 @@ def test_every_link_leads_to_a_file_and_a_heading(page: Page) -> None:
 def test_every_file_of_the_project_that_is_named_exists(page: Page) -> None:
     pattern = rf"(?<![\w./])(?:{FOLDERS})/[\w./-]*\.(?:py|sh|yaml|md|json|toml|j2)\b"
     named = set(re.findall(pattern, page.text))
-    places = (ROOT, (ROOT / page.path).parent)
-    assert sorted(name for name in named if not any((place / name).exists() for place in places)) == []
+    places = [ROOT / place for place in Path(page.path).parents]
+    named = {name.replace("NAME", "*") for name in named}
+    assert sorted(name for name in named if not any([*place.glob(name)] for place in places)) == []
 
 
 @pages
@@ -55,67 +55,38 @@ def test_every_command_has_the_sub_commands_and_options_that_are_shown(page: Pag
 @pages
 def test_every_make_target_exists(page: Page) -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    targets |= {"up-", *(f"up-{capability.name}" for capability in capabilities())}
     named = {found for line in page.code() for found in re.findall(r"(?:^|[;&] )make ([a-z][a-z-]*)", line)}
     assert named <= targets
 
 
 @pages
 def test_every_key_of_the_configuration_exists(page: Page) -> None:
-    schemas = [(stack_schema(), "Cluster"), (training_schema(), "Training")]
     unknown = []
     for span in page.spans():
         if not re.fullmatch(r"[a-z0-9_]+(?:\.(?:\w+|\*|<\w+>)(?:\[\])?)+", span):
             continue
         parts = PLACEHOLDER.sub("NAME", span.replace("[]", ".NAME")).split(".")
-        owners = [(schema, schema["$defs"][name]) for schema, name in schemas]
+        owners = [(schema, root(schema)) for schema in SCHEMAS]
         owners = [(schema, node) for schema, node in owners if parts[0] in node["properties"]]
         if owners and parts[-1] not in {"md", "service"} and not any(has(*owner, parts) for owner in owners):
             unknown.append(span)
     assert unknown == []
 
 
-@pages
+# Those of capabilities are checked there.
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if not page.path.startswith("stacks/")], ids=lambda page: page.path
+)
 def test_every_configuration_is_valid(page: Page) -> None:
     for block in page.blocks("yaml"):
         data = yaml.safe_load(block)
-        if data.keys() & {"apiVersion", "metadata"}:
-            continue  # objects of Kubernetes
-        if "config" in data:
-            (key, data), *others = data["config"].items()
-            assert (key, others) == (f"{training.PROJECT}:{training.KEY}", [])
-            training.load(data)
-        elif data.keys() <= training_schema()["$defs"]["Training"]["properties"].keys():
-            training.load({"cluster": "organization/busbar/mysite", **data})
-        else:
+        if not data.keys() & {"apiVersion", "metadata"}:  # objects of Kubernetes
             config.load(example_with(data))
 
 
-def test_the_table_of_the_training_configuration_has_every_key_and_its_default() -> None:
-    text = next(page for page in PAGES if page.path == "stacks/training/docs.md").text
-    table = text.partition("\n## Configuration\n")[2].partition("\n## ")[0]
-    defaults = dict(flat(training.load({"cluster": "organization/busbar/mysite"}).model_dump()))
-    named: set[str] = set()
-    for row in re.findall(r"^\| (`[^|]*`) \|([^|]*)\|", table, re.MULTILINE):
-        first, *others = re.findall(r"`(.*?)`", row[0])
-        keys = [first, *(key if "." in key else f"{first.rpartition('.')[0]}.{key}" for key in others)]
-        named |= set(keys)
-        shown = row[1].strip().split(", ")
-        for key, text in zip(keys, shown * len(keys) if len(shown) == 1 else shown, strict=False):
-            if re.fullmatch(r"true|false|\d+(\.\d+)?", text) and key in defaults:
-                assert defaults[key] == json.loads(text), key
-    assert [key for key in defaults if not any(f"{name}.".startswith(f"{key}.") for name in named)] == []
-
-
-@pytest.mark.parametrize(
-    ("path", "names"),
-    [
-        ("docs/outputs.md", [*outputs.NAMES, "kubeconfig", *outputs.pool.FIELDS]),
-        ("stacks/training/docs.md", [*training_outputs.NAMES, *(check.__name__ for check in CHECKS)]),
-    ],
-)
-def test_a_page_names_everything_that_it_is_about(path: str, names: list[str]) -> None:
-    shown = {word for page in PAGES if page.path == path for span in page.spans() for word in span.split()}
-    assert [name for name in names if name not in shown] == []
+def test_the_page_on_outputs_names_all_of_them() -> None:
+    assert not {*outputs.NAMES, "kubeconfig", *outputs.pool.FIELDS} - Page("docs/outputs.md").words()
 
 
 def test_the_readme_names_the_versions_of_the_project() -> None:
@@ -130,13 +101,11 @@ def test_no_text_advises_to_install_the_foreign_package_that_has_our_name_on_pyp
     assert [found for text in texts for found in re.findall(r"pip install '?busbar.*", text)] == []
 
 
-def flat(values: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
-    """(dotted key, value) of each value that is not a mapping itself."""
-    for key, value in values.items():
-        if isinstance(value, dict) and value:
-            yield from flat(value, f"{path}{key}.")
-        else:
-            yield f"{path}{key}", value
+def root(schema: Mapping[str, Any]) -> Any:
+    """The definition of the one object that a stack file must have."""
+    config = schema["properties"]["config"]
+    [key] = config["required"]
+    return schema["$defs"][config["properties"][key]["$ref"].rpartition("/")[2]]
 
 
 def example_with(changes: Mapping[str, Any]) -> dict[str, Any]:

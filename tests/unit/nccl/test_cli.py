@@ -43,7 +43,7 @@ def test_a_command_of_a_group_loads_no_other_group() -> None:
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())
     assert "busbar.cli.nccl" in loaded
-    assert not loaded & {"busbar.cli.preflight", "busbar.cli.config", "stacks.training.package.commands"}
+    assert not loaded & {"busbar.cli.preflight", "busbar.cli.config", "busbar.capability"}
 
 
 def test_a_pass_is_zero_and_says_so_first(good: str) -> None:

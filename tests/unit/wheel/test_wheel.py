@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tomllib
 import zipfile
 from pathlib import Path
@@ -12,28 +11,22 @@ import typer.main
 import zstandard
 from packaging.requirements import Requirement
 
+from busbar.capability import capabilities
 from busbar.cli import STACK_MODULES, build
+from tests.support.wheel import PROJECT, Call, Installed
 from tests.unit.nccl.logs import Made
-from tests.unit.wheel.conftest import PROJECT, Installed
 
 MAX_DISTRIBUTIONS = 20
 MAX_BYTES = 45_000_000
 PROFILE = ("--profile", "h100-ib-8x400", "--expect-nodes", "2")
 
-KUBECONFIG = json.dumps({
-    "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}],
-    "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-    "users": [{"name": "u", "user": {}}],
-    "current-context": "c",
-})  # fmt: skip
 ALLOCATABLE = {"resource": "nvidia.com/gpu", "nodes": {"w1": 8}, "deadline_seconds": 1}
 COLLECT = {"namespace": "n", "job": "j", "folder": ".", "deadline_seconds": 1, "expectation": {}}
 PULL = {"pool": "p", "namespace": "n", "image": "i", "nodes": ["w1"], "deadline_seconds": 1}
-CLAIM = {"namespace": "n", "claim": "c", "workers": ["w"], "deadline_seconds": 1}
 PREFLIGHT = {"login": {}, "hosts": [], "requirements": {}}
 
-# Commands that need the extra: arguments, stdin, exit code.
-NEED_STACK: dict[str, tuple[tuple[str, ...], object, int]] = {
+# Commands that need the extra. Capabilities have tests of their own.
+NEED_STACK: dict[str, Call] = {
     "show": ((), {}, 64),
     "schema": ((), None, 64),
     "check-config": (("dev",), None, 64),
@@ -41,12 +34,6 @@ NEED_STACK: dict[str, tuple[tuple[str, ...], object, int]] = {
     "wait": (("allocatable",), ALLOCATABLE, 64),
     "nccl collect": ((), COLLECT, 64),
     "nccl pull-image": ((), PULL, 64),
-    "training collect": ((), COLLECT, 64),
-    "training check-class": ((), {"class_name": "x"}, 64),
-    "training bind-claim": ((), CLAIM, 64),
-    "training check-config": (("dev",), None, 64),
-    "training schema": ((), None, 64),
-    "training check": (("Pulumi.yaml", "--verdict", "Pulumi.yaml"), None, 64),
     "up": (("dev", "--yes"), None, 64),
     "preview": (("dev",), None, 64),
     "destroy": (("dev", "--yes"), None, 64),
@@ -61,7 +48,13 @@ NEED_STACK: dict[str, tuple[tuple[str, ...], object, int]] = {
     "remove keep": ((), {}, 64),
 }
 NEED_NOTHING = {"nccl check", "nccl parse"}
-GROUPS = ("nccl", "training", "remove")
+GROUPS = ("nccl", "remove")
+
+
+def files(folder: str) -> set[str]:
+    """All files below a folder of the project."""
+    found = (path for path in (PROJECT / folder).rglob("*") if "__pycache__" not in path.parts)
+    return {str(path.relative_to(PROJECT)) for path in found if path.is_file()}
 
 
 @pytest.fixture
@@ -91,14 +84,21 @@ def test_the_message_about_the_extra_knows_all_of_its_packages() -> None:
 
 
 def test_the_wheel_holds_every_data_file_of_the_package(wheel: Path) -> None:
-    held = set(zipfile.ZipFile(wheel).namelist())
-    data = {
-        str(path.relative_to(PROJECT))
-        for path in (PROJECT / "busbar").rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts
-    }
+    held, data = set(zipfile.ZipFile(wheel).namelist()), files("busbar")
     assert any(name.endswith(".ttf") for name in data)
     assert data <= held, sorted(data - held)
+
+
+def test_the_wheel_holds_the_door_and_the_package_of_every_capability_without_its_components(
+    wheel: Path,
+) -> None:
+    held = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("stacks/")}
+    wanted = {"stacks/__init__.py"}
+    for capability in capabilities():
+        folder = f"stacks/{capability.name}"
+        package = files(f"{folder}/package") - files(f"{folder}/package/components")
+        wanted |= {f"{folder}/__init__.py", f"{folder}/capability.py", *package}
+    assert held == wanted
 
 
 def test_a_log_is_judged_and_every_report_is_written(installed: Installed, log: Path, tmp_path: Path) -> None:
@@ -116,23 +116,14 @@ def test_a_compressed_log_needs_no_extra(installed: Installed, log: Path, tmp_pa
 
 
 @pytest.mark.parametrize("command", sorted(NEED_STACK))
-def test_a_command_that_needs_the_extra_says_how_to_install_it(
-    installed: Installed, tmp_path: Path, command: str
-) -> None:
-    arguments, request, code = NEED_STACK[command]
-    (installed.folder / "Pulumi.yaml").write_text("name: busbar\nruntime: python\n")
-    (installed.folder / "Pulumi.dev.yaml").write_text((PROJECT / "Pulumi.dev.yaml").read_text())
-    stdin = b"" if request is None else json.dumps(request).encode()
-    done = installed.busbar(*command.split(), *arguments, stdin=stdin, BUSBAR_KUBECONFIG=KUBECONFIG)
-    said = done.stderr.decode()
-    assert done.returncode == code, said
-    assert "pip install '.[stack]'" in said and "Fix:" in said
-    assert "Traceback" not in said and len(said.splitlines()) == 1
+def test_a_command_that_needs_the_extra_says_how_to_install_it(installed: Installed, command: str) -> None:
+    installed.says_how_to_install_the_extra(command, NEED_STACK[command])
 
 
 def test_every_command_is_tested_without_the_extra() -> None:
     top = typer.main.get_command(build())
-    commands = set(top.commands) - set(GROUPS)  # type: ignore[attr-defined]
+    others = {capability.name for capability in capabilities()}
+    commands = set(top.commands) - set(GROUPS) - others  # type: ignore[attr-defined]
     for group in GROUPS:
         commands |= {f"{group} {name}" for name in top.commands[group].commands}  # type: ignore[attr-defined]
     assert commands == set(NEED_STACK) | NEED_NOTHING

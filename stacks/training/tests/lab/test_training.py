@@ -1,7 +1,7 @@
 """stacks/training on the lab's cluster: a run that passes, runs that are refused, and what a destroy leaves.
 
-The tests are one story, in this order; `pytest stacks/training/tests/lab` runs them alone. What this does not
-prove: NCCL and GPUs. The ranks are CPU processes that use gloo over TCP.
+The tests are one story, in this order; `pytest stacks/training/tests/lab/test_training.py`
+runs them alone. What this does not prove: NCCL and GPUs. The ranks are CPU processes that use gloo over TCP.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import venv
@@ -13,7 +14,15 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-PROJECT = Path(__file__).resolve().parents[3]
+PROJECT = Path(__file__).resolve().parents[2]
+KUBECONFIG = json.dumps({
+    "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}],
+    "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+    "users": [{"name": "u", "user": {}}],
+    "current-context": "c",
+})  # fmt: skip
+# A command that needs the extra `stack`: arguments, stdin, exit code.
+Call = tuple[tuple[str, ...], object, int]
 
 
 @dataclass(frozen=True)
@@ -37,6 +46,18 @@ class Installed:
             timeout=120,
             check=False,
         )
+
+    def says_how_to_install_the_extra(self, command: str, call: Call) -> None:
+        """Assert that a command which needs the extra `stack` ends with one line on how to install it."""
+        arguments, request, code = call
+        (self.folder / "Pulumi.yaml").write_text("name: busbar\nruntime: python\n")
+        (self.folder / "Pulumi.dev.yaml").write_text((PROJECT / "Pulumi.dev.yaml").read_text())
+        stdin = b"" if request is None else json.dumps(request).encode()
+        done = self.busbar(*command.split(), *arguments, stdin=stdin, BUSBAR_KUBECONFIG=KUBECONFIG)
+        said = done.stderr.decode()
+        assert done.returncode == code, said
+        assert "pip install '.[stack]'" in said and "Fix:" in said
+        assert "Traceback" not in said and len(said.splitlines()) == 1
 
 
 @pytest.fixture(scope="session")

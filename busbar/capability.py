@@ -1,0 +1,87 @@
+"""Capabilities: what lives on a measured cluster, each a folder of its own behind one door.
+
+The core names none. It finds `stacks/<name>/capability.py` beside this package, in a checkout and in the
+installed wheel, and what another distribution registers as an entry point of the group `busbar.capabilities`.
+Either is a CAPABILITY, which names its modules as texts: they are imported when they are used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from typer import Typer
+
+FOLDER = Path(__file__).resolve().parents[1] / "stacks"
+ENTRY_POINTS = "busbar.capabilities"
+
+
+@dataclass(frozen=True)
+class Gate:
+    """What decides whether an update has succeeded, by the names of the project's outputs.
+
+    `raised`: the configuration key that, raised by one, measures again. `summary`: the module whose function
+    `summary` makes the tables.
+    """
+
+    version: str
+    passed: str
+    reasons: str
+    title: str
+    raised: str
+    summary: str
+
+    def tables(self, outputs: Mapping[str, Any], *, folder: Path | None = None) -> RenderableType:
+        """The outputs for a terminal; `folder` is where verdicts were kept. Raises ValueError."""
+        made: RenderableType = importlib.import_module(self.summary).summary(outputs, folder=folder)
+        return made
+
+
+@dataclass(frozen=True, kw_only=True)
+class Capability:
+    """One capability.
+
+    `name`: of its folder, and of the group of its commands. `help`: one line on that group. `commands`: the
+    module whose function `register` adds them. `schema`: the module whose function `stack_schema` returns
+    the JSON Schema of its stack files.
+    """
+
+    name: str
+    help: str
+    commands: str
+    schema: str
+    gate: Gate
+
+    def register(self, group: Typer) -> None:
+        """Add the commands to their group."""
+        importlib.import_module(self.commands).register(group)
+
+    def stack_schema(self) -> dict[str, Any]:
+        """The JSON Schema of `stacks/<name>/Pulumi.<stack>.yaml`."""
+        made: dict[str, Any] = importlib.import_module(self.schema).stack_schema()
+        return made
+
+
+@cache
+def capabilities() -> tuple[Capability, ...]:
+    """All capabilities, sorted by name. Raises TypeError or ValueError for a wrong door."""
+    doors = [
+        EntryPoint(door.parent.name, f"stacks.{door.parent.name}.capability:CAPABILITY", ENTRY_POINTS)
+        for door in FOLDER.glob("*/capability.py")
+    ]
+    found: dict[str, Capability] = {}
+    for door in [*doors, *entry_points(group=ENTRY_POINTS)]:
+        capability = door.load()
+        if not isinstance(capability, Capability):
+            raise TypeError(f"{door.value} is not a Capability but {type(capability).__name__}")
+        if capability.name != door.name or door.name in found:
+            raise ValueError(f"{door.value} has the name {capability.name!r}, expected {door.name!r}, once")
+        found[door.name] = capability
+    return tuple(found[name] for name in sorted(found))

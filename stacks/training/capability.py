@@ -1,0 +1,18 @@
+"""The door of training: all that the core knows of this folder."""
+
+from busbar.capability import Capability, Gate
+
+CAPABILITY = Capability(
+    name="training",
+    help="Configure, read and judge training runs.",
+    commands="stacks.training.package.commands",
+    schema="stacks.training.package.schema",
+    gate=Gate(
+        version="training_contract_version",
+        passed="training_passed",
+        reasons="training_reasons",
+        title="training run failed",
+        raised="proof.run",
+        summary="stacks.training.package.summary",
+    ),
+)

@@ -1,0 +1,32 @@
+"""The commands in the installed wheel, without the extra `stack`."""
+
+from __future__ import annotations
+
+import pytest
+import typer
+import typer.main
+
+from stacks.training.capability import CAPABILITY
+from tests.support.wheel import Call, Installed
+
+COLLECT = {"namespace": "n", "job": "j", "folder": ".", "deadline_seconds": 1, "expectation": {}}
+CLAIM = {"namespace": "n", "claim": "c", "workers": ["w"], "deadline_seconds": 1}
+NEED_STACK: dict[str, Call] = {
+    "collect": ((), COLLECT, 64),
+    "check-class": ((), {"class_name": "x"}, 64),
+    "bind-claim": ((), CLAIM, 64),
+    "check-config": (("dev",), None, 64),
+    "schema": ((), None, 64),
+    "check": (("Pulumi.yaml", "--verdict", "Pulumi.yaml"), None, 64),
+}
+
+
+@pytest.mark.parametrize("command", sorted(NEED_STACK))
+def test_a_command_that_needs_the_extra_says_how_to_install_it(installed: Installed, command: str) -> None:
+    installed.says_how_to_install_the_extra(f"training {command}", NEED_STACK[command])
+
+
+def test_every_command_is_tested_without_the_extra() -> None:
+    group = typer.Typer()
+    CAPABILITY.register(group)
+    assert set(typer.main.get_command(group).commands) == set(NEED_STACK)  # type: ignore[attr-defined]

@@ -1,0 +1,82 @@
+"""Capabilities are found by their folders and by entry points; a wrong door is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from busbar import capability
+from busbar.capability import capabilities
+from busbar.cli.gates import CLUSTER, gate_of
+
+DOOR = """
+from busbar.capability import Capability, Gate
+
+CAPABILITY = Capability(
+    name={name!r}, help="", commands="{module}", schema="{module}",
+    gate=Gate("probe_version", "probe_passed", "probe_reasons", "probe failed", "probe.run", "{module}"),
+)
+"""
+
+
+@pytest.fixture(autouse=True)
+def afresh() -> Iterator[None]:
+    capabilities.cache_clear()
+    yield
+    capabilities.cache_clear()
+
+
+def installed(folder: Path, name: str, module: str, text: str) -> None:
+    """A distribution in FOLDER that registers an entry point NAME: the module's CAPABILITY."""
+    (folder / f"{module}.py").write_text(text)
+    info = folder / f"{module}-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1\n")
+    (info / "entry_points.txt").write_text(f"[busbar.capabilities]\n{name} = {module}:CAPABILITY\n")
+
+
+def test_every_folder_with_a_door_is_a_capability_of_its_name() -> None:
+    doors = {door.parent.name for door in capability.FOLDER.glob("*/capability.py")}
+    assert {each.name for each in capabilities()} == doors
+
+
+def test_each_has_a_gate_of_its_own() -> None:
+    gates = [CLUSTER, *(each.gate for each in capabilities())]
+    assert [gate_of({gate.version: 1}) for gate in gates] == gates
+
+
+def test_one_of_another_distribution_is_found_by_its_entry_point(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed(tmp_path, "probe", "busbar_probe", DOOR.format(name="probe", module="busbar_probe"))
+    monkeypatch.syspath_prepend(tmp_path)
+    assert "probe" in {each.name for each in capabilities()}
+    gate = gate_of({"probe_version": 1})
+    assert gate is not None and gate.title == "probe failed"
+
+
+@pytest.mark.parametrize(
+    ("registered", "module", "text", "error", "message"),
+    [
+        ("probe", "no_door", "CAPABILITY = 1", TypeError, "no_door:CAPABILITY is not a Capability but int"),
+        ("probe", "other_name", DOOR, ValueError, "has the name 'other', expected 'probe', once"),
+    ],
+)
+def test_a_door_that_is_not_as_it_must_be_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    registered: str, module: str, text: str, error: type[Exception], message: str,
+) -> None:  # fmt: skip
+    installed(tmp_path, registered, module, text.format(name="other", module=module))
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(error, match=message):
+        capabilities()
+
+
+def test_a_name_is_given_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("busbar_one", "busbar_two"):
+        installed(tmp_path, "probe", module, DOOR.format(name="probe", module=module))
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ValueError, match="has the name 'probe', expected 'probe', once"):
+        capabilities()
