@@ -71,8 +71,9 @@ mutants: $(VENV)/.ready  ## seed faults, print what the tests miss (SAMPLE=60 AR
 	@$(BIN)/python tests/mutants $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(AREA),--area $(AREA)) \
 	  $(if $(ONLY),--only $(ONLY)) $(if $(SEED),--seed $(SEED)) $(if $(GOAL),--goal $(GOAL)) $(if $(JOBS),--jobs $(JOBS))
 
-schema: $(VENV)/.ready  ## write the JSON Schema of the configuration anew
+schema: $(VENV)/.ready  ## write the JSON Schemas of the configuration and of the outputs anew
 	@$(BIN)/python -m busbar schema > schema/cluster.schema.json
+	@$(BIN)/python -m busbar schema --details > schema/details.schema.json
 	@for file in stacks/*/schema.json; do name=$${file%/*}; $(BIN)/python -m busbar $${name##*/} schema > $$file; done
 
 format: $(VENV)/.ready  ## format and sort the Python code

@@ -39,5 +39,10 @@ def collect() -> None:
                 err=True,
             )
             raise typer.Exit(1) from None
-        short = summarize(found.verdict, verdict_file=f"{spec.folder}/{VERDICT}", config_map=found.config_map)
+        short = summarize(
+            found.verdict,
+            verdict_file=f"{spec.folder}/{VERDICT}",
+            config_map=found.config_map,
+            measured_at=found.measured_at,
+        )
         typer.echo(json.dumps(short, sort_keys=True, separators=(",", ":")))

@@ -20,11 +20,14 @@ def register(group: typer.Typer) -> None:
     group.command("check-config")(check_config)
 
 
-def schema() -> None:
+def schema(
+    details: Annotated[bool, typer.Option("--details", help="That of the output `details` instead.")] = False,
+) -> None:
     """Print the JSON Schema of a stack file, for editors."""
     from busbar.config.schema import stack_schema
+    from busbar.outputs.details import details_schema
 
-    typer.echo(json.dumps(stack_schema(), indent=2))
+    typer.echo(json.dumps(details_schema() if details else stack_schema(), indent=2))
 
 
 def check_config(

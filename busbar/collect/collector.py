@@ -27,10 +27,14 @@ from busbar.nccl.units import size
 
 @dataclass(frozen=True)
 class Collected:
-    """`verdict`: the JSON object of busbar.nccl.verdict. `config_map`: NAMESPACE/NAME, None if not stored."""
+    """`verdict`: the JSON object of busbar.nccl.verdict. `config_map`: NAMESPACE/NAME, None if not stored.
+
+    `measured_at`: when the job was created, as Kubernetes writes it (UTC); None without a job.
+    """
 
     verdict: dict[str, Any]
     config_map: str | None = None
+    measured_at: str | None = None
 
 
 def collect(api: Api, spec: CollectSpec, clock: Clock, progress: ProgressCallback) -> Collected:
@@ -42,7 +46,7 @@ def collect(api: Api, spec: CollectSpec, clock: Clock, progress: ProgressCallbac
     """
     collector = _Collector(api, spec, clock, progress)
     verdict = collector.run()
-    return Collected(verdict.model_dump(mode="json"), collector.config_map)
+    return Collected(verdict.model_dump(mode="json"), collector.config_map, collector.watch.created_at)
 
 
 class _Collector(Collector[ParsedLog, Verdict]):
@@ -54,8 +58,9 @@ class _Collector(Collector[ParsedLog, Verdict]):
     )
 
     def __init__(self, api: Api, spec: CollectSpec, clock: Clock, progress: ProgressCallback) -> None:
-        watch = JobWatch(api, spec.namespace, spec.job, Deadline(clock, spec.deadline_seconds), progress)
-        super().__init__(watch, Archive(Path(spec.folder)), progress)
+        deadline = Deadline(clock, spec.deadline_seconds)
+        self.watch = JobWatch(api, spec.namespace, spec.job, deadline, progress)
+        super().__init__(self.watch, Archive(Path(spec.folder)), progress)
         self._api = api
         self._spec = spec
         self.config_map: str | None = None

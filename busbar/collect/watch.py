@@ -66,6 +66,8 @@ class Watch(ABC):
         self.deadline = deadline
         self._progress = progress
         self._persistent_since: dict[str, float] = {}
+        self.created_at: str | None = None
+        """When the object was created (UTC), as Kubernetes writes it; None before `uid`, and without one."""
 
     def uid(self) -> str:
         """The object's uid. Raises JobNeverStarted where it does not exist."""
@@ -73,6 +75,7 @@ class Watch(ABC):
             job = wait_until(self._job, self.deadline, poll_seconds=POLL_SECONDS, progress=self._progress)
         except TimedOut as timeout:
             raise Unreachable(str(timeout.error)) from timeout
+        self.created_at = job["metadata"].get("creationTimestamp")
         return str(job["metadata"]["uid"])
 
     def log(self) -> LogFollower:

@@ -54,7 +54,7 @@ def project_schema(
     more_definitions: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The schema of a stack file of `project`: `<project>:<key>` is a `model`; other keys are optional."""
-    root = _tidy(model.model_json_schema(ref_template="#/$defs/{model}"))
+    root = tidy(model.model_json_schema(ref_template="#/$defs/{model}"))
     definitions = {**root.pop("$defs", {}), model.__name__: root, **(more_definitions or {})}
     keys = {f"{project}:{key}": {"$ref": f"#/$defs/{model.__name__}"}}
     keys |= {f"{project}:{name}": schema for name, schema in (more_keys or {}).items()}
@@ -82,21 +82,21 @@ def project_schema(
     }
 
 
-def _tidy(node: Any, *, is_mapping_of_fields: bool = False) -> Any:
+def tidy(node: Any, *, is_mapping_of_fields: bool = False) -> Any:
     """Remove titles and `default: null`, and name bounds as JSON Schema does."""
     if isinstance(node, list):
-        return [_tidy(item) for item in node]
+        return [tidy(item) for item in node]
     if not isinstance(node, dict):
         return node
-    tidy: dict[str, Any] = {}
+    made: dict[str, Any] = {}
     for key, value in node.items():
         if not is_mapping_of_fields:
             if key == "title" or (key == "default" and value is None):
                 continue
             key = _KEYWORDS.get(key, key)
         if key == "default":
-            tidy[key] = value
+            made[key] = value
         else:
             fields = key in {"properties", "$defs"} and not is_mapping_of_fields
-            tidy[key] = _tidy(value, is_mapping_of_fields=fields)
-    return tidy
+            made[key] = tidy(value, is_mapping_of_fields=fields)
+    return made

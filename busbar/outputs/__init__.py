@@ -2,8 +2,8 @@
 
 from busbar.outputs.build import build_outputs, gate
 from busbar.outputs.contract import CONTRACT_VERSION, NAMES, ClusterOutputs, ContractError, NfsExport
+from busbar.outputs.details import Details, Node
 from busbar.outputs.launch import PoolLaunch
-from busbar.outputs.node import Node
 from busbar.outputs.pool import PoolResult
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "NAMES",
     "ClusterOutputs",
     "ContractError",
+    "Details",
     "NfsExport",
     "Node",
     "PoolLaunch",

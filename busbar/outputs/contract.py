@@ -3,96 +3,60 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from busbar.outputs.launch import PoolLaunch, parse_pools
-from busbar.outputs.node import Node, parse_nodes
-from busbar.outputs.pool import PoolResult, parse_pool
-from busbar.outputs.values import number
+from pydantic import Field, StrictBool, StrictFloat, ValidationError
 
-CONTRACT_VERSION = 2
+from busbar.outputs import contract2
+from busbar.outputs.details import Details, unpack
+from busbar.outputs.pool import Model
+from busbar.outputs.values import number, problems
+
+CONTRACT_VERSION = 3
 """Raised when an output changes its meaning or is removed; a new output alone does not raise it."""
-
-NAMES = (
-    "contract_version",
-    "cluster_name",
-    "api_endpoint",
-    "k3s_version",
-    "nodes",
-    "versions",
-    "nccl_busbw_gbps",
-    "nccl_expected_gbps",
-    "nccl_fraction",
-    "nccl_passed",
-    "nccl_reasons",
-    "nccl",
-    "pools",
-    "nfs_server",
-)
-"""The outputs but the kubeconfig, in the order in which they are exported."""
-# A number that was not measured is no output at all: Pulumi drops what is None.
-_MAY_BE_ABSENT = {
-    "k3s_version", "nccl_busbw_gbps", "nccl_expected_gbps", "nccl_fraction",
-    "pools",  # added to contract 2: a stack that was last updated before has no such output
-    "nfs_server",
-}  # fmt: skip
 
 
 class ContractError(ValueError):
     """The outputs are not those of a busbar stack, or have another contract version."""
 
 
-class OutputDetails(Protocol):
-    """What `StackReference.get_output_details` gives: one of the two is None."""
-
-    value: Any | None
-    secret_value: Any | None
-
-
 class StackReference(Protocol):
     """The part of `pulumi.StackReference` that is used; busbar itself never imports pulumi."""
 
-    def get_output_details(self, name: str) -> Awaitable[OutputDetails]:
-        """The output as a plain value, whether it is a secret or not."""
+    def get_output_details(self, name: str) -> Awaitable[Any]:
+        """The output as `value` or, of a secret, as `secret_value`; the other one is None."""
 
     def require_output(self, key: str) -> Any:
         """The output as a pulumi.Output that keeps its secretness."""
 
 
-@dataclass(frozen=True)
-class NfsExport:
+class NfsExport(Model):
     """What a worker mounts: `address`:`export`, with NFSv4."""
 
     address: str
     export: str
 
 
-@dataclass(frozen=True)
-class ClusterOutputs:
-    """A cluster as its stack exported it. Bandwidths are in GB/s (10^9 bytes).
+class ClusterOutputs(Details):
+    """A cluster as its stack exported it: the outputs, and what is in `details`.
 
     Gate on `nccl_passed` and on nothing else: a number alone says nothing about the transport behind it.
-    `nccl` holds the result of each pool that was measured. `versions` are those of what runs on K3s. `pools`
-    is what a pod needs on each pool; empty for a stack that was last updated before there was such an output.
-    `nfs_server` is the export that busbar made for the workers, if any.
+    Bandwidths are in GB/s (10^9 bytes). `versions` are those of what runs on K3s. `nfs_server` is the export
+    that busbar made for the workers, if any.
     """
 
     contract_version: int
     cluster_name: str
     api_endpoint: str
-    k3s_version: str | None
-    nodes: tuple[Node, ...]
-    versions: Mapping[str, str | None]
-    nccl_busbw_gbps: float | None
-    nccl_expected_gbps: float | None
-    nccl_fraction: float | None
-    nccl_passed: bool
+    k3s_version: str | None = None
+    versions: dict[str, str]
+    nccl_busbw_gbps: StrictFloat | None = None
+    nccl_expected_gbps: StrictFloat | None = None
+    nccl_fraction: StrictFloat | None = None
+    nccl_passed: StrictBool
     nccl_reasons: tuple[str, ...]
-    nccl: Mapping[str, PoolResult]
-    pools: Mapping[str, PoolLaunch] = field(default_factory=dict)
     nfs_server: NfsExport | None = None
-    kubeconfig: Any = field(default=None, repr=False)
+    kubeconfig: Any = Field(default=None, repr=False)
     """From a stack reference: a secret pulumi.Output[str]. From a dict: what stood there."""
 
     @classmethod
@@ -102,13 +66,13 @@ class ClusterOutputs:
         The kubeconfig stays a secret Output. Raises ContractError as `from_dict` does.
         """
         outputs: dict[str, Any] = {}
-        for key in NAMES:
+        for key in (*NAMES, *contract2.NAMES):
             details = await reference.get_output_details(key)
             value = details.secret_value if details.value is None else details.value
             if value is not None:
                 outputs[key] = value
         read = cls.from_dict(outputs)
-        return cls(**{**vars(read), "kubeconfig": reference.require_output("kubeconfig")})
+        return read.model_copy(update={"kubeconfig": reference.require_output("kubeconfig")})
 
     @classmethod
     def from_dict(cls, outputs: Mapping[str, Any]) -> ClusterOutputs:
@@ -116,32 +80,18 @@ class ClusterOutputs:
 
         Raises ContractError for another contract version, a missing output, or one of another type.
         """
-        check_version(outputs)
-        missing = [key for key in NAMES if key not in outputs and key not in _MAY_BE_ABSENT]
+        outputs = current(outputs)
+        missing = [key for key in NAMES if key not in outputs and key not in _OPTIONAL]
         if missing:
             raise ContractError(
                 f"missing outputs: {', '.join(missing)}. Fix: run `pulumi up` on that stack to its end"
             )
-        passed = outputs["nccl_passed"]
-        if not isinstance(passed, bool):
-            raise ContractError(f"nccl_passed is {passed!r}, true or false is expected")
-        return cls(
-            contract_version=CONTRACT_VERSION,
-            cluster_name=_of("cluster_name", outputs, str),
-            api_endpoint=_of("api_endpoint", outputs, str),
-            k3s_version=outputs.get("k3s_version"),
-            nodes=_nodes(_of("nodes", outputs, Mapping)),
-            versions=_of("versions", outputs, Mapping),
-            nccl_busbw_gbps=_float("nccl_busbw_gbps", outputs),
-            nccl_expected_gbps=_float("nccl_expected_gbps", outputs),
-            nccl_fraction=_float("nccl_fraction", outputs),
-            nccl_passed=passed,
-            nccl_reasons=tuple(str(reason) for reason in _of("nccl_reasons", outputs, list)),
-            nccl=_results(_of("nccl", outputs, Mapping)),
-            pools=_pools(outputs.get("pools")),
-            nfs_server=_export(outputs.get("nfs_server")),
-            kubeconfig=outputs.get("kubeconfig"),
-        )
+        try:
+            return cls.model_validate({**outputs, **unpack(outputs["details"])})
+        except ValidationError as error:
+            raise ContractError(problems(error)) from None
+        except ValueError as error:
+            raise ContractError(str(error)) from None
 
     @property
     def refusal(self) -> str | None:
@@ -154,84 +104,38 @@ class ClusterOutputs:
         )
 
 
-def check_version(outputs: Mapping[str, Any]) -> None:
-    """Raise ContractError unless the outputs are those of a stack with this contract version."""
+_SCALARS = {
+    name: field for name, field in ClusterOutputs.model_fields.items() if name not in Details.model_fields
+}
+# What was not measured or found is no output at all: Pulumi drops what is None.
+_OPTIONAL = {name for name, field in _SCALARS.items() if not field.is_required()}
+NAMES = (*(name for name in _SCALARS if name != "kubeconfig"), "details")
+"""The outputs but the kubeconfig, in the order in which they are exported."""
+
+
+def current(outputs: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The outputs in the form of this contract. Raises ContractError for a contract that is not read."""
     value = outputs.get("contract_version")
     if value is None:
         raise ContractError(
             "contract_version is missing: this is not a busbar stack, or its first `pulumi up` has not "
             "finished"
         )
-    version = _int("contract_version", value)
-    if version != CONTRACT_VERSION:
-        fix = (
-            f"run `pulumi up` on that stack with a busbar that writes contract {CONTRACT_VERSION}"
-            if version < CONTRACT_VERSION
-            else f"use a busbar package that reads contract {version}"
-        )
-        raise ContractError(
-            f"unsupported contract_version {version} (supported: {CONTRACT_VERSION}). Fix: {fix}"
-        )
-
-
-def _of(key: str, outputs: Mapping[str, Any], kind: type) -> Any:
-    value = outputs[key]
-    if not isinstance(value, kind):
-        raise ContractError(f"{key} is {value!r}, {kind.__name__.lower()} is expected")
-    return value
-
-
-def _nodes(texts: Mapping[str, Any]) -> tuple[Node, ...]:
-    nodes: list[Node] = []
-    for role, text in texts.items():
+    version = number(value)
+    if version is None or not version.is_integer():
+        raise ContractError(f"contract_version is {value!r}, a whole number is expected")
+    if version == CONTRACT_VERSION:
+        return outputs
+    if version == contract2.VERSION:
         try:
-            nodes += parse_nodes(str(role), str(text))
-        except ValueError as error:
-            raise ContractError(f"nodes.{role} has {error}") from None
-    return tuple(nodes)
-
-
-def _pools(text: Any) -> dict[str, PoolLaunch]:
-    try:
-        return {} if text is None else parse_pools(text)
-    except ValueError as error:
-        raise ContractError(f"pools has {error}") from None
-
-
-def _export(entry: Any) -> NfsExport | None:
-    if entry is None:
-        return None
-    if not isinstance(entry, Mapping) or not all(
-        isinstance(entry.get(key), str) for key in ("address", "export")
-    ):
-        raise ContractError(f"nfs_server is {entry!r}, a mapping with address and export is expected")
-    return NfsExport(entry["address"], entry["export"])
-
-
-def _results(entries: Mapping[str, Any]) -> dict[str, PoolResult]:
-    results = {}
-    for pool, entry in entries.items():
-        if not isinstance(entry, Mapping):
-            raise ContractError(f"nccl.{pool} is {entry!r}, a mapping is expected")
-        try:
-            results[str(pool)] = parse_pool(entry)
-        except ValueError as error:
-            raise ContractError(f"nccl.{pool}.{error}") from None
-    return results
-
-
-def _int(key: str, value: Any) -> int:
-    found = number(value)
-    if found is None or not found.is_integer():
-        raise ContractError(f"{key} is {value!r}, a whole number is expected")
-    return int(found)
-
-
-def _float(key: str, outputs: Mapping[str, Any]) -> float | None:
-    value = outputs.get(key)
-    if value is None:
-        return None
-    found = number(value)
-    if found is None:
-        raise ContractError(f"{key} is {value!r}, a number is expected")
-    return found
+            return contract2.upgrade(outputs)
+        except contract2.MALFORMED as error:
+            raise ContractError(f"the outputs are not those of contract 2: {error}") from None
+    fix = (
+        f"run `pulumi up` on that stack with a busbar that writes contract {CONTRACT_VERSION}"
+        if version < CONTRACT_VERSION
+        else f"use a busbar package that reads contract {version:.0f}"
+    )
+    raise ContractError(
+        f"unsupported contract_version {version:.0f} (supported: {CONTRACT_VERSION}). Fix: {fix}"
+    )

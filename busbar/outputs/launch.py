@@ -1,89 +1,78 @@
-"""What a pod needs on the workers of a pool to run as the validation did, for whoever starts jobs there.
-
-One text for all pools (a JSON object), because Pulumi prints every leaf of an output on a line of its own.
-"""
+"""What a pod needs on the workers of a pool to run as the validation did, for whoever starts jobs there."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import Field
 
 from busbar.config import Cluster
 from busbar.config.pools import Taint
 from busbar.hosts.host import Host
 from busbar.hosts.inventory import Inventory
 from busbar.manifests import nccljob
+from busbar.outputs.pool import Model
 
 # Of the validation itself: a job has its own number of ranks, and its own way to print evidence.
 _OF_THE_VALIDATION = ("NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_RUNTIME_CONNECT", "NCCL_TOPO_FILE")
 
 
-class PoolLaunch(BaseModel):
-    """One pool: its workers, and the settings under which its bandwidth was measured.
-
-    `resources` are the extended resources of a pod that uses a whole worker, without its GPUs. `env` are the
-    NCCL settings of profile and configuration. `topology_file` names the NCCL topology file that the
-    validation used; its content is not an output. `topology`: the keys of the labels by which its Nodes say
-    where they are in the fabric, the farthest level first; None where the site has named none. `interfaces`:
-    for each rail, in the order of PCI addresses, the names of its network interface on the workers: one where
-    all agree. None where they are not known of all workers. `roce`: what the workers do with the congestion
-    of RoCE rails, each state once; None where preflight does not judge it. `without_nfs`: workers on which
-    preflight found no NFS client.
-    """
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
+class PoolLaunch(Model):
+    """One pool: its workers, and the settings under which its bandwidth was measured."""
 
     workers: tuple[str, ...] = Field(min_length=1)
+    """The names of their Nodes."""
     gpus: int = Field(ge=1)
+    """GPUs of each worker."""
     rails: int = Field(ge=1)
+    """HCA ports of each worker that carry NCCL traffic."""
     rate_gbps: float
+    """Rate of one rail in Gb/s."""
     link_layer: str
+    """infiniband or ethernet."""
     transport: str
+    """The transport that the validation requires, such as gpudirect-rdma."""
     profile: str | None = None
+    """The system profile of the validation."""
     gpu_model: str | None = None
-    resources: dict[str, str] = Field(default_factory=dict)
-    host_paths: dict[str, str] = Field(default_factory=dict)
+    """As in the configuration of the pool."""
+    resources: dict[str, str] = Field(default={})
+    """Extended resources of a pod that uses a whole worker, without its GPUs."""
+    host_paths: dict[str, str] = Field(default={})
+    """Folders of the worker that its pods mount, by the path in the pod."""
     taints: tuple[Taint, ...] = ()
+    """Taints of the workers, which the pods tolerate."""
     runtime_class: str = ""
+    """RuntimeClass of the pods; empty for none."""
     shm_size: str
+    """Size of /dev/shm."""
     memory: str | None = None
-    env: dict[str, str] = Field(default_factory=dict)
+    """Memory that a pod requests."""
+    env: dict[str, str] = Field(default={})
+    """The NCCL settings of profile and configuration."""
     topology_file: str | None = None
+    """The NCCL topology file that the validation used, by name; its content is not an output."""
     topology: tuple[str, ...] | None = None
+    """The keys of the labels by which Nodes say where they are in the fabric, the farthest level first."""
     interfaces: tuple[tuple[str, ...], ...] | None = None
+    """For each rail, in the order of PCI addresses, the names of its network interface: one where all workers
+    agree. Absent where they are not known of all workers."""
     roce: tuple[str, ...] | None = None
+    """What the workers do with the congestion of RoCE rails (PFC, ECN), each state once. Absent where
+    preflight does not judge it."""
     without_nfs: tuple[str, ...] | None = None
+    """Workers on which preflight found no NFS client."""
 
 
-_POOLS = TypeAdapter(dict[str, PoolLaunch])
-
-
-def format_pools(inventory: Inventory, facts: Mapping[str, Mapping[str, Any]]) -> str:
-    """The settings of every pool as one text; `facts` of preflight by host.
+def launches(inventory: Inventory, facts: Mapping[str, Mapping[str, Any]]) -> dict[str, PoolLaunch]:
+    """Every pool that has workers; `facts` of preflight by host.
 
     Raises as busbar.manifests.nccljob.resolve does.
     """
     cluster = inventory.cluster
-    pools = {
-        name: _launch(cluster, name, inventory.workers_of(name), facts)
-        for name in cluster.pools
-        if inventory.workers_of(name)
-    }
-    texts = {name: launch.model_dump(mode="json", exclude_none=True) for name, launch in pools.items()}
-    return json.dumps(texts, sort_keys=True)
-
-
-def parse_pools(text: Any) -> dict[str, PoolLaunch]:
-    """The settings of every pool, from a text of `format_pools`. Raises ValueError for any other text."""
-    try:
-        return _POOLS.validate_json(text if isinstance(text, str) else "")
-    except ValidationError as error:
-        problem = error.errors()[0]
-        where = ".".join(map(str, problem["loc"]))
-        raise ValueError(f"{where + ': ' if where else ''}{problem['msg']}") from None
+    workers = {name: inventory.workers_of(name) for name in cluster.pools}
+    return {name: _launch(cluster, name, hosts, facts) for name, hosts in workers.items() if hosts}
 
 
 def _launch(

@@ -13,10 +13,12 @@ from rich.text import Text
 
 from busbar.judge.tables import check_table, styled, table
 from busbar.nccl.units import gbps, rate, share, size
-from busbar.outputs.contract import check_version
-from busbar.outputs.pool import PoolResult, parse_pool, summarize
+from busbar.outputs.contract import current
+from busbar.outputs.details import Details, unpack
+from busbar.outputs.pool import PoolResult, summarize
 
-_LOCATIONS = {"verdict_file", "config_map"}
+# What a verdict does not have: where it lies, when it was measured and by which busbar.
+_BESIDES = {"verdict_file", "config_map", "measured_at", "busbar_version"}
 
 
 def summary(outputs: Mapping[str, Any], *, folder: Path | None = None) -> RenderableType:
@@ -28,11 +30,10 @@ def summary(outputs: Mapping[str, Any], *, folder: Path | None = None) -> Render
     contract version.
     """
     if "contract_version" in outputs:
-        check_version(outputs)
+        outputs = current(outputs)
     parts: list[RenderableType] = [_headline(outputs)]
-    entries: Mapping[str, Mapping[str, Any]] = outputs.get("nccl") or {}
-    pools = {name: parse_pool(entry) for name, entry in entries.items()}
-    verdicts = {name: _kept_verdict(name, entry, folder) for name, entry in entries.items()}
+    pools = Details.model_validate(unpack(outputs["details"])).nccl if "details" in outputs else {}
+    verdicts = {name: _kept_verdict(name, pool, folder) for name, pool in pools.items()}
     if pools:
         parts += [_pool_table(pools), _collective_table(pools, verdicts)]
     if any(verdicts.values()):
@@ -68,8 +69,8 @@ def _pool_table(pools: Mapping[str, PoolResult]) -> Table:
             rate(pool.expected_gbps),
             share(pool.fraction),
             pool.transport,
-            "{} of {}".format(*pool.gdrdma_edges) if pool.gdrdma_edges else "-",
-            pool.rails or "-",
+            f"{pool.gdrdma_edges} of {pool.network_edges}" if pool.network_edges else "-",
+            _rails(pool.hosts_by_rails),
         )
     return rows
 
@@ -82,8 +83,6 @@ def _collective_table(
     rows.add_column("verdict")
     for name, pool in pools.items():
         for collective, curve in pool.curve.items():
-            if not curve:
-                continue
             judged = ((verdicts.get(name) or {}).get("collectives") or {}).get(collective) or {}
             largest, busbw = max(curve)
             rows.add_row(
@@ -119,21 +118,28 @@ def _notes(
             yield "simulated", f"{name}: {pool.simulated}"
 
 
-def _kept_verdict(pool: str, entry: Mapping[str, Any], folder: Path | None) -> Mapping[str, Any] | None:
+def _kept_verdict(name: str, pool: PoolResult, folder: Path | None) -> Mapping[str, Any] | None:
     """The whole verdict, where it lies on this machine and is the one that the outputs were made of.
 
     The stack may have been updated elsewhere since; then the file here is of another measurement.
     """
-    path = folder / pool / "verdict.json" if folder else Path(str(entry.get("verdict_file")))
+    path = folder / name / "verdict.json" if folder else Path(str(pool.verdict_file))
     try:
         verdict = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        again = PoolResult.model_validate(summarize(verdict))
+    except (OSError, ValueError, AttributeError):
         return None
-    if not isinstance(verdict, dict):
-        return None
-    again = summarize(verdict)
-    same = all(again.get(key) == value for key, value in entry.items() if key not in _LOCATIONS)
+    same = again.model_dump(exclude=_BESIDES) == pool.model_dump(exclude=_BESIDES)
     return verdict if same else None
+
+
+def _rails(hosts_by_rails: Mapping[int, int]) -> str:
+    """Such as `8 on each of 2 hosts`, or `8 on 7 hosts, 6 on 1 host`."""
+    if len(hosts_by_rails) == 1:
+        [(rails, hosts)] = hosts_by_rails.items()
+        return f"{rails} on each of {hosts} hosts" if hosts > 1 else f"{rails} on 1 host"
+    groups = sorted(hosts_by_rails.items(), reverse=True)
+    return ", ".join(f"{rails} on {hosts} host{'s' * (hosts > 1)}" for rails, hosts in groups) or "-"
 
 
 def _passed(judged: Mapping[str, Any]) -> str:

@@ -9,6 +9,7 @@ import json
 import re
 from typing import Any
 
+from busbar.outputs import ClusterOutputs
 from tests.support.lab import PROJECT, Lab
 
 CONSUMER = PROJECT / "examples" / "consumer"
@@ -24,13 +25,14 @@ def test_make_up_ends_with_a_measured_bus_bandwidth(lab: Lab) -> None:
     assert outputs["nccl_passed"] is True
     assert outputs["nccl_reasons"] == []
     assert outputs["nccl_busbw_gbps"] > 0
-    pool = outputs["nccl"]["lab"]
-    assert pool["transport"] == "socket" and pool["gdrdma_edges"].startswith("0 of ")
-    assert pool["simulated"], "a simulated number must say so"
-    assert set(pool["curve"]) == {"all_reduce", "all_gather"}
-    verdict = json.loads((PROJECT / pool["verdict_file"]).read_text(encoding="utf-8"))
+    pool = ClusterOutputs.from_dict(outputs).nccl["lab"]
+    assert pool.transport == "socket" and pool.gdrdma_edges == 0 and pool.network_edges
+    assert pool.simulated, "a simulated number must say so"
+    assert pool.measured_at, "the job tells when it was created"
+    assert set(pool.curve) == {"all_reduce", "all_gather"}
+    verdict = json.loads((PROJECT / str(pool.verdict_file)).read_text(encoding="utf-8"))
     assert verdict["ranks"] == 4 and verdict["nodes"] == 2
-    namespace, name = pool["config_map"].split("/")
+    namespace, name = str(pool.config_map).split("/")
     assert json.loads(lab.kubectl(f"-n {namespace} get configmap {name} -o json"))["data"]["verdict.json"]
 
 

@@ -73,5 +73,5 @@ def test_a_simulated_number_is_marked_in_the_config_map() -> None:
 def test_a_stack_of_contract_1_is_refused_with_what_to_do() -> None:
     run = consume(passing(), contract_version=1)
     assert isinstance(run.error, pulumi.RunError)
-    assert "organization/busbar/dev: unsupported contract_version 1 (supported: 2). Fix: " in str(run.error)
+    assert "organization/busbar/dev: unsupported contract_version 1 (supported: 3). Fix: " in str(run.error)
     assert run.of_type(CONFIG_MAP) == []

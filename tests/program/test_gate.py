@@ -7,6 +7,7 @@ from typing import Any
 import pulumi
 import pytest
 
+from busbar.outputs import ClusterOutputs
 from tests.program.answers import Verdicts, healthy
 from tests.program.harness import LOCAL, Run, run_program
 from tests.support.clusters import site
@@ -24,8 +25,9 @@ def test_a_pass_is_exported_and_the_update_succeeds() -> None:
     assert done.outputs["nccl_passed"] is True
     assert done.outputs["nccl_busbw_gbps"] == 390.28
     assert done.outputs["versions"]["nccl"] == "2.28.3"
-    assert done.outputs["nodes"]["worker"].endswith("gpu-2 198.18.0.3 gpus=8 rails=8")
-    assert done.outputs["nccl"]["h100"]["verdict_file"] == ".busbar/test/h100/verdict.json"
+    cluster = ClusterOutputs.from_dict(done.outputs)
+    assert [node.gpus for node in cluster.nodes if node.role == "worker"] == [8, 8]
+    assert cluster.nccl["h100"].verdict_file == ".busbar/test/h100/verdict.json"
 
 
 def test_a_failed_validation_fails_the_update_with_its_reasons_and_keeps_the_outputs() -> None:
@@ -69,7 +71,7 @@ def test_one_failed_pool_of_three_fails_the_update_and_makes_the_headline() -> N
     assert isinstance(done.error, pulumi.RunError)
     assert done.outputs["nccl_reasons"] == ["pool b: half of the rails are missing"]
     assert done.outputs["nccl_busbw_gbps"] == 46.9
-    assert set(done.outputs["nccl"]) == {"a", "b", "c"}
+    assert set(ClusterOutputs.from_dict(done.outputs).nccl) == {"a", "b", "c"}
 
 
 def test_without_enforcement_a_failed_validation_is_exported_and_the_update_succeeds() -> None:

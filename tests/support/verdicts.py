@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from busbar.outputs.pool import VERDICT_SCHEMA
+from busbar.nccl.schema import SCHEMA
 
 
 def passing(busbw_gbps: float = 390.28, expected_gbps: float = 400.0) -> dict[str, Any]:
@@ -26,7 +26,7 @@ def passing(busbw_gbps: float = 390.28, expected_gbps: float = 400.0) -> dict[st
         "in_place": {"time_us": 41268.0, "algbw_gbps": 208.15, "busbw_gbps": busbw_gbps, "wrong": 0},
     }
     return {
-        "schema": VERDICT_SCHEMA,
+        "schema": SCHEMA,
         "verdict": "pass",
         **result,
         "reasons": [],
@@ -54,7 +54,7 @@ def failing(reason: str = "busbw 46.9 GB/s is below the floor of 360 GB/s", **va
 def unknown(reason: str = "the launcher never started") -> dict[str, Any]:
     """No evidence: nothing was measured."""
     return {
-        "schema": VERDICT_SCHEMA,
+        "schema": SCHEMA,
         "verdict": "unknown",
         "passed": False,
         "reasons": [reason],

@@ -29,9 +29,9 @@ def outputs(
 
 
 def cluster(verdict: dict[str, Any] | None = None, **change: Any) -> ClusterOutputs:
-    """The same, read; `change` replaces outputs, None removes one."""
-    changed = {**outputs(verdict), **change}
-    return ClusterOutputs.from_dict({key: value for key, value in changed.items() if value is not None})
+    """The same, read; `change` replaces fields."""
+    read = ClusterOutputs.from_dict(outputs(verdict))
+    return ClusterOutputs.model_validate({**read.model_dump(), **change})
 
 
 def curve(**gbps: float) -> dict[str, Any]:

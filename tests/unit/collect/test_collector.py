@@ -119,6 +119,14 @@ def test_the_collection_tells_where_in_the_cluster_the_verdict_is(tmp_path: Path
     assert found.config_map == f"ns/{api.created[0][1]['metadata']['name']}"
 
 
+def test_a_verdict_that_is_found_again_was_measured_when_its_job_was_created(tmp_path: Path) -> None:
+    api = finished()
+    api.objects[JOB]["metadata"]["creationTimestamp"] = "2026-11-23T01:02:03Z"
+    first, again = (collect(api, spec(tmp_path), Clock(), lambda _: None) for _ in range(2))
+    assert again.config_map == first.config_map
+    assert first.measured_at == again.measured_at == "2026-11-23T01:02:03Z"
+
+
 def test_a_verdict_that_is_stored_already_is_returned_without_reading_the_log_again(tmp_path: Path) -> None:
     api = finished()
     first = run(api, spec(tmp_path / "here"))

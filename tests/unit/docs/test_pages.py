@@ -86,7 +86,7 @@ def test_every_configuration_is_valid(page: Page) -> None:
 
 
 def test_the_page_on_outputs_names_all_of_them() -> None:
-    assert not {*outputs.NAMES, "kubeconfig", *outputs.pool.FIELDS} - Page("docs/outputs.md").words()
+    assert not {*outputs.NAMES, "kubeconfig", *outputs.Details.model_fields} - Page("docs/outputs.md").words()
 
 
 def test_the_readme_names_the_versions_of_the_project() -> None:

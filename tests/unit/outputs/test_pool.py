@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from busbar import __version__
 from busbar.nccl.verdict import Verdict
-from busbar.outputs.pool import FIELDS, parse_pool, summarize
+from busbar.outputs.pool import Curve, PoolResult, read_result, summarize
 from tests.support.verdicts import passing, unknown
 
 
@@ -22,6 +23,15 @@ def row(size: int, out_of_place: float | None, in_place: float | None) -> dict[s
 
 def with_curve(*rows: dict[str, Any]) -> dict[str, Any]:
     return {**passing(), "collectives": {"all_reduce": {"curve": list(rows)}}}
+
+
+def result(verdict: dict[str, Any], **more: Any) -> PoolResult:
+    """What a program reads of a verdict that the collector printed."""
+    return PoolResult.model_validate(read_result(json.dumps(summarize(verdict, **more))))
+
+
+def curve(verdict: dict[str, Any]) -> Curve:
+    return result(verdict).curve["all_reduce"]
 
 
 def test_every_key_of_a_verdict_that_is_read_is_one_that_verdicts_have() -> None:
@@ -39,39 +49,29 @@ def test_every_key_of_a_verdict_that_is_read_is_one_that_verdicts_have() -> None
 
 
 def test_a_passing_verdict_is_read_back_with_its_numbers() -> None:
-    pool = parse_pool(
-        summarize(passing(), verdict_file=".busbar/prod/h100/verdict.json", config_map="ns/name")
-    )
+    pool = result(passing(), verdict_file=".busbar/prod/h100/verdict.json", config_map="ns/name")
     assert (pool.verdict, pool.busbw_gbps, pool.expected_gbps, pool.fraction) == (
-        "pass",
-        390.28,
-        400.0,
-        0.9757,
-    )
-    assert (pool.transport, pool.gdrdma_edges, pool.rails) == (
-        "gpudirect-rdma",
-        (704, 704),
-        "8 on each of 2 hosts",
-    )
+        "pass", 390.28, 400.0, 0.9757,
+    )  # fmt: skip
+    assert (pool.transport, pool.gdrdma_edges, pool.network_edges) == ("gpudirect-rdma", 704, 704)
+    assert pool.hosts_by_rails == {8: 2}
     assert pool.curve == {"all_reduce": ((8589934592, 390.28),)}
     assert (pool.verdict_file, pool.config_map) == (".busbar/prod/h100/verdict.json", "ns/name")
     assert pool.simulated is None
 
 
+def test_a_result_tells_when_it_was_measured_and_which_busbar_judged_it() -> None:
+    printed = summarize(passing(), measured_at="2026-11-23T01:02:03Z")
+    assert (printed["measured_at"], printed["busbar_version"]) == ("2026-11-23T01:02:03Z", __version__)
+
+
 def test_the_curve_is_the_smaller_of_out_of_place_and_in_place_at_each_size() -> None:
-    verdict = with_curve(row(1025, 0.0182, 0.02), row(2**29, 371.2, 380.0), row(2**30, 390.0, 382.1))
-    short = summarize(verdict)
-    assert short["curve"] == {"all_reduce": "1GiB=382.1 512MiB=371.2 1025B=0.0182"}
-    assert parse_pool(short).curve == {"all_reduce": ((1025, 0.0182), (2**29, 371.2), (2**30, 382.1))}
+    verdict = with_curve(row(2**29, 371.2, 380.0), row(1025, 0.0182, 0.02), row(2**30, 390.0, 382.1))
+    assert curve(verdict) == ((1025, 0.0182), (2**29, 371.2), (2**30, 382.1))
 
 
 def test_a_row_of_which_one_half_was_not_measured_has_the_value_of_the_other() -> None:
-    assert summarize(with_curve(row(1024, None, 1.5)))["curve"] == {"all_reduce": "1KiB=1.5"}
-
-
-@pytest.mark.parametrize("size", [1, 1000, 2**10, 2**20, 3 * 2**20, 2**33, 2**41])
-def test_sizes_are_read_back_exactly(size: int) -> None:
-    assert parse_pool(summarize(with_curve(row(size, 1.0, 1.0)))).curve == {"all_reduce": ((size, 1.0),)}
+    assert curve(with_curve(row(1024, None, 1.5))) == ((1024, 1.5),)
 
 
 @pytest.mark.parametrize(
@@ -80,31 +80,22 @@ def test_sizes_are_read_back_exactly(size: int) -> None:
         ({"NET/IBext/N/GDRDMA": 700, "NET/IBext/N": 4, "P2P/CUMEM": 64}, (700, 704)),
         ({"NET/IB/N/GDRDMA(PCI)/Shared": 8, "COLLNET/SHARP/N": 2}, (8, 10)),
         ({"NET/Socket/N": 8}, (0, 8)),
-        ({"P2P/CUMEM": 64, "SHM/direct": 2}, None),
+        ({"P2P/CUMEM": 64, "SHM/direct": 2}, (None, None)),
     ],
 )
 def test_gdrdma_edges_are_counted_among_those_over_the_network(
-    channels: dict[str, int], edges: tuple[int, int] | None
+    channels: dict[str, int], edges: tuple[int | None, int | None]
 ) -> None:
-    assert parse_pool(summarize({**passing(), "channels": channels})).gdrdma_edges == edges
+    pool = result({**passing(), "channels": channels})
+    assert (pool.gdrdma_edges, pool.network_edges) == edges
 
 
-@pytest.mark.parametrize(
-    ("hosts", "text"),
-    [
-        ({"a": 8}, "8 on 1 host"),
-        ({"a": 8, "b": 8, "c": 6}, "8 on 2 hosts, 6 on 1 host"),
-        ({}, None),
-    ],
-)
-def test_rails_are_told_for_groups_of_hosts(hosts: dict[str, int], text: str | None) -> None:
-    assert parse_pool(summarize({**passing(), "rails_per_host": hosts})).rails == text
+def test_rails_are_told_for_groups_of_hosts() -> None:
+    assert result({**passing(), "rails_per_host": {"a": 8, "b": 8, "c": 6}}).hosts_by_rails == {8: 2, 6: 1}
 
 
 def test_a_simulation_is_noted_and_read_back() -> None:
-    short = summarize({**passing(), "simulated": "nccl-tests on CPUs"})
-    assert short["simulated"] == "nccl-tests on CPUs"
-    assert parse_pool(short).simulated == "nccl-tests on CPUs"
+    assert result({**passing(), "simulated": "nccl-tests on CPUs"}).simulated == "nccl-tests on CPUs"
 
 
 def test_numbers_are_rounded_to_four_decimals() -> None:
@@ -112,8 +103,9 @@ def test_numbers_are_rounded_to_four_decimals() -> None:
 
 
 def test_what_was_not_measured_has_no_key() -> None:
-    assert set(summarize(unknown())) & set(FIELDS) == {"verdict", "transport", "curve"}
-    assert parse_pool(summarize(unknown())).busbw_gbps is None
+    assert set(summarize(unknown())) == {
+        "format", "verdict", "reasons", "busbar_version", "transport", "hosts_by_rails", "curve",
+    }  # fmt: skip
 
 
 def test_a_verdict_of_a_full_size_sweep_of_440_hosts_stays_below_4_kb() -> None:
@@ -128,14 +120,23 @@ def test_a_verdict_of_a_full_size_sweep_of_440_hosts_stays_below_4_kb() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("printed", "problem"),
     [
-        ({"gdrdma_edges": "all"}, "gdrdma_edges is 'all'"),
-        ({"curve": {"all_reduce": "512MiB"}}, "curve.all_reduce has '512MiB'"),
-        ({"curve": {"all_reduce": "512MiB=nan"}}, "curve.all_reduce has '512MiB=nan'"),
-        ({"curve": [1]}, "curve is"),
+        (None, "it is not a verdict (Expecting value"),
+        ("Killed", "it is not a verdict (Expecting value"),
+        ("[]", "it is not a verdict ("),
+        ('{"passed": "yes"}', "it is not a verdict ("),
+        ('{"format": 3}', "verdict: Field required"),
+        (
+            '{"format": 3, "verdict": "good"}',
+            "verdict: Input should be 'pass', 'fail' or 'unknown', got 'good'",
+        ),
+        ('{"format": 4, "verdict": "pass"}', "unsupported format 4, supported: 3"),
+        ('{"schema": 1, "verdict": "pass", "passed": true}', "it is not a verdict ("),
     ],
 )
-def test_an_entry_of_another_form_is_refused_by_key(change: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        parse_pool({**summarize(passing()), **change})
+def test_a_text_that_is_not_a_result_is_no_evidence_and_says_so(printed: str | None, problem: str) -> None:
+    found = PoolResult.model_validate(read_result(printed))
+    assert found.verdict == "unknown"
+    assert problem in found.reasons[0]
+    assert "the output of `busbar nccl collect` cannot be read" in found.reasons[0]

@@ -70,7 +70,7 @@ def test_whole_numbers_that_the_engine_made_floats_are_whole_again() -> None:
 def test_the_nodes_are_read_typed_in_the_order_of_the_configuration() -> None:
     nodes = ClusterOutputs.from_dict(exported()).nodes
     assert [node.name for node in nodes] == ["lb-1", "server-1", "server-2", "server-3", "gpu-1", "gpu-2"]
-    assert nodes[4] == Node("gpu-1", "worker", "198.18.0.2", gpus=8, rails=8)
+    assert nodes[4] == Node(name="gpu-1", role="worker", address="198.18.0.2", gpus=8, rails=8)
 
 
 def test_a_failing_cluster_is_refused_with_its_reasons() -> None:
@@ -92,12 +92,12 @@ def test_a_number_that_was_not_measured_is_absent_and_read_as_none() -> None:
     [
         (
             1.0,
-            "unsupported contract_version 1 (supported: 2). Fix: run `pulumi up` on that stack with a busbar "
-            "that writes contract 2",
+            "unsupported contract_version 1 (supported: 3). Fix: run `pulumi up` on that stack with a busbar "
+            "that writes contract 3",
         ),
         (
-            3.0,
-            "unsupported contract_version 3 (supported: 2). Fix: use a busbar package that reads contract 3",
+            4.0,
+            "unsupported contract_version 4 (supported: 3). Fix: use a busbar package that reads contract 4",
         ),
     ],
 )
@@ -113,13 +113,18 @@ def test_another_contract_is_refused_before_anything_else_is_read(version: float
         ({"contract_version": None}, "this is not a busbar stack, or its first `pulumi up` has not finished"),
         ({"contract_version": "1"}, "contract_version is '1', a whole number is expected"),
         ({"contract_version": float("inf")}, "a whole number is expected"),
-        ({"nccl_passed": "false"}, "nccl_passed is 'false', true or false is expected"),
-        ({"nccl_passed": 1.0}, "nccl_passed is 1.0, true or false is expected"),
-        ({"nccl_busbw_gbps": "390"}, "nccl_busbw_gbps is '390', a number is expected"),
-        ({"nodes": {"worker": "gpu-1"}}, "nodes.worker has 'gpu-1': NAME ADDRESS"),
-        ({"nodes": "gpu-1"}, "nodes is 'gpu-1', mapping is expected"),
-        ({"nccl": {"h100": "pass"}}, "nccl.h100 is 'pass', a mapping is expected"),
-        ({"nccl": {"h100": {"gdrdma_edges": "all"}}}, "nccl.h100.gdrdma_edges is 'all'"),
+        ({"nccl_passed": "false"}, "nccl_passed: Input should be a valid boolean, got 'false'"),
+        ({"nccl_passed": 1.0}, "nccl_passed: Input should be a valid boolean, got 1.0"),
+        ({"nccl_busbw_gbps": "390"}, "nccl_busbw_gbps: Input should be a valid number, got '390'"),
+        ({"nccl_busbw_gbps": True}, "nccl_busbw_gbps: Input should be a valid number, got True"),
+        ({"details": 7.0}, "details is not a JSON object in a JSON string: "),
+        ({"details": "gpu-1"}, "details is not a JSON object in a JSON string: "),
+        ({"details": '{"nodes": []}'}, "details is not a JSON object in a JSON string: "),
+        ({"details": '"[]"'}, "details is not a JSON object in a JSON string: "),
+        (
+            {"details": r'"{\"nodes\": [{\"name\": \"gpu-1\"}], \"nccl\": {}}"'},
+            "nodes.0.role: Field required",
+        ),
     ],
 )
 def test_outputs_that_are_not_the_contract_are_refused_by_name(change: dict[str, Any], message: str) -> None:
@@ -129,8 +134,8 @@ def test_outputs_that_are_not_the_contract_are_refused_by_name(change: dict[str,
 
 def test_every_missing_output_is_named() -> None:
     outputs = exported()
-    del outputs["nccl_passed"], outputs["nodes"]
-    with pytest.raises(ContractError, match="missing outputs: nodes, nccl_passed"):
+    del outputs["nccl_passed"], outputs["details"]
+    with pytest.raises(ContractError, match="missing outputs: nccl_passed, details"):
         ClusterOutputs.from_dict(outputs)
 
 
@@ -141,7 +146,7 @@ def test_a_stack_reference_gives_the_same_and_keeps_the_kubeconfig_a_secret_outp
 
 
 def test_evidence_that_a_producer_marked_as_secret_is_still_read() -> None:
-    assert read(Reference(exported(), secrets=frozenset({"nccl"}))).nccl["h100"].verdict == "pass"
+    assert read(Reference(exported(), secrets=frozenset({"details"}))).nccl["h100"].verdict == "pass"
 
 
 def test_a_stack_that_was_never_brought_up_is_refused() -> None:

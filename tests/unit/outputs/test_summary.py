@@ -104,7 +104,7 @@ def test_an_update_that_never_measured_is_not_a_pass() -> None:
 
 
 def test_outputs_of_another_contract_version_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"unsupported contract_version 1 \(supported: 2\)"):
+    with pytest.raises(ValueError, match=r"unsupported contract_version 1 \(supported: 3\)"):
         summary(_outputs(contract_version=1))
 
 
@@ -147,7 +147,7 @@ def test_show_ends_with_the_result_as_exit_code(passed: bool, code: int) -> None
     [
         ("error: no stack selected", "stdin is not the output of a busbar stack"),
         ("[]", "an object of outputs is expected, not list"),
-        ('{"contract_version": 1}', "unsupported contract_version 1 (supported: 2). Fix: "),
+        ('{"contract_version": 1}', "unsupported contract_version 1 (supported: 3). Fix: "),
     ],
 )
 def test_show_refuses_what_is_not_the_output_of_this_contract(text: str, message: str) -> None:

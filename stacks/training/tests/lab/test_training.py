@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
-from busbar.outputs.pool import parse_pool
+from busbar.outputs import ClusterOutputs
 from tests.support.lab import PROJECT, Lab
 
 TRAINING = PROJECT / "stacks" / "training"
@@ -122,7 +122,7 @@ def test_its_outputs_are_typed(lab: Lab) -> None:
     assert run["checkpoint_bytes"] > 2 * run["gradient_bytes"] > 0
     for name in ("step_seconds", "allreduce_seconds", "expected_allreduce_seconds", "busbw_gbps"):
         assert isinstance(run[name], float) and run[name] > 0, name
-    measured = parse_pool(lab.outputs()["nccl"]["lab"]).curve["all_reduce"]
+    measured = ClusterOutputs.from_dict(lab.outputs()).nccl["lab"].curve["all_reduce"]
     assert 0 < run["measured_busbw_gbps"] <= max(busbw for _, busbw in measured)
     assert run["simulated"], "a simulated number must say so"
     assert (TRAINING / run["verdict_file"]).is_file()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -10,11 +9,11 @@ import pytest
 from busbar.config import load
 from busbar.hosts.inventory import Inventory
 from busbar.outputs import ClusterOutputs
-from busbar.outputs.launch import format_pools
+from busbar.outputs.launch import launches
 from stacks.training.package.storage.manifests import claim_name
 from stacks.training.package.target import Refused, busbw_at, targets, warnings, with_cluster_export
 from stacks.training.tests import support
-from stacks.training.tests.support import CLUSTER, cluster, curve, outputs, training
+from stacks.training.tests.support import CLUSTER, cluster, curve, training
 from tests.support.clusters import site
 from tests.support.verdicts import failing
 
@@ -26,6 +25,11 @@ def refusal(found: ClusterOutputs, **config: Any) -> str:
     with pytest.raises(Refused) as caught:
         targets(found, training(**config))
     return str(caught.value)
+
+
+def with_curve(measured: dict[str, Any]) -> ClusterOutputs:
+    """A cluster that has passed, with other measured sizes."""
+    return cluster(nccl={"h100": cluster().nccl["h100"].model_copy(update={"curve": measured})})
 
 
 def test_a_cluster_that_passed_gives_its_pools_with_their_launch_settings_and_their_curve() -> None:
@@ -42,7 +46,7 @@ def test_a_cluster_that_failed_is_refused_with_its_reasons_and_what_to_do() -> N
 
 
 def test_a_cluster_of_an_older_busbar_is_refused_because_it_does_not_say_what_a_pod_needs() -> None:
-    assert refusal(cluster(pools=None)) == (
+    assert refusal(cluster(pools={})) == (
         f"{CLUSTER}: has no output `pools`: its last update was by an older busbar. Fix: run `pulumi up` on "
         "it, with this version"
     )
@@ -59,8 +63,8 @@ def test_a_pool_without_a_result_of_its_own_is_refused_whatever_the_headline_say
 
 
 def test_a_pool_whose_all_reduce_was_not_measured_is_refused() -> None:
-    result = {**outputs()["nccl"]["h100"], "curve": {"all_gather": "1GiB=300"}}
-    assert "all_reduce was not measured, and training needs it" in refusal(cluster(nccl={"h100": result}))
+    found = with_curve({"all_gather": [(1 << 30, 300.0)]})
+    assert "all_reduce was not measured, and training needs it" in refusal(found)
 
 
 def test_gradients_below_the_smallest_measured_message_are_refused() -> None:
@@ -69,8 +73,7 @@ def test_gradients_below_the_smallest_measured_message_are_refused() -> None:
 
 
 def test_without_the_proof_no_measured_all_reduce_is_needed() -> None:
-    result = {**outputs()["nccl"]["h100"], "curve": {}}
-    assert targets(cluster(nccl={"h100": result}), training(proof={"enabled": False}))
+    assert targets(with_curve({}), training(proof={"enabled": False}))
 
 
 def test_the_gradients_are_as_large_as_the_largest_measured_message_up_to_one_gib() -> None:
@@ -93,10 +96,9 @@ def test_below_the_smallest_measured_size_no_bandwidth_is_known() -> None:
 
 
 def test_a_topology_file_that_the_run_does_not_have_is_a_warning() -> None:
-    pools = json.loads(outputs()["pools"])
-    pools["h100"]["topology_file"] = "topo.xml"
+    launch = cluster().pools["h100"].model_copy(update={"topology_file": "topo.xml"})
     config = training()
-    [warning] = warnings(targets(cluster(pools=json.dumps(pools)), config), config)
+    [warning] = warnings(targets(cluster(pools={"h100": launch}), config), config)
     assert "NCCL topology file topo.xml, which the training run does not have" in warning
 
 
@@ -133,7 +135,7 @@ def test_a_claim_has_the_same_name_whether_the_export_is_named_or_the_clusters()
 
 def test_workers_without_an_nfs_client_are_named_where_storage_is_nfs() -> None:
     facts = {"gpu-1": {"gpus": 8, "rails": 8}, "gpu-2": {"gpus": 8, "rails": 8, "nfs_client": False}}
-    found = cluster(pools=format_pools(Inventory.of(load(site())), facts))
+    found = cluster(pools=launches(Inventory.of(load(site())), facts))
     mounted = training(storage={"mode": "nfs", "nfs": {"server": "10.0.0.9", "export": "/srv/x"}})
     (warning,) = warnings(targets(found, mounted), mounted)
     assert "preflight found no mount.nfs on gpu-2" in warning
