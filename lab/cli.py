@@ -109,11 +109,12 @@ def build(
     ] = False,
 ) -> None:
     """Build or download everything that `up` needs, and start nothing."""
-    from lab.build.everything import in_background
     from lab.build.go import build as build_tool
-    from lab.build.tools import DRILL_TOOLS, PREVIOUS_K3S_TOOL
+    from lab.build.tools import DRILL_TOOLS
     from lab.capabilities import parts
+    from lab.everything import in_background
     from lab.hosts import machine, rootfs
+    from lab.offline import PREVIOUS_K3S_TOOL
 
     machine.require_root()
     machine.prepare()

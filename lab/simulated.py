@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lab.build.tools import K3S_TOOL
+from lab import offline
 from lab.engine import environment
 from lab.mirror.artifacts import k3s_binary
 from lab.paths import tools
@@ -17,13 +17,15 @@ def parts() -> dict[str, str]:
         "nccl-tests": "CPU programs over Open MPI and TCP, which measure this machine's loopback",
         "container images": "archives built here from Debian packages and Go modules, loaded from the mirror",
     }
-    if k3s_binary() == tools() / K3S_TOOL:
-        found["K3s"] = "lab/go/k3s: K3s' files and commands around Kubernetes built from its Go modules"
+    if k3s_binary() == offline.K3S.output:
+        found["K3s"] = (
+            "lab/offline/go/k3s: K3s' files and commands around Kubernetes built from its Go modules"
+        )
     cli = environment.pulumi()
     if cli is not None and cli.parent == tools():
         found["Pulumi CLI"] = "the official source, built here from its Go modules"
     if plugins := environment.replaced_plugins():
         found["Pulumi plugins " + ", ".join(plugins)] = (
-            "lab/plugins: small providers written with the Pulumi SDK"
+            "lab/offline/plugins: small providers written with the Pulumi SDK"
         )
     return found

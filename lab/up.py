@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lab import topology
-from lab.build.everything import in_background
 from lab.engine import environment
+from lab.everything import in_background
 from lab.hosts import keys, machine, network, nspawn, rootfs, ssh
 from lab.mirror import artifacts, server
 from lab.paths import KNOWN_HOSTS, RUN, SSH_KEY, cache

@@ -25,8 +25,6 @@ class Tool:
     module: Path  # the folder with the go.mod that pins everything
     ldflags: str = "-s -w"
     static: bool = True
-    engine: bool = False  # a part of the Pulumi CLI: not built if there is an official one
-    official_name: str | None = None  # not built if a program of this name is on PATH
     script: tuple[
         str, ...
     ] = ()  # build script of the module instead of `go build`, then its arguments after the output path

@@ -7,8 +7,9 @@ import shutil
 import sys
 from pathlib import Path
 
+from lab import offline
 from lab.build import official
-from lab.paths import LAB, RUN, link_to, tools
+from lab.paths import RUN, link_to, tools
 
 BACKEND = RUN / "pulumi"
 REPLACEMENT_PLUGINS = RUN / "plugins"
@@ -50,7 +51,7 @@ def link_plugins() -> list[str]:
     for name in official.PLUGINS:
         link = REPLACEMENT_PLUGINS / f"pulumi-resource-{name}"
         if name in names:
-            link_to(LAB / "plugins" / "bin" / link.name, link)
+            link_to(offline.replacement_plugin(name), link)
         else:
             link.unlink(missing_ok=True)
     return names
@@ -58,7 +59,4 @@ def link_plugins() -> list[str]:
 
 def replaced_plugins() -> list[str]:
     """Provider plugins that the lab replaces, because no official one is installed."""
-    own = str(REPLACEMENT_PLUGINS)
-    path = os.pathsep.join(part for part in os.environ.get("PATH", "").split(os.pathsep) if part != own)
-    elsewhere = {**os.environ, "PATH": path}
-    return [name for name in official.PLUGINS if official.plugin(name, elsewhere) is None]
+    return offline.missing_plugins(REPLACEMENT_PLUGINS)

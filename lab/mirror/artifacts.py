@@ -10,9 +10,9 @@ import subprocess
 from pathlib import Path
 
 from busbar.versions import K3S
+from lab import offline
 from lab.build import official
-from lab.build.tools import K3S_TOOL, PREVIOUS_K3S, PREVIOUS_K3S_TOOL
-from lab.paths import ARTIFACTS, cache, images, link_to, tools
+from lab.paths import ARTIFACTS, cache, images, link_to
 from lab.steps import LabError, log_line
 
 CHECKSUMS = ARTIFACTS / "sha256sum.txt"
@@ -30,7 +30,7 @@ def k3s_binary() -> Path:
         if not path.is_file():
             raise LabError(f"BUSBAR_LAB_K3S={chosen}: no such file; unset it to use the lab's replacement")
         return path
-    return official.k3s() or tools() / K3S_TOOL
+    return official.k3s() or offline.K3S.output
 
 
 def k3s_version() -> str:
@@ -84,7 +84,7 @@ def publish_as(version: str) -> str:
     `publish` removes it. Raises LabError for a K3s that is not the replacement, and for another length.
     """
     binary = k3s_binary()
-    if binary != tools() / K3S_TOOL:
+    if binary != offline.K3S.output:
         raise LabError(f"{binary} is not the lab's replacement: it cannot report another version")
     if len(version) != len(K3S):
         raise LabError(f"{version!r} is not as long as {K3S!r}, whose place it takes in {binary}")
@@ -95,14 +95,14 @@ def publish_as(version: str) -> str:
 
 
 def publish_previous() -> str:
-    """Serve the K3s of the minor release before, PREVIOUS_K3S, too; returns its sha256.
+    """Serve the K3s of the minor release before, offline.PREVIOUS_K3S, too; returns its sha256.
 
     The next `publish` removes it. Raises LabError where it is not built.
     """
-    if not PREVIOUS_K3S_TOOL.output.is_file():
-        raise LabError(f"{PREVIOUS_K3S_TOOL.output} is missing. Fix: `python -m lab build --upgrade`")
-    target = ARTIFACTS / "k3s" / PREVIOUS_K3S / "k3s"
-    link_to(PREVIOUS_K3S_TOOL.output, target)
+    if not offline.PREVIOUS_K3S_TOOL.output.is_file():
+        raise LabError(f"{offline.PREVIOUS_K3S_TOOL.output} is missing. Fix: `python -m lab build --upgrade`")
+    target = ARTIFACTS / "k3s" / offline.PREVIOUS_K3S / "k3s"
+    link_to(offline.PREVIOUS_K3S_TOOL.output, target)
     return sha256(target)
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from busbar.versions import K3S
 from lab.build.official import architecture
-from lab.build.tools import PREVIOUS_K3S
 from lab.mirror import artifacts
+from lab.offline import PREVIOUS_K3S
 from tests.support.api_load import ApiLoad
 from tests.support.lab import SERVERS, Change, Lab
 

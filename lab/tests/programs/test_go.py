@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-GO = Path(__file__).resolve().parents[2] / "go"
+LAB = Path(__file__).resolve().parents[2]
+K3S_MODULE = LAB / "offline" / "go" / "k3s"
 # Without the packages that import Kubernetes itself: those take minutes to compile, and have no tests.
 K3S = [
     f"./internal/{name}"
@@ -29,13 +30,16 @@ K3S = [
 ]
 
 
-@pytest.mark.parametrize(("module", "packages"), [("devices", ["./..."]), ("k3s", K3S), ("nfs", ["./..."])])
-def test_the_go_code_passes_its_own_tests(module: str, packages: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("module", "packages"),
+    [(LAB / "go" / "devices", ["./..."]), (K3S_MODULE, K3S), (LAB / "go" / "nfs", ["./..."])],
+)
+def test_the_go_code_passes_its_own_tests(module: Path, packages: list[str]) -> None:
     if shutil.which("go") is None:
         pytest.skip("there is no `go` on PATH")
     done = subprocess.run(
         ["go", "test", "-trimpath", *packages],
-        cwd=GO / module,
+        cwd=module,
         env={**os.environ, "CGO_ENABLED": "0"},
         text=True,
         capture_output=True,
@@ -46,5 +50,5 @@ def test_the_go_code_passes_its_own_tests(module: str, packages: list[str]) -> N
 
 
 def test_no_go_test_of_k3s_is_left_out() -> None:
-    tested = {f"./{file.parent.relative_to(GO / 'k3s')}" for file in (GO / "k3s").rglob("*_test.go")}
+    tested = {f"./{file.parent.relative_to(K3S_MODULE)}" for file in K3S_MODULE.rglob("*_test.go")}
     assert tested == set(K3S)

@@ -18,19 +18,19 @@ if __name__ == "__main__":
     # The script's own folder, which Python puts first, holds no packages.
     sys.path.pop(0)
 
-from lab.plugins.command.local import LocalCommand
-from lab.plugins.command.remote import RemoteCommand
-from lab.plugins.helm import release as helm
-from lab.plugins.kubernetes import checkpoint
-from lab.plugins.kubernetes.kinds import Kinds
-from lab.plugins.kubernetes.object import KubernetesObject
-from lab.plugins.kubernetes.provider import KubernetesProvider
-from lab.plugins.kubernetes.settings import Settings
-from lab.plugins.random.provider import RandomProvider
-from lab.plugins.sdk.provider import Provider
-from lab.plugins.sdk.resource import Call, Resource
-from lab.plugins.sdk.serve import run
-from lab.plugins.sdk.values import Properties, Secret, mark_secrets_like, reveal
+from lab.offline.plugins.command.local import LocalCommand
+from lab.offline.plugins.command.remote import RemoteCommand
+from lab.offline.plugins.helm import release as helm
+from lab.offline.plugins.kubernetes import checkpoint
+from lab.offline.plugins.kubernetes.kinds import Kinds
+from lab.offline.plugins.kubernetes.object import KubernetesObject
+from lab.offline.plugins.kubernetes.provider import KubernetesProvider
+from lab.offline.plugins.kubernetes.settings import Settings
+from lab.offline.plugins.random.provider import RandomProvider
+from lab.offline.plugins.sdk.provider import Provider
+from lab.offline.plugins.sdk.resource import Call, Resource
+from lab.offline.plugins.sdk.serve import run
+from lab.offline.plugins.sdk.values import Properties, Secret, mark_secrets_like, reveal
 
 FOLDER = "BUSBAR_STATES_FOLDER"
 """The variable that names the folder of stack.Checkout."""

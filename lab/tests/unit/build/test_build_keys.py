@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from lab import offline
 from lab.build.go import Tool
-from lab.build.tools import TOOLS
+from lab.build.tools import DRILL_TOOLS, TOOLS
 
 
 @pytest.fixture
@@ -41,6 +42,6 @@ def test_other_flags_make_another_key(tool: Tool) -> None:
 
 
 def test_every_tool_pins_its_versions_in_a_module_of_its_own() -> None:
-    for tool in TOOLS:
+    for tool in (*TOOLS, *DRILL_TOOLS, *offline.ENGINE, offline.K3S, offline.HELM):
         assert (tool.module / "go.mod").is_file(), tool.name
         assert (tool.module / "go.sum").is_file(), tool.name

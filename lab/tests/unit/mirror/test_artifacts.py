@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from busbar.versions import K3S
-from lab.build.tools import PREVIOUS_K3S
 from lab.mirror import artifacts
+from lab.offline import PREVIOUS_K3S
 from lab.steps import LabError
 
 

@@ -1,0 +1,38 @@
+"""Builds or downloads everything that `up` needs: the Pulumi CLI, tools from their Go modules, images."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+from lab import offline
+from lab.build import official
+from lab.build.go import build
+from lab.build.tools import TOOLS
+from lab.engine.environment import pulumi
+from lab.images import build_all
+from lab.paths import cache, tools
+
+
+def everything() -> None:
+    """Make every tool and image that is missing or out of date; a no-op of well under a second otherwise.
+
+    Raises LabError with the end of the build's output when one fails.
+    """
+    for tool in (*offline.missing_tools(), *TOOLS):
+        build(tool)
+    if offline.engine_is_replaced():
+        offline.python_host_scripts()
+    if engine := pulumi():
+        official.install_plugins(engine)
+    build_all(cache(), tools())
+
+
+@contextmanager
+def in_background() -> Iterator[None]:
+    """Run `everything` in a thread during the `with` block, whose end waits for it and raises its error."""
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="build") as pool:
+        builds = pool.submit(everything)
+        yield
+        builds.result()

@@ -1,0 +1,92 @@
+"""Replacements of official parts: none is used where the part is installed or its download answers.
+
+This is the door: it says which parts this machine lacks (`missing_tools`, `missing_plugins`).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from busbar import versions
+from lab.build import official
+from lab.build.go import Tool, module_folder
+from lab.paths import LAB
+from lab.paths import tools as built
+
+OFFLINE = LAB / "offline"
+MODULES = OFFLINE / "go"
+_PULUMI_VERSION = f"-s -w -X github.com/pulumi/pulumi/sdk/v3/go/common/version.Version=v{official.PULUMI}"
+_SDK = "github.com/pulumi/pulumi/sdk/v3"
+_SCRIPTS = ("python/cmd/pulumi-language-python-exec", "python/dist/pulumi-resource-pulumi-python")
+
+ENGINE = (
+    Tool(
+        "pulumi",
+        "github.com/pulumi/pulumi/pkg/v3/cmd/pulumi",
+        MODULES / "pulumi",
+        ldflags=_PULUMI_VERSION,
+        static=False,
+    ),
+    # Later SDKs ship the Python language host as binaries only; v3.79.0 is the last that holds its source.
+    Tool(
+        "pulumi-language-python",
+        f"{_SDK}/python/cmd/pulumi-language-python",
+        MODULES / "pulumi-language-python",
+        ldflags=_PULUMI_VERSION,
+        static=False,
+    ),
+)
+# It reports the version that a real site would get: the product runs `k3s --version`.
+K3S = Tool("k3s-replacement", ".", MODULES / "k3s", script=("build.sh", versions.K3S))
+HELM = Tool(
+    "helm",
+    "helm.sh/helm/v3/cmd/helm",
+    MODULES / "helm",
+    ldflags="-s -w -X helm.sh/helm/v3/internal/version.version=v3.22.0",
+)
+# What `make test-upgrade` builds besides: the same program with Kubernetes of the minor release before.
+PREVIOUS_K3S = "v1.34.2+k3s1"
+PREVIOUS_K3S_TOOL = Tool("k3s-previous", ".", MODULES / "k3s", script=("build.sh", PREVIOUS_K3S))
+
+
+def missing_tools() -> list[Tool]:
+    """What has to be built here, because the official program is neither installed nor to be downloaded."""
+    found: list[Tool] = []
+    if engine_is_replaced():
+        found += ENGINE
+    if not official.k3s_is_given() and official.k3s() is None:
+        found.append(K3S)
+    if shutil.which("helm") in (None, str(HELM.output)):
+        found.append(HELM)
+    return found
+
+
+def engine_is_replaced() -> bool:
+    """Whether the Pulumi CLI is the lab's own build."""
+    on_path = shutil.which("pulumi")
+    return on_path in (None, str(built() / "pulumi")) and official.pulumi() is None
+
+
+def python_host_scripts() -> None:
+    """Copy the two scripts of the Python language host from the SDK into the folder of tools."""
+    if all((built() / script.rpartition("/")[2]).exists() for script in _SCRIPTS):
+        return
+    sdk = module_folder(MODULES / "pulumi", _SDK)
+    for script in _SCRIPTS:
+        target = built() / script.rpartition("/")[2]
+        shutil.copyfile(sdk / script, target)
+        target.chmod(0o755)
+
+
+def missing_plugins(own: Path) -> list[str]:
+    """Provider plugins that are not installed; `own` is the folder with the lab's, which does not count."""
+    path = os.pathsep.join(part for part in os.environ.get("PATH", "").split(os.pathsep) if part != str(own))
+    elsewhere = {**os.environ, "PATH": path}
+    return [name for name in official.PLUGINS if official.plugin(name, elsewhere) is None]
+
+
+def replacement_plugin(name: str) -> Path:
+    """The executable of the lab's own provider plugin."""
+    return OFFLINE / "plugins" / "bin" / f"pulumi-resource-{name}"
