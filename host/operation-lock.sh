@@ -2,8 +2,7 @@
 # Lets one operation at a time change the cluster: `busbar up`, `destroy` or `restore` runs this on the servers for as long
 # as it lasts. The lock belongs to this process, so nothing of it outlives a busbar that was killed: its connection ends.
 #
-# Values: OPERATION (what runs and who started it), BEAT_SECONDS (the lock ends so long after the last line on stdin: a
-#   machine that is gone closes no connection).
+# Values: OPERATION (what runs and who started it)
 # Facts, at once: {"holder"} (the OPERATION that holds the lock already, else empty)
 # shellcheck source=/dev/null
 [[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -23,7 +22,9 @@ main() {
   fi
   printf '%s\n' "$OPERATION" >"$OPERATION_LOCK"
   holder ""
-  while IFS= read -r -t "$BEAT_SECONDS" _; do :; done
+  # Until stdin ends, with the connection. A machine that is gone closes none, but does not acknowledge these lines either:
+  # the kernel gives the connection up, by default after 15 minutes (tcp(7), tcp_retries2).
+  while IFS= read -r -t 20 _ || (($? > 128)); do printf '\n'; done
 }
 
 # holder TEXT: on a line of its own, whatever the login shell has printed before.

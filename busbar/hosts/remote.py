@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import asyncssh
@@ -49,27 +48,6 @@ _ANSWERS = (
     ConnectionRefusedError,
     ConnectionResetError,
 )
-
-
-@dataclass(frozen=True)
-class Running:
-    """A script that runs on a host until its stdin ends, which `close` brings about."""
-
-    connection: asyncssh.SSHClientConnection
-    process: asyncssh.SSHClientProcess[str]
-
-    def beat(self) -> bool:
-        """Send a line; False if the connection is lost."""
-        try:
-            self.process.stdin.write("\n")
-        except OSError:
-            return False
-        return True
-
-    async def close(self) -> None:
-        """End the connection, and with it the script."""
-        self.connection.close()
-        await self.connection.wait_closed()
 
 
 async def run_script(
@@ -160,10 +138,11 @@ class Hosts:
 
     async def start(
         self, host: Host, script: str, values: Mapping[str, str], *, fact: str, seconds: int
-    ) -> tuple[dict[str, Any], Running]:
-        """Start a script that goes on until its stdin ends; returns the facts, which have the key `fact`.
+    ) -> tuple[dict[str, Any], asyncssh.SSHClientConnection]:
+        """Start a script that goes on until its stdin ends, which closing the connection brings about.
 
-        Raises UnreachableError where there is no connection, ScriptError for the rest.
+        Returns the facts, which have the key `fact`, and the connection. Raises UnreachableError where there
+        is no connection, ScriptError for the rest.
         """
         connection = await self._connect(host, 0)
         text = scripts.command(
@@ -176,7 +155,7 @@ class Hosts:
                 async for line in process.stdout:
                     with contextlib.suppress(ValueError):
                         if fact in (facts := result(line)):
-                            return facts, Running(connection, process)
+                            return facts, connection
                 reason = (await process.stderr.read()).strip() or "no facts"
         except (TimeoutError, OSError, asyncssh.Error) as error:
             reason = str(error) or f"no facts after {FACTS_SECONDS} s"

@@ -93,10 +93,11 @@ def test_the_second_operation_is_refused_with_the_first_one_and_allowed_after_it
 def test_the_lock_of_a_command_that_was_killed_ends_with_its_connection(tmp_path: Path) -> None:
     async def taken_and_killed(server: Host) -> None:
         async with Hosts.open(login(), lambda _: None) as hosts:
-            values = {"OPERATION": UP, "BEAT_SECONDS": "60"}
-            facts, script = await hosts.start(server, lock.SCRIPT, values, fact="holder", seconds=60)
+            facts, connection = await hosts.start(
+                server, lock.SCRIPT, {"OPERATION": UP}, fact="holder", seconds=60
+            )
             assert facts == {"holder": ""}
-            script.connection.abort()
+            connection.abort()
 
     def scenario(server: Host) -> None:
         asyncio.run(taken_and_killed(server))
@@ -110,16 +111,17 @@ def test_the_lock_of_a_command_that_was_killed_ends_with_its_connection(tmp_path
     on_server(tmp_path, scenario)
 
 
-def test_the_lock_of_a_machine_that_is_gone_ends_without_its_beats(tmp_path: Path) -> None:
-    # stdin stays open for longer than a test may take.
-    call = f"begin() {{ :; }}; OPERATION_LOCK={tmp_path}/lock; main < <(exec sleep 60 >/dev/null 2>&1)"
-    done = run("operation-lock", call, OPERATION=UP, BEAT_SECONDS="1")
-    assert (done.returncode, done.stdout) == (0, '\n{"holder":""}\n')
+def test_a_held_lock_sends_lines_by_which_the_kernel_notices_a_machine_that_is_gone(tmp_path: Path) -> None:
+    quick = "read() { builtin read -r -t 0.2 _; }"
+    call = f"begin() {{ :; }}; {quick}; OPERATION_LOCK={tmp_path}/lock; sleep 0.7 | main"
+    done = run("operation-lock", call, OPERATION=UP)
+    assert (done.returncode, done.stdout.strip()) == (0, '{"holder":""}')
+    assert done.stdout.count("\n") > 3
 
 
 def test_a_lock_whose_holder_has_not_written_its_name_yet_is_taken_all_the_same(tmp_path: Path) -> None:
     call = f"begin() {{ :; }}; flock() {{ return 1; }}; OPERATION_LOCK={tmp_path}/lock; main"
-    done = run("operation-lock", call, OPERATION=UP, BEAT_SECONDS="1")
+    done = run("operation-lock", call, OPERATION=UP)
     assert (done.returncode, done.stdout) == (0, '\n{"holder":"another operation"}\n')
 
 
