@@ -24,17 +24,16 @@ from __future__ import annotations
 import json
 import lzma
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.engine.earlier_states import findings
+from tests.engine.earlier_states import findings, make
 from tests.engine.earlier_states.findings import Finding
-from tests.engine.earlier_states.make import PROJECT_FOLDER, STATES
-from tests.engine.earlier_states.stack import CORE, Checkout
+from tests.engine.earlier_states.make import State
+from tests.engine.earlier_states.stack import CORE, TRAINING, Checkout
 from tests.support.engine import PROJECT, require_engine
 
 
@@ -50,21 +49,35 @@ class Allowed:
 ALLOWED: tuple[Allowed, ...] = ()
 
 
-def _states() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(lzma.decompress(STATES.read_bytes()))
-    return found
+STATES: Mapping[str, State] = json.loads(lzma.decompress(make.STATES.read_bytes()))
 
 
 def _update(name: str, folder: Path) -> Iterator[Finding]:
-    earlier = _states()[name]
+    earlier = STATES[name]
+    core = STATES[earlier.get("core", name)]
     checkout = Checkout(PROJECT, folder)
-    (folder / "cluster.json").write_text(json.dumps(earlier["cluster"]))
-    text = json.dumps(earlier["state"]).replace(PROJECT_FOLDER, str(checkout.project(CORE)))
-    checkout.load(CORE, earlier["configuration"], json.loads(text))
-    steps, error = checkout.up(CORE)
+    checkout.tell(core["cluster"])
+    _create(checkout, CORE, core)
+    if earlier is core:
+        yield from _findings(checkout, CORE, core)
+        return
+    # First with the outputs of that revision, then with those of this one.
+    _create(checkout, TRAINING, earlier)
+    yield from _findings(checkout, TRAINING, earlier)
+    checkout.up(CORE)
+    yield from _findings(checkout, TRAINING, earlier)
+
+
+def _create(checkout: Checkout, place: str, earlier: State) -> None:
+    checkout.create(place, earlier["configuration"])
+    checkout.load(place, earlier["state"])
+
+
+def _findings(checkout: Checkout, place: str, earlier: State) -> Iterator[Finding]:
+    steps, error = checkout.up(place)
     if error:
-        yield Finding("failed", name, error)
-    yield from findings.of_update(json.loads(text), steps, checkout.export(CORE))
+        yield Finding("failed", place, error)
+    yield from findings.of_update(earlier["state"], steps, checkout.export(place))
 
 
 def _allowed(finding: Finding) -> bool:
@@ -73,7 +86,7 @@ def _allowed(finding: Finding) -> bool:
     )
 
 
-@pytest.mark.parametrize("name", sorted(_states()))
+@pytest.mark.parametrize("name", sorted(STATES))
 def test_a_new_release_replaces_deletes_restarts_and_measures_nothing(name: str, tmp_path: Path) -> None:
     require_engine()
     unexpected = sorted({str(found) for found in _update(name, tmp_path) if not _allowed(found)})

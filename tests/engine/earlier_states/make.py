@@ -19,49 +19,54 @@ from typing import Any
 import yaml
 
 from tests.engine.earlier_states import configurations
-from tests.engine.earlier_states.stack import CORE, NAME, Checkout
+from tests.engine.earlier_states.configurations import Configuration, OnCluster
+from tests.engine.earlier_states.stack import CORE, TRAINING, Checkout
 
+State = dict[str, Any]
+"""What is kept of a stack: its file, its state, and its `cluster`, or the name of its `core`."""
 STATES = Path(__file__).parent / "states.json.xz"
-PROJECT_FOLDER = "@PROJECT@"
-"""Stands in the states for the folder of the project."""
-# Before a release is installed, the program looks for leftovers of an earlier one in the cluster.
-_NO_CLUSTER = """\
-import busbar.helm.recovery
-import busbar.kube.client
-busbar.helm.recovery.before_install = lambda api, release: None
-busbar.kube.client.RestApi = lambda kubeconfig: None
-"""
+# Any salt does: the passphrase is the lab's, and nothing here is a secret.
+SALT = "v1:tarYmadj0iM=:v1:QcvYX8ymfSsmC0XQ:FI+G4klu5nu8KQUSHA2rdBKL2Zc0zw=="
 
 
 def main() -> None:
     """Write the states of the checkout that the command line names."""
-    checkout = Path(sys.argv[1]).resolve()
-    states = {name: _core(checkout, cluster) for name, cluster in configurations.CORE.items()}
+    root = Path(sys.argv[1]).resolve()
+    states = {name: _core(root, each) for name, each in configurations.CORE.items()}
+    for name, each in configurations.TRAINING.items():
+        states[name] = _training(root, each, states[each.core])
     text = json.dumps(states, sort_keys=True, separators=(",", ":"))
     STATES.write_bytes(lzma.compress(text.encode(), preset=9 | lzma.PRESET_EXTREME))
     print(f"{len(states)} states, {STATES.stat().st_size} bytes")
 
 
-def _core(root: Path, configuration: configurations.Configuration) -> dict[str, Any]:
+def _core(root: Path, configuration: Configuration) -> State:
+    stack = {"encryptionsalt": SALT, "config": {"busbar:cluster": configuration.content}}
     with tempfile.TemporaryDirectory() as name:
-        (Path(name) / "sitecustomize.py").write_text(_NO_CLUSTER)
-        checkout = Checkout(root, Path(name), modules=name)
-        (checkout.folder / "cluster.json").write_text(json.dumps(configuration.content))
-        stack_file = checkout.project(CORE) / f"Pulumi.{NAME}.yaml"
-        checkout.pulumi(CORE, "stack", "init")
-        stack = yaml.safe_load(stack_file.read_text()) | {"config": {"busbar:cluster": configuration.content}}
-        stack_file.write_text(yaml.safe_dump(stack))
+        checkout = Checkout(root, Path(name))
+        checkout.tell(configuration.content, running=configuration.running)
+        checkout.create(CORE, yaml.safe_dump(stack))
         for key, value in configuration.secrets.items():
             checkout.pulumi(CORE, "config", "set", "--secret", key, value)
-        _, error = checkout.up(CORE)
-        if error:
-            raise SystemExit(error)
-        state = json.dumps(checkout.export(CORE)).replace(str(checkout.project(CORE)), PROJECT_FOLDER)
-        return {
-            "cluster": configuration.content,
-            "configuration": stack_file.read_text(),
-            "state": json.loads(state),
-        }
+        return {"cluster": configuration.content, **_made(checkout, CORE)}
+
+
+def _training(root: Path, configuration: OnCluster, core: State) -> State:
+    stack = {"encryptionsalt": SALT, "config": {"busbar-training:training": configuration.content}}
+    with tempfile.TemporaryDirectory() as name:
+        checkout = Checkout(root, Path(name))
+        checkout.tell(core["cluster"])
+        checkout.create(CORE, core["configuration"])
+        checkout.load(CORE, core["state"])
+        checkout.create(TRAINING, yaml.safe_dump(stack))
+        return {"core": configuration.core, **_made(checkout, TRAINING)}
+
+
+def _made(checkout: Checkout, place: str) -> State:
+    _, error = checkout.up(place)
+    if error:
+        raise SystemExit(error)
+    return {"configuration": checkout.configuration(place), "state": checkout.export(place)}
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ what it printed before; a new one what answers.py says, with the modules of that
 
 from __future__ import annotations
 
+import json
 import os
 import runpy
 import sys
@@ -36,12 +37,17 @@ FOLDER = "BUSBAR_STATES_FOLDER"
 """The variable that names the folder of stack.Checkout."""
 
 
+def told(folder: Path) -> Path:
+    """The file of Checkout.tell: the arguments of `answers` in answers.py."""
+    return folder / "told.json"
+
+
 def _printed(call: Call, inputs: Properties) -> Properties:
     """What a new Command prints."""
+    folder = Path(os.environ[FOLDER])
     module = runpy.run_path(str(Path(__file__).with_name("answers.py")))
-    found = module["answers"](Path(os.environ[FOLDER]))(
-        SimpleNamespace(typ=call.type, name=call.name, inputs=inputs)
-    )
+    answer = module["answers"](**json.loads(told(folder).read_text()))
+    found = answer(SimpleNamespace(typ=call.type, name=call.name, inputs=inputs))
     return {"stdout": str(found["stdout"]), "stderr": ""}
 
 

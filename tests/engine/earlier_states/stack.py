@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -13,11 +14,22 @@ from typing import Any
 
 from lab.engine.environment import environment
 from tests.engine.earlier_states import plugins
+from tests.engine.earlier_states.configurations import STACK as NAME
 
 SECONDS = 600
-NAME = "site"
+FOLDER = "@FOLDER@"
+"""Stands for the folder of a Checkout in configurations and states."""
 CORE, TRAINING = ".", "stacks/training"
 _PLUGIN = '#!/bin/sh\nexec {python} {plugins} {name} "$@"\n'
+
+# Its hooks work on hosts and on the cluster, and there are none.
+_PROGRAM = """\
+import runpy
+import pulumi
+create = pulumi.ResourceHook.__init__
+pulumi.ResourceHook.__init__ = lambda self, name, callback, *more: create(self, name, lambda _: None, *more)
+runpy.run_path({program!r}, run_name="__main__")
+"""
 
 
 @dataclass(frozen=True)
@@ -38,11 +50,14 @@ class Checkout:
 
     root: Path
     folder: Path
-    modules: str = ""
-    """A folder of modules that the program finds first."""
 
     def __post_init__(self) -> None:
         _link(self.root, self.folder / "project", below=TRAINING.split("/"))
+        for place in (CORE, TRAINING):
+            self.project(place).joinpath("__main__.py").unlink()
+            program = self.root / place / "__main__.py"
+            self.project(place).joinpath("__main__.py").write_text(_PROGRAM.format(program=str(program)))
+        shutil.copytree(Path(__file__).parent / "site", self.folder / "site")
         bin_folder = self.folder / "bin"
         bin_folder.mkdir()
         for name in plugins.PROVIDERS:
@@ -66,17 +81,29 @@ class Checkout:
             raise Refused(f"pulumi {' '.join(arguments[:2])}:\n{done.stdout}\n{done.stderr}")
         return done.stdout
 
-    def load(self, place: str, configuration: str, state: Mapping[str, Any]) -> None:
-        """Make the stack, with this text as its file and with this state."""
-        (self.project(place) / f"Pulumi.{NAME}.yaml").write_text(configuration)
+    def tell(self, cluster: Mapping[str, Any], *, running: bool = True) -> None:
+        """Tell the plugins of the site. `running`: whether preflight finds K3s on its hosts."""
+        plugins.told(self.folder).write_text(json.dumps({"cluster": cluster, "running": running}))
+
+    def create(self, place: str, configuration: str) -> None:
+        """Make the stack, with this text as its file."""
+        self._stack_file(place).write_text(self._here(configuration))
         self.pulumi(place, "stack", "init")
+
+    def configuration(self, place: str) -> str:
+        """The text of its file."""
+        return self._elsewhere(self._stack_file(place).read_text())
+
+    def load(self, place: str, state: Mapping[str, Any]) -> None:
+        """Make this its state."""
         path = self.folder / "state.json"
-        path.write_text(json.dumps(state))
+        path.write_text(self._here(json.dumps(state)))
         self.pulumi(place, "stack", "import", "--file", str(path))
 
     def export(self, place: str) -> dict[str, Any]:
         """The state, with secrets in plain text."""
-        found: dict[str, Any] = json.loads(self.pulumi(place, "stack", "export", "--show-secrets"))
+        text = self.pulumi(place, "stack", "export", "--show-secrets")
+        found: dict[str, Any] = json.loads(self._elsewhere(text))
         return found
 
     def up(self, place: str) -> tuple[list[Step], str]:
@@ -91,13 +118,22 @@ class Checkout:
         steps = [event["resourcePreEvent"]["metadata"] for event in events if "resourcePreEvent" in event]
         return [Step(each["op"], each["urn"]) for each in steps], error
 
+    def _stack_file(self, place: str) -> Path:
+        return self.project(place) / f"Pulumi.{NAME}.yaml"
+
+    def _elsewhere(self, text: str) -> str:
+        return text.replace(str(self.folder), FOLDER)
+
+    def _here(self, text: str) -> str:
+        return text.replace(FOLDER, str(self.folder))
+
     def _environment(self) -> dict[str, str]:
         known = environment()
         return {
             **{name: value for name, value in os.environ.items() if name != "SSH_AUTH_SOCK"},
             **known,
             "PATH": f"{self.folder / 'bin'}{os.pathsep}{known['PATH']}",
-            "PYTHONPATH": os.pathsep.join(filter(None, [self.modules, str(self.root)])),
+            "PYTHONPATH": str(self.root),
             "PULUMI_BACKEND_URL": f"file://{self.folder}/state",
             "PULUMI_DEBUG_COMMANDS": "true",  # it has --event-log
             plugins.FOLDER: str(self.folder),
