@@ -13,7 +13,7 @@ from stacks.training.package.apis import TrainingOperator as TrainingOperatorCon
 from stacks.training.package.training_operator import TRAINING_OPERATOR
 
 # As seen from stacks/training.
-CHART = "charts/training-operator"
+CHART = "./charts/training-operator"
 
 
 @dataclass(frozen=True, kw_only=True)
