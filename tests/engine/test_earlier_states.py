@@ -39,16 +39,22 @@ from tests.support.engine import PROJECT, require_engine
 
 @dataclass(frozen=True)
 class Allowed:
-    """Findings of one kind on resources whose names match, and why they do nothing at a site."""
+    """Findings whose line matches `line` as a whole, and why they do nothing at a site."""
 
-    kind: str
-    resources: str
+    line: str
     why: str
 
 
-ALLOWED: tuple[Allowed, ...] = ()
-
-
+ALLOWED = (
+    Allowed(
+        r"deleted control-plane-key-(prepare|rotate|reencrypt)-[^:]*: command:remote:Command",
+        "a Command without a `delete`: `busbar rotate` has the rotation of the key of Secrets now",
+    ),
+    Allowed(
+        r"host control-plane-[^:]*: ROTATE_ENCRYPTION_KEY: missing now",
+        "no script reads it: the hosts keep no number of that rotation, and none is lower than before",
+    ),
+)
 STATES: Mapping[str, State] = json.loads(lzma.decompress(make.STATES.read_bytes()))
 
 
@@ -81,9 +87,7 @@ def _findings(checkout: Checkout, place: str, earlier: State) -> Iterator[Findin
 
 
 def _allowed(finding: Finding) -> bool:
-    return any(
-        each.kind == finding.kind and re.fullmatch(each.resources, finding.resource) for each in ALLOWED
-    )
+    return any(re.fullmatch(each.line, str(finding)) for each in ALLOWED)
 
 
 @pytest.mark.parametrize("name", sorted(STATES))
