@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Awaitable, Mapping
 from typing import Any, Protocol
 
@@ -78,9 +79,12 @@ class ClusterOutputs(Details):
     def from_dict(cls, outputs: Mapping[str, Any]) -> ClusterOutputs:
         """Read outputs as `pulumi stack output --json` prints them; all numbers may be floats.
 
-        Raises ContractError for another contract version, a missing output, or one of another type.
+        Raises ContractError for another contract version, a missing output, or one of another type. Warns of
+        contract 2.
         """
         outputs = current(outputs)
+        if outputs["contract_version"] == contract2.VERSION:
+            warnings.warn(contract2.WARNING, FutureWarning, stacklevel=2)
         missing = [key for key in NAMES if key not in outputs and key not in _OPTIONAL]
         if missing:
             raise ContractError(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -18,6 +17,10 @@ NAMES = ("nodes", "nccl", "pools")
 SCHEMA = 2
 """The schema of the verdicts of that busbar; its collector printed it as `schema`."""
 
+WARNING = (
+    "the outputs have contract 2, which the next release of busbar does not read. "
+    "Fix: run `busbar up` on that stack"
+)
 MALFORMED = (AttributeError, KeyError, TypeError, ValueError)
 """What these functions raise for anything else than contract 2."""
 
@@ -25,13 +28,7 @@ _UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40
 
 
 def upgrade(outputs: Mapping[str, Any]) -> dict[str, Any]:
-    """The outputs with `details`, which contract 2 did not have; warns. Raises MALFORMED."""
-    warnings.warn(
-        "the outputs have contract 2, which the next release of busbar does not read. "
-        "Fix: run `busbar up` on that stack",
-        FutureWarning,
-        stacklevel=2,
-    )
+    """The outputs with `details`, which contract 2 did not have. Raises MALFORMED."""
     details = {
         "nodes": list(_nodes(outputs.get("nodes") or {})),
         "nccl": {pool: result(entry) for pool, entry in (outputs.get("nccl") or {}).items()},

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from busbar.judge.tables import check_table, styled, table
 from busbar.nccl.units import gbps, rate, share, size
+from busbar.outputs import contract2
 from busbar.outputs.contract import current
 from busbar.outputs.details import Details, unpack
 from busbar.outputs.pool import PoolResult, summarize
@@ -100,6 +101,8 @@ def _collective_table(
 def _notes(
     outputs: Mapping[str, Any], pools: Mapping[str, PoolResult], folder: Path | None
 ) -> Iterator[tuple[str, str]]:
+    if outputs.get("contract_version") == contract2.VERSION:
+        yield "warning", contract2.WARNING
     if endpoint := outputs.get("api_endpoint"):
         yield "API", str(endpoint)
     versions = {"k3s": outputs.get("k3s_version"), **(outputs.get("versions") or {})}
@@ -114,6 +117,8 @@ def _notes(
             yield "verdict", pool.verdict_file
         if pool.config_map:
             yield "in cluster", f"ConfigMap {pool.config_map}"
+        if pool.measured_at:
+            yield "measured", f"{name}: {pool.measured_at:%Y-%m-%d %H:%M:%S} UTC"
         if pool.simulated:
             yield "simulated", f"{name}: {pool.simulated}"
 

@@ -57,6 +57,6 @@ def test_outputs_of_another_project_are_listed_without_their_secrets(tmp_path: P
 def test_outputs_of_a_cluster_are_shown_as_its_summary(tmp_path: Path) -> None:
     reasons = ["lab: no verdict"]
     shown = _shown(
-        Outputs({"contract_version": 2, "nccl_passed": False, "nccl_reasons": reasons}, frozenset()), tmp_path
+        Outputs({"contract_version": 3, "nccl_passed": False, "nccl_reasons": reasons}, frozenset()), tmp_path
     )
     assert shown.startswith("FAIL") and "no verdict" in shown
