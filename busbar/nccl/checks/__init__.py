@@ -4,13 +4,14 @@ Every gate is run and reported, whatever the others say. A gate that the expecta
 "not-required"; one that lacks its evidence is "unknown", never "pass". Gates on what NCCL printed look at
 each table with its own evidence.
 
-A new gate: its codes in codes.py, a function Context -> Check, its place in GATES, a test, and a row in
-docs/nccl.md.
+A new gate: its codes in codes.py, a function Context -> Check, its place in GATES, logs that it fails and
+that leave it unknown (tests/unit/nccl/test_every_gate.py), and a row in docs/nccl.md.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 
 from busbar.judge import checks as shared
 from busbar.judge.checks import Status
@@ -35,6 +36,7 @@ WORST: tuple[Status, ...] = ("fail", "unknown", "pass", "not-required")
 def for_each_table(gate: Callable[[Context], Check]) -> Gate:
     """GATE on what was printed for each table: the worst counts, and is named by its table."""
 
+    @wraps(gate)
     def worst(context: Context) -> Check:
         found = [(gate(each), each) for each in context.each]
         check, each = min(found, key=lambda pair: WORST.index(pair[0].status))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from tests.unit.nccl.made import nccl
 from tests.unit.nccl.made.nccl_tests import Printer
@@ -54,6 +54,18 @@ class Made:
         out = _texts(printer.preamble()) + _texts(printer.devices())
         out += _texts(nccl.messages(messages, hosts)) + self.info
         return out + _texts(printer.header()) + _texts(printer.rows()) + _texts(printer.summary())
+
+
+def rack(made: Made) -> None:
+    """Make the log that of a rack of 18 hosts with four GB200 each, joined by multi-node NVLink."""
+    made.hosts, made.gpus, made.gpu = [f"gb200-{i}" for i in range(18)], 4, "NVIDIA GB200"
+    made.peak, made.devices = 835.0, 0
+    made.info = ["gb200-0:40:90 [0] NCCL INFO Channel 00/0 : 0[0] -> 4[0] via P2P/MNNVL"]
+
+
+def without(*words: str) -> Callable[[list[str]], list[str]]:
+    """Lines without those that have one of the words."""
+    return lambda lines: [line for line in lines if not any(word in line for word in words)]
 
 
 def _texts(lines: Iterable[nccl.Line]) -> list[str]:

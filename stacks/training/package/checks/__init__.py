@@ -1,7 +1,8 @@
 """The checks, in the order in which trust is built. Every check is run and reported, whatever others say.
 
 One that lacks its evidence is "unknown", never "pass". A new check: its codes in codes.py, a function
-Context -> Check, its place in CHECKS, a test, and a row in docs.md.
+Context -> Check, its place in CHECKS, runs that it fails and that leave it unknown
+(tests/unit/test_every_check.py), and a row in docs.md.
 """
 
 from __future__ import annotations
