@@ -17,7 +17,7 @@ import tempfile
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 
-from seeds import SETTINGS, Mutant, mutants, stale_entries
+from seeds import AREAS, Mutant, mutants, stale_entries
 from trial import attempt, baseline, use_copy
 
 COLUMNS = ("mutants", "caught", "timed out", "survived", "not counted")
@@ -60,7 +60,7 @@ def measure(area: str, size: int, options: argparse.Namespace, pool: ProcessPool
 
 def main() -> int:
     """Exit code: 0 the goal is reached, 1 it is not, 2 nothing could be measured."""
-    areas = list(SETTINGS["areas"])
+    areas = list(AREAS)
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--sample", type=int, default=60, help="mutants, over all areas (default 60)")
     parser.add_argument("--area", choices=["", *areas], default="", help="only this area")

@@ -18,6 +18,15 @@ from cosmic_ray.plugins import get_operator, operator_names
 
 PROJECT = Path(__file__).resolve().parents[2]
 SETTINGS = tomllib.loads((PROJECT / "pyproject.toml").read_text())["tool"]["mutants"]
+# A capability is one area.
+AREAS: dict[str, dict[str, list[str]]] = SETTINGS["areas"] | {
+    folder.name: {
+        "source": [f"stacks/{folder.name}/package"],
+        "tests": [f"stacks/{folder.name}/tests/{room}" for room in ("unit", "program")],
+    }
+    for folder in sorted(PROJECT.glob("stacks/*"))
+    if (folder / "capability.py").is_file()
+}
 NOT_COUNTED = Path(__file__).with_name("not_counted.toml")
 ENTRIES = tomllib.loads(NOT_COUNTED.read_text())["mutant"]
 
@@ -36,7 +45,7 @@ class Mutant:
 
 def files_of(area: str) -> list[str]:
     """The source files of AREA, relative to the project."""
-    folders = SETTINGS["areas"][area]["source"]
+    folders = AREAS[area]["source"]
     return sorted(
         str(path.relative_to(PROJECT)) for folder in folders for path in (PROJECT / folder).rglob("*.py")
     )
@@ -91,7 +100,7 @@ def _is_counted(file: str, removed: str, added: str) -> bool:
 
 def stale_entries() -> list[str]:
     """Entries of not_counted.toml whose text no file contains any more, one message each."""
-    texts = {file: (PROJECT / file).read_text() for area in SETTINGS["areas"] for file in files_of(area)}
+    texts = {file: (PROJECT / file).read_text() for area in AREAS for file in files_of(area)}
     return [
         f"{NOT_COUNTED.name}: no file {entry['file']} contains {entry['before']!r}. Fix: remove the entry."
         for entry in ENTRIES

@@ -27,7 +27,7 @@ from types import CodeType, FrameType
 from typing import Literal
 
 import pytest
-from seeds import PROJECT, SETTINGS, Mutant
+from seeds import AREAS, PROJECT, Mutant
 
 OPTIONS = ["-x", "-q", "-p", "no:cacheprovider", "--hypothesis-seed=0"]
 OUTPUT = "mutants-output.txt"
@@ -74,7 +74,7 @@ def use_copy(folder: str) -> None:
 
 def baseline(area: str) -> Baseline:
     """Run each test file of AREA without a mutant. Raises RuntimeError if one fails."""
-    given = map(Path, SETTINGS["areas"][area]["tests"])
+    given = map(Path, AREAS[area]["tests"])
     files = {file for path in given for file in (path.rglob("test_*.py") if path.is_dir() else [path])}
     paths = sorted(map(str, files))
     tests, modules = [], set[str]()
@@ -117,7 +117,7 @@ def attempt(area: str, mutant: Mutant, known: Baseline) -> Outcome:
 
 
 def _without(area: str) -> list[str]:
-    without: list[str] = SETTINGS["areas"][area].get("without", [])
+    without = AREAS[area].get("without", [])
     return without
 
 

@@ -1,8 +1,9 @@
 """Writes extracts/: the parts of the published charts that the tests need, without the charts' own text.
 
 `python -m tests.unit.charts.extract [CHARTS]` reads CHARTS/<chart>/<version>/ (default: the shared folder's
-charts), as the public repositories in SOURCES publish them, and those in MODULES from the cache of Go
-modules. It writes one file per chart and version:
+charts), as the public repositories publish them, and those with a Go module from its cache. The charts are
+CORE, and the CHARTS of each `stacks/<name>/tests/unit/charts/extract.py`. It writes one file per chart and
+version:
 - values: the tree of keys of values.yaml; a leaf is its type and a fingerprint of its default
 - crds: the structure of the custom resources that we write, without descriptions
 - rules: what the published ClusterRole of the controller allows
@@ -11,56 +12,46 @@ modules. It writes one file per chart and version:
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 import os
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-FOLDER = Path(__file__).parent / "extracts"
-SOURCES = {
-    "gpu-operator": "https://github.com/NVIDIA/gpu-operator",
-    "network-operator": "https://github.com/Mellanox/network-operator",
-    "mpi-operator": "https://github.com/kubeflow/mpi-operator",
-    "kubeflow-trainer": "https://github.com/kubeflow/trainer",
-    "training-operator": "https://github.com/kubeflow/training-operator",
-    "kueue": "https://github.com/kubernetes-sigs/kueue",
-}
-# `go mod download MODULE@VERSION` puts them there.
-MODULES = {
-    "kubeflow-trainer": "github.com/kubeflow/trainer/v2",
-    "training-operator": "github.com/kubeflow/training-operator",
-    "kueue": "sigs.k8s.io/kueue",
-}
-VERSIONS = {
-    "gpu-operator": ("v26.3.3", "v26.7.0"),
-    "network-operator": ("v26.1.2", "v26.7.0-rc.2"),
-    "mpi-operator": ("v0.8.2",),
-    "kubeflow-trainer": ("v2.3.0",),
-    "training-operator": ("v1.9.4",),
-    "kueue": ("v0.19.2",),
-}
-FILES = {
-    "gpu-operator": ("values.yaml",),
-    "network-operator": ("values.yaml", "crds/mellanox.com_nicclusterpolicies.yaml"),
-    "mpi-operator": ("mpi-operator.yaml",),
-    "kubeflow-trainer": (
-        "charts/kubeflow-trainer/values.yaml",
-        "manifests/base/crds/trainer.kubeflow.org_clustertrainingruntimes.yaml",
-        "manifests/base/crds/trainer.kubeflow.org_trainjobs.yaml",
+PROJECT = Path(__file__).resolve().parents[3]
+
+
+@dataclass(frozen=True)
+class Published:
+    """A published chart: its repository, the versions that are compared, and the files that are read.
+
+    `module`: its Go module, which `go mod download MODULE@VERSION` puts there. `folder`: of the extracts.
+    """
+
+    source: str
+    versions: tuple[str, ...]
+    files: tuple[str, ...]
+    module: str | None = None
+    folder: Path = Path(__file__).parent / "extracts"
+
+
+CORE = {
+    "gpu-operator": Published(
+        "https://github.com/NVIDIA/gpu-operator", ("v26.3.3", "v26.7.0"), ("values.yaml",)
     ),
-    "training-operator": (
-        "manifests/base/crds/kubeflow.org_pytorchjobs.yaml",
-        "manifests/base/rbac/role.yaml",
+    "network-operator": Published(
+        "https://github.com/Mellanox/network-operator",
+        ("v26.1.2", "v26.7.0-rc.2"),
+        ("values.yaml", "crds/mellanox.com_nicclusterpolicies.yaml"),
     ),
-    "kueue": (
-        "charts/kueue/values.yaml",
-        "config/components/crd/bases/kueue.x-k8s.io_clusterqueues.yaml",
-        "config/components/crd/bases/kueue.x-k8s.io_localqueues.yaml",
-        "config/components/crd/bases/kueue.x-k8s.io_resourceflavors.yaml",
+    "mpi-operator": Published(
+        "https://github.com/kubeflow/mpi-operator", ("v0.8.2",), ("mpi-operator.yaml",)
     ),
 }
 TYPES = {bool: "boolean", str: "string", int: "integer", float: "number", list: "array", type(None): "null"}
@@ -74,10 +65,10 @@ REPEATED = 160  # an equal part of a schema that is longer in JSON is written on
 
 def text(chart: str, version: str, folder: Path) -> str:
     """The extract of the chart in FOLDER, as its file holds it. Raises OSError where FOLDER lacks a file."""
-    contents = {name: (folder / name).read_bytes() for name in FILES[chart]}
+    contents = {name: (folder / name).read_bytes() for name in charts()[chart].files}
     made: dict[str, Any] = {
         "source": {
-            "repository": SOURCES[chart],
+            "repository": charts()[chart].source,
             "version": version,
             "sha256": {name: hashlib.sha256(data).hexdigest() for name, data in contents.items()},
         }
@@ -158,32 +149,41 @@ def _shared(value: Any, seen: dict[str, Any]) -> Any:
 
 def every() -> Iterator[tuple[str, str]]:
     """All (chart, version)."""
-    for chart, versions in VERSIONS.items():
-        for version in versions:
+    for chart, about in charts().items():
+        for version in about.versions:
             yield chart, version
 
 
-def published(chart: str, version: str, charts: Path) -> Path:
-    """The folder with the published files: below CHARTS, or in the cache of Go modules."""
-    if chart not in MODULES:
-        return charts / chart / version
+@cache
+def charts() -> dict[str, Published]:
+    """The charts of the core and of all capabilities, by name."""
+    found = dict(CORE)
+    for file in sorted(PROJECT.glob("stacks/*/tests/unit/charts/extract.py")):
+        found |= importlib.import_module(".".join(file.relative_to(PROJECT).with_suffix("").parts)).CHARTS
+    return found
+
+
+def published(chart: str, version: str, folder: Path) -> Path:
+    """The folder with the published files: below FOLDER, or in the cache of Go modules."""
+    module = charts()[chart].module
+    if module is None:
+        return folder / chart / version
     modules = os.environ.get("GOMODCACHE") or Path(os.environ.get("GOPATH", "~/go")) / "pkg" / "mod"
-    return Path(modules).expanduser() / f"{MODULES[chart]}@{version}"
+    return Path(modules).expanduser() / f"{module}@{version}"
 
 
 def path(chart: str, version: str) -> Path:
     """Where the extract lies."""
-    return FOLDER / f"{chart}-{version}.yaml"
+    return charts()[chart].folder / f"{chart}-{version}.yaml"
 
 
 def main() -> None:
     """Write all extracts."""
     from tests.support.shared import CHARTS
 
-    charts = Path(sys.argv[1]) if len(sys.argv) > 1 else CHARTS
-    FOLDER.mkdir(exist_ok=True)
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else CHARTS
     for chart, version in every():
-        path(chart, version).write_text(text(chart, version, published(chart, version, charts)))
+        path(chart, version).write_text(text(chart, version, published(chart, version, folder)))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,41 @@
+"""The published charts that training is compared with; tests/unit/charts/extract.py writes extracts/."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.unit.charts.extract import Published
+
+FOLDER = Path(__file__).parent / "extracts"
+CHARTS = {
+    "kubeflow-trainer": Published(
+        "https://github.com/kubeflow/trainer",
+        ("v2.3.0",),
+        (
+            "charts/kubeflow-trainer/values.yaml",
+            "manifests/base/crds/trainer.kubeflow.org_clustertrainingruntimes.yaml",
+            "manifests/base/crds/trainer.kubeflow.org_trainjobs.yaml",
+        ),
+        "github.com/kubeflow/trainer/v2",
+        FOLDER,
+    ),
+    "training-operator": Published(
+        "https://github.com/kubeflow/training-operator",
+        ("v1.9.4",),
+        ("manifests/base/crds/kubeflow.org_pytorchjobs.yaml", "manifests/base/rbac/role.yaml"),
+        "github.com/kubeflow/training-operator",
+        FOLDER,
+    ),
+    "kueue": Published(
+        "https://github.com/kubernetes-sigs/kueue",
+        ("v0.19.2",),
+        (
+            "charts/kueue/values.yaml",
+            "config/components/crd/bases/kueue.x-k8s.io_clusterqueues.yaml",
+            "config/components/crd/bases/kueue.x-k8s.io_localqueues.yaml",
+            "config/components/crd/bases/kueue.x-k8s.io_resourceflavors.yaml",
+        ),
+        "sigs.k8s.io/kueue",
+        FOLDER,
+    ),
+}
