@@ -74,7 +74,8 @@ mutants: $(VENV)/.ready  ## seed faults, print what the tests miss (SAMPLE=60 AR
 schema: $(VENV)/.ready  ## write the JSON Schemas of the configuration and of the outputs anew
 	@$(BIN)/python -m busbar schema > schema/cluster.schema.json
 	@$(BIN)/python -m busbar schema --details > schema/details.schema.json
-	@for file in stacks/*/schema.json; do name=$${file%/*}; $(BIN)/python -m busbar $${name##*/} schema > $$file; done
+	@for name in $(notdir $(patsubst %/,%,$(dir $(wildcard stacks/*/capability.py)))); do \
+	  $(BIN)/python -m busbar $$name schema > stacks/$$name/schema.json || exit 1; done
 
 format: $(VENV)/.ready  ## format and sort the Python code
 	@$(BIN)/ruff check --fix $(SOURCES)
