@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeVar
+
 import typer
+
+if TYPE_CHECKING:
+    from busbar.collect.spec import JobSpec
+    from busbar.kube.client import RestApi
+
+Spec = TypeVar("Spec", bound="JobSpec")
 
 
 def register(group: typer.Typer) -> None:
@@ -20,25 +30,15 @@ def collect() -> None:
     """
     import json
 
-    from busbar.cli.cluster import command_on_cluster, progress
+    from busbar.cli.cluster import progress
     from busbar.collect.collector import collect as run
     from busbar.collect.spec import CollectSpec
-    from busbar.collect.watch import Unreachable
     from busbar.judge.archive import VERDICT
     from busbar.kube.wait import SystemClock
     from busbar.outputs.pool import summarize
 
-    with command_on_cluster(CollectSpec) as (api, spec):
-        try:
-            found = run(api, spec, SystemClock(), progress)
-        except Unreachable as error:
-            typer.echo(
-                f"no verdict on MPIJob {spec.namespace}/{spec.job}: timed out after "
-                f"{spec.deadline_seconds:.0f} s: {error}. The log is still in the launcher's pod. Fix: run "
-                "the same command again when the API answers.",
-                err=True,
-            )
-            raise typer.Exit(1) from None
+    with collecting(CollectSpec, "MPIJob", "the launcher's pod") as (api, spec):
+        found = run(api, spec, SystemClock(), progress)
         short = summarize(
             found.verdict,
             verdict_file=f"{spec.folder}/{VERDICT}",
@@ -46,3 +46,25 @@ def collect() -> None:
             measured_at=found.measured_at,
         )
         typer.echo(json.dumps(short, sort_keys=True, separators=(",", ":")))
+
+
+@contextmanager
+def collecting(model: type[Spec], kind: str, where: str) -> Iterator[tuple[RestApi, Spec]]:
+    """`command_on_cluster` for a collector: exits with 1 also where nothing is known of the job.
+
+    `kind` is that of the job, `where` what has its log.
+    """
+    from busbar.cli.cluster import command_on_cluster
+    from busbar.collect.watch import Unreachable
+
+    with command_on_cluster(model) as (api, spec):
+        try:
+            yield api, spec
+        except Unreachable as error:
+            typer.echo(
+                f"no verdict on {kind} {spec.namespace}/{spec.job}: timed out after "
+                f"{spec.deadline_seconds:.0f} s: {error}. The log is still in {where}. Fix: run "
+                "the same command again when the API answers.",
+                err=True,
+            )
+            raise typer.Exit(1) from None

@@ -7,10 +7,8 @@ from typing import Any
 from pydantic import Field
 
 from busbar.config import Cluster
-from busbar.judge import verdict
 from busbar.judge.checks import Model
 from busbar.manifests.nccljob import NcclJob
-from busbar.nccl.schema import SCHEMA
 
 # The collector waits this much longer than the job may run, for the controller to record a job that ended at
 # its own deadline.
@@ -68,8 +66,3 @@ def expectation(cluster: Cluster, job: NcclJob, job_name: str) -> dict[str, Any]
         "hcas": list(validation.hcas),
         "hosts": [f"{job_name}-worker-{index}" for index in range(len(job.nodes))],
     }
-
-
-def read_verdict(stdout: str | None) -> dict[str, Any]:
-    """The verdict that the collector printed. Never raises: any other text is a verdict "unknown"."""
-    return verdict.read_verdict(stdout, command="nccl collect", schema=SCHEMA)

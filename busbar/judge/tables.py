@@ -1,14 +1,52 @@
-"""Tables of results for a terminal."""
+"""Verdicts for a terminal: a headline, tables, and the whole verdict where it is on this machine."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
+from busbar.judge.archive import VERDICT
+
 STYLES = {"pass": "green", "fail": "bold red", "unknown": "yellow", "not-required": "dim"}
+
+
+def passed(text: str) -> Text:
+    """The headline of a pass."""
+    return Text(f"PASS  {text}", "bold green")
+
+
+def not_passed(text: str, reasons: Iterable[object] | None) -> Text:
+    """The headline of anything else, with its reasons."""
+    made = Text(f"FAIL  {text}", "bold red")
+    for reason in reasons or ():
+        made.append(f"\n      {reason}", "red")
+    return made
+
+
+def notes(found: Iterable[tuple[str, str]]) -> list[Text]:
+    """What stands below the tables: a name and a text each."""
+    return [Text(f"{name:>12}  {text}") for name, text in found]
+
+
+def kept_verdict(
+    pool: str, folder: Path | None, location: object, same: Callable[[Any], bool]
+) -> Mapping[str, Any] | None:
+    """The whole verdict on a pool, where it is on this machine and is the one that the outputs were made of.
+
+    In `folder`, else at `location`. The stack may have been updated elsewhere since: `same` tells whether a
+    verdict is that of the outputs. What it raises for something that is no verdict counts as not.
+    """
+    path = folder / pool / VERDICT if folder else Path(str(location))
+    try:
+        verdict = json.loads(path.read_text(encoding="utf-8"))
+        return verdict if same(verdict) else None
+    except (OSError, ValueError, AttributeError):
+        return None
 
 
 def table(*columns: str, right: tuple[str, ...] = ()) -> Table:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from busbar.judge.tables import check_table, styled, table
+from busbar.judge.tables import check_table, kept_verdict, not_passed, notes, passed, styled, table
 from busbar.nccl.units import gbps, rate, share, size
 from busbar.outputs import contract2
 from busbar.outputs.contract import current
@@ -34,13 +34,15 @@ def summary(outputs: Mapping[str, Any], *, folder: Path | None = None) -> Render
         outputs = current(outputs)
     parts: list[RenderableType] = [_headline(outputs)]
     pools = Details.model_validate(unpack(outputs["details"])).nccl if "details" in outputs else {}
-    verdicts = {name: _kept_verdict(name, pool, folder) for name, pool in pools.items()}
+    verdicts = {
+        name: kept_verdict(name, folder, pool.verdict_file, partial(_is_of, pool))
+        for name, pool in pools.items()
+    }
     if pools:
         parts += [_pool_table(pools), _collective_table(pools, verdicts)]
     if any(verdicts.values()):
         parts.append(check_table(verdicts))
-    parts += [Text(f"{name:>12}  {value}") for name, value in _notes(outputs, pools, folder)]
-    return Group(*parts)
+    return Group(*parts, *notes(_notes(outputs, pools, folder)))
 
 
 def _headline(outputs: Mapping[str, Any]) -> Text:
@@ -48,14 +50,10 @@ def _headline(outputs: Mapping[str, Any]) -> Text:
         # Over TCP no value is expected unless one is configured; Pulumi drops outputs that are None.
         busbw, expected = outputs.get("nccl_busbw_gbps"), outputs.get("nccl_expected_gbps")
         against = "" if expected is None else f", expected {gbps(expected)}"
-        text = Text(f"PASS  {rate(busbw)} GB/s{against}", "bold green")
-    elif "nccl_passed" in outputs:
-        text = Text("FAIL  NCCL validation failed", "bold red")
-        for reason in outputs.get("nccl_reasons") or []:
-            text.append(f"\n      {reason}", "red")
-    else:
-        text = Text("NOT MEASURED  the update ended before the validation", "bold red")
-    return text
+        return passed(f"{rate(busbw)} GB/s{against}")
+    if "nccl_passed" in outputs:
+        return not_passed("NCCL validation failed", outputs.get("nccl_reasons"))
+    return Text("NOT MEASURED  the update ended before the validation", "bold red")
 
 
 def _pool_table(pools: Mapping[str, PoolResult]) -> Table:
@@ -123,19 +121,10 @@ def _notes(
             yield "simulated", f"{name}: {pool.simulated}"
 
 
-def _kept_verdict(name: str, pool: PoolResult, folder: Path | None) -> Mapping[str, Any] | None:
-    """The whole verdict, where it lies on this machine and is the one that the outputs were made of.
-
-    The stack may have been updated elsewhere since; then the file here is of another measurement.
-    """
-    path = folder / name / "verdict.json" if folder else Path(str(pool.verdict_file))
-    try:
-        verdict = json.loads(path.read_text(encoding="utf-8"))
-        again = PoolResult.model_validate(summarize(verdict))
-    except (OSError, ValueError, AttributeError):
-        return None
-    same = again.model_dump(exclude=_BESIDES) == pool.model_dump(exclude=_BESIDES)
-    return verdict if same else None
+def _is_of(pool: PoolResult, verdict: Mapping[str, Any]) -> bool:
+    """Whether the outputs of a pool were made of this verdict."""
+    again = PoolResult.model_validate(summarize(verdict))
+    return again.model_dump(exclude=_BESIDES) == pool.model_dump(exclude=_BESIDES)
 
 
 def _rails(hosts_by_rails: Mapping[int, int]) -> str:

@@ -94,25 +94,16 @@ def collect() -> None:
     """
     import json
 
-    from busbar.cli.cluster import command_on_cluster, progress
-    from busbar.collect.watch import Unreachable
+    from busbar.cli.cluster import progress
+    from busbar.cli.collect import collecting
     from busbar.judge.archive import VERDICT
     from busbar.kube.wait import SystemClock
     from stacks.training.package.collect.collector import collect as run
     from stacks.training.package.collect.spec import CollectSpec
     from stacks.training.package.outputs import summarize
 
-    with command_on_cluster(CollectSpec) as (api, spec):
-        try:
-            verdict = run(api, spec, SystemClock(), progress)
-        except Unreachable as error:
-            typer.echo(
-                f"no verdict on Job {spec.namespace}/{spec.job}: timed out after "
-                f"{spec.deadline_seconds:.0f} s: {error}. The log is still in the job's first pod. Fix: run "
-                "the same command again when the API answers.",
-                err=True,
-            )
-            raise typer.Exit(1) from None
+    with collecting(CollectSpec, "Job", "the job's first pod") as (api, spec):
+        verdict = run(api, spec, SystemClock(), progress)
         short = summarize(verdict, verdict_file=f"{spec.folder}/{VERDICT}")
         typer.echo(json.dumps(short, sort_keys=True, separators=(",", ":")))
 

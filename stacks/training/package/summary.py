@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from busbar.judge.tables import check_table, styled, table
+from busbar.judge.archive import VERDICT
+from busbar.judge.tables import check_table, kept_verdict, not_passed, notes, passed, styled, table
 from busbar.nccl.units import duration, gbps, share, size
 from stacks.training.package.outputs import CONTRACT_VERSION, summarize
 from stacks.training.package.storage.sizing import BYTES_PER_PARAMETER, checkpoint_seconds
 from stacks.training.package.verdict import Verdict
 
-VERDICT = "verdict.json"
 Render = Callable[[Mapping[str, Any]], str | Text]
 _LOCATION, _SIMULATED = "verdict_file", "simulated"
 
@@ -33,14 +33,16 @@ def summary(outputs: Mapping[str, Any], *, folder: Path | None = None) -> Render
     if version != CONTRACT_VERSION:
         raise ValueError(f"unsupported training_contract_version {version} (supported: {CONTRACT_VERSION})")
     pools: Mapping[str, Mapping[str, Any]] = outputs.get("training") or {}
-    verdicts = {pool: _kept_verdict(pool, entry, folder) for pool, entry in pools.items()}
+    verdicts = {
+        pool: kept_verdict(pool, folder, entry.get(_LOCATION), partial(_is_of, entry))
+        for pool, entry in pools.items()
+    }
     parts: list[RenderableType] = [_headline(outputs)]
     if pools:
         parts.append(_table(pools))
     if any(verdicts.values()):
         parts.append(check_table(verdicts))
-    parts += [Text(f"{name:>12}  {value}") for name, value in _notes(outputs, pools, folder)]
-    return Group(*parts)
+    return Group(*parts, *notes(_notes(outputs, pools, folder)))
 
 
 def _headline(outputs: Mapping[str, Any]) -> Text:
@@ -50,11 +52,8 @@ def _headline(outputs: Mapping[str, Any]) -> Text:
             f"{pool}: all-reduce of the gradients {gbps(entry['busbw_gbps'])}"
             for pool, entry in pools.items()
         )
-        return Text(f"PASS  {shown}", "bold green")
-    text = Text("FAIL  training run failed", "bold red")
-    for reason in outputs.get("training_reasons") or []:
-        text.append(f"\n      {reason}", "red")
-    return text
+        return passed(shown)
+    return not_passed("training run failed", outputs.get("training_reasons"))
 
 
 def _table(pools: Mapping[str, Mapping[str, Any]]) -> Table:
@@ -128,33 +127,27 @@ _ROWS: tuple[tuple[str, Render], ...] = (
 def _notes(
     outputs: Mapping[str, Any], pools: Mapping[str, Mapping[str, Any]], folder: Path | None
 ) -> list[tuple[str, str]]:
-    notes = [("cluster", str(outputs.get("cluster_name")))]
+    found = [("cluster", str(outputs.get("cluster_name")))]
     if outputs.get("runtimes"):
-        notes.append(("runtimes", ", ".join(map(str, outputs["runtimes"]))))
+        found.append(("runtimes", ", ".join(map(str, outputs["runtimes"]))))
     if outputs.get("queues"):
-        notes.append(("queues", ", ".join(map(str, outputs["queues"]))))
+        found.append(("queues", ", ".join(map(str, outputs["queues"]))))
     storage: Mapping[str, Any] = outputs.get("storage") or {}
     if storage.get("claim"):
-        notes.append(("claim", f"{storage['namespace']}/{storage['claim']}"))
+        found.append(("claim", f"{storage['namespace']}/{storage['claim']}"))
     for pool, entry in pools.items():
         if speed := entry.get("storage_write_mib_s"):
             taken = duration(checkpoint_seconds(1e9, speed) * 1e6)
             state = f"the state of 10^9 parameters ({BYTES_PER_PARAMETER} bytes each)"
-            notes.append(("storage", f"{pool}: one worker writes {state} in {taken}"))
+            found.append(("storage", f"{pool}: one worker writes {state} in {taken}"))
         if entry.get(_LOCATION):
-            notes.append(("verdict", f"{folder}/{pool}/{VERDICT}" if folder else str(entry[_LOCATION])))
+            found.append(("verdict", f"{folder}/{pool}/{VERDICT}" if folder else str(entry[_LOCATION])))
         if entry.get(_SIMULATED):
-            notes.append(("simulated", f"{pool}: {entry[_SIMULATED]}"))
-    return notes
+            found.append(("simulated", f"{pool}: {entry[_SIMULATED]}"))
+    return found
 
 
-def _kept_verdict(pool: str, entry: Mapping[str, Any], folder: Path | None) -> Mapping[str, Any] | None:
-    """The whole verdict, where it is on this machine and is the one that the outputs were made of."""
-    path = folder / pool / VERDICT if folder else Path(str(entry.get(_LOCATION)))
-    try:
-        verdict = Verdict.model_validate_json(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, ValidationError):
-        return None
-    again = summarize(verdict)
-    same = all(again.get(key) == value for key, value in entry.items() if key not in (_LOCATION, _SIMULATED))
-    return verdict.model_dump(mode="json") if same else None
+def _is_of(entry: Mapping[str, Any], verdict: Any) -> bool:
+    """Whether the outputs of a pool were made of this verdict."""
+    again = summarize(Verdict.model_validate(verdict))
+    return all(again.get(key) == value for key, value in entry.items() if key not in (_LOCATION, _SIMULATED))
