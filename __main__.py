@@ -78,6 +78,8 @@ async def main() -> None:
                     project=PROJECT,
                     pool=pool,
                     install_id=control_plane.install_id,
+                    kubeconfig=kubeconfig,
+                    unreachable=preflight.unreachable,
                     join_url=inventory.api_endpoint,
                     agent_token=control_plane.agent_token,
                     registries_yaml=control_plane.registries_yaml,

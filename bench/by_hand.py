@@ -149,7 +149,7 @@ class ByHand:
             token=k3s.secure_token("node", AGENT_TOKEN, ca_sha256=known.ca_sha256),
             labels=host.labels,
         )
-        values = {**k3s_values(self._cluster.k3s, "worker", self._project), "TURN_SECONDS": "60"}
+        values = k3s_values(self._cluster.k3s, "worker", self._project)
         await self._script(host, "k3s-agent", values, {"config": config, "registries": ""})
 
     async def _balancer(self, host: Host) -> None:

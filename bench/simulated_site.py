@@ -64,6 +64,7 @@ class Counts:
     most_connections: int = 0
     scripts: dict[str, int] = field(default_factory=dict)
     worker_commands: int = 0
+    joined: list[str] = field(default_factory=list)
     installing: int = 0
     most_installing: int = 0
     api_requests: int = 0
@@ -145,6 +146,8 @@ async def _run(process: asyncssh.SSHServerProcess[str], name: str, host: _Host) 
         counts.most_installing = max(counts.most_installing, counts.installing)
         await asyncio.sleep(site.delay)
         counts.installing -= 1
+    if script == "k3s-agent" and name not in counts.joined:
+        counts.joined.append(name)
     host.keep(payload)
     process.stdout.write(json.dumps(_answer(script, name, site)) + "\n")
     process.exit(0)
@@ -169,7 +172,8 @@ def _serve_api(site: Site, counts: Counts) -> None:
         def do_GET(self) -> None:
             counts.api_requests += 1
             known = self.path.partition("?")[0] == "/api/v1/nodes"
-            body = json.dumps({"items": site.nodes, "metadata": {}} if known else {"message": "unknown"})
+            nodes = [node for node in site.nodes if node["metadata"]["name"] in counts.joined]
+            body = json.dumps({"items": nodes, "metadata": {}} if known else {"message": "unknown"})
             self.send_response(200 if known else 404)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(body)))

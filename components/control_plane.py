@@ -64,8 +64,8 @@ class K3sControlPlane(pulumi.ComponentResource):
     The servers come up in their order: each joins server 1 and is a voter in etcd before the next one begins.
     A server's `-removal` acts when it is deleted; `-teardown` is deleted by `destroy` only, and first.
     `-nodes`, on server 1, prepares a cluster that exists for machines that were replaced, sets changed
-    taints, and tells the cluster which hosts are configured and how many agents may restart at the same
-    time; `-rejoin`, on server 2, does the first for server 1 (host/k3s-nodes.sh). `-stale-nodes`
+    taints, and tells the cluster which servers are configured; `-rejoin`, on server 2, does the first for
+    server 1 (host/k3s-nodes.sh). `-stale-nodes`
     (`remove_stale_nodes`) runs after the workers.
     """
 
@@ -219,11 +219,11 @@ class K3sControlPlane(pulumi.ComponentResource):
             lambda found: "\n".join(f"{host.name} {found.get(host.name, '')}" for host in of)
         )
         inventory = self._args.inventory
-        taints, rollout = [], []
-        for pool, settings in inventory.cluster.pools.items() if workers else ():
-            members = inventory.workers_of(pool)
-            taints += [" ".join([host.name, *k3s.taints(settings)]) for host in members]
-            rollout += [f"{host.name} {pool} {k3s.rollout(settings, len(members))}" for host in members]
+        taints = [
+            " ".join([host.name, *k3s.taints(settings)])
+            for pool, settings in (inventory.cluster.pools.items() if workers else ())
+            for host in inventory.workers_of(pool)
+        ]
         return create_host_command(
             name,
             HostCommandArgs(
@@ -231,12 +231,11 @@ class K3sControlPlane(pulumi.ComponentResource):
                 host=on,
                 script="k3s-nodes",
                 timeout_seconds=NODES_DEADLINE_SECONDS,
-                values={"NODE_NAME": on.name},
+                values={"NODE_NAME": on.name, **({"AFTER": "true"} if workers else {})},
                 payload={
                     "machines": machines,
                     "servers": "\n".join(host.name for host in inventory.servers),
                     "taints": "\n".join(taints),
-                    "rollout": "\n".join(rollout),
                 },
             ),
             pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(parent=self)),

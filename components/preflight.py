@@ -12,7 +12,7 @@ import pulumi
 from pulumi_command import local
 
 from busbar.hosts.inventory import Inventory
-from busbar.preflight.facts import read, unpack, with_k3s
+from busbar.preflight.facts import read, unpack, unreachable, with_k3s
 from busbar.preflight.spec import spec_of
 from components.engine.local_command import busbar_command
 from components.engine.ssh import SshLogin
@@ -32,13 +32,14 @@ class Preflight(pulumi.ComponentResource):
 
     `hosts` maps a host's name to what was found on it: {"gpus", "gpu_model", "driver", "rails", ...}.
     `machines` maps it to a digest of its machine-id. `with_k3s`: the hosts that had K3s installed by busbar
-    when preflight last asked them, which it does before every change of K3s. `checked` is what everything
-    that changes a host must depend on.
+    when preflight last asked them, which it does before every change of K3s. `unreachable`: the workers that
+    did not answer then. `checked` is what everything that changes a host must depend on.
     """
 
     hosts: pulumi.Output[Mapping[str, dict[str, Any]]]
     machines: pulumi.Output[Mapping[str, str]]
     with_k3s: pulumi.Output[Collection[str]]
+    unreachable: pulumi.Output[Collection[str]]
     checked: local.Command
 
     def __init__(self, name: str, args: PreflightArgs, opts: pulumi.ResourceOptions | None = None) -> None:
@@ -59,4 +60,5 @@ class Preflight(pulumi.ComponentResource):
         self.machines = self.checked.stdout.apply(
             lambda text: {name: record.machine for name, record in read(text).items()}
         )
+        self.unreachable = self.checked.stdout.apply(lambda text: sorted(unreachable(read(text))))
         self.register_outputs({"hosts": self.hosts})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,15 +15,11 @@ from busbar.hosts.host import Host
 from busbar.hosts.inventory import Inventory
 from components.engine.host_command import HostCommandArgs, create_host_command
 from components.engine.removal import HostRemovalArgs, create_host_removal
-from components.engine.rollout_stop import RolloutStop
+from components.engine.rolling_update import RollingUpdate, RollingUpdateArgs
 from components.engine.script_delivery import create_delivery_hook
 from components.engine.ssh import SshLogin
 
 AGENT_DEADLINE_SECONDS = 1200
-# How long a running agent waits for its turn to restart while the turns before it do not change
-# (host/k3s-rollout.sh), and how long all turns of a pool together may take.
-TURN_SECONDS = 3600
-ROLLOUT_SECONDS = 24 * 3600
 REMOVAL_DEADLINE_SECONDS = 600
 
 
@@ -31,7 +28,8 @@ class InfiniBandWorkerPoolArgs:
     """One pool of `inventory` by name, and how its workers join.
 
     `install_id`: `K3sControlPlane.install_id`.
-    `join_url`: https://ADDRESS:6443 of the Kubernetes API. `agent_token`: secret; it pins the cluster's CA.
+    `kubeconfig`: secret; the cluster is asked which agents run. `unreachable`: the workers that preflight did
+    not reach. `join_url`: https://ADDRESS:6443 of the Kubernetes API. `agent_token`: secret; it pins the CA.
     `registries_yaml`: the content of registries.yaml, empty for none. `project`: folder that relative paths
     of the configuration start from.
     """
@@ -40,6 +38,8 @@ class InfiniBandWorkerPoolArgs:
     pool: str
     login: SshLogin
     install_id: pulumi.Input[str]
+    kubeconfig: pulumi.Input[str]
+    unreachable: pulumi.Input[Collection[str]]
     join_url: pulumi.Input[str]
     agent_token: pulumi.Input[str]
     registries_yaml: pulumi.Input[str]
@@ -50,7 +50,8 @@ class InfiniBandWorkerPool(pulumi.ComponentResource):
     """Makes two Commands per worker: the K3s agent, and one that acts only when the worker is removed.
 
     They are `worker-<host>` and `worker-<host>-removal`, without the pool: a worker that moves to another
-    pool keeps its resources, and nothing of it is removed. The agent depends on its removal. The Node of a
+    pool keeps its resources, and nothing of it is removed. The agent depends on its removal. Agents that run
+    change a few at a time (components/engine/rolling_update.py), all others at once. The Node of a
     removed worker is drained and deleted before (`K3sControlPlane.remove_stale_nodes`).
     """
 
@@ -73,13 +74,27 @@ class InfiniBandWorkerPool(pulumi.ComponentResource):
         self._delivery = create_delivery_hook(
             f"{name}-delivery", args.login, {_agent(host): host for host in workers}
         )
-        self._rollout = RolloutStop(args.pool, {_agent(host): host.name for host in workers})
-        self.nodes = []
+        by_name: dict[str, remote.Command] = {}
+        self._rolling = RollingUpdate(self._rolling_update(len(workers)), by_name)
         for host in workers:
-            self.nodes.append(self._install(host, self._uninstall_on_delete(host)))
+            by_name[host.name] = self._install(host, self._uninstall_on_delete(host))
+        self.nodes = [*by_name.values()]
         ready = pulumi.Output.all(*(node.stdout for node in self.nodes))
         self.node_names = ready.apply(lambda _: [host.name for host in workers])
         self.register_outputs({"node_names": self.node_names})
+
+    def _rolling_update(self, workers: int) -> RollingUpdateArgs:
+        args = self._args
+        pool = args.inventory.cluster.pools[args.pool]
+        return RollingUpdateArgs(
+            pool=args.pool,
+            limit=pool.restarts_at_once(workers),
+            jobs=pool.running_jobs != "keep",
+            # The component is registered when everything that it depends on is done.
+            begin=self.urn,
+            kubeconfig=args.kubeconfig,
+            unreachable=args.unreachable,
+        )
 
     def _uninstall_on_delete(self, host: Host) -> pulumi.Resource:
         args = self._args
@@ -99,6 +114,7 @@ class InfiniBandWorkerPool(pulumi.ComponentResource):
 
     def _install(self, host: Host, removal: pulumi.Resource) -> remote.Command:
         args = self._args
+        pool = args.inventory.cluster.pools[args.pool]
         return create_host_command(
             _agent(host),
             HostCommandArgs(
@@ -106,13 +122,13 @@ class InfiniBandWorkerPool(pulumi.ComponentResource):
                 host=host,
                 script="k3s-agent",
                 timeout_seconds=install_seconds(
-                    args.inventory.cluster.k3s, "worker", AGENT_DEADLINE_SECONDS + ROLLOUT_SECONDS
+                    args.inventory.cluster.k3s, "worker", AGENT_DEADLINE_SECONDS + k3s.restart_seconds(pool)
                 ),
                 values={
                     **self._install_values,
                     "NODE_NAME": host.name,
                     "NODE_ADDRESS": host.address,
-                    "TURN_SECONDS": str(TURN_SECONDS),
+                    **k3s.restart_values(pool),
                 },
                 payload={"config": self._render_config(host), "registries": args.registries_yaml},
                 install_id=args.install_id,
@@ -120,13 +136,9 @@ class InfiniBandWorkerPool(pulumi.ComponentResource):
             ),
             pulumi.ResourceOptions(
                 parent=self,
-                depends_on=[removal],
+                depends_on=self._rolling.ahead_of(host.name).apply(lambda ahead: [removal, *ahead]),
                 aliases=self._former_names(host),
-                hooks=pulumi.ResourceHookBinding(
-                    before_create=[self._rollout.before],
-                    before_update=[self._rollout.before],
-                    on_error=[self._delivery, self._rollout.on_error],
-                ),
+                hooks=pulumi.ResourceHookBinding(on_error=[self._delivery]),
             ),
         )
 

@@ -2,10 +2,10 @@
 # A K3s agent: joined and Ready. The only verb is VERB=install; k3s-agent-remove.sh removes it.
 #
 # Values: OWNER, INSTALL_ID, NODE_NAME, NODE_ADDRESS, VERSION, URL_AMD64, SHA256_AMD64 (or ARM64), IMAGES (lines "sha256 url"),
-#   TURN_SECONDS (k3s-rollout.sh), ROTATE_CERTIFICATES (k3s-rotation.sh).
+#   RUNNING_JOBS, JOBS_SECONDS, DRAIN, DRAIN_SECONDS, PAUSE_SECONDS (k3s-drain.sh), ROTATE_CERTIFICATES (k3s-rotation.sh).
 # Payload: config (config.yaml without node-ip, flannel-iface), registries (registries.yaml, may be empty).
 # Facts: {"node","version"}
-[[ -n ${BUSBAR_LIB:-} ]] || for part in lib lib-install owner k3s-lib k3s-rotation k3s-drain k3s-rollout; do
+[[ -n ${BUSBAR_LIB:-} ]] || for part in lib lib-install owner k3s-lib k3s-rotation k3s-drain; do
   # shellcheck source=/dev/null
   source "$(dirname "${BASH_SOURCE[0]}")/$part.sh"
 done
@@ -34,8 +34,7 @@ install_agent() {
   k3s_record_machine "$KUBELET_KUBECONFIG"
   poll 60 uncordon || die "uncordoning Node $NODE_NAME failed" "retry, or run: kubectl uncordon $NODE_NAME"
   record_applied_hash "$UNIT"
-  pause_turn
-  end_turn
+  pause_after_restart
   printf '{"node":%s,"version":%s}\n' "$(json "$NODE_NAME")" "$(json "$(k3s_version)")"
 }
 
@@ -46,7 +45,7 @@ apply_agent() {
   k3s_unit "$UNIT" agent
   k3s_memlock "$UNIT"
   k3s_sysctl
-  if ! k3s_is_current "$UNIT" && systemctl is-active --quiet "$UNIT"; then take_turn; fi
+  if ! k3s_is_current "$UNIT" && systemctl is-active --quiet "$UNIT"; then prepare_restart; fi
   k3s_start "$UNIT"
   k3s_await "$UNIT" "$(k3s_ready_seconds "$READY_DEADLINE")" "Node $NODE_NAME Ready" k3s_node_has "$KUBELET_KUBECONFIG" Ready=True
 }

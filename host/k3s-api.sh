@@ -7,8 +7,6 @@ API_SERVER=""
 MEMBER_DEADLINE=90
 # The ConfigMap in kube-system with the names of the configured servers.
 CONFIGURED=busbar-nodes
-# The namespace of the turns of agents that restart (k3s-rollout.sh).
-ROLLOUT=busbar-rollout
 # On a server whose whole cluster is being removed (k3s-teardown.sh): until the server is removed or installed again,
 # at most for an hour, and not over a reboot.
 TEARDOWN=/run/busbar-teardown
@@ -73,19 +71,8 @@ is_torn_down() {
 }
 
 # delete_node NODE: also its password, so that the name can be used again (k3s-io/k3s#10408). K3s leaves the Secret to
-# the garbage collector; a machine that joins before that is refused. And its turn to restart, if it did not come back.
+# the garbage collector; a machine that joins before that is refused.
 delete_node() {
   api 60 delete node "$1" --ignore-not-found --timeout=45s >&2 || return 1
-  api 60 -n kube-system delete secret "${1,,}.node-password.k3s" --ignore-not-found --timeout=45s >&2 || return 1
-  delete_turns "$1"
-}
-
-# delete_turns NODE
-delete_turns() {
-  local turns name
-  turns=$(api 30 -n "$ROLLOUT" get configmaps -l busbar/pool \
-    -o 'jsonpath={range .items[*]}{.metadata.name} {.data.node}{"\n"}{end}') || return 1
-  while read -r name; do
-    api 30 -n "$ROLLOUT" delete configmap "$name" --ignore-not-found --wait=false >&2 || return 1
-  done < <(awk -v node="$1" '$2 == node { print $1 }' <<<"$turns")
+  api 60 -n kube-system delete secret "${1,,}.node-password.k3s" --ignore-not-found --timeout=45s >&2
 }

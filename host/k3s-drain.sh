@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Drains this worker before its agent restarts (pools.NAME.drain), and uncordons it afterwards.
+# What comes before and after the restart of an agent that runs: it waits for jobs (pools.NAME.running_jobs), the worker is
+# drained (pools.NAME.drain) and uncordoned afterwards, and stays Ready for a while (pools.NAME.pause_seconds).
 #
 # With the rights of the kubelet, which may cordon its own Node and evict the pods bound to it, and no others
 # (kubernetes/kubernetes plugin/pkg/auth/authorizer/node and plugin/pkg/admission/noderestriction). The API refuses an
@@ -7,9 +8,55 @@
 #
 # Pods of DaemonSets and static pods stay, and so do pods that nothing starts again elsewhere: those of jobs (Job, MPIJob)
 # and those without a controller. They keep running while the agent restarts.
+#
+# Values: RUNNING_JOBS (keep, wait, refuse), JOBS_SECONDS (of wait), DRAIN (never, upgrade, always), DRAIN_SECONDS,
+#   PAUSE_SECONDS.
 
 # The annotation of a Node that busbar has cordoned. One that somebody else had cordoned stays so.
 CORDONED=busbar/cordoned
+
+# prepare_restart: returns when this agent may restart. A Node that is not Ready is unavailable already: nothing there can
+# be drained.
+prepare_restart() {
+  poll 20 k3s_node_has "$KUBELET_KUBECONFIG" Ready=True || return 0
+  # Of an update that was interrupted.
+  poll 60 uncordon || die "uncordoning Node $NODE_NAME failed" "retry, or run: kubectl uncordon $NODE_NAME"
+  [[ $RUNNING_JOBS == keep ]] || await_jobs
+  if wants_drain "$DRAIN"; then drain_node "$DRAIN_SECONDS"; fi
+  IS_PREPARED=true
+}
+
+# await_jobs: without an answer of the API a job may run.
+await_jobs() {
+  local running looks=0 deadline=$((SECONDS + JOBS_SECONDS))
+  while running=$(running_jobs) || running="unknown, the API does not answer"; [[ -n $running ]]; do
+    [[ $RUNNING_JOBS == wait ]] ||
+      die "jobs run here: $running; the agent was not restarted" \
+        "retry when they have ended, or set running_jobs of this worker's pool"
+    ((SECONDS < deadline)) || die "jobs still run here after $JOBS_SECONDS s: $running" "retry when they have ended"
+    # A connection that broke ends the script at the next note.
+    ((looks++ % 10)) || note "waits for the end of jobs: $running"
+    sleep 3
+  done
+}
+
+# running_jobs: NAMESPACE/NAME of the pods of jobs of any kind (Job, MPIJob) on this Node.
+running_jobs() {
+  as_kubelet get pods -A --field-selector "spec.nodeName=$NODE_NAME,status.phase=Running" \
+    -o 'jsonpath={range .items[*]}{.metadata.ownerReferences[0].kind} {.metadata.namespace}/{.metadata.name}{"\n"}{end}' |
+    awk '$1 ~ /Job$/ { print $2 }' | paste -sd ' '
+}
+
+# pause_after_restart: the next agents restart when this Node has been Ready for PAUSE_SECONDS.
+pause_after_restart() {
+  local since=$SECONDS
+  [[ -n ${IS_PREPARED:-} ]] || return 0
+  while ((SECONDS < since + PAUSE_SECONDS)); do
+    poll 60 k3s_node_has "$KUBELET_KUBECONFIG" Ready=True ||
+      die "Node $NODE_NAME is not Ready any more, $((SECONDS - since)) s after its restart" "see: journalctl -u $UNIT"
+    sleep 3
+  done
+}
 
 # as_kubelet ARGUMENTS...: kubectl with the rights of the kubelet.
 as_kubelet() {
@@ -30,10 +77,10 @@ kubelet_version() {
   as_kubelet get node "$NODE_NAME" -o 'jsonpath={.status.nodeInfo.kubeletVersion}' || true
 }
 
-# drain_node POOL SECONDS: returns when all pods that can start elsewhere have gone. Otherwise the Node is uncordoned, and
+# drain_node SECONDS: returns when all pods that can start elsewhere have gone. Otherwise the Node is uncordoned, and
 # the error names the pods and the budgets.
 drain_node() {
-  local deadline=$((SECONDS + $2)) pods left noted=-30
+  local deadline=$((SECONDS + $1)) pods left noted=-30
   poll 60 cordon || die "cordoning Node $NODE_NAME failed; the agent was not restarted" "see the log above; then retry"
   while :; do
     if pods=$(pods_to_evict); then
@@ -44,8 +91,8 @@ drain_node() {
     fi
     if ((SECONDS >= deadline)); then
       poll 60 uncordon || note "uncordoning Node $NODE_NAME failed: kubectl uncordon $NODE_NAME"
-      die "drain timed out after $2 s: $left; the agent was not restarted" \
-        "let the budget allow an eviction (more replicas, free nodes), or set pools.$1.drain: never; then retry"
+      die "drain timed out after $1 s: $left; the agent was not restarted" \
+        "let the budget allow an eviction (more replicas, free nodes), or set drain: never for this worker's pool; then retry"
     fi
     # A connection that broke ends the script at the next note.
     if ((SECONDS >= noted + 30)); then

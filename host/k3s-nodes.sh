@@ -8,12 +8,10 @@
 # A server that is not configured any more and not Ready leaves etcd first: with it as a member, the next one to stop
 # would cost the quorum.
 #
+# Values: NODE_NAME; AFTER (true: this step runs after the installation of this server, else also before K3s is here).
 # Payload: machines (lines "NODE MACHINE"), servers (lines "NODE": all of the configuration. They are noted in the
 #   cluster; none of them leaves etcd when only its resource is removed), taints (lines "NODE KEY=VALUE:EFFECT...": the
-#   taints of every worker; empty: taints are left as they are), rollout (lines "NODE POOL LIMIT JOBS DRAIN SECONDS
-#   PAUSE": how many agents of its pool may restart at the same time, whether while jobs run (keep, wait, refuse), when
-#   the worker is drained (never, upgrade, always) and for how long at most, and how long it has to be Ready before the
-#   next one restarts; empty: what the cluster knows is left as it is).
+#   taints of every worker; empty: taints are left as they are).
 # Facts: {"node","replaced":[NODE...]}
 # shellcheck source=/dev/null
 [[ -n ${BUSBAR_LIB:-} ]] || for part in lib lib-install k3s-api; do
@@ -24,12 +22,13 @@ done
 NOT_READY_DEADLINE=120
 START_DEADLINE=60
 ETCD_DATA=/var/lib/rancher/k3s/server/db/etcd
+# Where earlier releases of busbar noted which agents restarted.
+FORMER_NAMESPACE=busbar-rollout
 
 main() {
   begin
   REPLACED=""
-  # What comes with a rollout runs after the installation of this server; the rest also before K3s is here.
-  [[ -z $(payload rollout) ]] || poll "$START_DEADLINE" systemctl is-active --quiet k3s ||
+  [[ ${AFTER:-} != true ]] || poll "$START_DEADLINE" systemctl is-active --quiet k3s ||
     die "K3s does not run here, so the cluster does not know its configured hosts" "see: journalctl -u k3s; then retry"
   # Without it a new machine as server 1 would find no cluster to join, and begin a second one.
   [[ ! -d $ETCD_DATA ]] || poll "$START_DEADLINE" systemctl is-active --quiet k3s ||
@@ -41,13 +40,12 @@ main() {
     remove_lost_servers "$nodes"
     replace_nodes "$nodes"
     apply_taints
-    [[ -z $(payload rollout) ]] || note_hosts
+    [[ ${AFTER:-} != true ]] || note_hosts
   fi
   printf '{"node":%s,"replaced":[%s]}\n' "$(json "$NODE_NAME")" "$REPLACED"
 }
 
-# note_hosts: the names of the configured servers, and what agents need to restart a few at a time (k3s-rollout.sh): their
-# pools and limits, and the right of every kubelet to make, mark and delete ConfigMaps in one namespace.
+# note_hosts: the names of the configured servers.
 note_hosts() {
   api 30 apply -f - >&2 <<EOF || die "noting the hosts in the cluster failed" "see the log above; then retry"
 apiVersion: v1
@@ -56,31 +54,9 @@ metadata: {name: $CONFIGURED, namespace: kube-system}
 data:
   servers: |-
 $(payload servers | sed 's/^/    /')
----
-apiVersion: v1
-kind: Namespace
-metadata: {name: $ROLLOUT}
----
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: workers, namespace: $ROLLOUT}
-data:
-  workers: |-
-$(payload rollout | sed 's/^/    /')
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: Role
-metadata: {name: turns, namespace: $ROLLOUT}
-rules:
-- {apiGroups: [""], resources: [configmaps], verbs: [get, list, create, patch, delete]}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata: {name: turns, namespace: $ROLLOUT}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: turns}
-subjects:
-- {apiGroup: rbac.authorization.k8s.io, kind: Group, name: "system:nodes"}
 EOF
+  api 30 delete namespace "$FORMER_NAMESPACE" --ignore-not-found --wait=false >&2 ||
+    die "deleting namespace $FORMER_NAMESPACE failed" "see the log above; then retry"
 }
 
 # remove_lost_servers NODES

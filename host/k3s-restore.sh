@@ -190,13 +190,10 @@ agent_here() {
   printf '{"node":%s}\n' "$(json "$NODE_NAME")"
 }
 
-# await_nodes: what the snapshot says of a Node is old: one that lives renews its lease every 10 s. Turns to restart
-# (k3s-rollout.sh) that were in the snapshot have nobody who ends them.
+# await_nodes: what the snapshot says of a Node is old: one that lives renews its lease every 10 s.
 await_nodes() {
-  local deadline=$((SECONDS + NODES_DEADLINE)) first waiting list="" name why
+  local deadline=$((SECONDS + NODES_DEADLINE)) first waiting list="" name
   first=$(leases) || die "the Kubernetes API on this server does not answer" "see: systemctl status $UNIT"
-  why=$(api 60 -n "$ROLLOUT" delete configmaps -l busbar/pool --ignore-not-found 2>&1) ||
-    note "old turns in $ROLLOUT could not be deleted: $why"
   until waiting=$(waiting_nodes "$first") && [[ -z $waiting ]]; do
     ((SECONDS < deadline)) || break
     sleep 2

@@ -17,6 +17,8 @@ import yaml
 from busbar.config import K3s, Pool
 
 RENEWAL_DAYS = 90
+# How long an agent waits for the end of jobs (pools.NAME.running_jobs: wait).
+JOBS_SECONDS = 3600
 _LOG_SIZE = "container-log-max-size"
 # Of a launcher's log on a worker. The kubelet's default of 10Mi is rotated away faster than it can be read:
 # thousands of ranks with NCCL_DEBUG=INFO write 70 MB within seconds.
@@ -99,11 +101,21 @@ def taints(pool: Pool) -> list[str]:
     return [f"{taint.key}={taint.value}:{taint.effect}" for taint in pool.taints]
 
 
-def rollout(pool: Pool, workers: int) -> str:
-    """How the running agents of a pool of so many workers restart, as host/k3s-rollout.sh reads it:
-    LIMIT JOBS DRAIN SECONDS PAUSE."""
-    drain = f"{pool.drain} {pool.drain_timeout_seconds}"
-    return f"{pool.restarts_at_once(workers)} {pool.running_jobs} {drain} {pool.pause_seconds}"
+def restart_values(pool: Pool) -> dict[str, str]:
+    """How a running agent of the pool restarts, as host/k3s-drain.sh reads it."""
+    return {
+        "RUNNING_JOBS": pool.running_jobs,
+        "JOBS_SECONDS": str(JOBS_SECONDS),
+        "DRAIN": pool.drain,
+        "DRAIN_SECONDS": str(pool.drain_timeout_seconds),
+        "PAUSE_SECONDS": str(pool.pause_seconds),
+    }
+
+
+def restart_seconds(pool: Pool) -> int:
+    """The longest that an agent of the pool takes before and after its restart."""
+    jobs = JOBS_SECONDS if pool.running_jobs == "wait" else 0
+    return jobs + pool.drain_timeout_seconds + pool.pause_seconds
 
 
 def _is_kubelet_argument(arguments: Mapping[str, Any], name: str) -> bool:

@@ -36,7 +36,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     ),
     "k3s-agent": (
         *("lib.sh", "lib-install.sh", "owner.sh", "k3s-lib.sh", "k3s-rotation.sh", "k3s-drain.sh"),
-        *("k3s-rollout.sh", "k3s-agent.sh"),
+        "k3s-agent.sh",
     ),
     "k3s-key": ("lib.sh", "lib-install.sh", "k3s-api.sh", "k3s-lib.sh", "k3s-key.sh"),
     "k3s-agent-remove": (
@@ -64,8 +64,6 @@ DELIVERED: Mapping[str, str] = {"worker": "k3s-agent"}
 # In memory: nothing of it outlives a reboot. host/lib.sh names it too.
 DELIVERED_DIR = "/run/busbar"
 NOT_DELIVERED = "this host does not have the script"
-# What host/k3s-rollout.sh says of an agent that failed while it was its turn to restart.
-TURN_KEPT = "failed during its turn to restart"
 
 _NAME = re.compile(r"[A-Z][A-Z0-9_]*")
 _PAYLOAD_NAME = re.compile(r"[a-z][a-z0-9_]*")

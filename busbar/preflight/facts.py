@@ -71,6 +71,11 @@ def rail_addresses(hosts: Mapping[str, Mapping[str, Any]]) -> list[str]:
     return sorted({address for facts in hosts.values() for address in facts.get(RAIL_PCI, ())})
 
 
+def unreachable(hosts: Mapping[str, HostRecord]) -> set[str]:
+    """The hosts that passed before and did not answer the last time: they are asked again."""
+    return {name for name, host in hosts.items() if not host.fingerprint}
+
+
 def with_k3s(hosts: Mapping[str, Mapping[str, Any]]) -> set[str]:
     """The hosts on which K3s was installed before preflight looked. `hosts`: facts by host name."""
     return {name for name, facts in hosts.items() if facts.get(HAS_K3S)}

@@ -31,6 +31,7 @@ PROGRAM = """
     import busbar.config
     from busbar.hosts import scripts
     from busbar.hosts.inventory import Inventory
+    from busbar.kube import batches
     from components import control_plane, load_balancer, worker_pool
     from components.engine import host_command, removal
 
@@ -136,6 +137,8 @@ PROGRAM = """
 
     if (ROOT / "former_names").exists():
         worker_pool.create_host_command = with_pool_in_name
+    # No agent counts as running, so none waits for another one.
+    batches.ask = lambda kubeconfig, jobs: batches.Nodes(names=frozenset(), ready=frozenset())
     login = Login()
     plane = control_plane.K3sControlPlane(
         "control-plane",
@@ -155,6 +158,7 @@ PROGRAM = """
             f"pool-{pool}",
             worker_pool.InfiniBandWorkerPoolArgs(
                 inventory=inventory, login=login, project=ROOT, pool=pool, install_id=plane.install_id,
+                kubeconfig=plane.kubeconfig, unreachable=[],
                 join_url=inventory.api_endpoint, agent_token=plane.agent_token, registries_yaml="",
             ),
             pulumi.ResourceOptions(depends_on=[balancer]),

@@ -167,7 +167,7 @@ def test_an_upgrade_stops_at_a_budget_that_allows_no_eviction_and_goes_on_when_i
             r"default/drill-\S+ \(The disruption budget drill needs 2 healthy pods and has 2 currently\)",
             text,
         )
-        assert "failed in this update; no other agent of pool lab restarts" in text
+        assert "not updated; no other agent of pool lab restarts" in text
         assert [lab.last_start(worker) for worker in WORKERS] == before
         assert (site.uids(), min(available)) == (pods, 2)
         assert _nodes(lab) == servers | dict.fromkeys(WORKERS, (K3S, False))
@@ -183,7 +183,6 @@ def test_an_upgrade_stops_at_a_budget_that_allows_no_eviction_and_goes_on_when_i
     assert min(available) >= 1
     assert _nodes(lab) == servers | dict.fromkeys(WORKERS, (OTHER, False))
     assert not site.uids() & pods
-    assert lab.kubectl("-n busbar-rollout get configmaps -l busbar/pool -o name") == ""
     assert lab.voters() == set(SERVERS)
     assert not load.account.lost
     assert load.account.acknowledged <= load.account.watched

@@ -20,6 +20,8 @@ from google.protobuf import json_format
 from pulumi.runtime import mocks, settings, stack
 from pulumi.runtime.proto import engine_pb2
 
+from busbar.kube import batches
+
 ROOT = Path(__file__).resolve().parents[2]
 
 SECRET_MARK = "4dabf18193072939515e22adb298388d"  # the SDK's signature of a wrapped value
@@ -29,6 +31,8 @@ COMMAND = "command:remote:Command"
 LOCAL = "command:local:Command"
 RELEASE = "kubernetes:helm.sh/v3:Release"
 PROVIDER = "pulumi:providers:kubernetes"
+
+NO_NODES = batches.Nodes(names=frozenset(), ready=frozenset())
 
 
 @dataclass(frozen=True)
@@ -234,7 +238,10 @@ def run_program(
     pulumi.runtime.set_all_config(values, list(keys))
     try:
         # The program may set it (components/engine/debug_messages.py), for this run.
-        with mock.patch.object(pulumi.log, "debug", pulumi.log.debug):
+        with (
+            mock.patch.object(pulumi.log, "debug", pulumi.log.debug),
+            mock.patch.object(batches, "ask", lambda *_, **__: NO_NODES),
+        ):
             loop.run_until_complete(stack.run_in_stack(lambda: _run_path(program)))
     except Exception as error:
         run.error = error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import shlex
 from collections.abc import Mapping
 from copy import deepcopy
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 from pulumi.runtime import mocks
 
+from components import worker_pool
 from tests.program.answers import SERVER_FACTS, TOKEN, healthy
 from tests.program.harness import COMMAND, LOCAL, Resource, Run, run_program
 from tests.support.clusters import site
@@ -136,9 +138,8 @@ def payload(command: Resource, name: str) -> str:
     return base64.b64decode(json.loads(line)[name]).decode()
 
 
-def test_server_1_is_told_the_workers_and_on_which_machines_the_others_are(run: Run) -> None:
+def test_server_1_is_told_on_which_machines_the_others_are(run: Run) -> None:
     nodes = run.named("control-plane-nodes")
-    assert [line.split()[0] for line in payload(nodes, "rollout").splitlines()] == ["gpu-1", "gpu-2", "gpu-3"]
     assert payload(nodes, "machines").splitlines() == [
         f"{name} machine-{name}" for name in ("server-2", "server-3", "gpu-1", "gpu-2", "gpu-3")
     ]
@@ -198,13 +199,17 @@ def test_server_1_is_told_the_taints_of_every_worker_also_of_those_without_any()
     assert payload(nodes, "taints").splitlines() == [f"gpu-1 {tainted}", f"gpu-2 {tainted}", "gpu-3"]
 
 
-def test_server_1_is_told_how_the_agents_of_each_pool_restart() -> None:
+def test_each_worker_is_told_how_its_agent_restarts_and_has_the_time_for_that() -> None:
     cluster = deepcopy(CLUSTER)
     cluster["pools"]["a"] |= {"max_unavailable": "60%", "running_jobs": "wait"}
     cluster["pools"]["b"] |= {"drain": "always", "drain_timeout_seconds": 90, "pause_seconds": 30}
-    nodes = performed(cluster).named("control-plane-nodes")
-    assert payload(nodes, "rollout").splitlines() == [
-        "gpu-1 a 2 wait upgrade 600 0",
-        "gpu-2 a 2 wait upgrade 600 0",
-        "gpu-3 b 1 keep always 90 30",
+    run = performed(cluster)
+    commands = [run.named(f"worker-gpu-{number}").inputs["create"] for number in (1, 3)]
+    keys = ("RUNNING_JOBS", "DRAIN", "DRAIN_SECONDS", "PAUSE_SECONDS")
+    assert [[values(text)[key] for key in keys] for text in commands] == [
+        ["wait", "upgrade", "600", "0"],
+        ["keep", "always", "90", "30"],
     ]
+    seconds = [int(re.search(r"timeout -k \d+ (\d+) ", text)[1]) for text in commands]  # type: ignore[index]
+    installed = worker_pool.AGENT_DEADLINE_SECONDS
+    assert seconds == [installed + 3600 + 600, installed + 90 + 30]

@@ -203,17 +203,6 @@ def test_a_worker_that_has_lost_its_script_gets_it_again(run: Run) -> None:
     assert any("delivery" in hook for hook in run.named("worker-gpu-1").request.hooks.on_error)
 
 
-def test_the_agents_of_a_pool_stop_after_a_failure_and_those_of_another_pool_do_not(run: Run) -> None:
-    before = [list(run.named(f"worker-gpu-{n}").request.hooks.before_update) for n in (1, 2, 3)]
-    assert before == [
-        ["pool-a-rollout-may-begin"],
-        ["pool-a-rollout-may-begin"],
-        ["pool-b-rollout-may-begin"],
-    ]
-    failed = [list(run.named(f"worker-gpu-{n}").request.hooks.on_error)[-1] for n in (1, 2, 3)]
-    assert failed == ["pool-a-rollout-failed", "pool-a-rollout-failed", "pool-b-rollout-failed"]
-
-
 def test_each_pool_is_measured_with_its_own_hardware() -> None:
     cluster = site(
         workers={"a": 2, "b": 2}, pools={"a": H100_POOL, "b": {**H100_POOL, "gpus": 4, "rails": 4}}

@@ -10,8 +10,8 @@ from tests.unit.hosts.bash import run
 
 # The Kubernetes API of these scripts: `nodes` is lines "name|machine|ready|etcd|taints"; changes are logged.
 API = r"""
-applied() { # KEY: its lines in the first manifest
-  awk -v key="  $1: |-" '/^---$/ { exit } /^  [^ ]/ { on = $0 == key; next } on { sub(/^ +/, ""); print }' \
+applied() { # KEY: its lines in the manifest
+  awk -v key="  $1: |-" '/^  [^ ]/ { on = $0 == key; next } on { sub(/^ +/, ""); print }' \
     "$ROOT/applied" 2>/dev/null || true
 }
 api() {
@@ -44,8 +44,7 @@ api() {
     "delete node "*)
       echo "$3 deleted" >>"$ROOT/log"
       sed -i "/^$3|/d" "$ROOT/nodes" ;;
-    "-n busbar-rollout get configmaps "*) cat "$ROOT/turns" 2>/dev/null || true ;;
-    "-n busbar-rollout delete configmap "*) echo "turn $5 ended" >>"$ROOT/log" ;;
+    "delete namespace "*) echo "namespace $3 deleted" >>"$ROOT/log" ;;
     "-n kube-system delete secret "*" --ignore-not-found "*) echo "$5" >>"$ROOT/secrets" ;;
     *) echo "unexpected: $*" >&2; return 1 ;;
   esac

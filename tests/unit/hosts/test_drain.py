@@ -52,7 +52,7 @@ def drained(
     kept: str = "",
     node: str = "- -",
     later: str = ":",
-    call: str = "drain_node gpu 60",
+    call: str = "drain_node 60",
 ) -> subprocess.CompletedProcess[str]:
     (root / "pods").write_text(pods)
     (root / "kept").write_text(kept)
@@ -111,14 +111,14 @@ def test_a_pod_that_is_gone_before_its_eviction_does_not_hold_the_drain_up(tmp_p
 
 
 def test_without_an_answer_of_the_api_nothing_counts_as_drained(tmp_path: Path) -> None:
-    done = drained(tmp_path, "", call="pods_to_evict() { return 1; }; drain_node gpu 60")
+    done = drained(tmp_path, "", call="pods_to_evict() { return 1; }; drain_node 60")
     assert done.returncode == 1
     assert "drain timed out after 60 s: unknown, the API does not answer; " in done.stderr
 
 
 @pytest.mark.parametrize(("before", "after"), [("true -", "true -"), ("true true", "- -"), ("- -", "- -")])
 def test_only_a_node_that_busbar_has_cordoned_is_uncordoned(tmp_path: Path, before: str, after: str) -> None:
-    done = drained(tmp_path, "", node=before, call="drain_node gpu 60; uncordon")
+    done = drained(tmp_path, "", node=before, call="drain_node 60; uncordon")
     assert (done.returncode, (tmp_path / "node").read_text()) == (0, f"{after}\n"), done.stderr
 
 

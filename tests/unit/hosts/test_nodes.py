@@ -11,10 +11,10 @@ from tests.unit.hosts.nodes import cluster, performed
 
 
 def prepared(
-    root: Path, machines: str, workers: str = "", servers: str = ""
+    root: Path, machines: str, servers: str = "", **values: str
 ) -> tuple[subprocess.CompletedProcess[str], list[str]]:
-    payload = {"machines": machines, "rollout": workers, "servers": servers}
-    return performed(root, "k3s-nodes", "main", payload, NODE_NAME="s-1")
+    payload = {"machines": machines, "servers": servers}
+    return performed(root, "k3s-nodes", "main", payload, NODE_NAME="s-1", **values)
 
 
 def test_the_node_of_a_replaced_worker_is_deleted_before_the_new_machine_joins(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_a_server_without_k3s_is_an_error_where_the_cluster_has_to_know_its_host
     """The engine would not run the step again, and the list of an earlier update would stay."""
     (tmp_path / "log").touch()
     stopped = "systemctl() { return 3; }; START_DEADLINE=0; main"
-    done, _ = performed(tmp_path, "k3s-nodes", stopped, {"rollout": "w-1 a 1"}, NODE_NAME="s-1")
+    done, _ = performed(tmp_path, "k3s-nodes", stopped, NODE_NAME="s-1", AFTER="true")
     assert done.returncode == 1
     assert "s-1: K3s does not run here, so the cluster does not know its configured hosts" in done.stderr
 
@@ -158,7 +158,7 @@ def removed(root: Path, node: str) -> tuple[subprocess.CompletedProcess[str], li
 
 def test_a_server_that_is_gone_leaves_etcd_through_another_one(tmp_path: Path) -> None:
     cluster(tmp_path, "s-1|a|True|yes", "s-3|c|Unknown|yes")
-    prepared(tmp_path, "", "w-1", servers="s-1")
+    prepared(tmp_path, "", servers="s-1", AFTER="true")
     # It was lost after the step that would have removed it.
     cluster(tmp_path, "s-1|a|True|yes", "s-3|c|Unknown|yes")
     (tmp_path / "log").write_text("")
@@ -175,7 +175,8 @@ def test_without_the_list_of_servers_no_node_is_touched(tmp_path: Path) -> None:
 
 def test_a_configured_server_stays_a_member_when_only_its_resource_is_removed(tmp_path: Path) -> None:
     cluster(tmp_path, "s-1|a|True|yes", "s-3|c|Unknown|yes")
-    prepared(tmp_path, "", "w-1", servers="s-1\ns-3")
+    prepared(tmp_path, "", servers="s-1\ns-3", AFTER="true")
+    (tmp_path / "log").write_text("")
     done, log = removed(tmp_path, "s-3")
     assert (done.returncode, log) == (0, [])
     assert "the configuration contains server s-3; its Node stays" in done.stderr
@@ -184,7 +185,8 @@ def test_a_configured_server_stays_a_member_when_only_its_resource_is_removed(tm
 @pytest.mark.parametrize("state", ["systemctl() { return 3; }", "touch $ROOT/teardown"])
 def test_a_server_without_a_cluster_that_stays_says_so(tmp_path: Path, state: str) -> None:
     cluster(tmp_path, "s-1|a|True|yes")
-    prepared(tmp_path, "", "w-1", servers="s-1")
+    prepared(tmp_path, "", servers="s-1", AFTER="true")
+    (tmp_path / "log").write_text("")
     done, log = performed(tmp_path, "k3s-remove-node", f"{state}; main", NODE_NAME="s-9")
     assert (done.stdout, log) == ('{"node":"s-9","removed":false,"cluster":false}\n', [])
 
@@ -325,3 +327,11 @@ def test_without_any_answer_a_server_is_removed_only_after_somebody_stopped_it(
     done, _ = performed(tmp_path, "k3s-server", call + "leave_cluster", PEERS="10.0.0.1")
     assert done.returncode == status, done.stderr
     assert ("systemctl stop k3s, and retry" in done.stderr) is (status == 1)
+
+
+def test_what_earlier_releases_noted_of_restarts_is_deleted(
+    tmp_path: Path,
+) -> None:
+    cluster(tmp_path, "s-1|a|True|yes")
+    done, log = prepared(tmp_path, "", servers="s-1", AFTER="true")
+    assert (done.returncode, log) == (0, ["namespace busbar-rollout deleted"]), done.stderr

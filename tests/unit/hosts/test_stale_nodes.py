@@ -73,12 +73,6 @@ def test_the_old_node_of_a_renamed_worker_is_deleted_without_waiting_for_its_pod
     assert removed(tmp_path, "w-9")[1] == ["w-1 deleted"]
 
 
-def test_a_worker_that_did_not_come_back_from_a_restart_gives_its_turn_back(tmp_path: Path) -> None:
-    cluster(tmp_path, SERVER, "w-1|aaaa|Unknown|", "w-2|bbbb|True|")
-    (tmp_path / "turns").write_text("gpu-0 w-2\ngpu-1 w-1\n")
-    assert removed(tmp_path, "w-2")[1] == ["w-1 deleted", "turn gpu-1 ended"]
-
-
 @pytest.mark.parametrize("leaving", [3, 23])
 def test_a_node_that_cannot_be_deleted_is_named_after_all_others_have_gone(
     tmp_path: Path, leaving: int

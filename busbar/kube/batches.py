@@ -1,0 +1,94 @@
+"""Which agents of a pool are updated together, from what the cluster says of their Nodes.
+
+Asked in every update, so the answer is never an old one: that of preflight stays in the state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from busbar.kube.client import Api, JsonObject, RestApi
+from busbar.kube.wait import Deadline, SystemClock, wait_until
+
+# A load balancer sends nothing to a server for some seconds after its restart.
+DEADLINE_SECONDS = 20
+POLL_SECONDS = 1
+# The annotation of a Node that busbar has cordoned (host/k3s-drain.sh).
+CORDONED = "busbar/cordoned"
+# Leaves out most pods of a cluster: those of DaemonSets and StatefulSets, and those of Deployments.
+NOT_OF_SERVICES = "!controller-revision-hash,!pod-template-hash"
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """Names of all Nodes; of those that are Ready, that busbar has cordoned, and that run pods of a job."""
+
+    names: frozenset[str]
+    ready: frozenset[str]
+    cordoned: frozenset[str] = frozenset()
+    with_jobs: frozenset[str] = frozenset()
+
+
+def ask(kubeconfig: str, *, jobs: bool) -> Nodes:
+    """The Nodes of the cluster; those with jobs only if `jobs`.
+
+    Raises ApiError or TimedOut without an answer after 20 s, and ValueError for an unusable kubeconfig.
+    """
+    api = RestApi(kubeconfig)
+    deadline = Deadline(SystemClock(), DEADLINE_SECONDS)
+    return wait_until(lambda: read(api, jobs=jobs), deadline, poll_seconds=POLL_SECONDS)
+
+
+def read(api: Api, *, jobs: bool) -> Nodes:
+    """As `ask`, with one look. A pod of a job is one that something with a kind like Job, MPIJob owns."""
+    nodes = api.list("/api/v1/nodes")
+    running = {"fieldSelector": "status.phase=Running", "labelSelector": NOT_OF_SERVICES}
+    pods = api.list("/api/v1/pods", **running) if jobs else []
+    return Nodes(
+        names=_names(nodes),
+        ready=_names(node for node in nodes if _is_ready(node)),
+        cordoned=_names(node for node in nodes if CORDONED in (node["metadata"].get("annotations") or {})),
+        with_jobs=frozenset(pod["spec"]["nodeName"] for pod in pods if _is_of_job(pod)),
+    )
+
+
+def batches(
+    workers: Sequence[str], limit: int, nodes: Nodes | None, unreachable: Collection[str] = ()
+) -> list[list[str]]:
+    """The workers whose agents are updated `limit` at a time, one batch after the other.
+
+    Those that are in no batch wait for nobody: they have no Node yet, or it is not Ready. Agents that are not
+    Ready count all the same: where `limit` of them are down already, they are the first batch. Workers that
+    an interrupted update has cordoned come first, so that they take the pods of the others; those with jobs
+    come late, and those that preflight did not reach (`unreachable`) last. Without an answer of the cluster
+    (None) every worker is in a batch.
+    """
+    if nodes is None:
+        nodes = Nodes(names=frozenset(workers), ready=frozenset(workers))
+    down = [name for name in workers if name in nodes.names - nodes.ready and name not in unreachable]
+    running = [name for name in workers if name in nodes.ready]
+    first = [name for name in running if name not in unreachable]
+    first.sort(key=lambda name: (name not in nodes.cordoned, name in nodes.with_jobs))
+    last = [name for name in running if name in unreachable]
+    if len(down) >= limit:
+        return [down, *_chunks(first, limit), *_chunks(last, limit)]
+    return [*_chunks(first, limit - len(down)), *_chunks(last, limit)]
+
+
+def _chunks(names: Sequence[str], size: int) -> list[list[str]]:
+    return [list(names[start : start + size]) for start in range(0, len(names), size)]
+
+
+def _names(nodes: Iterable[JsonObject]) -> frozenset[str]:
+    return frozenset(node["metadata"]["name"] for node in nodes)
+
+
+def _is_ready(node: JsonObject) -> bool:
+    conditions = (node.get("status") or {}).get("conditions") or []
+    return any(each.get("type") == "Ready" and each.get("status") == "True" for each in conditions)
+
+
+def _is_of_job(pod: JsonObject) -> bool:
+    owners = pod["metadata"].get("ownerReferences") or []
+    return bool(owners) and str(owners[0].get("kind")).endswith("Job")

@@ -1,0 +1,153 @@
+"""What comes before and after the restart of an agent, and which changes restart one."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.unit.hosts.bash import run
+
+# The API that the kubelet sees: `pods` are lines "KIND NAMESPACE/NAME" of running ones. LATER runs after each
+# look. Only `sleep` takes time.
+API = r"""
+unset SECONDS
+SECONDS=0 UNIT=k3s-agent
+poll() { shift; "$@"; }
+k3s_node_has() { [[ $SECONDS -lt ${READY_UNTIL:-9999} ]]; }
+as_kubelet() {
+  case "$*" in
+    *"spec.nodeName=worker-1,status.phase=Running"*) cat "$ROOT/pods" ;;
+    *) echo "unexpected: $*" >&2; return 1 ;;
+  esac
+}
+uncordon() { echo uncordoned; }
+drain_node() { echo "drained in $1 s"; }
+sleep() { SECONDS=$((SECONDS + 10)); LATER; }
+"""
+OTHERS = "DaemonSet gpu-operator/plugin-x\nReplicaSet site/web-1\n site/bare\n"
+
+
+def restarted(
+    root: Path,
+    pods: str = "",
+    *,
+    jobs: str = "keep",
+    drain: str = "never",
+    later: str = ":",
+    call: str = "prepare_restart; echo restarts",
+    **values: str,
+) -> subprocess.CompletedProcess[str]:
+    (root / "pods").write_text(pods)
+    settings = {"RUNNING_JOBS": jobs, "JOBS_SECONDS": "60", "DRAIN": drain, "DRAIN_SECONDS": "90"}
+    start = f"LATER() {{ {later}; }};"
+    return run(
+        "k3s-agent", f"{start}{API}{call}", ROOT=str(root), **{**settings, "PAUSE_SECONDS": "30", **values}
+    )
+
+
+def test_a_worker_that_an_interrupted_update_cordoned_takes_pods_before_it_is_drained(tmp_path: Path) -> None:
+    done = restarted(tmp_path, drain="always")
+    assert done.stdout == "uncordoned\ndrained in 90 s\nrestarts\n", done.stderr
+
+
+def test_a_pool_that_is_never_drained_is_not(tmp_path: Path) -> None:
+    assert restarted(tmp_path).stdout == "uncordoned\nrestarts\n"
+
+
+def test_a_node_that_is_not_ready_restarts_at_once(tmp_path: Path) -> None:
+    done = restarted(tmp_path, "Job team/a\n", jobs="refuse", drain="always", READY_UNTIL="0")
+    assert done.stdout == "restarts\n", done.stderr
+
+
+@pytest.mark.parametrize("jobs", ["wait", "refuse"])
+def test_pods_that_are_not_of_a_job_hold_no_restart_up(tmp_path: Path, jobs: str) -> None:
+    assert restarted(tmp_path, OTHERS, jobs=jobs).stdout == "uncordoned\nrestarts\n"
+
+
+def test_a_restart_waits_for_the_end_of_jobs_and_names_them(tmp_path: Path) -> None:
+    jobs = OTHERS + "MPIJob team/train-worker-0\nJob team/evaluate-x\n"
+    done = restarted(tmp_path, jobs, jobs="wait", later=">$ROOT/pods")
+    assert done.stdout == "uncordoned\nrestarts\n"
+    assert "waits for the end of jobs: team/train-worker-0 team/evaluate-x\n" in done.stderr
+
+
+def test_a_job_that_does_not_end_fails_the_update_and_nothing_restarts(tmp_path: Path) -> None:
+    done = restarted(tmp_path, "MPIJob team/train-worker-0\n", jobs="wait", drain="always")
+    assert (done.returncode, done.stdout) == (1, "uncordoned\n")
+    assert "jobs still run here after 60 s: team/train-worker-0. Fix: " in done.stderr
+
+
+def test_a_restart_is_refused_while_a_job_runs(tmp_path: Path) -> None:
+    done = restarted(tmp_path, "MPIJob team/train-worker-0\n", jobs="refuse", later="exit 99")
+    assert (done.returncode, done.stdout) == (1, "uncordoned\n")
+    assert "jobs run here: team/train-worker-0; the agent was not restarted. Fix: " in done.stderr
+
+
+@pytest.mark.parametrize("jobs", ["wait", "refuse"])
+def test_without_an_answer_about_jobs_nothing_restarts(tmp_path: Path, jobs: str) -> None:
+    done = restarted(tmp_path, jobs=jobs, call="as_kubelet() { return 1; }; prepare_restart")
+    assert done.returncode == 1
+    assert "unknown, the API does not answer" in done.stderr
+
+
+PAUSE = "pause_after_restart; echo $SECONDS"
+
+
+def test_a_worker_is_done_when_it_has_been_ready_for_the_pause_after_its_restart(tmp_path: Path) -> None:
+    done = restarted(tmp_path, call=f"prepare_restart; {PAUSE}")
+    assert done.stdout == "uncordoned\n30\n", done.stderr
+
+
+def test_a_worker_that_did_not_restart_does_not_pause(tmp_path: Path) -> None:
+    assert restarted(tmp_path, call=PAUSE).stdout == "0\n"
+
+
+def test_a_node_that_is_not_ready_any_more_ends_the_pause(tmp_path: Path) -> None:
+    done = restarted(tmp_path, call=f"IS_PREPARED=true; {PAUSE}", READY_UNTIL="20")
+    assert done.returncode == 1
+    assert "Node worker-1 is not Ready any more, 20 s after its restart. Fix: " in done.stderr
+
+
+INSTALL = """
+for part in begin acquire_lock k3s_refuse_other_role claim_host record_preexisting_files k3s_download \
+  restart_after_drift k3s_install_binary k3s_config k3s_unit k3s_memlock k3s_sysctl apply_labels \
+  k3s_record_machine k3s_node_address k3s_ready_seconds k3s_version poll; do
+  eval "$part() { :; }"
+done
+with_rotations() { shift; "$@"; }
+for part in prepare_restart k3s_await k3s_start record_applied_hash pause_after_restart; do
+  eval "$part() { echo $part; }"
+done
+k3s_is_current() { $CURRENT; }
+systemctl() { $ACTIVE; }
+install_agent | grep -v '^{'
+"""
+
+
+@pytest.mark.parametrize(
+    ("current", "active", "first"),
+    [("false", "true", ["prepare_restart"]), ("false", "false", []), ("true", "true", [])],
+)
+def test_only_the_restart_of_a_running_agent_is_prepared(current: str, active: str, first: list[str]) -> None:
+    done = run("k3s-agent", INSTALL, CURRENT=current, ACTIVE=active)
+    assert done.stdout.split() == [
+        *(*first, "k3s_start", "k3s_await", "record_applied_hash", "pause_after_restart")
+    ]
+
+
+def hash_of(root: Path, config: str) -> str:
+    (root / "config.yaml").write_text(config)
+    places = f"K3S_CONFIG_DIR={root}; K3S_SHA256=a; find() {{ :; }}; "
+    done = run("k3s-agent", places + "desired_state_hash k3s-agent")
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_labels_and_taints_restart_no_agent_and_everything_else_does(tmp_path: Path) -> None:
+    plain = "kubelet-arg:\n- v=1\nnode-name: a\n"
+    listed = "kubelet-arg:\n- v=1\nnode-label:\n- a=b\n- c=d\nnode-name: a\nnode-taint:\n- x=y:NoSchedule\n"
+    assert hash_of(tmp_path, plain) == hash_of(tmp_path, listed)
+    assert hash_of(tmp_path, plain) != hash_of(tmp_path, plain.replace("v=1", "v=2"))
+    assert hash_of(tmp_path, listed) != hash_of(tmp_path, listed.replace("node-name: a", "node-name: b"))

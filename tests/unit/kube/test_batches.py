@@ -1,0 +1,109 @@
+"""Which agents are updated together."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import pytest
+
+from busbar.kube.batches import Nodes, ask, batches, read
+from busbar.kube.client import JsonObject
+
+WORKERS = [f"w-{number}" for number in range(1, 8)]
+
+
+def nodes(*, ready: Collection[str] = WORKERS, down: Collection[str] = (), **more: frozenset[str]) -> Nodes:
+    return Nodes(names=frozenset([*ready, *down]), ready=frozenset(ready), **more)
+
+
+def test_agents_that_run_are_in_batches_in_the_order_of_the_configuration() -> None:
+    assert batches(WORKERS, 3, nodes()) == [WORKERS[:3], WORKERS[3:6], WORKERS[6:]]
+
+
+def test_a_worker_without_a_node_is_in_no_batch() -> None:
+    assert batches(WORKERS, 3, nodes(ready=["w-7", "server-1"])) == [["w-7"]]
+    assert batches(WORKERS, 3, nodes(ready=())) == []
+
+
+def test_without_an_answer_every_worker_is_in_a_batch() -> None:
+    assert batches(WORKERS, 4, None) == [WORKERS[:4], WORKERS[4:]]
+
+
+def test_workers_with_jobs_come_last() -> None:
+    found = nodes(with_jobs=frozenset(["w-1", "w-3"]))
+    assert batches(WORKERS, 3, found) == [["w-2", "w-4", "w-5"], ["w-6", "w-7", "w-1"], ["w-3"]]
+
+
+def test_workers_that_an_interrupted_update_has_cordoned_come_first() -> None:
+    found = nodes(cordoned=frozenset(["w-6"]), with_jobs=frozenset(["w-6"]))
+    assert batches(WORKERS, 3, found)[0] == ["w-6", "w-1", "w-2"]
+
+
+def test_a_worker_that_preflight_did_not_reach_is_in_no_batch_with_others() -> None:
+    assert batches(WORKERS[:4], 2, nodes(), ["w-1"]) == [["w-2", "w-3"], ["w-4"], ["w-1"]]
+    found = nodes(ready=WORKERS[1:4], down=["w-1"])
+    assert batches(WORKERS[:4], 1, found, ["w-1"]) == [["w-2"], ["w-3"], ["w-4"]]
+
+
+def test_agents_that_are_down_count_and_are_in_no_batch_while_others_may_restart() -> None:
+    found = nodes(ready=WORKERS[:6], down=["w-7"])
+    assert batches(WORKERS, 3, found) == [WORKERS[:2], WORKERS[2:4], WORKERS[4:6]]
+
+
+@pytest.mark.parametrize("limit", [1, 2])
+def test_where_as_many_agents_are_down_as_may_be_they_come_first(limit: int) -> None:
+    found = nodes(ready=WORKERS[:2], down=["w-3", "w-4"])
+    first, *others = batches(WORKERS, limit, found)
+    assert first == ["w-3", "w-4"]
+    assert [name for batch in others for name in batch] == WORKERS[:2]
+
+
+def node(name: str, ready: str = "True", **annotations: str) -> JsonObject:
+    conditions = [{"type": "MemoryPressure", "status": "False"}, {"type": "Ready", "status": ready}]
+    return {"metadata": {"name": name, "annotations": annotations}, "status": {"conditions": conditions}}
+
+
+def pod(on: str, *owners: str) -> JsonObject:
+    references = [{"kind": kind} for kind in owners]
+    return {"metadata": {"name": "p", "ownerReferences": references}, "spec": {"nodeName": on}}
+
+
+class Cluster:
+    """Its Nodes and running pods; `asked` has the query of each request."""
+
+    def __init__(self, *pods: JsonObject) -> None:
+        self.pods, self.asked = list(pods), dict[str, dict[str, str]]()
+
+    def list(self, path: str, **query: str) -> list[JsonObject]:
+        self.asked[path] = query
+        if path == "/api/v1/pods":
+            return self.pods
+        return [node("w-1"), node("w-2", "Unknown"), node("w-3", **{"busbar/cordoned": "true"})]
+
+
+def found(cluster: Any, *, jobs: bool = True) -> Nodes:
+    return read(cluster, jobs=jobs)
+
+
+def test_the_nodes_say_which_agents_run_and_which_workers_are_cordoned() -> None:
+    assert found(Cluster()) == Nodes(
+        names=frozenset(["w-1", "w-2", "w-3"]), ready=frozenset(["w-1", "w-3"]), cordoned=frozenset(["w-3"])
+    )
+
+
+def test_pods_of_jobs_of_any_kind_are_found_and_others_are_not() -> None:
+    cluster = Cluster(pod("w-1", "MPIJob"), pod("w-2", "Job"), pod("w-3", "StatefulSet"), pod("w-4"))
+    assert found(cluster).with_jobs == {"w-1", "w-2"}
+    assert cluster.asked["/api/v1/pods"]["fieldSelector"] == "status.phase=Running"
+
+
+def test_pods_are_read_only_where_jobs_matter() -> None:
+    cluster = Cluster()
+    found(cluster, jobs=False)
+    assert list(cluster.asked) == ["/api/v1/nodes"]
+
+
+def test_a_kubeconfig_that_cannot_be_used_is_an_error_at_once() -> None:
+    with pytest.raises(ValueError, match="kubeconfig"):
+        ask("{}", jobs=False)
