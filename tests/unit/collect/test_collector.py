@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -12,11 +11,9 @@ import pytest
 import zstandard
 
 from busbar.collect.collector import collect, row_text
-from busbar.collect.result import ResultStore
 from busbar.collect.spec import CollectSpec
 from busbar.collect.watch import Unreachable
 from busbar.judge.archive import Archive
-from busbar.judge.recording import COUNT_LINE, FIRST_LINE, LAST_LINE, Recording
 from busbar.kube.client import ApiError
 from busbar.nccl.schema import SCHEMA
 from tests.support.kube_cluster import Clock, Cluster, container, pod, unreachable, warning
@@ -388,57 +385,6 @@ def test_progress_is_reported_through_a_long_log_without_rows(tmp_path: Path) ->
     ]
 
 
-@pytest.mark.parametrize("note", ["", "{", "[]", '{"job_uid": "another"}'])
-def test_an_archived_log_without_a_note_of_this_job_is_not_complete(tmp_path: Path, note: str) -> None:
-    run(finished(), spec(tmp_path))
-    (tmp_path / "source.json").write_text(note)
-    assert not Archive(tmp_path).has_complete_log_of("u-1")
-
-
-def test_an_archived_log_is_read_back_line_by_line(tmp_path: Path) -> None:
-    long = "y" * 200_000
-    archive = Archive(tmp_path)
-    with archive.new_log() as sink:
-        sink.write(zstandard.ZstdCompressor().compress(f"one\n{long}\nlast".encode()))
-    archive.mark_complete("u-1")
-    assert archive.has_complete_log_of("u-1")
-    assert list(archive.log_lines()) == [b"one\n", f"{long}\n".encode(), b"last"]
-
-
-def test_a_new_log_ends_the_claim_that_the_old_one_is_complete(tmp_path: Path) -> None:
-    run(finished(), spec(tmp_path))
-    archive = Archive(tmp_path)
-    with pytest.raises(KeyboardInterrupt), archive.new_log():
-        raise KeyboardInterrupt
-    assert not archive.has_complete_log_of("u-1")
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["nccl.log.zst", "report.html", "verdict.json"]
-
-
-def test_a_stored_verdict_is_left_as_it_is() -> None:
-    api = Cluster()
-    store = ResultStore(api, "ns", "nccl", "u-1", {"nodes": 2})
-    store.write({"verdict": "pass"})
-    store.write({"verdict": "fail"})
-    assert store.read() == {"verdict": "pass"}
-
-
-def test_a_config_map_without_a_json_object_is_not_a_verdict() -> None:
-    for text in ("", "{", "[]"):
-        api = Cluster()
-        store = ResultStore(api, "ns", "nccl", "u-1", {})
-        api.objects[f"{CONFIG_MAPS}/{store.name}"] = {"data": {"verdict.json": text}}
-        assert store.read() is None
-    api.objects[f"{CONFIG_MAPS}/{store.name}"] = {}
-    assert store.read() is None
-
-
-def test_a_verdict_that_is_too_big_for_a_config_map_is_refused_with_its_size() -> None:
-    api = Cluster()
-    with pytest.raises(ValueError, match=r"the verdict has 6000\d\d bytes, the limit is 524288"):
-        ResultStore(api, "ns", "nccl", "u-1", {}).write({"reason": "x" * 600_000})
-    assert api.created == []
-
-
 def test_an_api_that_refuses_the_stored_verdict_ends_the_command(tmp_path: Path) -> None:
     api = finished()
     api.failures = [None, ApiError("GET", 403, "forbidden")]
@@ -458,35 +404,6 @@ def test_the_progress_tells_each_step_up_to_the_verdict_and_its_reasons(tmp_path
     run(api, spec(tmp_path), said=stored)
     ((_, config_map), _) = api.created
     assert stored[0] == f"nccl: verdict found in ConfigMap {config_map['metadata']['name']}"
-
-
-def recorded(*lines: bytes) -> Recording:
-    recording = Recording(io.BytesIO(), lambda _: None, row_text)
-    assert list(recording.tee(lines)) == list(lines)
-    return recording
-
-
-FIRST, LAST = f"{FIRST_LINE}\n".encode(), f"{LAST_LINE} 0\n".encode()
-
-
-@pytest.mark.parametrize(
-    ("lines", "missing"),
-    [
-        ([], ["the log is empty"]),
-        ([FIRST, LAST], []),
-        ([b"row\n", LAST], ["the beginning of the launcher's log is missing"]),
-        ([b"row\n", FIRST, LAST], ["the beginning of the launcher's log is missing"]),
-        ([FIRST, b"row\n"], ["the end of the launcher's log is missing"]),
-        ([FIRST, LAST, b"late\n"], []),
-    ],
-)
-def test_a_recording_tells_which_end_of_the_log_is_missing(lines: list[bytes], missing: list[str]) -> None:
-    assert recorded(*lines).missing == missing
-
-
-def test_a_count_that_cannot_be_read_is_not_a_count() -> None:
-    recording = recorded(FIRST, f"{COUNT_LINE} many lines\n".encode(), LAST)
-    assert (recording.counted, recording.missing) == (False, [])
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ def test_the_text_is_the_same_for_the_same_verdict_whatever_the_order_of_its_key
     assert stored["data"][KEY] == '{"checks":[{"name":"job","status":"pass"}],"verdict":"pass"}'
 
 
-@pytest.mark.parametrize("data", [None, {}, {KEY: "{"}, {KEY: "[]"}, {KEY: '"pass"'}])
+@pytest.mark.parametrize("data", [None, {}, {KEY: ""}, {KEY: "{"}, {KEY: "[]"}, {KEY: '"pass"'}])
 def test_a_config_map_without_a_verdict_in_it_is_none(data: Any) -> None:
     api = Cluster()
     api.objects[f"{CONFIG_MAPS}/{store(api).name}"] = {"data": data}

@@ -11,7 +11,7 @@ import zstandard
 from busbar.judge.archive import Archive
 
 # More than the reader takes at a time, so that lines cross the border between two reads.
-LINES = [b"line %d\n" % number for number in range(20_000)]
+LINES = [*(b"line %d\n" % number for number in range(20_000)), b"y" * 200_000 + b"\n"]
 
 
 def kept(archive: Archive, lines: list[bytes]) -> None:
@@ -51,12 +51,17 @@ def test_the_log_of_another_job_is_not_judged_again(tmp_path: Path) -> None:
     assert not archive.has_complete_log_of("u-2")
 
 
-def test_a_log_that_was_removed_or_whose_note_is_damaged_is_not_judged_again(tmp_path: Path) -> None:
+def test_a_log_that_was_removed_is_not_judged_again(tmp_path: Path) -> None:
     archive = Archive(tmp_path)
     archive.mark_complete("u-1")
     assert not archive.has_complete_log_of("u-1")
+
+
+@pytest.mark.parametrize("note", ["", "{", "[]"])
+def test_a_log_whose_note_is_damaged_is_not_judged_again(tmp_path: Path, note: str) -> None:
+    archive = Archive(tmp_path)
     kept(archive, LINES)
-    (tmp_path / "source.json").write_text("{")
+    (tmp_path / "source.json").write_text(note)
     assert not archive.has_complete_log_of("u-1")
 
 

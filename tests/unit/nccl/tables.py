@@ -14,6 +14,7 @@ from busbar.nccl.log.reader import ParsedLog
 from busbar.nccl.log.records import Banner, LogLine, Measurement, Preamble, Rank, Row, Run
 
 MIB = 2**20
+LINE = LogLine("", 9, "as printed")
 
 
 def measurement(
@@ -91,4 +92,11 @@ def named(name: str | None, **changes: Any) -> Run:
     """The same, printed by the program NAME."""
     run = whole(**changes)
     run.preamble.name = name
+    return run
+
+
+def without(part: str) -> Run:
+    """The same without a PART of what is printed before a table."""
+    run = whole()
+    setattr(run.preamble, part, None)
     return run

@@ -13,15 +13,7 @@ from busbar.nccl.checks.warnings import warnings
 from busbar.nccl.log.evidence import Evidence
 from busbar.nccl.log.reader import KnownLine
 from busbar.nccl.log.records import LogLine, Preamble, Rank, Run
-from tests.unit.nccl.tables import gates_of, named, said, whole
-
-LINE = LogLine("", 9, "as printed")
-
-
-def without(part: str) -> Run:
-    run = whole()
-    setattr(run.preamble, part, None)
-    return run
+from tests.unit.nccl.tables import LINE, gates_of, named, said, whole, without
 
 
 def test_a_log_alone_is_not_judged_by_how_its_job_ended() -> None:

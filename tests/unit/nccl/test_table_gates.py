@@ -10,15 +10,7 @@ from busbar.nccl.checks.codes import Code
 from busbar.nccl.checks.completeness import completeness
 from busbar.nccl.checks.correctness import correctness
 from busbar.nccl.log.records import LogLine, Measurement, Run
-from tests.unit.nccl.tables import GOOD, MIB, gates_of, measurement, row, whole
-
-LINE = LogLine("", 9, "as printed")
-
-
-def without(part: str) -> Run:
-    run = whole()
-    setattr(run.preamble, part, None)
-    return run
+from tests.unit.nccl.tables import GOOD, LINE, MIB, gates_of, measurement, row, whole, without
 
 
 @pytest.mark.parametrize(

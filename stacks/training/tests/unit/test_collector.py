@@ -7,15 +7,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from busbar.collect.watch import Unreachable
-from busbar.kube.client import ApiError
 from stacks.training.package.collect.collector import collect
 from stacks.training.package.collect.spec import CollectSpec
 from stacks.training.package.verdict import Verdict
 from stacks.training.tests.unit.made import expected, first, lines, second
-from tests.support.kube_cluster import Clock, Cluster, unreachable
+from tests.support.kube_cluster import Clock, Cluster
 
 JOB = "/apis/batch/v1/namespaces/train/jobs/run"
 PODS = "/api/v1/namespaces/train/pods"
@@ -77,24 +73,6 @@ def test_the_log_of_the_first_pod_is_followed_judged_and_kept(tmp_path: Path) ->
     assert {"16 ranks start, nccl", "rank 15 is killed", "resumed from step 15"} <= set(said)
 
 
-def test_a_log_that_was_read_whole_is_judged_again_without_the_cluster_s_log(tmp_path: Path) -> None:
-    api = cluster()
-    api.logs = [serve(whole_log())]
-    run(api, tmp_path)
-    again = cluster()
-    assert run(again, tmp_path).passed
-    assert again.log_queries == []
-
-
-def test_a_log_without_its_end_is_no_pass_and_is_not_judged_again(tmp_path: Path) -> None:
-    api = cluster()
-    api.logs = [serve(whole_log()[:-1])]
-    found = run(api, tmp_path)
-    assert found.verdict == "unknown"
-    assert "the end of the launcher's log is missing" in found.reasons[0]
-    assert not (tmp_path / "source.json").exists()
-
-
 def test_a_job_that_failed_is_a_fail_with_its_reason(tmp_path: Path) -> None:
     api = cluster(condition("Failed", reason="BackoffLimitExceeded", message="too many"))
     api.logs = [serve(whole_log())]
@@ -153,17 +131,3 @@ def test_a_job_that_does_not_end_is_suspended_so_that_its_gpus_are_released(tmp_
     found = run(api, tmp_path)
     assert found.verdict != "pass"
     assert api.patched == [(JOB, {"spec": {"suspend": True}})]
-
-
-def test_an_api_that_never_answers_is_an_error_not_a_verdict(tmp_path: Path) -> None:
-    api = cluster()
-    api.failures = [unreachable()] * 10_000
-    with pytest.raises(Unreachable):
-        run(api, tmp_path)
-
-
-def test_an_api_that_refuses_is_an_error_not_a_verdict(tmp_path: Path) -> None:
-    api = cluster()
-    api.failures = [ApiError(f"GET {JOB}", 403, "forbidden")]
-    with pytest.raises(ApiError):
-        run(api, tmp_path)
