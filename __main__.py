@@ -12,15 +12,10 @@ from components.engine.debug_messages import leave_out_debug_messages
 from components.engine.interruption import end_quietly_when_interrupted
 from components.engine.stack_config import StackConfig
 from components.engine.stack_outputs import export_outputs, fail_unless_made, fail_unless_passed
+from components.fabric_validation import FabricValidation, FabricValidationArgs
 from components.gpu_operator import GpuOperator, GpuOperatorArgs
 from components.load_balancer import HAProxyLoadBalancer, HAProxyLoadBalancerArgs
 from components.mpi_operator import MpiOperator, MpiOperatorArgs
-from components.nccl_validation import (
-    NcclValidation,
-    NcclValidationArgs,
-    create_image_pull,
-    create_validation_namespace,
-)
 from components.network_operator import NetworkOperator, NetworkOperatorArgs
 from components.nfs_server import NfsServer, NfsServerArgs
 from components.preflight import Preflight, PreflightArgs
@@ -111,31 +106,19 @@ async def main() -> None:
     )
     mpi_operator = MpiOperator("mpi-operator", MpiOperatorArgs.of(inventory, kubeconfig), on_cluster)
 
-    validations: dict[str, NcclValidation] = {}
-    if cluster.validation.enabled:
-        namespace_opts = ResourceOptions(provider=provider, deleted_with=first_server)
-        namespace = create_validation_namespace(inventory, namespace_opts)
-        servers = [*control_plane.preparations, *control_plane.nodes]
-        operators = [gpu_operator, network_operator, mpi_operator]
-        workers = dict(zip(sorted(cluster.pools), pools, strict=True))
-        for pool in cluster.pools:
-            args = NcclValidationArgs(
-                inventory=inventory,
-                pool=pool,
-                namespace=namespace,
-                kubeconfig=kubeconfig,
-                deleted_with=first_server,
-            )
-            # Many GB, pulled while the operators install. Nothing waits for it.
-            create_image_pull(
-                f"nccl-{pool}-image", args, ResourceOptions(depends_on=[namespace, workers[pool]])
-            )
-            earlier = [*servers, *operators]
-            # Measured together, pools that share switches would share the bandwidth.
-            if cluster.validation.measure_pools == "in_order":
-                earlier += validations.values()
-            opts = ResourceOptions(provider=provider, depends_on=earlier)
-            validations[pool] = NcclValidation(f"nccl-{pool}", args, opts)
+    fabric = FabricValidation(
+        "fabric",
+        FabricValidationArgs.of(inventory, kubeconfig),
+        ResourceOptions(provider=provider, deleted_with=first_server),
+        workers=dict(zip(sorted(cluster.pools), pools, strict=True)),
+        after=[
+            *control_plane.preparations,
+            *control_plane.nodes,
+            gpu_operator,
+            network_operator,
+            mpi_operator,
+        ],
+    )
 
     steps = [
         *control_plane.preparations,
@@ -148,7 +131,7 @@ async def main() -> None:
         cluster,
         kubeconfig=kubeconfig,
         facts=preflight.hosts,
-        results={pool: validation.result for pool, validation in validations.items()},
+        results=fabric.results,
         versions={
             "k3s": control_plane.k3s_version,
             "gpu_operator": gpu_operator.version,
@@ -160,7 +143,7 @@ async def main() -> None:
     await fail_unless_passed(outputs, enforce=cluster.validation.is_gate)
     await fail_unless_made(steps)
     # Last, as the engine's own deletions: workers leave a cluster whose fabric has been measured.
-    stale_nodes = control_plane.remove_stale_nodes(after=[*pools, *validations.values()])
+    stale_nodes = control_plane.remove_stale_nodes(after=[*pools, *fabric.measurements])
     await fail_unless_made([stale_nodes])
 
 

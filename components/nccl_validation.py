@@ -1,12 +1,10 @@
-"""The NCCL measurement of one pool: an MPIJob, and the collection of its launcher's log into a verdict.
+"""The NCCL measurement of some nodes: an MPIJob, and the collection of its launcher's log into a verdict.
 
-Its image is pulled before, while the operators install.
+Its image can be pulled before, while the operators install.
 """
 
-from __future__ import annotations
-
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +13,16 @@ import pulumi_kubernetes as kubernetes
 from pulumi_command import local
 
 from busbar.collect.spec import collect_spec
+from busbar.config.pools import Pool
+from busbar.config.validation import Validation
 from busbar.hosts.inventory import Inventory
 from busbar.manifests import mpijob, nccljob
 from busbar.manifests.image_pull import ImagePull
 from busbar.manifests.names import digest
+from busbar.manifests.scheduling import read_taints
 from busbar.outputs.pool import read_result
 from components.engine.custom_resource import create_custom_resource
 from components.engine.local_command import ClusterCommandArgs, create_cluster_command
-from components.engine.release import create_privileged_namespace
 
 # In the state of every cluster that was measured. With another text here each would be measured again; what
 # the collector prints has a version of its own, and read_result reads the former ones.
@@ -31,13 +31,44 @@ _CONSTANT_TRIGGER = "contract 2"
 
 @dataclass(frozen=True, kw_only=True)
 class NcclValidationArgs:
-    """One pool of `inventory` by name. `namespace` is shared by the pools (`create_validation_namespace`)."""
+    """What is measured: the Nodes by name, and what each of them has.
 
-    inventory: Inventory
-    pool: str
-    namespace: kubernetes.core.v1.Namespace
+    `pool`: a name for these Nodes. `taints`: of them, each with key, value and effect. `hca_resources`: the
+    extended resources of a worker pod, by default those of the profile, else one nvidia.com/hostdev per
+    rail. `validation`: settings as in `validation` of `busbar:cluster`; its namespace must exist and admit
+    privileged pods. `versions`: with other ones it is measured again.
+    """
+
     kubeconfig: pulumi.Input[str]
-    deleted_with: pulumi.Resource | None = None
+    pool: str
+    nodes: Sequence[str]
+    gpus: int
+    rails: int
+    rate_gbps: float
+    gpu_model: str | None = None
+    taints: Sequence[Mapping[str, str]] = ()
+    hca_resources: Mapping[str, int] | None = None
+    validation: Mapping[str, Any] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, inventory: Inventory, pool: str, kubeconfig: pulumi.Input[str]) -> "NcclValidationArgs":
+        """The arguments for one pool of a configuration."""
+        cluster, hardware = inventory.cluster, inventory.cluster.pools[pool]
+        return cls(
+            kubeconfig=kubeconfig,
+            pool=pool,
+            nodes=[worker.name for worker in inventory.workers_of(pool)],
+            gpus=hardware.gpus,
+            rails=hardware.rails,
+            rate_gbps=hardware.rate_gbps,
+            gpu_model=hardware.gpu_model,
+            taints=[taint.model_dump() for taint in hardware.taints],
+            hca_resources=nccljob.hca_resources(cluster, pool),
+            # What is not set is left to the profile.
+            validation=cluster.validation.model_dump(exclude_unset=True),
+            versions=nccljob.versions_of(cluster),
+        )
 
 
 class NcclValidation(pulumi.ComponentResource):
@@ -45,7 +76,7 @@ class NcclValidation(pulumi.ComponentResource):
 
     The job runs again when anything in it changes (nodes, versions, image, arguments,
     `validation.run`), because its name is a digest of that; it is judged again, from the same log, when only
-    the expectation changes.
+    the expectation changes. What is on the cluster is `deleted_with` the same resource as the component.
     """
 
     result: pulumi.Output[Mapping[str, Any]]
@@ -57,8 +88,9 @@ class NcclValidation(pulumi.ComponentResource):
         self, name: str, args: NcclValidationArgs, opts: pulumi.ResourceOptions | None = None
     ) -> None:
         super().__init__("busbar:index:NcclValidation", name, None, opts)
-        cluster = args.inventory.cluster
-        topology, topology_map = self._create_topology_map(name, args)
+        self._deleted_with = opts.deleted_with if opts else None
+        hardware, validation = _settings(args)
+        topology, topology_map = self._create_topology_map(name, args.pool, validation)
         job = _resolve(args, topology)
         manifest = mpijob.render(job)
         self.job = manifest["metadata"]["name"]
@@ -67,13 +99,14 @@ class NcclValidation(pulumi.ComponentResource):
             manifest,
             pulumi.ResourceOptions(
                 parent=self,
-                depends_on=[args.namespace, *topology_map],
+                depends_on=topology_map,
                 # The old job may still hold the GPUs that the new one needs.
                 delete_before_replace=True,
-                deleted_with=args.deleted_with or args.namespace,
+                deleted_with=self._deleted_with,
             ),
         )
-        spec = collect_spec(cluster, job, self.job, folder=f".busbar/{pulumi.get_stack()}/{args.pool}")
+        folder = f".busbar/{pulumi.get_stack()}/{args.pool}"
+        spec = collect_spec(hardware, validation, job, self.job, folder=folder)
         collect = create_cluster_command(
             f"{name}-collect",
             ClusterCommandArgs(
@@ -88,31 +121,26 @@ class NcclValidation(pulumi.ComponentResource):
         self.register_outputs({"result": self.result, "job": self.job})
 
     def _create_topology_map(
-        self, name: str, args: NcclValidationArgs
+        self, name: str, pool: str, validation: Validation
     ) -> tuple[nccljob.TopologyFile | None, list[pulumi.Resource]]:
         """The topology file as the job refers to it, and the ConfigMap that carries it; nothing if none."""
-        validation = args.inventory.cluster.validation
         if not validation.topology_file:
             return None, []
         path = Path(validation.topology_file)
-        topology = nccljob.TopologyFile(args.pool, path.name, path.read_text(encoding="utf-8"))
+        topology = nccljob.TopologyFile(pool, path.name, path.read_text(encoding="utf-8"))
         return topology, [
             kubernetes.core.v1.ConfigMap(
                 f"{name}-topology",
                 metadata={"name": topology.config_map, "namespace": validation.namespace},
                 immutable=True,
                 data={topology.name: topology.text},
-                opts=pulumi.ResourceOptions(
-                    parent=self,
-                    depends_on=[args.namespace],
-                    deleted_with=args.deleted_with or args.namespace,
-                ),
+                opts=pulumi.ResourceOptions(parent=self, deleted_with=self._deleted_with),
             )
         ]
 
 
 def create_image_pull(name: str, args: NcclValidationArgs, opts: pulumi.ResourceOptions) -> local.Command:
-    """Register the Command that has the image pulled on the pool's workers (busbar.manifests.image_pull).
+    """Register the Command that has the image pulled on the nodes (busbar.manifests.image_pull).
 
     Outside NcclValidation, whose children wait for the operators. Nothing depends on it, and it does not
     fail where the API refuses: the measurement pulls what is missing and reports what cannot be pulled.
@@ -130,15 +158,25 @@ def create_image_pull(name: str, args: NcclValidationArgs, opts: pulumi.Resource
     )
 
 
+def _settings(args: NcclValidationArgs) -> tuple[Pool, Validation]:
+    hardware = Pool(
+        gpus=args.gpus,
+        rails=args.rails,
+        rate_gbps=args.rate_gbps,
+        gpu_model=args.gpu_model,
+        taints=read_taints(args.taints),
+    )
+    return hardware, Validation.model_validate(args.validation)
+
+
 def _resolve(args: NcclValidationArgs, topology: nccljob.TopologyFile | None = None) -> nccljob.NcclJob:
-    inventory = args.inventory
-    workers = [worker.name for worker in inventory.workers_of(args.pool)]
-    return nccljob.resolve(inventory.cluster, args.pool, workers, topology=topology)
-
-
-def create_validation_namespace(
-    inventory: Inventory, opts: pulumi.ResourceOptions
-) -> kubernetes.core.v1.Namespace:
-    """The namespace of all measurements: their workers lock memory, which only a privileged one allows."""
-    name = inventory.cluster.validation.namespace
-    return create_privileged_namespace("validation-namespace", name, opts)
+    hardware, validation = _settings(args)
+    return nccljob.measurement(
+        args.pool,
+        args.nodes,
+        hardware=hardware,
+        validation=validation,
+        hca_resources=args.hca_resources,
+        versions=args.versions,
+        topology=topology,
+    )

@@ -91,7 +91,7 @@ def _measurement(cluster: Cluster, inventory: Inventory) -> list[str]:
     lines: list[str] = []
     for pool in cluster.pools:
         job = resolve(cluster, pool, [host.name for host in inventory.workers_of(pool)])
-        wanted = Expectation.model_validate(expectation(cluster, job, "job"))
+        wanted = Expectation.model_validate(expectation(cluster.pools[pool], cluster.validation, job, "job"))
         for collective in job.collectives:
             bounds = wanted.bounds(collective)
             number = (

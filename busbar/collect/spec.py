@@ -6,7 +6,8 @@ from typing import Any
 
 from pydantic import Field
 
-from busbar.config import Cluster
+from busbar.config.pools import Pool
+from busbar.config.validation import Validation
 from busbar.judge.checks import Model
 from busbar.manifests.nccljob import NcclJob
 
@@ -30,27 +31,28 @@ class CollectSpec(JobSpec):
     expectation: dict[str, Any] = Field(description="See busbar.nccl.Expectation.")
 
 
-def collect_spec(cluster: Cluster, job: NcclJob, job_name: str, *, folder: str) -> dict[str, Any]:
+def collect_spec(
+    hardware: Pool, validation: Validation, job: NcclJob, job_name: str, *, folder: str
+) -> dict[str, Any]:
     """The spec of one pool's measurement, as plain JSON values."""
     return CollectSpec(
         namespace=job.namespace,
         job=job_name,
         folder=folder,
         deadline_seconds=job.deadline_seconds + GRACE_SECONDS,
-        expectation=expectation(cluster, job, job_name),
+        expectation=expectation(hardware, validation, job, job_name),
     ).model_dump(mode="json")
 
 
-def expectation(cluster: Cluster, job: NcclJob, job_name: str) -> dict[str, Any]:
+def expectation(hardware: Pool, validation: Validation, job: NcclJob, job_name: str) -> dict[str, Any]:
     """What the measurement must show, from the pool's hardware and the validation's configuration."""
-    pool, validation = cluster.pools[job.pool], cluster.validation
     topology_file = job.env.get("NCCL_TOPO_FILE")
     return {
         "nodes": len(job.nodes),
         "gpus_per_node": job.slots_per_worker,
-        "gpu": pool.gpu_model,
-        "rails": pool.rails,
-        "rate_gbps": pool.rate_gbps,
+        "gpu": hardware.gpu_model,
+        "rails": hardware.rails,
+        "rate_gbps": hardware.rate_gbps,
         "transport": job.transport,
         "algorithm": job.algorithm,
         "collectives": list(job.collectives),

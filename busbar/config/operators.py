@@ -17,6 +17,7 @@ from busbar.config.kubernetes_values import (
 )
 from busbar.config.values import JsonObject, Model, Seconds, Url
 
+HCA_RESOURCE = "nvidia.com/hostdev"
 _ENABLED = "Install it; false if another tool has installed it."
 _CHART = "Name of the chart, a local path, or an oci:// URL."
 _VALUES = "Values merged over helm_values/; lists are replaced."
@@ -70,7 +71,7 @@ class NetworkOperator(Chart):
         description="Time until every HCA must be allocatable, in seconds; 5 s per worker are added.",
     )
     resource: ResourceName = Field(
-        default="nvidia.com/hostdev", description="Name of the extended resource for the HCAs."
+        default=HCA_RESOURCE, description="Name of the extended resource for the HCAs."
     )
     selectors: JsonObject = Field(
         default={},

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from busbar.config import Cluster
+from busbar.config.operators import HCA_RESOURCE
 from busbar.config.pools import Pool, Taint
 from busbar.config.validation import Validation
 from busbar.manifests.names import sha256, short
@@ -118,13 +119,57 @@ def resolve(
     *,
     topology: TopologyFile | None = None,
 ) -> NcclJob:
-    """The measurement of one pool: from the configuration, else its profile, else the defaults.
+    """The measurement of one pool of a cluster; see `measurement`. Raises KeyError for an unknown pool."""
+    return measurement(
+        pool_name,
+        nodes,
+        hardware=cluster.pools[pool_name],
+        validation=cluster.validation,
+        hca_resources=hca_resources(cluster, pool_name),
+        versions=versions_of(cluster),
+        topology=topology,
+    )
 
-    `topology` is the file of `validation.topology_file`, read by the caller. Raises KeyError for an unknown
-    pool, and UnknownProfileError (busbar.nccl.expected.profiles).
+
+def hca_resources(cluster: Cluster, pool_name: str) -> Mapping[str, int] | None:
+    """The HCA resource of a worker: one unit per rail from our Network Operator. None where another tool
+    offers HCAs and its resource is not configured."""
+    operator, rails = cluster.network_operator, cluster.pools[pool_name].rails
+    if operator.enabled:
+        return {operator.resource: rails}
+    if "resource" not in operator.model_fields_set:
+        return None
+    needs_none = cluster.validation.required_transport == "socket"
+    return {} if needs_none else {operator.resource: rails}
+
+
+def versions_of(cluster: Cluster) -> dict[str, str]:
+    """The versions that a measurement is valid for; empty for what another tool has installed."""
+    gpu, network = cluster.gpu_operator, cluster.network_operator
+    return {
+        "k3s": cluster.k3s.version,
+        "gpu-operator": gpu.version if gpu.enabled else "",
+        "network-operator": network.version if network.enabled else "",
+    }
+
+
+def measurement(
+    pool_name: str,
+    nodes: Sequence[str],
+    *,
+    hardware: Pool,
+    validation: Validation,
+    hca_resources: Mapping[str, int] | None = None,
+    versions: Mapping[str, str] | None = None,
+    topology: TopologyFile | None = None,
+) -> NcclJob:
+    """The measurement of some nodes: from the validation, else its profile, else the defaults.
+
+    `hca_resources`: extended resources of a worker pod; None: those of the profile, else one
+    nvidia.com/hostdev per rail. With other `versions` it is measured again. `topology` is the file of
+    `validation.topology_file`, read by the caller. Raises profiles.UnknownProfileError.
     """
-    pool, validation = cluster.pools[pool_name], cluster.validation
-    profile = load_profile(validation.profile) if validation.profile else None
+    profile = _profile(validation)
     transport = validation.required_transport
     algorithm = _chosen(validation, "algorithm", profile)
     env, all_reduce_env = _env(validation, profile, transport, algorithm, topology)
@@ -142,24 +187,20 @@ def resolve(
         deadline_seconds=validation.deadline_seconds,
         transport=transport,
         algorithm=algorithm,
-        gpus_per_node=pool.gpus,
-        slots_per_worker=validation.slots_per_worker or pool.gpus,
+        gpus_per_node=hardware.gpus,
+        slots_per_worker=validation.slots_per_worker or hardware.gpus,
         shm_size=_chosen(validation, "shm_size", profile),
         memory=_chosen(validation, "memory", profile),
         runtime_class=_chosen(validation, "runtime_class", profile),
-        hca_resources=_hcas(cluster, pool, profile, transport),
+        hca_resources=_hcas(hardware, profile, transport) if hca_resources is None else hca_resources,
         extra_resources=dict(profile.extra_resources) if profile else {},
         host_paths={path.path: path.type for path in profile.host_paths} if profile else {},
-        taints=tuple(pool.taints),
+        taints=tuple(hardware.taints),
         env=env,
         all_reduce_env=all_reduce_env,
         mpi_args=_long_options(profile.mpi_args) if profile and profile.mpi_args else DEFAULT_MPI_ARGS,
         topology=topology,
-        versions={
-            "k3s": cluster.k3s.version,
-            "gpu-operator": cluster.gpu_operator.version if cluster.gpu_operator.enabled else "",
-            "network-operator": cluster.network_operator.version if cluster.network_operator.enabled else "",
-        },
+        versions=dict(versions or {}),
         run=validation.run,
     )
 
@@ -200,14 +241,15 @@ def _env(
     return env, only_all_reduce
 
 
-def _hcas(cluster: Cluster, pool: Pool, profile: Profile | None, transport: str) -> dict[str, int]:
-    """The HCA resource of a worker: one unit per rail from our Network Operator; another tool may differ."""
-    operator = cluster.network_operator
-    if operator.enabled:
-        return {operator.resource: pool.rails}
-    if profile and profile.hca_resource and "resource" not in operator.model_fields_set:
+def _profile(validation: Validation) -> Profile | None:
+    return load_profile(validation.profile) if validation.profile else None
+
+
+def _hcas(hardware: Pool, profile: Profile | None, transport: str) -> dict[str, int]:
+    """What a tool that is not known here offers."""
+    if profile and profile.hca_resource:
         return {profile.hca_resource: profile.hca_count} if profile.hca_count else {}
-    return {} if transport == "socket" else {operator.resource: pool.rails}
+    return {} if transport == "socket" else {HCA_RESOURCE: hardware.rails}
 
 
 def _long_options(args: Sequence[str]) -> tuple[str, ...]:

@@ -14,9 +14,8 @@ from tests.program.answers import healthy
 from tests.program.harness import COMMAND, LOCAL, PROVIDER, RELEASE, Run, run_program
 from tests.support.clusters import H100_POOL, all_operators, site
 
-# The provider serves all components; the namespace is shared by the measurements of all pools, whose images
-# are pulled before these begin.
-OF_THE_STACK = {"cluster", "validation-namespace", "nccl-a-image", "nccl-b-image"}
+# The namespace is shared by the measurements of all pools, whose images are pulled before these begin.
+OF_THE_FABRIC = {"validation-namespace", "nccl-a-image", "nccl-b-image"}
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +26,7 @@ def run() -> Run:
     return done
 
 
-def test_the_eight_components_and_preflight_have_the_published_types(run: Run) -> None:
+def test_the_components_have_the_published_types(run: Run) -> None:
     components = Counter(r.type for r in run.resources.values() if r.type.startswith("busbar:"))
     published = {
         "busbar:index:Preflight": 1,
@@ -38,6 +37,7 @@ def test_the_eight_components_and_preflight_have_the_published_types(run: Run) -
         "busbar:index:GpuOperator": 1,
         "busbar:index:NetworkOperator": 1,
         "busbar:index:MpiOperator": 1,
+        "busbar:index:FabricValidation": 1,
         "busbar:index:NcclValidation": 2,
     }
     assert {kind: components[kind] for kind in published} == published
@@ -46,8 +46,10 @@ def test_the_eight_components_and_preflight_have_the_published_types(run: Run) -
 def test_every_resource_belongs_to_the_component_whose_name_it_begins_with(run: Run) -> None:
     for resource in run.custom:
         parent = run.resources[resource.request.parent]
-        if resource.name in OF_THE_STACK:
+        if resource.name == "cluster":  # the provider serves all components
             assert parent.type == "pulumi:pulumi:Stack"
+        elif resource.name in OF_THE_FABRIC:
+            assert parent.type == "busbar:index:FabricValidation"
         else:
             assert parent.type.startswith("busbar:index:")
             # A worker's name has no pool in it, so that it may move to another one.

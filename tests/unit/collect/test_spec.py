@@ -11,7 +11,10 @@ from tests.support.kube_site import cluster, job
 
 
 def question(**parts: object) -> CollectSpec:
-    made = collect_spec(cluster(**parts), job(**parts), "nccl-h100-1", folder=".busbar/dev/h100")
+    site = cluster(**parts)
+    made = collect_spec(
+        site.pools["h100"], site.validation, job(**parts), "nccl-h100-1", folder=".busbar/dev/h100"
+    )
     return CollectSpec.model_validate(made)
 
 

@@ -1,0 +1,24 @@
+"""Options of children that were at the top of the stack in earlier releases."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pulumi
+
+
+def adopted_by(
+    parent: pulumi.Resource,
+    depends_on: Sequence[pulumi.Resource] = (),
+    deleted_with: pulumi.Resource | None = None,
+) -> pulumi.ResourceOptions:
+    """The options of a child of `parent` that had no parent before, for itself and all below it.
+
+    Without the alias the engine would delete the old ones, and the `-removal` of a host uninstalls it.
+    """
+    return pulumi.ResourceOptions(
+        parent=parent,
+        depends_on=depends_on,
+        deleted_with=deleted_with,
+        aliases=[pulumi.Alias(parent=pulumi.ROOT_STACK_RESOURCE)],
+    )

@@ -1,0 +1,75 @@
+"""The NCCL measurements of all pools, in their order."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pulumi
+
+from busbar.hosts.inventory import Inventory
+from components.engine.new_parent import adopted_by
+from components.engine.release import create_privileged_namespace
+from components.nccl_validation import NcclValidation, NcclValidationArgs, create_image_pull
+
+
+@dataclass(frozen=True, kw_only=True)
+class FabricValidationArgs:
+    """What is measured, in this order: `in_order` one after the other, else at the same time.
+
+    Measured together, pools that share switches would share the bandwidth. Nothing is measured without pools.
+    """
+
+    namespace: str
+    pools: Sequence[NcclValidationArgs]
+    in_order: bool = True
+
+    @classmethod
+    def of(cls, inventory: Inventory, kubeconfig: pulumi.Input[str]) -> "FabricValidationArgs":
+        """The arguments for all pools of a configuration."""
+        validation = inventory.cluster.validation
+        pools = inventory.cluster.pools if validation.enabled else ()
+        return cls(
+            namespace=validation.namespace,
+            pools=[NcclValidationArgs.of(inventory, pool, kubeconfig) for pool in pools],
+            in_order=validation.measure_pools == "in_order",
+        )
+
+
+class FabricValidation(pulumi.ComponentResource):
+    """Makes the namespace of the measurements, an NcclValidation per pool, and pulls their image before."""
+
+    results: Mapping[str, pulumi.Output[Any]]
+    """NcclValidation.result by pool. `measurements` has these components."""
+
+    def __init__(
+        self,
+        name: str,
+        args: FabricValidationArgs,
+        opts: pulumi.ResourceOptions | None = None,
+        *,
+        workers: Mapping[str, pulumi.Resource] | None = None,
+        after: Sequence[pulumi.Resource] = (),
+    ) -> None:
+        """`workers`: what the image of a pool waits for, by pool. `after`: what the measurements wait for."""
+        super().__init__("busbar:index:FabricValidation", name, None, opts)
+        self._deleted_with = opts.deleted_with if opts else None
+        self._found: dict[str, NcclValidation] = {}
+        if args.pools:
+            # Their workers lock memory, which only a privileged namespace allows.
+            namespace = create_privileged_namespace("validation-namespace", args.namespace, self._child([]))
+            for pool in args.pools:
+                self._pull(pool, [namespace, *([workers[pool.pool]] if workers else [])])
+                self._measure(pool, [namespace, *after, *(self._found.values() if args.in_order else ())])
+        self.measurements = list(self._found.values())
+        self.results = {pool: each.result for pool, each in self._found.items()}
+        self.register_outputs({"pools": list(self._found)})
+
+    def _pull(self, pool: NcclValidationArgs, after: Sequence[pulumi.Resource]) -> None:
+        """Many GB, pulled while the operators install. Nothing waits for it."""
+        create_image_pull(f"nccl-{pool.pool}-image", pool, self._child(after))
+
+    def _measure(self, pool: NcclValidationArgs, after: Sequence[pulumi.Resource]) -> None:
+        self._found[pool.pool] = NcclValidation(f"nccl-{pool.pool}", pool, self._child(after))
+
+    def _child(self, after: Sequence[pulumi.Resource]) -> pulumi.ResourceOptions:
+        return adopted_by(self, after, self._deleted_with)
