@@ -19,6 +19,9 @@ from busbar.outputs.details import Node, pack
 from busbar.outputs.launch import launches
 from busbar.outputs.pool import PoolResult
 
+FOLLOW_UP = "[follow-up]"
+"""In an error that only says that there was another one: `busbar up` leaves it out beside that one."""
+
 
 def build_outputs(
     cluster: Cluster,

@@ -11,8 +11,8 @@ from pulumi_command import remote
 from busbar import outputs
 from busbar.config import Cluster
 
-INCOMPLETE = "the outputs stay as they were: a step failed"
-UNFINISHED = "no host is uninstalled: a step failed"
+INCOMPLETE = f"the outputs stay as they were: a step failed {outputs.FOLLOW_UP}"
+UNFINISHED = f"no host is uninstalled: a step failed {outputs.FOLLOW_UP}"
 
 
 class Gate(Protocol):

@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from busbar.cli.stack import engine_texts as texts
+from busbar.outputs import FOLLOW_UP
+
 DONE = 0
 FAILED = 1
 USAGE = 64  # EX_USAGE of sysexits, as in all commands
@@ -15,64 +18,48 @@ NO_PULUMI_CLI = (
     "Fix: install the Pulumi CLI (https://www.pulumi.com/docs/install/) and open a new shell."
 )
 
-# What the engine says -> what to do. The engine's own text is always shown first.
+# What is said -> what to do. The text itself is always shown first.
 _FIXES = (
     (
-        r"passphrase must be set",
+        texts.NO_PASSPHRASE,
         "export PULUMI_CONFIG_PASSPHRASE, or PULUMI_CONFIG_PASSPHRASE_FILE=/PATH/OF/A/FILE that holds it.",
     ),
-    (r"incorrect passphrase", "export the PULUMI_CONFIG_PASSPHRASE with which this stack was created."),
+    (texts.WRONG_PASSPHRASE, "export the PULUMI_CONFIG_PASSPHRASE with which this stack was created."),
     (
-        r"PULUMI_ACCESS_TOKEN must be set|not logged in|pulumi login",
+        texts.NOT_LOGGED_IN,
         "`pulumi login`, or, to keep the state in a folder, export PULUMI_BACKEND_URL=file:///PATH/OF/A/FOLDER.",
     ),
     (
-        r"unable to open state directory",
+        texts.NO_STATE_FOLDER,
         "create the folder that PULUMI_BACKEND_URL names, or correct the variable.",
     ),
     (
-        r"virtual ?env",
+        texts.NO_VIRTUALENV,
         "`make venv` in the checkout creates the Python environment that Pulumi.yaml names.",
     ),
+    (texts.NO_PLUGIN, "`pulumi install` in the project folder installs the plugins."),
     (
-        r"no resource plugin|could not find plugin",
-        "`pulumi install` in the project folder installs the plugins.",
-    ),
-    (
-        r"dial tcp [^ ]+: (i/o timeout|connect: (no route to|connection refused|network is unreachable))"
-        r"|ssh: rejected: connect failed \(|does not answer \(",
+        texts.UNREACHABLE,
         "`busbar preflight STACK` names the hosts that do not answer. If a machine is gone for good, "
         "take it out of hosts.",
     ),
     (
-        r"ssh: (handshake failed|unable to authenticate)",
+        texts.LOGIN_REFUSED,
         "`busbar preflight STACK` names the hosts that refuse the key, or that have another host key.",
     ),
     (
-        r"currently locked by|Another update is currently in progress",
+        texts.LOCKED,
         "wait until that update has ended. If its process is gone: `pulumi cancel`, then retry.",
     ),
 )
 
-_UNREACHABLE = re.compile(
-    r"^(?P<step>[\w.-]+): .*dial tcp (?P<address>\S+): (?P<why>[^\n]*)", re.DOTALL | re.MULTILINE
-)
-
-# The command, quoted as Go does, that pulumi-command puts between the reason and what was printed
-# (v1.2.1, provider/pkg/provider/remote/commandOutputs.go). Ours set variables and start a script.
-_COMMAND = re.compile(r': running "(?:[^"\\]|\\.)*":\n?')
-_CONNECTION_ENDED = re.compile(r"^(?P<step>[\w.-]+): (?P<why>wait: remote command exited without [^\n]*)$")
-
-_SCRIPT_FAILED = re.compile(r"exit(?:ed with)? status \d+:\n")
-
 # Errors that only say that there was another error.
-_FOLLOW_UP = re.compile(
-    r"^(update|preview|destroy|refresh) (failed|cancell?ed)$|exited with non-zero exit code"
-    r"|(^|: )(the outputs stay as they were|no host is uninstalled): "
-    # A component that was skipped because a step before it failed.
-    r"|cannot complete a resource .* whose registration isn't pending"
-    # A step with a secret in it that needs what a failed step did not return.
-    r"|malformed RPC secret: missing value"
+_FOLLOW_UPS = (
+    texts.UPDATE_FAILED,
+    texts.PROGRAM_FAILED,
+    texts.COMPONENT_SKIPPED,
+    texts.SECRET_MISSING,
+    re.compile(re.escape(FOLLOW_UP)),
 )
 
 
@@ -99,26 +86,26 @@ def reasons(errors: Iterable[str], stderr: str, *, printed: Iterable[str] = ()) 
     what the program `printed` comes first.
     """
     lines = [line.removeprefix("error: ") for line in stderr.strip().splitlines()]
-    texts = [text.strip() for text in errors] or ["\n".join(lines).strip() or "the engine gave no reason"]
-    own = [_named(text) for text in texts if not _FOLLOW_UP.search(text)]
-    return list(dict.fromkeys(own or [*(text.strip() for text in printed), *texts]))
+    found = [text.strip() for text in errors] or ["\n".join(lines).strip() or "the engine gave no reason"]
+    own = [_named(text) for text in found if not any(known.search(text) for known in _FOLLOW_UPS)]
+    return list(dict.fromkeys(own or [*(text.strip() for text in printed), *found]))
 
 
 def _named(text: str) -> str:
     """A raw error of a connection as a sentence about its host; any other one without the command."""
-    ran = _COMMAND.search(text)
+    ran = texts.COMMAND.search(text)
     if not ran:
-        if found := _UNREACHABLE.search(text):
-            why = found["why"].strip()
-            return f"{found['step']}: {found['address']} does not answer ({why}); no changes made there"
+        if found := texts.UNREACHABLE_STEP.search(text):
+            why = f"dial tcp {found['address']}: {found['why'].strip()}"
+            return f"{found['step']}: does not answer ({why}); no changes made there"
         return text
     text = f"{text[: ran.start()]}:\n{text[ran.end() :]}".rstrip(":\n")
-    if found := _CONNECTION_ENDED.search(text):
+    if found := texts.CONNECTION_ENDED.search(text):
         return f"{found['step']}: the SSH connection ended while its script ran ({found['why']})"
     return text
 
 
 def fixes(errors: Iterable[str]) -> list[str]:
     """What to do about the known errors, without what a script printed: it says itself what to do."""
-    known = "\n".join(_SCRIPT_FAILED.split(text, maxsplit=1)[0] for text in errors)
-    return [fix for pattern, fix in _FIXES if re.search(pattern, known)]
+    known = "\n".join(texts.SCRIPT_FAILED.split(text, maxsplit=1)[0] for text in errors)
+    return [fix for pattern, fix in _FIXES if pattern.search(known)]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pulumi.automation.events import DiagnosticEvent, OpType, StepEventMetadata
 
+from busbar.cli.stack.engine_texts import PLUGIN_NOTE
+
 ROOT_TYPE = "pulumi:pulumi:Stack"
 _PROVIDER_TYPE = "pulumi:providers:"
 
@@ -41,6 +43,6 @@ def is_progress(note: DiagnosticEvent) -> bool:
 
     Ephemeral messages of local commands are the progress of busbar's own steps.
     """
-    if note.severity == "debug" or not note.message.strip() or note.message.startswith("using pulumi-"):
+    if note.severity == "debug" or not note.message.strip() or PLUGIN_NOTE.match(note.message):
         return False
     return not note.ephemeral or "command:local:Command::" in (note.urn or "")

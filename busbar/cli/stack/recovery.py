@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TypeVar
@@ -11,15 +10,9 @@ from typing import TypeVar
 from pulumi import automation as auto
 
 from busbar.cli.stack.engine import Snapshot
+from busbar.cli.stack.engine_texts import LOCK_HOLDER, PENDING, PENDING_STEP
 
 Result = TypeVar("Result")
-
-# `created by root@host (pid 4711) at 2026-...`: what the file backend says of a lock.
-_HOLDER = re.compile(r"created by \S+@(?P<host>\S+) \(pid (?P<pid>\d+)\)")
-
-# The engine's warning of pending steps: one line per step below its first line.
-_PENDING = "pending operations from previous deployment"
-_PENDING_STEP = re.compile(r"^\s*\* (?P<urn>urn:\S+), interrupted while (?P<kind>\w+)", re.MULTILINE)
 
 
 def without_stale_lock(stack: auto.Stack, say: Callable[[str], None], update: Callable[[], Result]) -> Result:
@@ -30,7 +23,7 @@ def without_stale_lock(stack: auto.Stack, say: Callable[[str], None], update: Ca
     try:
         return update()
     except auto.ConcurrentUpdateError as error:
-        holders = [(match["host"], int(match["pid"])) for match in _HOLDER.finditer(str(error))]
+        holders = [(match["host"], int(match["pid"])) for match in LOCK_HOLDER.finditer(str(error))]
         if not holders or any(_may_live(host, pid) for host, pid in holders):
             raise
         pids = ", ".join(str(pid) for _, pid in holders)
@@ -65,9 +58,9 @@ def interrupted_steps(warning: str) -> tuple[tuple[str, str], ...]:
 
     The kind is the engine's: creating, updating, deleting, ...
     """
-    if _PENDING not in warning:
+    if not PENDING.search(warning):
         return ()
-    return tuple((match["urn"], match["kind"]) for match in _PENDING_STEP.finditer(warning))
+    return tuple((match["urn"], match["kind"]) for match in PENDING_STEP.finditer(warning))
 
 
 def is_completed(state: Snapshot) -> bool:

@@ -1,0 +1,49 @@
+"""Texts of others by which busbar tells what happened, because they say it in no other form.
+
+A new release of the engine may change them: tests/engine/test_engine_texts.py makes each one of the engine
+appear. Those of plugins were read in their source, or seen with the official plugins. Seen at Pulumi 3.259.0
+and pulumi-command 1.2.1.
+"""
+
+from __future__ import annotations
+
+import re
+
+# The Pulumi engine: what stops it before it begins.
+NO_PASSPHRASE = re.compile(r"passphrase must be set")
+WRONG_PASSPHRASE = re.compile(r"incorrect passphrase")
+NOT_LOGGED_IN = re.compile(r"PULUMI_ACCESS_TOKEN must be set|not logged in|pulumi login")
+NO_STATE_FOLDER = re.compile(r"unable to open state directory")
+NO_VIRTUALENV = re.compile(r"virtual ?env")
+NO_PLUGIN = re.compile(r"no resource plugin|could not find plugin")
+LOCKED = re.compile(r"currently locked by|Another update is currently in progress")
+LOCK_HOLDER = re.compile(r"created by \S+@(?P<host>\S+) \(pid (?P<pid>\d+)\)")
+"""One of a lock of a file backend."""
+
+# What it says of steps that an update did not end.
+PENDING = re.compile(r"pending operations from previous deployment")
+PENDING_STEP = re.compile(r"^\s*\* (?P<urn>urn:\S+), interrupted while (?P<kind>\w+)", re.MULTILINE)
+"""One line per step, below PENDING. The kind is creating, updating, deleting, ..."""
+
+# Errors that only say that there was another one.
+UPDATE_FAILED = re.compile(r"^(update|preview|destroy|refresh) (failed|cancell?ed)$")
+PROGRAM_FAILED = re.compile(r"exited with non-zero exit code")
+COMPONENT_SKIPPED = re.compile(r"cannot complete a resource .* whose registration isn't pending")
+"""A component that was not begun because a step before it failed."""
+PLUGIN_NOTE = re.compile(r"^using pulumi-")
+"""A plugin on PATH is used."""
+
+# pulumi-command: SSH, and a command that failed. It puts the command, quoted as Go does, between the reason
+# and what was printed (provider/pkg/provider/remote/commandOutputs.go).
+UNREACHABLE = re.compile(r"dial tcp [^ ]+: (i/o timeout|connect: )|ssh: rejected: connect failed \(")
+UNREACHABLE_STEP = re.compile(
+    r"^(?P<step>[\w.-]+): .*dial tcp (?P<address>\S+): (?P<why>[^\n]*)", re.DOTALL | re.MULTILINE
+)
+LOGIN_REFUSED = re.compile(r"ssh: (handshake failed|unable to authenticate)")
+COMMAND = re.compile(r': running "(?:[^"\\]|\\.)*":\n?')
+CONNECTION_ENDED = re.compile(r"^(?P<step>[\w.-]+): (?P<why>wait: remote command exited without [^\n]*)$")
+SCRIPT_FAILED = re.compile(r"exit(?:ed with)? status \d+:\n")
+
+# Any plugin in Go.
+SECRET_MISSING = re.compile(r"malformed RPC secret: missing value")
+"""A step with a secret in it that needs what a failed step did not return: it only follows that error."""
