@@ -2,59 +2,54 @@
 
     make mutants [SAMPLE=60] [AREA=checks] [ONLY=busbar/config/values.py:41] [SEED=1] [GOAL=95] [JOBS=1]
 
-Cosmic Ray's operators make the mutants. A mutant is caught when a test fails, out of those that call the
-function that it changes, or when they do not end. The areas, their tests and the operators are in
-pyproject.toml, [tool.mutants]. Mutants that no test can catch are in not_counted.toml, each with its reason.
-Everything runs in temporary copies of the checkout.
+A mutant is caught when a test of its area fails, or when they do not end. The areas, their tests and the
+operators are in pyproject.toml, [tool.mutants]; an area with `named` is tried only by its name. Mutants that
+no test can catch are in not_counted.toml, each with its reason. Everything runs in copies of the checkout.
+
+Why not a whole tool: Cosmic Ray's session changes files in place, and it knows Python only; mutmut 3 leaves
+out constants and every function or class with a decorator, so all dataclasses and pydantic models.
 """
 
 from __future__ import annotations
 
 import argparse
-import multiprocessing
+import queue
 import sys
 import tempfile
 from collections import Counter
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from pathlib import Path
 
 from seeds import AREAS, Mutant, mutants, stale_entries
-from trial import attempt, baseline, use_copy
+from trial import Outcome, attempt, baseline, copy_of_checkout
 
-COLUMNS = ("mutants", "caught", "timed out", "survived", "not counted")
-
-
-def draw(area: str, size: int, options: argparse.Namespace) -> tuple[list[Mutant], int]:
-    """The first SIZE mutants that count, and how many were passed over that do not."""
-    sample: list[Mutant] = []
-    not_counted = 0
-    for mutant in mutants(area, options.seed, options.only):
-        if len(sample) == size:
-            break
-        if mutant.counted:
-            sample.append(mutant)
-        else:
-            not_counted += 1
-    return sample, not_counted
+COLUMNS = ("mutants", "caught", "timed out", "survived")
 
 
-def measure(area: str, size: int, options: argparse.Namespace, pool: ProcessPoolExecutor) -> Counter[str]:
-    """How many mutants there were, by COLUMNS; prints every survivor."""
-    sample, not_counted = draw(area, size, options)
-    counts = Counter({"mutants": len(sample), "not counted": not_counted})
+def measure(area: str, size: int, options: argparse.Namespace, copies: queue.Queue[Path]) -> Counter[str]:
+    """How many of SIZE mutants that count there were, by COLUMNS; prints every survivor."""
+    counted = (mutant for mutant in mutants(area, options.seed, options.only) if mutant.counted)
+    sample = list(islice(counted, size))
+    counts = Counter({"mutants": len(sample)})
     if not sample:
         return counts
-    known = pool.submit(baseline, area).result()
-    seconds = sum(test.cpu_seconds for test in known.tests)
-    print(
-        f"{area}: {len(sample)} mutants; its {len(known.tests)} test files take {seconds:.0f} s", flush=True
-    )
-    count = len(sample)
-    for mutant, outcome in zip(
-        sample, pool.map(attempt, [area] * count, sample, [known] * count), strict=True
-    ):
-        counts[outcome] += 1
-        if outcome != "caught":
-            print(f"{outcome}: {mutant.file}:{mutant.line}\n{mutant.diff}", flush=True)
+    copies.put(copy := copies.get())
+    seconds = baseline(copy, area)
+    print(f"{area}: {len(sample)} mutants; its tests take {seconds:.0f} s of CPU time", flush=True)
+
+    def tried(mutant: Mutant) -> Outcome:
+        copy = copies.get()
+        try:
+            return attempt(copy, area, mutant, seconds)
+        finally:
+            copies.put(copy)
+
+    with ThreadPoolExecutor(copies.qsize()) as pool:
+        for mutant, outcome in zip(sample, pool.map(tried, sample), strict=True):
+            counts[outcome] += 1
+            if outcome != "caught":
+                print(f"{outcome}: {mutant.file}:{mutant.line}\n{mutant.diff}", flush=True)
     return counts
 
 
@@ -71,21 +66,18 @@ def main() -> int:
         "--jobs", type=int, default=1, help="mutants tried at a time, a core each (default 1)"
     )
     options = parser.parse_args()
-    chosen = [options.area] if options.area else areas
-    stale = stale_entries()
-    if stale:
+    chosen = [options.area] if options.area else [a for a in areas if not AREAS[a].get("named")]
+    if stale := stale_entries():
         print("\n".join(stale), file=sys.stderr)
         return 2
     results: dict[str, Counter[str]] = {}
-    with (
-        tempfile.TemporaryDirectory(prefix="busbar-mutants-") as folder,
-        ProcessPoolExecutor(
-            options.jobs, multiprocessing.get_context("fork"), initializer=use_copy, initargs=(folder,)
-        ) as pool,
-    ):
+    with tempfile.TemporaryDirectory(prefix="busbar-mutants-") as folder:
+        copies: queue.Queue[Path] = queue.Queue()
+        for _ in range(options.jobs):
+            copies.put(copy_of_checkout(folder))
         for number, area in enumerate(chosen):
             size = options.sample // len(chosen) + (number < options.sample % len(chosen))
-            results[area] = measure(area, size, options, pool)
+            results[area] = measure(area, size, options, copies)
     total = sum(results.values(), Counter[str]())
     tried, caught = total["mutants"], total["caught"] + total["timed out"]
     if not tried:

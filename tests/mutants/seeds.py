@@ -1,16 +1,20 @@
-"""The mutants of an area: which there are, which compile, and which are not counted."""
+"""The mutants of an area: which there are, which compile, and which are not counted.
+
+Cosmic Ray's operators make those of Python. In bash and YAML a line is left out: a command, or a value.
+"""
 
 from __future__ import annotations
 
 import difflib
 import hashlib
 import re
+import subprocess
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
-from types import CodeType
+from typing import Any
 
 from cosmic_ray.ast import ast_nodes, get_ast
 from cosmic_ray.mutating import mutate_code
@@ -19,7 +23,7 @@ from cosmic_ray.plugins import get_operator, operator_names
 PROJECT = Path(__file__).resolve().parents[2]
 SETTINGS = tomllib.loads((PROJECT / "pyproject.toml").read_text())["tool"]["mutants"]
 # A capability is one area.
-AREAS: dict[str, dict[str, list[str]]] = SETTINGS["areas"] | {
+AREAS: dict[str, dict[str, Any]] = SETTINGS["areas"] | {
     folder.name: {
         "source": [f"stacks/{folder.name}/package"],
         "tests": [f"stacks/{folder.name}/tests/{room}" for room in ("unit", "program")],
@@ -29,26 +33,29 @@ AREAS: dict[str, dict[str, list[str]]] = SETTINGS["areas"] | {
 }
 NOT_COUNTED = Path(__file__).with_name("not_counted.toml")
 ENTRIES = tomllib.loads(NOT_COUNTED.read_text())["mutant"]
+LEFT_OUT = "line"
+# suffix -> the lines that may be left out
+LINES = {
+    ".sh": re.compile(r"\s+(?!local |fi$|done$|esac$|else$|\w+\)$)[\w\[(]"),
+    ".yaml": re.compile(r"\s*(?:- )?[\w./-]+: *\S"),
+}
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """One changed place in one file. `functions`: the qualified names of the functions on its line."""
+    """One changed place in one file."""
 
     file: str
     line: int
     code: str
     diff: str
-    functions: frozenset[str]
     counted: bool
 
 
 def files_of(area: str) -> list[str]:
     """The source files of AREA, relative to the project."""
-    folders = AREAS[area]["source"]
-    return sorted(
-        str(path.relative_to(PROJECT)) for folder in folders for path in (PROJECT / folder).rglob("*.py")
-    )
+    paths = (path for folder in AREAS[area]["source"] for path in (PROJECT / folder).rglob("*"))
+    return sorted(str(path.relative_to(PROJECT)) for path in paths if path.suffix in {".py", *LINES})
 
 
 def mutants(area: str, seed: int, only: str) -> Iterator[Mutant]:
@@ -57,15 +64,12 @@ def mutants(area: str, seed: int, only: str) -> Iterator[Mutant]:
         if only not in ("", file, f"{file}:{line}"):
             continue
         original = (PROJECT / file).read_text()
-        code = mutate_code(original, get_operator(operator)(), occurrence)
-        try:
-            compile(code, file, "exec")
-        except SyntaxError:
+        code = _changed(original, operator, occurrence)
+        if not _compiles(file, code):
             continue
         diff = list(difflib.unified_diff(original.splitlines(), code.splitlines(), n=0, lineterm=""))[3:]
         removed, added = ("\n".join(text[1:] for text in diff if text[0] == sign) for sign in "-+")
-        functions = frozenset(_functions(compile(original, file, "exec"), line)) or frozenset({"<module>"})
-        yield Mutant(file, line, code, "\n".join(diff), functions, _is_counted(file, removed, added))
+        yield Mutant(file, line, code, "\n".join(diff), _is_counted(file, removed, added))
 
 
 def _places(area: str, seed: int) -> list[tuple[str, str, str, int, int]]:
@@ -74,21 +78,36 @@ def _places(area: str, seed: int) -> list[tuple[str, str, str, int, int]]:
     operators = {name: get_operator(name)() for name in operator_names() if wanted.fullmatch(name)}
     found = []
     for file in files_of(area):
-        nodes = list(ast_nodes(get_ast((PROJECT / file).read_text())))
-        for name, operator in operators.items():
-            lines = [start[0] for node in nodes for start, _ in operator.mutation_positions(node)]
-            for occurrence, line in enumerate(lines):
-                rank = hashlib.sha256(f"{seed} {file} {name} {occurrence}".encode()).hexdigest()
-                found.append((rank, file, name, occurrence, line))
+        text = (PROJECT / file).read_text()
+        if pattern := LINES.get(Path(file).suffix):
+            places = [(LEFT_OUT, i, i + 1) for i, line in enumerate(text.splitlines()) if pattern.match(line)]
+        else:
+            nodes = list(ast_nodes(get_ast(text)))
+            places = [
+                (name, *place)
+                for name, operator in operators.items()
+                for place in enumerate(at[0] for node in nodes for at, _ in operator.mutation_positions(node))
+            ]
+        for name, occurrence, line in places:
+            rank = hashlib.sha256(f"{seed} {file} {name} {occurrence}".encode()).hexdigest()
+            found.append((rank, file, name, occurrence, line))
     return sorted(found)
 
 
-def _functions(code: CodeType, line: int) -> Iterator[str]:
-    if any(number == line for _, _, number in code.co_lines()):
-        yield code.co_qualname
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _functions(constant, line)
+def _changed(original: str, operator: str, occurrence: int) -> str:
+    if operator != LEFT_OUT:
+        return mutate_code(original, get_operator(operator)(), occurrence)
+    lines = original.splitlines(keepends=True)
+    return "".join(lines[:occurrence] + lines[occurrence + 1 :])
+
+
+def _compiles(file: str, code: str) -> bool:
+    if file.endswith(".sh"):
+        return subprocess.run(["bash", "-n"], input=code.encode(), capture_output=True).returncode == 0
+    try:
+        return not file.endswith(".py") or compile(code, file, "exec") is not None
+    except SyntaxError:
+        return False
 
 
 def _is_counted(file: str, removed: str, added: str) -> bool:
