@@ -96,7 +96,7 @@ drain_node() {
     fi
     # A connection that broke ends the script at the next note.
     if ((SECONDS >= noted + 30)); then
-      note "drains, left: $left"
+      note "draining; remaining pods: $left"
       noted=$SECONDS
     fi
     sleep 3

@@ -271,7 +271,7 @@ k3s_await() {
 # restart_after_drift UNIT: K3s may run with files that were changed since they were applied: then it restarts.
 restart_after_drift() {
   if [[ -s $STATE_DIR/applied.sha256 ]] && ! sha256sum --check --status "$STATE_DIR/applied.sha256" 2>/dev/null; then
-    note "files were changed since the last update: $1 restarts with those of the configuration"
+    note "files were changed since the last update: restarting $1 with the configured files"
     rm -f "$STATE_DIR/$1.sha256"
   fi
 }
@@ -316,7 +316,7 @@ k3s_die_of_etcd() {
       ;;
     *"newer than datastore and could cause a cluster outage"*)
       die "files of K3s are newer here than in etcd" \
-        "move the files that the log above names away: K3s takes those of etcd; then retry"
+        "move the files that the log above names away: K3s then writes them from etcd; then retry"
       ;;
   esac
 }

@@ -52,9 +52,9 @@ end_earlier_step() {
   local group
   group=$(cat "$STEP_FILE" 2>/dev/null || true)
   if [[ -n $group ]] && is_a_step "$group"; then
-    note "a step of an earlier restore still runs; it ends now"
+    note "stopping a step of an earlier restore that still runs"
     kill -TERM -- "-$group" 2>/dev/null || true
-    poll 30 is_no_step "$group" || die "a step of an earlier restore does not end" "kill -KILL -- -$group on this host"
+    poll 30 is_no_step "$group" || die "a step of an earlier restore did not stop" "kill -KILL -- -$group on this host"
   fi
   ps -o pgid= -p $$ | tr -d ' ' >"$STEP_FILE"
 }
@@ -116,7 +116,7 @@ run_reset() {
     "$K3S" server --cluster-reset "--cluster-reset-restore-path=$SNAPSHOT" "--etcd-s3=${S3:-false}" --server= >&2
 }
 
-# old_data: what K3s has moved aside at resets (pkg/etcd/etcd.go `Restore`).
+# old_data: the folders that K3s moved aside at resets (pkg/etcd/etcd.go `Restore`).
 old_data() {
   find "$DB" -maxdepth 1 -name 'etcd-old-*' 2>/dev/null | sort
 }
@@ -177,12 +177,12 @@ follow_restored() {
   fi
 }
 
-# agent_here: etcd counts revisions anew from the snapshot's; a kubelet that keeps its watches would miss changes
+# agent_here: etcd's revisions start again at the snapshot's; a kubelet that keeps its watches would miss changes
 # (kubernetes.io, Operating etcd clusters, Restoring an etcd cluster).
 agent_here() {
   UNIT=k3s-agent
   if ! systemctl is-active --quiet "$UNIT"; then
-    note "$UNIT does not run here; it is left as it is"
+    note "$UNIT is not running here; not restarted"
   else
     k3s_restart "$UNIT"
     k3s_await "$UNIT" "$AGENT_DEADLINE" "the restart of $UNIT" true

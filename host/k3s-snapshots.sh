@@ -82,7 +82,7 @@ check_snapshot() {
   bytes=$(size_of "$SNAPSHOT")
   if [[ $SNAPSHOT == *.zip ]]; then
     factor=$SPACE_FACTOR_ZIP
-    note "$SNAPSHOT is an archive: whether it is whole is seen when K3s unpacks it"
+    note "$SNAPSHOT is an archive: not verified; K3s verifies it when it unpacks it"
   else
     check_content "$bytes"
   fi
@@ -106,5 +106,5 @@ check_content() {
   keys=$({ grep -aoE '/bootstrap/[0-9a-f]{12}' "$SNAPSHOT" || true; } | sort -u)
   grep -xF "$own" <<<"$keys" >/dev/null ||
     die "$SNAPSHOT was made with another token than this cluster's (keys: ${keys:-none}, expected $own); no changes made" \
-      "use a snapshot of this cluster. One from before the server token was rotated needs the token of then: docs/hosts.md"
+      "use a snapshot of this cluster. A snapshot from before a rotation of the server token needs the earlier token: docs/hosts.md"
 }

@@ -29,7 +29,7 @@ ends_soon() {
   local certificate
   certificate=$(sed -n 's/^ *client-certificate-data: *//p' "$KUBECONFIG_FILE" | base64 -d)
   openssl x509 -noout <<<"$certificate" 2>/dev/null || {
-    note "the client certificate in $KUBECONFIG_FILE cannot be read (is openssl installed?); its end is not known"
+    note "the client certificate in $KUBECONFIG_FILE cannot be read (is openssl installed?); its expiry is unknown"
     return 1
   }
   ! openssl x509 -noout -checkend "$((MIN_VALID_DAYS * 86400))" <<<"$certificate" >/dev/null

@@ -115,7 +115,7 @@ def restore(
         )
         raise typer.Exit(1) from None
     for host, folder in done.kept.items():
-        typer.echo(f"old data: {host}:{folder} (delete it when it is not needed any more)")
+        typer.echo(f"old data: {host}:{folder} (delete it when it is no longer needed)")
     if done.waiting:
         typer.echo(f"busbar restore: restored; Nodes that are not Ready: {', '.join(done.waiting)}", err=True)
     from busbar.cli.verify import verify
@@ -133,9 +133,9 @@ def _explain(plan: Plan) -> None:
         else "not verified: K3s does not run"
     )
     typer.echo(f"snapshot  {snapshot.name} ({snapshot.where}, {what})")
-    typer.echo(f"restored  on {plan.first.name}; its present data are moved aside")
+    typer.echo(f"restored  on {plan.first.name}; its current data is moved aside")
     others = ", ".join(each.name for each in plan.others)
-    typer.echo(f"rejoin    {others or 'no other server'}, one at a time; their present data are moved aside")
+    typer.echo(f"rejoin    {others or 'no other server'}, one at a time; their current data is moved aside")
     typer.echo(f"restart   the agents of {len(plan.workers)} workers; pods keep running")
     if plan.resumed:
         typer.echo("resumed   an earlier restore was not finished; this one starts from the beginning")

@@ -116,18 +116,18 @@ class _Steps:
             self.say(text)
 
     async def start_again(self, why: str) -> None:
-        """Nothing was changed yet: the servers start with the data they had. Raises RestoreError."""
+        """Nothing was changed yet: the servers start with their previous data. Raises RestoreError."""
         if self.plan.resumed:
             raise RestoreError(
                 f"{why}. An earlier restore was not finished, so K3s is not started again. Fix: repair what "
                 "is named above and run busbar restore again, with this or another snapshot"
             )
-        self.say(f"{why}; starting K3s again with the data it had")
+        self.say(f"{why}; starting K3s again with its previous data")
         failed = await self.each(
             self.plan.servers, lambda each: self.run(each, "start", seconds=START_SECONDS)
         )
         state = (
-            f"not on all servers: {'; '.join(failed)}" if failed else "on all servers, with the data it had"
+            f"not on all servers: {'; '.join(failed)}" if failed else "on all servers, with its previous data"
         )
         raise RestoreError(f"{why}. Nothing was restored; K3s runs again {state}")
 
@@ -158,4 +158,4 @@ class _Steps:
     def _keep(self, host: Host, facts: Mapping[str, Any]) -> None:
         if facts["kept"]:
             self.kept[host.name] = str(facts["kept"])
-            self.say(f"{host.name}: the data it had are in {facts['kept']}")
+            self.say(f"{host.name}: its previous data is in {facts['kept']}")

@@ -284,7 +284,7 @@ def test_a_failed_step_ends_with_its_reason_and_the_next_command(site: Site) -> 
     done = site.busbar("up", "dev", "--yes", "--skip-preview")
     assert done.code == 1, done.text
     assert any("✗ second failed" in line for line in done.lines)
-    assert "this update failed before it wrote outputs; those of an earlier one:" in done.lines
+    assert "this update failed before it wrote outputs; outputs of an earlier update:" in done.lines
     assert "Exception: the switch is off" in done.lines[-10:]
     assert "busbar up dev" in done.lines[-1]
 

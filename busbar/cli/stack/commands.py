@@ -142,7 +142,7 @@ def _after_up(s: Session, stack: auto.Stack, rows: Rows, outputs: keep.Outputs, 
     """Keep and show the outputs, and say what comes next."""
     keep.keep(outputs, s.target.folder)
     if failure and not rows.outputs_written and outputs.values:
-        s.title("this update failed before it wrote outputs; those of an earlier one:", "bold red")
+        s.title("this update failed before it wrote outputs; outputs of an earlier update:", "bold red")
     else:
         s.title("" if outputs.gate else "outputs")
     keep.show(s.console, outputs, s.target)

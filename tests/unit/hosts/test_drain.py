@@ -81,7 +81,7 @@ def test_pods_of_jobs_and_daemon_sets_and_those_without_a_controller_stay(tmp_pa
 def test_a_pod_that_ends_already_is_waited_for_and_not_evicted_again(tmp_path: Path) -> None:
     done = drained(tmp_path, "ReplicaSet|site/web-1|2026-01-01T00:00:00Z\n", later=">$ROOT/pods")
     assert (done.returncode, evicted(tmp_path)) == (0, []), done.stderr
-    assert "drains, left: site/web-1 (ending)" in done.stderr
+    assert "draining; remaining pods: site/web-1 (ending)" in done.stderr
 
 
 def test_a_budget_that_allows_an_eviction_later_holds_the_drain_up(tmp_path: Path) -> None:

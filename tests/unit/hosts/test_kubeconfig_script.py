@@ -66,7 +66,7 @@ def test_a_certificate_that_cannot_be_read_does_not_restart_k3s(tmp_path: Path) 
     file.write_text("users: []\n")
     done = run("kubeconfig", f"KUBECONFIG_FILE={file}; renew() {{ echo restarted; }}; begin() {{ :; }}; main")
     assert json.loads(done.stdout) == {"kubeconfig": "users: []"}
-    assert "its end is not known" in done.stderr
+    assert "its expiry is unknown" in done.stderr
 
 
 def test_k3s_is_not_restarted_while_another_step_runs_on_the_server(tmp_path: Path) -> None:
