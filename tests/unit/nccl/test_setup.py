@@ -116,6 +116,11 @@ def given(evidence: Evidence, **want: Any) -> Check:
 SET = {"environment": said("NCCL_DEBUG", 2), "topology_set": said("/opt/topo.xml", 3)}
 
 
+def test_without_an_expected_file_the_reason_still_says_which_one_was_set() -> None:
+    assert given(Evidence(**SET)).reason == "no file given; set: /opt/topo.xml"
+    assert given(Evidence()).reason == "no file given; none was set"
+
+
 @pytest.mark.parametrize(
     ("evidence", "want", "code"),
     [
