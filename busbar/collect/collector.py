@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,9 +49,22 @@ def collect(api: Api, spec: CollectSpec, clock: Clock, progress: ProgressCallbac
     return Collected(verdict.model_dump(mode="json"), collector.config_map, collector.watch.created_at)
 
 
+def row_text(line: bytes) -> str | None:
+    """`8 GiB: 390.3 GB/s out of place, 390.2 GB/s in place` for a complete row of a table, else None."""
+    found = ROW.search(clean(line.decode("utf-8", "replace")))
+    if not found:
+        return None
+    values = found[4].split()[-8:]
+    if len(values) < 8 or not all(VALUE.match(value) for value in values):
+        return None
+    return f"{size(int(found[1]))}: {values[2]} GB/s out of place, {values[6]} GB/s in place"
+
+
 class _Collector(Collector[ParsedLog, Verdict]):
     """One run of the command."""
 
+    read = staticmethod(read_lines)
+    progress_text = staticmethod(row_text)
     cause_of_loss = (
         ": the kubelet has probably rotated the log faster than it was read. Fix: raise "
         "container-log-max-size in the kubelet-arg of k3s.agent_args and increase validation.run"
@@ -65,15 +78,9 @@ class _Collector(Collector[ParsedLog, Verdict]):
         self._spec = spec
         self.config_map: str | None = None
 
-    def read(self, lines: Iterable[bytes]) -> ParsedLog:
-        return read_lines(lines)
-
     def judge(self, log: ParsedLog, outcome: JobOutcome, missing: Sequence[str] = ()) -> Verdict:
         log.truncated = "; ".join(missing) or log.truncated
         return judge_log(log, Expectation.model_validate(self._spec.expectation), outcome)
-
-    def progress_text(self, line: bytes) -> str | None:
-        return row_text(line)
 
     def report(self, verdict: Verdict) -> str:
         job = f"{self._spec.namespace}/{self._spec.job}"
@@ -114,14 +121,3 @@ def _verdict(stored: Mapping[str, Any]) -> Verdict | None:
         return Verdict.model_validate(stored)
     except ValidationError:
         return None
-
-
-def row_text(line: bytes) -> str | None:
-    """`8 GiB: 390.3 GB/s out of place, 390.2 GB/s in place` for a complete row of a table, else None."""
-    found = ROW.search(clean(line.decode("utf-8", "replace")))
-    if not found:
-        return None
-    values = found[4].split()[-8:]
-    if len(values) < 8 or not all(VALUE.match(value) for value in values):
-        return None
-    return f"{size(int(found[1]))}: {values[2]} GB/s out of place, {values[6]} GB/s in place"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from busbar.judge.archive import Archive
@@ -10,10 +10,9 @@ from busbar.judge.checks import JobOutcome
 from busbar.judge.collector import Collector
 from busbar.kube.client import Api
 from busbar.kube.wait import Clock, Deadline, ProgressCallback
-from stacks.training.package import log as training_log
 from stacks.training.package.collect.spec import CollectSpec
 from stacks.training.package.collect.watch import JobWatch
-from stacks.training.package.log import TrainingLog
+from stacks.training.package.log import TrainingLog, progress_text, read_lines
 from stacks.training.package.verdict import Verdict, judge
 
 
@@ -30,19 +29,16 @@ def collect(api: Api, spec: CollectSpec, clock: Clock, progress: ProgressCallbac
 class _Collector(Collector[TrainingLog, Verdict]):
     """One run of the command."""
 
+    read = staticmethod(read_lines)
+    progress_text = staticmethod(progress_text)
+
     def __init__(self, api: Api, spec: CollectSpec, clock: Clock, progress: ProgressCallback) -> None:
         watch = JobWatch(api, spec.namespace, spec.job, Deadline(clock, spec.deadline_seconds), progress)
         super().__init__(watch, Archive(Path(spec.folder)), progress)
         self._expectation = spec.expectation
 
-    def read(self, lines: Iterable[bytes]) -> TrainingLog:
-        return training_log.read_lines(lines)
-
     def judge(self, log: TrainingLog, outcome: JobOutcome, missing: Sequence[str] = ()) -> Verdict:
         return judge(log, self._expectation, outcome, tuple(missing))
-
-    def progress_text(self, line: bytes) -> str | None:
-        return training_log.progress_text(line)
 
     def report(self, verdict: Verdict) -> str:
         return str(self.archive.folder)
