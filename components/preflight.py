@@ -31,9 +31,10 @@ class Preflight(pulumi.ComponentResource):
     """Makes one Command: `busbar preflight` over all hosts in parallel, failing with all findings at once.
 
     `hosts` maps a host's name to what was found on it: {"gpus", "gpu_model", "driver", "rails", ...}.
-    `machines` maps it to a digest of its machine-id. `with_k3s`: the hosts that had K3s installed by busbar
-    when preflight last asked them, which it does before every change of K3s. `unreachable`: the workers that
-    did not answer then. `checked` is what everything that changes a host must depend on.
+    `machines` maps it to a digest of its machine-id. `with_k3s`: the hosts on which busbar may have installed
+    K3s before this update: those where preflight found it, and those that it did not ask. `unreachable`: the
+    workers that did not answer when it last asked them. `checked` is what everything that changes a host must
+    depend on.
     """
 
     hosts: pulumi.Output[Mapping[str, dict[str, Any]]]
@@ -44,6 +45,8 @@ class Preflight(pulumi.ComponentResource):
 
     def __init__(self, name: str, args: PreflightArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("busbar:index:Preflight", name, None, opts)
+        self._is_asked = False
+        asked = pulumi.ResourceHook(f"{name}-asked", self._note_asked)
         spec = spec_of(args.inventory.cluster, login={}, project=args.project)
         self.checked = local.Command(
             f"{name}-hosts",
@@ -53,12 +56,19 @@ class Preflight(pulumi.ComponentResource):
             # The previous result: hosts that passed with the same spec are not checked again.
             add_previous_output_in_env=True,
             logging=local.Logging.STDERR,
-            opts=pulumi.ResourceOptions(parent=self),
+            opts=pulumi.ResourceOptions(
+                parent=self, hooks=pulumi.ResourceHookBinding(after_create=[asked], after_update=[asked])
+            ),
         )
         self.hosts = self.checked.stdout.apply(unpack)
-        self.with_k3s = self.hosts.apply(lambda hosts: sorted(with_k3s(hosts)))
+        # The answer of an earlier update is from before its installations.
+        self.with_k3s = self.hosts.apply(lambda hosts: sorted(with_k3s(hosts) if self._is_asked else hosts))
         self.machines = self.checked.stdout.apply(
             lambda text: {name: record.machine for name, record in read(text).items()}
         )
         self.unreachable = self.checked.stdout.apply(lambda text: sorted(unreachable(read(text))))
         self.register_outputs({"hosts": self.hosts})
+
+    def _note_asked(self, _: pulumi.ResourceHookArgs) -> None:
+        """The engine calls it where the Command has run in this update."""
+        self._is_asked = True

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 SCHEMA = 2
@@ -16,7 +16,7 @@ SCHEMA = 2
 RAIL_PCI = "rail_pci"
 OTHER_PCI = "other_pci"
 _ADDRESSES = (RAIL_PCI, OTHER_PCI)
-# True where busbar had installed K3s before preflight looked.
+# True where busbar had installed K3s before preflight looked, or may have since.
 HAS_K3S = "has_k3s"
 
 
@@ -76,6 +76,11 @@ def unreachable(hosts: Mapping[str, HostRecord]) -> set[str]:
     return {name for name, host in hosts.items() if not host.fingerprint}
 
 
+def kept(host: HostRecord) -> HostRecord:
+    """The record of a host that is not asked again: K3s may have been installed there since."""
+    return replace(host, facts={**host.facts, HAS_K3S: True})
+
+
 def with_k3s(hosts: Mapping[str, Mapping[str, Any]]) -> set[str]:
-    """The hosts on which K3s was installed before preflight looked. `hosts`: facts by host name."""
+    """The hosts with HAS_K3S. `hosts`: facts by host name."""
     return {name for name, facts in hosts.items() if facts.get(HAS_K3S)}

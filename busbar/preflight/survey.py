@@ -12,6 +12,7 @@ import asyncssh
 from busbar.hosts import ssh
 from busbar.hosts.finding import Finding
 from busbar.hosts.host import Host
+from busbar.preflight import facts
 from busbar.preflight.api_route import check_api_route
 from busbar.preflight.cross_checks import check_across_hosts
 from busbar.preflight.facts import HostRecord
@@ -54,7 +55,7 @@ async def survey(spec: Spec, previous: Mapping[str, HostRecord], *, deliver: boo
     Raises ValueError if the SSH key or the ssh-agent cannot be used.
     """
     kept = {
-        host.name: previous[host.name]
+        host.name: facts.kept(previous[host.name])
         for host in spec.hosts
         if host.name in previous and previous[host.name].fingerprint == spec.fingerprint(host)
     }

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import runpy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -153,15 +153,19 @@ def texts(value: Any, *, secret: bool = False, path: str = "") -> Iterator[tuple
 class _Monitor(mocks.MockMonitor):
     """Records every request, and the outputs that components and the stack register."""
 
-    def __init__(self, answers: mocks.Mocks, run: Run) -> None:
+    def __init__(self, answers: mocks.Mocks, run: Run, same: Collection[str]) -> None:
         super().__init__(answers)
         self._run = run
+        self._same = same
+        self.hooks: dict[str, Any] = {}
 
     def RegisterResource(self, request: Any) -> Any:
         response = super().RegisterResource(request)
         if response.urn in self._run.resources:
             raise AssertionError(f"two resources have the URN {response.urn}")
         self._run.resources[response.urn] = Resource(response.urn, request)
+        for name in request.hooks.after_create if request.name not in self._same else ():
+            self.hooks[name](None)
         return response
 
     def RegisterResourceOutputs(self, request: Any) -> Any:
@@ -209,16 +213,18 @@ def run_program(
     program: Path = ROOT / "__main__.py",
     project: str = "busbar",
     config: Mapping[str, str] | None = None,
+    same: Collection[str] = (),
 ) -> Run:
     """Run the program as the engine would; `answer` gives each resource the outputs that its provider would.
 
     `secrets` are secret keys of the stack. With `answered=False` nothing is known, as in the preview
-    of a first bring-up. A program that raises ends as a Run with `error`.
+    of a first bring-up. Resources named in `same` have not changed, so that their hooks do not run. A program
+    that raises ends as a Run with `error`.
     """
     run = Run()
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
-    monitor = _Monitor(_Answers(answer if answered else None), run)
+    monitor = _Monitor(_Answers(answer if answered else None), run, same)
     settings.configure(
         mocks.MockSettings(
             monitor=monitor,
@@ -233,6 +239,12 @@ def run_program(
     )
     settings.SETTINGS.outputs.clear()  # leftovers of a failed run would hang this one
     settings.set_root_resource(None)
+    made = pulumi.ResourceHook
+
+    def hook(name: str, callback: Any) -> pulumi.ResourceHook:
+        monitor.hooks[name] = callback
+        return made(name, callback)
+
     keys = {f"busbar:{name}": value for name, value in (secrets or {}).items()}
     values = {"busbar:cluster": json.dumps(cluster), **keys, **(config or {})}
     pulumi.runtime.set_all_config(values, list(keys))
@@ -240,6 +252,7 @@ def run_program(
         # The program may set it (components/engine/debug_messages.py), for this run.
         with (
             mock.patch.object(pulumi.log, "debug", pulumi.log.debug),
+            mock.patch.object(pulumi, "ResourceHook", hook),
             mock.patch.object(batches, "ask", lambda *_, **__: NO_NODES),
         ):
             loop.run_until_complete(stack.run_in_stack(lambda: _run_path(program)))

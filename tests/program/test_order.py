@@ -71,6 +71,14 @@ def test_workers_wait_for_every_server_that_runs_k3s_so_that_an_upgrade_changes_
     assert not waits(run, "worker-gpu-1", "control-plane-server-3"), "a server that is added"
 
 
+def test_an_answer_of_preflight_from_before_the_installation_does_not_count() -> None:
+    cluster = site(servers=3, workers={"a": 2})
+    run = run_program(cluster, healthy(cluster), same=["preflight-hosts"])
+    assert run.error is None
+    for later in ("worker-gpu-1", "gpu-operator-release"):
+        assert waits(run, later, "control-plane-server-3")
+
+
 def test_workers_of_a_new_cluster_join_while_the_other_servers_do(run: Run) -> None:
     assert waits(run, "worker-gpu-1", "control-plane-server-1")
     assert not waits(run, "worker-gpu-1", "control-plane-server-2")

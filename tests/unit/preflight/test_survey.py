@@ -15,7 +15,7 @@ import pytest
 
 from busbar.hosts.host import Host
 from busbar.preflight import query
-from busbar.preflight.facts import HostRecord
+from busbar.preflight.facts import HAS_K3S, HostRecord
 from busbar.preflight.spec import Spec
 from busbar.preflight.survey import CONCURRENT, CONCURRENT_AGAIN, Outcome, deadline_seconds, survey
 from tests.support.reports import report
@@ -251,7 +251,14 @@ def test_a_host_that_passed_the_same_question_is_not_asked_again(key_file: Path)
     previous = {"worker-1": HostRecord(fingerprint(asked), "aaaaaaaa", {"gpus": 8})}
     outcome = asyncio.run(survey(asked, previous))
     assert (outcome.queried, outcome.findings) == (0, [])
-    assert outcome.records == previous
+    assert list(outcome.records) == ["worker-1"]
+
+
+def test_a_host_that_is_not_asked_again_may_have_got_k3s_since(key_file: Path) -> None:
+    asked = spec(a_host(address="127.0.0.1", port=1), key_file=str(key_file))
+    previous = {"worker-1": HostRecord(fingerprint(asked), "aaaaaaaa", {"gpus": 8})}
+    [record] = asyncio.run(survey(asked, previous)).records.values()
+    assert record.facts == {"gpus": 8, HAS_K3S: True}
 
 
 def test_a_host_is_asked_again_when_it_must_have_something_else() -> None:
