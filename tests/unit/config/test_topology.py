@@ -46,6 +46,14 @@ def test_a_level_that_some_workers_of_a_pool_lack_is_refused_because_schedulers_
     ]
 
 
+def test_workers_that_name_no_pool_are_compared_with_those_of_the_only_one() -> None:
+    data = placed({"rail_group": "a"}, {})
+    for worker in data["hosts"]["workers"]:
+        worker.pop("pool", None)
+    [found] = findings(data)
+    assert found.startswith("hosts.workers[1].topology.rail_group: missing: 1 of 2 workers of pool h100")
+
+
 def test_pools_may_have_different_levels() -> None:
     data = site(workers={"h100": 1, "a100": 1})
     data["hosts"]["workers"][0]["topology"] = {"rail_group": "a"}
