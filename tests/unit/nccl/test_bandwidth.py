@@ -137,6 +137,7 @@ def test_of_several_tables_the_worst_counts_and_of_equals_the_slowest_of_the_lar
     assert found.reason.endswith("(the worst of 3 tables, line 20)")
     found = finding(of("390.00", line=1), of("300.00", 4 * GIB, line=20))
     assert (found.code, found.result.busbw_gbps) == (Code.BUSBW_BELOW_FLOOR, 300.0)
+    assert found.reason.endswith("(the worst of 2 tables, line 20)")
     assert "worst of" not in finding(of("390.00")).reason
     assert finding(of("0.50"), of("0.00")).result.busbw_gbps == 0.0
 
