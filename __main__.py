@@ -19,7 +19,8 @@ from components.mpi_operator import MpiOperator, MpiOperatorArgs
 from components.network_operator import NetworkOperator, NetworkOperatorArgs
 from components.nfs_server import NfsServer, NfsServerArgs
 from components.preflight import Preflight, PreflightArgs
-from components.worker_pool import InfiniBandWorkerPool, InfiniBandWorkerPoolArgs
+from components.worker_pool import InfiniBandWorkerPoolArgs
+from components.worker_pools import WorkerPools, WorkerPoolsArgs
 
 PROJECT = Path(__file__).resolve().parent
 
@@ -58,15 +59,10 @@ async def main() -> None:
     )
     # Without its first server the cluster is gone: nothing on it is then uninstalled.
     kubeconfig, first_server = control_plane.kubeconfig, control_plane.foundation
-    pools: list[InfiniBandWorkerPool] = []
-    for pool in sorted(cluster.pools):
-        earlier_pools = tuple(pools) if cluster.k3s.roll_pools == "in_order" else ()
-        before = control_plane.ahead_of_workers.apply(
-            lambda ahead, earlier=earlier_pools: [*ahead, load_balancer, *nfs_server.removals, *earlier]
-        )
-        pools.append(
-            InfiniBandWorkerPool(
-                f"pool-{pool}",
+    pools = WorkerPools(
+        "pools",
+        WorkerPoolsArgs(
+            pools=[
                 InfiniBandWorkerPoolArgs(
                     inventory=inventory,
                     login=login,
@@ -78,10 +74,17 @@ async def main() -> None:
                     join_url=inventory.api_endpoint,
                     agent_token=control_plane.agent_token,
                     registries_yaml=control_plane.registries_yaml,
-                ),
-                ResourceOptions(depends_on=before),
+                )
+                for pool in sorted(cluster.pools)
+            ],
+            in_order=cluster.k3s.roll_pools == "in_order",
+        ),
+        ResourceOptions(
+            depends_on=control_plane.ahead_of_workers.apply(
+                lambda ahead: [*ahead, load_balancer, *nfs_server.removals]
             )
-        )
+        ),
+    )
 
     provider = kubernetes.Provider(
         "cluster",
@@ -95,7 +98,7 @@ async def main() -> None:
             deleted_with=first_server,
         ),
     )
-    on_cluster = ResourceOptions(provider=provider, deleted_with=first_server, depends_on=pools)
+    on_cluster = ResourceOptions(provider=provider, deleted_with=first_server, depends_on=[pools])
     gpu_operator = GpuOperator("gpu-operator", GpuOperatorArgs.of(inventory, kubeconfig), on_cluster)
     network_operator = NetworkOperator(
         "network-operator",
@@ -110,7 +113,7 @@ async def main() -> None:
         "fabric",
         FabricValidationArgs.of(inventory, kubeconfig),
         ResourceOptions(provider=provider, deleted_with=first_server),
-        workers=dict(zip(sorted(cluster.pools), pools, strict=True)),
+        workers=pools.by_name,
         after=[
             *control_plane.preparations,
             *control_plane.nodes,
@@ -125,7 +128,7 @@ async def main() -> None:
         *control_plane.nodes,
         *load_balancer.nodes,
         *nfs_server.nodes,
-        *(node for pool in pools for node in pool.nodes),
+        *pools.nodes,
     ]
     outputs = export_outputs(
         cluster,
@@ -143,7 +146,7 @@ async def main() -> None:
     await fail_unless_passed(outputs, enforce=cluster.validation.is_gate)
     await fail_unless_made(steps)
     # Last, as the engine's own deletions: workers leave a cluster whose fabric has been measured.
-    stale_nodes = control_plane.remove_stale_nodes(after=[*pools, *fabric.measurements])
+    stale_nodes = control_plane.remove_stale_nodes(after=[pools, *fabric.measurements])
     await fail_unless_made([stale_nodes])
 
 

@@ -33,6 +33,7 @@ def test_the_components_have_the_published_types(run: Run) -> None:
         "busbar:index:K3sControlPlane": 1,
         "busbar:index:HAProxyLoadBalancer": 1,
         "busbar:index:NfsServer": 1,
+        "busbar:index:WorkerPools": 1,
         "busbar:index:InfiniBandWorkerPool": 2,
         "busbar:index:GpuOperator": 1,
         "busbar:index:NetworkOperator": 1,

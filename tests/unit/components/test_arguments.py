@@ -12,7 +12,14 @@ from pulumi.provider.experimental.analyzer import Analyzer
 import components
 
 # Their arguments still have types of busbar.
-NOT_YET = {"K3sControlPlane", "HAProxyLoadBalancer", "NfsServer", "Preflight", "InfiniBandWorkerPool"}
+NOT_YET = {
+    "K3sControlPlane",
+    "HAProxyLoadBalancer",
+    "NfsServer",
+    "Preflight",
+    "InfiniBandWorkerPool",
+    "WorkerPools",
+}
 
 
 def _components() -> list[type[pulumi.ComponentResource]]:

@@ -1,0 +1,38 @@
+"""All worker pools, in their order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pulumi
+from pulumi_command import remote
+
+from components.engine.new_parent import adopted_by
+from components.worker_pool import InfiniBandWorkerPool, InfiniBandWorkerPoolArgs
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerPoolsArgs:
+    """The pools; with `in_order` each waits for all workers of those before it, else for none."""
+
+    pools: Sequence[InfiniBandWorkerPoolArgs]
+    in_order: bool
+
+
+class WorkerPools(pulumi.ComponentResource):
+    """Makes an InfiniBandWorkerPool per pool."""
+
+    nodes: list[remote.Command]
+    """One Command per worker, pool by pool."""
+
+    def __init__(self, name: str, args: WorkerPoolsArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("busbar:index:WorkerPools", name, None, opts)
+        self.by_name: dict[str, InfiniBandWorkerPool] = {}
+        for each in args.pools:
+            before = [*self.by_name.values()] if args.in_order else []
+            self.by_name[each.pool] = InfiniBandWorkerPool(
+                f"pool-{each.pool}", each, adopted_by(self, before)
+            )
+        self.nodes = [node for pool in self.by_name.values() for node in pool.nodes]
+        self.register_outputs({"pools": list(self.by_name)})
