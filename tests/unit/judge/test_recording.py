@@ -44,6 +44,12 @@ def test_a_count_that_cannot_be_read_is_not_a_count() -> None:
     assert (recording.counted, recording.missing) == (False, [])
 
 
+@pytest.mark.parametrize(("more", "lost"), [(-1, False), (0, False), (1, True)])
+def test_one_byte_less_than_the_launcher_counted_is_a_loss(more: int, lost: bool) -> None:
+    count = f"{COUNT_LINE} 2 lines, {len(FIRST) + len(LINE) + more} bytes\n".encode()
+    assert bool(recorded(FIRST, LINE, count, LAST).missing) is lost
+
+
 def test_every_twenty_thousand_lines_without_a_row_are_told_once() -> None:
     said: list[str] = []
     recording = Recording(io.BytesIO(), said.append, no_text)
