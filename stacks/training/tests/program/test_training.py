@@ -270,6 +270,8 @@ def test_the_training_operator_is_a_release_of_our_chart_with_the_kinds_that_are
     [release] = run.of_type(RELEASE)
     chart = ROOT / "stacks" / "training" / release.inputs["chart"]
     assert chart.resolve() == ROOT / "stacks" / "training" / "charts" / "training-operator"
+    # A change of a file is an update only with the digest of all of them.
+    assert release.inputs["description"].startswith("chart sha256:")
     assert release.inputs["values"]["kinds"] == ["PyTorchJob", "JAXJob"]
     assert release.inputs["skipAwait"] is False
     assert run.outputs["training_operator_version"] == "v1-93c5489"
