@@ -9,6 +9,7 @@ import gzip
 import shlex
 import time
 from collections.abc import Callable
+from itertools import permutations
 from pathlib import Path
 
 import asyncssh
@@ -21,7 +22,7 @@ from busbar.operations.lock import LockedError, held
 from tests.support.ssh_hosts import at, login, machine
 from tests.unit.hosts.bash import run
 
-UP, RESTORE = "busbar up dev", "busbar restore dev"
+UP, RESTORE, ROTATE = "busbar up dev", "busbar restore dev", "busbar rotate dev"
 
 
 def server_with(path: Path) -> Callable[[asyncssh.SSHServerProcess[str]], object]:
@@ -72,19 +73,19 @@ def no_agent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
 
 
-@pytest.mark.parametrize(("first", "second"), [(UP, RESTORE), (RESTORE, UP)])
+@pytest.mark.parametrize(("first", "second"), permutations((UP, RESTORE, ROTATE), 2))
 def test_the_second_operation_is_refused_with_the_first_one_and_allowed_after_it(
     tmp_path: Path, first: str, second: str
 ) -> None:
     def scenario(server: Host) -> None:
-        with held(login(), [server], first, on_all=first == RESTORE):
+        with held(login(), [server], first, on_all=first != UP):
             refused = f"^`{first}` of .*, process [0-9]+, since .* changes the cluster .seen on server-1.; no"
             with (
                 pytest.raises(LockedError, match=refused),
-                held(login(), [server], second, on_all=second == RESTORE),
+                held(login(), [server], second, on_all=second != UP),
             ):
                 pytest.fail("both ran")
-        with held(login(), [server], second, on_all=second == RESTORE):
+        with held(login(), [server], second, on_all=second != UP):
             pass
 
     on_server(tmp_path, scenario)
