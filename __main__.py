@@ -115,8 +115,7 @@ async def main() -> None:
         ResourceOptions(provider=provider, deleted_with=first_server),
         workers=pools.by_name,
         after=[
-            *control_plane.preparations,
-            *control_plane.nodes,
+            *control_plane.steps,
             gpu_operator,
             network_operator,
             mpi_operator,
@@ -124,8 +123,7 @@ async def main() -> None:
     )
 
     steps = [
-        *control_plane.preparations,
-        *control_plane.nodes,
+        *control_plane.steps,
         *load_balancer.nodes,
         *nfs_server.nodes,
         *pools.nodes,

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pulumi
-import pulumi_random as random
 from pulumi_command import remote
 
 from busbar.hosts import k3s
@@ -18,24 +17,19 @@ from busbar.hosts.host import Host
 from busbar.hosts.inventory import Inventory
 from busbar.hosts.server_output import kubeconfig_text, server_facts, with_server
 from components.engine.host_command import HostCommandArgs, create_host_command
-from components.engine.removal import HostRemovalArgs, create_host_removal, create_teardown
+from components.engine.join_tokens import JoinToken
+from components.engine.k3s_server import Server, ServerArgs, create_server
+from components.engine.removal import create_teardown
 from components.engine.ssh import SshLogin
 
 # Downloads, and then up to 7 minutes until the Node is Ready.
 SERVER_DEADLINE_SECONDS = 1200
-REMOVAL_DEADLINE_SECONDS = 600
 # Near the end of its certificates K3s is restarted first, after a step that still runs there.
 KUBECONFIG_DEADLINE_SECONDS = 960
 # For each replaced machine up to 5 minutes.
 NODES_DEADLINE_SECONDS = 1200
 # For ten workers that leave up to 6 minutes, of which 5 are their drains.
 STALE_NODES_DEADLINE_SECONDS = 4 * 3600
-TOKEN_LENGTH = 48
-# Everything that would make a new token if it changed in a later version, or in a provider's defaults.
-TOKEN_ARGUMENTS = (
-    *("length", "keepers", "overrideSpecial", "lower", "upper", "number", "numeric", "special"),
-    *("minLower", "minUpper", "minNumeric", "minSpecial"),
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,10 +76,8 @@ class K3sControlPlane(pulumi.ComponentResource):
     """registries.yaml for servers and workers; secret where it carries logins."""
     k3s_version: pulumi.Output[str]
     """The release as found on server 1."""
-    nodes: list[remote.Command]
-    """One Command per server, in order."""
-    preparations: list[remote.Command]
-    """The Commands that prepare the cluster for its hosts: `-rejoin` and `-nodes`."""
+    steps: list[remote.Command]
+    """All Commands that change a host or the cluster: `-rejoin`, `-nodes`, and one per server in order."""
     ahead_of_workers: pulumi.Output[list[pulumi.Resource]]
     """What workers wait for: server 1, and in a cluster that exists `-nodes` and the servers that have K3s
     already, so that an upgrade changes workers last. In a new cluster workers join while the other servers
@@ -105,60 +97,51 @@ class K3sControlPlane(pulumi.ComponentResource):
         self._args = args
         self.registries_yaml = self._render_registries()
         rotate = args.inventory.cluster.k3s.rotate
-        first_password, self._server_password = self._create_passwords(
-            f"{name}-server-token", rotate.server_token
-        )
-        _, self._agent_password = self._create_passwords(f"{name}-agent-token", rotate.agent_token)
-        self.install_id = pulumi.Output.unsecret(first_password.result.apply(k3s.install_id))
+        self._server_token = JoinToken(f"{name}-server-token", rotate.server_token, self)
+        self._agent_token = JoinToken(f"{name}-agent-token", rotate.agent_token, self)
+        self.install_id = pulumi.Output.unsecret(self._server_token.first.apply(k3s.install_id))
         (first, *others), workers = args.inventory.servers, args.inventory.workers
-        ahead: list[remote.Command] = []
-        if others:
-            ahead = [self._prepare_nodes(f"{name}-rejoin", others[0], of=[first])]
-        self.foundation, begun = self._install(
-            f"{name}-{first.name}", first, pulumi.ResourceOptions(depends_on=ahead)
-        )
-        self.nodes = [begun]
-        self._facts = begun.stdout.apply(server_facts)
+        ahead = [self._prepare_nodes(f"{name}-rejoin", others[0], of=[first])] if others else []
+        begun = self._install(f"{name}-{first.name}", first, ahead)
+        self.foundation, self._first = begun.removal, begun.installed
+        self._facts = self._first.stdout.apply(server_facts)
         prepared = self._prepare_nodes(
             f"{name}-nodes",
             first,
             of=[*others, *workers],
             workers=workers,
-            opts=pulumi.ResourceOptions(depends_on=[begun]),
+            opts=pulumi.ResourceOptions(depends_on=[self._first]),
         )
-        self.preparations = [*ahead, prepared]
         found_k3s = pulumi.Output.from_input(args.with_k3s)
         # A new cluster has no Node of a machine that was replaced.
-        if_it_exists = pulumi.ResourceOptions(
-            depends_on=found_k3s.apply(lambda found: [prepared] if found else [])
+        if_it_exists: pulumi.Output[list[pulumi.Resource]] = found_k3s.apply(
+            lambda found: [prepared] if found else []
         )
+        servers = {first.name: self._first}
         for host in others:
-            before = pulumi.ResourceOptions.merge(
-                if_it_exists, pulumi.ResourceOptions(depends_on=[*self.nodes])
-            )
-            _, node = self._install(f"{name}-{host.name}", host, before)
-            self.nodes.append(node)
-        joined = list(zip(others, self.nodes[1:], strict=True))
-        majority = self.nodes[: len(self.nodes) // 2 + 1]
+            before = _and(if_it_exists, [*servers.values()])
+            servers[host.name] = self._install(f"{name}-{host.name}", host, before).installed
+        nodes = [*servers.values()]
+        self.steps = [*ahead, prepared, *nodes]
         self.ahead_of_workers = found_k3s.apply(
             lambda found: [
-                begun,
+                self._first,
                 *([prepared] if found else []),
-                *(node for host, node in joined if host.name in found),
+                *(node for host, node in servers.items() if host in found and node is not self._first),
             ]
         )
-        self.ahead_of_charts = self.ahead_of_workers.apply(lambda ahead: [*ahead, *majority])
+        self.ahead_of_charts = _and(self.ahead_of_workers, nodes[: len(nodes) // 2 + 1])
         create_teardown(
             f"{name}-teardown",
             args.inventory,
             args.login,
-            pulumi.ResourceOptions(parent=self, depends_on=self.nodes),
+            pulumi.ResourceOptions(parent=self, depends_on=nodes),
         )
 
         self.ca_pem = self._facts.apply(lambda found: found.ca_pem)
         self.k3s_version = self._facts.apply(lambda found: found.version)
         self.agent_token = pulumi.Output.secret(
-            pulumi.Output.all(self._facts, self._agent_password.result).apply(
+            pulumi.Output.all(self._facts, self._agent_token.current).apply(
                 lambda known: k3s.secure_token("node", known[1], ca_sha256=known[0].ca_sha256)
             )
         )
@@ -185,25 +168,7 @@ class K3sControlPlane(pulumi.ComponentResource):
         return create_host_command(
             f"{self._prefix}-stale-nodes",
             step,
-            pulumi.ResourceOptions(parent=self, depends_on=[self.nodes[0], *after]),
-        )
-
-    def _create_passwords(
-        self, name: str, rotations: int
-    ) -> tuple[random.RandomPassword, random.RandomPassword]:
-        """The first token, and the one of now. All stay in the state: a snapshot needs that of its time."""
-        passwords = [self._create_password(name)]
-        passwords += [self._create_password(f"{name}-{number + 1}") for number in range(rotations)]
-        return passwords[0], passwords[-1]
-
-    def _create_password(self, name: str) -> random.RandomPassword:
-        # Letters and digits only: the token also stands in YAML and in K3s's own `user:password` form.
-        return random.RandomPassword(
-            name,
-            length=TOKEN_LENGTH,
-            special=False,
-            # A token changed by an argument would lock out every host. A rotation is another resource.
-            opts=pulumi.ResourceOptions(parent=self, ignore_changes=[*TOKEN_ARGUMENTS]),
+            pulumi.ResourceOptions(parent=self, depends_on=[self._first, *after]),
         )
 
     def _prepare_nodes(
@@ -241,50 +206,21 @@ class K3sControlPlane(pulumi.ComponentResource):
             pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(parent=self)),
         )
 
-    def _install(
-        self, name: str, host: Host, opts: pulumi.ResourceOptions
-    ) -> tuple[pulumi.Resource, remote.Command]:
-        """The removal of a server, and its installation."""
-        args, servers = self._args, self._args.inventory.servers
-        first = host is servers[0]
-        opts = pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(parent=self))
-        peers = " ".join(peer.address for peer in servers if peer is not host)
-        removal = create_host_removal(
-            f"{name}-removal",
-            HostRemovalArgs(
+    def _install(self, name: str, host: Host, after: pulumi.Input[Sequence[pulumi.Resource]]) -> Server:
+        args, settings = self._args, self._args.inventory.cluster.k3s
+        return create_server(
+            name,
+            ServerArgs(
                 inventory=args.inventory,
                 login=args.login,
                 host=host,
-                script="k3s-server",
-                owner=name,
                 install_id=self.install_id,
-                timeout_seconds=REMOVAL_DEADLINE_SECONDS,
-                values={"PEERS": peers},
+                values={**k3s_values(settings, "server", args.project), **k3s.rotation_values(settings)},
+                timeout_seconds=install_seconds(settings, "server", SERVER_DEADLINE_SECONDS),
+                config=self._render_config(host),
+                registries=self.registries_yaml,
             ),
-            opts,
-        )
-        step = HostCommandArgs(
-            login=args.login,
-            host=host,
-            script="k3s-server",
-            timeout_seconds=install_seconds(args.inventory.cluster.k3s, "server", SERVER_DEADLINE_SECONDS),
-            values={
-                "NODE_NAME": host.name,
-                "NODE_ADDRESS": host.address,
-                **k3s_values(args.inventory.cluster.k3s, "server", args.project),
-                **k3s.rotation_values(args.inventory.cluster.k3s),
-                # Server 1 begins the cluster, unless another server has one already (server 1 was replaced);
-                # the others join server 1 directly, never through the load balancer (k3s-io/k3s#9661).
-                "FIRST": "true" if first else "false",
-                "PEERS": peers,
-            },
-            payload={"config": self._render_config(host), "registries": self.registries_yaml},
-            install_id=self.install_id,
-        )
-        return removal, create_host_command(
-            name,
-            step,
-            pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(depends_on=[removal])),
+            pulumi.ResourceOptions(parent=self, depends_on=after),
         )
 
     def _read_kubeconfig(self, name: str) -> pulumi.Output[str]:
@@ -306,7 +242,7 @@ class K3sControlPlane(pulumi.ComponentResource):
                 logging=remote.Logging.NONE,
             ),
             pulumi.ResourceOptions(
-                parent=self, depends_on=[self.nodes[0]], additional_secret_outputs=["stdout"]
+                parent=self, depends_on=[self._first], additional_secret_outputs=["stdout"]
             ),
         )
         return pulumi.Output.secret(
@@ -330,7 +266,7 @@ class K3sControlPlane(pulumi.ComponentResource):
     def _render_config(self, host: Host) -> pulumi.Output[str]:
         args = self._args
         s3 = [args.s3_access_key, args.s3_secret_key]
-        passwords = pulumi.Output.all(self._server_token(host), self._agent_password.result, *s3)
+        passwords = pulumi.Output.all(self._token_of(host), self._agent_token.current, *s3)
         return passwords.apply(
             lambda known: k3s.server_config(
                 args.inventory.cluster.k3s,
@@ -342,11 +278,17 @@ class K3sControlPlane(pulumi.ComponentResource):
             )
         )
 
-    def _server_token(self, host: Host) -> pulumi.Output[str]:
+    def _token_of(self, host: Host) -> pulumi.Output[str]:
         """Server 1 makes the CA; the others pin it, so that they tell their token to no other server."""
-        password: pulumi.Output[str] = self._server_password.result
+        password = self._server_token.current
         if host is self._args.inventory.servers[0]:
             return password
         return pulumi.Output.all(self._facts, password).apply(
             lambda known: k3s.secure_token("server", known[1], ca_sha256=known[0].ca_sha256)
         )
+
+
+def _and(
+    ahead: pulumi.Output[list[pulumi.Resource]], more: Sequence[pulumi.Resource]
+) -> pulumi.Output[list[pulumi.Resource]]:
+    return ahead.apply(lambda resources: [*resources, *more])
