@@ -73,7 +73,7 @@ def no_agent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
 
 
-@pytest.mark.parametrize(("first", "second"), permutations((UP, RESTORE, ROTATE), 2))
+@pytest.mark.parametrize(("first", "second"), list(permutations((UP, RESTORE, ROTATE), 2)))
 def test_the_second_operation_is_refused_with_the_first_one_and_allowed_after_it(
     tmp_path: Path, first: str, second: str
 ) -> None:
