@@ -16,22 +16,25 @@ How to read a failure: each line is a finding, "KIND RESOURCE: DETAIL".
 ALLOWED takes an entry only if what it allows does nothing at a running site, and the entry says why that is
 so. It takes none because a change is wanted: such a change needs a way that keeps the resource.
 
+The second test installs K3s with the scripts of that revision and then runs those of this one, on hosts that
+are folders (earlier_states/host.py): the unit, the files and the records of rotations must not differ either.
+
 New states are made by earlier_states/make.py.
 """
 
 from __future__ import annotations
 
-import json
-import lzma
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from busbar.hosts import scripts
 from tests.engine.earlier_states import findings, make
 from tests.engine.earlier_states.findings import Finding
+from tests.engine.earlier_states.host import FolderHost
 from tests.engine.earlier_states.make import State
 from tests.engine.earlier_states.stack import CORE, TRAINING, Checkout
 from tests.support.engine import PROJECT, require_engine
@@ -59,7 +62,7 @@ ALLOWED = (
         "no script reads it: agents restart in batches of the engine's graph",
     ),
 )
-STATES: Mapping[str, State] = json.loads(lzma.decompress(make.STATES.read_bytes()))
+STATES, SCRIPTS = make.read()
 
 
 def _update(name: str, folder: Path) -> Iterator[Finding]:
@@ -99,3 +102,21 @@ def test_a_new_release_replaces_deletes_restarts_and_measures_nothing(name: str,
     require_engine()
     unexpected = sorted({str(found) for found in _update(name, tmp_path) if not _allowed(found)})
     assert not unexpected, "\n" + "\n".join(unexpected)
+
+
+@pytest.mark.parametrize(
+    ("name", "resource"),
+    [
+        ("large", "control-plane-server-1"),
+        ("large", "control-plane-server-2"),
+        ("large", "worker-gpu-1"),
+        ("single", "control-plane-server-1"),
+    ],
+)
+def test_the_scripts_of_a_new_release_restart_no_k3s(name: str, resource: str, tmp_path: Path) -> None:
+    [command] = [each for each in findings.read(STATES[name]["state"]).values() if each.name == resource]
+    payload, host = command.inputs["stdin"].splitlines()[0], FolderHost(tmp_path)
+    service = [command.script.replace("k3s-server", "k3s")]
+    assert host.install(SCRIPTS[command.script], command.values, payload) == service
+    assert host.install(SCRIPTS[command.script], command.values, payload) == []
+    assert host.install(scripts.text(command.script), command.values, payload) == []

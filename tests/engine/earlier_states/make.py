@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import json
 import lzma
+import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,7 @@ from tests.engine.earlier_states.stack import CORE, TRAINING, Checkout
 
 State = dict[str, Any]
 """What is kept of a stack: its file, its state, and its `cluster`, or the name of its `core`."""
-STATES = Path(__file__).parent / "states.json.xz"
+ARCHIVE = Path(__file__).parent / "states.json.xz"
 # Any salt does: the passphrase is the lab's, and nothing here is a secret.
 SALT = "v1:tarYmadj0iM=:v1:QcvYX8ymfSsmC0XQ:FI+G4klu5nu8KQUSHA2rdBKL2Zc0zw=="
 
@@ -35,9 +37,10 @@ def main() -> None:
     states = {name: _core(root, each) for name, each in configurations.CORE.items()}
     for name, each in configurations.TRAINING.items():
         states[name] = _training(root, each, states[each.core])
-    text = json.dumps(states, sort_keys=True, separators=(",", ":"))
-    STATES.write_bytes(lzma.compress(text.encode(), preset=9 | lzma.PRESET_EXTREME))
-    print(f"{len(states)} states, {STATES.stat().st_size} bytes")
+    scripts = {name: _script(root, name) for name in ("k3s-server", "k3s-agent")}
+    text = json.dumps({"states": states, "scripts": scripts}, sort_keys=True, separators=(",", ":"))
+    ARCHIVE.write_bytes(lzma.compress(text.encode(), preset=9 | lzma.PRESET_EXTREME))
+    print(f"{len(states)} states, {ARCHIVE.stat().st_size} bytes")
 
 
 def _core(root: Path, configuration: Configuration) -> State:
@@ -67,6 +70,22 @@ def _made(checkout: Checkout, place: str) -> State:
     if error:
         raise SystemExit(error)
     return {"configuration": checkout.configuration(place), "state": checkout.export(place)}
+
+
+def _script(root: Path, name: str) -> str:
+    """A script of host/ as a host runs it."""
+    program = f"from busbar.hosts import scripts; print(scripts.text({name!r}))"
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=root, env={"PYTHONPATH": str(root)},
+        text=True, capture_output=True, check=True,
+    )  # fmt: skip
+    return done.stdout
+
+
+def read() -> tuple[Mapping[str, State], Mapping[str, str]]:
+    """The states by name, and the scripts by name."""
+    archive = json.loads(lzma.decompress(ARCHIVE.read_bytes()))
+    return archive["states"], archive["scripts"]
 
 
 if __name__ == "__main__":
