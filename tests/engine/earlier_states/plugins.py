@@ -16,8 +16,8 @@ from types import SimpleNamespace
 from typing import Any
 
 if __name__ == "__main__":
-    # The script's own folder, which Python puts first, holds no packages.
-    sys.path.pop(0)
+    # The plugins are those of this checkout, also where the program is of another.
+    sys.path[0] = str(Path(__file__).resolve().parents[3])
 
 from lab.offline.plugins.command.local import LocalCommand
 from lab.offline.plugins.command.remote import RemoteCommand
@@ -32,6 +32,9 @@ from lab.offline.plugins.sdk.provider import Provider
 from lab.offline.plugins.sdk.resource import Call, Resource
 from lab.offline.plugins.sdk.serve import run
 from lab.offline.plugins.sdk.values import Properties, Secret, mark_secrets_like, reveal
+
+if __name__ == "__main__":
+    sys.path.pop(0)
 
 FOLDER = "BUSBAR_STATES_FOLDER"
 """The variable that names the folder of stack.Checkout."""
