@@ -26,7 +26,7 @@ import asyncssh
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from busbar.hosts.scripts import DELIVERED, NOT_DELIVERED
+from busbar.hosts.scripts import DELIVERED, not_delivered
 
 PORT = 2299
 API_PORT = 6443
@@ -138,7 +138,7 @@ async def _run(process: asyncssh.SSHServerProcess[str], name: str, host: _Host) 
         process.get_extra_info("connection").abort()
         return
     if script in DELIVERED.values() and host.delivered != identity:
-        process.stderr.write(f"busbar: {name}: {NOT_DELIVERED}: {identity}\n")
+        process.stderr.write(f"{not_delivered(script)}\n")
         process.exit(1)
         return
     if script in INSTALLS:

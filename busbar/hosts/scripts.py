@@ -63,7 +63,6 @@ PARTS: Mapping[str, tuple[str, ...]] = {
 DELIVERED: Mapping[str, str] = {"worker": "k3s-agent"}
 # In memory: nothing of it outlives a reboot. host/lib.sh names it too.
 DELIVERED_DIR = "/run/busbar"
-NOT_DELIVERED = "this host does not have the script"
 
 _NAME = re.compile(r"[A-Z][A-Z0-9_]*")
 _PAYLOAD_NAME = re.compile(r"[a-z][a-z0-9_]*")
@@ -73,7 +72,8 @@ _READ_AND_RUN = 'IFS= read -r PAYLOAD && IFS= read -r SCRIPT && eval "$(base64 -
 _RUN_DELIVERED = (
     f'IFS= read -r PAYLOAD && SCRIPT=$(cat {DELIVERED_DIR}/"$BUSBAR_SCRIPT") && '
     '[[ $(sha256sum <<<"$SCRIPT") == "${BUSBAR_SCRIPT##*-}"* ]] || '
-    f'{{ echo "busbar: $NODE_NAME: {NOT_DELIVERED}: $BUSBAR_SCRIPT" >&2; exit 1; }}; eval "$SCRIPT"'
+    '{ printf "%s\\n" "busbar: $NODE_NAME: this host does not have the script $BUSBAR_SCRIPT" '
+    '"{\\"not_delivered\\": \\"$BUSBAR_SCRIPT\\"}" >&2; exit 1; }; eval "$SCRIPT"'
 )
 _KILL_AFTER_SECONDS = 15
 
@@ -127,7 +127,7 @@ def command(
     """The text to run on the host; it expects `stdin(script, ...)` on its stdin.
 
     With `delivered` it runs the script that preflight left on the host, and expects `payload_line(...)`;
-    without it there, or with another one, it fails with the text NOT_DELIVERED.
+    without it there, or with another one, it prints `not_delivered` on stderr and fails.
     `values` become environment variables of the script and are visible on the host: nothing secret. For a
     `user` other than root everything runs under `sudo -n`. After `timeout_seconds` the script is
     killed (exit 124). Raises ValueError for a name that is not an upper-case variable name.
@@ -146,6 +146,21 @@ def command(
         _RUN_DELIVERED if delivered else _READ_AND_RUN,
     ]
     return shlex.join(words)
+
+
+def values_of(text: str) -> dict[str, str]:
+    """The values of a text that `command` made; empty for any other."""
+    try:
+        words = shlex.split(text)
+        pairs = words[words.index("env") + 1 : words.index("timeout")]
+    except ValueError:
+        return {}
+    return dict(pair.split("=", 1) for pair in pairs if "=" in pair)
+
+
+def not_delivered(script: str) -> str:
+    """The line on stderr by which a host without the script says so."""
+    return json.dumps({"not_delivered": identity(script)})
 
 
 def stdin(script: str, payload: Mapping[str, str] | None = None) -> str:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
 import re
-import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
 import pytest
 
 from busbar.cli.stack import engine_texts
@@ -91,7 +91,10 @@ class Engine:
         """End the updates that were begun, with their plugins."""
         for process in self.running:
             if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
+                # The engine first, so that it does not see its plugins end.
+                for each in (process, *psutil.Process(process.pid).children(recursive=True)):
+                    with contextlib.suppress(psutil.NoSuchProcess):  # it has ended with the one before it
+                        each.kill()
                 process.wait(SECONDS)
 
 

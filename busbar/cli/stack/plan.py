@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from busbar.cli.stack import events
+from busbar.hosts.scripts import values_of
 
 # In the order of the table. The parts of a replacement are not listed beside it.
 VERBS = {
@@ -26,9 +26,6 @@ VERBS = {
 _STYLES = {"replace": "bold yellow", "delete": "bold red", "update": "yellow", "create": "green"}
 _ONE_ROW_EACH = {"replace", "delete"}
 _NAMES_IN_A_ROW = 8
-# K3s release and rotation numbers in the command of a host (components/engine/host_command.py).
-_K3S = re.compile(r"\bVERSION=(?P<version>v\S+)")
-_ROTATE = re.compile(r"\bROTATE_(?P<kind>[A-Z_]+)=(?P<number>\d+)")
 # What is said of a rotation (k3s.rotate) beside its steps.
 _ROTATIONS = {
     "certificates": "one server at a time, then the workers in turns (max_unavailable); the CA stays",
@@ -102,35 +99,25 @@ class Plan:
         if step.op in VERBS:
             keys = tuple(step.keys or step.diffs or ())  # `keys` are those that force a replacement
             self.changes.append(Change(VERBS[step.op], events.name(step.urn), keys))
-            before, after = _k3s(step.old), _k3s(step.new)
-            if step.op == OpType.UPDATE and before and after and before != after:
-                self.upgrades.setdefault(f"{before} to {after}", []).append(self.changes[-1])
             if step.op == OpType.UPDATE:
-                self._rotated(_rotations(step.old), _rotations(step.new))
+                self._updated(_values(step.old), _values(step.new))
         elif step.op == OpType.SAME:
             self.unchanged += 1
 
-    def _rotated(self, before: dict[str, int], after: dict[str, int]) -> None:
+    def _updated(self, before: dict[str, str], after: dict[str, str]) -> None:
+        """Take another release of K3s, or another number of `k3s.rotate`, of the last change's host."""
+        old, new = before.get("VERSION"), after.get("VERSION")
+        if old and new and old != new:
+            self.upgrades.setdefault(f"{old} to {new}", []).append(self.changes[-1])
         for kind in _ROTATIONS:
-            old, new = before.get(kind, 0), after.get(kind, 0)
-            if new > old:
-                self.rotations[kind] = f"{old} to {new}"
+            was, is_now = (int(values.get(f"ROTATE_{kind.upper()}", 0)) for values in (before, after))
+            if is_now > was:
+                self.rotations[kind] = f"{was} to {is_now}"
 
 
-def _rotations(state: StepEventStateMetadata | None) -> dict[str, int]:
-    """The numbers of `k3s.rotate` in the command of a step."""
-    command = _command(state)
-    return {found["kind"].lower(): int(found["number"]) for found in _ROTATE.finditer(command)}
-
-
-def _command(state: StepEventStateMetadata | None) -> str:
-    return str((state.inputs or {}).get("create", "")) if state else ""
-
-
-def _k3s(state: StepEventStateMetadata | None) -> str:
-    """The release of K3s that a step installs; empty for other steps."""
-    found = _K3S.search(_command(state))
-    return found["version"] if found else ""
+def _values(state: StepEventStateMetadata | None) -> dict[str, str]:
+    """The values that the step gives to a script of its host; empty for other steps."""
+    return values_of(str((state.inputs or {}).get("create", ""))) if state else {}
 
 
 def _line(verb: str, names: str, keys: Iterable[str] = ()) -> Text:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import base64
 import difflib
 import json
-import re
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from busbar.hosts.scripts import values_of
 from tests.engine.earlier_states.stack import Step
 
 HARMLESS = ("same", "create", "update", "read", "refresh")
@@ -67,8 +67,7 @@ class Resource:
     @property
     def values(self) -> dict[str, str]:
         """The variables that a Command gives its script."""
-        pairs = (word.partition("=") for word in self.words if re.match(r"[A-Z][A-Z0-9_]*=", word))
-        return {name: value for name, _, value in pairs}
+        return values_of(self.inputs.get("create") or "")
 
     @property
     def payload(self) -> dict[str, str]:

@@ -26,10 +26,7 @@ from tests.support.clusters import site
 CLIENT = asyncssh.generate_private_key("ssh-ed25519")
 HOST = asyncssh.generate_private_key("ssh-ed25519")
 COMMAND = scripts.command("k3s-agent", {}, user="root", timeout_seconds=9, delivered=True)
-MISSING = (
-    f"exit status 1: running {COMMAND!r}:\n"
-    f"busbar: gpu-1: {scripts.NOT_DELIVERED}: {scripts.identity('k3s-agent')}\n"
-)
+MISSING = f"exit status 1: running {COMMAND!r}:\n{scripts.not_delivered('k3s-agent')}\n"
 
 
 def public(key: asyncssh.SSHKey) -> str:
