@@ -6,10 +6,12 @@ import pulumi
 import pulumi_kubernetes as kubernetes
 from pulumi import ResourceOptions
 
+from busbar.hosts import k3s
 from busbar.preflight.facts import rail_addresses
 from components.control_plane import K3sControlPlane, K3sControlPlaneArgs
 from components.engine.debug_messages import leave_out_debug_messages
 from components.engine.interruption import end_quietly_when_interrupted
+from components.engine.node_steps import NodeStepArgs, remove_stale_nodes, set_taints
 from components.engine.stack_config import StackConfig
 from components.engine.stack_outputs import export_outputs, fail_unless_made, fail_unless_passed
 from components.fabric_validation import FabricValidation, FabricValidationArgs
@@ -59,6 +61,9 @@ async def main() -> None:
     )
     # Without its first server the cluster is gone: nothing on it is then uninstalled.
     kubeconfig, first_server = control_plane.kubeconfig, control_plane.foundation
+    node_args = NodeStepArgs(taints=k3s.worker_taints(inventory), kubeconfig=kubeconfig)
+    beside_workers = ResourceOptions(parent=control_plane, depends_on=[control_plane.prepared, load_balancer])
+    taints = set_taints("control-plane-taints", node_args, beside_workers)
     pools = WorkerPools(
         "pools",
         WorkerPoolsArgs(
@@ -116,6 +121,7 @@ async def main() -> None:
         workers=pools.by_name,
         after=[
             *control_plane.steps,
+            taints,
             gpu_operator,
             network_operator,
             mpi_operator,
@@ -124,6 +130,7 @@ async def main() -> None:
 
     steps = [
         *control_plane.steps,
+        taints,
         *load_balancer.nodes,
         *nfs_server.nodes,
         *pools.nodes,
@@ -144,8 +151,8 @@ async def main() -> None:
     await fail_unless_passed(outputs, enforce=cluster.validation.is_gate)
     await fail_unless_made(steps)
     # Last, as the engine's own deletions: workers leave a cluster whose fabric has been measured.
-    stale_nodes = control_plane.remove_stale_nodes(after=[pools, *fabric.measurements])
-    await fail_unless_made([stale_nodes])
+    after = ResourceOptions(parent=control_plane, depends_on=[taints, pools, *fabric.measurements])
+    await fail_unless_made([remove_stale_nodes("control-plane-stale-nodes", node_args, after)])
 
 
 end_quietly_when_interrupted()

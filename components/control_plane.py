@@ -28,8 +28,6 @@ SERVER_DEADLINE_SECONDS = 1200
 KUBECONFIG_DEADLINE_SECONDS = 960
 # For each replaced machine up to 5 minutes.
 NODES_DEADLINE_SECONDS = 1200
-# For ten workers that leave up to 6 minutes, of which 5 are their drains.
-STALE_NODES_DEADLINE_SECONDS = 4 * 3600
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,10 +55,9 @@ class K3sControlPlane(pulumi.ComponentResource):
 
     The servers come up in their order: each joins server 1 and is a voter in etcd before the next one begins.
     A server's `-removal` acts when it is deleted; `-teardown` is deleted by `destroy` only, and first.
-    `-nodes`, on server 1, prepares a cluster that exists for machines that were replaced, sets changed
-    taints, and tells the cluster which servers are configured; `-rejoin`, on server 2, does the first for
-    server 1 (host/k3s-nodes.sh). `-stale-nodes`
-    (`remove_stale_nodes`) runs after the workers.
+    `-nodes`, on server 1, prepares a cluster that exists for machines that were replaced, and tells the
+    cluster which servers are configured; `-rejoin`, on server 2, does the first for server 1
+    (host/k3s-nodes.sh).
     """
 
     kubeconfig: pulumi.Output[str]
@@ -76,6 +73,8 @@ class K3sControlPlane(pulumi.ComponentResource):
     """registries.yaml for servers and workers; secret where it carries logins."""
     k3s_version: pulumi.Output[str]
     """The release as found on server 1."""
+    prepared: remote.Command
+    """`-nodes`: the cluster is prepared for its hosts."""
     steps: list[remote.Command]
     """All Commands that change a host or the cluster: `-rejoin`, `-nodes`, and one per server in order."""
     ahead_of_workers: pulumi.Output[list[pulumi.Resource]]
@@ -112,6 +111,7 @@ class K3sControlPlane(pulumi.ComponentResource):
             workers=workers,
             opts=pulumi.ResourceOptions(depends_on=[self._first]),
         )
+        self.prepared = prepared
         found_k3s = pulumi.Output.from_input(args.with_k3s)
         # A new cluster has no Node of a machine that was replaced.
         if_it_exists: pulumi.Output[list[pulumi.Resource]] = found_k3s.apply(
@@ -150,27 +150,6 @@ class K3sControlPlane(pulumi.ComponentResource):
             {"kubeconfig": self.kubeconfig, "ca_pem": self.ca_pem, "k3s_version": self.k3s_version}
         )
 
-    def remove_stale_nodes(self, after: Sequence[pulumi.Resource]) -> remote.Command:
-        """Register the Command that drains and deletes the Nodes of workers that are not configured any more.
-
-        It runs whenever the set of workers has changed, after `after`: the pools, and what was measured. The
-        engine uninstalls those hosts at the end of the update, and only if no step has failed.
-        """
-        first, workers = self._args.inventory.servers[0], self._args.inventory.workers
-        step = HostCommandArgs(
-            login=self._args.login,
-            host=first,
-            script="k3s-stale-nodes",
-            timeout_seconds=STALE_NODES_DEADLINE_SECONDS,
-            values={"NODE_NAME": first.name},
-            payload={"workers": "\n".join(sorted(host.name for host in workers))},
-        )
-        return create_host_command(
-            f"{self._prefix}-stale-nodes",
-            step,
-            pulumi.ResourceOptions(parent=self, depends_on=[self._first, *after]),
-        )
-
     def _prepare_nodes(
         self,
         name: str,
@@ -184,11 +163,6 @@ class K3sControlPlane(pulumi.ComponentResource):
             lambda found: "\n".join(f"{host.name} {found.get(host.name, '')}" for host in of)
         )
         inventory = self._args.inventory
-        taints = [
-            " ".join([host.name, *k3s.taints(settings)])
-            for pool, settings in (inventory.cluster.pools.items() if workers else ())
-            for host in inventory.workers_of(pool)
-        ]
         return create_host_command(
             name,
             HostCommandArgs(
@@ -200,7 +174,6 @@ class K3sControlPlane(pulumi.ComponentResource):
                 payload={
                     "machines": machines,
                     "servers": "\n".join(host.name for host in inventory.servers),
-                    "taints": "\n".join(taints),
                 },
             ),
             pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(parent=self)),

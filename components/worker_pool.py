@@ -52,7 +52,7 @@ class InfiniBandWorkerPool(pulumi.ComponentResource):
     They are `worker-<host>` and `worker-<host>-removal`, without the pool: a worker that moves to another
     pool keeps its resources, and nothing of it is removed. The agent depends on its removal. Agents that run
     change a few at a time (components/engine/rolling_update.py), all others at once. The Node of a
-    removed worker is drained and deleted before (`K3sControlPlane.remove_stale_nodes`).
+    removed worker is drained and deleted before (components/engine/node_steps.py).
     """
 
     nodes: list[remote.Command]

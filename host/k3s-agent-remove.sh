@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Removes a K3s agent; its Node is deleted from a server (k3s-stale-nodes.sh). The only verb is VERB=remove. It is apart
+# Removes a K3s agent; its Node is deleted through the API (busbar remove nodes). The only verb is VERB=remove. It is apart
 # from the installation, which preflight delivers to every worker.
 #
 # Values: OWNER, INSTALL_ID, NODE_NAME. Facts: {"removed"}

@@ -10,8 +10,7 @@
 #
 # Values: NODE_NAME; AFTER (true: this step runs after the installation of this server, else also before K3s is here).
 # Payload: machines (lines "NODE MACHINE"), servers (lines "NODE": all of the configuration. They are noted in the
-#   cluster; none of them leaves etcd when only its resource is removed), taints (lines "NODE KEY=VALUE:EFFECT...": the
-#   taints of every worker; empty: taints are left as they are).
+#   cluster; none of them leaves etcd when only its resource is removed).
 # Facts: {"node","replaced":[NODE...]}
 # shellcheck source=/dev/null
 [[ -n ${BUSBAR_LIB:-} ]] || for part in lib lib-install k3s-api; do
@@ -21,6 +20,8 @@ done
 # The Node of a machine that is off becomes NotReady after 40 to 50 s.
 NOT_READY_DEADLINE=120
 START_DEADLINE=60
+# The ConfigMap in kube-system with the taints that busbar has set: lines "NODE KEY=VALUE:EFFECT...".
+TAINTS=busbar-taints
 ETCD_DATA=/var/lib/rancher/k3s/server/db/etcd
 # Where earlier releases of busbar noted which agents restarted.
 FORMER_NAMESPACE=busbar-rollout
@@ -39,7 +40,7 @@ main() {
     nodes=$(cluster_nodes) || die "the Kubernetes API on this server does not answer" "see: systemctl status k3s"
     remove_lost_servers "$nodes"
     replace_nodes "$nodes"
-    apply_taints
+    hand_over_taints
     [[ ${AFTER:-} != true ]] || note_hosts
   fi
   printf '{"node":%s,"replaced":[%s]}\n' "$(json "$NODE_NAME")" "$REPLACED"
@@ -95,47 +96,14 @@ replace_node() {
   delete_node "$1" || die "deleting Node $1 failed" "run on a server: k3s kubectl delete node $1"
 }
 
-# apply_taints: changed taints arrive at Nodes that have joined; K3s sets them only when a Node registers. Taints that
-# were configured and are not any more are removed, those of anybody else stay.
-apply_taints() {
-  local wanted record=$STATE_DIR/taints changes change nodes
-  wanted=$(payload taints)
-  [[ -n $wanted && -d $STATE_DIR ]] || return 0
-  changes=$(taint_changes "$(cat "$record" 2>/dev/null || true)" "$wanted")
-  while IFS='|' read -r change nodes; do
-    [[ -n $change ]] || continue
-    note "taints of$nodes:$change"
-    # shellcheck disable=SC2086 # lists of words
-    api 120 taint nodes $nodes $change --overwrite >&2 ||
-      die "setting the taints of$nodes failed:$change" "see the log above; fix the cause and retry"
-  done <<<"$changes"
-  printf '%s\n' "$wanted" | write_file "$record" 0600
-}
-
-# taint_changes BEFORE WANTED: lines " CHANGE...| NODE..." for kubectl taint, one per distinct change. Each input is
-# lines "NODE KEY=VALUE:EFFECT..."; key and effect identify a taint.
-taint_changes() {
-  local found
-  found=$(api 30 get nodes -o 'jsonpath={range .items[*]}{.metadata.name}{range .spec.taints[*]} {.key}={.value}:{.effect}{end}{"\n"}{end}') ||
-    die "the Kubernetes API on this server does not answer" "see: systemctl status k3s"
-  awk '
-    function identity(taint) { sub(/=[^:]*:/, ":", taint); return taint }
-    input == "before" { for (i = 2; i <= NF; i++) before[$1] = before[$1] " " $i }
-    input == "wanted" { wanted[$1] = $0; for (i = 2; i <= NF; i++) is_wanted[$1, identity($i)] = 1 }
-    input == "found" && $1 in wanted {
-      change = ""
-      delete has
-      for (i = 2; i <= NF; i++) { has[$i] = 1; has[identity($i)] = 1 }
-      count = split(wanted[$1], list, " ")
-      for (i = 2; i <= count; i++) if (!(list[i] in has)) change = change " " list[i]
-      count = split(before[$1], list, " ")
-      for (i = 1; i <= count; i++)
-        if (!(($1, identity(list[i])) in is_wanted) && identity(list[i]) in has)
-          change = change " " identity(list[i]) "-"
-      if (change != "") nodes[change] = nodes[change] " " $1
-    }
-    END { for (change in nodes) print change "|" nodes[change] }
-  ' input=before <(echo "$1") input=wanted <(echo "$2") input=found <(echo "$found") | sort
+# hand_over_taints: busbar sets taints through the API (busbar/kube/taints.py) and notes there which it has set. Releases
+# before that had noted it in a file on this server.
+hand_over_taints() {
+  local record=$STATE_DIR/taints
+  [[ -s $record ]] || return 0
+  { api 30 create configmap "$TAINTS" -n kube-system --from-file=taints="$record" --dry-run=client -o yaml |
+    api 30 apply -f - >&2; } || die "noting the taints in the cluster failed" "see the log above; then retry"
+  rm -f "$record"
 }
 
 main

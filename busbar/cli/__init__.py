@@ -46,6 +46,7 @@ MODULES = (
     ("busbar.cli.rotate", ""),
     ("busbar.cli.wait", ""),
     ("busbar.cli.removal", ""),
+    ("busbar.cli.taints", ""),
     ("busbar.cli.show", ""),
     ("busbar.cli.support", ""),
     ("busbar.cli.stack", ""),

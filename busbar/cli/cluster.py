@@ -13,13 +13,17 @@ from pydantic import BaseModel, ValidationError
 from busbar.cli import EX_USAGE
 from busbar.kube.access import KubeconfigError, connect
 from busbar.kube.client import ApiError, RestApi
+from busbar.kube.wait import TimedOut
 
 Spec = TypeVar("Spec", bound=BaseModel)
 
 
 @contextmanager
 def command_on_cluster(model: type[Spec]) -> Iterator[tuple[RestApi, Spec]]:
-    """A client and the request from stdin. Exits with 64 for bad usage, with 1 where the API refuses."""
+    """A client and the request from stdin.
+
+    Exits with 64 for bad usage, with 1 where the API refuses or a wait times out.
+    """
     try:
         spec = model.model_validate_json(sys.stdin.read())
         api = connect()
@@ -31,7 +35,7 @@ def command_on_cluster(model: type[Spec]) -> Iterator[tuple[RestApi, Spec]]:
         raise typer.Exit(EX_USAGE) from None
     try:
         yield api, spec
-    except ApiError as error:
+    except (ApiError, TimedOut) as error:
         typer.echo(f"{error} (server {api.server})", err=True)
         raise typer.Exit(1) from None
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def register(group: typer.Typer) -> None:
     """Add `remove` with its sub-commands to the top level."""
     remove = typer.Typer(help="What `pulumi up` and `destroy` run to remove hosts.", no_args_is_help=True)
-    for command in (host, cluster, keep):
+    for command in (host, cluster, keep, nodes):
         remove.command(command.__name__)(command)
     group.add_typer(remove, name="remove", hidden=True)
 
@@ -50,6 +50,29 @@ def keep() -> None:
     from busbar.operations import removal
 
     _run(removal.announce_teardown(_spec(removal.Teardown), say, kept=True))
+
+
+def nodes() -> None:
+    """Drain and delete the Nodes of workers that are not configured any more; prints {"deleted"}.
+
+    stdin: {"workers": ["gpu-1"]}. The cluster: KUBECONFIG.
+    """
+    import json
+    import signal
+
+    from busbar.cli.cluster import command_on_cluster, progress
+    from busbar.kube import stale_nodes
+    from busbar.kube.wait import SystemClock
+
+    # What is stopped is uncordoned.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with command_on_cluster(stale_nodes.StaleNodesSpec) as (api, spec):
+        try:
+            deleted = stale_nodes.remove(api, spec, SystemClock(), progress)
+        except stale_nodes.NodesRemain as error:
+            typer.echo(str(error), err=True)
+            raise typer.Exit(1) from None
+        typer.echo(json.dumps({"deleted": deleted}))
 
 
 def _spec(model: type[Spec]) -> Spec:

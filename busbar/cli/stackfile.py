@@ -65,9 +65,19 @@ class SecretError(Exception):
 
 def read_secret(stack: str, project: Path, key: str) -> str:
     """The value of a secret key of the stack, from `pulumi config get`. Raises SecretError."""
+    text = _ask_pulumi(stack, project, f"the secret busbar:{key}", "config", "get", f"busbar:{key}")
+    return text.removesuffix("\n") if key.endswith("Password") else text
+
+
+def read_output(stack: str, project: Path, name: str) -> str:
+    """A stack output, also a secret one, from `pulumi stack output`. Raises SecretError."""
+    return _ask_pulumi(stack, project, f"the output {name}", "stack", "output", name, "--show-secrets")
+
+
+def _ask_pulumi(stack: str, project: Path, what: str, *question: str) -> str:
     import subprocess
 
-    words = ["pulumi", "config", "get", f"busbar:{key}", "--stack", stack, "--cwd", str(project)]
+    words = ["pulumi", *question, "--stack", stack, "--cwd", str(project)]
     try:
         done = subprocess.run(
             [*words, "--non-interactive"], capture_output=True, text=True, timeout=SECRET_SECONDS, check=False
@@ -79,7 +89,7 @@ def read_secret(stack: str, project: Path, key: str) -> str:
         problem = f"timed out after {SECRET_SECONDS} s"
     if problem:
         raise SecretError(
-            f"the secret busbar:{key} of stack {stack} cannot be read: {problem}. "
+            f"{what} of stack {stack} cannot be read: {problem}. "
             f"Fix: make `{' '.join(words)}` work (pulumi login, PULUMI_CONFIG_PASSPHRASE)"
         )
-    return done.stdout.removesuffix("\n") if key.endswith("Password") else done.stdout
+    return done.stdout

@@ -6,15 +6,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from busbar.cli.stackfile import STACK_HELP, SecretError, load_stack
+from busbar.cli.stackfile import STACK_HELP, SecretError, load_stack, read_output
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from busbar.config import Cluster
+    from busbar.config.stackfile import StackFile
     from busbar.hosts.inventory import Inventory
     from busbar.manifests.operators import Operator
-    from busbar.operations.verify import Drift
+    from busbar.operations.verify import ClusterState, Drift
 
 
 def register(group: typer.Typer) -> None:
@@ -43,7 +44,9 @@ def verify(
     file, cluster = load_stack(stack)
     try:
         login = login_of(file, cluster)
-        found = asyncio.run(operation.verify(cluster, login, _expected(cluster)))
+        found = asyncio.run(
+            operation.verify(cluster, login, _expected(cluster), lambda: _state(file, cluster))
+        )
     except (SecretError, ScriptError, ValueError) as error:
         typer.echo(f"busbar verify: {error}", err=True)
         raise typer.Exit(1) from None
@@ -53,6 +56,21 @@ def verify(
         _show(file.stack, Inventory.of(cluster), found)
     if found:
         raise typer.Exit(1)
+
+
+def _state(file: StackFile, cluster: Cluster) -> ClusterState:
+    """What the cluster has, by the stack's kubeconfig: of the state, else the one that `busbar up` kept."""
+    from busbar.hosts.inventory import Inventory
+    from busbar.operations.verify import UnknownState, read_state
+
+    kept = file.project / ".busbar" / file.stack / "kubeconfig"
+    try:
+        text = read_output(file.stack, file.project, "kubeconfig")
+    except SecretError as error:
+        if not kept.is_file():
+            raise UnknownState(str(error)) from None
+        text = kept.read_text()
+    return read_state(text, Inventory.of(cluster))
 
 
 def _expected(cluster: Cluster) -> list[Operator]:

@@ -14,8 +14,8 @@ RESOURCES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "servers": ("control-plane", ("", "-removal")),
     "workers": ("worker", ("", "-removal")),
 }
-# Those of components/control_plane.py beside the servers.
-CONTROL_PLANE_STEPS = ("kubeconfig", "nodes", "rejoin", "stale-nodes")
+# Those beside the servers whose names begin in the same way.
+CONTROL_PLANE_STEPS = ("kubeconfig", "nodes", "rejoin", "stale-nodes", "taints")
 
 
 def duplicates(config: PartialConfig) -> Iterator[str]:

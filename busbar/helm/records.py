@@ -92,6 +92,17 @@ def read(api: Api, name: str, namespace: str) -> list[Record]:
     return sorted((_record(secret) for secret in secrets), key=lambda record: record.revision)
 
 
+def statuses(api: Api) -> dict[tuple[str, str], str]:
+    """The status of the newest revision of each release: (namespace, name) -> status. Raises ApiError."""
+    newest: dict[tuple[str, str], tuple[int, str]] = {}
+    # A page of this many is some MB: each has its whole chart.
+    for secret in api.list("/api/v1/secrets", labelSelector="owner=helm", limit="20"):
+        labels = secret["metadata"]["labels"]
+        key = secret["metadata"]["namespace"], labels["name"]
+        newest[key] = max(newest.get(key, (0, "")), (int(labels["version"]), labels["status"]))
+    return {key: status for key, (_, status) in newest.items()}
+
+
 def delete(api: Api, record: Record) -> None:
     """Delete the record of a revision; its objects stay. Raises ApiError, a conflict where it has changed."""
     api.delete(record.path, uid=record.metadata["uid"], resourceVersion=record.metadata["resourceVersion"])

@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 
 from busbar.config import K3s, Pool
+from busbar.hosts.inventory import Inventory
 
 RENEWAL_DAYS = 90
 # How long an agent waits for the end of jobs (pools.NAME.running_jobs: wait).
@@ -81,7 +82,7 @@ def agent_config(
     `labels`: the worker's own, beside those of the pool.
 
     K3s applies labels and taints at the first registration only; later changes are applied by
-    host/k3s-agent.sh (labels) and host/k3s-nodes.sh (taints).
+    host/k3s-agent.sh (labels) and busbar.kube.taints.
     """
     config: dict[str, Any] = {
         "node-name": node_name,
@@ -94,6 +95,12 @@ def agent_config(
     if not any(_is_kubelet_argument(k3s.agent_args, name) for name in (_LOG_SIZE, "config")):
         filled["kubelet-arg"] = [f"{_LOG_SIZE}={LOG_SIZE}"]
     return _dump(merged(filled, k3s.agent_args))
+
+
+def worker_taints(inventory: Inventory) -> dict[str, list[str]]:
+    """The taints of every worker by its name, also of those without any."""
+    pools = inventory.cluster.pools
+    return {host.name: taints(pools[pool]) for pool in pools for host in inventory.workers_of(pool)}
 
 
 def taints(pool: Pool) -> list[str]:

@@ -44,9 +44,8 @@ PARTS: Mapping[str, tuple[str, ...]] = {
         "k3s-agent-remove.sh",
     ),
     "k3s-nodes": ("lib.sh", "lib-install.sh", "k3s-api.sh", "k3s-nodes.sh"),
-    "k3s-stale-nodes": ("lib.sh", "k3s-api.sh", "k3s-stale-nodes.sh"),
     "k3s-remove-node": ("lib.sh", "k3s-api.sh", "k3s-remove-node.sh"),
-    "verify": ("lib.sh", "k3s-api.sh", "nfs-lib.sh", "verify.sh"),
+    "verify": ("lib.sh", "nfs-lib.sh", "verify.sh"),
     "k3s-restore": (
         *("lib.sh", "lib-install.sh", "owner.sh", "k3s-api.sh", "k3s-lib.sh", "k3s-rotation.sh"),
         *("k3s-snapshots.sh", "k3s-restore.sh"),

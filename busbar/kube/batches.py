@@ -5,17 +5,16 @@ Asked in every update, so the answer is never an old one: that of preflight stay
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from busbar.kube import nodes
 from busbar.kube.client import Api, JsonObject, RestApi
 from busbar.kube.wait import Deadline, SystemClock, wait_until
 
 # A load balancer sends nothing to a server for some seconds after its restart.
 DEADLINE_SECONDS = 20
 POLL_SECONDS = 1
-# The annotation of a Node that busbar has cordoned (host/k3s-drain.sh).
-CORDONED = "busbar/cordoned"
 # Leaves out most pods of a cluster: those of DaemonSets and StatefulSets, and those of Deployments.
 NOT_OF_SERVICES = "!controller-revision-hash,!pod-template-hash"
 
@@ -42,19 +41,19 @@ def ask(kubeconfig: str, *, jobs: bool) -> Nodes:
 
 def read(api: Api, *, jobs: bool) -> Nodes:
     """As `ask`, with one look. A pod of a job is one that something with a kind like Job, MPIJob owns."""
-    nodes = api.list("/api/v1/nodes")
+    found = nodes.read(api)
     running = {"fieldSelector": "status.phase=Running", "labelSelector": NOT_OF_SERVICES}
     pods = api.list("/api/v1/pods", **running) if jobs else []
     return Nodes(
-        names=_names(nodes),
-        ready=_names(node for node in nodes if _is_ready(node)),
-        cordoned=_names(node for node in nodes if CORDONED in (node["metadata"].get("annotations") or {})),
+        names=frozenset(node.name for node in found),
+        ready=frozenset(node.name for node in found if node.ready),
+        cordoned=frozenset(node.name for node in found if node.cordoned_by_busbar),
         with_jobs=frozenset(pod["spec"]["nodeName"] for pod in pods if _is_of_job(pod)),
     )
 
 
 def batches(
-    workers: Sequence[str], limit: int, nodes: Nodes | None, unreachable: Collection[str] = ()
+    workers: Sequence[str], limit: int, known: Nodes | None, unreachable: Collection[str] = ()
 ) -> list[list[str]]:
     """The workers whose agents are updated `limit` at a time, one batch after the other.
 
@@ -64,12 +63,12 @@ def batches(
     come late, and those that preflight did not reach (`unreachable`) last. Without an answer of the cluster
     (None) every worker is in a batch.
     """
-    if nodes is None:
-        nodes = Nodes(names=frozenset(workers), ready=frozenset(workers))
-    down = [name for name in workers if name in nodes.names - nodes.ready and name not in unreachable]
-    running = [name for name in workers if name in nodes.ready]
+    if known is None:
+        known = Nodes(names=frozenset(workers), ready=frozenset(workers))
+    down = [name for name in workers if name in known.names - known.ready and name not in unreachable]
+    running = [name for name in workers if name in known.ready]
     first = [name for name in running if name not in unreachable]
-    first.sort(key=lambda name: (name not in nodes.cordoned, name in nodes.with_jobs))
+    first.sort(key=lambda name: (name not in known.cordoned, name in known.with_jobs))
     last = [name for name in running if name in unreachable]
     if len(down) >= limit:
         return [down, *_chunks(first, limit), *_chunks(last, limit)]
@@ -78,15 +77,6 @@ def batches(
 
 def _chunks(names: Sequence[str], size: int) -> list[list[str]]:
     return [list(names[start : start + size]) for start in range(0, len(names), size)]
-
-
-def _names(nodes: Iterable[JsonObject]) -> frozenset[str]:
-    return frozenset(node["metadata"]["name"] for node in nodes)
-
-
-def _is_ready(node: JsonObject) -> bool:
-    conditions = (node.get("status") or {}).get("conditions") or []
-    return any(each.get("type") == "Ready" and each.get("status") == "True" for each in conditions)
 
 
 def _is_of_job(pod: JsonObject) -> bool:

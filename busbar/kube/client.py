@@ -178,11 +178,15 @@ class RestApi:
 
 
 def _reason(text: bytes) -> str:
-    """The message of a `Status` object, else the first line of the body."""
+    """The message of a `Status` object with its causes, else the first line of the body."""
     try:
         status = json.loads(text)
     except ValueError:
         status = None
     if isinstance(status, dict) and status.get("message"):
-        return str(status["message"])
+        message = str(status["message"])
+        causes = (status.get("details") or {}).get("causes") or []
+        # A refused eviction names its disruption budget only there.
+        more = [each["message"] for each in causes if each.get("message") and each["message"] not in message]
+        return " ".join([message, *more])
     return text.decode("utf-8", "replace").strip().split("\n", 1)[0][:300] or "no reason given"

@@ -5,15 +5,20 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from busbar.config import Cluster
+from busbar.helm import records
 from busbar.hosts.host import Host
-from busbar.hosts.inventory import Inventory
+from busbar.hosts.inventory import API_PORT, Inventory, url_host
 from busbar.hosts.login import Login
 from busbar.hosts.remote import Hosts, ScriptError, UnreachableError
+from busbar.hosts.server_output import with_server
+from busbar.kube import nodes
+from busbar.kube.client import ApiError, RestApi
+from busbar.kube.nodes import Node, Taint
 from busbar.manifests.operators import Operator
 from busbar.preflight.host_checks import clock_error
 
@@ -34,48 +39,47 @@ class Drift:
 
 @dataclass(frozen=True)
 class ClusterState:
-    """What a server reported: readiness, labels, taints per Node, and whether an update has cordoned it; the
-    newest status per Helm release."""
+    """The Nodes by name, and the newest status per Helm release: (namespace, name) -> status."""
 
-    nodes: Mapping[str, Mapping[str, Any]]
+    nodes: Mapping[str, Node]
     releases: Mapping[tuple[str, str], str]
 
-    @classmethod
-    def of(cls, facts: Mapping[str, Any]) -> ClusterState | None:
-        """From the facts of host/verify.sh; None if its API did not answer. Raises ValueError."""
-        nodes, releases = facts.get("nodes"), facts.get("releases")
-        if nodes is None or releases is None:
-            return None
-        found = {}
-        for line in str(nodes).splitlines():
-            name, ready, cordoned, labels, taints = line.split("|", 4)
-            found[name] = {
-                "ready": ready == "True",
-                "cordoned": bool(cordoned),
-                "labels": json.loads(labels or "{}"),
-                "taints": json.loads(taints or "[]"),
-            }
-        newest: dict[tuple[str, str], tuple[int, str]] = {}
-        for line in str(releases).splitlines():
-            namespace, name, revision, status = line.split("|")
-            key = namespace, name
-            newest[key] = max(newest.get(key, (0, "")), (int(revision), status))
-        return cls(found, {key: status for key, (_, status) in newest.items()})
+
+class UnknownState(Exception):
+    """Nodes and Helm releases could not be read; the text says why."""
 
 
-async def verify(cluster: Cluster, login: Login, operators: Sequence[Operator]) -> list[Drift]:
+def read_state(kubeconfig: str, inventory: Inventory) -> ClusterState:
+    """What the cluster has now, through the load balancer or, where that does not answer, any server.
+
+    Raises UnknownState.
+    """
+    servers = [f"https://{url_host(server.address)}:{API_PORT}" for server in inventory.servers]
+    errors = []
+    for url in (inventory.api_endpoint, *servers):
+        try:
+            api = RestApi(with_server(kubeconfig, server=url, name=inventory.cluster.name))
+            return ClusterState({node.name: node for node in nodes.read(api)}, records.statuses(api))
+        except (ApiError, ValueError) as error:
+            errors.append(str(error))
+    raise UnknownState(errors[0])
+
+
+async def verify(
+    cluster: Cluster, login: Login, operators: Sequence[Operator], state: Callable[[], ClusterState]
+) -> list[Drift]:
     """All differences, in the order of the hosts, then those of the cluster. Empty: nothing differs.
 
-    `operators`: those whose releases are expected. Fails closed: a host that does not answer, or a cluster
-    that no server reports on, is in the list. Raises ValueError if the SSH key cannot be used, ScriptError if
-    the bastion cannot be reached.
+    `operators`: those whose releases are expected. `state` reads the cluster, or raises UnknownState. Fails
+    closed: a host that does not answer, or a cluster whose state is not known, is in the list. Raises
+    ValueError if the SSH key cannot be used, ScriptError if the bastion cannot be reached.
     """
     inventory = Inventory.of(cluster)
     limit = asyncio.Semaphore(CONCURRENT)
     async with Hosts.open(login, lambda _: None) as hosts:
 
         async def ask(host: Host) -> Mapping[str, Any] | Drift:
-            values = {"ROLE": host.role, "CLUSTER": "true" if host.role == "server" else "false"}
+            values: dict[str, str] = {"ROLE": host.role}
             if host == inventory.nfs_server:
                 values["NFS"] = "true"
             async with limit:
@@ -94,22 +98,22 @@ async def verify(cluster: Cluster, login: Login, operators: Sequence[Operator]) 
                 except ScriptError as error:
                     return Drift(host.name, str(error), "unknown")
 
+        reading = asyncio.create_task(asyncio.to_thread(state))
         answers = await asyncio.gather(*(ask(host) for host in inventory.hosts))
     found: list[Drift] = []
-    state: ClusterState | None = None
     for host, answer in zip(inventory.hosts, answers, strict=True):
         if isinstance(answer, Drift):
             found.append(answer)
             continue
         found += [Drift(host.name, str(what)) for what in answer["drift"]]
-        state = state or ClusterState.of(answer)
-    if state is None:
-        return [*found, Drift(CLUSTER, "no server reports Nodes and Helm releases", "unknown")]
-    return [*found, *compare(inventory, state, operators)]
+    try:
+        return [*found, *compare(inventory, await reading, operators)]
+    except UnknownState as error:
+        return [*found, Drift(CLUSTER, f"Nodes and Helm releases cannot be read: {error}", "unknown")]
 
 
 def compare(inventory: Inventory, state: ClusterState, operators: Sequence[Operator]) -> list[Drift]:
-    """Differences between the configuration and what a server reported."""
+    """Differences between the configuration and the state of the cluster."""
     found: list[Drift] = []
     hosts = (*inventory.servers, *inventory.workers)
     for host in hosts:
@@ -117,9 +121,9 @@ def compare(inventory: Inventory, state: ClusterState, operators: Sequence[Opera
         if node is None:
             found.append(Drift(host.name, "has no Node in the cluster"))
             continue
-        if not node["ready"]:
+        if not node.ready:
             found.append(Drift(host.name, "its Node is not Ready"))
-        if node["cordoned"]:
+        if node.cordoned_by_busbar:
             found.append(Drift(host.name, "its Node is cordoned by an update that did not finish there"))
         found += _labels_and_taints(inventory, host, node)
     for name in sorted(set(state.nodes) - {host.name for host in hosts}):
@@ -132,20 +136,20 @@ def compare(inventory: Inventory, state: ClusterState, operators: Sequence[Opera
     return found
 
 
-def _labels_and_taints(inventory: Inventory, host: Host, node: Mapping[str, Any]) -> list[Drift]:
+def _labels_and_taints(inventory: Inventory, host: Host, node: Node) -> list[Drift]:
     if host.pool is None:
         return []
     found = []
     pool = inventory.cluster.pools[host.pool]
     for key, value in sorted(pool.labels.items()):
-        actual = node["labels"].get(key)
+        actual = node.labels.get(key)
         if actual != value:
             got = "is missing" if actual is None else f"is {actual}, expected {value}"
             found.append(Drift(host.name, f"label {key} {got}"))
-    actual_taints = {(each["key"], each.get("value", ""), each["effect"]) for each in node["taints"]}
     for taint in pool.taints:
-        if (taint.key, taint.value, taint.effect) not in actual_taints:
-            found.append(Drift(host.name, f"taint {taint.key}={taint.value}:{taint.effect} is missing"))
+        wanted = Taint(taint.key, taint.value, taint.effect)
+        if wanted not in node.taints:
+            found.append(Drift(host.name, f"taint {wanted} is missing"))
     return found
 
 

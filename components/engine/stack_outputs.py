@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 import pulumi
-from pulumi_command import remote
+from pulumi_command import local, remote
 
 from busbar import outputs
 from busbar.config import Cluster
@@ -56,7 +56,7 @@ def export_all(values: Mapping[str, pulumi.Input[Any]], steps: Iterable[remote.C
         pulumi.export(name, pulumi.Output.all(value, checked)[0])
 
 
-async def fail_unless_made(steps: Iterable[remote.Command]) -> None:
+async def fail_unless_made(steps: Iterable[remote.Command | local.Command]) -> None:
     """Raise pulumi.RunError if one of the steps has failed: the engine then deletes nothing."""
     await _fail_unless_known([step.stdout for step in steps], UNFINISHED)
 

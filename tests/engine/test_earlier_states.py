@@ -50,6 +50,10 @@ class Allowed:
 
 ALLOWED = (
     Allowed(
+        r"deleted control-plane-stale-nodes: command:remote:Command",
+        "a Command without a `delete`: the local one of this name finds the same Nodes through the API",
+    ),
+    Allowed(
         r"deleted control-plane-key-(prepare|rotate|reencrypt)-[^:]*: command:remote:Command",
         "a Command without a `delete`: `busbar rotate` has the rotation of the key of Secrets now",
     ),

@@ -29,11 +29,11 @@ PROGRAM = """
     from pulumi_command import local
 
     import busbar.config
-    from busbar.hosts import scripts
+    from busbar.hosts import k3s, scripts
     from busbar.hosts.inventory import Inventory
     from busbar.kube import batches
     from components import control_plane, load_balancer, worker_pool
-    from components.engine import host_command, removal
+    from components.engine import host_command, node_steps, removal
 
     ROOT = Path(__file__).parent
     FOLDERS = '''
@@ -72,7 +72,6 @@ PROGRAM = """
         remove_part() { log uninstalled; }
         node_field() { echo "$1"; }
         node_is_not_ready() { false; }
-        drain() { NODE_NAME=$1 log drained; }
         delete_node() { sed -i "/^$1|/d" "$ROOT/nodes"; NODE_NAME=$1 log "Node deleted"; }
     '''
 
@@ -163,7 +162,13 @@ PROGRAM = """
             ),
             pulumi.ResourceOptions(depends_on=[balancer]),
         ))
-    plane.remove_stale_nodes(after=pools)
+    steps = node_steps.NodeStepArgs(taints=k3s.worker_taints(inventory), kubeconfig=plane.kubeconfig)
+    remove_nodes = shlex.join([sys.executable, "-m", "tests.engine.folder_nodes", str(ROOT)])
+    node_steps.create_cluster_command = lambda name, args, opts: local.Command(
+        name, create=remove_nodes, stdin=json.dumps(args.spec), opts=opts, add_previous_output_in_env=False
+    )
+    after = pulumi.ResourceOptions(depends_on=pools)
+    node_steps.remove_stale_nodes("control-plane-stale-nodes", steps, after)
 """
 
 KUBECONFIG = """\

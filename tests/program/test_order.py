@@ -24,7 +24,7 @@ def waits(run: Run, later: str, earlier: str) -> bool:
 
 def test_no_host_is_changed_before_preflight_has_passed_on_all_of_them(run: Run) -> None:
     commands = run.of_type(COMMAND)
-    assert len(commands) == 14
+    assert len(commands) == 13
     assert [c.name for c in commands if not run.waits_for(c, run.named("preflight-hosts"))] == []
 
 
@@ -96,6 +96,13 @@ def test_hosts_join_a_cluster_that_exists_after_the_nodes_of_replaced_machines_w
     assert run.error is None
     assert waits(run, "control-plane-server-2", "control-plane-nodes")
     assert waits(run, "worker-gpu-1", "control-plane-nodes")
+
+
+def test_taints_are_set_through_the_load_balancers_and_wait_for_no_worker(run: Run) -> None:
+    for step in ("control-plane-nodes", "load-balancer-lb-1", "load-balancer-lb-2"):
+        assert waits(run, "control-plane-taints", step)
+    assert not waits(run, "control-plane-taints", "worker-gpu-1")
+    assert waits(run, "nccl-a-job", "control-plane-taints")
 
 
 def test_workers_do_not_wait_for_one_another(run: Run) -> None:

@@ -96,9 +96,9 @@ def test_a_replacement_installs_again_and_removes_nothing(run: Run) -> None:
     assert [c.name for c in installed(run) if "delete" in c.inputs] == []
 
 
-def test_nodes_are_drained_and_deleted_on_server_1_after_all_workers_are_installed(run: Run) -> None:
+def test_nodes_are_drained_and_deleted_after_all_workers_are_installed(run: Run) -> None:
     stale = run.named("control-plane-stale-nodes")
-    assert stale.inputs["connection"]["host"] == "192.0.2.11"
+    assert stale.inputs["create"].endswith("-m busbar remove nodes")
     assert all(run.waits_for(stale, run.named(f"worker-gpu-{n}")) for n in (1, 2, 3))
     assert "delete" not in stale.inputs
 
@@ -106,8 +106,8 @@ def test_nodes_are_drained_and_deleted_on_server_1_after_all_workers_are_install
 def test_a_worker_that_moves_or_a_reordered_list_does_not_look_for_stale_nodes(
     run: Run, moved: Run, reordered: Run
 ) -> None:
-    stale = [payload(each.named("control-plane-stale-nodes"), "workers") for each in (run, moved, reordered)]
-    assert stale == ["gpu-1\ngpu-2\ngpu-3"] * 3
+    stale = [each.named("control-plane-stale-nodes").inputs["stdin"] for each in (run, moved, reordered)]
+    assert stale == ['{"workers": ["gpu-1", "gpu-2", "gpu-3"]}'] * 3
 
 
 def test_replaced_servers_are_prepared_for_on_another_server_before_they_join(run: Run) -> None:
@@ -188,15 +188,16 @@ def test_no_change_of_an_argument_makes_a_new_token(run: Run) -> None:
         assert given and given <= set(token.request.ignoreChanges)
 
 
-def test_server_1_is_told_the_taints_of_every_worker_also_of_those_without_any() -> None:
+def test_the_taints_of_every_worker_are_set_also_of_those_without_any() -> None:
     cluster = deepcopy(CLUSTER)
     cluster["pools"]["a"]["taints"] = [
         {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"},
         {"key": "busy", "effect": "NoExecute"},
     ]
-    nodes = performed(cluster).named("control-plane-nodes")
-    tainted = "nvidia.com/gpu=present:NoSchedule busy=:NoExecute"
-    assert payload(nodes, "taints").splitlines() == [f"gpu-1 {tainted}", f"gpu-2 {tainted}", "gpu-3"]
+    step = performed(cluster).named("control-plane-taints")
+    tainted = ["nvidia.com/gpu=present:NoSchedule", "busy=:NoExecute"]
+    taints = {"gpu-1": tainted, "gpu-2": tainted, "gpu-3": []}
+    assert json.loads(step.inputs["stdin"]) == {"taints": taints}
 
 
 def test_each_worker_is_told_how_its_agent_restarts_and_has_the_time_for_that() -> None:

@@ -12,8 +12,8 @@ from busbar.cli.stack.target import ALL, CLUSTER
 _PREFIXES = ("load-balancer", "control-plane", "worker", "nfs-server")
 # Reads the machine-ids again: a host may be another machine now.
 _PREFLIGHT = "preflight-hosts"
-# Sets the taints of workers, which these may not do themselves, through a server.
-_NODES, _WITH_NODE = "control-plane-nodes", ("control-plane-", "worker-")
+# What these may not do themselves: a server prepares for another machine, and taints are set through the API.
+_NODES, _WITH_NODE = ("control-plane-nodes", "control-plane-taints"), ("control-plane-", "worker-")
 
 
 def to_apply_again(state: Snapshot, hosts: Sequence[str]) -> list[str]:
@@ -30,7 +30,7 @@ def to_apply_again(state: Snapshot, hosts: Sequence[str]) -> list[str]:
         chosen = [name for host in hosts if host != CLUSTER for name in _resource(host, installed)]
     if not chosen:
         return []
-    nodes = [_NODES] if any(name.startswith(_WITH_NODE) for name in chosen) else []
+    nodes = _NODES if any(name.startswith(_WITH_NODE) for name in chosen) else ()
     return [urns[name] for name in (_PREFLIGHT, *nodes, *chosen) if name in urns]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from busbar.helm.records import UnreadableRecord, chart_name, decode, encode
+from busbar.helm.records import UnreadableRecord, chart_name, decode, encode, statuses
 from busbar.helm.recovery import DesiredRelease, ForeignRelease, before_install, before_upgrade
 from busbar.kube.client import ApiError
 from tests.support.kube_cluster import Clock, Cluster, unreachable
@@ -230,3 +230,12 @@ def test_a_local_chart_has_the_name_that_it_gives_itself(tmp_path: Path) -> None
         archive.addfile(entry, io.BytesIO(text))
     assert chart_name(str(tmp_path / "folder")) == "mpi-operator"
     assert chart_name(str(tmp_path / "renamed.tgz")) == "mpi-operator"
+
+
+def test_the_status_of_a_release_is_that_of_its_newest_revision_by_number() -> None:
+    def secret(name: str, revision: int, status: str) -> dict[str, Any]:
+        labels = {"owner": "helm", "name": name, "version": str(revision), "status": status}
+        return {"metadata": {"namespace": "n", "labels": labels}}
+
+    found = [secret("a", 9, "superseded"), secret("a", 10, "failed"), secret("b", 1, "deployed")]
+    assert statuses(Cluster({"/api/v1/secrets": found})) == {("n", "a"): "failed", ("n", "b"): "deployed"}

@@ -8,7 +8,7 @@ from pathlib import Path
 from busbar.hosts import scripts
 from tests.unit.hosts.bash import run
 
-# The Kubernetes API of these scripts: `nodes` is lines "name|machine|ready|etcd|taints"; changes are logged.
+# The Kubernetes API of these scripts: `nodes` is lines "name|machine|ready|etcd"; changes are logged.
 API = r"""
 applied() { # KEY: its lines in the manifest
   awk -v key="  $1: |-" '/^  [^ ]/ { on = $0 == key; next } on { sub(/^ +/, ""); print }' \
@@ -20,13 +20,13 @@ api() {
   case "$*" in
     "get nodes -o jsonpath={range .items[*]}{.metadata.name}|"*)
       awk -F'|' '{ print $1 "|" $2 "|" ($4 ? "true" : "") }' "$ROOT/nodes" ;;
-    "get nodes "*"{range .spec.taints"*)
-      cut -d'|' -f1,5 --output-delimiter=' ' "$ROOT/nodes" ;;
     "get nodes -o jsonpath={range .items[*]}{.metadata.annotations."*) cut -d'|' -f2 "$ROOT/nodes" ;;
     "get nodes -l node-role"*"-o name") awk -F'|' '$4 { print "node/" $1 }' "$ROOT/nodes" ;;
     "get nodes -l node-role"*"type=="*) awk -F'|' '$4 { print $1, $3 }' "$ROOT/nodes" ;;
     "get nodes -l node-role"*) awk -F'|' '$4 { print $1 }' "$ROOT/nodes" ;;
-    "apply -f -") cat >"$ROOT/applied" ;;
+    "apply -f -")
+      cat >"$ROOT/applied"
+      sed -n 's/^log //p' "$ROOT/applied" >>"$ROOT/log" ;;
     "get configmap "*data.servers*) applied servers ;;
     "get --raw /readyz") [[ -z $API_SERVER || " ${DEAD:-} " != *" $API_SERVER "* ]] ;;
     "get node "*)
@@ -39,8 +39,7 @@ api() {
         *metadata.name*) awk -F'|' -v name="$name" '$1 == name { print $1 }' "$ROOT/nodes" ;;
       esac ;;
     "annotate node "*) echo "$3 removed by ${API_SERVER:-this server}" >>"$ROOT/log" ;;
-    "taint "*) echo "$*" >>"$ROOT/log" ;;
-    "drain "*) echo "$2 drained" >>"$ROOT/log" ;;
+    "create configmap "*" --dry-run=client -o yaml") echo "log $3: $(cat "${6#*taints=}")" ;;
     "delete node "*)
       echo "$3 deleted" >>"$ROOT/log"
       sed -i "/^$3|/d" "$ROOT/nodes" ;;

@@ -88,55 +88,25 @@ def test_a_server_without_k3s_is_an_error_where_the_cluster_has_to_know_its_host
     assert "s-1: K3s does not run here, so the cluster does not know its configured hosts" in done.stderr
 
 
-def tainted(root: Path, taints: str) -> list[str]:
-    """What the script for these taints does beyond what the cluster's log already has."""
-    before = len((root / "log").read_text().splitlines())
-    done, log = performed(root, "k3s-nodes", "main", {"taints": taints}, NODE_NAME="s-1")
-    assert done.returncode == 0, done.stderr
-    return log[before:]
+def test_the_taints_that_an_earlier_release_has_set_are_noted_in_the_cluster_once(tmp_path: Path) -> None:
+    cluster(tmp_path, "s-1|a|True|yes", "w-1|b|True|")
+    record = tmp_path / "busbar/taints"
+    record.write_text("w-1 gpu=yes:NoSchedule\n")
+    done, log = prepared(tmp_path, "")
+    assert (done.returncode, log) == (0, ["busbar-taints: w-1 gpu=yes:NoSchedule"]), done.stderr
+    assert not record.exists()
+    assert prepared(tmp_path, "")[1] == log
 
 
-GPU = "nvidia.com/gpu=present:NoSchedule"
-
-
-def test_a_taint_that_is_added_to_a_pool_arrives_at_the_nodes_that_have_joined(tmp_path: Path) -> None:
-    cluster(tmp_path, "s-1|a|True|yes", "w-1|b|True|", "w-2|c|True|", f"w-3|d|True||{GPU}")
-    assert tainted(tmp_path, f"w-1 {GPU}\nw-2 {GPU}\nw-3 {GPU}\nw-9 {GPU}") == [
-        f"taint nodes w-1 w-2 {GPU} --overwrite"
-    ]
-
-
-def test_a_taint_that_leaves_the_configuration_leaves_the_node_and_those_of_others_stay(
-    tmp_path: Path,
-) -> None:
-    cluster(tmp_path, f"w-1|b|True||{GPU} site=x:NoSchedule", "w-2|c|True||")
-    assert tainted(tmp_path, f"w-1 {GPU}\nw-2") == []
-    assert tainted(tmp_path, "w-1\nw-2") == ["taint nodes w-1 nvidia.com/gpu:NoSchedule- --overwrite"]
-
-
-def test_a_taint_with_another_value_is_overwritten_and_one_with_another_effect_is_exchanged(
-    tmp_path: Path,
-) -> None:
-    cluster(tmp_path, "w-1|b|True||a=1:NoSchedule b=:NoSchedule")
-    tainted(tmp_path, "w-1 a=1:NoSchedule b=:NoSchedule")
-    assert tainted(tmp_path, "w-1 a=2:NoSchedule b=:NoExecute") == [
-        "taint nodes w-1 a=2:NoSchedule b=:NoExecute b:NoSchedule- --overwrite"
-    ]
-
-
-def test_taints_that_could_not_be_set_are_set_by_the_next_run(tmp_path: Path) -> None:
-    cluster(tmp_path, f"w-1|b|True||{GPU}")
-    tainted(tmp_path, f"w-1 {GPU}")
-    fails = 'api() { [[ $2 != taint ]] && echo "w-1 nvidia.com/gpu=present:NoSchedule"; }; main'
-    done, _ = performed(tmp_path, "k3s-nodes", fails, {"taints": "w-1"}, NODE_NAME="s-1")
-    assert "setting the taints of w-1 failed: nvidia.com/gpu:NoSchedule-. Fix: " in done.stderr
-    assert tainted(tmp_path, "w-1") == ["taint nodes w-1 nvidia.com/gpu:NoSchedule- --overwrite"]
-
-
-def test_without_a_list_of_taints_those_of_the_nodes_stay(tmp_path: Path) -> None:
-    cluster(tmp_path, f"w-1|b|True||{GPU}")
-    tainted(tmp_path, f"w-1 {GPU}")
-    assert tainted(tmp_path, "") == []
+def test_a_record_that_could_not_be_noted_stays(tmp_path: Path) -> None:
+    cluster(tmp_path, "w-1|b|True|")
+    record = tmp_path / "busbar/taints"
+    record.write_text("w-1 gpu=yes:NoSchedule\n")
+    fails = 'eval "$(declare -f api | sed "s/^api/answered/")"\n'
+    fails += 'api() { [[ $2 != create ]] && answered "$@"; }; main'
+    done, _ = performed(tmp_path, "k3s-nodes", fails, {}, NODE_NAME="s-1")
+    assert "noting the taints in the cluster failed. Fix: " in done.stderr
+    assert record.exists()
 
 
 def test_a_lost_server_that_is_not_configured_any_more_leaves_before_anything_else(tmp_path: Path) -> None:

@@ -63,6 +63,15 @@ def test_a_refusal_carries_the_servers_reason_and_whether_it_may_pass(
     assert (found.transient, found.not_found, found.conflict) == (transient, not_found, conflict)
 
 
+def test_a_refused_eviction_names_the_disruption_budget(server: Server) -> None:
+    details = {"causes": [{"reason": "DisruptionBudget", "message": "The disruption budget b needs 2"}]}
+    answer = {"kind": "Status", "message": "Cannot evict pod.", "details": details}
+    server.answers = [status(429, json.dumps(answer).encode())]
+    with pytest.raises(ApiError) as failure:
+        RestApi(server.kubeconfig).create("/x", {})
+    assert failure.value.reason == "Cannot evict pod. The disruption budget b needs 2"
+
+
 def test_a_server_that_is_not_there_is_a_passing_fault(server: Server) -> None:
     api = RestApi(server.kubeconfig)
     server.http.server_close()

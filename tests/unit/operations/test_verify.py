@@ -1,4 +1,4 @@
-"""What `busbar verify` finds on hosts (by its script) and in the cluster (by what a server reports)."""
+"""What `busbar verify` finds on hosts (by its script) and in the cluster (through its API)."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,20 @@ from busbar import config
 from busbar.cli import build
 from busbar.hosts.inventory import Inventory
 from busbar.hosts.remote import Hosts
+from busbar.kube.nodes import NODES, Node, Taint
 from busbar.manifests import operators
-from busbar.operations.verify import CLUSTER, ClusterState, Drift, as_json, compare, verify
+from busbar.operations.verify import (
+    CLUSTER,
+    ClusterState,
+    Drift,
+    UnknownState,
+    as_json,
+    compare,
+    read_state,
+    verify,
+)
 from tests.support.clusters import H100_POOL, site
+from tests.support.kube_cluster import Cluster, unreachable
 from tests.support.ssh_hosts import HOST, at, login, machine, printing, public
 from tests.unit.hosts.bash import output
 
@@ -29,19 +41,24 @@ POOL = {
     "labels": {"site/rack": "r1"},
     "taints": [{"key": "gpu", "value": "yes", "effect": "NoSchedule"}],
 }
-TAINT = '[{"effect":"NoSchedule","key":"gpu","value":"yes"}]'
-NODES = {
-    "server-1": 'True||{"a":"b"}|',
-    "gpu-1": 'True||{"site/rack":"r1"}|' + TAINT,
-}
-RELEASE = f"{GPU.namespace}|{GPU.release}"
+TAINT = Taint("gpu", "yes", "NoSchedule")
 
 
-def found(nodes: dict[str, str] | None = None, releases: str = f"{RELEASE}|1|deployed") -> list[Drift]:
+def node(name: str, **found: Any) -> Node:
+    """A Node of the configuration, but for what FOUND says."""
+    usual = Node(name, "m", False, True, False, False, {}, ())
+    if name == "gpu-1":
+        usual = replace(usual, labels={"site/rack": "r1"}, taints=(TAINT,))
+    return replace(usual, **found)
+
+
+RELEASE = (GPU.namespace, GPU.release)
+
+
+def found(*changed: Node, releases: dict[tuple[str, str], str] | None = None) -> list[Drift]:
     cluster = config.load(site(servers=1, workers={"h100": 1}, pools={"h100": POOL}), root=Path())
-    lines = "\n".join(f"{name}|{rest}" for name, rest in (nodes or NODES).items())
-    state = ClusterState.of({"nodes": lines, "releases": releases})
-    assert state is not None
+    nodes = {each.name: each for each in (node("server-1"), node("gpu-1"), *changed)}
+    state = ClusterState(nodes, {RELEASE: "deployed"} if releases is None else releases)
     return compare(Inventory.of(cluster), state, [GPU])
 
 
@@ -50,43 +67,38 @@ def test_a_cluster_as_configured_has_no_drift() -> None:
 
 
 @pytest.mark.parametrize(
-    ("nodes", "drift"),
+    ("changed", "drift"),
     [
-        ({"gpu-1": "True||{}|" + TAINT}, Drift("gpu-1", "label site/rack is missing")),
+        (node("gpu-1", labels={}), Drift("gpu-1", "label site/rack is missing")),
         (
-            {"gpu-1": 'True||{"site/rack":"r2"}|' + TAINT},
+            node("gpu-1", labels={"site/rack": "r2"}),
             Drift("gpu-1", "label site/rack is r2, expected r1"),
         ),
-        ({"gpu-1": 'True||{"site/rack":"r1"}|'}, Drift("gpu-1", "taint gpu=yes:NoSchedule is missing")),
-        ({"gpu-1": 'False||{"site/rack":"r1"}|' + TAINT}, Drift("gpu-1", "its Node is not Ready")),
+        (node("gpu-1", taints=()), Drift("gpu-1", "taint gpu=yes:NoSchedule is missing")),
+        (node("gpu-1", ready=False), Drift("gpu-1", "its Node is not Ready")),
         (
-            {"gpu-1": 'True|true|{"site/rack":"r1"}|' + TAINT},
+            node("gpu-1", cordoned_by_busbar=True),
             Drift("gpu-1", "its Node is cordoned by an update that did not finish there"),
         ),
-        ({"gpu-9": "True||{}|"}, Drift(CLUSTER, "Node gpu-9 is not in the configuration")),
+        (node("gpu-9"), Drift(CLUSTER, "Node gpu-9 is not in the configuration")),
     ],
 )
-def test_a_difference_of_a_node_is_named(nodes: dict[str, str], drift: Drift) -> None:
-    assert found({**NODES, **nodes}) == [drift]
+def test_a_difference_of_a_node_is_named(changed: Node, drift: Drift) -> None:
+    assert found(changed) == [drift]
 
 
 def test_a_host_without_a_node_is_named() -> None:
-    assert found({"server-1": NODES["server-1"]}) == [Drift("gpu-1", "has no Node in the cluster")]
+    cluster = config.load(site(servers=1, workers={"h100": 1}), root=Path())
+    state = ClusterState({"server-1": node("server-1")}, {})
+    assert compare(Inventory.of(cluster), state, []) == [Drift("gpu-1", "has no Node in the cluster")]
 
 
 @pytest.mark.parametrize(
     ("releases", "says"),
-    [
-        ("", "is not installed"),
-        (f"{RELEASE}|9|deployed\n{RELEASE}|10|failed", "is failed, expected deployed"),
-    ],
+    [({}, "is not installed"), ({RELEASE: "failed"}, "is failed, expected deployed")],
 )
-def test_a_chart_that_is_not_deployed_is_named_by_its_newest_revision(releases: str, says: str) -> None:
+def test_a_chart_that_is_not_deployed_is_named(releases: dict[tuple[str, str], str], says: str) -> None:
     assert found(releases=releases) == [Drift(CLUSTER, f"Helm release {GPU.namespace}/{GPU.release} {says}")]
-
-
-def test_an_api_that_did_not_answer_is_no_state() -> None:
-    assert ClusterState.of({"nodes": None, "releases": "x"}) is None
 
 
 @pytest.mark.parametrize(
@@ -127,6 +139,61 @@ def test_the_result_is_one_json_object() -> None:
     assert json.loads(as_json("dev", []))["verified"] is True
 
 
+def unknown() -> ClusterState:
+    raise UnknownState("no answer")
+
+
+def test_a_cluster_that_cannot_be_read_is_not_verified(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    content = site(servers=1, workers={"h100": 1})
+    for number, host in enumerate(each for role in content["hosts"].values() for each in role):
+        host.update(address=f"127.0.0.{number + 2}", port=1)  # refuses the connection
+    drift = asyncio.run(verify(config.load(content, root=Path()), login(), [GPU], unknown))
+    assert drift[-1] == Drift(CLUSTER, "Nodes and Helm releases cannot be read: no answer", "unknown")
+
+
+@pytest.fixture
+def clients(monkeypatch: pytest.MonkeyPatch) -> dict[str, Cluster]:
+    """The cluster that is behind each server, by its URL; nobody answers at others."""
+    known: dict[str, Cluster] = {}
+
+    def client(kubeconfig: str) -> Cluster:
+        server = yaml.safe_load(kubeconfig)["clusters"][0]["cluster"]["server"]
+        dead = Cluster()
+        dead.failures = [unreachable(server)]
+        return known.get(server, dead)
+
+    monkeypatch.setattr("busbar.operations.verify.RestApi", client)
+    return known
+
+
+KUBECONFIG = yaml.safe_dump(
+    {
+        "clusters": [
+            {"name": "c", "cluster": {"server": "https://lb:6443", "certificate-authority-data": ""}}
+        ],
+        "users": [{"name": "u", "user": {}}],
+    }
+)
+
+
+def test_the_cluster_is_read_from_a_server_where_the_load_balancer_does_not_answer(
+    clients: dict[str, Cluster],
+) -> None:
+    release = {"metadata": {"namespace": "n", "labels": {"name": "r", "version": "1", "status": "deployed"}}}
+    inventory = Inventory.of(config.load(site(servers=3), root=Path()))
+    clients["https://192.0.2.12:6443"] = Cluster({NODES: [], "/api/v1/secrets": [release]})
+    assert read_state(KUBECONFIG, inventory).releases == {("n", "r"): "deployed"}
+
+
+def test_a_cluster_where_nobody_answers_is_an_error_with_the_reason_of_the_load_balancer(
+    clients: dict[str, Cluster],
+) -> None:
+    inventory = Inventory.of(config.load(site(servers=3), root=Path()))
+    with pytest.raises(UnknownState, match=re.escape(f"GET {inventory.api_endpoint}: connection refused")):
+        read_state(KUBECONFIG, inventory)
+
+
 @pytest.mark.parametrize(("ahead", "says"), [(600, "ahead of"), (-600, "behind"), (0, None)])
 def test_a_host_whose_clock_is_wrong_is_named(
     monkeypatch: pytest.MonkeyPatch, ahead: float, says: str | None
@@ -137,12 +204,12 @@ def test_a_host_whose_clock_is_wrong_is_named(
         content["hosts"][role][0].update(address=f"127.0.0.{number + 2}", port=1)
 
     async def verified() -> list[Drift]:
-        facts = {"epoch": time.time() + ahead, "drift": [], "nodes": None, "releases": None}
+        facts = {"epoch": time.time() + ahead, "drift": []}
         async with machine(printing(facts, [])) as port:
             content["hosts"]["workers"][0].update(
                 address="127.0.0.1", port=port, host_key=public(HOST), user="root"
             )
-            return await verify(config.load(content, root=Path()), login(), [GPU])
+            return await verify(config.load(content, root=Path()), login(), [GPU], unknown)
 
     drift = [each.what for each in asyncio.run(verified()) if each.kind == "drift"]
     # A busy machine answers a second later.
@@ -174,7 +241,7 @@ def host(tmp_path: Path) -> Path:
 def test_a_host_as_applied_has_no_drift(host: Path) -> None:
     facts = reported(host)
     assert abs(facts.pop("epoch") - time.time()) < 60, "the clock of the host"
-    assert facts == {"node": "worker-1", "drift": [], "nodes": None, "releases": None}
+    assert facts == {"node": "worker-1", "drift": []}
 
 
 def test_changed_and_deleted_files_are_named(host: Path) -> None:
@@ -231,24 +298,6 @@ def test_changed_exports_and_a_stopped_nfs_server_are_named(nfs_host: Path) -> N
 
 def test_an_nfs_server_that_is_gone_is_named_beside_a_load_balancer_as_applied(host: Path) -> None:
     assert with_nfs(host) == [f"nothing of busbar is installed ({host}/nfs/owner is missing)"]
-
-
-# As many labels as node-feature-discovery and the GPU Operator give a Node.
-NODE_LABELS = json.dumps(
-    {f"feature.node.kubernetes.io/cpu-cpuid.AVX512_{number}": "true" for number in range(100)}
-)
-
-
-def test_a_server_reports_the_labels_of_hundreds_of_nodes(tmp_path: Path) -> None:
-    (tmp_path / "answer").write_text("".join(f"gpu-{number}|True||{NODE_LABELS}|\n" for number in range(440)))
-    call = f"export LC_ALL=C; api() {{ cat {tmp_path}/answer; }}; cluster_nodes"
-    assert json.loads(output("verify", call)) == (tmp_path / "answer").read_text().rstrip("\n")
-
-
-@pytest.mark.parametrize("text", ['with "quotes" and \\', "two\nlines\tand a tab", "bell\a", "äöü", ""])
-def test_what_the_cluster_answers_is_reported_as_json(text: str) -> None:
-    call = "export LC_ALL=C; api() { printf '%s' \"$TEXT\"; }; helm_releases"
-    assert json.loads(output("verify", call, TEXT=text)) == text.replace("\a", "")
 
 
 def test_facts_of_any_size_are_read(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,6 +46,8 @@ NEED_STACK: dict[str, Call] = {
     "remove host": ((), {}, 64),
     "remove cluster": ((), {}, 64),
     "remove keep": ((), {}, 64),
+    "remove nodes": ((), {"workers": []}, 64),
+    "set-taints": ((), {"taints": {}}, 64),
 }
 NEED_NOTHING = {"nccl check", "nccl parse"}
 GROUPS = ("nccl", "remove")

@@ -1,0 +1,122 @@
+"""Nodes as busbar reads and changes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from busbar.kube.client import Api, ApiError, JsonObject
+from busbar.kube.wait import Deadline, Pending, wait_until
+
+NODES = "/api/v1/nodes"
+# The digest of the machine-id that a Node was made on (host/k3s-lib.sh); only busbar's Nodes have it.
+MACHINE = "busbar/machine"
+# On a Node that busbar has cordoned (host/k3s-drain.sh). One that somebody else had cordoned stays so.
+CORDONED = "busbar/cordoned"
+_SERVER = "node-role.kubernetes.io/etcd"
+
+
+@dataclass(frozen=True)
+class Taint:
+    """A taint. Key and effect identify it."""
+
+    key: str
+    value: str
+    effect: str
+
+    @classmethod
+    def parse(cls, text: str) -> Taint:
+        """From KEY=VALUE:EFFECT, as K3s and kubectl write it."""
+        pair, _, effect = text.rpartition(":")
+        key, _, value = pair.partition("=")
+        return cls(key, value, effect)
+
+    @property
+    def identity(self) -> tuple[str, str]:
+        """What two taints of one Node cannot share."""
+        return self.key, self.effect
+
+    def __str__(self) -> str:
+        return f"{self.key}={self.value}:{self.effect}"
+
+
+@dataclass(frozen=True)
+class Node:
+    """What busbar looks at of a Node. `machine` is "" where busbar has not noted one."""
+
+    name: str
+    machine: str
+    is_server: bool
+    ready: bool
+    unschedulable: bool
+    cordoned_by_busbar: bool
+    labels: Mapping[str, str]
+    taints: tuple[Taint, ...]
+
+    @classmethod
+    def of(cls, node: JsonObject) -> Node:
+        """From the object of the API."""
+        metadata, spec = node["metadata"], node.get("spec") or {}
+        labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
+        conditions = (node.get("status") or {}).get("conditions") or []
+        return cls(
+            name=metadata["name"],
+            machine=annotations.get(MACHINE) or "",
+            is_server=labels.get(_SERVER) == "true",
+            ready=any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions),
+            unschedulable=bool(spec.get("unschedulable")),
+            cordoned_by_busbar=CORDONED in annotations,
+            labels=labels,
+            taints=tuple(
+                Taint(each["key"], each.get("value") or "", each["effect"])
+                for each in spec.get("taints") or []
+            ),
+        )
+
+
+def read(api: Api) -> list[Node]:
+    """All Nodes of the cluster. Raises ApiError."""
+    return [Node.of(each) for each in api.list(NODES)]
+
+
+def cordon(api: Api, name: str) -> None:
+    """Keep new pods away, with busbar's mark. Raises ApiError."""
+    _patch(api, name, "true", True)
+
+
+def uncordon(api: Api, name: str) -> None:
+    """Undo `cordon`. Raises ApiError."""
+    _patch(api, name, None, None)
+
+
+def _patch(api: Api, name: str, mark: Any, unschedulable: Any) -> None:
+    # Both at once, so that an interrupted run leaves no cordon without its mark.
+    metadata = {"annotations": {CORDONED: mark}}
+    api.merge(f"{NODES}/{name}", {"metadata": metadata, "spec": {"unschedulable": unschedulable}})
+
+
+def delete(api: Api, name: str, deadline: Deadline) -> None:
+    """Delete a Node and its password, so that the name can be used again (k3s-io/k3s#10408).
+
+    K3s leaves the Secret to the garbage collector; a machine that joins before that is refused. Raises
+    ApiError, and TimedOut.
+    """
+    for path in (
+        f"{NODES}/{name}",
+        f"/api/v1/namespaces/kube-system/secrets/{name.lower()}.node-password.k3s",
+    ):
+        _delete(api, path, deadline)
+
+
+def _delete(api: Api, path: str, deadline: Deadline) -> None:
+    def gone() -> bool | Pending:
+        try:
+            api.delete(path)
+        except ApiError as error:
+            if error.not_found:
+                return True
+            raise
+        return Pending(f"{path} is being deleted")
+
+    wait_until(gone, deadline, poll_seconds=0.5)

@@ -1,0 +1,173 @@
+"""Drains and deletes the Nodes of workers that are not configured any more.
+
+A Node counts if busbar has noted its machine, and if it is no server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from busbar.kube import nodes
+from busbar.kube.client import Api, ApiError, JsonObject
+from busbar.kube.nodes import Node
+from busbar.kube.wait import Clock, Deadline, Pending, ProgressCallback, TimedOut, wait_until
+
+READ_SECONDS = 60.0
+DRAIN_SECONDS = 300.0
+DELETE_SECONDS = 60.0
+POLL_SECONDS = 3.0
+AT_ONCE = 10
+# Pods of these owners stay with their Node.
+_STAY = frozenset({"DaemonSet", "Node"})
+
+
+class StaleNodesSpec(BaseModel):
+    """The JSON that `busbar remove nodes` reads on stdin."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    workers: list[str] = Field(description="All workers of the configuration, by name.")
+
+
+class NodesRemain(Exception):
+    """Nodes that could not be deleted; the text names them and what the API said."""
+
+
+def remove(api: Api, spec: StaleNodesSpec, clock: Clock, progress: ProgressCallback) -> list[str]:
+    """The names of the Nodes that were deleted, ten at the same time. Safe to run again.
+
+    A drain that takes longer than DRAIN_SECONDS does not keep the Node. Raises ApiError, TimedOut (no Nodes
+    could be read), and NodesRemain after all others are gone. What is stopped is uncordoned.
+    """
+    found = wait_until(
+        lambda: nodes.read(api), Deadline(clock, READ_SECONDS), poll_seconds=POLL_SECONDS, progress=progress
+    )
+    stale = list(stale_nodes(found, spec.workers))
+    failed: dict[str, str] = {}
+    for at in range(0, len(stale), AT_ONCE):
+        failed |= _Removal(api, clock, progress, found).of(stale[at : at + AT_ONCE])
+    if failed:
+        reasons = "; ".join(f"{name} ({reason})" for name, reason in failed.items())
+        raise NodesRemain(
+            f"these Nodes could not be deleted: {reasons}. Fix: make the API answer, or run on a server: "
+            f"k3s kubectl delete node {' '.join(failed)}; then retry"
+        )
+    return [node.name for node in stale]
+
+
+def stale_nodes(found: Sequence[Node], workers: Sequence[str]) -> Iterator[Node]:
+    """The Nodes of workers that left the configuration. K3s writes names of Nodes in lower case."""
+    configured = {name.lower() for name in workers}
+    for node in found:
+        if node.machine and not node.is_server and node.name.lower() not in configured:
+            yield node
+
+
+class _Removal:
+    """Drains Nodes side by side, and deletes each when nothing runs there any more."""
+
+    def __init__(self, api: Api, clock: Clock, progress: ProgressCallback, found: Sequence[Node]) -> None:
+        self._api, self._clock, self._progress = api, clock, progress
+        self._machines = [node.machine for node in found]
+        self._cordoned: set[str] = set()
+        self._failed: dict[str, str] = {}
+
+    def of(self, batch: Sequence[Node]) -> dict[str, str]:
+        """The Nodes that could not be deleted, and why."""
+        draining = [node for node in batch if self._is_drained(node)]
+        try:
+            for node in batch:
+                if node not in draining:
+                    self._delete(node.name)
+            self._drain({node.name: node for node in draining})
+        finally:
+            self._uncordon()
+        return self._failed
+
+    def _uncordon(self) -> None:
+        for name in sorted(self._cordoned):
+            try:
+                nodes.uncordon(self._api, name)
+            except ApiError as error:
+                self._progress(f"uncordoning Node {name} failed: {error}. Fix: kubectl uncordon {name}")
+
+    def _is_drained(self, node: Node) -> bool:
+        """Nothing runs on a Node whose machine has another name now, or is gone."""
+        if self._machines.count(node.machine) > 1:
+            self._progress(f"the machine of Node {node.name} is another Node now; nothing to drain")
+            return False
+        if not node.ready:
+            self._progress(
+                f"Node {node.name} is not Ready: nothing there can be drained; its pods start again elsewhere"
+            )
+            return False
+        self._progress(f"{node.name} is not configured any more: its Node is drained and deleted")
+        return True
+
+    def _drain(self, draining: dict[str, Node]) -> None:
+        left: dict[str, str] = {}
+
+        def done() -> bool | Pending:
+            for name, node in list(draining.items()):
+                if name not in self._cordoned and (not node.unschedulable or node.cordoned_by_busbar):
+                    nodes.cordon(self._api, name)
+                    self._cordoned.add(name)
+                left[name] = _evict_all(self._api, name)
+                if not left[name]:
+                    del draining[name]
+                    self._delete(name)
+            return not draining or Pending(
+                "draining, left: " + "; ".join(f"{name}: {left[name]}" for name in draining)
+            )
+
+        try:
+            wait_until(
+                done,
+                Deadline(self._clock, DRAIN_SECONDS),
+                poll_seconds=POLL_SECONDS,
+                progress=self._progress,
+            )
+        except TimedOut:
+            for name in draining:
+                waited = f"drain of {name} timed out after {DRAIN_SECONDS:.0f} s"
+                self._progress(f"{waited}: {left.get(name, 'no answer')}; deleting the Node anyway")
+                self._delete(name)
+
+    def _delete(self, name: str) -> None:
+        try:
+            nodes.delete(self._api, name, Deadline(self._clock, DELETE_SECONDS))
+            self._cordoned.discard(name)
+        except (ApiError, TimedOut) as error:
+            self._failed[name] = str(error)
+
+
+def _evict_all(api: Api, node: str) -> str:
+    """Ask for the eviction of the Node's pods; those that are left, with what keeps each. Raises ApiError."""
+    pods = api.list("/api/v1/pods", fieldSelector=f"spec.nodeName={node}")
+    return "; ".join(f"{_name(pod)} ({_evict(api, pod)})" for pod in pods if _is_evicted(pod))
+
+
+def _is_evicted(pod: JsonObject) -> bool:
+    owners = {each.get("kind") for each in pod["metadata"].get("ownerReferences") or []}
+    is_over = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+    return not is_over and not owners & _STAY
+
+
+def _name(pod: JsonObject) -> str:
+    return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+
+
+def _evict(api: Api, pod: JsonObject) -> str:
+    """Why the pod is still there: it ends, or the API refuses, for a disruption budget with its name."""
+    metadata = {key: pod["metadata"][key] for key in ("namespace", "name")}
+    if pod["metadata"].get("deletionTimestamp"):
+        return "ending"
+    path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}/eviction"
+    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata}
+    try:
+        api.create(path, body)
+    except ApiError as error:
+        return "ending" if error.not_found else error.reason
+    return "ending"

@@ -1,0 +1,134 @@
+"""Sets the taints of Nodes that have joined; K3s sets them only when a Node registers.
+
+Taints that were configured and are not any more are removed, those of anybody else stay. What was configured
+is in a ConfigMap: lines "NODE KEY=VALUE:EFFECT...".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from busbar.kube.client import Api, ApiError
+from busbar.kube.nodes import NODES, Node, Taint
+from busbar.kube.wait import Clock, Deadline, ProgressCallback, wait_until
+
+# host/k3s-nodes.sh names it too.
+RECORD = "busbar-taints"
+_CONFIG_MAPS = "/api/v1/namespaces/kube-system/configmaps"
+_KEY = "taints"
+SECONDS = 300.0
+
+
+class TaintsSpec(BaseModel):
+    """The JSON that `busbar set-taints` reads on stdin."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    taints: dict[str, list[str]] = Field(
+        description="The taints of every worker, KEY=VALUE:EFFECT, by its name."
+    )
+
+
+def apply(api: Api, spec: TaintsSpec, clock: Clock, progress: ProgressCallback) -> list[str]:
+    """Set the taints; the names of the Nodes that were changed. Raises ApiError, and TimedOut.
+
+    What was configured is noted last, so that an interrupted run is finished by the next one.
+    """
+    deadline = Deadline(clock, SECONDS)
+    # K3s writes names of Nodes in lower case.
+    wanted = {name.lower(): _parsed(texts) for name, texts in spec.taints.items()}
+    record = wait_until(lambda: _read_record(api), deadline, poll_seconds=1, progress=progress)
+    before = _of_record(record)
+    found = wait_until(lambda: api.list(NODES), deadline, poll_seconds=1, progress=progress)
+    changed = [
+        node.name
+        for node in map(Node.of, found)
+        if (ours := wanted.get(node.name)) is not None
+        and _set(api, node, ours, before.get(node.name, ()), deadline, progress)
+    ]
+    now = "".join(f"{' '.join([name, *map(str, taints)])}\n" for name, taints in wanted.items())
+    if now != record:
+        wait_until(lambda: _write_record(api, now), deadline, poll_seconds=1, retry_on=_may_pass)
+    return changed
+
+
+def _set(
+    api: Api,
+    node: Node,
+    wanted: Sequence[Taint],
+    before: Sequence[Taint],
+    deadline: Deadline,
+    progress: ProgressCallback,
+) -> bool:
+    """Whether the Node had to be changed. It is read again: somebody else may change it at the same time."""
+    if _change(node, wanted, before) is None:
+        return False
+    path = f"{NODES}/{node.name}"
+
+    def done() -> bool:
+        try:
+            found = api.get(path)
+        except ApiError as error:
+            if error.not_found:
+                return False
+            raise
+        taints = _change(Node.of(found), wanted, before)
+        if taints is not None:
+            progress(f"taints of {node.name}: {' '.join(map(str, taints)) or 'none'}")
+            version = {"resourceVersion": found["metadata"]["resourceVersion"]}
+            api.merge(path, {"metadata": version, "spec": {"taints": _objects(found, taints)}})
+        return taints is not None
+
+    return wait_until(done, deadline, poll_seconds=1, retry_on=_may_pass)
+
+
+def _may_pass(error: ApiError) -> bool:
+    return error.transient or error.conflict
+
+
+def _change(node: Node, wanted: Sequence[Taint], before: Iterable[Taint]) -> list[Taint] | None:
+    """All taints that the Node is to have; None if these are those that it has."""
+    ours = {taint.identity for taint in (*wanted, *before)}
+    taints = [*(taint for taint in node.taints if taint.identity not in ours), *wanted]
+    return None if set(taints) == set(node.taints) else taints
+
+
+def _objects(node: Mapping[str, Any], taints: Sequence[Taint]) -> list[dict[str, Any]]:
+    """The taints as objects; those that the Node has stay as they are, with the time at which they came."""
+    has = {
+        Taint(each["key"], each.get("value") or "", each["effect"]): each
+        for each in (node.get("spec") or {}).get("taints") or []
+    }
+    return [has.get(each) or {"key": each.key, "value": each.value, "effect": each.effect} for each in taints]
+
+
+def _parsed(texts: Iterable[str]) -> tuple[Taint, ...]:
+    return tuple(Taint.parse(text) for text in texts)
+
+
+def _of_record(text: str) -> dict[str, tuple[Taint, ...]]:
+    lines = (line.split() for line in text.splitlines() if line.strip())
+    return {name.lower(): _parsed(texts) for name, *texts in lines}
+
+
+def _read_record(api: Api) -> str:
+    try:
+        return str((api.get(f"{_CONFIG_MAPS}/{RECORD}").get("data") or {}).get(_KEY) or "")
+    except ApiError as error:
+        if error.not_found:
+            return ""
+        raise
+
+
+def _write_record(api: Api, text: str) -> bool:
+    data = {_KEY: text}
+    try:
+        api.merge(f"{_CONFIG_MAPS}/{RECORD}", {"data": data})
+    except ApiError as error:
+        if not error.not_found:
+            raise
+        api.create(_CONFIG_MAPS, {"metadata": {"name": RECORD}, "data": data})
+    return True

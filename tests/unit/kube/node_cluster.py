@@ -1,0 +1,121 @@
+"""A cluster of Nodes and pods in memory, which takes patches, deletions and evictions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import deepcopy
+from typing import Any
+
+from busbar.kube.client import ApiError, JsonObject
+from busbar.kube.nodes import CORDONED, MACHINE, NODES, Taint
+from tests.support.kube_cluster import Clock, Cluster, not_found
+
+CONFIG_MAPS = "/api/v1/namespaces/kube-system/configmaps"
+BUDGET = "Cannot evict pod as it would violate the pod's disruption budget. The disruption budget b needs 2"
+
+
+def node(
+    name: str,
+    machine: str = "",
+    *taints: str,
+    ready: bool = True,
+    server: bool = False,
+    cordoned: bool = False,
+) -> JsonObject:
+    """A Node as the API serves it."""
+    annotations = {**({MACHINE: machine} if machine else {}), **({CORDONED: "true"} if cordoned else {})}
+    parsed = [vars(Taint.parse(text)) for text in taints]
+    return {
+        "metadata": {
+            "name": name,
+            "resourceVersion": "1",
+            "annotations": annotations,
+            "labels": {"node-role.kubernetes.io/etcd": "true"} if server else {},
+        },
+        "spec": {"taints": parsed, **({"unschedulable": True} if cordoned else {})},
+        "status": {"conditions": [{"type": "Ready", "status": "True" if ready else "Unknown"}]},
+    }
+
+
+def pod(name: str, on: str, owner: str = "ReplicaSet", phase: str = "Running") -> JsonObject:
+    """A pod in the namespace default; `owner` is the kind of its controller, "" without one."""
+    owners = [{"kind": owner}] if owner else []
+    return {
+        "metadata": {"name": name, "namespace": "default", "ownerReferences": owners},
+        "spec": {"nodeName": on},
+        "status": {"phase": phase},
+    }
+
+
+class Nodes(Cluster):
+    """`log`: what was changed. `refused`: pods that a budget keeps. `kept`: Nodes that cannot be deleted."""
+
+    def __init__(self, *nodes: JsonObject, pods: tuple[JsonObject, ...] = ()) -> None:
+        super().__init__({f"{NODES}/{each['metadata']['name']}": each for each in nodes})
+        self.pods = list(pods)
+        self.log: list[str] = []
+        self.refused: set[str] = set()
+        self.kept: set[str] = set()
+        self.clock = Clock()
+
+    def taints(self, name: str) -> set[str]:
+        """The taints of a Node, as texts."""
+        return {str(Taint(**each)) for each in self.objects[f"{NODES}/{name}"]["spec"]["taints"]}
+
+    def list(self, path: str, **query: str) -> list[JsonObject]:
+        self._fail()
+        if path == "/api/v1/pods":
+            name = query["fieldSelector"].removeprefix("spec.nodeName=")
+            return [each for each in self.pods if each["spec"]["nodeName"] == name]
+        return [deepcopy(each) for at, each in self.objects.items() if at.rpartition("/")[0] == path]
+
+    def get(self, path: str, **query: str) -> JsonObject:
+        return deepcopy(super().get(path, **query))
+
+    def create(self, path: str, body: Mapping[str, Any]) -> JsonObject:
+        if not path.endswith("/eviction"):
+            return super().create(path, body)
+        self._fail()
+        name = body["metadata"]["name"]
+        if name in self.refused:
+            raise ApiError(f"POST {path}", 429, BUDGET)
+        self.log.append(f"{name} evicted")
+        self.pods = [each for each in self.pods if each["metadata"]["name"] != name]
+        return {}
+
+    def merge(self, path: str, body: Mapping[str, Any]) -> JsonObject:
+        self._fail()
+        found = self.objects.get(path)
+        if found is None:
+            raise not_found(path)
+        version = (body.get("metadata") or {}).get("resourceVersion")
+        if version not in (None, found["metadata"].get("resourceVersion")):
+            raise ApiError(f"PATCH {path}", 409, "the object has been modified")
+        name = path.rpartition("/")[2]
+        if "unschedulable" in (body.get("spec") or {}):
+            self.log.append(f"{name} {'cordoned' if body['spec']['unschedulable'] else 'uncordoned'}")
+        elif path.startswith(NODES):
+            self.log.append(f"{name} tainted")
+        _merge(found, body)
+        return found
+
+    def delete(self, path: str, **preconditions: str) -> JsonObject:
+        self._fail()
+        name = path.rpartition("/")[2]
+        if name in self.kept:
+            raise ApiError(f"DELETE {path}", 403, "not allowed")
+        if path not in self.objects:
+            raise not_found(path)
+        del self.objects[path]
+        self.log.append(f"{name} deleted")
+        return {}
+
+
+def _merge(into: dict[str, Any], patch: Mapping[str, Any]) -> None:
+    for key, value in patch.items():
+        if value is None:
+            into.pop(key, None)
+        elif isinstance(value, Mapping):
+            _merge(into.setdefault(key, {}), value)
+        else:
+            into[key] = value

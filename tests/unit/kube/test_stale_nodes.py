@@ -1,0 +1,155 @@
+"""Nodes of workers that are not configured any more: which are drained and deleted, and which stay."""
+
+from __future__ import annotations
+
+import pytest
+
+from busbar.kube import stale_nodes
+from busbar.kube.nodes import CORDONED, NODES
+from busbar.kube.stale_nodes import DRAIN_SECONDS, NodesRemain, StaleNodesSpec
+from busbar.kube.wait import TimedOut
+from tests.support.kube_cluster import unreachable
+from tests.unit.kube.node_cluster import BUDGET, Nodes, node, pod
+
+SERVER = node("s-1", "a", server=True)
+
+
+def remove(cluster: Nodes, *workers: str, said: list[str] | None = None) -> list[str]:
+    say = (said if said is not None else []).append
+    return stale_nodes.remove(cluster, StaleNodesSpec(workers=list(workers)), cluster.clock, say)
+
+
+def test_a_worker_that_left_the_configuration_is_drained_and_deleted() -> None:
+    pods = (pod("app", "w-1"), pod("other", "w-2"), pod("bare", "w-1", owner=""), pod("job", "w-1", "Job"))
+    cluster = Nodes(SERVER, node("w-1", "b"), node("w-2", "c"), pods=pods)
+    assert remove(cluster, "w-2") == ["w-1"]
+    assert cluster.log == ["w-1 cordoned", "app evicted", "bare evicted", "job evicted", "w-1 deleted"]
+
+
+def test_pods_that_belong_to_the_node_or_are_over_do_not_keep_it() -> None:
+    pods = (
+        pod("agent", "w-1", "DaemonSet"),
+        pod("static", "w-1", "Node"),
+        pod("done", "w-1", "Job", "Failed"),
+    )
+    cluster = Nodes(node("w-1", "b"), pods=pods)
+    remove(cluster)
+    assert cluster.log == ["w-1 cordoned", "w-1 deleted"]
+
+
+def test_workers_in_the_configuration_and_servers_stay() -> None:
+    cluster = Nodes(SERVER, node("w-1", "b"), node("w-2", "c", ready=False))
+    assert (remove(cluster, "w-1", "w-2", "w-3"), cluster.log) == ([], [])
+
+
+def test_a_worker_that_is_configured_in_capital_letters_stays() -> None:
+    assert remove(Nodes(node("w-1", "b")), "W-1") == []
+
+
+def test_a_node_that_somebody_else_has_added_stays() -> None:
+    assert remove(Nodes(node("guest"))) == []
+
+
+def test_the_password_of_a_node_goes_with_it() -> None:
+    cluster = Nodes(node("w-1", "b"))
+    secret = "/api/v1/namespaces/kube-system/secrets/w-1.node-password.k3s"
+    cluster.objects[secret] = {}
+    remove(cluster)
+    assert secret not in cluster.objects
+
+
+def test_the_node_of_a_worker_that_is_gone_is_deleted_without_a_drain() -> None:
+    said: list[str] = []
+    cluster = Nodes(node("w-1", "b", ready=False), pods=(pod("app", "w-1"),))
+    assert (remove(cluster, said=said), cluster.log) == (["w-1"], ["w-1 deleted"])
+    assert said == ["Node w-1 is not Ready: nothing there can be drained; its pods start again elsewhere"]
+
+
+def test_the_old_node_of_a_renamed_worker_is_deleted_without_waiting_for_its_pods() -> None:
+    cluster = Nodes(node("w-1", "b"), node("w-9", "b"), pods=(pod("app", "w-1"),))
+    remove(cluster, "w-9")
+    assert cluster.log == ["w-1 deleted"]
+
+
+def test_a_budget_that_allows_an_eviction_later_is_waited_for_and_named() -> None:
+    said: list[str] = []
+    cluster = Nodes(node("w-1", "b"), pods=(pod("app", "w-1"),))
+    cluster.refused = {"app"}
+    cluster.clock.at(100, cluster.refused.clear)
+    remove(cluster, said=said)
+    assert cluster.log == ["w-1 cordoned", "app evicted", "w-1 deleted"]
+    assert f"draining, left: w-1: default/app ({BUDGET})" in said[1]
+
+
+def test_a_drain_that_does_not_end_in_time_does_not_keep_the_node() -> None:
+    said: list[str] = []
+    cluster = Nodes(node("w-1", "b"), node("w-2", "c"), pods=(pod("app", "w-1"),))
+    cluster.refused = {"app"}
+    remove(cluster, said=said)
+    assert cluster.log == ["w-1 cordoned", "w-2 cordoned", "w-2 deleted", "w-1 deleted"]
+    assert said[-1] == f"drain of w-1 timed out after 300 s: default/app ({BUDGET}); deleting the Node anyway"
+    assert cluster.clock.time <= DRAIN_SECONDS + 2
+
+
+def test_what_is_stopped_is_uncordoned() -> None:
+    cluster = Nodes(
+        node("w-1", "b"), node("w-2", "c", cordoned=True), pods=(pod("x", "w-1"), pod("y", "w-2"))
+    )
+    cluster.refused = {"x", "y"}
+
+    def stop() -> None:
+        raise KeyboardInterrupt
+
+    cluster.clock.at(10, stop)
+    with pytest.raises(KeyboardInterrupt):
+        remove(cluster)
+    for name in ("w-1", "w-2"):
+        found = cluster.objects[f"{NODES}/{name}"]
+        assert CORDONED not in found["metadata"]["annotations"]
+        assert "unschedulable" not in found["spec"]
+
+
+def test_a_node_that_somebody_else_has_cordoned_stays_so_after_a_stop() -> None:
+    cordoned = node("w-1", "b")
+    cordoned["spec"]["unschedulable"] = True
+    cluster = Nodes(cordoned, pods=(pod("x", "w-1"),))
+    cluster.refused, cluster.kept = {"x"}, {"w-1"}
+    with pytest.raises(NodesRemain):
+        remove(cluster)
+    assert cluster.log == []
+
+
+@pytest.mark.parametrize("leaving", [3, 23])
+def test_a_node_that_cannot_be_deleted_is_named_after_all_others_have_gone(leaving: int) -> None:
+    names = [f"w-{number}" for number in range(leaving)]
+    cluster = Nodes(*(node(name, f"m-{name}") for name in names))
+    cluster.kept = {"w-1"}
+    with pytest.raises(NodesRemain, match=r"could not be deleted: w-1 \(.*not allowed\)\. Fix: "):
+        remove(cluster)
+    assert [path for path in cluster.objects if path.startswith(NODES)] == [f"{NODES}/w-1"]
+    assert "w-1 uncordoned" in cluster.log
+
+
+def test_ten_nodes_are_drained_at_the_same_time() -> None:
+    names = [f"w-{number}" for number in range(12)]
+    cluster = Nodes(
+        *(node(name, f"m-{name}") for name in names), pods=tuple(pod(f"p-{name}", name) for name in names)
+    )
+    cluster.refused = {f"p-{name}" for name in names}
+    remove(cluster)
+    assert sum(line.endswith(" cordoned") for line in cluster.log[:11]) == 10
+    assert cluster.clock.time < 2 * DRAIN_SECONDS + 10
+
+
+def test_an_api_that_does_not_answer_for_a_while_keeps_nothing_cordoned() -> None:
+    cluster = Nodes(node("w-1", "b"), pods=(pod("app", "w-1"),))
+    cluster.failures = [None, None, *[unreachable()] * 10]
+    assert remove(cluster) == ["w-1"]
+
+
+def test_without_an_answer_of_the_api_no_node_is_touched() -> None:
+    cluster = Nodes(node("w-1", "b"))
+    cluster.failures = [unreachable()] * 1000
+    with pytest.raises(TimedOut):
+        remove(cluster)
+    assert cluster.log == []

@@ -1,0 +1,115 @@
+"""Taints of workers: which are set and removed, and which stay."""
+
+from __future__ import annotations
+
+import pytest
+
+from busbar.kube import taints
+from busbar.kube.client import ApiError
+from busbar.kube.nodes import NODES
+from busbar.kube.wait import TimedOut
+from tests.support.kube_cluster import unreachable
+from tests.unit.kube.node_cluster import CONFIG_MAPS, Nodes, node
+
+GPU = "nvidia.com/gpu=present:NoSchedule"
+RECORD = f"{CONFIG_MAPS}/{taints.RECORD}"
+
+
+def apply(cluster: Nodes, **wanted: list[str]) -> list[str]:
+    """Set the taints of workers, w_1 for the worker w-1."""
+    spec = taints.TaintsSpec(taints={name.replace("_", "-"): found for name, found in wanted.items()})
+    return taints.apply(cluster, spec, cluster.clock, lambda _: None)
+
+
+def record(cluster: Nodes) -> str:
+    return str(cluster.objects[RECORD]["data"]["taints"])
+
+
+def test_a_taint_that_is_added_to_a_pool_arrives_at_the_nodes_that_have_joined() -> None:
+    cluster = Nodes(node("s-1", "a", server=True), node("w-1", "b"), node("w-2", "c", GPU))
+    assert apply(cluster, w_1=[GPU], w_2=[GPU], w_9=[GPU]) == ["w-1"]
+    assert (cluster.taints("w-1"), cluster.taints("s-1")) == ({GPU}, set())
+
+
+def test_a_taint_that_leaves_the_configuration_leaves_the_node_and_those_of_others_stay() -> None:
+    cluster = Nodes(node("w-1", "b", GPU, "site=x:NoSchedule"))
+    assert apply(cluster, w_1=[GPU]) == []
+    assert apply(cluster, w_1=[]) == ["w-1"]
+    assert cluster.taints("w-1") == {"site=x:NoSchedule"}
+
+
+def test_a_taint_with_another_value_is_overwritten_and_one_with_another_effect_is_exchanged() -> None:
+    cluster = Nodes(node("w-1", "b", "a=1:NoSchedule", "b=:NoSchedule"))
+    apply(cluster, w_1=["a=1:NoSchedule", "b=:NoSchedule"])
+    apply(cluster, w_1=["a=2:NoSchedule", "b=:NoExecute"])
+    assert cluster.taints("w-1") == {"a=2:NoSchedule", "b=:NoExecute"}
+
+
+def test_a_taint_that_stays_keeps_the_time_at_which_it_came() -> None:
+    cluster = Nodes(node("w-1", "b", "gone=:NoExecute"))
+    found = cluster.objects[f"{NODES}/w-1"]["spec"]
+    found["taints"][0]["timeAdded"] = "2026-01-01T00:00:00Z"
+    apply(cluster, w_1=[GPU])
+    assert found["taints"][0]["timeAdded"] == "2026-01-01T00:00:00Z"
+
+
+def test_taints_as_configured_change_nothing() -> None:
+    cluster = Nodes(node("w-1", "b"))
+    apply(cluster, w_1=[GPU])
+    cluster.log.clear()
+    assert (apply(cluster, w_1=[GPU]), cluster.log) == ([], [])
+
+
+def test_the_record_of_an_earlier_release_is_read() -> None:
+    cluster = Nodes(node("w-1", "b", GPU, "site=x:NoSchedule"))
+    cluster.create(CONFIG_MAPS, {"metadata": {"name": taints.RECORD}, "data": {"taints": f"w-1 {GPU}"}})
+    apply(cluster, w_1=[])
+    assert cluster.taints("w-1") == {"site=x:NoSchedule"}
+    assert record(cluster) == "w-1\n"
+
+
+def test_a_worker_that_is_configured_in_capital_letters_gets_its_taints() -> None:
+    cluster = Nodes(node("w-1", "b"))
+    assert apply(cluster, W_1=[GPU]) == ["w-1"]
+
+
+def test_a_node_that_changes_at_the_same_time_is_read_again() -> None:
+    cluster = Nodes(node("w-1", "b"))
+    current = cluster.objects[f"{NODES}/w-1"]
+    get = cluster.get
+
+    def changed_after(path: str, **query: str) -> object:
+        found = get(path, **query)
+        if path.startswith(NODES) and current["metadata"]["resourceVersion"] == "1":
+            current["metadata"]["resourceVersion"] = "2"
+            current["spec"]["taints"].append({"key": "site", "value": "x", "effect": "NoSchedule"})
+        return found
+
+    cluster.get = changed_after  # type: ignore[assignment,method-assign]
+    apply(cluster, w_1=[GPU])
+    assert cluster.taints("w-1") == {GPU, "site=x:NoSchedule"}
+
+
+def test_a_node_that_is_gone_meanwhile_is_no_error() -> None:
+    cluster = Nodes(node("w-1", "b"))
+    cluster.failures = [None, None, ApiError("GET /", 404, "not found")]
+    assert apply(cluster, w_1=[GPU]) == []
+
+
+def test_taints_that_could_not_be_set_are_set_by_the_next_run() -> None:
+    cluster = Nodes(node("w-1", "b", GPU))
+    apply(cluster, w_1=[GPU])
+    cluster.failures = [None, None, ApiError("GET /", 403, "not allowed")]
+    with pytest.raises(ApiError, match="not allowed"):
+        apply(cluster, w_1=[])
+    assert record(cluster) == f"w-1 {GPU}\n"
+    assert apply(cluster, w_1=[]) == ["w-1"]
+
+
+def test_an_api_that_comes_back_is_waited_for_and_one_that_does_not_is_an_error() -> None:
+    cluster = Nodes(node("w-1", "b"))
+    cluster.failures = [unreachable()] * 20
+    assert apply(cluster, w_1=[GPU]) == ["w-1"]
+    cluster.failures = [unreachable()] * 1000
+    with pytest.raises(TimedOut):
+        apply(cluster, w_1=[])
