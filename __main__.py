@@ -3,12 +3,12 @@
 from pathlib import Path
 
 import pulumi
-import pulumi_kubernetes as kubernetes
 from pulumi import ResourceOptions
 
 from busbar.hosts import k3s
 from busbar.preflight.facts import rail_addresses
 from components.control_plane import K3sControlPlane, K3sControlPlaneArgs
+from components.engine.cluster_provider import create_cluster_provider
 from components.engine.debug_messages import leave_out_debug_messages
 from components.engine.interruption import end_quietly_when_interrupted
 from components.engine.node_steps import NodeStepArgs, remove_stale_nodes, set_taints
@@ -21,7 +21,6 @@ from components.mpi_operator import MpiOperator, MpiOperatorArgs
 from components.network_operator import NetworkOperator, NetworkOperatorArgs
 from components.nfs_server import NfsServer, NfsServerArgs
 from components.preflight import Preflight, PreflightArgs
-from components.worker_pool import InfiniBandWorkerPoolArgs
 from components.worker_pools import WorkerPools, WorkerPoolsArgs
 
 PROJECT = Path(__file__).resolve().parent
@@ -32,33 +31,17 @@ async def main() -> None:
     cluster, inventory, login = config.cluster, config.inventory, config.login
 
     preflight = Preflight("preflight", PreflightArgs(inventory=inventory, login=login, project=PROJECT))
-    control_plane = K3sControlPlane(
-        "control-plane",
-        K3sControlPlaneArgs(
-            inventory=inventory,
-            login=login,
-            project=PROJECT,
-            machines=preflight.machines,
-            with_k3s=preflight.with_k3s,
-            registry_credentials=config.registry_credentials,
-            s3_access_key=config.secrets.get("s3AccessKey"),
-            s3_secret_key=config.secrets.get("s3SecretKey"),
-        ),
-        ResourceOptions(depends_on=[preflight]),
-    )
+    checked = ResourceOptions(depends_on=[preflight])
+    control_plane = K3sControlPlane("control-plane", K3sControlPlaneArgs.of(config, preflight), checked)
     load_balancer = HAProxyLoadBalancer(
         "load-balancer",
         HAProxyLoadBalancerArgs(
             inventory=inventory, login=login, ca_pem=control_plane.ca_pem, install_id=control_plane.install_id
         ),
-        # Its packages are installed while server 1 is, its configuration needs the CA.
-        ResourceOptions(depends_on=[preflight]),
+        checked,  # Its packages are installed while server 1 is, its configuration needs the CA.
     )
-    nfs_server = NfsServer(
-        "nfs-server",
-        NfsServerArgs(inventory=inventory, login=login, install_id=control_plane.install_id),
-        ResourceOptions(depends_on=[preflight]),
-    )
+    nfs_args = NfsServerArgs(inventory=inventory, login=login, install_id=control_plane.install_id)
+    nfs_server = NfsServer("nfs-server", nfs_args, checked)
     # Without its first server the cluster is gone: nothing on it is then uninstalled.
     kubeconfig, first_server = control_plane.kubeconfig, control_plane.foundation
     node_args = NodeStepArgs(taints=k3s.worker_taints(inventory), kubeconfig=kubeconfig)
@@ -66,24 +49,7 @@ async def main() -> None:
     taints = set_taints("control-plane-taints", node_args, beside_workers)
     pools = WorkerPools(
         "pools",
-        WorkerPoolsArgs(
-            pools=[
-                InfiniBandWorkerPoolArgs(
-                    inventory=inventory,
-                    login=login,
-                    project=PROJECT,
-                    pool=pool,
-                    install_id=control_plane.install_id,
-                    kubeconfig=kubeconfig,
-                    unreachable=preflight.unreachable,
-                    join_url=inventory.api_endpoint,
-                    agent_token=control_plane.agent_token,
-                    registries_yaml=control_plane.registries_yaml,
-                )
-                for pool in sorted(cluster.pools)
-            ],
-            in_order=cluster.k3s.roll_pools == "in_order",
-        ),
+        WorkerPoolsArgs.of(config, preflight, control_plane),
         ResourceOptions(
             depends_on=control_plane.ahead_of_workers.apply(
                 lambda ahead: [*ahead, load_balancer, *nfs_server.removals]
@@ -91,14 +57,9 @@ async def main() -> None:
         ),
     )
 
-    provider = kubernetes.Provider(
-        "cluster",
-        kubeconfig=kubeconfig,
-        # Constant, so that a new kubeconfig does not replace everything on the cluster.
-        cluster_identifier=f"{pulumi.get_project()}-{pulumi.get_stack()}",
-        # An object that an interrupted update made without recording it is adopted by the next one.
-        upsert_existing_objects=True,
-        opts=ResourceOptions(
+    provider = create_cluster_provider(
+        kubeconfig,
+        ResourceOptions(
             depends_on=control_plane.ahead_of_charts.apply(lambda ahead: [*ahead, load_balancer]),
             deleted_with=first_server,
         ),
@@ -119,22 +80,10 @@ async def main() -> None:
         FabricValidationArgs.of(inventory, kubeconfig),
         ResourceOptions(provider=provider, deleted_with=first_server),
         workers=pools.by_name,
-        after=[
-            *control_plane.steps,
-            taints,
-            gpu_operator,
-            network_operator,
-            mpi_operator,
-        ],
+        after=[*control_plane.steps, taints, gpu_operator, network_operator, mpi_operator],
     )
 
-    steps = [
-        *control_plane.steps,
-        taints,
-        *load_balancer.nodes,
-        *nfs_server.nodes,
-        *pools.nodes,
-    ]
+    steps = [*control_plane.steps, taints, *load_balancer.nodes, *nfs_server.nodes, *pools.nodes]
     outputs = export_outputs(
         cluster,
         kubeconfig=kubeconfig,

@@ -21,6 +21,8 @@ from components.engine.join_tokens import JoinToken
 from components.engine.k3s_server import Server, ServerArgs, create_server
 from components.engine.removal import create_teardown
 from components.engine.ssh import SshLogin
+from components.engine.stack_config import StackConfig
+from components.preflight import Preflight
 
 # Downloads, and then up to 7 minutes until the Node is Ready.
 SERVER_DEADLINE_SECONDS = 1200
@@ -47,6 +49,20 @@ class K3sControlPlaneArgs:
     registry_credentials: pulumi.Input[dict[str, Any]] | None = None
     s3_access_key: pulumi.Input[str] | None = None
     s3_secret_key: pulumi.Input[str] | None = None
+
+    @classmethod
+    def of(cls, config: StackConfig, preflight: Preflight) -> K3sControlPlaneArgs:
+        """The arguments for the servers of a configuration, which `preflight` has checked."""
+        return cls(
+            inventory=config.inventory,
+            login=config.login,
+            project=config.project,
+            machines=preflight.machines,
+            with_k3s=preflight.with_k3s,
+            registry_credentials=config.registry_credentials,
+            s3_access_key=config.secrets.get("s3AccessKey"),
+            s3_secret_key=config.secrets.get("s3SecretKey"),
+        )
 
 
 class K3sControlPlane(pulumi.ComponentResource):

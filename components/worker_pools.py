@@ -8,7 +8,10 @@ from dataclasses import dataclass
 import pulumi
 from pulumi_command import remote
 
+from components.control_plane import K3sControlPlane
 from components.engine.new_parent import adopted_by
+from components.engine.stack_config import StackConfig
+from components.preflight import Preflight
 from components.worker_pool import InfiniBandWorkerPool, InfiniBandWorkerPoolArgs
 
 
@@ -18,6 +21,26 @@ class WorkerPoolsArgs:
 
     pools: Sequence[InfiniBandWorkerPoolArgs]
     in_order: bool
+
+    @classmethod
+    def of(cls, config: StackConfig, preflight: Preflight, control_plane: K3sControlPlane) -> WorkerPoolsArgs:
+        """The arguments for all pools of a configuration, whose workers join the control plane."""
+        pools = [
+            InfiniBandWorkerPoolArgs(
+                inventory=config.inventory,
+                login=config.login,
+                project=config.project,
+                pool=pool,
+                install_id=control_plane.install_id,
+                kubeconfig=control_plane.kubeconfig,
+                unreachable=preflight.unreachable,
+                join_url=config.inventory.api_endpoint,
+                agent_token=control_plane.agent_token,
+                registries_yaml=control_plane.registries_yaml,
+            )
+            for pool in sorted(config.cluster.pools)
+        ]
+        return cls(pools=pools, in_order=config.cluster.k3s.roll_pools == "in_order")
 
 
 class WorkerPools(pulumi.ComponentResource):

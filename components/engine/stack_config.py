@@ -29,6 +29,8 @@ class StackConfig:
     inventory: Inventory
     login: SshLogin
     secrets: Mapping[str, pulumi.Output[str]]
+    project: Path
+    """The folder of the program, which relative paths of the configuration start from."""
 
     @classmethod
     def load(cls, project: Path) -> StackConfig:
@@ -58,7 +60,9 @@ class StackConfig:
             raise pulumi.RunError(f"invalid configuration of stack {pulumi.get_stack()}:\n{error}") from None
         for warning in config.warnings(cluster):
             pulumi.warn(warning)
-        return cls(cluster=cluster, inventory=Inventory.of(cluster), login=login, secrets=secrets)
+        return cls(
+            cluster=cluster, inventory=Inventory.of(cluster), login=login, secrets=secrets, project=project
+        )
 
     @property
     def registry_credentials(self) -> pulumi.Output[dict[str, Any]] | None:
