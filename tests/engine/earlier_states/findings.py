@@ -70,10 +70,14 @@ class Resource:
         return values_of(self.inputs.get("create") or "")
 
     @property
+    def line(self) -> str:
+        """The payload of a Command as it is sent."""
+        return str((self.inputs.get("stdin") or "{}").splitlines()[0])
+
+    @property
     def payload(self) -> dict[str, str]:
         """What a Command sends to its script: contents of files."""
-        line = (self.inputs.get("stdin") or "{}").splitlines()[0]
-        return {name: base64.b64decode(value).decode() for name, value in json.loads(line).items()}
+        return {name: base64.b64decode(value).decode() for name, value in json.loads(self.line).items()}
 
 
 State = Mapping[tuple[str, str], Resource]

@@ -71,7 +71,7 @@ class FolderHost:
         k3s.parent.mkdir(parents=True, exist_ok=True)
         k3s.write_text(_K3S)
         k3s.chmod(0o755)
-        (self.root / "run").mkdir(exist_ok=True)
+        (self.root / "run").mkdir(parents=True, exist_ok=True)
         log.unlink(missing_ok=True)
         digest = hashlib.sha256(k3s.read_bytes()).hexdigest()
         functions = self._inside(script).rstrip().removesuffix("\nmain")

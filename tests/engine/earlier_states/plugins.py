@@ -35,6 +35,8 @@ from lab.offline.plugins.sdk.values import Properties, Secret, mark_secrets_like
 
 if __name__ == "__main__":
     sys.path.pop(0)
+    for name in [each for each in sys.modules if each.partition(".")[0] in ("busbar", "tests")]:
+        del sys.modules[name]  # answers.py imports those of the program's checkout
 
 FOLDER = "BUSBAR_STATES_FOLDER"
 """The variable that names the folder of stack.Checkout."""
