@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 from busbar.cli.stack import engine_texts as texts
-from busbar.outputs import FOLLOW_UP
 
 DONE = 0
 FAILED = 1
@@ -59,7 +57,6 @@ _FOLLOW_UPS = (
     texts.PROGRAM_FAILED,
     texts.COMPONENT_SKIPPED,
     texts.SECRET_MISSING,
-    re.compile(re.escape(FOLLOW_UP)),
 )
 
 
@@ -87,7 +84,13 @@ def reasons(errors: Iterable[str], stderr: str, *, printed: Iterable[str] = ()) 
     """
     lines = [line.removeprefix("error: ") for line in stderr.strip().splitlines()]
     found = [text.strip() for text in errors] or ["\n".join(lines).strip() or "the engine gave no reason"]
-    own = [_named(text) for text in found if not any(known.search(text) for known in _FOLLOW_UPS)]
+    from busbar.outputs import FOLLOW_UP  # `busbar nccl` does without the packages that this imports
+
+    own = [
+        _named(text)
+        for text in found
+        if FOLLOW_UP not in text and not any(known.search(text) for known in _FOLLOW_UPS)
+    ]
     return list(dict.fromkeys(own or [*(text.strip() for text in printed), *found]))
 
 

@@ -29,7 +29,8 @@ def test_an_unknown_key_in_the_spec_is_bad_usage_and_the_private_key_stays_unsee
 
 def test_what_passed_before_is_printed_again_without_asking(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = spec(a_host(address="127.0.0.1", port=1))
-    previous = pack({"worker-1": HostRecord(asked.fingerprint(asked.hosts[0]), "aaaaaaaa", {"gpus": 8})})
+    facts = {"gpus": 8, "has_k3s": True}
+    previous = pack({"worker-1": HostRecord(asked.fingerprint(asked.hosts[0]), "aaaaaaaa", facts)})
     monkeypatch.setenv("PULUMI_COMMAND_STDOUT", previous)
     done = runner.invoke(build(), ["preflight"], input=asked.model_dump_json())
     assert done.exit_code == 0
