@@ -19,6 +19,10 @@ from tests.engine.earlier_states.configurations import STACK as NAME
 SECONDS = 600
 FOLDER = "@FOLDER@"
 """Stands for the folder of a Checkout in configurations and states."""
+VENV = "@VENV@"
+"""Stands for the virtual environment there: Commands of stacks/training name its interpreter."""
+_PLACES = ("sourcePosition", "stackTrace")
+"""Where in the program a resource was made: of no interest, and paths of the machine that made the state."""
 CORE, TRAINING = ".", "stacks/training"
 _PLUGIN = '#!/bin/sh\nexec {python} {plugins} {name} "$@"\n'
 
@@ -104,6 +108,9 @@ class Checkout:
         """The state, with secrets in plain text."""
         text = self.pulumi(place, "stack", "export", "--show-secrets")
         found: dict[str, Any] = json.loads(self._elsewhere(text))
+        for resource in found["deployment"].get("resources", ()):
+            for key in _PLACES:
+                resource.pop(key, None)
         return found
 
     def up(self, place: str) -> tuple[list[Step], str]:
@@ -122,10 +129,10 @@ class Checkout:
         return self.project(place) / f"Pulumi.{NAME}.yaml"
 
     def _elsewhere(self, text: str) -> str:
-        return text.replace(str(self.folder), FOLDER)
+        return text.replace(str(self.folder), FOLDER).replace(sys.prefix, VENV)
 
     def _here(self, text: str) -> str:
-        return text.replace(FOLDER, str(self.folder))
+        return text.replace(FOLDER, str(self.folder)).replace(VENV, sys.prefix)
 
     def _environment(self) -> dict[str, str]:
         known = environment()
