@@ -39,7 +39,7 @@ ExportedFolder = Annotated[
 
 
 class NfsServer(Model):
-    """One folder, exported to the workers and to nobody else. Its data are never deleted."""
+    """One folder, exported to the workers and to nobody else. busbar never deletes its data."""
 
     host: DnsLabel | None = Field(
         default=None,

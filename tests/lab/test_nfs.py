@@ -62,12 +62,16 @@ def _get(lab: Lab, host: str, file: str) -> tuple[bool, str]:
 def _drift(lab: Lab, file: str) -> list[dict[str, str]]:
     """What `busbar verify` names, with the configuration of an update."""
     # Its paths are relative to the folder of the file.
-    stack = PROJECT / "Pulumi.drill-nfs.yaml"
+    stack, kept = PROJECT / "Pulumi.drill-nfs.yaml", PROJECT / ".busbar" / "drill-nfs"
     shutil.copy(file, stack)
+    # It is no stack of the engine, which the kubeconfig could be read from.
+    kept.mkdir()
+    shutil.copy(PROJECT / ".busbar" / "dev" / "kubeconfig", kept)
     try:
         verified = lab.run(sys.executable, "-m", "busbar", "verify", str(stack), "--json")
     finally:
         stack.unlink()
+        shutil.rmtree(kept)
     drift = json.loads(verified.stdout)["drift"]
     assert isinstance(drift, list)
     return drift

@@ -28,10 +28,10 @@ _ONE_ROW_EACH = {"replace", "delete"}
 _NAMES_IN_A_ROW = 8
 # What is said of a rotation (k3s.rotate) beside its steps.
 _ROTATIONS = {
-    "certificates": "one server at a time, then the workers in turns (max_unavailable); the CA stays",
+    "certificates": "one server at a time, then the workers in batches (max_unavailable); the CA stays",
     "server_token": "servers restart one at a time; earlier snapshots of etcd need the earlier token "
     "(docs/hosts.md)",
-    "agent_token": "servers restart one at a time, then the workers in turns (max_unavailable)",
+    "agent_token": "servers restart one at a time, then the workers in batches (max_unavailable)",
 }
 
 
@@ -81,7 +81,7 @@ class Plan:
             elif changes:
                 lines.append(_line(verb, _names(changes)))
         for upgrade, hosts in self.upgrades.items():
-            text = f"K3s     {upgrade} on {_names(hosts)}: one server at a time, then the workers in turns, "
+            text = f"K3s     {upgrade} on {_names(hosts)}: one server at a time, then workers in batches, "
             lines.append(Text(f"{text}each drained first (pools.NAME.drain, max_unavailable, running_jobs)"))
         for kind, numbers in self.rotations.items():
             lines.append(Text(f"rotate  {kind} ({numbers}): {_ROTATIONS[kind]}"))

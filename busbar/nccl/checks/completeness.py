@@ -34,7 +34,7 @@ def completeness(context: Context) -> Check:
     rows = ", ".join(str(len(r.rows)) for r in context.judged)
     return passed(
         Code.COMPLETENESS_COMPLETE,
-        f"{rows} rows: all sizes of the arguments, summary present, its average is that of the rows",
+        f"{rows} rows: all sizes of the arguments, summary present, its average agrees with the rows",
         LogLine("", first.avg_line or first.line, first.avg_text),
     )
 

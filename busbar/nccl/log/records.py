@@ -196,7 +196,7 @@ class Run:
 
     @property
     def average_matches(self) -> bool | None:
-        """Whether the printed average is that of the rows, within rounding; None where one is missing.
+        """Whether the printed average agrees with the rows, within rounding; None where one is missing.
 
         A text that is not a number (nan, a decimal comma) does not match.
         """

@@ -132,8 +132,8 @@ def busbw_at(curve: Curve, size: int) -> float | None:
 def _problems(cluster: ClusterOutputs, training: Training) -> Iterator[str]:
     if not cluster.pools:
         yield (
-            "has no output `pools`: its last update was by an older busbar. Fix: run `pulumi up` on it, with "
-            "this version"
+            "names no pools in its outputs: its last update was by an older busbar. Fix: run `pulumi up` on "
+            "it, with this version"
         )
         return
     for pool in training.networks:

@@ -47,8 +47,8 @@ def test_a_cluster_that_failed_is_refused_with_its_reasons_and_what_to_do() -> N
 
 def test_a_cluster_of_an_older_busbar_is_refused_because_it_does_not_say_what_a_pod_needs() -> None:
     assert refusal(cluster(pools={})) == (
-        f"{CLUSTER}: has no output `pools`: its last update was by an older busbar. Fix: run `pulumi up` on "
-        "it, with this version"
+        f"{CLUSTER}: names no pools in its outputs: its last update was by an older busbar. Fix: run "
+        "`pulumi up` on it, with this version"
     )
 
 

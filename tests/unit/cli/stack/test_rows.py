@@ -173,7 +173,7 @@ def test_a_plan_with_another_release_of_k3s_says_that_workers_are_drained(
     console = Console(file=io.StringIO(), width=300)
     console.print(plan.render())
     said = (
-        f"K3s     {before} to {after} on first: one server at a time, then the workers in turns, each drained"
+        f"K3s     {before} to {after} on first: one server at a time, then workers in batches, each drained"
     )
     assert (said in console.file.getvalue()) is says  # type: ignore[attr-defined]
 
