@@ -7,8 +7,10 @@ from pathlib import Path
 
 import yaml
 
+from busbar.versions import release
 from lab.hosts import cgroups
 from lab.hosts.keys import host_key, write_private
+from lab.mirror.artifacts import k3s_version
 from lab.paths import LAB
 from lab.topology import (
     INTERFACE,
@@ -21,7 +23,10 @@ from lab.topology import (
 )
 
 LOGINS = ("root", "deploy", "guest")
+K3S_DATA = "/var/lib/rancher/k3s"
 _K3S_ETC = Path("k3s/agent/etc")
+# The first K3s whose base template of containerd's configuration imports config-v3.toml.d.
+_IMPORTS_DROP_INS = release("v1.35.2")
 
 
 def install_base(host: Host, disk: Path, rancher: Path, client_key: str) -> None:
@@ -67,9 +72,13 @@ def kubernetes_prerequisites(rancher: Path) -> None:
         rancher / _K3S_ETC / "kubelet.conf.d/99-lab.conf", yaml.safe_dump(kubelet_settings(), sort_keys=False)
     )
     containerd = LAB / "hosts" / "base" / "containerd"
-    _copy(containerd / "config-v3.toml.tmpl", rancher / _K3S_ETC / "containerd/config-v3.toml.tmpl")
+    template, own = containerd / "config-v3.toml.tmpl", rancher / _K3S_ETC / "containerd"
+    version = release(k3s_version())
+    earlier = version is not None and _IMPORTS_DROP_INS is not None and version < _IMPORTS_DROP_INS
+    imports = f'imports = ["{K3S_DATA}/agent/etc/containerd/config-v3.toml.d/*.toml"]\n' if earlier else ""
+    _write(own / template.name, imports + template.read_text())
     if not may_lower_oom_score():
-        _copy(containerd / "99-lab.toml", rancher / _K3S_ETC / "containerd/config-v3.toml.d/99-lab.toml")
+        _copy(containerd / "99-lab.toml", own / "config-v3.toml.d/99-lab.toml")
 
 
 def kubelet_settings(v1: bool | None = None) -> dict[str, object]:

@@ -13,7 +13,8 @@ from lab.images.recipe import key, lines
 
 # The names under which real K3s asks for them [k3s-io/k3s scripts/airgap/image-list.txt].
 PAUSE = "docker.io/rancher/mirrored-pause:3.6"
-COREDNS = "docker.io/rancher/mirrored-coredns-coredns:1.14.4"
+# Of K3s 1.35.6 (the default), 1.35.0 and 1.34.3: one program under the names of all.
+COREDNS = tuple(f"docker.io/rancher/mirrored-coredns-coredns:{tag}" for tag in ("1.14.4", "1.14.0", "1.13.1"))
 MPI_OPERATOR = "docker.io/mpioperator/mpi-operator:0.8.0"
 DEVICES = "docker.io/busbar-lab/devices:1"
 NCCL_TESTS = "docker.io/busbar-lab/nccl-tests:1"
@@ -41,17 +42,20 @@ def archives() -> tuple[Archive, ...]:
 
 
 def _system_recipe(tools: Path) -> str:
-    return key(PAUSE, COREDNS, programs.recipe(), binaries.static(tools / "coredns"))
+    return key(PAUSE, *COREDNS, programs.recipe(), binaries.static(tools / "coredns"))
 
 
 def _system(work: Path, tools: Path) -> list[Image]:
     return [
         Image(PAUSE, files={"pause": File(programs.ensure(work) / "pause", 0o755)}, entrypoint=("/pause",)),
-        Image(
-            COREDNS,
-            files={"coredns": File(binaries.static(tools / "coredns"), 0o755)},
-            folders=("tmp",),
-            entrypoint=("/coredns",),
+        *(
+            Image(
+                name,
+                files={"coredns": File(binaries.static(tools / "coredns"), 0o755)},
+                folders=("tmp",),
+                entrypoint=("/coredns",),
+            )
+            for name in COREDNS
         ),
     ]
 

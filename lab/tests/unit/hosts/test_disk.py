@@ -66,6 +66,17 @@ def test_containerd_is_told_not_to_lower_oom_scores_only_where_it_cannot(
     assert not (tmp_path / "with" / drop_in).exists()
 
 
+@pytest.mark.parametrize(("version", "says"), [("v1.34.3+k3s1", True), ("v1.35.6+k3s1", False)])
+def test_an_earlier_k3s_is_told_to_import_the_drop_ins_of_containerd(
+    tmp_path: Path, machine: pytest.MonkeyPatch, version: str, says: bool
+) -> None:
+    machine.setattr(disk, "k3s_version", lambda: version)
+    disk.kubernetes_prerequisites(tmp_path)
+    template = (tmp_path / "k3s/agent/etc/containerd/config-v3.toml.tmpl").read_text()
+    assert template.startswith("imports = ") is says
+    assert template.endswith('{{ template "base" . }}\n')
+
+
 @pytest.mark.parametrize(
     ("machines", "hosts"),
     [
