@@ -312,7 +312,7 @@ k3s_die_of_etcd() {
   case $(k3s_log "$1" 2000) in
     *"encrypted with different token"*)
       die "the data in etcd are encrypted with another server token than the configured one" \
-        "if a rotation of it was interrupted, retry; otherwise restore the state of the stack with the token of the other servers"
+        "if a rotation was interrupted: retry, and see docs/hosts.md, Rotation; else restore the state of the stack with the other token"
       ;;
     *"newer than datastore and could cause a cluster outage"*)
       die "files of K3s are newer here than in etcd" \
