@@ -27,10 +27,6 @@ node_field() {
   api 30 get node "$1" --ignore-not-found -o "jsonpath=$2"
 }
 
-node_exists() {
-  [[ -n $(node_field "$1" '{.metadata.name}') ]]
-}
-
 # cluster_nodes: lines "NODE|MACHINE|ETCD": the digest of its machine-id where busbar has noted it, true for servers.
 cluster_nodes() {
   api 30 get nodes -o 'jsonpath={range .items[*]}{.metadata.name}|{.metadata.annotations.busbar/machine}|{.metadata.labels.node-role\.kubernetes\.io/etcd}{"\n"}{end}'

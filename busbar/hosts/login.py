@@ -5,10 +5,9 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
-
 from busbar.config import Bastion, ConfigError, Ssh
 from busbar.config.files import resolve
+from busbar.hosts.host import Model
 
 
 def key_digest(key: str) -> str:
@@ -16,10 +15,8 @@ def key_digest(key: str) -> str:
     return hashlib.sha256(key.encode()).hexdigest()[:12]
 
 
-class Login(BaseModel):
+class Login(Model):
     """The key comes from `key_file`, else from `private_key` (its text), else from the ssh-agent."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     key_file: str | None = None
     private_key: str | None = None

@@ -58,8 +58,12 @@ async def run_script(
     payload: Mapping[str, str] | None = None,
     *,
     seconds: int,
+    ends: bool = True,
 ) -> asyncssh.SSHClientProcess[str]:
-    """The process of a script of `host/`, with its stdin sent. `seconds`: its own deadline there."""
+    """The process of a script of `host/`, with its stdin sent. `seconds`: its own deadline there.
+
+    Without `ends` its stdin stays open.
+    """
     text = scripts.command(
         script, {"NODE_NAME": host.name, **values}, user=host.user, timeout_seconds=seconds
     )
@@ -67,7 +71,8 @@ async def run_script(
     # A sudo that refuses exits before it has read stdin; its exit status and output matter.
     with contextlib.suppress(BrokenPipeError):
         process.stdin.write(scripts.stdin(script, payload))
-        process.stdin.write_eof()
+        if ends:
+            process.stdin.write_eof()
     return process
 
 
@@ -145,13 +150,9 @@ class Hosts:
         is no connection, ScriptError for the rest.
         """
         connection = await self._connect(host, 0)
-        text = scripts.command(
-            script, {"NODE_NAME": host.name, **values}, user=host.user, timeout_seconds=seconds
-        )
         try:
             async with asyncio.timeout(FACTS_SECONDS):
-                process = await connection.create_process(text, errors="replace")
-                process.stdin.write(scripts.stdin(script))
+                process = await run_script(connection, host, script, values, seconds=seconds, ends=False)
                 async for line in process.stdout:
                     with contextlib.suppress(ValueError):
                         if fact in (facts := result(line)):
