@@ -2,7 +2,7 @@
 # Reports what is on a host as one JSON line; changes nothing. busbar/preflight checks the report.
 #
 # Values: NODE_NAME, NODE_ADDRESS, ROLE (lb, server, worker, nfs), NFS_FOLDER (of the NFS server), NFS_SERVER (its
-#   address, on workers).
+#   address, on workers), NAMES (host names that must be resolved here, separated by spaces).
 # Payload, in an update: deliver_as, deliver (name and text of the script that runs here next; kept until a reboot).
 # By hand: sudo ROLE=worker bash host/preflight.sh </dev/null
 [[ -n ${BUSBAR_LIB:-} ]] || for part in lib preflight-hardware nfs-lib; do
@@ -18,10 +18,15 @@ UNITS=(k3s k3s-agent rke2-server rke2-agent kubelet docker containerd haproxy ke
 DATA_DIR=/var/lib/rancher
 K3S_CONFIG=/etc/rancher/k3s/config.yaml
 UFW_CONFIG=/etc/ufw/ufw.conf
+TMP=/tmp
 
 main() {
   begin
-  keep_script
+  local tmp=false
+  if tmp_is_writable; then
+    tmp=true
+    keep_script
+  fi
   local hardware=""
   if [[ ${ROLE:=worker} == worker ]]; then
     hardware=",\"gpus\":$(gpus),\"fabric_manager\":$(fabric_manager),\"gdr\":$(gdr),\"hcas\":$(hcas)"
@@ -35,7 +40,16 @@ main() {
   local about
   about=$(system),$(resources),$(network),$(software)
   # The time last, right before it is sent.
-  printf '{"schema_version":4,%s%s,"epoch":%s}\n' "$about" "$hardware" "$(date +%s.%3N)"
+  printf '{"schema_version":5,%s%s,"tmp_is_writable":%s,"epoch":%s}\n' "$about" "$hardware" "$tmp" "$(date +%s.%3N)"
+}
+
+# tmp_is_writable: bash keeps long here-documents in files there; without it no script of busbar runs.
+tmp_is_writable() {
+  local file status=0
+  file=$(mktemp "$TMP/busbar.XXXXXX" 2>/dev/null) || return 1
+  head -c 1000000 /dev/zero 2>/dev/null >"$file" || status=1
+  rm -f "$file"
+  return "$status"
 }
 
 # keep_script: only root may write there, and a file with that name is whole.
@@ -106,11 +120,45 @@ network() {
   local route=false
   [[ -z $(ip route show default; ip -6 route show default 2>/dev/null) ]] || route=true
   printf '"default_route":%s,"addresses":[%s],"listening":[%s]' "$route" "$(addresses)" "$(listening)"
-  printf ',"has_node_address":%s' "$(has_node_address)"
+  printf ',"interfaces":[%s],"routes":[%s],"unresolved":[%s]' "$(interfaces)" "$(routes)" "$(unresolved)"
+  printf ',"has_node_address":%s,%s' "$(has_node_address)" "$(flannel_address)"
 }
 
 addresses() {
   ip -o addr show scope global | awk '{ split($4, part, "/"); printf "%s\"%s\"", comma, part[1]; comma = "," }'
+}
+
+interfaces() {
+  ip -o link show | awk -F ': ' '{ sub(/@.*/, "", $2); printf "%s\"%s\"", comma, $2; comma = "," }'
+}
+
+# routes: the destinations of the main routing tables, without those of the default route.
+routes() {
+  { ip -o route show; ip -o -6 route show 2>/dev/null || true; } | awk '
+    { to = $1 ~ /^[a-z]+$/ && $1 != "default" ? $2 : $1 }
+    to != "default" && to !~ /^fe80:/ && !seen[to]++ { printf "%s\"%s\"", comma, to; comma = "," }'
+}
+
+# unresolved: those of NAMES that have no address here; none behind a proxy, which resolves them.
+unresolved() {
+  local name
+  [[ -z ${https_proxy:-}${HTTPS_PROXY:-}${http_proxy:-} ]] || return 0
+  for name in ${NAMES:-}; do
+    timeout 12 getent ahosts "$name" >/dev/null || json "$name"
+  done | sed 's/""/","/g'
+}
+
+# flannel_address: the address of the node, and the one that flannel takes: the first of that interface
+# (flannel-io/flannel pkg/ip/iface.go). Both empty where the site sets them itself.
+flannel_address() {
+  local found="" interface address first=""
+  [[ -z ${NODE_ADDRESS:-} ]] || address_is_configured || found=$(local_address "$NODE_ADDRESS")
+  interface=${found% *} address=${found#* }
+  if [[ -n $found && $interface != lo ]]; then
+    first=$(ip -o "$([[ $address == *:* ]] && echo -6 || echo -4)" addr show dev "$interface" | awk '
+      { split($4, part, "/") } part[1] !~ /^(169\.254\.|fe80:)/ && !found++ { print part[1] }')
+  fi
+  printf '"node_address":%s,"flannel_address":%s' "$(json "$address")" "$(json "$first")"
 }
 
 # Whether a network interface has the configured address, or the site sets node-ip itself.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Collection, Iterator, Mapping
 
 from busbar.config.errors import did_you_mean
@@ -87,6 +88,23 @@ def virtual_ip(config: PartialConfig) -> Iterator[str]:
         yield "hosts.virtual_ip: missing: two load balancers share an address. Fix: add {address, interface}"
     if count == 1 and config.has_virtual_ip:
         yield "hosts.virtual_ip: given with one load balancer. Fix: remove it, or add a second load balancer"
+    shared = _ip(config.virtual_ip)
+    if count < 2 or shared is None:
+        return
+    for host in config.group("load_balancers"):
+        address = _ip(host.address)
+        if address is None or address.version != shared.version:
+            yield (
+                f"{host.path}.address: {host.address!r}: keepalived takes only IPv{shared.version} addresses "
+                f"beside hosts.virtual_ip.address '{shared}', and no names. Fix: give the IP address"
+            )
+
+
+def _ip(text: str | None) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(text or "")
+    except ValueError:
+        return None
 
 
 def pools(config: PartialConfig) -> Iterator[str]:

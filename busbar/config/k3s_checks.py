@@ -12,27 +12,46 @@ from busbar import versions
 from busbar.config.k3s_argument_checks import arguments_of
 from busbar.config.partial import PartialConfig
 
+_NODE_PATHS = ("hosts.servers", "hosts.workers")
+
 
 def networks(config: PartialConfig) -> Iterator[str]:
-    """The networks of pods, services and hosts do not overlap."""
+    """The networks of pods, services and hosts are of one family, and do not overlap.
+
+    Of a host with a name preflight compares the address.
+    """
     pods, services = (ipaddress.ip_network(c) for c in (config.k3s.cluster_cidr, config.k3s.service_cidr))
     if pods.overlaps(services):
         yield (
             f"k3s.service_cidr: '{services}' overlaps k3s.cluster_cidr '{pods}'. "
             "Fix: use networks that do not overlap"
         )
+    if pods.version != services.version:
+        yield (
+            f"k3s.service_cidr: '{services}' and k3s.cluster_cidr '{pods}' are not of one family (IPv4, "
+            "IPv6), and K3s does not start. Fix: use two networks of the family of the hosts' addresses"
+        )
+    others: list[str] = []
     shared = [("hosts.virtual_ip.address", config.virtual_ip)] if config.virtual_ip else []
     for path, address in [(f"{h.path}.address", h.address) for h in config.hosts if h.address] + shared:
         try:
             ip = ipaddress.ip_address(address or "")
         except ValueError:
             continue
+        if ip.version != pods.version and path.startswith(_NODE_PATHS):
+            others.append(f"{path.removesuffix('.address')} '{ip}'")
         for setting, network in (("k3s.cluster_cidr", pods), ("k3s.service_cidr", services)):
             if ip in network:
                 yield (
                     f"{path}: '{ip}' is inside {setting} '{network}', so pods could not reach the host. "
                     f"Fix: set {setting} to a network that contains no host"
                 )
+    if others:
+        more = f" and {len(others) - 1} others" if others[1:] else ""
+        yield (
+            f"k3s.cluster_cidr: '{pods}' and {others[0]}{more} are not of one family (IPv4, IPv6), and "
+            "K3s does not start. Fix: use networks of the family of the hosts' addresses"
+        )
 
 
 # What kube-controller-manager gives each node (--node-cidr-mask-size-ipv4, -ipv6).

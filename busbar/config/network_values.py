@@ -53,6 +53,8 @@ def _cidr(value: str) -> str:
     try:
         network = ipaddress.ip_network(value, strict=False)
     except ValueError:
+        if "," in value:
+            raise invalid("is more than one network: dual stack is not supported; give one") from None
         raise invalid("is not a network in CIDR form, such as 10.42.0.0/16") from None
     raise invalid(f"has host bits set; did you mean {network}?")
 

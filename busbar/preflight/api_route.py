@@ -1,13 +1,14 @@
-"""Whether this machine will reach the Kubernetes API, where SSH goes through a bastion.
+"""Whether this machine will reach the Kubernetes API.
 
-A bastion carries SSH only: operators, waits and the collection of logs talk to the load balancer directly, or
-through `ssh.bastion.api_proxy_url`.
+SSH to the load balancers says nothing about port 6443, and a bastion carries SSH only: operators, waits and
+the collection of logs talk to the load balancer directly, or through `ssh.bastion.api_proxy_url`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Collection
 from urllib.parse import urlsplit
 
 from busbar.hosts.finding import Finding
@@ -16,18 +17,21 @@ from busbar.preflight.spec import Spec
 
 ROUTE_SECONDS = 10
 THIS_MACHINE = "this machine"
+_FIX = f"open TCP port {API_PORT} from this machine to the load balancers (firewalls, security groups)"
+_BASTION_FIX = (
+    "the bastion carries SSH only: set ssh.bastion.api_proxy_url to an HTTP proxy in that network (CONNECT "
+    f"to port {API_PORT}), route this machine there, or run busbar on the bastion"
+)
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
-async def check_api_route(spec: Spec) -> list[Finding]:
-    """Errors if the load balancers, or the proxy in front of them, cannot be reached; [] without a bastion.
+async def check_api_route(spec: Spec, answered: Collection[str]) -> list[Finding]:
+    """Errors if the load balancers that `answered` by SSH, or the proxy in front of them, cannot be reached.
 
     Before the bring-up nothing listens there: a refused connection shows that there is a way.
     """
     bastion = spec.login.bastion
-    if bastion is None:
-        return []
-    if bastion.api_proxy_url is not None:
+    if bastion is not None and bastion.api_proxy_url is not None:
         proxy = urlsplit(bastion.api_proxy_url)
         problem = await _dial(proxy.hostname or "", proxy.port or _DEFAULT_PORTS[proxy.scheme], refused=True)
         if problem is None:
@@ -36,17 +40,13 @@ async def check_api_route(spec: Spec) -> list[Finding]:
         return [Finding(THIS_MACHINE, "error", what, "start it, or correct ssh.bastion.api_proxy_url")]
     found = []
     for host in spec.hosts:
-        if host.role == "lb" and (problem := await _dial(host.address, API_PORT, refused=False)):
-            found.append(
-                Finding(
-                    THIS_MACHINE,
-                    "error",
-                    f"the Kubernetes API at {host.address}:{API_PORT} ({host.name}) cannot be reached: "
-                    f"{problem}; the bastion carries SSH only",
-                    "set ssh.bastion.api_proxy_url to an HTTP proxy in that network (CONNECT to port "
-                    f"{API_PORT}), route this machine there, or run busbar on the bastion",
-                )
+        if host.role != "lb" or host.name not in answered:
+            continue
+        if problem := await _dial(host.address, API_PORT, refused=False):
+            what = (
+                f"the Kubernetes API at {host.address}:{API_PORT} ({host.name}) cannot be reached: {problem}"
             )
+            found.append(Finding(THIS_MACHINE, "error", what, _FIX if bastion is None else _BASTION_FIX))
     return found
 
 

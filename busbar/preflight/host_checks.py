@@ -9,9 +9,9 @@ from busbar import versions
 from busbar.hosts import supported_os
 from busbar.hosts.finding import Finding
 from busbar.hosts.host import Host
-from busbar.hosts.inventory import API_PORT
 from busbar.preflight.facts import HAS_K3S
 from busbar.preflight.hardware_checks import check_hardware
+from busbar.preflight.network_checks import NODE_ROLES, check_network
 from busbar.preflight.rails import choose
 from busbar.preflight.report import Hca, Report
 from busbar.preflight.roce import flows
@@ -20,21 +20,11 @@ from busbar.preflight.spec import HostRequirements
 ARCHITECTURES = ("x86_64", "aarch64")
 GIB = 1 << 30
 MIN_MEMORY_BYTES = {"lb": 0.4 * GIB, "server": 1.8 * GIB, "worker": 1.8 * GIB, "nfs": 0.4 * GIB}
-NODE_ROLES = ("server", "worker")
 # Disks below /var/lib/rancher other than that of the container images: etcd, image archives, K3s's own files.
 OTHER_DISKS_MIN_BYTES = 2e9
 # A certificate from a host whose clock is ahead is not yet valid on the others.
 MAX_SKEW_SECONDS = 5.0
-KUBELET_PORT = 10250
-ETCD_PORTS = (2379, 2380)
-OWN_PROCESSES = {
-    "lb": ("haproxy",),
-    "server": ("k3s", "k3s-server"),
-    "worker": ("k3s", "k3s-agent"),
-    "nfs": (),
-}
 OTHER_KUBERNETES = ("rke2-server", "rke2-agent", "kubelet")
-FIREWALLS = ("ufw", "firewalld")
 
 
 def check_host(
@@ -46,7 +36,7 @@ def check_host(
     outside of this interval, by more than the tolerance, certainly has a wrong clock.
     """
     checks = [*_system(host, report), *_resources(host, required, report), *_clock(report, clock)]
-    checks += _network(host, report)
+    checks += check_network(host, required, report)
     if host.role != "nfs":
         checks += _leftovers(host, report)
     if host.role in NODE_ROLES:
@@ -142,6 +132,12 @@ def _resources(host: Host, required: HostRequirements, report: Report) -> Iterat
                 f"{OTHER_DISKS_MIN_BYTES / 1e9:g} GB",
                 "free some space, or mount a larger disk there",
             )
+    if not report.tmp_is_writable:
+        yield (
+            "error",
+            "/tmp has no room for a file of 1 MB, and the scripts of busbar need one there",
+            "see df -h /tmp, df -i /tmp and mount: free some space, or mount it writable",
+        )
     if report.memory_bytes < MIN_MEMORY_BYTES[host.role]:
         yield (
             "error",
@@ -177,49 +173,6 @@ def _clock(report: Report, clock: tuple[float, float]) -> Iterator[Check]:
         )
     elif report.clock_synchronised == "no":
         yield "warning", "clock is not synchronised", "timedatectl set-ntp true"
-
-
-def _network(host: Host, report: Report) -> Iterator[Check]:
-    if not report.default_route and host.role in NODE_ROLES:
-        yield (
-            "error",
-            "no default route, which K3s needs even without internet access",
-            "ip route add default via GATEWAY, and make it permanent",
-        )
-    if not report.has_node_address and host.role in NODE_ROLES:
-        yield (
-            "error",
-            f"no network interface has the address {host.address}, got {', '.join(report.addresses)}: the "
-            "node would use another address, and flannel another network",
-            "list the host by an address that it has; or set node-ip and flannel-iface in "
-            "/etc/rancher/k3s/config.yaml.d/address.yaml on the host",
-        )
-    wanted = {
-        "lb": (API_PORT,),
-        "server": (API_PORT, *ETCD_PORTS, KUBELET_PORT),
-        "worker": (KUBELET_PORT,),
-        "nfs": (),
-    }
-    for listener in report.listening:
-        if listener.port in wanted[host.role] and listener.process not in _own(host, report):
-            yield (
-                "error",
-                f"TCP port {listener.port} is in use by {listener.process}",
-                f"stop {listener.process}, or list the host in another role",
-            )
-    for unit in report.active_units:
-        if unit in FIREWALLS:
-            yield (
-                "warning",
-                f"firewall {unit} is active and may block the pod network",
-                "switch it off, or allow the other hosts and the networks k3s.cluster_cidr and "
-                "k3s.service_cidr",
-            )
-
-
-def _own(host: Host, report: Report) -> tuple[str, ...]:
-    """Processes that may use the ports: those that busbar installed."""
-    return OWN_PROCESSES[host.role] if report.managed else ()
 
 
 def _leftovers(host: Host, report: Report) -> Iterator[Check]:

@@ -130,7 +130,7 @@ class Report(Part):
     `epoch` is in seconds. The first of `disks` is the one with the container images.
     """
 
-    schema_version: Literal[4]
+    schema_version: Literal[5]
     os: str
     os_version: str
     arch: str
@@ -143,12 +143,21 @@ class Report(Part):
     memory_bytes: int
     swap_bytes: int
     disks: tuple[Disk, ...]
+    tmp_is_writable: bool
     cgroup: Literal["v1", "v2"]
     cgroup_v1_allowed: bool
     memlock: str
     default_route: bool
     addresses: tuple[str, ...]
+    interfaces: tuple[str, ...]
+    routes: tuple[str, ...]
+    """Destinations other than the default route: addresses, or networks such as 10.45.0.0/16."""
+    unresolved: tuple[str, ...]
+    """Of the names that the host downloads from."""
     has_node_address: bool
+    node_address: str
+    flannel_address: str
+    """The first of the interface that carries `node_address`; both are empty where the site sets them."""
     listening: tuple[Listener, ...]
     missing_tools: tuple[str, ...]
     active_units: tuple[str, ...]

@@ -7,12 +7,13 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from packaging.version import Version
 from pydantic import Field
 
 from busbar import versions
-from busbar.config import Cluster
+from busbar.config import Cluster, K3s
 from busbar.config.checksums import read_checksums
 from busbar.config.pools import FlowControl
 from busbar.hosts import nfs
@@ -41,6 +42,14 @@ class HostRequirements(Model):
     """The version to install; empty for a load balancer."""
     rotate: dict[str, int] = Field(default={})
     """The numbers of `k3s.rotate`; empty for a load balancer."""
+    downloads: tuple[str, ...] = ()
+    """Host names that it downloads K3s and image archives from."""
+    networks: dict[str, str] = Field(default={})
+    """Setting -> network of the pods and of the services; empty for a load balancer."""
+    flannel: bool = False
+    """Whether flannel takes the interface that carries the node's address."""
+    interface: str = ""
+    """The network interface for hosts.virtual_ip, on load balancers."""
     cgroup_v2: bool = False
     gpus: int = 0
     gpu_model: str | None = None
@@ -102,6 +111,8 @@ class Spec(Model):
     def values(self, host: Host) -> dict[str, str]:
         """The values of `host/preflight.sh` for this host."""
         values = {"NODE_NAME": host.name, "NODE_ADDRESS": host.address, "ROLE": host.role}
+        if names := self.requirements_of(host).downloads:
+            values["NAMES"] = " ".join(names)
         if self.nfs and host.name == self.nfs.host:
             values["NFS_FOLDER"] = self.nfs.folder
         if self.nfs and host.role == "worker":
@@ -129,8 +140,13 @@ def spec_of(cluster: Cluster, *, login: Mapping[str, Any], project: Path | None 
     network = cluster.network_operator
     number = versions.release(cluster.k3s.version)
     cgroup_v2 = number is None or number >= CGROUP_V2_SINCE
+    shared = cluster.hosts.virtual_ip
     requirements = {
-        "lb": HostRequirements(min_disk_gb=LB_MIN_DISK_GB, plan=_plan("haproxy", front)),
+        "lb": HostRequirements(
+            min_disk_gb=LB_MIN_DISK_GB,
+            plan=_plan("haproxy", front),
+            interface=shared.interface if shared else "",
+        ),
         **({"nfs": HostRequirements(min_disk_gb=LB_MIN_DISK_GB)} if cluster.hosts.nfs_server else {}),
         "server": HostRequirements(
             min_disk_gb=SERVER_MIN_DISK_GB,
@@ -138,6 +154,7 @@ def spec_of(cluster: Cluster, *, login: Mapping[str, Any], project: Path | None 
             rotate=rotations(cluster.k3s),
             cgroup_v2=cgroup_v2,
             plan=_plan("k3s-server", k3s, front),
+            **_network(cluster.k3s, "server"),
         ),
     }
     for name, pool in cluster.pools.items():
@@ -147,6 +164,7 @@ def spec_of(cluster: Cluster, *, login: Mapping[str, Any], project: Path | None 
             k3s_version=cluster.k3s.version,
             rotate=rotations(cluster.k3s),
             cgroup_v2=cgroup_v2,
+            **_network(cluster.k3s, "worker"),
             gpus=pool.gpus,
             gpu_model=pool.gpu_model,
             driver_on_host=not _driver_in_container(cluster),
@@ -165,6 +183,17 @@ def spec_of(cluster: Cluster, *, login: Mapping[str, Any], project: Path | None 
         "hosts": [host.model_dump(mode="json") for host in inventory.hosts],
         "requirements": {key: each.model_dump(mode="json") for key, each in requirements.items()},
         **_nfs(inventory),
+    }
+
+
+def _network(k3s: K3s, role: Literal["server", "worker"]) -> dict[str, Any]:
+    """What is required of the network of a node."""
+    urls = [k3s.base_url, *(image.url for image in k3s.images if role in image.roles)]
+    arguments = k3s.server_args if role == "server" else k3s.agent_args
+    return {
+        "downloads": tuple(sorted({urlsplit(url).hostname or "" for url in urls})),
+        "networks": {"k3s.cluster_cidr": k3s.cluster_cidr, "k3s.service_cidr": k3s.service_cidr},
+        "flannel": k3s.flannel_backend != "none" and not {"node-ip", "flannel-iface"} & arguments.keys(),
     }
 
 

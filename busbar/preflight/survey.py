@@ -62,9 +62,9 @@ async def survey(spec: Spec, previous: Mapping[str, HostRecord], *, deliver: boo
     hosts = [host for host in spec.hosts if host.name not in kept]
     answers = await _query_all(spec, hosts, deliver) if hosts else {}
 
-    findings = await check_api_route(spec)
     records: dict[str, HostRecord] = {}
     reports = {name: answer.report for name, answer in answers.items() if isinstance(answer, Answer)}
+    findings = await check_api_route(spec, reports.keys())
     for host in spec.hosts:
         answer = answers.get(host.name)
         if answer is None:

@@ -69,6 +69,7 @@ def edited(path: str, value: Any) -> dict[str, Any]:
         ("k3s.version", "1.35.6", "'1.35.6' is not a K3s release such as v1.35.6+k3s1"),
         ("k3s.cluster_cidr", "10.42.0.1/16", "has host bits set; did you mean 10.42.0.0/16?"),
         ("k3s.cluster_cidr", "ten", "is not a network in CIDR form"),
+        ("k3s.cluster_cidr", "10.42.0.0/16,fd00::/56", "dual stack is not supported; give one"),
         ("k3s.base_url", "ftp://mirror/k3s", "is not an http(s) URL"),
         ("k3s.base_url", "https://me:pw@mirror/k3s", "contains a login"),
         ("validation.min_bytes", "5X", "'5X' is not a size"),
@@ -248,6 +249,37 @@ def test_networks_may_not_overlap_each_other_or_the_hosts() -> None:
         "k3s.service_cidr",
         "hosts.workers[0].address",
     ]
+
+
+def test_pods_and_services_of_two_families_are_refused_because_k3s_does_not_start() -> None:
+    [found] = findings(edited("k3s.service_cidr", "fd00:43::/112"))
+    assert found.startswith(
+        "k3s.service_cidr: 'fd00:43::/112' and k3s.cluster_cidr '10.44.0.0/14' are not of one"
+    )
+
+
+def test_nodes_of_another_family_than_their_pods_are_refused_in_one_finding() -> None:
+    data = site()
+    for number, worker in enumerate(data["hosts"]["workers"], 1):
+        worker["address"] = f"2001:db8::{number}"
+    [found] = findings(data)
+    assert found.startswith(
+        "k3s.cluster_cidr: '10.44.0.0/14' and hosts.workers[0] '2001:db8::1' and 1 others"
+    )
+
+
+@pytest.mark.parametrize("address", ["lb-1.example", "2001:db8::7"])
+def test_keepalived_takes_no_names_and_one_family_of_addresses(address: str) -> None:
+    data = site(load_balancers=2)
+    data["hosts"]["load_balancers"][0]["address"] = address
+    [found] = findings(data)
+    assert found.startswith(f"hosts.load_balancers[0].address: '{address}': keepalived takes only IPv4")
+
+
+def test_one_load_balancer_may_have_a_name() -> None:
+    data = site()
+    data["hosts"]["load_balancers"][0]["address"] = "lb.example"
+    assert load(data).hosts.load_balancers[0].address == "lb.example"
 
 
 def test_a_configuration_without_a_key_names_all_three_sources() -> None:

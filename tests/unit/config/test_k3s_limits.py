@@ -51,7 +51,10 @@ def test_a_smaller_network_per_node_leaves_room_for_more_nodes(argument: str) ->
 
 def test_a_pod_network_in_ipv6_has_a_64_per_node() -> None:
     k3s = {**SHA, "cluster_cidr": "fd00:42::/60", "service_cidr": "fd00:43::/112"}
-    [found] = findings(site(workers={"h100": 20}, k3s=k3s))
+    data = site(workers={"h100": 20}, k3s=k3s)
+    for number, node in enumerate([*data["hosts"]["servers"], *data["hosts"]["workers"]], 1):
+        node["address"] = f"2001:db8::{number}"
+    [found] = findings(data)
     assert "has room for 16 nodes (a /64 per node), got 23" in found
 
 

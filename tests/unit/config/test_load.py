@@ -62,8 +62,8 @@ def test_the_comment_of_a_host_key_is_dropped_so_that_it_cannot_make_a_differenc
 
 def test_an_ipv6_address_is_kept_in_its_short_form() -> None:
     data = site()
-    data["hosts"]["servers"][0]["address"] = "2001:0db8:0000::0011"
-    assert load(data).hosts.servers[0].address == "2001:db8::11"
+    data["hosts"]["load_balancers"][0]["address"] = "2001:0db8:0000::0011"
+    assert load(data).hosts.load_balancers[0].address == "2001:db8::11"
 
 
 def test_the_largest_site_loads_with_all_its_pools() -> None:

@@ -230,3 +230,59 @@ def test_what_a_roce_port_does_not_tell_is_null_and_an_empty_answer_is_empty(tmp
         "ecn_rp": None,
         "traffic_class": None,
     }
+
+
+ADDRESSES = """\
+2: bond0    inet 169.254.3.4/16 scope link bond0
+2: bond0    inet 198.51.100.7/24 brd 198.51.100.255 scope global bond0
+2: bond0    inet 10.0.0.21/24 brd 10.0.0.255 scope global secondary bond0"""
+
+
+def flannel(**values: str) -> dict[str, str]:
+    prelude = (
+        f"ip() {{ cat <<'EOF'\n{ADDRESSES}\nEOF\n}}; getent() {{ echo \"$2 STREAM\"; }}; "
+        "address_is_configured() { [[ -n ${CONFIGURED:-} ]]; }; flannel_address"
+    )
+    found: dict[str, str] = json.loads("{" + output("preflight", prelude, **values) + "}")
+    return found
+
+
+def test_flannel_takes_the_first_address_of_the_interface_not_that_of_the_node() -> None:
+    both = {"node_address": "10.0.0.21", "flannel_address": "198.51.100.7"}
+    assert flannel(NODE_ADDRESS="10.0.0.21") == both
+
+
+def test_an_address_that_the_site_sets_itself_is_not_judged() -> None:
+    assert flannel(NODE_ADDRESS="10.0.0.21", CONFIGURED="yes") == {"node_address": "", "flannel_address": ""}
+
+
+def test_routes_are_reported_without_the_default_route_and_the_local_link() -> None:
+    prelude = """ip() {
+      [[ $2 == -6 ]] && printf '%s\n' 'fe80::/64 dev eth0 metric 256' 'fd00::/64 dev eth0' && return
+      printf '%s\n' 'default via 10.0.0.1 dev eth0' '10.45.0.0/16 via 10.0.0.2 dev eth1' \
+        'blackhole 10.46.0.0/24 proto bird' '10.0.0.0/24 dev eth0 proto kernel' '10.0.0.0/24 dev eth1'
+    }; routes"""
+    found = json.loads(f"[{output('preflight', prelude)}]")
+    assert found == ["10.45.0.0/16", "10.46.0.0/24", "10.0.0.0/24", "fd00::/64"]
+
+
+def test_interfaces_are_named_without_their_peers() -> None:
+    prelude = "ip() { printf '1: lo: <UP> mtu 1\\n7: bond0.100@bond0: <UP> mtu 1\\n'; }; interfaces"
+    assert json.loads(f"[{output('preflight', prelude)}]") == ["lo", "bond0.100"]
+
+
+@pytest.mark.parametrize(("proxy", "found"), [({}, ["a.example", "b.example"]), ({"https_proxy": "p"}, [])])
+def test_names_without_an_address_are_reported_unless_a_proxy_resolves_them(
+    proxy: dict[str, str], found: list[str]
+) -> None:
+    prelude = 'timeout() { shift; "$@"; }; getent() { [[ $2 == here.example ]]; }; unresolved'
+    names = {"NAMES": "a.example here.example b.example"}
+    assert json.loads(f"[{output('preflight', prelude, **names, **proxy)}]") == found
+
+
+def test_a_full_tmp_is_reported_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    full = "head() { return 1; }; "
+    assert run("preflight", f"TMP={tmp_path}; {full} tmp_is_writable").returncode == 1
+    assert run("preflight", f"TMP={tmp_path}; tmp_is_writable").returncode == 0
+    assert list(tmp_path.iterdir()) == []
+    assert run("preflight", f"TMP={tmp_path}/none; tmp_is_writable").returncode == 1

@@ -9,7 +9,17 @@ from busbar.preflight.spec import HostRequirements, NfsRequirements, Spec
 
 HOST_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHCZiZsoI4rLdzIgOAyl4xhV9+49bbTnNxAQJ+2pSurZ"
 
-REQUIRED = HostRequirements(min_disk_gb=50, cgroup_v2=True, gpus=8, gpu_model="H100", rails=8, rate_gbps=400)
+REQUIRED = HostRequirements(
+    min_disk_gb=50,
+    k3s_version="v1.35.6+k3s1",
+    networks={"k3s.cluster_cidr": "10.44.0.0/14", "k3s.service_cidr": "10.43.0.0/16"},
+    flannel=True,
+    cgroup_v2=True,
+    gpus=8,
+    gpu_model="H100",
+    rails=8,
+    rate_gbps=400,
+)
 
 
 def a_host(name: str = "worker-1", role: str = "worker", **changes: Any) -> Host:

@@ -1,4 +1,4 @@
-"""With a bastion, the Kubernetes API must be reachable before anything is changed."""
+"""The Kubernetes API must be reachable before anything is changed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOWHERE = "255.255.255.255"
 
 def check(address: str, **bastion: str) -> list[Finding]:
     hosts = (a_host("lb-1", "lb", address=address), a_host("worker-1", address=NOWHERE))
-    return asyncio.run(check_api_route(spec(*hosts, bastion={**BASTION, **bastion})))
+    return asyncio.run(check_api_route(spec(*hosts, bastion={**BASTION, **bastion}), ["lb-1"]))
 
 
 def test_an_api_that_only_the_bastion_reaches_is_an_error_with_the_way_out() -> None:
@@ -40,11 +40,17 @@ def test_with_a_proxy_only_the_proxy_must_answer() -> None:
         async with server:
             url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
             hosts = (a_host("lb-1", "lb", address=NOWHERE),)
-            return await check_api_route(spec(*hosts, bastion={**BASTION, "api_proxy_url": url}))
+            return await check_api_route(spec(*hosts, bastion={**BASTION, "api_proxy_url": url}), ["lb-1"])
 
     assert asyncio.run(answering()) == []
 
 
-@pytest.mark.parametrize("role", ["lb", "server"])
-def test_without_a_bastion_nothing_is_dialled(role: str) -> None:
-    assert asyncio.run(check_api_route(spec(a_host("a", role, address=NOWHERE)))) == []
+def test_without_a_bastion_the_port_is_asked_too_and_the_finding_does_not_speak_of_one() -> None:
+    (finding,) = asyncio.run(check_api_route(spec(a_host("lb-1", "lb", address=NOWHERE)), ["lb-1"]))
+    assert f"{NOWHERE}:6443 (lb-1) cannot be reached" in finding.what
+    assert "bastion" not in finding.what + finding.fix
+
+
+@pytest.mark.parametrize(("role", "answered"), [("server", ["a"]), ("lb", [])])
+def test_only_load_balancers_that_answered_by_ssh_are_dialled(role: str, answered: list[str]) -> None:
+    assert asyncio.run(check_api_route(spec(a_host("a", role, address=NOWHERE)), answered)) == []

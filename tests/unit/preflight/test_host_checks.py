@@ -51,6 +51,7 @@ def test_a_good_host_without_gpus_has_no_findings(role: str) -> None:
         ({"missing_tools": ["curl", "flock"]}, "error", "missing tools: curl, flock"),
         ({"disks": [SMALL]}, "error", "12.0 GB free on /, the disk of /var/lib/rancher/k3s/agent/containerd"),
         ({"disks": [NVME, {"path": "/", "free_bytes": 10**9}]}, "error", "1.0 GB free on /, expected 2 GB"),
+        ({"tmp_is_writable": False}, "error", "/tmp has no room for a file of 1 MB"),
         ({"memory_bytes": 1 << 30}, "error", "1.0 GiB of memory"),
         ({"swap_bytes": 8 << 30}, "warning", "8.0 GiB of swap"),
         ({"epoch": CLOCK[0] - 60}, "error", "60 s behind this machine's"),
@@ -62,6 +63,16 @@ def test_a_good_host_without_gpus_has_no_findings(role: str) -> None:
             "error",
             "no network interface has the address 10.0.0.21, got 10.0.0.21",
         ),
+        ({"flannel_address": "198.51.100.7"}, "error", "flannel would use 198.51.100.7, the first address"),
+        (
+            {"node_address": "2001:db8::1", "flannel_address": "2001:db8::1"},
+            "error",
+            "2001:db8::1 and k3s.cluster_cidr 10.44.0.0/14 are not of one family",
+        ),
+        ({"addresses": ["10.0.0.21", "10.45.0.9"]}, "error", "has 10.45.0.9 inside k3s.cluster_cidr"),
+        ({"routes": ["10.45.0.0/16"]}, "error", "has 10.45.0.0/16 inside k3s.cluster_cidr 10.44.0.0/14"),
+        ({"routes": ["10.43.7.1"]}, "error", "has 10.43.7.1 inside k3s.service_cidr 10.43.0.0/16"),
+        ({"unresolved": ["github.com"]}, "error", "cannot resolve github.com, from which it downloads"),
         ({"cgroup": "v1"}, "error", "cgroup v1"),
         ({"cgroup": "v1", "cgroup_v1_allowed": True}, "warning", "allowed by a kubelet drop-in"),
         ({"active_units": ["docker"]}, "warning", "Docker"),
@@ -338,3 +349,30 @@ def test_a_number_of_a_rotation_that_is_lower_than_what_was_done_is_refused_befo
 def test_a_rotation_that_is_due_is_no_finding() -> None:
     required = REQUIRED.model_copy(update={"rotate": {"server_token": 3}})
     assert findings(required=required, rotated={"server_token": 2}) == []
+
+
+def test_a_route_to_more_than_the_pods_is_no_conflict() -> None:
+    assert findings(routes=["10.0.0.0/8", "fd00::/8"]) == []
+
+
+def test_a_host_on_which_k3s_runs_may_have_the_routes_of_its_pods() -> None:
+    running = {"k3s_data": True, "managed": ["k3s-agent"], "k3s_version": "v1.35.6+k3s1"}
+    assert findings(addresses=["10.0.0.21", "10.44.3.1"], routes=["10.44.4.0/24"], **running) == []
+
+
+def test_another_address_of_flannel_is_a_warning_where_k3s_runs_and_nothing_where_the_site_sets_it() -> None:
+    running = {"k3s_data": True, "managed": ["k3s-agent"], "flannel_address": "198.51.100.7"}
+    assert only(findings(**running)).level == "warning"
+    own = REQUIRED.model_copy(update={"flannel": False})
+    assert findings(required=own, flannel_address="198.51.100.7") == []
+
+
+def test_a_name_that_nothing_is_downloaded_from_any_more_is_a_warning() -> None:
+    running = {"k3s_data": True, "managed": ["k3s-agent"], "k3s_version": "v1.35.6+k3s1"}
+    assert only(findings(unresolved=["github.com"], **running)).level == "warning"
+
+
+def test_a_load_balancer_without_the_interface_of_the_virtual_ip_is_named() -> None:
+    required = REQUIRED.model_copy(update={"interface": "eth1"})
+    finding = only(findings("lb", required, gpus=None, fabric_manager=None, gdr=None, hcas=[]))
+    assert "has no network interface eth1, which carries hosts.virtual_ip; got lo, eth0" in finding.what

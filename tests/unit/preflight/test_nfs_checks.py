@@ -11,7 +11,7 @@ from busbar.preflight.host_checks import check_host
 from busbar.preflight.nfs_checks import check_nfs
 from busbar.preflight.spec import HostRequirements
 from tests.support.reports import CLOCK, report
-from tests.unit.preflight.samples import NFS, a_host, spec
+from tests.unit.preflight.samples import NFS, REQUIRED, a_host, spec
 
 FOLDER = {
     "kind": "missing",
@@ -117,7 +117,7 @@ def test_a_host_that_is_only_the_nfs_server_needs_nothing_of_a_node() -> None:
 
 def test_the_server_and_the_workers_are_told_what_to_report() -> None:
     asked = spec(a_host("nfs-1", "nfs"), a_host("worker-1"), a_host("server-1", "server"))
-    asked = asked.model_copy(update={"nfs": NFS})
+    asked = asked.model_copy(update={"nfs": NFS, "requirements": {**asked.requirements, "nfs": REQUIRED}})
     values = [asked.values(host) for host in asked.hosts]
     assert [each.get("NFS_FOLDER") for each in values] == ["/srv/busbar", None, None]
     assert [each.get("NFS_SERVER") for each in values] == [None, "10.0.0.9", None]

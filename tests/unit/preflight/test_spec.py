@@ -146,3 +146,18 @@ def test_a_host_that_is_only_the_nfs_server_needs_little() -> None:
     spec = Spec.model_validate(spec_of(load(cluster), login={}))
     assert spec.hosts[-1].role == "nfs"
     assert spec.requirements_of(spec.hosts[-1]).min_disk_gb == 1
+
+
+def test_a_node_is_asked_for_the_names_that_it_downloads_from() -> None:
+    images = [{"url": "https://files.example/a.tar", "sha256": "ab" * 32, "roles": ["worker"]}]
+    spec = asked(k3s={"base_url": "https://mirror.example:8443/k3s", "images": images})
+    names = [spec.values(host).get("NAMES") for host in spec.hosts]
+    assert names[:3] == [None, "mirror.example", "files.example mirror.example"]
+
+
+@pytest.mark.parametrize(
+    "k3s", [{"flannel_backend": "none"}, {"agent_args": {"flannel-iface": "eth1"}}, {"agent_args": {}}]
+)
+def test_flannels_address_is_judged_where_busbar_chooses_its_interface(k3s: dict[str, Any]) -> None:
+    spec = asked(k3s=k3s)
+    assert spec.requirements_of(spec.hosts[2]).flannel is (k3s == {"agent_args": {}})

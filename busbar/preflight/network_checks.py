@@ -1,0 +1,131 @@
+"""Checks of the network of one host; every finding has a fix."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator
+from typing import Any
+
+from busbar.hosts.host import Host
+from busbar.hosts.inventory import API_PORT
+from busbar.preflight.report import Report
+from busbar.preflight.spec import HostRequirements
+
+NODE_ROLES = ("server", "worker")
+KUBELET_PORT = 10250
+ETCD_PORTS = (2379, 2380)
+OWN_PROCESSES = {
+    "lb": ("haproxy",),
+    "server": ("k3s", "k3s-server"),
+    "worker": ("k3s", "k3s-agent"),
+    "nfs": (),
+}
+FIREWALLS = ("ufw", "firewalld")
+
+Check = tuple[Any, str, str]
+
+
+def check_network(host: Host, required: HostRequirements, report: Report) -> Iterator[Check]:
+    """Findings about the network of one host, as (level, what, fix)."""
+    if host.role in NODE_ROLES:
+        yield from _node_address(host, required, report)
+        yield from _overlaps(required, report)
+    if required.interface and required.interface not in report.interfaces:
+        yield (
+            "error",
+            f"has no network interface {required.interface}, which carries hosts.virtual_ip; got "
+            f"{', '.join(report.interfaces)}",
+            "correct hosts.virtual_ip.interface; where the load balancers name it differently, give it one "
+            "name on both (set-name of netplan, or a .link file of systemd)",
+        )
+    if report.unresolved:
+        yield (
+            "warning" if report.k3s_version == required.k3s_version else "error",
+            f"cannot resolve {', '.join(report.unresolved)}, from which it downloads",
+            "repair DNS on the host (resolvectl status; getent ahosts NAME), or set k3s.base_url and "
+            "k3s.images to a mirror that it reaches",
+        )
+    wanted = {
+        "lb": (API_PORT,),
+        "server": (API_PORT, *ETCD_PORTS, KUBELET_PORT),
+        "worker": (KUBELET_PORT,),
+        "nfs": (),
+    }
+    for listener in report.listening:
+        if listener.port in wanted[host.role] and listener.process not in _own(host, report):
+            yield (
+                "error",
+                f"TCP port {listener.port} is in use by {listener.process}",
+                f"stop {listener.process}, or list the host in another role",
+            )
+    for unit in report.active_units:
+        if unit in FIREWALLS:
+            yield (
+                "warning",
+                f"firewall {unit} is active and may block the pod network",
+                "switch it off, or allow the other hosts and the networks k3s.cluster_cidr and "
+                "k3s.service_cidr",
+            )
+
+
+def _own(host: Host, report: Report) -> tuple[str, ...]:
+    """Processes that may use the ports: those that busbar installed."""
+    return OWN_PROCESSES[host.role] if report.managed else ()
+
+
+def _node_address(host: Host, required: HostRequirements, report: Report) -> Iterator[Check]:
+    if not report.default_route:
+        yield (
+            "error",
+            "no default route, which K3s needs even without internet access",
+            "ip route add default via GATEWAY, and make it permanent",
+        )
+    if not report.has_node_address:
+        yield (
+            "error",
+            f"no network interface has the address {host.address}, got {', '.join(report.addresses)}: the "
+            "node would use another address, and flannel another network",
+            "list the host by an address that it has; or set node-ip and flannel-iface in "
+            "/etc/rancher/k3s/config.yaml.d/address.yaml on the host",
+        )
+    if not report.node_address:
+        return
+    pods = required.networks["k3s.cluster_cidr"]
+    if ipaddress.ip_address(report.node_address).version != ipaddress.ip_network(pods).version:
+        yield (
+            "error",
+            f"its address {report.node_address} and k3s.cluster_cidr {pods} are not of one family (IPv4, "
+            "IPv6): K3s does not start",
+            "list the host by an address of that family, or use networks of the other one",
+        )
+    elif required.flannel and report.flannel_address not in ("", report.node_address):
+        yield (
+            # A cluster that runs is not stopped.
+            "warning" if report.k3s_data else "error",
+            f"flannel would use {report.flannel_address}, the first address of the network interface that "
+            f"carries {report.node_address}: it takes no other one",
+            f"make {report.node_address} the first address of that interface, or put it on another one; or "
+            "list the host by the first one",
+        )
+
+
+def _overlaps(required: HostRequirements, report: Report) -> Iterator[Check]:
+    """What the networks of pods and services hide. Where K3s runs, it has such routes itself."""
+    if report.k3s_data:
+        return
+    for setting, text in required.networks.items():
+        network = ipaddress.ip_network(text)
+        inside = [each for each in (*report.addresses, *report.routes) if _is_inside(each, network)]
+        if inside:
+            yield (
+                "error",
+                f"has {', '.join(inside)} inside {setting} {text}: pods could not reach what is there",
+                f"set {setting} to a network that no host uses; in a cluster that exists it cannot be "
+                "changed: use another network for the host",
+            )
+
+
+def _is_inside(text: str, network: ipaddress.IPv4Network | ipaddress.IPv6Network) -> bool:
+    """Whether all of an address or network is in `network`. A route to more than it does no harm."""
+    part = ipaddress.ip_network(text, strict=False)
+    return part.version == network.version and part.subnet_of(network)  # type: ignore[arg-type]
