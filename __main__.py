@@ -35,9 +35,7 @@ async def main() -> None:
     control_plane = K3sControlPlane("control-plane", K3sControlPlaneArgs.of(config, preflight), checked)
     load_balancer = HAProxyLoadBalancer(
         "load-balancer",
-        HAProxyLoadBalancerArgs(
-            inventory=inventory, login=login, ca_pem=control_plane.ca_pem, install_id=control_plane.install_id
-        ),
+        HAProxyLoadBalancerArgs.of(config, ca_pem=control_plane.ca_pem, install_id=control_plane.install_id),
         checked,  # Its packages are installed while server 1 is, its configuration needs the CA.
     )
     nfs_args = NfsServerArgs(inventory=inventory, login=login, install_id=control_plane.install_id)

@@ -154,9 +154,10 @@ class ByHand:
 
     async def _balancer(self, host: Host) -> None:
         known: ServerFacts = self._tasks[self._inventory.servers[0].name].result()
+        balancers, shared = self._inventory.load_balancers, self._cluster.hosts.virtual_ip
         files = {
-            "haproxy_cfg": haproxy.haproxy_config(self._inventory),
-            "keepalived_conf": haproxy.keepalived_config(self._inventory, host),
+            "haproxy_cfg": haproxy.haproxy_config(balancers, self._inventory.servers, shared),
+            "keepalived_conf": haproxy.keepalived_config(balancers, shared, host),
             "ca_pem": known.ca_pem,
         }
         values = {"API_PORT": str(API_PORT), "CA_FILE": haproxy.CA_FILE, "VIRTUAL_IP": ""}

@@ -149,7 +149,7 @@ class K3sControlPlane(pulumi.ComponentResource):
         self.ahead_of_charts = _and(self.ahead_of_workers, nodes[: len(nodes) // 2 + 1])
         create_teardown(
             f"{name}-teardown",
-            args.inventory,
+            args.inventory.servers,
             args.login,
             pulumi.ResourceOptions(parent=self, depends_on=nodes),
         )
@@ -215,7 +215,7 @@ class K3sControlPlane(pulumi.ComponentResource):
     def _read_kubeconfig(self, name: str) -> pulumi.Output[str]:
         """The admin kubeconfig, secret, addressed to the load balancer."""
         inventory = self._args.inventory
-        bastion = inventory.cluster.ssh.bastion
+        bastion = self._args.login.jump_host
         command = create_host_command(
             name,
             HostCommandArgs(

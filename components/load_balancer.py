@@ -1,18 +1,20 @@
 """HAProxy in front of the Kubernetes API, on one host or on two that share a virtual IP."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pulumi
 from pulumi_command import remote
 
+from busbar.config import VirtualIp, section
 from busbar.hosts import haproxy
 from busbar.hosts.host import Host
-from busbar.hosts.inventory import API_PORT, Inventory
+from busbar.hosts.inventory import API_PORT, api_url
 from components.engine.host_command import HostCommandArgs, create_host_command
 from components.engine.removal import HostRemovalArgs, create_host_removal
 from components.engine.ssh import SshLogin
+from components.engine.stack_config import StackConfig
 
 # Up to 5 minutes of it for an apt that already runs (unattended-upgrades at the first boot).
 DEADLINE_SECONDS = 900
@@ -22,13 +24,30 @@ DEADLINE_SECONDS = 900
 class HAProxyLoadBalancerArgs:
     """The hosts, and the CA that the servers' certificates are checked against (`K3sControlPlane.ca_pem`).
 
-    `install_id`: `K3sControlPlane.install_id`.
+    `install_id`: `K3sControlPlane.install_id`. `virtual_ip`: as `hosts.virtual_ip` of `busbar:cluster`.
     """
 
-    inventory: Inventory
+    load_balancers: Sequence[Host]
+    servers: Sequence[Host]
     login: SshLogin
     ca_pem: pulumi.Input[str]
     install_id: pulumi.Input[str]
+    virtual_ip: Mapping[str, Any] | None = None
+
+    @classmethod
+    def of(
+        cls, config: StackConfig, *, ca_pem: pulumi.Input[str], install_id: pulumi.Input[str]
+    ) -> "HAProxyLoadBalancerArgs":
+        """The arguments for the load balancers of a configuration."""
+        shared = config.cluster.hosts.virtual_ip
+        return cls(
+            load_balancers=config.inventory.load_balancers,
+            servers=config.inventory.servers,
+            login=config.login,
+            ca_pem=ca_pem,
+            install_id=install_id,
+            virtual_ip=shared.model_dump() if shared else None,
+        )
 
 
 class HAProxyLoadBalancer(pulumi.ComponentResource):
@@ -46,24 +65,25 @@ class HAProxyLoadBalancer(pulumi.ComponentResource):
     ) -> None:
         super().__init__("busbar:index:HAProxyLoadBalancer", name, None, opts)
         self._args = args
+        self._shared = section(VirtualIp, "virtual_ip", args.virtual_ip) if args.virtual_ip else None
         self.nodes = []
         self._removals: list[pulumi.Resource] = []
-        for host in args.inventory.load_balancers:
+        for host in args.load_balancers:
             # One at a time, so that a change never interrupts both load balancers at once.
             self.nodes.append(self._install(f"{name}-{host.name}", host))
         answered = pulumi.Output.all(*(node.stdout for node in self.nodes))
-        self.endpoint = answered.apply(lambda _: args.inventory.api_endpoint)
+        address = self._shared.address if self._shared else args.load_balancers[0].address
+        self.endpoint = answered.apply(lambda _: api_url(address))
         self.register_outputs({"endpoint": self.endpoint})
 
     def _install(self, name: str, host: Host) -> remote.Command:
-        inventory = self._args.inventory
-        virtual_ip = inventory.cluster.hosts.virtual_ip
+        balancers, servers = self._args.load_balancers, self._args.servers
         removal = create_host_removal(
             f"{name}-removal",
             HostRemovalArgs(
-                inventory=inventory,
                 login=self._args.login,
                 host=host,
+                fronts=[*balancers, *servers],
                 script="haproxy",
                 owner=name,
                 install_id=self._args.install_id,
@@ -73,7 +93,7 @@ class HAProxyLoadBalancer(pulumi.ComponentResource):
             pulumi.ResourceOptions(parent=self, depends_on=[*self._removals]),
         )
         self._removals.append(removal)
-        shared_address = {"VIRTUAL_IP": virtual_ip.address if virtual_ip else ""}
+        shared_address = {"VIRTUAL_IP": self._shared.address if self._shared else ""}
         packages = create_host_command(
             f"{name}-packages",
             HostCommandArgs(
@@ -101,8 +121,8 @@ class HAProxyLoadBalancer(pulumi.ComponentResource):
                     **shared_address,
                 },
                 payload={
-                    "haproxy_cfg": haproxy.haproxy_config(inventory),
-                    "keepalived_conf": haproxy.keepalived_config(inventory, host),
+                    "haproxy_cfg": haproxy.haproxy_config(balancers, servers, self._shared),
+                    "keepalived_conf": haproxy.keepalived_config(balancers, self._shared, host),
                     "ca_pem": self._args.ca_pem,
                 },
                 install_id=self._args.install_id,

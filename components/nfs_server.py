@@ -54,9 +54,9 @@ class NfsServer(pulumi.ComponentResource):
         removal = create_host_removal(
             f"{name}-removal",
             HostRemovalArgs(
-                inventory=args.inventory,
                 login=args.login,
                 host=export.host,
+                fronts=args.inventory.fronts,
                 script="nfs-server",
                 owner=name,
                 install_id=args.install_id,

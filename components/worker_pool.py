@@ -101,9 +101,9 @@ class InfiniBandWorkerPool(pulumi.ComponentResource):
         return create_host_removal(
             f"{_agent(host)}-removal",
             HostRemovalArgs(
-                inventory=args.inventory,
                 login=args.login,
                 host=host,
+                fronts=args.inventory.fronts,
                 script="k3s-agent-remove",
                 owner=_agent(host),
                 install_id=args.install_id,

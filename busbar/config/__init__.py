@@ -4,7 +4,7 @@ from busbar.config.cluster import Cluster
 from busbar.config.errors import ConfigError
 from busbar.config.hosts import HostConfig, Hosts, VirtualIp, Worker
 from busbar.config.k3s import S3, Checksums, Image, K3s, Snapshots
-from busbar.config.load import load, warnings
+from busbar.config.load import load, section, warnings
 from busbar.config.operators import Chart, GpuOperator, MpiOperator, NetworkOperator
 from busbar.config.pools import Pool, Taint
 from busbar.config.schema import SECRETS
@@ -36,5 +36,6 @@ __all__ = [
     "Worker",
     "load",
     "registry_credentials",
+    "section",
     "warnings",
 ]

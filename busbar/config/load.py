@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
@@ -12,7 +12,9 @@ from busbar.config import files, host_checks, k3s_argument_checks, k3s_checks, s
 from busbar.config.cluster import Cluster
 from busbar.config.errors import ConfigError, path_of, sentence
 from busbar.config.partial import PartialConfig
+from busbar.config.values import Model
 
+M = TypeVar("M", bound=Model)
 # One server gives 2.5 to 10 GB/s (docs/hosts.md); more workers stall when all write a checkpoint.
 NFS_WORKERS = 16
 
@@ -70,6 +72,14 @@ def load(data: Mapping[str, Any], *, secret_keys: Collection[str] = (), root: Pa
     if problems or cluster is None:
         raise ConfigError(problems)
     return cluster
+
+
+def section(kind: type[M], path: str, data: Mapping[str, Any]) -> M:
+    """One part of `busbar:cluster`, such as `k3s`. Raises ConfigError with all findings below `path`."""
+    try:
+        return kind.model_validate(data)
+    except ValidationError as error:
+        raise ConfigError(f"{path}.{sentence(each, kind)}" for each in error.errors()) from None
 
 
 def warnings(cluster: Cluster) -> list[str]:

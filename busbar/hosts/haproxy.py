@@ -2,39 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 
 import jinja2
 
+from busbar.config import VirtualIp
 from busbar.hosts.host import Host
-from busbar.hosts.inventory import API_PORT, Inventory
+from busbar.hosts.inventory import API_PORT
 
 CA_FILE = "/etc/haproxy/busbar-ca.pem"
 VRRP_PRIORITY = 150
 VRRP_STEP = 50
 
 
-def haproxy_config(inventory: Inventory) -> str:
+def haproxy_config(load_balancers: Sequence[Host], servers: Sequence[Host], shared: VirtualIp | None) -> str:
     """The whole haproxy.cfg: the API of all servers, with their health check."""
-    fronts = [host.address for host in (*inventory.load_balancers, *inventory.servers)]
+    addresses = [host.address for host in (*load_balancers, *servers)]
     return _template("haproxy.cfg.j2").render(
-        servers=[{"name": host.name, "address": host.address} for host in inventory.servers],
+        servers=[{"name": host.name, "address": host.address} for host in servers],
         port=API_PORT,
         # Only if needed: a host without IPv6 cannot bind `:::`.
-        ipv6=any(":" in address for address in (inventory.api_address, *fronts)),
+        ipv6=any(":" in address for address in (*addresses, shared.address if shared else "")),
         ca_file=CA_FILE,
     )
 
 
-def keepalived_config(inventory: Inventory, host: Host) -> str:
+def keepalived_config(load_balancers: Sequence[Host], shared: VirtualIp | None, host: Host) -> str:
     """keepalived.conf of one of two load balancers; empty without a virtual IP."""
-    shared = inventory.cluster.hosts.virtual_ip
     if shared is None:
         return ""
-    position = inventory.load_balancers.index(host)
+    position = load_balancers.index(host)
     return _template("keepalived.conf.j2").render(
         address=host.address,
-        peers=[peer.address for peer in inventory.load_balancers if peer is not host],
+        peers=[peer.address for peer in load_balancers if peer != host],
         priority=VRRP_PRIORITY - VRRP_STEP * position,
         virtual_ip=shared,
     )

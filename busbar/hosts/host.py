@@ -1,12 +1,11 @@
 """One host as the program and the `busbar` commands know it, and the base of what those read on stdin."""
 
-from __future__ import annotations
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
 
-from typing import Literal
-
-from pydantic import BaseModel, ConfigDict
-
-Role = Literal["lb", "server", "worker", "nfs"]
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.dataclasses import dataclass
 
 
 class Model(BaseModel):
@@ -15,10 +14,12 @@ class Model(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Host(Model):
+@dataclass(frozen=True, kw_only=True, config=ConfigDict(extra="forbid"))
+class Host:
     """One host. `user` and `port` are the host's own, else those of `ssh`.
 
-    `labels`: those that its Node has beside the pool's, as key and value.
+    `role`: lb, server, worker or nfs. `labels`: those that its Node has beside the pool's, as key and value.
+    Also an argument of components, so its types are those that Pulumi's analyser accepts.
     """
 
     name: str
@@ -26,6 +27,10 @@ class Host(Model):
     port: int
     user: str
     host_key: str
-    role: Role
+    role: str = Field(pattern="^(lb|server|worker|nfs)$")
     pool: str | None = None
-    labels: tuple[tuple[str, str], ...] = ()
+    labels: Sequence[Sequence[str]] = ()
+
+    def data(self) -> dict[str, Any]:
+        """As plain data, ready for JSON."""
+        return asdict(self)

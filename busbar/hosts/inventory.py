@@ -10,7 +10,7 @@ from functools import cached_property
 from busbar.config.cluster import Cluster
 from busbar.config.hosts import HostConfig, Worker
 from busbar.config.ssh import Ssh
-from busbar.hosts.host import Host, Role
+from busbar.hosts.host import Host
 
 API_PORT = 6443
 
@@ -54,6 +54,11 @@ class Inventory:
         return tuple(host for host in self.hosts if host.role == "worker")
 
     @cached_property
+    def fronts(self) -> tuple[Host, ...]:
+        """Load balancers and servers: through these a host leaves the cluster."""
+        return (*self.load_balancers, *self.servers)
+
+    @cached_property
     def nfs_server(self) -> Host | None:
         """The host that exports `nfs_server.folder`: one of its own, or a load balancer or server."""
         if self.cluster.nfs_server is None:
@@ -81,7 +86,7 @@ class Inventory:
     @property
     def api_endpoint(self) -> str:
         """`https://<api_address>:6443`."""
-        return f"https://{url_host(self.api_address)}:{API_PORT}"
+        return api_url(self.api_address)
 
     def tls_sans(self, server: Host) -> tuple[str, ...]:
         """Names and addresses in the certificate of one server, each once: API, load balancers, the server,
@@ -91,6 +96,11 @@ class Inventory:
         """
         fronts = (host.address for host in self.load_balancers)
         return unique([self.api_address, *fronts, server.address, server.name, *self.cluster.k3s.tls_san])
+
+
+def api_url(address: str) -> str:
+    """The URL of the Kubernetes API at an address."""
+    return f"https://{url_host(address)}:{API_PORT}"
 
 
 def unique(values: Sequence[str]) -> tuple[str, ...]:
@@ -106,7 +116,7 @@ def url_host(address: str) -> str:
         return address
 
 
-def _host(host: HostConfig | Worker, role: Role, ssh: Ssh, pool: str | None = None) -> Host:
+def _host(host: HostConfig | Worker, role: str, ssh: Ssh, pool: str | None = None) -> Host:
     return Host(
         name=host.name,
         address=host.address,

@@ -75,7 +75,7 @@ def agent_config(
     node_name: str,
     server: str,
     token: str,
-    labels: Sequence[tuple[str, str]] = (),
+    labels: Sequence[Sequence[str]] = (),
 ) -> str:
     """config.yaml of a worker: `server` is the URL to join by, `token` the secure agent token.
 
@@ -84,11 +84,12 @@ def agent_config(
     K3s applies labels and taints at the first registration only; later changes are applied by
     host/k3s-agent.sh (labels) and busbar.kube.taints.
     """
+    all_labels = {**pool.labels, **{each[0]: each[1] for each in labels}}
     config: dict[str, Any] = {
         "node-name": node_name,
         "server": server,
         "token": token,
-        "node-label": [f"{key}={value}" for key, value in sorted({**pool.labels, **dict(labels)}.items())],
+        "node-label": [f"{key}={value}" for key, value in sorted(all_labels.items())],
         "node-taint": taints(pool),
     }
     filled = {key: value for key, value in config.items() if value != []}

@@ -109,13 +109,8 @@ def _worst(results: Mapping[str, PoolResult], reasons: Mapping[str, Sequence[str
 
 
 def _node(host: Host, facts: Mapping[str, Any]) -> Node:
-    return Node(
-        name=host.name,
-        role=host.role,
-        address=host.address,
-        gpus=_count(facts.get("gpus")),
-        rails=_count(facts.get("rails")),
-    )
+    counts = {key: _count(facts.get(key)) for key in ("gpus", "rails")}
+    return Node.model_validate({"name": host.name, "role": host.role, "address": host.address, **counts})
 
 
 def _count(found: Any) -> int:

@@ -101,7 +101,7 @@ class Spec(Model):
         requirements = self.requirements_of(host)
         bastion = self.login.bastion
         way = [self.login.key_digest, self.login.uses_agent, bastion.model_dump() if bastion else None]
-        content = [host.model_dump(), way, requirements.model_dump(), hostscript.digest("preflight")]
+        content = [host.data(), way, requirements.model_dump(), hostscript.digest("preflight")]
         if self.nfs and host.name == self.nfs.host:
             content.append(self.nfs.model_dump())
         if self.nfs and host.role == "worker":
@@ -180,7 +180,7 @@ def spec_of(cluster: Cluster, *, login: Mapping[str, Any], project: Path | None 
     return {
         "schema_version": 2,
         "login": dict(login),
-        "hosts": [host.model_dump(mode="json") for host in inventory.hosts],
+        "hosts": [host.data() for host in inventory.hosts],
         "requirements": {key: each.model_dump(mode="json") for key, each in requirements.items()},
         **_nfs(inventory),
     }

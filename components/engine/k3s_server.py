@@ -46,9 +46,9 @@ def create_server(name: str, args: ServerArgs, opts: pulumi.ResourceOptions) -> 
     removal = create_host_removal(
         f"{name}-removal",
         HostRemovalArgs(
-            inventory=args.inventory,
             login=args.login,
             host=host,
+            fronts=args.inventory.fronts,
             script="k3s-server",
             owner=name,
             install_id=args.install_id,

@@ -7,7 +7,7 @@ fails where its host is gone, and with it the whole update.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,18 +15,20 @@ import pulumi
 from pulumi_command import local
 
 from busbar.hosts.host import Host
-from busbar.hosts.inventory import Inventory
 from components.engine.local_command import busbar_command
 from components.engine.ssh import SshLogin
 
 
 @dataclass(frozen=True, kw_only=True)
 class HostRemovalArgs:
-    """`script` with `values` and VERB=remove undoes the installation of `host`, the resource `owner`."""
+    """`script` with `values` and VERB=remove undoes the installation of `host`, the resource `owner`.
 
-    inventory: Inventory
+    `fronts`: all load balancers and servers. By them a host that does not answer is known to be gone.
+    """
+
     login: SshLogin
     host: Host
+    fronts: Sequence[Host]
     script: str
     owner: str
     install_id: pulumi.Input[str]
@@ -36,12 +38,11 @@ class HostRemovalArgs:
 
 def create_host_removal(name: str, args: HostRemovalArgs, opts: pulumi.ResourceOptions) -> local.Command:
     """Register the removal of a host. The installation depends on it, so that half of one is removed too."""
-    fronts = (*args.inventory.load_balancers, *args.inventory.servers)
     spec = {
         "host": target(args.host),
         "script": args.script,
         "timeout_seconds": args.timeout_seconds,
-        "others": [target(other) for other in fronts if other is not args.host],
+        "others": [target(other) for other in args.fronts if other != args.host],
         "folder": f".busbar/{pulumi.get_stack()}",
         "resource": args.owner,
     }
@@ -54,13 +55,13 @@ def create_host_removal(name: str, args: HostRemovalArgs, opts: pulumi.ResourceO
 
 
 def create_teardown(
-    name: str, inventory: Inventory, login: SshLogin, opts: pulumi.ResourceOptions
+    name: str, servers: Sequence[Host], login: SshLogin, opts: pulumi.ResourceOptions
 ) -> local.Command:
     """Register what `destroy` does first: the servers are told that none of them has to leave etcd.
 
     If `destroy` is interrupted, the next update makes this resource again and takes that back.
     """
-    spec = {"servers": [target(server) for server in inventory.servers]}
+    spec = {"servers": [target(server) for server in servers]}
     return _create(name, "cluster", _with_login(spec, login), opts, create=busbar_command("remove", "keep"))
 
 
@@ -71,7 +72,7 @@ def owner_mark(name: str) -> str:
 
 def target(host: Host) -> dict[str, Any]:
     """The host as the `busbar` commands take it."""
-    return host.model_dump(exclude_none=True)
+    return {key: value for key, value in host.data().items() if value is not None}
 
 
 def _with_login(spec: Mapping[str, Any], login: SshLogin) -> pulumi.Output[str]:

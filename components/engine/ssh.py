@@ -1,7 +1,6 @@
 """How the engine logs in to the hosts: the one place that turns configuration into SSH connections."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 import pulumi
 from pulumi_command.remote import ConnectionArgs, ProxyConnectionArgs
 
-from busbar.config import Bastion, Ssh
+from busbar.config import Bastion, Ssh, section
 from busbar.hosts.host import Host
 from busbar.hosts.login import Login, key_digest
 
@@ -25,15 +24,18 @@ PER_DIAL_TIMEOUT_SECONDS = 10
 
 @dataclass(frozen=True, kw_only=True)
 class SshLogin:
-    """The login of the configuration, its secrets as Outputs. Build it with `SshLogin.load`.
+    """The text of the private key and its passphrase; neither with the ssh-agent.
 
-    `login` has no secrets. `private_key` and its digest (not secret) are None with the ssh-agent.
+    `key_file`: where `busbar` commands read the key themselves; without it they are given the text.
+    `key_digest`, not secret: hosts that passed preflight with another one are checked again. `bastion`: as
+    `ssh.bastion` of `busbar:cluster`.
     """
 
-    login: Login
-    private_key: pulumi.Output[str] | None
-    private_key_password: pulumi.Output[str] | None
-    key_digest: pulumi.Input[str] | None
+    private_key: pulumi.Input[str] | None = None
+    private_key_password: pulumi.Input[str] | None = None
+    key_file: str | None = None
+    key_digest: pulumi.Input[str] | None = None
+    bastion: Mapping[str, Any] | None = None
 
     @classmethod
     def load(
@@ -43,19 +45,26 @@ class SshLogin:
         secret_key: pulumi.Output[str] | None,
         key_password: pulumi.Output[str] | None,
         project: Path,
-    ) -> SshLogin:
+    ) -> "SshLogin":
         """The login that a checked `busbar:cluster` describes: it has a key or uses the agent.
 
         `secret_key` and `key_password` are the stack's `busbar:sshPrivateKey` and `...Password`, where set.
         `ssh.key_file` is read here, relative to `project`. Raises ConfigError where it cannot be read.
         """
         login = Login.of(ssh)
+        bastion = ssh.bastion.model_dump() if ssh.bastion else None
         key = secret_key if login.key_file is None else login.key_text(project)
         if key is None:  # the agent has it
-            return cls(login=login, private_key=None, private_key_password=None, key_digest=None)
+            return cls(bastion=bastion)
         secret: pulumi.Output[str] = pulumi.Output.secret(key)
         digest = key_digest(key) if isinstance(key, str) else pulumi.Output.unsecret(secret.apply(key_digest))
-        return cls(login=login, private_key=secret, private_key_password=key_password, key_digest=digest)
+        return cls(
+            private_key=secret,
+            private_key_password=key_password,
+            key_file=login.key_file,
+            key_digest=digest,
+            bastion=bastion,
+        )
 
     def connection(self, host: Host) -> ConnectionArgs:
         """The connection to one host, through the bastion where there is one; host keys are always pinned.
@@ -63,11 +72,16 @@ class SshLogin:
         With the agent, `agent_socket_path` stays unset: the plugin takes SSH_AUTH_SOCK, and a socket that
         changes from session to session makes no difference in the state.
         """
-        bastion = self.login.bastion
+        bastion = self.jump_host
         proxy = (
             ProxyConnectionArgs(**self._connect_to(bastion, BASTION_DIAL_ERROR_LIMIT)) if bastion else None
         )
         return ConnectionArgs(**self._connect_to(host), proxy=proxy)
+
+    @cached_property
+    def jump_host(self) -> Bastion | None:
+        """`bastion`, checked. Raises ConfigError if it is not valid."""
+        return section(Bastion, "bastion", self.bastion) if self.bastion else None
 
     @cached_property
     def spec(self) -> pulumi.Output[dict[str, Any]]:
@@ -77,10 +91,11 @@ class SshLogin:
         """
         found: pulumi.Output[dict[str, Any]] = pulumi.Output.from_input(
             {
-                **self.login.model_dump(),
-                "private_key": None if self.login.key_file else self.private_key,
-                "private_key_password": self.private_key_password,
+                "key_file": self.key_file,
+                "private_key": None if self.key_file else _secret(self.private_key),
+                "private_key_password": _secret(self.private_key_password),
                 "key_digest": self.key_digest,
+                "bastion": self.bastion,
             }
         )
         return found
@@ -99,3 +114,7 @@ class SshLogin:
             "dial_error_limit": dial_error_limit,
             "per_dial_timeout": PER_DIAL_TIMEOUT_SECONDS,
         }
+
+
+def _secret(value: pulumi.Input[str] | None) -> pulumi.Output[str] | None:
+    return None if value is None else pulumi.Output.secret(value)

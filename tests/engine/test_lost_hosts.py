@@ -40,7 +40,7 @@ PROGRAM = """
     login = SshLogin.load(cluster.ssh, secret_key=None, key_password=None, project=Path.cwd())
     for host in (*inventory.load_balancers, *inventory.workers):
         args = HostRemovalArgs(
-            inventory=inventory, login=login, host=host, script="k3s-agent-remove",
+            login=login, host=host, fronts=inventory.fronts, script="k3s-agent-remove",
             owner=f"worker-{host.name}", install_id="1", timeout_seconds=30,
         )
         create_host_removal(f"worker-{host.name}-removal", args, pulumi.ResourceOptions())

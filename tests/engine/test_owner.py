@@ -123,6 +123,7 @@ PROGRAM = """
             return type("Connection", (), {"host": host.address})
 
         spec = pulumi.Output.from_input({})
+        jump_host = None
 
     content = json.loads((ROOT / "cluster.json").read_text())
     inventory = Inventory.of(busbar.config.load(content, root=ROOT))
@@ -148,7 +149,8 @@ PROGRAM = """
     balancer = load_balancer.HAProxyLoadBalancer(
         "load-balancer",
         load_balancer.HAProxyLoadBalancerArgs(
-            inventory=inventory, login=login, ca_pem=plane.ca_pem, install_id=plane.install_id
+            load_balancers=inventory.load_balancers, servers=inventory.servers, login=login,
+            ca_pem=plane.ca_pem, install_id=plane.install_id,
         ),
     )
     pools = []

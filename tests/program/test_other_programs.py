@@ -1,4 +1,4 @@
-"""Components in a program that is not that of busbar: plain arguments, a provider and a kubeconfig."""
+"""Components in a program that is not that of busbar: plain arguments, no configuration of a stack."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import pytest
 from pulumi.runtime import mocks
 
 from busbar.outputs.pool import summarize
-from tests.program.harness import LOCAL, RELEASE, Run, run_program
+from tests.program.harness import LOCAL, RELEASE, Run, run_program, texts
+from tests.support.clusters import host_key
 from tests.support.verdicts import passing
 
 PROGRAM = """
@@ -46,6 +47,32 @@ measured = NcclValidation(
 pulumi.export("verdict", measured.result.apply(lambda result: result["verdict"]))
 """
 
+ON_HOSTS = """
+import pulumi
+from busbar.hosts.host import Host
+from components.engine.ssh import SshLogin
+from components.load_balancer import HAProxyLoadBalancer, HAProxyLoadBalancerArgs
+
+def host(name, address, role):
+    return Host(name=name, address=address, port=22, user="root", host_key="ssh-ed25519 AAAA", role=role)
+
+login = SshLogin(private_key="the key", bastion={"address": "192.0.2.9", "host_key": "BASTION"})
+fronts = [host("lb-1", "192.0.2.1", "lb"), host("lb-2", "192.0.2.2", "lb")]
+servers = [host("server-1", "192.0.2.11", "server")]
+balancer = HAProxyLoadBalancer(
+    "api",
+    HAProxyLoadBalancerArgs(
+        load_balancers=fronts,
+        servers=servers,
+        login=login,
+        ca_pem="the CA",
+        install_id="the cluster",
+        virtual_ip={"address": "192.0.2.8", "interface": "eth0"},
+    ),
+)
+pulumi.export("endpoint", balancer.endpoint)
+""".replace("BASTION", host_key("bastion"))
+
 
 def answer(args: mocks.MockResourceArgs) -> Mapping[str, Any]:
     if args.typ == RELEASE:
@@ -54,13 +81,22 @@ def answer(args: mocks.MockResourceArgs) -> Mapping[str, Any]:
     return {"stdout": json.dumps(result)} if args.typ == LOCAL else {}
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    program: Path = tmp_path_factory.mktemp("program") / "__main__.py"
-    program.write_text(PROGRAM)
+def performed(folder: Path, text: str) -> Run:
+    program = folder / "__main__.py"
+    program.write_text(text)
     done = run_program({}, answer, program=program, project="mine")
     assert done.error is None
     return done
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return performed(tmp_path_factory.mktemp("program"), PROGRAM)
+
+
+@pytest.fixture(scope="module")
+def on_hosts(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return performed(tmp_path_factory.mktemp("on_hosts"), ON_HOSTS)
 
 
 def test_the_verdict_is_an_output_of_the_component(run: Run) -> None:
@@ -92,3 +128,15 @@ def test_everything_on_the_cluster_is_made_by_the_given_provider(run: Run) -> No
     mine = run.named("mine").urn
     on_cluster = [each for each in run.custom if each.type.startswith("kubernetes:")]
     assert on_cluster and {each.request.provider.rpartition("::")[0] for each in on_cluster} == {mine}
+
+
+def test_a_load_balancer_is_installed_on_the_given_hosts_through_the_given_bastion(on_hosts: Run) -> None:
+    connections = [on_hosts.named(name).inputs["connection"] for name in ("api-lb-1", "api-lb-2")]
+    assert [each["host"] for each in connections] == ["192.0.2.1", "192.0.2.2"]
+    assert {each["proxy"]["host"] for each in connections} == {"192.0.2.9"}
+    assert on_hosts.outputs["endpoint"] == "https://192.0.2.8:6443"
+
+
+def test_the_given_key_is_a_secret_wherever_it_is_used(on_hosts: Run) -> None:
+    marks = [secret for each in on_hosts.custom for _, text, secret in texts(each.raw) if "the key" in text]
+    assert marks and all(marks)

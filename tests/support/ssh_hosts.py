@@ -69,13 +69,4 @@ def public(key: asyncssh.SSHKey) -> str:
 
 def at(port: int, name: str, role: str, key: asyncssh.SSHKey = HOST, address: str = "127.0.0.1") -> Host:
     """The target of a `machine`."""
-    return Host.model_validate(
-        {
-            "name": name,
-            "address": address,
-            "port": port,
-            "user": "root",
-            "host_key": public(key),
-            "role": role,
-        }
-    )
+    return Host(name=name, address=address, port=port, user="root", host_key=public(key), role=role)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from busbar.config import ConfigError, load
+from busbar.config import Bastion, ConfigError, load, section
 from busbar.config.errors import show
 from tests.support.clusters import H100_POOL, host, host_key, site
 
@@ -17,6 +17,15 @@ def findings(data: Any, **options: Any) -> list[str]:
     with pytest.raises(ConfigError) as caught:
         load(data, **options)
     return caught.value.findings
+
+
+def test_a_section_by_itself_reports_all_its_errors_below_its_path() -> None:
+    with pytest.raises(ConfigError) as caught:
+        section(Bastion, "bastion", {"address": "10.0.0.300", "host_key": host_key("a"), "usr": "jump"})
+    assert caught.value.findings == [
+        "bastion.address: '10.0.0.300' is not an IPv4/IPv6 address or a host name",
+        "bastion.usr: unknown key; did you mean 'user'?",
+    ]
 
 
 def edited(path: str, value: Any) -> dict[str, Any]:

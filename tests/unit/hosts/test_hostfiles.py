@@ -193,8 +193,13 @@ def test_a_text_that_is_not_a_kubeconfig_is_refused(text: str) -> None:
         with_server(text, server="https://10.0.0.1:6443", name="site")
 
 
+def haproxy_config() -> str:
+    inventory = Inventory.of(cluster())
+    return haproxy.haproxy_config(inventory.load_balancers, inventory.servers, None)
+
+
 def test_haproxy_asks_readyz_of_every_server_and_checks_the_ca() -> None:
-    config = haproxy.haproxy_config(Inventory.of(cluster()))
+    config = haproxy_config()
     assert "option httpchk GET /readyz\n  http-check expect status 200" in config
     assert "check check-ssl verify required ca-file /etc/haproxy/busbar-ca.pem" in config
     assert [line.split() for line in config.splitlines() if line.startswith("  server ")] == [
@@ -203,21 +208,22 @@ def test_haproxy_asks_readyz_of_every_server_and_checks_the_ca() -> None:
 
 
 def test_haproxy_keeps_idle_watches_for_an_hour_and_its_statistics_to_itself() -> None:
-    config = haproxy.haproxy_config(Inventory.of(cluster()))
+    config = haproxy_config()
     for timeout in ("client 1h", "server 1h", "tunnel 1h"):
         assert f"timeout {timeout}\n" in config
     assert "bind 127.0.0.1:8404\n" in config
 
 
 def test_haproxy_moves_connections_away_from_a_machine_that_is_gone() -> None:
-    config = haproxy.haproxy_config(Inventory.of(cluster()))
+    config = haproxy_config()
     assert "option redispatch 1\n" in config, "a new connection goes to another server"
     assert "default-server on-marked-down shutdown-sessions\n" in config, "an old one is closed"
 
 
 def test_two_load_balancers_share_an_address_by_unicast() -> None:
-    inventory = Inventory.of(cluster(load_balancers=2))
-    first, second = (haproxy.keepalived_config(inventory, host) for host in inventory.load_balancers)
+    made = cluster(load_balancers=2)
+    both = Inventory.of(made).load_balancers
+    first, second = (haproxy.keepalived_config(both, made.hosts.virtual_ip, host) for host in both)
     assert "priority 150" in first
     assert "priority 100" in second
     assert "unicast_src_ip 10.0.0.1\n  unicast_peer {\n    10.0.0.2\n  }" in first
@@ -225,8 +231,8 @@ def test_two_load_balancers_share_an_address_by_unicast() -> None:
 
 
 def test_one_load_balancer_has_no_keepalived() -> None:
-    inventory = Inventory.of(cluster())
-    assert haproxy.keepalived_config(inventory, inventory.load_balancers[0]) == ""
+    [host] = Inventory.of(cluster()).load_balancers
+    assert haproxy.keepalived_config([host], None, host) == ""
 
 
 def test_a_kubeconfig_names_the_proxy_to_the_api() -> None:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -70,8 +70,7 @@ async def rotated(keys: Keys) -> tuple[str, ...]:
             host |= {"address": "127.0.0.1", "port": port, "host_key": public(HOST)}
         inventory = Inventory.of(load(cluster_without_duplicates(cluster)))
         hosts = tuple(
-            host.model_copy(update={"address": "127.0.0.1"}) if host.role == "server" else host
-            for host in inventory.hosts
+            replace(host, address="127.0.0.1") if host.role == "server" else host for host in inventory.hosts
         )
         plan = await key_rotation.plan(Inventory(inventory.cluster, hosts), login())
         await key_rotation.rotate(plan, login(), lambda _: None)

@@ -93,7 +93,7 @@ class Cluster:
             if host.role != "lb" and host.name not in self.gone:
                 port = await stack.enter_async_context(machine(self.handler(host.name)))
             here = {"address": "127.0.0.1", "port": port, "user": "root", "host_key": public(HOST)}
-            hosts.append(host.model_copy(update=here))
+            hosts.append(replace(host, **here))
         return replace(inventory, hosts=tuple(hosts))
 
     def run(self, work: Callable[[Inventory], Awaitable[T]]) -> T:

@@ -33,7 +33,7 @@ def a_host(name: str = "worker-1", role: str = "worker", **changes: Any) -> Host
         "role": role,
         "pool": "h100" if role == "worker" else None,
     }
-    return Host.model_validate(content | changes)
+    return Host(**(content | changes))
 
 
 NFS = NfsRequirements(
