@@ -38,8 +38,7 @@ async def main() -> None:
         HAProxyLoadBalancerArgs.of(config, ca_pem=control_plane.ca_pem, install_id=control_plane.install_id),
         checked,  # Its packages are installed while server 1 is, its configuration needs the CA.
     )
-    nfs_args = NfsServerArgs(inventory=inventory, login=login, install_id=control_plane.install_id)
-    nfs_server = NfsServer("nfs-server", nfs_args, checked)
+    nfs_server = NfsServer("nfs-server", NfsServerArgs.of(config, control_plane.install_id), checked)
     # Without its first server the cluster is gone: nothing on it is then uninstalled.
     kubeconfig, first_server = control_plane.kubeconfig, control_plane.foundation
     node_args = NodeStepArgs(taints=k3s.worker_taints(inventory), kubeconfig=kubeconfig)

@@ -1,17 +1,19 @@
 """An NFS server for the workers, on a host of its own, a load balancer or a server."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import pulumi
-from pulumi_command import remote
+from pulumi_command import local, remote
 
+from busbar.config import nfs_server, section
 from busbar.hosts import nfs
-from busbar.hosts.inventory import Inventory
+from busbar.hosts.host import Host
 from components.engine.host_command import HostCommandArgs, create_host_command
 from components.engine.removal import HostRemovalArgs, create_host_removal
 from components.engine.ssh import SshLogin
+from components.engine.stack_config import StackConfig
 
 # Up to 5 minutes of it for an apt that already runs (unattended-upgrades at the first boot).
 DEADLINE_SECONDS = 900
@@ -19,31 +21,53 @@ DEADLINE_SECONDS = 900
 
 @dataclass(frozen=True, kw_only=True)
 class NfsServerArgs:
-    """The hosts and the login to them. `install_id`: `K3sControlPlane.install_id`."""
+    """The host that exports a folder, and the workers that mount it.
 
-    inventory: Inventory
+    `fronts`: load balancers and servers. `install_id`: `K3sControlPlane.install_id`. `settings`: as
+    `nfs_server` of `busbar:cluster`.
+    """
+
     login: SshLogin
     install_id: pulumi.Input[str]
+    host: Host | None
+    fronts: Sequence[Host] = ()
+    workers: Sequence[Host] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, config: StackConfig, install_id: pulumi.Input[str]) -> "NfsServerArgs":
+        """The arguments of a configuration."""
+        inventory, settings = config.inventory, config.cluster.nfs_server
+        return cls(
+            login=config.login,
+            install_id=install_id,
+            host=inventory.nfs_server,
+            fronts=inventory.fronts,
+            workers=inventory.workers,
+            settings=settings.model_dump() if settings else {},
+        )
 
 
 class NfsServer(pulumi.ComponentResource):
     """Makes two Commands: its removal, and one that ends when the folder is exported to all workers.
 
-    Without `nfs_server` in the configuration it makes nothing.
+    Without a host it makes nothing.
     """
 
     nodes: list[remote.Command]
     """The Command that installs it; a changed worker changes the exports without a restart."""
-    removals: list[pulumi.Resource]
+    removals: list[local.Command]
     """What workers depend on: they are removed first. One that mounts from a server that is gone hangs."""
 
     def __init__(self, name: str, args: NfsServerArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("busbar:index:NfsServer", name, None, opts)
         self.nodes, self.removals = [], []
-        export = nfs.export_of(args.inventory)
-        if export:
-            self._install(f"{name}-{export.host.name}", args, export)
-        self.register_outputs({"folder": export.folder if export else ""})
+        folder = ""
+        if args.host:
+            settings = section(nfs_server.NfsServer, "nfs_server", args.settings)
+            self._install(f"{name}-{args.host.name}", args, nfs.Export(args.host, settings))
+            folder = settings.folder
+        self.register_outputs({"folder": folder})
 
     def _install(self, name: str, args: NfsServerArgs, export: nfs.Export) -> None:
         values = {
@@ -56,7 +80,7 @@ class NfsServer(pulumi.ComponentResource):
             HostRemovalArgs(
                 login=args.login,
                 host=export.host,
-                fronts=args.inventory.fronts,
+                fronts=args.fronts,
                 script="nfs-server",
                 owner=name,
                 install_id=args.install_id,
@@ -75,7 +99,7 @@ class NfsServer(pulumi.ComponentResource):
                     script="nfs-server",
                     timeout_seconds=DEADLINE_SECONDS,
                     values={"NODE_NAME": export.host.name, **values},
-                    payload={"exports": nfs.exports(export, args.inventory.workers), "nfs_conf": nfs.CONFIG},
+                    payload={"exports": nfs.exports(export, args.workers), "nfs_conf": nfs.CONFIG},
                     install_id=args.install_id,
                 ),
                 pulumi.ResourceOptions(parent=self, depends_on=[removal]),

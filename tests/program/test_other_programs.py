@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -52,6 +53,7 @@ import pulumi
 from busbar.hosts.host import Host
 from components.engine.ssh import SshLogin
 from components.load_balancer import HAProxyLoadBalancer, HAProxyLoadBalancerArgs
+from components.nfs_server import NfsServer, NfsServerArgs
 
 def host(name, address, role):
     return Host(name=name, address=address, port=22, user="root", host_key="ssh-ed25519 AAAA", role=role)
@@ -68,6 +70,17 @@ balancer = HAProxyLoadBalancer(
         ca_pem="the CA",
         install_id="the cluster",
         virtual_ip={"address": "192.0.2.8", "interface": "eth0"},
+    ),
+)
+nfs = NfsServer(
+    "nfs",
+    NfsServerArgs(
+        login=login,
+        install_id="the cluster",
+        host=host("files", "192.0.2.20", "nfs"),
+        fronts=[*fronts, *servers],
+        workers=[host("gpu-1", "192.0.2.31", "worker")],
+        settings={"folder": "/srv/files"},
     ),
 )
 pulumi.export("endpoint", balancer.endpoint)
@@ -135,6 +148,12 @@ def test_a_load_balancer_is_installed_on_the_given_hosts_through_the_given_basti
     assert [each["host"] for each in connections] == ["192.0.2.1", "192.0.2.2"]
     assert {each["proxy"]["host"] for each in connections} == {"192.0.2.9"}
     assert on_hosts.outputs["endpoint"] == "https://192.0.2.8:6443"
+
+
+def test_an_nfs_server_exports_the_folder_to_the_given_workers(on_hosts: Run) -> None:
+    payload = json.loads(on_hosts.named("nfs-files").inputs["stdin"].splitlines()[0])
+    exports = base64.b64decode(payload["exports"]).decode()
+    assert "/srv/files 192.0.2.31(rw," in exports
 
 
 def test_the_given_key_is_a_secret_wherever_it_is_used(on_hosts: Run) -> None:
