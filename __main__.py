@@ -28,9 +28,9 @@ PROJECT = Path(__file__).resolve().parent
 
 async def main() -> None:
     config = StackConfig.load(PROJECT)
-    cluster, inventory, login = config.cluster, config.inventory, config.login
+    cluster, inventory = config.cluster, config.inventory
 
-    preflight = Preflight("preflight", PreflightArgs(inventory=inventory, login=login, project=PROJECT))
+    preflight = Preflight("preflight", PreflightArgs.of(config))
     checked = ResourceOptions(depends_on=[preflight])
     control_plane = K3sControlPlane("control-plane", K3sControlPlaneArgs.of(config, preflight), checked)
     load_balancer = HAProxyLoadBalancer(

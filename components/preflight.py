@@ -1,30 +1,43 @@
 """Preflight: every host is checked before anything is changed on any of them."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pulumi
 from pulumi_command import local
 
-from busbar.hosts.inventory import Inventory
+from busbar.hosts.host import Host
 from busbar.preflight.facts import read, unpack, unreachable, with_k3s
-from busbar.preflight.spec import spec_of
+from busbar.preflight.spec import spec_of, without_login
 from components.engine.local_command import busbar_command
 from components.engine.ssh import SshLogin
+from components.engine.stack_config import StackConfig
 
 
 @dataclass(frozen=True, kw_only=True)
 class PreflightArgs:
-    """All hosts and the login to them. `project`: folder that relative paths in the stack start from."""
+    """All hosts, and what they must have (busbar.preflight.spec).
 
-    inventory: Inventory
+    `requirements`: HostRequirements by role, of workers by `worker/<pool>`. `nfs`: NfsRequirements.
+    """
+
+    hosts: Sequence[Host]
+    requirements: Mapping[str, Mapping[str, Any]]
     login: SshLogin
-    project: Path
+    nfs: Mapping[str, Any] | None = None
+
+    @classmethod
+    def of(cls, config: StackConfig) -> "PreflightArgs":
+        """The arguments for all hosts of a configuration."""
+        spec = spec_of(config.cluster, login={}, project=config.project)
+        return cls(
+            hosts=config.inventory.hosts,
+            requirements=spec["requirements"],
+            login=config.login,
+            nfs=spec.get("nfs"),
+        )
 
 
 class Preflight(pulumi.ComponentResource):
@@ -39,15 +52,15 @@ class Preflight(pulumi.ComponentResource):
 
     hosts: pulumi.Output[Mapping[str, dict[str, Any]]]
     machines: pulumi.Output[Mapping[str, str]]
-    with_k3s: pulumi.Output[Collection[str]]
-    unreachable: pulumi.Output[Collection[str]]
+    with_k3s: pulumi.Output[Sequence[str]]
+    unreachable: pulumi.Output[Sequence[str]]
     checked: local.Command
 
     def __init__(self, name: str, args: PreflightArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("busbar:index:Preflight", name, None, opts)
         self._is_asked = False
         asked = pulumi.ResourceHook(f"{name}-asked", self._note_asked)
-        spec = spec_of(args.inventory.cluster, login={}, project=args.project)
+        spec = without_login(args.hosts, args.requirements, args.nfs)
         self.checked = local.Command(
             f"{name}-hosts",
             create=busbar_command("preflight"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -177,13 +177,20 @@ def spec_of(cluster: Cluster, *, login: Mapping[str, Any], project: Path | None 
             netdev_selectors=tuple(sorted(NETDEV_SELECTORS & set(network.selectors))),
             **_roce(cluster, name),
         )
-    return {
+    plain = {key: each.model_dump(mode="json") for key, each in requirements.items()}
+    return {**without_login(inventory.hosts, plain, _nfs(inventory)), "login": dict(login)}
+
+
+def without_login(
+    hosts: Sequence[Host], requirements: Mapping[str, Any], nfs_server: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """The spec without its login. What is required is plain data already."""
+    spec = {
         "schema_version": 2,
-        "login": dict(login),
-        "hosts": [host.data() for host in inventory.hosts],
-        "requirements": {key: each.model_dump(mode="json") for key, each in requirements.items()},
-        **_nfs(inventory),
+        "hosts": [host.data() for host in hosts],
+        "requirements": requirements,
     }
+    return {**spec, "nfs": nfs_server} if nfs_server else spec
 
 
 def _network(k3s: K3s, role: Literal["server", "worker"]) -> dict[str, Any]:
@@ -197,10 +204,10 @@ def _network(k3s: K3s, role: Literal["server", "worker"]) -> dict[str, Any]:
     }
 
 
-def _nfs(inventory: Inventory) -> dict[str, Any]:
+def _nfs(inventory: Inventory) -> dict[str, Any] | None:
     export = nfs.export_of(inventory)
     if export is None:
-        return {}
+        return None
     config = export.config
     required = NfsRequirements(
         host=export.host.name,
@@ -211,7 +218,7 @@ def _nfs(inventory: Inventory) -> dict[str, Any]:
         allow_system_disk=config.allow_system_disk,
         plan=_plan("nfs-server", nfs.exports(export, inventory.workers), nfs.CONFIG),
     )
-    return {"nfs": required.model_dump(mode="json")}
+    return required.model_dump(mode="json")
 
 
 def _roce(cluster: Cluster, pool: str) -> dict[str, Any]:

@@ -12,6 +12,8 @@ import pytest
 from pulumi.runtime import mocks
 
 from busbar.outputs.pool import summarize
+from busbar.preflight.facts import pack
+from busbar.preflight.spec import Spec
 from tests.program.harness import LOCAL, RELEASE, Run, run_program, texts
 from tests.support.clusters import host_key
 from tests.support.verdicts import passing
@@ -54,6 +56,7 @@ from busbar.hosts.host import Host
 from components.engine.ssh import SshLogin
 from components.load_balancer import HAProxyLoadBalancer, HAProxyLoadBalancerArgs
 from components.nfs_server import NfsServer, NfsServerArgs
+from components.preflight import Preflight, PreflightArgs
 
 def host(name, address, role):
     return Host(name=name, address=address, port=22, user="root", host_key="ssh-ed25519 AAAA", role=role)
@@ -61,6 +64,14 @@ def host(name, address, role):
 login = SshLogin(private_key="the key", bastion={"address": "192.0.2.9", "host_key": "BASTION"})
 fronts = [host("lb-1", "192.0.2.1", "lb"), host("lb-2", "192.0.2.2", "lb")]
 servers = [host("server-1", "192.0.2.11", "server")]
+preflight = Preflight(
+    "checks",
+    PreflightArgs(
+        hosts=[*fronts, *servers],
+        requirements={"lb": {"min_disk_gb": 1}, "server": {"min_disk_gb": 10, "cgroup_v2": True}},
+        login=login,
+    ),
+)
 balancer = HAProxyLoadBalancer(
     "api",
     HAProxyLoadBalancerArgs(
@@ -90,6 +101,8 @@ pulumi.export("endpoint", balancer.endpoint)
 def answer(args: mocks.MockResourceArgs) -> Mapping[str, Any]:
     if args.typ == RELEASE:
         return {"status": {"version": "1"}}
+    if "preflight" in args.inputs.get("create", ""):
+        return {"stdout": pack({})}
     result = summarize(passing(), verdict_file="verdict.json", config_map="default/nccl")
     return {"stdout": json.dumps(result)} if args.typ == LOCAL else {}
 
@@ -141,6 +154,12 @@ def test_everything_on_the_cluster_is_made_by_the_given_provider(run: Run) -> No
     mine = run.named("mine").urn
     on_cluster = [each for each in run.custom if each.type.startswith("kubernetes:")]
     assert on_cluster and {each.request.provider.rpartition("::")[0] for each in on_cluster} == {mine}
+
+
+def test_preflight_is_told_the_given_hosts_and_what_each_must_have(on_hosts: Run) -> None:
+    spec = Spec.model_validate_json(on_hosts.named("checks-hosts").inputs["stdin"])
+    found = {host.name: spec.requirements_of(host).min_disk_gb for host in spec.hosts}
+    assert found == {"lb-1": 1, "lb-2": 1, "server-1": 10}
 
 
 def test_a_load_balancer_is_installed_on_the_given_hosts_through_the_given_bastion(on_hosts: Run) -> None:

@@ -14,7 +14,6 @@ import components
 # Their arguments still have types of busbar.
 NOT_YET = {
     "K3sControlPlane",
-    "Preflight",
     "InfiniBandWorkerPool",
     "WorkerPools",
 }
