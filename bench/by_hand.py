@@ -129,7 +129,9 @@ class ByHand:
         config = k3s.server_config(
             self._cluster.k3s,
             node_name=host.name,
-            tls_sans=self._inventory.tls_sans(host),
+            tls_sans=k3s.tls_sans(
+                self._cluster.k3s, host, self._inventory.api_address, self._inventory.load_balancers
+            ),
             token=token,
             agent_token=AGENT_TOKEN,
         )

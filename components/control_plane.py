@@ -1,20 +1,19 @@
 """The K3s servers with embedded etcd, brought up one at a time."""
 
-from __future__ import annotations
-
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pulumi
-from pulumi_command import remote
+from pulumi_command import local, remote
 
+from busbar.config import K3s, section
 from busbar.hosts import k3s
 from busbar.hosts.downloads import install_seconds, k3s_values
 from busbar.hosts.host import Host
-from busbar.hosts.inventory import Inventory
+from busbar.hosts.inventory import api_url
 from busbar.hosts.server_output import kubeconfig_text, server_facts, with_server
 from components.engine.host_command import HostCommandArgs, create_host_command
 from components.engine.join_tokens import JoinToken
@@ -34,31 +33,44 @@ NODES_DEADLINE_SECONDS = 1200
 
 @dataclass(frozen=True, kw_only=True)
 class K3sControlPlaneArgs:
-    """The hosts and what runs on them.
+    """The hosts and what runs on them. `cluster`: its name in the kubeconfig.
 
+    `api_address`: that of the load balancer, or the virtual IP. `workers`: names of the workers that join.
+    `machines`: host -> digest of its machine-id (`Preflight.machines`). `with_k3s`: `Preflight.with_k3s`.
+    `k3s`: as `k3s` of `busbar:cluster`. `project`: folder that relative paths in it start from.
     `registry_credentials`: secret object registry -> auth (busbar:registryCredentials). `s3_access_key` and
-    `s3_secret_key`: secrets, needed where `k3s.snapshots.s3` is set. `project`: folder that relative paths of
-    the configuration start from. `machines`: host -> digest of its machine-id (`Preflight.machines`).
+    `s3_secret_key`: secrets, needed where `k3s.snapshots.s3` is set.
     """
 
-    inventory: Inventory
+    cluster: str
+    servers: Sequence[Host]
+    load_balancers: Sequence[Host]
+    api_address: str
+    workers: Sequence[str]
     login: SshLogin
-    project: Path
     machines: pulumi.Input[Mapping[str, str]]
-    with_k3s: pulumi.Input[Collection[str]]
+    with_k3s: pulumi.Input[Sequence[str]]
+    k3s: Mapping[str, Any] = field(default_factory=dict)
+    project: str = "."
     registry_credentials: pulumi.Input[dict[str, Any]] | None = None
     s3_access_key: pulumi.Input[str] | None = None
     s3_secret_key: pulumi.Input[str] | None = None
 
     @classmethod
-    def of(cls, config: StackConfig, preflight: Preflight) -> K3sControlPlaneArgs:
+    def of(cls, config: StackConfig, preflight: Preflight) -> "K3sControlPlaneArgs":
         """The arguments for the servers of a configuration, which `preflight` has checked."""
+        inventory = config.inventory
         return cls(
-            inventory=config.inventory,
+            cluster=config.cluster.name,
+            servers=inventory.servers,
+            load_balancers=inventory.load_balancers,
+            api_address=inventory.api_address,
+            workers=[worker.name for worker in inventory.workers],
             login=config.login,
-            project=config.project,
             machines=preflight.machines,
             with_k3s=preflight.with_k3s,
+            k3s=config.cluster.k3s.model_dump(),
+            project=str(config.project),
             registry_credentials=config.registry_credentials,
             s3_access_key=config.secrets.get("s3AccessKey"),
             s3_secret_key=config.secrets.get("s3SecretKey"),
@@ -93,15 +105,15 @@ class K3sControlPlane(pulumi.ComponentResource):
     """`-nodes`: the cluster is prepared for its hosts."""
     steps: list[remote.Command]
     """All Commands that change a host or the cluster: `-rejoin`, `-nodes`, and one per server in order."""
-    ahead_of_workers: pulumi.Output[list[pulumi.Resource]]
+    ahead_of_workers: pulumi.Output[list[remote.Command]]
     """What workers wait for: server 1, and in a cluster that exists `-nodes` and the servers that have K3s
     already, so that an upgrade changes workers last. In a new cluster workers join while the other servers
     do."""
-    ahead_of_charts: pulumi.Output[list[pulumi.Resource]]
+    ahead_of_charts: pulumi.Output[list[remote.Command]]
     """What Helm waits for: the same, and a majority of the servers. Helm does not repeat a request that ends
     with a server which restarts. A server that joins is a learner of etcd until it has all data, and the
     majority goes on without it."""
-    foundation: pulumi.Resource
+    foundation: local.Command
     """The removal of server 1. What lives on the cluster is `deleted_with` it."""
 
     def __init__(
@@ -110,27 +122,28 @@ class K3sControlPlane(pulumi.ComponentResource):
         super().__init__("busbar:index:K3sControlPlane", name, None, opts)
         self._prefix = name
         self._args = args
+        self._settings = section(K3s, "k3s", args.k3s)
         self.registries_yaml = self._render_registries()
-        rotate = args.inventory.cluster.k3s.rotate
+        rotate = self._settings.rotate
         self._server_token = JoinToken(f"{name}-server-token", rotate.server_token, self)
         self._agent_token = JoinToken(f"{name}-agent-token", rotate.agent_token, self)
         self.install_id = pulumi.Output.unsecret(self._server_token.first.apply(k3s.install_id))
-        (first, *others), workers = args.inventory.servers, args.inventory.workers
-        ahead = [self._prepare_nodes(f"{name}-rejoin", others[0], of=[first])] if others else []
+        first, *others = args.servers
+        ahead = [self._prepare_nodes(f"{name}-rejoin", others[0], of=[first.name])] if others else []
         begun = self._install(f"{name}-{first.name}", first, ahead)
         self.foundation, self._first = begun.removal, begun.installed
         self._facts = self._first.stdout.apply(server_facts)
         prepared = self._prepare_nodes(
             f"{name}-nodes",
             first,
-            of=[*others, *workers],
-            workers=workers,
+            of=[*(host.name for host in others), *args.workers],
+            workers=args.workers,
             opts=pulumi.ResourceOptions(depends_on=[self._first]),
         )
         self.prepared = prepared
         found_k3s = pulumi.Output.from_input(args.with_k3s)
         # A new cluster has no Node of a machine that was replaced.
-        if_it_exists: pulumi.Output[list[pulumi.Resource]] = found_k3s.apply(
+        if_it_exists: pulumi.Output[list[remote.Command]] = found_k3s.apply(
             lambda found: [prepared] if found else []
         )
         servers = {first.name: self._first}
@@ -149,7 +162,7 @@ class K3sControlPlane(pulumi.ComponentResource):
         self.ahead_of_charts = _and(self.ahead_of_workers, nodes[: len(nodes) // 2 + 1])
         create_teardown(
             f"{name}-teardown",
-            args.inventory.servers,
+            args.servers,
             args.login,
             pulumi.ResourceOptions(parent=self, depends_on=nodes),
         )
@@ -171,14 +184,13 @@ class K3sControlPlane(pulumi.ComponentResource):
         name: str,
         on: Host,
         *,
-        of: Sequence[Host],
-        workers: Sequence[Host] = (),
+        of: Sequence[str],
+        workers: Sequence[str] = (),
         opts: pulumi.ResourceOptions | None = None,
     ) -> remote.Command:
         machines = pulumi.Output.from_input(self._args.machines).apply(
-            lambda found: "\n".join(f"{host.name} {found.get(host.name, '')}" for host in of)
+            lambda found: "\n".join(f"{host} {found.get(host, '')}" for host in of)
         )
-        inventory = self._args.inventory
         return create_host_command(
             name,
             HostCommandArgs(
@@ -189,22 +201,26 @@ class K3sControlPlane(pulumi.ComponentResource):
                 values={"NODE_NAME": on.name, **({"AFTER": "true"} if workers else {})},
                 payload={
                     "machines": machines,
-                    "servers": "\n".join(host.name for host in inventory.servers),
+                    "servers": "\n".join(host.name for host in self._args.servers),
                 },
             ),
             pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(parent=self)),
         )
 
     def _install(self, name: str, host: Host, after: pulumi.Input[Sequence[pulumi.Resource]]) -> Server:
-        args, settings = self._args, self._args.inventory.cluster.k3s
+        args, settings = self._args, self._settings
         return create_server(
             name,
             ServerArgs(
-                inventory=args.inventory,
+                servers=args.servers,
+                load_balancers=args.load_balancers,
                 login=args.login,
                 host=host,
                 install_id=self.install_id,
-                values={**k3s_values(settings, "server", args.project), **k3s.rotation_values(settings)},
+                values={
+                    **k3s_values(settings, "server", Path(args.project)),
+                    **k3s.rotation_values(settings),
+                },
                 timeout_seconds=install_seconds(settings, "server", SERVER_DEADLINE_SECONDS),
                 config=self._render_config(host),
                 registries=self.registries_yaml,
@@ -214,19 +230,18 @@ class K3sControlPlane(pulumi.ComponentResource):
 
     def _read_kubeconfig(self, name: str) -> pulumi.Output[str]:
         """The admin kubeconfig, secret, addressed to the load balancer."""
-        inventory = self._args.inventory
-        bastion = self._args.login.jump_host
+        args, bastion = self._args, self._args.login.jump_host
         command = create_host_command(
             name,
             HostCommandArgs(
-                login=self._args.login,
-                host=inventory.servers[0],
+                login=args.login,
+                host=args.servers[0],
                 script="kubeconfig",
                 timeout_seconds=KUBECONFIG_DEADLINE_SECONDS,
                 # Another number every 90 days, or rotated certificates: an update then reads it again.
                 values={
                     "RENEWAL": str(k3s.kubeconfig_renewal(datetime.now(UTC).date())),
-                    **k3s.rotation_values(inventory.cluster.k3s, "certificates"),
+                    **k3s.rotation_values(self._settings, "certificates"),
                 },
                 logging=remote.Logging.NONE,
             ),
@@ -238,15 +253,15 @@ class K3sControlPlane(pulumi.ComponentResource):
             command.stdout.apply(
                 lambda text: with_server(
                     kubeconfig_text(text),
-                    server=inventory.api_endpoint,
-                    name=inventory.cluster.name,
+                    server=api_url(args.api_address),
+                    name=args.cluster,
                     proxy_url=bastion.api_proxy_url if bastion else None,
                 )
             )
         )
 
     def _render_registries(self) -> pulumi.Output[str]:
-        settings = self._args.inventory.cluster.k3s
+        settings = self._settings
         credentials = self._args.registry_credentials
         if credentials is None:
             return pulumi.Output.from_input(k3s.registries(settings))
@@ -258,9 +273,9 @@ class K3sControlPlane(pulumi.ComponentResource):
         passwords = pulumi.Output.all(self._token_of(host), self._agent_token.current, *s3)
         return passwords.apply(
             lambda known: k3s.server_config(
-                args.inventory.cluster.k3s,
+                self._settings,
                 node_name=host.name,
-                tls_sans=args.inventory.tls_sans(host),
+                tls_sans=k3s.tls_sans(self._settings, host, args.api_address, args.load_balancers),
                 token=known[0],
                 agent_token=known[1],
                 s3_keys=(known[2], known[3]) if known[2] else None,
@@ -270,7 +285,7 @@ class K3sControlPlane(pulumi.ComponentResource):
     def _token_of(self, host: Host) -> pulumi.Output[str]:
         """Server 1 makes the CA; the others pin it, so that they tell their token to no other server."""
         password = self._server_token.current
-        if host is self._args.inventory.servers[0]:
+        if host is self._args.servers[0]:
             return password
         return pulumi.Output.all(self._facts, password).apply(
             lambda known: k3s.secure_token("server", known[1], ca_sha256=known[0].ca_sha256)
@@ -278,6 +293,6 @@ class K3sControlPlane(pulumi.ComponentResource):
 
 
 def _and(
-    ahead: pulumi.Output[list[pulumi.Resource]], more: Sequence[pulumi.Resource]
-) -> pulumi.Output[list[pulumi.Resource]]:
+    ahead: pulumi.Output[list[remote.Command]], more: Sequence[remote.Command]
+) -> pulumi.Output[list[remote.Command]]:
     return ahead.apply(lambda resources: [*resources, *more])

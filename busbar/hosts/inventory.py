@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -88,24 +87,10 @@ class Inventory:
         """`https://<api_address>:6443`."""
         return api_url(self.api_address)
 
-    def tls_sans(self, server: Host) -> tuple[str, ...]:
-        """Names and addresses in the certificate of one server, each once: API, load balancers, the server,
-        and those of `k3s.tls_san`.
-
-        Not the other servers: with them, every server would restart when one is added. K3s adds those itself.
-        """
-        fronts = (host.address for host in self.load_balancers)
-        return unique([self.api_address, *fronts, server.address, server.name, *self.cluster.k3s.tls_san])
-
 
 def api_url(address: str) -> str:
     """The URL of the Kubernetes API at an address."""
     return f"https://{url_host(address)}:{API_PORT}"
-
-
-def unique(values: Sequence[str]) -> tuple[str, ...]:
-    """The values without duplicates, in their order."""
-    return tuple(dict.fromkeys(values))
 
 
 def url_host(address: str) -> str:

@@ -7,7 +7,7 @@ Keys: k3s-io/docs docs/cli/server.md, docs/cli/agent.md. The host's script adds 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from datetime import date
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 
 from busbar.config import K3s, Pool
+from busbar.hosts.host import Host
 from busbar.hosts.inventory import Inventory
 
 RENEWAL_DAYS = 90
@@ -66,6 +67,16 @@ def server_config(
         if s3_keys is not None:
             config["etcd-s3-access-key"], config["etcd-s3-secret-key"] = s3_keys
     return _dump(merged(config, k3s.server_args))
+
+
+def tls_sans(k3s: K3s, server: Host, api_address: str, load_balancers: Iterable[Host]) -> list[str]:
+    """Names and addresses in the certificate of one server, each once: API, load balancers, the server,
+    and those of `k3s.tls_san`.
+
+    Not the other servers: with them, every server would restart when one is added. K3s adds those itself.
+    """
+    fronts = (host.address for host in load_balancers)
+    return [*dict.fromkeys([api_address, *fronts, server.address, server.name, *k3s.tls_san])]
 
 
 def agent_config(

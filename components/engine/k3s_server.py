@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pulumi
-from pulumi_command import remote
+from pulumi_command import local, remote
 
 from busbar.hosts.host import Host
-from busbar.hosts.inventory import Inventory
 from components.engine.host_command import HostCommandArgs, create_host_command
 from components.engine.removal import HostRemovalArgs, create_host_removal
 from components.engine.ssh import SshLogin
@@ -21,7 +20,8 @@ REMOVAL_DEADLINE_SECONDS = 600
 class ServerArgs:
     """`values`: what all servers install. `config`: its config.yaml. `registries`: registries.yaml."""
 
-    inventory: Inventory
+    servers: Sequence[Host]
+    load_balancers: Sequence[Host]
     login: SshLogin
     host: Host
     install_id: pulumi.Input[str]
@@ -35,20 +35,20 @@ class ServerArgs:
 class Server:
     """The Commands of a server: `removal` acts when it is deleted, `installed` depends on it."""
 
-    removal: pulumi.Resource
+    removal: local.Command
     installed: remote.Command
 
 
 def create_server(name: str, args: ServerArgs, opts: pulumi.ResourceOptions) -> Server:
     """Register `<name>-removal` and `<name>`."""
-    servers, host = args.inventory.servers, args.host
+    servers, host = args.servers, args.host
     peers = " ".join(peer.address for peer in servers if peer is not host)
     removal = create_host_removal(
         f"{name}-removal",
         HostRemovalArgs(
             login=args.login,
             host=host,
-            fronts=args.inventory.fronts,
+            fronts=[*args.load_balancers, *servers],
             script="k3s-server",
             owner=name,
             install_id=args.install_id,

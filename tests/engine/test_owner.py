@@ -143,7 +143,9 @@ PROGRAM = """
     plane = control_plane.K3sControlPlane(
         "control-plane",
         control_plane.K3sControlPlaneArgs(
-            inventory=inventory, login=login, project=ROOT, machines={}, with_k3s=[]
+            cluster="site", servers=inventory.servers, load_balancers=inventory.load_balancers,
+            api_address=inventory.api_address, workers=list(pool_of), login=login, machines={}, with_k3s=[],
+            k3s=inventory.cluster.k3s.model_dump(), project=str(ROOT),
         ),
     )
     balancer = load_balancer.HAProxyLoadBalancer(

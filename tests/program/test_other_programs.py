@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from pulumi.runtime import mocks
 
 from busbar.outputs.pool import summarize
-from busbar.preflight.facts import pack
 from busbar.preflight.spec import Spec
-from tests.program.harness import LOCAL, RELEASE, Run, run_program, texts
-from tests.support.clusters import host_key
+from tests.program.answers import healthy
+from tests.program.harness import LOCAL, RELEASE, Answer, Run, run_program, texts
+from tests.support.clusters import host_key, site
 from tests.support.verdicts import passing
 
 PROGRAM = """
@@ -53,6 +54,7 @@ pulumi.export("verdict", measured.result.apply(lambda result: result["verdict"])
 ON_HOSTS = """
 import pulumi
 from busbar.hosts.host import Host
+from components.control_plane import K3sControlPlane, K3sControlPlaneArgs
 from components.engine.ssh import SshLogin
 from components.load_balancer import HAProxyLoadBalancer, HAProxyLoadBalancerArgs
 from components.nfs_server import NfsServer, NfsServerArgs
@@ -72,14 +74,28 @@ preflight = Preflight(
         login=login,
     ),
 )
+plane = K3sControlPlane(
+    "plane",
+    K3sControlPlaneArgs(
+        cluster="mine",
+        servers=servers,
+        load_balancers=fronts,
+        api_address="192.0.2.8",
+        workers=["gpu-1"],
+        login=login,
+        machines=preflight.machines,
+        with_k3s=preflight.with_k3s,
+        k3s={"sha256": {"amd64": "a" * 64}, "server_args": {"debug": True}},
+    ),
+)
 balancer = HAProxyLoadBalancer(
     "api",
     HAProxyLoadBalancerArgs(
         load_balancers=fronts,
         servers=servers,
         login=login,
-        ca_pem="the CA",
-        install_id="the cluster",
+        ca_pem=plane.ca_pem,
+        install_id=plane.install_id,
         virtual_ip={"address": "192.0.2.8", "interface": "eth0"},
     ),
 )
@@ -87,7 +103,7 @@ nfs = NfsServer(
     "nfs",
     NfsServerArgs(
         login=login,
-        install_id="the cluster",
+        install_id=plane.install_id,
         host=host("files", "192.0.2.20", "nfs"),
         fronts=[*fronts, *servers],
         workers=[host("gpu-1", "192.0.2.31", "worker")],
@@ -95,34 +111,34 @@ nfs = NfsServer(
     ),
 )
 pulumi.export("endpoint", balancer.endpoint)
+pulumi.export("kubeconfig", plane.kubeconfig)
 """.replace("BASTION", host_key("bastion"))
 
 
 def answer(args: mocks.MockResourceArgs) -> Mapping[str, Any]:
     if args.typ == RELEASE:
         return {"status": {"version": "1"}}
-    if "preflight" in args.inputs.get("create", ""):
-        return {"stdout": pack({})}
     result = summarize(passing(), verdict_file="verdict.json", config_map="default/nccl")
     return {"stdout": json.dumps(result)} if args.typ == LOCAL else {}
 
 
-def performed(folder: Path, text: str) -> Run:
+def performed(folder: Path, text: str, answers: Answer) -> Run:
     program = folder / "__main__.py"
     program.write_text(text)
-    done = run_program({}, answer, program=program, project="mine")
+    done = run_program({}, answers, program=program, project="mine")
     assert done.error is None
     return done
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return performed(tmp_path_factory.mktemp("program"), PROGRAM)
+    return performed(tmp_path_factory.mktemp("program"), PROGRAM, answer)
 
 
 @pytest.fixture(scope="module")
 def on_hosts(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return performed(tmp_path_factory.mktemp("on_hosts"), ON_HOSTS)
+    answers = healthy(site(load_balancers=2, servers=1), with_k3s=["server-1"])
+    return performed(tmp_path_factory.mktemp("on_hosts"), ON_HOSTS, answers)
 
 
 def test_the_verdict_is_an_output_of_the_component(run: Run) -> None:
@@ -167,6 +183,15 @@ def test_a_load_balancer_is_installed_on_the_given_hosts_through_the_given_basti
     assert [each["host"] for each in connections] == ["192.0.2.1", "192.0.2.2"]
     assert {each["proxy"]["host"] for each in connections} == {"192.0.2.9"}
     assert on_hosts.outputs["endpoint"] == "https://192.0.2.8:6443"
+
+
+def test_servers_have_the_given_settings_and_the_kubeconfig_the_given_address(on_hosts: Run) -> None:
+    payload = json.loads(on_hosts.named("plane-server-1").inputs["stdin"].splitlines()[0])
+    config = yaml.safe_load(base64.b64decode(payload["config"]))
+    assert config["debug"] is True
+    assert config["tls-san"] == ["192.0.2.8", "192.0.2.1", "192.0.2.2", "192.0.2.11", "server-1"]
+    [entry] = yaml.safe_load(on_hosts.outputs["kubeconfig"])["clusters"]
+    assert (entry["name"], entry["cluster"]["server"]) == ("mine", "https://192.0.2.8:6443")
 
 
 def test_an_nfs_server_exports_the_folder_to_the_given_workers(on_hosts: Run) -> None:

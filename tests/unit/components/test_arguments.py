@@ -13,7 +13,6 @@ import components
 
 # Their arguments still have types of busbar.
 NOT_YET = {
-    "K3sControlPlane",
     "InfiniBandWorkerPool",
     "WorkerPools",
 }

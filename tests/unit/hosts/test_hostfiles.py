@@ -49,10 +49,13 @@ def cluster(load_balancers: int = 1, **k3s_settings: Any) -> Cluster:
 
 def server_config(**settings: Any) -> dict[str, Any]:
     made = cluster(**settings)
+    inventory = Inventory.of(made)
     text = k3s.server_config(
         made.k3s,
         node_name="server-1",
-        tls_sans=Inventory.of(made).tls_sans(Inventory.of(made).servers[0]),
+        tls_sans=k3s.tls_sans(
+            made.k3s, inventory.servers[0], inventory.api_address, inventory.load_balancers
+        ),
         token="servertoken",
         agent_token="agenttoken",
         s3_keys=("access", "secret") if made.k3s.snapshots.s3 else None,

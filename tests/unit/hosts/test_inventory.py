@@ -5,8 +5,14 @@ from __future__ import annotations
 import pytest
 
 from busbar.config import load
+from busbar.hosts import k3s
+from busbar.hosts.host import Host
 from busbar.hosts.inventory import Inventory
 from tests.support.clusters import site
+
+
+def tls_sans(inventory: Inventory, server: Host) -> list[str]:
+    return k3s.tls_sans(inventory.cluster.k3s, server, inventory.api_address, inventory.load_balancers)
 
 
 def test_hosts_come_in_the_order_in_which_they_are_brought_up() -> None:
@@ -48,13 +54,8 @@ def test_the_api_is_at_the_only_load_balancer() -> None:
 def test_the_api_is_at_the_shared_address_of_two_load_balancers() -> None:
     inventory = Inventory.of(load(site(load_balancers=2, servers=1)))
     assert inventory.api_address == "192.0.2.100"
-    assert inventory.tls_sans(inventory.servers[0]) == (
-        "192.0.2.100",
-        "192.0.2.1",
-        "192.0.2.2",
-        "192.0.2.11",
-        "server-1",
-    )
+    in_certificate = ["192.0.2.100", "192.0.2.1", "192.0.2.2", "192.0.2.11", "server-1"]
+    assert tls_sans(inventory, inventory.servers[0]) == in_certificate
 
 
 def test_further_names_of_the_api_are_in_the_certificate_of_every_server_once() -> None:
@@ -62,7 +63,8 @@ def test_further_names_of_the_api_are_in_the_certificate_of_every_server_once() 
     data.setdefault("k3s", {})["tls_san"] = ["api.Example.org", "192.0.2.1"]
     inventory = Inventory.of(load(data))
     for server in inventory.servers:
-        assert inventory.tls_sans(server) == ("192.0.2.1", server.address, server.name, "api.example.org")
+        expected = ["192.0.2.1", server.address, server.name, "api.example.org"]
+        assert tls_sans(inventory, server) == expected
 
 
 def test_an_ipv6_address_has_brackets_in_the_endpoint() -> None:
