@@ -7,7 +7,7 @@ PYTEST     := $(BIN)/python -m pytest
 SOURCES    := busbar components lab tests examples stacks bench __main__.py conftest.py
 
 .DEFAULT_GOAL := help
-.PHONY: help venv up down status test check lint types unit program lab-unit lab engine drills test-upgrade bench mutants schema lock format
+.PHONY: help venv up down status test check lint types unit program lab-unit lab engine drills bench mutants schema lock format
 
 help:  ## list what can be done
 	@awk -F':.*## ' '/^[a-z%-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,7 +50,7 @@ lab-unit: $(VENV)/.ready
 	@$(PYTEST) -q lab/tests/unit
 
 lab: $(VENV)/.ready
-	@$(PYTEST) -v --durations=25 -m "not drill and not upgrade" lab/tests/programs tests/lab $(wildcard stacks/*/tests/lab)
+	@$(PYTEST) -v --durations=25 -m "not drill" lab/tests/programs tests/lab $(wildcard stacks/*/tests/lab)
 
 # After the lab, which builds an engine where there is none.
 engine: $(VENV)/.ready
@@ -59,10 +59,6 @@ engine: $(VENV)/.ready
 drills: $(VENV)/.ready  ## day-2 changes on running hosts, too long for `make test` (about three hours); needs root
 	@$(BIN)/python -m lab build --drills
 	@$(PYTEST) -v -m drill tests/lab $(wildcard stacks/*/tests/lab)
-
-test-upgrade: $(VENV)/.ready  ## from the minor release of K3s before to this one, under load; builds that release first; needs root
-	@$(BIN)/python -m lab build --upgrade
-	@$(PYTEST) -v -s -m upgrade tests/lab
 
 bench: $(VENV)/.ready  ## print the figures of bench/ (ratios within one run)
 	@for f in nccl_stream nccl_hostile preview_440 bring_up; do echo "== $$f"; $(BIN)/python bench/$$f.py || exit 1; done

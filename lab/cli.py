@@ -103,10 +103,6 @@ def env() -> None:
 @app.command()
 def build(
     drills: Annotated[bool, typer.Option("--drills", help="also what only `make drills` needs")] = False,
-    upgrade: Annotated[
-        bool,
-        typer.Option("--upgrade", help="also the K3s of the minor release before, for `make test-upgrade`"),
-    ] = False,
 ) -> None:
     """Build or download everything that `up` needs, and start nothing."""
     from lab.build.go import build as build_tool
@@ -114,7 +110,6 @@ def build(
     from lab.capabilities import parts
     from lab.everything import in_background
     from lab.hosts import machine, rootfs
-    from lab.offline import PREVIOUS_K3S_TOOL
 
     machine.require_root()
     machine.prepare()
@@ -123,8 +118,6 @@ def build(
     if drills:
         for tool in (*DRILL_TOOLS, *(tool for part in parts().values() for tool in part.tools)):
             build_tool(tool)
-    if upgrade:
-        build_tool(PREVIOUS_K3S_TOOL)
 
 
 @app.command()

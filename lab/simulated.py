@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from lab import offline
 from lab.engine import environment
-from lab.mirror.artifacts import k3s_binary
+from lab.mirror.artifacts import k3s_is_replaced
 from lab.paths import tools
 
 
@@ -17,7 +16,7 @@ def parts() -> dict[str, str]:
         "nccl-tests": "CPU programs over Open MPI and TCP, which measure this machine's loopback",
         "container images": "archives built here from Debian packages and Go modules, loaded from the mirror",
     }
-    if k3s_binary() == offline.K3S.output:
+    if k3s_is_replaced():
         found["K3s"] = (
             "lab/offline/go/k3s: K3s' files and commands around Kubernetes built from its Go modules"
         )

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import yaml
 
-from busbar.versions import release
 from lab.hosts import cgroups
 from lab.hosts.keys import host_key, write_private
-from lab.mirror.artifacts import k3s_version
+from lab.mirror.artifacts import imports_drop_ins, k3s_version
 from lab.paths import LAB
 from lab.topology import (
     INTERFACE,
@@ -25,8 +24,6 @@ from lab.topology import (
 LOGINS = ("root", "deploy", "guest")
 K3S_DATA = "/var/lib/rancher/k3s"
 _K3S_ETC = Path("k3s/agent/etc")
-# The first K3s whose base template of containerd's configuration imports config-v3.toml.d.
-_IMPORTS_DROP_INS = release("v1.35.2")
 
 
 def install_base(host: Host, disk: Path, rancher: Path, client_key: str) -> None:
@@ -73,9 +70,8 @@ def kubernetes_prerequisites(rancher: Path) -> None:
     )
     containerd = LAB / "hosts" / "base" / "containerd"
     template, own = containerd / "config-v3.toml.tmpl", rancher / _K3S_ETC / "containerd"
-    version = release(k3s_version())
-    earlier = version is not None and _IMPORTS_DROP_INS is not None and version < _IMPORTS_DROP_INS
-    imports = f'imports = ["{K3S_DATA}/agent/etc/containerd/config-v3.toml.d/*.toml"]\n' if earlier else ""
+    line = f'imports = ["{K3S_DATA}/agent/etc/containerd/config-v3.toml.d/*.toml"]\n'
+    imports = "" if imports_drop_ins(k3s_version()) else line
     _write(own / template.name, imports + template.read_text())
     if not may_lower_oom_score():
         _copy(containerd / "99-lab.toml", own / "config-v3.toml.d/99-lab.toml")

@@ -7,7 +7,10 @@ import json
 import os
 import re
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
+
+from packaging.version import Version
 
 from busbar.versions import K3S
 from lab import offline
@@ -17,7 +20,17 @@ from lab.steps import LabError, log_line
 
 CHECKSUMS = ARTIFACTS / "sha256sum.txt"
 VERSION_SECONDS = 30
-_VERSION = re.compile(r"k3s version (?P<version>v\S+)")
+K3S_VARIABLE, NEXT_K3S_VARIABLE = "BUSBAR_LAB_K3S", "BUSBAR_LAB_K3S_NEXT"
+_VERSION = re.compile(r"k3s version (?P<version>v\d+\.\d+\.\d+\S*)")
+_IMPORTS_DROP_INS = Version("1.35.2")
+
+
+@dataclass(frozen=True)
+class K3sRelease:
+    """A K3s for the hosts: the version that the binary reports, and the binary."""
+
+    version: str
+    binary: Path
 
 
 def k3s_binary() -> Path:
@@ -25,12 +38,12 @@ def k3s_binary() -> Path:
 
     Raises LabError when BUSBAR_LAB_K3S names no file.
     """
-    if chosen := os.environ.get("BUSBAR_LAB_K3S"):
-        path = Path(chosen).expanduser().resolve()
-        if not path.is_file():
-            raise LabError(f"BUSBAR_LAB_K3S={chosen}: no such file; unset it to use the lab's replacement")
-        return path
-    return official.k3s() or offline.K3S.output
+    return _named(K3S_VARIABLE) or official.k3s() or offline.K3S.output
+
+
+def k3s_is_replaced() -> bool:
+    """Whether the hosts get the lab's replacement of K3s."""
+    return k3s_binary() == offline.K3S.output
 
 
 def k3s_version() -> str:
@@ -38,9 +51,48 @@ def k3s_version() -> str:
 
     Raises LabError when the binary reports none.
     """
-    if not os.environ.get("BUSBAR_LAB_K3S"):
-        return K3S
-    binary = k3s_binary()
+    binary = _named(K3S_VARIABLE)
+    return _reported(K3S_VARIABLE, binary) if binary else K3S
+
+
+def next_k3s() -> K3sRelease | None:
+    """The K3s of BUSBAR_LAB_K3S_NEXT, which drills upgrade to; None where it is not set.
+
+    Raises LabError when it names no file, or a K3s that the hosts cannot be upgraded to.
+    """
+    binary = _named(NEXT_K3S_VARIABLE)
+    if binary is None:
+        return None
+    first, version = k3s_version(), _reported(NEXT_K3S_VARIABLE, binary)
+    if version == first or _number(version) < _number(first):
+        raise LabError(f"{NEXT_K3S_VARIABLE}={binary} is {version}. Fix: name a release after {first}")
+    if imports_drop_ins(version) != imports_drop_ins(first):
+        raise LabError(
+            f"{NEXT_K3S_VARIABLE}={binary} is {version}, the hosts have containerd's template for {first}. "
+            f"Fix: name two releases before v{_IMPORTS_DROP_INS}, or two from it on"
+        )
+    return K3sRelease(version, binary)
+
+
+def imports_drop_ins(version: str) -> bool:
+    """Whether this K3s imports config-v3.toml.d in its base template of containerd's configuration."""
+    return _number(version) >= _IMPORTS_DROP_INS
+
+
+def _number(version: str) -> Version:
+    return Version(version.removeprefix("v").partition("+")[0])
+
+
+def _named(variable: str) -> Path | None:
+    if not (chosen := os.environ.get(variable)):
+        return None
+    path = Path(chosen).expanduser().resolve()
+    if not path.is_file():
+        raise LabError(f"{variable}={chosen}: no such file; name a K3s, or unset it")
+    return path
+
+
+def _reported(variable: str, binary: Path) -> str:
     try:
         done = subprocess.run(
             [binary, "--version"], capture_output=True, text=True, timeout=VERSION_SECONDS, check=False
@@ -51,14 +103,17 @@ def k3s_version() -> str:
     found = _VERSION.search(said)
     if found is None:
         raise LabError(
-            f"BUSBAR_LAB_K3S={binary}: `--version` printed {said.strip()[:200]!r}, expected `k3s version "
+            f"{variable}={binary}: `--version` printed {said.strip()[:200]!r}, expected `k3s version "
             "v...`. Fix: name a K3s for this machine that may be executed"
         )
     return found["version"]
 
 
 def publish() -> list[Path]:
-    """Link everything into the mirror's folder and write the checksums; returns the files served."""
+    """Link everything into the mirror's folder and write the checksums; returns the files served.
+
+    The file of checksums has one K3s, as it goes by names: a stack sets that of the next one in `k3s.sha256`.
+    """
     version = k3s_version()
     if version != K3S:
         log_line(
@@ -67,43 +122,17 @@ def publish() -> list[Path]:
         )
     files = {ARTIFACTS / "k3s" / version / "k3s": k3s_binary()}
     files |= {ARTIFACTS / "images" / path.name: path for path in sorted(images().glob("*.tar*"))}
+    summed = list(files)
+    if later := next_k3s():
+        files[ARTIFACTS / "k3s" / later.version / "k3s"] = later.binary
     for link, target in files.items():
         if not target.is_file():
             raise LabError(f"{target} is missing. Fix: `python -m lab build`")
         link_to(target, link)
     for stale in {*ARTIFACTS.glob("k3s/*/k3s"), *ARTIFACTS.glob("images/*")} - files.keys():
         stale.unlink()
-    _write(CHECKSUMS, checksum_lines(list(files)))
+    _write(CHECKSUMS, checksum_lines(summed))
     return list(files)
-
-
-def publish_as(version: str) -> str:
-    """Serve the replacement of K3s under another version too, which it then reports; returns its sha256.
-
-    The version takes the place of the default's in the executable, so both have the same length. The next
-    `publish` removes it. Raises LabError for a K3s that is not the replacement, and for another length.
-    """
-    binary = k3s_binary()
-    if binary != offline.K3S.output:
-        raise LabError(f"{binary} is not the lab's replacement: it cannot report another version")
-    if len(version) != len(K3S):
-        raise LabError(f"{version!r} is not as long as {K3S!r}, whose place it takes in {binary}")
-    target = ARTIFACTS / "k3s" / version / "k3s"
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_bytes(binary.read_bytes().replace(K3S.encode(), version.encode()))
-    return sha256(target)
-
-
-def publish_previous() -> str:
-    """Serve the K3s of the minor release before, offline.PREVIOUS_K3S, too; returns its sha256.
-
-    The next `publish` removes it. Raises LabError where it is not built.
-    """
-    if not offline.PREVIOUS_K3S_TOOL.output.is_file():
-        raise LabError(f"{offline.PREVIOUS_K3S_TOOL.output} is missing. Fix: `python -m lab build --upgrade`")
-    target = ARTIFACTS / "k3s" / offline.PREVIOUS_K3S / "k3s"
-    link_to(offline.PREVIOUS_K3S_TOOL.output, target)
-    return sha256(target)
 
 
 def checksum_lines(files: list[Path]) -> str:

@@ -46,9 +46,6 @@ HELM = Tool(
     MODULES / "helm",
     ldflags="-s -w -X helm.sh/helm/v3/internal/version.version=v3.22.0",
 )
-# What `make test-upgrade` builds besides: the same program with Kubernetes of the minor release before.
-PREVIOUS_K3S = "v1.34.2+k3s1"
-PREVIOUS_K3S_TOOL = Tool("k3s-previous", ".", MODULES / "k3s", script=("build.sh", PREVIOUS_K3S))
 
 
 def missing_tools() -> list[Tool]:

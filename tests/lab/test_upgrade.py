@@ -14,10 +14,7 @@ from typing import Any
 import pytest
 
 from busbar.kube.client import ApiError
-from busbar.versions import K3S
-from lab.build.official import architecture
-from lab.mirror import artifacts
-from lab.steps import LabError
+from lab.mirror.artifacts import K3sRelease
 from tests.support.api_clients import rest_api
 from tests.support.api_load import ApiLoad
 from tests.support.lab import PROJECT, SERVERS, SNAPSHOTS, Change, Lab, eventually
@@ -27,7 +24,6 @@ pytestmark = pytest.mark.drill
 
 KUBECONFIG = str(PROJECT / ".busbar" / "dev" / "kubeconfig")
 WORKERS = ("worker-1", "worker-2")
-OTHER = f"{K3S[:-1]}9"
 DRAIN_SECONDS = 20
 LABELS = {"app": "drill"}
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
@@ -126,21 +122,6 @@ def site(lab: Lab) -> Iterator[Site]:
     made.delete()
 
 
-@pytest.fixture
-def upgrade(lab: Lab) -> Callable[[dict[str, Any]], None]:
-    """The change of the configuration to another version of K3s."""
-    try:
-        sha256 = artifacts.publish_as(OTHER)
-    except LabError as error:
-        pytest.skip(str(error))
-
-    def change(cluster: dict[str, Any]) -> None:
-        cluster["k3s"] |= {"version": OTHER, "sha256": {architecture(): sha256}}
-        cluster["pools"]["lab"] |= {"max_unavailable": 1, "drain_timeout_seconds": DRAIN_SECONDS}
-
-    return change
-
-
 def _nodes(lab: Lab) -> dict[str, tuple[str, bool]]:
     """The version of each kubelet, and whether its Node is cordoned."""
     return {
@@ -152,15 +133,26 @@ def _nodes(lab: Lab) -> dict[str, tuple[str, bool]]:
     }
 
 
+@pytest.mark.usefixtures("next_k3s")
 def test_an_upgrade_stops_at_a_budget_that_allows_no_eviction_and_goes_on_when_it_does(
-    lab: Lab, changed: Change, upgrade: Callable[[dict[str, Any]], None], site: Site
+    lab: Lab,
+    changed: Change,
+    upgrade: Callable[[dict[str, Any]], None],
+    site: Site,
+    real_k3s: str,
+    next_k3s: K3sRelease,
 ) -> None:
+    def drained(cluster: dict[str, Any]) -> None:
+        upgrade(cluster)
+        cluster["pools"]["lab"] |= {"max_unavailable": 1, "drain_timeout_seconds": DRAIN_SECONDS}
+
+    other = next_k3s.version
     before, pods = [lab.last_start(worker) for worker in WORKERS], site.uids()
-    servers = dict.fromkeys(SERVERS, (OTHER, False))
+    servers = dict.fromkeys(SERVERS, (other, False))
     with site.sampled() as available, ApiLoad(KUBECONFIG) as load:
         site.budget(2)
         began = time.monotonic()
-        text = changed(upgrade, "--continue-on-error", fails=True)
+        text = changed(drained, "--continue-on-error", fails=True)
         print(f"an upgrade that a budget stops: {time.monotonic() - began:.0f} s")
         assert f"drain timed out after {DRAIN_SECONDS} s: " in text
         assert re.search(
@@ -170,18 +162,18 @@ def test_an_upgrade_stops_at_a_budget_that_allows_no_eviction_and_goes_on_when_i
         assert "not updated; no other agent of pool lab restarts" in text
         assert [lab.last_start(worker) for worker in WORKERS] == before
         assert (site.uids(), min(available)) == (pods, 2)
-        assert _nodes(lab) == servers | dict.fromkeys(WORKERS, (K3S, False))
+        assert _nodes(lab) == servers | dict.fromkeys(WORKERS, (real_k3s, False))
 
         site.budget(1)
         began = time.monotonic()
-        changed(upgrade)
+        changed(drained)
         print(f"the update after it: {time.monotonic() - began:.0f} s")
     print(load.account)
-    saved = f"busbar-before-{OTHER.replace('+', '-')}"
+    saved = f"busbar-before-{other.replace('+', '-')}"
     for server in SERVERS:
         assert saved in lab.ssh(server, f"ls {SNAPSHOTS}"), server
     assert min(available) >= 1
-    assert _nodes(lab) == servers | dict.fromkeys(WORKERS, (OTHER, False))
+    assert _nodes(lab) == servers | dict.fromkeys(WORKERS, (other, False))
     assert not site.uids() & pods
     assert lab.voters() == set(SERVERS)
     assert not load.account.lost

@@ -11,10 +11,13 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 import yaml
+
+if TYPE_CHECKING:
+    from lab.mirror.artifacts import K3sRelease
 
 PROJECT = Path(__file__).resolve().parents[2]
 SNAPSHOTS = "/var/lib/rancher/k3s/server/db/snapshots"
@@ -105,6 +108,20 @@ class Lab:
         self.stacks.append(path)
         return path
 
+    def etcd(self, server: str, path: str, body: str = "{}") -> str:
+        """What etcd of this server answers over HTTP; empty without an answer."""
+        folder = "/var/lib/rancher/k3s/server/tls/etcd"
+        login = f"--cacert {folder}/server-ca.crt --cert {folder}/client.crt --key {folder}/client.key"
+        # K3s has etcd answer HTTP on a port of its own; the lab's replacement has one port for all.
+        ask = f"curl -s --max-time 5 {login} -d '{body}' https://127.0.0.1"
+        return self.ssh(server, f"{ask}:2382{path} || {ask}:2379{path} || true")
+
+    def make_anew(self) -> None:
+        """Another cluster on the same hosts, for what cannot be taken back."""
+        for words in (("destroy", "dev", "--yes"), ("up", "dev", "--yes", "--skip-preview")):
+            done = self.run(sys.executable, "-m", "busbar", *words, seconds=UP_SECONDS)
+            assert done.returncode == 0, done.stdout + done.stderr
+
     def uids(self, kind: str) -> dict[str, str]:
         """Name -> uid: an object that was deleted and made again has another one."""
         found = json.loads(self.kubectl(f"get {kind} -A -o json"))["items"]
@@ -172,6 +189,44 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         subprocess.run(
             [sys.executable, "-m", "lab", "down"], cwd=PROJECT, check=False, timeout=COMMAND_SECONDS
         )
+
+
+@pytest.fixture(scope="session")
+def real_k3s() -> str:
+    """The version of the real K3s that the hosts get; without one the test is skipped.
+
+    `usefixtures` names it where no host shall be booted then: `lab` is made after it.
+    """
+    from lab.mirror import artifacts
+
+    if artifacts.k3s_is_replaced():
+        pytest.skip(f"needs a real K3s: set {artifacts.K3S_VARIABLE} to one (lab/README.md)")
+    return artifacts.k3s_version()
+
+
+@pytest.fixture(scope="session")
+def next_k3s(real_k3s: str) -> K3sRelease:
+    """The real K3s that the hosts can be upgraded to; without one the test is skipped."""
+    from lab.mirror import artifacts
+
+    found = artifacts.next_k3s()
+    if found is None:
+        name = artifacts.NEXT_K3S_VARIABLE
+        pytest.skip(f"needs a real K3s after {real_k3s}: set {name} to one (lab/README.md)")
+    return found
+
+
+@pytest.fixture
+def upgrade(lab: Lab, next_k3s: K3sRelease) -> Iterator[Callable[[dict[str, Any]], None]]:
+    """Changes the stack to the next K3s. Then the cluster is made anew: a minor one cannot go back."""
+    from lab.build.official import architecture
+    from lab.mirror.artifacts import sha256
+
+    def change(cluster: dict[str, Any]) -> None:
+        cluster["k3s"] |= {"version": next_k3s.version, "sha256": {architecture(): sha256(next_k3s.binary)}}
+
+    yield change
+    lab.make_anew()
 
 
 class Change(Protocol):

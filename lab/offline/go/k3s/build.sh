@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
 # Builds the replacement of K3s:  build.sh OUT [VERSION]
-# Kubernetes is that of go.mod, or for a version of the minor release before, that of previous.mod.
 # The version is linked into every component, so that kubelet and apiserver report that of `k3s --version`.
 set -euo pipefail
 
@@ -11,10 +10,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")"
 
 minor=${version#v1.}
 minor=${minor%%.*}
-modules=go.mod
-grep -q "k8s.io/kubernetes v1\.$minor\." go.mod || modules=previous.mod
-grep -q "k8s.io/kubernetes v1\.$minor\." "$modules" || {
-  echo "build.sh: $version: neither go.mod nor previous.mod has Kubernetes 1.$minor" >&2
+grep -q "k8s.io/kubernetes v1\.$minor\." go.mod || {
+  echo "build.sh: $version: go.mod does not have Kubernetes 1.$minor" >&2
   exit 64
 }
 flags=(-s -w)
@@ -23,4 +20,4 @@ for package in k8s.io/component-base/version k8s.io/client-go/pkg/version; do
     -X "$package.gitTreeState=clean" -X "$package.gitCommit=replacement")
 done
 export CGO_ENABLED=0
-exec nice go build -modfile="$modules" -buildvcs=false -trimpath -ldflags "${flags[*]}" -o "$out" .
+exec nice go build -buildvcs=false -trimpath -ldflags "${flags[*]}" -o "$out" .

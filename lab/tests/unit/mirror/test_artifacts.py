@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import subprocess
 from pathlib import Path
 
@@ -11,7 +10,6 @@ import pytest
 
 from busbar.versions import K3S
 from lab.mirror import artifacts
-from lab.offline import PREVIOUS_K3S
 from lab.steps import LabError
 
 
@@ -23,11 +21,16 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(artifacts, "CHECKSUMS", tmp_path / "artifacts" / "sha256sum.txt")
     (tmp_path / "cache" / "images").mkdir(parents=True)
     (tmp_path / "cache" / "images" / "system.tar.zst").write_bytes(b"an archive")
-    own = tmp_path / "my-k3s"
-    own.write_text("#!/bin/sh\necho 'k3s version v1.33.4+k3s1 (abcdef)'\n")
-    own.chmod(0o755)
-    monkeypatch.setenv("BUSBAR_LAB_K3S", str(own))
+    monkeypatch.setenv("BUSBAR_LAB_K3S", str(k3s(tmp_path / "my-k3s", "v1.33.4+k3s1")))
+    monkeypatch.delenv("BUSBAR_LAB_K3S_NEXT", raising=False)
     return tmp_path / "artifacts"
+
+
+def k3s(path: Path, version: str) -> Path:
+    """A program that reports this version as K3s does."""
+    path.write_text(f"#!/bin/sh\necho 'k3s version {version} (abcdef)'\n")
+    path.chmod(0o755)
+    return path
 
 
 def test_a_k3s_that_the_user_names_is_served_under_the_version_that_it_reports(served: Path) -> None:
@@ -36,39 +39,37 @@ def test_a_k3s_that_the_user_names_is_served_under_the_version_that_it_reports(s
     assert not (served / "k3s" / K3S).exists()
 
 
-def test_the_replacement_of_k3s_is_served_under_another_version_until_the_next_publication(
-    served: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_k3s_to_upgrade_to_is_served_beside_the_first_which_alone_has_a_checksum_in_the_file(
+    served: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("BUSBAR_LAB_K3S")
-    monkeypatch.setattr(artifacts.official, "k3s", lambda: None)
-    tools = Path(os.environ["BUSBAR_CACHE"]) / "bin"
-    tools.mkdir()
-    (tools / "k3s-replacement").write_bytes(b"\0" + K3S.encode() + b"\0")
-    version = K3S[:-1] + "9"
-    content = b"\0" + version.encode() + b"\0"
-    assert artifacts.publish_as(version) == hashlib.sha256(content).hexdigest()
-    other = served / "k3s" / version / "k3s"
-    assert other.read_bytes() == content
+    later = k3s(tmp_path / "later", "v1.34.0+k3s1")
+    monkeypatch.setenv("BUSBAR_LAB_K3S_NEXT", str(later))
+    assert artifacts.next_k3s() == artifacts.K3sRelease("v1.34.0+k3s1", later)
     artifacts.publish()
-    assert (other.exists(), (served / "k3s" / K3S / "k3s").exists()) == (False, True)
-
-
-def test_the_k3s_of_the_minor_release_before_is_served_where_it_is_built(served: Path) -> None:
-    with pytest.raises(LabError, match=r"is missing\. Fix: `python -m lab build --upgrade`$"):
-        artifacts.publish_previous()
-    tool = Path(os.environ["BUSBAR_CACHE"]) / "bin" / "k3s-previous"
-    tool.parent.mkdir()
-    tool.write_bytes(b"earlier")
-    assert artifacts.publish_previous() == hashlib.sha256(b"earlier").hexdigest()
-    previous = served / "k3s" / PREVIOUS_K3S / "k3s"
-    assert previous.read_bytes() == b"earlier"
+    first, other = (served / "k3s" / version / "k3s" for version in ("v1.33.4+k3s1", "v1.34.0+k3s1"))
+    assert (first.readlink(), other.readlink()) == (tmp_path / "my-k3s", later)
+    [line] = [line for line in (served / "sha256sum.txt").read_text().splitlines() if line.endswith("  k3s")]
+    assert line.split()[0] == artifacts.sha256(first) != artifacts.sha256(other)
+    monkeypatch.delenv("BUSBAR_LAB_K3S_NEXT")
     artifacts.publish()
-    assert not previous.exists()
+    assert (first.exists(), other.exists()) == (True, False)
 
 
-def test_only_the_replacement_of_k3s_can_report_another_version(served: Path) -> None:
-    with pytest.raises(LabError, match="is not the lab's replacement"):
-        artifacts.publish_as(K3S)
+@pytest.mark.parametrize("version", ["v1.33.4+k3s1", "v1.33.3+k3s1", "v1.9.9+k3s1"])
+def test_the_k3s_to_upgrade_to_is_a_later_one(
+    served: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str
+) -> None:
+    monkeypatch.setenv("BUSBAR_LAB_K3S_NEXT", str(k3s(tmp_path / "later", version)))
+    with pytest.raises(LabError, match=r"Fix: name a release after v1\.33\.4\+k3s1$"):
+        artifacts.publish()
+
+
+def test_the_hosts_template_of_containerd_suits_both_releases(
+    served: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BUSBAR_LAB_K3S_NEXT", str(k3s(tmp_path / "later", "v1.35.2+k3s1")))
+    with pytest.raises(LabError, match=r"Fix: name two releases before v1\.35\.2, or two from it on$"):
+        artifacts.publish()
 
 
 def test_a_named_k3s_that_reports_no_version_is_an_error(served: Path, tmp_path: Path) -> None:
@@ -104,11 +105,12 @@ def test_an_archive_that_is_gone_is_no_longer_offered(served: Path, tmp_path: Pa
     assert "system.tar.zst" not in (served / "sha256sum.txt").read_text()
 
 
+@pytest.mark.parametrize("variable", ["BUSBAR_LAB_K3S", "BUSBAR_LAB_K3S_NEXT"])
 def test_a_named_k3s_that_does_not_exist_is_an_error_and_not_a_fallback(
-    served: Path, monkeypatch: pytest.MonkeyPatch
+    served: Path, monkeypatch: pytest.MonkeyPatch, variable: str
 ) -> None:
-    monkeypatch.setenv("BUSBAR_LAB_K3S", "/nowhere/k3s")
-    with pytest.raises(LabError, match="BUSBAR_LAB_K3S=/nowhere/k3s: no such file"):
+    monkeypatch.setenv(variable, "/nowhere/k3s")
+    with pytest.raises(LabError, match=f"{variable}=/nowhere/k3s: no such file"):
         artifacts.publish()
 
 
