@@ -27,7 +27,7 @@ ORDER_OF_STATUS: tuple[Status, ...] = ("fail", "unknown", "not-required", "pass"
 # worst first: what a failure of several collectives is called
 ORDER = (
     Code.BUSBW_PART_OF_LINE_RATE, Code.BUSBW_BELOW_FLOOR, Code.BUSBW_ABOVE_CEILING,
-    Code.BUSBW_NO_VALUE, Code.BUSBW_NO_EXPECTATION, Code.BUSBW_SMALL_MESSAGES,
+    Code.BUSBW_NO_VALUE, Code.BUSBW_ALGORITHM_UNKNOWN, Code.BUSBW_NO_EXPECTATION, Code.BUSBW_SMALL_MESSAGES,
     Code.BUSBW_NOT_REQUIRED, Code.BUSBW_IN_RANGE,
 )  # fmt: skip
 
@@ -93,6 +93,14 @@ def _status(
         return "unknown", Code.BUSBW_SMALL_MESSAGES, reason
     configured = " (configured)" if context.expectation.given(name) is not None else ""
     if value < bounds.floor:
+        slower = _as_ring(context, name)
+        if slower is not None and value >= slower:
+            reason = (
+                f"{gbps(value)} at {size(top)} is below the floor of {gbps(bounds.floor)} for NVLS, NCCL's "
+                "default here, but not for a ring: the log does not say which was used. Fix: set "
+                "NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,NET,ENV,TUNING, or pass --algorithm ring"
+            )
+            return "unknown", Code.BUSBW_ALGORITHM_UNKNOWN, reason
         part = _part_of_line_rate(context, value)
         code = Code.BUSBW_PART_OF_LINE_RATE if part else Code.BUSBW_BELOW_FLOOR
         if bounds.expected and value < FAR_BELOW * bounds.expected:
@@ -112,6 +120,14 @@ def _status(
     part = f", {compared(value, bounds.expected)}" if bounds.expected else ""
     reason = f"{gbps(value)} at {size(top)}{part}{configured}; floor {gbps(bounds.floor)}"
     return "pass", Code.BUSBW_IN_RANGE, reason
+
+
+def _as_ring(context: Context, name: str) -> float | None:
+    """The floor of a ring, where NCCL may have chosen one and NVLS is expected."""
+    want = context.expectation
+    if want.algorithm != "auto" or want.given(name) is not None or name != "all_reduce":
+        return None
+    return want.model_copy(update={"algorithm": "ring"}).bounds(name).floor
 
 
 def _part_of_line_rate(context: Context, value: float) -> str:

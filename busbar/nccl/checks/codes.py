@@ -148,6 +148,7 @@ class Code(checks.Code):
     BUSBW_NOT_REQUIRED = "busbw.not_required"
     BUSBW_NO_VALUE = "busbw.no_value"
     BUSBW_NO_EXPECTATION = "busbw.no_expectation"
+    BUSBW_ALGORITHM_UNKNOWN = "busbw.algorithm_unknown"
     BUSBW_SMALL_MESSAGES = "busbw.small_messages"
     BUSBW_BELOW_FLOOR = "busbw.below_floor"
     BUSBW_PART_OF_LINE_RATE = "busbw.part_of_line_rate"

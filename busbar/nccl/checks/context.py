@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from busbar.judge.checks import JobOutcome, Status
+from busbar.nccl.checks.algorithm import algorithm_used
 from busbar.nccl.checks.codes import Code
 from busbar.nccl.checks.result import CollectiveResult
 from busbar.nccl.expected.expectation import Expectation
@@ -99,7 +100,19 @@ def build(log: ParsedLog, expectation: Expectation, job: JobOutcome | None = Non
     hosts, ranks = len(listed.hosts), len(listed.ranks)
     if ranks % hosts == 0:
         expectation = expectation.with_nodes(hosts, ranks // hosts, board({r.gpu for r in listed.ranks}))
+    expectation = _with_algorithm(expectation, log, tables.get("all_reduce", []))
     return Context(log, expectation, job, tables, hosts, ranks, given)
+
+
+def _with_algorithm(expectation: Expectation, log: ParsedLog, runs: list[Run]) -> Expectation:
+    """EXPECTATION, where it leaves the algorithm to NCCL: with the one that the log proves."""
+    system = expectation.system
+    if expectation.algorithm != "auto" or system is None or not runs:
+        return expectation
+    used = algorithm_used(log.evidence, runs, system.domains)
+    if used is None or (used == "nvls" and system.domains > 2):
+        return expectation
+    return expectation.model_copy(update={"algorithm": used})
 
 
 def _is_part(listed: Preamble) -> bool:

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import re
-
+from busbar.nccl.checks.algorithm import release
 from busbar.nccl.checks.codes import Code
 from busbar.nccl.checks.context import Context
 from busbar.nccl.checks.result import Check, failed, not_required, passed, unknown
 from busbar.nccl.checks.transport import FIX
-
-
-def release(version: str) -> tuple[int, ...]:
-    """2.19.3+cuda12.2 -> (2, 19, 3)."""
-    return tuple(int(n) for n in re.findall(r"\d+", version.partition("+")[0])[:3])
 
 
 def nccl_version(context: Context) -> Check:

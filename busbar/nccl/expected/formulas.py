@@ -121,7 +121,7 @@ def _gathering(system: System) -> Formula:
     rate, n, domains = system.line_rate, system.ranks, system.domains
     best = rate * (n - 1) / n * domains / (domains - 1)
     why = f"ring: busbw <= B; at best B(n-1)/n x N/(N-1) = {gbps(best)}"
-    return Formula(ring(system), max(best, SLACK * rate), why)
+    return Formula(LARGE_RING_SHARE * rate, max(best, SLACK * rate), why)
 
 
 def _pairwise(system: System, collective: str) -> Formula:

@@ -114,6 +114,11 @@ class System:
         return NVLS.get(self.gpu) if self.nvlink_gbps > 0 else None
 
     @property
+    def reduces_in_nvswitch(self) -> bool:
+        """Whether an NVSwitch that can reduce joins the GPUs, enough of them that this is the fastest."""
+        return self.nvls is not None and self.gpus_per_domain >= BOARD_GPUS
+
+    @property
     def domain_cap(self) -> float | None:
         """Above this no number from one domain is credible; None where NVLink is not known."""
         if self.nvls is not None:

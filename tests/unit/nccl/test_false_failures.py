@@ -218,7 +218,7 @@ def test_the_model_of_the_gpu_is_that_of_the_device_list() -> None:
     made = Made()
     made.hosts, made.peak = ["worker-0"], 400.0
     verdict = judge(made.lines(), Expectation())
-    assert verdict.expected_gbps == 337.5 and verdict.expectation["gpu"] == "H100"
+    assert verdict.expected_gbps == 481.0 and verdict.expectation["gpu"] == "H100"
     made.gpu = "NVIDIA H100 PCIe"
     assert judge(made.lines(), Expectation()).check("busbw").code == Code.BUSBW_NO_EXPECTATION
 
