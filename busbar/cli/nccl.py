@@ -100,6 +100,7 @@ def check(
     plugin: option.Plugin = None,
     hca: option.Hcas = None,
     min_nccl: option.MinNccl = None,
+    accept_warn: option.AcceptWarn = None,
     as_json: option.AsJson = False,
     full: option.Full = False,
     plot: option.Plot = True,
@@ -123,6 +124,7 @@ def check(
         "rate_gbps": rate_gbps, "gpu": gpu, "transport": transport, "algorithm": algorithm,
         "collectives": collective, "expected_busbw_gbps": expected_busbw, "tolerance": tolerance,
         "topology_file": topology_file, "require_plugin": plugin, "hcas": hca, "min_nccl": min_nccl,
+        "accept_warnings": accept_warn,
     }  # fmt: skip
     try:
         expectation = Expectation(**{k: v for k, v in given.items() if v is not None})

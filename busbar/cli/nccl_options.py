@@ -139,6 +139,15 @@ MinNccl = Annotated[
     str | None,
     typer.Option(metavar="X.Y.Z", rich_help_panel=EXPECTED, help="Oldest NCCL release that is accepted."),
 ]
+AcceptWarn = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="TEXT",
+        rich_help_panel=EXPECTED,
+        help="Part of a WARN line, or of a line that looks like a job's end, that is not known and may be "
+        "there; may be repeated. Known failures are never accepted.",
+    ),
+]
 AsJson = Annotated[
     bool,
     typer.Option("--json", rich_help_panel=OUTPUT, help="Print the verdict as one JSON object, no text."),

@@ -47,7 +47,10 @@ def collect_spec(
 def expectation(hardware: Pool, validation: Validation, job: NcclJob, job_name: str) -> dict[str, Any]:
     """What the measurement must show, from the pool's hardware and the validation's configuration."""
     topology_file = job.env.get("NCCL_TOPO_FILE")
+    # a key that is not used leaves the spec of a running site as it is
+    accepted = {"accept_warnings": list(validation.accept_warnings)} if validation.accept_warnings else {}
     return {
+        **accepted,
         "nodes": len(job.nodes),
         "gpus_per_node": job.slots_per_worker,
         "gpu": hardware.gpu_model,

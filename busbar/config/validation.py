@@ -67,6 +67,11 @@ class Validation(Model):
         default=0.1,
         description="Accepted shortfall as a fraction of the expected bandwidth: 0.1 accepts 90 %.",
     )
+    accept_warnings: list[Annotated[Text, Field(min_length=8)]] = Field(
+        default=[],
+        description="Parts of lines that busbar does not know and the log may have: WARN lines of NCCL, and "
+        "lines that look like the end of a job. Known failures are never accepted.",
+    )
     image: Image = Field(
         default=versions.NCCL_TESTS_IMAGE, description="Image with nccl-tests, Open MPI and sshd."
     )

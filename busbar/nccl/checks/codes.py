@@ -166,6 +166,7 @@ class Code(checks.Code):
     STABILITY_DIFFERS = "stability.differs"
 
     WARNINGS_NONE = "warnings.none"
+    WARNINGS_ACCEPTED = "warnings.accepted"
     WARNINGS_UNKNOWN_KIND = "warnings.unknown_kind"
     WARNINGS_KNOWN_FAILURE = "warnings.known_failure"
     WARNINGS_TEST_FAILURE = "warnings.test_failure"

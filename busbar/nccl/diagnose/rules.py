@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from importlib import resources
-from typing import Literal
+from typing import Any, Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from busbar.nccl.checks.codes import Code
+from busbar.nccl.diagnose import endings
+from busbar.nccl.diagnose.tables import load
 from busbar.nccl.log.matcher import KnownLine
 from busbar.nccl.log.records import LogLine
 
@@ -19,6 +19,7 @@ Observation = Literal["shared-memory-edge", "different-networks"]
 Kind = Literal["cause", "crash", "peer", "symptom", "echo"]  # as rules.yaml explains
 SEVERITY_ORDER: tuple[Severity, ...] = ("fatal", "degraded", "note")
 EVIDENCE_WIDTH = 400
+MAX_UNKNOWN = 1024
 
 
 class Rule(BaseModel):
@@ -63,10 +64,19 @@ class Rule(BaseModel):
 @cache
 def rules() -> tuple[Rule, ...]:
     """All rules, in file order."""
-    text = resources.files("busbar.nccl.diagnose").joinpath("rules.yaml").read_text(encoding="utf-8")
-    # libyaml's parser where PyYAML has it: start-up is about 8 times faster
-    entries = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    return tuple(Rule.model_validate(entry) for entry in entries)
+    lines: dict[str, list[endings.Ending]] = {}
+    for row in (row for rows in endings.known().values() for row in rows):
+        lines.setdefault(row.rule, []).append(row)
+    return tuple(
+        Rule.model_validate(_with_lines(entry, lines.pop(entry["name"], []))) for entry in load("rules")
+    )
+
+
+def _with_lines(entry: dict[str, Any], rows: list[endings.Ending]) -> dict[str, Any]:
+    """ENTRY with the texts and the first example of its ROWS of endings.yaml."""
+    if not rows or "contains" in entry:
+        return entry
+    return {**entry, "contains": [row.contains for row in rows], "example": rows[0].example}
 
 
 @cache
@@ -76,10 +86,11 @@ def rule(name: str) -> Rule:
 
 
 @cache
-def _by_literal() -> dict[str, tuple[int, ...]]:
-    """A text that a rule's lines contain -> positions of those rules."""
-    literals = sorted({text for r in rules() for text in r.contains})
-    return {text: tuple(i for i, r in enumerate(rules()) if text in r.contains) for text in literals}
+def _by_literal() -> dict[str, tuple[Rule, ...]]:
+    """A text that a rule's lines contain -> those rules."""
+    own = [rule(entry["name"]) for entry in load("rules") if "contains" in entry]
+    literals = sorted({text for r in own for text in r.contains})
+    return {text: tuple(r for r in own if text in r.contains) for text in literals}
 
 
 class LineRules:
@@ -87,21 +98,42 @@ class LineRules:
 
     def __init__(self) -> None:
         self._found: dict[str, KnownLine] = {}
+        self._unknown: dict[str, LogLine] = {}
 
-    def look(self, text: str, line: int) -> None:
-        """Count every known failure in one cleaned line."""
+    def look(self, text: str, line: int, *, level: str | None = None, started: bool = True) -> None:
+        """Count every known failure in one cleaned line; note what looks like one and is not known."""
         # 85 searches for a literal are quicker than one for a pattern of 85 alternatives
-        for position in sorted({i for some, at in _by_literal().items() if some in text for i in at}):
-            r = rules()[position]
-            if r.matches is not None and r.matches.search(text) is None:
-                continue
-            found = self._found.get(r.name)
-            if found is None:
-                first = LogLine(r.name, line, text[:EVIDENCE_WIDTH])
-                found = self._found[r.name] = KnownLine(r.name, r.severity, r.meaning, first, count=0)
-            found.count += 1
+        names = {
+            r.name
+            for some, found in _by_literal().items()
+            if some in text
+            for r in found
+            if r.matches is None or r.matches.search(text) is not None
+        }
+        said = endings.words(text)
+        names |= endings.find(text, said, started=started)
+        for name in names:
+            self._count(rule(name), text, line)
+        if not names and level is None and endings.looks_like_one(text, said, started=started):
+            self._note(text, line)
+
+    def _count(self, r: Rule, text: str, line: int) -> None:
+        found = self._found.get(r.name)
+        if found is None:
+            first = LogLine(r.name, line, text[:EVIDENCE_WIDTH])
+            found = self._found[r.name] = KnownLine(r.name, r.severity, r.meaning, first, count=0)
+        found.count += 1
+
+    def _note(self, text: str, line: int) -> None:
+        """Keep a line that is not known; of too many the last place says that there were more."""
+        text = text[:EVIDENCE_WIDTH] if len(self._unknown) < MAX_UNKNOWN else ""
+        self._unknown.setdefault(text, LogLine(text, line, text))
 
     def known_lines(self) -> list[KnownLine]:
         """What was found: fatal ones first, each severity in order of lines."""
         order = {name: index for index, name in enumerate(SEVERITY_ORDER)}
         return sorted(self._found.values(), key=lambda k: (order[rule(k.name).severity], k.first.line))
+
+    def unknown_lines(self) -> list[LogLine]:
+        """Lines that look like a failure and are not known; "" stands for more than MAX_UNKNOWN."""
+        return list(self._unknown.values())

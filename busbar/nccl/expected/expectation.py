@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -60,6 +60,10 @@ class Expectation(BaseModel):
     plugin_path: str | None = None
     hcas: list[str] = Field(default_factory=list)
     min_nccl: str | None = None
+    accept_warnings: list[Annotated[str, Field(min_length=8)]] = Field(
+        default_factory=list,
+        description="parts of unknown WARN lines and endings that may be there",
+    )
     hosts: list[str] = Field(default_factory=list, description="worker names that must be in the device list")
 
     @model_validator(mode="before")

@@ -22,8 +22,14 @@ class KnownLine:
 class LineMatcher(Protocol):
     """Recognizes lines on behalf of a caller (known failures, see busbar.nccl.diagnose)."""
 
-    def look(self, text: str, line: int) -> None:
-        """Count what one cleaned line or message shows."""
+    def look(self, text: str, line: int, *, level: str | None = None, started: bool = True) -> None:
+        """Count what one cleaned line shows, or a message of NCCL of this LEVEL.
+
+        STARTED: a program of nccl-tests had printed something before it.
+        """
 
     def known_lines(self) -> list[KnownLine]:
         """Everything that was recognized."""
+
+    def unknown_lines(self) -> list[LogLine]:
+        """What looks like a failure and was not recognized."""

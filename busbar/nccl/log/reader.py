@@ -14,7 +14,7 @@ from busbar.nccl.log.evidence import EVIDENCE_WIDTH, KEEP_HOSTS, Evidence, plain
 from busbar.nccl.log.facts import find
 from busbar.nccl.log.matcher import KnownLine, LineMatcher
 from busbar.nccl.log.messages import Message, find_message
-from busbar.nccl.log.records import Preamble, Run, whole
+from busbar.nccl.log.records import LogLine, Preamble, Run, whole
 from busbar.nccl.log.source import BLOCK, Source, SourceError, open_log
 from busbar.nccl.log.tables import RunBuilder
 
@@ -38,6 +38,7 @@ class ParsedLog:
     evidence: Evidence
     proofs: list[Proof]
     known_lines: list[KnownLine] = field(default_factory=list)
+    unknown_lines: list[LogLine] = field(default_factory=list)  # as failures, and not known
     lines: int = 0
     bytes: int = 0
     sha256: str = ""
@@ -122,6 +123,7 @@ class LogReader:
             evidence=self._binding.whole(),
             proofs=self._binding.proofs(self.builder.runs),
             known_lines=self._matcher.known_lines() if self._matcher is not None else [],
+            unknown_lines=self._matcher.unknown_lines() if self._matcher is not None else [],
             lines=self._lines,
             bytes=source.bytes,
             sha256=source.sha256.hexdigest(),
@@ -153,8 +155,6 @@ class LogReader:
             evidence = self._evidence(host, message.pid)
             process = host, whole(message.pid or "0")
             self._message(evidence, message.level, process, body, number, text[start:end])
-            if body and self._matcher is not None:
-                self._matcher.look(text[start:end], number)
             message, start, host = following, end, next_host
 
     def _evidence(self, host: str, pid: str | None) -> Evidence:
@@ -183,6 +183,11 @@ class LogReader:
             evidence.keep("unread_messages", body, line, text)
         for fact, match in find(body):
             fact.keep(evidence, match, host, line, text)
+        self._look(text, line, level)
+
+    def _look(self, text: str, line: int, level: str | None = None) -> None:
+        if self._matcher is not None and text:
+            self._matcher.look(text, line, level=level, started=self.builder.started)
 
     def _plain(self, text: str, number: int) -> None:
         """Take a text that is not a message of NCCL."""
@@ -192,8 +197,7 @@ class LogReader:
         self._at = self.builder.program
         for kind, value in plain_facts(text):
             self._evidence("", None).keep(kind, value, number, text)
-        if self._matcher is not None:
-            self._matcher.look(text, number)
+        self._look(text, number)
 
     def _list_ranks(self) -> None:
         for rank, program in self.builder.listed:

@@ -59,6 +59,11 @@ class RunBuilder:
         return None if empty else self._preamble
 
     @property
+    def started(self) -> bool:
+        """Whether a program printed anything."""
+        return bool(self.runs) or self._preamble.line is not None
+
+    @property
     def program(self) -> tuple[Preamble, int]:
         """The program in whose part of the log the reader is, and how many of its rows were printed."""
         run = self.current

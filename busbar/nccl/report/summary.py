@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from dataclasses import dataclass
 
+from busbar.nccl.checks.codes import Code
 from busbar.nccl.units import compared, gbps, size
 from busbar.nccl.verdict import Check, Diagnosis, Verdict
 
@@ -81,6 +82,8 @@ def _of_pass(verdict: Verdict) -> list[Item]:
     ]
     if others:
         items.append(Item("also", ", ".join(others), 2))
+    accepted = [c.reason for c in verdict.checks if c.code == Code.WARNINGS_ACCEPTED]
+    items += [Item("noted", reason, 2) for reason in accepted]
     noted = [d for d in verdict.diagnoses if d.severity != "note"]
     items += [Item("noted", f"{_title(d)}. Next: {d.next}", 2) for d in noted[:1]]
     if noted[1:]:

@@ -153,7 +153,6 @@ def test_at_most_four_known_failures_are_named_and_the_first_is_shown() -> None:
     [
         (Evidence(), [], "pass", Code.WARNINGS_NONE, None),
         (Evidence(test_failures=said("failure", 8)), [], "fail", Code.WARNINGS_TEST_FAILURE, 8),
-        (Evidence(warnings=said("a", 3) | said("b", 4)), [], "pass", Code.WARNINGS_UNKNOWN_KIND, 3),
         (
             Evidence(warnings=said("a", 3)),
             [KnownLine("a", "warning", "A", LogLine("a", 3, "line 3"))],
