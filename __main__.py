@@ -11,6 +11,7 @@ from components.control_plane import K3sControlPlane, K3sControlPlaneArgs
 from components.engine.cluster_provider import create_cluster_provider
 from components.engine.debug_messages import leave_out_debug_messages
 from components.engine.interruption import end_quietly_when_interrupted
+from components.engine.join_tokens import JoinTokens
 from components.engine.node_steps import NodeStepArgs, remove_stale_nodes, set_taints
 from components.engine.stack_config import StackConfig
 from components.engine.stack_outputs import export_outputs, fail_unless_made, fail_unless_passed
@@ -30,9 +31,12 @@ async def main() -> None:
     config = StackConfig.load(PROJECT)
     cluster, inventory = config.cluster, config.inventory
 
-    preflight = Preflight("preflight", PreflightArgs.of(config))
+    rotate = cluster.k3s.rotate
+    tokens = JoinTokens("control-plane", servers=rotate.server_token, agents=rotate.agent_token)
+    preflight = Preflight("preflight", PreflightArgs.of(config, tokens.install_id))
     checked = ResourceOptions(depends_on=[preflight])
-    control_plane = K3sControlPlane("control-plane", K3sControlPlaneArgs.of(config, preflight), checked)
+    control_plane_args = K3sControlPlaneArgs.of(config, preflight, tokens)
+    control_plane = K3sControlPlane("control-plane", control_plane_args, checked)
     load_balancer = HAProxyLoadBalancer(
         "load-balancer",
         HAProxyLoadBalancerArgs.of(config, ca_pem=control_plane.ca_pem, install_id=control_plane.install_id),

@@ -16,7 +16,7 @@ from busbar.hosts.host import Host
 from busbar.hosts.inventory import api_url
 from busbar.hosts.server_output import kubeconfig_text, server_facts, with_server
 from components.engine.host_command import HostCommandArgs, create_host_command
-from components.engine.join_tokens import JoinToken
+from components.engine.join_tokens import JoinTokens
 from components.engine.k3s_server import Server, ServerArgs, create_server
 from components.engine.removal import create_teardown
 from components.engine.ssh import SshLogin
@@ -40,6 +40,7 @@ class K3sControlPlaneArgs:
     `k3s`: as `k3s` of `busbar:cluster`. `project`: folder that relative paths in it start from.
     `registry_credentials`: secret object registry -> auth (busbar:registryCredentials). `s3_access_key` and
     `s3_secret_key`: secrets, needed where `k3s.snapshots.s3` is set.
+    `server_token`, `agent_token`: secrets to join with, letters and digits; `install_id`: as in `JoinTokens`.
     """
 
     cluster: str
@@ -48,6 +49,9 @@ class K3sControlPlaneArgs:
     api_address: str
     workers: Sequence[str]
     login: SshLogin
+    server_token: pulumi.Input[str]
+    agent_token: pulumi.Input[str]
+    install_id: pulumi.Input[str]
     machines: pulumi.Input[Mapping[str, str]]
     with_k3s: pulumi.Input[Sequence[str]]
     k3s: Mapping[str, Any] = field(default_factory=dict)
@@ -57,7 +61,7 @@ class K3sControlPlaneArgs:
     s3_secret_key: pulumi.Input[str] | None = None
 
     @classmethod
-    def of(cls, config: StackConfig, preflight: Preflight) -> "K3sControlPlaneArgs":
+    def of(cls, config: StackConfig, preflight: Preflight, tokens: JoinTokens) -> "K3sControlPlaneArgs":
         """The arguments for the servers of a configuration, which `preflight` has checked."""
         inventory = config.inventory
         return cls(
@@ -67,6 +71,9 @@ class K3sControlPlaneArgs:
             api_address=inventory.api_address,
             workers=[worker.name for worker in inventory.workers],
             login=config.login,
+            server_token=tokens.server.current,
+            agent_token=tokens.agent.current,
+            install_id=tokens.install_id,
             machines=preflight.machines,
             with_k3s=preflight.with_k3s,
             k3s=config.cluster.k3s.model_dump(),
@@ -78,8 +85,7 @@ class K3sControlPlaneArgs:
 
 
 class K3sControlPlane(pulumi.ComponentResource):
-    """Makes two RandomPasswords (the join tokens) and one per rotation of them, two Commands per server, one
-    that reads the kubeconfig.
+    """Makes two Commands per server, and one that reads the kubeconfig.
 
     The servers come up in their order: each joins server 1 and is a voter in etcd before the next one begins.
     A server's `-removal` acts when it is deleted; `-teardown` is deleted by `destroy` only, and first.
@@ -95,8 +101,7 @@ class K3sControlPlane(pulumi.ComponentResource):
     agent_token: pulumi.Output[str]
     """Secret: the token with which workers join; it pins the CA."""
     install_id: pulumi.Output[str]
-    """Identifies this cluster on its hosts; not secret, derived from the first server token, and so the same
-    after rotations."""
+    """As in `JoinTokens`."""
     registries_yaml: pulumi.Output[str]
     """registries.yaml for servers and workers; secret where it carries logins."""
     k3s_version: pulumi.Output[str]
@@ -124,10 +129,9 @@ class K3sControlPlane(pulumi.ComponentResource):
         self._args = args
         self._settings = section(K3s, "k3s", args.k3s)
         self.registries_yaml = self._render_registries()
-        rotate = self._settings.rotate
-        self._server_token = JoinToken(f"{name}-server-token", rotate.server_token, self)
-        self._agent_token = JoinToken(f"{name}-agent-token", rotate.agent_token, self)
-        self.install_id = pulumi.Output.unsecret(self._server_token.first.apply(k3s.install_id))
+        self._server_token = pulumi.Output.secret(args.server_token)
+        self._agent_token = pulumi.Output.secret(args.agent_token)
+        self.install_id = pulumi.Output.from_input(args.install_id)
         first, *others = args.servers
         ahead = [self._prepare_nodes(f"{name}-rejoin", others[0], of=[first.name])] if others else []
         begun = self._install(f"{name}-{first.name}", first, ahead)
@@ -170,7 +174,7 @@ class K3sControlPlane(pulumi.ComponentResource):
         self.ca_pem = self._facts.apply(lambda found: found.ca_pem)
         self.k3s_version = self._facts.apply(lambda found: found.version)
         self.agent_token = pulumi.Output.secret(
-            pulumi.Output.all(self._facts, self._agent_token.current).apply(
+            pulumi.Output.all(self._facts, self._agent_token).apply(
                 lambda known: k3s.secure_token("node", known[1], ca_sha256=known[0].ca_sha256)
             )
         )
@@ -270,7 +274,7 @@ class K3sControlPlane(pulumi.ComponentResource):
     def _render_config(self, host: Host) -> pulumi.Output[str]:
         args = self._args
         s3 = [args.s3_access_key, args.s3_secret_key]
-        passwords = pulumi.Output.all(self._token_of(host), self._agent_token.current, *s3)
+        passwords = pulumi.Output.all(self._token_of(host), self._agent_token, *s3)
         return passwords.apply(
             lambda known: k3s.server_config(
                 self._settings,
@@ -284,7 +288,7 @@ class K3sControlPlane(pulumi.ComponentResource):
 
     def _token_of(self, host: Host) -> pulumi.Output[str]:
         """Server 1 makes the CA; the others pin it, so that they tell their token to no other server."""
-        password = self._server_token.current
+        password = self._server_token
         if host is self._args.servers[0]:
             return password
         return pulumi.Output.all(self._facts, password).apply(

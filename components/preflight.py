@@ -1,6 +1,5 @@
 """Preflight: every host is checked before anything is changed on any of them."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +11,7 @@ from busbar.hosts.host import Host
 from busbar.preflight.facts import read, unpack, unreachable, with_k3s
 from busbar.preflight.spec import spec_of, without_login
 from components.engine.local_command import busbar_command
-from components.engine.ssh import SshLogin
+from components.engine.ssh import SshLogin, with_login
 from components.engine.stack_config import StackConfig
 
 
@@ -21,15 +20,17 @@ class PreflightArgs:
     """All hosts, and what they must have (busbar.preflight.spec).
 
     `requirements`: HostRequirements by role, of workers by `worker/<pool>`. `nfs`: NfsRequirements.
+    `install_id`: `JoinTokens.install_id`, by which a host of another cluster is told; without it none is.
     """
 
     hosts: Sequence[Host]
     requirements: Mapping[str, Mapping[str, Any]]
     login: SshLogin
     nfs: Mapping[str, Any] | None = None
+    install_id: pulumi.Input[str] | None = None
 
     @classmethod
-    def of(cls, config: StackConfig) -> "PreflightArgs":
+    def of(cls, config: StackConfig, install_id: pulumi.Input[str]) -> "PreflightArgs":
         """The arguments for all hosts of a configuration."""
         spec = spec_of(config.cluster, login={}, project=config.project)
         return cls(
@@ -37,6 +38,7 @@ class PreflightArgs:
             requirements=spec["requirements"],
             login=config.login,
             nfs=spec.get("nfs"),
+            install_id=install_id,
         )
 
 
@@ -61,11 +63,13 @@ class Preflight(pulumi.ComponentResource):
         self._is_asked = False
         asked = pulumi.ResourceHook(f"{name}-asked", self._note_asked)
         spec = without_login(args.hosts, args.requirements, args.nfs)
+        stdin: pulumi.Output[str] = pulumi.Output.from_input(args.install_id).apply(
+            lambda known: with_login({**spec, "install_id": known}, args.login)
+        )
         self.checked = local.Command(
             f"{name}-hosts",
             create=busbar_command("preflight"),
-            # Secret where the login has a secret.
-            stdin=args.login.spec.apply(lambda login: json.dumps({**spec, "login": login}, sort_keys=True)),
+            stdin=stdin,
             # The previous result: hosts that passed with the same spec are not checked again.
             add_previous_output_in_env=True,
             logging=local.Logging.STDERR,

@@ -5,7 +5,7 @@
 #   address, on workers), NAMES (host names that must be resolved here, separated by spaces).
 # Payload, in an update: deliver_as, deliver (name and text of the script that runs here next; kept until a reboot).
 # By hand: sudo ROLE=worker bash host/preflight.sh </dev/null
-[[ -n ${BUSBAR_LIB:-} ]] || for part in lib preflight-hardware nfs-lib; do
+[[ -n ${BUSBAR_LIB:-} ]] || for part in lib owner preflight-hardware nfs-lib; do
   # shellcheck source=/dev/null
   source "$(dirname "${BASH_SOURCE[0]}")/$part.sh"
 done
@@ -209,6 +209,8 @@ software() {
     ! managed "$unit" || managed+="${managed:+,}\"$unit\""
   done
   printf '"missing_tools":[%s],"active_units":[%s],"managed":[%s]' "$missing" "$active" "$managed"
+  [[ $ROLE != nfs ]] || STATE_DIR=$NFS_STATE_DIR
+  printf ',"owner":{"owner":%s,"install_id":%s}' "$(json "$(owner_field owner)")" "$(json "$(owner_field install_id)")"
   printf ',"server_name":%s,"rotated":{%s}' "$(json "$(server_name)")" "$(rotated)"
   printf ',"k3s_data":%s,"k3s_version":%s,"etcd_members":[%s]' "$(k3s_data)" "$(json "$(k3s_version)")" "$(etcd_members)"
 }

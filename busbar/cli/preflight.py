@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from busbar.cli.stackfile import STACK_HELP, SecretError, load_stack, read_secret
+from busbar.cli.stackfile import STACK_HELP, SecretError, load_stack, read_secret, read_state
 
 if TYPE_CHECKING:
     from busbar.config import Cluster
@@ -91,7 +91,20 @@ def _from_stack(stack: str) -> Spec:
     except SecretError as error:
         typer.echo(f"busbar preflight: {error}", err=True)
         raise typer.Exit(1) from None
-    return Spec.model_validate(spec_of(cluster, login=login.model_dump()))
+    known = {"install_id": _install_id(file)}
+    return Spec.model_validate(spec_of(cluster, login=login.model_dump()) | known)
+
+
+def _install_id(file: StackFile) -> str | None:
+    """The id of the cluster, by the state: "" if it has installed nothing, None if it cannot be read."""
+    import re
+
+    try:
+        state = read_state(file.stack, file.project)
+    except SecretError as error:
+        return "" if "no stack named" in str(error) else None
+    found = re.search(r"\bINSTALL_ID=([0-9a-f]{16})\b", state)
+    return found[1] if found else ""
 
 
 def login_of(file: StackFile, cluster: Cluster) -> Login:

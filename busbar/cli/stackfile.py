@@ -74,6 +74,11 @@ def read_output(stack: str, project: Path, name: str) -> str:
     return _ask_pulumi(stack, project, f"the output {name}", "stack", "output", name, "--show-secrets")
 
 
+def read_state(stack: str, project: Path) -> str:
+    """The state of the stack as JSON, secrets encrypted. Raises SecretError."""
+    return _ask_pulumi(stack, project, "the state", "stack", "export")
+
+
 def _ask_pulumi(stack: str, project: Path, what: str, *question: str) -> str:
     import subprocess
 

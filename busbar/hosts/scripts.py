@@ -29,7 +29,7 @@ HOST_DIR = Path(__file__).resolve().parents[2] / "host"
 
 # The files each script consists of, in the order they are sent.
 PARTS: Mapping[str, tuple[str, ...]] = {
-    "preflight": ("lib.sh", "preflight-hardware.sh", "nfs-lib.sh", "preflight.sh"),
+    "preflight": ("lib.sh", "owner.sh", "preflight-hardware.sh", "nfs-lib.sh", "preflight.sh"),
     "k3s-server": (
         *("lib.sh", "lib-install.sh", "owner.sh", "k3s-api.sh", "k3s-lib.sh", "k3s-rotation.sh"),
         *("k3s-remove.sh", "k3s-server.sh"),

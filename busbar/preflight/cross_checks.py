@@ -27,6 +27,8 @@ def check_across_hosts(
     return [
         *_duplicate_machine_ids(spec, records),
         *_duplicate_hostnames(reports),
+        *_other_clusters(spec, reports),
+        *_swapped_workers(spec, reports),
         *_swapped_roles(spec, reports),
         *_quorum_at_risk(spec, reports),
         *_pool_mismatches(spec, records),
@@ -81,6 +83,37 @@ def _swapped_roles(spec: Spec, reports: Mapping[str, Report]) -> Iterator[Findin
             "and has neither GPU nor HCA: the two hosts are swapped",
             f"exchange address and host_key of {server} and {worker}",
         )
+
+
+def _other_clusters(spec: Spec, reports: Mapping[str, Report]) -> Iterator[Finding]:
+    """Hosts that another cluster has installed, also one whose stack is lost."""
+    for name, report in reports.items():
+        mark = report.owner
+        if spec.install_id is not None and mark.install_id not in ("", spec.install_id):
+            yield Finding(
+                name,
+                "error",
+                f"belongs to another cluster: {mark.owner} installed it",
+                "remove it from that stack; if its state is lost, restore it (pulumi stack import), "
+                "or uninstall the host: docs/hosts.md, By hand",
+            )
+
+
+def _swapped_workers(spec: Spec, reports: Mapping[str, Report]) -> Iterator[Finding]:
+    """Workers of this cluster under the name of another one that is still listed: K3s refuses both."""
+    # The last part of an owner is the resource; those before it change when a stack is renamed.
+    named = {f"worker-{host.name}": host.name for host in spec.hosts if host.role == "worker"}
+    for name, report in reports.items():
+        mark = report.owner
+        installed_as = named.get(mark.owner.rpartition("/")[2], name)
+        if installed_as != name and spec.install_id in (None, mark.install_id):
+            yield Finding(
+                name,
+                "error",
+                f"is the machine that was installed as {installed_as}, which is listed with another machine",
+                f"exchange address and host_key of {name} and {installed_as}; to change names for good, "
+                "remove both, run an update, and list them again",
+            )
 
 
 def _quorum_at_risk(spec: Spec, reports: Mapping[str, Report]) -> Iterator[Finding]:

@@ -88,7 +88,7 @@ def _node_address(host: Host, required: HostRequirements, report: Report) -> Ite
             "list the host by an address that it has; or set node-ip and flannel-iface in "
             "/etc/rancher/k3s/config.yaml.d/address.yaml on the host",
         )
-    if not report.node_address:
+    if not report.node_address or not required.networks:
         return
     pods = required.networks["k3s.cluster_cidr"]
     if ipaddress.ip_address(report.node_address).version != ipaddress.ip_network(pods).version:

@@ -34,6 +34,13 @@ class Member(Part):
     ready: bool
 
 
+class Owner(Part):
+    """The owner mark of a host (host/owner.sh); its texts are empty without one."""
+
+    owner: str
+    install_id: str
+
+
 class Gpu(Part):
     """One GPU, from nvidia-smi."""
 
@@ -162,6 +169,7 @@ class Report(Part):
     missing_tools: tuple[str, ...]
     active_units: tuple[str, ...]
     managed: tuple[str, ...]
+    owner: Owner
     server_name: str
     rotated: dict[str, int]
     """Kind of `k3s.rotate` -> the number that was done on this host."""

@@ -90,6 +90,8 @@ class Spec(Model):
     login: Login
     hosts: tuple[Host, ...]
     requirements: dict[str, HostRequirements]
+    install_id: str | None = None
+    """Identifies the cluster on its hosts: "" if it has none yet; None: unknown."""
     nfs: NfsRequirements | None = None
 
     def requirements_of(self, host: Host) -> HostRequirements:
@@ -126,7 +128,7 @@ def requirements_key(role: str, pool: str | None) -> str:
 
 
 def spec_of(cluster: Cluster, *, login: Mapping[str, Any], project: Path | None = None) -> dict[str, Any]:
-    """The spec as plain data, ready for JSON.
+    """The spec as plain data, ready for JSON, without `install_id`.
 
     `project` is the folder that `k3s.checksums_file` starts from; without it the file is ignored.
     """

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pulumi
 import pulumi_random as random
 
+from busbar.hosts import k3s
+
 TOKEN_LENGTH = 48
 # Everything that would make a new token if it changed in a later version, or in a provider's defaults.
 TOKEN_ARGUMENTS = (
@@ -13,24 +15,42 @@ TOKEN_ARGUMENTS = (
 )
 
 
-class JoinToken:
+class JoinTokens:
+    """The tokens of a control plane of this name; made before preflight, which asks for `install_id`.
+
+    `servers`, `agents`: how often that token was rotated (`k3s.rotate`).
+    """
+
+    def __init__(self, name: str, *, servers: int = 0, agents: int = 0) -> None:
+        # Of earlier releases, in which they were its children.
+        parent = pulumi.create_urn(name, "busbar:index:K3sControlPlane")
+        self.server = _JoinToken(f"{name}-server-token", servers, parent)
+        self.agent = _JoinToken(f"{name}-agent-token", agents, parent)
+        self.install_id: pulumi.Output[str] = pulumi.Output.unsecret(self.server.first.apply(k3s.install_id))
+        """Identifies this cluster on its hosts; not secret, derived from the first server token, and so the
+        same after rotations."""
+
+
+class _JoinToken:
     """One RandomPassword, and one per rotation: all stay in the state, a snapshot needs that of its time."""
 
-    def __init__(self, name: str, rotations: int, parent: pulumi.Resource) -> None:
+    def __init__(self, name: str, rotations: int, former_parent: pulumi.Output[str]) -> None:
         numbers = ["", *(f"-{number + 1}" for number in range(rotations))]
-        passwords = [_create_password(f"{name}{number}", parent) for number in numbers]
+        passwords = [_create_password(f"{name}{number}", former_parent) for number in numbers]
         self.first: pulumi.Output[str] = passwords[0].result
         """Secret; the same after rotations."""
         self.current: pulumi.Output[str] = passwords[-1].result
         """Secret; the one to join with."""
 
 
-def _create_password(name: str, parent: pulumi.Resource) -> random.RandomPassword:
+def _create_password(name: str, former_parent: pulumi.Output[str]) -> random.RandomPassword:
     # Letters and digits only: the token also stands in YAML and in K3s's own `user:password` form.
     return random.RandomPassword(
         name,
         length=TOKEN_LENGTH,
         special=False,
         # A token changed by an argument would lock out every host. A rotation is another resource.
-        opts=pulumi.ResourceOptions(parent=parent, ignore_changes=[*TOKEN_ARGUMENTS]),
+        opts=pulumi.ResourceOptions(
+            ignore_changes=[*TOKEN_ARGUMENTS], aliases=[pulumi.Alias(parent=former_parent)]
+        ),
     )

@@ -6,7 +6,6 @@ fails where its host is gone, and with it the whole update.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +15,7 @@ from pulumi_command import local
 
 from busbar.hosts.host import Host
 from components.engine.local_command import busbar_command
-from components.engine.ssh import SshLogin
+from components.engine.ssh import SshLogin, with_login
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +48,7 @@ def create_host_removal(name: str, args: HostRemovalArgs, opts: pulumi.ResourceO
     values = {**args.values, "OWNER": owner_mark(args.owner)}
     # Not Output.all: for a nested value, such as the login, it makes an Output of each part.
     stdin: pulumi.Output[str] = pulumi.Output.from_input(args.install_id).apply(
-        lambda known: _with_login({**spec, "values": {**values, "INSTALL_ID": known}}, args.login)
+        lambda known: with_login({**spec, "values": {**values, "INSTALL_ID": known}}, args.login)
     )
     return _create(name, "host", stdin, opts)
 
@@ -62,7 +61,7 @@ def create_teardown(
     If `destroy` is interrupted, the next update makes this resource again and takes that back.
     """
     spec = {"servers": [target(server) for server in servers]}
-    return _create(name, "cluster", _with_login(spec, login), opts, create=busbar_command("remove", "keep"))
+    return _create(name, "cluster", with_login(spec, login), opts, create=busbar_command("remove", "keep"))
 
 
 def owner_mark(name: str) -> str:
@@ -73,15 +72,6 @@ def owner_mark(name: str) -> str:
 def target(host: Host) -> dict[str, Any]:
     """The host as the `busbar` commands take it."""
     return {key: value for key, value in host.data().items() if value is not None}
-
-
-def _with_login(spec: Mapping[str, Any], login: SshLogin) -> pulumi.Output[str]:
-    """JSON; secret where the login has a secret."""
-    return login.spec.apply(lambda known: _json({**spec, "login": known}))
-
-
-def _json(spec: Mapping[str, Any]) -> str:
-    return json.dumps(spec, sort_keys=True)
 
 
 def _create(

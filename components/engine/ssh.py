@@ -1,5 +1,6 @@
 """How the engine logs in to the hosts: the one place that turns configuration into SSH connections."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -118,3 +119,8 @@ class SshLogin:
 
 def _secret(value: pulumi.Input[str] | None) -> pulumi.Output[str] | None:
     return None if value is None else pulumi.Output.secret(value)
+
+
+def with_login(spec: Mapping[str, Any], login: SshLogin) -> pulumi.Output[str]:
+    """JSON for the stdin of a `busbar` command; secret where the login has a secret."""
+    return login.spec.apply(lambda known: json.dumps({**spec, "login": known}, sort_keys=True))

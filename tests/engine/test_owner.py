@@ -33,7 +33,7 @@ PROGRAM = """
     from busbar.hosts.inventory import Inventory
     from busbar.kube import batches
     from components import control_plane, load_balancer, worker_pool
-    from components.engine import host_command, node_steps, removal
+    from components.engine import host_command, join_tokens, node_steps, removal
 
     ROOT = Path(__file__).parent
     FOLDERS = '''
@@ -140,12 +140,15 @@ PROGRAM = """
     # No agent counts as running, so none waits for another one.
     batches.ask = lambda kubeconfig, jobs: batches.Nodes(names=frozenset(), ready=frozenset())
     login = Login()
+    tokens = join_tokens.JoinTokens("control-plane")
     plane = control_plane.K3sControlPlane(
         "control-plane",
         control_plane.K3sControlPlaneArgs(
             cluster="site", servers=inventory.servers, load_balancers=inventory.load_balancers,
             api_address=inventory.api_address, workers=list(pool_of), login=login, machines={}, with_k3s=[],
             k3s=inventory.cluster.k3s.model_dump(), project=str(ROOT),
+            server_token=tokens.server.current, agent_token=tokens.agent.current,
+            install_id=tokens.install_id,
         ),
     )
     balancer = load_balancer.HAProxyLoadBalancer(

@@ -40,7 +40,7 @@ def test_the_bastion_is_logged_in_to_with_the_same_key_and_more_patience() -> No
 
 def preflight_login(path: Path) -> Any:
     cluster = site(servers=1, ssh={"key_file": str(path)})
-    run = run_program(cluster, healthy(cluster), preview=True, answered=False)
+    run = run_program(cluster, healthy(cluster), preview=True)
     assert run.error is None
     text = run.named("preflight-hosts").inputs["stdin"]
     assert "PRIVATE KEY" not in text

@@ -57,6 +57,7 @@ from busbar.hosts.host import Host
 from components.control_plane import K3sControlPlane, K3sControlPlaneArgs
 from components.engine.ssh import SshLogin
 from components.load_balancer import HAProxyLoadBalancer, HAProxyLoadBalancerArgs
+from components.engine.join_tokens import JoinTokens
 from components.nfs_server import NfsServer, NfsServerArgs
 from components.preflight import Preflight, PreflightArgs
 
@@ -66,12 +67,14 @@ def host(name, address, role):
 login = SshLogin(private_key="the key", bastion={"address": "192.0.2.9", "host_key": "BASTION"})
 fronts = [host("lb-1", "192.0.2.1", "lb"), host("lb-2", "192.0.2.2", "lb")]
 servers = [host("server-1", "192.0.2.11", "server")]
+tokens = JoinTokens("plane")
 preflight = Preflight(
     "checks",
     PreflightArgs(
         hosts=[*fronts, *servers],
         requirements={"lb": {"min_disk_gb": 1}, "server": {"min_disk_gb": 10, "cgroup_v2": True}},
         login=login,
+        install_id=tokens.install_id,
     ),
 )
 plane = K3sControlPlane(
@@ -83,6 +86,9 @@ plane = K3sControlPlane(
         api_address="192.0.2.8",
         workers=["gpu-1"],
         login=login,
+        server_token=tokens.server.current,
+        agent_token=tokens.agent.current,
+        install_id=tokens.install_id,
         machines=preflight.machines,
         with_k3s=preflight.with_k3s,
         k3s={"sha256": {"amd64": "a" * 64}, "server_args": {"debug": True}},

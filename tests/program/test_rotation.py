@@ -69,6 +69,21 @@ def test_a_rotated_token_is_another_password_and_the_earlier_ones_stay_in_the_st
     assert config_of(run, "worker-gpu-1")["token"].endswith(f"{TOKEN}-control-plane-agent-token-1")
 
 
+def test_preflight_is_told_the_id_that_the_hosts_are_marked_with(plain: Run) -> None:
+    asked = json.loads(plain.named("preflight-hosts").inputs["stdin"])["install_id"]
+    assert f"INSTALL_ID={asked}" in texts(plain)["worker-gpu-1"].split()
+
+
+def test_tokens_are_made_before_preflight_and_known_under_their_former_parent(plain: Run) -> None:
+    stack, project = "test", "busbar"
+    former = f"urn:pulumi:{stack}::{project}::busbar:index:K3sControlPlane::control-plane"
+    tokens = [each for each in plain.custom if each.type.endswith("RandomPassword")]
+    for token in tokens:
+        assert [alias.spec.parentUrn for alias in token.request.aliases] == [former]
+        assert not plain.waits_for(token, plain.named("preflight-hosts"))
+    assert plain.waits_for(plain.named("preflight-hosts"), plain.named("control-plane-server-token"))
+
+
 def test_hosts_know_their_cluster_again_after_its_token_was_rotated(plain: Run) -> None:
     def install_id(run: Run) -> str:
         words = texts(run)["control-plane-server-1"].split()

@@ -56,6 +56,7 @@ def report(**changes: Any) -> Report:
         "missing_tools": [],
         "active_units": [],
         "managed": [],
+        "owner": {"owner": "", "install_id": ""},
         "server_name": "",
         "rotated": {},
         "k3s_data": False,

@@ -182,6 +182,14 @@ def test_the_whole_report_of_a_host_without_ipv6_can_be_read(tmp_path: Path) -> 
     assert report.disks[0].free_bytes > 0
 
 
+@pytest.mark.parametrize("role", ["worker", "nfs"])
+def test_the_owner_mark_of_the_host_or_of_the_nfs_server_is_reported(tmp_path: Path, role: str) -> None:
+    write(tmp_path / f"{role}/owner", "role=x\nowner=busbar/prod/worker-1\ninstall_id=0123\n")
+    places = f"STATE_DIR={tmp_path}/worker; NFS_STATE_DIR={tmp_path}/nfs; "
+    found = json.loads("{" + output("preflight", places + "software", ROLE=role) + "}")
+    assert found["owner"] == {"owner": "busbar/prod/worker-1", "install_id": "0123"}
+
+
 def test_what_was_rotated_on_the_host_is_reported(tmp_path: Path) -> None:
     assert output("preflight", f"STATE_DIR={tmp_path}; rotated") == ""
     write(tmp_path / "rotated", "certificates 2\nencryption_stage 3\nencryption_key 1\n")

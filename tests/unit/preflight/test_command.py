@@ -12,6 +12,7 @@ import yaml
 from typer.testing import CliRunner
 
 from busbar.cli import EX_USAGE, build
+from busbar.cli.preflight import _from_stack
 from busbar.preflight.facts import HostRecord, pack
 from tests.support.clusters import site
 from tests.unit.preflight.samples import a_host, spec
@@ -89,3 +90,19 @@ def test_a_secret_that_pulumi_does_not_give_is_named_with_the_reason(
         "busbar:sshPrivateKey of stack prod cannot be read: error: passphrase must be set. Fix:"
         in done.stderr
     )
+
+
+@pytest.mark.parametrize(
+    ("pulumi", "known"),
+    [
+        ("""echo '{"create": "env INSTALL_ID=0123456789abcdef VERB=install"}'""", "0123456789abcdef"),
+        ("echo '{}'", ""),
+        ("echo \"error: no stack named 'prod' found\" >&2; exit 1", ""),
+        ("echo 'error: passphrase must be set' >&2; exit 1", None),
+    ],
+)
+def test_the_id_of_the_cluster_is_read_from_the_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pulumi: str, known: str | None
+) -> None:
+    stack_with_secret_key(tmp_path, monkeypatch, f"[[ $1 == config ]] && exit; {pulumi}")
+    assert _from_stack("prod").install_id == known

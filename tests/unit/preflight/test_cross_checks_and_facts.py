@@ -120,6 +120,51 @@ def test_a_server_and_a_worker_that_are_swapped_are_named_as_such() -> None:
     assert check_across_hosts(site, both, {}) == [], "a server may have GPUs"
 
 
+OURS = "0123456789abcdef"
+
+
+def mark(resource: str, install_id: str = OURS) -> dict[str, str]:
+    return {"owner": f"busbar/prod/{resource}", "install_id": install_id}
+
+
+@pytest.mark.parametrize("known", [OURS, ""])
+def test_a_host_of_another_cluster_is_refused_also_by_a_stack_that_has_installed_nothing(known: str) -> None:
+    site = spec(a_host("worker-1")).model_copy(update={"install_id": known})
+    reports = {"worker-1": report(owner=mark("worker-worker-1", "f" * 16))}
+    (finding,) = check_across_hosts(site, reports, {})
+    assert (finding.host, finding.level) == ("worker-1", "error")
+    assert finding.what == "belongs to another cluster: busbar/prod/worker-worker-1 installed it"
+    assert "docs/hosts.md, By hand" in finding.fix
+
+
+@pytest.mark.parametrize(
+    ("known", "found"), [(OURS, mark("worker-worker-1")), (OURS, mark("x", "")), (None, mark("x", "f" * 16))]
+)
+def test_a_host_of_this_cluster_or_of_one_that_cannot_be_told_is_not_refused(
+    known: str | None, found: dict[str, str]
+) -> None:
+    site = spec(a_host("worker-1")).model_copy(update={"install_id": known})
+    assert check_across_hosts(site, {"worker-1": report(owner=found)}, {}) == []
+
+
+def test_two_workers_that_are_swapped_are_both_named() -> None:
+    site = spec(a_host("worker-1"), a_host("worker-2")).model_copy(update={"install_id": OURS})
+    reports = {
+        "worker-1": report(hostname="b", owner=mark("worker-worker-2")),
+        "worker-2": report(hostname="a", owner=mark("worker-worker-1")),
+    }
+    first, second = check_across_hosts(site, reports, {})
+    assert (first.host, second.host) == ("worker-1", "worker-2")
+    assert first.what.startswith(
+        "is the machine that was installed as worker-2, which is listed with another"
+    )
+
+
+def test_a_worker_that_gets_a_new_name_is_not_swapped() -> None:
+    site = spec(a_host("gpu-2")).model_copy(update={"install_id": OURS})
+    assert check_across_hosts(site, {"gpu-2": report(owner=mark("worker-worker-2"))}, {}) == []
+
+
 def test_two_hosts_with_one_host_name_are_an_error() -> None:
     reports = {"worker-1": report(hostname="node"), "worker-2": report(hostname="node")}
     (finding,) = check_across_hosts(THREE, reports, {})
