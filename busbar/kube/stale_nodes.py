@@ -19,6 +19,7 @@ DRAIN_SECONDS = 300.0
 DELETE_SECONDS = 60.0
 POLL_SECONDS = 3.0
 AT_ONCE = 10
+NOT_READY = "Node {} is not Ready: nothing there can be drained; its pods start again elsewhere"
 # Pods of these owners stay with their Node.
 _STAY = frozenset({"DaemonSet", "Node"})
 
@@ -99,9 +100,7 @@ class _Removal:
             self._progress(f"the machine of Node {node.name} is another Node now; nothing to drain")
             return False
         if not node.ready:
-            self._progress(
-                f"Node {node.name} is not Ready: nothing there can be drained; its pods start again elsewhere"
-            )
+            self._progress(NOT_READY.format(node.name))
             return False
         self._progress(f"{node.name} is not configured any more: its Node is drained and deleted")
         return True
@@ -110,7 +109,14 @@ class _Removal:
         left: dict[str, str] = {}
 
         def done() -> bool | Pending:
+            ready = {node.name for node in nodes.read(self._api) if node.ready}
             for name, node in list(draining.items()):
+                if name not in ready:
+                    # It died a moment ago: its Node stays Ready for 40 to 50 s.
+                    self._progress(NOT_READY.format(name))
+                    del draining[name]
+                    self._delete(name)
+                    continue
                 if name not in self._cordoned and (not node.unschedulable or node.cordoned_by_busbar):
                     nodes.cordon(self._api, name)
                     self._cordoned.add(name)

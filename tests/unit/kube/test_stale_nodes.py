@@ -65,6 +65,23 @@ def test_the_node_of_a_worker_that_is_gone_is_deleted_without_a_drain() -> None:
     assert said == ["Node w-1 is not Ready: nothing there can be drained; its pods start again elsewhere"]
 
 
+@pytest.mark.parametrize("dead", [1, 10])
+def test_a_worker_that_died_a_moment_ago_is_deleted_as_soon_as_its_node_is_not_ready(dead: int) -> None:
+    names = [f"w-{number}" for number in range(dead)]
+    cluster = Nodes(
+        *(node(name, f"m-{name}") for name in names), pods=tuple(pod(f"p-{name}", name) for name in names)
+    )
+    cluster.refused = {f"p-{name}" for name in names}
+
+    def power_is_lost() -> None:
+        for name in names:
+            cluster.objects[f"{NODES}/{name}"]["status"]["conditions"][0]["status"] = "Unknown"
+
+    cluster.clock.at(45, power_is_lost)
+    assert remove(cluster) == names
+    assert cluster.clock.time < 75
+
+
 def test_the_old_node_of_a_renamed_worker_is_deleted_without_waiting_for_its_pods() -> None:
     cluster = Nodes(node("w-1", "b"), node("w-9", "b"), pods=(pod("app", "w-1"),))
     remove(cluster, "w-9")
