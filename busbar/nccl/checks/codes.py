@@ -40,6 +40,7 @@ class Code(checks.Code):
     RANKS_OTHER_HOSTS = "ranks.other_hosts"
     RANKS_WRONG_PER_NODE = "ranks.wrong_per_node"
     RANKS_OTHER_GPU = "ranks.other_gpu"
+    RANKS_UNKNOWN_GPU = "ranks.unknown_gpu"
     RANKS_TABLES_DIFFER = "ranks.tables_differ"
     RANKS_COLLECTIVE_UNKNOWN = "ranks.collective_unknown"
     RANKS_ONE = "ranks.one"
@@ -99,6 +100,8 @@ class Code(checks.Code):
     HCAS_NOT_REQUIRED = "hcas.not_required"
     HCAS_NOT_PRINTED = "hcas.not_printed"
     HCAS_OTHER = "hcas.other"
+    HCAS_OTHER_FABRIC = "hcas.other_fabric"
+    HCAS_MIXED = "hcas.mixed"
     HCAS_TOO_FEW = "hcas.too_few"
 
     TRANSPORT_AS_EXPECTED = "transport.as_expected"

@@ -7,7 +7,7 @@ from collections import Counter
 from busbar.nccl.checks.codes import Code
 from busbar.nccl.checks.context import Context
 from busbar.nccl.checks.result import Check, failed, passed, unknown
-from busbar.nccl.expected.system import NOT_ON_A_BOARD, models
+from busbar.nccl.expected.system import is_gpu
 from busbar.nccl.log.collective import factor, infer, is_scaled, ratio
 from busbar.nccl.log.records import Measurement, Rank, Run, number, rounding
 
@@ -34,7 +34,8 @@ def ranks(context: Context) -> Check:
         problem = _listed(run, context) or _hosts(run, context) or _factor(run)
         if problem:
             return problem
-    problem = _counted_by_nccl(context)
+    unsure = (_unknown_gpu(run, context.expectation.gpu) for run in context.judged)
+    problem = _counted_by_nccl(context) or next(filter(None, unsure), None)
     if problem:
         return problem
     enforced = "" if context.nodes_given else " by the log's own device list (pass --expect-nodes to enforce)"
@@ -124,27 +125,23 @@ def _hosts(run: Run, context: Context) -> Check | None:
         odd = next(h for h, n in hosts.items() if n != want.gpus_per_node)
         reason = f"{odd} has {hosts[odd]} ranks, expected {want.gpus_per_node}"
         return failed(Code.RANKS_WRONG_PER_NODE, reason, first)
-    other = _other_gpu(listed, want.gpu, bool(want.nvlink_gbps))
-    if other is not None:
-        joined = " joined by NVLink" if want.nvlink_gbps else ""
-        reason = f"rank {other.rank} is on {other.gpu}, expected {want.gpu}{joined}"
-        return failed(Code.RANKS_OTHER_GPU, reason, other.as_line)
+    if want.gpu:
+        other = next((r for r in listed if is_gpu(r.gpu, want.gpu) is False), None)
+        if other is not None:
+            joined = " joined by NVLink" if want.nvlink_gbps else ""
+            reason = f"rank {other.rank} is on {other.gpu}, expected {want.gpu}{joined}"
+            return failed(Code.RANKS_OTHER_GPU, reason, other.as_line)
     return None
 
 
-def _other_gpu(listed: list[Rank], wanted: str | None, nvlink: bool) -> Rank | None:
-    """The first rank on a GPU of another known model; names without a known model prove nothing.
-
-    Where NVLINK joins the GPUs: also on a PCIe card of that model, or on a part of a GPU (MIG).
-    """
-    asked = models(wanted or "")
-    if not asked:
+def _unknown_gpu(run: Run, wanted: str | None) -> Check | None:
+    """A rank whose GPU has a name that is not known: it may be any."""
+    strange = next((r for r in run.preamble.ranks if wanted and is_gpu(r.gpu, wanted) is None), None)
+    if strange is None:
         return None
-    for rank in listed:
-        found = models(rank.gpu)
-        if found and (not found & asked or (nvlink and NOT_ON_A_BOARD.search(rank.gpu))):
-            return rank
-    return None
+    name = f"'{strange.gpu}', which is not known" if strange.gpu else "not named"
+    reason = f"the GPU of rank {strange.rank} is {name}: it is not shown to be {wanted}"
+    return unknown(Code.RANKS_UNKNOWN_GPU, reason, strange.as_line)
 
 
 def _short(host: str) -> str:

@@ -8,6 +8,9 @@ from busbar.nccl.checks.context import Context
 from busbar.nccl.checks.result import Check, failed, not_required, passed, unknown
 from busbar.nccl.checks.transport import FIX
 
+# `fabric` of an expectation -> how NCCL prints it
+LINK_LAYERS = {"infiniband": "IB", "roce": "RoCE"}
+
 
 def nccl_version(context: Context) -> Check:
     """One NCCL on all hosts, new enough."""
@@ -107,6 +110,9 @@ def hcas(context: Context) -> Check:
         reason = f"no `NET/IB : Using` line: which HCAs were opened is not known. {FIX}"
         return unknown(Code.HCAS_NOT_PRINTED, reason)
     line = next(iter(evidence.hcas.values()))
+    problem = _fabric(context)
+    if problem:
+        return problem
     for host, names in sorted(evidence.hcas_of_host.items()):
         absent = bool(set(want.hcas or ()) - set(names))
         strange = bool(want.hcas) and bool(set(names) - set(want.hcas))
@@ -123,8 +129,34 @@ def hcas(context: Context) -> Check:
     silent = sorted(_listed(context) - {h.partition(".")[0] for h in evidence.hcas_of_host})
     if silent and "" not in evidence.hcas_of_host:
         return unknown(Code.HCAS_NOT_PRINTED, f"no `NET/IB : Using` line of {silent[0]}")
+    found = {host: tuple(sorted(names)) for host, names in evidence.hcas_of_host.items()}
+    odd = next((h for h, names in sorted(found.items()) if names != next(iter(found.values()))), None)
+    differs = f"; note: {odd} names others ({', '.join(found[odd])})" if odd is not None else ""
     some = next(iter(evidence.hcas_of_host.values()))
-    return passed(Code.HCAS_OPENED, f"{len(some)} HCAs on each host: {', '.join(some)}", line)
+    return passed(Code.HCAS_OPENED, f"{len(some)} HCAs on each host: {', '.join(some)}{differs}", line)
+
+
+def _fabric(context: Context) -> Check | None:
+    """An HCA that carries data over another link layer than the others, or than expected."""
+    evidence, want = context.evidence, context.expectation.fabric
+    line = next(iter(evidence.hcas.values()))
+    seen: dict[str, str] = {}  # link layer -> the first HCA of it
+    for host, links in sorted(evidence.hca_links.items()):
+        devices = evidence.rails.get(host) or evidence.rails.get("")
+        used = [link for link in links if not devices or link[0] in (-1, *devices)]
+        # a list of all HCAs may hold one that carries no data, such as a port for management
+        certain = bool(devices) or len({layer for _, _, layer in used}) < 2
+        for _, name, layer in sorted(used):
+            if want and layer != LINK_LAYERS[want] and certain:
+                reason = f"{host} uses {name} over {layer}, expected {want}"
+                return failed(Code.HCAS_OTHER_FABRIC, reason, line)
+            seen.setdefault(layer, f"{host} uses {name} over {layer}")
+        if not certain:
+            reason = f"{' and '.join(seen.values())}: which of them carry the data is not known"
+            return unknown(Code.HCAS_MIXED, reason, line)
+    if len(seen) > 1:
+        return failed(Code.HCAS_MIXED, f"link layers are mixed: {', '.join(seen.values())}", line)
+    return None
 
 
 def _listed(context: Context) -> set[str]:

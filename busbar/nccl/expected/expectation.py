@@ -9,13 +9,13 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from busbar.nccl.expected import profiles
 from busbar.nccl.expected.bounds import Bounds, bounds
-from busbar.nccl.expected.system import BOARD_GPUS, NVLINK, System, models
+from busbar.nccl.expected.system import BOARD_GPUS, NVLINK, System, gpu_name
 from busbar.nccl.units import gbps
 
 FROM_PROFILE = (
     "gpu", "gpus_per_node", "rails", "rate_gbps", "transport", "algorithm", "nvlink_gbps", "nodes_per_domain",
     "topology_file", "require_plugin", "min_nccl", "net_devices",
-    "networks",
+    "networks", "fabric",
 )  # fmt: skip
 
 
@@ -43,6 +43,9 @@ class Expectation(BaseModel):
     transport: Literal["gpudirect-rdma", "rdma", "socket"] | None = None
     networks: list[str] = Field(
         default_factory=list, description="names allowed in `via NET/<name>`; empty: by kind"
+    )
+    fabric: Literal["infiniband", "roce"] | None = Field(
+        default=None, description="link layer of the HCAs that carry data"
     )
     algorithm: Literal["ring", "tree", "nvls", "sharp", "auto"] = "auto"
     collectives: list[str] = Field(
@@ -82,8 +85,7 @@ class Expectation(BaseModel):
     @classmethod
     def _model_only(cls, gpu: str | None) -> str | None:
         """H100-SXM5-80GB -> H100, the name used in system.py and published.yaml."""
-        found = sorted(models(gpu or ""))
-        return found[0] if len(found) == 1 else gpu
+        return gpu_name(gpu) if gpu else gpu
 
     def with_nodes(self, nodes: int, gpus_per_node: int, gpu: str | None = None) -> Expectation:
         """The same, for a log whose own device list had to say how many nodes there are, and which GPUs.

@@ -51,14 +51,34 @@ def models(text: str) -> set[str]:
 # GPUs on a board whose NVSwitch joins all of them
 BOARD_GPUS = 8
 SWITCHED = ("A100", "H100", "H200", "B200", "B300")
-# NVIDIA H100 80GB HBM3 | NVIDIA A100-SXM4-40GB; not NVIDIA H100 PCIe, H100 NVL, A100-PCIE-40GB
-NOT_ON_A_BOARD = re.compile(r"PCI|\bNVL\b|\bMIG\b|GRID", re.IGNORECASE)
+# H100 PCIe | H100 NVL | H100 80GB HBM3 MIG 1g.10gb | GRID A100-10C | A40-48Q: a card, or a part
+VARIANT = re.compile(r"PCI|\bNVL\b|\bCNX\b|\bMIG\b|\bGRID\b|-\d+[ABCQ]\b", re.IGNORECASE)
+# names of other lines of products, whatever their number
+OTHER_PRODUCTS = re.compile(
+    r"GeForce|\b[RG]TX|Quadro|TITAN|Tesla|Radeon|Instinct|Gaudi|Jetson|Orin|Thor|\bCMP|\b[ALT]\d{1,4}X?\b",
+    re.IGNORECASE,
+)
+
+
+def gpu_name(text: str) -> str:
+    """H100-SXM5-80GB -> H100; H100 PCIe, H100 NVL and the like stay what they are."""
+    found = models(text)
+    return found.pop() if len(found) == 1 and not VARIANT.search(text) else text
+
+
+def is_gpu(printed: str, wanted: str) -> bool | None:
+    """Whether the name PRINTED in a device list is the GPU WANTED; None where that is not known."""
+    asked, found = models(wanted), models(printed)
+    if found == asked if asked else wanted.lower() in printed.lower():
+        kinds = ({m.upper() for m in VARIANT.findall(text)} for text in (printed, wanted))
+        return next(kinds) == next(kinds)
+    return False if found or OTHER_PRODUCTS.search(printed) else None
 
 
 def board(names: set[str]) -> str | None:
     """The one model of GPUs that the device list NAMES, if an NVSwitch board carries it; else None."""
     found = {m for name in names for m in models(name)}
-    if len(found) != 1 or any(NOT_ON_A_BOARD.search(name) or not models(name) for name in names):
+    if len(found) != 1 or any(VARIANT.search(name) or not models(name) for name in names):
         return None
     model = found.pop()
     return model if model in SWITCHED else None

@@ -44,6 +44,8 @@ class Evidence:
     topology_failed: dict[str, LogLine] = field(default_factory=dict)
     hcas: dict[str, LogLine] = field(default_factory=dict)  # one list as printed -> where
     hcas_of_host: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    # host -> (NET device, HCA, IB or RoCE), as all of its processes print them; device -1: not known
+    hca_links: dict[str, frozenset[tuple[int, str, str]]] = field(default_factory=dict)
     plugin_paths: dict[str, LogLine] = field(default_factory=dict)
     environment: dict[str, LogLine] = field(default_factory=dict)
     algorithms: dict[str, LogLine] = field(default_factory=dict)  # "AllReduce RING" -> where
@@ -129,6 +131,8 @@ class Evidence:
         for host, names in part.hcas_of_host.items():
             mine_of_host = self.hcas_of_host.setdefault(host, names)
             self.hcas_of_host[host] = tuple(name for name in mine_of_host if name in names)
+        for host, links in part.hca_links.items():
+            self.hca_links[host] = self.hca_links.get(host, frozenset()) | links
         for nranks, ranks in part.initialized.items():
             self.initialized.setdefault(nranks, set()).update(ranks)
         self.rings = {**part.rings, **self.rings}

@@ -58,7 +58,12 @@ def _environment(evidence: Evidence, match: Match, host: str, line: int, text: s
 
 def _hcas(evidence: Evidence, match: Match, host: str, line: int, text: str) -> None:
     keep(evidence.hcas, match["list"], line, text)  # a list for each host is not needed: hcas_of_host has it
-    names = tuple({m.group(1, 2): m[1] for m in p.HCA.finditer(match["list"])}.values())  # each port once
+    found = list(p.HCA.finditer(match["list"]))
+    names = tuple({m.group("name", "port"): m["name"] for m in found}.values())  # each port once
+    merged = "{" in match["list"]  # [0]={[0] mlx5_0:1/RoCE, [1] mlx5_1:1/RoCE}
+    links = frozenset((-1 if merged else int(m["device"][:4]), m["name"], m["layer"]) for m in found)
+    if links and (host in evidence.hca_links or len(evidence.hca_links) < KEEP_HOSTS):
+        evidence.hca_links[host] = evidence.hca_links.get(host, frozenset()) | links
     before = evidence.hcas_of_host.get(host)
     if before is not None:
         # processes of a host may open different HCAs: what all of them opened counts

@@ -83,7 +83,7 @@ COMMAND = _ascii(
 # NCCL version 2.19.3+cuda12.2                       bare, rank 0, NCCL <= 2.21
 # ... NCCL INFO NCCL version 2.22.3+cuda12.6          each process, from 2.22
 NCCL_VERSION = _ascii(r"(?:^|\s)(?:NCCL|RCCL) version[ :]+v?(\d+\.\d+[\w.+\-]*)")
-HCA = _ascii(r"\[\d+\]\s?([\w.\-]+):(\d+)/(IB|RoCE)(/SHARP)?")
+HCA = _ascii(r"\[(?P<device>\d+)\]\s?(?P<name>[\w.\-]+):(?P<port>\d+)/(?P<layer>IB|RoCE)(/SHARP)?")
 # Channel 07/0 : 6[6] -> 15[7] [receive]
 # Ring 00 : 0 -> 1 [send]                          NCCL <= 2.4
 # CollNet 00/0 : 3 [send]

@@ -6,11 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from busbar.nccl import Expectation
 from busbar.nccl.checks.codes import Code
 from busbar.nccl.checks.ranks import ranks
 from busbar.nccl.checks.result import Check
+from busbar.nccl.expected.system import is_gpu
 from busbar.nccl.log.evidence import Evidence
 from busbar.nccl.log.records import LogLine, Measurement, Rank, Run
 from tests.unit.nccl.tables import MIB, context, measurement, row, table
@@ -138,19 +141,49 @@ def test_a_host_with_more_or_fewer_ranks_than_expected_is_named() -> None:
     )
 
 
+SXM, MIG, PCIE = "NVIDIA H100 80GB HBM3", "NVIDIA H100 80GB HBM3 MIG 1g.10gb", "NVIDIA H100 PCIe"
+OTHERS = [
+    "NVIDIA GeForce RTX 4090", "NVIDIA RTX 6000 Ada Generation", "NVIDIA RTX A6000", "Quadro RTX 8000",
+    "Tesla P4", "NVIDIA TITAN V", "NVIDIA A2", "NVIDIA L20", "AMD Instinct MI300X", "NVIDIA A100X",
+    "NVIDIA GH200 480GB",
+    "NVIDIA H800", PCIE, "NVIDIA H100 NVL", MIG, "GRID H100-10C", "NVIDIA H100-80C",
+]  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    ("gpu", "want", "refused"),
+    ("gpu", "want", "code"),
     [
-        ("NVIDIA A100-SXM4-80GB", "H100", True),
-        ("NVIDIA H100 80GB HBM3", "H100", False),
-        ("Graphics Device", "H100", False),
-        ("NVIDIA A100-SXM4-80GB", None, False),
+        (SXM, "H100", Code.RANKS_COMPLETE),
+        (SXM, "H100-SXM5-80GB", Code.RANKS_COMPLETE),
+        ("NVIDIA H100", "H100", Code.RANKS_COMPLETE),
+        (PCIE, "H100 PCIe", Code.RANKS_COMPLETE),
+        (SXM, "H100 PCIe", Code.RANKS_OTHER_GPU),
+        *((gpu, "H100", Code.RANKS_OTHER_GPU) for gpu in OTHERS),
+        ("NVIDIA Graphics Device", "H100", Code.RANKS_UNKNOWN_GPU),
+        ("", "H100", Code.RANKS_UNKNOWN_GPU),
+        ("NVIDIA X1000 96GB", "X1000", Code.RANKS_COMPLETE),
+        (SXM, "X1000", Code.RANKS_OTHER_GPU),
+        ("NVIDIA A100-SXM4-80GB", None, Code.RANKS_COMPLETE),
     ],
 )
-def test_a_rank_on_a_gpu_of_another_known_model_is_named(gpu: str, want: str | None, refused: bool) -> None:
-    check = checked(with_list([*LIST[:9], replace(LIST[9], gpu=gpu), *LIST[10:]]), gpu=want)
-    assert (check.code == Code.RANKS_OTHER_GPU) == refused, check.reason
-    assert not refused or (check.line, check.reason) == (10, f"rank 9 is on {gpu}, expected {want}")
+def test_a_rank_is_on_the_gpu_that_was_asked_for(gpu: str, want: str | None, code: Code) -> None:
+    check = checked(with_list([replace(rank, gpu=gpu) for rank in LIST]), gpu=want)
+    assert check.code == code, check.reason
+    if code == Code.RANKS_OTHER_GPU:
+        assert (check.line, check.reason) == (1, f"rank 0 is on {gpu}, expected {want}")
+    if code == Code.RANKS_UNKNOWN_GPU:
+        assert (check.status, check.line) == ("unknown", 1)
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(st.sampled_from([*OTHERS, SXM, "NVIDIA B200"]), st.text(st.characters(codec="ascii"), max_size=12))
+def test_no_name_of_another_product_is_the_wanted_gpu(name: str, more: str) -> None:
+    assert is_gpu(f"{name} {more}", "A30") is not True or "A30" in more.upper()
+
+
+def test_another_gpu_outweighs_one_that_is_not_known() -> None:
+    mixed = [replace(LIST[0], gpu="?"), replace(LIST[1], gpu="NVIDIA A100"), *LIST[2:]]
+    assert checked(with_list(mixed), gpu="H100").code == Code.RANKS_OTHER_GPU
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
+from hypothesis import given as every
+from hypothesis import settings
+from hypothesis import strategies as st
 
 from busbar.nccl import Expectation
 from busbar.nccl.checks.codes import Code
 from busbar.nccl.checks.result import Check
 from busbar.nccl.checks.setup import hcas, nccl_version, plugin, topology_file
 from busbar.nccl.log.evidence import Evidence
+from tests.unit.nccl.logs import Made
+from tests.unit.nccl.reading import judge
 from tests.unit.nccl.tables import MIB, context, printed, row, said, table, whole
 
 IB8 = tuple(f"mlx5_{n}" for n in range(8))
@@ -218,3 +224,75 @@ def test_hcas_are_counted_where_infiniband_verbs_carry_the_data_between_hosts(
     evidence: Evidence, want: dict[str, Any], required: bool
 ) -> None:
     assert opened({}, evidence, **want)[0] == (Code.HCAS_NOT_PRINTED if required else Code.HCAS_NOT_REQUIRED)
+
+
+def linked(layers: dict[str, str], fabric: str | None, *devices: int) -> Check:
+    """The gate on two hosts whose HCAs have these link layers, by letter; edges use DEVICES."""
+    names = {"I": "IB", "R": "RoCE"}
+    found = printed(networks=said("IB", 3), rails={host: set(devices) for host in layers if devices})
+    found.hcas_of_host = dict.fromkeys(layers, IB8)
+    found.hcas = said("the list", 6)
+    found.hca_links = {
+        host: frozenset((n, f"mlx5_{n}", names[letter]) for n, letter in enumerate(text))
+        for host, text in layers.items()
+    }
+    want = {"nodes": 2, "gpus_per_node": 8, "rails": 8, "transport": "gpudirect-rdma", "fabric": fabric}
+    return hcas(context(Expectation.model_validate(want), whole(), evidence=found))
+
+
+ALL = tuple(range(8))
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@every(
+    st.lists(st.text("IR", min_size=8, max_size=8), min_size=2, max_size=2),
+    st.sampled_from(["infiniband", "roce", None]),
+)
+def test_rails_of_another_link_layer_than_expected_or_of_two_never_pass(
+    hosts: list[str], fabric: str | None
+) -> None:
+    layers = {f"worker-{n}": text for n, text in enumerate(hosts)}
+    right = set("".join(hosts)) == (
+        {"infiniband": {"I"}, "roce": {"R"}}[fabric] if fabric else set(hosts[0][0])
+    )
+    assert (linked(layers, fabric, *ALL).status == "pass") == right
+    # which HCAs carry the data is not known
+    assert (linked(layers, fabric).status == "pass") == right
+
+
+@pytest.mark.parametrize(
+    ("devices", "fabric", "code"),
+    [
+        ((1, 2, 3, 4, 5, 6, 7), "infiniband", Code.HCAS_OPENED),
+        (ALL, "infiniband", Code.HCAS_OTHER_FABRIC),
+        ((0,), "roce", Code.HCAS_OPENED),
+        (ALL, None, Code.HCAS_MIXED),
+        ((), "infiniband", Code.HCAS_MIXED),
+    ],
+)
+def test_only_the_link_layer_of_hcas_that_carry_data_counts(
+    devices: tuple[int, ...], fabric: str | None, code: Code
+) -> None:
+    layers = {"worker-0": "RIIIIIII", "worker-1": "RIIIIIII"}
+    assert linked(layers, fabric, *devices).code == code
+
+
+def test_hosts_that_name_their_hcas_differently_are_a_note() -> None:
+    other = tuple(f"mlx5_{n}" for n in range(10, 18))
+    code, _ = opened({"worker-0": IB8, "worker-1": other})
+    assert code == Code.HCAS_OPENED
+    assert opened({"worker-0": IB8, "worker-1": other}, hcas=list(IB8))[0] == Code.HCAS_OTHER
+
+
+@pytest.mark.parametrize(("found", "status"), [("IB", "pass"), ("RoCE", "fail")])
+def test_a_profile_says_which_link_layer_its_rails_have(found: str, status: str) -> None:
+    lines = [re.sub(r"(mlx5_[37]:1)/IB", rf"\1/{found}", line) for line in Made().lines()]
+    verdict = judge(lines, Expectation(profile="h100-ib-8x400", nodes=2))
+    assert verdict.check("hcas").status == status
+
+
+def test_hcas_that_nccl_joins_to_one_device_count_all() -> None:
+    joined = "NET/IB : Using [0]={[0] mlx5_0:1/RoCE, [1] mlx5_1:1/IB} [RO]; OOB eth0:10.0.0.1<0>"
+    lines = [re.sub(r"NET/IB : Using .*", joined, line) for line in Made().lines()]
+    want = Expectation(profile="h100-ib-8x400", nodes=2, rails=2, net_devices=8)
+    assert judge(lines, want).check("hcas").code == Code.HCAS_OTHER_FABRIC

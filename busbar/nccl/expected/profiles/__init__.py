@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 Transport = Literal["gpudirect-rdma", "rdma", "socket"]
+Fabric = Literal["infiniband", "roce"]
 Algorithm = Literal["ring", "tree", "nvls", "sharp", "auto"]
 
 
@@ -56,6 +57,7 @@ class Profile(BaseModel):
     networks: list[str] = Field(
         default_factory=list, description="names in `via NET/<name>`, without _v suffix"
     )
+    fabric: Fabric | None = Field(default=None, description="link layer of the rails; None: no HCAs")
     algorithm: Algorithm = "auto"
     nvlink_gbps: float = Field(ge=0, description="GB/s of one GPU's NVLink, one direction; 0 = PCIe only")
     nodes_per_domain: int = Field(default=1, ge=1, description="hosts in one NVLink domain: 18 for NVL72")
