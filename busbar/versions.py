@@ -135,6 +135,19 @@ def release(text: str) -> Version | None:
     return Version(found[1]) if found else None
 
 
+# k3s-io/k3s#13485: etcd 3.5 of K3s 1.33 keeps servers that were replaced as members, and 3.6 counts them.
+_WITHOUT_ZOMBIES = (Version("1.33.7"), 3)
+
+
+def keeps_removed_members(installed: str, wanted: str) -> bool:
+    """Whether an upgrade of servers from K3s `installed` to `wanted` can lose etcd's majority."""
+    before, after = release(installed), release(wanted)
+    if before is None or after is None or before.release[:2] != (1, 33) or after.release[:2] == (1, 33):
+        return False
+    build = re.search(r"\+k3s(\d+)", installed)
+    return (before, int(build[1]) if build else 0) < _WITHOUT_ZOMBIES
+
+
 def known_set(k3s: str, gpu_operator: str, network_operator: str) -> VersionSet | None:
     """The known set that the three versions belong to."""
     return next(

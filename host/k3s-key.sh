@@ -80,7 +80,7 @@ hashes_match() {
 }
 
 take_snapshot() {
-  timeout 120 "$K3S" etcd-snapshot save --name "busbar-before-key-$(date -u +%Y%m%dT%H%M%SZ)" >&2 ||
+  k3s_subcommand 120 etcd-snapshot save --name "busbar-before-key-$(date -u +%Y%m%dT%H%M%SZ)" ||
     die "the snapshot of etcd before the rotation of the key failed; no changes made" \
       "see the log above, and the free space: df -h $K3S_DATA_DIR/server/db/snapshots"
 }
@@ -90,7 +90,7 @@ advance() {
     die "the servers do not have the same keys: $(timeout 60 "$K3S" secrets-encrypt status 2>&1 | grep -i hash || true)" \
       "restart K3s on the server that differs, one at a time; then retry"
   note "the key of Secrets in etcd: $STAGE"
-  timeout 120 "$K3S" secrets-encrypt "$STAGE" >&2 ||
+  k3s_subcommand 120 secrets-encrypt "$STAGE" ||
     die "k3s secrets-encrypt $STAGE failed" "see: journalctl -u $UNIT; then retry"
 }
 

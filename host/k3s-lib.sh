@@ -288,8 +288,9 @@ k3s_log() {
   journalctl -u "$1" --since "@$K3S_SINCE" -n "$2" --no-pager -o cat 2>/dev/null || true
 }
 
+# k3s_auth_failures UNIT: those of this host; answers of a server to strangers ("Sending HTTP/1.1 401 ...") are not.
 k3s_auth_failures() {
-  k3s_log "$1" 40 | awk '/401 Unauthorized|not authorized/ { count++ } END { print count + 0 }'
+  k3s_log "$1" 40 | awk '/Sending HTTP/ { next } /401 Unauthorized|not authorized/ { count++ } END { print count + 0 }'
 }
 
 # k3s_die_if_refused UNIT: K3s retries indefinitely, or crashes, where another machine has this host's name
@@ -363,4 +364,11 @@ k3s_record_machine() {
 
 k3s_version() {
   "$K3S" --version | awk 'NR == 1 { print $3 }'
+}
+
+# k3s_subcommand SECONDS ARGUMENTS...: K3s names each key of config.yaml that a subcommand does not know, some 20 lines.
+k3s_subcommand() {
+  local seconds=$1
+  shift
+  timeout "$seconds" "$K3S" "$@" 2>&1 | { grep -v 'Unknown flag .* skipping' || true; } >&2
 }

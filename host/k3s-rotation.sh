@@ -50,7 +50,7 @@ tokens_are_due() {
 
 # snapshot_after_rotation: snapshots made earlier need the earlier token. Without one the other servers are rotated all the same.
 snapshot_after_rotation() {
-  timeout 120 "$K3S" etcd-snapshot save --name "busbar-after-token-$(rotation_wanted server_token)" >&2 ||
+  k3s_subcommand 120 etcd-snapshot save --name "busbar-after-token-$(rotation_wanted server_token)" ||
     note "the snapshot of etcd after the rotation of the server token failed; take one: k3s etcd-snapshot save"
 }
 

@@ -67,7 +67,7 @@ snapshot_before_upgrade() {
     note "$UNIT does not run: no snapshot of etcd is taken before the upgrade to $VERSION"
     return 0
   fi
-  timeout 120 "$K3S" etcd-snapshot save --name "busbar-before-${VERSION//[^a-zA-Z0-9.-]/-}" >&2 ||
+  k3s_subcommand 120 etcd-snapshot save --name "busbar-before-${VERSION//[^a-zA-Z0-9.-]/-}" ||
     die "the snapshot of etcd before the upgrade to $VERSION failed; no changes made" \
       "see the log above, and the free space: df -h $K3S_DATA_DIR/server/db/snapshots"
 }

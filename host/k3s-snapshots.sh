@@ -103,8 +103,24 @@ check_content() {
     die "$SNAPSHOT is damaged or not a snapshot of etcd: its sha256 is $got, expected $wanted; no changes made" \
       "use another one: busbar snapshots"
   own=/bootstrap/$(token_password | tr -d '\n' | sha256sum | cut -c1-12)
-  keys=$({ grep -aoE '/bootstrap/[0-9a-f]{12}' "$SNAPSHOT" || true; } | sort -u)
-  grep -xF "$own" <<<"$keys" >/dev/null ||
+  keys=$(bootstrap_keys)
+  [[ $(tail -n 1 <<<"$keys") == "$own" ]] ||
     die "$SNAPSHOT was made with another token than this cluster's (keys: ${keys:-none}, expected $own); no changes made" \
       "use a snapshot of this cluster. A snapshot from before a rotation of the server token needs the earlier token: docs/hosts.md"
+}
+
+# bootstrap_keys: those in SNAPSHOT, the one that was written last at the end. After a rotation the file also holds the
+# earlier key, in pages that are not used any more; so that of the highest revision counts. After the key an entry has the
+# revisions of its creation and of its last change (etcd api/mvccpb/kv.proto: fields 2 and 3); a deletion has none.
+bootstrap_keys() {
+  local offset key
+  { LC_ALL=C grep -aboE '/bootstrap/[0-9a-f]{12}' "$SNAPSHOT" || true; } | while IFS=: read -r offset key; do
+    printf '%s %s\n' "$(tail -c "+$((offset + ${#key} + 1))" "$SNAPSHOT" | head -c 22 | od -An -v -tu1 | tr -d '\n' | awk '
+      function number(    factor, value) {
+        for (factor = 1; $at >= 128 && at < NF; factor *= 128) value += ($(at++) - 128) * factor
+        return value + $(at++) * factor
+      }
+      { at = 2; if ($1 == 16) { number(); if ($at == 24) { at++; revision = number() } } }
+      END { printf "%.0f", revision }')" "$key"
+  done | sort -n | awk '{ last[$2] = NR; key[NR] = $2 } END { for (n = 1; n <= NR; n++) if (last[key[n]] == n) print key[n] }'
 }

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from busbar.config.errors import did_you_mean
+from busbar.config.k3s_flags import FLAGS
 from busbar.config.partial import PartialConfig
 
 # Keys that busbar writes into config.yaml, with the setting that changes them.
@@ -44,6 +46,11 @@ def written_keys(config: PartialConfig) -> Iterator[str]:
             fix = f"use {instead}" if instead else "remove it"
             yield f"k3s.{setting}.{key}: busbar writes this key itself. Fix: {fix}"
     for argument in arguments_of(config.k3s.server_args, "kube-apiserver-arg"):
+        if argument.lstrip("-").startswith("secure-port"):
+            yield (
+                f"k3s.server_args.kube-apiserver-arg: {argument!r}: load balancer, workers and scripts use "
+                "port 6443. Fix: remove it"
+            )
         if argument.startswith(("anonymous-auth", "authentication-config")):
             yield (
                 f"k3s.server_args.kube-apiserver-arg: {argument!r} contradicts the "
@@ -56,6 +63,11 @@ _SCRIPTS_USE = "the scripts of busbar use"
 _BREAKING_KEYS: Mapping[str, str] = {
     "data-dir": f"{_SCRIPTS_USE} /var/lib/rancher/k3s",
     "https-listen-port": "load balancer, workers and scripts use port 6443",
+    "supervisor-port": "servers, workers and scripts use port 6443",
+    "apiserver-port": "load balancer, workers and scripts use port 6443",
+    "flannel-external-ip": "pod traffic would leave through the external network",
+    "vpn-auth": "it is a key, and K3s would use the addresses of that VPN",
+    "vpn-auth-file": "K3s would use the addresses of that VPN",
     "bind-address": f"{_SCRIPTS_USE} 127.0.0.1:6443",
     "write-kubeconfig": f"{_SCRIPTS_USE} /etc/rancher/k3s/k3s.yaml",
     "datastore-endpoint": "servers run embedded etcd",
@@ -98,6 +110,31 @@ def breaking_keys(config: PartialConfig) -> Iterator[str]:
         for argument in arguments_of(arguments, "kubelet-arg"):
             if reason := _BREAKING_KUBELET_ARGUMENTS.get(argument.partition("=")[0].strip("-")):
                 yield f"k3s.{setting}.kubelet-arg: {argument!r} is not supported: {reason}. Fix: remove it"
+
+
+def unknown_keys(config: PartialConfig) -> Iterator[str]:
+    """No misspelt key: a server names it in its log and goes on without it, an agent does not start."""
+    for setting, key in _unknown(config):
+        if hint := did_you_mean(key.removesuffix("+"), FLAGS[setting]):
+            yield f"k3s.{setting}.{key}: is not a flag of K3s{hint}"
+
+
+def unknown_key_warnings(config: PartialConfig) -> Iterator[str]:
+    """Keys that no known flag is similar to: a later release of K3s may have them."""
+    for setting, key in _unknown(config):
+        if not did_you_mean(key.removesuffix("+"), FLAGS[setting]):
+            yield (
+                f"k3s.{setting}.{key}: is not a flag of K3s 1.35. Fix: remove it, unless k3s.version has it: "
+                "servers ignore an unknown flag, and agents do not start with it"
+            )
+
+
+def _unknown(config: PartialConfig) -> Iterator[tuple[str, str]]:
+    for setting, key in _keys(config):
+        name = key.removesuffix("+")
+        refused = len(name) == 1 or name in _BREAKING_KEYS or name in _WRITTEN_KEYS
+        if not refused and name not in FLAGS[setting]:
+            yield setting, key
 
 
 # Mellanox/network-operator#1363.

@@ -36,6 +36,7 @@ CHECKS: tuple[Callable[[PartialConfig], Iterator[str]], ...] = (
     k3s_checks.images,
     k3s_argument_checks.written_keys,
     k3s_argument_checks.breaking_keys,
+    k3s_argument_checks.unknown_keys,
     k3s_argument_checks.token_lifetime,
     software_checks.versions,
     software_checks.resource,
@@ -84,10 +85,9 @@ def section(kind: type[M], path: str, data: Mapping[str, Any]) -> M:
 
 def warnings(cluster: Cluster) -> list[str]:
     """What is allowed but probably not intended, one sentence each."""
-    found = [
-        f"{finding.where}: {finding.text}"
-        for finding in software_checks.version_findings(PartialConfig.of(cluster.model_dump()))
-    ]
+    partial = PartialConfig.of(cluster.model_dump())
+    found = [f"{each.where}: {each.text}" for each in software_checks.version_findings(partial)]
+    found += k3s_argument_checks.unknown_key_warnings(partial)
     found += host_key_warnings(cluster)
     if len(cluster.hosts.workers) == 1 and cluster.validation.enabled:
         found.append("hosts.workers: with one worker the validation stays on the host and tests no fabric")

@@ -40,7 +40,7 @@ def check_host(
     if host.role != "nfs":
         checks += _leftovers(host, report)
     if host.role in NODE_ROLES:
-        checks += _kubernetes(required, report)
+        checks += _kubernetes(host.role, required, report)
     if host.role == "worker":
         checks += check_hardware(required, report)
     return [Finding(host.name, level, what, fix) for level, what, fix in checks]
@@ -229,8 +229,8 @@ def _leftovers(host: Host, report: Report) -> Iterator[Check]:
         )
 
 
-def _kubernetes(required: HostRequirements, report: Report) -> Iterator[Check]:
-    yield from _upgrade(required, report)
+def _kubernetes(role: str, required: HostRequirements, report: Report) -> Iterator[Check]:
+    yield from _upgrade(role, required, report)
     yield from _rotation(required, report)
     if required.cgroup_v2 and report.cgroup == "v1":
         if report.cgroup_v1_allowed:
@@ -259,7 +259,7 @@ def _rotation(required: HostRequirements, report: Report) -> Iterator[Check]:
             )
 
 
-def _upgrade(required: HostRequirements, report: Report) -> Iterator[Check]:
+def _upgrade(role: str, required: HostRequirements, report: Report) -> Iterator[Check]:
     """K3s goes up one minor version at a time, and never down (k3s-io/docs docs/upgrades/manual.md)."""
     installed, wanted = versions.release(report.k3s_version), versions.release(required.k3s_version)
     if installed is None or wanted is None or installed.release[:2] == wanted.release[:2]:
@@ -276,4 +276,11 @@ def _upgrade(required: HostRequirements, report: Report) -> Iterator[Check]:
             "error",
             f"runs K3s {report.k3s_version}, and {required.k3s_version} skips a minor version",
             f"upgrade to a {between} release first: Kubernetes supports one minor version at a time",
+        )
+    elif role == "server" and versions.keeps_removed_members(report.k3s_version, required.k3s_version):
+        yield (
+            "error",
+            f"runs K3s {report.k3s_version}, whose etcd may keep servers that were replaced as members; with "
+            f"{required.k3s_version} they count, and etcd loses its majority",
+            "upgrade to v1.33.8 or later (or v1.33.7+k3s3) first",
         )

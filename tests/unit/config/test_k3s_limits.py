@@ -86,6 +86,10 @@ def test_without_allocation_of_node_networks_the_size_is_not_checked() -> None:
         ("cluster-reset", True, "by hand"),
         ("log", "/var/log/k3s.log", "journal"),
         ("docker", True, "containerd"),
+        ("supervisor-port", 7443, "port 6443"),
+        ("apiserver-port", 7443, "port 6443"),
+        ("flannel-external-ip", True, "external network"),
+        ("vpn-auth", "name=tailscale,joinKey=x", "it is a key"),
         ("rootless", True, "root"),
         ("d", "/data", "long name"),
     ],
@@ -107,6 +111,31 @@ def test_an_argument_of_the_kubelet_that_breaks_the_host_scripts_is_refused(
 ) -> None:
     [found] = findings(site(k3s={**SHA, setting: {"kubelet-arg": [argument, "v=2"]}}))
     assert found.startswith(f"k3s.{setting}.kubelet-arg: {argument!r}")
+
+
+def test_another_port_of_the_api_is_refused() -> None:
+    [found] = findings(site(k3s={**SHA, "server_args": {"kube-apiserver-arg": ["secure-port=7443"]}}))
+    assert found.startswith("k3s.server_args.kube-apiserver-arg: 'secure-port=7443': load balancer")
+
+
+@pytest.mark.parametrize(
+    ("setting", "key", "meant"),
+    [
+        ("server_args", "disable-network-polcy", "disable-network-policy"),
+        ("server_args", "kubelet-args+", "kubelet-arg"),
+        ("agent_args", "flannel-interface", "flannel-iface"),
+        ("agent_args", "etcd-arg", "kubelet-arg"),
+    ],
+)
+def test_a_misspelt_argument_is_told_the_flag_that_was_meant(setting: str, key: str, meant: str) -> None:
+    [found] = findings(site(k3s={**SHA, setting: {key: "x"}}))
+    assert found == f"k3s.{setting}.{key}: is not a flag of K3s; did you mean {meant!r}?"
+
+
+def test_an_argument_that_a_later_release_may_have_is_a_warning() -> None:
+    cluster = load(site(k3s={**SHA, "agent_args": {"quantum-tunnel": True}}))
+    [found] = [each for each in warnings(cluster) if "agent_args" in each]
+    assert found.startswith("k3s.agent_args.quantum-tunnel: is not a flag of K3s 1.35.")
 
 
 def test_ordinary_arguments_are_accepted() -> None:

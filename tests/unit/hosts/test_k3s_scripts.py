@@ -109,6 +109,24 @@ def test_the_password_of_a_pinned_token_does_not_reach_the_log_either() -> None:
     assert "bad [secret]" in run("k3s-server", shown, PAYLOAD=payload).stderr
 
 
+def test_what_a_server_answers_to_a_stranger_is_no_failure_of_its_own() -> None:
+    sent = 'level=error msg="Sending HTTP/1.1 401 response to 10.0.0.99:41234: not authorized"'
+    call = f"journalctl() {{ echo '{sent}'; }}; K3S_SINCE=0; k3s_auth_failures k3s"
+    assert output("k3s-server", call).strip() == "0"
+
+
+@pytest.mark.parametrize("status", [0, 3])
+def test_a_subcommand_of_k3s_is_logged_without_the_keys_that_it_does_not_know(
+    tmp_path: Path, status: int
+) -> None:
+    k3s = tmp_path / "k3s"
+    line = "Unknown flag --cluster-cidr found in config.yaml, skipping"
+    k3s.write_text(f"#!/bin/sh\necho 'level=warning msg=\"{line}\"' >&2\necho saved $*\nexit {status}\n")
+    k3s.chmod(0o755)
+    done = run("k3s-server", f"K3S={k3s}; k3s_subcommand 9 etcd-snapshot save")
+    assert (done.returncode, done.stdout, done.stderr) == (status, "", "saved etcd-snapshot save\n")
+
+
 def test_repeated_authentication_failures_end_the_wait() -> None:
     refused = 'echo "server is not ready: 401 Unauthorized: not authorized"'
     done = run(

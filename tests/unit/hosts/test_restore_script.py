@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +39,27 @@ def write_config(host: Path, membership: str, token: str = f"K10{'a' * 64}::serv
     (host / "etc/config.yaml").write_text(text)
 
 
-def snapshot(host: Path, token: str = TOKEN, size: int = 4096) -> Path:
-    """As etcd writes it: pages, one with the key of K3s's certificates, and the sha256 of all at the end."""
+def entry(token: str, revision: int | None) -> bytes:
+    """A mvccpb.KeyValue of etcd: key, revisions of creation and last change, version; a deletion: the key."""
     key = f"/bootstrap/{hashlib.sha256(token.encode()).hexdigest()[:12]}".encode()
-    pages = (b"\0" * 100 + key + b"\x1a").ljust(size, b"\0")
+    change = b"" if revision is None else b"\x10\x03\x18" + varint(revision) + b"\x20\x01\x2a\x02{}"
+    return b"\x0a" + varint(len(key)) + key + change
+
+
+def varint(number: int) -> bytes:
+    rest = number >> 7
+    return bytes([number & 127 | 128]) + varint(rest) if rest else bytes([number])
+
+
+def snapshot(
+    host: Path, token: str = TOKEN, size: int = 4096, others: Sequence[tuple[str, int | None]] = ()
+) -> Path:
+    """As etcd writes it: pages, one with the key of K3s's certificates, and the sha256 of all at the end.
+
+    `others`: further keys, with the revision of their last change.
+    """
+    entries = (entry(token, 300), *(entry(*each) for each in others))
+    pages = b"".join(each.rjust(len(each) + 100, b"\0") for each in entries).ljust(size, b"\0")
     path = host / "data/server/db/snapshots/nightly"
     path.write_bytes(pages + hashlib.sha256(pages).digest())
     return path
@@ -153,6 +171,23 @@ def test_a_snapshot_of_another_token_is_refused(host: Path) -> None:
     done = checked(host, snapshot(host, token="earlier"))
     assert done.returncode == 1
     assert "was made with another token than this cluster's (keys: /bootstrap/" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("others", "accepted"),
+    [
+        ([("earlier", 299), ("earlier", None)], True),
+        ([("earlier", 2), ("earlier", 70000), ("earlier", None)], False),
+        ([("later", 301)], False),
+        ([("later", 20000)], False),
+    ],
+)
+def test_of_the_keys_in_a_snapshot_after_a_rotation_the_one_that_changed_last_counts(
+    host: Path, others: list[tuple[str, int | None]], accepted: bool
+) -> None:
+    done = checked(host, snapshot(host, others=others))
+    assert (done.returncode == 0) is accepted, done.stderr
+    assert ("was made with another token" in done.stderr) is not accepted
 
 
 def test_a_snapshot_that_does_not_fit_on_the_disk_is_refused(host: Path) -> None:

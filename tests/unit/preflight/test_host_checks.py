@@ -338,6 +338,27 @@ def test_the_next_minor_version_and_any_patch_are_accepted(installed: str) -> No
     assert findings(required=required, k3s_version=installed) == []
 
 
+@pytest.mark.parametrize(
+    ("installed", "role", "refused"),
+    [
+        ("v1.33.6+k3s1", "server", True),
+        ("v1.33.7+k3s1", "server", True),
+        ("v1.33.7+k3s3", "server", False),
+        ("v1.33.8+k3s1", "server", False),
+        ("v1.33.6+k3s1", "worker", False),
+    ],
+)
+def test_servers_leave_1_33_only_from_a_release_whose_etcd_has_forgotten_replaced_members(
+    installed: str, role: str, refused: bool
+) -> None:
+    required = REQUIRED.model_copy(update={"k3s_version": "v1.34.3+k3s1", "cgroup_v2": False})
+    hardware = {} if role == "worker" else {"gpus": None, "fabric_manager": None, "gdr": None, "hcas": []}
+    found = [each.what for each in findings(role, required, k3s_version=installed, **hardware)]
+    assert [what.startswith(f"runs K3s {installed}, whose etcd may keep") for what in found] == [
+        True
+    ] * refused
+
+
 def test_a_number_of_a_rotation_that_is_lower_than_what_was_done_is_refused_before_anything_starts() -> None:
     required = REQUIRED.model_copy(update={"rotate": {"server_token": 1, "certificates": 2}})
     finding = only(findings(required=required, rotated={"server_token": 2, "certificates": 2}))
