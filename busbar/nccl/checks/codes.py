@@ -114,6 +114,7 @@ class Code(checks.Code):
     TRANSPORT_SOCKET_NETWORK = "transport.socket_network"
     TRANSPORT_OTHER_EDGE = "transport.other_edge"
     TRANSPORT_NET_INSIDE_NODE = "transport.net_inside_node"
+    TRANSPORT_SHARED_MEMORY = "transport.shared_memory"
     TRANSPORT_UNEXPECTED = "transport.unexpected"
     TRANSPORT_ONE_SIDED = "transport.one_sided"
     TRANSPORT_UNREAD_EDGE = "transport.unread_edge"
@@ -125,6 +126,7 @@ class Code(checks.Code):
     GDRDMA_ALL_EDGES = "gdrdma.all_edges"
     GDRDMA_NOT_REQUIRED = "gdrdma.not_required"
     GDRDMA_NO_EDGE = "gdrdma.no_edge"
+    GDRDMA_CONTRADICTED = "gdrdma.contradicted"
     GDRDMA_MISSING = "gdrdma.missing"
     GDRDMA_RING_WITHOUT = "gdrdma.ring_without"
 

@@ -6,6 +6,8 @@ from busbar.nccl.checks.codes import Code
 from busbar.nccl.checks.context import Context
 from busbar.nccl.checks.result import Check, failed, not_required, passed, unknown
 from busbar.nccl.checks.transport import FIX, mnnvl_edges
+from busbar.nccl.log.evidence import Evidence
+from busbar.nccl.log.records import LogLine
 
 POINT_TO_POINT = ("RING", "TREE", "NVLS_TREE", "PAT")  # algorithms between hosts without SHARP
 
@@ -29,7 +31,21 @@ def gdrdma(context: Context) -> Check:
     if evidence.ring_without_gdr is not None:
         reason = "NCCL says that its rings do not use GDR"
         return failed(Code.GDRDMA_RING_WITHOUT, reason, evidence.ring_without_gdr)
+    contradiction = _without_gdr(evidence)
+    if contradiction is not None:
+        reason = f"/GDRDMA on {net} of {net} edges, but NCCL says that a device of theirs does not support it"
+        return unknown(Code.GDRDMA_CONTRADICTED, reason, contradiction)
     return passed(Code.GDRDMA_ALL_EDGES, f"/GDRDMA on {net} of {net} edges", evidence.first_edge())
+
+
+def _without_gdr(evidence: Evidence) -> LogLine | None:
+    """A line by which NCCL does not use GPUDirect RDMA on a device that carries edges."""
+    for value, line in evidence.without_gdr.items():
+        host, _, device = value.rpartition(" ")
+        used = evidence.rails.get(host, set()) if host else set().union(*evidence.rails.values())
+        if not device or int(device) in used:
+            return line
+    return None
 
 
 def rails(context: Context) -> Check:

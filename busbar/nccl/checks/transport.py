@@ -9,6 +9,7 @@ from busbar.nccl.checks.codes import Code
 from busbar.nccl.checks.context import Context
 from busbar.nccl.checks.links import incomplete, inside_a_host
 from busbar.nccl.checks.result import Check, failed, not_required, passed, unknown
+from busbar.nccl.expected.system import VARIANT
 from busbar.nccl.log.edges import EdgeCounts
 from busbar.nccl.log.evidence import Evidence
 
@@ -57,6 +58,9 @@ def mnnvl_edges(context: Context) -> set[str]:
 def transport(context: Context) -> Check:
     """Data crosses hosts the expected way, on every edge."""
     evidence, want = context.evidence, context.expectation.transport
+    shared = _shared_memory(context)
+    if shared:
+        return shared
     if context.domains == 1:
         return _one_domain(context)
     if context.has_rows and not evidence.edges and not evidence.networks:
@@ -94,6 +98,22 @@ def transport(context: Context) -> Check:
     names = ", ".join(f"NET/{n}" for n in sorted(evidence.network_names))
     reason = f"{sum(e.count for e in net.values())} edges between hosts, all {names}"
     return passed(Code.TRANSPORT_AS_EXPECTED, reason, evidence.first_edge())
+
+
+def _shared_memory(context: Context) -> Check | None:
+    """A host whose GPUs exchange data through its memory only, although NVLink joins them."""
+    evidence, system = context.evidence, context.expectation.system
+    gpus = {r.gpu for run in context.judged for r in run.preamble.ranks}
+    if system is None or not system.nvlink_gbps or any(VARIANT.search(gpu) for gpu in gpus):
+        return None
+    host = next((h for h, kinds in sorted(evidence.inside.items()) if kinds == {"SHM"}), None)
+    if host is None:
+        return None
+    labels = {label for label, e in evidence.edges.items() if e.transport.kind == "SHM"}
+    reason = (
+        f"every edge inside {host or 'a host'} goes through its memory (SHM), though NVLink joins its GPUs"
+    )
+    return failed(Code.TRANSPORT_SHARED_MEMORY, reason, evidence.first_edge(labels))
 
 
 def _silent(context: Context) -> str:

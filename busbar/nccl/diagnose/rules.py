@@ -20,6 +20,7 @@ Kind = Literal["cause", "crash", "peer", "symptom", "echo"]  # as rules.yaml exp
 SEVERITY_ORDER: tuple[Severity, ...] = ("fatal", "degraded", "note")
 EVIDENCE_WIDTH = 400
 MAX_UNKNOWN = 1024
+LAST_WARNING = "# error: "  # of NCCL, as nccl-tests 2.17.3 and later print it at the end
 
 
 class Rule(BaseModel):
@@ -93,6 +94,13 @@ def _by_literal() -> dict[str, tuple[Rule, ...]]:
     return {text: tuple(r for r in own if text in r.contains) for text in literals}
 
 
+def _is_unknown(text: str, said: set[str], level: str | None, *, started: bool) -> bool:
+    """Whether TEXT, that shows no known failure, may be one: any WARN that is not known to be harmless."""
+    if level == "WARN" or text.startswith(LAST_WARNING):
+        return not any(row["contains"] in text for row in load("warnings"))
+    return level is None and endings.looks_like_one(text, said, started=started)
+
+
 class LineRules:
     """Recognizes the lines of known failures while a log is read (a LineMatcher of busbar.nccl.log)."""
 
@@ -114,7 +122,7 @@ class LineRules:
         names |= endings.find(text, said, started=started)
         for name in names:
             self._count(rule(name), text, line)
-        if not names and level is None and endings.looks_like_one(text, said, started=started):
+        if not names and _is_unknown(text, said, level, started=started):
             self._note(text, line)
 
     def _count(self, r: Rule, text: str, line: int) -> None:

@@ -23,7 +23,7 @@ EVIDENCE_WIDTH = 400
 TEXTS = (
     "networks", "versions", "topology_set", "topology_failed", "hcas", "plugin_paths", "environment",
     "algorithms", "warnings", "test_failures", "channels", "nvls_channels", "heads", "connected",
-    "unread_edges", "unread_messages", "simulated", "communicators", "local_ranks",
+    "unread_edges", "unread_messages", "simulated", "communicators", "local_ranks", "without_gdr",
 )  # fmt: skip
 
 
@@ -69,6 +69,8 @@ class Evidence:
     unread_edges: dict[str, LogLine] = field(default_factory=dict)
     # what a process of NCCL printed, and is not one of its messages
     unread_messages: dict[str, LogLine] = field(default_factory=dict)
+    without_gdr: dict[str, LogLine] = field(default_factory=dict)  # "host device", "host " for all devices
+    inside: dict[str, set[str]] = field(default_factory=dict)  # host -> kinds of edges inside it: P2P, SHM
     speaks: bool = False  # it has a message of NCCL
     hosts: set[str] = field(default_factory=set)
     simulated: dict[str, LogLine] = field(default_factory=dict)
@@ -90,6 +92,8 @@ class Evidence:
                 return
             self.edges[label] = EdgeCounts(edge.transport, LogLine(label, line, text[:EVIDENCE_WIDTH]))
         self.edges[label].count += 1
+        if edge.transport.kind in ("P2P", "SHM"):
+            self.inside.setdefault(process[0], set()).add(edge.transport.kind)
         if edge.transport.kind != "NET" or edge.transport.device is None:
             return
         self.rails.setdefault(process[0], set()).add(edge.transport.device)
@@ -121,6 +125,8 @@ class Evidence:
             mine.first = min(mine.first, counts.first, key=lambda first: first.line)
         for host, devices in part.rails.items():
             self.rails.setdefault(host, set()).update(devices)
+        for host, kinds in part.inside.items():
+            self.inside.setdefault(host, set()).update(kinds)
         self.net_directions.update(part.net_directions)
         self.links.merge(part.links)
         for kind in (*TEXTS, "counts"):

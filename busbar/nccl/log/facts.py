@@ -72,6 +72,10 @@ def _hcas(evidence: Evidence, match: Match, host: str, line: int, text: str) -> 
         evidence.hcas_of_host[host] = names
 
 
+def _without_gdr(evidence: Evidence, match: Match, host: str, line: int, text: str) -> None:
+    evidence.keep("without_gdr", f"{host} {match[1]}", line, text)
+
+
 def _initialized(evidence: Evidence, match: Match, host: str, line: int, text: str) -> None:
     ranks = evidence.initialized.setdefault(int(match[2][:7]), set())
     if len(evidence.initialized) <= KEEP:
@@ -131,6 +135,12 @@ FACTS = (
     _fact(r"(?:^|\s)(?:N|R)", "CCL version", r"[ :]+v?(\d+\.\d+[\w.+\-]*)", _value("versions")),
     # Using network IBext | Using network AWS Libfabric
     _fact("^", "Using network ", r"(\S.*)", _value("networks")),
+    # Initialized NET plugin IB | Assigned NET plugin Socket to comm       from 2.27
+    _fact("^(?:Initialized|Assigned)", " NET plugin ", r"(\S.*?)(?: to comm)?$", _value("networks")),
+    # NET/IB : GPU Direct RDMA Disabled for HCA 0 'mlx5_0'
+    _fact("", "GPU Direct RDMA Disabled for HCA ", r"(\d{1,4})\b", _without_gdr),
+    # NET/OFI Could not disable CUDA API usage for HMEM, disabling GDR
+    _fact("", "disabling GDR", "()", _without_gdr),
     # NCCL_ALGO set by environment to RING
     _fact(r"^(NCCL_\w+)", " set by environment to ", r"(.*)", _environment),
     # Could not open XML topology file /opt/x.xml : No such file or directory

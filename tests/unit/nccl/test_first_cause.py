@@ -75,7 +75,7 @@ def test_a_device_that_may_not_be_opened_is_the_cause_of_tcp() -> None:
 
 def test_a_log_that_passes_has_no_first_cause() -> None:
     made = Made()
-    made.info = [line_of(rule("net-plugin-missing")), line_of(rule("gpudirect-disabled"))]
+    made.info = [line_of(rule("net-plugin-missing")), line_of(rule("gpudirect-not-for-a-pair"))]
     verdict = judge(made.lines(), WANT)
     assert verdict.passed and {d.role for d in verdict.diagnoses} == {"other"}
 
