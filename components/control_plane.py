@@ -36,7 +36,7 @@ class K3sControlPlaneArgs:
     """The hosts and what runs on them. `cluster`: its name in the kubeconfig.
 
     `api_address`: that of the load balancer, or the virtual IP. `workers`: names of the workers that join.
-    `machines`: host -> digest of its machine-id (`Preflight.machines`). `with_k3s`: `Preflight.with_k3s`.
+    `machines`: host -> which machine it is (`Preflight.machines`). `with_k3s`: `Preflight.with_k3s`.
     `k3s`: as `k3s` of `busbar:cluster`. `project`: folder that relative paths in it start from.
     `registry_credentials`: secret object registry -> auth (busbar:registryCredentials). `s3_access_key` and
     `s3_secret_key`: secrets, needed where `k3s.snapshots.s3` is set.

@@ -8,7 +8,7 @@ import pulumi
 from pulumi_command import local
 
 from busbar.hosts.host import Host
-from busbar.preflight.facts import read, unpack, unreachable, with_k3s
+from busbar.preflight.facts import machine, read, unpack, unreachable, with_k3s
 from busbar.preflight.spec import spec_of, without_login
 from components.engine.local_command import busbar_command
 from components.engine.ssh import SshLogin, with_login
@@ -46,10 +46,10 @@ class Preflight(pulumi.ComponentResource):
     """Makes one Command: `busbar preflight` over all hosts in parallel, failing with all findings at once.
 
     `hosts` maps a host's name to what was found on it: {"gpus", "gpu_model", "driver", "rails", ...}.
-    `machines` maps it to a digest of its machine-id. `with_k3s`: the hosts on which busbar may have installed
-    K3s before this update: those where preflight found it, and those that it did not ask. `unreachable`: the
-    workers that did not answer when it last asked them. `checked` is what everything that changes a host must
-    depend on.
+    `machines` maps it to which machine it is (busbar.preflight.facts.machine). `with_k3s`: the hosts on which
+    busbar may have installed K3s before this update: those where preflight found it, and those that it did
+    not ask. `unreachable`: the workers that did not answer when it last asked them. `checked` is what
+    everything that changes a host must depend on.
     """
 
     hosts: pulumi.Output[Mapping[str, dict[str, Any]]]
@@ -81,7 +81,7 @@ class Preflight(pulumi.ComponentResource):
         # The answer of an earlier update is from before its installations.
         self.with_k3s = self.hosts.apply(lambda hosts: sorted(with_k3s(hosts) if self._is_asked else hosts))
         self.machines = self.checked.stdout.apply(
-            lambda text: {name: record.machine for name, record in read(text).items()}
+            lambda text: {name: machine(record) for name, record in read(text).items()}
         )
         self.unreachable = self.checked.stdout.apply(lambda text: sorted(unreachable(read(text))))
         self.register_outputs({"hosts": self.hosts})

@@ -27,9 +27,9 @@ node_field() {
   api 30 get node "$1" --ignore-not-found -o "jsonpath=$2"
 }
 
-# cluster_nodes: lines "NODE|MACHINE|ETCD": the digest of its machine-id where busbar has noted it, true for servers.
+# cluster_nodes: lines "NODE|MACHINE|ETCD|CREATED": the digest of its machine-id where busbar has noted it, true for servers.
 cluster_nodes() {
-  api 30 get nodes -o 'jsonpath={range .items[*]}{.metadata.name}|{.metadata.annotations.busbar/machine}|{.metadata.labels.node-role\.kubernetes\.io/etcd}{"\n"}{end}'
+  api 30 get nodes -o 'jsonpath={range .items[*]}{.metadata.name}|{.metadata.annotations.busbar/machine}|{.metadata.labels.node-role\.kubernetes\.io/etcd}|{.metadata.creationTimestamp}{"\n"}{end}'
 }
 
 # configured_servers: their names, as k3s-nodes.sh has noted them in the cluster.

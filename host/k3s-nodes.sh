@@ -3,13 +3,13 @@
 #
 # K3s refuses a machine that joins under the name of another one (its password, its etcd member). So the Node of a
 # machine that was replaced is deleted first: only if preflight found another machine behind the name (machine-id)
-# than the Node was made on, and only if that Node is not Ready.
+# than the Node was made on, or no K3s on it after the Node was made, and only if that Node is not Ready.
 #
 # A server that is not configured any more and not Ready leaves etcd first: with it as a member, the next one to stop
 # would cost the quorum.
 #
 # Values: NODE_NAME; AFTER (true: this step runs after the installation of this server, else also before K3s is here).
-# Payload: machines (lines "NODE MACHINE"), servers (lines "NODE": all of the configuration. They are noted in the
+# Payload: machines (lines "NODE MACHINE [EPOCH]"; EPOCH: preflight found no K3s there then), servers (lines "NODE": all of the configuration. They are noted in the
 #   cluster; none of them leaves etcd when only its resource is removed).
 # Facts: {"node","replaced":[NODE...]}
 # shellcheck source=/dev/null
@@ -65,7 +65,7 @@ remove_lost_servers() {
   local names node etcd
   names=$(payload servers)
   [[ -n $names ]] || return 0
-  while IFS='|' read -r node _ etcd; do
+  while IFS='|' read -r node _ etcd _; do
     if [[ $etcd != true ]] || grep -xF "$node" <<<"$names" >/dev/null || node_is_ready "$node"; then continue; fi
     note "server $node is not configured any more, and not Ready: it leaves etcd before anything else changes"
     leave_etcd "$node" ||
@@ -76,13 +76,18 @@ remove_lost_servers() {
 
 # replace_nodes NODES
 replace_nodes() {
-  local node machine before
-  while read -r node machine; do
-    before=$(awk -F'|' -v node="$node" '$1 == node { print $2 }' <<<"$1")
-    [[ -n $before && -n $machine && $before != "$machine" ]] || continue
+  local node machine empty_at before created
+  while read -r node machine empty_at; do
+    IFS='|' read -r _ before _ created <<<"$(awk -F'|' -v node="$node" '$1 == node' <<<"$1")"
+    [[ -n $machine && -n $before && $before != "$machine" ]] || is_older "$created" "$empty_at" || continue
     replace_node "$node"
     REPLACED+="${REPLACED:+,}$(json "$node")"
   done <<<"$(payload machines)"
+}
+
+# is_older TIME EPOCH: false where one of them is unknown. A virtual machine keeps its machine-id when it is installed anew.
+is_older() {
+  [[ -n $1 && -n $2 ]] && (($(date -d "$1" +%s) < $2))
 }
 
 # replace_node NODE

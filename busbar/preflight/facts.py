@@ -18,6 +18,8 @@ OTHER_PCI = "other_pci"
 _ADDRESSES = (RAIL_PCI, OTHER_PCI)
 # True where busbar had installed K3s before preflight looked, or may have since.
 HAS_K3S = "has_k3s"
+# When preflight found no K3s there (epoch, seconds): a Node that is older is of another installation.
+WITHOUT_K3S = "without_k3s"
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,13 @@ def unreachable(hosts: Mapping[str, HostRecord]) -> set[str]:
 
 def kept(host: HostRecord) -> HostRecord:
     """The record of a host that is not asked again: K3s may have been installed there since."""
-    return replace(host, facts={**host.facts, HAS_K3S: True})
+    facts = {key: value for key, value in host.facts.items() if key != WITHOUT_K3S}
+    return replace(host, facts={**facts, HAS_K3S: True})
+
+
+def machine(host: HostRecord) -> str:
+    """The digest of its machine-id, and where K3s was not installed when (epoch, seconds), after a space."""
+    return " ".join(map(str, [host.machine, *filter(None, [host.facts.get(WITHOUT_K3S)])]))
 
 
 def with_k3s(hosts: Mapping[str, Mapping[str, Any]]) -> set[str]:

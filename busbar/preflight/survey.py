@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -17,6 +18,7 @@ from busbar.preflight.api_route import check_api_route
 from busbar.preflight.cross_checks import check_across_hosts
 from busbar.preflight.facts import HostRecord
 from busbar.preflight.host_checks import check_host, host_facts
+from busbar.preflight.network_checks import NODE_ROLES
 from busbar.preflight.nfs_checks import check_nfs
 from busbar.preflight.query import SCRIPT_SECONDS, Answer, query
 from busbar.preflight.spec import Spec
@@ -60,6 +62,7 @@ async def survey(spec: Spec, previous: Mapping[str, HostRecord], *, deliver: boo
         if host.name in previous and previous[host.name].fingerprint == spec.fingerprint(host)
     }
     hosts = [host for host in spec.hosts if host.name not in kept]
+    began = int(time.time())
     answers = await _query_all(spec, hosts, deliver) if hosts else {}
 
     records: dict[str, HostRecord] = {}
@@ -80,9 +83,10 @@ async def survey(spec: Spec, previous: Mapping[str, HostRecord], *, deliver: boo
             required = spec.requirements_of(host)
             findings += check_host(host, required, answer.report, clock=answer.clock)
             findings += check_nfs(spec.nfs, host, answer.report)
-            records[host.name] = HostRecord(
-                spec.fingerprint(host), answer.report.machine, host_facts(required, answer.report)
-            )
+            found = host_facts(required, answer.report)
+            if host.role in NODE_ROLES and not answer.report.k3s_version and not answer.report.k3s_data:
+                found[facts.WITHOUT_K3S] = began
+            records[host.name] = HostRecord(spec.fingerprint(host), answer.report.machine, found)
     findings += check_across_hosts(spec, reports, records)
     failed = {finding.host for finding in findings if finding.level == "error"}
     return Outcome(

@@ -8,7 +8,7 @@ from pathlib import Path
 from busbar.hosts import scripts
 from tests.unit.hosts.bash import run
 
-# The Kubernetes API of these scripts: `nodes` is lines "name|machine|ready|etcd"; changes are logged.
+# The Kubernetes API of these scripts: `nodes` is lines "name|machine|ready|etcd|created"; changes are logged.
 API = r"""
 applied() { # KEY: its lines in the manifest
   awk -v key="  $1: |-" '/^  [^ ]/ { on = $0 == key; next } on { sub(/^ +/, ""); print }' \
@@ -19,7 +19,7 @@ api() {
   local name
   case "$*" in
     "get nodes -o jsonpath={range .items[*]}{.metadata.name}|"*)
-      awk -F'|' '{ print $1 "|" $2 "|" ($4 ? "true" : "") }' "$ROOT/nodes" ;;
+      awk -F'|' '{ print $1 "|" $2 "|" ($4 ? "true" : "") "|" $5 }' "$ROOT/nodes" ;;
     "get nodes -o jsonpath={range .items[*]}{.metadata.annotations."*) cut -d'|' -f2 "$ROOT/nodes" ;;
     "get nodes -l node-role"*"-o name") awk -F'|' '$4 { print "node/" $1 }' "$ROOT/nodes" ;;
     "get nodes -l node-role"*"type=="*) awk -F'|' '$4 { print $1, $3 }' "$ROOT/nodes" ;;

@@ -40,6 +40,26 @@ def test_a_machine_that_is_only_off_keeps_its_node(tmp_path: Path) -> None:
     assert prepared(tmp_path, "w-1 aaaa\ns-2 bbbb")[1] == []
 
 
+# A Node of 2026-11-01, and a preflight a second before and after it.
+CREATED, EARLIER, LATER = "2026-11-01T00:00:00Z", 1793491199, 1793491201
+
+
+def test_a_machine_that_was_installed_anew_under_its_old_machine_id_is_replaced(tmp_path: Path) -> None:
+    cluster(tmp_path, f"w-1|aaaa|Unknown||{CREATED}", f"s-2|bbbb|Unknown|yes|{CREATED}")
+    done, log = prepared(tmp_path, f"w-1 aaaa {LATER}\ns-2 bbbb {LATER}")
+    assert log == ["w-1 deleted", "s-2 removed by this server", "s-2 deleted"], done.stderr
+
+
+def test_a_node_without_a_machine_is_replaced_where_its_host_was_found_empty(tmp_path: Path) -> None:
+    cluster(tmp_path, f"w-1||Unknown||{CREATED}")
+    assert prepared(tmp_path, f"w-1 aaaa {LATER}")[1] == ["w-1 deleted"]
+
+
+def test_a_node_that_was_made_after_preflight_found_its_host_empty_is_kept(tmp_path: Path) -> None:
+    cluster(tmp_path, f"w-1|aaaa|Unknown||{CREATED}")
+    assert prepared(tmp_path, f"w-1 aaaa {EARLIER}\nw-9 dddd {LATER}")[1] == []
+
+
 def test_a_node_that_is_ready_on_another_machine_stops_the_update(tmp_path: Path) -> None:
     cluster(tmp_path, "w-1|aaaa|True|")
     done, log = prepared(tmp_path, "w-1 cccc")
