@@ -197,13 +197,18 @@ EOF
     note "some kernel settings of /etc/sysctl.d/90-busbar-kubelet.conf were refused (is the host a container?)"
 }
 
+# k3s_settings UNIT: the files with settings, also the site's, each ended by NUL; without config.yaml.
+k3s_settings() {
+  find "/etc/systemd/system/$1.service" "/etc/systemd/system/$1.service.d" "$K3S_CONFIG_DIR" -type f \
+    ! -name k3s.yaml ! -path "$K3S_CONFIG_DIR/config.yaml" -print0 2>/dev/null | sort -z
+}
+
 # desired_state_hash UNIT: one hash of everything whose change needs a restart. K3s reads labels and taints only when a
 # Node registers; changed ones are set through the API.
 desired_state_hash() {
   {
     echo "$K3S_SHA256" "${IMAGES:-}"
-    find "/etc/systemd/system/$1.service" "/etc/systemd/system/$1.service.d" "$K3S_CONFIG_DIR" -type f \
-      ! -name k3s.yaml ! -path "$K3S_CONFIG_DIR/config.yaml" -print0 2>/dev/null | sort -z | xargs -0 sha256sum
+    k3s_settings "$1" | xargs -0 sha256sum
     awk '/^node-(label|taint):/ { skip = 1; next } !(skip && /^[- ]/) { skip = 0; print }' "$K3S_CONFIG_DIR/config.yaml"
   } | sha256sum | cut -d' ' -f1
 }
@@ -279,8 +284,10 @@ restart_after_drift() {
 # record_applied_hash UNIT: the desired state runs now; a run that broke off earlier restarts the unit again.
 record_applied_hash() {
   printf '%s\n' "$K3S_DESIRED_HASH" | write_file "$STATE_DIR/$1.sha256" 0600
-  record_applied "$K3S" "/etc/systemd/system/$1.service" "/etc/systemd/system/$1.service.d/10-busbar-memlock.conf" \
-    "$K3S_CONFIG_DIR"/{config,auth-config,registries}.yaml /etc/sysctl.d/90-busbar-kubelet.conf
+  local settings
+  mapfile -d '' -t settings < <(k3s_settings "$1")
+  record_applied "$K3S" "$K3S_CONFIG_DIR/config.yaml" /etc/sysctl.d/90-busbar-kubelet.conf "${settings[@]}"
+  private_files | xargs -r -d '\n' chmod 0600
 }
 
 # k3s_log UNIT LINES: its log since this run began.

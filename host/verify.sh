@@ -9,6 +9,13 @@
   source "$(dirname "${BASH_SOURCE[0]}")/$part.sh"
 done
 
+K3S_CONFIG_DIR=/etc/rancher/k3s
+# shellcheck disable=SC2034 # read by private_files
+K3S_DATA_DIR=/var/lib/rancher/k3s
+UNIT_DIRS=(/etc/systemd/system /run/systemd/system)
+# busbar's own, while a server leaves etcd.
+TEMPORARY=90-busbar-leaving.conf
+
 main() {
   begin
   DRIFT=""
@@ -30,6 +37,10 @@ verify_part() {
   else
     verify_units
     verify_files
+    case $ROLE in
+      server) verify_k3s k3s ;;
+      worker) verify_k3s k3s-agent ;;
+    esac
   fi
 }
 
@@ -64,6 +75,17 @@ verify_files() {
       drift "$path was changed"
     fi
   done <"$STATE_DIR/applied.sha256"
+}
+
+# verify_k3s UNIT: settings of K3s and of its unit that the last update did not find, and modes of files with secrets.
+verify_k3s() {
+  local path
+  while IFS= read -r path; do
+    grep -qsF "  $path" "$STATE_DIR/applied.sha256" || drift "$path was added"
+  done < <(find "$K3S_CONFIG_DIR" "${UNIT_DIRS[@]/%//$1.service.d}" -type f ! -name k3s.yaml ! -name "$TEMPORARY" 2>/dev/null | sort)
+  while IFS= read -r path; do
+    [[ -z $(find "$path" -perm /077) ]] || drift "$path can be read by others (mode $(stat -c %a "$path"), expected 600)"
+  done < <(private_files)
 }
 
 main

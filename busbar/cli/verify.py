@@ -102,8 +102,10 @@ def _show(stack: str, inventory: Inventory, found: Sequence[Drift]) -> None:
 def _fixes(stack: str, found: Sequence[Drift]) -> Iterator[str]:
     """What to do. A host that could not be verified, as one that does not answer, cannot be converged."""
     unknown = {each.host for each in found if each.kind == "unknown"}
-    if drifted := {each.host for each in found} - unknown:
+    if drifted := {each.host for each in found if each.kind == "drift"} - unknown:
         yield f"busbar up {stack} --converge {','.join(sorted(drifted))}"
+    if foreign := {each.host for each in found if each.kind == "foreign"}:
+        yield f"undo on {', '.join(sorted(foreign))} what somebody else has set, or leave it"
     if unknown:
         names = ", ".join(sorted(unknown))
         yield f"repair what keeps {names} from being verified, then busbar verify {stack}"

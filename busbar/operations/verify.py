@@ -26,15 +26,21 @@ CONCURRENT = 64
 SCRIPT_SECONDS = 90
 CLUSTER = "cluster"
 _DEPLOYED = "deployed"
+# Taints that keep pods away, and the prefix of those that Kubernetes sets by itself.
+_BLOCKING = ("NoSchedule", "NoExecute")
+_KUBERNETES = "node.kubernetes.io/"
 
 
 @dataclass(frozen=True)
 class Drift:
-    """One difference. `host` is a host's name, or "cluster". `kind` "unknown": it could not be verified."""
+    """One difference. `host` is a host's name, or "cluster".
+
+    `kind` "unknown": it could not be verified; "foreign": somebody else's, which no update undoes.
+    """
 
     host: str
     what: str
-    kind: Literal["drift", "unknown"] = "drift"
+    kind: Literal["drift", "unknown", "foreign"] = "drift"
 
 
 @dataclass(frozen=True)
@@ -125,6 +131,8 @@ def compare(inventory: Inventory, state: ClusterState, operators: Sequence[Opera
             found.append(Drift(host.name, "its Node is not Ready"))
         if node.cordoned_by_busbar:
             found.append(Drift(host.name, "its Node is cordoned by an update that did not finish there"))
+        elif node.unschedulable:
+            found.append(Drift(host.name, f"its Node is cordoned: kubectl uncordon {host.name}", "foreign"))
         found += _labels_and_taints(inventory, host, node)
     for name in sorted(set(state.nodes) - {host.name for host in hosts}):
         found.append(Drift(CLUSTER, f"Node {name} is not in the configuration"))
@@ -150,6 +158,12 @@ def _labels_and_taints(inventory: Inventory, host: Host, node: Node) -> list[Dri
         wanted = Taint(taint.key, taint.value, taint.effect)
         if wanted not in node.taints:
             found.append(Drift(host.name, f"taint {wanted} is missing"))
+    ours = {(taint.key, taint.effect) for taint in pool.taints}
+    for other in node.taints:
+        # Those of Kubernetes itself go with their reason, which has a row of its own.
+        if other.effect in _BLOCKING and other.identity not in ours and not other.key.startswith(_KUBERNETES):
+            text = f"taint {other} is not in the configuration: kubectl taint node {host.name} {other}-"
+            found.append(Drift(host.name, text, "foreign"))
     return found
 
 

@@ -8,6 +8,7 @@ from busbar.cli.stack.engine_texts import PLUGIN_NOTE
 
 ROOT_TYPE = "pulumi:pulumi:Stack"
 _PROVIDER_TYPE = "pulumi:providers:"
+_COMMAND_TYPE = "command:"
 
 # The steps of which a row is printed. `replace` is left out: its parts, a deletion and a creation, have rows.
 DONE = {
@@ -22,15 +23,33 @@ DONE = {
 }
 
 
+def verb(step: StepEventMetadata) -> str:
+    """What a finished step did."""
+    if step.op == OpType.CREATE_REPLACEMENT and only_runs_again(step):
+        return "applied"
+    return DONE[step.op]
+
+
 def name(urn: str) -> str:
     """`urn:pulumi:dev::busbar::command:remote:Command::server-1-k3s` -> `server-1-k3s`."""
     return urn.rsplit("::", 1)[-1]
 
 
 def is_shown(step: StepEventMetadata) -> bool:
-    """False for providers and components: their steps do nothing by themselves."""
+    """False for providers and components: their steps do nothing by themselves.
+
+    Nor does the deletion of a Command that was only run again.
+    """
     state = step.new or step.old
+    if step.op == OpType.DELETE_REPLACED and only_runs_again(step):
+        return False
     return bool(state and state.custom) and not step.type.startswith(_PROVIDER_TYPE)
+
+
+def only_runs_again(step: StepEventMetadata) -> bool:
+    """Whether a replacement (`--converge`) is of a Command without a `delete`: then nothing is removed."""
+    inputs = step.old.inputs if step.old else None
+    return step.type.startswith(_COMMAND_TYPE) and inputs is not None and not inputs.get("delete")
 
 
 def is_printed(note: DiagnosticEvent) -> bool:

@@ -23,6 +23,9 @@ VERBS = {
     OpType.IMPORT: "import",
     OpType.REFRESH: "refresh",
 }
+# In place of "replace", where nothing is removed.
+_APPLY = "apply"
+_VERBS = (*VERBS.values(), _APPLY)
 _STYLES = {"replace": "bold yellow", "delete": "bold red", "update": "yellow", "create": "green"}
 _ONE_ROW_EACH = {"replace", "delete"}
 _NAMES_IN_A_ROW = 8
@@ -74,7 +77,7 @@ class Plan:
     def render(self) -> RenderableType:
         """Rows for what is replaced or deleted, one row per other verb, and the counts."""
         lines = [Text(f"warning: {warning}", "yellow") for warning in self.warnings]
-        for verb in VERBS.values():
+        for verb in _VERBS:
             changes = [change for change in self.changes if change.verb == verb]
             if verb in _ONE_ROW_EACH:
                 lines += [_line(verb, change.name, change.keys) for change in changes]
@@ -90,7 +93,7 @@ class Plan:
     def counts(self) -> str:
         """`1 to replace, 2 to create, 30 unchanged`."""
         found = Counter(change.verb for change in self.changes)
-        parts = [f"{found[verb]} to {verb}" for verb in VERBS.values() if found[verb]]
+        parts = [f"{found[verb]} to {verb}" for verb in _VERBS if found[verb]]
         return ", ".join([*(parts or ["none"]), f"{self.unchanged} unchanged"])
 
     def _planned(self, step: StepEventMetadata) -> None:
@@ -98,7 +101,8 @@ class Plan:
             return
         if step.op in VERBS:
             keys = tuple(step.keys or step.diffs or ())  # `keys` are those that force a replacement
-            self.changes.append(Change(VERBS[step.op], events.name(step.urn), keys))
+            again = step.op == OpType.REPLACE and events.only_runs_again(step)
+            self.changes.append(Change(_APPLY if again else VERBS[step.op], events.name(step.urn), keys))
             if step.op == OpType.UPDATE:
                 self._updated(_values(step.old), _values(step.new))
         elif step.op == OpType.SAME:

@@ -105,7 +105,7 @@ class Rows:
             return
         if not failed:
             self._finished_urns.add(step.urn)
-        verb = "failed" if failed else events.DONE[step.op]
+        verb = "failed" if failed else events.verb(step)
         self.counts[verb] += 1
         mark = Text("✗ ", "red") if failed else Text("✓ ", "green")
         row = Text(f"{self.seconds:6.1f} ") + mark

@@ -80,11 +80,36 @@ def test_a_cluster_as_configured_has_no_drift() -> None:
             node("gpu-1", cordoned_by_busbar=True),
             Drift("gpu-1", "its Node is cordoned by an update that did not finish there"),
         ),
+        (
+            node("gpu-1", unschedulable=True),
+            Drift("gpu-1", "its Node is cordoned: kubectl uncordon gpu-1", "foreign"),
+        ),
+        (
+            node("gpu-1", taints=(TAINT, Taint("repair", "", "NoSchedule"))),
+            Drift(
+                "gpu-1",
+                "taint repair=:NoSchedule is not in the configuration: kubectl taint node gpu-1 "
+                "repair=:NoSchedule-",
+                "foreign",
+            ),
+        ),
         (node("gpu-9"), Drift(CLUSTER, "Node gpu-9 is not in the configuration")),
     ],
 )
 def test_a_difference_of_a_node_is_named(changed: Node, drift: Drift) -> None:
     assert found(changed) == [drift]
+
+
+@pytest.mark.parametrize(
+    "taint",
+    [
+        Taint("node.kubernetes.io/disk-pressure", "", "NoSchedule"),
+        Taint("repair", "", "PreferNoSchedule"),
+        Taint("gpu", "no", "NoSchedule"),
+    ],
+)
+def test_taints_of_kubernetes_and_such_that_keep_no_pod_away_are_not_foreign(taint: Taint) -> None:
+    assert not [each for each in found(node("gpu-1", taints=(TAINT, taint))) if each.kind == "foreign"]
 
 
 def test_a_host_without_a_node_is_named() -> None:
@@ -112,6 +137,10 @@ def test_a_chart_that_is_not_deployed_is_named(releases: dict[tuple[str, str], s
         (
             [Drift("w-1", "no answer", "unknown")],
             "repair what keeps w-1 from being verified, then busbar verify dev",
+        ),
+        (
+            [Drift("w-1", "cordoned", "foreign"), Drift("w-2", "a")],
+            "busbar up dev --converge w-2; undo on w-1 what somebody else has set, or leave it",
         ),
     ],
 )
@@ -248,6 +277,66 @@ def test_changed_and_deleted_files_are_named(host: Path) -> None:
     (host / "config.yaml").write_text("a: 2\n")
     (host / "unit").unlink()
     assert reported(host)["drift"] == [f"{host}/config.yaml was changed", f"{host}/unit is missing"]
+
+
+@pytest.fixture
+def worker(tmp_path: Path) -> Path:
+    """A worker with a drop-in and a file of the site, as the last update has recorded it."""
+    for name in ("k3s/config.yaml", "k3s/config.yaml.d/site.yaml", "k3s/k3s.yaml", "units/k3s-agent.service"):
+        write(tmp_path / name)
+    for name in ("units/k3s-agent.service.d/10-busbar-memlock.conf", "data/agent/kubelet.kubeconfig"):
+        write(tmp_path / name)
+    write(tmp_path / "busbar/owner", "role=worker\n")
+    find = f'find() {{ command find "${{@//\\/etc\\/systemd\\/system/{tmp_path}/units}}"; }}'
+    output("k3s-agent", f"{places(tmp_path)} {find}; K3S_DESIRED_HASH=x; record_applied_hash k3s-agent")
+    return tmp_path
+
+
+def write(path: Path, text: str = "x\n") -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def places(root: Path) -> str:
+    dirs = f"K3S_CONFIG_DIR={root}/k3s K3S_DATA_DIR={root}/data STATE_DIR={root}/busbar"
+    return f"{dirs} UNIT_DIRS=({root}/units {root}/run); "
+
+
+def drift_of(root: Path) -> list[str]:
+    stubs = f"begin() {{ :; }}; systemctl() {{ :; }}; {places(root)}"
+    return [str(each) for each in json.loads(output("verify", f"{stubs} main", ROLE="worker"))["drift"]]
+
+
+def test_settings_of_the_site_that_the_last_update_found_are_no_drift_until_they_change(worker: Path) -> None:
+    assert drift_of(worker) == []
+    write(worker / "k3s/config.yaml.d/site.yaml", "y\n")
+    assert drift_of(worker) == [f"{worker}/k3s/config.yaml.d/site.yaml was changed"]
+
+
+@pytest.mark.parametrize(
+    "added",
+    [
+        "k3s/config.yaml.d/labels.yaml",
+        "k3s/registries.yaml",
+        "units/k3s-agent.service.d/limits.conf",
+        "run/k3s-agent.service.d/limits.conf",
+    ],
+)
+def test_settings_that_were_added_since_the_last_update_are_named(worker: Path, added: str) -> None:
+    write(worker / added)
+    (worker / added).chmod(0o600)
+    assert drift_of(worker) == [f"{worker}/{added} was added"]
+
+
+def test_a_drop_in_of_busbar_while_a_server_leaves_is_no_drift(worker: Path) -> None:
+    write(worker / "run/k3s-agent.service.d/90-busbar-leaving.conf")
+    assert drift_of(worker) == []
+
+
+@pytest.mark.parametrize("name", ["k3s/config.yaml", "k3s/k3s.yaml", "data/agent/kubelet.kubeconfig"])
+def test_a_file_with_secrets_that_others_can_read_is_named(worker: Path, name: str) -> None:
+    (worker / name).chmod(0o644)
+    assert drift_of(worker) == [f"{worker}/{name} can be read by others (mode 644, expected 600)"]
 
 
 @pytest.mark.parametrize(("role", "unit"), [("lb", "haproxy"), ("server", "k3s"), ("worker", "k3s-agent")])

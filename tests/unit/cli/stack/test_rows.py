@@ -68,6 +68,29 @@ def test_a_replacement_is_a_new_resource_and_a_deletion() -> None:
     assert rows.summary().startswith("resources: 2 deleted, 1 replaced, 1 updated; ")
 
 
+def _without_delete(name: str) -> list[EngineEvent]:
+    """The events of a log in which every Command is one without a `delete`, as the steps of hosts are."""
+    changed = []
+    for line in (EVENTS / f"{name}.jsonl").read_text(encoding="utf-8").splitlines():
+        event = json.loads(line)
+        for kind in ("resourcePreEvent", "resOutputsEvent"):
+            if old := event.get(kind, {}).get("metadata", {}).get("old"):
+                old["inputs"] = {"create": "true"}
+        changed.append(EngineEvent.from_json(event))
+    return changed
+
+
+def test_a_command_that_only_runs_again_is_applied_and_nothing_is_deleted() -> None:
+    rows, plan = Rows(Console(file=io.StringIO(), width=110, highlight=False)), Plan()
+    for event in _without_delete("replaced"):
+        rows.on_event(event)
+    for event in _without_delete("preview_of_changes"):
+        plan.on_event(event)
+    assert rows.counts == {"updated": 1, "applied": 1, "deleted": 1}, "the deletion is that of a removed one"
+    assert [(change.verb, change.name) for change in plan.changes][1] == ("apply", "second")
+    assert plan.counts() == "1 to delete, 1 to update, 1 to apply, 0 unchanged"
+
+
 def test_a_warning_of_the_program_is_printed() -> None:
     _, printed = _rows("replaced")
     assert "no fabric" in printed
