@@ -146,6 +146,9 @@ def _show(found: Sequence[Snapshot]) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    if not found:
+        typer.echo("none; K3s takes one every 12 hours, unless k3s.snapshots says otherwise")
+        return
     table = Table("name", "where", "MiB", "time", box=None, pad_edge=False)
     for each in found:
         table.add_row(each.name, each.where, f"{each.bytes / _MIB:.1f}", each.time)

@@ -20,9 +20,9 @@ def passed(text: str) -> Text:
     return Text(f"PASS  {text}", "bold green")
 
 
-def not_passed(text: str, reasons: Iterable[object] | None) -> Text:
+def not_passed(text: str, reasons: Iterable[object] | None, mark: str = "FAIL") -> Text:
     """The headline of anything else, with its reasons."""
-    made = Text(f"FAIL  {text}", "bold red")
+    made = Text(f"{mark}  {text}", "bold red")
     for reason in reasons or ():
         made.append(f"\n      {reason}", "red")
     return made

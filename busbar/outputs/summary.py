@@ -18,6 +18,7 @@ from busbar.outputs.contract import current
 from busbar.outputs.details import Details, unpack
 from busbar.outputs.pool import PoolResult, summarize
 
+NOT_MEASURED = "NOT MEASURED"
 # What a verdict does not have: where it lies, when it was measured and by which busbar.
 _BESIDES = {"verdict_file", "config_map", "measured_at", "busbar_version"}
 
@@ -32,8 +33,8 @@ def summary(outputs: Mapping[str, Any], *, folder: Path | None = None) -> Render
     """
     if "contract_version" in outputs:
         outputs = current(outputs)
-    parts: list[RenderableType] = [_headline(outputs)]
     pools = Details.model_validate(unpack(outputs["details"])).nccl if "details" in outputs else {}
+    parts: list[RenderableType] = [_headline(outputs, is_measured=bool(pools))]
     verdicts = {
         name: kept_verdict(name, folder, pool.verdict_file, partial(_is_of, pool))
         for name, pool in pools.items()
@@ -45,15 +46,16 @@ def summary(outputs: Mapping[str, Any], *, folder: Path | None = None) -> Render
     return Group(*parts, *notes(_notes(outputs, pools, folder)))
 
 
-def _headline(outputs: Mapping[str, Any]) -> Text:
+def _headline(outputs: Mapping[str, Any], *, is_measured: bool) -> Text:
     if outputs.get("nccl_passed") is True:
         # Over TCP no value is expected unless one is configured; Pulumi drops outputs that are None.
         busbw, expected = outputs.get("nccl_busbw_gbps"), outputs.get("nccl_expected_gbps")
         against = "" if expected is None else f", expected {gbps(expected)}"
         return passed(f"{rate(busbw)} GB/s{against}")
-    if "nccl_passed" in outputs:
-        return not_passed("NCCL validation failed", outputs.get("nccl_reasons"))
-    return Text("NOT MEASURED  the update ended before the validation", "bold red")
+    if not is_measured:
+        why = "" if "nccl_passed" in outputs else "the update ended before the validation"
+        return not_passed(why, outputs.get("nccl_reasons"), NOT_MEASURED)
+    return not_passed("NCCL validation failed", outputs.get("nccl_reasons"))
 
 
 def _pool_table(pools: Mapping[str, PoolResult]) -> Table:

@@ -74,9 +74,9 @@ class Rows:
         ]
 
     def summary(self) -> str:
-        """`22 created, 1 updated; 85 s in all`."""
+        """`resources: 22 created, 1 updated; 85 s without the preview`."""
         changed = ", ".join(f"{count} {verb}" for verb, count in sorted(self.counts.items()))
-        return f"resources: {changed or 'nothing to do'}; {self.seconds:.0f} s in all"
+        return f"resources: {changed or 'nothing to do'}; {self.seconds:.0f} s without the preview"
 
     def say(self, text: str) -> None:
         """Print one line with the time."""

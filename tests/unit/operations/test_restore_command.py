@@ -125,17 +125,29 @@ def test_an_interruption_says_how_to_go_on(
     assert "interrupted; K3s may be stopped on servers. Fix: run the same command again" in done.stderr
 
 
-def test_snapshots_are_listed_and_a_server_without_an_answer_is_a_finding(
-    call: Call, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    state = ServerState(SERVERS[0], "1", True, False, False, "", (SNAPSHOT,), None)
+def _state(*found: Snapshot) -> ServerState:
+    return ServerState(SERVERS[0], "1", True, False, False, "", found, None)
 
+
+def _answering(monkeypatch: pytest.MonkeyPatch, *answers: ServerState | str) -> None:
     async def ask(*_: Any) -> list[ServerState | str]:
-        return [state, "server-1: no route"]
+        return [*answers]
 
     monkeypatch.setattr(snapshots, "ask", ask)
     monkeypatch.setattr("busbar.hosts.ssh.check_agent", lambda _: None)
     monkeypatch.setattr("busbar.hosts.ssh.load_keys", lambda _: None)
+
+
+def test_a_cluster_without_snapshots_says_so(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    _answering(monkeypatch, _state())
+    done = call("snapshots", "prod")
+    assert (done.exit_code, done.stdout.partition(";")[0]) == (0, "none")
+
+
+def test_snapshots_are_listed_and_a_server_without_an_answer_is_a_finding(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _answering(monkeypatch, _state(SNAPSHOT), "server-1: no route")
     done = call("snapshots", "prod")
     assert done.exit_code == 1
     assert done.stdout.splitlines()[1].split() == ["nightly", "server-2", "3.0", "2026-11-22T04:00:00Z"]

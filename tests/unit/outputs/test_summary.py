@@ -108,6 +108,14 @@ def test_an_update_that_never_measured_is_not_a_pass() -> None:
     assert _text({}).startswith("NOT MEASURED")
 
 
+def test_a_validation_that_is_switched_off_is_no_failure() -> None:
+    cluster = site()
+    cluster["validation"] = {"enabled": False}
+    text = _text(build_outputs(load(cluster), versions={}, facts={}, results={}))
+    assert text.startswith("NOT MEASURED")
+    assert "not measured: validation.enabled is false" in text and "FAIL" not in text
+
+
 def test_outputs_of_another_contract_version_are_refused() -> None:
     with pytest.raises(ValueError, match=r"unsupported contract_version 1 \(supported: 3\)"):
         summary(_outputs(contract_version=1))
