@@ -5,7 +5,7 @@ from __future__ import annotations
 from busbar.judge.checks import Status
 from busbar.nccl.checks.codes import Code
 from busbar.nccl.checks.context import Context, Finding
-from busbar.nccl.checks.curve import SATURATION, curve
+from busbar.nccl.checks.curve import SATURATION, curve, rise
 from busbar.nccl.checks.result import (
     Check,
     CollectiveResult,
@@ -18,6 +18,7 @@ from busbar.nccl.checks.result import (
     unknown,
 )
 from busbar.nccl.expected.bounds import Bounds
+from busbar.nccl.expected.curves import envelope
 from busbar.nccl.log.records import Measurement, Run, amount, number, rounding
 from busbar.nccl.units import compared, gbps, size
 
@@ -194,9 +195,15 @@ def stability(context: Context) -> Check:
                 f"{UNSTEADY:.0%}"
             )
             return failed(Code.STABILITY_DIFFERS, reason, row.as_line)
-    problems = [found for run in context.judged if (found := curve(run)) is not None]
+    system = context.expectation.system
+    references = {name: envelope(system, name) for name in context.tables}
+    rises = [rise(run, references[name]) for name, runs in context.tables.items() for run in runs]
+    problems = [found for found in (*map(curve, context.judged), *rises) if found is not None]
     if problems:
         return min(problems, key=lambda check: ORDER_OF_STATUS.index(check.status))
     row = context.judged[0].largest_row
     reason = f"{row.out_of_place.busbw} and {row.in_place.busbw} GB/s agree, and the curve has no dip"
+    without = [name for name, known_good in references.items() if not known_good]
+    if without:
+        reason += f"; not judged, for want of known-good curves: how {' and '.join(without)} rises"
     return passed(Code.STABILITY_STEADY, reason, row.as_line)

@@ -164,6 +164,7 @@ class Code(checks.Code):
     STABILITY_NO_TABLE = "stability.no_table"
     STABILITY_LAST_SIZES = "stability.last_sizes"
     STABILITY_RISING = "stability.rising"
+    STABILITY_SLOW_RISE = "stability.slow_rise"
     STABILITY_DIP = "stability.dip"
     STABILITY_JUMP = "stability.jump"
     STABILITY_LATENCY = "stability.latency"

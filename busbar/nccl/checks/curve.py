@@ -8,10 +8,11 @@ for one or two sizes in a row, but not sped up.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import accumulate, pairwise
+from itertools import accumulate
 
 from busbar.nccl.checks.codes import Code
 from busbar.nccl.checks.result import Check, failed, unknown
+from busbar.nccl.expected.curves import Rise
 from busbar.nccl.log.records import Row, Run, amount
 from busbar.nccl.units import duration, exact, gbps, share
 
@@ -23,6 +24,10 @@ JUMP = 0.20  # above both neighbours
 # a message is too fast that takes less than this part of the time of each of the NEIGHBOURS before it
 TOO_FAST = 0.5
 NEIGHBOURS = 3
+# of what known-good curves reach: below it for that many sizes in a row, or for one from SATURATION on
+SLOW_RISE = 0.75
+SLOW_SIZES = 3
+SLOW_STEP = 0.85
 
 
 def curve(run: Run) -> Check | None:
@@ -41,7 +46,34 @@ def curve(run: Run) -> Check | None:
     return unsure
 
 
+def rise(run: Run, known_good: dict[int, Rise]) -> Check | None:
+    """Where RUN is far slower than all known-good curves of its class, in parts of its own last row."""
+    rows = sorted((row for row in run.rows if row.size in known_good), key=lambda r: r.size)
+    speeds = {row.size: _slower_half(row) for row in run.rows}
+    plateau, slow = _slower_half(run.largest_row), 0
+    for row in rows:
+        least, speed, following = known_good[row.size], speeds[row.size], speeds.get(2 * row.size)
+        slow = slow + 1 if speed < SLOW_RISE * least.of_plateau * plateau else 0
+        large = row.size >= SATURATION
+        steep = large and following is not None and speed < SLOW_STEP * least.of_next * following
+        if steep or slow >= SLOW_SIZES or (slow and large):
+            reason = (
+                f"{gbps(speed)} at {exact(row.size)}: known-good curves of this class have at least "
+                f"{share(least.of_plateau)} of their last row there"
+                + (f", and {share(least.of_next)} of the next size" if steep else "")
+            )
+            return unknown(Code.STABILITY_SLOW_RISE, reason, row.as_line)
+    return None
+
+
+def _slower_half(row: Row) -> float:
+    values = [amount(m.busbw) for m in row.measurements]
+    return min((v for v in values if v > 0), default=0.0)
+
+
 def _problems(rows: list[Row], half: int, name: str) -> Iterator[Check]:
+    # sizes that give a rank no element print 0 bytes, and show no more than the start of a kernel
+    rows = [row for row in rows if row.size]
     large = [row for row in rows if row.size >= SATURATION]
     values = [amount(row.measurements[half].busbw) for row in large]
     yield from _dips(large, values, name)
@@ -87,8 +119,6 @@ def _end(rows: list[Row], values: list[float], name: str) -> Iterator[Check]:
 def _latencies(rows: list[Row], times: list[float], name: str) -> Iterator[Check]:
     """The first rows warm up: they are slower, and not compared with."""
     sizes = [row.size for row in rows]
-    if any(a == b for a, b in pairwise(sizes)):
-        return  # repeated sizes are another gate's finding
     for i in range(NEIGHBOURS + 1, len(rows)):
         least = min(times[i - NEIGHBOURS : i])
         if times[i] < TOO_FAST * least:

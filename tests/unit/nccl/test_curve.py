@@ -141,3 +141,50 @@ def test_a_slower_table_of_a_smaller_maximum_counts(high: int, peak: float, firs
     assert verdict.check("busbw").status == "fail"
     assert verdict.busbw_gbps is not None and verdict.busbw_gbps < 356
     assert "worst of 2 tables" in verdict.check("busbw").reason
+
+
+@BOUNDED
+@given(last=st.sampled_from([2**27, 2**28]), factor=st.floats(0.02, 1 / 3))
+def test_a_rise_at_a_third_of_its_speed_has_no_verdict(last: int, factor: float) -> None:
+    """Below 256 MiB all messages are slow; the plateau is what it should be."""
+    slow = {(size, half): factor for size in SIZES if 2**16 <= size < last for half in (0, 1)}
+    check = judged(slow).check("stability")
+    assert check.status in ("fail", "unknown")
+
+
+@BOUNDED
+@given(first=st.integers(26, 30), half=st.sampled_from([(0,), (1,), (0, 1)]), factor=st.floats(0.1, 0.5))
+def test_a_first_large_size_at_half_of_its_speed_has_no_verdict(
+    first: int, half: tuple[int, ...], factor: float
+) -> None:
+    lines = changed({(2**first, h): factor for h in half})
+    kept = [line for line in lines if not line.split()[:1] or not _smaller(line, 2**first)]
+    check = judge(kept, WANT).check("stability")
+    assert check.status in ("fail", "unknown"), check.reason
+
+
+def _smaller(line: str, size: int) -> bool:
+    word = line.split()[0]
+    return word.isdigit() and int(word) < size
+
+
+def test_what_has_no_known_good_curves_is_named() -> None:
+    assert judged({}).check("stability").reason.endswith("has no dip")
+    made = Made()
+    made.hosts = ["worker-0", "worker-1", "worker-2"]
+    check = judge(made.lines(), Expectation(profile="h100-ib-8x400", nodes=3)).check("stability")
+    assert check.status == "pass"
+    assert check.reason.endswith("not judged, for want of known-good curves: how all_reduce rises")
+
+
+@BOUNDED
+@given(zeros=st.integers(1, 6), size=st.sampled_from(SMALL[:5]), factor=st.floats(0.02, 0.4))
+def test_a_small_message_that_is_too_fast_is_refused_behind_rows_of_size_zero(
+    zeros: int, size: int, factor: float
+) -> None:
+    """all_gather and the like print 0 bytes where a rank gets no element, some thousand times as fast."""
+    lines = changed({(size, 0): 1 / factor})
+    at = next(i for i, line in enumerate(lines) if line.split()[:1] == [str(SIZES[0])])
+    nothing = "0 0 float sum -1 0.10 0.00 0.00 0 0.09 0.00 0.00 0"
+    check = judge([*lines[:at], *[nothing] * zeros, *lines[at:]], WANT).check("stability")
+    assert check.code == Code.STABILITY_LATENCY and exact(size) in check.reason

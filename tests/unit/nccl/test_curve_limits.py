@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from busbar.nccl.checks.codes import Code
-from busbar.nccl.checks.curve import curve
+from busbar.nccl.checks.curve import curve, rise
+from busbar.nccl.expected.curves import Rise, envelope
+from busbar.nccl.expected.system import System
 from busbar.nccl.log.records import Run
 from tests.unit.nccl.tables import MIB, measurement, row, table
 
@@ -141,3 +143,43 @@ def test_a_message_is_too_fast_below_half_the_time_of_each_of_the_three_before_i
     times: tuple[float, ...], expected: Code | None
 ) -> None:
     assert code(small(*times)) == expected
+
+
+def slowly(*busbw: str) -> Run:
+    """Sizes from 1 KiB on."""
+    return table([row(1024 << i, measurement(busbw=b), line=i + 1) for i, b in enumerate(busbw)])
+
+
+FLAT = {64 * MIB << i: Rise(1.0, 1.0) for i in range(8)}
+LOW = {1024 << i: Rise(0.4, 0.0) for i in range(8)}
+
+
+@pytest.mark.parametrize(
+    ("known_good", "run", "line"),
+    [
+        (FLAT, large(100, 100, 100), None),
+        (FLAT, large(75, 88, 100), None),
+        (FLAT, large(74.9, 88, 100), 1),
+        (FLAT, large(84, 99, 100), 1),
+        (FLAT, large(85, 100, 100), None),
+        (FLAT, large(100), None),
+        ({}, large(10, 100), None),
+        (LOW, slowly("31", "29", "29", "100"), None),
+        (LOW, slowly("29", "29", "29", "100"), 3),
+    ],
+)
+def test_a_rise_is_too_slow_far_below_all_known_good_curves(
+    known_good: dict[int, Rise], run: Run, line: int | None
+) -> None:
+    found = rise(run, known_good)
+    assert (found.line if found else None) == line
+    assert found is None or (found.status, found.code) == ("unknown", Code.STABILITY_SLOW_RISE)
+
+
+def test_five_known_good_curves_make_an_envelope_and_fewer_make_none() -> None:
+    two = envelope(System("H200", 2, 8, 8, 400, 450), "all_reduce")
+    assert 0 < two[64 * MIB].of_plateau < two[8192 * MIB].of_plateau < 1
+    assert envelope(System("H100", 3, 8, 8, 400, 450), "all_reduce") == {}
+    assert envelope(System("H100", 2, 8, 8, 400, 450), "all_gather") == {}
+    assert envelope(System("GB200", 2, 4, 4, 400, 900, nodes_per_domain=18), "all_reduce") == {}
+    assert envelope(None, "all_reduce") == {}
