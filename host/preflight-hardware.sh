@@ -62,12 +62,18 @@ fabric_manager() {
 }
 
 # gdr: kernel modules for GPUDirect RDMA: nvidia-peermem (nv_peer_mem is its predecessor), or the open modules for
-# DMA-BUF.
+# DMA-BUF; nvidia_fs for GPUDirect Storage.
 gdr() {
-  local peermem=false open=false
+  local peermem=false open=false storage=false
+  [[ ! -d $MODULES/nvidia_fs ]] || storage=true
   [[ ! -d $MODULES/nvidia_peermem && ! -d $MODULES/nv_peer_mem ]] || peermem=true
   ! grep -qs 'Open Kernel Module' /proc/driver/nvidia/version || open=true
-  printf '{"peermem":%s,"open_modules":%s}' "$peermem" "$open"
+  printf '{"peermem":%s,"open_modules":%s,"nvidia_fs":%s}' "$peermem" "$open" "$storage"
+}
+
+# rdma_is_shared: whether pods see HCAs without a CNI plugin that moves them; a kernel that does not tell is shared.
+rdma_is_shared() {
+  [[ $(cat "$MODULES/ib_core/parameters/netns_mode" 2>/dev/null) != [N0] ]] && printf true || printf false
 }
 
 # hcas: [{"name","port","link_layer","state","rate","fw","pci","netdevs","vfs","default_route"}], one per port; of a

@@ -29,7 +29,7 @@ main() {
   fi
   local hardware=""
   if [[ ${ROLE:=worker} == worker ]]; then
-    hardware=",\"gpus\":$(gpus),\"fabric_manager\":$(fabric_manager),\"gdr\":$(gdr),\"hcas\":$(hcas)"
+    hardware=",\"gpus\":$(gpus),\"fabric_manager\":$(fabric_manager),\"gdr\":$(gdr),\"hcas\":$(hcas),\"rdma_is_shared\":$(rdma_is_shared)"
     hardware+=",\"nfs_client\":$(nfs_client "${NFS_SERVER:-}")"
   fi
   if [[ $ROLE == server ]]; then

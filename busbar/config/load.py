@@ -88,6 +88,7 @@ def warnings(cluster: Cluster) -> list[str]:
     partial = PartialConfig.of(cluster.model_dump())
     found = [f"{each.where}: {each.text}" for each in software_checks.version_findings(partial)]
     found += k3s_argument_checks.unknown_key_warnings(partial)
+    found += software_checks.launch_warnings(partial)
     found += host_key_warnings(cluster)
     if len(cluster.hosts.workers) == 1 and cluster.validation.enabled:
         found.append("hosts.workers: with one worker the validation stays on the host and tests no fabric")

@@ -73,3 +73,29 @@ def validation(config: PartialConfig) -> Iterator[str]:
         slots = wanted.slots_per_worker
         if slots is not None and gpus.isdecimal() and slots > int(gpus):
             yield f"validation.slots_per_worker: {slots} is more than the {gpus} GPUs of pools.{name}"
+
+
+_EFA = "the default image has no aws-ofi-nccl, and preflight counts no EFA port as a rail"
+_NVL72 = "its pods claim no ComputeDomain and get no IMEX channel, so NVLink between hosts is not used"
+# Systems whose logs busbar judges, and on which its own job was never tried, with the reason.
+_JUDGED_ONLY = {"efa": _EFA, "efa-p4d": _EFA, "gb200-nvl72": _NVL72, "gb200-multirack": _NVL72}
+
+
+def launch_warnings(config: PartialConfig) -> Iterator[str]:
+    """Validations of systems that busbar judges logs of, and does not launch jobs on."""
+    if not config.validation.enabled:
+        return
+    fix = "Fix: set validation.enabled: false, and judge logs of your own jobs: busbar nccl check"
+    if reason := _JUDGED_ONLY.get(config.validation.profile or ""):
+        yield (
+            f"validation.profile: busbar judges logs of {config.validation.profile}, and does not launch "
+            f"jobs there: {reason}. {fix}"
+        )
+        return
+    for name, pool in config.pools.items():
+        model = str(pool.get("gpu_model") or "")
+        if re.search(r"GB[23]00", model, re.IGNORECASE):
+            yield (
+                f"pools.{name}.gpu_model: busbar judges logs of {model}, and does not launch jobs there: "
+                f"{_NVL72}. {fix}"
+            )

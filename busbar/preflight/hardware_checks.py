@@ -33,6 +33,7 @@ def check_hardware(required: HostRequirements, report: Report) -> Iterator[Check
     yield from _rails(required, report)
     yield from check_flow_control(required, report.hcas)
     yield from _memlock(required, report)
+    yield from _hcas_of_pods(required, report)
     if required.transport == "gpudirect-rdma" and required.driver_on_host:
         yield from _gpudirect(report)
 
@@ -220,4 +221,24 @@ def _gpudirect(report: Report) -> Iterator[Check]:
             "error",
             f"no GPUDirect RDMA: nvidia-peermem is not loaded, and DMA-BUF lacks {'; '.join(missing)}",
             "modprobe nvidia-peermem and add it to /etc/modules-load.d/, or install what DMA-BUF lacks",
+        )
+
+
+def _hcas_of_pods(required: HostRequirements, report: Report) -> Iterator[Check]:
+    """Whether a pod sees the HCAs that it asks for, and no others. What runs already is not stopped."""
+    level = "warning" if report.k3s_data else "error"
+    if required.all_hcas_with_gds and report.gdr is not None and report.gdr.nvidia_fs:
+        yield (
+            level,
+            "nvidia_fs (GPUDirect Storage) is loaded: the GPU Operator would give every pod with GPUs all "
+            "HCAs, also those of storage",
+            'set gpu_operator.values: {devicePlugin: {env: [{name: MOFED_ENABLED, value: "false"}]}}',
+        )
+    if required.offered and required.transport != "socket" and not report.rdma_is_shared:
+        yield (
+            level,
+            "RDMA devices are exclusive to a network namespace (ib_core netns_mode=0): pods of the "
+            "validation see no HCA",
+            "rdma system set netns shared, and `options ib_core netns_mode=1` in /etc/modprobe.d; or "
+            "validation.enabled: false, and judge logs of your own jobs: busbar nccl check",
         )

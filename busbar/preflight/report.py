@@ -68,10 +68,11 @@ class FabricManager(Part):
 
 
 class Gdr(Part):
-    """Kernel modules that GPUDirect RDMA can use."""
+    """Kernel modules that GPUDirect RDMA can use, and whether that of GPUDirect Storage is loaded."""
 
     peermem: bool
     open_modules: bool
+    nvidia_fs: bool = False
 
 
 class Qos(Part):
@@ -184,5 +185,7 @@ class Report(Part):
     fabric_manager: FabricManager | None = None
     gdr: Gdr | None = None
     hcas: tuple[Hca, ...] = ()
+    rdma_is_shared: bool = True
+    """Whether network namespaces share the HCAs (ib_core's netns_mode)."""
     nfs_client: NfsClient | None = None
     nfs_folder: NfsFolder | None = None

@@ -15,6 +15,7 @@ from pydantic import Field
 from busbar import versions
 from busbar.config import Cluster, K3s
 from busbar.config.checksums import read_checksums
+from busbar.config.operators import GpuOperator
 from busbar.config.pools import FlowControl
 from busbar.hosts import nfs
 from busbar.hosts import scripts as hostscript
@@ -62,6 +63,8 @@ class HostRequirements(Model):
     transport: str = "socket"
     offered: bool = False
     """Whether the SR-IOV device plugin must offer the rails, which it selects by their PCI addresses."""
+    all_hcas_with_gds: bool = False
+    """Whether the GPU Operator gives every pod with GPUs all HCAs where GPUDirect Storage is loaded."""
     netdev_selectors: tuple[str, ...] = ()
     """Selectors of the site that match only HCAs with a network interface."""
     flow_control: FlowControl = "ignore"
@@ -176,6 +179,7 @@ def spec_of(cluster: Cluster, *, login: Mapping[str, Any], project: Path | None 
             ignore_hcas=tuple(pool.ignore_hcas),
             transport=cluster.validation.required_transport,
             offered=network.enabled and "pciAddresses" not in network.selectors,
+            all_hcas_with_gds=network.enabled and _mounts_all_hcas(cluster.gpu_operator),
             netdev_selectors=tuple(sorted(NETDEV_SELECTORS & set(network.selectors))),
             **_roce(cluster, name),
         )
@@ -250,6 +254,17 @@ def _plan(script: str, *inputs: object) -> str:
 
 def _digest(content: object) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def _mounts_all_hcas(operator: GpuOperator) -> bool:
+    """Where nvidia_fs is loaded, the operator sets MOFED_ENABLED of its device plugin, unless its values do.
+
+    Source: NVIDIA/gpu-operator assets/state-device-plugin/0400_configmap.yaml.
+    """
+    plugin = operator.values.get("devicePlugin")
+    env = plugin.get("env") if isinstance(plugin, dict) else None
+    names = [each.get("name") for each in env if isinstance(each, dict)] if isinstance(env, list) else []
+    return operator.enabled and "MOFED_ENABLED" not in names
 
 
 def _driver_in_container(cluster: Cluster) -> bool:

@@ -70,7 +70,7 @@ def flavor(target: Target) -> dict[str, Any]:
 def cluster_queue(target: Target, training: Training) -> dict[str, Any]:
     """The ClusterQueue of a pool: all GPUs and HCAs of its workers, for any namespace with a LocalQueue."""
     workers = len(target.launch.workers)
-    devices = {name: int(count) * workers for name, count in pod.gpu_limits(target.launch).items()}
+    devices = {name: _times(workers, str(each)) for name, each in pod.gpu_limits(target.launch).items()}
     return {
         "apiVersion": API_VERSION,
         "kind": "ClusterQueue",
@@ -85,7 +85,7 @@ def cluster_queue(target: Target, training: Training) -> dict[str, Any]:
                         {
                             "name": _name(target),
                             "resources": [
-                                {"name": name, "nominalQuota": str(devices[name])} for name in sorted(devices)
+                                {"name": name, "nominalQuota": devices[name]} for name in sorted(devices)
                             ],
                         }
                     ],
@@ -107,3 +107,9 @@ def local_queue(target: Target, namespace: str) -> dict[str, Any]:
 
 def _name(target: Target) -> str:
     return f"busbar-{target.pool}"
+
+
+def _times(workers: int, quantity: str) -> str:
+    """A quantity of every worker: a number of devices, or huge pages such as 5120Mi."""
+    number = quantity.rstrip("KMGTPEik")
+    return f"{int(number) * workers}{quantity[len(number) :]}"

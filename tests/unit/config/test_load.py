@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from pydantic import ValidationError
 
@@ -122,3 +124,25 @@ def test_an_nfs_server_with_the_host_key_of_another_host_is_a_warning() -> None:
     data = site(nfs_server={"folder": "/srv/x"})
     data["hosts"]["nfs_server"] = {**host("nfs-1", "192.0.2.50"), "host_key": host_key("lb-1")}
     assert any("the same key as hosts.nfs_server" in each for each in warnings(load(data)))
+
+
+@pytest.mark.parametrize(
+    ("changes", "path"),
+    [
+        ({"validation": {"profile": "efa"}}, "validation.profile"),
+        ({"validation": {"profile": "gb200-nvl72"}}, "validation.profile"),
+        ({"pools": {"h100": {**H100_POOL, "gpu_model": "NVIDIA GB200"}}}, "pools.h100.gpu_model"),
+    ],
+)
+def test_systems_whose_logs_are_judged_and_on_which_no_job_is_launched_are_named(
+    changes: dict[str, Any], path: str
+) -> None:
+    [found] = [each for each in warnings(load(site(**changes))) if "does not launch" in each]
+    assert found.startswith(f"{path}: busbar judges logs of ")
+
+
+@pytest.mark.parametrize("validation", [{"profile": "h100-ib-8x400"}, {"profile": "efa", "enabled": False}])
+def test_other_systems_and_validations_that_do_not_run_have_no_such_warning(
+    validation: dict[str, Any],
+) -> None:
+    assert not [each for each in warnings(load(site(validation=validation))) if "does not launch" in each]

@@ -294,3 +294,18 @@ def test_a_full_tmp_is_reported_and_leaves_nothing_behind(tmp_path: Path) -> Non
     assert run("preflight", f"TMP={tmp_path}; tmp_is_writable").returncode == 0
     assert list(tmp_path.iterdir()) == []
     assert run("preflight", f"TMP={tmp_path}/none; tmp_is_writable").returncode == 1
+
+
+def test_gpudirect_storage_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "nvidia_fs").mkdir()
+    assert json.loads(output("preflight", f"MODULES={tmp_path}; gdr"))["nvidia_fs"] is True
+    assert json.loads(output("preflight", f"MODULES={tmp_path}/none; gdr"))["nvidia_fs"] is False
+
+
+@pytest.mark.parametrize(("mode", "shared"), [("Y\n", "true"), ("N\n", "false"), ("0\n", "false")])
+def test_rdma_devices_are_shared_unless_the_kernel_says_otherwise(
+    tmp_path: Path, mode: str, shared: str
+) -> None:
+    assert output("preflight", f"MODULES={tmp_path}; rdma_is_shared") == "true"
+    write(tmp_path / "ib_core/parameters/netns_mode", mode)
+    assert output("preflight", f"MODULES={tmp_path}; rdma_is_shared") == shared

@@ -397,3 +397,22 @@ def test_a_load_balancer_without_the_interface_of_the_virtual_ip_is_named() -> N
     required = REQUIRED.model_copy(update={"interface": "eth1"})
     finding = only(findings("lb", required, gpus=None, fabric_manager=None, gdr=None, hcas=[]))
     assert "has no network interface eth1, which carries hosts.virtual_ip; got lo, eth0" in finding.what
+
+
+GDS = {"peermem": True, "open_modules": True, "nvidia_fs": True}
+
+
+def test_hcas_of_storage_in_every_pod_are_refused_where_gpudirect_storage_is_loaded() -> None:
+    required = REQUIRED.model_copy(update={"all_hcas_with_gds": True})
+    finding = only(findings(required=required, gdr=GDS))
+    assert (finding.level, "MOFED_ENABLED" in finding.fix) == ("error", True)
+    assert findings(gdr=GDS) == findings(required=required) == []
+    running = {"k3s_data": True, "managed": ["k3s-agent"]}
+    assert only(findings(required=required, gdr=GDS, **running)).level == "warning"
+
+
+def test_hcas_that_pods_do_not_see_are_refused_where_the_validation_needs_them() -> None:
+    required = REQUIRED.model_copy(update={"offered": True, "transport": "rdma"})
+    finding = only(findings(required=required, rdma_is_shared=False))
+    assert finding.level == "error" and "netns_mode=0" in finding.what
+    assert findings(rdma_is_shared=False) == []

@@ -161,3 +161,19 @@ def test_a_node_is_asked_for_the_names_that_it_downloads_from() -> None:
 def test_flannels_address_is_judged_where_busbar_chooses_its_interface(k3s: dict[str, Any]) -> None:
     spec = asked(k3s=k3s)
     assert spec.requirements_of(spec.hosts[2]).flannel is (k3s == {"agent_args": {}})
+
+
+@pytest.mark.parametrize(
+    ("operator", "all_hcas"),
+    [
+        ({}, True),
+        ({"enabled": False}, False),
+        ({"values": {"devicePlugin": {"env": [{"name": "MOFED_ENABLED", "value": "false"}]}}}, False),
+        ({"values": {"devicePlugin": {"env": [{"name": "OTHER", "value": "x"}]}}}, True),
+    ],
+)
+def test_pods_get_all_hcas_with_gpudirect_storage_unless_the_values_say_otherwise(
+    operator: dict[str, Any], all_hcas: bool
+) -> None:
+    spec = asked(gpu_operator=operator)
+    assert spec.requirements_of(spec.hosts[2]).all_hcas_with_gds is all_hcas

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,14 @@ def test_the_quota_of_a_pool_is_all_devices_of_its_workers() -> None:
         "nvidia.com/gpu": "24", "nvidia.com/hostdev": "24",
     }  # fmt: skip
     assert group["coveredResources"] == [each["name"] for each in flavor["resources"]]
+
+
+def test_huge_pages_of_a_pool_are_counted_in_their_own_unit() -> None:
+    found = target(workers={"h100": 3})
+    launch = found.launch.model_copy(update={"resources": {"hugepages-2Mi": "5120Mi"}})
+    spec = kueue.cluster_queue(dataclasses.replace(found, launch=launch), training())["spec"]
+    quotas = spec["resourceGroups"][0]["flavors"][0]["resources"]
+    assert {"name": "hugepages-2Mi", "nominalQuota": "15360Mi"} in quotas
 
 
 def test_a_queue_leads_to_the_queue_of_its_pool_and_that_to_its_flavor() -> None:
