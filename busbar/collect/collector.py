@@ -51,7 +51,7 @@ def collect(api: Api, spec: CollectSpec, clock: Clock, progress: ProgressCallbac
 
 def row_text(line: bytes) -> str | None:
     """`8 GiB: 390.3 GB/s out of place, 390.2 GB/s in place` for a complete row of a table, else None."""
-    found = ROW.search(clean(line.decode("utf-8", "replace")))
+    found = ROW.search("\n".join(clean(line.decode("utf-8", "replace")) or []))
     if not found:
         return None
     values = found[4].split()[-8:]

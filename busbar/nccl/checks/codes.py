@@ -47,6 +47,7 @@ class Code(checks.Code):
     RANKS_OTHER_FACTOR = "ranks.other_factor"
     RANKS_OTHER_COMMUNICATOR = "ranks.other_communicator"
     RANKS_NOT_ALL_UP = "ranks.not_all_up"
+    RANKS_EXCERPT = "ranks.excerpt"
     RANKS_OTHER_COUNT = "ranks.other_count"
 
     COMPLETENESS_COMPLETE = "completeness.complete"

@@ -19,9 +19,8 @@ def completeness(context: Context) -> Check:
         return unknown(Code.COMPLETENESS_NO_TABLE, "no table to judge")
     empty = [r for r in context.log.runs if not r.rows]
     if empty:
-        return failed(
-            Code.COMPLETENESS_EMPTY_TABLE, f"{len(empty)} tables have no row (line {empty[0].line})"
-        )
+        reason = f"{len(empty)} tables have no row (line {empty[0].line})"
+        return (unknown if context.log.long_lines else failed)(Code.COMPLETENESS_EMPTY_TABLE, reason)
     unsure: Check | None = None
     for run in context.judged:
         problem = arithmetic(run) or _average(run) or size_sweep(run, context)
@@ -66,6 +65,9 @@ def _damage(run: Run) -> Check | None:
             Code.COMPLETENESS_DAMAGED,
             f"{run.damaged} rows cut short and {run.orphans} numbers without a row: the table is damaged",
         )
+    if run.has_repeated_rows and run.is_picked:
+        reason = "rows only, and a size is there twice: they are of several runs"
+        return unknown(Code.COMPLETENESS_NO_BANNER, reason)
     if run.has_repeated_rows:
         return failed(
             Code.COMPLETENESS_REPEATED_ROWS,

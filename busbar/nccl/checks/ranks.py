@@ -11,6 +11,13 @@ from busbar.nccl.expected.system import is_gpu
 from busbar.nccl.log.collective import factor, infer, is_scaled, ratio
 from busbar.nccl.log.records import Measurement, Rank, Run, number, rounding
 
+# what a device list gives that lacks lines
+OF_LISTS = (
+    Code.RANKS_GAPS, Code.RANKS_TABLES_DIFFER, Code.RANKS_WRONG_NODES, Code.RANKS_OTHER_HOSTS,
+    Code.RANKS_WRONG_PER_NODE, Code.RANKS_OTHER_FACTOR, Code.RANKS_ONE, Code.RANKS_OTHER_COMMUNICATOR,
+    Code.RANKS_NOT_ALL_UP, Code.RANKS_OTHER_COUNT,
+)  # fmt: skip
+
 
 def ranks(context: Context) -> Check:
     """Ranks 0..n-1 once each, on the expected hosts, and n in every number that depends on it."""
@@ -30,18 +37,30 @@ def ranks(context: Context) -> Check:
         return unknown(
             Code.RANKS_NO_DEVICE_LIST, f"no device list before a table: who took part is not known{hint}"
         )
-    for run in context.judged:
-        problem = _listed(run, context) or _hosts(run, context) or _factor(run)
-        if problem:
-            return problem
+    found = (_listed(r, context) or _hosts(r, context) or _factor(r) for r in context.judged)
+    problem = next(filter(None, found), None) or _counted_by_nccl(context)
+    if problem and problem.code in OF_LISTS and _is_excerpt(context):
+        return unknown(Code.RANKS_EXCERPT, f"{problem.reason}; parts of the log are missing")
     unsure = (_unknown_gpu(run, context.expectation.gpu) for run in context.judged)
-    problem = _counted_by_nccl(context) or next(filter(None, unsure), None)
+    problem = problem or next(filter(None, unsure), None)
     if problem:
         return problem
     enforced = "" if context.nodes_given else " by the log's own device list (pass --expect-nodes to enforce)"
     last = context.judged[0].preamble.ranks[-1]
     reason = f"{context.ranks} ranks on {context.nodes} hosts{enforced}"
     return passed(Code.RANKS_COMPLETE, reason, last.as_line)
+
+
+def _is_excerpt(context: Context) -> bool:
+    """Whether lines of a device list are missing, in a log of which other parts are missing too."""
+    if context.is_whole:
+        return False
+    counted = [int(n) for n in context.evidence.communicators]
+    return any(
+        len(run.preamble.ranks) < max([r.rank + 1 for r in run.preamble.ranks] + counted)
+        or _factor(run) is not None
+        for run in context.judged
+    )
 
 
 def _listed(run: Run, context: Context) -> Check | None:

@@ -41,7 +41,7 @@ def source(context: Context) -> Check:
     if log.long_lines:
         return unknown(
             Code.SOURCE_LONG_LINES,
-            f"{log.long_lines} lines are too long to be read whole: line ends are missing",
+            f"{log.long_lines} lines cannot be read whole: they are too long, or in an unknown form",
         )
     first = next((r.preamble.banner for r in context.judged if r.preamble.banner), None)
     return passed(

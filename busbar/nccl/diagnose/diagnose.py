@@ -17,6 +17,7 @@ from busbar.nccl.diagnose.rules import Kind, Observation, Rule, Severity, rule, 
 from busbar.nccl.log.matcher import KnownLine
 from busbar.nccl.log.records import LogLine
 
+EARLIEST = "the earliest WARN"
 Role = Literal["first-cause", "echo", "other"]
 KINDS: tuple[Kind, ...] = ("cause", "crash", "peer", "symptom", "echo")
 
@@ -53,6 +54,7 @@ def diagnose(context: Context, checks: list[Check]) -> list[Diagnosis]:
         elif each.observed is not None and each.observed in observed:
             line = observed[each.observed]
             found.append(_diagnosis(each, line.line, line.text))
+    found = [_with_warning(d, context) for d in found]
     names = {d.name for d in found}
     ordered = sorted(found, key=lambda d: (_distance(rule(d.name), names), *_place(d)))
     refused = any(check.status in ("fail", "unknown") for check in checks)
@@ -60,6 +62,18 @@ def diagnose(context: Context, checks: list[Check]) -> list[Diagnosis]:
         d.model_copy(update={"role": _role(d, at, names) if refused else "other"})
         for at, d in enumerate(ordered)
     ]
+
+
+def _with_warning(found: Diagnosis, context: Context) -> Diagnosis:
+    """FOUND, with the WARN line that it tells to look at."""
+    lines = context.log.evidence.warnings.values()
+    first = min(lines, key=lambda line: line.line, default=None)
+    if first is None:
+        return found
+    text = f"{EARLIEST} (line {first.line}: {first.text})"
+    return found.model_copy(
+        update={name: getattr(found, name).replace(EARLIEST, text, 1) for name in ("cause", "next")}
+    )
 
 
 def _distance(found: Rule, names: set[str]) -> float:

@@ -6,8 +6,9 @@ Order matters: what was added last (kubectl's prefix, then its time) is taken of
 
 from __future__ import annotations
 
-import json
 import re
+
+from busbar.nccl.log.unwrap import PROGRAM, unwrap
 
 MONTHS = "Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec"
 # Mon Sep  2 10:00:00 2024          mpirun --timestamp-output, ctime(3)
@@ -50,7 +51,9 @@ LEADERS = [
     # 10.0.87.143: 10.0.87.143: text                 pdsh, twice where it wraps deepspeed
     re.compile(r"([\w.\-]+): (?=\1: )"),
     # worker-0: # nThread ..                         pdsh, clush, only in front of something we know
-    re.compile(r"[\w.\-]+: (?=\s*(?:#|[\w.\-]+:\d+:\d+ \[|NCCL version|\d+\s+\d+\s+[a-z]))"),
+    re.compile(rf"[\w.\-]+: (?=\s*(?:{PROGRAM}))"),
+    # - # nThread ..                                 a list of Ansible
+    re.compile(rf"- (?=\s*(?:['\"]|{PROGRAM}))"),
     # > text                                         quoted in a mail or an issue
     re.compile(r">\s?(?=\s*(?:#|\d))"),
 ]
@@ -58,20 +61,47 @@ LEADERS = [
 ANY_LEADER = re.compile("|".join(leader.pattern for leader in LEADERS))
 
 
-def clean(text: str) -> str:
-    """The program's own text of one line. Never raises."""
+# nccl [1,0]<stdout>:text            k9s: the container's name before a tag
+CONTAINER = re.compile(r"[A-Za-z][\w./-]{0,200} +(?=\[[^\[\]\s<]{1,200}\](?:\[[^\[\]\s]{1,200}\])?<std)")
+MAX_DEPTH = 4  # collectors inside each other
+
+
+def clean(text: str) -> list[str] | None:
+    """The program's own lines in one line of a log, mostly one. None: they are wrapped in a way that is not
+    known. Never raises.
+    """
+    return _clean(text, MAX_DEPTH)
+
+
+def _clean(text: str, depth: int) -> list[str] | None:
+    text = _stripped(text)
+    inner = unwrap(text) if depth else [text]
+    if inner is None or inner == [text]:
+        return None if inner is None else [text]
+    found: list[str] = []
+    for line in inner:
+        lines = _clean(line, depth - 1)
+        if lines is None:
+            return None
+        found += lines
+    return found
+
+
+def _stripped(text: str) -> str:
+    """TEXT without what launchers and collectors put before it."""
     if "\x00" in text:
         text = text.replace("\x00", "")
     if "\x1b" in text:
         text = ANSI.sub("", text)
     # blanks of a web page
     text = text.rstrip("\r\n").replace("\r", " ").replace("\ufeff", "").replace("\xa0", " ")
-    if text.startswith('{"'):
-        text = _json_text(text)
-    if "]<std" in text and (tag := TAG.match(text)) is not None:
-        text = text[tag.end() :]  # nearly always the only one
     if "]<std" in text:
-        text = TAG.sub(" ", text)
+        if (container := CONTAINER.match(text)) is not None:
+            text = text[container.end() :]
+        if (tag := TAG.match(text)) is not None:
+            text = text[tag.end() :]  # nearly always the only one
+        if "]<std" in text:
+            text = TAG.sub(" ", text)
     text = text.strip()
     for _ in range(8):  # a few nested collectors at most
         if ANY_LEADER.match(text) is None:
@@ -81,20 +111,3 @@ def clean(text: str) -> str:
             if match is not None:
                 text = text[match.end() :].lstrip()
     return text
-
-
-# {"log":"# nThread 1 ...\n","stream":"stdout","time":"..."}      docker's json-file driver, fluent-bit
-# {"message":"# nThread 1 ...","@timestamp":"..."}                beats, vector; "textPayload": Google Cloud
-# {"MESSAGE":"# nThread 1 ...","_PID":"12"}                       journalctl -o json
-JSON_KEYS = ("log", "message", "textPayload", "MESSAGE")
-
-
-def _json_text(text: str) -> str:
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):  # the latter: thousands of nested brackets
-        return text
-    if not isinstance(value, dict):
-        return text
-    inner = next((value[key] for key in JSON_KEYS if isinstance(value.get(key), str)), text)
-    return str(inner).rstrip("\r\n")

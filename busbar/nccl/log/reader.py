@@ -23,6 +23,7 @@ MAX_TEXT = 8192
 MAX_HOST = 255
 # what of a line behind MAX_TEXT would have been read: of lists of ranks and host names nothing
 READABLE = re.compile(rb"NCCL |# |\d +\d+ +[a-z]")
+OF_HOST = re.compile(r"[a-z0-9][a-z0-9.\-]*")
 GLUED_NUMBER = re.compile(r"-?\d+(?=[A-Za-z])")
 
 
@@ -99,7 +100,7 @@ class LogReader:
         self._at = self.builder.program
         self._matcher = matcher
         self._lines = 0
-        self._cut = 0  # lines of which a part that says something was not read
+        self._cut = 0  # lines of which a part was not read
         self._last_line = b""
 
     def block(self, block: bytes) -> None:
@@ -128,17 +129,23 @@ class LogReader:
             bytes=source.bytes,
             sha256=source.sha256.hexdigest(),
             truncated=source.truncated,
-            long_lines=source.long_lines + self._cut,
-            last_line=clean(_text(self._last_line))[:EVIDENCE_WIDTH],
+            long_lines=source.long_lines + self._cut + self.builder.foreign,
+            last_line="".join((clean(_text(self._last_line)) or [""])[-1:])[:EVIDENCE_WIDTH],
         )
 
     def _line(self, line: bytes, number: int) -> None:
         """Take one line."""
         if len(line) > MAX_TEXT and READABLE.search(line, MAX_TEXT - MAX_HOST) is not None:
             self._cut += 1
-        text = clean(_text(line))
-        if not text:
-            return
+        texts = clean(_text(line))
+        if texts is None:
+            self._cut += 1
+        for text in texts or ():
+            if text:
+                self._read(text, number)
+
+    def _read(self, text: str, number: int) -> None:
+        """Take one line of a program."""
         message = find_message(text)
         if message is None:
             self._plain(text, number)
@@ -218,10 +225,22 @@ class LogReader:
         ends = (glued[i:] for i in range(max(0, len(glued) - MAX_HOST), len(glued)))
         known = (x for x in ends if x in self.hosts or x in self.builder.hosts)
         if (found := next(known, None)) is not None:
+            if _is_another(glued[: -len(found)], inside=after > 0):
+                return start, host
             host = found
         elif p.ROW_START.search(text[after:start]) and (digits := GLUED_NUMBER.match(glued)) is not None:
             host = glued[digits.end() :]
         return end - len(host), host
+
+
+def _is_another(before: str, *, inside: bool) -> bool:
+    """Whether a host's name with BEFORE in front is that of another host, not a text that sticks to it.
+
+    INSIDE a message a whole word may: `Connected all ringsworker-0:40:90`.
+    """
+    if OF_HOST.fullmatch(before) is None or before.isdigit():
+        return False
+    return not (inside and before.isalpha() and len(before) >= 4)
 
 
 def _text(line: bytes) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 # GB/s; half of it is printed as 0.01 at least
 LEAST_RESOLVED = 0.02
@@ -207,7 +208,9 @@ class Run:
             return False
         # what rounding of the printed values explains, in GB/s
         tolerance = 0.1 if self.highest_busbw >= 1000 else 0.01
-        return abs(printed - self.mean_busbw) <= tolerance
+        # %g prints six digits: 202818 for 202818.2039
+        digits = 0.5 * 10.0 ** (math.floor(math.log10(abs(printed))) - 5) if printed else 0.0
+        return abs(printed - self.mean_busbw) <= max(tolerance, digits)
 
     @property
     def wrong_rows(self) -> int | None:
@@ -231,7 +234,16 @@ class Run:
     def has_several_programs(self) -> bool:
         """True where two programs wrote into one table: a rank, a preamble or a row is there twice."""
         ranks = [(r.group, r.rank) for r in self.preamble.ranks]
-        return len(set(ranks)) < len(ranks) or self.has_repeated_rows or self.preamble.repeats > 0
+        repeated = self.has_repeated_rows and not self.is_picked
+        return len(set(ranks)) < len(ranks) or repeated or self.preamble.repeats > 0
+
+    @property
+    def is_picked(self) -> bool:
+        """True for rows alone, as grep picks them: one run after the other, not written at the same time."""
+        if self.error_column is not None or self.preamble.banner is not None or self.preamble.ranks:
+            return False
+        keys = [r.key for r in self.rows]
+        return len(set(keys)) == 1 or all(a != b for a, b in pairwise(keys))
 
     @property
     def has_wrong_precision(self) -> bool:

@@ -18,6 +18,7 @@ QUOTES = ("`", '"', "'", "(", "\u201c", "\u2018")
 WORDS = re.compile(
     r"(?<![^\s(])[A-Za-z][a-z]{0,30},? [A-Za-z]?[a-z]{1,30},? [A-Za-z]?[a-z]{1,30}(?=[\s:;,.]|$)"
 )
+RECORD = re.compile(r"""["<>{}|;]|\\[nt]""")  # signs that no row has
 ONLY_WORDS = re.compile(r"[A-Za-z][a-z]{0,30}(?:,? [A-Za-z]?[a-z]{0,30}){1,8} ")
 VALUE_SIGNS = "+-Nni"  # what p.VALUE may start with besides a digit
 
@@ -46,6 +47,7 @@ class RunBuilder:
         self._preamble = Preamble()
         self._pending: _Pending | None = None
         self._command: str | None = None
+        self.foreign = 0  # rows inside a record of a form that is not known
 
     @property
     def current(self) -> Run | None:
@@ -247,6 +249,8 @@ class RunBuilder:
         )
         if len(values) >= width:
             self._complete(run, pending, interleaved=False)
+        elif RECORD.search(text, match.start()) is not None:
+            self.foreign += 1
         else:
             self._pending = pending
 

@@ -15,7 +15,7 @@ from busbar.nccl.checks.ranks import ranks
 from busbar.nccl.checks.result import Check
 from busbar.nccl.expected.system import is_gpu
 from busbar.nccl.log.evidence import Evidence
-from busbar.nccl.log.records import LogLine, Measurement, Rank, Run
+from busbar.nccl.log.records import Banner, LogLine, Measurement, Rank, Run
 from tests.unit.nccl.tables import MIB, context, measurement, row, table
 
 SIXTEEN = measurement("5000.0", "100.00", "187.50")  # all_reduce: busbw = algbw x 2 x 15 / 16
@@ -23,7 +23,13 @@ LINE = LogLine("", 7, "as printed")
 
 
 def run_of(n: int = 16, busbw: Measurement = SIXTEEN, name: str = "all_reduce") -> Run:
-    return table([row(512 * MIB, busbw)], n, name)
+    return whole(table([row(512 * MIB, busbw)], n, name))
+
+
+def whole(run: Run) -> Run:
+    """RUN between its arguments and its summary."""
+    run.preamble.banner, run.avg = Banner(512 * MIB, 512 * MIB, 2, "factor", 1), "1"
+    return run
 
 
 def checked(*runs: Run, evidence: Evidence | None = None, **want: object) -> Check:
@@ -221,7 +227,7 @@ def test_nccl_may_count_a_rack_as_one_node() -> None:
 def test_busbw_is_that_of_16_ranks_within_what_both_values_were_rounded_by(
     algbw: str, busbw: str, fits: bool
 ) -> None:
-    check = checked(table([row(512 * MIB, SIXTEEN, measurement("5000.0", algbw, busbw))], 16))
+    check = checked(whole(table([row(512 * MIB, SIXTEEN, measurement("5000.0", algbw, busbw))], 16)))
     assert check.code == (Code.RANKS_COMPLETE if fits else Code.RANKS_OTHER_FACTOR)
 
 

@@ -1,0 +1,109 @@
+"""Take a program's lines out of the records of log collectors: JSON, logfmt, CSV, lists of strings.
+
+{"log":"# nThread 1 ...\\n","stream":"stdout","time":"..."}       docker, also behind a prefix
+{"jsonPayload":{"message":"# nThread 1 ..."},"timestamp":"..."}   Google Cloud
+{"labels":{"pod":"x"},"line":"# nThread 1 ..."}                   logcli
+time=... level=info msg="# nThread 1 ..."                         logfmt
+2026-05-05 10:00:00,nccl-0,"# nThread 1 ..."                      CSV
+        "# nThread 1 ...",                                        stdout_lines of Ansible
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+# keys whose string is the line: those of the outermost object first, in this order
+KEYS = (
+    "log", "message", "msg", "textpayload", "line", "text", "body", "content", "_raw", "@message", "original",
+    "event", "payload", "data", "stdout",
+)  # fmt: skip
+NUMBER = r"(?:[-+]?\d[\d.]*(?:e[-+]?\d+)?%?|N/A|-?nan|-?inf)"
+# how a line of nccl-tests or NCCL begins: a comment, a row or the rest of one, a message
+PROGRAM = (
+    r"#|\d+\s+\d+\s+[a-z]|[\w.\-]+:\d+:\d+ \[|NCCL (?:version|INFO|WARN)"
+    rf"|{NUMBER}(?:\s+{NUMBER}){{3,17}}\s*$"
+)
+BEGINS = re.compile(rf"\s*(?:{PROGRAM})")
+# "# nThread 1 ...",        or "msg": "# nThread 1 ..."
+STRING = re.compile(r'(?:"(?P<key>[\w.@]{1,80})"\s*:\s*)?"(?P<text>(?:[^"\\]|\\.)*)"\s*,?\s*')
+SINGLE = re.compile(r"'(?P<text>(?:[^']|'')*)'\s*,?\s*")
+FIELD = re.compile(r'(?:^|\s)(?P<key>[\w.@]{1,80})="(?P<text>(?:[^"\\]|\\.)*)"')
+LOGFMT = re.compile(r"[\w.@/\-]{1,80}=\S")
+# what of a record would have been read
+READABLE = re.compile(r"NCCL (?:INFO|WARN|version)|# |\d +\d+ +[a-z]", re.ASCII)
+QUOTED = re.compile(r'"((?:[^"]|"")*)"')
+RECORD = re.compile(r"""\{\s*["']""")
+# what stands before a field of CSV: fields without sentences
+BEFORE = re.compile(r'(?:"[^"]{0,200}"|[^\s",]{0,200}(?: [^\s",]{0,200})?),')
+
+
+def unwrap(text: str) -> list[str] | None:
+    """The lines in the record TEXT; [TEXT] where it is none, None where it is one that cannot be read."""
+    if "{" in text and (record := RECORD.search(text)) is not None:
+        return _object(text, record.start())
+    if text[:1] == '"' and (match := STRING.fullmatch(text)) is not None:
+        known = match["key"] is None or match["key"].lower() in KEYS
+        return _unescaped(match["text"]) if known else []
+    if text[:1] == "'" and (match := SINGLE.fullmatch(text)) is not None:
+        return [match["text"].replace("''", "'")]
+    if "=" in text and LOGFMT.match(text) is not None:
+        fields = {m["key"].lower(): m["text"] for m in FIELD.finditer(text)}
+        found = next((fields[key] for key in KEYS if key in fields), None)
+        return [text] if found is None else _unescaped(found)
+    if "," in text and BEGINS.match(text) is None:
+        return _of_csv(text)
+    return [text]
+
+
+def _object(text: str, at: int) -> list[str] | None:
+    """The lines of a JSON object at AT, which may stand behind a collector's prefix."""
+    if BEGINS.search(text[:at]) is not None:
+        return [text]  # a line of the program that has braces
+    try:
+        value = json.loads(text[at:])
+    except (ValueError, RecursionError):  # the latter: thousands of nested brackets
+        return None if READABLE.search(text, at) is not None else [text]
+    lines = list(_lines(value))
+    return lines or (None if READABLE.search(text, at) is not None else [text])
+
+
+def _lines(value: Any) -> Iterator[str]:
+    """Lines of the outermost strings under a key of KEYS; a list has those of each of its objects."""
+    level = [value]
+    for _ in range(8):
+        below: list[Any] = []
+        for each in level:
+            if isinstance(each, dict):
+                named = {str(k).lower(): v for k, v in each.items()}
+                found = next((named[key] for key in KEYS if isinstance(named.get(key), str)), None)
+                if found is not None:
+                    yield from found.splitlines()
+                else:
+                    below += each.values()
+            elif isinstance(each, list):
+                below += each
+        level = below
+
+
+def _unescaped(text: str) -> list[str] | None:
+    try:
+        return str(json.loads(f'"{text}"')).splitlines()
+    except ValueError:
+        return None
+
+
+def _of_csv(text: str) -> list[str]:
+    """The field that a program printed: quoted, or from there to the end of the line."""
+    at = 0
+    while (before := BEFORE.match(text, at)) is not None:
+        at = before.end()
+        if (quoted := QUOTED.match(text, at)) is not None:
+            field = quoted[1].replace('""', '"')
+            if BEGINS.match(field) is not None:
+                return [field]
+        elif BEGINS.match(text, at) is not None:
+            return [text[at:]]
+    return [text]
