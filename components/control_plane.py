@@ -14,7 +14,7 @@ from busbar.hosts import k3s
 from busbar.hosts.downloads import install_seconds, k3s_values
 from busbar.hosts.host import Host
 from busbar.hosts.inventory import api_url
-from busbar.hosts.server_output import kubeconfig_text, server_facts, with_server
+from busbar.hosts.server_output import known_ca, kubeconfig_text, server_facts, with_server
 from components.engine.host_command import HostCommandArgs, create_host_command
 from components.engine.join_tokens import JoinTokens
 from components.engine.k3s_server import Server, ServerArgs, create_server
@@ -90,8 +90,8 @@ class K3sControlPlane(pulumi.ComponentResource):
     The servers come up in their order: each joins server 1 and is a voter in etcd before the next one begins.
     A server's `-removal` acts when it is deleted; `-teardown` is deleted by `destroy` only, and first.
     `-nodes`, on server 1, prepares a cluster that exists for machines that were replaced, and tells the
-    cluster which servers are configured; `-rejoin`, on server 2, does the first for server 1
-    (host/k3s-nodes.sh).
+    cluster which servers are configured; `-rejoin`, on server 2, does the first for server 1, and tells it
+    the CA (host/k3s-nodes.sh).
     """
 
     kubeconfig: pulumi.Output[str]
@@ -134,7 +134,8 @@ class K3sControlPlane(pulumi.ComponentResource):
         self.install_id = pulumi.Output.from_input(args.install_id)
         first, *others = args.servers
         ahead = [self._prepare_nodes(f"{name}-rejoin", others[0], of=[first.name])] if others else []
-        begun = self._install(f"{name}-{first.name}", first, ahead)
+        peer_ca = ahead[0].stdout.apply(known_ca) if ahead else None
+        begun = self._install(f"{name}-{first.name}", first, ahead, peer_ca)
         self.foundation, self._first = begun.removal, begun.installed
         self._facts = self._first.stdout.apply(server_facts)
         prepared = self._prepare_nodes(
@@ -211,7 +212,13 @@ class K3sControlPlane(pulumi.ComponentResource):
             pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(parent=self)),
         )
 
-    def _install(self, name: str, host: Host, after: pulumi.Input[Sequence[pulumi.Resource]]) -> Server:
+    def _install(
+        self,
+        name: str,
+        host: Host,
+        after: pulumi.Input[Sequence[pulumi.Resource]],
+        peer_ca: pulumi.Input[str] | None = None,
+    ) -> Server:
         args, settings = self._args, self._settings
         return create_server(
             name,
@@ -228,6 +235,7 @@ class K3sControlPlane(pulumi.ComponentResource):
                 timeout_seconds=install_seconds(settings, "server", SERVER_DEADLINE_SECONDS),
                 config=self._render_config(host),
                 registries=self.registries_yaml,
+                peer_ca=peer_ca,
             ),
             pulumi.ResourceOptions(parent=self, depends_on=after),
         )

@@ -11,7 +11,7 @@
 # Values: NODE_NAME; AFTER (true: this step runs after the installation of this server, else also before K3s is here).
 # Payload: machines (lines "NODE MACHINE [EPOCH]"; EPOCH: preflight found no K3s there then), servers (lines "NODE": all of the configuration. They are noted in the
 #   cluster; none of them leaves etcd when only its resource is removed).
-# Facts: {"node","replaced":[NODE...]}
+# Facts: {"node","replaced":[NODE...],"ca_sha256"}: of the cluster's CA, empty where K3s is not installed.
 # shellcheck source=/dev/null
 [[ -n ${BUSBAR_LIB:-} ]] || for part in lib lib-install k3s-api; do
   source "$(dirname "${BASH_SOURCE[0]}")/$part.sh"
@@ -23,6 +23,8 @@ START_DEADLINE=60
 # The ConfigMap in kube-system with the taints that busbar has set: lines "NODE KEY=VALUE:EFFECT...".
 TAINTS=busbar-taints
 ETCD_DATA=/var/lib/rancher/k3s/server/db/etcd
+# With the hash of the CA in it.
+TOKEN_FILE=/var/lib/rancher/k3s/server/token
 # Where earlier releases of busbar noted which agents restarted.
 FORMER_NAMESPACE=busbar-rollout
 
@@ -43,7 +45,8 @@ main() {
     hand_over_taints
     [[ ${AFTER:-} != true ]] || note_hosts
   fi
-  printf '{"node":%s,"replaced":[%s]}\n' "$(json "$NODE_NAME")" "$REPLACED"
+  printf '{"node":%s,"replaced":[%s],"ca_sha256":%s}\n' "$(json "$NODE_NAME")" "$REPLACED" \
+    "$(json "$(sed -n 's/^K10\([0-9a-f]\{64\}\)::.*/\1/p' "$TOKEN_FILE" 2>/dev/null || true)")"
 }
 
 # note_hosts: the names of the configured servers.

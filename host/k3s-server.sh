@@ -3,7 +3,8 @@
 #
 # Values: OWNER, INSTALL_ID, NODE_NAME, NODE_ADDRESS, VERSION, URL_AMD64, SHA256_AMD64 (or ARM64), IMAGES (lines "sha256 url"),
 #   FIRST (true on server 1), PEERS (addresses of the other servers, in their order), ROTATE_* (k3s-rotation.sh).
-# Payload: config (config.yaml without cluster-init, server, node-ip, flannel-iface), registries (registries.yaml, may be empty).
+# Payload: config (config.yaml without cluster-init, server, node-ip, flannel-iface), registries (registries.yaml, may be empty),
+#   peer_ca (on server 1: sha256 of the CA of the cluster that server 2 runs; empty for a new cluster).
 # Facts: {"node","version","ca_sha256","ca_pem"}
 [[ -n ${BUSBAR_LIB:-} ]] || for part in lib lib-install owner k3s-api k3s-lib k3s-rotation k3s-remove; do
   # shellcheck source=/dev/null
@@ -40,6 +41,7 @@ install_server() {
   k3s_download
   restart_after_drift "$UNIT"
   membership=$(membership_line)
+  pin_peer_ca "$membership"
   with_rotations "$UNIT" apply_server "$membership" "$address"
   renew_certificate
   k3s_record_machine "$KUBECONFIG_FILE"
@@ -148,6 +150,29 @@ membership_line() {
   poll "$PEER_DEADLINE" peer_reachable "$peer" ||
     die "server 1 ($peer:6443) is not reachable from here after $PEER_DEADLINE s" "$SERVER_PORTS"
   printf 'server: "https://%s:6443"' "$(bracketed "$peer")"
+}
+
+# pin_peer_ca LINE: server 1, which makes the CA, has a token without it. When its machine was replaced, it joins with one that
+# pins the CA, as the others do: else it would tell its token to whoever answers.
+pin_peer_ca() {
+  local token written ca config pinned
+  token=$(next_token)
+  [[ $FIRST == true && $1 == server:* && $token != K10* ]] || return 0
+  if has_data; then
+    written=$(config_value token <"$K3S_CONFIG_DIR/config.yaml")
+    # One that joined without it does not restart for it.
+    [[ $written == K10* ]] || return 0
+    ca=${written#K10} ca=${ca%%::*}
+  else
+    ca=$(payload peer_ca)
+  fi
+  [[ $ca =~ ^[0-9a-f]{64}$ ]] ||
+    die "the CA of the running cluster is not known, so this server does not join it" \
+      "busbar up STACK --converge $NODE_NAME, which asks server 2 for it"
+  config=$(payload config)
+  pinned=${config/"token: $token"/"token: K10$ca::server:$token"}
+  [[ $pinned != "$config" ]] || die "config.yaml has no line 'token: ...' of the expected form" "see config.yaml of another server"
+  PAYLOAD=${PAYLOAD/"\"config\":\"$(payload config | base64 -w 0)\""/"\"config\":\"$(base64 -w 0 <<<"$pinned")\""}
 }
 
 # Before it has joined, a server has no CA to check: /ping shows only that a K3s runs there.

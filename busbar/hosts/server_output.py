@@ -29,6 +29,11 @@ def server_facts(stdout: str) -> ServerFacts:
         ) from None
 
 
+def known_ca(stdout: str) -> str:
+    """The hash of the cluster's CA that host/k3s-nodes.sh printed; "" before there is a cluster."""
+    return str(result(stdout).get("ca_sha256", ""))
+
+
 def kubeconfig_text(stdout: str) -> str:
     """The kubeconfig that host/kubeconfig.sh printed. Raises ValueError, without showing anything of it."""
     try:

@@ -80,8 +80,7 @@ def unreachable(hosts: Mapping[str, HostRecord]) -> set[str]:
 
 def kept(host: HostRecord) -> HostRecord:
     """The record of a host that is not asked again: K3s may have been installed there since."""
-    facts = {key: value for key, value in host.facts.items() if key != WITHOUT_K3S}
-    return replace(host, facts={**facts, HAS_K3S: True})
+    return replace(host, facts={**host.facts, HAS_K3S: True})
 
 
 def machine(host: HostRecord) -> str:

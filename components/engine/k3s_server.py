@@ -18,7 +18,10 @@ REMOVAL_DEADLINE_SECONDS = 600
 
 @dataclass(frozen=True, kw_only=True)
 class ServerArgs:
-    """`values`: what all servers install. `config`: its config.yaml. `registries`: registries.yaml."""
+    """`values`: what all servers install. `config`: its config.yaml. `registries`: registries.yaml.
+
+    `peer_ca`: of server 1 beside others, the hash of the CA of a cluster that they run.
+    """
 
     servers: Sequence[Host]
     load_balancers: Sequence[Host]
@@ -29,6 +32,7 @@ class ServerArgs:
     timeout_seconds: int
     config: pulumi.Input[str]
     registries: pulumi.Input[str]
+    peer_ca: pulumi.Input[str] | None = None
 
 
 @dataclass(frozen=True)
@@ -71,7 +75,11 @@ def create_server(name: str, args: ServerArgs, opts: pulumi.ResourceOptions) -> 
             "FIRST": "true" if host is servers[0] else "false",
             "PEERS": peers,
         },
-        payload={"config": args.config, "registries": args.registries},
+        payload={
+            "config": args.config,
+            "registries": args.registries,
+            **({} if args.peer_ca is None else {"peer_ca": args.peer_ca}),
+        },
         install_id=args.install_id,
     )
     after = pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(depends_on=[removal]))

@@ -155,6 +155,7 @@ def test_servers_that_join_pin_the_ca_of_server_1(run: Run) -> None:
     first, second = (payload(run.named(f"control-plane-server-{n}"), "config") for n in (1, 2))
     assert f"K10{SERVER_FACTS['ca_sha256']}::server:{TOKEN}" in second
     assert "K10" not in first, "server 1 makes the CA"
+    assert payload(run.named("control-plane-server-1"), "peer_ca") == SERVER_FACTS["ca_sha256"]
 
 
 def test_what_is_known_of_the_cluster_comes_from_server_1() -> None:

@@ -13,7 +13,8 @@ _PREFIXES = ("load-balancer", "control-plane", "worker", "nfs-server")
 # Reads the machine-ids again: a host may be another machine now.
 _PREFLIGHT = "preflight-hosts"
 # What these may not do themselves: a server prepares for another machine, and taints are set through the API.
-_NODES, _WITH_NODE = ("control-plane-nodes", "control-plane-taints"), ("control-plane-", "worker-")
+_NODES = ("control-plane-rejoin", "control-plane-nodes", "control-plane-taints")
+_WITH_NODE = ("control-plane-", "worker-")
 
 
 def to_apply_again(state: Snapshot, hosts: Sequence[str]) -> list[str]:

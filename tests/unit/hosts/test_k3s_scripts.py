@@ -39,6 +39,52 @@ def test_the_first_server_begins_no_cluster_while_another_server_may_have_one(tm
     assert "10.0.0.12:6443 neither answers nor refuses" in done.stderr
 
 
+CA = "c" * 64
+JOINS = 'server: "https://10.0.0.12:6443"'
+
+
+def joining(
+    root: Path, line: str = JOINS, *, ca: str = CA, first: str = "true"
+) -> subprocess.CompletedProcess[str]:
+    """What config.yaml of a server 1 with this line of membership gets as its token."""
+    config = "agent-token: aaaa\nnode-name: s-1\ntoken: secret\n"
+    payload = hostscript.stdin("k3s-server", {"config": config, "peer_ca": ca}).partition("\n")[0]
+    places = f"K3S_CONFIG_DIR={root}/etc; K3S_DATA_DIR={root}/data; "
+    call = f"{places} pin_peer_ca '{line}'; payload config"
+    return run("k3s-server", call, PAYLOAD=payload, FIRST=first)
+
+
+def test_a_replaced_first_server_joins_with_a_token_that_pins_the_ca(tmp_path: Path) -> None:
+    pinned = f"agent-token: aaaa\nnode-name: s-1\ntoken: K10{CA}::server:secret\n"
+    assert joining(tmp_path).stdout == pinned
+
+
+def test_a_replaced_first_server_without_the_ca_tells_its_token_to_nobody(tmp_path: Path) -> None:
+    done = joining(tmp_path, ca="")
+    assert done.returncode == 1
+    assert (
+        "the CA of the running cluster is not known" in done.stderr and "--converge worker-1" in done.stderr
+    )
+
+
+@pytest.mark.parametrize(("written", "pinned"), [("secret", False), (f"K10{'d' * 64}::server:secret", True)])
+def test_a_first_server_with_data_keeps_the_form_of_its_token(
+    tmp_path: Path, written: str, pinned: bool
+) -> None:
+    (tmp_path / "data/server/db/etcd/member").mkdir(parents=True)
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/config.yaml").write_text(f"token: {written}\n")
+    assert (f"token: {written}\n" in joining(tmp_path, ca="").stdout) is True
+    assert ("K10" in joining(tmp_path, ca="").stdout) is pinned
+
+
+@pytest.mark.parametrize(("line", "first"), [("cluster-init: true", "true"), (JOINS, "false")])
+def test_other_servers_and_a_new_cluster_keep_the_token_that_they_were_given(
+    tmp_path: Path, line: str, first: str
+) -> None:
+    assert "token: secret\n" in joining(tmp_path, line, ca="", first=first).stdout
+
+
 def test_a_closed_port_is_told_from_one_that_does_not_answer(tmp_path: Path) -> None:
     with socket.socket() as closed, socket.socket() as silent:
         closed.bind(("127.0.0.1", 0))

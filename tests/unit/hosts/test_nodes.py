@@ -21,13 +21,21 @@ def test_the_node_of_a_replaced_worker_is_deleted_before_the_new_machine_joins(t
     cluster(tmp_path, "w-1|aaaa|Unknown|", "w-2|bbbb|True|")
     done, log = prepared(tmp_path, "w-1 cccc\nw-2 bbbb")
     assert log == ["w-1 deleted"], done.stderr
-    assert done.stdout == '{"node":"s-1","replaced":["w-1"]}\n'
+    assert done.stdout == '{"node":"s-1","replaced":["w-1"],"ca_sha256":""}\n'
 
 
 def test_the_password_of_a_replaced_machine_is_gone_before_the_new_one_joins(tmp_path: Path) -> None:
     cluster(tmp_path, "W-1|aaaa|Unknown|")
     assert prepared(tmp_path, "W-1 cccc")[0].returncode == 0
     assert (tmp_path / "secrets").read_text() == "w-1.node-password.k3s\n"
+
+
+def test_a_server_tells_the_ca_of_its_cluster(tmp_path: Path) -> None:
+    cluster(tmp_path, "s-1|a|True|yes")
+    (tmp_path / "token").write_text(f"K10{'b' * 64}::server:secret\n")
+    call = f"TOKEN_FILE={tmp_path}/token; main"
+    done, _ = performed(tmp_path, "k3s-nodes", call, {"machines": ""}, NODE_NAME="s-1")
+    assert done.stdout == f'{{"node":"s-1","replaced":[],"ca_sha256":"{"b" * 64}"}}\n'
 
 
 def test_a_replaced_server_leaves_etcd_before_its_node_is_deleted(tmp_path: Path) -> None:
@@ -85,7 +93,7 @@ def test_the_first_bring_up_has_nothing_to_prepare(tmp_path: Path) -> None:
     done, _ = performed(
         tmp_path, "k3s-nodes", "systemctl() { return 3; }; main", {"machines": "w-1 a"}, NODE_NAME="s-1"
     )
-    assert done.stdout == '{"node":"s-1","replaced":[]}\n', done.stderr
+    assert done.stdout == '{"node":"s-1","replaced":[],"ca_sha256":""}\n', done.stderr
 
 
 def test_a_replaced_server_1_waits_until_k3s_runs_on_the_server_whose_cluster_it_belongs_to(
@@ -197,8 +205,9 @@ def test_an_old_announcement_of_a_removal_counts_no_more(tmp_path: Path) -> None
 
 INSTALLED = """
 for part in k3s_refuse_other_role refuse_new_identity k3s_node_address claim_host record_preexisting_files \
-  k3s_download restart_after_drift membership_line snapshot_before_upgrade k3s_install_binary auth_config \
-  k3s_config k3s_unit k3s_memlock k3s_sysctl k3s_start await_member renew_certificate k3s_record_machine \
+  k3s_download restart_after_drift membership_line pin_peer_ca snapshot_before_upgrade k3s_install_binary \
+  auth_config k3s_config k3s_unit k3s_memlock k3s_sysctl k3s_start await_member renew_certificate \
+  k3s_record_machine \
   record_applied_hash facts k3s_uninstall may_remove; do eval "$part() { :; }"; done
 with_rotations() { shift; "$@"; }
 """
