@@ -51,6 +51,7 @@ MODULES = (
     ("busbar.cli.support", ""),
     ("busbar.cli.stack", ""),
     ("busbar.cli.nccl", "nccl"),
+    ("busbar.cli.nccl_profiles", "nccl"),
     ("busbar.cli.collect", "nccl"),
     ("busbar.cli.image", "nccl"),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from functools import partial
 from pathlib import Path
@@ -157,7 +158,8 @@ def _write(
     from busbar.nccl.report.png import RendererMissingError, write_png
     from busbar.nccl.report.svg import NoCurveError, write_svg
 
-    page = partial(write_html, origin=Origin.of(file))
+    command = shlex.join(["busbar", *sys.argv[1:]])
+    page = partial(write_html, origin=Origin.of(file, command=command))
     for path, write in ((ctrf, write_ctrf), (html, page), (svg, write_svg), (png, write_png)):
         if path is None:
             continue

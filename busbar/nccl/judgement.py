@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from busbar import __version__
 from busbar.judge.checks import JobOutcome
 from busbar.judge.verdict import conclusion
 from busbar.nccl.checks import run_all
@@ -74,6 +75,8 @@ def judge_log(log: ParsedLog, expectation: Expectation, job: JobOutcome | None =
         log_sha256=log.sha256,
         log_bytes=log.bytes,
         log_lines=log.lines,
+        log_date=log.date,
+        busbar_version=__version__,
         simulated="; ".join(evidence.simulated) or None,
     )
 

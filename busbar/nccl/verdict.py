@@ -48,6 +48,8 @@ class Verdict(verdict.Verdict):
     log_sha256: str
     log_bytes: int
     log_lines: int = 0
+    log_date: str | None = Field(default=None, description="the first date in the log, as printed")
+    busbar_version: str | None = Field(default=None, description="of the busbar that judged")
     simulated: str | None = Field(default=None, description="what the log says was simulated; None: nothing")
 
     def check(self, name: str) -> Check:

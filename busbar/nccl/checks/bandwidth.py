@@ -6,6 +6,7 @@ from busbar.judge.checks import Status
 from busbar.nccl.checks.codes import Code
 from busbar.nccl.checks.context import Context, Finding
 from busbar.nccl.checks.curve import SATURATION, curve, rise
+from busbar.nccl.checks.fitting import advice
 from busbar.nccl.checks.result import (
     Check,
     CollectiveResult,
@@ -87,6 +88,8 @@ def _status(
             reason = f"{gbps(value)} over TCP; no expected value is configured, and no line rate applies"
             return "not-required", Code.BUSBW_NOT_REQUIRED, reason
         reason = f"{gbps(value)}, but the expected value is not known: {bounds.reasoning[-1]}"
+        if context.expectation.rails is None:
+            reason += f".{advice(context)}"
         return "unknown", Code.BUSBW_NO_EXPECTATION, reason
     top = run.largest_row.size
     if top < bounds.plateau_bytes:

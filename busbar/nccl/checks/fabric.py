@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from busbar.nccl.checks.codes import Code
 from busbar.nccl.checks.context import Context
+from busbar.nccl.checks.fitting import advice
 from busbar.nccl.checks.result import Check, failed, not_required, passed, unknown
 from busbar.nccl.checks.transport import FIX, mnnvl_edges
 from busbar.nccl.log.evidence import Evidence
@@ -57,7 +58,8 @@ def rails(context: Context) -> Check:
     if context.domains == 1:
         return not_required(Code.RAILS_NOT_REQUIRED, "one NVLink domain: no traffic on the rails")
     if not expected:
-        return unknown(Code.RAILS_COUNT_UNKNOWN, "the number of rails per host is not given")
+        reason = f"the number of rails per host is not given.{advice(context)}"
+        return unknown(Code.RAILS_COUNT_UNKNOWN, reason)
     found = {h: devices for h, devices in evidence.rails.items() if h}
     if not found:
         reason = f"no `via NET/..` line with its host: rails are not proved. {FIX}"

@@ -73,6 +73,25 @@ VALUE = _ascii(r"^(?:[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?%?|N/A|-?nan|-?inf)$")
 # ... 0 2026-05-05 06:16:47                 -S 1
 STAMP = _ascii(r"\s\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d\S{0,40}$")
 
+# 2026-05-05 06:16:47 | 2026-05-05T06:16:47Z | Mon Sep  2 10:00:00 2024
+# in a block of lines, and begins with a literal: so a whole log is searched quickly
+_DATE = re.compile(
+    rb"20\d\d(?<!\d20\d\d)(?:-[01]\d-[0-3]\d[T ][0-2]\d:[0-5]\d:[0-5]\d(?!\d)|(?!\d)"
+    rb"(?<=(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) [A-Z][a-z]{2} [ \d]\d [0-2]\d:[0-5]\d:[0-5]\d 20\d\d))"
+)
+
+
+def date_in(block: bytes) -> str | None:
+    """The first date with a time in BLOCK, as printed."""
+    found = _DATE.search(block)
+    if found is None:
+        return None
+    long = (
+        found[0] if len(found[0]) > 4 else block[found.end() - len("Mon Sep  2 10:00:00 2024") : found.end()]
+    )
+    return long.decode("ascii")
+
+
 # mpirun -np 2 ./build/all_reduce_perf -b 8 -e 256M       a shell line, an xtrace
 COMMAND = _ascii(
     r"(?<!\w)((?:all_reduce|all_gather|reduce_scatter|alltoallv?|broadcast|reduce|gather|scatter|sendrecv"

@@ -46,6 +46,7 @@ class ParsedLog:
     truncated: str | None = None
     long_lines: int = 0
     last_line: str = ""
+    date: str | None = None  # the first one that it holds, as printed
 
 
 def read_lines(lines: Iterable[bytes | str], matcher: LineMatcher | None = None) -> ParsedLog:
@@ -102,9 +103,11 @@ class LogReader:
         self._lines = 0
         self._cut = 0  # lines of which a part was not read
         self._last_line = b""
+        self._date: str | None = None
 
     def block(self, block: bytes) -> None:
         """Take a block of whole lines."""
+        self._date = self._date or p.date_in(block)
         lines = block.split(b"\n")
         if not lines[-1]:
             lines.pop()
@@ -131,6 +134,7 @@ class LogReader:
             truncated=source.truncated,
             long_lines=source.long_lines + self._cut + self.builder.foreign,
             last_line="".join((clean(_text(self._last_line)) or [""])[-1:])[:EVIDENCE_WIDTH],
+            date=self._date,
         )
 
     def _line(self, line: bytes, number: int) -> None:

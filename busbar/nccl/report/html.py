@@ -31,26 +31,30 @@ HOSTS_SHOWN = 8
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a log came from: its name, and its date as seconds since 1970 (None: not known)."""
+    """Where a log came from: its name, the date of its file as seconds since 1970 (None: not known), and
+    the command that judged it.
+    """
 
     log: str
     written: float | None = None
+    command: str = ""
 
     @classmethod
-    def of(cls, file: str, note: str = "") -> Origin:
+    def of(cls, file: str, note: str = "", command: str = "") -> Origin:
         """The origin of FILE, or of standard input for '-'. NOTE stands behind the name."""
         if file == "-":
-            return cls("standard input")
+            return cls("standard input", command=command)
         try:
             written = Path(file).stat().st_mtime
         except OSError:
             written = None
-        return cls(f"{Path(file).name}{note}", written)
+        return cls(f"{Path(file).name}{note}", written, command)
 
-    @property
-    def text(self) -> str:
-        """Such as `launcher.log, written 2026-01-31 12:00 UTC`."""
-        when = f", written {time.strftime(DATE, time.gmtime(self.written))}" if self.written else ""
+    def text(self, date: str | None) -> str:
+        """Such as `launcher.log, of 2026-01-31 12:00:00` with the log's own DATE, else with its file's."""
+        if date:
+            return f"{self.log}, of {date}"
+        when = f", file written {time.strftime(DATE, time.gmtime(self.written))}" if self.written else ""
         return f"{self.log}{when}"
 
 
@@ -95,8 +99,9 @@ def _facts(verdict: Verdict, origin: Origin) -> list[tuple[str, str]]:
     more = f", and {len(verdict.hosts) - HOSTS_SHOWN} more" if len(verdict.hosts) > HOSTS_SHOWN else ""
     versions = {"NCCL": verdict.nccl_version, "nccl-tests": verdict.tests_version, "network": verdict.plugin}
     return [
-        ("log", origin.text),
+        ("log", origin.text(verdict.log_date)),
         ("report", "written " + time.strftime(DATE, time.gmtime())),
+        ("judged by", f"busbar {verdict.busbar_version}{f': {origin.command}' if origin.command else ''}"),
         ("profile", str(wanted.get("profile") or "none; the expectation was given by options")),
         (
             "hosts",

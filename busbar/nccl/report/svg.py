@@ -30,7 +30,7 @@ text{font:12px system-ui,-apple-system,"Segoe UI",sans-serif} .name{font-weight:
 """
 DARK = """
 @media (prefers-color-scheme:dark){svg{--ink:#e8eaed;--quiet:#9aa4b0;--grid:#2b3139;--one:#6aa9ff;
---two:#ffa35c;--bad:#ff8a80;background:#14171a}}
+--two:#ffa35c;--bad:#ff8a80;--paper:#14171a}}
 """
 
 
@@ -90,6 +90,8 @@ def _picture(
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {frame.width} {frame.height}" role="img" '
         f'aria-label="{escape(title)}">',
         f"<style>{STYLE}{'' if inline else DARK}</style>",
+        # a picture of its own may stand on a page of any colour
+        "" if inline else '<rect width="100%" height="100%" style="fill:var(--paper,#ffffff)"/>',
         f'<text class="ink name" x="{8 if frame.legend else frame.left}" y="18">{escape(title)}</text>',
     ]
     for value, label in ticks:

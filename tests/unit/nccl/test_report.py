@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from busbar import __version__
 from busbar.nccl import Expectation, Verdict, judge
 from busbar.nccl.report.frame import NARROW, WIDE, Axes, Frame, spread, steps
 from busbar.nccl.report.html import Origin, render_html
@@ -23,7 +24,7 @@ from tests.unit.nccl.made.log import Log
 from tests.unit.nccl.made.spec import cases
 
 WANT = Expectation(profile="h100-ib-8x400", nodes=2)
-ORIGIN = Origin("launcher.log", 1_700_000_000.0)
+ORIGIN = Origin("launcher.log", 1_700_000_000.0, "busbar nccl check launcher.log")
 LIMIT = re.compile(r'<line class="limit" x1="([\d.]+)" x2="([\d.]+)" y1="([\d.]+)"')
 DOT = re.compile(r'<circle class="onedot" cx="([\d.]+)" cy="([\d.]+)"')
 GIB = 2**30
@@ -56,7 +57,8 @@ def headline(verdict: Verdict) -> CollectiveResult:
 def test_the_top_names_log_date_profile_hosts_and_versions() -> None:
     top = text_of(render_html(made(), ORIGIN).partition("<h2")[0])
     for expected in (
-        "launcher.log, written 2023-11-14 22:13 UTC",
+        "launcher.log, file written 2023-11-14 22:13 UTC",
+        f"judged by busbar {__version__}: busbar nccl check launcher.log",
         "profile h100-ib-8x400",
         "hosts 2: worker-0, worker-1",
         "NVIDIA H100 80GB HBM3",
@@ -71,10 +73,34 @@ def test_many_hosts_are_counted_and_the_first_are_named() -> None:
     assert "gpu-007, and 432 more" in page and "gpu-008" not in page
 
 
-def test_a_log_from_standard_input_has_no_date_of_its_own(tmp_path: Path) -> None:
-    assert Origin.of("-").text == "standard input"
+def test_a_log_from_standard_input_has_no_file_and_no_date(tmp_path: Path) -> None:
+    assert Origin.of("-").text(None) == "standard input"
     (tmp_path / "x.log").touch()
-    assert Origin.of(str(tmp_path / "x.log")).text.startswith("x.log, written 20")
+    assert Origin.of(str(tmp_path / "x.log")).text(None).startswith("x.log, file written 20")
+
+
+@pytest.mark.parametrize(
+    ("line", "date"),
+    [
+        ("2026-05-05T06:16:47.123456789Z # Using devices", "2026-05-05T06:16:47"),
+        ("[2026-05-05 06:16:47] worker-0:40:90 [0] x.cc:1 NCCL WARN x", "2026-05-05 06:16:47"),
+        ("Mon Sep 12 10:00:00 2024[1,0]<stdout>:# Using devices", "Mon Sep 12 10:00:00 2024"),
+        ("benchmarks/20260305_220043 2026-13 12026-05-05 06:16:47", None),
+    ],
+)
+def test_the_date_in_a_log_outweighs_that_of_its_file(line: str, date: str | None) -> None:
+    verdict = judge([line, *Made().lines()], WANT)
+    assert verdict.log_date == date
+    text = f"launcher.log, of {date}" if date else "launcher.log, file written 2023-11-14 22:13 UTC"
+    assert text in text_of(render_html(verdict, ORIGIN))
+
+
+def test_a_picture_of_its_own_has_paper_and_one_in_a_page_has_that_of_the_page() -> None:
+    paper = '<rect width="100%" height="100%" style="fill:var(--paper,#ffffff)"/>'
+    picture, dark = curve_svg("all_reduce", headline(made())), "--paper:#14171a"
+    assert paper in picture and dark in picture
+    assert picture.index(paper) < picture.index("<text")
+    assert paper not in curve_svg("all_reduce", headline(made()), inline=True)
 
 
 def test_rails_are_listed_by_device_with_their_hca() -> None:

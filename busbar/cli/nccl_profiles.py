@@ -1,0 +1,46 @@
+"""`busbar nccl profiles`: the known systems, what is expected of them, and where that is from."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+
+import typer
+
+from busbar.cli.output import print_text
+
+REFERENCES = ("confirmed by ", "floor from ", "expected from ", "none of this ")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the group `nccl`."""
+    app.command("profiles")(profiles)
+
+
+def profiles() -> None:
+    """List the profiles: each system, the all_reduce bandwidth expected of it with its floor, the sources."""
+    from busbar.nccl.expected.profiles import names
+
+    print_text("\n\n".join("\n".join(_lines(name)) for name in names()))
+
+
+def _lines(name: str) -> Iterator[str]:
+    from busbar.nccl import Expectation
+    from busbar.nccl.expected.profiles import load
+    from busbar.nccl.units import gbps
+
+    profile = load(name)
+    yield f"{name}: {profile.description}"
+    known = False
+    for nodes in sorted({1, 2, profile.workers, profile.nodes_per_domain}):
+        found = Expectation(profile=name, nodes=nodes).bounds("all_reduce")
+        if found.expected is None or found.floor is None:
+            continue
+        known = True
+        hosts = "1 host" if nodes == 1 else f"{nodes} hosts"
+        used = [line for line in found.reasoning if line.startswith(REFERENCES)] or ["computed"]
+        text = f"{hosts}: {gbps(found.expected)}, floor {gbps(found.floor)}; {'; '.join(used)}"
+        yield from textwrap.wrap(text, 110, initial_indent="  ", subsequent_indent="    ")
+    if not known:
+        yield "  no figure is known: give --expected-busbw"
+    yield f"  profile from {profile.source}"
