@@ -13,8 +13,8 @@ K3S_CONFIG_DIR=/etc/rancher/k3s
 # shellcheck disable=SC2034 # read by private_files
 K3S_DATA_DIR=/var/lib/rancher/k3s
 UNIT_DIRS=(/etc/systemd/system /run/systemd/system)
-# busbar's own, while a server leaves etcd.
-TEMPORARY=90-busbar-leaving.conf
+# busbar's own, while a server leaves etcd or certificates are rotated.
+TEMPORARY='90-busbar-*.conf'
 
 main() {
   begin

@@ -328,8 +328,9 @@ def test_settings_that_were_added_since_the_last_update_are_named(worker: Path, 
     assert drift_of(worker) == [f"{worker}/{added} was added"]
 
 
-def test_a_drop_in_of_busbar_while_a_server_leaves_is_no_drift(worker: Path) -> None:
-    write(worker / "run/k3s-agent.service.d/90-busbar-leaving.conf")
+@pytest.mark.parametrize("name", ["90-busbar-leaving.conf", "90-busbar-rotate.conf"])
+def test_a_drop_in_of_busbar_that_a_step_needs_is_no_drift(worker: Path, name: str) -> None:
+    write(worker / "run/k3s-agent.service.d" / name)
     assert drift_of(worker) == []
 
 
