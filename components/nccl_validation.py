@@ -13,6 +13,7 @@ import pulumi_kubernetes as kubernetes
 from pulumi_command import local
 
 from busbar.collect.spec import collect_spec
+from busbar.config import section
 from busbar.config.pools import Pool
 from busbar.config.validation import Validation
 from busbar.hosts.inventory import Inventory
@@ -166,7 +167,7 @@ def _settings(args: NcclValidationArgs) -> tuple[Pool, Validation]:
         gpu_model=args.gpu_model,
         taints=read_taints(args.taints),
     )
-    return hardware, Validation.model_validate(args.validation)
+    return hardware, section(Validation, "validation", args.validation)
 
 
 def _resolve(args: NcclValidationArgs, topology: nccljob.TopologyFile | None = None) -> nccljob.NcclJob:

@@ -1,18 +1,17 @@
 """Workers with the same hardware: K3s agents with GPUs and HCAs."""
 
-from __future__ import annotations
-
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pulumi
 from pulumi_command import remote
 
+from busbar.config import K3s, Pool, section
 from busbar.hosts import k3s
 from busbar.hosts.downloads import install_seconds, k3s_values
 from busbar.hosts.host import Host
-from busbar.hosts.inventory import Inventory
 from components.engine.host_command import HostCommandArgs, create_host_command
 from components.engine.removal import HostRemovalArgs, create_host_removal
 from components.engine.rolling_update import RollingUpdate, RollingUpdateArgs
@@ -25,25 +24,28 @@ REMOVAL_DEADLINE_SECONDS = 600
 
 @dataclass(frozen=True, kw_only=True)
 class InfiniBandWorkerPoolArgs:
-    """One pool of `inventory` by name, and how its workers join.
+    """The workers of a pool, and how they join.
 
-    `install_id`: `K3sControlPlane.install_id`.
+    `pool`: its name. `fronts`: load balancers and servers. `install_id`: `K3sControlPlane.install_id`.
     `kubeconfig`: secret; the cluster is asked which agents run. `unreachable`: the workers that preflight did
     not reach. `join_url`: https://ADDRESS:6443 of the Kubernetes API. `agent_token`: secret; it pins the CA.
-    `registries_yaml`: the content of registries.yaml, empty for none. `project`: folder that relative paths
-    of the configuration start from.
+    `registries_yaml`: the content of registries.yaml, empty for none. `settings` and `k3s`: as `pools.NAME`
+    and `k3s` of `busbar:cluster`. `project`: folder that relative paths in `k3s` start from.
     """
 
-    inventory: Inventory
     pool: str
+    workers: Sequence[Host]
+    fronts: Sequence[Host]
     login: SshLogin
     install_id: pulumi.Input[str]
     kubeconfig: pulumi.Input[str]
-    unreachable: pulumi.Input[Collection[str]]
+    unreachable: pulumi.Input[Sequence[str]]
     join_url: pulumi.Input[str]
     agent_token: pulumi.Input[str]
     registries_yaml: pulumi.Input[str]
-    project: Path
+    settings: Mapping[str, Any]
+    k3s: Mapping[str, Any] = field(default_factory=dict)
+    project: str = "."
 
 
 class InfiniBandWorkerPool(pulumi.ComponentResource):
@@ -65,30 +67,29 @@ class InfiniBandWorkerPool(pulumi.ComponentResource):
     ) -> None:
         super().__init__("busbar:index:InfiniBandWorkerPool", name, None, opts)
         self._args = args
-        settings = args.inventory.cluster.k3s
+        self._k3s = section(K3s, "k3s", args.k3s)
+        self._settings = section(Pool, f"pools.{args.pool}", args.settings)
         self._install_values = {
-            **k3s_values(settings, "worker", args.project),
-            **k3s.rotation_values(settings, "certificates"),
+            **k3s_values(self._k3s, "worker", Path(args.project)),
+            **k3s.rotation_values(self._k3s, "certificates"),
         }
-        workers = args.inventory.workers_of(args.pool)
         self._delivery = create_delivery_hook(
-            f"{name}-delivery", args.login, {_agent(host): host for host in workers}
+            f"{name}-delivery", args.login, {_agent(host): host for host in args.workers}
         )
         by_name: dict[str, remote.Command] = {}
-        self._rolling = RollingUpdate(self._rolling_update(len(workers)), by_name)
-        for host in workers:
+        self._rolling = RollingUpdate(self._rolling_update(), by_name)
+        for host in args.workers:
             by_name[host.name] = self._install(host, self._uninstall_on_delete(host))
         self.nodes = [*by_name.values()]
         ready = pulumi.Output.all(*(node.stdout for node in self.nodes))
-        self.node_names = ready.apply(lambda _: [host.name for host in workers])
+        self.node_names = ready.apply(lambda _: [host.name for host in args.workers])
         self.register_outputs({"node_names": self.node_names})
 
-    def _rolling_update(self, workers: int) -> RollingUpdateArgs:
-        args = self._args
-        pool = args.inventory.cluster.pools[args.pool]
+    def _rolling_update(self) -> RollingUpdateArgs:
+        args, pool = self._args, self._settings
         return RollingUpdateArgs(
             pool=args.pool,
-            limit=pool.restarts_at_once(workers),
+            limit=pool.restarts_at_once(len(args.workers)),
             jobs=pool.running_jobs != "keep",
             # The component is registered when everything that it depends on is done.
             begin=self.urn,
@@ -103,7 +104,7 @@ class InfiniBandWorkerPool(pulumi.ComponentResource):
             HostRemovalArgs(
                 login=args.login,
                 host=host,
-                fronts=args.inventory.fronts,
+                fronts=args.fronts,
                 script="k3s-agent-remove",
                 owner=_agent(host),
                 install_id=args.install_id,
@@ -113,8 +114,7 @@ class InfiniBandWorkerPool(pulumi.ComponentResource):
         )
 
     def _install(self, host: Host, removal: pulumi.Resource) -> remote.Command:
-        args = self._args
-        pool = args.inventory.cluster.pools[args.pool]
+        args, pool = self._args, self._settings
         return create_host_command(
             _agent(host),
             HostCommandArgs(
@@ -122,7 +122,7 @@ class InfiniBandWorkerPool(pulumi.ComponentResource):
                 host=host,
                 script="k3s-agent",
                 timeout_seconds=install_seconds(
-                    args.inventory.cluster.k3s, "worker", AGENT_DEADLINE_SECONDS + k3s.restart_seconds(pool)
+                    self._k3s, "worker", AGENT_DEADLINE_SECONDS + k3s.restart_seconds(pool)
                 ),
                 values={
                     **self._install_values,
@@ -143,12 +143,10 @@ class InfiniBandWorkerPool(pulumi.ComponentResource):
         )
 
     def _render_config(self, host: Host) -> pulumi.Output[str]:
-        args = self._args
-        cluster = args.inventory.cluster
-        return pulumi.Output.all(args.join_url, args.agent_token).apply(
+        return pulumi.Output.all(self._args.join_url, self._args.agent_token).apply(
             lambda known: k3s.agent_config(
-                cluster.k3s,
-                cluster.pools[args.pool],
+                self._k3s,
+                self._settings,
                 node_name=host.name,
                 server=known[0],
                 token=known[1],

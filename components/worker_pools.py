@@ -1,7 +1,5 @@
 """All worker pools, in their order."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -23,24 +21,30 @@ class WorkerPoolsArgs:
     in_order: bool
 
     @classmethod
-    def of(cls, config: StackConfig, preflight: Preflight, control_plane: K3sControlPlane) -> WorkerPoolsArgs:
+    def of(
+        cls, config: StackConfig, preflight: Preflight, control_plane: K3sControlPlane
+    ) -> "WorkerPoolsArgs":
         """The arguments for all pools of a configuration, whose workers join the control plane."""
-        pools = [
+        k3s, pools = config.cluster.k3s, config.cluster.pools
+        arguments = [
             InfiniBandWorkerPoolArgs(
-                inventory=config.inventory,
-                login=config.login,
-                project=config.project,
                 pool=pool,
+                workers=config.inventory.workers_of(pool),
+                fronts=config.inventory.fronts,
+                login=config.login,
                 install_id=control_plane.install_id,
                 kubeconfig=control_plane.kubeconfig,
                 unreachable=preflight.unreachable,
                 join_url=config.inventory.api_endpoint,
                 agent_token=control_plane.agent_token,
                 registries_yaml=control_plane.registries_yaml,
+                settings=pools[pool].model_dump(),
+                k3s=k3s.model_dump(),
+                project=str(config.project),
             )
-            for pool in sorted(config.cluster.pools)
+            for pool in sorted(pools)
         ]
-        return cls(pools=pools, in_order=config.cluster.k3s.roll_pools == "in_order")
+        return cls(pools=arguments, in_order=k3s.roll_pools == "in_order")
 
 
 class WorkerPools(pulumi.ComponentResource):

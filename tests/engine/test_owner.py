@@ -144,7 +144,8 @@ PROGRAM = """
     plane = control_plane.K3sControlPlane(
         "control-plane",
         control_plane.K3sControlPlaneArgs(
-            cluster="site", servers=inventory.servers, load_balancers=inventory.load_balancers,
+            cluster=inventory.cluster.name, servers=inventory.servers,
+            load_balancers=inventory.load_balancers,
             api_address=inventory.api_address, workers=list(pool_of), login=login, machines={}, with_k3s=[],
             k3s=inventory.cluster.k3s.model_dump(), project=str(ROOT),
             server_token=tokens.server.current, agent_token=tokens.agent.current,
@@ -163,9 +164,11 @@ PROGRAM = """
         pools.append(worker_pool.InfiniBandWorkerPool(
             f"pool-{pool}",
             worker_pool.InfiniBandWorkerPoolArgs(
-                inventory=inventory, login=login, project=ROOT, pool=pool, install_id=plane.install_id,
-                kubeconfig=plane.kubeconfig, unreachable=[],
+                pool=pool, workers=inventory.workers_of(pool), fronts=inventory.fronts, login=login,
+                install_id=plane.install_id, kubeconfig=plane.kubeconfig, unreachable=[],
                 join_url=inventory.api_endpoint, agent_token=plane.agent_token, registries_yaml="",
+                settings=inventory.cluster.pools[pool].model_dump(),
+                k3s=inventory.cluster.k3s.model_dump(), project=str(ROOT),
             ),
             pulumi.ResourceOptions(depends_on=[balancer]),
         ))

@@ -55,68 +55,45 @@ ON_HOSTS = """
 import pulumi
 from busbar.hosts.host import Host
 from components.control_plane import K3sControlPlane, K3sControlPlaneArgs
+from components.engine.join_tokens import JoinTokens
 from components.engine.ssh import SshLogin
 from components.load_balancer import HAProxyLoadBalancer, HAProxyLoadBalancerArgs
-from components.engine.join_tokens import JoinTokens
 from components.nfs_server import NfsServer, NfsServerArgs
 from components.preflight import Preflight, PreflightArgs
+from components.worker_pool import InfiniBandWorkerPool, InfiniBandWorkerPoolArgs
 
 def host(name, address, role):
     return Host(name=name, address=address, port=22, user="root", host_key="ssh-ed25519 AAAA", role=role)
 
 login = SshLogin(private_key="the key", bastion={"address": "192.0.2.9", "host_key": "BASTION"})
-fronts = [host("lb-1", "192.0.2.1", "lb"), host("lb-2", "192.0.2.2", "lb")]
-servers = [host("server-1", "192.0.2.11", "server")]
+balancers = [host("lb-1", "192.0.2.1", "lb"), host("lb-2", "192.0.2.2", "lb")]
+servers, workers = [host("server-1", "192.0.2.11", "server")], [host("gpu-1", "192.0.2.31", "worker")]
+fronts = [*balancers, *servers]
+k3s = {"sha256": {"amd64": "a" * 64}, "server_args": {"debug": True}}
+needs = {"lb": {"min_disk_gb": 1}, "server": {"min_disk_gb": 10, "cgroup_v2": True}}
 tokens = JoinTokens("plane")
-preflight = Preflight(
-    "checks",
-    PreflightArgs(
-        hosts=[*fronts, *servers],
-        requirements={"lb": {"min_disk_gb": 1}, "server": {"min_disk_gb": 10, "cgroup_v2": True}},
-        login=login,
-        install_id=tokens.install_id,
-    ),
-)
-plane = K3sControlPlane(
-    "plane",
-    K3sControlPlaneArgs(
-        cluster="mine",
-        servers=servers,
-        load_balancers=fronts,
-        api_address="192.0.2.8",
-        workers=["gpu-1"],
-        login=login,
-        server_token=tokens.server.current,
-        agent_token=tokens.agent.current,
-        install_id=tokens.install_id,
-        machines=preflight.machines,
-        with_k3s=preflight.with_k3s,
-        k3s={"sha256": {"amd64": "a" * 64}, "server_args": {"debug": True}},
-    ),
-)
-balancer = HAProxyLoadBalancer(
-    "api",
-    HAProxyLoadBalancerArgs(
-        load_balancers=fronts,
-        servers=servers,
-        login=login,
-        ca_pem=plane.ca_pem,
-        install_id=plane.install_id,
-        virtual_ip={"address": "192.0.2.8", "interface": "eth0"},
-    ),
-)
-nfs = NfsServer(
-    "nfs",
-    NfsServerArgs(
-        login=login,
-        install_id=plane.install_id,
-        host=host("files", "192.0.2.20", "nfs"),
-        fronts=[*fronts, *servers],
-        workers=[host("gpu-1", "192.0.2.31", "worker")],
-        settings={"folder": "/srv/files"},
-    ),
-)
-pulumi.export("endpoint", balancer.endpoint)
+checks = Preflight("checks", PreflightArgs(
+    hosts=fronts, requirements=needs, login=login, install_id=tokens.install_id,
+))
+plane = K3sControlPlane("plane", K3sControlPlaneArgs(
+    cluster="mine", servers=servers, load_balancers=balancers, api_address="192.0.2.8", workers=["gpu-1"],
+    login=login, server_token=tokens.server.current, agent_token=tokens.agent.current,
+    install_id=tokens.install_id, machines=checks.machines, with_k3s=checks.with_k3s, k3s=k3s,
+))
+api = HAProxyLoadBalancer("api", HAProxyLoadBalancerArgs(
+    load_balancers=balancers, servers=servers, login=login, ca_pem=plane.ca_pem, install_id=plane.install_id,
+    virtual_ip={"address": "192.0.2.8", "interface": "eth0"},
+))
+NfsServer("nfs", NfsServerArgs(
+    login=login, install_id=plane.install_id, host=host("files", "192.0.2.20", "nfs"), fronts=fronts,
+    workers=workers, settings={"folder": "/srv/files"},
+))
+InfiniBandWorkerPool("pool", InfiniBandWorkerPoolArgs(
+    pool="h100", workers=workers, fronts=fronts, login=login, install_id=plane.install_id,
+    kubeconfig=plane.kubeconfig, unreachable=checks.unreachable, join_url=api.endpoint,
+    agent_token=plane.agent_token, registries_yaml=plane.registries_yaml, k3s=k3s,
+    settings={"gpus": 8, "rails": 8, "rate_gbps": 400, "labels": {"rack": "r1"}},
+))
 pulumi.export("kubeconfig", plane.kubeconfig)
 """.replace("BASTION", host_key("bastion"))
 
@@ -134,6 +111,12 @@ def performed(folder: Path, text: str, answers: Answer) -> Run:
     done = run_program({}, answers, program=program, project="mine")
     assert done.error is None
     return done
+
+
+def given(run: Run, name: str, part: str) -> str:
+    """A file that a host is given on stdin."""
+    payload = json.loads(run.named(name).inputs["stdin"].splitlines()[0])
+    return base64.b64decode(payload[part]).decode()
 
 
 @pytest.fixture(scope="module")
@@ -184,28 +167,23 @@ def test_preflight_is_told_the_given_hosts_and_what_each_must_have(on_hosts: Run
     assert found == {"lb-1": 1, "lb-2": 1, "server-1": 10}
 
 
-def test_a_load_balancer_is_installed_on_the_given_hosts_through_the_given_bastion(on_hosts: Run) -> None:
-    connections = [on_hosts.named(name).inputs["connection"] for name in ("api-lb-1", "api-lb-2")]
-    assert [each["host"] for each in connections] == ["192.0.2.1", "192.0.2.2"]
-    assert {each["proxy"]["host"] for each in connections} == {"192.0.2.9"}
-    assert on_hosts.outputs["endpoint"] == "https://192.0.2.8:6443"
+def test_hosts_are_reached_through_the_given_bastion_with_the_given_key_as_a_secret(on_hosts: Run) -> None:
+    connection = on_hosts.named("api-lb-2").inputs["connection"]
+    assert (connection["host"], connection["proxy"]["host"]) == ("192.0.2.2", "192.0.2.9")
+    sent = [each for resource in on_hosts.custom for each in texts(resource.raw) if "the key" in each[1]]
+    assert sent and all(secret for _, _, secret in sent)
 
 
-def test_servers_have_the_given_settings_and_the_kubeconfig_the_given_address(on_hosts: Run) -> None:
-    payload = json.loads(on_hosts.named("plane-server-1").inputs["stdin"].splitlines()[0])
-    config = yaml.safe_load(base64.b64decode(payload["config"]))
-    assert config["debug"] is True
-    assert config["tls-san"] == ["192.0.2.8", "192.0.2.1", "192.0.2.2", "192.0.2.11", "server-1"]
+def test_k3s_has_the_given_settings_and_workers_join_the_given_api(on_hosts: Run) -> None:
+    server, worker = (
+        yaml.safe_load(given(on_hosts, name, "config")) for name in ("plane-server-1", "worker-gpu-1")
+    )
+    assert server["debug"] is True
+    assert server["tls-san"] == ["192.0.2.8", "192.0.2.1", "192.0.2.2", "192.0.2.11", "server-1"]
+    assert (worker["server"], worker["node-label"]) == ("https://192.0.2.8:6443", ["rack=r1"])
     [entry] = yaml.safe_load(on_hosts.outputs["kubeconfig"])["clusters"]
     assert (entry["name"], entry["cluster"]["server"]) == ("mine", "https://192.0.2.8:6443")
 
 
 def test_an_nfs_server_exports_the_folder_to_the_given_workers(on_hosts: Run) -> None:
-    payload = json.loads(on_hosts.named("nfs-files").inputs["stdin"].splitlines()[0])
-    exports = base64.b64decode(payload["exports"]).decode()
-    assert "/srv/files 192.0.2.31(rw," in exports
-
-
-def test_the_given_key_is_a_secret_wherever_it_is_used(on_hosts: Run) -> None:
-    marks = [secret for each in on_hosts.custom for _, text, secret in texts(each.raw) if "the key" in text]
-    assert marks and all(marks)
+    assert "/srv/files 192.0.2.31(rw," in given(on_hosts, "nfs-files", "exports")
