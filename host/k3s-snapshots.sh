@@ -105,7 +105,7 @@ check_content() {
   own=/bootstrap/$(token_password | tr -d '\n' | sha256sum | cut -c1-12)
   keys=$(bootstrap_keys)
   [[ $(tail -n 1 <<<"$keys") == "$own" ]] ||
-    die "$SNAPSHOT was made with another token than this cluster's (keys: ${keys:-none}, expected $own); no changes made" \
+    die "$SNAPSHOT was made with another token than this cluster's (keys: ${keys//$'\n'/ }, expected $own); no changes made" \
       "use a snapshot of this cluster. A snapshot from before a rotation of the server token needs the earlier token: docs/hosts.md"
 }
 

@@ -188,6 +188,7 @@ def test_of_the_keys_in_a_snapshot_after_a_rotation_the_one_that_changed_last_co
     done = checked(host, snapshot(host, others=others))
     assert (done.returncode == 0) is accepted, done.stderr
     assert ("was made with another token" in done.stderr) is not accepted
+    assert len(done.stderr.splitlines()) == (0 if accepted else 1)
 
 
 def test_a_snapshot_that_does_not_fit_on_the_disk_is_refused(host: Path) -> None:
