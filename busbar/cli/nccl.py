@@ -15,9 +15,12 @@ from busbar.cli import nccl_options as option
 from busbar.cli.output import print_text
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from busbar.nccl import Verdict
     from busbar.nccl.log.reader import ParsedLog
 
+WORST = (1, 2, 0)  # exit codes of verdicts
 INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 
 
@@ -85,7 +88,7 @@ def _tables(found: dict[str, Any]) -> str:
 
 
 def check(
-    file: option.LogFile,
+    files: option.LogFiles,
     profile: option.Profile = None,
     expect_nodes: option.Nodes = None,
     gpus_per_node: option.GpusPerNode = None,
@@ -137,21 +140,44 @@ def check(
                 f"{'.'.join(map(str, e['loc']))}: {e['msg']}, got {e['input']!r}" for e in error.errors()
             )
         )
-    verdict = judge_log(_read(file), expectation)
-    _write(file, verdict, ctrf, html, svg, png)
+    verdicts: dict[str, Verdict] = {}
+    reports = {".json": ctrf, ".html": html, ".svg": svg, ".png": png}
+    for file in dict.fromkeys(files):
+        verdicts[file] = judge_log(_read(file), expectation)
+        paths = reports if len(files) == 1 else _in_folders(reports, file, len(verdicts))
+        _write(file, verdicts[file], paths)
+    print_text(_shown(verdicts, as_json=as_json, full=full, plot=plot))
+    raise typer.Exit(min((v.exit_code for v in verdicts.values()), key=WORST.index))
+
+
+def _shown(verdicts: dict[str, Verdict], *, as_json: bool, full: bool, plot: bool) -> str:
+    if as_json and len(verdicts) > 1:
+        import json
+
+        found = [{"file": file, **v.model_dump(mode="json")} for file, v in verdicts.items()]
+        return json.dumps(found, indent=1)
     if as_json:
-        print_text(verdict.model_dump_json(indent=1))
-    else:
-        from busbar.nccl.report.terminal import verdict_text
+        return next(iter(verdicts.values())).model_dump_json(indent=1)
+    from busbar.nccl.report.terminal import verdict_text, verdicts_text
 
-        print_text(verdict_text(verdict, sys.stdout, full=full, plot=plot))
-    raise typer.Exit(verdict.exit_code)
+    if len(verdicts) > 1 and not full:
+        return verdicts_text(verdicts, sys.stdout)
+    return "\n".join(verdict_text(v, sys.stdout, full=full, plot=plot) for v in verdicts.values())
 
 
-def _write(
-    file: str, verdict: Verdict, ctrf: Path | None, html: Path | None, svg: Path | None, png: Path | None
-) -> None:
-    if not any((ctrf, html, svg, png)):
+def _in_folders(reports: dict[str, Path | None], file: str, number: int) -> dict[str, Path | None]:
+    """Where the reports on FILE, the NUMBER-th of several, are written: REPORTS name folders."""
+    name = "stdin" if file == "-" else Path(file).stem
+    for folder in filter(None, reports.values()):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            _fail(f"{folder}: not a folder for the reports of several files: {error.strerror}")
+    return {end: folder and folder / f"{number}-{name}{end}" for end, folder in reports.items()}
+
+
+def _write(file: str, verdict: Verdict, reports: dict[str, Path | None]) -> None:
+    if not any(reports.values()):
         return  # the template engine takes a while to import
     from busbar.nccl.report.ctrf import write_ctrf
     from busbar.nccl.report.html import Origin, write_html
@@ -160,7 +186,8 @@ def _write(
 
     command = shlex.join(["busbar", *sys.argv[1:]])
     page = partial(write_html, origin=Origin.of(file, command=command))
-    for path, write in ((ctrf, write_ctrf), (html, page), (svg, write_svg), (png, write_png)):
+    writers: tuple[Callable[[Verdict, Path], object], ...] = (write_ctrf, page, write_svg, write_png)
+    for path, write in zip(reports.values(), writers, strict=True):
         if path is None:
             continue
         try:

@@ -35,6 +35,14 @@ LogFile = Annotated[
         help="Launcher log: plain, .gz or .zst (by content, not name); - reads standard input.",
     ),
 ]
+LogFiles = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="FILE...|-",
+        help="Launcher logs, as for parse, or nccl-tests' own JSON (-J) with its log beside it, of the same "
+        "name. Of several files each gets a line, and the worst exit code counts.",
+    ),
+]
 Profile = Annotated[
     str | None,
     typer.Option(

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain, islice
 
 from busbar.nccl.log import patterns as p
+from busbar.nccl.log import results
 from busbar.nccl.log.binding import Binding, Proof
 from busbar.nccl.log.clean import clean
 from busbar.nccl.log.edges import read_edge
@@ -60,12 +62,41 @@ def read_file(path: str, matcher: LineMatcher | None = None) -> ParsedLog:
     source = Source()
     stream = open_log(path)
     try:
-        return read_blocks(source.blocks(source.chunks(stream)), source, matcher)
+        chunks = source.chunks(stream)
+        first = b""
+        while len(first) < results.ENOUGH and (chunk := next(chunks, b"")):
+            first += chunk
+        if results.is_results(first):
+            return _read_results(path, b"".join(islice(chain([first], chunks), results.MAX_BLOCKS)), matcher)
+        return read_blocks(source.blocks(chain([first], chunks)), source, matcher)
     except OSError as error:
         raise SourceError(f"{path}: read failed: {error}") from error
     finally:
         if path != "-":
             stream.close()
+
+
+def _read_results(path: str, text: bytes, matcher: LineMatcher | None) -> ParsedLog:
+    """Rows and arguments from the JSON of nccl-tests, the rest from the log beside it."""
+    source = Source()
+    reader = LogReader(matcher)
+    before: list[str] = []
+    behind: list[str] = []
+    try:
+        before, behind = results.printed(text)
+    except ValueError as error:
+        source.truncated = f"the JSON of nccl-tests is not whole: {error}"
+    reader.program(before)
+    log = results.log_beside(path)
+    if log is not None:
+        reader.tables = False
+        with open_log(log) as stream:
+            for block in source.blocks(source.chunks(stream)):
+                reader.block(block)
+    reader.program(behind)
+    source.bytes += len(text)
+    source.sha256.update(text)
+    return reader.result(source)
 
 
 def read_blocks(blocks: Iterable[bytes], source: Source, matcher: LineMatcher | None = None) -> ParsedLog:
@@ -96,6 +127,7 @@ class LogReader:
 
     def __init__(self, matcher: LineMatcher | None = None) -> None:
         self.builder = RunBuilder()
+        self.tables = True  # whether the log's own tables are read
         self.hosts: set[str] = set()  # of all messages so far
         self._binding = Binding()
         self._at = self.builder.program
@@ -116,6 +148,14 @@ class LogReader:
                 self._line(line, number)
         self._lines += len(lines)
         self._last_line = next((x for x in reversed(lines) if not x.isspace() and x), self._last_line)
+
+    def program(self, lines: list[str]) -> None:
+        """Take LINES of nccl-tests that stand in no log."""
+        for line in lines:
+            self.builder.add(line, 0)
+            self._look(line, 0)
+        self._list_ranks()
+        self._at = self.builder.program
 
     def result(self, source: Source) -> ParsedLog:
         """Everything that was read from SOURCE."""
@@ -202,7 +242,8 @@ class LogReader:
 
     def _plain(self, text: str, number: int) -> None:
         """Take a text that is not a message of NCCL."""
-        self.builder.add(text, number)
+        if self.tables:
+            self.builder.add(text, number)
         if self.builder.listed:
             self._list_ranks()
         self._at = self.builder.program

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping
 from typing import IO
 
 from rich.console import Console
@@ -11,7 +12,7 @@ from rich.text import Text
 
 from busbar.judge.tables import STYLES
 from busbar.nccl.report.plot import curve_plot
-from busbar.nccl.report.summary import HEADLINE, measured, summary
+from busbar.nccl.report.summary import HEADLINE, first_cause, measured, summary
 from busbar.nccl.units import duration, rate, size
 from busbar.nccl.verdict import CollectiveResult, Diagnosis, Status, Verdict
 
@@ -33,6 +34,20 @@ def verdict_text(verdict: Verdict, stream: IO[str], *, full: bool = False, plot:
         console.print(Text.assemble((word, STYLES[verdict.verdict]), head.removeprefix(word)))
         for line in rest:
             console.print(Text(line))
+    return out.getvalue()
+
+
+def verdicts_text(verdicts: Mapping[str, Verdict], stream: IO[str]) -> str:
+    """A line for each of VERDICTS, by the names of their files, as text for STREAM."""
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=stream.isatty() or None, highlight=False, soft_wrap=True)
+    width = max(map(len, verdicts))
+    for file, verdict in verdicts.items():
+        check, known = first_cause(verdict)
+        why = known.name if known else f"{check.name}: {check.reason}" if check else ""
+        text = "; ".join(filter(None, (measured(verdict), why)))
+        mark = Text(f"{HEADLINE[verdict.verdict]:<10}", STYLES[verdict.verdict])
+        console.print(Text.assemble(mark, f"  {file:<{width}}  {text}"))
     return out.getvalue()
 
 
