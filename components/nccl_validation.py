@@ -21,7 +21,7 @@ from busbar.manifests import mpijob, nccljob
 from busbar.manifests.image_pull import ImagePull
 from busbar.manifests.names import digest
 from busbar.manifests.scheduling import read_taints
-from busbar.outputs.pool import read_result
+from busbar.outputs.again import judged_again
 from components.engine.custom_resource import create_custom_resource
 from components.engine.local_command import ClusterCommandArgs, create_cluster_command
 
@@ -118,7 +118,14 @@ class NcclValidation(pulumi.ComponentResource):
             ),
             pulumi.ResourceOptions(parent=self, depends_on=[mpi_job]),
         )
-        self.result = collect.stdout.apply(read_result)
+        self.result = collect.stdout.apply(
+            lambda printed: judged_again(
+                printed,
+                spec,
+                keep=not pulumi.runtime.is_dry_run(),
+                announce=lambda text: pulumi.log.warn(text, self),
+            )
+        )
         self.register_outputs({"result": self.result, "job": self.job})
 
     def _create_topology_map(

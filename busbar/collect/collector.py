@@ -22,6 +22,7 @@ from busbar.nccl.log.clean import clean
 from busbar.nccl.log.patterns import ROW, VALUE
 from busbar.nccl.log.reader import ParsedLog
 from busbar.nccl.report.html import Origin, write_html
+from busbar.nccl.schema import JUDGE
 from busbar.nccl.units import size
 
 
@@ -95,6 +96,8 @@ class _Collector(Collector[ParsedLog, Verdict]):
         store = self._store(uid)
         stored = store.read()
         verdict = _verdict(stored) if stored else None
+        if verdict and verdict.judge != JUDGE and self.archive.has_complete_log_of(uid):
+            return None  # this busbar may find another one
         if verdict:
             self.progress(f"{self._spec.job}: verdict found in ConfigMap {store.name}")
             self.config_map = store.address

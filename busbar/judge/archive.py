@@ -42,6 +42,19 @@ class Archive:
         of_this_job = isinstance(source, dict) and source.get("job_uid") == job_uid
         return of_this_job and (self.folder / LOG).is_file()
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether there is a log, and it is the complete one of some job."""
+        return (self.folder / SOURCE).is_file() and self.log.is_file()
+
+    def verdict(self) -> dict[str, Any] | None:
+        """The stored verdict; None where there is none, or another thing."""
+        try:
+            found = json.loads((self.folder / VERDICT).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+        return found if isinstance(found, dict) else None
+
     def log_lines(self) -> Iterator[bytes]:
         """The lines of the stored log."""
         with ZstdFile(self.folder / LOG) as file:

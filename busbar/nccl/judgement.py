@@ -16,6 +16,7 @@ from busbar.nccl.diagnose.rules import LineRules
 from busbar.nccl.expected.expectation import Expectation
 from busbar.nccl.log import reader
 from busbar.nccl.log.reader import ParsedLog
+from busbar.nccl.schema import JUDGE
 from busbar.nccl.verdict import Verdict
 
 MAX_WARNINGS = 20
@@ -76,6 +77,7 @@ def judge_log(log: ParsedLog, expectation: Expectation, job: JobOutcome | None =
         log_bytes=log.bytes,
         log_lines=log.lines,
         log_date=log.date,
+        judge=JUDGE,
         busbar_version=__version__,
         simulated="; ".join(evidence.simulated) or None,
     )

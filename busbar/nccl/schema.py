@@ -6,3 +6,7 @@ from typing import Literal
 
 # 2: each check has a code; `simulated` took the place of `stand_ins`
 SCHEMA: Literal[2] = 2
+
+# Raised when a log may get another verdict than before, or another expectation: then kept logs are judged
+# again (busbar.outputs.again). 2: size classes, GPU names, link layers, rise of the curve
+JUDGE = 2

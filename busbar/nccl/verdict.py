@@ -49,6 +49,7 @@ class Verdict(verdict.Verdict):
     log_bytes: int
     log_lines: int = 0
     log_date: str | None = Field(default=None, description="the first date in the log, as printed")
+    judge: int = Field(default=1, description="version of the gates and expectations that judged")
     busbar_version: str | None = Field(default=None, description="of the busbar that judged")
     simulated: str | None = Field(default=None, description="what the log says was simulated; None: nothing")
 

@@ -140,6 +140,17 @@ def test_a_stored_verdict_of_another_form_is_judged_anew(tmp_path: Path) -> None
     assert run(api, spec(tmp_path))["verdict"] == "pass"
 
 
+def test_a_stored_verdict_of_a_former_judge_gives_way_where_the_log_is_kept(tmp_path: Path) -> None:
+    api = finished()
+    new = run(api, spec(tmp_path))
+    ((_, stored),) = api.created
+    old = {**new, "judge": 1, "verdict": "fail", "passed": False, "reasons": ["of a former judge"]}
+    stored["data"]["verdict.json"] = json.dumps(old)
+    assert run(api, spec(tmp_path)) == new
+    (tmp_path / "nccl.log.zst").unlink()
+    assert run(api, spec(tmp_path)) == old
+
+
 def test_another_expectation_judges_the_same_log_again_without_the_cluster_running_anything(
     tmp_path: Path,
 ) -> None:

@@ -1,0 +1,100 @@
+"""A stored verdict under a new judge: the kept log is judged again, without a measurement.
+
+The state of a stack keeps what the collector printed, and its inputs stay as they are: no resource changes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from busbar.judge.archive import Archive
+from busbar.judge.checks import JobOutcome
+from busbar.nccl.schema import JUDGE
+from busbar.outputs.pool import read_result, summarize
+from busbar.zstd import ZstdError
+
+
+def judged_again(
+    printed: str | None, spec: Mapping[str, Any], *, keep: bool, announce: Callable[[str], None]
+) -> dict[str, Any]:
+    """The result of one pool from what its collector PRINTED, by the judge of this busbar.
+
+    SPEC: that of the collector (busbar.collect.spec). KEEP: write the new verdict beside the log; a preview
+    does not. ANNOUNCE gets a sentence where the verdict or the expectation changes. Where the log is gone,
+    is not complete or is of another measurement, the stored verdict stays.
+    """
+    result = read_result(printed)
+    archive = Archive(Path(spec["folder"]))
+    stored = archive.verdict()
+    if stored is None or not _is_of(stored, result):
+        return result
+    former = stored.get("judge", 1)
+    if former != JUDGE:
+        try:
+            stored = _judge(archive, stored, spec, keep=keep)
+        except (OSError, EOFError, ZstdError) as error:
+            announce(f"{archive.log} cannot be judged again, its verdict of judge {former} stays: {error}")
+            return result
+    if stored is None:
+        return result
+    known = {key: result.get(key) for key in ("verdict_file", "measured_at")}
+    found = read_result(json.dumps(summarize(stored, **known)))
+    if _brief(found) == _brief(result) and found.get("reasons") == result.get("reasons"):
+        return result
+    if former != JUDGE:
+        why = f" ({found['reasons'][0]})" if found.get("reasons") else ""
+        announce(
+            f"pool {archive.folder.name} is judged again, not measured: by judge {former} {_brief(result)}, "
+            f"by judge {JUDGE} {_brief(found)}{why}"
+        )
+    return found
+
+
+def _is_of(verdict: Mapping[str, Any], result: Mapping[str, Any]) -> bool:
+    """Whether VERDICT is on the measurement of RESULT, whoever judged it."""
+    try:
+        found = read_result(json.dumps(summarize(verdict)))
+    except (ValueError, AttributeError, KeyError, TypeError):
+        return False
+    measured = ("curve", "busbw_gbps", "nccl_version")
+    return bool(result.get("curve")) and all(found.get(key) == result.get(key) for key in measured)
+
+
+def _judge(
+    archive: Archive, stored: Mapping[str, Any], spec: Mapping[str, Any], *, keep: bool
+) -> dict[str, Any] | None:
+    """The new verdict on the kept log; None where that is not the whole log of the stored verdict."""
+    if not archive.is_complete:
+        return None
+    from busbar.nccl import Expectation, judge_log, read_lines
+    from busbar.nccl.report.html import Origin, write_html
+
+    log = read_lines(archive.log_lines())
+    if log.sha256 != stored.get("log_sha256"):
+        return None
+    verdict = judge_log(log, Expectation.model_validate(spec["expectation"]), _outcome(stored))
+    found = verdict.model_dump(mode="json")
+    if keep:
+        archive.save_verdict(found)
+        write_html(
+            verdict, archive.report, Origin.of(str(archive.log), f" of {spec['namespace']}/{spec['job']}")
+        )
+    return found
+
+
+def _outcome(stored: Mapping[str, Any]) -> JobOutcome | None:
+    """How the job ended, as the stored verdict says."""
+    check = next((c for c in stored.get("checks") or () if c.get("name") == "job"), None)
+    if check is None:
+        return None
+    succeeded = {"pass": True, "fail": False}.get(check.get("status"))
+    return JobOutcome(succeeded, () if succeeded else (str(check.get("reason")),))
+
+
+def _brief(result: Mapping[str, Any]) -> str:
+    """pass, 400 GB/s expected"""
+    expected = result.get("expected_gbps")
+    return f"{result['verdict']}, {'no value' if expected is None else f'{expected:g} GB/s'} expected"
