@@ -84,5 +84,5 @@ def test_all_profiles_are_listed_with_their_figures_and_sources() -> None:
     assert sorted(blocks) == profiles.names()
     for name, block in blocks.items():
         assert profiles.load(name).source in block
-    assert "2 hosts: 717.1 GB/s, floor 645.39 GB/s" in blocks["b200-ib-8x400"]
+    assert "2 hosts: 719.7 GB/s, floor 645.39 GB/s" in blocks["b200-ib-8x400"]
     assert "no figure is known" in blocks["a40"]
