@@ -59,6 +59,7 @@ ENDED = st.sampled_from(
         "exited with code 1", "returned exit status 255", "ended, rc=143", "failed (exit code: 9)",
         "finished with status 137", "exited 1", "had a non-zero exit status", "ended unexpectedly",
         "lost its connection", "closed the connection", "is unreachable", "is not responding", "disconnected",
+        "is stuck", "was requeued", "FAILED", "failed to dial the server", "went NotReady", "TIMEOUT",
         "failed an assertion", "hit a bus error", "was interrupted", "is shutting down",
     ]
 )  # fmt: skip
@@ -113,6 +114,11 @@ HARMLESS = [
     "Setting NCCL_TIMEOUT to 1800 seconds",
     "0 errors, 16 ranks done",
     "rank 3 of 16 waits for its peer",
+    "Open MPI is currently operating in a condition that could result in memory corruption or",
+    "Elapsed: 35 s, failed: 0",
+    "salloc: Nodes gpu-[17-18] are ready for job",
+    "all hosts reachable",
+    "Exit Status:        0",
     "nccl-worker-0   1/1   Running   0   5m",
     "# Collective test concluded: all_reduce_perf",
 ]

@@ -63,6 +63,17 @@ SHAPES: dict[str, Callable[[int, int], str]] = {
     "rings": lambda i, size: f"{INFO}Channel 00/08 : " + "1 " * (size // 2),
     "completion errors": repeated("NCCL WARN Got completion from peer "),
     "signals": repeated("exited on signal "),
+    "ends": repeated("exited with code 1 killed "),
+    "words of ends": repeated("error exit code status connection time limit "),
+    "assertions": repeated(" Assertion failed "),
+    "programs": repeated("_perf"),
+    "records": lambda i, size: f"{i}," + '"a",' * (size // 4),
+    "open quotes": lambda i, size: f"a={i} " + 'msg="' * (size // 5),
+    "strings": lambda i, size: '"' + "\\\\" * (size // 2) + '"' * (i % 2),
+    "objects": lambda i, size: '{"a":' * (size // 5) + "1" + "}" * (size // 5),
+    "braces behind words": repeated('a {"'),
+    "numbers behind a host": lambda i, size: f"host-{i}: " + "1.5 " * (size // 4),
+    "fields": repeated("a,"),
     "failed hosts": repeated("ssh: Could not resolve hostname "),
     **{
         f"blanks in {name}": lambda i, size, text=text: f"{text}{i}{' ' * size}x"  # type: ignore[misc]
