@@ -10,6 +10,8 @@ from busbar.config import load
 from busbar.hosts.inventory import Inventory
 from busbar.outputs import ClusterOutputs
 from busbar.outputs.launch import launches
+from stacks.training.package.collect.spec import CollectSpec, collect_spec
+from stacks.training.package.expectation import expectation
 from stacks.training.package.storage.manifests import claim_name
 from stacks.training.package.target import Refused, busbw_at, targets, warnings, with_cluster_export
 from stacks.training.tests import support
@@ -93,6 +95,12 @@ def test_between_two_measured_sizes_the_bandwidth_follows_the_logarithm_of_the_s
 def test_below_the_smallest_measured_size_no_bandwidth_is_known() -> None:
     assert busbw_at(((MIB, 100.0),), MIB - 1) is None
     assert busbw_at((), MIB) is None
+
+
+def test_a_collector_expects_of_nccl_what_the_program_did() -> None:
+    [target] = targets(cluster(curve(B1048576=100.0)), training()).values()
+    spec = CollectSpec.model_validate(collect_spec(target, training(), "job", folder="folder"))
+    assert spec.expectation == expectation(target, training())
 
 
 def test_a_topology_file_that_the_run_does_not_have_is_a_warning() -> None:
