@@ -9,9 +9,11 @@ from pydantic import ValidationError
 
 from busbar.nccl import Expectation, judge
 from busbar.nccl.checks.codes import Code
+from busbar.nccl.diagnose import endings
 from busbar.nccl.diagnose.rules import LineRules, Rule, rules
 from tests.unit.nccl.logs import Made
 
+ROWS = [row for rows in endings.known().values() for row in rows]
 LINE_RULES = [rule for rule in rules() if rule.contains]
 
 
@@ -29,6 +31,14 @@ def test_an_example_is_found_in_a_log(rule: Rule) -> None:
     assert rule.example is not None
     verdict = judge([*Made().lines()[:30], rule.example, *Made().lines()[30:]], Expectation())
     assert rule.name in [d.name for d in verdict.diagnoses]
+
+
+@pytest.mark.parametrize("text", [x for r in rules() if not r.matches for x in r.contains])
+def test_every_text_of_a_rule_is_found_whatever_stands_around_it(text: str) -> None:
+    for line in (text, f"worker-0: {text}: 3", f"({text})", f"7{text}"):
+        found = LineRules()
+        found.look(line, 1)
+        assert found.known_lines() or any(text == row.contains and row.matches for row in ROWS), line
 
 
 OTHER_FORMS = {
