@@ -70,6 +70,10 @@ def clean(text: str) -> list[str] | None:
     """The program's own lines in one line of a log, mostly one. None: they are wrapped in a way that is not
     known. Never raises.
     """
+    text = _stripped(text)
+    at = text.find(" [")
+    if at > 0 and text.count(":", 0, at) == 2 and text[:at].replace(":", "").replace("-", "").isalnum():
+        return [text]  # host:pid:tid [0]: most lines, and no record
     return _clean(text, MAX_DEPTH)
 
 
