@@ -12,7 +12,7 @@ from components.engine.cluster_provider import create_cluster_provider
 from components.engine.debug_messages import leave_out_debug_messages
 from components.engine.interruption import end_quietly_when_interrupted
 from components.engine.join_tokens import JoinTokens
-from components.engine.node_steps import NodeStepArgs, remove_stale_nodes, set_taints
+from components.engine.node_steps import NodeStepArgs, fail_unless_ready, remove_stale_nodes, set_taints
 from components.engine.stack_config import StackConfig
 from components.engine.stack_outputs import export_outputs, fail_unless_made, fail_unless_passed
 from components.fabric_validation import FabricValidation, FabricValidationArgs
@@ -29,14 +29,13 @@ PROJECT = Path(__file__).resolve().parent
 
 async def main() -> None:
     config = StackConfig.load(PROJECT)
-    cluster, inventory = config.cluster, config.inventory
+    cluster, inventory, rotate = config.cluster, config.inventory, config.cluster.k3s.rotate
 
-    rotate = cluster.k3s.rotate
     tokens = JoinTokens("control-plane", servers=rotate.server_token, agents=rotate.agent_token)
     preflight = Preflight("preflight", PreflightArgs.of(config, tokens.install_id))
     checked = ResourceOptions(depends_on=[preflight])
-    control_plane_args = K3sControlPlaneArgs.of(config, preflight, tokens)
-    control_plane = K3sControlPlane("control-plane", control_plane_args, checked)
+    k3s_args = K3sControlPlaneArgs.of(config, preflight, tokens)
+    control_plane = K3sControlPlane("control-plane", k3s_args, checked)
     load_balancer = HAProxyLoadBalancer(
         "load-balancer",
         HAProxyLoadBalancerArgs.of(config, ca_pem=control_plane.ca_pem, install_id=control_plane.install_id),
@@ -103,6 +102,7 @@ async def main() -> None:
     # Last, as the engine's own deletions: workers leave a cluster whose fabric has been measured.
     after = ResourceOptions(parent=control_plane, depends_on=[taints, pools, *fabric.measurements])
     await fail_unless_made([remove_stale_nodes("control-plane-stale-nodes", node_args, after)])
+    await fail_unless_ready(node_args)
 
 
 end_quietly_when_interrupted()

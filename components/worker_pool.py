@@ -115,6 +115,7 @@ class InfiniBandWorkerPool(pulumi.ComponentResource):
 
     def _install(self, host: Host, removal: pulumi.Resource) -> remote.Command:
         args, pool = self._args, self._settings
+        workers = len(args.workers)
         return create_host_command(
             _agent(host),
             HostCommandArgs(
@@ -122,13 +123,15 @@ class InfiniBandWorkerPool(pulumi.ComponentResource):
                 host=host,
                 script="k3s-agent",
                 timeout_seconds=install_seconds(
-                    self._k3s, "worker", AGENT_DEADLINE_SECONDS + k3s.restart_seconds(pool)
+                    self._k3s,
+                    "worker",
+                    AGENT_DEADLINE_SECONDS + k3s.restart_seconds(pool, workers),
                 ),
                 values={
                     **self._install_values,
                     "NODE_NAME": host.name,
                     "NODE_ADDRESS": host.address,
-                    **k3s.restart_values(pool),
+                    **k3s.restart_values(pool, workers),
                 },
                 payload={"config": self._render_config(host), "registries": args.registries_yaml},
                 install_id=args.install_id,

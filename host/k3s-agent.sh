@@ -5,7 +5,7 @@
 #   RUNNING_JOBS, JOBS_SECONDS, DRAIN, DRAIN_SECONDS, PAUSE_SECONDS (k3s-drain.sh), ROTATE_CERTIFICATES (k3s-rotation.sh).
 # Payload: config (config.yaml without node-ip, flannel-iface), registries (registries.yaml, may be empty).
 # Facts: {"node","version"}
-[[ -n ${BUSBAR_LIB:-} ]] || for part in lib lib-install owner k3s-lib k3s-rotation k3s-drain; do
+[[ -n ${BUSBAR_LIB:-} ]] || for part in lib lib-install owner k3s-lib k3s-rotation k3s-drain k3s-remove; do
   # shellcheck source=/dev/null
   source "$(dirname "${BASH_SOURCE[0]}")/$part.sh"
 done
@@ -31,7 +31,7 @@ install_agent() {
   restart_after_drift "$UNIT"
   with_rotations "$UNIT" apply_agent "$address"
   apply_labels
-  k3s_record_machine "$KUBELET_KUBECONFIG"
+  k3s_record_machine "$UNIT" "$KUBELET_KUBECONFIG"
   poll 60 uncordon || die "uncordoning Node $NODE_NAME failed" "retry, or run: kubectl uncordon $NODE_NAME"
   record_applied_hash "$UNIT"
   pause_after_restart
@@ -47,7 +47,15 @@ apply_agent() {
   k3s_sysctl
   if ! k3s_is_current "$UNIT" && systemctl is-active --quiet "$UNIT"; then prepare_restart; fi
   k3s_start "$UNIT"
-  k3s_await "$UNIT" "$(k3s_ready_seconds "$READY_DEADLINE")" "Node $NODE_NAME Ready" k3s_node_has "$KUBELET_KUBECONFIG" Ready=True
+  await_node
+  if ! k3s_has_pod_network_of_node "$KUBELET_KUBECONFIG"; then
+    k3s_renew_pod_network "$UNIT"
+    await_node
+  fi
+}
+
+await_node() {
+  k3s_await "$UNIT" "$(k3s_ready_seconds "$READY_DEADLINE")" "Node $NODE_NAME Ready" k3s_is_back "$UNIT" "$KUBELET_KUBECONFIG"
 }
 
 # labels_are_set: whether the Node still has all labels: somebody may have removed one.

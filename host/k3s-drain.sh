@@ -18,7 +18,7 @@ CORDONED=busbar/cordoned
 # prepare_restart: returns when this agent may restart. A Node that is not Ready is unavailable already: nothing there can
 # be drained.
 prepare_restart() {
-  poll 20 k3s_node_has "$KUBELET_KUBECONFIG" Ready=True || return 0
+  poll 20 k3s_node_is_ready "$KUBELET_KUBECONFIG" || return 0
   # Of an update that was interrupted.
   poll 60 uncordon || die "uncordoning Node $NODE_NAME failed" "retry, or run: kubectl uncordon $NODE_NAME"
   [[ $RUNNING_JOBS == keep ]] || await_jobs
@@ -52,7 +52,7 @@ pause_after_restart() {
   local since=$SECONDS
   [[ -n ${IS_PREPARED:-} ]] || return 0
   while ((SECONDS < since + PAUSE_SECONDS)); do
-    poll 60 k3s_node_has "$KUBELET_KUBECONFIG" Ready=True ||
+    poll 60 k3s_is_back "$UNIT" "$KUBELET_KUBECONFIG" ||
       die "Node $NODE_NAME is not Ready any more, $((SECONDS - since)) s after its restart" "see: journalctl -u $UNIT"
     sleep 3
   done

@@ -9,13 +9,12 @@
 # Values: VERB (status: reports, changes nothing; stage: on server 1, does STAGE unless K3s is in it, and restarts; follow: takes
 #   over the keys of server LEADER by a restart, unless this server has them), NODE_NAME, STAGE, LEADER.
 # Facts: {"node"}, with status also {"enabled","stage","applied" (the stage of the running K3s),"hashes_match"}
-[[ -n ${BUSBAR_LIB:-} ]] || for part in lib lib-install k3s-api k3s-lib; do
+[[ -n ${BUSBAR_LIB:-} ]] || for part in lib lib-install k3s-api k3s-lib k3s-etcd; do
   # shellcheck source=/dev/null
   source "$(dirname "${BASH_SOURCE[0]}")/$part.sh"
 done
 
 UNIT=k3s
-READY_DEADLINE=420
 HASHES_DEADLINE=180
 # K3s writes some five Secrets per second.
 REENCRYPT_DEADLINE=3600
@@ -156,8 +155,7 @@ is_like_leader() {
 
 restart() {
   k3s_restart "$UNIT"
-  k3s_await "$UNIT" "$(k3s_ready_seconds "$READY_DEADLINE")" "Node $NODE_NAME Ready and a voter in etcd" \
-    k3s_node_has "$KUBECONFIG_FILE" Ready=True EtcdIsVoter=True
+  k3s_await_server
 }
 
 main

@@ -236,6 +236,7 @@ k3s_start() {
 # k3s_restart UNIT: asks for a restart; k3s_await waits for its end.
 k3s_restart() {
   local unit=$1
+  [[ $unit != k3s ]] || keep_quorum
   K3S_SINCE=$(date +%s)
   K3S_INVOCATION=$(systemctl show -p InvocationID --value "$unit")
   systemctl reset-failed "$unit" 2>/dev/null || true
@@ -290,9 +291,10 @@ record_applied_hash() {
   private_files | xargs -r -d '\n' chmod 0600
 }
 
-# k3s_log UNIT LINES: its log since this run began.
+# k3s_log UNIT LINES: the last lines of its log since this run began.
 k3s_log() {
-  journalctl -u "$1" --since "@$K3S_SINCE" -n "$2" --no-pager -o cat 2>/dev/null || true
+  # With --since journalctl's own -n takes the first lines (systemd 252).
+  { journalctl -u "$1" --since "@$K3S_SINCE" --no-pager -o cat 2>/dev/null || true; } | tail -n "$2"
 }
 
 # k3s_auth_failures UNIT: those of this host; answers of a server to strangers ("Sending HTTP/1.1 401 ...") are not.
@@ -349,24 +351,38 @@ k3s_journal() {
       }' >&2 || true
 }
 
-# k3s_conditions KUBECONFIG: " Type=Status Type=Status ... " of this host's Node, empty if there is none.
-k3s_conditions() {
+# k3s_node KUBECONFIG: "READY|HEARTBEAT|VERSION" of this host's Node, as its kubelet last wrote it; empty if there is none.
+k3s_node() {
+  local ready='.status.conditions[?(@.type=="Ready")]'
   timeout 10 "$K3S" kubectl --kubeconfig "$1" get node "$NODE_NAME" \
-    -o 'jsonpath={range .status.conditions[*]} {.type}={.status} {end}' 2>/dev/null || true
+    -o "jsonpath={$ready.status}|{$ready.lastHeartbeatTime}|{.status.nodeInfo.kubeletVersion}" 2>/dev/null || true
 }
 
-# k3s_node_has KUBECONFIG CONDITION...: whether the Node has all conditions.
-k3s_node_has() {
-  local found condition
-  found=$(k3s_conditions "$1")
-  shift
-  for condition; do [[ $found == *" $condition "* ]] || return 1; done
+k3s_node_is_ready() {
+  [[ $(k3s_node "$1") == True\|* ]]
 }
 
-# k3s_record_machine KUBECONFIG: notes on the Node which machine it is; k3s-nodes.sh compares it with preflight's.
+# k3s_is_back UNIT KUBECONFIG: whether the kubelet that this start of the unit runs has said that it is Ready. A Node stays
+# Ready for 40 to 50 s after its kubelet has ended, and servers report READY=1 to systemd before the kubelet starts.
+k3s_is_back() {
+  local ready heartbeat found since
+  IFS='|' read -r ready heartbeat found <<<"$(k3s_node "$2")"
+  [[ $ready == True && $found == "$(k3s_version)" ]] && since=$(k3s_started_at "$1") || return 1
+  (($(date -d "${heartbeat:-1970-01-01}" +%s) > since))
+}
+
+# k3s_started_at UNIT: the second in which its process began.
+k3s_started_at() {
+  local seconds
+  seconds=$(ps -o etimes= -p "$(systemctl show -p MainPID --value "$1")") && printf '%s' "$(($(date +%s) - seconds))"
+}
+
+# k3s_record_machine UNIT KUBECONFIG: notes on the Node which machine it is; k3s-nodes.sh compares it with preflight's.
 k3s_record_machine() {
-  timeout 30 "$K3S" kubectl --kubeconfig "$1" annotate node "$NODE_NAME" "busbar/machine=$(machine)" --overwrite >&2 ||
+  timeout 30 "$K3S" kubectl --kubeconfig "$2" annotate node "$NODE_NAME" "busbar/machine=$(machine)" --overwrite >&2 || {
+    k3s_journal "$1"
     die "setting the annotation busbar/machine on Node $NODE_NAME failed" "see the log above; fix the cause and retry"
+  }
 }
 
 k3s_version() {

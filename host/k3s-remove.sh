@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Removes K3s from a host: what busbar and K3s made there, and nothing that was there before.
+# Removes K3s from a host, or only its pods and their network: what busbar and K3s made there, and nothing that was there
+# before.
 
 # k3s_uninstall UNIT
 k3s_uninstall() {
@@ -81,6 +82,29 @@ k3s_remove_network() {
     "$table-save" 2>/dev/null | awk '!/KUBE-|CNI-/ && tolower($0) !~ /flannel/' | "$table-restore" 2>/dev/null ||
       note "rules of Kubernetes may remain in $table; a reboot clears them"
   done
+}
+
+# k3s_has_pod_network_of_node KUBECONFIG: whether the bridge of the pods, if there is one, has the pod CIDR of this host's Node.
+# A renamed host, or one whose Node was deleted, gets another CIDR; with the former bridge no pod starts ("cni0 already has an
+# IP address different from ...").
+k3s_has_pod_network_of_node() {
+  local bridge cidr network
+  bridge=$(ip -o -4 addr show dev cni0 2>/dev/null | awk '{ print $4; exit }')
+  cidr=$(timeout 30 "$K3S" kubectl --kubeconfig "$1" get node "$NODE_NAME" -o 'jsonpath={.spec.podCIDR}') ||
+    die "the pod CIDR of Node $NODE_NAME is unknown: the API does not answer" "retry"
+  [[ -n $bridge && $cidr == *.*/* ]] || return 0
+  network=${cidr%/*}
+  [[ $bridge == "${network%.*}.$((${network##*.} + 1))/${cidr#*/}" ]]
+}
+
+# k3s_renew_pod_network UNIT: ends the pods here, which start again with addresses of the Node's CIDR; returns with the unit started.
+k3s_renew_pod_network() {
+  note "this Node has another pod CIDR than before: its pods and their network start anew"
+  timeout 120 systemctl stop "$1" || die "$1 did not stop" "see: systemctl status $1; journalctl -u $1"
+  k3s_kill_pods
+  k3s_unmount /run/netns/cni-
+  k3s_remove_network
+  k3s_restart "$1"
 }
 
 # k3s_remove_made: what Kubernetes made outside of its folders, if it was not there before.

@@ -16,7 +16,7 @@
 # Facts: list {"node","install_id","running","restoring","s3","problem","snapshots","stored"}: snapshots are {"name","path","bytes",
 #   "time"}, stored those in the bucket, null if K3s does not run; check {"node","bytes"}; reset {"node","reset","kept",
 #   "reason"}; join {"node","kept"}; nodes {"node","waiting"}; else {"node"}.
-[[ -n ${BUSBAR_LIB:-} ]] || for part in lib lib-install owner k3s-api k3s-lib k3s-rotation k3s-snapshots; do
+[[ -n ${BUSBAR_LIB:-} ]] || for part in lib lib-install owner k3s-api k3s-lib k3s-etcd k3s-rotation k3s-snapshots; do
   # shellcheck source=/dev/null
   source "$(dirname "${BASH_SOURCE[0]}")/$part.sh"
 done
@@ -25,7 +25,6 @@ UNIT=k3s
 RESET_UNIT=busbar-k3s-reset
 STEP_FILE=/run/busbar-restore.step
 RESET_SECONDS=600
-READY_DEADLINE=420
 AGENT_DEADLINE=180
 NODES_DEADLINE=240
 
@@ -140,8 +139,7 @@ start_and_await() {
   systemctl enable -q "$UNIT" 2>/dev/null || die "systemctl enable $UNIT failed" "see: systemctl status $UNIT"
   systemctl reset-failed "$UNIT" 2>/dev/null || true
   systemctl --no-block start "$UNIT"
-  k3s_await "$UNIT" "$(k3s_ready_seconds "$READY_DEADLINE")" "Node $NODE_NAME Ready and a voter in etcd" \
-    k3s_node_has "$KUBECONFIG_FILE" Ready=True EtcdIsVoter=True
+  k3s_await_server
 }
 
 join_here() {

@@ -6,13 +6,12 @@
 # Payload: config (config.yaml without cluster-init, server, node-ip, flannel-iface), registries (registries.yaml, may be empty),
 #   peer_ca (on server 1: sha256 of the CA of the cluster that server 2 runs; empty for a new cluster).
 # Facts: {"node","version","ca_sha256","ca_pem"}
-[[ -n ${BUSBAR_LIB:-} ]] || for part in lib lib-install owner k3s-api k3s-lib k3s-rotation k3s-remove; do
+[[ -n ${BUSBAR_LIB:-} ]] || for part in lib lib-install owner k3s-api k3s-lib k3s-etcd k3s-rotation k3s-remove; do
   # shellcheck source=/dev/null
   source "$(dirname "${BASH_SOURCE[0]}")/$part.sh"
 done
 
 UNIT=k3s
-READY_DEADLINE=420
 PEER_DEADLINE=60
 SERVER_PORTS="open TCP 6443, 2379 and 2380 between the servers; see on that one: systemctl status k3s"
 LEAVING=/run/systemd/system/k3s.service.d/90-busbar-leaving.conf
@@ -44,7 +43,7 @@ install_server() {
   pin_peer_ca "$membership"
   with_rotations "$UNIT" apply_server "$membership" "$address"
   renew_certificate
-  k3s_record_machine "$KUBECONFIG_FILE"
+  k3s_record_machine "$UNIT" "$KUBECONFIG_FILE"
   record_applied_hash "$UNIT"
   facts
 }
@@ -59,7 +58,12 @@ apply_server() {
   k3s_memlock "$UNIT"
   k3s_sysctl
   k3s_start "$UNIT"
-  await_member
+  k3s_await_server
+  if ! k3s_has_pod_network_of_node "$KUBECONFIG_FILE"; then
+    keep_quorum
+    k3s_renew_pod_network "$UNIT"
+    k3s_await_server
+  fi
 }
 
 # snapshot_before_upgrade: of etcd, before a running server gets another binary; `busbar` never deletes it.
@@ -89,11 +93,6 @@ refuse_new_identity() {
       "restore the state of the stack (pulumi stack import) with the token in $K3S_CONFIG_DIR/config.yaml of this server"
 }
 
-await_member() {
-  k3s_await "$UNIT" "$(k3s_ready_seconds "$READY_DEADLINE")" "Node $NODE_NAME Ready and a voter in etcd" \
-    k3s_node_has "$KUBECONFIG_FILE" Ready=True EtcdIsVoter=True
-}
-
 # renew_certificate: an address added to tls-san later (a second load balancer) is missing from the existing
 # certificate (k3s-io/docs cli/certificate.md).
 renew_certificate() {
@@ -103,7 +102,7 @@ renew_certificate() {
   note "the certificate of the API lacks $missing: renewing it"
   rotate_certificates_at_start "$UNIT"
   k3s_start "$UNIT"
-  await_member
+  k3s_await_server
   certificates_are_rotated "$UNIT"
   missing=$(missing_names)
   [[ -z $missing ]] ||

@@ -5,7 +5,9 @@
 # Values: RENEWAL (a number that changes with time, so that an update runs this again before the end).
 # Facts, secret: {"kubeconfig"}
 # shellcheck source=/dev/null
-[[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+[[ -n ${BUSBAR_LIB:-} ]] || for part in lib k3s-etcd; do
+  source "$(dirname "${BASH_SOURCE[0]}")/$part.sh"
+done
 
 KUBECONFIG_FILE=/etc/rancher/k3s/k3s.yaml
 # Below K3s's own 120 days.
@@ -41,6 +43,7 @@ is_renewed() {
 
 renew() {
   note "the certificates of K3s have less than $MIN_VALID_DAYS days left: restarting k3s, which renews them"
+  keep_quorum
   systemctl --no-block restart k3s
   poll "$RENEWAL_DEADLINE" is_renewed ||
     die "K3s did not renew its certificates within $RENEWAL_DEADLINE s" "see: k3s certificate check; journalctl -u k3s"

@@ -71,10 +71,10 @@ class Pool(Model):
         description="How many running agents of the pool may restart at the same time when their version or "
         "configuration changes: a number, or a percentage of the pool, rounded up.",
     )
-    pause_seconds: Annotated[Int, Field(ge=0, le=3600)] = Field(
-        default=0,
-        description="How long a worker must have been Ready after a restart of its agent before the next one "
-        "restarts.",
+    pause_seconds: Annotated[Int, Field(ge=0, le=3600)] | None = Field(
+        default=None,
+        description="How long a worker must have been Ready after a restart of its agent before the next "
+        "ones restart. Without it: 60 where more than one may restart at the same time, else 0.",
     )
     drain: Literal["never", "upgrade", "always"] = Field(
         default="upgrade",
@@ -99,3 +99,10 @@ class Pool(Model):
         if self.max_unavailable.endswith("%"):
             return math.ceil(workers * int(self.max_unavailable[:-1]) / 100)
         return int(self.max_unavailable)
+
+    def pause_after_restart(self, workers: int) -> int:
+        """`pause_seconds`, or its default for a pool of so many workers: a Node stays Ready for 40 to 50 s
+        after its kubelet has failed."""
+        if self.pause_seconds is not None:
+            return self.pause_seconds
+        return 60 if self.restarts_at_once(workers) > 1 else 0

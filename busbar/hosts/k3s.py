@@ -120,21 +120,21 @@ def taints(pool: Pool) -> list[str]:
     return [f"{taint.key}={taint.value}:{taint.effect}" for taint in pool.taints]
 
 
-def restart_values(pool: Pool) -> dict[str, str]:
-    """How a running agent of the pool restarts, as host/k3s-drain.sh reads it."""
+def restart_values(pool: Pool, workers: int) -> dict[str, str]:
+    """How a running agent of a pool of so many workers restarts, as host/k3s-drain.sh reads it."""
     return {
         "RUNNING_JOBS": pool.running_jobs,
         "JOBS_SECONDS": str(JOBS_SECONDS),
         "DRAIN": pool.drain,
         "DRAIN_SECONDS": str(pool.drain_timeout_seconds),
-        "PAUSE_SECONDS": str(pool.pause_seconds),
+        "PAUSE_SECONDS": str(pool.pause_after_restart(workers)),
     }
 
 
-def restart_seconds(pool: Pool) -> int:
+def restart_seconds(pool: Pool, workers: int) -> int:
     """The longest that an agent of the pool takes before and after its restart."""
     jobs = JOBS_SECONDS if pool.running_jobs == "wait" else 0
-    return jobs + pool.drain_timeout_seconds + pool.pause_seconds
+    return jobs + pool.drain_timeout_seconds + pool.pause_after_restart(workers)
 
 
 def _is_kubelet_argument(arguments: Mapping[str, Any], name: str) -> bool:

@@ -31,14 +31,14 @@ HOST_DIR = Path(__file__).resolve().parents[2] / "host"
 PARTS: Mapping[str, tuple[str, ...]] = {
     "preflight": ("lib.sh", "owner.sh", "preflight-hardware.sh", "nfs-lib.sh", "preflight.sh"),
     "k3s-server": (
-        *("lib.sh", "lib-install.sh", "owner.sh", "k3s-api.sh", "k3s-lib.sh", "k3s-rotation.sh"),
-        *("k3s-remove.sh", "k3s-server.sh"),
+        *("lib.sh", "lib-install.sh", "owner.sh", "k3s-api.sh", "k3s-lib.sh", "k3s-etcd.sh"),
+        *("k3s-rotation.sh", "k3s-remove.sh", "k3s-server.sh"),
     ),
     "k3s-agent": (
         *("lib.sh", "lib-install.sh", "owner.sh", "k3s-lib.sh", "k3s-rotation.sh", "k3s-drain.sh"),
-        "k3s-agent.sh",
+        *("k3s-remove.sh", "k3s-agent.sh"),
     ),
-    "k3s-key": ("lib.sh", "lib-install.sh", "k3s-api.sh", "k3s-lib.sh", "k3s-key.sh"),
+    "k3s-key": ("lib.sh", "lib-install.sh", "k3s-api.sh", "k3s-lib.sh", "k3s-etcd.sh", "k3s-key.sh"),
     "k3s-agent-remove": (
         *("lib.sh", "lib-install.sh", "owner.sh", "k3s-lib.sh", "k3s-remove.sh"),
         "k3s-agent-remove.sh",
@@ -47,11 +47,11 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "k3s-remove-node": ("lib.sh", "k3s-api.sh", "k3s-remove-node.sh"),
     "verify": ("lib.sh", "nfs-lib.sh", "verify.sh"),
     "k3s-restore": (
-        *("lib.sh", "lib-install.sh", "owner.sh", "k3s-api.sh", "k3s-lib.sh", "k3s-rotation.sh"),
-        *("k3s-snapshots.sh", "k3s-restore.sh"),
+        *("lib.sh", "lib-install.sh", "owner.sh", "k3s-api.sh", "k3s-lib.sh", "k3s-etcd.sh"),
+        *("k3s-rotation.sh", "k3s-snapshots.sh", "k3s-restore.sh"),
     ),
     "k3s-teardown": ("lib.sh", "k3s-api.sh", "k3s-teardown.sh"),
-    "kubeconfig": ("lib.sh", "kubeconfig.sh"),
+    "kubeconfig": ("lib.sh", "k3s-etcd.sh", "kubeconfig.sh"),
     "operation-lock": ("lib.sh", "operation-lock.sh"),
     "nfs-server": ("lib.sh", "lib-install.sh", "owner.sh", "packages.sh", "nfs-lib.sh", "nfs-server.sh"),
     "haproxy": ("lib.sh", "lib-install.sh", "owner.sh", "packages.sh", "haproxy.sh"),

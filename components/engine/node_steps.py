@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pulumi
 from pulumi_command import local
 
+from busbar.kube import batches
+from busbar.kube.client import ApiError
+from busbar.kube.wait import TimedOut
 from components.engine.local_command import ClusterCommandArgs, create_cluster_command
 
 
@@ -43,3 +47,26 @@ def remove_stale_nodes(name: str, args: NodeStepArgs, opts: pulumi.ResourceOptio
         triggers=[],
     )
     return create_cluster_command(name, command, opts)
+
+
+async def fail_unless_ready(args: NodeStepArgs) -> None:
+    """Raise pulumi.RunError if the Node of a worker is not Ready, or if the API does not answer.
+
+    Its step may have had nothing to do: the engine compares configurations, and knows nothing of an agent
+    that has crashed since.
+    """
+    kubeconfig = await pulumi.Output.from_input(args.kubeconfig).future()
+    if pulumi.runtime.is_dry_run() or kubeconfig is None:
+        return
+    try:
+        found = await asyncio.to_thread(batches.ask, kubeconfig, jobs=False)
+    except ValueError as error:
+        pulumi.warn(f"whether the workers' agents run is unknown: {error}")
+        return
+    except (ApiError, TimedOut) as error:
+        raise pulumi.RunError(f"whether the workers' agents run is unknown: {error}") from None
+    if down := sorted(args.taints.keys() & found.names - found.ready):
+        raise pulumi.RunError(
+            f"{', '.join(down)}: the Node is not Ready. Fix: see journalctl -u k3s-agent there, repair the "
+            "host and retry; or take it out of hosts.workers"
+        )

@@ -145,10 +145,10 @@ def test_etcd_answers_to_nobody_without_a_certificate(lab: Lab) -> None:
     login = (
         f"{body} --cacert {ETCD_TLS}/server-ca.crt --cert {ETCD_TLS}/client.crt --key {ETCD_TLS}/client.key"
     )
-    own = f"https://127.0.0.1:2379/{MEMBERS}"
+    own = f"https://127.0.0.1:2382/{MEMBERS}"
     assert _codes(lab, "server-1", [own], login) == {own: "200"}, "the request is right"
     # The ports for clients, for members, and for metrics, which is on loopback only.
-    paths = [f"{port}/{path}" for port in (2379, 2380, 2381) for path in (MEMBERS, "metrics", "health")]
+    paths = [f"{port}/{path}" for port in (2379, 2380, 2381, 2382) for path in (MEMBERS, "metrics", "health")]
     urls = [f"{scheme}://{find('server-1').address}:{path}" for scheme in ("http", "https") for path in paths]
     for host in ("worker-1", "server-2"):
         # To a request without TLS it may say that TLS is expected.

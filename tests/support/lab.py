@@ -112,9 +112,8 @@ class Lab:
         """What etcd of this server answers over HTTP; empty without an answer."""
         folder = "/var/lib/rancher/k3s/server/tls/etcd"
         login = f"--cacert {folder}/server-ca.crt --cert {folder}/client.crt --key {folder}/client.key"
-        # K3s has etcd answer HTTP on a port of its own; the lab's replacement has one port for all.
-        ask = f"curl -s --max-time 5 {login} -d '{body}' https://127.0.0.1"
-        return self.ssh(server, f"{ask}:2382{path} || {ask}:2379{path} || true")
+        ask = f"curl -s --max-time 5 {login} -d '{body}' https://127.0.0.1:2382{path}"
+        return self.ssh(server, f"{ask} || true")
 
     def make_anew(self) -> None:
         """Another cluster on the same hosts, for what cannot be taken back."""

@@ -10,7 +10,7 @@ from pulumi import automation as auto
 
 from busbar.capability import Gate
 from busbar.cli.stack import events, keep, recovery, session
-from busbar.cli.stack.converge import to_apply_again
+from busbar.cli.stack.converge import broken_off, to_apply_again
 from busbar.cli.stack.engine import Snapshot, open_stack, snapshot
 from busbar.cli.stack.errors import DONE, FAILED, reasons
 from busbar.cli.stack.plan import Plan
@@ -26,7 +26,7 @@ def up(target: Target, options: Options) -> int:
 
     def run(s: Session) -> int:
         stack = open_stack(s.engine, target, create=s.say)
-        again = to_apply_again(snapshot(stack), options.converge) if options.converge else None
+        again = _apply_again(s, stack, options)
         if not options.skip_preview:
             plan, failure = _preview(s, stack, options, again)
             if failure:
@@ -56,11 +56,24 @@ def up(target: Target, options: Options) -> int:
     return session.run("up", target, run, asks=not options.yes)
 
 
+def _apply_again(s: Session, stack: auto.Stack, options: Options) -> list[str] | None:
+    """The URNs of hosts' steps that run although nothing of them has changed."""
+    failed = keep.failed_steps(s.target.folder)
+    if not failed and not options.converge:
+        return None
+    state = snapshot(stack)
+    if repeated := broken_off(state, failed):
+        names = ", ".join(map(events.name, repeated))
+        s.say(f"{names}: failed or interrupted in an earlier update, applied again")
+    return [*dict.fromkeys([*to_apply_again(state, options.converge), *repeated])]
+
+
 def preview(target: Target, options: Options) -> int:
     """What `up` would change."""
 
     def run(s: Session) -> int:
-        plan, failure = _preview(s, open_stack(s.engine, target, create=s.say), options)
+        stack = open_stack(s.engine, target, create=s.say)
+        plan, failure = _preview(s, stack, options, _apply_again(s, stack, options))
         return s.fail(reasons(plan.errors, failure, printed=plan.printed)) if failure else DONE
 
     return session.run("preview", target, run)
@@ -154,7 +167,8 @@ def _after_up(s: Session, stack: auto.Stack, rows: Rows, outputs: keep.Outputs, 
             _forget_completed(s, stack, state)
     if not failure:
         return _half_changed(s, rows.not_repeated) if rows.not_repeated else DONE
-    if rows.outputs_written and (gate := outputs.failed_gate) and not rows.counts["failed"]:
+    gate = outputs.failed_gate
+    if gate and rows.outputs_written and any(gate.title in error for error in rows.errors):
         return _gate_failed(s, outputs, gate)
     s.fail(reasons(rows.errors, failure, printed=rows.printed))
     s.say(f"Next: fix the cause, then `{s.command}` again; it continues where this one stopped.")
@@ -174,14 +188,14 @@ def _gate_failed(s: Session, outputs: keep.Outputs, gate: Gate) -> int:
     return FAILED
 
 
-def _half_changed(s: Session, names: list[str]) -> int:
+def _half_changed(s: Session, urns: list[str]) -> int:
     s.fail(
-        [f"  - {name}" for name in names],
+        [f"  - {events.name(urn)}" for urn in urns],
         title="an earlier update was interrupted in the middle of a change that this one did not repeat",
     )
     s.say(
         "They may have parts of that update's configuration. "
-        f"Next: `{s.command}` with the configuration of the interrupted update, then with the one you want."
+        f"Next: `{s.command}`, which repeats those of hosts."
     )
     return FAILED
 

@@ -1,8 +1,8 @@
-"""`busbar up STACK --converge HOST`: which resources are applied again."""
+"""What an update applies again: `busbar up STACK --converge HOST`, and steps that failed before."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from busbar.cli.stack import events
 from busbar.cli.stack.engine import Snapshot
@@ -33,6 +33,16 @@ def to_apply_again(state: Snapshot, hosts: Sequence[str]) -> list[str]:
         return []
     nodes = _NODES if any(name.startswith(_WITH_NODE) for name in chosen) else ()
     return [urns[name] for name in (_PREFLIGHT, *nodes, *chosen) if name in urns]
+
+
+def broken_off(state: Snapshot, urns: Collection[str]) -> list[str]:
+    """Those of `urns` that install a host of the stack: an earlier update failed there, or was killed.
+
+    The engine compares with what it stored before that. With the former configuration it finds nothing to do.
+    """
+    known = {events.name(urn): urn for urn in state.resources}
+    names = {events.name(urn) for urn in urns}
+    return [urn for name, urn in known.items() if name in names and f"{name}-removal" in known]
 
 
 def _resource(host: str, installed: Sequence[str]) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from busbar.cli.stack.target import Target
 
 KUBECONFIG = "kubeconfig"
 OUTPUTS = "outputs.json"
+FAILED_STEPS = "failed-steps.json"
 _SHOWN_CHARACTERS = 120
 
 
@@ -71,8 +72,25 @@ def keep(outputs: Outputs, folder: Path) -> None:
 
 def remove(folder: Path) -> None:
     """Remove what `keep` wrote, and the record of times that former releases wrote; reports stay."""
-    for name in (KUBECONFIG, OUTPUTS, "timeline.json", "timeline.svg"):
+    for name in (KUBECONFIG, OUTPUTS, FAILED_STEPS, "timeline.json", "timeline.svg"):
         (folder / name).unlink(missing_ok=True)
+
+
+def failed_steps(folder: Path) -> list[str]:
+    """The URNs that `keep_failed_steps` noted; none where it did not."""
+    try:
+        return [str(urn) for urn in json.loads((folder / FAILED_STEPS).read_text(encoding="utf-8"))]
+    except (OSError, ValueError):
+        return []
+
+
+def keep_failed_steps(urns: Collection[str], folder: Path) -> None:
+    """Note the steps that the next update has to apply again; none ends the note."""
+    if urns:
+        folder.mkdir(parents=True, exist_ok=True)
+        _write(folder / FAILED_STEPS, json.dumps(sorted(urns)))
+    else:
+        (folder / FAILED_STEPS).unlink(missing_ok=True)
 
 
 def show(console: Console, outputs: Outputs, target: Target) -> None:

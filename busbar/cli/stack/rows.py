@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
+from collections.abc import Collection
 from types import TracebackType
 
 from pulumi.automation.events import DiagnosticEvent, EngineEvent, OpType, StepEventMetadata
@@ -33,6 +34,7 @@ class Rows:
         self.outputs_written = False
         self.resumes: tuple[tuple[str, str], ...] = ()
         self._finished_urns: set[str] = set()
+        self._failed_urns: set[str] = set()
         self._started = time.monotonic()
         self._running: dict[tuple[str, OpType], float] = {}
         self._lock = threading.Lock()
@@ -62,16 +64,21 @@ class Rows:
 
     @property
     def not_repeated(self) -> list[str]:
-        """Names of changes and deletions that were interrupted earlier and had no step this time.
+        """URNs of changes and deletions that were interrupted earlier and had no step this time.
 
         The engine compares the configuration with the state from before such a step: after a return to the
         former configuration it finds nothing to do, although the step may have changed something.
         """
         return [
-            events.name(urn)
+            urn
             for urn, kind in self.resumes
             if kind in {"updating", "deleting"} and urn not in self._finished_urns
         ]
+
+    def unfinished(self, earlier: Collection[str]) -> set[str]:
+        """URNs of steps that failed or were interrupted, now or `earlier`, and have not ended since."""
+        running = {urn for urn, _ in self._running}
+        return {*earlier, *self.not_repeated, *self._failed_urns, *running} - self._finished_urns
 
     def summary(self) -> str:
         """`resources: 22 created, 1 updated; 85 s without the preview`."""
@@ -103,8 +110,7 @@ class Rows:
             began = self._running.pop((step.urn, step.op), None)
         if began is None:
             return
-        if not failed:
-            self._finished_urns.add(step.urn)
+        (self._failed_urns if failed else self._finished_urns).add(step.urn)
         verb = "failed" if failed else events.verb(step)
         self.counts[verb] += 1
         mark = Text("✗ ", "red") if failed else Text("✓ ", "green")

@@ -12,6 +12,7 @@ from pulumi import automation as auto
 from rich.console import Console
 from rich.text import Text
 
+from busbar.cli.stack import keep
 from busbar.cli.stack.console import LastingConsole
 from busbar.cli.stack.engine import Engine
 from busbar.cli.stack.errors import FAILED, INTERRUPTED, USAGE, StackError, fixes, reasons
@@ -90,6 +91,8 @@ class Session:
                 )
             except auto.CommandError as error:
                 failure = self.engine.stderr or str(error)
+        unfinished = rows.unfinished(keep.failed_steps(self.target.folder))
+        keep.keep_failed_steps(unfinished, self.target.folder)
         if failure and self.interrupts.count:
             self._explain_interruption(rows)
             raise KeyboardInterrupt

@@ -17,6 +17,7 @@ _K3S = """\
 #!/bin/bash
 case "$*" in
   --version) echo 'k3s version v1.35.6+k3s1 (0)' ;;
+  *kubeletVersion*) echo 'True|2100-01-01T00:00:00Z|v1.35.6+k3s1' ;;
   *'.status.conditions'*) echo ' Ready=True EtcdIsVoter=True ' ;;
   *'.metadata.labels'*) cat "$ROOT/labels" 2>/dev/null ;;
 esac
@@ -27,11 +28,15 @@ flock() { :; }
 sysctl() { :; }
 journalctl() { :; }
 sleep() { :; }
+ps() { echo 100; }
 ip() { echo "1: eth0 inet $NODE_ADDRESS/24"; }
 # Server 1 begins the cluster: nothing listens on the others. Its certificate has all names.
 curl() {
   case "$*" in
     *"-o /dev/null"*) ;;
+    */health) printf '{"health":"true"}' ;;
+    */maintenance/status) printf '{"leader":"1"}' ;;
+    */member/list) printf '{"members":[{"ID":"1","name":"%s-01234567"}]}' "$NODE_NAME" ;;
     */ping) [[ $FIRST != true ]] && printf pong || return 7 ;;
   esac
 }
@@ -49,6 +54,7 @@ systemctl() {
     *restart*) started "${*: -1}" ;;
     "show -p InvocationID --value "*) cat "$ROOT/runs-${*: -1}" 2>/dev/null || echo none ;;
     "show -p NRestarts --value "*) echo 0 ;;
+    "show -p MainPID --value "*) echo 1 ;;
     "is-active --quiet "*) [[ -e $ROOT/runs-${*: -1} ]] ;;
     "is-failed --quiet "*) return 1 ;;
   esac

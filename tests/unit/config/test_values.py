@@ -68,6 +68,21 @@ def test_the_agents_that_restart_at_the_same_time_are_a_number_or_a_percentage_r
     assert load(cluster).pools[name].restarts_at_once(workers) == at_once
 
 
+@pytest.mark.parametrize(
+    ("max_unavailable", "written", "seconds"),
+    [(1, None, 0), (2, None, 60), ("10%", None, 60), (2, 0, 0), (1, 30, 30)],
+)
+def test_workers_that_restart_side_by_side_have_to_stay_ready_before_the_next_ones(
+    max_unavailable: int | str, written: int | None, seconds: int
+) -> None:
+    cluster = site()
+    name, pool = next(iter(cluster["pools"].items()))
+    pool["max_unavailable"] = max_unavailable
+    if written is not None:
+        pool["pause_seconds"] = written
+    assert load(cluster).pools[name].pause_after_restart(44) == seconds
+
+
 @pytest.mark.parametrize("written", [0, "0%", "101%", "all", "10 %", "-1", 1.5, True, ""])
 def test_a_pool_whose_agents_could_never_restart_is_refused(written: str | float) -> None:
     cluster = site()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import subprocess
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -141,8 +142,7 @@ def test_the_reason_of_a_crash_is_shown_also_from_the_lines_of_kubernetes_itself
     reasons = ["E1121 14:03:02.1 77 run.go:72] kubelet failed", "F1121 14:03:02.2 77 server.go:1] no cgroup"]
     lines = [*reasons, *(f"I1121 14:03:03.{n} 77 server.go:9] waiting" for n in range(20))]
     journal = "\\n".join(lines)
-    last = "while [[ $1 != -n ]]; do shift; done"
-    log = f"journalctl() {{ {last}; printf '{journal}\\n' | tail -n $2; }}"
+    log = f"journalctl() {{ printf '{journal}\\n'; }}"
     shown = run("k3s-agent", f"{log}; K3S_SINCE=0; k3s_journal k3s-agent").stderr
     assert all(reason in shown for reason in reasons)
     assert shown.index(reasons[0]) < shown.index("waiting")
@@ -232,6 +232,7 @@ def test_what_still_runs_from_before_a_restart_does_not_end_the_wait(tmp_path: P
               esac
             }}
             sleep() {{ :; }}
+            keep_quorum() {{ :; }}
             k3s_start k3s
             k3s_await k3s 20 'Node Ready' true""",
         PAYLOAD="{}",
@@ -278,10 +279,42 @@ def test_a_server_that_crashes_because_of_what_is_in_etcd_is_told_from_others(lo
     assert f"worker-1: {what}" in done.stderr
 
 
-def test_a_node_is_ready_only_with_all_conditions_asked_for() -> None:
-    found = "k3s_conditions() { echo ' Ready=True  EtcdIsVoter=False '; }; "
-    assert run("k3s-server", found + "k3s_node_has x Ready=True").returncode == 0
-    assert run("k3s-server", found + "k3s_node_has x Ready=True EtcdIsVoter=True").returncode == 1
+STARTED = 1_700_000_000
+NODE = f"""
+date() {{ case $* in *-d*) command date "$@" ;; *) echo $(({STARTED} + 100)) ;; esac; }}
+systemctl() {{ echo 4711; }}
+ps() {{ [[ $* == "-o etimes= -p 4711" ]] && echo '    100'; }}
+k3s_version() {{ echo v1.35.6+k3s1; }}
+k3s_node() {{ echo "$STATUS"; }}
+"""
+
+
+def at(second: int) -> str:
+    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+@pytest.mark.parametrize(
+    ("status", "back"),
+    [
+        (f"True|{at(STARTED + 9)}|v1.35.6+k3s1", True),
+        # Of the kubelet that has ended, of another release, not yet, and without a Node.
+        (f"True|{at(STARTED)}|v1.35.6+k3s1", False),
+        (f"True|{at(STARTED - 9)}|v1.35.6+k3s1", False),
+        (f"True|{at(STARTED + 9)}|v1.34.2+k3s1", False),
+        (f"False|{at(STARTED + 9)}|v1.35.6+k3s1", False),
+        ("True||v1.35.6+k3s1", False),
+        ("", False),
+    ],
+)
+def test_a_restarted_node_is_back_by_the_word_of_its_new_kubelet(status: str, back: bool) -> None:
+    done = run("k3s-agent", NODE + "k3s_is_back k3s-agent x", STATUS=status)
+    assert (done.returncode == 0, done.stderr) == (back, "")
+
+
+def test_a_node_whose_unit_has_no_process_is_not_back() -> None:
+    status = f"True|{at(STARTED + 9)}|v1.35.6+k3s1"
+    done = run("k3s-agent", NODE + "ps() { return 1; }; k3s_is_back k3s-agent x", STATUS=status)
+    assert done.returncode == 1
 
 
 def test_the_processes_of_pods_are_those_below_the_containerd_of_k3s() -> None:
@@ -409,3 +442,9 @@ def test_without_the_snapshot_no_server_is_upgraded(tmp_path: Path) -> None:
 def test_a_server_that_is_down_is_upgraded_without_a_snapshot(tmp_path: Path) -> None:
     done = upgraded(tmp_path, active=False)
     assert (done.returncode, (tmp_path / "calls").exists()) == (0, False)
+
+
+def test_of_a_long_log_the_last_lines_are_read() -> None:
+    """With --since journalctl's -n takes the first ones."""
+    log = 'journalctl() { [[ $* != *"-n "* ]] && seq 30; }; K3S_SINCE=0; '
+    assert output("k3s-server", log + "k3s_log k3s 2") == "29\n30\n"

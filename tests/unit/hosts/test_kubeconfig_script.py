@@ -41,7 +41,7 @@ def test_near_the_end_k3s_is_restarted_and_the_renewed_kubeconfig_is_read(tmp_pa
     done = run(
         "kubeconfig",
         f"KUBECONFIG_FILE={file} LOCK_FILE={tmp_path}/lock; {restart}; "
-        "begin() { :; }; api_answers() { :; }; main",
+        "begin() { :; }; keep_quorum() { :; }; api_answers() { :; }; main",
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["kubeconfig"] == renewed.read_text().strip()
@@ -49,7 +49,10 @@ def test_near_the_end_k3s_is_restarted_and_the_renewed_kubeconfig_is_read(tmp_pa
 
 def test_a_kubeconfig_that_is_not_renewed_is_an_error(tmp_path: Path) -> None:
     file = kubeconfig(tmp_path, "k3s.yaml", 20)
-    done = run("kubeconfig", f"KUBECONFIG_FILE={file}; RENEWAL_DEADLINE=0; systemctl() {{ :; }}; renew")
+    done = run(
+        "kubeconfig",
+        f"KUBECONFIG_FILE={file}; RENEWAL_DEADLINE=0; keep_quorum() {{ :; }}; systemctl() {{ :; }}; renew",
+    )
     assert done.returncode == 1
     assert "K3s did not renew its certificates" in done.stderr
 

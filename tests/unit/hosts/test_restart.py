@@ -15,7 +15,8 @@ API = r"""
 unset SECONDS
 SECONDS=0 UNIT=k3s-agent
 poll() { shift; "$@"; }
-k3s_node_has() { [[ $SECONDS -lt ${READY_UNTIL:-9999} ]]; }
+k3s_node_is_ready() { [[ $SECONDS -lt ${READY_UNTIL:-9999} ]]; }
+k3s_is_back() { k3s_node_is_ready; }
 as_kubelet() {
   case "$*" in
     *"spec.nodeName=worker-1,status.phase=Running"*) cat "$ROOT/pods" ;;
@@ -113,7 +114,7 @@ def test_a_node_that_is_not_ready_any_more_ends_the_pause(tmp_path: Path) -> Non
 INSTALL = """
 for part in begin acquire_lock k3s_refuse_other_role claim_host record_preexisting_files k3s_download \
   restart_after_drift k3s_install_binary k3s_config k3s_unit k3s_memlock k3s_sysctl apply_labels \
-  k3s_record_machine k3s_node_address k3s_ready_seconds k3s_version poll; do
+  k3s_record_machine k3s_node_address k3s_ready_seconds k3s_version k3s_has_pod_network_of_node poll; do
   eval "$part() { :; }"
 done
 with_rotations() { shift; "$@"; }

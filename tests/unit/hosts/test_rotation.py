@@ -86,7 +86,8 @@ def test_a_certificate_without_a_new_address_is_renewed_by_one_restart(tmp_path:
         systemctl() {{ [[ $1 == show ]] && echo 0 || echo "$*" >>{tmp_path}/calls; }}
         write_file() {{ case $1 in /*/systemd/*) cat >>{tmp_path}/drop-in ;; *) cat >"$1" ;; esac; }}
         missing_names() {{ [[ -e {tmp_path}/started ]] || echo 10.0.0.9; }}
-        await_member() {{ rm {tmp_path}/rotate-certificates; touch {tmp_path}/started; }}
+        k3s_await_server() {{ rm {tmp_path}/rotate-certificates; touch {tmp_path}/started; }}
+        keep_quorum() {{ :; }}
         K3S_SHA256=x
         renew_certificate"""
     done = run("k3s-server", places(tmp_path) + call)
@@ -101,7 +102,7 @@ def test_a_certificate_without_a_new_address_is_renewed_by_one_restart(tmp_path:
 
 def test_a_certificate_that_was_not_renewed_is_an_error(tmp_path: Path) -> None:
     call = """
-        k3s_start() { :; }; await_member() { :; }; write_file() { cat >/dev/null; }
+        k3s_start() { :; }; k3s_await_server() { :; }; write_file() { cat >/dev/null; }
         missing_names() { echo 10.0.0.9; }
         renew_certificate"""
     done = run("k3s-server", places(tmp_path) + call)

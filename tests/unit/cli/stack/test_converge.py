@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from busbar.cli.stack.converge import to_apply_again
+from busbar.cli.stack.converge import broken_off, to_apply_again
 from busbar.cli.stack.engine import Snapshot
 from busbar.cli.stack.errors import USAGE, StackError
 from busbar.cli.stack.target import Options
@@ -45,3 +45,9 @@ def test_an_unknown_host_is_bad_usage_and_the_known_ones_are_named() -> None:
     with pytest.raises(StackError, match=r"no such host.*name some of s-1, lb-1, w-1; cluster") as error:
         again("w-7")
     assert error.value.exit_code == USAGE
+
+
+def test_only_steps_that_install_a_host_of_the_stack_are_applied_again_after_a_failure() -> None:
+    names = ("worker-w-1", "worker-w-1-removal", "control-plane-nodes", "worker-gone")
+    failed = [f"urn:pulumi:dev::busbar::x::{name}" for name in names]
+    assert [urn.rpartition("::")[2] for urn in broken_off(STATE, failed)] == ["worker-w-1"]

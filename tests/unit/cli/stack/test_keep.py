@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from busbar.cli.stack.keep import Outputs, keep, remove, show
+from busbar.cli.stack.keep import Outputs, failed_steps, keep, keep_failed_steps, remove, show
 from busbar.cli.stack.target import Target
 
 
@@ -35,7 +35,17 @@ def test_no_secret_output_is_written_to_outputs_json(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "outputs.json").read_text()) == {"word": "open"}
 
 
+def test_failed_steps_are_noted_until_they_have_ended(tmp_path: Path) -> None:
+    folder = tmp_path / "dev"
+    assert failed_steps(folder) == []
+    keep_failed_steps({"b", "a"}, folder)
+    assert failed_steps(folder) == ["a", "b"]
+    keep_failed_steps((), folder)
+    assert failed_steps(folder) == []
+
+
 def test_after_a_destroy_only_the_reports_stay(tmp_path: Path) -> None:
+    keep_failed_steps(["a"], tmp_path)
     for name in ("report.html", "timeline.json", "timeline.svg"):  # the latter two are of former releases
         (tmp_path / name).touch()
     keep(Outputs({"kubeconfig": "x"}, frozenset()), tmp_path)

@@ -118,6 +118,12 @@ def test_the_reason_of_a_failed_program_is_its_own_message() -> None:
     assert reasons(rows.errors, "") == ["NCCL validation failed for cluster dev:\n  - busbw: 1 GB/s"]
 
 
+def test_a_step_is_unfinished_from_its_failure_until_it_has_ended() -> None:
+    pool = "urn:pulumi:dev::tiny::busbar:index:Pool$command:local:Command"
+    assert _rows("step_failed")[0].unfinished([f"{pool}::ninth"]) == {f"{pool}::second", f"{pool}::ninth"}
+    assert _rows("created")[0].unfinished([f"{pool}::second"]) == set()
+
+
 def test_an_update_after_a_kill_says_in_one_line_where_it_continues() -> None:
     rows, printed = _rows("resumed")
     assert "an earlier update was interrupted at second; this one continues" in printed
@@ -142,7 +148,7 @@ def test_an_interrupted_change_without_a_step_in_this_update_is_named(
     rows, _ = _rows("created")
     pool = "urn:pulumi:dev::tiny::busbar:index:Pool$command:local:Command"
     rows.resumes = ((f"{pool}::{interrupted}", kind),)
-    assert rows.not_repeated == names
+    assert rows.not_repeated == [f"{pool}::{name}" for name in names]
 
 
 def test_steps_that_began_and_have_not_ended_are_running() -> None:

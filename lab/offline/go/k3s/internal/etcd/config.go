@@ -95,6 +95,7 @@ func (i Instance) WriteConfig(initialCluster, state string) error {
 		"name":                        name,
 		"data-dir":                    i.dir(),
 		"listen-client-urls":          "https://127.0.0.1:2379,https://" + i.NodeIP + ":2379",
+		"listen-client-http-urls":     "https://127.0.0.1:2382",
 		"advertise-client-urls":       "https://" + i.NodeIP + ":2379",
 		"listen-peer-urls":            "https://127.0.0.1:2380," + i.peerURL(),
 		"initial-advertise-peer-urls": i.peerURL(),

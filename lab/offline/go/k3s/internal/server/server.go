@@ -139,13 +139,12 @@ func (s *Server) start(ctx context.Context) error {
 	}
 	s.background(client)
 	logx.Infof("k3s is up and running")
-	if !s.cfg.DisableAgent {
-		if err := node.Join(ctx, runtimeReady); err != nil {
-			return err
-		}
-	}
+	// As K3s: images are imported and the kubelet starts after this.
 	proc.Notify("READY=1")
-	return nil
+	if s.cfg.DisableAgent {
+		return nil
+	}
+	return node.Join(ctx, runtimeReady)
 }
 
 func (s *Server) startEtcd(ctx context.Context) (*clientv3.Client, error) {

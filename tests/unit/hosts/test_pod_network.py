@@ -1,0 +1,52 @@
+"""A host whose Node got another pod CIDR, after a rename or a deletion, gets a new network for its pods."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.hosts.bash import run
+
+HOST = """
+ip() { [[ -z $BRIDGE ]] || echo "7: cni0    inet $BRIDGE brd 10.42.3.255 scope global cni0"; }
+timeout() { printf '%s' "$CIDR"; [[ $CIDR != silent ]]; }
+"""
+
+
+@pytest.mark.parametrize(
+    ("bridge", "cidr", "fits"),
+    [
+        ("10.42.3.1/24", "10.42.3.0/24", True),
+        ("10.42.3.65/26", "10.42.3.64/26", True),
+        ("10.42.3.1/24", "10.42.4.0/24", False),
+        ("10.42.3.1/24", "10.42.3.0/26", False),
+        # No pod has run here yet; K3s has given no CIDR yet; IPv6.
+        ("", "10.42.4.0/24", True),
+        ("10.42.3.1/24", "", True),
+        ("10.42.3.1/24", "fd00:42::/64", True),
+    ],
+)
+def test_the_bridge_of_the_pods_has_the_first_address_of_the_nodes_cidr(
+    bridge: str, cidr: str, fits: bool
+) -> None:
+    done = run("k3s-agent", HOST + "k3s_has_pod_network_of_node x", BRIDGE=bridge, CIDR=cidr)
+    assert (done.returncode == 0, done.stderr) == (fits, "")
+
+
+def test_without_an_answer_of_the_api_no_pod_is_ended() -> None:
+    done = run(
+        "k3s-agent",
+        HOST + "k3s_has_pod_network_of_node x || echo renewed",
+        BRIDGE="10.42.3.1/24", CIDR="silent",
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (1, "")
+
+
+def test_the_pods_end_while_the_agent_is_stopped() -> None:
+    steps = "".join(
+        f"{name}() {{ echo {name}; }}; "
+        for name in ("k3s_kill_pods", "k3s_unmount", "k3s_remove_network", "k3s_restart")
+    )
+    done = run("k3s-agent", steps + 'timeout() { echo "$4"; }; k3s_renew_pod_network k3s-agent')
+    assert done.stdout.split() == [
+        *("k3s-agent", "k3s_kill_pods", "k3s_unmount", "k3s_remove_network", "k3s_restart")
+    ]
