@@ -125,7 +125,7 @@ class _Removal:
                     del draining[name]
                     self._delete(name)
             return not draining or Pending(
-                "draining, left: " + "; ".join(f"{name}: {left[name]}" for name in draining)
+                "draining; pods that are left: " + "; ".join(f"{name}: {left[name]}" for name in draining)
             )
 
         try:

@@ -95,7 +95,7 @@ def test_a_budget_that_allows_an_eviction_later_is_waited_for_and_named() -> Non
     cluster.clock.at(100, cluster.refused.clear)
     remove(cluster, said=said)
     assert cluster.log == ["w-1 cordoned", "app evicted", "w-1 deleted"]
-    assert f"draining, left: w-1: default/app ({BUDGET})" in said[1]
+    assert f"draining; pods that are left: w-1: default/app ({BUDGET})" in said[1]
 
 
 def test_a_drain_that_does_not_end_in_time_does_not_keep_the_node() -> None:

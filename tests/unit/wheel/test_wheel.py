@@ -49,7 +49,7 @@ NEED_STACK: dict[str, Call] = {
     "remove nodes": ((), {"workers": []}, 64),
     "set-taints": ((), {"taints": {}}, 64),
 }
-NEED_NOTHING = {"nccl check", "nccl parse"}
+NEED_NOTHING = {"nccl check", "nccl parse", "nccl profiles"}
 GROUPS = ("nccl", "remove")
 
 
@@ -108,6 +108,11 @@ def test_a_log_is_judged_and_every_report_is_written(installed: Installed, log: 
     done = installed.busbar("nccl", "check", str(log), *PROFILE, "--html", str(page), "--svg", str(picture))
     assert done.returncode == 0 and done.stdout.startswith(b"PASS"), done.stderr
     assert page.stat().st_size and picture.stat().st_size
+
+
+def test_the_profiles_are_listed(installed: Installed) -> None:
+    done = installed.busbar("nccl", "profiles")
+    assert done.returncode == 0 and b"h100-ib-8x400" in done.stdout, done.stderr
 
 
 def test_a_compressed_log_needs_no_extra(installed: Installed, log: Path, tmp_path: Path) -> None:
