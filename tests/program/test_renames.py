@@ -209,9 +209,9 @@ def test_each_worker_is_told_how_its_agent_restarts_and_has_the_time_for_that() 
     commands = [run.named(f"worker-gpu-{number}").inputs["create"] for number in (1, 3)]
     keys = ("RUNNING_JOBS", "DRAIN", "DRAIN_SECONDS", "PAUSE_SECONDS")
     assert [[values(text)[key] for key in keys] for text in commands] == [
-        ["wait", "upgrade", "600", "0"],
+        ["wait", "upgrade", "600", "60"],
         ["keep", "always", "90", "30"],
     ]
     seconds = [int(re.search(r"timeout -k \d+ (\d+) ", text)[1]) for text in commands]  # type: ignore[index]
     installed = worker_pool.AGENT_DEADLINE_SECONDS
-    assert seconds == [installed + 3600 + 600, installed + 90 + 30]
+    assert seconds == [installed + 3600 + 600 + 60, installed + 90 + 30]
