@@ -24,7 +24,6 @@ K3S = [
         "lb",
         "nodepassword",
         "pki",
-        "secrets",
         "token",
     )
 ]

@@ -30,10 +30,6 @@ Usage: k3s COMMAND [OPTIONS]
   kubectl        Run kubectl
   ctr            Run ctr of the host's containerd
   crictl         Run crictl of the host, where there is one
-  etcd-snapshot  save | ls | prune | delete
-  certificate    rotate
-  token          rotate
-  secrets-encrypt  status | prepare | rotate | reencrypt
   --version      Print the version
 `
 
@@ -57,14 +53,6 @@ func dispatch(command string, args []string) int {
 	switch command {
 	case "server", "agent":
 		return runNode(command, args)
-	case "etcd-snapshot":
-		return runSnapshot(args)
-	case "certificate":
-		return runRotation(rotateCertificates, args)
-	case "token":
-		return runRotation(rotateToken, args)
-	case "secrets-encrypt":
-		return runRotation(rotateEncryption, args)
 	case "ctr":
 		return pass("ctr", append([]string{"--address", containerd.Socket, "--namespace", "k8s.io"}, args...))
 	case "crictl":

@@ -96,18 +96,15 @@ func addSupervisor(config *genericapiserver.Config) error {
 	if serverDir == "" {
 		return fmt.Errorf("%s is not set: kube-apiserver is started by `k3s server`", ServerDirEnv)
 	}
-	instance := etcd.Instance{ServerDir: serverDir}
+	members := etcd.Instance{ServerDir: serverDir}.ClientURLs
 	// The apiserver's own identity: the supervisor reads and writes Secrets in the same process.
 	client, err := kubernetes.NewForConfig(config.LoopbackClientConfig)
 	if err != nil {
 		return err
 	}
-	supervisor, err := join.NewHandler(serverDir, instance.ClientURLs, passwords.Secrets{Client: client}, nil)
+	supervisor, err := join.NewHandler(serverDir, members, passwords.Secrets{Client: client}, nil)
 	if err != nil {
 		return err
-	}
-	supervisor.Rotate = func(ctx context.Context, new string) error {
-		return instance.RotateToken(ctx, supervisor.ServerCA.Bundle, new)
 	}
 	apiChain := config.BuildHandlerChainFunc
 	config.BuildHandlerChainFunc = func(handler http.Handler, c *genericapiserver.Config) http.Handler {

@@ -41,13 +41,7 @@ type Config struct {
 
 	APIServerArgs, ControllerArgs, SchedulerArgs, EtcdArgs, KubeletArgs, ProxyArgs []string
 
-	SnapshotsDisabled bool
-	SnapshotName      string
-	SnapshotCron      string
-	SnapshotRetention int
-	SnapshotDir       string
-	SnapshotCompress  bool
-	EtcdMetricsOpen   bool
+	EtcdMetricsOpen bool
 
 	Disable           map[string]bool
 	DisableAgent      bool
@@ -62,20 +56,8 @@ type Config struct {
 	SystemRegistry string
 	LBPort         int
 	ProtectKernel  bool
-	// ClusterReset makes this server the only member of etcd and ends; RestorePath is the snapshot to take the data from.
-	ClusterReset bool
-	RestorePath  string
-	S3           S3
 
 	critical map[string]string
-}
-
-// S3 is the bucket for etcd snapshots; Enabled is etcd-s3.
-type S3 struct {
-	Enabled                          bool
-	Endpoint, Bucket, Region, Folder string
-	AccessKey, SecretKey             string
-	Insecure, SkipVerify             bool
 }
 
 // Parse reads the whole configuration of `k3s <command> <args>`. Warnings are for the log.
@@ -100,9 +82,6 @@ func Parse(command string, args []string) (*Config, []string, error) {
 		APIServerArgs: r.list("kube-apiserver-arg"), ControllerArgs: r.list("kube-controller-manager-arg"),
 		SchedulerArgs: r.list("kube-scheduler-arg"), EtcdArgs: r.list("etcd-arg"),
 		KubeletArgs: r.list("kubelet-arg"), ProxyArgs: r.list("kube-proxy-arg"),
-		SnapshotsDisabled: r.bool("etcd-disable-snapshots"), SnapshotName: r.text("etcd-snapshot-name"),
-		SnapshotCron: r.text("etcd-snapshot-schedule-cron"), SnapshotRetention: r.int("etcd-snapshot-retention"),
-		SnapshotDir: r.text("etcd-snapshot-dir"), SnapshotCompress: r.bool("etcd-snapshot-compress"),
 		EtcdMetricsOpen: r.bool("etcd-expose-metrics"),
 		Disable:         map[string]bool{}, DisableAgent: r.bool("disable-agent"),
 		DisableScheduler: r.bool("disable-scheduler"), DisableProxy: r.bool("disable-kube-proxy"),
@@ -111,13 +90,6 @@ func Parse(command string, args []string) (*Config, []string, error) {
 		DefaultRuntime: r.text("default-runtime"), ResolvConf: r.text("resolv-conf"),
 		SystemRegistry: r.text("system-default-registry"), LBPort: r.int("lb-server-port"),
 		ProtectKernel: r.bool("protect-kernel-defaults"),
-		ClusterReset:  r.bool("cluster-reset"), RestorePath: r.text("cluster-reset-restore-path"),
-		S3: S3{
-			Enabled: r.bool("etcd-s3"), Endpoint: r.text("etcd-s3-endpoint"), Bucket: r.text("etcd-s3-bucket"),
-			Region: r.text("etcd-s3-region"), Folder: r.text("etcd-s3-folder"),
-			AccessKey: r.text("etcd-s3-access-key"), SecretKey: r.text("etcd-s3-secret-key"),
-			Insecure: r.bool("etcd-s3-insecure"), SkipVerify: r.bool("etcd-s3-skip-ssl-verify"),
-		},
 	}
 	c.Token = r.secret("token", "token-file")
 	c.AgentToken = r.secret("agent-token", "agent-token-file")
@@ -131,9 +103,6 @@ func Parse(command string, args []string) (*Config, []string, error) {
 	}
 	if err := errors.Join(append(r.errs, c.check()...)...); err != nil {
 		return nil, warnings, err
-	}
-	if c.SnapshotDir == "" {
-		c.SnapshotDir = c.DataDir + "/server/db/snapshots"
 	}
 	c.critical = criticalValues(all, c)
 	return c, warnings, nil
@@ -180,12 +149,6 @@ func (c *Config) check() (errs []error) {
 	}
 	if c.Command == "agent" && c.Token == "" {
 		errs = append(errs, errors.New("--token is required"))
-	}
-	if c.RestorePath != "" && !c.ClusterReset {
-		errs = append(errs, errors.New("invalid flag use; --cluster-reset required with --cluster-reset-restore-path"))
-	}
-	if c.ServerURL != "" && c.ClusterReset {
-		errs = append(errs, errors.New("cannot perform cluster-reset while server URL is set - remove server from configuration before resetting"))
 	}
 	if c.ServerURL != "" && c.ClusterInit {
 		errs = append(errs, errors.New("invalid flag use; --server cannot be used with --cluster-init"))

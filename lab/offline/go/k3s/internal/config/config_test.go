@@ -134,18 +134,3 @@ func TestServersMustAgreeOnCriticalKeysInAnyOrder(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
-
-func TestAResetNeedsAServerWithoutAJoinURLAndAnEmptyFlagRemovesIt(t *testing.T) {
-	files := map[string]string{"config.yaml": "server: https://10.0.0.1:6443\ntoken: x\n"}
-	reset := []string{"--cluster-reset", "--cluster-reset-restore-path=/x"}
-	if _, _, err := parse(t, "server", files, nil, reset...); err == nil || !strings.Contains(err.Error(), "while server URL is set") {
-		t.Errorf("got %v", err)
-	}
-	c := mustParse(t, "server", files, nil, append(reset, "--server=", "--etcd-s3=false")...)
-	if !c.ClusterReset || c.RestorePath != "/x" || c.ServerURL != "" {
-		t.Errorf("got reset %v, path %q, server %q", c.ClusterReset, c.RestorePath, c.ServerURL)
-	}
-	if _, _, err := parse(t, "server", map[string]string{"config.yaml": "token: x\n"}, nil, "--cluster-reset-restore-path=/x"); err == nil || !strings.Contains(err.Error(), "--cluster-reset required") {
-		t.Errorf("got %v", err)
-	}
-}

@@ -1,5 +1,4 @@
-// Package etcd configures the embedded etcd, joins it to a cluster as a learner, promotes learners
-// and takes snapshots.
+// Package etcd configures the embedded etcd, joins it to a cluster as a learner and promotes learners.
 package etcd
 
 import (
@@ -23,8 +22,6 @@ type Instance struct {
 	// ExposeMetrics opens the metrics to other hosts (etcd-expose-metrics).
 	ExposeMetrics bool
 	ExtraArgs     []string // etcd-arg: key=value
-	// ForceNew makes this server the only member of the data on disk (cluster-reset).
-	ForceNew bool
 }
 
 func (i Instance) dir() string     { return filepath.Join(i.ServerDir, "db", "etcd") }
@@ -55,19 +52,12 @@ func (i Instance) Name() (string, error) {
 	if !errors.Is(err, os.ErrNotExist) {
 		return "", err
 	}
-	name, err := i.newName()
-	if err != nil {
-		return "", err
-	}
-	return name, pki.WriteFile(path, []byte(name), 0o600)
-}
-
-func (i Instance) newName() (string, error) {
 	suffix, err := token.Generate()
 	if err != nil {
 		return "", err
 	}
-	return i.NodeName + "-" + suffix[:8], nil
+	name := i.NodeName + "-" + suffix[:8]
+	return name, pki.WriteFile(path, []byte(name), 0o600)
 }
 
 // EnsureCerts issues this server's etcd certificates.
@@ -117,9 +107,6 @@ func (i Instance) WriteConfig(initialCluster, state string) error {
 			"cert-file": i.tls("peer-server-client.crt"), "key-file": i.tls("peer-server-client.key"),
 			"client-cert-auth": true, "trusted-ca-file": i.tls("peer-ca.crt"),
 		},
-	}
-	if i.ForceNew {
-		settings["force-new-cluster"] = true
 	}
 	for _, arg := range i.ExtraArgs {
 		key, value, found := strings.Cut(strings.TrimLeft(arg, "-"), "=")

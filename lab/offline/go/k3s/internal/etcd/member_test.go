@@ -2,6 +2,8 @@ package etcd
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 
@@ -40,5 +42,29 @@ func TestAnInterruptedJoinIsContinued(t *testing.T) {
 		if err != nil || !known || !slices.Contains(peers, "server-2-99999999=https://10.0.0.12:2380") {
 			t.Errorf("%q: got %v, %v, %v", name, peers, known, err)
 		}
+	}
+}
+
+func TestAMemberKeepsItsNameAndIsInitializedByItsLog(t *testing.T) {
+	i := Instance{ServerDir: t.TempDir(), NodeName: "s1", NodeIP: "10.0.0.1"}
+	first, err := i.Name()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := i.Name(); err != nil || again != first || len(first) != len("s1-12345678") {
+		t.Errorf("got %q then %q, %v", first, again, err)
+	}
+	if i.Initialized() {
+		t.Error("no data yet")
+	}
+	wal := filepath.Join(i.dir(), "member", "wal")
+	if err := os.MkdirAll(wal, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(wal, "0.wal"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if !i.Initialized() {
+		t.Error("data on disk were not seen")
 	}
 }

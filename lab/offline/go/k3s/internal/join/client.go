@@ -125,16 +125,6 @@ func (a *Access) Members(ctx context.Context) ([]string, error) {
 	return fetch[[]string](ctx, a, pathMembers)
 }
 
-// RotateToken gives the cluster another server token; nodes are refused.
-func (a *Access) RotateToken(ctx context.Context, new string) error {
-	body, err := json.Marshal(map[string]string{"newToken": new})
-	if err != nil {
-		return err
-	}
-	_, err = a.do(ctx, http.MethodPut, pathToken, map[string]string{"Content-Type": "application/json"}, body)
-	return err
-}
-
 func fetch[T any](ctx context.Context, a *Access, path string) (T, error) {
 	var body T
 	raw, err := a.do(ctx, http.MethodGet, path, nil, nil)

@@ -28,9 +28,7 @@ type Handler struct {
 	Members func(context.Context) ([]string, error)
 	// Nodes keeps the hashes of the nodes' passwords.
 	Nodes nodepassword.Store
-	// Rotate gives the cluster another server token. As in K3s this server accepts the old one until it restarts.
-	Rotate func(context.Context, string) error
-	Next   http.Handler
+	Next  http.Handler
 }
 
 // NewHandler reads what it serves from <data-dir>/server.
@@ -72,8 +70,6 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		})
 	case path == pathMembers:
 		h.guarded(w, r, token.Server, func() (any, error) { return h.Members(r.Context()) })
-	case path == pathToken:
-		h.guarded(w, r, token.Server, func() (any, error) { return nil, h.rotate(r) })
 	case strings.HasPrefix(path, pathCerts):
 		h.guarded(w, r, token.Node, func() (any, error) { return h.sign(strings.TrimPrefix(path, pathCerts), r) })
 	default:
@@ -108,22 +104,6 @@ func (h *Handler) guarded(w http.ResponseWriter, r *http.Request, need string, a
 	}
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(body) // the client went away: nobody to tell
-}
-
-func (h *Handler) rotate(r *http.Request) error {
-	var request struct {
-		NewToken string `json:"newToken"`
-	}
-	if r.Method != http.MethodPut {
-		return refusal{http.StatusMethodNotAllowed, "method not allowed"}
-	}
-	if err := json.NewDecoder(http.MaxBytesReader(nil, r.Body, 64<<10)).Decode(&request); err != nil {
-		return refusal{http.StatusBadRequest, err.Error()}
-	}
-	if request.NewToken == "" {
-		return refusal{http.StatusBadRequest, "this replacement generates no token"}
-	}
-	return h.Rotate(r.Context(), request.NewToken)
 }
 
 type refusal struct {

@@ -218,32 +218,3 @@ func TestPingAndCACertsAreOpenAndTheRestIsTheAPIServers(t *testing.T) {
 		}
 	}
 }
-
-func TestAServersTokenRotatesItAndANodesDoesNot(t *testing.T) {
-	var rotated []string
-	handler := &Handler{
-		State:  Supervisor{Passwords: token.Passwords{Server: "s", Agent: "a"}},
-		Rotate: func(_ context.Context, new string) error { rotated = append(rotated, new); return nil },
-	}
-	for _, row := range []struct {
-		method, user, password, body string
-		want                         int
-	}{
-		{http.MethodPut, token.Node, "a", `{"newToken":"n"}`, http.StatusForbidden},
-		{http.MethodPut, token.Server, "wrong", `{"newToken":"n"}`, http.StatusUnauthorized},
-		{http.MethodGet, token.Server, "s", "", http.StatusMethodNotAllowed},
-		{http.MethodPut, token.Server, "s", `{}`, http.StatusBadRequest},
-		{http.MethodPut, token.Server, "s", `{"newToken":"n"}`, http.StatusOK},
-	} {
-		request := httptest.NewRequest(row.method, pathToken, strings.NewReader(row.body))
-		request.SetBasicAuth(row.user, row.password)
-		answer := httptest.NewRecorder()
-		handler.ServeHTTP(answer, request)
-		if answer.Code != row.want {
-			t.Errorf("%s as %s: got %d, want %d", row.method, row.user, answer.Code, row.want)
-		}
-	}
-	if len(rotated) != 1 || rotated[0] != "n" {
-		t.Errorf("rotated to %v, want once to n", rotated)
-	}
-}

@@ -72,7 +72,6 @@ const (
 	pathBootstrap = "/v1-k3s/server-bootstrap"
 	pathCerts     = "/v1-k3s/"
 	pathMembers   = "/db/info"
-	pathToken     = "/v1-k3s/token"
 )
 
 // The certificates a node may ask for.

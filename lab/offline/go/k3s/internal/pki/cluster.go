@@ -27,9 +27,6 @@ var sharedFiles = []string{
 // EncryptionConfig is the apiserver's encryption-provider-config inside <data-dir>/server.
 const EncryptionConfig = "cred/encryption-config.json"
 
-// EncryptionState holds the stage of a rotation of the key and the hash of EncryptionConfig, in the same folder.
-const EncryptionState = "cred/encryption-state.json"
-
 // Ensure loads or makes the authorities and the service-account key under serverDir.
 func Ensure(serverDir string) (*Cluster, error) {
 	c := &Cluster{Dir: filepath.Join(serverDir, "tls")}

@@ -6,15 +6,12 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
-	"fmt"
 	"math/big"
 	"net"
 	"os"
-	"path/filepath"
 	"slices"
 	"sort"
 	"strconv"
-	"strings"
 	"time"
 
 	"busbar/lab/k3s/internal/logx"
@@ -129,48 +126,4 @@ func sorted(in []string) []string {
 	sort.Strings(out)
 	out = slices.Compact(out)
 	return slices.DeleteFunc(out, func(s string) bool { return s == "" })
-}
-
-// RemoveLeaves backs up the certificates of a node and removes those that its next start issues anew, with their keys:
-// all but the authorities and the key of service accounts (k3s-io/k3s pkg/cli/cert/cert.go). It returns the backup.
-func RemoveLeaves(dataDir string, now time.Time) (string, error) {
-	folders := []string{"server/tls", "server/tls/etcd", "agent"}
-	backup := filepath.Join(dataDir, "agent", fmt.Sprintf("tls-%d", now.Unix()))
-	if _, err := os.Stat(filepath.Join(dataDir, "server")); err == nil {
-		backup = filepath.Join(dataDir, "server", filepath.Base(backup))
-	}
-	var leaves []string
-	for _, folder := range folders {
-		for _, pattern := range []string{"*.crt", "*.key"} {
-			found, err := filepath.Glob(filepath.Join(dataDir, folder, pattern))
-			if err != nil {
-				return "", err
-			}
-			for _, path := range found {
-				name := strings.TrimSuffix(strings.TrimSuffix(path, ".crt"), ".key")
-				if !strings.HasSuffix(name, "-ca") && filepath.Base(name) != "service" {
-					leaves = append(leaves, path)
-				}
-			}
-		}
-	}
-	for _, path := range leaves {
-		content, err := os.ReadFile(path)
-		if err != nil {
-			return "", err
-		}
-		relative, err := filepath.Rel(dataDir, path)
-		if err != nil {
-			return "", err
-		}
-		if err := WriteFile(filepath.Join(backup, relative), content, 0o600); err != nil {
-			return "", err
-		}
-	}
-	for _, path := range leaves {
-		if err := os.Remove(path); err != nil {
-			return "", err
-		}
-	}
-	return backup, nil
 }

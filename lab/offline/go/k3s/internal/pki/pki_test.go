@@ -134,31 +134,3 @@ func TestBootstrapDataCannotWriteElsewhere(t *testing.T) {
 		t.Error("a name outside the list was written")
 	}
 }
-
-func TestARotationRemovesWhatTheNextStartIssuesAnewAndKeepsTheAuthorities(t *testing.T) {
-	data := t.TempDir()
-	cluster, err := Ensure(filepath.Join(data, "server"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, leaf := range []string{"server/tls/client-admin", "server/tls/etcd/client", "agent/client-kubelet"} {
-		if err := cluster.Client.Ensure(filepath.Join(data, leaf), Leaf{CommonName: "x"}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	backup, err := RemoveLeaves(data, time.Unix(1_700_000_000, 0))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for path, want := range map[string]bool{
-		"server/tls/client-admin.crt": false, "server/tls/etcd/client.key": false, "agent/client-kubelet.crt": false,
-		"server/tls/server-ca.key": true, "server/tls/etcd/peer-ca.crt": true, "server/tls/service.key": true,
-	} {
-		if _, err := os.Stat(filepath.Join(data, path)); (err == nil) != want {
-			t.Errorf("%s: there %v, want %v", path, err == nil, want)
-		}
-	}
-	if _, err := os.Stat(filepath.Join(backup, "agent/client-kubelet.crt")); err != nil {
-		t.Error(err)
-	}
-}

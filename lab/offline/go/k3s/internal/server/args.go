@@ -57,7 +57,6 @@ func (s *Server) apiServerArgs() []string {
 	}
 	if s.cfg.SecretsEncryption {
 		defaults["encryption-provider-config"] = s.dir(pki.EncryptionConfig)
-		defaults["encryption-provider-config-automatic-reload"] = "true"
 	}
 	return argmap.Merge(defaults, s.cfg.APIServerArgs)
 }

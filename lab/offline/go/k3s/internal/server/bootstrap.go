@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 
 	"busbar/lab/k3s/internal/join"
 	"busbar/lab/k3s/internal/logx"
@@ -18,9 +17,6 @@ func (s *Server) bootstrap(ctx context.Context) error {
 	switch {
 	case s.etcd.Initialized():
 		logx.Infof("Managed etcd cluster bootstrap already complete and initialized")
-		if err := os.Remove(s.etcd.ResetFlag()); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return err
-		}
 		if err := s.settleTokens(); err != nil {
 			return err
 		}
@@ -59,8 +55,8 @@ func (s *Server) loadPKI(initialCluster, state string) (err error) {
 	return s.etcd.WriteConfig(initialCluster, state)
 }
 
-// settleTokens finds the cluster's passwords: configured, else stored, else generated. Whether they are those of the
-// data in etcd is seen when etcd runs.
+// settleTokens finds the cluster's passwords: configured, else stored, else generated. One that is not the stored one is
+// refused with K3s's message: there the data in etcd are encrypted with it (pkg/cluster/storage.go).
 func (s *Server) settleTokens() error {
 	kept, err := token.ReadServerFile(s.dir())
 	if err != nil {
@@ -71,6 +67,9 @@ func (s *Server) settleTokens() error {
 		given, err := token.Parse(s.cfg.Token)
 		if err != nil {
 			return err
+		}
+		if kept != "" && kept != given.Password {
+			return errors.New("bootstrap data already found and encrypted with different token")
 		}
 		s.passwords.Server = given.Password
 	}

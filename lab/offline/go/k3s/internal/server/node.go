@@ -12,7 +12,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"busbar/lab/k3s/internal/logx"
-	"busbar/lab/k3s/internal/secrets"
 )
 
 const (
@@ -88,13 +87,6 @@ func (s *Server) updateNode(ctx context.Context, client kubernetes.Interface, et
 	}
 	labels := map[string]string{"node-role.kubernetes.io/control-plane": "true", "node-role.kubernetes.io/etcd": "true"}
 	notes := map[string]string{memberName: name, memberAddress: s.nodeIP}
-	if s.cfg.SecretsEncryption {
-		state, err := secrets.Shown(s.dir())
-		if err != nil {
-			return false, err
-		}
-		notes[secrets.Annotation] = state
-	}
 	if lacks(node.Labels, labels) || lacks(node.Annotations, notes) {
 		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": labels, "annotations": notes}})
 		if err != nil {

@@ -23,7 +23,6 @@ import (
 	"busbar/lab/k3s/internal/nodepassword"
 	"busbar/lab/k3s/internal/pki"
 	"busbar/lab/k3s/internal/proc"
-	"busbar/lab/k3s/internal/secrets"
 	"busbar/lab/k3s/internal/token"
 )
 
@@ -57,9 +56,6 @@ func Run(ctx context.Context, c *config.Config) error {
 	s.etcd = etcd.Instance{
 		ServerDir: s.dir(), NodeName: c.NodeName, NodeIP: ip,
 		ExposeMetrics: c.EtcdMetricsOpen, ExtraArgs: c.EtcdArgs,
-	}
-	if c.ClusterReset {
-		return s.reset(ctx)
 	}
 	if err := s.prepare(ctx); err != nil {
 		return fmt.Errorf("preparing server: %w", err)
@@ -161,27 +157,7 @@ func (s *Server) startEtcd(ctx context.Context) (*clientv3.Client, error) {
 	}
 	context.AfterFunc(s.group.Context(), func() { _ = client.Close() })
 	s.group.Go(func(ctx context.Context) error { return s.etcd.ManageLearners(ctx, client) })
-	if err := s.etcd.WaitVoter(ctx, client); err != nil {
-		return nil, err
-	}
-	return client, s.reconcile(ctx, client, false)
-}
-
-// reconcile brings this server's files and those in etcd together, and then writes the configured passwords. As in K3s
-// an agent token that was changed here arrives in etcd only when something else saves the files (rancher/rke2#5785).
-func (s *Server) reconcile(ctx context.Context, client *clientv3.Client, reset bool) error {
-	if err := s.etcd.Reconcile(ctx, client, s.passwords.Server, reset); err != nil {
-		return err
-	}
-	if err := token.WritePasswd(s.dir(), s.passwords); err != nil {
-		return err
-	}
-	if s.cfg.SecretsEncryption {
-		if err := errors.Join(secrets.EnsureState(s.dir()), secrets.Forget(s.dir())); err != nil {
-			return err
-		}
-	}
-	return s.etcd.SaveFirst(ctx, client, s.passwords.Server)
+	return client, s.etcd.WaitVoter(ctx, client)
 }
 
 func (s *Server) etcdChild() proc.Child {
@@ -218,34 +194,6 @@ func (s *Server) background(client *clientv3.Client) {
 	}
 	s.group.Go(func(ctx context.Context) error { return s.followMembers(ctx, client) })
 	s.group.Go(s.followPasswords)
-	if s.cfg.SecretsEncryption {
-		s.group.Go(s.reencryptOnRequest)
-	}
-	if !s.cfg.SnapshotsDisabled {
-		s.group.Go(func(ctx context.Context) error { return s.Snapshots().Schedule(ctx, s.cfg.SnapshotCron) })
-	}
 }
-
-// Snapshots is where this server keeps its etcd snapshots.
-func (s *Server) Snapshots() etcd.Snapshots { return SnapshotsOf(s.cfg, s.etcd) }
-
-// SnapshotsOf builds the same from a configuration, for `k3s etcd-snapshot`.
-func SnapshotsOf(c *config.Config, instance etcd.Instance) etcd.Snapshots {
-	snapshots := etcd.Snapshots{
-		Instance: instance, Dir: c.SnapshotDir, Name: c.SnapshotName,
-		Retention: c.SnapshotRetention, Compress: c.SnapshotCompress,
-	}
-	if c.S3.Enabled {
-		snapshots.Bucket = &etcd.Bucket{
-			Endpoint: c.S3.Endpoint, Name: c.S3.Bucket, Region: c.S3.Region, Folder: c.S3.Folder,
-			AccessKey: c.S3.AccessKey, SecretKey: c.S3.SecretKey,
-			Insecure: c.S3.Insecure, SkipVerify: c.S3.SkipVerify, Timeout: s3Timeout,
-		}
-	}
-	return snapshots
-}
-
-// s3Timeout is K3s's default of etcd-s3-timeout.
-const s3Timeout = 5 * time.Minute
 
 var errNoToken = errors.New("K3S_TOKEN is required to join a cluster")

@@ -42,49 +42,9 @@ func ReadServerFile(serverDir string) (string, error) {
 	return kept.Password, nil
 }
 
-// PasswdFile is where a server keeps its passwords, relative to its data folder: lines PASSWORD,NAME,UID,GROUPS.
-const PasswdFile = "cred/passwd"
-
-// ReadPasswd reads them; they are empty without the file.
-func ReadPasswd(serverDir string) (Passwords, error) {
-	var p Passwords
-	raw, err := os.ReadFile(filepath.Join(serverDir, PasswdFile))
-	if errors.Is(err, os.ErrNotExist) {
-		return p, nil
-	}
-	for _, line := range strings.Split(string(raw), "\n") {
-		switch fields := strings.Split(line, ","); {
-		case len(fields) < 2:
-		case fields[1] == Server:
-			p.Server = fields[0]
-		case fields[1] == Node:
-			p.Agent = fields[0]
-		}
-	}
-	return p, err
-}
-
-// WritePasswd writes them if they differ from what the file has.
-func WritePasswd(serverDir string, p Passwords) error {
-	text := fmt.Sprintf("%s,node,node,k3s:agent\n%s,server,server,k3s:server\n", p.Agent, p.Server)
-	path := filepath.Join(serverDir, PasswdFile)
-	if raw, err := os.ReadFile(path); err == nil && string(raw) == text {
-		return nil
-	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return err
-	}
-	return os.WriteFile(path, []byte(text), 0o600)
-}
-
-// WriteServerFile writes server/token (0600), the server's token in the secure form.
-func WriteServerFile(serverDir string, caBundle []byte, password string) error {
-	return write(filepath.Join(serverDir, "token"), Secure(caBundle, Server, password))
-}
-
 // WriteFiles writes server/{token,agent-token} (0600) and the link node-token, as K3s does.
 func WriteFiles(serverDir string, caBundle []byte, p Passwords) error {
-	if err := WriteServerFile(serverDir, caBundle, p.Server); err != nil {
+	if err := write(filepath.Join(serverDir, "token"), Secure(caBundle, Server, p.Server)); err != nil {
 		return err
 	}
 	if err := link(filepath.Join(serverDir, "token"), filepath.Join(serverDir, "node-token")); err != nil {

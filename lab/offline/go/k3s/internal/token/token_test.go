@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 )
 
 var bundle = []byte("a CA in PEM")
@@ -87,26 +86,4 @@ func agentLine(p Passwords) string {
 		return "server:" + p.Server
 	}
 	return "node:" + p.Agent
-}
-
-func TestPasswordsAreKeptInOneFileWhichIsWrittenOnlyWhenTheyChange(t *testing.T) {
-	dir := t.TempDir()
-	want := Passwords{Server: "one", Agent: "two"}
-	if err := WritePasswd(dir, want); err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(dir, PasswdFile)
-	before := time.Unix(1_700_000_000, 0)
-	if err := os.Chtimes(path, before, before); err != nil {
-		t.Fatal(err)
-	}
-	if err := WritePasswd(dir, want); err != nil {
-		t.Fatal(err)
-	}
-	if info, err := os.Stat(path); err != nil || !info.ModTime().Equal(before) {
-		t.Errorf("written again at %v, %v", info.ModTime(), err)
-	}
-	if got, err := ReadPasswd(dir); err != nil || got != want {
-		t.Errorf("got %+v, %v", got, err)
-	}
 }
