@@ -111,16 +111,10 @@ class _Removal:
         def done() -> bool | Pending:
             ready = {node.name for node in nodes.read(self._api) if node.ready}
             for name, node in list(draining.items()):
+                left[name] = self._left(node) if name in ready else ""
                 if name not in ready:
                     # It died a moment ago: its Node stays Ready for 40 to 50 s.
                     self._progress(NOT_READY.format(name))
-                    del draining[name]
-                    self._delete(name)
-                    continue
-                if name not in self._cordoned and (not node.unschedulable or node.cordoned_by_busbar):
-                    nodes.cordon(self._api, name)
-                    self._cordoned.add(name)
-                left[name] = _evict_all(self._api, name)
                 if not left[name]:
                     del draining[name]
                     self._delete(name)
@@ -140,6 +134,13 @@ class _Removal:
                 waited = f"drain of {name} timed out after {DRAIN_SECONDS:.0f} s"
                 self._progress(f"{waited}: {left.get(name, 'no answer')}; deleting the Node anyway")
                 self._delete(name)
+
+    def _left(self, node: Node) -> str:
+        """What is still there, once the Node is cordoned and evictions were asked for."""
+        if node.name not in self._cordoned and (not node.unschedulable or node.cordoned_by_busbar):
+            nodes.cordon(self._api, node.name)
+            self._cordoned.add(node.name)
+        return _evict_all(self._api, node.name)
 
     def _delete(self, name: str) -> None:
         try:
