@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import base64
+import ipaddress
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -149,22 +150,76 @@ def test_another_name_of_the_api_is_in_every_certificate_and_no_agent_restarts(
     assert [lab.last_start(worker) for worker in ("worker-1", "worker-2")] == before
 
 
+PAUSE = {"name": "pause", "image": "rancher/mirrored-pause:3.6"}
+
+
+def _apply(lab: Lab, found: Mapping[str, Any]) -> None:
+    encoded = base64.b64encode(json.dumps(found).encode()).decode()
+    lab.ssh("server-1", f"echo {encoded} | base64 -d | k3s kubectl apply -f -")
+
+
+@pytest.fixture
+def daemons(lab: Lab) -> Iterator[None]:
+    """A DaemonSet `drill` with a pod on every Node until the test ends."""
+    labels = {"app": "drill"}
+    template = {"spec": {"containers": [PAUSE]}, "metadata": {"labels": labels}}
+    _apply(
+        lab,
+        {
+            "apiVersion": "apps/v1",
+            "kind": "DaemonSet",
+            "metadata": {"name": "drill", "namespace": "default"},
+            "spec": {"selector": {"matchLabels": labels}, "template": template},
+        },
+    )
+    yield
+    lab.kubectl("delete daemonset drill -n default --ignore-not-found")
+
+
+def _address_of_pod(lab: Lab, node: str) -> str:
+    """Of the pod of the DaemonSet on this Node; empty until it is Ready."""
+    pods = f"get pods -n default -l app=drill --field-selector spec.nodeName={node} -o json"
+    for pod in json.loads(lab.kubectl(pods))["items"]:
+        status = pod["status"]
+        if any(each["type"] == "Ready" and each["status"] == "True" for each in status["conditions"]):
+            return str(status["podIP"])
+    return ""
+
+
+def _pod_network(lab: Lab, node: str) -> ipaddress.IPv4Network:
+    return ipaddress.IPv4Network(lab.kubectl(f"get node {node} -o jsonpath='{{.spec.podCIDR}}'").strip())
+
+
+@pytest.mark.usefixtures("daemons")
+def test_pods_start_on_a_renamed_worker_and_are_reached_from_another_one(lab: Lab, changed: Change) -> None:
+    eventually(lambda: _address_of_pod(lab, "worker-2") != "", 60, "a pod runs on worker-2")
+    former = _pod_network(lab, "worker-2")
+
+    def rename(cluster: dict[str, Any]) -> None:
+        cluster["hosts"]["workers"][1]["name"] = "gpu-2"
+
+    changed(rename)
+    assert set(lab.uids("nodes")) == {*SERVERS, "worker-1", "gpu-2"}
+    eventually(lambda: _address_of_pod(lab, "gpu-2") != "", 60, "a pod runs on gpu-2")
+    address = _address_of_pod(lab, "gpu-2")
+    assert ipaddress.ip_address(address) in _pod_network(lab, "gpu-2")
+    assert ipaddress.ip_address(address) not in former
+    lab.ssh("worker-1", f"ping -c 1 -W 5 {address}")
+
+
 @pytest.fixture
 def job(lab: Lab) -> Iterator[str]:
     """The pod of a Job that runs on worker-1 until the test ends."""
-    template = {
-        "nodeName": "worker-1",
-        "restartPolicy": "Never",
-        "containers": [{"name": "pause", "image": "rancher/mirrored-pause:3.6"}],
-    }
-    found = {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": "drill", "namespace": "default"},
-        "spec": {"template": {"spec": template}},
-    }
-    encoded = base64.b64encode(json.dumps(found).encode()).decode()
-    lab.ssh("server-1", f"echo {encoded} | base64 -d | k3s kubectl apply -f -")
+    template = {"nodeName": "worker-1", "restartPolicy": "Never", "containers": [PAUSE]}
+    _apply(
+        lab,
+        {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": {"name": "drill", "namespace": "default"},
+            "spec": {"template": {"spec": template}},
+        },
+    )
     pods = "get pods -n default -l job-name=drill --field-selector status.phase=Running -o name"
     eventually(lambda: lab.kubectl(pods) != "", 60, "the pod of the Job runs")
     yield lab.kubectl(pods).strip().removeprefix("pod/")
