@@ -14,7 +14,7 @@ from components.engine.interruption import end_quietly_when_interrupted
 from components.engine.join_tokens import JoinTokens
 from components.engine.node_steps import NodeStepArgs, fail_unless_ready, remove_stale_nodes, set_taints
 from components.engine.stack_config import StackConfig
-from components.engine.stack_outputs import export_outputs, fail_unless_made, fail_unless_passed
+from components.engine.stack_outputs import Step, export_outputs, fail_unless_made, fail_unless_passed
 from components.fabric_validation import FabricValidation, FabricValidationArgs
 from components.gpu_operator import GpuOperator, GpuOperatorArgs
 from components.load_balancer import HAProxyLoadBalancer, HAProxyLoadBalancerArgs
@@ -83,7 +83,7 @@ async def main() -> None:
         after=[*control_plane.steps, taints, gpu_operator, network_operator, mpi_operator],
     )
 
-    steps = [*control_plane.steps, taints, *load_balancer.nodes, *nfs_server.nodes, *pools.nodes]
+    steps: list[Step] = [*control_plane.steps, taints, *load_balancer.nodes, *nfs_server.nodes, *pools.nodes]
     outputs = export_outputs(
         cluster,
         kubeconfig=kubeconfig,

@@ -185,7 +185,9 @@ class ByHand:
 
     async def _install(self, operator: Operator, config: Any, chart: str = "", *options: str) -> None:
         values = self._folder / f"{operator.release}.json"
-        merged = operator.values(self._project / "helm_values", config, self._cluster.pools.values())
+        merged = operator.values(
+            self._project / "helm_values", config, taints_of(self._cluster.pools.values())
+        )
         values.write_text(json.dumps(merged))
         await self._local(
             *("helm", "install", operator.release, str(self._project / (chart or config.chart))),

@@ -23,6 +23,10 @@ WANT = Expectation(profile="h100-ib-8x400", nodes=2)
 LINE = {"short lines": 200, "long lines": 8000}
 
 
+def of_width(shape: Callable[[int, int], str], width: int) -> Callable[[int], str]:
+    return lambda i: shape(i, width)
+
+
 def log(line: Callable[[int], str], size: int) -> Iterator[str]:
     """The beginning of a good log, then about SIZE bytes of LINE."""
     yield from Made().lines()[:5]
@@ -50,7 +54,7 @@ def main() -> None:
     parser.add_argument("--bytes", type=int, default=2_000_000)
     size = parser.parse_args().bytes
     shapes: dict[str, Callable[[int], str]] = {
-        f"{name}, {kind}": (lambda i, shape=shape, width=width: shape(i, width))
+        f"{name}, {kind}": of_width(shape, width)
         for name, shape in SHAPES.items()
         for kind, width in LINE.items()
     }

@@ -89,7 +89,7 @@ async def _serve_hosts(site: Site, counts: Counts) -> None:
                 PORT,
                 server_host_keys=[asyncssh.import_private_key(host["key"])],
                 authorized_client_keys=clients,
-                process_factory=lambda process, name=name, state=state: _run(process, name, state),  # type: ignore[misc]
+                process_factory=lambda process, name=name, state=state: _run(process, name, state),
                 backlog=512,
             )
             stack.push_async_callback(server.wait_closed)

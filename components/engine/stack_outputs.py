@@ -15,6 +15,9 @@ INCOMPLETE = f"the outputs stay as they were: a step failed {outputs.FOLLOW_UP}"
 UNFINISHED = f"no host is uninstalled: a step failed {outputs.FOLLOW_UP}"
 
 
+Step = remote.Command | local.Command
+
+
 class Gate(Protocol):
     """Why an update has to fail by its outputs; None where it may succeed."""
 
@@ -28,7 +31,7 @@ def export_outputs(
     versions: Mapping[str, pulumi.Input[str | None]],
     facts: pulumi.Input[Mapping[str, Any]],
     results: Mapping[str, pulumi.Input[Mapping[str, Any]]],
-    steps: Iterable[remote.Command] = (),
+    steps: Iterable[Step] = (),
 ) -> pulumi.Output[dict[str, Any]]:
     """Export every output of the contract; returns them without the kubeconfig. See outputs.build_outputs.
 
@@ -41,7 +44,7 @@ def export_outputs(
     return built
 
 
-def export_all(values: Mapping[str, pulumi.Input[Any]], steps: Iterable[remote.Command] = ()) -> None:
+def export_all(values: Mapping[str, pulumi.Input[Any]], steps: Iterable[Step] = ()) -> None:
     """Export the values, or none of them: if one is not known or one of `steps` failed, the former ones stay.
 
     `busbar up` goes on after a failed step. The engine would then store placeholders for what is not known,
@@ -56,7 +59,7 @@ def export_all(values: Mapping[str, pulumi.Input[Any]], steps: Iterable[remote.C
         pulumi.export(name, pulumi.Output.all(value, checked)[0])
 
 
-async def fail_unless_made(steps: Iterable[remote.Command | local.Command]) -> None:
+async def fail_unless_made(steps: Iterable[Step]) -> None:
     """Raise pulumi.RunError if one of the steps has failed: the engine then deletes nothing."""
     await _fail_unless_known([step.stdout for step in steps], UNFINISHED)
 

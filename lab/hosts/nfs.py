@@ -98,9 +98,9 @@ def _package(
     for path, target in (links or {}).items():
         (tree / path).parent.mkdir(parents=True, exist_ok=True)
         (tree / path).symlink_to(target)
-    for path in (tree, *tree.rglob("*")):
-        if path.is_dir() and not path.is_symlink():
-            path.chmod(0o755)  # dpkg-deb refuses folders that only their owner may read, as after umask 077
+    for made in (tree, *tree.rglob("*")):
+        if made.is_dir() and not made.is_symlink():
+            made.chmod(0o755)  # dpkg-deb refuses folders that only their owner may read, as after umask 077
     archive = folder / f"{name}.deb"
     subprocess.run(
         ["dpkg-deb", "--root-owner-group", "-Zgzip", "--build", tree, archive],

@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 
 from lab.capabilities import parts
-from lab.images import archives, build_all
+from lab.images import build_all
+from lab.images.catalog import archives
 from lab.paths import cache, tools
 from lab.steps import LabError
 

@@ -92,7 +92,8 @@ class Engine:
         for process in self.running:
             if process.poll() is None:
                 # The engine first, so that it does not see its plugins end.
-                for each in (process, *psutil.Process(process.pid).children(recursive=True)):
+                engine = psutil.Process(process.pid)
+                for each in (engine, *engine.children(recursive=True)):
                     with contextlib.suppress(psutil.NoSuchProcess):  # it has ended with the one before it
                         each.kill()
                 process.wait(SECONDS)

@@ -42,8 +42,8 @@ def _new_machines(lab: Lab) -> None:
         nspawn.stop(nspawn.folder(host))
     lab.boot()
     booted = "test -e /var/lib/busbar-lab-apt && systemctl is-active busbar-lab-apt || true"
-    for host in HOSTS:
-        eventually(lambda host=host: lab.ssh(host, booted).strip() == "inactive", 120, f"{host} has booted")  # type: ignore[misc]
+    for name in HOSTS:
+        eventually(lambda name=name: lab.ssh(name, booted).strip() == "inactive", 120, f"{name} has booted")  # type: ignore[misc]
 
 
 def test_a_destroy_leaves_every_host_as_it_was_before_the_first_update(lab: Lab) -> None:

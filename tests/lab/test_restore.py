@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -116,7 +117,7 @@ def test_a_cluster_is_as_it_was_at_the_snapshot_and_goes_on(lab: Lab, objects: s
     eventually(lambda: _runs(lab, "before"), 90, "the restored pod runs")
     _apply(lab, *(_pod(f"after-{worker}", worker) for worker in WORKERS))
     for worker in WORKERS:
-        eventually(lambda worker=worker: _runs(lab, f"after-{worker}"), 90, f"a new pod runs on {worker}")
+        eventually(partial(_runs, lab, f"after-{worker}"), 90, f"a new pod runs on {worker}")
     for server in ("server-1", "server-3"):
         assert "etcd-before-restore-" in lab.ssh(server, "ls /var/lib/rancher/k3s/server/db")
     _as_it_was(lab)
@@ -179,8 +180,8 @@ def bucket(lab: Lab, tmp_path: Path) -> Iterator[Path]:
         eventually(_s3_answers, 30, "the S3 server answers")
         path = lab.config_with(_with_bucket)
         for key, value in S3_KEYS.items():
-            words = ("config", "set", "--secret", f"busbar:{key}", value)
-            done = lab.pulumi(*words, "--config-file", str(path), "--stack", "dev")
+            setting = ("config", "set", "--secret", f"busbar:{key}", value)
+            done = lab.pulumi(*setting, "--config-file", str(path), "--stack", "dev")
             assert done.returncode == 0, done.stderr
         done = lab.up("--config-file", str(path))
         assert done.returncode == 0, done.stdout + done.stderr

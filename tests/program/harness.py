@@ -12,7 +12,7 @@ import runpy
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 from unittest import mock
 
 import pulumi
@@ -199,7 +199,7 @@ class _Answers(mocks.Mocks):
             return None, args.inputs
         return f"{args.name}-id", {**args.inputs, **self._answer(args)}
 
-    def call(self, args: mocks.MockCallArgs) -> dict[Any, Any]:
+    def call(self, args: mocks.MockCallArgs) -> NoReturn:
         raise AssertionError(f"the program asks for {args.token}: every preview would wait for it")
 
 
@@ -238,7 +238,7 @@ def run_program(
         )
     )
     settings.SETTINGS.outputs.clear()  # leftovers of a failed run would hang this one
-    settings.set_root_resource(None)
+    settings.set_root_resource(None)  # type: ignore[arg-type]
     made = pulumi.ResourceHook
 
     def hook(name: str, callback: Any) -> pulumi.ResourceHook:

@@ -21,6 +21,7 @@ if __name__ == "__main__":
 
 from lab.offline.plugins.command.local import LocalCommand
 from lab.offline.plugins.command.remote import RemoteCommand
+from lab.offline.plugins.helm import charts
 from lab.offline.plugins.helm import release as helm
 from lab.offline.plugins.kubernetes import checkpoint
 from lab.offline.plugins.kubernetes.kinds import Kinds
@@ -123,6 +124,6 @@ def _chart(_: Any, inputs: Properties) -> dict[str, Any]:
 PROVIDERS = {"command": _Command, "random": RandomProvider, "kubernetes": _Kubernetes}
 
 if __name__ == "__main__":
-    helm.charts.metadata = _chart
+    charts.metadata = _chart  # type: ignore[assignment]
     addresses = [each for each in sys.argv[2:] if not each.startswith("-")]
     run(PROVIDERS[sys.argv[1]](), addresses[0] if addresses else None)

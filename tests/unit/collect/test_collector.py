@@ -39,7 +39,7 @@ def mpijob(condition: str = "Succeeded", uid: str = "u-1") -> Any:
     }
 
 
-def serving(log: str, then: Exception | None = None) -> Any:
+def serving(log: str, then: BaseException | None = None) -> Any:
     def connection(query: Mapping[str, str]) -> Iterator[bytes]:
         yield launcher_log.stamped(log)
         if then:

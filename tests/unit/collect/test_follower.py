@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 
-from busbar.collect.follower import LogFollower, LogLost, has_ended, has_started
+from busbar.collect.follower import LogFollower, has_ended, has_started
+from busbar.judge.collector import LogLost
 from busbar.kube.client import ApiError
 from busbar.kube.wait import Deadline
 from tests.support.kube_cluster import Clock, Cluster, container, pod, unreachable

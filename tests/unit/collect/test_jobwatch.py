@@ -16,7 +16,7 @@ from tests.support.kube_cluster import Clock, Cluster, container, not_found, pod
 JOB = "/apis/kubeflow.org/v2beta1/namespaces/ns/mpijobs/nccl"
 PODS = "/api/v1/namespaces/ns/pods"
 EVENTS = "/api/v1/namespaces/ns/events"
-READY = {"conditions": [{"type": "Ready", "status": "True"}]}
+READY: dict[str, Any] = {"conditions": [{"type": "Ready", "status": "True"}]}
 RUNNING = pod("nccl-launcher-x", "launcher", containerStatuses=[container({"running": {}})])
 
 
@@ -56,7 +56,7 @@ def waiting_worker(reason: str, message: str = "") -> Any:
 
 
 def test_the_launcher_is_waited_for_while_workers_become_ready() -> None:
-    clock, said, api = Clock(), [], world(pods=[pod("nccl-worker-0", **READY), pod("nccl-worker-1")])
+    clock, said, api = Clock(), list[str](), world(pods=[pod("nccl-worker-0", **READY), pod("nccl-worker-1")])
     clock.at(30, lambda: api.objects[PODS].append(RUNNING))
     assert watch(api, clock, said).first_pod() == RUNNING
     assert said[0] == "1/2 workers ready [0 s of 600 s]"
@@ -256,7 +256,7 @@ def test_many_pods_are_listed_less_often() -> None:
 
 
 def test_an_api_that_answers_again_does_not_lose_the_job() -> None:
-    clock, said, api = Clock(), [], world(pods=[RUNNING])
+    clock, said, api = Clock(), list[str](), world(pods=[RUNNING])
     api.failures = [unreachable()] * 5
     assert watch(api, clock, said).first_pod() == RUNNING
     assert said == ["waiting for the API: GET /: connection refused [0 s of 600 s]"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from pydantic import ValidationError
 
@@ -10,7 +12,7 @@ from busbar.nccl.expected.expectation import Expectation
 from tests.support.kube_site import cluster, job
 
 
-def question(**parts: object) -> CollectSpec:
+def question(**parts: Any) -> CollectSpec:
     site = cluster(**parts)
     made = collect_spec(
         site.pools["h100"], site.validation, job(**parts), "nccl-h100-1", folder=".busbar/dev/h100"

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import pulumi
 import pytest
 
 from busbar.helm import recovery
@@ -26,8 +27,8 @@ ARGS = RecoveryArgs(
 def warnings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What the hooks warn of; hooks are called directly, and the API is the text of the kubeconfig."""
     said: list[str] = []
-    monkeypatch.setattr(release_hooks.pulumi, "ResourceHook", lambda name, callback: callback)
-    monkeypatch.setattr(release_hooks.pulumi.log, "warn", said.append)
+    monkeypatch.setattr(pulumi, "ResourceHook", lambda name, callback: callback)
+    monkeypatch.setattr(pulumi.log, "warn", said.append)
     monkeypatch.setattr(release_hooks, "RestApi", lambda kubeconfig: kubeconfig)
     return said
 

@@ -18,7 +18,6 @@ import pytest
 from busbar.config import Cluster
 from busbar.hosts import scripts
 from busbar.hosts.inventory import Inventory
-from components.engine import script_delivery
 from components.engine.script_delivery import create_delivery_hook
 from components.engine.ssh import SshLogin
 from tests.support.clusters import site
@@ -37,8 +36,8 @@ def public(key: asyncssh.SSHKey) -> str:
 def warnings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     said: list[str] = []
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
-    monkeypatch.setattr(script_delivery.pulumi, "ErrorHook", lambda name, callback: callback)
-    monkeypatch.setattr(script_delivery.pulumi.log, "warn", said.append)
+    monkeypatch.setattr(pulumi, "ErrorHook", lambda name, callback: callback)
+    monkeypatch.setattr(pulumi.log, "warn", said.append)
     return said
 
 
@@ -67,7 +66,8 @@ def retried(folder: Path, errors: list[str], *, status: int = 0, up: bool = True
             [worker] = Inventory.of(cluster).workers
             hook: Any = create_delivery_hook("delivery", login, {"worker-gpu-1": worker})
             asked = pulumi.ErrorHookArgs("urn", "id", "worker-gpu-1", "type", errors=errors)
-            return bool(await hook(asked))
+            retries = bool(await hook(asked))
+        return retries
 
     return asyncio.run(scenario()), given
 

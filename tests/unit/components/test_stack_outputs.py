@@ -11,7 +11,6 @@ from typing import Any
 import pulumi
 import pytest
 
-from components.engine import stack_outputs
 from components.engine.stack_outputs import INCOMPLETE, UNFINISHED, export_all, fail_unless_made
 
 
@@ -22,8 +21,8 @@ def exported(
 
     async def scenario() -> dict[str, Any]:
         sent: dict[str, pulumi.Output[Any]] = {}
-        monkeypatch.setattr(stack_outputs.pulumi, "export", sent.__setitem__)
-        monkeypatch.setattr(stack_outputs.pulumi.runtime, "is_dry_run", lambda: preview)
+        monkeypatch.setattr(pulumi, "export", sent.__setitem__)
+        monkeypatch.setattr(pulumi.runtime, "is_dry_run", lambda: preview)
         steps: Any = [SimpleNamespace(stdout=step())] if step else []
         export_all({name: value() if callable(value) else value for name, value in values.items()}, steps)
         return {name: await value.future() for name, value in sent.items()}
@@ -58,13 +57,14 @@ def test_a_step_that_failed_keeps_all_from_being_exported(monkeypatch: pytest.Mo
 def test_a_step_that_failed_keeps_the_engine_from_deleting_what_is_no_longer_configured(
     monkeypatch: pytest.MonkeyPatch, preview: bool
 ) -> None:
-    monkeypatch.setattr(stack_outputs.pulumi.runtime, "is_dry_run", lambda: preview)
+    monkeypatch.setattr(pulumi.runtime, "is_dry_run", lambda: preview)
 
     async def scenario() -> None:
         made, failed = pulumi.Output.from_input("x"), unknown()
         steps: Any = [SimpleNamespace(stdout=made)]
         await fail_unless_made(steps)
-        await fail_unless_made([*steps, SimpleNamespace(stdout=failed)])
+        steps.append(SimpleNamespace(stdout=failed))
+        await fail_unless_made(steps)
 
     with nullcontext() if preview else pytest.raises(pulumi.RunError, match=re.escape(UNFINISHED)):
         asyncio.run(scenario())
@@ -77,7 +77,7 @@ def test_a_preview_may_leave_values_open(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_secret_stays_one(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> list[bool]:
         sent: dict[str, pulumi.Output[Any]] = {}
-        monkeypatch.setattr(stack_outputs.pulumi, "export", sent.__setitem__)
+        monkeypatch.setattr(pulumi, "export", sent.__setitem__)
         export_all({"key": pulumi.Output.secret("x"), "plain": "y"})
         return [await sent[name].is_secret() for name in ("key", "plain")]
 

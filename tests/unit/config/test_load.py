@@ -25,7 +25,7 @@ def test_a_site_of_the_smallest_size_gets_every_default() -> None:
 def test_a_loaded_cluster_cannot_be_changed_afterwards() -> None:
     cluster = load(site())
     with pytest.raises(ValidationError, match="frozen"):
-        cluster.name = "other"  # type: ignore[misc]
+        cluster.name = "other"
 
 
 def test_numbers_and_booleans_may_arrive_as_text_because_pulumi_config_set_stores_them_so() -> None:

@@ -84,7 +84,7 @@ def test_pulumi_yaml_declares_the_cluster_and_every_secret_with_a_description() 
 
 def test_check_config_summarises_a_valid_stack(tmp_path: Path) -> None:
     (tmp_path / "sha256sum-amd64.txt").write_text(f"{'ab' * 32}  k3s\n")
-    result = busbar("check-config", shutil.copy(STACKS[1], tmp_path))
+    result = busbar("check-config", str(shutil.copy(STACKS[1], tmp_path)))
     assert result.exit_code == 0
     assert result.stdout.startswith("OK  Pulumi.h100.example.yaml\n")
     assert "servers: 3 (cp-1 192.0.2.11, cp-2 192.0.2.12, cp-3 192.0.2.13)" in result.stdout

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -238,7 +239,7 @@ def test_an_interrupted_removal_leaves_no_k3s_that_is_not_restarted_after_a_cras
     assert not (tmp_path / "leaving").exists()
 
 
-def left(root: Path, **values: str) -> tuple[subprocess.CompletedProcess[str], list[str]]:
+def left(root: Path, **values: Any) -> tuple[subprocess.CompletedProcess[str], list[str]]:
     (root / "data/server/db/etcd/member").mkdir(parents=True)
     stop = 'stop_unit() { { cat "$LEAVING" 2>/dev/null || true; echo "$1 stopped"; } >>"$ROOT/log"; }; '
     stop += f"K3S=/bin/true; K3S_DATA_DIR={root}/data; "

@@ -95,7 +95,7 @@ class Gate(Collector[list[bytes], Verdict]):
 
     def judge(self, log: list[bytes], outcome: JobOutcome, missing: Sequence[str] = ()) -> Verdict:
         found = checks.run_all(GATES, {"rows": log, "outcome": outcome, "missing": missing})
-        return Verdict(schema_=1, checks=found, **verdict.conclusion(found))
+        return Verdict(schema=1, checks=found, **verdict.conclusion(found))
 
     def progress_text(self, line: bytes) -> str | None:
         return line.decode().strip() if line.startswith(b"row") else None
@@ -159,6 +159,7 @@ def test_a_job_without_an_end_is_suspended(tmp_path: Path) -> None:
 
 
 def test_a_job_that_is_not_there_or_never_started_gives_its_reasons_and_no_pass(tmp_path: Path) -> None:
-    for how in ({"unknown_job": "no job 7"}, {"never_started": "no job 7"}):
+    absent: list[dict[str, Any]] = [{"unknown_job": "no job 7"}, {"never_started": "no job 7"}]
+    for how in absent:
         found = run(Sbatch(**how), tmp_path)
         assert (found.passed, found.reasons) == (False, ["job: no job 7"])

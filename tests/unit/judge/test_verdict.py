@@ -33,7 +33,7 @@ def checks(*statuses: Status) -> list[Check[Found]]:
 def test_a_verdict_is_its_worst_check_and_nothing_is_no_pass(
     statuses: tuple[Status, ...], overall: str, exit_code: int
 ) -> None:
-    verdict = Verdict(schema_=1, **conclusion(checks(*statuses)))
+    verdict = Verdict(schema=1, **conclusion(checks(*statuses)))
     assert (verdict.verdict, verdict.passed, verdict.exit_code) == (overall, overall == "pass", exit_code)
 
 
@@ -43,7 +43,7 @@ def test_reasons_name_what_failed_before_what_is_unknown() -> None:
 
 
 def test_a_job_that_wrote_nothing_gives_its_own_reasons() -> None:
-    verdict = Verdict(schema_=1, **conclusion(checks("unknown")))
+    verdict = Verdict(schema=1, **conclusion(checks("unknown")))
     verdict = verdict.without_log(Outcome(None, ["no nodes", "b"]))
     assert (verdict.verdict, verdict.reasons) == ("unknown", ["job: no nodes", "job: b"])
 

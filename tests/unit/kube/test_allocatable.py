@@ -29,7 +29,7 @@ def gpus(name: str, count: int, **more: Any) -> Any:
 
 
 def test_it_returns_once_every_worker_has_offered_its_gpus_for_the_stable_time() -> None:
-    clock, said = Clock(), []
+    clock, said = Clock(), list[str]()
     api = Cluster({NODES: [gpus("w1", 8), gpus("w2", 0)]})
     clock.at(20, lambda: api.objects.update({NODES: [gpus("w1", 8), gpus("w2", 8)]}))
     wait(api, spec(stable_seconds=10), clock, said.append)

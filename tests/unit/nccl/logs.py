@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from tests.unit.nccl.made import nccl
+from tests.unit.nccl.made.lines import Line
 from tests.unit.nccl.made.nccl_tests import Printer
 from tests.unit.nccl.made.spec import Hosts, Nccl, Program
 
@@ -68,5 +69,5 @@ def without(*words: str) -> Callable[[list[str]], list[str]]:
     return lambda lines: [line for line in lines if not any(word in line for word in words)]
 
 
-def _texts(lines: Iterable[nccl.Line]) -> list[str]:
+def _texts(lines: Iterable[Line]) -> list[str]:
     return [line.text for line in lines]

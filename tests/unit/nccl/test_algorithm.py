@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from busbar.nccl import Expectation
@@ -15,7 +17,7 @@ from tests.unit.nccl.tables import MIB, context, measurement, printed, row, said
 ENV = said("NCCL_DEBUG=INFO")
 
 
-def environment(*values: str) -> dict[str, object]:
+def environment(*values: str) -> dict[str, Any]:
     return {"environment": {key: line for value in values for key, line in said(value).items()}}
 
 
@@ -66,7 +68,7 @@ def test_what_nccl_chose_for_the_largest_message_outweighs_what_was_asked_for() 
     ],
 )
 def test_what_nccl_prints_of_nvls_tells_whether_it_is_the_default(
-    facts: dict[str, object], domains: int, used: str | None
+    facts: dict[str, Any], domains: int, used: str | None
 ) -> None:
     assert algorithm_used(printed(**facts), [], domains) == used
 

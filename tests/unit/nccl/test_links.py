@@ -58,7 +58,7 @@ def refusal(evidence: Evidence) -> tuple[Code, str] | None:
 
 def test_rings_whose_edges_are_all_there_are_complete() -> None:
     assert missing(printed(RING)) is None
-    facts = {"channels": said("2"), "connected": said("all rings"), "rings": RINGS}
+    facts: dict[str, Any] = {"channels": said("2"), "connected": said("all rings"), "rings": RINGS}
     assert missing(printed(RING, **facts)) is None
 
 

@@ -11,7 +11,7 @@ from busbar.nccl.checks.context import Context
 from busbar.nccl.checks.source import collective, job, source
 from busbar.nccl.checks.warnings import warnings
 from busbar.nccl.log.evidence import Evidence
-from busbar.nccl.log.reader import KnownLine
+from busbar.nccl.log.matcher import KnownLine
 from busbar.nccl.log.records import LogLine, Preamble, Rank, Run
 from tests.unit.nccl.tables import LINE, gates_of, named, said, whole, without
 

@@ -6,6 +6,7 @@ import os
 import random
 import re
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -24,7 +25,7 @@ BOUNDED = settings(
 
 def want(profile: str) -> Expectation:
     # The real log over EFA is of 2021 and far below what is public today; its transport is what counts here.
-    old = {"expected_busbw_gbps": 43.7} if profile == "efa-p4d" else {}
+    old: dict[str, Any] = {"expected_busbw_gbps": 43.7} if profile == "efa-p4d" else {}
     return Expectation(profile=profile, nodes=2, **old)
 
 

@@ -119,7 +119,7 @@ def given(evidence: Evidence, **want: Any) -> Check:
     return topology_file(context(Expectation(**want), evidence=evidence))
 
 
-SET = {"environment": said("NCCL_DEBUG", 2), "topology_set": said("/opt/topo.xml", 3)}
+SET: dict[str, Any] = {"environment": said("NCCL_DEBUG", 2), "topology_set": said("/opt/topo.xml", 3)}
 
 
 def test_without_an_expected_file_the_reason_still_says_which_one_was_set() -> None:

@@ -43,11 +43,11 @@ def server_with(path: Path) -> Callable[[asyncssh.SSHServerProcess[str]], object
         )  # fmt: skip
         assert running.stdin and running.stdout
 
-        async def answer() -> None:
-            async for line in running.stdout:
+        async def answer(stdout: asyncio.StreamReader) -> None:
+            async for line in stdout:
                 process.stdout.write(line.decode())
 
-        answering = asyncio.create_task(answer())
+        answering = asyncio.create_task(answer(running.stdout))
         with contextlib.suppress(asyncssh.Error):  # the connection broke
             async for line in process.stdin:
                 running.stdin.write(line.encode())
@@ -62,7 +62,7 @@ def on_server(path: Path, scenario: Callable[[Host], None]) -> None:
     """The scenario, which blocks, with a server on loopback."""
 
     async def serve() -> None:
-        async with machine(server_with(path / "lock")) as port:  # type: ignore[arg-type]
+        async with machine(server_with(path / "lock")) as port:
             await asyncio.to_thread(scenario, at(port, "server-1", "server"))
 
     asyncio.run(serve())
@@ -140,7 +140,7 @@ def test_a_server_without_an_answer_holds_no_update_up_and_is_needed_for_a_resto
 def test_a_held_lock_can_be_taken_on_no_server_even_if_another_one_is_free(tmp_path: Path) -> None:
     async def serve() -> None:
         one, two = server_with(tmp_path / "1"), server_with(tmp_path / "2")
-        async with machine(one) as first, machine(two) as second:  # type: ignore[arg-type]
+        async with machine(one) as first, machine(two) as second:
             await asyncio.to_thread(
                 scenario, at(first, "server-1", "server"), at(second, "server-2", "server")
             )

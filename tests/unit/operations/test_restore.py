@@ -92,8 +92,8 @@ class Cluster:
             port = CLOSED_PORT
             if host.role != "lb" and host.name not in self.gone:
                 port = await stack.enter_async_context(machine(self.handler(host.name)))
-            here = {"address": "127.0.0.1", "port": port, "user": "root", "host_key": public(HOST)}
-            hosts.append(replace(host, **here))
+            key = public(HOST)
+            hosts.append(replace(host, address="127.0.0.1", port=port, user="root", host_key=key))
         return replace(inventory, hosts=tuple(hosts))
 
     def run(self, work: Callable[[Inventory], Awaitable[T]]) -> T:

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from busbar.cli import EX_USAGE, build
 from busbar.operations import lock, restore, restore_plan, snapshots

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from busbar.judge.archive import Archive
+from busbar.judge.checks import JobOutcome
 from busbar.nccl import Expectation, judge_log, read_lines
-from busbar.nccl.checks.context import JobOutcome
 from busbar.nccl.schema import JUDGE
 from busbar.outputs.again import judged_again
 from busbar.outputs.pool import read_result, summarize
@@ -47,7 +47,12 @@ def again(printed: str, spec: dict[str, Any], *, keep: bool = False) -> tuple[di
     return judged_again(printed, spec, keep=keep, announce=said.append), said
 
 
-FAILED = {"verdict": "fail", "passed": False, "reasons": ["busbw: too slow"], "expected_gbps": 800.0}
+FAILED: dict[str, Any] = {
+    "verdict": "fail",
+    "passed": False,
+    "reasons": ["busbw: too slow"],
+    "expected_gbps": 800.0,
+}
 
 
 def test_the_preview_names_pool_old_and_new_verdict_and_expectation(spec: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ from tests.support.clusters import site
 from tests.support.verdicts import failing, passing, unknown
 
 VERSIONS = {"k3s": "v1.35.6+k3s1", "gpu_operator": "v26.7.0", "network_operator": None}
-FACTS = {"gpu-1": {"gpus": 8, "rails": 8}, "gpu-2": {"gpus": 8, "rails": ["mlx5_0"] * 8}}
+FACTS: dict[str, Any] = {"gpu-1": {"gpus": 8, "rails": 8}, "gpu-2": {"gpus": 8, "rails": ["mlx5_0"] * 8}}
 
 
 def cluster(*pools: str, **sections: Any) -> Cluster:

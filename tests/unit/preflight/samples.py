@@ -24,7 +24,7 @@ REQUIRED = HostRequirements(
 
 def a_host(name: str = "worker-1", role: str = "worker", **changes: Any) -> Host:
     """A host of the site; workers belong to the pool h100."""
-    content = {
+    content: dict[str, Any] = {
         "name": name,
         "address": "10.0.0.21",
         "port": 22,

@@ -101,7 +101,7 @@ def test_a_clock_within_the_measured_interval_is_accepted() -> None:
 
 
 def test_processes_that_busbar_installed_are_accepted() -> None:
-    ours = {"active_units": ["k3s-agent"], "managed": ["k3s-agent"], "k3s_data": True}
+    ours: dict[str, Any] = {"active_units": ["k3s-agent"], "managed": ["k3s-agent"], "k3s_data": True}
     assert findings(**ours, listening=[{"port": 10250, "process": "k3s-agent"}]) == []
 
 
@@ -352,7 +352,9 @@ def test_servers_leave_1_33_only_from_a_release_whose_etcd_has_forgotten_replace
     installed: str, role: str, refused: bool
 ) -> None:
     required = REQUIRED.model_copy(update={"k3s_version": "v1.34.3+k3s1", "cgroup_v2": False})
-    hardware = {} if role == "worker" else {"gpus": None, "fabric_manager": None, "gdr": None, "hcas": []}
+    hardware: dict[str, Any] = (
+        {} if role == "worker" else {"gpus": None, "fabric_manager": None, "gdr": None, "hcas": []}
+    )
     found = [each.what for each in findings(role, required, k3s_version=installed, **hardware)]
     assert [what.startswith(f"runs K3s {installed}, whose etcd may keep") for what in found] == [
         True
@@ -377,19 +379,19 @@ def test_a_route_to_more_than_the_pods_is_no_conflict() -> None:
 
 
 def test_a_host_on_which_k3s_runs_may_have_the_routes_of_its_pods() -> None:
-    running = {"k3s_data": True, "managed": ["k3s-agent"], "k3s_version": "v1.35.6+k3s1"}
+    running: dict[str, Any] = {"k3s_data": True, "managed": ["k3s-agent"], "k3s_version": "v1.35.6+k3s1"}
     assert findings(addresses=["10.0.0.21", "10.44.3.1"], routes=["10.44.4.0/24"], **running) == []
 
 
 def test_another_address_of_flannel_is_a_warning_where_k3s_runs_and_nothing_where_the_site_sets_it() -> None:
-    running = {"k3s_data": True, "managed": ["k3s-agent"], "flannel_address": "198.51.100.7"}
+    running: dict[str, Any] = {"k3s_data": True, "managed": ["k3s-agent"], "flannel_address": "198.51.100.7"}
     assert only(findings(**running)).level == "warning"
     own = REQUIRED.model_copy(update={"flannel": False})
     assert findings(required=own, flannel_address="198.51.100.7") == []
 
 
 def test_a_name_that_nothing_is_downloaded_from_any_more_is_a_warning() -> None:
-    running = {"k3s_data": True, "managed": ["k3s-agent"], "k3s_version": "v1.35.6+k3s1"}
+    running: dict[str, Any] = {"k3s_data": True, "managed": ["k3s-agent"], "k3s_version": "v1.35.6+k3s1"}
     assert only(findings(unresolved=["github.com"], **running)).level == "warning"
 
 
@@ -407,7 +409,7 @@ def test_hcas_of_storage_in_every_pod_are_refused_where_gpudirect_storage_is_loa
     finding = only(findings(required=required, gdr=GDS))
     assert (finding.level, "MOFED_ENABLED" in finding.fix) == ("error", True)
     assert findings(gdr=GDS) == findings(required=required) == []
-    running = {"k3s_data": True, "managed": ["k3s-agent"]}
+    running: dict[str, Any] = {"k3s_data": True, "managed": ["k3s-agent"]}
     assert only(findings(required=required, gdr=GDS, **running)).level == "warning"
 
 

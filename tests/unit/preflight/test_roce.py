@@ -88,7 +88,7 @@ def described(traffic_class: int = 106, service_level: int = 0, **texts: str | N
     ],
 )
 def test_the_state_of_a_rail_is_that_of_the_priority_of_its_traffic_class(
-    texts: dict[str, str], state: str
+    texts: dict[str, Any], state: str
 ) -> None:
     assert described(**texts).startswith("traffic class 106 (DSCP 26), ")
     assert state in described(**texts)

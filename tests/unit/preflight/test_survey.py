@@ -13,6 +13,7 @@ from typing import Any
 import asyncssh
 import pytest
 
+from busbar.hosts import ssh
 from busbar.hosts.host import Host
 from busbar.preflight import facts, query
 from busbar.preflight.facts import HAS_K3S, HostRecord
@@ -52,8 +53,8 @@ def ask_one(
 ) -> Outcome:
     async def scenario() -> Outcome:
         async with machine(handler, login=login) as port:
-            described = {"address": "127.0.0.1", "port": port, "host_key": public(HOST)} | changes
-            return await survey(spec(a_host(**described), key_file=str(key_file)), previous or {})
+            place: dict[str, Any] = {"address": "127.0.0.1", "port": port, "host_key": public(HOST)}
+            return await survey(spec(a_host(**place | changes), key_file=str(key_file)), previous or {})
 
     return asyncio.run(scenario())
 
@@ -136,7 +137,7 @@ def test_only_a_worker_that_passed_before_may_be_down_and_is_asked_again_next_ti
 def test_hosts_whose_connection_times_out_among_others_are_asked_again_a_few_at_a_time(
     key_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    connect, asked, open_at_once = query.connect, Counter[str](), []
+    connect, asked, open_at_once = ssh.connect, Counter[str](), []
     dead, loaded = {"worker-1"}, {f"worker-{number}" for number in range(2, 30)}
 
     async def slow_at_first(host: Host, *way: Any) -> Any:
@@ -157,7 +158,7 @@ def test_hosts_whose_connection_times_out_among_others_are_asked_again_a_few_at_
     async def scenario() -> Outcome:
         async with machine(answering()) as port:
             workers = [f"worker-{number}" for number in range(1, 33)]
-            at = {"address": "127.0.0.1", "port": port, "host_key": public(HOST)}
+            at: dict[str, Any] = {"address": "127.0.0.1", "port": port, "host_key": public(HOST)}
             return await survey(spec(*(a_host(name, **at) for name in workers), key_file=str(key_file)), {})
 
     outcome = asyncio.run(scenario())

@@ -23,7 +23,7 @@ PROFILE = ("--profile", "h100-ib-8x400", "--expect-nodes", "2")
 ALLOCATABLE = {"resource": "nvidia.com/gpu", "nodes": {"w1": 8}, "deadline_seconds": 1}
 COLLECT = {"namespace": "n", "job": "j", "folder": ".", "deadline_seconds": 1, "expectation": {}}
 PULL = {"pool": "p", "namespace": "n", "image": "i", "nodes": ["w1"], "deadline_seconds": 1}
-PREFLIGHT = {"login": {}, "hosts": [], "requirements": {}}
+PREFLIGHT: dict[str, object] = {"login": {}, "hosts": [], "requirements": {}}
 
 # Commands that need the extra. Capabilities have tests of their own.
 NEED_STACK: dict[str, Call] = {

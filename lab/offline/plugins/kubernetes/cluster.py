@@ -6,9 +6,10 @@ import os
 from typing import Any
 
 from busbar.kube.kubeconfig import find_context
+from busbar.kube.transport import Unreachable
 from lab.offline.plugins.kubernetes import kubeconfig, messages
 from lab.offline.plugins.kubernetes.apply import Applier
-from lab.offline.plugins.kubernetes.client import ApiError, KubeClient, Object, Unreachable
+from lab.offline.plugins.kubernetes.client import ApiError, KubeClient, Object
 from lab.offline.plugins.kubernetes.kinds import Kind, Kinds, metadata
 from lab.offline.plugins.kubernetes.settings import Settings
 from lab.offline.plugins.sdk.resource import ProviderError

@@ -6,7 +6,8 @@ import threading
 from dataclasses import dataclass
 from typing import Any, Final
 
-from lab.offline.plugins.kubernetes.client import ApiError, KubeClient, Object, Unreachable
+from busbar.kube.transport import Unreachable
+from lab.offline.plugins.kubernetes.client import ApiError, KubeClient, Object
 
 # Groups whose objects the server decodes into Go types, dropping empty fields; others are custom resources.
 BUILT_IN_GROUPS: Final = frozenset(

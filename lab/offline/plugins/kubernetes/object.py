@@ -5,8 +5,9 @@ After pulumi-kubernetes 4.34 (provider/pkg/provider/provider.go).
 
 from __future__ import annotations
 
+from busbar.kube.transport import Unreachable
 from lab.offline.plugins.kubernetes import checkpoint, diff, immutable_fields, messages, refresh
-from lab.offline.plugins.kubernetes.client import ApiError, Object, Unreachable
+from lab.offline.plugins.kubernetes.client import ApiError, Object
 from lab.offline.plugins.kubernetes.cluster import Cluster
 from lab.offline.plugins.kubernetes.kinds import Kind, NoMatch, annotation, is_crd, metadata
 from lab.offline.plugins.kubernetes.waiting import NotReady, Waiter

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from busbar.kube.transport import Unreachable
 from lab.offline.plugins.kubernetes import checkpoint, diff, messages
-from lab.offline.plugins.kubernetes.client import ApiError, Object, Unreachable
+from lab.offline.plugins.kubernetes.client import ApiError, Object
 from lab.offline.plugins.kubernetes.cluster import Cluster
 from lab.offline.plugins.kubernetes.kinds import Kind, NoMatch, metadata
 from lab.offline.plugins.kubernetes.waiting import NotReady, Waiter

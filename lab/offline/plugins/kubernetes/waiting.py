@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
+from busbar.kube.transport import Unreachable
 from lab.offline.plugins.kubernetes import readiness, wait_for
-from lab.offline.plugins.kubernetes.client import ApiError, Object, Unreachable
+from lab.offline.plugins.kubernetes.client import ApiError, Object
 from lab.offline.plugins.kubernetes.cluster import Cluster
 from lab.offline.plugins.kubernetes.kinds import Kind, annotation, metadata
 from lab.offline.plugins.kubernetes.readiness import Check, Readiness

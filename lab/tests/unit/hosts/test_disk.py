@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lab.hosts import disk
+from lab.hosts import cgroups, disk
 from lab.topology import INTERFACE, MANAGEMENT_GATEWAY, MANAGEMENT_INTERFACE, find
 
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """A machine with cgroup v1 and without CAP_SYS_RESOURCE."""
-    monkeypatch.setattr(disk.cgroups, "is_v1", lambda: True)
+    monkeypatch.setattr(cgroups, "is_v1", lambda: True)
     monkeypatch.setattr(disk, "may_lower_oom_score", lambda: False)
     return monkeypatch
 

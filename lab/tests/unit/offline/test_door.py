@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from lab import offline
+from lab.build import official
 
 
 @pytest.fixture
@@ -17,7 +18,7 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.setenv("BUSBAR_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("BUSBAR_LAB_K3S", raising=False)
-    monkeypatch.setattr(offline.official, "reachable", lambda _: False)
+    monkeypatch.setattr(official, "reachable", lambda _: False)
     return tmp_path / "bin"
 
 
@@ -41,11 +42,11 @@ def test_what_is_installed_is_not_built(bare: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_what_can_be_downloaded_is_not_built(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(offline.official, "k3s", lambda: bare / "k3s")
-    monkeypatch.setattr(offline.official, "pulumi", lambda: bare)
+    monkeypatch.setattr(official, "k3s", lambda: bare / "k3s")
+    monkeypatch.setattr(official, "pulumi", lambda: bare)
     assert needed() == ["helm"]
 
 
-@pytest.mark.parametrize("name", offline.official.PLUGINS)
+@pytest.mark.parametrize("name", official.PLUGINS)
 def test_every_plugin_has_a_replacement(name: str) -> None:
     assert os.access(offline.replacement_plugin(name), os.X_OK)

@@ -127,7 +127,7 @@ def test_a_field_of_another_manager_is_a_conflict_unless_forced(
 
     def kubectl_label(obj: dict[str, Any]) -> None:
         obj["metadata"]["labels"]["theirs"] = "x"
-        fields = {"f:metadata": {"f:labels": {"f:theirs": {}}}}
+        fields: dict[str, Any] = {"f:metadata": {"f:labels": {"f:theirs": {}}}}
         owner = {"manager": "somebody", "operation": "Update", "fieldsV1": fields}
         obj["metadata"]["managedFields"].append(owner)
 

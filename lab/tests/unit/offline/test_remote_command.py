@@ -60,7 +60,9 @@ def test_the_same_inputs_are_no_change(command: Engine, host: SshHost) -> None:
     ("changed", "path"),
     [({"delete": "true"}, "delete"), ({"create": "echo new"}, "create"), ({"stdin": "x"}, "stdin")],
 )
-def test_any_changed_input_is_an_update(command: Engine, host: SshHost, changed: dict, path: str) -> None:
+def test_any_changed_input_is_an_update(
+    command: Engine, host: SshHost, changed: dict[str, str], path: str
+) -> None:
     base = {"connection": host.connection(), "create": "true"}
     _, checked, state = command.up(COMMAND, base)
     diff = command.diff(COMMAND, state, checked, command.check(COMMAND, {**base, **changed}, checked))

@@ -29,8 +29,8 @@ from stacks.training.tests.unit.made import (
 )
 from tests.support.gates import without_case
 
-NETWORKS = {"interfaces": ("net1",)}
-STORAGE = {"storage_bytes": 1 << 28}
+NETWORKS: dict[str, Any] = {"interfaces": ("net1",)}
+STORAGE: dict[str, Any] = {"storage_bytes": 1 << 28}
 PROBE = record(
     "storage", bytes=1 << 28, hosts=2, write_mib_s=9.0, read_mib_s=9.0, problems={"gpu-2": "no file"}
 )

@@ -160,7 +160,7 @@ def test_the_readme_lists_every_example_and_no_other() -> None:
 def test_a_program_is_valid_and_needs_nothing_but_what_it_says(program: str, needed: set[str]) -> None:
     tree = ast.parse((FOLDER / program).read_text())
     imported = {
-        (node.module if isinstance(node, ast.ImportFrom) else name.name).split(".")[0]
+        str(node.module if isinstance(node, ast.ImportFrom) else name.name).split(".")[0]
         for node in ast.walk(tree)
         if isinstance(node, ast.Import | ast.ImportFrom)
         for name in node.names

@@ -259,7 +259,7 @@ def test_a_second_record_of_a_kind_is_damage() -> None:
 
 # ---- Shared storage --------------------------------------------------------------------------------------
 
-STORAGE = {"storage_bytes": 1 << 28, "min_write_mib_s": 100.0, "min_read_mib_s": 200.0}
+STORAGE: dict[str, Any] = {"storage_bytes": 1 << 28, "min_write_mib_s": 100.0, "min_read_mib_s": 200.0}
 PROBE = record("storage", bytes=1 << 28, hosts=2, write_mib_s=150.0, read_mib_s=900.0, problems={})
 
 

@@ -50,7 +50,7 @@ def dead_pid() -> int:
 
 
 def test_the_lock_of_a_dead_process_of_this_machine_is_removed_and_the_update_repeated(dead_pid: int) -> None:
-    stack, said = Stack(_locked((os.uname().nodename, dead_pid))), []
+    stack, said = Stack(_locked((os.uname().nodename, dead_pid))), list[str]()
     assert without_stale_lock(stack, said.append, stack.update) == "done"  # type: ignore[arg-type]
     assert stack.calls == ["update", "cancel", "update"]
     assert str(dead_pid) in said[0]

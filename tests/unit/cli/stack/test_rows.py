@@ -237,13 +237,15 @@ def test_a_plan_names_what_is_rotated_and_what_that_means(
 
 @pytest.mark.parametrize("count", [8, 9])
 def test_a_long_list_of_new_resources_is_cut_and_says_how_many_follow(count: int) -> None:
-    event = next(
-        e for e in _events("created") if e.resource_pre_event and e.resource_pre_event.metadata.new.custom
+    event, metadata = next(
+        (event, pre.metadata)
+        for event in _events("created")
+        if (pre := event.resource_pre_event) and pre.metadata.new and pre.metadata.new.custom
     )
     plan = Plan()
     for number in range(count):
-        event.resource_pre_event.metadata.urn = f"urn:x::host-{number}"
-        event.resource_pre_event.metadata.type = "command:local:Command"
+        metadata.urn = f"urn:x::host-{number}"
+        metadata.type = "command:local:Command"
         plan.on_event(event)
     console = Console(file=io.StringIO(), width=200)
     console.print(plan.render())

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lab import images
+from lab.images.catalog import archives
 from lab.steps import LabError
 from stacks.training.lab.images import torch_image
 
@@ -91,7 +91,7 @@ def test_another_torch_is_refused_and_not_half_changed_in_silence(tmp_path: Path
 
 
 def test_the_image_is_not_one_of_those_of_make_up() -> None:
-    assert torch_image.NAME not in {archive.name for archive in images.archives()}
+    assert torch_image.NAME not in {archive.name for archive in archives()}
 
 
 def test_another_package_is_another_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
