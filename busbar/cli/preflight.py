@@ -99,10 +99,12 @@ def _install_id(file: StackFile) -> str | None:
     """The id of the cluster, by the state: "" if it has installed nothing, None if it cannot be read."""
     import re
 
+    from busbar.cli.stack.engine_texts import NO_STACK
+
     try:
         state = read_state(file.stack, file.project)
     except SecretError as error:
-        return "" if "no stack named" in str(error) else None
+        return "" if NO_STACK.search(str(error)) else None
     found = re.search(r"\bINSTALL_ID=([0-9a-f]{16})\b", state)
     return found[1] if found else ""
 

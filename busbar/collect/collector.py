@@ -96,7 +96,7 @@ class _Collector(Collector[ParsedLog, Verdict]):
         store = self._store(uid)
         stored = store.read()
         verdict = _verdict(stored) if stored else None
-        if verdict and verdict.judge != JUDGE and self.archive.has_complete_log_of(uid):
+        if verdict and verdict.judge != JUDGE and self.archive.complete_log_of == uid:
             return None  # this busbar may find another one
         if verdict:
             self.progress(f"{self._spec.job}: verdict found in ConfigMap {store.name}")

@@ -33,27 +33,15 @@ class Archive:
         """The report for a browser."""
         return self.folder / REPORT
 
-    def has_complete_log_of(self, job_uid: str) -> bool:
-        """Whether the stored log is the complete log of this job."""
-        try:
-            source = json.loads((self.folder / SOURCE).read_text())
-        except (OSError, ValueError):
-            return False
-        of_this_job = isinstance(source, dict) and source.get("job_uid") == job_uid
-        return of_this_job and (self.folder / LOG).is_file()
-
     @property
-    def is_complete(self) -> bool:
-        """Whether there is a log, and it is the complete one of some job."""
-        return (self.folder / SOURCE).is_file() and self.log.is_file()
+    def complete_log_of(self) -> str | None:
+        """The uid of the job whose complete log is stored; None where there is no such log."""
+        source = self._read(SOURCE) if self.log.is_file() else None
+        return source.get("job_uid") if source else None
 
     def verdict(self) -> dict[str, Any] | None:
         """The stored verdict; None where there is none, or another thing."""
-        try:
-            found = json.loads((self.folder / VERDICT).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return None
-        return found if isinstance(found, dict) else None
+        return self._read(VERDICT)
 
     def log_lines(self) -> Iterator[bytes]:
         """The lines of the stored log."""
@@ -81,6 +69,13 @@ class Archive:
     def save_verdict(self, verdict: dict[str, Any]) -> None:
         """Store the verdict."""
         self._write(VERDICT, verdict)
+
+    def _read(self, name: str) -> dict[str, Any] | None:
+        try:
+            found = json.loads((self.folder / name).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+        return found if isinstance(found, dict) else None
 
     def _write(self, name: str, value: dict[str, Any]) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)

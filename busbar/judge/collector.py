@@ -110,7 +110,7 @@ class Collector(ABC, Generic[Log, V]):
             return self._keep(found)
         verdict = self._keep(self._judge_archived(uid) or self._measure(uid))
         # A stored verdict is final. One that is unknown, or based on part of the log, is not.
-        if verdict.verdict != "unknown" and self.archive.has_complete_log_of(uid):
+        if verdict.verdict != "unknown" and self.archive.complete_log_of == uid:
             self.store(uid, verdict)
         return verdict
 
@@ -123,7 +123,7 @@ class Collector(ABC, Generic[Log, V]):
 
     def _judge_archived(self, uid: str) -> V | None:
         """Judge the archived log of this job, where only the expectation has changed."""
-        if not self.archive.has_complete_log_of(uid):
+        if self.archive.complete_log_of != uid:
             return None
         self.progress(f"{self.job.name}: judging the archived log again")
         return self.judge(self.read(self.archive.log_lines()), self.job.outcome())

@@ -1,6 +1,6 @@
 """The stack outputs: the contract between a busbar stack and the programs that use its cluster."""
 
-from busbar.outputs.build import FOLLOW_UP, build_outputs, gate
+from busbar.outputs.build import FOLLOW_UP, GATE, build_outputs, gate
 from busbar.outputs.contract import CONTRACT_VERSION, NAMES, ClusterOutputs, ContractError, NfsExport
 from busbar.outputs.details import Details, Node
 from busbar.outputs.launch import PoolLaunch
@@ -9,6 +9,7 @@ from busbar.outputs.pool import PoolResult
 __all__ = [
     "CONTRACT_VERSION",
     "FOLLOW_UP",
+    "GATE",
     "NAMES",
     "ClusterOutputs",
     "ContractError",

@@ -67,7 +67,7 @@ def _judge(
     archive: Archive, stored: Mapping[str, Any], spec: Mapping[str, Any], *, keep: bool
 ) -> dict[str, Any] | None:
     """The new verdict on the kept log; None where that is not the whole log of the stored verdict."""
-    if not archive.is_complete:
+    if archive.complete_log_of is None:
         return None
     from busbar.nccl import Expectation, judge_log, read_lines
     from busbar.nccl.report.html import Origin, write_html

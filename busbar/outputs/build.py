@@ -21,6 +21,8 @@ from busbar.outputs.pool import PoolResult
 
 FOLLOW_UP = "[follow-up]"
 """In an error that only says that there was another one: `busbar up` leaves it out beside that one."""
+GATE = "[gate]"
+"""In the error of an update that failed by its outputs: `busbar up` shows the reasons of these instead."""
 
 
 def build_outputs(

@@ -83,5 +83,5 @@ async def fail_unless_passed(
     if reason is None:
         return
     if not pulumi.runtime.is_dry_run():
-        raise pulumi.RunError(reason)
+        raise pulumi.RunError(f"{reason} {outputs.GATE}")
     pulumi.warn(reason)

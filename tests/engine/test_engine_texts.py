@@ -123,6 +123,7 @@ CASES: Mapping[str, Callable[[Engine], str]] = {
     "NOT_LOGGED_IN": lambda engine: engine(
         "stack", "ls", PULUMI_BACKEND_URL=None, PULUMI_HOME=str(engine.folder / "home")
     ),
+    "NO_STACK": lambda engine: engine("stack", "export", "--stack", "prod"),
     "NO_STATE_FOLDER": lambda engine: engine.up(PULUMI_BACKEND_URL="file:///nowhere/at/all"),
     "NO_VIRTUALENV": without_virtualenv,
     "NO_PLUGIN": lambda engine: engine.up(MODE="plugin", PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION="true"),

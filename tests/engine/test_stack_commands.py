@@ -35,6 +35,7 @@ PROGRAM = """
     import pulumi
     from pulumi import dynamic
 
+    from busbar.outputs import GATE
     from components.engine.stack_outputs import export_all
 
     class Provider(dynamic.ResourceProvider):
@@ -85,7 +86,7 @@ PROGRAM = """
         pulumi.export("cluster_name", "tiny")
         pulumi.export("nccl_passed", False)
         pulumi.export("nccl_reasons", ["busbw: 1 GB/s, expected 400 GB/s"])
-        raise pulumi.RunError("NCCL validation failed for cluster tiny")
+        raise pulumi.RunError(f"failed {GATE}" if config.get("gate") == "1" else "the Node is not Ready")
 """
 
 
@@ -312,6 +313,13 @@ def test_a_failed_gate_ends_with_its_reasons_the_report_and_the_next_command(sit
     ]
     assert "validation.run in Pulumi.dev.yaml" in done.lines[-1] and "busbar up dev" in done.lines[-1]
     assert site.busbar("status", "dev").code == 1
+
+
+def test_an_update_that_fails_for_another_reason_than_its_failed_gate_says_that_one(site: Site) -> None:
+    site.configure(word="three", gate="another")
+    done = site.busbar("up", "dev", "--yes", "--skip-preview")
+    assert done.code == 1, done.text
+    assert done.lines[-3:-1] == ["busbar up dev failed", "the Node is not Ready"], done.text
 
 
 def test_an_interrupted_update_lets_its_step_end_and_is_finished_by_the_next_one(site: Site) -> None:

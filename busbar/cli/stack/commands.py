@@ -19,6 +19,7 @@ from busbar.cli.stack.session import Session
 from busbar.cli.stack.status import report, show_uncleaned
 from busbar.cli.stack.target import Options, Target
 from busbar.operations import uncleaned
+from busbar.outputs import GATE
 
 
 def up(target: Target, options: Options) -> int:
@@ -168,7 +169,7 @@ def _after_up(s: Session, stack: auto.Stack, rows: Rows, outputs: keep.Outputs, 
     if not failure:
         return _half_changed(s, rows.not_repeated) if rows.not_repeated else DONE
     gate = outputs.failed_gate
-    if gate and rows.outputs_written and any(gate.title in error for error in rows.errors):
+    if gate and rows.outputs_written and any(GATE in error for error in rows.errors):
         return _gate_failed(s, outputs, gate)
     s.fail(reasons(rows.errors, failure, printed=rows.printed))
     s.say(f"Next: fix the cause, then `{s.command}` again; it continues where this one stopped.")

@@ -13,6 +13,7 @@ import re
 NO_PASSPHRASE = re.compile(r"passphrase must be set")
 WRONG_PASSPHRASE = re.compile(r"incorrect passphrase")
 NOT_LOGGED_IN = re.compile(r"PULUMI_ACCESS_TOKEN must be set|not logged in|pulumi login")
+NO_STACK = re.compile(r"no stack named")
 NO_STATE_FOLDER = re.compile(r"unable to open state directory")
 NO_VIRTUALENV = re.compile(r"virtual ?env")
 NO_PLUGIN = re.compile(r"no resource plugin|could not find plugin")

@@ -241,7 +241,7 @@ def test_a_log_that_is_not_what_the_launcher_counted_is_not_a_pass_and_says_how_
     (reason,) = [reason for reason in verdict["reasons"] if "the launcher wrote" in reason]
     assert f"wrote 35 lines ({sum(map(len, LINES[:-2]))} bytes), {read}" in reason
     assert "container-log-max-size" in reason
-    assert not Archive(tmp_path).has_complete_log_of("u-1")
+    assert Archive(tmp_path).complete_log_of is None
 
 
 def test_an_api_server_that_dies_in_the_middle_does_not_lose_the_result(tmp_path: Path) -> None:

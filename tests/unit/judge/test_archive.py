@@ -20,7 +20,7 @@ def kept(archive: Archive, lines: list[bytes]) -> None:
 
 
 def lines_of(archive: Archive, job_uid: str) -> list[bytes]:
-    assert archive.has_complete_log_of(job_uid)
+    assert archive.complete_log_of == job_uid
     return list(archive.log_lines())
 
 
@@ -41,20 +41,20 @@ def test_a_last_line_without_a_newline_is_read_back_as_it_was(tmp_path: Path) ->
 def test_a_log_that_was_not_read_to_its_end_is_not_judged_again(tmp_path: Path) -> None:
     archive = Archive(tmp_path)
     kept(archive, LINES)
-    assert not archive.has_complete_log_of("u-1")
+    assert archive.complete_log_of is None
 
 
 def test_the_log_of_another_job_is_not_judged_again(tmp_path: Path) -> None:
     archive = Archive(tmp_path)
     kept(archive, LINES)
     archive.mark_complete("u-1")
-    assert not archive.has_complete_log_of("u-2")
+    assert archive.complete_log_of not in (None, "u-2")
 
 
 def test_a_log_that_was_removed_is_not_judged_again(tmp_path: Path) -> None:
     archive = Archive(tmp_path)
     archive.mark_complete("u-1")
-    assert not archive.has_complete_log_of("u-1")
+    assert archive.complete_log_of is None
 
 
 @pytest.mark.parametrize("note", ["", "{", "[]"])
@@ -62,7 +62,7 @@ def test_a_log_whose_note_is_damaged_is_not_judged_again(tmp_path: Path, note: s
     archive = Archive(tmp_path)
     kept(archive, LINES)
     (tmp_path / "source.json").write_text(note)
-    assert not archive.has_complete_log_of("u-1")
+    assert archive.complete_log_of is None
 
 
 def test_a_new_log_takes_back_the_word_that_the_former_one_is_whole(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_a_new_log_takes_back_the_word_that_the_former_one_is_whole(tmp_path: Pa
     archive.mark_complete("u-1")
     with pytest.raises(KeyboardInterrupt), archive.new_log():
         raise KeyboardInterrupt
-    assert not archive.has_complete_log_of("u-1")
+    assert archive.complete_log_of is None
     assert sorted(path.name for path in tmp_path.iterdir()) == ["nccl.log.zst"]
 
 
