@@ -29,7 +29,7 @@ PROGRAM = """
 
     class Provider(dynamic.ResourceProvider):
         def create(self, props):
-            if props["mode"] == "fail":
+            if props["mode"] in ("fail", "provider"):
                 raise Exception("the switch is off")
             if props["mode"] == "wait":
                 pathlib.Path(props["folder"], "begun").touch()
@@ -47,6 +47,10 @@ PROGRAM = """
     if mode == "fail":
         after = pulumi.ResourceOptions(depends_on=[first])
         pulumi.ComponentResource("tiny:index:Skipped", "skipped", None, after).register_outputs({})
+    if mode == "provider":
+        import pulumi_random
+        provider = pulumi_random.Provider("cluster", opts=pulumi.ResourceOptions(depends_on=[first]))
+        pulumi_random.RandomString("word", length=4, opts=pulumi.ResourceOptions(provider=provider))
     if mode == "plugin":
         pulumi.CustomResource("nosuch:index:Thing", "thing")
 """
@@ -134,6 +138,7 @@ CASES: Mapping[str, Callable[[Engine], str]] = {
     "UPDATE_FAILED": lambda engine: engine.up(MODE="fail"),
     "PROGRAM_FAILED": lambda engine: engine.up(MODE="exit"),
     "COMPONENT_SKIPPED": lambda engine: engine.up("--continue-on-error", MODE="fail"),
+    "PROVIDER_SKIPPED": lambda engine: engine.up("--continue-on-error", MODE="provider"),
     "PLUGIN_NOTE": lambda engine: engine.up(),
 }
 

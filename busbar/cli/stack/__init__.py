@@ -7,6 +7,7 @@ of what a killed update left behind, and exit codes.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -17,6 +18,8 @@ import typer
 from busbar.cli.stack.errors import USAGE, StackError, missing_package
 from busbar.cli.stack.target import PARALLEL, Options, Target, find
 
+BEGAN = time.monotonic()
+"""When this process began, to a few tenths of a second: pulumi, which takes seconds, is imported later."""
 _ENDED_EARLY = " 70 an error of busbar itself. 130 interrupted."
 EXIT_CODES = {
     "up": "Exit codes: 0 done, and the gate passed. 1 failed, the gate included, or declined. "

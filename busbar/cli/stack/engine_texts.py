@@ -31,6 +31,8 @@ UPDATE_FAILED = re.compile(r"^(update|preview|destroy|refresh) (failed|cancell?e
 PROGRAM_FAILED = re.compile(r"exited with non-zero exit code")
 COMPONENT_SKIPPED = re.compile(r"cannot complete a resource .* whose registration isn't pending")
 """A component that was not begun because a step before it failed."""
+PROVIDER_SKIPPED = re.compile(r"unknown provider 'urn:\S+' for resource ")
+"""A resource whose provider was not begun because a step before it failed."""
 PLUGIN_NOTE = re.compile(r"^using pulumi-")
 """A plugin on PATH is used."""
 

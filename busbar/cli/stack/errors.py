@@ -56,6 +56,7 @@ _FOLLOW_UPS = (
     texts.UPDATE_FAILED,
     texts.PROGRAM_FAILED,
     texts.COMPONENT_SKIPPED,
+    texts.PROVIDER_SKIPPED,
     texts.SECRET_MISSING,
 )
 

@@ -109,6 +109,8 @@ def test_what_the_program_printed_explains_an_error_that_only_reports_another_on
         "mpi-operator: cannot complete a resource 'urn:pulumi:dev::busbar::busbar:index:X::mpi-operator' "
         "whose registration isn't pending",
         'control-plane-rejoin: malformed RPC secret: missing value for "stdin"',
+        "gpu-operator: unknown provider 'urn:pulumi:dev::busbar::pulumi:providers:kubernetes::cluster::04da' "
+        "for resource 'urn:pulumi:dev::busbar::kubernetes:helm.sh/v3:Release::gpu-operator'",
     ],
 )
 def test_what_a_failed_step_entails_is_not_an_error_of_its_own(text: str) -> None:

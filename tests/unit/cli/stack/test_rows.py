@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -116,6 +117,13 @@ def test_the_reason_of_a_failed_step_names_the_step_and_follow_up_errors_are_lef
 def test_the_reason_of_a_failed_program_is_its_own_message() -> None:
     rows, _ = _rows("program_failed")
     assert reasons(rows.errors, "") == ["NCCL validation failed for cluster dev:\n  - busbw: 1 GB/s"]
+
+
+def test_the_summary_has_the_time_of_the_whole_command_and_that_of_the_update(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("busbar.cli.stack.rows.BEGAN", time.monotonic() - 37)
+    assert _rows("created")[0].summary() == "resources: 3 created; 37 s in all, 0 s without the preview"
 
 
 def test_a_step_is_unfinished_from_its_failure_until_it_has_ended() -> None:
