@@ -8,5 +8,6 @@ from typing import Literal
 SCHEMA: Literal[2] = 2
 
 # Raised when a log may get another verdict than before, or another expectation: then kept logs are judged
-# again (busbar.outputs.again). 2: size classes, GPU names, link layers, rise of the curve
-JUDGE = 2
+# again (busbar.outputs.again). 2: size classes, GPU names, link layers, rise of the curve;
+# 3: errors in unknown words after the start
+JUDGE = 3

@@ -12,7 +12,7 @@ from busbar.nccl.diagnose.tables import load
 
 # sbatch -> sbatch; OOMKilled -> OOM, Killed
 WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
-LOST = "lost connection"
+TRIED_AGAIN = ("lost connection", "reported error")
 
 
 def words(text: str) -> set[str]:
@@ -87,14 +87,14 @@ def _harmless() -> list[re.Pattern[str]]:
 
 
 def looks_like_one(text: str, said: set[str], *, started: bool) -> bool:
-    """Whether TEXT of the words SAID looks like an exit code, a kill or a lost connection.
+    """Whether TEXT of the words SAID looks like an exit code, a kill, a lost connection or another error.
 
-    A connection that is lost before the program has STARTED is tried again.
+    A connection that is lost, or an error, before the program has STARTED is tried again.
     """
     fits = any(
         kind.fits(text, said)
         for name, kinds in _unknown().items()
-        if started or name != LOST
+        if started or name not in TRIED_AGAIN
         for kind in kinds
     )
     return fits and not any(pattern.search(text) for pattern in _harmless())

@@ -41,6 +41,7 @@ class Rule(BaseModel):
     observed: Observation | None = None
     kind: Kind | None = Field(default=None, description="None: cause for lines, symptom for the rest")
     explains: tuple[str, ...] = Field(default=(), description="failures that follow from this one")
+    retried: bool = Field(default=False, description="no failure where the program starts after it")
 
     @field_validator("matches", mode="before")
     @classmethod
@@ -115,9 +116,13 @@ class LineRules:
     def __init__(self) -> None:
         self._found: dict[str, KnownLine] = {}
         self._unknown: dict[str, LogLine] = {}
+        self._started = False
 
     def look(self, text: str, line: int, *, level: str | None = None, started: bool = True) -> None:
         """Count every known failure in one cleaned line; note what looks like one and is not known."""
+        if started and not self._started:
+            self._started = True
+            self._found = {name: found for name, found in self._found.items() if not rule(name).retried}
         said = endings.words(text)
         names = {
             r.name

@@ -95,6 +95,42 @@ def test_an_accepted_text_accepts_no_other_line() -> None:
     assert "rank 4 was killed" in verdict.check("warnings").reason
 
 
+ERRORS = st.sampled_from(
+    [
+        "an error occurred forwarding 8080", "Error: failed to create shim task", "Cannot allocate memory",
+        "No space left on device", "what(): std::bad_alloc", "read ECONNRESET",
+        "Permission denied (publickey)",
+        "fork: Resource temporarily unavailable", "PMIX_ERR_UNREACH (-25)", "gave up after 3 retries",
+        "UNPACK-PAST-END in file base/gds_base_fns.c at line 268", "stopped answering", "vanished",
+        "Transport retry count exceeded on mlx5_0:1/IB", "device's health compromised", "KeyboardInterrupt",
+        "couldn't write the result", "stream error: stream ID 9; CANCEL; received from peer",
+        "is now NodeNotReady",
+        "sending signal TERM to command", "Unhandled rejection", "+++ killed by SIGKILL +++", "NODE_FAIL",
+    ]
+)  # fmt: skip
+
+
+@BOUNDED
+@given(LAUNCHER, ERRORS, PLACE)
+def test_an_error_in_unknown_words_after_the_start_is_no_pass(launcher: str, error: str, at: int) -> None:
+    assert with_line(f"{launcher}{error}", at).check("warnings").status in ("unknown", "fail")
+
+
+NOT_RESOLVED = "ssh: Could not resolve hostname nccl-worker-1.nccl: Name or service not known"
+
+
+def test_a_name_that_is_resolved_at_a_later_try_changes_nothing() -> None:
+    assert judge([NOT_RESOLVED] * 3 + HEALTHY, WANT).reasons == []
+
+
+def test_a_name_that_is_never_resolved_is_the_first_cause() -> None:
+    assert judge([NOT_RESOLVED], WANT).diagnoses[0].name == "worker-name-not-resolved"
+
+
+def test_a_name_that_is_not_resolved_for_a_second_run_fails() -> None:
+    assert with_line(NOT_RESOLVED).verdict == "fail"
+
+
 HARMLESS = [
     *(row["example"] for row in load("endings")["harmless"] if "Rank" not in row["example"]),
     "Warning: Permanently added 'worker-0' (ED25519) to the list of known hosts.",
@@ -121,6 +157,11 @@ HARMLESS = [
     "Exit Status:        0",
     "nccl-worker-0   1/1   Running   0   5m",
     "# Collective test concluded: all_reduce_perf",
+    "killed: 0",
+    "Number of hung tasks: 0",
+    "failed: 0, passed: 16",
+    "no errors found",
+    "Volatile Uncorr. ECC errors                 : 0",
 ]
 
 
