@@ -58,10 +58,11 @@ def is_printed(note: DiagnosticEvent) -> bool:
 
 
 def is_progress(note: DiagnosticEvent) -> bool:
-    """False for debug output, notes on plugins and passing remarks of hosts.
+    """False for debug output, notes on plugins and what other programs print on hosts.
 
-    Ephemeral messages of local commands are the progress of busbar's own steps.
+    Ephemeral messages are the progress of busbar's own steps: of local commands, and notes of host/lib.sh.
     """
     if note.severity == "debug" or not note.message.strip() or PLUGIN_NOTE.match(note.message):
         return False
-    return not note.ephemeral or "command:local:Command::" in (note.urn or "")
+    is_own = "command:local:Command::" in (note.urn or "") or note.message.startswith("busbar: ")
+    return is_own or not note.ephemeral

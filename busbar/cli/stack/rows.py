@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import Counter
@@ -16,6 +17,8 @@ from busbar.cli.stack import BEGAN, events
 from busbar.cli.stack.recovery import interrupted_steps
 
 STILL_RUNNING_SECONDS = 20
+# What a step says is a row this much later: what it said last may be the error with which it ends.
+HOLD_SECONDS = 1
 
 
 class Rows:
@@ -37,6 +40,8 @@ class Rows:
         self._failed_urns: set[str] = set()
         self._started = time.monotonic()
         self._running: dict[tuple[str, OpType], float] = {}
+        self._held: list[tuple[float, str, str]] = []  # time, URN and line
+        self._said: set[tuple[str, str]] = set()
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._ticker = threading.Thread(target=self._tick, name="rows", daemon=True)
@@ -50,6 +55,7 @@ class Rows:
     ) -> None:
         self._ended.set()
         self._ticker.join()
+        self._say_held(before=math.inf)
 
     @property
     def seconds(self) -> float:
@@ -109,6 +115,7 @@ class Rows:
     def _finished(self, step: StepEventMetadata, *, failed: bool) -> None:
         with self._lock:
             began = self._running.pop((step.urn, step.op), None)
+        self._say_held(before=time.monotonic() - HOLD_SECONDS, of=step.urn)
         if began is None:
             return
         (self._failed_urns if failed else self._finished_urns).add(step.urn)
@@ -122,29 +129,56 @@ class Rows:
     def _noted(self, note: DiagnosticEvent) -> None:
         text, urn = note.message.rstrip(), note.urn or ""
         if note.severity == "error":
-            self.errors.append(f"{events.name(urn)}: {text}" if urn else text)
+            self.errors.append(f"{events.name(urn)}: {self._unsaid(urn, text)}" if urn else text)
         elif resumed := interrupted_steps(text):
             self.resumes = resumed
             names = ", ".join(events.name(urn) for urn, _ in resumed)
             self.say(f"an earlier update was interrupted at {names}; this one continues")
-        elif events.is_printed(note) or note.severity == "warning" or self._runs(urn):
+        elif events.is_printed(note) or note.severity == "warning":
             if events.is_printed(note):
                 self.printed.append(text)
             for line in text.splitlines():
                 self.say(line)
+        elif self._runs(urn):
+            with self._lock:
+                self._held += [(time.monotonic(), urn, line) for line in text.splitlines()]
+
+    def _say_held(self, *, before: float, of: str = "") -> None:
+        """Print what steps said `before` a time, and all that the step `of` said."""
+        with self._lock:
+            due = [each for each in self._held if each[0] <= before or each[1] == of]
+            self._held = [each for each in self._held if each not in due]
+            self._said.update((urn, line) for _, urn, line in due)
+        for _, _, line in due:
+            self.say(line)
+
+    def _unsaid(self, urn: str, error: str) -> str:
+        """The error, which ends with all that its step printed, without the rows of this; none follow."""
+        lines = error.splitlines()
+        with self._lock:
+            self._held = [each for each in self._held if each[1] != urn or each[2] not in lines]
+            left = [line for line in lines if (urn, line) not in self._said]
+        return "\n".join(left if len(left) > 1 else lines)
 
     def _runs(self, urn: str) -> bool:
         with self._lock:
             return any(urn == running for running, _ in self._running)
 
     def _tick(self) -> None:
-        while not self._ended.wait(STILL_RUNNING_SECONDS):
+        shown = time.monotonic()
+        while not self._ended.wait(HOLD_SECONDS):
             now = time.monotonic()
-            with self._lock:
-                ages = [(urn, now - began) for (urn, _), began in self._running.items()]
-            for urn, seconds in ages:
-                if seconds >= STILL_RUNNING_SECONDS:
-                    self._line(f"… {events.name(urn):<44} running   {seconds:6.1f} s", "dim")
+            self._say_held(before=now - HOLD_SECONDS)
+            if now - shown >= STILL_RUNNING_SECONDS:
+                shown = now
+                self._still_running(now)
+
+    def _still_running(self, now: float) -> None:
+        with self._lock:
+            ages = [(urn, now - began) for (urn, _), began in self._running.items()]
+        for urn, seconds in ages:
+            if seconds >= STILL_RUNNING_SECONDS:
+                self._line(f"… {events.name(urn):<44} running   {seconds:6.1f} s", "dim")
 
     def _line(self, text: str, style: str) -> None:
         self.console.print(Text(f"{self.seconds:6.1f} {text}", style))

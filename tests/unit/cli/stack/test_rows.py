@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import json
 import re
@@ -20,8 +21,10 @@ from busbar.hosts import scripts
 EVENTS = Path(__file__).parent / "events"
 
 
-def _events(name: str) -> list[EngineEvent]:
-    lines = (EVENTS / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
+def _events(name: str, kind: str = "local") -> list[EngineEvent]:
+    """Those of an event log, with Commands of this kind."""
+    text = (EVENTS / f"{name}.jsonl").read_text(encoding="utf-8")
+    lines = text.replace("command:local:", f"command:{kind}:").splitlines()
     return [EngineEvent.from_json(json.loads(line)) for line in lines]
 
 
@@ -117,6 +120,80 @@ def test_the_reason_of_a_failed_step_names_the_step_and_follow_up_errors_are_lef
 def test_the_reason_of_a_failed_program_is_its_own_message() -> None:
     rows, _ = _rows("program_failed")
     assert reasons(rows.errors, "") == ["NCCL validation failed for cluster dev:\n  - busbw: 1 GB/s"]
+
+
+def _until(name: str, last: str, kind: str = "local") -> tuple[Rows, list[EngineEvent]]:
+    """The rows of an event log until the step `last` has begun, and the other events."""
+    found = _events(name, kind)
+    begun = next(
+        index
+        for index, event in enumerate(found)
+        if event.resource_pre_event and event.resource_pre_event.metadata.urn.endswith(f"::{last}")
+    )
+    rows = Rows(Console(file=io.StringIO(), width=110, highlight=False))
+    for event in found[: begun + 1]:
+        rows.on_event(event)
+    return rows, found[begun + 1 :]
+
+
+def _saying(event: EngineEvent, text: str) -> EngineEvent:
+    """A copy of an event of what a step said, with another text."""
+    found = copy.deepcopy(event)
+    assert found.diagnostic_event
+    found.diagnostic_event.message = f"{text}\n"
+    return found
+
+
+def _printed(rows: Rows) -> str:
+    return str(rows.console.file.getvalue())  # type: ignore[attr-defined]
+
+
+def test_the_error_of_a_step_is_printed_once_though_the_step_has_said_it_too() -> None:
+    rows, printed = _rows("step_failed")
+    with rows:
+        assert "the switch is off" not in printed
+    assert reasons(rows.errors, "")[0].count("the switch is off") == 1
+    assert "the switch is off" not in _printed(rows)
+
+
+def test_what_a_failed_step_said_while_it_ran_is_a_row_and_no_part_of_its_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rows, (said, failed, *_) = _until("step_failed", "second")
+    rows.on_event(_saying(said, "waits for the switch"))
+    monkeypatch.setattr("busbar.cli.stack.rows.HOLD_SECONDS", 0.05)
+    with rows:
+        deadline = time.monotonic() + 30
+        while "waits for the switch" not in _printed(rows):
+            assert time.monotonic() < deadline, "no row while the step runs"
+            time.sleep(0.01)
+        rows.on_event(said)
+        rows.on_event(_saying(failed, 'exit status 3: running "x":\nwaits for the switch\nthe switch is off'))
+    (reason,) = reasons(rows.errors, "")
+    assert reason == "second: exit status 3:\nthe switch is off"
+
+
+def test_what_a_step_said_last_is_a_row_where_no_error_has_it() -> None:
+    rows, (said, *_) = _until("step_failed", "second")
+    with rows:
+        rows.on_event(said)
+    assert "the switch is off" in _printed(rows)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("busbar: gpu-1: draining; remaining pods: default/app (ending)", True),
+        ("Reading package lists", False),
+    ],
+)
+def test_a_note_of_a_script_on_a_host_is_a_row_and_what_other_programs_print_there_is_none(
+    text: str, shown: bool
+) -> None:
+    rows, (said, *_) = _until("step_failed", "second", kind="remote")
+    with rows:
+        rows.on_event(_saying(said, text))
+    assert (text in _printed(rows)) is shown
 
 
 def test_the_summary_has_the_time_of_the_whole_command_and_that_of_the_update(
