@@ -1,0 +1,180 @@
+#!/usr/bin/env bash
+# Stands in for the programs that a host script calls, under their names (recorded.py): keeps what changes something in
+# $ROOT/record, in order, and answers questions from the files in $ROOT/state. The files that a script writes are real.
+set -euo pipefail
+
+STATE=$ROOT/state
+K3S_DATA=$ROOT/var/lib/rancher/k3s
+
+record() {
+  printf '%s\n' "${*//"$ROOT"/}" >>"$ROOT/record"
+}
+
+# The program itself, behind this one in PATH.
+real() {
+  local name=$1
+  shift
+  PATH=/usr/sbin:/usr/bin:/sbin:/bin command "$name" "$@"
+}
+
+state() {
+  cat "$STATE/$1" 2>/dev/null || true
+}
+
+# What K3s writes at its start.
+k3s_starts() {
+  local drop_in=$ROOT/run/systemd/system/$1.service.d/90-busbar-rotate.conf before
+  if [[ -e $drop_in ]]; then
+    before=$(sed -n "s/^ExecStartPre=.*-c '\(.*\)'$/\1/p" "$drop_in")
+    bash -c "$before"
+  fi
+  if [[ $1 == k3s ]]; then
+    mkdir -p "$K3S_DATA"/server/{db/etcd/member,tls,cred}
+    echo "the CA" >"$K3S_DATA/server/tls/server-ca.crt"
+    echo "K10$(printf 'c%.0s' {1..64})::server:secret" >"$K3S_DATA/server/token"
+    echo tokens >"$K3S_DATA/server/cred/passwd"
+    echo admin >"$ROOT/etc/rancher/k3s/k3s.yaml"
+    sed -n '/^tls-san:/,/^[^-]/s/^- //p' "$ROOT/etc/rancher/k3s/config.yaml" >"$STATE/certified.next"
+    # A running API keeps its certificate until it is renewed.
+    if [[ ! -e $STATE/certified || -e $STATE/renewed ]]; then real mv "$STATE/certified.next" "$STATE/certified"; fi
+  fi
+  mkdir -p "$K3S_DATA/agent"
+  echo kubelet >"$K3S_DATA/agent/kubelet.kubeconfig"
+  "$ROOT/usr/local/bin/k3s" --version | awk '{ print $3 }' >"$STATE/kubelet"
+  : >"$STATE/active.$1"
+  echo "start $(state invocation)1" >"$STATE/invocation"
+}
+
+labels() {
+  local label
+  for label; do [[ $label == *- ]] || printf '"%s":"%s",' "${label%%=*}" "${label#*=}"; done >"$STATE/labels"
+}
+
+systemctl() {
+  local unit=${*: -1}
+  case $* in
+    "show -p InvocationID "*) state invocation ;;
+    "show -p NRestarts "*) echo 0 ;;
+    "show -p MainPID "*) echo 4711 ;;
+    "is-active --quiet "*) [[ -e $STATE/active.$unit ]] ;;
+    "is-active "*) if [[ -e $STATE/active.$unit ]]; then echo active; else echo inactive && return 3; fi ;;
+    "is-failed "*) return 1 ;;
+    *)
+      record systemctl "$@"
+      case $* in
+        *" restart "* | "start "*) k3s_starts "$unit" ;;
+        "disable --now "* | "stop "*) real rm -f "$STATE/active.$unit" ;;
+      esac
+      ;;
+  esac
+}
+
+k3s() { # VERSION ARGUMENTS...
+  local version=$1 via=""
+  shift
+  case $* in
+    --version) echo "k3s version $version (abcdef)" ;;
+    "kubectl "*)
+      shift 3
+      if [[ $1 == --server ]]; then via=$2 && shift 2; fi
+      case $* in
+        *"|{.status.nodeInfo.kubeletVersion}")
+          record "is the Node Ready?"
+          echo "True|$(date -u +%FT%TZ)|$(state kubelet)"
+          ;;
+        *".status.nodeInfo.kubeletVersion}") state kubelet ;;
+        *"{.metadata.labels}") state labels ;;
+        *"annotations.busbar/cordoned}") state cordoned ;;
+        *"{.spec.unschedulable}") state unschedulable ;;
+        *"{.spec.podCIDR}") echo 10.42.1.0/24 ;;
+        *"{.metadata.annotations.etcd"*) state left ;;
+        *"{.metadata.labels.node-role"*) echo true ;;
+        "get pods "*) state pods ;;
+        "get nodes -l node-role"*) state servers ;;
+        "get --raw /readyz") grep -qxF "$via" "$STATE/api" ;;
+        get*) echo "unexpected: kubectl $*" >&2 && return 1 ;;
+        *)
+          record "kubectl ${via:+--server $via }$*"
+          case $* in
+            *"annotate node "*etcd*) echo "$3" >"$STATE/left" ;;
+            "label node "*) labels "${@:5}" ;;
+            "patch node "*'"true"'*) echo true | tee "$STATE/cordoned" >"$STATE/unschedulable" ;;
+            "patch node "*) real rm -f "$STATE/cordoned" "$STATE/unschedulable" ;;
+            *"create --raw"*) : >"$STATE/pods" ;;
+          esac
+          ;;
+      esac
+      ;;
+    *)
+      record k3s "$@"
+      if [[ $* == "certificate rotate" ]]; then : >"$STATE/renewed"; fi
+      ;;
+  esac
+}
+
+curl() {
+  local url=${*: -1} file
+  case $url in
+    *:2382/health) echo '{"health":"true"}' ;;
+    *:2382/*/status) record "does this server vote?" && echo '{"leader":"1"}' ;;
+    *:2382/*/list) record "who votes?" && state members ;;
+    *:6443/readyz) record "is ${url%:6443/readyz} ready?" && echo -n ok ;;
+    *:6443/v1-k3s/token)
+      record "PUT token: $(sed -n 's/^user = "\(.*\)"/\1/p; s/.*newToken[^:]*:[\\"]*\([^\\"]*\).*/\1/p' | paste -sd ' ')"
+      echo -n 200
+      ;;
+    *:6443/ping)
+      url=${url#https://} url=${url%%:*}
+      if [[ $* == *--connect-to* ]]; then
+        if ! grep -qxF "$url" "$STATE/certified"; then return 60; fi
+      elif grep -qxF "$url" "$STATE/peers"; then
+        echo -n pong
+      else
+        return 7
+      fi
+      ;;
+    *)
+      file=$STATE/mirror/${url##*/}
+      if [[ $* == -*I* ]]; then
+        echo "content-length: $(stat -c %s "$file")"
+      else
+        record "download $url"
+        while [[ $1 != -o ]]; do shift; done
+        real cp "$file" "$2"
+      fi
+      ;;
+  esac
+}
+
+# Files: those that a script makes on the way are left out.
+changes() {
+  local verb=$1 path
+  shift
+  for path; do
+    if [[ -e $path && $path != *.new-?????? && $path != */.busbar-download.* ]]; then record "$verb $path"; fi
+  done
+}
+
+name=${0##*/}
+case $name in
+  id) echo 0 ;;
+  # A condition that never comes true.
+  sleep)
+    echo >>"$STATE/sleeps"
+    (($(wc -l <"$STATE/sleeps") < 300)) || kill -KILL "$PPID"
+    ;;
+  ps) if [[ $1 == -e ]]; then state processes; else echo 10; fi ;;
+  ip) case $* in "-o addr show" | "-o link show" | "netns list") state "ip ${*: -2}" ;; "-o -4 addr"*) state bridge ;; *) record ip "$@" ;; esac ;;
+  journalctl) ;;
+  iptables-save | ip6tables-save) state rules ;;
+  iptables-restore | ip6tables-restore) record "$name: $(paste -sd '|')" ;;
+  umount) record umount "$@" && real sed -i "\\| ${*: -1} |d" "$ROOT/proc/self/mounts" ;;
+  sysctl) record sysctl "$@" ;;
+  mktemp) real mktemp "${1%.XXXXXX}.new-XXXXXX" ;;
+  mv) real mv "$@" && changes write "${*: -1}" ;;
+  cp) real cp "$@" && changes copy "${@: -2:1}" ;;
+  touch) real touch "$@" && changes touch "$@" ;;
+  chmod) real chmod "$@" && changes "chmod $1" "${@:2}" ;;
+  rm | rmdir) changes "$name" "$@" && real "$name" "$@" ;;
+  k3s | systemctl | curl) "$name" "$@" ;;
+esac

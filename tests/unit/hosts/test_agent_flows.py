@@ -1,0 +1,335 @@
+"""The whole scripts of a worker, in the order of their steps: installed, updated, left alone, removed."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.unit.hosts.recorded import VERSION, Host
+
+NEXT = "v1.35.7+k3s1"
+CONFIG = "node-label:\n- rack=1\nnode-name: worker-1\nserver: https://10.0.0.9:6443\ntoken: secret\n"
+OWNER = {"OWNER": "busbar/dev/worker-1", "INSTALL_ID": "11", "NODE_NAME": "worker-1"}
+VALUES = {
+    **OWNER,
+    "NODE_ADDRESS": "10.0.0.21",
+    **{"RUNNING_JOBS": "keep", "DRAIN": "upgrade", "DRAIN_SECONDS": "60", "PAUSE_SECONDS": "0"},
+}
+
+
+def install(
+    host: Host, config: str = CONFIG, *, registries: str = "", version: str = VERSION, **values: str
+) -> list[str]:
+    """The steps of an installation or an update."""
+    payload = {"config": config, "registries": registries}
+    facts = host.facts("k3s-agent", payload, VERB="install", **{**VALUES, **host.release(version), **values})
+    assert facts == {"node": "worker-1", "version": version}
+    return host.steps
+
+
+@pytest.fixture
+def worker(tmp_path: Path) -> Host:
+    """A worker on which K3s runs."""
+    host = Host(tmp_path)
+    install(host)
+    return host
+
+
+MARKED = ["chmod 0700 /var/lib/busbar", "write /var/lib/busbar/owner"]
+DOWNLOADED = [
+    "write /var/lib/busbar/k3s",
+    "write /usr/local/bin/k3s",
+    "rm /var/lib/busbar/k3s",
+]
+STARTS = ["systemctl daemon-reload", "systemctl enable -q k3s-agent"]
+RESTARTS = ["systemctl reset-failed k3s-agent", "systemctl --no-block restart k3s-agent"]
+SYSCTL = "sysctl -q -p /etc/sysctl.d/90-busbar-kubelet.conf"
+READY = "is the Node Ready?"
+NOTED = "kubectl annotate node worker-1 busbar/machine=feb491e2 --overwrite"
+RECORDED = ["write /var/lib/busbar/k3s-agent.sha256", "write /var/lib/busbar/applied.sha256"]
+PRIVATE = [
+    "chmod 0600 /etc/rancher/k3s/config.yaml",
+    "chmod 0600 /var/lib/rancher/k3s/agent/kubelet.kubeconfig",
+]
+
+
+def test_a_new_worker_is_marked_first_and_its_state_recorded_last(tmp_path: Path) -> None:
+    assert install(Host(tmp_path)) == [
+        *MARKED,
+        "chmod 0700 /var/lib/busbar",
+        *(f"write /var/lib/busbar/{name}" for name in ("absent", "mounts", "preexisting")),
+        f"download https://mirror/k3s-{VERSION}",
+        *DOWNLOADED,
+        "write /etc/rancher/k3s/config.yaml",
+        "write /etc/systemd/system/k3s-agent.service",
+        "write /etc/systemd/system/k3s-agent.service.d/10-busbar-memlock.conf",
+        "write /etc/sysctl.d/90-busbar-kubelet.conf",
+        SYSCTL,
+        *STARTS,
+        *RESTARTS,
+        READY,
+        "kubectl label node worker-1 --overwrite rack=1",
+        "write /var/lib/busbar/labels",
+        NOTED,
+        *RECORDED,
+        *PRIVATE,
+    ]
+
+
+def test_the_files_of_a_worker_have_their_modes_and_its_config_the_lines_of_this_host(worker: Host) -> None:
+    assert worker.files() == {
+        "/etc/rancher/k3s/config.yaml": "600",
+        "/etc/sysctl.d/90-busbar-kubelet.conf": "644",
+        "/etc/systemd/system/k3s-agent.service": "644",
+        "/etc/systemd/system/k3s-agent.service.d/10-busbar-memlock.conf": "644",
+        "/usr/local/bin/k3s": "755",
+        **{
+            f"/var/lib/busbar/{name}": "600"
+            for name in (
+                "absent",
+                "applied.sha256",
+                "k3s-agent.sha256",
+                "labels",
+                "mounts",
+                "owner",
+                "preexisting",
+            )
+        },
+        "/var/lib/rancher/k3s/agent/kubelet.kubeconfig": "600",
+    }
+    config = (worker.root / "etc/rancher/k3s/config.yaml").read_text()
+    assert config.splitlines()[1:] == [*CONFIG.splitlines(), 'node-ip: "10.0.0.21"', 'flannel-iface: "eth0"']
+
+
+def test_pods_of_a_worker_may_lock_all_memory_as_rdma_needs(worker: Host) -> None:
+    folder = worker.root / "etc/systemd/system/k3s-agent.service.d"
+    assert (folder / "10-busbar-memlock.conf").read_text() == "[Service]\nLimitMEMLOCK=infinity\n"
+
+
+def test_an_update_that_changes_nothing_restarts_nothing_and_writes_no_file(worker: Host) -> None:
+    assert install(worker) == [MARKED[0], SYSCTL, *STARTS, READY, NOTED, *PRIVATE]
+
+
+def test_an_upgrade_drains_the_worker_before_its_restart_and_uncordons_it_after(worker: Host) -> None:
+    worker.state("pods", "ReplicaSet|site/web-1|\n")
+    patch = "kubectl patch node worker-1 --type merge -p "
+    assert install(worker, version=NEXT) == [
+        MARKED[0],
+        f"download https://mirror/k3s-{NEXT}",
+        *DOWNLOADED,
+        SYSCTL,
+        READY,
+        patch + '{"metadata":{"annotations":{"busbar/cordoned":"true"}},"spec":{"unschedulable":true}}',
+        "kubectl -v=8 create --raw /api/v1/namespaces/site/pods/web-1/eviction -f -",
+        *STARTS,
+        "rm /var/lib/busbar/k3s-agent.sha256",
+        *RESTARTS,
+        READY,
+        NOTED,
+        patch + '{"metadata":{"annotations":{"busbar/cordoned":null}},"spec":{"unschedulable":null}}',
+        *RECORDED,
+        *PRIVATE,
+    ]
+
+
+def test_another_configuration_restarts_the_agent_and_rotates_what_is_due_with_the_same_restart(
+    worker: Host,
+) -> None:
+    flag, drop_in = (
+        "/var/lib/busbar/rotate-certificates",
+        "/run/systemd/system/k3s-agent.service.d/90-busbar-rotate.conf",
+    )
+    assert install(worker, CONFIG + "kubelet-arg:\n- v=1\n", ROTATE_CERTIFICATES="1") == [
+        MARKED[0],
+        f"touch {flag}",
+        f"write {drop_in}",
+        "rm /var/lib/busbar/k3s-agent.sha256",
+        "write /etc/rancher/k3s/config.yaml",
+        SYSCTL,
+        READY,
+        *STARTS,
+        *RESTARTS,
+        "k3s certificate rotate",
+        f"rm {flag}",
+        READY,
+        f"rm {drop_in}",
+        "systemctl daemon-reload",
+        "write /var/lib/busbar/rotated",
+        NOTED,
+        *RECORDED,
+        *PRIVATE,
+    ]
+    assert install(worker, CONFIG + "kubelet-arg:\n- v=1\n", ROTATE_CERTIFICATES="1") == [
+        MARKED[0], SYSCTL, *STARTS, READY, NOTED, *PRIVATE,
+    ]  # fmt: skip
+
+
+def test_files_that_somebody_changed_are_written_again_and_the_agent_restarts(worker: Host) -> None:
+    worker.write("etc/sysctl.d/90-busbar-kubelet.conf", "mine")
+    assert install(worker) == [
+        MARKED[0],
+        "rm /var/lib/busbar/k3s-agent.sha256",
+        "write /etc/sysctl.d/90-busbar-kubelet.conf",
+        SYSCTL,
+        READY,
+        *STARTS,
+        *RESTARTS,
+        READY,
+        NOTED,
+        "write /var/lib/busbar/k3s-agent.sha256",
+        *PRIVATE,
+    ]
+
+
+DELETED_LINKS = [
+    f"ip link delete {name}"
+    for name in ("cni0", "flannel.1", "flannel-v6.1", "flannel-wg", "flannel-wg-v6", "kube-ipvs0")
+]
+
+
+def test_pods_of_a_node_with_another_pod_network_start_anew(worker: Host) -> None:
+    worker.state("bridge", "5: cni0    inet 10.42.9.1/24 brd 10.42.9.255 scope global cni0\n")
+    worker.state("rules", "*filter\n-A FORWARD -j KUBE-FORWARD\n-A INPUT -p tcp\n")
+    worker.write("var/lib/cni/networks/cbr0/10.42.9.7", "lease")
+    steps = install(worker)
+    assert steps == [
+        MARKED[0],
+        SYSCTL,
+        *STARTS,
+        READY,
+        "systemctl stop k3s-agent",
+        *DELETED_LINKS,
+        "rm /var/lib/cni/networks/cbr0",
+        *(f"{table}-restore: *filter|-A INPUT -p tcp" for table in ("iptables", "ip6tables")),
+        *RESTARTS,
+        READY,
+        NOTED,
+        *PRIVATE,
+    ]
+
+
+def test_archives_and_registries_are_there_before_the_agent_starts(tmp_path: Path) -> None:
+    host, archives = Host(tmp_path), []
+    for name in ("cuda%2B12.tar.zst", "pause.tar"):
+        host.state(f"mirror/{name}", name)
+        archives.append(f"{hashlib.sha256(name.encode()).hexdigest()} https://mirror/{name}\n")
+    steps = install(host, registries="mirrors: {}\n", IMAGES="".join(archives))
+    images, begun = "/var/lib/rancher/k3s/agent/images", steps.index("write /var/lib/busbar/k3s")
+    assert steps[begun + 1 : begun + 6] == [
+        "download https://mirror/cuda%2B12.tar.zst",
+        f"write {images}/cuda+12.tar.zst",
+        f"touch {images}/.cache.json",
+        "download https://mirror/pause.tar",
+        f"write {images}/pause.tar",
+    ]
+    config = steps.index("write /etc/rancher/k3s/config.yaml")
+    assert steps[config + 1 : config + 4] == [
+        "write /var/lib/busbar/registries.written",
+        "write /etc/rancher/k3s/registries.yaml",
+        "write /etc/systemd/system/k3s-agent.service",
+    ]
+    modes = host.files()
+    assert (modes["/etc/rancher/k3s/registries.yaml"], modes[f"{images}/pause.tar"]) == ("600", "644")
+
+
+@pytest.fixture
+def pod() -> Iterator[subprocess.Popen[bytes]]:
+    """A process of a pod."""
+    process = subprocess.Popen(["sleep", "300"])
+    yield process
+    process.kill()
+    process.wait()
+
+
+def test_a_removed_worker_stops_its_pods_before_their_mounts_and_is_forgotten_last(
+    worker: Host, pod: subprocess.Popen[bytes]
+) -> None:
+    install(worker, registries="mirrors: {}\n")
+    root = worker.root
+    worker.state(
+        "processes", f"{pod.pid} 1 containerd -c /var/lib/rancher/k3s/agent/etc/containerd/config.toml\n"
+    )
+    worker.state("ip netns list", "cni-1 (id: 0)\nsite\n")
+    worker.state("ip link show", "7: veth1@if2: <UP> master cni0\n8: eth0: <UP>\n")
+    worker.state("rules", "*filter\n-A FORWARD -j KUBE-FORWARD\n-A INPUT -p tcp\n")
+    mounts = [f"{root}/run/k3s/a", f"{root}/var/lib/kubelet/pods/1", f"{root}/run/netns/cni-1", "/site"]
+    worker.write("proc/self/mounts", "".join(f"x {mount} fs rw 0 0\n" for mount in mounts))
+    for made in (
+        "run/k3s/x",
+        "run/flannel/subnet.env",
+        "run/busbar-kubectl/x",
+        "run/busbar/script",
+        "var/lib/kubelet/x",
+        "var/log/pods/x",
+    ):
+        worker.write(made, "")
+    facts = worker.facts("k3s-agent-remove", {}, VERB="remove", **OWNER)
+    assert facts == {"node": "worker-1", "removed": True}
+    unit = "/etc/systemd/system/k3s-agent.service"
+    assert worker.steps == [
+        "systemctl disable --now k3s-agent",
+        *(f"umount -- {mount}" for mount in ("/run/k3s/a", "/var/lib/kubelet/pods/1", "/run/netns/cni-1")),
+        "ip netns delete cni-1",
+        "ip link delete veth1",
+        *DELETED_LINKS,
+        *(f"{table}-restore: *filter|-A INPUT -p tcp" for table in ("iptables", "ip6tables")),
+        f"rm {unit}",
+        f"rm {unit}.d/10-busbar-memlock.conf",
+        f"rmdir {unit}.d",
+        "systemctl daemon-reload",
+        "systemctl reset-failed k3s-agent",
+        "rm /usr/local/bin/k3s",
+        "rm /etc/sysctl.d/90-busbar-kubelet.conf",
+        "rm /etc/rancher/k3s/config.yaml",
+        "rm /etc/rancher/k3s/registries.yaml",
+        "rmdir /etc/rancher/k3s",
+        "rmdir /etc/rancher",
+        "rm /run/k3s",
+        "rm /run/flannel",
+        "rm /run/busbar-kubectl",
+        "rm ./agent/kubelet.kubeconfig",
+        "rmdir /var/lib/rancher/k3s",
+        "rmdir /var/lib/rancher",
+        "rm ./x",
+        "rmdir /var/lib/kubelet",
+        "rm /var/log/pods",
+        "rmdir /var/log",
+        "rmdir /var/lib",
+        "write /var/lib/busbar.removed",
+        "rm /var/lib/busbar.removed",
+        "rm /run/busbar",
+    ]
+    assert worker.files() == {}
+    assert pod.wait(5) == -9
+
+
+def test_a_worker_that_busbar_did_not_install_is_left_alone(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    facts = host.facts("k3s-agent-remove", {}, VERB="remove", **OWNER)
+    assert (facts, host.steps) == ({"node": "worker-1", "removed": False}, [])
+
+
+@pytest.mark.parametrize(
+    ("script", "verb", "says"),
+    [
+        ("k3s-agent", "remove", "VERB=remove is unknown. Fix: use install, or k3s-agent-remove.sh"),
+        ("k3s-agent-remove", "install", "VERB=install is unknown. Fix: use remove"),
+        ("k3s-server", "start", "VERB=start is unknown. Fix: use install or remove"),
+    ],
+)
+def test_an_unknown_verb_changes_nothing(tmp_path: Path, script: str, verb: str, says: str) -> None:
+    host = Host(tmp_path)
+    done = host.run(script, {}, **{**VALUES, "VERB": verb})
+    assert (done.returncode, host.steps, done.stdout) == (1, [], "")
+    assert says in done.stderr
+
+
+def test_a_host_that_is_a_server_becomes_no_worker(worker: Host) -> None:
+    worker.state("active.k3s", "")
+    done = worker.run("k3s-agent", {"config": CONFIG}, VERB="install", **VALUES, **worker.release(VERSION))
+    assert (done.returncode, worker.steps) == (1, [])
+    assert "k3s already runs on this host" in done.stderr

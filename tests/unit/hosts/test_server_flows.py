@@ -1,0 +1,304 @@
+"""The whole script of a server, in the order of its steps: installed, joined, updated, rotated, removed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.unit.hosts.recorded import VERSION, Host
+from tests.unit.hosts.test_quorum import members
+
+NEXT = "v1.35.7+k3s1"
+CONFIG = "agent-token: agents\nnode-name: server-1\ntls-san:\n- 10.0.0.9\ntoken: secret\n"
+WITH_ANOTHER_NAME = CONFIG.replace("- 10.0.0.9\n", "- 10.0.0.9\n- api.example.com\n")
+OWNER = {"OWNER": "busbar/dev/server-1", "INSTALL_ID": "11", "NODE_NAME": "server-1"}
+VALUES = {**OWNER, "NODE_ADDRESS": "10.0.0.11", "PEERS": "10.0.0.12 10.0.0.13"}
+
+
+def install(
+    host: Host, config: str = CONFIG, *, version: str = VERSION, first: str = "true", **values: str
+) -> list[str]:
+    """The steps of an installation or an update."""
+    payload = {"config": config, "registries": ""}
+    values = {"VERB": "install", "FIRST": first, **VALUES, **host.release(version), **values}
+    facts = host.facts("k3s-server", payload, **values)
+    assert facts == {"node": "server-1", "version": version, "ca_sha256": "c" * 64, "ca_pem": "the CA"}
+    return host.steps
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Host:
+    host = Host(tmp_path)
+    host.state("ip addr show", "2: eth0    inet 10.0.0.11/16 scope global eth0\n")
+    return host
+
+
+@pytest.fixture
+def server(machine: Host) -> Host:
+    """One of three servers."""
+    install(machine)
+    machine.state("peers", "10.0.0.12\n10.0.0.13\n")
+    machine.state("members", members("server-1", "server-2", "server-3"))
+    return machine
+
+
+MARKED = ["chmod 0700 /var/lib/busbar", "write /var/lib/busbar/owner"]
+DOWNLOADED = [
+    f"download https://mirror/k3s-{VERSION}",
+    "write /var/lib/busbar/k3s",
+]
+BINARY = ["write /usr/local/bin/k3s", "rm /var/lib/busbar/k3s"]
+CONFIGURED = "write /etc/rancher/k3s/config.yaml"
+SYSCTL = "sysctl -q -p /etc/sysctl.d/90-busbar-kubelet.conf"
+STARTS = ["systemctl daemon-reload", "systemctl enable -q k3s"]
+FORGOTTEN = "rm /var/lib/busbar/k3s.sha256"
+RESTARTS = ["systemctl reset-failed k3s", "systemctl --no-block restart k3s"]
+# Of three voters: twice, so that a server that crashes again and again does not count.
+QUORUM = ["who votes?", "is https://10.0.0.2 ready?", "is https://10.0.0.3 ready?"] * 2
+BACK = ["is the Node Ready?", "does this server vote?"]
+NOTED = "kubectl annotate node server-1 busbar/machine=feb491e2 --overwrite"
+RECORDED = ["write /var/lib/busbar/k3s.sha256", "write /var/lib/busbar/applied.sha256"]
+PRIVATE = [
+    f"chmod 0600 {path}"
+    for path in (
+        "/etc/rancher/k3s/config.yaml",
+        "/etc/rancher/k3s/k3s.yaml",
+        "/var/lib/rancher/k3s/server/token",
+        "/var/lib/rancher/k3s/agent/kubelet.kubeconfig",
+    )
+]
+NEW = [
+    *MARKED,
+    "chmod 0700 /var/lib/busbar",
+    *(f"write /var/lib/busbar/{name}" for name in ("absent", "mounts", "preexisting")),
+    *DOWNLOADED,
+    *BINARY,
+    "write /etc/rancher/k3s/auth-config.yaml",
+    CONFIGURED,
+    "write /etc/systemd/system/k3s.service",
+    "write /etc/systemd/system/k3s.service.d/10-busbar-memlock.conf",
+    "write /etc/sysctl.d/90-busbar-kubelet.conf",
+    SYSCTL,
+    *STARTS,
+    *RESTARTS,
+    *BACK,
+    "write /var/lib/busbar/token-in-etcd",
+    NOTED,
+    *RECORDED,
+    *PRIVATE,
+]
+
+
+def written(host: Host) -> list[str]:
+    """config.yaml, without its comment."""
+    return (host.root / "etc/rancher/k3s/config.yaml").read_text().splitlines()[1:]
+
+
+def test_the_first_server_begins_a_cluster(machine: Host) -> None:
+    assert install(machine) == NEW
+    ends = ["cluster-init: true", 'node-ip: "10.0.0.11"', 'flannel-iface: "eth0"']
+    assert written(machine) == [*CONFIG.splitlines(), *ends]
+
+
+def test_a_new_cluster_has_done_the_rotations_that_it_is_made_with(machine: Host) -> None:
+    steps = install(machine, ROTATE_SERVER_TOKEN="1", ROTATE_CERTIFICATES="2")
+    assert [step for step in steps if step != "write /var/lib/busbar/rotated"] == NEW
+    assert (machine.root / "var/lib/busbar/rotated").read_text() == "certificates 2\nserver_token 1\n"
+
+
+def test_another_server_joins_the_first_one(machine: Host) -> None:
+    machine.state("peers", "10.0.0.12\n")
+    assert install(machine, first="false") == NEW
+    ends = ['server: "https://10.0.0.12:6443"', 'node-ip: "10.0.0.11"', 'flannel-iface: "eth0"']
+    assert written(machine) == [*CONFIG.splitlines(), *ends]
+
+
+def test_the_files_of_a_server_have_their_modes(server: Host) -> None:
+    private = ("etc/rancher/k3s/auth-config.yaml", "etc/rancher/k3s/config.yaml", "etc/rancher/k3s/k3s.yaml")
+    names = ("absent", "applied.sha256", "k3s.sha256", "mounts", "owner", "preexisting", "token-in-etcd")
+    modes = server.files()
+    assert [modes[f"/{path}"] for path in private] == ["600"] * 3
+    assert [modes[f"/var/lib/busbar/{name}"] for name in names] == ["600"] * 7
+    assert modes["/usr/local/bin/k3s"] == "755"
+    assert modes["/etc/systemd/system/k3s.service"] == "644"
+
+
+def test_an_update_that_changes_nothing_restarts_no_server_and_asks_no_other(server: Host) -> None:
+    assert install(server) == [
+        MARKED[0], SYSCTL, *STARTS, *BACK, NOTED, *PRIVATE,
+    ]  # fmt: skip
+
+
+def test_what_an_interrupted_removal_left_goes_with_the_next_installation(server: Host) -> None:
+    leaving = "run/systemd/system/k3s.service.d/90-busbar-leaving.conf"
+    server.write("run/busbar-teardown", "")
+    server.write(leaving, "")
+    assert install(server)[:3] == [MARKED[0], "rm /run/busbar-teardown", f"rm /{leaving}"]
+
+
+def test_an_upgrade_saves_etcd_first_and_restarts_while_the_others_answer(server: Host) -> None:
+    assert install(server, version=NEXT) == [
+        MARKED[0],
+        f"download https://mirror/k3s-{NEXT}",
+        "write /var/lib/busbar/k3s",
+        "k3s etcd-snapshot save --name busbar-before-v1.35.7-k3s1",
+        *BINARY,
+        SYSCTL,
+        *STARTS,
+        FORGOTTEN,
+        *QUORUM,
+        *RESTARTS,
+        *BACK,
+        NOTED,
+        *RECORDED,
+        *PRIVATE,
+    ]
+
+
+def test_another_name_of_the_api_renews_its_certificate_with_a_restart_of_its_own(server: Host) -> None:
+    flag, drop_in = (
+        "/var/lib/busbar/rotate-certificates",
+        "/run/systemd/system/k3s.service.d/90-busbar-rotate.conf",
+    )
+    assert install(server, WITH_ANOTHER_NAME) == [
+        MARKED[0],
+        CONFIGURED,
+        SYSCTL,
+        *STARTS,
+        FORGOTTEN,
+        *QUORUM,
+        *RESTARTS,
+        *BACK,
+        f"touch {flag}",
+        f"write {drop_in}",
+        *STARTS,
+        *QUORUM,
+        *RESTARTS,
+        "k3s certificate rotate",
+        f"rm {flag}",
+        *BACK,
+        f"rm {drop_in}",
+        "systemctl daemon-reload",
+        "write /var/lib/busbar/rotated",
+        NOTED,
+        *RECORDED,
+        *PRIVATE,
+    ]
+
+
+ROTATED = [
+    "rm /var/lib/rancher/k3s/server/cred/passwd",
+    FORGOTTEN,
+    CONFIGURED,
+    SYSCTL,
+    *STARTS,
+    *QUORUM,
+    *RESTARTS,
+    *BACK,
+]
+
+
+def test_server_1_rotates_the_token_in_etcd_before_it_restarts_and_saves_etcd_after(server: Host) -> None:
+    steps = install(server, CONFIG.replace("token: secret", "token: next"), ROTATE_SERVER_TOKEN="1")
+    assert steps == [
+        MARKED[0],
+        "PUT token: server:secret next",
+        "write /var/lib/busbar/token-in-etcd",
+        *ROTATED,
+        "PUT token: server:next next",
+        "k3s etcd-snapshot save --name busbar-after-token-1",
+        "write /var/lib/busbar/rotated",
+        NOTED,
+        *RECORDED,
+        *PRIVATE,
+    ]
+
+
+def test_another_server_takes_the_rotated_token_with_its_restart(server: Host) -> None:
+    config = CONFIG.replace("token: secret", "token: next")
+    assert install(server, config, first="false", ROTATE_SERVER_TOKEN="1") == [
+        MARKED[0],
+        *ROTATED,
+        "write /var/lib/busbar/rotated",
+        "write /var/lib/busbar/token-in-etcd",
+        NOTED,
+        *RECORDED,
+        *PRIVATE,
+    ]
+
+
+def test_pods_of_a_server_with_another_pod_network_start_anew_while_the_others_answer(server: Host) -> None:
+    server.state("bridge", "5: cni0    inet 10.42.9.1/24 brd 10.42.9.255 scope global cni0\n")
+    steps = install(server)
+    begun = steps.index("systemctl stop k3s")
+    assert steps[:begun] == [MARKED[0], SYSCTL, *STARTS, *BACK, *QUORUM]
+    assert steps[-10:-3] == ["ip6tables-restore: ", *RESTARTS, *BACK, NOTED, PRIVATE[0]]
+
+
+def remove(host: Host, **values: str) -> list[str]:
+    """The steps of a removal before K3s is uninstalled."""
+    facts = host.facts("k3s-server", {}, VERB="remove", **{**VALUES, **values})
+    assert facts == {"node": "server-1", "removed": True}
+    assert host.files() == {}
+    return host.steps[: host.steps.index("ip link delete cni0")]
+
+
+STOPPED = "systemctl disable --now k3s"
+
+
+OTHER = "kubectl --server https://10.0.0.12:6443"
+DELETED = [
+    f"{OTHER} delete node server-1 --ignore-not-found --timeout=45s",
+    f"{OTHER} -n kube-system delete secret server-1.node-password.k3s --ignore-not-found --timeout=45s",
+]
+LEAVES = f"{OTHER} annotate node server-1 etcd.k3s.cattle.io/remove=true --overwrite"
+REMOVABLE = "/run/systemd/system/k3s.service.d/90-busbar-leaving.conf"
+
+
+def test_one_of_three_servers_stops_before_it_leaves_etcd_through_another_one(server: Host) -> None:
+    server.state("api", "https://10.0.0.12:6443\n")
+    server.state("servers", "server-1 True\nserver-2 True\nserver-3 True\n")
+    assert remove(server) == [STOPPED, LEAVES, STOPPED, "systemctl daemon-reload", *DELETED, STOPPED]
+
+
+def test_one_of_two_servers_leaves_etcd_while_it_runs_and_never_starts_again(server: Host) -> None:
+    server.state("api", "https://10.0.0.12:6443\n")
+    server.state("servers", "server-1 True\nserver-2 True\n")
+    assert remove(server) == [
+        f"write {REMOVABLE}",
+        "systemctl daemon-reload",
+        LEAVES,
+        STOPPED,
+        f"rm {REMOVABLE}",
+        "systemctl daemon-reload",
+        *DELETED,
+        STOPPED,
+    ]
+
+
+def test_a_server_whose_whole_cluster_goes_leaves_no_etcd(server: Host) -> None:
+    server.write("run/busbar-teardown", "")
+    assert remove(server) == [STOPPED]
+    assert server.steps[-1] == "rm /run/busbar-teardown"
+
+
+def test_a_server_that_another_stack_owns_is_left_alone(server: Host) -> None:
+    facts = server.facts("k3s-server", {}, VERB="remove", **{**VALUES, "INSTALL_ID": "22"})
+    assert (facts["removed"], server.steps) == (False, [])
+
+
+def test_a_server_with_a_restore_that_was_not_finished_is_not_changed(server: Host) -> None:
+    server.write("var/lib/busbar/restoring", "")
+    values = {"VERB": "install", "FIRST": "true", **VALUES, **server.release(VERSION)}
+    done = server.run("k3s-server", {"config": CONFIG}, **values)
+    assert (done.returncode, server.steps) == (1, [])
+    assert "a restore of etcd was begun here and not finished; no changes made" in done.stderr
+
+
+def test_a_worker_becomes_no_server(server: Host) -> None:
+    server.state("active.k3s-agent", "")
+    values = {"VERB": "install", "FIRST": "true", **VALUES, **server.release(VERSION)}
+    done = server.run("k3s-server", {"config": CONFIG}, **values)
+    assert (done.returncode, server.steps) == (1, [])
+    assert "k3s-agent already runs on this host" in done.stderr
