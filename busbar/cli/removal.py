@@ -55,14 +55,16 @@ def keep() -> None:
 def nodes() -> None:
     """Drain and delete the Nodes of workers that are not configured any more; prints {"deleted"}.
 
-    stdin: {"workers": ["gpu-1"]}. The cluster: KUBECONFIG.
+    stdin: {"workers": ["gpu-1"], "folder": ".busbar/STACK"}. The cluster: KUBECONFIG.
     """
     import json
     import signal
+    from pathlib import Path
 
     from busbar.cli.cluster import command_on_cluster, progress
     from busbar.kube import stale_nodes
     from busbar.kube.wait import SystemClock
+    from busbar.operations import removal
 
     # What is stopped is uncordoned.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -72,7 +74,9 @@ def nodes() -> None:
         except stale_nodes.NodesRemain as error:
             typer.echo(str(error), err=True)
             raise typer.Exit(1) from None
-        typer.echo(json.dumps({"deleted": deleted}))
+        for name in (name for name, was_silent in deleted.items() if was_silent):
+            removal.note_silent(Path(spec.folder), name)
+        typer.echo(json.dumps({"deleted": [*deleted]}))
 
 
 def _spec(model: type[Spec]) -> Spec:

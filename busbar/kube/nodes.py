@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any
 
 from busbar.kube.client import Api, ApiError, JsonObject
 from busbar.kube.wait import Deadline, Pending, wait_until
 
 NODES = "/api/v1/nodes"
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 # The digest of the machine-id that a Node was made on (host/k3s-lib.sh); only busbar's Nodes have it.
 MACHINE = "busbar/machine"
 # On a Node that busbar has cordoned (host/k3s-drain.sh). One that somebody else had cordoned stays so.
@@ -80,6 +82,25 @@ def read(api: Api) -> list[Node]:
     return [Node.of(each) for each in api.list(NODES)]
 
 
+def silent(api: Api) -> set[str]:
+    """The Nodes whose kubelets have not renewed their lease in its time, 40 s, by the newest of all leases.
+
+    A kubelet does so every 10 s. A Node counts as Ready for 50 s (--node-monitor-grace-period of
+    kube-controller-manager). Raises ApiError.
+    """
+    renewed = {
+        lease["metadata"]["name"]: (datetime.fromisoformat(spec["renewTime"]), spec["leaseDurationSeconds"])
+        for lease in api.list(LEASES)
+        if (spec := lease.get("spec") or {}).get("renewTime")
+    }
+    newest = max((at for at, _ in renewed.values()), default=None)
+    return {
+        name
+        for name, (at, seconds) in renewed.items()
+        if newest and newest - at >= timedelta(seconds=seconds)
+    }
+
+
 def cordon(api: Api, name: str) -> None:
     """Keep new pods away, with busbar's mark. Raises ApiError."""
     _patch(api, name, "true", True)
@@ -112,11 +133,13 @@ def delete(api: Api, name: str, deadline: Deadline) -> None:
 def _delete(api: Api, path: str, deadline: Deadline) -> None:
     def gone() -> bool | Pending:
         try:
-            api.delete(path)
+            found = api.delete(path)
         except ApiError as error:
             if error.not_found:
                 return True
             raise
-        return Pending(f"{path} is being deleted")
+        # Where nothing keeps the object, the answer is a Status.
+        is_kept = (found.get("metadata") or {}).get("deletionTimestamp")
+        return Pending(f"{path} is being deleted") if is_kept else True
 
     wait_until(gone, deadline, poll_seconds=0.5)

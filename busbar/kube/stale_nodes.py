@@ -19,7 +19,7 @@ DRAIN_SECONDS = 300.0
 DELETE_SECONDS = 60.0
 POLL_SECONDS = 3.0
 AT_ONCE = 10
-NOT_READY = "Node {} is not Ready: nothing there can be drained; its pods start again elsewhere"
+SILENT = "nothing is heard of Node {}: nothing there can be drained; its pods start again elsewhere"
 # Pods of these owners stay with their Node.
 _STAY = frozenset({"DaemonSet", "Node"})
 
@@ -30,32 +30,37 @@ class StaleNodesSpec(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     workers: list[str] = Field(description="All workers of the configuration, by name.")
+    folder: str = Field(description="Where it is noted which of the machines were silent.")
 
 
 class NodesRemain(Exception):
     """Nodes that could not be deleted; the text names them and what the API said."""
 
 
-def remove(api: Api, spec: StaleNodesSpec, clock: Clock, progress: ProgressCallback) -> list[str]:
-    """The names of the Nodes that were deleted, ten at the same time. Safe to run again.
+def remove(api: Api, spec: StaleNodesSpec, clock: Clock, progress: ProgressCallback) -> dict[str, bool]:
+    """The Nodes that were deleted, and whether their kubelets were silent. Safe to run again.
 
-    A drain that takes longer than DRAIN_SECONDS does not keep the Node. Raises ApiError, TimedOut (no Nodes
-    could be read), and NodesRemain after all others are gone. What is stopped is uncordoned.
+    Ten are drained at the same time. A drain that takes longer than DRAIN_SECONDS, or whose machine died
+    meanwhile, does not keep the Node. Raises ApiError, TimedOut (no Nodes could be read), and NodesRemain
+    after all others are gone. What is stopped is uncordoned.
     """
-    found = wait_until(
-        lambda: nodes.read(api), Deadline(clock, READ_SECONDS), poll_seconds=POLL_SECONDS, progress=progress
+    found, silent = wait_until(
+        lambda: (nodes.read(api), nodes.silent(api)),
+        Deadline(clock, READ_SECONDS),
+        poll_seconds=POLL_SECONDS,
+        progress=progress,
     )
     stale = list(stale_nodes(found, spec.workers))
     failed: dict[str, str] = {}
     for at in range(0, len(stale), AT_ONCE):
-        failed |= _Removal(api, clock, progress, found).of(stale[at : at + AT_ONCE])
+        failed |= _Removal(api, clock, progress, found, silent).of(stale[at : at + AT_ONCE])
     if failed:
         reasons = "; ".join(f"{name} ({reason})" for name, reason in failed.items())
         raise NodesRemain(
             f"these Nodes could not be deleted: {reasons}. Fix: make the API answer, or run on a server: "
             f"k3s kubectl delete node {' '.join(failed)}; then retry"
         )
-    return [node.name for node in stale]
+    return {node.name: node.name in silent for node in stale}
 
 
 def stale_nodes(found: Sequence[Node], workers: Sequence[str]) -> Iterator[Node]:
@@ -69,8 +74,10 @@ def stale_nodes(found: Sequence[Node], workers: Sequence[str]) -> Iterator[Node]
 class _Removal:
     """Drains Nodes side by side, and deletes each when nothing runs there any more."""
 
-    def __init__(self, api: Api, clock: Clock, progress: ProgressCallback, found: Sequence[Node]) -> None:
-        self._api, self._clock, self._progress = api, clock, progress
+    def __init__(
+        self, api: Api, clock: Clock, progress: ProgressCallback, found: Sequence[Node], silent: set[str]
+    ) -> None:
+        self._api, self._clock, self._progress, self._silent = api, clock, progress, silent
         self._machines = [node.machine for node in found]
         self._cordoned: set[str] = set()
         self._failed: dict[str, str] = {}
@@ -99,8 +106,8 @@ class _Removal:
         if self._machines.count(node.machine) > 1:
             self._progress(f"the machine of Node {node.name} is another Node now; nothing to drain")
             return False
-        if not node.ready:
-            self._progress(NOT_READY.format(node.name))
+        if not node.ready or node.name in self._silent:
+            self._progress(SILENT.format(node.name))
             return False
         self._progress(f"{node.name} is not configured any more: its Node is drained and deleted")
         return True
@@ -109,12 +116,12 @@ class _Removal:
         left: dict[str, str] = {}
 
         def done() -> bool | Pending:
-            ready = {node.name for node in nodes.read(self._api) if node.ready}
+            self._silent |= nodes.silent(self._api)
+            alive = {node.name for node in nodes.read(self._api) if node.ready} - self._silent
             for name, node in list(draining.items()):
-                left[name] = self._left(node) if name in ready else ""
-                if name not in ready:
-                    # It died a moment ago: its Node stays Ready for 40 to 50 s.
-                    self._progress(NOT_READY.format(name))
+                left[name] = self._left(node) if name in alive else ""
+                if name not in alive:
+                    self._progress(SILENT.format(name))
                 if not left[name]:
                     del draining[name]
                     self._delete(name)

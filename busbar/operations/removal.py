@@ -7,8 +7,10 @@ network of this machine that is down. What could not be cleaned is recorded (bus
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from busbar.hosts.host import Host, Model
@@ -17,6 +19,8 @@ from busbar.hosts.remote import Hosts, Say, ScriptError, UnreachableError
 
 # A host that reboots gets this long to answer again.
 CONNECT_SECONDS = 45.0
+# For so long it counts that the kubelet of a host was silent for 40 s when its Node was deleted.
+SILENT_SECONDS = 300
 NODE_SECONDS = 600
 TEARDOWN_SECONDS = 30
 
@@ -34,7 +38,7 @@ class HostRemoval(Model):
     others: tuple[Host, ...]
     """Load balancers and other servers; the Node and etcd member of a server leave through one of these."""
     folder: str
-    """Where what could not be cleaned is recorded."""
+    """Where what could not be cleaned, and which hosts were silent, is recorded."""
     resource: str
 
 
@@ -55,6 +59,28 @@ class Uncleaned:
     reason: str
 
 
+def note_silent(folder: Path, node: str) -> None:
+    """Note that nothing was heard of the machine of this Node for a while: no host that reboots just now."""
+    path = _silent(folder, node)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+
+
+def _silent(folder: Path, name: str) -> Path:
+    return folder / "silent" / name.lower()
+
+
+def _connect_seconds(spec: HostRemoval) -> float:
+    """How long connections are retried; a note of silence counts once."""
+    path = _silent(Path(spec.folder), spec.host.name)
+    try:
+        age = time.time() - path.stat().st_mtime
+        path.unlink()
+    except FileNotFoundError:
+        return CONNECT_SECONDS
+    return 0 if age < SILENT_SECONDS else CONNECT_SECONDS
+
+
 async def remove_host(spec: HostRemoval, say: Say) -> Uncleaned | None:
     """Remove what busbar installed on the host; None if that was done, or nothing was to be done.
 
@@ -67,7 +93,7 @@ async def remove_host(spec: HostRemoval, say: Say) -> Uncleaned | None:
                 spec.script,
                 {**spec.values, "VERB": "remove"},
                 seconds=spec.timeout_seconds,
-                connect_seconds=CONNECT_SECONDS,
+                connect_seconds=_connect_seconds(spec),
             )
         except UnreachableError as error:
             await _check_gone(hosts, spec, error)

@@ -13,6 +13,7 @@ from busbar.kube import batches
 from busbar.kube.client import ApiError
 from busbar.kube.wait import TimedOut
 from components.engine.local_command import ClusterCommandArgs, create_cluster_command
+from components.engine.removal import stack_folder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +43,7 @@ def remove_stale_nodes(name: str, args: NodeStepArgs, opts: pulumi.ResourceOptio
     """
     command = ClusterCommandArgs(
         command=["remove", "nodes"],
-        spec={"workers": sorted(args.taints)},
+        spec={"workers": sorted(args.taints), "folder": stack_folder()},
         kubeconfig=args.kubeconfig,
         triggers=[],
     )

@@ -42,7 +42,7 @@ def create_host_removal(name: str, args: HostRemovalArgs, opts: pulumi.ResourceO
         "script": args.script,
         "timeout_seconds": args.timeout_seconds,
         "others": [target(other) for other in args.fronts if other != args.host],
-        "folder": f".busbar/{pulumi.get_stack()}",
+        "folder": stack_folder(),
         "resource": args.owner,
     }
     values = {**args.values, "OWNER": owner_mark(args.owner)}
@@ -62,6 +62,11 @@ def create_teardown(
     """
     spec = {"servers": [target(server) for server in servers]}
     return _create(name, "cluster", with_login(spec, login), opts, create=busbar_command("remove", "keep"))
+
+
+def stack_folder() -> str:
+    """Where the commands of this stack keep what they find, from the project folder."""
+    return f".busbar/{pulumi.get_stack()}"
 
 
 def owner_mark(name: str) -> str:

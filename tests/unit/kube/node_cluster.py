@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import deepcopy
+from datetime import UTC, datetime
 from typing import Any
 
 from busbar.kube.client import ApiError, JsonObject
-from busbar.kube.nodes import CORDONED, MACHINE, NODES, Taint
+from busbar.kube.nodes import CORDONED, LEASES, MACHINE, NODES, Taint
 from tests.support.kube_cluster import Clock, Cluster, not_found
 
 CONFIG_MAPS = "/api/v1/namespaces/kube-system/configmaps"
@@ -48,7 +49,10 @@ def pod(name: str, on: str, owner: str = "ReplicaSet", phase: str = "Running") -
 
 
 class Nodes(Cluster):
-    """`log`: what was changed. `refused`: pods that a budget keeps. `kept`: Nodes that cannot be deleted."""
+    """`log`: what was changed. `refused`: pods that a budget keeps. `kept`: Nodes that cannot be deleted.
+
+    `died`: when a machine did, by its Node; the kubelets of all others renew their leases every 10 s.
+    """
 
     def __init__(self, *nodes: JsonObject, pods: tuple[JsonObject, ...] = ()) -> None:
         super().__init__({f"{NODES}/{each['metadata']['name']}": each for each in nodes})
@@ -56,6 +60,7 @@ class Nodes(Cluster):
         self.log: list[str] = []
         self.refused: set[str] = set()
         self.kept: set[str] = set()
+        self.died: dict[str, float] = {}
         self.clock = Clock()
 
     def taints(self, name: str) -> set[str]:
@@ -67,7 +72,15 @@ class Nodes(Cluster):
         if path == "/api/v1/pods":
             name = query["fieldSelector"].removeprefix("spec.nodeName=")
             return [each for each in self.pods if each["spec"]["nodeName"] == name]
+        if path == LEASES:
+            return [self._lease(at.rpartition("/")[2]) for at in self.objects if at.startswith(NODES)]
         return [deepcopy(each) for at, each in self.objects.items() if at.rpartition("/")[0] == path]
+
+    def _lease(self, node: str) -> JsonObject:
+        last = min(self.clock.time, self.died.get(node, self.clock.time)) // 10 * 10
+        renewed = datetime.fromtimestamp(1_800_000_000 + last, UTC)
+        spec = {"leaseDurationSeconds": 40, "renewTime": renewed.strftime("%Y-%m-%dT%H:%M:%S.%fZ")}
+        return {"metadata": {"name": node}, "spec": spec}
 
     def get(self, path: str, **query: str) -> JsonObject:
         return deepcopy(super().get(path, **query))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,8 @@ from busbar.cli import build
 from busbar.kube import access, wait
 from busbar.kube.client import ApiError
 from tests.support.kube_cluster import Clock, Cluster, node, unreachable
+from tests.unit.kube.node_cluster import Nodes
+from tests.unit.kube.node_cluster import node as kube_node
 
 PULL = {"pool": "h100", "namespace": "ns", "image": "nccl:1", "nodes": ["w1", "w2"], "deadline_seconds": 1800}
 JOBS = "/apis/batch/v1/namespaces/ns/jobs"
@@ -180,6 +183,20 @@ def test_a_pull_that_the_api_does_not_take_fails_no_update_and_says_what_is_miss
     note = done.stderr.splitlines()[-1]
     assert note.startswith("note: image nccl:1 is not pulled ahead on 1 of 2 nodes of pool h100: ")
     assert re.search(reason, note)
+
+
+def test_the_removal_of_nodes_notes_whose_machines_were_silent(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    api = Nodes(*(kube_node(name, name) for name in ("w-1", "w-2")))
+    api.died, api.clock.time = {"w-1": 0.0}, 60.0
+    api.server = "https://10.0.0.1:6443"  # type: ignore[attr-defined]
+    monkeypatch.setattr("busbar.cli.cluster.connect", lambda: api)
+    monkeypatch.setattr(wait, "SystemClock", lambda: api.clock)
+    done = busbar("remove", "nodes", stdin={"workers": [], "folder": str(tmp_path)})
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout) == {"deleted": ["w-1", "w-2"]}
+    assert [path.name for path in (tmp_path / "silent").iterdir()] == ["w-1"]
 
 
 def test_a_pull_without_nodes_is_bad_usage(cluster: Cluster) -> None:

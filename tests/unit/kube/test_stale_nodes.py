@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import pytest
 
-from busbar.kube import stale_nodes
-from busbar.kube.nodes import CORDONED, NODES
+from busbar.kube import nodes, stale_nodes
+from busbar.kube.nodes import CORDONED, LEASES, NODES
 from busbar.kube.stale_nodes import DRAIN_SECONDS, NodesRemain, StaleNodesSpec
 from busbar.kube.wait import TimedOut
-from tests.support.kube_cluster import unreachable
+from tests.support.kube_cluster import Cluster, unreachable
 from tests.unit.kube.node_cluster import BUDGET, Nodes, node, pod
 
 SERVER = node("s-1", "a", server=True)
 
 
 def remove(cluster: Nodes, *workers: str, said: list[str] | None = None) -> list[str]:
+    return [*_removed(cluster, *workers, said=said)]
+
+
+def _removed(cluster: Nodes, *workers: str, said: list[str] | None = None) -> dict[str, bool]:
     say = (said if said is not None else []).append
-    return stale_nodes.remove(cluster, StaleNodesSpec(workers=list(workers)), cluster.clock, say)
+    spec = StaleNodesSpec(workers=list(workers), folder=".busbar/dev")
+    return stale_nodes.remove(cluster, spec, cluster.clock, say)
 
 
 def test_a_worker_that_left_the_configuration_is_drained_and_deleted() -> None:
@@ -62,24 +67,57 @@ def test_the_node_of_a_worker_that_is_gone_is_deleted_without_a_drain() -> None:
     said: list[str] = []
     cluster = Nodes(node("w-1", "b", ready=False), pods=(pod("app", "w-1"),))
     assert (remove(cluster, said=said), cluster.log) == (["w-1"], ["w-1 deleted"])
-    assert said == ["Node w-1 is not Ready: nothing there can be drained; its pods start again elsewhere"]
+    assert said == [
+        "nothing is heard of Node w-1: nothing there can be drained; its pods start again elsewhere"
+    ]
+
+
+def _of(names: list[str]) -> Nodes:
+    """A server and these workers, with a pod on each of them that a budget keeps."""
+    cluster = Nodes(
+        SERVER,
+        *(node(name, f"m-{name}") for name in names),
+        pods=tuple(pod(f"p-{name}", name) for name in names),
+    )
+    cluster.refused = {f"p-{name}" for name in names}
+    return cluster
 
 
 @pytest.mark.parametrize("dead", [1, 10])
-def test_a_worker_that_died_a_moment_ago_is_deleted_as_soon_as_its_node_is_not_ready(dead: int) -> None:
-    names = [f"w-{number}" for number in range(dead)]
-    cluster = Nodes(
-        *(node(name, f"m-{name}") for name in names), pods=tuple(pod(f"p-{name}", name) for name in names)
-    )
-    cluster.refused = {f"p-{name}" for name in names}
+def test_a_worker_that_died_a_moment_ago_is_deleted_when_its_kubelet_has_been_silent_for_40_s(
+    dead: int,
+) -> None:
+    names, said = [f"w-{number}" for number in range(dead)], list[str]()
+    cluster = _of(names)
+    cluster.died = dict.fromkeys(names, 0.0)
+    assert _removed(cluster, said=said) == dict.fromkeys(names, True)
+    assert 40 <= cluster.clock.time <= 45, "its Node stays Ready for 50 s"
+    assert f"nothing is heard of Node {names[0]}: nothing there can be drained" in said[-dead]
 
-    def power_is_lost() -> None:
-        for name in names:
-            cluster.objects[f"{NODES}/{name}"]["status"]["conditions"][0]["status"] = "Unknown"
 
-    cluster.clock.at(45, power_is_lost)
-    assert remove(cluster) == names
-    assert cluster.clock.time < 75
+def test_a_node_that_is_not_ready_any_more_while_its_kubelet_runs_is_deleted_and_not_silent() -> None:
+    cluster = _of(["w-1"])
+
+    def unready() -> None:
+        cluster.objects[f"{NODES}/w-1"]["status"]["conditions"][0]["status"] = "False"
+
+    cluster.clock.at(20, unready)
+    assert _removed(cluster) == {"w-1": False}
+    assert cluster.clock.time < 25
+
+
+def test_a_node_that_was_not_ready_before_is_silent_if_its_kubelet_is() -> None:
+    cluster = Nodes(SERVER, node("w-1", "b", ready=False), node("w-2", "c", ready=False))
+    cluster.died, cluster.clock.time = {"w-1": 0.0}, 900.0
+    assert _removed(cluster) == {"w-1": True, "w-2": False}
+
+
+def test_a_kubelet_that_has_noted_no_lease_is_not_silent() -> None:
+    leases = [
+        {"metadata": {"name": "w-1"}, "spec": {"leaseDurationSeconds": 40}},
+        {"metadata": {"name": "w-2"}, "spec": {}},
+    ]
+    assert nodes.silent(Cluster({LEASES: leases})) == set()
 
 
 def test_the_old_node_of_a_renamed_worker_is_deleted_without_waiting_for_its_pods() -> None:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,9 +26,10 @@ STRANGER = asyncssh.generate_private_key("ssh-ed25519")
 
 
 @pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+def impatient(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
     monkeypatch.setattr(removal, "CONNECT_SECONDS", 0.0)
+    monkeypatch.chdir(tmp_path)
 
 
 GONE = "240.0.0.1"  # reserved: no route, or no answer
@@ -86,6 +89,38 @@ def test_a_worker_that_is_gone_is_given_up_and_named_while_another_host_answers(
 
     missed = asyncio.run(scenario())
     assert missed == removal.Uncleaned("w-1", GONE, f"connection to root@{GONE}:22 failed: No route to host")
+
+
+def _give_up_gone_worker() -> float:
+    """Remove a worker that is gone; returns the seconds that took."""
+
+    async def scenario() -> removal.Uncleaned | None:
+        async with machine(printing({}, [])) as port:
+            worker, front = at(22, "GPU-1", "worker", address=GONE), at(port, "lb-1", "lb")
+            return await removal.remove_host(spec(worker, front), lambda _: None)
+
+    began = time.monotonic()
+    assert asyncio.run(scenario()) is not None
+    return time.monotonic() - began
+
+
+@pytest.mark.usefixtures("gone")
+def test_a_worker_that_was_silent_while_its_node_was_drained_is_not_waited_for_once_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(removal, "CONNECT_SECONDS", 4.0)
+    removal.note_silent(Path(".busbar/dev"), "gpu-1")
+    assert _give_up_gone_worker() < 3
+    assert _give_up_gone_worker() >= 4, "the note counts once"
+
+
+@pytest.mark.usefixtures("gone")
+def test_a_silence_of_an_earlier_update_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(removal, "CONNECT_SECONDS", 4.0)
+    removal.note_silent(Path(".busbar/dev"), "gpu-1")
+    earlier = time.time() - removal.SILENT_SECONDS - 1
+    os.utime(".busbar/dev/silent/gpu-1", (earlier, earlier))
+    assert _give_up_gone_worker() >= 4
 
 
 @pytest.mark.usefixtures("gone")

@@ -46,7 +46,7 @@ NEED_STACK: dict[str, Call] = {
     "remove host": ((), {}, 64),
     "remove cluster": ((), {}, 64),
     "remove keep": ((), {}, 64),
-    "remove nodes": ((), {"workers": []}, 64),
+    "remove nodes": ((), {"workers": [], "folder": "."}, 64),
     "set-taints": ((), {"taints": {}}, 64),
 }
 NEED_NOTHING = {"nccl check", "nccl parse", "nccl profiles"}
