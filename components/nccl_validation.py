@@ -134,8 +134,7 @@ class NcclValidation(pulumi.ComponentResource):
         """The topology file as the job refers to it, and the ConfigMap that carries it; nothing if none."""
         if not validation.topology_file:
             return None, []
-        path = Path(validation.topology_file)
-        topology = nccljob.TopologyFile(pool, path.name, path.read_text(encoding="utf-8"))
+        topology = nccljob.TopologyFile.read(pool, Path(validation.topology_file))
         return topology, [
             kubernetes.core.v1.ConfigMap(
                 f"{name}-topology",

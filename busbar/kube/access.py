@@ -16,11 +16,11 @@ class KubeconfigError(Exception):
     """There is no usable kubeconfig; the text says where busbar looked."""
 
 
-def connect(environment: Mapping[str, str] | None = None) -> RestApi:
+def connect(environment: Mapping[str, str] | None = None, context: str | None = None) -> RestApi:
     """A client for the cluster that the environment names (default: os.environ).
 
     `BUSBAR_KUBECONFIG` holds the text of a kubeconfig; else `KUBECONFIG` names a file, as for kubectl.
-    Raises KubeconfigError.
+    `context`: by default its current one. Raises KubeconfigError.
     """
     environment = os.environ if environment is None else environment
     text, source = environment.get(KUBECONFIG_TEXT), KUBECONFIG_TEXT
@@ -37,6 +37,6 @@ def connect(environment: Mapping[str, str] | None = None) -> RestApi:
         except OSError as error:
             raise KubeconfigError(f"{source}: {error.strerror or error}") from error
     try:
-        return RestApi(text)
+        return RestApi(text, context)
     except ValueError as error:
         raise KubeconfigError(f"{source}: {error}") from error

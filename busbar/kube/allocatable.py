@@ -19,6 +19,8 @@ from busbar.kube.wait import Clock, Deadline, Pending, ProgressCallback, TimedOu
 
 POLL_SECONDS = 1.5
 _NAMED_NODES = 10
+_SCALE = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+_SCALE |= {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40}
 
 
 class AllocatableSpec(BaseModel):
@@ -73,7 +75,7 @@ def _shortfall(name: str, node: JsonObject | None, expected: int, resource: str)
     if node is None:
         return Shortfall(name, 0, expected, "the cluster has no node of this name")
     status = node.get("status") or {}
-    offered = _count(status.get("allocatable"), resource)
+    offered = count(status.get("allocatable"), resource)
     conditions: list[JsonObject] = status.get("conditions") or []
     ready = next((c for c in conditions if c.get("type") == "Ready"), JsonObject())
     if ready.get("status") != "True":
@@ -81,7 +83,7 @@ def _shortfall(name: str, node: JsonObject | None, expected: int, resource: str)
         return Shortfall(name, offered, expected, reason, ready=False)
     if offered == expected:
         return None
-    capacity = _count(status.get("capacity"), resource)
+    capacity = count(status.get("capacity"), resource)
     if offered > expected:
         reason = "more than the pool has: the device plugin also counts other devices"
     elif capacity > offered:
@@ -93,10 +95,12 @@ def _shortfall(name: str, node: JsonObject | None, expected: int, resource: str)
     return Shortfall(name, offered, expected, reason)
 
 
-def _count(resources: JsonObject | None, name: str) -> int:
+def count(resources: JsonObject | None, name: str) -> int:
+    """Units of an extended resource in `allocatable`, `capacity` or the requests of a container."""
     value = str((resources or {}).get(name, "0"))
-    # Extended resources are whole numbers; the API may still print 1000 as 1k.
-    return int(value[:-1]) * 1000 if value.endswith("k") else int(value)
+    # A whole number, which the API may print as 1k; bytes, as some plugins count, as 64Gi.
+    digits = value.rstrip("kKMGTi")
+    return int(digits) * _SCALE[value[len(digits) :]]
 
 
 def wait(api: Api, spec: AllocatableSpec, clock: Clock, progress: ProgressCallback) -> None:

@@ -76,12 +76,15 @@ class RestApi:
     # closing its connections would otherwise hold the reader until its deadline.
     silence_seconds = 30.0
 
-    def __init__(self, kubeconfig: str) -> None:
-        """Read `kubeconfig`, the text of the file. Raises ValueError when it cannot be used."""
+    def __init__(self, kubeconfig: str, context: str | None = None) -> None:
+        """Read `kubeconfig`, the text of the file. Raises ValueError when it cannot be used.
+
+        `context`: by default its current one.
+        """
         # Here: only a command that talks to a cluster needs urllib3.
         from busbar.kube.transport import Transport
 
-        self._transport = Transport(find_context(parse(kubeconfig)))
+        self._transport = Transport(find_context(parse(kubeconfig), context))
         self.server: str = self._transport.server
 
     def get(self, path: str, **query: str) -> JsonObject:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from busbar.config import Cluster
@@ -71,6 +72,20 @@ class TopologyFile:
     def path(self) -> str:
         """Where the ranks find it."""
         return f"{TOPOLOGY_FOLDER}/{self.name}"
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        """The ConfigMap, without its namespace."""
+        metadata = {"name": self.config_map}
+        data = {self.name: self.text}
+        return {
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "immutable": True, "data": data
+        }  # fmt: skip
+
+    @classmethod
+    def read(cls, pool: str, path: Path) -> TopologyFile:
+        """The file at `path`. Raises OSError."""
+        return cls(pool, path.name, path.read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True)

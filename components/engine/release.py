@@ -10,6 +10,7 @@ import pulumi
 import pulumi_kubernetes as kubernetes
 
 from busbar.config.kubernetes_values import is_local_chart, repository_of
+from busbar.manifests import namespace as namespaces
 from busbar.manifests.operators import Operator, OperatorConfig
 from components.engine.release_hooks import RecoveryArgs, create_recovery_hooks
 
@@ -147,18 +148,7 @@ def create_privileged_namespace(
     name: str, namespace: str, opts: pulumi.ResourceOptions
 ) -> kubernetes.core.v1.Namespace:
     """A namespace whose pods may be privileged: device plugins, drivers and locked memory need that."""
-    modes = ("enforce", "audit", "warn")
-    return kubernetes.core.v1.Namespace(
-        name,
-        metadata={
-            "name": namespace,
-            "labels": {
-                "app.kubernetes.io/managed-by": "busbar",
-                **{f"pod-security.kubernetes.io/{mode}": "privileged" for mode in modes},
-            },
-        },
-        opts=opts,
-    )
+    return kubernetes.core.v1.Namespace(name, metadata=namespaces.render(namespace)["metadata"], opts=opts)
 
 
 def installed_version(release: kubernetes.helm.v3.Release, configured: str) -> pulumi.Output[str]:

@@ -1,0 +1,338 @@
+"""From the facts of a cluster and what was asked for to the job, with where each value comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from busbar.collect.spec import CollectSpec, collect_spec
+from busbar.config import Pool, Validation, section
+from busbar.config.operators import HCA_RESOURCE
+from busbar.config.validation import DEFAULT_TRANSPORT
+from busbar.manifests import mpijob, namespace, nccljob
+from busbar.manifests.nccljob import NcclJob, TopologyFile
+from busbar.manifests.scheduling import GPU_RESOURCE, read_taints
+from busbar.measure.facts import Facts, GpuNode, is_selector
+from busbar.nccl.expected import profiles
+from busbar.nccl.expected.profiles import Profile
+from busbar.nccl.expected.system import gpu_name, is_gpu, models
+from busbar.versions import MPI_OPERATOR_IMAGE
+
+RUN_LABEL = "busbar/nccl-run"
+MPIJOB_VERSION = mpijob.API_VERSION.rpartition("/")[2]
+# A resource of the shared device plugin: a unit is a pod's access to all HCAs, not one HCA.
+_SHARED = "rdma/"
+_NAMED = 4
+_MAX_FINDINGS = 12
+_OPERATOR = (
+    "install the MPI Operator: kubectl apply --server-side -f https://raw.githubusercontent.com/kubeflow/"
+    f"mpi-operator/v{MPI_OPERATOR_IMAGE.rpartition(':')[2]}/deploy/v2beta1/mpi-operator.yaml, or, in a "
+    "checkout of busbar: helm install mpi-operator ./charts/mpi-operator --namespace mpi-operator "
+    "--create-namespace"
+)
+
+
+class CannotMeasure(Exception):
+    """The cluster, as it is, cannot run what was asked for: one finding per line, each with a fix."""
+
+    def __init__(self, findings: Sequence[str]) -> None:
+        more = len(findings) - _MAX_FINDINGS
+        shown = [*findings[:_MAX_FINDINGS], f"... and {more} more"] if more > 0 else findings
+        super().__init__("\n".join(shown))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What was asked for. What is None, or absent, is read from the cluster, else it is the default.
+
+    `nodes`: a label selector, or names with commas. `hcas`: extended resource -> units of a worker pod.
+    `rate_gbps`: of one rail. `namespace`: one that exists. `validation`: keys of `validation` in
+    `busbar:cluster`.
+    """
+
+    nodes: str | None = None
+    gpus: int | None = None
+    hcas: Mapping[str, int] | None = None
+    rails: int | None = None
+    rate_gbps: float | None = None
+    namespace: str | None = None
+    validation: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A measurement that can run. `sources`: (name, value, where it comes from). `notes`: what to know."""
+
+    run: str
+    job: NcclJob
+    hardware: Pool
+    validation: Validation
+    owns_namespace: bool
+    sources: Sequence[tuple[str, str, str]]
+    notes: Sequence[str]
+
+    def objects(self, annotations: Mapping[str, str]) -> list[tuple[str, dict[str, Any]]]:
+        """What is created, in this order: the collection of the API and the manifest."""
+        job = self.job
+        inside = f"namespaces/{job.namespace}"
+        made: list[tuple[str, dict[str, Any]]] = []
+        if self.owns_namespace:
+            # Locked memory and folders of the host need the privileged level; sshd as root the baseline.
+            is_plain = job.transport == "socket" and not job.host_paths
+            level = namespace.render(job.namespace, "baseline" if is_plain else "privileged")
+            made.append(("/api/v1/namespaces", level))
+        if job.topology:
+            made.append((f"/api/v1/{inside}/configmaps", job.topology.manifest))
+        made.append((f"/apis/{mpijob.API_VERSION}/{inside}/mpijobs", mpijob.render(job)))
+        return [(path, _marked(manifest, self.run, annotations)) for path, manifest in made]
+
+    def collect_spec(self, folder: str) -> CollectSpec:
+        """What to collect from the job, and how to judge it."""
+        name = mpijob.render(self.job)["metadata"]["name"]
+        found = collect_spec(self.hardware, self.validation, self.job, name, folder=folder)
+        if self.job.transport == "socket":
+            found["expectation"] |= {"rails": None, "rate_gbps": None}
+        return CollectSpec.model_validate(found)
+
+
+def plan(facts: Facts, request: Request, run: str, topology: TopologyFile | None = None) -> Plan:
+    """The measurement `run` of what was asked for. `topology`: the file of `validation.topology_file`.
+
+    Raises CannotMeasure, ConfigError for settings that are not valid, and UnknownProfileError.
+    """
+    return _Planner(facts, request).plan(run, topology)
+
+
+def _marked(manifest: dict[str, Any], run: str, annotations: Mapping[str, str]) -> dict[str, Any]:
+    """The manifest with the run's label, on its pods too."""
+    templates = [each["template"] for each in manifest.get("spec", {}).get("mpiReplicaSpecs", {}).values()]
+    for each in (manifest, *templates):
+        each["metadata"]["labels"] = {**each["metadata"].get("labels", {}), RUN_LABEL: run}
+    manifest["metadata"]["annotations"] = {**manifest["metadata"].get("annotations", {}), **annotations}
+    return manifest
+
+
+class _Planner:
+    """Takes one value after the other, and notes its source. What keeps the job from running is gathered."""
+
+    def __init__(self, facts: Facts, request: Request) -> None:
+        self._facts = facts
+        self._request = request
+        self._given = dict(request.validation)
+        self._sources: list[tuple[str, str, str]] = []
+        self._notes: list[str] = []
+        self._findings: list[str] = []
+
+    def plan(self, run: str, topology: TopologyFile | None) -> Plan:
+        nodes = self._nodes()
+        gpus = self._gpus(nodes)
+        profile = self._profile(nodes, gpus)
+        transport = self._given.get("transport") or (profile.transport if profile else DEFAULT_TRANSPORT)
+        hcas = self._hcas(nodes, profile, transport)
+        hardware = self._hardware(nodes, gpus, profile, transport, hcas)
+        self._operator()
+        validation = self._validation(run)
+        for resource, units in {GPU_RESOURCE: gpus, **hcas}.items():
+            self._findings += [text for node in nodes if (text := _lacks(node, resource, units))]
+        if not self._facts.pods_known:
+            self._notes.append("pods of other namespaces may not be listed: which GPUs are held is not known")
+        if self._findings:
+            raise CannotMeasure(self._findings)
+        job = nccljob.measurement(
+            run,
+            [node.hostname for node in nodes],
+            hardware=hardware,
+            validation=validation,
+            hca_resources=hcas,
+            topology=topology,
+        )
+        own = self._request.namespace is None
+        return Plan(run, job, hardware, validation, own, self._sources, self._notes)
+
+    def _take(self, name: str, value: Any, source: str) -> Any:
+        shown = (
+            ", ".join(f"{key}={each}" for key, each in value.items()) if isinstance(value, dict) else value
+        )
+        self._sources.append((name, str(shown) or "none", source))
+        return value
+
+    def _nodes(self) -> list[GpuNode]:
+        """The Nodes to measure. Raises CannotMeasure without any."""
+        asked, known = self._request.nodes, {each.node.name: each for each in self._facts.nodes}
+        if asked is None:
+            offering = [each for each in known.values() if each.offered.get(GPU_RESOURCE)]
+            chosen = [each for each in offering if not each.unfit]
+            self._notes += [f"{each.node.name} is left out: {each.unfit}" for each in offering if each.unfit]
+            source = f"cluster: all Nodes with {GPU_RESOURCE}"
+        else:
+            names = list(known) if is_selector(asked) else list(dict.fromkeys(asked.strip(",").split(",")))
+            self._findings += [f"{name}: there is no such Node" for name in names if name not in known]
+            chosen = [known[name] for name in names if name in known]
+            self._findings += [f"{each.node.name} is {each.unfit}" for each in chosen if each.unfit]
+            source = "--nodes"
+        if not chosen:
+            where = f"Node of --nodes {asked}" if asked else f"fit Node with {GPU_RESOURCE}"
+            raise CannotMeasure([*self._findings, *self._notes, f"no {where}. Fix: see kubectl get nodes"])
+        self._take("nodes", _names(chosen), source)
+        return chosen
+
+    def _gpus(self, nodes: Sequence[GpuNode]) -> int:
+        """GPUs per Node. Raises CannotMeasure where the Nodes differ."""
+        asked = self._request.gpus
+        kinds: dict[tuple[int, str], list[GpuNode]] = {}
+        for node in nodes:
+            count = asked or node.offered.get(GPU_RESOURCE, 0)
+            kinds.setdefault((count, node.product), []).append(node)
+        if len(kinds) > 1:
+            found = "; ".join(f"{n} x {gpu or 'GPU'}: {_names(of)}" for (n, gpu), of in kinds.items())
+            raise CannotMeasure(
+                [*self._findings, f"the Nodes differ ({found}). Fix: choose those of one kind by --nodes"]
+            )
+        [(count, _)] = kinds
+        return int(self._take("gpus", count, "--gpus" if asked else f"cluster: allocatable {GPU_RESOURCE}"))
+
+    def _profile(self, nodes: Sequence[GpuNode], gpus: int) -> Profile | None:
+        product = nodes[0].product
+        if name := self._given.get("profile"):
+            profile = profiles.load(name)
+            if product and is_gpu(product, profile.gpu) is False:
+                self._findings.append(
+                    f"profile {name} is of {profile.gpu}, the Nodes have {product}. Fix: another --profile"
+                )
+            self._take("profile", name, "--profile")
+            return profile
+        fitting = [each for each in map(profiles.load, profiles.names()) if self._fits(each, nodes, gpus)]
+        if len(fitting) == 1:
+            self._given["profile"] = self._take("profile", fitting[0].name, "cluster: the only one that fits")
+            return fitting[0]
+        if fitting:
+            names = ", ".join(each.name for each in fitting)
+            self._notes.append(f"several profiles fit ({names}): choose by --profile")
+        return None
+
+    def _fits(self, profile: Profile, nodes: Sequence[GpuNode], gpus: int) -> bool:
+        """Whether the Nodes are such a system, as far as they show it: not SHARP, nor files of the host."""
+        asks_for_more = profile.algorithm == "sharp" or profile.topology_file or profile.host_paths
+        hcas = _known_hcas(nodes) if self._request.hcas is None else self._request.hcas
+        same_hcas = hcas == ({profile.hca_resource: profile.hca_count} if profile.hca_resource else {})
+        same_gpus = profile.gpus_per_node == gpus and is_gpu(nodes[0].product, profile.gpu) is True
+        return same_gpus and same_hcas and not asks_for_more
+
+    def _hcas(self, nodes: Sequence[GpuNode], profile: Profile | None, transport: str) -> dict[str, int]:
+        """The HCAs of a worker pod."""
+        if self._request.hcas is not None:
+            return dict(self._take("hcas", dict(self._request.hcas), "--hca"))
+        if transport == "socket":
+            return dict(self._take("hcas", {}, "transport socket"))
+        known = _known_hcas(nodes)
+        if profile and profile.hca_resource in known:
+            asked = {str(profile.hca_resource): profile.hca_count}
+            return dict(self._take("hcas", asked, f"profile {profile.name}"))
+        if len(known) == 1:
+            [(resource, units)] = known.items()
+            return dict(self._take("hcas", {resource: units}, "cluster: allocatable, a known name"))
+        offered = sorted({name for node in nodes for name in node.offered} - {GPU_RESOURCE})
+        found = f"several resources are HCAs: {', '.join(known)}" if known else "no known HCA resource"
+        self._findings.append(
+            f"{found} (the Nodes offer: {', '.join(offered) or 'none'}). Fix: --hca NAME=UNITS, or "
+            "--transport socket for TCP"
+        )
+        return {}
+
+    def _hardware(
+        self,
+        nodes: Sequence[GpuNode],
+        gpus: int,
+        profile: Profile | None,
+        transport: str,
+        hcas: Mapping[str, int],
+    ) -> Pool:
+        counted = sum(units for name, units in hcas.items() if not name.startswith(_SHARED))
+        known = (profile.rails, profile.rate_gbps) if profile else (0, 0.0)
+        rails = self._rail("rails", self._request.rails, known[0], counted)
+        rate = self._rail("rate_gbps", self._request.rate_gbps, known[1], 0)
+        if transport != "socket" and not (rails and rate):
+            self._findings.append(
+                "rails per Node and their rate are not known: the API does not tell them. Fix: --profile "
+                "(busbar nccl profiles lists them), or --rails and --rate-gbps"
+            )
+        taints = {taint for node in nodes for taint in node.node.taints}
+        if taints:
+            self._take("tolerations", ", ".join(sorted(map(str, taints))), "cluster: taints of the Nodes")
+        product = nodes[0].product
+        return Pool(
+            gpus=gpus,
+            # Over TCP neither counts, and `collect_spec` leaves them out.
+            rails=int(rails or 1),
+            rate_gbps=rate or 1,
+            gpu_model=gpu_name(product) if models(product) else None,
+            taints=read_taints({"key": t.key, "value": t.value, "effect": t.effect} for t in taints),
+        )
+
+    def _rail(self, name: str, asked: float | None, of_profile: float, counted: int) -> float | None:
+        option = f"--{name.replace('_', '-')}"
+        for value, source in ((asked, option), (of_profile, "profile"), (counted, "the number of HCAs")):
+            if value:
+                return float(self._take(name, f"{value:g}", source))
+        return None
+
+    def _operator(self) -> None:
+        """MPIJobs must be served, in the version that the job has."""
+        served = self._facts.mpijob_versions
+        if not served:
+            self._findings.append(f"the API serves no MPIJobs. Fix: {_OPERATOR}")
+        elif MPIJOB_VERSION not in served:
+            self._findings.append(
+                f"the API serves MPIJobs as {', '.join(sorted(served))} only, as the Training Operator "
+                f"installs them; {MPIJOB_VERSION} is needed. Fix: take mpijob out of its --enable-scheme, "
+                f"delete its CRD mpijobs.kubeflow.org, and {_OPERATOR}"
+            )
+
+    def _validation(self, run: str) -> Validation:
+        settings, classes = self._given, self._facts.runtime_classes
+        if "runtime_class" not in settings and classes is not None:
+            found = "nvidia" if "nvidia" in classes else ""
+            settings["runtime_class"] = self._take("runtimeClass", found, "cluster")
+        asked = self._request.namespace
+        level = "--namespace" if asked else "created for this run"
+        settings["namespace"] = self._take("namespace", asked or f"busbar-{run}", level)
+        validation = section(Validation, "validation", settings)
+        self._take("image", validation.image, "--image" if "image" in settings else "default of busbar")
+        return validation
+
+
+def _names(nodes: Sequence[GpuNode]) -> str:
+    names = [each.node.name for each in nodes]
+    return (
+        ", ".join(names)
+        if len(names) <= _NAMED
+        else f"{', '.join(names[:_NAMED])} and {len(names) - _NAMED} more"
+    )
+
+
+def _known_hcas(nodes: Sequence[GpuNode]) -> dict[str, int]:
+    """HCA resources that every Node offers, by name -> units of a pod that uses all of a Node's HCAs."""
+    names = {HCA_RESOURCE, *(profiles.load(name).hca_resource for name in profiles.names())}
+    common = set.intersection(*({name for name, units in node.offered.items() if units} for node in nodes))
+    return {
+        name: 1 if name.startswith(_SHARED) else max(node.offered[name] for node in nodes)
+        for name in sorted(common)
+        if name in names or name.startswith(_SHARED)
+    }
+
+
+def _lacks(node: GpuNode, resource: str, units: int) -> str | None:
+    """Why the Node cannot give so many units now; None where it can."""
+    name, offered = node.node.name, node.offered.get(resource, 0)
+    if offered < units:
+        return f"{name}: {offered} {resource} allocatable, {units} asked for. Fix: leave it out by --nodes"
+    if node.free(resource) >= units:
+        return None
+    held = node.held[resource]
+    pods = ", ".join(f"{pod} ({held[pod]})" for pod in sorted(held)[:_NAMED])
+    more = f" and {len(held) - _NAMED} more" if len(held) > _NAMED else ""
+    return (
+        f"{name}: {node.free(resource)} of {units} {resource} are free, held by {pods}{more}. "
+        "Fix: leave it out by --nodes, or wait until these pods have ended"
+    )
