@@ -52,6 +52,7 @@ MODULES = (
     ("busbar.cli.stack", ""),
     ("busbar.cli.nccl", "nccl"),
     ("busbar.cli.nccl_profiles", "nccl"),
+    ("busbar.cli.nccl_run", "nccl"),
     ("busbar.cli.collect", "nccl"),
     ("busbar.cli.image", "nccl"),
 )
@@ -70,7 +71,9 @@ def build(arguments: Sequence[str] = ()) -> typer.Typer:
     )
     groups = {
         "": app,
-        "nccl": typer.Typer(help="Read and judge nccl-tests logs.", no_args_is_help=True),
+        "nccl": typer.Typer(
+            help="Measure a cluster with nccl-tests; read and judge its logs.", no_args_is_help=True
+        ),
     }
     app.add_typer(groups["nccl"], name="nccl")
     # the signature of every registered command is read: that of all takes as long as a short command

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from busbar.kube.client import ApiError, JsonObject
@@ -144,7 +144,7 @@ class Foreign(Cluster):
         self.logs.append(lambda query: iter([launcher_log.stamped(text)]))
 
     @property
-    def left(self) -> list[str]:
+    def left(self) -> Sequence[str]:
         """The paths of all objects that have the label of a run, or are in its namespace."""
         return [
             path

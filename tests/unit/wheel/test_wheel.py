@@ -34,6 +34,8 @@ NEED_STACK: dict[str, Call] = {
     "wait": (("allocatable",), ALLOCATABLE, 64),
     "nccl collect": ((), COLLECT, 64),
     "nccl pull-image": ((), PULL, 64),
+    "nccl run": (("--kubeconfig", "none"), None, 64),
+    "nccl clean": (("--kubeconfig", "none"), None, 64),
     "up": (("dev", "--yes"), None, 64),
     "preview": (("dev",), None, 64),
     "destroy": (("dev", "--yes"), None, 64),

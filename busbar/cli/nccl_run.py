@@ -1,0 +1,239 @@
+"""`busbar nccl run` and `busbar nccl clean`: the measurement on any Kubernetes cluster."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from busbar.cli import EX_USAGE
+from busbar.cli import nccl_options as option
+from busbar.cli.output import print_text
+
+if TYPE_CHECKING:
+    from busbar.kube.client import RestApi
+    from busbar.measure import Plan
+
+NO_VERDICT = 2
+INTERRUPTED = 130  # 128 + SIGINT, as shells report it
+CLUSTER = "The cluster"
+EXAMPLES = (
+    "busbar nccl run --dry-run",
+    "busbar nccl run --nodes gpu-1,gpu-2 --profile h100-ib-8x400",
+    "busbar nccl run --nodes pool=h100 --gpus 8 --hca nvidia.com/hostdev=8 --profile h100-ib-8x400",
+)
+
+
+def _option(panel: str | None, metavar: str, text: str, **more: Any) -> Any:
+    return typer.Option(metavar=metavar, rich_help_panel=panel, help=text, **more)
+
+
+Kubeconfig = Annotated[Path, _option(CLUSTER, "FILE", "As of kubectl: one file.", envvar="KUBECONFIG")]
+Context = Annotated[str | None, _option(CLUSTER, "NAME", "Context of it, by default the current one.")]
+DEFAULT_KUBECONFIG = Path("~/.kube/config")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the group `nccl`."""
+    app.command("run", epilog=option.epilog(EXAMPLES))(run)
+    app.command("clean")(clean)
+
+
+def run(
+    kubeconfig: Kubeconfig = DEFAULT_KUBECONFIG,
+    context: Context = None,
+    nodes: Annotated[
+        str | None,
+        _option(CLUSTER, "SELECTOR|NAMES", "Labels, or names with commas; by default all Nodes with GPUs."),
+    ] = None,
+    namespace: Annotated[
+        str | None,
+        _option(CLUSTER, "NAME", "One that exists and admits the pods; by default one is made and removed."),
+    ] = None,
+    gpus: Annotated[int | None, _option(option.SYSTEM, "N", "GPUs per Node; by default all.", min=1)] = None,
+    hca: Annotated[
+        list[str] | None,
+        _option(option.SYSTEM, "NAME=UNITS", "Extended resource for HCAs, units per Node; may be repeated."),
+    ] = None,
+    profile: option.Profile = None,
+    rails: option.Rails = None,
+    rate_gbps: option.RateGbps = None,
+    transport: option.Transport = None,
+    expected_busbw: option.ExpectedBusbw = None,
+    image: Annotated[str | None, _option(None, "IMAGE", "With nccl-tests, Open MPI and sshd.")] = None,
+    settings: Annotated[
+        Path | None, _option(None, "FILE", "YAML with keys of `validation` in a stack file; options win.")
+    ] = None,
+    folder: Annotated[
+        Path | None, _option(option.OUTPUT, "DIR", "For log, verdict and report, by default .busbar/RUN.")
+    ] = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run",
+            rich_help_panel=option.OUTPUT,
+            help="Print what would be created as YAML, and where each value is from; create nothing.",
+        ),
+    ] = False,
+    as_json: option.AsJson = False,
+    full: option.Full = False,
+) -> None:
+    """Measure Nodes of a running cluster with an MPIJob, judge its log, and remove everything again.
+
+    What is not given is read from the cluster. Exit code: 0 pass, 1 fail, 2 no verdict, as where the cluster
+    cannot run the job (never a pass), 64 bad usage, 70 an error of busbar itself, 130 interrupted.
+    """
+    given: dict[str, Any] = {"profile": profile, "transport": transport, "image": image}
+    given["expected_busbw_gbps"] = expected_busbw
+    with _connected(kubeconfig, context) as api:
+        from busbar.measure import Request, plan, read_facts
+
+        asked = Request(
+            nodes=nodes,
+            gpus=gpus,
+            hcas=None if hca is None else dict(map(_units, hca)),
+            rails=rails,
+            rate_gbps=rate_gbps,
+            namespace=namespace,
+            validation=_settings(settings)
+            | {key: value for key, value in given.items() if value is not None},
+        )
+        name, topology = _new_run(asked.validation.get("topology_file"))
+        planned = plan(read_facts(api, nodes), asked, name, topology)
+        if dry_run:
+            print_text(_as_yaml(planned))
+            return
+        typer.echo(_explained(planned, ""), err=True)
+        _measure(api, planned, folder or Path(".busbar", name), as_json=as_json, full=full)
+
+
+def _measure(api: RestApi, planned: Plan, folder: Path, *, as_json: bool, full: bool) -> None:
+    from busbar.cli.cluster import progress
+    from busbar.kube.wait import SystemClock
+    from busbar.measure import measure
+    from busbar.nccl.report.terminal import verdict_text
+
+    verdict = measure(api, planned, str(folder), SystemClock(), progress)
+    print_text(verdict.model_dump_json(indent=1) if as_json else verdict_text(verdict, sys.stdout, full=full))
+    raise typer.Exit(verdict.exit_code)
+
+
+def clean(
+    runs: Annotated[
+        list[str] | None, typer.Argument(metavar="[RUN]...", help="Runs to remove, also those of others.")
+    ] = None,
+    kubeconfig: Kubeconfig = DEFAULT_KUBECONFIG,
+    context: Context = None,
+    namespace: Annotated[str | None, _option(CLUSTER, "NAME", "Look only there.")] = None,
+) -> None:
+    """Remove what a killed `busbar nccl run` has left in a cluster: objects with its label, nothing else.
+
+    Without RUN: of runs whose process is gone from this machine, or whose time is over. Others are named and
+    stay. Exit code 0, or 1 where a run stays.
+    """
+    with _connected(kubeconfig, context) as api:
+        from busbar.cli.cluster import progress
+        from busbar.kube.wait import SystemClock
+        from busbar.measure import clean as remove
+
+        kept = remove(api, runs or (), namespace, SystemClock(), progress)
+        for each in kept:
+            progress(
+                f"kept {each} of {each.run}: its process may be alive (host, pid, latest end: {each.owner})"
+            )
+        if kept:
+            progress(f"Fix: busbar nccl clean {' '.join(sorted({each.run for each in kept}))}")
+            raise typer.Exit(1)
+
+
+@contextmanager
+def _connected(kubeconfig: Path, context: str | None) -> Iterator[RestApi]:
+    """A client; errors of the user exit with 64, those of the cluster with 2."""
+    from busbar.config import ConfigError
+
+    # Before the other imports, which take a while.
+    typer.echo(f"reading {kubeconfig}{f', context {context}' if context else ''}", err=True)
+    from busbar.collect.watch import Unreachable
+    from busbar.kube.access import KubeconfigError, connect
+    from busbar.kube.client import ApiError
+    from busbar.kube.wait import TimedOut
+    from busbar.measure import CannotMeasure
+    from busbar.nccl.expected.profiles import UnknownProfileError
+
+    try:
+        api = connect({"KUBECONFIG": str(kubeconfig)}, context)
+        typer.echo(f"cluster {api.server}", err=True)
+        yield api
+    except (KubeconfigError, ConfigError, UnknownProfileError, OSError) as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(EX_USAGE) from None
+    except (CannotMeasure, ApiError, TimedOut, Unreachable) as error:
+        typer.echo(f"no verdict: {error}", err=True)
+        raise typer.Exit(NO_VERDICT) from None
+    except KeyboardInterrupt as interrupted:
+        # typer would exit with 1, which reads as a failed fabric
+        raise typer.Exit(getattr(interrupted, "exit_code", INTERRUPTED)) from None
+
+
+def _units(text: str) -> tuple[str, int]:
+    name, _, units = text.partition("=")
+    if not units.isdecimal() or "/" not in name:
+        raise typer.BadParameter(f"--hca {text}: expected RESOURCE=UNITS, such as nvidia.com/hostdev=8")
+    return name, int(units)
+
+
+def _settings(path: Path | None) -> dict[str, Any]:
+    """The mapping in a file of settings. Raises OSError, and ConfigError."""
+    import yaml
+
+    from busbar.config import ConfigError
+
+    if path is None:
+        return {}
+    try:
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        raise ConfigError([f"{path}: not YAML: {error}"]) from None
+    if not isinstance(found, dict):
+        raise ConfigError([f"{path}: expected keys of `validation`, such as min_bytes: 1G"])
+    return found
+
+
+def _new_run(topology_file: str | None) -> tuple[str, Any]:
+    """The name of a run, and its topology file. Raises OSError."""
+    import secrets
+
+    from busbar.manifests.nccljob import TopologyFile
+
+    name = f"run-{secrets.token_hex(3)}"
+    return name, topology_file and TopologyFile.read(name, Path(topology_file))
+
+
+def _explained(planned: Plan, mark: str) -> str:
+    width = max(len(value) for _, value, _ in planned.sources)
+    lines = [f"{mark}{name:<13}{value:<{width}}  {source}" for name, value, source in planned.sources]
+    return "\n".join([*lines, *(f"{mark}note: {note}" for note in planned.notes)])
+
+
+def _as_yaml(planned: Plan) -> str:
+    """The objects as YAML, scripts as blocks, after a comment with the source of each value."""
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        """Writes texts of several lines as blocks."""
+
+    def text(dumper: yaml.SafeDumper, value: str) -> yaml.Node:
+        return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
+
+    Dumper.add_representer(str, text)
+    objects = []
+    for path, manifest in planned.objects({}):
+        if "/namespaces/" in path:
+            manifest["metadata"]["namespace"] = planned.job.namespace
+        objects.append(manifest)
+    dumped: str = yaml.dump_all(objects, Dumper=Dumper, sort_keys=False, explicit_start=True)
+    return f"{_explained(planned, '# ')}\n{dumped}"

@@ -1,0 +1,22 @@
+"""The NCCL measurement on a cluster that busbar did not make: read its facts, plan, run, remove.
+
+`read_facts` asks the API, `plan` is a pure function of what it says and of what was asked for, `measure` runs
+a plan and removes all that it has created, `clean` removes what a killed process has left.
+"""
+
+from busbar.measure.facts import Facts, GpuNode, read_facts
+from busbar.measure.plan import CannotMeasure, Plan, Request, plan
+from busbar.measure.run import Interrupted, clean, measure
+
+__all__ = [
+    "CannotMeasure",
+    "Facts",
+    "GpuNode",
+    "Interrupted",
+    "Plan",
+    "Request",
+    "clean",
+    "measure",
+    "plan",
+    "read_facts",
+]

@@ -1,0 +1,163 @@
+"""`busbar nccl run` and `clean` as they are typed: output, exit codes, usage."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.testing
+import yaml
+
+from busbar.cli import build
+from busbar.kube import wait
+from busbar.kube.client import ApiError
+from busbar.measure import Request, plan, read_facts
+from busbar.measure.run import this_process
+from tests.support.kube_cluster import Clock
+from tests.unit.collect import launcher_log
+from tests.unit.measure.foreign import SETTINGS, Foreign, gpu_node, holder
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Foreign:
+    """The commands find this cluster, and time that only passes while they wait."""
+    made = Foreign(*(gpu_node(name, gpus=1, product="") for name in ("gpu-1", "gpu-2")))
+    made.server = "https://10.0.0.1:6443"  # type: ignore[attr-defined]
+    # Both names: the other module binds it when it is imported, maybe during this test.
+    for name in ("busbar.cli.cluster.connect", "busbar.kube.access.connect"):
+        monkeypatch.setattr(name, lambda *_: made)
+    monkeypatch.setattr(wait, "SystemClock", Clock)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    Path("settings.yaml").write_text(yaml.safe_dump(SETTINGS))
+    return made
+
+
+def nccl(*words: str) -> Any:
+    return typer.testing.CliRunner().invoke(build(), ["nccl", *words])
+
+
+def measured(*words: str) -> Any:
+    return nccl("run", "--settings", "settings.yaml", *words)
+
+
+def test_a_pass_prints_the_verdict_on_stdout_and_ends_with_0(cluster: Foreign) -> None:
+    done = measured()
+    assert done.exit_code == 0, done.output
+    assert done.stdout.startswith("PASS")
+    *first, rest = done.stderr.split("\n", 2)
+    assert first == ["reading ~/.kube/config", "cluster https://10.0.0.1:6443"]
+    assert (
+        "nodes        gpu-1, gpu-2" in done.stderr and "cluster: all Nodes with nvidia.com/gpu" in done.stderr
+    )
+    assert "\nall_reduce ended with exit code 0\n" in rest
+    assert [path.name for path in Path(".busbar").glob("run-*/report.html")] == ["report.html"]
+    assert cluster.left == []
+
+
+def test_a_fail_ends_with_1_and_its_json_is_the_whole_verdict(cluster: Foreign) -> None:
+    cluster.runs = lambda job: cluster.run_job(job, launcher_log.text(busbw=1.0))
+    done = measured("--json", "--folder", "kept")
+    assert done.exit_code == 1
+    assert json.loads(done.stdout) == json.loads(Path("kept/verdict.json").read_text())
+
+
+def test_a_job_without_a_log_ends_with_2(cluster: Foreign) -> None:
+    cluster.runs = lambda job: None
+    assert measured().exit_code == 2
+
+
+def test_a_cluster_that_is_busy_ends_with_2_and_the_pods(cluster: Foreign) -> None:
+    cluster.hold(holder("gpu-1", "train-0", 1))
+    done = measured()
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "no verdict: gpu-1: 0 of 1 nvidia.com/gpu are free, held by ml/train-0 (1)." in done.stderr
+    assert cluster.created == []
+
+
+def test_an_api_that_refuses_ends_with_2(cluster: Foreign) -> None:
+    cluster.failures = [ApiError("GET /api/v1/nodes", 403, "forbidden")]
+    done = measured()
+    assert (done.exit_code, "no verdict: GET /api/v1/nodes: HTTP 403: forbidden" in done.stderr) == (2, True)
+
+
+def test_a_dry_run_prints_objects_and_the_source_of_each_value_and_creates_nothing(cluster: Foreign) -> None:
+    done = measured("--dry-run")
+    assert (done.exit_code, cluster.created) == (0, [])
+    namespace, job = yaml.safe_load_all(done.stdout)
+    assert job["metadata"]["namespace"] == namespace["metadata"]["name"]
+    assert (namespace["kind"], job["kind"]) == ("Namespace", "MPIJob")
+    first = done.stdout.splitlines()[0]
+    assert first.split("  ")[0] == "# nodes" and first.endswith("  cluster: all Nodes with nvidia.com/gpu")
+    assert [line.strip() for line in done.stdout.splitlines()].count("set -uo pipefail") == 1, "as a block"
+
+
+def test_options_win_over_the_file_of_settings(cluster: Foreign) -> None:
+    done = measured("--image", "registry.example/nccl:2", "--dry-run")
+    assert "image: registry.example/nccl:2" in done.stdout
+    assert "# image        registry.example/nccl:2" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["--hca", "hostdev"], "--hca hostdev: expected RESOURCE=UNITS"),
+        (["--hca", "nvidia.com/hostdev=many"], "expected RESOURCE=UNITS, such as nvidia.com/hostdev=8"),
+        (["--profile", "h1000"], "error: unknown profile 'h1000'; use one of a100-ib-8x200,"),
+        (["--image", ""], "error: validation.image:"),
+        (["--settings", "missing.yaml"], "missing.yaml"),
+        (["--settings", "broken.yaml"], "error: broken.yaml: not YAML"),
+        (["--settings", "text.yaml"], "error: text.yaml: expected keys of `validation`"),
+        (
+            ["--settings", "unknown.yaml"],
+            "error: validation.min_byte: unknown key; did you mean 'min_bytes'?",
+        ),
+    ],
+)
+def test_bad_usage_ends_with_64_and_what_is_expected(
+    cluster: Foreign, words: list[str], complaint: str
+) -> None:
+    Path("broken.yaml").write_text("a: [")
+    Path("text.yaml").write_text("text")
+    Path("unknown.yaml").write_text(yaml.safe_dump({**SETTINGS, "min_byte": 1}))
+    done = measured(*words)
+    assert done.exit_code == 64, done.output
+    assert complaint in " ".join(done.stderr.replace("│", " ").split())
+    assert cluster.created == []
+
+
+def test_ctrl_c_before_anything_is_created_ends_with_130(
+    cluster: Foreign, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: str, **__: str) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cluster, "list", interrupted)
+    assert measured().exit_code == 130
+
+
+def test_without_a_kubeconfig_it_is_bad_usage() -> None:
+    done = nccl("run", "--kubeconfig", "/nonexistent")
+    assert (done.exit_code, "/nonexistent: No such file" in done.stderr) == (64, True)
+
+
+def test_a_context_that_the_kubeconfig_does_not_have_is_bad_usage(tmp_path: Path) -> None:
+    (tmp_path / "config").write_text("contexts: []")
+    done = nccl("run", "--kubeconfig", str(tmp_path / "config"), "--context", "prod")
+    assert (done.exit_code, "the kubeconfig has no context 'prod'" in done.stderr) == (64, True)
+
+
+def test_clean_keeps_a_run_that_may_be_alive_and_says_how_to_remove_it(cluster: Foreign) -> None:
+    cluster.runs = lambda job: None
+    made = plan(read_facts(cluster, None), Request(validation=SETTINGS), "run-7")
+    for path, manifest in made.objects({"busbar/nccl-run-owner": this_process(3600)}):
+        cluster.create(path, manifest)
+    done = nccl("clean")
+    assert done.exit_code == 1
+    assert "kept Namespace busbar-run-7 of run-7: its process may be alive" in done.stderr
+    assert done.stderr.endswith("Fix: busbar nccl clean run-7\n")
+    named = nccl("clean", "run-7")
+    assert (named.exit_code, cluster.left) == (0, [])
+    assert "removed Namespace busbar-run-7" in named.stderr
