@@ -12,7 +12,7 @@ from components.engine.cluster_provider import create_cluster_provider
 from components.engine.debug_messages import leave_out_debug_messages
 from components.engine.interruption import end_quietly_when_interrupted
 from components.engine.join_tokens import JoinTokens
-from components.engine.node_steps import NodeStepArgs, fail_unless_ready, remove_stale_nodes, set_taints
+from components.engine.node_steps import fail_unless_ready, remove_stale_nodes, set_taints
 from components.engine.stack_config import StackConfig
 from components.engine.stack_outputs import Step, export_outputs, fail_unless_made, fail_unless_passed
 from components.fabric_validation import FabricValidation, FabricValidationArgs
@@ -44,9 +44,9 @@ async def main() -> None:
     nfs_server = NfsServer("nfs-server", NfsServerArgs.of(config, control_plane.install_id), checked)
     # Without its first server the cluster is gone: nothing on it is then uninstalled.
     kubeconfig, first_server = control_plane.kubeconfig, control_plane.foundation
-    node_args = NodeStepArgs(taints=k3s.worker_taints(inventory), kubeconfig=kubeconfig)
+    worker_taints = k3s.worker_taints(inventory)
     beside_workers = ResourceOptions(parent=control_plane, depends_on=[control_plane.prepared, load_balancer])
-    taints = set_taints("control-plane-taints", node_args, beside_workers)
+    taints = set_taints("control-plane-taints", worker_taints, kubeconfig, beside_workers)
     pools = WorkerPools(
         "pools",
         WorkerPoolsArgs.of(config, preflight, control_plane),
@@ -101,8 +101,9 @@ async def main() -> None:
     await fail_unless_made(steps)
     # Last, as the engine's own deletions: workers leave a cluster whose fabric has been measured.
     after = ResourceOptions(parent=control_plane, depends_on=[taints, pools, *fabric.measurements])
-    await fail_unless_made([remove_stale_nodes("control-plane-stale-nodes", node_args, after)])
-    await fail_unless_ready(node_args)
+    stale = remove_stale_nodes("control-plane-stale-nodes", worker_taints, kubeconfig, after)
+    await fail_unless_made([stale])
+    await fail_unless_ready(worker_taints, kubeconfig)
 
 
 end_quietly_when_interrupted()

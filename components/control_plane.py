@@ -15,7 +15,7 @@ from busbar.hosts.downloads import install_seconds, k3s_values
 from busbar.hosts.host import Host
 from busbar.hosts.inventory import api_url
 from busbar.hosts.server_output import known_ca, kubeconfig_text, server_facts, with_server
-from components.engine.host_command import HostCommandArgs, create_host_command
+from components.engine.host_command import HostArgs, create_host_command
 from components.engine.join_tokens import JoinTokens
 from components.engine.k3s_server import Server, ServerArgs, create_server
 from components.engine.removal import create_teardown
@@ -142,8 +142,7 @@ class K3sControlPlane(pulumi.ComponentResource):
             f"{name}-nodes",
             first,
             of=[*(host.name for host in others), *args.workers],
-            workers=args.workers,
-            opts=pulumi.ResourceOptions(depends_on=[self._first]),
+            after=[self._first],
         )
         self.prepared = prepared
         found_k3s = pulumi.Output.from_input(args.with_k3s)
@@ -190,26 +189,19 @@ class K3sControlPlane(pulumi.ComponentResource):
         on: Host,
         *,
         of: Sequence[str],
-        workers: Sequence[str] = (),
-        opts: pulumi.ResourceOptions | None = None,
+        after: Sequence[remote.Command] = (),
     ) -> remote.Command:
         machines = pulumi.Output.from_input(self._args.machines).apply(
             lambda found: "\n".join(f"{host} {found.get(host, '')}" for host in of)
         )
         return create_host_command(
             name,
-            HostCommandArgs(
-                login=self._args.login,
-                host=on,
-                script="k3s-nodes",
-                timeout_seconds=NODES_DEADLINE_SECONDS,
-                values={"NODE_NAME": on.name, **({"AFTER": "true"} if workers else {})},
-                payload={
-                    "machines": machines,
-                    "servers": "\n".join(host.name for host in self._args.servers),
-                },
-            ),
-            pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(parent=self)),
+            HostArgs(login=self._args.login, host=on),
+            "k3s-nodes",
+            NODES_DEADLINE_SECONDS,
+            {"NODE_NAME": on.name, **({"AFTER": "true"} if after else {})},
+            pulumi.ResourceOptions(parent=self, depends_on=after),
+            payload={"machines": machines, "servers": "\n".join(host.name for host in self._args.servers)},
         )
 
     def _install(
@@ -221,21 +213,25 @@ class K3sControlPlane(pulumi.ComponentResource):
     ) -> Server:
         args, settings = self._args, self._settings
         return create_server(
-            name,
             ServerArgs(
+                on=HostArgs(
+                    login=args.login,
+                    host=host,
+                    owner=name,
+                    install_id=self.install_id,
+                    fronts=[*args.load_balancers, *args.servers],
+                ),
                 servers=args.servers,
-                load_balancers=args.load_balancers,
-                login=args.login,
-                host=host,
-                install_id=self.install_id,
                 values={
                     **k3s_values(settings, "server", Path(args.project)),
                     **k3s.rotation_values(settings),
                 },
                 timeout_seconds=install_seconds(settings, "server", SERVER_DEADLINE_SECONDS),
-                config=self._render_config(host),
-                registries=self.registries_yaml,
-                peer_ca=peer_ca,
+                payload={
+                    "config": self._render_config(host),
+                    "registries": self.registries_yaml,
+                    **({} if peer_ca is None else {"peer_ca": peer_ca}),
+                },
             ),
             pulumi.ResourceOptions(parent=self, depends_on=after),
         )
@@ -245,21 +241,18 @@ class K3sControlPlane(pulumi.ComponentResource):
         args, bastion = self._args, self._args.login.jump_host
         command = create_host_command(
             name,
-            HostCommandArgs(
-                login=args.login,
-                host=args.servers[0],
-                script="kubeconfig",
-                timeout_seconds=KUBECONFIG_DEADLINE_SECONDS,
-                # Another number every 90 days, or rotated certificates: an update then reads it again.
-                values={
-                    "RENEWAL": str(k3s.kubeconfig_renewal(datetime.now(UTC).date())),
-                    **k3s.rotation_values(self._settings, "certificates"),
-                },
-                logging=remote.Logging.NONE,
-            ),
+            HostArgs(login=args.login, host=args.servers[0]),
+            "kubeconfig",
+            KUBECONFIG_DEADLINE_SECONDS,
+            # Another number every 90 days, or rotated certificates: an update then reads it again.
+            {
+                "RENEWAL": str(k3s.kubeconfig_renewal(datetime.now(UTC).date())),
+                **k3s.rotation_values(self._settings, "certificates"),
+            },
             pulumi.ResourceOptions(
                 parent=self, depends_on=[self._first], additional_secret_outputs=["stdout"]
             ),
+            logging=remote.Logging.NONE,
         )
         return pulumi.Output.secret(
             command.stdout.apply(

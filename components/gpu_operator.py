@@ -7,22 +7,19 @@ from typing import Any
 import pulumi
 import pulumi_kubernetes as kubernetes
 
-from busbar.config import operators
+from busbar.config import operators, section
 from busbar.hosts.inventory import Inventory
 from busbar.manifests.names import digest
 from busbar.manifests.operators import GPU_OPERATOR
 from busbar.manifests.scheduling import GPU_RESOURCE, read_taints, taints_of
-from components.engine.allocatable import AllocatableArgs, create_allocatable_wait
+from components.engine.local_command import create_cluster_command
 from components.engine.release import (
     HELM_VALUES,
     ChartSource,
-    ClusterArgs,
     ReleaseArgs,
     create_release,
     installed_version,
 )
-
-_DEFAULT = operators.GpuOperator()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,18 +27,13 @@ class GpuOperatorArgs:
     """Where the operator is installed, its chart, and the GPUs that it must offer in the end.
 
     `nodes`: number of GPUs by name of the Node. `taints`: of these Nodes, each with key, value and effect.
-    The others are those of `gpu_operator` in `busbar:cluster`.
+    `settings`: as `gpu_operator` of `busbar:cluster`.
     """
 
     kubeconfig: pulumi.Input[str]
     nodes: Mapping[str, int]
     taints: Sequence[Mapping[str, str]] = ()
-    enabled: bool = _DEFAULT.enabled
-    chart: str = _DEFAULT.chart
-    version: str = _DEFAULT.version
-    repository: str | None = _DEFAULT.repository
-    values: Mapping[str, Any] = field(default_factory=dict)
-    timeout_seconds: int = _DEFAULT.timeout_seconds
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, inventory: Inventory, kubeconfig: pulumi.Input[str]) -> "GpuOperatorArgs":
@@ -51,7 +43,7 @@ class GpuOperatorArgs:
             kubeconfig=kubeconfig,
             nodes={worker.name: pools[worker.pool or ""].gpus for worker in inventory.workers},
             taints=[taint.model_dump() for taint in taints_of(pools.values())],
-            **inventory.cluster.gpu_operator.model_dump(),
+            settings=inventory.cluster.gpu_operator.model_dump(),
         )
 
 
@@ -69,34 +61,32 @@ class GpuOperator(pulumi.ComponentResource):
 
     def __init__(self, name: str, args: GpuOperatorArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("busbar:index:GpuOperator", name, None, opts)
-        values = GPU_OPERATOR.values(HELM_VALUES, args, read_taints(args.taints))
+        config = section(operators.GpuOperator, "gpu_operator", args.settings)
+        values = GPU_OPERATOR.values(HELM_VALUES, config, read_taints(args.taints))
         self.version = pulumi.Output.from_input(None)
         self.releases = []
-        if args.enabled:
+        if config.enabled:
             release = create_release(
                 name,
                 ReleaseArgs(
-                    cluster=ClusterArgs.of(args.kubeconfig, opts),
+                    kubeconfig=args.kubeconfig,
                     operator=GPU_OPERATOR,
-                    config=args,
-                    source=ChartSource.configured(args),
+                    config=config,
+                    source=ChartSource.configured(config),
                     values=values,
                 ),
                 parent=self,
+                deleted_with=opts.deleted_with if opts else None,
             )
-            self.version = installed_version(release, args.version)
+            self.version = installed_version(release, config.version)
             self.releases = [release]
-        wait = create_allocatable_wait(
+        wait = create_cluster_command(
             f"{name}-gpus",
-            AllocatableArgs(
-                kubeconfig=args.kubeconfig,
-                operator=GPU_OPERATOR,
-                config=args,
-                resource=GPU_RESOURCE,
-                nodes=args.nodes,
-                triggers=[digest(values), args.version],
-            ),
+            "wait allocatable",
+            GPU_OPERATOR.wait_request(config, GPU_RESOURCE, args.nodes),
+            args.kubeconfig,
             pulumi.ResourceOptions(parent=self, depends_on=self.releases),
+            triggers=[digest(values), config.version],
         )
         self.ready = wait.stdout
         self.register_outputs({"version": self.version, "ready": self.ready})

@@ -11,8 +11,8 @@ from busbar.config import VirtualIp, section
 from busbar.hosts import haproxy
 from busbar.hosts.host import Host
 from busbar.hosts.inventory import API_PORT, api_url
-from components.engine.host_command import HostCommandArgs, create_host_command
-from components.engine.removal import HostRemovalArgs, create_host_removal
+from components.engine.host_command import HostArgs, create_host_command
+from components.engine.removal import create_host_removal
 from components.engine.ssh import SshLogin
 from components.engine.stack_config import StackConfig
 
@@ -78,54 +78,36 @@ class HAProxyLoadBalancer(pulumi.ComponentResource):
 
     def _install(self, name: str, host: Host) -> remote.Command:
         balancers, servers = self._args.load_balancers, self._args.servers
-        removal = create_host_removal(
-            f"{name}-removal",
-            HostRemovalArgs(
-                login=self._args.login,
-                host=host,
-                fronts=[*balancers, *servers],
-                script="haproxy",
-                owner=name,
-                install_id=self._args.install_id,
-                timeout_seconds=DEADLINE_SECONDS,
-                values={"CA_FILE": haproxy.CA_FILE},
-            ),
-            pulumi.ResourceOptions(parent=self, depends_on=[*self._removals]),
+        on = HostArgs(
+            login=self._args.login,
+            host=host,
+            owner=name,
+            install_id=self._args.install_id,
+            fronts=[*balancers, *servers],
         )
-        self._removals.append(removal)
+        ca_file = {"CA_FILE": haproxy.CA_FILE}
         shared_address = {"VIRTUAL_IP": self._shared.address if self._shared else ""}
+        after_other_removals = pulumi.ResourceOptions(parent=self, depends_on=[*self._removals])
+        removal = create_host_removal(on, "haproxy", DEADLINE_SECONDS, ca_file, after_other_removals)
+        self._removals.append(removal)
         packages = create_host_command(
             f"{name}-packages",
-            HostCommandArgs(
-                login=self._args.login,
-                host=host,
-                script="haproxy-packages",
-                timeout_seconds=DEADLINE_SECONDS,
-                values={"NODE_NAME": host.name, **shared_address},
-                install_id=self._args.install_id,
-                owner=name,
-            ),
+            on,
+            "haproxy-packages",
+            DEADLINE_SECONDS,
+            {"NODE_NAME": host.name, **shared_address},
             pulumi.ResourceOptions(parent=self, depends_on=[removal]),
         )
         return create_host_command(
             name,
-            HostCommandArgs(
-                login=self._args.login,
-                host=host,
-                script="haproxy",
-                timeout_seconds=DEADLINE_SECONDS,
-                values={
-                    "NODE_NAME": host.name,
-                    "API_PORT": str(API_PORT),
-                    "CA_FILE": haproxy.CA_FILE,
-                    **shared_address,
-                },
-                payload={
-                    "haproxy_cfg": haproxy.haproxy_config(balancers, servers, self._shared),
-                    "keepalived_conf": haproxy.keepalived_config(balancers, self._shared, host),
-                    "ca_pem": self._args.ca_pem,
-                },
-                install_id=self._args.install_id,
-            ),
+            on,
+            "haproxy",
+            DEADLINE_SECONDS,
+            {"NODE_NAME": host.name, "API_PORT": str(API_PORT), **ca_file, **shared_address},
             pulumi.ResourceOptions(parent=self, depends_on=[packages, *self.nodes]),
+            payload={
+                "haproxy_cfg": haproxy.haproxy_config(balancers, servers, self._shared),
+                "keepalived_conf": haproxy.keepalived_config(balancers, self._shared, host),
+                "ca_pem": self._args.ca_pem,
+            },
         )

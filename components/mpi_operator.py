@@ -6,29 +6,25 @@ from typing import Any
 
 import pulumi
 
-from busbar.config import operators
+from busbar.config import operators, section
 from busbar.hosts.inventory import Inventory
 from busbar.manifests.operators import MPI_OPERATOR
-from components.engine.release import HELM_VALUES, ChartSource, ClusterArgs, ReleaseArgs, create_release
+from components.engine.release import HELM_VALUES, ChartSource, ReleaseArgs, create_release
 
 CHART = "./charts/mpi-operator"
-_DEFAULT = operators.MpiOperator()
 
 
 @dataclass(frozen=True, kw_only=True)
 class MpiOperatorArgs:
-    """Where the operator is installed; the others are those of `mpi_operator` in `busbar:cluster`."""
+    """Where the operator is installed. `settings`: as `mpi_operator` of `busbar:cluster`."""
 
     kubeconfig: pulumi.Input[str]
-    enabled: bool = _DEFAULT.enabled
-    image: str = _DEFAULT.image
-    values: Mapping[str, Any] = field(default_factory=dict)
-    timeout_seconds: int = _DEFAULT.timeout_seconds
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, inventory: Inventory, kubeconfig: pulumi.Input[str]) -> "MpiOperatorArgs":
         """The arguments of a configuration."""
-        return cls(kubeconfig=kubeconfig, **inventory.cluster.mpi_operator.model_dump())
+        return cls(kubeconfig=kubeconfig, settings=inventory.cluster.mpi_operator.model_dump())
 
 
 class MpiOperator(pulumi.ComponentResource):
@@ -42,23 +38,25 @@ class MpiOperator(pulumi.ComponentResource):
 
     def __init__(self, name: str, args: MpiOperatorArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("busbar:index:MpiOperator", name, None, opts)
+        config = section(operators.MpiOperator, "mpi_operator", args.settings)
         self.version = pulumi.Output.from_input(None)
-        if args.enabled:
+        if config.enabled:
             release = create_release(
                 name,
                 ReleaseArgs(
-                    cluster=ClusterArgs.of(args.kubeconfig, opts),
+                    kubeconfig=args.kubeconfig,
                     operator=MPI_OPERATOR,
-                    config=args,
+                    config=config,
                     source=ChartSource(chart=CHART),
-                    values=MPI_OPERATOR.values(HELM_VALUES, args),
+                    values=MPI_OPERATOR.values(HELM_VALUES, config),
                     # Nothing after the release would notice a controller that does not run.
                     await_ready=True,
                 ),
                 parent=self,
+                deleted_with=opts.deleted_with if opts else None,
             )
             # The chart says which version it was made for; what runs is the image.
-            version = image_version(args.image)
+            version = image_version(config.image)
             self.version = pulumi.Output.from_input(release.status).apply(lambda _: version)
         self.register_outputs({"version": self.version})
 

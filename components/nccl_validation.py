@@ -23,7 +23,7 @@ from busbar.manifests.names import digest
 from busbar.manifests.scheduling import read_taints
 from busbar.outputs.again import judged_again
 from components.engine.custom_resource import create_custom_resource
-from components.engine.local_command import ClusterCommandArgs, create_cluster_command
+from components.engine.local_command import create_cluster_command
 
 # In the state of every cluster that was measured. With another text here each would be measured again; what
 # the collector prints has a version of its own, and read_result reads the former ones.
@@ -110,13 +110,11 @@ class NcclValidation(pulumi.ComponentResource):
         spec = collect_spec(hardware, validation, job, self.job, folder=folder)
         collect = create_cluster_command(
             f"{name}-collect",
-            ClusterCommandArgs(
-                command=("nccl", "collect"),
-                spec=spec,
-                kubeconfig=args.kubeconfig,
-                triggers=[digest(spec), _CONSTANT_TRIGGER],
-            ),
+            "nccl collect",
+            spec,
+            args.kubeconfig,
             pulumi.ResourceOptions(parent=self, depends_on=[mpi_job]),
+            triggers=[digest(spec), _CONSTANT_TRIGGER],
         )
         self.result = collect.stdout.apply(
             lambda printed: judged_again(
@@ -154,14 +152,7 @@ def create_image_pull(name: str, args: NcclValidationArgs, opts: pulumi.Resource
     """
     spec = ImagePull.of(_resolve(args)).model_dump(mode="json")
     return create_cluster_command(
-        name,
-        ClusterCommandArgs(
-            command=("nccl", "pull-image"),
-            spec=spec,
-            kubeconfig=args.kubeconfig,
-            triggers=[digest(spec)],
-        ),
-        opts,
+        name, "nccl pull-image", spec, args.kubeconfig, opts, triggers=[digest(spec)]
     )
 
 

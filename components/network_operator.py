@@ -5,25 +5,22 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pulumi
-import pulumi_kubernetes as kubernetes
 
-from busbar.config import operators
+from busbar.config import operators, section
 from busbar.hosts.inventory import Inventory
 from busbar.manifests import nic_cluster_policy
 from busbar.manifests.names import digest
 from busbar.manifests.operators import NETWORK_OPERATOR
 from busbar.manifests.scheduling import read_taints, taints_of
-from components.engine.allocatable import AllocatableArgs, create_allocatable_wait
+from components.engine.custom_resource import create_custom_resource
+from components.engine.local_command import create_cluster_command
 from components.engine.release import (
     HELM_VALUES,
     ChartSource,
-    ClusterArgs,
     ReleaseArgs,
     create_release,
     installed_version,
 )
-
-_DEFAULT = operators.NetworkOperator()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,25 +28,15 @@ class NetworkOperatorArgs:
     """Where the operator is installed, its chart, and the HCAs that it must offer in the end.
 
     `nodes`: number of HCAs by name of the Node. `rails`: their PCI addresses on all Nodes, such as
-    0000:1b:00.0. `taints`: of these Nodes, each with key, value and effect. The others are those of
-    `network_operator` in `busbar:cluster`.
+    0000:1b:00.0. `taints`: of these Nodes, each with key, value and effect. `settings`: as `network_operator`
+    of `busbar:cluster`.
     """
 
     kubeconfig: pulumi.Input[str]
     nodes: Mapping[str, int]
     rails: pulumi.Input[Sequence[str]]
     taints: Sequence[Mapping[str, str]] = ()
-    enabled: bool = _DEFAULT.enabled
-    chart: str = _DEFAULT.chart
-    version: str = _DEFAULT.version
-    repository: str | None = _DEFAULT.repository
-    values: Mapping[str, Any] = field(default_factory=dict)
-    timeout_seconds: int = _DEFAULT.timeout_seconds
-    resource: str = _DEFAULT.resource
-    selectors: Mapping[str, Any] = field(default_factory=dict)
-    image_repository: str = _DEFAULT.image_repository
-    image_tag: str | None = _DEFAULT.image_tag
-    secondary_networks: bool = _DEFAULT.secondary_networks
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -62,7 +49,7 @@ class NetworkOperatorArgs:
             nodes={worker.name: pools[worker.pool or ""].rails for worker in inventory.workers},
             rails=rails,
             taints=[taint.model_dump() for taint in taints_of(pools.values())],
-            **inventory.cluster.network_operator.model_dump(),
+            settings=inventory.cluster.network_operator.model_dump(),
         )
 
 
@@ -82,49 +69,48 @@ class NetworkOperator(pulumi.ComponentResource):
         self, name: str, args: NetworkOperatorArgs, opts: pulumi.ResourceOptions | None = None
     ) -> None:
         super().__init__("busbar:index:NetworkOperator", name, None, opts)
+        config = section(operators.NetworkOperator, "network_operator", args.settings)
         self.version = self.ready = pulumi.Output.from_input(None)
-        if args.enabled:
-            self._install(name, args, ClusterArgs.of(args.kubeconfig, opts))
+        if config.enabled:
+            self._install(name, args, config, opts.deleted_with if opts else None)
         self.register_outputs({"version": self.version, "ready": self.ready})
 
-    def _install(self, name: str, args: NetworkOperatorArgs, cluster: ClusterArgs) -> None:
-        values = NETWORK_OPERATOR.values(HELM_VALUES, args)
+    def _install(
+        self,
+        name: str,
+        args: NetworkOperatorArgs,
+        config: operators.NetworkOperator,
+        deleted_with: pulumi.Resource | None,
+    ) -> None:
+        values = NETWORK_OPERATOR.values(HELM_VALUES, config)
         release = create_release(
             name,
             ReleaseArgs(
-                cluster=cluster,
+                kubeconfig=args.kubeconfig,
                 operator=NETWORK_OPERATOR,
-                config=args,
-                source=ChartSource.configured(args),
+                config=config,
+                source=ChartSource.configured(config),
                 values=values,
             ),
             parent=self,
+            deleted_with=deleted_with,
         )
         rails: pulumi.Output[Sequence[str]] = pulumi.Output.from_input(args.rails)
         taints = read_taints(args.taints)
-        spec = rails.apply(lambda found: nic_cluster_policy.render(args, taints, found)["spec"])
-        policy = kubernetes.apiextensions.CustomResource(
+        spec = rails.apply(lambda found: nic_cluster_policy.render(config, taints, found)["spec"])
+        policy = create_custom_resource(
             f"{name}-policy",
-            api_version=nic_cluster_policy.API_VERSION,
-            kind=nic_cluster_policy.KIND,
-            metadata=nic_cluster_policy.METADATA,
-            spec=spec,
+            {**nic_cluster_policy.HEAD, "spec": spec},
             # The release brings the CRD.
-            opts=pulumi.ResourceOptions(
-                parent=self, depends_on=[release], deleted_with=cluster.deleted_with or release
-            ),
+            pulumi.ResourceOptions(parent=self, depends_on=[release], deleted_with=deleted_with or release),
         )
-        wait = create_allocatable_wait(
+        wait = create_cluster_command(
             f"{name}-hcas",
-            AllocatableArgs(
-                kubeconfig=args.kubeconfig,
-                operator=NETWORK_OPERATOR,
-                config=args,
-                resource=args.resource,
-                nodes=args.nodes,
-                triggers=[digest(values), spec.apply(digest), args.version],
-            ),
+            "wait allocatable",
+            NETWORK_OPERATOR.wait_request(config, config.resource, args.nodes),
+            args.kubeconfig,
             pulumi.ResourceOptions(parent=self, depends_on=[policy]),
+            triggers=[digest(values), spec.apply(digest), config.version],
         )
-        self.version = installed_version(release, args.version)
+        self.version = installed_version(release, config.version)
         self.ready = wait.stdout

@@ -10,11 +10,12 @@ from pulumi_command import local, remote
 from busbar.config import nfs_server, section
 from busbar.hosts import nfs
 from busbar.hosts.host import Host
-from components.engine.host_command import HostCommandArgs, create_host_command
-from components.engine.removal import HostRemovalArgs, create_host_removal
+from components.engine.host_command import HostArgs, create_host_command
+from components.engine.removal import create_host_removal
 from components.engine.ssh import SshLogin
 from components.engine.stack_config import StackConfig
 
+SCRIPT = "nfs-server"
 # Up to 5 minutes of it for an apt that already runs (unattended-upgrades at the first boot).
 DEADLINE_SECONDS = 900
 
@@ -75,33 +76,21 @@ class NfsServer(pulumi.ComponentResource):
             "SQUASH": export.config.squash,
             "ALLOW_SYSTEM_DISK": "true" if export.config.allow_system_disk else "false",
         }
+        on = HostArgs(
+            login=args.login, host=export.host, owner=name, install_id=args.install_id, fronts=args.fronts
+        )
         removal = create_host_removal(
-            f"{name}-removal",
-            HostRemovalArgs(
-                login=args.login,
-                host=export.host,
-                fronts=args.fronts,
-                script="nfs-server",
-                owner=name,
-                install_id=args.install_id,
-                timeout_seconds=DEADLINE_SECONDS,
-                values=values,
-            ),
-            pulumi.ResourceOptions(parent=self),
+            on, SCRIPT, DEADLINE_SECONDS, values, pulumi.ResourceOptions(parent=self)
         )
         self.removals = [removal]
         self.nodes = [
             create_host_command(
                 name,
-                HostCommandArgs(
-                    login=args.login,
-                    host=export.host,
-                    script="nfs-server",
-                    timeout_seconds=DEADLINE_SECONDS,
-                    values={"NODE_NAME": export.host.name, **values},
-                    payload={"exports": nfs.exports(export, args.workers), "nfs_conf": nfs.CONFIG},
-                    install_id=args.install_id,
-                ),
+                on,
+                SCRIPT,
+                DEADLINE_SECONDS,
+                {"NODE_NAME": export.host.name, **values},
                 pulumi.ResourceOptions(parent=self, depends_on=[removal]),
+                payload={"exports": nfs.exports(export, args.workers), "nfs_conf": nfs.CONFIG},
             )
         ]

@@ -12,9 +12,9 @@ from busbar.config import K3s, Pool, section
 from busbar.hosts import k3s
 from busbar.hosts.downloads import install_seconds, k3s_values
 from busbar.hosts.host import Host
-from components.engine.host_command import HostCommandArgs, create_host_command
-from components.engine.removal import HostRemovalArgs, create_host_removal
-from components.engine.rolling_update import RollingUpdate, RollingUpdateArgs
+from components.engine.host_command import HostArgs, create_host_command
+from components.engine.removal import create_host_removal
+from components.engine.rolling_update import RollingUpdate
 from components.engine.script_delivery import create_delivery_hook
 from components.engine.ssh import SshLogin
 
@@ -77,72 +77,51 @@ class InfiniBandWorkerPool(pulumi.ComponentResource):
             f"{name}-delivery", args.login, {_agent(host): host for host in args.workers}
         )
         by_name: dict[str, remote.Command] = {}
-        self._rolling = RollingUpdate(self._rolling_update(), by_name)
-        for host in args.workers:
-            by_name[host.name] = self._install(host, self._uninstall_on_delete(host))
-        self.nodes = [*by_name.values()]
-        ready = pulumi.Output.all(*(node.stdout for node in self.nodes))
-        self.node_names = ready.apply(lambda _: [host.name for host in args.workers])
-        self.register_outputs({"node_names": self.node_names})
-
-    def _rolling_update(self) -> RollingUpdateArgs:
-        args, pool = self._args, self._settings
-        return RollingUpdateArgs(
-            pool=args.pool,
-            limit=pool.restarts_at_once(len(args.workers)),
-            jobs=pool.running_jobs != "keep",
+        self._rolling = RollingUpdate(
+            args.pool,
+            by_name,
+            limit=self._settings.restarts_at_once(len(args.workers)),
+            jobs=self._settings.running_jobs != "keep",
             # The component is registered when everything that it depends on is done.
             begin=self.urn,
             kubeconfig=args.kubeconfig,
             unreachable=args.unreachable,
         )
+        for host in args.workers:
+            by_name[host.name] = self._install(host)
+        self.nodes = [*by_name.values()]
+        ready = pulumi.Output.all(*(node.stdout for node in self.nodes))
+        self.node_names = ready.apply(lambda _: [host.name for host in args.workers])
+        self.register_outputs({"node_names": self.node_names})
 
-    def _uninstall_on_delete(self, host: Host) -> pulumi.Resource:
-        args = self._args
-        return create_host_removal(
-            f"{_agent(host)}-removal",
-            HostRemovalArgs(
-                login=args.login,
-                host=host,
-                fronts=args.fronts,
-                script="k3s-agent-remove",
-                owner=_agent(host),
-                install_id=args.install_id,
-                timeout_seconds=REMOVAL_DEADLINE_SECONDS,
-            ),
-            pulumi.ResourceOptions(parent=self),
-        )
-
-    def _install(self, host: Host, removal: pulumi.Resource) -> remote.Command:
+    def _install(self, host: Host) -> remote.Command:
         args, pool = self._args, self._settings
-        workers = len(args.workers)
+        name, workers = _agent(host), len(args.workers)
+        on = HostArgs(login=args.login, host=host, owner=name, install_id=args.install_id, fronts=args.fronts)
+        removal = create_host_removal(
+            on, "k3s-agent-remove", REMOVAL_DEADLINE_SECONDS, {}, pulumi.ResourceOptions(parent=self)
+        )
+        seconds = AGENT_DEADLINE_SECONDS + k3s.restart_seconds(pool, workers)
         return create_host_command(
-            _agent(host),
-            HostCommandArgs(
-                login=args.login,
-                host=host,
-                script="k3s-agent",
-                timeout_seconds=install_seconds(
-                    self._k3s,
-                    "worker",
-                    AGENT_DEADLINE_SECONDS + k3s.restart_seconds(pool, workers),
-                ),
-                values={
-                    **self._install_values,
-                    "NODE_NAME": host.name,
-                    "NODE_ADDRESS": host.address,
-                    **k3s.restart_values(pool, workers),
-                },
-                payload={"config": self._render_config(host), "registries": args.registries_yaml},
-                install_id=args.install_id,
-                delivered=True,
-            ),
+            name,
+            on,
+            "k3s-agent",
+            install_seconds(self._k3s, "worker", seconds),
+            {
+                **self._install_values,
+                "NODE_NAME": host.name,
+                "NODE_ADDRESS": host.address,
+                **k3s.restart_values(pool, workers),
+            },
             pulumi.ResourceOptions(
                 parent=self,
                 depends_on=self._rolling.ahead_of(host.name).apply(lambda ahead: [removal, *ahead]),
-                aliases=self._former_names(host),
+                # The name in older stacks, with the pool; without it the engine would remove such a worker.
+                aliases=[pulumi.Alias(name=f"pool-{args.pool}-{host.name}")],
                 hooks=pulumi.ResourceHookBinding(on_error=[self._delivery]),
             ),
+            payload={"config": self._render_config(host), "registries": args.registries_yaml},
+            delivered=True,
         )
 
     def _render_config(self, host: Host) -> pulumi.Output[str]:
@@ -156,10 +135,6 @@ class InfiniBandWorkerPool(pulumi.ComponentResource):
                 labels=host.labels,
             )
         )
-
-    def _former_names(self, host: Host) -> list[pulumi.Alias]:
-        """The name in older stacks, with the pool; without it the engine would remove such a worker."""
-        return [pulumi.Alias(name=f"pool-{self._args.pool}-{host.name}")]
 
 
 def _agent(host: Host) -> str:

@@ -38,8 +38,8 @@ class ForeignRelease(Exception):
 class DesiredRelease:
     """A release about to be installed.
 
-    `chart` is the name in its Chart.yaml. `disable_setting` is the setting that leaves the release out of the
-    stack, for the error message.
+    `chart`: as configured (a name, an oci:// address, a folder, an archive). `disable_setting` is the setting
+    that leaves the release out of the stack, for the error message.
     """
 
     name: str
@@ -140,8 +140,8 @@ def _may_repeat(error: ApiError) -> bool:
 
 
 def _difference(record: Record, desired: DesiredRelease) -> str | None:
-    if record.chart != desired.chart:
-        return f"its chart is {record.chart or 'unnamed'}, expected {desired.chart}"
+    if record.chart != (chart := helm_records.chart_name(desired.chart)):
+        return f"its chart is {record.chart or 'unnamed'}, expected {chart}"
     # Through JSON, as Helm got them: tuples become lists, and every key becomes a string.
     expected = json.loads(json.dumps(dict(desired.values)))
     paths = helm_records.differences(record.values, expected)

@@ -4,38 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
+from busbar.config import NetworkOperator
 from busbar.config.pools import Taint
 from busbar.manifests.scheduling import worker_tolerations
 
-API_VERSION = "mellanox.com/v1alpha1"
-KIND = "NicClusterPolicy"
-# The operator ignores a policy of any other name (Mellanox/network-operator, pkg/consts).
-NAME = "nic-cluster-policy"
-METADATA = {"name": NAME, "labels": {"app.kubernetes.io/managed-by": "busbar"}}
+HEAD: Mapping[str, Any] = {
+    "apiVersion": "mellanox.com/v1alpha1",
+    "kind": "NicClusterPolicy",
+    # The operator ignores a policy of any other name (Mellanox/network-operator, pkg/consts).
+    "metadata": {"name": "nic-cluster-policy", "labels": {"app.kubernetes.io/managed-by": "busbar"}},
+}
 PLUGIN_IMAGE = "sriov-network-device-plugin"
 MELLANOX_VENDOR = "15b3"
 
 
-class Settings(Protocol):
-    """What the policy takes from the configuration of the Network Operator."""
-
-    @property
-    def version(self) -> str: ...
-    @property
-    def resource(self) -> str: ...
-    @property
-    def selectors(self) -> Mapping[str, Any]: ...
-    @property
-    def image_repository(self) -> str: ...
-    @property
-    def image_tag(self) -> str | None: ...
-    @property
-    def secondary_networks(self) -> bool: ...
-
-
-def render(config: Settings, taints: Iterable[Taint], rails: Sequence[str]) -> dict[str, Any]:
+def render(config: NetworkOperator, taints: Iterable[Taint], rails: Sequence[str]) -> dict[str, Any]:
     """The policy: whole HCAs, or VFs passed into a VM, as `config.resource`; `rails` are PCI addresses.
 
     No OFED driver: the host has its own. Multus only on request: NCCL's verbs need the device, and over
@@ -46,9 +31,7 @@ def render(config: Settings, taints: Iterable[Taint], rails: Sequence[str]) -> d
         "config": json.dumps(plugin_config(config, rails), sort_keys=True),
     }
     return {
-        "apiVersion": API_VERSION,
-        "kind": KIND,
-        "metadata": METADATA,
+        **HEAD,
         "spec": {
             "sriovDevicePlugin": plugin,
             **(_secondary_networks(config) if config.secondary_networks else {}),
@@ -57,7 +40,7 @@ def render(config: Settings, taints: Iterable[Taint], rails: Sequence[str]) -> d
     }
 
 
-def _image(config: Settings, name: str) -> dict[str, Any]:
+def _image(config: NetworkOperator, name: str) -> dict[str, Any]:
     return {
         "image": name,
         "repository": config.image_repository,
@@ -65,7 +48,7 @@ def _image(config: Settings, name: str) -> dict[str, Any]:
     }
 
 
-def _secondary_networks(config: Settings) -> dict[str, Any]:
+def _secondary_networks(config: NetworkOperator) -> dict[str, Any]:
     """Without the webhook of nv-ipam, which would need a certificate manager."""
     multus = {
         **_image(config, "multus-cni"),
@@ -82,7 +65,7 @@ def _secondary_networks(config: Settings) -> dict[str, Any]:
     }
 
 
-def plugin_config(config: Settings, rails: Sequence[str]) -> dict[str, Any]:
+def plugin_config(config: NetworkOperator, rails: Sequence[str]) -> dict[str, Any]:
     """The device plugin's configuration: one resource, and the selectors of its devices.
 
     Raises ValueError without rails: the plugin takes an empty list as "all HCAs".

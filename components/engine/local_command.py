@@ -7,7 +7,6 @@ import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pulumi
@@ -16,29 +15,25 @@ from pulumi_command import local
 from busbar.kube.access import KUBECONFIG_TEXT
 
 
-@dataclass(frozen=True, kw_only=True)
-class ClusterCommandArgs:
-    """`command`: words after `busbar`. `spec`: JSON object on stdin. It runs again when `triggers` change."""
-
-    command: Sequence[str]
-    spec: Mapping[str, Any]
-    kubeconfig: pulumi.Input[str]
-    triggers: Sequence[pulumi.Input[Any]]
-
-
 def create_cluster_command(
-    name: str, args: ClusterCommandArgs, opts: pulumi.ResourceOptions
+    name: str,
+    command: str,
+    spec: Mapping[str, Any],
+    kubeconfig: pulumi.Input[str],
+    opts: pulumi.ResourceOptions,
+    triggers: Sequence[pulumi.Input[Any]] = (),
 ) -> local.Command:
-    """Register one `busbar` command that works on the cluster; its result is on stdout.
+    """Register `busbar COMMAND` with the JSON of `spec` on stdin; it works on the cluster, its result is on
+    stdout, and it runs again when `triggers` change.
 
     The kubeconfig travels as a secret variable of the process: not in its arguments, not on the disk.
     """
     return local.Command(
         name,
-        create=busbar_command(*args.command),
-        stdin=json.dumps(args.spec, sort_keys=True),
-        environment={KUBECONFIG_TEXT: pulumi.Output.secret(args.kubeconfig)},
-        triggers=list(args.triggers),
+        create=busbar_command(*command.split()),
+        stdin=json.dumps(spec, sort_keys=True),
+        environment={KUBECONFIG_TEXT: pulumi.Output.secret(kubeconfig)},
+        triggers=list(triggers),
         # stdout is the result and becomes an output; the progress is on stderr.
         logging=local.Logging.STDERR,
         add_previous_output_in_env=False,

@@ -4,46 +4,21 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pulumi
 import pulumi_kubernetes as kubernetes
 
-from busbar.config.kubernetes_values import is_local_chart, repository_of
+from busbar.config import Chart
+from busbar.config.kubernetes_values import is_local_chart
+from busbar.helm.recovery import DesiredRelease
 from busbar.manifests import namespace as namespaces
 from busbar.manifests.operators import Operator, OperatorConfig
-from components.engine.release_hooks import RecoveryArgs, create_recovery_hooks
+from components.engine.release_hooks import create_recovery_hooks
 
 HELM_VALUES = Path(__file__).resolve().parents[2] / "helm_values"
 # Past revisions that stay as Secrets in the cluster; 0 would mean all of them.
 MAX_HISTORY = 5
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClusterArgs:
-    """A cluster to install on.
-
-    `deleted_with`: the resource without which the cluster is gone, and everything on it.
-    """
-
-    kubeconfig: pulumi.Input[str]
-    deleted_with: pulumi.Resource | None = None
-
-    @classmethod
-    def of(cls, kubeconfig: pulumi.Input[str], opts: pulumi.ResourceOptions | None) -> "ClusterArgs":
-        """The cluster of a component with these options."""
-        return cls(kubeconfig=kubeconfig, deleted_with=opts.deleted_with if opts else None)
-
-
-class Chart(Protocol):
-    """A chart as configured; `repository` counts for a chart that is given by its name."""
-
-    @property
-    def chart(self) -> str: ...
-    @property
-    def version(self) -> str: ...
-    @property
-    def repository(self) -> str | None: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,9 +33,8 @@ class ChartSource:
     def configured(cls, config: Chart) -> "ChartSource":
         """The source of a chart of the configuration."""
         # A folder or an archive is one version, whatever it is called.
-        version = None if is_local_chart(config.chart) else config.version
-        repository = repository_of(config.chart, config.repository)
-        return cls(chart=config.chart, version=version, repository=repository)
+        version = None if config.is_local else config.version
+        return cls(chart=config.chart, version=version, repository=config.repository_url)
 
     def digest(self) -> str | None:
         """`chart sha256:...` over the files of a local chart, None for any other."""
@@ -82,7 +56,7 @@ class ReleaseArgs:
     Helm waits for the pods; not needed where something after the release waits for what they offer.
     """
 
-    cluster: ClusterArgs
+    kubeconfig: pulumi.Input[str]
     operator: Operator
     config: OperatorConfig
     source: ChartSource
@@ -90,25 +64,33 @@ class ReleaseArgs:
     await_ready: bool = False
 
 
-def create_release(name: str, args: ReleaseArgs, parent: pulumi.Resource) -> kubernetes.helm.v3.Release:
+def create_release(
+    name: str, args: ReleaseArgs, parent: pulumi.Resource, deleted_with: pulumi.Resource | None = None
+) -> kubernetes.helm.v3.Release:
     """Register `<name>-namespace` and `<name>-release` as children of the operator called `name`.
 
-    The history is bounded, and hooks run (operators upgrade their CRDs in them).
+    The history is bounded, and hooks run (operators upgrade their CRDs in them). `deleted_with`: the resource
+    without which the cluster is gone: a release cannot be uninstalled from it.
     """
-    # A release cannot be uninstalled from a cluster that is gone.
-    deleted_with = args.cluster.deleted_with
+    operator, source = args.operator, args.source
     namespace = create_privileged_namespace(
         f"{name}-namespace",
-        args.operator.namespace,
+        operator.namespace,
         pulumi.ResourceOptions(parent=parent, deleted_with=deleted_with),
     )
-    namespace_name = namespace.metadata["name"]
-    resource, source = f"{name}-release", args.source
+    resource = f"{name}-release"
+    desired = DesiredRelease(
+        name=operator.release,
+        namespace=operator.namespace,
+        chart=source.chart,
+        values=args.values,
+        disable_setting=operator.disable_setting,
+    )
     return kubernetes.helm.v3.Release(
         resource,
         kubernetes.helm.v3.ReleaseArgs(
-            name=args.operator.release,
-            namespace=namespace_name,
+            name=operator.release,
+            namespace=namespace.metadata["name"],
             chart=source.chart,
             version=source.version,
             repository_opts=kubernetes.helm.v3.RepositoryOptsArgs(repo=source.repository)
@@ -129,17 +111,7 @@ def create_release(name: str, args: ReleaseArgs, parent: pulumi.Resource) -> kub
             deleted_with=deleted_with,
             # Two releases of one name would share their objects: the old one goes first.
             delete_before_replace=True,
-            hooks=create_recovery_hooks(
-                resource,
-                RecoveryArgs(
-                    release=args.operator.release,
-                    namespace=namespace_name,
-                    chart=source.chart,
-                    values=args.values,
-                    disable_setting=args.operator.disable_setting,
-                    kubeconfig=args.cluster.kubeconfig,
-                ),
-            ),
+            hooks=create_recovery_hooks(resource, desired, args.kubeconfig),
         ),
     )
 

@@ -7,50 +7,42 @@ fails where its host is gone, and with it the whole update.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import pulumi
 from pulumi_command import local
 
 from busbar.hosts.host import Host
+from components.engine.host_command import HostArgs, owner_mark
 from components.engine.local_command import busbar_command
 from components.engine.ssh import SshLogin, with_login
 
 
-@dataclass(frozen=True, kw_only=True)
-class HostRemovalArgs:
-    """`script` with `values` and VERB=remove undoes the installation of `host`, the resource `owner`.
+def create_host_removal(
+    on: HostArgs,
+    script: str,
+    timeout_seconds: int,
+    values: Mapping[str, str],
+    opts: pulumi.ResourceOptions,
+) -> local.Command:
+    """Register `<owner>-removal`: `script` with `values` and VERB=remove undoes the installation of the host.
 
-    `fronts`: all load balancers and servers. By them a host that does not answer is known to be gone.
+    The installation depends on it, so that half of one is removed too.
     """
-
-    login: SshLogin
-    host: Host
-    fronts: Sequence[Host]
-    script: str
-    owner: str
-    install_id: pulumi.Input[str]
-    timeout_seconds: int
-    values: Mapping[str, str] = field(default_factory=dict)
-
-
-def create_host_removal(name: str, args: HostRemovalArgs, opts: pulumi.ResourceOptions) -> local.Command:
-    """Register the removal of a host. The installation depends on it, so that half of one is removed too."""
     spec = {
-        "host": target(args.host),
-        "script": args.script,
-        "timeout_seconds": args.timeout_seconds,
-        "others": [target(other) for other in args.fronts if other != args.host],
+        "host": target(on.host),
+        "script": script,
+        "timeout_seconds": timeout_seconds,
+        "others": [target(other) for other in on.fronts if other != on.host],
         "folder": stack_folder(),
-        "resource": args.owner,
+        "resource": on.owner,
     }
-    values = {**args.values, "OWNER": owner_mark(args.owner)}
+    marked = {**values, "OWNER": owner_mark(on.owner)}
     # Not Output.all: for a nested value, such as the login, it makes an Output of each part.
-    stdin: pulumi.Output[str] = pulumi.Output.from_input(args.install_id).apply(
-        lambda known: with_login({**spec, "values": {**values, "INSTALL_ID": known}}, args.login)
+    stdin: pulumi.Output[str] = pulumi.Output.from_input(on.install_id).apply(
+        lambda known: with_login({**spec, "values": {**marked, "INSTALL_ID": known}}, on.login)
     )
-    return _create(name, "host", stdin, opts)
+    return _create(f"{on.owner}-removal", "host", stdin, opts)
 
 
 def create_teardown(
@@ -67,11 +59,6 @@ def create_teardown(
 def stack_folder() -> str:
     """Where the commands of this stack keep what they find, from the project folder."""
     return f".busbar/{pulumi.get_stack()}"
-
-
-def owner_mark(name: str) -> str:
-    """The owner mark (host/owner.sh) of what the resource `name` installs."""
-    return f"{pulumi.get_project()}/{pulumi.get_stack()}/{name}"
 
 
 def target(host: Host) -> dict[str, Any]:

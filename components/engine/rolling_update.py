@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 
 import pulumi
 from pulumi_command import remote
@@ -20,28 +19,27 @@ from busbar.kube.client import ApiError
 from busbar.kube.wait import TimedOut
 
 
-@dataclass(frozen=True, kw_only=True)
-class RollingUpdateArgs:
-    """`limit` workers of `pool` change at the same time. `jobs`: whether those that run jobs come late.
+class RollingUpdate:
+    """What each worker waits for: `limit` workers of `pool` change at the same time.
 
-    `begin`: known when the first one may change. `kubeconfig`: secret. `unreachable`: the workers that
+    `nodes`: the Command of every worker by its name, filled later. `jobs`: whether those that run jobs come
+    late. `begin`: known when the first one may change. `kubeconfig`: secret. `unreachable`: the workers that
     preflight did not reach.
     """
 
-    pool: str
-    limit: int
-    jobs: bool
-    begin: pulumi.Output[object]
-    kubeconfig: pulumi.Input[str]
-    unreachable: pulumi.Input[Collection[str]]
-
-
-class RollingUpdate:
-    """What each worker waits for. `nodes`: the Command of every worker by its name, filled later."""
-
-    def __init__(self, args: RollingUpdateArgs, nodes: Mapping[str, remote.Command]) -> None:
-        self._args = args
-        self._nodes = nodes
+    def __init__(
+        self,
+        pool: str,
+        nodes: Mapping[str, remote.Command],
+        *,
+        limit: int,
+        jobs: bool,
+        begin: pulumi.Output[object],
+        kubeconfig: pulumi.Input[str],
+        unreachable: pulumi.Input[Collection[str]],
+    ) -> None:
+        self._pool, self._nodes, self._limit, self._jobs = pool, nodes, limit, jobs
+        self._begin, self._kubeconfig, self._unreachable = begin, kubeconfig, unreachable
         self._batches: asyncio.Future[list[list[str]]] | None = None
         self._is_reported = False
 
@@ -60,20 +58,19 @@ class RollingUpdate:
         if failed and not self._is_reported:
             self._is_reported = True
             pulumi.log.warn(
-                f"{', '.join(failed)}: not updated; no other agent of pool {self._args.pool} restarts. "
+                f"{', '.join(failed)}: not updated; no other agent of pool {self._pool} restarts. "
                 "Fix: see the error above; fix the cause and retry"
             )
         return [self._nodes[name] for name in failed]
 
     async def _ask(self) -> list[list[str]]:
-        args = self._args
-        await args.begin.future()
-        kubeconfig = await pulumi.Output.from_input(args.kubeconfig).future()
-        unreachable = await pulumi.Output.from_input(args.unreachable).future()
+        await self._begin.future()
+        kubeconfig = await pulumi.Output.from_input(self._kubeconfig).future()
+        unreachable = await pulumi.Output.from_input(self._unreachable).future()
         found = None
         try:
             if kubeconfig is not None:
-                found = await asyncio.to_thread(batches.ask, kubeconfig, jobs=args.jobs)
+                found = await asyncio.to_thread(batches.ask, kubeconfig, jobs=self._jobs)
         except (ApiError, TimedOut, ValueError) as error:
-            pulumi.log.warn(f"pool {args.pool}: {error}; all its agents count as running")
-        return batches.batches(list(self._nodes), args.limit, found, unreachable or ())
+            pulumi.log.warn(f"pool {self._pool}: {error}; all its agents count as running")
+        return batches.batches(list(self._nodes), self._limit, found, unreachable or ())

@@ -16,7 +16,7 @@ from components.engine.ssh import SshLogin
 
 
 def create_delivery_hook(name: str, login: SshLogin, hosts: Mapping[str, Host]) -> pulumi.ErrorHook:
-    """The hook for Commands with `HostCommandArgs.delivered`; `hosts`: name of the Command -> its host.
+    """The hook for Commands with a `delivered` script; `hosts`: name of the Command -> its host.
 
     The engine calls it after a Command has failed. It asks for one retry, and only if what failed was that
     the script was not there and it could be sent.

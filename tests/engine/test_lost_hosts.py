@@ -31,7 +31,8 @@ PROGRAM = """
     import pulumi
     import busbar.config
     from busbar.hosts.inventory import Inventory
-    from components.engine.removal import HostRemovalArgs, create_host_removal
+    from components.engine.host_command import HostArgs
+    from components.engine.removal import create_host_removal
     from components.engine.ssh import SshLogin
 
     content = json.loads(Path("cluster.json").read_text())
@@ -39,11 +40,10 @@ PROGRAM = """
     inventory = Inventory.of(cluster)
     login = SshLogin.load(cluster.ssh, secret_key=None, key_password=None, project=Path.cwd())
     for host in (*inventory.load_balancers, *inventory.workers):
-        args = HostRemovalArgs(
-            login=login, host=host, fronts=inventory.fronts, script="k3s-agent-remove",
-            owner=f"worker-{host.name}", install_id="1", timeout_seconds=30,
+        on = HostArgs(
+            login=login, host=host, fronts=inventory.fronts, owner=f"worker-{host.name}", install_id="1"
         )
-        create_host_removal(f"worker-{host.name}-removal", args, pulumi.ResourceOptions())
+        create_host_removal(on, "k3s-agent-remove", 30, {}, pulumi.ResourceOptions())
 """
 
 

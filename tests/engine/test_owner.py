@@ -23,13 +23,14 @@ SECONDS = 900
 
 PROGRAM = """
     import json, os, shlex, sys
+    from dataclasses import replace
     from pathlib import Path
     from types import SimpleNamespace
     import pulumi
     from pulumi_command import local
 
     import busbar.config
-    from busbar.hosts import k3s, scripts
+    from busbar.hosts import scripts
     from busbar.hosts.inventory import Inventory
     from busbar.kube import batches
     from components import control_plane, load_balancer, worker_pool
@@ -130,10 +131,11 @@ PROGRAM = """
     pool_of = {host.name: host.pool for host in inventory.workers}
     create_host_command = worker_pool.create_host_command
 
-    def with_pool_in_name(name, args, opts):
-        worker = args.values["NODE_NAME"]
+    def with_pool_in_name(name, on, script, seconds, values, opts, **more):
+        former = f"pool-{pool_of[on.host.name]}-{on.host.name}"
         opts.aliases = None
-        return create_host_command(f"pool-{pool_of[worker]}-{worker}", args, opts)
+        on = replace(on, owner=former)
+        return create_host_command(former, on, script, seconds, values, opts, **more)
 
     if (ROOT / "former_names").exists():
         worker_pool.create_host_command = with_pool_in_name
@@ -172,13 +174,13 @@ PROGRAM = """
             ),
             pulumi.ResourceOptions(depends_on=[balancer]),
         ))
-    steps = node_steps.NodeStepArgs(taints=k3s.worker_taints(inventory), kubeconfig=plane.kubeconfig)
     remove_nodes = shlex.join([sys.executable, "-m", "tests.engine.folder_nodes", str(ROOT)])
-    node_steps.create_cluster_command = lambda name, args, opts: local.Command(
-        name, create=remove_nodes, stdin=json.dumps(args.spec), opts=opts, add_previous_output_in_env=False
+    node_steps.create_cluster_command = lambda name, command, spec, kubeconfig, opts: local.Command(
+        name, create=remove_nodes, stdin=json.dumps(spec), opts=opts, add_previous_output_in_env=False
     )
     after = pulumi.ResourceOptions(depends_on=pools)
-    node_steps.remove_stale_nodes("control-plane-stale-nodes", steps, after)
+    workers = [worker.name for worker in inventory.workers]
+    node_steps.remove_stale_nodes("control-plane-stale-nodes", workers, plane.kubeconfig, after)
 """
 
 KUBECONFIG = """\

@@ -34,7 +34,8 @@ hcas = NetworkOperator(
     NetworkOperatorArgs(kubeconfig=kubeconfig, nodes={"n1": 4, "n2": 4}, rails=["0000:1b:00.0"]),
     on_cluster,
 )
-mpi = MpiOperator("mpi", MpiOperatorArgs(kubeconfig=kubeconfig, image="registry.example/mpi:1"), on_cluster)
+image = {"image": "registry.example/mpi:1"}
+mpi = MpiOperator("mpi", MpiOperatorArgs(kubeconfig=kubeconfig, settings=image), on_cluster)
 measured = NcclValidation(
     "nccl",
     NcclValidationArgs(

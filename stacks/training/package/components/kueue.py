@@ -9,7 +9,7 @@ from pathlib import Path
 import pulumi
 
 from components.engine.custom_resource import create_custom_resource
-from components.engine.release import ChartSource, ClusterArgs, ReleaseArgs, create_release, installed_version
+from components.engine.release import ChartSource, ReleaseArgs, create_release, installed_version
 from stacks.training.package import kueue
 from stacks.training.package.config import Training
 from stacks.training.package.target import Target
@@ -49,7 +49,7 @@ class Kueue(pulumi.ComponentResource):
         release = create_release(
             name,
             ReleaseArgs(
-                cluster=ClusterArgs(kubeconfig=args.kubeconfig),
+                kubeconfig=args.kubeconfig,
                 operator=kueue.KUEUE,
                 config=config,
                 source=ChartSource.configured(config),

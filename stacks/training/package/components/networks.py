@@ -10,7 +10,7 @@ import pulumi
 import pulumi_kubernetes as kubernetes
 
 from components.engine.custom_resource import create_custom_resource
-from components.engine.release import ChartSource, ClusterArgs, ReleaseArgs, create_release, installed_version
+from components.engine.release import ChartSource, ReleaseArgs, create_release, installed_version
 from stacks.training.package.config import Training
 from stacks.training.package.networks.config import by_network_operator
 from stacks.training.package.networks.manifests import MULTUS, Manifest, render
@@ -43,7 +43,7 @@ class Multus(pulumi.ComponentResource):
             release = create_release(
                 name,
                 ReleaseArgs(
-                    cluster=ClusterArgs(kubeconfig=args.kubeconfig),
+                    kubeconfig=args.kubeconfig,
                     operator=MULTUS,
                     config=config,
                     source=ChartSource.configured(config),

@@ -11,7 +11,7 @@ import pulumi
 import pulumi_kubernetes as kubernetes
 
 from busbar.manifests.names import digest
-from components.engine.local_command import ClusterCommandArgs, create_cluster_command
+from components.engine.local_command import create_cluster_command
 from stacks.training.package import proof
 from stacks.training.package.collect.spec import collect_spec
 from stacks.training.package.config import Training
@@ -86,14 +86,12 @@ class TrainingProof(pulumi.ComponentResource):
         spec = collect_spec(args.target, args.training, self.job, folder=folder)
         collect = create_cluster_command(
             f"{name}-collect",
-            ClusterCommandArgs(
-                command=("training", "collect"),
-                spec=spec,
-                kubeconfig=args.kubeconfig,
-                # With another contract what the command prints is another: what it printed is not valid.
-                triggers=[digest(spec), f"contract {CONTRACT_VERSION}"],
-            ),
+            "training collect",
+            spec,
+            args.kubeconfig,
             pulumi.ResourceOptions(parent=self, depends_on=[job]),
+            # With another contract what the command prints is another: what it printed is not valid.
+            triggers=[digest(spec), f"contract {CONTRACT_VERSION}"],
         )
         self.result = collect.stdout.apply(read_summary)
         self.register_outputs({"result": self.result, "job": self.job})

@@ -10,7 +10,7 @@ import pulumi
 import pulumi_kubernetes as kubernetes
 
 from busbar.manifests.names import digest
-from components.engine.local_command import ClusterCommandArgs, create_cluster_command
+from components.engine.local_command import create_cluster_command
 from stacks.training.package.storage import manifests
 from stacks.training.package.storage.binding import ClaimSpec, ClassSpec, read_binding
 from stacks.training.package.storage.config import Storage
@@ -91,14 +91,12 @@ class SharedStorage(pulumi.ComponentResource):
         ).model_dump(mode="json")
         bound = create_cluster_command(
             f"{name}-bind",
-            ClusterCommandArgs(
-                command=("training", "bind-claim"),
-                spec=spec,
-                kubeconfig=args.kubeconfig,
-                # A claim that was made again is not bound yet, also under the same name.
-                triggers=[digest(spec), resource.metadata.uid],
-            ),
+            "training bind-claim",
+            spec,
+            args.kubeconfig,
             pulumi.ResourceOptions(parent=self, depends_on=[resource]),
+            # A claim that was made again is not bound yet, also under the same name.
+            triggers=[digest(spec), resource.metadata.uid],
         )
         self.ready = [bound]
         self.description = bound.stdout.apply(lambda text: read_binding(text, storage.mode, namespace))
@@ -108,10 +106,8 @@ class SharedStorage(pulumi.ComponentResource):
         if args.storage.class_name is None:
             return []
         spec = ClassSpec(class_name=args.storage.class_name).model_dump(mode="json")
-        command = ClusterCommandArgs(
-            command=("training", "check-class"),
-            spec=spec,
-            kubeconfig=args.kubeconfig,
-            triggers=[digest(spec)],
-        )
-        return [create_cluster_command(f"{name}-class", command, pulumi.ResourceOptions(parent=self))]
+        opts = pulumi.ResourceOptions(parent=self)
+        command, kubeconfig = "training check-class", args.kubeconfig
+        return [
+            create_cluster_command(f"{name}-class", command, spec, kubeconfig, opts, triggers=[digest(spec)])
+        ]

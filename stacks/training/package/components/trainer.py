@@ -9,7 +9,7 @@ from pathlib import Path
 import pulumi
 
 from components.engine.custom_resource import create_custom_resource
-from components.engine.release import ChartSource, ClusterArgs, ReleaseArgs, create_release, installed_version
+from components.engine.release import ChartSource, ReleaseArgs, create_release, installed_version
 from stacks.training.package.apis import Trainer as TrainerConfig
 from stacks.training.package.target import Target
 from stacks.training.package.trainer import TRAINER, runtimes
@@ -46,7 +46,7 @@ class Trainer(pulumi.ComponentResource):
         release = create_release(
             name,
             ReleaseArgs(
-                cluster=ClusterArgs(kubeconfig=args.kubeconfig),
+                kubeconfig=args.kubeconfig,
                 operator=TRAINER,
                 config=args.config,
                 source=ChartSource.configured(args.config),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pulumi
 
-from components.engine.release import ChartSource, ClusterArgs, ReleaseArgs, create_release
+from components.engine.release import ChartSource, ReleaseArgs, create_release
 from components.mpi_operator import image_version
 from stacks.training.package.apis import TrainingOperator as TrainingOperatorConfig
 from stacks.training.package.training_operator import TRAINING_OPERATOR
@@ -42,7 +42,7 @@ class TrainingOperator(pulumi.ComponentResource):
             release = create_release(
                 name,
                 ReleaseArgs(
-                    cluster=ClusterArgs(kubeconfig=args.kubeconfig),
+                    kubeconfig=args.kubeconfig,
                     operator=TRAINING_OPERATOR,
                     config=args.config,
                     source=ChartSource(chart=CHART),
