@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from packaging.version import Version
 
 from busbar import versions
 from busbar.hosts import supported_os
+from busbar.hosts.finding import Check, Level, error, warning
 from busbar.preflight.rails import Rails, choose
 from busbar.preflight.report import Report
 from busbar.preflight.roce import check_flow_control
 from busbar.preflight.spec import HostRequirements
-
-Check = tuple[Any, str, str]
 
 # DMA-BUF: open kernel modules, CUDA 11.7 (driver 515) and kernel 5.12 (NVIDIA/cloud-native-docs
 # gpu-operator/gpu-operator-rdma.rst).
@@ -41,16 +39,14 @@ def check_hardware(required: HostRequirements, report: Report) -> Iterator[Check
 def _gpus(required: HostRequirements, report: Report) -> Iterator[Check]:
     gpus = report.gpus
     if gpus is None:
-        yield "error", "report has no GPUs", "run preflight again: the report is incomplete"
+        yield error("report has no GPUs", "run preflight again: the report is incomplete")
     elif gpus.status == "missing":
-        yield (
-            "error",
+        yield error(
             "nvidia-smi is not installed",
             "install the NVIDIA driver; the GPU Operator uses the driver of the host",
         )
     elif gpus.status == "failed":
-        yield (
-            "error",
+        yield error(
             f"nvidia-smi failed: {gpus.error or 'timed out after 60 s'}",
             "look at dmesg for NVRM and Xid lines; after a driver update, reboot",
         )
@@ -61,8 +57,7 @@ def _gpus(required: HostRequirements, report: Report) -> Iterator[Check]:
 def _gpu_list(required: HostRequirements, report: Report) -> Iterator[Check]:
     found = report.gpus.list if report.gpus else ()
     if len(found) != required.gpus:
-        yield (
-            "error",
+        yield error(
             f"{len(found)} GPUs ({report.gpus.pci if report.gpus else 0} on the PCI bus), expected "
             f"{required.gpus}",
             "look for a GPU that fell off the bus (dmesg | grep -i xid; lspci -d 10de:), or correct "
@@ -70,29 +65,25 @@ def _gpu_list(required: HostRequirements, report: Report) -> Iterator[Check]:
         )
     slow = sum(not gpu.persistence_mode for gpu in found)
     if slow:
-        yield (
-            "warning",
+        yield warning(
             f"persistence mode is off on {slow} GPUs: nvidia-smi and the start of GPU pods take up to a "
             "minute",
             "systemctl enable --now nvidia-persistenced",
         )
     sliced = sum(gpu.mig for gpu in found)
     if sliced:
-        yield (
-            "error",
+        yield error(
             f"MIG is enabled on {sliced} GPUs: pods are offered slices, over which NCCL does not run",
             "nvidia-smi -mig 0, then reboot or reset the GPUs",
         )
     models = sorted({gpu.model for gpu in found})
     if required.gpu_model and any(required.gpu_model.lower() not in model.lower() for model in models):
-        yield (
-            "error",
+        yield error(
             f"GPU model is {', '.join(models)}, expected {required.gpu_model}",
             "move the host to another pool, or correct pools.*.gpu_model",
         )
     elif len(models) > 1:
-        yield (
-            "error",
+        yield error(
             f"different GPU models on one host: {', '.join(models)}",
             "use identical GPUs: NCCL runs at the speed of the slowest",
         )
@@ -101,8 +92,7 @@ def _gpu_list(required: HostRequirements, report: Report) -> Iterator[Check]:
 def _gpus_without_driver(required: HostRequirements, report: Report) -> Iterator[Check]:
     found = report.gpus.pci if report.gpus else 0
     if found != required.gpus:
-        yield (
-            "error",
+        yield error(
             f"{found} GPUs on the PCI bus, expected {required.gpus}",
             "look for a GPU that fell off the bus (dmesg | grep -i xid; lspci -d 10de:), or correct "
             "pools.*.gpus",
@@ -121,10 +111,9 @@ def _fabric_manager(report: Report) -> Iterator[Check]:
             package = packages.fabric_manager.format(branch=driver.partition(".")[0], version=driver)
             fix = f"{packages.install} {package}, and restart nvidia-fabricmanager"
         got = f"is {manager.version}" if manager.version else f"is missing ({manager.nvswitches} NVSwitches)"
-        yield "error", f"Fabric Manager {got}, expected the driver's version {driver}", fix
+        yield error(f"Fabric Manager {got}, expected the driver's version {driver}", fix)
     elif not manager.active:
-        yield (
-            "error",
+        yield error(
             "Fabric Manager is not active: without it the GPUs cannot use NVSwitch",
             "systemctl enable --now nvidia-fabricmanager",
         )
@@ -132,8 +121,7 @@ def _fabric_manager(report: Report) -> Iterator[Check]:
 
 def _rails(required: HostRequirements, report: Report) -> Iterator[Check]:
     if not report.hcas:
-        yield (
-            "error",
+        yield error(
             "no HCA in /sys/class/infiniband",
             "modprobe mlx5_ib, and check that the HCAs are on the bus: lspci -d 15b3:",
         )
@@ -153,7 +141,7 @@ def _rails(required: HostRequirements, report: Report) -> Iterator[Check]:
         fix = "correct pools.*.rails, or list the HCAs that are not rails in pools.*.ignore_hcas"
     else:
         fix = "check cables and switch (ibstat; ibdiagnet), or correct pools.*.rails and rate_gbps"
-    yield "error", what, fix
+    yield error(what, fix)
 
 
 def _offering(required: HostRequirements, rails: Rails) -> Iterator[Check]:
@@ -161,32 +149,27 @@ def _offering(required: HostRequirements, rails: Rails) -> Iterator[Check]:
     first: dict[str, str] = {}
     for name, port in rails.ports.items():
         if not port.pci:
-            yield (
-                "error",
+            yield error(
                 f"rail {name} has no PCI address: its `device` in /sys/class/infiniband is not a PCI device",
                 "list it in pools.*.ignore_hcas, or check its driver: ls -l /sys/class/infiniband/*",
             )
         elif (other := first.setdefault(port.pci, name)) != name:
-            yield (
-                "error",
+            yield error(
                 f"rails {other} and {name} are ports of one PCI device, {port.pci}, which is offered once",
                 "list one of them in pools.*.ignore_hcas and correct pools.*.rails",
             )
         if port.vfs:
-            yield (
-                "error",
+            yield error(
                 f"rail {name} has {port.vfs} VFs: the SR-IOV device plugin does not offer such a device",
                 f"echo 0 > /sys/bus/pci/devices/{port.pci}/sriov_numvfs, and remove what creates them",
             )
         if port.default_route:
-            yield (
-                "error",
+            yield error(
                 f"rail {name} carries the default route: the SR-IOV device plugin does not offer it",
                 f"route the default over another interface than {', '.join(port.netdevs)}",
             )
         if required.netdev_selectors and not port.netdevs:
-            yield (
-                "error",
+            yield error(
                 f"rail {name} has no network interface, which network_operator.selectors."
                 f"{', '.join(required.netdev_selectors)} needs",
                 "modprobe ib_ipoib and add it to /etc/modules-load.d/, or remove these selectors",
@@ -217,8 +200,7 @@ def _gpudirect(report: Report) -> Iterator[Check]:
     if (versions.release(driver) or NO_VERSION) < DMA_BUF_DRIVER:
         missing.append(f"driver 515 or later (got {driver or 'none'})")
     if missing:
-        yield (
-            "error",
+        yield error(
             f"no GPUDirect RDMA: nvidia-peermem is not loaded, and DMA-BUF lacks {'; '.join(missing)}",
             "modprobe nvidia-peermem and add it to /etc/modules-load.d/, or install what DMA-BUF lacks",
         )
@@ -226,7 +208,7 @@ def _gpudirect(report: Report) -> Iterator[Check]:
 
 def _hcas_of_pods(required: HostRequirements, report: Report) -> Iterator[Check]:
     """Whether a pod sees the HCAs that it asks for, and no others. What runs already is not stopped."""
-    level = "warning" if report.k3s_data else "error"
+    level: Level = "warning" if report.k3s_data else "error"
     if required.all_hcas_with_gds and report.gdr is not None and report.gdr.nvidia_fs:
         yield (
             level,

@@ -7,7 +7,7 @@ from typing import Any
 
 from busbar import versions
 from busbar.hosts import supported_os
-from busbar.hosts.finding import Finding
+from busbar.hosts.finding import Check, Finding, error, warning
 from busbar.hosts.host import Host
 from busbar.preflight.facts import HAS_K3S
 from busbar.preflight.hardware_checks import check_hardware
@@ -80,31 +80,25 @@ def _address(port: Hca) -> str:
     return port.pci
 
 
-Check = tuple[Any, str, str]
-
-
 def _system(host: Host, report: Report) -> Iterator[Check]:
     known = supported_os.SUPPORTED_OS.get(report.os)
     if known is None:
-        yield (
-            "error",
+        yield error(
             f"operating system is {report.os or 'unknown'}, expected one of {supported_os.describe()}",
             "install a supported operating system",
         )
     elif not known.is_tested(report.os_version):
-        yield (
-            "warning",
+        yield warning(
             f"operating system is {report.os} {report.os_version}, tested are {', '.join(known.releases)}",
             "use a tested release, or ignore this",
         )
     if report.arch not in ARCHITECTURES:
-        yield (
-            "error",
+        yield error(
             f"processor is {report.arch}, expected {' or '.join(ARCHITECTURES)}",
             "use another host: K3s has no build for it",
         )
     if not report.systemd:
-        yield "error", "systemd is not the init system", "boot with systemd: K3s and HAProxy are its units"
+        yield error("systemd is not the init system", "boot with systemd: K3s and HAProxy are its units")
     if report.missing_tools:
         manager = supported_os.package_manager(report.os)
         fix = (
@@ -112,42 +106,37 @@ def _system(host: Host, report: Report) -> Iterator[Check]:
             if manager
             else "install the packages with these tools"
         )
-        yield "error", f"missing tools: {', '.join(report.missing_tools)}", fix
+        yield error(f"missing tools: {', '.join(report.missing_tools)}", fix)
 
 
 def _resources(host: Host, required: HostRequirements, report: Report) -> Iterator[Check]:
     images, *others = report.disks
     if images.free_bytes < required.min_disk_gb * 1e9:
-        yield (
-            "error",
+        yield error(
             f"{images.free_bytes / 1e9:.1f} GB free on {images.path}, the disk of /var/lib/rancher/k3s/agent/"
             f"containerd, expected {required.min_disk_gb} GB",
             "free some space, mount a larger disk there, or lower min_disk_gb of the pool",
         )
     for disk in others:
         if disk.free_bytes < OTHER_DISKS_MIN_BYTES:
-            yield (
-                "error",
+            yield error(
                 f"{disk.free_bytes / 1e9:.1f} GB free on {disk.path}, expected "
                 f"{OTHER_DISKS_MIN_BYTES / 1e9:g} GB",
                 "free some space, or mount a larger disk there",
             )
     if not report.tmp_is_writable:
-        yield (
-            "error",
+        yield error(
             "/tmp has no room for a file of 1 MB, and the scripts of busbar need one there",
             "see df -h /tmp, df -i /tmp and mount: free some space, or mount it writable",
         )
     if report.memory_bytes < MIN_MEMORY_BYTES[host.role]:
-        yield (
-            "error",
+        yield error(
             f"{report.memory_bytes / GIB:.1f} GiB of memory, expected at least "
             f"{MIN_MEMORY_BYTES[host.role] / GIB:.1f} GiB for role {host.role}",
             "add memory",
         )
     if report.swap_bytes and host.role in NODE_ROLES:
-        yield (
-            "warning",
+        yield warning(
             f"{report.swap_bytes / GIB:.1f} GiB of swap is on, which Kubernetes does not account for",
             "swapoff -a, and remove it from /etc/fstab",
         )
@@ -165,65 +154,57 @@ def clock_error(epoch: float, clock: tuple[float, float]) -> str | None:
 
 def _clock(report: Report, clock: tuple[float, float]) -> Iterator[Check]:
     if wrong := clock_error(report.epoch, clock):
-        yield (
-            "error",
+        yield error(
             wrong,
             "timedatectl set-ntp true (systemd-timesyncd or chrony) on the host; check this machine's clock "
             "too",
         )
     elif report.clock_synchronised == "no":
-        yield "warning", "clock is not synchronised", "timedatectl set-ntp true"
+        yield warning("clock is not synchronised", "timedatectl set-ntp true")
 
 
 def _leftovers(host: Host, report: Report) -> Iterator[Check]:
     active = set(report.active_units)
     for unit in OTHER_KUBERNETES:
         if unit in active:
-            yield (
-                "error",
+            yield error(
                 f"belongs to another Kubernetes cluster: {unit} is active",
                 f"remove that Kubernetes: systemctl stop {unit}",
             )
     if host.role == "lb":
         if {"k3s", "k3s-agent"} & active:
-            yield (
-                "error",
+            yield error(
                 "is a K3s node, which uses the API port that HAProxy needs",
                 "use another host for the load balancer",
             )
         ports = [str(each.port) for each in report.listening if each.process == "haproxy"]
         if ports and "haproxy" not in report.managed:
-            yield (
-                "error",
+            yield error(
                 f"haproxy, which busbar did not install, serves TCP port {', '.join(ports)}; its "
                 "configuration would be replaced",
                 "use another host for the load balancer; or stop it: systemctl disable --now haproxy",
             )
         return
     if host.role == "server" and report.server_name not in ("", host.name):
-        yield (
-            "error",
+        yield error(
             f"is a K3s server named {report.server_name}, which is its name in etcd and cannot change",
             f"keep the name {report.server_name} in hosts.servers, or rename servers one at a time: "
             "docs/hosts.md, Renaming",
         )
     unit, other = ("k3s", "k3s-agent") if host.role == "server" else ("k3s-agent", "k3s")
     if other in active:
-        yield (
-            "error",
+        yield error(
             f"{other} is active, but the host is listed as a {host.role}",
             f"list it in its actual role, or remove K3s: {other}-uninstall.sh",
         )
     foreign = unit in active and unit not in report.managed
     if foreign or (report.k3s_data and not report.managed and other not in active):
-        yield (
-            "error",
+        yield error(
             "has a K3s that busbar did not install",
             "remove it with k3s-uninstall.sh or k3s-agent-uninstall.sh (this deletes its data)",
         )
     if "docker" in active:
-        yield (
-            "warning",
+        yield warning(
             "Docker is active; its containerd is easily confused with that of K3s",
             "systemctl disable --now docker, unless it is needed",
         )
@@ -234,14 +215,12 @@ def _kubernetes(role: str, required: HostRequirements, report: Report) -> Iterat
     yield from _rotation(required, report)
     if required.cgroup_v2 and report.cgroup == "v1":
         if report.cgroup_v1_allowed:
-            yield (
-                "warning",
+            yield warning(
                 "uses cgroup v1, allowed by a kubelet drop-in (failCgroupV1: false)",
                 "plan the move to cgroup v2: Kubernetes is going to drop v1",
             )
         else:
-            yield (
-                "error",
+            yield error(
                 "uses cgroup v1, with which the kubelet of Kubernetes 1.35 and later does not start",
                 "boot with systemd.unified_cgroup_hierarchy=1; or temporarily set failCgroupV1: false in "
                 "/var/lib/rancher/k3s/agent/etc/kubelet.conf.d/10-cgroup.conf",
@@ -252,8 +231,7 @@ def _rotation(required: HostRequirements, report: Report) -> Iterator[Check]:
     """A lower number would bring back an earlier token."""
     for kind, done in report.rotated.items():
         if (wanted := required.rotate.get(kind, 0)) < done:
-            yield (
-                "error",
+            yield error(
                 f"k3s.rotate.{kind} is {wanted}, but {done} is done on this host",
                 f"set it to {done}, or to a higher number to rotate again",
             )
@@ -265,21 +243,18 @@ def _upgrade(role: str, required: HostRequirements, report: Report) -> Iterator[
     if installed is None or wanted is None or installed.release[:2] == wanted.release[:2]:
         return
     if wanted < installed:
-        yield (
-            "error",
+        yield error(
             f"runs K3s {report.k3s_version}, which is newer than k3s.version {required.k3s_version}",
             f"set k3s.version to {report.k3s_version} or later: a minor version cannot be downgraded",
         )
     elif wanted.major != installed.major or wanted.minor - installed.minor > 1:
         between = f"v{installed.major}.{installed.minor + 1}"
-        yield (
-            "error",
+        yield error(
             f"runs K3s {report.k3s_version}, and {required.k3s_version} skips a minor version",
             f"upgrade to a {between} release first: Kubernetes supports one minor version at a time",
         )
     elif role == "server" and versions.keeps_removed_members(report.k3s_version, required.k3s_version):
-        yield (
-            "error",
+        yield error(
             f"runs K3s {report.k3s_version}, whose etcd may keep servers that were replaced as members; with "
             f"{required.k3s_version} they count, and etcd loses its majority",
             "upgrade to v1.33.8 or later (or v1.33.7+k3s3) first",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterator
-from typing import Any
 
+from busbar.hosts.finding import Check, error, warning
 from busbar.hosts.host import Host
 from busbar.hosts.inventory import API_PORT
 from busbar.preflight.report import Report
@@ -22,8 +22,6 @@ OWN_PROCESSES = {
 }
 FIREWALLS = ("ufw", "firewalld")
 
-Check = tuple[Any, str, str]
-
 
 def check_network(host: Host, required: HostRequirements, report: Report) -> Iterator[Check]:
     """Findings about the network of one host, as (level, what, fix)."""
@@ -31,8 +29,7 @@ def check_network(host: Host, required: HostRequirements, report: Report) -> Ite
         yield from _node_address(host, required, report)
         yield from _overlaps(required, report)
     if required.interface and required.interface not in report.interfaces:
-        yield (
-            "error",
+        yield error(
             f"has no network interface {required.interface}, which carries hosts.virtual_ip; got "
             f"{', '.join(report.interfaces)}",
             "correct hosts.virtual_ip.interface; where the load balancers name it differently, give it one "
@@ -53,15 +50,13 @@ def check_network(host: Host, required: HostRequirements, report: Report) -> Ite
     }
     for listener in report.listening:
         if listener.port in wanted[host.role] and listener.process not in _own(host, report):
-            yield (
-                "error",
+            yield error(
                 f"TCP port {listener.port} is in use by {listener.process}",
                 f"stop {listener.process}, or list the host in another role",
             )
     for unit in report.active_units:
         if unit in FIREWALLS:
-            yield (
-                "warning",
+            yield warning(
                 f"firewall {unit} is active and may block the pod network",
                 "switch it off, or allow the other hosts and the networks k3s.cluster_cidr and "
                 "k3s.service_cidr",
@@ -75,14 +70,12 @@ def _own(host: Host, report: Report) -> tuple[str, ...]:
 
 def _node_address(host: Host, required: HostRequirements, report: Report) -> Iterator[Check]:
     if not report.default_route:
-        yield (
-            "error",
+        yield error(
             "no default route, which K3s needs even without internet access",
             "ip route add default via GATEWAY, and make it permanent",
         )
     if not report.has_node_address:
-        yield (
-            "error",
+        yield error(
             f"no network interface has the address {host.address}, got {', '.join(report.addresses)}: the "
             "node would use another address, and flannel another network",
             "list the host by an address that it has; or set node-ip and flannel-iface in "
@@ -92,8 +85,7 @@ def _node_address(host: Host, required: HostRequirements, report: Report) -> Ite
         return
     pods = required.networks["k3s.cluster_cidr"]
     if ipaddress.ip_address(report.node_address).version != ipaddress.ip_network(pods).version:
-        yield (
-            "error",
+        yield error(
             f"its address {report.node_address} and k3s.cluster_cidr {pods} are not of one family (IPv4, "
             "IPv6): K3s does not start",
             "list the host by an address of that family, or use networks of the other one",
@@ -117,8 +109,7 @@ def _overlaps(required: HostRequirements, report: Report) -> Iterator[Check]:
         network = ipaddress.ip_network(text)
         inside = [each for each in (*report.addresses, *report.routes) if _is_inside(each, network)]
         if inside:
-            yield (
-                "error",
+            yield error(
                 f"has {', '.join(inside)} inside {setting} {text}: pods could not reach what is there",
                 f"set {setting} to a network that no host uses; in a cluster that exists it cannot be "
                 "changed: use another network for the host",

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterator
-from typing import Any
 
 from busbar.hosts import nfs, supported_os
-from busbar.hosts.finding import Finding
+from busbar.hosts.finding import Check, Finding, error, warning
 from busbar.hosts.host import Host
 from busbar.preflight.report import NfsFolder, Report
 from busbar.preflight.spec import NfsRequirements
 
-Check = tuple[Any, str, str]
 # What `ss` shows of a socket of the kernel, such as nfsd's.
 KERNEL = "?"
 
@@ -30,13 +28,12 @@ def check_nfs(required: NfsRequirements | None, host: Host, report: Report) -> l
 def _server(required: NfsRequirements, report: Report) -> Iterator[Check]:
     folder = report.nfs_folder
     if folder is None:
-        yield "error", "report has no NFS folder", "run preflight again: the report is incomplete"
+        yield error("report has no NFS folder", "run preflight again: the report is incomplete")
         return
     yield from _folder(required, folder)
     for listener in report.listening:
         if listener.port == nfs.PORT and listener.process != KERNEL and not folder.managed:
-            yield (
-                "error",
+            yield error(
                 f"TCP port {nfs.PORT} is in use by {listener.process}, which is not the kernel's NFS server",
                 f"stop {listener.process}, or use another host as NFS server",
             )
@@ -45,23 +42,20 @@ def _server(required: NfsRequirements, report: Report) -> Iterator[Check]:
 def _folder(required: NfsRequirements, folder: NfsFolder) -> Iterator[Check]:
     where = required.folder
     if folder.kind == "link":
-        yield (
-            "error",
+        yield error(
             f"{where} is reached through a symbolic link, which may lead to files of the system",
             "set nfs_server.folder to where it leads (readlink -f)",
         )
     elif folder.kind == "other":
-        yield "error", f"{where} is not a folder", "set nfs_server.folder to another one"
+        yield error(f"{where} is not a folder", "set nfs_server.folder to another one")
     if folder.foreign_exports:
-        yield (
-            "error",
+        yield error(
             f"{where} is exported already ({', '.join(folder.foreign_exports)}), so others than the workers "
             "reach it",
             "set nfs_server.folder to another folder, or remove that export",
         )
     if folder.system_disk and not required.allow_system_disk:
-        yield (
-            "error",
+        yield error(
             f"{where} is on the disk of the operating system: jobs can fill it, and a worker that forges "
             "file handles reaches other files there",
             "mount a disk there, or set nfs_server.allow_system_disk: true",
@@ -75,8 +69,7 @@ def _folder(required: NfsRequirements, folder: NfsFolder) -> Iterator[Check]:
         )
     if required.squash != "none" and folder.kind == "folder" and not folder.writable:
         who = "pods" if required.squash == "all" else "pods that run as root"
-        yield (
-            "warning",
+        yield warning(
             f"{where} is not writable for nobody, as whom {who} write (nfs_server.squash: {required.squash})",
             f"chown 65534:65534 {where}, or chmod 1777 {where}",
         )
@@ -85,24 +78,21 @@ def _folder(required: NfsRequirements, folder: NfsFolder) -> Iterator[Check]:
 def _client(required: NfsRequirements, host: Host, report: Report) -> Iterator[Check]:
     client = report.nfs_client
     if client is None:
-        yield "error", "report has no NFS client", "run preflight again: the report is incomplete"
+        yield error("report has no NFS client", "run preflight again: the report is incomplete")
         return
     if not client.installed:
         manager = supported_os.package_manager(report.os)
-        yield (
-            "error",
+        yield error(
             "mount.nfs is not installed: pods cannot mount the export of nfs_server",
             f"{manager.install} {manager.nfs_client}" if manager else "install an NFS client",
         )
     if not client.source:
-        yield (
-            "error",
+        yield error(
             f"no route to the NFS server {required.address}",
             "correct the address of the NFS server, or route the worker there",
         )
     elif _is_ip(host.address) and client.source != host.address:
-        yield (
-            "error",
+        yield error(
             f"reaches the NFS server {required.address} from its address {client.source}; the folder is "
             f"exported to {host.address} only",
             "give the NFS server an address in the network of the workers' addresses",

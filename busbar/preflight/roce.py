@@ -14,8 +14,8 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from busbar.hosts.finding import Check, Level
 from busbar.preflight.rails import choose
 from busbar.preflight.report import Hca, Qos
 from busbar.preflight.spec import HostRequirements
@@ -59,11 +59,11 @@ class Flow:
         )
 
 
-def check_flow_control(required: HostRequirements, hcas: Iterable[Hca]) -> Iterator[tuple[Any, str, str]]:
+def check_flow_control(required: HostRequirements, hcas: Iterable[Hca]) -> Iterator[Check]:
     """Level, what and fix of rails without PFC and ECN, and of those where neither is known to be on."""
     if required.flow_control == "ignore":
         return
-    level = "error" if required.flow_control == "require" else "warning"
+    level: Level = "error" if required.flow_control == "require" else "warning"
     rails: dict[Flow, list[str]] = defaultdict(list)
     for name, flow in flows(required, hcas).items():
         rails[flow].append(name)
