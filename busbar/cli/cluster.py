@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
 import typer
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from busbar.cli import EX_USAGE
+from busbar.cli.operation import request
 from busbar.kube.access import KubeconfigError, connect
 from busbar.kube.client import ApiError, RestApi
 from busbar.kube.wait import TimedOut
@@ -24,12 +24,9 @@ def command_on_cluster(model: type[Spec]) -> Iterator[tuple[RestApi, Spec]]:
 
     Exits with 64 for bad usage, with 1 where the API refuses or a wait times out.
     """
+    spec = request(model)
     try:
-        spec = model.model_validate_json(sys.stdin.read())
         api = connect()
-    except ValidationError as error:
-        typer.echo(f"stdin: {_sentences(error)}", err=True)
-        raise typer.Exit(EX_USAGE) from None
     except KubeconfigError as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(EX_USAGE) from None
@@ -43,11 +40,3 @@ def command_on_cluster(model: type[Spec]) -> Iterator[tuple[RestApi, Spec]]:
 def progress(text: str) -> None:
     """Print one line of progress on stderr; stdout is for the result."""
     typer.echo(text, err=True)
-
-
-def _sentences(error: ValidationError) -> str:
-    # Not str(error): that repeats the input, which may be long, and ends in a URL.
-    return "; ".join(
-        ": ".join([*filter(None, [".".join(map(str, detail["loc"]))]), detail["msg"]])
-        for detail in error.errors()
-    )

@@ -1,31 +1,55 @@
-"""What the commands that change a running cluster over SSH have in common (`busbar restore`, `rotate`)."""
+"""What commands have in common that ask or change the hosts of a stack over SSH, or that the engine runs."""
 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
 from busbar.cli.stackfile import STACK_HELP, SecretError, load_stack
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
     from busbar.config import Cluster
     from busbar.hosts.login import Login
+
+    Request = TypeVar("Request", bound=BaseModel)
 
 Stack = Annotated[str, typer.Argument(metavar="STACK", help=STACK_HELP)]
 
 
-def cluster_of(stack: str, command: str) -> tuple[Cluster, Login]:
-    """The cluster of a stack file and the login of its hosts; ends the command where it has no secrets."""
+@contextmanager
+def errors_end(command: str, *more: type[Exception], interrupted: str = "") -> Iterator[None]:
+    """End the command with 1 where a secret, the SSH key, the bastion or a host fails, for `more` errors, and
+    where it is interrupted, if `interrupted` says what to do then.
+    """
+    from busbar.hosts.remote import ScriptError
+
+    expected: tuple[type[Exception], ...] = (SecretError, ScriptError, ValueError, *more)
+    try:
+        yield
+    except expected as error:
+        text = str(error)
+    except KeyboardInterrupt:
+        if not interrupted:
+            raise
+        text = f"interrupted{interrupted}"
+    else:
+        return
+    typer.echo(f"busbar {command}: {text}", err=True)
+    raise typer.Exit(1) from None
+
+
+def cluster_of(stack: str) -> tuple[Cluster, Login]:
+    """The cluster of a stack file and the login of its hosts. Raises SecretError."""
     from busbar.cli.preflight import login_of
 
     file, cluster = load_stack(stack)
-    try:
-        return cluster, login_of(file, cluster)
-    except SecretError as error:
-        typer.echo(f"busbar {command}: {error}", err=True)
-        raise typer.Exit(1) from None
+    return cluster, login_of(file, cluster)
 
 
 def confirm(command: str, yes: bool) -> None:
@@ -36,6 +60,22 @@ def confirm(command: str, yes: bool) -> None:
         return
     typer.echo(f"busbar {command}: no changes made. Fix: add --yes to {command}", err=True)
     raise typer.Exit(EX_USAGE)
+
+
+def request(model: type[Request]) -> Request:
+    """The request on stdin. Ends the command with 64 where it is not valid."""
+    from pydantic import ValidationError
+
+    from busbar.cli import EX_USAGE
+
+    try:
+        return model.model_validate_json(sys.stdin.read())
+    except ValidationError as error:
+        # Where the error is, never the value: that may be a private key.
+        found = error.errors(include_input=False, include_url=False)
+        texts = (": ".join(filter(None, (".".join(map(str, each["loc"])), each["msg"]))) for each in found)
+        typer.echo(f"stdin: {'; '.join(texts)}", err=True)
+        raise typer.Exit(EX_USAGE) from None
 
 
 def say(text: str) -> None:

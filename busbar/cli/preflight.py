@@ -35,13 +35,14 @@ def preflight(
     """
     import asyncio
     import os
-    import sys
 
+    from busbar.cli.operation import errors_end, request
     from busbar.preflight import facts
     from busbar.preflight.output import summary
+    from busbar.preflight.spec import Spec
     from busbar.preflight.survey import survey
 
-    spec = _from_stack(stack) if stack else _from_stdin(sys.stdin.read())
+    spec = _from_stack(stack) if stack else request(Spec)
     previous = {}
     if not stack and (text := os.environ.get(PREVIOUS_RESULT)):
         try:
@@ -49,11 +50,8 @@ def preflight(
         except ValueError as error:
             # All hosts are checked again.
             typer.echo(f"busbar preflight: the previous result is not used: {error}", err=True)
-    try:
+    with errors_end("preflight"):
         outcome = asyncio.run(survey(spec, previous, deliver=not stack))
-    except ValueError as error:
-        typer.echo(f"busbar preflight: {error}", err=True)
-        raise typer.Exit(1) from None
     if stack:
         _show(spec, outcome)
     else:
@@ -65,32 +63,14 @@ def preflight(
         typer.echo(facts.pack(outcome.records))
 
 
-def _from_stdin(text: str) -> Spec:
-    from pydantic import ValidationError
-
-    from busbar.cli import EX_USAGE
-    from busbar.preflight.spec import Spec
-
-    try:
-        return Spec.model_validate_json(text)
-    except ValidationError as error:
-        # The input holds a private key: report where the error is, never the value.
-        for detail in error.errors(include_input=False, include_url=False):
-            where = ".".join(map(str, detail["loc"])) or "stdin"
-            typer.echo(f"busbar preflight: {where}: {detail['msg']}", err=True)
-        raise typer.Exit(EX_USAGE) from None
-
-
 def _from_stack(stack: str) -> Spec:
     """The spec of a stack file. Ends the command with 1 if Pulumi does not give a secret of the login."""
+    from busbar.cli.operation import errors_end
     from busbar.preflight.spec import Spec, spec_of
 
     file, cluster = load_stack(stack)
-    try:
+    with errors_end("preflight"):
         login = login_of(file, cluster)
-    except SecretError as error:
-        typer.echo(f"busbar preflight: {error}", err=True)
-        raise typer.Exit(1) from None
     known = {"install_id": _install_id(file)}
     return Spec.model_validate(spec_of(cluster, login=login.model_dump()) | known)
 

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 import typer
 
-from busbar.cli.operation import say
-
-if TYPE_CHECKING:
-    from busbar.hosts.host import Model
-
-    Spec = TypeVar("Spec", bound=Model)
+from busbar.cli.operation import request, say
 
 
 def register(group: typer.Typer) -> None:
@@ -31,7 +25,7 @@ def host() -> None:
 
     from busbar.operations import removal, uncleaned
 
-    spec = _spec(removal.HostRemoval)
+    spec = request(removal.HostRemoval)
     missed = _run(removal.remove_host(spec, say))
     if missed is not None:
         path = uncleaned.write(Path(spec.folder), spec.resource, missed)
@@ -42,14 +36,14 @@ def cluster() -> None:
     """Tell the servers that the whole cluster is being removed: none of them has to leave etcd then."""
     from busbar.operations import removal
 
-    _run(removal.announce_teardown(_spec(removal.Teardown), say))
+    _run(removal.announce_teardown(request(removal.Teardown), say))
 
 
 def keep() -> None:
     """Tell the servers that the cluster stays: a `destroy` that was interrupted had told them otherwise."""
     from busbar.operations import removal
 
-    _run(removal.announce_teardown(_spec(removal.Teardown), say, kept=True))
+    _run(removal.announce_teardown(request(removal.Teardown), say, kept=True))
 
 
 def nodes() -> None:
@@ -77,20 +71,6 @@ def nodes() -> None:
         for name in (name for name, was_silent in deleted.items() if was_silent):
             removal.note_silent(Path(spec.folder), name)
         typer.echo(json.dumps({"deleted": [*deleted]}))
-
-
-def _spec(model: type[Spec]) -> Spec:
-    from pydantic import ValidationError
-
-    from busbar.cli import EX_USAGE
-
-    try:
-        return model.model_validate_json(sys.stdin.read())
-    except ValidationError as error:
-        # The input holds a private key: report where the error is, never the value.
-        for detail in error.errors(include_input=False, include_url=False):
-            say(f"{'.'.join(map(str, detail['loc'])) or 'stdin'}: {detail['msg']}")
-        raise typer.Exit(EX_USAGE) from None
 
 
 def _run(work: Coroutine[Any, Any, Any]) -> Any:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from busbar.cli.operation import Stack, cluster_of, confirm, say
+from busbar.cli.operation import Stack, cluster_of, confirm, errors_end, say
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,21 +39,16 @@ def snapshots(
 
     from busbar.cli.output import print_text
     from busbar.hosts.inventory import Inventory
-    from busbar.hosts.remote import Hosts, ScriptError
+    from busbar.hosts.remote import Hosts
     from busbar.operations.snapshots import ServerState, all_of, ask
 
-    cluster, login = cluster_of(stack, "snapshots")
-    servers = Inventory.of(cluster).servers
-
     async def answers() -> list[ServerState | str]:
+        cluster, login = cluster_of(stack)
         async with Hosts.open(login, lambda _: None) as hosts:
-            return await ask(hosts, servers)
+            return await ask(hosts, Inventory.of(cluster).servers)
 
-    try:
+    with errors_end("snapshots"):
         states = asyncio.run(answers())
-    except (ScriptError, ValueError) as error:
-        typer.echo(f"busbar snapshots: {error}", err=True)
-        raise typer.Exit(1) from None
     missing = [each for each in states if isinstance(each, str)]
     found = all_of([each for each in states if isinstance(each, ServerState)])
     if as_json:
@@ -93,27 +88,18 @@ def restore(
     import asyncio
 
     from busbar.hosts.inventory import Inventory
-    from busbar.hosts.remote import ScriptError
     from busbar.operations import lock, restore_plan
     from busbar.operations import restore as operation
 
-    cluster, login = cluster_of(stack, "restore")
-    inventory = Inventory.of(cluster)
-    try:
+    stopped = "; K3s may be stopped on servers. Fix: run the same command again"
+    with errors_end("restore", restore_plan.RestoreError, lock.LockedError, interrupted=stopped):
+        cluster, login = cluster_of(stack)
+        inventory = Inventory.of(cluster)
         plan = asyncio.run(restore_plan.plan(inventory, login, snapshot, s3=s3, server=server))
         _explain(plan)
         confirm("restore", yes)
         with lock.held(login, plan.servers, f"busbar restore {stack}", on_all=True):
             done = asyncio.run(operation.restore(plan, login, say))
-    except (ScriptError, ValueError, restore_plan.RestoreError, lock.LockedError) as error:
-        typer.echo(f"busbar restore: {error}", err=True)
-        raise typer.Exit(1) from None
-    except KeyboardInterrupt:
-        typer.echo(
-            "busbar restore: interrupted; K3s may be stopped on servers. Fix: run the same command again",
-            err=True,
-        )
-        raise typer.Exit(1) from None
     for host, folder in done.kept.items():
         typer.echo(f"old data: {host}:{folder} (delete it when it is no longer needed)")
     if done.waiting:

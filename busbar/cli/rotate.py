@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from busbar.cli.operation import Stack, cluster_of, confirm, say
+from busbar.cli.operation import Stack, cluster_of, confirm, errors_end, say
 
 if TYPE_CHECKING:
     from busbar.operations.key_rotation import Plan
@@ -39,22 +39,16 @@ def rotate(
     import asyncio
 
     from busbar.hosts.inventory import Inventory
-    from busbar.hosts.remote import ScriptError
     from busbar.operations import key_rotation, lock
 
-    cluster, login = cluster_of(stack, "rotate")
-    try:
+    again = ". Fix: run the same command again"
+    with errors_end("rotate", key_rotation.KeyRotationError, lock.LockedError, interrupted=again):
+        cluster, login = cluster_of(stack)
         plan = asyncio.run(key_rotation.plan(Inventory.of(cluster), login))
         _explain(plan)
         confirm("rotate", yes)
         with lock.held(login, plan.servers, f"busbar rotate {stack}", on_all=True):
             asyncio.run(key_rotation.rotate(plan, login, say))
-    except (ScriptError, ValueError, key_rotation.KeyRotationError, lock.LockedError) as error:
-        typer.echo(f"busbar rotate: {error}", err=True)
-        raise typer.Exit(1) from None
-    except KeyboardInterrupt:
-        typer.echo("busbar rotate: interrupted. Fix: run the same command again", err=True)
-        raise typer.Exit(1) from None
     typer.echo(f"rotated   the {kind.value}; earlier snapshots of etcd hold the earlier key")
 
 

@@ -35,21 +35,18 @@ def verify(
     """
     import asyncio
 
+    from busbar.cli.operation import errors_end
     from busbar.cli.output import print_text
     from busbar.cli.preflight import login_of
     from busbar.hosts.inventory import Inventory
-    from busbar.hosts.remote import ScriptError
     from busbar.operations import verify as operation
 
     file, cluster = load_stack(stack)
-    try:
+    with errors_end("verify"):
         login = login_of(file, cluster)
         found = asyncio.run(
             operation.verify(cluster, login, _expected(cluster), lambda: _state(file, cluster))
         )
-    except (SecretError, ScriptError, ValueError) as error:
-        typer.echo(f"busbar verify: {error}", err=True)
-        raise typer.Exit(1) from None
     if as_json:
         print_text(operation.as_json(file.stack, found))
     else:

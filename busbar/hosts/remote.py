@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from typing import Any, TypeVar
 
 import asyncssh
 
@@ -22,6 +22,7 @@ FACTS_SECONDS = 30
 RETRY_SECONDS = 3.0
 
 Say = Callable[[str], None]
+Result = TypeVar("Result")
 
 
 class ScriptError(Exception):
@@ -74,6 +75,22 @@ async def run_script(
         if ends:
             process.stdin.write_eof()
     return process
+
+
+async def on_each(
+    hosts: Iterable[Host], step: Callable[[Host], Awaitable[Result]], *, at_once: int | None = None
+) -> list[Result | str]:
+    """The step on all hosts, `at_once` of them side by side; what each returned, or why it failed."""
+    limit = asyncio.Semaphore(at_once) if at_once else contextlib.nullcontext()
+
+    async def one(host: Host) -> Result | str:
+        async with limit:
+            try:
+                return await step(host)
+            except (ScriptError, UnreachableError) as error:
+                return str(error)
+
+    return await asyncio.gather(*map(one, hosts))
 
 
 class Hosts:

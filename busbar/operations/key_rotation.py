@@ -7,13 +7,12 @@ interruption the same command goes on in the stage that K3s is in.
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 
 from busbar.hosts.host import Host, Model
 from busbar.hosts.inventory import Inventory
 from busbar.hosts.login import Login
-from busbar.hosts.remote import Hosts, Say, ScriptError, UnreachableError
+from busbar.hosts.remote import Hosts, Say, ScriptError, UnreachableError, on_each
 
 SCRIPT = "k3s-key"
 STAGES = ("prepare", "rotate", "reencrypt")
@@ -65,15 +64,14 @@ async def plan(inventory: Inventory, login: Login) -> Plan:
         )
     async with Hosts.open(login, lambda _: None) as hosts:
 
-        async def ask(server: Host) -> KeyStatus | str:
-            try:
-                facts = await hosts.run(server, SCRIPT, {"VERB": "status"}, seconds=STATUS_SECONDS)
-            except (ScriptError, UnreachableError) as error:
-                return str(error)
+        async def ask(server: Host) -> KeyStatus:
+            facts = await hosts.run(server, SCRIPT, {"VERB": "status"}, seconds=STATUS_SECONDS)
             status = KeyStatus.model_validate(facts)
-            return status if status.enabled else f"{server.name}: Secrets are not encrypted in etcd there"
+            if not status.enabled:
+                raise ScriptError(f"{server.name}: Secrets are not encrypted in etcd there")
+            return status
 
-        answers = await asyncio.gather(*map(ask, inventory.servers))
+        answers = await on_each(inventory.servers, ask)
     failed = [answer for answer in answers if isinstance(answer, str)]
     if failed:
         raise KeyRotationError("\n".join([*failed, "A rotation needs every server; no changes made"]))

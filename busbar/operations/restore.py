@@ -8,15 +8,14 @@ starts from the beginning.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from busbar.hosts.host import Host
 from busbar.hosts.inventory import API_PORT, url_host
 from busbar.hosts.login import Login
-from busbar.hosts.remote import Hosts, Say, ScriptError, UnreachableError
+from busbar.hosts.remote import Hosts, Say, ScriptError, UnreachableError, on_each
 from busbar.operations.restore_plan import SCRIPT, Plan, RestoreError, names_of
 from busbar.operations.snapshots import S3
 
@@ -63,8 +62,7 @@ class _Steps:
     async def stop(self) -> None:
         """On all servers at the same time; where one does not stop, all run again."""
         self.say(f"stopping K3s on {names_of(self.plan.servers)}")
-        failed = await self.each(self.plan.servers, lambda each: self.run(each, "stop", seconds=STOP_SECONDS))
-        if failed:
+        if failed := await self.failures(self.plan.servers, "stop", STOP_SECONDS):
             await self.start_again("; ".join(failed))
 
     async def reset(self) -> None:
@@ -106,13 +104,7 @@ class _Steps:
     async def restart_agents(self) -> None:
         """A worker that does not answer is named; the wait for the Nodes names it again."""
         self.say(f"restarting the agents of {len(self.plan.workers)} workers; pods keep running")
-        limit = asyncio.Semaphore(CONCURRENT_AGENTS)
-
-        async def restart(worker: Host) -> Mapping[str, Any]:
-            async with limit:
-                return await self.run(worker, "agent", seconds=AGENT_SECONDS)
-
-        for text in await self.each(self.plan.workers, restart):
+        for text in await self.failures(self.plan.workers, "agent", AGENT_SECONDS, CONCURRENT_AGENTS):
             self.say(text)
 
     async def start_again(self, why: str) -> None:
@@ -123,9 +115,7 @@ class _Steps:
                 "is named above and run busbar restore again, with this or another snapshot"
             )
         self.say(f"{why}; starting K3s again with its previous data")
-        failed = await self.each(
-            self.plan.servers, lambda each: self.run(each, "start", seconds=START_SECONDS)
-        )
+        failed = await self.failures(self.plan.servers, "start", START_SECONDS)
         state = (
             f"not on all servers: {'; '.join(failed)}" if failed else "on all servers, with its previous data"
         )
@@ -134,16 +124,12 @@ class _Steps:
     async def run(self, host: Host, verb: str, *, seconds: int, **values: str) -> Mapping[str, Any]:
         return await self.hosts.run(host, SCRIPT, {"VERB": verb, **values}, seconds=seconds)
 
-    async def each(
-        self, hosts: Sequence[Host], step: Callable[[Host], Awaitable[Mapping[str, Any]]]
+    async def failures(
+        self, hosts: Sequence[Host], verb: str, seconds: int, at_once: int | None = None
     ) -> list[str]:
-        """The step on all hosts; returns the texts of those that failed."""
-        done = await asyncio.gather(*(step(host) for host in hosts), return_exceptions=True)
-        failed = [each for each in done if isinstance(each, BaseException)]
-        for error in failed:
-            if not isinstance(error, ScriptError | UnreachableError):
-                raise error
-        return [str(error) for error in failed]
+        """Do `verb` on all hosts; the texts of those that failed."""
+        done = await on_each(hosts, lambda host: self.run(host, verb, seconds=seconds), at_once=at_once)
+        return [each for each in done if isinstance(each, str)]
 
     async def _after_reset(self, step: Awaitable[Mapping[str, Any]]) -> Mapping[str, Any]:
         try:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from busbar.hosts.host import Host
-from busbar.hosts.remote import Hosts, ScriptError, UnreachableError
+from busbar.hosts.remote import Hosts, on_each
 
 LIST_SECONDS = 120
 S3 = "s3"
@@ -64,16 +63,11 @@ async def ask(hosts: Hosts, servers: Sequence[Host], path: str = "") -> list[Ser
     `path`: a file that counts as a snapshot where it exists, wherever it is.
     """
 
-    async def one(server: Host) -> ServerState | str:
+    async def one(server: Host) -> ServerState:
         values = {"VERB": "list", "SNAPSHOT": path}
-        try:
-            return ServerState.of(
-                server, await hosts.run(server, "k3s-restore", values, seconds=LIST_SECONDS)
-            )
-        except (ScriptError, UnreachableError) as error:
-            return str(error)
+        return ServerState.of(server, await hosts.run(server, "k3s-restore", values, seconds=LIST_SECONDS))
 
-    return list(await asyncio.gather(*(one(server) for server in servers)))
+    return await on_each(servers, one)
 
 
 def all_of(states: Sequence[ServerState]) -> list[Snapshot]:

@@ -7,14 +7,14 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from busbar.config import Cluster
 from busbar.helm import records
 from busbar.hosts.host import Host
 from busbar.hosts.inventory import API_PORT, Inventory, url_host
 from busbar.hosts.login import Login
-from busbar.hosts.remote import Hosts, ScriptError, UnreachableError
+from busbar.hosts.remote import Hosts, UnreachableError, on_each
 from busbar.hosts.server_output import with_server
 from busbar.kube import nodes
 from busbar.kube.client import ApiError, RestApi
@@ -81,37 +81,23 @@ async def verify(
     ValueError if the SSH key cannot be used, ScriptError if the bastion cannot be reached.
     """
     inventory = Inventory.of(cluster)
-    limit = asyncio.Semaphore(CONCURRENT)
     async with Hosts.open(login, lambda _: None) as hosts:
 
-        async def ask(host: Host) -> Mapping[str, Any] | Drift:
-            values: dict[str, str] = {"ROLE": host.role}
-            if host == inventory.nfs_server:
-                values["NFS"] = "true"
-            async with limit:
-                try:
-                    before = time.time()
-                    facts = await hosts.run(
-                        host,
-                        "verify",
-                        values,
-                        seconds=SCRIPT_SECONDS,
-                    )
-                    wrong = clock_error(float(facts["epoch"]), (before, time.time()))
-                    return {**facts, "drift": [*facts["drift"], *([wrong] if wrong else [])]}
-                except UnreachableError as error:
-                    return Drift(host.name, error.finding.what, "unknown")
-                except ScriptError as error:
-                    return Drift(host.name, str(error), "unknown")
+        async def ask(host: Host) -> list[Drift]:
+            values = {"ROLE": host.role, **({"NFS": "true"} if host == inventory.nfs_server else {})}
+            before = time.time()
+            try:
+                facts = await hosts.run(host, "verify", values, seconds=SCRIPT_SECONDS)
+            except UnreachableError as error:
+                return [Drift(host.name, error.finding.what, "unknown")]
+            wrong = clock_error(float(facts["epoch"]), (before, time.time()))
+            return [Drift(host.name, str(what)) for what in (*facts["drift"], *([wrong] if wrong else []))]
 
         reading = asyncio.create_task(asyncio.to_thread(state))
-        answers = await asyncio.gather(*(ask(host) for host in inventory.hosts))
+        answers = await on_each(inventory.hosts, ask, at_once=CONCURRENT)
     found: list[Drift] = []
     for host, answer in zip(inventory.hosts, answers, strict=True):
-        if isinstance(answer, Drift):
-            found.append(answer)
-            continue
-        found += [Drift(host.name, str(what)) for what in answer["drift"]]
+        found += [Drift(host.name, answer, "unknown")] if isinstance(answer, str) else answer
     try:
         return [*found, *compare(inventory, await reading, operators)]
     except UnknownState as error:
