@@ -20,7 +20,6 @@ from typing import Any
 
 from busbar.config import Cluster
 from busbar.hosts import haproxy, k3s
-from busbar.hosts.downloads import k3s_values
 from busbar.hosts.host import Host
 from busbar.hosts.inventory import API_PORT, Inventory
 from busbar.hosts.login import Login
@@ -136,7 +135,7 @@ class ByHand:
             agent_token=AGENT_TOKEN,
         )
         peers = " ".join(peer.address for peer in self._inventory.servers if peer is not host)
-        values = {**k3s_values(self._cluster.k3s, "server", self._project), "PEERS": peers}
+        values = {**k3s.download_values(self._cluster.k3s, "server", self._project), "PEERS": peers}
         values["FIRST"] = "true" if host is first else "false"
         found = await self._script(host, "k3s-server", values, {"config": config, "registries": ""})
         return server_facts(json.dumps(found))
@@ -151,7 +150,7 @@ class ByHand:
             token=k3s.secure_token("node", AGENT_TOKEN, ca_sha256=known.ca_sha256),
             labels=host.labels,
         )
-        values = k3s_values(self._cluster.k3s, "worker", self._project)
+        values = k3s.download_values(self._cluster.k3s, "worker", self._project)
         await self._script(host, "k3s-agent", values, {"config": config, "registries": ""})
 
     async def _balancer(self, host: Host) -> None:

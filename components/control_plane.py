@@ -11,7 +11,6 @@ from pulumi_command import local, remote
 
 from busbar.config import K3s, section
 from busbar.hosts import k3s
-from busbar.hosts.downloads import install_seconds, k3s_values
 from busbar.hosts.host import Host
 from busbar.hosts.inventory import api_url
 from busbar.hosts.server_output import known_ca, kubeconfig_text, server_facts, with_server
@@ -223,10 +222,10 @@ class K3sControlPlane(pulumi.ComponentResource):
                 ),
                 servers=args.servers,
                 values={
-                    **k3s_values(settings, "server", Path(args.project)),
+                    **k3s.download_values(settings, "server", Path(args.project)),
                     **k3s.rotation_values(settings),
                 },
-                timeout_seconds=install_seconds(settings, "server", SERVER_DEADLINE_SECONDS),
+                timeout_seconds=k3s.install_seconds(settings, "server", SERVER_DEADLINE_SECONDS),
                 payload={
                     "config": self._render_config(host),
                     "registries": self.registries_yaml,

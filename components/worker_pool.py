@@ -10,7 +10,6 @@ from pulumi_command import remote
 
 from busbar.config import K3s, Pool, section
 from busbar.hosts import k3s
-from busbar.hosts.downloads import install_seconds, k3s_values
 from busbar.hosts.host import Host
 from components.engine.host_command import HostArgs, create_host_command
 from components.engine.removal import create_host_removal
@@ -70,7 +69,7 @@ class InfiniBandWorkerPool(pulumi.ComponentResource):
         self._k3s = section(K3s, "k3s", args.k3s)
         self._settings = section(Pool, f"pools.{args.pool}", args.settings)
         self._install_values = {
-            **k3s_values(self._k3s, "worker", Path(args.project)),
+            **k3s.download_values(self._k3s, "worker", Path(args.project)),
             **k3s.rotation_values(self._k3s, "certificates"),
         }
         self._delivery = create_delivery_hook(
@@ -106,7 +105,7 @@ class InfiniBandWorkerPool(pulumi.ComponentResource):
             name,
             on,
             "k3s-agent",
-            install_seconds(self._k3s, "worker", seconds),
+            k3s.install_seconds(self._k3s, "worker", seconds),
             {
                 **self._install_values,
                 "NODE_NAME": host.name,

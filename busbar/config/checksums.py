@@ -7,16 +7,15 @@ download without one is refused, because an unchecked binary would run as root o
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Literal
 from urllib.parse import quote, unquote
 
 from busbar import versions
 from busbar.config.errors import ConfigError
 from busbar.config.k3s import Image, K3s
 
-Arch = Literal["amd64", "arm64"]
-BINARIES: dict[Arch, str] = {"amd64": "k3s", "arm64": "k3s-arm64"}
+BINARIES = {"amd64": "k3s", "arm64": "k3s-arm64"}
 """Name of the K3s binary in a release, by architecture."""
 
 _SUM_LINE = re.compile(r"(?P<sum>[0-9a-fA-F]{64}) [ *](?P<name>\S.*)")
@@ -56,50 +55,41 @@ def read_checksums(k3s: K3s, project: Path) -> dict[str, str]:
     return sums
 
 
-def binary_sha256(k3s: K3s, arch: Arch, project: Path) -> str | None:
-    """The checksum of the K3s binary for one architecture, or None if it is unknown.
+def binaries(k3s: K3s, listed: Mapping[str, str]) -> dict[str, str]:
+    """Architecture -> checksum of the K3s binary, where one is known; `listed`: as `read_checksums`."""
+    own = k3s.sha256.model_dump() if k3s.sha256 else {}
+    sums = {
+        arch: own.get(arch) or listed.get(name) or versions.k3s_sha256(k3s.version, arch)
+        for arch, name in BINARIES.items()
+    }
+    return {arch: sha256 for arch, sha256 in sums.items() if sha256}
 
-    Raises ConfigError as `read_checksums`.
+
+def archive(image: Image, listed: Mapping[str, str]) -> str | None:
+    """The checksum of an image archive, or None if it is unknown."""
+    return image.sha256 or listed.get(unquote(image.url.rpartition("/")[2]))
+
+
+def findings(k3s: K3s, project: Path | None) -> Iterator[str]:
+    """Downloads without a checksum; the binary needs one for at least one architecture.
+
+    `project`: the folder that `k3s.checksums_file` starts from. Without it that file may name all of them.
     """
-    configured = getattr(k3s.sha256, arch) if k3s.sha256 else None
-    listed = read_checksums(k3s, project).get(BINARIES[arch])
-    return configured or listed or versions.k3s_sha256(k3s.version, arch)
-
-
-def image_sha256(k3s: K3s, image: Image, project: Path) -> str | None:
-    """The checksum of an image archive, or None if it is unknown. Raises as `read_checksums`."""
-    return image.sha256 or read_checksums(k3s, project).get(file_name(image.url))
-
-
-def file_name(url: str) -> str:
-    """The last part of the URL's path."""
-    return unquote(url.rpartition("/")[2])
-
-
-def unknown_binary(k3s: K3s, arch: Arch) -> str:
-    """The finding for a K3s binary without a checksum."""
-    return (
-        f"k3s.version: the checksum of {k3s.version!r} for {arch} is unknown. Fix: save the sha256sum file "
-        f"published with the release beside the stack (k3s.checksums_file), or set k3s.sha256.{arch}"
-    )
-
-
-def unknown_image(k3s: K3s, index: int) -> str:
-    """The finding for an image archive without a checksum."""
-    return (
-        f"k3s.images[{index}]: {file_name(k3s.images[index].url)!r} is not in {k3s.checksums_file}. "
-        "Fix: add it there, or set sha256"
-    )
-
-
-def findings(k3s: K3s, project: Path) -> list[str]:
-    """Downloads without a checksum; the binary needs one for at least one architecture."""
+    if k3s.checksums_file and project is None:
+        return
     try:
-        sums = [binary_sha256(k3s, arch, project) for arch in BINARIES]
+        listed = read_checksums(k3s, project or Path())
     except ConfigError as error:
-        return error.findings
-    found = [] if any(sums) else [unknown_binary(k3s, "amd64")]
+        yield from error.findings
+        return
+    if not binaries(k3s, listed):
+        yield (
+            f"k3s.version: the checksum of {k3s.version!r} is unknown. Fix: save the sha256sum file "
+            "published with the release beside the stack and set k3s.checksums_file, or set k3s.sha256.amd64"
+        )
     for index, image in enumerate(k3s.images):
-        if image_sha256(k3s, image, project) is None:
-            found.append(unknown_image(k3s, index))
-    return found
+        if archive(image, listed) is None:
+            yield (
+                f"k3s.images[{index}]: the checksum of {image.url!r} is unknown. "
+                "Fix: set sha256, or add it to k3s.checksums_file"
+            )

@@ -85,47 +85,33 @@ def sentence(error: ErrorDetails, root: type[BaseModel]) -> str:
 _SILENT_VALUE = {"too_short", "too_long", "model_type", "dict_type", "list_type"}
 
 
+# Type of the error -> what is wrong; {} is filled from its context.
+_WORDINGS = {
+    "busbar": "{text}",
+    **dict.fromkeys(("int_parsing", "int_type", "int_from_float"), "is not a whole number"),
+    **dict.fromkeys(("float_parsing", "float_type", "finite_number"), "is not a number"),
+    **dict.fromkeys(("bool_parsing", "bool_type"), "is not true or false"),
+    "string_type": "is not a text",
+    "string_too_short": "is empty",
+    "string_too_long": "is too long: expected at most {max_length} characters",
+    "literal_error": "is not one of {expected}",
+    "greater_than_equal": "is too small: expected at least {ge}",
+    "greater_than": "is too small: expected more than {gt}",
+    "less_than_equal": "is too large: expected at most {le}",
+    "less_than": "is too large: expected less than {lt}",
+    "too_short": "got {actual_length}, expected at least {min_length}",
+    "too_long": "got {actual_length}, expected at most {max_length}",
+    **dict.fromkeys(("model_type", "dict_type"), "is {kind}, expected keys with values"),
+    "list_type": "is {kind}, expected a list",
+}
+
+
 def _wording(error: ErrorDetails) -> str:
-    context = error.get("ctx", {})
-    match error["type"]:
-        case "busbar":
-            return str(context["text"])
-        case "int_parsing" | "int_type" | "int_from_float":
-            return "is not a whole number"
-        case "float_parsing" | "float_type" | "finite_number":
-            return "is not a number"
-        case "bool_parsing" | "bool_type":
-            return "is not true or false"
-        case "string_type":
-            return "is not a text"
-        case "string_too_short":
-            return "is empty"
-        case "string_too_long":
-            return f"is too long: expected at most {context['max_length']} characters"
-        case "literal_error":
-            return f"is not one of {context['expected']}"
-        case "greater_than_equal":
-            return f"is too small: expected at least {context['ge']}"
-        case "greater_than":
-            return f"is too small: expected more than {context['gt']}"
-        case "less_than_equal":
-            return f"is too large: expected at most {context['le']}"
-        case "less_than":
-            return f"is too large: expected less than {context['lt']}"
-        case "too_short":
-            return f"got {_count(context['actual_length'])}, expected at least {context['min_length']}"
-        case "too_long":
-            return f"got {_count(context['actual_length'])}, expected at most {context['max_length']}"
-        case "model_type" | "dict_type":
-            return f"is {_kind(error['input'])}, expected keys with values"
-        case "list_type":
-            return f"is {_kind(error['input'])}, expected a list"
-        case _:
-            return error["msg"]
-
-
-def _count(number: int) -> str:
-    return "none" if number == 0 else str(number)
+    context = {**error.get("ctx", {}), "kind": _kind(error["input"])}
+    if context.get("actual_length") == 0:
+        context["actual_length"] = "none"
+    known = _WORDINGS.get(error["type"])
+    return error["msg"] if known is None else known.format(**context)
 
 
 def _kind(value: Any) -> str:

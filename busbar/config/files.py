@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from busbar.config import checksums
 from busbar.config.cluster import Cluster
 from busbar.config.operators import Chart
 
@@ -32,7 +31,6 @@ def findings(cluster: Cluster, root: Path) -> Iterator[str]:
             continue
         if not resolve(root, chart.chart).exists():
             yield f"{name}.chart: {chart.chart!r} is not a folder or an archive on this machine"
-    yield from checksums.findings(cluster.k3s, root)
 
 
 def _key(path: Path, name: str) -> Iterator[str]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Collection, Iterator, Mapping
 
-from busbar import versions
 from busbar.config.k3s_argument_checks import arguments_of
 from busbar.config.partial import PartialConfig
 
@@ -135,25 +134,6 @@ def _kubelet_accepts(key: str) -> bool:
     if key.strip() in _KUBELET_LABELS or not inside("kubernetes.io", "k8s.io"):
         return True
     return inside("kubelet.kubernetes.io", "node.kubernetes.io")
-
-
-def checksums(config: PartialConfig) -> Iterator[str]:
-    """A checksum for everything that the hosts download."""
-    k3s = config.k3s
-    if k3s.checksums_file:
-        return
-    configured = k3s.sha256 is not None and (k3s.sha256.amd64 or k3s.sha256.arm64)
-    if not configured and k3s.version not in versions.K3S_SHA256:
-        yield (
-            f"k3s.version: the checksum of {k3s.version!r} is unknown. Fix: save the sha256sum file "
-            "published with the release beside the stack and set k3s.checksums_file, or set k3s.sha256.amd64"
-        )
-    for index, image in enumerate(k3s.images):
-        if image.sha256 is None:
-            yield (
-                f"k3s.images[{index}]: the checksum of {image.url!r} is unknown. "
-                "Fix: set sha256, or k3s.checksums_file"
-            )
 
 
 def images(config: PartialConfig) -> Iterator[str]:

@@ -8,7 +8,15 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from busbar.config import files, host_checks, k3s_argument_checks, k3s_checks, secrets, software_checks
+from busbar.config import (
+    checksums,
+    files,
+    host_checks,
+    k3s_argument_checks,
+    k3s_checks,
+    secrets,
+    software_checks,
+)
 from busbar.config.cluster import Cluster
 from busbar.config.errors import ConfigError, path_of, sentence
 from busbar.config.partial import PartialConfig
@@ -32,7 +40,6 @@ CHECKS: tuple[Callable[[PartialConfig], Iterator[str]], ...] = (
     k3s_checks.pod_network_size,
     k3s_checks.taints,
     k3s_checks.labels,
-    k3s_checks.checksums,
     k3s_checks.images,
     k3s_argument_checks.written_keys,
     k3s_argument_checks.breaking_keys,
@@ -70,6 +77,7 @@ def load(data: Mapping[str, Any], *, secret_keys: Collection[str] = (), root: Pa
     problems += k3s_checks.bucket(partial, secret_keys)
     if cluster is not None and root is not None:
         problems += files.findings(cluster, root)
+    problems += checksums.findings(partial.k3s, root)
     if problems or cluster is None:
         raise ConfigError(problems)
     return cluster

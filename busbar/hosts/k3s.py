@@ -1,4 +1,4 @@
-"""Files that K3s reads: config.yaml of servers and workers, registries.yaml.
+"""Files that K3s reads: config.yaml of servers and workers, registries.yaml; and values of its scripts.
 
 Keys: k3s-io/docs docs/cli/server.md, docs/cli/agent.md. The host's script adds what depends on the host:
 `cluster-init` or `server`, `node-ip` and `flannel-iface`.
@@ -10,15 +10,20 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from datetime import date
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import yaml
 
-from busbar.config import K3s, Pool
+from busbar.config import ConfigError, K3s, Pool, checksums
 from busbar.hosts.host import Host
 from busbar.hosts.inventory import Inventory
 
 RENEWAL_DAYS = 90
+# The scripts have deadlines of their own, by the size of each archive, which is not known here. This one ends
+# a script that hangs: it allows for some 100 GB.
+ARCHIVES_SECONDS = 4 * 3600
 # How long an agent waits for the end of jobs (pools.NAME.running_jobs: wait).
 JOBS_SECONDS = 3600
 _LOG_SIZE = "container-log-max-size"
@@ -107,6 +112,31 @@ def agent_config(
     if not any(_is_kubelet_argument(k3s.agent_args, name) for name in (_LOG_SIZE, "config")):
         filled["kubelet-arg"] = [f"{_LOG_SIZE}={LOG_SIZE}"]
     return _dump(merged(filled, k3s.agent_args))
+
+
+def download_values(k3s: K3s, role: str, project: Path) -> dict[str, str]:
+    """What host/k3s-server.sh and host/k3s-agent.sh install, as values of the script.
+
+    VERSION; URL_<ARCH> and SHA256_<ARCH> for every architecture with a known checksum; IMAGES, one line
+    `<sha256> <url>` per image archive of the role (server or worker). Raises ConfigError as
+    `checksums.findings`.
+    """
+    if missing := [*checksums.findings(k3s, project)]:
+        raise ConfigError(missing)
+    listed, values = checksums.read_checksums(k3s, project), {"VERSION": k3s.version}
+    # The host's script refuses an architecture that is missing here.
+    for arch, sha256 in checksums.binaries(k3s, listed).items():
+        url = f"{k3s.base_url}/{quote(k3s.version, safe='')}/{checksums.BINARIES[arch]}"
+        values |= {f"URL_{arch.upper()}": url, f"SHA256_{arch.upper()}": sha256}
+    images = (image for image in k3s.images if role in image.roles)
+    return values | {
+        "IMAGES": "\n".join(f"{checksums.archive(image, listed)} {image.url}" for image in images)
+    }
+
+
+def install_seconds(k3s: K3s, role: str, seconds: int) -> int:
+    """The time limit of an installation that takes `seconds` without image archives."""
+    return seconds + (ARCHIVES_SECONDS if any(role in image.roles for image in k3s.images) else 0)
 
 
 def worker_taints(inventory: Inventory) -> dict[str, list[str]]:

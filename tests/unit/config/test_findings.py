@@ -324,7 +324,7 @@ def test_an_image_archive_without_a_checksum_is_refused() -> None:
     k3s = {"sha256": {"amd64": "0" * 64}, "images": [{"url": "http://mirror/a.tar"}]}
     assert findings(site(k3s=k3s)) == [
         "k3s.images[0]: the checksum of 'http://mirror/a.tar' is unknown. "
-        "Fix: set sha256, or k3s.checksums_file"
+        "Fix: set sha256, or add it to k3s.checksums_file"
     ]
 
 
@@ -349,7 +349,8 @@ def test_a_checksums_file_names_every_image_archive_without_a_checksum(tmp_path:
     images[1]["sha256"] = "0" * 64
     data = site(k3s={"checksums_file": "sums.txt", "images": images})
     assert findings(data, root=tmp_path) == [
-        "k3s.images[2]: 'c.tar' is not in sums.txt. Fix: add it there, or set sha256"
+        "k3s.images[2]: the checksum of 'http://mirror/c.tar' is unknown. "
+        "Fix: set sha256, or add it to k3s.checksums_file"
     ]
     with (tmp_path / "sums.txt").open("a") as file:
         file.write(f"{'0' * 64}  c.tar\n")

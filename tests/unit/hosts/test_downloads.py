@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from busbar.config import ConfigError, K3s, checksums, load
-from busbar.hosts import downloads
+from busbar.hosts.k3s import download_values
 from tests.support.clusters import site
 
 BINARY, ARM, ARCHIVE = "1" * 64, "2" * 64, "3" * 64
@@ -29,41 +29,24 @@ def k3s(**settings: Any) -> K3s:
     return K3s.model_validate(settings)
 
 
-def test_the_binary_is_found_by_version_and_architecture_with_the_plus_sign_encoded(tmp_path: Path) -> None:
-    (tmp_path / "sums.txt").write_text(SUMS)
-    binary = downloads.k3s_binary(
-        k3s(base_url="http://mirror/k3s/", checksums_file="sums.txt"), "amd64", tmp_path
-    )
-    assert binary == downloads.Download("http://mirror/k3s/v1.35.6%2Bk3s1/k3s", BINARY)
-
-
-def test_each_architecture_has_a_checksum_of_its_own(tmp_path: Path) -> None:
-    (tmp_path / "sums.txt").write_text(SUMS)
-    assert downloads.k3s_binary(k3s(checksums_file="sums.txt"), "arm64", tmp_path).sha256 == ARM
-
-
 def test_a_checksum_in_the_configuration_comes_before_the_file(tmp_path: Path) -> None:
     (tmp_path / "sums.txt").write_text(SUMS)
     settings = k3s(checksums_file="sums.txt", sha256={"amd64": "F" * 64})
-    assert downloads.k3s_binary(settings, "amd64", tmp_path).sha256 == "f" * 64
-
-
-def test_a_binary_without_a_checksum_is_refused_with_the_fix(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"the checksum of 'v1\.35\.6\+k3s1' for arm64 is unknown"):
-        downloads.k3s_binary(k3s(sha256={"amd64": BINARY}), "arm64", tmp_path)
+    assert download_values(settings, "server", tmp_path)["SHA256_AMD64"] == "f" * 64
 
 
 def test_archives_go_to_the_roles_that_they_are_for(tmp_path: Path) -> None:
     (tmp_path / "sums.txt").write_text(SUMS)
     settings = k3s(checksums_file="sums.txt", images=IMAGES)
-    assert [d.sha256 for d in downloads.image_archives(settings, "server", tmp_path)] == [ARCHIVE]
-    assert [d.sha256 for d in downloads.image_archives(settings, "worker", tmp_path)] == [ARCHIVE, "4" * 64]
+    values = download_values(settings, "server", tmp_path)
+    assert values["IMAGES"] == f"{ARCHIVE} http://mirror/images/system.tar.zst"
 
 
 def test_an_archive_that_the_checksums_file_does_not_name_is_refused(tmp_path: Path) -> None:
     (tmp_path / "sums.txt").write_text(f"{BINARY}  k3s\n")
-    with pytest.raises(ConfigError, match=r"k3s.images\[0\]: 'system.tar.zst' is not in sums.txt"):
-        downloads.image_archives(k3s(checksums_file="sums.txt", images=IMAGES), "server", tmp_path)
+    settings = k3s(checksums_file="sums.txt", images=IMAGES)
+    with pytest.raises(ConfigError, match=r"k3s.images\[0\]: the checksum of '.*/system.tar.zst' is unknown"):
+        download_values(settings, "server", tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +111,7 @@ def test_the_values_of_a_host_script_name_the_binary_of_each_architecture_and_th
 ) -> None:
     (tmp_path / "sums.txt").write_text(SUMS)
     settings = k3s(base_url="http://mirror/k3s", checksums_file="sums.txt", images=IMAGES)
-    assert downloads.k3s_values(settings, "worker", tmp_path) == {
+    assert download_values(settings, "worker", tmp_path) == {
         "VERSION": "v1.35.6+k3s1",
         "URL_AMD64": "http://mirror/k3s/v1.35.6%2Bk3s1/k3s",
         "SHA256_AMD64": BINARY,
@@ -139,15 +122,15 @@ def test_the_values_of_a_host_script_name_the_binary_of_each_architecture_and_th
 
 
 def test_an_architecture_without_a_checksum_is_left_out_of_the_values(tmp_path: Path) -> None:
-    values = downloads.k3s_values(k3s(sha256={"arm64": ARM}), "server", tmp_path)
+    values = download_values(k3s(sha256={"arm64": ARM}), "server", tmp_path)
     assert sorted(values) == ["IMAGES", "SHA256_ARM64", "URL_ARM64", "VERSION"]
 
 
 def test_values_without_any_checksum_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="is unknown"):
-        downloads.k3s_values(k3s(), "server", tmp_path)
+        download_values(k3s(), "server", tmp_path)
 
 
 def test_an_unreadable_checksums_file_is_not_taken_for_a_missing_checksum(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"k3s\.checksums_file: 'sums.txt' cannot be read"):
-        downloads.k3s_values(k3s(checksums_file="sums.txt"), "server", tmp_path)
+        download_values(k3s(checksums_file="sums.txt"), "server", tmp_path)
