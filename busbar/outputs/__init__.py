@@ -1,6 +1,6 @@
 """The stack outputs: the contract between a busbar stack and the programs that use its cluster."""
 
-from busbar.outputs.build import FOLLOW_UP, GATE, build_outputs, gate
+from busbar.outputs.build import FOLLOW_UP, GATE, build_measured, build_outputs, gate
 from busbar.outputs.contract import CONTRACT_VERSION, NAMES, ClusterOutputs, ContractError, NfsExport
 from busbar.outputs.details import Details, Node
 from busbar.outputs.launch import PoolLaunch
@@ -18,6 +18,7 @@ __all__ = [
     "Node",
     "PoolLaunch",
     "PoolResult",
+    "build_measured",
     "build_outputs",
     "gate",
 ]

@@ -38,41 +38,67 @@ def build_outputs(
     on each host, by name, with `gpus` and `rails`. `results`: the PoolResult of each pool as JSON values
     (busbar.outputs.pool.read_result).
 
-    Fails closed: a pool without a result, or with one that is anything but a plain pass, makes
-    `nccl_passed` false, and `nccl_reasons` says why. The headline numbers are those of the worst pool: of
-    those that did not pass, else of all, the one with the lowest fraction. A number that was not measured is
-    None (Pulumi drops it); a version that was not found is left out of `versions`.
+    A pool without a result is one that did not pass. A number that was not measured is None (Pulumi drops
+    it); a version that was not found is left out of `versions`.
     """
     inventory = Inventory.of(cluster)
     export = export_of(inventory)
     measured = {pool: PoolResult.model_validate(result) for pool, result in results.items()}
-    reasons = {pool: _reasons(measured.get(pool), cluster.validation.enabled) for pool in cluster.pools}
-    headline = measured.get(_worst(measured, reasons)) or PoolResult(verdict="unknown")
-    several = len(cluster.pools) > 1
-    found = {
-        **{name: version for name, version in versions.items() if name != "k3s"},
-        "nccl": _common(result.nccl_version for result in measured.values()),
-        "nccl_plugin": _common(result.plugin for result in measured.values()),
-    }
+    why = "no verdict: nothing was measured"
+    missing = why if cluster.validation.enabled else "not measured: validation.enabled is false"
+    unmeasured = PoolResult(verdict="unknown", reasons=(missing,))
+    pools = {pool: measured.get(pool, unmeasured) for pool in cluster.pools}
     return {
-        "contract_version": CONTRACT_VERSION,
-        "cluster_name": cluster.name,
+        **_measured(cluster.name, pools, {name: v for name, v in versions.items() if name != "k3s"}),
         "api_endpoint": inventory.api_endpoint,
         "k3s_version": versions.get("k3s"),
-        "versions": {name: version for name, version in found.items() if version is not None},
-        "nccl_busbw_gbps": headline.busbw_gbps,
-        "nccl_expected_gbps": headline.expected_gbps,
-        "nccl_fraction": headline.fraction,
-        "nccl_passed": not any(reasons.values()),
-        "nccl_reasons": [
-            f"pool {pool}: {reason}" if several else reason for pool in reasons for reason in reasons[pool]
-        ],
         "nfs_server": {"address": export.host.address, "export": export.folder} if export else None,
         "details": pack(
             [_node(host, facts.get(host.name, {})) for host in inventory.hosts],
             measured,
             launches(inventory, facts),
         ),
+    }
+
+
+def build_measured(name: str, results: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """The outputs of a stack that only measured the cluster `name`, which busbar did not make.
+
+    Without hosts, endpoint and kubeconfig. `results`: as of `build_outputs`, at least one.
+    """
+    measured = {pool: PoolResult.model_validate(result) for pool, result in results.items()}
+    return {**_measured(name, measured, {}), "details": pack([], measured, {})}
+
+
+def _measured(
+    name: str, pools: Mapping[str, PoolResult], versions: Mapping[str, str | None]
+) -> dict[str, Any]:
+    """What the measurement of all pools says.
+
+    Fails closed: a pool with anything but a plain pass makes `nccl_passed` false, and `nccl_reasons` says
+    why. The headline numbers are those of the worst pool: of those that did not pass, else of all, the one
+    with the lowest fraction.
+    """
+    reasons = {pool: result.not_passed for pool, result in pools.items()}
+    headline = pools[_worst(pools)]
+    found = {
+        **versions,
+        "nccl": _common(result.nccl_version for result in pools.values()),
+        "nccl_plugin": _common(result.plugin for result in pools.values()),
+    }
+    return {
+        "contract_version": CONTRACT_VERSION,
+        "cluster_name": name,
+        "versions": {name: version for name, version in found.items() if version is not None},
+        "nccl_busbw_gbps": headline.busbw_gbps,
+        "nccl_expected_gbps": headline.expected_gbps,
+        "nccl_fraction": headline.fraction,
+        "nccl_passed": not any(reasons.values()),
+        "nccl_reasons": [
+            f"pool {pool}: {reason}" if len(pools) > 1 else reason
+            for pool in reasons
+            for reason in reasons[pool]
+        ],
     }
 
 
@@ -93,21 +119,12 @@ def gate(outputs: Mapping[str, Any], *, enforce: bool) -> str | None:
     )
 
 
-def _reasons(result: PoolResult | None, enabled: bool) -> Sequence[str]:
-    """Why a pool did not pass; empty only for a result that is a pass in every respect."""
-    if result is None:
-        return [
-            "no verdict: nothing was measured" if enabled else "not measured: validation.enabled is false"
-        ]
-    return result.not_passed
-
-
-def _worst(results: Mapping[str, PoolResult], reasons: Mapping[str, Sequence[str]]) -> str:
+def _worst(pools: Mapping[str, PoolResult]) -> str:
     def rank(pool: str) -> tuple[bool, float]:
-        fraction = results[pool].fraction if pool in results else None
-        return (not reasons[pool], -math.inf if fraction is None else fraction)
+        fraction = pools[pool].fraction
+        return not pools[pool].not_passed, -math.inf if fraction is None else fraction
 
-    return min(reasons, key=rank)
+    return min(pools, key=rank)
 
 
 def _node(host: Host, facts: Mapping[str, Any]) -> Node:

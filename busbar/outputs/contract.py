@@ -17,6 +17,9 @@ CONTRACT_VERSION = 3
 """Raised when an output changes its meaning or is removed; a new output alone does not raise it."""
 
 
+MEASURED_ONLY = "this stack only measured its cluster, and has no hosts, endpoint and kubeconfig"
+
+
 class ContractError(ValueError):
     """The outputs are not those of a busbar stack, or have another contract version."""
 
@@ -43,12 +46,13 @@ class ClusterOutputs(Details):
 
     Gate on `nccl_passed` and on nothing else: a number alone says nothing about the transport behind it.
     Bandwidths are in GB/s (10^9 bytes). `versions` are those of what runs on K3s. `nfs_server` is the export
-    that busbar made for the workers, if any.
+    that busbar made for the workers, if any. A stack that only measured a cluster which busbar did not make
+    has no hosts, endpoint and kubeconfig: `measured_only`.
     """
 
     contract_version: int
     cluster_name: str
-    api_endpoint: str
+    api_endpoint: str | None = None
     k3s_version: str | None = None
     versions: dict[str, str]
     nccl_busbw_gbps: StrictFloat | None = None
@@ -61,10 +65,13 @@ class ClusterOutputs(Details):
     """From a stack reference: a secret pulumi.Output[str]. From a dict: what stood there."""
 
     @classmethod
-    async def from_stack(cls, reference: StackReference) -> ClusterOutputs:
+    async def from_stack(
+        cls, reference: StackReference, *, accept_measured_only: bool = False
+    ) -> ClusterOutputs:
         """Read a `pulumi.StackReference`: `await ClusterOutputs.from_stack(ref)` inside `pulumi.run(main)`.
 
-        The kubeconfig stays a secret Output. Raises ContractError as `from_dict` does.
+        The kubeconfig stays a secret Output. Raises ContractError as `from_dict` does, and for a stack that
+        only measured, unless that is accepted: a provider without a kubeconfig would use another cluster.
         """
         outputs: dict[str, Any] = {}
         for key in (*NAMES, *contract2.NAMES):
@@ -73,6 +80,10 @@ class ClusterOutputs(Details):
             if value is not None:
                 outputs[key] = value
         read = cls.from_dict(outputs)
+        if read.measured_only:
+            if not accept_measured_only:
+                raise ContractError(f"{MEASURED_ONLY}. Fix: name a stack that made its cluster")
+            return read
         return read.model_copy(update={"kubeconfig": reference.require_output("kubeconfig")})
 
     @classmethod
@@ -96,6 +107,11 @@ class ClusterOutputs(Details):
             raise ContractError(problems(error)) from None
         except ValueError as error:
             raise ContractError(str(error)) from None
+
+    @property
+    def measured_only(self) -> bool:
+        """Whether the stack only measured a cluster, and so has no hosts, endpoint and kubeconfig."""
+        return self.api_endpoint is None
 
     @property
     def refusal(self) -> str | None:

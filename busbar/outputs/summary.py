@@ -14,7 +14,7 @@ from rich.text import Text
 from busbar.judge.tables import check_table, kept_verdict, not_passed, notes, passed, styled, table
 from busbar.nccl.units import gbps, rate, share, size
 from busbar.outputs import contract2
-from busbar.outputs.contract import current
+from busbar.outputs.contract import MEASURED_ONLY, current
 from busbar.outputs.details import Details, unpack
 from busbar.outputs.pool import PoolResult, summarize
 
@@ -105,6 +105,8 @@ def _notes(
         yield "warning", contract2.WARNING
     if endpoint := outputs.get("api_endpoint"):
         yield "API", str(endpoint)
+    elif "details" in outputs:
+        yield "note", MEASURED_ONLY
     versions = {"k3s": outputs.get("k3s_version"), **(outputs.get("versions") or {})}
     if found := [f"{name} {version}" for name, version in sorted(versions.items()) if version]:
         yield "versions", ", ".join(found)

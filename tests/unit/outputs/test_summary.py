@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from busbar.cli import build
 from busbar.config import load
-from busbar.outputs import build_outputs
+from busbar.outputs import build_measured, build_outputs
 from busbar.outputs.pool import summarize
 from busbar.outputs.summary import summary
 from tests.support.clusters import site
@@ -179,3 +179,9 @@ def test_show_refuses_what_is_not_the_output_of_this_contract(text: str, message
     assert done.exit_code == 64
     assert message in done.output
     assert "pulumi stack output --json" in done.output
+
+
+def test_outputs_of_a_measurement_alone_say_that_hosts_and_kubeconfig_are_missing() -> None:
+    text = _text(build_measured("research", {"h100": summarize(passing())}))
+    assert "PASS" in text and "this stack only measured its cluster" in text
+    assert "only measured" not in _text(_outputs())

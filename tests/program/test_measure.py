@@ -1,0 +1,111 @@
+"""examples/measure under mocks: a cluster of others is measured; the outputs are those of a measurement."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import pulumi
+import pytest
+import yaml
+from pulumi.runtime import mocks
+
+from busbar.outputs import ClusterOutputs, ContractError
+from busbar.outputs.pool import summarize
+from tests.program.harness import LOCAL, PROVIDER, ROOT, Run, run_program, texts
+from tests.support.verdicts import failing, passing
+
+FOLDER = ROOT / "examples" / "measure"
+EXAMPLE = yaml.safe_load((FOLDER / "Pulumi.example.yaml").read_text())["config"]
+MEASUREMENT = EXAMPLE["busbar-measure:measurement"]
+KUBECONFIG = "the kubeconfig of others"
+
+
+def measure(verdict: dict[str, Any], **change: Any) -> Run:
+    """The program with the example's stack file, in which the measurement has this verdict."""
+    printed = json.dumps(summarize(verdict))
+
+    def answer(args: mocks.MockResourceArgs) -> Mapping[str, Any]:
+        return {"stdout": printed} if args.typ == LOCAL else {}
+
+    return run_program(
+        {},
+        answer,
+        program=FOLDER / "__main__.py",
+        project="busbar-measure",
+        config={
+            **EXAMPLE,
+            "busbar-measure:kubeconfig": KUBECONFIG,
+            "busbar-measure:measurement": json.dumps({**MEASUREMENT, **change}),
+        },
+    )
+
+
+@pytest.fixture(scope="module")
+def run() -> Run:
+    done = measure(passing())
+    assert done.error is None
+    return done
+
+
+def read(run: Run, **options: bool) -> ClusterOutputs:
+    """The outputs as another stack reads them: what is None is gone."""
+    found = {key: value for key, value in run.outputs.items() if value is not None}
+
+    async def details(name: str) -> Any:
+        return SimpleNamespace(value=found.get(name), secret_value=None)
+
+    reference: Any = SimpleNamespace(get_output_details=details)
+    return asyncio.run(ClusterOutputs.from_stack(reference, **options))
+
+
+def test_the_job_runs_as_the_stack_file_says_in_a_namespace_that_admits_it(run: Run) -> None:
+    job, namespace = run.named("nccl-h100-job"), run.named("namespace")
+    worker = job.inputs["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]
+    assert worker["containers"][0]["resources"]["limits"]["nvidia.com/hostdev"] == 8
+    assert {"key": "nvidia.com/gpu", "operator": "Equal", "value": "present", "effect": "NoSchedule"} in (
+        worker["tolerations"]
+    )
+    assert job.inputs["metadata"]["namespace"] == namespace.inputs["metadata"]["name"]
+    labels = namespace.inputs["metadata"]["labels"]
+    assert labels["pod-security.kubernetes.io/enforce"] == "privileged"
+    assert run.waits_for(job, namespace)
+
+
+def test_it_makes_nothing_but_the_namespace_and_the_job_on_the_cluster_of_its_kubeconfig(run: Run) -> None:
+    [provider] = run.of_type(PROVIDER)
+    made = [each for each in run.custom if each.type.startswith("kubernetes:")]
+    assert [each.name for each in made] == ["namespace", "nccl-h100-job"]
+    assert {each.request.provider.rpartition("::")[0] for each in made} == {provider.urn}
+    sent = [found for each in run.custom for found in texts(each.raw) if KUBECONFIG in found[1]]
+    assert sent and all(secret for _, _, secret in sent)
+
+
+def test_its_outputs_are_those_of_the_contract_that_a_measurement_knows(run: Run) -> None:
+    cluster = read(run, accept_measured_only=True)
+    assert (cluster.cluster_name, cluster.nccl_passed, cluster.nccl_busbw_gbps) == ("research", True, 390.28)
+    assert (cluster.nodes, cluster.api_endpoint, cluster.kubeconfig) == ((), None, None)
+    assert cluster.nccl["h100"].transport == "gpudirect-rdma"
+    assert "nccl" in cluster.versions
+
+
+def test_a_program_that_needs_the_cluster_refuses_them_and_says_why(run: Run) -> None:
+    with pytest.raises(ContractError, match="only measured its cluster, and has no hosts, endpoint and kube"):
+        read(run)
+
+
+def test_a_verdict_that_is_no_pass_fails_the_update_and_the_outputs_are_kept() -> None:
+    run = measure(failing("GDRDMA is missing on 3 channels"))
+    assert isinstance(run.error, pulumi.RunError)
+    assert "NCCL validation failed for cluster research" in str(run.error)
+    assert "GDRDMA is missing on 3 channels" in str(run.error)
+    assert run.outputs["nccl_passed"] is False
+
+
+def test_an_argument_that_does_not_exist_is_named() -> None:
+    run = measure(passing(), gpu=8)
+    assert isinstance(run.error, pulumi.RunError)
+    assert "busbar-measure:measurement: " in str(run.error) and "'gpu'" in str(run.error)
