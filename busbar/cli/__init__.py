@@ -53,6 +53,7 @@ MODULES = (
     ("busbar.cli.nccl", "nccl"),
     ("busbar.cli.nccl_profiles", "nccl"),
     ("busbar.cli.nccl_run", "nccl"),
+    ("busbar.cli.nccl_script", "nccl"),
     ("busbar.cli.collect", "nccl"),
     ("busbar.cli.image", "nccl"),
 )

@@ -12,7 +12,7 @@ import typer
 
 from busbar.cli import EX_USAGE
 from busbar.cli import nccl_options as option
-from busbar.cli.output import print_text
+from busbar.cli.output import as_yaml, print_text
 
 if TYPE_CHECKING:
     from busbar.kube.client import RestApi
@@ -220,20 +220,10 @@ def _explained(planned: Plan, mark: str) -> str:
 
 
 def _as_yaml(planned: Plan) -> str:
-    """The objects as YAML, scripts as blocks, after a comment with the source of each value."""
-    import yaml
-
-    class Dumper(yaml.SafeDumper):
-        """Writes texts of several lines as blocks."""
-
-    def text(dumper: yaml.SafeDumper, value: str) -> yaml.Node:
-        return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
-
-    Dumper.add_representer(str, text)
+    """The objects, after a comment with the source of each value."""
     objects = []
     for path, manifest in planned.objects({}):
         if "/namespaces/" in path:
             manifest["metadata"]["namespace"] = planned.job.namespace
         objects.append(manifest)
-    dumped: str = yaml.dump_all(objects, Dumper=Dumper, sort_keys=False, explicit_start=True)
-    return f"{_explained(planned, '# ')}\n{dumped}"
+    return f"{_explained(planned, '# ')}\n{as_yaml(objects)}"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
+from typing import Any
 
 
 def print_text(text: str) -> None:
@@ -20,3 +22,18 @@ def discard_stdout() -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
+
+
+def as_yaml(objects: Iterable[dict[str, Any]]) -> str:
+    """Kubernetes objects as YAML documents; texts of several lines, such as scripts, as blocks."""
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        """Writes texts of several lines as blocks."""
+
+    def text(dumper: yaml.SafeDumper, value: str) -> yaml.Node:
+        return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
+
+    Dumper.add_representer(str, text)
+    dumped: str = yaml.dump_all(objects, Dumper=Dumper, sort_keys=False, explicit_start=True)
+    return dumped

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from typing import Any
 
 from busbar.judge.recording import COUNT_LINE, FIRST_LINE, LAST_LINE
 from busbar.manifests.nccljob import NcclJob
@@ -35,9 +36,8 @@ COUNT_SECONDS = 10
 # not retry a name.
 NAMES_SECONDS = 120
 
-_SCRIPT = """\
-set -uo pipefail
-# All output is counted on its way out: the kubelet serves a log that has been rotated twice with a hole.
+# Counts what the script prints, and ends it with that and its exit code.
+RECORDING = """\
 counts=
 if type -P mktemp tee wc sleep >/dev/null && counts=$(mktemp); then
   exec 3>&1 4> >(exec wc -lc >"$counts")
@@ -55,15 +55,26 @@ finish() {{
   exit "$1"
 }}
 echo {first_line}
+"""
+
+FIND_PROGRAM = """\
 find_program() {{
   command -v "$1" && return
   local folder
   for folder in {folders}; do
     [[ -x $folder/$1 ]] && echo "$folder/$1" && return
   done
-  echo "# busbar: no program $1 on PATH or in {folders}. Fix: set validation.image to one with nccl-tests" >&2
+  echo "# busbar: no program $1 on PATH or in {folders}. Fix: {program_fix}" >&2
   return 127
 }}
+"""
+
+_START = """\
+set -uo pipefail
+# All output is counted on its way out: the kubelet serves a log that has been rotated twice with a hole.
+"""
+
+_SCRIPT = """\
 await_names() {{
   command -v getent >/dev/null || return
   local name limit=$((SECONDS + {names_seconds}))
@@ -113,28 +124,36 @@ def script(job: NcclJob) -> str:
     # itself, which passes them on.
     names = [name for name in sorted(job.env) if not name.startswith("OMPI_")]
     everywhere = [name for name in names if name not in job.all_reduce_env]
-    arguments = [
-        *("-b", job.min_bytes, "-e", job.max_bytes, "-f", job.step_factor),
-        *("-n", job.iterations, "-w", job.warmup, "-c", 1, "-g", 1),
-    ]
-    return _SCRIPT.format(
-        first_line=shlex.quote(FIRST_LINE),
-        last_line=shlex.quote(LAST_LINE),
-        count_line=shlex.quote(COUNT_LINE),
-        count_seconds=COUNT_SECONDS,
-        folders=" ".join(PROGRAM_FOLDERS),
+    return (_START + RECORDING + FIND_PROGRAM + _SCRIPT).format(
+        **common(job),
+        program_fix="set validation.image to one with nccl-tests",
         ranks=job.ranks,
         hostfile=HOSTFILE,
         names_seconds=min(NAMES_SECONDS, job.deadline_seconds // 2),
-        measure_seconds=max(job.deadline_seconds - MARGIN_SECONDS, 1),
         mpi_args=shlex.join([*job.mpi_args, "--mca", "plm_rsh_args", SSH_ARGS]),
         exports=shlex.join(_exports(everywhere)),
-        arguments=" ".join(map(str, arguments)),
         measurements="\n".join(
             shlex.join(["measure", name, *(_exports(job.all_reduce_env) if name == "all_reduce" else ())])
             for name in job.collectives
         ),
     )
+
+
+def common(job: NcclJob) -> dict[str, Any]:
+    """What RECORDING and FIND_PROGRAM are formatted with, the time limit and the arguments of nccl-tests."""
+    arguments = [
+        *("-b", job.min_bytes, "-e", job.max_bytes, "-f", job.step_factor),
+        *("-n", job.iterations, "-w", job.warmup, "-c", 1, "-g", 1),
+    ]
+    return {
+        "first_line": shlex.quote(FIRST_LINE),
+        "last_line": shlex.quote(LAST_LINE),
+        "count_line": shlex.quote(COUNT_LINE),
+        "count_seconds": COUNT_SECONDS,
+        "folders": " ".join(PROGRAM_FOLDERS),
+        "measure_seconds": max(job.deadline_seconds - MARGIN_SECONDS, 1),
+        "arguments": " ".join(map(str, arguments)),
+    }
 
 
 def _exports(names: list[str] | tuple[str, ...]) -> list[str]:

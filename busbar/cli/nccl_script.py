@@ -1,0 +1,98 @@
+"""`busbar nccl script`: a measurement as an sbatch script or an MPIJob, for clusters of others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from busbar.cli import EX_USAGE
+from busbar.cli import nccl_options as option
+from busbar.cli.output import as_yaml, print_text
+
+if TYPE_CHECKING:
+    from busbar.manifests.nccljob import NcclJob
+    from busbar.nccl.expected.profiles import Profile
+
+EXAMPLES = (
+    "busbar nccl script --profile h100-sharp --nodes 8 > nccl.sbatch && sbatch --partition=gpu nccl.sbatch",
+    "busbar nccl script --profile gb200-nvl72 --nodes 18 --image nccl-tests.sqsh",
+    "busbar nccl script --profile a100-sharp --nodes 8 --launcher mpijob | kubectl create -f -",
+)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the group `nccl`."""
+    app.command("script", epilog=option.epilog(EXAMPLES))(script)
+
+
+def script(
+    profile: Annotated[
+        str, typer.Option(metavar="NAME", help="Known system; `busbar nccl profiles` lists them.")
+    ],
+    nodes: Annotated[int, typer.Option(min=1, metavar="N", help="Nodes of the job.")],
+    launcher: Annotated[
+        Literal["slurm", "mpijob"], typer.Option(help="An sbatch script, or a manifest for kubectl create.")
+    ] = "slurm",
+    image: Annotated[
+        str | None,
+        typer.Option(
+            metavar="IMAGE",
+            help="slurm: what pyxis starts, such as X.sqsh; by default nccl-tests on the nodes. mpijob: with "
+            "nccl-tests, Open MPI and sshd.",
+        ),
+    ] = None,
+    gpus_per_node: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Fewer GPUs per node than the profile has.")
+    ] = None,
+) -> None:
+    """Print a complete job that measures as a stack does; `busbar nccl check` judges its log.
+
+    It is the job of the profile that the gate judges by. Exit code 64 for bad usage.
+    """
+    from busbar.config import ConfigError
+    from busbar.manifests import mpijob, sbatch
+    from busbar.nccl.expected.profiles import UnknownProfileError, load
+
+    try:
+        system = load(profile)
+        if launcher == "slurm":
+            job = _job(system, nodes, gpus_per_node)
+            print_text(sbatch.script(job, system, image))
+        else:
+            job = _job(system, nodes, gpus_per_node, image)
+            print_text(as_yaml([_anywhere(mpijob.render(job))]))
+    except (ConfigError, UnknownProfileError) as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(EX_USAGE) from None
+
+
+def _job(system: Profile, nodes: int, gpus: int | None, image: str | None = None) -> NcclJob:
+    """The job of a profile on nodes that are not known. Raises ConfigError."""
+    from busbar.config import ConfigError, Pool, Validation, section
+    from busbar.manifests.nccljob import measurement
+
+    if gpus and gpus > system.gpus_per_node:
+        raise ConfigError(
+            [
+                f"--gpus-per-node: {gpus}: profile {system.name} has {system.gpus_per_node} GPUs per node. "
+                "Fix: give no more, or another profile (busbar nccl profiles)"
+            ]
+        )
+    # A pool has one rail or more; the job's HCAs are those of the profile.
+    hardware = Pool(
+        gpus=gpus or system.gpus_per_node, rails=system.rails or 1, rate_gbps=system.rate_gbps or 1
+    )
+    asked = {"profile": system.name, **({"image": image} if image else {})}
+    names = [f"node-{number}" for number in range(1, nodes + 1)]
+    return measurement(
+        system.name, names, hardware=hardware, validation=section(Validation, "validation", asked)
+    )
+
+
+def _anywhere(manifest: dict[str, Any]) -> dict[str, Any]:
+    """The MPIJob in kubectl's namespace, on any nodes with the resources that it asks for."""
+    del manifest["metadata"]["namespace"]
+    for replicas in manifest["spec"]["mpiReplicaSpecs"].values():
+        del replicas["template"]["spec"]["affinity"]["nodeAffinity"]
+    return manifest

@@ -1,0 +1,184 @@
+"""The sbatch script of one measurement: the same job as the MPIJob's, started by Slurm.
+
+Settings of the public scripts (coreweave/nccl-tests slurm/ at cb86553) are in docs/nccl.md, with the reason
+where this one differs.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Iterator, Mapping
+
+from busbar.manifests.launcher import FIND_PROGRAM, RECORDING, common
+from busbar.manifests.nccljob import BASE_ENV, NcclJob
+from busbar.nccl.expected.profiles import Profile
+
+# A pod's interface is eth0; a host's is not known before the job runs.
+INTERFACES = ("NCCL_SOCKET_IFNAME", "OMPI_MCA_btl_tcp_if_include")
+
+# PMIx's component for shared memory between ranks fails in containers with a /tmp of their own
+# (coreweave/nccl-tests slurm/).
+SLURM_ENV: Mapping[str, str] = {"PMIX_MCA_gds": "^ds12"}
+
+_HEADER = """\
+#!/bin/bash
+# NCCL test of {profile}: {description}
+# Partition and number of nodes are options of sbatch: sbatch --partition=NAME [-N NODES] SCRIPT
+# The log is {name}_JOBID.out: busbar nccl check LOG --profile {profile}{options}
+{directives}
+{site_env}set -uo pipefail
+if [[ -z ${{SLURM_JOB_ID:-}} ]]; then
+  echo "error: this script runs in a Slurm job. Fix: sbatch --partition=NAME $0" >&2
+  exit 64
+fi
+# All output is counted on its way out, so that a log that was cut is noticed.
+"""
+
+_SCRIPT = """\
+{env}
+# Ranks find each other over the interface of the default route, where NCCL_SOCKET_IFNAME is not set.
+if [[ -z ${{NCCL_SOCKET_IFNAME:-}} && -r /proc/net/route ]]; then
+  while read -r interface destination _; do
+    [[ $destination == 00000000 ]] || continue
+    export NCCL_SOCKET_IFNAME=$interface OMPI_MCA_btl_tcp_if_include=$interface
+    break
+  done </proc/net/route
+fi
+types=" $(srun --mpi=list 2>&1 | tr -s '[:space:],:' ' ') "
+mpi=
+[[ $types != *" pmi2 "* ]] || mpi=pmi2
+[[ $types != *" pmix "* ]] || mpi=pmix
+{container}if [[ $mpi ]]; then
+  run=(srun "--mpi=$mpi" --kill-on-bad-exit=1 --cpu-bind=none{options})
+else
+  mpirun=$(command -v mpirun) || {{
+    echo "# busbar: srun has no --mpi=pmix or pmi2, and PATH no mpirun. Fix: install Slurm's PMIx plugin"
+    finish 127
+  }}
+  tag=(--tag-output)
+  [[ $("$mpirun" --version 2>&1) == *'(Open MPI) 5.'* ]] && tag=(--output tag)
+  run=("$mpirun" "${{tag[@]}}" -np "$((SLURM_JOB_NUM_NODES * {slots}))" {mpi_args})
+fi
+# A rank looks for the program where it runs: on the nodes, or in the image.
+rank=$(
+  cat <<'END'
+{find_program}program=$(find_program "$1_perf") && exec "$program" "${{@:2}}"
+END
+)
+worst=0
+measure() {{
+  local code=0
+  echo "# busbar: measuring $1"
+  timeout --kill-after=5 $(({measure_seconds} > SECONDS ? {measure_seconds} - SECONDS : 1)) \\
+    env "${{@:2}}" "${{run[@]}}" bash -c "$rank" busbar "$1" {arguments} || code=$?
+  (( code != 124 )) || echo "# busbar: $1 timed out: the limit for all collectives is {measure_seconds} s"
+  echo "# busbar: $1 ended with exit code $code"
+  (( code == 0 )) || worst=$code
+}}
+{measurements}
+finish $worst
+"""
+
+_CONTAINER = """\
+if [[ $(srun --help 2>&1) != *--container-image* ]]; then
+  echo "# busbar: srun has no --container-image: pyxis is not installed here. Fix: install enroot and pyxis \\
+on all nodes, or print the script without --image for nccl-tests on the nodes"
+  finish 64
+fi
+if [[ ! $mpi ]]; then
+  echo "# busbar: srun has no --mpi=pmix or pmi2 to start ranks in an image. Fix: install Slurm's PMIx plugin"
+  finish 64
+fi
+"""
+
+
+def script(job: NcclJob, profile: Profile, image: str | None = None) -> str:
+    """The whole script. `image`: what pyxis starts, such as a .sqsh file; None: nccl-tests on the nodes.
+
+    Only srun gets the image: in `#SBATCH` it would hold for the script itself, which needs Slurm's commands.
+    """
+    env = {name: value for name, value in {**job.env, **SLURM_ENV}.items() if not _of_pods(name, value)}
+    values = common(job)
+    program_fix = "install nccl-tests there, or give an image with it"
+    header = _HEADER.format(
+        profile=profile.name,
+        description=profile.description,
+        name=_name(profile),
+        options=_check_options(job, profile),
+        directives="\n".join(f"#SBATCH {option}" for option in _options(job, profile)),
+        site_env=_site_env(profile),
+    )
+    body = (RECORDING + _SCRIPT).format(
+        **values,
+        find_program=FIND_PROGRAM.format(**values, program_fix=program_fix),
+        env="\n".join(f"export {name}={shlex.quote(env[name])}" for name in sorted(env)),
+        container=_CONTAINER if image else "",
+        options=f" {shlex.join(_container(job, image))}" if image else "",
+        slots=job.slots_per_worker,
+        mpi_args=shlex.join(job.mpi_args),
+        measurements="\n".join(shlex.join(["measure", name, *_unset(job, name)]) for name in job.collectives),
+    )
+    return header + body
+
+
+def _name(profile: Profile) -> str:
+    return f"nccl-{profile.name}"
+
+
+def _of_pods(name: str, value: str) -> bool:
+    return name in INTERFACES and value == BASE_ENV[name]
+
+
+def _check_options(job: NcclJob, profile: Profile) -> str:
+    """What `busbar nccl check` has to be told besides the profile."""
+    part = job.slots_per_worker != profile.gpus_per_node
+    return f" --gpus-per-node {job.slots_per_worker}" if part else ""
+
+
+def _options(job: NcclJob, profile: Profile) -> Iterator[str]:
+    yield f"--job-name={_name(profile)}"
+    yield f"--nodes={len(job.nodes)}"
+    yield f"--ntasks-per-node={job.slots_per_worker}"
+    yield f"--gpus-per-node={job.gpus_per_node}"
+    yield "--exclusive"
+    yield "--mem=0"
+    yield "--distribution=block:block"
+    yield f"--time={math.ceil(job.deadline_seconds / 60)}"
+    yield "--output=%x_%j.out"
+    # A job that is queued again would write over its log.
+    yield "--no-requeue"
+    if segment := segment_size(len(job.nodes), profile.nodes_per_domain):
+        yield f"--segment={segment}"
+
+
+def segment_size(nodes: int, domain: int) -> int | None:
+    """Nodes that Slurm places in one NVLink domain: as many as fit and divide `nodes`; None where none do."""
+    if domain == 1:
+        return None
+    largest = max(size for size in range(1, min(nodes, domain) + 1) if nodes % size == 0)
+    return largest if largest > 1 else None
+
+
+def _site_env(profile: Profile) -> str:
+    """What the profile's source sets besides, as comments: right only where devices have its names."""
+    lines = [f"#   export {name}={shlex.quote(value)}" for name, value in sorted(profile.site_env.items())]
+    if not lines:
+        return ""
+    return "\n".join(["# Where devices have the names of the profile's source, before sbatch:", *lines, ""])
+
+
+def _container(job: NcclJob, image: str) -> list[str]:
+    mounts = [f"--container-mounts={','.join(sorted(job.host_paths))}"] if job.host_paths else []
+    return [
+        f"--container-image={image}",
+        *mounts,
+        "--no-container-remap-root",
+        "--no-container-mount-home",
+    ]
+
+
+def _unset(job: NcclJob, collective: str) -> list[str]:
+    """Arguments of env: variables that only all_reduce may see."""
+    names = () if collective == "all_reduce" else job.all_reduce_env
+    return [word for name in names for word in ("-u", name)]

@@ -1,0 +1,313 @@
+"""The sbatch script: as printed for each profile, and run by a real bash in place of Slurm's.
+
+srun, mpirun and nccl-tests are small replacements in PATH: srun runs one rank, the program prints a made log.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+from busbar.cli import build
+from busbar.judge.recording import Recording
+from busbar.manifests.sbatch import script, segment_size
+from busbar.nccl import Expectation, Verdict, judge
+from busbar.nccl.expected import profiles
+from tests.support.kube_site import job
+from tests.unit.nccl.logs import Made, rack
+
+SNAPSHOTS = Path(__file__).parent / "sbatch"
+FIRST = "h100-ib-8x400"
+UPDATE = "BUSBAR_UPDATE_SNAPSHOTS"
+
+# What `srun --mpi=list` printed: Slurm 24.11.5 of Debian 13, an older one, one without PMI.
+PMIX = "MPI plugin types are...\n\tnone\n\tpmi2\n\tpmix\nspecific pmix plugin versions available: pmix_v5"
+PMI2 = "srun: MPI types are...\nsrun: none\nsrun: pmi2"
+NONE = "MPI plugin types are...\n\tnone\n\tcray_shasta"
+
+SRUN = r"""#!/bin/bash
+case $1 in
+  --mpi=list) echo "$MPI_LIST" >&2; exit ;;
+  --help) echo "  --mpi=type  $PYXIS"; exit ;;
+esac
+{ printf 'srun'; printf ' <%s>' "${@:1:8}"; } >"$LOG.started"
+while [[ $1 == --* ]]; do shift; done
+exec "$@"
+"""
+MPIRUN = r"""#!/bin/bash
+if [[ $1 == --version ]]; then echo "mpirun (Open MPI) 5.0.7"; exit; fi
+{ printf 'mpirun'; printf ' <%s>' "${@:1:6}"; } >"$LOG.started"
+while [[ $1 != bash ]]; do shift; done
+exec "$@"
+"""
+PROGRAM = r"""#!/bin/bash
+printf '# arguments'; printf ' <%s>' "$@"; echo
+echo "# NCCL_ALGO ${NCCL_ALGO:-none} on ${NCCL_SOCKET_IFNAME:-any} ${OMPI_MCA_btl_tcp_if_include:-any}"
+cat "$LOG"
+exit "${CODE:-0}"
+"""
+
+
+def command(*arguments: str) -> Result:
+    return CliRunner().invoke(build(["nccl"]), ["nccl", "script", *arguments])
+
+
+def printed(*arguments: str) -> str:
+    done = command(*arguments)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def of_profile(name: str) -> str:
+    return printed("--profile", name, "--nodes", str(profiles.load(name).workers))
+
+
+@pytest.mark.parametrize("name", profiles.names())
+def test_the_script_of_a_profile_is_the_one_that_was_reviewed(name: str) -> None:
+    """In full for one profile, of others the lines that differ. BUSBAR_UPDATE_SNAPSHOTS=1 writes them."""
+    text = of_profile(name)
+    if name != FIRST:
+        both = (of_profile(FIRST).splitlines(), text.splitlines())
+        lines = list(difflib.unified_diff(*both, lineterm="", n=0))[2:]
+        text = "\n".join(line for line in lines if not line.startswith("@@")) + "\n"
+    path = SNAPSHOTS / f"{name}.{'sbatch' if name == FIRST else 'diff'}"
+    if os.environ.get(UPDATE):
+        path.write_text(text)
+    assert text == path.read_text()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *([name] for name in profiles.names()),
+        ["a100-ib-8x200-gdrcopy", "--image", "/images/nccl tests.sqsh"],
+    ],
+    ids=" ".join,
+)
+def test_bash_and_shellcheck_find_nothing_wrong(arguments: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "script"
+    path.write_text(printed("--nodes", "18", "--profile", *arguments))
+    subprocess.run(["bash", "-n", path], check=True, timeout=60)
+    done = subprocess.run(
+        ["shellcheck", "--severity=style", path], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.fixture
+def slurm(tmp_path: Path) -> Path:
+    texts = {"srun": SRUN, "mpirun": MPIRUN, "all_reduce_perf": PROGRAM, "all_gather_perf": PROGRAM}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    made(tmp_path, Made())
+    return tmp_path
+
+
+def made(folder: Path, log: Made) -> None:
+    (folder / "made.log").write_text("\n".join([*log.lines(), ""]))
+
+
+def run(text: str, folder: Path, **env: str) -> subprocess.CompletedProcess[str]:
+    """What the batch host does: one output, the variables of the job."""
+    given = {
+        "PATH": f"{folder}:{os.environ['PATH']}", "LOG": str(folder / "made.log"), "MPI_LIST": PMIX,
+        "PYXIS": "--container-image", "SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "2", **env,
+    }  # fmt: skip
+    return subprocess.run(
+        ["/bin/bash", "-c", text],
+        env=given,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=120,
+    )
+
+
+def lines(done: subprocess.CompletedProcess[str], start: str) -> list[str]:
+    return [line for line in done.stdout.splitlines() if line.startswith(start)]
+
+
+def started(folder: Path) -> str:
+    """What started the ranks, with its arguments."""
+    return (folder / "made.log.started").read_text()
+
+
+def verdict_on(log: str, **expected: Any) -> Verdict:
+    return judge([line.encode() for line in log.splitlines(keepends=True)], Expectation(**expected))
+
+
+def test_the_log_of_a_healthy_job_passes_and_is_whole(slurm: Path, tmp_path: Path) -> None:
+    done = run(of_profile(FIRST), slurm)
+    assert done.returncode == 0, done.stdout
+    verdict = verdict_on(done.stdout, profile=FIRST, nodes=2)
+    assert (verdict.verdict, verdict.busbw_gbps) == ("pass", 390.0), verdict.reasons
+    with open(tmp_path / "log.zst", "wb") as sink:
+        recording = Recording(sink, print, lambda line: None)
+        list(recording.tee(line.encode() for line in done.stdout.splitlines(keepends=True)))
+    assert (recording.missing, recording.counted, recording.errors) == ([], True, [])
+
+
+def test_the_log_of_a_rack_passes(slurm: Path) -> None:
+    log = Made()
+    rack(log)
+    made(slurm, log)
+    done = run(of_profile("gb200-nvl72"), slurm)
+    verdict = verdict_on(done.stdout, profile="gb200-nvl72", nodes=18)
+    assert verdict.verdict == "pass", verdict.reasons
+
+
+def test_the_log_of_a_slow_job_fails_by_its_bandwidth(slurm: Path) -> None:
+    log = Made()
+    log.peak = 190.0
+    made(slurm, log)
+    verdict = verdict_on(run(of_profile(FIRST), slurm).stdout, profile=FIRST, nodes=2)
+    assert verdict.verdict == "fail"
+    assert verdict.check("busbw").status == "fail"
+
+
+def test_a_program_that_fails_fails_the_job_and_its_log_says_so(slurm: Path) -> None:
+    done = run(of_profile(FIRST), slurm, CODE="3")
+    assert done.returncode == 3
+    assert lines(done, "# busbar: all_reduce ended") == ["# busbar: all_reduce ended with exit code 3"]
+    assert done.stdout.splitlines()[-1] == "# busbar: launcher ends with exit code 3"
+
+
+@pytest.mark.parametrize(
+    ("types", "starts"),
+    [
+        (PMIX, "srun <--mpi=pmix> <--kill-on-bad-exit=1> <--cpu-bind=none> <bash>"),
+        (PMI2, "srun <--mpi=pmi2> <--kill-on-bad-exit=1> <--cpu-bind=none> <bash>"),
+        (NONE, "mpirun <--output> <tag> <-np> <16> <--bind-to> <none>"),
+    ],
+)
+def test_ranks_start_by_pmix_else_pmi2_else_mpirun(slurm: Path, types: str, starts: str) -> None:
+    done = run(of_profile(FIRST), slurm, MPI_LIST=types)
+    assert done.returncode == 0, done.stdout
+    assert started(slurm).startswith(starts)
+
+
+def test_more_nodes_by_an_option_of_sbatch_are_more_ranks(slurm: Path) -> None:
+    done = run(of_profile(FIRST), slurm, MPI_LIST=NONE, SLURM_JOB_NUM_NODES="5")
+    assert done.returncode == 0, done.stdout
+    assert "<-np> <40>" in started(slurm)
+
+
+def test_the_sizes_are_those_of_the_mpijob(slurm: Path) -> None:
+    (line,) = lines(run(of_profile(FIRST), slurm), "# arguments")
+    sizes = "<-b> <536870912> <-e> <8589934592> <-f> <2> <-n> <20> <-w> <5> <-c> <1> <-g> <1>"
+    assert line == f"# arguments {sizes}"
+    launcher = printed("--profile", FIRST, "--nodes", "2", "--launcher", "mpijob")
+    assert re.sub("[<>]", "", sizes) in launcher
+
+
+def test_without_mpi_of_any_kind_the_log_says_what_to_install(slurm: Path) -> None:
+    (slurm / "mpirun").unlink()
+    for name in ("bash", "env", "timeout", "tr", "tee", "wc", "mktemp", "sleep", "cat", "rm"):
+        (slurm / name).symlink_to(Path("/usr/bin") / name)
+    done = run(of_profile(FIRST), slurm, MPI_LIST=NONE, PATH=str(slurm))
+    assert done.returncode == 127
+    assert "srun has no --mpi=pmix or pmi2, and PATH no mpirun. Fix:" in done.stdout
+
+
+def test_the_image_is_an_argument_of_srun_and_never_of_the_script(slurm: Path) -> None:
+    text = printed("--profile", "a100-ib-8x200-gdrcopy", "--nodes", "2", "--image", "/images/a b.sqsh")
+    assert not any("container" in line for line in text.splitlines() if line.startswith("#SBATCH"))
+    assert run(text, slurm).returncode == 0
+    assert "<--container-image=/images/a b.sqsh> <--container-mounts=/dev/gdrdrv>" in started(slurm)
+
+
+def test_an_image_without_pyxis_is_one_message_with_the_fix(slurm: Path) -> None:
+    text = printed("--profile", FIRST, "--nodes", "2", "--image", "X.sqsh")
+    done = run(text, slurm, PYXIS="")
+    assert done.returncode == 64
+    assert not (slurm / "made.log.started").exists()
+    (message,) = lines(done, "# busbar: srun")
+    assert "pyxis is not installed here. Fix: install enroot and pyxis on all nodes, or" in message
+
+
+def test_an_image_whose_ranks_cannot_be_started_is_one_message(slurm: Path) -> None:
+    done = run(printed("--profile", FIRST, "--nodes", "2", "--image", "X.sqsh"), slurm, MPI_LIST=NONE)
+    assert done.returncode == 64
+    assert "to start ranks in an image. Fix:" in lines(done, "# busbar: srun")[0]
+
+
+def test_nodes_without_nccl_tests_say_where_it_was_looked_for(slurm: Path) -> None:
+    (slurm / "all_reduce_perf").unlink()
+    done = run(of_profile(FIRST), slurm)
+    assert done.returncode == 127
+    assert "no program all_reduce_perf on PATH or in /opt/nccl_tests/build" in done.stdout
+    assert "Fix: install nccl-tests there, or give an image with it" in done.stdout
+
+
+def test_outside_of_a_job_nothing_runs(slurm: Path) -> None:
+    done = run(of_profile(FIRST), slurm, SLURM_JOB_ID="")
+    assert done.returncode == 64
+    assert done.stdout.startswith("error: this script runs in a Slurm job. Fix: sbatch")
+
+
+def test_an_interface_of_ones_own_is_kept(slurm: Path) -> None:
+    (line,) = lines(run(of_profile(FIRST), slurm, NCCL_SOCKET_IFNAME="bond0"), "# NCCL_ALGO")
+    assert line == "# NCCL_ALGO RING on bond0 any"
+
+
+def test_the_algorithm_of_all_reduce_is_not_forced_on_other_collectives(slurm: Path) -> None:
+    both = job(validation={"collectives": ["all_gather", "all_reduce"], "algorithm": "tree"})
+    done = run(script(both, profiles.load(FIRST)), slurm)
+    assert [line.split()[2] for line in lines(done, "# NCCL_ALGO")] == ["none", "TREE"]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "domain", "segment"),
+    [(8, 1, None), (18, 18, 18), (32, 18, 16), (36, 18, 18), (4, 18, 4), (19, 18, None)],
+)
+def test_segments_fit_a_rack_and_divide_the_nodes(nodes: int, domain: int, segment: int | None) -> None:
+    assert segment_size(nodes, domain) == segment
+
+
+def test_fewer_gpus_than_the_profile_has_are_fewer_ranks_and_the_check_is_told() -> None:
+    text = printed("--profile", FIRST, "--nodes", "2", "--gpus-per-node", "4")
+    assert "#SBATCH --ntasks-per-node=4\n#SBATCH --gpus-per-node=4\n" in text
+    assert f"--profile {FIRST} --gpus-per-node 4\n" in text
+
+
+def test_an_mpijob_runs_on_any_nodes_that_have_what_it_asks_for() -> None:
+    text = printed("--profile", "a100-sharp", "--nodes", "3", "--launcher", "mpijob", "--image", "x/y:1")
+    (manifest,) = yaml.safe_load_all(text)
+    worker = manifest["spec"]["mpiReplicaSpecs"]["Worker"]
+    assert "namespace" not in manifest["metadata"]
+    assert worker["replicas"] == 3
+    assert list(worker["template"]["spec"]["affinity"]) == ["podAntiAffinity"]
+    (container,) = worker["template"]["spec"]["containers"]
+    assert container["image"] == "x/y:1"
+    assert container["resources"]["limits"]["rdma/ib"] == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--profile", "h1", "--nodes", "2"], "unknown profile 'h1'; use one of a100-ib-8x200, "),
+        (
+            ["--profile", "gb200-nvl72", "--nodes", "2", "--gpus-per-node", "8"],
+            "--gpus-per-node: 8: profile gb200-nvl72 has 4 GPUs per node. Fix: give no more, or another ",
+        ),
+        (
+            ["--profile", FIRST, "--nodes", "2", "--launcher", "mpijob", "--image", "X.sqsh !"],
+            "validation.image: 'X.sqsh !' is not a container image",
+        ),
+    ],
+)
+def test_bad_input_is_one_message(arguments: list[str], message: str) -> None:
+    done = command(*arguments)
+    assert done.exit_code == 64
+    assert done.stdout == ""
+    assert done.stderr.startswith(f"error: {message}")
+    assert done.stderr.count("\n") == 1
