@@ -1,0 +1,287 @@
+"""`busbar nccl run` as somebody uses it whose cluster busbar did not make.
+
+The lab's cluster without its measurement. Its API servers hold every namespace without a label to Pod
+Security's level `restricted`, as a strict site does. Nodes, devices and the MPI Operator are found there.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import pytest
+import yaml
+
+from busbar.outputs import ClusterOutputs
+from tests.support.lab import PROJECT, SERVERS, Lab, eventually
+
+pytestmark = pytest.mark.drill
+
+KUBECONFIG = PROJECT / ".busbar" / "dev" / "kubeconfig"
+MEASURE = PROJECT / "examples" / "measure"
+POLICY = "/etc/rancher/k3s/pod-security.yaml"
+RESTRICTED = {
+    "apiVersion": "apiserver.config.k8s.io/v1",
+    "kind": "AdmissionConfiguration",
+    "plugins": [
+        {
+            "name": "PodSecurity",
+            "configuration": {
+                "apiVersion": "pod-security.admission.config.k8s.io/v1",
+                "kind": "PodSecurityConfiguration",
+                "defaults": {"enforce": "restricted", "enforce-version": "latest"},
+                "exemptions": {"namespaces": ["kube-system"]},
+            },
+        }
+    ],
+}
+HOLDER = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "holder", "namespace": "bench"},
+    "spec": {
+        "nodeSelector": {"kubernetes.io/hostname": "worker-1"},
+        "terminationGracePeriodSeconds": 0,
+        "securityContext": {
+            "runAsNonRoot": True, "runAsUser": 1000, "seccompProfile": {"type": "RuntimeDefault"}
+        },
+        "containers": [
+            {
+                "name": "train",
+                "image": "busbar-lab/nccl-tests:1",
+                "imagePullPolicy": "IfNotPresent",
+                "command": ["sleep", "3600"],
+                "resources": {"limits": {"nvidia.com/gpu": 1}},
+                "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+            }
+        ],
+    },
+}  # fmt: skip
+FIRST_OUTPUT_SECONDS = 3
+PODS_SECONDS = 120
+
+
+class Stranger:
+    """Somebody with a kubeconfig, settings for this hardware, and the command."""
+
+    def __init__(self, lab: Lab, folder: Path) -> None:
+        self.lab = lab
+        self.kept = folder / "kept"
+        dev = yaml.safe_load((PROJECT / "Pulumi.dev.yaml").read_text(encoding="utf-8"))
+        self.validation: dict[str, Any] = dev["config"]["busbar:cluster"]["validation"]
+        settings = folder / "settings.yaml"
+        settings.write_text(yaml.safe_dump(self.validation), encoding="utf-8")
+        self._settings = ("--settings", str(settings), "--folder", str(self.kept))
+
+    def words(self, command: str, *more: str) -> list[str]:
+        return [sys.executable, "-m", "busbar", "nccl", command, "--kubeconfig", str(KUBECONFIG), *more]
+
+    def run(self, *more: str) -> subprocess.CompletedProcess[str]:
+        done = self.lab.run(*self.words("run", *self._settings, *more))
+        print(done.stdout, done.stderr)
+        return done
+
+    def start(self) -> subprocess.Popen[str]:
+        """The command, in the background."""
+        return subprocess.Popen(
+            self.words("run", *self._settings),
+            env=self.lab.environment, cwd=PROJECT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+
+    def clean(self) -> subprocess.CompletedProcess[str]:
+        return self.lab.run(*self.words("clean"))
+
+    @property
+    def left(self) -> list[str]:
+        """What a run has left, and its pods."""
+        kinds = "namespaces,mpijobs,configmaps,jobs,pods"
+        marked = self.lab.kubectl(f"get {kinds} -A -l busbar/nccl-run -o name")
+        return marked.split() + re.findall(r"busbar-run-\w+", self.lab.kubectl("get namespaces -o name"))
+
+    def apply(self, manifest: dict[str, Any]) -> None:
+        text = base64.b64encode(json.dumps(manifest).encode()).decode()
+        self.lab.ssh("server-1", f"echo {text} | base64 -d | k3s kubectl apply -f -")
+
+
+@pytest.fixture(scope="module")
+def stranger(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stranger]:
+    def as_of_others(cluster: dict[str, Any]) -> None:
+        cluster["validation"]["enabled"] = False
+        argument = f"admission-control-config-file={POLICY}"
+        cluster["k3s"]["server_args"] = {"kube-apiserver-arg": [argument]}
+
+    text = base64.b64encode(yaml.safe_dump(RESTRICTED).encode()).decode()
+    for server in SERVERS:
+        lab.ssh(server, f"echo {text} | base64 -d > {POLICY}")
+    done = lab.up("--config-file", str(lab.config_with(as_of_others)))
+    assert done.returncode == 0, done.stdout + done.stderr
+    lab.kubectl("create namespace bench")
+    yield Stranger(lab, tmp_path_factory.mktemp("stranger"))
+    lab.kubectl("delete namespace bench --ignore-not-found")
+    done = lab.up()
+    assert done.returncode == 0, done.stdout + done.stderr
+    for server in SERVERS:
+        lab.ssh(server, f"rm {POLICY}")
+
+
+def test_the_cluster_holds_a_namespace_without_a_label_to_the_restricted_level(stranger: Stranger) -> None:
+    root = "k3s kubectl -n bench run root --image=busbar-lab/nccl-tests:1 --dry-run=server 2>&1 || true"
+    assert 'violates PodSecurity "restricted:' in stranger.lab.ssh("server-1", root)
+
+
+def test_a_dry_run_finds_nodes_and_gpus_and_creates_nothing(stranger: Stranger) -> None:
+    done = stranger.run("--dry-run")
+    assert done.returncode == 0
+    assert re.search(r"# nodes +worker-1, worker-2 +cluster: ", done.stdout)
+    assert re.search(r"# gpus +2 +cluster: ", done.stdout)
+    assert [each["kind"] for each in yaml.safe_load_all(done.stdout)] == ["Namespace", "MPIJob"]
+    assert stranger.left == []
+
+
+def test_the_measurement_passes_and_leaves_nothing_but_its_report(stranger: Stranger) -> None:
+    before = stranger.lab.uids("namespaces")
+    done = stranger.run("--hca", "nvidia.com/hostdev=2")
+    assert done.returncode == 0
+    assert done.stdout.startswith("PASS")
+    assert (stranger.kept / "report.html").exists()
+    assert stranger.left == []
+    assert stranger.lab.uids("namespaces") == before
+
+
+def test_a_fabric_below_the_expectation_ends_with_1(stranger: Stranger) -> None:
+    done = stranger.run("--expected-busbw", "400", "--json")
+    assert done.returncode == 1
+    assert json.loads(done.stdout)["verdict"] == "fail"
+    assert stranger.left == []
+
+
+def test_a_namespace_of_the_site_that_does_not_admit_the_pods_is_refused_with_its_policy(
+    stranger: Stranger,
+) -> None:
+    began = time.monotonic()
+    done = stranger.run("--namespace", "bench")
+    print(f"refused after {time.monotonic() - began:.1f} s")
+    assert done.returncode == 2
+    assert "namespace bench does not admit the worker pods" in done.stderr
+    assert 'violates PodSecurity "restricted:' in done.stderr
+    assert stranger.left == []
+
+
+def test_in_a_namespace_of_the_site_that_admits_them_only_the_run_is_removed(stranger: Stranger) -> None:
+    lab = stranger.lab
+    lab.kubectl("create namespace bench-open")
+    try:
+        lab.kubectl("label namespace bench-open pod-security.kubernetes.io/enforce=baseline")
+        lab.kubectl("-n bench-open create configmap theirs --from-literal=key=value")
+        kinds = "mpijobs,jobs,pods,services,secrets,configmaps"
+        before = lab.kubectl(f"-n bench-open get {kinds} -o name")
+        assert stranger.run("--namespace", "bench-open").returncode == 0
+
+        def as_before() -> bool:  # what the operator made for the job is collected a moment later
+            return lab.kubectl(f"-n bench-open get {kinds} -o name") == before
+
+        eventually(as_before, 30, "a namespace with its own objects only")
+        assert "configmap/theirs" in before
+    finally:
+        lab.kubectl("delete namespace bench-open")
+
+
+def test_gpus_that_a_pod_holds_are_named_with_it(stranger: Stranger) -> None:
+    stranger.apply(HOLDER)
+    try:
+        ready = "wait -n bench --for=condition=Ready pod/holder --timeout=60s"
+        stranger.lab.kubectl(ready)
+        done = stranger.run()
+        assert done.returncode == 2
+        assert "worker-1: 1 of 2 nvidia.com/gpu are free, held by bench/holder (1)" in done.stderr
+        assert stranger.left == []
+    finally:
+        stranger.lab.kubectl("-n bench delete pod holder")
+
+
+def _until(stream: IO[str] | None, text: str) -> str:
+    """Read lines until one has the text; all of them."""
+    assert stream is not None
+    read: list[str] = []
+    for line in stream:
+        read.append(line)
+        if text in line:
+            return "".join(read)
+    raise AssertionError(f"{text!r} never came:\n{''.join(read)}")
+
+
+def test_the_first_line_of_output_comes_within_3_s(stranger: Stranger) -> None:
+    began = time.monotonic()
+    process = stranger.start()
+    _until(process.stderr, "\n")
+    seconds = time.monotonic() - began
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=PODS_SECONDS)
+    print(f"first line after {seconds:.1f} s")
+    assert seconds < FIRST_OUTPUT_SECONDS
+    assert stranger.left == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("moment", ["created Namespace", "created MPIJob", "measuring all_reduce"])
+def test_a_signal_leaves_nothing(stranger: Stranger, moment: str, number: signal.Signals) -> None:
+    process = stranger.start()
+    _until(process.stderr, moment)
+    process.send_signal(number)
+    _, rest = process.communicate(timeout=PODS_SECONDS)
+    print(rest)
+    assert process.returncode == 128 + number
+    assert stranger.left == []
+
+
+def test_what_a_killed_process_leaves_is_removed_by_clean_and_its_gpus_are_free(stranger: Stranger) -> None:
+    process = stranger.start()
+    _until(process.stderr, "following the log of")
+    waiting = stranger.clean()
+    assert waiting.returncode == 1 and "its process may be alive" in waiting.stderr, "it is still there"
+    process.kill()
+    process.communicate(timeout=10)
+    assert stranger.left != []
+    done = stranger.clean()
+    print(done.stderr)
+    assert done.returncode == 0
+    assert re.search(r"removed Namespace busbar-run-\w+", done.stderr)
+    assert stranger.left == []
+    assert stranger.run("--dry-run").returncode == 0, "no GPU is held"
+
+
+def test_the_program_of_examples_measures_the_same_cluster(stranger: Stranger) -> None:
+    lab = stranger.lab
+    measurement = {
+        "pool": "lab", "nodes": ["worker-1", "worker-2"], "gpus": 2, "rails": 2, "rate_gbps": 400,
+        "hca_resources": {"nvidia.com/hostdev": 2}, "validation": stranger.validation,
+    }  # fmt: skip
+    config = lab.temporary / "Pulumi.measure.yaml"
+    lab.stacks.append(config)
+    values = {"busbar-measure:cluster": "of-others", "busbar-measure:measurement": measurement}
+    config.write_text(yaml.safe_dump({"config": values}), encoding="utf-8")
+    file = ("--config-file", str(config), "--stack", "dev")
+    lab.pulumi("stack", "init", "dev", cwd=MEASURE)
+    secret = shlex.quote(str(KUBECONFIG))
+    words = shlex.join(["pulumi", "config", "set", "--secret", "kubeconfig", *file])
+    done = lab.run("bash", "-c", f"{words} < {secret}", cwd=MEASURE)
+    assert done.returncode == 0, done.stderr
+    try:
+        done = lab.up("--config-file", str(config), cwd=MEASURE)
+        assert done.returncode == 0, done.stdout + done.stderr
+        measured = ClusterOutputs.from_dict(lab.outputs(MEASURE))
+        assert measured.measured_only and measured.nccl_passed and measured.nccl["lab"].transport == "socket"
+    finally:
+        done = lab.pulumi("destroy", "--yes", *file, cwd=MEASURE)
+        (MEASURE / "Pulumi.dev.yaml").unlink(missing_ok=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "busbar-validation" not in lab.uids("namespaces")
