@@ -16,6 +16,7 @@ from busbar.config import (
     k3s_checks,
     secrets,
     software_checks,
+    validation_checks,
 )
 from busbar.config.cluster import Cluster
 from busbar.config.errors import ConfigError, path_of, sentence
@@ -47,7 +48,7 @@ CHECKS: tuple[Callable[[PartialConfig], Iterator[str]], ...] = (
     k3s_argument_checks.token_lifetime,
     software_checks.versions,
     software_checks.resource,
-    software_checks.validation,
+    validation_checks.values,
 )
 
 
@@ -75,6 +76,8 @@ def load(data: Mapping[str, Any], *, secret_keys: Collection[str] = (), root: Pa
         problems += check(partial)
     problems += host_checks.login(partial, secret_keys)
     problems += k3s_checks.bucket(partial, secret_keys)
+    if cluster is not None and not any(p.startswith("validation.profile") for p in problems):
+        problems += validation_checks.hardware(cluster)
     if cluster is not None and root is not None:
         problems += files.findings(cluster, root)
     problems += checksums.findings(partial.k3s, root)
@@ -96,7 +99,8 @@ def warnings(cluster: Cluster) -> list[str]:
     partial = PartialConfig.of(cluster.model_dump())
     found = [f"{each.where}: {each.text}" for each in software_checks.version_findings(partial)]
     found += k3s_argument_checks.unknown_key_warnings(partial)
-    found += software_checks.launch_warnings(partial)
+    found += validation_checks.launch_warnings(partial)
+    found += validation_checks.warnings(cluster)
     found += host_key_warnings(cluster)
     if len(cluster.hosts.workers) == 1 and cluster.validation.enabled:
         found.append("hosts.workers: with one worker the validation stays on the host and tests no fabric")

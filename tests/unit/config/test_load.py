@@ -130,7 +130,13 @@ def test_an_nfs_server_with_the_host_key_of_another_host_is_a_warning() -> None:
     ("changes", "path"),
     [
         ({"validation": {"profile": "efa"}}, "validation.profile"),
-        ({"validation": {"profile": "gb200-nvl72"}}, "validation.profile"),
+        (
+            {
+                "validation": {"profile": "gb200-nvl72"},
+                "pools": {"h100": {**H100_POOL, "gpu_model": "GB200"}},
+            },
+            "validation.profile",
+        ),
         ({"pools": {"h100": {**H100_POOL, "gpu_model": "NVIDIA GB200"}}}, "pools.h100.gpu_model"),
     ],
 )
