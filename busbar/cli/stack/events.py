@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pulumi.automation.events import DiagnosticEvent, OpType, StepEventMetadata
 
 from busbar.cli.stack.engine_texts import PLUGIN_NOTE
@@ -9,6 +11,10 @@ from busbar.cli.stack.engine_texts import PLUGIN_NOTE
 ROOT_TYPE = "pulumi:pulumi:Stack"
 _PROVIDER_TYPE = "pulumi:providers:"
 _COMMAND_TYPE = "command:"
+# In place of an input that is not known before the update, and the key that marks a secret one
+# (pulumi sdk/go/common/resource/plugin/rpc.go UnknownStringValue, resource/properties.go SigKey).
+_UNKNOWN = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
+_SECRET = "4dabf18193072939515e22adb298388d"
 
 # The steps of which a row is printed. `replace` is left out: its parts, a deletion and a creation, have rows.
 DONE = {
@@ -50,6 +56,20 @@ def only_runs_again(step: StepEventMetadata) -> bool:
     """Whether a replacement (`--converge`) is of a Command without a `delete`: then nothing is removed."""
     inputs = step.old.inputs if step.old else None
     return step.type.startswith(_COMMAND_TYPE) and inputs is not None and not inputs.get("delete")
+
+
+def may_change(step: StepEventMetadata) -> bool:
+    """Whether the inputs of a planned update differ only where a new one is unknown, or both are secret."""
+    old, new = (state.inputs or {} if state else {} for state in (step.old, step.new))
+    return not _differ(old, new)
+
+
+def _differ(old: Any, new: Any) -> bool:
+    if new == _UNKNOWN or any(isinstance(each, dict) and _SECRET in each for each in (old, new)):
+        return False
+    if isinstance(old, dict) and isinstance(new, dict):
+        return any(_differ(old.get(key), new.get(key)) for key in {*old, *new})
+    return bool(old != new)
 
 
 def is_printed(note: DiagnosticEvent) -> bool:

@@ -25,7 +25,9 @@ VERBS = {
 }
 # In place of "replace", where nothing is removed.
 _APPLY = "apply"
-_VERBS = (*VERBS.values(), _APPLY)
+# In place of "update", where an earlier step may return what it returned before.
+_MAYBE = "maybe"
+_VERBS = (*VERBS.values(), _APPLY, _MAYBE)
 _STYLES = {"replace": "bold yellow", "delete": "bold red", "update": "yellow", "create": "green"}
 _ONE_ROW_EACH = {"replace", "delete"}
 _NAMES_IN_A_ROW = 8
@@ -82,7 +84,8 @@ class Plan:
             if verb in _ONE_ROW_EACH:
                 lines += [_line(verb, change.name, change.keys) for change in changes]
             elif changes:
-                lines.append(_line(verb, _names(changes)))
+                why = ("what earlier steps return",) if verb == _MAYBE else ()
+                lines.append(_line(verb, _names(changes), why))
         for upgrade, hosts in self.upgrades.items():
             text = f"K3s     {upgrade} on {_names(hosts)}: one server at a time, then workers in batches, "
             lines.append(Text(f"{text}each drained first (pools.NAME.drain, max_unavailable, running_jobs)"))
@@ -93,7 +96,7 @@ class Plan:
     def counts(self) -> str:
         """`1 to replace, 2 to create, 30 unchanged`."""
         found = Counter(change.verb for change in self.changes)
-        parts = [f"{found[verb]} to {verb}" for verb in _VERBS if found[verb]]
+        parts = [_count(found[verb], verb) for verb in _VERBS if found[verb]]
         return ", ".join([*(parts or ["none"]), f"{self.unchanged} unchanged"])
 
     def _planned(self, step: StepEventMetadata) -> None:
@@ -101,12 +104,19 @@ class Plan:
             return
         if step.op in VERBS:
             keys = tuple(step.keys or step.diffs or ())  # `keys` are those that force a replacement
-            again = step.op == OpType.REPLACE and events.only_runs_again(step)
-            self.changes.append(Change(_APPLY if again else VERBS[step.op], events.name(step.urn), keys))
+            self.changes.append(Change(self._verb(step), events.name(step.urn), keys))
             if step.op == OpType.UPDATE:
                 self._updated(_values(step.old), _values(step.new))
         elif step.op == OpType.SAME:
             self.unchanged += 1
+
+    def _verb(self, step: StepEventMetadata) -> str:
+        if step.op == OpType.REPLACE and events.only_runs_again(step):
+            return _APPLY
+        # Without an earlier step that runs, a secret input has changed.
+        if step.op == OpType.UPDATE and self.changes and events.may_change(step):
+            return _MAYBE
+        return VERBS[step.op]
 
     def _updated(self, before: dict[str, str], after: dict[str, str]) -> None:
         """Take another release of K3s, or another number of `k3s.rotate`, of the last change's host."""
@@ -130,6 +140,10 @@ def _line(verb: str, names: str, keys: Iterable[str] = ()) -> Text:
     if because := ", ".join(keys):
         line.append(f"  because of {because}", "not bold default dim")
     return line
+
+
+def _count(number: int, verb: str) -> str:
+    return f"{number} that may change" if verb == _MAYBE else f"{number} to {verb}"
 
 
 def _names(changes: Iterable[Change]) -> str:

@@ -262,6 +262,24 @@ def test_a_plan_lists_what_is_replaced_and_deleted_first_with_the_reason() -> No
     assert lines[0] == ["warning:", "no", "fabric"]
 
 
+def test_a_plan_tells_what_changes_from_what_only_an_earlier_step_may_change() -> None:
+    _, printed = _plan("preview_of_unknown")
+    assert [" ".join(line.split()) for line in printed.splitlines()] == [
+        "update first, fourth",
+        "maybe third, second because of what earlier steps return",
+        "changes: 2 to update, 2 that may change, 0 unchanged",
+    ]
+
+
+def test_a_secret_that_changed_before_anything_else_is_a_change() -> None:
+    plan = Plan()
+    for event in _events("preview_of_unknown"):
+        step = event.resource_pre_event
+        if step and step.metadata.urn.endswith("::third"):
+            plan.on_event(event)
+    assert plan.counts() == "1 to update, 0 unchanged"
+
+
 @pytest.mark.parametrize(
     ("before", "after", "says"),
     [
