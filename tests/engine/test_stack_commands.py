@@ -10,6 +10,7 @@ import fcntl
 import json
 import os
 import pty
+import re
 import signal
 import stat
 import subprocess
@@ -18,6 +19,7 @@ import termios
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -127,7 +129,13 @@ class Site:
         """An update that waits in the middle of `second`, on a terminal of its own if one is given."""
         self.waiting("begun").unlink(missing_ok=True)
         self.waiting("go").unlink(missing_ok=True)
-        process = subprocess.Popen(
+        process = self.begun(*arguments, terminal=terminal)
+        _eventually(lambda: self.waiting("begun").exists() or process.poll() is not None)
+        assert process.poll() is None, process.stdout and process.stdout.read()
+        return process
+
+    def begun(self, *arguments: str, terminal: int | None = None) -> subprocess.Popen[str]:
+        return subprocess.Popen(
             [sys.executable, "-m", "busbar", *arguments],
             cwd=self.folder, env=self.environment, text=True,
             stdin=subprocess.DEVNULL if terminal is None else terminal,
@@ -135,9 +143,14 @@ class Site:
             start_new_session=terminal is not None,
             preexec_fn=None if terminal is None else _own_terminal,
         )  # fmt: skip
-        _eventually(lambda: self.waiting("begun").exists() or process.poll() is not None)
-        assert process.poll() is None, process.stdout and process.stdout.read()
-        return process
+
+    def left_alone(self, *arguments: str) -> psutil.Process:
+        """The engine of an update that goes on with `second` after its busbar was killed."""
+        update = self.started(*arguments)
+        engine = _engine(update)
+        update.kill()
+        update.wait(SECONDS)
+        return engine
 
     def killed(self, *arguments: str) -> int:
         """An update that is killed in the middle of `second`; returns the process of its engine."""
@@ -200,6 +213,16 @@ def _eventually(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < deadline, f"timed out after {SECONDS} s"
         time.sleep(0.05)
+
+
+def _read_until(process: subprocess.Popen[str], text: str) -> str:
+    """What the process printed, to the end of the line with `text`."""
+    assert process.stdout is not None
+    lines = [process.stdout.readline()]
+    while text not in lines[-1]:
+        assert lines[-1], f"ended without {text!r}: {lines}"
+        lines.append(process.stdout.readline())
+    return "".join(lines)
 
 
 def _engine(update: subprocess.Popen[str]) -> psutil.Process:
@@ -326,14 +349,10 @@ def test_an_interrupted_update_lets_its_step_end_and_is_finished_by_the_next_one
     site.configure(word="four", wait=str(site.folder / "wait"))
     update = site.started("up", "dev", "--yes", "--skip-preview")
     update.send_signal(signal.SIGINT)
-    assert update.stdout is not None
-    first = update.stdout.readline()
-    while "interrupted: running steps may end" not in first:
-        assert first, "the update ended without a word"
-        first = update.stdout.readline()
+    _read_until(update, "interrupted: running steps may end")
     site.waiting("go").touch()
-    rest = update.stdout.read()
-    assert update.wait(SECONDS) == 130, rest
+    rest, _ = update.communicate(timeout=SECONDS)
+    assert update.returncode == 130, rest
     assert "every step that began has ended" in rest and "busbar up dev" in rest
     assert site.pending() == []
     done = site.busbar("up", "dev", "--yes", "--skip-preview")
@@ -363,6 +382,27 @@ def test_the_lock_of_a_running_update_is_respected(site: Site) -> None:
     assert update.returncode == 0, printed
     assert other.code == 1, other.text
     assert "currently locked by" in other.text and "pulumi cancel" in other.text
+
+
+def test_the_repeat_of_a_killed_command_names_the_engine_that_goes_on_and_waits_for_its_end(
+    site: Site,
+) -> None:
+    site.configure(word="five and a half", wait=str(site.folder / "wait"))
+    engine = site.left_alone("up", "dev", "--yes", "--skip-preview")
+    began = datetime.fromtimestamp(engine.create_time(), UTC)
+    repeat = site.begun("up", "dev", "--yes", "--skip-preview")
+    printed = _read_until(repeat, "waiting for it")
+    named = re.search(
+        r"stack dev: the engine of a killed command goes on \(process (\d+), since (\S+)\)", printed
+    )
+    assert named and int(named[1]) == engine.pid, printed
+    assert 0 <= (datetime.fromisoformat(named[2]) - began).total_seconds() < SECONDS
+    site.waiting("go").touch()
+    rest, _ = repeat.communicate(timeout=SECONDS)
+    assert repeat.returncode == 0, rest
+    assert not runs(engine)
+    assert "word five and a half" in Done(0, rest).lines
+    assert site.pending() == []
 
 
 def test_a_killed_update_leaves_a_lock_and_a_pending_step_and_the_next_one_clears_both(site: Site) -> None:

@@ -17,6 +17,8 @@ from busbar.cli.stack.interrupts import Interrupts
 from busbar.cli.stack.target import Target
 
 Output = Callable[[str], Any]
+# In the engine's environment: the process that started it and passes signals on to it.
+WATCHER = "BUSBAR_PID"
 
 
 class Engine(auto.PulumiCommand):
@@ -46,7 +48,8 @@ class Engine(auto.PulumiCommand):
     ) -> auto.CommandResult:
         """As PulumiCommand.run, but the callbacks get their lines after the end. Raises CommandError."""
         command = [self.command, "--non-interactive", *args]
-        env = {**os.environ, **additional_env, "PULUMI_AUTOMATION_API": "true"}
+        own = {"PULUMI_AUTOMATION_API": "true", WATCHER: str(os.getpid())}
+        env = {**os.environ, **additional_env, **own}
 
         def start() -> subprocess.Popen[str]:
             return subprocess.Popen(

@@ -18,7 +18,7 @@ NO_STATE_FOLDER = re.compile(r"unable to open state directory")
 NO_VIRTUALENV = re.compile(r"virtual ?env")
 NO_PLUGIN = re.compile(r"no resource plugin|could not find plugin")
 LOCKED = re.compile(r"currently locked by|Another update is currently in progress")
-LOCK_HOLDER = re.compile(r"created by \S+@(?P<host>\S+) \(pid (?P<pid>\d+)\)")
+LOCK_HOLDER = re.compile(r"created by \S+@(?P<host>\S+) \(pid (?P<pid>\d+)\) at (?P<since>\S+)")
 """One of a lock of a file backend."""
 
 # What it says of steps that an update did not end.

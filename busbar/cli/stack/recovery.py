@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 from pulumi import automation as auto
 
-from busbar.cli.stack.engine import Snapshot
+from busbar.cli.stack.engine import WATCHER, Snapshot
 from busbar.cli.stack.engine_texts import LOCK_HOLDER, PENDING, PENDING_STEP
+from busbar.cli.stack.errors import StackError
+from busbar.kube.wait import Deadline, Pending, SystemClock, TimedOut, wait_until
+
+# For so long the end of an engine is waited for whose busbar was killed.
+ABANDONED_SECONDS = 1800
 
 Result = TypeVar("Result")
 
@@ -18,39 +23,73 @@ Result = TypeVar("Result")
 def without_stale_lock(stack: auto.Stack, say: Callable[[str], None], update: Callable[[], Result]) -> Result:
     """Run `update`. If a dead process of this machine left the stack locked, unlock it and repeat.
 
-    If a holder is alive or on another machine, the lock stays and ConcurrentUpdateError is raised.
+    An engine whose busbar was killed goes on: its end is waited for. Raises StackError if it does not end,
+    and ConcurrentUpdateError if another holder is alive, or on another machine.
     """
     try:
         return update()
     except auto.ConcurrentUpdateError as error:
-        holders = [(match["host"], int(match["pid"])) for match in LOCK_HOLDER.finditer(str(error))]
-        if not holders or any(_may_live(host, pid) for host, pid in holders):
+        holders = [match.groupdict() for match in LOCK_HOLDER.finditer(str(error))]
+        if not holders or any(holder["host"] != os.uname().nodename for holder in holders):
             raise
-        pids = ", ".join(str(pid) for _, pid in holders)
+        living = {int(holder["pid"]): holder["since"] for holder in holders if _lives(int(holder["pid"]))}
+        if not all(map(_is_abandoned, living)):
+            raise
+        for pid, since in living.items():
+            _await_end(stack.name, pid, since, say)
+        if living:  # One that ended by itself has removed its lock.
+            return without_stale_lock(stack, say, update)
+        pids = ", ".join(holder["pid"] for holder in holders)
         say(f"removed the lock of an update that was killed (process {pids})")
         stack.cancel()
         return update()
 
 
-def _may_live(host: str, pid: int) -> bool:
-    if host != os.uname().nodename:
-        return True
+def _await_end(stack: str, pid: int, since: str, say: Callable[[str], None]) -> None:
+    what = f"stack {stack}: the engine of a killed command goes on (process {pid}, since {since})"
+    end = f"`kill -INT {pid}` ends it after the steps that run"
+    waiting = Pending(f"{what}; waiting for it; {end}")
+    try:
+        wait_until(
+            lambda: waiting if _lives(pid) else True,
+            Deadline(SystemClock(), ABANDONED_SECONDS),
+            poll_seconds=1,
+            progress=say,
+        )
+    except TimedOut:
+        raise StackError(f"{what}, after {ABANDONED_SECONDS} s of waiting. Fix: {end}; then retry") from None
+
+
+def _lives(pid: int) -> bool:
+    """Whether the process runs: not one that has ended and that nobody has waited for.
+
+    Process 1 of a container may not.
+    """
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
     except PermissionError:
         return True
-    return not _is_zombie(pid)
+    return _stat(pid)[0] not in ("Z", "X")
 
 
-def _is_zombie(pid: int) -> bool:
-    """Whether the process has ended and nobody waits for it: process 1 of a container may not."""
+def _is_abandoned(pid: int) -> bool:
+    """Whether the process is an engine whose busbar has ended; False where that cannot be read."""
     try:
-        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
-    except (OSError, IndexError):  # not Linux, or gone since
+        variables = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace").split("\0")
+    except OSError:  # not Linux, or another user's
         return False
-    return state in "ZX"
+    watched_by = f"{WATCHER}={_stat(pid)[1]}"
+    return any(each.startswith(f"{WATCHER}=") and each != watched_by for each in variables)
+
+
+def _stat(pid: int) -> Sequence[str]:
+    """The state and the parent of a process; empty texts where they cannot be read."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[:2]
+    except OSError:  # not Linux, or gone since
+        return ("", "")
 
 
 def interrupted_steps(warning: str) -> tuple[tuple[str, str], ...]:
