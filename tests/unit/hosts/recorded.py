@@ -19,6 +19,7 @@ STAND_IN = Path(__file__).with_name("stand_in.sh")
 PROGRAMS = (
     *("id", "sleep", "ps", "ip", "journalctl", "systemctl", "curl", "sysctl", "umount"),
     *("iptables-save", "iptables-restore", "ip6tables-save", "ip6tables-restore"),
+    *("apt-get", "dpkg-query", "haproxy", "keepalived", "exportfs", "chown"),
     *("mktemp", "mv", "cp", "rm", "rmdir", "touch", "chmod"),
 )
 ON_HOST = re.compile(r"(?<![\w.}-])/(?=(?:etc|var|run|usr/local|usr/libexec|proc/self)(?:[/:]|\b))")

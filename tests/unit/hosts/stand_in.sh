@@ -38,6 +38,9 @@ k3s_starts() {
     # A running API keeps its certificate until it is renewed.
     if [[ ! -e $STATE/certified || -e $STATE/renewed ]]; then real mv "$STATE/certified.next" "$STATE/certified"; fi
   fi
+  real rm -f "$STATE/log"
+  if [[ -e $STATE/hash.leader ]]; then real cp "$STATE/hash.leader" "$STATE/hash.server-1"; fi
+  if [[ $(state stage) == reencrypt_active ]]; then echo rotate >"$STATE/stage"; fi
   mkdir -p "$K3S_DATA/agent"
   echo kubelet >"$K3S_DATA/agent/kubelet.kubeconfig"
   "$ROOT/usr/local/bin/k3s" --version | awk '{ print $3 }' >"$STATE/kubelet"
@@ -58,11 +61,13 @@ systemctl() {
     "show -p MainPID "*) echo 4711 ;;
     "is-active --quiet "*) [[ -e $STATE/active.$unit ]] ;;
     "is-active "*) if [[ -e $STATE/active.$unit ]]; then echo active; else echo inactive && return 3; fi ;;
+    "is-enabled "*) [[ -e $STATE/version.$unit ]] ;;
     "is-failed "*) return 1 ;;
     *)
       record systemctl "$@"
       case $* in
-        *" restart "* | "start "*) k3s_starts "$unit" ;;
+        *" k3s" | *" k3s-agent") if [[ $* == *"start "* ]]; then k3s_starts "$unit"; fi ;;&
+        "reload-or-restart "* | "start "*) : >"$STATE/active.$unit" ;;
         "disable --now "* | "stop "*) real rm -f "$STATE/active.$unit" ;;
       esac
       ;;
@@ -88,6 +93,7 @@ k3s() { # VERSION ARGUMENTS...
         *"{.spec.unschedulable}") state unschedulable ;;
         *"{.spec.podCIDR}") echo 10.42.1.0/24 ;;
         *"{.metadata.annotations.etcd"*) state left ;;
+        *"encryption-config-hash}") state "hash.$3" ;;
         *"{.metadata.labels.node-role"*) echo true ;;
         "get pods "*) state pods ;;
         "get nodes -l node-role"*) state servers ;;
@@ -105,9 +111,23 @@ k3s() { # VERSION ARGUMENTS...
           ;;
       esac
       ;;
+    "secrets-encrypt status"*) printf '{\n "enable": true,\n "stage": "%s",\n "hashmatch": true\n}\n' "$(state stage)" ;;
     *)
       record k3s "$@"
-      if [[ $* == "certificate rotate" ]]; then : >"$STATE/renewed"; fi
+      case $* in
+        "certificate rotate") : >"$STATE/renewed" ;;
+        "secrets-encrypt reencrypt")
+          # As often as $STATE/gives_up has lines K3s gives up until it restarts.
+          if [[ -s $STATE/gives_up ]]; then
+            real sed -i 1d "$STATE/gives_up"
+            echo reencrypt_active >"$STATE/stage"
+            echo "SecretsUpdateError' secret is gone" >"$STATE/log"
+          else
+            echo reencrypt_finished >"$STATE/stage"
+          fi
+          ;;
+        "secrets-encrypt "*) echo "$2" >"$STATE/stage" ;;
+      esac
       ;;
   esac
 }
@@ -118,6 +138,7 @@ curl() {
     *:2382/health) echo '{"health":"true"}' ;;
     *:2382/*/status) record "does this server vote?" && echo '{"leader":"1"}' ;;
     *:2382/*/list) record "who votes?" && state members ;;
+    *:8443/*) record "is ${url%/readyz} healthy?" && echo -n 200 ;;
     *:6443/readyz) record "is ${url%:6443/readyz} ready?" && echo -n ok ;;
     *:6443/v1-k3s/token)
       record "PUT token: $(sed -n 's/^user = "\(.*\)"/\1/p; s/.*newToken[^:]*:[\\"]*\([^\\"]*\).*/\1/p' | paste -sd ' ')"
@@ -146,6 +167,27 @@ curl() {
   esac
 }
 
+# A package brings its unit, which runs, and a configuration.
+apt-get() {
+  local package=${*: -1}
+  record apt-get "${@:10}"
+  case $* in
+    *" install "*)
+      mkdir -p "$ROOT/etc/$package"
+      echo "of the package" >"$ROOT/etc/$package/$package.cfg"
+      : >"$STATE/active.$package"
+      echo 2.8 >"$STATE/version.$package"
+      ;;
+    *" purge "*) real rm -f "$STATE/version.$package" "$ROOT/etc/$package/$package.cfg" ;;
+  esac
+}
+
+dpkg-query() {
+  local package=${*: -1}
+  [[ -e $STATE/version.$package ]] || return 1
+  if [[ $* == *Version* ]]; then echo -n "$(state "version.$package")"; else echo "install ok installed"; fi
+}
+
 # Files: those that a script makes on the way are left out.
 changes() {
   local verb=$1 path
@@ -165,16 +207,19 @@ case $name in
     ;;
   ps) if [[ $1 == -e ]]; then state processes; else echo 10; fi ;;
   ip) case $* in "-o addr show" | "-o link show" | "netns list") state "ip ${*: -2}" ;; "-o -4 addr"*) state bridge ;; *) record ip "$@" ;; esac ;;
-  journalctl) ;;
+  journalctl) state log ;;
+  haproxy | keepalived) record "$name checks ${*: -1}" && grep -q good "${*: -1}" ;;
+  exportfs) if [[ $1 == -s ]]; then state exports; else record exportfs "$@"; fi ;;
   iptables-save | ip6tables-save) state rules ;;
   iptables-restore | ip6tables-restore) record "$name: $(paste -sd '|')" ;;
   umount) record umount "$@" && real sed -i "\\| ${*: -1} |d" "$ROOT/proc/self/mounts" ;;
   sysctl) record sysctl "$@" ;;
+  chown) record chown "$@" ;;
   mktemp) real mktemp "${1%.XXXXXX}.new-XXXXXX" ;;
   mv) real mv "$@" && changes write "${*: -1}" ;;
-  cp) real cp "$@" && changes copy "${@: -2:1}" ;;
+  cp) real cp "$@" && changes write "${*: -1}" ;;
   touch) real touch "$@" && changes touch "$@" ;;
   chmod) real chmod "$@" && changes "chmod $1" "${@:2}" ;;
   rm | rmdir) changes "$name" "$@" && real "$name" "$@" ;;
-  k3s | systemctl | curl) "$name" "$@" ;;
+  k3s | systemctl | curl | apt-get | dpkg-query) "$name" "$@" ;;
 esac
