@@ -31,6 +31,8 @@ class Host:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self.said: list[str] = []
+        """The notes of the last run that succeeded."""
         for folder in ("usr/local/bin", "state/mirror", "etc", "run", "var/lib", "proc/self"):
             (root / folder).mkdir(parents=True)
         for name in PROGRAMS:
@@ -59,9 +61,17 @@ class Host:
         urls, digests = ((f"{name}_AMD64", f"{name}_ARM64") for name in ("URL", "SHA256"))
         return {"VERSION": version, **dict.fromkeys(urls, url), **dict.fromkeys(digests, digest)}
 
-    def run(self, script: str, payload: Mapping[str, str], **values: str) -> subprocess.CompletedProcess[str]:
-        """What the script prints, and how it ends."""
+    def run(
+        self, script: str, payload: Mapping[str, str], *, fails: str = "", **values: str
+    ) -> subprocess.CompletedProcess[str]:
+        """What the script prints, and how it ends.
+
+        Commands that match the pattern `fails` fail; then the script waits a second at most.
+        """
         text = ON_HOST.sub(f"{self.root}/", scripts.text(script))
+        if fails:
+            text = text.replace("$((SECONDS + ", "$((SECONDS + 1 + 0 * ")
+        self.state("fails", f"{fails}\n" if fails else "")
         (self.root / "record").write_text("")
         (self.root / "state/sleeps").unlink(missing_ok=True)
         return subprocess.run(
@@ -73,6 +83,12 @@ class Host:
             check=False,
             env={"PATH": "/usr/bin:/bin", "ROOT": str(self.root), **values},
         )
+
+    def error(self, script: str, payload: Mapping[str, str], *, fails: str = "", **values: str) -> str:
+        """What a run says that must fail, in one line."""
+        done = self.run(script, payload, fails=fails, **values)
+        assert (done.returncode, done.stdout) == (1, ""), done.stderr
+        return done.stderr.splitlines()[-1]
 
     @property
     def steps(self) -> list[str]:
@@ -96,4 +112,5 @@ class Host:
         assert done.returncode == 0, done.stderr + "\n".join(self.steps)
         found = json.loads(done.stdout.splitlines()[-1])
         assert isinstance(found, dict)
+        self.said = [line.removeprefix(f"busbar: {found['node']}: ") for line in done.stderr.splitlines()]
         return found

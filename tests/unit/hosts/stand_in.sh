@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Stands in for the programs that a host script calls, under their names (recorded.py): keeps what changes something in
 # $ROOT/record, in order, and answers questions from the files in $ROOT/state. The files that a script writes are real.
+# A command that matches a line of $ROOT/state/fails fails (60: as curl says that a certificate does not match).
 set -euo pipefail
 
 STATE=$ROOT/state
@@ -26,7 +27,7 @@ k3s_starts() {
   local drop_in=$ROOT/run/systemd/system/$1.service.d/90-busbar-rotate.conf before
   if [[ -e $drop_in ]]; then
     before=$(sed -n "s/^ExecStartPre=.*-c '\(.*\)'$/\1/p" "$drop_in")
-    bash -c "$before"
+    bash -c "$before" || true
   fi
   if [[ $1 == k3s ]]; then
     mkdir -p "$K3S_DATA"/server/{db/etcd/member,tls,cred}
@@ -198,12 +199,17 @@ changes() {
 }
 
 name=${0##*/}
+while IFS= read -r pattern; do
+  # shellcheck disable=SC2053 # a pattern
+  if [[ "$name $*" == $pattern ]]; then exit 60; fi
+done < <(state fails)
 case $name in
   id) echo 0 ;;
-  # A condition that never comes true.
   sleep)
     echo >>"$STATE/sleeps"
-    (($(wc -l <"$STATE/sleeps") < 300)) || kill -KILL "$PPID"
+    # A condition that never comes true.
+    (($(wc -l <"$STATE/sleeps") < 200)) || kill -KILL "$PPID"
+    real sleep 0.05
     ;;
   ps) if [[ $1 == -e ]]; then state processes; else echo 10; fi ;;
   ip) case $* in "-o addr show" | "-o link show" | "netns list") state "ip ${*: -2}" ;; "-o -4 addr"*) state bridge ;; *) record ip "$@" ;; esac ;;

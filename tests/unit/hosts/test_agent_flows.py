@@ -31,6 +31,12 @@ def install(
     return host.steps
 
 
+def refused(host: Host, fails: str = "", config: str = CONFIG, **values: str) -> str:
+    """What an installation or an update says that fails."""
+    values = {"VERB": "install", **VALUES, **host.release(VERSION), **values}
+    return host.error("k3s-agent", {"config": config, "registries": ""}, fails=fails, **values)
+
+
 @pytest.fixture
 def worker(tmp_path: Path) -> Host:
     """A worker on which K3s runs."""
@@ -183,6 +189,8 @@ def test_files_that_somebody_changed_are_written_again_and_the_agent_restarts(wo
         "write /var/lib/busbar/k3s-agent.sha256",
         *PRIVATE,
     ]
+    says = "files were changed since the last update: restarting k3s-agent with the configured files"
+    assert worker.said == [says]
 
 
 DELETED_LINKS = [
@@ -209,6 +217,9 @@ def test_pods_of_a_node_with_another_pod_network_start_anew(worker: Host) -> Non
         READY,
         NOTED,
         *PRIVATE,
+    ]
+    assert worker.said == [
+        "this Node has another pod CIDR than before: its pods and their network start anew"
     ]
 
 
@@ -330,6 +341,116 @@ def test_an_unknown_verb_changes_nothing(tmp_path: Path, script: str, verb: str,
 
 def test_a_host_that_is_a_server_becomes_no_worker(worker: Host) -> None:
     worker.state("active.k3s", "")
-    done = worker.run("k3s-agent", {"config": CONFIG}, VERB="install", **VALUES, **worker.release(VERSION))
-    assert (done.returncode, worker.steps) == (1, [])
-    assert "k3s already runs on this host" in done.stderr
+    assert "k3s already runs on this host" in refused(worker)
+    assert worker.steps == []
+
+
+@pytest.mark.parametrize(
+    ("fails", "says"),
+    [
+        ("curl *-o *", f"download of https://mirror/k3s-{VERSION} failed: "),
+        ("systemctl enable *", "systemctl enable k3s-agent failed. Fix: see: systemctl status k3s-agent"),
+        (
+            "k3s * label node *",
+            "setting the labels failed: rack=1. Fix: set them by hand: kubectl label node",
+        ),
+        (
+            "k3s * annotate *",
+            "setting the annotation busbar/machine on Node worker-1 failed. Fix: see the log",
+        ),
+        (
+            "k3s *{.spec.podCIDR}",
+            "the pod CIDR of Node worker-1 is unknown: the API does not answer. Fix: retry",
+        ),
+        ("k3s *busbar/cordoned}", "uncordoning Node worker-1 failed. Fix: retry, or run: kubectl uncordon"),
+        (
+            "k3s *kubeletVersion}",
+            "Node worker-1 Ready: timed out after 420 s. Fix: see the log of k3s-agent above",
+        ),
+        ("mktemp *config.yaml*", "failed (status 60): "),
+    ],
+)
+def test_a_step_of_a_new_worker_that_fails_says_why_and_nothing_counts_as_applied(
+    tmp_path: Path, fails: str, says: str
+) -> None:
+    host = Host(tmp_path)
+    assert says in refused(host, fails)
+    assert "write /var/lib/busbar/k3s-agent.sha256" not in host.steps
+
+
+@pytest.mark.parametrize(
+    ("fails", "says"),
+    [
+        ("k3s *busbar/cordoned}", "uncordoning Node worker-1 failed"),
+        (
+            "k3s *unschedulable}",
+            "cordoning Node worker-1 failed; the agent was not restarted. Fix: see the log",
+        ),
+        (
+            "k3s *get pods *",
+            "drain timed out after 60 s: unknown, the API does not answer; the agent was not",
+        ),
+    ],
+)
+def test_a_running_worker_that_cannot_be_drained_is_not_restarted(
+    worker: Host, fails: str, says: str
+) -> None:
+    config = CONFIG + "kubelet-arg:\n- v=1\n"
+    assert says in refused(worker, fails, config, DRAIN="always")
+    assert not set(worker.steps) & set(RESTARTS)
+
+
+def test_kernel_settings_that_a_container_refuses_are_only_noted(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    done = host.run(
+        "k3s-agent", {"config": CONFIG}, fails="sysctl *", VERB="install", **VALUES, **host.release(VERSION)
+    )
+    assert (done.returncode, host.steps[-len(PRIVATE) :]) == (0, PRIVATE)
+    assert "some kernel settings of " in done.stderr and " were refused" in done.stderr
+
+
+@pytest.mark.parametrize(("machine", "arch"), [("x86_64", "AMD64"), ("aarch64", "ARM64")])
+def test_a_worker_gets_the_binary_of_its_processor(tmp_path: Path, machine: str, arch: str) -> None:
+    host = Host(tmp_path)
+    host.write("usr/local/bin/uname", f"#!/bin/sh\necho {machine}\n")
+    (host.root / "usr/local/bin/uname").chmod(0o755)
+    release = host.release(VERSION)
+    other = "ARM64" if arch == "AMD64" else "AMD64"
+    install(host, **{f"URL_{other}": "https://mirror/other", f"SHA256_{other}": "0" * 64})
+    assert f"download {release['URL_AMD64']}" in host.steps
+    assert f"no checksum of K3s {VERSION} for {arch.lower()} is configured" in refused(
+        host, **{f"SHA256_{arch}": ""}
+    )
+
+
+def test_a_processor_without_a_k3s_is_refused(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    host.write("usr/local/bin/uname", "#!/bin/sh\necho riscv64\n")
+    (host.root / "usr/local/bin/uname").chmod(0o755)
+    assert "processor is riscv64, expected x86_64 or aarch64" in refused(host)
+
+
+def test_only_root_installs_anything(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    host.write("usr/local/bin/user", "#!/bin/sh\necho 1000\n")
+    (host.root / "usr/local/bin/user").chmod(0o755)
+    (host.root / "usr/local/bin/user").rename(host.root / "usr/local/bin/id")
+    assert refused(host) == "busbar: worker-1: not root. Fix: run it as root or under sudo"
+    assert host.steps == []
+
+
+@pytest.mark.parametrize(
+    ("fails", "said"),
+    [
+        ("iptables-restore*", "rules of Kubernetes may remain in iptables; a reboot clears them"),
+        ("umount -- *", ""),
+        ("ip link delete*", ""),
+        ("systemctl reset-failed*", ""),
+    ],
+)
+def test_what_fails_on_the_way_holds_up_no_removal(worker: Host, fails: str, said: str) -> None:
+    worker.state("rules", "*filter\n")
+    worker.write("proc/self/mounts", f"x {worker.root}/run/k3s/a fs rw 0 0\n")
+    done = worker.run("k3s-agent-remove", {}, fails=fails, VERB="remove", **OWNER)
+    assert (done.returncode, worker.files()) == (0, {})
+    assert done.stderr == (f"busbar: worker-1: {said}\n" if said else "")

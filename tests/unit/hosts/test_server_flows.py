@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.unit.hosts.recorded import VERSION, Host
 from tests.unit.hosts.test_quorum import members
@@ -122,6 +123,46 @@ def test_the_files_of_a_server_have_their_modes(server: Host) -> None:
     assert [modes[f"/var/lib/busbar/{name}"] for name in names] == ["600"] * 7
     assert modes["/usr/local/bin/k3s"] == "755"
     assert modes["/etc/systemd/system/k3s.service"] == "644"
+
+
+def test_strangers_may_ask_whether_a_server_is_ready_and_nothing_else(server: Host) -> None:
+    allowed = yaml.safe_load((server.root / "etc/rancher/k3s/auth-config.yaml").read_text())
+    assert allowed == {
+        "apiVersion": "apiserver.config.k8s.io/v1beta1",
+        "kind": "AuthenticationConfiguration",
+        "anonymous": {"enabled": True, "conditions": [{"path": "/livez"}, {"path": "/readyz"}]},
+    }
+
+
+def test_a_server_is_started_as_by_the_script_of_k3s(server: Host) -> None:
+    """k3s-io/k3s install.sh"""
+    lines = (server.root / "etc/systemd/system/k3s.service").read_text().splitlines()
+    assert [line for line in lines if line and line[0] not in "#["] == [
+        "Description=Lightweight Kubernetes (server)",
+        "Documentation=https://k3s.io",
+        "Wants=network-online.target",
+        "After=network-online.target",
+        "WantedBy=multi-user.target",
+        "Type=notify",
+        "EnvironmentFile=-/etc/default/%N",
+        "EnvironmentFile=-/etc/sysconfig/%N",
+        "KillMode=process",
+        "Delegate=yes",
+        "LimitNOFILE=1048576",
+        "LimitNPROC=infinity",
+        "LimitCORE=infinity",
+        "TasksMax=infinity",
+        "TimeoutStartSec=0",
+        "Restart=always",
+        "RestartSec=5s",
+        "ExecStartPre=-/sbin/modprobe br_netfilter",
+        "ExecStartPre=-/sbin/modprobe overlay",
+        f"ExecStart={server.root}/usr/local/bin/k3s server",
+    ]
+    settings = (server.root / "etc/sysctl.d/90-busbar-kubelet.conf").read_text().splitlines()
+    assert settings == [
+        "vm.panic_on_oom = 0", "vm.overcommit_memory = 1", "kernel.panic = 10", "kernel.panic_on_oops = 1",
+    ]  # fmt: skip
 
 
 def test_an_update_that_changes_nothing_restarts_no_server_and_asks_no_other(server: Host) -> None:
@@ -288,17 +329,116 @@ def test_a_server_that_another_stack_owns_is_left_alone(server: Host) -> None:
     assert (facts["removed"], server.steps) == (False, [])
 
 
+def refused(host: Host, fails: str = "", config: str = CONFIG, **values: str) -> str:
+    """What an installation or an update says that fails."""
+    values = {"VERB": "install", "FIRST": "true", **VALUES, **host.release(VERSION), **values}
+    return host.error("k3s-server", {"config": config, "registries": ""}, fails=fails, **values)
+
+
 def test_a_server_with_a_restore_that_was_not_finished_is_not_changed(server: Host) -> None:
     server.write("var/lib/busbar/restoring", "")
-    values = {"VERB": "install", "FIRST": "true", **VALUES, **server.release(VERSION)}
-    done = server.run("k3s-server", {"config": CONFIG}, **values)
-    assert (done.returncode, server.steps) == (1, [])
-    assert "a restore of etcd was begun here and not finished; no changes made" in done.stderr
+    assert "a restore of etcd was begun here and not finished; no changes made" in refused(server)
+    assert server.steps == []
 
 
 def test_a_worker_becomes_no_server(server: Host) -> None:
     server.state("active.k3s-agent", "")
-    values = {"VERB": "install", "FIRST": "true", **VALUES, **server.release(VERSION)}
-    done = server.run("k3s-server", {"config": CONFIG}, **values)
-    assert (done.returncode, server.steps) == (1, [])
-    assert "k3s-agent already runs on this host" in done.stderr
+    assert "k3s-agent already runs on this host" in refused(server)
+    assert server.steps == []
+
+
+def test_a_server_keeps_its_name_and_its_token(server: Host) -> None:
+    assert "this server is server-1 in etcd and cannot become server-9; no" in refused(
+        server, NODE_NAME="server-9"
+    )
+    other = CONFIG.replace("token: secret", "token: other")
+    assert "the token is not the one that this cluster was made with; no changes" in refused(
+        server, config=other
+    )
+    assert server.steps == []
+
+
+def test_files_that_somebody_changed_on_a_server_are_written_again_and_it_restarts(server: Host) -> None:
+    server.write("etc/rancher/k3s/auth-config.yaml", "mine")
+    assert install(server) == [
+        MARKED[0],
+        FORGOTTEN,
+        "write /etc/rancher/k3s/auth-config.yaml",
+        SYSCTL,
+        *STARTS,
+        *QUORUM,
+        *RESTARTS,
+        *BACK,
+        NOTED,
+        RECORDED[0],
+        *PRIVATE,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fails", "says"),
+    [
+        ("k3s * annotate *", "setting the annotation busbar/machine on Node server-1 failed"),
+        ("curl *maintenance/status", "Node server-1 Ready and a voter in etcd: timed out after 420 s"),
+        ("curl */health", "Node server-1 Ready and a voter in etcd: timed out after 420 s"),
+    ],
+)
+def test_a_step_of_a_server_that_fails_says_why_and_nothing_counts_as_applied(
+    machine: Host, fails: str, says: str
+) -> None:
+    assert says in refused(machine, fails)
+    assert RECORDED[0] not in machine.steps
+
+
+@pytest.mark.parametrize(
+    ("fails", "says"),
+    [
+        (
+            "k3s * etcd-snapshot *",
+            "the snapshot of etcd before the upgrade to v1.35.7+k3s1 failed; no changes made",
+        ),
+        ("curl *10.0.0.3:6443/readyz", "k3s was not restarted: etcd would lose its quorum"),
+        ("curl *member/list", "etcd on this server does not answer, though k3s runs"),
+    ],
+)
+def test_a_server_that_must_not_stop_is_not_restarted(server: Host, fails: str, says: str) -> None:
+    if "readyz" in fails:
+        fails = "curl *:6443/readyz"
+    assert says in refused(server, fails, **server.release(NEXT))
+    assert not set(RESTARTS) & set(server.steps)
+
+
+def test_certificates_that_k3s_did_not_rotate_are_an_error(server: Host) -> None:
+    says = refused(server, "k3s * certificate rotate", WITH_ANOTHER_NAME)
+    assert "k3s runs, but its certificates were not rotated" in says
+
+
+def test_a_certificate_that_still_lacks_a_name_is_an_error(server: Host) -> None:
+    says = refused(server, "curl *--connect-to *api.example.com*", WITH_ANOTHER_NAME)
+    assert "the certificate of the API still lacks api.example.com" in says
+
+
+def test_without_the_token_of_k3s_a_server_gives_no_facts(server: Host) -> None:
+    server.write("var/lib/rancher/k3s/server/token", "short")
+    assert "/server/token is not a secure token. Fix: see: journalctl -u k3s" in refused(server)
+
+
+@pytest.mark.parametrize(
+    ("fails", "says"),
+    [
+        (
+            "k3s * get --raw /readyz",
+            "etcd has 3 members, but none of the other servers answers (10.0.0.12 10.0.0.13)",
+        ),
+        ("k3s * get nodes -l *", "https://10.0.0.12:6443 does not answer any more. Fix: retry"),
+        ("k3s * annotate *", "server-1 is still a member of etcd after 90 s. Fix: see on another server"),
+        ("k3s * delete node *", "deleting Node server-1 failed. Fix: run on another server"),
+        ("systemctl disable *", "k3s did not stop. Fix: see: systemctl status k3s"),
+    ],
+)
+def test_a_server_whose_leaving_fails_keeps_its_data(server: Host, fails: str, says: str) -> None:
+    server.state("api", "https://10.0.0.12:6443\n")
+    server.state("servers", "server-1 True\nserver-2 True\nserver-3 True\n")
+    assert says in server.error("k3s-server", {}, fails=fails, VERB="remove", **VALUES)
+    assert (server.root / "var/lib/rancher/k3s/server/db/etcd/member").is_dir()
+    assert not (server.root / REMOVABLE[1:]).exists(), "a server that stays restarts after a crash"
