@@ -10,7 +10,7 @@ import re
 from typing import Any
 
 from busbar.outputs import ClusterOutputs
-from tests.support.lab import PROJECT, Lab
+from tests.support.lab import PROJECT, Lab, eventually
 
 CONSUMER = PROJECT / "examples" / "consumer"
 
@@ -51,6 +51,25 @@ def test_every_server_votes_in_etcd_and_every_worker_offers_its_gpus_and_hcas(la
     for name in ("worker-1", "worker-2"):
         allocatable = nodes[name]["status"]["allocatable"]
         assert allocatable["nvidia.com/gpu"] == "2" and allocatable["nvidia.com/hostdev"] == "2", name
+
+
+def test_pods_of_workers_may_lock_all_memory_that_their_host_allows(lab: Lab) -> None:
+    """As RDMA needs. A lab that may not raise limits (CAP_SYS_RESOURCE) keeps its own for K3s and pods."""
+    namespace = str(ClusterOutputs.from_dict(lab.outputs()).nccl["lab"].config_map).partition("/")[0]
+    container = "spec.mpiReplicaSpecs.Worker.template.spec.containers[0]"
+    image = lab.kubectl(f"-n {namespace} get mpijobs -o jsonpath='{{.items[0].{container}.image}}'").strip()
+    for worker in ("worker-1", "worker-2"):
+        assert lab.ssh(worker, "systemctl show -P LimitMEMLOCK k3s-agent").strip() == "infinity"
+        pid = lab.ssh(worker, "systemctl show -P MainPID k3s-agent").strip()
+        allowed = lab.ssh(worker, f"prlimit --memlock --noheadings --output SOFT --pid {pid}").strip()
+        pod, spec = f"memlock-{worker}", json.dumps({"spec": {"nodeName": worker}})
+        options = f"--image={image} --restart=Never --overrides='{spec}' --command -- bash -c 'ulimit -l'"
+        lab.kubectl(f"-n {namespace} run {pod} {options}")
+        phase = f"-n {namespace} get pod {pod} -o jsonpath='{{.status.phase}}'"
+        eventually(lambda phase=phase: lab.kubectl(phase) == "Succeeded", 90, f"{pod} has ended")  # type: ignore[misc]
+        of_pod = lab.kubectl(f"-n {namespace} logs {pod}").strip()
+        assert of_pod == (allowed if allowed == "unlimited" else str(int(allowed) // 1024))
+        lab.kubectl(f"-n {namespace} delete pod {pod}")
 
 
 def test_the_api_opens_exactly_livez_and_readyz_to_strangers(lab: Lab) -> None:

@@ -39,6 +39,12 @@ def test_the_kubeconfig_is_read_as_soon_as_server_1_is_up(run: Run) -> None:
     assert not waits(run, "control-plane-kubeconfig", "control-plane-server-2")
 
 
+def test_the_cluster_learns_its_hosts_from_server_1_once_that_is_up(run: Run) -> None:
+    assert run.named("control-plane-nodes").inputs["connection"]["host"] == "192.0.2.11"
+    assert waits(run, "control-plane-nodes", "control-plane-server-1")
+    assert not waits(run, "control-plane-nodes", "control-plane-server-2")
+
+
 def test_packages_of_load_balancers_are_installed_while_server_1_is(run: Run) -> None:
     for balancer in ("lb-1", "lb-2"):
         assert waits(run, f"load-balancer-{balancer}", f"load-balancer-{balancer}-packages")

@@ -31,9 +31,43 @@ def test_what_the_stack_says_wins_mappings_are_merged_and_lists_replaced() -> No
 def test_the_toolkit_is_told_where_k3s_keeps_its_containerd() -> None:
     site = cluster()
     made = GPU_OPERATOR.values(HELM_VALUES, site.gpu_operator, taints_of(site.pools.values()))
-    env = {entry["name"]: entry["value"] for entry in made["toolkit"]["env"]}
-    assert env["CONTAINERD_SOCKET"] == "/run/k3s/containerd/containerd.sock"
-    assert not any(value.endswith(".tmpl") for value in env.values())
+    settings = "/var/lib/rancher/k3s/agent/etc/containerd/"
+    assert {entry["name"]: entry["value"] for entry in made["toolkit"]["env"]} == {
+        "CONTAINERD_SOCKET": "/run/k3s/containerd/containerd.sock",
+        "CONTAINERD_CONFIG": f"{settings}config.toml",
+        "RUNTIME_CONFIG_SOURCE": f"file={settings}config.toml",
+        "RUNTIME_DROP_IN_CONFIG": f"{settings}config-v3.toml.d/99-nvidia.toml",
+    }
+
+
+def test_cni_plugins_go_where_k3s_looks_for_them() -> None:
+    operator = NETWORK_OPERATOR.values(HELM_VALUES, cluster().network_operator)["operator"]
+    assert operator["cniBinDirectory"] == "/var/lib/rancher/k3s/data/cni"
+    assert operator["cniNetworkDirectory"] == "/var/lib/rancher/k3s/agent/etc/cni/net.d"
+
+
+def test_there_is_one_node_feature_discovery() -> None:
+    """Two of them overwrite each other's labels; the GPU Operator brings it."""
+    site = cluster()
+    assert NETWORK_OPERATOR.values(HELM_VALUES, site.network_operator)["nfd"] == {"enabled": False}
+    gpu = GPU_OPERATOR.values(HELM_VALUES, site.gpu_operator, taints_of(site.pools.values()))
+    assert "nfd" not in gpu, "the default: enabled"
+
+
+def test_the_driver_is_the_hosts_and_a_drivers_container_would_have_rdma() -> None:
+    site = cluster()
+    made = GPU_OPERATOR.values(HELM_VALUES, site.gpu_operator, taints_of(site.pools.values()))
+    assert made["driver"] == {"enabled": False, "rdma": {"enabled": True, "useHostMofed": True}}
+
+
+def test_nothing_needs_the_crds_of_prometheus() -> None:
+    site = cluster()
+    made = GPU_OPERATOR.values(HELM_VALUES, site.gpu_operator, taints_of(site.pools.values()))
+    assert made["dcgmExporter"] == {"serviceMonitor": {"enabled": False}}
+
+
+def test_mpijobs_of_other_teams_outlive_the_operator() -> None:
+    assert MPI_OPERATOR.values(HELM_VALUES, cluster().mpi_operator)["crd"] == {"keep": True}
 
 
 def test_untainted_pools_leave_the_charts_tolerations_alone() -> None:

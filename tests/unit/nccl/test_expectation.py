@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from busbar.nccl import Expectation
 from busbar.nccl.expected import profiles
 from busbar.nccl.expected.bounds import Bounds, bounds
-from busbar.nccl.expected.published import PublishedResult, published_results, size_class
+from busbar.nccl.expected.published import PublishedResult, comparable, published_results, size_class
 from busbar.nccl.expected.system import NVLINK, NVLS, System
 from busbar.nccl.log.collective import COLLECTIVES
 
@@ -199,6 +200,37 @@ def test_two_nodes_may_exceed_line_rate_and_more_may_not() -> None:
     )
     assert two.ceiling is not None and two.ceiling > H100.line_rate
     assert four.ceiling is not None and four.ceiling < 1.05 * H100.line_rate
+
+
+def test_a_configured_value_is_that_of_the_first_collective_and_others_have_their_own() -> None:
+    both: dict[str, Any] = {"collectives": ["all_reduce", "all_gather"], "expected_busbw_gbps": 450}
+    want = Expectation(profile="h100-ib-8x400", nodes=2, **both)
+    assert (want.bounds("all_reduce").expected, want.bounds("all_reduce").floor) == (450, 405)
+    assert want.bounds("all_gather") == Expectation(profile="h100-ib-8x400", nodes=2).bounds("all_gather")
+    own = Expectation(profile="h100-ib-8x400", nodes=2, expected_by_collective={"all_gather": 200}, **both)
+    assert [own.bounds(name).expected for name in ("all_reduce", "all_gather")] == [450, 200]
+    whichever = Expectation(profile="h100-ib-8x400", nodes=2, expected_busbw_gbps=450)
+    assert whichever.bounds("all_gather").expected == 450
+
+
+@pytest.mark.parametrize(("nodes", "hosts"), [(18, 18), (19, 9), (35, 17), (36, 18), (53, 17), (54, 18)])
+def test_of_racks_that_are_not_filled_evenly_the_smallest_gives_the_line_rate(nodes: int, hosts: int) -> None:
+    system = System("GB200", nodes, 4, 4, 400, 900, nodes_per_domain=18)
+    assert (system.hosts_per_domain, system.gpus_per_domain) == (hosts, 4 * hosts)
+    assert system.line_rate == 200 * hosts
+
+
+@pytest.mark.parametrize("rate", [200, 399, 401, 800])
+def test_a_public_figure_of_another_line_rate_is_not_comparable(rate: float) -> None:
+    assert comparable(H100, "all_reduce", "ring")
+    assert comparable(replace(H100, rate_gbps=rate), "all_reduce", "ring") == []
+    assert comparable(replace(H100, rails=4), "all_reduce", "ring") == []
+
+
+def test_racks_with_other_rails_are_not_comparable() -> None:
+    racks = System("GB200", 36, 4, 4, 400, 900, nodes_per_domain=18)
+    assert comparable(racks, "all_reduce", "auto")
+    assert comparable(replace(racks, rails=2), "all_reduce", "auto") == []
 
 
 def test_without_rails_nothing_is_expected() -> None:

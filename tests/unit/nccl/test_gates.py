@@ -174,6 +174,14 @@ def test_several_collectives_in_one_log_are_judged_one_by_one() -> None:
     assert judge(Made().lines(), want).check("collective").status == "fail"
 
 
+def test_wrong_data_in_a_collective_that_was_not_asked_for_fail() -> None:
+    other = Made()
+    other.name, other.wrong = "all_gather", "3"
+    want = Expectation(profile="h100-ib-8x400", nodes=2, collectives=["all_reduce"])
+    verdict = judge([*Made().lines(), *other.lines()], want)
+    assert (verdict.verdict, verdict.check("correctness").status) == ("fail", "fail")
+
+
 def test_what_the_log_says_was_simulated_is_in_the_verdict() -> None:
     verdict = judge(["# simulated: CPU program in place of nccl-tests", *Made().lines()], WANT)
     assert verdict.simulated == "CPU program in place of nccl-tests"
