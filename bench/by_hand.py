@@ -75,7 +75,7 @@ class ByHand:
         balancers = [host.name for host in self._inventory.load_balancers]
         workers = [host.name for host in self._inventory.workers]
         async with AsyncExitStack() as stack:
-            self._hosts = await stack.enter_async_context(Hosts.open(self._login, lambda _: None))
+            self._hosts = await stack.enter_async_context(Hosts.open(self._login))
             await stack.enter_async_context(asyncio.timeout(SECONDS))
             self._group = await stack.enter_async_context(asyncio.TaskGroup())
             self._step("preflight", [], self._preflight)

@@ -44,7 +44,7 @@ def snapshots(
 
     async def answers() -> list[ServerState | str]:
         cluster, login = cluster_of(stack)
-        async with Hosts.open(login, lambda _: None) as hosts:
+        async with Hosts.open(login) as hosts:
             return await ask(hosts, Inventory.of(cluster).servers)
 
     with errors_end("snapshots"):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import asyncssh
@@ -22,11 +24,24 @@ FACTS_SECONDS = 30
 RETRY_SECONDS = 3.0
 
 Say = Callable[[str], None]
+
+
+def _silent(text: str) -> None:
+    """Say nothing."""
+
+
 Result = TypeVar("Result")
 
 
 class ScriptError(Exception):
-    """A host answered, but the step failed there; the text names the host and says what to do."""
+    """A host answered, but the step failed there; the text names the host and says what to do.
+
+    `what` is the text without the host's name and without the fix.
+    """
+
+    def __init__(self, what: str, host: str = "", fix: str = "") -> None:
+        self.what, self.fix = what, fix
+        super().__init__(f"{f'{host}: ' if host else ''}{what}{f'. Fix: {fix}' if fix else ''}")
 
 
 class UnreachableError(Exception):
@@ -36,8 +51,8 @@ class UnreachableError(Exception):
     sshd that refuses the key, a machine that refuses the connection.
     """
 
-    def __init__(self, host: Host, error: Exception) -> None:
-        self.finding: Finding = ssh.connection_finding(host, error)
+    def __init__(self, host: Host, error: Exception, answers_as: str | None = None) -> None:
+        self.finding: Finding = ssh.connection_finding(host, error, answers_as)
         self.answers = isinstance(error, _ANSWERS)
         super().__init__(f"{host.name}: {self.finding.what}. Fix: {self.finding.fix}")
 
@@ -94,15 +109,30 @@ async def on_each(
 
 
 class Hosts:
-    """Connections with one login, through its bastion if there is one. Use `Hosts.open`."""
+    """Connections with one login, through its bastion if there is one. Use `Hosts.open`.
 
-    def __init__(self, keys: ssh.Keys, tunnel: asyncssh.SSHClientConnection | None, say: Say) -> None:
-        self._keys, self._tunnel, self._say = keys, tunnel, say
+    `connected`: name of a host -> the local time (epoch, seconds) of its last connection.
+    """
+
+    def __init__(
+        self,
+        keys: ssh.Keys,
+        tunnel: asyncssh.SSHClientConnection | None,
+        say: Say,
+        names: Mapping[str, str],
+    ) -> None:
+        self._keys, self._tunnel, self._say, self._names = keys, tunnel, say, names
+        self.connected: dict[str, float] = {}
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def open(cls, login: Login, say: Say) -> AsyncIterator[Hosts]:
-        """Log in to the bastion, if any. Raises ValueError (unusable key) and ScriptError (bastion)."""
+    async def open(
+        cls, login: Login, say: Say = _silent, names: Mapping[str, str] = MappingProxyType({})
+    ) -> AsyncIterator[Hosts]:
+        """Log in to the bastion, if any. Raises ValueError (unusable key) and ScriptError (bastion).
+
+        `names`: host key -> name of every host, to recognise hosts that are swapped.
+        """
         ssh.check_agent(login)
         keys = ssh.load_keys(login)
         async with contextlib.AsyncExitStack() as stack:
@@ -111,8 +141,8 @@ class Hosts:
             except (OSError, asyncssh.Error) as error:
                 assert login.bastion is not None  # without one nothing is dialled
                 finding = ssh.connection_finding(login.bastion, error)
-                raise ScriptError(f"bastion: {finding.what}. Fix: {finding.fix}") from None
-            yield cls(keys, tunnel, say)
+                raise ScriptError(finding.what, "bastion", finding.fix) from None
+            yield cls(keys, tunnel, say, names)
 
     async def run(
         self,
@@ -145,18 +175,22 @@ class Hosts:
                 stdout, _ = await asyncio.gather(process.stdout.read(), note_all())
                 done = await process.wait()
         except TimeoutError:
-            raise ScriptError(f"{host.name}: {script} timed out after {seconds} s") from None
+            raise ScriptError(f"{script} timed out after {seconds} s", host.name) from None
         except (OSError, asyncssh.Error) as error:
-            raise ScriptError(f"{host.name}: connection lost during {script}: {error}") from None
+            raise ScriptError(f"connection lost during {script}: {error}", host.name) from None
         if done.exit_status != 0:
             reason = notes[-1] if notes else f"exit status {done.exit_status}, no output"
-            raise ScriptError(
-                f"{host.name}: {script} failed: {reason.removeprefix(f'busbar: {host.name}: ')}"
-            )
+            if host.user != "root" and reason.startswith("sudo:"):
+                fix = f"echo '{host.user} ALL=(ALL) NOPASSWD: ALL' > /etc/sudoers.d/busbar, or log in as root"
+                what = f"{host.user} cannot use sudo without a password: {reason}"
+                raise ScriptError(what, host.name, fix)
+            reason = reason.removeprefix(f"busbar: {host.name}: ")
+            raise ScriptError(f"{script} failed: {reason}", host.name)
         try:
             return result(stdout)
         except ValueError:
-            raise ScriptError(f"{host.name}: {script} exited 0 without a facts line") from None
+            got = repr(stdout.strip().splitlines()[-1][:200]) if stdout.strip() else "nothing"
+            raise ScriptError(f"{script} exited 0 without a facts line, got {got}", host.name) from None
 
     async def start(
         self, host: Host, script: str, values: Mapping[str, str], *, fact: str, seconds: int
@@ -178,7 +212,7 @@ class Hosts:
         except (TimeoutError, OSError, asyncssh.Error) as error:
             reason = str(error) or f"no facts after {FACTS_SECONDS} s"
         connection.close()
-        raise ScriptError(f"{host.name}: {script} failed: {reason}")
+        raise ScriptError(f"{script} failed: {reason}", host.name)
 
     async def check(self, host: Host) -> None:
         """Log in and out. Raises UnreachableError."""
@@ -190,9 +224,14 @@ class Hosts:
         while True:
             try:
                 async with asyncio.timeout(ssh.CONNECT_SECONDS):
-                    return await ssh.connect(host, self._keys, self._tunnel)
-            except (asyncssh.PermissionDenied, asyncssh.HostKeyNotVerifiable) as error:
+                    connection = await ssh.connect(host, self._keys, self._tunnel)
+                self.connected[host.name] = time.time()
+                return connection
+            except asyncssh.PermissionDenied as error:
                 raise UnreachableError(host, error) from error
+            except asyncssh.HostKeyNotVerifiable as error:
+                listed = await ssh.listed_as(host, self._tunnel, self._names) if self._names else None
+                raise UnreachableError(host, error, listed) from error
             except (OSError, asyncssh.Error) as error:
                 if asyncio.get_running_loop().time() >= deadline:
                     raise UnreachableError(host, error) from error

@@ -19,7 +19,7 @@ async def deliver(login: Login, host: Host) -> None:
     What it finds on the host is not looked at. Raises DeliveryError.
     """
     try:
-        async with Hosts.open(login, lambda _: None) as hosts:
+        async with Hosts.open(login) as hosts:
             await hosts.run(
                 host,
                 "preflight",

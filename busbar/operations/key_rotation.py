@@ -62,7 +62,7 @@ async def plan(inventory: Inventory, login: Login) -> Plan:
             f"supports {PROVIDER} only; no changes made. Fix: rotate by hand: "
             "k3s secrets-encrypt rotate-keys, then restart K3s on every server"
         )
-    async with Hosts.open(login, lambda _: None) as hosts:
+    async with Hosts.open(login) as hosts:
 
         async def ask(server: Host) -> KeyStatus:
             facts = await hosts.run(server, SCRIPT, {"VERB": "status"}, seconds=STATUS_SECONDS)

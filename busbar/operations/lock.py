@@ -79,7 +79,7 @@ async def _take_all(
     """The connections that hold the lock. Raises LockedError."""
     async with contextlib.AsyncExitStack() as stack:
         try:
-            hosts = await stack.enter_async_context(Hosts.open(login, lambda _: None))
+            hosts = await stack.enter_async_context(Hosts.open(login))
         except (ScriptError, ValueError) as error:  # no login at all: the bastion, or the key
             if on_all:
                 raise LockedError(str(error)) from None

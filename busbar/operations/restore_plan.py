@@ -51,7 +51,7 @@ async def plan(
     servers = inventory.servers
     if server is not None and server not in {each.name for each in servers}:
         raise RestoreError(f"{server} is not a server of the stack ({names_of(servers)}); no changes made")
-    async with Hosts.open(login, lambda _: None) as hosts:
+    async with Hosts.open(login) as hosts:
         answers = await ask(hosts, servers, wanted if wanted.startswith("/") else "")
         states = [each for each in answers if isinstance(each, ServerState)]
         _refuse([*(each for each in answers if isinstance(each, str)), *_problems(states)])

@@ -81,16 +81,15 @@ async def verify(
     ValueError if the SSH key cannot be used, ScriptError if the bastion cannot be reached.
     """
     inventory = Inventory.of(cluster)
-    async with Hosts.open(login, lambda _: None) as hosts:
+    async with Hosts.open(login) as hosts:
 
         async def ask(host: Host) -> list[Drift]:
             values = {"ROLE": host.role, **({"NFS": "true"} if host == inventory.nfs_server else {})}
-            before = time.time()
             try:
                 facts = await hosts.run(host, "verify", values, seconds=SCRIPT_SECONDS)
             except UnreachableError as error:
                 return [Drift(host.name, error.finding.what, "unknown")]
-            wrong = clock_error(float(facts["epoch"]), (before, time.time()))
+            wrong = clock_error(float(facts["epoch"]), (hosts.connected[host.name], time.time()))
             return [Drift(host.name, str(what)) for what in (*facts["drift"], *([wrong] if wrong else []))]
 
         reading = asyncio.create_task(asyncio.to_thread(state))

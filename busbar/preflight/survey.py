@@ -8,11 +8,10 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import asyncssh
-
-from busbar.hosts import ssh
 from busbar.hosts.finding import Finding
 from busbar.hosts.host import Host
+from busbar.hosts.remote import GRACE_SECONDS, Hosts, ScriptError, on_each
+from busbar.hosts.ssh import CONNECT_SECONDS
 from busbar.preflight import facts
 from busbar.preflight.api_route import check_api_route
 from busbar.preflight.cross_checks import check_across_hosts
@@ -46,7 +45,7 @@ class Outcome:
 def deadline_seconds(hosts: int) -> int:
     """The time limit of all queries: CONCURRENT hosts at a time, each with its own limits."""
     waves = math.ceil(hosts / CONCURRENT)
-    return waves * (ssh.CONNECT_SECONDS + SCRIPT_SECONDS)
+    return waves * (CONNECT_SECONDS + SCRIPT_SECONDS + GRACE_SECONDS)
 
 
 async def survey(spec: Spec, previous: Mapping[str, HostRecord], *, deliver: bool = False) -> Outcome:
@@ -97,39 +96,31 @@ async def survey(spec: Spec, previous: Mapping[str, HostRecord], *, deliver: boo
 async def _query_all(spec: Spec, hosts: list[Host], deliver: bool) -> dict[str, Answer | Finding]:
     """Every host's answer; a host without one at the deadline gets a finding."""
     deadline = deadline_seconds(len(hosts))
-    ssh.check_agent(spec.login)
-    keys = ssh.load_keys(spec.login)
     answers: dict[str, Answer | Finding] = {}
     names = {host.host_key: host.name for host in spec.hosts}
-    limit = asyncio.Semaphore(CONCURRENT)
 
-    async def one(host: Host, tunnel: asyncssh.SSHClientConnection | None) -> None:
-        async with limit:
-            answers[host.name] = await query(host, spec.values(host), keys, tunnel, names, deliver=deliver)
+    async def ask(some: Sequence[Host], on: Hosts) -> None:
+        async def one(host: Host) -> None:
+            answers[host.name] = await query(on, host, spec.values(host), deliver=deliver)
 
-    async def ask(some: Sequence[Host], tunnel: asyncssh.SSHClientConnection | None) -> None:
-        async with asyncio.TaskGroup() as group:
-            for host in some:
-                group.create_task(one(host, tunnel))
+        await on_each(some, one, at_once=CONCURRENT)
 
     try:
-        async with asyncio.timeout(deadline) as limited, ssh.bastion(spec.login, keys) as tunnel:
-            await ask(hosts, tunnel)
+        async with asyncio.timeout(deadline) as limited, Hosts.open(spec.login, names=names) as on:
+            await ask(hosts, on)
             silent = [host for host in hosts if not _is_reached(answers[host.name])]
             if len(silent) < len(hosts):
                 # Ends with the first of these batches in which no host answers.
                 for start in range(0, len(silent), CONCURRENT_AGAIN):
                     batch = silent[start : start + CONCURRENT_AGAIN]
                     limited.reschedule(asyncio.get_running_loop().time() + deadline_seconds(len(batch)))
-                    await ask(batch, tunnel)
+                    await ask(batch, on)
                     if not any(_is_reached(answers[host.name]) for host in batch):
                         break
-    except TimeoutError as error:
-        if not limited.expired():
-            return {host.name: _bastion_finding(spec, host, error) for host in hosts}
-        # Hosts without an answer get the finding below.
-    except (OSError, asyncssh.Error) as error:
-        return {host.name: _bastion_finding(spec, host, error) for host in hosts}
+    except ScriptError as error:
+        return {host.name: Finding(host.name, "error", f"bastion: {error.what}", error.fix) for host in hosts}
+    except TimeoutError:
+        pass  # Hosts without an answer get the finding below.
     for host in hosts:
         answers.setdefault(host.name, _no_answer(host, deadline))
     return answers
@@ -137,11 +128,6 @@ async def _query_all(spec: Spec, hosts: list[Host], deliver: bool) -> dict[str, 
 
 def _is_reached(answer: Answer | Finding) -> bool:
     return isinstance(answer, Answer) or not answer.unreachable
-
-
-def _bastion_finding(spec: Spec, host: Host, error: Exception) -> Finding:
-    reason = ssh.connection_finding(spec.login.bastion or host, error)
-    return Finding(host.name, "error", f"bastion: {reason.what}", reason.fix)
 
 
 def _no_answer(host: Host, deadline: int) -> Finding:

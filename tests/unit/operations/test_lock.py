@@ -93,7 +93,7 @@ def test_the_second_operation_is_refused_with_the_first_one_and_allowed_after_it
 
 def test_the_lock_of_a_command_that_was_killed_ends_with_its_connection(tmp_path: Path) -> None:
     async def taken_and_killed(server: Host) -> None:
-        async with Hosts.open(login(), lambda _: None) as hosts:
+        async with Hosts.open(login()) as hosts:
             facts, connection = await hosts.start(
                 server, lock.SCRIPT, {"OPERATION": UP}, fact="holder", seconds=60
             )

@@ -396,7 +396,7 @@ def test_facts_of_any_size_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
 
     async def read() -> dict[str, Any]:
         server = machine(printing(facts, [], stderr="busbar: a note\n"))
-        async with server as port, Hosts.open(login(), lambda _: None) as hosts:
+        async with server as port, Hosts.open(login()) as hosts:
             return await hosts.run(at(port, "server-1", "server"), "verify", {}, seconds=20)
 
     assert asyncio.run(read()) == facts

@@ -13,7 +13,7 @@ from typing import Any
 import asyncssh
 import pytest
 
-from busbar.hosts import ssh
+from busbar.hosts import remote, ssh
 from busbar.hosts.host import Host
 from busbar.preflight import facts, query
 from busbar.preflight.facts import HAS_K3S, HostRecord
@@ -122,7 +122,7 @@ def test_only_a_worker_that_passed_before_may_be_down_and_is_asked_again_next_ti
     async def without_route(*_: Any) -> Any:
         raise OSError(113, "No route to host")
 
-    monkeypatch.setattr(query, "connect", without_route)
+    monkeypatch.setattr(ssh, "connect", without_route)
     before = {"host-1": HostRecord("earlier", "machine", {"gpus": 8})} if known else {}
     asked = spec(a_host("host-1", role=role), key_file=str(key_file))
     outcome = asyncio.run(survey(asked, before))
@@ -153,7 +153,7 @@ def test_hosts_whose_connection_times_out_among_others_are_asked_again_a_few_at_
             return connection
         return await connect(host, *way)
 
-    monkeypatch.setattr(query, "connect", slow_at_first)
+    monkeypatch.setattr(ssh, "connect", slow_at_first)
 
     async def scenario() -> Outcome:
         async with machine(answering()) as port:
@@ -173,7 +173,7 @@ def test_where_no_host_answers_none_is_asked_twice(key_file: Path, monkeypatch: 
         asked.append(host.name)
         raise TimeoutError
 
-    monkeypatch.setattr(query, "connect", dead)
+    monkeypatch.setattr(ssh, "connect", dead)
     outcome = asyncio.run(survey(spec(a_host("a"), a_host("b"), key_file=str(key_file)), {}))
     assert sorted(asked) == ["a", "b"]
     assert len(outcome.errors) == 2
@@ -197,8 +197,9 @@ def test_a_missing_sudo_right_is_told_with_its_cure(key_file: Path) -> None:
 
 def test_a_host_that_hangs_ends_at_the_deadline(key_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(query, "SCRIPT_SECONDS", 1)
+    monkeypatch.setattr(remote, "GRACE_SECONDS", 0)
     outcome = ask_one(lambda process: None, key_file)
-    assert "worker-1: preflight script timed out after 1 s" in what(outcome)
+    assert "worker-1: preflight timed out after 1 s" in what(outcome)
 
 
 def test_a_chatty_login_is_told_apart_from_a_report(key_file: Path) -> None:
@@ -206,7 +207,7 @@ def test_a_chatty_login_is_told_apart_from_a_report(key_file: Path) -> None:
         process.stdout.write("Welcome to worker-1!\n")
         process.exit(0)
 
-    assert "printed no report: got 'Welcome to worker-1!'" in what(ask_one(chatty, key_file))
+    assert "without a facts line, got 'Welcome to worker-1!'" in what(ask_one(chatty, key_file))
 
 
 def test_a_login_that_prints_before_the_script_does_is_no_obstacle(key_file: Path) -> None:
