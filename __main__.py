@@ -8,11 +8,10 @@ from pulumi import ResourceOptions
 from busbar.hosts import k3s
 from busbar.preflight.facts import rail_addresses
 from components.control_plane import K3sControlPlane, K3sControlPlaneArgs
-from components.engine.cluster_provider import create_cluster_provider
-from components.engine.debug_messages import leave_out_debug_messages
-from components.engine.interruption import end_quietly_when_interrupted
+from components.engine.cluster_objects import create_cluster_provider
 from components.engine.join_tokens import JoinTokens
 from components.engine.node_steps import fail_unless_ready, remove_stale_nodes, set_taints
+from components.engine.program import end_quietly_when_interrupted, leave_out_debug_messages
 from components.engine.stack_config import StackConfig
 from components.engine.stack_outputs import Step, export_outputs, fail_unless_made, fail_unless_passed
 from components.fabric_validation import FabricValidation, FabricValidationArgs
@@ -47,22 +46,17 @@ async def main() -> None:
     worker_taints = k3s.worker_taints(inventory)
     beside_workers = ResourceOptions(parent=control_plane, depends_on=[control_plane.prepared, load_balancer])
     taints = set_taints("control-plane-taints", worker_taints, kubeconfig, beside_workers)
-    pools = WorkerPools(
-        "pools",
-        WorkerPoolsArgs.of(config, preflight, control_plane),
-        ResourceOptions(
-            depends_on=control_plane.ahead_of_workers.apply(
-                lambda ahead: [*ahead, load_balancer, *nfs_server.removals]
-            )
-        ),
+    before_pools = control_plane.ahead_of_workers.apply(
+        lambda ahead: [*ahead, load_balancer, *nfs_server.removals]
     )
+    pools_args = WorkerPoolsArgs.of(config, preflight, control_plane)
+    pools = WorkerPools("pools", pools_args, ResourceOptions(depends_on=before_pools))
 
+    before_charts = control_plane.ahead_of_charts.apply(lambda ahead: [*ahead, load_balancer])
     provider = create_cluster_provider(
         kubeconfig,
-        ResourceOptions(
-            depends_on=control_plane.ahead_of_charts.apply(lambda ahead: [*ahead, load_balancer]),
-            deleted_with=first_server,
-        ),
+        f"{pulumi.get_project()}-{pulumi.get_stack()}",
+        ResourceOptions(depends_on=before_charts, deleted_with=first_server),
     )
     on_cluster = ResourceOptions(provider=provider, deleted_with=first_server, depends_on=[pools])
     gpu_operator = GpuOperator("gpu-operator", GpuOperatorArgs.of(inventory, kubeconfig), on_cluster)

@@ -24,7 +24,7 @@ from busbar.hosts.host import Host
 from busbar.hosts.inventory import API_PORT, Inventory
 from busbar.hosts.login import Login
 from busbar.hosts.remote import Hosts
-from busbar.hosts.server_output import ServerFacts, kubeconfig_text, server_facts, with_server
+from busbar.hosts.script_output import ServerFacts, kubeconfig_text, server_facts, with_server
 from busbar.hosts.ssh import connect, load_keys
 from busbar.manifests import nic_cluster_policy
 from busbar.manifests.operators import GPU_OPERATOR, MPI_OPERATOR, NETWORK_OPERATOR, Operator

@@ -150,16 +150,8 @@ def keeps_removed_members(installed: str, wanted: str) -> bool:
 
 def known_set(k3s: str, gpu_operator: str, network_operator: str) -> VersionSet | None:
     """The known set that the three versions belong to."""
-    return next(
-        (
-            known
-            for known in SETS
-            if _contains(known.k3s, k3s)
-            and _contains(known.gpu_operator, gpu_operator)
-            and _contains(known.network_operator, network_operator)
-        ),
-        None,
-    )
+    given = {"k3s": k3s, "gpu_operator": gpu_operator, "network_operator": network_operator}
+    return next((s for s in SETS if all(_contains(getattr(s, name), given[name]) for name in given)), None)
 
 
 def check_combination(
@@ -171,12 +163,18 @@ def check_combination(
     """
     given = {"k3s": k3s, "gpu_operator": gpu_operator, "network_operator": network_operator}
     findings = [*_by_rules(given), *_by_kubernetes(given)]
-    if not findings and gpu_operator and network_operator:
-        known = known_set(k3s, gpu_operator, network_operator)
-        if known is None:
-            sets = "; ".join(f"{each.name}: {_describe(each)}" for each in SETS)
-            text = f"this combination is not in a known set ({sets}); it is untested"
-            findings.append(VersionFinding("warning", "versions", text))
+    if (
+        not findings
+        and gpu_operator
+        and network_operator
+        and not known_set(k3s, gpu_operator, network_operator)
+    ):
+        sets = "; ".join(
+            f"{each.name}: {', '.join(f'{_TITLES[n]} {_text(getattr(each, n))}' for n in given)}"
+            for each in SETS
+        )
+        text = f"this combination is not in a known set ({sets}); it is untested"
+        findings.append(VersionFinding("warning", "versions", text))
     return findings
 
 
@@ -214,13 +212,6 @@ def _by_kubernetes(given: Mapping[str, str | None]) -> Iterator[VersionFinding]:
 def _contains(wanted: SpecifierSet, version: str | None) -> bool:
     number = release(version) if version else None
     return number is not None and number in wanted
-
-
-def _describe(known: VersionSet) -> str:
-    return (
-        f"K3s {_text(known.k3s)}, GPU Operator {_text(known.gpu_operator)}, "
-        f"Network Operator {_text(known.network_operator)}"
-    )
 
 
 def _text(wanted: SpecifierSet) -> str:

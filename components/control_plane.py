@@ -13,7 +13,7 @@ from busbar.config import K3s, section
 from busbar.hosts import k3s
 from busbar.hosts.host import Host
 from busbar.hosts.inventory import api_url
-from busbar.hosts.server_output import known_ca, kubeconfig_text, server_facts, with_server
+from busbar.hosts.script_output import known_ca, kubeconfig_text, server_facts, with_server
 from components.engine.host_command import HostArgs, create_host_command
 from components.engine.join_tokens import JoinTokens
 from components.engine.k3s_server import Server, ServerArgs, create_server

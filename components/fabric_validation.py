@@ -7,8 +7,8 @@ from typing import Any
 import pulumi
 
 from busbar.hosts.inventory import Inventory
+from components.engine.cluster_objects import create_privileged_namespace
 from components.engine.new_parent import adopted_by
-from components.engine.release import create_privileged_namespace
 from components.nccl_validation import NcclValidation, NcclValidationArgs, create_image_pull
 
 
@@ -52,24 +52,19 @@ class FabricValidation(pulumi.ComponentResource):
     ) -> None:
         """`workers`: what the image of a pool waits for, by pool. `after`: what the measurements wait for."""
         super().__init__("busbar:index:FabricValidation", name, None, opts)
-        self._deleted_with = opts.deleted_with if opts else None
-        self._found: dict[str, NcclValidation] = {}
+        deleted_with = opts.deleted_with if opts else None
+        found: dict[str, NcclValidation] = {}
         if args.pools:
             # Their workers lock memory, which only a privileged namespace allows.
-            namespace = create_privileged_namespace("validation-namespace", args.namespace, self._child([]))
+            child = adopted_by(self, [], deleted_with)
+            namespace = create_privileged_namespace("validation-namespace", args.namespace, child)
             for pool in args.pools:
-                self._pull(pool, [namespace, *([workers[pool.pool]] if workers else [])])
-                self._measure(pool, [namespace, *after, *(self._found.values() if args.in_order else ())])
-        self.measurements = list(self._found.values())
-        self.results = {pool: each.result for pool, each in self._found.items()}
-        self.register_outputs({"pools": list(self._found)})
-
-    def _pull(self, pool: NcclValidationArgs, after: Sequence[pulumi.Resource]) -> None:
-        """Many GB, pulled while the operators install. Nothing waits for it."""
-        create_image_pull(f"nccl-{pool.pool}-image", pool, self._child(after))
-
-    def _measure(self, pool: NcclValidationArgs, after: Sequence[pulumi.Resource]) -> None:
-        self._found[pool.pool] = NcclValidation(f"nccl-{pool.pool}", pool, self._child(after))
-
-    def _child(self, after: Sequence[pulumi.Resource]) -> pulumi.ResourceOptions:
-        return adopted_by(self, after, self._deleted_with)
+                # Many GB, pulled while the operators install. Nothing waits for it.
+                ready = [namespace, *([workers[pool.pool]] if workers else [])]
+                create_image_pull(f"nccl-{pool.pool}-image", pool, adopted_by(self, ready, deleted_with))
+                before = [namespace, *after, *(found.values() if args.in_order else ())]
+                child = adopted_by(self, before, deleted_with)
+                found[pool.pool] = NcclValidation(f"nccl-{pool.pool}", pool, child)
+        self.measurements = list(found.values())
+        self.results = {pool: each.result for pool, each in found.items()}
+        self.register_outputs({"pools": list(found)})

@@ -22,7 +22,7 @@ from busbar.manifests.image_pull import ImagePull
 from busbar.manifests.names import digest
 from busbar.manifests.scheduling import read_taints
 from busbar.outputs.again import judged_again
-from components.engine.custom_resource import create_custom_resource
+from components.engine.cluster_objects import create_custom_resource
 from components.engine.local_command import create_cluster_command
 
 # In the state of every cluster that was measured. With another text here each would be measured again; what

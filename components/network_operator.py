@@ -12,7 +12,7 @@ from busbar.manifests import nic_cluster_policy
 from busbar.manifests.names import digest
 from busbar.manifests.operators import NETWORK_OPERATOR
 from busbar.manifests.scheduling import read_taints, taints_of
-from components.engine.custom_resource import create_custom_resource
+from components.engine.cluster_objects import create_custom_resource
 from components.engine.local_command import create_cluster_command
 from components.engine.release import (
     HELM_VALUES,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from busbar.cli.stackfile import STACK_HELP, SecretError, read_secret
+from busbar.cli.stackfile import STACK_HELP, SecretError, find_file, read_secret
 
 if TYPE_CHECKING:
     from busbar.config.stackfile import StackFile
@@ -46,16 +46,10 @@ def support_bundle(
     """
     from datetime import UTC, datetime
 
-    from busbar.cli import EX_USAGE
-    from busbar.config import stackfile
     from busbar.support.bundle import Bundle, stack_config
     from busbar.support.redact import Redactor
 
-    try:
-        path = stackfile.find(stack, Path.cwd())
-    except stackfile.NoStackFileError as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(EX_USAGE) from None
+    path = find_file(stack)
     text = path.read_text(encoding="utf-8", errors="replace")
     name, project = path.stem.removeprefix("Pulumi."), path.parent
     state = project / ".busbar" / name

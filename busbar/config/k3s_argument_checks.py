@@ -103,11 +103,8 @@ def breaking_keys(config: PartialConfig) -> Iterator[str]:
             yield f"k3s.{setting}.{key}: is the short form of a flag. Fix: write its long name"
         elif reason := _BREAKING_KEYS.get(name):
             yield f"k3s.{setting}.{key}: is not supported: {reason}. Fix: remove it"
-    for setting, arguments in (
-        ("server_args", config.k3s.server_args),
-        ("agent_args", config.k3s.agent_args),
-    ):
-        for argument in arguments_of(arguments, "kubelet-arg"):
+    for setting in FLAGS:
+        for argument in arguments_of(getattr(config.k3s, setting), "kubelet-arg"):
             if reason := _BREAKING_KUBELET_ARGUMENTS.get(argument.partition("=")[0].strip("-")):
                 yield f"k3s.{setting}.kubelet-arg: {argument!r} is not supported: {reason}. Fix: remove it"
 
@@ -154,21 +151,10 @@ def token_lifetime(config: PartialConfig) -> Iterator[str]:
 
 
 def _keys(config: PartialConfig) -> Iterator[tuple[str, str]]:
-    for setting, arguments in (
-        ("server_args", config.k3s.server_args),
-        ("agent_args", config.k3s.agent_args),
-    ):
-        for key in arguments:
-            yield setting, key
+    return ((setting, key) for setting in FLAGS for key in getattr(config.k3s, setting))
 
 
 def arguments_of(config: Mapping[str, Any], key: str) -> list[str]:
     """The values of an argument list such as kubelet-arg, also if it is a single value."""
-    values = [value for name in (key, f"{key}+") for value in _as_list(config.get(name))]
-    return [str(value) for value in values]
-
-
-def _as_list(value: Any) -> list[Any]:
-    if value is None:
-        return []
-    return value if isinstance(value, list) else [value]
+    values = [config[name] for name in (key, f"{key}+") if config.get(name) is not None]
+    return [str(each) for value in values for each in (value if isinstance(value, list) else [value])]

@@ -20,7 +20,7 @@ from busbar.config import (
 )
 from busbar.config.cluster import Cluster
 from busbar.config.errors import ConfigError, path_of, sentence
-from busbar.config.partial import PartialConfig
+from busbar.config.partial import GROUPS, PartialConfig
 from busbar.config.values import Model
 
 M = TypeVar("M", bound=Model)
@@ -131,9 +131,9 @@ def host_key_warnings(cluster: Cluster) -> Iterator[str]:
     """The same SSH host key on two hosts: images cloned with their keys."""
     hosts = cluster.hosts
     listed = [
-        *((f"hosts.load_balancers[{i}]", host.host_key) for i, host in enumerate(hosts.load_balancers)),
-        *((f"hosts.servers[{i}]", host.host_key) for i, host in enumerate(hosts.servers)),
-        *((f"hosts.workers[{i}]", host.host_key) for i, host in enumerate(hosts.workers)),
+        (f"hosts.{group}[{index}]", host.host_key)
+        for group in GROUPS
+        for index, host in enumerate(getattr(hosts, group))
     ]
     if hosts.nfs_server:
         listed.append(("hosts.nfs_server", hosts.nfs_server.host_key))

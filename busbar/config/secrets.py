@@ -26,24 +26,14 @@ _NESTED = (
     + ", ".join(f"busbar:{key}" for key in SECRETS)
 )
 
-_FIXES = {
-    "private_key": _SSH_KEY,
-    "ssh_private_key": _SSH_KEY,
-    "private_key_password": _SSH_PASSWORD,
-    "ssh_private_key_password": _SSH_PASSWORD,
-    "key_password": _SSH_PASSWORD,
-    "passphrase": _SSH_PASSWORD,
-    "token": _TOKEN,
-    "agent_token": _TOKEN,
-    "server_token": _TOKEN,
-    "access_key": _S3,
-    "secret_key": _S3,
-    "etcd_s3_access_key": _S3,
-    "etcd_s3_secret_key": _S3,
-    "s3_access_key": _S3,
-    "s3_secret_key": _S3,
-    "registry_credentials": _REGISTRY,
-}
+# Pattern of a whole key, in snake case -> what to do.
+_FIXES = (
+    (r"(ssh_)?private_key", _SSH_KEY),
+    (r"((ssh_)?private_)?key_password|passphrase", _SSH_PASSWORD),
+    (r"((agent|server)_)?token", _TOKEN),
+    (r"((etcd_)?s3_)?(access|secret)_key", _S3),
+    (r"registry_credentials", _REGISTRY),
+)
 _SECRET_VARIABLE = re.compile(r"(^|_)(password|passwd|token|secret|secret_key|access_key|api_key)$")
 
 
@@ -76,7 +66,7 @@ def _fix(key: str, path: str) -> str | None:
         return _NO_PASSWORDS if path.startswith(("ssh.", "hosts.")) else _ELSEWHERE
     if path.startswith("validation.env."):
         return _ELSEWHERE if _SECRET_VARIABLE.search(name) else None
-    return _FIXES.get(name)
+    return next((fix for pattern, fix in _FIXES if re.fullmatch(pattern, name)), None)
 
 
 def plain_text(key: str) -> str:

@@ -1,17 +1,11 @@
-"""One host as the program and the `busbar` commands know it, and the base of what those read on stdin."""
+"""One host as the program and the `busbar` commands know it."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
-
-
-class Model(BaseModel):
-    """A part of what a command reads: immutable, and an unknown key is an error."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 @dataclass(frozen=True, kw_only=True, config=ConfigDict(extra="forbid"))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from busbar.config import Bastion, ConfigError, Ssh
 from busbar.config.files import resolve
-from busbar.hosts.host import Model
+from busbar.judge.checks import Model
 
 
 def key_digest(key: str) -> str:

@@ -36,7 +36,7 @@ C = TypeVar("C", bound=Code)
 
 
 class Model(BaseModel):
-    """Base of all results: no unknown fields, not changed afterwards."""
+    """Base of results, and of what commands read on stdin: no unknown fields, not changed afterwards."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

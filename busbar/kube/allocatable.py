@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from busbar.judge.checks import Model
 from busbar.kube import policies
 from busbar.kube.client import Api, ApiError, JsonObject
 from busbar.kube.pods import namespace_report
@@ -23,10 +24,8 @@ _SCALE = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _SCALE |= {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40}
 
 
-class AllocatableSpec(BaseModel):
+class AllocatableSpec(Model):
     """What to wait for; the JSON that `busbar wait allocatable` reads on stdin."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     resource: str = Field(description="Extended resource, such as nvidia.com/gpu.")
     nodes: dict[str, int] = Field(min_length=1, description="Expected devices per node, by node name.")

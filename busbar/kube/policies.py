@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from busbar.judge.checks import Model
 from busbar.kube.client import Api, ApiError, JsonObject
 
 
-class PolicySpec(BaseModel):
+class PolicySpec(Model):
     """Which policy objects to read, and how to read them."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     kind: str
     path: str = Field(description="Collection in the API, such as /apis/nvidia.com/v1/clusterpolicies.")

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from busbar.judge.checks import Model
 from busbar.kube import nodes
 from busbar.kube.client import Api, ApiError, JsonObject
 from busbar.kube.nodes import Node
@@ -24,10 +25,8 @@ SILENT = "nothing is heard of Node {}: nothing there can be drained; its pods st
 _STAY = frozenset({"DaemonSet", "Node"})
 
 
-class StaleNodesSpec(BaseModel):
+class StaleNodesSpec(Model):
     """The JSON that `busbar remove nodes` reads on stdin."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     workers: list[str] = Field(description="All workers of the configuration, by name.")
     folder: str = Field(description="Where it is noted which of the machines were silent.")

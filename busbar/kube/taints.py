@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from busbar.judge.checks import Model
 from busbar.kube.client import Api, ApiError
 from busbar.kube.nodes import NODES, Node, Taint
 from busbar.kube.wait import Clock, Deadline, ProgressCallback, wait_until
@@ -22,10 +23,8 @@ _KEY = "taints"
 SECONDS = 300.0
 
 
-class TaintsSpec(BaseModel):
+class TaintsSpec(Model):
     """The JSON that `busbar set-taints` reads on stdin."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     taints: dict[str, list[str]] = Field(
         description="The taints of every worker, KEY=VALUE:EFFECT, by its name."

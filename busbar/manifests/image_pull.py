@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from busbar.config.pools import Taint
+from busbar.judge.checks import Model
 from busbar.manifests.names import job_name
 from busbar.manifests.nccljob import NcclJob
 from busbar.manifests.scheduling import pod_on
@@ -19,10 +20,8 @@ from busbar.manifests.scheduling import pod_on
 KEPT_SECONDS = 60
 
 
-class ImagePull(BaseModel):
+class ImagePull(Model):
     """An image and where it is needed; the JSON that `busbar nccl pull-image` reads on stdin."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     pool: str
     namespace: str

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from busbar.hosts.host import Host, Model
+from busbar.hosts.host import Host
 from busbar.hosts.inventory import Inventory
 from busbar.hosts.login import Login
 from busbar.hosts.remote import Hosts, Say, ScriptError, UnreachableError, on_each
+from busbar.judge.checks import Model
 
 SCRIPT = "k3s-key"
 STAGES = ("prepare", "rotate", "reencrypt")

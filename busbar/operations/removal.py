@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from busbar.hosts.host import Host, Model
+from busbar.hosts.host import Host
 from busbar.hosts.login import Login
 from busbar.hosts.remote import Hosts, Say, ScriptError, UnreachableError
+from busbar.judge.checks import Model
 
 # A host that reboots gets this long to answer again.
 CONNECT_SECONDS = 45.0

@@ -15,7 +15,7 @@ from busbar.hosts.host import Host
 from busbar.hosts.inventory import API_PORT, Inventory, url_host
 from busbar.hosts.login import Login
 from busbar.hosts.remote import Hosts, UnreachableError, on_each
-from busbar.hosts.server_output import with_server
+from busbar.hosts.script_output import with_server
 from busbar.kube import nodes
 from busbar.kube.client import ApiError, RestApi
 from busbar.kube.nodes import Node, Taint

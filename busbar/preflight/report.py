@@ -1,47 +1,44 @@
-"""The JSON line that `host/preflight.sh` prints, typed."""
+"""The JSON line that `host/preflight.sh` prints, typed.
+
+An unknown or missing key means that script and reader differ in version.
+"""
 
 from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from busbar.judge.checks import Model
 
 
-class Part(BaseModel):
-    """A part of the report; an unknown or missing key means that script and reader differ in version."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Listener(Part):
+class Listener(Model):
     """A TCP port in use on an address other than loopback."""
 
     port: int
     process: str
 
 
-class Disk(Part):
+class Disk(Model):
     """A mounted file system below /var/lib/rancher."""
 
     path: str
     free_bytes: int
 
 
-class Member(Part):
+class Member(Model):
     """A server in etcd, and whether its Node is Ready."""
 
     name: str
     ready: bool
 
 
-class Owner(Part):
+class Owner(Model):
     """The owner mark of a host (host/owner.sh); its texts are empty without one."""
 
     owner: str
     install_id: str
 
 
-class Gpu(Part):
+class Gpu(Model):
     """One GPU, from nvidia-smi."""
 
     model: str
@@ -50,7 +47,7 @@ class Gpu(Part):
     mig: bool
 
 
-class Gpus(Part):
+class Gpus(Model):
     """Result of nvidia-smi (`error` is its output if it failed), and the number of GPUs on the PCI bus."""
 
     status: Literal["ok", "missing", "failed"]
@@ -59,7 +56,7 @@ class Gpus(Part):
     pci: int
 
 
-class FabricManager(Part):
+class FabricManager(Model):
     """NVIDIA Fabric Manager, needed on NVSwitch systems; `version` is empty if it is not installed."""
 
     version: str
@@ -67,7 +64,7 @@ class FabricManager(Part):
     nvswitches: int
 
 
-class Gdr(Part):
+class Gdr(Model):
     """Kernel modules that GPUDirect RDMA can use, and whether that of GPUDirect Storage is loaded."""
 
     peermem: bool
@@ -75,7 +72,7 @@ class Gdr(Part):
     nvidia_fs: bool = False
 
 
-class Qos(Part):
+class Qos(Model):
     """What a RoCE port does with congestion, as texts of programs and of sysfs; None: cannot be read.
 
     `ecn_np` and `ecn_rp` have a digit per priority: 1 where DCQCN is on as notification, or reaction point.
@@ -89,7 +86,7 @@ class Qos(Part):
     traffic_class: str | None
 
 
-class Hca(Part):
+class Hca(Model):
     """One port of one HCA, with the texts of sysfs: "InfiniBand", "4: ACTIVE", "400 Gb/sec (4X NDR)".
 
     Of its PCI function: the address ("0000:1b:00.0", empty if it has none), the network interfaces, the
@@ -109,7 +106,7 @@ class Hca(Part):
     qos: Qos | None = None
 
 
-class NfsFolder(Part):
+class NfsFolder(Model):
     """The folder of the NFS server. `kind`: "link" if a part of its path is a symbolic link.
 
     `foreign_exports`: of the folder or one above it, not by busbar. `system_disk`: it is on the file system
@@ -124,14 +121,14 @@ class NfsFolder(Part):
     managed: bool
 
 
-class NfsClient(Part):
+class NfsClient(Model):
     """Whether mount.nfs is there, and the address from which the host reaches the NFS server (or empty)."""
 
     installed: bool
     source: str
 
 
-class Report(Part):
+class Report(Model):
     """Everything about one host. `pci_gpus` is for servers, `nfs_folder` for the NFS server, the others from
     `gpus` on are for workers.
 

@@ -19,10 +19,11 @@ from busbar.config.operators import GpuOperator
 from busbar.config.pools import FlowControl
 from busbar.hosts import nfs
 from busbar.hosts import scripts as hostscript
-from busbar.hosts.host import Host, Model
+from busbar.hosts.host import Host
 from busbar.hosts.inventory import Inventory
 from busbar.hosts.k3s import rotations
 from busbar.hosts.login import Login
+from busbar.judge.checks import Model
 from busbar.manifests import nccljob
 
 # Kubernetes 1.35 made failCgroupV1 the kubelet's default.

@@ -12,8 +12,8 @@ import pulumi_kubernetes as kubernetes
 from busbar.config import Chart
 from busbar.config.kubernetes_values import is_local_chart
 from busbar.helm.recovery import DesiredRelease
-from busbar.manifests import namespace as namespaces
 from busbar.manifests.operators import Operator, OperatorConfig
+from components.engine.cluster_objects import create_privileged_namespace
 from components.engine.release_hooks import create_recovery_hooks
 
 HELM_VALUES = Path(__file__).resolve().parents[2] / "helm_values"
@@ -114,13 +114,6 @@ def create_release(
             hooks=create_recovery_hooks(resource, desired, args.kubeconfig),
         ),
     )
-
-
-def create_privileged_namespace(
-    name: str, namespace: str, opts: pulumi.ResourceOptions
-) -> kubernetes.core.v1.Namespace:
-    """A namespace whose pods may be privileged: device plugins, drivers and locked memory need that."""
-    return kubernetes.core.v1.Namespace(name, metadata=namespaces.render(namespace)["metadata"], opts=opts)
 
 
 def installed_version(release: kubernetes.helm.v3.Release, configured: str) -> pulumi.Output[str]:

@@ -5,8 +5,8 @@ from pathlib import Path
 import pulumi
 from pulumi import ResourceOptions
 
-from components.engine.interruption import end_quietly_when_interrupted
-from components.engine.release import create_privileged_namespace
+from components.engine.cluster_objects import create_cluster_provider, create_privileged_namespace
+from components.engine.program import end_quietly_when_interrupted
 from components.engine.stack_outputs import fail_unless_passed
 from stacks.training.package.components.kueue import Kueue, KueueArgs, create_local_queue
 from stacks.training.package.components.networks import Multus, MultusArgs, Networks, NetworksArgs
@@ -23,7 +23,7 @@ PROJECT = Path(__file__).resolve().parent
 
 async def main() -> None:
     stack = await TrainingStack.load()
-    provider = stack.create_provider("cluster")
+    provider = create_cluster_provider(stack.cluster.kubeconfig, f"busbar/{stack.cluster.cluster_name}")
     trainer = Trainer(
         "trainer",
         TrainerArgs(

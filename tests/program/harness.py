@@ -249,7 +249,7 @@ def run_program(
     values = {"busbar:cluster": json.dumps(cluster), **keys, **(config or {})}
     pulumi.runtime.set_all_config(values, list(keys))
     try:
-        # The program may set it (components/engine/debug_messages.py), for this run.
+        # The program may set it (components/engine/program.py), for this run.
         with (
             mock.patch.object(pulumi.log, "debug", pulumi.log.debug),
             mock.patch.object(pulumi, "ResourceHook", hook),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from components.engine import debug_messages
+from components.engine import program
 from tests.program.answers import healthy
 from tests.program.harness import run_program
 from tests.support.clusters import site
@@ -19,7 +19,7 @@ def test_the_engine_is_sent_no_debug_messages() -> None:
 
 
 def test_a_person_who_looks_for_an_error_gets_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(debug_messages.WANTED, "true")
+    monkeypatch.setenv(program.WANTED, "true")
     cluster = site()
     messages = run_program(cluster, healthy(cluster)).debug_messages
     assert any("resource registration successful" in message for message in messages)

@@ -10,7 +10,7 @@ import yaml
 from busbar.config import Cluster, load
 from busbar.hosts import haproxy, k3s
 from busbar.hosts.inventory import Inventory
-from busbar.hosts.server_output import with_server
+from busbar.hosts.script_output import with_server
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHCZiZsoI4rLdzIgOAyl4xhV9+49bbTnNxAQJ+2pSurZ"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from busbar.hosts.server_output import kubeconfig_text, server_facts
+from busbar.hosts.script_output import kubeconfig_text, server_facts
 from tests.unit.hosts.bash import output
 
 FACTS = {"node": "server-1", "version": "v1.35.6+k3s1", "ca_sha256": "ab" * 32, "ca_pem": "-----BEGIN"}

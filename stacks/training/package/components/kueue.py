@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pulumi
 
-from components.engine.custom_resource import create_custom_resource
+from components.engine.cluster_objects import create_custom_resource
 from components.engine.release import ChartSource, ReleaseArgs, create_release, installed_version
 from stacks.training.package import kueue
 from stacks.training.package.config import Training

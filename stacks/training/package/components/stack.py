@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pulumi
-import pulumi_kubernetes as kubernetes
 
 from busbar.config import ConfigError
 from busbar.outputs import ClusterOutputs, ContractError
@@ -48,14 +47,3 @@ class TrainingStack:
         for warning in target.warnings(targets, training):
             pulumi.warn(warning)
         return cls(training=training, cluster=cluster, targets=targets)
-
-    def create_provider(self, name: str) -> kubernetes.Provider:
-        """The provider for everything on the cluster."""
-        return kubernetes.Provider(
-            name,
-            kubeconfig=self.cluster.kubeconfig,
-            # Constant, so that a new kubeconfig does not replace everything on the cluster.
-            cluster_identifier=f"busbar/{self.cluster.cluster_name}",
-            # An object that an interrupted update made without recording it is adopted by the next one.
-            upsert_existing_objects=True,
-        )

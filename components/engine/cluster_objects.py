@@ -1,0 +1,46 @@
+"""The provider for what lives on the cluster, and objects of kinds that several components make."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pulumi
+import pulumi_kubernetes as kubernetes
+
+from busbar.manifests import namespace as namespaces
+
+
+def create_cluster_provider(
+    kubeconfig: pulumi.Input[str], identifier: str, opts: pulumi.ResourceOptions | None = None
+) -> kubernetes.Provider:
+    """Register the provider `cluster`. `identifier`: constant, so that a new kubeconfig replaces nothing."""
+    return kubernetes.Provider(
+        "cluster",
+        kubeconfig=kubeconfig,
+        cluster_identifier=identifier,
+        # An object that an interrupted update made without recording it is adopted by the next one.
+        upsert_existing_objects=True,
+        opts=opts,
+    )
+
+
+def create_custom_resource(
+    name: str, manifest: Mapping[str, Any], opts: pulumi.ResourceOptions
+) -> kubernetes.apiextensions.CustomResource:
+    """Register the object of a manifest with apiVersion, kind, metadata and spec."""
+    return kubernetes.apiextensions.CustomResource(
+        name,
+        api_version=manifest["apiVersion"],
+        kind=manifest["kind"],
+        metadata=manifest["metadata"],
+        spec=manifest["spec"],
+        opts=opts,
+    )
+
+
+def create_privileged_namespace(
+    name: str, namespace: str, opts: pulumi.ResourceOptions
+) -> kubernetes.core.v1.Namespace:
+    """A namespace whose pods may be privileged: device plugins, drivers and locked memory need that."""
+    return kubernetes.core.v1.Namespace(name, metadata=namespaces.render(namespace)["metadata"], opts=opts)
