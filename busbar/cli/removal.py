@@ -26,10 +26,9 @@ def host() -> None:
     from busbar.operations import removal, uncleaned
 
     spec = request(removal.HostRemoval)
-    missed = _run(removal.remove_host(spec, say))
-    if missed is not None:
-        path = uncleaned.write(Path(spec.folder), spec.resource, missed)
-        say(f"could not be cleaned: {missed.host}: {missed.reason}; recorded in {path}")
+    if reason := _run(removal.remove_host(spec, say)):
+        path = uncleaned.write(Path(spec.folder), spec.resource, spec.host, reason)
+        say(f"could not be cleaned: {spec.host.name}: {reason}; recorded in {path}")
 
 
 def cluster() -> None:

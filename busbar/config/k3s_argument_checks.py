@@ -11,25 +11,16 @@ from busbar.config.partial import PartialConfig
 
 # Keys that busbar writes into config.yaml, with the setting that changes them.
 _WRITTEN_KEYS: Mapping[str, str | None] = {
-    "token-file": None,
-    "agent-token-file": None,
-    "server": None,
-    "cluster-init": None,
+    **dict.fromkeys(("token-file", "agent-token-file", "server", "cluster-init")),
     "node-name": "hosts",
     "tls-san": "k3s.tls_san",
-    "cluster-cidr": "k3s.cluster_cidr",
-    "service-cidr": "k3s.service_cidr",
-    "flannel-backend": "k3s.flannel_backend",
+    **{key: f"k3s.{key.replace('-', '_')}" for key in ("cluster-cidr", "service-cidr", "flannel-backend")},
     "disable": "k3s.disable",
-    "secrets-encryption": None,
-    "write-kubeconfig-mode": None,
+    **dict.fromkeys(("secrets-encryption", "write-kubeconfig-mode")),
     "etcd-snapshot-schedule-cron": "k3s.snapshots.schedule",
     "etcd-snapshot-retention": "k3s.snapshots.retention",
     "etcd-s3": "k3s.snapshots.s3",
-    "etcd-s3-endpoint": "k3s.snapshots.s3.endpoint",
-    "etcd-s3-bucket": "k3s.snapshots.s3.bucket",
-    "etcd-s3-region": "k3s.snapshots.s3.region",
-    "etcd-s3-folder": "k3s.snapshots.s3.folder",
+    **{f"etcd-s3-{key}": f"k3s.snapshots.s3.{key}" for key in ("endpoint", "bucket", "region", "folder")},
     "node-label": "pools.<pool>.labels",
     "node-taint": "pools.<pool>.taints",
 }
@@ -60,32 +51,29 @@ def written_keys(config: PartialConfig) -> Iterator[str]:
 
 # Keys with which busbar's own steps fail, with the reason.
 _SCRIPTS_USE = "the scripts of busbar use"
+_API_PORT = "load balancer, workers and scripts use port 6443"
+_EMBEDDED = "servers run embedded etcd"
+_VPN = "K3s would use the addresses of that VPN"
+_CONTAINERD = "the operators configure K3s's own containerd"
 _BREAKING_KEYS: Mapping[str, str] = {
     "data-dir": f"{_SCRIPTS_USE} /var/lib/rancher/k3s",
-    "https-listen-port": "load balancer, workers and scripts use port 6443",
-    "supervisor-port": "servers, workers and scripts use port 6443",
-    "apiserver-port": "load balancer, workers and scripts use port 6443",
+    **dict.fromkeys(("https-listen-port", "supervisor-port", "apiserver-port"), _API_PORT),
     "flannel-external-ip": "pod traffic would leave through the external network",
-    "vpn-auth": "it is a key, and K3s would use the addresses of that VPN",
-    "vpn-auth-file": "K3s would use the addresses of that VPN",
+    "vpn-auth": f"it is a key, and {_VPN}",
+    "vpn-auth-file": _VPN,
     "bind-address": f"{_SCRIPTS_USE} 127.0.0.1:6443",
     "write-kubeconfig": f"{_SCRIPTS_USE} /etc/rancher/k3s/k3s.yaml",
-    "datastore-endpoint": "servers run embedded etcd",
-    "datastore-cafile": "servers run embedded etcd",
-    "datastore-certfile": "servers run embedded etcd",
-    "datastore-keyfile": "servers run embedded etcd",
+    **{f"datastore-{key}": _EMBEDDED for key in ("endpoint", "cafile", "certfile", "keyfile")},
     "config": "busbar writes config.yaml; put files of your own into config.yaml.d/",
     "with-node-id": "it changes the name of the node",
     "disable-agent": "a server without a Node never becomes Ready",
-    "disable-etcd": "every server runs the whole control plane",
-    "disable-apiserver": "every server runs the whole control plane",
-    "disable-controller-manager": "every server runs the whole control plane",
-    "disable-scheduler": "every server runs the whole control plane",
-    "cluster-reset": "a reset is done by hand, once",
-    "cluster-reset-restore-path": "a reset is done by hand, once",
+    **{
+        f"disable-{part}": "every server runs the whole control plane"
+        for part in ("etcd", "apiserver", "controller-manager", "scheduler")
+    },
+    **dict.fromkeys(("cluster-reset", "cluster-reset-restore-path"), "a reset is done by hand, once"),
     "log": "the scripts of busbar read the journal",
-    "docker": "the operators configure K3s's own containerd",
-    "container-runtime-endpoint": "the operators configure K3s's own containerd",
+    **dict.fromkeys(("docker", "container-runtime-endpoint"), _CONTAINERD),
     "rootless": "K3s runs as root",
 }
 _BREAKING_KUBELET_ARGUMENTS: Mapping[str, str] = {

@@ -37,10 +37,10 @@ def apply(api: Api, spec: TaintsSpec, clock: Clock, progress: ProgressCallback) 
     What was configured is noted last, so that an interrupted run is finished by the next one.
     """
     deadline = Deadline(clock, SECONDS)
-    # K3s writes names of Nodes in lower case.
-    wanted = {name.lower(): _parsed(texts) for name, texts in spec.taints.items()}
+    wanted = _by_node(spec.taints)
     record = wait_until(lambda: _read_record(api), deadline, poll_seconds=1, progress=progress)
-    before = _of_record(record)
+    noted = (line.split() for line in record.splitlines() if line.strip())
+    before = _by_node({name: texts for name, *texts in noted})
     found = wait_until(lambda: api.list(NODES), deadline, poll_seconds=1, progress=progress)
     changed = [
         node.name
@@ -104,13 +104,9 @@ def _objects(node: Mapping[str, Any], taints: Sequence[Taint]) -> list[dict[str,
     return [has.get(each) or {"key": each.key, "value": each.value, "effect": each.effect} for each in taints]
 
 
-def _parsed(texts: Iterable[str]) -> tuple[Taint, ...]:
-    return tuple(Taint.parse(text) for text in texts)
-
-
-def _of_record(text: str) -> dict[str, tuple[Taint, ...]]:
-    lines = (line.split() for line in text.splitlines() if line.strip())
-    return {name.lower(): _parsed(texts) for name, *texts in lines}
+def _by_node(texts: Mapping[str, Iterable[str]]) -> dict[str, list[Taint]]:
+    """K3s writes names of Nodes in lower case."""
+    return {name.lower(): [*map(Taint.parse, taints)] for name, taints in texts.items()}
 
 
 def _read_record(api: Api) -> str:

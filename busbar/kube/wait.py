@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Protocol, TypeVar
 
 from busbar.kube.client import ApiError
@@ -85,18 +86,13 @@ class TimedOut(Exception):
         self.error = error
 
 
-def is_transient(error: ApiError) -> bool:
-    """Whether the same request may succeed later."""
-    return error.transient
-
-
 def wait_until(
     condition: Callable[[], Result | Pending],
     deadline: Deadline,
     *,
     poll_seconds: float,
     progress: ProgressCallback | None = None,
-    retry_on: Callable[[ApiError], bool] = is_transient,
+    retry_on: Callable[[ApiError], bool] = attrgetter("transient"),
 ) -> Result:
     """Call `condition` until it returns something other than Pending, and return that.
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -51,15 +50,6 @@ class Teardown(Model):
     servers: tuple[Host, ...]
 
 
-@dataclass(frozen=True)
-class Uncleaned:
-    """A host on which nothing could be removed, and why."""
-
-    host: str
-    address: str
-    reason: str
-
-
 def note_silent(folder: Path, node: str) -> None:
     """Note that nothing was heard of the machine of this Node for a while: no host that reboots just now."""
     path = _silent(folder, node)
@@ -82,8 +72,8 @@ def _connect_seconds(spec: HostRemoval) -> float:
     return 0 if age < SILENT_SECONDS else CONNECT_SECONDS
 
 
-async def remove_host(spec: HostRemoval, say: Say) -> Uncleaned | None:
-    """Remove what busbar installed on the host; None if that was done, or nothing was to be done.
+async def remove_host(spec: HostRemoval, say: Say) -> str | None:
+    """Remove what busbar installed on the host; why nothing could be removed, None where it was.
 
     Raises ScriptError if the host answers but its removal fails, or if it cannot be said to be gone.
     """
@@ -99,7 +89,7 @@ async def remove_host(spec: HostRemoval, say: Say) -> Uncleaned | None:
         except UnreachableError as error:
             await _check_gone(hosts, spec, error)
             await _leave(hosts, spec, say)
-            return Uncleaned(spec.host.name, spec.host.address, error.finding.what)
+            return error.finding.what
     return None
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Collection
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from busbar.operations.removal import Uncleaned
+from busbar.hosts.host import Host
 
 FOLDER = "uncleaned"
 
@@ -32,13 +32,14 @@ class Record:
         )
 
 
-def write(folder: Path, resource: str, host: Uncleaned) -> Path:
-    """Record one host; returns the file."""
+def write(folder: Path, resource: str, host: Host, reason: str) -> Path:
+    """Record one host, on which nothing could be removed; returns the file."""
     path = folder / FOLDER / f"{resource}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     time = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     new = path.with_suffix(".new")
-    new.write_text(json.dumps({**asdict(host), "resource": resource, "time": time}) + "\n")
+    found = {"host": host.name, "address": host.address, "reason": reason}
+    new.write_text(json.dumps({**found, "resource": resource, "time": time}) + "\n")
     os.replace(new, path)
     return path
 

@@ -36,34 +36,33 @@ def check_across_hosts(
     ]
 
 
-def _duplicate_machine_ids(spec: Spec, records: Mapping[str, HostRecord]) -> Iterator[Finding]:
+def _duplicates(values: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Hosts with the value of an earlier one, and that one."""
     seen: dict[str, str] = {}
-    for host in spec.hosts:
-        record = records.get(host.name)
-        if record is None:
-            continue
-        first = seen.setdefault(record.machine, host.name)
-        if first != host.name:
-            yield Finding(
-                host.name,
-                "error",
-                f"has the machine-id of {first}: one machine listed twice, or a cloned image",
-                "correct the address; on a clone: rm /etc/machine-id && systemd-machine-id-setup, then "
-                "reboot",
-            )
+    for name, value in values.items():
+        if (first := seen.setdefault(value, name)) != name:
+            yield name, first
+
+
+def _duplicate_machine_ids(spec: Spec, records: Mapping[str, HostRecord]) -> Iterator[Finding]:
+    listed = {host.name: records[host.name].machine for host in spec.hosts if host.name in records}
+    for name, first in _duplicates(listed):
+        yield Finding(
+            name,
+            "error",
+            f"has the machine-id of {first}: one machine listed twice, or a cloned image",
+            "correct the address; on a clone: rm /etc/machine-id && systemd-machine-id-setup, then reboot",
+        )
 
 
 def _duplicate_hostnames(reports: Mapping[str, Report]) -> Iterator[Finding]:
-    names: dict[str, str] = {}
-    for name, report in reports.items():
-        first = names.setdefault(report.hostname, name)
-        if first != name:
-            yield Finding(
-                name,
-                "error",
-                f"has the host name {report.hostname!r}, which {first} has too",
-                f"hostnamectl set-hostname {name}",
-            )
+    for name, first in _duplicates({name: report.hostname for name, report in reports.items()}):
+        yield Finding(
+            name,
+            "error",
+            f"has the host name {reports[name].hostname!r}, which {first} has too",
+            f"hostnamectl set-hostname {name}",
+        )
 
 
 def _swapped_roles(spec: Spec, reports: Mapping[str, Report]) -> Iterator[Finding]:

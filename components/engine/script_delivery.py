@@ -28,12 +28,16 @@ def create_delivery_hook(name: str, login: SshLogin, hosts: Mapping[str, Host]) 
             return False
         # Imported here: an update in which every host has its script does without.
         from busbar.hosts.login import Login
-        from busbar.operations.delivery import DeliveryError, deliver
+        from busbar.hosts.remote import Hosts, ScriptError, UnreachableError
+        from busbar.preflight.query import SCRIPT_SECONDS
 
         host = hosts[args.name]
+        values, payload = {"NODE_ADDRESS": host.address, "ROLE": host.role}, scripts.delivery(host.role)
         try:
-            await deliver(Login.model_validate(await login.spec.future()), host)
-        except DeliveryError as error:
+            async with Hosts.open(Login.model_validate(await login.spec.future())) as opened:
+                # As preflight does in an update. What it finds on the host is not looked at.
+                await opened.run(host, "preflight", values, payload, seconds=SCRIPT_SECONDS)
+        except (ScriptError, UnreachableError, ValueError) as error:
             pulumi.log.warn(str(error))
             return False
         return True

@@ -13,7 +13,7 @@ import pulumi_kubernetes as kubernetes
 
 from busbar.config import Validation
 from busbar.outputs import NAMES, build_measured
-from components.engine.release import create_privileged_namespace
+from components.engine.cluster_objects import create_privileged_namespace
 from components.engine.stack_outputs import export_all, fail_unless_passed
 from components.nccl_validation import NcclValidation, NcclValidationArgs
 
