@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from lab.images import archive
+from lab.mirror.artifacts import sha256
+from lab.paths import ARTIFACTS
+from lab.topology import MIRROR_URL
 from tests.support.lab import PROJECT, SERVERS, Lab, eventually
 from tests.support.own_stack import OwnStack
 
@@ -18,6 +25,8 @@ WORKERS = ("worker-1", "worker-2")
 REFUSED = {"kubelet-arg": ["system-reserved=cpu=640"]}
 BACK_SECONDS = 120
 SECOND_UPDATE_SECONDS = 300
+IMAGES = "/var/lib/rancher/k3s/agent/images"
+LARGE, LARGE_FILE = "drill.example/large:1", "drill-large.tar.zst"
 
 
 @pytest.fixture(scope="module")
@@ -90,3 +99,41 @@ def test_an_agent_that_is_down_fails_an_update_that_changes_nothing(lab: Lab, si
         lab.ssh("worker-2", "systemctl start k3s-agent")
     eventually(lambda: _are_ready(lab), BACK_SECONDS, "all Nodes are Ready")
     assert "nothing to do" in _up(site)
+
+
+@pytest.fixture
+def large_archive(lab: Lab, tmp_path: Path) -> Iterator[dict[str, Any]]:
+    """An entry of k3s.images for the servers: 1.2 GB that cannot be compressed."""
+    block, path = tmp_path / "block", ARTIFACTS / "images" / LARGE_FILE
+    block.write_bytes(os.urandom(100 << 20))
+    files = {f"/data/{number}": archive.File(block) for number in range(12)}
+    archive.write([archive.Image(name=LARGE, files=files)], path)
+    yield {"url": f"{MIRROR_URL}/images/{LARGE_FILE}", "roles": ["server"], "sha256": sha256(path)}
+    path.unlink()
+    for server in SERVERS:
+        lab.ssh(server, f"rm -f {IMAGES}/{LARGE_FILE}; k3s ctr images rm {LARGE} || true")
+
+
+def _kubelet_began(lab: Lab, server: str) -> float:
+    """In seconds since the machine of all hosts booted, as K3s logs it."""
+    logged = lab.ssh(server, "journalctl -q -u k3s -o short-monotonic | grep 'Running kubelet ' | tail -n 1")
+    return float(logged.lstrip("[ ").partition("]")[0])
+
+
+@pytest.mark.usefixtures("real_k3s")
+def test_with_a_large_archive_each_server_restarts_when_the_kubelet_of_the_one_before_it_runs(
+    lab: Lab, site: OwnStack, large_archive: dict[str, Any]
+) -> None:
+    # K3s tells systemd that a server is ready before it imports archives and starts the kubelet.
+    _up(site)
+    before = _starts(lab, SERVERS, "k3s")
+    site.configure(lambda cluster: cluster["k3s"]["images"].append(large_archive))
+    try:
+        site.up()
+    finally:
+        site.configure(lambda cluster: cluster["k3s"]["images"].remove(large_archive))
+    after = _starts(lab, SERVERS, "k3s")
+    assert [server for server in SERVERS if after[server] != before[server]] == list(SERVERS)
+    for first, second in pairwise(SERVERS):
+        began = lab.ssh(second, "systemctl show -p InactiveExitTimestampMonotonic --value k3s")
+        assert _kubelet_began(lab, first) < int(began) / 1e6, f"{second} restarted first"
