@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 from busbar.collect.collector import collect
@@ -75,15 +76,16 @@ def measure(api: Api, plan: Plan, folder: str, clock: Clock, progress: ProgressC
     """
     spec = plan.collect_spec(folder)
     owner = this_process(CREATION_SECONDS + spec.deadline_seconds + REMOVAL_SECONDS)
+    created: list[str] = []
     with _signals_raise():
         try:
-            _create(api, plan, owner, Deadline(clock, CREATION_SECONDS), progress)
+            _create(api, plan, owner, created, Deadline(clock, CREATION_SECONDS), progress)
             return Verdict.model_validate(collect(api, spec, clock, progress).verdict)
         except Interrupted as signalled:
             progress(f"{signalled}: removing the run; a second signal leaves it in the cluster")
             raise
         finally:
-            _remove_run(api, plan, clock, progress)
+            _remove_run(api, plan, created, clock, progress)
 
 
 def clean(
@@ -93,26 +95,21 @@ def clean(
 
     Returns what is kept, because its process may be alive. Raises ApiError, and TimedOut.
     """
-    found = find(api, namespace=namespace)
+    found = find(api, namespace)
     kept = [each for each in found if not runs and (not each.owner or may_run(each.owner))]
     named = [each for each in found if each not in kept and (not runs or each.run in runs)]
     remove(api, named, clock, progress)
     return kept
 
 
-def find(
-    api: Api, *, run: str | None = None, namespace: str | None = None, kinds: Collection[str] = ()
-) -> list[Remnant]:
-    """The objects with the label of `run`, or of any: in `namespace`, else in all. Raises ApiError."""
-    selector = f"{RUN_LABEL}={run}" if run else RUN_LABEL
+def find(api: Api, namespace: str | None = None) -> list[Remnant]:
+    """All objects with the label of a run: in `namespace`, else in the cluster. Raises ApiError."""
     found: list[Remnant] = []
-    for kind, base, plural in _KINDS:
-        if (kinds and kind not in kinds) or (namespace and kind == "Namespace"):
-            continue
+    for kind, base, plural in _KINDS[: 2 if namespace else 3]:
         path = f"{base}/namespaces/{namespace}/{plural}" if namespace else f"{base}/{plural}"
-        for each in _listed(api, path, selector):
-            if (label := each["metadata"].get("labels", {}).get(RUN_LABEL)) and run in (None, label):
-                found.append(_remnant(kind, base, plural, each["metadata"], label))
+        for each in _listed(api, path, RUN_LABEL):
+            inside = "" if kind == "Namespace" else f"namespaces/{each['metadata']['namespace']}/"
+            found += _remnant(kind, f"{base}/{inside}{plural}/{each['metadata']['name']}", each)
     return found
 
 
@@ -120,25 +117,31 @@ def remove(api: Api, remnants: Collection[Remnant], clock: Clock, progress: Prog
     """Delete these objects and wait until they and the pods of the jobs are gone. Raises as `wait_until`."""
     deadline = Deadline(clock, REMOVAL_SECONDS)
     for each in remnants:
-        wait_until(lambda each=each: _delete(api, each), deadline, poll_seconds=1, progress=progress)  # type: ignore[misc]
+        wait_until(partial(_delete, api, each), deadline, poll_seconds=1, progress=progress)
     for each in remnants:
-        wait_until(lambda each=each: _gone(api, each), deadline, poll_seconds=1, progress=progress)  # type: ignore[misc]
+        wait_until(partial(_gone, api, each), deadline, poll_seconds=1, progress=progress)
         progress(f"removed {each}")
 
 
-def _create(api: Api, plan: Plan, owner: str, deadline: Deadline, progress: ProgressCallback) -> None:
-    namespace = plan.job.namespace
+def _create(
+    api: Api, plan: Plan, owner: str, created: list[str], deadline: Deadline, progress: ProgressCallback
+) -> None:
+    """Create the objects of the plan; `created` gets the paths of those that may exist."""
     for path, manifest in plan.objects({OWNER: owner}):
-        if manifest["kind"] == "MPIJob":
-            _try_worker(api, namespace, manifest, deadline)
-        # A signal meanwhile waits: whether the object was created would not be known.
+        kind, name = manifest["kind"], manifest["metadata"]["name"]
+        if kind == "MPIJob":
+            _try_worker(api, plan.job.namespace, manifest, deadline)
+        # A signal meanwhile waits for the answer.
         with _blocked():
             try:
+                created.append(f"{path}/{name}")
                 api.create(path, manifest)
             except ApiError as error:
-                fix = ". Fix: --namespace NAME, one that you may use" if path.endswith("/namespaces") else ""
-                raise CannotMeasure([f"{manifest['kind']} cannot be created: {error}{fix}"]) from None
-        progress(f"created {manifest['kind']} {manifest['metadata']['name']}")
+                if not error.transient:
+                    created.pop()
+                fix = ". Fix: --namespace NAME, one that you may use" if kind == "Namespace" else ""
+                raise CannotMeasure([f"{kind} cannot be created: {error}{fix}"]) from None
+        progress(f"created {kind} {name}")
 
 
 def _try_worker(api: Api, namespace: str, manifest: Mapping[str, Any], deadline: Deadline) -> None:
@@ -166,26 +169,38 @@ def _try_worker(api: Api, namespace: str, manifest: Mapping[str, Any], deadline:
         ) from None
 
 
-def _remove_run(api: Api, plan: Plan, clock: Clock, progress: ProgressCallback) -> None:
+def _remove_run(
+    api: Api, plan: Plan, created: Collection[str], clock: Clock, progress: ProgressCallback
+) -> None:
     """Remove the run; what cannot be removed is a message, because there may be a verdict."""
-    own = plan.owns_namespace
-    scope: dict[str, Any] = {"kinds": ("Namespace",)} if own else {"namespace": plan.job.namespace}
+    # With the run's own namespace all goes that is in it.
+    paths = [*created][: 1 if plan.owns_namespace else None]
+    deadline = Deadline(clock, REMOVAL_SECONDS)
     try:
-        found = wait_until(
-            lambda: find(api, run=plan.run, **scope), Deadline(clock, REMOVAL_SECONDS), poll_seconds=1
-        )
-        remove(api, found, clock, progress)
+        found = [wait_until(partial(_look, api, path), deadline, poll_seconds=1) for path in paths]
+        remove(api, [each for all_ in found for each in all_ if each.run == plan.run], clock, progress)
     except (ApiError, TimedOut, Interrupted) as error:
         progress(f"error: {plan.run} is not removed: {error}. Fix: busbar nccl clean {plan.run}")
         if isinstance(error, Interrupted):
             raise
 
 
-def _remnant(kind: str, base: str, plural: str, metadata: JsonObject, run: str) -> Remnant:
-    inside = "" if kind == "Namespace" else f"namespaces/{metadata['namespace']}/"
+def _look(api: Api, path: str) -> list[Remnant]:
+    try:
+        found = api.get(path)
+    except ApiError as error:
+        if not error.not_found:
+            raise
+        return []
+    return _remnant(found["kind"], path, found)
+
+
+def _remnant(kind: str, path: str, found: JsonObject) -> list[Remnant]:
+    """The object as one of a run; none without the label."""
+    metadata = found["metadata"]
+    run = metadata.get("labels", {}).get(RUN_LABEL)
     owner = metadata.get("annotations", {}).get(OWNER, "")
-    path = f"{base}/{inside}{plural}/{metadata['name']}"
-    return Remnant(kind, path, metadata["uid"], run, owner)
+    return [Remnant(kind, path, metadata["uid"], run, owner)] if run else []
 
 
 def _listed(api: Api, path: str, selector: str) -> list[JsonObject]:
@@ -207,12 +222,8 @@ def _delete(api: Api, remnant: Remnant) -> None:
 
 
 def _gone(api: Api, remnant: Remnant) -> bool | Pending:
-    try:
-        if api.get(remnant.path)["metadata"]["uid"] == remnant.uid:
-            return Pending(f"{remnant} is being deleted")
-    except ApiError as error:
-        if not error.not_found:
-            raise
+    if any(each.uid == remnant.uid for each in _look(api, remnant.path)):
+        return Pending(f"{remnant} is being deleted")
     if remnant.kind != "MPIJob":
         return True
     namespace = remnant.path.split("/")[-3]

@@ -113,10 +113,23 @@ def test_a_new_namespace_without_its_service_account_is_waited_for(cluster: Fore
     assert measured(cluster, planned(cluster), tmp_path) == "pass"
 
 
-def test_who_may_not_create_namespaces_is_told_of_the_option(cluster: Foreign, tmp_path: Path) -> None:
+def test_who_may_not_create_namespaces_is_told_of_the_option_and_nothing_is_said_to_be_left(
+    cluster: Foreign, tmp_path: Path
+) -> None:
+    said: list[str] = []
     cluster.refuse = lambda path, body: FORBIDDEN if body["kind"] == "Namespace" else None
     with pytest.raises(CannotMeasure, match=r"Namespace cannot be created: .* Fix: --namespace NAME"):
-        measured(cluster, planned(cluster), tmp_path)
+        measured(cluster, planned(cluster), tmp_path, said)
+    assert (cluster.left, said) == ([], [])
+
+
+def test_an_object_whose_creation_was_never_answered_is_removed(cluster: Foreign, tmp_path: Path) -> None:
+    def answer_lost(job: Any) -> None:
+        raise unreachable()
+
+    cluster.runs = answer_lost
+    with pytest.raises(CannotMeasure, match="MPIJob cannot be created: "):
+        measured(cluster, planned(cluster, "bench"), tmp_path)
     assert cluster.left == []
 
 
@@ -241,7 +254,7 @@ def test_an_object_of_the_same_name_that_somebody_made_meanwhile_stays(
     def replaced(where: str, **query: str) -> Any:
         found = Foreign.list(cluster, where, **query)
         if where.endswith("configmaps"):
-            cluster.objects[path] = {"metadata": {"name": "x", "namespace": "bench", "uid": "another"}}
+            cluster.objects[path] = {"kind": "MPIJob", "metadata": {"uid": "another"}}
         return found
 
     monkeypatch.setattr(cluster, "list", replaced)
