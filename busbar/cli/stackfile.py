@@ -47,11 +47,12 @@ def find_file(stack: str) -> Path:
 def findings_end_the_command(path: Path) -> Iterator[None]:
     """End the command with 1, and all findings on stdout, if the block raises ConfigError."""
     from busbar.config import ConfigError
+    from busbar.config.places import located
 
     try:
         yield
     except ConfigError as error:
-        for finding in error.findings:
+        for finding in located(path, error.findings):
             typer.echo(finding)
         count = len(error.findings)
         errors = "1 error" if count == 1 else f"{count} errors"

@@ -115,7 +115,7 @@ def jobs() -> dict[str, NcclJob]:
         "defaults": job(),
         "sockets": job(validation={"transport": "socket", "runtime_class": "", "shm_size": "256Mi"}),
         "reference system": job(validation={"profile": "h100-crusoe"}),
-        "device of the host": job(validation={"profile": "a100-ib-8x200-gdrcopy"}),
+        "device of the host": job({"gpu_model": "A100"}, validation={"profile": "a100-ib-8x200-gdrcopy"}),
         "SHARP": job(validation={"profile": "h100-sharp", "collectives": ["all_reduce", "all_gather"]}),
         "tainted": job(TAINTED),
         "topology file": resolve(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -115,9 +116,9 @@ def test_check_config_lists_every_finding_and_exits_with_one(tmp_path: Path) -> 
     data["hosts"]["workers"][1]["address"] = "10.0.0.300"
     result = busbar("check-config", str(stack(tmp_path, {"config": {"busbar:cluster": data}})))
     assert result.exit_code == 1
-    assert [line.split(": ")[0] for line in result.stdout.splitlines()] == [
-        "hosts.workers[1].address",
-        "hosts.servers",
+    assert [re.sub(r"^(\S+:)\d+", r"\1N", line).split(": ")[0] for line in result.stdout.splitlines()] == [
+        "Pulumi.prod.yaml:N hosts.workers[1] (gpu-2).address",
+        "Pulumi.prod.yaml:N hosts.servers",
     ]
     assert "2 errors; no changes made" in result.stderr
 

@@ -100,7 +100,7 @@ def test_every_start_of_the_ranks_has_a_store_of_its_own() -> None:
 
 
 def test_devices_of_the_profile_are_mounted() -> None:
-    found = runtime(validation={"profile": "a100-ib-8x200-gdrcopy"})
+    found = runtime(pool={"gpu_model": "A100"}, validation={"profile": "a100-ib-8x200-gdrcopy"})
     paths = [volume["hostPath"]["path"] for volume in pod(found)["volumes"] if "hostPath" in volume]
     assert paths == ["/dev/gdrdrv"]
 
@@ -137,7 +137,10 @@ def only_container(job: dict[str, Any]) -> dict[str, Any]:
 
 def test_both_runtimes_are_valid_by_the_published_crd() -> None:
     crd = published_crd("kubeflow-trainer", "v2.3.0", "ClusterTrainingRuntime")
-    site = {"pool": {"taints": [TAINT]}, "validation": {"profile": "a100-ib-8x200-gdrcopy"}}
+    site = {
+        "pool": {"taints": [TAINT], "gpu_model": "A100"},
+        "validation": {"profile": "a100-ib-8x200-gdrcopy"},
+    }
     for found in (runtime(**site), deepspeed(**site)):
         assert complaints(crd, "v1alpha1", found) == []
 
