@@ -1,4 +1,4 @@
-"""The command line, `python -m busbar`: each sub-module adds its commands by `register(group)`.
+"""The command line, `python -m busbar`; MODULES says where its commands are.
 
 Exit codes: 0 good, 1 a finding, 64 bad usage (sysexits' EX_USAGE; 2 means "no verdict" in `nccl check`),
 70 an error of busbar itself. Imports inside commands are lazy, so that `--help` and the short commands start
@@ -37,26 +37,29 @@ STACK_MODULES = (
     "urllib3",
 )
 
-# Sub-module and the group its commands go to: "" is the top level. Capabilities add groups of their own.
-MODULES = (
-    ("busbar.cli.config", ""),
-    ("busbar.cli.preflight", ""),
-    ("busbar.cli.verify", ""),
-    ("busbar.cli.restore", ""),
-    ("busbar.cli.rotate", ""),
-    ("busbar.cli.wait", ""),
-    ("busbar.cli.removal", ""),
-    ("busbar.cli.taints", ""),
-    ("busbar.cli.show", ""),
-    ("busbar.cli.support", ""),
-    ("busbar.cli.stack", ""),
-    ("busbar.cli.nccl", "nccl"),
-    ("busbar.cli.nccl_profiles", "nccl"),
-    ("busbar.cli.nccl_run", "nccl"),
-    ("busbar.cli.nccl_script", "nccl"),
-    ("busbar.cli.collect", "nccl"),
-    ("busbar.cli.image", "nccl"),
+# Sub-module, the group its commands go to ("" is the top level), and their functions; a module without these
+# adds its commands by `register(group)`. Capabilities add groups of their own.
+MODULES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    ("busbar.cli.config", "", ("schema", "check_config")),
+    ("busbar.cli.preflight", "", ("preflight",)),
+    ("busbar.cli.verify", "", ("verify",)),
+    ("busbar.cli.restore", "", ("snapshots", "restore")),
+    ("busbar.cli.rotate", "", ("rotate",)),
+    ("busbar.cli.wait", "", ()),
+    ("busbar.cli.removal", "", ()),
+    ("busbar.cli.taints", "", ("set_taints",)),
+    ("busbar.cli.show", "", ("show",)),
+    ("busbar.cli.support", "", ("support_bundle",)),
+    ("busbar.cli.stack", "", ()),
+    ("busbar.cli.nccl", "nccl", ()),
+    ("busbar.cli.nccl_profiles", "nccl", ()),
+    ("busbar.cli.nccl_run", "nccl", ()),
+    ("busbar.cli.nccl_script", "nccl", ()),
+    ("busbar.cli.collect", "nccl", ("collect",)),
+    ("busbar.cli.image", "nccl", ("pull_image",)),
 )
+# The engine runs them.
+HIDDEN = {"set_taints", "pull_image"}
 
 
 def build(arguments: Sequence[str] = ()) -> typer.Typer:
@@ -79,9 +82,13 @@ def build(arguments: Sequence[str] = ()) -> typer.Typer:
     app.add_typer(groups["nccl"], name="nccl")
     # the signature of every registered command is read: that of all takes as long as a short command
     only = arguments[0] if arguments and arguments[0] in groups else None
-    for module, group in MODULES:
+    for module, group, names in MODULES:
         if only in (None, group):
-            importlib.import_module(module).register(groups[group])
+            found = importlib.import_module(module)
+            if not names:
+                found.register(groups[group])
+            for name in names:
+                groups[group].command(hidden=name in HIDDEN)(getattr(found, name))
     if only is None:
         _add_capabilities(app)
     return app

@@ -15,11 +15,6 @@ if TYPE_CHECKING:
 Spec = TypeVar("Spec", bound="JobSpec")
 
 
-def register(group: typer.Typer) -> None:
-    """Add the command to `busbar nccl`."""
-    group.command("collect")(collect)
-
-
 def collect() -> None:
     """Follow an MPIJob's launcher and judge its log; the request is JSON on stdin.
 

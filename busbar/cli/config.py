@@ -14,12 +14,6 @@ if TYPE_CHECKING:
     from busbar.hosts.inventory import Inventory
 
 
-def register(group: typer.Typer) -> None:
-    """Add the commands to the top level."""
-    group.command("schema")(schema)
-    group.command("check-config")(check_config)
-
-
 def schema(
     details: Annotated[bool, typer.Option("--details", help="That of the output `details` instead.")] = False,
 ) -> None:

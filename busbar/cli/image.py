@@ -8,11 +8,6 @@ import typer
 ANSWER_SECONDS = 60
 
 
-def register(group: typer.Typer) -> None:
-    """Add the command to `busbar nccl`, hidden: `pulumi up` runs it."""
-    group.command("pull-image", hidden=True)(pull_image)
-
-
 def pull_image() -> None:
     """Create one Job per node that pulls an image; the request is JSON on stdin. No Job is waited for.
 

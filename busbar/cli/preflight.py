@@ -19,11 +19,6 @@ if TYPE_CHECKING:
 PREVIOUS_RESULT = "PULUMI_COMMAND_STDOUT"
 
 
-def register(group: typer.Typer) -> None:
-    """Add the command to the top level."""
-    group.command("preflight")(preflight)
-
-
 def preflight(
     stack: Annotated[
         str | None, typer.Argument(metavar="STACK", help=f"{STACK_HELP} Without it a spec comes on stdin.")
@@ -38,7 +33,7 @@ def preflight(
 
     from busbar.cli.operation import errors_end, request
     from busbar.preflight import facts
-    from busbar.preflight.output import summary
+    from busbar.preflight.output import lines, summary
     from busbar.preflight.spec import Spec
     from busbar.preflight.survey import survey
 
@@ -55,7 +50,8 @@ def preflight(
     if stack:
         _show(spec, outcome)
     else:
-        _report(outcome)
+        for level, text in lines(outcome.findings):
+            typer.echo(f"{level}: {text}", err=True)
     typer.echo(f"busbar preflight: {summary(spec, outcome)}", err=True)
     if outcome.errors:
         raise typer.Exit(1)
@@ -101,13 +97,6 @@ def login_of(file: StackFile, cluster: Cluster) -> Login:
         private_key_password=secrets.get("sshPrivateKeyPassword"),
         project=file.project,
     )
-
-
-def _report(outcome: Outcome) -> None:
-    from busbar.preflight.output import lines
-
-    for level, text in lines(outcome.findings):
-        typer.echo(f"{level}: {text}", err=True)
 
 
 def _show(spec: Spec, outcome: Outcome) -> None:

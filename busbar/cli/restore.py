@@ -17,12 +17,6 @@ if TYPE_CHECKING:
 _MIB = 1 << 20
 
 
-def register(group: typer.Typer) -> None:
-    """Add the commands to the top level."""
-    group.command("snapshots")(snapshots)
-    group.command("restore")(restore)
-
-
 def snapshots(
     stack: Stack,
     as_json: Annotated[

@@ -19,11 +19,6 @@ class Kind(StrEnum):
     KEY = "encryption-key"
 
 
-def register(group: typer.Typer) -> None:
-    """Add the command to the top level."""
-    group.command("rotate")(rotate)
-
-
 def rotate(
     stack: Stack,
     kind: Annotated[Kind, typer.Argument(help="The key that Secrets are encrypted with in etcd.")],

@@ -5,11 +5,6 @@ from __future__ import annotations
 import typer
 
 
-def register(group: typer.Typer) -> None:
-    """Add `show` to the top level."""
-    group.command("show")(show)
-
-
 def show() -> None:
     """Show what a stack measured: `pulumi stack output --json | busbar show`.
 

@@ -24,11 +24,6 @@ PACKAGES = (
 COMMAND_SECONDS = 60
 
 
-def register(group: typer.Typer) -> None:
-    """Add the command to the top level."""
-    group.command("support-bundle")(support_bundle)
-
-
 def support_bundle(
     stack: Annotated[str, typer.Argument(metavar="STACK", help=STACK_HELP)],
     output: Annotated[

@@ -5,11 +5,6 @@ from __future__ import annotations
 import typer
 
 
-def register(group: typer.Typer) -> None:
-    """Add the command to the top level."""
-    group.command("set-taints", hidden=True)(set_taints)
-
-
 def set_taints() -> None:
     """Set the taints of workers; those that were configured before are removed, those of others stay.
 

@@ -18,11 +18,6 @@ if TYPE_CHECKING:
     from busbar.operations.verify import ClusterState, Drift
 
 
-def register(group: typer.Typer) -> None:
-    """Add the command to the top level."""
-    group.command("verify")(verify)
-
-
 def verify(
     stack: Annotated[str, typer.Argument(metavar="STACK", help=STACK_HELP)],
     as_json: Annotated[

@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -28,6 +29,7 @@ _NAMED_DIFFERENCES = 5
 _INTERRUPTED = "interrupted: the update that started this was killed (recorded by busbar)"
 
 Result = TypeVar("Result")
+_now = partial(datetime.now, UTC)
 
 
 class ForeignRelease(Exception):
@@ -47,10 +49,6 @@ class DesiredRelease:
     chart: str
     values: Mapping[str, Any]
     disable_setting: str
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
 
 
 def before_install(

@@ -32,10 +32,6 @@ class OperatorConfig(Protocol):
     def timeout_seconds(self) -> int: ...
 
 
-def _nothing(config: Any, taints: Sequence[Taint]) -> Values:
-    return {}
-
-
 @dataclass(frozen=True, kw_only=True)
 class Operator:
     """One operator.
@@ -48,7 +44,7 @@ class Operator:
     config_key: str
     release: str
     namespace: str
-    derived: Callable[[Any, Sequence[Taint]], Values] = _nothing
+    derived: Callable[[Any, Sequence[Taint]], Values] = lambda config, taints: {}
     policy: Mapping[str, Any] | None = None
     fix: str | None = None
 
@@ -108,10 +104,6 @@ def _gpu_operator(config: Any, taints: Sequence[Taint]) -> Values:
     }
 
 
-def _mpi_operator(config: Any, taints: Sequence[Taint]) -> Values:
-    return {"image": config.image}
-
-
 GPU_OPERATOR = Operator(
     config_key="gpu_operator",
     release="gpu-operator",
@@ -139,5 +131,8 @@ NETWORK_OPERATOR = Operator(
     "their PCI addresses (readlink /sys/class/infiniband/*/device) with those of the NicClusterPolicy",
 )
 MPI_OPERATOR = Operator(
-    config_key="mpi_operator", release="mpi-operator", namespace="mpi-operator", derived=_mpi_operator
+    config_key="mpi_operator",
+    release="mpi-operator",
+    namespace="mpi-operator",
+    derived=lambda config, taints: {"image": config.image},
 )

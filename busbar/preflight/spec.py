@@ -144,8 +144,6 @@ def spec_of(cluster: Cluster, *, login: Mapping[str, Any], project: Path | None 
         [[host.address, host.name] for host in inventory.servers],
     ]
     network = cluster.network_operator
-    number = versions.release(cluster.k3s.version)
-    cgroup_v2 = number is None or number >= CGROUP_V2_SINCE
     shared = cluster.hosts.virtual_ip
     requirements = {
         "lb": HostRequirements(
@@ -156,21 +154,15 @@ def spec_of(cluster: Cluster, *, login: Mapping[str, Any], project: Path | None 
         **({"nfs": HostRequirements(min_disk_gb=LB_MIN_DISK_GB)} if cluster.hosts.nfs_server else {}),
         "server": HostRequirements(
             min_disk_gb=SERVER_MIN_DISK_GB,
-            k3s_version=cluster.k3s.version,
-            rotate=rotations(cluster.k3s),
-            cgroup_v2=cgroup_v2,
             plan=_plan("k3s-server", k3s, front),
-            **_network(cluster.k3s, "server"),
+            **_node(cluster.k3s, "server"),
         ),
     }
     for name, pool in cluster.pools.items():
         requirements[requirements_key("worker", name)] = HostRequirements(
             min_disk_gb=pool.min_disk_gb,
             plan=_plan("k3s-agent", k3s, inventory.api_address, pool.model_dump(mode="json")),
-            k3s_version=cluster.k3s.version,
-            rotate=rotations(cluster.k3s),
-            cgroup_v2=cgroup_v2,
-            **_network(cluster.k3s, "worker"),
+            **_node(cluster.k3s, "worker"),
             gpus=pool.gpus,
             gpu_model=pool.gpu_model,
             driver_on_host=not _driver_in_container(cluster),
@@ -200,11 +192,15 @@ def without_login(
     return {**spec, "nfs": nfs_server} if nfs_server else spec
 
 
-def _network(k3s: K3s, role: Literal["server", "worker"]) -> dict[str, Any]:
-    """What is required of the network of a node."""
+def _node(k3s: K3s, role: Literal["server", "worker"]) -> dict[str, Any]:
+    """What K3s requires of a node, and of its network."""
+    number = versions.release(k3s.version)
     urls = [k3s.base_url, *(image.url for image in k3s.images if role in image.roles)]
     arguments = k3s.server_args if role == "server" else k3s.agent_args
     return {
+        "k3s_version": k3s.version,
+        "rotate": rotations(k3s),
+        "cgroup_v2": number is None or number >= CGROUP_V2_SINCE,
         "downloads": tuple(sorted({urlsplit(url).hostname or "" for url in urls})),
         "networks": {"k3s.cluster_cidr": k3s.cluster_cidr, "k3s.service_cidr": k3s.service_cidr},
         "flannel": k3s.flannel_backend != "none" and not {"node-ip", "flannel-iface"} & arguments.keys(),
