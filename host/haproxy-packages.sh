@@ -4,10 +4,8 @@
 #
 # Values: OWNER, INSTALL_ID, NODE_NAME, VIRTUAL_IP (empty with one load balancer).
 # Facts: {"node"}
-[[ -n ${BUSBAR_LIB:-} ]] || for part in lib lib-install owner packages; do
-  # shellcheck source=/dev/null
-  source "$(dirname "${BASH_SOURCE[0]}")/$part.sh"
-done
+# shellcheck source=/dev/null
+[[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/parts.sh" lib lib-install owner packages
 
 main() {
   begin

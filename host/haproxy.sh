@@ -5,10 +5,8 @@
 # Values: OWNER, INSTALL_ID, NODE_NAME, API_PORT, CA_FILE, VIRTUAL_IP (empty with one load balancer).
 # Payload: haproxy_cfg, keepalived_conf (empty with one load balancer), ca_pem (CA of the API's certificate).
 # Facts: {"node","haproxy","keepalived"} (versions; keepalived's is empty with one load balancer)
-[[ -n ${BUSBAR_LIB:-} ]] || for part in lib lib-install owner packages; do
-  # shellcheck source=/dev/null
-  source "$(dirname "${BASH_SOURCE[0]}")/$part.sh"
-done
+# shellcheck source=/dev/null
+[[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/parts.sh" lib lib-install owner packages
 
 CONFIG=/etc/haproxy/haproxy.cfg
 KEEPALIVED=/etc/keepalived/keepalived.conf

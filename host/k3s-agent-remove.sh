@@ -3,10 +3,8 @@
 # from the installation, which preflight delivers to every worker.
 #
 # Values: OWNER, INSTALL_ID, NODE_NAME. Facts: {"removed"}
-[[ -n ${BUSBAR_LIB:-} ]] || for part in lib lib-install owner k3s-lib k3s-remove; do
-  # shellcheck source=/dev/null
-  source "$(dirname "${BASH_SOURCE[0]}")/$part.sh"
-done
+# shellcheck source=/dev/null
+[[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/parts.sh" lib lib-install owner k3s-lib k3s-remove
 
 main() {
   begin

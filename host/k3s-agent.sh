@@ -5,10 +5,8 @@
 #   RUNNING_JOBS, JOBS_SECONDS, DRAIN, DRAIN_SECONDS, PAUSE_SECONDS (k3s-drain.sh), ROTATE_CERTIFICATES (k3s-rotation.sh).
 # Payload: config (config.yaml without node-ip, flannel-iface), registries (registries.yaml, may be empty).
 # Facts: {"node","version"}
-[[ -n ${BUSBAR_LIB:-} ]] || for part in lib lib-install owner k3s-lib k3s-rotation k3s-drain k3s-remove; do
-  # shellcheck source=/dev/null
-  source "$(dirname "${BASH_SOURCE[0]}")/$part.sh"
-done
+# shellcheck source=/dev/null
+[[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/parts.sh" lib lib-install owner k3s-lib k3s-rotation k3s-drain k3s-remove
 
 UNIT=k3s-agent
 READY_DEADLINE=420

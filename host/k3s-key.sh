@@ -9,10 +9,8 @@
 # Values: VERB (status: reports, changes nothing; stage: on server 1, does STAGE unless K3s is in it, and restarts; follow: takes
 #   over the keys of server LEADER by a restart, unless this server has them), NODE_NAME, STAGE, LEADER.
 # Facts: {"node"}, with status also {"enabled","stage","applied" (the stage of the running K3s),"hashes_match"}
-[[ -n ${BUSBAR_LIB:-} ]] || for part in lib lib-install k3s-api k3s-lib k3s-etcd; do
-  # shellcheck source=/dev/null
-  source "$(dirname "${BASH_SOURCE[0]}")/$part.sh"
-done
+# shellcheck source=/dev/null
+[[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/parts.sh" lib lib-install k3s-api k3s-lib k3s-etcd
 
 UNIT=k3s
 HASHES_DEADLINE=180

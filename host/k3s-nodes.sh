@@ -13,9 +13,7 @@
 #   cluster; none of them leaves etcd when only its resource is removed).
 # Facts: {"node","replaced":[NODE...],"ca_sha256"}: of the cluster's CA, empty where K3s is not installed.
 # shellcheck source=/dev/null
-[[ -n ${BUSBAR_LIB:-} ]] || for part in lib lib-install k3s-api; do
-  source "$(dirname "${BASH_SOURCE[0]}")/$part.sh"
-done
+[[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/parts.sh" lib lib-install k3s-api
 
 # The Node of a machine that is off becomes NotReady after 40 to 50 s.
 NOT_READY_DEADLINE=120

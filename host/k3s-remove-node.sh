@@ -5,9 +5,7 @@
 # (ConfigMap of k3s-nodes.sh) is left alone; so is every Node without that ConfigMap.
 # Facts: {"node","removed","cluster"}; cluster is false if no K3s runs here, or if all of it is being removed.
 # shellcheck source=/dev/null
-[[ -n ${BUSBAR_LIB:-} ]] || for part in lib k3s-api; do
-  source "$(dirname "${BASH_SOURCE[0]}")/$part.sh"
-done
+[[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/parts.sh" lib k3s-api
 
 main() {
   begin

@@ -6,10 +6,8 @@
 # Payload: config (config.yaml without cluster-init, server, node-ip, flannel-iface), registries (registries.yaml, may be empty),
 #   peer_ca (on server 1: sha256 of the CA of the cluster that server 2 runs; empty for a new cluster).
 # Facts: {"node","version","ca_sha256","ca_pem"}
-[[ -n ${BUSBAR_LIB:-} ]] || for part in lib lib-install owner k3s-api k3s-lib k3s-etcd k3s-rotation k3s-remove; do
-  # shellcheck source=/dev/null
-  source "$(dirname "${BASH_SOURCE[0]}")/$part.sh"
-done
+# shellcheck source=/dev/null
+[[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/parts.sh" lib lib-install owner k3s-api k3s-lib k3s-etcd k3s-rotation k3s-remove
 
 UNIT=k3s
 PEER_DEADLINE=60

@@ -4,9 +4,7 @@
 # the cluster stays. Changes nothing else.
 # Facts: {"node"}
 # shellcheck source=/dev/null
-[[ -n ${BUSBAR_LIB:-} ]] || for part in lib k3s-api; do
-  source "$(dirname "${BASH_SOURCE[0]}")/$part.sh"
-done
+[[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/parts.sh" lib k3s-api
 
 main() {
   begin

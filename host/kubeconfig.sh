@@ -5,9 +5,7 @@
 # Values: RENEWAL (a number that changes with time, so that an update runs this again before the end).
 # Facts, secret: {"kubeconfig"}
 # shellcheck source=/dev/null
-[[ -n ${BUSBAR_LIB:-} ]] || for part in lib k3s-etcd; do
-  source "$(dirname "${BASH_SOURCE[0]}")/$part.sh"
-done
+[[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/parts.sh" lib k3s-etcd
 
 KUBECONFIG_FILE=/etc/rancher/k3s/k3s.yaml
 # Below K3s's own 120 days.

@@ -5,10 +5,8 @@
 # Values: OWNER, INSTALL_ID, NODE_NAME, FOLDER, SQUASH (all, root, none), ALLOW_SYSTEM_DISK (true or false).
 # Payload: exports (lines "FOLDER CLIENT(OPTIONS)"), nfs_conf (of a server that busbar installs).
 # Facts: {"node","folder","clients"} (how many lines are exported)
-[[ -n ${BUSBAR_LIB:-} ]] || for part in lib lib-install owner packages nfs-lib; do
-  # shellcheck source=/dev/null
-  source "$(dirname "${BASH_SOURCE[0]}")/$part.sh"
-done
+# shellcheck source=/dev/null
+[[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/parts.sh" lib lib-install owner packages nfs-lib
 
 PACKAGE=nfs-kernel-server
 CLIENTS=/proc/fs/nfsd/clients

@@ -5,10 +5,8 @@
 #   address, on workers), NAMES (host names that must be resolved here, separated by spaces).
 # Payload, in an update: deliver_as, deliver (name and text of the script that runs here next; kept until a reboot).
 # By hand: sudo ROLE=worker bash host/preflight.sh </dev/null
-[[ -n ${BUSBAR_LIB:-} ]] || for part in lib owner preflight-hardware nfs-lib; do
-  # shellcheck source=/dev/null
-  source "$(dirname "${BASH_SOURCE[0]}")/$part.sh"
-done
+# shellcheck source=/dev/null
+[[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/parts.sh" lib owner preflight-hardware nfs-lib
 
 # Commands of the other scripts that an image may lack. A load balancer does without iptables; K3s has its own, but
 # its removal clears the rules with the host's.

@@ -5,9 +5,7 @@
 # Facts: {"node","epoch","drift":[TEXT...]}; epoch: this host's clock.
 # By hand: sudo ROLE=worker bash host/verify.sh </dev/null
 # shellcheck source=/dev/null
-[[ -n ${BUSBAR_LIB:-} ]] || for part in lib nfs-lib; do
-  source "$(dirname "${BASH_SOURCE[0]}")/$part.sh"
-done
+[[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/parts.sh" lib nfs-lib
 
 K3S_CONFIG_DIR=/etc/rancher/k3s
 # shellcheck disable=SC2034 # read by private_files

@@ -27,36 +27,8 @@ from pathlib import Path
 
 HOST_DIR = Path(__file__).resolve().parents[2] / "host"
 
-# The files each script consists of, in the order they are sent.
-PARTS: Mapping[str, tuple[str, ...]] = {
-    "preflight": ("lib.sh", "owner.sh", "preflight-hardware.sh", "nfs-lib.sh", "preflight.sh"),
-    "k3s-server": (
-        *("lib.sh", "lib-install.sh", "owner.sh", "k3s-api.sh", "k3s-lib.sh", "k3s-etcd.sh"),
-        *("k3s-rotation.sh", "k3s-remove.sh", "k3s-server.sh"),
-    ),
-    "k3s-agent": (
-        *("lib.sh", "lib-install.sh", "owner.sh", "k3s-lib.sh", "k3s-rotation.sh", "k3s-drain.sh"),
-        *("k3s-remove.sh", "k3s-agent.sh"),
-    ),
-    "k3s-key": ("lib.sh", "lib-install.sh", "k3s-api.sh", "k3s-lib.sh", "k3s-etcd.sh", "k3s-key.sh"),
-    "k3s-agent-remove": (
-        *("lib.sh", "lib-install.sh", "owner.sh", "k3s-lib.sh", "k3s-remove.sh"),
-        "k3s-agent-remove.sh",
-    ),
-    "k3s-nodes": ("lib.sh", "lib-install.sh", "k3s-api.sh", "k3s-nodes.sh"),
-    "k3s-remove-node": ("lib.sh", "k3s-api.sh", "k3s-remove-node.sh"),
-    "verify": ("lib.sh", "nfs-lib.sh", "verify.sh"),
-    "k3s-restore": (
-        *("lib.sh", "lib-install.sh", "owner.sh", "k3s-api.sh", "k3s-lib.sh", "k3s-etcd.sh"),
-        *("k3s-rotation.sh", "k3s-snapshots.sh", "k3s-restore.sh"),
-    ),
-    "k3s-teardown": ("lib.sh", "k3s-api.sh", "k3s-teardown.sh"),
-    "kubeconfig": ("lib.sh", "k3s-etcd.sh", "kubeconfig.sh"),
-    "operation-lock": ("lib.sh", "operation-lock.sh"),
-    "nfs-server": ("lib.sh", "lib-install.sh", "owner.sh", "packages.sh", "nfs-lib.sh", "nfs-server.sh"),
-    "haproxy": ("lib.sh", "lib-install.sh", "owner.sh", "packages.sh", "haproxy.sh"),
-    "haproxy-packages": ("lib.sh", "lib-install.sh", "owner.sh", "packages.sh", "haproxy-packages.sh"),
-}
+# The words after it are the other files that a script consists of, in the order they are sent.
+_PARTS = re.compile(r'/parts\.sh" ([a-z0-9 -]+)$', re.MULTILINE)
 
 # Scripts that preflight delivers, by role: those that hundreds of Commands run.
 DELIVERED: Mapping[str, str] = {"worker": "k3s-agent"}
@@ -78,11 +50,10 @@ _KILL_AFTER_SECONDS = 15
 
 @cache
 def text(script: str) -> str:
-    """The whole script: the parts in `PARTS`, one after another.
-
-    Raises KeyError for an unknown script.
-    """
-    return "\n".join((HOST_DIR / part).read_text() for part in PARTS[script])
+    """The whole script: its parts, and itself. Raises FileNotFoundError for an unknown script."""
+    own = (HOST_DIR / f"{script}.sh").read_text()
+    parts = _PARTS.findall(own)[0].split()
+    return "\n".join([*((HOST_DIR / f"{part}.sh").read_text() for part in parts), own])
 
 
 @cache

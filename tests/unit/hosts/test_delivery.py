@@ -11,6 +11,7 @@ import pytest
 from busbar.hosts import scripts
 from tests.unit.hosts.bash import run
 
+PREFLIGHT = scripts.text("preflight")
 SCRIPT = 'echo "ran with $(cat)$PAYLOAD"\n'
 
 
@@ -30,8 +31,7 @@ def keep(folder: Path, role: str = "worker") -> subprocess.CompletedProcess[str]
 
 
 def run_preflight(folder: Path, line: str) -> subprocess.CompletedProcess[str]:
-    parts = "".join((scripts.HOST_DIR / part).read_text() for part in scripts.PARTS["preflight"])
-    functions = parts.rstrip().removesuffix("\nmain")
+    functions = PREFLIGHT.rstrip().removesuffix("\nmain")
     call = "set -euo pipefail; umask 022; DELIVERED_DIR=$1; keep_script"
     return subprocess.run(
         ["bash", "-c", f"{functions}\n{call}", "bash", str(folder)],

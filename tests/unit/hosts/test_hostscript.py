@@ -10,7 +10,7 @@ import pytest
 from busbar.hosts import scripts as hostscript
 from tests.unit.hosts.bash import output, run
 
-ALL = sorted(hostscript.PARTS)
+ALL = sorted(path.stem for path in hostscript.HOST_DIR.glob("*.sh") if "/parts.sh" in path.read_text())
 
 
 def launched(
@@ -22,6 +22,15 @@ def launched(
     return subprocess.run(
         ["sh", "-c", text], input=stdin, capture_output=True, text=True, timeout=120, check=False
     )
+
+
+def test_a_script_by_hand_loads_the_files_that_are_sent_with_it() -> None:
+    done = subprocess.run(
+        ["bash", str(hostscript.HOST_DIR / "k3s-agent-remove.sh")],
+        env={"VERB": "none", "NODE_NAME": "w-1", "PATH": "/usr/bin:/bin"},
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.stderr.startswith(("busbar: w-1: VERB=none is unknown", "busbar: w-1: not root"))
 
 
 def test_values_arrive_whatever_characters_they_hold() -> None:

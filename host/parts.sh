@@ -1,0 +1,8 @@
+#!/usr/bin/env bash
+# Loads what a script consists of, for a run by hand: source parts.sh NAME... Busbar sends all parts in one text, which it reads
+# from the same words (busbar/hosts/scripts.py).
+
+for part; do
+  # shellcheck source=/dev/null
+  source "$(dirname "${BASH_SOURCE[0]}")/$part.sh"
+done
