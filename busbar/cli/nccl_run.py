@@ -113,12 +113,15 @@ def run(
 
 def _measure(api: RestApi, planned: Plan, folder: Path, *, as_json: bool, full: bool) -> None:
     from busbar.cli.cluster import progress
+    from busbar.judge.archive import REPORT
     from busbar.kube.wait import SystemClock
     from busbar.measure import measure
     from busbar.nccl.report.terminal import verdict_text
 
     verdict = measure(api, planned, str(folder), SystemClock(), progress)
-    print_text(verdict.model_dump_json(indent=1) if as_json else verdict_text(verdict, sys.stdout, full=full))
+    more = f"{folder}/{REPORT}; --full prints gates, table and plot"
+    text = "" if as_json else verdict_text(verdict, sys.stdout, full=full, more=more)
+    print_text(text or verdict.model_dump_json(indent=1))
     raise typer.Exit(verdict.exit_code)
 
 

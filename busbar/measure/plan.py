@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from busbar.collect.spec import CollectSpec, collect_spec
@@ -27,9 +27,7 @@ _NAMED = 4
 _MAX_FINDINGS = 12
 _OPERATOR = (
     "install the MPI Operator: kubectl apply --server-side -f https://raw.githubusercontent.com/kubeflow/"
-    f"mpi-operator/v{MPI_OPERATOR_IMAGE.rpartition(':')[2]}/deploy/v2beta1/mpi-operator.yaml, or, in a "
-    "checkout of busbar: helm install mpi-operator ./charts/mpi-operator --namespace mpi-operator "
-    "--create-namespace"
+    f"mpi-operator/v{MPI_OPERATOR_IMAGE.rpartition(':')[2]}/deploy/v2beta1/mpi-operator.yaml"
 )
 
 
@@ -135,6 +133,8 @@ class _Planner:
         validation = self._validation(run)
         for resource, units in {GPU_RESOURCE: gpus, **hcas}.items():
             self._findings += [text for node in nodes if (text := _lacks(node, resource, units))]
+        if len(nodes) == 1:
+            self._notes.append("one Node: NVLink inside it is measured, and no fabric")
         if not self._facts.pods_known:
             self._notes.append("pods of other namespaces may not be listed: which GPUs are held is not known")
         if self._findings:
@@ -150,12 +150,15 @@ class _Planner:
         own = self._request.namespace is None
         return Plan(run, job, hardware, validation, own, self._sources, self._notes)
 
-    def _take(self, name: str, value: Any, source: str) -> Any:
-        shown = (
-            ", ".join(f"{key}={each}" for key, each in value.items()) if isinstance(value, dict) else value
-        )
-        self._sources.append((name, str(shown) or "none", source))
-        return value
+    def _first(self, name: str, *choices: tuple[Any, str]) -> Any:
+        """The first value that is known; its source is noted. None where none is."""
+        for value, source in choices:
+            if value is not None:
+                pairs = [f"{k}={v}" for k, v in value.items()] if isinstance(value, Mapping) else [value]
+                texts = (f"{each:g}" if isinstance(each, float) else str(each) for each in pairs)
+                self._sources.append((name, ", ".join(texts) or "none", source))
+                return value
+        return None
 
     def _nodes(self) -> list[GpuNode]:
         """The Nodes to measure. Raises CannotMeasure without any."""
@@ -174,71 +177,78 @@ class _Planner:
         if not chosen:
             where = f"Node of --nodes {asked}" if asked else f"fit Node with {GPU_RESOURCE}"
             raise CannotMeasure([*self._findings, *self._notes, f"no {where}. Fix: see kubectl get nodes"])
-        self._take("nodes", _names(chosen), source)
+        self._first("nodes", (_names([each.node.name for each in chosen]), source))
         return chosen
 
     def _gpus(self, nodes: Sequence[GpuNode]) -> int:
         """GPUs per Node. Raises CannotMeasure where the Nodes differ."""
         asked = self._request.gpus
-        kinds: dict[tuple[int, str], list[GpuNode]] = {}
+        kinds: dict[tuple[int, str], list[str]] = {}
         for node in nodes:
             count = asked or node.offered.get(GPU_RESOURCE, 0)
-            kinds.setdefault((count, node.product), []).append(node)
+            kinds.setdefault((count, node.product), []).append(node.node.name)
         if len(kinds) > 1:
             found = "; ".join(f"{n} x {gpu or 'GPU'}: {_names(of)}" for (n, gpu), of in kinds.items())
             raise CannotMeasure(
                 [*self._findings, f"the Nodes differ ({found}). Fix: choose those of one kind by --nodes"]
             )
         [(count, _)] = kinds
-        return int(self._take("gpus", count, "--gpus" if asked else f"cluster: allocatable {GPU_RESOURCE}"))
+        return int(self._first("gpus", (asked, "--gpus"), (count, f"cluster: allocatable {GPU_RESOURCE}")))
 
     def _profile(self, nodes: Sequence[GpuNode], gpus: int) -> Profile | None:
-        product = nodes[0].product
-        if name := self._given.get("profile"):
-            profile = profiles.load(name)
-            if product and is_gpu(product, profile.gpu) is False:
-                self._findings.append(
-                    f"profile {name} is of {profile.gpu}, the Nodes have {product}. Fix: another --profile"
-                )
-            self._take("profile", name, "--profile")
-            return profile
-        fitting = [each for each in map(profiles.load, profiles.names()) if self._fits(each, nodes, gpus)]
-        if len(fitting) == 1:
-            self._given["profile"] = self._take("profile", fitting[0].name, "cluster: the only one that fits")
-            return fitting[0]
-        if fitting:
-            names = ", ".join(each.name for each in fitting)
-            self._notes.append(f"several profiles fit ({names}): choose by --profile")
-        return None
+        known = [profiles.load(name) for name in profiles.names()]
+        fitting = [each.name for each in known if self._fits(each, nodes, gpus)]
+        only = fitting[0] if len(fitting) == 1 else None
+        asked = self._given.get("profile")
+        name = self._first("profile", (asked, "--profile"), (only, "cluster: the only one that fits"))
+        if name is None:
+            self._notes += (
+                [f"several profiles fit ({', '.join(fitting)}): choose by --profile"] if fitting else []
+            )
+            return None
+        self._given["profile"] = name
+        profile, product = profiles.load(name), nodes[0].product
+        if product and is_gpu(product, profile.gpu) is False:
+            self._findings.append(
+                f"profile {name} is of {profile.gpu}, the Nodes have {product}. Fix: another --profile"
+            )
+        if profile.transport == "socket" and "transport" not in self._given and (hcas := _known_hcas(nodes)):
+            self._findings.append(
+                f"profile {name} is for TCP, the Nodes offer {', '.join(hcas)}. Fix: another --profile, or "
+                "--transport socket"
+            )
+        return profile
 
     def _fits(self, profile: Profile, nodes: Sequence[GpuNode], gpus: int) -> bool:
-        """Whether the Nodes are such a system, as far as they show it: not SHARP, nor files of the host."""
-        asks_for_more = profile.algorithm == "sharp" or profile.topology_file or profile.host_paths
+        """Whether the Nodes are such a system, as far as they show it: not SHARP, nor files of the host.
+
+        Nor TCP: HCAs that no device plugin offers must not become a gate without a floor.
+        """
+        hidden = profile.algorithm == "sharp" or profile.topology_file or profile.host_paths
         hcas = _known_hcas(nodes) if self._request.hcas is None else self._request.hcas
-        same_hcas = hcas == ({profile.hca_resource: profile.hca_count} if profile.hca_resource else {})
         same_gpus = profile.gpus_per_node == gpus and is_gpu(nodes[0].product, profile.gpu) is True
-        return same_gpus and same_hcas and not asks_for_more
+        same_hcas = hcas == {profile.hca_resource: profile.hca_count}
+        return same_gpus and same_hcas and profile.transport != "socket" and not hidden
 
     def _hcas(self, nodes: Sequence[GpuNode], profile: Profile | None, transport: str) -> dict[str, int]:
         """The HCAs of a worker pod."""
-        if self._request.hcas is not None:
-            return dict(self._take("hcas", dict(self._request.hcas), "--hca"))
-        if transport == "socket":
-            return dict(self._take("hcas", {}, "transport socket"))
         known = _known_hcas(nodes)
-        if profile and profile.hca_resource in known:
-            asked = {str(profile.hca_resource): profile.hca_count}
-            return dict(self._take("hcas", asked, f"profile {profile.name}"))
-        if len(known) == 1:
-            [(resource, units)] = known.items()
-            return dict(self._take("hcas", {resource: units}, "cluster: allocatable, a known name"))
-        offered = sorted({name for node in nodes for name in node.offered} - {GPU_RESOURCE})
-        found = f"several resources are HCAs: {', '.join(known)}" if known else "no known HCA resource"
-        self._findings.append(
-            f"{found} (the Nodes offer: {', '.join(offered) or 'none'}). Fix: --hca NAME=UNITS, or "
-            "--transport socket for TCP"
+        of_profile = profile and profile.hca_resource in known and {profile.hca_resource: profile.hca_count}
+        found = self._first(
+            "hcas",
+            (self._request.hcas, "--hca"),
+            ({} if transport == "socket" else None, "transport socket"),
+            (of_profile or None, "profile"),
+            (known if len(known) == 1 else None, "cluster: allocatable, a known name"),
         )
-        return {}
+        if found is None:
+            offered = sorted({name for node in nodes for name in node.offered} - {GPU_RESOURCE})
+            why = f"several resources are HCAs: {', '.join(known)}" if known else "no known HCA resource"
+            self._findings.append(
+                f"{why} (the Nodes offer: {', '.join(offered) or 'none'}). Fix: --hca NAME=UNITS, or "
+                "--transport socket for TCP"
+            )
+        return dict(found or {})
 
     def _hardware(
         self,
@@ -249,33 +259,33 @@ class _Planner:
         hcas: Mapping[str, int],
     ) -> Pool:
         counted = sum(units for name, units in hcas.items() if not name.startswith(_SHARED))
-        known = (profile.rails, profile.rate_gbps) if profile else (0, 0.0)
-        rails = self._rail("rails", self._request.rails, known[0], counted)
-        rate = self._rail("rate_gbps", self._request.rate_gbps, known[1], 0)
+        rails = self._first(
+            "rails",
+            (self._request.rails, "--rails"),
+            ((profile and profile.rails) or None, "profile"),
+            (counted or None, "the number of HCAs"),
+        )
+        rate = self._first(
+            "rate_gbps",
+            (self._request.rate_gbps, "--rate-gbps"),
+            ((profile and profile.rate_gbps) or None, "profile"),
+        )
         if transport != "socket" and not (rails and rate):
             self._findings.append(
                 "rails per Node and their rate are not known: the API does not tell them. Fix: --profile "
                 "(busbar nccl profiles lists them), or --rails and --rate-gbps"
             )
         taints = {taint for node in nodes for taint in node.node.taints}
-        if taints:
-            self._take("tolerations", ", ".join(sorted(map(str, taints))), "cluster: taints of the Nodes")
+        self._first("tolerations", (", ".join(sorted(map(str, taints))), "cluster: taints of the Nodes"))
         product = nodes[0].product
         return Pool(
             gpus=gpus,
             # Over TCP neither counts, and `collect_spec` leaves them out.
-            rails=int(rails or 1),
+            rails=rails or 1,
             rate_gbps=rate or 1,
             gpu_model=gpu_name(product) if models(product) else None,
-            taints=read_taints({"key": t.key, "value": t.value, "effect": t.effect} for t in taints),
+            taints=read_taints(map(asdict, taints)),
         )
-
-    def _rail(self, name: str, asked: float | None, of_profile: float, counted: int) -> float | None:
-        option = f"--{name.replace('_', '-')}"
-        for value, source in ((asked, option), (of_profile, "profile"), (counted, "the number of HCAs")):
-            if value:
-                return float(self._take(name, f"{value:g}", source))
-        return None
 
     def _operator(self) -> None:
         """MPIJobs must be served, in the version that the job has."""
@@ -290,25 +300,20 @@ class _Planner:
             )
 
     def _validation(self, run: str) -> Validation:
-        settings, classes = self._given, self._facts.runtime_classes
-        if "runtime_class" not in settings and classes is not None:
+        given, classes, asked = self._given, self._facts.runtime_classes, self._request.namespace
+        if "runtime_class" not in given and classes is not None:
             found = "nvidia" if "nvidia" in classes else ""
-            settings["runtime_class"] = self._take("runtimeClass", found, "cluster")
-        asked = self._request.namespace
-        level = "--namespace" if asked else "created for this run"
-        settings["namespace"] = self._take("namespace", asked or f"busbar-{run}", level)
-        validation = section(Validation, "validation", settings)
-        self._take("image", validation.image, "--image" if "image" in settings else "default of busbar")
+            given["runtime_class"] = self._first("runtimeClass", (found, "cluster"))
+        own = (f"busbar-{run}", "created for this run")
+        given["namespace"] = self._first("namespace", (asked, "--namespace"), own)
+        validation = section(Validation, "validation", given)
+        self._first("image", (given.get("image"), "given"), (validation.image, "default of busbar"))
         return validation
 
 
-def _names(nodes: Sequence[GpuNode]) -> str:
-    names = [each.node.name for each in nodes]
-    return (
-        ", ".join(names)
-        if len(names) <= _NAMED
-        else f"{', '.join(names[:_NAMED])} and {len(names) - _NAMED} more"
-    )
+def _names(names: Sequence[str]) -> str:
+    more = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _known_hcas(nodes: Sequence[GpuNode]) -> dict[str, int]:
@@ -329,10 +334,8 @@ def _lacks(node: GpuNode, resource: str, units: int) -> str | None:
         return f"{name}: {offered} {resource} allocatable, {units} asked for. Fix: leave it out by --nodes"
     if node.free(resource) >= units:
         return None
-    held = node.held[resource]
-    pods = ", ".join(f"{pod} ({held[pod]})" for pod in sorted(held)[:_NAMED])
-    more = f" and {len(held) - _NAMED} more" if len(held) > _NAMED else ""
+    held = [f"{pod} ({count})" for pod, count in sorted(node.held[resource].items())]
     return (
-        f"{name}: {node.free(resource)} of {units} {resource} are free, held by {pods}{more}. "
+        f"{name}: {node.free(resource)} of {units} {resource} are free, held by {_names(held)}. "
         "Fix: leave it out by --nodes, or wait until these pods have ended"
     )

@@ -26,13 +26,14 @@ class Item:
     lines: int = 1
 
 
-def summary(verdict: Verdict, width: int) -> list[str]:
-    """VERDICT in at most MAX_LINES lines of WIDTH columns; the first line starts with the verdict."""
+def summary(verdict: Verdict, width: int, more: str = FULL) -> list[str]:
+    """VERDICT in at most MAX_LINES lines of WIDTH columns: the verdict first, at last where MORE is."""
     first = HEADLINE[verdict.verdict]
     items = [Item(first, measured(verdict), 2)]
     if verdict.simulated:
         items.append(Item("simulated", verdict.simulated))
     items += _of_pass(verdict) if verdict.passed else _of_failure(verdict)
+    items.append(Item("more", more))
     return [line for item in items for line in _wrapped(item, max(width, 40))]
 
 
@@ -88,7 +89,7 @@ def _of_pass(verdict: Verdict) -> list[Item]:
     items += [Item("noted", f"{_title(d)}. Next: {d.next}", 2) for d in noted[:1]]
     if noted[1:]:
         items.append(Item("", f"and {', '.join(d.name for d in noted[1:])}"))
-    return [*items, Item("more", FULL)]
+    return items
 
 
 def _of_failure(verdict: Verdict) -> list[Item]:
@@ -110,7 +111,7 @@ def _of_failure(verdict: Verdict) -> list[Item]:
     also = _others(verdict, check, known)
     if also:
         items.append(Item("also", also, 2))
-    return [*items, Item("more", FULL)]
+    return items
 
 
 def _others(verdict: Verdict, check: Check | None, known: Diagnosis | None) -> str:

@@ -12,24 +12,27 @@ from rich.text import Text
 
 from busbar.judge.tables import STYLES
 from busbar.nccl.report.plot import curve_plot
-from busbar.nccl.report.summary import HEADLINE, first_cause, measured, summary
+from busbar.nccl.report.summary import FULL, HEADLINE, first_cause, measured, summary
 from busbar.nccl.units import duration, rate, size
 from busbar.nccl.verdict import CollectiveResult, Diagnosis, Status, Verdict
 
 MARK: dict[Status, str] = {"pass": "ok", "fail": "FAIL", "unknown": "?", "not-required": "-"}
 
 
-def verdict_text(verdict: Verdict, stream: IO[str], *, full: bool = False, plot: bool = True) -> str:
+def verdict_text(
+    verdict: Verdict, stream: IO[str], *, full: bool = False, plot: bool = True, more: str = FULL
+) -> str:
     """VERDICT as text for STREAM, with colours where it is a terminal.
 
-    In short: at most 12 lines on a pass, 20 otherwise. FULL: gates, rows, reasoning, curves and diagnoses.
+    In short: at most 12 lines on a pass, 20 otherwise, with MORE as the last. FULL: gates, rows, reasoning,
+    curves and diagnoses.
     """
     out = io.StringIO()
     console = Console(file=out, force_terminal=stream.isatty() or None, highlight=False, soft_wrap=False)
     if full:
         _print_full(console, verdict, plot=plot)
     else:
-        head, *rest = summary(verdict, console.width)
+        head, *rest = summary(verdict, console.width, more)
         word = HEADLINE[verdict.verdict]
         console.print(Text.assemble((word, STYLES[verdict.verdict]), head.removeprefix(word)))
         for line in rest:

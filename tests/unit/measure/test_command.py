@@ -47,13 +47,14 @@ def test_a_pass_prints_the_verdict_on_stdout_and_ends_with_0(cluster: Foreign) -
     done = measured()
     assert done.exit_code == 0, done.output
     assert done.stdout.startswith("PASS")
+    [report] = Path(".busbar").glob("run-*/report.html")
+    assert done.stdout.endswith(f"more   {report}; --full prints gates, table and plot\n")
     *first, rest = done.stderr.split("\n", 2)
     assert first == ["reading ~/.kube/config", "cluster https://10.0.0.1:6443"]
     assert (
         "nodes        gpu-1, gpu-2" in done.stderr and "cluster: all Nodes with nvidia.com/gpu" in done.stderr
     )
     assert "\nall_reduce ended with exit code 0\n" in rest
-    assert [path.name for path in Path(".busbar").glob("run-*/report.html")] == ["report.html"]
     assert cluster.left == []
 
 

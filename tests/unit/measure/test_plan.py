@@ -38,7 +38,7 @@ def test_of_two_h100_nodes_with_eight_hostdevs_nothing_has_to_be_given() -> None
         "nodes": ("gpu-1, gpu-2", "cluster: all Nodes with nvidia.com/gpu"),
         "gpus": ("8", "cluster: allocatable nvidia.com/gpu"),
         "profile": ("h100-ib-8x400", "cluster: the only one that fits"),
-        "hcas": ("nvidia.com/hostdev=8", "profile h100-ib-8x400"),
+        "hcas": ("nvidia.com/hostdev=8", "profile"),
         "rails": ("8", "profile"),
         "rate_gbps": ("400", "profile"),
         "tolerations": ("nvidia.com/gpu=present:NoSchedule", "cluster: taints of the Nodes"),
@@ -87,7 +87,6 @@ def test_over_tcp_the_report_names_no_rails_that_nobody_has_given() -> None:
         ("NVIDIA-H100-80GB-HBM3", 8, {"vpc.amazonaws.com/efa": 32}, "efa"),
         ("NVIDIA-A100-SXM4-80GB", 8, {"rdma/ib": 1000}, "a100-ib-8x200"),
         ("NVIDIA-B200", 8, {"rdma/ib": 1}, "b200-ib-8x400"),
-        ("NVIDIA-A40", 8, {}, "a40"),
     ],
 )
 def test_a_profile_is_chosen_where_gpus_and_hcas_fit_no_other(
@@ -95,6 +94,29 @@ def test_a_profile_is_chosen_where_gpus_and_hcas_fit_no_other(
 ) -> None:
     made = planned(two(product=product, gpus=gpus, hcas=hcas))
     assert made.validation.profile == profile
+
+
+@pytest.mark.parametrize("product", ["NVIDIA-A40", "NVIDIA-A100-SXM4-80GB"])
+def test_nodes_without_hcas_are_not_taken_for_a_system_of_tcp(product: str) -> None:
+    """A device plugin that is not there yet must not switch the gate off."""
+    assert refused(two(product=product, hcas={}))[0].startswith(
+        "no known HCA resource (the Nodes offer: none)."
+    )
+
+
+def test_a_profile_for_tcp_on_nodes_with_hcas_needs_the_transport_in_writing() -> None:
+    cluster = two(product="NVIDIA-A100-SXM4-80GB")
+    [finding] = refused(cluster, validation={"profile": "a100-noib"})
+    assert finding.startswith(
+        "profile a100-noib is for TCP, the Nodes offer nvidia.com/hostdev. Fix: another"
+    )
+    asked = {"profile": "a100-noib", "transport": "socket"}
+    assert planned(cluster, validation=asked).job.transport == "socket"
+
+
+def test_one_node_is_measured_with_a_note_that_this_is_no_fabric() -> None:
+    made = planned(Foreign(gpu_node("gpu-1")))
+    assert made.notes == ["one Node: NVLink inside it is measured, and no fabric"]
 
 
 def test_of_several_fitting_profiles_none_is_chosen_and_all_are_named() -> None:
