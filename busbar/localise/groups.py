@@ -1,0 +1,117 @@
+"""Groups, their results, and which of these are good."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from busbar.nccl import Expectation
+
+Stage = Literal["A", "B", "C"]
+Kind = Literal["node", "in_group", "cross_group", "rail_in_group", "rail_cross_group"]
+PAIRS: tuple[Kind, ...] = ("in_group", "cross_group")
+
+# The rail group of each node: hosts whose rails end at the same leaf switches. Nodes without one share one.
+Places = Mapping[str, str]
+
+# A value below this part of the expected one is bad.
+GOOD = 0.9
+# Of fewer values of a kind the upper quartile may be a slow one.
+FEWEST_FOR_A_QUARTILE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """One run of all_reduce on one or two nodes, over all their rails or one.
+
+    Groups of the same `round` may run at the same time: no node is in two of them. A `rail` is the index of
+    an HCA and its GPU, from 0; None: all.
+    """
+
+    stage: Stage
+    round: int
+    kind: Kind
+    nodes: tuple[str, ...]
+    rail: int | None = None
+
+    @property
+    def name(self) -> str:
+        """Unique among the groups of a diagnosis; for markers in a log."""
+        rail = () if self.rail is None else (f"rail{self.rail}",)
+        return "/".join((f"{self.stage}{self.round}", *rail, *self.nodes))
+
+    def partner(self, node: str) -> str:
+        """The other node of a pair."""
+        return self.nodes[1] if self.nodes[0] == node else self.nodes[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What was measured, and what was expected, in GB/s of bus bandwidth.
+
+    A result of None is a run that gave no number: it counts as bad. A kind without an expected value is
+    compared with the upper quartile of its own results, if these are enough.
+    """
+
+    results: Mapping[Group, float | None] = field(default_factory=dict)
+    expected: Mapping[Kind, float] = field(default_factory=dict)
+
+    def references(self) -> dict[Kind, float]:
+        """What each kind of group should reach; kinds of which nothing can be said are left out."""
+        values: dict[Kind, list[float]] = {}
+        for group, busbw in self.results.items():
+            # Stage B runs the slow ones.
+            if busbw is not None and group.stage != "B":
+                values.setdefault(group.kind, []).append(busbw)
+        upper = {
+            kind: statistics.quantiles(found, n=4, method="inclusive")[2]
+            for kind, found in values.items()
+            if len(found) >= FEWEST_FOR_A_QUARTILE
+        }
+        return {**upper, **self.expected}
+
+    def shares(self) -> dict[Group, float]:
+        """Each result as a part of its reference: 0 without a number; left out without a reference."""
+        references = self.references()
+        return {
+            group: (busbw or 0.0) / references[group.kind]
+            for group, busbw in self.results.items()
+            if group.kind in references
+        }
+
+
+def by_place(nodes: Iterable[str], places: Places) -> dict[str, list[str]]:
+    """The nodes of each rail group."""
+    members: dict[str, list[str]] = {}
+    for node in nodes:
+        members.setdefault(places.get(node, ""), []).append(node)
+    return members
+
+
+def expected_busbw(system: Expectation, *, spine: float | None = None) -> dict[Kind, float]:
+    """What each kind of group should reach by `busbar.nccl.expected`, in GB/s; unknown kinds are left out.
+
+    `spine` is the part of a leaf's rate that its uplinks carry: 1 without oversubscription, None where that
+    is not known. Cross pairs then have no expected value.
+    """
+    found: dict[Kind, float | None] = {
+        "node": _all_reduce(system, nodes=1),
+        "in_group": _all_reduce(system, nodes=2),
+    }
+    # Inside an NVLink domain of several hosts a pair does not use its rails.
+    if system.rails == system.gpus_per_node and system.nodes_per_domain == 1:
+        found["rail_in_group"] = _all_reduce(system, nodes=2, rails=1, gpus_per_node=1)
+    if spine is not None:
+        near = found["in_group"]
+        found["cross_group"] = near * min(spine, 1.0) if near else None
+        # The few groups of stage C do not fill the uplinks.
+        found["rail_cross_group"] = found.get("rail_in_group")
+    return {kind: busbw for kind, busbw in found.items() if busbw}
+
+
+def _all_reduce(system: Expectation, **shape: int) -> float | None:
+    """The value whose 0.9 is the gate's floor: the lowest of the public results where these differ."""
+    floor = system.model_copy(update={**shape, "tolerance": 1 - GOOD}).bounds("all_reduce").floor
+    return floor / GOOD if floor else None
