@@ -4,19 +4,8 @@
 a plan and removes all that it has created, `clean` removes what a killed process has left.
 """
 
-from busbar.measure.facts import Facts, GpuNode, read_facts
+from busbar.measure.facts import read_facts
 from busbar.measure.plan import CannotMeasure, Plan, Request, plan
-from busbar.measure.run import Interrupted, clean, measure
+from busbar.measure.run import clean, measure
 
-__all__ = [
-    "CannotMeasure",
-    "Facts",
-    "GpuNode",
-    "Interrupted",
-    "Plan",
-    "Request",
-    "clean",
-    "measure",
-    "plan",
-    "read_facts",
-]
+__all__ = ["CannotMeasure", "Plan", "Request", "clean", "measure", "plan", "read_facts"]

@@ -11,11 +11,11 @@ from typing import Any
 from busbar.kube.allocatable import count
 from busbar.kube.client import Api, ApiError, JsonObject
 from busbar.kube.nodes import NODES, Node
+from busbar.manifests.mpijob import API_VERSION
 
 # NVIDIA-H100-80GB-HBM3, from NVIDIA's GPU feature discovery; H100, on CoreWeave (coreweave/nccl-tests).
 PRODUCT_LABELS = ("nvidia.com/gpu.product", "gpu.nvidia.com/model")
 HOSTNAME_LABEL = "kubernetes.io/hostname"
-GROUP = "/apis/kubeflow.org"
 # Not part of a selector's grammar: a name, or several.
 _NAMES = re.compile(r"[a-z0-9.,-]+")
 # Set by Kubernetes itself on a node that is not fit for pods.
@@ -61,12 +61,12 @@ class GpuNode:
 class Facts:
     """A cluster. What the credentials may not read is None: `runtime_classes`, and what pods hold.
 
-    `nodes`: those of the request, else all. `mpijob_versions`: in which the API serves MPIJobs.
+    `nodes`: those of the request, else all. `serves_mpijobs`: in the version that the job has.
     """
 
     nodes: tuple[GpuNode, ...]
     runtime_classes: frozenset[str] | None
-    mpijob_versions: frozenset[str]
+    serves_mpijobs: bool
     pods_known: bool = True
 
 
@@ -86,7 +86,7 @@ def read_facts(api: Api, nodes: str | None) -> Facts:
     return Facts(
         nodes=tuple(_gpu_node(node, held) for node in found),
         runtime_classes=None if classes is None else frozenset(each["metadata"]["name"] for each in classes),
-        mpijob_versions=_mpijob_versions(api),
+        serves_mpijobs=_serves_mpijobs(api),
         pods_known=pods is not None,
     )
 
@@ -121,26 +121,17 @@ def _held(pods: Iterable[JsonObject]) -> dict[str, dict[str, dict[str, int]]]:
 
 
 def _requests(spec: Mapping[str, Any]) -> dict[str, int]:
-    """The extended resources of a pod: what its containers ask for together, or one of those before them."""
-    totals: dict[str, int] = {}
-    for name, containers in (("containers", spec["containers"]), ("init", spec.get("initContainers") or [])):
-        for container in containers:
-            asked = (container.get("resources") or {}).get("requests") or {}
-            for resource in (each for each in asked if "/" in each):
-                units, before = count(asked, resource), totals.get(resource, 0)
-                totals[resource] = before + units if name == "containers" else max(before, units)
-    return totals
+    """The extended resources of a pod's containers."""
+    asked = [(each.get("resources") or {}).get("requests") or {} for each in spec["containers"]]
+    names = {name for each in asked for name in each if "/" in name}
+    return {name: sum(count(each, name) for each in asked) for name in names}
 
 
-def _mpijob_versions(api: Api) -> frozenset[str]:
+def _serves_mpijobs(api: Api) -> bool:
     try:
-        versions = [each["version"] for each in api.get(GROUP).get("versions") or []]
-        return frozenset(version for version in versions if _serves_mpijobs(api, version))
+        kinds = api.get(f"/apis/{API_VERSION}").get("resources") or []
     except ApiError as error:
         if not error.not_found:
             raise
-        return frozenset()
-
-
-def _serves_mpijobs(api: Api, version: str) -> bool:
-    return any(each["name"] == "mpijobs" for each in api.get(f"{GROUP}/{version}").get("resources") or [])
+        return False
+    return any(each["name"] == "mpijobs" for each in kinds)

@@ -20,14 +20,15 @@ from busbar.nccl.expected.system import gpu_name, is_gpu, models
 from busbar.versions import MPI_OPERATOR_IMAGE
 
 RUN_LABEL = "busbar/nccl-run"
-MPIJOB_VERSION = mpijob.API_VERSION.rpartition("/")[2]
 # A resource of the shared device plugin: a unit is a pod's access to all HCAs, not one HCA.
 _SHARED = "rdma/"
 _NAMED = 4
 _MAX_FINDINGS = 12
-_OPERATOR = (
-    "install the MPI Operator: kubectl apply --server-side -f https://raw.githubusercontent.com/kubeflow/"
-    f"mpi-operator/v{MPI_OPERATOR_IMAGE.rpartition(':')[2]}/deploy/v2beta1/mpi-operator.yaml"
+NO_MPIJOBS = (
+    f"the API serves no MPIJobs of {mpijob.API_VERSION}. Fix: install the MPI Operator: kubectl apply "
+    "--server-side -f https://raw.githubusercontent.com/kubeflow/mpi-operator/"
+    f"v{MPI_OPERATOR_IMAGE.rpartition(':')[2]}/deploy/v2beta1/mpi-operator.yaml. Where the Training Operator "
+    "serves MPIJobs of v1, take them out of its --enable-scheme and delete the CRD mpijobs.kubeflow.org first"
 )
 
 
@@ -129,7 +130,8 @@ class _Planner:
         transport = self._given.get("transport") or (profile.transport if profile else DEFAULT_TRANSPORT)
         hcas = self._hcas(nodes, profile, transport)
         hardware = self._hardware(nodes, gpus, profile, transport, hcas)
-        self._operator()
+        if not self._facts.serves_mpijobs:
+            self._findings.append(NO_MPIJOBS)
         validation = self._validation(run)
         for resource, units in {GPU_RESOURCE: gpus, **hcas}.items():
             self._findings += [text for node in nodes if (text := _lacks(node, resource, units))]
@@ -286,18 +288,6 @@ class _Planner:
             gpu_model=gpu_name(product) if models(product) else None,
             taints=read_taints(map(asdict, taints)),
         )
-
-    def _operator(self) -> None:
-        """MPIJobs must be served, in the version that the job has."""
-        served = self._facts.mpijob_versions
-        if not served:
-            self._findings.append(f"the API serves no MPIJobs. Fix: {_OPERATOR}")
-        elif MPIJOB_VERSION not in served:
-            self._findings.append(
-                f"the API serves MPIJobs as {', '.join(sorted(served))} only, as the Training Operator "
-                f"installs them; {MPIJOB_VERSION} is needed. Fix: take mpijob out of its --enable-scheme, "
-                f"delete its CRD mpijobs.kubeflow.org, and {_OPERATOR}"
-            )
 
     def _validation(self, run: str) -> Validation:
         given, classes, asked = self._given, self._facts.runtime_classes, self._request.namespace

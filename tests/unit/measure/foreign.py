@@ -73,11 +73,10 @@ class Foreign(Cluster):
             self.objects[f"/api/v1/nodes/{each['metadata']['name']}"] = each
         self.objects["/apis/node.k8s.io/v1/runtimeclasses/nvidia"] = {"metadata": {"name": "nvidia"}}
         if operator:
-            self.serve("v2beta1")
+            self.serve("v2beta1", "mpijobs")
 
-    def serve(self, version: str) -> None:
-        self.objects["/apis/kubeflow.org"] = {"versions": [{"version": version}]}
-        self.objects[f"/apis/kubeflow.org/{version}"] = {"resources": [{"name": "mpijobs"}]}
+    def serve(self, version: str, *kinds: str) -> None:
+        self.objects[f"/apis/kubeflow.org/{version}"] = {"resources": [{"name": kind} for kind in kinds]}
 
     def add(self, path: str, body: JsonObject) -> None:
         """Something of somebody else."""

@@ -262,31 +262,25 @@ def test_a_cluster_without_the_runtime_class_gets_pods_without_one() -> None:
     assert planned(cluster, validation={"runtime_class": "mine"}).job.runtime_class == "mine"
 
 
-def test_a_cluster_without_the_mpi_operator_is_refused_with_the_way_to_get_it() -> None:
-    [finding] = refused(Foreign(gpu_node("gpu-1"), operator=False))
-    assert finding.startswith("the API serves no MPIJobs. Fix: install the MPI Operator: kubectl apply ")
-    assert "/mpi-operator/v0.8.0/deploy/v2beta1/mpi-operator.yaml" in finding
-
-
-def test_mpijobs_of_the_training_operator_are_not_those_that_are_needed() -> None:
+@pytest.mark.parametrize("served", [{}, {"v1": ["mpijobs"]}, {"v2beta1": ["others"]}], ids=str)
+def test_a_cluster_without_the_mpi_operator_is_refused_with_the_way_to_get_it(
+    served: dict[str, list[str]],
+) -> None:
     cluster = Foreign(gpu_node("gpu-1"), operator=False)
-    cluster.serve("v1")
+    for version, kinds in served.items():
+        cluster.serve(version, *kinds)
     [finding] = refused(cluster)
-    assert finding.startswith("the API serves MPIJobs as v1 only, as the Training Operator installs them")
-
-
-def test_kubeflow_without_mpijobs_is_not_the_mpi_operator() -> None:
-    cluster = Foreign(gpu_node("gpu-1"), operator=False)
-    cluster.objects["/apis/kubeflow.org"] = {"versions": [{"version": "v1"}]}
-    cluster.objects["/apis/kubeflow.org/v1"] = {"resources": [{"name": "pytorchjobs"}]}
-    assert refused(cluster)[0].startswith("the API serves no MPIJobs.")
+    assert finding.startswith(
+        "the API serves no MPIJobs of kubeflow.org/v2beta1. Fix: install the MPI Operator"
+    )
+    assert "/mpi-operator/v0.8.0/deploy/v2beta1/mpi-operator.yaml" in finding
 
 
 def test_all_that_keeps_the_job_from_running_is_said_at_once() -> None:
     cluster = Foreign(gpu_node("gpu-1"), gpu_node("gpu-2"), operator=False)
     cluster.hold(holder("gpu-1", "train-0", 8))
     assert [line.split(":")[0] for line in refused(cluster)] == [
-        "the API serves no MPIJobs. Fix",
+        "the API serves no MPIJobs of kubeflow.org/v2beta1. Fix",
         "gpu-1",
     ]
 
@@ -324,9 +318,9 @@ def test_units_of_other_resources_may_be_quantities_of_bytes() -> None:
     assert planned(Foreign(node)).job.nodes == ("gpu-1",)
 
 
-def test_an_init_container_counts_only_beyond_the_containers() -> None:
+def test_the_containers_of_a_pod_hold_their_gpus_together() -> None:
     held = holder("gpu-1", "train-0", 2)
-    held["spec"]["initContainers"] = [{"resources": {"requests": {GPU: "3"}}}]
+    held["spec"]["containers"] += [{"resources": {"requests": {GPU: "1"}}}, {}]
     cluster = two()
     cluster.hold(held)
     assert refused(cluster)[0].startswith("gpu-1: 5 of 8 nvidia.com/gpu are free, held by ml/train-0 (3).")
