@@ -45,15 +45,18 @@ if [[ -z ${{NCCL_SOCKET_IFNAME:-}} && -r /proc/net/route ]]; then
     break
   done </proc/net/route
 fi
+# Slurm also lists pmix where the library that it loads, libpmix, is missing.
 types=" $(srun --mpi=list 2>&1 | tr -s '[:space:],:' ' ') "
 mpi=
-[[ $types != *" pmi2 "* ]] || mpi=pmi2
-[[ $types != *" pmix "* ]] || mpi=pmix
+for type in pmix pmi2; do
+  [[ ! $mpi && $types == *" $type "* ]] || continue
+  timeout 60 srun --mpi=$type --nodes=1 --ntasks=1 true >/dev/null 2>&1 && mpi=$type
+done
 {container}if [[ $mpi ]]; then
   run=(srun "--mpi=$mpi" --kill-on-bad-exit=1 --cpu-bind=none{options})
 else
   mpirun=$(command -v mpirun) || {{
-    echo "# busbar: srun has no --mpi=pmix or pmi2, and PATH no mpirun. Fix: install Slurm's PMIx plugin"
+    echo "# busbar: no working srun --mpi=pmix or pmi2, and no mpirun. Fix: install libpmix for Slurm"
     finish 127
   }}
   tag=(--tag-output)
@@ -87,7 +90,7 @@ on all nodes, or print the script without --image for nccl-tests on the nodes"
   finish 64
 fi
 if [[ ! $mpi ]]; then
-  echo "# busbar: srun has no --mpi=pmix or pmi2 to start ranks in an image. Fix: install Slurm's PMIx plugin"
+  echo "# busbar: no working srun --mpi=pmix or pmi2 for an image. Fix: install libpmix for Slurm"
   finish 64
 fi
 """
