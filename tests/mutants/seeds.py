@@ -22,10 +22,10 @@ from cosmic_ray.plugins import get_operator, operator_names
 
 PROJECT = Path(__file__).resolve().parents[2]
 SETTINGS = tomllib.loads((PROJECT / "pyproject.toml").read_text())["tool"]["mutants"]
-# A capability is one area.
+# A capability is one area, with all that is in its folder.
 AREAS: dict[str, dict[str, Any]] = SETTINGS["areas"] | {
     folder.name: {
-        "source": [f"stacks/{folder.name}/package"],
+        "source": [f"stacks/{folder.name}/{room}" for room in ("package", "charts", "helm_values")],
         "tests": [f"stacks/{folder.name}/tests/{room}" for room in ("unit", "program")],
     }
     for folder in sorted(PROJECT.glob("stacks/*"))
@@ -38,6 +38,7 @@ LEFT_OUT = "line"
 LINES = {
     ".sh": re.compile(r"\s+(?!local |fi$|done$|esac$|else$|\w+\)$)[\w\[(]"),
     ".yaml": re.compile(r"\s*(?:- )?[\w./-]+: *\S"),
+    ".j2": re.compile(r"\s*[^\s{#]"),
 }
 
 

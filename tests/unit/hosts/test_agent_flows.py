@@ -367,7 +367,7 @@ def test_a_host_that_is_a_server_becomes_no_worker(worker: Host) -> None:
             "k3s *kubeletVersion}",
             "Node worker-1 Ready: timed out after 420 s. Fix: see the log of k3s-agent above",
         ),
-        ("mktemp *config.yaml*", "failed (status 60): "),
+        ("mktemp *k3s-agent.service*", "failed (status 60): "),
     ],
 )
 def test_a_step_of_a_new_worker_that_fails_says_why_and_nothing_counts_as_applied(

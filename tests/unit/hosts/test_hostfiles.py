@@ -233,6 +233,60 @@ def test_two_load_balancers_share_an_address_by_unicast() -> None:
     assert "virtual_ipaddress {\n    10.0.0.8\n  }" in second
 
 
+def settings(config: str) -> list[str]:
+    """The lines that count: without indentation and comments."""
+    lines = [line.strip() for line in config.splitlines()]
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def test_the_whole_configuration_of_haproxy() -> None:
+    default = (
+        "default-server inter 5s fastinter 1s downinter 2s fall 3 rise 2 check check-ssl verify required"
+    )
+    assert settings(haproxy_config()) == [
+        *(
+            "global",
+            "log /dev/log local0",
+            "user haproxy",
+            "group haproxy",
+            "maxconn 8000",
+            "hard-stop-after 30m",
+        ),
+        *("defaults", "mode tcp", "log global", "option tcplog", "option dontlognull", "timeout connect 5s"),
+        *("option redispatch 1", "timeout check 5s"),
+        *("timeout client 1h", "timeout server 1h", "timeout tunnel 1h"),
+        *("frontend kubernetes_api", "bind *:6443", "default_backend servers"),
+        *(
+            "backend servers",
+            "balance roundrobin",
+            "option httpchk GET /readyz",
+            "http-check expect status 200",
+        ),
+        "default-server on-marked-down shutdown-sessions",
+        f"{default} ca-file /etc/haproxy/busbar-ca.pem",
+        *(f"server server-{n} 10.0.0.1{n}:6443" for n in (1, 2, 3)),
+        *("listen stats", "mode http", "bind 127.0.0.1:8404", "stats enable", "stats uri /"),
+    ]
+
+
+def test_the_whole_configuration_of_keepalived() -> None:
+    made = cluster(load_balancers=2)
+    both = Inventory.of(made).load_balancers
+    shared = made.hosts.virtual_ip
+    assert shared is not None
+    config = haproxy.keepalived_config(both, shared, both[0])
+    assert config.startswith("# Written by busbar: "), "how busbar knows its own file"
+    assert settings(config) == [
+        *("global_defs {", "script_user root", "enable_script_security", "}"),
+        *("vrrp_script haproxy {", 'script "/usr/bin/systemctl is-active --quiet haproxy.service"'),
+        *("interval 2", "fall 2", "rise 2", "}"),
+        *("vrrp_instance kubernetes_api {", "state BACKUP", f"interface {shared.interface}"),
+        *(f"virtual_router_id {shared.router_id}", "priority 150", "advert_int 1"),
+        *("unicast_src_ip 10.0.0.1", "unicast_peer {", "10.0.0.2", "}"),
+        *("virtual_ipaddress {", "10.0.0.8", "}", "track_script {", "haproxy", "}", "}"),
+    ]
+
+
 def test_one_load_balancer_has_no_keepalived() -> None:
     [host] = Inventory.of(cluster()).load_balancers
     assert haproxy.keepalived_config([host], None, host) == ""

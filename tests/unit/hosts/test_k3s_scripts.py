@@ -217,6 +217,47 @@ def test_a_name_that_another_machine_has_ends_the_wait_within_seconds(log: str, 
     assert "Fix: if that machine is gone: k3s kubectl delete node worker-1 on" in done.stderr
 
 
+def test_a_crash_because_another_machine_has_the_name_is_named_before_the_number_of_crashes() -> None:
+    done = run(
+        "k3s-server",
+        """systemctl() { case $1 in is-active | is-failed) return 1 ;; show) echo 4 ;; esac; }
+           journalctl() { echo 'level=fatal msg="duplicate node name found, please use a unique name"'; }
+           K3S_SINCE=0 K3S_CRASHED_BEFORE=1
+           k3s_await k3s 20 'Node Ready' false""",
+        PAYLOAD="{}",
+    )
+    assert "it has a member worker-1 of another machine (duplicate node name)" in done.stderr
+    assert "level=fatal" in done.stderr, "the log is shown"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "failed", "says"), [(0, "1", "timed out after 0 s"), (420, "0", "crashed 1 times")]
+)
+def test_a_wait_ends_at_its_deadline_or_with_a_failed_unit_and_shows_the_log(
+    seconds: int, failed: str, says: str
+) -> None:
+    done = run(
+        "k3s-agent",
+        f"""systemctl() {{ case $1 in is-failed) return {failed} ;; show) echo 0 ;; esac; }}
+            journalctl() {{ echo 'level=error msg="no route"'; }}
+            sleep() {{ exit 99; }}
+            K3S_SINCE=0 K3S_CRASHED_BEFORE=0
+            k3s_await k3s-agent {seconds} 'Node Ready' false""",
+        PAYLOAD="{}",
+    )
+    assert done.returncode == 1
+    assert says in done.stderr and "no route" in done.stderr
+
+
+def test_a_wait_pauses_between_its_looks() -> None:
+    looks = (
+        "looks() { ((++count > 3)); }; sleep() { echo slept; }; count=0 K3S_SINCE=0 K3S_CRASHED_BEFORE=0; "
+    )
+    unit = "systemctl() { case $1 in is-failed) return 1 ;; show) echo 0 ;; esac; }; "
+    for wait in ("k3s_await k3s-agent 20 'Node Ready' looks", "poll 20 looks"):
+        assert output("k3s-agent", unit + looks + wait, PAYLOAD="{}") == "slept\n" * 3
+
+
 def test_what_still_runs_from_before_a_restart_does_not_end_the_wait(tmp_path: Path) -> None:
     """A busy systemd begins later with it; the next server would restart beside this one."""
     (tmp_path / "config.yaml").touch()

@@ -18,7 +18,7 @@ def write(file: Path, text: str) -> None:
 
 
 def test_gpus_on_the_pci_bus_are_counted_without_their_audio_and_bridges(tmp_path: Path) -> None:
-    devices = [("0x10de", "0x030200"), ("0x10de", "0x030000"), ("0x10de", "0x040300"), ("0x15b3", "0x020700")]
+    devices = [("0x10de", "0x030200"), ("0x10de", "0x030000"), ("0x10de", "0x040300"), ("0x1002", "0x030000")]
     for number, (vendor, kind) in enumerate(devices):
         write(tmp_path / f"0000:0{number}:00.0/vendor", f"{vendor}\n")
         write(tmp_path / f"0000:0{number}:00.0/class", f"{kind}\n")
@@ -309,3 +309,36 @@ def test_rdma_devices_are_shared_unless_the_kernel_says_otherwise(
     assert output("preflight", f"MODULES={tmp_path}; rdma_is_shared") == "true"
     write(tmp_path / "ib_core/parameters/netns_mode", mode)
     assert output("preflight", f"MODULES={tmp_path}; rdma_is_shared") == shared
+
+
+WHOLE = """
+begin() { :; }
+keep_script() { echo kept >&2; }
+for part in system resources network software; do eval "$part() { printf '\\"$part\\":1'; }"; done
+for part in gpus fabric_manager gdr hcas rdma_is_shared nfs_client pci_gpus nfs_folder; do
+  eval "$part() { printf 2; }"
+done
+main
+"""
+
+
+@pytest.mark.parametrize(
+    ("values", "more"),
+    [
+        ({"ROLE": "worker"}, {"gpus", "fabric_manager", "gdr", "hcas", "rdma_is_shared", "nfs_client"}),
+        ({"ROLE": "server"}, {"pci_gpus"}),
+        ({"ROLE": "lb", "NFS_FOLDER": "/srv"}, {"nfs_folder"}),
+    ],
+)
+@pytest.mark.parametrize("writable", [True, False])
+def test_the_report_has_what_the_role_of_the_host_needs(
+    values: dict[str, str], more: set[str], writable: bool
+) -> None:
+    room = f"tmp_is_writable() {{ {'true' if writable else 'false'}; }}; "
+    done = run("preflight", room + WHOLE, **values)
+    found = json.loads(done.stdout)
+    assert set(found) == {
+        *("schema_version", "system", "resources", "network", "software", "tmp_is_writable", "epoch"), *more,
+    }  # fmt: skip
+    assert (found["tmp_is_writable"], done.stderr) == (writable, "kept\n" if writable else "")
+    assert found["schema_version"] == 5 and found["epoch"] > 0

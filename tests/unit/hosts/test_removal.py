@@ -97,6 +97,12 @@ def test_a_disk_of_the_site_below_the_data_is_emptied_and_stays_mounted(disks: P
     assert left == {"rancher/k3s/agent", *(f"{IMAGES}{end}" for end in ("", "/lost+found"))}
 
 
+def test_an_empty_disk_of_the_site_keeps_its_mount_point(disks: Path) -> None:
+    (disks / IMAGES / "lost+found").rmdir()
+    output("k3s-agent-remove", places(disks) + f"MOUNTS={disks}/mounts; k3s_remove_data")
+    assert [path.name for path in (disks / "rancher/k3s").rglob("*")] == ["agent", "containerd"]
+
+
 def test_what_was_mounted_below_the_data_later_stops_the_removal(disks: Path) -> None:
     volume = disks / "rancher/k3s/storage/volume"
     volume.mkdir(parents=True)
