@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from busbar.nccl import Expectation
 from busbar.nccl.expected import profiles
@@ -191,6 +192,60 @@ def test_bounds_of_eight_h100_with_eight_rails(
 ) -> None:
     found = bounds(System("H100", nodes, 8, 8, 400, 450), "all_reduce", algorithm)
     assert (found.floor, found.ceiling) == (pytest.approx(floor, abs=0.1), pytest.approx(ceiling, abs=0.1))
+
+
+@pytest.mark.parametrize(
+    ("nodes", "collective", "floor", "ceiling"),
+    [
+        # At best B(n-1)/n x N/(N-1); below, a large ring's share of B.
+        (4, "all_gather", 300, 400 * 31 / 32 * 4 / 3),
+        (8, "reduce_scatter", 300, 400 * 63 / 64 * 8 / 7),
+        (2, "all_gather", 300, 529.1),
+        # At most B.
+        (2, "broadcast", 360, 408),
+        (8, "reduce", 300, 408),
+        # The rail of a GPU, for what leaves its node.
+        (2, "alltoall", 0.9 * 50 / 1.2 * 15 / 8, 1.02 * 50 * 15 / 8),
+        (8, "alltoall", 0.9 * 50 / 1.2 * 63 / 56, 1.02 * 50 * 63 / 56),
+        (2, "sendrecv", 0.9 * 50 / 1.2, 1.02 * 50),
+        (1, "alltoall", 0.9 * 337.5, 450),
+    ],
+)
+def test_bounds_of_other_collectives(nodes: int, collective: str, floor: float, ceiling: float) -> None:
+    found = bounds(replace(H100, nodes=nodes), collective, "auto")
+    assert (found.floor, found.ceiling) == (pytest.approx(floor), pytest.approx(ceiling))
+
+
+def test_the_reasoning_shows_what_the_floor_is_made_of() -> None:
+    found = bounds(replace(H100, nodes=4), "all_reduce", "ring")
+    assert found.reasoning[0].startswith("B = 8 rails x 400 Gb/s / 8 = 400 GB/s per direction; N = 4, n = 32")
+    assert found.reasoning[-2] == "expected 388.26 GB/s, floor 0.9 x 388.26 GB/s = 349.43 GB/s"
+    assert found.reasoning[-1] == "ceiling 408 GB/s: above it the number is not credible"
+    assert not bounds(replace(H100, nodes=1), "all_reduce", "ring").reasoning[0].startswith("B = ")
+
+
+@pytest.mark.parametrize(
+    ("name", "least", "refused"),
+    [
+        ("nodes", 1, 0),
+        ("gpus_per_node", 1, 0),
+        ("rails", 0, -1),
+        ("rate_gbps", 0, -0.1),
+        ("net_devices", 0, -1),
+        ("nvlink_gbps", 0, -0.1),
+        ("nodes_per_domain", 1, 0),
+        ("min_bytes", 0, -1),
+        ("max_bytes", 1, 0),
+        ("step_factor", 2, 1),
+        ("expected_busbw_gbps", 0.001, 0),
+        ("tolerance", 0, -0.1),
+        ("tolerance", 0.999, 1),
+    ],
+)
+def test_an_expectation_that_nothing_can_meet_is_refused(name: str, least: float, refused: float) -> None:
+    assert getattr(Expectation.model_validate({name: least}), name) == least
+    with pytest.raises(ValidationError, match=name):
+        Expectation.model_validate({name: refused})
 
 
 def test_two_nodes_may_exceed_line_rate_and_more_may_not() -> None:
