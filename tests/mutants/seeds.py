@@ -22,14 +22,25 @@ from cosmic_ray.plugins import get_operator, operator_names
 
 PROJECT = Path(__file__).resolve().parents[2]
 SETTINGS = tomllib.loads((PROJECT / "pyproject.toml").read_text())["tool"]["mutants"]
-# A capability is one area, with all that is in its folder.
-AREAS: dict[str, dict[str, Any]] = SETTINGS["areas"] | {
-    folder.name: {
-        "source": [f"stacks/{folder.name}/{room}" for room in ("package", "charts", "helm_values")],
-        "tests": [f"stacks/{folder.name}/tests/{room}" for room in ("unit", "program")],
-    }
-    for folder in sorted(PROJECT.glob("stacks/*"))
-    if (folder / "capability.py").is_file()
+CAPABILITIES = sorted(path.parent.name for path in PROJECT.glob("stacks/*/capability.py"))
+# A capability is an area, and its charts and values are another.
+AREAS: dict[str, dict[str, Any]] = {
+    **SETTINGS["areas"],
+    **{
+        name: {
+            "source": [f"stacks/{name}/package"],
+            "tests": [f"stacks/{name}/tests/{room}" for room in ("unit", "program")],
+        }
+        for name in CAPABILITIES
+    },
+    **{
+        f"{name}-charts": {
+            "source": [f"stacks/{name}/charts", f"stacks/{name}/helm_values"],
+            "tests": [f"stacks/{name}/tests/unit"],
+            "named": True,
+        }
+        for name in CAPABILITIES
+    },
 }
 NOT_COUNTED = Path(__file__).with_name("not_counted.toml")
 ENTRIES = tomllib.loads(NOT_COUNTED.read_text())["mutant"]
