@@ -21,6 +21,9 @@ from busbar.nccl.expected.system import is_gpu
 # Levels of NCCL_DEBUG at which NCCL prints the transport of each edge.
 _EVIDENCE = ("INFO", "TRACE")
 _FABRICS = {"infiniband": "infiniband", "ethernet": "roce"}
+_OTHER_PROFILE = (
+    "Fix: a profile of this hardware (busbar nccl profiles), or none: the pool's numbers are used then"
+)
 # An expectation or a floor below this part of what is computed is hardly meant.
 _FAR_BELOW = 0.5
 
@@ -66,39 +69,49 @@ def values(config: PartialConfig) -> Iterator[str]:
 
 
 def hardware(cluster: Cluster) -> Iterator[str]:
-    """No profile and no value that lets a pool pass without its fabric."""
+    """No profile and no value that lets a pool pass without its fabric, or that fits no pool."""
     wanted = cluster.validation
     if not wanted.enabled:
         return
     profile = profiles.load(wanted.profile) if wanted.profile else None
-    for name, pool in cluster.pools.items():
-        if profile is not None:
-            yield from _other_system(name, pool, profile, wanted.transport)
-        for path, given, ceiling, _ in _given(cluster, name, pool):
-            if ceiling is not None and given > ceiling:
-                yield (
-                    f"{path}: {given:g} GB/s is more than pools.{name} can carry, {ceiling:.4g} GB/s. "
-                    "Fix: give GB/s (10^9 bytes), not Gb/s"
-                )
+    if profile is not None and wanted.transport is None and profile.transport == "socket":
+        for name, pool in cluster.pools.items():
+            yield (
+                f"validation.profile: {profile.name} accepts TCP between hosts, and pools.{name} has "
+                f"{pool.rails} rails. {_OTHER_PROFILE}; if TCP is meant, set validation.transport: socket"
+            )
+    unfit = _unfit(cluster, profile)
+    if all(unfit.values()):
+        yield from (line for lines in unfit.values() for line in lines)
 
 
-def _other_system(name: str, pool: Pool, profile: Profile, transport: str | None) -> Iterator[str]:
+def _unfit(cluster: Cluster, profile: Profile | None) -> dict[str, list[str]]:
+    """By pool: what of profile and expectation is of another kind of system than it."""
+    return {
+        name: [
+            *(_other_system(name, pool, profile) if profile else ()),
+            *(
+                f"{path}: {given:g} GB/s is more than pools.{name} can carry, {ceiling:.4g} GB/s. "
+                "Fix: give GB/s (10^9 bytes), not Gb/s"
+                for path, given, ceiling, _ in _given(cluster, name, pool)
+                if ceiling is not None and given > ceiling
+            ),
+        ]
+        for name, pool in cluster.pools.items()
+    }
+
+
+def _other_system(name: str, pool: Pool, profile: Profile) -> Iterator[str]:
     """What of the profile is another kind of system than the pool."""
-    fix = "Fix: a profile of this hardware (busbar nccl profiles), or none: the pool's numbers are used then"
-    if transport is None and profile.transport == "socket":
-        yield (
-            f"validation.profile: {profile.name} accepts TCP between hosts, and pools.{name} has "
-            f"{pool.rails} rails. {fix}; if TCP is meant, set validation.transport: socket"
-        )
     if pool.gpu_model and is_gpu(pool.gpu_model, profile.gpu) is False:
         yield (
             f"validation.profile: {profile.name} is of {profile.gpu}, and pools.{name} has "
-            f"{pool.gpu_model}. {fix}"
+            f"{pool.gpu_model}. {_OTHER_PROFILE}"
         )
     if profile.fabric is not None and profile.fabric != _FABRICS[pool.link_layer]:
         yield (
             f"validation.profile: {profile.name} is of {profile.fabric}, and pools.{name}.link_layer is "
-            f"{pool.link_layer}. {fix}"
+            f"{pool.link_layer}. {_OTHER_PROFILE}"
         )
 
 
@@ -138,11 +151,14 @@ def warnings(cluster: Cluster) -> Iterator[str]:
             f"validation.tolerance: {wanted.tolerance:g} accepts {1 - wanted.tolerance:.0%} of the expected "
             "bandwidth. Fix: 0.1 accepts 90 %"
         )
+    profile = profiles.load(wanted.profile) if wanted.profile else None
+    unfit = _unfit(cluster, profile)
+    if not all(unfit.values()):
+        yield from (line for lines in unfit.values() for line in lines)
     for name, pool in cluster.pools.items():
         for path, given, _, computed in _given(cluster, name, pool):
             if computed is not None and given < _FAR_BELOW * computed:
                 yield f"{path}: {given:g} GB/s is far below what pools.{name} should do, {computed:.4g} GB/s"
-        profile = profiles.load(wanted.profile) if wanted.profile else None
         if profile is not None and (profile.rails, profile.rate_gbps) != (pool.rails, pool.rate_gbps):
             yield (
                 f"validation.profile: {profile.name} has {profile.rails} rails of {profile.rate_gbps:g} "

@@ -121,11 +121,11 @@ def test_labels_restart_no_agent_and_another_setting_restarts_them_one_at_a_time
     assert nodes == [f"node/{worker}" for worker in workers]
     assert [lab.last_start(worker) for worker in workers] == before
 
-    def verbose(cluster: dict[str, Any]) -> None:
-        cluster["k3s"]["agent_args"] = {"kubelet-arg": ["v=2"]}
+    def fewer_pods(cluster: dict[str, Any]) -> None:
+        cluster["k3s"]["agent_args"] = {"kubelet-arg": ["max-pods=109"]}
         cluster["pools"]["lab"]["max_unavailable"] = 1
 
-    changed(verbose)
+    changed(fewer_pods)
     first, second = sorted(lab.last_start(worker) for worker in workers)
     assert max(max(before)) < first[0] < first[1] < second[0]
     assert _pods(lab) == pods
@@ -231,11 +231,11 @@ def test_no_agent_restarts_under_a_running_job_if_its_pool_refuses_that(
 ) -> None:
     before = {worker: lab.last_start(worker) for worker in ("worker-1", "worker-2")}
 
-    def verbose(cluster: dict[str, Any]) -> None:
-        cluster["k3s"]["agent_args"] = {"kubelet-arg": ["v=2"]}
+    def fewer_pods(cluster: dict[str, Any]) -> None:
+        cluster["k3s"]["agent_args"] = {"kubelet-arg": ["max-pods=109"]}
         cluster["pools"]["lab"]["running_jobs"] = "refuse"
 
-    text = changed(verbose, "--continue-on-error", fails=True)
+    text = changed(fewer_pods, "--continue-on-error", fails=True)
     assert f"worker-1: jobs run here: default/{job}; the agent was not restarted" in text
     assert lab.last_start("worker-1") == before["worker-1"]
     assert lab.last_start("worker-2") > before["worker-2"]

@@ -186,7 +186,7 @@ def test_a_drain_that_was_killed_is_finished_by_the_next_update_and_no_worker_st
     lab: Lab, site: Site, tmp_path: Path
 ) -> None:
     def drained(cluster: dict[str, Any]) -> None:
-        cluster["k3s"]["agent_args"] = {"kubelet-arg": ["v=2"]}
+        cluster["k3s"]["agent_args"] = {"kubelet-arg": ["max-pods=109"]}
         cluster["pools"]["lab"] |= {"max_unavailable": 1, "drain": "always", "drain_timeout_seconds": 600}
 
     def cordoned() -> list[str]:
@@ -220,7 +220,7 @@ def test_pools_that_are_rolled_in_order_restart_one_after_the_other_and_pause(
     before = [lab.last_start(worker) for worker in WORKERS]
 
     def in_order(cluster: dict[str, Any]) -> None:
-        cluster["k3s"] |= {"agent_args": {"kubelet-arg": ["v=2"]}, "roll_pools": "in_order"}
+        cluster["k3s"] |= {"agent_args": {"kubelet-arg": ["max-pods=109"]}, "roll_pools": "in_order"}
         cluster["pools"]["lab"]["pause_seconds"] = pause
         cluster["pools"]["other"] = dict(cluster["pools"]["lab"])
         first, second = cluster["hosts"]["workers"]

@@ -123,3 +123,10 @@ def test_hcas_are_not_chosen_by_an_environment_variable() -> None:
 
 def test_a_validation_that_is_switched_off_is_not_compared() -> None:
     assert load(site(validation={"enabled": False, "profile": "a40"}))
+
+
+def test_an_expectation_that_one_of_two_pools_cannot_carry_is_a_warning() -> None:
+    data = site(workers={"h100": 2, "old": 2}, validation={"expected_busbw_gbps": 380})
+    data["pools"]["old"] |= {"gpu_model": "A100", "rate_gbps": 100}
+    [said] = [text for text in warnings(load(data)) if text.startswith("validation.")]
+    assert said.startswith("validation.expected_busbw_gbps: 380 GB/s is more than pools.old can carry, ")
