@@ -47,7 +47,7 @@ apply_agent() {
   k3s_start "$UNIT"
   await_node
   if ! k3s_has_pod_network_of_node "$KUBELET_KUBECONFIG"; then
-    k3s_renew_pod_network "$UNIT"
+    k3s_renew_pod_network "$UNIT" "$KUBELET_KUBECONFIG"
     await_node
   fi
 }

@@ -97,9 +97,13 @@ k3s_has_pod_network_of_node() {
   [[ $bridge == "${network%.*}.$((${network##*.} + 1))/${cidr#*/}" ]]
 }
 
-# k3s_renew_pod_network UNIT: ends the pods here, which start again with addresses of the Node's CIDR; returns with the unit started.
+# k3s_renew_pod_network UNIT KUBECONFIG: ends the pods here, which start again with addresses of the Node's CIDR; returns with the
+# unit started. flannel took the MAC address of the former link into the Node, and would give it to the new one: then the other
+# nodes forget the way to this host when the former Node, of the same address, is deleted (flannel v0.27.4, pkg/backend/vxlan).
 k3s_renew_pod_network() {
   note "this Node has another pod CIDR than before: its pods and their network start anew"
+  timeout 30 "$K3S" kubectl --kubeconfig "$2" annotate node "$NODE_NAME" flannel.alpha.coreos.com/backend-data- flannel.alpha.coreos.com/backend-v6-data- >/dev/null ||
+    die "removing flannel's MAC address from Node $NODE_NAME failed: the API does not answer" "retry"
   timeout 120 systemctl stop "$1" || die "$1 did not stop" "see: systemctl status $1; journalctl -u $1"
   k3s_kill_pods
   k3s_unmount /run/netns/cni-

@@ -59,7 +59,7 @@ apply_server() {
   k3s_await_server
   if ! k3s_has_pod_network_of_node "$KUBECONFIG_FILE"; then
     keep_quorum
-    k3s_renew_pod_network "$UNIT"
+    k3s_renew_pod_network "$UNIT" "$KUBECONFIG_FILE"
     k3s_await_server
   fi
 }

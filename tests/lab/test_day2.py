@@ -204,7 +204,7 @@ def test_pods_start_on_a_renamed_worker_and_are_reached_from_another_one(lab: La
     address = _address_of_pod(lab, "gpu-2")
     assert ipaddress.ip_address(address) in _pod_network(lab, "gpu-2")
     assert ipaddress.ip_address(address) not in former
-    lab.ssh("worker-1", f"ping -c 1 -W 5 {address}")
+    lab.ssh("worker-1", f"ping -c 1 -w 30 {address}")
 
 
 @pytest.fixture

@@ -209,6 +209,8 @@ def test_pods_of_a_node_with_another_pod_network_start_anew(worker: Host) -> Non
         SYSCTL,
         *STARTS,
         READY,
+        "kubectl annotate node worker-1 flannel.alpha.coreos.com/backend-data- "
+        "flannel.alpha.coreos.com/backend-v6-data-",
         "systemctl stop k3s-agent",
         *DELETED_LINKS,
         "rm /var/lib/cni/networks/cbr0",

@@ -58,6 +58,10 @@ RESTARTS = ["systemctl reset-failed k3s", "systemctl --no-block restart k3s"]
 # Of three voters: twice, so that a server that crashes again and again does not count.
 QUORUM = ["who votes?", "is https://10.0.0.2 ready?", "is https://10.0.0.3 ready?"] * 2
 BACK = ["is the Node Ready?", "does this server vote?"]
+NO_MAC = (
+    "kubectl annotate node server-1 flannel.alpha.coreos.com/backend-data- "
+    "flannel.alpha.coreos.com/backend-v6-data-"
+)
 NOTED = "kubectl annotate node server-1 busbar/machine=feb491e2 --overwrite"
 RECORDED = ["write /var/lib/busbar/k3s.sha256", "write /var/lib/busbar/applied.sha256"]
 PRIVATE = [
@@ -273,7 +277,7 @@ def test_pods_of_a_server_with_another_pod_network_start_anew_while_the_others_a
     server.state("bridge", "5: cni0    inet 10.42.9.1/24 brd 10.42.9.255 scope global cni0\n")
     steps = install(server)
     begun = steps.index("systemctl stop k3s")
-    assert steps[:begun] == [MARKED[0], SYSCTL, *STARTS, *BACK, *QUORUM]
+    assert steps[:begun] == [MARKED[0], SYSCTL, *STARTS, *BACK, *QUORUM, NO_MAC]
     assert steps[-10:-3] == ["ip6tables-restore: ", *RESTARTS, *BACK, NOTED, PRIVATE[0]]
 
 
