@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from busbar.config.hosts import Hosts
+from busbar.config.hosts import Hosts, Worker
 from busbar.config.k3s import K3s
 from busbar.config.kubernetes_values import DnsLabel
 from busbar.config.nfs_server import NfsServer
@@ -40,3 +40,7 @@ class Cluster(Model):
         default=None, description="An NFS server for the workers, made on a host; by default none."
     )
     validation: Validation = Field(default=Validation(), description="The NCCL validation and its gate.")
+
+    def pool_of(self, worker: Worker) -> str | None:
+        """Name of its pool: a worker that names none is in the only one."""
+        return worker.pool or (next(iter(self.pools)) if len(self.pools) == 1 else None)

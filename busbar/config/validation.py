@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -11,6 +11,7 @@ from busbar.config.kubernetes_values import DnsLabel, Image, Quantity, RuntimeCl
 from busbar.config.network_values import HcaName
 from busbar.config.values import Bytes, EnvName, Float, Int, Model, NonEmpty, Text
 from busbar.nccl.expected import profiles
+from busbar.nccl.expected.profiles import Profile
 
 Collective = Literal["all_reduce", "all_gather", "reduce_scatter", "alltoall", "sendrecv", "broadcast"]
 Transport = Literal["gpudirect-rdma", "rdma", "socket"]
@@ -113,4 +114,14 @@ class Validation(Model):
         """
         if self.transport is not None:
             return self.transport
-        return profiles.load(self.profile).transport if self.profile else DEFAULT_TRANSPORT
+        return self.system.transport if self.system else DEFAULT_TRANSPORT
+
+    @property
+    def system(self) -> Profile | None:
+        """The profile, where one is named. Raises busbar.nccl.expected.profiles.UnknownProfileError."""
+        return profiles.load(self.profile) if self.profile else None
+
+    def chosen(self, name: str) -> Any:
+        """A value as configured; where it is not, the profile's if it has one. Raises as `system`."""
+        of_profile = getattr(self.system, name, None)
+        return getattr(self, name) if name in self.model_fields_set or of_profile is None else of_profile

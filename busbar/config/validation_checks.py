@@ -6,7 +6,6 @@ Each yields `<path>: <what>. Fix: <what to do>`.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator
 
 from busbar.config.cluster import Cluster
@@ -73,7 +72,7 @@ def hardware(cluster: Cluster) -> Iterator[str]:
     wanted = cluster.validation
     if not wanted.enabled:
         return
-    profile = profiles.load(wanted.profile) if wanted.profile else None
+    profile = wanted.system
     if profile is not None and wanted.transport is None and profile.transport == "socket":
         for name, pool in cluster.pools.items():
             yield (
@@ -120,7 +119,7 @@ def _given(
 ) -> Iterator[tuple[str, float, float | None, float | None]]:
     """Path, value, ceiling and computed value of each bandwidth that is given, for one pool. GB/s."""
     wanted = cluster.validation
-    workers = Counter(worker.pool for worker in cluster.hosts.workers)[name]
+    workers = sum(cluster.pool_of(worker) == name for worker in cluster.hosts.workers)
     computed = Expectation(
         profile=wanted.profile,
         nodes=workers or None,
@@ -129,7 +128,7 @@ def _given(
         rails=pool.rails,
         rate_gbps=pool.rate_gbps,
         transport=wanted.required_transport,
-        algorithm=wanted.algorithm,
+        algorithm=wanted.chosen("algorithm"),
     )
     given = {
         f"validation.expected_by_collective.{k}": (k, v) for k, v in wanted.expected_by_collective.items()
@@ -151,7 +150,7 @@ def warnings(cluster: Cluster) -> Iterator[str]:
             f"validation.tolerance: {wanted.tolerance:g} accepts {1 - wanted.tolerance:.0%} of the expected "
             "bandwidth. Fix: 0.1 accepts 90 %"
         )
-    profile = profiles.load(wanted.profile) if wanted.profile else None
+    profile = wanted.system
     unfit = _unfit(cluster, profile)
     if not all(unfit.values()):
         yield from (line for lines in unfit.values() for line in lines)

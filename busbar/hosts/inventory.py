@@ -25,14 +25,13 @@ class Inventory:
     @classmethod
     def of(cls, cluster: Cluster) -> Inventory:
         """Flatten `cluster.hosts`; a worker without a pool belongs to the only pool."""
-        only_pool = next(iter(cluster.pools)) if len(cluster.pools) == 1 else None
         ssh = cluster.ssh
         return cls(
             cluster,
             (
                 *(_host(host, "lb", ssh) for host in cluster.hosts.load_balancers),
                 *(_host(host, "server", ssh) for host in cluster.hosts.servers),
-                *(_host(host, "worker", ssh, host.pool or only_pool) for host in cluster.hosts.workers),
+                *(_host(host, "worker", ssh, cluster.pool_of(host)) for host in cluster.hosts.workers),
                 *(_host(host, "nfs", ssh) for host in [cluster.hosts.nfs_server] if host),
             ),
         )

@@ -13,7 +13,6 @@ from busbar.config.pools import Pool, Taint
 from busbar.config.validation import Validation
 from busbar.manifests.names import sha256, short
 from busbar.nccl.expected.profiles import Profile
-from busbar.nccl.expected.profiles import load as load_profile
 
 TOPOLOGY_FOLDER = "/etc/nccl-topology"
 
@@ -184,9 +183,9 @@ def measurement(
     nvidia.com/hostdev per rail. With other `versions` it is measured again. `topology` is the file of
     `validation.topology_file`, read by the caller. Raises profiles.UnknownProfileError.
     """
-    profile = _profile(validation)
+    profile = validation.system
     transport = validation.required_transport
-    algorithm = _chosen(validation, "algorithm", profile)
+    algorithm = validation.chosen("algorithm")
     env, all_reduce_env = _env(validation, profile, transport, algorithm, topology)
     return NcclJob(
         pool=pool_name,
@@ -194,8 +193,8 @@ def measurement(
         namespace=validation.namespace,
         image=validation.image,
         collectives=tuple(validation.collectives),
-        min_bytes=_chosen(validation, "min_bytes", profile),
-        max_bytes=_chosen(validation, "max_bytes", profile),
+        min_bytes=validation.chosen("min_bytes"),
+        max_bytes=validation.chosen("max_bytes"),
         step_factor=validation.step_factor,
         iterations=validation.iterations,
         warmup=validation.warmup,
@@ -204,9 +203,9 @@ def measurement(
         algorithm=algorithm,
         gpus_per_node=hardware.gpus,
         slots_per_worker=validation.slots_per_worker or hardware.gpus,
-        shm_size=_chosen(validation, "shm_size", profile),
-        memory=_chosen(validation, "memory", profile),
-        runtime_class=_chosen(validation, "runtime_class", profile),
+        shm_size=validation.chosen("shm_size"),
+        memory=validation.chosen("memory"),
+        runtime_class=validation.chosen("runtime_class"),
         hca_resources=_hcas(hardware, profile, transport) if hca_resources is None else hca_resources,
         extra_resources=dict(profile.extra_resources) if profile else {},
         host_paths={path.path: path.type for path in profile.host_paths} if profile else {},
@@ -218,15 +217,6 @@ def measurement(
         versions=dict(versions or {}),
         run=validation.run,
     )
-
-
-def _chosen(validation: Validation, name: str, profile: Profile | None) -> Any:
-    """The configured value; where it is not configured, the profile's if it has one."""
-    configured = getattr(validation, name)
-    if name in validation.model_fields_set or profile is None:
-        return configured
-    of_profile = getattr(profile, name)
-    return configured if of_profile is None else of_profile
 
 
 def _env(
@@ -254,10 +244,6 @@ def _env(
         env["NCCL_TOPO_FILE"] = topology.path
     only_all_reduce = ("NCCL_ALGO",) if "NCCL_ALGO" in env and algorithm not in ("ring", "auto") else ()
     return env, only_all_reduce
-
-
-def _profile(validation: Validation) -> Profile | None:
-    return load_profile(validation.profile) if validation.profile else None
 
 
 def _hcas(hardware: Pool, profile: Profile | None, transport: str) -> dict[str, int]:

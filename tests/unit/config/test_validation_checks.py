@@ -130,3 +130,19 @@ def test_an_expectation_that_one_of_two_pools_cannot_carry_is_a_warning() -> Non
     data["pools"]["old"] |= {"gpu_model": "A100", "rate_gbps": 100}
     [said] = [text for text in warnings(load(data)) if text.startswith("validation.")]
     assert said.startswith("validation.expected_busbw_gbps: 380 GB/s is more than pools.old can carry, ")
+
+
+def test_the_algorithm_of_the_profile_sets_the_ceiling_as_it_does_for_the_job() -> None:
+    sharp = {"profile": "h100-sharp", "expected_busbw_gbps": 470}
+    assert load(site(workers={"h100": 12}, validation=sharp))
+    assert "more than pools.h100 can carry" in refused(
+        workers={"h100": 12}, validation={**sharp, "algorithm": "ring"}
+    )
+
+
+def test_workers_that_name_no_pool_are_compared_as_those_of_the_only_one() -> None:
+    data = site(validation={"expected_busbw_gbps": 3200})
+    for worker in data["hosts"]["workers"]:
+        del worker["pool"]
+    with pytest.raises(ConfigError, match=r"3200 GB/s is more than pools\.h100 can carry"):
+        load(data)
