@@ -13,6 +13,7 @@ import typer
 from busbar.cli import EX_USAGE
 from busbar.cli import nccl_options as option
 from busbar.cli.output import print_text
+from busbar.cli.stack.errors import INTERRUPTED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from busbar.nccl.log.reader import ParsedLog
 
 WORST = (1, 2, 0)  # exit codes of verdicts
-INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 
 
 def register(app: typer.Typer) -> None:

@@ -13,13 +13,13 @@ import typer
 from busbar.cli import EX_USAGE
 from busbar.cli import nccl_options as option
 from busbar.cli.output import as_yaml, print_text
+from busbar.cli.stack.errors import INTERRUPTED
 
 if TYPE_CHECKING:
     from busbar.kube.client import RestApi
     from busbar.measure import Plan
 
 NO_VERDICT = 2
-INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 CLUSTER = "The cluster"
 EXAMPLES = (
     "busbar nccl run --dry-run",

@@ -47,7 +47,6 @@ def duplicates(config: PartialConfig) -> Iterator[str]:
 
 def resource_names(config: PartialConfig) -> Iterator[str]:
     """Names of Pulumi resources, and the former ones of workers (components/worker_pool.py), are unique."""
-    only_pool = next(iter(config.pools), None) if len(config.pools) == 1 else None
     taken: dict[str, PartialHost] = {}
     for host in config.hosts:
         if host.name is None or host.group not in RESOURCES:
@@ -55,11 +54,11 @@ def resource_names(config: PartialConfig) -> Iterator[str]:
         step, endings = RESOURCES[host.group]
         names = [f"{step}-{host.name}{ending}" for ending in endings]
         if host.group == "workers":
-            names.append(f"pool-{host.pool or only_pool}-{host.name}")
+            names.append(f"pool-{host.pool or config.only_pool}-{host.name}")
         owners = [taken.setdefault(name, host) for name in names]
         # `duplicates` reports equal host names.
         if first := next((owner for owner in owners if owner.name != host.name), None):
-            of_pool = f" in pool {host.pool or only_pool!r}" if host.group == "workers" else ""
+            of_pool = f" in pool {host.pool or config.only_pool!r}" if host.group == "workers" else ""
             yield (
                 f"{host.path}.name: {host.name!r}{of_pool} gives the same "
                 f"Pulumi resource name as {first.path}. Fix: rename one"
@@ -128,9 +127,8 @@ def pools(config: PartialConfig) -> Iterator[str]:
 
 def topology(config: PartialConfig) -> Iterator[str]:
     """The workers of a pool name the same levels, and no pool sets their labels itself."""
-    only_pool = next(iter(config.pools), None) if len(config.pools) == 1 else None
     for pool, fields in config.pools.items():
-        workers = [each for each in config.group("workers") if (each.pool or only_pool) == pool]
+        workers = [each for each in config.group("workers") if (each.pool or config.only_pool) == pool]
         for level, label in LABELS.items():
             having = [worker for worker in workers if level in worker.places]
             if not having:

@@ -72,6 +72,11 @@ class PartialConfig:
             nfs_host=_text(_mapping(data.get("nfs_server")).get("host")),
         )
 
+    @property
+    def only_pool(self) -> str | None:
+        """The pool of workers that name none."""
+        return next(iter(self.pools)) if len(self.pools) == 1 else None
+
     def group(self, name: str) -> list[PartialHost]:
         """The hosts under `hosts.<name>`."""
         return [host for host in self.hosts if host.group == name]

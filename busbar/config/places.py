@@ -9,6 +9,8 @@ from typing import Any
 
 import yaml
 
+from busbar.config.stackfile import SafeLoader
+
 # Findings with the same words below other indexes, from this number on, are printed as one.
 _SAME_CAUSE = 3
 _INDEX = re.compile(r"\[(\d+)\]")
@@ -20,9 +22,7 @@ def located(path: Path, findings: Iterable[str]) -> list[str]:
     A finding whose path is not in the file has the line of the innermost object that is there.
     """
     try:
-        document = yaml.compose(
-            path.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-        )
+        document = yaml.compose(path.read_text(encoding="utf-8"), SafeLoader)
     except (OSError, UnicodeDecodeError, yaml.YAMLError):
         return list(findings)
     groups: dict[str, list[str]] = {}

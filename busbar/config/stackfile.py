@@ -104,10 +104,10 @@ def _where(error: yaml.YAMLError) -> str:
 
 
 # libyaml where PyYAML has it: in Python, 440 workers take most of a second.
-_SafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+SafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-class _StrictLoader(_SafeLoader):  # type: ignore[misc]
+class _StrictLoader(SafeLoader):  # type: ignore[misc]
     """Refuses duplicate keys, as Pulumi does; PyYAML would take the last one."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:

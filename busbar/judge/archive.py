@@ -35,7 +35,7 @@ class Archive:
 
     @property
     def complete_log_of(self) -> str | None:
-        """The uid of the job whose complete log is stored; None where there is no such log."""
+        """Uid of the job whose complete log is stored; None without a complete log."""
         source = self._read(SOURCE) if self.log.is_file() else None
         return source.get("job_uid") if source else None
 

@@ -89,7 +89,7 @@ class _Runs:
         return {node: None for group in pairs if self.good(group) for node in group.nodes}
 
     def with_partners(self, partners: Container[str], stages: str) -> dict[str, list[Group]]:
-        """Of each node that is no partner, its runs with partners in these stages, if any."""
+        """Node -> its runs with a partner in these stages; partners themselves are left out."""
         found: dict[str, list[Group]] = {}
         for node, groups in self.pairs.items():
             judged = (g for g in groups if g.stage in stages and g in self.share)
@@ -175,7 +175,7 @@ def _common(found: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
 
 
 def _one_of(runs: _Runs, partners: Container[str], undecided: Sequence[str]) -> Iterator[Suspect]:
-    """Of nodes that no healthy one has judged, one or more are slow; where no pair is good, it is no node."""
+    """Of nodes that no healthy one has judged, some are slow; where no pair is good, the settings are."""
     pairs = dict.fromkeys(group for node in undecided for group in runs.pairs[node])
     bad = tuple(group for group in pairs if runs.bad(group))
     if bad and (len(runs.nodes) == 2 or len(undecided) < len(runs.pairs)):
