@@ -217,15 +217,21 @@ def test_a_name_that_another_machine_has_ends_the_wait_within_seconds(log: str, 
     assert "Fix: if that machine is gone: k3s kubectl delete node worker-1 on" in done.stderr
 
 
-def test_a_crash_because_another_machine_has_the_name_is_named_before_the_number_of_crashes() -> None:
-    done = run(
+def crashes_while_awaited(reason: str) -> subprocess.CompletedProcess[str]:
+    """The wait for a server that has crashed four times, once before the wait."""
+    return run(
         "k3s-server",
         """systemctl() { case $1 in is-active | is-failed) return 1 ;; show) echo 4 ;; esac; }
-           journalctl() { echo 'level=fatal msg="duplicate node name found, please use a unique name"'; }
+           journalctl() { echo "level=fatal msg=\\"$REASON\\""; }
            K3S_SINCE=0 K3S_CRASHED_BEFORE=1
            k3s_await k3s 20 'Node Ready' false""",
         PAYLOAD="{}",
+        REASON=reason,
     )
+
+
+def test_a_crash_because_another_machine_has_the_name_is_named_before_the_number_of_crashes() -> None:
+    done = crashes_while_awaited("duplicate node name found, please use a unique name")
     assert "it has a member worker-1 of another machine (duplicate node name)" in done.stderr
     assert "level=fatal" in done.stderr, "the log is shown"
 
@@ -283,14 +289,7 @@ def test_what_still_runs_from_before_a_restart_does_not_end_the_wait(tmp_path: P
 
 
 def test_repeated_crashes_end_the_wait() -> None:
-    done = run(
-        "k3s-server",
-        """systemctl() { case $1 in is-active | is-failed) return 1 ;; show) echo 4 ;; esac; }
-           journalctl() { echo 'level=fatal msg="bad key in config.yaml"'; }
-           K3S_SINCE=0 K3S_CRASHED_BEFORE=1
-           k3s_await k3s 20 'Node Ready' false""",
-        PAYLOAD="{}",
-    )
+    done = crashes_while_awaited("bad key in config.yaml")
     assert "k3s crashed 3 times" in done.stderr
     assert "bad key in config.yaml" in done.stderr, "the reason belongs into the message"
 
