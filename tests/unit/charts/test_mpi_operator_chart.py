@@ -10,6 +10,12 @@ import yaml
 
 from busbar.manifests.operators import MPI_OPERATOR
 from tests.support.kube_site import cluster
+from tests.unit.charts.controller import (
+    check_account,
+    check_labels_and_namespaces,
+    check_roles_of_users,
+    of_kind,
+)
 from tests.unit.charts.published import MPI_OPERATOR_RELEASE, PROJECT, extracted, helm, published_crd
 
 CHART = PROJECT / "charts" / "mpi-operator"
@@ -37,10 +43,6 @@ def render(**overrides: Any) -> list[dict[str, Any]]:
     )
     assert done.returncode == 0, done.stderr
     return [document for document in yaml.safe_load_all(done.stdout) if document]
-
-
-def of_kind(manifests: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
-    return [manifest for manifest in manifests if manifest["kind"] == kind]
 
 
 def test_helm_finds_nothing_to_complain_about() -> None:
@@ -202,38 +204,15 @@ def test_every_object_has_its_name_its_labels_and_its_namespace() -> None:
         ("rbac.authorization.k8s.io/v1", "Role", "mpi-operator-leader"),
         ("rbac.authorization.k8s.io/v1", "RoleBinding", "mpi-operator-leader"),
     }
-    labels = {f"app.kubernetes.io/{name}" for name in ("name", "instance", "version", "managed-by")}
-    namespaced = {"ServiceAccount", "Deployment", "Role", "RoleBinding"}
-    for each in render():
-        assert {*labels, "helm.sh/chart"} <= set(each["metadata"]["labels"]), each["kind"]
-        assert each["metadata"].get("namespace") == ("mpi-operator" if each["kind"] in namespaced else None)
+    check_labels_and_namespaces(render(), "mpi-operator")
 
 
 def test_the_controller_runs_with_the_account_that_the_roles_are_bound_to() -> None:
-    manifests = render()
-    (deployment,) = of_kind(manifests, "Deployment")
-    template = deployment["spec"]["template"]
-    assert template["spec"]["serviceAccountName"] == "mpi-operator"
-    assert deployment["spec"]["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
-    assert deployment["spec"]["selector"]["matchLabels"]["app.kubernetes.io/instance"] == "mpi-operator"
-    account = [{"kind": "ServiceAccount", "name": "mpi-operator", "namespace": "mpi-operator"}]
-    for kind, name in (("ClusterRole", "mpi-operator"), ("Role", "mpi-operator-leader")):
-        (binding,) = of_kind(manifests, f"{kind}Binding")
-        assert binding["subjects"] == account
-        assert binding["roleRef"] == {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name}
+    check_account(render(), "mpi-operator", role="mpi-operator-leader")
 
 
 def test_who_may_view_or_edit_a_namespace_may_do_so_with_its_mpijobs() -> None:
-    roles = {role["metadata"]["name"]: role for role in of_kind(render(), "ClusterRole")}
-    read = ["get", "list", "watch"]
-    every = {"view": read, "edit": [*read, "create", "update", "patch", "delete"]}
-    for name, verbs in every.items():
-        role = roles[f"mpi-operator-mpijobs-{name}"]
-        rules = {rule["resources"][0]: (rule["apiGroups"], rule["verbs"]) for rule in role["rules"]}
-        assert rules == {"mpijobs": (["kubeflow.org"], verbs), "mpijobs/status": (["kubeflow.org"], ["get"])}
-        to = "rbac.authorization.k8s.io/aggregate-to-"
-        granted = {label.removeprefix(to) for label in role["metadata"]["labels"] if label.startswith(to)}
-        assert granted == ({"view"} if name == "view" else {"edit", "admin"})
+    check_roles_of_users(render(), "mpi-operator-mpijobs", ["mpijobs"])
     assert len(of_kind(render(rbac={"aggregateToDefaultRoles": False}), "ClusterRole")) == 1
 
 

@@ -226,10 +226,19 @@ def test_multus_is_installed_at_k3s_s_paths_before_the_networks_and_these_before
     assert run.error is None
     [release], [definition] = run.of_type(RELEASE), run.of_type(DEFINITION)
     assert (release.inputs["chart"], release.inputs["skipAwait"]) == ("rke2-multus", False)
-    paths = release.inputs["values"]["config"]["cni_conf"]
-    folders = [value for key, value in paths.items() if key != "cleanupConfigOnExit"]
-    assert len(folders) == 4 and all(path.startswith("/var/lib/rancher/k3s/") for path in folders)
-    assert release.inputs["values"]["rke2-whereabouts"]["enabled"] is True
+    configuration, programs = "/var/lib/rancher/k3s/agent/etc/cni/net.d", "/var/lib/rancher/k3s/data/cni"
+    assert release.inputs["values"]["config"]["cni_conf"] == {
+        "confDir": configuration,
+        "binDir": programs,
+        "multusAutoconfigDir": configuration,
+        "kubeconfig": f"{configuration}/multus.d/multus.kubeconfig",
+        "cleanupConfigOnExit": True,
+    }
+    assert release.inputs["values"]["rke2-whereabouts"] == {
+        "enabled": True,
+        "namespaceOverride": release.inputs["namespace"],
+        "cniConf": {"confDir": configuration, "binDir": programs},
+    }
     assert run.waits_for(definition, release)
     assert run.waits_for(run.named("training-h100-job"), definition)
 

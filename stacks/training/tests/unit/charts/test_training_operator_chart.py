@@ -10,6 +10,12 @@ import yaml
 
 from stacks.training.package.training_operator import TRAINING_OPERATOR
 from stacks.training.tests.support import training
+from tests.unit.charts.controller import (
+    check_account,
+    check_labels_and_namespaces,
+    check_roles_of_users,
+    of_kind,
+)
 from tests.unit.charts.published import PROJECT, complaints, extracted, helm, published_crd
 
 CHART = PROJECT / "stacks" / "training" / "charts" / "training-operator"
@@ -36,10 +42,6 @@ def render(*kinds: str, **values: Any) -> list[dict[str, Any]]:
     done = template(TRAINING_OPERATOR.values(HELM_VALUES, config))
     assert done.returncode == 0, done.stderr
     return [document for document in yaml.safe_load_all(done.stdout) if document]
-
-
-def of_kind(manifests: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
-    return [manifest for manifest in manifests if manifest["kind"] == kind]
 
 
 def arguments(manifests: list[dict[str, Any]]) -> list[str]:
@@ -167,3 +169,129 @@ def test_crds_stay_after_a_removal_only_where_that_is_asked_for() -> None:
     [kept] = of_kind(render(crd={"keep": True}), "CustomResourceDefinition")
     assert "annotations" not in gone["metadata"]
     assert kept["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+
+
+def test_every_object_has_its_labels_and_its_namespace() -> None:
+    check_labels_and_namespaces(render(), "training-operator")
+
+
+def test_the_controller_runs_with_the_account_that_the_roles_are_bound_to() -> None:
+    check_account(render(), "training-operator", role="training-operator-cert")
+
+
+def test_who_may_view_or_edit_a_namespace_may_do_so_with_its_jobs() -> None:
+    check_roles_of_users(render(), "training-operator-jobs", ["pytorchjobs"])
+    check_roles_of_users(render("TFJob", "JAXJob"), "training-operator-jobs", ["tfjobs", "jaxjobs"])
+    assert len(of_kind(render(rbac={"aggregateToDefaultRoles": False}), "ClusterRole")) == 1
+
+
+def test_the_controller_is_small_watched_and_alone() -> None:
+    [deployment] = of_kind(render(), "Deployment")
+    pod = deployment["spec"]["template"]["spec"]
+    [container] = pod["containers"]
+    assert (deployment["spec"]["replicas"], deployment["spec"]["strategy"]) == (1, {"type": "Recreate"})
+    assert pod["securityContext"] == {"seccompProfile": {"type": "RuntimeDefault"}}
+    assert container["image"] == "ghcr.io/kubeflow/training-v1/training-operator:v1-93c5489"
+    assert (container["name"], container["imagePullPolicy"]) == ("training-operator", "IfNotPresent")
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert container["resources"] == {
+        "requests": {"cpu": "20m", "memory": "64Mi"},
+        "limits": {"memory": "1Gi"},
+    }
+    assert container["livenessProbe"] == {
+        "httpGet": {"path": "/healthz", "port": 8081},
+        "initialDelaySeconds": 15,
+        "periodSeconds": 20,
+    }
+    assert container["readinessProbe"] == {"httpGet": {"path": "/readyz", "port": 8081}, "periodSeconds": 2}
+
+
+def test_the_controller_runs_on_any_server_and_where_the_stack_says() -> None:
+    [deployment] = of_kind(render(), "Deployment")
+    pod = deployment["spec"]["template"]["spec"]
+    assert {each["key"]: (each["operator"], each["effect"]) for each in pod["tolerations"]} == {
+        "node-role.kubernetes.io/control-plane": ("Exists", "NoSchedule"),
+        "node-role.kubernetes.io/etcd": ("Exists", "NoExecute"),
+    }
+    wanted: dict[str, Any] = {
+        "imagePullSecrets": [{"name": "login"}],
+        "nodeSelector": {"disk": "ssd"},
+        "affinity": {"nodeAffinity": {}},
+        "tolerations": [{"key": "team", "operator": "Exists"}],
+    }
+    [deployment] = of_kind(render(**wanted), "Deployment")
+    pod = deployment["spec"]["template"]["spec"]
+    assert {key: pod[key] for key in wanted} == wanted
+
+
+def test_its_service_leads_to_the_ports_on_which_the_controller_listens() -> None:
+    found = render()
+    [service], [deployment] = of_kind(found, "Service"), of_kind(found, "Deployment")
+    template = deployment["spec"]["template"]
+    [container] = template["spec"]["containers"]
+    assert service["spec"]["selector"] == deployment["spec"]["selector"]["matchLabels"]
+    # 9443, 8080: fixed in the controller; 443: where an API server calls a webhook that names no port.
+    assert service["spec"]["ports"] == [
+        {"name": "webhook", "port": 443, "targetPort": "webhook"},
+        {"name": "metrics", "port": 8080, "targetPort": "metrics"},
+    ]
+    assert container["ports"] == [
+        {"name": "metrics", "containerPort": 8080},
+        {"name": "webhook", "containerPort": 9443},
+    ]
+
+
+def test_the_webhook_asks_the_controller_and_refuses_while_it_does_not_answer() -> None:
+    found = render("TFJob")
+    [webhooks], [secret], [deployment] = (
+        of_kind(found, kind) for kind in ("ValidatingWebhookConfiguration", "Secret", "Deployment")
+    )
+    assert webhooks["webhooks"] == [
+        {
+            "name": "validator.tfjob.training-operator.kubeflow.org",
+            "admissionReviewVersions": ["v1"],
+            "sideEffects": "None",
+            "failurePolicy": "Fail",
+            "clientConfig": {
+                "service": {
+                    "name": "training-operator",
+                    "namespace": "training-operator",
+                    "path": "/validate-kubeflow-org-v1-tfjob",
+                }
+            },
+            "rules": [
+                {
+                    "apiGroups": ["kubeflow.org"],
+                    "apiVersions": ["v1"],
+                    "operations": ["CREATE", "UPDATE"],
+                    "resources": ["tfjobs"],
+                }
+            ],
+        }
+    ]
+    pod = deployment["spec"]["template"]["spec"]
+    assert pod["volumes"] == [{"name": "cert", "secret": {"secretName": secret["metadata"]["name"]}}]
+    assert pod["containers"][0]["volumeMounts"] == [
+        {"name": "cert", "mountPath": "/tmp/k8s-webhook-server/serving-certs", "readOnly": True}
+    ]
+
+
+def test_the_controller_may_do_what_its_jobs_need() -> None:
+    [role] = [
+        role for role in of_kind(render(), "ClusterRole") if role["metadata"]["name"] == "training-operator"
+    ]
+    every = ["get", "list", "watch", "create", "update", "patch", "delete"]
+    assert {tuple(rule["resources"]): rule["verbs"] for rule in role["rules"]} == {
+        ("pytorchjobs",): every,
+        ("pytorchjobs/status",): ["get", "update", "patch"],
+        ("pytorchjobs/finalizers",): ["update"],
+        ("pods",): every,
+        ("services",): ["get", "list", "watch", "create", "delete"],
+        ("events",): every,
+        ("horizontalpodautoscalers",): every,
+        ("podgroups",): every,
+        ("validatingwebhookconfigurations",): ["get", "list", "watch", "update"],
+    }

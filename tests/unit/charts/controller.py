@@ -1,0 +1,55 @@
+"""What our own charts of a controller have in common: names, labels, accounts, roles, one small pod."""
+
+from __future__ import annotations
+
+from typing import Any
+
+CLUSTER_WIDE = {
+    *("CustomResourceDefinition", "ClusterRole", "ClusterRoleBinding", "ValidatingWebhookConfiguration"),
+}
+READ = ["get", "list", "watch"]
+RBAC = "rbac.authorization.k8s.io"
+
+
+def of_kind(manifests: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    return [manifest for manifest in manifests if manifest["kind"] == kind]
+
+
+def check_labels_and_namespaces(manifests: list[dict[str, Any]], namespace: str) -> None:
+    """Every object has the labels of its release; what has a namespace is in the release's."""
+    labels = {f"app.kubernetes.io/{name}" for name in ("name", "instance", "version", "managed-by")}
+    for each in manifests:
+        assert {*labels, "helm.sh/chart"} <= set(each["metadata"]["labels"]), each["kind"]
+        wanted = None if each["kind"] in CLUSTER_WIDE else namespace
+        assert each["metadata"].get("namespace") == wanted, each["kind"]
+
+
+def check_account(manifests: list[dict[str, Any]], name: str, role: str) -> None:
+    """The one pod runs with the account that the ClusterRole `name` and the Role `role` are bound to."""
+    (deployment,) = of_kind(manifests, "Deployment")
+    template = deployment["spec"]["template"]
+    selector = deployment["spec"]["selector"]["matchLabels"]
+    assert template["spec"]["serviceAccountName"] == name
+    assert selector["app.kubernetes.io/instance"] == name
+    assert selector.items() <= template["metadata"]["labels"].items()
+    account = [{"kind": "ServiceAccount", "name": name, "namespace": name}]
+    for kind, bound in (("ClusterRole", name), ("Role", role)):
+        (binding,) = of_kind(manifests, f"{kind}Binding")
+        assert binding["subjects"] == account
+        assert binding["roleRef"] == {"apiGroup": RBAC, "kind": kind, "name": bound}
+
+
+def check_roles_of_users(manifests: list[dict[str, Any]], stem: str, plurals: list[str]) -> None:
+    """Who may view or edit a namespace may do so with the jobs in it; an admin edits."""
+    roles = {role["metadata"]["name"]: role for role in of_kind(manifests, "ClusterRole")}
+    for name, verbs in {"view": READ, "edit": [*READ, "create", "update", "patch", "delete"]}.items():
+        role = roles[f"{stem}-{name}"]
+        rules = {rule["resources"][0]: (rule["apiGroups"], rule["verbs"]) for rule in role["rules"]}
+        assert rules == {
+            resource: (["kubeflow.org"], allowed)
+            for plural in plurals
+            for resource, allowed in ((plural, verbs), (f"{plural}/status", ["get"]))
+        }
+        to = f"{RBAC}/aggregate-to-"
+        granted = {label.removeprefix(to) for label in role["metadata"]["labels"] if label.startswith(to)}
+        assert granted == ({"view"} if name == "view" else {"edit", "admin"})
