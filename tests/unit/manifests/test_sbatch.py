@@ -9,6 +9,7 @@ import difflib
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -97,9 +98,8 @@ def test_bash_and_shellcheck_find_nothing_wrong(arguments: list[str], tmp_path: 
     path = tmp_path / "script"
     path.write_text(printed("--nodes", "18", "--profile", *arguments))
     subprocess.run(["bash", "-n", path], check=True, timeout=60)
-    done = subprocess.run(
-        ["shellcheck", "--severity=style", path], capture_output=True, text=True, timeout=60
-    )
+    shellcheck = Path(sys.executable).with_name("shellcheck")  # of the environment, which need not be on PATH
+    done = subprocess.run([shellcheck, "--severity=style", path], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stdout
 
 

@@ -109,6 +109,12 @@ def differences(theirs: dict[str, Any], ours: dict[str, Any], path: str = "") ->
     return found
 
 
+def test_a_condition_without_its_type_or_status_is_refused() -> None:
+    [ours] = of_kind(render(), "CustomResourceDefinition")
+    conditions = schema_of(ours)["properties"]["status"]["properties"]["conditions"]
+    assert conditions["items"]["required"] == ["type", "status"]
+
+
 def test_a_job_that_the_published_crd_accepts_is_accepted_by_ours() -> None:
     job = yaml.safe_load((PROJECT / "stacks" / "training" / "examples" / "elastic.yaml").read_text())
     [ours] = of_kind(render(), "CustomResourceDefinition")
@@ -171,8 +177,26 @@ def test_crds_stay_after_a_removal_only_where_that_is_asked_for() -> None:
     assert kept["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
 
 
-def test_every_object_has_its_labels_and_its_namespace() -> None:
-    check_labels_and_namespaces(render(), "training-operator")
+def test_every_object_has_its_name_its_labels_and_its_namespace() -> None:
+    manifests = render(rbac={"aggregateToDefaultRoles": False})
+    rbac, name = "rbac.authorization.k8s.io/v1", "training-operator"
+    assert {(each["apiVersion"], each["kind"], each["metadata"]["name"]) for each in manifests} == {
+        ("v1", "ServiceAccount", name),
+        ("v1", "Secret", f"{name}-webhook-cert"),
+        ("v1", "Service", name),
+        ("apps/v1", "Deployment", name),
+        ("apiextensions.k8s.io/v1", "CustomResourceDefinition", "pytorchjobs.kubeflow.org"),
+        (
+            "admissionregistration.k8s.io/v1",
+            "ValidatingWebhookConfiguration",
+            "validator.training-operator.kubeflow.org",
+        ),
+        (rbac, "ClusterRole", name),
+        (rbac, "ClusterRoleBinding", name),
+        (rbac, "Role", f"{name}-cert"),
+        (rbac, "RoleBinding", f"{name}-cert"),
+    }
+    check_labels_and_namespaces(render(), name)
 
 
 def test_the_controller_runs_with_the_account_that_the_roles_are_bound_to() -> None:
