@@ -53,7 +53,7 @@ def bring_up(name: str, stack: str) -> NoReturn:
         raise LabError(f"stacks/{name} is not a capability. Fix: `make up-NAME`, NAME of {', '.join(known)}")
     machine.require_root()
     try:
-        file = stackfile.find(stack, folder)
+        file = stackfile.find(stack, folder, PROJECT)
         if name in known:
             known[name].prepare(file)
     except (stackfile.NoStackFileError, ConfigError) as error:

@@ -8,19 +8,23 @@ quickly and `busbar nccl` needs no package of the extra `stack`.
 from __future__ import annotations
 
 import importlib
+import inspect
 import io
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import typer
 
-from busbar.cli.stack.errors import USAGE, missing_package
+from busbar.cli.output import error as print_error
+from busbar.cli.stack.errors import INTERRUPTED, USAGE, missing_package
 
 EX_USAGE = USAGE
 EX_SOFTWARE = 70
+# What typer raises on bad usage is public only as BadParameter's base.
+USAGE_ERROR: Any = typer.BadParameter.__base__
 
 # Set to show the traceback of an internal error.
 TRACEBACK = "BUSBAR_TRACEBACK"
@@ -37,40 +41,43 @@ STACK_MODULES = (
     "urllib3",
 )
 
-# Sub-module, the group its commands go to ("" is the top level), and their functions; a module without these
-# adds its commands by `register(group)`. Capabilities add groups of their own.
-MODULES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
-    ("busbar.cli.config", "", ("schema", "check_config")),
-    ("busbar.cli.preflight", "", ("preflight",)),
-    ("busbar.cli.verify", "", ("verify",)),
-    ("busbar.cli.restore", "", ("snapshots", "restore")),
-    ("busbar.cli.rotate", "", ("rotate",)),
-    ("busbar.cli.wait", "", ()),
-    ("busbar.cli.removal", "", ()),
-    ("busbar.cli.taints", "", ("set_taints",)),
-    ("busbar.cli.show", "", ("show",)),
-    ("busbar.cli.support", "", ("support_bundle",)),
-    ("busbar.cli.stack", "", ()),
-    ("busbar.cli.nccl", "nccl", ()),
-    ("busbar.cli.nccl_profiles", "nccl", ()),
-    ("busbar.cli.nccl_run", "nccl", ()),
-    ("busbar.cli.nccl_script", "nccl", ()),
-    ("busbar.cli.collect", "nccl", ("collect",)),
-    ("busbar.cli.image", "nccl", ("pull_image",)),
+# Panels of `busbar --help`, in their order.
+BRING_UP, BEFORE, RUNNING, FABRIC = "Bring-up", "Before an update", "Running cluster", "Measurement"
+
+# Sub-module, the group its commands go to ("" is the top level), their panel in the help, and their
+# functions; a module without these adds its commands by `register(group)`. Capabilities add groups.
+MODULES: tuple[tuple[str, str, str | None, tuple[str, ...]], ...] = (
+    ("busbar.cli.stack", "", BRING_UP, ("up", "preview", "status", "destroy")),
+    ("busbar.cli.config", "", BEFORE, ("check_config",)),
+    ("busbar.cli.preflight", "", BEFORE, ("preflight",)),
+    ("busbar.cli.config", "", BEFORE, ("schema",)),
+    ("busbar.cli.verify", "", RUNNING, ("verify",)),
+    ("busbar.cli.restore", "", RUNNING, ("snapshots", "restore")),
+    ("busbar.cli.rotate", "", RUNNING, ("rotate",)),
+    ("busbar.cli.support", "", RUNNING, ("support_bundle",)),
+    ("busbar.cli.show", "", RUNNING, ("show",)),
+    ("busbar.cli.wait", "", None, ()),
+    ("busbar.cli.removal", "", None, ()),
+    ("busbar.cli.taints", "", None, ("set_taints",)),
+    ("busbar.cli.nccl_run", "nccl", None, ()),
+    ("busbar.cli.nccl", "nccl", None, ()),
+    ("busbar.cli.nccl_script", "nccl", None, ()),
+    ("busbar.cli.nccl_profiles", "nccl", None, ()),
+    ("busbar.cli.collect", "nccl", None, ("collect",)),
+    ("busbar.cli.image", "nccl", None, ("pull_image",)),
 )
 # The engine runs them.
-HIDDEN = {"set_taints", "pull_image"}
+HIDDEN = {"set_taints", "collect", "pull_image"}
 
 
 def build(arguments: Sequence[str] = ()) -> typer.Typer:
     """Assemble the command line from the sub-modules: of one group only, where ARGUMENTS begin with it."""
-    # typer exits with 2 on bad usage; its base class of usage errors is public only as BadParameter's base.
-    setattr(typer.BadParameter.__base__, "exit_code", EX_USAGE)  # noqa: B010
+    setattr(USAGE_ERROR, "exit_code", EX_USAGE)  # noqa: B010  (typer has 2)
     app = typer.Typer(
         name="busbar",
         help="From a list of machines to a K3s cluster whose InfiniBand fabric has been measured.",
         no_args_is_help=True,
-        add_completion=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
         pretty_exceptions_enable=False,
     )
     groups = {
@@ -79,19 +86,30 @@ def build(arguments: Sequence[str] = ()) -> typer.Typer:
             help="Measure a cluster with nccl-tests; read and judge its logs.", no_args_is_help=True
         ),
     }
-    app.add_typer(groups["nccl"], name="nccl")
+    app.add_typer(groups["nccl"], name="nccl", rich_help_panel=FABRIC)
     # the signature of every registered command is read: that of all takes as long as a short command
     only = arguments[0] if arguments and arguments[0] in groups else None
-    for module, group, names in MODULES:
+    for module, group, panel, names in MODULES:
         if only in (None, group):
             found = importlib.import_module(module)
             if not names:
                 found.register(groups[group])
             for name in names:
-                groups[group].command(hidden=name in HIDDEN)(getattr(found, name))
+                groups[group].command(hidden=name in HIDDEN, rich_help_panel=panel)(getattr(found, name))
     if only is None:
         _add_capabilities(app)
+    _join_lines(app)
     return app
+
+
+def _join_lines(group: typer.Typer) -> None:
+    """Give each command its docstring as help, one line per paragraph: typer keeps the ends of others."""
+    for command in group.registered_commands:
+        paragraphs = inspect.cleandoc(getattr(command.callback, "__doc__", None) or "").split("\n\n")
+        command.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+    for each in group.registered_groups:
+        if each.typer_instance:
+            _join_lines(each.typer_instance)
 
 
 def _add_capabilities(app: typer.Typer) -> None:
@@ -100,7 +118,7 @@ def _add_capabilities(app: typer.Typer) -> None:
     for capability in capabilities():
         group = typer.Typer(help=capability.help, no_args_is_help=True)
         capability.register(group)
-        app.add_typer(group, name=capability.name)
+        app.add_typer(group, name=capability.name, rich_help_panel=FABRIC)
 
 
 def main() -> NoReturn:
@@ -109,28 +127,41 @@ def main() -> NoReturn:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without UTF-8 must not fail
     try:
-        build(sys.argv[1:])()
+        code = build(sys.argv[1:])(standalone_mode=False)
+    except typer.Abort:  # Ctrl-C or the end of input at a question
+        print_error("interrupted; no changes made")
+        code = INTERRUPTED
     except Exception as error:
-        if os.environ.get(TRACEBACK):
+        if os.environ.get(TRACEBACK) and not isinstance(error, USAGE_ERROR):
             raise
         text, code = _explain(error)
-        typer.echo(f"busbar: {text}", err=True)
-        raise SystemExit(code) from None
-    raise SystemExit(0)
+        if text:
+            print_error(text)
+    raise SystemExit(code)
 
 
 def _explain(error: Exception) -> tuple[str, int]:
     """What to print about an error that no command handles, and the exit code."""
+    if isinstance(error, USAGE_ERROR):
+        return _usage(error), EX_USAGE
     if isinstance(error, ModuleNotFoundError) and error.name:
         module = error.name.partition(".")[0]
         if module in STACK_MODULES:
             return missing_package(module), EX_USAGE
     message = " ".join(str(error).split())[:300]
     return (
-        f"internal error: {type(error).__name__}{': ' if message else ''}{message} (at {_origin(error)}). "
+        f"internal: {type(error).__name__}{': ' if message else ''}{message} (at {_origin(error)}). "
         f"No result. Fix: report it with the output of the same command under {TRACEBACK}=1.",
         EX_SOFTWARE,
     )
+
+
+def _usage(error: Any) -> str:
+    """What to print about bad usage; nothing where typer has printed the help."""
+    text = " ".join(error.format_message().split())
+    if not text or error.ctx is None:
+        return text
+    return f"{text.rstrip('.')}. Fix: see {error.ctx.command_path} --help"
 
 
 def _origin(error: Exception) -> str:

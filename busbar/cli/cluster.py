@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-import typer
 from pydantic import BaseModel
 
 from busbar.cli import EX_USAGE
 from busbar.cli.operation import request
+from busbar.cli.output import fail
 from busbar.kube.access import KubeconfigError, connect
 from busbar.kube.client import ApiError, RestApi
 from busbar.kube.wait import TimedOut
@@ -28,15 +28,8 @@ def command_on_cluster(model: type[Spec]) -> Iterator[tuple[RestApi, Spec]]:
     try:
         api = connect()
     except KubeconfigError as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(EX_USAGE) from None
+        fail(error, EX_USAGE)
     try:
         yield api, spec
     except (ApiError, TimedOut) as error:
-        typer.echo(f"{error} (server {api.server})", err=True)
-        raise typer.Exit(1) from None
-
-
-def progress(text: str) -> None:
-    """Print one line of progress on stderr; stdout is for the result."""
-    typer.echo(text, err=True)
+        fail(f"{error} (server {api.server})", 1)

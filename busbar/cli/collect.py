@@ -25,7 +25,7 @@ def collect() -> None:
     """
     import json
 
-    from busbar.cli.cluster import progress
+    from busbar.cli.output import progress
     from busbar.collect.collector import collect as run
     from busbar.collect.spec import CollectSpec
     from busbar.judge.archive import VERDICT
@@ -50,16 +50,16 @@ def collecting(model: type[Spec], kind: str, where: str) -> Iterator[tuple[RestA
     `kind` is that of the job, `where` what has its log.
     """
     from busbar.cli.cluster import command_on_cluster
+    from busbar.cli.output import fail
     from busbar.collect.watch import Unreachable
 
     with command_on_cluster(model) as (api, spec):
         try:
             yield api, spec
         except Unreachable as error:
-            typer.echo(
+            fail(
                 f"no verdict on {kind} {spec.namespace}/{spec.job}: timed out after "
                 f"{spec.deadline_seconds:.0f} s: {error}. The log is still in {where}. Fix: run "
                 "the same command again when the API answers.",
-                err=True,
+                1,
             )
-            raise typer.Exit(1) from None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from busbar.cli.stackfile import STACK_HELP, load_stack
+from busbar.cli.stackfile import Project, Stack, load_stack
 
 if TYPE_CHECKING:
     from busbar.config import Cluster
@@ -24,13 +24,14 @@ def schema(
     typer.echo(json.dumps(details_schema() if details else stack_schema(), indent=2))
 
 
-def check_config(
-    stack: Annotated[str, typer.Argument(metavar="STACK", help=STACK_HELP)],
-) -> None:
-    """Validate a stack's configuration; nothing is changed. Exit 0: valid, 1: errors, 64: no such stack."""
+def check_config(stack: Stack, project: Project = None) -> None:
+    """Validate a stack's configuration; nothing is changed.
+
+    Exit code 0: valid; 1: errors; 64: no such stack.
+    """
     from busbar.config import warnings
 
-    file, cluster = load_stack(stack)
+    file, cluster = load_stack(stack, project)
     typer.echo(f"OK  {file.path.name}")
     for line in describe(cluster):
         typer.echo(f"    {line}")

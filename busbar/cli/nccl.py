@@ -6,13 +6,13 @@ import shlex
 import sys
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from busbar.cli import EX_USAGE
 from busbar.cli import nccl_options as option
-from busbar.cli.output import print_text
+from busbar.cli.output import fail, print_text
 from busbar.cli.stack.errors import INTERRUPTED
 
 if TYPE_CHECKING:
@@ -30,11 +30,6 @@ def register(app: typer.Typer) -> None:
     app.command("check", epilog=option.epilog(option.CHECK_EXAMPLES))(check)
 
 
-def _fail(message: str) -> NoReturn:
-    typer.echo(f"error: {message}", err=True)
-    raise typer.Exit(EX_USAGE)
-
-
 def _read(file: str) -> ParsedLog:
     from busbar.nccl import read_file
     from busbar.nccl.log.source import SourceError
@@ -42,7 +37,7 @@ def _read(file: str) -> ParsedLog:
     try:
         return read_file(file)
     except SourceError as error:
-        _fail(str(error))
+        fail(error, EX_USAGE)
     except KeyboardInterrupt:
         # typer would exit with 1, which reads as a failed fabric
         raise typer.Exit(INTERRUPTED) from None
@@ -133,13 +128,10 @@ def check(
     try:
         expectation = Expectation(**{k: v for k, v in given.items() if v is not None})
     except UnknownProfileError as error:
-        _fail(str(error))
+        fail(error, EX_USAGE)
     except ValidationError as error:
-        _fail(
-            "; ".join(
-                f"{'.'.join(map(str, e['loc']))}: {e['msg']}, got {e['input']!r}" for e in error.errors()
-            )
-        )
+        problems = (f"{'.'.join(map(str, e['loc']))}: {e['msg']}, got {e['input']!r}" for e in error.errors())
+        fail("; ".join(problems), EX_USAGE)
     verdicts: dict[str, Verdict] = {}
     reports = {".json": ctrf, ".html": html, ".svg": svg, ".png": png}
     for file in dict.fromkeys(files):
@@ -172,7 +164,7 @@ def _in_folders(reports: dict[str, Path | None], file: str, number: int) -> dict
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            _fail(f"{folder}: not a folder for the reports of several files: {error.strerror}")
+            fail(f"{folder}: not a folder for the reports of several files: {error.strerror}", EX_USAGE)
     return {end: folder and folder / f"{number}-{name}{end}" for end, folder in reports.items()}
 
 
@@ -196,4 +188,4 @@ def _write(file: str, verdict: Verdict, reports: dict[str, Path | None]) -> None
             # such a log has a verdict nevertheless
             typer.echo(f"note: {path} not written: {error}", err=True)
         except (OSError, RendererMissingError) as error:
-            _fail(f"report not written: {error}")
+            fail(f"report not written: {error}", EX_USAGE)

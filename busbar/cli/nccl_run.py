@@ -12,7 +12,7 @@ import typer
 
 from busbar.cli import EX_USAGE
 from busbar.cli import nccl_options as option
-from busbar.cli.output import as_yaml, print_text
+from busbar.cli.output import as_yaml, fail, print_text
 from busbar.cli.stack.errors import INTERRUPTED
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def run(
 
 
 def _measure(api: RestApi, planned: Plan, folder: Path, *, as_json: bool, full: bool) -> None:
-    from busbar.cli.cluster import progress
+    from busbar.cli.output import progress
     from busbar.judge.archive import REPORT
     from busbar.kube.wait import SystemClock
     from busbar.measure import measure
@@ -139,7 +139,7 @@ def clean(
     stay. Exit code 0, or 1 where a run stays.
     """
     with _connected(kubeconfig, context) as api:
-        from busbar.cli.cluster import progress
+        from busbar.cli.output import progress
         from busbar.kube.wait import SystemClock
         from busbar.measure import clean as remove
 
@@ -172,11 +172,9 @@ def _connected(kubeconfig: Path, context: str | None) -> Iterator[RestApi]:
         typer.echo(f"cluster {api.server}", err=True)
         yield api
     except (KubeconfigError, ConfigError, UnknownProfileError, OSError) as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(EX_USAGE) from None
+        fail(error, EX_USAGE)
     except (CannotMeasure, ApiError, TimedOut, Unreachable) as error:
-        typer.echo(f"no verdict: {error}", err=True)
-        raise typer.Exit(NO_VERDICT) from None
+        fail(f"no verdict: {error}", NO_VERDICT)
     except KeyboardInterrupt as interrupted:
         # typer would exit with 1, which reads as a failed fabric
         raise typer.Exit(getattr(interrupted, "exit_code", INTERRUPTED)) from None

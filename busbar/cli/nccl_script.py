@@ -8,7 +8,7 @@ import typer
 
 from busbar.cli import EX_USAGE
 from busbar.cli import nccl_options as option
-from busbar.cli.output import as_yaml, print_text
+from busbar.cli.output import as_yaml, fail, print_text
 
 if TYPE_CHECKING:
     from busbar.manifests.nccljob import NcclJob
@@ -63,8 +63,7 @@ def script(
             job = _job(system, nodes, gpus_per_node, image)
             print_text(as_yaml([_anywhere(mpijob.render(job))]))
     except (ConfigError, UnknownProfileError) as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(EX_USAGE) from None
+        fail(error, EX_USAGE)
 
 
 def _job(system: Profile, nodes: int, gpus: int | None, image: str | None = None) -> NcclJob:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import typer
 
-from busbar.cli.stackfile import STACK_HELP, SecretError, load_stack
+from busbar.cli.output import NO_TERMINAL, fail, progress
+from busbar.cli.stackfile import SecretError, load_stack
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pydantic import BaseModel
 
     from busbar.config import Cluster
@@ -19,11 +22,9 @@ if TYPE_CHECKING:
 
     Request = TypeVar("Request", bound=BaseModel)
 
-Stack = Annotated[str, typer.Argument(metavar="STACK", help=STACK_HELP)]
-
 
 @contextmanager
-def errors_end(command: str, *more: type[Exception], interrupted: str = "") -> Iterator[None]:
+def errors_end(*more: type[Exception], interrupted: str = "") -> Iterator[None]:
     """End the command with 1 where a secret, the SSH key, the bastion or a host fails, for `more` errors, and
     where it is interrupted, if `interrupted` says what to do then.
     """
@@ -40,26 +41,28 @@ def errors_end(command: str, *more: type[Exception], interrupted: str = "") -> I
         text = f"interrupted{interrupted}"
     else:
         return
-    typer.echo(f"busbar {command}: {text}", err=True)
-    raise typer.Exit(1) from None
+    fail(text, 1)
 
 
-def cluster_of(stack: str) -> tuple[Cluster, Login]:
+def cluster_of(stack: str, project: Path | None) -> tuple[Cluster, Login]:
     """The cluster of a stack file and the login of its hosts. Raises SecretError."""
     from busbar.cli.preflight import login_of
 
-    file, cluster = load_stack(stack)
+    file, cluster = load_stack(stack, project)
     return cluster, login_of(file, cluster)
 
 
-def confirm(command: str, yes: bool) -> None:
-    """Ask whether to go on, unless `yes`; ends the command with 64 on a no, or where nobody can be asked."""
+def confirm(yes: bool) -> None:
+    """Ask whether to go on, unless `yes`; ends the command with 1 on a no, with 64 without a terminal."""
     from busbar.cli import EX_USAGE
 
-    if yes or (sys.stdin.isatty() and typer.confirm("\nContinue?")):
+    if yes:
         return
-    typer.echo(f"busbar {command}: no changes made. Fix: add --yes to {command}", err=True)
-    raise typer.Exit(EX_USAGE)
+    if not sys.stdin.isatty():
+        fail(f"no changes made: {NO_TERMINAL}", EX_USAGE)
+    if not typer.confirm("\nContinue?"):
+        progress("no changes made")
+        raise typer.Exit(1)
 
 
 def request(model: type[Request]) -> Request:
@@ -74,10 +77,9 @@ def request(model: type[Request]) -> Request:
         # Where the error is, never the value: that may be a private key.
         found = error.errors(include_input=False, include_url=False)
         texts = (": ".join(filter(None, (".".join(map(str, each["loc"])), each["msg"]))) for each in found)
-        typer.echo(f"stdin: {'; '.join(texts)}", err=True)
-        raise typer.Exit(EX_USAGE) from None
+        fail(f"stdin: {'; '.join(texts)}", EX_USAGE)
 
 
 def say(text: str) -> None:
     """Print a note of a host or of the operation on stderr."""
-    typer.echo(text if text.startswith("busbar: ") else f"busbar: {text}", err=True)
+    progress(text.removeprefix("busbar: "))

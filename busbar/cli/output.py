@@ -1,11 +1,33 @@
-"""Output of commands whose exit code is a result."""
+"""How commands print their result, and why they fail."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NoReturn
+
+import typer
+
+NO_TERMINAL = (
+    "the command asks before it changes anything, and there is no terminal to ask on. Fix: pass --yes"
+)
+
+
+def error(message: object) -> None:
+    """Print an error on stderr, with the prefix that errors of all commands have."""
+    typer.echo(f"error: {message}", err=True)
+
+
+def fail(message: object, code: int) -> NoReturn:
+    """Print an error and end the command with an exit code."""
+    error(message)
+    raise typer.Exit(code) from None
+
+
+def progress(text: str) -> None:
+    """Print one line of progress on stderr; stdout is for the result."""
+    typer.echo(text, err=True)
 
 
 def print_text(text: str) -> None:

@@ -6,9 +6,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from busbar.cli.stackfile import STACK_HELP, SecretError, load_stack, read_secret, read_state
+from busbar.cli.output import fail, progress
+from busbar.cli.stackfile import (
+    STACK_HELP,
+    Project,
+    SecretError,
+    load_stack,
+    read_secret,
+    read_state,
+    stack_argument,
+)
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from busbar.config import Cluster
     from busbar.config.stackfile import StackFile
     from busbar.hosts.login import Login
@@ -20,9 +31,8 @@ PREVIOUS_RESULT = "PULUMI_COMMAND_STDOUT"
 
 
 def preflight(
-    stack: Annotated[
-        str | None, typer.Argument(metavar="STACK", help=f"{STACK_HELP} Without it a spec comes on stdin.")
-    ] = None,
+    stack: Annotated[str | None, stack_argument(f"{STACK_HELP} Without it a spec comes on stdin.")] = None,
+    project: Project = None,
 ) -> None:
     """Check all hosts in parallel over SSH and report every finding with its fix; nothing is changed.
 
@@ -37,35 +47,35 @@ def preflight(
     from busbar.preflight.spec import Spec
     from busbar.preflight.survey import survey
 
-    spec = _from_stack(stack) if stack else request(Spec)
+    spec = _from_stack(stack, project) if stack else request(Spec)
     previous = {}
     if not stack and (text := os.environ.get(PREVIOUS_RESULT)):
         try:
             previous = facts.read(text)
-        except ValueError as error:
+        except ValueError as unreadable:
             # All hosts are checked again.
-            typer.echo(f"busbar preflight: the previous result is not used: {error}", err=True)
-    with errors_end("preflight"):
+            progress(f"warning: the previous result is not used: {unreadable}")
+    with errors_end():
         outcome = asyncio.run(survey(spec, previous, deliver=not stack))
     if stack:
         _show(spec, outcome)
     else:
         for level, text in lines(outcome.findings):
-            typer.echo(f"{level}: {text}", err=True)
-    typer.echo(f"busbar preflight: {summary(spec, outcome)}", err=True)
+            progress(f"{level}: {text}")
     if outcome.errors:
-        raise typer.Exit(1)
+        fail(summary(spec, outcome), 1)
+    progress(summary(spec, outcome))
     if not stack:
         typer.echo(facts.pack(outcome.records))
 
 
-def _from_stack(stack: str) -> Spec:
+def _from_stack(stack: str, project: Path | None) -> Spec:
     """The spec of a stack file. Ends the command with 1 if Pulumi does not give a secret of the login."""
     from busbar.cli.operation import errors_end
     from busbar.preflight.spec import Spec, spec_of
 
-    file, cluster = load_stack(stack)
-    with errors_end("preflight"):
+    file, cluster = load_stack(stack, project)
+    with errors_end():
         login = login_of(file, cluster)
     known = {"install_id": _install_id(file)}
     return Spec.model_validate(spec_of(cluster, login=login.model_dump()) | known)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Coroutine
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from busbar.cli.operation import request, say
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
 
 
 def register(group: typer.Typer) -> None:
@@ -54,7 +55,8 @@ def nodes() -> None:
     import signal
     from pathlib import Path
 
-    from busbar.cli.cluster import command_on_cluster, progress
+    from busbar.cli.cluster import command_on_cluster
+    from busbar.cli.output import fail, progress
     from busbar.kube import stale_nodes
     from busbar.kube.wait import SystemClock
     from busbar.operations import removal
@@ -65,19 +67,21 @@ def nodes() -> None:
         try:
             deleted = stale_nodes.remove(api, spec, SystemClock(), progress)
         except stale_nodes.NodesRemain as error:
-            typer.echo(str(error), err=True)
-            raise typer.Exit(1) from None
+            fail(error, 1)
         for name in (name for name, was_silent in deleted.items() if was_silent):
             removal.note_silent(Path(spec.folder), name)
         typer.echo(json.dumps({"deleted": [*deleted]}))
 
 
 def _run(work: Coroutine[Any, Any, Any]) -> Any:
+    import asyncio
+
+    from busbar.cli.output import error
     from busbar.hosts.remote import ScriptError
 
     try:
         return asyncio.run(work)
     except* (ScriptError, ValueError) as errors:
-        for error in errors.exceptions:
-            say(str(error))
+        for each in errors.exceptions:
+            error(each)
         raise typer.Exit(1) from None

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from busbar.cli.operation import Stack, cluster_of, confirm, errors_end, say
+from busbar.cli.operation import cluster_of, confirm, errors_end, say
+from busbar.cli.output import error
+from busbar.cli.stackfile import Project, Stack, Yes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,6 +24,7 @@ def snapshots(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object instead of the table.")
     ] = False,
+    project: Project = None,
 ) -> None:
     """List the snapshots of etcd on the servers, and in the bucket while K3s runs; the newest first.
 
@@ -37,11 +40,11 @@ def snapshots(
     from busbar.operations.snapshots import ServerState, all_of, ask
 
     async def answers() -> list[ServerState | str]:
-        cluster, login = cluster_of(stack)
+        cluster, login = cluster_of(stack, project)
         async with Hosts.open(login) as hosts:
             return await ask(hosts, Inventory.of(cluster).servers)
 
-    with errors_end("snapshots"):
+    with errors_end():
         states = asyncio.run(answers())
     missing = [each for each in states if isinstance(each, str)]
     found = all_of([each for each in states if isinstance(each, ServerState)])
@@ -50,7 +53,7 @@ def snapshots(
     else:
         _show(found)
     for text in missing:
-        typer.echo(f"busbar snapshots: {text}", err=True)
+        error(text)
     if missing:
         raise typer.Exit(1)
 
@@ -68,7 +71,8 @@ def restore(
         str | None,
         typer.Option(metavar="NAME", help="The server to restore first; by default one that has it."),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    project: Project = None,
+    yes: Yes = False,
 ) -> None:
     """Replace everything in the cluster by a snapshot of etcd; the API is away for minutes.
 
@@ -76,8 +80,8 @@ def restore(
     that is printed. Refused while `busbar up` or `busbar destroy` runs. After an interruption: run the same
     command again.
 
-    Exit code 0: restored, and nothing differs from the configuration; 1: refused, failed, or something
-    differs; 64: no such stack, or no --yes.
+    Exit code 0: restored, and nothing differs from the configuration; 1: refused, failed, declined, or
+    something differs; 64: no such stack, or no terminal to ask on.
     """
     import asyncio
 
@@ -86,21 +90,21 @@ def restore(
     from busbar.operations import restore as operation
 
     stopped = "; K3s may be stopped on servers. Fix: run the same command again"
-    with errors_end("restore", restore_plan.RestoreError, lock.LockedError, interrupted=stopped):
-        cluster, login = cluster_of(stack)
+    with errors_end(restore_plan.RestoreError, lock.LockedError, interrupted=stopped):
+        cluster, login = cluster_of(stack, project)
         inventory = Inventory.of(cluster)
         plan = asyncio.run(restore_plan.plan(inventory, login, snapshot, s3=s3, server=server))
         _explain(plan)
-        confirm("restore", yes)
+        confirm(yes)
         with lock.held(login, plan.servers, f"busbar restore {stack}", on_all=True):
             done = asyncio.run(operation.restore(plan, login, say))
     for host, folder in done.kept.items():
         typer.echo(f"old data: {host}:{folder} (delete it when it is no longer needed)")
     if done.waiting:
-        typer.echo(f"busbar restore: restored; Nodes that are not Ready: {', '.join(done.waiting)}", err=True)
+        error(f"restored; Nodes that are not Ready: {', '.join(done.waiting)}")
     from busbar.cli.verify import verify
 
-    verify(stack)
+    verify(stack, project)
     if done.waiting:
         raise typer.Exit(1)
 

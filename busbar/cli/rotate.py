@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from busbar.cli.operation import Stack, cluster_of, confirm, errors_end, say
+from busbar.cli.operation import cluster_of, confirm, errors_end, say
+from busbar.cli.stackfile import Project, Stack, Yes
 
 if TYPE_CHECKING:
     from busbar.operations.key_rotation import Plan
@@ -22,14 +23,15 @@ class Kind(StrEnum):
 def rotate(
     stack: Stack,
     kind: Annotated[Kind, typer.Argument(help="The key that Secrets are encrypted with in etcd.")],
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    project: Project = None,
+    yes: Yes = False,
 ) -> None:
     """Rotate the key of Secrets: every server restarts three times, one at a time; pods keep running.
 
     Certificates and tokens are rotated by an update (k3s.rotate). Refused while `busbar up` or `busbar
     destroy` runs. After an interruption: run the same command again.
 
-    Exit code 0: rotated; 1: refused, or failed; 64: no such stack, a no, or nobody to ask without --yes.
+    Exit code 0: rotated; 1: refused, failed, or declined; 64: no such stack, or no terminal to ask on.
     """
     import asyncio
 
@@ -37,11 +39,11 @@ def rotate(
     from busbar.operations import key_rotation, lock
 
     again = ". Fix: run the same command again"
-    with errors_end("rotate", key_rotation.KeyRotationError, lock.LockedError, interrupted=again):
-        cluster, login = cluster_of(stack)
+    with errors_end(key_rotation.KeyRotationError, lock.LockedError, interrupted=again):
+        cluster, login = cluster_of(stack, project)
         plan = asyncio.run(key_rotation.plan(Inventory.of(cluster), login))
         _explain(plan)
-        confirm("rotate", yes)
+        confirm(yes)
         with lock.held(login, plan.servers, f"busbar rotate {stack}", on_all=True):
             asyncio.run(key_rotation.rotate(plan, login, say))
     typer.echo(f"rotated   the {kind.value}; earlier snapshots of etcd hold the earlier key")

@@ -18,7 +18,7 @@ def show() -> None:
 
     from busbar.cli import EX_USAGE
     from busbar.cli.gates import CLUSTER, gate_of
-    from busbar.cli.output import print_text
+    from busbar.cli.output import fail, print_text
 
     try:
         outputs = json.load(sys.stdin)
@@ -27,12 +27,11 @@ def show() -> None:
         gate = gate_of(outputs) or CLUSTER
         tables = gate.tables(outputs)
     except ValueError as error:
-        typer.echo(
-            f"stdin is not the output of a busbar stack: {error}\n"
-            "Usage: pulumi stack output --json | busbar show",
-            err=True,
+        fail(
+            f"stdin is not the output of a busbar stack: {error}. "
+            "Fix: pulumi stack output --json | busbar show",
+            EX_USAGE,
         )
-        raise typer.Exit(EX_USAGE) from None
     console = Console(highlight=False)
     with console.capture() as text:
         console.print(tables)

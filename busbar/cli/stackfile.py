@@ -1,23 +1,51 @@
-"""The STACK argument of every command that reads a stack file, and what happens if the file is not usable."""
+"""The arguments of every command on a stack, and what happens if its file is not usable."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from busbar.cli.output import fail
 
 if TYPE_CHECKING:
     from busbar.config import Cluster
     from busbar.config.stackfile import StackFile
 
 SECRET_SECONDS = 60
-STACK_HELP = "Name of a stack, or a path of its file (Pulumi.STACK.yaml)."
+STACK_HELP = "Name of a stack, or path of its file (Pulumi.STACK.yaml)."
 
 
-def load_stack(stack: str) -> tuple[StackFile, Cluster]:
+def _stacks(context: typer.Context, incomplete: str) -> list[str]:
+    """Names of stacks, for the completion of shells."""
+    from busbar.config import stackfile
+
+    folder = stackfile.project_folder(context.params.get("project"), Path.cwd())
+    return [name for name in stackfile.stacks(folder or Path.cwd()) if name.startswith(incomplete)]
+
+
+def stack_argument(text: str = STACK_HELP) -> Any:
+    """The argument STACK."""
+    return typer.Argument(metavar="STACK", help=text, autocompletion=_stacks)
+
+
+Stack = Annotated[str, stack_argument()]
+Project = Annotated[
+    Path | None,
+    typer.Option(
+        "--project",
+        "-C",
+        metavar="FOLDER",
+        help="Where Pulumi.yaml is; default: the nearest, from here upward.",
+    ),
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+
+def load_stack(stack: str, project: Path | None = None) -> tuple[StackFile, Cluster]:
     """The stack file and its validated configuration.
 
     Ends the command with 64 if there is no such file, and with 1 and all findings on stdout if the
@@ -25,22 +53,21 @@ def load_stack(stack: str) -> tuple[StackFile, Cluster]:
     """
     from busbar.config import stackfile
 
-    path = find_file(stack)
+    path = find_file(stack, project)
     with findings_end_the_command(path):
         file = stackfile.read(path)
         return file, file.cluster()
 
 
-def find_file(stack: str) -> Path:
+def find_file(stack: str, project: Path | None = None) -> Path:
     """The stack's file. Ends the command with 64 if there is none."""
     from busbar.cli import EX_USAGE
     from busbar.config import stackfile
 
     try:
-        return stackfile.find(stack, Path.cwd())
+        return stackfile.find(stack, project, Path.cwd())
     except stackfile.NoStackFileError as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(EX_USAGE) from None
+        fail(error, EX_USAGE)
 
 
 @contextmanager
@@ -56,8 +83,7 @@ def findings_end_the_command(path: Path) -> Iterator[None]:
             typer.echo(finding)
         count = len(error.findings)
         errors = "1 error" if count == 1 else f"{count} errors"
-        typer.echo(f"\n{path.name}: {errors}; no changes made", err=True)
-        raise typer.Exit(1) from None
+        fail(f"{path.name}: {errors}; no changes made", 1)
 
 
 class SecretError(Exception):

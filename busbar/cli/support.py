@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from busbar.cli.stackfile import STACK_HELP, SecretError, find_file, read_secret
+from busbar.cli.stackfile import Project, SecretError, Stack, find_file, read_secret
 
 if TYPE_CHECKING:
     from busbar.config.stackfile import StackFile
@@ -25,7 +25,8 @@ COMMAND_SECONDS = 60
 
 
 def support_bundle(
-    stack: Annotated[str, typer.Argument(metavar="STACK", help=STACK_HELP)],
+    stack: Stack,
+    project: Project = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="File to write; default: ./busbar-support-STACK-TIME.tar.gz."),
@@ -41,10 +42,11 @@ def support_bundle(
     """
     from datetime import UTC, datetime
 
+    from busbar.cli.output import fail
     from busbar.support.bundle import Bundle, stack_config
     from busbar.support.redact import Redactor
 
-    path = find_file(stack)
+    path = find_file(stack, project)
     text = path.read_text(encoding="utf-8", errors="replace")
     name, project = path.stem.removeprefix("Pulumi."), path.parent
     state = project / ".busbar" / name
@@ -58,8 +60,7 @@ def support_bundle(
             bundle.add_json("engine.json", _engine(name, project))
             bundle.add_files(state)
     except OSError as error:
-        typer.echo(f"busbar support-bundle: {target} cannot be written: {error.strerror or error}", err=True)
-        raise typer.Exit(1) from None
+        fail(f"{target} cannot be written: {error.strerror or error}", 1)
     typer.echo(f"{target}: secrets were replaced; host names and addresses were not. Look through it first")
 
 

@@ -12,7 +12,8 @@ def set_taints() -> None:
     """
     import json
 
-    from busbar.cli.cluster import command_on_cluster, progress
+    from busbar.cli.cluster import command_on_cluster
+    from busbar.cli.output import progress
     from busbar.kube import taints
     from busbar.kube.wait import SystemClock
 

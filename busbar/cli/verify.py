@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from busbar.cli.stackfile import STACK_HELP, SecretError, load_stack, read_output
+from busbar.cli.stackfile import Project, SecretError, Stack, load_stack, read_output
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 
 def verify(
-    stack: Annotated[str, typer.Argument(metavar="STACK", help=STACK_HELP)],
+    stack: Stack,
+    project: Project = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object instead of the table.")
     ] = False,
@@ -36,8 +37,8 @@ def verify(
     from busbar.hosts.inventory import Inventory
     from busbar.operations import verify as operation
 
-    file, cluster = load_stack(stack)
-    with errors_end("verify"):
+    file, cluster = load_stack(stack, project)
+    with errors_end():
         login = login_of(file, cluster)
         found = asyncio.run(
             operation.verify(cluster, login, _expected(cluster), lambda: _state(file, cluster))
@@ -88,7 +89,7 @@ def _show(stack: str, inventory: Inventory, found: Sequence[Drift]) -> None:
             table.add_row(name, role, f"{'unknown: ' if each.kind == 'unknown' else ''}{each.what}")
     Console(highlight=False, soft_wrap=True).print(table)
     if found:
-        typer.echo(f"busbar verify: {len(found)} difference(s). Fix: {'; '.join(_fixes(stack, found))}")
+        typer.echo(f"{len(found)} difference(s). Fix: {'; '.join(_fixes(stack, found))}")
 
 
 def _fixes(stack: str, found: Sequence[Drift]) -> Iterator[str]:

@@ -10,7 +10,7 @@ def register(group: typer.Typer) -> None:
     wait = typer.Typer(help="Wait for a state of the cluster, with a deadline.", no_args_is_help=True)
     wait.command("allocatable")(allocatable)
     wait.callback()(lambda: None)
-    group.add_typer(wait, name="wait")
+    group.add_typer(wait, name="wait", hidden=True)
 
 
 def allocatable() -> None:
@@ -22,7 +22,8 @@ def allocatable() -> None:
     """
     import json
 
-    from busbar.cli.cluster import command_on_cluster, progress
+    from busbar.cli.cluster import command_on_cluster
+    from busbar.cli.output import fail, progress
     from busbar.kube import allocatable as kube
     from busbar.kube.wait import SystemClock
 
@@ -30,6 +31,5 @@ def allocatable() -> None:
         try:
             kube.wait(api, spec, SystemClock(), progress)
         except kube.NotAllocatable as error:
-            typer.echo(str(error), err=True)
-            raise typer.Exit(1) from None
+            fail(error, 1)
         typer.echo(json.dumps({"resource": spec.resource, "nodes": spec.nodes}, sort_keys=True))

@@ -16,6 +16,7 @@ from busbar.config.schema import KEY, PROJECT, SECRETS
 from busbar.config.secrets import plain_text
 
 EXAMPLE = "Pulumi.h100.example.yaml"
+PROJECT_FILES = ("Pulumi.yaml", "Pulumi.yml")
 
 
 class NoStackFileError(FileNotFoundError):
@@ -45,19 +46,37 @@ class StackFile:
         return load(self.data, secret_keys=self.secret_keys, root=self.project)
 
 
-def find(stack: str, folder: Path) -> Path:
-    """The file of `stack`, which is the name of a stack or a path of a stack file.
+def project_folder(given: Path | None, cwd: Path) -> Path | None:
+    """The folder of Pulumi.yaml: `given`, else the nearest one, from `cwd` upward; None without one."""
+    folders = (cwd, *cwd.parents) if given is None else (cwd / given.expanduser(),)
+    found = (folder for folder in folders if any((folder / name).is_file() for name in PROJECT_FILES))
+    return next((folder.resolve() for folder in found), None)
 
-    Both start at `folder`. Raises NoStackFileError.
+
+def stacks(folder: Path) -> list[str]:
+    """The names of the stacks that have a file in a folder."""
+    return sorted(file.name.split(".", 1)[1].removesuffix(".yaml") for file in folder.glob("Pulumi.*.yaml"))
+
+
+def find(stack: str, project: Path | None, cwd: Path) -> Path:
+    """The file of `stack`, which is the path of a stack file, or the name of a stack.
+
+    A path starts at `cwd`; the file of a name is beside Pulumi.yaml (`project_folder`), or in `cwd` where
+    there is none. Raises NoStackFileError.
     """
-    named = folder / Path(stack).expanduser()
-    # `organization/busbar/dev` names the same file as `dev`.
-    by_name = folder / f"Pulumi.{stack.rpartition('/')[2]}.yaml"
-    path = named if named.suffix in {".yaml", ".yml"} else by_name
+    if stack.endswith((".yaml", ".yml")):
+        path = cwd / Path(stack).expanduser()
+    else:
+        folder = project_folder(project, cwd) or cwd / (project or "")
+        # `organization/busbar/dev` names the same file as `dev`.
+        path = folder / f"Pulumi.{stack.rpartition('/')[2]}.yaml"
     if path.is_file():
         return path
-    present = sorted(file.name for file in path.parent.glob("Pulumi.*.yaml"))
-    raise NoStackFileError(f"{path} does not exist; stack files there: {', '.join(present) or 'none'}")
+    present = ", ".join(f"Pulumi.{name}.yaml" for name in stacks(path.parent))
+    raise NoStackFileError(
+        f"{path} does not exist; stack files there: {present or 'none'}. Fix: name one of these, or write it "
+        f"({EXAMPLE} is a commented example)"
+    )
 
 
 def read(path: Path) -> StackFile:

@@ -15,43 +15,18 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from busbar.cli.output import fail
 from busbar.cli.stack.errors import USAGE, StackError, missing_package
 from busbar.cli.stack.target import PARALLEL, Options, Target, find
+from busbar.cli.stackfile import Project, Stack, Yes
 
 BEGAN = time.monotonic()
 """When this process began, to a few tenths of a second: pulumi, which takes seconds, is imported later."""
-_ENDED_EARLY = " 70 an error of busbar itself. 130 interrupted."
-EXIT_CODES = {
-    "up": "Exit codes: 0 done, and the gate passed. 1 failed, the gate included, or declined. "
-    "64 nothing was started: bad usage, no such stack, no pulumi, or no terminal to ask on." + _ENDED_EARLY,
-    "preview": "Exit codes: 0 the changes were shown. 1 failed. "
-    "64 nothing was started: bad usage, no such stack, or no pulumi." + _ENDED_EARLY,
-    "destroy": "Exit codes: 0 removed. 1 failed, or declined. "
-    "64 nothing was started: bad usage, no such stack, no pulumi, or no terminal to ask on." + _ENDED_EARLY,
-    "status": "Exit codes: 0 the last update succeeded, no step was interrupted and the gate passed. "
-    "1 otherwise. 64 bad usage, no such stack, or no pulumi." + _ENDED_EARLY,
-}
 
-Stack = Annotated[
-    str, typer.Argument(metavar="STACK|FILE", help="Name of a stack, or its Pulumi.STACK.yaml.")
-]
-Project = Annotated[
-    Path | None,
-    typer.Option(
-        "--project", "-C", help="Folder of Pulumi.yaml; default: the nearest one, upward from here."
-    ),
-]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 Refresh = Annotated[bool, typer.Option("--refresh", help="Read the real state of all resources first.")]
 Parallel = Annotated[
     int, typer.Option("--parallel", min=1, envvar="PULUMI_PARALLEL", help="Steps at the same time.")
 ]
-
-
-def register(group: typer.Typer) -> None:
-    """Add the commands to the top level."""
-    for command in (up, preview, destroy, status):
-        group.command(command.__name__, epilog=EXIT_CODES[command.__name__])(command)
 
 
 def up(
@@ -77,6 +52,10 @@ def up(
 
     A new stack is created. What a killed update left behind is recovered. Kubeconfig and outputs are kept in
     .busbar/STACK of the project folder, readable by their owner only.
+
+    Exit code 0: done, and the gate passed; 1: failed, the gate included, or declined; 64: nothing was
+    started (bad usage, no such stack, no pulumi, no terminal to ask on); 70: an error of busbar itself;
+    130: interrupted.
     """
     options = Options(
         yes=yes,
@@ -89,7 +68,11 @@ def up(
 
 
 def preview(stack: Stack, project: Project = None, refresh: Refresh = False) -> None:
-    """Show what `busbar up` would change. A new stack is created, empty."""
+    """Show what `busbar up` would change. A new stack is created, empty.
+
+    Exit code 0: the changes were shown; 1: failed; 64: nothing was started (bad usage, no such stack, no
+    pulumi); 70: an error of busbar itself; 130: interrupted.
+    """
     _exit(stack, project, lambda target: _commands().preview(target, Options(refresh=refresh)))
 
 
@@ -97,12 +80,19 @@ def destroy(stack: Stack, project: Project = None, yes: Yes = False, parallel: P
     """Remove everything that a stack made: the list, a question, one row per step.
 
     The empty stack, its history and its file stay. The kept kubeconfig and outputs are removed.
+
+    Exit code 0: removed; 1: failed, or declined; 64: nothing was started (bad usage, no such stack, no
+    pulumi, no terminal to ask on); 70: an error of busbar itself; 130: interrupted.
     """
     _exit(stack, project, lambda target: _commands().destroy(target, Options(yes=yes, parallel=parallel)))
 
 
 def status(stack: Stack, project: Project = None) -> None:
-    """Show the last update, interrupted steps and the outputs of a stack. Changes nothing."""
+    """Show the last update, interrupted steps and the outputs of a stack. Changes nothing.
+
+    Exit code 0: the last update succeeded, no step was interrupted, and the gate passed; 1: otherwise;
+    64: bad usage, no such stack, or no pulumi; 70: an error of busbar itself; 130: interrupted.
+    """
     _exit(stack, project, lambda target: _commands().status(target))
 
 
@@ -112,14 +102,12 @@ def _exit(stack: str, project: Path | None, command: Callable[[Target], int]) ->
     try:
         code = command(find(stack, project, Path.cwd()))
     except StackError as error:
-        typer.echo(f"busbar: {error}", err=True)
-        code = error.exit_code
+        fail(error, error.exit_code)
     except ModuleNotFoundError as error:
         module = (error.name or "").partition(".")[0]
         if module not in STACK_MODULES:
             raise
-        typer.echo(f"busbar: {missing_package(module)}", err=True)
-        code = USAGE
+        fail(missing_package(module), USAGE)
     raise typer.Exit(code)
 
 

@@ -12,6 +12,7 @@ from pulumi import automation as auto
 from rich.console import Console
 from rich.text import Text
 
+from busbar.cli.output import NO_TERMINAL
 from busbar.cli.stack import keep
 from busbar.cli.stack.console import LastingConsole
 from busbar.cli.stack.engine import Engine
@@ -51,7 +52,7 @@ class Session:
 
     def fail(self, errors: Sequence[str], *, title: str | None = None) -> int:
         """Print why the command failed, last, where a person looks, and what to do; returns the exit code."""
-        self.title(title or f"{self.command} failed", "bold red")
+        self.title(f"error: {title or f'{self.command} failed'}", "bold red")
         for text in errors:
             self.say(text)
         for fix in fixes(errors):
@@ -113,11 +114,7 @@ def run(verb: str, target: Target, command: Callable[[Session], int], *, asks: b
     `asks` says that it will put a question. Raises StackError if nothing was started.
     """
     if asks and not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise StackError(
-            f"busbar {verb} asks before it changes anything, and there is no terminal to ask on. "
-            "Fix: pass --yes.",
-            exit_code=USAGE,
-        )
+        raise StackError(NO_TERMINAL, exit_code=USAGE)
     console = LastingConsole(highlight=False, soft_wrap=True)
     with Interrupts(lambda text: console.print(Text(text, "bold yellow"))) as interrupts:
         session: Session | None = None

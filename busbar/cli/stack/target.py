@@ -14,7 +14,6 @@ PARALLEL = 50
 # Of `--converge`, beside names of hosts.
 ALL = "all"
 CLUSTER = "cluster"
-PROJECT_FILES = ("Pulumi.yaml", "Pulumi.yml")
 _STACK_FILE = re.compile(r"Pulumi\.(?P<stack>.+)\.ya?ml")
 
 
@@ -69,21 +68,16 @@ def find(stack: str, project: Path | None, cwd: Path) -> Target:
     from busbar.config import stackfile
 
     is_file = stack.endswith((".yaml", ".yml"))
-    if project is not None:
-        folder = _project(cwd / project)
-    elif is_file:
-        folder = _project((cwd / Path(stack).expanduser()).parent)
-    else:
-        folder = _nearest_project(cwd)
-    named = str((cwd / Path(stack).expanduser()).resolve()) if is_file else stack
+    if is_file and project is None:
+        project = (cwd / Path(stack).expanduser()).parent
+    folder = stackfile.project_folder(project, cwd)
+    if folder is None:
+        where = f"{cwd} or above" if project is None else str(cwd / project)
+        raise StackError(f"there is no Pulumi.yaml in {where}. Fix: pass --project FOLDER", exit_code=USAGE)
     try:
-        path = stackfile.find(named, folder)
+        path = stackfile.find(stack, project, cwd).resolve()
     except stackfile.NoStackFileError as error:
-        raise StackError(
-            f"{error}. Fix: name one of these, or write {folder.name}/Pulumi.{stack.rpartition('/')[2]}.yaml "
-            "(Pulumi.h100.example.yaml is a commented example).",
-            exit_code=USAGE,
-        ) from None
+        raise StackError(str(error), exit_code=USAGE) from None
     if not is_file:
         return Target(folder, stack)
     match = _STACK_FILE.fullmatch(path.name)
@@ -94,19 +88,3 @@ def find(stack: str, project: Path | None, cwd: Path) -> Target:
             exit_code=USAGE,
         )
     return Target(folder, match["stack"])
-
-
-def _project(folder: Path) -> Path:
-    if not any((folder / name).is_file() for name in PROJECT_FILES):
-        raise StackError(f"{folder} has no Pulumi.yaml. Fix: pass --project FOLDER.", exit_code=USAGE)
-    return folder.resolve()
-
-
-def _nearest_project(cwd: Path) -> Path:
-    for folder in (cwd, *cwd.parents):
-        if any((folder / name).is_file() for name in PROJECT_FILES):
-            return folder.resolve()
-    raise StackError(
-        f"there is no Pulumi.yaml in {cwd} or above. Fix: run this in the checkout, or pass --project DIR.",
-        exit_code=USAGE,
-    )

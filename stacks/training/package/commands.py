@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from busbar.cli.stackfile import STACK_HELP, find_file, findings_end_the_command
+from busbar.cli.output import fail, progress
+from busbar.cli.stackfile import Project, Stack, find_file, findings_end_the_command
 from stacks.training.package import storage_commands
 
 if TYPE_CHECKING:
@@ -18,19 +19,20 @@ if TYPE_CHECKING:
 def register(group: typer.Typer) -> None:
     """Add the commands to `busbar training`."""
     group.command("check-config")(check_config)
-    group.command("schema")(schema)
-    group.command("collect")(collect)
     group.command("check")(check)
+    group.command("schema")(schema)
+    group.command("collect", hidden=True)(collect)
     storage_commands.register(group)
 
 
-def check_config(
-    stack: Annotated[str, typer.Argument(metavar="STACK", help=STACK_HELP)],
-) -> None:
-    """Validate a stack's configuration; nothing is changed. Exit 0: valid, 1: errors, 64: no such stack."""
+def check_config(stack: Stack, project: Project = None) -> None:
+    """Validate a stack's configuration; nothing is changed.
+
+    Exit code 0: valid; 1: errors; 64: no such stack.
+    """
     from stacks.training.package import config
 
-    path = find_file(stack)
+    path = find_file(stack, project)
     with findings_end_the_command(path):
         training = config.read(path)
     typer.echo(f"OK  {path.name}")
@@ -94,7 +96,6 @@ def collect() -> None:
     """
     import json
 
-    from busbar.cli.cluster import progress
     from busbar.cli.collect import collecting
     from busbar.judge.archive import VERDICT
     from busbar.kube.wait import SystemClock
@@ -142,8 +143,7 @@ def check(
     try:
         expectation = Expectation.model_validate(json.loads(verdict.read_text())["expectation"])
     except (ValueError, KeyError, TypeError, ValidationError) as error:
-        typer.echo(f"{verdict}: is not the verdict of a training run: {error}", err=True)
-        raise typer.Exit(EX_USAGE) from None
+        fail(f"{verdict}: is not the verdict of a training run: {error}", EX_USAGE)
     source = Source()
     with open_log(str(log)) as stream:
         blocks = source.blocks(source.chunks(stream))

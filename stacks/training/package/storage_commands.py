@@ -6,18 +6,19 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
-from pydantic import BaseModel
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
     from busbar.kube.client import Api
 
-Spec = TypeVar("Spec", bound=BaseModel)
+    Spec = TypeVar("Spec", bound=BaseModel)
 
 
 def register(group: typer.Typer) -> None:
     """Add the commands to `busbar training`."""
-    group.command("check-class")(check_class)
-    group.command("bind-claim")(bind_claim)
+    group.command("check-class", hidden=True)(check_class)
+    group.command("bind-claim", hidden=True)(bind_claim)
 
 
 def check_class() -> None:
@@ -38,7 +39,7 @@ def bind_claim() -> None:
     KUBECONFIG. Prints {"claim", "volume", "capacity"}; exits with 1 and the reason at the deadline, and where
     a worker cannot mount the volume.
     """
-    from busbar.cli.cluster import progress
+    from busbar.cli.output import progress
     from busbar.kube.wait import SystemClock
     from stacks.training.package.storage import binding
 
@@ -49,12 +50,12 @@ def _run(model: type[Spec], act: Callable[[Api, Spec], dict[str, Any]]) -> None:
     import json
 
     from busbar.cli.cluster import command_on_cluster
+    from busbar.cli.output import fail
     from stacks.training.package.storage.binding import StorageRefused
 
     with command_on_cluster(model) as (api, spec):
         try:
             found = act(api, spec)
         except StorageRefused as refused:
-            typer.echo(str(refused), err=True)
-            raise typer.Exit(1) from None
+            fail(refused, 1)
         typer.echo(json.dumps(found, sort_keys=True))

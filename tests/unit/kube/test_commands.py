@@ -124,7 +124,7 @@ def test_an_api_that_refuses_ends_the_command_with_1_its_reason_and_the_server(
     done = busbar(*command, stdin=request)
     assert done.exit_code == 1
     assert done.stdout == ""
-    assert done.stderr == "GET /x: HTTP 403: not allowed (server https://10.0.0.1:6443)\n"
+    assert done.stderr == "error: GET /x: HTTP 403: not allowed (server https://10.0.0.1:6443)\n"
 
 
 def nodes_of(cluster: Cluster) -> list[str]:

@@ -56,9 +56,7 @@ def test_an_error_of_busbar_is_70_and_one_line(good: str) -> None:
     command = [sys.executable, "-c", code, "nccl", "check", good]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 70 and done.stdout == ""
-    assert done.stderr.startswith(
-        "busbar: internal error: ZeroDivisionError: division by zero (at busbar/cli/"
-    )
+    assert done.stderr.startswith("error: internal: ZeroDivisionError: division by zero (at busbar/cli/")
     assert len(done.stderr.splitlines()) == 1 and "Fix:" in done.stderr
     with_trace = {**os.environ, "BUSBAR_TRACEBACK": "1"}
     shown = subprocess.run(command, capture_output=True, text=True, check=False, env=with_trace)

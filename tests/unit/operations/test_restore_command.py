@@ -62,7 +62,7 @@ def test_without_yes_the_steps_are_printed_and_nothing_is_restored(call: Call, r
     assert (done.exit_code, restored) == (EX_USAGE, [])
     assert "nightly (server-2, 3.0 MiB, 2026-11-22T04:00:00Z)" in done.stdout
     assert "rejoin    server-1, one at a time" in done.stdout
-    assert "no changes made. Fix: add --yes" in done.stderr
+    assert done.stderr.startswith("error: no changes made:") and "Fix: pass --yes" in done.stderr
 
 
 def test_with_yes_it_is_restored_verified_and_the_old_data_are_named(
@@ -86,7 +86,7 @@ def test_while_an_update_runs_nothing_is_restored(
     monkeypatch.setattr(lock, "held", held)
     done = call("restore", "prod", "--snapshot", "nightly", "--yes")
     assert (done.exit_code, restored) == (1, [])
-    assert done.stderr == "busbar restore: `busbar up prod` changes the cluster\n"
+    assert done.stderr == "error: `busbar up prod` changes the cluster\n"
     assert asked == [(PLAN.servers, "busbar restore prod", True)]
 
 
@@ -109,7 +109,7 @@ def test_a_refusal_is_one_message_and_exit_code_1(call: Call, monkeypatch: pytes
     monkeypatch.setattr(restore_plan, "plan", plan)
     done = call("restore", "prod", "--snapshot", "x", "--yes")
     assert done.exit_code == 1
-    assert "busbar restore: no snapshot x; no changes made" in done.stderr
+    assert "error: no snapshot x; no changes made" in done.stderr
 
 
 def test_an_interruption_says_how_to_go_on(
@@ -150,7 +150,7 @@ def test_snapshots_are_listed_and_a_server_without_an_answer_is_a_finding(
     done = call("snapshots", "prod")
     assert done.exit_code == 1
     assert done.stdout.splitlines()[1].split() == ["nightly", "server-2", "3.0", "2026-11-22T04:00:00Z"]
-    assert "busbar snapshots: server-1: no route" in done.stderr
+    assert "error: server-1: no route" in done.stderr
     found = json.loads(call("snapshots", "prod", "--json").stdout)
     assert [each["name"] for each in found["snapshots"]] == ["nightly"]
     assert found["errors"] == ["server-1: no route"]

@@ -105,4 +105,4 @@ def test_the_id_of_the_cluster_is_read_from_the_state(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pulumi: str, known: str | None
 ) -> None:
     stack_with_secret_key(tmp_path, monkeypatch, f"[[ $1 == config ]] && exit; {pulumi}")
-    assert _from_stack("prod").install_id == known
+    assert _from_stack("prod", None).install_id == known

@@ -41,7 +41,7 @@ def test_help_and_the_other_commands_do_not_import_pulumi() -> None:
 def test_help_documents_the_exit_codes() -> None:
     for command in ("up", "preview", "destroy", "status"):
         _, printed = _busbar(command, "--help", COLUMNS="200")
-        assert "130 interrupted" in printed, command
+        assert "130: interrupted" in printed, command
 
 
 @pytest.mark.parametrize("command", ["preview", "destroy"])

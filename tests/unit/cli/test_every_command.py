@@ -1,0 +1,133 @@
+"""What all commands have in common: arguments, help, errors, completion."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+from typer.testing import CliRunner
+
+from busbar.cli import build
+
+ROOT = Path(__file__).resolve().parents[3]
+APP: Any = typer.main.get_command(build())
+
+
+def commands(group: Any = APP, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every command that the help shows, with its words."""
+    for name, command in group.commands.items():
+        if command.hidden:
+            continue
+        if hasattr(command, "commands"):
+            yield from commands(command, (*path, name))
+        else:
+            yield (*path, name), command
+
+
+SHOWN = dict(commands())
+ON_A_STACK = [words for words, each in SHOWN.items() if any(param.name == "stack" for param in each.params)]
+
+
+def options(words: tuple[str, ...], name: str) -> list[str]:
+    return next((sorted(param.opts) for param in SHOWN[words].params if param.name == name), [])
+
+
+def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    code = "import sys; sys.argv[0] = 'busbar'; from busbar.cli import main; main()"
+    return subprocess.run(
+        [sys.executable, "-c", code, *words],
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_the_help_begins_with_up_preview_status_and_destroy() -> None:
+    assert [words[0] for words in SHOWN][:4] == ["up", "preview", "status", "destroy"]
+
+
+@pytest.mark.parametrize("word", ["wait", "remove", "set-taints", "collect", "pull-image", "bind-claim"])
+def test_what_the_engine_runs_is_not_shown(word: str) -> None:
+    assert not [words for words in SHOWN if word in words]
+
+
+@pytest.mark.parametrize("words", ON_A_STACK, ids=" ".join)
+def test_a_stack_is_named_and_its_project_chosen_in_one_way(words: tuple[str, ...]) -> None:
+    assert options(words, "project") == ["--project", "-C"]
+    stack = next(param for param in SHOWN[words].params if param.name == "stack")
+    assert stack.metavar == "STACK"
+
+
+@pytest.mark.parametrize("words", ["up", "destroy", "restore", "rotate"])
+def test_every_command_that_asks_takes_the_answer_in_one_way(words: str) -> None:
+    assert options((words,), "yes") == ["--yes", "-y"]
+
+
+def test_the_project_option_finds_a_stack_from_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site, elsewhere = tmp_path / "site", tmp_path / "elsewhere"
+    (site / "below").mkdir(parents=True)
+    elsewhere.mkdir()
+    (site / "Pulumi.yaml").write_text("name: busbar\n")
+    (site / "Pulumi.prod.yaml").write_text("config: {}\n")
+    monkeypatch.chdir(elsewhere)
+    done = CliRunner().invoke(build(), ["check-config", "prod", "-C", "../site"])
+    assert (done.exit_code, done.stdout.partition(":")[0]) == (1, "busbar")
+    monkeypatch.chdir(site / "below")
+    assert CliRunner().invoke(build(), ["check-config", "prod"]).exit_code == 1
+    monkeypatch.chdir(elsewhere)
+    assert CliRunner().invoke(build(), ["check-config", "prod"]).exit_code == 64
+
+
+@pytest.mark.parametrize(
+    "words", [("-h",), ("up", "-h"), ("nccl", "-h"), ("nccl", "check", "-h")], ids=" ".join
+)
+def test_the_short_option_of_help_is_known(words: tuple[str, ...]) -> None:
+    done = CliRunner().invoke(build(), words)
+    assert done.exit_code == 0 and "Usage:" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("up",), "Missing argument 'STACK'. Fix: see busbar up --help"),
+        (("nosuch",), "No such command 'nosuch'. Fix: see busbar --help"),
+        (("check-config", "dev", "--x"), "No such option: --x. Fix: see busbar check-config --help"),
+        (("nccl", "check", "/nosuch"), "/nosuch:"),
+        (("status", "nosuch"), f"{ROOT}/Pulumi.nosuch.yaml does not exist;"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_every_error_is_one_line_with_one_prefix(words: tuple[str, ...], message: str) -> None:
+    done = run(*words)
+    assert (done.returncode, done.stdout) == (64, "")
+    assert done.stderr.startswith(f"error: {message}") and len(done.stderr.splitlines()) == 1
+
+
+def test_without_arguments_the_help_is_shown() -> None:
+    done = run()
+    assert (done.returncode, done.stderr) == (64, "") and "Usage: busbar" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("busbar pre", ["preview", "preflight"]),
+        ("busbar up d", ["dev"]),
+        ("busbar check-config -C examples/consumer ", ["dev"]),
+    ],
+)
+def test_a_shell_completes_commands_and_stacks(line: str, found: list[str]) -> None:
+    words = line.split()
+    count = len(words) if line.endswith(" ") else len(words) - 1
+    done = run(_BUSBAR_COMPLETE="complete_bash", COMP_WORDS=line, COMP_CWORD=str(count))
+    assert done.stdout.split() == found, done.stderr
