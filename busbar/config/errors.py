@@ -43,9 +43,9 @@ def show(value: Any, limit: int = 80) -> str:
 QUOTES = "'\""
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """`; did you mean 'servers'?`, or nothing if no known word is similar."""
-    near = difflib.get_close_matches(word, list(known), n=1)
+def did_you_mean(word: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:
+    """`; did you mean 'servers'?`, or nothing if no known word is similar (1: equal)."""
+    near = difflib.get_close_matches(word, list(known), n=1, cutoff=cutoff)
     return f"; did you mean {near[0]!r}?" if near else ""
 
 

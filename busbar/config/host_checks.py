@@ -99,6 +99,24 @@ def virtual_ip(config: PartialConfig) -> Iterator[str]:
             )
 
 
+# Prefix of the largest subnet that load balancers are expected in, by family.
+_LARGEST_SUBNET = {4: 16, 6: 64}
+
+
+def virtual_ip_warnings(config: PartialConfig) -> Iterator[str]:
+    """A shared address far from the load balancers. Preflight compares it with their networks."""
+    shared = _ip(config.virtual_ip)
+    addresses = [_ip(host.address) for host in config.group("load_balancers")]
+    if shared is None or not all(addresses):
+        return
+    network = ipaddress.ip_network(f"{shared}/{_LARGEST_SUBNET[shared.version]}", strict=False)
+    if not any(address in network for address in addresses):
+        yield (
+            f"hosts.virtual_ip.address: '{shared}' and the load balancers ({', '.join(map(str, addresses))}) "
+            "are hardly in one subnet. Fix: use a free address of the load balancers' subnet"
+        )
+
+
 def _ip(text: str | None) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
         return ipaddress.ip_address(text or "")

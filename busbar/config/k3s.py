@@ -9,12 +9,24 @@ from pydantic import Field
 from busbar import versions
 from busbar.config.kubernetes_values import BucketFolder, BucketName, BucketRegion, DnsLabel
 from busbar.config.network_values import Address, Cidr, Endpoint
-from busbar.config.values import CronSchedule, Int, JsonObject, Matching, Model, NonEmpty, Sha256, Url
+from busbar.config.values import (
+    CronSchedule,
+    Int,
+    JsonObject,
+    Matching,
+    Model,
+    NonEmpty,
+    Offered,
+    Sha256,
+    Url,
+)
 
+RELEASE = r"v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z]+)?\+k3s[0-9]+"
 K3sVersion = Annotated[
-    str,
-    Matching(r"v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z]+)?\+k3s[0-9]+", "a K3s release such as v1.35.6+k3s1"),
+    str, Matching(RELEASE, "a K3s release such as v1.35.6+k3s1"), Offered(lambda: (versions.K3S,))
 ]
+PACKAGED = ("coredns", "servicelb", "traefik", "local-storage", "metrics-server", "runtimes")
+"""Components that K3s brings, and that can be disabled (k3s-io/k3s pkg/cli/cmds/server.go, `--disable`)."""
 
 
 class Checksums(Model):
@@ -106,7 +118,7 @@ class K3s(Model):
         description="Further names and addresses of the API in its certificate, such as a name in DNS. "
         "Those of the load balancers are in it.",
     )
-    disable: list[DnsLabel] = Field(
+    disable: list[Annotated[DnsLabel, Offered(lambda: PACKAGED)]] = Field(
         default=["traefik", "servicelb"], description="Packaged components of K3s that are not installed."
     )
     images: list[Image] = Field(

@@ -100,14 +100,14 @@ def breaking_keys(config: PartialConfig) -> Iterator[str]:
 def unknown_keys(config: PartialConfig) -> Iterator[str]:
     """No misspelt key: a server names it in its log and goes on without it, an agent does not start."""
     for setting, key in _unknown(config):
-        if hint := did_you_mean(key.removesuffix("+"), FLAGS[setting]):
+        if hint := did_you_mean(key.removesuffix("+").lower(), FLAGS[setting]):
             yield f"k3s.{setting}.{key}: is not a flag of K3s{hint}"
 
 
 def unknown_key_warnings(config: PartialConfig) -> Iterator[str]:
     """Keys that no known flag is similar to: a later release of K3s may have them."""
     for setting, key in _unknown(config):
-        if not did_you_mean(key.removesuffix("+"), FLAGS[setting]):
+        if not did_you_mean(key.removesuffix("+").lower(), FLAGS[setting]):
             yield (
                 f"k3s.{setting}.{key}: is not a flag of K3s 1.35. Fix: remove it, unless k3s.version has it: "
                 "servers ignore an unknown flag, and agents do not start with it"

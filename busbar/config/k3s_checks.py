@@ -6,8 +6,13 @@ Each yields `<path>: <what>. Fix: <what to do>`.
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Collection, Iterator, Mapping
+from urllib.parse import urlsplit
 
+from busbar import versions
+from busbar.config.errors import did_you_mean
+from busbar.config.k3s import PACKAGED, RELEASE
 from busbar.config.k3s_argument_checks import arguments_of
 from busbar.config.partial import PartialConfig
 
@@ -148,6 +153,38 @@ def images(config: PartialConfig) -> Iterator[str]:
                 f"k3s.images[{index}].url: the file name {name!r} is also that of k3s.images[{first}]; hosts "
                 "store archives by file name. Fix: rename one"
             )
+
+
+# From here on a name is a misspelt one; below, manifests of a site may be called so, such as our-storage.
+_MISSPELT = 0.8
+
+
+def disabled(config: PartialConfig) -> Iterator[str]:
+    """No misspelt component: K3s installs what it does not find in the list, and says nothing."""
+    for index, name in enumerate(config.k3s.disable):
+        if name not in PACKAGED and (hint := did_you_mean(name, PACKAGED, cutoff=_MISSPELT)):
+            yield f"k3s.disable[{index}]: {name!r} is not a component of K3s{hint}"
+
+
+def disabled_warnings(config: PartialConfig) -> Iterator[str]:
+    """What K3s does not bring: the name of a manifest of the site, or of something else."""
+    for index, name in enumerate(config.k3s.disable):
+        if name not in PACKAGED:
+            yield (
+                f"k3s.disable[{index}]: {name!r} is not a component of K3s ({', '.join(PACKAGED)}), and "
+                "disables a manifest of this name only. Fix: remove it, unless the servers have one"
+            )
+
+
+def base_url(config: PartialConfig) -> Iterator[str]:
+    """The URL to which busbar adds the version and the name of the file, and no more of it."""
+    url = config.k3s.base_url
+    release = re.search(RELEASE.replace(r"\+", r"(?:\+|%2B|-)"), url, re.IGNORECASE)
+    at_github = urlsplit(url).hostname == "github.com" and not url.endswith("/releases/download")
+    if release or at_github:
+        fix = url[: release.start()].rstrip("/") if release and not at_github else versions.K3S_BASE_URL
+        what = f"contains the version {release[0]}" if release else "is not the folder of the releases"
+        yield (f"k3s.base_url: {url!r} {what}; busbar downloads <base_url>/<k3s.version>/k3s. Fix: {fix}")
 
 
 def bucket(config: PartialConfig, secrets: Collection[str]) -> Iterator[str]:

@@ -42,6 +42,8 @@ CHECKS: tuple[Callable[[PartialConfig], Iterator[str]], ...] = (
     k3s_checks.taints,
     k3s_checks.labels,
     k3s_checks.images,
+    k3s_checks.disabled,
+    k3s_checks.base_url,
     k3s_argument_checks.written_keys,
     k3s_argument_checks.breaking_keys,
     k3s_argument_checks.unknown_keys,
@@ -99,6 +101,8 @@ def warnings(cluster: Cluster) -> list[str]:
     partial = PartialConfig.of(cluster.model_dump())
     found = [f"{each.where}: {each.text}" for each in software_checks.version_findings(partial)]
     found += k3s_argument_checks.unknown_key_warnings(partial)
+    found += k3s_checks.disabled_warnings(partial)
+    found += host_checks.virtual_ip_warnings(partial)
     found += validation_checks.launch_warnings(partial)
     found += validation_checks.warnings(cluster)
     found += host_key_warnings(cluster)

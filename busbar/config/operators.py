@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from pydantic import Field
 
 from busbar import versions
@@ -15,7 +17,7 @@ from busbar.config.kubernetes_values import (
     is_local_chart,
     repository_of,
 )
-from busbar.config.values import JsonObject, Model, Seconds, Url
+from busbar.config.values import JsonObject, Model, Offered, Seconds, Url
 
 HCA_RESOURCE = "nvidia.com/hostdev"
 _ENABLED = "Install it; false if another tool has installed it."
@@ -49,7 +51,7 @@ class Chart(Model):
 class GpuOperator(Chart):
     """NVIDIA GPU Operator: driver, container toolkit, device plugin -> `nvidia.com/gpu`."""
 
-    version: ChartVersion = Field(
+    version: Annotated[ChartVersion, Offered(lambda: versions.GPU_OPERATORS)] = Field(
         default=versions.GPU_OPERATOR, description="Version of the chart, with a leading v."
     )
     chart: ChartName = Field(default="gpu-operator", description=_CHART)
@@ -62,7 +64,7 @@ class GpuOperator(Chart):
 class NetworkOperator(Chart):
     """NVIDIA Network Operator: SR-IOV device plugin -> allocatable HCAs."""
 
-    version: ChartVersion = Field(
+    version: Annotated[ChartVersion, Offered(lambda: versions.NETWORK_OPERATORS)] = Field(
         default=versions.NETWORK_OPERATOR, description="Version of the chart, without a leading v."
     )
     chart: ChartName = Field(default="network-operator", description=_CHART)

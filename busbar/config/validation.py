@@ -9,7 +9,7 @@ from pydantic import Field
 from busbar import versions
 from busbar.config.kubernetes_values import DnsLabel, Image, Quantity, RuntimeClass
 from busbar.config.network_values import HcaName
-from busbar.config.values import Bytes, EnvName, Float, Int, Model, NonEmpty, Text
+from busbar.config.values import Bytes, EnvName, Float, Int, Model, NonEmpty, Offered, Text
 from busbar.nccl.expected import profiles
 from busbar.nccl.expected.profiles import Profile
 
@@ -36,7 +36,7 @@ class Validation(Model):
         description="Order of the pools. in_order: one after the other, because those that share switches "
         "share their bandwidth. together: at the same time, for pools that share no switch.",
     )
-    profile: NonEmpty | None = Field(
+    profile: Annotated[NonEmpty, Offered(profiles.names, only=True)] | None = Field(
         default=None,
         description="Profile of a known system, such as h100-ib-8x400; its settings become the defaults.",
     )

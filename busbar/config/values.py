@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -23,7 +24,7 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue, WithJsonSchema
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-_SIZE = re.compile(r"([0-9]+)\s*(?:([KMGT])(?:i?B?)?|B)?", re.IGNORECASE)
+_SIZE = re.compile(r"([0-9]+)\s*(?:([KMGT])(iB?|B)?|B)?", re.IGNORECASE)
 _UNIT_BYTES = {None: 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
@@ -67,6 +68,20 @@ class Matching:
         raise invalid(f"is not {self.expected}")
 
 
+@dataclass(frozen=True)
+class Offered:
+    """Annotates a text of which editors offer `values()`; `only` says that no other one is valid."""
+
+    values: Callable[[], Iterable[str]]
+    only: bool = False
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        known = {"enum": list(self.values())}
+        return known if self.only else {"anyOf": [known, handler(schema)]}
+
+
 def _not_bool(value: Any) -> Any:
     # pydantic would accept `gpus: true` as 1.
     if isinstance(value, bool):
@@ -100,6 +115,11 @@ def _size(value: Any) -> Any:
         if not found:
             raise invalid("is not a size: a number of bytes, or one with K, M or G (binary), such as 512M")
         unit = found[2]
+        if (found[3] or "").upper() == "B":
+            number, binary = found[1], f"{unit.upper()}iB"
+            raise invalid(
+                f"has a decimal unit; those of nccl-tests are binary. Fix: {number}{binary}, or a bare number"
+            )
         return int(found[1]) * _UNIT_BYTES[unit.upper() if unit else None]
     return value
 
@@ -172,7 +192,7 @@ Bytes = Annotated[
     Field(ge=1),
     WithJsonSchema({"type": ["integer", "string"]}),
 ]
-"""A number of bytes; `512M` is 512 x 2^20, as nccl-tests reads it."""
+"""A number of bytes; `512M` is 512 x 2^20, as nccl-tests reads it, and `512MB` is refused."""
 Sha256 = Annotated[str, AfterValidator(_sha256)]
 Url = Annotated[str, AfterValidator(_url)]
 JsonObject = Annotated[dict[str, Any], AfterValidator(_json_object)]

@@ -35,6 +35,8 @@ def check_network(host: Host, required: HostRequirements, report: Report) -> Ite
             "correct hosts.virtual_ip.interface; where the load balancers name it differently, give it one "
             "name on both (set-name of netplan, or a .link file of systemd)",
         )
+    elif required.interface:
+        yield from _shared_address(required, report)
     if report.unresolved:
         yield (
             "warning" if report.k3s_version == required.k3s_version else "error",
@@ -99,6 +101,19 @@ def _node_address(host: Host, required: HostRequirements, report: Report) -> Ite
             f"make {report.node_address} the first address of that interface, or put it on another one; or "
             "list the host by the first one",
         )
+
+
+def _shared_address(required: HostRequirements, report: Report) -> Iterator[Check]:
+    """The address of hosts.virtual_ip is in a network that the host has a route to."""
+    for setting, address in required.networks.items():
+        if not any(_is_inside(address, ipaddress.ip_network(each, strict=False)) for each in report.routes):
+            yield (
+                # A load balancer that runs is not stopped.
+                "warning" if report.managed else "error",
+                f"has no network with {setting} {address}, got {', '.join(report.routes) or 'none'}: other "
+                "hosts would not find it",
+                "use a free address of the network that hosts.virtual_ip.interface is in",
+            )
 
 
 def _overlaps(required: HostRequirements, report: Report) -> Iterator[Check]:

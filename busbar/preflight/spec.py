@@ -47,7 +47,7 @@ class HostRequirements(Model):
     downloads: tuple[str, ...] = ()
     """Host names that it downloads K3s and image archives from."""
     networks: dict[str, str] = Field(default={})
-    """Setting -> network of the pods and of the services; empty for a load balancer."""
+    """Setting -> network of the pods and of the services; for a load balancer -> the shared address."""
     flannel: bool = False
     """Whether flannel takes the interface that carries the node's address."""
     interface: str = ""
@@ -150,6 +150,7 @@ def spec_of(cluster: Cluster, *, login: Mapping[str, Any], project: Path | None 
             min_disk_gb=LB_MIN_DISK_GB,
             plan=_plan("haproxy", front),
             interface=shared.interface if shared else "",
+            networks={"hosts.virtual_ip.address": shared.address} if shared else {},
         ),
         **({"nfs": HostRequirements(min_disk_gb=LB_MIN_DISK_GB)} if cluster.hosts.nfs_server else {}),
         "server": HostRequirements(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from busbar.config import Bastion, ConfigError, load, section
+from busbar.config import Bastion, ConfigError, load, section, warnings
 from busbar.config.errors import show
 from tests.support.clusters import H100_POOL, host, host_key, site
 
@@ -409,6 +409,57 @@ def test_a_label_that_the_kubelet_refuses_is_refused() -> None:
     assert found.startswith(
         "pools.h100.labels: the kubelet does not start with 'node-role.kubernetes.io/gpu'"
     )
+
+
+@pytest.mark.parametrize(
+    ("url", "fix"),
+    [
+        ("https://mirror/k3s/v1.35.6+k3s1", "https://mirror/k3s"),
+        ("https://mirror/k3s/v1.35.6%2Bk3s1/k3s", "https://mirror/k3s"),
+        ("https://github.com/k3s-io/k3s/releases", "https://github.com/k3s-io/k3s/releases/download"),
+        (
+            "https://github.com/k3s-io/k3s/releases/tag/v1.35.6+k3s1",
+            "https://github.com/k3s-io/k3s/releases/download",
+        ),
+    ],
+)
+def test_a_base_url_with_more_than_the_folder_of_the_releases_is_refused(url: str, fix: str) -> None:
+    (found,) = findings(edited("k3s.base_url", url))
+    assert found.startswith(f"k3s.base_url: '{url}' ") and found.endswith(f"Fix: {fix}")
+
+
+@pytest.mark.parametrize("url", ["https://mirror/k3s", "https://github.com/site/k3s/releases/download"])
+def test_a_mirror_of_the_releases_is_accepted(url: str) -> None:
+    assert load(edited("k3s.base_url", url)).k3s.base_url == url
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("treafik", "traefik"), ("service-lb", "servicelb"), ("metricsserver", "metrics-server")],
+)
+def test_a_misspelt_component_is_refused_with_the_one_that_was_meant(name: str, meant: str) -> None:
+    assert findings(edited("k3s.disable", [name])) == [
+        f"k3s.disable[0]: {name!r} is not a component of K3s; did you mean {meant!r}?"
+    ]
+
+
+def test_what_k3s_does_not_bring_may_be_a_manifest_of_the_site() -> None:
+    found = warnings(load(edited("k3s.disable", ["traefik", "our-storage"])))
+    assert [text for text in found if text.startswith("k3s.disable[1]: 'our-storage' is not a component")]
+
+
+@pytest.mark.parametrize(("given", "meant"), [("8GB", "8GiB"), ("512 mb", "512MiB"), ("1TB", "1TiB")])
+def test_a_decimal_unit_is_refused_with_the_binary_one(given: str, meant: str) -> None:
+    (found,) = findings(edited("validation.max_bytes", given))
+    assert f"{given!r} has a decimal unit" in found and f"Fix: {meant}, or" in found
+
+
+@pytest.mark.parametrize(("address", "far"), [("192.0.99.7", False), ("192.168.2.100", True)])
+def test_a_shared_address_far_from_the_load_balancers_is_probably_wrong(address: str, far: bool) -> None:
+    data = site(load_balancers=2)
+    data["hosts"]["virtual_ip"]["address"] = address
+    found = [text for text in warnings(load(data)) if text.startswith("hosts.virtual_ip.address")]
+    assert len(found) == far
 
 
 def test_more_ranks_than_gpus_are_refused() -> None:

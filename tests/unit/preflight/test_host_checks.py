@@ -418,3 +418,17 @@ def test_hcas_that_pods_do_not_see_are_refused_where_the_validation_needs_them()
     finding = only(findings(required=required, rdma_is_shared=False))
     assert finding.level == "error" and "netns_mode=0" in finding.what
     assert findings(rdma_is_shared=False) == []
+
+
+@pytest.mark.parametrize(("managed", "level"), [([], "error"), (["haproxy"], "warning")])
+def test_a_shared_address_in_no_network_of_the_load_balancer_is_named(managed: list[str], level: str) -> None:
+    required = REQUIRED.model_copy(
+        update={"interface": "eth0", "networks": {"hosts.virtual_ip.address": "10.0.0.100"}}
+    )
+    load_balancer: dict[str, Any] = {"gpus": None, "fabric_manager": None, "gdr": None, "hcas": []}
+    assert findings("lb", required, routes=["10.0.0.0/24"], **load_balancer) == []
+    finding = only(
+        findings("lb", required, routes=["10.0.1.0/24", "fd00::/8"], managed=managed, **load_balancer)
+    )
+    assert finding.level == level
+    assert "no network with hosts.virtual_ip.address 10.0.0.100, got 10.0.1.0/24, fd00::/8" in finding.what
