@@ -119,6 +119,23 @@ def test_names_that_do_not_resolve_in_time_are_named_and_mpirun_runs_anyway(
     assert "mpirun <--allow-run-as-root>" in done.stdout
 
 
+def test_names_and_collectives_are_waited_for_within_the_deadline_of_the_job() -> None:
+    seconds = {
+        deadline: (
+            re.findall(
+                r"resolve after (\d+) s", text := script(job(validation={"deadline_seconds": deadline}))
+            ),
+            re.findall(r"for all collectives is (\d+) s", text),
+        )
+        for deadline in (60, 180, 1800)
+    }
+    assert seconds == {
+        60: (["30"], ["45"]),
+        180: (["90"], ["165"]),
+        1800: (["120"], ["1785"]),
+    }
+
+
 def test_a_run_that_hangs_is_ended_by_the_launcher_itself_so_that_its_log_stays(
     programs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

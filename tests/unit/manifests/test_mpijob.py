@@ -39,7 +39,7 @@ def test_a_site_with_rdma_gets_whole_nodes_locked_memory_and_a_deadline() -> Non
     container = pod["containers"][0]
     assert container["resources"]["limits"] == {"nvidia.com/gpu": 8, "nvidia.com/hostdev": 8}
     assert container["securityContext"] == {"capabilities": {"add": ["IPC_LOCK"]}}
-    assert container["readinessProbe"]["tcpSocket"] == {"port": 22}
+    assert container["readinessProbe"] == {"tcpSocket": {"port": 22}, "periodSeconds": 2}
     assert {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "64Gi"}} in pod["volumes"]
     assert "privileged" not in str(manifest)
     assert "hostNetwork" not in str(manifest)
@@ -60,6 +60,14 @@ def test_workers_go_one_to_a_node_and_only_to_the_nodes_of_the_pool() -> None:
     assert apart["topologyKey"] == "kubernetes.io/hostname"
     labels = {"training.kubeflow.org/job-name": manifest["metadata"]["name"]}
     assert labels.items() <= apart["labelSelector"]["matchLabels"].items()
+
+
+def test_a_worker_sees_no_account_and_no_services_of_its_namespace_and_ends_soon() -> None:
+    pod = worker(mpijob.render(job()))
+    assert pod["automountServiceAccountToken"] is False
+    # One variable per port of every Service: a namespace with thousands starts no process.
+    assert pod["enableServiceLinks"] is False
+    assert pod["terminationGracePeriodSeconds"] == 5
 
 
 def test_taints_of_the_pool_are_tolerated_by_workers_and_launcher() -> None:
