@@ -299,6 +299,39 @@ def test_an_mpijob_runs_on_any_nodes_that_have_what_it_asks_for() -> None:
     assert container["resources"]["limits"]["rdma/ib"] == 1
 
 
+EIGHT = {"nvidia.com/gpu": 8}
+COREWEAVE = {"memory": "960Gi", "rdma/ib": 1}
+HUGE = {"memory": "32000Mi", "hugepages-2Mi": "5120Mi"}
+# As the published manifests ask for them (`source` of each profile), without their cpu.
+LIMITS: dict[str, dict[str, Any]] = {
+    "a100-ib-8x200": {**EIGHT, "memory": "1000Gi", "rdma/ib": 1},
+    "a100-ib-8x200-gdrcopy": {**EIGHT, "memory": "400Gi", "rdma/ib": 1},
+    "a100-noib": {**EIGHT, "memory": "1000Gi"},
+    "a100-sharp": {**EIGHT, "memory": "1000Gi", "rdma/ib": 1},
+    "a40": {**EIGHT, "memory": "400Gi"},
+    "b200-ib-8x400": EIGHT | COREWEAVE,
+    "b200-sharp": EIGHT | COREWEAVE,
+    "efa": {**EIGHT, **HUGE, "vpc.amazonaws.com/efa": 32},
+    "efa-p4d": {**EIGHT, **HUGE, "vpc.amazonaws.com/efa": 4},
+    "gb200-multirack": {"nvidia.com/gpu": 4, "memory": "900Gi", "rdma/ib": 1},
+    "gb200-nvl72": {"nvidia.com/gpu": 4, "memory": "900Gi", "rdma/ib": 1},
+    "h100-coreweave": EIGHT | COREWEAVE,
+    "h100-crusoe": {**EIGHT, "memory": "120000Mi", "nvidia.com/hostdev": 8},
+    "h100-ib-8x400": {**EIGHT, "memory": "120000Mi", "nvidia.com/hostdev": 8},
+    "h100-sharp": EIGHT | COREWEAVE,
+    "roce": {**EIGHT, "memory": "960Gi", "nvidia.com/sriov-rdma-vf": 16},
+}
+
+
+@pytest.mark.parametrize("name", profiles.names())
+def test_a_worker_asks_for_what_the_manifest_of_its_profile_asks_for(name: str) -> None:
+    text = printed("--profile", name, "--nodes", "2", "--launcher", "mpijob", "--image", "x/y:1")
+    (manifest,) = yaml.safe_load_all(text)
+    pod = manifest["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]
+    assert pod["containers"][0]["resources"]["limits"] == LIMITS[name]
+    assert {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "64Gi"}} in pod["volumes"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

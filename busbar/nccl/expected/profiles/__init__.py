@@ -68,7 +68,6 @@ class Profile(BaseModel):
     hca_count: int = Field(default=0, ge=0)
     workers: int = Field(default=2, ge=1, description="workers of the source's MPIJob")
     slots_per_worker: int = Field(ge=1)
-    cpu: str | None = None
     extra_resources: dict[str, str] = Field(default_factory=dict)
     memory: str
     shm_size: str
