@@ -49,7 +49,7 @@ install_balancer() {
 
 refuse_foreign_keepalived() {
   [[ ! -s $KEEPALIVED ]] || is_ours "$KEEPALIVED" || ! systemctl is-active --quiet keepalived ||
-    die "keepalived already runs on this host, with a configuration of the site; it was not changed" \
+    die "keepalived is already running on this host with a configuration of the site; not changed" \
       "use another host as load balancer, or stop it: systemctl disable --now keepalived"
 }
 
@@ -166,7 +166,7 @@ remove_part() {
     [[ ! -e $STATE_DIR/$package.enabled ]] || systemctl enable -q "$package" 2>/dev/null ||
       note "$package could not be enabled again"
     [[ ! -e $STATE_DIR/$package.active ]] || timeout 60 systemctl start "$package" ||
-      note "$package does not start with the configuration that it had: journalctl -u $package"
+      note "$package does not start with its previous configuration: journalctl -u $package"
   else
     rm -f "$file"
   fi

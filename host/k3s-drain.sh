@@ -31,11 +31,11 @@ await_jobs() {
   local running looks=0 deadline=$((SECONDS + JOBS_SECONDS))
   while running=$(running_jobs) || running="unknown, the API does not answer"; [[ -n $running ]]; do
     [[ $RUNNING_JOBS == wait ]] ||
-      die "jobs run here: $running; the agent was not restarted" \
+      die "jobs are running here: $running; the agent was not restarted" \
         "retry when they have ended, or set running_jobs of this worker's pool"
-    ((SECONDS < deadline)) || die "jobs still run here after $JOBS_SECONDS s: $running" "retry when they have ended"
+    ((SECONDS < deadline)) || die "jobs are still running here after $JOBS_SECONDS s: $running" "retry when they have ended"
     # A connection that broke ends the script at the next note.
-    ((looks++ % 10)) || note "waits for the end of jobs: $running"
+    ((looks++ % 10)) || note "waiting for jobs to end: $running"
     sleep 3
   done
 }
@@ -53,7 +53,7 @@ pause_after_restart() {
   [[ -n ${IS_PREPARED:-} ]] || return 0
   while ((SECONDS < since + PAUSE_SECONDS)); do
     poll 60 k3s_is_back "$UNIT" "$KUBELET_KUBECONFIG" ||
-      die "Node $NODE_NAME is not Ready any more, $((SECONDS - since)) s after its restart" "see: journalctl -u $UNIT"
+      die "Node $NODE_NAME is no longer Ready, $((SECONDS - since)) s after its restart" "see: journalctl -u $UNIT"
     sleep 3
   done
 }

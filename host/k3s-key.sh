@@ -22,8 +22,8 @@ HASH_ANNOTATION='{.metadata.annotations.k3s\.io/encryption-config-hash}'
 main() {
   begin
   [[ ! -e $STATE_DIR/restoring ]] ||
-    die "a restore of etcd was begun here and not finished; no changes made" "finish it: busbar restore STACK --snapshot NAME --yes"
-  poll 60 systemctl is-active --quiet "$UNIT" || die "$UNIT does not run here" "see: journalctl -u $UNIT; then retry"
+    die "an earlier restore of etcd is not finished on this host; no changes made" "finish it: busbar restore STACK --snapshot NAME --yes"
+  poll 60 systemctl is-active --quiet "$UNIT" || die "$UNIT is not running here" "see: journalctl -u $UNIT; then retry"
   case $VERB in
     status) report ;;
     stage) lead ;;
@@ -98,7 +98,7 @@ reencrypt() {
   for ((try = 1; try <= REENCRYPT_TRIES; try++)); do
     ! is_in_stage rotate || advance
     poll "$REENCRYPT_DEADLINE" reencryption_has_ended ||
-      die "Secrets were not encrypted anew within $REENCRYPT_DEADLINE s (stage '$(status stage)')" \
+      die "Secrets were not re-encrypted within $REENCRYPT_DEADLINE s (stage '$(status stage)')" \
         "see: journalctl -u $UNIT | grep -i reencrypt; then retry"
     ! is_in_stage reencrypt_finished || return 0
     if is_in_stage rotate; then

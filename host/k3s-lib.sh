@@ -264,7 +264,7 @@ k3s_await() {
     if ((turns % 10 == 0 && $(k3s_auth_failures "$unit") >= K3S_MAX_AUTH_FAILURES)); then
       k3s_journal "$unit"
       die "the cluster refuses the token of this host" \
-        "if another stack made the cluster, remove K3s here and on the servers, or restore the state of that stack"
+        "if another stack created the cluster, remove K3s here and on the servers, or restore the state of that stack"
     fi
     if ((SECONDS >= deadline)); then
       k3s_journal "$unit"

@@ -30,10 +30,10 @@ main() {
   begin
   REPLACED=""
   [[ ${AFTER:-} != true ]] || poll "$START_DEADLINE" systemctl is-active --quiet k3s ||
-    die "K3s does not run here, so the cluster does not know its configured hosts" "see: journalctl -u k3s; then retry"
+    die "K3s is not running here, so the cluster does not know its configured hosts" "see: journalctl -u k3s; then retry"
   # Without it a new machine as server 1 would find no cluster to join, and begin a second one.
   [[ ! -d $ETCD_DATA ]] || poll "$START_DEADLINE" systemctl is-active --quiet k3s ||
-    die "K3s is installed here and does not run, so server 1 cannot join its cluster" \
+    die "K3s is installed here and not running, so server 1 cannot join its cluster" \
       "systemctl start k3s; if it fails, see: journalctl -u k3s; then retry"
   if systemctl is-active --quiet k3s; then
     local nodes
@@ -49,7 +49,7 @@ main() {
 
 # note_hosts: the names of the configured servers.
 note_hosts() {
-  api 30 apply -f - >&2 <<EOF || die "noting the hosts in the cluster failed" "see the log above; then retry"
+  api 30 apply -f - >&2 <<EOF || die "recording the hosts in the cluster failed" "see the log above; then retry"
 apiVersion: v1
 kind: ConfigMap
 metadata: {name: $CONFIGURED, namespace: kube-system}
@@ -68,7 +68,7 @@ remove_lost_servers() {
   [[ -n $names ]] || return 0
   while IFS='|' read -r node _ etcd _; do
     if [[ $etcd != true ]] || grep -xF "$node" <<<"$names" >/dev/null || node_is_ready "$node"; then continue; fi
-    note "server $node is not configured any more, and not Ready: it leaves etcd before anything else changes"
+    note "server $node is no longer configured, and not Ready: removing it from etcd before anything else changes"
     leave_etcd "$node" ||
       die "$node is still a member of etcd after $MEMBER_DEADLINE s" "see: journalctl -u k3s; then retry"
     delete_node "$node" || die "deleting Node $node failed" "run on a server: k3s kubectl delete node $node"
@@ -108,7 +108,7 @@ hand_over_taints() {
   local record=$STATE_DIR/taints
   [[ -s $record ]] || return 0
   { api 30 create configmap "$TAINTS" -n kube-system --from-file=taints="$record" --dry-run=client -o yaml |
-    api 30 apply -f - >&2; } || die "noting the taints in the cluster failed" "see the log above; then retry"
+    api 30 apply -f - >&2; } || die "recording the taints in the cluster failed" "see the log above; then retry"
   rm -f "$record"
 }
 

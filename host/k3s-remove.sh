@@ -101,7 +101,7 @@ k3s_has_pod_network_of_node() {
 # unit started. flannel took the MAC address of the former link into the Node, and would give it to the new one: then the other
 # nodes forget the way to this host when the former Node, of the same address, is deleted (flannel v0.27.4, pkg/backend/vxlan).
 k3s_renew_pod_network() {
-  note "this Node has another pod CIDR than before: its pods and their network start anew"
+  note "the pod CIDR of this Node has changed: restarting its pods and their network"
   timeout 30 "$K3S" kubectl --kubeconfig "$2" annotate node "$NODE_NAME" flannel.alpha.coreos.com/backend-data- flannel.alpha.coreos.com/backend-v6-data- >/dev/null ||
     die "removing flannel's MAC address from Node $NODE_NAME failed: the API does not answer" "retry"
   timeout 120 systemctl stop "$1" || die "$1 did not stop" "see: systemctl status $1; journalctl -u $1"
@@ -126,7 +126,7 @@ k3s_remove_data() {
   if [[ -d $K3S_DATA_DIR ]]; then
     k3s_is_unmounted "$K3S_DATA_DIR" ||
       die "mounted after the installation of K3s, below its folder: $(mounts_below "$K3S_DATA_DIR" | site_mounts_left_out | paste -sd ' ')" \
-        "umount it and retry; a disk that is to be emptied and to stay: add the line to $STATE_DIR/mounts first"
+        "umount it and retry; to empty a disk and keep it mounted, add the line to $STATE_DIR/mounts first"
     k3s_delete_new "$K3S_DATA_DIR" "$STATE_DIR/preexisting" ||
       die "emptying $K3S_DATA_DIR failed" "find what still uses it: findmnt -R $K3S_DATA_DIR; fuser -vm $K3S_DATA_DIR"
     rmdir --ignore-fail-on-non-empty "$K3S_DATA_DIR" /var/lib/rancher 2>/dev/null || true

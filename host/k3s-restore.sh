@@ -49,7 +49,7 @@ end_earlier_step() {
   local group
   group=$(cat "$STEP_FILE" 2>/dev/null || true)
   if [[ -n $group ]] && is_a_step "$group"; then
-    note "stopping a step of an earlier restore that still runs"
+    note "stopping a step of an earlier restore that is still running"
     kill -TERM -- "-$group" 2>/dev/null || true
     poll 30 is_no_step "$group" || die "a step of an earlier restore did not stop" "kill -KILL -- -$group on this host"
   fi
@@ -119,7 +119,7 @@ old_data() {
 }
 
 refuse_running() {
-  ! is_running || die "$UNIT runs here; no changes made" "run busbar restore again: it stops all servers first"
+  ! is_running || die "$UNIT is running here; no changes made" "run busbar restore again: it stops all servers first"
 }
 
 # start_here: after a reset etcd may have another agent token than the configuration.

@@ -106,7 +106,7 @@ refuse_lower_rotation() {
 # script that is killed leaves no stopped K3s; the flag makes it happen once, also if K3s then crashes.
 rotate_certificates_at_start() {
   local flag=$STATE_DIR/rotate-certificates
-  note "certificates are rotated when $1 restarts; the authorities stay"
+  note "the certificates will be rotated when $1 restarts; the authorities stay"
   touch "$flag"
   write_file "/run/systemd/system/$1.service.d/90-busbar-rotate.conf" 0644 <<END
 [Service]
@@ -118,7 +118,7 @@ END
 # certificates_are_rotated UNIT: after the start.
 certificates_are_rotated() {
   [[ ! -e $STATE_DIR/rotate-certificates ]] ||
-    die "$1 runs, but its certificates were not rotated ($STATE_DIR/rotate-certificates exists)" \
+    die "$1 is running, but its certificates were not rotated ($STATE_DIR/rotate-certificates exists)" \
       "see: journalctl -u $1; then retry"
   rm -f "/run/systemd/system/$1.service.d/90-busbar-rotate.conf"
   systemctl daemon-reload
@@ -152,7 +152,7 @@ rotate_server_token() {
   [[ -n $earlier && $earlier != "$next" ]] || return 0
   if ! poll 60 systemctl is-active --quiet k3s; then
     # It cannot start with the earlier token: a run was interrupted after the rotation.
-    token_is_in_etcd "$next" || die "k3s does not run here, and without it the server token cannot be rotated; no changes made" \
+    token_is_in_etcd "$next" || die "k3s is not running here, and without it the server token cannot be rotated; no changes made" \
       "see: journalctl -u k3s; start it (systemctl start k3s), then retry"
     return 0
   fi

@@ -28,7 +28,7 @@ install_server() {
   local membership address
   k3s_refuse_other_role k3s-agent
   [[ ! -e $STATE_DIR/restoring ]] ||
-    die "a restore of etcd was begun here and not finished; no changes made" "finish it: busbar restore STACK --snapshot NAME --yes"
+    die "an earlier restore of etcd is not finished on this host; no changes made" "finish it: busbar restore STACK --snapshot NAME --yes"
   refuse_new_identity
   address=$(k3s_node_address)
   claim_host server
@@ -68,7 +68,7 @@ apply_server() {
 snapshot_before_upgrade() {
   [[ -x $K3S && -d $K3S_DATA_DIR/server/db/etcd/member ]] && ! k3s_is_installed || return 0
   if ! systemctl is-active --quiet "$UNIT"; then
-    note "$UNIT does not run: no snapshot of etcd is taken before the upgrade to $VERSION"
+    note "$UNIT is not running: taking no snapshot of etcd before the upgrade to $VERSION"
     return 0
   fi
   k3s_subcommand 120 etcd-snapshot save --name "busbar-before-${VERSION//[^a-zA-Z0-9.-]/-}" ||
@@ -87,7 +87,7 @@ refuse_new_identity() {
       "keep the name $name in hosts.servers, or rename servers one at a time: docs/hosts.md, Renaming"
   token=$(config_value token <"$K3S_CONFIG_DIR/config.yaml")
   [[ -z $token || $(password_of "$token") == "$(password_of "$(next_token)")" ]] || rotation_is_due server_token ||
-    die "the token is not the one that this cluster was made with; no changes made" \
+    die "the token is not the one that this cluster was created with; no changes made" \
       "restore the state of the stack (pulumi stack import) with the token in $K3S_CONFIG_DIR/config.yaml of this server"
 }
 
@@ -238,8 +238,8 @@ leave_cluster() {
     nodes=$(etcd_nodes) || {
       # Data that nobody else may have are deleted only after a person has stopped K3s.
       ! is_running ||
-        die "K3s runs here, but no server of the cluster answers" \
-          "repair the cluster (journalctl -u $UNIT); to delete this server's data all the same: systemctl stop $UNIT, and retry"
+        die "K3s is running here, but no server of the cluster answers" \
+          "repair the cluster (journalctl -u $UNIT); to delete this server's data anyway: systemctl stop $UNIT, and retry"
       note "no server answers: the Node of $NODE_NAME is not deleted"
       return 0
     }
@@ -249,7 +249,7 @@ leave_cluster() {
         "start K3s on them; for the last server of a cluster: k3s kubectl delete node NAME of the others"
     return 0
   fi
-  nodes=$(etcd_nodes) || die "$API_SERVER does not answer any more" "retry"
+  nodes=$(etcd_nodes) || die "$API_SERVER no longer answers" "retry"
   members=$(grep -c . <<<"$nodes" || true)
   ready=$(grep -v "^$NODE_NAME " <<<"$nodes" | grep -c True || true)
   ! is_running || ((ready >= members / 2 + (members > 2))) ||

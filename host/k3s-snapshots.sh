@@ -78,7 +78,7 @@ problem() {
 
 check_snapshot() {
   local bytes needed available factor=$SPACE_FACTOR
-  [[ -s $SNAPSHOT ]] || die "$SNAPSHOT does not exist or is empty; no changes made" "busbar snapshots lists what there is"
+  [[ -s $SNAPSHOT ]] || die "$SNAPSHOT does not exist or is empty; no changes made" "run busbar snapshots for a list"
   bytes=$(size_of "$SNAPSHOT")
   if [[ $SNAPSHOT == *.zip ]]; then
     factor=$SPACE_FACTOR_ZIP

@@ -15,7 +15,7 @@ RENEWAL_DEADLINE=300
 main() {
   begin
   poll 30 test -s "$KUBECONFIG_FILE" ||
-    die "$KUBECONFIG_FILE does not exist" "check that K3s runs: systemctl status k3s"
+    die "$KUBECONFIG_FILE does not exist" "check that K3s is running: systemctl status k3s"
   if ends_soon; then
     acquire_lock
     # The step that held the lock may have restarted K3s.

@@ -34,7 +34,7 @@ begin() {
 acquire_lock() {
   exec 9>"$LOCK_FILE"
   flock -w "$LOCK_DEADLINE" 9 ||
-    die "timed out after ${LOCK_DEADLINE} s: another busbar step still runs on this host" \
+    die "timed out after ${LOCK_DEADLINE} s: another busbar step is still running on this host" \
       "find it with fuser -v $LOCK_FILE; wait for it or stop it, and retry"
 }
 

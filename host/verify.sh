@@ -54,7 +54,7 @@ verify_units() {
     nfs) units=("$NFS_UNIT") ;;
   esac
   for unit in "${units[@]}"; do
-    systemctl is-active --quiet "$unit" || drift "$unit does not run ($(systemctl is-active "$unit" || true))"
+    systemctl is-active --quiet "$unit" || drift "$unit is not running ($(systemctl is-active "$unit" || true))"
     systemctl is-enabled --quiet "$unit" || drift "$unit does not start at boot"
   done
 }

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 
 def schema(
-    details: Annotated[bool, typer.Option("--details", help="That of the output `details` instead.")] = False,
+    details: Annotated[
+        bool, typer.Option("--details", help="Print the schema of the output `details` instead.")
+    ] = False,
 ) -> None:
     """Print the JSON Schema of a stack file, for editors."""
     from busbar.config.schema import stack_schema

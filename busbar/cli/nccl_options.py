@@ -170,7 +170,7 @@ Html = Annotated[
     typer.Option(
         metavar="PATH",
         rich_help_panel=OUTPUT,
-        help="Write the whole report: one page, opens offline, prints.",
+        help="Write the whole report as one HTML page that needs no network.",
     ),
 ]
 Svg = Annotated[

@@ -32,8 +32,10 @@ def _option(panel: str | None, metavar: str, text: str, **more: Any) -> Any:
     return typer.Option(metavar=metavar, rich_help_panel=panel, help=text, **more)
 
 
-Kubeconfig = Annotated[Path, _option(CLUSTER, "FILE", "As of kubectl: one file.", envvar="KUBECONFIG")]
-Context = Annotated[str | None, _option(CLUSTER, "NAME", "Context of it, by default the current one.")]
+Kubeconfig = Annotated[Path, _option(CLUSTER, "FILE", "The kubeconfig, one file.", envvar="KUBECONFIG")]
+Context = Annotated[
+    str | None, _option(CLUSTER, "NAME", "Context in the kubeconfig; default: the current one.")
+]
 DEFAULT_KUBECONFIG = Path("~/.kube/config")
 
 
@@ -48,13 +50,15 @@ def run(
     context: Context = None,
     nodes: Annotated[
         str | None,
-        _option(CLUSTER, "SELECTOR|NAMES", "Labels, or names with commas; by default all Nodes with GPUs."),
+        _option(
+            CLUSTER, "SELECTOR|NAMES", "Label selector, or names with commas; default: all Nodes with GPUs."
+        ),
     ] = None,
     namespace: Annotated[
         str | None,
-        _option(CLUSTER, "NAME", "One that exists and admits the pods; by default one is made and removed."),
+        _option(CLUSTER, "NAME", "Existing namespace that admits the pods; default: a temporary one."),
     ] = None,
-    gpus: Annotated[int | None, _option(option.SYSTEM, "N", "GPUs per Node; by default all.", min=1)] = None,
+    gpus: Annotated[int | None, _option(option.SYSTEM, "N", "GPUs per Node; default: all.", min=1)] = None,
     hca: Annotated[
         list[str] | None,
         _option(option.SYSTEM, "NAME=UNITS", "Extended resource for HCAs, units per Node; may be repeated."),
@@ -64,12 +68,13 @@ def run(
     rate_gbps: option.RateGbps = None,
     transport: option.Transport = None,
     expected_busbw: option.ExpectedBusbw = None,
-    image: Annotated[str | None, _option(None, "IMAGE", "With nccl-tests, Open MPI and sshd.")] = None,
+    image: Annotated[str | None, _option(None, "IMAGE", "Image with nccl-tests, Open MPI and sshd.")] = None,
     settings: Annotated[
         Path | None, _option(None, "FILE", "YAML with keys of `validation` in a stack file; options win.")
     ] = None,
     folder: Annotated[
-        Path | None, _option(option.OUTPUT, "DIR", "For log, verdict and report, by default .busbar/RUN.")
+        Path | None,
+        _option(option.OUTPUT, "DIR", "Folder for log, verdict and report; default: .busbar/RUN."),
     ] = None,
     dry_run: Annotated[
         bool,
@@ -127,11 +132,11 @@ def _measure(api: RestApi, planned: Plan, folder: Path, *, as_json: bool, full: 
 
 def clean(
     runs: Annotated[
-        list[str] | None, typer.Argument(metavar="[RUN]...", help="Runs to remove, also those of others.")
+        list[str] | None, typer.Argument(metavar="[RUN]...", help="Runs to remove, whoever started them.")
     ] = None,
     kubeconfig: Kubeconfig = DEFAULT_KUBECONFIG,
     context: Context = None,
-    namespace: Annotated[str | None, _option(CLUSTER, "NAME", "Look only there.")] = None,
+    namespace: Annotated[str | None, _option(CLUSTER, "NAME", "Only in this namespace.")] = None,
 ) -> None:
     """Remove what a killed `busbar nccl run` has left in a cluster: objects with its label, nothing else.
 

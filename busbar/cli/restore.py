@@ -114,7 +114,7 @@ def _explain(plan: Plan) -> None:
     what = (
         f"{snapshot.bytes / _MIB:.1f} MiB, {snapshot.time}"
         if snapshot.time
-        else "not verified: K3s does not run"
+        else "not verified: K3s is not running"
     )
     typer.echo(f"snapshot  {snapshot.name} ({snapshot.where}, {what})")
     typer.echo(f"restored  on {plan.first.name}; its current data is moved aside")
@@ -122,7 +122,7 @@ def _explain(plan: Plan) -> None:
     typer.echo(f"rejoin    {others or 'no other server'}, one at a time; their current data is moved aside")
     typer.echo(f"restart   the agents of {len(plan.workers)} workers; pods keep running")
     if plan.resumed:
-        typer.echo("resumed   an earlier restore was not finished; this one starts from the beginning")
+        typer.echo("resumed   an unfinished restore; this one starts from the beginning")
     typer.echo("lost      everything that was written to the cluster since the snapshot")
 
 

@@ -52,7 +52,7 @@ def rotate(
 def _explain(plan: Plan) -> None:
     leader = plan.servers[0].name
     if plan.resumed:
-        typer.echo(f"resumed   an earlier rotation was not finished; left: {', '.join(plan.stages)}")
+        typer.echo(f"resumed   an unfinished rotation; remaining stages: {', '.join(plan.stages)}")
     else:
         typer.echo(f"snapshot  of etcd on {leader}, before anything changes")
     for stage in plan.stages:

@@ -113,7 +113,7 @@ def virtual_ip_warnings(config: PartialConfig) -> Iterator[str]:
     if not any(address in network for address in addresses):
         yield (
             f"hosts.virtual_ip.address: '{shared}' and the load balancers ({', '.join(map(str, addresses))}) "
-            "are hardly in one subnet. Fix: use a free address of the load balancers' subnet"
+            "are probably not in one subnet. Fix: use a free address of the load balancers' subnet"
         )
 
 

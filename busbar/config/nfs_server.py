@@ -21,13 +21,13 @@ SHARED_FOLDERS = ("/", "/export", "/home", "/media", "/mnt", "/opt", "/srv", "/v
 
 def _folder(value: str) -> str:
     if posixpath.normpath(value) != value:
-        raise invalid(f"is not in its short form. Fix: {posixpath.normpath(value)}")
+        raise invalid(f"is not a normalised path. Fix: {posixpath.normpath(value)}")
     tree = next((each for each in SYSTEM_TREES if f"{value}/".startswith(f"{each}/")), None)
     if tree:
-        raise invalid(f"is a folder of the system (below {tree}). Fix: a folder of its own, as /srv/busbar")
+        raise invalid(f"is a system folder (below {tree}). Fix: use a folder of its own, such as /srv/busbar")
     if value in SHARED_FOLDERS:
         below = posixpath.join(value, "busbar")
-        raise invalid(f"is not a folder of its own: others use it too. Fix: a folder below it, as {below}")
+        raise invalid(f"is a shared folder. Fix: use a folder below it, such as {below}")
     return value
 
 
@@ -47,7 +47,7 @@ class NfsServer(Model):
         "hosts.nfs_server.",
     )
     folder: ExportedFolder = Field(
-        description="Folder to export; made if it does not exist. Its data stay when the stack goes."
+        description="Folder to export; created if missing. Its data stay when the stack is destroyed."
     )
     min_free_gb: Annotated[Int, Field(ge=1)] = Field(
         default=100, description="Free space in GB (10^9 bytes) that the folder's disk must have at first."

@@ -77,7 +77,7 @@ class NetworkOperator(Chart):
     )
     selectors: JsonObject = Field(
         default={},
-        description="Selectors of the SR-IOV device plugin merged over ours: vendor 15b3, RDMA, and "
+        description="Selectors of the SR-IOV device plugin merged over the defaults: vendor 15b3, RDMA, and "
         "pciAddresses with the rails that preflight has found.",
     )
     image_repository: ImageFolder = Field(

@@ -50,8 +50,8 @@ def values(config: PartialConfig) -> Iterator[str]:
             )
     if (level := wanted.env.get("NCCL_DEBUG")) is not None and level.upper() not in _EVIDENCE:
         yield (
-            f"validation.env.NCCL_DEBUG: with {level} NCCL does not print what it uses, and no evidence is "
-            "never a pass. Fix: remove it (busbar sets INFO)"
+            f"validation.env.NCCL_DEBUG: with {level} NCCL does not print what it uses, and missing evidence "
+            "is never a pass. Fix: remove it (busbar sets INFO)"
         )
     if "NCCL_IB_HCA" in wanted.env:
         yield (
@@ -104,12 +104,12 @@ def _other_system(name: str, pool: Pool, profile: Profile) -> Iterator[str]:
     """What of the profile is another kind of system than the pool."""
     if pool.gpu_model and is_gpu(pool.gpu_model, profile.gpu) is False:
         yield (
-            f"validation.profile: {profile.name} is of {profile.gpu}, and pools.{name} has "
+            f"validation.profile: {profile.name} is for {profile.gpu}, and pools.{name} has "
             f"{pool.gpu_model}. {_OTHER_PROFILE}"
         )
     if profile.fabric is not None and profile.fabric != _FABRICS[pool.link_layer]:
         yield (
-            f"validation.profile: {profile.name} is of {profile.fabric}, and pools.{name}.link_layer is "
+            f"validation.profile: {profile.name} is for {profile.fabric}, and pools.{name}.link_layer is "
             f"{pool.link_layer}. {_OTHER_PROFILE}"
         )
 

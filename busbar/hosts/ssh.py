@@ -172,12 +172,10 @@ def connection_finding(host: Host | Bastion, error: Exception, answers_as: str |
         case TimeoutError():
             unreachable = True
             what = f"connection to {where} timed out after {CONNECT_SECONDS} s"
-            fix = (
-                f"check that the host runs, its address, and that TCP to that port is open from here; {GONE}"
-            )
+            fix = f"check that the host is running, its address, and that the port is open from here; {GONE}"
         case ConnectionRefusedError():
             what = f"{where} refuses the connection"
-            fix = "check that sshd runs there, on that port"
+            fix = "check that sshd is running there, on that port"
         case NotForwarded():
             what = f"the bastion does not open a connection to {where}: {error.reason}"
             fix = "check AllowTcpForwarding and PermitOpen of the bastion's sshd, and look at its log"
@@ -185,9 +183,7 @@ def connection_finding(host: Host | Bastion, error: Exception, answers_as: str |
             reason = os.strerror(error.errno) if error.errno else str(error)
             unreachable = True
             what = f"connection to {where} failed: {reason}"
-            fix = (
-                f"check that the host runs, its address is right, and a route to it exists from here; {GONE}"
-            )
+            fix = f"check that the host is running, its address, and the route to it from here; {GONE}"
         case _:
             what = f"SSH connection to {where} failed: {error}"
             fix = "look at the host's log: journalctl -u ssh"

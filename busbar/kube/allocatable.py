@@ -72,7 +72,7 @@ def shortfalls(nodes: Iterable[JsonObject], spec: AllocatableSpec) -> list[Short
 
 def _shortfall(name: str, node: JsonObject | None, expected: int, resource: str) -> Shortfall | None:
     if node is None:
-        return Shortfall(name, 0, expected, "the cluster has no node of this name")
+        return Shortfall(name, 0, expected, "the cluster has no node with this name")
     status = node.get("status") or {}
     offered = count(status.get("allocatable"), resource)
     conditions: list[JsonObject] = status.get("conditions") or []

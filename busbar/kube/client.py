@@ -122,7 +122,7 @@ class RestApi:
         except ReadTimeoutError:
             return
         except (HTTPError, OSError) as error:
-            raise ApiError(f"GET {path}", None, f"the connection broke ({type(error).__name__})") from error
+            raise ApiError(f"GET {path}", None, f"connection lost ({type(error).__name__})") from error
         finally:
             # An unfinished stream cannot be reused: close it before it returns to the pool.
             response.close()

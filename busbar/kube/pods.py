@@ -135,8 +135,8 @@ def _cure(event: JsonObject) -> str:
         return ""
     node = (event.get("source") or {}).get("host") or event.get("reportingInstance") or "NODE"
     return (
-        f"; the pods' bridge on Node {node} was made for another pod CIDR. "
-        f"Fix: `busbar up STACK --converge {node}`, which makes it anew; the pods there start again"
+        f"; the pods' bridge on Node {node} was created for another pod CIDR. "
+        f"Fix: `busbar up STACK --converge {node}`, which creates it again and restarts the pods there"
     )
 
 

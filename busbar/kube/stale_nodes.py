@@ -20,7 +20,7 @@ DRAIN_SECONDS = 300.0
 DELETE_SECONDS = 60.0
 POLL_SECONDS = 3.0
 AT_ONCE = 10
-SILENT = "nothing is heard of Node {}: nothing there can be drained; its pods start again elsewhere"
+SILENT = "Node {} is silent: its pods cannot be drained, and start again elsewhere"
 # Pods of these owners stay with their Node.
 _STAY = frozenset({"DaemonSet", "Node"})
 
@@ -103,12 +103,12 @@ class _Removal:
     def _is_drained(self, node: Node) -> bool:
         """Nothing runs on a Node whose machine has another name now, or is gone."""
         if self._machines.count(node.machine) > 1:
-            self._progress(f"the machine of Node {node.name} is another Node now; nothing to drain")
+            self._progress(f"the machine of Node {node.name} has another Node now; nothing to drain")
             return False
         if not node.ready or node.name in self._silent:
             self._progress(SILENT.format(node.name))
             return False
-        self._progress(f"{node.name} is not configured any more: its Node is drained and deleted")
+        self._progress(f"{node.name} is no longer configured: draining and deleting its Node")
         return True
 
     def _drain(self, draining: dict[str, Node]) -> None:
@@ -125,7 +125,7 @@ class _Removal:
                     del draining[name]
                     self._delete(name)
             return not draining or Pending(
-                "draining; pods that are left: " + "; ".join(f"{name}: {left[name]}" for name in draining)
+                "draining; remaining pods: " + "; ".join(f"{name}: {left[name]}" for name in draining)
             )
 
         try:

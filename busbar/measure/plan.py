@@ -172,12 +172,12 @@ class _Planner:
             source = f"cluster: all Nodes with {GPU_RESOURCE}"
         else:
             names = list(known) if is_selector(asked) else list(dict.fromkeys(asked.strip(",").split(",")))
-            self._findings += [f"{name}: there is no such Node" for name in names if name not in known]
+            self._findings += [f"{name}: no such Node" for name in names if name not in known]
             chosen = [known[name] for name in names if name in known]
             self._findings += [f"{each.node.name} is {each.unfit}" for each in chosen if each.unfit]
             source = "--nodes"
         if not chosen:
-            where = f"Node of --nodes {asked}" if asked else f"fit Node with {GPU_RESOURCE}"
+            where = f"Node of --nodes {asked}" if asked else f"usable Node with {GPU_RESOURCE}"
             raise CannotMeasure([*self._findings, *self._notes, f"no {where}. Fix: see kubectl get nodes"])
         self._first("nodes", (_names([each.node.name for each in chosen]), source))
         return chosen
@@ -192,7 +192,7 @@ class _Planner:
         if len(kinds) > 1:
             found = "; ".join(f"{n} x {gpu or 'GPU'}: {_names(of)}" for (n, gpu), of in kinds.items())
             raise CannotMeasure(
-                [*self._findings, f"the Nodes differ ({found}). Fix: choose those of one kind by --nodes"]
+                [*self._findings, f"the Nodes differ ({found}). Fix: select Nodes of one kind with --nodes"]
             )
         [(count, _)] = kinds
         return int(self._first("gpus", (asked, "--gpus"), (count, f"cluster: allocatable {GPU_RESOURCE}")))
@@ -202,17 +202,17 @@ class _Planner:
         fitting = [each.name for each in known if self._fits(each, nodes, gpus)]
         only = fitting[0] if len(fitting) == 1 else None
         asked = self._given.get("profile")
-        name = self._first("profile", (asked, "--profile"), (only, "cluster: the only one that fits"))
+        name = self._first("profile", (asked, "--profile"), (only, "cluster: the only profile that fits"))
         if name is None:
             self._notes += (
-                [f"several profiles fit ({', '.join(fitting)}): choose by --profile"] if fitting else []
+                [f"several profiles fit ({', '.join(fitting)}): select one with --profile"] if fitting else []
             )
             return None
         self._given["profile"] = name
         profile, product = profiles.load(name), nodes[0].product
         if product and is_gpu(product, profile.gpu) is False:
             self._findings.append(
-                f"profile {name} is of {profile.gpu}, the Nodes have {product}. Fix: another --profile"
+                f"profile {name} is for {profile.gpu}, the Nodes have {product}. Fix: another --profile"
             )
         if profile.transport == "socket" and "transport" not in self._given and (hcas := _known_hcas(nodes)):
             self._findings.append(
@@ -321,11 +321,11 @@ def _lacks(node: GpuNode, resource: str, units: int) -> str | None:
     """Why the Node cannot give so many units now; None where it can."""
     name, offered = node.node.name, node.offered.get(resource, 0)
     if offered < units:
-        return f"{name}: {offered} {resource} allocatable, {units} asked for. Fix: leave it out by --nodes"
+        return f"{name}: {offered} {resource} allocatable, {units} requested. Fix: exclude it with --nodes"
     if node.free(resource) >= units:
         return None
     held = [f"{pod} ({count})" for pod, count in sorted(node.held[resource].items())]
     return (
         f"{name}: {node.free(resource)} of {units} {resource} are free, held by {_names(held)}. "
-        "Fix: leave it out by --nodes, or wait until these pods have ended"
+        "Fix: exclude it with --nodes, or wait until these pods have ended"
     )

@@ -108,7 +108,7 @@ async def rotate(plan: Plan, login: Login, say: Say) -> None:
             try:
                 await hosts.run(leader, SCRIPT, {"VERB": "stage", "STAGE": stage}, seconds=STAGE_SECONDS)
                 for server in others:
-                    say(f"{stage} ({number} of {len(plan.stages)}): {server.name} restarts")
+                    say(f"{stage} ({number} of {len(plan.stages)}): restarting {server.name}")
                     values = {"VERB": "follow", "LEADER": leader.name}
                     await hosts.run(server, SCRIPT, values, seconds=FOLLOW_SECONDS)
             except (ScriptError, UnreachableError) as error:

@@ -104,6 +104,6 @@ async def _take(
     stack.push_async_exit(connection)
     if facts["holder"]:
         raise LockedError(
-            f"{facts['holder']} changes the cluster (seen on {server.name}); no changes made. "
+            f"{facts['holder']} is changing the cluster (seen on {server.name}); no changes made. "
             "Fix: wait until it has ended, then retry"
         )

@@ -121,7 +121,7 @@ async def _check_gone(hosts: Hosts, spec: HostRemoval, error: UnreachableError) 
     if not await _any_answers(hosts, spec.others):
         raise ScriptError(
             f"{spec.host.name}: {error.finding.what}; no other host of the cluster answers either "
-            f"({_names(spec.others) or 'there is none'}), so it cannot be said to be gone. Fix: check "
+            f"({_names(spec.others) or 'there is none'}), so it is not known to be gone. Fix: check "
             "the network of this machine (VPN, bastion); if all machines are gone: `pulumi stack rm --force`"
         )
 
@@ -141,7 +141,7 @@ async def _leave(hosts: Hosts, spec: HostRemoval, say: Say) -> None:
     """A server that is gone leaves etcd and loses its Node, unless no server of its cluster runs any more."""
     servers = [other for other in spec.others if other.role == "server"]
     if spec.host.role == "server" and not await _through_servers(hosts, servers, spec.host.name, say):
-        say(f"{spec.host.name}: no other server of its cluster runs; its etcd member is not removed")
+        say(f"{spec.host.name}: no other server of its cluster is running; its etcd member is not removed")
 
 
 async def _through_servers(hosts: Hosts, servers: Sequence[Host], node: str, say: Say) -> bool:

@@ -119,7 +119,7 @@ class _Steps:
         state = (
             f"not on all servers: {'; '.join(failed)}" if failed else "on all servers, with its previous data"
         )
-        raise RestoreError(f"{why}. Nothing was restored; K3s runs again {state}")
+        raise RestoreError(f"{why}. Nothing was restored; K3s is running again {state}")
 
     async def run(self, host: Host, verb: str, *, seconds: int, **values: str) -> Mapping[str, Any]:
         return await self.hosts.run(host, SCRIPT, {"VERB": verb, **values}, seconds=seconds)

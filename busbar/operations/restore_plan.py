@@ -119,7 +119,7 @@ def _choose_stored(
 
 def _missing(what: str, states: Sequence[ServerState]) -> str:
     found = [f"  {each.name} ({each.where}, {each.time})" for each in all_of(states)]
-    return "\n".join([f"{what}; no changes made. There are:", *(found or ["  none"])])
+    return "\n".join([f"{what}; no changes made. Available:", *(found or ["  none"])])
 
 
 def names_of(hosts: Sequence[Host]) -> str:

@@ -232,7 +232,7 @@ def _rotation(required: HostRequirements, report: Report) -> Iterator[Check]:
     for kind, done in report.rotated.items():
         if (wanted := required.rotate.get(kind, 0)) < done:
             yield error(
-                f"k3s.rotate.{kind} is {wanted}, but {done} is done on this host",
+                f"k3s.rotate.{kind} is {wanted}, and this host has done {done}",
                 f"set it to {done}, or to a higher number to rotate again",
             )
 

@@ -50,8 +50,8 @@ def _folder(required: NfsRequirements, folder: NfsFolder) -> Iterator[Check]:
         yield error(f"{where} is not a folder", "set nfs_server.folder to another one")
     if folder.foreign_exports:
         yield error(
-            f"{where} is exported already ({', '.join(folder.foreign_exports)}), so others than the workers "
-            "reach it",
+            f"{where} is exported already ({', '.join(folder.foreign_exports)}), so hosts other than "
+            "the workers reach it",
             "set nfs_server.folder to another folder, or remove that export",
         )
     if folder.system_disk and not required.allow_system_disk:

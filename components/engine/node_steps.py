@@ -52,10 +52,10 @@ async def fail_unless_ready(workers: Iterable[str], kubeconfig: pulumi.Input[str
     try:
         found = await asyncio.to_thread(batches.ask, text, jobs=False)
     except ValueError as error:
-        pulumi.warn(f"whether the workers' agents run is unknown: {error}")
+        pulumi.warn(f"it is unknown whether the workers' agents are running: {error}")
         return
     except (ApiError, TimedOut) as error:
-        raise pulumi.RunError(f"whether the workers' agents run is unknown: {error}") from None
+        raise pulumi.RunError(f"it is unknown whether the workers' agents are running: {error}") from None
     if down := sorted({*workers} & found.names - found.ready):
         raise pulumi.RunError(
             f"{', '.join(down)}: the Node is not Ready. Fix: see journalctl -u k3s-agent there, repair the "

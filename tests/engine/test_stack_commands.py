@@ -330,7 +330,7 @@ def test_a_failed_gate_ends_with_its_reasons_the_report_and_the_next_command(sit
     done = site.busbar("up", "dev", "--yes", "--skip-preview")
     assert done.code == 1, done.text
     assert done.lines[-4:-1] == [
-        "NCCL validation failed for cluster tiny",
+        "error: NCCL validation failed for cluster tiny",
         "- busbw: 1 GB/s, expected 400 GB/s",
         "report: .busbar/dev/lab/report.html",
     ]
@@ -342,14 +342,14 @@ def test_an_update_that_fails_for_another_reason_than_its_failed_gate_says_that_
     site.configure(word="three", gate="another")
     done = site.busbar("up", "dev", "--yes", "--skip-preview")
     assert done.code == 1, done.text
-    assert done.lines[-3:-1] == ["busbar up dev failed", "the Node is not Ready"], done.text
+    assert done.lines[-3:-1] == ["error: busbar up dev failed", "the Node is not Ready"], done.text
 
 
 def test_an_interrupted_update_lets_its_step_end_and_is_finished_by_the_next_one(site: Site) -> None:
     site.configure(word="four", wait=str(site.folder / "wait"))
     update = site.started("up", "dev", "--yes", "--skip-preview")
     update.send_signal(signal.SIGINT)
-    _read_until(update, "interrupted: running steps may end")
+    _read_until(update, "interrupted: running steps finish")
     site.waiting("go").touch()
     rest, _ = update.communicate(timeout=SECONDS)
     assert update.returncode == 130, rest
@@ -393,7 +393,7 @@ def test_the_repeat_of_a_killed_command_names_the_engine_that_goes_on_and_waits_
     repeat = site.begun("up", "dev", "--yes", "--skip-preview")
     printed = _read_until(repeat, "waiting for it")
     named = re.search(
-        r"stack dev: the engine of a killed command goes on \(process (\d+), since (\S+)\)", printed
+        r"stack dev: the engine of a killed command is still running \(process (\d+), since (\S+)\)", printed
     )
     assert named and int(named[1]) == engine.pid, printed
     assert 0 <= (datetime.fromisoformat(named[2]) - began).total_seconds() < SECONDS

@@ -236,7 +236,7 @@ def test_no_agent_restarts_under_a_running_job_if_its_pool_refuses_that(
         cluster["pools"]["lab"]["running_jobs"] = "refuse"
 
     text = changed(fewer_pods, "--continue-on-error", fails=True)
-    assert f"worker-1: jobs run here: default/{job}; the agent was not restarted" in text
+    assert f"worker-1: jobs are running here: default/{job}; the agent was not restarted" in text
     assert lab.last_start("worker-1") == before["worker-1"]
     assert lab.last_start("worker-2") > before["worker-2"]
 
@@ -268,7 +268,7 @@ def test_a_removed_worker_is_drained_keeps_the_files_of_the_site_and_comes_back(
         del cluster["hosts"]["workers"][1]
 
     text = changed(without_worker_2)
-    assert "worker-2 is not configured any more: its Node is drained and deleted" in text
+    assert "worker-2 is no longer configured: draining and deleting its Node" in text
     assert "timed out" not in text
     assert "worker-2" not in lab.kubectl("get nodes -o name")
     assert lab.ssh("worker-2", "ls /usr/local/bin/k3s || true") == ""

@@ -21,7 +21,7 @@ RELEASE = f"{MPI_OPERATOR.namespace}/{MPI_OPERATOR.release}"
 # Host -> part of the row that has to name it.
 NAMED = {
     "lb-1": "/etc/haproxy/haproxy.cfg was changed",
-    "server-2": "k3s does not run",
+    "server-2": "k3s is not running",
     "server-3": "/etc/rancher/k3s/config.yaml was changed",
     "worker-2": "taint drill=a:NoSchedule is missing",
     "cluster": f"Helm release {RELEASE} is not installed",

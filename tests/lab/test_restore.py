@@ -104,7 +104,7 @@ def test_a_cluster_is_as_it_was_at_the_snapshot_and_goes_on(lab: Lab, objects: s
     assert unknown.returncode == 1
     assert "no snapshot no-such" in unknown.stderr and name in unknown.stderr
     unconfirmed = lab.restore("--snapshot", name)
-    assert unconfirmed.returncode == 64 and "add --yes" in unconfirmed.stderr
+    assert unconfirmed.returncode == 64 and "pass --yes" in unconfirmed.stderr
     assert "after" in _names(lab, "configmaps"), "nothing was changed yet"
 
     began = time.monotonic()
@@ -163,7 +163,7 @@ def test_an_interrupted_restore_is_finished_by_the_same_command(lab: Lab, object
 
     done = lab.restore("--snapshot", name, "--yes")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "an earlier restore was not finished" in done.stdout
+    assert "an unfinished restore" in done.stdout
     assert _names(lab, "configmaps") == objects
     _as_it_was(lab)
 

@@ -15,7 +15,7 @@ KILL_AFTER_SECONDS = 30
 # A lost terminal and a cancelled CI job end an update as Ctrl-C does.
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
-GRACEFUL = "interrupted: running steps may end, no new ones start. Ctrl-C again stops them where they are."
+GRACEFUL = "interrupted: running steps finish, no new ones start. Ctrl-C again stops them where they are."
 FORCED = f"stopping now; the engine is killed if it has not ended in {KILL_AFTER_SECONDS} s."
 KILLED = "killed the engine."
 

@@ -46,8 +46,8 @@ def without_stale_lock(stack: auto.Stack, say: Callable[[str], None], update: Ca
 
 
 def _await_end(stack: str, pid: int, since: str, say: Callable[[str], None]) -> None:
-    what = f"stack {stack}: the engine of a killed command goes on (process {pid}, since {since})"
-    end = f"`kill -INT {pid}` ends it after the steps that run"
+    what = f"stack {stack}: the engine of a killed command is still running (process {pid}, since {since})"
+    end = f"`kill -INT {pid}` ends it after the running steps"
     waiting = Pending(f"{what}; waiting for it; {end}")
     try:
         wait_until(
@@ -57,7 +57,7 @@ def _await_end(stack: str, pid: int, since: str, say: Callable[[str], None]) -> 
             progress=say,
         )
     except TimedOut:
-        raise StackError(f"{what}, after {ABANDONED_SECONDS} s of waiting. Fix: {end}; then retry") from None
+        raise StackError(f"{what}: timed out after {ABANDONED_SECONDS} s. Fix: {end}; then retry") from None
 
 
 def _lives(pid: int) -> bool:

@@ -75,5 +75,5 @@ def _pending(state: Snapshot, target: Target) -> list[str]:
     steps = ", ".join(f"{kind} {events.name(urn)}" for urn, kind in state.pending)
     return [
         f"      pending  {steps}",
-        f"               An update runs now, or was interrupted; then `busbar up {target.name}` continues.",
+        f"               An update is running, or was interrupted; then `busbar up {target.name}` continues.",
     ]

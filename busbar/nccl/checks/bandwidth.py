@@ -208,5 +208,5 @@ def stability(context: Context) -> Check:
     reason = f"{row.out_of_place.busbw} and {row.in_place.busbw} GB/s agree, and the curve has no dip"
     without = [name for name, known_good in references.items() if not known_good]
     if without:
-        reason += f"; not judged, for want of known-good curves: how {' and '.join(without)} rises"
+        reason += f"; not judged, without known-good curves: how {' and '.join(without)} rises"
     return passed(Code.STABILITY_STEADY, reason, row.as_line)

@@ -66,12 +66,12 @@ def _damage(run: Run) -> Check | None:
             f"{run.damaged} rows cut short and {run.orphans} numbers without a row: the table is damaged",
         )
     if run.has_repeated_rows and run.is_picked:
-        reason = "rows only, and a size is there twice: they are of several runs"
+        reason = "rows only, and a size appears twice: they are of several runs"
         return unknown(Code.COMPLETENESS_NO_BANNER, reason)
     if run.has_repeated_rows:
         return failed(
             Code.COMPLETENESS_REPEATED_ROWS,
-            "a size is there twice: two programs wrote into one table, or the size sweep ran more than once",
+            "a size appears twice: two programs wrote into one table, or the size sweep ran more than once",
         )
     if run.rows_after_summary or run.summaries:
         return failed(

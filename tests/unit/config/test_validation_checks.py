@@ -41,14 +41,14 @@ def test_tcp_that_is_written_out_is_accepted() -> None:
 @pytest.mark.parametrize(
     ("of_pool", "profile", "message"),
     [
-        ({"gpu_model": "A100"}, "h100-ib-8x400", "h100-ib-8x400 is of H100, and pools.h100 has A100"),
-        ({"gpu_model": "H100 PCIe"}, "h100-ib-8x400", "is of H100, and pools.h100 has H100 PCIe"),
+        ({"gpu_model": "A100"}, "h100-ib-8x400", "h100-ib-8x400 is for H100, and pools.h100 has A100"),
+        ({"gpu_model": "H100 PCIe"}, "h100-ib-8x400", "is for H100, and pools.h100 has H100 PCIe"),
         (
             {"link_layer": "ethernet"},
             "h100-ib-8x400",
-            "is of infiniband, and pools.h100.link_layer is ethernet",
+            "is for infiniband, and pools.h100.link_layer is ethernet",
         ),
-        ({}, "roce", "roce is of roce, and pools.h100.link_layer is infiniband"),
+        ({}, "roce", "roce is for roce, and pools.h100.link_layer is infiniband"),
     ],
 )
 def test_a_profile_of_other_hardware_than_the_pool_is_refused(

@@ -220,9 +220,7 @@ def test_pods_of_a_node_with_another_pod_network_start_anew(worker: Host) -> Non
         NOTED,
         *PRIVATE,
     ]
-    assert worker.said == [
-        "this Node has another pod CIDR than before: its pods and their network start anew"
-    ]
+    assert worker.said == ["the pod CIDR of this Node has changed: restarting its pods and their network"]
 
 
 def test_archives_and_registries_are_there_before_the_agent_starts(tmp_path: Path) -> None:

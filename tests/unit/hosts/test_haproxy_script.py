@@ -145,7 +145,7 @@ def test_keepalived_that_runs_for_the_site_is_refused(tmp_path: Path) -> None:
     (tmp_path / "keepalived.conf").write_text("good, of the site\n")
     done = configured(tmp_path, "VIRTUAL_IP=10.0.0.9; install_balancer")
     assert done.returncode == 1
-    assert "keepalived already runs on this host, with a configuration of the site" in done.stderr
+    assert "keepalived is already running on this host with a configuration of the site" in done.stderr
     assert (tmp_path / "keepalived.conf").read_text() == "good, of the site\n"
     assert list((tmp_path / "busbar").iterdir()) == [], "nothing else was changed"
 

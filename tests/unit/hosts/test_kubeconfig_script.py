@@ -80,7 +80,7 @@ def test_k3s_is_not_restarted_while_another_step_runs_on_the_server(tmp_path: Pa
     )
     done = run("kubeconfig", call)
     assert (done.returncode, done.stdout) == (1, "")
-    assert "another busbar step still runs on this host" in done.stderr
+    assert "another busbar step is still running on this host" in done.stderr
 
 
 def test_certificates_that_the_step_before_has_renewed_are_not_renewed_again(tmp_path: Path) -> None:

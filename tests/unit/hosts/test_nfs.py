@@ -296,4 +296,4 @@ def test_two_steps_of_the_nfs_server_do_not_run_at_once(tmp_path: Path) -> None:
     other = f"install_server() {{ echo installed; {begin} (exec 9>&-; main) || true; }}; "
     done = run("nfs-server", f"{begin}{other}main", VERB="install")
     assert done.stdout == "installed\n"
-    assert "another busbar step still runs" in done.stderr
+    assert "another busbar step is still running" in done.stderr

@@ -104,7 +104,7 @@ def test_a_replaced_server_1_waits_until_k3s_runs_on_the_server_whose_cluster_it
     stopped = f"ETCD_DATA={tmp_path}; systemctl() {{ return 3; }}; START_DEADLINE=0; main"
     done, _ = performed(tmp_path, "k3s-nodes", stopped, {"machines": "s-1 a"}, NODE_NAME="s-2")
     assert done.returncode == 1
-    assert "K3s is installed here and does not run" in done.stderr
+    assert "K3s is installed here and not running" in done.stderr
     assert "Fix: " in done.stderr
 
 
@@ -114,7 +114,7 @@ def test_a_server_without_k3s_is_an_error_where_the_cluster_has_to_know_its_host
     stopped = "systemctl() { return 3; }; START_DEADLINE=0; main"
     done, _ = performed(tmp_path, "k3s-nodes", stopped, NODE_NAME="s-1", AFTER="true")
     assert done.returncode == 1
-    assert "s-1: K3s does not run here, so the cluster does not know its configured hosts" in done.stderr
+    assert "s-1: K3s is not running here, so the cluster does not know its configured hosts" in done.stderr
 
 
 def test_the_taints_that_an_earlier_release_has_set_are_noted_in_the_cluster_once(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_a_record_that_could_not_be_noted_stays(tmp_path: Path) -> None:
     fails = 'eval "$(declare -f api | sed "s/^api/answered/")"\n'
     fails += 'api() { [[ $2 != create ]] && answered "$@"; }; main'
     done, _ = performed(tmp_path, "k3s-nodes", fails, {}, NODE_NAME="s-1")
-    assert "noting the taints in the cluster failed. Fix: " in done.stderr
+    assert "recording the taints in the cluster failed. Fix: " in done.stderr
     assert record.exists()
 
 
@@ -142,7 +142,7 @@ def test_a_lost_server_that_is_not_configured_any_more_leaves_before_anything_el
     cluster(tmp_path, "s-1|a|Unknown|yes", "s-2|b|True|yes", "s-3|c|True|yes")
     done, log = prepared(tmp_path, "", servers="s-2\ns-3\ns-4")
     assert log == ["s-1 removed by this server", "s-1 deleted"], done.stderr
-    assert "server s-1 is not configured any more, and not Ready" in done.stderr
+    assert "server s-1 is no longer configured, and not Ready" in done.stderr
 
 
 @pytest.mark.parametrize(("state", "listed"), [("True", "s-2"), ("Unknown", "s-1\ns-2")])

@@ -226,7 +226,7 @@ def test_a_stage_out_of_order_changes_nothing(server: Host, found: str, stage: s
 
 def test_the_key_is_left_alone_while_a_restore_is_not_finished_or_k3s_does_not_run(server: Host) -> None:
     server.write("var/lib/busbar/restoring", "")
-    assert refused(server, "a restore of etcd was begun here and not finished", STAGE="prepare") == []
+    assert refused(server, "an earlier restore of etcd is not finished on this host", STAGE="prepare") == []
     (server.root / "var/lib/busbar/restoring").unlink()
     assert refused(server, "VERB=begin is unknown. Fix: use status, stage or follow", VERB="begin") == []
 

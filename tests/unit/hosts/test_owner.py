@@ -128,7 +128,7 @@ def test_a_server_with_data_is_not_renamed(tmp_path: Path) -> None:
 def test_a_server_with_data_gets_no_other_token(tmp_path: Path) -> None:
     done = refused(tmp_path, "node-name: server-b\ntoken: x\n", "token: y\n")
     assert done.returncode == 1
-    assert "the token is not the one that this cluster was made with" in done.stderr
+    assert "the token is not the one that this cluster was created with" in done.stderr
     assert "x" not in done.stderr.split("Fix")[0].replace("exist", "").split(), "no token in the message"
 
 

@@ -71,19 +71,19 @@ def test_a_restart_waits_for_the_end_of_jobs_and_names_them(tmp_path: Path) -> N
     jobs = OTHERS + "MPIJob team/train-worker-0\nJob team/evaluate-x\n"
     done = restarted(tmp_path, jobs, jobs="wait", later=">$ROOT/pods")
     assert done.stdout == "uncordoned\nrestarts\n"
-    assert "waits for the end of jobs: team/train-worker-0 team/evaluate-x\n" in done.stderr
+    assert "waiting for jobs to end: team/train-worker-0 team/evaluate-x\n" in done.stderr
 
 
 def test_a_job_that_does_not_end_fails_the_update_and_nothing_restarts(tmp_path: Path) -> None:
     done = restarted(tmp_path, "MPIJob team/train-worker-0\n", jobs="wait", drain="always")
     assert (done.returncode, done.stdout) == (1, "uncordoned\n")
-    assert "jobs still run here after 60 s: team/train-worker-0. Fix: " in done.stderr
+    assert "jobs are still running here after 60 s: team/train-worker-0. Fix: " in done.stderr
 
 
 def test_a_restart_is_refused_while_a_job_runs(tmp_path: Path) -> None:
     done = restarted(tmp_path, "MPIJob team/train-worker-0\n", jobs="refuse", later="exit 99")
     assert (done.returncode, done.stdout) == (1, "uncordoned\n")
-    assert "jobs run here: team/train-worker-0; the agent was not restarted. Fix: " in done.stderr
+    assert "jobs are running here: team/train-worker-0; the agent was not restarted. Fix: " in done.stderr
 
 
 @pytest.mark.parametrize("jobs", ["wait", "refuse"])
@@ -108,7 +108,7 @@ def test_a_worker_that_did_not_restart_does_not_pause(tmp_path: Path) -> None:
 def test_a_node_that_is_not_ready_any_more_ends_the_pause(tmp_path: Path) -> None:
     done = restarted(tmp_path, call=f"IS_PREPARED=true; {PAUSE}", READY_UNTIL="20")
     assert done.returncode == 1
-    assert "Node worker-1 is not Ready any more, 20 s after its restart. Fix: " in done.stderr
+    assert "Node worker-1 is no longer Ready, 20 s after its restart. Fix: " in done.stderr
 
 
 INSTALL = """

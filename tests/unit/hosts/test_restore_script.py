@@ -273,7 +273,7 @@ def test_an_update_leaves_a_server_alone_that_a_restore_has_stopped(host: Path) 
     (host / "state/restoring").touch()
     done = run("k3s-server", f"STATE_DIR={host}/state; k3s_refuse_other_role() {{ :; }}; install_server")
     assert done.returncode == 1
-    assert "a restore of etcd was begun here and not finished; no changes made" in done.stderr
+    assert "an earlier restore of etcd is not finished on this host; no changes made" in done.stderr
 
 
 def test_a_step_that_still_runs_ends_before_the_next_one(host: Path) -> None:
@@ -318,7 +318,7 @@ def test_a_reset_without_a_restored_etcd_is_a_failure(host: Path) -> None:
 def test_data_are_not_touched_while_k3s_runs(host: Path, state: str, step: str) -> None:
     done = run(SCRIPT, f"{prelude(host, state)}\n{step}", SERVERS="https://10.0.0.2:6443", SNAPSHOT="x")
     assert done.returncode == 1
-    assert "k3s runs here; no changes made" in done.stderr
+    assert "k3s is running here; no changes made" in done.stderr
     assert data(host) == "now"
 
 

@@ -75,7 +75,7 @@ def test_a_start_whose_rotation_failed_is_no_start(tmp_path: Path) -> None:
     assert flag(tmp_path, "/bin/false").returncode != 0
     assert (tmp_path / "rotate-certificates").exists()
     done = run("k3s-agent", places(tmp_path) + "certificates_are_rotated k3s-agent", ROTATE_CERTIFICATES="1")
-    assert "k3s-agent runs, but its certificates were not rotated" in done.stderr
+    assert "k3s-agent is running, but its certificates were not rotated" in done.stderr
 
 
 def test_a_certificate_without_a_new_address_is_renewed_by_one_restart(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_a_certificate_that_was_not_renewed_is_an_error(tmp_path: Path) -> None:
         missing_names() { echo 10.0.0.9; }
         renew_certificate"""
     done = run("k3s-server", places(tmp_path) + call)
-    assert "k3s runs, but its certificates were not rotated" in done.stderr
+    assert "k3s is running, but its certificates were not rotated" in done.stderr
 
 
 def rotate(root: Path, **values: str) -> subprocess.CompletedProcess[str]:
@@ -154,7 +154,7 @@ def test_a_server_that_etcd_refuses_since_the_rotation_goes_on_with_the_new_toke
 
 def test_without_k3s_nothing_is_rotated(tmp_path: Path) -> None:
     done = rotate(tmp_path, RUNS="no")
-    assert "k3s does not run here, and without it the server token cannot be rotated" in done.stderr
+    assert "k3s is not running here, and without it the server token cannot be rotated" in done.stderr
 
 
 def identity(root: Path, **values: str) -> subprocess.CompletedProcess[str]:
@@ -167,7 +167,7 @@ def identity(root: Path, **values: str) -> subprocess.CompletedProcess[str]:
 
 def test_another_token_is_refused_unless_a_rotation_is_due(tmp_path: Path) -> None:
     done = identity(tmp_path)
-    assert "the token is not the one that this cluster was made with" in done.stderr
+    assert "the token is not the one that this cluster was created with" in done.stderr
 
 
 def test_another_token_is_taken_where_a_rotation_is_due(tmp_path: Path) -> None:

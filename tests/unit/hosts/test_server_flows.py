@@ -341,7 +341,7 @@ def refused(host: Host, fails: str = "", config: str = CONFIG, **values: str) ->
 
 def test_a_server_with_a_restore_that_was_not_finished_is_not_changed(server: Host) -> None:
     server.write("var/lib/busbar/restoring", "")
-    assert "a restore of etcd was begun here and not finished; no changes made" in refused(server)
+    assert "an earlier restore of etcd is not finished on this host; no changes made" in refused(server)
     assert server.steps == []
 
 
@@ -356,7 +356,7 @@ def test_a_server_keeps_its_name_and_its_token(server: Host) -> None:
         server, NODE_NAME="server-9"
     )
     other = CONFIG.replace("token: secret", "token: other")
-    assert "the token is not the one that this cluster was made with; no changes" in refused(
+    assert "the token is not the one that this cluster was created with; no changes" in refused(
         server, config=other
     )
     assert server.steps == []
@@ -414,7 +414,7 @@ def test_a_server_that_must_not_stop_is_not_restarted(server: Host, fails: str, 
 
 def test_certificates_that_k3s_did_not_rotate_are_an_error(server: Host) -> None:
     says = refused(server, "k3s * certificate rotate", WITH_ANOTHER_NAME)
-    assert "k3s runs, but its certificates were not rotated" in says
+    assert "k3s is running, but its certificates were not rotated" in says
 
 
 def test_a_certificate_that_still_lacks_a_name_is_an_error(server: Host) -> None:
@@ -434,7 +434,7 @@ def test_without_the_token_of_k3s_a_server_gives_no_facts(server: Host) -> None:
             "k3s * get --raw /readyz",
             "etcd has 3 members, but none of the other servers answers (10.0.0.12 10.0.0.13)",
         ),
-        ("k3s * get nodes -l *", "https://10.0.0.12:6443 does not answer any more. Fix: retry"),
+        ("k3s * get nodes -l *", "https://10.0.0.12:6443 no longer answers. Fix: retry"),
         ("k3s * annotate *", "server-1 is still a member of etcd after 90 s. Fix: see on another server"),
         ("k3s * delete node *", "deleting Node server-1 failed. Fix: run on another server"),
         ("systemctl disable *", "k3s did not stop. Fix: see: systemctl status k3s"),

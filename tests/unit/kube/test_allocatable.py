@@ -143,7 +143,7 @@ def test_credentials_that_are_refused_end_the_wait_at_once() -> None:
     [
         pytest.param(
             [gpus("w1", 8)],
-            "w2: 0 allocatable, 8 expected (the cluster has no node of this name)",
+            "w2: 0 allocatable, 8 expected (the cluster has no node with this name)",
             id="absent",
         ),
         pytest.param(

@@ -91,7 +91,7 @@ def test_a_stream_that_breaks_is_told_from_one_that_ends(server: Server) -> None
     server.answers = [chunks(b"one\n", whole=False)]
     stream = RestApi(server.kubeconfig).stream("/log")
     assert next(stream) == b"one\n"
-    with pytest.raises(ApiError, match="the connection broke"):
+    with pytest.raises(ApiError, match="connection lost"):
         next(stream)
 
 

@@ -108,8 +108,8 @@ def test_pods_of_a_node_with_the_bridge_of_another_pod_cidr_name_the_cause_and_i
     nodes = ("gpu-2", "gpu-2", "gpu-3")
     pods = [pod(f"w-{number}", phase="Pending") for number in range(3)]
     lines = issue_report(pods, [refused(number, node) for number, node in enumerate(nodes)])
-    cause = "the pods' bridge on Node {0} was made for another pod CIDR"
-    fix = "Fix: `busbar up STACK --converge {0}`, which makes it anew; the pods there start again"
+    cause = "the pods' bridge on Node {0} was created for another pod CIDR"
+    fix = "Fix: `busbar up STACK --converge {0}`, which creates it again and restarts the pods there"
     assert [line.partition(": ")[0] for line in lines] == ["w-0, w-1", "w-2"]
     for line, node in zip(lines, ("gpu-2", "gpu-3"), strict=True):
         assert line.endswith(f"10.42.5.1/24; {cause.format(node)}. {fix.format(node)}")

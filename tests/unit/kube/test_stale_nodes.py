@@ -67,9 +67,7 @@ def test_the_node_of_a_worker_that_is_gone_is_deleted_without_a_drain() -> None:
     said: list[str] = []
     cluster = Nodes(node("w-1", "b", ready=False), pods=(pod("app", "w-1"),))
     assert (remove(cluster, said=said), cluster.log) == (["w-1"], ["w-1 deleted"])
-    assert said == [
-        "nothing is heard of Node w-1: nothing there can be drained; its pods start again elsewhere"
-    ]
+    assert said == ["Node w-1 is silent: its pods cannot be drained, and start again elsewhere"]
 
 
 def _of(names: list[str]) -> Nodes:
@@ -92,7 +90,7 @@ def test_a_worker_that_died_a_moment_ago_is_deleted_when_its_kubelet_has_been_si
     cluster.died = dict.fromkeys(names, 0.0)
     assert _removed(cluster, said=said) == dict.fromkeys(names, True)
     assert 40 <= cluster.clock.time <= 45, "its Node stays Ready for 50 s"
-    assert f"nothing is heard of Node {names[0]}: nothing there can be drained" in said[-dead]
+    assert f"Node {names[0]} is silent: its pods cannot be drained" in said[-dead]
 
 
 def test_a_node_that_is_not_ready_any_more_while_its_kubelet_runs_is_deleted_and_not_silent() -> None:
@@ -133,7 +131,7 @@ def test_a_budget_that_allows_an_eviction_later_is_waited_for_and_named() -> Non
     cluster.clock.at(100, cluster.refused.clear)
     remove(cluster, said=said)
     assert cluster.log == ["w-1 cordoned", "app evicted", "w-1 deleted"]
-    assert f"draining; pods that are left: w-1: default/app ({BUDGET})" in said[1]
+    assert f"draining; remaining pods: w-1: default/app ({BUDGET})" in said[1]
 
 
 def test_a_drain_that_does_not_end_in_time_does_not_keep_the_node() -> None:

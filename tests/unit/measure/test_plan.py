@@ -37,7 +37,7 @@ def test_of_two_h100_nodes_with_eight_hostdevs_nothing_has_to_be_given() -> None
     assert sources(made) == {
         "nodes": ("gpu-1, gpu-2", "cluster: all Nodes with nvidia.com/gpu"),
         "gpus": ("8", "cluster: allocatable nvidia.com/gpu"),
-        "profile": ("h100-ib-8x400", "cluster: the only one that fits"),
+        "profile": ("h100-ib-8x400", "cluster: the only profile that fits"),
         "hcas": ("nvidia.com/hostdev=8", "profile"),
         "rails": ("8", "profile"),
         "rate_gbps": ("400", "profile"),
@@ -123,7 +123,7 @@ def test_of_several_fitting_profiles_none_is_chosen_and_all_are_named() -> None:
     found = two(product="NVIDIA-GB200", gpus=4, hcas={"rdma/ib": 1})
     made = planned(found, rails=4, rate_gbps=400)
     assert made.validation.profile is None
-    assert made.notes == ["several profiles fit (gb200-multirack, gb200-nvl72): choose by --profile"]
+    assert made.notes == ["several profiles fit (gb200-multirack, gb200-nvl72): select one with --profile"]
 
 
 def test_without_a_profile_the_rate_of_a_rail_must_be_given_and_the_rest_is_read() -> None:
@@ -157,7 +157,7 @@ def test_hcas_that_cannot_be_told_are_named_and_must_be_given(hcas: dict[str, in
 
 def test_a_profile_of_other_gpus_than_those_of_the_nodes_is_refused() -> None:
     [finding] = refused(two(), validation={"profile": "b200-ib-8x400"}, hcas={HCA: 8})
-    assert finding.startswith("profile b200-ib-8x400 is of B200, the Nodes have NVIDIA-H100-80GB-HBM3")
+    assert finding.startswith("profile b200-ib-8x400 is for B200, the Nodes have NVIDIA-H100-80GB-HBM3")
 
 
 def test_gpus_that_pods_hold_are_named_with_these_pods() -> None:
@@ -231,11 +231,11 @@ def test_a_selector_chooses_the_nodes() -> None:
 
 def test_a_selector_or_a_name_of_no_node_is_refused() -> None:
     assert refused(two(), "pool=b")[-1] == "no Node of --nodes pool=b. Fix: see kubectl get nodes"
-    assert refused(two(), "gpu-1,gpu-9") == ["gpu-9: there is no such Node"]
+    assert refused(two(), "gpu-1,gpu-9") == ["gpu-9: no such Node"]
 
 
 def test_a_cluster_without_gpus_is_refused() -> None:
-    assert refused(Foreign(gpu_node("cpu-1", gpus=0)))[-1].startswith("no fit Node with nvidia.com/gpu.")
+    assert refused(Foreign(gpu_node("cpu-1", gpus=0)))[-1].startswith("no usable Node with nvidia.com/gpu.")
 
 
 def test_nodes_that_differ_are_refused_with_the_kinds() -> None:
@@ -247,7 +247,7 @@ def test_nodes_that_differ_are_refused_with_the_kinds() -> None:
 def test_a_node_that_offers_fewer_hcas_than_the_others_is_named() -> None:
     cluster = Foreign(gpu_node("gpu-1"), gpu_node("gpu-2", hcas={HCA: 7}))
     [finding] = refused(cluster, rails=8, rate_gbps=400)
-    assert finding.startswith("gpu-2: 7 nvidia.com/hostdev allocatable, 8 asked for.")
+    assert finding.startswith("gpu-2: 7 nvidia.com/hostdev allocatable, 8 requested.")
 
 
 def test_the_job_selects_nodes_by_their_host_names_where_these_are_not_the_names_of_the_nodes() -> None:

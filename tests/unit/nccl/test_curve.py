@@ -174,7 +174,7 @@ def test_what_has_no_known_good_curves_is_named() -> None:
     made.hosts = ["worker-0", "worker-1", "worker-2"]
     check = judge(made.lines(), Expectation(profile="h100-ib-8x400", nodes=3)).check("stability")
     assert check.status == "pass"
-    assert check.reason.endswith("not judged, for want of known-good curves: how all_reduce rises")
+    assert check.reason.endswith("not judged, without known-good curves: how all_reduce rises")
 
 
 @BOUNDED

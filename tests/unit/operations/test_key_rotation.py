@@ -162,7 +162,7 @@ def test_the_plan_is_printed_and_without_yes_nothing_is_rotated(
     (tmp_path / "Pulumi.prod.yaml").write_text(yaml.safe_dump({"config": {"busbar:cluster": site()}}))
     refused = CliRunner().invoke(build(), ["rotate", "prod", "encryption-key"])
     assert (refused.exit_code, done) == (EX_USAGE, [])
-    assert "an earlier rotation was not finished; left: rotate, reencrypt" in refused.stdout
+    assert "an unfinished rotation; remaining stages: rotate, reencrypt" in refused.stdout
     assert refused.stderr.startswith("error: no changes made:") and "Fix: pass --yes" in refused.stderr
     allowed = CliRunner().invoke(build(), ["rotate", "prod", "encryption-key", "--yes"])
     assert (allowed.exit_code, len(done)) == (0, 1), allowed.output

@@ -48,7 +48,7 @@ def server_with(path: Path) -> Callable[[asyncssh.SSHServerProcess[str]], object
                 process.stdout.write(line.decode())
 
         answering = asyncio.create_task(answer(running.stdout))
-        with contextlib.suppress(asyncssh.Error):  # the connection broke
+        with contextlib.suppress(asyncssh.Error):  # connection lost
             async for line in process.stdin:
                 running.stdin.write(line.encode())
         running.stdin.close()
@@ -79,7 +79,7 @@ def test_the_second_operation_is_refused_with_the_first_one_and_allowed_after_it
 ) -> None:
     def scenario(server: Host) -> None:
         with held(login(), [server], first, on_all=first != UP):
-            refused = f"^`{first}` of .*, process [0-9]+, since .* changes the cluster .seen on server-1.; no"
+            refused = f"^`{first}` of .*, process [0-9]+, since .* is changing the cluster .seen on server-1"
             with (
                 pytest.raises(LockedError, match=refused),
                 held(login(), [server], second, on_all=second != UP),

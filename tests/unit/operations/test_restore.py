@@ -285,7 +285,7 @@ def test_servers_that_cannot_start_again_are_named() -> None:
     cluster = Cluster(
         fails={("server-3", "stop"): "k3s did not stop", ("server-1", "start"): "k3s crashed 3 times"}
     )
-    with pytest.raises(RestoreError, match=r"runs again not on all servers: server-1: .*crashed"):
+    with pytest.raises(RestoreError, match=r"running again not on all servers: server-1: .*crashed"):
         cluster.restore()
 
 

@@ -342,7 +342,7 @@ def test_a_file_with_secrets_that_others_can_read_is_named(worker: Path, name: s
 
 @pytest.mark.parametrize(("role", "unit"), [("lb", "haproxy"), ("server", "k3s"), ("worker", "k3s-agent")])
 def test_a_stopped_unit_is_named(host: Path, role: str, unit: str) -> None:
-    assert f"{unit} does not run (inactive)" in reported(host, role, active="inactive")["drift"]
+    assert f"{unit} is not running (inactive)" in reported(host, role, active="inactive")["drift"]
 
 
 def test_a_wiped_machine_is_named(tmp_path: Path) -> None:
@@ -379,7 +379,7 @@ def test_an_nfs_server_as_applied_has_no_drift_on_a_load_balancer_or_alone(nfs_h
 def test_changed_exports_and_a_stopped_nfs_server_are_named(nfs_host: Path) -> None:
     (nfs_host / "exports").write_text("/srv/busbar *(rw)\n")
     assert with_nfs(nfs_host, active="inactive") == [
-        "nfs-server does not run (inactive)",
+        "nfs-server is not running (inactive)",
         "nfs-server does not start at boot",
         f"{nfs_host}/exports was changed",
     ]

@@ -365,7 +365,7 @@ def test_a_number_of_a_rotation_that_is_lower_than_what_was_done_is_refused_befo
     required = REQUIRED.model_copy(update={"rotate": {"server_token": 1, "certificates": 2}})
     finding = only(findings(required=required, rotated={"server_token": 2, "certificates": 2}))
     assert finding.level == "error"
-    assert finding.what == "k3s.rotate.server_token is 1, but 2 is done on this host"
+    assert finding.what == "k3s.rotate.server_token is 1, and this host has done 2"
     assert finding.fix == "set it to 2, or to a higher number to rotate again"
 
 

@@ -106,7 +106,9 @@ def test_the_end_of_an_engine_whose_busbar_was_killed_is_waited_for(abandoned: i
     assert without_stale_lock(stack, say, stack.update) == "done"  # type: ignore[arg-type]
     assert stack.calls == ["update", "update"]
     since = f"(process {abandoned}, since 2026-11-21T18:38:58Z)"
-    assert said[0].startswith(f"stack dev: the engine of a killed command goes on {since}; waiting for it; ")
+    assert said[0].startswith(
+        f"stack dev: the engine of a killed command is still running {since}; waiting for it; "
+    )
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="read from /proc")
