@@ -5,23 +5,23 @@ from pathlib import Path
 import pulumi
 from pulumi import ResourceOptions
 
+from busbar.components.control_plane import K3sControlPlane, K3sControlPlaneArgs
+from busbar.components.engine.cluster_objects import create_cluster_provider
+from busbar.components.engine.join_tokens import JoinTokens
+from busbar.components.engine.node_steps import fail_unless_ready, remove_stale_nodes, set_taints
+from busbar.components.engine.program import end_quietly_when_interrupted, leave_out_debug_messages
+from busbar.components.engine.stack_config import StackConfig
+from busbar.components.engine.stack_outputs import Step, export_outputs, fail_unless_made, fail_unless_passed
+from busbar.components.fabric_validation import FabricValidation, FabricValidationArgs
+from busbar.components.gpu_operator import GpuOperator, GpuOperatorArgs
+from busbar.components.load_balancer import HAProxyLoadBalancer, HAProxyLoadBalancerArgs
+from busbar.components.mpi_operator import MpiOperator, MpiOperatorArgs
+from busbar.components.network_operator import NetworkOperator, NetworkOperatorArgs
+from busbar.components.nfs_server import NfsServer, NfsServerArgs
+from busbar.components.preflight import Preflight, PreflightArgs
+from busbar.components.worker_pools import WorkerPools, WorkerPoolsArgs
 from busbar.hosts import k3s
 from busbar.preflight.facts import rail_addresses
-from components.control_plane import K3sControlPlane, K3sControlPlaneArgs
-from components.engine.cluster_objects import create_cluster_provider
-from components.engine.join_tokens import JoinTokens
-from components.engine.node_steps import fail_unless_ready, remove_stale_nodes, set_taints
-from components.engine.program import end_quietly_when_interrupted, leave_out_debug_messages
-from components.engine.stack_config import StackConfig
-from components.engine.stack_outputs import Step, export_outputs, fail_unless_made, fail_unless_passed
-from components.fabric_validation import FabricValidation, FabricValidationArgs
-from components.gpu_operator import GpuOperator, GpuOperatorArgs
-from components.load_balancer import HAProxyLoadBalancer, HAProxyLoadBalancerArgs
-from components.mpi_operator import MpiOperator, MpiOperatorArgs
-from components.network_operator import NetworkOperator, NetworkOperatorArgs
-from components.nfs_server import NfsServer, NfsServerArgs
-from components.preflight import Preflight, PreflightArgs
-from components.worker_pools import WorkerPools, WorkerPoolsArgs
 
 PROJECT = Path(__file__).resolve().parent
 

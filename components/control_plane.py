@@ -9,18 +9,18 @@ from typing import Any
 import pulumi
 from pulumi_command import local, remote
 
+from busbar.components.engine.host_command import HostArgs, create_host_command
+from busbar.components.engine.join_tokens import JoinTokens
+from busbar.components.engine.k3s_server import Server, ServerArgs, create_server
+from busbar.components.engine.removal import create_teardown
+from busbar.components.engine.ssh import SshLogin
+from busbar.components.engine.stack_config import StackConfig
+from busbar.components.preflight import Preflight
 from busbar.config import K3s, section
 from busbar.hosts import k3s
 from busbar.hosts.host import Host
 from busbar.hosts.inventory import api_url
 from busbar.hosts.script_output import known_ca, kubeconfig_text, server_facts, with_server
-from components.engine.host_command import HostArgs, create_host_command
-from components.engine.join_tokens import JoinTokens
-from components.engine.k3s_server import Server, ServerArgs, create_server
-from components.engine.removal import create_teardown
-from components.engine.ssh import SshLogin
-from components.engine.stack_config import StackConfig
-from components.preflight import Preflight
 
 # Downloads, and then up to 7 minutes until the Node is Ready.
 SERVER_DEADLINE_SECONDS = 1200

@@ -6,10 +6,10 @@ from typing import Any
 
 import pulumi
 
+from busbar.components.engine.cluster_objects import create_privileged_namespace
+from busbar.components.engine.new_parent import adopted_by
+from busbar.components.nccl_validation import NcclValidation, NcclValidationArgs, create_image_pull
 from busbar.hosts.inventory import Inventory
-from components.engine.cluster_objects import create_privileged_namespace
-from components.engine.new_parent import adopted_by
-from components.nccl_validation import NcclValidation, NcclValidationArgs, create_image_pull
 
 
 @dataclass(frozen=True, kw_only=True)

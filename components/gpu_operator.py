@@ -7,19 +7,19 @@ from typing import Any
 import pulumi
 import pulumi_kubernetes as kubernetes
 
-from busbar.config import operators, section
-from busbar.hosts.inventory import Inventory
-from busbar.manifests.names import digest
-from busbar.manifests.operators import GPU_OPERATOR
-from busbar.manifests.scheduling import GPU_RESOURCE, read_taints, taints_of
-from components.engine.local_command import create_cluster_command
-from components.engine.release import (
+from busbar.components.engine.local_command import create_cluster_command
+from busbar.components.engine.release import (
     HELM_VALUES,
     ChartSource,
     ReleaseArgs,
     create_release,
     installed_version,
 )
+from busbar.config import operators, section
+from busbar.hosts.inventory import Inventory
+from busbar.manifests.names import digest
+from busbar.manifests.operators import GPU_OPERATOR
+from busbar.manifests.scheduling import GPU_RESOURCE, read_taints, taints_of
 
 
 @dataclass(frozen=True, kw_only=True)

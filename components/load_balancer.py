@@ -7,14 +7,14 @@ from typing import Any
 import pulumi
 from pulumi_command import remote
 
+from busbar.components.engine.host_command import HostArgs, create_host_command
+from busbar.components.engine.removal import create_host_removal
+from busbar.components.engine.ssh import SshLogin
+from busbar.components.engine.stack_config import StackConfig
 from busbar.config import VirtualIp, section
 from busbar.hosts import haproxy
 from busbar.hosts.host import Host
 from busbar.hosts.inventory import API_PORT, api_url
-from components.engine.host_command import HostArgs, create_host_command
-from components.engine.removal import create_host_removal
-from components.engine.ssh import SshLogin
-from components.engine.stack_config import StackConfig
 
 # Up to 5 minutes of it for an apt that already runs (unattended-upgrades at the first boot).
 DEADLINE_SECONDS = 900

@@ -2,16 +2,18 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pulumi
 
+from busbar.components.engine.local_command import from_project
+from busbar.components.engine.release import HELM_VALUES, ChartSource, ReleaseArgs, create_release
 from busbar.config import operators, section
 from busbar.hosts.inventory import Inventory
 from busbar.manifests.operators import MPI_OPERATOR
-from components.engine.release import HELM_VALUES, ChartSource, ReleaseArgs, create_release
 
-CHART = "./charts/mpi-operator"
+CHART = Path(__file__).resolve().parents[1] / "charts" / "mpi-operator"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +49,7 @@ class MpiOperator(pulumi.ComponentResource):
                     kubeconfig=args.kubeconfig,
                     operator=MPI_OPERATOR,
                     config=config,
-                    source=ChartSource(chart=CHART),
+                    source=ChartSource(chart=from_project(str(CHART))),
                     values=MPI_OPERATOR.values(HELM_VALUES, config),
                     # Nothing after the release would notice a controller that does not run.
                     await_ready=True,

@@ -13,6 +13,8 @@ import pulumi_kubernetes as kubernetes
 from pulumi_command import local
 
 from busbar.collect.spec import collect_spec
+from busbar.components.engine.cluster_objects import create_custom_resource
+from busbar.components.engine.local_command import create_cluster_command
 from busbar.config import section
 from busbar.config.pools import Pool
 from busbar.config.validation import Validation
@@ -22,8 +24,6 @@ from busbar.manifests.image_pull import ImagePull
 from busbar.manifests.names import digest
 from busbar.manifests.scheduling import read_taints
 from busbar.outputs.again import judged_again
-from components.engine.cluster_objects import create_custom_resource
-from components.engine.local_command import create_cluster_command
 
 # In the state of every cluster that was measured. With another text here each would be measured again; what
 # the collector prints has a version of its own, and read_result reads the former ones.

@@ -6,21 +6,21 @@ from typing import Any
 
 import pulumi
 
-from busbar.config import operators, section
-from busbar.hosts.inventory import Inventory
-from busbar.manifests import nic_cluster_policy
-from busbar.manifests.names import digest
-from busbar.manifests.operators import NETWORK_OPERATOR
-from busbar.manifests.scheduling import read_taints, taints_of
-from components.engine.cluster_objects import create_custom_resource
-from components.engine.local_command import create_cluster_command
-from components.engine.release import (
+from busbar.components.engine.cluster_objects import create_custom_resource
+from busbar.components.engine.local_command import create_cluster_command
+from busbar.components.engine.release import (
     HELM_VALUES,
     ChartSource,
     ReleaseArgs,
     create_release,
     installed_version,
 )
+from busbar.config import operators, section
+from busbar.hosts.inventory import Inventory
+from busbar.manifests import nic_cluster_policy
+from busbar.manifests.names import digest
+from busbar.manifests.operators import NETWORK_OPERATOR
+from busbar.manifests.scheduling import read_taints, taints_of
 
 
 @dataclass(frozen=True, kw_only=True)

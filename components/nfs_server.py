@@ -7,13 +7,13 @@ from typing import Any
 import pulumi
 from pulumi_command import local, remote
 
+from busbar.components.engine.host_command import HostArgs, create_host_command
+from busbar.components.engine.removal import create_host_removal
+from busbar.components.engine.ssh import SshLogin
+from busbar.components.engine.stack_config import StackConfig
 from busbar.config import nfs_server, section
 from busbar.hosts import nfs
 from busbar.hosts.host import Host
-from components.engine.host_command import HostArgs, create_host_command
-from components.engine.removal import create_host_removal
-from components.engine.ssh import SshLogin
-from components.engine.stack_config import StackConfig
 
 SCRIPT = "nfs-server"
 # Up to 5 minutes of it for an apt that already runs (unattended-upgrades at the first boot).

@@ -7,12 +7,12 @@ from typing import Any
 import pulumi
 from pulumi_command import local
 
+from busbar.components.engine.local_command import busbar_command
+from busbar.components.engine.ssh import SshLogin, with_login
+from busbar.components.engine.stack_config import StackConfig
 from busbar.hosts.host import Host
 from busbar.preflight.facts import machine, read, unpack, unreachable, with_k3s
 from busbar.preflight.spec import spec_of, without_login
-from components.engine.local_command import busbar_command
-from components.engine.ssh import SshLogin, with_login
-from components.engine.stack_config import StackConfig
 
 
 @dataclass(frozen=True, kw_only=True)

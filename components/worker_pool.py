@@ -8,14 +8,14 @@ from typing import Any
 import pulumi
 from pulumi_command import remote
 
+from busbar.components.engine.host_command import HostArgs, create_host_command
+from busbar.components.engine.removal import create_host_removal
+from busbar.components.engine.rolling_update import RollingUpdate
+from busbar.components.engine.script_delivery import create_delivery_hook
+from busbar.components.engine.ssh import SshLogin
 from busbar.config import K3s, Pool, section
 from busbar.hosts import k3s
 from busbar.hosts.host import Host
-from components.engine.host_command import HostArgs, create_host_command
-from components.engine.removal import create_host_removal
-from components.engine.rolling_update import RollingUpdate
-from components.engine.script_delivery import create_delivery_hook
-from components.engine.ssh import SshLogin
 
 AGENT_DEADLINE_SECONDS = 1200
 REMOVAL_DEADLINE_SECONDS = 600

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import pulumi
 from pulumi_command import remote
 
-from components.control_plane import K3sControlPlane
-from components.engine.new_parent import adopted_by
-from components.engine.stack_config import StackConfig
-from components.preflight import Preflight
-from components.worker_pool import InfiniBandWorkerPool, InfiniBandWorkerPoolArgs
+from busbar.components.control_plane import K3sControlPlane
+from busbar.components.engine.new_parent import adopted_by
+from busbar.components.engine.stack_config import StackConfig
+from busbar.components.preflight import Preflight
+from busbar.components.worker_pool import InfiniBandWorkerPool, InfiniBandWorkerPoolArgs
 
 
 @dataclass(frozen=True, kw_only=True)

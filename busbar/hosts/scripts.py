@@ -25,7 +25,7 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-HOST_DIR = Path(__file__).resolve().parents[2] / "host"
+HOST_DIR = Path(__file__).resolve().parents[1] / "host"
 
 # The words after it are the other files that a script consists of, in the order they are sent.
 _PARTS = re.compile(r'/parts\.sh" ([a-z0-9 -]+)$', re.MULTILINE)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import pulumi
 from pulumi_command import remote
 
+from busbar.components.engine.ssh import SshLogin
 from busbar.hosts import scripts
 from busbar.hosts.host import Host
-from components.engine.ssh import SshLogin
 
 
 @dataclass(frozen=True, kw_only=True)

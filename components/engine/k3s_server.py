@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import pulumi
 from pulumi_command import local, remote
 
+from busbar.components.engine.host_command import HostArgs, create_host_command
+from busbar.components.engine.removal import create_host_removal
 from busbar.hosts.host import Host
-from components.engine.host_command import HostArgs, create_host_command
-from components.engine.removal import create_host_removal
 
 SCRIPT = "k3s-server"
 REMOVAL_DEADLINE_SECONDS = 600

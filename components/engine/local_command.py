@@ -44,11 +44,13 @@ def create_cluster_command(
 def busbar_command(*words: str) -> str:
     """`<python> -m busbar <words>`, quoted, for a `local.Command` that runs in the project folder.
 
-    The interpreter is the one that runs the program (plugins do not get its PATH), written relative to the
-    project where it lies inside, so that two checkouts of one project agree on the text.
+    The interpreter is the one that runs the program: plugins do not get its PATH.
     """
-    interpreter = sys.executable
-    relative = os.path.relpath(interpreter)
-    if not relative.startswith(os.pardir):
-        interpreter = os.path.join(os.curdir, relative)
-    return shlex.join([interpreter, "-m", "busbar", *words])
+    return shlex.join([from_project(sys.executable), "-m", "busbar", *words])
+
+
+def from_project(path: str) -> str:
+    """The path as the state keeps it: relative to the project folder where it lies inside (`./...`), so that
+    two copies of one project agree on it, else as it is."""
+    relative = os.path.relpath(path)
+    return path if relative.startswith(os.pardir) else os.path.join(os.curdir, relative)

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 import pulumi
 from pulumi_command import local
 
+from busbar.components.engine.local_command import create_cluster_command
+from busbar.components.engine.removal import stack_folder
 from busbar.kube import batches
 from busbar.kube.client import ApiError
 from busbar.kube.wait import TimedOut
-from components.engine.local_command import create_cluster_command
-from components.engine.removal import stack_folder
 
 Taints = Mapping[str, Sequence[str]]
 """Of every worker of the configuration, KEY=VALUE:EFFECT, by its name."""

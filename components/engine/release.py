@@ -9,12 +9,12 @@ from typing import Any
 import pulumi
 import pulumi_kubernetes as kubernetes
 
+from busbar.components.engine.cluster_objects import create_privileged_namespace
+from busbar.components.engine.release_hooks import create_recovery_hooks
 from busbar.config import Chart
 from busbar.config.kubernetes_values import is_local_chart
 from busbar.helm.recovery import DesiredRelease
 from busbar.manifests.operators import Operator, OperatorConfig
-from components.engine.cluster_objects import create_privileged_namespace
-from components.engine.release_hooks import create_recovery_hooks
 
 HELM_VALUES = Path(__file__).resolve().parents[2] / "helm_values"
 # Past revisions that stay as Secrets in the cluster; 0 would mean all of them.

@@ -12,10 +12,10 @@ from typing import Any
 import pulumi
 from pulumi_command import local
 
+from busbar.components.engine.host_command import HostArgs, owner_mark
+from busbar.components.engine.local_command import busbar_command
+from busbar.components.engine.ssh import SshLogin, with_login
 from busbar.hosts.host import Host
-from components.engine.host_command import HostArgs, owner_mark
-from components.engine.local_command import busbar_command
-from components.engine.ssh import SshLogin, with_login
 
 
 def create_host_removal(

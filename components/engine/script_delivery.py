@@ -10,9 +10,9 @@ from collections.abc import Mapping
 
 import pulumi
 
+from busbar.components.engine.ssh import SshLogin
 from busbar.hosts import scripts
 from busbar.hosts.host import Host
-from components.engine.ssh import SshLogin
 
 
 def create_delivery_hook(name: str, login: SshLogin, hosts: Mapping[str, Host]) -> pulumi.ErrorHook:

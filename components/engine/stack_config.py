@@ -11,11 +11,11 @@ import pulumi
 from pulumi.runtime.config import CONFIG, get_config_env, is_config_secret
 
 from busbar import config
+from busbar.components.engine.ssh import SshLogin
 from busbar.config.errors import unknown_keys
 from busbar.config.schema import KEY, PROJECT
 from busbar.config.secrets import plain_text
 from busbar.hosts.inventory import Inventory
-from components.engine.ssh import SshLogin
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,11 +11,11 @@ from typing import Any
 import pulumi
 import pulumi_kubernetes as kubernetes
 
+from busbar.components.engine.cluster_objects import create_privileged_namespace
+from busbar.components.engine.stack_outputs import export_all, fail_unless_passed
+from busbar.components.nccl_validation import NcclValidation, NcclValidationArgs
 from busbar.config import Validation
 from busbar.outputs import NAMES, build_measured
-from components.engine.cluster_objects import create_privileged_namespace
-from components.engine.stack_outputs import export_all, fail_unless_passed
-from components.nccl_validation import NcclValidation, NcclValidationArgs
 
 
 async def main() -> None:

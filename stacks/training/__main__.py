@@ -5,9 +5,9 @@ from pathlib import Path
 import pulumi
 from pulumi import ResourceOptions
 
-from components.engine.cluster_objects import create_cluster_provider, create_privileged_namespace
-from components.engine.program import end_quietly_when_interrupted
-from components.engine.stack_outputs import fail_unless_passed
+from busbar.components.engine.cluster_objects import create_cluster_provider, create_privileged_namespace
+from busbar.components.engine.program import end_quietly_when_interrupted
+from busbar.components.engine.stack_outputs import fail_unless_passed
 from stacks.training.package.components.kueue import Kueue, KueueArgs, create_local_queue
 from stacks.training.package.components.networks import Multus, MultusArgs, Networks, NetworksArgs
 from stacks.training.package.components.outputs import export_outputs

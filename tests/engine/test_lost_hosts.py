@@ -31,9 +31,9 @@ PROGRAM = """
     import pulumi
     import busbar.config
     from busbar.hosts.inventory import Inventory
-    from components.engine.host_command import HostArgs
-    from components.engine.removal import create_host_removal
-    from components.engine.ssh import SshLogin
+    from busbar.components.engine.host_command import HostArgs
+    from busbar.components.engine.removal import create_host_removal
+    from busbar.components.engine.ssh import SshLogin
 
     content = json.loads(Path("cluster.json").read_text())
     cluster = busbar.config.load(content, root=Path.cwd())

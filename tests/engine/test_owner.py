@@ -33,8 +33,8 @@ PROGRAM = """
     from busbar.hosts import scripts
     from busbar.hosts.inventory import Inventory
     from busbar.kube import batches
-    from components import control_plane, load_balancer, worker_pool
-    from components.engine import host_command, join_tokens, node_steps, removal
+    from busbar.components import control_plane, load_balancer, worker_pool
+    from busbar.components.engine import host_command, join_tokens, node_steps, removal
 
     ROOT = Path(__file__).parent
     FOLDERS = '''

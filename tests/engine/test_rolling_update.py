@@ -37,8 +37,8 @@ PROGRAM = """
     from busbar.hosts.inventory import Inventory
     from busbar.kube import batches
     from busbar.kube.client import ApiError
-    from components import worker_pool
-    from components.engine import host_command, removal
+    from busbar.components import worker_pool
+    from busbar.components.engine import host_command, removal
 
     ROOT = Path(__file__).parent
     SITE = json.loads((ROOT / "site.json").read_text())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from components.engine import program
+from busbar.components.engine import program
 from tests.program.answers import healthy
 from tests.program.harness import run_program
 from tests.support.clusters import site

@@ -21,10 +21,10 @@ from tests.support.verdicts import passing
 
 PROGRAM = """
 import pulumi, pulumi_kubernetes as kubernetes
-from components.gpu_operator import GpuOperator, GpuOperatorArgs
-from components.mpi_operator import MpiOperator, MpiOperatorArgs
-from components.nccl_validation import NcclValidation, NcclValidationArgs
-from components.network_operator import NetworkOperator, NetworkOperatorArgs
+from busbar.components.gpu_operator import GpuOperator, GpuOperatorArgs
+from busbar.components.mpi_operator import MpiOperator, MpiOperatorArgs
+from busbar.components.nccl_validation import NcclValidation, NcclValidationArgs
+from busbar.components.network_operator import NetworkOperator, NetworkOperatorArgs
 
 kubeconfig = pulumi.Output.secret("a kubeconfig")
 on_cluster = pulumi.ResourceOptions(provider=kubernetes.Provider("mine", kubeconfig=kubeconfig))
@@ -55,13 +55,13 @@ pulumi.export("verdict", measured.result.apply(lambda result: result["verdict"])
 ON_HOSTS = """
 import pulumi
 from busbar.hosts.host import Host
-from components.control_plane import K3sControlPlane, K3sControlPlaneArgs
-from components.engine.join_tokens import JoinTokens
-from components.engine.ssh import SshLogin
-from components.load_balancer import HAProxyLoadBalancer, HAProxyLoadBalancerArgs
-from components.nfs_server import NfsServer, NfsServerArgs
-from components.preflight import Preflight, PreflightArgs
-from components.worker_pool import InfiniBandWorkerPool, InfiniBandWorkerPoolArgs
+from busbar.components.control_plane import K3sControlPlane, K3sControlPlaneArgs
+from busbar.components.engine.join_tokens import JoinTokens
+from busbar.components.engine.ssh import SshLogin
+from busbar.components.load_balancer import HAProxyLoadBalancer, HAProxyLoadBalancerArgs
+from busbar.components.nfs_server import NfsServer, NfsServerArgs
+from busbar.components.preflight import Preflight, PreflightArgs
+from busbar.components.worker_pool import InfiniBandWorkerPool, InfiniBandWorkerPoolArgs
 
 def host(name, address, role):
     return Host(name=name, address=address, port=22, user="root", host_key="ssh-ed25519 AAAA", role=role)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from pulumi.runtime import mocks
 
-from components import worker_pool
+from busbar.components import worker_pool
 from tests.program.answers import SERVER_FACTS, TOKEN, healthy
 from tests.program.harness import COMMAND, LOCAL, Resource, Run, run_program
 from tests.support.clusters import site

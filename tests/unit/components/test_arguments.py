@@ -9,12 +9,12 @@ import pulumi
 import pytest
 from pulumi.provider.experimental.analyzer import Analyzer
 
-import components
+import busbar.components
 
 
 def _components() -> list[type[pulumi.ComponentResource]]:
-    names = [module.name for module in pkgutil.iter_modules(components.__path__) if not module.ispkg]
-    modules = [importlib.import_module(f"components.{name}") for name in names]
+    names = [module.name for module in pkgutil.iter_modules(busbar.components.__path__) if not module.ispkg]
+    modules = [importlib.import_module(f"busbar.components.{name}") for name in names]
     return [
         each
         for module in modules

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from components.engine.local_command import busbar_command
+from busbar.components.engine.local_command import busbar_command
 
 
 def test_an_interpreter_inside_the_project_is_written_relative_to_it(

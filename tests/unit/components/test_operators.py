@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from components.engine.release import ChartSource
-from components.mpi_operator import image_version
+from busbar.components.engine.release import ChartSource
+from busbar.components.mpi_operator import image_version
 from tests.program.answers import CLIENT_KEY, healthy
 from tests.program.harness import LOCAL, RELEASE, Resource, Run, run_program, texts
 from tests.support.clusters import H100_POOL, OPERATORS, all_operators, site

@@ -9,9 +9,9 @@ from typing import Any
 import pulumi
 import pytest
 
+from busbar.components.engine import release_hooks
+from busbar.components.engine.release_hooks import create_recovery_hooks
 from busbar.helm import recovery
-from components.engine import release_hooks
-from components.engine.release_hooks import create_recovery_hooks
 
 DESIRED = recovery.DesiredRelease(
     name="gpu-operator",

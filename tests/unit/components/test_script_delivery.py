@@ -15,11 +15,11 @@ import asyncssh
 import pulumi
 import pytest
 
+from busbar.components.engine.script_delivery import create_delivery_hook
+from busbar.components.engine.ssh import SshLogin
 from busbar.config import Cluster
 from busbar.hosts import scripts
 from busbar.hosts.inventory import Inventory
-from components.engine.script_delivery import create_delivery_hook
-from components.engine.ssh import SshLogin
 from tests.support.clusters import site
 
 CLIENT = asyncssh.generate_private_key("ssh-ed25519")

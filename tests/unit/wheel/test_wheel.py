@@ -94,15 +94,29 @@ def test_the_wheel_holds_every_data_file_of_the_package(wheel: Path) -> None:
     assert data <= held, sorted(data - held)
 
 
-def test_the_wheel_holds_the_door_and_the_package_of_every_capability_without_its_components(
-    wheel: Path,
+@pytest.mark.parametrize("folder", ["components", "host", "helm_values", "charts"])
+def test_the_wheel_holds_what_lies_at_the_top_of_a_checkout_inside_the_package(
+    wheel: Path, folder: str
 ) -> None:
+    held = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith(f"busbar/{folder}/")}
+    assert held == {f"busbar/{name}" for name in files(folder)}
+
+
+def test_the_wheel_has_no_package_but_busbar_and_its_capabilities(wheel: Path) -> None:
+    tops = {name.partition("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {"busbar", "stacks"}
+
+
+def test_the_wheel_holds_every_capability_without_its_tests_and_its_lab(wheel: Path) -> None:
     held = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("stacks/")}
     wanted = {"stacks/__init__.py"}
     for capability in capabilities():
         folder = f"stacks/{capability.name}"
-        package = files(f"{folder}/package") - files(f"{folder}/package/components")
-        wanted |= {f"{folder}/__init__.py", f"{folder}/capability.py", *package}
+        wanted |= {
+            f"{folder}/{name}" for name in ("__init__.py", "__main__.py", "capability.py", "Pulumi.yaml")
+        }
+        for part in ("package", "charts", "helm_values", "program"):
+            wanted |= files(f"{folder}/{part}")
     assert held == wanted
 
 

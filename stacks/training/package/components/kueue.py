@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pulumi
 
-from components.engine.cluster_objects import create_custom_resource
-from components.engine.release import ChartSource, ReleaseArgs, create_release, installed_version
+from busbar.components.engine.cluster_objects import create_custom_resource
+from busbar.components.engine.release import ChartSource, ReleaseArgs, create_release, installed_version
 from stacks.training.package import kueue
 from stacks.training.package.config import Training
 from stacks.training.package.target import Target

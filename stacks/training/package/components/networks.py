@@ -9,8 +9,8 @@ from pathlib import Path
 import pulumi
 import pulumi_kubernetes as kubernetes
 
-from components.engine.cluster_objects import create_custom_resource
-from components.engine.release import ChartSource, ReleaseArgs, create_release, installed_version
+from busbar.components.engine.cluster_objects import create_custom_resource
+from busbar.components.engine.release import ChartSource, ReleaseArgs, create_release, installed_version
 from stacks.training.package.config import Training
 from stacks.training.package.networks.config import by_network_operator
 from stacks.training.package.networks.manifests import MULTUS, Manifest, render

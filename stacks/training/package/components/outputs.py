@@ -7,7 +7,7 @@ from typing import Any
 
 import pulumi
 
-from components.engine.stack_outputs import export_all
+from busbar.components.engine.stack_outputs import export_all
 from stacks.training.package import outputs
 from stacks.training.package.components.stack import TrainingStack
 

@@ -10,8 +10,8 @@ from typing import Any
 import pulumi
 import pulumi_kubernetes as kubernetes
 
+from busbar.components.engine.local_command import create_cluster_command
 from busbar.manifests.names import digest
-from components.engine.local_command import create_cluster_command
 from stacks.training.package import proof
 from stacks.training.package.collect.spec import collect_spec
 from stacks.training.package.config import Training

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import pulumi
 
+from busbar.components.engine.stack_config import given_keys
 from busbar.config import ConfigError
 from busbar.outputs import ClusterOutputs, ContractError
-from components.engine.stack_config import given_keys
 from stacks.training.package import config, target
 from stacks.training.package.config import Training
 from stacks.training.package.target import Target

@@ -9,8 +9,8 @@ from typing import Any
 import pulumi
 import pulumi_kubernetes as kubernetes
 
+from busbar.components.engine.local_command import create_cluster_command
 from busbar.manifests.names import digest
-from components.engine.local_command import create_cluster_command
 from stacks.training.package.storage import manifests
 from stacks.training.package.storage.binding import ClaimSpec, ClassSpec, read_binding
 from stacks.training.package.storage.config import Storage

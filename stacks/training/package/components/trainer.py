@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pulumi
 
-from components.engine.cluster_objects import create_custom_resource
-from components.engine.release import ChartSource, ReleaseArgs, create_release, installed_version
+from busbar.components.engine.cluster_objects import create_custom_resource
+from busbar.components.engine.release import ChartSource, ReleaseArgs, create_release, installed_version
 from stacks.training.package.apis import Trainer as TrainerConfig
 from stacks.training.package.target import Target
 from stacks.training.package.trainer import TRAINER, runtimes

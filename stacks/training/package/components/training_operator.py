@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pulumi
 
-from components.engine.release import ChartSource, ReleaseArgs, create_release
-from components.mpi_operator import image_version
+from busbar.components.engine.local_command import from_project
+from busbar.components.engine.release import ChartSource, ReleaseArgs, create_release
+from busbar.components.mpi_operator import image_version
 from stacks.training.package.apis import TrainingOperator as TrainingOperatorConfig
 from stacks.training.package.training_operator import TRAINING_OPERATOR
 
-# As seen from stacks/training.
-CHART = "./charts/training-operator"
+CHART = Path(__file__).resolve().parents[2] / "charts" / "training-operator"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,7 @@ class TrainingOperator(pulumi.ComponentResource):
                     kubeconfig=args.kubeconfig,
                     operator=TRAINING_OPERATOR,
                     config=args.config,
-                    source=ChartSource(chart=CHART),
+                    source=ChartSource(chart=from_project(str(CHART))),
                     values=TRAINING_OPERATOR.values(args.helm_values, args.config),
                     # The webhook of a controller that does not run refuses every job.
                     await_ready=True,
