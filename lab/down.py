@@ -46,7 +46,7 @@ def down() -> list[str]:
 
 
 def refuse_other_checkouts_lab() -> None:
-    """Bridge and cgroups are the machine's. Raises LabError while the checkout that made them exists."""
+    """Bridge and cgroups are the machine's. Raises LabError while the checkout that created them exists."""
     owner = network.owner()
     if owner is not None and owner != PROJECT and (owner / RUN.name).is_dir():
         raise LabError(

@@ -32,12 +32,13 @@ def check_config(stack: Stack, project: Project = None) -> None:
     Exit code 0: valid; 1: errors; 64: no such stack.
     """
     from busbar.config import warnings
+    from busbar.config.places import located
 
     file, cluster = load_stack(stack, project)
     typer.echo(f"OK  {file.path.name}")
     for line in describe(cluster):
         typer.echo(f"    {line}")
-    for note in warnings(cluster):
+    for note in located(file.path, warnings(cluster)):
         typer.echo(f"    warning: {note}")
 
 

@@ -37,7 +37,7 @@ class Cluster(Model):
     )
     mpi_operator: MpiOperator = Field(default=MpiOperator(), description="Kubeflow MPI Operator.")
     nfs_server: NfsServer | None = Field(
-        default=None, description="An NFS server for the workers, made on a host; by default none."
+        default=None, description="An NFS server for the workers, set up on a host; by default none."
     )
     validation: Validation = Field(default=Validation(), description="The NCCL validation and its gate.")
 

@@ -95,7 +95,7 @@ def virtual_ip(config: PartialConfig) -> Iterator[str]:
         if address is None or address.version != shared.version:
             yield (
                 f"{host.path}.address: {host.address!r}: keepalived takes only IPv{shared.version} addresses "
-                f"beside hosts.virtual_ip.address '{shared}', and no names. Fix: give the IP address"
+                f"together with hosts.virtual_ip.address '{shared}', and no names. Fix: give the IP address"
             )
 
 
@@ -199,7 +199,7 @@ def nfs_server(config: PartialConfig) -> Iterator[str]:
             )
         return
     if own:
-        yield "nfs_server.host: given beside hosts.nfs_server. Fix: remove one of the two"
+        yield "nfs_server.host: given together with hosts.nfs_server. Fix: remove one of the two"
         return
     named = next((host for host in config.hosts if host.name == config.nfs_host), None)
     if named is None:

@@ -1,4 +1,4 @@
-"""The NCCL measurement on a cluster that busbar did not make: read its facts, plan, run, remove.
+"""The NCCL measurement on a cluster that busbar did not create: read its facts, plan, run, remove.
 
 `read_facts` asks the API, `plan` is a pure function of what it says and of what was asked for, `measure` runs
 a plan and removes all that it has created, `clean` removes what a killed process has left.

@@ -46,7 +46,7 @@ class ClusterOutputs(Details):
 
     Gate on `nccl_passed` and on nothing else: a number alone says nothing about the transport behind it.
     Bandwidths are in GB/s (10^9 bytes). `versions` are those of what runs on K3s. `nfs_server` is the export
-    that busbar made for the workers, if any. A stack that only measured a cluster which busbar did not make
+    that busbar created for the workers, if any. A stack that only measured a foreign cluster
     has no hosts, endpoint and kubeconfig: `measured_only`.
     """
 
@@ -82,7 +82,7 @@ class ClusterOutputs(Details):
         read = cls.from_dict(outputs)
         if read.measured_only:
             if not accept_measured_only:
-                raise ContractError(f"{MEASURED_ONLY}. Fix: name a stack that made its cluster")
+                raise ContractError(f"{MEASURED_ONLY}. Fix: name a stack that created its cluster")
             return read
         return read.model_copy(update={"kubeconfig": reference.require_output("kubeconfig")})
 

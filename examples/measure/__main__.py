@@ -1,4 +1,4 @@
-"""Measures a cluster that busbar did not make, and exports the verdict as a busbar stack does.
+"""Measures a cluster that busbar did not create, and exports the verdict as a busbar stack does.
 
 Creates a namespace, the MPIJob in it, and nothing else. Ends with the reasons unless the verdict is a pass.
 """

@@ -78,7 +78,7 @@ class Proof(Model):
     )
     interfaces: list[InterfaceName] = Field(
         default=[],
-        description="Network interfaces that every pod must have, beside those of `networks`, such as net1.",
+        description="Network interfaces that every pod must have, besides those of `networks`, such as net1.",
     )
     env: dict[EnvName, Text] = Field(default={}, description="Additional environment variables of the ranks.")
     cpu: Quantity | None = Field(default=None, description="CPUs requested per pod; by default none.")
@@ -101,14 +101,16 @@ class Proof(Model):
 class Training(Model):
     """What is put on one cluster, and the training run that proves it."""
 
-    cluster: StackName = Field(description="The stack that made the cluster, as organization/busbar/STACK.")
+    cluster: StackName = Field(
+        description="The stack that created the cluster, as organization/busbar/STACK."
+    )
     namespace: DnsLabel = Field(default="busbar-training", description="Namespace of the training run.")
     pools: list[DnsLabel] = Field(default=[], description="Pools of the cluster to use; by default all.")
     proof: Proof = Field(default=Proof(), description="The training run and its gate.")
     storage: Storage = Field(default=Storage(), description="Shared storage for checkpoints.")
     trainer: Trainer = Field(default=Trainer(), description="Kubeflow Trainer v2.")
     networks: dict[DnsLabel, list[Network]] = Field(
-        default={}, description="By pool: interfaces of its pods beside eth0: net1, net2, ... in this order."
+        default={}, description="By pool: interfaces of its pods besides eth0: net1, net2, ... in this order."
     )
     multus: Multus = Field(default=Multus(), description="What attaches `networks` to pods.")
     training_operator: TrainingOperator = Field(

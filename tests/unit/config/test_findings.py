@@ -495,7 +495,7 @@ def test_a_long_value_is_cut_to_the_limit_and_stays_quoted() -> None:
     [
         (None, True, "nfs_server: missing, and hosts.nfs_server is given"),
         ({"folder": "/srv/x"}, False, "nfs_server.host: missing. Fix: name a load balancer or server"),
-        ({"folder": "/srv/x", "host": "lb-1"}, True, "nfs_server.host: given beside hosts.nfs_server"),
+        ({"folder": "/srv/x", "host": "lb-1"}, True, "nfs_server.host: given together with hosts.nfs_server"),
         ({"folder": "/srv/x", "host": "lb-2"}, False, "nfs_server.host: 'lb-2' is not in hosts"),
         ({"folder": "/srv/x", "host": "gpu-1"}, False, "nfs_server.host: 'gpu-1' is a worker"),
     ],

@@ -141,6 +141,15 @@ def test_check_config_lists_every_finding_and_exits_with_one(tmp_path: Path) -> 
     assert "2 errors; no changes made" in result.stderr
 
 
+def test_a_warning_of_check_config_has_its_line(tmp_path: Path) -> None:
+    data = site(k3s={"sha256": {"amd64": "ab" * 32}, "disable": ["traefik", "our-storage"]})
+    result = busbar("check-config", str(stack(tmp_path, {"config": {"busbar:cluster": data}})))
+    assert result.exit_code == 0
+    assert re.search(
+        r"^    warning: Pulumi\.prod\.yaml:\d+ k3s\.disable\[1\]: 'our-storage'", result.stdout, re.M
+    )
+
+
 def test_a_stack_that_is_not_there_is_bad_usage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stack(tmp_path, PLAIN_STACK)
     monkeypatch.chdir(tmp_path)

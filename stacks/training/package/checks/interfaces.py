@@ -36,7 +36,7 @@ def interfaces(context: Context) -> Check | None:
     for name, most in others.items():
         if most > MAX_OTHER_PART * networks:
             reason = (
-                f"{name} sent {most} bytes beside {networks} over {listed}: a part of the data went there"
+                f"{name} sent {most} bytes besides {networks} over {listed}: a part of the data went there"
             )
             return failed(Code.INTERFACES_NOT_USED, reason)
     beside = max(others.values(), default=0)

@@ -164,6 +164,9 @@ def _source(nfs: Nfs) -> Iterator[str]:
     """Server and export, or the cluster's."""
     for key, value in (("server", nfs.server), ("export", nfs.export)):
         if nfs.from_cluster and value is not None:
-            yield f"storage.nfs.{key}: {show(value)} is given beside from_cluster. Fix: remove one of the two"
+            yield (
+                f"storage.nfs.{key}: {show(value)} is given together with from_cluster. "
+                "Fix: remove one of the two"
+            )
         if not nfs.from_cluster and value is None:
             yield f"storage.nfs.{key}: missing. Fix: give it, or set storage.nfs.from_cluster: true"

@@ -41,7 +41,7 @@ def test_a_proof_that_is_switched_off_is_no_gate() -> None:
     ("data", "finding"),
     [
         (None, "busbar-training:training: is not an object. Fix: see stacks/training/Pulumi.dev.yaml"),
-        ({}, "cluster: missing: The stack that made the cluster, as organization/busbar/STACK."),
+        ({}, "cluster: missing: The stack that created the cluster, as organization/busbar/STACK."),
         (
             {"cluster": "prod"},
             "cluster: 'prod' is not a stack as ORGANIZATION/PROJECT/STACK, such as organization/busbar/dev",

@@ -114,5 +114,5 @@ def test_an_export_without_a_server_is_refused() -> None:
 def test_an_export_of_the_cluster_is_not_named_too() -> None:
     assert training(storage={"mode": "nfs", "nfs": {"from_cluster": True}}).storage.nfs is not None
     assert findings(mode="nfs", nfs={"from_cluster": True, "server": "10.0.0.9"}) == [
-        "storage.nfs.server: '10.0.0.9' is given beside from_cluster. Fix: remove one of the two"
+        "storage.nfs.server: '10.0.0.9' is given together with from_cluster. Fix: remove one of the two"
     ]
