@@ -40,7 +40,7 @@ LogFiles = Annotated[
     typer.Argument(
         metavar="FILE...|-",
         help="Launcher logs, as for parse, or nccl-tests' own JSON (-J) with its log beside it, of the same "
-        "name. Of several files each gets a line, and the worst exit code counts.",
+        "name. With several files one line each; the worst exit code counts.",
     ),
 ]
 Profile = Annotated[
@@ -125,7 +125,9 @@ Tolerance = Annotated[
 ]
 TopologyFile = Annotated[
     str | None,
-    typer.Option(metavar="PATH", rich_help_panel=EXPECTED, help="NCCL_TOPO_FILE that NCCL must have opened."),
+    typer.Option(
+        metavar="PATH", rich_help_panel=EXPECTED, help="File that NCCL must have opened (NCCL_TOPO_FILE)."
+    ),
 ]
 Plugin = Annotated[
     str | None,
@@ -152,8 +154,8 @@ AcceptWarn = Annotated[
     typer.Option(
         metavar="TEXT",
         rich_help_panel=EXPECTED,
-        help="Part of a WARN line, or of a line that looks like a job's end, that is not known and may be "
-        "there; may be repeated. Known failures are never accepted.",
+        help="Accept unknown WARN lines, and lines that look like the end of a job, with this text; may be "
+        "repeated. Known failures are never accepted.",
     ),
 ]
 AsJson = Annotated[

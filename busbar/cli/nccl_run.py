@@ -89,8 +89,10 @@ def run(
 ) -> None:
     """Measure Nodes of a running cluster with an MPIJob, judge its log, and remove everything again.
 
-    What is not given is read from the cluster. Exit code: 0 pass, 1 fail, 2 no verdict, as where the cluster
-    cannot run the job (never a pass), 64 bad usage, 70 an error of busbar itself, 130 interrupted.
+    What is not given is read from the cluster.
+
+    Exit code 0: pass; 1: fail; 2: no verdict, also if the cluster cannot run the job (never a pass); 64: bad
+    usage; 70: an error of busbar itself; 130: interrupted.
     """
     given: dict[str, Any] = {"profile": profile, "transport": transport, "image": image}
     given["expected_busbw_gbps"] = expected_busbw
@@ -138,10 +140,12 @@ def clean(
     context: Context = None,
     namespace: Annotated[str | None, _option(CLUSTER, "NAME", "Only in this namespace.")] = None,
 ) -> None:
-    """Remove what a killed `busbar nccl run` has left in a cluster: objects with its label, nothing else.
+    """Remove what a killed `busbar nccl run` left in a cluster: objects with its label, nothing else.
 
-    Without RUN: of runs whose process is gone from this machine, or whose time is over. Others are named and
-    stay. Exit code 0, or 1 where a run stays.
+    Without RUN: runs whose process on this machine has ended, or whose time is over. Other runs are named and
+    kept.
+
+    Exit code 0: no run is left; 1: a run was kept; 2: no answer of the cluster; 64: bad usage.
     """
     with _connected(kubeconfig, context) as api:
         from busbar.cli.output import progress

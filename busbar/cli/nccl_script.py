@@ -48,7 +48,9 @@ def script(
 ) -> None:
     """Print a complete job that measures as a stack does; `busbar nccl check` judges its log.
 
-    It is the job of the profile that the gate judges by. Exit code 64 for bad usage.
+    The profile sets the job, as it sets what the gate expects.
+
+    Exit code 0: printed; 64: bad usage.
     """
     from busbar.config import ConfigError
     from busbar.manifests import mpijob, sbatch

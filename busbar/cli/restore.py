@@ -26,7 +26,7 @@ def snapshots(
     ] = False,
     project: Project = None,
 ) -> None:
-    """List the snapshots of etcd on the servers, and in the bucket while K3s runs; the newest first.
+    """List the snapshots of etcd on the servers, and in the bucket while K3s is running; the newest first.
 
     Exit code 0: all servers answered; 1: not all of them; 64: no such stack.
     """
@@ -62,22 +62,22 @@ def restore(
     stack: Stack,
     snapshot: Annotated[
         str,
-        typer.Option(help="Its name, as `busbar snapshots` lists it, or the path of a file on a server."),
+        typer.Option(help="Name as `busbar snapshots` lists it, or path of a file on a server."),
     ],
     s3: Annotated[
         bool, typer.Option("--s3", help="Take it from the bucket (k3s.snapshots.s3), by name.")
     ] = False,
     server: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="The server to restore first; by default one that has it."),
+        typer.Option(metavar="NAME", help="Server to restore first; default: one that has the snapshot."),
     ] = None,
     project: Project = None,
     yes: Yes = False,
 ) -> None:
-    """Replace everything in the cluster by a snapshot of etcd; the API is away for minutes.
+    """Replace everything in the cluster by a snapshot of etcd; the API is unavailable for minutes.
 
-    What was written since the snapshot is gone from the cluster; each server keeps its old data in a folder
-    that is printed. Refused while `busbar up` or `busbar destroy` runs. After an interruption: run the same
+    Everything written since the snapshot is lost. Each server keeps its previous data in a folder that is
+    printed. Refused while `busbar up` or `busbar destroy` is running. After an interruption: run the same
     command again.
 
     Exit code 0: restored, and nothing differs from the configuration; 1: refused, failed, declined, or
@@ -131,7 +131,7 @@ def _show(found: Sequence[Snapshot]) -> None:
     from rich.table import Table
 
     if not found:
-        typer.echo("none; K3s takes one every 12 hours, unless k3s.snapshots says otherwise")
+        typer.echo("none; K3s takes one every 12 hours by default (k3s.snapshots)")
         return
     table = Table("name", "where", "MiB", "time", box=None, pad_edge=False)
     for each in found:

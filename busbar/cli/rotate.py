@@ -22,14 +22,14 @@ class Kind(StrEnum):
 
 def rotate(
     stack: Stack,
-    kind: Annotated[Kind, typer.Argument(help="The key that Secrets are encrypted with in etcd.")],
+    kind: Annotated[Kind, typer.Argument(metavar="KIND", help="encryption-key: the key of Secrets in etcd.")],
     project: Project = None,
     yes: Yes = False,
 ) -> None:
     """Rotate the key of Secrets: every server restarts three times, one at a time; pods keep running.
 
     Certificates and tokens are rotated by an update (k3s.rotate). Refused while `busbar up` or `busbar
-    destroy` runs. After an interruption: run the same command again.
+    destroy` is running. After an interruption: run the same command again.
 
     Exit code 0: rotated; 1: refused, failed, or declined; 64: no such stack, or no terminal to ask on.
     """

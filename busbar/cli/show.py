@@ -8,8 +8,10 @@ import typer
 def show() -> None:
     """Show what a stack measured: `pulumi stack output --json | busbar show`.
 
-    Also that of a capability. Exit code 0 only where the NCCL validation, or the capability's own, passed, 1
-    where it did not, 64 where stdin is not such outputs.
+    It also shows the outputs of a capability.
+
+    Exit code 0: the NCCL validation, or that of the capability, passed; 1: it did not; 64: stdin has no such
+    outputs.
     """
     import json
     import sys

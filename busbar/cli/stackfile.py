@@ -39,7 +39,7 @@ Project = Annotated[
         "--project",
         "-C",
         metavar="FOLDER",
-        help="Where Pulumi.yaml is; default: the nearest, from here upward.",
+        help="Folder of Pulumi.yaml; default: the nearest one, upward from here.",
     ),
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]

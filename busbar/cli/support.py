@@ -37,8 +37,9 @@ def support_bundle(
 ) -> None:
     """Write versions, configuration, facts, logs and verdicts of a stack into a tar.gz, without secrets.
 
-    It also works on a stack that is invalid or was never brought up. Exit code 0: written; 1: the file cannot
-    be written; 64: no such stack.
+    It also works on a stack that is invalid or was never brought up.
+
+    Exit code 0: written; 1: the file cannot be written; 64: no such stack.
     """
     from datetime import UTC, datetime
 

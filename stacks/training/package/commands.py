@@ -128,7 +128,7 @@ def check(
 ) -> None:
     """Judge the log of a training run again.
 
-    Exit code 0: pass, 1: fail, 2: no verdict because evidence is missing, 64: bad usage.
+    Exit code 0: pass; 1: fail; 2: no verdict because evidence is missing; 64: bad usage.
     """
     import json
 
