@@ -66,7 +66,7 @@ k3s_is_unmounted() {
 
 # k3s_remove_network: removes interfaces, network namespaces and packet filter rules of the pods.
 k3s_remove_network() {
-  local link table
+  local link table key network
   ip netns list 2>/dev/null | awk '/^cni-/ { print $1 }' | while read -r link; do
     ip netns delete "$link" 2>/dev/null || true
   done
@@ -76,6 +76,11 @@ k3s_remove_network() {
   for link in cni0 flannel.1 flannel-v6.1 flannel-wg flannel-wg-v6 kube-ipvs0; do
     ip link delete "$link" 2>/dev/null || true
   done
+  # flannel's backend host-gw leaves the routes to other nodes' pods: with them the host cannot join again.
+  while IFS='=' read -r key network; do
+    if [[ $key == FLANNEL_NETWORK ]]; then ip -4 route flush root "$network" || true; fi
+    if [[ $key == FLANNEL_IPV6_NETWORK ]]; then ip -6 route flush root "$network" || true; fi
+  done < <(cat /run/flannel/subnet.env 2>/dev/null || true)
   rm -rf /var/lib/cni/networks/cbr0 /var/lib/cni/results /var/lib/cni/flannel
   for table in iptables ip6tables; do
     command -v "$table-save" >/dev/null || continue

@@ -271,13 +271,14 @@ def test_a_removed_worker_stops_its_pods_before_their_mounts_and_is_forgotten_la
     worker.write("proc/self/mounts", "".join(f"x {mount} fs rw 0 0\n" for mount in mounts))
     for made in (
         "run/k3s/x",
-        "run/flannel/subnet.env",
         "run/busbar-kubectl/x",
         "run/busbar/script",
         "var/lib/kubelet/x",
         "var/log/pods/x",
     ):
         worker.write(made, "")
+    networks = "FLANNEL_NETWORK=10.42.0.0/16\nFLANNEL_SUBNET=10.42.4.1/24\nFLANNEL_IPV6_NETWORK=fd00::/56\n"
+    worker.write("run/flannel/subnet.env", networks)
     facts = worker.facts("k3s-agent-remove", {}, VERB="remove", **OWNER)
     assert facts == {"node": "worker-1", "removed": True}
     unit = "/etc/systemd/system/k3s-agent.service"
@@ -287,6 +288,8 @@ def test_a_removed_worker_stops_its_pods_before_their_mounts_and_is_forgotten_la
         "ip netns delete cni-1",
         "ip link delete veth1",
         *DELETED_LINKS,
+        "ip -4 route flush root 10.42.0.0/16",
+        "ip -6 route flush root fd00::/56",
         *(f"{table}-restore: *filter|-A INPUT -p tcp" for table in ("iptables", "ip6tables")),
         f"rm {unit}",
         f"rm {unit}.d/10-busbar-memlock.conf",

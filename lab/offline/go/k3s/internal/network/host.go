@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 
 	"github.com/vishvananda/netlink"
@@ -65,6 +66,9 @@ var sysctls = map[string]bool{
 	"net/bridge/bridge-nf-call-iptables": false,
 }
 
+// subnets is flannel's file for other programs; here with the one line that scripts which remove K3s read.
+const subnets = "/run/flannel/subnet.env"
+
 // PrepareHost switches forwarding on and lets pods out: masqueraded to other networks, with their own address
 // to each other. The rules carry flannel's mark, by which scripts that clean up after K3s find them.
 func PrepareHost(clusterCIDR string) error {
@@ -85,7 +89,10 @@ func PrepareHost(clusterCIDR string) error {
 			return err
 		}
 	}
-	return nil
+	if err := os.MkdirAll(filepath.Dir(subnets), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(subnets, []byte("FLANNEL_NETWORK="+clusterCIDR+"\n"), 0o644)
 }
 
 func ensureRule(rule string) error {
