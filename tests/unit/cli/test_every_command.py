@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import typer.main
 from typer.testing import CliRunner
 
+from busbar import cli
 from busbar.cli import build
+from busbar.cli.operation import confirm
 
 ROOT = Path(__file__).resolve().parents[3]
 APP: Any = typer.main.get_command(build())
@@ -131,3 +135,43 @@ def test_a_shell_completes_commands_and_stacks(line: str, found: list[str]) -> N
     count = len(words) if line.endswith(" ") else len(words) - 1
     done = run(_BUSBAR_COMPLETE="complete_bash", COMP_WORDS=line, COMP_CWORD=str(count))
     assert done.stdout.split() == found, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("terminal", "answer", "code", "said"),
+    [
+        (False, True, 64, "error: no changes made: the command asks before it changes anything"),
+        (True, False, 1, "no changes made\n"),
+    ],
+)
+def test_without_a_yes_nothing_is_changed(
+    terminal: bool,
+    answer: bool,
+    code: int,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(isatty=lambda: terminal))
+    monkeypatch.setattr(typer, "confirm", lambda _: answer)
+    with pytest.raises(typer.Exit) as ended:
+        confirm(yes=False)
+    assert ended.value.exit_code == code
+    assert capsys.readouterr().err.startswith(said)
+
+
+def test_ctrl_c_at_a_question_is_an_interruption_and_no_error_of_busbar(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def asked(**_: Any) -> None:
+        raise typer.Abort
+
+    monkeypatch.setattr(cli, "build", lambda _: asked)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 130
+    assert capsys.readouterr().err == "error: interrupted; no changes made\n"
+
+
+def test_the_help_of_a_command_has_one_line_per_paragraph() -> None:
+    assert [words for words, each in SHOWN.items() if re.search(r"[^\n]\n[^\n]", each.help or "")] == []
