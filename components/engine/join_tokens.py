@@ -21,11 +21,15 @@ class JoinTokens:
     `servers`, `agents`: how often that token was rotated (`k3s.rotate`).
     """
 
-    def __init__(self, name: str, *, servers: int = 0, agents: int = 0) -> None:
-        # Of earlier releases, in which they were its children.
-        parent = pulumi.create_urn(name, "busbar:index:K3sControlPlane")
-        self.server = _JoinToken(f"{name}-server-token", servers, parent)
-        self.agent = _JoinToken(f"{name}-agent-token", agents, parent)
+    def __init__(
+        self, name: str, *, servers: int = 0, agents: int = 0, parent: pulumi.Resource | None = None
+    ) -> None:
+        # Of earlier releases, in which they were children of the control plane, or at the top.
+        former = pulumi.create_urn(name, "busbar:index:K3sControlPlane")
+        aliases = [pulumi.Alias(parent=former), pulumi.Alias(parent=pulumi.ROOT_STACK_RESOURCE)]
+        opts = pulumi.ResourceOptions(parent=parent, aliases=aliases, ignore_changes=[*TOKEN_ARGUMENTS])
+        self.server = _JoinToken(f"{name}-server-token", servers, opts)
+        self.agent = _JoinToken(f"{name}-agent-token", agents, opts)
         self.install_id: pulumi.Output[str] = pulumi.Output.unsecret(self.server.first.apply(k3s.install_id))
         """Identifies this cluster on its hosts; not secret, derived from the first server token, and so the
         same after rotations."""
@@ -34,23 +38,16 @@ class JoinTokens:
 class _JoinToken:
     """One RandomPassword, and one per rotation: all stay in the state, a snapshot needs that of its time."""
 
-    def __init__(self, name: str, rotations: int, former_parent: pulumi.Output[str]) -> None:
+    def __init__(self, name: str, rotations: int, opts: pulumi.ResourceOptions) -> None:
         numbers = ["", *(f"-{number + 1}" for number in range(rotations))]
-        passwords = [_create_password(f"{name}{number}", former_parent) for number in numbers]
+        passwords = [_create_password(f"{name}{number}", opts) for number in numbers]
         self.first: pulumi.Output[str] = passwords[0].result
         """Secret; the same after rotations."""
         self.current: pulumi.Output[str] = passwords[-1].result
         """Secret; the one to join with."""
 
 
-def _create_password(name: str, former_parent: pulumi.Output[str]) -> random.RandomPassword:
+def _create_password(name: str, opts: pulumi.ResourceOptions) -> random.RandomPassword:
     # Letters and digits only: the token also stands in YAML and in K3s's own `user:password` form.
-    return random.RandomPassword(
-        name,
-        length=TOKEN_LENGTH,
-        special=False,
-        # A token changed by an argument would lock out every host. A rotation is another resource.
-        opts=pulumi.ResourceOptions(
-            ignore_changes=[*TOKEN_ARGUMENTS], aliases=[pulumi.Alias(parent=former_parent)]
-        ),
-    )
+    # A token changed by an argument would lock out every host. A rotation is another resource.
+    return random.RandomPassword(name, length=TOKEN_LENGTH, special=False, opts=opts)

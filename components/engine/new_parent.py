@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pulumi
 
 
 def adopted_by(
     parent: pulumi.Resource,
-    depends_on: Sequence[pulumi.Resource] = (),
+    depends_on: pulumi.Input[Sequence[pulumi.Resource]] = (),
     deleted_with: pulumi.Resource | None = None,
+    **more: Any,
 ) -> pulumi.ResourceOptions:
-    """The options of a child of `parent` that had no parent before, for itself and all below it.
+    """The options of a child of `parent` that had no parent before, for itself and all below it; `more` as of
+    ResourceOptions.
 
     Without the alias the engine would delete the old ones, and the `-removal` of a host uninstalls it.
     """
@@ -21,4 +24,5 @@ def adopted_by(
         depends_on=depends_on,
         deleted_with=deleted_with,
         aliases=[pulumi.Alias(parent=pulumi.ROOT_STACK_RESOURCE)],
+        **more,
     )

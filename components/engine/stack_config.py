@@ -33,23 +33,15 @@ class StackConfig:
     """The folder of the program, which relative paths of the configuration start from."""
 
     @classmethod
-    def load(cls, project: Path) -> StackConfig:
-        """Read `busbar:cluster` and the secret keys of the selected stack; `project` is the program's folder.
+    def of(
+        cls, data: Mapping[str, Any], secrets: Mapping[str, pulumi.Output[str]], project: Path
+    ) -> StackConfig:
+        """Check the object `busbar:cluster`; `secrets` and `project` as above.
 
-        Raises pulumi.RunError with every finding of the configuration, before any resource is registered.
+        Raises pulumi.RunError with every finding, before any resource is registered.
         """
-        stack = pulumi.Config("busbar")
-        # Pulumi.yaml declares the secret keys with an empty default.
-        given = [key for key in config.SECRETS if stack.get(key)]
-        secrets = {key: stack.require_secret(key) for key in given}
         try:
-            problems = list(unknown_keys(given_keys(), PROJECT, [KEY, *config.SECRETS]))
-            problems += [plain_text(key) for key in given if not is_config_secret(f"busbar:{key}")]
-            if problems:
-                raise config.ConfigError(problems)
-            cluster = config.load(stack.get_object("cluster") or {}, secret_keys=secrets, root=project)
-            if "registryCredentials" in secrets:
-                config.registry_credentials(stack.require("registryCredentials"))
+            cluster = config.load(data, secret_keys=secrets, root=project)
             login = SshLogin.load(
                 cluster.ssh,
                 secret_key=secrets.get("sshPrivateKey"),
@@ -57,7 +49,7 @@ class StackConfig:
                 project=project,
             )
         except config.ConfigError as error:
-            raise pulumi.RunError(f"invalid configuration of stack {pulumi.get_stack()}:\n{error}") from None
+            raise invalid(error) from None
         for warning in config.warnings(cluster):
             pulumi.warn(warning)
         return cls(
@@ -69,6 +61,31 @@ class StackConfig:
         """Registry -> login, secret; None where none is set."""
         text = self.secrets.get("registryCredentials")
         return None if text is None else text.apply(config.registry_credentials)
+
+
+def read_stack() -> tuple[Mapping[str, Any], Mapping[str, pulumi.Output[str]]]:
+    """`busbar:cluster` of the selected stack, not checked yet, and its secrets by key, those that are set.
+
+    Raises pulumi.RunError for a key that does not exist and for a secret that is none, or of another form.
+    """
+    stack = pulumi.Config("busbar")
+    # Pulumi.yaml declares the secret keys with an empty default.
+    given = [key for key in config.SECRETS if stack.get(key)]
+    problems = list(unknown_keys(given_keys(), PROJECT, [KEY, *config.SECRETS]))
+    problems += [plain_text(key) for key in given if not is_config_secret(f"busbar:{key}")]
+    try:
+        if problems:
+            raise config.ConfigError(problems)
+        if "registryCredentials" in given:
+            config.registry_credentials(stack.require("registryCredentials"))
+    except config.ConfigError as error:
+        raise invalid(error) from None
+    return stack.get_object("cluster") or {}, {key: stack.require_secret(key) for key in given}
+
+
+def invalid(error: config.ConfigError) -> pulumi.RunError:
+    """What ends the program."""
+    return pulumi.RunError(f"invalid configuration of stack {pulumi.get_stack()}:\n{error}")
 
 
 def given_keys() -> list[str]:

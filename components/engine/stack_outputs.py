@@ -9,7 +9,6 @@ import pulumi
 from pulumi_command import local, remote
 
 from busbar import outputs
-from busbar.config import Cluster
 
 INCOMPLETE = f"the outputs stay as they were: a step failed {outputs.FOLLOW_UP}"
 UNFINISHED = f"no host is uninstalled: a step failed {outputs.FOLLOW_UP}"
@@ -22,26 +21,6 @@ class Gate(Protocol):
     """Why an update has to fail by its outputs; None where it may succeed."""
 
     def __call__(self, outputs: Mapping[str, Any], /, *, enforce: bool) -> str | None: ...
-
-
-def export_outputs(
-    cluster: Cluster,
-    *,
-    kubeconfig: pulumi.Output[str],
-    versions: Mapping[str, pulumi.Input[str | None]],
-    facts: pulumi.Input[Mapping[str, Any]],
-    results: Mapping[str, pulumi.Input[Mapping[str, Any]]],
-    steps: Iterable[Step] = (),
-) -> pulumi.Output[dict[str, Any]]:
-    """Export every output of the contract; returns them without the kubeconfig. See outputs.build_outputs.
-
-    `steps`: as in `export_all`.
-    """
-    built: pulumi.Output[dict[str, Any]] = pulumi.Output.all(
-        versions=versions, facts=facts, results=results
-    ).apply(lambda found: outputs.build_outputs(cluster, **found))
-    export_all({**{name: built[name] for name in outputs.NAMES}, "kubeconfig": kubeconfig}, steps)
-    return built
 
 
 def export_all(values: Mapping[str, pulumi.Input[Any]], steps: Iterable[Step] = ()) -> None:

@@ -32,6 +32,7 @@ def test_the_components_have_the_published_types(run: Run) -> None:
         "busbar:index:Preflight": 1,
         "busbar:index:K3sControlPlane": 1,
         "busbar:index:HAProxyLoadBalancer": 1,
+        "busbar:index:Cluster": 1,
         "busbar:index:NfsServer": 1,
         "busbar:index:WorkerPools": 1,
         "busbar:index:InfiniBandWorkerPool": 2,
@@ -49,7 +50,7 @@ def test_every_resource_belongs_to_the_component_whose_name_it_begins_with(run: 
         parent = run.resources[resource.request.parent]
         # The provider serves all components, and tokens are made before preflight.
         if resource.name == "cluster" or resource.type.endswith(":RandomPassword"):
-            assert parent.type == "pulumi:pulumi:Stack"
+            assert parent.type == "busbar:index:Cluster"
         elif resource.name in OF_THE_FABRIC:
             assert parent.type == "busbar:index:FabricValidation"
         else:
@@ -57,6 +58,22 @@ def test_every_resource_belongs_to_the_component_whose_name_it_begins_with(run: 
             # A worker's name has no pool in it, so that it may move to another one.
             stem = "worker" if parent.type.endswith(":InfiniBandWorkerPool") else parent.name
             assert resource.name.startswith(f"{stem}-")
+
+
+def test_nothing_but_the_cluster_is_at_the_top_and_what_was_there_before_is_known_by_an_alias(
+    run: Run,
+) -> None:
+    [cluster] = run.of_type("busbar:index:Cluster")
+    [stack] = run.of_type("pulumi:pulumi:Stack")
+    below = [each for each in run.resources.values() if each.request.parent == cluster.urn]
+    assert [each.name for each in run.resources.values() if each.request.parent == stack.urn] == [
+        cluster.name
+    ]
+    assert len(below) > 10
+    for each in below:
+        assert any(alias.spec.noParent or not alias.spec.parentUrn for alias in each.request.aliases), (
+            each.name
+        )
 
 
 def test_every_component_registers_its_outputs(run: Run) -> None:
