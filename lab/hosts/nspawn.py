@@ -11,7 +11,7 @@ import psutil
 from lab.hosts import cgroups, disk, processes
 from lab.paths import HOSTS, LOGS, RUN
 from lab.steps import run
-from lab.topology import BRIDGE, MANAGEMENT_PARENT, Host
+from lab.topology import BRIDGE, MANAGEMENT_INTERFACE, MANAGEMENT_PARENT, Host
 
 # Folders on this machine's file system: containerd's overlayfs does not work on the hosts' overlay.
 BIND_MOUNTS = {
@@ -131,11 +131,25 @@ def _end(name: str, recorded: psutil.Process | None) -> list[str]:
     """End a host's processes; systemd-nspawn ends last, by itself, so that it cleans up."""
     orphans = processes.find("systemd-nspawn", f"--network-bridge={BRIDGE}", f"--machine={name}")
     nspawn = recorded or (orphans[0] if orphans else None)
+    _remove_macvlan(name)
     found = cgroups.kill(name, except_pid=nspawn.pid if nspawn else None)
     if nspawn and not processes.ends_within(nspawn, 5):
         processes.end(nspawn, grace=0)
     cgroups.kill(name)
     return ["processes"] if found or nspawn else []
+
+
+def _remove_macvlan(name: str) -> None:
+    """Delete a host's interface in the management network.
+
+    Connections that a host had open keep its network namespace for minutes after its last process. With the
+    namespace stays the macvlan, and the next boot's, which has the same MAC address, does not come up.
+    """
+    delete = ["ip", "link", "delete", MANAGEMENT_INTERFACE]
+    # Pods have namespaces of their own; the first processes of a host do not.
+    for pid in sorted(cgroups.processes(name)):
+        if run(["nsenter", f"--net=/proc/{pid}/ns/net", *delete], check=False).returncode == 0:
+            return
 
 
 def _remove_nspawn_state(host_folder: Path) -> list[str]:
