@@ -10,6 +10,8 @@ import pytest
 
 from busbar.config import Bastion, ConfigError, load, section, warnings
 from busbar.config.errors import show
+from busbar.config.host_checks import virtual_ip_warnings
+from busbar.config.partial import PartialConfig
 from tests.support.clusters import H100_POOL, host, host_key, site
 
 
@@ -426,6 +428,7 @@ def test_a_label_that_the_kubelet_refuses_is_refused() -> None:
 def test_a_base_url_with_more_than_the_folder_of_the_releases_is_refused(url: str, fix: str) -> None:
     (found,) = findings(edited("k3s.base_url", url))
     assert found.startswith(f"k3s.base_url: '{url}' ") and found.endswith(f"Fix: {fix}")
+    assert ("contains the version v1.35.6" in found) == ("1.35" in url)
 
 
 @pytest.mark.parametrize("url", ["https://mirror/k3s", "https://github.com/site/k3s/releases/download"])
@@ -454,12 +457,26 @@ def test_a_decimal_unit_is_refused_with_the_binary_one(given: str, meant: str) -
     assert f"{given!r} has a decimal unit" in found and f"Fix: {meant}, or" in found
 
 
-@pytest.mark.parametrize(("address", "far"), [("192.0.99.7", False), ("192.168.2.100", True)])
-def test_a_shared_address_far_from_the_load_balancers_is_probably_wrong(address: str, far: bool) -> None:
+@pytest.mark.parametrize(
+    ("address", "load_balancer", "far"),
+    [
+        ("192.0.200.7", "192.0.2.1", False),
+        ("192.1.2.100", "192.0.2.1", True),
+        ("2001:db8:0:1:f000::9", "2001:db8:0:1::1", False),
+        ("2001:db8::9", "2001:db8:0:1::1", True),
+        ("192.1.2.100", "lb.example", False),
+    ],
+)
+def test_a_shared_address_far_from_the_load_balancers_is_probably_wrong(
+    address: str, load_balancer: str, far: bool
+) -> None:
     data = site(load_balancers=2)
     data["hosts"]["virtual_ip"]["address"] = address
-    found = [text for text in warnings(load(data)) if text.startswith("hosts.virtual_ip.address")]
-    assert len(found) == far
+    for host_of_two in data["hosts"]["load_balancers"]:
+        host_of_two["address"] = load_balancer
+    found = list(virtual_ip_warnings(PartialConfig.of(data)))
+    assert bool(found) == far
+    assert not far or found[0].startswith(f"hosts.virtual_ip.address: '{address}' and the load balancers (")
 
 
 def test_more_ranks_than_gpus_are_refused() -> None:
