@@ -6,7 +6,7 @@
 # Payload, in an update: deliver_as, deliver (name and text of the script that runs here next; kept until a reboot).
 # By hand: sudo ROLE=worker bash host/preflight.sh </dev/null
 # shellcheck source=/dev/null
-[[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/parts.sh" lib owner preflight-hardware nfs-lib
+[[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/parts.sh" lib owner preflight-hardware preflight-health nfs-lib
 
 # Commands of the other scripts that an image may lack. A load balancer does without iptables; K3s has its own, but
 # its removal clears the rules with the host's.
@@ -28,7 +28,7 @@ main() {
   local hardware=""
   if [[ ${ROLE:=worker} == worker ]]; then
     hardware=",\"gpus\":$(gpus),\"fabric_manager\":$(fabric_manager),\"gdr\":$(gdr),\"hcas\":$(hcas),\"rdma_is_shared\":$(rdma_is_shared)"
-    hardware+=",\"nfs_client\":$(nfs_client "${NFS_SERVER:-}")"
+    hardware+=",\"health\":$(health),\"nfs_client\":$(nfs_client "${NFS_SERVER:-}")"
   fi
   if [[ $ROLE == server ]]; then
     # GPUs on a server show that it is swapped with a worker.

@@ -32,6 +32,7 @@ def check_across_hosts(
         *_swapped_roles(spec, reports),
         *_quorum_at_risk(spec, reports),
         *_pool_mismatches(spec, records),
+        *_kernel_mismatches(spec, reports),
         *_rails_elsewhere(spec, records),
     ]
 
@@ -132,23 +133,36 @@ def _quorum_at_risk(spec: Spec, reports: Mapping[str, Report]) -> Iterator[Findi
 
 
 def _pool_mismatches(spec: Spec, records: Mapping[str, HostRecord]) -> Iterator[Finding]:
+    for key, level, title in _EQUAL_FACTS:
+        values = {name: _text(record.facts.get(key)) for name, record in records.items()}
+        yield from _unlike_their_pool(spec, values, level, title)
+
+
+def _kernel_mismatches(spec: Spec, reports: Mapping[str, Report]) -> Iterator[Finding]:
+    """Of hosts queried now: a stored kernel may have been updated since."""
+    values = {name: report.kernel for name, report in reports.items()}
+    yield from _unlike_their_pool(spec, values, "warning", "kernel")
+
+
+def _unlike_their_pool(
+    spec: Spec, values: Mapping[str, str], level: Literal["error", "warning"], title: str
+) -> Iterator[Finding]:
+    """Workers with another value than most of their pool."""
     pools: dict[str, list[str]] = defaultdict(list)
     for host in spec.hosts:
-        if host.pool and host.name in records:
+        if host.pool and host.name in values:
             pools[host.pool].append(host.name)
     for pool, names in pools.items():
-        for key, level, title in _EQUAL_FACTS:
-            values = {name: _text(records[name].facts.get(key)) for name in names}
-            common = Counter(values.values()).most_common(1)[0][0]
-            for name in names:
-                if values[name] != common:
-                    yield Finding(
-                        name,
-                        level,
-                        f"has {title} {values[name] or 'none'}, most workers of pool {pool} have "
-                        f"{common or 'none'}",
-                        f"use the same {title} on all workers of a pool",
-                    )
+        common = Counter(values[name] for name in names).most_common(1)[0][0]
+        for name in names:
+            if values[name] != common:
+                yield Finding(
+                    name,
+                    level,
+                    f"has {title} {values[name] or 'none'}, most workers of pool {pool} have "
+                    f"{common or 'none'}",
+                    f"use the same {title} on all workers of a pool",
+                )
 
 
 def _rails_elsewhere(spec: Spec, records: Mapping[str, HostRecord]) -> Iterator[Finding]:

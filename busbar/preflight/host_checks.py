@@ -11,6 +11,7 @@ from busbar.hosts.finding import Check, Finding, error, warning
 from busbar.hosts.host import Host
 from busbar.preflight.facts import HAS_K3S
 from busbar.preflight.hardware_checks import check_hardware
+from busbar.preflight.health_checks import check_health
 from busbar.preflight.network_checks import NODE_ROLES, check_network
 from busbar.preflight.rails import choose
 from busbar.preflight.report import Hca, Report
@@ -42,7 +43,7 @@ def check_host(
     if host.role in NODE_ROLES:
         checks += _kubernetes(host.role, required, report)
     if host.role == "worker":
-        checks += check_hardware(required, report)
+        checks += [*check_hardware(required, report), *check_health(required, report)]
     return [Finding(host.name, level, what, fix) for level, what, fix in checks]
 
 

@@ -106,6 +106,41 @@ class Hca(Model):
     qos: Qos | None = None
 
 
+class PcieLink(Model):
+    """A GPU, by its PCI address, or an HCA. Texts of sysfs: "16", "32.0 GT/s PCIe"."""
+
+    name: str
+    width: str
+    max_width: str
+    speed: str
+    max_speed: str
+
+
+class PortCounter(Model):
+    """An error counter of a port that is not 0."""
+
+    hca: str
+    port: int
+    counter: str
+    value: int
+
+
+class Health(Model):
+    """What was counted since the host, or a driver, was started; None: cannot be read.
+
+    `xids`: the kernel's lines, at most 20. `ecc`: "PCI address, uncorrected errors" per GPU. `remapped_rows`:
+    "PCI address, pending, failure". `nvlink`: the counters that are not 0, below the name of their GPU.
+    """
+
+    uptime_seconds: int
+    xids: tuple[str, ...] | None
+    ecc: str | None
+    remapped_rows: str | None
+    nvlink: str | None
+    links: tuple[PcieLink, ...]
+    counters: tuple[PortCounter, ...]
+
+
 class NfsFolder(Model):
     """The folder of the NFS server. `kind`: "link" if a part of its path is a symbolic link.
 
@@ -182,6 +217,7 @@ class Report(Model):
     fabric_manager: FabricManager | None = None
     gdr: Gdr | None = None
     hcas: tuple[Hca, ...] = ()
+    health: Health | None = None
     rdma_is_shared: bool = True
     """Whether network namespaces share the HCAs (ib_core's netns_mode)."""
     nfs_client: NfsClient | None = None

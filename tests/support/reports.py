@@ -18,6 +18,33 @@ def hca(name: str, **changes: Any) -> dict[str, Any]:
     return {"name": name, "fw": "28.43.2566", **port, **function, **changes}
 
 
+HEALTHY: dict[str, Any] = {
+    "uptime_seconds": 360_000,
+    "xids": [],
+    "ecc": "".join(f"00000000:{n:02X}:00.0, 0\n" for n in range(8)),
+    "remapped_rows": "".join(f"00000000:{n:02X}:00.0, No, No\n" for n in range(8)),
+    "nvlink": "",
+    "links": [
+        # An idle GPU lowers the speed of its link.
+        {
+            "name": "0000:1b:00.0",
+            "width": "16",
+            "max_width": "16",
+            "speed": "2.5 GT/s PCIe",
+            "max_speed": "32.0 GT/s PCIe",
+        },
+        {
+            "name": "mlx5_0",
+            "width": "16",
+            "max_width": "16",
+            "speed": "32.0 GT/s PCIe",
+            "max_speed": "32.0 GT/s PCIe",
+        },
+    ],
+    "counters": [],
+}
+
+
 def report(**changes: Any) -> Report:
     """What a good worker with 8 GPUs and 8 rails reports, with `changes` laid over."""
     gpu = {
@@ -65,5 +92,6 @@ def report(**changes: Any) -> Report:
         "fabric_manager": {"version": "570.124.06", "active": True, "nvswitches": 4},
         "gdr": {"peermem": True, "open_modules": True},
         "hcas": [hca(f"mlx5_{n}") for n in range(8)],
+        "health": HEALTHY,
     }
     return Report.model_validate(content | changes)

@@ -180,6 +180,7 @@ def test_the_whole_report_of_a_host_without_ipv6_can_be_read(tmp_path: Path) -> 
     report = Report.model_validate_json(done.stdout)
     assert report.has_node_address is False, "the loopback interface is not a network"
     assert report.disks[0].free_bytes > 0
+    assert report.health and report.health.uptime_seconds > 0
 
 
 @pytest.mark.parametrize("role", ["worker", "nfs"])
@@ -315,17 +316,20 @@ WHOLE = """
 begin() { :; }
 keep_script() { echo kept >&2; }
 for part in system resources network software; do eval "$part() { printf '\\"$part\\":1'; }"; done
-for part in gpus fabric_manager gdr hcas rdma_is_shared nfs_client pci_gpus nfs_folder; do
+for part in gpus fabric_manager gdr hcas rdma_is_shared health nfs_client pci_gpus nfs_folder; do
   eval "$part() { printf 2; }"
 done
 main
 """
 
 
+WORKERS = {"gpus", "fabric_manager", "gdr", "hcas", "rdma_is_shared", "health", "nfs_client"}
+
+
 @pytest.mark.parametrize(
     ("values", "more"),
     [
-        ({"ROLE": "worker"}, {"gpus", "fabric_manager", "gdr", "hcas", "rdma_is_shared", "nfs_client"}),
+        ({"ROLE": "worker"}, WORKERS),
         ({"ROLE": "server"}, {"pci_gpus"}),
         ({"ROLE": "lb", "NFS_FOLDER": "/srv"}, {"nfs_folder"}),
     ],
@@ -342,3 +346,83 @@ def test_the_report_has_what_the_role_of_the_host_needs(
     }  # fmt: skip
     assert (found["tmp_is_writable"], done.stderr) == (writable, "kept\n" if writable else "")
     assert found["schema_version"] == 5 and found["epoch"] > 0
+
+
+# Recorded: the driver's lines as the kernel logs them, between others.
+KERNEL = """\
+mlx5_core 0000:1b:00.0: Port module event: module 0, Cable plugged
+NVRM: Xid (PCI:0000:1b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.
+NVRM: GPU 0000:1b:00.0: GPU serial number is 1650922000000.
+NVRM: Xid (PCI:0000:43:00): 31, pid=41, name=python, Ch 00000008, intr 00000000. MMU Fault
+"""
+NVLINK = """\
+GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-1)
+\t Link 0: Replay Errors: 0
+\t Link 0: CRC Errors: 0
+GPU 1: NVIDIA H100 80GB HBM3 (UUID: GPU-2)
+\t Link 0: Replay Errors: 0
+\t Link 3: Replay Errors: 12
+\t Link 3: CRC Errors: 4
+"""
+
+
+def printing(tmp_path: Path, name: str, text: str) -> str:
+    (tmp_path / "bin").mkdir(exist_ok=True)
+    (tmp_path / "text").write_text(text)
+    (tmp_path / "bin" / name).write_text(f"#!/bin/sh\ncat {tmp_path}/text\n")
+    (tmp_path / "bin" / name).chmod(0o755)
+    return f"PATH={tmp_path}/bin:$PATH; "
+
+
+def test_the_driver_s_lines_in_the_log_of_the_kernel_are_reported(tmp_path: Path) -> None:
+    found = json.loads(output("preflight", printing(tmp_path, "journalctl", KERNEL) + "xids"))
+    assert found == [line for line in KERNEL.splitlines() if "Xid" in line]
+    assert json.loads(output("preflight", printing(tmp_path, "journalctl", "") + "xids")) == []
+    assert output("preflight", "journalctl() { :; }; timeout() { return 1; }; xids") == "null"
+
+
+def test_only_counters_of_nvlinks_that_are_not_0_are_reported_with_their_gpu(tmp_path: Path) -> None:
+    found = json.loads(output("preflight", printing(tmp_path, "nvidia-smi", NVLINK) + "nvlink_errors"))
+    assert found.splitlines() == [
+        "GPU 1: NVIDIA H100 80GB HBM3 (UUID: GPU-2)",
+        "\t Link 3: Replay Errors: 12",
+        "\t Link 3: CRC Errors: 4",
+    ]
+
+
+def test_what_nvidia_smi_does_not_answer_is_null() -> None:
+    assert output("preflight", "timeout() { return 124; }; nvidia_smi -L") == "null"
+    assert output("preflight", "timeout() { return 2; }; nvlink_errors") == "null"
+
+
+def test_pcie_links_of_gpus_and_hcas_are_reported_as_sysfs_shows_them(tmp_path: Path) -> None:
+    for address, vendor, kind in (
+        ("0000:1b:00.0", "0x10de", "0x030200"),
+        ("0000:1c:00.0", "0x15b3", "0x020700"),
+        ("0000:1d:00.0", "0x10de", "0x068000"),
+    ):
+        device = tmp_path / "pci" / address
+        for name, text in (
+            ("vendor", vendor), ("class", kind), ("current_link_width", "8"), ("max_link_width", "16"),
+            ("current_link_speed", "16.0 GT/s PCIe"), ("max_link_speed", "32.0 GT/s PCIe"),
+        ):  # fmt: skip
+            write(device / name, f"{text}\n")
+    (tmp_path / "infiniband/mlx5_0").mkdir(parents=True)
+    (tmp_path / "infiniband/mlx5_0/device").symlink_to(tmp_path / "pci/0000:1c:00.0")
+    (tmp_path / "infiniband/mlx5_1").mkdir()
+    text = output("preflight", f"PCI={tmp_path}/pci; INFINIBAND={tmp_path}/infiniband; pcie_links")
+    link = {"width": "8", "max_width": "16", "speed": "16.0 GT/s PCIe", "max_speed": "32.0 GT/s PCIe"}
+    assert json.loads(f"[{text}]") == [{"name": "0000:1b:00.0", **link}, {"name": "mlx5_0", **link}]
+
+
+def test_counters_of_ports_that_are_not_0_are_reported(tmp_path: Path) -> None:
+    for hca, name, value in (
+        ("mlx5_0", "link_downed", "3"), ("mlx5_0", "symbol_error", "0"), ("mlx5_0", "port_xmit_data", "9"),
+        ("mlx5_1", "port_rcv_errors", "65535"), ("mlx5_1", "link_error_recovery", "N/A (no PMA)"),
+    ):  # fmt: skip
+        write(tmp_path / hca / "ports/1/counters" / name, f"{value}\n")
+    text = output("preflight", f"INFINIBAND={tmp_path}; port_counters")
+    assert json.loads(f"[{text}]") == [
+        {"hca": "mlx5_0", "port": 1, "counter": "link_downed", "value": 3},
+        {"hca": "mlx5_1", "port": 1, "counter": "port_rcv_errors", "value": 65535},
+    ]

@@ -44,6 +44,17 @@ def test_a_different_firmware_is_a_warning() -> None:
     assert (finding.host, finding.level) == ("worker-3", "warning")
 
 
+def test_another_kernel_is_a_warning_among_the_hosts_that_were_asked_now() -> None:
+    hosts = {f"worker-{n}": passed(f"m{n}") for n in (1, 2, 3)}
+    hosts["worker-3"] = passed("m3", kernel="6.8.0-31-generic")  # stored before its kernel was updated
+    asked = {f"worker-{n}": report(hostname=f"worker-{n}") for n in (1, 2)}
+    assert check_across_hosts(THREE, asked, hosts) == []
+    asked["worker-3"] = report(hostname="worker-3", kernel="6.8.0-31-generic")
+    (finding,) = check_across_hosts(THREE, asked, hosts)
+    assert (finding.host, finding.level) == ("worker-3", "warning")
+    assert finding.what.startswith("has kernel 6.8.0-31-generic, most workers of pool h100 have 6.8.0-60")
+
+
 def test_one_machine_listed_twice_is_found() -> None:
     hosts = {"worker-1": passed("same"), "worker-2": passed("same"), "worker-3": passed("m3")}
     (finding,) = check_across_hosts(THREE, {}, hosts)

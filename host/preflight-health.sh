@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# What a worker's GPUs, PCIe links and HCA ports have counted since the host, or their driver, was started.
+
+HEALTH_SECONDS=20
+XID_LINES=20
+# Of sysfs. The first four are narrow in the standard's counters, and stay at their maximum.
+COUNTERS=(link_downed link_error_recovery local_link_integrity_errors excessive_buffer_overrun_errors symbol_error
+  port_rcv_errors port_xmit_discards)
+
+# health: {"uptime_seconds","xids":[lines of the kernel],"ecc","remapped_rows","nvlink": texts of nvidia-smi,
+# "links":[...],"counters":[...]}; null is what cannot be read.
+health() {
+  printf '{"uptime_seconds":%s,"xids":%s' "$(cut -d. -f1 /proc/uptime)" "$(xids)"
+  printf ',"ecc":%s' "$(nvidia_smi --query-gpu=pci.bus_id,ecc.errors.uncorrected.volatile.total --format=csv,noheader,nounits)"
+  printf ',"remapped_rows":%s' \
+    "$(nvidia_smi --query-remapped-rows=gpu_bus_id,remapped_rows.pending,remapped_rows.failure --format=csv,noheader)"
+  printf ',"nvlink":%s,"links":[%s],"counters":[%s]}' "$(nvlink_errors)" "$(pcie_links)" "$(port_counters)"
+}
+
+# xids: the last lines of the kernel's log of this boot in which the driver reports an error of a GPU.
+xids() {
+  local log line list=""
+  log=$(timeout "$HEALTH_SECONDS" journalctl -q -k -b -o cat --no-pager 2>/dev/null) || { printf null; return; }
+  while IFS= read -r line; do
+    [[ -z $line ]] || list+="${list:+,}$(json "${line:0:300}")"
+  done < <(grep 'NVRM: Xid' <<<"$log" | tail -n "$XID_LINES")
+  printf '[%s]' "$list"
+}
+
+# nvidia_smi ARGUMENTS: what it prints, as a JSON string.
+nvidia_smi() {
+  local text
+  if text=$(timeout "$HEALTH_SECONDS" nvidia-smi "$@" 2>/dev/null); then json "$text"; else printf null; fi
+}
+
+# nvlink_errors: of each GPU the counters that are not 0, after a line with its name.
+nvlink_errors() {
+  local text
+  text=$(timeout "$HEALTH_SECONDS" nvidia-smi nvlink -e 2>/dev/null) || { printf null; return; }
+  json "$(awk '/^GPU/ { gpu = $0 } /Errors: *[1-9]/ { if (gpu) print gpu; gpu = ""; print }' <<<"$text")"
+}
+
+# pcie_links: [{"name","width","max_width","speed","max_speed"}] of GPUs, by their PCI addresses, and of HCAs.
+pcie_links() {
+  local device list=""
+  for device in "$PCI"/*; do
+    [[ $(cat "$device/vendor" "$device/class" 2>/dev/null | paste -sd ' ') == "0x10de 0x030"[02]* ]] || continue
+    list+=$(pcie_link "${device##*/}" "$device")
+  done
+  for device in "$INFINIBAND"/*; do
+    list+=$(pcie_link "${device##*/}" "$device/device")
+  done
+  printf '%s' "${list#,}"
+}
+
+pcie_link() {
+  [[ -r $2/current_link_width && -r $2/max_link_width ]] || return 0
+  printf ',{"name":%s,"width":%s,"max_width":%s' "$(json "$1")" "$(sysfs "$2/current_link_width")" "$(sysfs "$2/max_link_width")"
+  printf ',"speed":%s,"max_speed":%s}' "$(sysfs "$2/current_link_speed")" "$(sysfs "$2/max_link_speed")"
+}
+
+# port_counters: [{"hca","port","counter","value"}], those that are not 0.
+port_counters() {
+  local port hca counter value list=""
+  for port in "$INFINIBAND"/*/ports/*; do
+    hca=${port%/ports/*}
+    for counter in "${COUNTERS[@]}"; do
+      value=$(cat "$port/counters/$counter" 2>/dev/null) || continue
+      [[ $value =~ ^[1-9][0-9]*$ ]] || continue
+      list+=",{\"hca\":$(json "${hca##*/}"),\"port\":${port##*/},\"counter\":\"$counter\",\"value\":$value}"
+    done
+  done
+  printf '%s' "${list#,}"
+}
