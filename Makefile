@@ -7,12 +7,14 @@ PYTEST     := $(BIN)/python -m pytest
 SOURCES    := busbar components lab tests examples stacks bench __main__.py conftest.py
 
 .DEFAULT_GOAL := help
-.PHONY: help venv up down status test check lint types unit program lab-unit lab engine drills bench mutants schema lock format
+.PHONY: help venv dev up down status test check lint types unit program lab-unit lab engine drills bench mutants schema lock format
 
 help:  ## list what can be done
 	@awk -F':.*## ' '/^[a-z%-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-venv: $(VENV)/.ready  ## the Python environment and the `busbar` command, in .venv
+venv: $(VENV)/.user  ## the `busbar` command and its packages, in .venv: what bringing up a cluster needs
+
+dev: $(VENV)/.ready  ## the same, and the tools of tests, lint and the lab; all other targets do this themselves
 
 up: $(VENV)/.ready  ## boot the lab's hosts, run `busbar up dev`, end with a measured busbw
 	@$(BIN)/python -m lab bringup
@@ -79,9 +81,14 @@ format: $(VENV)/.ready  ## format and sort the Python code
 
 lock:  ## pin every dependency anew (needs uv)
 	UV_CUSTOM_COMPILE_COMMAND="make lock" uv pip compile -q --universal --python-version 3.11 \
-	  --generate-hashes pyproject.toml --extra stack -o requirements.txt
+	  --generate-hashes pyproject.toml --extra stack --group build -o requirements.txt
 	UV_CUSTOM_COMPILE_COMMAND="make lock" uv pip compile -q --universal --python-version 3.11 \
 	  --generate-hashes pyproject.toml --extra stack --group dev -c requirements.txt -o requirements-dev.txt
 
 $(VENV)/.ready: requirements-dev.txt pyproject.toml tests/bootstrap.sh
-	@PYTHON=$(PYTHON) ./tests/bootstrap.sh $(VENV)
+	@PYTHON=$(PYTHON) ./tests/bootstrap.sh $(VENV) requirements-dev.txt
+	@touch $(VENV)/.user $@
+
+$(VENV)/.user: requirements.txt pyproject.toml tests/bootstrap.sh
+	@PYTHON=$(PYTHON) ./tests/bootstrap.sh $(VENV) requirements.txt
+	@touch $@

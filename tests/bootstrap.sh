@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Make the virtual environment that everything here runs in, from the pinned requirements.
-# Usage: tests/bootstrap.sh DIR     (PYTHON=python3.12 chooses the interpreter)
+# Usage: tests/bootstrap.sh DIR REQUIREMENTS     (PYTHON=python3.12 chooses the interpreter)
 set -euo pipefail
 
 venv=${1:?the folder of the virtual environment}
+requirements=${2:?the file with the pinned requirements}
 python=${PYTHON:-python3}
 
 if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
@@ -28,9 +29,8 @@ fi
 started=$SECONDS
 echo "Python packages: installing the pinned versions"
 "$venv/bin/pip" install --quiet --disable-pip-version-check --root-user-action=ignore \
-  --require-hashes -r requirements-dev.txt
+  --require-hashes -r "$requirements"
 # The project itself, so that `busbar` is a command; its dependencies are all pinned above.
 "$venv/bin/pip" install --quiet --disable-pip-version-check --root-user-action=ignore \
   --no-deps --no-build-isolation --editable .
 echo "Python packages: done in $((SECONDS - started)) s"
-touch "$venv/.ready"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Every shell script of the project through the shellcheck of the environment (`make venv`).
+# Every shell script of the project through the shellcheck of the environment (`make dev`).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 PATH=$PWD/.venv/bin:$PATH

@@ -14,7 +14,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -48,6 +48,7 @@ BRING_UP, BEFORE, RUNNING, FABRIC = "Bring-up", "Before an update", "Running clu
 # functions; a module without these adds its commands by `register(group)`. Capabilities add groups.
 MODULES: tuple[tuple[str, str, str | None, tuple[str, ...]], ...] = (
     ("busbar.cli.stack", "", BRING_UP, ("up", "preview", "status", "destroy")),
+    ("busbar.cli.init", "", BEFORE, ("init",)),
     ("busbar.cli.config", "", BEFORE, ("check_config",)),
     ("busbar.cli.preflight", "", BEFORE, ("preflight",)),
     ("busbar.cli.config", "", BEFORE, ("schema",)),
@@ -70,6 +71,14 @@ MODULES: tuple[tuple[str, str, str | None, tuple[str, ...]], ...] = (
 HIDDEN = {"set_taints", "collect", "pull_image"}
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from busbar.release import line
+
+        typer.echo(line())
+        raise typer.Exit
+
+
 def build(arguments: Sequence[str] = ()) -> typer.Typer:
     """Assemble the command line from the sub-modules: of one group only, where ARGUMENTS begin with it."""
     setattr(USAGE_ERROR, "exit_code", EX_USAGE)  # noqa: B010  (typer has 2)
@@ -80,6 +89,7 @@ def build(arguments: Sequence[str] = ()) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
         pretty_exceptions_enable=False,
     )
+    app.callback()(_options)
     groups = {
         "": app,
         "nccl": typer.Typer(
@@ -100,6 +110,15 @@ def build(arguments: Sequence[str] = ()) -> typer.Typer:
         _add_capabilities(app)
     _join_lines(app)
     return app
+
+
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print version and commit."),
+    ] = False,
+) -> None:
+    """From a list of machines to a K3s cluster whose InfiniBand fabric has been measured."""
 
 
 def _join_lines(group: typer.Typer) -> None:

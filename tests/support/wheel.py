@@ -7,12 +7,12 @@ import subprocess
 import sys
 import venv
 from dataclasses import dataclass
-from importlib.metadata import Distribution, PathDistribution, distribution
+from importlib.metadata import Distribution, PathDistribution
 from pathlib import Path
 
 import pytest
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
+
+from busbar.release import closure
 
 PROJECT = Path(__file__).resolve().parents[2]
 KUBECONFIG = json.dumps({
@@ -73,37 +73,32 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
     """The wheel in a new environment; its dependencies are links to those of this one."""
-    folder = tmp_path_factory.mktemp("environment")
+    return _install(wheel, tmp_path_factory.mktemp("environment"))
+
+
+@pytest.fixture(scope="session")
+def installed_stack(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """The same with the extra `stack`, and beside a package `components` of another project."""
+    made = _install(wheel, tmp_path_factory.mktemp("environment"), "stack")
+    (made.site / "components").mkdir()
+    (made.site / "components/__init__.py").write_text("raise ImportError('this is another project')\n")
+    return made
+
+
+def _install(wheel: Path, folder: Path, *extras: str) -> Installed:
     venv.create(folder, symlinks=True)
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
     install = ["--python", str(folder / "bin/python"), "install", "--no-deps", "--no-index", str(wheel)]
     subprocess.run([*pip, *install], check=True, capture_output=True, timeout=120)
     (site,) = folder.glob("lib/python*/site-packages")
-    (info,) = site.glob("busbar-*.dist-info")
-    needed = _closure(PathDistribution(info))
+    (info,) = site.glob("busbar_cluster-*.dist-info")
+    needed = closure(PathDistribution(info), *extras)
     for each in needed.values():
         _link(each, site)
     return Installed(folder, site, needed)
 
 
-def _closure(root: Distribution) -> dict[str, Distribution]:
-    """What ROOT requires without extras, and what that requires in turn. Raises PackageNotFoundError."""
-    found: dict[str, Distribution] = {}
-    open_: list[tuple[Distribution, frozenset[str]]] = [(root, frozenset())]
-    while open_:
-        current, extras = open_.pop()
-        for line in current.requires or ():
-            need = Requirement(line)
-            wanted = need.marker is None or any(
-                need.marker.evaluate({"extra": extra}) for extra in extras or {""}
-            )
-            name = canonicalize_name(need.name)
-            if wanted and (name not in found or need.extras):
-                found[name] = distribution(name)
-                open_.append((found[name], frozenset(need.extras)))
-    return found
-
-
 def _link(each: Distribution, site: Path) -> None:
     for top in {file.parts[0] for file in each.files or () if file.parts[0] not in ("..", "__pycache__")}:
-        (site / top).symlink_to(Path(str(each.locate_file(top))))
+        if not (site / top).exists():  # distributions share opentelemetry/
+            (site / top).symlink_to(Path(str(each.locate_file(top))))

@@ -28,6 +28,7 @@ PREFLIGHT: dict[str, object] = {"login": {}, "hosts": [], "requirements": {}}
 # Commands that need the extra. Capabilities have tests of their own.
 NEED_STACK: dict[str, Call] = {
     "show": ((), {}, 64),
+    "init": (("site",), None, 64),
     "schema": ((), None, 64),
     "check-config": (("dev",), None, 64),
     "preflight": ((), PREFLIGHT, 64),
@@ -109,12 +110,13 @@ def test_the_wheel_has_no_package_but_busbar_and_its_capabilities(wheel: Path) -
 
 def test_the_wheel_holds_every_capability_without_its_tests_and_its_lab(wheel: Path) -> None:
     held = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("stacks/")}
-    wanted = {"stacks/__init__.py"}
+    wanted = {"stacks/__init__.py", "stacks/py.typed"}
     for capability in capabilities():
         folder = f"stacks/{capability.name}"
         wanted |= {
             f"{folder}/{name}" for name in ("__init__.py", "__main__.py", "capability.py", "Pulumi.yaml")
         }
+        wanted |= {name for name in files(folder) if name.count("/") == 2 and name.endswith(".example.yaml")}
         for part in ("package", "charts", "helm_values", "program"):
             wanted |= files(f"{folder}/{part}")
     assert held == wanted

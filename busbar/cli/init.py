@@ -1,0 +1,82 @@
+"""`busbar init`: a site, the folder from which a cluster is brought up. It needs no checkout."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from busbar.cli.output import fail
+
+SITE = Path(__file__).resolve().parents[1] / "site"
+
+_PROGRAM = '''"""The program of stacks.{name}, of the installed busbar."""
+
+import runpy
+
+runpy.run_module("stacks.{name}", run_name="__main__")
+'''
+
+
+def init(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder; it may exist.")],
+    capability: Annotated[
+        list[str] | None,
+        typer.Option("--capability", metavar="NAME", help="Also DIR/NAME, a project on the cluster."),
+    ] = None,
+) -> None:
+    """Make a site: Pulumi.yaml, a program, an example of a stack file with its schema, and a requirements.txt
+    that pins this release.
+
+    No file is overwritten. Exit code 64: a file exists, or there is no such capability.
+    """
+    from importlib.metadata import PackageNotFoundError
+
+    from busbar.release import requirements
+
+    try:
+        files = {**_site(requirements()), **_of_capabilities(capability or ())}
+    except PackageNotFoundError as error:
+        fail(f"the package {error.name} is not installed. Fix: install busbar with its extra `stack`", 64)
+    if existing := [name for name in files if (folder / name).exists()]:
+        fail(f"{folder}: {', '.join(existing)} exists. Fix: name another folder, or move it away", 64)
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+        typer.echo(f"    {folder / name}")
+    typer.echo(
+        f"Next, in {folder}: python3 -m venv .venv && .venv/bin/pip install -r requirements.txt; "
+        "copy Pulumi.h100.example.yaml to Pulumi.NAME.yaml and enter your hosts; busbar check-config NAME"
+    )
+
+
+def _site(requirements: list[str]) -> dict[str, str]:
+    import json
+
+    from busbar.config.schema import stack_schema
+
+    copied = ("Pulumi.yaml", "__main__.py", "Pulumi.h100.example.yaml")
+    return {
+        **{name: (SITE / name).read_text() for name in copied},
+        ".gitignore": (SITE / "gitignore").read_text(),
+        "requirements.txt": "\n".join([*requirements, ""]),
+        "schema/cluster.schema.json": json.dumps(stack_schema(), indent=2) + "\n",
+    }
+
+
+def _of_capabilities(names: list[str] | tuple[()]) -> dict[str, str]:
+    """Their projects, which use the environment of the site."""
+    from busbar.capability import FOLDER, capabilities
+
+    known = [each.name for each in capabilities() if (FOLDER / each.name / "Pulumi.yaml").is_file()]
+    files: dict[str, str] = {}
+    for name in names:
+        if name not in known:
+            fail(f"--capability {name}: expected one of {', '.join(known)}", 64)
+        project = (FOLDER / name / "Pulumi.yaml").read_text()
+        files[f"{name}/Pulumi.yaml"] = project.replace("../../.venv", "../.venv")
+        files[f"{name}/__main__.py"] = _PROGRAM.format(name=name)
+        for example in sorted((FOLDER / name).glob("Pulumi.*.example.yaml")):
+            files[f"{name}/{example.name}"] = example.read_text()
+    return files

@@ -1,0 +1,84 @@
+"""Which busbar this is: the distribution, its version and commit, and what a site must install of it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from importlib.metadata import Distribution, PackageNotFoundError, distribution
+from pathlib import Path
+
+from busbar import __version__
+
+DISTRIBUTION = "busbar-cluster"
+"""`busbar` on PyPI is another project."""
+_PACKAGE = Path(__file__).resolve().parent
+
+
+def commit() -> str:
+    """The commit that it was built from (`-dirty`: with changes), or that is checked out; else `unknown`."""
+    built = _PACKAGE / "COMMIT"
+    if built.is_file():
+        return built.read_text().strip()
+    if not (_PACKAGE.parent / ".git").exists():
+        return "unknown"
+    words = ["git", "describe", "--always", "--dirty", "--exclude=*", "--abbrev=12"]
+    try:
+        done = subprocess.run(
+            words, cwd=_PACKAGE.parent, capture_output=True, text=True, check=True, timeout=10
+        )
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+    return done.stdout.strip()
+
+
+def line() -> str:
+    """What `busbar --version` prints."""
+    return f"busbar {__version__} (commit {commit()})"
+
+
+def requirements() -> list[str]:
+    """The lines of a requirements.txt that installs this release again, with all that it uses as it is here.
+
+    The release is named as pip was told it (a repository, a wheel, a folder), else by its version. Raises
+    PackageNotFoundError where it is not installed, or not with the extra `stack`.
+    """
+    found = distribution(DISTRIBUTION)
+    pins = {name: f"{name}=={each.version}" for name, each in closure(found, "stack").items()}
+    return [f"{DISTRIBUTION}[stack]{_source(found)}", *(pins[name] for name in sorted(pins))]
+
+
+def _source(found: Distribution) -> str:
+    text = found.read_text("direct_url.json")
+    if text is None:
+        return f"=={found.version}"
+    origin = json.loads(text)
+    if vcs := origin.get("vcs_info"):
+        return f" @ {vcs['vcs']}+{origin['url']}@{vcs['commit_id']}"
+    return f" @ {origin['url']}"
+
+
+def closure(root: Distribution, *extras: str) -> dict[str, Distribution]:
+    """What `root` requires with its `extras`, and what that requires in turn, by name.
+
+    Raises PackageNotFoundError.
+    """
+    from packaging.requirements import Requirement
+    from packaging.utils import canonicalize_name
+
+    found: dict[str, Distribution] = {}
+    open_: list[tuple[Distribution, frozenset[str]]] = [(root, frozenset(extras))]
+    while open_:
+        current, wanted = open_.pop()
+        for text in current.requires or ():
+            need = Requirement(text)
+            applies = need.marker is None or any(
+                need.marker.evaluate({"extra": extra}) for extra in {"", *wanted}
+            )
+            name = canonicalize_name(need.name)
+            if applies and (name not in found or need.extras):
+                found[name] = distribution(name)
+                open_.append((found[name], frozenset(need.extras)))
+    return found
+
+
+__all__ = ["DISTRIBUTION", "PackageNotFoundError", "closure", "commit", "line", "requirements"]
