@@ -76,8 +76,11 @@ verify_files() {
 }
 
 # verify_k3s UNIT: settings of K3s and of its unit that the last update did not find, and modes of files with secrets.
+# LimitMEMLOCK: a drop-in for all services (service.d/) sets it too.
 verify_k3s() {
-  local path
+  local path limit
+  limit=$(systemctl show -P LimitMEMLOCK "$1")
+  [[ $limit == infinity ]] || drift "LimitMEMLOCK of $1 is $limit, expected infinity (see: systemctl cat $1)"
   while IFS= read -r path; do
     grep -qsF "  $path" "$STATE_DIR/applied.sha256" || drift "$path was added"
   done < <(find "$K3S_CONFIG_DIR" "${UNIT_DIRS[@]/%//$1.service.d}" -type f ! -name k3s.yaml ! -name "$TEMPORARY" 2>/dev/null | sort)

@@ -269,6 +269,21 @@ def test_a_server_is_marked_from_its_stop_until_its_start(host: Path) -> None:
     assert listed(host)["restoring"] is False
 
 
+def test_a_stopped_server_starts_again_also_at_the_next_boot_and_is_awaited(host: Path) -> None:
+    steps = host / "steps"
+    recorded = f"""
+    systemctl() {{ echo "systemctl $*" >>{steps}; }}
+    k3s_await() {{ echo "await $1" >>{steps}; }}
+    """
+    facts(host, f"{recorded}\nstart_here")
+    assert steps.read_text().splitlines() == [
+        "systemctl enable -q k3s",
+        "systemctl reset-failed k3s",
+        "systemctl --no-block start k3s",
+        "await k3s",
+    ]
+
+
 def test_an_update_leaves_a_server_alone_that_a_restore_has_stopped(host: Path) -> None:
     (host / "state/restoring").touch()
     done = run("k3s-server", f"STATE_DIR={host}/state; k3s_refuse_other_role() {{ :; }}; install_server")

@@ -250,7 +250,10 @@ def reported(root: Path, role: str = "worker", active: str = "active", **values:
     stubs = f"""
     begin() {{ :; }}
     STATE_DIR={root}/busbar
-    systemctl() {{ [[ $* == *--quiet* ]] || echo {active}; [[ {active} == active ]]; }}
+    systemctl() {{
+      [[ $1 != show ]] || {{ echo infinity; return; }}
+      [[ $* == *--quiet* ]] || echo {active}; [[ {active} == active ]]
+    }}
     """
     facts: dict[str, Any] = json.loads(output("verify", f"{stubs} main", ROLE=role, **values))
     return facts
@@ -302,8 +305,9 @@ def places(root: Path) -> str:
     return f"{dirs} UNIT_DIRS=({root}/units {root}/run); "
 
 
-def drift_of(root: Path) -> list[str]:
-    stubs = f"begin() {{ :; }}; systemctl() {{ :; }}; {places(root)}"
+def drift_of(root: Path, memlock: str = "infinity") -> list[str]:
+    systemctl = f"systemctl() {{ [[ $* != 'show -P LimitMEMLOCK k3s-agent' ]] || echo {memlock}; }}"
+    stubs = f"begin() {{ :; }}; {systemctl}; {places(root)}"
     return [str(each) for each in json.loads(output("verify", f"{stubs} main", ROLE="worker"))["drift"]]
 
 
@@ -326,6 +330,11 @@ def test_settings_that_were_added_since_the_last_update_are_named(worker: Path, 
     write(worker / added)
     (worker / added).chmod(0o600)
     assert drift_of(worker) == [f"{worker}/{added} was added"]
+
+
+def test_a_limit_that_a_drop_in_for_all_services_lowers_is_named(worker: Path) -> None:
+    says = "LimitMEMLOCK of k3s-agent is 65536, expected infinity (see: systemctl cat k3s-agent)"
+    assert drift_of(worker, memlock="65536") == [says]
 
 
 @pytest.mark.parametrize("name", ["90-busbar-leaving.conf", "90-busbar-rotate.conf"])
