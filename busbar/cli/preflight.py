@@ -18,7 +18,7 @@ from busbar.cli.stackfile import (
 )
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Mapping
 
     from busbar.config import Cluster
     from busbar.config.stackfile import StackFile
@@ -47,7 +47,7 @@ def preflight(
     from busbar.preflight.spec import Spec
     from busbar.preflight.survey import survey
 
-    spec = _from_stack(stack, project) if stack else request(Spec)
+    spec = spec_of_stack(*load_stack(stack, project)) if stack else request(Spec)
     previous = {}
     if not stack and (text := os.environ.get(PREVIOUS_RESULT)):
         try:
@@ -58,7 +58,7 @@ def preflight(
     with errors_end():
         outcome = asyncio.run(survey(spec, previous, deliver=not stack))
     if stack:
-        _show(spec, outcome)
+        show(spec, outcome)
     else:
         for level, text in lines(outcome.findings):
             progress(f"{level}: {text}")
@@ -69,12 +69,11 @@ def preflight(
         typer.echo(facts.pack(outcome.records))
 
 
-def _from_stack(stack: str, project: Path | None) -> Spec:
+def spec_of_stack(file: StackFile, cluster: Cluster) -> Spec:
     """The spec of a stack file. Ends the command with 1 if Pulumi does not give a secret of the login."""
     from busbar.cli.operation import errors_end
     from busbar.preflight.spec import Spec, spec_of
 
-    file, cluster = load_stack(stack, project)
     with errors_end():
         login = login_of(file, cluster)
     known = {"install_id": _install_id(file)}
@@ -109,13 +108,14 @@ def login_of(file: StackFile, cluster: Cluster) -> Login:
     )
 
 
-def _show(spec: Spec, outcome: Outcome) -> None:
+def show(spec: Spec, outcome: Outcome, nodes: Mapping[str, str] | None = None) -> None:
+    """Print the table of the hosts, with the states of their Nodes if given, and the findings."""
     from rich.console import Console
 
     from busbar.preflight.output import lines, table
 
     console = Console()
-    console.print(table(spec, outcome))
+    console.print(table(spec, outcome, nodes))
     for level, text in lines(outcome.findings):
         console.print(level, style="red" if level == "error" else "yellow", end=" ")
         console.print(text, markup=False, highlight=False, soft_wrap=True)

@@ -41,7 +41,7 @@ def verify(
     with errors_end():
         login = login_of(file, cluster)
         found = asyncio.run(
-            operation.verify(cluster, login, _expected(cluster), lambda: _state(file, cluster))
+            operation.verify(cluster, login, _expected(cluster), lambda: state_of(file, cluster))
         )
     if as_json:
         print_text(operation.as_json(file.stack, found))
@@ -51,8 +51,11 @@ def verify(
         raise typer.Exit(1)
 
 
-def _state(file: StackFile, cluster: Cluster) -> ClusterState:
-    """What the cluster has, by the stack's kubeconfig: of the state, else the one that `busbar up` kept."""
+def state_of(file: StackFile, cluster: Cluster) -> ClusterState:
+    """What the cluster has, by the stack's kubeconfig: of the state, else the one that `busbar up` kept.
+
+    Raises UnknownState.
+    """
     from busbar.hosts.inventory import Inventory
     from busbar.operations.verify import UnknownState, read_state
 

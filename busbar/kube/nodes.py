@@ -45,7 +45,10 @@ class Taint:
 
 @dataclass(frozen=True)
 class Node:
-    """What busbar looks at of a Node. `machine` is "" where busbar has not noted one."""
+    """What busbar looks at of a Node. `machine` is "" where busbar has not noted one.
+
+    `conditions`: types of those that are true, without Ready: DiskPressure, or what a site's monitors set.
+    """
 
     name: str
     machine: str
@@ -55,6 +58,7 @@ class Node:
     cordoned_by_busbar: bool
     labels: Mapping[str, str]
     taints: tuple[Taint, ...]
+    conditions: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, node: JsonObject) -> Node:
@@ -62,11 +66,12 @@ class Node:
         metadata, spec = node["metadata"], node.get("spec") or {}
         labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
         conditions = (node.get("status") or {}).get("conditions") or []
+        true = [each.get("type", "") for each in conditions if each.get("status") == "True"]
         return cls(
             name=metadata["name"],
             machine=annotations.get(MACHINE) or "",
             is_server=labels.get(_SERVER) == "true",
-            ready=any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions),
+            ready="Ready" in true,
             unschedulable=bool(spec.get("unschedulable")),
             cordoned_by_busbar=CORDONED in annotations,
             labels=labels,
@@ -74,6 +79,7 @@ class Node:
                 Taint(each["key"], each.get("value") or "", each["effect"])
                 for each in spec.get("taints") or []
             ),
+            conditions=tuple(each for each in true if each != "Ready"),
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from rich.table import Table
 
@@ -30,13 +30,14 @@ def summary(spec: Spec, outcome: Outcome) -> str:
     return f"preflight passed on {total} {'host' if total == 1 else 'hosts'}{before}"
 
 
-def table(spec: Spec, outcome: Outcome) -> Table:
-    """One row per host: role, address, hardware, and whether it is ready."""
+def table(spec: Spec, outcome: Outcome, nodes: Mapping[str, str] | None = None) -> Table:
+    """One row per host: role, address, hardware, whether it is ready; `nodes`: the states of their Nodes."""
     errors = {finding.host for finding in outcome.errors}
     # Only sites with RoCE have the column.
     roce = ("RoCE",) if any(record.facts.get("roce") for record in outcome.records.values()) else ()
     result = Table()
-    for title in ("host", "role", "address", "system", "GPUs", "rails", *roce, "driver", "ready"):
+    last = ("ready",) if nodes is None else ("no error", "Node")
+    for title in ("host", "role", "address", "system", "GPUs", "rails", *roce, "driver", *last):
         result.add_column(title, no_wrap=title in ("host", "address", "ready"))
     for host in spec.hosts:
         record = outcome.records.get(host.name)
@@ -51,5 +52,6 @@ def table(spec: Spec, outcome: Outcome) -> Table:
             *(["; ".join(facts.get("roce", ()))] if roce else []),
             str(facts.get("driver", "")),
             "[red]no[/red]" if host.name in errors else "[green]yes[/green]",
+            *(() if nodes is None else (nodes[host.name],)),
         )
     return result

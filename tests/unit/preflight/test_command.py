@@ -12,7 +12,8 @@ import yaml
 from typer.testing import CliRunner
 
 from busbar.cli import EX_USAGE, build
-from busbar.cli.preflight import _from_stack
+from busbar.cli.preflight import spec_of_stack
+from busbar.cli.stackfile import load_stack
 from busbar.preflight.facts import HostRecord, pack
 from tests.support.clusters import site
 from tests.unit.preflight.samples import a_host, spec
@@ -105,4 +106,4 @@ def test_the_id_of_the_cluster_is_read_from_the_state(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pulumi: str, known: str | None
 ) -> None:
     stack_with_secret_key(tmp_path, monkeypatch, f"[[ $1 == config ]] && exit; {pulumi}")
-    assert _from_stack("prod", None).install_id == known
+    assert spec_of_stack(*load_stack("prod", None)).install_id == known

@@ -44,6 +44,7 @@ NEED_STACK: dict[str, Call] = {
     "status": (("dev",), None, 64),
     "support-bundle": (("dev",), None, 64),
     "verify": (("dev",), None, 64),
+    "nodes": (("dev",), None, 64),
     "snapshots": (("dev",), None, 64),
     "restore": (("dev", "--snapshot", "daily"), None, 64),
     "rotate": (("dev", "encryption-key"), None, 64),

@@ -1,0 +1,42 @@
+"""`busbar nodes`: the workers of a stack as they are now; nothing is changed."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from busbar.cli.stackfile import Project, Stack, load_stack
+
+
+def nodes(
+    stack: Stack,
+    project: Project = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object instead of the table.")
+    ] = False,
+) -> None:
+    """Check GPUs, PCIe links, HCAs and Nodes of all workers, at any time.
+
+    Exit code 0: no errors, every Node Ready; 1: an error, or a Node that is not Ready or cannot be read;
+    64: no such stack.
+    """
+    import asyncio
+
+    from busbar.cli.operation import errors_end
+    from busbar.cli.output import print_text
+    from busbar.cli.preflight import show, spec_of_stack
+    from busbar.cli.verify import state_of
+    from busbar.hosts.inventory import Inventory
+    from busbar.operations.nodes import inspect
+
+    file, cluster = load_stack(stack, project)
+    spec = spec_of_stack(file, cluster)
+    with errors_end():
+        found = asyncio.run(inspect(spec, Inventory.of(cluster), lambda: state_of(file, cluster)))
+    if as_json:
+        print_text(found.as_json(file.stack))
+    else:
+        show(found.spec, found.outcome, found.nodes)
+    if not found.are_well:
+        raise typer.Exit(1)

@@ -1,0 +1,78 @@
+"""The workers as they are now: hardware by preflight's script, Nodes by the API; changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+
+from busbar.hosts.finding import Finding
+from busbar.hosts.inventory import Inventory
+from busbar.operations.verify import CLUSTER, ClusterState, UnknownState, compare
+from busbar.preflight.spec import Spec
+from busbar.preflight.survey import Outcome, survey
+
+READY = "Ready"
+UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Workers:
+    """What preflight found on the workers of `spec`, and per name the state of the Node, as in `states`."""
+
+    spec: Spec
+    outcome: Outcome
+    nodes: Mapping[str, str]
+
+    @property
+    def are_well(self) -> bool:
+        """Whether no worker has an error and every Node is Ready, without foreign taints or conditions."""
+        return not self.outcome.errors and set(self.nodes.values()) <= {READY}
+
+    def as_json(self, stack: str) -> str:
+        """`{"stack", "well", "nodes": [...], "findings": [...]}`.
+
+        A node has name, pool, node (its state) and facts; a finding host, level, what and fix.
+        """
+        rows = [
+            {
+                "name": host.name,
+                "pool": host.pool,
+                "node": self.nodes[host.name],
+                "facts": record.facts if (record := self.outcome.records.get(host.name)) else {},
+            }
+            for host in self.spec.hosts
+        ]
+        findings = [asdict(each) for each in self.outcome.findings]
+        return json.dumps({"stack": stack, "well": self.are_well, "nodes": rows, "findings": findings})
+
+
+async def inspect(spec: Spec, inventory: Inventory, state: Callable[[], ClusterState]) -> Workers:
+    """Ask all workers and the cluster. `state` reads the cluster, or raises UnknownState.
+
+    Fails closed: a worker that does not answer has an error, a Node that cannot be read is unknown.
+    Raises ValueError if the SSH key or the ssh-agent cannot be used.
+    """
+    workers = spec.model_copy(update={"hosts": tuple(each for each in spec.hosts if each.role == "worker")})
+    reading = asyncio.create_task(asyncio.to_thread(state))
+    outcome = await survey(workers, {})
+    try:
+        nodes = states(inventory, await reading)
+    except UnknownState as error:
+        nodes = {host.name: UNKNOWN for host in workers.hosts}
+        problem = Finding(CLUSTER, "error", f"Nodes cannot be read: {error}", "busbar verify tells more")
+        outcome = replace(outcome, findings=[*outcome.findings, problem])
+    return Workers(workers, outcome, nodes)
+
+
+def states(inventory: Inventory, state: ClusterState) -> dict[str, str]:
+    """Per worker the state of its Node: Ready, or what differs from the configuration, and its conditions."""
+    found: dict[str, list[str]] = {host.name: [] for host in inventory.workers}
+    for drift in compare(inventory, state, ()):
+        if drift.host in found:
+            found[drift.host].append(drift.what)
+    for name, texts in found.items():
+        if name in state.nodes:
+            texts += state.nodes[name].conditions
+    return {name: "; ".join(texts) or READY for name, texts in found.items()}

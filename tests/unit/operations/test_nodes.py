@@ -1,0 +1,118 @@
+"""What `busbar nodes` finds: on workers over SSH (servers of this test) and in the cluster by its API."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import asyncssh
+import pytest
+
+from busbar import config
+from busbar.hosts.inventory import Inventory
+from busbar.kube.nodes import Node, Taint
+from busbar.operations.nodes import Workers, inspect
+from busbar.operations.verify import CLUSTER, ClusterState, UnknownState
+from busbar.preflight.spec import Spec, spec_of
+from tests.support.clusters import site
+from tests.support.reports import HEALTHY, report
+from tests.support.ssh_hosts import HOST, login, machine, public
+
+NODE = Node("gpu-1", "m", False, True, False, False, {}, ())
+
+
+def workers(state: ClusterState | None, **changes: Any) -> Workers:
+    """A site of one worker whose script reports CHANGES; its other hosts refuse connections."""
+    asked = 0
+
+    def answer(process: asyncssh.SSHServerProcess[str]) -> None:
+        nonlocal asked
+        asked += 1
+        process.stdout.write(report(epoch=time.time(), **changes).model_dump_json() + "\n")
+        process.exit(0)
+
+    def cluster() -> ClusterState:
+        if state is None:
+            raise UnknownState("no answer")
+        return state
+
+    async def scenario() -> Workers:
+        content = site(servers=1, workers={"h100": 1})
+        for number, role in enumerate(("load_balancers", "servers")):
+            content["hosts"][role][0].update(address=f"127.0.0.{number + 2}", port=1)
+        async with machine(answer) as port:
+            content["hosts"]["workers"][0].update(
+                address="127.0.0.1", port=port, host_key=public(HOST), user="root"
+            )
+            made = config.load(content, root=Path())
+            spec = Spec.model_validate(spec_of(made, login=login().model_dump()))
+            return await inspect(spec, Inventory.of(made), cluster)
+
+    found = asyncio.run(scenario())
+    assert asked == 1, "only workers are asked, each once"
+    return found
+
+
+@pytest.fixture(autouse=True)
+def no_agent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+
+
+def having(node: Node) -> ClusterState:
+    server = replace(NODE, name="server-1", is_server=True)
+    return ClusterState({each.name: each for each in (server, node)}, {})
+
+
+def test_a_healthy_worker_whose_node_is_ready_is_well() -> None:
+    found = workers(having(NODE))
+    assert (found.are_well, found.nodes) == (True, {"gpu-1": "Ready"})
+    printed = json.loads(found.as_json("dev"))
+    assert (printed["stack"], printed["well"], printed["findings"]) == ("dev", True, [])
+    [row] = printed["nodes"]
+    assert (row["name"], row["pool"], row["node"], row["facts"]["gpus"]) == ("gpu-1", "h100", "Ready", 8)
+
+
+def test_an_error_that_a_gpu_has_counted_since_the_bring_up_is_found() -> None:
+    rows = HEALTHY["ecc"].replace("00000000:03:00.0, 0", "00000000:03:00.0, 5")
+    found = workers(having(NODE), health=HEALTHY | {"ecc": rows})
+    assert not found.are_well
+    [error] = json.loads(found.as_json("dev"))["findings"]
+    assert (error["host"], error["level"]) == ("gpu-1", "error")
+    assert "GPU 00000000:03:00.0 has 5 uncorrected ECC errors" in error["what"]
+
+
+@pytest.mark.parametrize(
+    ("node", "says"),
+    [
+        (replace(NODE, ready=False), "its Node is not Ready"),
+        (replace(NODE, unschedulable=True), "its Node is cordoned: kubectl uncordon gpu-1"),
+        (
+            replace(NODE, taints=(Taint("repair", "fan", "NoSchedule"),)),
+            "taint repair=fan:NoSchedule is not in the configuration: "
+            "kubectl taint node gpu-1 repair=fan:NoSchedule-",
+        ),
+        (replace(NODE, conditions=("DiskPressure", "GpuXid")), "DiskPressure; GpuXid"),
+        (replace(NODE, name="other"), "has no Node in the cluster"),
+    ],
+)
+def test_a_node_that_takes_no_jobs_is_named_with_the_reason(node: Node, says: str) -> None:
+    found = workers(having(node))
+    assert (found.are_well, found.nodes) == (False, {"gpu-1": says})
+
+
+def test_nodes_that_cannot_be_read_are_unknown_and_not_well() -> None:
+    found = workers(None)
+    assert (found.are_well, found.nodes) == (False, {"gpu-1": "unknown"})
+    [error] = found.outcome.errors
+    assert (error.host, error.what) == (CLUSTER, "Nodes cannot be read: no answer")
+
+
+def test_conditions_other_than_ready_count_where_they_are_true() -> None:
+    conditions = [("Ready", "True"), ("MemoryPressure", "False"), ("GpuXid", "True"), ("RailDown", "Unknown")]
+    status = {"conditions": [{"type": kind, "status": value} for kind, value in conditions]}
+    node = Node.of({"metadata": {"name": "gpu-1"}, "status": status})
+    assert (node.ready, node.conditions) == (True, ("GpuXid",))
