@@ -116,7 +116,13 @@ class Cluster(pulumi.ComponentResource):
         beside_workers = pulumi.ResourceOptions(
             parent=control_plane, depends_on=[control_plane.prepared, load_balancer]
         )
-        taints = set_taints("control-plane-taints", worker_taints, kubeconfig, beside_workers)
+        taints = set_taints(
+            "control-plane-taints",
+            worker_taints,
+            kubeconfig,
+            beside_workers,
+            quarantine=inventory.quarantine,
+        )
         before_pools: pulumi.Output[list[pulumi.Resource]] = control_plane.ahead_of_workers.apply(
             lambda ahead: [*ahead, load_balancer, *nfs_server.removals]
         )
@@ -172,6 +178,7 @@ class Cluster(pulumi.ComponentResource):
         ]
         self._is_gate = cluster.validation.is_gate
         self._workers = worker_taints.keys()
+        self._usable = [worker.name for worker in inventory.usable]
         # Last, as the engine's own deletions: workers leave a cluster whose fabric has been measured.
         self._at_the_end = pulumi.ResourceOptions(
             parent=control_plane, depends_on=[taints, pools, *fabric.measurements]
@@ -204,4 +211,4 @@ class Cluster(pulumi.ComponentResource):
             "control-plane-stale-nodes", self._workers, self.kubeconfig, self._at_the_end
         )
         await fail_unless_made([stale])
-        await fail_unless_ready(self._workers, self.kubeconfig)
+        await fail_unless_ready(self._usable, self.kubeconfig)

@@ -41,7 +41,7 @@ class GpuOperatorArgs:
         pools = inventory.cluster.pools
         return cls(
             kubeconfig=kubeconfig,
-            nodes={worker.name: pools[worker.pool or ""].gpus for worker in inventory.workers},
+            nodes={worker.name: pools[worker.pool or ""].gpus for worker in inventory.usable},
             taints=[taint.model_dump() for taint in taints_of(pools.values())],
             settings=inventory.cluster.gpu_operator.model_dump(),
         )

@@ -59,7 +59,7 @@ class NcclValidationArgs:
         return cls(
             kubeconfig=kubeconfig,
             pool=pool,
-            nodes=[worker.name for worker in inventory.workers_of(pool)],
+            nodes=[worker.name for worker in inventory.usable_of(pool)],
             gpus=hardware.gpus,
             rails=hardware.rails,
             rate_gbps=hardware.rate_gbps,

@@ -46,7 +46,7 @@ class NetworkOperatorArgs:
         pools = inventory.cluster.pools
         return cls(
             kubeconfig=kubeconfig,
-            nodes={worker.name: pools[worker.pool or ""].rails for worker in inventory.workers},
+            nodes={worker.name: pools[worker.pool or ""].rails for worker in inventory.usable},
             rails=rails,
             taints=[taint.model_dump() for taint in taints_of(pools.values())],
             settings=inventory.cluster.network_operator.model_dump(),

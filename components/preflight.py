@@ -20,13 +20,15 @@ class PreflightArgs:
     """All hosts, and what they must have (busbar.preflight.spec).
 
     `requirements`: HostRequirements by role, of workers by `worker/<pool>`. `nfs`: NfsRequirements.
-    `install_id`: `JoinTokens.install_id`, by which a host of another cluster is told; without it none is.
+    `quarantined`: workers whose hardware may be broken. `install_id`: `JoinTokens.install_id`, by which a
+    host of another cluster is told; without it none is.
     """
 
     hosts: Sequence[Host]
     requirements: Mapping[str, Mapping[str, Any]]
     login: SshLogin
     nfs: Mapping[str, Any] | None = None
+    quarantined: Sequence[str] = ()
     install_id: pulumi.Input[str] | None = None
 
     @classmethod
@@ -38,6 +40,7 @@ class PreflightArgs:
             requirements=spec["requirements"],
             login=config.login,
             nfs=spec.get("nfs"),
+            quarantined=spec.get("quarantined", ()),
             install_id=install_id,
         )
 
@@ -62,7 +65,7 @@ class Preflight(pulumi.ComponentResource):
         super().__init__("busbar:index:Preflight", name, None, opts)
         self._is_asked = False
         asked = pulumi.ResourceHook(f"{name}-asked", self._note_asked)
-        spec = without_login(args.hosts, args.requirements, args.nfs)
+        spec = without_login(args.hosts, args.requirements, args.nfs, args.quarantined)
         stdin: pulumi.Output[str] = pulumi.Output.from_input(args.install_id).apply(
             lambda known: with_login({**spec, "install_id": known}, args.login)
         )

@@ -88,7 +88,7 @@ def _measurement(cluster: Cluster, inventory: Inventory) -> list[str]:
         return []
     lines: list[str] = []
     for pool in cluster.pools:
-        job = resolve(cluster, pool, [host.name for host in inventory.workers_of(pool)])
+        job = resolve(cluster, pool, [host.name for host in inventory.usable_of(pool)])
         wanted = Expectation.model_validate(expectation(cluster.pools[pool], cluster.validation, job, "job"))
         for collective in job.collectives:
             bounds = wanted.bounds(collective)

@@ -141,6 +141,12 @@ def pools(config: PartialConfig) -> Iterator[str]:
     for name in names:
         if name not in used and config.group("workers"):
             yield f"pools.{name}: has no worker. Fix: remove it, or set `pool: {name}` on its workers"
+        workers = [each for each in config.group("workers") if (each.pool or config.only_pool) == name]
+        if workers and config.validation.enabled and all(each.quarantine for each in workers):
+            yield (
+                f"{workers[0].path}.quarantine: all workers of pool {name} are in quarantine, so nothing is "
+                "left to measure. Fix: end one quarantine, or set validation.enabled: false"
+            )
 
 
 def topology(config: PartialConfig) -> Iterator[str]:

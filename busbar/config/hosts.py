@@ -9,7 +9,7 @@ from pydantic import Field
 from busbar.config.kubernetes_values import DnsLabel
 from busbar.config.network_values import Address, HostKey, InterfaceName, IpAddress, Port, UserName
 from busbar.config.topology import Topology
-from busbar.config.values import Int, Model
+from busbar.config.values import Int, Model, NonEmpty
 
 
 class HostConfig(Model):
@@ -28,6 +28,11 @@ class Worker(HostConfig):
     pool: DnsLabel | None = Field(default=None, description="Name of its pool; optional with a single pool.")
     topology: Topology = Field(
         default=Topology(), description="Where it is in the fabric, as labels of its Node."
+    )
+    quarantine: Annotated[NonEmpty, Field(max_length=200)] | None = Field(
+        default=None,
+        description="Why no new job may start on it: its Node has the taint busbar/quarantine, and it is "
+        "left out of measurements, waits for GPUs and the pools of the outputs. To end it, delete the line.",
     )
 
 

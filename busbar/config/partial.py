@@ -35,6 +35,7 @@ class PartialHost:
     address: str | None
     pool: str | None
     places: Mapping[str, str] = field(default_factory=dict)
+    quarantine: str | None = None
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,7 @@ def _hosts(hosts: Mapping[str, Any]) -> Iterator[PartialHost]:
                 address.lower() if address else None,
                 pool,
                 {str(level): str(value) for level, value in topology.items() if value is not None},
+                _text(fields.get("quarantine")),
             )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -74,6 +75,20 @@ class Inventory:
     def workers_of(self, pool: str) -> tuple[Host, ...]:
         """The workers of one pool. Raises KeyError for a pool that the cluster does not have."""
         return self._by_pool[pool]
+
+    @cached_property
+    def quarantine(self) -> Mapping[str, str]:
+        """Why workers are kept away from jobs, by name: `hosts.workers[].quarantine`."""
+        return {each.name: each.quarantine for each in self.cluster.hosts.workers if each.quarantine}
+
+    @cached_property
+    def usable(self) -> tuple[Host, ...]:
+        """The workers that are not in quarantine."""
+        return tuple(worker for worker in self.workers if worker.name not in self.quarantine)
+
+    def usable_of(self, pool: str) -> tuple[Host, ...]:
+        """The workers of one pool that are not in quarantine. Raises KeyError as `workers_of`."""
+        return tuple(worker for worker in self.workers_of(pool) if worker.name not in self.quarantine)
 
     @property
     def api_address(self) -> str:

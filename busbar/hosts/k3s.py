@@ -31,6 +31,8 @@ _LOG_SIZE = "container-log-max-size"
 # Of a launcher's log on a worker. The kubelet's default of 10Mi is rotated away faster than it can be read:
 # thousands of ranks with NCCL_DEBUG=INFO write 70 MB within seconds.
 LOG_SIZE = "500Mi"
+# Of workers in quarantine: no new pod starts there, those that run stay.
+QUARANTINE = "busbar/quarantine=true:NoSchedule"
 AUTH_CONFIG = "/etc/rancher/k3s/auth-config.yaml"
 
 
@@ -143,7 +145,10 @@ def install_seconds(k3s: K3s, role: str, seconds: int) -> int:
 def worker_taints(inventory: Inventory) -> dict[str, list[str]]:
     """The taints of every worker by its name, also of those without any."""
     pools = inventory.cluster.pools
-    return {host.name: taints(pools[pool]) for pool in pools for host in inventory.workers_of(pool)}
+    found = {host.name: taints(pools[pool]) for pool in pools for host in inventory.workers_of(pool)}
+    return {
+        name: [*of, *([QUARANTINE] if name in inventory.quarantine else [])] for name, of in found.items()
+    }
 
 
 def taints(pool: Pool) -> list[str]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from busbar.kube.client import Api, ApiError, JsonObject
@@ -16,6 +17,8 @@ LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 MACHINE = "busbar/machine"
 # On a Node that busbar has cordoned (host/k3s-drain.sh). One that somebody else had cordoned stays so.
 CORDONED = "busbar/cordoned"
+# On a Node in quarantine: JSON with `reason` and `since` (UTC). The taint of the same key keeps jobs away.
+QUARANTINE = "busbar/quarantine"
 _SERVER = "node-role.kubernetes.io/etcd"
 
 
@@ -48,6 +51,7 @@ class Node:
     """What busbar looks at of a Node. `machine` is "" where busbar has not noted one.
 
     `conditions`: types of those that are true, without Ready: DiskPressure, or what a site's monitors set.
+    `quarantine`: its reason, "" without one.
     """
 
     name: str
@@ -59,6 +63,7 @@ class Node:
     labels: Mapping[str, str]
     taints: tuple[Taint, ...]
     conditions: tuple[str, ...] = ()
+    quarantine: str = ""
 
     @classmethod
     def of(cls, node: JsonObject) -> Node:
@@ -80,7 +85,23 @@ class Node:
                 for each in spec.get("taints") or []
             ),
             conditions=tuple(each for each in true if each != "Ready"),
+            quarantine=_reason(annotations.get(QUARANTINE)),
         )
+
+
+def _reason(text: str | None) -> str:
+    """Of an annotation; one that somebody else has written counts as it is."""
+    try:
+        return str(json.loads(text or "{}").get("reason") or "")
+    except (ValueError, AttributeError):
+        return text or ""
+
+
+def quarantine(api: Api, name: str, reason: str | None, now: datetime) -> None:
+    """Note why a Node is in quarantine, or with None that it is not. Raises ApiError."""
+    since = now.astimezone(UTC).isoformat(timespec="seconds")
+    noted = json.dumps({"reason": reason, "since": since}) if reason else None
+    api.merge(f"{NODES}/{name}", {"metadata": {"annotations": {QUARANTINE: noted}}})
 
 
 def read(api: Api) -> list[Node]:

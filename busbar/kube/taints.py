@@ -7,11 +7,13 @@ is in a ConfigMap: lines "NODE KEY=VALUE:EFFECT...".
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from pydantic import Field
 
 from busbar.judge.checks import Model
+from busbar.kube import nodes
 from busbar.kube.client import Api, ApiError
 from busbar.kube.nodes import NODES, Node, Taint
 from busbar.kube.wait import Clock, Deadline, ProgressCallback, wait_until
@@ -29,15 +31,19 @@ class TaintsSpec(Model):
     taints: dict[str, list[str]] = Field(
         description="The taints of every worker, KEY=VALUE:EFFECT, by its name."
     )
+    quarantine: dict[str, str] = Field(default={}, description="Why workers are in quarantine, by name.")
 
 
 def apply(api: Api, spec: TaintsSpec, clock: Clock, progress: ProgressCallback) -> list[str]:
-    """Set the taints; the names of the Nodes that were changed. Raises ApiError, and TimedOut.
+    """Set the taints, and note why Nodes are in quarantine; the names of those that were changed.
+
+    Raises ApiError, and TimedOut.
 
     What was configured is noted last, so that an interrupted run is finished by the next one.
     """
     deadline = Deadline(clock, SECONDS)
     wanted = _by_node(spec.taints)
+    reasons = {name.lower(): reason for name, reason in spec.quarantine.items()}
     record = wait_until(lambda: _read_record(api), deadline, poll_seconds=1, progress=progress)
     noted = (line.split() for line in record.splitlines() if line.strip())
     before = _by_node({name: texts for name, *texts in noted})
@@ -46,7 +52,12 @@ def apply(api: Api, spec: TaintsSpec, clock: Clock, progress: ProgressCallback) 
         node.name
         for node in map(Node.of, found)
         if (ours := wanted.get(node.name)) is not None
-        and _set(api, node, ours, before.get(node.name, ()), deadline, progress)
+        and any(
+            [
+                _set(api, node, ours, before.get(node.name, ()), deadline, progress),
+                _note(api, node, reasons.get(node.name), deadline),
+            ]
+        )
     ]
     now = "".join(f"{' '.join([name, *map(str, taints)])}\n" for name, taints in wanted.items())
     if now != record:
@@ -80,6 +91,18 @@ def _set(
             version = {"resourceVersion": found["metadata"]["resourceVersion"]}
             api.merge(path, {"metadata": version, "spec": {"taints": _objects(found, taints)}})
         return taints is not None
+
+    return wait_until(done, deadline, poll_seconds=1, retry_on=_may_pass)
+
+
+def _note(api: Api, node: Node, reason: str | None, deadline: Deadline) -> bool:
+    """Whether another reason had to be noted."""
+    if node.quarantine == (reason or ""):
+        return False
+
+    def done() -> bool:
+        nodes.quarantine(api, node.name, reason, datetime.now(UTC))
+        return True
 
     return wait_until(done, deadline, poll_seconds=1, retry_on=_may_pass)
 

@@ -27,8 +27,12 @@ class Workers:
 
     @property
     def are_well(self) -> bool:
-        """Whether no worker has an error and every Node is Ready, without foreign taints or conditions."""
-        return not self.outcome.errors and set(self.nodes.values()) <= {READY}
+        """Whether no worker has an error and every Node is Ready, without foreign taints or conditions.
+
+        Nodes in quarantine do not count.
+        """
+        usable = {state for name, state in self.nodes.items() if name not in self.spec.quarantined}
+        return not self.outcome.errors and usable <= {READY}
 
     def as_json(self, stack: str) -> str:
         """`{"stack", "well", "nodes": [...], "findings": [...]}`.
@@ -67,8 +71,9 @@ async def inspect(spec: Spec, inventory: Inventory, state: Callable[[], ClusterS
 
 
 def states(inventory: Inventory, state: ClusterState) -> dict[str, str]:
-    """Per worker the state of its Node: Ready, or what differs from the configuration, and its conditions."""
-    found: dict[str, list[str]] = {host.name: [] for host in inventory.workers}
+    """Per worker: Ready, or why its Node is in quarantine, what is not as configured, and conditions."""
+    held = {name: f"in quarantine: {reason}" for name, reason in inventory.quarantine.items()}
+    found = {host.name: [held[host.name]] if host.name in held else [] for host in inventory.workers}
     for drift in compare(inventory, state, ()):
         if drift.host in found:
             found[drift.host].append(drift.what)

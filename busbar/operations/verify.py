@@ -13,6 +13,7 @@ from busbar.config import Cluster
 from busbar.helm import records
 from busbar.hosts.host import Host
 from busbar.hosts.inventory import API_PORT, Inventory, url_host
+from busbar.hosts.k3s import worker_taints
 from busbar.hosts.login import Login
 from busbar.hosts.remote import Hosts, UnreachableError, on_each
 from busbar.hosts.script_output import with_server
@@ -139,11 +140,9 @@ def _labels_and_taints(inventory: Inventory, host: Host, node: Node) -> list[Dri
         if actual != value:
             got = "is missing" if actual is None else f"is {actual}, expected {value}"
             found.append(Drift(host.name, f"label {key} {got}"))
-    for taint in pool.taints:
-        wanted = Taint(taint.key, taint.value, taint.effect)
-        if wanted not in node.taints:
-            found.append(Drift(host.name, f"taint {wanted} is missing"))
-    ours = {(taint.key, taint.effect) for taint in pool.taints}
+    wanted = [Taint.parse(text) for text in worker_taints(inventory)[host.name]]
+    found += [Drift(host.name, f"taint {taint} is missing") for taint in wanted if taint not in node.taints]
+    ours = {taint.identity for taint in wanted}
     for other in node.taints:
         # Those of Kubernetes itself go with their reason, which has a row of its own.
         if other.effect in _BLOCKING and other.identity not in ours and not other.key.startswith(_KUBERNETES):

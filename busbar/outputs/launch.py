@@ -71,7 +71,7 @@ def launches(inventory: Inventory, facts: Mapping[str, Mapping[str, Any]]) -> di
     Raises as busbar.manifests.nccljob.resolve does.
     """
     cluster = inventory.cluster
-    workers = {name: inventory.workers_of(name) for name in cluster.pools}
+    workers = {name: inventory.usable_of(name) for name in cluster.pools}
     return {name: _launch(cluster, name, hosts, facts) for name, hosts in workers.items() if hosts}
 
 

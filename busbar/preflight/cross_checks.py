@@ -150,7 +150,7 @@ def _unlike_their_pool(
     """Workers with another value than most of their pool."""
     pools: dict[str, list[str]] = defaultdict(list)
     for host in spec.hosts:
-        if host.pool and host.name in values:
+        if host.pool and host.name in values and host.name not in spec.quarantined:
             pools[host.pool].append(host.name)
     for pool, names in pools.items():
         common = Counter(values[name] for name in names).most_common(1)[0][0]

@@ -29,9 +29,14 @@ OTHER_KUBERNETES = ("rke2-server", "rke2-agent", "kubelet")
 
 
 def check_host(
-    host: Host, required: HostRequirements, report: Report, *, clock: tuple[float, float]
+    host: Host,
+    required: HostRequirements,
+    report: Report,
+    *,
+    clock: tuple[float, float],
+    in_quarantine: bool = False,
 ) -> list[Finding]:
-    """All findings of one host.
+    """All findings of one host; those about the hardware of a worker in quarantine are warnings.
 
     `clock` is the local time (epoch, seconds) before and after the script ran. Only a host whose own time is
     outside of this interval, by more than the tolerance, certainly has a wrong clock.
@@ -43,7 +48,12 @@ def check_host(
     if host.role in NODE_ROLES:
         checks += _kubernetes(host.role, required, report)
     if host.role == "worker":
-        checks += [*check_hardware(required, report), *check_health(required, report)]
+        hardware = [*check_hardware(required, report), *check_health(required, report)]
+        checks += (
+            [warning(f"{what} (in quarantine)", fix) for _, what, fix in hardware]
+            if in_quarantine
+            else hardware
+        )
     return [Finding(host.name, level, what, fix) for level, what, fix in checks]
 
 

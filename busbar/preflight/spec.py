@@ -97,6 +97,8 @@ class Spec(Model):
     install_id: str | None = None
     """Identifies the cluster on its hosts: "" if it has none yet; None: unknown."""
     nfs: NfsRequirements | None = None
+    quarantined: tuple[str, ...] = ()
+    """Workers whose hardware may be broken: what is found there is a warning."""
 
     def requirements_of(self, host: Host) -> HostRequirements:
         """What this host must have."""
@@ -112,6 +114,8 @@ class Spec(Model):
             content.append(self.nfs.model_dump())
         if self.nfs and host.role == "worker":
             content.append(self.nfs.address)
+        if host.name in self.quarantined:
+            content.append("quarantine")
         return _digest(content)
 
     def values(self, host: Host) -> dict[str, str]:
@@ -178,11 +182,15 @@ def spec_of(cluster: Cluster, *, login: Mapping[str, Any], project: Path | None 
             **_roce(cluster, name),
         )
     plain = {key: each.model_dump(mode="json") for key, each in requirements.items()}
-    return {**without_login(inventory.hosts, plain, _nfs(inventory)), "login": dict(login)}
+    spec = without_login(inventory.hosts, plain, _nfs(inventory), [*inventory.quarantine])
+    return {**spec, "login": dict(login)}
 
 
 def without_login(
-    hosts: Sequence[Host], requirements: Mapping[str, Any], nfs_server: Mapping[str, Any] | None
+    hosts: Sequence[Host],
+    requirements: Mapping[str, Any],
+    nfs_server: Mapping[str, Any] | None,
+    quarantined: Sequence[str],
 ) -> dict[str, Any]:
     """The spec without its login. What is required is plain data already."""
     spec = {
@@ -190,7 +198,8 @@ def without_login(
         "hosts": [host.data() for host in hosts],
         "requirements": requirements,
     }
-    return {**spec, "nfs": nfs_server} if nfs_server else spec
+    optional = {"nfs": nfs_server, "quarantined": list(quarantined)}
+    return {**spec, **{key: value for key, value in optional.items() if value}}
 
 
 def _node(k3s: K3s, role: Literal["server", "worker"]) -> dict[str, Any]:

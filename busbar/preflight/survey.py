@@ -80,7 +80,13 @@ async def survey(spec: Spec, previous: Mapping[str, HostRecord], *, deliver: boo
             findings.append(answer)
         else:
             required = spec.requirements_of(host)
-            findings += check_host(host, required, answer.report, clock=answer.clock)
+            findings += check_host(
+                host,
+                required,
+                answer.report,
+                clock=answer.clock,
+                in_quarantine=host.name in spec.quarantined,
+            )
             findings += check_nfs(spec.nfs, host, answer.report)
             found = host_facts(required, answer.report)
             if host.role in NODE_ROLES and not answer.report.k3s_version and not answer.report.k3s_data:

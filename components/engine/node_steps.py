@@ -19,13 +19,22 @@ Taints = Mapping[str, Sequence[str]]
 
 
 def set_taints(
-    name: str, taints: Taints, kubeconfig: pulumi.Input[str], opts: pulumi.ResourceOptions
+    name: str,
+    taints: Taints,
+    kubeconfig: pulumi.Input[str],
+    opts: pulumi.ResourceOptions,
+    *,
+    quarantine: Mapping[str, str],
 ) -> local.Command:
     """Register the Command that sets changed taints of workers that have joined.
 
+    `quarantine`: why workers are in quarantine, by name.
+
     It depends on no worker: one that fails keeps none of the others from its taints.
     """
-    return create_cluster_command(name, "set-taints", {"taints": taints}, kubeconfig, opts)
+    # Without a quarantine the request is that of earlier releases: the engine has nothing to do.
+    spec = {"taints": taints, **({"quarantine": dict(quarantine)} if quarantine else {})}
+    return create_cluster_command(name, "set-taints", spec, kubeconfig, opts)
 
 
 def remove_stale_nodes(

@@ -247,6 +247,15 @@ def test_a_pool_without_workers_is_refused() -> None:
     assert found.startswith("pools.h200: has no worker")
 
 
+def test_a_pool_of_which_nothing_is_left_to_measure_is_refused() -> None:
+    data = site(workers={"a": 1, "b": 2})
+    for worker in data["hosts"]["workers"][:2]:
+        worker["quarantine"] = "fan"
+    [found] = findings(data)
+    assert found.startswith("hosts.workers[0].quarantine: all workers of pool a are in quarantine")
+    load(data | {"validation": {"enabled": False}}, root=Path())
+
+
 def test_a_worker_must_name_its_pool_where_there_are_two() -> None:
     data = site(workers={"a": 1, "b": 2})
     del data["hosts"]["workers"][2]["pool"]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from datetime import datetime, timedelta
+
 import pytest
 
 from busbar.kube import taints
@@ -19,6 +22,54 @@ def apply(cluster: Nodes, **wanted: list[str]) -> list[str]:
     """Set the taints of workers, w_1 for the worker w-1."""
     spec = taints.TaintsSpec(taints={name.replace("_", "-"): found for name, found in wanted.items()})
     return taints.apply(cluster, spec, cluster.clock, lambda _: None)
+
+
+QUARANTINE = "busbar/quarantine=true:NoSchedule"
+
+
+def quarantine(cluster: Nodes, reason: str | None) -> list[str]:
+    """Put w-1 in quarantine, or with None end it."""
+    reasons = {"w-1": reason} if reason else {}
+    spec = taints.TaintsSpec(taints={"w-1": [QUARANTINE] if reason else []}, quarantine=reasons)
+    return taints.apply(cluster, spec, cluster.clock, lambda _: None)
+
+
+def noted(cluster: Nodes) -> dict[str, str]:
+    text = cluster.objects[f"{NODES}/w-1"]["metadata"]["annotations"].get("busbar/quarantine")
+    return json.loads(text) if text else {}
+
+
+def test_a_quarantine_is_a_taint_and_its_reason_is_noted_with_the_time() -> None:
+    cluster = Nodes(node("w-1", "b"))
+    assert quarantine(cluster, "rail 3 slow") == ["w-1"]
+    assert cluster.taints("w-1") == {QUARANTINE}
+    assert noted(cluster)["reason"] == "rail 3 slow"
+    assert datetime.fromisoformat(noted(cluster)["since"]).utcoffset() == timedelta(0)
+
+
+def test_a_quarantine_that_stays_keeps_its_time_and_one_with_another_reason_gets_a_new_one() -> None:
+    cluster = Nodes(node("w-1", "b"))
+    quarantine(cluster, "rail 3 slow")
+    annotations = cluster.objects[f"{NODES}/w-1"]["metadata"]["annotations"]
+    annotations["busbar/quarantine"] = '{"reason": "rail 3 slow", "since": "2026-01-01T00:00:00+00:00"}'
+    assert quarantine(cluster, "rail 3 slow") == []
+    assert noted(cluster)["since"] == "2026-01-01T00:00:00+00:00"
+    assert quarantine(cluster, "fan") == ["w-1"]
+    assert noted(cluster)["since"] != "2026-01-01T00:00:00+00:00"
+
+
+def test_the_end_of_a_quarantine_removes_taint_and_reason_and_leaves_the_taints_of_others() -> None:
+    cluster = Nodes(node("w-1", "b", "site=x:NoSchedule"))
+    quarantine(cluster, "fan")
+    assert quarantine(cluster, None) == ["w-1"]
+    assert (cluster.taints("w-1"), noted(cluster)) == ({"site=x:NoSchedule"}, {})
+
+
+def test_a_reason_that_somebody_wrote_by_hand_is_overwritten() -> None:
+    cluster = Nodes(node("w-1", "b"))
+    cluster.objects[f"{NODES}/w-1"]["metadata"]["annotations"]["busbar/quarantine"] = "by hand"
+    assert quarantine(cluster, "fan") == ["w-1"]
+    assert noted(cluster)["reason"] == "fan"
 
 
 def record(cluster: Nodes) -> str:

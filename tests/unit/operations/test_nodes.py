@@ -15,9 +15,10 @@ import pytest
 from busbar import config
 from busbar.hosts.inventory import Inventory
 from busbar.kube.nodes import Node, Taint
-from busbar.operations.nodes import Workers, inspect
+from busbar.operations.nodes import Workers, inspect, states
 from busbar.operations.verify import CLUSTER, ClusterState, UnknownState
 from busbar.preflight.spec import Spec, spec_of
+from busbar.preflight.survey import Outcome
 from tests.support.clusters import site
 from tests.support.reports import HEALTHY, report
 from tests.support.ssh_hosts import HOST, login, machine, public
@@ -102,6 +103,19 @@ def test_an_error_that_a_gpu_has_counted_since_the_bring_up_is_found() -> None:
 def test_a_node_that_takes_no_jobs_is_named_with_the_reason(node: Node, says: str) -> None:
     found = workers(having(node))
     assert (found.are_well, found.nodes) == (False, {"gpu-1": says})
+
+
+def test_a_worker_in_quarantine_is_shown_with_its_reason_and_the_others_decide() -> None:
+    content = site(servers=1, workers={"h100": 2})
+    content["hosts"]["workers"][0]["quarantine"] = "fan"
+    inventory = Inventory.of(config.load(content, root=Path()))
+    held = replace(NODE, ready=False, taints=(Taint("busbar/quarantine", "true", "NoSchedule"),))
+    state = ClusterState({each.name: each for each in (held, replace(NODE, name="gpu-2"))}, {})
+    found = states(inventory, state)
+    assert found == {"gpu-1": "in quarantine: fan; its Node is not Ready", "gpu-2": "Ready"}
+    spec = Spec.model_validate(spec_of(inventory.cluster, login={}))
+    assert Workers(spec, Outcome([], {}, 2), found).are_well
+    assert not Workers(spec, Outcome([], {}, 2), found | {"gpu-2": "DiskPressure"}).are_well
 
 
 def test_nodes_that_cannot_be_read_are_unknown_and_not_well() -> None:

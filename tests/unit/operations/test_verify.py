@@ -112,6 +112,23 @@ def test_taints_of_kubernetes_and_such_that_keep_no_pod_away_are_not_foreign(tai
     assert not [each for each in found(node("gpu-1", taints=(TAINT, taint))) if each.kind == "foreign"]
 
 
+def test_a_quarantine_that_was_ended_by_hand_is_named_and_one_as_configured_is_not() -> None:
+    content = site(servers=1, workers={"h100": 2})
+    content["hosts"]["workers"][0]["quarantine"] = "fan"
+    inventory = Inventory.of(config.load(content, root=Path()))
+    held = Node(
+        "gpu-1", "m", False, True, False, False, {}, (Taint("busbar/quarantine", "true", "NoSchedule"),)
+    )
+
+    def compared(node: Node) -> list[Drift]:
+        others = [replace(held, name=name, taints=()) for name in ("server-1", "gpu-2")]
+        return compare(inventory, ClusterState({each.name: each for each in (*others, node)}, {}), [])
+
+    assert compared(held) == []
+    missing = Drift("gpu-1", "taint busbar/quarantine=true:NoSchedule is missing")
+    assert compared(replace(held, taints=())) == [missing]
+
+
 def test_a_host_without_a_node_is_named() -> None:
     cluster = config.load(site(servers=1, workers={"h100": 1}), root=Path())
     state = ClusterState({"server-1": node("server-1")}, {})

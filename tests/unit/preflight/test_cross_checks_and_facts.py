@@ -37,6 +37,14 @@ def test_a_different_driver_is_an_error() -> None:
     assert "has driver 535.54.03, most workers of pool h100 have 570.124.06" in finding.what
 
 
+def test_a_worker_in_quarantine_may_have_another_driver() -> None:
+    hosts = {f"worker-{n}": passed(f"m{n}") for n in (1, 2, 3)}
+    hosts["worker-2"] = passed("m2", driver="535.54.03")
+    repaired = THREE.model_copy(update={"quarantined": ("worker-2",)})
+    assert check_across_hosts(repaired, {}, hosts) == []
+    assert repaired.fingerprint(THREE.hosts[1]) != THREE.fingerprint(THREE.hosts[1]), "it is checked again"
+
+
 def test_a_different_firmware_is_a_warning() -> None:
     hosts = {f"worker-{n}": passed(f"m{n}") for n in (1, 2, 3)}
     hosts["worker-3"] = passed("m3", hca_firmware=["28.39.1002"])

@@ -23,6 +23,14 @@ def findings(role: str = "worker", required: HostRequirements = REQUIRED, **chan
     return check_host(a_host(role=role), required, report(**changes), clock=CLOCK)
 
 
+def test_what_is_broken_on_a_worker_in_quarantine_is_a_warning_and_what_concerns_its_system_is_not() -> None:
+    broken = report(hcas=[], tmp_is_writable=False)
+    found = check_host(a_host(), REQUIRED, broken, clock=CLOCK, in_quarantine=True)
+    [error] = [each for each in found if each.level == "error"]
+    assert "/tmp" in error.what
+    assert [each.what.endswith(" (in quarantine)") for each in found if each.level == "warning"] == [True]
+
+
 def only(found: list[Finding]) -> Finding:
     assert len(found) == 1, [finding.what for finding in found]
     return found[0]

@@ -1,0 +1,53 @@
+"""What a quarantine changes in the program: jobs stay away from the worker, and nothing on it is touched."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from busbar.outputs import ClusterOutputs
+from tests.program.answers import healthy
+from tests.program.harness import Run, run_program
+from tests.support.clusters import all_operators, site
+
+REASON = "rail 3 slow, run 7f2a"
+
+
+def performed(reason: str | None) -> Run:
+    cluster: dict[str, Any] = site(workers={"h100": 3}, **all_operators(enabled=True))
+    if reason:
+        cluster["hosts"]["workers"][1]["quarantine"] = reason
+    done = run_program(cluster, healthy(cluster))
+    assert done.error is None
+    return done
+
+
+def request(run: Run, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(run.named(name).inputs["stdin"])
+    return found
+
+
+def test_its_node_gets_the_taint_and_the_reason_and_no_host_is_touched() -> None:
+    before, after = performed(None), performed(REASON)
+    asked = request(after, "control-plane-taints")
+    assert asked["taints"] == {"gpu-1": [], "gpu-2": ["busbar/quarantine=true:NoSchedule"], "gpu-3": []}
+    assert asked["quarantine"] == {"gpu-2": REASON}
+    hosts = ("worker-gpu-2", "worker-gpu-2-removal", "control-plane-server-1", "control-plane-nodes")
+    for name in (*hosts, "gpu-operator", "network-operator"):
+        assert before.named(name).inputs == after.named(name).inputs
+
+
+def test_it_is_left_out_of_measurements_waits_and_the_pools_of_the_outputs() -> None:
+    run = performed(REASON)
+    [job] = [each for each in run.custom if each.type.endswith(":MPIJob")]
+    assert "gpu-2" not in json.dumps(job.inputs) and "gpu-3" in json.dumps(job.inputs)
+    for wait in ("gpu-operator-gpus", "network-operator-hcas"):
+        assert set(request(run, wait)["nodes"]) == {"gpu-1", "gpu-3"}
+    outputs = ClusterOutputs.from_dict(run.outputs)
+    assert outputs.pools["h100"].workers == ("gpu-1", "gpu-3")
+    assert "gpu-2" in {node.name for node in outputs.nodes}, "it is still a host of the cluster"
+
+
+def test_preflight_is_told_that_its_hardware_may_be_broken() -> None:
+    assert request(performed(REASON), "preflight-hosts")["quarantined"] == ["gpu-2"]
+    assert "quarantined" not in request(performed(None), "preflight-hosts")
