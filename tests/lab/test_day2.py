@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import ipaddress
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -275,3 +275,47 @@ def test_a_removed_worker_is_drained_keeps_the_files_of_the_site_and_comes_back(
     assert lab.ssh("worker-2", f"sha256sum {drop_in}") == before
     changed(lambda _: None)
     assert lab.ssh("worker-2", "systemctl is-active k3s-agent").strip() == "active"
+
+
+@pytest.fixture
+def on_worker_2(lab: Lab) -> Iterator[Callable[[str], None]]:
+    """Makes a pod that the scheduler may place on worker-2 only."""
+    made: list[str] = []
+
+    def make(name: str) -> None:
+        made.append(name)
+        spec = {"nodeSelector": {"kubernetes.io/hostname": "worker-2"}, "containers": [PAUSE]}
+        metadata = {"name": name, "namespace": "default"}
+        _apply(lab, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+
+    yield make
+    lab.kubectl(f"delete pod -n default --ignore-not-found {' '.join(made)}")
+
+
+def test_a_worker_in_quarantine_gets_no_new_pods_and_keeps_those_that_run(
+    lab: Lab, changed: Change, on_worker_2: Callable[[str], None]
+) -> None:
+    def held(cluster: dict[str, Any]) -> None:
+        cluster["hosts"]["workers"][1]["quarantine"] = "drill: rail 0 is slow"
+
+    def phase(name: str) -> str:
+        return lab.kubectl(f"get pod {name} -o jsonpath='{{.status.phase}}'").strip()
+
+    started = lab.last_start("worker-2")
+    lab.kubectl("taint node worker-2 site=drill:PreferNoSchedule")
+    try:
+        on_worker_2("before")
+        eventually(lambda: phase("before") == "Running", 60, "a pod runs on worker-2")
+        changed(held)
+        assert "drill: rail 0 is slow" in lab.kubectl("get node worker-2 -o yaml")
+        on_worker_2("during")
+        untolerated = "untolerated taint(s)"
+        eventually(lambda: untolerated in lab.kubectl("describe pod during"), 60, "the scheduler says why")
+        assert (phase("before"), phase("during")) == ("Running", "Pending")
+        changed(lambda _: None)
+        eventually(lambda: phase("during") == "Running", 60, "the pod starts after the quarantine")
+        taints = lab.kubectl("get node worker-2 -o jsonpath='{.spec.taints[*].key}'").split()
+        assert taints == ["site"], "the taint of somebody else stays"
+        assert lab.last_start("worker-2") == started
+    finally:
+        lab.kubectl("taint node worker-2 site-")
