@@ -10,10 +10,11 @@ from busbar.collect.spec import CollectSpec, collect_spec
 from busbar.config import Pool, Validation, section
 from busbar.config.operators import HCA_RESOURCE
 from busbar.config.validation import DEFAULT_TRANSPORT
+from busbar.kube.gpus import GpuNode, listed
 from busbar.manifests import mpijob, namespace, nccljob
 from busbar.manifests.nccljob import NcclJob, TopologyFile
 from busbar.manifests.scheduling import GPU_RESOURCE, read_taints
-from busbar.measure.facts import Facts, GpuNode, is_selector
+from busbar.measure.facts import Facts, is_selector
 from busbar.nccl.expected import profiles
 from busbar.nccl.expected.profiles import Profile
 from busbar.nccl.expected.system import gpu_name, is_gpu, models
@@ -22,7 +23,6 @@ from busbar.versions import MPI_OPERATOR_IMAGE
 RUN_LABEL = "busbar/nccl-run"
 # A resource of the shared device plugin: a unit is a pod's access to all HCAs, not one HCA.
 _SHARED = "rdma/"
-_NAMED = 4
 _MAX_FINDINGS = 12
 NO_MPIJOBS = (
     f"the API serves no MPIJobs of {mpijob.API_VERSION}. Fix: install the MPI Operator: kubectl apply "
@@ -179,7 +179,7 @@ class _Planner:
         if not chosen:
             where = f"Node of --nodes {asked}" if asked else f"usable Node with {GPU_RESOURCE}"
             raise CannotMeasure([*self._findings, *self._notes, f"no {where}. Fix: see kubectl get nodes"])
-        self._first("nodes", (_names([each.node.name for each in chosen]), source))
+        self._first("nodes", (listed([each.node.name for each in chosen]), source))
         return chosen
 
     def _gpus(self, nodes: Sequence[GpuNode]) -> int:
@@ -190,7 +190,7 @@ class _Planner:
             count = asked or node.offered.get(GPU_RESOURCE, 0)
             kinds.setdefault((count, node.product), []).append(node.node.name)
         if len(kinds) > 1:
-            found = "; ".join(f"{n} x {gpu or 'GPU'}: {_names(of)}" for (n, gpu), of in kinds.items())
+            found = "; ".join(f"{n} x {gpu or 'GPU'}: {listed(of)}" for (n, gpu), of in kinds.items())
             raise CannotMeasure(
                 [*self._findings, f"the Nodes differ ({found}). Fix: select Nodes of one kind with --nodes"]
             )
@@ -301,11 +301,6 @@ class _Planner:
         return validation
 
 
-def _names(names: Sequence[str]) -> str:
-    more = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
-
-
 def _known_hcas(nodes: Sequence[GpuNode]) -> dict[str, int]:
     """HCA resources that every Node offers, by name -> units of a pod that uses all of a Node's HCAs."""
     names = {HCA_RESOURCE, *(profiles.load(name).hca_resource for name in profiles.names())}
@@ -322,10 +317,5 @@ def _lacks(node: GpuNode, resource: str, units: int) -> str | None:
     name, offered = node.node.name, node.offered.get(resource, 0)
     if offered < units:
         return f"{name}: {offered} {resource} allocatable, {units} requested. Fix: exclude it with --nodes"
-    if node.free(resource) >= units:
-        return None
-    held = [f"{pod} ({count})" for pod, count in sorted(node.held[resource].items())]
-    return (
-        f"{name}: {node.free(resource)} of {units} {resource} are free, held by {_names(held)}. "
-        "Fix: exclude it with --nodes, or wait until these pods have ended"
-    )
+    held = node.busy(resource, units)
+    return held and f"{held}. Fix: exclude it with --nodes, or wait until these pods have ended"

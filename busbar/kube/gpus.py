@@ -1,0 +1,102 @@
+"""Nodes with GPUs, and which pods hold their devices."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from busbar.kube.allocatable import count
+from busbar.kube.client import Api, JsonObject
+from busbar.kube.nodes import Node
+
+# NVIDIA-H100-80GB-HBM3, from NVIDIA's GPU feature discovery; H100, on CoreWeave (coreweave/nccl-tests).
+PRODUCT_LABELS = ("nvidia.com/gpu.product", "gpu.nvidia.com/model")
+HOSTNAME_LABEL = "kubernetes.io/hostname"
+# Set by Kubernetes itself on a node that is not fit for pods.
+_CONDITION_TAINT = "node.kubernetes.io/"
+_ACTIVE = "status.phase!=Succeeded,status.phase!=Failed"
+_NAMED = 4
+
+Held = Mapping[str, Mapping[str, Mapping[str, int]]]
+"""By Node and extended resource: pod (NAMESPACE/NAME) -> units."""
+
+
+@dataclass(frozen=True)
+class GpuNode:
+    """A Node. `offered`: its allocatable extended resources. `held`: by resource, pod -> units."""
+
+    node: Node
+    offered: Mapping[str, int]
+    held: Mapping[str, Mapping[str, int]]
+
+    @classmethod
+    def of(cls, node: JsonObject, held: Held) -> GpuNode:
+        """From the API's object, and what the pods hold."""
+        offered = (node.get("status") or {}).get("allocatable") or {}
+        return cls(
+            node=Node.of(node),
+            # Kubernetes' own resources have no domain: cpu, memory, hugepages-2Mi.
+            offered={name: count(offered, name) for name in offered if "/" in name},
+            held=held.get(node["metadata"]["name"], {}),
+        )
+
+    @property
+    def hostname(self) -> str:
+        """The label that a job's affinity selects; some clouds give it another value than the Node's name."""
+        return self.node.labels.get(HOSTNAME_LABEL, self.node.name)
+
+    @property
+    def product(self) -> str:
+        """Name of the GPUs with dashes; "" where no label tells it."""
+        found = (self.node.labels.get(label, "") for label in PRODUCT_LABELS)
+        return next(filter(None, found), "").replace("_", "-")
+
+    @property
+    def unfit(self) -> str | None:
+        """Why no new pod can start there; None where one can."""
+        if not self.node.ready:
+            return "not Ready"
+        if self.node.unschedulable:
+            return "cordoned"
+        return next(
+            (str(taint) for taint in self.node.taints if taint.key.startswith(_CONDITION_TAINT)), None
+        )
+
+    def busy(self, resource: str, units: int) -> str | None:
+        """Which pods hold what a new pod needs; None where it is free, or where the Node never had it."""
+        held = self.held.get(resource, {})
+        free = self.offered.get(resource, 0) - sum(held.values())
+        if free >= units or self.offered.get(resource, 0) < units:
+            return None
+        pods = listed([f"{pod} ({count})" for pod, count in sorted(held.items())])
+        return f"{self.node.name}: {free} of {units} {resource} are free, held by {pods}"
+
+
+def active_pods(api: Api) -> list[JsonObject]:
+    """The pods of all namespaces that hold their devices. Raises ApiError."""
+    return api.list("/api/v1/pods", fieldSelector=_ACTIVE)
+
+
+def held_by(pods: Iterable[JsonObject]) -> Held:
+    """What the pods hold."""
+    found: dict[str, dict[str, dict[str, int]]] = defaultdict(lambda: defaultdict(dict))
+    for pod in pods:
+        spec, name = pod["spec"], f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+        for resource, units in _requests(spec).items():
+            found[spec.get("nodeName", "")][resource][name] = units
+    return found
+
+
+def listed(names: Sequence[str], limit: int = _NAMED) -> str:
+    """The first names, and how many more there are."""
+    more = len(names) - limit
+    return ", ".join(names[:limit]) + (f" and {more} more" if more > 0 else "")
+
+
+def _requests(spec: Mapping[str, Any]) -> dict[str, int]:
+    """The extended resources of a pod's containers."""
+    asked = [(each.get("resources") or {}).get("requests") or {} for each in spec["containers"]]
+    names = {name for each in asked for name in each if "/" in name}
+    return {name: sum(count(each, name) for each in asked) for name in names}
