@@ -12,6 +12,7 @@ import pulumi
 import pulumi_kubernetes as kubernetes
 from pulumi_command import local
 
+from busbar.collect.busy import RESULT_KEY, WhenBusy
 from busbar.collect.spec import collect_spec
 from busbar.components.engine.cluster_objects import create_custom_resource
 from busbar.components.engine.local_command import create_cluster_command
@@ -23,7 +24,7 @@ from busbar.manifests import mpijob, nccljob
 from busbar.manifests.image_pull import ImagePull
 from busbar.manifests.names import digest
 from busbar.manifests.scheduling import read_taints
-from busbar.outputs.again import judged_again
+from busbar.outputs.kept import current_result, record, settings_of
 
 # In the state of every cluster that was measured. With another text here each would be measured again; what
 # the collector prints has a version of its own, and read_result reads the former ones.
@@ -75,6 +76,8 @@ class NcclValidationArgs:
 class NcclValidation(pulumi.ComponentResource):
     """Makes the MPIJob, the Command that collects its log, and the ConfigMap of a topology file if set.
 
+    With `when_busy: keep` also one of the last result, which is there for the next measurement.
+
     The job runs again when anything in it changes (nodes, versions, image, arguments,
     `validation.run`), because its name is a digest of that; it is judged again, from the same log, when only
     the expectation changes. What is on the cluster is `deleted_with` the same resource as the component.
@@ -95,6 +98,9 @@ class NcclValidation(pulumi.ComponentResource):
         job = _resolve(args, topology)
         manifest = mpijob.render(job)
         self.job = manifest["metadata"]["name"]
+        former = f"nccl-{args.pool}-last-result"
+        if busy := WhenBusy.of(validation, former):
+            manifest["metadata"]["annotations"] |= busy.annotations
         mpi_job = create_custom_resource(
             f"{name}-job",
             manifest,
@@ -116,14 +122,27 @@ class NcclValidation(pulumi.ComponentResource):
             pulumi.ResourceOptions(parent=self, depends_on=[mpi_job]),
             triggers=[digest(spec), _CONSTANT_TRIGGER],
         )
+        settings = settings_of(job, self.job, spec["expectation"])
         self.result = collect.stdout.apply(
-            lambda printed: judged_again(
+            lambda printed: current_result(
                 printed,
                 spec,
+                settings,
+                job.nodes,
                 keep=not pulumi.runtime.is_dry_run(),
                 announce=lambda text: pulumi.log.warn(text, self),
             )
         )
+        if validation.when_busy == "keep":
+            recorded = pulumi.Output.all(collect.stdout, self.result).apply(
+                lambda found: record(found[0], found[1], settings)
+            )
+            kubernetes.core.v1.ConfigMap(
+                f"{name}-last-result",
+                metadata={"name": former, "namespace": validation.namespace},
+                data={RESULT_KEY: recorded},
+                opts=pulumi.ResourceOptions(parent=self, deleted_with=self._deleted_with),
+            )
         self.register_outputs({"result": self.result, "job": self.job})
 
     def _create_topology_map(

@@ -19,13 +19,15 @@ def collect() -> None:
     """Follow an MPIJob's launcher and judge its log; the request is JSON on stdin.
 
     stdin: {"namespace", "job", "folder", "deadline_seconds", "expectation": {...}}. The cluster: KUBECONFIG.
-    Prints the verdict in short as JSON (busbar.outputs.pool.summarize). Exit code 0 for any verdict, also a
+    Prints the verdict in short as JSON (busbar.outputs.pool.summarize), or the former one that stays
+    (busbar.outputs.kept). Exit code 0 for any verdict, also a
     failure; 1 when the cluster cannot be reached or refuses, 64 for a request that is not valid. The log, the
     whole verdict and the report are written to `folder`.
     """
     import json
 
     from busbar.cli.output import progress
+    from busbar.collect.busy import Kept
     from busbar.collect.collector import collect as run
     from busbar.collect.spec import CollectSpec
     from busbar.judge.archive import VERDICT
@@ -33,7 +35,11 @@ def collect() -> None:
     from busbar.outputs.pool import summarize
 
     with collecting(CollectSpec, "MPIJob", "the launcher's pod") as (api, spec):
-        found = run(api, spec, SystemClock(), progress)
+        try:
+            found = run(api, spec, SystemClock(), progress)
+        except Kept as kept:
+            typer.echo(kept.printed)
+            return
         short = summarize(
             found.verdict,
             verdict_file=f"{spec.folder}/{VERDICT}",

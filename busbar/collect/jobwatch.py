@@ -8,10 +8,31 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from busbar.collect.watch import ENDED, Watch, phase
+from busbar.collect.busy import PATIENCE_SECONDS, Kept, WhenBusy, former_result, holders
+from busbar.collect.follower import LogFollower, has_started
+from busbar.collect.watch import (
+    CONDITION_SECONDS,
+    ENDED,
+    POLL_SECONDS,
+    Unreachable,
+    Watch,
+    phase,
+    true_conditions,
+)
 from busbar.judge.collector import JobNeverStarted
-from busbar.kube.client import JsonObject
+from busbar.kube import pods as kube_pods
+from busbar.kube.client import ApiError, JsonObject
+from busbar.kube.gpus import listed
+from busbar.kube.wait import Deadline, Pending, TimedOut, wait_until
 from busbar.manifests.mpijob import CONTAINER, JOB_LABEL, ROLE_LABEL
+
+# Each look lists the pods of all namespaces.
+BUSY_POLL_SECONDS = 10.0
+_OVER = ("Succeeded", "Failed")
+_FIX = (
+    "Fix: raise validation.run when these pods have ended, or let busbar wait for that: "
+    "validation.when_busy: wait"
+)
 
 
 class JobWatch(Watch):
@@ -26,6 +47,105 @@ class JobWatch(Watch):
     first = "the launcher"
     workers = "workers"
     number = "validation.run"
+
+    def log(self) -> LogFollower:
+        """The log of the launcher, once that has started.
+
+        With a policy for GPUs that are held, these are waited for, and the job's own time begins after it.
+        Raises Kept where the former verdict stays, and as `first_pod`.
+        """
+        policy = WhenBusy.read(self.annotations)
+        if policy is None:
+            return super().log()
+        clock, is_last = self.deadline.clock, False
+        busy = Deadline(clock, policy.deadline_seconds)
+        while True:
+            self._await_gpus(policy, busy)
+            self._persistent_since = {}
+            self.deadline = Deadline(clock, self.deadline.seconds)
+            try:
+                return super().log()
+            except JobNeverStarted:
+                # Pods of others may have been faster than the job's.
+                if is_last or not self._holders(self._job()):
+                    raise
+                is_last = busy.passed
+
+    def resume(self) -> None:
+        """Let a suspended job run, and wait until its operator has seen that.
+
+        Its launcher may start before its workers: it waits for their names and tries again to reach them.
+        """
+
+        def resumed() -> bool | Pending:
+            job = self._job()
+            if _is_suspended(job):
+                self._api.merge(self.path, {"spec": {"runPolicy": {"suspend": False}}})
+                return Pending(f"{self.name} is resumed")
+            if any(condition.get("type") == "Suspended" for condition in true_conditions(job)):
+                return Pending("the MPI Operator has not resumed the job")
+            return True
+
+        deadline = Deadline(self.deadline.clock, CONDITION_SECONDS)
+        try:
+            wait_until(resumed, deadline, poll_seconds=POLL_SECONDS, progress=self._progress)
+        except TimedOut as timeout:
+            if timeout.error:
+                raise Unreachable(str(timeout.error)) from timeout
+            raise JobNeverStarted([f"MPIJob {self.name} does not resume: {timeout}"]) from timeout
+
+    def _await_gpus(self, policy: WhenBusy, deadline: Deadline) -> None:
+        """Return when no pod of others holds what the workers need, or the job has started before.
+
+        Meanwhile the job is suspended, so that it holds no GPUs of other Nodes.
+        """
+        held: list[str] = []
+
+        def free() -> bool | Pending:
+            nonlocal held
+            job = self._job()
+            if self._has_begun(job):
+                return True
+            held = holders(self._api, job)
+            if not held:
+                return True
+            if deadline.elapsed >= PATIENCE_SECONDS and not _is_suspended(job):
+                self.suspend()
+            return Pending(f"the GPUs are held: {listed(held, 1)}")
+
+        try:
+            wait_until(free, deadline, poll_seconds=BUSY_POLL_SECONDS, progress=self._progress)
+        except TimedOut as timeout:
+            if timeout.error:
+                raise Unreachable(str(timeout.error)) from timeout
+            raise self._end_of_wait(policy, held) from timeout
+        if not self._has_begun(self._job()):
+            self.resume()
+
+    def _end_of_wait(self, policy: WhenBusy, held: Sequence[str]) -> Exception:
+        why = [f"pods of others held the GPUs for {policy.deadline_seconds:.0f} s", *_first_nodes(held)]
+        if policy.former is None:
+            return JobNeverStarted([*why, _FIX])
+        record = f"ConfigMap {self._namespace}/{policy.former}"
+        former = former_result(self._api, self._namespace, policy.former)
+        if former is None:
+            return JobNeverStarted([*why, f"there is no former verdict to keep in {record}. {_FIX}"])
+        self._progress(f"{'; '.join(why)}: the former verdict stays, from {record}")
+        return Kept(former)
+
+    def _has_begun(self, job: JsonObject) -> bool:
+        """Whether the job has run, or its launcher has started: what others hold does not matter then."""
+        if any(condition.get("type") in _OVER for condition in true_conditions(job)):
+            return True
+        first = self._first(self._pods())
+        return first is not None and (has_started(first, self.container) or phase(first) in ENDED)
+
+    def _holders(self, job: JsonObject) -> list[str]:
+        """Which pods hold the GPUs of the job's Nodes, for a message."""
+        try:
+            return _first_nodes(holders(self._api, job))
+        except ApiError as error:
+            return [f"which pods hold the GPUs is not known: {error}"]
 
     def _first(self, pods: Sequence[JsonObject]) -> JsonObject | None:
         launchers = [pod for pod in pods if _role(pod) == "launcher"]
@@ -47,7 +167,13 @@ class JobWatch(Watch):
     def _raise_if_it_cannot_start(
         self, job: JsonObject, pods: list[JsonObject], seen: list[JsonObject]
     ) -> None:
-        super()._raise_if_it_cannot_start(job, pods, seen)
+        try:
+            super()._raise_if_it_cannot_start(job, pods, seen)
+        except JobNeverStarted as never:
+            issues = (issue for pod in pods for issue in kube_pods.issues_of(pod))
+            if not any(issue.reason == "Unschedulable" for issue in issues):
+                raise
+            raise JobNeverStarted([*never.reasons, *self._holders(job)]) from None
         if any(map(_worker_has_ended, pods)):
             raise JobNeverStarted(["the job's pods cannot start", *self.findings(pods)])
         if not pods:
@@ -64,3 +190,12 @@ def _role(pod: JsonObject) -> str:
 def _worker_has_ended(pod: JsonObject) -> bool:
     """A worker that has ended is not created again: the launcher would wait for it until the deadline."""
     return _role(pod) == "worker" and phase(pod) in ENDED
+
+
+def _is_suspended(job: JsonObject) -> bool:
+    return bool((job["spec"].get("runPolicy") or {}).get("suspend"))
+
+
+def _first_nodes(held: Sequence[str], limit: int = 4) -> list[str]:
+    more = len(held) - limit
+    return [*held[:limit], *([f"and pods on {more} more Nodes"] if more > 0 else [])]

@@ -6,7 +6,7 @@ Its conditions do not tell that its pods cannot start: pods and events are read 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
 from busbar.collect.follower import LogFollower, has_started
@@ -68,6 +68,8 @@ class Watch(ABC):
         self._persistent_since: dict[str, float] = {}
         self.created_at: str | None = None
         """When the object was created (UTC), as Kubernetes writes it; None before `uid`, and without one."""
+        self.annotations: Mapping[str, str] = {}
+        """Those of the object; none before `uid`."""
 
     def uid(self) -> str:
         """The object's uid. Raises JobNeverStarted where it does not exist."""
@@ -76,6 +78,7 @@ class Watch(ABC):
         except TimedOut as timeout:
             raise Unreachable(str(timeout.error)) from timeout
         self.created_at = job["metadata"].get("creationTimestamp")
+        self.annotations = job["metadata"].get("annotations") or {}
         return str(job["metadata"]["uid"])
 
     def log(self) -> LogFollower:

@@ -31,6 +31,20 @@ class Validation(Model):
         description="Number of the run: raise it to measure again without another change, for example "
         "after a cable was replaced.",
     )
+    when_busy: Literal["fail", "wait", "keep"] = Field(
+        default="fail",
+        description="What a new measurement does while pods hold the GPUs that it needs. fail: after three "
+        "minutes the update fails. wait: it waits for them. keep: the former verdict stays, for the workers "
+        "that it measured, and says what has changed since; without one, the update fails.",
+    )
+    busy_deadline_seconds: Annotated[Int, Field(ge=30)] = Field(
+        default=3600, description="How long when_busy: wait waits for the GPUs, in seconds."
+    )
+    min_nodes_fraction: Annotated[Float, Field(gt=0, le=1)] = Field(
+        default=0.9,
+        description="Part of a pool's workers, without those in quarantine, that must be measured; with "
+        "fewer, nccl_passed is false.",
+    )
     measure_pools: Literal["in_order", "together"] = Field(
         default="in_order",
         description="Order of the pools. in_order: one after the other, because those that share switches "

@@ -14,9 +14,10 @@ from busbar.config.cluster import Cluster
 from busbar.hosts.host import Host
 from busbar.hosts.inventory import Inventory
 from busbar.hosts.nfs import export_of
+from busbar.kube.gpus import listed
 from busbar.outputs.contract import CONTRACT_VERSION
 from busbar.outputs.details import Node, pack
-from busbar.outputs.launch import launches
+from busbar.outputs.launch import PoolLaunch, launches
 from busbar.outputs.pool import PoolResult
 
 FOLLOW_UP = "[follow-up]"
@@ -48,15 +49,20 @@ def build_outputs(
     missing = why if cluster.validation.enabled else "not measured: validation.enabled is false"
     unmeasured = PoolResult(verdict="unknown", reasons=(missing,))
     pools = {pool: measured.get(pool, unmeasured) for pool in cluster.pools}
+    workers = {pool: [worker.name for worker in inventory.usable_of(pool)] for pool in pools}
+    too_few = {
+        pool: _too_few(workers[pool], result, cluster.validation.min_nodes_fraction)
+        for pool, result in pools.items()
+    }
     return {
-        **_measured(cluster.name, pools, {name: v for name, v in versions.items() if name != "k3s"}),
+        **_measured(cluster.name, pools, {name: v for name, v in versions.items() if name != "k3s"}, too_few),
         "api_endpoint": inventory.api_endpoint,
         "k3s_version": versions.get("k3s"),
         "nfs_server": {"address": export.host.address, "export": export.folder} if export else None,
         "details": pack(
             [_node(host, facts.get(host.name, {})) for host in inventory.hosts],
             measured,
-            launches(inventory, facts),
+            _on_measured(launches(inventory, facts), measured),
         ),
     }
 
@@ -67,20 +73,23 @@ def build_measured(name: str, results: Mapping[str, Mapping[str, Any]]) -> dict[
     Without hosts, endpoint and kubeconfig. `results`: as of `build_outputs`, at least one.
     """
     measured = {pool: PoolResult.model_validate(result) for pool, result in results.items()}
-    return {**_measured(name, measured, {}), "details": pack([], measured, {})}
+    return {**_measured(name, measured, {}, {}), "details": pack([], measured, {})}
 
 
 def _measured(
-    name: str, pools: Mapping[str, PoolResult], versions: Mapping[str, str | None]
+    name: str,
+    pools: Mapping[str, PoolResult],
+    versions: Mapping[str, str | None],
+    too_few: Mapping[str, Sequence[str]],
 ) -> dict[str, Any]:
     """What the measurement of all pools says.
 
     Fails closed: a pool with anything but a plain pass makes `nccl_passed` false, and `nccl_reasons` says
     why. The headline numbers are those of the worst pool: of those that did not pass, else of all, the one
-    with the lowest fraction.
+    with the lowest fraction. `too_few`: why not enough of a pool was measured, by pool.
     """
-    reasons = {pool: result.not_passed for pool, result in pools.items()}
-    headline = pools[_worst(pools)]
+    reasons = {pool: [*result.not_passed, *too_few.get(pool, ())] for pool, result in pools.items()}
+    headline = pools[_worst(pools, reasons)]
     found = {
         **versions,
         "nccl": _common(result.nccl_version for result in pools.values()),
@@ -119,10 +128,35 @@ def gate(outputs: Mapping[str, Any], *, enforce: bool) -> str | None:
     )
 
 
-def _worst(pools: Mapping[str, PoolResult]) -> str:
+def _too_few(workers: Sequence[str], result: PoolResult, fraction: float) -> list[str]:
+    """Why not enough of a pool was measured; nothing where it was, or nothing was measured at all."""
+    if result.nodes_measured is None:
+        return []
+    missing = [worker for worker in workers if worker not in result.nodes_measured]
+    count = len(workers) - len(missing)
+    if not missing or count / len(workers) >= fraction:
+        return []
+    return [
+        f"{count} of {len(workers)} workers are measured, validation.min_nodes_fraction is {fraction:g}; not "
+        f"measured: {listed(missing)}. Fix: raise validation.run when the GPUs of the pool are free"
+    ]
+
+
+def _on_measured(pools: Mapping[str, PoolLaunch], results: Mapping[str, PoolResult]) -> dict[str, PoolLaunch]:
+    """The pools without the workers that were never measured."""
+    found = {}
+    for name, pool in pools.items():
+        known = results[name].nodes_measured if name in results else None
+        workers = tuple(worker for worker in pool.workers if known is None or worker in known)
+        if workers:
+            found[name] = pool.model_copy(update={"workers": workers})
+    return found
+
+
+def _worst(pools: Mapping[str, PoolResult], reasons: Mapping[str, Sequence[str]]) -> str:
     def rank(pool: str) -> tuple[bool, float]:
         fraction = pools[pool].fraction
-        return not pools[pool].not_passed, -math.inf if fraction is None else fraction
+        return not reasons[pool], -math.inf if fraction is None else fraction
 
     return min(pools, key=rank)
 

@@ -44,6 +44,11 @@ class PoolResult(Model):
     """When the measurement was started, in UTC. Absent before contract 3."""
     busbar_version: str | None = None
     """The busbar that judged it. Absent before contract 3."""
+    nodes_measured: tuple[str, ...] | None = None
+    """The Nodes that were measured. Absent where nothing was."""
+    stale: tuple[str, ...] | None = None
+    """Of a verdict that stays because the GPUs were held (validation.when_busy: keep): what has changed since
+    the measurement, such as `k3s v1.35.6+k3s1 -> v1.35.7+k3s1`. Absent for any other one."""
     busbw_gbps: FiniteFloat | None = None
     """Of the first collective at its largest size: the smaller of out-of-place and in-place."""
     expected_gbps: FiniteFloat | None = None

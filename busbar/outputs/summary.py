@@ -19,8 +19,8 @@ from busbar.outputs.details import Details, unpack
 from busbar.outputs.pool import PoolResult, summarize
 
 NOT_MEASURED = "NOT MEASURED"
-# What a verdict does not have: where it lies, when it was measured and by which busbar.
-_BESIDES = {"verdict_file", "config_map", "measured_at", "busbar_version"}
+# What a verdict does not have: where it lies, when and on which Nodes it was measured, by which busbar.
+_BESIDES = {"verdict_file", "config_map", "measured_at", "busbar_version", "nodes_measured", "stale"}
 
 
 def summary(outputs: Mapping[str, Any], *, folder: Path | None = None) -> RenderableType:
@@ -121,6 +121,8 @@ def _notes(
             yield "in cluster", f"ConfigMap {pool.config_map}"
         if pool.measured_at:
             yield "measured", f"{name}: {pool.measured_at:%Y-%m-%d %H:%M:%S} UTC"
+        for change in pool.stale or ():
+            yield "stale", f"{name}: {change}"
         if pool.simulated:
             yield "simulated", f"{name}: {pool.simulated}"
 

@@ -43,7 +43,7 @@ def test_a_new_judge_decides_and_is_announced_and_only_an_update_keeps_what_it_f
         announce(f"{spec['folder']} is judged again")
         return {**read_result(printed), "verdict": "fail", "reasons": ["of the new judge"]}
 
-    monkeypatch.setattr("busbar.components.nccl_validation.judged_again", again)
+    monkeypatch.setattr("busbar.outputs.kept.judged_again", again)
     done = run(lambda _: passing(), preview=preview)
     assert kept == [not preview]
     assert any(".busbar/test/h100 is judged again" in message for message in done.messages)

@@ -102,18 +102,6 @@ def test_a_job_that_the_operator_refuses_ends_the_wait_though_it_has_no_conditio
         watch(api).first_pod()
 
 
-def test_workers_that_fit_nowhere_end_the_wait_with_the_schedulers_message() -> None:
-    unschedulable = {
-        "type": "PodScheduled",
-        "status": "False",
-        "reason": "Unschedulable",
-        "message": "0/5 nodes are available: 2 Insufficient nvidia.com/gpu.",
-    }
-    api = world(pods=[pod("nccl-worker-0", phase="Pending", conditions=[unschedulable])])
-    with pytest.raises(JobNeverStarted, match=r"2 Insufficient nvidia\.com/gpu"):
-        watch(api).first_pod()
-
-
 def test_a_worker_that_was_killed_before_the_launcher_came_ends_the_wait() -> None:
     killed = container({"terminated": {"reason": "OOMKilled", "exitCode": 137}})
     api = world(pods=[pod("nccl-worker-0", phase="Failed", containerStatuses=[killed])])

@@ -1,0 +1,102 @@
+"""What a measurement does while pods of others hold the GPUs that it needs (`validation.when_busy`).
+
+The policy is an annotation of the job that its name does not depend on: a changed policy measures nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+
+from busbar.config.validation import Validation
+from busbar.kube.allocatable import count
+from busbar.kube.client import Api, ApiError, JsonObject
+from busbar.kube.gpus import GpuNode, active_pods, held_by
+from busbar.kube.nodes import NODES
+from busbar.manifests.mpijob import JOB_LABEL
+
+ANNOTATION = "busbar/when-busy"
+RESULT_KEY = "result.json"
+"""In the ConfigMap of a pool's last result."""
+# Pods that are ending release their GPUs within their grace period, 30 s by default.
+PATIENCE_SECONDS = 30.0
+
+
+class Kept(Exception):
+    """The GPUs are held: the former verdict stays. `printed`: that, as it was recorded."""
+
+    def __init__(self, printed: str) -> None:
+        super().__init__("the former verdict stays")
+        self.printed = printed
+
+
+@dataclass(frozen=True)
+class WhenBusy:
+    """How long the job waits for its GPUs, and the name of the ConfigMap whose result then stays, if any."""
+
+    deadline_seconds: float
+    former: str | None = None
+
+    @classmethod
+    def of(cls, validation: Validation, former: str) -> WhenBusy | None:
+        """The configured policy; None for `fail`. FORMER: the ConfigMap for `keep`."""
+        if validation.when_busy == "fail":
+            return None
+        if validation.when_busy == "keep":
+            return cls(PATIENCE_SECONDS, former)
+        return cls(validation.busy_deadline_seconds)
+
+    @classmethod
+    def read(cls, annotations: Mapping[str, str]) -> WhenBusy | None:
+        """The policy of a job, from its annotations."""
+        text = annotations.get(ANNOTATION)
+        return cls(**json.loads(text)) if text else None
+
+    @property
+    def annotations(self) -> dict[str, str]:
+        """What `read` reads."""
+        return {ANNOTATION: json.dumps(asdict(self))}
+
+
+def holders(api: Api, job: JsonObject) -> list[str]:
+    """Of each Node of an MPIJob that pods of others keep busy: which pods. Raises ApiError."""
+    worker = job["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]
+    limits = worker["containers"][0]["resources"]["limits"]
+    needs = {name: count(limits, name) for name in limits if "/" in name}
+    held = held_by(pod for pod in active_pods(api) if not _is_of(pod, job))
+    nodes = (GpuNode.of(node, held) for node in api.list(NODES))
+    chosen = _hostnames(worker)
+    busy = (
+        next(filter(None, (node.busy(name, units) for name, units in needs.items())), None)
+        for node in nodes
+        if node.hostname in chosen
+    )
+    return sorted(filter(None, busy))
+
+
+def former_result(api: Api, namespace: str, name: str) -> str | None:
+    """The recorded result of a pool, where that is a verdict with evidence. Raises ApiError."""
+    try:
+        text = api.get(f"/api/v1/namespaces/{namespace}/configmaps/{name}")["data"][RESULT_KEY]
+        return text if json.loads(text)["verdict"] in ("pass", "fail") else None
+    except ApiError as error:
+        if not error.not_found:
+            raise
+    except (KeyError, TypeError, ValueError):
+        pass  # not written by busbar: no verdict
+    return None
+
+
+def _is_of(pod: JsonObject, job: JsonObject) -> bool:
+    metadata = pod["metadata"]
+    label = (metadata.get("labels") or {}).get(JOB_LABEL)
+    return bool((metadata["namespace"], label) == (job["metadata"]["namespace"], job["metadata"]["name"]))
+
+
+def _hostnames(worker: JsonObject) -> set[str]:
+    """The values of the label by which busbar.manifests.scheduling.pod_on selects Nodes."""
+    required = worker["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    [term] = required["nodeSelectorTerms"]
+    [expression] = term["matchExpressions"]
+    return set(expression["values"])

@@ -1,0 +1,245 @@
+"""A measurement whose GPUs pods of others hold: it fails with their names, waits, or keeps a verdict."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from busbar.collect.busy import RESULT_KEY, Kept, WhenBusy
+from busbar.collect.jobwatch import JobWatch
+from busbar.collect.watch import Unreachable
+from busbar.judge.collector import JobNeverStarted
+from busbar.kube.client import JsonObject
+from busbar.kube.wait import Deadline
+from busbar.manifests import mpijob
+from tests.support.kube_cluster import Clock, Cluster, container, pod, unreachable
+from tests.support.kube_site import job as configured
+from tests.unit.measure.foreign import gpu_node, holder
+
+FORMER = '{"format": 3, "verdict": "pass", "settings": {"k3s": "v1.35.6+k3s1"}}'
+UNSCHEDULABLE = {
+    "type": "PodScheduled",
+    "status": "False",
+    "reason": "Unschedulable",
+    "message": "0/5 nodes are available: 2 Insufficient nvidia.com/gpu.",
+}
+WAIT = WhenBusy(3600)
+KEEP = WhenBusy(30, "nccl-h100-last-result")
+
+
+class Site(Cluster):
+    """Four workers with a job; `train` holds GPUs until it `ends`. The operator does as it is told."""
+
+    def __init__(self, policy: WhenBusy | None) -> None:
+        made = mpijob.render(configured())
+        self.job: dict[str, Any] = made
+        made["metadata"] |= {"uid": "u-1"}
+        made["metadata"]["annotations"] |= policy.annotations if policy else {}
+        made["status"] = {"conditions": []}
+        name, self.namespace = made["metadata"]["name"], made["metadata"]["namespace"]
+        self.path = f"/apis/kubeflow.org/v2beta1/namespaces/{self.namespace}/mpijobs/{name}"
+        self.pods = f"/api/v1/namespaces/{self.namespace}/pods"
+        super().__init__(
+            {
+                self.path: made,
+                self.pods: [pod("w-0", phase="Pending", conditions=[UNSCHEDULABLE])],
+                f"/api/v1/namespaces/{self.namespace}/events": [],
+                "/api/v1/nodes": [gpu_node(node) for node in configured().nodes],
+                "/api/v1/pods": [],
+            }
+        )
+        self.clock = Clock()
+        self.told: list[str] = []
+
+    def train(self, *names: str, units: int = 8) -> None:
+        nodes = configured().nodes
+        self.objects["/api/v1/pods"] = [
+            holder(node, name, units) for node, name in zip(nodes, names, strict=False)
+        ]
+
+    def ends(self) -> None:
+        self.objects["/api/v1/pods"] = []
+
+    def merge(self, path: str, body: Mapping[str, Any]) -> JsonObject:
+        self.job["spec"]["runPolicy"] |= body["spec"]["runPolicy"]
+        suspended = self.job["spec"]["runPolicy"]["suspend"]
+        self.job["status"]["conditions"] = [{"type": "Suspended", "status": str(suspended)}]
+        if not suspended:
+            self.starts()
+        return super().merge(path, body)
+
+    def starts(self) -> None:
+        self.objects[self.pods] = [pod("l", "launcher", containerStatuses=[container({"running": {}})])]
+
+    @property
+    def suspensions(self) -> list[bool]:
+        return [body["spec"]["runPolicy"]["suspend"] for _, body in self.patched]
+
+    def watch(self) -> JobWatch:
+        name = self.job["metadata"]["name"]
+        watch = JobWatch(self, self.namespace, name, Deadline(self.clock, 600), self.told.append)
+        watch.uid()
+        return watch
+
+    def record(self, text: str) -> None:
+        path = f"/api/v1/namespaces/{self.namespace}/configmaps/{KEEP.former}"
+        self.objects[path] = {"data": {RESULT_KEY: text}}
+
+
+def test_without_a_policy_workers_that_fit_nowhere_end_the_wait_with_the_pods_that_hold_the_gpus() -> None:
+    site = Site(None)
+    site.train("llama-0")
+    with pytest.raises(JobNeverStarted) as never:
+        site.watch().log()
+    assert 180 <= site.clock.time < 185
+    assert never.value.reasons[:2] == [
+        "the job's pods cannot start",
+        f"w-0: Unschedulable: {UNSCHEDULABLE['message']}",
+    ]
+    node = configured().nodes[0]
+    assert never.value.reasons[-1] == f"{node}: 0 of 8 nvidia.com/gpu are free, held by ml/llama-0 (8)"
+
+
+def test_pods_that_may_not_be_listed_leave_the_schedulers_message() -> None:
+    site = Site(None)
+    del site.objects["/api/v1/pods"]
+    with pytest.raises(JobNeverStarted, match=r"2 Insufficient .*which pods hold the GPUs is not known"):
+        site.watch().log()
+
+
+def test_wait_begins_when_the_last_pod_has_ended_and_holds_no_gpus_meanwhile() -> None:
+    site = Site(WAIT)
+    site.train("llama-0", "llama-1")
+    site.clock.at(1000, lambda: site.train("llama-0"))
+    site.clock.at(2000, site.ends)
+    watch = site.watch()
+    watch.log()
+    assert 2000 <= site.clock.time < 2020
+    assert site.suspensions == [True, False]
+    assert watch.deadline.elapsed < 10, "the measurement has its whole time"
+    assert any("the GPUs are held: " in line and "ml/llama-0 (8) and 1 more" in line for line in site.told)
+
+
+def test_a_job_whose_gpus_are_free_is_not_touched() -> None:
+    site = Site(WAIT)
+    site.starts()
+    site.watch().log()
+    assert (site.suspensions, site.clock.time) == ([], 0)
+
+
+def test_pods_that_end_within_their_grace_period_do_not_suspend_the_job() -> None:
+    site = Site(KEEP)
+    site.train("llama-0")
+    site.clock.at(15, site.ends)
+    site.clock.at(15, site.starts)
+    site.watch().log()
+    assert site.suspensions == []
+
+
+def test_what_others_hold_beside_the_jobs_needs_is_no_reason_to_wait() -> None:
+    site = Site(WAIT)
+    site.objects["/api/v1/nodes"] = [gpu_node(node, gpus=16) for node in configured().nodes]
+    site.train("notebook-0", units=8)
+    site.objects["/api/v1/pods"].append(holder("elsewhere", "llama-0", 8))
+    site.starts()
+    site.watch().log()
+    assert site.clock.time == 0
+
+
+def test_the_jobs_own_pods_are_not_those_of_others() -> None:
+    site = Site(WAIT)
+    own = holder(configured().nodes[0], "w-0", 8)
+    own["metadata"] |= {
+        "namespace": site.namespace,
+        "labels": {mpijob.JOB_LABEL: site.job["metadata"]["name"]},
+    }
+    site.objects["/api/v1/pods"] = [own]
+    site.clock.at(5, site.starts)
+    site.watch().log()
+    assert site.suspensions == []
+
+
+def test_wait_ends_at_its_deadline_with_the_pods_and_the_cure() -> None:
+    site = Site(WAIT)
+    site.train("llama-0", "llama-1", "llama-2", "llama-3")
+    with pytest.raises(JobNeverStarted) as never:
+        site.watch().log()
+    assert 3600 <= site.clock.time < 3611
+    first, *named, fix = never.value.reasons
+    assert first == "pods of others held the GPUs for 3600 s"
+    assert [f"ml/llama-{n} (8)" in line for n, line in enumerate(named)] == [True] * 4
+    assert fix.startswith("Fix: raise validation.run when these pods have ended")
+    assert site.suspensions == [True]
+
+
+def test_a_job_that_lost_its_gpus_to_a_faster_pod_waits_again() -> None:
+    site = Site(WAIT)
+    site.clock.at(100, lambda: site.train("llama-0"))
+    site.clock.at(1000, site.ends)
+    site.watch().log()
+    assert site.suspensions == [True, False]
+
+
+def test_keep_hands_out_the_former_verdict_and_leaves_no_pod_of_the_job() -> None:
+    site = Site(KEEP)
+    site.train("llama-0")
+    site.record(FORMER)
+    with pytest.raises(Kept) as kept:
+        site.watch().log()
+    assert kept.value.printed == FORMER
+    assert 30 <= site.clock.time < 35
+    assert site.suspensions == [True]
+    assert any("ml/llama-0 (8): the former verdict stays" in line for line in site.told)
+
+
+@pytest.mark.parametrize("record", [None, '{"verdict": "unknown"}', "no JSON", "[]"])
+def test_keep_without_a_former_verdict_fails_and_says_so(record: str | None) -> None:
+    site = Site(KEEP)
+    site.train("llama-0")
+    if record is not None:
+        site.record(record)
+    with pytest.raises(JobNeverStarted, match="there is no former verdict to keep in ConfigMap") as never:
+        site.watch().log()
+    assert "ml/llama-0 (8)" in str(never.value)
+
+
+def test_a_suspended_job_runs_when_the_command_is_repeated_and_the_gpus_are_free() -> None:
+    site = Site(KEEP)
+    site.merge(site.path, {"spec": {"runPolicy": {"suspend": True}}})
+    site.watch().log()
+    assert site.suspensions == [True, False]
+
+
+@pytest.mark.parametrize("policy", [WAIT, KEEP])
+def test_a_job_that_has_run_is_collected_whatever_holds_the_gpus_now(policy: WhenBusy) -> None:
+    site = Site(policy)
+    site.train("llama-0")
+    site.objects[site.pods] = [pod("l", "launcher", phase="Succeeded")]
+    site.job["status"]["conditions"] = [{"type": "Succeeded", "status": "True"}]
+    site.watch().log()
+    assert (site.suspensions, site.clock.time) == ([], 0)
+
+
+def test_an_operator_that_does_not_resume_the_job_ends_the_wait() -> None:
+    site = Site(KEEP)
+    site.job["status"]["conditions"] = [{"type": "Suspended", "status": "True"}]
+    with pytest.raises(JobNeverStarted, match="does not resume: timed out after 60 s"):
+        site.watch().log()
+
+
+def test_an_api_that_does_not_answer_says_nothing_about_the_gpus() -> None:
+    site = Site(KEEP)
+    watch = site.watch()
+    site.failures = [unreachable()] * 1000
+    with pytest.raises(Unreachable):
+        watch.log()
+
+
+def test_the_policy_travels_in_an_annotation_of_the_job() -> None:
+    for policy in (WAIT, KEEP):
+        assert WhenBusy.read(policy.annotations) == policy
+    assert WhenBusy.read({}) is None
+    assert json.loads(WAIT.annotations["busbar/when-busy"]) == {"deadline_seconds": 3600, "former": None}

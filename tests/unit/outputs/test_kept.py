@@ -1,0 +1,134 @@
+"""A verdict that stays while the GPUs are held: for which workers, what has changed since, and the gate."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from busbar.collect.spec import collect_spec
+from busbar.config import load
+from busbar.outputs import ClusterOutputs, build_outputs
+from busbar.outputs.kept import current_result, record, settings_of
+from busbar.outputs.pool import read_result, summarize
+from tests.support import kube_site
+from tests.support.clusters import site
+from tests.support.verdicts import failing, passing, unknown
+
+PRINTED = json.dumps(summarize(passing(), config_map="ns/x", measured_at="2026-11-23T01:02:03Z"))
+
+
+class Update:
+    """One update of the site of four workers: what is wanted, and the result that its outputs get."""
+
+    def __init__(self, folder: Path, printed: str, nodes: int = 4, **parts: Any) -> None:
+        cluster, job = kube_site.cluster(**parts), kube_site.job(nodes=nodes, **parts)
+        spec = collect_spec(cluster.pools["h100"], cluster.validation, job, "nccl-h100-1", folder=str(folder))
+        self.settings = settings_of(job, "nccl-h100-1", spec["expectation"])
+        self.result = current_result(
+            printed, spec, self.settings, job.nodes, keep=True, announce=lambda _: pytest.fail("announced")
+        )
+        self.record = record(printed, self.result, self.settings)
+
+
+def k3s(version: str) -> dict[str, Any]:
+    return {"version": version, "sha256": {"amd64": "ab" * 32}}
+
+
+def test_a_measured_result_names_the_workers_of_its_job(tmp_path: Path) -> None:
+    result = Update(tmp_path, PRINTED).result
+    assert result == {
+        **read_result(PRINTED), "nodes_measured": ["worker-1", "worker-2", "worker-3", "worker-4"]
+    }  # fmt: skip
+
+
+def test_a_job_that_never_started_has_measured_no_worker(tmp_path: Path) -> None:
+    assert "nodes_measured" not in Update(tmp_path, json.dumps(summarize(unknown()))).result
+
+
+@pytest.mark.parametrize("verdict", [passing(), failing("half of the rails are missing")])
+def test_a_verdict_that_is_kept_says_which_version_it_was_measured_with(
+    tmp_path: Path, verdict: dict[str, Any]
+) -> None:
+    first = Update(tmp_path, json.dumps(summarize(verdict)), k3s=k3s("v1.35.5+k3s1"))
+    kept = Update(tmp_path, first.record, k3s=k3s("v1.35.6+k3s1"))
+    assert kept.result == {**first.result, "stale": ["k3s v1.35.5+k3s1 -> v1.35.6+k3s1"]}
+
+
+def test_when_it_was_measured_stays_and_what_went_with_its_job_does_not(tmp_path: Path) -> None:
+    kept = Update(tmp_path, Update(tmp_path, PRINTED).record).result
+    assert kept["measured_at"] == "2026-11-23T01:02:03Z"
+    assert "config_map" not in kept
+
+
+def test_a_verdict_that_is_kept_twice_is_compared_with_its_own_measurement(tmp_path: Path) -> None:
+    first = Update(tmp_path, PRINTED, k3s=k3s("v1.35.4+k3s1"))
+    second = Update(tmp_path, first.record, k3s=k3s("v1.35.5+k3s1"))
+    third = Update(tmp_path, second.record, k3s=k3s("v1.35.6+k3s1"))
+    assert third.result["stale"] == ["k3s v1.35.4+k3s1 -> v1.35.6+k3s1"]
+    assert Update(tmp_path, third.record, k3s=k3s("v1.35.4+k3s1")).result["stale"] == []
+
+
+@pytest.mark.parametrize(
+    ("parts", "stale"),
+    [
+        ({"validation": {"run": 2}}, ["run 1 -> 2"]),
+        ({"validation": {"tolerance": 0.05}}, ["tolerance 0.1 -> 0.05"]),
+        ({"validation": {"env": {"NCCL_IB_QPS": "4"}}}, ["env NCCL_IB_QPS none -> 4"]),
+        ({"pool": {"gpu_model": "H200"}}, ["gpu H100 -> H200"]),
+        ({"nodes": 2}, ["no longer in the pool: worker-3, worker-4"]),
+    ],
+)
+def test_every_change_since_is_named(tmp_path: Path, parts: dict[str, Any], stale: list[str]) -> None:
+    assert Update(tmp_path, Update(tmp_path, PRINTED).record, **parts).result["stale"] == stale
+
+
+def test_a_job_that_differs_in_nothing_that_has_a_name_is_named_itself(tmp_path: Path) -> None:
+    former = json.loads(Update(tmp_path, PRINTED).record)
+    former["settings"]["job"] = "nccl-h100-0"
+    kept = Update(tmp_path, json.dumps(former)).result
+    assert kept["stale"] == ["job nccl-h100-0 -> nccl-h100-1"]
+
+
+def outputs(workers: int, measured: int, **validation: Any) -> ClusterOutputs:
+    """The outputs of a site with a pool of so many workers, of which the first `measured` were measured."""
+    names = [f"gpu-{index}" for index in range(1, measured + 1)]
+    result = {**read_result(PRINTED), "nodes_measured": names, "stale": ["run 1 -> 2"]}
+    cluster = load(site(workers={"h100": workers}, validation=validation))
+    built = build_outputs(cluster, versions={"k3s": "v1.35.6+k3s1"}, facts={}, results={"h100": result})
+    return ClusterOutputs.from_dict(built)
+
+
+def test_a_worker_that_was_never_measured_is_not_offered_to_jobs() -> None:
+    found = outputs(10, 9)
+    assert found.nccl_passed
+    assert found.pools["h100"].workers == tuple(f"gpu-{index}" for index in range(1, 10))
+    assert found.nccl["h100"].stale == ("run 1 -> 2",)
+
+
+def test_a_pool_of_which_too_few_workers_are_measured_has_not_passed() -> None:
+    found = outputs(3, 2)
+    assert not found.nccl_passed
+    assert found.nccl_reasons == (
+        "2 of 3 workers are measured, validation.min_nodes_fraction is 0.9; not measured: gpu-3. Fix: raise "
+        "validation.run when the GPUs of the pool are free",
+    )
+
+
+@pytest.mark.parametrize(("fraction", "passed"), [(0.55, True), (0.56, False)])
+def test_the_site_decides_how_many_are_enough(fraction: float, passed: bool) -> None:
+    assert outputs(20, 11, min_nodes_fraction=fraction).nccl_passed is passed
+
+
+def test_a_pool_without_a_measured_worker_is_not_offered_at_all() -> None:
+    found = outputs(2, 0)
+    assert not found.nccl_passed and found.pools == {}
+
+
+def test_results_of_an_earlier_busbar_which_name_no_workers_stay_as_they_are() -> None:
+    cluster = load(site())
+    built = build_outputs(cluster, versions={"k3s": "v"}, facts={}, results={"h100": read_result(PRINTED)})
+    found = ClusterOutputs.from_dict(built)
+    assert found.nccl_passed and found.pools["h100"].workers == ("gpu-1", "gpu-2")
