@@ -33,7 +33,8 @@ def copy_of_checkout(folder: str) -> Path:
     listing = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     names = subprocess.run(listing, cwd=PROJECT, check=True, capture_output=True, text=True).stdout
     for name in filter(None, names.split("\0")):
-        if (PROJECT / name).is_file():
+        # Links to folders too: busbar/host is one.
+        if (PROJECT / name).is_file() or (PROJECT / name).is_symlink():
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(PROJECT / name, copy / name, follow_symlinks=False)
     return copy
