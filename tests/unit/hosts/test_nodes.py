@@ -108,6 +108,29 @@ def test_a_replaced_server_1_waits_until_k3s_runs_on_the_server_whose_cluster_it
     assert "Fix: " in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("state", "enabled", "starts"),
+    [("inactive", 0, True), ("inactive", 1, False), ("failed", 0, False), ("active", 0, False)],
+)
+def test_k3s_that_somebody_has_stopped_is_started_and_that_of_a_restore_is_not(
+    tmp_path: Path, state: str, enabled: int, starts: bool
+) -> None:
+    (tmp_path / "log").touch()
+    systemctl = f"""
+    systemctl() {{
+      case $* in
+        "is-enabled --quiet k3s") return {enabled} ;;
+        "is-active k3s") echo {state}; [[ {state} == active ]] ;;
+        *start*) echo "systemctl $*" >>{tmp_path}/log ;;
+        *) return 3 ;;
+      esac
+    }}
+    ETCD_DATA={tmp_path} START_DEADLINE=0
+    main"""
+    _, log = performed(tmp_path, "k3s-nodes", systemctl, {"machines": "s-1 a"}, NODE_NAME="s-2")
+    assert log == (["systemctl --no-block start k3s"] if starts else [])
+
+
 def test_a_server_without_k3s_is_an_error_where_the_cluster_has_to_know_its_hosts(tmp_path: Path) -> None:
     """The engine would not run the step again, and the list of an earlier update would stay."""
     (tmp_path / "log").touch()
