@@ -44,3 +44,7 @@ class Cluster(Model):
     def pool_of(self, worker: Worker) -> str | None:
         """Name of its pool: a worker that names none is in the only one."""
         return worker.pool or (next(iter(self.pools)) if len(self.pools) == 1 else None)
+
+    def validation_of(self, pool: str) -> Validation:
+        """The validation of a pool: `validation` with `pools.NAME.validation`."""
+        return self.validation.of_pool(self.pools[pool].validation)

@@ -22,10 +22,11 @@ def findings(cluster: Cluster, root: Path) -> Iterator[str]:
     """Yield one finding per file that is not usable; `root` is the project folder."""
     if cluster.ssh.key_file:
         yield from _key(resolve(root, cluster.ssh.key_file), cluster.ssh.key_file)
-    if cluster.validation.topology_file:
-        yield from _topology(
-            resolve(root, cluster.validation.topology_file), cluster.validation.topology_file
-        )
+    own = {f"pools.{name}.validation": pool.validation for name, pool in cluster.pools.items()}
+    for where, validation in {"validation": cluster.validation, **own}.items():
+        if validation and validation.topology_file:
+            name = validation.topology_file
+            yield from _topology(resolve(root, name), f"{where}.topology_file: {name!r}")
     for name, chart in cluster:
         if not isinstance(chart, Chart) or not chart.enabled or not chart.is_local:
             continue
@@ -41,9 +42,8 @@ def _key(path: Path, name: str) -> Iterator[str]:
         yield f"ssh.key_file: {name!r} contains no private key. Fix: name the file without .pub"
 
 
-def _topology(path: Path, name: str) -> Iterator[str]:
+def _topology(path: Path, where: str) -> Iterator[str]:
     """The pods mount the file from a ConfigMap, which limits its name and size."""
-    where = f"validation.topology_file: {name!r}"
     problem = _unreadable(path)
     if problem:
         yield f"{where} {problem}"

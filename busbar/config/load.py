@@ -78,7 +78,7 @@ def load(data: Mapping[str, Any], *, secret_keys: Collection[str] = (), root: Pa
         problems += check(partial)
     problems += host_checks.login(partial, secret_keys)
     problems += k3s_checks.bucket(partial, secret_keys)
-    if cluster is not None and not any(p.startswith("validation.profile") for p in problems):
+    if cluster is not None and not any(validation_checks.NO_PROFILE in p for p in problems):
         problems += validation_checks.hardware(cluster)
     if cluster is not None and root is not None:
         problems += files.findings(cluster, root)
@@ -103,15 +103,11 @@ def warnings(cluster: Cluster) -> list[str]:
     found += k3s_argument_checks.unknown_key_warnings(partial)
     found += k3s_checks.disabled_warnings(partial)
     found += host_checks.virtual_ip_warnings(partial)
-    found += validation_checks.launch_warnings(partial)
+    found += validation_checks.launch_warnings(cluster)
     found += validation_checks.warnings(cluster)
     found += host_key_warnings(cluster)
     if len(cluster.hosts.workers) == 1 and cluster.validation.enabled:
         found.append("hosts.workers: with one worker the validation stays on the host and tests no fabric")
-    if cluster.validation.transport == "socket" and cluster.validation.expected_busbw_gbps is None:
-        found.append(
-            "validation.transport: no bandwidth can be computed for sockets. Fix: set expected_busbw_gbps"
-        )
     if not cluster.validation.enabled:
         found.append("validation.enabled: false: the NCCL validation does not run; nccl_passed will be false")
     if cluster.nfs_server and len(cluster.hosts.workers) > NFS_WORKERS:

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 from busbar.config.k3s import K3s
 from busbar.config.operators import GpuOperator, NetworkOperator
 from busbar.config.ssh import Ssh
-from busbar.config.validation import Validation
+from busbar.config.validation import PoolValidation, Validation
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -72,6 +72,11 @@ class PartialConfig:
             has_nfs_server=data.get("nfs_server") is not None,
             nfs_host=_text(_mapping(data.get("nfs_server")).get("host")),
         )
+
+    @property
+    def pool_validations(self) -> dict[str, PoolValidation]:
+        """`pools.NAME.validation`, by pool."""
+        return {name: _section(PoolValidation, pool.get("validation")) for name, pool in self.pools.items()}
 
     @property
     def only_pool(self) -> str | None:

@@ -9,6 +9,7 @@ from pydantic import Field, WithJsonSchema
 
 from busbar.config.kubernetes_values import LabelKey, LabelValue
 from busbar.config.network_values import HcaPattern
+from busbar.config.validation import PoolValidation
 from busbar.config.values import Float, Int, Matching, Model, NonEmpty
 
 MaxUnavailable = Annotated[
@@ -92,6 +93,9 @@ class Pool(Model):
         description="What an agent that has to restart does while pods of a job (Job, MPIJob) run on its "
         "worker. keep: it restarts, and they keep running; no drain evicts them. wait: it waits for their "
         "end, an hour at most. refuse: the update fails at this worker.",
+    )
+    validation: PoolValidation | None = Field(
+        default=None, description="What differs in the NCCL validation of this pool, by its hardware."
     )
 
     def restarts_at_once(self, workers: int) -> int:

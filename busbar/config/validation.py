@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from busbar import versions
 from busbar.config.kubernetes_values import DnsLabel, Image, Quantity, RuntimeClass
@@ -19,7 +19,58 @@ Algorithm = Literal["auto", "ring", "tree", "nvls", "sharp"]
 DEFAULT_TRANSPORT: Transport = "gpudirect-rdma"
 
 
-class Validation(Model):
+class OfHardware(Model):
+    """What of a validation depends on the hardware of a pool."""
+
+    profile: Annotated[NonEmpty, Offered(profiles.names, only=True)] | None = Field(
+        default=None,
+        description="Profile of a known system, such as h100-ib-8x400; its settings become the defaults.",
+    )
+    transport: Transport | None = Field(
+        default=None,
+        description="Transport that NCCL must prove to use; by default the profile's, else gpudirect-rdma.",
+    )
+    algorithm: Algorithm = Field(
+        default="auto", description="Algorithm that NCCL is told to use (NCCL_ALGO)."
+    )
+    expected_busbw_gbps: Annotated[Float, Field(gt=0)] | None = Field(
+        default=None, description="Expected bus bandwidth in GB/s (10^9 bytes), instead of the computed one."
+    )
+    expected_by_collective: dict[Collective, Annotated[Float, Field(gt=0)]] = Field(
+        default={},
+        description="Expected bus bandwidth in GB/s by collective; expected_busbw_gbps is the first one's.",
+    )
+    tolerance: Annotated[Float, Field(ge=0, lt=1)] = Field(
+        default=0.1,
+        description="Accepted shortfall as a fraction of the expected bandwidth: 0.1 accepts 90 %.",
+    )
+    image: Image = Field(
+        default=versions.NCCL_TESTS_IMAGE, description="Image with nccl-tests, Open MPI and sshd."
+    )
+    env: dict[EnvName, Text] = Field(
+        default={}, description="Additional environment variables of the ranks, such as NCCL_DEBUG_SUBSYS."
+    )
+    topology_file: NonEmpty | None = Field(
+        default=None,
+        description="NCCL topology XML on the machine that runs Pulumi, relative to the project folder.",
+    )
+    hcas: list[HcaName] = Field(
+        default=[], description="HCAs that NCCL must use (NCCL_IB_HCA); by default all rails."
+    )
+
+
+def _without_defaults(schema: dict[str, Any]) -> None:
+    for field in schema["properties"].values():
+        field.pop("default", None)
+
+
+class PoolValidation(OfHardware):
+    """What differs in the validation of a pool; anything else is as in `validation`."""
+
+    model_config = ConfigDict(json_schema_extra=_without_defaults)
+
+
+class Validation(OfHardware):
     """An nccl-tests run per pool, and the gate on its result."""
 
     enabled: bool = Field(
@@ -50,14 +101,6 @@ class Validation(Model):
         description="Order of the pools. in_order: one after the other, because those that share switches "
         "share their bandwidth. together: at the same time, for pools that share no switch.",
     )
-    profile: Annotated[NonEmpty, Offered(profiles.names, only=True)] | None = Field(
-        default=None,
-        description="Profile of a known system, such as h100-ib-8x400; its settings become the defaults.",
-    )
-    transport: Transport | None = Field(
-        default=None,
-        description="Transport that NCCL must prove to use; by default the profile's, else gpudirect-rdma.",
-    )
     collectives: Annotated[list[Collective], Field(min_length=1)] = Field(
         default=["all_reduce"], description="Collectives to measure; the first one is the headline result."
     )
@@ -68,37 +111,10 @@ class Validation(Model):
     )
     iterations: Annotated[Int, Field(ge=1)] = Field(default=20, description="Timed iterations per size.")
     warmup: Annotated[Int, Field(ge=0)] = Field(default=5, description="Iterations before the timed ones.")
-    algorithm: Algorithm = Field(
-        default="auto", description="Algorithm that NCCL is told to use (NCCL_ALGO)."
-    )
-    expected_busbw_gbps: Annotated[Float, Field(gt=0)] | None = Field(
-        default=None, description="Expected bus bandwidth in GB/s (10^9 bytes), instead of the computed one."
-    )
-    expected_by_collective: dict[Collective, Annotated[Float, Field(gt=0)]] = Field(
-        default={},
-        description="Expected bus bandwidth in GB/s by collective; expected_busbw_gbps is the first one's.",
-    )
-    tolerance: Annotated[Float, Field(ge=0, lt=1)] = Field(
-        default=0.1,
-        description="Accepted shortfall as a fraction of the expected bandwidth: 0.1 accepts 90 %.",
-    )
     accept_warnings: list[Annotated[Text, Field(min_length=8)]] = Field(
         default=[],
         description="Parts of lines that busbar does not know and the log may have: WARN lines of NCCL, and "
         "lines that look like the end of a job. Known failures are never accepted.",
-    )
-    image: Image = Field(
-        default=versions.NCCL_TESTS_IMAGE, description="Image with nccl-tests, Open MPI and sshd."
-    )
-    env: dict[EnvName, Text] = Field(
-        default={}, description="Additional environment variables of the ranks, such as NCCL_DEBUG_SUBSYS."
-    )
-    topology_file: NonEmpty | None = Field(
-        default=None,
-        description="NCCL topology XML on the machine that runs Pulumi, relative to the project folder.",
-    )
-    hcas: list[HcaName] = Field(
-        default=[], description="HCAs that NCCL must use (NCCL_IB_HCA); by default all rails."
     )
     slots_per_worker: Annotated[Int, Field(ge=1)] | None = Field(
         default=None, description="Ranks per worker; by default the pool's GPUs."
@@ -114,6 +130,13 @@ class Validation(Model):
     runtime_class: RuntimeClass = Field(
         default="nvidia", description="RuntimeClass of the worker pods; empty for none."
     )
+
+    def of_pool(self, own: PoolValidation | None) -> Validation:
+        """The validation of a pool: its OWN values, else these. Of `env`, the pool adds to these."""
+        given = {key: getattr(own, key) for key in own.model_fields_set} if own else {}
+        if "env" in given:
+            given["env"] = {**self.env, **given["env"]}
+        return self.model_copy(update=given)
 
     @property
     def is_gate(self) -> bool:

@@ -6,17 +6,18 @@ Each yields `<path>: <what>. Fix: <what to do>`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from busbar.config.cluster import Cluster
 from busbar.config.errors import did_you_mean
 from busbar.config.partial import PartialConfig
 from busbar.config.pools import Pool
+from busbar.config.validation import OfHardware
 from busbar.nccl.expected import profiles
 from busbar.nccl.expected.expectation import Expectation
-from busbar.nccl.expected.profiles import Profile
 from busbar.nccl.expected.system import is_gpu
 
+NO_PROFILE = "is not a profile"
 # Levels of NCCL_DEBUG at which NCCL prints the transport of each edge.
 _EVIDENCE = ("INFO", "TRACE")
 _FABRICS = {"infiniband": "infiniband", "ethernet": "roce"}
@@ -35,29 +36,9 @@ def values(config: PartialConfig) -> Iterator[str]:
             f"validation.min_bytes: {wanted.min_bytes} is more than validation.max_bytes, "
             f"{wanted.max_bytes}. Fix: lower min_bytes or raise max_bytes"
         )
-    if wanted.profile is not None:
-        try:
-            profiles.load(wanted.profile)
-        except profiles.UnknownProfileError:
-            names = profiles.names()
-            hint = did_you_mean(wanted.profile, names) or f"; expected one of: {', '.join(names)}"
-            yield f"validation.profile: {wanted.profile!r} is not a profile{hint}"
-    for collective in wanted.expected_by_collective:
-        if collective not in wanted.collectives:
-            yield (
-                f"validation.expected_by_collective.{collective}: is not in validation.collectives. "
-                "Fix: add it there, or remove it here"
-            )
-    if (level := wanted.env.get("NCCL_DEBUG")) is not None and level.upper() not in _EVIDENCE:
-        yield (
-            f"validation.env.NCCL_DEBUG: with {level} NCCL does not print what it uses, and missing evidence "
-            "is never a pass. Fix: remove it (busbar sets INFO)"
-        )
-    if "NCCL_IB_HCA" in wanted.env:
-        yield (
-            "validation.env.NCCL_IB_HCA: the gate does not see what is set here. Fix: list the HCAs in "
-            "validation.hcas"
-        )
+    yield from _of_hardware("validation", wanted, wanted.collectives)
+    for name, own in config.pool_validations.items():
+        yield from _of_hardware(f"pools.{name}.validation", own, wanted.collectives)
     if len(set(wanted.collectives)) < len(wanted.collectives):
         yield f"validation.collectives: {', '.join(wanted.collectives)} has duplicates. Fix: list each once"
     for name, pool in config.pools.items():
@@ -67,58 +48,104 @@ def values(config: PartialConfig) -> Iterator[str]:
             yield f"validation.slots_per_worker: {slots} is more than the {gpus} GPUs of pools.{name}"
 
 
+def _of_hardware(where: str, wanted: OfHardware, collectives: Collection[str]) -> Iterator[str]:
+    """What is wrong with the values of one section, `validation` or that of a pool."""
+    if wanted.profile is not None:
+        try:
+            profiles.load(wanted.profile)
+        except profiles.UnknownProfileError:
+            names = profiles.names()
+            hint = did_you_mean(wanted.profile, names) or f"; expected one of: {', '.join(names)}"
+            yield f"{where}.profile: {wanted.profile!r} {NO_PROFILE}{hint}"
+    for collective in wanted.expected_by_collective:
+        if collective not in collectives:
+            yield (
+                f"{where}.expected_by_collective.{collective}: is not in validation.collectives. "
+                "Fix: add it there, or remove it here"
+            )
+    if (level := wanted.env.get("NCCL_DEBUG")) is not None and level.upper() not in _EVIDENCE:
+        yield (
+            f"{where}.env.NCCL_DEBUG: with {level} NCCL does not print what it uses, and missing evidence "
+            "is never a pass. Fix: remove it (busbar sets INFO)"
+        )
+    if "NCCL_IB_HCA" in wanted.env:
+        yield (
+            f"{where}.env.NCCL_IB_HCA: the gate does not see what is set here. Fix: list the HCAs in "
+            f"{where}.hcas"
+        )
+
+
 def hardware(cluster: Cluster) -> Iterator[str]:
     """No profile and no value that lets a pool pass without its fabric, or that fits no pool."""
-    wanted = cluster.validation
-    if not wanted.enabled:
+    if not cluster.validation.enabled:
         return
-    profile = wanted.system
-    if profile is not None and wanted.transport is None and profile.transport == "socket":
-        for name, pool in cluster.pools.items():
+    for name, pool in cluster.pools.items():
+        wanted = cluster.validation_of(name)
+        if wanted.system and wanted.transport is None and wanted.system.transport == "socket":
+            where = _path(cluster, name, "profile")
             yield (
-                f"validation.profile: {profile.name} accepts TCP between hosts, and pools.{name} has "
-                f"{pool.rails} rails. {_OTHER_PROFILE}; if TCP is meant, set validation.transport: socket"
+                f"{where}: {wanted.system.name} accepts TCP between hosts, and pools.{name} has "
+                f"{pool.rails} rails. {_OTHER_PROFILE}; if TCP is meant, set "
+                f"{where.removesuffix('profile')}transport: socket"
             )
-    unfit = _unfit(cluster, profile)
-    if all(unfit.values()):
-        yield from (line for lines in unfit.values() for line in lines)
+    yield from _unfit(cluster)[0]
 
 
-def _unfit(cluster: Cluster, profile: Profile | None) -> dict[str, list[str]]:
-    """By pool: what of profile and expectation is of another kind of system than it."""
-    return {
-        name: [
-            *(_other_system(name, pool, profile) if profile else ()),
-            *(
+def _is_own(cluster: Cluster, pool: str, key: str) -> bool:
+    own = cluster.pools[pool].validation
+    return own is not None and key in own.model_fields_set
+
+
+def _path(cluster: Cluster, pool: str, key: str) -> str:
+    """Where the value is set that a pool uses."""
+    return f"pools.{pool}.validation.{key}" if _is_own(cluster, pool, key) else f"validation.{key}"
+
+
+def _unfit(cluster: Cluster) -> tuple[list[str], list[str]]:
+    """What of profile and expectation is of another kind of system than a pool: errors, and warnings.
+
+    A value of a pool must fit it, and one of `validation` at least one of the pools that use it.
+    """
+    errors: list[str] = []
+    warned: list[str] = []
+    found = {name: list(_of_other_system(cluster, name, pool)) for name, pool in cluster.pools.items()}
+    for name, lines in found.items():
+        for key, line in lines:
+            users = [other for other in found if not _is_own(cluster, other, key)]
+            fits_none = all(any(key == each for each, _ in found[other]) for other in users)
+            (errors if _is_own(cluster, name, key) or fits_none else warned).append(line)
+    return errors, warned
+
+
+def _of_other_system(cluster: Cluster, name: str, pool: Pool) -> Iterator[tuple[str, str]]:
+    """What of profile and expectation is of another kind of system than the pool: key, and finding."""
+    profile, where = cluster.validation_of(name).system, _path(cluster, name, "profile")
+    if profile and pool.gpu_model and is_gpu(pool.gpu_model, profile.gpu) is False:
+        yield (
+            "profile",
+            f"{where}: {profile.name} is for {profile.gpu}, and pools.{name} has "
+            f"{pool.gpu_model}. {_OTHER_PROFILE}",
+        )
+    if profile and profile.fabric is not None and profile.fabric != _FABRICS[pool.link_layer]:
+        yield (
+            "profile",
+            f"{where}: {profile.name} is for {profile.fabric}, and pools.{name}.link_layer is "
+            f"{pool.link_layer}. {_OTHER_PROFILE}",
+        )
+    for path, given, ceiling, _ in _given(cluster, name, pool):
+        if ceiling is not None and given > ceiling:
+            yield (
+                path.partition("validation.")[2].partition(".")[0],
                 f"{path}: {given:g} GB/s is more than pools.{name} can carry, {ceiling:.4g} GB/s. "
-                "Fix: give GB/s (10^9 bytes), not Gb/s"
-                for path, given, ceiling, _ in _given(cluster, name, pool)
-                if ceiling is not None and given > ceiling
-            ),
-        ]
-        for name, pool in cluster.pools.items()
-    }
-
-
-def _other_system(name: str, pool: Pool, profile: Profile) -> Iterator[str]:
-    """What of the profile is another kind of system than the pool."""
-    if pool.gpu_model and is_gpu(pool.gpu_model, profile.gpu) is False:
-        yield (
-            f"validation.profile: {profile.name} is for {profile.gpu}, and pools.{name} has "
-            f"{pool.gpu_model}. {_OTHER_PROFILE}"
-        )
-    if profile.fabric is not None and profile.fabric != _FABRICS[pool.link_layer]:
-        yield (
-            f"validation.profile: {profile.name} is for {profile.fabric}, and pools.{name}.link_layer is "
-            f"{pool.link_layer}. {_OTHER_PROFILE}"
-        )
+                "Fix: give GB/s (10^9 bytes), not Gb/s",
+            )
 
 
 def _given(
     cluster: Cluster, name: str, pool: Pool
 ) -> Iterator[tuple[str, float, float | None, float | None]]:
     """Path, value, ceiling and computed value of each bandwidth that is given, for one pool. GB/s."""
-    wanted = cluster.validation
+    wanted = cluster.validation_of(name)
     workers = sum(cluster.pool_of(worker) == name for worker in cluster.hosts.workers)
     computed = Expectation(
         profile=wanted.profile,
@@ -130,39 +157,48 @@ def _given(
         transport=wanted.required_transport,
         algorithm=wanted.chosen("algorithm"),
     )
-    given = {
-        f"validation.expected_by_collective.{k}": (k, v) for k, v in wanted.expected_by_collective.items()
-    }
+    by_collective = _path(cluster, name, "expected_by_collective")
+    given = {f"{by_collective}.{key}": (key, value) for key, value in wanted.expected_by_collective.items()}
     if wanted.expected_busbw_gbps is not None:
-        given["validation.expected_busbw_gbps"] = (wanted.collectives[0], wanted.expected_busbw_gbps)
+        path = _path(cluster, name, "expected_busbw_gbps")
+        given[path] = (wanted.collectives[0], wanted.expected_busbw_gbps)
     for path, (collective, value) in given.items():
         bounds = computed.bounds(collective)
         yield path, value, bounds.ceiling, bounds.expected
 
 
-def warnings(cluster: Cluster) -> Iterator[str]:
-    """What is allowed and lets more pass than is probably meant."""
-    wanted = cluster.validation
-    if not wanted.enabled:
-        return
+def warnings(cluster: Cluster) -> list[str]:
+    """What is allowed and lets more pass than is probably meant, each once."""
+    if not cluster.validation.enabled:
+        return []
+    found = _unfit(cluster)[1]
+    for name, pool in cluster.pools.items():
+        found += _pool_warnings(cluster, name, pool)
+    return list(dict.fromkeys(found))
+
+
+def _pool_warnings(cluster: Cluster, name: str, pool: Pool) -> Iterator[str]:
+    wanted = cluster.validation_of(name)
     if wanted.tolerance > _FAR_BELOW:
         yield (
-            f"validation.tolerance: {wanted.tolerance:g} accepts {1 - wanted.tolerance:.0%} of the expected "
-            "bandwidth. Fix: 0.1 accepts 90 %"
+            f"{_path(cluster, name, 'tolerance')}: {wanted.tolerance:g} accepts {1 - wanted.tolerance:.0%} "
+            "of the expected bandwidth. Fix: 0.1 accepts 90 %"
         )
+    if wanted.transport == "socket" and wanted.expected_busbw_gbps is None:
+        yield (
+            f"{_path(cluster, name, 'transport')}: no bandwidth can be computed for sockets. Fix: set "
+            "expected_busbw_gbps"
+        )
+    for path, given, _, computed in _given(cluster, name, pool):
+        if computed is not None and given < _FAR_BELOW * computed:
+            yield f"{path}: {given:g} GB/s is far below what pools.{name} should do, {computed:.4g} GB/s"
     profile = wanted.system
-    unfit = _unfit(cluster, profile)
-    if not all(unfit.values()):
-        yield from (line for lines in unfit.values() for line in lines)
-    for name, pool in cluster.pools.items():
-        for path, given, _, computed in _given(cluster, name, pool):
-            if computed is not None and given < _FAR_BELOW * computed:
-                yield f"{path}: {given:g} GB/s is far below what pools.{name} should do, {computed:.4g} GB/s"
-        if profile is not None and (profile.rails, profile.rate_gbps) != (pool.rails, pool.rate_gbps):
-            yield (
-                f"validation.profile: {profile.name} has {profile.rails} rails of {profile.rate_gbps:g} "
-                f"Gb/s. Those of pools.{name} count, {pool.rails} of {pool.rate_gbps:g} Gb/s"
-            )
+    if profile is not None and (profile.rails, profile.rate_gbps) != (pool.rails, pool.rate_gbps):
+        yield (
+            f"{_path(cluster, name, 'profile')}: {profile.name} has {profile.rails} rails of "
+            f"{profile.rate_gbps:g} Gb/s. Those of pools.{name} count, {pool.rails} of {pool.rate_gbps:g} "
+            "Gb/s"
+        )
 
 
 _EFA = "the default image has no aws-ofi-nccl, and preflight counts no EFA port as a rail"
@@ -171,21 +207,26 @@ _NVL72 = "its pods claim no ComputeDomain and get no IMEX channel, so NVLink bet
 _JUDGED_ONLY = {"efa": _EFA, "efa-p4d": _EFA, "gb200-nvl72": _NVL72, "gb200-multirack": _NVL72}
 
 
-def launch_warnings(config: PartialConfig) -> Iterator[str]:
-    """Validations of systems that busbar judges logs of, and does not launch jobs on."""
-    if not config.validation.enabled:
-        return
+def launch_warnings(cluster: Cluster) -> list[str]:
+    """Validations of systems that busbar judges logs of, and does not launch jobs on, each once."""
+    if not cluster.validation.enabled:
+        return []
+    found = [_launch_warning(cluster, name, pool) for name, pool in cluster.pools.items()]
+    return list(dict.fromkeys(filter(None, found)))
+
+
+def _launch_warning(cluster: Cluster, name: str, pool: Pool) -> str | None:
     fix = "Fix: set validation.enabled: false, and judge logs of your own jobs: busbar nccl check"
-    if reason := _JUDGED_ONLY.get(config.validation.profile or ""):
-        yield (
-            f"validation.profile: busbar judges logs of {config.validation.profile}, and does not launch "
+    profile = cluster.validation_of(name).profile or ""
+    if reason := _JUDGED_ONLY.get(profile):
+        return (
+            f"{_path(cluster, name, 'profile')}: busbar judges logs of {profile}, and does not launch "
             f"jobs there: {reason}. {fix}"
         )
-        return
-    for name, pool in config.pools.items():
-        model = str(pool.get("gpu_model") or "")
-        if re.search(r"GB[23]00", model, re.IGNORECASE):
-            yield (
-                f"pools.{name}.gpu_model: busbar judges logs of {model}, and does not launch jobs there: "
-                f"{_NVL72}. {fix}"
-            )
+    model = pool.gpu_model or ""
+    if re.search(r"GB[23]00", model, re.IGNORECASE):
+        return (
+            f"pools.{name}.gpu_model: busbar judges logs of {model}, and does not launch jobs there: "
+            f"{_NVL72}. {fix}"
+        )
+    return None

@@ -138,7 +138,7 @@ def resolve(
         pool_name,
         nodes,
         hardware=cluster.pools[pool_name],
-        validation=cluster.validation,
+        validation=cluster.validation_of(pool_name),
         hca_resources=hca_resources(cluster, pool_name),
         versions=versions_of(cluster),
         topology=topology,
@@ -153,7 +153,7 @@ def hca_resources(cluster: Cluster, pool_name: str) -> Mapping[str, int] | None:
         return {operator.resource: rails}
     if "resource" not in operator.model_fields_set:
         return None
-    needs_none = cluster.validation.required_transport == "socket"
+    needs_none = cluster.validation_of(pool_name).required_transport == "socket"
     return {} if needs_none else {operator.resource: rails}
 
 

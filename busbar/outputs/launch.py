@@ -79,7 +79,7 @@ def _launch(
     cluster: Cluster, pool: str, workers: Sequence[Host], facts: Mapping[str, Mapping[str, Any]]
 ) -> PoolLaunch:
     job = nccljob.resolve(cluster, pool, [worker.name for worker in workers])
-    configured = cluster.pools[pool]
+    configured, validation = cluster.pools[pool], cluster.validation_of(pool)
     # All workers of a pool have the same levels.
     levels = tuple(key for key, _ in workers[0].labels)
     return PoolLaunch(
@@ -89,7 +89,7 @@ def _launch(
         rate_gbps=configured.rate_gbps,
         link_layer=configured.link_layer,
         transport=job.transport,
-        profile=cluster.validation.profile,
+        profile=validation.profile,
         gpu_model=configured.gpu_model,
         resources={**{name: str(n) for name, n in job.hca_resources.items()}, **job.extra_resources},
         host_paths=dict(job.host_paths),
@@ -103,7 +103,7 @@ def _launch(
             for name, value in job.env.items()
             if _is_setting(name) and name not in job.all_reduce_env
         },
-        topology_file=cluster.validation.topology_file,
+        topology_file=validation.topology_file,
         topology=levels or None,
         interfaces=_interfaces([facts.get(worker.name, {}).get("rail_interfaces") for worker in workers]),
         roce=tuple(

@@ -166,7 +166,9 @@ def spec_of(cluster: Cluster, *, login: Mapping[str, Any], project: Path | None 
     for name, pool in cluster.pools.items():
         requirements[requirements_key("worker", name)] = HostRequirements(
             min_disk_gb=pool.min_disk_gb,
-            plan=_plan("k3s-agent", k3s, inventory.api_address, pool.model_dump(mode="json")),
+            plan=_plan(
+                "k3s-agent", k3s, inventory.api_address, pool.model_dump(mode="json", exclude={"validation"})
+            ),
             **_node(cluster.k3s, "worker"),
             gpus=pool.gpus,
             gpu_model=pool.gpu_model,
@@ -175,7 +177,7 @@ def spec_of(cluster: Cluster, *, login: Mapping[str, Any], project: Path | None 
             rate_gbps=pool.rate_gbps,
             link_layer=pool.link_layer,
             ignore_hcas=tuple(pool.ignore_hcas),
-            transport=cluster.validation.required_transport,
+            transport=cluster.validation_of(name).required_transport,
             offered=network.enabled and "pciAddresses" not in network.selectors,
             all_hcas_with_gds=network.enabled and _mounts_all_hcas(cluster.gpu_operator),
             netdev_selectors=tuple(sorted(NETDEV_SELECTORS & set(network.selectors))),
@@ -237,7 +239,8 @@ def _nfs(inventory: Inventory) -> dict[str, Any] | None:
 def _roce(cluster: Cluster, pool: str) -> dict[str, Any]:
     """What is required of RoCE rails: nothing where NCCL does not use them."""
     configured = cluster.pools[pool]
-    if configured.link_layer != "ethernet" or cluster.validation.required_transport == "socket":
+    is_tcp = cluster.validation_of(pool).required_transport == "socket"
+    if configured.link_layer != "ethernet" or is_tcp:
         return {}
     env = nccljob.resolve(cluster, pool, []).env
     return {

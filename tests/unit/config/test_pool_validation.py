@@ -1,0 +1,98 @@
+"""`pools.NAME.validation`: what differs in the validation of one pool, by its hardware."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from busbar.config import Cluster, ConfigError, load, warnings
+from tests.support.clusters import site
+
+
+def two_pools(own: dict[str, Any], **validation: Any) -> dict[str, Any]:
+    """Pools h100 and old; `own` is the validation of old, which has other hardware."""
+    data = site(workers={"h100": 2, "old": 2}, validation=validation)
+    data["pools"]["old"] |= {"gpu_model": "A100", "rate_gbps": 200, "validation": own}
+    return data
+
+
+def loaded(own: dict[str, Any], **validation: Any) -> Cluster:
+    return load(two_pools(own, **validation))
+
+
+def refused(data: dict[str, Any], root: Path | None = None) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load(data, root=root)
+    [finding] = caught.value.findings
+    return finding
+
+
+def test_a_pool_differs_in_what_it_sets_and_only_there() -> None:
+    cluster = loaded({"tolerance": 0.2, "hcas": ["mlx5_0"]}, tolerance=0.05, iterations=50)
+    old, h100 = cluster.validation_of("old"), cluster.validation_of("h100")
+    assert (old.tolerance, old.hcas, old.iterations) == (0.2, ["mlx5_0"], 50)
+    assert h100 == cluster.validation
+
+
+def test_the_environment_of_a_pool_is_added_to_that_of_all() -> None:
+    cluster = loaded({"env": {"A": "pool", "B": "pool"}}, env={"A": "all", "C": "all"})
+    assert cluster.validation_of("old").env == {"A": "pool", "B": "pool", "C": "all"}
+
+
+def test_null_takes_back_what_is_set_for_all() -> None:
+    cluster = loaded({"expected_busbw_gbps": None}, expected_busbw_gbps=350)
+    assert cluster.validation_of("old").expected_busbw_gbps is None
+
+
+def test_what_neither_sets_is_left_to_the_profile_of_the_pool() -> None:
+    cluster = loaded({"profile": "a100-sharp"})
+    assert "algorithm" not in cluster.validation_of("old").model_fields_set
+    assert cluster.validation_of("old").chosen("algorithm") == "sharp"
+
+
+def test_pools_of_different_hardware_have_a_profile_each() -> None:
+    data = two_pools({"profile": "a100-ib-8x200"}, profile="h100-ib-8x400")
+    assert [text for text in warnings(load(data)) if "validation" in text] == []
+
+
+@pytest.mark.parametrize(
+    ("own", "message"),
+    [
+        ({"profile": "a100"}, "pools.old.validation.profile: 'a100' is not a profile"),
+        (
+            {"profile": "h100-ib-8x400"},
+            "pools.old.validation.profile: h100-ib-8x400 is for H100, and pools.old",
+        ),
+        ({"profile": "a100-noib"}, "set pools.old.validation.transport: socket"),
+        ({"expected_busbw_gbps": 3200}, "pools.old.validation.expected_busbw_gbps: 3200 GB/s is more than"),
+        (
+            {"expected_by_collective": {"all_gather": 100}},
+            "pools.old.validation.expected_by_collective.all_gather: is not in validation.collectives",
+        ),
+        ({"env": {"NCCL_DEBUG": "WARN"}}, "pools.old.validation.env.NCCL_DEBUG: "),
+        ({"env": {"NCCL_IB_HCA": "mlx5_0"}}, "Fix: list the HCAs in pools.old.validation.hcas"),
+        ({"tolerance": 1}, "pools.old.validation.tolerance"),
+        ({"run": 2}, "pools.old.validation.run"),
+    ],
+)
+def test_what_is_wrong_in_a_pool_is_refused_with_its_path(own: dict[str, Any], message: str) -> None:
+    assert message in refused(two_pools(own))
+
+
+def test_a_topology_file_of_a_pool_that_is_missing_is_refused_with_its_path(tmp_path: Path) -> None:
+    said = refused(two_pools({"topology_file": "old.xml"}), tmp_path)
+    assert said.startswith("pools.old.validation.topology_file: 'old.xml' ")
+
+
+def test_another_expectation_of_a_pool_does_not_excuse_the_profile_that_it_shares() -> None:
+    data = site(validation={"profile": "roce"})
+    data["pools"]["h100"]["validation"] = {"expected_busbw_gbps": 300}
+    assert refused(data).startswith("validation.profile: roce is for roce, ")
+
+
+def test_a_low_expectation_of_a_pool_is_a_warning_with_its_path() -> None:
+    found = [text for text in warnings(loaded({"expected_busbw_gbps": 20})) if "validation" in text]
+    assert len(found) == 1
+    assert found[0].startswith("pools.old.validation.expected_busbw_gbps: 20 GB/s is far below ")
