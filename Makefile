@@ -4,7 +4,7 @@ PYTHON     ?= python3
 VENV       := .venv
 BIN        := $(VENV)/bin
 PYTEST     := $(BIN)/python -m pytest
-SOURCES    := busbar components lab tests examples stacks bench __main__.py conftest.py
+SOURCES    := busbar components lab tests examples stacks bench plugin __main__.py conftest.py
 
 .DEFAULT_GOAL := help
 .PHONY: help venv dev up down status test check lint types unit program lab-unit lab engine drills bench mutants schema lock format

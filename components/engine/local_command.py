@@ -14,6 +14,9 @@ from pulumi_command import local
 
 from busbar.kube.access import KUBECONFIG_TEXT
 
+interpreter: str | None = None
+"""Runs `busbar` commands where the program is in another language (components/provider.py)."""
+
 
 def create_cluster_command(
     name: str,
@@ -46,7 +49,7 @@ def busbar_command(*words: str) -> str:
 
     The interpreter is the one that runs the program: plugins do not get its PATH.
     """
-    return shlex.join([from_project(sys.executable), "-m", "busbar", *words])
+    return shlex.join([from_project(interpreter or sys.executable), "-m", "busbar", *words])
 
 
 def from_project(path: str) -> str:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 from pathlib import Path
 
 import yaml
 
 from lab.engine.environment import environment
-from tests.support.clusters import site
+from tests.support.clusters import refusing, site
 from tests.support.engine import require_engine
 from tests.support.wheel import Installed
 
@@ -23,12 +22,7 @@ def test_an_update_of_a_site_reaches_its_hosts_and_names_those_that_refuse(
     assert installed_stack.busbar("init", str(folder)).returncode == 0
     (folder / ".venv").symlink_to(installed_stack.folder)
     (tmp_path / "state").mkdir()
-    cluster = site(ssh={"key_file": "key"})
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        port = closed.getsockname()[1]
-    hosts = [host for role in ("load_balancers", "servers", "workers") for host in cluster["hosts"][role]]
-    for number, host in enumerate(hosts, start=1):
-        host.update(address=f"127.0.1.{number}", port=port)
+    cluster = refusing(site(ssh={"key_file": "key"}))
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / "key"], check=True)
     (folder / "Pulumi.site.yaml").write_text(yaml.safe_dump({"config": {"busbar:cluster": cluster}}))
     known = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "SSH_AUTH_SOCK")}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import socket
 from collections.abc import Mapping
 from typing import Any
 
@@ -58,3 +59,13 @@ def site(
 def all_operators(*, enabled: bool) -> dict[str, Any]:
     """The sections of `site` that install every operator, or none."""
     return {operator.config_key: {"enabled": enabled} for operator in OPERATORS}
+
+
+def refusing(cluster: dict[str, Any]) -> dict[str, Any]:
+    """The same with all hosts on this machine, at a port where nothing listens."""
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    hosts = [host for role in ("load_balancers", "servers", "workers") for host in cluster["hosts"][role]]
+    for number, host in enumerate(hosts, start=1):
+        host.update(address=f"127.0.1.{number}", port=port)
+    return cluster
