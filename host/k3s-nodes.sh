@@ -76,7 +76,6 @@ remove_lost_servers() {
   done <<<"$1"
 }
 
-# replace_nodes NODES
 # start_stopped: somebody has stopped it; it starts as at the next boot. A restore and a removal disable the unit.
 start_stopped() {
   if systemctl is-enabled --quiet k3s && [[ $(systemctl is-active k3s || true) == inactive ]]; then
@@ -85,6 +84,7 @@ start_stopped() {
   fi
 }
 
+# replace_nodes NODES
 replace_nodes() {
   local node machine empty_at before created
   while read -r node machine empty_at; do
