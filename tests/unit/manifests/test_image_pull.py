@@ -7,6 +7,9 @@ from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Any
 
+import pytest
+from pydantic import ValidationError
+
 from busbar.manifests import mpijob
 from busbar.manifests.image_pull import ImagePull, render
 from busbar.manifests.nccljob import NcclJob
@@ -121,3 +124,9 @@ def unknown_fields(value: Any, model: str) -> Iterator[str]:
             yield from unknown_fields(item, found[1] if found else "")
         else:
             yield f"{model}.{key}"
+
+
+@pytest.mark.parametrize("wrong", [{"nodes": ()}, {"deadline_seconds": 0}])
+def test_a_pull_without_nodes_or_time_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match=next(iter(wrong))):
+        ImagePull.model_validate(ImagePull.of(job()).model_dump() | wrong)
