@@ -23,7 +23,7 @@ xids() {
   log=$(timeout "$HEALTH_SECONDS" journalctl -q -k -b -o cat --no-pager 2>/dev/null) || { printf null; return; }
   while IFS= read -r line; do
     [[ -z $line ]] || list+="${list:+,}$(json "${line:0:300}")"
-  done < <(grep 'NVRM: Xid' <<<"$log" | tail -n "$XID_LINES")
+  done < <({ grep 'NVRM: Xid' <<<"$log" || true; } | tail -n "$XID_LINES")
   printf '[%s]' "$list"
 }
 

@@ -180,7 +180,7 @@ class Hosts:
             raise ScriptError(f"connection lost during {script}: {error}", host.name) from None
         if done.exit_status != 0:
             reason = notes[-1] if notes else f"exit status {done.exit_status}, no output"
-            if host.user != "root" and reason.startswith("sudo:"):
+            if host.user != "root" and reason.startswith(("sudo:", "sudo-rs:")):
                 fix = f"echo '{host.user} ALL=(ALL) NOPASSWD: ALL' > /etc/sudoers.d/busbar, or log in as root"
                 what = f"{host.user} cannot use sudo without a password: {reason}"
                 raise ScriptError(what, host.name, fix)

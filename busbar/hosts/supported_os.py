@@ -22,16 +22,16 @@ class PackageManager:
 
 @dataclass(frozen=True)
 class OperatingSystem:
-    """Tested releases (VERSION_ID of /etc/os-release) and the package manager, a key of PACKAGE_MANAGERS.
+    """Supported releases (VERSION_ID of /etc/os-release) and the package manager, a key of PACKAGE_MANAGERS.
 
-    A major release stands for its minor ones: 9 for 9.4.
+    A major release stands for its minor ones: 9 for 9.4. docs/hosts.md says what differs between them.
     """
 
     releases: tuple[str, ...]
     packages: str
 
-    def is_tested(self, version: str) -> bool:
-        """Whether a VERSION_ID is one of the tested releases, or a minor one of them."""
+    def supports(self, version: str) -> bool:
+        """Whether a VERSION_ID is one of the supported releases, or a minor one of them."""
         return any(version == release or version.startswith(f"{release}.") for release in self.releases)
 
 
@@ -45,10 +45,23 @@ PACKAGE_MANAGERS: Mapping[str, PackageManager] = {
 }
 
 SUPPORTED_OS: Mapping[str, OperatingSystem] = {
-    "ubuntu": OperatingSystem(("22.04", "24.04"), "apt"),
-    "debian": OperatingSystem(("12",), "apt"),
+    "ubuntu": OperatingSystem(("22.04", "24.04", "26.04"), "apt"),
+    "debian": OperatingSystem(("12", "13"), "apt"),
 }
 """By ID of /etc/os-release."""
+
+_RED_HAT = "packages by dnf, rules for firewalld, and SELinux (the policy k3s-selinux)"
+_SUSE = "packages by zypper, and rules for firewalld"
+_MISSING: Mapping[str, str] = {
+    **dict.fromkeys(("rhel", "rocky", "almalinux", "centos", "ol", "fedora", "amzn"), _RED_HAT),
+    **dict.fromkeys(("sles", "opensuse-leap"), _SUSE),
+}
+"""What busbar cannot do yet, by system (K3s's needs: k3s-io/docs docs/installation/requirements.md)."""
+
+
+def missing(os_id: str) -> str:
+    """What busbar lacks for an operating system without a row in SUPPORTED_OS."""
+    return _MISSING.get(os_id, "packages by any other tool than apt")
 
 
 def package_manager(os_id: str) -> PackageManager | None:
@@ -58,5 +71,5 @@ def package_manager(os_id: str) -> PackageManager | None:
 
 
 def describe() -> str:
-    """`ubuntu 22.04/24.04, debian 12`."""
+    """`ubuntu 22.04/24.04/26.04, debian 12/13`."""
     return ", ".join(f"{name} {'/'.join(each.releases)}" for name, each in SUPPORTED_OS.items())

@@ -95,13 +95,14 @@ def _system(host: Host, report: Report) -> Iterator[Check]:
     known = supported_os.SUPPORTED_OS.get(report.os)
     if known is None:
         yield error(
-            f"operating system is {report.os or 'unknown'}, expected one of {supported_os.describe()}",
+            f"operating system is {f'{report.os} {report.os_version}'.strip() or 'unknown'}, expected one of "
+            f"{supported_os.describe()}; busbar lacks: {supported_os.missing(report.os)}",
             "install a supported operating system",
         )
-    elif not known.is_tested(report.os_version):
+    elif not known.supports(report.os_version):
         yield warning(
-            f"operating system is {report.os} {report.os_version}, tested are {', '.join(known.releases)}",
-            "use a tested release, or ignore this",
+            f"operating system is {report.os} {report.os_version}, supported are {', '.join(known.releases)}",
+            "use a supported release, or ignore this",
         )
     if report.arch not in ARCHITECTURES:
         yield error(

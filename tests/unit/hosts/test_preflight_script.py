@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -379,6 +380,19 @@ def test_the_driver_s_lines_in_the_log_of_the_kernel_are_reported(tmp_path: Path
     assert found == [line for line in KERNEL.splitlines() if "Xid" in line]
     assert json.loads(output("preflight", printing(tmp_path, "journalctl", "") + "xids")) == []
     assert output("preflight", "journalctl() { :; }; timeout() { return 1; }; xids") == "null"
+
+
+def test_a_log_of_the_kernel_without_xids_is_no_error(tmp_path: Path) -> None:
+    strict = 'trap \'on_error "$?" "$LINENO" "$BASH_COMMAND"\' ERR; set -E; '
+    done = run("preflight", printing(tmp_path, "journalctl", "usb 1-1: new device\n") + strict + "xids")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "[]", "")
+
+
+def test_the_time_of_a_report_needs_no_gnu_date(tmp_path: Path) -> None:
+    # date of uutils 0.0.30, which Ubuntu 26.04 has a later release of: "invalid format %s.%3N".
+    host = {"ROLE": "lb", "NODE_ADDRESS": "127.0.0.1", "PAYLOAD": "{}"}
+    done = run("preflight", "begin() { :; }; date() { return 1; }; main", **host)
+    assert abs(Report.model_validate_json(done.stdout).epoch - time.time()) < 60
 
 
 def test_only_counters_of_nvlinks_that_are_not_0_are_reported_with_their_gpu(tmp_path: Path) -> None:

@@ -40,6 +40,14 @@ def test_a_good_worker_has_no_findings() -> None:
     assert findings() == []
 
 
+@pytest.mark.parametrize(
+    ("os", "version"),
+    [("ubuntu", "22.04"), ("ubuntu", "24.04"), ("ubuntu", "26.04"), ("debian", "12"), ("debian", "13")],
+)
+def test_a_worker_with_a_supported_operating_system_has_no_findings(os: str, version: str) -> None:
+    assert findings(os=os, os_version=version) == []
+
+
 @pytest.mark.parametrize("role", ["lb", "server"])
 def test_a_good_host_without_gpus_has_no_findings(role: str) -> None:
     assert findings(role, gpus=None, fabric_manager=None, gdr=None, hcas=[]) == []
@@ -51,9 +59,22 @@ def test_a_good_host_without_gpus_has_no_findings(role: str) -> None:
         (
             {"os": "plan9", "os_version": "4"},
             "error",
-            "operating system is plan9, expected one of ubuntu 22.04",
+            "operating system is plan9 4, expected one of ubuntu 22.04/24.04/26.04, debian 12/13; "
+            "busbar lacks: packages by any other tool than apt",
         ),
-        ({"os_version": "25.10"}, "warning", "operating system is ubuntu 25.10, tested are 22.04, 24.04"),
+        ({"os": "", "os_version": ""}, "error", "operating system is unknown, expected one of ubuntu"),
+        (
+            {"os": "rocky", "os_version": "9.4"},
+            "error",
+            "is rocky 9.4, expected one of ubuntu 22.04/24.04/26.04, debian 12/13; busbar lacks: "
+            "packages by dnf, rules for firewalld, and SELinux (the policy k3s-selinux)",
+        ),
+        ({"os": "sles", "os_version": "15.7"}, "error", "busbar lacks: packages by zypper, and rules for"),
+        (
+            {"os_version": "25.10"},
+            "warning",
+            "operating system is ubuntu 25.10, supported are 22.04, 24.04, 26.04",
+        ),
         ({"arch": "riscv64"}, "error", "processor is riscv64, expected x86_64 or aarch64"),
         ({"systemd": False}, "error", "systemd is not the init system"),
         ({"missing_tools": ["curl", "flock"]}, "error", "missing tools: curl, flock"),

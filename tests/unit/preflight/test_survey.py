@@ -189,8 +189,16 @@ def test_a_closed_port_is_named(key_file: Path) -> None:
     assert "worker-1: root@127.0.0.1:1 refuses the connection" in what(outcome)
 
 
-def test_a_missing_sudo_right_is_told_with_its_cure(key_file: Path) -> None:
-    outcome = ask_one(failing("sudo: a password is required\n"), key_file, user="ubuntu")
+@pytest.mark.parametrize(
+    "said",
+    [
+        "sudo: a password is required",
+        "sudo: interactive authentication is required",  # sudo-rs as the sudo of Ubuntu 26.04
+        "sudo-rs: I'm sorry ubuntu. I'm afraid I can't do that",
+    ],
+)
+def test_a_missing_sudo_right_is_told_with_its_cure(said: str, key_file: Path) -> None:
+    outcome = ask_one(failing(f"{said}\n"), key_file, user="ubuntu")
     assert "ubuntu cannot use sudo without a password" in what(outcome)
     assert "NOPASSWD" in outcome.errors[0].fix
 
