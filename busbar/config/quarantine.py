@@ -1,0 +1,95 @@
+"""Writes `hosts.workers[].quarantine` into the text of a stack file; all else stays, comments too."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import yaml
+
+from busbar.config.errors import ConfigError, did_you_mean
+from busbar.config.schema import KEY, PROJECT
+from busbar.config.stackfile import SafeLoader
+
+_KEY = "quarantine"
+_Entry = tuple[yaml.Node, yaml.Node]
+
+
+def edit(text: str, worker: str, reason: str | None) -> str:
+    """The text of a stack file in which `worker` is in quarantine for `reason`, or with None is not.
+
+    `text` is that of a valid file (`stackfile.read`); it stays as it is where nothing changes. Raises
+    ConfigError where it has no such worker, and where the worker's keys cannot be changed alone, as those of
+    an anchor that others share.
+    """
+    node = _worker(yaml.compose(text, SafeLoader), worker)
+    written = next((entry for entry in node.value if entry[0].value == _KEY), None)
+    if reason is None:
+        edited = _removed(text, node, written) if written else text
+    else:
+        edited = _replaced(text, written, reason) if written else _added(text, node, reason)
+    expected, got = yaml.load(text, SafeLoader), yaml.load(edited, SafeLoader)
+    for each in expected["config"][f"{PROJECT}:{KEY}"]["hosts"]["workers"]:
+        if isinstance(each, dict) and each.get("name") == worker:
+            each.pop(_KEY, None)
+            each.update({_KEY: reason} if reason is not None else {})
+    if got != expected:
+        raise ConfigError([f"hosts.workers ({worker}).{_KEY}: cannot be changed alone. Fix: edit it by hand"])
+    return edited
+
+
+def _worker(document: yaml.Node | None, name: str) -> yaml.MappingNode:
+    node: Any = document
+    for key in ("config", f"{PROJECT}:{KEY}", "hosts", "workers"):
+        found = node.value if isinstance(node, yaml.MappingNode) else []
+        node = next((value for each, value in found if each.value == key), None)
+    workers = {
+        value.value: each
+        for each in (node.value if isinstance(node, yaml.SequenceNode) else [])
+        if isinstance(each, yaml.MappingNode)
+        for key, value in each.value
+        if key.value == "name" and isinstance(value, yaml.ScalarNode)
+    }
+    if name not in workers:
+        raise ConfigError([f"hosts.workers: no worker is named {name!r}{did_you_mean(name, workers)}"])
+    return workers[name]
+
+
+def _added(text: str, node: yaml.MappingNode, reason: str) -> str:
+    """After the name: in `{...}` on its line, else in a line of its own."""
+    key, value = next(entry for entry in node.value if entry[0].value == "name")
+    end = value.end_mark.index
+    if node.flow_style:
+        return f"{text[:end]}, {_KEY}: {_quoted(reason)}{text[end:]}"
+    line = text.find("\n", end) + 1
+    if not line:
+        text, line = f"{text}\n", len(text) + 1
+    return f"{text[:line]}{' ' * key.start_mark.column}{_KEY}: {_quoted(reason)}\n{text[line:]}"
+
+
+def _replaced(text: str, written: _Entry, reason: str) -> str:
+    if written[1].value == reason:
+        return text
+    return text[: written[1].start_mark.index] + _quoted(reason) + text[_end(text, written) :]
+
+
+def _removed(text: str, node: yaml.MappingNode, written: _Entry) -> str:
+    at = node.value.index(written)
+    start, end = written[0].start_mark.index, _end(text, written)
+    if at == 0:  # `- quarantine: ...`: the next key takes its place
+        end = node.value[1][0].start_mark.index
+    elif node.flow_style:
+        start = _end(text, node.value[at - 1])
+    else:
+        start, end = text.rfind("\n", 0, start) + 1, text.find("\n", end) + 1 or len(text)
+    return text[:start] + text[end:]
+
+
+def _quoted(reason: str) -> str:
+    return json.dumps(reason, ensure_ascii=False)
+
+
+def _end(text: str, entry: _Entry) -> int:
+    """Where a value ends; YAML counts the ends of lines after a text of several lines to it."""
+    start, end = entry[1].start_mark.index, entry[1].end_mark.index
+    return int(start + len(text[start:end].rstrip()))
