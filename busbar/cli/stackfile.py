@@ -101,6 +101,17 @@ def read_output(stack: str, project: Path, name: str) -> str:
     return _ask_pulumi(stack, project, f"the output {name}", "stack", "output", name, "--show-secrets")
 
 
+def kubeconfig_of(file: StackFile) -> str:
+    """The kubeconfig of a stack: of its state, else the one that `busbar up` kept. Raises SecretError."""
+    kept = file.project / ".busbar" / file.stack / "kubeconfig"
+    try:
+        return read_output(file.stack, file.project, "kubeconfig")
+    except SecretError:
+        if not kept.is_file():
+            raise
+        return kept.read_text(encoding="utf-8")
+
+
 def read_state(stack: str, project: Path) -> str:
     """The state of the stack as JSON, secrets encrypted. Raises SecretError."""
     return _ask_pulumi(stack, project, "the state", "stack", "export")

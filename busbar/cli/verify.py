@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from busbar.cli.stackfile import Project, SecretError, Stack, load_stack, read_output
+from busbar.cli.stackfile import Project, SecretError, Stack, kubeconfig_of, load_stack
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -59,13 +59,10 @@ def state_of(file: StackFile, cluster: Cluster) -> ClusterState:
     from busbar.hosts.inventory import Inventory
     from busbar.operations.verify import UnknownState, read_state
 
-    kept = file.project / ".busbar" / file.stack / "kubeconfig"
     try:
-        text = read_output(file.stack, file.project, "kubeconfig")
+        text = kubeconfig_of(file)
     except SecretError as error:
-        if not kept.is_file():
-            raise UnknownState(str(error)) from None
-        text = kept.read_text()
+        raise UnknownState(str(error)) from None
     return read_state(text, Inventory.of(cluster))
 
 

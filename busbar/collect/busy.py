@@ -64,7 +64,9 @@ def holders(api: Api, job: JsonObject) -> list[str]:
     worker = job["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]
     limits = worker["containers"][0]["resources"]["limits"]
     needs = {name: count(limits, name) for name in limits if "/" in name}
-    held = held_by(pod for pod in active_pods(api) if not _is_of(pod, job))
+    others = (pod for pod in active_pods(api) if not _is_of(pod, job))
+    # The scheduler ends those of an idle measurement for the job.
+    held = held_by(others, idle=False)
     nodes = (GpuNode.of(node, held) for node in api.list(NODES))
     chosen = _hostnames(worker)
     busy = (

@@ -18,6 +18,8 @@ HOSTNAME_LABEL = "kubernetes.io/hostname"
 _CONDITION_TAINT = "node.kubernetes.io/"
 _ACTIVE = "status.phase!=Succeeded,status.phase!=Failed"
 _NAMED = 4
+IDLE_LABEL = "busbar/idle"
+"""Of pods of a measurement that end for any other pod."""
 
 Held = Mapping[str, Mapping[str, Mapping[str, int]]]
 """By Node and extended resource: pod (NAMESPACE/NAME) -> units."""
@@ -64,6 +66,13 @@ class GpuNode:
             (str(taint) for taint in self.node.taints if taint.key.startswith(_CONDITION_TAINT)), None
         )
 
+    def lacks(self, resource: str, units: int) -> str | None:
+        """What the Node offers where that is less than a pod needs; None where it is enough."""
+        offered = self.offered.get(resource, 0)
+        if offered >= units:
+            return None
+        return f"{self.node.name}: {offered} {resource} allocatable, {units} requested"
+
     def busy(self, resource: str, units: int) -> str | None:
         """Which pods hold what a new pod needs; None where it is free, or where the Node never had it."""
         held = self.held.get(resource, {})
@@ -79,10 +88,12 @@ def active_pods(api: Api) -> list[JsonObject]:
     return api.list("/api/v1/pods", fieldSelector=_ACTIVE)
 
 
-def held_by(pods: Iterable[JsonObject]) -> Held:
-    """What the pods hold."""
+def held_by(pods: Iterable[JsonObject], *, idle: bool = True) -> Held:
+    """What the pods hold; without `idle` those with IDLE_LABEL hold nothing."""
     found: dict[str, dict[str, dict[str, int]]] = defaultdict(lambda: defaultdict(dict))
     for pod in pods:
+        if not idle and IDLE_LABEL in (pod["metadata"].get("labels") or {}):
+            continue
         spec, name = pod["spec"], f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
         for resource, units in _requests(spec).items():
             found[spec.get("nodeName", "")][resource][name] = units

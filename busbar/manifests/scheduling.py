@@ -20,6 +20,24 @@ CONTROL_PLANE_TOLERATION: Toleration = {
 }
 
 
+PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
+# Below pods without a class, which have 0.
+IDLE_PRIORITY = -1000
+
+
+def priority_class(name: str) -> dict[str, Any]:
+    """The PriorityClass of pods that end for any other pod, and never end another."""
+    return {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": name, "labels": {"app.kubernetes.io/managed-by": "busbar"}},
+        "value": IDLE_PRIORITY,
+        "preemptionPolicy": "Never",
+        "globalDefault": False,
+        "description": "A measurement of idle nodes by busbar.",
+    }
+
+
 def taints_of(pools: Iterable[Pool]) -> list[Taint]:
     """The taints of all pools."""
     return [taint for pool in pools for taint in pool.taints]

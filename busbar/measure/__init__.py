@@ -1,11 +1,13 @@
-"""The NCCL measurement on a cluster that busbar did not create: read its facts, plan, run, remove.
+"""The NCCL measurement on a running cluster: read its facts, plan, run, remove.
 
-`read_facts` asks the API, `plan` is a pure function of what it says and of what was asked for, `measure` runs
-a plan and removes all that it has created, `clean` removes what a killed process has left.
+`read_facts` asks the API. `plan` is a pure function of what it says and of what was asked for, on a cluster
+that busbar did not create; `plan_pool` is its counterpart for a pool of a stack. `measure` runs a plan and
+removes all that it has created, `clean` removes what a killed process has left.
 """
 
 from busbar.measure.facts import read_facts
 from busbar.measure.plan import CannotMeasure, Plan, Request, plan
 from busbar.measure.run import clean, measure
+from busbar.measure.stack import plan_pool
 
-__all__ = ["CannotMeasure", "Plan", "Request", "clean", "measure", "plan", "read_facts"]
+__all__ = ["CannotMeasure", "Plan", "Request", "clean", "measure", "plan", "plan_pool", "read_facts"]

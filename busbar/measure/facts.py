@@ -33,13 +33,16 @@ def is_selector(nodes: str) -> bool:
     return not _NAMES.fullmatch(nodes)
 
 
-def read_facts(api: Api, nodes: str | None) -> Facts:
-    """The facts of a cluster, of the Nodes that `nodes` selects or of all. Raises ApiError."""
+def read_facts(api: Api, nodes: str | None, *, idle: bool = False) -> Facts:
+    """The facts of a cluster, of the Nodes that `nodes` selects or of all. Raises ApiError.
+
+    `idle`: for a measurement that ends no pod, so those of another idle one hold their GPUs.
+    """
     query = {"labelSelector": nodes} if nodes and is_selector(nodes) else {}
     found = api.list(NODES, **query)
     pods = _if_allowed(lambda: active_pods(api))
     classes = _if_allowed(lambda: api.list("/apis/node.k8s.io/v1/runtimeclasses"))
-    held = held_by(pods or [])
+    held = held_by(pods or [], idle=idle)
     return Facts(
         nodes=tuple(GpuNode.of(node, held) for node in found),
         runtime_classes=None if classes is None else frozenset(each["metadata"]["name"] for each in classes),

@@ -10,10 +10,10 @@ from busbar.collect.spec import CollectSpec, collect_spec
 from busbar.config import Pool, Validation, section
 from busbar.config.operators import HCA_RESOURCE
 from busbar.config.validation import DEFAULT_TRANSPORT
-from busbar.kube.gpus import GpuNode, listed
+from busbar.kube.gpus import IDLE_LABEL, GpuNode, listed
 from busbar.manifests import mpijob, namespace, nccljob
 from busbar.manifests.nccljob import NcclJob, TopologyFile
-from busbar.manifests.scheduling import GPU_RESOURCE, read_taints
+from busbar.manifests.scheduling import GPU_RESOURCE, PRIORITY_CLASSES, priority_class, read_taints
 from busbar.measure.facts import Facts, is_selector
 from busbar.nccl.expected import profiles
 from busbar.nccl.expected.profiles import Profile
@@ -61,7 +61,10 @@ class Request:
 
 @dataclass(frozen=True)
 class Plan:
-    """A measurement that can run. `sources`: (name, value, where it comes from). `notes`: what to know."""
+    """A measurement that can run. `sources`: (name, value, where it comes from). `notes`: what to know.
+
+    `idle`: its pods end for any other pod. `knows_rails`: false where those of `hardware` are placeholders.
+    """
 
     run: str
     job: NcclJob
@@ -70,12 +73,16 @@ class Plan:
     owns_namespace: bool
     sources: Sequence[tuple[str, str, str]]
     notes: Sequence[str]
+    idle: bool = False
+    knows_rails: bool = True
 
     def objects(self, annotations: Mapping[str, str]) -> list[tuple[str, dict[str, Any]]]:
         """What is created, in this order: the collection of the API and the manifest."""
         job = self.job
         inside = f"namespaces/{job.namespace}"
         made: list[tuple[str, dict[str, Any]]] = []
+        if self.idle:
+            made.append((PRIORITY_CLASSES, priority_class(self._priority)))
         if self.owns_namespace:
             # Locked memory and folders of the host need the privileged level; sshd as root the baseline.
             is_plain = job.transport == "socket" and not job.host_paths
@@ -83,14 +90,23 @@ class Plan:
             made.append(("/api/v1/namespaces", level))
         if job.topology:
             made.append((f"/api/v1/{inside}/configmaps", job.topology.manifest))
-        made.append((f"/apis/{mpijob.API_VERSION}/{inside}/mpijobs", mpijob.render(job)))
+        manifest = mpijob.render(job)
+        for template in _templates(manifest) if self.idle else ():
+            template["metadata"]["labels"][IDLE_LABEL] = "true"
+            template["spec"]["priorityClassName"] = self._priority
+        made.append((f"/apis/{mpijob.API_VERSION}/{inside}/mpijobs", manifest))
         return [(path, _marked(manifest, self.run, annotations)) for path, manifest in made]
+
+    @property
+    def _priority(self) -> str:
+        """Name of the PriorityClass of an idle run."""
+        return f"busbar-{self.run}"
 
     def collect_spec(self, folder: str) -> CollectSpec:
         """What to collect from the job, and how to judge it."""
         name = mpijob.render(self.job)["metadata"]["name"]
         found = collect_spec(self.hardware, self.validation, self.job, name, folder=folder)
-        if self.job.transport == "socket":
+        if not self.knows_rails:
             found["expectation"] |= {"rails": None, "rate_gbps": None}
         return CollectSpec.model_validate(found)
 
@@ -105,11 +121,15 @@ def plan(facts: Facts, request: Request, run: str, topology: TopologyFile | None
 
 def _marked(manifest: dict[str, Any], run: str, annotations: Mapping[str, str]) -> dict[str, Any]:
     """The manifest with the run's label, on its pods too."""
-    templates = [each["template"] for each in manifest.get("spec", {}).get("mpiReplicaSpecs", {}).values()]
-    for each in (manifest, *templates):
+    for each in (manifest, *_templates(manifest)):
         each["metadata"]["labels"] = {**each["metadata"].get("labels", {}), RUN_LABEL: run}
     manifest["metadata"]["annotations"] = {**manifest["metadata"].get("annotations", {}), **annotations}
     return manifest
+
+
+def _templates(manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The pod templates of an MPIJob; none of another object."""
+    return [each["template"] for each in manifest.get("spec", {}).get("mpiReplicaSpecs", {}).values()]
 
 
 class _Planner:
@@ -150,7 +170,9 @@ class _Planner:
             topology=topology,
         )
         own = self._request.namespace is None
-        return Plan(run, job, hardware, validation, own, self._sources, self._notes)
+        # Over TCP neither rails nor their rate count.
+        knows_rails = transport != "socket"
+        return Plan(run, job, hardware, validation, own, self._sources, self._notes, knows_rails=knows_rails)
 
     def _first(self, name: str, *choices: tuple[Any, str]) -> Any:
         """The first value that is known; its source is noted. None where none is."""
@@ -282,7 +304,7 @@ class _Planner:
         product = nodes[0].product
         return Pool(
             gpus=gpus,
-            # Over TCP neither counts, and `collect_spec` leaves them out.
+            # Over TCP these are placeholders.
             rails=rails or 1,
             rate_gbps=rate or 1,
             gpu_model=gpu_name(product) if models(product) else None,
@@ -314,8 +336,7 @@ def _known_hcas(nodes: Sequence[GpuNode]) -> dict[str, int]:
 
 def _lacks(node: GpuNode, resource: str, units: int) -> str | None:
     """Why the Node cannot give so many units now; None where it can."""
-    name, offered = node.node.name, node.offered.get(resource, 0)
-    if offered < units:
-        return f"{name}: {offered} {resource} allocatable, {units} requested. Fix: exclude it with --nodes"
+    if few := node.lacks(resource, units):
+        return f"{few}. Fix: exclude it with --nodes"
     held = node.busy(resource, units)
     return held and f"{held}. Fix: exclude it with --nodes, or wait until these pods have ended"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -16,6 +16,7 @@ from busbar.collect.collector import collect
 from busbar.kube.client import Api, ApiError, JsonObject
 from busbar.kube.wait import Clock, Deadline, Pending, ProgressCallback, TimedOut, wait_until
 from busbar.manifests.mpijob import API_VERSION
+from busbar.manifests.scheduling import PRIORITY_CLASSES
 from busbar.measure.plan import RUN_LABEL, CannotMeasure, Plan
 from busbar.nccl import Verdict
 
@@ -28,7 +29,9 @@ _KINDS = (
     ("MPIJob", f"/apis/{API_VERSION}", "mpijobs"),
     ("ConfigMap", "/api/v1", "configmaps"),
     ("Namespace", "/api/v1", "namespaces"),
+    ("PriorityClass", *PRIORITY_CLASSES.rsplit("/", 1)),
 )
+_CLUSTER_WIDE = ("Namespace", "PriorityClass")
 
 
 class Interrupted(KeyboardInterrupt):
@@ -51,7 +54,7 @@ class Remnant:
 
     def __str__(self) -> str:
         parts = self.path.split("/")
-        namespace = f"{parts[-3]}/" if self.kind != "Namespace" else ""
+        namespace = "" if self.kind in _CLUSTER_WIDE else f"{parts[-3]}/"
         return f"{self.kind} {namespace}{parts[-1]}"
 
 
@@ -105,10 +108,12 @@ def clean(
 def find(api: Api, namespace: str | None = None) -> list[Remnant]:
     """All objects with the label of a run: in `namespace`, else in the cluster. Raises ApiError."""
     found: list[Remnant] = []
-    for kind, base, plural in _KINDS[: 2 if namespace else 3]:
+    for kind, base, plural in _KINDS:
+        if namespace and kind in _CLUSTER_WIDE:
+            continue
         path = f"{base}/namespaces/{namespace}/{plural}" if namespace else f"{base}/{plural}"
         for each in _listed(api, path, RUN_LABEL):
-            inside = "" if kind == "Namespace" else f"namespaces/{each['metadata']['namespace']}/"
+            inside = "" if kind in _CLUSTER_WIDE else f"namespaces/{each['metadata']['namespace']}/"
             found += _remnant(kind, f"{base}/{inside}{plural}/{each['metadata']['name']}", each)
     return found
 
@@ -170,11 +175,12 @@ def _try_worker(api: Api, namespace: str, manifest: Mapping[str, Any], deadline:
 
 
 def _remove_run(
-    api: Api, plan: Plan, created: Collection[str], clock: Clock, progress: ProgressCallback
+    api: Api, plan: Plan, created: Sequence[str], clock: Clock, progress: ProgressCallback
 ) -> None:
     """Remove the run; what cannot be removed is a message, because there may be a verdict."""
     # With the run's own namespace all goes that is in it.
-    paths = [*created][: 1 if plan.owns_namespace else None]
+    inside = f"/namespaces/{plan.job.namespace}/"
+    paths = [path for path in reversed(created) if not (plan.owns_namespace and inside in path)]
     deadline = Deadline(clock, REMOVAL_SECONDS)
     try:
         found = [wait_until(partial(_look, api, path), deadline, poll_seconds=1) for path in paths]
@@ -207,7 +213,8 @@ def _listed(api: Api, path: str, selector: str) -> list[JsonObject]:
     try:
         return api.list(path, labelSelector=selector)
     except ApiError as error:
-        if not error.not_found:
+        # Who may not list PriorityClasses has created none.
+        if not (error.not_found or (error.status == 403 and path == PRIORITY_CLASSES)):
             raise
         return []
 
