@@ -211,6 +211,7 @@ class K3sControlPlane(pulumi.ComponentResource):
         peer_ca: pulumi.Input[str] | None = None,
     ) -> Server:
         args, settings = self._args, self._settings
+        jwt = k3s.authenticators(settings)
         return create_server(
             ServerArgs(
                 on=HostArgs(
@@ -230,6 +231,7 @@ class K3sControlPlane(pulumi.ComponentResource):
                     "config": self._render_config(host),
                     "registries": self.registries_yaml,
                     **({} if peer_ca is None else {"peer_ca": peer_ca}),
+                    **({"jwt": jwt} if jwt else {}),
                 },
             ),
             pulumi.ResourceOptions(parent=self, depends_on=after),

@@ -3,6 +3,7 @@
 
 K3S=/usr/local/bin/k3s
 K3S_CONFIG_DIR=/etc/rancher/k3s
+K3S_AUTH_CONFIG=$K3S_CONFIG_DIR/auth-config.yaml
 K3S_DATA_DIR=/var/lib/rancher/k3s
 KUBELET_DIR=/var/lib/kubelet
 MOUNTS=/proc/self/mounts
@@ -204,13 +205,20 @@ k3s_settings() {
 }
 
 # desired_state_hash UNIT: one hash of everything whose change needs a restart. K3s reads labels and taints only when a
-# Node registers; changed ones are set through the API.
+# Node registers; changed ones are set through the API. Issuers of tokens are loaded without one.
 desired_state_hash() {
+  local auth
+  auth=$({ cat "$K3S_AUTH_CONFIG" 2>/dev/null || true; } | k3s_without_jwt | sha256sum | cut -d' ' -f1)
   {
     echo "$K3S_SHA256" "${IMAGES:-}"
-    k3s_settings "$1" | xargs -0 sha256sum
+    k3s_settings "$1" | xargs -0 sha256sum | sed "s|^.*\(  $K3S_AUTH_CONFIG\)\$|$auth\1|"
     awk '/^node-(label|taint):/ { skip = 1; next } !(skip && /^[- ]/) { skip = 0; print }' "$K3S_CONFIG_DIR/config.yaml"
   } | sha256sum | cut -d' ' -f1
+}
+
+# k3s_without_jwt: an AuthenticationConfiguration without the issuers, which busbar writes last.
+k3s_without_jwt() {
+  sed '/^jwt:$/,$d'
 }
 
 # k3s_is_current UNIT: whether it runs with the desired state.

@@ -4,13 +4,16 @@
 # Values: OWNER, INSTALL_ID, NODE_NAME, NODE_ADDRESS, VERSION, URL_AMD64, SHA256_AMD64 (or ARM64), IMAGES (lines "sha256 url"),
 #   FIRST (true on server 1), PEERS (addresses of the other servers, in their order), ROTATE_* (k3s-rotation.sh).
 # Payload: config (config.yaml without cluster-init, server, node-ip, flannel-iface), registries (registries.yaml, may be empty),
-#   peer_ca (on server 1: sha256 of the CA of the cluster that server 2 runs; empty for a new cluster).
+#   peer_ca (on server 1: sha256 of the CA of the cluster that server 2 runs; empty for a new cluster),
+#   jwt (the part of this name of an AuthenticationConfiguration; may be empty).
 # Facts: {"node","version","ca_sha256","ca_pem"}
 # shellcheck source=/dev/null
 [[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/parts.sh" lib lib-install owner k3s-api k3s-lib k3s-etcd k3s-rotation k3s-remove
 
 UNIT=k3s
 PEER_DEADLINE=60
+# The API server looks for a new file once a minute at the latest, and gives its issuers a minute to answer.
+ISSUERS_DEADLINE=150
 SERVER_PORTS="open TCP 6443, 2379 and 2380 between the servers; see on that one: systemctl status k3s"
 LEAVING=/run/systemd/system/k3s.service.d/90-busbar-leaving.conf
 
@@ -192,9 +195,19 @@ bracketed() {
   if [[ $1 == *:* ]]; then printf '[%s]' "$1"; else printf '%s' "$1"; fi
 }
 
-# Allows anonymous requests to /livez and /readyz only, for the load balancer's check (k3s-io/k3s#12277).
+# auth_config: anonymous requests to /livez and /readyz only, for the load balancer's check (k3s-io/k3s#12277), and the
+# site's issuers of tokens. A running API server loads these by itself. What it has is kept until it has the new ones:
+# with issuers that it refuses K3s would not start again.
 auth_config() {
-  write_file "$K3S_CONFIG_DIR/auth-config.yaml" 0600 <<'EOF'
+  local loaded=$STATE_DIR/auth-config.loaded
+  [[ -e $loaded ]] || ! systemctl is-active --quiet "$UNIT" || ! only_issuers_change || cp -p "$K3S_AUTH_CONFIG" "$loaded"
+  desired_auth_config | write_file "$K3S_AUTH_CONFIG" 0600
+  [[ ! -e $loaded ]] || await_issuers "$loaded"
+  rm -f "$loaded"
+}
+
+desired_auth_config() {
+  cat <<'EOF'
 apiVersion: apiserver.config.k8s.io/v1beta1
 kind: AuthenticationConfiguration
 anonymous:
@@ -203,6 +216,43 @@ anonymous:
     - path: /livez
     - path: /readyz
 EOF
+  payload jwt
+}
+
+# only_issuers_change: anything else in that file needs a restart.
+only_issuers_change() {
+  [[ -e $K3S_AUTH_CONFIG ]] && ! desired_auth_config | cmp -s - "$K3S_AUTH_CONFIG" &&
+    desired_auth_config | k3s_without_jwt | cmp -s - <(k3s_without_jwt <"$K3S_AUTH_CONFIG")
+}
+
+# await_issuers LOADED: until the API server has loaded them; else the file is again what it has.
+await_issuers() {
+  local hash why
+  # shellcheck disable=SC2034 # read by k3s_log
+  K3S_SINCE=$(date +%s)
+  if [[ -z $(loaded_auth_config) ]]; then
+    note "the API server does not tell which AuthenticationConfiguration it has: restarting $UNIT"
+    rm -f "$STATE_DIR/$UNIT.sha256"
+    return 0
+  fi
+  hash=$(sha256_of "$K3S_AUTH_CONFIG")
+  if poll "$ISSUERS_DEADLINE" has_loaded "$hash"; then return 0; fi
+  why=$(k3s_log "$UNIT" 2000 | grep -o 'failed to [a-z]* authentication config.*' | tail -n 1 | cut -c1-1000 || true)
+  write_file "$K3S_AUTH_CONFIG" 0600 <"$1"
+  rm -f "$1"
+  die "the API server has not loaded k3s.authentication.jwt after $ISSUERS_DEADLINE s, and keeps what it had: ${why:-see journalctl -u $UNIT}" \
+    "correct it; this host must reach each issuer at its URL/.well-known/openid-configuration"
+}
+
+has_loaded() {
+  [[ $(loaded_auth_config) == "$1" ]]
+}
+
+# loaded_auth_config: the sha256 of the file that the API server has loaded; nothing before Kubernetes 1.34 (k8s.io/apiserver
+# pkg/server/options/authenticationconfig/metrics).
+loaded_auth_config() {
+  api 30 get --raw /metrics 2>/dev/null |
+    sed -n 's/^apiserver_authentication_config_controller_last_config_info{.*[{,]hash="sha256:\([0-9a-f]*\)".*/\1/p' || true
 }
 
 facts() {

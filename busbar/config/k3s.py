@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from busbar import versions
+from busbar.config.authentication import Authentication
 from busbar.config.kubernetes_values import BucketFolder, BucketName, BucketRegion, DnsLabel
 from busbar.config.network_values import Address, Cidr, Endpoint
 from busbar.config.values import (
@@ -133,6 +134,9 @@ class K3s(Model):
     registries: JsonObject = Field(
         default={},
         description="registries.yaml: mirrors and TLS; logins are the secret busbar:registryCredentials.",
+    )
+    authentication: Authentication = Field(
+        default=Authentication(), description="Users of the Kubernetes API from issuers of the site (OIDC)."
     )
     snapshots: Snapshots = Field(default=Snapshots(), description="Snapshots of etcd.")
     rotate: Rotate = Field(

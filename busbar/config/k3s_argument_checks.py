@@ -47,6 +47,11 @@ def written_keys(config: PartialConfig) -> Iterator[str]:
                 f"k3s.server_args.kube-apiserver-arg: {argument!r} contradicts the "
                 "AuthenticationConfiguration with which busbar opens /livez and /readyz. Fix: remove it"
             )
+        if argument.lstrip("-").startswith("oidc-"):
+            yield (
+                f"k3s.server_args.kube-apiserver-arg: {argument!r}: the API server does not start with it "
+                "beside an AuthenticationConfiguration. Fix: use k3s.authentication.jwt"
+            )
 
 
 # Keys with which busbar's own steps fail, with the reason.

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from busbar.config import (
+    authentication_checks,
     checksums,
     files,
     host_checks,
@@ -48,6 +49,7 @@ CHECKS: tuple[Callable[[PartialConfig], Iterator[str]], ...] = (
     k3s_argument_checks.breaking_keys,
     k3s_argument_checks.unknown_keys,
     k3s_argument_checks.token_lifetime,
+    authentication_checks.jwt,
     software_checks.versions,
     software_checks.resource,
     validation_checks.values,
@@ -102,6 +104,7 @@ def warnings(cluster: Cluster) -> list[str]:
     found = [f"{each.where}: {each.text}" for each in software_checks.version_findings(partial)]
     found += k3s_argument_checks.unknown_key_warnings(partial)
     found += k3s_checks.disabled_warnings(partial)
+    found += authentication_checks.warnings(partial)
     found += host_checks.virtual_ip_warnings(partial)
     found += validation_checks.launch_warnings(cluster)
     found += validation_checks.warnings(cluster)

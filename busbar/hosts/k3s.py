@@ -77,6 +77,12 @@ def server_config(
     return _dump(merged(config, k3s.server_args))
 
 
+def authenticators(k3s: K3s) -> str:
+    """The part `jwt` of the AuthenticationConfiguration; empty if nothing is set."""
+    found = [each.to_kubernetes() for each in k3s.authentication.jwt]
+    return _dump({"jwt": found}) if found else ""
+
+
 def tls_sans(k3s: K3s, server: Host, api_address: str, load_balancers: Iterable[Host]) -> list[str]:
     """Names and addresses in the certificate of one server, each once: API, load balancers, the server,
     and those of `k3s.tls_san`.

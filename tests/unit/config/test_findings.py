@@ -405,6 +405,11 @@ def test_the_leading_v_of_a_chart_version_must_be_as_its_repository_has_it() -> 
             {"server_args": {"kube-apiserver-arg": ["anonymous-auth=true"]}},
             "k3s.server_args.kube-apiserver-arg: 'anonymous-auth=true' contradicts",
         ),
+        (
+            {"server_args": {"kube-apiserver-arg": ["oidc-issuer-url=https://login.example.com"]}},
+            "k3s.server_args.kube-apiserver-arg: 'oidc-issuer-url=https://login.example.com': the API server "
+            "does not start with it beside an AuthenticationConfiguration. Fix: use k3s.authentication.jwt",
+        ),
     ],
 )
 def test_keys_that_busbar_writes_into_config_yaml_cannot_be_written_twice(

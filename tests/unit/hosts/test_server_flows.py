@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import pytest
@@ -18,10 +19,16 @@ VALUES = {**OWNER, "NODE_ADDRESS": "10.0.0.11", "PEERS": "10.0.0.12 10.0.0.13"}
 
 
 def install(
-    host: Host, config: str = CONFIG, *, version: str = VERSION, first: str = "true", **values: str
+    host: Host,
+    config: str = CONFIG,
+    *,
+    version: str = VERSION,
+    first: str = "true",
+    jwt: str = "",
+    **values: str,
 ) -> list[str]:
     """The steps of an installation or an update."""
-    payload = {"config": config, "registries": ""}
+    payload = {"config": config, "registries": "", **({"jwt": jwt} if jwt else {})}
     values = {"VERB": "install", "FIRST": first, **VALUES, **host.release(version), **values}
     facts = host.facts("k3s-server", payload, **values)
     assert facts == {"node": "server-1", "version": version, "ca_sha256": "c" * 64, "ca_pem": "the CA"}
@@ -377,6 +384,77 @@ def test_files_that_somebody_changed_on_a_server_are_written_again_and_it_restar
         RECORDED[0],
         *PRIVATE,
     ]
+
+
+AUTH = "etc/rancher/k3s/auth-config.yaml"
+ISSUER = "jwt:\n- issuer:\n    url: https://login.example.com\n"
+
+
+def has_loaded(server: Host, text: str) -> None:
+    """What the API server tells of the AuthenticationConfiguration that it has loaded."""
+    name = "apiserver_authentication_config_controller_last_config_info"
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    server.state("metrics", f'{name}{{apiserver_id_hash="sha256:ab",hash="sha256:{digest}"}} 1\n')
+
+
+def test_a_new_server_starts_with_the_issuers_of_the_site(machine: Host) -> None:
+    assert install(machine, jwt=ISSUER) == NEW
+    assert (machine.root / AUTH).read_text().endswith(f"    - path: /readyz\n{ISSUER}")
+
+
+def test_a_running_server_loads_issuers_without_a_restart_and_so_it_forgets_them(server: Host) -> None:
+    without = (server.root / AUTH).read_text()
+    change = [
+        MARKED[0],
+        "write /var/lib/busbar/auth-config.loaded",
+        f"write /{AUTH}",
+        "rm /var/lib/busbar/auth-config.loaded",
+        SYSCTL,
+        *STARTS,
+        *BACK,
+        NOTED,
+        RECORDED[1],
+        *PRIVATE,
+    ]
+    has_loaded(server, without + ISSUER)
+    assert install(server, jwt=ISSUER) == change
+    assert (server.root / AUTH).read_text() == without + ISSUER
+    assert set(install(server, jwt=ISSUER)) < set(change) - {f"write /{AUTH}"}
+    has_loaded(server, without)
+    assert install(server) == change
+
+
+def test_an_api_server_that_refuses_issuers_keeps_what_it_had_and_so_does_the_file(server: Host) -> None:
+    before = (server.root / AUTH).read_text()
+    has_loaded(server, before)
+    server.state(
+        "log", 'E1 authentication.go:1] "failed to validate authentication config" err="jwt[0]: Bad"\n'
+    )
+    payload = {"config": CONFIG, "registries": "", "jwt": ISSUER}
+    values = {"VERB": "install", "FIRST": "true", **VALUES, **server.release(VERSION)}
+    said = server.error("k3s-server", payload, fails="nothing", **values)
+    assert 'and keeps what it had: failed to validate authentication config" err="jwt[0]: Bad"' in said
+    assert "/.well-known/openid-configuration" in said
+    assert (server.root / AUTH).read_text() == before
+    assert not {*RESTARTS, FORGOTTEN} & {*server.steps}
+    assert not (server.root / "var/lib/busbar/auth-config.loaded").exists()
+
+
+def test_an_update_that_was_killed_while_issuers_were_loaded_waits_for_them_again(server: Host) -> None:
+    before = (server.root / AUTH).read_text()
+    server.write("var/lib/busbar/auth-config.loaded", before)
+    server.write(AUTH, before + ISSUER)
+    has_loaded(server, before)
+    payload = {"config": CONFIG, "registries": "", "jwt": ISSUER}
+    values = {"VERB": "install", "FIRST": "true", **VALUES, **server.release(VERSION)}
+    assert "has not loaded" in server.error("k3s-server", payload, fails="nothing", **values)
+    assert (server.root / AUTH).read_text() == before
+
+
+def test_an_api_server_that_does_not_tell_what_it_has_loaded_restarts_for_issuers(server: Host) -> None:
+    steps = install(server, jwt=ISSUER)
+    assert server.said[0].startswith("the API server does not tell which AuthenticationConfiguration it has")
+    assert [step for step in steps if step in (FORGOTTEN, *RESTARTS)] == [FORGOTTEN, *RESTARTS]
 
 
 @pytest.mark.parametrize(
