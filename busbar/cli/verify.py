@@ -99,6 +99,8 @@ def _fixes(stack: str, found: Sequence[Drift]) -> Iterator[str]:
         yield f"busbar up {stack} --converge {','.join(sorted(drifted))}"
     if foreign := {each.host for each in found if each.kind == "foreign"}:
         yield f"undo on {', '.join(sorted(foreign))} what somebody else has set, or leave it"
+    for name in sorted({each.host for each in found if each.kind == "drained"}):
+        yield f"busbar uncordon {stack} {name} when its repair is done"
     if unknown:
         names = ", ".join(sorted(unknown))
         yield f"repair what keeps {names} from being verified, then busbar verify {stack}"

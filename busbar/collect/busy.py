@@ -60,7 +60,7 @@ class WhenBusy:
 
 
 def holders(api: Api, job: JsonObject) -> list[str]:
-    """Of each Node of an MPIJob that pods of others keep busy: which pods. Raises ApiError."""
+    """Of each Node of an MPIJob that is not free: pods of others, or why it was drained. Raises ApiError."""
     worker = job["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]
     limits = worker["containers"][0]["resources"]["limits"]
     needs = {name: count(limits, name) for name in limits if "/" in name}
@@ -70,7 +70,9 @@ def holders(api: Api, job: JsonObject) -> list[str]:
     nodes = (GpuNode.of(node, held) for node in api.list(NODES))
     chosen = _hostnames(worker)
     busy = (
-        next(filter(None, (node.busy(name, units) for name, units in needs.items())), None)
+        f"{node.node.name}: drained: {node.node.drained}. Fix: `busbar uncordon`, or put it in quarantine"
+        if node.node.drained
+        else next(filter(None, (node.busy(name, units) for name, units in needs.items())), None)
         for node in nodes
         if node.hostname in chosen
     )

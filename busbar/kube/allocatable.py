@@ -6,7 +6,7 @@ differs by minutes between the nodes (NVIDIA/aicr#1862). What counts is what the
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from pydantic import Field
@@ -14,6 +14,7 @@ from pydantic import Field
 from busbar.judge.checks import Model
 from busbar.kube import policies
 from busbar.kube.client import Api, ApiError, JsonObject
+from busbar.kube.nodes import Node
 from busbar.kube.pods import namespace_report
 from busbar.kube.policies import PolicySpec
 from busbar.kube.wait import Clock, Deadline, Pending, ProgressCallback, TimedOut, wait_until
@@ -38,6 +39,7 @@ class AllocatableSpec(Model):
         None, description="Namespace of the operator's pods, for the error message."
     )
     fix: str | None = Field(None, description="What to check on a node, for the error message.")
+    also_drained: bool = Field(False, description="Wait also for nodes that `busbar drain` has taken out.")
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,12 @@ def shortfalls(nodes: Iterable[JsonObject], spec: AllocatableSpec) -> list[Short
     by_name = {node["metadata"]["name"]: node for node in nodes}
     found = (_shortfall(name, by_name.get(name), want, spec.resource) for name, want in spec.nodes.items())
     return [shortfall for shortfall in found if shortfall]
+
+
+def drained(nodes: Iterable[JsonObject], spec: AllocatableSpec) -> dict[str, str]:
+    """The nodes of `spec` that are not waited for, and why: `busbar drain` has taken them out."""
+    found = {} if spec.also_drained else {node.name: node.drained for node in map(Node.of, nodes)}
+    return {name: found[name] for name in spec.nodes if found.get(name)}
 
 
 def _shortfall(name: str, node: JsonObject | None, expected: int, resource: str) -> Shortfall | None:
@@ -134,10 +142,12 @@ class _Look:
         # Reset first: a look that fails breaks the stable time too.
         since, self._good_since = self._good_since, None
         self.missing, self.unready = [], []
-        self.missing = shortfalls(self._api.list("/api/v1/nodes"), self._spec)
+        nodes = self._api.list("/api/v1/nodes")
+        out = drained(nodes, self._spec)
+        self.missing = [each for each in shortfalls(nodes, self._spec) if each.node not in out]
         if not self.missing:
             self.unready = _unready_policies(self._api, self._spec)
-        state = _summary(self._spec, self.missing, self.unready)
+        state = _summary(self._spec, self.missing, self.unready, out)
         if self.missing or self.unready:
             return Pending(state)
         now = self._clock.now()
@@ -152,11 +162,15 @@ def _unready_policies(api: Api, spec: AllocatableSpec) -> list[str]:
     return [policy.summary for policy in policies.read(api, spec.policy) if not policy.ready]
 
 
-def _summary(spec: AllocatableSpec, missing: list[Shortfall], unready: list[str]) -> str:
-    text = f"{spec.resource}: {len(spec.nodes) - len(missing)}/{len(spec.nodes)} nodes ready"
+def _summary(
+    spec: AllocatableSpec, missing: list[Shortfall], unready: list[str], out: Mapping[str, str]
+) -> str:
+    count = len(spec.nodes) - len(out)
+    text = f"{spec.resource}: {count - len(missing)}/{count} nodes ready"
     if missing:
         text += " (" + ", ".join(shortfall.brief for shortfall in missing[:_NAMED_NODES])
         text += f" and {len(missing) - _NAMED_NODES} more)" if len(missing) > _NAMED_NODES else ")"
+    text += "".join(f"; not waited for: {name}, drained: {reason}" for name, reason in out.items())
     return text + "".join(f"; waiting for {reason}" for reason in unready)
 
 

@@ -5,8 +5,8 @@ Asked in every update, so the answer is never an old one: that of preflight stay
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from busbar.kube import nodes
 from busbar.kube.client import Api, JsonObject, RestApi
@@ -21,12 +21,16 @@ NOT_OF_SERVICES = "!controller-revision-hash,!pod-template-hash"
 
 @dataclass(frozen=True)
 class Nodes:
-    """Names of all Nodes; of those that are Ready, that busbar has cordoned, and that run pods of a job."""
+    """Names of all Nodes; of those that are Ready, that busbar has cordoned, and that run pods of a job.
+
+    `drained`: why, by the name of those that `busbar drain` has taken out.
+    """
 
     names: frozenset[str]
     ready: frozenset[str]
     cordoned: frozenset[str] = frozenset()
     with_jobs: frozenset[str] = frozenset()
+    drained: Mapping[str, str] = field(default_factory=dict)
 
 
 def ask(kubeconfig: str, *, jobs: bool) -> Nodes:
@@ -49,6 +53,7 @@ def read(api: Api, *, jobs: bool) -> Nodes:
         ready=frozenset(node.name for node in found if node.ready),
         cordoned=frozenset(node.name for node in found if node.cordoned_by_busbar),
         with_jobs=frozenset(pod["spec"]["nodeName"] for pod in pods if _is_of_job(pod)),
+        drained={node.name: node.drained for node in found if node.drained},
     )
 
 

@@ -60,6 +60,8 @@ class GpuNode:
         """Why no new pod can start there; None where one can."""
         if not self.node.ready:
             return "not Ready"
+        if self.node.drained:
+            return f"drained: {self.node.drained}"
         if self.node.unschedulable:
             return "cordoned"
         return next(

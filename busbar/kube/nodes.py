@@ -19,6 +19,10 @@ MACHINE = "busbar/machine"
 CORDONED = "busbar/cordoned"
 # On a Node in quarantine: JSON with `reason` and `since` (UTC). The taint of the same key keeps jobs away.
 QUARANTINE = "busbar/quarantine"
+# On a Node that `busbar drain` has taken out: JSON with `reason`, `by` and `since` (UTC).
+DRAINED = "busbar/drained"
+# In the JSON of both: whether the cordon came with it. One that somebody else had cordoned stays so.
+_CORDONED = "cordoned"
 _SERVER = "node-role.kubernetes.io/etcd"
 
 
@@ -51,7 +55,8 @@ class Node:
     """What busbar looks at of a Node. `machine` is "" where busbar has not noted one.
 
     `conditions`: types of those that are true, without Ready: DiskPressure, or what a site's monitors set.
-    `quarantine`: its reason, "" without one.
+    `quarantine`: its reason, "" without one; `drained`: why, by whom and since when, by `busbar drain`.
+    `cordons`: which of busbar's annotations the cordon goes with; none where it is somebody else's.
     """
 
     name: str
@@ -64,6 +69,8 @@ class Node:
     taints: tuple[Taint, ...]
     conditions: tuple[str, ...] = ()
     quarantine: str = ""
+    drained: str = ""
+    cordons: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, node: JsonObject) -> Node:
@@ -72,6 +79,8 @@ class Node:
         labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
         conditions = (node.get("status") or {}).get("conditions") or []
         true = [each.get("type", "") for each in conditions if each.get("status") == "True"]
+        notes = {key: _note(annotations.get(key)) for key in (QUARANTINE, DRAINED)}
+        drained = notes[DRAINED]
         return cls(
             name=metadata["name"],
             machine=annotations.get(MACHINE) or "",
@@ -85,23 +94,42 @@ class Node:
                 for each in spec.get("taints") or []
             ),
             conditions=tuple(each for each in true if each != "Ready"),
-            quarantine=_reason(annotations.get(QUARANTINE)),
+            quarantine=str(notes[QUARANTINE].get("reason") or ""),
+            drained=f"{drained.get('reason')}{_by_and_since(drained)}" if drained else "",
+            cordons=frozenset(
+                [key for key, note in notes.items() if note.get(_CORDONED)]
+                + [CORDONED] * (CORDONED in annotations)
+            ),
         )
 
+    @property
+    def cordoned_by_others(self) -> bool:
+        """Whether it is cordoned, and no note of busbar says that busbar did it."""
+        return self.unschedulable and not self.cordons
 
-def _reason(text: str | None) -> str:
-    """Of an annotation; one that somebody else has written counts as it is."""
+
+def _note(text: str | None) -> JsonObject:
+    """The JSON of an annotation; a text that somebody else has written counts as a reason."""
     try:
-        return str(json.loads(text or "{}").get("reason") or "")
-    except (ValueError, AttributeError):
-        return text or ""
+        found = json.loads(text or "{}")
+        return found if isinstance(found, dict) else {"reason": str(text)}
+    except ValueError:
+        return {"reason": text}
+
+
+def _by_and_since(note: JsonObject) -> str:
+    found = [f"{word} {note[key]}" for key, word in (("by", "by"), ("since", "since")) if note.get(key)]
+    return f" ({', '.join(found)})" if found else ""
 
 
 def quarantine(api: Api, name: str, reason: str | None, now: datetime) -> None:
     """Note why a Node is in quarantine, or with None that it is not. Raises ApiError."""
-    since = now.astimezone(UTC).isoformat(timespec="seconds")
-    noted = json.dumps({"reason": reason, "since": since}) if reason else None
+    noted = _noted(now, reason=reason) if reason else None
     api.merge(f"{NODES}/{name}", {"metadata": {"annotations": {QUARANTINE: noted}}})
+
+
+def _noted(now: datetime, **note: Any) -> str:
+    return json.dumps({**note, "since": now.astimezone(UTC).isoformat(timespec="seconds")})
 
 
 def read(api: Api) -> list[Node]:
@@ -136,6 +164,36 @@ def cordon(api: Api, name: str) -> None:
 def uncordon(api: Api, name: str) -> None:
     """Undo `cordon`. Raises ApiError."""
     _patch(api, name, None, None)
+
+
+def take_out(api: Api, name: str, reason: str, by: str, now: datetime) -> bool:
+    """Cordon a Node until `put_back`, with a note of why and by whom. Raises ApiError: 409 after a change.
+
+    An update that was interrupted has no claim to the cordon any more: the next one leaves it. A second call
+    replaces the note. Always true.
+    """
+    found = api.get(f"{NODES}/{name}")
+    noted = _noted(now, reason=reason, by=by, cordoned=not Node.of(found).cordoned_by_others)
+    _hold(api, found, {DRAINED: noted, CORDONED: None}, True)
+    return True
+
+
+def put_back(api: Api, name: str) -> bool:
+    """Undo `take_out`; whether new pods can start there again. Raises ApiError: 409 after a change.
+
+    A cordon stays that somebody else had set before.
+    """
+    found = api.get(f"{NODES}/{name}")
+    node = Node.of(found)
+    stays = node.unschedulable and node.cordons != {DRAINED}
+    _hold(api, found, {DRAINED: None}, True if stays else None)
+    return not stays
+
+
+def _hold(api: Api, node: JsonObject, annotations: Mapping[str, str | None], unschedulable: Any) -> None:
+    metadata = node["metadata"]
+    changed = {"resourceVersion": metadata["resourceVersion"], "annotations": dict(annotations)}
+    api.merge(f"{NODES}/{metadata['name']}", {"metadata": changed, "spec": {"unschedulable": unschedulable}})
 
 
 def _patch(api: Api, name: str, mark: Any, unschedulable: Any) -> None:

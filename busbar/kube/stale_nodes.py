@@ -11,7 +11,8 @@ from pydantic import Field
 
 from busbar.judge.checks import Model
 from busbar.kube import nodes
-from busbar.kube.client import Api, ApiError, JsonObject
+from busbar.kube.client import Api, ApiError
+from busbar.kube.evictions import evict_all
 from busbar.kube.nodes import Node
 from busbar.kube.wait import Clock, Deadline, Pending, ProgressCallback, TimedOut, wait_until
 
@@ -21,8 +22,6 @@ DELETE_SECONDS = 60.0
 POLL_SECONDS = 3.0
 AT_ONCE = 10
 SILENT = "Node {} is silent: its pods cannot be drained, and start again elsewhere"
-# Pods of these owners stay with their Node.
-_STAY = frozenset({"DaemonSet", "Node"})
 
 
 class StaleNodesSpec(Model):
@@ -146,7 +145,7 @@ class _Removal:
         if node.name not in self._cordoned and (not node.unschedulable or node.cordoned_by_busbar):
             nodes.cordon(self._api, node.name)
             self._cordoned.add(node.name)
-        return _evict_all(self._api, node.name)
+        return evict_all(self._api, node.name)
 
     def _delete(self, name: str) -> None:
         try:
@@ -154,33 +153,3 @@ class _Removal:
             self._cordoned.discard(name)
         except (ApiError, TimedOut) as error:
             self._failed[name] = str(error)
-
-
-def _evict_all(api: Api, node: str) -> str:
-    """Ask for the eviction of the Node's pods; those that are left, with what keeps each. Raises ApiError."""
-    pods = api.list("/api/v1/pods", fieldSelector=f"spec.nodeName={node}")
-    return "; ".join(f"{_name(pod)} ({_evict(api, pod)})" for pod in pods if _is_evicted(pod))
-
-
-def _is_evicted(pod: JsonObject) -> bool:
-    owners = {each.get("kind") for each in pod["metadata"].get("ownerReferences") or []}
-    is_over = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
-    return not is_over and not owners & _STAY
-
-
-def _name(pod: JsonObject) -> str:
-    return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
-
-
-def _evict(api: Api, pod: JsonObject) -> str:
-    """Why the pod is still there: it ends, or the API refuses, for a disruption budget with its name."""
-    metadata = {key: pod["metadata"][key] for key in ("namespace", "name")}
-    if pod["metadata"].get("deletionTimestamp"):
-        return "ending"
-    path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}/eviction"
-    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata}
-    try:
-        api.create(path, body)
-    except ApiError as error:
-        return "ending" if error.not_found else error.reason
-    return "ending"

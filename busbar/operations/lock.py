@@ -63,14 +63,16 @@ def _run(loop: asyncio.AbstractEventLoop) -> None:
 def operation(command: str) -> str:
     """What a refused operation is told about this one."""
     now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    return f"`{command}` of {_user()}@{platform.node()}, process {os.getpid()}, since {now}"
+    return f"`{command}` of {requester()}, process {os.getpid()}, since {now}"
 
 
-def _user() -> str:
+def requester() -> str:
+    """Who runs this command: user and machine."""
     try:
-        return getpass.getuser()
+        user = getpass.getuser()
     except (KeyError, OSError):  # a user without a name, as in a container
-        return str(os.getuid())
+        user = str(os.getuid())
+    return f"{user}@{platform.node()}"
 
 
 async def _take_all(

@@ -7,7 +7,7 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 from busbar.config import Cluster
 from busbar.helm import records
@@ -23,6 +23,8 @@ from busbar.kube.nodes import Node, Taint
 from busbar.manifests.operators import Operator
 from busbar.preflight.host_checks import clock_error
 
+Answer = TypeVar("Answer")
+
 CONCURRENT = 64
 SCRIPT_SECONDS = 90
 CLUSTER = "cluster"
@@ -36,12 +38,13 @@ _KUBERNETES = "node.kubernetes.io/"
 class Drift:
     """One difference. `host` is a host's name, or "cluster".
 
-    `kind` "unknown": it could not be verified; "foreign": somebody else's, which no update undoes.
+    `kind` "unknown": it could not be verified; "foreign": somebody else's, which no update undoes;
+    "drained": by `busbar drain`, which no update undoes either.
     """
 
     host: str
     what: str
-    kind: Literal["drift", "unknown", "foreign"] = "drift"
+    kind: Literal["drift", "unknown", "foreign", "drained"] = "drift"
 
 
 @dataclass(frozen=True)
@@ -61,12 +64,29 @@ def read_state(kubeconfig: str, inventory: Inventory) -> ClusterState:
 
     Raises UnknownState.
     """
+    return _of_any(
+        kubeconfig,
+        inventory,
+        lambda api: ClusterState({node.name: node for node in nodes.read(api)}, records.statuses(api)),
+    )
+
+
+def connect(kubeconfig: str, inventory: Inventory) -> RestApi:
+    """A client of the load balancer or, where that does not answer, of any server. Raises UnknownState."""
+
+    def answering(api: RestApi) -> RestApi:
+        api.get("/version")
+        return api
+
+    return _of_any(kubeconfig, inventory, answering)
+
+
+def _of_any(kubeconfig: str, inventory: Inventory, ask: Callable[[RestApi], Answer]) -> Answer:
     servers = [f"https://{url_host(server.address)}:{API_PORT}" for server in inventory.servers]
     errors = []
     for url in (inventory.api_endpoint, *servers):
         try:
-            api = RestApi(with_server(kubeconfig, server=url, name=inventory.cluster.name))
-            return ClusterState({node.name: node for node in nodes.read(api)}, records.statuses(api))
+            return ask(RestApi(with_server(kubeconfig, server=url, name=inventory.cluster.name)))
         except (ApiError, ValueError) as error:
             errors.append(str(error))
     raise UnknownState(errors[0])
@@ -113,12 +133,7 @@ def compare(inventory: Inventory, state: ClusterState, operators: Sequence[Opera
         if node is None:
             found.append(Drift(host.name, "has no Node in the cluster"))
             continue
-        if not node.ready:
-            found.append(Drift(host.name, "its Node is not Ready"))
-        if node.cordoned_by_busbar:
-            found.append(Drift(host.name, "its Node is cordoned by an update that did not finish there"))
-        elif node.unschedulable:
-            found.append(Drift(host.name, f"its Node is cordoned: kubectl uncordon {host.name}", "foreign"))
+        found += _availability(host, node)
         found += _labels_and_taints(inventory, host, node)
     for name in sorted(set(state.nodes) - {host.name for host in hosts}):
         found.append(Drift(CLUSTER, f"Node {name} is not in the configuration"))
@@ -127,6 +142,20 @@ def compare(inventory: Inventory, state: ClusterState, operators: Sequence[Opera
         if status != _DEPLOYED:
             what = "is not installed" if status is None else f"is {status}, expected {_DEPLOYED}"
             found.append(Drift(CLUSTER, f"Helm release {operator.namespace}/{operator.release} {what}"))
+    return found
+
+
+def _availability(host: Host, node: Node) -> list[Drift]:
+    """Whether new pods can start there; the machine of a Node that was drained may be off."""
+    if node.drained:
+        state = "" if node.ready else "; it is not Ready"
+        state += "" if node.unschedulable else "; somebody has uncordoned it since"
+        return [Drift(host.name, f"its Node is drained: {node.drained}{state}", "drained")]
+    found = [] if node.ready else [Drift(host.name, "its Node is not Ready")]
+    if node.cordoned_by_busbar:
+        found.append(Drift(host.name, "its Node is cordoned by an update that did not finish there"))
+    elif node.cordoned_by_others:
+        found.append(Drift(host.name, f"its Node is cordoned: kubectl uncordon {host.name}", "foreign"))
     return found
 
 

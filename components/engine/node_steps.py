@@ -52,6 +52,8 @@ def remove_stale_nodes(
 async def fail_unless_ready(workers: Iterable[str], kubeconfig: pulumi.Input[str]) -> None:
     """Raise pulumi.RunError if the Node of a worker is not Ready, or if the API does not answer.
 
+    Those that `busbar drain` has taken out are named; their machines may be off.
+
     Its step may have had nothing to do: the engine compares configurations, and knows nothing of an agent
     that has crashed since.
     """
@@ -65,7 +67,9 @@ async def fail_unless_ready(workers: Iterable[str], kubeconfig: pulumi.Input[str
         return
     except (ApiError, TimedOut) as error:
         raise pulumi.RunError(f"it is unknown whether the workers' agents are running: {error}") from None
-    if down := sorted({*workers} & found.names - found.ready):
+    for name in sorted({*workers} & found.drained.keys()):
+        pulumi.warn(f"{name} stays cordoned, it was drained: {found.drained[name]}")
+    if down := sorted({*workers} & found.names - found.ready - found.drained.keys()):
         raise pulumi.RunError(
             f"{', '.join(down)}: the Node is not Ready. Fix: see journalctl -u k3s-agent there, repair the "
             "host and retry; or take it out of hosts.workers"

@@ -8,7 +8,7 @@ from pulumi import automation as auto
 from rich.console import Console
 from rich.text import Text
 
-from busbar.cli.stack import events, keep
+from busbar.cli.stack import drained, events, keep
 from busbar.cli.stack.engine import Snapshot, snapshot
 from busbar.cli.stack.errors import DONE, FAILED
 from busbar.cli.stack.target import Target
@@ -30,6 +30,8 @@ def report(console: Console, stack: auto.Stack, target: Target) -> int:
     for line in _pending(state, target):
         console.print(Text(line, "bold yellow"))
     show_uncleaned(console, state, target)
+    for line in drained.lines(outputs.values.get(keep.KUBECONFIG), target):
+        console.print(Text(line, "bold yellow"))
     console.print()
     keep.show(console, outputs, target)
     good = last is not None and last.result == _SUCCEEDED and not state.pending and not outputs.failed_gate

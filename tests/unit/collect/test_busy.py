@@ -103,6 +103,18 @@ def test_without_a_policy_workers_that_fit_nowhere_end_the_wait_with_the_pods_th
     assert never.value.reasons[-1] == f"{node}: 0 of 8 nvidia.com/gpu are free, held by ml/llama-0 (8)"
 
 
+def test_a_worker_that_was_drained_is_named_with_its_reason_and_makes_the_former_verdict_stay() -> None:
+    for policy, error in ((None, JobNeverStarted), (KEEP, Kept)):
+        site = Site(policy)
+        site.record(FORMER)
+        node = site.objects["/api/v1/nodes"][1]
+        node["metadata"]["annotations"] = {"busbar/drained": '{"reason": "driver 580"}'}
+        with pytest.raises(error) as raised:
+            site.watch().log()
+        why = str(raised.value) if policy is None else "\n".join(site.told)
+        assert f"{node['metadata']['name']}: drained: driver 580. Fix: `busbar uncordon`" in why
+
+
 def test_pods_that_may_not_be_listed_leave_the_schedulers_message() -> None:
     site = Site(None)
     del site.objects["/api/v1/pods"]

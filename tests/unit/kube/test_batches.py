@@ -13,7 +13,7 @@ from busbar.kube.client import JsonObject
 WORKERS = [f"w-{number}" for number in range(1, 8)]
 
 
-def nodes(*, ready: Collection[str] = WORKERS, down: Collection[str] = (), **more: frozenset[str]) -> Nodes:
+def nodes(*, ready: Collection[str] = WORKERS, down: Collection[str] = (), **more: Any) -> Nodes:
     return Nodes(names=frozenset([*ready, *down]), ready=frozenset(ready), **more)
 
 
@@ -90,6 +90,13 @@ def test_the_nodes_say_which_agents_run_and_which_workers_are_cordoned() -> None
     assert found(Cluster()) == Nodes(
         names=frozenset(["w-1", "w-2", "w-3"]), ready=frozenset(["w-1", "w-3"]), cordoned=frozenset(["w-3"])
     )
+
+
+def test_workers_that_were_drained_for_a_repair_are_known_with_the_reason() -> None:
+    cluster = Cluster()
+    drained = node("w-1", "Unknown", **{"busbar/drained": '{"reason": "fan", "by": "anna@ops"}'})
+    cluster.list = lambda path, **query: [] if path == "/api/v1/pods" else [drained]  # type: ignore[method-assign]
+    assert found(cluster).drained == {"w-1": "fan (by anna@ops)"}
 
 
 def test_pods_of_jobs_of_any_kind_are_found_and_others_are_not() -> None:

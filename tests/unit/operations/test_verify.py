@@ -85,6 +85,18 @@ def test_a_cluster_as_configured_has_no_drift() -> None:
             Drift("gpu-1", "its Node is cordoned: kubectl uncordon gpu-1", "foreign"),
         ),
         (
+            node("gpu-1", unschedulable=True, cordons=frozenset(["busbar/drained"]), drained="fan (by anna)"),
+            Drift("gpu-1", "its Node is drained: fan (by anna)", "drained"),
+        ),
+        (
+            node("gpu-1", ready=False, unschedulable=True, drained="fan (by anna)"),
+            Drift("gpu-1", "its Node is drained: fan (by anna); it is not Ready", "drained"),
+        ),
+        (
+            node("gpu-1", drained="fan (by anna)"),
+            Drift("gpu-1", "its Node is drained: fan (by anna); somebody has uncordoned it since", "drained"),
+        ),
+        (
             node("gpu-1", taints=(TAINT, Taint("repair", "", "NoSchedule"))),
             Drift(
                 "gpu-1",
@@ -158,6 +170,10 @@ def test_a_chart_that_is_not_deployed_is_named(releases: dict[tuple[str, str], s
         (
             [Drift("w-1", "cordoned", "foreign"), Drift("w-2", "a")],
             "busbar up dev --converge w-2; undo on w-1 what somebody else has set, or leave it",
+        ),
+        (
+            [Drift("w-1", "its Node is drained: fan", "drained"), Drift("w-2", "a")],
+            "busbar up dev --converge w-2; busbar uncordon dev w-1 when its repair is done",
         ),
     ],
 )

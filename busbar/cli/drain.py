@@ -1,0 +1,139 @@
+"""`busbar drain` and `busbar uncordon`: a worker leaves for a repair, and comes back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from busbar.cli.operation import errors_end
+from busbar.cli.output import fail, progress
+from busbar.cli.stackfile import Project, Stack, kubeconfig_of, load_stack
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from busbar.hosts.host import Host
+    from busbar.hosts.inventory import Inventory
+    from busbar.kube.allocatable import AllocatableSpec
+    from busbar.kube.client import RestApi
+
+# A GPU Operator validates the driver again after a reboot, before its device plugin starts.
+OFFER_SECONDS = 300
+Worker = Annotated[str, typer.Argument(metavar="HOST", help="Name of a worker.")]
+
+
+def drain(
+    stack: Stack,
+    host: Worker,
+    reason: Annotated[
+        str,
+        typer.Option(metavar="TEXT", help="Why; kept on the Node, and shown by status, verify and nodes."),
+    ] = "no reason given",
+    end_jobs: Annotated[
+        bool,
+        typer.Option(
+            "--end-jobs",
+            help="Also evict pods that nothing starts again: those of jobs, and those without a controller.",
+        ),
+    ] = False,
+    project: Project = None,
+) -> None:
+    """Cordon a worker for a repair, and wait until its pods have left.
+
+    Disruption budgets are honoured. Pods of jobs and without a controller are waited for, those of DaemonSets
+    stay. After pools.NAME.drain_timeout_seconds the command ends; the worker stays cordoned also then. No
+    update undoes that, or waits for the worker. Run it again to go on, or to change the reason.
+
+    Exit code 0: drained; 1: pods remain, or the API refuses; 64: no such stack or worker.
+    """
+    from busbar.kube import drain as kube
+    from busbar.kube.wait import SystemClock
+    from busbar.operations.lock import requester
+
+    inventory, worker, api = _worker(stack, host, project)
+    pool = inventory.cluster.pools[worker.pool or ""]
+    stays = f"{host} stays cordoned. Fix: run the same command again, or busbar uncordon {stack} {host}"
+    with _errors_end(interrupted=f"; {stays}"):
+        try:
+            kube.drain(
+                api,
+                worker.name.lower(),
+                reason,
+                requester(),
+                end_jobs=end_jobs,
+                seconds=pool.drain_timeout_seconds,
+                clock=SystemClock(),
+                progress=progress,
+            )
+        except kube.PodsRemain as error:
+            fail(f"{error}; {stays}", 1)
+    typer.echo(f"{host} is drained; when its repair is done: busbar uncordon {stack} {host}")
+
+
+def uncordon(stack: Stack, host: Worker, project: Project = None) -> None:
+    """Let pods start again on a worker that `busbar drain` has taken out.
+
+    First it must be Ready and offer the GPUs and HCAs of its pool; that is waited for, five minutes at most.
+    One in quarantine comes back without them. A cordon of somebody else stays.
+
+    Exit code 0: pods can start there; 1: it was not drained, lacks something, or stays cordoned; 64: no such
+    stack or worker.
+    """
+    from busbar.kube import drain as kube
+    from busbar.kube.allocatable import NotAllocatable
+    from busbar.kube.wait import SystemClock
+
+    inventory, worker, api = _worker(stack, host, project)
+    with _errors_end(kube.NotDrained, NotAllocatable):
+        needs = _needs(inventory, worker)
+        is_back = kube.uncordon(api, worker.name.lower(), needs, SystemClock(), progress)
+    if not is_back:
+        fail(
+            f"{host} is not drained any more, and stays cordoned for another reason: busbar verify {stack}", 1
+        )
+    typer.echo(f"{host} is back: pods can start there")
+
+
+def _worker(stack: str, name: str, project: Path | None) -> tuple[Inventory, Host, RestApi]:
+    """A worker of a stack, and a client of its cluster. Ends the command with 64 for any other host."""
+    from busbar.cli import EX_USAGE
+    from busbar.config.errors import did_you_mean
+    from busbar.hosts.inventory import Inventory
+    from busbar.operations.verify import connect
+
+    file, cluster = load_stack(stack, project)
+    inventory = Inventory.of(cluster)
+    workers = {worker.name: worker for worker in inventory.workers}
+    if name not in workers:
+        fail(f"{name} is not a worker of {file.path.name}{did_you_mean(name, workers)}", EX_USAGE)
+    with _errors_end():
+        return inventory, workers[name], connect(kubeconfig_of(file), inventory)
+
+
+def _needs(inventory: Inventory, worker: Host) -> list[AllocatableSpec]:
+    """What the worker must offer before jobs may start there; nothing of one in quarantine."""
+    from busbar.kube.allocatable import AllocatableSpec
+    from busbar.manifests.operators import GPU_OPERATOR, NETWORK_OPERATOR
+    from busbar.manifests.scheduling import GPU_RESOURCE
+
+    cluster, name = inventory.cluster, worker.name.lower()
+    pool, network = cluster.pools[worker.pool or ""], cluster.network_operator
+    requests = [GPU_OPERATOR.wait_request(cluster.gpu_operator, GPU_RESOURCE, {name: pool.gpus})]
+    if network.enabled:
+        requests.append(NETWORK_OPERATOR.wait_request(network, network.resource, {name: pool.rails}))
+    held = worker.name in inventory.quarantine
+    # The policy of an operator counts all Nodes, of which another may be broken.
+    return [
+        AllocatableSpec.model_validate({**each, "deadline_seconds": OFFER_SECONDS, "policy": None})
+        for each in ([] if held else requests)
+    ]
+
+
+def _errors_end(*more: type[Exception], interrupted: str = "") -> AbstractContextManager[None]:
+    from busbar.kube.client import ApiError
+    from busbar.kube.wait import TimedOut
+    from busbar.operations.verify import UnknownState
+
+    return errors_end(ApiError, TimedOut, UnknownState, *more, interrupted=interrupted)

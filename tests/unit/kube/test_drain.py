@@ -1,0 +1,216 @@
+"""A worker that leaves for a repair and comes back: what happens to its Node and its pods."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from busbar.kube import nodes
+from busbar.kube.allocatable import AllocatableSpec, NotAllocatable, wait
+from busbar.kube.client import ApiError, JsonObject
+from busbar.kube.drain import NotDrained, PodsRemain, drain, uncordon
+from busbar.kube.nodes import CORDONED, DRAINED, NODES, QUARANTINE, Node
+from tests.support.kube_cluster import unreachable
+from tests.unit.kube.node_cluster import BUDGET, Nodes, node, pod
+
+GPU = "nvidia.com/gpu"
+
+
+def need(**nodes: int) -> AllocatableSpec:
+    """So many GPUs, by name of the Node with _ for -."""
+    found = {name.replace("_", "-"): gpus for name, gpus in nodes.items()}
+    return AllocatableSpec.model_validate(
+        {"resource": GPU, "nodes": found, "deadline_seconds": 60, "stable_seconds": 0}
+    )
+
+
+def drained(
+    cluster: Nodes, reason: str = "driver 580", *, end_jobs: bool = False, said: list[str] | None = None
+) -> None:
+    say = (said if said is not None else []).append
+    drain(
+        cluster, "w-1", reason, "anna@ops", end_jobs=end_jobs, seconds=60, clock=cluster.clock, progress=say
+    )
+
+
+def back(cluster: Nodes, needs: list[AllocatableSpec] | None = None) -> bool:
+    return uncordon(cluster, "w-1", needs or [], cluster.clock, lambda _: None)
+
+
+def seen(cluster: Nodes) -> Node:
+    return Node.of(cluster.objects[f"{NODES}/w-1"])
+
+
+def offering(gpus: int, *, ready: bool = True) -> JsonObject:
+    found = node("w-1", "b", ready=ready)
+    offered = {GPU: str(gpus)}
+    found["status"] |= {"allocatable": offered, "capacity": offered}
+    return found
+
+
+def test_the_node_is_cordoned_with_the_reason_before_pods_are_evicted_and_stays_so() -> None:
+    pods = (pod("app", "w-1"), pod("agent", "w-1", "DaemonSet"), pod("other", "w-2"))
+    cluster = Nodes(node("w-1", "b"), node("w-2", "c"), pods=pods)
+    drained(cluster)
+    assert cluster.log == ["w-1 cordoned", "app evicted"]
+    found = seen(cluster)
+    assert found.unschedulable and found.drained.startswith("driver 580 (by anna@ops, since 20")
+    assert found.drained.endswith("+00:00)")
+    assert not found.cordoned_by_busbar, "an update uncordons what has its own mark"
+
+
+def test_pods_that_nothing_starts_again_are_waited_for_and_named() -> None:
+    pods = (pod("train", "w-1", "MPIJob"), pod("bare", "w-1", owner=""), pod("app", "w-1"))
+    cluster, said = Nodes(node("w-1", "b"), pods=pods), list[str]()
+
+    def end() -> None:
+        cluster.pods = []
+
+    cluster.clock.at(30, end)
+    drained(cluster, said=said)
+    assert cluster.log == ["w-1 cordoned", "app evicted"]
+    text = "draining; remaining pods: default/train (of a job); default/bare (has no controller)"
+    assert any(text in line for line in said)
+
+
+def test_jobs_are_ended_where_that_was_asked_for() -> None:
+    cluster = Nodes(node("w-1", "b"), pods=(pod("train", "w-1", "Job"), pod("bare", "w-1", owner="")))
+    drained(cluster, end_jobs=True)
+    assert cluster.log == ["w-1 cordoned", "train evicted", "bare evicted"]
+
+
+def test_at_the_deadline_the_pods_and_budgets_are_named_and_the_node_stays_cordoned() -> None:
+    cluster = Nodes(node("w-1", "b"), pods=(pod("app", "w-1"), pod("train", "w-1", "Job")))
+    cluster.refused = {"app"}
+    with pytest.raises(PodsRemain) as remain:
+        drained(cluster)
+    assert str(remain.value) == (
+        f"drain of w-1 timed out after 60 s: default/app ({BUDGET}); default/train (of a job)"
+    )
+    assert seen(cluster).unschedulable
+
+
+def test_a_pod_of_a_job_that_ends_already_is_said_to_end() -> None:
+    ending = pod("train", "w-1", "Job")
+    ending["metadata"]["deletionTimestamp"] = "2026-11-24T06:00:00Z"
+    with pytest.raises(PodsRemain, match=r"default/train \(ending\)"):
+        drained(Nodes(node("w-1", "b"), pods=(ending,)))
+
+
+def test_the_pods_of_a_machine_that_does_not_answer_are_not_waited_for() -> None:
+    for dead in (True, False):
+        cluster, said = (
+            Nodes(node("w-1", "b", ready=not dead), node("w-2"), pods=(pod("app", "w-1"),)),
+            list[str](),
+        )
+        cluster.refused = {"app"}
+        if not dead:
+            cluster.died["w-1"] = 10
+        drained(cluster, said=said)
+        assert said[-1] == "Node w-1 is silent: its pods cannot be drained, and start again elsewhere"
+        assert seen(cluster).unschedulable
+
+
+def test_a_second_drain_goes_on_and_replaces_the_reason() -> None:
+    cluster = Nodes(node("w-1", "b"))
+    drained(cluster)
+    drained(cluster, "fan")
+    assert seen(cluster).drained.startswith("fan (by")
+    assert back(cluster) and not seen(cluster).unschedulable
+
+
+def test_a_change_of_somebody_else_and_an_api_that_is_away_are_retried() -> None:
+    cluster = Nodes(node("w-1", "b"))
+    conflict = ApiError("PATCH", 409, "the object has been modified")
+    cluster.failures = [unreachable(), conflict, conflict]
+    drained(cluster)
+    assert seen(cluster).drained
+
+
+def test_a_node_that_does_not_exist_is_an_error_at_once() -> None:
+    cluster = Nodes()
+    with pytest.raises(ApiError, match="404"):
+        drained(cluster)
+    assert cluster.clock.now() == 0
+
+
+@pytest.mark.parametrize(
+    ("annotations", "cordoned", "pods_start"),
+    [
+        ({}, False, True),
+        # of an update that was interrupted: the next one would have uncordoned the Node
+        ({CORDONED: "true"}, True, True),
+        ({}, True, False),
+        ({QUARANTINE: json.dumps({"reason": "fan", "cordoned": True})}, True, False),
+        ({QUARANTINE: json.dumps({"reason": "fan"})}, False, True),
+        ({QUARANTINE: json.dumps({"reason": "fan"})}, True, False),
+    ],
+)
+def test_only_the_cordon_of_the_drain_ends_with_it(
+    annotations: dict[str, str], cordoned: bool, pods_start: bool
+) -> None:
+    before = node("w-1", "b")
+    before["metadata"]["annotations"] |= annotations
+    before["spec"] |= {"unschedulable": True} if cordoned else {}
+    cluster = Nodes(before)
+    drained(cluster)
+    drained(cluster)
+    assert CORDONED not in cluster.objects[f"{NODES}/w-1"]["metadata"]["annotations"]
+    assert back(cluster) is pods_start
+    found = seen(cluster)
+    assert (found.unschedulable, found.drained) == (not pods_start, "")
+    assert found.quarantine == ("fan" if QUARANTINE in annotations else "")
+
+
+@pytest.mark.parametrize(
+    ("cordoned", "says"),
+    [(False, "nothing was changed"), (True, "it is cordoned by somebody else")],
+)
+def test_a_node_that_was_not_drained_is_left_as_it_is(cordoned: bool, says: str) -> None:
+    before: dict[str, Any] = node("w-1", "b")
+    before["spec"]["unschedulable"] = cordoned
+    cluster = Nodes(before)
+    with pytest.raises(NotDrained, match=f"w-1 was not drained by `busbar drain`; {says}"):
+        back(cluster)
+    assert cluster.log == []
+
+
+def test_a_worker_comes_back_when_it_offers_its_gpus() -> None:
+    cluster = Nodes(offering(0))
+    drained(cluster)
+    cluster.clock.at(30, lambda: cluster.objects[f"{NODES}/w-1"]["status"].update(offering(8)["status"]))
+    assert back(cluster, [need(w_1=8)])
+    assert (cluster.log[-1], seen(cluster).unschedulable) == ("w-1 uncordoned", False)
+
+
+@pytest.mark.parametrize(
+    ("state", "says"), [(offering(7), "7 allocatable, 8 expected"), (offering(8, ready=False), "not Ready")]
+)
+def test_a_worker_that_lacks_something_stays_drained(state: JsonObject, says: str) -> None:
+    cluster = Nodes(state)
+    drained(cluster)
+    with pytest.raises(NotAllocatable, match=says):
+        back(cluster, [need(w_1=8)])
+    assert seen(cluster).unschedulable and DRAINED in str(cluster.objects)
+
+
+def test_an_update_does_not_wait_for_the_gpus_of_a_drained_worker_and_names_it() -> None:
+    cluster, said = Nodes(offering(0)), list[str]()
+    drained(cluster)
+    other = offering(8)
+    other["metadata"]["name"] = "w-2"
+    cluster.objects[f"{NODES}/w-2"] = other
+    wait(cluster, need(w_1=8, w_2=8), cluster.clock, said.append)
+    assert said[-1].startswith(
+        f"{GPU}: 1/1 nodes ready; not waited for: w-1, drained: driver 580 (by anna@ops"
+    )
+
+
+@pytest.mark.parametrize("text", ["by hand", "[1]", "3"])
+def test_a_note_that_somebody_wrote_by_hand_counts_as_a_reason(text: str) -> None:
+    found = node("w-1", "b")
+    found["metadata"]["annotations"][DRAINED] = text
+    assert Node.of(found).drained == text
+    assert nodes.Node.of(node("w-1")).drained == ""

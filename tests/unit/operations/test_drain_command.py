@@ -1,0 +1,154 @@
+"""`busbar drain`, `uncordon` and `status` as a person calls them; the Node: kube/test_drain.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+from busbar.cli import EX_USAGE, build
+from busbar.cli.stack import drained
+from busbar.cli.stack.target import Target
+from busbar.kube.client import JsonObject
+from busbar.kube.nodes import NODES, Node
+from tests.support.clusters import site
+from tests.support.kube_cluster import unreachable
+from tests.unit.kube.node_cluster import Nodes, node, pod
+from tests.unit.operations.test_verify import KUBECONFIG
+
+Call = Callable[..., Result]
+OFFERED = {"nvidia.com/gpu": "8", "nvidia.com/hostdev": "8"}
+
+
+class Api(Nodes):
+    """The cluster of the stack, which has no policies of operators and no events."""
+
+    timeout_seconds = 15.0
+
+    def list(self, path: str, **query: str) -> list[JsonObject]:
+        return (
+            [] if path.startswith(("/apis/nvidia.com", "/apis/mellanox.com")) else super().list(path, **query)
+        )
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Api:
+    """Its kubelets and time are those of this test."""
+    made = Api(node("gpu-1", "b"), node("gpu-2", "c"), pods=(pod("train", "gpu-1", "MPIJob"),))
+    made.objects |= {"/version": {}}
+    made.clock.at(400, lambda: setattr(made, "pods", []))
+    for name in ("gpu-1", "gpu-2"):
+        made.objects[f"{NODES}/{name}"]["status"] |= {"allocatable": dict(OFFERED), "capacity": dict(OFFERED)}
+    monkeypatch.setattr("busbar.operations.verify.RestApi", lambda _: made)
+    monkeypatch.setattr("busbar.cli.stack.drained.RestApi", lambda _: made)
+    monkeypatch.setattr("busbar.kube.wait.SystemClock", lambda: made.clock)
+    monkeypatch.setattr("busbar.operations.lock.requester", lambda: "anna@ops")
+    return made
+
+
+@pytest.fixture
+def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cluster: Api) -> Call:
+    """The command line beside the file of the stack `prod`, whose kubeconfig `busbar up` has kept."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", "/nowhere")
+    content = site(workers={"h100": 2}, pools={"h100": {"gpus": 8, "rails": 8, "rate_gbps": 400}})
+    content["pools"]["h100"]["drain_timeout_seconds"] = 300
+    content["network_operator"] = {"enabled": True}
+    (tmp_path / "Pulumi.prod.yaml").write_text(yaml.safe_dump({"config": {"busbar:cluster": content}}))
+    kept = tmp_path / ".busbar" / "prod" / "kubeconfig"
+    kept.parent.mkdir(parents=True)
+    kept.write_text(KUBECONFIG)
+    return lambda *words: CliRunner().invoke(build(), [*words])
+
+
+def test_a_drain_waits_for_the_job_goes_on_when_called_again_and_is_undone(call: Call, cluster: Api) -> None:
+    first = call("drain", "prod", "gpu-1", "--reason", "driver 580")
+    assert first.exit_code == 1, first.output
+    assert (
+        "error: drain of gpu-1 timed out after 300 s: default/train (of a job); gpu-1 stays cordoned. Fix: "
+        in (" ".join(first.output.split()))
+    )
+    again = call("drain", "prod", "gpu-1", "--reason", "driver 580")
+    assert again.exit_code == 0, again.output
+    assert again.stdout == "gpu-1 is drained; when its repair is done: busbar uncordon prod gpu-1\n"
+    back = call("uncordon", "prod", "gpu-1")
+    assert (back.exit_code, back.stdout) == (0, "gpu-1 is back: pods can start there\n")
+    assert cluster.log == ["gpu-1 cordoned", "gpu-1 cordoned", "gpu-1 uncordoned"]
+
+
+def test_the_reason_and_who_did_it_are_on_the_node(call: Call, cluster: Api) -> None:
+    call("drain", "prod", "gpu-2")
+    assert Node.of(cluster.objects[f"{NODES}/gpu-2"]).drained.startswith(
+        "no reason given (by anna@ops, since"
+    )
+
+
+@pytest.mark.parametrize(("resource", "lacks"), [("nvidia.com/gpu", 7), ("nvidia.com/hostdev", 6)])
+def test_a_worker_that_lacks_gpus_or_hcas_does_not_come_back(
+    call: Call, cluster: Api, resource: str, lacks: int
+) -> None:
+    call("drain", "prod", "gpu-2")
+    cluster.objects[f"{NODES}/gpu-2"]["status"]["allocatable"][resource] = str(lacks)
+    done = call("uncordon", "prod", "gpu-2")
+    assert done.exit_code == 1
+    assert f"{resource}: timed out after 300 s" in done.output
+    assert cluster.log == ["gpu-2 cordoned"]
+
+
+def test_a_worker_in_quarantine_comes_back_as_it_is(call: Call, cluster: Api, tmp_path: Path) -> None:
+    file = tmp_path / "Pulumi.prod.yaml"
+    content = yaml.safe_load(file.read_text())
+    content["config"]["busbar:cluster"]["hosts"]["workers"][1]["quarantine"] = "fan"
+    file.write_text(yaml.safe_dump(content))
+    call("drain", "prod", "gpu-2")
+    cluster.objects[f"{NODES}/gpu-2"]["status"]["allocatable"]["nvidia.com/gpu"] = "0"
+    assert call("uncordon", "prod", "gpu-2").exit_code == 0
+
+
+def test_a_node_that_somebody_else_has_cordoned_stays_so(call: Call, cluster: Api) -> None:
+    cluster.objects[f"{NODES}/gpu-2"]["spec"]["unschedulable"] = True
+    refused = call("uncordon", "prod", "gpu-2")
+    assert refused.exit_code == 1
+    assert "error: gpu-2 was not drained by `busbar drain`; it is cordoned by somebody else" in refused.output
+    call("drain", "prod", "gpu-2")
+    done = call("uncordon", "prod", "gpu-2")
+    assert (done.exit_code, cluster.objects[f"{NODES}/gpu-2"]["spec"]["unschedulable"]) == (1, True)
+    assert "stays cordoned for another reason: busbar verify prod" in " ".join(done.output.split())
+
+
+@pytest.mark.parametrize("command", ["drain", "uncordon"])
+@pytest.mark.parametrize("host", ["gpu-11", "server-1", "lb-1"])
+def test_what_is_not_a_worker_is_refused(call: Call, cluster: Api, command: str, host: str) -> None:
+    done = call(command, "prod", host)
+    assert done.exit_code == EX_USAGE
+    assert f"error: {host} is not a worker of Pulumi.prod.yaml" in done.output
+    assert cluster.log == []
+
+
+@pytest.mark.parametrize("command", ["drain", "uncordon"])
+def test_a_cluster_that_does_not_answer_is_an_error(call: Call, cluster: Api, command: str) -> None:
+    cluster.failures = [unreachable()] * 9
+    done = call(command, "prod", "gpu-1")
+    assert (done.exit_code, cluster.log) == (1, [])
+    assert "error: GET /: connection refused" in done.output
+
+
+def test_status_names_drained_workers_and_a_cluster_that_does_not_answer(
+    call: Call, cluster: Api, tmp_path: Path
+) -> None:
+    target = Target(tmp_path, "prod")
+    assert drained.lines("kubeconfig", target) == []
+    call("drain", "prod", "gpu-2", "--reason", "fan")
+    [line] = drained.lines("kubeconfig", target)
+    assert line.strip().startswith("drained  gpu-2: fan (by anna@ops, since 20")
+    assert line.endswith("Fix: busbar uncordon prod gpu-2")
+    cluster.failures = [unreachable()]
+    assert drained.lines("kubeconfig", target) == ["       drained  unknown: GET /: connection refused"]
+
+
+@pytest.mark.parametrize("output", ["s3cret", None, {}])
+def test_status_of_a_project_without_a_cluster_says_nothing_of_nodes(output: object, tmp_path: Path) -> None:
+    assert drained.lines(output, Target(tmp_path, "prod")) == []
