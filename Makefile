@@ -43,12 +43,14 @@ types: $(VENV)/.ready
 	@$(BIN)/mypy
 
 unit: $(VENV)/.ready
+	@$(BIN)/python -m lab build --charts
 	@$(PYTEST) -q -n auto --dist worksteal tests/unit $(wildcard stacks/*/tests/unit)
 
 program: $(VENV)/.ready
 	@$(PYTEST) -q -n auto --dist loadfile tests/program $(wildcard stacks/*/tests/program)
 
 lab-unit: $(VENV)/.ready
+	@$(BIN)/python -m lab build --charts
 	@$(PYTEST) -q lab/tests/unit
 
 lab: $(VENV)/.ready

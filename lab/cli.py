@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import sys
 from typing import Annotated
 
@@ -103,9 +104,16 @@ def env() -> None:
 @app.command()
 def build(
     drills: Annotated[bool, typer.Option("--drills", help="also what only `make drills` needs")] = False,
+    charts: Annotated[bool, typer.Option("--charts", help="only helm, for tests of charts; no root")] = False,
 ) -> None:
     """Build or download everything that `up` needs, and start nothing."""
     from lab.build.go import build as build_tool
+    from lab.offline import HELM
+
+    if charts:
+        if not shutil.which("helm") and shutil.which("go"):
+            build_tool(HELM)
+        return
     from lab.build.tools import DRILL_TOOLS
     from lab.capabilities import parts
     from lab.everything import in_background

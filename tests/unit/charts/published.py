@@ -70,7 +70,7 @@ def complaints(crd: dict[str, Any], version: str, manifest: dict[str, Any]) -> l
 
 
 def helm() -> str:
-    """The helm program: on PATH, or built once as by the lab. Skips the test where there is no Go."""
+    """The helm program: on PATH, or built, by `make unit` before the tests. Skips where there is no Go."""
     if found := shutil.which("helm"):
         return found
     if not up_to_date(HELM) and not shutil.which("go"):

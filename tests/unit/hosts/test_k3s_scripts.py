@@ -148,6 +148,15 @@ def test_the_reason_of_a_crash_is_shown_also_from_the_lines_of_kubernetes_itself
     assert shown.index(reasons[0]) < shown.index("waiting")
 
 
+def test_an_annotation_that_fails_is_reported_with_the_log_of_k3s(tmp_path: Path) -> None:
+    reason = "level=fatal msg=bad-system-reserved"
+    given = f"journalctl() {{ echo {reason}; }}; machine() {{ echo m1; }}; K3S_SINCE=0; K3S=/bin/false"
+    done = run("k3s-server", f"{given}; k3s_record_machine k3s {tmp_path}/none", NODE_NAME="server-1")
+    assert done.returncode == 1
+    failed = "setting the annotation busbar/machine on Node server-1 failed"
+    assert done.stderr.index(reason) < done.stderr.index(failed)
+
+
 def test_the_password_of_a_pinned_token_does_not_reach_the_log_either() -> None:
     config = f"token: K10{'a' * 64}::server:serversecret\n"
     payload = hostscript.stdin("k3s-server", {"config": config}).partition("\n")[0]
