@@ -17,7 +17,7 @@ from busbar.components.engine.ssh import SshLogin
 from busbar.components.engine.stack_config import StackConfig
 from busbar.components.preflight import Preflight
 from busbar.config import K3s, section
-from busbar.hosts import k3s
+from busbar.hosts import k3s, proxy
 from busbar.hosts.host import Host
 from busbar.hosts.inventory import api_url
 from busbar.hosts.script_output import known_ca, kubeconfig_text, server_facts, with_server
@@ -39,6 +39,7 @@ class K3sControlPlaneArgs:
     `k3s`: as `k3s` of `busbar:cluster`. `project`: folder that relative paths in it start from.
     `registry_credentials`: secret object registry -> auth (busbar:registryCredentials). `s3_access_key` and
     `s3_secret_key`: secrets, needed where `k3s.snapshots.s3` is set.
+    `environment`: the proxy of the hosts (busbar.hosts.proxy).
     `server_token`, `agent_token`: secrets to join with, letters and digits; `install_id`: as in `JoinTokens`.
     """
 
@@ -55,6 +56,7 @@ class K3sControlPlaneArgs:
     with_k3s: pulumi.Input[Sequence[str]]
     k3s: Mapping[str, Any] = field(default_factory=dict)
     project: str = "."
+    environment: Mapping[str, str] = field(default_factory=dict)
     registry_credentials: pulumi.Input[dict[str, Any]] | None = None
     s3_access_key: pulumi.Input[str] | None = None
     s3_secret_key: pulumi.Input[str] | None = None
@@ -77,6 +79,7 @@ class K3sControlPlaneArgs:
             with_k3s=preflight.with_k3s,
             k3s=config.cluster.k3s.model_dump(),
             project=str(config.project),
+            environment=proxy.environment(inventory, of_servers=True),
             registry_credentials=config.registry_credentials,
             s3_access_key=config.secrets.get("s3AccessKey"),
             s3_secret_key=config.secrets.get("s3SecretKey"),
@@ -220,6 +223,7 @@ class K3sControlPlane(pulumi.ComponentResource):
                     owner=name,
                     install_id=self.install_id,
                     fronts=[*args.load_balancers, *args.servers],
+                    environment=args.environment,
                 ),
                 servers=args.servers,
                 values={
@@ -230,6 +234,7 @@ class K3sControlPlane(pulumi.ComponentResource):
                 payload={
                     "config": self._render_config(host),
                     "registries": self.registries_yaml,
+                    **proxy.payload(args.environment),
                     **({} if peer_ca is None else {"peer_ca": peer_ca}),
                     **({"jwt": jwt} if jwt else {}),
                 },

@@ -1,7 +1,7 @@
 """HAProxy in front of the Kubernetes API, on one host or on two that share a virtual IP."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pulumi
@@ -12,7 +12,7 @@ from busbar.components.engine.removal import create_host_removal
 from busbar.components.engine.ssh import SshLogin
 from busbar.components.engine.stack_config import StackConfig
 from busbar.config import VirtualIp, section
-from busbar.hosts import haproxy
+from busbar.hosts import haproxy, proxy
 from busbar.hosts.host import Host
 from busbar.hosts.inventory import API_PORT, api_url
 
@@ -25,6 +25,7 @@ class HAProxyLoadBalancerArgs:
     """The hosts, and the CA that the servers' certificates are checked against (`K3sControlPlane.ca_pem`).
 
     `install_id`: `K3sControlPlane.install_id`. `virtual_ip`: as `hosts.virtual_ip` of `busbar:cluster`.
+    `environment`: the proxy of the hosts (busbar.hosts.proxy).
     """
 
     load_balancers: Sequence[Host]
@@ -33,6 +34,7 @@ class HAProxyLoadBalancerArgs:
     ca_pem: pulumi.Input[str]
     install_id: pulumi.Input[str]
     virtual_ip: Mapping[str, Any] | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -47,6 +49,7 @@ class HAProxyLoadBalancerArgs:
             ca_pem=ca_pem,
             install_id=install_id,
             virtual_ip=shared.model_dump() if shared else None,
+            environment=proxy.environment(config.inventory),
         )
 
 
@@ -84,6 +87,7 @@ class HAProxyLoadBalancer(pulumi.ComponentResource):
             owner=name,
             install_id=self._args.install_id,
             fronts=[*balancers, *servers],
+            environment=self._args.environment,
         )
         ca_file = {"CA_FILE": haproxy.CA_FILE}
         shared_address = {"VIRTUAL_IP": self._shared.address if self._shared else ""}

@@ -12,7 +12,7 @@ from busbar.components.engine.removal import create_host_removal
 from busbar.components.engine.ssh import SshLogin
 from busbar.components.engine.stack_config import StackConfig
 from busbar.config import nfs_server, section
-from busbar.hosts import nfs
+from busbar.hosts import nfs, proxy
 from busbar.hosts.host import Host
 
 SCRIPT = "nfs-server"
@@ -25,7 +25,7 @@ class NfsServerArgs:
     """The host that exports a folder, and the workers that mount it.
 
     `fronts`: load balancers and servers. `install_id`: `K3sControlPlane.install_id`. `settings`: as
-    `nfs_server` of `busbar:cluster`.
+    `nfs_server` of `busbar:cluster`. `environment`: the proxy of the hosts (busbar.hosts.proxy).
     """
 
     login: SshLogin
@@ -34,6 +34,7 @@ class NfsServerArgs:
     fronts: Sequence[Host] = ()
     workers: Sequence[Host] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, config: StackConfig, install_id: pulumi.Input[str]) -> "NfsServerArgs":
@@ -46,6 +47,7 @@ class NfsServerArgs:
             fronts=inventory.fronts,
             workers=inventory.workers,
             settings=settings.model_dump() if settings else {},
+            environment=proxy.environment(inventory),
         )
 
 
@@ -77,7 +79,12 @@ class NfsServer(pulumi.ComponentResource):
             "ALLOW_SYSTEM_DISK": "true" if export.config.allow_system_disk else "false",
         }
         on = HostArgs(
-            login=args.login, host=export.host, owner=name, install_id=args.install_id, fronts=args.fronts
+            login=args.login,
+            host=export.host,
+            owner=name,
+            install_id=args.install_id,
+            fronts=args.fronts,
+            environment=args.environment,
         )
         removal = create_host_removal(
             on, SCRIPT, DEADLINE_SECONDS, values, pulumi.ResourceOptions(parent=self)

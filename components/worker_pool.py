@@ -14,7 +14,7 @@ from busbar.components.engine.rolling_update import RollingUpdate
 from busbar.components.engine.script_delivery import create_delivery_hook
 from busbar.components.engine.ssh import SshLogin
 from busbar.config import K3s, Pool, section
-from busbar.hosts import k3s
+from busbar.hosts import k3s, proxy
 from busbar.hosts.host import Host
 
 AGENT_DEADLINE_SECONDS = 1200
@@ -29,7 +29,8 @@ class InfiniBandWorkerPoolArgs:
     `kubeconfig`: secret; the cluster is asked which agents run. `unreachable`: the workers that preflight did
     not reach. `join_url`: https://ADDRESS:6443 of the Kubernetes API. `agent_token`: secret; it pins the CA.
     `registries_yaml`: the content of registries.yaml, empty for none. `settings` and `k3s`: as `pools.NAME`
-    and `k3s` of `busbar:cluster`. `project`: folder that relative paths in `k3s` start from.
+    and `k3s` of `busbar:cluster`. `project`: folder that relative paths in `k3s` start from. `environment`:
+    the proxy of the hosts (busbar.hosts.proxy).
     """
 
     pool: str
@@ -45,6 +46,7 @@ class InfiniBandWorkerPoolArgs:
     settings: Mapping[str, Any]
     k3s: Mapping[str, Any] = field(default_factory=dict)
     project: str = "."
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 class InfiniBandWorkerPool(pulumi.ComponentResource):
@@ -96,7 +98,14 @@ class InfiniBandWorkerPool(pulumi.ComponentResource):
     def _install(self, host: Host) -> remote.Command:
         args, pool = self._args, self._settings
         name, workers = _agent(host), len(args.workers)
-        on = HostArgs(login=args.login, host=host, owner=name, install_id=args.install_id, fronts=args.fronts)
+        on = HostArgs(
+            login=args.login,
+            host=host,
+            owner=name,
+            install_id=args.install_id,
+            fronts=args.fronts,
+            environment=args.environment,
+        )
         removal = create_host_removal(
             on, "k3s-agent-remove", REMOVAL_DEADLINE_SECONDS, {}, pulumi.ResourceOptions(parent=self)
         )
@@ -119,7 +128,11 @@ class InfiniBandWorkerPool(pulumi.ComponentResource):
                 aliases=[pulumi.Alias(name=f"pool-{args.pool}-{host.name}")],
                 hooks=pulumi.ResourceHookBinding(on_error=[self._delivery]),
             ),
-            payload={"config": self._render_config(host), "registries": args.registries_yaml},
+            payload={
+                "config": self._render_config(host),
+                "registries": args.registries_yaml,
+                **proxy.payload(args.environment),
+            },
             delivered=True,
         )
 

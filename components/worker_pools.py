@@ -11,6 +11,7 @@ from busbar.components.engine.new_parent import adopted_by
 from busbar.components.engine.stack_config import StackConfig
 from busbar.components.preflight import Preflight
 from busbar.components.worker_pool import InfiniBandWorkerPool, InfiniBandWorkerPoolArgs
+from busbar.hosts import proxy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +42,7 @@ class WorkerPoolsArgs:
                 settings=pools[pool].model_dump(),
                 k3s=k3s.model_dump(),
                 project=str(config.project),
+                environment=proxy.environment(config.inventory),
             )
             for pool in sorted(pools)
         ]

@@ -3,7 +3,8 @@
 #
 # Values: OWNER, INSTALL_ID, NODE_NAME, NODE_ADDRESS, VERSION, URL_AMD64, SHA256_AMD64 (or ARM64), IMAGES (lines "sha256 url"),
 #   RUNNING_JOBS, JOBS_SECONDS, DRAIN, DRAIN_SECONDS, PAUSE_SECONDS (k3s-drain.sh), ROTATE_CERTIFICATES (k3s-rotation.sh).
-# Payload: config (config.yaml without node-ip, flannel-iface), registries (registries.yaml, may be empty).
+# Payload: config (config.yaml without node-ip, flannel-iface), registries (registries.yaml, may be empty), proxy (drop-in of the
+#   unit with the environment of a proxy, may be left out).
 # Facts: {"node","version"}
 # shellcheck source=/dev/null
 [[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/parts.sh" lib lib-install owner k3s-lib k3s-rotation k3s-drain k3s-remove
@@ -42,6 +43,7 @@ apply_agent() {
   k3s_config "$1"
   k3s_unit "$UNIT" agent
   k3s_memlock "$UNIT"
+  k3s_proxy "$UNIT"
   k3s_sysctl
   if ! k3s_is_current "$UNIT" && systemctl is-active --quiet "$UNIT"; then prepare_restart; fi
   k3s_start "$UNIT"

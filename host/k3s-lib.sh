@@ -7,6 +7,8 @@ K3S_AUTH_CONFIG=$K3S_CONFIG_DIR/auth-config.yaml
 K3S_DATA_DIR=/var/lib/rancher/k3s
 KUBELET_DIR=/var/lib/kubelet
 MOUNTS=/proc/self/mounts
+K3S_UNITS=/etc/systemd/system
+K3S_PROXY_DROP_IN=20-busbar-proxy.conf
 # What kubelet, container runtime and the operators' containers make elsewhere, and nobody removes.
 K3S_MADE=(/usr/local/nvidia/toolkit /var/run/cdi /var/log/pods /var/log/containers /var/lib/cni /usr/libexec/kubernetes
   /etc/kubernetes/node-feature-discovery)
@@ -184,6 +186,16 @@ k3s_memlock() {
 [Service]
 LimitMEMLOCK=infinity
 EOF
+}
+
+# k3s_proxy UNIT: the proxy of the configuration, for K3s and its containerd.
+k3s_proxy() {
+  local file=$K3S_UNITS/$1.service.d/$K3S_PROXY_DROP_IN
+  if [[ -n $(payload proxy) ]]; then
+    payload proxy | write_file "$file" 0644
+  elif [[ -e $file ]]; then
+    rm -f "$file"
+  fi
 }
 
 # k3s_sysctl: the settings of the kubelet, kept over a reboot.

@@ -11,7 +11,7 @@ k3s_uninstall() {
   k3s_unmount "$KUBELET_DIR"
   k3s_unmount /run/netns/cni-
   k3s_remove_network
-  rm -rf "/etc/systemd/system/$unit.service" "/etc/systemd/system/$unit.service.d/10-busbar-memlock.conf"
+  rm -rf "/etc/systemd/system/$unit.service" "/etc/systemd/system/$unit.service.d"/{10-busbar-memlock.conf,"$K3S_PROXY_DROP_IN"}
   rmdir --ignore-fail-on-non-empty "/etc/systemd/system/$unit.service.d" 2>/dev/null || true
   systemctl daemon-reload
   systemctl reset-failed "$unit" 2>/dev/null || true

@@ -104,12 +104,14 @@ reset_here() {
     "$([[ -z $reason ]] && echo true || echo false)" "$(json "$kept")" "$(json "$reason")"
 }
 
-# run_reset: as a unit with the environment of K3s's own, so that it outlives a connection that breaks.
+# run_reset: as a unit with the environment of K3s's own (S3 may be behind the proxy), so that it outlives a connection that breaks.
 run_reset() {
+  local environment
+  mapfile -t environment < <(sed -n 's/^Environment=/--setenv=/p' "$K3S_UNITS/$UNIT.service.d/$K3S_PROXY_DROP_IN" 2>/dev/null)
   systemctl reset-failed "$RESET_UNIT" 2>/dev/null || true
   systemd-run --quiet --wait --collect --unit="$RESET_UNIT" --property=RuntimeMaxSec="$RESET_SECONDS" \
     --property=EnvironmentFile=-/etc/default/k3s --property=EnvironmentFile=-/etc/sysconfig/k3s \
-    --property=LimitNOFILE=1048576 \
+    --property=LimitNOFILE=1048576 "${environment[@]}" \
     "$K3S" server --cluster-reset "--cluster-reset-restore-path=$SNAPSHOT" "--etcd-s3=${S3:-false}" --server= >&2
 }
 

@@ -5,7 +5,8 @@
 #   FIRST (true on server 1), PEERS (addresses of the other servers, in their order), ROTATE_* (k3s-rotation.sh).
 # Payload: config (config.yaml without cluster-init, server, node-ip, flannel-iface), registries (registries.yaml, may be empty),
 #   peer_ca (on server 1: sha256 of the CA of the cluster that server 2 runs; empty for a new cluster),
-#   jwt (the part of this name of an AuthenticationConfiguration; may be empty).
+#   jwt (the part of this name of an AuthenticationConfiguration; may be empty),
+#   proxy (drop-in of the unit with the environment of a proxy; may be left out).
 # Facts: {"node","version","ca_sha256","ca_pem"}
 # shellcheck source=/dev/null
 [[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/parts.sh" lib lib-install owner k3s-api k3s-lib k3s-etcd k3s-rotation k3s-remove
@@ -57,6 +58,7 @@ apply_server() {
   k3s_config "$@"
   k3s_unit "$UNIT" server
   k3s_memlock "$UNIT"
+  k3s_proxy "$UNIT"
   k3s_sysctl
   k3s_start "$UNIT"
   k3s_await_server

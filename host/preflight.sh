@@ -2,7 +2,7 @@
 # Reports what is on a host as one JSON line; changes nothing. busbar/preflight checks the report.
 #
 # Values: NODE_NAME, NODE_ADDRESS, ROLE (lb, server, worker, nfs), NFS_FOLDER (of the NFS server), NFS_SERVER (its
-#   address, on workers), NAMES (host names that must be resolved here, separated by spaces).
+#   address, on workers), NAMES (host names that must be resolved here, separated by spaces), PROXY (HOST/PORT of the proxy).
 # Payload, in an update: deliver_as, deliver (name and text of the script that runs here next; kept until a reboot).
 # By hand: sudo ROLE=worker bash host/preflight.sh </dev/null
 # shellcheck source=/dev/null
@@ -120,6 +120,7 @@ network() {
   printf '"default_route":%s,"addresses":[%s],"listening":[%s]' "$route" "$(addresses)" "$(listening)"
   printf ',"interfaces":[%s],"routes":[%s],"unresolved":[%s]' "$(interfaces)" "$(routes)" "$(unresolved)"
   printf ',"has_node_address":%s,%s' "$(has_node_address)" "$(flannel_address)"
+  [[ -z ${PROXY:-} ]] || printf ',"proxy_answers":%s' "$(proxy_answers)"
 }
 
 addresses() {
@@ -144,6 +145,12 @@ unresolved() {
   for name in ${NAMES:-}; do
     timeout 12 getent ahosts "$name" >/dev/null || json "$name"
   done | sed 's/""/","/g'
+}
+
+# proxy_answers: whether its port is open from here.
+proxy_answers() {
+  # shellcheck disable=SC2016 # for the inner bash
+  if timeout 10 bash -c ': <"/dev/tcp/$0"' "$PROXY" 2>/dev/null; then echo true; else echo false; fi
 }
 
 # flannel_address: the address of the node, and the one that flannel takes: the first of that interface

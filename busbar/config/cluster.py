@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from busbar.config.hosts import Hosts, Worker
+from busbar.config.http_proxy import HttpProxy
 from busbar.config.k3s import K3s
 from busbar.config.kubernetes_values import DnsLabel
 from busbar.config.nfs_server import NfsServer
@@ -29,6 +30,9 @@ class Cluster(Model):
     hosts: Hosts = Field(description="The hosts by role.")
     pools: Annotated[dict[DnsLabel, Pool], Field(min_length=1)] = Field(
         description="Worker pools by name: groups of identical workers, and what each worker must have."
+    )
+    http_proxy: HttpProxy | None = Field(
+        default=None, description="The proxy by which the hosts reach what is outside; by default none."
     )
     k3s: K3s = Field(default=K3s(), description="The Kubernetes distribution.")
     gpu_operator: GpuOperator = Field(default=GpuOperator(), description="NVIDIA GPU Operator.")

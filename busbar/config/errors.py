@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, get_args
 
@@ -33,8 +34,8 @@ def path_of(loc: Sequence[int | str]) -> str:
 
 
 def show(value: Any, limit: int = 80) -> str:
-    """The value as quoted in a message; long values are truncated, private keys are hidden."""
-    text = repr(value)
+    """The value as quoted in a message; long ones are truncated, private keys and passwords in URLs hidden."""
+    text = re.sub(r"(?<=://)[^/@\s:]*:[^/\s]*@", "[login]@", repr(value))
     if "PRIVATE KEY" in text:
         return "(a private key)"
     return text if len(text) <= limit else f"{text[: limit - 4]}...{text[0] if text[0] in QUOTES else ''}"

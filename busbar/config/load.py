@@ -109,6 +109,7 @@ def warnings(cluster: Cluster) -> list[str]:
     found += validation_checks.launch_warnings(cluster)
     found += validation_checks.warnings(cluster)
     found += host_key_warnings(cluster)
+    found += proxy_warnings(cluster)
     if len(cluster.hosts.workers) == 1 and cluster.validation.enabled:
         found.append("hosts.workers: with one worker the validation stays on the host and tests no fabric")
     if not cluster.validation.enabled:
@@ -128,6 +129,17 @@ def warnings(cluster: Cluster) -> list[str]:
             "hosts.servers: with one server, its failure stops the whole control plane until it is restored"
         )
     return found
+
+
+def proxy_warnings(cluster: Cluster) -> Iterator[str]:
+    """Workers that servers have in their NO_PROXY one by one (busbar/hosts/proxy.py)."""
+    workers = [worker.address for worker in cluster.hosts.workers]
+    if cluster.http_proxy and (alone := [*cluster.http_proxy.outside_no_proxy(workers)]):
+        yield (
+            f"http_proxy.no_proxy: workers are in none of its networks and domains ({', '.join(alone[:3])}"
+            f"{', ...' if len(alone) > 3 else ''}): K3s on the servers restarts whenever a worker is added "
+            "or removed. Fix: add the network of the hosts, such as 10.0.0.0/24"
+        )
 
 
 def host_key_warnings(cluster: Cluster) -> Iterator[str]:

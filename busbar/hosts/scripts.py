@@ -35,7 +35,8 @@ DELIVERED: Mapping[str, str] = {"worker": "k3s-agent"}
 # In memory: nothing of it outlives a reboot. host/lib.sh names it too.
 DELIVERED_DIR = "/run/busbar"
 
-_NAME = re.compile(r"[A-Z][A-Z0-9_]*")
+# The others are for curl and apt, which read them in lower case.
+_NAME = re.compile(r"[A-Z][A-Z0-9_]*|https?_proxy|no_proxy")
 _PAYLOAD_NAME = re.compile(r"[a-z][a-z0-9_]*")
 _READ_AND_RUN = 'IFS= read -r PAYLOAD && IFS= read -r SCRIPT && eval "$(base64 -d <<<"$SCRIPT" | gzip -d)"'
 # The file is read once: what was verified is what runs.

@@ -44,6 +44,11 @@ def check_network(host: Host, required: HostRequirements, report: Report) -> Ite
             "repair DNS on the host (resolvectl status; getent ahosts NAME), or set k3s.base_url and "
             "k3s.images to a mirror that it reaches",
         )
+    if not report.proxy_answers:
+        yield error(
+            f"does not reach the proxy {required.proxy}",
+            "correct http_proxy.url, or have the proxy and the firewalls admit the host",
+        )
     wanted = {
         "lb": (API_PORT,),
         "server": (API_PORT, *ETCD_PORTS, KUBELET_PORT),

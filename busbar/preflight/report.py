@@ -195,6 +195,8 @@ class Report(Model):
     unresolved: tuple[str, ...]
     """Of the names that the host downloads from."""
     has_node_address: bool
+    proxy_answers: bool = True
+    """Whether the host reaches the configured proxy."""
     node_address: str
     flannel_address: str
     """The first of the interface that carries `node_address`; both are empty where the site sets them."""

@@ -45,7 +45,9 @@ class HostRequirements(Model):
     rotate: dict[str, int] = Field(default={})
     """The numbers of `k3s.rotate`; empty for a load balancer."""
     downloads: tuple[str, ...] = ()
-    """Host names that it downloads K3s and image archives from."""
+    """Host names that it downloads K3s and image archives from; a proxy resolves them itself."""
+    proxy: str = ""
+    """URL of the proxy that it must reach."""
     networks: dict[str, str] = Field(default={})
     """Setting -> network of the pods and of the services; for a load balancer -> the shared address."""
     flannel: bool = False
@@ -123,6 +125,9 @@ class Spec(Model):
         values = {"NODE_NAME": host.name, "NODE_ADDRESS": host.address, "ROLE": host.role}
         if names := self.requirements_of(host).downloads:
             values["NAMES"] = " ".join(names)
+        if proxy := urlsplit(self.requirements_of(host).proxy).netloc:
+            name, _, port = proxy.rpartition(":")
+            values["PROXY"] = f"{name.strip('[]')}/{port}"
         if self.nfs and host.name == self.nfs.host:
             values["NFS_FOLDER"] = self.nfs.folder
         if self.nfs and host.role == "worker":
@@ -183,6 +188,9 @@ def spec_of(cluster: Cluster, *, login: Mapping[str, Any], project: Path | None 
             netdev_selectors=tuple(sorted(NETDEV_SELECTORS & set(network.selectors))),
             **_roce(cluster, name),
         )
+    if proxy := cluster.http_proxy:
+        through = {"proxy": proxy.url, "downloads": ()}
+        requirements = {key: each.model_copy(update=through) for key, each in requirements.items()}
     plain = {key: each.model_dump(mode="json") for key, each in requirements.items()}
     spec = without_login(inventory.hosts, plain, _nfs(inventory), [*inventory.quarantine])
     return {**spec, "login": dict(login)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pulumi
 from pulumi_command import remote
@@ -19,6 +19,7 @@ class HostArgs:
 
     `owner`: the resource that installs it, and `install_id`: they are its owner mark (host/owner.sh).
     `fronts`: all load balancers and servers. By them a host that does not answer is known to be gone.
+    `environment`: what the scripts that install it run with (busbar.hosts.proxy).
     """
 
     login: SshLogin
@@ -26,6 +27,7 @@ class HostArgs:
     owner: str = ""
     install_id: pulumi.Input[str] | None = None
     fronts: Sequence[Host] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 def create_host_command(
@@ -52,7 +54,7 @@ def create_host_command(
     """
 
     def text(**owner: str) -> str:
-        given = {**owner, **values, "VERB": "install"}
+        given = {**owner, **on.environment, **values, "VERB": "install"}
         return scripts.command(
             script, given, user=on.host.user, timeout_seconds=timeout_seconds, delivered=delivered
         )

@@ -76,6 +76,14 @@ def edited(path: str, value: Any) -> dict[str, Any]:
             "is a shared folder. Fix: use a folder below it",
         ),
         ("nfs_server.folder", "/", "is a shared folder"),
+        (
+            "http_proxy.url",
+            "http://proxy.example.com",
+            "with its port, such as http://proxy.example.com:3128",
+        ),
+        ("http_proxy.url", "socks5://proxy:1080", "is not the URL of a proxy with its port"),
+        ("http_proxy.url", "http://proxy:3128/%n", "is not the URL of a proxy with its port"),
+        ("http_proxy.url", "http://me:pw@proxy:3128", "contains a login, which every user of a host could"),
         ("k3s.roll_pools", "serial", "'serial' is not one of 'together' or 'in_order'"),
         ("k3s.version", "1.35.6", "'1.35.6' is not a K3s release such as v1.35.6+k3s1"),
         ("k3s.cluster_cidr", "10.42.0.1/16", "has host bits set; did you mean 10.42.0.0/16?"),
@@ -99,6 +107,17 @@ def test_an_invalid_value_is_named_with_its_path_and_what_is_expected(
     found = [finding for finding in findings(edited(path, value)) if finding.startswith(f"{path}: ")]
     assert len(found) == 1
     assert message in found[0]
+
+
+def test_the_login_of_a_url_is_not_shown() -> None:
+    [found] = findings(edited("http_proxy", {"url": "http://me:sesame@proxy:3128"}))
+    assert found.startswith("http_proxy.url: 'http://[login]@proxy:3128' contains a login")
+
+
+@pytest.mark.parametrize("value", ["a.example,b.example", "10.0.0.0/33", "*", "http://a.example"])
+def test_what_no_proxy_does_not_take_is_refused(value: str) -> None:
+    [found] = findings(edited("http_proxy", {"url": "http://proxy:3128", "no_proxy": [value]}))
+    assert found.startswith(f"http_proxy.no_proxy[0]: {value!r} is not a name, a domain such as .example.com")
 
 
 def test_all_errors_of_a_site_are_reported_at_once() -> None:

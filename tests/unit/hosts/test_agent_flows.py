@@ -193,6 +193,36 @@ def test_files_that_somebody_changed_are_written_again_and_the_agent_restarts(wo
     assert worker.said == [says]
 
 
+PROXY = "[Service]\nEnvironment=HTTPS_PROXY=http://proxy:3128\nEnvironment=NO_PROXY=localhost,.svc\n"
+PROXY_FILE = "etc/systemd/system/k3s-agent.service.d/20-busbar-proxy.conf"
+
+
+def test_a_proxy_is_a_drop_in_of_the_unit_whose_coming_changing_and_going_restarts_the_agent(
+    worker: Host,
+) -> None:
+    other = PROXY.replace("proxy:", "other:")
+    for payload, change in (({"proxy": PROXY}, "write"), ({"proxy": other}, "write"), ({}, "rm")):
+        steps = update(worker, payload)
+        assert f"{change} /{PROXY_FILE}" in steps and set(RESTARTS) <= set(steps)
+        file = worker.root / PROXY_FILE
+        assert (file.read_text() if file.exists() else None) == payload.get("proxy")
+        assert not set(RESTARTS) & set(update(worker, payload)), "the same again restarts nothing"
+
+
+def test_the_drop_in_of_a_proxy_goes_with_the_worker_and_one_of_the_site_stays(worker: Host) -> None:
+    update(worker, {"proxy": PROXY})
+    worker.write("etc/systemd/system/k3s-agent.service.d/site.conf", "[Service]\n")
+    worker.facts("k3s-agent-remove", {}, VERB="remove", **OWNER)
+    assert [*worker.files()] == ["/etc/systemd/system/k3s-agent.service.d/site.conf"]
+
+
+def update(host: Host, payload: dict[str, str]) -> list[str]:
+    """The steps of an update with more in its payload."""
+    given = {"config": CONFIG, "registries": "", **payload}
+    host.facts("k3s-agent", given, VERB="install", **{**VALUES, **host.release(VERSION)})
+    return host.steps
+
+
 DELETED_LINKS = [
     f"ip link delete {name}"
     for name in ("cni0", "flannel.1", "flannel-v6.1", "flannel-wg", "flannel-wg-v6", "kube-ipvs0")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import time
 from pathlib import Path
 from typing import Any
@@ -288,6 +289,13 @@ def test_names_without_an_address_are_reported_unless_a_proxy_resolves_them(
     prelude = 'timeout() { shift; "$@"; }; getent() { [[ $2 == here.example ]]; }; unresolved'
     names = {"NAMES": "a.example here.example b.example"}
     assert json.loads(f"[{output('preflight', prelude, **names, **proxy)}]") == found
+
+
+def test_a_proxy_answers_where_its_port_is_open() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        proxy = f"127.0.0.1/{listener.getsockname()[1]}"
+        assert output("preflight", "proxy_answers", PROXY=proxy) == "true\n"
+    assert output("preflight", "proxy_answers", PROXY=proxy) == "false\n"
 
 
 def test_a_full_tmp_is_reported_and_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -407,3 +407,18 @@ def test_the_token_does_not_reach_the_lines_that_a_failed_reset_shows(host: Path
     """
     done = run(SCRIPT, f"{prelude(host)}{stubs}\nmain", VERB="reset", SNAPSHOT="x")
     assert "bad [secret]" in done.stderr and TOKEN not in done.stderr
+
+
+def test_a_snapshot_in_a_bucket_is_fetched_with_the_proxy_of_k3s(host: Path) -> None:
+    shown = "systemd-run() { printf '%s\\n' \"$@\" >&2; }"
+    call = f"{prelude(host)}\n{shown}\nK3S_UNITS={host}/units SNAPSHOT=one S3=true run_reset"
+    without = run(SCRIPT, call).stderr.splitlines()
+    assert not [word for word in without if word.startswith("--setenv")]
+    (host / "units/k3s.service.d").mkdir(parents=True)
+    drop_in = "# Written by busbar\n[Service]\nEnvironment=HTTPS_PROXY=http://proxy:3128\nEnvironment=NO_PROXY=a,b\n"
+    (host / "units/k3s.service.d/20-busbar-proxy.conf").write_text(drop_in)
+    given = run(SCRIPT, call).stderr.splitlines()
+    assert [word for word in given if word not in without] == [
+        "--setenv=HTTPS_PROXY=http://proxy:3128",
+        "--setenv=NO_PROXY=a,b",
+    ]

@@ -102,6 +102,7 @@ def test_a_good_host_without_gpus_has_no_findings(role: str) -> None:
         ({"routes": ["10.45.0.0/16"]}, "error", "has 10.45.0.0/16 inside k3s.cluster_cidr 10.44.0.0/14"),
         ({"routes": ["10.43.7.1"]}, "error", "has 10.43.7.1 inside k3s.service_cidr 10.43.0.0/16"),
         ({"unresolved": ["github.com"]}, "error", "cannot resolve github.com, from which it downloads"),
+        ({"proxy_answers": False}, "error", "does not reach the proxy"),
         ({"cgroup": "v1"}, "error", "cgroup v1"),
         ({"cgroup": "v1", "cgroup_v1_allowed": True}, "warning", "allowed by a kubelet drop-in"),
         ({"active_units": ["docker"]}, "warning", "Docker"),

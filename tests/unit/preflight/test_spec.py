@@ -177,3 +177,10 @@ def test_pods_get_all_hcas_with_gpudirect_storage_unless_the_values_say_otherwis
 ) -> None:
     spec = asked(gpu_operator=operator)
     assert spec.requirements_of(spec.hosts[2]).all_hcas_with_gds is all_hcas
+
+
+def test_behind_a_proxy_every_host_must_reach_it_and_none_resolves_what_it_downloads() -> None:
+    spec = asked(http_proxy={"url": "http://[fd00::9]:3128"})
+    assert [spec.values(host).get("PROXY") for host in spec.hosts] == ["fd00::9/3128"] * 3
+    assert not any("NAMES" in spec.values(host) for host in spec.hosts)
+    assert changed(asked(), spec) == ["lb-1", "server-1", "worker-1"]

@@ -1,0 +1,48 @@
+"""The proxy of a site in the program: every step that downloads or installs has it, and no other."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+from busbar.hosts import scripts
+from tests.program.answers import healthy
+from tests.program.harness import COMMAND, Run, run_program
+from tests.support.clusters import host, site
+
+URL = "http://proxy.example.com:3128"
+STEPS = {
+    "control-plane-server-1", "control-plane-server-2", "control-plane-server-3",
+    "worker-gpu-1", "worker-gpu-2", "load-balancer-lb-1", "load-balancer-lb-1-packages", "nfs-server-nfs-1",
+}  # fmt: skip
+
+
+def performed(**sections: Any) -> Run:
+    cluster: dict[str, Any] = site(nfs_server={"folder": "/srv/busbar"}, **sections)
+    cluster["hosts"]["nfs_server"] = host("nfs-1", "192.0.2.30")
+    done = run_program(cluster, healthy(cluster))
+    assert done.error is None
+    return done
+
+
+def test_downloads_packages_and_the_units_of_k3s_have_the_proxy() -> None:
+    run = performed(http_proxy={"url": URL})
+    commands = {each.name: each.inputs for each in run.custom if each.type == COMMAND}
+    given = {name: scripts.values_of(each["create"]) for name, each in commands.items()}
+    assert {name for name, values in given.items() if values.get("https_proxy") == URL} == STEPS
+    payloads = {name: json.loads(each["stdin"].splitlines()[0]) for name, each in commands.items()}
+    assert {name for name, payload in payloads.items() if "proxy" in payload} == {
+        name for name in STEPS if name.startswith(("control-plane", "worker"))
+    }
+    of_a_server = base64.b64decode(payloads["control-plane-server-2"]["proxy"]).decode()
+    assert f"Environment=HTTPS_PROXY={URL}" in of_a_server and "198.18.0.2" in of_a_server
+    assert "198.18.0.2" not in base64.b64decode(payloads["worker-gpu-1"]["proxy"]).decode()
+
+
+def test_without_the_key_no_step_knows_a_proxy() -> None:
+    run = performed()
+    for each in run.custom:
+        assert "_proxy" not in str(each.inputs.get("create", ""))
+        if each.type == COMMAND:
+            assert "proxy" not in json.loads(each.inputs["stdin"].splitlines()[0])
