@@ -34,7 +34,7 @@ def path_of(loc: Sequence[int | str]) -> str:
 
 
 def show(value: Any, limit: int = 80) -> str:
-    """The value as quoted in a message; long ones are truncated, private keys and passwords in URLs hidden."""
+    """The value as quoted in a message; long ones are cut, private keys and passwords in URLs hidden."""
     text = re.sub(r"(?<=://)[^/@\s:]*:[^/\s]*@", "[login]@", repr(value))
     if "PRIVATE KEY" in text:
         return "(a private key)"
