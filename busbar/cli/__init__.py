@@ -62,6 +62,8 @@ MODULES: tuple[tuple[str, str, str | None, tuple[str, ...]], ...] = (
     ("busbar.cli.wait", "", None, ()),
     ("busbar.cli.removal", "", None, ()),
     ("busbar.cli.taints", "", None, ("set_taints",)),
+    ("busbar.cli.measure", "", FABRIC, ("measure",)),
+    ("busbar.cli.history", "", FABRIC, ("history",)),
     ("busbar.cli.nccl_run", "nccl", None, ()),
     ("busbar.cli.nccl", "nccl", None, ()),
     ("busbar.cli.nccl_script", "nccl", None, ()),

@@ -20,23 +20,25 @@ def collect() -> None:
 
     stdin: {"namespace", "job", "folder", "deadline_seconds", "expectation": {...}}. The cluster: KUBECONFIG.
     Prints the verdict in short as JSON (busbar.outputs.pool.summarize), or the former one that stays
-    (busbar.outputs.kept). Exit code 0 for any verdict, also a
-    failure; 1 when the cluster cannot be reached or refuses, 64 for a request that is not valid. The log, the
-    whole verdict and the report are written to `folder`.
+    (busbar.outputs.kept). The log, the whole verdict and the report are written to `folder`, and a record for
+    `busbar history` there and into the cluster. Exit code 0 for any verdict, also a failure; 1 when the
+    cluster cannot be reached or refuses, 64 for a request that is not valid.
     """
     import json
+    from pathlib import Path
 
     from busbar.cli.output import progress
     from busbar.collect.busy import Kept
-    from busbar.collect.collector import collect as run
+    from busbar.collect.collector import collect as follow
     from busbar.collect.spec import CollectSpec
     from busbar.judge.archive import VERDICT
     from busbar.kube.wait import SystemClock
+    from busbar.measure.records import record
     from busbar.outputs.pool import summarize
 
     with collecting(CollectSpec, "MPIJob", "the launcher's pod") as (api, spec):
         try:
-            found = run(api, spec, SystemClock(), progress)
+            found = follow(api, spec, SystemClock(), progress)
         except Kept as kept:
             typer.echo(kept.printed)
             return
@@ -46,6 +48,8 @@ def collect() -> None:
             config_map=found.config_map,
             measured_at=found.measured_at,
         )
+        folder = Path(spec.folder)
+        record(api, folder.name, folder, found, spec, progress)
         typer.echo(json.dumps(short, sort_keys=True, separators=(",", ":")))
 
 

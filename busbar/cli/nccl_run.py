@@ -17,6 +17,7 @@ from busbar.cli.stack.errors import INTERRUPTED
 
 if TYPE_CHECKING:
     from busbar.kube.client import RestApi
+    from busbar.manifests.nccljob import TopologyFile
     from busbar.measure import Plan
 
 NO_VERDICT = 2
@@ -109,12 +110,13 @@ def run(
             validation=_settings(settings)
             | {key: value for key, value in given.items() if value is not None},
         )
-        name, topology = _new_run(asked.validation.get("topology_file"))
+        file = asked.validation.get("topology_file")
+        name, topology = new_run(file and Path(file))
         planned = plan(read_facts(api, nodes), asked, name, topology)
         if dry_run:
             print_text(_as_yaml(planned))
             return
-        typer.echo(_explained(planned, ""), err=True)
+        typer.echo(explained(planned, ""), err=True)
         _measure(api, planned, folder or Path(".busbar", name), as_json=as_json, full=full)
 
 
@@ -164,22 +166,30 @@ def clean(
 
 @contextmanager
 def _connected(kubeconfig: Path, context: str | None) -> Iterator[RestApi]:
-    """A client; errors of the user exit with 64, those of the cluster with 2."""
-    from busbar.config import ConfigError
-
+    """A client; errors end the command as `errors_end` says."""
     # Before the other imports, which take a while.
     typer.echo(f"reading {kubeconfig}{f', context {context}' if context else ''}", err=True)
+    with errors_end():
+        from busbar.kube.access import connect
+
+        api = connect({"KUBECONFIG": str(kubeconfig)}, context)
+        typer.echo(f"cluster {api.server}", err=True)
+        yield api
+
+
+@contextmanager
+def errors_end() -> Iterator[None]:
+    """End a command that measures: errors of the user exit with 64, those of the cluster with 2."""
     from busbar.collect.watch import Unreachable
-    from busbar.kube.access import KubeconfigError, connect
+    from busbar.config import ConfigError
+    from busbar.kube.access import KubeconfigError
     from busbar.kube.client import ApiError
     from busbar.kube.wait import TimedOut
     from busbar.measure import CannotMeasure
     from busbar.nccl.expected.profiles import UnknownProfileError
 
     try:
-        api = connect({"KUBECONFIG": str(kubeconfig)}, context)
-        typer.echo(f"cluster {api.server}", err=True)
-        yield api
+        yield
     except (KubeconfigError, ConfigError, UnknownProfileError, OSError) as error:
         fail(error, EX_USAGE)
     except (CannotMeasure, ApiError, TimedOut, Unreachable) as error:
@@ -213,17 +223,18 @@ def _settings(path: Path | None) -> dict[str, Any]:
     return found
 
 
-def _new_run(topology_file: str | None) -> tuple[str, Any]:
+def new_run(topology_file: Path | None) -> tuple[str, TopologyFile | None]:
     """The name of a run, and its topology file. Raises OSError."""
     import secrets
 
     from busbar.manifests.nccljob import TopologyFile
 
     name = f"run-{secrets.token_hex(3)}"
-    return name, topology_file and TopologyFile.read(name, Path(topology_file))
+    return name, TopologyFile.read(name, topology_file) if topology_file else None
 
 
-def _explained(planned: Plan, mark: str) -> str:
+def explained(planned: Plan, mark: str) -> str:
+    """The values of a plan with their sources, and its notes; each line begins with MARK."""
     width = max(len(value) for _, value, _ in planned.sources)
     lines = [f"{mark}{name:<13}{value:<{width}}  {source}" for name, value, source in planned.sources]
     return "\n".join([*lines, *(f"{mark}note: {note}" for note in planned.notes)])
@@ -236,4 +247,4 @@ def _as_yaml(planned: Plan) -> str:
         if "/namespaces/" in path:
             manifest["metadata"]["namespace"] = planned.job.namespace
         objects.append(manifest)
-    return f"{_explained(planned, '# ')}\n{as_yaml(objects)}"
+    return f"{explained(planned, '# ')}\n{as_yaml(objects)}"

@@ -68,7 +68,7 @@ def holders(api: Api, job: JsonObject) -> list[str]:
     # The scheduler ends those of an idle measurement for the job.
     held = held_by(others, idle=False)
     nodes = (GpuNode.of(node, held) for node in api.list(NODES))
-    chosen = _hostnames(worker)
+    chosen = hostnames(worker)
     busy = (
         f"{node.node.name}: drained: {node.node.drained}. Fix: `busbar uncordon`, or put it in quarantine"
         if node.node.drained
@@ -98,8 +98,8 @@ def _is_of(pod: JsonObject, job: JsonObject) -> bool:
     return bool((metadata["namespace"], label) == (job["metadata"]["namespace"], job["metadata"]["name"]))
 
 
-def _hostnames(worker: JsonObject) -> set[str]:
-    """The values of the label by which busbar.manifests.scheduling.pod_on selects Nodes."""
+def hostnames(worker: JsonObject) -> set[str]:
+    """The Nodes of a worker's spec: values of the label by which scheduling.pod_on selects them."""
     required = worker["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     [term] = required["nodeSelectorTerms"]
     [expression] = term["matchExpressions"]

@@ -15,7 +15,7 @@ from busbar.collect.spec import CollectSpec
 from busbar.judge.archive import Archive
 from busbar.judge.checks import JobOutcome
 from busbar.judge.collector import Collector, JobNeverStarted
-from busbar.kube.client import Api, ApiError
+from busbar.kube.client import Api, ApiError, JsonObject
 from busbar.kube.wait import Clock, Deadline, ProgressCallback
 from busbar.nccl import Expectation, Verdict, judge_log, read_lines
 from busbar.nccl.log.clean import clean
@@ -30,12 +30,14 @@ from busbar.nccl.units import size
 class Collected:
     """`verdict`: the JSON object of busbar.nccl.verdict. `config_map`: NAMESPACE/NAME, None if not stored.
 
-    `measured_at`: when the job was created, as Kubernetes writes it (UTC); None without a job.
+    `measured_at`: when the job was created, as Kubernetes writes it (UTC); None without a job. `job`: its
+    object in the cluster, if any.
     """
 
     verdict: dict[str, Any]
     config_map: str | None = None
     measured_at: str | None = None
+    job: JsonObject | None = None
 
 
 def collect(api: Api, spec: CollectSpec, clock: Clock, progress: ProgressCallback) -> Collected:
@@ -47,7 +49,8 @@ def collect(api: Api, spec: CollectSpec, clock: Clock, progress: ProgressCallbac
     """
     collector = _Collector(api, spec, clock, progress)
     verdict = collector.run()
-    return Collected(verdict.model_dump(mode="json"), collector.config_map, collector.watch.created_at)
+    watch = collector.watch
+    return Collected(verdict.model_dump(mode="json"), collector.config_map, watch.created_at, watch.found)
 
 
 def row_text(line: bytes) -> str | None:

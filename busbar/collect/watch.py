@@ -66,10 +66,18 @@ class Watch(ABC):
         self.deadline = deadline
         self._progress = progress
         self._persistent_since: dict[str, float] = {}
-        self.created_at: str | None = None
+        self.found: JsonObject | None = None
+        """The object as `uid` has seen it; None before, and without one."""
+
+    @property
+    def created_at(self) -> str | None:
         """When the object was created (UTC), as Kubernetes writes it; None before `uid`, and without one."""
-        self.annotations: Mapping[str, str] = {}
+        return self.found["metadata"].get("creationTimestamp") if self.found else None
+
+    @property
+    def annotations(self) -> Mapping[str, str]:
         """Those of the object; none before `uid`."""
+        return (self.found["metadata"].get("annotations") or {}) if self.found else {}
 
     def uid(self) -> str:
         """The object's uid. Raises JobNeverStarted where it does not exist."""
@@ -77,8 +85,7 @@ class Watch(ABC):
             job = wait_until(self._job, self.deadline, poll_seconds=POLL_SECONDS, progress=self._progress)
         except TimedOut as timeout:
             raise Unreachable(str(timeout.error)) from timeout
-        self.created_at = job["metadata"].get("creationTimestamp")
-        self.annotations = job["metadata"].get("annotations") or {}
+        self.found = job
         return str(job["metadata"]["uid"])
 
     def log(self) -> LogFollower:

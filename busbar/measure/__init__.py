@@ -7,7 +7,17 @@ removes all that it has created, `clean` removes what a killed process has left.
 
 from busbar.measure.facts import read_facts
 from busbar.measure.plan import CannotMeasure, Plan, Request, plan
-from busbar.measure.run import clean, measure
+from busbar.measure.run import Preempted, clean, measure
 from busbar.measure.stack import plan_pool
 
-__all__ = ["CannotMeasure", "Plan", "Request", "clean", "measure", "plan", "plan_pool", "read_facts"]
+__all__ = [
+    "CannotMeasure",
+    "Plan",
+    "Preempted",
+    "Request",
+    "clean",
+    "measure",
+    "plan",
+    "plan_pool",
+    "read_facts",
+]

@@ -12,7 +12,8 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
-from busbar.collect.collector import collect
+from busbar.collect.collector import Collected, collect
+from busbar.collect.spec import CollectSpec
 from busbar.kube.client import Api, ApiError, JsonObject
 from busbar.kube.wait import Clock, Deadline, Pending, ProgressCallback, TimedOut, wait_until
 from busbar.manifests.mpijob import API_VERSION
@@ -40,6 +41,10 @@ class Interrupted(KeyboardInterrupt):
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
         self.exit_code = 128 + number
+
+
+class Preempted(CannotMeasure):
+    """Pods of an idle run ended for others: its verdict says nothing of the fabric."""
 
 
 @dataclass(frozen=True)
@@ -72,10 +77,18 @@ def may_run(owner: str) -> bool:
     return host != socket.gethostname() or _lives(int(pid))
 
 
-def measure(api: Api, plan: Plan, folder: str, clock: Clock, progress: ProgressCallback) -> Verdict:
+def measure(
+    api: Api,
+    plan: Plan,
+    folder: str,
+    clock: Clock,
+    progress: ProgressCallback,
+    keep: Callable[[Collected, CollectSpec], None] = lambda found, spec: None,
+) -> Verdict:
     """Run the plan; log, verdict and report are kept in `folder`, and nothing in the cluster.
 
-    Raises CannotMeasure where the cluster refuses an object, Interrupted at a signal, and as `collect`.
+    `keep` gets what was collected, before all is removed. Raises CannotMeasure where the cluster refuses an
+    object, Preempted where an idle run made room for other pods, Interrupted at a signal, and as `collect`.
     """
     spec = plan.collect_spec(folder)
     owner = this_process(CREATION_SECONDS + spec.deadline_seconds + REMOVAL_SECONDS)
@@ -83,7 +96,12 @@ def measure(api: Api, plan: Plan, folder: str, clock: Clock, progress: ProgressC
     with _signals_raise():
         try:
             _create(api, plan, owner, created, Deadline(clock, CREATION_SECONDS), progress)
-            return Verdict.model_validate(collect(api, spec, clock, progress).verdict)
+            found = collect(api, spec, clock, progress)
+            verdict = Verdict.model_validate(found.verdict)
+            if plan.idle and not verdict.passed and (ended := _preempted(api, plan)):
+                raise Preempted(ended)
+            keep(found, spec)
+            return verdict
         except Interrupted as signalled:
             progress(f"{signalled}: removing the run; a second signal leaves it in the cluster")
             raise
@@ -172,6 +190,18 @@ def _try_worker(api: Api, namespace: str, manifest: Mapping[str, Any], deadline:
                 "or none: busbar then creates one with the Pod Security level that they need"
             ]
         ) from None
+
+
+def _preempted(api: Api, plan: Plan) -> list[str]:
+    """Which pods of the run the scheduler has ended for others, as its events say. Raises ApiError."""
+    events = api.list(f"/api/v1/namespaces/{plan.job.namespace}/events", fieldSelector="reason=Preempted")
+    job = plan.objects({})[-1][1]["metadata"]["name"]
+    return [
+        f"the measurement made room for other pods: {name}: {each.get('message')}"
+        for each in events
+        if each.get("reason") == "Preempted"
+        and (name := each["involvedObject"]["name"]).startswith(f"{job}-")
+    ]
 
 
 def _remove_run(

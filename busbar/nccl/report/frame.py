@@ -46,8 +46,12 @@ class Axes:
 
     def x(self, bytes_: float) -> float:
         """Position of a size."""
+        return self.at(math.log2(bytes_))
+
+    def at(self, value: float) -> float:
+        """Position of a value between `low` and `high`."""
         span = self.high - self.low or 1.0
-        return self.frame.left + (math.log2(bytes_) - self.low) / span * (self.frame.end - self.frame.left)
+        return self.frame.left + (value - self.low) / span * (self.frame.end - self.frame.left)
 
     def y(self, value: float) -> float:
         """Position of a value."""

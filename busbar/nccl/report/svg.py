@@ -86,19 +86,7 @@ def _picture(
     lines: list[Limit], unit: Callable[[float], str], inline: bool,
 ) -> str:  # fmt: skip
     frame = axes.frame
-    out = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {frame.width} {frame.height}" role="img" '
-        f'aria-label="{escape(title)}">',
-        f"<style>{STYLE}{'' if inline else DARK}</style>",
-        # a picture of its own may stand on a page of any colour
-        "" if inline else '<rect width="100%" height="100%" style="fill:var(--paper,#ffffff)"/>',
-        f'<text class="ink name" x="{8 if frame.legend else frame.left}" y="18">{escape(title)}</text>',
-    ]
-    for value, label in ticks:
-        y = axes.y(value)
-        out.append(f'<line class="grid" x1="{frame.left}" x2="{frame.end}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        where = f'x="{frame.left - 8}" y="{y + 4:.1f}" text-anchor="end"'
-        out.append(f'<text class="quiet" {where}>{escape(label)}</text>')
+    out = head(title, axes, ticks, inline=inline)
     out += _x_axis(axes, [x for x, _ in one])
     out += _limits(axes, lines)
     if one:
@@ -109,6 +97,30 @@ def _picture(
         )
     out.append("</svg>")
     return "\n".join(out)
+
+
+def head(
+    title: str, axes: Axes, ticks: Sequence[tuple[float, str]], *, inline: bool = False, place: str = ""
+) -> list[str]:
+    """The beginning of a picture: its styles, title and the ticks of the y axis. `</svg>` ends it.
+
+    PLACE: attributes that say where it stands in another picture.
+    """
+    frame = axes.frame
+    box = f'viewBox="0 0 {frame.width} {frame.height}"'
+    out = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" {box} {place}role="img" aria-label="{escape(title)}">',
+        f"<style>{STYLE}{'' if inline else DARK}</style>",
+        # a picture of its own may stand on a page of any colour
+        "" if inline else '<rect width="100%" height="100%" style="fill:var(--paper,#ffffff)"/>',
+        f'<text class="ink name" x="{8 if frame.legend else frame.left}" y="18">{escape(title)}</text>',
+    ]
+    for value, label in ticks:
+        y = axes.y(value)
+        out.append(f'<line class="grid" x1="{frame.left}" x2="{frame.end}" y1="{y:.1f}" y2="{y:.1f}"/>')
+        where = f'x="{frame.left - 8}" y="{y + 4:.1f}" text-anchor="end"'
+        out.append(f'<text class="quiet" {where}>{escape(label)}</text>')
+    return out
 
 
 def _x_axis(axes: Axes, sizes: list[int]) -> list[str]:

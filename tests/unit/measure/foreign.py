@@ -104,6 +104,7 @@ class Foreign(Cluster):
         made: JsonObject = self.objects[f"{path}/{body['metadata']['name']}"]
         self._uids += 1
         made["metadata"]["uid"] = f"uid-{self._uids}"
+        made["metadata"]["creationTimestamp"] = f"2026-11-24T06:{self._uids // 60:02}:{self._uids % 60:02}Z"
         inside = path.partition("/namespaces/")[2].partition("/")[0]
         if inside:
             made["metadata"]["namespace"] = inside
