@@ -7,6 +7,7 @@ from typing import Any, NotRequired, TypedDict
 import pulumi
 
 from busbar import outputs
+from busbar.components.api_endpoint import create_api_front
 from busbar.components.control_plane import K3sControlPlane, K3sControlPlaneArgs
 from busbar.components.engine.cluster_objects import create_cluster_provider
 from busbar.components.engine.join_tokens import JoinTokens
@@ -16,7 +17,6 @@ from busbar.components.engine.stack_config import StackConfig, read_stack
 from busbar.components.engine.stack_outputs import Step, export_all, fail_unless_made, fail_unless_passed
 from busbar.components.fabric_validation import FabricValidation, FabricValidationArgs
 from busbar.components.gpu_operator import GpuOperator, GpuOperatorArgs
-from busbar.components.load_balancer import HAProxyLoadBalancer, HAProxyLoadBalancerArgs
 from busbar.components.mpi_operator import MpiOperator, MpiOperatorArgs
 from busbar.components.network_operator import NetworkOperator, NetworkOperatorArgs
 from busbar.components.nfs_server import NfsServer, NfsServerArgs
@@ -65,7 +65,7 @@ class Cluster(pulumi.ComponentResource):
     cluster_name: pulumi.Output[str]
     """Name of the cluster."""
     api_endpoint: pulumi.Output[str]
-    """URL of the Kubernetes API at the load balancer or the virtual IP."""
+    """URL of the Kubernetes API: at the load balancer, the virtual IP or `api_endpoint`."""
     k3s_version: pulumi.Output[str | None]
     """The release as found on server 1."""
     versions: pulumi.Output[dict[str, str]]
@@ -85,7 +85,7 @@ class Cluster(pulumi.ComponentResource):
     details: pulumi.Output[str]
     """Hosts and pools in detail: JSON (schema/details.schema.json)."""
     kubeconfig: pulumi.Output[str]
-    """Secret; its server is the load balancer (or the virtual IP)."""
+    """Secret; its server is `api_endpoint`."""
 
     def __init__(self, name: str, args: ClusterArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         """Raises pulumi.RunError with every finding of the configuration, before anything is registered."""
@@ -102,19 +102,13 @@ class Cluster(pulumi.ComponentResource):
         checked = adopted_by(self, [preflight])
         k3s_args = K3sControlPlaneArgs.of(config, preflight, tokens)
         control_plane = K3sControlPlane("control-plane", k3s_args, checked)
-        load_balancer = HAProxyLoadBalancer(
-            "load-balancer",
-            HAProxyLoadBalancerArgs.of(
-                config, ca_pem=control_plane.ca_pem, install_id=control_plane.install_id
-            ),
-            checked,  # Its packages are installed while server 1 is, its configuration needs the CA.
-        )
+        api_front = create_api_front(config, preflight, control_plane, self)
         nfs_server = NfsServer("nfs-server", NfsServerArgs.of(config, control_plane.install_id), checked)
         # Without its first server the cluster is gone: nothing on it is then uninstalled.
         kubeconfig, first_server = control_plane.kubeconfig, control_plane.foundation
         worker_taints = k3s.worker_taints(inventory)
         beside_workers = pulumi.ResourceOptions(
-            parent=control_plane, depends_on=[control_plane.prepared, load_balancer]
+            parent=control_plane, depends_on=[control_plane.prepared, api_front]
         )
         taints = set_taints(
             "control-plane-taints",
@@ -124,13 +118,13 @@ class Cluster(pulumi.ComponentResource):
             quarantine=inventory.quarantine,
         )
         before_pools: pulumi.Output[list[pulumi.Resource]] = control_plane.ahead_of_workers.apply(
-            lambda ahead: [*ahead, load_balancer, *nfs_server.removals]
+            lambda ahead: [*ahead, api_front, *nfs_server.removals]
         )
         pools_args = WorkerPoolsArgs.of(config, preflight, control_plane)
         pools = WorkerPools("pools", pools_args, adopted_by(self, before_pools))
 
         before_charts: pulumi.Output[list[pulumi.Resource]] = control_plane.ahead_of_charts.apply(
-            lambda ahead: [*ahead, load_balancer]
+            lambda ahead: [*ahead, api_front]
         )
         provider = create_cluster_provider(
             kubeconfig,
@@ -172,7 +166,7 @@ class Cluster(pulumi.ComponentResource):
         self._steps: list[Step] = [
             *control_plane.steps,
             taints,
-            *load_balancer.nodes,
+            *api_front.nodes,
             *nfs_server.nodes,
             *pools.nodes,
         ]

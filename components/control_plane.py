@@ -34,7 +34,8 @@ NODES_DEADLINE_SECONDS = 1200
 class K3sControlPlaneArgs:
     """The hosts and what runs on them. `cluster`: its name in the kubeconfig.
 
-    `api_address`: that of the load balancer, or the virtual IP. `workers`: names of the workers that join.
+    `api_address`: that of the load balancer, the virtual IP, or an endpoint of the site.
+    `workers`: names of the workers that join.
     `machines`: host -> which machine it is (`Preflight.machines`). `with_k3s`: `Preflight.with_k3s`.
     `k3s`: as `k3s` of `busbar:cluster`. `project`: folder that relative paths in it start from.
     `registry_credentials`: secret object registry -> auth (busbar:registryCredentials). `s3_access_key` and
@@ -97,7 +98,7 @@ class K3sControlPlane(pulumi.ComponentResource):
     """
 
     kubeconfig: pulumi.Output[str]
-    """Secret; its server is the load balancer (or the virtual IP)."""
+    """Secret; its server is at `api_address`."""
     ca_pem: pulumi.Output[str]
     """The CA that the Kubernetes API's certificate is signed with."""
     agent_token: pulumi.Output[str]
@@ -243,7 +244,7 @@ class K3sControlPlane(pulumi.ComponentResource):
         )
 
     def _read_kubeconfig(self, name: str) -> pulumi.Output[str]:
-        """The admin kubeconfig, secret, addressed to the load balancer."""
+        """The admin kubeconfig, secret, addressed to `api_address`."""
         args, bastion = self._args, self._args.login.jump_host
         command = create_host_command(
             name,

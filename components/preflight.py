@@ -20,8 +20,8 @@ class PreflightArgs:
     """All hosts, and what they must have (busbar.preflight.spec).
 
     `requirements`: HostRequirements by role, of workers by `worker/<pool>`. `nfs`: NfsRequirements.
-    `quarantined`: workers whose hardware may be broken. `install_id`: `JoinTokens.install_id`, by which a
-    host of another cluster is told; without it none is.
+    `quarantined`: workers whose hardware may be broken. `api_endpoint`: address of an endpoint of the site.
+    `install_id`: `JoinTokens.install_id`, by which a host of another cluster is told; without it none is.
     """
 
     hosts: Sequence[Host]
@@ -29,6 +29,7 @@ class PreflightArgs:
     login: SshLogin
     nfs: Mapping[str, Any] | None = None
     quarantined: Sequence[str] = ()
+    api_endpoint: str | None = None
     install_id: pulumi.Input[str] | None = None
 
     @classmethod
@@ -41,6 +42,7 @@ class PreflightArgs:
             login=config.login,
             nfs=spec.get("nfs"),
             quarantined=spec.get("quarantined", ()),
+            api_endpoint=spec.get("api_endpoint"),
             install_id=install_id,
         )
 
@@ -65,7 +67,7 @@ class Preflight(pulumi.ComponentResource):
         super().__init__("busbar:index:Preflight", name, None, opts)
         self._is_asked = False
         asked = pulumi.ResourceHook(f"{name}-asked", self._note_asked)
-        spec = without_login(args.hosts, args.requirements, args.nfs, args.quarantined)
+        spec = without_login(args.hosts, args.requirements, args.nfs, args.quarantined, args.api_endpoint)
         stdin: pulumi.Output[str] = pulumi.Output.from_input(args.install_id).apply(
             lambda known: with_login({**spec, "install_id": known}, args.login)
         )

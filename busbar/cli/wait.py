@@ -1,4 +1,4 @@
-"""`busbar wait allocatable`: wait until every worker offers the devices that its pool expects."""
+"""`busbar wait`: until workers offer the devices that their pool expects, or the API answers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ def register(group: typer.Typer) -> None:
     """Add `wait` with its sub-commands to the top level."""
     wait = typer.Typer(help="Wait for a state of the cluster, with a deadline.", no_args_is_help=True)
     wait.command("allocatable")(allocatable)
-    wait.callback()(lambda: None)
+    wait.command("api")(api)
     group.add_typer(wait, name="wait", hidden=True)
 
 
@@ -33,3 +33,24 @@ def allocatable() -> None:
         except kube.NotAllocatable as error:
             fail(error, 1)
         typer.echo(json.dumps({"resource": spec.resource, "nodes": spec.nodes}, sort_keys=True))
+
+
+def api() -> None:
+    """Wait for /readyz of the Kubernetes API; the request is JSON on stdin.
+
+    stdin: {"servers": ["10.0.0.11"], "deadline_seconds": 300}. The cluster: KUBECONFIG. Prints {"server"}
+    when it answers; otherwise prints why it does not, and exits with 1.
+    """
+    import json
+
+    from busbar.cli.cluster import command_on_cluster
+    from busbar.cli.output import fail, progress
+    from busbar.kube import endpoint
+    from busbar.kube.wait import SystemClock
+
+    with command_on_cluster(endpoint.EndpointSpec) as (client, spec):
+        try:
+            endpoint.wait(client, spec, SystemClock(), progress)
+        except endpoint.NotReachable as error:
+            fail(error, 1)
+        typer.echo(json.dumps({"server": client.server}))

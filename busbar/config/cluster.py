@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from busbar.config.hosts import Hosts, Worker
+from busbar.config.hosts import ApiEndpoint, Hosts, Worker
 from busbar.config.http_proxy import HttpProxy
 from busbar.config.k3s import K3s
 from busbar.config.kubernetes_values import DnsLabel
@@ -33,6 +33,10 @@ class Cluster(Model):
     )
     http_proxy: HttpProxy | None = Field(
         default=None, description="The proxy by which the hosts reach what is outside; by default none."
+    )
+    api_endpoint: ApiEndpoint | None = Field(
+        default=None,
+        description="An endpoint of the Kubernetes API that the site has, in place of load balancers.",
     )
     k3s: K3s = Field(default=K3s(), description="The Kubernetes distribution.")
     gpu_operator: GpuOperator = Field(default=GpuOperator(), description="NVIDIA GPU Operator.")

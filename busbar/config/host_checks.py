@@ -80,6 +80,20 @@ def quorum(config: PartialConfig) -> Iterator[str]:
         )
 
 
+def api_endpoint(config: PartialConfig) -> Iterator[str]:
+    """One way to the Kubernetes API: load balancers, or an endpoint of the site."""
+    balanced = bool(config.group("load_balancers"))
+    if not balanced and not config.has_api_endpoint:
+        yield (
+            "hosts.load_balancers: missing: the Kubernetes API needs an address. Fix: list one or two hosts, "
+            "or give an endpoint of your own: `api_endpoint: {address: ADDRESS}`"
+        )
+    if config.has_api_endpoint:
+        for setting, given in (("load_balancers", balanced), ("virtual_ip", config.has_virtual_ip)):
+            if given:
+                yield f"api_endpoint: given together with hosts.{setting}. Fix: remove one of the two"
+
+
 def virtual_ip(config: PartialConfig) -> Iterator[str]:
     """A shared address with two load balancers, and only then."""
     count = len(config.group("load_balancers"))

@@ -1,15 +1,15 @@
-"""The hosts: one or two load balancers, an odd number of servers, the workers, and perhaps an NFS server."""
+"""The hosts: load balancers, an odd number of servers, the workers, perhaps an NFS server."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from busbar.config.kubernetes_values import DnsLabel
 from busbar.config.network_values import Address, HostKey, InterfaceName, IpAddress, Port, UserName
 from busbar.config.topology import Topology
-from busbar.config.values import Int, Model, NonEmpty
+from busbar.config.values import Int, Model, NonEmpty, invalid
 
 
 class HostConfig(Model):
@@ -46,11 +46,33 @@ class VirtualIp(Model):
     )
 
 
+def _unmanaged(value: bool) -> bool:
+    if value:
+        raise invalid(
+            "is not supported: what busbar sets up itself are hosts.load_balancers. Fix: list those instead"
+        )
+    return value
+
+
+class ApiEndpoint(Model):
+    """An endpoint of the site's own (an appliance, kube-vip, DNS), in place of load balancers."""
+
+    address: Address = Field(
+        description="IP address or host name. It passes TCP port 6443 on to port 6443 of the servers, "
+        "without ending TLS."
+    )
+    managed: Annotated[bool, AfterValidator(_unmanaged), Field(json_schema_extra={"const": False})] = Field(
+        default=False, description="Always false: busbar sets nothing up there, and waits for it."
+    )
+
+
 class Hosts(Model):
     """All hosts of the cluster by role."""
 
     load_balancers: list[HostConfig] = Field(
-        min_length=1, max_length=2, description="Hosts for HAProxy: 1, or 2 that share hosts.virtual_ip."
+        default=[],
+        max_length=2,
+        description="Hosts for HAProxy: 1, or 2 that share hosts.virtual_ip. None with api_endpoint.",
     )
     virtual_ip: VirtualIp | None = Field(
         default=None, description="Required with two load balancers, not allowed with one."

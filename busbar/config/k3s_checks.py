@@ -36,7 +36,11 @@ def networks(config: PartialConfig) -> Iterator[str]:
             "IPv6), and K3s does not start. Fix: use two networks of the family of the hosts' addresses"
         )
     others: list[str] = []
-    shared = [("hosts.virtual_ip.address", config.virtual_ip)] if config.virtual_ip else []
+    fronts = (
+        ("hosts.virtual_ip.address", config.virtual_ip),
+        ("api_endpoint.address", config.api_endpoint),
+    )
+    shared = [(path, address) for path, address in fronts if address]
     for path, address in [(f"{h.path}.address", h.address) for h in config.hosts if h.address] + shared:
         try:
             ip = ipaddress.ip_address(address or "")

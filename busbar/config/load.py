@@ -33,6 +33,7 @@ CHECKS: tuple[Callable[[PartialConfig], Iterator[str]], ...] = (
     host_checks.duplicates,
     host_checks.resource_names,
     host_checks.quorum,
+    host_checks.api_endpoint,
     host_checks.virtual_ip,
     host_checks.pools,
     host_checks.topology,

@@ -45,6 +45,8 @@ class PartialConfig:
     hosts: list[PartialHost]
     virtual_ip: str | None
     has_virtual_ip: bool
+    api_endpoint: str | None
+    has_api_endpoint: bool
     pools: Mapping[str, Mapping[str, Any]]
     ssh: Ssh
     k3s: K3s
@@ -63,6 +65,8 @@ class PartialConfig:
             hosts=list(_hosts(hosts)),
             virtual_ip=_text(_mapping(virtual_ip).get("address")),
             has_virtual_ip=virtual_ip is not None,
+            api_endpoint=_text(_mapping(data.get("api_endpoint")).get("address")),
+            has_api_endpoint=data.get("api_endpoint") is not None,
             pools={str(name): _mapping(pool) for name, pool in _mapping(data.get("pools")).items()},
             ssh=_section(Ssh, data.get("ssh")),
             k3s=_section(K3s, data.get("k3s")),

@@ -92,7 +92,9 @@ class Inventory:
 
     @property
     def api_address(self) -> str:
-        """The address of the Kubernetes API: the virtual IP, or that of the only load balancer."""
+        """The address of the Kubernetes API: `api_endpoint`, the virtual IP, or the only load balancer."""
+        if own := self.cluster.api_endpoint:
+            return own.address
         shared = self.cluster.hosts.virtual_ip
         return shared.address if shared else self.load_balancers[0].address
 

@@ -11,13 +11,16 @@ import os
 from collections.abc import Collection
 from urllib.parse import urlsplit
 
-from busbar.hosts.finding import Finding
+from busbar.hosts.finding import Finding, Level
 from busbar.hosts.inventory import API_PORT
 from busbar.preflight.spec import Spec
 
 ROUTE_SECONDS = 10
 THIS_MACHINE = "this machine"
-_FIX = f"open TCP port {API_PORT} from this machine to the load balancers (firewalls, security groups)"
+_FIX = (
+    f"open TCP port {API_PORT} from this machine to the load balancers, or to api_endpoint (firewalls, "
+    "security groups)"
+)
 _BASTION_FIX = (
     "the bastion carries SSH only: set ssh.bastion.api_proxy_url to an HTTP proxy in that network (CONNECT "
     f"to port {API_PORT}), route this machine there, or run busbar on the bastion"
@@ -25,10 +28,11 @@ _BASTION_FIX = (
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
-async def check_api_route(spec: Spec, answered: Collection[str]) -> list[Finding]:
+async def check_api_route(spec: Spec, answered: Collection[str], *, with_k3s: bool = False) -> list[Finding]:
     """Errors if the load balancers that `answered` by SSH, or the proxy in front of them, cannot be reached.
 
-    Before the bring-up nothing listens there: a refused connection shows that there is a way.
+    Before the bring-up nothing listens there: a refused connection shows that there is a way. An endpoint of
+    the site may have its address from the servers (kube-vip): before one runs K3s it is a warning.
     """
     bastion = spec.login.bastion
     if bastion is not None and bastion.api_proxy_url is not None:
@@ -38,15 +42,15 @@ async def check_api_route(spec: Spec, answered: Collection[str]) -> list[Finding
             return []
         what = f"the proxy {bastion.api_proxy_url} cannot be reached: {problem}"
         return [Finding(THIS_MACHINE, "error", what, "start it, or correct ssh.bastion.api_proxy_url")]
+    ways = {host.name: host.address for host in spec.hosts if host.role == "lb" and host.name in answered}
+    if spec.api_endpoint and answered:
+        ways = {"api_endpoint": spec.api_endpoint}
+    level: Level = "warning" if spec.api_endpoint and not with_k3s else "error"
     found = []
-    for host in spec.hosts:
-        if host.role != "lb" or host.name not in answered:
-            continue
-        if problem := await _dial(host.address, API_PORT, refused=False):
-            what = (
-                f"the Kubernetes API at {host.address}:{API_PORT} ({host.name}) cannot be reached: {problem}"
-            )
-            found.append(Finding(THIS_MACHINE, "error", what, _FIX if bastion is None else _BASTION_FIX))
+    for name, address in ways.items():
+        if problem := await _dial(address, API_PORT, refused=False):
+            what = f"the Kubernetes API at {address}:{API_PORT} ({name}) cannot be reached: {problem}"
+            found.append(Finding(THIS_MACHINE, level, what, _FIX if bastion is None else _BASTION_FIX))
     return found
 
 

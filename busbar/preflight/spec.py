@@ -101,6 +101,8 @@ class Spec(Model):
     nfs: NfsRequirements | None = None
     quarantined: tuple[str, ...] = ()
     """Workers whose hardware may be broken: what is found there is a warning."""
+    api_endpoint: str | None = None
+    """The address of an endpoint of the site, in place of load balancers."""
 
     def requirements_of(self, host: Host) -> HostRequirements:
         """What this host must have."""
@@ -192,7 +194,8 @@ def spec_of(cluster: Cluster, *, login: Mapping[str, Any], project: Path | None 
         through = {"proxy": proxy.url, "downloads": ()}
         requirements = {key: each.model_copy(update=through) for key, each in requirements.items()}
     plain = {key: each.model_dump(mode="json") for key, each in requirements.items()}
-    spec = without_login(inventory.hosts, plain, _nfs(inventory), [*inventory.quarantine])
+    own = cluster.api_endpoint.address if cluster.api_endpoint else None
+    spec = without_login(inventory.hosts, plain, _nfs(inventory), [*inventory.quarantine], own)
     return {**spec, "login": dict(login)}
 
 
@@ -201,6 +204,7 @@ def without_login(
     requirements: Mapping[str, Any],
     nfs_server: Mapping[str, Any] | None,
     quarantined: Sequence[str],
+    api_endpoint: str | None = None,
 ) -> dict[str, Any]:
     """The spec without its login. What is required is plain data already."""
     spec = {
@@ -208,7 +212,7 @@ def without_login(
         "hosts": [host.data() for host in hosts],
         "requirements": requirements,
     }
-    optional = {"nfs": nfs_server, "quarantined": list(quarantined)}
+    optional = {"nfs": nfs_server, "quarantined": list(quarantined), "api_endpoint": api_endpoint}
     return {**spec, **{key: value for key, value in optional.items() if value}}
 
 

@@ -66,7 +66,9 @@ async def survey(spec: Spec, previous: Mapping[str, HostRecord], *, deliver: boo
 
     records: dict[str, HostRecord] = {}
     reports = {name: answer.report for name, answer in answers.items() if isinstance(answer, Answer)}
-    findings = await check_api_route(spec, reports.keys())
+    servers = {host.name for host in spec.hosts if host.role == "server"}
+    with_k3s = any(name in servers and report.k3s_version for name, report in reports.items())
+    findings = await check_api_route(spec, reports.keys(), with_k3s=with_k3s)
     for host in spec.hosts:
         answer = answers.get(host.name)
         if answer is None:

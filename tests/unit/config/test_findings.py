@@ -234,6 +234,40 @@ def test_an_even_number_of_servers_is_refused(servers: int) -> None:
     assert found.startswith(f"hosts.servers: got {servers}, expected an odd number")
 
 
+def test_without_load_balancers_an_endpoint_of_the_site_is_needed() -> None:
+    [found] = findings(site(load_balancers=0))
+    assert found.startswith("hosts.load_balancers: missing: the Kubernetes API needs an address. Fix: list")
+    del (data := site(load_balancers=0, api_endpoint={"address": "10.9.8.7"}))["hosts"]["load_balancers"]
+    load(data)
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "finding"),
+    [
+        ({}, "api_endpoint.address: missing: IP address or host name."),
+        (
+            {"address": "a.b:6443"},
+            "api_endpoint.address: 'a.b:6443' is not an IPv4/IPv6 address or a host name",
+        ),
+        (
+            {"address": "a.b", "managed": True},
+            "api_endpoint.managed: True is not supported: what busbar sets",
+        ),
+        ({"address": "10.44.0.1"}, "api_endpoint.address: '10.44.0.1' is inside k3s.cluster_cidr"),
+    ],
+)
+def test_an_endpoint_that_cannot_be_one_is_refused(endpoint: dict[str, Any], finding: str) -> None:
+    [found] = findings(site(load_balancers=0, api_endpoint=endpoint))
+    assert found.startswith(finding)
+
+
+def test_an_endpoint_stands_in_place_of_load_balancers() -> None:
+    assert findings(site(load_balancers=2, api_endpoint={"address": "10.9.8.7"})) == [
+        "api_endpoint: given together with hosts.load_balancers. Fix: remove one of the two",
+        "api_endpoint: given together with hosts.virtual_ip. Fix: remove one of the two",
+    ]
+
+
 def test_two_load_balancers_need_an_address_to_share() -> None:
     data = site(load_balancers=2)
     del data["hosts"]["virtual_ip"]

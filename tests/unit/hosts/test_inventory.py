@@ -58,6 +58,13 @@ def test_the_api_is_at_the_shared_address_of_two_load_balancers() -> None:
     assert tls_sans(inventory, inventory.servers[0]) == in_certificate
 
 
+def test_the_api_is_at_the_site_s_own_endpoint_which_is_in_every_certificate() -> None:
+    inventory = Inventory.of(load(site(load_balancers=0, api_endpoint={"address": "K8s.example.org"})))
+    assert inventory.api_endpoint == "https://k8s.example.org:6443"
+    assert tls_sans(inventory, inventory.servers[1]) == ["k8s.example.org", "192.0.2.12", "server-2"]
+    assert inventory.fronts == inventory.servers
+
+
 def test_further_names_of_the_api_are_in_the_certificate_of_every_server_once() -> None:
     data = site()
     data.setdefault("k3s", {})["tls_san"] = ["api.Example.org", "192.0.2.1"]

@@ -12,8 +12,9 @@ import typer.testing
 
 from busbar.cli import build
 from busbar.kube import access, wait
-from busbar.kube.client import ApiError
+from busbar.kube.client import ApiError, RestApi
 from tests.support.kube_cluster import Clock, Cluster, node, unreachable
+from tests.unit.kube.api_server import running, status
 from tests.unit.kube.node_cluster import Nodes
 from tests.unit.kube.node_cluster import node as kube_node
 
@@ -42,6 +43,22 @@ def test_the_answer_is_one_line_of_json_and_the_progress_goes_to_stderr(cluster:
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout) == {"resource": "nvidia.com/gpu", "nodes": {"w1": 8}}
     assert done.stderr.startswith("nvidia.com/gpu: 1/1 nodes ready")
+
+
+def test_an_endpoint_answers_with_its_server_or_ends_with_1_and_the_servers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(wait, "SystemClock", Clock)
+    question = {"servers": ["10.0.0.11"], "deadline_seconds": 1}
+    with running() as server:
+        monkeypatch.setattr("busbar.cli.cluster.connect", lambda: RestApi(server.kubeconfig))
+        server.answers += [status(200, b"ok")]
+        done = busbar("wait", "api", stdin=question)
+        assert json.loads(done.stdout) == {"server": f"http://127.0.0.1:{server.http.server_port}"}
+        server.answers += [status(502)] * 2
+        done = busbar("wait", "api", stdin=question)
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert "HTTP 502" in done.stderr and "(10.0.0.11) without ending TLS" in done.stderr
 
 
 def test_a_worker_without_its_gpus_ends_it_with_1_and_the_nodes_name(cluster: Cluster) -> None:

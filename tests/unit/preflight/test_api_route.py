@@ -51,6 +51,15 @@ def test_without_a_bastion_the_port_is_asked_too_and_the_finding_does_not_speak_
     assert "bastion" not in finding.what + finding.fix
 
 
+@pytest.mark.parametrize(("with_k3s", "level"), [(False, "warning"), (True, "error")])
+def test_an_endpoint_of_the_site_may_come_with_the_first_server(with_k3s: bool, level: str) -> None:
+    asked = spec(a_host("cp-1", "server", address="127.0.0.1")).model_copy(update={"api_endpoint": NOWHERE})
+    (finding,) = asyncio.run(check_api_route(asked, ["cp-1"], with_k3s=with_k3s))
+    assert (finding.host, finding.level) == ("this machine", level)
+    assert f"{NOWHERE}:6443 (api_endpoint) cannot be reached" in finding.what
+    assert asyncio.run(check_api_route(asked, [], with_k3s=with_k3s)) == []
+
+
 @pytest.mark.parametrize(("role", "answered"), [("server", ["a"]), ("lb", [])])
 def test_only_load_balancers_that_answered_by_ssh_are_dialled(role: str, answered: list[str]) -> None:
     assert asyncio.run(check_api_route(spec(a_host("a", role, address=NOWHERE)), answered)) == []

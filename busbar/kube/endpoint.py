@@ -1,0 +1,41 @@
+"""Wait until the Kubernetes API answers at an endpoint that busbar does not set up."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from busbar.judge.checks import Model
+from busbar.kube.client import Api
+from busbar.kube.wait import Clock, Deadline, ProgressCallback, TimedOut, wait_until
+
+POLL_SECONDS = 2.0
+
+
+class EndpointSpec(Model):
+    """The JSON that `busbar wait api` reads on stdin."""
+
+    servers: tuple[str, ...] = Field(min_length=1, description="Addresses of the servers behind it.")
+    deadline_seconds: float = Field(gt=0)
+
+
+class NotReachable(Exception):
+    """The API did not answer at the endpoint; the text has the last reason and what to do."""
+
+
+def wait(api: Api, spec: EndpointSpec, clock: Clock, progress: ProgressCallback) -> None:
+    """Return when /readyz answers 200 with a certificate of the cluster's CA. Raises NotReachable."""
+    deadline = Deadline(clock, spec.deadline_seconds)
+
+    def ask() -> None:
+        for _ in api.stream("/readyz"):
+            pass
+
+    try:
+        # Any answer may change: a load balancer that knows no server yet answers for itself.
+        wait_until(ask, deadline, poll_seconds=POLL_SECONDS, progress=progress, retry_on=lambda _: True)
+    except TimedOut as error:
+        raise NotReachable(
+            f"api_endpoint: {error}. Fix: have it pass TCP port 6443 on to port 6443 of the servers "
+            f"({', '.join(spec.servers)}) without ending TLS, each checked by GET "
+            "https://SERVER:6443/readyz; then retry"
+        ) from None

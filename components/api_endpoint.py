@@ -1,0 +1,62 @@
+"""The address of the Kubernetes API: load balancers, or an endpoint of the site's own."""
+
+from dataclasses import dataclass
+
+import pulumi
+from pulumi_command import local, remote
+
+from busbar.components.control_plane import K3sControlPlane
+from busbar.components.engine.local_command import create_cluster_command
+from busbar.components.engine.new_parent import adopted_by
+from busbar.components.engine.stack_config import StackConfig
+from busbar.components.load_balancer import HAProxyLoadBalancer, HAProxyLoadBalancerArgs
+from busbar.components.preflight import Preflight
+
+# The address of kube-vip comes with a pod, and an appliance asks for the servers' health every few seconds.
+DEADLINE_SECONDS = 300
+
+
+@dataclass(frozen=True, kw_only=True)
+class ApiEndpointArgs:
+    """`kubeconfig`: secret; its server is the endpoint. `servers`: the addresses behind it."""
+
+    kubeconfig: pulumi.Input[str]
+    servers: list[str]
+
+
+class ApiEndpoint(pulumi.ComponentResource):
+    """Makes one Command, which ends when /readyz is 200 through an endpoint that busbar does not set up."""
+
+    nodes: list[remote.Command | local.Command]
+
+    def __init__(self, name: str, args: ApiEndpointArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("busbar:index:ApiEndpoint", name, None, opts)
+        ready = create_cluster_command(
+            f"{name}-ready",
+            "wait api",
+            {"servers": args.servers, "deadline_seconds": DEADLINE_SECONDS},
+            args.kubeconfig,
+            pulumi.ResourceOptions(parent=self),
+        )
+        self.nodes = [ready]
+        self.register_outputs({"ready": ready.stdout})
+
+
+def create_api_front(
+    config: StackConfig, preflight: Preflight, control_plane: K3sControlPlane, parent: pulumi.Resource
+) -> HAProxyLoadBalancer | ApiEndpoint:
+    """What workers, operators and kubeconfigs reach the API through."""
+    if config.cluster.api_endpoint:
+        servers = [server.address for server in config.inventory.servers]
+        return ApiEndpoint(
+            "api-endpoint",
+            ApiEndpointArgs(kubeconfig=control_plane.kubeconfig, servers=servers),
+            # Servers that run get its name in their certificates first.
+            pulumi.ResourceOptions(parent=parent, depends_on=control_plane.ahead_of_workers),
+        )
+    return HAProxyLoadBalancer(
+        "load-balancer",
+        HAProxyLoadBalancerArgs.of(config, ca_pem=control_plane.ca_pem, install_id=control_plane.install_id),
+        # Its packages are installed while server 1 is, its configuration needs the CA.
+        adopted_by(parent, [preflight]),
+    )

@@ -1,0 +1,79 @@
+"""A running cluster moves from its load balancer to an endpoint that busbar did not set up."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from lab.topology import GATEWAY, find
+from tests.support.lab import PROJECT, SERVERS, UP_SECONDS, Lab
+from tests.support.own_stack import OwnStack
+from tests.support.tcp_proxy import tcp_proxy
+
+pytestmark = pytest.mark.drill
+
+KUBECONFIG = PROJECT / ".busbar" / "dev" / "kubeconfig"
+WORKERS = ("worker-1", "worker-2")
+ENDPOINT = f"https://{GATEWAY}:6443"
+
+
+@pytest.fixture(scope="module")
+def stack(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnStack]:
+    found = OwnStack(PROJECT, tmp_path_factory.mktemp("endpoint") / "project", lab.environment)
+
+    def change(cluster: dict[str, Any]) -> None:
+        del cluster["hosts"]["load_balancers"]
+        cluster["api_endpoint"] = {"address": GATEWAY, "managed": False}
+
+    found.configure(change)
+    with tcp_proxy(GATEWAY, 6443, [find(server).address for server in SERVERS]):
+        found.up()
+        yield found
+        done = lab.run(
+            sys.executable, "-m", "busbar", "up", "dev", "--yes", "--skip-preview", seconds=UP_SECONDS
+        )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def wait(server: str, kubeconfig: Path) -> subprocess.CompletedProcess[str]:
+    """What the step that waits for the endpoint says of `server`, within seconds."""
+    content = yaml.safe_load(KUBECONFIG.read_text(encoding="utf-8"))
+    content["clusters"][0]["cluster"]["server"] = server
+    kubeconfig.write_text(yaml.safe_dump(content), encoding="utf-8")
+    return subprocess.run(
+        [sys.executable, "-m", "busbar", "wait", "api"],
+        input=json.dumps({"servers": ["10.77.0.11"], "deadline_seconds": 5}),
+        env={"PATH": "/usr/bin:/bin", "KUBECONFIG": str(kubeconfig)},
+        cwd=PROJECT, text=True, capture_output=True, timeout=60, check=False,
+    )  # fmt: skip
+
+
+def test_everything_reaches_the_api_through_the_endpoint_and_the_load_balancer_is_gone(
+    lab: Lab, stack: OwnStack
+) -> None:
+    kubeconfig = yaml.safe_load(KUBECONFIG.read_text(encoding="utf-8"))
+    assert kubeconfig["clusters"][0]["cluster"]["server"] == ENDPOINT
+    assert lab.outputs(stack.folder)["api_endpoint"] == ENDPOINT
+    for worker in WORKERS:
+        assert ENDPOINT in lab.ssh(worker, "cat /etc/rancher/k3s/config.yaml")
+        assert lab.conditions(worker)["Ready"] == "True"
+    assert lab.ssh("lb-1", "systemctl is-active haproxy || true").strip() == "inactive"
+    assert lab.ssh("lb-1", "ls -d /var/lib/busbar /etc/haproxy/busbar-ca.pem 2>/dev/null || true") == ""
+    verified = stack.busbar("verify", "dev")
+    assert verified.returncode == 0, verified.stdout
+    assert stack.no_changes()
+
+
+@pytest.mark.usefixtures("stack")
+def test_an_endpoint_that_does_not_answer_is_named_with_what_it_has_to_do(tmp_path: Path) -> None:
+    assert wait(ENDPOINT, tmp_path / "kubeconfig").returncode == 0
+    refused = wait(f"https://{find('lb-1').address}:6443", tmp_path / "kubeconfig")
+    assert refused.returncode == 1
+    assert "cannot be reached" in refused.stderr and "(10.77.0.11) without ending TLS" in refused.stderr

@@ -1,0 +1,64 @@
+"""A site with an endpoint of its own: no load balancer, and everything reaches the API through it."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.program.answers import healthy
+from tests.program.harness import Run, run_program
+from tests.support.clusters import site
+
+ENDPOINT = "https://k8s.example.org:6443"
+
+
+def run_with(**more: Any) -> Run:
+    cluster = site(load_balancers=0, api_endpoint={"address": "k8s.example.org", "managed": False})
+    done = run_program(cluster, healthy(cluster, **more))
+    assert done.error is None
+    return done
+
+
+@pytest.fixture(scope="module")
+def run() -> Run:
+    return run_with()
+
+
+def config_of(run: Run, name: str) -> dict[str, Any]:
+    """The config.yaml that a step sends to its host."""
+    payload = json.loads(run.named(name).inputs["stdin"].splitlines()[0])
+    return dict(yaml.safe_load(base64.b64decode(payload["config"])))
+
+
+def test_nothing_is_made_of_a_load_balancer(run: Run) -> None:
+    assert not [each for each in run.resources if "HAProxy" in each or "load-balancer" in each]
+
+
+def test_certificates_agents_kubeconfig_and_outputs_have_the_endpoint(run: Run) -> None:
+    assert config_of(run, "control-plane-server-2")["tls-san"][0] == "k8s.example.org"
+    assert config_of(run, "worker-gpu-1")["server"] == ENDPOINT
+    assert yaml.safe_load(run.outputs["kubeconfig"])["clusters"][0]["cluster"]["server"] == ENDPOINT
+    assert run.outputs["api_endpoint"] == ENDPOINT
+
+
+def test_workers_and_operators_wait_until_it_answers(run: Run) -> None:
+    ready = run.named("api-endpoint-ready")
+    asked = json.loads(ready.inputs["stdin"])
+    assert asked == {"servers": ["192.0.2.11", "192.0.2.12", "192.0.2.13"], "deadline_seconds": 300}
+    assert run.waits_for(ready, run.named("control-plane-kubeconfig"))
+    assert not run.waits_for(ready, run.named("control-plane-server-2"))
+    for later in ("worker-gpu-1", "gpu-operator-release", "control-plane-taints"):
+        assert run.waits_for(run.named(later), ready), later
+
+
+def test_in_a_cluster_that_exists_it_is_asked_after_all_certificates_have_its_name() -> None:
+    run = run_with(with_k3s=["server-1", "server-2", "server-3"])
+    assert run.waits_for(run.named("api-endpoint-ready"), run.named("control-plane-server-3"))
+
+
+def test_preflight_knows_the_endpoint(run: Run) -> None:
+    assert json.loads(run.named("preflight-hosts").inputs["stdin"])["api_endpoint"] == "k8s.example.org"
