@@ -52,6 +52,7 @@ MODULES: tuple[tuple[str, str, str | None, tuple[str, ...]], ...] = (
     ("busbar.cli.config", "", BEFORE, ("check_config",)),
     ("busbar.cli.preflight", "", BEFORE, ("preflight",)),
     ("busbar.cli.config", "", BEFORE, ("schema",)),
+    ("busbar.cli.images", "", BEFORE, ("images",)),
     ("busbar.cli.verify", "", RUNNING, ("verify",)),
     ("busbar.cli.nodes", "", RUNNING, ("nodes",)),
     ("busbar.cli.drain", "", RUNNING, ("drain", "uncordon")),

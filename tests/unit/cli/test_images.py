@@ -1,0 +1,35 @@
+"""`busbar images`: a line or a JSON object, and an exit code that says whether the list is complete."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import yaml
+from typer.testing import CliRunner
+
+from busbar.cli import build
+from tests.support.clusters import all_operators, site
+
+
+def run(folder: Path, *words: str, **sections: Any) -> Any:
+    file = folder / "Pulumi.mine.yaml"
+    file.write_text(yaml.safe_dump({"config": {"busbar:cluster": site(**sections)}}))
+    return CliRunner().invoke(build(), ["images", str(file), *words])
+
+
+def test_a_complete_list_is_lines_of_kind_and_name(tmp_path: Path) -> None:
+    done = run(tmp_path, **all_operators(enabled=False))
+    assert done.exit_code == 0, done.output
+    kinds = [line.split()[0] for line in done.stdout.splitlines()]
+    assert kinds == ["binary", "archive", "package", "image"]
+
+
+def test_a_list_that_is_not_complete_says_what_is_missing_and_fails(tmp_path: Path) -> None:
+    done = run(tmp_path, "--json")
+    assert done.exit_code == 1
+    found = json.loads(done.stdout)
+    assert (found["stack"], found["schema"], len(found["unknown"])) == ("mine", 1, 2)
+    assert "not known: the images of gpu-operator" in done.stderr
+    assert done.stderr.splitlines()[-1] == "error: the list is not complete"
