@@ -112,6 +112,11 @@ def kubeconfig_of(file: StackFile) -> str:
         return kept.read_text(encoding="utf-8")
 
 
+def read_outputs(stack: str, project: Path) -> str:
+    """All outputs of a stack, also of another project, as JSON, secrets too. Raises SecretError."""
+    return _ask_pulumi(stack, project, "the outputs", "stack", "output", "--json", "--show-secrets")
+
+
 def read_state(stack: str, project: Path) -> str:
     """The state of the stack as JSON, secrets encrypted. Raises SecretError."""
     return _ask_pulumi(stack, project, "the state", "stack", "export")

@@ -197,6 +197,14 @@ Sha256 = Annotated[str, AfterValidator(_sha256)]
 Url = Annotated[str, AfterValidator(_url)]
 JsonObject = Annotated[dict[str, Any], AfterValidator(_json_object)]
 """Free keys that are passed on (Helm values, config.yaml): everything in it can be written as JSON."""
+StackName = Annotated[
+    str,
+    Matching(
+        r"[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+",
+        "a stack as ORGANIZATION/PROJECT/STACK, such as organization/busbar/dev",
+    ),
+]
+"""Another stack, whose outputs are read."""
 EnvName = Annotated[str, Matching(r"[A-Za-z_][A-Za-z0-9_]*", "the name of an environment variable")]
 CronSchedule = Annotated[
     str,

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from collections.abc import Iterator
+from typing import Annotated, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import BaseModel, Field
 from pydantic_core import ErrorDetails
 
-from busbar.config import errors
-from busbar.config.errors import ConfigError, path_of, sentence
+from busbar.config.errors import path_of, sentence
 from busbar.config.kubernetes_values import DnsLabel, Image, Quantity
-from busbar.config.stackfile import read_config
+from busbar.config.project import ProjectConfig
 from busbar.config.values import (
     Bytes,
     EnvName,
@@ -20,6 +18,7 @@ from busbar.config.values import (
     Int,
     Matching,
     Model,
+    StackName,
     Text,
 )
 from stacks.training.package import versions
@@ -31,15 +30,7 @@ from stacks.training.package.storage.config import findings as storage_findings
 
 KEY = "training"
 PROJECT = "busbar-training"
-EXAMPLE = "stacks/training/Pulumi.dev.yaml"
 
-StackName = Annotated[
-    str,
-    Matching(
-        r"[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+",
-        "a stack as ORGANIZATION/PROJECT/STACK, such as organization/busbar/dev",
-    ),
-]
 InterfaceName = Annotated[str, Matching(r"[a-zA-Z][a-zA-Z0-9_.-]{0,14}", "the name of a network interface")]
 
 # The program runs both collectives and its own Python; a smaller share leaves no time for either.
@@ -119,44 +110,10 @@ class Training(Model):
     kueue: Kueue = Field(default=Kueue(), description="Queues with quotas: a job starts whole, or waits.")
 
 
-def read(path: Path) -> Training:
-    """The validated configuration of a stack file. Raises ConfigError with all findings."""
-    config = read_config(path, example=EXAMPLE)
-    findings = list(unknown_keys(config))
-    if f"{PROJECT}:{KEY}" not in config:
-        findings.append(
-            f"{PROJECT}:{KEY}: missing: the object that describes the training run. Fix: see {EXAMPLE}"
-        )
-    if findings:
-        raise ConfigError(findings)
-    return load(config[f"{PROJECT}:{KEY}"])
-
-
-def unknown_keys(keys: Iterable[str]) -> Iterator[str]:
-    """A finding for each key `busbar-training:<name>` of a stack that is not known."""
-    return errors.unknown_keys(keys, PROJECT, [KEY])
-
-
-def load(data: Any) -> Training:
-    """Validate the object `busbar-training:training` as a whole and return it typed.
-
-    Raises ConfigError with all findings: each names the path, the value, and what is expected.
-    """
-    if not isinstance(data, Mapping):
-        raise ConfigError([f"{PROJECT}:{KEY}: is not an object. Fix: see {EXAMPLE}"])
-    try:
-        training = Training.model_validate(data)
-    except ValidationError as error:
-        raise ConfigError(_sentence(detail) for detail in error.errors()) from None
-    if findings := list(_findings(training)):
-        raise ConfigError(findings)
-    return training
-
-
-def _sentence(detail: ErrorDetails) -> str:
+def _sentence(detail: ErrorDetails, root: type[BaseModel]) -> str:
     if detail["type"] == "extra_forbidden" and (reason := network_checks.unknown_key(detail["loc"])):
         return f"{path_of(detail['loc'])}: {reason}"
-    return sentence(detail, Training)
+    return sentence(detail, root)
 
 
 def _findings(training: Training) -> Iterator[str]:
@@ -190,3 +147,14 @@ def _findings(training: Training) -> Iterator[str]:
 
 _SET_BY_TORCHRUN = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 _EVIDENCE = ("NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE", "NCCL_RUNTIME_CONNECT")
+
+CONFIG = ProjectConfig(
+    project=PROJECT,
+    key=KEY,
+    model=Training,
+    example="stacks/training/Pulumi.dev.yaml",
+    what="the training run",
+    findings=_findings,
+    sentence=_sentence,
+)
+read, load = CONFIG.read, CONFIG.load

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 import pulumi
 
-from busbar.components.engine.stack_config import given_keys
-from busbar.config import ConfigError
-from busbar.outputs import ClusterOutputs, ContractError
+from busbar.components.engine.capability_stack import load_cluster, load_config
+from busbar.outputs import ClusterOutputs
 from stacks.training.package import config, target
 from stacks.training.package.config import Training
 from stacks.training.package.target import Target
@@ -30,18 +29,11 @@ class TrainingStack:
         Raises pulumi.RunError, before any resource is registered, with every finding of the configuration,
         or with the reasons for which the cluster may not be used.
         """
+        training = load_config(config.CONFIG)
+        cluster = await load_cluster(training.cluster)
         try:
-            if unknown := list(config.unknown_keys(given_keys())):
-                raise ConfigError(unknown)
-            training = config.load(pulumi.Config(config.PROJECT).get_object(config.KEY) or {})
-        except ConfigError as error:
-            raise pulumi.RunError(f"invalid configuration of stack {pulumi.get_stack()}:\n{error}") from None
-        try:
-            cluster = await ClusterOutputs.from_stack(pulumi.StackReference(training.cluster))
             training = target.with_cluster_export(cluster, training)
             targets = target.targets(cluster, training)
-        except ContractError as error:
-            raise pulumi.RunError(f"{training.cluster}: {error}") from None
         except target.Refused as refused:
             raise pulumi.RunError(str(refused)) from None
         for warning in target.warnings(targets, training):

@@ -1,0 +1,66 @@
+"""The configuration of a capability's project: one object in a stack file, read and validated as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from busbar.config import errors
+from busbar.config.errors import ConfigError
+from busbar.config.stackfile import read_config
+
+Config = TypeVar("Config", bound=BaseModel)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProjectConfig(Generic[Config]):
+    """`<project>:<key>` of a stack file is a `model`.
+
+    `example`: a stack file to look at. `what`: what the object describes. `findings`: the checks that no
+    value can make on its own. `sentence`: a finding from one error of pydantic.
+    """
+
+    project: str
+    key: str
+    model: type[Config]
+    example: str
+    what: str
+    findings: Callable[[Config], Iterable[str]]
+    sentence: Callable[[ErrorDetails, type[BaseModel]], str] = errors.sentence
+
+    def read(self, path: Path) -> Config:
+        """The validated configuration of a stack file. Raises ConfigError with all findings."""
+        config = read_config(path, example=self.example)
+        name = f"{self.project}:{self.key}"
+        findings = list(self.unknown_keys(config))
+        if name not in config:
+            findings.append(
+                f"{name}: missing: the object that describes {self.what}. Fix: see {self.example}"
+            )
+        if findings:
+            raise ConfigError(findings)
+        return self.load(config[name])
+
+    def unknown_keys(self, keys: Iterable[str]) -> Iterator[str]:
+        """A finding for each key `<project>:<name>` of a stack that is not known."""
+        return errors.unknown_keys(keys, self.project, [self.key])
+
+    def load(self, data: Any) -> Config:
+        """Validate the object as a whole and return it typed.
+
+        Raises ConfigError with all findings: each names the path, the value, and what is expected.
+        """
+        if not isinstance(data, Mapping):
+            raise ConfigError([f"{self.project}:{self.key}: is not an object. Fix: see {self.example}"])
+        try:
+            config = self.model.model_validate(data)
+        except ValidationError as error:
+            raise ConfigError(self.sentence(detail, self.model) for detail in error.errors()) from None
+        if findings := list(self.findings(config)):
+            raise ConfigError(findings)
+        return config

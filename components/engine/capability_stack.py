@@ -1,0 +1,31 @@
+"""What the program of a capability starts with: its configuration, and the outputs of the cluster's stack."""
+
+from __future__ import annotations
+
+import pulumi
+
+from busbar.components.engine.stack_config import given_keys, invalid
+from busbar.config import ConfigError
+from busbar.config.project import Config, ProjectConfig
+from busbar.outputs import ClusterOutputs, ContractError
+
+
+def load_config(project: ProjectConfig[Config]) -> Config:
+    """The configuration of the selected stack.
+
+    Raises pulumi.RunError with every finding, before any resource is registered.
+    """
+    try:
+        if unknown := list(project.unknown_keys(given_keys())):
+            raise ConfigError(unknown)
+        return project.load(pulumi.Config(project.project).get_object(project.key) or {})
+    except ConfigError as error:
+        raise invalid(error) from None
+
+
+async def load_cluster(stack: str) -> ClusterOutputs:
+    """The outputs of the cluster's stack, passed or not. Raises pulumi.RunError if they cannot be read."""
+    try:
+        return await ClusterOutputs.from_stack(pulumi.StackReference(stack))
+    except ContractError as error:
+        raise pulumi.RunError(f"{stack}: {error}") from None

@@ -1,0 +1,63 @@
+"""From a measured fabric to one that is watched: only wiring, the parts are in package/components/."""
+
+from pathlib import Path
+
+import pulumi
+from pulumi import ResourceOptions
+
+from busbar.components.engine.capability_stack import load_cluster, load_config
+from busbar.components.engine.cluster_objects import create_cluster_provider
+from busbar.components.engine.local_command import create_cluster_command
+from busbar.components.engine.program import end_quietly_when_interrupted
+from busbar.components.engine.stack_outputs import export_all, fail_unless_passed
+from busbar.manifests.names import digest
+from stacks.watch.package.components.monitoring import Monitoring, MonitoringArgs
+from stacks.watch.package.components.prometheus import Crds, Prometheus, PrometheusArgs
+from stacks.watch.package.config import CONFIG
+from stacks.watch.package.outputs import build_outputs, gate
+from stacks.watch.package.sizing import of_cluster
+from stacks.watch.package.survey import SurveySpec
+
+PROJECT = Path(__file__).resolve().parent
+
+
+async def main() -> None:
+    watch = load_config(CONFIG)
+    cluster = await load_cluster(watch.cluster)
+    if cluster.refusal:
+        raise pulumi.RunError(
+            f"{cluster.refusal}\nFix: repair it, run `pulumi up` on {watch.cluster}, then this again."
+        )
+    provider = create_cluster_provider(cluster.kubeconfig, f"busbar/{cluster.cluster_name}")
+    first: list[pulumi.Resource] = []
+    if watch.stack.mode != "none":
+        spec = SurveySpec.of(watch.stack).model_dump(mode="json")
+        first.append(
+            create_cluster_command(
+                "survey", "watch survey", spec, cluster.kubeconfig, ResourceOptions(), triggers=[digest(spec)]
+            )
+        )
+    size = of_cluster(watch, cluster)
+    args = PrometheusArgs(
+        stack=watch.stack,
+        helm_values=PROJECT / "helm_values",
+        memory_gib=size.memory_gib,
+        kubeconfig=cluster.kubeconfig,
+    )
+    crds = Crds("prometheus-crds", args, ResourceOptions(provider=provider, depends_on=first))
+    prometheus = Prometheus("prometheus", args, ResourceOptions(provider=provider, depends_on=[crds]))
+    monitoring = Monitoring(
+        "monitoring",
+        MonitoringArgs(watch=watch, cluster=cluster),
+        ResourceOptions(provider=provider, depends_on=[*first, prometheus]),
+    )
+    outputs = monitoring.result.apply(
+        lambda printed: build_outputs(watch, cluster.cluster_name, size, printed)
+    )
+    names = build_outputs(watch, cluster.cluster_name, size, None)
+    export_all({name: outputs[name] for name in names})
+    await fail_unless_passed(outputs, enforce=watch.check.enforce, gate=gate)
+
+
+end_quietly_when_interrupted()
+pulumi.run(main)

@@ -1,0 +1,18 @@
+"""The door of watch: all that the core knows of this folder."""
+
+from busbar.capability import Capability, Gate
+
+CAPABILITY = Capability(
+    name="watch",
+    help="Configure, estimate and refresh the monitoring of a cluster.",
+    commands="stacks.watch.package.commands",
+    schema="stacks.watch.package.schema",
+    gate=Gate(
+        version="watch_contract_version",
+        passed="watch_passed",
+        reasons="watch_reasons",
+        title="monitoring is not complete",
+        raised="check.run",
+        summary="stacks.watch.package.summary",
+    ),
+)

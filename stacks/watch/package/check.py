@@ -1,0 +1,144 @@
+"""Whether the monitoring works: series are served, all rails are read, Prometheus has rules and data."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from pydantic import Field
+
+from busbar.judge.checks import Model
+from busbar.kube.client import Api, ApiError, JsonObject
+from busbar.kube.gpus import listed
+from busbar.kube.wait import Clock, Deadline, Pending, ProgressCallback, TimedOut, wait_until
+from stacks.watch.package import render
+from stacks.watch.package.config import Watch
+from stacks.watch.package.manifests import METRICS, PORT, RAILS
+from stacks.watch.package.series import CONFIG_MAP, FILE
+
+POLL_SECONDS = 5.0
+PROMETHEUS_PORT = 9090
+_IN_PARALLEL = 32
+_WRITTEN = re.compile(r"^busbar_metrics_written_timestamp_seconds (\S+)$", re.MULTILINE)
+_EXPECTED = re.compile(r'^busbar_node_rails_expected\{node="([^"]+)".*\} (\d+)$', re.MULTILINE)
+_STATE = re.compile(r"^node_infiniband_state_id\{", re.MULTILINE)
+
+
+class CheckSpec(Model):
+    """What to check: stdin of `busbar watch check`. `groups`: those that a Prometheus must have loaded."""
+
+    namespace: str
+    groups: tuple[str, ...] = ()
+    deadline_seconds: float = Field(gt=0)
+
+    @classmethod
+    def of(cls, watch: Watch) -> CheckSpec:
+        """From the configuration."""
+        groups = () if watch.stack.mode == "none" else tuple(each["name"] for each in render.groups(watch))
+        return cls(namespace=watch.namespace, groups=groups, deadline_seconds=watch.stack.timeout_seconds)
+
+
+def check(api: Api, spec: CheckSpec, clock: Clock, progress: ProgressCallback) -> dict[str, Any]:
+    """{"passed", "reasons", "nodes"} at the first look without a problem, or at the deadline."""
+    seen = _Look(api, spec)
+    reasons: list[str] = []
+
+    def look() -> int | Pending:
+        reasons[:] = seen.problems()
+        return Pending(reasons[0]) if reasons else len(seen.read)
+
+    try:
+        wait_until(look, Deadline(clock, spec.deadline_seconds), poll_seconds=POLL_SECONDS, progress=progress)
+    except TimedOut as error:
+        reasons = reasons or [error.state]
+    return {"passed": not reasons, "reasons": reasons, "nodes": len(seen.read)}
+
+
+class _Look:
+    """What was seen so far. `read`: the Nodes all of whose rails are read; they are asked once."""
+
+    def __init__(self, api: Api, spec: CheckSpec) -> None:
+        self._api, self._spec = api, spec
+        self.read: set[str] = set()
+
+    def problems(self) -> list[str]:
+        stored = self._api.get(f"/api/v1/namespaces/{self._spec.namespace}/configmaps/{CONFIG_MAP}")
+        text = str((stored.get("data") or {}).get(FILE))
+        expected = {node: int(rails) for node, rails in _EXPECTED.findall(text)}
+        if not expected:
+            return ["no node is expected to have rails: the cluster's outputs name no usable worker"]
+        return [*self._served(text), *self._rails(expected), *self._loaded(len(expected))]
+
+    def _served(self, text: str) -> Iterator[str]:
+        written = _WRITTEN.findall(text)
+        served = [_WRITTEN.findall(self._metrics(pod)) for pod in self._pods(METRICS).values()]
+        if not any([*map(float, each)] == [*map(float, written)] for each in served):
+            yield f"{METRICS} does not serve what was written last (kubelet takes up to 90 s to mount it)"
+
+    def _rails(self, expected: Mapping[str, int]) -> Iterator[str]:
+        pods = self._pods(RAILS)
+        asked = [node for node in expected if node not in self.read]
+        with ThreadPoolExecutor(_IN_PARALLEL) as pool:
+            found = dict(zip(asked, pool.map(lambda node: self._ports(pods.get(node)), asked), strict=True))
+        self.read |= {node for node, ports in found.items() if ports >= expected[node]}
+        if short := [f"{node} {found[node]}/{expected[node]}" for node in asked if node not in self.read]:
+            yield (
+                f"node_exporter does not read all rails: {listed(short)}. Fix: look at the pods of {RAILS}, "
+                "and for files in /sys/class/infiniband/*/ports/* that cannot be read (node_exporter#3265)"
+            )
+
+    def _loaded(self, nodes: int) -> Iterator[str]:
+        if not self._spec.groups:
+            return
+        services = self._api.list("/api/v1/services", labelSelector="operated-prometheus=true")
+        problems = [_prometheus(self._api, each, self._spec.groups, nodes) for each in services]
+        if not services:
+            yield "no Prometheus runs: the operator has made no Service with the label operated-prometheus"
+        elif all(problems):
+            yield from filter(None, problems)
+
+    def _pods(self, app: str) -> dict[str, str]:
+        """Node -> name of the pod there."""
+        path = f"/api/v1/namespaces/{self._spec.namespace}/pods"
+        found = self._api.list(path, labelSelector=f"app={app}")
+        return {str(pod["spec"].get("nodeName")): pod["metadata"]["name"] for pod in found}
+
+    def _ports(self, pod: str | None) -> int:
+        return len(_STATE.findall(self._metrics(pod))) if pod else 0
+
+    def _metrics(self, pod: str) -> str:
+        path = f"/api/v1/namespaces/{self._spec.namespace}/pods/{pod}:{PORT}/proxy/metrics"
+        try:
+            return b"".join(self._api.stream(path)).decode()
+        except ApiError:
+            return ""  # it does not run yet
+
+
+def _prometheus(api: Api, service: JsonObject, groups: tuple[str, ...], nodes: int) -> str | None:
+    """What one Prometheus lacks; None where it has all rules and reads all nodes."""
+    namespace, name = service["metadata"]["namespace"], service["metadata"]["name"]
+    path = f"/api/v1/namespaces/{namespace}/services/{name}:{PROMETHEUS_PORT}/proxy/api/v1"
+    try:
+        loaded = {group["name"] for group in api.get(f"{path}/rules", type="alert")["data"]["groups"]}
+        queries = (
+            "busbar_node_rails_expected",
+            f'count by (node) (node_infiniband_state_id{{job="{RAILS}"}})',
+        )
+        read = [_count(api.get(f"{path}/query", query=f"count({query})")) for query in queries]
+    except (ApiError, KeyError) as error:
+        return f"Prometheus {namespace}/{name} does not answer: {error}"
+    if missing := [group for group in groups if group not in loaded]:
+        return (
+            f"Prometheus {namespace}/{name} has not loaded {', '.join(missing)}. Fix: compare "
+            "stack.release_label with its ruleSelector and serviceMonitorSelector"
+        )
+    if min(read) < nodes:
+        return f"Prometheus {namespace}/{name} reads {min(read)} of {nodes} nodes"
+    return None
+
+
+def _count(answer: JsonObject) -> int:
+    result = answer["data"]["result"]
+    return int(float(result[0]["value"][1])) if result else 0

@@ -1,0 +1,96 @@
+"""The exporters, busbar's series, and what a Prometheus Operator reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pulumi
+import pulumi_kubernetes as kubernetes
+
+from busbar.components.engine.cluster_objects import create_custom_resource, create_privileged_namespace
+from busbar.components.engine.local_command import create_cluster_command
+from busbar.manifests.names import digest
+from busbar.outputs import ClusterOutputs
+from stacks.watch.package import manifests
+from stacks.watch.package.check import CheckSpec
+from stacks.watch.package.config import Watch
+from stacks.watch.package.outputs import CONTRACT_VERSION
+from stacks.watch.package.series import SeriesSpec
+
+_KINDS: dict[str, Any] = {
+    "DaemonSet": kubernetes.apps.v1.DaemonSet,
+    "Deployment": kubernetes.apps.v1.Deployment,
+    "Service": kubernetes.core.v1.Service,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class MonitoringArgs:
+    """`cluster`: one that has passed."""
+
+    watch: Watch
+    cluster: ClusterOutputs
+
+
+class Monitoring(pulumi.ComponentResource):
+    """Makes a namespace with both exporters and busbar's series, the rules, the dashboards, and the check.
+
+    The series are written anew when the cluster's outputs change; what Pulumi does not own, `busbar watch
+    refresh` may write too.
+    """
+
+    result: pulumi.Output[str]
+    """What `busbar watch check` printed."""
+
+    def __init__(self, name: str, args: MonitoringArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("busbar:watch:Monitoring", name, None, opts)
+        watch = args.watch
+        namespace = create_privileged_namespace(
+            f"{name}-namespace", watch.namespace, pulumi.ResourceOptions(parent=self)
+        )
+        inside = pulumi.ResourceOptions(parent=self, depends_on=[namespace], deleted_with=namespace)
+        spec = SeriesSpec.of(args.cluster, watch).model_dump(mode="json", exclude_none=True)
+        written = create_cluster_command(
+            f"{name}-series", "watch write", spec, args.cluster.kubeconfig, inside, triggers=[digest(spec)]
+        )
+        made: list[pulumi.Resource] = [written]
+        # The pod that serves the series mounts them.
+        after = pulumi.ResourceOptions(parent=self, depends_on=[written], deleted_with=namespace)
+        for manifest in manifests.workloads(watch):
+            kind, metadata, content = _KINDS[manifest["kind"]], manifest["metadata"], manifest["spec"]
+            made.append(kind(_resource(name, manifest), metadata=metadata, spec=content, opts=after))
+        if watch.stack.mode != "none":
+            for manifest in manifests.monitoring(watch):
+                made.append(create_custom_resource(_resource(name, manifest), manifest, inside))
+            for manifest in manifests.dashboards(watch):
+                _config_map(name, manifest, inside)
+        if watch.dcgm:
+            _config_map(name, manifests.dcgm_counters(watch), pulumi.ResourceOptions(parent=self))
+        check = CheckSpec.of(watch).model_dump(mode="json")
+        checked = create_cluster_command(
+            f"{name}-check",
+            "watch check",
+            check,
+            args.cluster.kubeconfig,
+            pulumi.ResourceOptions(parent=self, depends_on=made),
+            triggers=[
+                digest({**check, "run": watch.check.run, "series": spec, "of": _all(watch)}),
+                f"contract {CONTRACT_VERSION}",
+            ],
+        )
+        self.result = checked.stdout.apply(lambda text: text or "")
+        self.register_outputs({"result": self.result})
+
+
+def _all(watch: Watch) -> list[dict[str, Any]]:
+    return [*manifests.workloads(watch), *manifests.monitoring(watch)]
+
+
+def _resource(name: str, manifest: dict[str, Any]) -> str:
+    return f"{name}-{manifest['kind']}-{manifest['metadata']['name']}".lower()
+
+
+def _config_map(name: str, manifest: dict[str, Any], opts: pulumi.ResourceOptions) -> None:
+    metadata, data = manifest["metadata"], manifest["data"]
+    kubernetes.core.v1.ConfigMap(f"{name}-{metadata['name']}", metadata=metadata, data=data, opts=opts)

@@ -1,0 +1,78 @@
+"""Prometheus, Alertmanager and Grafana with their CRDs, where the stack installs them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pulumi
+import pulumi_kubernetes as kubernetes
+import pulumi_random as random
+
+from busbar.components.engine.release import ChartSource, ReleaseArgs, create_release
+from busbar.config.kubernetes_values import is_local_chart, repository_of
+from busbar.manifests.operators import Operator, Values, load
+from stacks.watch.package import prometheus
+from stacks.watch.package.config import Stack
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrometheusArgs:
+    """`helm_values`: the folder with the values of both releases. `memory_gib`: of Prometheus."""
+
+    stack: Stack
+    helm_values: Path
+    memory_gib: int
+    kubeconfig: pulumi.Input[str]
+
+
+class Crds(pulumi.ComponentResource):
+    """Makes the release of the operator's CRDs, or nothing unless stack.mode is install."""
+
+    def __init__(self, name: str, args: PrometheusArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("busbar:watch:Crds", name, None, opts)
+        if args.stack.enabled:
+            values = load(args.helm_values, prometheus.CRDS.release)
+            chart, version = args.stack.crds_chart, args.stack.crds_version
+            create_release(name, _release(args, prometheus.CRDS, chart, version, values), parent=self)
+        self.register_outputs({})
+
+
+class Prometheus(pulumi.ComponentResource):
+    """Makes the release of kube-prometheus-stack and Grafana's password, or nothing, as above."""
+
+    def __init__(self, name: str, args: PrometheusArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("busbar:watch:Prometheus", name, None, opts)
+        if args.stack.enabled:
+            values = prometheus.values(args.helm_values, args.stack, args.memory_gib)
+            chart, version = args.stack.chart, args.stack.version
+            release = create_release(
+                name, _release(args, prometheus.STACK, chart, version, values), parent=self
+            )
+            self._set_password(name, release)
+        self.register_outputs({})
+
+    def _set_password(self, name: str, release: kubernetes.helm.v3.Release) -> None:
+        mine = pulumi.ResourceOptions(parent=self)
+        password = random.RandomPassword(f"{name}-grafana-password", length=32, special=False, opts=mine)
+        # After the release, which makes the namespace; Grafana's pod waits for it.
+        kubernetes.core.v1.Secret(
+            f"{name}-grafana-admin",
+            metadata={"name": prometheus.GRAFANA_SECRET, "namespace": prometheus.STACK.namespace},
+            string_data={"admin-user": "admin", "admin-password": password.result},
+            opts=pulumi.ResourceOptions(parent=self, depends_on=[release]),
+        )
+
+
+def _release(
+    args: PrometheusArgs, operator: Operator, chart: str, version: str, values: Values
+) -> ReleaseArgs:
+    """Helm does not wait: what must run is checked at the end, by what it does (busbar watch check)."""
+    source = ChartSource(
+        chart=chart,
+        version=None if is_local_chart(chart) else version,
+        repository=repository_of(chart, args.stack.repository),
+    )
+    return ReleaseArgs(
+        kubeconfig=args.kubeconfig, operator=operator, config=args.stack, source=source, values=values
+    )

@@ -1,0 +1,143 @@
+"""`busbar-watch:watch`: the whole configuration of one stack of stacks/watch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from busbar.config.kubernetes_values import (
+    ChartName,
+    ChartVersion,
+    DnsLabel,
+    DnsSubdomain,
+    Image,
+    LabelValue,
+    Quantity,
+    is_local_chart,
+)
+from busbar.config.project import ProjectConfig
+from busbar.config.values import Int, JsonObject, Matching, Model, NonEmpty, Seconds, StackName, Url
+from stacks.watch.package import versions
+
+KEY = "watch"
+PROJECT = "busbar-watch"
+
+Counter = Annotated[
+    str, Matching(r"node_infiniband_[a-z0-9_]+", "a series of node_exporter's InfiniBand collector")
+]
+
+
+class Stack(Model):
+    """Where Prometheus, Alertmanager and Grafana come from."""
+
+    mode: Literal["none", "existing", "install"] = Field(
+        default="none",
+        description="none: the exporters only. existing: also ServiceMonitors, rules and dashboards, "
+        "for a Prometheus Operator that is there. install: kube-prometheus-stack too.",
+    )
+    release_label: LabelValue | None = Field(
+        default=None,
+        description="Value of the label `release` by which an existing Prometheus selects its objects.",
+    )
+    repository: Url | None = Field(
+        default=versions.PROMETHEUS_CHARTS,
+        description="Helm repository; not used for a local chart or an oci:// URL.",
+    )
+    version: ChartVersion = Field(
+        default=versions.KUBE_PROMETHEUS_STACK, description="Version of kube-prometheus-stack."
+    )
+    chart: ChartName = Field(
+        default="kube-prometheus-stack", description="Name of the chart, a local path, or an oci:// URL."
+    )
+    crds_version: ChartVersion = Field(
+        default=versions.PROMETHEUS_OPERATOR_CRDS,
+        description="Version of the chart with the CRDs; it must be of the same operator.",
+    )
+    crds_chart: ChartName = Field(
+        default="prometheus-operator-crds", description="The same for the CRDs, which are installed first."
+    )
+    values: JsonObject = Field(
+        default={}, description="Values merged over stacks/watch/helm_values/; lists are replaced."
+    )
+    storage: Quantity = Field(default="200Gi", description="Size of Prometheus' volume.")
+    storage_class: DnsSubdomain | None = Field(
+        default=None, description="StorageClass of that volume; by default the cluster's default one."
+    )
+    retention_days: Annotated[Int, Field(ge=1)] = Field(default=10, description="Days that series are kept.")
+    timeout_seconds: Seconds = Field(
+        default=600, description="Time until Prometheus must have loaded the rules and read the exporters."
+    )
+
+    @property
+    def enabled(self) -> bool:
+        """Whether kube-prometheus-stack is installed."""
+        return self.mode == "install"
+
+
+class Check(Model):
+    """Whether exporters and rules are seen to work."""
+
+    enforce: bool = Field(default=True, description="Let `pulumi up` fail unless it passed.")
+    run: Annotated[Int, Field(ge=1)] = Field(
+        default=1, description="Number of the check: raise it to check again without another change."
+    )
+
+
+class Watch(Model):
+    """What watches one cluster."""
+
+    cluster: StackName = Field(
+        description="The stack that created the cluster, as organization/busbar/STACK."
+    )
+    namespace: DnsLabel = Field(default="busbar-watch", description="Namespace of exporters and rules.")
+    stack: Stack = Field(default=Stack(), description="Prometheus: none, an existing one, or installed.")
+    image: Image = Field(
+        default=versions.NODE_EXPORTER_IMAGE, description="Image with node_exporter as its entry point."
+    )
+    devices: NonEmpty | None = Field(
+        default=None,
+        description="Regular expression of the HCAs to read, such as mlx5_[0-7]; by default all.",
+    )
+    missing_counters: list[Counter] = Field(
+        default=[],
+        description="Counters that this site's HCAs do not have, such as virtual functions: no alert on "
+        "their absence.",
+    )
+    dcgm: bool = Field(
+        default=True, description="Counters for dcgm-exporter, its ServiceMonitor, and the rules on GPUs."
+    )
+    dcgm_namespace: DnsLabel = Field(
+        default="gpu-operator", description="Namespace in which dcgm-exporter runs."
+    )
+    max_age_hours: Annotated[Int, Field(ge=1)] | None = Field(
+        default=None, description="Alert when the last measurement of a pool is older; by default never."
+    )
+    check: Check = Field(default=Check(), description="The check that ends an update, and its gate.")
+
+
+def _findings(watch: Watch) -> Iterator[str]:
+    """The checks that no value can make on its own."""
+    stack = watch.stack
+    if stack.mode == "existing" and stack.release_label is None:
+        yield (
+            "stack.release_label: missing: an existing Prometheus selects its objects by a label. Fix: take "
+            "it from `kubectl get prometheus -A -o yaml`, serviceMonitorSelector; any value if that is empty"
+        )
+    if stack.mode != "existing" and stack.release_label is not None:
+        yield f"stack.release_label: {stack.release_label!r} is not used with stack.mode: {stack.mode}"
+    for key, chart in (("chart", stack.chart), ("crds_chart", stack.crds_chart)):
+        if stack.enabled and not (is_local_chart(chart) or stack.repository or "://" in chart):
+            yield f"stack.{key}: {chart!r} is a name, and stack.repository is not set"
+
+
+CONFIG = ProjectConfig(
+    project=PROJECT,
+    key=KEY,
+    model=Watch,
+    example="stacks/watch/Pulumi.dev.yaml",
+    what="the monitoring",
+    findings=_findings,
+)
+read, load = CONFIG.read, CONFIG.load

@@ -1,0 +1,78 @@
+"""The objects of stacks/watch on the cluster, as plain mappings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from stacks.watch.package import render
+from stacks.watch.package.config import Watch
+
+Manifest = dict[str, Any]
+
+RAILS = "busbar-rails"
+METRICS = "busbar-metrics"
+PORT = 9100
+DCGM = "busbar-dcgm"
+DCGM_COUNTERS = "busbar-dcgm-counters"
+MONITORING = "monitoring.coreos.com/v1"
+_LABELS = {"app.kubernetes.io/managed-by": "busbar"}
+_HERE = Path(__file__).resolve().parent
+
+
+def workloads(watch: Watch) -> list[Manifest]:
+    """Both exporters with their Services."""
+    found = [each for each in _objects(watch) if each["apiVersion"] != MONITORING]
+    for manifest in found:
+        if template := manifest["spec"].get("template"):
+            [container] = template["spec"]["containers"]
+            container["image"] = watch.image
+            if watch.devices and manifest["metadata"]["name"] == RAILS:
+                container["args"].append(f"--collector.infiniband.device-include=^({watch.devices})$")
+    return found
+
+
+def monitoring(watch: Watch) -> list[Manifest]:
+    """The ServiceMonitors and the PrometheusRule."""
+    found = [each for each in _objects(watch) if each["apiVersion"] == MONITORING]
+    for manifest in found:
+        if manifest["metadata"]["name"] == DCGM:
+            manifest["spec"]["namespaceSelector"] = {"matchNames": [watch.dcgm_namespace]}
+    wanted = [each for each in found if watch.dcgm or each["metadata"]["name"] != DCGM]
+    spec = {"groups": render.groups(watch)}
+    rules = {"apiVersion": MONITORING, "kind": "PrometheusRule", "metadata": {"name": "busbar"}, "spec": spec}
+    return [*wanted, _complete(rules, watch)]
+
+
+def dcgm_counters(watch: Watch) -> Manifest:
+    """What dcgm-exporter reads, as the GPU Operator's dcgmExporter.config.name expects it."""
+    counters = {"dcgm-metrics.csv": (_HERE / "dcgm-metrics.csv").read_text(encoding="utf-8")}
+    made = _complete({"metadata": {"name": DCGM_COUNTERS}, "data": counters}, watch)
+    made["metadata"]["namespace"] = watch.dcgm_namespace
+    return made
+
+
+def dashboards(watch: Watch) -> list[Manifest]:
+    """A ConfigMap per dashboard, with the label by which Grafana's sidecar finds it."""
+    found = []
+    for file in sorted((_HERE / "dashboards").glob("*.json")):
+        metadata = {"name": f"busbar-dashboard-{file.stem}", "labels": {"grafana_dashboard": "1"}}
+        data = {f"busbar-{file.name}": file.read_text(encoding="utf-8")}
+        found.append(_complete({"metadata": metadata, "data": data}, watch))
+    return found
+
+
+def _objects(watch: Watch) -> list[Manifest]:
+    documents = yaml.safe_load_all((_HERE / "objects.yaml").read_text(encoding="utf-8"))
+    return [_complete(each, watch) for each in documents]
+
+
+def _complete(manifest: Manifest, watch: Watch) -> Manifest:
+    """With namespace and labels: that of busbar, and that by which an existing Prometheus selects."""
+    metadata = manifest["metadata"]
+    labels = {**_LABELS, **metadata.get("labels", {})}
+    if manifest.get("apiVersion") == MONITORING and watch.stack.release_label:
+        labels["release"] = watch.stack.release_label
+    return {**manifest, "metadata": {**metadata, "namespace": watch.namespace, "labels": labels}}

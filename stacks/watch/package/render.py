@@ -1,0 +1,92 @@
+"""The alerts of the three files as groups of a PrometheusRule, and alerts on the absence of rails' series.
+
+One unreadable port makes node_exporter give no InfiniBand series at all (prometheus/node_exporter#3265): a
+rule that compares them would be silent. `...Absent` fires where a series of an expected rail is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import Field, TypeAdapter
+
+from busbar.config.values import Model
+from stacks.watch.package.config import Watch
+
+FOLDER = Path(__file__).resolve().parent / "alerts"
+GROUPS = ("cluster", "rails", "gpus")
+PREFIX = "node_infiniband_"
+# Has a port at all: where it is missing, so is everything else, and one alert is enough.
+STATE = "state_id"
+RAILS = "busbar_node_rails_expected"
+
+
+class Rule(Model):
+    """One alert. `series`: of a rail, without their prefix; `link_layer`: of the rails that have them."""
+
+    alert: str
+    series: list[str] = Field(default=[])
+    link_layer: Literal["ethernet"] | None = Field(default=None)
+    expr: str
+    pending: str = Field(alias="for")
+    severity: Literal["critical", "warning", "info"]
+    summary: str
+    fix: str
+
+    def render(self) -> dict[str, Any]:
+        """As Prometheus reads it."""
+        return {
+            "alert": self.alert,
+            "expr": self.expr,
+            "for": self.pending,
+            "labels": {"severity": self.severity},
+            "annotations": {"summary": self.summary, "description": f"Fix: {self.fix}"},
+        }
+
+
+def groups(watch: Watch) -> list[dict[str, Any]]:
+    """The groups of the PrometheusRule."""
+    wanted = [name for name in GROUPS if watch.dcgm or name != "gpus"]
+    return [
+        {"name": f"busbar-{name}", "rules": [rule.render() for rule in rules(name, watch)]} for name in wanted
+    ]
+
+
+def rules(group: str, watch: Watch) -> list[Rule]:
+    """The rules of one file, and their twins."""
+    known = TypeAdapter(list[Rule]).validate_python(yaml.safe_load((FOLDER / f"{group}.yaml").read_text()))
+    return [*known, *_absent(known, watch.missing_counters)]
+
+
+def _absent(known: Sequence[Rule], missing: Sequence[str]) -> Iterator[Rule]:
+    layers = {series: rule.link_layer for rule in known for series in rule.series}
+    for series, link_layer in layers.items():
+        if PREFIX + series not in missing:
+            yield _twin(series, link_layer)
+
+
+def _twin(series: str, link_layer: str | None) -> Rule:
+    rails = f'{RAILS}{{link_layer="{link_layer}"}}' if link_layer else RAILS
+    expr = f"{rails} > on (node) ({_count(series)} or on (node) {RAILS} * 0)"
+    if series != STATE:
+        expr = f"({expr}) and on (node) ({_count(STATE)} >= on (node) {RAILS})"
+    words = "".join(word.capitalize() for word in series.removesuffix("_total").split("_"))
+    return Rule.model_validate(
+        {
+            "alert": f"BusbarRail{words}Absent",
+            "expr": expr,
+            "for": "5m",
+            "severity": "critical" if series == STATE else "warning",
+            "summary": f"{PREFIX}{series} is missing for some of the {{{{ $value }}}} rails of "
+            "{{ $labels.node }}",
+            "fix": "look for files in /sys/class/infiniband/*/ports/* that cannot be read, and at the pod of "
+            f"busbar-rails there. HCAs that lack the counter: add {PREFIX}{series} to missing_counters",
+        }
+    )
+
+
+def _count(series: str) -> str:
+    return f'count by (node) ({PREFIX}{series}{{job="busbar-rails"}})'

@@ -1,0 +1,55 @@
+"""How many series Prometheus has to hold, and the memory for them: an estimate, not a measurement."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from busbar.outputs import ClusterOutputs
+from stacks.watch.package.config import Watch
+from stacks.watch.package.manifests import dcgm_counters
+
+# Of one node: node_exporter's default collectors on a host with some 100 cores, and kubelet with cAdvisor,
+# kube-state-metrics.
+NODE_EXPORTER = 1500
+KUBERNETES = 1500
+# Of one rail: counters and hw_counters of mlx5, state, rate and info.
+PER_RAIL = 60
+# Bytes of one series in the head, with its share of queries and of the WAL's replay.
+BYTES_PER_SERIES = 8 * 1024
+BASE_BYTES = 1 << 30
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """`series` of all nodes; `memory_gib` that Prometheus should request."""
+
+    nodes: int
+    series: int
+    memory_gib: int
+
+    def __str__(self) -> str:
+        return f"{self.nodes} nodes: about {self.series:,} series, {self.memory_gib} GiB of memory (estimate)"
+
+
+def estimate(watch: Watch, nodes: int, gpus: int, rails: int) -> Estimate:
+    """`nodes` with `gpus` and `rails` each. What an existing Prometheus has besides is not in it."""
+    lines = dcgm_counters(watch)["data"]["dcgm-metrics.csv"].splitlines()
+    per_gpu = sum(not line.startswith("#") for line in lines) if watch.dcgm else 0
+    # Of busbar itself: what is expected of a node.
+    each = rails * PER_RAIL + gpus * per_gpu + 5
+    each += NODE_EXPORTER + KUBERNETES if watch.stack.enabled else 0
+    series = nodes * each
+    return Estimate(nodes, series, math.ceil((BASE_BYTES + series * BYTES_PER_SERIES) / (1 << 30)))
+
+
+def of_cluster(watch: Watch, cluster: ClusterOutputs) -> Estimate:
+    """The estimate for a cluster, as if all its workers had the devices of the largest pool."""
+    pools = cluster.pools.values()
+    workers = sum(node.role == "worker" for node in cluster.nodes)
+    return estimate(
+        watch,
+        workers,
+        max((pool.gpus for pool in pools), default=0),
+        max((pool.rails for pool in pools), default=0),
+    )

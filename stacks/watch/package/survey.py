@@ -1,0 +1,107 @@
+"""What on a cluster is in the way of the monitoring, found before anything is installed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from busbar.judge.checks import Model
+from busbar.kube.client import Api, ApiError, JsonObject
+from busbar.kube.gpus import listed
+from busbar.kube.nodes import NODES
+from stacks.watch.package.config import Stack
+from stacks.watch.package.prometheus import CRDS, STACK
+
+CRD_PATH = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+GROUP = "monitoring.coreos.com"
+NEEDED = ("servicemonitors", "prometheusrules")
+CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
+NODE_EXPORTER_PORT = 9100
+_DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
+_IN_PARALLEL = 32
+
+
+class SurveySpec(Model):
+    """What will be installed: stdin of `busbar watch survey`."""
+
+    install: bool
+    storage_class: str | None = None
+
+    @classmethod
+    def of(cls, stack: Stack) -> SurveySpec:
+        """From the configuration."""
+        return cls(install=stack.enabled, storage_class=stack.storage_class)
+
+
+def findings(api: Api, spec: SurveySpec) -> list[str]:
+    """Every obstacle, with its fix; empty where there is none. Raises ApiError."""
+    crds = [each for each in api.list(CRD_PATH) if (each.get("spec") or {}).get("group") == GROUP]
+    if not spec.install:
+        return list(_missing_crds(crds))
+    return [*_foreign_crds(crds), *_storage(api, spec.storage_class), *_taken_port(api)]
+
+
+def _missing_crds(crds: list[JsonObject]) -> Iterator[str]:
+    known = {each["metadata"]["name"] for each in crds}
+    missing = [name for kind in NEEDED if (name := f"{kind}.{GROUP}") not in known]
+    if missing:
+        yield (
+            f"stack.mode is existing, and the cluster has no CRD {', '.join(missing)}. Fix: install the "
+            "Prometheus Operator, or set stack.mode: install"
+        )
+
+
+def _foreign_crds(crds: list[JsonObject]) -> Iterator[str]:
+    foreign = [each["metadata"]["name"] for each in crds if _release(each) != CRDS.release]
+    if foreign:
+        yield (
+            f"CRDs of {GROUP} that busbar did not install: {listed(foreign)}. Fix: if their operator runs, "
+            "set stack.mode: existing; if it is gone, delete them (kubectl delete crd ...)"
+        )
+
+
+def _release(crd: JsonObject) -> str | None:
+    annotations: dict[str, Any] = crd["metadata"].get("annotations") or {}
+    return annotations.get("meta.helm.sh/release-name")
+
+
+def _storage(api: Api, wanted: str | None) -> Iterator[str]:
+    classes = [each["metadata"] for each in api.list(CLASSES)]
+    names = [each["name"] for each in classes]
+    known = f"the cluster has {', '.join(names) or 'none'}"
+    if wanted and wanted not in names:
+        yield f"there is no StorageClass {wanted}; {known}. Fix: name one of them in stack.storage_class"
+    if not wanted and not any(
+        (each.get("annotations") or {}).get(_DEFAULT_CLASS) == "true" for each in classes
+    ):
+        yield f"no StorageClass is the default one; {known}. Fix: name one in stack.storage_class"
+
+
+def _taken_port(api: Api) -> Iterator[str]:
+    """Nodes on which something answers at 9100 that is not the node_exporter of an earlier update."""
+    pods = api.list(
+        f"/api/v1/namespaces/{STACK.namespace}/pods",
+        labelSelector="app.kubernetes.io/name=prometheus-node-exporter",
+    )
+    ours = {(pod.get("spec") or {}).get("nodeName") for pod in pods}
+    names = [node["metadata"]["name"] for node in api.list(NODES)]
+    asked = [name for name in names if name not in ours]
+    with ThreadPoolExecutor(_IN_PARALLEL) as pool:
+        answers = list(pool.map(lambda name: _answers(api, name), asked))
+    taken = [name for name, answered in zip(asked, answers, strict=True) if answered]
+    if taken:
+        yield (
+            f"port {NODE_EXPORTER_PORT} is taken on {listed(taken)}, probably by a node_exporter. Fix: "
+            "stop it; or set stack.values: {nodeExporter: {enabled: false}}, and let Prometheus read that one"
+        )
+
+
+def _answers(api: Api, node: str) -> bool:
+    """Whether a server listens there, asked by the API server, which reaches all Nodes."""
+    try:
+        next(iter(api.stream(f"{NODES}/{node}:{NODE_EXPORTER_PORT}/proxy/")), b"")
+    except ApiError as error:
+        # 5xx: refused, or a firewall. Anything else came from the port.
+        return not error.transient
+    return True

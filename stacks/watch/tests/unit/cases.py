@@ -1,0 +1,179 @@
+"""For every alert series that make it fire and series that do not, in promtool's notation, by the minute."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+Series = Mapping[str, str]
+
+# A pool of two nodes with two rails at 400 Gb/s and two GPUs.
+EXPECTED: Series = {
+    'busbar_node_rails_expected{node="gpu-1",pool="h100",link_layer="infiniband"}': "2x60",
+    'busbar_node_rail_rate_bytes_per_second{node="gpu-1",pool="h100"}': "5e10x60",
+    'busbar_node_gpus_expected{node="gpu-1",pool="h100"}': "2x60",
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """`at`: when the alert must fire, or must not. `expected`: series in both. `step` of values."""
+
+    firing: Series
+    silent: Series
+    at: str = "30m"
+    expected: Series = field(default_factory=lambda: EXPECTED)
+    step: str = "1m"
+
+
+def rail(name: str, values: str, device: str = "mlx5_0") -> Series:
+    """A series of one rail of gpu-1."""
+    labels = f'job="busbar-rails",node="gpu-1",device="{device}",port="1"'
+    return {f"node_infiniband_{name}{{{labels}}}": values}
+
+
+def rails(name: str, first: str, second: str) -> Series:
+    """A series of both rails of gpu-1."""
+    return {**rail(name, first), **rail(name, second, "mlx5_1")}
+
+
+def gpu(name: str, values: str, labels: str = "", number: int = 0) -> Series:
+    """A series of one GPU of gpu-1."""
+    return {f'{name}{{node="gpu-1",gpu="{number}"{labels}}}': values}
+
+
+def xid(number: int, values: str) -> Series:
+    return gpu("DCGM_EXP_XID_ERRORS_COUNT", values, f',xid="{number}",window_size_in_ms="300000"')
+
+
+def counter(name: str, firing: str, silent: str, at: str = "30m") -> Case:
+    """A counter of a rail."""
+    return Case(rail(name, firing), rail(name, silent), at)
+
+
+LAST_RUN = 'busbar_nccl_last_run_timestamp_seconds{pool="h100"}'
+FLAT, ONE = "7x60", "7x20 8x40"
+# A reload of the driver sets it to 0.
+RESET = "900000x20 0x40"
+
+CASES: Mapping[str, Case] = {
+    "BusbarRailDown": Case(rails("state_id", "4x60", "4x20 1x40"), rails("state_id", "4x60", "4x60")),
+    "BusbarRailLinkNotUp": Case(
+        rails("physical_state_id", "2x60", "2x60"), rails("physical_state_id", "5x60", "5x60")
+    ),
+    "BusbarRailSlow": Case(
+        rails("rate_bytes_per_second", "5e10x60", "2.5e10x60"),
+        {
+            **rails("rate_bytes_per_second", "5e10x60", "5e10x60"),
+            **rail("rate_bytes_per_second", "1e9x60", "mgmt"),
+        },
+    ),
+    "BusbarRailFlapped": counter("link_downed_total", ONE, RESET, "25m"),
+    "BusbarRailRecovering": counter("link_error_recovery_total", "0+6x60", "0+4x60"),
+    "BusbarRailSymbolErrors": counter("symbol_error_total", "0+3x80", "0+1x80", "70m"),
+    "BusbarRailReceiveErrors": counter("port_errors_received_total", "0+660x60", "0+540x60"),
+    "BusbarRailRemoteErrors": counter("port_receive_remote_physical_errors_total", "0+1x60", ONE),
+    "BusbarRailIntegrityErrors": counter("local_link_integrity_errors_total", "0x20 1x40", "1x60", "25m"),
+    "BusbarRailOverrun": counter("excessive_buffer_overrun_errors_total", "0x20 1x40", "1x60", "25m"),
+    "BusbarRailDiscards": counter("port_discards_transmitted_total", "0+6600x60", "0+5400x60"),
+    "BusbarRailAckTimeouts": counter("local_ack_timeout_errors_total", "0+66x60", "0+54x60"),
+    "BusbarRailReceiverNotReady": counter("rnr_nak_retry_packets_received_total", ONE, FLAT, "25m"),
+    "BusbarRailOutOfSequence": counter("out_of_sequence_packets_received_total", "0+66x60", "0+54x60"),
+    "BusbarRailSequenceErrors": counter("packet_sequence_errors_total", "0+66x60", "0+54x60"),
+    "BusbarRailSlowRestarts": counter("roce_slow_restart_used_total", "0+660x60", "0+540x60"),
+    "BusbarRailOutOfBuffer": counter("out_of_buffer_drops_total", "0+66x60", "0+54x60"),
+    "BusbarRailCounterSaturated": Case(
+        {
+            **rail("link_downed_total", "255x60"),
+            **rail("symbol_error_total", "65535x60"),
+            **rail("local_link_integrity_errors_total", "15x60"),
+        },
+        {
+            **rail("link_downed_total", "250+5x60"),
+            **rail("symbol_error_total", "255x60"),
+            **rail("local_link_integrity_errors_total", "14x60"),
+        },
+    ),
+    "BusbarGpusMissing": Case(
+        gpu("DCGM_FI_DEV_GPU_TEMP", "40x60"),
+        {**gpu("DCGM_FI_DEV_GPU_TEMP", "40x60"), **gpu("DCGM_FI_DEV_GPU_TEMP", "40x60", number=1)},
+    ),
+    "BusbarGpuCountersAbsent": Case(
+        gpu("DCGM_FI_DEV_GPU_TEMP", "40x60"),
+        {**gpu("DCGM_FI_DEV_GPU_TEMP", "40x60"), **gpu("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "0x60")},
+    ),
+    "BusbarGpuXidCritical": Case(xid(79, "0x25 1x40"), xid(31, "1x60")),
+    "BusbarGpuXidWarning": Case(xid(94, "0x25 1x40"), xid(79, "1x60")),
+    "BusbarGpuXidOfProgram": Case(xid(31, "0x25 1x40"), xid(31, "0x60")),
+    "BusbarGpuRowRemapFailed": Case(
+        gpu("DCGM_FI_DEV_ROW_REMAP_FAILURE", "1x60"), gpu("DCGM_FI_DEV_ROW_REMAP_FAILURE", "0x60")
+    ),
+    "BusbarGpuRowsRemapped": Case(
+        gpu("DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS", ONE),
+        gpu("DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS", FLAT),
+    ),
+    "BusbarGpuDoubleBitErrors": Case(
+        gpu("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", ONE), gpu("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", RESET)
+    ),
+    "BusbarGpuNvlinkReplays": Case(
+        gpu("DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL", "0+1x60"),
+        gpu("DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL", ONE),
+    ),
+    "BusbarGpuNvlinkRecovered": Case(
+        gpu("DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL", ONE),
+        gpu("DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL", FLAT),
+        "25m",
+    ),
+    "BusbarGpuPcieReplays": Case(
+        gpu("DCGM_FI_DEV_PCIE_REPLAY_COUNTER", "0+66x60"), gpu("DCGM_FI_DEV_PCIE_REPLAY_COUNTER", "0+54x60")
+    ),
+    "BusbarGpuHot": Case(
+        gpu("DCGM_FI_DEV_THERMAL_VIOLATION", "0+660000x60"),
+        gpu("DCGM_FI_DEV_THERMAL_VIOLATION", "0+540000x60"),
+    ),
+    "BusbarMetricsAbsent": Case({}, EXPECTED, expected={}),
+    "BusbarFabricNotPassed": Case(
+        {'busbar_nccl_passed{pool="h100"}': "0x60"}, {'busbar_nccl_passed{pool="h100"}': "1x60"}
+    ),
+    "BusbarBandwidthBelowFloor": Case(
+        {'busbar_nccl_busbw_gbps{pool="h100"}': "359x60", 'busbar_nccl_floor_gbps{pool="h100"}': "360x60"},
+        {'busbar_nccl_busbw_gbps{pool="h100"}': "360x60", 'busbar_nccl_floor_gbps{pool="h100"}': "360x60"},
+    ),
+    # The clock of a test starts at 0.
+    "BusbarMeasurementOld": Case(
+        {LAST_RUN: "0x60", "busbar_nccl_max_age_seconds": "600x60"},
+        {LAST_RUN: "0x60", "busbar_nccl_max_age_seconds": "3600x60"},
+    ),
+    "BusbarDevicesMissing": Case(
+        {
+            'busbar_node_devices_expected{node="gpu-1",pool="h100",resource="nvidia_com_hostdev"}': "8x60",
+            'kube_node_status_allocatable{node="gpu-1",resource="nvidia_com_hostdev",unit="integer"}': "7x60",
+        },
+        {
+            'busbar_node_devices_expected{node="gpu-1",pool="h100",resource="nvidia_com_hostdev"}': "8x60",
+            'kube_node_status_allocatable{node="gpu-1",resource="nvidia_com_hostdev",unit="integer"}': "8x60",
+        },
+    ),
+    "BusbarNodeCondition": Case(
+        {'kube_node_status_condition{node="gpu-1",condition="BusbarGPU",status="true"}': "1x60"},
+        {
+            'kube_node_status_condition{node="gpu-1",condition="BusbarGPU",status="false"}': "1x60",
+            'kube_node_status_condition{node="gpu-1",condition="Ready",status="true"}': "1x60",
+        },
+    ),
+    "BusbarNodeQuarantined": Case(
+        {'busbar_node_quarantined{node="gpu-1",reason="cable"}': "1x200"},
+        {'busbar_node_quarantined{node="gpu-1",reason="cable"}': "_x100 1x100"},
+        at="190h",
+        step="1h",
+    ),
+}  # fmt: skip
+
+
+def twin(series: str, *, roce: bool = False) -> Case:
+    """Of the alert on the absence of a series: one of two rails lacks it."""
+    ports = {} if series == "state_id" else rails("state_id", "4x60", "4x60")
+    layer = "ethernet" if roce else "infiniband"
+    expected = {f'busbar_node_rails_expected{{node="gpu-1",pool="h100",link_layer="{layer}"}}': "2x60"}
+    firing = {**ports, **rail(series, "0x60")}
+    return Case(firing, {**ports, **rails(series, "0x60", "0x60")}, expected=expected)

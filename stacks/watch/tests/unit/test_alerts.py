@@ -1,0 +1,139 @@
+"""Every alert fires on series that it is for, and on no others: run by promtool."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from stacks.watch.package.render import PREFIX, groups, rules
+from stacks.watch.tests.promtool import run
+from stacks.watch.tests.support import watch
+from stacks.watch.tests.unit.cases import CASES, Case, Series, rail, rails, twin
+
+RAIL_RULES = rules("rails", watch())
+ROCE = {series for rule in RAIL_RULES if rule.link_layer for series in rule.series}
+READ = {series for rule in RAIL_RULES for series in rule.series}
+ALERTS = [rule["alert"] for group in groups(watch()) for rule in group["rules"]]
+TWINS = {
+    re.findall(r"\((node_infiniband_(\w+))", rule.expr)[0][1]: rule.alert
+    for rule in RAIL_RULES
+    if rule.alert.endswith("Absent")
+}
+
+
+def every_case() -> Iterator[tuple[str, Case]]:
+    yield from CASES.items()
+    for series, alert in TWINS.items():
+        yield alert, twin(series, roce=series in ROCE)
+
+
+def case_of(alert: str, series: Series, at: str, *, fires: bool, step: str = "1m") -> dict[str, Any]:
+    """One test of promtool: whether the alert is firing at a time."""
+    expr = f'count by (alertname) (ALERTS{{alertname="{alert}", alertstate="firing"}}) > bool 0'
+    samples = [{"labels": f'{{alertname="{alert}"}}', "value": 1}] if fires else []
+    # promtool stops at the last eval_time.
+    return {
+        "interval": step,
+        "input_series": [{"series": name, "values": values} for name, values in series.items()],
+        "promql_expr_test": [{"expr": expr, "eval_time": at, "exp_samples": samples}],
+    }
+
+
+@pytest.fixture(scope="module")
+def rule_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("alerts") / "rules.yaml"
+    file.write_text(yaml.safe_dump({"groups": groups(watch())}))
+    return file
+
+
+def passes(rule_file: Path, tests: list[dict[str, Any]], step: str = "1m") -> None:
+    file = rule_file.with_name("test.yaml")
+    file.write_text(
+        yaml.safe_dump({"rule_files": [str(rule_file)], "evaluation_interval": step, "tests": tests})
+    )
+    done = run("test", "rules", file)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+
+
+def test_the_rules_are_valid(rule_file: Path) -> None:
+    done = run("check", "rules", rule_file)
+    assert done.returncode == 0, done.stderr
+    assert f"{len(ALERTS)} rules found" in done.stdout
+
+
+def test_every_alert_has_a_name_of_its_own_and_a_case() -> None:
+    assert len(ALERTS) == len(set(ALERTS))
+    assert set(ALERTS) == {alert for alert, _ in every_case()}
+
+
+@pytest.mark.parametrize("alert", sorted(ALERTS))
+def test_an_alert_fires_on_what_it_is_for_and_on_nothing_else(rule_file: Path, alert: str) -> None:
+    case = dict(every_case())[alert]
+    passes(
+        rule_file,
+        [
+            case_of(alert, {**case.expected, **case.firing}, case.at, fires=True, step=case.step),
+            case_of(alert, {**case.expected, **case.silent}, case.at, fires=False, step=case.step),
+        ],
+        case.step,
+    )
+
+
+def test_every_series_of_a_rail_that_an_alert_reads_has_an_alert_on_its_absence() -> None:
+    assert set(TWINS) == READ
+    for rule in RAIL_RULES:
+        if rule.series and rule.alert != "BusbarRailCounterSaturated":
+            assert set(re.findall(PREFIX + r"(\w+)", rule.expr)) == set(rule.series)
+
+
+@pytest.mark.parametrize("alert", ["BusbarRailDown", "BusbarRailLinkNotUp", "BusbarRailSlow"])
+def test_a_rail_is_down_also_where_all_of_them_are(rule_file: Path, alert: str) -> None:
+    [rule] = [rule for rule in RAIL_RULES if rule.alert == alert]
+    both = rails(rule.series[0], "1x60", "1x60")
+    passes(rule_file, [case_of(alert, {**CASES[alert].expected, **both}, "30m", fires=True)])
+
+
+def test_a_node_without_any_series_of_a_rail_is_one_alert_not_one_per_counter(rule_file: Path) -> None:
+    expected = twin("state_id").expected
+    passes(
+        rule_file,
+        [case_of(alert, expected, "30m", fires=series == "state_id") for series, alert in TWINS.items()],
+    )
+
+
+def test_a_counter_that_stuck_at_its_maximum_is_named_because_nothing_else_fires(rule_file: Path) -> None:
+    stuck = {**CASES["BusbarRailFlapped"].expected, **rail("link_downed_total", "255x60")}
+    passes(
+        rule_file,
+        [
+            case_of("BusbarRailFlapped", stuck, "30m", fires=False),
+            case_of("BusbarRailCounterSaturated", stuck, "30m", fires=True),
+        ],
+    )
+
+
+def test_a_node_in_quarantine_from_which_nothing_is_expected_has_no_absent_rails(rule_file: Path) -> None:
+    held = {
+        'busbar_node_quarantined{node="gpu-1",reason="cable"}': "1x60",
+        **rails("state_id", "1x60", "1x60"),
+    }
+    passes(rule_file, [case_of("BusbarRailDown", held, "30m", fires=False)])
+    passes(rule_file, [case_of(TWINS["state_id"], held, "30m", fires=False)])
+
+
+def test_counters_that_a_site_does_not_have_have_no_alert_on_their_absence() -> None:
+    missing = watch(missing_counters=["node_infiniband_local_ack_timeout_errors_total"])
+    names = {rule.alert for rule in rules("rails", missing)}
+    assert set(ALERTS) - names - {rule["alert"] for rule in groups(missing)[0]["rules"]} >= {
+        TWINS["local_ack_timeout_errors_total"]
+    }
+    assert "BusbarRailAckTimeouts" in names
+
+
+def test_without_dcgm_there_are_no_rules_on_gpus() -> None:
+    assert [group["name"] for group in groups(watch(dcgm=False))] == ["busbar-cluster", "busbar-rails"]

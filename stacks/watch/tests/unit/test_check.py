@@ -1,0 +1,143 @@
+"""The monitoring counts as working only when series, rails, rules and data are all seen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from busbar.kube.client import ApiError
+from stacks.watch.package.check import CheckSpec, check
+from stacks.watch.tests.support import EXISTING, Served, watch
+from tests.support.kube_cluster import Clock
+
+SPACE = "/api/v1/namespaces/busbar-watch"
+PROXY = "/api/v1/namespaces/monitoring/services/prometheus-operated:9090/proxy/api/v1"
+EXPECTED = "\n".join(
+    f'busbar_node_rails_expected{{node="{node}",pool="h100",link_layer="infiniband"}} 2'
+    for node in ("gpu-1", "gpu-2")
+)
+TEXT = f"busbar_metrics_written_timestamp_seconds 1795500000\n{EXPECTED}\n"
+PORTS = "".join(f'node_infiniband_state_id{{device="mlx5_{n}",port="1"}} 4\n' for n in (0, 1))
+READ = 'count by (node) (node_infiniband_state_id{job="busbar-rails"})'
+
+
+def pod(name: str, node: str) -> Any:
+    return {"metadata": {"name": name}, "spec": {"nodeName": node}}
+
+
+class Site(Served):
+    """Everything works; a test takes something away. Pods are listed by their label."""
+
+    def __init__(self) -> None:
+        super().__init__({f"{SPACE}/configmaps/busbar-metrics": {"data": {"busbar.prom": TEXT}}})
+        self.pods = {
+            "app=busbar-metrics": [pod("metrics", "server-1")],
+            "app=busbar-rails": [pod("rails-1", "gpu-1"), pod("rails-2", "gpu-2")],
+        }
+        # As node_exporter prints the number.
+        self.texts[self.of("metrics")] = TEXT.replace("1795500000", "1.7955e+09")
+        self.texts |= {self.of("rails-1"): PORTS, self.of("rails-2"): PORTS}
+        self.prometheus = [{"metadata": {"namespace": "monitoring", "name": "prometheus-operated"}}]
+        groups = [{"name": f"busbar-{name}"} for name in ("cluster", "rails", "gpus")]
+        self.objects[f"{PROXY}/rules"] = {"data": {"groups": groups}}
+        for query in ("busbar_node_rails_expected", READ):
+            self.queries[f"count({query})"] = {"data": {"result": [{"value": [0, "2"]}]}}
+
+    def list(self, path: str, **query: str) -> list[Any]:
+        return self.prometheus if path == "/api/v1/services" else self.pods[query["labelSelector"]]
+
+    @staticmethod
+    def of(name: str) -> str:
+        return f"{SPACE}/pods/{name}:9100/proxy/metrics"
+
+
+def result(site: Site, clock: Clock | None = None, **config: Any) -> dict[str, Any]:
+    spec = CheckSpec.of(watch(stack=EXISTING, **config))
+    return check(site, spec, clock or Clock(), lambda _: None)
+
+
+def test_all_of_it_is_a_pass() -> None:
+    assert result(Site()) == {"passed": True, "reasons": [], "nodes": 2}
+
+
+def test_without_a_prometheus_the_exporters_alone_are_checked() -> None:
+    site = Site()
+    site.prometheus = []
+    assert result(site)["passed"] is False
+    spec = CheckSpec.of(watch())
+    assert check(site, spec, Clock(), lambda _: None)["passed"] is True
+
+
+def test_a_node_of_which_a_rail_is_not_read_is_named_with_what_was_found() -> None:
+    site = Site()
+    site.texts[site.of("rails-2")] = PORTS.splitlines()[0]
+    found = result(site)
+    assert (found["passed"], found["nodes"]) == (False, 1)
+    assert found["reasons"][0].startswith("node_exporter does not read all rails: gpu-2 1/2. Fix:")
+
+
+def test_a_node_without_the_exporter_and_one_whose_exporter_does_not_answer_are_named() -> None:
+    site = Site()
+    site.pods["app=busbar-rails"] = [pod("rails-1", "gpu-1")]
+    site.texts.pop(site.of("rails-1"))
+    assert "gpu-1 0/2, gpu-2 0/2" in result(site)["reasons"][0]
+
+
+def test_rails_that_appear_before_the_deadline_are_waited_for() -> None:
+    site, clock = Site(), Clock()
+    site.texts.pop(site.of("rails-1"))
+    clock.at(60, lambda: site.texts.update({site.of("rails-1"): PORTS}))
+    assert result(site, clock)["passed"] is True
+    assert clock.time < 70
+
+
+def test_series_of_an_earlier_writing_are_not_those_of_the_last_one() -> None:
+    site = Site()
+    site.texts[site.of("metrics")] = TEXT.replace("1795500000", "1.7954e+09")
+    [reason] = result(site)["reasons"]
+    assert reason.startswith("busbar-metrics does not serve what was written last")
+
+
+def test_rules_that_no_prometheus_has_loaded_are_named_with_the_label() -> None:
+    site = Site()
+    site.objects[f"{PROXY}/rules"] = {"data": {"groups": [{"name": "busbar-rails"}]}}
+    [reason] = result(site)["reasons"]
+    assert reason.startswith(
+        "Prometheus monitoring/prometheus-operated has not loaded busbar-cluster, busbar-gpus."
+    )
+    assert "stack.release_label" in reason
+    assert result(site, dcgm=False)["reasons"][0].endswith("busbar-cluster. " + reason.partition(". ")[2])
+
+
+def test_one_of_several_prometheus_is_enough() -> None:
+    site = Site()
+    site.prometheus = [{"metadata": {"namespace": "other", "name": "prometheus-operated"}}, *site.prometheus]
+    assert result(site)["passed"] is True
+
+
+def test_rules_without_data_are_no_pass() -> None:
+    site = Site()
+    site.queries[f"count({READ})"] = {"data": {"result": []}}
+    assert result(site)["reasons"] == ["Prometheus monitoring/prometheus-operated reads 0 of 2 nodes"]
+
+
+def test_a_prometheus_that_does_not_answer_is_named() -> None:
+    site = Site()
+    site.objects[f"{PROXY}/rules"] = {"status": "error"}
+    [reason] = result(site)["reasons"]
+    assert reason.startswith("Prometheus monitoring/prometheus-operated does not answer:")
+
+
+def test_a_cluster_of_which_nothing_is_expected_is_no_pass() -> None:
+    site = Site()
+    site.objects[f"{SPACE}/configmaps/busbar-metrics"] = {"data": {}}
+    assert result(site)["reasons"] == [
+        "no node is expected to have rails: the cluster's outputs name no usable worker"
+    ]
+
+
+def test_an_api_that_does_not_answer_until_the_deadline_is_the_reason() -> None:
+    site = Site()
+    site.failures = [ApiError("GET", None, "refused")] * 1000
+    found = result(site)
+    assert found["passed"] is False
+    assert found["reasons"] == ["waiting for the API: GET: refused"]

@@ -1,0 +1,115 @@
+"""`busbar watch`: what the engine runs, and the refresh that an operator runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+from busbar.cli import build
+from busbar.cli.stackfile import SecretError
+from busbar.kube.nodes import NODES
+from stacks.watch.package import commands
+from stacks.watch.package.series import SeriesSpec
+from stacks.watch.package.survey import CRD_PATH
+from stacks.watch.tests.support import CLUSTER, Served, cluster, configured, outputs, watch
+from tests.program.answers import KUBECONFIG
+from tests.support.verdicts import failing
+
+STORED = "/api/v1/namespaces/busbar-watch/configmaps/busbar-metrics"
+
+
+def busbar(*words: str, stdin: Any = None) -> Result:
+    return CliRunner().invoke(build(), ["watch", *words], input=None if stdin is None else json.dumps(stdin))
+
+
+@pytest.fixture
+def api(monkeypatch: pytest.MonkeyPatch) -> Served:
+    """The cluster that every command finds."""
+    made = Served({NODES: [], CRD_PATH: []})
+    made.server = "https://api"  # type: ignore[attr-defined]
+    monkeypatch.setattr("busbar.cli.cluster.connect", lambda: made)
+    monkeypatch.setattr(
+        "busbar.kube.client.RestApi", lambda kubeconfig: made if kubeconfig == KUBECONFIG else None
+    )
+    return made
+
+
+@pytest.fixture
+def stack(tmp_path: Path) -> str:
+    file = tmp_path / "Pulumi.prod.yaml"
+    file.write_text(yaml.safe_dump({"config": {"busbar-watch:watch": configured()}}))
+    return str(file)
+
+
+def exported(monkeypatch: pytest.MonkeyPatch, text: str | SecretError) -> list[tuple[str, Path]]:
+    """The outputs that pulumi gives of any stack; the stacks that it is asked for."""
+    asked = []
+
+    def read(name: str, project: Path) -> str:
+        asked.append((name, project))
+        if isinstance(text, SecretError):
+            raise text
+        return text
+
+    monkeypatch.setattr(commands, "read_outputs", read)
+    return asked
+
+
+def test_refresh_writes_the_series_of_the_cluster_as_its_stack_says_now_also_after_a_failure(
+    api: Served, stack: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = json.dumps({**outputs(failing()), "kubeconfig": KUBECONFIG})
+    asked = exported(monkeypatch, text)
+    result = busbar("refresh", stack)
+    assert result.exit_code == 0, result.output
+    assert asked == [(CLUSTER, Path(stack).parent)]
+    assert 'busbar_nccl_passed{pool="h100"} 0' in api.objects[STORED]["data"]["busbar.prom"]
+    assert json.loads(result.stdout)["quarantined"] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (SecretError("the outputs of stack x cannot be read"), "the outputs of stack x cannot be read"),
+        ("{}", "contract_version is missing"),
+        ("no stack", "Expecting value"),
+    ],
+)
+def test_refresh_names_the_stack_whose_outputs_it_cannot_read(
+    api: Served, stack: str, monkeypatch: pytest.MonkeyPatch, text: str | SecretError, reason: str
+) -> None:
+    exported(monkeypatch, text)
+    result = busbar("refresh", stack)
+    assert result.exit_code == 1
+    assert f"error: {CLUSTER}: " in result.stderr and reason in result.stderr
+    assert STORED not in api.objects
+
+
+def test_the_engine_s_writing_prints_how_many_series_there_are(api: Served) -> None:
+    spec = SeriesSpec.of(cluster(), watch()).model_dump(mode="json", exclude_none=True)
+    result = busbar("write", stdin=spec)
+    assert result.exit_code == 0, result.output
+    written = api.objects[STORED]["data"]["busbar.prom"].splitlines()
+    assert json.loads(result.stdout) == {"series": len(written), "quarantined": []}
+
+
+def test_a_survey_with_findings_ends_the_update_with_all_of_them(api: Served) -> None:
+    result = busbar("survey", stdin={"install": False})
+    assert result.exit_code == 1
+    assert "error: nothing was installed:\n  - stack.mode is existing" in result.stderr
+    for kind in ("servicemonitors", "prometheusrules"):
+        name = f"{kind}.monitoring.coreos.com"
+        api.objects[CRD_PATH].append({"metadata": {"name": name}, "spec": {"group": "monitoring.coreos.com"}})
+    assert json.loads(busbar("survey", stdin={"install": False}).stdout) == {"findings": []}
+
+
+def test_a_check_that_does_not_pass_is_a_result_and_no_error_of_the_command(api: Served) -> None:
+    api.objects[STORED] = {"data": {}}
+    result = busbar("check", stdin={"namespace": "busbar-watch", "deadline_seconds": 0.01})
+    assert result.exit_code == 0
+    assert json.loads(result.stdout)["passed"] is False

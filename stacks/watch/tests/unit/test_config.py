@@ -1,0 +1,102 @@
+"""The configuration of stacks/watch: defaults, findings, schema, and the command that checks it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+from busbar.cli import build
+from busbar.config import ConfigError
+from stacks.watch.package.config import CONFIG, read
+from stacks.watch.package.schema import stack_schema
+from stacks.watch.tests.support import CLUSTER, configured, watch
+from tests.program.harness import ROOT
+
+STACKS = sorted((ROOT / "stacks" / "watch").glob("Pulumi.*.yaml"))
+
+
+def findings(**values: Any) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        watch(**values)
+    return caught.value.findings
+
+
+def busbar(*words: str) -> Result:
+    return CliRunner().invoke(build(), ["watch", *words])
+
+
+def test_only_the_cluster_must_be_named_and_no_prometheus_is_touched_by_default() -> None:
+    assert watch().stack.mode == "none"
+    assert not watch().stack.enabled
+    assert watch(stack={"mode": "install"}).stack.enabled
+
+
+@pytest.mark.parametrize(
+    ("values", "finding"),
+    [
+        ({"stack": {"mode": "existing"}}, "stack.release_label: missing: an existing Prometheus selects"),
+        ({"stack": {"release_label": "x"}}, "stack.release_label: 'x' is not used with stack.mode: none"),
+        (
+            {"stack": {"mode": "install", "repository": None, "crds_chart": "./crds"}},
+            "stack.chart: 'kube-prometheus-stack' is a name, and stack.repository is not set",
+        ),
+        (
+            {"stack": {"mode": "install", "repository": None, "chart": "oci://host/stack"}},
+            "stack.crds_chart: 'prometheus-operator-crds' is a name, and stack.repository is not set",
+        ),
+        (
+            {"missing_counters": ["symbol_error"]},
+            "missing_counters[0]: 'symbol_error' is not a series of node_e",
+        ),
+        ({"cluster": "prod"}, "cluster: 'prod' is not a stack as ORGANIZATION/PROJECT/STACK"),
+        ({"dashboard": True}, "dashboard: unknown key"),
+        ({"max_age_hours": 0}, "max_age_hours: 0 is too small: expected at least 1"),
+        ({"check": {"run": 0}}, "check.run: 0 is too small: expected at least 1"),
+    ],
+)
+def test_a_wrong_value_is_one_finding_with_its_path(values: dict[str, Any], finding: str) -> None:
+    [found] = findings(**values)
+    assert found.startswith(finding)
+
+
+def test_what_is_no_object_is_named() -> None:
+    with pytest.raises(ConfigError, match="busbar-watch:watch: is not an object"):
+        CONFIG.load([])
+
+
+def test_the_schema_that_is_checked_in_is_current() -> None:
+    checked_in = json.loads((ROOT / "stacks" / "watch" / "schema.json").read_text())
+    assert checked_in == stack_schema() == json.loads(busbar("schema").stdout), "run `make schema`"
+
+
+@pytest.mark.parametrize("file", STACKS, ids=lambda file: file.name)
+def test_every_stack_file_is_valid_and_accepted_by_the_schema(file: Path) -> None:
+    assert read(file).cluster
+    jsonschema.validate(yaml.safe_load(file.read_text()), stack_schema())
+
+
+def test_check_config_prints_the_estimate_for_440_nodes(tmp_path: Path) -> None:
+    file = tmp_path / "Pulumi.prod.yaml"
+    file.write_text(yaml.safe_dump({"config": {"busbar-watch:watch": configured(stack={"mode": "install"})}}))
+    result = busbar("check-config", str(file))
+    assert result.exit_code == 0, result.output
+    assert [line.strip() for line in result.stdout.splitlines()] == [
+        "OK  Pulumi.prod.yaml",
+        f"cluster {CLUSTER}, Prometheus: install, namespace busbar-watch",
+        "440 nodes: about 1,614,360 series, 14 GiB of memory (estimate)",
+    ]
+
+
+def test_check_config_names_what_is_wrong(tmp_path: Path) -> None:
+    file = tmp_path / "Pulumi.prod.yaml"
+    file.write_text(yaml.safe_dump({"config": {"busbar-watch:wach": {}}}))
+    result = busbar("check-config", str(file))
+    assert result.exit_code == 1
+    assert "busbar-watch:wach: unknown key; did you mean 'watch'?" in result.stdout
+    assert "busbar-watch:watch: missing: the object that describes the monitoring" in result.stdout

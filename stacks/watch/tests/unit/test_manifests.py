@@ -1,0 +1,127 @@
+"""The objects on the cluster."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from stacks.watch.package import manifests
+from stacks.watch.package.prometheus import STACK, values
+from stacks.watch.package.sizing import estimate, of_cluster
+from stacks.watch.tests.support import EXISTING, cluster, watch
+
+ROOT = Path(__file__).resolve().parents[4]
+HELM_VALUES = ROOT / "stacks" / "watch" / "helm_values"
+
+
+def of_kind(found: list[Any], kind: str) -> dict[str, Any]:
+    return {each["metadata"]["name"]: each for each in found if each.get("kind") == kind}
+
+
+def container(found: list[Any], kind: str, name: str) -> Any:
+    [only] = of_kind(found, kind)[name]["spec"]["template"]["spec"]["containers"]
+    return only
+
+
+def test_every_exporter_has_only_its_own_collector_and_the_configured_image() -> None:
+    found = manifests.workloads(watch(image="quay.io/x/node-exporter:v1"))
+    rails, metrics = (
+        container(found, "DaemonSet", "busbar-rails"),
+        container(found, "Deployment", "busbar-metrics"),
+    )
+    assert {rails["image"], metrics["image"]} == {"quay.io/x/node-exporter:v1"}
+    for args, own in ((rails["args"], "--collector.infiniband"), (metrics["args"], "--collector.textfile")):
+        assert "--collector.disable-defaults" in args
+        assert [each for each in args if each.startswith("--collector.") and "=" not in each][1:] == [own]
+
+
+def test_hcas_can_be_limited_to_those_of_the_rails() -> None:
+    rails = container(manifests.workloads(watch(devices="mlx5_[0-7]")), "DaemonSet", "busbar-rails")
+    assert rails["args"][-1] == "--collector.infiniband.device-include=^(mlx5_[0-7])$"
+    all_of_them = container(manifests.workloads(watch()), "DaemonSet", "busbar-rails")
+    assert not [each for each in all_of_them["args"] if "device-include" in each]
+
+
+def test_the_exporter_of_rails_runs_on_workers_whatever_their_taints() -> None:
+    pod = of_kind(manifests.workloads(watch()), "DaemonSet")["busbar-rails"]["spec"]["template"]["spec"]
+    assert pod["tolerations"] == [{"operator": "Exists"}]
+    assert "hostNetwork" not in pod
+
+
+def test_everything_is_in_the_namespace_and_only_what_prometheus_selects_has_its_label() -> None:
+    site = watch(namespace="watching", stack=EXISTING)
+    made = [*manifests.workloads(site), *manifests.monitoring(site), *manifests.dashboards(site)]
+    assert {each["metadata"]["namespace"] for each in made} == {"watching"}
+    labelled = {each["kind"] for each in made if "release" in each["metadata"]["labels"]}
+    assert labelled == {"ServiceMonitor", "PrometheusRule"}
+
+
+def test_the_services_select_the_pods_and_the_monitors_the_services() -> None:
+    site = watch()
+    services, monitors = manifests.workloads(site), manifests.monitoring(site)
+    for name, service in of_kind(services, "Service").items():
+        assert service["spec"]["selector"] == {"app": name}
+        monitor = of_kind(monitors, "ServiceMonitor")[name]["spec"]
+        assert monitor["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+
+
+def test_rules_find_the_job_and_the_node_of_a_rail_by_the_labels_that_its_monitor_sets() -> None:
+    [endpoint] = of_kind(manifests.monitoring(watch()), "ServiceMonitor")["busbar-rails"]["spec"]["endpoints"]
+    assert {"targetLabel": "job", "replacement": "busbar-rails"} in endpoint["relabelings"]
+    node = {"sourceLabels": ["__meta_kubernetes_pod_node_name"], "targetLabel": "node"}
+    assert node in endpoint["relabelings"]
+
+
+def test_dcgm_exporter_is_read_in_the_namespace_of_the_gpu_operator_or_not_at_all() -> None:
+    monitors = of_kind(manifests.monitoring(watch(dcgm_namespace="gpus")), "ServiceMonitor")
+    assert monitors["busbar-dcgm"]["spec"]["namespaceSelector"] == {"matchNames": ["gpus"]}
+    assert "busbar-dcgm" not in of_kind(manifests.monitoring(watch(dcgm=False)), "ServiceMonitor")
+
+
+def test_the_counters_of_dcgm_are_those_that_the_rules_read() -> None:
+    made = manifests.dcgm_counters(watch(dcgm_namespace="gpus"))
+    assert made["metadata"]["namespace"] == "gpus"
+    lines = [line for line in made["data"]["dcgm-metrics.csv"].splitlines() if not line.startswith("#")]
+    assert all(line.count(",") == 2 for line in lines)
+    counted = {line.partition(",")[0] for line in lines}
+    read = set(re.findall(r"DCGM_\w+", str(manifests.monitoring(watch()))))
+    assert read and read <= counted
+
+
+def test_values_of_prometheus_follow_from_the_configuration_and_the_stack_s_own_come_last() -> None:
+    configured = watch(
+        stack={
+            "mode": "install",
+            "storage_class": "fast",
+            "retention_days": 3,
+            "values": {"prometheus": {"prometheusSpec": {"retention": "4d"}}},
+        }
+    )
+    spec = values(HELM_VALUES, configured.stack, 14)["prometheus"]["prometheusSpec"]
+    assert spec["retention"] == "4d"
+    assert spec["resources"] == {"requests": {"memory": "14Gi"}}
+    claim = spec["storageSpec"]["volumeClaimTemplate"]["spec"]
+    assert (claim["storageClassName"], claim["resources"]) == ("fast", {"requests": {"storage": "200Gi"}})
+    assert spec["ruleSelectorNilUsesHelmValues"] is False
+    default = values(HELM_VALUES, watch(stack={"mode": "install"}).stack, 1)["prometheus"]["prometheusSpec"]
+    assert default["retention"] == "10d"
+    assert "storageClassName" not in default["storageSpec"]["volumeClaimTemplate"]["spec"]
+
+
+def test_parts_of_k3s_that_have_no_endpoint_of_their_own_are_not_read() -> None:
+    found = values(HELM_VALUES, watch(stack={"mode": "install"}).stack, 1)
+    for part in ("kubeControllerManager", "kubeScheduler", "kubeProxy", "kubeEtcd"):
+        assert found[part] == {"enabled": False}
+    assert not any(found["defaultRules"]["rules"].values())
+    assert found["crds"] == {"enabled": False}
+    assert STACK.release == "kube-prometheus-stack"
+
+
+def test_the_estimate_counts_what_prometheus_has_to_hold() -> None:
+    assert str(estimate(watch(), 1, 0, 1)) == "1 nodes: about 65 series, 2 GiB of memory (estimate)"
+    with_gpu, without = estimate(watch(), 1, 1, 0), estimate(watch(dcgm=False), 1, 1, 0)
+    assert with_gpu.series - without.series == 23
+    installed = estimate(watch(stack={"mode": "install"}), 1, 0, 1)
+    assert installed.series == 65 + 3000
+    assert of_cluster(watch(), cluster()) == estimate(watch(), 2, 8, 8)

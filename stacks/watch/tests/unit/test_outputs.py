@@ -1,0 +1,76 @@
+"""The outputs, the gate, and what the terminal shows."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from stacks.watch.package.outputs import build_outputs, gate
+from stacks.watch.package.sizing import estimate
+from stacks.watch.package.summary import summary
+from stacks.watch.tests.support import watch
+
+PASS = {"passed": True, "reasons": [], "nodes": 2}
+FAIL = {"passed": False, "reasons": ["gpu-2 1/2"], "nodes": 1}
+
+
+def outputs(printed: Any = PASS, **config: Any) -> dict[str, Any]:
+    site = watch(**config)
+    text = printed if isinstance(printed, str | None) else json.dumps(printed)
+    return build_outputs(site, "site", estimate(site, 2, 8, 8), text)
+
+
+def shown(found: dict[str, Any]) -> str:
+    console = Console(width=200, no_color=True)
+    with console.capture() as capture:
+        console.print(summary(found))
+    return capture.get()
+
+
+def test_a_check_that_passed_is_a_pass() -> None:
+    found = outputs()
+    assert (found["watch_passed"], found["watch_reasons"], found["nodes_read"]) == (True, [], 2)
+    assert gate(found, enforce=True) is None
+    assert shown(found).startswith("PASS  all rails of 2 nodes are read\n")
+
+
+def test_a_check_that_did_not_pass_fails_the_update_with_its_reasons_unless_that_is_not_wanted() -> None:
+    found = outputs(FAIL)
+    text = gate(found, enforce=True)
+    assert text is not None and text.startswith(
+        "monitoring of cluster site is not complete:\n  - gpu-2 1/2\nEverything stays installed."
+    )
+    assert gate(found, enforce=False) is None
+    assert shown(found).startswith("FAIL  monitoring is not complete\n      gpu-2 1/2\n")
+
+
+@pytest.mark.parametrize(
+    "printed", [None, "", "Traceback", "{}", "[]", {**PASS, "reasons": 1}, {**PASS, "passed": "yes"}]
+)
+def test_anything_else_that_was_printed_is_no_pass(printed: Any) -> None:
+    found = outputs(printed)
+    assert found["watch_passed"] is False
+    assert gate(found, enforce=True)
+
+
+def test_a_pass_with_a_reason_is_none() -> None:
+    assert outputs({**PASS, "reasons": ["but"]})["watch_passed"] is False
+
+
+def test_an_installed_grafana_names_its_secret_and_dcgm_what_to_set_in_the_cluster_s_stack() -> None:
+    found = outputs(stack={"mode": "install"})
+    assert found["grafana_secret"] == "kube-prometheus-stack/busbar-grafana-admin"
+    assert 'gpu_operator.values: {"dcgmExporter": {"config": {"name": "busbar-dcgm-counters"}}}' in shown(
+        found
+    )
+    plain = outputs(dcgm=False)
+    assert not {"grafana_secret", "gpu_operator_values"} & set(plain)
+    assert "gpu_operator" not in shown(plain)
+
+
+def test_outputs_of_another_contract_are_not_shown() -> None:
+    with pytest.raises(ValueError, match="unsupported watch_contract_version 2"):
+        summary({**outputs(), "watch_contract_version": 2})

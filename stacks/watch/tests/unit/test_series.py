@@ -1,0 +1,150 @@
+"""busbar's own series: what they say of a cluster, and how they get into it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from busbar.kube.nodes import NODES, QUARANTINE
+from stacks.watch.package.series import Sample, SeriesSpec, render, write
+from stacks.watch.tests.promtool import promtool
+from stacks.watch.tests.support import MEASURED_AT, Served, cluster, watch
+from tests.support.verdicts import failing
+
+NOW = datetime(2026, 11, 24, 6, 0, tzinfo=UTC)
+CONFIG_MAPS = "/api/v1/namespaces/busbar-watch/configmaps"
+VERDICT = "/api/v1/namespaces/nccl/configmaps/nccl-h100-result-1"
+
+
+def spec(verdict: dict[str, Any] | None = None, **config: Any) -> SeriesSpec:
+    return SeriesSpec.of(cluster(verdict), watch(**config))
+
+
+def lines(**config: Any) -> list[str]:
+    return list(map(str, render(spec(**config), {}, {"h100": 360.0}, NOW)))
+
+
+def api(*quarantined: str) -> Served:
+    nodes = [
+        {
+            "metadata": {
+                "name": name,
+                "annotations": {QUARANTINE: json.dumps({"reason": 'rail 3 "flaps"', "since": MEASURED_AT})}
+                if name in quarantined
+                else {},
+            }
+        }
+        for name in ("gpu-1", "gpu-2")
+    ]
+    return Served({NODES: nodes, VERDICT: {"data": {"verdict.json": json.dumps({"floor_gbps": 360.0})}}})
+
+
+def written(found: Served) -> list[str]:
+    stored = found.objects[f"{CONFIG_MAPS}/busbar-metrics"]
+    return str(stored["data"]["busbar.prom"]).splitlines()
+
+
+def test_every_worker_is_expected_to_have_what_its_pool_has() -> None:
+    found = lines()
+    for line in (
+        'busbar_node_gpus_expected{node="gpu-1",pool="h100"} 8',
+        'busbar_node_rails_expected{node="gpu-2",pool="h100",link_layer="infiniband"} 8',
+        'busbar_node_rail_rate_bytes_per_second{node="gpu-1",pool="h100"} 5e+10',
+        'busbar_node_devices_expected{node="gpu-1",pool="h100",resource="nvidia_com_gpu"} 8',
+        'busbar_node_devices_expected{node="gpu-1",pool="h100",resource="nvidia_com_hostdev"} 8',
+    ):
+        assert line in found, found
+
+
+def test_resources_that_are_no_devices_are_no_series() -> None:
+    launch = (
+        cluster().pools["h100"].model_copy(update={"resources": {"hugepages-2Mi": "5120Mi", "a.b/c": "x"}})
+    )
+    changed = spec().model_copy(update={"pools": {"h100": launch}})
+    devices = [s for s in render(changed, {}, {}, NOW) if s.name == "busbar_node_devices_expected"]
+    assert {each.labels["resource"] for each in devices} == {"nvidia_com_gpu"}
+
+
+def test_a_pool_says_what_it_was_measured_to_do_when_and_against_which_floor() -> None:
+    found = lines()
+    for line in (
+        'busbar_nccl_passed{pool="h100"} 1',
+        'busbar_nccl_busbw_gbps{pool="h100"} 390.28',
+        'busbar_nccl_expected_gbps{pool="h100"} 400',
+        'busbar_nccl_floor_gbps{pool="h100"} 360',
+        'busbar_nccl_last_run_timestamp_seconds{pool="h100"} 1795496400',
+        'busbar_nccl_curve_gbps{pool="h100",collective="all_reduce",bytes="8589934592"} 390.28',
+        "busbar_metrics_written_timestamp_seconds 1795500000",
+    ):
+        assert line in found, found
+
+
+def test_a_pool_that_did_not_pass_says_so_and_has_no_value_it_was_not_measured_with() -> None:
+    failed = spec(failing())
+    samples = {each.name: each.value for each in render(failed, {}, {}, NOW)}
+    assert samples["busbar_nccl_passed"] == 0
+    assert "busbar_nccl_floor_gbps" not in samples
+
+
+def test_the_age_of_a_measurement_is_limited_only_where_it_is_configured() -> None:
+    assert "busbar_nccl_max_age_seconds 3600" in lines(max_age_hours=1)
+    assert not [line for line in lines() if line.startswith("busbar_nccl_max_age")]
+
+
+def test_of_a_node_in_quarantine_nothing_is_expected_and_the_reason_is_a_label() -> None:
+    found = api("gpu-1")
+    assert write(found, spec(), NOW)["quarantined"] == ["gpu-1"]
+    text = written(found)
+    assert 'busbar_node_quarantined{node="gpu-1",reason="rail 3 \\"flaps\\""} 1' in text
+    assert {line for line in text if 'node="gpu-1"' in line} == {
+        'busbar_node_quarantined{node="gpu-1",reason="rail 3 \\"flaps\\""} 1'
+    }
+    assert [line for line in text if line.startswith("busbar_node_rails_expected")] == [
+        'busbar_node_rails_expected{node="gpu-2",pool="h100",link_layer="infiniband"} 8'
+    ]
+
+
+def test_the_floor_is_that_of_the_verdict_in_the_cluster() -> None:
+    found = api()
+    assert write(found, spec(), NOW) == {"series": len(written(found)), "quarantined": []}
+    assert 'busbar_nccl_floor_gbps{pool="h100"} 360' in written(found)
+
+
+@pytest.mark.parametrize(
+    "stored", [None, {"data": {"verdict.json": "x"}}, {"data": {"verdict.json": "[]"}}, {}]
+)
+def test_a_verdict_that_is_gone_or_is_none_gives_no_floor(stored: Any) -> None:
+    found = api()
+    found.objects.pop(VERDICT)
+    if stored is not None:
+        found.objects[VERDICT] = stored
+    write(found, spec(), NOW)
+    assert not [line for line in written(found) if "floor" in line]
+
+
+def test_the_second_writing_replaces_the_text_of_the_first() -> None:
+    found = api()
+    write(found, spec(), NOW)
+    write(found, spec(failing()), NOW)
+    [(path, body)] = found.patched
+    assert path == f"{CONFIG_MAPS}/busbar-metrics"
+    assert 'busbar_nccl_passed{pool="h100"} 0' in body["data"]["busbar.prom"]
+
+
+def test_prometheus_reads_the_text() -> None:
+    found = api("gpu-1")
+    write(found, spec(max_age_hours=1), NOW)
+    text = "\n".join(written(found)) + "\n"
+    done = subprocess.run(
+        [promtool(), "check", "metrics"], input=text, capture_output=True, text=True, timeout=60, check=False
+    )
+    # 3: it would like a HELP text of each series; 1: it cannot read it.
+    assert done.returncode in (0, 3), done.stderr
+
+
+def test_labels_are_escaped() -> None:
+    assert str(Sample("a", {"b": 'x\\y"z\n'}, 1)) == 'a{b="x\\\\y\\"z\\n"} 1'

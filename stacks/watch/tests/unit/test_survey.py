@@ -1,0 +1,83 @@
+"""What is in the way of an installation is named before it begins."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from busbar.kube.client import ApiError
+from busbar.kube.nodes import NODES
+from stacks.watch.package.survey import CLASSES, CRD_PATH, SurveySpec, findings
+from stacks.watch.tests.support import EXISTING, INSTALL, Served, watch
+
+PODS = "/api/v1/namespaces/kube-prometheus-stack/pods"
+OURS = {"meta.helm.sh/release-name": "prometheus-operator-crds"}
+DEFAULT = {
+    "metadata": {"name": "local-path", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}}
+}
+
+
+def crd(kind: str, annotations: dict[str, str] | None = None, group: str = "monitoring.coreos.com") -> Any:
+    return {"metadata": {"name": f"{kind}.{group}", "annotations": annotations}, "spec": {"group": group}}
+
+
+def api(**objects: Any) -> Served:
+    made = {"crds": [], "classes": [DEFAULT], "pods": [], **objects}
+    nodes = [{"metadata": {"name": name}} for name in ("gpu-1", "gpu-2")]
+    return Served({CRD_PATH: made["crds"], CLASSES: made["classes"], PODS: made["pods"], NODES: nodes})
+
+
+def found(cluster: Served, **stack: Any) -> list[str]:
+    return findings(cluster, SurveySpec.of(watch(stack={**INSTALL, **stack}).stack))
+
+
+def test_a_cluster_on_which_nothing_is_in_the_way_has_no_findings() -> None:
+    assert found(api(crds=[crd("jobs", group="other.io")])) == []
+
+
+def test_crds_of_somebody_else_are_named() -> None:
+    [text] = found(api(crds=[crd("prometheuses"), crd("probes", OURS)]))
+    assert text.startswith(
+        "CRDs of monitoring.coreos.com that busbar did not install: prometheuses.monitoring"
+    )
+    assert "set stack.mode: existing" in text
+
+
+def test_crds_of_an_earlier_update_are_busbars_own() -> None:
+    assert found(api(crds=[crd("prometheuses", OURS)])) == []
+
+
+def test_a_storage_class_that_does_not_exist_is_named() -> None:
+    [text] = found(api(), storage_class="fast")
+    assert text.startswith("there is no StorageClass fast; the cluster has local-path. Fix:")
+    assert found(api(), storage_class="local-path") == []
+
+
+@pytest.mark.parametrize("classes", [[], [{"metadata": {"name": "slow"}}]])
+def test_without_a_default_storage_class_one_must_be_named(classes: Any) -> None:
+    [text] = found(api(classes=classes))
+    assert text.startswith("no StorageClass is the default one; the cluster has")
+
+
+@pytest.mark.parametrize("answer", ["<html>", "", ApiError("GET", 400, "HTTP request to an HTTPS server")])
+def test_a_port_on_which_something_answers_is_taken(answer: str | ApiError) -> None:
+    cluster = api()
+    cluster.texts[f"{NODES}/gpu-2:9100/proxy/"] = answer
+    [text] = found(cluster)
+    assert text.startswith("port 9100 is taken on gpu-2, probably by a node_exporter. Fix:")
+
+
+def test_the_node_exporter_of_an_earlier_update_does_not_take_its_own_port() -> None:
+    cluster = api(pods=[{"spec": {"nodeName": "gpu-2"}}])
+    cluster.texts[f"{NODES}/gpu-2:9100/proxy/"] = "<html>"
+    assert found(cluster) == []
+
+
+def test_an_existing_operator_must_have_its_crds_and_nothing_else_is_asked() -> None:
+    spec = SurveySpec.of(watch(stack=EXISTING).stack)
+    [text] = findings(Served({CRD_PATH: [crd("servicemonitors")]}), spec)
+    assert text.startswith(
+        "stack.mode is existing, and the cluster has no CRD prometheusrules.monitoring.coreos.com."
+    )
+    assert findings(Served({CRD_PATH: [crd("servicemonitors"), crd("prometheusrules")]}), spec) == []

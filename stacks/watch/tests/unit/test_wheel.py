@@ -1,0 +1,30 @@
+"""The commands in the installed wheel, without the extra `stack`."""
+
+from __future__ import annotations
+
+import pytest
+import typer
+import typer.main
+
+from stacks.watch.capability import CAPABILITY
+from tests.support.wheel import Call, Installed
+
+NEED_STACK: dict[str, Call] = {
+    "survey": ((), {"install": True}, 64),
+    "write": ((), {"namespace": "n", "pools": {}, "results": {}}, 64),
+    "check": ((), {"namespace": "n", "deadline_seconds": 1}, 64),
+    "check-config": (("dev",), None, 64),
+    "refresh": (("dev",), None, 64),
+    "schema": ((), None, 64),
+}
+
+
+@pytest.mark.parametrize("command", sorted(NEED_STACK))
+def test_a_command_that_needs_the_extra_says_how_to_install_it(installed: Installed, command: str) -> None:
+    installed.says_how_to_install_the_extra(f"watch {command}", NEED_STACK[command])
+
+
+def test_every_command_is_tested_without_the_extra() -> None:
+    group = typer.Typer()
+    CAPABILITY.register(group)
+    assert set(typer.main.get_command(group).commands) == set(NEED_STACK)  # type: ignore[attr-defined]
