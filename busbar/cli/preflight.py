@@ -47,7 +47,7 @@ def preflight(
     from busbar.preflight.spec import Spec
     from busbar.preflight.survey import survey
 
-    spec = spec_of_stack(*load_stack(stack, project)) if stack else request(Spec)
+    spec = _spec_with_warnings(*load_stack(stack, project)) if stack else request(Spec)
     previous = {}
     if not stack and (text := os.environ.get(PREVIOUS_RESULT)):
         try:
@@ -67,6 +67,16 @@ def preflight(
     progress(summary(spec, outcome))
     if not stack:
         typer.echo(facts.pack(outcome.records))
+
+
+def _spec_with_warnings(file: StackFile, cluster: Cluster) -> Spec:
+    """As `spec_of_stack`; names what ~/.ssh/config has for the hosts: it may be why one does not answer."""
+    from busbar.config.places import located
+    from busbar.hosts import ssh_config
+
+    for note in located(file.path, ssh_config.warnings(cluster)):
+        progress(f"warning: {note}")
+    return spec_of_stack(file, cluster)
 
 
 def spec_of_stack(file: StackFile, cluster: Cluster) -> Spec:
