@@ -116,6 +116,7 @@ class Cluster(pulumi.ComponentResource):
             kubeconfig,
             beside_workers,
             quarantine=inventory.quarantine,
+            cordon=inventory.cordoned,
         )
         before_pools: pulumi.Output[list[pulumi.Resource]] = control_plane.ahead_of_workers.apply(
             lambda ahead: [*ahead, api_front, *nfs_server.removals]

@@ -12,7 +12,7 @@ import pulumi
 import pulumi_kubernetes as kubernetes
 from pulumi_command import local
 
-from busbar.collect.busy import RESULT_KEY, WhenBusy
+from busbar.collect.busy import QUARANTINED_KEY, RESULT_KEY, WhenBusy, is_set, last_result
 from busbar.collect.spec import collect_spec
 from busbar.components.engine.cluster_objects import create_custom_resource
 from busbar.components.engine.local_command import create_cluster_command
@@ -38,7 +38,8 @@ class NcclValidationArgs:
     `pool`: a name for these Nodes. `taints`: of them, each with key, value and effect. `hca_resources`: the
     extended resources of a worker pod, by default those of the profile, else one nvidia.com/hostdev per
     rail. `validation`: settings as in `validation` of `busbar:cluster`; its namespace must exist and admit
-    privileged pods. `versions`: with other ones it is measured again.
+    privileged pods. `versions`: with other ones it is measured again. `quarantined`: names of Nodes that the
+    pool has besides, in quarantine; None where Nodes come and go in another way.
     """
 
     kubeconfig: pulumi.Input[str]
@@ -52,6 +53,7 @@ class NcclValidationArgs:
     hca_resources: Mapping[str, int] | None = None
     validation: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
+    quarantined: Sequence[str] | None = None
 
     @classmethod
     def of(cls, inventory: Inventory, pool: str, kubeconfig: pulumi.Input[str]) -> "NcclValidationArgs":
@@ -70,13 +72,17 @@ class NcclValidationArgs:
             # What is not set is left to the profile.
             validation=cluster.validation_of(pool).model_dump(exclude_unset=True),
             versions=nccljob.versions_of(cluster),
+            quarantined=[
+                each.name for each in inventory.workers_of(pool) if each.name in inventory.quarantine
+            ],
         )
 
 
 class NcclValidation(pulumi.ComponentResource):
     """Makes the MPIJob, the Command that collects its log, and the ConfigMap of a topology file if set.
 
-    With `when_busy: keep` also one of the last result, which is there for the next measurement.
+    With `when_busy: keep`, which is the default where a quarantine begins or ends, also one of the last
+    result, which is there for the next measurement.
 
     The job runs again when anything in it changes (nodes, versions, image, arguments,
     `validation.run`), because its name is a digest of that; it is judged again, from the same log, when only
@@ -98,8 +104,8 @@ class NcclValidation(pulumi.ComponentResource):
         job = _resolve(args, topology)
         manifest = mpijob.render(job)
         self.job = manifest["metadata"]["name"]
-        former = f"nccl-{args.pool}-last-result"
-        if busy := WhenBusy.of(validation, former):
+        former = last_result(args.pool)
+        if busy := WhenBusy.of(validation, former, in_quarantine=bool(args.quarantined)):
             manifest["metadata"]["annotations"] |= busy.annotations
         mpi_job = create_custom_resource(
             f"{name}-job",
@@ -133,14 +139,16 @@ class NcclValidation(pulumi.ComponentResource):
                 announce=lambda text: pulumi.log.warn(text, self),
             )
         )
-        if validation.when_busy == "keep":
+        by_default = args.quarantined is not None and not is_set(validation)
+        if validation.when_busy == "keep" or by_default:
             recorded = pulumi.Output.all(collect.stdout, self.result).apply(
                 lambda found: record(found[0], found[1], settings)
             )
+            held = {QUARANTINED_KEY: ",".join(args.quarantined)} if by_default and args.quarantined else {}
             kubernetes.core.v1.ConfigMap(
                 f"{name}-last-result",
                 metadata={"name": former, "namespace": validation.namespace},
-                data={RESULT_KEY: recorded},
+                data={RESULT_KEY: recorded, **held},
                 opts=pulumi.ResourceOptions(parent=self, deleted_with=self._deleted_with),
             )
         self.register_outputs({"result": self.result, "job": self.job})

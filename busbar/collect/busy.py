@@ -14,11 +14,13 @@ from busbar.kube.allocatable import count
 from busbar.kube.client import Api, ApiError, JsonObject
 from busbar.kube.gpus import GpuNode, active_pods, held_by
 from busbar.kube.nodes import NODES
-from busbar.manifests.mpijob import JOB_LABEL
+from busbar.manifests.mpijob import JOB_LABEL, POOL_LABEL
 
 ANNOTATION = "busbar/when-busy"
 RESULT_KEY = "result.json"
 """In the ConfigMap of a pool's last result."""
+QUARANTINED_KEY = "quarantined"
+"""There too: names of workers that were in quarantine then, with commas, if `when_busy` is not set."""
 # Pods that are ending release their GPUs within their grace period, 30 s by default.
 PATIENCE_SECONDS = 30.0
 
@@ -39,13 +41,14 @@ class WhenBusy:
     former: str | None = None
 
     @classmethod
-    def of(cls, validation: Validation, former: str) -> WhenBusy | None:
-        """The configured policy; None for `fail`. FORMER: the ConfigMap for `keep`."""
-        if validation.when_busy == "fail":
-            return None
-        if validation.when_busy == "keep":
+    def of(cls, validation: Validation, former: str, *, in_quarantine: bool = False) -> WhenBusy | None:
+        """The configured policy; None for `fail`, the default. FORMER: the ConfigMap for `keep`.
+
+        IN_QUARANTINE: whether a worker of the pool is: `keep` is the default then.
+        """
+        if validation.when_busy == "keep" or (in_quarantine and not is_set(validation)):
             return cls(PATIENCE_SECONDS, former)
-        return cls(validation.busy_deadline_seconds)
+        return cls(validation.busy_deadline_seconds) if validation.when_busy == "wait" else None
 
     @classmethod
     def read(cls, annotations: Mapping[str, str]) -> WhenBusy | None:
@@ -57,6 +60,31 @@ class WhenBusy:
     def annotations(self) -> dict[str, str]:
         """What `read` reads."""
         return {ANNOTATION: json.dumps(asdict(self))}
+
+
+def is_set(validation: Validation) -> bool:
+    """Whether the configuration says what a measurement does while its GPUs are held."""
+    return "when_busy" in validation.model_fields_set
+
+
+def last_result(pool: str) -> str:
+    """The name of the ConfigMap of a pool's last result."""
+    return f"nccl-{pool}-last-result"
+
+
+def after_quarantine(api: Api, job: JsonObject) -> WhenBusy | None:
+    """`keep` for a job on a worker whose quarantine has ended since the last result. Raises ApiError."""
+    metadata = job["metadata"]
+    name = last_result((metadata.get("labels") or {}).get(POOL_LABEL, ""))
+    try:
+        found = api.get(f"/api/v1/namespaces/{metadata['namespace']}/configmaps/{name}")
+    except ApiError as error:
+        if not error.not_found:
+            raise
+        return None
+    held = ((found.get("data") or {}).get(QUARANTINED_KEY) or "").split(",")
+    worker = job["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]
+    return WhenBusy(PATIENCE_SECONDS, name) if hostnames(worker) & set(held) else None
 
 
 def holders(api: Api, job: JsonObject) -> list[str]:

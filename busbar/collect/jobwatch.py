@@ -8,7 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from busbar.collect.busy import PATIENCE_SECONDS, Kept, WhenBusy, former_result, holders
+from busbar.collect.busy import (
+    PATIENCE_SECONDS,
+    Kept,
+    WhenBusy,
+    after_quarantine,
+    former_result,
+    holders,
+)
 from busbar.collect.follower import LogFollower, has_started
 from busbar.collect.watch import (
     CONDITION_SECONDS,
@@ -35,6 +42,10 @@ _FIX = (
 )
 
 
+class _Unschedulable(JobNeverStarted):
+    """Pods of the job fit nowhere."""
+
+
 class JobWatch(Watch):
     """One MPIJob: its log is that of the newest launcher."""
 
@@ -56,7 +67,12 @@ class JobWatch(Watch):
         """
         policy = WhenBusy.read(self.annotations)
         if policy is None:
-            return super().log()
+            try:
+                return super().log()
+            except _Unschedulable:
+                policy = self._after_quarantine()
+                if policy is None:
+                    raise
         clock, is_last = self.deadline.clock, False
         busy = Deadline(clock, policy.deadline_seconds)
         while True:
@@ -70,6 +86,14 @@ class JobWatch(Watch):
                 if is_last or not self._holders(self._job()):
                     raise
                 is_last = busy.passed
+
+    def _after_quarantine(self) -> WhenBusy | None:
+        """The policy at the end of a quarantine, while GPUs are held; the program knows of none any more."""
+        try:
+            job = self._job()
+            return after_quarantine(self._api, job) if holders(self._api, job) else None
+        except ApiError:
+            return None  # the job has failed for a reason that is known
 
     def resume(self) -> None:
         """Let a suspended job run, and wait until its operator has seen that.
@@ -173,7 +197,7 @@ class JobWatch(Watch):
             issues = (issue for pod in pods for issue in kube_pods.issues_of(pod))
             if not any(issue.reason == "Unschedulable" for issue in issues):
                 raise
-            raise JobNeverStarted([*never.reasons, *self._holders(job)]) from None
+            raise _Unschedulable([*never.reasons, *self._holders(job)]) from None
         if any(map(_worker_has_ended, pods)):
             raise JobNeverStarted(["the job's pods cannot start", *self.findings(pods)])
         if not pods:

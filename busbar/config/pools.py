@@ -94,6 +94,16 @@ class Pool(Model):
         "worker. keep: it restarts, and they keep running; no drain evicts them. wait: it waits for their "
         "end, an hour at most. refuse: the update fails at this worker.",
     )
+    quarantine_cordon: bool = Field(
+        default=False,
+        description="Also cordon the Nodes of workers in quarantine, for schedulers that heed no taint of "
+        "Kubernetes, such as that of Slinky.",
+    )
+    quarantine_limit: MaxUnavailable = Field(
+        default="10%",
+        description="How many workers of the pool `busbar diagnose --quarantine` may put in quarantine at "
+        "once: a number, or a percentage of the pool, rounded down, at least 1.",
+    )
     validation: PoolValidation | None = Field(
         default=None, description="What differs in the NCCL validation of this pool, by its hardware."
     )
@@ -103,6 +113,12 @@ class Pool(Model):
         if self.max_unavailable.endswith("%"):
             return math.ceil(workers * int(self.max_unavailable[:-1]) / 100)
         return int(self.max_unavailable)
+
+    def quarantined_at_once(self, workers: int) -> int:
+        """`quarantine_limit` as a number, for a pool of so many workers."""
+        if self.quarantine_limit.endswith("%"):
+            return max(1, workers * int(self.quarantine_limit[:-1]) // 100)
+        return int(self.quarantine_limit)
 
     def pause_after_restart(self, workers: int) -> int:
         """`pause_seconds`, or its default for a pool of so many workers: a Node stays Ready for 40 to 50 s

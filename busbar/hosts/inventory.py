@@ -81,6 +81,13 @@ class Inventory:
         """Why workers are kept away from jobs, by name: `hosts.workers[].quarantine`."""
         return {each.name: each.quarantine for each in self.cluster.hosts.workers if each.quarantine}
 
+    @property
+    def cordoned(self) -> tuple[str, ...]:
+        """The names of workers in quarantine whose Nodes are cordoned too: `pools.NAME.quarantine_cordon`."""
+        pools = self.cluster.pools
+        held = (worker for worker in self.workers if worker.name in self.quarantine)
+        return tuple(worker.name for worker in held if pools[worker.pool or ""].quarantine_cordon)
+
     @cached_property
     def usable(self) -> tuple[Host, ...]:
         """The workers that are not in quarantine."""

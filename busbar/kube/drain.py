@@ -79,7 +79,8 @@ def uncordon(
     """
     node = Node.of(api.get(f"{NODES}/{name}"))
     if not node.drained:
-        why = "it is cordoned by somebody else" if node.cordoned_by_others else "nothing was changed"
+        by = f"it is cordoned by {node.cordoned_by or 'somebody else'}"
+        why = by if node.cordoned_by_others else "nothing was changed"
         raise NotDrained(f"{name} was not drained by `busbar drain`; {why}")
     for each in needs:
         allocatable.wait(api, each.model_copy(update={"also_drained": True}), clock, progress)

@@ -23,6 +23,8 @@ QUARANTINE = "busbar/quarantine"
 DRAINED = "busbar/drained"
 # In the JSON of both: whether the cordon came with it. One that somebody else had cordoned stays so.
 _CORDONED = "cordoned"
+# Labels of a Node that NVSentinel has cordoned or tainted (NVIDIA/NVSentinel, fault-quarantine).
+_OWNER, _OWNERS_REASON = "k8saas.nvidia.com/cordon-by", "k8saas.nvidia.com/cordon-reason"
 _SERVER = "node-role.kubernetes.io/etcd"
 
 
@@ -57,6 +59,8 @@ class Node:
     `conditions`: types of those that are true, without Ready: DiskPressure, or what a site's monitors set.
     `quarantine`: its reason, "" without one; `drained`: why, by whom and since when, by `busbar drain`.
     `cordons`: which of busbar's annotations the cordon goes with; none where it is somebody else's.
+    `owner`: who has cordoned or tainted it by labels of its own, and why. `cordoned_by`: that, else the
+    program that the API has recorded.
     """
 
     name: str
@@ -71,6 +75,8 @@ class Node:
     quarantine: str = ""
     drained: str = ""
     cordons: frozenset[str] = frozenset()
+    owner: str = ""
+    cordoned_by: str = ""
 
     @classmethod
     def of(cls, node: JsonObject) -> Node:
@@ -80,7 +86,7 @@ class Node:
         conditions = (node.get("status") or {}).get("conditions") or []
         true = [each.get("type", "") for each in conditions if each.get("status") == "True"]
         notes = {key: _note(annotations.get(key)) for key in (QUARANTINE, DRAINED)}
-        drained = notes[DRAINED]
+        drained, owner = notes[DRAINED], _owner(labels)
         return cls(
             name=metadata["name"],
             machine=annotations.get(MACHINE) or "",
@@ -100,12 +106,26 @@ class Node:
                 [key for key, note in notes.items() if note.get(_CORDONED)]
                 + [CORDONED] * (CORDONED in annotations)
             ),
+            owner=owner,
+            cordoned_by=owner or _manager(metadata, "f:unschedulable"),
         )
 
     @property
     def cordoned_by_others(self) -> bool:
         """Whether it is cordoned, and no note of busbar says that busbar did it."""
         return self.unschedulable and not self.cordons
+
+
+def _owner(labels: Mapping[str, str]) -> str:
+    reason = labels.get(_OWNERS_REASON)
+    return labels.get(_OWNER, "") + (f" ({reason})" if reason else "")
+
+
+def _manager(metadata: JsonObject, field: str) -> str:
+    """The program that has set a field of the spec, as the API has recorded it."""
+    entries = metadata.get("managedFields") or []
+    of_spec = ((each.get("manager"), (each.get("fieldsV1") or {}).get("f:spec") or {}) for each in entries)
+    return next((str(manager) for manager, fields in of_spec if field in fields), "")
 
 
 def _note(text: str | None) -> JsonObject:
@@ -122,10 +142,30 @@ def _by_and_since(note: JsonObject) -> str:
     return f" ({', '.join(found)})" if found else ""
 
 
-def quarantine(api: Api, name: str, reason: str | None, now: datetime) -> None:
-    """Note why a Node is in quarantine, or with None that it is not. Raises ApiError."""
-    noted = _noted(now, reason=reason) if reason else None
-    api.merge(f"{NODES}/{name}", {"metadata": {"annotations": {QUARANTINE: noted}}})
+def has_quarantine(node: JsonObject, reason: str | None, *, cordon: bool) -> bool:
+    """Whether a Node, as the API serves it, is as after `quarantine`."""
+    note = _note((node["metadata"].get("annotations") or {}).get(QUARANTINE))
+    if not reason:
+        return not note
+    is_cordoned = bool((node.get("spec") or {}).get("unschedulable"))
+    return note.get("reason") == reason and (_CORDONED in note) is cordon and (is_cordoned or not cordon)
+
+
+def quarantine(api: Api, name: str, reason: str | None, now: datetime, *, cordon: bool) -> None:
+    """Note why a Node is in quarantine, or with None that it is not, and cordon it, or end that cordon.
+
+    Raises ApiError: 409 after a change. A cordon of somebody else stays, and so does one for another reason.
+    """
+    found = api.get(f"{NODES}/{name}")
+    node = Node.of(found)
+    held = {_CORDONED: not node.cordoned_by_others} if cordon else {}
+    changes = {QUARANTINE: _noted(now, reason=reason, **held) if reason else None}
+    if cordon:
+        _hold(api, found, {**changes, CORDONED: None}, True)
+    elif node.cordons == {QUARANTINE}:
+        _hold(api, found, changes, None)
+    else:
+        _hold(api, found, changes, node.unschedulable or None)
 
 
 def _noted(now: datetime, **note: Any) -> str:

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from busbar.judge.checks import Model
 from busbar.kube import nodes
-from busbar.kube.client import Api, ApiError
+from busbar.kube.client import Api, ApiError, JsonObject
 from busbar.kube.nodes import NODES, Node, Taint
 from busbar.kube.wait import Clock, Deadline, ProgressCallback, wait_until
 
@@ -32,6 +32,7 @@ class TaintsSpec(Model):
         description="The taints of every worker, KEY=VALUE:EFFECT, by its name."
     )
     quarantine: dict[str, str] = Field(default={}, description="Why workers are in quarantine, by name.")
+    cordon: list[str] = Field(default=[], description="Those of them whose Nodes are cordoned too.")
 
 
 def apply(api: Api, spec: TaintsSpec, clock: Clock, progress: ProgressCallback) -> list[str]:
@@ -44,18 +45,19 @@ def apply(api: Api, spec: TaintsSpec, clock: Clock, progress: ProgressCallback) 
     deadline = Deadline(clock, SECONDS)
     wanted = _by_node(spec.taints)
     reasons = {name.lower(): reason for name, reason in spec.quarantine.items()}
+    cordoned = {name.lower() for name in spec.cordon}
     record = wait_until(lambda: _read_record(api), deadline, poll_seconds=1, progress=progress)
     noted = (line.split() for line in record.splitlines() if line.strip())
     before = _by_node({name: texts for name, *texts in noted})
     found = wait_until(lambda: api.list(NODES), deadline, poll_seconds=1, progress=progress)
     changed = [
         node.name
-        for node in map(Node.of, found)
-        if (ours := wanted.get(node.name)) is not None
+        for each in found
+        if (ours := wanted.get((node := Node.of(each)).name)) is not None
         and any(
             [
                 _set(api, node, ours, before.get(node.name, ()), deadline, progress),
-                _note(api, node, reasons.get(node.name), deadline),
+                _note(api, each, reasons.get(node.name), deadline, cordon=node.name in cordoned),
             ]
         )
     ]
@@ -95,13 +97,13 @@ def _set(
     return wait_until(done, deadline, poll_seconds=1, retry_on=_may_pass)
 
 
-def _note(api: Api, node: Node, reason: str | None, deadline: Deadline) -> bool:
-    """Whether another reason had to be noted."""
-    if node.quarantine == (reason or ""):
+def _note(api: Api, node: JsonObject, reason: str | None, deadline: Deadline, *, cordon: bool) -> bool:
+    """Whether another reason had to be noted, or the cordon of a quarantine began or ended."""
+    if nodes.has_quarantine(node, reason, cordon=cordon):
         return False
 
     def done() -> bool:
-        nodes.quarantine(api, node.name, reason, datetime.now(UTC))
+        nodes.quarantine(api, node["metadata"]["name"], reason, datetime.now(UTC), cordon=cordon)
         return True
 
     return wait_until(done, deadline, poll_seconds=1, retry_on=_may_pass)

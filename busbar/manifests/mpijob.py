@@ -15,6 +15,7 @@ KIND = "MPIJob"
 CONTAINER = "nccl"
 JOB_LABEL = "training.kubeflow.org/job-name"
 ROLE_LABEL = "training.kubeflow.org/job-role"
+POOL_LABEL = "busbar/pool"
 SSH_PORT = 22
 
 # sshd needs its folder and host keys, which a small image may lack; StrictModes would refuse the key that
@@ -34,7 +35,7 @@ def _manifest(job: NcclJob, name: str) -> dict[str, Any]:
         "metadata": {
             "name": name,
             "namespace": job.namespace,
-            "labels": {"app.kubernetes.io/managed-by": "busbar", "busbar/pool": job.pool},
+            "labels": {"app.kubernetes.io/managed-by": "busbar", POOL_LABEL: job.pool},
             "annotations": {
                 # Not read in the cluster; here so that another version gives another digest.
                 "busbar/versions": json.dumps(dict(job.versions), sort_keys=True),
@@ -75,7 +76,7 @@ def _launcher(job: NcclJob, name: str) -> dict[str, Any]:
     }
     # On the pool's own nodes: these pull the image, which is many GB, for the workers anyway.
     return {
-        "metadata": {"labels": {"busbar/pool": job.pool}},
+        "metadata": {"labels": {POOL_LABEL: job.pool}},
         "spec": pod_on(job.nodes, job.taints, container),
     }
 
@@ -122,4 +123,4 @@ def _worker(job: NcclJob, name: str) -> dict[str, Any]:
             }
         ]
     }
-    return {"metadata": {"labels": {"busbar/pool": job.pool}}, "spec": pod}
+    return {"metadata": {"labels": {POOL_LABEL: job.pool}}, "spec": pod}

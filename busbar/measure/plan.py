@@ -189,8 +189,9 @@ class _Planner:
         asked, known = self._request.nodes, {each.node.name: each for each in self._facts.nodes}
         if asked is None:
             offering = [each for each in known.values() if each.offered.get(GPU_RESOURCE)]
-            chosen = [each for each in offering if not each.unfit]
-            self._notes += [f"{each.node.name} is left out: {each.unfit}" for each in offering if each.unfit]
+            out = {each.node.name: each.unfit or _held(each) for each in offering}
+            chosen = [each for each in offering if not out[each.node.name]]
+            self._notes += [f"{name} is left out: {why}" for name, why in out.items() if why]
             source = f"cluster: all Nodes with {GPU_RESOURCE}"
         else:
             names = list(known) if is_selector(asked) else list(dict.fromkeys(asked.strip(",").split(",")))
@@ -321,6 +322,11 @@ class _Planner:
         validation = section(Validation, "validation", given)
         self._first("image", (given.get("image"), "given"), (validation.image, "default of busbar"))
         return validation
+
+
+def _held(node: GpuNode) -> str | None:
+    """Why a Node is measured only by its name."""
+    return f"in quarantine: {node.node.quarantine}" if node.node.quarantine else None
 
 
 def _known_hcas(nodes: Sequence[GpuNode]) -> dict[str, int]:

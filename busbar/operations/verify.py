@@ -134,6 +134,8 @@ def compare(inventory: Inventory, state: ClusterState, operators: Sequence[Opera
             found.append(Drift(host.name, "has no Node in the cluster"))
             continue
         found += _availability(host, node)
+        if host.name in inventory.cordoned and not node.unschedulable:
+            found.append(Drift(host.name, "its Node is in quarantine and not cordoned"))
         found += _labels_and_taints(inventory, host, node)
     for name in sorted(set(state.nodes) - {host.name for host in hosts}):
         found.append(Drift(CLUSTER, f"Node {name} is not in the configuration"))
@@ -155,7 +157,8 @@ def _availability(host: Host, node: Node) -> list[Drift]:
     if node.cordoned_by_busbar:
         found.append(Drift(host.name, "its Node is cordoned by an update that did not finish there"))
     elif node.cordoned_by_others:
-        found.append(Drift(host.name, f"its Node is cordoned: kubectl uncordon {host.name}", "foreign"))
+        by = f" by {node.cordoned_by}" if node.cordoned_by else ""
+        found.append(Drift(host.name, f"its Node is cordoned{by}: kubectl uncordon {host.name}", "foreign"))
     return found
 
 
@@ -175,7 +178,8 @@ def _labels_and_taints(inventory: Inventory, host: Host, node: Node) -> list[Dri
     for other in node.taints:
         # Those of Kubernetes itself go with their reason, which has a row of its own.
         if other.effect in _BLOCKING and other.identity not in ours and not other.key.startswith(_KUBERNETES):
-            text = f"taint {other} is not in the configuration: kubectl taint node {host.name} {other}-"
+            by = f" but of {node.owner}" if node.owner else ""
+            text = f"taint {other} is not in the configuration{by}: kubectl taint node {host.name} {other}-"
             found.append(Drift(host.name, text, "foreign"))
     return found
 

@@ -25,15 +25,17 @@ def set_taints(
     opts: pulumi.ResourceOptions,
     *,
     quarantine: Mapping[str, str],
+    cordon: Sequence[str] = (),
 ) -> local.Command:
     """Register the Command that sets changed taints of workers that have joined.
 
-    `quarantine`: why workers are in quarantine, by name.
+    `quarantine`: why workers are in quarantine, by name. `cordon`: those of them that are cordoned too.
 
     It depends on no worker: one that fails keeps none of the others from its taints.
     """
     # Without a quarantine the request is that of earlier releases: the engine has nothing to do.
-    spec = {"taints": taints, **({"quarantine": dict(quarantine)} if quarantine else {})}
+    more = {"quarantine": dict(quarantine), "cordon": list(cordon)}
+    spec = {"taints": taints, **{key: value for key, value in more.items() if value}}
     return create_cluster_command(name, "set-taints", spec, kubeconfig, opts)
 
 

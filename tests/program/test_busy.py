@@ -33,8 +33,7 @@ def recorded(run: Run) -> Resource:
 
 
 def printed(run: Run) -> str:
-    [text] = recorded(run).inputs["data"].values()
-    return str(text)
+    return str(recorded(run).inputs["data"]["result.json"])
 
 
 @pytest.mark.parametrize("policy", ["wait", "keep"])
@@ -45,11 +44,47 @@ def test_another_policy_measures_nothing_again(policy: str) -> None:
     assert changed.named("nccl-h100-collect").raw == default.named("nccl-h100-collect").raw
 
 
-def test_by_default_there_is_neither_a_policy_nor_a_record() -> None:
+def test_by_default_there_is_no_policy_and_a_record_for_the_first_quarantine() -> None:
     run = update()
     assert "busbar/when-busy" not in job(run)["metadata"]["annotations"]
-    assert not run.of_type(CONFIG_MAP)
+    assert list(recorded(run).inputs["data"]) == ["result.json"]
     assert ClusterOutputs.from_dict(run.outputs).nccl["h100"].nodes_measured == ("gpu-1", "gpu-2")
+
+
+def test_where_fail_was_chosen_there_is_neither_a_policy_nor_a_record() -> None:
+    run = update(when_busy="fail")
+    assert "busbar/when-busy" not in job(run)["metadata"]["annotations"]
+    assert not run.of_type(CONFIG_MAP)
+
+
+def in_quarantine(*names: str, printed: str | None = None, **validation: Any) -> Run:
+    """An update of twelve workers, of which these are in quarantine."""
+    cluster = site(workers={"h100": 12}, validation=validation)
+    for worker in cluster["hosts"]["workers"]:
+        worker.update({"quarantine": "fan"} if worker["name"] in names else {})
+    return run_program(cluster, healthy(cluster, lambda _: passing() if printed is None else printed))
+
+
+def test_a_quarantine_keeps_the_verdict_of_a_busy_pool_and_notes_whose_it_is() -> None:
+    before = in_quarantine()
+    kept = in_quarantine("gpu-3", "gpu-7", printed=printed(before))
+    policy = json.loads(job(kept)["metadata"]["annotations"]["busbar/when-busy"])
+    assert policy == {"deadline_seconds": 30, "former": recorded(before).inputs["metadata"]["name"]}
+    assert recorded(kept).inputs["data"]["quarantined"] == "gpu-3,gpu-7"
+    found = ClusterOutputs.from_dict(kept.outputs)
+    assert "no longer in the pool: gpu-3, gpu-7" in (found.nccl["h100"].stale or ())
+    assert kept.error is None and found.nccl_passed, "those in quarantine do not count"
+    released = in_quarantine("gpu-3", printed=recorded(kept).inputs["data"]["result.json"])
+    assert released.error is None, "11 of 11 that are not in quarantine were measured"
+
+
+@pytest.mark.parametrize("policy", ["fail", "wait"])
+def test_a_policy_that_was_chosen_holds_for_a_quarantine_too(policy: str) -> None:
+    run = in_quarantine("gpu-3", when_busy=policy)
+    annotations = job(run)["metadata"]["annotations"]
+    chosen = json.loads(annotations.get("busbar/when-busy", '{"former": null}'))
+    assert chosen["former"] is None
+    assert not run.of_type(CONFIG_MAP)
 
 
 def test_wait_gives_the_job_its_deadline_and_needs_no_record() -> None:

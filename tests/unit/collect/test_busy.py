@@ -84,9 +84,9 @@ class Site(Cluster):
         watch.uid()
         return watch
 
-    def record(self, text: str) -> None:
+    def record(self, text: str, **more: str) -> None:
         path = f"/api/v1/namespaces/{self.namespace}/configmaps/{KEEP.former}"
-        self.objects[path] = {"data": {RESULT_KEY: text}}
+        self.objects[path] = {"data": {RESULT_KEY: text, **more}}
 
 
 def test_without_a_policy_workers_that_fit_nowhere_end_the_wait_with_the_pods_that_hold_the_gpus() -> None:
@@ -113,6 +113,33 @@ def test_a_worker_that_was_drained_is_named_with_its_reason_and_makes_the_former
             site.watch().log()
         why = str(raised.value) if policy is None else "\n".join(site.told)
         assert f"{node['metadata']['name']}: drained: driver 580. Fix: `busbar uncordon`" in why
+
+
+def test_at_the_end_of_a_quarantine_the_former_verdict_stays_without_a_policy() -> None:
+    site = Site(None)
+    site.train("llama-0")
+    node = configured().nodes[1]
+    site.record(FORMER, quarantined=f"gone-1,{node}")
+    with pytest.raises(Kept) as kept:
+        site.watch().log()
+    assert kept.value.printed == FORMER
+    assert site.clock.time < 300
+
+
+@pytest.mark.parametrize("quarantined", [None, "", "gone-1"])
+def test_any_other_measurement_without_a_policy_fails(quarantined: str | None) -> None:
+    site = Site(None)
+    site.train("llama-0")
+    site.record(FORMER, **({} if quarantined is None else {"quarantined": quarantined}))
+    with pytest.raises(JobNeverStarted, match="ml/llama-0"):
+        site.watch().log()
+
+
+def test_a_released_worker_on_which_nobody_runs_is_not_measured_with_excuses() -> None:
+    site = Site(None)
+    site.record(FORMER, quarantined=configured().nodes[1])
+    with pytest.raises(JobNeverStarted, match="Insufficient"):
+        site.watch().log()
 
 
 def test_pods_that_may_not_be_listed_leave_the_schedulers_message() -> None:

@@ -69,6 +69,19 @@ def test_the_agents_that_restart_at_the_same_time_are_a_number_or_a_percentage_r
 
 
 @pytest.mark.parametrize(
+    ("limit", "workers", "at_once"),
+    [(None, 4, 1), (None, 19, 1), (None, 20, 2), ("50%", 3, 1), (3, 4, 3), ("100%", 7, 7)],
+)
+def test_a_diagnosis_may_put_a_part_of_a_pool_in_quarantine_and_always_one(
+    limit: str | int | None, workers: int, at_once: int
+) -> None:
+    cluster = site()
+    [name] = cluster["pools"]
+    cluster["pools"][name] |= {} if limit is None else {"quarantine_limit": limit}
+    assert load(cluster).pools[name].quarantined_at_once(workers) == at_once
+
+
+@pytest.mark.parametrize(
     ("max_unavailable", "written", "seconds"),
     [(1, None, 0), (2, None, 60), ("10%", None, 60), (2, 0, 0), (1, 30, 30)],
 )

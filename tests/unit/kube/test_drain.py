@@ -214,3 +214,21 @@ def test_a_note_that_somebody_wrote_by_hand_counts_as_a_reason(text: str) -> Non
     found["metadata"]["annotations"][DRAINED] = text
     assert Node.of(found).drained == text
     assert nodes.Node.of(node("w-1")).drained == ""
+
+
+def test_who_has_cordoned_a_node_is_told_by_its_labels_else_by_the_api() -> None:
+    found = node("w-1", "b")
+    found["spec"]["unschedulable"] = True
+    assert Node.of(found).cordoned_by == ""
+    fields: dict[str, Any] = {"f:spec": {"f:unschedulable": {}}}
+    found["metadata"]["managedFields"] = [
+        {"manager": "k3s", "fieldsV1": {"f:metadata": {}}},
+        {"manager": "kubectl", "fieldsV1": fields},
+    ]
+    assert (Node.of(found).owner, Node.of(found).cordoned_by) == ("", "kubectl")
+    found["metadata"]["labels"] |= {"k8saas.nvidia.com/cordon-by": "NVSentinel"}
+    assert Node.of(found).cordoned_by == "NVSentinel"
+    found["metadata"]["labels"] |= {"k8saas.nvidia.com/cordon-reason": "GPU-fatal"}
+    assert Node.of(found).owner == Node.of(found).cordoned_by == "NVSentinel (GPU-fatal)"
+    with pytest.raises(NotDrained, match=r"it is cordoned by NVSentinel \(GPU-fatal\)"):
+        back(Nodes(found))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from busbar.kube import taints
 from busbar.kube.client import ApiError
-from busbar.kube.nodes import NODES
+from busbar.kube.nodes import NODES, Node, put_back, take_out
 from busbar.kube.wait import TimedOut
 from tests.support.kube_cluster import unreachable
 from tests.unit.kube.node_cluster import CONFIG_MAPS, Nodes, node
@@ -63,6 +63,64 @@ def test_the_end_of_a_quarantine_removes_taint_and_reason_and_leaves_the_taints_
     quarantine(cluster, "fan")
     assert quarantine(cluster, None) == ["w-1"]
     assert (cluster.taints("w-1"), noted(cluster)) == ({"site=x:NoSchedule"}, {})
+
+
+def with_cordon(cluster: Nodes, reason: str | None, *, cordon: bool = True) -> list[str]:
+    """As `quarantine`, in a pool with `quarantine_cordon`."""
+    taint, held = ([QUARANTINE], {"w-1": reason}) if reason else ([], {})
+    names = ["w-1"] if reason and cordon else []
+    spec = taints.TaintsSpec(taints={"w-1": taint}, quarantine=held, cordon=names)
+    return taints.apply(cluster, spec, cluster.clock, lambda _: None)
+
+
+def seen(cluster: Nodes) -> Node:
+    return Node.of(cluster.objects[f"{NODES}/w-1"])
+
+
+def test_a_quarantine_with_a_cordon_begins_and_ends_with_it() -> None:
+    cluster = Nodes(node("w-1", "b"))
+    assert with_cordon(cluster, "fan") == ["w-1"]
+    assert seen(cluster).unschedulable and not seen(cluster).cordoned_by_others
+    assert with_cordon(cluster, "fan") == []
+    assert with_cordon(cluster, None) == ["w-1"]
+    assert (seen(cluster).unschedulable, seen(cluster).quarantine) == (False, "")
+
+
+def test_a_cordon_comes_and_goes_with_its_key_and_is_set_again_where_somebody_ended_it() -> None:
+    cluster = Nodes(node("w-1", "b"))
+    quarantine(cluster, "fan")
+    assert with_cordon(cluster, "fan") == ["w-1"]
+    cluster.objects[f"{NODES}/w-1"]["spec"]["unschedulable"] = False
+    assert with_cordon(cluster, "fan") == ["w-1"]
+    assert with_cordon(cluster, "fan", cordon=False) == ["w-1"]
+    assert (seen(cluster).unschedulable, seen(cluster).quarantine) == (False, "fan")
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_cordon_of_somebody_else_survives_a_quarantine(ends: bool) -> None:
+    cluster = Nodes(node("w-1", "b"))
+    cluster.objects[f"{NODES}/w-1"]["spec"]["unschedulable"] = True
+    assert with_cordon(cluster, "fan") == ["w-1"]
+    assert with_cordon(cluster, "fan") == []
+    assert with_cordon(cluster, None if ends else "fan", cordon=ends) == ["w-1"]
+    assert seen(cluster).cordoned_by_others
+
+
+def test_a_worker_that_an_interrupted_update_has_cordoned_is_not_uncordoned_by_the_next_one() -> None:
+    cluster = Nodes(node("w-1", "b", cordoned=True))
+    with_cordon(cluster, "fan")
+    assert not seen(cluster).cordoned_by_busbar
+    assert with_cordon(cluster, None) == ["w-1"]
+    assert not seen(cluster).unschedulable
+
+
+def test_a_drained_worker_stays_cordoned_when_its_quarantine_ends() -> None:
+    cluster = Nodes(node("w-1", "b"))
+    take_out(cluster, "w-1", "driver 580", "anna@ops", datetime.now(UTC))
+    with_cordon(cluster, "fan")
+    with_cordon(cluster, None)
+    assert seen(cluster).unschedulable and seen(cluster).drained
+    assert put_back(cluster, "w-1") and not seen(cluster).unschedulable
 
 
 def test_a_reason_that_somebody_wrote_by_hand_is_overwritten() -> None:

@@ -203,6 +203,15 @@ def test_a_cordoned_node_is_left_out_with_a_note_unless_it_was_asked_for() -> No
     assert refused(cluster, "gpu-1,gpu-3") == ["gpu-3 is cordoned"]
 
 
+def test_a_node_in_quarantine_is_left_out_with_a_note_and_measured_by_its_name() -> None:
+    held = gpu_node("gpu-3", taints=("busbar/quarantine=true:NoSchedule",))
+    held["metadata"]["annotations"] = {"busbar/quarantine": '{"reason": "fan"}'}
+    cluster = Foreign(gpu_node("gpu-1"), gpu_node("gpu-2"), held)
+    made = planned(cluster)
+    assert (made.job.nodes, made.notes) == (("gpu-1", "gpu-2"), ["gpu-3 is left out: in quarantine: fan"])
+    assert planned(cluster, "gpu-1,gpu-3").job.nodes == ("gpu-1", "gpu-3")
+
+
 @pytest.mark.parametrize(
     ("node", "why"),
     [

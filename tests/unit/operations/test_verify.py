@@ -85,6 +85,23 @@ def test_a_cluster_as_configured_has_no_drift() -> None:
             Drift("gpu-1", "its Node is cordoned: kubectl uncordon gpu-1", "foreign"),
         ),
         (
+            node("gpu-1", unschedulable=True, cordoned_by="NVSentinel (GPU-fatal-error-ruleset)"),
+            Drift(
+                "gpu-1",
+                "its Node is cordoned by NVSentinel (GPU-fatal-error-ruleset): kubectl uncordon gpu-1",
+                "foreign",
+            ),
+        ),
+        (
+            node("gpu-1", taints=(TAINT, Taint("gpu-error", "1", "NoSchedule")), owner="NVSentinel (xid)"),
+            Drift(
+                "gpu-1",
+                "taint gpu-error=1:NoSchedule is not in the configuration but of NVSentinel (xid): "
+                "kubectl taint node gpu-1 gpu-error=1:NoSchedule-",
+                "foreign",
+            ),
+        ),
+        (
             node("gpu-1", unschedulable=True, cordons=frozenset(["busbar/drained"]), drained="fan (by anna)"),
             Drift("gpu-1", "its Node is drained: fan (by anna)", "drained"),
         ),
@@ -137,6 +154,12 @@ def test_a_quarantine_that_was_ended_by_hand_is_named_and_one_as_configured_is_n
         return compare(inventory, ClusterState({each.name: each for each in (*others, node)}, {}), [])
 
     assert compared(held) == []
+    content["pools"]["h100"]["quarantine_cordon"] = True
+    inventory = Inventory.of(config.load(content, root=Path()))
+    assert compared(held) == [Drift("gpu-1", "its Node is in quarantine and not cordoned")]
+    assert compared(replace(held, unschedulable=True, cordons=frozenset(["busbar/quarantine"]))) == []
+    del content["pools"]["h100"]["quarantine_cordon"]
+    inventory = Inventory.of(config.load(content, root=Path()))
     missing = Drift("gpu-1", "taint busbar/quarantine=true:NoSchedule is missing")
     assert compared(replace(held, taints=())) == [missing]
 
