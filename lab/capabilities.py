@@ -1,6 +1,7 @@
-"""Capabilities in the lab: `make up-<name>` brings up `stacks/<name>` on the cluster of `make up`.
+"""Capabilities in the lab: `make up-<name>` brings up `stacks/<name>`.
 
-`stacks/<name>/lab/part.py` has a PART: what the lab must have for it beside what `make up` makes.
+That is on the cluster of `make up`, or on hosts of its own. `stacks/<name>/lab/part.py` has a PART: what the
+lab must have for it beside what `make up` makes.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -19,7 +20,7 @@ from lab.engine.environment import environment
 from lab.hosts import machine
 from lab.images.catalog import Archive
 from lab.steps import LabError
-from lab.topology import PROJECT
+from lab.topology import PROJECT, Host
 
 STACKS = PROJECT / "stacks"
 
@@ -29,18 +30,26 @@ class Part:
     """What a capability brings to the lab.
 
     `tools`: programs to build before its drills. `archives`: its image archives. `prepare`: builds what a
-    stack file needs and puts it on the hosts; it raises LabError and ConfigError.
+    stack file needs and puts it on the hosts; it raises LabError and ConfigError. `hosts`: its own hosts, in
+    the order of their boot; `prepare` boots them.
     """
 
-    tools: tuple[Tool, ...]
-    archives: tuple[Archive, ...]
+    tools: tuple[Tool, ...] = ()
+    archives: tuple[Archive, ...] = ()
     prepare: Callable[[Path], None]
+    hosts: tuple[Host, ...] = ()
 
 
 def parts() -> dict[str, Part]:
     """The parts of all capabilities that have one, by name."""
     names = sorted(file.parent.parent.name for file in STACKS.glob("*/lab/part.py"))
     return {name: importlib.import_module(f"stacks.{name}.lab.part").PART for name in names}
+
+
+def hosts_of_capabilities() -> Iterator[Host]:
+    """The hosts that capabilities have of their own."""
+    for part in parts().values():
+        yield from part.hosts
 
 
 def bring_up(name: str, stack: str) -> NoReturn:

@@ -117,12 +117,13 @@ def build(
     from lab.build.tools import DRILL_TOOLS
     from lab.capabilities import parts
     from lab.everything import in_background
-    from lab.hosts import machine, rootfs
+    from lab.hosts import machine
+    from lab.hosts.rootfs import BASE
 
     machine.require_root()
     machine.prepare()
     with in_background():
-        rootfs.ensure()
+        BASE.ensure()
     if drills:
         for tool in (*DRILL_TOOLS, *(tool for part in parts().values() for tool in part.tools)):
             build_tool(tool)
@@ -143,7 +144,9 @@ def bringup(
 
 
 def _host(name: str) -> Host:
+    from lab.capabilities import hosts_of_capabilities
+
     try:
-        return find(name)
+        return find(name, hosts_of_capabilities())
     except ValueError as error:
         raise LabError(str(error)) from None

@@ -22,11 +22,18 @@ def everything() -> None:
     """
     for tool in (*offline.missing_tools(), *TOOLS):
         build(tool)
-    if offline.engine_is_replaced():
-        offline.python_host_scripts()
-    if engine := pulumi():
-        official.install_plugins(engine)
+    engine()
     build_all(cache(), tools())
+
+
+def engine() -> None:
+    """The part of `everything` that a stack without K3s needs: the engine and its plugins."""
+    if offline.engine_is_replaced():
+        for tool in offline.ENGINE:
+            build(tool)
+        offline.python_host_scripts()
+    if command := pulumi():
+        official.install_plugins(command)
 
 
 @contextmanager

@@ -5,11 +5,12 @@ from __future__ import annotations
 from rich.table import Table
 
 from lab import simulated
+from lab.capabilities import hosts_of_capabilities
 from lab.hosts import network, nspawn, ssh
 from lab.mirror import server
 from lab.paths import HOSTS
 from lab.steps import CONSOLE
-from lab.topology import BRIDGE, MIRROR_URL, Host, every_host, find, hosts
+from lab.topology import BRIDGE, MIRROR_URL, Host, every_host, hosts
 
 
 def known_hosts() -> tuple[Host, ...]:
@@ -17,8 +18,7 @@ def known_hosts() -> tuple[Host, ...]:
     names = {path.name for path in HOSTS.iterdir()} if HOSTS.is_dir() else set()
     if not names:
         return hosts()
-    order = [h.name for h in every_host()]
-    return tuple(find(name) for name in sorted(names, key=order.index))
+    return tuple(h for h in (*every_host(), *hosts_of_capabilities()) if h.name in names)
 
 
 def show() -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from ipaddress import ip_network
 from pathlib import Path
@@ -42,7 +43,8 @@ WORKER_HCAS = (
     ("mlx5_3", 400, "ACTIVE"),
 )
 
-Role = Literal["lb", "server", "worker"]
+# Capabilities add hosts of the last two: "gpu" has simulated GPUs and HCAs, and neither is for K3s.
+Role = Literal["lb", "server", "worker", "plain", "gpu"]
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,11 @@ class Host:
     name: str
     role: Role
     address: str
+
+    @property
+    def for_k3s(self) -> bool:
+        """Whether `make up` makes it part of its cluster."""
+        return self.role in ("lb", "server", "worker")
 
     @property
     def management_address(self) -> str:
@@ -85,10 +92,13 @@ def every_host() -> tuple[Host, ...]:
     return hosts(MAX_WORKERS, len(LOAD_BALANCER_ADDRESSES), MAX_SERVERS)
 
 
-def find(name: str) -> Host:
-    """The host of that name; raises ValueError with the valid names."""
+def find(name: str, more: Iterable[Host] = ()) -> Host:
+    """The host of that name, here or among `more`; raises ValueError with the valid names."""
     for host in every_host():
         if host.name == name:
             return host
-    names = f"lb-1, server-1 … server-{MAX_SERVERS}, worker-1 …"
+    others = {host.name: host for host in more}
+    if name in others:
+        return others[name]
+    names = ", ".join(["lb-1", f"server-1 … server-{MAX_SERVERS}", "worker-1 …", *others])
     raise ValueError(f"the lab has no host {name!r}: names are {names}")

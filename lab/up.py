@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from lab import topology
+from lab.capabilities import hosts_of_capabilities
 from lab.engine import environment
 from lab.everything import in_background
-from lab.hosts import keys, machine, network, nspawn, rootfs, ssh
+from lab.hosts import keys, machine, network, nspawn, ssh
+from lab.hosts.rootfs import BASE
 from lab.mirror import artifacts, server
 from lab.paths import KNOWN_HOSTS, RUN, SSH_KEY, cache
 from lab.steps import LabError, locked, log_line, step
@@ -23,14 +25,27 @@ def up(hosts: Sequence[Host]) -> None:
 
     Raises LabError with the step that failed, the reason and the fix.
     """
+
+    def built() -> Path:
+        with in_background():
+            base = BASE.ensure()
+        artifacts.publish()
+        return base
+
+    boot(hosts, built)
+
+
+def boot(hosts: Sequence[Host], build: Callable[[], Path]) -> None:
+    """Boot those of `hosts` that are off over the base that `build` returns, until they answer ssh.
+
+    Raises LabError as `up`.
+    """
     machine.require_root()
     with locked(cache() / "locks" / "lab"):
         machine.prepare()
         _refuse_other_checkouts_lab()
-        with in_background():
-            base = rootfs.ensure()
+        base = build()
         RUN.mkdir(exist_ok=True)
-        artifacts.publish()
         environment.environment()
         _network()
         _boot(hosts, base)
@@ -56,14 +71,17 @@ def _network() -> None:
 
 def _boot(hosts: Sequence[Host], base: Path) -> None:
     client_key = keys.ensure_client_key(SSH_KEY)
+    own = tuple(hosts_of_capabilities())
     KNOWN_HOSTS.write_text(
-        "".join(f"{h.address} {keys.public_line(keys.host_key(h.name))}\n" for h in topology.every_host())
+        "".join(
+            f"{h.address} {keys.public_line(keys.host_key(h.name))}\n" for h in (*topology.every_host(), *own)
+        )
     )
     absent = [h for h in hosts if not nspawn.usable(h)]
     if absent:
         with step(f"boot {', '.join(h.name for h in absent)}"):
             for h in absent:
-                nspawn.boot(h, base, client_key)
+                nspawn.boot(h, base, client_key, () if h.for_k3s else own)
     waiting = [h for h in hosts if h in absent or not ssh.answers(h)]
     if not waiting:
         log_line(f"the lab is up: {', '.join(h.name for h in hosts)}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
 import yaml
@@ -26,10 +27,14 @@ K3S_DATA = "/var/lib/rancher/k3s"
 _K3S_ETC = Path("k3s/agent/etc")
 
 
-def install_base(host: Host, disk: Path, rancher: Path, client_key: str) -> None:
-    """Write into `disk` (the host's layer over the base) and `rancher` (its /var/lib/rancher)."""
+def install_base(host: Host, disk: Path, rancher: Path, client_key: str, named: Iterable[Host] = ()) -> None:
+    """Write into `disk` (the host's layer over the base) and `rancher` (its /var/lib/rancher).
+
+    `named`: the hosts whose names it resolves, as with a site's DNS.
+    """
     _write(disk / "etc/hostname", f"{host.name}\n")
-    _write(disk / "etc/hosts", f"127.0.0.1 localhost\n127.0.1.1 {host.name}\n::1 localhost\n")
+    others = "".join(f"{each.address} {each.name}\n" for each in named)
+    _write(disk / "etc/hosts", f"127.0.0.1 localhost\n127.0.1.1 {host.name}\n::1 localhost\n{others}")
     _write(disk / "etc/resolv.conf", resolvers(Path("/etc/resolv.conf").read_text()))
     _write(
         disk / f"etc/systemd/network/10-{INTERFACE}.network",
@@ -48,13 +53,17 @@ def install_base(host: Host, disk: Path, rancher: Path, client_key: str) -> None
     own = disk / "usr/local/lib/busbar-lab"
     for program in ("boot.sh", "apt-locks.pl"):
         _copy(LAB / "hosts" / "base" / program, own / program)
-    if host.role == "worker":
+    if host.role in ("worker", "gpu"):
         _copy(LAB / "hosts" / "hardware" / "infiniband.sh", own / "infiniband.sh")
         for program in ("nvidia-smi", "nvidia-container-runtime", "mlnx_qos"):
             _copy(LAB / "hosts" / "hardware" / program, disk / "usr/bin" / program)
         _write(own / "gpus", f"{WORKER_GPUS}\n")
         _write(own / "hcas", "".join(f"{name} {rate} {state}\n" for name, rate, state in WORKER_HCAS))
-    if host.role != "lb":
+    if host.role == "gpu":
+        # In a pod the device plugin makes them.
+        devices = "".join(f"c /dev/nvidia{n} 0666 root root - 1:3\n" for n in range(WORKER_GPUS))
+        _write(disk / "etc/tmpfiles.d/busbar-lab.conf", devices)
+    if host.role in ("server", "worker"):
         kubernetes_prerequisites(rancher)
 
 

@@ -6,12 +6,12 @@ it does the real ones.
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 import subprocess
 from pathlib import Path
 
 from lab.build.tools import NFS_TOOL
+from lab.hosts import repository
 
 VERSION = "1:99+busbar-lab"
 PROGRAM = "/usr/sbin/busbar-lab-nfs"
@@ -54,19 +54,10 @@ def publish(folder: Path, source: str) -> str:
     folder.mkdir(parents=True)
     common = {"usr/sbin/mount.nfs": _MOUNT.encode(), PROGRAM.lstrip("/"): NFS_TOOL.output.read_bytes()}
     server = {"lib/systemd/system/nfs-server.service": _UNIT.encode()}
-    entries = [
-        _package(folder, "nfs-common", common, {}),
-        _package(
-            folder,
-            "nfs-kernel-server",
-            server,
-            _SCRIPTS,
-            links={"usr/sbin/exportfs": PROGRAM},
-            needs="nfs-common",
-        ),
-    ]
-    (folder / "Packages").write_text("\n".join(entries))
-    return f"deb [trusted=yes] file:{source} ./"
+    exportfs = {"usr/sbin/exportfs": PROGRAM}
+    _package(folder, "nfs-common", common, {})
+    _package(folder, "nfs-kernel-server", server, _SCRIPTS, links=exportfs, needs="nfs-common")
+    return repository.index(folder, source)
 
 
 def _package(
@@ -77,8 +68,8 @@ def _package(
     *,
     links: dict[str, str] | None = None,
     needs: str = "",
-) -> str:
-    """Build one package; its entry in the index."""
+) -> None:
+    """Build one package."""
     tree = folder / f"{name}.tree"
     control = (
         f"Package: {name}\nVersion: {VERSION}\nArchitecture: all\nMaintainer: busbar lab <lab@localhost>\n"
@@ -101,12 +92,8 @@ def _package(
     for made in (tree, *tree.rglob("*")):
         if made.is_dir() and not made.is_symlink():
             made.chmod(0o755)  # dpkg-deb refuses folders that only their owner may read, as after umask 077
-    archive = folder / f"{name}.deb"
     subprocess.run(
-        ["dpkg-deb", "--root-owner-group", "-Zgzip", "--build", tree, archive],
+        ["dpkg-deb", "--root-owner-group", "-Zgzip", "--build", tree, folder / f"{name}.deb"],
         check=True, capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     shutil.rmtree(tree)
-    content = archive.read_bytes()
-    digest = hashlib.sha256(content).hexdigest()
-    return f"{control}Filename: ./{archive.name}\nSize: {len(content)}\nSHA256: {digest}\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 
 import psutil
@@ -41,8 +42,11 @@ def usable(host: Host) -> bool:
     return running(host) is not None and Path(f"/sys/class/net/vb-{host.name}/brport").exists()
 
 
-def boot(host: Host, base: Path, client_key: str) -> None:
-    """Start the host, which must not be usable; returns at once, before the host has booted."""
+def boot(host: Host, base: Path, client_key: str, named: Iterable[Host] = ()) -> None:
+    """Start the host, which must not be usable; returns at once, before the host has booted.
+
+    `named`: the hosts whose names it resolves.
+    """
     clean_stale_state(host)
     here = folder(host)
     made_from = here / "base"
@@ -51,7 +55,7 @@ def boot(host: Host, base: Path, client_key: str) -> None:
     root, upper = here / "root", here / "upper"
     for part in (root, upper, here / "work", SHARED, *(here / name for name in BIND_MOUNTS)):
         part.mkdir(parents=True, exist_ok=True)
-    disk.install_base(host, upper, here / "rancher", client_key)
+    disk.install_base(host, upper, here / "rancher", client_key, named)
     made_from.write_text(str(base))
     layers = f"lowerdir={base},upperdir={upper},workdir={here / 'work'}"
     run(["mount", "-t", "overlay", f"busbar-lab-{host.name}", "-o", layers, root])
@@ -96,8 +100,10 @@ def command(host: Host) -> list[str]:
         "--timezone=off",
         "--link-journal=no",
         "--bind=/dev/kmsg",
-        *(f"--bind={here / name}:{target}" for name, target in BIND_MOUNTS.items()),
+        *(f"--bind={here / name}:{target}" for name, target in BIND_MOUNTS.items() if host.for_k3s),
         f"--bind={SHARED}:{SHARED_MOUNT}",
+        # For systemd 256 and 257 on cgroup v1; older ones do not know it.
+        "SYSTEMD_CGROUP_ENABLE_LEGACY_FORCE=1",
     ]
 
 

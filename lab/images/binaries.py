@@ -6,7 +6,7 @@ import os
 import struct
 from pathlib import Path
 
-from lab.images.recipe import key
+from lab.build.recipe import key
 from lab.paths import LAB
 from lab.steps import LabError, locked, run_logged, step
 

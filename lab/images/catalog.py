@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 
+from lab.build.recipe import key, lines
 from lab.images import binaries, programs, tree
 from lab.images.archive import File, Image
-from lab.images.recipe import key, lines
 
 # The names under which real K3s asks for them [k3s-io/k3s scripts/airgap/image-list.txt].
 PAUSE = "docker.io/rancher/mirrored-pause:3.6"

@@ -25,8 +25,8 @@ _CTR = "k3s ctr images"
 
 
 def k3s_hosts() -> list[Host]:
-    """All hosts but load balancers. Raises LabError where one of them does not answer."""
-    found = [host for host in known_hosts() if host.role != "lb"]
+    """The servers and workers. Raises LabError where one of them does not answer."""
+    found = [host for host in known_hosts() if host.role in ("server", "worker")]
     if silent := [host.name for host in found if not ssh.answers(host)]:
         raise LabError(f"{', '.join(silent)} does not answer ssh: the lab is not up. Fix: `make up`")
     return found

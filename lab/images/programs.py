@@ -6,8 +6,8 @@ import os
 import shutil
 from pathlib import Path
 
+from lab.build.recipe import key
 from lab.images import tree
-from lab.images.recipe import key
 from lab.paths import LAB
 from lab.steps import locked, step
 

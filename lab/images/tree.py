@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from lab.build.recipe import key, lines
 from lab.hosts.rootfs import SUITE
-from lab.images.recipe import key, lines
 from lab.steps import LabError, locked, run_logged, step
 
 HERE = Path(__file__).resolve().parent

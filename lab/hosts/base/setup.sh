@@ -6,8 +6,10 @@ set -euo pipefail
 rm -f /etc/ssh/ssh_host_* /etc/machine-id /var/lib/dbus/machine-id /etc/hostname
 : > /etc/machine-id
 
-# Installed and disabled: the product enables what it needs.
-systemctl disable --quiet haproxy.service keepalived.service containerd.service
+# Installed and disabled, where the base has them: the product enables what it needs.
+for unit in haproxy keepalived containerd; do
+  [[ ! -e /usr/lib/systemd/system/$unit.service && ! -e /lib/systemd/system/$unit.service ]] || systemctl disable --quiet "$unit.service"
+done
 systemctl enable --quiet systemd-networkd.service ssh.service busbar-lab-boot.service busbar-lab-apt.service
 # The machine that runs the lab does these.
 systemctl mask --quiet systemd-resolved.service systemd-timesyncd.service e2scrub_reap.service \

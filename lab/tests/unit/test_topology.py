@@ -40,6 +40,8 @@ def test_a_size_without_addresses_is_refused(workers: int, load_balancers: int, 
 def test_an_unknown_host_is_refused_with_the_names_there_are() -> None:
     with pytest.raises(ValueError, match="no host 'worker1': names are lb-1"):
         topology.find("worker1")
+    with pytest.raises(ValueError, match=r"names are .* worker-1 …, ctl-1$"):
+        topology.find("ctl1", [topology.Host("ctl-1", "plain", "10.77.0.131")])
 
 
 def test_every_host_has_an_address_of_its_own_on_the_management_network() -> None:

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from lab.hosts import cgroups, disk
-from lab.topology import INTERFACE, MANAGEMENT_GATEWAY, MANAGEMENT_INTERFACE, find
+from lab.topology import INTERFACE, MANAGEMENT_GATEWAY, MANAGEMENT_INTERFACE, Host, find
 
 
 @pytest.fixture
@@ -27,6 +27,16 @@ def test_a_worker_carries_gpus_and_hcas_and_a_server_does_not(tmp_path: Path, ma
     assert hcas[:2] == ["mlx5_0 200 ACTIVE", "mlx5_1 400 ACTIVE"]
     assert (tmp_path / "worker-1/usr/bin/nvidia-smi").stat().st_mode & 0o111
     assert not (tmp_path / "server-1/usr/bin/nvidia-smi").exists()
+
+
+def test_a_gpu_host_without_kubernetes_has_device_files_and_the_names_of_its_peers(tmp_path: Path) -> None:
+    peers = (Host("ctl-1", "plain", "10.77.0.131"), Host("compute-1", "gpu", "10.77.0.141"))
+    disk.install_base(peers[1], tmp_path / "disk", tmp_path / "rancher", "ssh-ed25519 AAAA", peers)
+    made = (tmp_path / "disk/etc/tmpfiles.d/busbar-lab.conf").read_text().splitlines()
+    assert [line.split()[1] for line in made] == ["/dev/nvidia0", "/dev/nvidia1"]
+    assert (tmp_path / "disk/usr/local/lib/busbar-lab/hcas").exists()
+    assert "10.77.0.131 ctl-1\n10.77.0.141 compute-1\n" in (tmp_path / "disk/etc/hosts").read_text()
+    assert not (tmp_path / "rancher").exists()
 
 
 def test_the_default_route_leads_to_the_management_network_only(tmp_path: Path, machine: object) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from lab.build.recipe import key
 from lab.images import binaries
 from lab.images.archive import File, Image
 from lab.images.catalog import Archive
-from lab.images.recipe import key
 
 NAME = "multus"
 IMAGE = "docker.io/busbar-lab/multus:1"

@@ -10,10 +10,10 @@ import sys
 from fnmatch import fnmatch
 from pathlib import Path
 
+from lab.build.recipe import key, lines
 from lab.images import tree
 from lab.images.archive import File, Image
 from lab.images.catalog import Archive
-from lab.images.recipe import key, lines
 from lab.steps import LabError, run_logged, step
 
 IMAGE = "docker.io/busbar-lab/torch:1"

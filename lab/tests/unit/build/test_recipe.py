@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from lab import images
+from lab.build.recipe import key, lines
 from lab.images.archive import File, Image
 from lab.images.catalog import Archive
-from lab.images.recipe import key, lines
 
 
 def test_a_changed_file_in_a_folder_is_another_recipe(tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""Slurm on plain hosts, measured by the same gate."""
