@@ -66,7 +66,8 @@ def _runs(file: StackFile, cluster: Cluster) -> list[Run]:
     here = read_folder(file.project / ".busbar" / file.stack)
     try:
         api = connect({KUBECONFIG_TEXT: kubeconfig_of(file)})
-        return [*here, *read_cluster(api, cluster.validation.namespace)]
+        # What was judged again here has the later verdict.
+        return [*read_cluster(api, cluster.validation.namespace, file.stack), *here]
     except (SecretError, KubeconfigError, ApiError) as error:
         progress(f"note: only what was measured from this folder is shown: {error}")
         return here

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,10 +16,13 @@ from busbar.cli.output import fail, print_text, progress
 from busbar.cli.stackfile import Project, SecretError, Stack, kubeconfig_of, load_stack
 
 if TYPE_CHECKING:
+    from busbar.collect.collector import Collected
     from busbar.collect.spec import CollectSpec
     from busbar.config.stackfile import StackFile
     from busbar.hosts.inventory import Inventory
     from busbar.kube.client import RestApi
+    from busbar.measure import Plan
+    from busbar.nccl import Verdict
 
 IDLE_MINUTES = 5
 # Of each pool, the newest: log, verdict and report.
@@ -30,6 +34,14 @@ def measure(
     project: Project = None,
     pool: Annotated[
         str | None, typer.Option(metavar="POOL", help="Only this pool; default: all, one after the other.")
+    ] = None,
+    nodes: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAMES",
+            help="Only these workers of one pool, with commas, also those in quarantine: new ones, or one "
+            "that was repaired.",
+        ),
     ] = None,
     idle: Annotated[
         bool,
@@ -58,14 +70,30 @@ def measure(
     """
     progress(f"measuring stack {stack}")
     file, inventory = _inventory_of(stack, project)
-    pools = [*inventory.cluster.pools]
-    if pool and pool not in pools:
-        fail(f"--pool {pool}: expected a pool of {file.path.name}: {', '.join(pools)}", EX_USAGE)
+    asked = _asked(inventory, pool, nodes)
     seconds = 60 * minutes if minutes else 60 * IDLE_MINUTES if idle else None
     with errors_end():
         api = _connect(file)
-    codes = [_code(api, file, inventory, each, idle, seconds) for each in ([pool] if pool else pools)]
+    measuring = _Stack(api, file, inventory, idle, seconds)
+    codes = [measuring.exit_code(*each) for each in asked.items()]
     raise typer.Exit(min(codes, key=WORST.index))
+
+
+def _asked(inventory: Inventory, pool: str | None, nodes: str | None) -> dict[str, list[str] | None]:
+    """The workers to measure of each pool; None: those that are not in quarantine. Bad usage ends with 64."""
+    pools = [*inventory.cluster.pools]
+    if pool and pool not in pools:
+        fail(f"--pool {pool}: expected one of {', '.join(pools)}", EX_USAGE)
+    if nodes is None:
+        return dict.fromkeys([pool] if pool else pools)
+    names = list(dict.fromkeys(nodes.strip(",").split(",")))
+    found = {host.name: host.pool or "" for host in inventory.workers if pool in (None, host.pool)}
+    if unknown := [name for name in names if name not in found]:
+        fail(f"--nodes {nodes}: no workers of {pool or 'the stack'}: {', '.join(unknown)}", EX_USAGE)
+    of = {found[name] for name in names}
+    if len(of) > 1:
+        fail(f"--nodes {nodes}: expected workers of one pool, got those of {', '.join(sorted(of))}", EX_USAGE)
+    return {of.pop(): names}
 
 
 def _inventory_of(stack: str, project: Path | None) -> tuple[StackFile, Inventory]:
@@ -92,62 +120,78 @@ def _connect(file: StackFile) -> RestApi:
     return api
 
 
-def _code(
-    api: RestApi, file: StackFile, inventory: Inventory, pool: str, idle: bool, seconds: int | None
-) -> int:
-    """The exit code of one pool; other errors end the command."""
-    try:
-        with errors_end():
-            return _measure(api, file, inventory, pool, idle, seconds)
-    except typer.Exit as ended:
-        if ended.exit_code not in WORST:
-            raise
-        return int(ended.exit_code)
+@dataclass(frozen=True)
+class _Stack:
+    """A stack and how its pools are measured. `seconds`: time limit of a job."""
 
+    api: RestApi
+    file: StackFile
+    inventory: Inventory
+    idle: bool
+    seconds: int | None
 
-def _measure(
-    api: RestApi, file: StackFile, inventory: Inventory, pool: str, idle: bool, seconds: int | None
-) -> int:
-    import shutil
-    from datetime import UTC, datetime
+    def exit_code(self, pool: str, nodes: list[str] | None) -> int:
+        """That of the measurement of one pool; bad usage and signals end the command."""
+        try:
+            with errors_end():
+                return self._measure(pool, nodes)
+        except typer.Exit as ended:
+            if ended.exit_code not in WORST:
+                raise
+            return int(ended.exit_code)
 
-    from busbar.judge.archive import REPORT
-    from busbar.kube.wait import SystemClock
-    from busbar.measure import Preempted, plan_pool, read_facts
-    from busbar.measure import measure as run_plan
-    from busbar.measure.records import record
-    from busbar.nccl.report.terminal import verdict_text
+    def _measure(self, pool: str, nodes: list[str] | None) -> int:
+        from datetime import UTC, datetime
 
-    progress(f"\npool {pool}")
-    topology_file = inventory.cluster.validation_of(pool).topology_file
-    run, topology = new_run(file.project / topology_file if topology_file else None)
-    facts = read_facts(api, None, idle=idle)
-    planned = plan_pool(facts, inventory, pool, run, idle=idle, deadline_seconds=seconds, topology=topology)
-    progress(explained(planned, ""))
-    of_pool = file.project / ".busbar" / file.stack / pool
-    name = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{run}"
-    folder = of_pool / "runs" / name
-    try:
-        verdict = run_plan(
-            api,
-            planned,
-            str(folder),
-            SystemClock(),
-            progress,
-            lambda found, spec: record(api, pool, of_pool, found, _relative(spec, file.project), progress),
+        from busbar.judge.archive import REPORT
+        from busbar.nccl.report.terminal import verdict_text
+
+        progress(f"\npool {pool}")
+        planned = self._plan(pool, nodes)
+        progress(explained(planned, ""))
+        of_pool = self.file.project / ".busbar" / self.file.stack / pool
+        folder = of_pool / "runs" / f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{planned.run}"
+        verdict = self._run(pool, planned, of_pool, folder)
+        _prune(folder.parent)
+        _warn(of_pool.parent, pool)
+        print_text(verdict_text(verdict, sys.stdout, full=False, more=f"{folder}/{REPORT}"))
+        return verdict.exit_code
+
+    def _plan(self, pool: str, nodes: list[str] | None) -> Plan:
+        from busbar.measure import plan_pool, read_facts
+
+        named = self.inventory.cluster.validation_of(pool).topology_file
+        run, topology = new_run(self.file.project / named if named else None)
+        return plan_pool(
+            read_facts(self.api, None, idle=self.idle),
+            self.inventory,
+            pool,
+            run,
+            nodes=nodes,
+            idle=self.idle,
+            deadline_seconds=self.seconds,
+            topology=topology,
         )
-    except Preempted:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
-    _prune(folder.parent)
-    _warn(of_pool.parent, pool)
-    print_text(verdict_text(verdict, sys.stdout, full=False, more=f"{folder}/{REPORT}"))
-    return verdict.exit_code
 
+    def _run(self, pool: str, planned: Plan, of_pool: Path, folder: Path) -> Verdict:
+        """The verdict, recorded; log and report are in FOLDER."""
+        import shutil
 
-def _relative(spec: CollectSpec, project: Path) -> CollectSpec:
-    """The same with its folder as an update has it: who reads the record may have another project folder."""
-    return spec.model_copy(update={"folder": str(Path(spec.folder).relative_to(project))})
+        from busbar.kube.wait import SystemClock
+        from busbar.measure import Preempted
+        from busbar.measure import measure as run_plan
+        from busbar.measure.records import record
+
+        def keep(found: Collected, spec: CollectSpec) -> None:
+            # As an update has it: who reads the record may have another project folder.
+            spec = spec.model_copy(update={"folder": str(folder.relative_to(self.file.project))})
+            record(self.api, pool, of_pool, found, spec, progress)
+
+        try:
+            return run_plan(self.api, planned, str(folder), SystemClock(), progress, keep)
+        except Preempted:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
 
 
 def _prune(runs: Path) -> None:

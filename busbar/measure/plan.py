@@ -18,12 +18,14 @@ from busbar.measure.facts import Facts, is_selector
 from busbar.nccl.expected import profiles
 from busbar.nccl.expected.profiles import Profile
 from busbar.nccl.expected.system import gpu_name, is_gpu, models
+from busbar.nccl.units import exact
 from busbar.versions import MPI_OPERATOR_IMAGE
 
 RUN_LABEL = "busbar/nccl-run"
 # A resource of the shared device plugin: a unit is a pod's access to all HCAs, not one HCA.
 _SHARED = "rdma/"
 _MAX_FINDINGS = 12
+_DEFAULT = "default of busbar"
 NO_MPIJOBS = (
     f"the API serves no MPIJobs of {mpijob.API_VERSION}. Fix: install the MPI Operator: kubectl apply "
     "--server-side -f https://raw.githubusercontent.com/kubeflow/mpi-operator/"
@@ -147,7 +149,12 @@ class _Planner:
         nodes = self._nodes()
         gpus = self._gpus(nodes)
         profile = self._profile(nodes, gpus)
-        transport = self._given.get("transport") or (profile.transport if profile else DEFAULT_TRANSPORT)
+        transport = self._first(
+            "transport",
+            (self._given.get("transport"), "--transport"),
+            (profile and profile.transport, "profile"),
+            (DEFAULT_TRANSPORT, _DEFAULT),
+        )
         hcas = self._hcas(nodes, profile, transport)
         hardware = self._hardware(nodes, gpus, profile, transport, hcas)
         if not self._facts.serves_mpijobs:
@@ -320,7 +327,17 @@ class _Planner:
         own = (f"busbar-{run}", "created for this run")
         given["namespace"] = self._first("namespace", (asked, "--namespace"), own)
         validation = section(Validation, "validation", given)
-        self._first("image", (given.get("image"), "given"), (validation.image, "default of busbar"))
+        for key in ("image", "min_bytes", "max_bytes"):
+            is_of_profile = getattr(validation.system, key, None) is not None
+            source = "given" if key in given else "profile" if is_of_profile else _DEFAULT
+            found = validation.chosen(key)
+            self._first(key, (found if key == "image" else exact(found), source))
+        self._first(
+            "expected",
+            (validation.expected_busbw_gbps, "--expected-busbw, GB/s"),
+            # TCP has no line rate.
+            (None if validation.required_transport == "socket" else "computed", "rails, rate and GPUs"),
+        )
         return validation
 
 

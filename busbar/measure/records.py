@@ -8,20 +8,23 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from busbar.collect.busy import hostnames
 from busbar.collect.collector import Collected
+from busbar.collect.result import KEY as VERDICT_KEY
 from busbar.collect.spec import CollectSpec
 from busbar.judge.archive import VERDICT
 from busbar.kube.client import Api, ApiError, JsonObject
 from busbar.kube.gpus import IDLE_LABEL
 from busbar.kube.wait import ProgressCallback
+from busbar.manifests.mpijob import API_VERSION
 from busbar.manifests.names import sha256, short
 from busbar.measure.history import Run
 from busbar.measure.plan import RUN_LABEL
+from busbar.measure.run import listed_if_served
 from busbar.outputs.pool import PoolResult, summarize
 
 LABEL = "busbar/history"
@@ -30,25 +33,26 @@ KEY = "run.json"
 FILE = "history.jsonl"
 RECORDS = 100
 # Of the expectation: what follows from the Nodes.
-_NOT_SETTINGS = {"nodes", "hosts"}
+_NOT_SETTINGS = {"nodes", "hosts", "reasoning"}
 # Of the launcher's script.
 _ITERATIONS = re.compile(r" -n (\d+) -w (\d+) ")
 
 
-def run_of(pool: str, found: Collected, spec: CollectSpec) -> Run:
+def run_of(pool: str, found: Collected, folder: str) -> Run:
     """The record of what was collected from a job. Raises KeyError and ValueError for a job of others."""
     job = found.job or {}
     worker = _template(job, "Worker")
     labels = job["metadata"].get("labels") or {}
     is_idle = IDLE_LABEL in worker["metadata"].get("labels", {})
     kind = "idle" if is_idle else "measure" if RUN_LABEL in labels else "update"
-    short_ = summarize(found.verdict, verdict_file=f"{spec.folder}/{VERDICT}", measured_at=found.measured_at)
+    short_ = summarize(found.verdict, verdict_file=f"{folder}/{VERDICT}", measured_at=found.measured_at)
     result = PoolResult.model_validate({**short_, "nodes_measured": sorted(hostnames(worker["spec"]))})
-    return Run(str(job["metadata"]["uid"]), pool, kind, settings_of(job, spec.expectation), result)
+    settings = settings_of(job, found.verdict["expectation"])
+    return Run(str(job["metadata"]["uid"]), pool, kind, settings, result)
 
 
 def settings_of(job: JsonObject, expectation: Mapping[str, Any]) -> dict[str, str]:
-    """Under which settings an MPIJob measures, by name, from its object and the expectation of its log."""
+    """Under which settings an MPIJob measures, by name, from its object and the expectation of a verdict."""
     annotations = job["metadata"].get("annotations") or {}
     [worker] = _template(job, "Worker")["spec"]["containers"]
     [launcher] = _template(job, "Launcher")["spec"]["containers"]
@@ -79,7 +83,7 @@ def record(
     if found.job is None:
         return
     try:
-        run = run_of(pool, found, spec)
+        run = run_of(pool, found, spec.folder)
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / FILE).open("a", encoding="utf-8") as file:
             file.write(run.as_json() + "\n")
@@ -94,10 +98,31 @@ def read_folder(folder: Path) -> list[Run]:
     return _readable(line for lines in texts for line in lines)
 
 
-def read_cluster(api: Api, namespace: str) -> list[Run]:
-    """The records in the cluster. Raises ApiError."""
+def read_cluster(api: Api, namespace: str, stack: str) -> list[Run]:
+    """The records in the cluster, and the last update of each pool of STACK, also if an earlier release
+    measured it. Raises ApiError."""
     found = api.list(f"/api/v1/namespaces/{namespace}/configmaps", labelSelector=LABEL)
-    return _readable((each.get("data") or {}).get(KEY, "") for each in found)
+    records = _readable((each.get("data") or {}).get(KEY, "") for each in found)
+    return [*_of_updates(api, namespace, stack), *records]
+
+
+def _of_updates(api: Api, namespace: str, stack: str) -> Iterator[Run]:
+    """From the MPIJobs of updates and the verdicts on them."""
+    path = f"/apis/{API_VERSION}/namespaces/{namespace}/mpijobs"
+    for job in listed_if_served(api, path, "app.kubernetes.io/managed-by=busbar"):
+        metadata = job["metadata"]
+        pool = metadata["labels"].get("busbar/pool", "")
+        of_job = f"busbar/job={metadata['name']}"
+        maps = api.list(f"/api/v1/namespaces/{namespace}/configmaps", labelSelector=of_job)
+        # One per expectation under which its log was judged.
+        maps.sort(key=lambda each: each["metadata"].get("creationTimestamp") or "")
+        for each in maps[-1:] if RUN_LABEL not in metadata["labels"] else ():
+            try:
+                verdict = json.loads(each["data"][VERDICT_KEY])
+                found = Collected(verdict, measured_at=metadata["creationTimestamp"], job=job)
+                yield run_of(pool, found, f".busbar/{stack}/{pool}")
+            except (KeyError, ValueError):
+                continue  # not written by busbar
 
 
 def _readable(texts: Iterable[str]) -> list[Run]:

@@ -130,7 +130,7 @@ def find(api: Api, namespace: str | None = None) -> list[Remnant]:
         if namespace and kind in _CLUSTER_WIDE:
             continue
         path = f"{base}/namespaces/{namespace}/{plural}" if namespace else f"{base}/{plural}"
-        for each in _listed(api, path, RUN_LABEL):
+        for each in listed_if_served(api, path, RUN_LABEL):
             inside = "" if kind in _CLUSTER_WIDE else f"namespaces/{each['metadata']['namespace']}/"
             found += _remnant(kind, f"{base}/{inside}{plural}/{each['metadata']['name']}", each)
     return found
@@ -180,8 +180,10 @@ def _try_worker(api: Api, namespace: str, manifest: Mapping[str, Any], deadline:
             lambda: api.create(f"/api/v1/namespaces/{namespace}/pods?dryRun=All", pod),
             deadline,
             poll_seconds=0.5,
-            # A new namespace has its service account a moment later.
-            retry_on=lambda error: error.transient or "serviceaccount" in error.reason,
+            # A namespace has its service account, and an API server its PriorityClass, a moment later.
+            retry_on=lambda error: (
+                error.transient or "serviceaccount" in error.reason or "no PriorityClass" in error.reason
+            ),
         )
     except (ApiError, TimedOut) as error:
         raise CannotMeasure(
@@ -239,7 +241,8 @@ def _remnant(kind: str, path: str, found: JsonObject) -> list[Remnant]:
     return [Remnant(kind, path, metadata["uid"], run, owner)] if run else []
 
 
-def _listed(api: Api, path: str, selector: str) -> list[JsonObject]:
+def listed_if_served(api: Api, path: str, selector: str) -> list[JsonObject]:
+    """The objects with these labels; none of a kind that the API does not serve. Raises ApiError."""
     try:
         return api.list(path, labelSelector=selector)
     except ApiError as error:
@@ -264,7 +267,7 @@ def _gone(api: Api, remnant: Remnant) -> bool | Pending:
     if remnant.kind != "MPIJob":
         return True
     namespace = remnant.path.split("/")[-3]
-    pods = _listed(api, f"/api/v1/namespaces/{namespace}/pods", f"{RUN_LABEL}={remnant.run}")
+    pods = listed_if_served(api, f"/api/v1/namespaces/{namespace}/pods", f"{RUN_LABEL}={remnant.run}")
     return Pending(f"{len(pods)} pods of {remnant} are ending") if pods else True
 
 

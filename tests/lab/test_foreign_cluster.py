@@ -182,6 +182,8 @@ def test_in_a_namespace_of_the_site_that_admits_them_only_the_run_is_removed(str
     try:
         lab.kubectl("label namespace bench-open pod-security.kubernetes.io/enforce=baseline")
         lab.kubectl("-n bench-open create configmap theirs --from-literal=key=value")
+        root = "kube-root-ca.crt"  # of every namespace, a moment later
+        eventually(lambda: root in lab.kubectl("-n bench-open get configmaps"), 30, root)
         kinds = "mpijobs,jobs,pods,services,secrets,configmaps"
         before = lab.kubectl(f"-n bench-open get {kinds} -o name")
         assert stranger.run("--namespace", "bench-open").returncode == 0

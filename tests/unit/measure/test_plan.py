@@ -44,11 +44,26 @@ def test_of_two_h100_nodes_with_eight_hostdevs_nothing_has_to_be_given() -> None
         "tolerations": ("nvidia.com/gpu=present:NoSchedule", "cluster: taints of the Nodes"),
         "runtimeClass": ("nvidia", "cluster"),
         "namespace": ("busbar-run-1", "created for this run"),
+        "transport": ("gpudirect-rdma", "profile"),
         "image": (made.job.image, "default of busbar"),
+        "min_bytes": ("512 MiB", "profile"),
+        "max_bytes": ("8 GiB", "profile"),
+        "expected": ("computed", "rails, rate and GPUs"),
     }
     assert (made.job.nodes, made.job.gpus_per_node, made.job.hca_resources) == (
         ("gpu-1", "gpu-2"), 8, {HCA: 8}
     )  # fmt: skip
+
+
+def test_what_was_given_and_what_is_a_default_is_said_of_the_job_too() -> None:
+    given = {"max_bytes": "1G", "expected_busbw_gbps": 12.0, "transport": "socket"}
+    found = sources(planned(two(hcas={}), validation=given))
+    assert found["max_bytes"] == ("1 GiB", "given")
+    assert found["min_bytes"] == ("512 MiB", "default of busbar")
+    assert found["expected"] == ("12", "--expected-busbw, GB/s")
+    assert found["transport"] == ("socket", "--transport")
+    del given["expected_busbw_gbps"]
+    assert "expected" not in sources(planned(two(hcas={}), validation=given)), "TCP has no line rate"
 
 
 def test_the_job_is_that_of_a_stack_with_the_label_of_the_run_on_all_objects_and_pods() -> None:

@@ -66,8 +66,8 @@ def recorded(cluster: Foreign, folder: Path = Path(".busbar/site/h100")) -> list
 
 def test_the_record_is_in_the_cluster_without_an_owner_and_beside_the_log(cluster: Foreign) -> None:
     assert recorded(cluster) == []
-    [here], [there] = read_folder(Path(".busbar/site")), read_cluster(cluster, NAMESPACE)
-    assert here == there
+    [here], there = read_folder(Path(".busbar/site")), read_cluster(cluster, NAMESPACE, "site")
+    assert there == [here, here], "the record, and the job that is still there"
     assert (here.kind, here.pool, here.nodes, here.result.verdict) == (
         "update", "h100", ("gpu-1", "gpu-2"), "pass",
     )  # fmt: skip
@@ -95,7 +95,7 @@ def test_busbar_nccl_collect_records_what_an_update_measures(
 def test_the_settings_are_those_of_the_job_and_of_its_expectation(cluster: Foreign) -> None:
     topology = TopologyFile("h100", "h100.xml", "<system/>")
     manifest, spec = job_of(stack(iterations=7, warmup=3, env={"NCCL_IB_TC": "106"}), topology)
-    found = settings_of(manifest, spec.expectation)
+    found = settings_of(manifest, collected(cluster, manifest, spec).verdict["expectation"])
     expected = {
         "k3s": "v1.35.6+k3s1",
         "image": manifest["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]["image"],
@@ -145,15 +145,47 @@ def test_of_a_pool_the_newest_records_stay_in_the_cluster(
     cluster: Foreign, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(records, "RECORDS", 2)
+    monkeypatch.setattr(records, "_of_updates", lambda *_: ())
     other = {"metadata": {"name": "nccl-history-b200", "labels": {"busbar/history": "b200"}}}
     cluster.add(f"/api/v1/namespaces/{NAMESPACE}/configmaps/nccl-history-b200", other)
     for number in range(4):
         manifest, spec = job_of(stack(run=number + 1))
         record(cluster, "h100", Path("h100"), collected(cluster, manifest, spec), spec, print)
-    times = sorted(str(run.at) for run in read_cluster(cluster, NAMESPACE))
+    times = sorted(str(run.at) for run in read_cluster(cluster, NAMESPACE, "site"))
     assert len(times) == 2 and len(read_folder(Path())) == 4
     assert times == sorted(str(run.at) for run in read_folder(Path()))[-2:]
     assert f"/api/v1/namespaces/{NAMESPACE}/configmaps/nccl-history-b200" in cluster.objects
+
+
+def test_what_an_earlier_release_has_measured_is_found_by_its_job_and_verdict(cluster: Foreign) -> None:
+    manifest, spec = job_of(stack())
+    collected(cluster, manifest, spec)
+    [before] = read_cluster(cluster, NAMESPACE, "site")
+    assert (before.pool, before.kind, before.result.verdict) == ("h100", "update", "pass")
+    recorded_later = Collected(json.loads(_verdict(cluster)), measured_at=str(before.at), job=job(cluster))
+    record(cluster, "h100", Path(".busbar/site/h100"), recorded_later, spec, print)
+    assert read_cluster(cluster, NAMESPACE, "site") == [before, before], "the same record, under the same id"
+
+
+def job(cluster: Foreign) -> JsonObject:
+    [found] = cluster.list(JOBS)
+    return found
+
+
+def _verdict(cluster: Foreign) -> str:
+    [found] = cluster.list(f"/api/v1/namespaces/{NAMESPACE}/configmaps", labelSelector="busbar/job")
+    return str(found["data"]["verdict.json"])
+
+
+def test_a_job_that_is_no_update_or_has_no_verdict_of_busbar_is_no_record(cluster: Foreign) -> None:
+    made = plan_pool(read_facts(cluster, None), stack(), "h100", "run-1")
+    collected(cluster, made.objects({})[-1][1], made.collect_spec("runs/1"))
+    manifest, _ = job_of(stack(run=2))
+    cluster.create(JOBS, manifest)
+    labels = {"busbar/job": manifest["metadata"]["name"]}
+    theirs = {"metadata": {"name": "theirs", "labels": labels}, "data": {"verdict.json": "{}"}}
+    cluster.add(f"/api/v1/namespaces/{NAMESPACE}/configmaps/theirs", theirs)
+    assert read_cluster(cluster, NAMESPACE, "site") == []
 
 
 def refuse_maps(path: str, body: Any) -> ApiError | None:
@@ -196,4 +228,5 @@ def test_what_others_wrote_is_not_read_as_a_record(cluster: Foreign) -> None:
     cluster.add(
         f"/api/v1/namespaces/{NAMESPACE}/configmaps/theirs", {"metadata": {"name": "x", "labels": labels}}
     )
-    assert len(read_folder(Path(".busbar/site"))) == len(read_cluster(cluster, NAMESPACE)) == 1
+    assert len(read_folder(Path(".busbar/site"))) == 1
+    assert len({run.id for run in read_cluster(cluster, NAMESPACE, "site")}) == 1

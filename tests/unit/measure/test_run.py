@@ -105,10 +105,17 @@ def test_a_namespace_that_does_not_admit_the_pods_is_refused_before_the_job_is_c
     assert cluster.left == []
 
 
-def test_a_new_namespace_without_its_service_account_is_waited_for(cluster: Foreign, tmp_path: Path) -> None:
-    answers = [
-        ApiError("POST /pods", 403, 'error looking up service account: serviceaccount "default" not found')
-    ]
+@pytest.mark.parametrize(
+    "reason",
+    [
+        'error looking up service account: serviceaccount "default" not found',
+        "pods is forbidden: no PriorityClass with name busbar-run-1 was found",
+    ],
+)
+def test_what_an_api_server_has_not_seen_yet_is_waited_for(
+    cluster: Foreign, tmp_path: Path, reason: str
+) -> None:
+    answers = [ApiError("POST /pods", 403, reason)]
     cluster.refuse = lambda path, body: answers.pop() if body["kind"] == "Pod" and answers else None
     assert measured(cluster, planned(cluster), tmp_path) == "pass"
 

@@ -169,7 +169,29 @@ def test_a_run_below_the_noise_of_those_before_warns(cluster: Foreign) -> None:
 def test_a_pool_that_the_stack_does_not_have_is_bad_usage(cluster: Foreign) -> None:
     done = busbar("measure", "mysite", "--pool", "a40")
     assert done.exit_code == 64
-    assert "--pool a40: expected a pool of Pulumi.mysite.yaml: h100, b200" in done.stderr
+    assert "--pool a40: expected one of h100, b200" in done.stderr
+
+
+def test_new_workers_can_be_measured_alone(cluster: Foreign) -> None:
+    cluster.hold(holder("gpu-3", "train-0", 1))
+    busbar("measure", "mysite", "--nodes", "gpu-4")
+    assert [each.nodes for each in records()] == [("gpu-4",)]
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["--nodes", "gpu-1,gpu-3"], "expected workers of one pool, got those of b200, h100"),
+        (["--nodes", "gpu-9"], "no workers of the stack: gpu-9"),
+        (["--pool", "h100", "--nodes", "gpu-1,gpu-3"], "no workers of h100: gpu-3"),
+    ],
+)
+def test_workers_that_are_not_of_one_pool_are_bad_usage(
+    cluster: Foreign, words: list[str], complaint: str
+) -> None:
+    done = busbar("measure", "mysite", *words)
+    assert (done.exit_code, complaint in done.stderr) == (64, True)
+    assert cluster.created == []
 
 
 @pytest.mark.parametrize("command", ["measure", "history"])

@@ -1,0 +1,155 @@
+"""`busbar measure` and `busbar history` on the lab's stack, beside an update and beside jobs of others."""
+
+from __future__ import annotations
+
+import base64
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import IO, Any
+
+import pytest
+
+from tests.support.lab import PROJECT, Lab
+
+pytestmark = pytest.mark.drill
+
+MARKED = "priorityclasses,mpijobs,configmaps,jobs,pods"
+END_SECONDS = 120
+
+
+def pod(worker: str) -> dict[str, Any]:
+    """A job of a user that needs a GPU of this worker."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "training", "namespace": "default"},
+        "spec": {
+            "nodeSelector": {"kubernetes.io/hostname": worker},
+            "terminationGracePeriodSeconds": 0,
+            "containers": [
+                {
+                    "name": "train",
+                    "image": "busbar-lab/nccl-tests:1",
+                    "imagePullPolicy": "IfNotPresent",
+                    "command": ["sleep", "3600"],
+                    "resources": {"limits": {"nvidia.com/gpu": 1}},
+                }
+            ],
+        },
+    }
+
+
+class Site:
+    """The lab's stack, as its admin uses it."""
+
+    def __init__(self, lab: Lab) -> None:
+        self.lab = lab
+
+    def busbar(self, *words: str) -> subprocess.CompletedProcess[str]:
+        done = self.lab.run(sys.executable, "-m", "busbar", *words)
+        print(done.stdout, done.stderr)
+        return done
+
+    def start_idle(self) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "busbar", "measure", "dev", "--idle"],
+            env=self.lab.environment, cwd=PROJECT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+
+    def begin_training(self) -> float:
+        """A user's job starts; after how many seconds its pod has a Node."""
+        text = base64.b64encode(json.dumps(pod("worker-1")).encode()).decode()
+        self.lab.ssh("server-1", f"echo {text} | base64 -d | k3s kubectl apply -f -")
+        began = time.monotonic()
+        self.lab.kubectl("wait --for=condition=PodScheduled pod/training --timeout=60s")
+        return time.monotonic() - began
+
+    def runs(self) -> list[dict[str, Any]]:
+        done = self.busbar("history", "dev", "--json")
+        found: list[dict[str, Any]] = json.loads(done.stdout)["runs"]
+        return found
+
+    @property
+    def left(self) -> list[str]:
+        return self.lab.kubectl(f"get {MARKED} -A -l busbar/nccl-run -o name").split()
+
+
+@pytest.fixture
+def site(lab: Lab) -> Iterator[Site]:
+    made = Site(lab)
+    yield made
+    lab.kubectl("delete pod training --ignore-not-found")
+    assert made.left == []
+
+
+def _until(stream: IO[str] | None, text: str) -> str:
+    """Read lines until one has the text; all of them."""
+    assert stream is not None
+    read: list[str] = []
+    for line in stream:
+        read.append(line)
+        if text in line:
+            return "".join(read)
+    raise AssertionError(f"{text!r} never came:\n{''.join(read)}")
+
+
+def test_a_stack_is_measured_again_and_its_outputs_stay(site: Site) -> None:
+    outputs = site.lab.outputs()
+    done = site.busbar("measure", "dev")
+    assert done.returncode == 0
+    assert done.stdout.startswith("PASS")
+    assert site.lab.outputs() == outputs
+    first, *_, last = site.runs()
+    assert (first["kind"], last["kind"]) == ("update", "measure")
+    assert last["result"]["nodes_measured"] == ["worker-1", "worker-2"]
+    assert last["changes"] == [], "the same job as that of the update"
+
+
+def test_an_idle_run_passes_and_leaves_its_record(site: Site) -> None:
+    assert site.busbar("measure", "dev", "--idle").returncode == 0
+    assert site.runs()[-1]["kind"] == "idle"
+
+
+def test_an_idle_run_does_not_begin_on_less_than_two_idle_workers(site: Site) -> None:
+    site.begin_training()
+    done = site.busbar("measure", "dev", "--idle")
+    assert done.returncode == 2
+    assert "1 of 2 workers are idle, 2 are needed" in done.stderr
+    assert "worker-1: 1 of 2 nvidia.com/gpu are free, held by default/training (1)" in done.stderr
+
+
+def test_a_job_of_a_user_ends_an_idle_run_which_leaves_no_verdict(site: Site) -> None:
+    before = len(site.runs())
+    process = site.start_idle()
+    _until(process.stderr, "following the log of")
+    print(f"the user's pod had a Node after {site.begin_training():.1f} s")
+    _, rest = process.communicate(timeout=END_SECONDS)
+    print(rest)
+    assert process.returncode == 2
+    assert "the measurement made room for other pods" in rest
+    assert len(site.runs()) == before
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_leaves_nothing(site: Site, number: signal.Signals) -> None:
+    process = site.start_idle()
+    _until(process.stderr, "created MPIJob")
+    process.send_signal(number)
+    _, rest = process.communicate(timeout=END_SECONDS)
+    print(rest)
+    assert process.returncode == 128 + number
+
+
+def test_what_a_killed_process_leaves_is_removed_by_clean(site: Site) -> None:
+    process = site.start_idle()
+    _until(process.stderr, "following the log of")
+    process.kill()
+    process.communicate(timeout=10)
+    assert any("priorityclass" in each for each in site.left)
+    kubeconfig = str(PROJECT / ".busbar" / "dev" / "kubeconfig")
+    done = site.busbar("nccl", "clean", "--kubeconfig", kubeconfig)
+    assert done.returncode == 0
