@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from busbar.collect.busy import RESULT_KEY, Kept, WhenBusy
+from busbar.collect.busy import RESULT_KEY, Kept, WhenBusy, holders
 from busbar.collect.jobwatch import JobWatch
 from busbar.collect.watch import Unreachable
 from busbar.judge.collector import JobNeverStarted
@@ -167,6 +167,14 @@ def test_a_job_whose_gpus_are_free_is_not_touched() -> None:
     site.starts()
     site.watch().log()
     assert (site.suspensions, site.clock.time) == ([], 0)
+
+
+def test_pods_of_a_measurement_of_idle_nodes_hold_no_gpus_because_the_scheduler_ends_them() -> None:
+    site = Site(WAIT)
+    site.train("measure-0")
+    assert len(holders(site, site.job)) == 1
+    site.objects["/api/v1/pods"][0]["metadata"]["labels"] = {"busbar/idle": "true"}
+    assert holders(site, site.job) == []
 
 
 def test_pods_that_end_within_their_grace_period_do_not_suspend_the_job() -> None:
