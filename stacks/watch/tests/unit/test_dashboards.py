@@ -1,0 +1,137 @@
+"""Every dashboard is one that Grafana can lay out, and every expression is valid and finds series."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from stacks.watch.package.manifests import dashboards
+from stacks.watch.package.series import SeriesSpec, render
+from stacks.watch.tests.promtool import run
+from stacks.watch.tests.support import cluster, watch
+
+DASHBOARDS = {
+    name: json.loads(text) for each in dashboards(watch()) for name, text in sorted(each["data"].items())
+}
+VARIABLES = {
+    "$__rate_interval": "5m",
+    "$__range": "1h",
+    "$pool": "h100",
+    "$node": "gpu-1",
+    "$collective": "all_reduce",
+}
+DEVICE = 'node="gpu-1",job="busbar-rails",device="mlx5_0",port="1"'
+
+
+def panels(name: str) -> list[dict[str, Any]]:
+    return [panel for panel in DASHBOARDS[name]["panels"] if panel["type"] != "row"]
+
+
+def expressions() -> list[str]:
+    """All of them, with Grafana's variables replaced."""
+    found = []
+    for name in DASHBOARDS:
+        for expr in (target["expr"] for panel in panels(name) for target in panel["targets"]):
+            for variable, value in VARIABLES.items():
+                expr = expr.replace(variable, value)
+            assert "$" not in expr, expr
+            found.append(expr)
+    return found
+
+
+def recorded(folder: Path, exprs: list[str]) -> Path:
+    file = folder / "rules.yaml"
+    rules = [{"record": f"panel:{number}", "expr": expr} for number, expr in enumerate(exprs)]
+    file.write_text(yaml.safe_dump({"groups": [{"name": "panels", "rules": rules}]}))
+    return file
+
+
+def series() -> dict[str, str]:
+    """What a cluster of two nodes has: busbar's series, and of every other name one that counts."""
+    measured = SeriesSpec.of(cluster(), watch())
+    now = datetime(2026, 11, 24, tzinfo=UTC)
+    found = {}
+    for sample in render(measured, {"gpu-9": "cable"}, {"h100": 360.0}, now):
+        text, _, value = str(sample).rpartition(" ")
+        found[text] = f"{value}x120"
+    for name in set(re.findall(r"node_infiniband_\w+", " ".join(expressions()))):
+        found[f"{name}{{{DEVICE}}}"] = "4x120" if name.endswith("_id") else "0+60000000000x120"
+    found[f"node_infiniband_rate_bytes_per_second{{{DEVICE}}}"] = "5e10x120"
+    for name in set(re.findall(r"DCGM_\w+", " ".join(expressions()))):
+        found[f'{name}{{node="gpu-1",gpu="0",xid="79"}}'] = "1+60x120"
+    labels = 'node="gpu-1",resource="nvidia_com_gpu"'
+    found[f"kube_node_status_allocatable{{{labels}}}"] = "8x120"
+    found['ALERTS{alertname="BusbarRailDown",alertstate="firing",node="gpu-1"}'] = "1x120"
+    return found
+
+
+@pytest.mark.parametrize("name", DASHBOARDS)
+def test_panels_are_numbered_and_do_not_overlap(name: str) -> None:
+    all_of_them = DASHBOARDS[name]["panels"]
+    assert [panel["id"] for panel in all_of_them] == list(range(1, len(all_of_them) + 1))
+    cells = [
+        (x, y)
+        for place in (panel["gridPos"] for panel in all_of_them)
+        for x in range(place["x"], place["x"] + place["w"])
+        for y in range(place["y"], place["y"] + place["h"])
+    ]
+    assert len(cells) == len(set(cells))
+    assert max(x for x, _ in cells) < 24
+
+
+@pytest.mark.parametrize("name", DASHBOARDS)
+def test_every_panel_has_a_title_and_asks_the_chosen_datasource(name: str) -> None:
+    for panel in panels(name):
+        assert panel["title"]
+        asked = [panel["datasource"], *(target["datasource"] for target in panel["targets"])]
+        assert {each["uid"] for each in asked} == {"${datasource}"}
+
+
+def test_dashboards_have_names_of_their_own() -> None:
+    assert len({each["uid"] for each in DASHBOARDS.values()}) == len(DASHBOARDS)
+    assert "busbar-fabric.json" in DASHBOARDS
+
+
+def test_every_expression_is_valid(tmp_path: Path) -> None:
+    done = run("check", "rules", recorded(tmp_path, expressions()))
+    assert done.returncode == 0, done.stderr
+    assert f"{len(expressions())} rules found" in done.stdout
+
+
+def test_an_expression_that_is_not_valid_would_be_found(tmp_path: Path) -> None:
+    done = run("check", "rules", recorded(tmp_path, [f"{expressions()[0]} ) or"]))
+    assert done.returncode != 0
+
+
+def test_every_expression_finds_series_of_a_cluster_with_faults(tmp_path: Path) -> None:
+    tests = [
+        {
+            "interval": "1m",
+            "input_series": [{"series": name, "values": values} for name, values in series().items()],
+            "promql_expr_test": [
+                # promtool compares all samples: one that says whether there are any.
+                {
+                    "expr": f"count({expr}) > bool 0",
+                    "eval_time": "90m",
+                    "exp_samples": [{"labels": "{}", "value": 1}],
+                }
+                for expr in expressions()
+            ],
+        }
+    ]
+    file = tmp_path / "test.yaml"
+    file.write_text(yaml.safe_dump({"rule_files": [], "evaluation_interval": "1m", "tests": tests}))
+    done = run("test", "rules", file)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+
+
+def test_busbar_s_series_in_them_are_those_that_are_written() -> None:
+    used = set(re.findall(r"\bbusbar_\w+", " ".join(expressions())))
+    written = {name.partition("{")[0] for name in series()}
+    assert used <= written
