@@ -7,6 +7,7 @@ The cluster has the last RECORDS of a pool, for whoever has its kubeconfig; the 
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -85,11 +86,16 @@ def record(
     try:
         run = run_of(pool, found, spec.folder)
         folder.mkdir(parents=True, exist_ok=True)
-        with (folder / FILE).open("a", encoding="utf-8") as file:
+        with open(folder / FILE, "a", encoding="utf-8", opener=_for_owner) as file:
             file.write(run.as_json() + "\n")
         _store(api, f"/api/v1/namespaces/{spec.namespace}/configmaps", run)
     except (OSError, ApiError, KeyError, ValueError) as error:
         progress(f"the measurement has no record for busbar history: {error!r}")
+
+
+def _for_owner(path: str, flags: int) -> int:
+    # The environment of the ranks is in it.
+    return os.open(path, flags, 0o600)
 
 
 def read_folder(folder: Path) -> list[Run]:

@@ -20,8 +20,10 @@ from busbar.support.redact import SECRET, Redactor
 from busbar.zstd import ZstdError, ZstdFile
 
 # Of the files in .busbar/STACK; everything else, above all the kubeconfig, is left out.
-TEXTS = (".json", ".log", ".txt")
+TEXTS = (".json", ".jsonl", ".log", ".txt")
 COMPRESSED = ".log.zst"
+# Of a pool, those of busbar measure: all would be a hundred logs.
+NEWEST_RUNS = 3
 ABOUT = f"""Support bundle of a busbar stack.
 
 versions.json     of busbar, Python, Pulumi and its packages, and of the system that ran them
@@ -63,10 +65,11 @@ class Bundle:
 
     def add_files(self, folder: Path) -> None:
         """Add the logs, verdicts and outputs below `folder`; what is left out is listed in files.json."""
-        left_out = []
+        left_out: list[dict[str, Any]] = []
+        old = {run for runs in folder.glob("*/runs") for run in sorted(runs.iterdir())[:-NEWEST_RUNS]}
         for path in sorted(folder.rglob("*")) if folder.is_dir() else ():
             name = path.relative_to(folder).as_posix()
-            if path.is_symlink() or not path.is_file():
+            if path.is_symlink() or not path.is_file() or not old.isdisjoint(path.parents):
                 continue
             try:
                 content = self._content(path)

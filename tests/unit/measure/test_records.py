@@ -75,6 +75,7 @@ def test_the_record_is_in_the_cluster_without_an_owner_and_beside_the_log(cluste
     assert here.result.verdict_file == ".busbar/site/h100/verdict.json"
     [stored] = [body for _, body in cluster.created if body["metadata"]["name"].startswith("nccl-history-")]
     assert "ownerReferences" not in stored["metadata"], "it outlives the job"
+    assert Path(".busbar/site/h100/history.jsonl").stat().st_mode & 0o777 == 0o600
 
 
 def test_busbar_nccl_collect_records_what_an_update_measures(

@@ -157,6 +157,20 @@ def test_what_is_needed_to_help_is_in_the_bundle(project: Path) -> None:
     ]
 
 
+def test_of_repeated_measurements_the_newest_and_all_records_are_in_the_bundle(project: Path) -> None:
+    pool = project / ".busbar/prod/h100"
+    (pool / "history.jsonl").write_text(json.dumps({"settings": {"env HF_TOKEN": "hf_planted"}}) + "\n")
+    for number in range(5):
+        run = pool / "runs" / f"2026112{number}T000000Z-run-1"
+        run.mkdir(parents=True)
+        (run / "verdict.json").write_text("{}")
+    _, texts = bundle(project)
+    runs = sorted(name.split("/")[3][:8] for name in texts if name.startswith("files/h100/runs/"))
+    assert runs == ["20261122", "20261123", "20261124"]
+    assert "env HF_TOKEN" in texts["files/h100/history.jsonl"]
+    assert "hf_planted" not in texts["files/h100/history.jsonl"]
+
+
 def test_the_bundle_is_readable_by_its_owner_only_and_never_overwrites(project: Path) -> None:
     bundle(project, "--no-preflight")
     assert (project / "b.tar.gz").stat().st_mode & 0o777 == 0o600
