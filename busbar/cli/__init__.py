@@ -60,6 +60,7 @@ MODULES: tuple[tuple[str, str, str | None, tuple[str, ...]], ...] = (
     ("busbar.cli.rotate", "", RUNNING, ("rotate",)),
     ("busbar.cli.support", "", RUNNING, ("support_bundle",)),
     ("busbar.cli.show", "", RUNNING, ("show",)),
+    ("busbar.cli.hosts", "hosts", None, ()),
     ("busbar.cli.wait", "", None, ()),
     ("busbar.cli.removal", "", None, ()),
     ("busbar.cli.taints", "", None, ("set_taints",)),
@@ -97,10 +98,12 @@ def build(arguments: Sequence[str] = ()) -> typer.Typer:
     app.callback()(_options)
     groups = {
         "": app,
+        "hosts": typer.Typer(help="SSH host keys; hosts from other inventories.", no_args_is_help=True),
         "nccl": typer.Typer(
             help="Measure a cluster with nccl-tests; read and judge its logs.", no_args_is_help=True
         ),
     }
+    app.add_typer(groups["hosts"], name="hosts", rich_help_panel=BEFORE)
     app.add_typer(groups["nccl"], name="nccl", rich_help_panel=FABRIC)
     # the signature of every registered command is read: that of all takes as long as a short command
     only = arguments[0] if arguments and arguments[0] in groups else None

@@ -20,7 +20,7 @@ from busbar.cli.stackfile import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from busbar.config import Cluster
+    from busbar.config import Cluster, Ssh
     from busbar.config.stackfile import StackFile
     from busbar.hosts.login import Login
     from busbar.preflight.spec import Spec
@@ -106,12 +106,17 @@ def _install_id(file: StackFile) -> str | None:
 
 def login_of(file: StackFile, cluster: Cluster) -> Login:
     """The login of a stack; its secrets are read with `pulumi config get`. Raises SecretError."""
+    return login_by(file, cluster.ssh)
+
+
+def login_by(file: StackFile, ssh: Ssh) -> Login:
+    """As `login_of`, where the rest of the configuration need not be valid yet. Raises SecretError."""
     from busbar.hosts.login import Login
 
-    needed = set() if cluster.ssh.agent else {"sshPrivateKey", "sshPrivateKeyPassword"} & file.secret_keys
+    needed = set() if ssh.agent else {"sshPrivateKey", "sshPrivateKeyPassword"} & file.secret_keys
     secrets = {key: read_secret(file.stack, file.project, key) for key in needed}
     return Login.of(
-        cluster.ssh,
+        ssh,
         private_key=secrets.get("sshPrivateKey"),
         private_key_password=secrets.get("sshPrivateKeyPassword"),
         project=file.project,

@@ -124,15 +124,18 @@ async def connect(
             login_timeout=CONNECT_SECONDS,
         )
     except asyncssh.ChannelOpenError as error:
-        if error.code == asyncssh.OPEN_CONNECT_FAILED and error.reason in _FAR_ERRORS:
-            raise OSError(_FAR_ERRORS[error.reason], error.reason) from error
-        raise NotForwarded(error.code, error.reason) from error
+        raise _of_host(error) from error
 
 
-async def listed_as(
-    host: Host, tunnel: asyncssh.SSHClientConnection | None, names: Mapping[str, str]
-) -> str | None:
-    """The name of the host whose pinned key answers at the address of `host`; `names`: host key -> name."""
+def _of_host(error: asyncssh.ChannelOpenError) -> Exception:
+    """What a bastion says of a host, as the host's own error."""
+    if error.code == asyncssh.OPEN_CONNECT_FAILED and error.reason in _FAR_ERRORS:
+        return OSError(_FAR_ERRORS[error.reason], error.reason)
+    return NotForwarded(error.code, error.reason)
+
+
+async def offered_key(host: Host | Bastion, tunnel: asyncssh.SSHClientConnection | None) -> str:
+    """The ed25519 host key that answers, `ssh-ed25519 AAAA...`; nobody logs in. Raises as `connect`."""
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
             key = await asyncssh.get_server_host_key(
@@ -142,10 +145,21 @@ async def listed_as(
                 server_host_key_algs=["ssh-ed25519"],
                 config=None,
             )
+    except asyncssh.ChannelOpenError as error:
+        raise _of_host(error) from error
+    if key is None:
+        raise asyncssh.KeyExchangeFailed("no host key")
+    return " ".join(key.export_public_key().decode().split()[:2])
+
+
+async def listed_as(
+    host: Host, tunnel: asyncssh.SSHClientConnection | None, names: Mapping[str, str]
+) -> str | None:
+    """The name of the host whose pinned key answers at the address of `host`; `names`: host key -> name."""
+    try:
+        return names.get(await offered_key(host, tunnel))
     except (OSError, asyncssh.Error):
         return None
-    words = key.export_public_key().decode().split() if key else []
-    return names.get(" ".join(words[:2]))
 
 
 def connection_finding(host: Host | Bastion, error: Exception, answers_as: str | None = None) -> Finding:

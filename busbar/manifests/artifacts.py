@@ -86,9 +86,10 @@ def _k3s(cluster: Cluster, project: Path) -> Iterator[Artifact]:
 
 def _packages(cluster: Cluster) -> Iterator[Artifact]:
     """Those that host/*.sh install, from the apt repositories of the hosts."""
-    yield Artifact("package", "haproxy", "load balancers")
+    if cluster.hosts.load_balancers:
+        yield Artifact("package", "haproxy", "load balancers")
     if cluster.hosts.virtual_ip:
-        yield Artifact("package", "keepalived", "load balancers")
+        yield Artifact("package", "keepalived", "virtual IP")
     if nfs.export_of(Inventory.of(cluster)):
         yield Artifact("package", "nfs-kernel-server", "NFS server")
 

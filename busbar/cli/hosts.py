@@ -1,0 +1,89 @@
+"""`busbar hosts`: SSH host keys, and hosts from an inventory of others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import typer
+
+from busbar.cli.output import error, fail, print_text, progress
+from busbar.cli.stackfile import Project, Stack, find_file, findings_end_the_command
+
+if TYPE_CHECKING:
+    from busbar.hosts.host_keys import Offer
+
+
+def register(group: typer.Typer) -> None:
+    """Add the commands to their group."""
+    group.command()(keys)
+
+
+def keys(stack: Stack, project: Project = None) -> None:
+    """Fetch the SSH host keys of all hosts, to compare them with the consoles and to pin them.
+
+    Nothing is written: keys that are missing in the stack file are printed as the lines to add to it. With a
+    bastion hosts are asked through it, once its own key is pinned.
+
+    Exit code 0: every host has answered, none with another key than the pinned one; 1: a key has changed, or
+    a host was not asked or did not answer; 64: no such stack.
+    """
+    import asyncio
+
+    from busbar.cli.operation import errors_end
+    from busbar.cli.preflight import login_by
+    from busbar.config import stackfile
+    from busbar.hosts import host_keys
+
+    path = find_file(stack, project)
+    with findings_end_the_command(path):
+        file = stackfile.read(path)
+        ssh, offers = host_keys.listed(file.data)
+    with errors_end():
+        offers = asyncio.run(host_keys.fetch(offers, lambda: login_by(file, ssh)))
+    for line in _table(offers):
+        print_text(line)
+    if to_pin := [each for each in offers if each.offered and each.pinned is None]:
+        progress(
+            "\nCompare each with its host's console: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub\n"
+            f"Then add to {path.name}:\n"
+        )
+        print_text("\n".join(f"host_key: {each.offered}   # {each.path} ({each.name})" for each in to_pin))
+    for each in offers:
+        if problem := _problem(each, offers):
+            error(f"{each.path} ({each.name}): {problem}")
+    bad = [each for each in offers if each.problem or each.has_changed]
+    if bad:
+        fail(f"{len(bad)} of {len(offers)} host keys are not as pinned, or not known", 1)
+
+
+def _table(offers: Sequence[Offer]) -> list[str]:
+    """NAME ADDRESS FINGERPRINT STATE, in columns."""
+    from busbar.hosts.host_keys import fingerprint
+
+    rows = []
+    for each in offers:
+        state = "CHANGED" if each.has_changed else "pinned" if each.pinned else "not pinned"
+        shown = fingerprint(each.offered) if each.offered else "-"
+        rows.append((each.name, each.host.address, shown, state if each.offered else "no key"))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+
+
+def _problem(offer: Offer, offers: Sequence[Offer]) -> str | None:
+    """What is wrong with the key of a host, and the fix."""
+    from busbar.hosts.host_keys import fingerprint
+
+    if not offer.has_changed or not offer.offered or not offer.pinned:
+        return offer.problem
+    others = [each.name for each in offers if each.pinned == offer.offered]
+    if others:
+        return (
+            f"{offer.host.address} has the host key of {others[0]}: the two hosts are swapped. Fix: exchange "
+            "their addresses, or their host keys"
+        )
+    return (
+        f"{offer.host.address} has another host key than the pinned one (possible man-in-the-middle): got "
+        f"{fingerprint(offer.offered)}, pinned {fingerprint(offer.pinned)}. Fix: if the host was "
+        f"reinstalled, compare the key on its console, and set host_key: {offer.offered}"
+    )

@@ -1,0 +1,165 @@
+"""`busbar hosts keys`: what hosts offer beside what is pinned, from real SSH servers on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import asyncssh
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from busbar.cli import build
+from busbar.cli.hosts import _problem
+from busbar.config import ConfigError
+from busbar.hosts import host_keys
+from tests.support.clusters import host_key, site
+from tests.support.ssh_hosts import CLIENT, CLOSED_PORT, HOST, at, machine, public
+
+OTHER = asyncssh.generate_private_key("ssh-ed25519")
+NEW, CHANGED, PINNED = "gpu-1", "gpu-2", "server-1"
+
+
+class Forwarding(asyncssh.SSHServer):
+    """A bastion that opens every connection."""
+
+    def connection_requested(self, *_: object) -> bool:
+        return True
+
+
+def written(keys: Mapping[str, str | None], port: int, **ssh: Any) -> dict[str, Any]:
+    """The smallest site on loopback, with these host keys."""
+    data = site(servers=1, workers={"h100": 2}, ssh={"agent": True, **ssh})
+    hosts = [host for role in ("load_balancers", "servers", "workers") for host in data["hosts"][role]]
+    for number, host in enumerate(hosts, start=1):
+        host.update(address=f"127.0.0.{number}", port=port)
+        host["host_key"] = keys.get(host["name"], public(HOST))
+        if host["host_key"] is None:
+            del host["host_key"]
+    return data
+
+
+def run(folder: Path, data: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    monkeypatch.setenv("COLUMNS", "300")
+    (folder / "key").write_bytes(CLIENT.export_private_key())
+    file = folder / "Pulumi.mine.yaml"
+    file.write_text(yaml.safe_dump({"config": {"busbar:cluster": data}}))
+    return CliRunner().invoke(build(), ["hosts", "keys", str(file)])
+
+
+def asked(
+    folder: Path,
+    keys: Mapping[str, str | None],
+    monkeypatch: pytest.MonkeyPatch,
+    jump: asyncssh.SSHKey | None = None,
+    pinned: str | None = None,
+) -> Any:
+    """The command, while all hosts of a site answer with HOST; `jump`: behind a bastion with that key."""
+
+    async def scenario() -> Any:
+        # The wildcard address: each host has one of its own.
+        server = await asyncssh.create_server(asyncssh.SSHServer, "0.0.0.0", 0, server_host_keys=[HOST])
+        async with server, machine(key=jump or OTHER, kind=Forwarding) as port:
+            ssh: dict[str, Any] = {"key_file": "key", "agent": False}
+            if jump:
+                ssh["bastion"] = {"address": "127.0.0.1", "port": port, "host_key": pinned}
+            data = written(keys, server.get_port(), **ssh)
+            return await asyncio.to_thread(run, folder, data, monkeypatch)
+
+    return asyncio.run(scenario())
+
+
+def states(done: Any) -> dict[str, str]:
+    rows = [line.split(None, 3) for line in done.stdout.splitlines() if not line.startswith("host_key")]
+    return {row[0]: row[3] for row in rows}
+
+
+def test_keys_that_are_pinned_answer_and_that_is_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = asked(tmp_path, {}, monkeypatch)
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert set(states(done).values()) == {"pinned"}
+    assert HOST.get_fingerprint() in done.stdout
+
+
+@pytest.mark.parametrize("missing", [None, "ssh-ed25519 AAAA...", "ssh-rsa AAAAB3NzaC1yc2E="])
+def test_a_key_that_is_not_pinned_is_a_line_to_paste_and_the_file_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str | None
+) -> None:
+    done = asked(tmp_path, {NEW: missing}, monkeypatch)
+    assert done.exit_code == 0
+    assert states(done)[NEW] == "not pinned" and states(done)[PINNED] == "pinned"
+    [line] = [line for line in done.stdout.splitlines() if line.startswith("host_key")]
+    assert yaml.safe_load(line) == {"host_key": public(HOST)}
+    assert line.endswith("# hosts.workers[0] (gpu-1)")
+    assert "Compare each with its host's console: ssh-keygen -lf" in done.stderr
+    assert public(HOST) not in (yaml.safe_load((tmp_path / "Pulumi.mine.yaml").read_text()), None)
+
+
+def test_another_key_than_the_pinned_one_is_named_as_such_and_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others = dict.fromkeys(("lb-1", PINNED, NEW))
+    done = asked(tmp_path, {**others, CHANGED: host_key("before")}, monkeypatch)
+    assert (done.exit_code, states(done)[CHANGED]) == (1, "CHANGED")
+    before = asyncssh.import_public_key(host_key("before")).get_fingerprint()
+    told = "127.0.0.4 has another host key than the pinned one (possible man-in-the-middle): got "
+    assert f"{told}{HOST.get_fingerprint()}, pinned {before}" in done.stderr
+    pasted = [line for line in done.stdout.splitlines() if line.startswith("host_key")]
+    assert len(pasted) == 3 and not any(CHANGED in line for line in pasted)
+
+
+def test_a_host_that_does_not_answer_is_named_beside_those_that_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = run(tmp_path, written({}, CLOSED_PORT, key_file="key", agent=False), monkeypatch)
+    assert done.exit_code == 1
+    assert "error: hosts.servers[0] (server-1): root@127.0.0.2:1 refuses the connection" in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("error: 4 of 4 host keys are not")
+
+
+def test_behind_a_bastion_hosts_are_asked_through_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = asked(tmp_path, {NEW: None}, monkeypatch, OTHER, public(OTHER))
+    assert done.exit_code == 0, done.stderr
+    assert states(done)["bastion"] == "pinned" and states(done)[NEW] == "not pinned"
+
+
+@pytest.mark.parametrize("pinned", [None, host_key("before")])
+def test_a_bastion_whose_key_is_not_the_pinned_one_is_not_logged_in_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pinned: str | None
+) -> None:
+    done = asked(tmp_path, {}, monkeypatch, OTHER, pinned)
+    assert done.exit_code == 1
+    assert states(done)["bastion"] == ("CHANGED" if pinned else "not pinned")
+    assert {states(done)[name] for name in (NEW, CHANGED, PINNED)} == {"no key"}
+    assert "gpu-1): not asked: it is behind the bastion. Fix: set host_key of ssh.bastion" in done.stderr
+
+
+def test_keys_of_two_hosts_that_are_exchanged_are_told_from_unknown_ones() -> None:
+    one, two = (
+        host_keys.Offer("hosts.workers[0]", at(22, name, "worker"), host_key(name), host_key(other))
+        for name, other in (("a", "b"), ("b", "a"))
+    )
+    assert "has the host key of b: the two hosts are swapped" in (_problem(one, [one, two]) or "")
+
+
+@pytest.mark.parametrize(
+    ("hosts", "finding"),
+    [
+        (None, "hosts.servers: missing"),
+        ({"workers": ["gpu-1"]}, "hosts.workers[0]: "),
+        ({"workers": [{"name": "gpu-1", "address": "10.0.0.300"}]}, "hosts.workers[0].address: '10.0.0.300'"),
+    ],
+)
+def test_hosts_that_are_not_valid_are_findings(hosts: Any, finding: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        host_keys.listed({"ssh": {"agent": True}, "hosts": hosts})
+    assert any(each.startswith(finding) for each in caught.value.findings), caught.value.findings
+
+
+def test_the_rest_of_the_file_need_not_be_valid_yet() -> None:
+    found: Sequence[host_keys.Offer] = host_keys.listed({"hosts": site()["hosts"]})[1]
+    assert [each.path for each in found][-1] == "hosts.workers[1]" and len(found) == 6
