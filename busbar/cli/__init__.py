@@ -56,6 +56,7 @@ MODULES: tuple[tuple[str, str, str | None, tuple[str, ...]], ...] = (
     ("busbar.cli.verify", "", RUNNING, ("verify",)),
     ("busbar.cli.nodes", "", RUNNING, ("nodes",)),
     ("busbar.cli.drain", "", RUNNING, ("drain", "uncordon")),
+    ("busbar.cli.diagnose", "", RUNNING, ("diagnose",)),
     ("busbar.cli.restore", "", RUNNING, ("snapshots", "restore")),
     ("busbar.cli.rotate", "", RUNNING, ("rotate",)),
     ("busbar.cli.support", "", RUNNING, ("support_bundle",)),

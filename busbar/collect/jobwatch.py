@@ -177,7 +177,7 @@ class JobWatch(Watch):
 
     def _readiness(self, pods: Sequence[JsonObject]) -> str:
         starting = ", launcher starting" if self._first(pods) else ""
-        return super()._readiness([pod for pod in pods if _role(pod) == "worker"]) + starting
+        return super()._readiness([pod for pod in pods if is_worker(pod)]) + starting
 
     def _also(self) -> list[str]:
         return [self.name, f"{self.name}-launcher"]
@@ -211,9 +211,14 @@ def _role(pod: JsonObject) -> str:
     return str((pod["metadata"].get("labels") or {}).get(ROLE_LABEL, ""))
 
 
+def is_worker(pod: JsonObject) -> bool:
+    """Whether a pod of an MPIJob is one of its workers."""
+    return _role(pod) == "worker"
+
+
 def _worker_has_ended(pod: JsonObject) -> bool:
     """A worker that has ended is not created again: the launcher would wait for it until the deadline."""
-    return _role(pod) == "worker" and phase(pod) in ENDED
+    return is_worker(pod) and phase(pod) in ENDED
 
 
 def _is_suspended(job: JsonObject) -> bool:

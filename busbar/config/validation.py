@@ -70,6 +70,30 @@ class PoolValidation(OfHardware):
     model_config = ConfigDict(json_schema_extra=_without_defaults)
 
 
+class Diagnose(Model):
+    """How `busbar diagnose` finds the slow node, rail or switch of a pool."""
+
+    when: Literal["never", "on_failure"] = Field(
+        default="never",
+        description="When `busbar up` runs it. on_failure: at once after a failed gate, for each pool that "
+        "did not pass.",
+    )
+    parallel: Annotated[Int, Field(ge=1, le=1024)] = Field(
+        default=256, description="Groups of nodes that are measured at the same time, at most."
+    )
+    group_seconds: Annotated[Int, Field(ge=5)] = Field(
+        default=120, description="Time limit of one group in seconds; without a result by then it is bad."
+    )
+    deadline_seconds: Annotated[Int, Field(ge=60)] = Field(
+        default=3600, description="Time limit of a diagnosis in seconds. It ends with what is known by then."
+    )
+    node_minutes: Annotated[Int, Field(ge=1)] | None = Field(
+        default=None,
+        description="Minutes of nodes that a diagnosis may hold: ten nodes for six minutes are 60. It ends "
+        "with what is known by then; by default only the time limit does that.",
+    )
+
+
 class Validation(OfHardware):
     """An nccl-tests run per pool, and the gate on its result."""
 
@@ -130,6 +154,8 @@ class Validation(OfHardware):
     runtime_class: RuntimeClass = Field(
         default="nvidia", description="RuntimeClass of the worker pods; empty for none."
     )
+
+    diagnose: Diagnose = Field(default=Diagnose(), description="What `busbar diagnose` may use, and when.")
 
     def of_pool(self, own: PoolValidation | None) -> Validation:
         """The validation of a pool: its OWN values, else these. Of `env`, the pool adds to these."""

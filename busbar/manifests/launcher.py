@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from typing import Any
 
 from busbar.judge.recording import COUNT_LINE, FIRST_LINE, LAST_LINE
@@ -28,6 +29,8 @@ SSH_ARGS = (
 # At its deadline a Job deletes its pod, and the log with it. The launcher therefore stops a run that hangs
 # itself, this long before the deadline.
 MARGIN_SECONDS = 15
+
+PROGRAM_FIX = "set validation.image to one with nccl-tests"
 
 # How long the count may take at the end: a process that outlives mpirun keeps the pipe open.
 COUNT_SECONDS = 10
@@ -69,12 +72,22 @@ find_program() {{
 }}
 """
 
-_START = """\
+FIND_MPIRUN = """\
+# By its absolute path: Open MPI then finds its own files there on the workers too, where ssh sets no PATH.
+mpirun=$(command -v mpirun) || {{
+  echo "# busbar: no program mpirun on PATH. Fix: set validation.image to one with Open MPI"
+  finish 127
+}}
+tag=(--tag-output)
+[[ $("$mpirun" --version 2>&1) == *'(Open MPI) 5.'* ]] && tag=(--output tag)
+"""
+
+START = """\
 set -uo pipefail
 # All output is counted on its way out: the kubelet serves a log that has been rotated twice with a hole.
 """
 
-_SCRIPT = """\
+_AWAIT_NAMES = """\
 await_names() {{
   command -v getent >/dev/null || return
   local name limit=$((SECONDS + {names_seconds}))
@@ -89,13 +102,9 @@ await_names() {{
   done <{hostfile}
 }}
 await_names
-# By its absolute path: Open MPI then finds its own files there on the workers too, where ssh sets no PATH.
-mpirun=$(command -v mpirun) || {{
-  echo "# busbar: no program mpirun on PATH. Fix: set validation.image to one with Open MPI"
-  finish 127
-}}
-tag=(--tag-output)
-[[ $("$mpirun" --version 2>&1) == *'(Open MPI) 5.'* ]] && tag=(--output tag)
+"""
+
+_MEASURE = """\
 mpi=("$mpirun" --allow-run-as-root "${{tag[@]}}" -np {ranks} --hostfile {hostfile} {mpi_args} {exports})
 [[ -n ${{LD_LIBRARY_PATH:-}} ]] && mpi+=(-x LD_LIBRARY_PATH)
 worst=0
@@ -120,20 +129,18 @@ def script(job: NcclJob) -> str:
     A collective that fails does not stop the next one. The script's exit code is that of the last one that
     failed, so that the job fails too.
     """
-    # -x NAME passes the launcher's own value, so no value needs quoting again. OMPI_ names are for mpirun
-    # itself, which passes them on.
-    names = [name for name in sorted(job.env) if not name.startswith("OMPI_")]
+    names = exported(job)
     everywhere = [name for name in names if name not in job.all_reduce_env]
-    return (_START + RECORDING + FIND_PROGRAM + _SCRIPT).format(
+    return (START + RECORDING + FIND_PROGRAM + _AWAIT_NAMES + FIND_MPIRUN + _MEASURE).format(
         **common(job),
-        program_fix="set validation.image to one with nccl-tests",
+        program_fix=PROGRAM_FIX,
         ranks=job.ranks,
         hostfile=HOSTFILE,
         names_seconds=min(NAMES_SECONDS, job.deadline_seconds // 2),
         mpi_args=shlex.join([*job.mpi_args, "--mca", "plm_rsh_args", SSH_ARGS]),
-        exports=shlex.join(_exports(everywhere)),
+        exports=shlex.join(exports(everywhere)),
         measurements="\n".join(
-            shlex.join(["measure", name, *(_exports(job.all_reduce_env) if name == "all_reduce" else ())])
+            shlex.join(["measure", name, *(exports(job.all_reduce_env) if name == "all_reduce" else ())])
             for name in job.collectives
         ),
     )
@@ -156,5 +163,11 @@ def common(job: NcclJob) -> dict[str, Any]:
     }
 
 
-def _exports(names: list[str] | tuple[str, ...]) -> list[str]:
+def exported(job: NcclJob) -> list[str]:
+    """Variables that mpirun passes to the ranks. OMPI_ names are for mpirun itself, which passes them on."""
+    return [name for name in sorted(job.env) if not name.startswith("OMPI_")]
+
+
+def exports(names: Sequence[str]) -> list[str]:
+    """Arguments of mpirun. `-x NAME` passes the launcher's own value, so no value needs quoting again."""
     return [word for name in names for word in ("-x", name)]

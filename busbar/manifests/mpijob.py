@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from busbar.manifests import groups
 from busbar.manifests.launcher import script
 from busbar.manifests.names import job_name
 from busbar.manifests.nccljob import TOPOLOGY_FOLDER, NcclJob
@@ -45,8 +46,9 @@ def _manifest(job: NcclJob, name: str) -> dict[str, Any]:
         },
         "spec": {
             "slotsPerWorker": job.slots_per_worker,
-            # A launcher that starts first would use its only attempt on names that do not resolve yet.
-            "launcherCreationPolicy": "WaitForWorkersReady",
+            # A launcher that starts first would use its only attempt on names that do not resolve yet. That
+            # of a stage waits itself, and starts without the workers that do not come.
+            "launcherCreationPolicy": "AtStartup" if job.stage else "WaitForWorkersReady",
             "mpiImplementation": "OpenMPI",
             "runPolicy": {
                 # Workers are deleted when the job ends; the launcher stays, because its pod has the log.
@@ -70,7 +72,9 @@ def _launcher(job: NcclJob, name: str) -> dict[str, Any]:
     container = {
         "name": CONTAINER,
         "image": job.image,
-        "command": ["/bin/bash", "-c", script(job)],
+        "command": ["/bin/bash", "-c", groups.script(job, job.stage) if job.stage else script(job)],
+        # One argument each: all of them may be too long for one.
+        **({"args": ["busbar", *job.stage.groups]} if job.stage else {}),
         "env": [{"name": key, "value": job.env[key]} for key in sorted(job.env)],
         "resources": {"requests": {"cpu": "500m", "memory": "256Mi"}},
     }
@@ -110,6 +114,9 @@ def _worker(job: NcclJob, name: str) -> dict[str, Any]:
     if job.transport != "socket":
         # Registering memory with an HCA locks it; without the capability the limit of the runtime applies.
         container["securityContext"] = {"capabilities": {"add": ["IPC_LOCK"]}}
+    if job.stage:
+        container["command"] = ["/bin/bash", "-c", f'echo "$NODE_NAME" >{groups.NODE_FILE} && {_SSHD}']
+        container["env"] = [{"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}]
     pod = pod_on(job.nodes, job.taints, container)
     pod["volumes"] = volumes
     if job.runtime_class:

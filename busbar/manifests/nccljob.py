@@ -88,6 +88,20 @@ class TopologyFile:
 
 
 @dataclass(frozen=True)
+class Stage:
+    """What a job runs for a diagnosis instead of one measurement: the groups of a stage (busbar.localise).
+
+    `groups`: their names, by round. `parallel`: how many at the same time. `hcas`: by rail, where groups use
+    one.
+    """
+
+    groups: tuple[str, ...]
+    parallel: int
+    group_seconds: int
+    hcas: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class NcclJob:
     """One measurement over the nodes of a pool. Sizes in bytes; quantities as Kubernetes writes them."""
 
@@ -119,6 +133,7 @@ class NcclJob:
     topology: TopologyFile | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
     run: int = 1
+    stage: Stage | None = None
 
     @property
     def ranks(self) -> int:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from busbar.collect.collector import Collected, collect
 from busbar.collect.spec import CollectSpec
@@ -20,6 +20,8 @@ from busbar.manifests.mpijob import API_VERSION
 from busbar.manifests.scheduling import PRIORITY_CLASSES
 from busbar.measure.plan import RUN_LABEL, CannotMeasure, Plan
 from busbar.nccl import Verdict
+
+Found = TypeVar("Found")
 
 OWNER = "busbar/nccl-run-owner"
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -91,17 +93,36 @@ def measure(
     object, Preempted where an idle run made room for other pods, Interrupted at a signal, and as `collect`.
     """
     spec = plan.collect_spec(folder)
-    owner = this_process(CREATION_SECONDS + spec.deadline_seconds + REMOVAL_SECONDS)
+
+    def follow() -> Verdict:
+        found = collect(api, spec, clock, progress)
+        verdict = Verdict.model_validate(found.verdict)
+        if plan.idle and not verdict.passed and (ended := _preempted(api, plan)):
+            raise Preempted(ended)
+        keep(found, spec)
+        return verdict
+
+    return run(api, plan, spec.deadline_seconds, follow, clock, progress)
+
+
+def run(
+    api: Api,
+    plan: Plan,
+    seconds: float,
+    follow: Callable[[], Found],
+    clock: Clock,
+    progress: ProgressCallback,
+) -> Found:
+    """Create the objects of the plan, call `follow`, which takes so many seconds at most, and remove them.
+
+    Raises CannotMeasure where the cluster refuses an object, Interrupted at a signal, and what `follow` does.
+    """
+    owner = this_process(CREATION_SECONDS + seconds + REMOVAL_SECONDS)
     created: list[str] = []
     with _signals_raise():
         try:
             _create(api, plan, owner, created, Deadline(clock, CREATION_SECONDS), progress)
-            found = collect(api, spec, clock, progress)
-            verdict = Verdict.model_validate(found.verdict)
-            if plan.idle and not verdict.passed and (ended := _preempted(api, plan)):
-                raise Preempted(ended)
-            keep(found, spec)
-            return verdict
+            return follow()
         except Interrupted as signalled:
             progress(f"{signalled}: removing the run; a second signal leaves it in the cluster")
             raise

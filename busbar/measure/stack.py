@@ -29,14 +29,16 @@ def plan_pool(
     *,
     nodes: Sequence[str] | None = None,
     idle: bool = False,
+    partly: bool = False,
     deadline_seconds: int | None = None,
     topology: TopologyFile | None = None,
 ) -> Plan:
     """The measurement `run` of a pool as an update measures it, in the namespace of the stack's validation.
 
     `nodes`: names of workers, also in quarantine; by default those of the pool that are not. `idle`: only
-    those whose GPUs are free, at least two, with pods that end for any other one. `deadline_seconds`: at
-    most, of the job. `topology`: the file of `validation.topology_file`, read for this run.
+    those whose GPUs are free, at least two, with pods that end for any other one. `partly`: without those
+    that are `unusable`. `deadline_seconds`: at most, of the job. `topology`: the file of
+    `validation.topology_file`, read for this run.
 
     Raises CannotMeasure, and KeyError for a pool that the stack does not have.
     """
@@ -57,7 +59,7 @@ def plan_pool(
         taints=(*job.taints, *([_QUARANTINE] if set(kept_away) & set(named) else [])),
         deadline_seconds=min(job.deadline_seconds, deadline_seconds or job.deadline_seconds),
     )
-    chosen, notes = _usable(facts, job, idle=idle)
+    chosen, notes = _usable(facts, job, idle=idle, partly=partly or idle)
     if left_out := [name for name in kept_away if name not in named]:
         notes.append(f"in quarantine, left out: {listed(left_out)}")
     job = replace(job, nodes=tuple(chosen))
@@ -73,18 +75,24 @@ def plan_pool(
     )
 
 
-def _usable(facts: Facts, job: NcclJob, *, idle: bool) -> tuple[list[str], list[str]]:
-    """The Nodes of the job that can run it now, and notes. Raises CannotMeasure where that is not enough."""
+def unusable(facts: Facts, job: NcclJob) -> dict[str, str]:
+    """Node of the job -> why no worker can start on it now."""
     known = {each.node.name: each for each in facts.nodes}
     why = {name: _unusable(name, known.get(name), job) for name in job.nodes}
-    free = [name for name in job.nodes if not why[name]]
-    problems = [text for text in why.values() if text]
+    return {name: text for name, text in why.items() if text}
+
+
+def _usable(facts: Facts, job: NcclJob, *, idle: bool, partly: bool) -> tuple[list[str], list[str]]:
+    """The Nodes of the job that can run it now, and notes. Raises CannotMeasure where that is not enough."""
+    why = unusable(facts, job)
+    free = [name for name in job.nodes if name not in why]
+    problems = [*why.values()]
     findings = [] if facts.serves_mpijobs else [NO_MPIJOBS]
     if idle and not facts.pods_known:
         findings.append("the pods of all namespaces may not be listed, so no GPU is known to be free")
     if idle and len(free) < MIN_IDLE_NODES:
         findings.append(f"{len(free)} of {len(job.nodes)} workers are idle, {MIN_IDLE_NODES} are needed")
-    if problems and not idle:
+    if problems and not partly:
         findings.append(
             f"{len(problems)} of {len(job.nodes)} workers cannot be measured now. Fix: repair them or put "
             "them in quarantine; where pods hold GPUs, wait for their end"

@@ -9,6 +9,8 @@ import typer
 from pulumi import automation as auto
 
 from busbar.capability import Gate
+from busbar.cli.diagnose import after_failed_gate
+from busbar.cli.gates import CLUSTER
 from busbar.cli.stack import events, keep, recovery, session
 from busbar.cli.stack.converge import broken_off, to_apply_again
 from busbar.cli.stack.engine import Snapshot, open_stack, snapshot
@@ -186,6 +188,9 @@ def _gate_failed(s: Session, outputs: keep.Outputs, gate: Gate) -> int:
         f"Next: repair what the reasons name, raise {gate.raised} in {s.target.file} by one, "
         f"then `{s.command}`."
     )
+    if gate == CLUSTER:
+        s.say(f"`busbar diagnose {s.target.name}` finds which node, rail or switch is slow.")
+        after_failed_gate(s.target.project / s.target.file)
     return FAILED
 
 

@@ -1,0 +1,177 @@
+"""`busbar diagnose`: which node, rail or switch of a pool is slow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from busbar.cli import EX_USAGE
+from busbar.cli.output import fail, print_text
+from busbar.cli.stack.errors import INTERRUPTED
+from busbar.cli.stackfile import Project, Stack, load_stack
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from busbar.config import Cluster
+    from busbar.config.stackfile import StackFile
+    from busbar.diagnosis import Findings, Scope
+    from busbar.kube.client import RestApi
+
+NO_VERDICT = 2
+FOLDER = "diagnosis"
+_SHOWN = 12
+
+
+def diagnose(
+    stack: Stack,
+    project: Project = None,
+    pool: Annotated[
+        str | None, typer.Option("--pool", metavar="POOL", help="Pool; needed where there are several.")
+    ] = None,
+    nodes: Annotated[
+        str | None,
+        typer.Option(
+            "--nodes",
+            metavar="A,B,...",
+            help="Only these workers, also those in quarantine; default: all of the pool that are not.",
+        ),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object instead of the table.")
+    ] = False,
+) -> None:
+    """Find the slow node, rail or switch of a pool by short NCCL runs on one or two nodes each.
+
+    At most three jobs run, which hold the GPUs of the nodes that they measure; nothing of them is left in the
+    cluster. Results are kept in .busbar/STACK/POOL/diagnosis: after an interruption, or at the end of
+    its time, the same command continues.
+
+    Exit code 0: all nodes were measured and nothing is slow; 1: something is named; 2: no verdict, as where
+    a node could not be measured; 64: bad usage; 130: interrupted.
+    """
+    file, cluster = load_stack(stack, project)
+    scope = _scope(file, cluster, pool, nodes)
+    with connected(file) as api:
+        found = run(api, scope, file.stack, as_json=as_json)
+    raise typer.Exit(found.exit_code)
+
+
+def run(api: RestApi, scope: Scope, stack: str, *, as_json: bool = False) -> Findings:
+    """Run or continue a diagnosis, and print what it finds."""
+    from rich.console import Console
+
+    from busbar.cli.output import progress
+    from busbar.diagnosis import Diagnosis, details, findings_of
+    from busbar.kube.wait import SystemClock
+
+    state = Diagnosis(api, scope, SystemClock(), progress).run()
+    found = findings_of(state, scope)
+    if as_json:
+        print_text(found.as_json(stack, details(state, scope)))
+        return found
+    console = Console(highlight=False, soft_wrap=True)
+    with console.capture() as text:
+        if found.rows:
+            console.print(_table(found))
+        for line in _lines(found):
+            console.print(line, markup=False)
+    print_text(text.get())
+    return found
+
+
+def after_failed_gate(path: Path) -> None:
+    """Diagnose the pools of a stack file that did not pass, where `validation.diagnose.when` says so."""
+    from busbar.config import stackfile
+    from busbar.judge.archive import Archive
+
+    file = stackfile.read(path)
+    cluster = file.cluster()
+    for pool in cluster.pools:
+        verdict = Archive(file.project / ".busbar" / file.stack / pool).verdict() or {}
+        if cluster.validation_of(pool).diagnose.when == "on_failure" and verdict.get("passed") is False:
+            # It has told what keeps it from a verdict; the update has failed for another reason.
+            with suppress(typer.Exit), connected(file) as api:
+                run(api, _scope(file, cluster, pool, None), file.stack)
+
+
+@contextmanager
+def connected(file: StackFile) -> Iterator[RestApi]:
+    """A client for the stack's cluster; what keeps a diagnosis from a verdict ends the command with 2."""
+    from busbar.cli.stackfile import SecretError, kubeconfig_of
+    from busbar.collect.watch import Unreachable
+    from busbar.kube.access import KUBECONFIG_TEXT, KubeconfigError, connect
+    from busbar.kube.client import ApiError
+    from busbar.kube.wait import TimedOut
+    from busbar.measure import CannotMeasure
+
+    try:
+        yield connect({KUBECONFIG_TEXT: kubeconfig_of(file)})
+    except (SecretError, KubeconfigError, CannotMeasure, ApiError, TimedOut, Unreachable, OSError) as error:
+        fail(f"no verdict: {error}", NO_VERDICT)
+    except KeyboardInterrupt as interrupted:
+        typer.echo(f"interrupted. What is known is kept: busbar diagnose {file.stack} continues", err=True)
+        raise typer.Exit(getattr(interrupted, "exit_code", INTERRUPTED)) from None
+
+
+def _scope(file: StackFile, cluster: Cluster, pool: str | None, nodes: str | None) -> Scope:
+    """What is diagnosed. Ends the command with 64 for another pool, or for a node that is not in it."""
+    from busbar.diagnosis import Scope
+    from busbar.hosts.inventory import Inventory
+
+    inventory, pools = Inventory.of(cluster), [*cluster.pools]
+    if pool is None and len(pools) > 1:
+        fail(f"the stack has the pools {', '.join(pools)}. Fix: --pool NAME", EX_USAGE)
+    chosen = pool or pools[0]
+    if chosen not in pools:
+        fail(f"the stack has no pool {chosen}; its pools: {', '.join(pools)}", EX_USAGE)
+    names = [host.name for host in inventory.workers_of(chosen)]
+    wanted = [host.name for host in inventory.usable_of(chosen)]
+    if nodes is not None:
+        wanted = [*dict.fromkeys(filter(None, nodes.split(",")))]
+        if unknown := [name for name in wanted if name not in names]:
+            fail(f"--nodes: no workers of pool {chosen}: {', '.join(unknown)}", EX_USAGE)
+    if not wanted:
+        fail(f"pool {chosen} has no workers to diagnose: all are in quarantine. Fix: --nodes A,B", EX_USAGE)
+    folder = file.project / ".busbar" / file.stack / chosen / FOLDER
+    return Scope(inventory=inventory, pool=chosen, nodes=tuple(wanted), project=file.project, folder=folder)
+
+
+def _table(found: Findings) -> Table:
+    from rich.table import Table
+
+    table = Table("slow", "where", "measured", "expected", "runs", "partners", box=None, pad_edge=False)
+    for row in found.rows:
+        measured = "no result" if row.measured is None else f"{row.measured:g} GB/s"
+        expected = "not known" if row.expected is None else f"{row.expected:g} GB/s"
+        table.add_row(row.cause, row.where, measured, expected, str(row.runs), _named(row.partners))
+    return table
+
+
+def _lines(found: Findings) -> Iterator[str]:
+    """What follows the table."""
+    for row in found.rows:
+        yield from (f"reason  {row.where}: {reason}" for reason in row.reasons)
+    for command in dict.fromkeys(command for row in found.rows for command in row.next):
+        yield f"next    {command}"
+    for node, why in found.absent.items():
+        yield f"not measured  {node}: {why}"
+    if found.undecided:
+        yield f"not decided   {_named(found.undecided)}: too few runs with healthy partners"
+    if found.stopped:
+        yield f"stopped       {found.stopped}"
+    yield (
+        f"healthy       {len(found.healthy)}: {_named(found.healthy)}"
+        if found.healthy
+        else "healthy       none"
+    )
+    yield f"{found.runs} runs in {found.seconds:.0f} s, {found.node_minutes:g} node-minutes"
+
+
+def _named(names: tuple[str, ...]) -> str:
+    more = len(names) - _SHOWN
+    return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")

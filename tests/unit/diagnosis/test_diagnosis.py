@@ -1,0 +1,191 @@
+"""The whole way: plan, job, the real launcher script in a real bash, its log, what is named.
+
+mpirun and ssh are replaced (site.py): what real ones do with these arguments, only the lab shows.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from busbar.diagnosis import Findings, State
+from busbar.manifests import groups
+from busbar.measure.run import Interrupted
+from tests.unit.diagnosis.site import Site
+from tests.unit.measure.foreign import holder
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(groups, "WORKER_SECONDS", 2)
+    monkeypatch.setattr(groups, "LOGIN_SECONDS", 1)
+
+
+def named(found: Findings) -> list[tuple[str, str]]:
+    return [(row.cause, row.where) for row in found.rows]
+
+
+def test_where_nothing_is_slow_one_job_says_so_and_nothing_is_left(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    found = site.diagnose()
+    assert (named(found), sorted(found.healthy), found.exit_code) == ([], site.names, 0)
+    assert [len(job) for job in site.jobs] == [8 + 4 + 4]
+    assert site.api.left == []
+
+
+@pytest.mark.parametrize(
+    ("slow", "expected"),
+    [
+        ({"gpu-3": 0.5}, [("node", "gpu-3")]),
+        ({"gpu-3/2": 0.5}, [("rail", "gpu-3 rail 2 (mlx5_2)")]),
+        (
+            {"gpu-1/2": 0.7, "gpu-6/7": 0.5},
+            [("rail", "gpu-1 rail 2 (mlx5_2)"), ("rail", "gpu-6 rail 7 (mlx5_7)")],
+        ),
+        ({"alone/gpu-4": 0.5}, [("NVLink inside the node", "gpu-4")]),
+        ({f"gpu-{n}": 0.5 for n in range(1, 9)}, [("settings, or what all nodes share", "all")]),
+    ],
+)
+def test_what_is_slow_is_named_and_no_healthy_node(
+    tmp_path: Path, slow: Mapping[str, float], expected: list[tuple[str, str]]
+) -> None:
+    site = Site(tmp_path, slow=slow)
+    found = site.diagnose()
+    assert (named(found), found.exit_code) == (expected, 1)
+    bad = {node for row in found.rows for node in row.nodes}
+    assert set(found.healthy) == (set(site.names) - bad if bad else set())
+
+
+def test_a_slow_rail_has_its_two_runs_their_partners_and_the_commands_for_them(tmp_path: Path) -> None:
+    [row] = Site(tmp_path, groups=(4,), slow={"gpu-3/2": 0.5}).diagnose().rows
+    assert (row.measured, row.expected, row.runs, len(row.partners)) == (
+        25.0,
+        pytest.approx(43.1, abs=7),
+        2,
+        2,
+    )
+    partner = row.partners[0]
+    assert row.next == (
+        "on gpu-3: ib_write_bw -d mlx5_2 --report_gbits -D 10",
+        f"on {partner}: ib_write_bw -d mlx5_2 --report_gbits -D 10 gpu-3",
+        "ibdiagnet",
+    )
+
+
+def test_a_worker_that_does_not_start_is_left_out_with_its_reason_and_its_partner_is_judged(
+    tmp_path: Path,
+) -> None:
+    waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "not found"}}
+    missing = {"phase": "Pending", "containerStatuses": [{"name": "nccl", "state": waiting}]}
+    site = Site(tmp_path, groups=(4,), missing={"gpu-2": missing})
+    found = site.diagnose()
+    assert (named(found), found.exit_code) == ([], 2)
+    assert list(found.absent) == ["gpu-2"] and "ImagePullBackOff" in found.absent["gpu-2"]
+    assert sorted(found.healthy) == ["gpu-1", "gpu-3", "gpu-4"]
+    assert all("gpu-2" not in group for group in site.jobs[1])
+
+
+def test_a_worker_that_runs_and_does_not_answer_ssh_is_named(tmp_path: Path) -> None:
+    found = Site(tmp_path, groups=(4,), hanging=("gpu-2",)).diagnose()
+    assert (named(found), found.exit_code, found.absent) == ([("node", "gpu-2")], 1, {})
+    assert found.rows[0].reasons == ("its worker does not answer ssh",)
+    assert found.rows[0].measured is None
+
+
+def test_a_group_that_hangs_is_ended_and_bad_and_its_rails_are_not_tried(tmp_path: Path) -> None:
+    site = Site(tmp_path, groups=(4,), slow={"gpu-2": 0}, validation={"diagnose": {"group_seconds": 5}})
+    [row] = site.diagnose().rows
+    assert (row.cause, row.where, row.reasons) == ("node", "gpu-2", ("timed out after 5 s",))
+    assert len(site.jobs) == 2
+
+
+def test_nodes_that_pods_of_others_hold_are_left_out_before_any_job(tmp_path: Path) -> None:
+    site = Site(tmp_path, groups=(4,))
+    site.api.hold(holder("gpu-4", "train-0", 8))
+    found = site.diagnose()
+    assert found.absent == {"gpu-4": "gpu-4: 0 of 8 nvidia.com/gpu are free, held by ml/train-0 (8)"}
+    assert sorted(found.healthy) == ["gpu-1", "gpu-2", "gpu-3"]
+    assert all("gpu-4" not in group for job in site.jobs for group in job)
+
+
+def test_an_interruption_in_stage_b_keeps_what_is_known_and_the_same_command_continues(
+    tmp_path: Path,
+) -> None:
+    site = Site(tmp_path, groups=(4,), slow={"gpu-3": 0.5})
+    run_job = site.api.run_job
+
+    def interrupted(job: Any, text: str) -> None:
+        run_job(job, text)
+        whole = site.api.logs.pop()
+        first = text.index("begins\n", text.index("/gpu-3") + 1) if len(site.jobs) == 2 else None
+
+        def broken(query: Any) -> Iterator[bytes]:
+            yield b"".join(whole(query))[:first]
+            if first is not None:
+                raise Interrupted(signal.SIGINT)
+
+        site.api.logs.append(broken)
+
+    site.api.run_job = interrupted  # type: ignore[method-assign, assignment]
+    with pytest.raises(Interrupted):
+        site.diagnose()
+    assert site.api.left == []
+    kept = State.read(tmp_path / "diagnosis")
+    assert kept is not None and {group.stage for group, *_ in kept.results} >= {"A"} and not kept.is_over
+    site.api.run_job = run_job  # type: ignore[method-assign]
+    assert named(site.diagnose()) == [("node", "gpu-3")]
+    stages = [job[0][0] for job in site.jobs]
+    assert stages == ["A", "B", "B", "C"]
+    assert "continuing: " in "\n".join(site.said)
+    assert set(site.jobs[2]) <= set(site.jobs[1])
+
+
+def test_a_finished_diagnosis_begins_anew(tmp_path: Path) -> None:
+    site = Site(tmp_path, groups=(2,))
+    site.diagnose()
+    site.diagnose()
+    assert [job[0][0] for job in site.jobs] == ["A", "A"]
+
+
+def test_node_minutes_end_it_before_a_job_that_would_cost_more(tmp_path: Path) -> None:
+    site = Site(tmp_path, groups=(4,), validation={"diagnose": {"node_minutes": 3}})
+    found = site.diagnose()
+    assert (site.jobs, found.exit_code) == ([], 2)
+    assert found.stopped.endswith("validation.diagnose are over: stage A did not run")
+
+
+def test_lost_lines_of_a_log_name_nothing(tmp_path: Path) -> None:
+    site = Site(tmp_path, groups=(4,))
+    run_job = site.api.run_job
+
+    def lossy(job: Any, text: str) -> None:
+        run_job(job, "".join(line for line in text.splitlines(True) if "    sum    " not in line))
+
+    site.api.run_job = lossy  # type: ignore[method-assign, assignment]
+    found = site.diagnose()
+    assert (named(found), found.healthy, found.exit_code) == ([], (), 2)
+    assert "the launcher wrote" in found.stopped
+
+
+def test_a_job_whose_launcher_never_starts_gives_no_verdict_and_names_nothing(tmp_path: Path) -> None:
+    site = Site(tmp_path, groups=(2,))
+    site.api.runs = lambda job: job.update(
+        status={"conditions": [{"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded"}]}
+    )
+    found = site.diagnose()
+    assert (named(found), found.exit_code) == ([], 2)
+    assert "BackoffLimitExceeded" in found.stopped
+
+
+def test_a_judged_node_meets_three_healthy_partners_whatever_its_first_pair_gave(tmp_path: Path) -> None:
+    site = Site(tmp_path, groups=(5,), quarantine={"gpu-2": "slow"})
+    scope = site.scope(*site.names, judged=frozenset({"gpu-2"}))
+    found = site.diagnose(scope)
+    assert "gpu-2" in found.healthy
+    of_it = [group for group in site.jobs[1] if "gpu-2" in group.split("/")]
+    assert len(of_it) == 3
+    assert all("gpu-2" not in group or group == "A0/gpu-2" for group in site.jobs[0])

@@ -1,0 +1,38 @@
+"""The manifest of a stage. What its script does with groups and time, tests/unit/diagnosis shows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from busbar.manifests import mpijob
+from busbar.manifests.nccljob import Stage
+from tests.support.kube_site import job
+
+STAGE = Stage(("A0/worker-1", "A1/worker-1/worker-2"), parallel=256, group_seconds=120)
+
+
+def test_a_stage_starts_its_launcher_at_once_and_its_workers_know_their_node() -> None:
+    usual, made = mpijob.render(job()), mpijob.render(replace(job(), stage=STAGE))
+    assert usual["spec"]["launcherCreationPolicy"] == "WaitForWorkersReady"
+    assert made["spec"]["launcherCreationPolicy"] == "AtStartup"
+    worker = made["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]
+    assert worker["env"] == [{"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}]
+    assert worker["command"][-1].startswith('echo "$NODE_NAME" >/run/busbar-node && ')
+    assert "env" not in usual["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]
+
+
+def test_groups_are_arguments_of_their_own_so_that_thousands_fit() -> None:
+    many = tuple(f"A1/{'n' * 50}-{number}/{'m' * 50}-{number}" for number in range(8000))
+    made = mpijob.render(replace(job(), stage=replace(STAGE, groups=many)))
+    launcher = made["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"][0]
+    # The kernel's limit for one argument is 128 KiB (MAX_ARG_STRLEN), for all of them 2 MiB by default.
+    assert launcher["args"] == ["busbar", *many]
+    assert max(map(len, [*launcher["command"], *launcher["args"]])) < 128 << 10
+
+
+def test_another_stage_is_another_job() -> None:
+    names = {
+        mpijob.render(replace(job(), stage=stage))["metadata"]["name"]
+        for stage in (None, STAGE, replace(STAGE, groups=STAGE.groups[:1]), replace(STAGE, parallel=1))
+    }
+    assert len(names) == 4
