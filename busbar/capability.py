@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -50,7 +50,8 @@ class Capability:
 
     `name`: of its folder, and of the group of its commands. `help`: one line on that group. `commands`: the
     module whose function `register` adds them. `schema`: the module whose function `stack_schema` returns
-    the JSON Schema of its stack files.
+    the JSON Schema of its stack files. `host_groups`: group of another tool's inventory -> its key in the
+    section `hosts` of these files, with `[]` behind that of a list (`busbar hosts import`).
     """
 
     name: str
@@ -58,6 +59,7 @@ class Capability:
     commands: str
     schema: str
     gate: Gate
+    host_groups: Mapping[str, str] = field(default_factory=dict)
 
     def register(self, group: Typer) -> None:
         """Add the commands to their group."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 def register(group: typer.Typer) -> None:
     """Add the commands to their group."""
     group.command()(keys)
+    group.command("import")(import_hosts)
 
 
 def keys(stack: Stack, project: Project = None) -> None:
@@ -55,6 +58,48 @@ def keys(stack: Stack, project: Project = None) -> None:
     bad = [each for each in offers if each.problem or each.has_changed]
     if bad:
         fail(f"{len(bad)} of {len(offers)} host keys are not as pinned, or not known", 1)
+
+
+def import_hosts(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="The inventory; - for stdin.")],
+) -> None:
+    """Print the section `hosts` from another tool's inventory; nothing is written, and no host is asked.
+
+    FILE is an Ansible inventory (INI, as of DeepOps or Kubespray), or the JSON of `terraform output -json`.
+    What is missing is a comment in the section. Groups and variables without a place there are named on
+    stderr.
+
+    Exit code 0: printed; 1: no group of it is known; 64: it cannot be read.
+    """
+    from busbar.capability import capabilities
+    from busbar.cli import EX_USAGE
+    from busbar.hosts import inventories
+
+    try:
+        text = sys.stdin.read() if file == "-" else Path(file).expanduser().read_text(encoding="utf-8")
+        found = inventories.parse(text)
+    except (OSError, ValueError) as problem:
+        reason = getattr(problem, "strerror", None) or problem
+        fail(
+            f"{file}: {reason}. Fix: give an Ansible inventory in INI, or the JSON of terraform output",
+            EX_USAGE,
+        )
+    tables = {"": inventories.GROUPS, **{each.name: each.host_groups for each in capabilities()}}
+    notes, printed = [*found.notes], []
+    for name, table in tables.items():
+        core = () if name else ("load_balancers", "servers", "workers")
+        section, more = inventories.section(found, table, core)
+        notes += more
+        if section:
+            printed.append(f"# of stacks/{name}\n{section}" if name else section)
+    for note in [*notes, *inventories.unknown(found, [*tables.values()])]:
+        progress(f"{file}: {note}")
+    if not printed:
+        known = ", ".join(sorted(group for table in tables.values() for group in table))
+        fail(f"{file}: no hosts in a known group, expected one of: {known}", 1)
+    print_text("---\n".join(printed))
+    progress("Missing beside it: pools, and the pool of each worker where there are several.")
+    progress("Host keys: busbar hosts keys STACK")
 
 
 def _table(offers: Sequence[Offer]) -> list[str]:

@@ -1,0 +1,211 @@
+"""`busbar hosts import`: inventories of others become `hosts:`, and what has no place there is named."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from busbar import capability
+from busbar.cli import build
+from busbar.config import load
+from busbar.hosts import inventories
+from tests.support.clusters import host_key, site
+
+# As NVIDIA/deepops has it in config.example/inventory, with hosts in place of the comments.
+DEEPOPS = """
+#
+# Server Inventory File
+#
+[all]
+mgmt01     ansible_host=10.0.0.1
+dgx[01:03] ansible_port=2222   # not in DNS yet
+login01    ansible_host=10.0.0.5 ansible_become_pass='not # shown'
+nfs01.example.com
+
+[kube-master]
+mgmt01
+
+; etcd of Kubespray
+[etcd]
+mgmt01
+
+[kube-node]
+dgx01 ansible_host=10.0.0.11
+dgx[02:03]
+mgmt01
+
+[k8s-cluster:children]
+kube-master
+kube-node
+
+[slurm-master]
+login01
+
+[all:vars]
+ansible_user = ubuntu
+ansible_ssh_common_args='-o ProxyCommand="ssh -W %h:%p -q jump"'
+
+[kube-node:vars]
+ansible_user=nvidia
+"""
+SLURM = {"slurm-master": "controller", "slurm-node": "compute[]"}
+
+
+def hosts(text: str, table: Any = inventories.GROUPS) -> dict[str, Any]:
+    section, _ = inventories.section(inventories.parse(text), table)
+    found: dict[str, Any] = yaml.safe_load(section)["hosts"]
+    return found
+
+
+def notes(text: str, table: Any = inventories.GROUPS) -> list[str]:
+    found = inventories.parse(text)
+    return [*found.notes, *inventories.section(found, table)[1], *inventories.unknown(found, [table])]
+
+
+def run(*words: str, stdin: str | None = None) -> Any:
+    return CliRunner().invoke(build(), ["hosts", "import", *words], input=stdin)
+
+
+def test_an_inventory_of_deepops_becomes_servers_and_workers() -> None:
+    assert hosts(DEEPOPS) == {
+        # It is in kube-node too.
+        "servers": [{"name": "mgmt01", "address": "10.0.0.1", "user": "nvidia"}],
+        "workers": [
+            {"name": "dgx01", "address": "10.0.0.11", "user": "nvidia", "port": 2222},
+            {"name": "dgx02", "address": "dgx02", "user": "nvidia", "port": 2222},
+            {"name": "dgx03", "address": "dgx03", "user": "nvidia", "port": 2222},
+        ],
+    }
+
+
+def test_what_has_no_place_in_the_section_is_named_without_its_value() -> None:
+    assert notes(DEEPOPS) == [
+        "mgmt01 is also in the group kube-node: a host has one role, servers[]",
+        "group etcd: not known (mgmt01)",
+        "group slurm-master: not known (login01)",
+        "group k8s-cluster: not known (mgmt01, dgx01, dgx02 and 1 more)",
+        "login01, nfs01.example.com: in no known group, not imported",
+        "variable ansible_ssh_common_args of mgmt01, dgx01, dgx02 and 1 more: not known, not imported",
+    ]
+    assert not any("shown" in note for note in notes(DEEPOPS))
+
+
+def test_a_capability_brings_groups_of_its_own_and_one_host_where_it_takes_one() -> None:
+    text = "[slurm_master]\na ansible_host=10.0.0.1\nb\n[slurm-node]\nc\n"
+    assert hosts(text, SLURM) == {
+        "controller": {"name": "a", "address": "10.0.0.1"},
+        "compute": [{"name": "c", "address": "c"}],
+    }
+    assert notes(text, SLURM) == ["b of the group slurm_master: controller is one host, a"]
+
+
+@pytest.mark.parametrize(
+    ("outputs", "workers"),
+    [
+        ({"kube_node": ["10.0.0.1"]}, [{"name": "kube-node-1", "address": "10.0.0.1"}]),
+        ({"workers": {"gpu-1": "10.0.0.1"}}, [{"name": "gpu-1", "address": "10.0.0.1"}]),
+        (
+            {"workers": [{"name": "gpu-1", "private_ip": "10.0.0.1", "user": "ubuntu", "port": 22}]},
+            [{"name": "gpu-1", "address": "10.0.0.1", "user": "ubuntu", "port": 22}],
+        ),
+        (
+            {"workers": {"gpu-1": {"private_ip": "10.0.0.1", "pool": "h100", "user": None}}},
+            [{"name": "gpu-1", "address": "10.0.0.1", "pool": "h100"}],
+        ),
+    ],
+)
+def test_outputs_of_terraform_are_groups_of_hosts(outputs: dict[str, Any], workers: list[Any]) -> None:
+    text = json.dumps({name: {"value": value, "type": "any"} for name, value in outputs.items()})
+    assert hosts(text) == {"workers": workers}
+
+
+def test_outputs_that_are_no_hosts_are_named_and_secrets_not_read() -> None:
+    outputs = {
+        "workers": {"value": ["10.0.0.1"]},
+        "vpc_id": {"value": "vpc-1"},
+        "servers": {"value": ["sesame"], "sensitive": True},
+        "jump": {"value": {"jump-1": {"ip": "10.0.0.9", "zone": "a"}}},
+    }
+    assert notes(json.dumps(outputs)) == [
+        "output workers: its hosts have no names, so they are numbered",
+        "output vpc_id: no hosts in it, not imported",
+        "output servers: no hosts in it, not imported",
+        "group jump: not known (jump-1)",
+        "jump-1: in no known group, not imported",
+    ]
+
+
+def test_what_is_missing_is_a_comment_and_with_it_the_section_is_valid() -> None:
+    section, _ = inventories.section(inventories.parse(DEEPOPS), inventories.GROUPS, ["load_balancers"])
+    assert section.splitlines()[1] == "  # missing: load_balancers"
+    assert section.count("# missing: host_key") == 4
+    filled = section.replace("# missing: host_key", f"host_key: {host_key('x')}")
+    data = site(hosts={**site()["hosts"], **yaml.safe_load(filled)["hosts"]})
+    assert len(load(data).hosts.workers) == 3
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ("GPU01.example.com", "name: gpu01   # GPU01.example.com in the inventory"),
+        ("gpu_1", "name: gpu_1   # missing: a name of lower-case letters, digits and -"),
+        ("10.0.0.7", "name: 10.0.0.7   # missing: a name of lower-case letters, digits and -"),
+    ],
+)
+def test_a_name_that_no_node_may_have_is_told(written: str, shown: str) -> None:
+    section, _ = inventories.section(inventories.parse(f"[kube-node]\n{written}\n"), inventories.GROUPS)
+    assert shown in section
+    assert yaml.safe_load(section)["hosts"]["workers"][0]["address"] == written
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[kube-node]\na b=1 sesame\n", "line 2: expected NAME=VALUE after the host"),
+        ("[kube-node]\na b='sesame\n", "line 2: No closing quotation"),
+        ("[kube-node:hosts]\na\n", "line 1: [kube-node:hosts] is not known"),
+        ('{"workers": ["sesame"]}', "workers: is not an output of `terraform output -json`"),
+        ('{"workers":\n', "line 2: is not JSON"),
+    ],
+)
+def test_a_file_of_another_form_is_refused_with_its_line_and_without_its_text(text: str, told: str) -> None:
+    done = run("-", stdin=text)
+    assert (done.exit_code, done.stdout) == (64, "")
+    assert told in done.stderr and "sesame" not in done.stderr
+
+
+def test_groups_that_contain_each_other_end() -> None:
+    assert hosts("[kube-node:children]\na\n[a:children]\nkube-node\n[a]\nx\n")["workers"][0]["name"] == "x"
+
+
+def test_the_command_prints_the_sections_of_the_core_and_of_each_capability(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    doors = [SimpleNamespace(name="slurm", host_groups=SLURM)]
+    app = build(["hosts"])
+    monkeypatch.setattr(capability, "capabilities", lambda: doors)
+    (tmp_path / "inventory").write_text(DEEPOPS)
+    done = CliRunner().invoke(app, ["hosts", "import", str(tmp_path / "inventory")])
+    assert done.exit_code == 0, done.output
+    core, slurm = yaml.safe_load_all(done.stdout)
+    assert [*core["hosts"]] == ["servers", "workers"]
+    assert slurm == {"hosts": {"controller": {"name": "login01", "address": "10.0.0.5", "user": "ubuntu"}}}
+    assert "# of stacks/slurm" in done.stdout and "# missing: load_balancers" in done.stdout
+    assert "variable ansible_become_pass of login01: not known" in done.stderr
+    assert "group slurm-master" not in done.stderr
+
+
+def test_an_inventory_without_a_known_group_fails_and_a_missing_file_is_bad_usage(tmp_path: Path) -> None:
+    done = run("-", stdin="[web]\na\n")
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert (
+        "no hosts in a known group, expected one of: kube-control-plane, kube-master, kube-node"
+        in done.stderr
+    )
+    assert run(str(tmp_path / "none")).exit_code == 64
