@@ -12,6 +12,7 @@ from busbar.components.engine.program import end_quietly_when_interrupted
 from busbar.components.engine.stack_outputs import export_all, fail_unless_passed
 from busbar.manifests.names import digest
 from stacks.watch.package.components.monitoring import Monitoring, MonitoringArgs
+from stacks.watch.package.components.node_problems import NodeProblems, NodeProblemsArgs
 from stacks.watch.package.components.prometheus import Crds, Prometheus, PrometheusArgs
 from stacks.watch.package.config import CONFIG
 from stacks.watch.package.outputs import build_outputs, gate
@@ -51,6 +52,8 @@ async def main() -> None:
         MonitoringArgs(watch=watch, cluster=cluster),
         ResourceOptions(provider=provider, depends_on=[*first, prometheus]),
     )
+    problems = NodeProblemsArgs(watch=watch, namespace=monitoring.namespace)
+    NodeProblems("node-problems", problems, ResourceOptions(provider=provider))
     outputs = monitoring.result.apply(
         lambda printed: build_outputs(watch, cluster.cluster_name, size, printed)
     )

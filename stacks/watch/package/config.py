@@ -85,6 +85,20 @@ class Check(Model):
     )
 
 
+class NodeProblemDetector(Model):
+    """node-problem-detector on every worker, with busbar's rules for the kernel's log."""
+
+    enabled: bool = Field(
+        default=False,
+        description="Set the conditions BusbarGPU and BusbarRail of Nodes, and Events, by the kernel's log. "
+        "busbar does not act on them.",
+    )
+    image: Image = Field(
+        default=versions.NODE_PROBLEM_DETECTOR_IMAGE,
+        description="Image with /node-problem-detector.",
+    )
+
+
 class Watch(Model):
     """What watches one cluster."""
 
@@ -110,6 +124,9 @@ class Watch(Model):
     )
     dcgm_namespace: DnsLabel = Field(
         default="gpu-operator", description="Namespace in which dcgm-exporter runs."
+    )
+    node_problem_detector: NodeProblemDetector = Field(
+        default=NodeProblemDetector(), description="Faults in the kernel's log as conditions of Nodes."
     )
     max_age_hours: Annotated[Int, Field(ge=1)] | None = Field(
         default=None, description="Alert when the last measurement of a pool is older; by default never."

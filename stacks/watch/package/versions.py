@@ -12,3 +12,6 @@ PROMETHEUS_OPERATOR_CRDS: Final = "31.0.1"
 
 # The first one with all InfiniBand counters that the rules read is 1.6; 1.12.1 was run on a made-up sysfs.
 NODE_EXPORTER_IMAGE: Final = "quay.io/prometheus/node-exporter:v1.12.1"
+
+# The first release with Kubernetes' number. Its own image; there is no official chart.
+NODE_PROBLEM_DETECTOR_IMAGE: Final = "registry.k8s.io/node-problem-detector/node-problem-detector:v1.36.0"

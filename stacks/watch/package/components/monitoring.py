@@ -42,11 +42,13 @@ class Monitoring(pulumi.ComponentResource):
 
     result: pulumi.Output[str]
     """What `busbar watch check` printed."""
+    namespace: pulumi.Resource
+    """Where all of it is; it admits privileged pods."""
 
     def __init__(self, name: str, args: MonitoringArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("busbar:watch:Monitoring", name, None, opts)
         watch = args.watch
-        namespace = create_privileged_namespace(
+        self.namespace = namespace = create_privileged_namespace(
             f"{name}-namespace", watch.namespace, pulumi.ResourceOptions(parent=self)
         )
         inside = pulumi.ResourceOptions(parent=self, depends_on=[namespace], deleted_with=namespace)

@@ -74,6 +74,21 @@ def test_without_a_prometheus_only_the_exporters_their_series_and_the_counters_a
     assert run.outputs["watch_passed"] is True
 
 
+def test_node_problem_detector_is_made_where_it_is_enabled_without_waiting_for_the_exporters() -> None:
+    run = up(node_problem_detector={"enabled": True})
+    assert run.error is None
+    made = [each for each in created(run) if each.name.startswith("node-problems-")]
+    assert sorted(each.name for each in made) == [
+        f"node-problems-{kind}" for kind in ("clusterrolebinding", "configmap", "daemonset", "serviceaccount")
+    ]
+    namespace = run.named("monitoring-namespace")
+    for each in made:
+        assert each.inputs["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "busbar"
+        if each.name != "node-problems-clusterrolebinding":
+            assert run.waits_for(each, namespace)
+        assert not run.waits_for(each, run.named("monitoring-check"))
+
+
 def test_an_existing_prometheus_gets_monitors_and_rules_with_its_label_after_the_survey() -> None:
     run = up(stack=EXISTING)
     assert run.error is None

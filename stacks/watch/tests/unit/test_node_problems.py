@@ -1,0 +1,92 @@
+"""Rules for the kernel's log: which lines they match, and what node-problem-detector makes of them."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from busbar.preflight.health_checks import FATAL_XIDS, XIDS_OF_PROGRAMS
+from stacks.watch.package.config import Watch
+from stacks.watch.package.node_problems import CONDITIONS, FILE, Rule, manifests, monitor, rules
+from stacks.watch.tests.support import configured
+
+RULES = {rule.reason: rule for rule in rules()}
+# What Go's RE2 does not have, and Python's re has.
+NOT_RE2 = re.compile(r"\(\?(?!:)|\\[1-9]|[*+?}]\+")
+
+
+def reasons(line: str) -> set[str]:
+    """The rules that match a line, as node-problem-detector does it: to the end of the line."""
+    return {rule.reason for rule in RULES.values() if re.search(rule.pattern + r"\Z", line)}
+
+
+def watch(**changes: object) -> Watch:
+    return Watch.model_validate(configured(node_problem_detector={"enabled": True, **changes}))
+
+
+@pytest.mark.parametrize("rule", RULES.values(), ids=lambda rule: rule.reason)
+def test_a_rule_alone_matches_its_lines_and_leaves_the_others(rule: Rule) -> None:
+    for line in rule.matches:
+        assert reasons(line) == {rule.reason}
+    for line in rule.leaves:
+        assert rule.reason not in reasons(line)
+
+
+@pytest.mark.parametrize("rule", RULES.values(), ids=lambda rule: rule.reason)
+def test_a_pattern_is_one_that_go_reads(rule: Rule) -> None:
+    assert not NOT_RE2.search(rule.pattern)
+
+
+@pytest.mark.parametrize(
+    ("reason", "numbers"), [("XidHardware", FATAL_XIDS), ("XidOfProgram", XIDS_OF_PROGRAMS)]
+)
+def test_an_xid_is_the_hardware_s_or_a_program_s_as_preflight_says(
+    reason: str, numbers: dict[int, str] | set[int]
+) -> None:
+    found = {
+        number
+        for number in range(1, 200)
+        if reason in reasons(f"NVRM: Xid (PCI:0000:1b:00): {number}, pid=1, name=python, text")
+    }
+    assert found == set(numbers)
+
+
+def test_every_rule_is_of_the_kernel_s_log_and_every_condition_can_be_set() -> None:
+    made = monitor()
+    assert (made["plugin"], made["logPath"]) == ("kmsg", "/dev/kmsg")
+    types = {each["type"] for each in made["conditions"]}
+    assert types == {name for name, _, _ in CONDITIONS} == {"BusbarGPU", "BusbarRail"}
+    assert {rule.condition for rule in RULES.values()} - {None} == types
+    permanent = [each for each in made["rules"] if each["type"] == "permanent"]
+    assert {each["condition"] for each in permanent} == types
+    assert all("condition" not in each for each in made["rules"] if each not in permanent)
+
+
+def test_lines_are_looked_at_one_by_one_and_from_the_boot_on() -> None:
+    made = monitor()
+    assert made["bufferSize"] == 1
+    assert made["lookback"] == "87600h", "a pod that starts again finds what was before it"
+
+
+def test_the_pod_reads_the_rules_and_the_log_and_starts_again_with_other_rules() -> None:
+    found = {each["kind"]: each for each in manifests(watch(image="mirror.example.com/npd:1"))}
+    assert set(found) == {"ConfigMap", "ServiceAccount", "ClusterRoleBinding", "DaemonSet"}
+    assert json.loads(found["ConfigMap"]["data"][FILE]) == monitor()
+    [subject] = found["ClusterRoleBinding"]["subjects"]
+    assert (subject["name"], subject["namespace"]) == ("busbar-npd", "busbar-watch")
+    template = found["DaemonSet"]["spec"]["template"]
+    [container] = template["spec"]["containers"]
+    assert container["image"] == "mirror.example.com/npd:1"
+    [option] = [each for each in container["args"] if each.startswith("--config.system-log-monitor=")]
+    mounts = {each["name"]: each["mountPath"] for each in container["volumeMounts"]}
+    assert option.endswith(f"={mounts['rules']}/{FILE}")
+    volumes = {each["name"]: each for each in template["spec"]["volumes"]}
+    assert volumes["rules"]["configMap"]["name"] == found["ConfigMap"]["metadata"]["name"]
+    assert volumes["kmsg"]["hostPath"]["path"] == mounts["kmsg"] == monitor()["logPath"]
+    assert len(template["metadata"]["annotations"]["busbar/rules"]) == 64
+
+
+def test_it_is_off_by_default() -> None:
+    assert not Watch.model_validate(configured()).node_problem_detector.enabled
