@@ -2,7 +2,7 @@
 # What a worker's GPUs, PCIe links and HCA ports have counted since the host, or their driver, was started.
 
 HEALTH_SECONDS=20
-XID_LINES=20
+XID_LINES=100
 # Of sysfs. The first four are narrow in the standard's counters, and stay at their maximum.
 COUNTERS=(link_downed link_error_recovery local_link_integrity_errors excessive_buffer_overrun_errors symbol_error
   port_rcv_errors port_xmit_discards)
@@ -17,13 +17,14 @@ health() {
   printf ',"nvlink":%s,"links":[%s],"counters":[%s]}' "$(nvlink_errors)" "$(pcie_links)" "$(port_counters)"
 }
 
-# xids: the last lines of the kernel's log of this boot in which the driver reports an error of a GPU.
+# xids: of each Xid of each GPU the last line in the kernel's log of this boot: a program may write thousands of one.
 xids() {
   local log line list=""
   log=$(timeout "$HEALTH_SECONDS" journalctl -q -k -b -o cat --no-pager 2>/dev/null) || { printf null; return; }
   while IFS= read -r line; do
     [[ -z $line ]] || list+="${list:+,}$(json "${line:0:300}")"
-  done < <({ grep 'NVRM: Xid' <<<"$log" || true; } | tail -n "$XID_LINES")
+  done < <(awk '/NVRM: Xid/ { key = $0; sub(/,.*/, "", key); if (!(key in last)) keys[++n] = key; last[key] = $0 }
+    END { for (i = 1; i <= n; i++) print last[keys[i]] }' <<<"$log" | tail -n "$XID_LINES")
   printf '[%s]' "$list"
 }
 

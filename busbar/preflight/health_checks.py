@@ -7,7 +7,6 @@ measurement decides. Errors are what NVIDIA says to reset or replace a GPU for.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator
 
 from busbar.hosts.finding import Check, error, warning
@@ -40,6 +39,10 @@ SATURATED = {
 # What NVSentinel's monitor of NICs takes as fatal.
 SYMBOL_ERRORS_PER_HOUR = 120
 NEVER = ("local_link_integrity_errors", "excessive_buffer_overrun_errors")
+# GPUs whose NVLink may fail after so long with their first firmware (NVIDIA DGX B300 firmware guide 26-03-1).
+MAX_UPTIME_DAYS = {"B300": 55}
+# Time left for a drain and a reboot.
+UPTIME_MARGIN_DAYS = 5
 NOTHING = ("0", "No", "[N/A]", "N/A")
 
 
@@ -54,6 +57,7 @@ def check_health(required: HostRequirements, report: Report) -> Iterator[Check]:
         yield from _xids(health)
         yield from _memory(health)
         yield from _nvlink(health)
+        yield from _uptime(health, {gpu.model for gpu in report.gpus.list})
     yield from _links(health)
     yield from _ports(health)
 
@@ -73,11 +77,11 @@ def _unreadable(health: Health) -> Iterator[Check]:
 
 
 def _xids(health: Health) -> Iterator[Check]:
-    found = Counter((int(m["number"]), m["gpu"]) for line in health.xids or () if (m := XID.search(line)))
-    for (number, gpu), times in sorted(found.items()):
+    found = {(int(m["number"]), m["gpu"]) for line in health.xids or () if (m := XID.search(line))}
+    for number, gpu in sorted(found):
         if number in XIDS_OF_PROGRAMS:
             continue
-        what = f"Xid {number} of GPU {gpu} in the kernel's log of this boot, {times} of the last 20 Xid lines"
+        what = f"Xid {number} of GPU {gpu} in the kernel's log of this boot"
         if number in FATAL_XIDS:
             yield error(
                 f"{what}: {FATAL_XIDS[number]}",
@@ -117,6 +121,17 @@ def _nvlink(health: Health) -> Iterator[Check]:
             yield warning(
                 f"NVLink of {gpu}: {line.strip()}",
                 "nvidia-smi nvlink -e twice: where it grows, reseat the GPU or have it replaced",
+            )
+
+
+def _uptime(health: Health, models: set[str]) -> Iterator[Check]:
+    days = health.uptime_seconds / 86400
+    for model, most in MAX_UPTIME_DAYS.items():
+        if days > most - UPTIME_MARGIN_DAYS and any(model in each for each in models):
+            yield warning(
+                f"has been up for {days:.0f} days: after {most} the NVLink of a {model} may fail with its "
+                "first firmware",
+                "busbar drain, then reboot; or update the firmware (NVIDIA's guide of that system)",
             )
 
 

@@ -128,8 +128,9 @@ class PortCounter(Model):
 class Health(Model):
     """What was counted since the host, or a driver, was started; None: cannot be read.
 
-    `xids`: the kernel's lines, at most 20. `ecc`: "PCI address, uncorrected errors" per GPU. `remapped_rows`:
-    "PCI address, pending, failure". `nvlink`: the counters that are not 0, below the name of their GPU.
+    `xids`: the kernel's last line per Xid and GPU. `ecc`: "PCI address, uncorrected errors" per GPU.
+    `remapped_rows`: "PCI address, pending, failure". `nvlink`: the counters that are not 0, below the name
+    of their GPU.
     """
 
     uptime_seconds: int

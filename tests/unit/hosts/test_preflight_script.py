@@ -390,6 +390,13 @@ def test_the_driver_s_lines_in_the_log_of_the_kernel_are_reported(tmp_path: Path
     assert output("preflight", "journalctl() { :; }; timeout() { return 1; }; xids") == "null"
 
 
+def test_a_program_that_fills_the_log_with_its_xids_hides_none_of_the_hardware(tmp_path: Path) -> None:
+    first, other = (line for line in KERNEL.splitlines() if "Xid" in line)
+    last = other.replace("pid=41", "pid=42")
+    log = "\n".join([first, *[other] * 3000, last]) + "\n"
+    assert json.loads(output("preflight", printing(tmp_path, "journalctl", log) + "xids")) == [first, last]
+
+
 def test_a_log_of_the_kernel_without_xids_is_no_error(tmp_path: Path) -> None:
     strict = 'trap \'on_error "$?" "$LINENO" "$BASH_COMMAND"\' ERR; set -E; '
     done = run("preflight", printing(tmp_path, "journalctl", "usb 1-1: new device\n") + strict + "xids")
