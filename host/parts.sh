@@ -3,6 +3,8 @@
 # from the same words (busbar/hosts/scripts.py).
 
 for part; do
+  # CAPABILITY/PART is one of a capability.
+  [[ $part != */* ]] || part=../stacks/${part%/*}/host/${part#*/}
   # shellcheck source=/dev/null
   source "$(dirname "${BASH_SOURCE[0]}")/$part.sh"
 done

@@ -3,7 +3,8 @@
 #
 # Values: NODE_NAME, NODE_ADDRESS, ROLE (lb, server, worker, nfs), NFS_FOLDER (of the NFS server), NFS_SERVER (its
 #   address, on workers), NAMES (host names that must be resolved here, separated by spaces), PROXY (HOST/PORT of the proxy).
-# Payload, in an update: deliver_as, deliver (name and text of the script that runs here next; kept until a reboot).
+# Payload, in an update: deliver_as, deliver (name and text of the script that runs here next; kept until a reboot); of a
+#   capability: also (a script that prints what else it needs to know, as a JSON object).
 # By hand: sudo ROLE=worker bash host/preflight.sh </dev/null
 # shellcheck source=/dev/null
 [[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/parts.sh" lib owner preflight-hardware preflight-health nfs-lib
@@ -35,7 +36,9 @@ main() {
     hardware=",\"pci_gpus\":$(pci_gpus)"
   fi
   [[ -z ${NFS_FOLDER:-} ]] || hardware+=",\"nfs_folder\":$(nfs_folder "$NFS_FOLDER")"
-  local about
+  local about also
+  also=$(payload also)
+  [[ -z $also ]] || hardware+=",\"also\":$(eval "$also")"
   about=$(system),$(resources),$(network),$(software)
   # The time last, right before it is sent; by bash, as date of Ubuntu 26.04 (uutils) may know no %3N.
   printf '{"schema_version":5,%s%s,"tmp_is_writable":%s,"epoch":%s}\n' "$about" "$hardware" "$tmp" "$EPOCHREALTIME"

@@ -90,9 +90,10 @@ class SecretError(Exception):
     """Pulumi does not give a secret of the stack; the text says why, and what to do."""
 
 
-def read_secret(stack: str, project: Path, key: str) -> str:
+def read_secret(stack: str, project: Path, key: str, *, namespace: str = "busbar") -> str:
     """The value of a secret key of the stack, from `pulumi config get`. Raises SecretError."""
-    text = _ask_pulumi(stack, project, f"the secret busbar:{key}", "config", "get", f"busbar:{key}")
+    name = f"{namespace}:{key}"
+    text = _ask_pulumi(stack, project, f"the secret {name}", "config", "get", name)
     return text.removesuffix("\n") if key.endswith("Password") else text
 
 

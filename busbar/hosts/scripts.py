@@ -25,10 +25,12 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
+from busbar.capability import FOLDER
+
 HOST_DIR = Path(__file__).resolve().parents[1] / "host"
 
 # The words after it are the other files that a script consists of, in the order they are sent.
-_PARTS = re.compile(r'/parts\.sh" ([a-z0-9 -]+)$', re.MULTILINE)
+_PARTS = re.compile(r'/parts\.sh" ([a-z0-9/ -]+)$', re.MULTILINE)
 
 # Scripts that preflight delivers, by role: those that hundreds of Commands run.
 DELIVERED: Mapping[str, str] = {"worker": "k3s-agent"}
@@ -52,9 +54,15 @@ _KILL_AFTER_SECONDS = 15
 @cache
 def text(script: str) -> str:
     """The whole script: its parts, and itself. Raises FileNotFoundError for an unknown script."""
-    own = (HOST_DIR / f"{script}.sh").read_text()
-    parts = _PARTS.findall(own)[0].split()
-    return "\n".join([*((HOST_DIR / f"{part}.sh").read_text() for part in parts), own])
+    own = part(script)
+    return "\n".join([*map(part, _PARTS.findall(own)[0].split()), own])
+
+
+def part(name: str) -> str:
+    """One file of `host/` without the parts that it loads. Raises FileNotFoundError."""
+    capability, slash, script = name.rpartition("/")
+    folder = FOLDER / capability / "host" if slash else HOST_DIR
+    return (folder / f"{script}.sh").read_text()
 
 
 @cache

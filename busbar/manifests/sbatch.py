@@ -23,9 +23,9 @@ SLURM_ENV: Mapping[str, str] = {"PMIX_MCA_gds": "^ds12"}
 
 _HEADER = """\
 #!/bin/bash
-# NCCL test of {profile}: {description}
+# NCCL test of {title}
 # Partition and number of nodes are options of sbatch: sbatch --partition=NAME [-N NODES] SCRIPT
-# The log is {name}_JOBID.out: busbar nccl check LOG --profile {profile}{options}
+# The log is {name}_JOBID.out: busbar nccl check LOG{options}
 {directives}
 {site_env}set -uo pipefail
 if [[ -z ${{SLURM_JOB_ID:-}} ]]; then
@@ -96,8 +96,10 @@ fi
 """
 
 
-def script(job: NcclJob, profile: Profile, image: str | None = None) -> str:
+def script(job: NcclJob, profile: Profile | None, image: str | None = None) -> str:
     """The whole script. `image`: what pyxis starts, such as a .sqsh file; None: nccl-tests on the nodes.
+
+    Without a profile all is as the job says.
 
     Only srun gets the image: in `#SBATCH` it would hold for the script itself, which needs Slurm's commands.
     """
@@ -105,12 +107,11 @@ def script(job: NcclJob, profile: Profile, image: str | None = None) -> str:
     values = common(job)
     program_fix = "install nccl-tests there, or give an image with it"
     header = _HEADER.format(
-        profile=profile.name,
-        description=profile.description,
-        name=_name(profile),
+        title=f"{profile.name}: {profile.description}" if profile else job.pool,
+        name=_name(job, profile),
         options=_check_options(job, profile),
         directives="\n".join(f"#SBATCH {option}" for option in _options(job, profile)),
-        site_env=_site_env(profile),
+        site_env=_site_env(profile) if profile else "",
     )
     body = (RECORDING + _SCRIPT).format(
         **values,
@@ -125,22 +126,23 @@ def script(job: NcclJob, profile: Profile, image: str | None = None) -> str:
     return header + body
 
 
-def _name(profile: Profile) -> str:
-    return f"nccl-{profile.name}"
+def _name(job: NcclJob, profile: Profile | None) -> str:
+    return f"nccl-{profile.name if profile else job.pool}"
 
 
 def _of_pods(name: str, value: str) -> bool:
     return name in INTERFACES and value == BASE_ENV[name]
 
 
-def _check_options(job: NcclJob, profile: Profile) -> str:
-    """What `busbar nccl check` has to be told besides the profile."""
-    part = job.slots_per_worker != profile.gpus_per_node
-    return f" --gpus-per-node {job.slots_per_worker}" if part else ""
+def _check_options(job: NcclJob, profile: Profile | None) -> str:
+    """What `busbar nccl check` has to be told."""
+    part = profile is None or job.slots_per_worker != profile.gpus_per_node
+    known = f" --profile {profile.name}" if profile else ""
+    return f"{known} --gpus-per-node {job.slots_per_worker}" if part else known
 
 
-def _options(job: NcclJob, profile: Profile) -> Iterator[str]:
-    yield f"--job-name={_name(profile)}"
+def _options(job: NcclJob, profile: Profile | None) -> Iterator[str]:
+    yield f"--job-name={_name(job, profile)}"
     yield f"--nodes={len(job.nodes)}"
     yield f"--ntasks-per-node={job.slots_per_worker}"
     yield f"--gpus-per-node={job.gpus_per_node}"
@@ -151,7 +153,7 @@ def _options(job: NcclJob, profile: Profile) -> Iterator[str]:
     yield "--output=%x_%j.out"
     # A job that is queued again would write over its log.
     yield "--no-requeue"
-    if segment := segment_size(len(job.nodes), profile.nodes_per_domain):
+    if segment := segment_size(len(job.nodes), profile.nodes_per_domain if profile else 1):
         yield f"--segment={segment}"
 
 

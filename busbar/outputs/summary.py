@@ -33,17 +33,28 @@ def summary(outputs: Mapping[str, Any], *, folder: Path | None = None) -> Render
     """
     if "contract_version" in outputs:
         outputs = current(outputs)
-    pools = Details.model_validate(unpack(outputs["details"])).nccl if "details" in outputs else {}
-    parts: list[RenderableType] = [_headline(outputs, is_measured=bool(pools))]
+    pools = pools_of(outputs)
+    return Group(*tables(outputs, pools, folder), *notes(_notes(outputs, pools, folder)))
+
+
+def pools_of(outputs: Mapping[str, Any]) -> Mapping[str, PoolResult]:
+    """The results by pool; none where the update ended before them. Raises ValueError."""
+    return Details.model_validate(unpack(outputs["details"])).nccl if "details" in outputs else {}
+
+
+def tables(
+    outputs: Mapping[str, Any], pools: Mapping[str, PoolResult], folder: Path | None
+) -> Iterator[RenderableType]:
+    """The conclusion, the pools, their collectives, and the checks of verdicts that are on this machine."""
+    yield _headline(outputs, is_measured=bool(pools))
     verdicts = {
         name: kept_verdict(name, folder, pool.verdict_file, partial(_is_of, pool))
         for name, pool in pools.items()
     }
     if pools:
-        parts += [_pool_table(pools), _collective_table(pools, verdicts)]
+        yield from (_pool_table(pools), _collective_table(pools, verdicts))
     if any(verdicts.values()):
-        parts.append(check_table(verdicts))
-    return Group(*parts, *notes(_notes(outputs, pools, folder)))
+        yield check_table(verdicts)
 
 
 def _headline(outputs: Mapping[str, Any], *, is_measured: bool) -> Text:
@@ -112,6 +123,11 @@ def _notes(
         yield "versions", ", ".join(found)
     if folder is not None and "kubeconfig" in outputs:
         yield "kubeconfig", f"{folder}/kubeconfig"
+    yield from pool_notes(pools, folder)
+
+
+def pool_notes(pools: Mapping[str, PoolResult], folder: Path | None) -> Iterator[tuple[str, str]]:
+    """Where the evidence of each pool is, and what is particular about it."""
     for name, pool in pools.items():
         if folder is not None:
             yield "report", f"{folder}/{name}/report.html"

@@ -25,7 +25,7 @@ def check_across_hosts(
 ) -> list[Finding]:
     """Findings about several hosts. `reports`: hosts queried now; `records`: all hosts with facts."""
     return [
-        *_duplicate_machine_ids(spec, records),
+        *duplicate_machine_ids(spec, records),
         *_duplicate_hostnames(reports),
         *_other_clusters(spec, reports),
         *_swapped_workers(spec, reports),
@@ -45,7 +45,8 @@ def _duplicates(values: Mapping[str, str]) -> Iterator[tuple[str, str]]:
             yield name, first
 
 
-def _duplicate_machine_ids(spec: Spec, records: Mapping[str, HostRecord]) -> Iterator[Finding]:
+def duplicate_machine_ids(spec: Spec, records: Mapping[str, HostRecord]) -> Iterator[Finding]:
+    """One machine listed as two hosts."""
     listed = {host.name: records[host.name].machine for host in spec.hosts if host.name in records}
     for name, first in _duplicates(listed):
         yield Finding(

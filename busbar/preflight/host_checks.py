@@ -41,7 +41,7 @@ def check_host(
     `clock` is the local time (epoch, seconds) before and after the script ran. Only a host whose own time is
     outside of this interval, by more than the tolerance, certainly has a wrong clock.
     """
-    checks = [*_system(host, report), *_resources(host, required, report), *_clock(report, clock)]
+    checks = [*check_system(report), *_resources(host, required, report), *check_clock(report, clock)]
     checks += check_network(host, required, report)
     if host.role != "nfs":
         checks += _leftovers(host, report)
@@ -91,7 +91,8 @@ def _address(port: Hca) -> str:
     return port.pci
 
 
-def _system(host: Host, report: Report) -> Iterator[Check]:
+def check_system(report: Report) -> Iterator[Check]:
+    """Operating system, processor, and the programs that every script needs."""
     known = supported_os.SUPPORTED_OS.get(report.os)
     if known is None:
         yield error(
@@ -164,7 +165,8 @@ def clock_error(epoch: float, clock: tuple[float, float]) -> str | None:
     return f"clock is {skew:.0f} s {direction} this machine's, expected at most {MAX_SKEW_SECONDS:g} s"
 
 
-def _clock(report: Report, clock: tuple[float, float]) -> Iterator[Check]:
+def check_clock(report: Report, clock: tuple[float, float]) -> Iterator[Check]:
+    """The clock, as `check_host` takes it."""
     if wrong := clock_error(report.epoch, clock):
         yield error(
             wrong,

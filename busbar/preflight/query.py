@@ -28,12 +28,17 @@ class Answer:
     clock: tuple[float, float]
 
 
-async def query(hosts: Hosts, host: Host, values: Mapping[str, str], *, deliver: bool) -> Answer | Finding:
+async def query(
+    hosts: Hosts, host: Host, values: Mapping[str, str], *, deliver: bool = False, also: str = ""
+) -> Answer | Finding:
     """Run `host/preflight.sh` with `values` on one host.
 
-    `deliver`: the host keeps the script that its Command runs later (busbar.hosts.scripts).
+    `deliver`: the host keeps the script that its Command runs later (busbar.hosts.scripts). `also`: a script
+    of a capability that reports more.
     """
     payload = scripts.delivery(host.role) if deliver else {}
+    if also:
+        payload["also"] = also
     try:
         facts = await hosts.run(host, "preflight", values, payload, seconds=SCRIPT_SECONDS)
         clock = hosts.connected[host.name], time.time()

@@ -5,7 +5,9 @@ An unknown or missing key means that script and reader differ in version.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
+
+from pydantic import Field
 
 from busbar.judge.checks import Model
 
@@ -220,6 +222,8 @@ class Report(Model):
     fabric_manager: FabricManager | None = None
     gdr: Gdr | None = None
     hcas: tuple[Hca, ...] = ()
+    also: dict[str, Any] = Field(default={})
+    """What a script of a capability has reported (stacks/NAME)."""
     health: Health | None = None
     rdma_is_shared: bool = True
     """Whether network namespaces share the HCAs (ib_core's netns_mode)."""

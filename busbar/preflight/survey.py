@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from busbar.hosts.finding import Finding
 from busbar.hosts.host import Host
+from busbar.hosts.login import Login
 from busbar.hosts.remote import GRACE_SECONDS, Hosts, ScriptError, on_each
 from busbar.hosts.ssh import CONNECT_SECONDS
 from busbar.preflight import facts
@@ -22,6 +23,8 @@ from busbar.preflight.nfs_checks import check_nfs
 from busbar.preflight.query import SCRIPT_SECONDS, Answer, query
 from busbar.preflight.spec import Spec
 
+Answers = Mapping[str, Answer | Finding]
+Ask = Callable[[Hosts, Host], Awaitable[Answer | Finding]]
 CONCURRENT = 64
 # Of the hosts whose connection failed while others answered: 64 logins at once take longer than one login
 # may where this machine is loaded or the bastion is slow.
@@ -62,7 +65,11 @@ async def survey(spec: Spec, previous: Mapping[str, HostRecord], *, deliver: boo
     }
     hosts = [host for host in spec.hosts if host.name not in kept]
     began = int(time.time())
-    answers = await _query_all(spec, hosts, deliver) if hosts else {}
+
+    async def ask(on: Hosts, host: Host) -> Answer | Finding:
+        return await query(on, host, spec.values(host), deliver=deliver)
+
+    answers = await query_all(spec.login, spec.hosts, hosts, ask) if hosts else {}
 
     records: dict[str, HostRecord] = {}
     reports = {name: answer.report for name, answer in answers.items() if isinstance(answer, Answer)}
@@ -101,28 +108,31 @@ async def survey(spec: Spec, previous: Mapping[str, HostRecord], *, deliver: boo
     )
 
 
-async def _query_all(spec: Spec, hosts: list[Host], deliver: bool) -> dict[str, Answer | Finding]:
-    """Every host's answer; a host without one at the deadline gets a finding."""
+async def query_all(login: Login, everyone: Sequence[Host], hosts: Sequence[Host], ask: Ask) -> Answers:
+    """The answer of each of `hosts`, by name; a host without one at the deadline gets a finding.
+
+    `everyone`: all hosts of the stack, by whose keys swapped ones are recognised.
+    """
     deadline = deadline_seconds(len(hosts))
     answers: dict[str, Answer | Finding] = {}
-    names = {host.host_key: host.name for host in spec.hosts}
+    names = {host.host_key: host.name for host in everyone}
 
-    async def ask(some: Sequence[Host], on: Hosts) -> None:
+    async def ask_some(some: Sequence[Host], on: Hosts) -> None:
         async def one(host: Host) -> None:
-            answers[host.name] = await query(on, host, spec.values(host), deliver=deliver)
+            answers[host.name] = await ask(on, host)
 
         await on_each(some, one, at_once=CONCURRENT)
 
     try:
-        async with asyncio.timeout(deadline) as limited, Hosts.open(spec.login, names=names) as on:
-            await ask(hosts, on)
+        async with asyncio.timeout(deadline) as limited, Hosts.open(login, names=names) as on:
+            await ask_some(hosts, on)
             silent = [host for host in hosts if not _is_reached(answers[host.name])]
             if len(silent) < len(hosts):
                 # Ends with the first of these batches in which no host answers.
                 for start in range(0, len(silent), CONCURRENT_AGAIN):
                     batch = silent[start : start + CONCURRENT_AGAIN]
                     limited.reschedule(asyncio.get_running_loop().time() + deadline_seconds(len(batch)))
-                    await ask(batch, on)
+                    await ask_some(batch, on)
                     if not any(_is_reached(answers[host.name]) for host in batch):
                         break
     except ScriptError as error:

@@ -40,14 +40,15 @@ class _JoinToken:
 
     def __init__(self, name: str, rotations: int, opts: pulumi.ResourceOptions) -> None:
         numbers = ["", *(f"-{number + 1}" for number in range(rotations))]
-        passwords = [_create_password(f"{name}{number}", opts) for number in numbers]
+        passwords = [create_password(f"{name}{number}", opts) for number in numbers]
         self.first: pulumi.Output[str] = passwords[0].result
         """Secret; the same after rotations."""
         self.current: pulumi.Output[str] = passwords[-1].result
         """Secret; the one to join with."""
 
 
-def _create_password(name: str, opts: pulumi.ResourceOptions) -> random.RandomPassword:
+def create_password(name: str, opts: pulumi.ResourceOptions) -> random.RandomPassword:
+    """A token; `opts` ignores the changes of TOKEN_ARGUMENTS."""
     # Letters and digits only: the token also stands in YAML and in K3s's own `user:password` form.
     # A token changed by an argument would lock out every host. A rotation is another resource.
     return random.RandomPassword(name, length=TOKEN_LENGTH, special=False, opts=opts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import socket
 import time
@@ -322,7 +323,7 @@ def test_rdma_devices_are_shared_unless_the_kernel_says_otherwise(
 
 
 WHOLE = """
-begin() { :; }
+begin() { PAYLOAD=${PAYLOAD:-'{}'}; }
 keep_script() { echo kept >&2; }
 for part in system resources network software; do eval "$part() { printf '\\"$part\\":1'; }"; done
 for part in gpus fabric_manager gdr hcas rdma_is_shared health nfs_client pci_gpus nfs_folder; do
@@ -455,3 +456,10 @@ def test_counters_of_ports_that_are_not_0_are_reported(tmp_path: Path) -> None:
         {"hca": "mlx5_0", "port": 1, "counter": "link_downed", "value": 3},
         {"hca": "mlx5_1", "port": 1, "counter": "port_rcv_errors", "value": 65535},
     ]
+
+
+def test_the_report_has_what_the_script_of_a_capability_prints() -> None:
+    script = 'printf \'{"answer":%s}\' "$(json "$ROLE")"'
+    payload = f'{{"also":"{base64.b64encode(script.encode()).decode()}"}}'
+    found = json.loads(output("preflight", WHOLE, ROLE="lb", PAYLOAD=payload))
+    assert found["also"] == {"answer": "lb"}

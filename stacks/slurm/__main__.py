@@ -1,0 +1,40 @@
+"""From machines reachable over SSH to a measured Slurm cluster: only wiring, the parts are in
+package/components/."""
+
+from pathlib import Path
+
+import pulumi
+from pulumi import ResourceOptions
+
+from busbar.components.engine.program import end_quietly_when_interrupted, leave_out_debug_messages
+from busbar.components.engine.stack_outputs import export_all, fail_unless_made, fail_unless_passed
+from stacks.slurm.package import outputs
+from stacks.slurm.package.components.hosts import SlurmHosts, SlurmHostsArgs
+from stacks.slurm.package.components.stack import SlurmStack
+from stacks.slurm.package.components.validation import SlurmValidation, SlurmValidationArgs
+
+PROJECT = Path(__file__).resolve().parent
+
+
+async def main() -> None:
+    stack = SlurmStack.load(PROJECT)
+    slurm, login = stack.slurm, stack.login
+    hosts = SlurmHosts("slurm", SlurmHostsArgs(slurm=slurm, login=login))
+    measured: dict[str, SlurmValidation] = {}
+    for pool in slurm.pools if slurm.validation.enabled else ():
+        args = SlurmValidationArgs(slurm=slurm, pool=pool, login=login, facts=hosts.facts)
+        # One pool at a time: together they would share switches, and so the bandwidth.
+        opts = ResourceOptions(depends_on=[*hosts.steps, *measured.values()])
+        measured[pool] = SlurmValidation(f"nccl-{pool}", args, opts)
+    # Named, because Output.all() of nothing is an empty list.
+    built = pulumi.Output.all(
+        facts=hosts.facts, results={pool: each.result for pool, each in measured.items()}
+    ).apply(lambda found: outputs.build_outputs(slurm, found["facts"], found["results"]))
+    export_all({name: built[name] for name in outputs.NAMES}, hosts.steps)
+    await fail_unless_passed(built, enforce=slurm.validation.is_gate, gate=outputs.gate)
+    await fail_unless_made(hosts.steps)
+
+
+leave_out_debug_messages()
+end_quietly_when_interrupted()
+pulumi.run(main)

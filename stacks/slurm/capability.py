@@ -1,0 +1,18 @@
+"""The door of Slurm: all that the core knows of this folder."""
+
+from busbar.capability import Capability, Gate
+
+CAPABILITY = Capability(
+    name="slurm",
+    help="Configure and measure Slurm on plain hosts.",
+    commands="stacks.slurm.package.commands",
+    schema="stacks.slurm.package.schema",
+    gate=Gate(
+        version="slurm_contract_version",
+        passed="slurm_nccl_passed",
+        reasons="slurm_nccl_reasons",
+        title="NCCL validation failed",
+        raised="validation.run",
+        summary="stacks.slurm.package.summary",
+    ),
+)

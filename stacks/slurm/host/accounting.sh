@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# slurmdbd and MariaDB on the controller's host. Jobs run on while either is down: slurmctld keeps what it has to tell them.
+#
+# Values: KEEP_DATA (true or false). Payload: slurmdbd_conf (secret; empty without accounting), database_password (secret).
+
+DBD_PORT=6819
+DATABASE=slurm_acct_db
+DBD_DEADLINE=90
+
+install_accounting() {
+  [[ -n $(payload slurmdbd_conf) ]] || { stop_accounting; return; }
+  local mysql=()
+  [[ $SLURM_PACKAGES != os ]] || mysql=(+slurm-wlm-mysql-plugin)
+  package_installed mariadb-server || touch "$STATE_DIR/mariadb.created"
+  install_slurm slurmdbd "${mysql[@]}" +mariadb-server
+  slurm_folders
+  write_key
+  timeout 90 systemctl start mariadb || die "mariadb did not start" "see: journalctl -u mariadb"
+  systemctl enable -q mariadb 2>/dev/null || true
+  create_database
+  payload slurmdbd_conf | write_owned "$SLURM_FOLDER/slurmdbd.conf"
+  start_unit slurmdbd "$(sha256sum "$SLURM_KEY" "$SLURM_FOLDER/slurmdbd.conf") $(slurmdbd -V)"
+  poll "$DBD_DEADLINE" dbd_listens ||
+    die "slurmdbd does not listen on port $DBD_PORT after $DBD_DEADLINE s: $(last_lines slurmdbd)" "see: journalctl -u slurmdbd mariadb"
+}
+
+# create_database: the statements travel on stdin: the password is in no argument.
+create_database() {
+  local password
+  password=$(payload database_password)
+  mariadb <<<"CREATE DATABASE IF NOT EXISTS $DATABASE;
+CREATE USER IF NOT EXISTS 'slurm'@'localhost' IDENTIFIED BY '$password';
+ALTER USER 'slurm'@'localhost' IDENTIFIED BY '$password';
+GRANT ALL ON $DATABASE.* TO 'slurm'@'localhost';" >&2 ||
+    die "the database $DATABASE cannot be created" "root must reach MariaDB over its socket: try mariadb -e 'select 1'"
+}
+
+dbd_listens() {
+  [[ -n $(ss -Hltn "sport = :$DBD_PORT") ]]
+}
+
+# stop_accounting: where accounting was switched off; packages and data stay until the controller is removed.
+stop_accounting() {
+  [[ -e $SLURM_FOLDER/slurmdbd.conf ]] || return 0
+  stop_unit slurmdbd
+  rm -f "$SLURM_FOLDER/slurmdbd.conf" "$STATE_DIR/slurmdbd.started"
+}
+
+# remove_accounting: before the packages are purged; MariaDB's keep their data then.
+remove_accounting() {
+  local folder=/var/lib/mysql
+  stop_accounting
+  if [[ $KEEP_DATA != true ]]; then
+    ! systemctl is-active --quiet mariadb || mariadb <<<"DROP DATABASE IF EXISTS $DATABASE; DROP USER IF EXISTS 'slurm'@'localhost';" >&2
+    [[ ! -e $STATE_DIR/mariadb.created ]] || { stop_unit mariadb; rm -rf "$folder"; }
+  elif [[ -d $folder/$DATABASE ]]; then
+    [[ ! -e $STATE_DIR/mariadb.created ]] || stop_unit mariadb
+    note "the accounting data stay in $folder/$DATABASE"
+  fi
+  rm -f /var/log/slurm/slurmdbd.log
+}

@@ -1,0 +1,94 @@
+#!/usr/bin/env bash
+# The job of a measurement, and what Slurm says of it and of its nodes. All but VERB=read run on the controller.
+#
+# VERB=nodes: facts {"nodes": {"NAME": {"state","reason"}}, "version"}.
+# VERB=submit: JOB_NAME, PARTITION, NODES (comma-separated), COUNT, LOG; payload script. A job of this name that has not ended
+#   is not submitted again. Facts {"job_id"}.
+# VERB=status: JOB_ID; facts {"known","state","reason","batch_host","exit_code","restarts","submitted","nodes"} (nodes: why those
+#   of the job are not usable).
+# VERB=cancel: JOB_ID; facts {"job_id"}.
+# VERB=read: LOG, OFFSET; facts {"size","data" (base64),"free_bytes"}; size -1: there is no such file.
+# VERB=forget: LOG is deleted; facts {}.
+# shellcheck source=/dev/null
+[[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/../../../host/parts.sh" lib slurm/slurm-lib
+
+CHUNK_BYTES=1048576
+COMMAND_SECONDS=30
+
+main() {
+  begin
+  case $VERB in
+    nodes | submit | status | cancel | read | forget) "job_$VERB" ;;
+    *) die "VERB=$VERB is unknown" "use nodes, submit, status, cancel, read or forget" ;;
+  esac
+}
+
+# asked COMMAND...: a command of Slurm, with a deadline.
+asked() {
+  timeout "$COMMAND_SECONDS" "$@" || die "$1 failed on the controller" "check slurmctld: systemctl status slurmctld; $*"
+}
+
+job_nodes() {
+  local found
+  found=$(asked sinfo -h -N -o '%N|%T|%E' | sort -u)
+  printf '{"nodes":{%s},"version":%s}\n' "$(node_list <<<"$found")" "$(json "$(scontrol -V | awk '{ print $2 }')")"
+}
+
+# node_list: lines "NAME|STATE|REASON" as members of an object.
+node_list() {
+  local name state reason list="" seen=""
+  while IFS='|' read -r name state reason; do
+    [[ -n $name && $seen != *" $name "* ]] || continue
+    seen+=" $name "
+    list+="${list:+,}$(json "$name"):{\"state\":$(json "$state"),\"reason\":$(json "${reason/#none/}")}"
+  done
+  printf '%s' "$list"
+}
+
+job_submit() {
+  local id script
+  id=$(asked squeue -h --name "$JOB_NAME" -t pending,configuring,running,suspended -o %i | sort -n | tail -n 1)
+  script=$(payload script)
+  if [[ -z $id ]]; then
+    # shellcheck disable=SC2153 # a value
+    id=$(timeout "$COMMAND_SECONDS" sbatch --parsable --chdir=/ --job-name="$JOB_NAME" --partition="$PARTITION" --nodelist="$NODES" \
+      --nodes="$COUNT" --output="$LOG" <<<"$script") || die "sbatch refuses the job" "see the log above"
+  fi
+  printf '{"job_id":%s}\n' "$(json "${id%%;*}")"
+}
+
+job_status() {
+  local line nodes=""
+  line=$(timeout "$COMMAND_SECONDS" scontrol --oneliner show job "$JOB_ID" 2>&1) || {
+    [[ $line == *"Invalid job id"* ]] || die "slurmctld does not answer: $line" "see: systemctl status slurmctld"
+    printf '{"known":false}\n'
+    return
+  }
+  nodes=$(sinfo -h -N -t down,drain,fail,no_respond -o '%N|%T|%E' 2>/dev/null | sort -u || true)
+  printf '{"known":true,"state":%s,"reason":%s,"batch_host":%s' "$(json "$(field JobState "$line")")" \
+    "$(json "$(field Reason "$line")")" "$(json "$(field BatchHost "$line")")"
+  printf ',"exit_code":%s,"restarts":%s,"submitted":%s,"nodes":{%s}}\n' "$(json "$(field ExitCode "$line")")" \
+    "$(json "$(field Restarts "$line")")" "$(json "$(date -u -d "$(field SubmitTime "$line")" +%Y-%m-%dT%H:%M:%SZ)")" \
+    "$(node_list <<<"$nodes")"
+}
+
+job_cancel() {
+  timeout "$COMMAND_SECONDS" scancel "$JOB_ID" >&2 || true
+  printf '{"job_id":%s}\n' "$(json "$JOB_ID")"
+}
+
+job_read() {
+  local size=-1 free
+  [[ ! -f $LOG ]] || size=$(stat -c %s "$LOG")
+  free=$(df -B1 --output=avail "$(dirname "$LOG")" 2>/dev/null | tail -n 1 || echo 0)
+  printf '{"size":%s,"free_bytes":%s,"data":"' "$size" "${free// /}"
+  ((size <= OFFSET)) || tail -c "+$((OFFSET + 1))" "$LOG" | head -c "$CHUNK_BYTES" | base64 -w 0
+  printf '"}\n'
+}
+
+job_forget() {
+  rm -f "$LOG"
+  printf '{}\n'
+}
+
+main

@@ -1,0 +1,120 @@
+#!/usr/bin/env bash
+# A host that takes its configuration from slurmctld: compute (slurmd) or login (sackd). No file of Slurm's configuration is
+# written here.
+# VERB=install: slurmd is registered and IDLE (or drained by somebody), or the commands reach the controller. VERB=remove:
+# removed; logs and homes stay.
+#
+# Values: OWNER, INSTALL_ID, NODE_NAME, SLURM_PACKAGES, UNIT (slurmd or sackd), CONTROLLER (ADDRESS:PORT), GPUS (of a compute host).
+# Payload: slurm_key (secret), health (the HealthCheckProgram; may be empty).
+# Facts: {"node","version","state","gpus"} (the last two of a compute host)
+# shellcheck source=/dev/null
+[[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/../../../host/parts.sh" lib lib-install owner packages slurm/slurm-lib
+
+HEALTH_PROGRAM=/usr/local/lib/busbar/slurm-health
+READY_DEADLINE=120
+
+main() {
+  begin
+  acquire_lock
+  case $VERB in
+    install) install_member ;;
+    remove) remove_member ;;
+    *) die "VERB=$VERB is unknown" "use install or remove" ;;
+  esac
+}
+
+install_member() {
+  local state="" gpus=0
+  claim_host "Slurm $UNIT host"
+  remember_user
+  install_slurm "$UNIT" client
+  slurm_folders
+  write_key
+  unit_option "$UNIT" "${UNIT^^}_OPTIONS" "--conf-server $CONTROLLER"
+  install_health
+  start_unit "$UNIT" "$CONTROLLER $(sha256sum "$SLURM_KEY") $(scontrol -V)"
+  if [[ $UNIT == slurmd ]]; then
+    await_ready
+    state=$(node_field State) gpus=$(gpu_count)
+  else
+    poll 60 reaches_controller ||
+      die "the controller $CONTROLLER does not answer" "check port ${CONTROLLER##*:} from here; see: journalctl -u sackd"
+  fi
+  record_applied "/etc/systemd/system/$UNIT.service.d/busbar.conf" "$HEALTH_PROGRAM"
+  printf '{"node":%s,"version":%s,"state":%s,"gpus":%s}\n' "$(json "$NODE_NAME")" "$(json "$(scontrol -V | awk '{ print $2 }')")" \
+    "$(json "$state")" "$gpus"
+}
+
+install_health() {
+  local text
+  text=$(payload health)
+  if [[ -n $text ]]; then write_file "$HEALTH_PROGRAM" 0755 <<<"$text"; else rm -f "$HEALTH_PROGRAM"; fi
+}
+
+reaches_controller() {
+  [[ $(timeout 10 scontrol ping 2>/dev/null) == *"is UP"* ]]
+}
+
+node_field() {
+  field "$1" "$(timeout 10 scontrol --oneliner show node "$NODE_NAME" 2>/dev/null || true)"
+}
+
+# await_ready: the node has registered, with all its GPUs. A drain by slurmctld itself is what is wrong with the host: it is
+# ended once, as after a repair, and comes back where it is not repaired. A drain by anyone else stays.
+await_ready() {
+  local reason state
+  [[ $(node_field Reason) != *"[slurm@"* || $(node_field State) != *DRAIN* ]] ||
+    scontrol update "nodename=$NODE_NAME" state=resume 2>/dev/null || true
+  poll "$READY_DEADLINE" is_settled || true
+  state=$(node_field State) reason=$(node_field Reason)
+  case $state in
+    "") die "slurmctld does not know $NODE_NAME or does not answer: $(last_lines slurmd)" \
+      "check port ${CONTROLLER##*:} of the controller; the same slurm.key on both; journalctl -u slurmd" ;;
+    *DOWN* | *UNKNOWN* | *NOT_RESPONDING* | *INVAL* | *FAIL* | *"*"*)
+      die "the node is $state${reason:+: $reason}; slurmd: $(last_lines slurmd)" \
+        "check port 6818 of this host and the clocks; journalctl -u slurmd" ;;
+    *DRAIN*)
+      if [[ $reason == *"[slurm@"* || $reason == "busbar health:"* ]]; then
+        die "the node is $state: $reason; slurmd: $(last_lines slurmd)" "repair what the reason names, and retry"
+      fi
+      note "the node is $state, and stays so: $reason"
+      ;;
+  esac
+  # shellcheck disable=SC2153 # a value
+  [[ $(gpu_count) == "$GPUS" ]] ||
+    die "the node has $(gpu_count) GPUs in Slurm, expected $GPUS" "see: scontrol show node $NODE_NAME; slurmd -G"
+}
+
+# is_settled: IDLE or at work; or drained by a registration, which no time changes.
+is_settled() {
+  local state
+  state=$(node_field State)
+  [[ $state == @(IDLE|MIXED|ALLOCATED|COMPLETING)?(+DYNAMIC*|+COMPLETING|+PLANNED) ]] ||
+    { [[ $state == *DRAIN* && $state != *@(DOWN|NOT_RESPONDING|UNKNOWN|"*")* ]]; }
+}
+
+# gpu_count: from Gres=gpu:h100:8(S:0-1).
+gpu_count() {
+  local found
+  found=$(node_field Gres)
+  found=${found%%(*}
+  found=${found##*:}
+  printf '%s' "${found//[!0-9]/}"
+}
+
+remove_member() {
+  may_remove || {
+    removed false
+    return
+  }
+  remove_unit "$UNIT"
+  rm -f "$SLURM_KEY" "$HEALTH_PROGRAM"
+  rmdir "$(dirname "$HEALTH_PROGRAM")" 2>/dev/null || true
+  remove_packages
+  rm -rf /run/slurm /var/lib/slurm/slurmd "/var/log/slurm/$UNIT.log"
+  rmdir "$SLURM_FOLDER" /var/lib/slurm /var/log/slurm 2>/dev/null || true
+  remove_state
+  removed true
+}
+
+main

@@ -1,0 +1,121 @@
+#!/usr/bin/env bash
+# Functions of the Slurm scripts: packages, the key, units. They follow lib, lib-install, owner and packages of host/.
+#
+# Values: SLURM_PACKAGES (os, or a folder with SchedMD's .deb files).
+
+SLURM_FOLDER=/etc/slurm
+SLURM_KEY=$SLURM_FOLDER/slurm.key
+UNIT_DEADLINE=90
+
+# install_slurm NAME...: the packages slurmctld, slurmd, slurmdbd, sackd, client, or others of the operating system (with a
+# leading +). What came with them is remembered, so that removal purges exactly that.
+install_slurm() {
+  local name
+  [[ -e $STATE_DIR/packages.before ]] || installed_packages | write_file "$STATE_DIR/packages.before" 0600
+  [[ $SLURM_PACKAGES == os ]] || install_file slurm-smd
+  for name; do
+    if [[ $name == +* ]]; then
+      package_install "${name#+}"
+    elif [[ $SLURM_PACKAGES == os ]]; then
+      [[ $name != client ]] || name=slurm-client
+      package_install "$name"
+    else
+      install_file "slurm-smd-$name"
+    fi
+  done
+  id -u slurm >/dev/null 2>&1 || die "there is no user slurm" "create it with the same uid on every host, and retry"
+  { cat "$STATE_DIR/packages.added" 2>/dev/null || true
+    installed_packages | comm -13 "$STATE_DIR/packages.before" -; } | sort -u | write_file "$STATE_DIR/packages.added" 0600
+  rm -f "$STATE_DIR/packages.before"
+}
+
+installed_packages() {
+  dpkg-query -W -f '${Package} ${db:Status-Status}\n' | sed -n 's/ installed$//p' | sort
+}
+
+# install_file PACKAGE: from the folder, the newest there; also over an older one.
+install_file() {
+  local file
+  file=$(find "$SLURM_PACKAGES" -maxdepth 1 -name "$1_*.deb" 2>/dev/null | sort -V | tail -n 1)
+  [[ -n $file ]] || die "$SLURM_PACKAGES has no $1_*.deb" "put SchedMD's .deb files there on every host, or set packages: os"
+  [[ $(package_version "$1") == "$(dpkg-deb -f "$file" Version)" ]] || apt_install "$file"
+}
+
+# remember_user: whether the user slurm was there before its package; then it stays.
+remember_user() {
+  [[ -e $STATE_DIR/packages.added || -e $STATE_DIR/user.created ]] || id -u slurm >/dev/null 2>&1 || touch "$STATE_DIR/user.created"
+}
+
+# remove_packages: those that came with busbar, the configuration too, and the user that they made.
+remove_packages() {
+  local added=()
+  [[ ! -s $STATE_DIR/packages.added ]] || mapfile -t added <"$STATE_DIR/packages.added"
+  if ((${#added[@]} > 0)); then
+    apt_change 480 purge -y "${added[@]}" || note "purging ${added[*]} failed; they stay, stopped and disabled"
+  fi
+  [[ ! -e $STATE_DIR/user.created ]] || userdel slurm 2>/dev/null || true
+}
+
+slurm_folders() {
+  mkdir -p "$SLURM_FOLDER"
+  install -d -o slurm -g slurm -m 0755 /var/lib/slurm /var/log/slurm "$@"
+}
+
+# write_key: the key that all daemons share; never readable by others, not for a moment.
+write_key() {
+  payload slurm_key | write_owned "$SLURM_KEY"
+}
+
+# write_owned PATH: atomically writes stdin to PATH, 0600 and of the user slurm.
+write_owned() {
+  local path=$1
+  write_file "$path.busbar-new" 0600
+  chown slurm:slurm "$path.busbar-new"
+  if cmp -s "$path.busbar-new" "$path" && [[ $(stat -c '%a %U' "$path") == "600 slurm" ]]; then
+    rm -f "$path.busbar-new"
+  else
+    mv -f "$path.busbar-new" "$path"
+  fi
+}
+
+# start_unit UNIT TEXT: starts it, or restarts a running one that was started with other files, packages or values than
+# TEXT tells.
+start_unit() {
+  local unit=$1 wanted action=start
+  wanted=$(sha256sum <<<"$2")
+  systemctl enable -q "$unit" 2>/dev/null || true
+  if systemctl is-active --quiet "$unit"; then
+    [[ $(cat "$STATE_DIR/$unit.started" 2>/dev/null) != "$wanted" ]] || return 0
+    action=restart
+  fi
+  rm -f "$STATE_DIR/$unit.started"
+  systemctl daemon-reload
+  systemctl reset-failed "$unit" 2>/dev/null || true
+  timeout "$UNIT_DEADLINE" systemctl "$action" "$unit" ||
+    die "$unit did not $action: $(last_lines "$unit")" "see: journalctl -u $unit; tail /var/log/slurm/$unit.log"
+  printf '%s\n' "$wanted" >"$STATE_DIR/$unit.started"
+}
+
+# last_lines UNIT: its last errors, in one line.
+last_lines() {
+  { { tail -n 200 "/var/log/slurm/$1.log" 2>/dev/null || true; journalctl -u "$1" -n 50 -o cat 2>/dev/null || true; } |
+    grep -E 'error|fatal' || true; } | tail -n 3 | cut -c1-300 | paste -sd '|' - | sed 's/|/; /g'
+}
+
+# unit_option UNIT VARIABLE VALUE: the options of a unit, in a drop-in of busbar's.
+unit_option() {
+  printf '# Written by busbar\n[Service]\nEnvironment="%s=%s"\nLimitMEMLOCK=infinity\n' "$2" "$3" |
+    write_file "/etc/systemd/system/$1.service.d/busbar.conf" 0644
+}
+
+remove_unit() {
+  stop_unit "$1"
+  rm -rf "/etc/systemd/system/$1.service.d/busbar.conf"
+  rmdir "/etc/systemd/system/$1.service.d" 2>/dev/null || true
+  systemctl daemon-reload
+}
+
+# field NAME TEXT: the value of NAME=VALUE in a line of scontrol --oneliner; it ends before the next NAME=.
+field() {
+  sed -nE "s/^(.* )?$1=//p" <<<"$2" | sed -E 's/ [A-Za-z:/]+=.*//'
+}

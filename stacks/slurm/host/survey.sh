@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# What preflight reports of a host for Slurm, beside what it reports of every host: one JSON object on stdout. It runs
+# inside host/preflight.sh, whose functions it has (payload `also`); changes nothing.
+#
+# Values: SLURM_PACKAGES (os, or a folder with .deb files), HOME_PATH.
+
+slurm_version_available() {
+  local file
+  if [[ $SLURM_PACKAGES == os ]]; then
+    LC_ALL=C apt-cache policy slurm-client 2>/dev/null | awk '$1 == "Candidate:" { print $2 }'
+    return
+  fi
+  for file in "$SLURM_PACKAGES"/slurm-smd-client_*.deb; do
+    [[ ! -e $file ]] || dpkg-deb -f "$file" Version
+  done | sort -V | tail -n 1
+}
+
+# slurm_foreign: a Slurm that was configured here by others; empty where there is none, or busbar's.
+slurm_foreign() {
+  local file
+  [[ $(owner_field role) != Slurm* ]] || return 0
+  for file in /etc/slurm/slurm.conf /etc/slurm-llnl/slurm.conf /etc/slurm/slurm.key; do
+    [[ ! -s $file ]] || { printf '%s' "$file"; return; }
+  done
+}
+
+# cpu_shape: "SOCKETS CORES THREADS" of what lscpu lists as online.
+cpu_shape() {
+  { lscpu -p=SOCKET,CORE 2>/dev/null || true; } | awk -F, '
+    /^#/ { next }
+    { threads++; if (!seen[$0]++) cores++; if (!socket[$1]++) sockets++ }
+    END { if (!cores || cores % sockets || threads % cores) print "0 0 0"; else print sockets, cores / sockets, threads / cores }'
+}
+
+gpu_minors() {
+  local file
+  for file in /dev/nvidia[0-9]*; do
+    [[ ! -c $file || ! ${file#/dev/nvidia} =~ ^[0-9]+$ ]] || printf '%s\n' "${file#/dev/nvidia}"
+  done | sort -n | paste -sd, -
+}
+
+# named_process PORT: what listens there, on any address.
+slurm_report() {
+  local sockets cores threads ids version
+  read -r sockets cores threads < <(cpu_shape)
+  ids=$(id -u slurm 2>/dev/null || true):$(id -g slurm 2>/dev/null || true)
+  version=$(dpkg-query -W -f '${Version}' slurm-client 2>/dev/null || dpkg-query -W -f '${Version}' slurm-smd-client 2>/dev/null || true)
+  printf '{"hostname":%s,"slurm_ids":%s,"available":%s,"installed":%s' "$(json "$(hostname -s)")" "$(json "$ids")" \
+    "$(json "$(slurm_version_available)")" "$(json "$version")"
+  printf ',"foreign":%s,"role":%s' "$(json "$(slurm_foreign)")" "$(json "$(owner_field role)")"
+  printf ',"sockets":%s,"cores":%s,"threads":%s,"gpu_minors":[%s]' "$sockets" "$cores" "$threads" "$(gpu_minors)"
+  printf ',"home":%s}' "$(json "$(findmnt -n -o FSTYPE,SOURCE -T "$HOME_PATH" 2>/dev/null | tr -s ' ' || true)")"
+}
+
+slurm_report

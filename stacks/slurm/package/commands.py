@@ -1,0 +1,188 @@
+"""`busbar slurm`: the configuration of stacks/slurm, its hosts, and the measurement."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import typer
+
+from busbar.cli.output import fail, progress
+from busbar.cli.stackfile import Project, Stack, find_file, findings_end_the_command
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from busbar.hosts.login import Login
+    from stacks.slurm.package.config import Slurm
+
+
+def register(group: typer.Typer) -> None:
+    """Add the commands to `busbar slurm`."""
+    group.command("check-config")(check_config)
+    group.command("schema")(schema)
+    group.command("validate")(validate)
+    group.command("preflight", hidden=True)(preflight)
+    group.command("collect", hidden=True)(collect)
+
+
+def check_config(stack: Stack, project: Project = None) -> None:
+    """Validate a stack's configuration; nothing is changed.
+
+    Exit code 0: valid; 1: errors; 64: no such stack.
+    """
+    from stacks.slurm.package import config
+
+    path = find_file(stack, project)
+    with findings_end_the_command(path):
+        slurm, _ = config.read(path)
+    typer.echo(f"OK  {path.name}")
+    for line in _describe(slurm):
+        typer.echo(f"    {line}")
+    for text in config.warnings(slurm):
+        progress(f"warning: {text}")
+
+
+def _describe(slurm: Slurm) -> Iterator[str]:
+    """The configuration in a few lines."""
+    from stacks.slurm.package import render
+
+    login = ", ".join(host.name for host in slurm.hosts.login) or "none"
+    yield f"cluster {slurm.name}: controller {slurm.hosts.controller.name}, login {login}"
+    for name, pool in slurm.pools.items():
+        hosts = slurm.compute_of(name)
+        yield (
+            f"pool {name}: {len(hosts)} compute hosts, {render.gres(slurm, hosts[0])}, {pool.rails} rails of "
+            f"{pool.rate_gbps:g} Gb/s, measured in partition {slurm.partition_of(name)}"
+        )
+    partitions = (f"{name} ({', '.join(each.pools)})" for name, each in slurm.partitions_or_default.items())
+    yield f"partitions: {', '.join(partitions)}; topology: {render.topology_plugin(slurm) or 'none'}"
+    accounting = "slurmdbd and MariaDB" if slurm.accounting.enabled else "none"
+    yield f"packages: {slurm.packages}; accounting: {accounting}"
+    yield "measured: " + (", ".join(slurm.validation.collectives) if slurm.validation.enabled else "nothing")
+
+
+def schema() -> None:
+    """Print the JSON Schema of a stack file of stacks/slurm, for editors."""
+    import json
+
+    from stacks.slurm.package.schema import stack_schema
+
+    typer.echo(json.dumps(stack_schema(), indent=2))
+
+
+def validate(stack: Stack, project: Project = None) -> None:
+    """Measure every pool of a running cluster now, without an update; the stack's outputs stay.
+
+    Log, verdict and report are kept in .busbar/STACK/POOL/validate beside the stack file.
+
+    Exit code 0: pass; 1: fail, or hosts are not ready; 2: no verdict because evidence is missing; 64: no such
+    stack.
+    """
+    import asyncio
+    from datetime import UTC, datetime
+
+    from rich.console import Console
+
+    from busbar.cli.operation import errors_end
+    from busbar.kube.wait import SystemClock
+    from busbar.preflight.output import lines, summary
+    from stacks.slurm.package import config, job, outputs, preflight
+    from stacks.slurm.package.measure import MeasureSpec
+    from stacks.slurm.package.measure import collect as run
+    from stacks.slurm.package.summary import summary as tables
+
+    path = find_file(stack, project)
+    with findings_end_the_command(path):
+        slurm, secrets = config.read(path)
+    name = path.name.removeprefix("Pulumi.").rpartition(".")[0]
+    with errors_end(interrupted="; the job is cancelled"):
+        login = _login(slurm, path.parent, name, secrets)
+        asked = {**preflight.spec_of(slurm), "login": login.model_dump()}
+        spec = preflight.Spec.model_validate(asked)
+        outcome = asyncio.run(preflight.survey(spec, {}))
+        for level, found in lines(outcome.findings):
+            progress(f"{level}: {found}")
+        if outcome.errors:
+            fail(summary(spec, outcome), 1)
+        facts = {host: record.facts for host, record in outcome.records.items()}
+        results = {}
+        for pool in slurm.pools:
+            folder = str(path.parent / ".busbar" / name / pool / "validate")
+            now = datetime.now(UTC).isoformat()
+            request = job.measure_spec(slurm, pool, facts, folder, again=now)
+            measured = MeasureSpec.model_validate({**request, "login": login})
+            results[pool] = run(measured, SystemClock(), progress)
+    made = outputs.build_outputs(slurm, facts, results)
+    Console().print(tables(made))
+    verdicts = {each["verdict"] for each in results.values()}
+    raise typer.Exit(1 if "fail" in verdicts else 2 if "unknown" in verdicts else 0)
+
+
+def _login(slurm: Slurm, project: Path, stack: str, secrets: frozenset[str]) -> Login:
+    """Raises SecretError where Pulumi does not give a secret."""
+    from busbar.cli.stackfile import read_secret
+    from busbar.hosts.login import Login
+    from stacks.slurm.package.config import PROJECT
+
+    given = {key: read_secret(stack, project, key, namespace=PROJECT) for key in secrets}
+    return Login.of(
+        slurm.ssh,
+        private_key=given.get("sshPrivateKey"),
+        private_key_password=given.get("sshPrivateKeyPassword"),
+        project=project,
+    )
+
+
+def preflight() -> None:
+    """Check all hosts in parallel; the spec is JSON on stdin, the previous result in the environment.
+
+    Prints what was found. Exit code 0: all hosts are ready; 1: findings; 64: no spec on stdin.
+    """
+    import asyncio
+    import os
+
+    from busbar.cli.operation import errors_end, request
+    from busbar.cli.preflight import PREVIOUS_RESULT
+    from busbar.preflight import facts
+    from busbar.preflight.output import lines, summary
+    from stacks.slurm.package.preflight import Spec, survey
+
+    spec = request(Spec)
+    previous = {}
+    if text := os.environ.get(PREVIOUS_RESULT):
+        try:
+            previous = facts.read(text)
+        except ValueError as unreadable:
+            progress(f"warning: the previous result is not used: {unreadable}")
+    with errors_end():
+        outcome = asyncio.run(survey(spec, previous))
+    for level, found in lines(outcome.findings):
+        progress(f"{level}: {found}")
+    if outcome.errors:
+        fail(summary(spec, outcome), 1)
+    progress(summary(spec, outcome))
+    typer.echo(facts.pack(outcome.records))
+
+
+def collect() -> None:
+    """Measure a pool by a job of Slurm and judge its log; the request is JSON on stdin.
+
+    stdin: stacks.slurm.package.measure.MeasureSpec. Prints the verdict in short as JSON
+    (busbar.outputs.pool.summarize). Exit code 0 for any verdict; 1 where no key or bastion can be used, 64
+    for a request that is not valid. The log, the whole verdict and the report are written to `folder`.
+    """
+    import json
+    import signal
+
+    from busbar.cli.operation import errors_end, request
+    from busbar.kube.wait import SystemClock
+    from stacks.slurm.package.measure import MeasureSpec
+    from stacks.slurm.package.measure import collect as run
+
+    # What is stopped cancels its job.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    spec = request(MeasureSpec)
+    with errors_end(interrupted="; the job is cancelled"):
+        found = run(spec, SystemClock(), progress)
+    typer.echo(json.dumps(found, sort_keys=True, separators=(",", ":")))

@@ -1,0 +1,143 @@
+"""The hosts of a Slurm cluster: preflight, the controller, then login and compute hosts in parallel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pulumi
+from pulumi_command import local, remote
+
+from busbar.components.engine.host_command import HostArgs, create_host_command
+from busbar.components.engine.join_tokens import TOKEN_ARGUMENTS, create_password
+from busbar.components.engine.local_command import busbar_command
+from busbar.components.engine.removal import create_host_removal
+from busbar.components.engine.ssh import SshLogin, with_login
+from busbar.hosts import k3s
+from busbar.hosts.host import Host
+from stacks.slurm.package import health, preflight, render
+from stacks.slurm.package.config import Slurm
+
+# Up to 5 minutes of them for an apt that already runs (unattended-upgrades at the first boot).
+MEMBER_SECONDS = 1200
+CONTROLLER_SECONDS = 1800
+REMOVAL_SECONDS = 900
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlurmHostsArgs:
+    """A checked configuration, and how to log in."""
+
+    slurm: Slurm
+    login: SshLogin
+
+
+class SlurmHosts(pulumi.ComponentResource):
+    """Makes one Command that asks all hosts, and two per host: its removal, and its installation.
+
+    A changed slurm.conf changes the controller's only: slurmctld passes it on. `steps`: the installations.
+    `facts`: what was found on each host, by name.
+    """
+
+    facts: pulumi.Output[Mapping[str, dict[str, Any]]]
+    steps: list[remote.Command]
+
+    def __init__(self, name: str, args: SlurmHostsArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("busbar:slurm:SlurmHosts", name, None, opts)
+        self._slurm, self._login = args.slurm, args.login
+        self._hosts = preflight.hosts_of(args.slurm)
+        # Other arguments would make another key, with which no daemon answers.
+        generated = pulumi.ResourceOptions(parent=self, ignore_changes=[*TOKEN_ARGUMENTS])
+        self._key = create_password(f"{name}-key", generated).result
+        self._database = create_password(f"{name}-database", generated).result
+        install_id: pulumi.Output[str] = pulumi.Output.unsecret(self._key.apply(k3s.install_id))
+        self._install_id = install_id
+        self.checked = self._preflight(name)
+        self.facts = self.checked.stdout.apply(preflight.unpack)
+        controller, *others = self._hosts
+        self.controller = self._install_controller(controller)
+        self.steps = [self.controller, *(self._install_member(host) for host in others)]
+        self.register_outputs({"facts": self.facts})
+
+    def _preflight(self, name: str) -> local.Command:
+        spec = preflight.spec_of(self._slurm)
+        stdin: pulumi.Output[str] = self._install_id.apply(
+            lambda known: with_login({**spec, "install_id": known}, self._login)
+        )
+        return local.Command(
+            f"{name}-preflight",
+            create=busbar_command("slurm", "preflight"),
+            stdin=stdin,
+            # The previous result: hosts that passed with the same spec are not checked again.
+            add_previous_output_in_env=True,
+            logging=local.Logging.STDERR,
+            opts=pulumi.ResourceOptions(parent=self),
+        )
+
+    def _install_controller(self, host: Host) -> remote.Command:
+        slurm = self._slurm
+        values = {
+            "SLURM_PACKAGES": slurm.packages,
+            "RUNNING_JOBS": slurm.removal.running_jobs,
+            "DRAIN_SECONDS": str(slurm.removal.timeout_seconds),
+            "KEEP_DATA": str(slurm.accounting.keep_data).lower(),
+        }
+        found = self.facts.apply(lambda facts: render.files(slurm, facts))
+        payload = {name.replace(".", "_"): found[name] for name in render.NAMES}
+        if slurm.accounting.enabled:
+            payload["database_password"] = self._database
+            payload["slurmdbd_conf"] = pulumi.Output.all(self.facts, self._database).apply(
+                lambda known: render.slurmdbd_conf(slurm, known[0], known[1])
+            )
+        seconds = CONTROLLER_SECONDS + slurm.removal.timeout_seconds
+        return self._install(
+            host,
+            "controller",
+            "slurm/controller",
+            seconds,
+            values,
+            [self.checked],
+            {**payload, "quarantine": render.quarantine(slurm)},
+        )
+
+    def _install_member(self, host: Host) -> remote.Command:
+        slurm, is_compute = self._slurm, host.role == "worker"
+        values = {
+            "SLURM_PACKAGES": slurm.packages,
+            "UNIT": "slurmd" if is_compute else "sackd",
+            "CONTROLLER": f"{slurm.hosts.controller.address}:{render.CONTROLLER_PORT}",
+            "GPUS": str(slurm.pools[host.pool or ""].gpus) if is_compute else "0",
+        }
+        text = health.program(slurm, host) if is_compute else ""
+        role = "compute" if is_compute else "login"
+        return self._install(
+            host, role, "slurm/member", MEMBER_SECONDS, values, [self.controller], {"health": text}
+        )
+
+    def _install(
+        self,
+        host: Host,
+        role: str,
+        script: str,
+        seconds: int,
+        values: Mapping[str, str],
+        after: Sequence[pulumi.Resource],
+        payload: Mapping[str, pulumi.Input[str]],
+    ) -> remote.Command:
+        name = f"{role}-{host.name}"
+        on = HostArgs(
+            login=self._login, host=host, owner=name, install_id=self._install_id, fronts=self._hosts
+        )
+        # The controller's is removed last: until then it can say which jobs run.
+        removal_opts = pulumi.ResourceOptions(parent=self, depends_on=[] if role == "controller" else after)
+        removal = create_host_removal(on, script, REMOVAL_SECONDS, values, removal_opts)
+        return create_host_command(
+            name,
+            on,
+            script,
+            seconds,
+            {"NODE_NAME": host.name, **values},
+            pulumi.ResourceOptions(parent=self, depends_on=[removal, *after]),
+            payload={"slurm_key": self._key, **payload},
+        )

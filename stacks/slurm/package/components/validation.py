@@ -1,0 +1,56 @@
+"""The measurement of one pool: a job of Slurm, and its verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pulumi
+from pulumi_command import local
+
+from busbar.components.engine.local_command import busbar_command
+from busbar.components.engine.removal import stack_folder
+from busbar.components.engine.ssh import SshLogin, with_login
+from busbar.outputs.pool import read_result
+from stacks.slurm.package import job
+from stacks.slurm.package.config import Slurm
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlurmValidationArgs:
+    """One pool of a checked configuration. `facts`: what preflight found, by host."""
+
+    slurm: Slurm
+    pool: str
+    login: SshLogin
+    facts: pulumi.Output[Mapping[str, dict[str, Any]]]
+
+
+class SlurmValidation(pulumi.ComponentResource):
+    """Makes one Command, which submits the job, follows it and judges its log.
+
+    It measures again when the nodes, versions, the script (image, arguments) or `validation.run` change; when
+    only the expectation changes, it judges the kept log again. `result`: the PoolResult as JSON values.
+    """
+
+    result: pulumi.Output[dict[str, Any]]
+
+    def __init__(
+        self, name: str, args: SlurmValidationArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__("busbar:slurm:SlurmValidation", name, None, opts)
+        folder = f"{stack_folder()}/{args.pool}"
+        stdin: pulumi.Output[str] = args.facts.apply(
+            lambda facts: with_login(job.measure_spec(args.slurm, args.pool, facts, folder), args.login)
+        )
+        collect = local.Command(
+            f"{name}-collect",
+            create=busbar_command("slurm", "collect"),
+            stdin=stdin,
+            logging=local.Logging.STDERR,
+            add_previous_output_in_env=False,
+            opts=pulumi.ResourceOptions(parent=self),
+        )
+        self.result = collect.stdout.apply(read_result)
+        self.register_outputs({"result": self.result})

@@ -1,0 +1,364 @@
+"""`busbar-slurm:slurm`: the whole configuration of one stack of stacks/slurm."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field, ValidationError
+
+from busbar.config import (
+    Cluster,
+    ConfigError,
+    HostConfig,
+    Pool,
+    Ssh,
+    Validation,
+    Worker,
+    errors,
+    host_checks,
+    validation_checks,
+)
+from busbar.config import Hosts as ClusterHosts
+from busbar.config.errors import did_you_mean, path_of, sentence
+from busbar.config.kubernetes_values import DnsLabel
+from busbar.config.partial import PartialConfig
+from busbar.config.secrets import plain_text
+from busbar.config.stackfile import read_config
+from busbar.config.values import Int, Matching, Model, NonEmpty, Text
+from busbar.hosts.login import Login
+
+KEY = "slurm"
+PROJECT = "busbar-slurm"
+EXAMPLE = "stacks/slurm/Pulumi.dev.yaml"
+SECRETS = ("sshPrivateKey", "sshPrivateKeyPassword")
+
+# Keys of the core's sections that act on Kubernetes only.
+NOT_OF_POOLS = (
+    "labels", "taints", "max_unavailable", "pause_seconds", "drain", "drain_timeout_seconds", "running_jobs",
+)  # fmt: skip
+NOT_OF_VALIDATION = (
+    "image", "topology_file", "namespace", "shm_size", "memory", "runtime_class", "measure_pools",
+)  # fmt: skip
+_INSTEAD = {
+    "image": "container_image names what pyxis starts",
+    "topology_file": "set env.NCCL_TOPO_FILE to a file that all compute hosts have",
+    "running_jobs": "removal.running_jobs is for all pools",
+}
+# Of slurm.conf, what this stack writes itself or relies on.
+WRITTEN = frozenset(
+    (
+        *(
+            "accountingstoragehost",
+            "accountingstoragetype",
+            "authtype",
+            "clustername",
+            "credtype",
+            "grestypes",
+        ),
+        *(
+            "healthcheckinterval",
+            "healthchecknodestate",
+            "healthcheckprogram",
+            "include",
+            "jobacctgathertype",
+        ),
+        *("nodename", "partitionname", "prologflags", "proctracktype", "propagateresourcelimitsexcept"),
+        *("returntoservice", "selecttype", "selecttypeparameters", "slurmctldhost", "slurmctldlogfile"),
+        *(
+            "slurmctldparameters",
+            "slurmctldport",
+            "slurmdlogfile",
+            "slurmdspooldir",
+            "slurmdport",
+            "slurmuser",
+        ),
+        *("statesavelocation", "taskplugin", "topologyplugin"),
+    )
+)
+
+AbsolutePath = Annotated[
+    str, Matching(r"/[A-Za-z0-9._/-]*[A-Za-z0-9._-]", "an absolute path of A-Z a-z 0-9 . _ / -")
+]
+TimeLimit = Annotated[
+    str,
+    Matching(r"infinite|([0-9]+-)?[0-9]{1,2}:[0-9]{2}:[0-9]{2}", "`infinite` or a time as 7-00:00:00"),
+]
+# Slurm's parser ends a value at a blank, and a line at `#`.
+Parameter = Annotated[str, Matching(r"[A-Za-z][A-Za-z0-9]*", "a parameter of slurm.conf")]
+ParameterValue = Annotated[Text, Matching(r"[^\s#\"'\\]+", "a value without blanks, quotes and #")]
+
+
+class Hosts(Model):
+    """All hosts by role. A host has one role, and is in no K3s cluster."""
+
+    controller: HostConfig = Field(description="The host of slurmctld, and of slurmdbd with accounting.")
+    login: list[HostConfig] = Field(
+        default=[], description="Hosts from which users submit jobs: sackd and the commands."
+    )
+    compute: Annotated[list[Worker], Field(min_length=1)] = Field(
+        description="Hosts with GPUs and HCAs: slurmd."
+    )
+
+
+class Partition(Model):
+    """A partition."""
+
+    pools: Annotated[list[DnsLabel], Field(min_length=1)] = Field(description="The pools it consists of.")
+    default: bool = Field(default=False, description="Whether jobs that name no partition run here.")
+    max_time: TimeLimit = Field(default="infinite", description="Time limit of its jobs, as 7-00:00:00.")
+
+
+class Accounting(Model):
+    """slurmdbd and MariaDB on the controller's host. Jobs run on while they are down."""
+
+    enabled: bool = Field(default=False, description="Record jobs, for sacct and sreport.")
+    keep_data: bool = Field(default=True, description="Keep the database when the stack is destroyed.")
+
+
+class Home(Model):
+    """Where homes are: the same file system on every host."""
+
+    path: AbsolutePath = Field(default="/home", description="Its mount point.")
+    shared: bool = Field(
+        default=False, description="Let preflight fail unless all hosts have the same source there."
+    )
+
+
+class Removal(Model):
+    """What happens to a compute host that is taken out: it is drained first."""
+
+    running_jobs: Annotated[
+        str, Matching("wait|refuse", "wait (for their end) or refuse (the update fails at once)")
+    ] = Field(default="wait", description="What is done while jobs run on it: wait, or refuse.")
+    timeout_seconds: Annotated[Int, Field(ge=10, le=86400)] = Field(
+        default=3600, description="How long jobs are waited for; then the update fails."
+    )
+
+
+class HealthCheck(Model):
+    """A script that slurmd runs on idle nodes: it drains a node with a reason, and never resumes one."""
+
+    enabled: bool = Field(default=True, description="Compare GPUs and rails with the pool's numbers.")
+    interval_seconds: Annotated[Int, Field(ge=60, le=65535)] = Field(
+        default=300, description="Time between two runs."
+    )
+
+
+class Slurm(Model):
+    """One Slurm cluster, and the bandwidth that it must reach. Use `load`, which checks across sections."""
+
+    name: DnsLabel = Field(description="Name of the cluster (ClusterName); it cannot change later.")
+    ssh: Ssh = Field(description="How to log in to the hosts.")
+    hosts: Hosts = Field(description="The hosts by role.")
+    pools: Annotated[dict[DnsLabel, Pool], Field(min_length=1)] = Field(
+        description="Groups of identical compute hosts, and what each must have."
+    )
+    partitions: dict[DnsLabel, Partition] = Field(
+        default={}, description="Partitions by name; by default one per pool."
+    )
+    packages: Annotated[
+        str, Matching(r"os|/[A-Za-z0-9._/-]*[A-Za-z0-9._-]", "`os` or the absolute path of a folder")
+    ] = Field(
+        default="os",
+        description="Where Slurm comes from: os (the operating system's packages), or a folder on every host "
+        "with SchedMD's .deb files.",
+    )
+    accounting: Accounting = Field(default=Accounting(), description="slurmdbd and MariaDB.")
+    home: Home = Field(default=Home(), description="Where homes are.")
+    removal: Removal = Field(default=Removal(), description="How compute hosts are taken out.")
+    health_check: HealthCheck = Field(default=HealthCheck(), description="HealthCheckProgram of slurmd.")
+    parameters: dict[Parameter, ParameterValue] = Field(
+        default={}, description="Further parameters of slurm.conf, such as MaxJobCount: 50000."
+    )
+    container_image: NonEmpty | None = Field(
+        default=None,
+        description="What pyxis starts to measure, such as /images/nccl-tests.sqsh; by default nccl-tests on "
+        "the compute hosts.",
+    )
+    validation: Validation = Field(default=Validation(), description="The NCCL validation and its gate.")
+
+    @cached_property
+    def cluster(self) -> Cluster:
+        """The same as the core's model, for what it computes: the controller is server and load balancer."""
+        controller = self.hosts.controller
+        return Cluster(
+            name=self.name,
+            ssh=self.ssh,
+            hosts=ClusterHosts(load_balancers=[controller], servers=[controller], workers=self.hosts.compute),
+            pools=self.pools,
+            validation=self.validation,
+        )
+
+    def compute_of(self, pool: str) -> list[Worker]:
+        """The compute hosts of a pool, in the order of the configuration."""
+        return [host for host in self.hosts.compute if self.cluster.pool_of(host) == pool]
+
+    @cached_property
+    def partitions_or_default(self) -> dict[str, Partition]:
+        """The partitions; one per pool where none is configured, the first being the default."""
+        first = next(iter(self.pools))
+        return self.partitions or {
+            pool: Partition(pools=[pool], default=pool == first) for pool in self.pools
+        }
+
+    def partition_of(self, pool: str) -> str:
+        """The first partition with this pool."""
+        return next(name for name, each in self.partitions_or_default.items() if pool in each.pools)
+
+    @property
+    def pending_seconds(self) -> int:
+        """How long the job of the measurement may wait for its nodes."""
+        wanted = self.validation
+        return wanted.busy_deadline_seconds if wanted.when_busy == "wait" else 180
+
+
+def read(path: Path) -> tuple[Slurm, frozenset[str]]:
+    """The validated configuration of a stack file, and the secrets that are set. Raises ConfigError."""
+    config = read_config(path, example=EXAMPLE)
+    findings = list(unknown_keys(config))
+    given = {name: config.get(f"{PROJECT}:{name}") for name in SECRETS}
+    secret = {
+        name for name, value in given.items() if isinstance(value, Mapping) and set(value) == {"secure"}
+    }
+    findings += [
+        _of_project(plain_text(name)) for name, value in given.items() if value and name not in secret
+    ]
+    if f"{PROJECT}:{KEY}" not in config:
+        findings.append(
+            f"{PROJECT}:{KEY}: missing: the object that describes the cluster. Fix: see {EXAMPLE}"
+        )
+    if findings:
+        raise ConfigError(findings)
+    return load(config[f"{PROJECT}:{KEY}"], secret_keys=secret, root=path.parent), frozenset(secret)
+
+
+def unknown_keys(keys: Iterable[str]) -> Iterator[str]:
+    """A finding for each key `busbar-slurm:<name>` of a stack that is not known."""
+    return errors.unknown_keys(keys, PROJECT, [KEY, *SECRETS])
+
+
+def load(data: Any, *, secret_keys: Collection[str] = (), root: Path | None = None) -> Slurm:
+    """Validate the object `busbar-slurm:slurm` as a whole and return it typed.
+
+    `secret_keys`: which of SECRETS are set. `root`: the project folder; if given, ssh.key_file is read.
+    Raises ConfigError with all findings: each names the path, the value, and what is expected.
+    """
+    if not isinstance(data, Mapping):
+        raise ConfigError([f"{PROJECT}:{KEY}: is not an object. Fix: see {EXAMPLE}"])
+    problems: list[str] = []
+    slurm: Slurm | None = None
+    try:
+        slurm = Slurm.model_validate(data)
+    except ValidationError as error:
+        problems += [sentence(detail, Slurm) for detail in error.errors()]
+    problems += _as_core(data, secret_keys)
+    if slurm is not None:
+        problems += _findings(slurm)
+        if not problems:
+            problems += map(_in_words_of_slurm, validation_checks.hardware(slurm.cluster))
+        if root is not None:
+            problems += _unreadable_key(slurm.ssh, root)
+    if problems or slurm is None:
+        raise ConfigError(problems)
+    return slurm
+
+
+def warnings(slurm: Slurm) -> list[str]:
+    """What is allowed but probably not intended, one sentence each."""
+    return [*map(_in_words_of_slurm, validation_checks.warnings(slurm.cluster))]
+
+
+def _as_core(data: Mapping[str, Any], secret_keys: Collection[str]) -> Iterator[str]:
+    """The core's checks across hosts, pools and validation, on what of them is valid."""
+    hosts = data.get("hosts")
+    given: Mapping[str, Any] = hosts if isinstance(hosts, Mapping) else {}
+    partial = PartialConfig.of(
+        {
+            **{key: data.get(key) for key in ("pools", "ssh", "validation")},
+            # The core's groups whose checks fit.
+            "hosts": {
+                "nfs_server": given.get("controller"),
+                "servers": given.get("login"),
+                "workers": given.get("compute"),
+            },
+        }
+    )
+    for check in (host_checks.duplicates, host_checks.pools, host_checks.topology, validation_checks.values):
+        yield from map(_in_words_of_slurm, check(partial))
+    yield from map(_of_project, host_checks.login(partial, secret_keys))
+
+
+def _in_words_of_slurm(finding: str) -> str:
+    renamed = {"nfs_server": "controller", "servers": "login", "workers": "compute"}
+    for theirs, ours in renamed.items():
+        finding = finding.replace(f"hosts.{theirs}", f"hosts.{ours}")
+    return finding
+
+
+def _of_project(finding: str) -> str:
+    return finding.replace("busbar:ssh", f"{PROJECT}:ssh")
+
+
+def _findings(slurm: Slurm) -> Iterator[str]:
+    """The checks that no value can make on its own."""
+    for name, pool in slurm.pools.items():
+        yield from _refused(f"pools.{name}", pool, NOT_OF_POOLS)
+        if pool.validation:
+            yield from _refused(f"pools.{name}.validation", pool.validation, NOT_OF_VALIDATION)
+    yield from _refused("validation", slurm.validation, NOT_OF_VALIDATION)
+    if slurm.validation.when_busy == "keep":
+        yield "validation.when_busy: 'keep' is for K3s. Fix: set it to fail or wait"
+    for parameter in slurm.parameters:
+        if parameter.lower() in WRITTEN:
+            yield f"parameters.{parameter}: busbar writes it itself. Fix: remove it"
+    yield from _partitions(slurm)
+    yield from _switches(slurm)
+
+
+def _switches(slurm: Slurm) -> Iterator[str]:
+    """Every rail group is below one block, and no two switches have one name."""
+    places = [host.topology for host in slurm.hosts.compute]
+    leaves = {place.rail_group for place in places if place.rail_group}
+    blocks: dict[str, str | None] = {}
+    for index, place in enumerate(places):
+        path = path_of(("hosts", "compute", index, "topology"))
+        if place.block and place.rail_group and place.block in leaves:
+            yield f"{path}.block: {place.block!r} is also a rail_group. Fix: rename one"
+        if place.rail_group and blocks.setdefault(place.rail_group, place.block) != place.block:
+            yield f"{path}.block: rail_group {place.rail_group} is in another block on another host"
+
+
+def _refused(where: str, section: Model, keys: Collection[str]) -> Iterator[str]:
+    for key in keys:
+        if key in section.model_fields_set:
+            instead = f"; {_INSTEAD[key]}" if key in _INSTEAD else ""
+            yield f"{where}.{key}: is for Kubernetes, and Slurm has no use for it. Fix: remove it{instead}"
+
+
+def _partitions(slurm: Slurm) -> Iterator[str]:
+    listed = {pool for each in slurm.partitions.values() for pool in each.pools}
+    for name, partition in slurm.partitions.items():
+        if name == "default":
+            yield "partitions.default: DEFAULT has a meaning of its own in slurm.conf. Fix: rename it"
+        for index, pool in enumerate(partition.pools):
+            path = path_of(("partitions", name, "pools", index))
+            if pool not in slurm.pools:
+                hint = did_you_mean(pool, slurm.pools) or f"; expected one of: {', '.join(slurm.pools)}"
+                yield f"{path}: {pool!r} is not in pools{hint}"
+            elif pool in partition.pools[:index]:
+                yield f"{path}: {pool!r} is listed twice"
+    if defaults := [name for name, each in slurm.partitions.items() if each.default][1:]:
+        yield f"partitions.{defaults[0]}.default: there is another default partition. Fix: keep one"
+    for pool in slurm.pools:
+        if slurm.partitions and pool not in listed:
+            yield f"pools.{pool}: is in no partition, so no job can use it. Fix: add it to partitions"
+
+
+def _unreadable_key(ssh: Ssh, root: Path) -> Iterator[str]:
+    try:
+        Login.of(ssh).key_text(root)
+    except ConfigError as error:
+        yield from error.findings

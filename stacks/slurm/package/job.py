@@ -1,0 +1,45 @@
+"""The job that measures a pool, and what its log must show: the core's, as an sbatch script."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from busbar.collect.spec import expectation
+from busbar.manifests import nccljob, sbatch
+from busbar.manifests.names import job_name
+from stacks.slurm.package.config import Slurm
+from stacks.slurm.package.preflight import hosts_of
+from stacks.slurm.package.render import hostname
+
+
+def measure_spec(
+    slurm: Slurm, pool: str, facts: Mapping[str, Mapping[str, Any]], folder: str, *, again: str = ""
+) -> dict[str, Any]:
+    """The spec of `busbar slurm collect` (stacks.slurm.package.measure) without the login, as plain JSON.
+
+    `facts`: what preflight found, by host. `folder`: where log, verdict and report are kept.
+    `again`: any text with which nothing was measured before.
+    """
+    hardware, validation = slurm.pools[pool], slurm.cluster.validation_of(pool)
+    quarantined = {host.name for host in slurm.hosts.compute if host.quarantine}
+    hosts = [host for host in hosts_of(slurm) if host.pool == pool and host.name not in quarantined]
+    names = [host.name for host in hosts]
+    job = nccljob.measurement(pool, names, hardware=hardware, validation=validation, hca_resources={})
+    script = sbatch.script(job, validation.system, slurm.container_image)
+    versions = sorted({f"slurm {facts[name]['slurm']}, driver {facts[name].get('driver')}" for name in names})
+    content = {"script": script, "nodes": names, "versions": versions, "run": job.run}
+    name = job_name(pool, {**content, **({"again": again} if again else {})})
+    return {
+        "controller": hosts_of(slurm)[0].data(),
+        "hosts": [host.data() for host in hosts],
+        "hostnames": {name: hostname(facts, name) for name in names},
+        "partition": slurm.partition_of(pool),
+        "job": name,
+        "script": script,
+        "folder": folder,
+        "deadline_seconds": job.deadline_seconds,
+        "pending_seconds": slurm.pending_seconds,
+        "min_nodes_fraction": slurm.validation.min_nodes_fraction,
+        "expectation": expectation(hardware, validation, job, name),
+    }

@@ -1,0 +1,400 @@
+"""From a pool's nodes to a verdict: one sbatch job, followed over SSH, its log read to the last byte, judged.
+
+Nothing is assumed of a shared home: the log is on the batch host. Every question to a host is a connection of
+its own, so a login that dies is only one answer that is missing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from busbar.collect.collector import row_text
+from busbar.hosts.host import Host
+from busbar.hosts.login import Login
+from busbar.hosts.remote import Hosts, ScriptError, UnreachableError, on_each
+from busbar.judge.archive import VERDICT, Archive
+from busbar.judge.checks import JobOutcome, Model
+from busbar.judge.collector import Collector, JobNeverStarted, LogLost
+from busbar.kube.wait import Clock, Deadline, Pending, ProgressCallback, TimedOut, wait_until
+from busbar.nccl import Expectation, Verdict, judge_log, read_lines
+from busbar.nccl.log.reader import ParsedLog
+from busbar.nccl.report.html import Origin, write_html
+from busbar.outputs.pool import summarize
+
+SCRIPT = "slurm/job"
+SCRIPT_SECONDS = 60
+# Of root, and made when the host is installed.
+LOG_FOLDER = "/var/lib/busbar"
+POLL_SECONDS = 2.0
+# Slurm ends a job at its own limit, and then needs a moment to say so.
+GRACE_SECONDS = 120
+# A host that reboots or a login that dies is asked again for so long.
+SILENT_SECONDS = 90
+DISK_IS_FULL_BYTES = 65536
+WAITING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT")
+RUNNING = ("RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING")
+# How a job ends that has said nothing of the fabric.
+INTERRUPTED = ("CANCELLED", "NODE_FAIL", "BOOT_FAIL", "PREEMPTED", "REVOKED", "DEADLINE")
+UNUSABLE = ("down", "drain", "fail", "inval", "unknown", "boot", "power", "maint", "reserved")
+
+
+class MeasureSpec(Model):
+    """The stdin of `busbar slurm collect`.
+
+    `job`: its name, which changes with everything that it measures. `hosts`: the pool's, without those in
+    quarantine; `hostnames`: what each calls itself. `min_nodes_fraction`: of them that must be usable.
+    """
+
+    login: Login
+    controller: Host
+    hosts: tuple[Host, ...]
+    hostnames: dict[str, str]
+    partition: str
+    job: str
+    script: str
+    folder: str
+    deadline_seconds: int
+    pending_seconds: int
+    min_nodes_fraction: float
+    expectation: dict[str, Any]
+
+
+class Ask(Protocol):
+    """One question to one host: the facts of host/job.sh. Raises ScriptError, UnreachableError."""
+
+    def __call__(
+        self, host: Host, verb: str, payload: Mapping[str, str] | None = None, **values: str
+    ) -> dict[str, Any]: ...
+
+    def silent(self, hosts: Sequence[Host]) -> list[str]:
+        """Which of these hosts do not answer."""
+        ...
+
+
+class Asked:
+    """The controller and the compute hosts, asked one question at a time by code that is not asynchronous."""
+
+    def __init__(self, runner: asyncio.Runner, hosts: Hosts) -> None:
+        self._runner, self._hosts = runner, hosts
+
+    def __call__(
+        self, host: Host, verb: str, payload: Mapping[str, str] | None = None, **values: str
+    ) -> dict[str, Any]:
+        given = {"NODE_NAME": host.name, "VERB": verb, **{key.upper(): text for key, text in values.items()}}
+        return self._runner.run(self._hosts.run(host, SCRIPT, given, payload, seconds=SCRIPT_SECONDS))
+
+    def silent(self, hosts: Sequence[Host]) -> list[str]:
+        answers = self._runner.run(on_each(hosts, self._hosts.check, at_once=32))
+        return [host.name for host, answer in zip(hosts, answers, strict=True) if answer is not None]
+
+
+@dataclass(frozen=True)
+class Status:
+    """What Slurm says of a job. `nodes`: those that are not usable, and why."""
+
+    known: bool
+    state: str = ""
+    reason: str = ""
+    batch_host: str = ""
+    exit_code: str = ""
+    restarts: str = "0"
+    submitted: str = ""
+    nodes: Mapping[str, Mapping[str, str]] | None = None
+
+    @property
+    def ended(self) -> bool:
+        return not self.known or self.state.split("+")[0] not in (*WAITING, *RUNNING)
+
+
+class SlurmJob:
+    """The job, as busbar.judge.collector.Job."""
+
+    def __init__(
+        self, spec: MeasureSpec, ask: Ask, archive: Archive, clock: Clock, say: ProgressCallback
+    ) -> None:
+        self.name = spec.job
+        self._spec, self._ask, self._clock, self._say = spec, ask, clock, say
+        self._record = archive.folder / "job.json"
+        self.job_id = ""
+        self.log_is_lost = ""
+        """Why lines of the log cannot have been written."""
+        self.nodes = [host.name for host in spec.hosts]
+        self.submitted: str | None = None
+        self._ended: JobOutcome | None = None
+
+    def uid(self) -> str:
+        return self.name
+
+    def log(self) -> JobLines:
+        self.nodes = self._usable_nodes()
+        log = f"{LOG_FOLDER}/{self.name}.out"
+        try:
+            self.job_id = self._ask(
+                self._spec.controller,
+                "submit",
+                {"script": self._spec.script},
+                job_name=self.name,
+                partition=self._spec.partition,
+                nodes=",".join(self.nodes),
+                count=str(len(self.nodes)),
+                log=log,
+            )["job_id"]
+        except (ScriptError, UnreachableError) as error:
+            raise JobNeverStarted([f"it cannot be submitted: {error}"]) from None
+        self._say(f"job {self.job_id} on {', '.join(self.nodes)}")
+        status = self._started()
+        self.submitted = status.submitted
+        batch = next((host for host in self._spec.hosts if host.name == status.batch_host), None)
+        if batch is None:
+            raise JobNeverStarted([self._ended_text(status)])
+        return JobLines(
+            self, self._ask, batch, log, Deadline(self._clock, self._spec.deadline_seconds + GRACE_SECONDS)
+        )
+
+    def status(self) -> Status:
+        """Raises ScriptError, UnreachableError."""
+        return Status(**self._ask(self._spec.controller, "status", job_id=self.job_id))
+
+    def outcome(self, wait_seconds: float = 60) -> JobOutcome:
+        if not self.job_id:
+            return self._recorded()
+        try:
+            status = self._until(lambda found: found.ended, wait_seconds, "is ending")
+        except TimedOut as timeout:
+            return JobOutcome(None, [f"job {self.job_id}: {timeout.state}. Fix: squeue -j {self.job_id}"])
+        self._ended = self._outcome_of(status)
+        if self._ended.succeeded is not None:
+            known = {"succeeded": self._ended.succeeded, "reasons": [*self._ended.reasons]}
+            self._record.write_text(
+                json.dumps({**known, "job": self.name, "nodes": self.nodes, "submitted": self.submitted})
+            )
+        return self._ended
+
+    def suspend(self) -> None:
+        """Cancel the job: it releases its nodes."""
+        if self.job_id and self._ended is None:
+            try:
+                self._ask(self._spec.controller, "cancel", job_id=self.job_id)
+                self._say(f"job {self.job_id} is cancelled")
+            except (ScriptError, UnreachableError) as error:
+                self._say(
+                    f"error: job {self.job_id} could not be cancelled: {error}. Fix: scancel {self.job_id}"
+                )
+
+    def _recorded(self) -> JobOutcome:
+        """The outcome of a job whose log is kept; Slurm has forgotten it after some minutes."""
+        try:
+            found = json.loads(self._record.read_text())
+        except (OSError, ValueError):
+            return JobOutcome(None, ["how the job ended was not recorded"])
+        if found["job"] == self.name:
+            self.nodes, self.submitted = found["nodes"], found["submitted"]
+            return JobOutcome(found["succeeded"], found["reasons"])
+        return JobOutcome(None, ["how the job ended was not recorded"])
+
+    def _usable_nodes(self) -> list[str]:
+        """The nodes that can start jobs. Raises JobNeverStarted where they are too few."""
+        wanted = [host.name for host in self._spec.hosts]
+        try:
+            found = self._ask(self._spec.controller, "nodes")["nodes"]
+        except (ScriptError, UnreachableError) as error:
+            raise JobNeverStarted([f"the controller does not answer: {error}"]) from None
+        bad = {name: _why(found.get(name)) for name in wanted if _why(found.get(name))}
+        if len(bad) > len(wanted) * (1 - self._spec.min_nodes_fraction) or len(bad) == len(wanted):
+            reasons = [f"{name} is {why}" for name, why in bad.items()]
+            raise JobNeverStarted(
+                [*reasons, "too few nodes can be measured. Fix: sinfo -R; repair them and resume them"]
+            )
+        for name, why in bad.items():
+            self._say(f"left out: {name} is {why}")
+        return [name for name in wanted if name not in bad]
+
+    def _started(self) -> Status:
+        """Wait until the job runs or has ended. Raises JobNeverStarted, with Slurm's reason."""
+        try:
+            status = self._until(
+                lambda found: found.state not in WAITING, self._spec.pending_seconds, "is pending"
+            )
+        except TimedOut as timeout:
+            self.suspend()
+            fix = f"Fix: squeue --start -j {self.job_id}; sinfo -R; or set validation.when_busy: wait"
+            raise JobNeverStarted([f"job {self.job_id} {timeout}. {fix}"]) from None
+        if not status.known:
+            raise JobNeverStarted(
+                [f"slurmctld does not know job {self.job_id}. Fix: see its log on the controller"]
+            )
+        return status
+
+    def _until(self, done: Any, seconds: float, doing: str) -> Status:
+        """The first status that is DONE or unknown to Slurm. Raises TimedOut."""
+
+        def look() -> Status | Pending:
+            try:
+                found = self.status()
+            except (ScriptError, UnreachableError) as error:
+                return Pending(f"the controller does not answer: {error}")
+            if not found.known or done(found):
+                return found
+            bad = [
+                f"{name} is {_why(why)}" for name, why in (found.nodes or {}).items() if name in self.nodes
+            ]
+            reason = f": {found.reason}" if found.reason not in ("", "None") else ""
+            return Pending("; ".join([f"{doing}{reason}", *bad]))
+
+        return wait_until(look, Deadline(self._clock, seconds), poll_seconds=POLL_SECONDS, progress=self._say)
+
+    def _outcome_of(self, status: Status) -> JobOutcome:
+        if self.log_is_lost:
+            return JobOutcome(None, [self.log_is_lost])
+        if status.state == "COMPLETED" and status.restarts in ("", "0"):
+            return JobOutcome(True)
+        return JobOutcome(None if self._says_nothing(status) else False, [self._ended_text(status)])
+
+    def _says_nothing(self, status: Status) -> bool:
+        """Whether the job was ended from outside: a node, Slurm or a person."""
+        if not status.known or status.state.split("+")[0] in INTERRUPTED or status.restarts not in ("", "0"):
+            return True
+        gone = [name for name in status.nodes or {} if name in self.nodes]
+        used = [host for host in self._spec.hosts if host.name in self.nodes]
+        self._gone = gone or self._ask.silent(used)
+        return bool(self._gone)
+
+    _gone: Sequence[str] = ()
+
+    def _ended_text(self, status: Status) -> str:
+        if not status.known:
+            return f"slurmctld has forgotten job {self.job_id}. Fix: sacct -j {self.job_id}"
+        again = ", it was queued again" if status.restarts not in ("", "0") else ""
+        bad = {name: _why(why) for name, why in (status.nodes or {}).items() if name in self.nodes}
+        nodes = [f"{name} is {why}" for name, why in bad.items()]
+        nodes += [f"{name} does not answer" for name in self._gone if name not in bad]
+        why = f", {status.reason}" if status.reason not in ("", "None") else ""
+        return "; ".join(
+            [
+                f"Slurm job {self.job_id} ended as {status.state} (exit code {status.exit_code}{why}){again}",
+                *nodes,
+                f"Fix: sacct -j {self.job_id}; sinfo -R; then raise validation.run",
+            ]
+        )
+
+
+def _why(found: Mapping[str, str] | None) -> str:
+    """Why a node starts no jobs, as Slurm says it; empty where it does."""
+    if found is None:
+        return "not known to Slurm"
+    state = found["state"].lower()
+    bad = state.endswith("*") or any(each in state for each in UNUSABLE)
+    return f"{found['state']}{': ' if found['reason'] else ''}{found['reason']}" if bad else ""
+
+
+class JobLines:
+    """The log on the batch host, as busbar.judge.collector.JobLog."""
+
+    doubt = "the job did not count the lines that it wrote: lines may be missing"
+
+    def __init__(self, job: SlurmJob, ask: Ask, host: Host, path: str, deadline: Deadline) -> None:
+        self._job, self._ask, self._host, self._path, self._deadline = job, ask, host, path, deadline
+
+    def lines(self) -> Iterator[bytes]:
+        rest = b""
+        for chunk in self._chunks():
+            *whole, rest = (rest + chunk).split(b"\n")
+            yield from (line + b"\n" for line in whole)
+        if rest:
+            yield rest
+
+    def _chunks(self) -> Iterator[bytes]:
+        """Everything that is written, until the job has ended and a last look finds no more."""
+        offset, had_ended, silent_since = 0, False, self._deadline.elapsed
+        while True:
+            try:
+                found = self._ask(self._host, "read", log=self._path, offset=str(offset))
+                silent_since = self._deadline.elapsed
+                chunk = base64.b64decode(found["data"])
+                if found["free_bytes"] < DISK_IS_FULL_BYTES:
+                    self._job.log_is_lost = (
+                        f"the disk of {LOG_FOLDER} on {self._host.name} is full. Fix: df -h {LOG_FOLDER}"
+                    )
+                offset += len(chunk)
+                if chunk:
+                    yield chunk
+                    continue
+                if had_ended:
+                    return
+                had_ended = self._job.status().ended
+            except (ScriptError, UnreachableError) as error:
+                if self._deadline.elapsed - silent_since > SILENT_SECONDS:
+                    raise LogLost(f"the log on {self._host.name} cannot be read: {error}") from None
+            if self._deadline.passed:
+                raise LogLost(f"job {self._job.job_id} has not ended after {self._deadline.seconds:.0f} s")
+            if not had_ended:
+                self._deadline.pause(POLL_SECONDS)
+
+
+class _Collector(Collector[ParsedLog, Verdict]):
+    """One run of the command."""
+
+    read = staticmethod(read_lines)
+    progress_text = staticmethod(row_text)
+    cause_of_loss = ": the job has written them, and they are not in its log. Fix: df -h on the batch host"
+
+    def __init__(
+        self, spec: MeasureSpec, job: SlurmJob, archive: Archive, progress: ProgressCallback
+    ) -> None:
+        super().__init__(job, archive, progress)
+        self._spec, self._slurm = spec, job
+
+    def judge(self, log: ParsedLog, outcome: JobOutcome, missing: Sequence[str] = ()) -> Verdict:
+        log.truncated = "; ".join(missing) or log.truncated
+        nodes = self._slurm.nodes
+        of_nodes = {"nodes": len(nodes), "hosts": [self._spec.hostnames[name] for name in nodes]}
+        verdict = judge_log(log, Expectation.model_validate({**self._spec.expectation, **of_nodes}), outcome)
+        if outcome.succeeded is not None:
+            return verdict
+        # What was cut off from outside says nothing of the fabric, whatever part of a log there is.
+        reasons = [
+            *(f"job: {reason}" for reason in outcome.reasons),
+            *(f"source: {part}" for part in missing),
+        ]
+        return verdict.model_copy(update={"verdict": "unknown", "passed": False, "reasons": reasons})
+
+    def report(self, verdict: Verdict) -> str:
+        origin = Origin.of(str(self.archive.log), f" of Slurm job {self._slurm.job_id or self._spec.job}")
+        write_html(verdict, self.archive.report, origin)
+        busbw = "no bandwidth" if verdict.busbw_gbps is None else f"{verdict.busbw_gbps:g} GB/s"
+        return f"{busbw}; report: {self.archive.report}"
+
+
+def collect(spec: MeasureSpec, clock: Clock, progress: ProgressCallback) -> dict[str, Any]:
+    """The verdict in short (busbar.outputs.pool); log, whole verdict and report are kept in the folder.
+
+    Raises ValueError (unusable key) and ScriptError (bastion).
+    """
+    with asyncio.Runner() as runner:
+        opened = Hosts.open(spec.login)
+        ask = Asked(runner, runner.run(opened.__aenter__()))
+        try:
+            return measure(spec, ask, clock, progress)
+        finally:
+            runner.run(opened.__aexit__(None, None, None))
+
+
+def measure(spec: MeasureSpec, ask: Ask, clock: Clock, progress: ProgressCallback) -> dict[str, Any]:
+    """`collect` with the hosts that it asks. A job that has no end when it returns or raises is cancelled."""
+    archive = Archive(Path(spec.folder))
+    archive.folder.mkdir(parents=True, exist_ok=True)
+    job = SlurmJob(spec, ask, archive, clock, progress)
+    try:
+        verdict = _Collector(spec, job, archive, progress).run()
+    finally:
+        job.suspend()
+    short = summarize(
+        verdict.model_dump(mode="json"), verdict_file=f"{spec.folder}/{VERDICT}", measured_at=job.submitted
+    )
+    return {**short, **({"nodes_measured": job.nodes} if verdict.ranks else {})}

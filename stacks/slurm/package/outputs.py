@@ -1,0 +1,60 @@
+"""The outputs of a stack of stacks/slurm: those of the core's measurement, with the prefix `slurm_`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from busbar import outputs as core
+from busbar.outputs.build import build_measured
+from busbar.outputs.contract import CONTRACT_VERSION as CORE_CONTRACT
+from stacks.slurm.package.config import Slurm
+
+CONTRACT_VERSION = 1
+"""Raised when an output changes its meaning or is removed; a new output alone does not raise it."""
+
+_NCCL = ("nccl_busbw_gbps", "nccl_expected_gbps", "nccl_fraction", "nccl_passed", "nccl_reasons")
+NAMES = (
+    "slurm_contract_version", "cluster_name", "controller", "slurm_versions", "slurm_partitions",
+    *(f"slurm_{name}" for name in _NCCL),
+    "slurm_details",
+)  # fmt: skip
+"""In the order in which they are exported. What follows `slurm_` is as in docs/outputs.md."""
+
+
+def build_outputs(
+    slurm: Slurm, facts: Mapping[str, Mapping[str, Any]], results: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Any]:
+    """All outputs. `results`: the PoolResult of each pool as JSON values.
+
+    Fails closed: a pool without a result is one that did not pass.
+    """
+    why = "nothing was measured" if slurm.validation.enabled else "not measured: validation.enabled is false"
+    missing = {"verdict": "unknown", "reasons": [why]}
+    found = build_measured(slurm.name, {pool: results.get(pool, missing) for pool in slurm.pools})
+    versions = sorted({str(each["slurm"]) for each in facts.values() if each.get("slurm")})
+    return {
+        "slurm_contract_version": CONTRACT_VERSION,
+        "cluster_name": slurm.name,
+        "controller": slurm.hosts.controller.address,
+        "slurm_versions": {"slurm": ", ".join(versions), **found["versions"]},
+        "slurm_partitions": {name: each.pools for name, each in slurm.partitions_or_default.items()},
+        **{f"slurm_{name}": found[name] for name in _NCCL},
+        "slurm_details": found["details"],
+    }
+
+
+def as_core(outputs: Mapping[str, Any]) -> dict[str, Any]:
+    """The same under the names of the core's contract, for its gate and its tables. Raises ValueError."""
+    if (
+        "slurm_contract_version" in outputs
+        and (found := outputs["slurm_contract_version"]) != CONTRACT_VERSION
+    ):
+        raise ValueError(f"unsupported slurm_contract_version {found} (supported: {CONTRACT_VERSION})")
+    renamed = {name.removeprefix("slurm_"): value for name, value in outputs.items()}
+    return {**renamed, "contract_version": CORE_CONTRACT}
+
+
+def gate(outputs: Mapping[str, Any], *, enforce: bool) -> str | None:
+    """Why `pulumi up` has to fail, as a text for the terminal; None where it may succeed."""
+    return core.gate(as_core(outputs), enforce=enforce)

@@ -1,0 +1,351 @@
+"""Preflight of Slurm's hosts: the core's questions and checks of hardware, and what Slurm needs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from busbar.hosts import scripts, supported_os
+from busbar.hosts.finding import Check, Finding, error, warning
+from busbar.hosts.host import Host
+from busbar.hosts.remote import Hosts
+from busbar.manifests.names import digest
+from busbar.preflight import facts as core_facts
+from busbar.preflight import spec as core
+from busbar.preflight.cross_checks import duplicate_machine_ids
+from busbar.preflight.facts import HostRecord
+from busbar.preflight.hardware_checks import check_hardware
+from busbar.preflight.health_checks import check_health
+from busbar.preflight.host_checks import check_clock, check_system, host_facts
+from busbar.preflight.query import Answer, query
+from busbar.preflight.report import Report
+from busbar.preflight.spec import HostRequirements, requirements_key
+from busbar.preflight.survey import Outcome, query_all
+from stacks.slurm.package.config import Slurm
+from stacks.slurm.package.render import CONTROLLER_PORT
+
+SURVEY = "slurm/survey"
+PORTS = {"slurmctld": (CONTROLLER_PORT,), "slurmdbd": (6819,), "slurmd": (6818,)}
+# auth/slurm and the command sackd (Slurm's RELEASE_NOTES of 23.11).
+OLDEST = (23, 11)
+# How far apart daemons may be, in releases (Slurm's upgrade guide).
+RELEASES_APART = 3
+MIN_FREE_BYTES = 1e9
+# Of Debian's and Ubuntu's packages (debian/slurm-wlm-basic-plugins.preinst).
+PACKAGE_IDS = "64030:64030"
+
+
+class Spec(core.Spec):
+    """The stdin of `busbar slurm preflight`: hosts and hardware as for the core, and what Slurm needs."""
+
+    controller: str
+    """Name of the controller's host."""
+    accounting: bool
+    packages: str
+    """`os`, or a folder with .deb files."""
+    home_path: str
+    home_shared: bool
+
+    def fingerprint(self, host: Host) -> str:
+        own = [
+            self.packages,
+            self.home_path,
+            self.home_shared,
+            self.accounting,
+            scripts.part(SURVEY),
+            host.name == self.controller,
+        ]
+        return digest({"core": super().fingerprint(host), "own": own})[:12]
+
+    def values(self, host: Host) -> dict[str, str]:
+        values = {**super().values(host), "SLURM_PACKAGES": self.packages, "HOME_PATH": self.home_path}
+        if host.name == self.controller:
+            values["NAMES"] = " ".join(each.name for each in self.hosts)
+        return values
+
+    def daemons(self, host: Host) -> tuple[str, ...]:
+        """What listens on this host."""
+        if host.role == "worker":
+            return ("slurmd",)
+        accounting = ("slurmdbd",) if self.accounting else ()
+        return ("slurmctld", *accounting) if host.name == self.controller else ()
+
+
+def hosts_of(slurm: Slurm) -> tuple[Host, ...]:
+    """The controller, the login and the compute hosts, in the core's roles of front and worker."""
+    ssh = slurm.ssh
+    listed = [
+        *(("lb", host, None) for host in (slurm.hosts.controller, *slurm.hosts.login)),
+        *(("worker", host, slurm.cluster.pool_of(host)) for host in slurm.hosts.compute),
+    ]
+    return tuple(
+        Host(
+            name=host.name,
+            address=host.address,
+            host_key=host.host_key,
+            role=role,
+            user=host.user or ssh.user,
+            port=host.port or ssh.port,
+            pool=pool,
+        )
+        for role, host, pool in listed
+    )
+
+
+def spec_of(slurm: Slurm) -> dict[str, Any]:
+    """The spec as plain data, without login and install_id."""
+    required = {"lb": HostRequirements(min_disk_gb=1)}
+    for name, pool in slurm.pools.items():
+        required[requirements_key("worker", name)] = HostRequirements(
+            min_disk_gb=1,
+            gpus=pool.gpus,
+            gpu_model=pool.gpu_model,
+            rails=pool.rails,
+            rate_gbps=pool.rate_gbps,
+            link_layer=pool.link_layer,
+            ignore_hcas=tuple(pool.ignore_hcas),
+            transport=slurm.cluster.validation_of(name).required_transport,
+        )
+    plain = {key: each.model_dump(mode="json") for key, each in required.items()}
+    quarantined = [host.name for host in slurm.hosts.compute if host.quarantine]
+    return {
+        **core.without_login(hosts_of(slurm), plain, None, quarantined),
+        "controller": slurm.hosts.controller.name,
+        "accounting": slurm.accounting.enabled,
+        "packages": slurm.packages,
+        "home_path": slurm.home.path,
+        "home_shared": slurm.home.shared,
+    }
+
+
+async def survey(spec: Spec, previous: Mapping[str, HostRecord]) -> Outcome:
+    """Ask every host whose requirements have changed since `previous`, in parallel; nothing is changed.
+
+    Raises ValueError if the SSH key or the ssh-agent cannot be used.
+    """
+    records = {
+        host.name: previous[host.name]
+        for host in spec.hosts
+        if host.name in previous and previous[host.name].fingerprint == spec.fingerprint(host)
+    }
+    hosts = [host for host in spec.hosts if host.name not in records]
+
+    async def ask(on: Hosts, host: Host) -> Answer | Finding:
+        return await query(on, host, spec.values(host), also=scripts.part(SURVEY))
+
+    answers = await query_all(spec.login, spec.hosts, hosts, ask) if hosts else {}
+    findings: list[Finding] = []
+    for host in hosts:
+        answer = answers[host.name]
+        if isinstance(answer, Finding):
+            findings.append(answer)
+            continue
+        report = answer.report
+        findings += [Finding(host.name, *each) for each in check(spec, host, report, answer.clock)]
+        records[host.name] = HostRecord(spec.fingerprint(host), report.machine, facts_of(spec, host, report))
+    findings += check_across(spec, records)
+    failed = {finding.host for finding in findings if finding.level == "error"}
+    return Outcome(findings, {name: each for name, each in records.items() if name not in failed}, len(hosts))
+
+
+def facts_of(spec: Spec, host: Host, report: Report) -> dict[str, Any]:
+    """What is stored of a host: of the core's facts, and of Slurm's; nothing that changes on its own.
+
+    What is as expected is left out, so that equal hosts have equal facts (busbar.preflight.facts).
+    """
+    also = report.also
+    kept = host_facts(spec.requirements_of(host), report)
+    kept |= {"slurm": version_text(spec, report), "cgroup": report.cgroup, "slurm_ids": also["slurm_ids"]}
+    if also["hostname"] != host.name:
+        kept["hostname"] = also["hostname"]
+    if spec.home_shared:
+        kept["home"] = also["home"]
+    if host.role == "worker":
+        kept |= {key: also[key] for key in ("sockets", "cores", "threads", "gpu_minors")}
+        kept |= {"cpus": report.cpus, "memory_bytes": report.memory_bytes // 2**28 * 2**28}
+    return kept
+
+
+def version_text(spec: Spec, report: Report) -> str:
+    """The version that runs after the update: an installed one of the operating system is left as it is."""
+    installed, available = str(report.also["installed"]), str(report.also["available"])
+    return installed or available if spec.packages == "os" else available
+
+
+def release(text: str) -> tuple[int, int] | None:
+    """(24, 11) of `24.11.5-4+deb13u1`; None where it is no version."""
+    found = re.match(r"(?:\d+:)?(\d+)\.(\d+)", text)
+    return (int(found[1]), int(found[2])) if found else None
+
+
+def check(spec: Spec, host: Host, report: Report, clock: tuple[float, float]) -> Iterator[Check]:
+    """The findings of one host; those about the hardware of one in quarantine are warnings."""
+    yield from check_system(report)
+    yield from check_clock(report, clock)
+    yield from _resources(report)
+    yield from _owners(spec, report)
+    yield from _ports(spec, host, report)
+    yield from _version(spec, report)
+    if report.unresolved:
+        yield warning(
+            f"cannot resolve {', '.join(report.unresolved)}: slurmctld waits for the name of the host that a "
+            "job comes from",
+            "enter all hosts in DNS, or in /etc/hosts of this one",
+        )
+    if host.role == "worker":
+        required = spec.requirements_of(host)
+        for level, what, fix in [
+            *check_hardware(required, report),
+            *check_health(required, report),
+            *_devices(required, report),
+        ]:
+            quarantined = host.name in spec.quarantined
+            yield warning(f"{what} (in quarantine)", fix) if quarantined else (level, what, fix)
+
+
+def _resources(report: Report) -> Iterator[Check]:
+    if not report.tmp_is_writable:
+        yield error(
+            "/tmp has no room for a file of 1 MB, and the scripts of busbar need one there", "see df -h /tmp"
+        )
+    for disk in report.disks:
+        if disk.free_bytes < MIN_FREE_BYTES:
+            yield error(
+                f"{disk.free_bytes / 1e9:.1f} GB free on {disk.path}, expected 1 GB", "free some space"
+            )
+
+
+def _owners(spec: Spec, report: Report) -> Iterator[Check]:
+    """One scheduler per host: two would give the same GPUs out twice."""
+    active = {"k3s", "k3s-agent", "rke2-server", "rke2-agent", "kubelet"} & {
+        *report.active_units,
+        *report.managed,
+    }
+    role, owner = str(report.also["role"]), report.owner
+    if active or report.k3s_data:
+        yield error(
+            f"is a node of a Kubernetes cluster ({', '.join(sorted(active)) or 'K3s has run here'}), which "
+            "gives out the same GPUs",
+            "use another host, or remove it there first",
+        )
+    elif owner.owner and not role.startswith("Slurm"):
+        yield error(
+            f"is a {role} of another cluster ({owner.owner})", "use another host, or remove it there first"
+        )
+    elif owner.install_id and spec.install_id is not None and owner.install_id != spec.install_id:
+        yield error(f"belongs to another cluster ({owner.owner})", "remove it there first")
+    if foreign := report.also["foreign"]:
+        yield error(
+            f"has a Slurm that busbar did not install: {foreign}",
+            "remove that Slurm, or move the file away if nothing uses it",
+        )
+
+
+def _ports(spec: Spec, host: Host, report: Report) -> Iterator[Check]:
+    wanted = {port: daemon for daemon in spec.daemons(host) for port in PORTS[daemon]}
+    for listener in report.listening:
+        daemon = wanted.get(listener.port)
+        # ss cuts a process's name at 15 characters; slurmctld's thread is named so too.
+        if daemon and not listener.process.startswith("slurm"):
+            yield error(
+                f"TCP port {listener.port} of {daemon} is in use by {listener.process}",
+                f"stop {listener.process}",
+            )
+
+
+def _version(spec: Spec, report: Report) -> Iterator[Check]:
+    text = version_text(spec, report)
+    found = release(text)
+    if found is None:
+        where = "its package lists" if spec.packages == "os" else f"{spec.packages} (slurm-smd-client_*.deb)"
+        yield error(
+            f"has no Slurm in {where}",
+            "apt-get update; or set packages to a folder with SchedMD's .deb files",
+        )
+    elif found < OLDEST:
+        manager = supported_os.package_manager(report.os)
+        assert manager is not None or found
+        yield error(
+            f"Slurm {text} of {report.os} {report.os_version} is too old: auth/slurm and sackd came with "
+            f"{OLDEST[0]}.{OLDEST[1]}",
+            "use Debian 13 or Ubuntu 24.04, or set packages to a folder with SchedMD's .deb files",
+        )
+    if spec.packages != "os" and report.also["slurm_ids"] == ":":
+        yield error(
+            "has no user slurm, which SchedMD's packages expect",
+            "useradd --system slurm, with the same uid on all hosts",
+        )
+
+
+def _devices(required: HostRequirements, report: Report) -> Iterator[Check]:
+    found = len(report.also["gpu_minors"])
+    if found < required.gpus:
+        yield error(
+            f"{found} device files /dev/nvidia*, expected {required.gpus}: Slurm gives out these files",
+            "nvidia-modprobe -u -c 0; load the driver at boot (nvidia-persistenced)",
+        )
+
+
+def check_across(spec: Spec, records: Mapping[str, HostRecord]) -> Iterator[Finding]:
+    """What a single host cannot know: machines that are one, equal users and homes, versions that fit."""
+    yield from duplicate_machine_ids(spec, records)
+    known = {host.name: records[host.name].facts for host in spec.hosts if host.name in records}
+    ids = {
+        name: found["slurm_ids"] if found["slurm_ids"] != ":" else PACKAGE_IDS
+        for name, found in known.items()
+    }
+    yield from _unequal(
+        ids,
+        "uid:gid of slurm is",
+        "usermod -u and groupmod -g, or remove the user where no daemon runs as it",
+    )
+    if spec.home_shared:
+        homes = {name: found["home"] or "nothing" for name, found in known.items()}
+        fix = f"mount the same file system at {spec.home_path} on every host, or set home.shared: false"
+        yield from _unequal(homes, f"{spec.home_path} is on", fix)
+    yield from _same_hostnames(known)
+    if ours := known.get(spec.controller):
+        yield from _versions_apart(spec, known, release(str(ours["slurm"])))
+
+
+def _unequal(values: Mapping[str, str], what: str, fix: str) -> Iterator[Finding]:
+    first = next(iter(values), "")
+    for name, value in values.items():
+        if value != values[first]:
+            yield Finding(name, "error", f"{what} {value}, on {first} {values[first]}", fix)
+
+
+def _same_hostnames(known: Mapping[str, Mapping[str, Any]]) -> Iterator[Finding]:
+    seen: dict[str, str] = {}
+    for name, found in known.items():
+        hostname = found.get("hostname", name)
+        if (first := seen.setdefault(hostname, name)) != name:
+            what = f"has the host name {hostname}, as {first}, and slurmd is known by it"
+            yield Finding(name, "error", what, "hostnamectl set-hostname NAME")
+
+
+def _versions_apart(
+    spec: Spec, known: Mapping[str, Mapping[str, Any]], controller: tuple[int, int] | None
+) -> Iterator[Finding]:
+    """No daemon is newer than its controller, or too far behind it."""
+    for name, found in known.items():
+        own = release(str(found["slurm"]))
+        if own is None or controller is None or name == spec.controller:
+            continue
+        if own > controller:
+            what = f"Slurm {found['slurm']} is newer than the controller's {known[spec.controller]['slurm']}"
+            yield Finding(name, "error", what, "upgrade the controller first")
+        elif _number(controller) - _number(own) > RELEASES_APART:
+            what = f"Slurm {found['slurm']} is more than {RELEASES_APART} releases behind the controller's"
+            yield Finding(name, "error", what, "upgrade this host, or the controller in smaller steps")
+
+
+def _number(found: tuple[int, int]) -> int:
+    """Two releases a year: .05 and .11 since 24.05; 23.11 before them."""
+    return 2 * found[0] + (found[1] >= 8)
+
+
+def unpack(text: str) -> dict[str, dict[str, Any]]:
+    """Facts by host, from what the command printed. Raises ValueError."""
+    return core_facts.unpack(text)

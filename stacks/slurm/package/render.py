@@ -1,0 +1,227 @@
+"""Slurm's configuration files, as texts: from the configuration and what preflight found on each host.
+
+slurm.conf(5), gres.conf(5), topology.conf(5), cgroup.conf(5), slurmdbd.conf(5) of Slurm 23.11 to 25.11.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from busbar.config import Worker
+from stacks.slurm.package.config import Slurm
+
+Facts = Mapping[str, Mapping[str, Any]]
+"""By host: what preflight found (stacks.slurm.package.preflight.facts_of)."""
+
+HEAD = "# Written by busbar; a change here is overwritten\n"
+TOP = "fabric"
+"""The switch above all others."""
+HEALTH_PROGRAM = "/usr/local/lib/busbar/slurm-health"
+CONTROLLER_PORT = 6817
+DATABASE = "slurm_acct_db"
+# slurmd drains a node whose memory is below RealMemory; what the kernel reserves varies with its version.
+_MEMORY_SHARE = 0.95
+_MEMORY_STEP_MIB = 256
+
+
+NAMES = ("slurm.conf", "cgroup.conf", "gres.conf", "topology.conf")
+
+
+def files(slurm: Slurm, facts: Facts) -> dict[str, str]:
+    """Name -> text of what the controller serves to all hosts. topology.conf is empty without places."""
+    return {
+        "slurm.conf": slurm_conf(slurm, facts),
+        "cgroup.conf": cgroup_conf(facts, slurm),
+        "gres.conf": gres_conf(slurm, facts),
+        "topology.conf": topology_conf(slurm),
+    }
+
+
+def hostname(facts: Facts, name: str) -> str:
+    """What a host calls itself."""
+    return str(facts[name].get("hostname", name))
+
+
+def slurm_conf(slurm: Slurm, facts: Facts) -> str:
+    """The cluster, its nodes and partitions."""
+    lines = [*_cluster(slurm, facts), *_plugins(slurm, facts), ""]
+    lines += [f"{name}={value}" for name, value in slurm.parameters.items()]
+    lines += [_node(slurm, host, facts[host.name]) for host in slurm.hosts.compute]
+    for name, partition in slurm.partitions_or_default.items():
+        nodes = [host.name for pool in partition.pools for host in slurm.compute_of(pool)]
+        default = "YES" if partition.default else "NO"
+        lines.append(
+            f"PartitionName={name} Nodes={','.join(nodes)} Default={default} MaxTime={partition.max_time} "
+            "State=UP"
+        )
+    return HEAD + "\n".join(lines) + "\n"
+
+
+def _cluster(slurm: Slurm, facts: Facts) -> Iterator[str]:
+    controller = slurm.hosts.controller
+    yield f"ClusterName={slurm.name}"
+    yield f"SlurmctldHost={hostname(facts, controller.name)}({controller.address})"
+    yield f"SlurmctldPort={CONTROLLER_PORT}"
+    yield "SlurmUser=slurm"
+    yield "SlurmctldParameters=enable_configless"
+    yield "AuthType=auth/slurm"
+    yield "CredType=cred/slurm"
+    yield "StateSaveLocation=/var/lib/slurm/slurmctld"
+    yield "SlurmdSpoolDir=/var/lib/slurm/slurmd"
+    yield "SlurmctldLogFile=/var/log/slurm/slurmctld.log"
+    yield "SlurmdLogFile=/var/log/slurm/slurmd.log"
+    # A node that comes back registers with its whole configuration and is then usable again.
+    yield "ReturnToService=2"
+    # The memlock limit of a login host must not reach jobs: RDMA needs that of slurmd.
+    yield "PropagateResourceLimitsExcept=MEMLOCK"
+    if slurm.accounting.enabled:
+        yield "AccountingStorageType=accounting_storage/slurmdbd"
+        yield f"AccountingStorageHost={controller.address}"
+    if slurm.health_check.enabled:
+        yield f"HealthCheckProgram={HEALTH_PROGRAM}"
+        yield f"HealthCheckInterval={slurm.health_check.interval_seconds}"
+        yield "HealthCheckNodeState=IDLE"
+
+
+def _plugins(slurm: Slurm, facts: Facts) -> Iterator[str]:
+    yield "GresTypes=gpu"
+    yield "SelectType=select/cons_tres"
+    yield "SelectTypeParameters=CR_Core_Memory"
+    if _has_cgroup_v2(facts, slurm):
+        yield "ProctrackType=proctrack/cgroup"
+        yield "TaskPlugin=task/cgroup,task/affinity"
+        yield "JobAcctGatherType=jobacct_gather/cgroup"
+        yield "PrologFlags=Contain"
+    else:
+        yield "ProctrackType=proctrack/linuxproc"
+        yield "TaskPlugin=task/affinity"
+        yield "JobAcctGatherType=jobacct_gather/linux"
+    if plugin := topology_plugin(slurm):
+        yield f"TopologyPlugin={plugin}"
+
+
+def _has_cgroup_v2(facts: Facts, slurm: Slurm) -> bool:
+    """Slurm has one setting for all nodes: with a host on v1 nothing is constrained."""
+    return all(facts[host.name].get("cgroup") == "v2" for host in slurm.hosts.compute)
+
+
+def _node(slurm: Slurm, host: Worker, found: Mapping[str, Any]) -> str:
+    cpus, sockets, cores, threads = (int(found[key]) for key in ("cpus", "sockets", "cores", "threads"))
+    shape = f"CPUs={cpus}"
+    # In a container, or with CPUs that are off, the processors' numbers are those of more.
+    if sockets * cores * threads == cpus:
+        shape = f"Sockets={sockets} CoresPerSocket={cores} ThreadsPerCore={threads}"
+    known_as = found.get("hostname", host.name)
+    return (
+        f"NodeName={host.name} NodeHostname={known_as} NodeAddr={host.address} {shape} "
+        f"RealMemory={real_memory(int(found['memory_bytes']))} Gres={gres(slurm, host)}"
+    )
+
+
+def real_memory(memory_bytes: int) -> int:
+    """RealMemory in MiB, below what the kernel reports, and the same for hosts that differ a little."""
+    usable = int(memory_bytes / 2**20 * _MEMORY_SHARE)
+    return max(usable // _MEMORY_STEP_MIB * _MEMORY_STEP_MIB, _MEMORY_STEP_MIB)
+
+
+def gres(slurm: Slurm, host: Worker) -> str:
+    """`gpu:h100:8`, or `gpu:8` where the pool does not name its GPU."""
+    pool = slurm.cluster.pools[slurm.cluster.pool_of(host) or ""]
+    return ":".join(filter(None, ["gpu", _gpu_type(pool.gpu_model), str(pool.gpus)]))
+
+
+def _gpu_type(model: str | None) -> str:
+    """The model as Slurm takes a type: `nvidia_h100`."""
+    return "".join(each if each.isalnum() else "_" for each in (model or "").lower())
+
+
+def gres_conf(slurm: Slurm, facts: Facts) -> str:
+    """The device files of each node: as many as preflight counted."""
+    lines = []
+    for host in slurm.hosts.compute:
+        pool = slurm.cluster.pools[slurm.cluster.pool_of(host) or ""]
+        kind = f" Type={_gpu_type(pool.gpu_model)}" if pool.gpu_model else ""
+        devices = bracketed(facts[host.name]["gpu_minors"][: pool.gpus])
+        lines.append(f"NodeName={host.name} Name=gpu{kind} File=/dev/nvidia{devices}")
+    return HEAD + "\n".join(lines) + "\n"
+
+
+def bracketed(numbers: Sequence[int]) -> str:
+    """`[0-3,6]` for 0, 1, 2, 3 and 6."""
+    spans: list[list[int]] = []
+    for number in sorted(numbers):
+        if spans and number == spans[-1][1] + 1:
+            spans[-1][1] = number
+        else:
+            spans.append([number, number])
+    return f"[{','.join(str(a) if a == b else f'{a}-{b}' for a, b in spans)}]"
+
+
+def cgroup_conf(facts: Facts, slurm: Slurm) -> str:
+    """Jobs get their cores, memory and devices, and no others."""
+    if not _has_cgroup_v2(facts, slurm):
+        return f"{HEAD}# A compute host has cgroup v1: nothing is constrained\nCgroupPlugin=disabled\n"
+    return f"{HEAD}CgroupPlugin=cgroup/v2\nConstrainCores=yes\nConstrainRAMSpace=yes\nConstrainDevices=yes\n"
+
+
+def topology_plugin(slurm: Slurm) -> str | None:
+    """block where all compute hosts are in NVLink domains, tree where some are below switches, else none."""
+    places = [host.topology for host in slurm.hosts.compute]
+    if all(place.nvlink_domain for place in places):
+        return "topology/block"
+    return "topology/tree" if any(place.rail_group or place.block for place in places) else None
+
+
+def topology_conf(slurm: Slurm) -> str:
+    """The switches above each node, or the NVLink domains; empty without either."""
+    plugin = topology_plugin(slurm)
+    if plugin is None:
+        return ""
+    lines = _blocks(slurm) if plugin == "topology/block" else _switches(slurm)
+    return HEAD + "\n".join(lines) + "\n"
+
+
+def _blocks(slurm: Slurm) -> Iterator[str]:
+    domains: dict[str, list[str]] = {}
+    for host in slurm.hosts.compute:
+        domains.setdefault(host.topology.nvlink_domain or "", []).append(host.name)
+    for domain, nodes in domains.items():
+        yield f"BlockName={domain} Nodes={','.join(nodes)}"
+    yield f"BlockSizes={min(map(len, domains.values()))}"
+
+
+def _switches(slurm: Slurm) -> Iterator[str]:
+    """Leaves, switches above them, and one above all; hosts without a place are at a leaf of their own."""
+    leaves: dict[str, list[str]] = {}
+    spines: dict[str, list[str]] = {}
+    for host in slurm.hosts.compute:
+        place = host.topology
+        leaf = place.rail_group or place.block or "unknown"
+        leaves.setdefault(leaf, []).append(host.name)
+        spine = place.block if place.block and place.rail_group else TOP
+        if leaf not in (below := spines.setdefault(spine, [])):
+            below.append(leaf)
+    yield from (f"SwitchName={leaf} Nodes={','.join(nodes)}" for leaf, nodes in leaves.items())
+    top = spines.pop(TOP, [])
+    yield from (f"SwitchName={spine} Switches={','.join(below)}" for spine, below in spines.items())
+    if len(spines) + len(top) > 1:
+        yield f"SwitchName={TOP} Switches={','.join([*spines, *top])}"
+
+
+def slurmdbd_conf(slurm: Slurm, facts: Facts, password: str) -> str:
+    """The accounting daemon; it holds the password of the database."""
+    controller = slurm.hosts.controller
+    return (
+        f"{HEAD}AuthType=auth/slurm\nDbdHost={hostname(facts, controller.name)}\n"
+        f"DbdAddr={controller.address}\nSlurmUser=slurm\nLogFile=/var/log/slurm/slurmdbd.log\n"
+        "PidFile=/run/slurmdbd/slurmdbd.pid\n"
+        "StorageType=accounting_storage/mysql\nStorageHost=localhost\nStorageUser=slurm\n"
+        f"StoragePass={password}\nStorageLoc={DATABASE}\n"
+    )
+
+
+def quarantine(slurm: Slurm) -> str:
+    """A line per node that no job may start on: `NODE REASON`."""
+    listed = {host.name: host.quarantine for host in slurm.hosts.compute if host.quarantine}
+    return "".join(f"{name} {reason}\n" for name, reason in listed.items())

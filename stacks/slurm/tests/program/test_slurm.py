@@ -1,0 +1,147 @@
+"""stacks/slurm under mocks: which steps run on which hosts, in which order, and what no argument may show."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pulumi
+from pulumi.runtime import mocks
+
+from busbar.outputs.pool import summarize
+from busbar.preflight.facts import HostRecord, pack
+from stacks.slurm.tests.support import compute, configured, facts, slurm
+from tests.program.harness import COMMAND, LOCAL, ROOT, Run, run_program, texts
+from tests.support.verdicts import failing, passing
+
+KEY, PASSWORD = "KeyOfAllDaemons", "PasswordOfTheDatabase"
+
+
+def up(verdict: dict[str, Any] | None = None, *, preview: bool = False, **changes: Any) -> Run:
+    """Run the program; `verdict`: what the measurement found."""
+    made = slurm(**changes)
+    found = facts(made)
+
+    def answer(args: mocks.MockResourceArgs) -> dict[str, Any]:
+        if args.typ == LOCAL and args.name.endswith("-preflight"):
+            return {"stdout": pack({name: HostRecord("f", name, each) for name, each in found.items()})}
+        if args.typ == LOCAL and args.name.endswith("-collect"):
+            return {"stdout": json.dumps(summarize(verdict or passing()))}
+        if args.typ.endswith("RandomPassword"):
+            return {"result": pulumi.Output.secret(KEY if args.name == "slurm-key" else PASSWORD)}
+        return {"stdout": "{}"} if args.typ == COMMAND else {}
+
+    return run_program(
+        {},
+        answer,
+        preview=preview,
+        program=ROOT / "stacks" / "slurm" / "__main__.py",
+        project="busbar-slurm",
+        config={"busbar-slurm:slurm": json.dumps(configured(**changes))},
+    )
+
+
+def payload(run: Run, name: str) -> dict[str, str]:
+    import base64
+
+    line: dict[str, str] = json.loads(run.named(name).inputs["stdin"].splitlines()[0])
+    return {key: base64.b64decode(value).decode() for key, value in line.items()}
+
+
+def test_every_host_is_asked_first_then_the_controller_and_then_all_others_at_once() -> None:
+    run = up()
+    assert run.error is None
+    asked, controller = run.named("slurm-preflight"), run.named("controller-ctl")
+    others = [run.named(name) for name in ("login-login", "compute-gpu-1", "compute-gpu-2")]
+    assert run.waits_for(controller, asked)
+    assert all(run.waits_for(each, controller) for each in others)
+    assert not any(run.waits_for(a, b) for a in others for b in others)
+    assert all(run.waits_for(run.named("nccl-h100-collect"), each) for each in others)
+
+
+def test_a_compute_host_takes_two_steps_at_most_of_which_one_acts_only_at_removal() -> None:
+    run = up()
+    of_host = [each.name for each in run.custom if "gpu-1" in each.name]
+    assert sorted(of_host) == ["compute-gpu-1", "compute-gpu-1-removal"]
+    assert "create" not in run.named("compute-gpu-1-removal").inputs
+    assert run.waits_for(run.named("compute-gpu-1"), run.named("compute-gpu-1-removal"))
+    assert run.waits_for(run.named("compute-gpu-1-removal"), run.named("controller-ctl"))
+
+
+def test_the_controller_gets_the_files_and_the_others_none() -> None:
+    run = up()
+    sent = payload(run, "controller-ctl")
+    assert "NodeName=gpu-2 " in sent["slurm_conf"] and "StoragePass=PasswordOf" in sent["slurmdbd_conf"]
+    assert (sent["slurm_key"], sent["topology_conf"], sent["quarantine"]) == (KEY, "", "")
+    assert payload(run, "compute-gpu-1").keys() == {"slurm_key", "health"}
+    assert payload(run, "login-login") == {"slurm_key": KEY, "health": ""}
+    assert "CONTROLLER=10.0.0.1:6817" in run.named("login-login").inputs["create"]
+
+
+def test_a_change_of_the_cluster_s_files_changes_no_step_of_a_compute_host() -> None:
+    before, after = up(), up(partitions={"gpu": {"pools": ["h100"], "max_time": "1-00:00:00"}})
+    for name in ("compute-gpu-1", "login-login"):
+        assert before.named(name).inputs == after.named(name).inputs
+    assert before.named("controller-ctl").inputs != after.named("controller-ctl").inputs
+
+
+def test_quarantine_changes_the_controller_and_what_is_measured() -> None:
+    hosts = compute({"quarantine": "RMA 7"}, {})
+    run = up(hosts=hosts)
+    assert payload(run, "controller-ctl")["quarantine"] == "gpu-1 RMA 7\n"
+    measured = json.loads(run.named("nccl-h100-collect").inputs["stdin"])
+    assert [each["name"] for each in measured["hosts"]] == ["gpu-2"]
+
+
+def test_no_secret_is_in_an_argument_or_unmarked() -> None:
+    run = up()
+    for resource in run.custom:
+        for path, text, secret in texts(resource.raw):
+            hidden = secret or not any(each in text for each in (KEY, PASSWORD))
+            assert hidden, (resource.name, path)
+            assert not (path.startswith("create") and KEY in text)
+
+
+def test_without_accounting_there_is_no_password_on_any_host() -> None:
+    sent = payload(up(accounting={}), "controller-ctl")
+    assert not {"slurmdbd_conf", "database_password"} & sent.keys()
+
+
+def test_the_outputs_are_kept_and_the_update_fails_where_the_fabric_did_not_pass() -> None:
+    run = up(failing("GDRDMA is missing"))
+    assert isinstance(run.error, pulumi.RunError) and "GDRDMA is missing" in str(run.error)
+    assert run.outputs["slurm_nccl_passed"] is False
+    accepted = up(failing("GDRDMA is missing"), validation={"enforce": False})
+    assert accepted.error is None and accepted.outputs["slurm_nccl_passed"] is False
+
+
+def test_pools_are_measured_one_after_the_other() -> None:
+    pools = {name: configured()["pools"]["h100"] for name in ("a", "b")}
+    run = up(pools=pools, hosts=compute({"pool": "a"}, {"pool": "b"}))
+    assert run.waits_for(run.named("nccl-b-collect"), run.named("nccl-a-collect"))
+
+
+def test_nothing_is_measured_where_the_validation_is_off() -> None:
+    run = up(validation={"enabled": False})
+    assert run.error is None
+    assert [each.name for each in run.custom if "nccl" in each.name] == []
+    assert run.outputs["slurm_nccl_reasons"] == ["not measured: validation.enabled is false"]
+
+
+def test_an_invalid_configuration_registers_nothing() -> None:
+    run = run_program(
+        {},
+        lambda _: {},
+        program=ROOT / "stacks" / "slurm" / "__main__.py",
+        project="busbar-slurm",
+        config={
+            "busbar-slurm:slurm": json.dumps(configured(packages="x")),
+            "busbar-slurm:slurmm": "1",
+        },
+    )
+    assert isinstance(run.error, pulumi.RunError) and run.custom == []
+    assert "busbar-slurm:slurmm: unknown key" in str(run.error)
+
+
+def test_a_preview_of_a_first_update_knows_nothing_and_does_not_fail() -> None:
+    assert up(preview=True).error is None

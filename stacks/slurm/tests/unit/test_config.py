@@ -1,0 +1,165 @@
+"""The configuration: what is accepted, and what each error says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from busbar.config import ConfigError
+from stacks.slurm.package import config
+from stacks.slurm.package.schema import stack_schema
+from stacks.slurm.tests.support import compute, configured, host, slurm
+
+
+def findings(**changes: Any) -> list[str]:
+    with pytest.raises(ConfigError) as refused:
+        config.load(configured(**changes))
+    return refused.value.findings
+
+
+def test_every_pool_has_a_partition_of_its_name_and_the_first_is_the_default() -> None:
+    pools = {name: configured()["pools"]["h100"] for name in ("a", "b")}
+    made = slurm(pools=pools, hosts=compute({"pool": "a"}, {"pool": "b"}))
+    assert {name: each.default for name, each in made.partitions_or_default.items()} == {
+        "a": True,
+        "b": False,
+    }
+    assert [host.name for host in made.compute_of("b")] == ["gpu-2"]
+
+
+def test_a_pool_is_measured_in_the_first_partition_that_has_it() -> None:
+    made = slurm(partitions={"debug": {"pools": ["h100"]}, "batch": {"pools": ["h100"], "default": True}})
+    assert made.partition_of("h100") == "debug"
+
+
+def test_a_job_waits_for_busy_nodes_only_where_that_is_configured() -> None:
+    assert slurm().pending_seconds == 180
+    waits = {"when_busy": "wait", "busy_deadline_seconds": 900}
+    assert slurm(validation=waits).pending_seconds == 900
+
+
+POOL = configured()["pools"]["h100"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        (
+            {"pools": {"h100": {**POOL, "taints": []}}},
+            "pools.h100.taints: is for Kubernetes, and Slurm has no use for it. Fix: remove it",
+        ),
+        (
+            {"validation": {"image": "a/b:1"}},
+            "validation.image: is for Kubernetes, and Slurm has no use for it. Fix: remove it; "
+            "container_image names what pyxis starts",
+        ),
+        (
+            {"pools": {"h100": {**POOL, "validation": {"topology_file": "x.xml"}}}},
+            "pools.h100.validation.topology_file: is for Kubernetes, and Slurm has no use for it. Fix: "
+            "remove it; set env.NCCL_TOPO_FILE to a file that all compute hosts have",
+        ),
+        (
+            {"validation": {"when_busy": "keep"}},
+            "validation.when_busy: 'keep' is for K3s. Fix: set it to fail or wait",
+        ),
+        (
+            {"parameters": {"SlurmUser": "root"}},
+            "parameters.SlurmUser: busbar writes it itself. Fix: remove it",
+        ),
+        (
+            {"parameters": {"MaxJobCount": "5 #"}},
+            "parameters.MaxJobCount: '5 #' is not a value without blanks, quotes and #",
+        ),
+        (
+            {"partitions": {"gpu": {"pools": ["h10"]}}},
+            "partitions.gpu.pools[0]: 'h10' is not in pools; did you mean 'h100'?",
+        ),
+        (
+            {"partitions": {"gpu": {"pools": ["h100", "h100"]}}},
+            "partitions.gpu.pools[1]: 'h100' is listed twice",
+        ),
+        (
+            {"partitions": {"default": {"pools": ["h100"]}}},
+            "partitions.default: DEFAULT has a meaning of its own in slurm.conf. Fix: rename it",
+        ),
+        (
+            {"partitions": {n: {"pools": ["h100"], "default": True} for n in ("a", "b")}},
+            "partitions.b.default: there is another default partition. Fix: keep one",
+        ),
+        (
+            {"hosts": {**configured()["hosts"], "login": [host("login", 1)]}},
+            "hosts.login[0].address: '10.0.0.1' is also the address of hosts.controller",
+        ),
+        ({"packages": "slurm"}, "packages: 'slurm' is not `os` or the absolute path of a folder"),
+        (
+            {"removal": {"running_jobs": "kill"}},
+            "removal.running_jobs: 'kill' is not wait (for their end) or refuse",
+        ),
+        ({"ssh": {}}, "busbar-slurm:sshPrivateKey < KEYFILE`"),
+        (
+            {"validation": {"min_bytes": "2G", "max_bytes": "1G"}},
+            "validation.min_bytes: 2147483648 is more than",
+        ),
+        ({"validation": {"profile": "h100"}}, "validation.profile: 'h100' is not a profile"),
+        (
+            {"validation": {"expected_busbw_gbps": 4000}},
+            "validation.expected_busbw_gbps: 4000 GB/s is more than",
+        ),
+        (
+            {"hosts": compute({"topology": {"rail_group": "a"}}, {})},
+            "hosts.compute[1].topology.rail_group: missing: 1 of 2 workers of pool h100 have it",
+        ),
+        (
+            {"hosts": compute(*({"topology": {"rail_group": "a", "block": b}} for b in "xy"))},
+            "hosts.compute[1].topology.block: rail_group a is in another block on another host",
+        ),
+        (
+            {"hosts": compute(*({"topology": {"rail_group": "a", "block": "a"}},) * 2)},
+            "hosts.compute[0].topology.block: 'a' is also a rail_group. Fix: rename one",
+        ),
+        (
+            {"hosts": compute({"quarantine": "ECC"}, {"quarantine": "ECC"})},
+            "hosts.compute[0].quarantine: all workers of pool h100 are in quarantine",
+        ),
+    ],
+)
+def test_an_error_names_the_path_and_what_to_do(changes: dict[str, Any], expected: str) -> None:
+    assert any(expected in each for each in findings(**changes)), findings(**changes)
+
+
+def test_a_pool_in_no_partition_is_named() -> None:
+    pools = {"a": POOL, "b": POOL}
+    found = findings(
+        pools=pools, hosts=compute({"pool": "a"}, {"pool": "b"}), partitions={"gpu": {"pools": ["a"]}}
+    )
+    assert found == ["pools.b: is in no partition, so no job can use it. Fix: add it to partitions"]
+
+
+def test_what_is_no_object_is_refused() -> None:
+    with pytest.raises(ConfigError, match="busbar-slurm:slurm: is not an object"):
+        config.load(["slurm"])
+
+
+def test_a_stack_file_without_its_key_or_with_a_plain_secret_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "Pulumi.x.yaml"
+    path.write_text("config:\n  busbar-slurm:sshPrivateKey: abc\n  busbar-slurm:slrum: {}\n")
+    with pytest.raises(ConfigError) as refused:
+        config.read(path)
+    text = str(refused.value)
+    assert "busbar-slurm:slrum: unknown key; did you mean 'slurm'?" in text
+    assert "busbar-slurm:sshPrivateKey" in text and "abc" not in text
+    assert "busbar-slurm:slurm: missing" in text
+
+
+def test_a_key_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"ssh\.key_file: 'none' cannot be read"):
+        config.load(configured(ssh={"key_file": "none"}), root=tmp_path)
+
+
+def test_editors_are_not_offered_what_is_for_kubernetes() -> None:
+    definitions = stack_schema()["$defs"]
+    assert not {*config.NOT_OF_POOLS} & {*definitions["Pool"]["properties"]}
+    assert not {*config.NOT_OF_VALIDATION} & {*definitions["Validation"]["properties"]}
+    assert {"gpus", "rails"} <= {*definitions["Pool"]["properties"]}

@@ -1,0 +1,318 @@
+"""From a pool to a verdict, with a controller and a batch host that answer as Slurm's do.
+
+The log is that of a run of two ranks (tests/unit/collect/launcher_log.py). Time passes only in waits.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from busbar.hosts.host import Host
+from busbar.hosts.remote import ScriptError
+from busbar.judge.archive import Archive
+from stacks.slurm.package import job, measure
+from stacks.slurm.package.measure import MeasureSpec
+from stacks.slurm.tests.support import compute, facts, slurm
+from tests.support.kube_cluster import Clock
+from tests.unit.collect import launcher_log
+
+LOG = launcher_log.text().encode()
+# What the ranks of the log call their hosts.
+NAMES = {f"gpu_{number + 1}": {"hostname": f"nccl-worker-{number}"} for number in range(2)}
+VALIDATION = {
+    **{"transport": "socket", "min_bytes": "1M", "max_bytes": "4M", "expected_busbw_gbps": 2.0},
+    **{"iterations": 20, "deadline_seconds": 300},
+}
+POOL = {"gpus": 1, "rails": 1, "rate_gbps": 400}
+
+
+class Site:
+    """The hosts. `statuses`: what is said of the job, one after the other; the last one stays."""
+
+    def __init__(self, *statuses: Mapping[str, Any], log: bytes = LOG, **nodes: str) -> None:
+        self.clock = Clock()
+        self.statuses, self.log = [dict(each) for each in statuses] or [ENDED], log
+        self.nodes = dict.fromkeys(("gpu-1", "gpu-2"), ("idle", ""))
+        for name, text in nodes.items():
+            state, _, reason = text.partition("|")
+            self.nodes[name.replace("_", "-")] = (state, reason)
+        self.submitted: list[dict[str, str]] = []
+        self.cancelled: list[str] = []
+        self.dead: Sequence[str] = ()
+        self.free, self.chunk = 10**9, 1 << 20
+        self.refusals: dict[str, int] = {}
+        self.said: list[str] = []
+
+    def __call__(
+        self, host: Host, verb: str, payload: Mapping[str, str] | None = None, **values: str
+    ) -> dict[str, Any]:
+        if self.refusals.get(verb, 0):
+            self.refusals[verb] -= 1
+            raise ScriptError("connection lost", host.name)
+        answer: Callable[..., dict[str, Any]] = getattr(self, f"_{verb}")
+        return answer(**values)
+
+    def silent(self, hosts: Sequence[Host]) -> list[str]:
+        return [host.name for host in hosts if host.name in self.dead]
+
+    def _nodes(self) -> dict[str, Any]:
+        listed = {name: {"state": state, "reason": why} for name, (state, why) in self.nodes.items()}
+        return {"nodes": listed, "version": "24.11.5"}
+
+    def _submit(self, **values: str) -> dict[str, Any]:
+        self.submitted.append(values)
+        return {"job_id": "7"}
+
+    def _status(self, job_id: str) -> dict[str, Any]:
+        return self.statuses.pop(0) if len(self.statuses) > 1 else self.statuses[0]
+
+    def _cancel(self, job_id: str) -> dict[str, Any]:
+        self.cancelled.append(job_id)
+        return {"job_id": job_id}
+
+    def _read(self, log: str, offset: str) -> dict[str, Any]:
+        data = self.log[int(offset) : int(offset) + self.chunk]
+        return {"size": len(self.log), "free_bytes": self.free, "data": base64.b64encode(data).decode()}
+
+
+def status(state: str, reason: str = "None", **more: Any) -> dict[str, Any]:
+    known = {"known": True, "state": state, "reason": reason, "batch_host": "gpu-1", "exit_code": "0:0"}
+    return {**known, "restarts": "0", "submitted": "2026-01-01T00:00:00Z", "nodes": {}, **more}
+
+
+ENDED = status("COMPLETED")
+RUNNING = status("RUNNING")
+GONE = {"gpu-2": {"state": "down*", "reason": "Not responding"}}
+
+
+def request(folder: Path, **changes: Any) -> MeasureSpec:
+    made = slurm(pools={"lab": POOL}, validation={**VALIDATION, **changes.pop("validation", {})}, **changes)
+    spec = job.measure_spec(made, "lab", facts(made, **NAMES), str(folder / "lab"))
+    return MeasureSpec.model_validate({**spec, "login": {}})
+
+
+def measured(site: Site, folder: Path, **changes: Any) -> dict[str, Any]:
+    return measure.measure(request(folder, **changes), site, site.clock, site.said.append)
+
+
+def test_a_job_that_ended_well_is_judged_by_its_log(tmp_path: Path) -> None:
+    site = Site(status("PENDING", "Priority", batch_host=""), RUNNING, RUNNING, ENDED)
+    found = measured(site, tmp_path)
+    assert (found["verdict"], found["reasons"]) == ("pass", [])
+    assert (found["busbw_gbps"], found["nodes_measured"]) == (2.0, ["gpu-1", "gpu-2"])
+    assert found["measured_at"] == "2026-01-01T00:00:00Z"
+    [submitted] = site.submitted
+    assert (submitted["partition"], submitted["nodes"], submitted["count"]) == ("lab", "gpu-1,gpu-2", "2")
+    assert submitted["log"].startswith("/var/lib/busbar/nccl-lab-")
+    assert site.cancelled == []
+    assert b"".join(Archive(tmp_path / "lab").log_lines()) == LOG
+    assert (tmp_path / "lab" / "report.html").exists()
+
+
+def test_the_log_is_read_to_its_last_byte_in_pieces_of_any_size(tmp_path: Path) -> None:
+    site = Site(RUNNING, ENDED)
+    site.chunk = 97
+    assert measured(site, tmp_path)["verdict"] == "pass"
+    assert b"".join(Archive(tmp_path / "lab").log_lines()) == LOG
+
+
+def test_another_expectation_is_judged_by_the_kept_log_and_nothing_runs(tmp_path: Path) -> None:
+    measured(Site(), tmp_path)
+    again = Site()
+    found = measured(again, tmp_path, validation={"expected_busbw_gbps": 5.0})
+    assert (found["verdict"], found["expected_gbps"]) == ("fail", 5.0)
+    assert (found["nodes_measured"], found["measured_at"]) == (["gpu-1", "gpu-2"], "2026-01-01T00:00:00Z")
+    assert again.submitted == []
+
+
+@pytest.mark.parametrize("change", [{"run": 2}, {"iterations": 30}, {"env": {"NCCL_X": "1"}}])
+def test_another_job_is_another_measurement(tmp_path: Path, change: dict[str, Any]) -> None:
+    measured(Site(), tmp_path)
+    again = Site()
+    measured(again, tmp_path, validation=change)
+    assert len(again.submitted) == 1
+
+
+def test_the_job_s_name_changes_with_nodes_and_versions_and_not_with_the_expectation() -> None:
+    made = slurm(pools={"lab": POOL}, validation=VALIDATION)
+    name = job.measure_spec(made, "lab", facts(made), "x")["job"]
+    later = slurm(pools={"lab": POOL}, validation={**VALIDATION, "tolerance": 0.2})
+    assert job.measure_spec(later, "lab", facts(later), "y")["job"] == name
+    newer = facts(made, gpu_1={"slurm": "24.11.6-1"})
+    more = slurm(pools={"lab": POOL}, validation=VALIDATION, hosts=compute({}, {}, {}))
+    other_driver = facts(made, gpu_1={"driver": "590.1"})
+    others = [(made, newer), (more, facts(more)), (made, other_driver)]
+    assert name not in [job.measure_spec(each, "lab", found, "x")["job"] for each, found in others]
+
+
+def test_a_host_in_quarantine_is_not_measured() -> None:
+    made = slurm(pools={"lab": POOL}, hosts=compute({}, {"quarantine": "RMA"}, {}), validation=VALIDATION)
+    spec = job.measure_spec(made, "lab", facts(made, gpu_1={"hostname": "n001"}), "x")
+    assert spec["hostnames"] == {"gpu-1": "n001", "gpu-3": "gpu-3"}
+    assert [each["name"] for each in spec["hosts"]] == ["gpu-1", "gpu-3"]
+    assert spec["expectation"]["nodes"] == 2
+
+
+def test_an_image_is_given_to_srun() -> None:
+    made = slurm(container_image="/images/nccl.sqsh")
+    script = job.measure_spec(made, "h100", facts(made), "x")["script"]
+    assert "--container-image=/images/nccl.sqsh" in script
+
+
+UNKNOWN = [
+    (
+        [status("PENDING", "Resources", batch_host="")],
+        "job: job 7 timed out after 180 s: is pending: Resources. Fix: squeue --start -j 7; sinfo -R",
+        True,
+    ),
+    (
+        [status("PENDING", "ReqNodeNotAvail", batch_host="", nodes=GONE)],
+        "job: job 7 timed out after 180 s: is pending: ReqNodeNotAvail; gpu-2 is down*: Not responding",
+        True,
+    ),
+    ([{"known": False}], "job: slurmctld does not know job 7", False),
+    ([status("CANCELLED", batch_host="")], "job: Slurm job 7 ended as CANCELLED", False),
+]
+
+
+@pytest.mark.parametrize(("statuses", "reason", "is_cancelled"), UNKNOWN)
+def test_a_job_that_never_ran_is_unknown_with_slurms_reason(
+    tmp_path: Path, statuses: list[dict[str, Any]], reason: str, is_cancelled: bool
+) -> None:
+    site = Site(*statuses)
+    found = measured(site, tmp_path)
+    assert found["verdict"] == "unknown"
+    assert found["reasons"][0].startswith(reason)
+    assert bool(site.cancelled) >= is_cancelled
+    assert "nodes_measured" not in found
+
+
+CUT = LOG[:900]
+
+
+@pytest.mark.parametrize(
+    ("ended", "reason"),
+    [
+        (
+            status("NODE_FAIL", nodes=GONE),
+            "Slurm job 7 ended as NODE_FAIL (exit code 0:0); gpu-2 is down*: Not responding",
+        ),
+        (status("CANCELLED"), "Slurm job 7 ended as CANCELLED (exit code 0:0)"),
+        (
+            status("COMPLETED", restarts="1"),
+            "Slurm job 7 ended as COMPLETED (exit code 0:0), it was queued again",
+        ),
+        (
+            status("FAILED", "NonZeroExitCode", exit_code="1:0", nodes=GONE),
+            "Slurm job 7 ended as FAILED (exit code 1:0, NonZeroExitCode); gpu-2 is down*",
+        ),
+        ({"known": False}, "slurmctld has forgotten job 7"),
+    ],
+)
+def test_a_job_that_was_ended_from_outside_is_unknown_with_slurms_reason(
+    tmp_path: Path, ended: dict[str, Any], reason: str
+) -> None:
+    found = measured(Site(RUNNING, RUNNING, ended, log=CUT), tmp_path)
+    assert found["verdict"] == "unknown"
+    assert any(reason in each for each in found["reasons"]), found["reasons"]
+    assert Archive(tmp_path / "lab").complete_log_of is None
+
+
+def test_a_host_that_died_is_named_although_slurm_says_only_that_the_job_failed(tmp_path: Path) -> None:
+    site = Site(RUNNING, RUNNING, status("FAILED", exit_code="1:0"), log=CUT)
+    site.dead = ("gpu-2",)
+    found = measured(site, tmp_path)
+    assert found["verdict"] == "unknown"
+    assert any("gpu-2 does not answer" in each for each in found["reasons"])
+
+
+def test_a_job_that_failed_by_itself_is_a_failure(tmp_path: Path) -> None:
+    failed = launcher_log.text(exit_code=3).encode()
+    found = measured(Site(RUNNING, status("FAILED", exit_code="3:0"), log=failed), tmp_path)
+    assert found["verdict"] == "fail"
+    assert any("all_reduce ended with exit code 3" in each for each in found["reasons"])
+
+
+def test_a_full_disk_of_the_batch_host_is_the_reason(tmp_path: Path) -> None:
+    site = Site(RUNNING, status("FAILED", exit_code="1:0"), log=CUT)
+    site.free = 0
+    found = measured(site, tmp_path)
+    assert found["verdict"] == "unknown"
+    assert any("the disk of /var/lib/busbar on gpu-1 is full" in each for each in found["reasons"])
+
+
+def test_a_job_that_does_not_end_is_cancelled(tmp_path: Path) -> None:
+    site = Site(RUNNING, log=CUT)
+    found = measured(site, tmp_path)
+    assert (found["verdict"], site.cancelled[:1]) == ("unknown", ["7"])
+    assert any("job 7 has not ended after 420 s" in each for each in found["reasons"])
+
+
+def test_logins_that_die_are_made_again(tmp_path: Path) -> None:
+    site = Site(RUNNING, RUNNING, ENDED)
+    site.refusals = {"read": 3, "status": 3}
+    assert measured(site, tmp_path)["verdict"] == "pass"
+
+
+def test_a_batch_host_that_stays_silent_ends_the_wait(tmp_path: Path) -> None:
+    site = Site(RUNNING)
+    site.refusals = {"read": 10**6}
+    found = measured(site, tmp_path)
+    assert found["verdict"] == "unknown" and site.cancelled
+    assert any("the log on gpu-1 cannot be read: gpu-1: connection lost" in each for each in found["reasons"])
+
+
+@pytest.mark.parametrize(
+    ("verb", "reason"), [("nodes", "the controller does not answer"), ("submit", "it cannot be submitted")]
+)
+def test_a_controller_that_does_not_answer_is_unknown(tmp_path: Path, verb: str, reason: str) -> None:
+    site = Site()
+    site.refusals = {verb: 1}
+    found = measured(site, tmp_path)
+    assert found["verdict"] == "unknown" and found["reasons"][0].startswith(
+        f"job: {reason}: ctl: connection lost"
+    )
+
+
+def test_too_few_usable_nodes_are_named_with_slurms_reason_and_nothing_runs(tmp_path: Path) -> None:
+    site = Site(gpu_2="drained|bad cable")
+    found = measured(site, tmp_path)
+    assert found["verdict"] == "unknown" and site.submitted == []
+    assert found["reasons"][0] == "job: gpu-2 is drained: bad cable"
+    assert "too few nodes can be measured" in found["reasons"][1]
+
+
+def test_a_drained_node_may_be_left_out_where_enough_are_left(tmp_path: Path) -> None:
+    site = Site(gpu_3="drained|bad cable")
+    found = measured(site, tmp_path, hosts=compute({}, {}, {}), validation={"min_nodes_fraction": 0.5})
+    assert (found["verdict"], found["nodes_measured"]) == ("pass", ["gpu-1", "gpu-2"])
+    assert "left out: gpu-3 is drained: bad cable" in site.said
+
+
+def test_a_signal_cancels_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    site = Site(RUNNING)
+
+    def interrupt(_: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(site.clock, "pause", interrupt)
+    site.log = CUT
+    with pytest.raises(KeyboardInterrupt):
+        measured(site, tmp_path)
+    assert site.cancelled == ["7"]
+
+
+def test_what_was_recorded_of_another_job_says_nothing_of_this_one(tmp_path: Path) -> None:
+    measured(Site(), tmp_path)
+    record = tmp_path / "lab" / "job.json"
+    record.write_text(json.dumps({**json.loads(record.read_text()), "job": "another"}))
+    found = measured(Site(), tmp_path)
+    assert found["verdict"] == "unknown"
+    record.unlink()
+    assert measured(Site(), tmp_path)["verdict"] == "unknown"

@@ -1,0 +1,64 @@
+"""The outputs, the gate on them, and their tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from busbar.outputs.pool import summarize
+from stacks.slurm.package import outputs
+from stacks.slurm.package.config import Slurm
+from stacks.slurm.package.summary import summary
+from stacks.slurm.tests.support import facts, slurm
+from tests.support.verdicts import failing, passing
+
+
+def built(verdict: dict[str, Any] | None = None, made: Slurm | None = None) -> dict[str, Any]:
+    made = made or slurm()
+    results = {"h100": summarize(verdict)} if verdict else {}
+    return outputs.build_outputs(made, facts(made), results)
+
+
+def shown(values: dict[str, Any], folder: Path | None = None) -> str:
+    console = Console(width=200, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    console.print(summary(values, folder=folder))
+    return console.export_text()
+
+
+def test_a_pass_has_the_measured_bandwidth_and_the_versions_that_were_found() -> None:
+    found = built(passing())
+    assert tuple(found) == outputs.NAMES
+    assert found["slurm_nccl_passed"] is True and found["slurm_nccl_reasons"] == []
+    assert found["slurm_nccl_busbw_gbps"] == summarize(passing())["busbw_gbps"]
+    assert found["slurm_versions"]["slurm"] == "24.11.5-4"
+    assert found["slurm_partitions"] == {"h100": ["h100"]}
+    assert outputs.gate(found, enforce=True) is None
+
+
+def test_what_was_not_measured_did_not_pass() -> None:
+    assert built()["slurm_nccl_reasons"] == ["nothing was measured"]
+    off = built(made=slurm(validation={"enabled": False}))
+    assert off["slurm_nccl_reasons"] == ["not measured: validation.enabled is false"]
+    assert off["slurm_nccl_passed"] is False
+
+
+def test_the_gate_ends_the_update_with_the_reasons() -> None:
+    found = built(failing("busbw: 100 GB/s"))
+    text = outputs.gate(found, enforce=True)
+    assert text is not None and "busbw: 100 GB/s" in text and "site" in text
+    assert outputs.gate(found, enforce=False) is None
+
+
+def test_the_tables_show_conclusion_pools_and_where_the_report_is() -> None:
+    text = shown(built(passing()), Path(".busbar/site"))
+    assert "PASS" in text and "10.0.0.1" in text and "h100" in text
+    assert ".busbar/site/h100/report.html" in text
+    assert "NCCL validation failed" in shown(built(failing("no rail")))
+
+
+def test_outputs_of_another_contract_are_refused() -> None:
+    with pytest.raises(ValueError, match="unsupported slurm_contract_version 9"):
+        shown({**built(), "slurm_contract_version": 9})

@@ -1,0 +1,226 @@
+"""What preflight finds wrong for Slurm: each case changes one fact of a good host."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from busbar.hosts.finding import Finding
+from busbar.preflight.facts import HostRecord
+from busbar.preflight.query import Answer
+from stacks.slurm.package import preflight
+from stacks.slurm.package.preflight import Spec
+from stacks.slurm.tests.support import ALSO, compute, reported, slurm, spec
+from tests.support.reports import CLOCK
+
+CTL, LOGIN, GPU_1, GPU_2 = preflight.hosts_of(slurm())
+
+
+def found(
+    also: dict[str, Any] | None = None, *, host: Any = GPU_1, of: Spec | None = None, **changes: Any
+) -> list[str]:
+    """`LEVEL what` of every finding."""
+    checks = preflight.check(of or spec(), host, reported(also, **changes), CLOCK)
+    return [f"{level} {what}" for level, what, _ in checks]
+
+
+def test_a_good_host_has_no_findings() -> None:
+    assert found() == []
+    assert found(host=CTL, gpus=None, fabric_manager=None, gdr=None, hcas=[]) == []
+
+
+@pytest.mark.parametrize(
+    ("also", "changes", "expected"),
+    [
+        (
+            {},
+            {"active_units": ["k3s-agent"]},
+            "error is a node of a Kubernetes cluster (k3s-agent), which gives out the same GPUs",
+        ),
+        ({}, {"k3s_data": True}, "error is a node of a Kubernetes cluster (K3s has run here)"),
+        (
+            {"role": "K3s agent"},
+            {"owner": {"owner": "busbar/prod/worker-1", "install_id": "f" * 16}},
+            "error is a K3s agent of another cluster (busbar/prod/worker-1)",
+        ),
+        (
+            {"role": "Slurm slurmd host"},
+            {"owner": {"owner": "busbar-slurm/b/compute-gpu-1", "install_id": "f" * 16}},
+            "error belongs to another cluster (busbar-slurm/b/compute-gpu-1)",
+        ),
+        (
+            {"foreign": "/etc/slurm/slurm.conf"},
+            {},
+            "error has a Slurm that busbar did not install: /etc/slurm/slurm.conf",
+        ),
+        (
+            {},
+            {"listening": [{"port": 6818, "process": "nc"}]},
+            "error TCP port 6818 of slurmd is in use by nc",
+        ),
+        (
+            {"available": "22.05.8-4+deb12u3"},
+            {"os": "debian", "os_version": "12"},
+            "error Slurm 22.05.8-4+deb12u3 of debian 12 is too old",
+        ),
+        ({"available": "", "installed": ""}, {}, "error has no Slurm in its package lists"),
+        ({"gpu_minors": [0]}, {}, "error 1 device files /dev/nvidia*, expected 8"),
+        ({}, {"hcas": []}, "error no HCA in /sys/class/infiniband"),
+        ({}, {"epoch": CLOCK[1] + 60}, "error clock is 60 s ahead of this machine's"),
+        ({}, {"tmp_is_writable": False}, "error /tmp has no room for a file of 1 MB"),
+        ({}, {"disks": [{"path": "/", "free_bytes": 5}]}, "error 0.0 GB free on /"),
+        ({}, {"missing_tools": ["flock"]}, "error missing tools: flock"),
+    ],
+)
+def test_what_slurm_cannot_run_with_is_an_error(
+    also: dict[str, Any], changes: dict[str, Any], expected: str
+) -> None:
+    [only] = found(also, **changes)
+    assert only.startswith(expected)
+
+
+def test_an_installed_slurm_counts_and_a_folder_of_packages_over_it() -> None:
+    assert found({"installed": "24.11.5-4", "available": ""}) == []
+    folder = spec(slurm(packages="/srv/debs"))
+    [too_old, no_user] = found({"installed": "24.11.5", "available": "23.02.7-1"}, of=folder)
+    assert "Slurm 23.02.7-1" in too_old and "no user slurm" in no_user
+
+
+def test_a_daemon_of_slurm_may_listen_where_it_should() -> None:
+    assert found(listening=[{"port": 6818, "process": "slurmd"}]) == []
+    assert found(
+        host=CTL, listening=[{"port": 6817, "process": "nginx"}, {"port": 6819, "process": "x"}]
+    ) == [
+        "error TCP port 6817 of slurmctld is in use by nginx",
+        "error TCP port 6819 of slurmdbd is in use by x",
+    ]
+    assert found(host=LOGIN, listening=[{"port": 6817, "process": "nginx"}]) == []
+
+
+def test_broken_hardware_of_a_host_in_quarantine_is_a_warning() -> None:
+    of = spec(slurm(hosts=compute({"quarantine": "RMA"}, {})))
+    assert [each.partition(" ")[0] for each in found({"gpu_minors": []}, of=of, hcas=[])] == ["warning"] * 2
+
+
+def across(change: dict[str, dict[str, Any]], of: Spec | None = None) -> list[str]:
+    of = of or spec()
+    records = {}
+    for number, host in enumerate(of.hosts):
+        also = {"hostname": host.name, **change.get(host.name, {})}
+        records[host.name] = HostRecord("x", f"{number}", preflight.facts_of(of, host, reported(also)))
+    return [f"{each.host}: {each.what}" for each in preflight.check_across(of, records)]
+
+
+SHARED = spec(slurm(home={"shared": True}))
+
+
+@pytest.mark.parametrize(
+    ("of", "change", "expected"),
+    [
+        (None, {}, []),
+        # Debian's package makes the user with this id.
+        (None, {"login": {"slurm_ids": "64030:64030"}}, []),
+        (
+            None,
+            {"gpu-2": {"slurm_ids": "999:999"}},
+            ["gpu-2: uid:gid of slurm is 999:999, on ctl 64030:64030"],
+        ),
+        (
+            None,
+            {"gpu-1": {"hostname": "ctl"}},
+            ["gpu-1: has the host name ctl, as ctl, and slurmd is known by it"],
+        ),
+        (None, {"gpu-1": {"home": "ext4 /dev/sda"}}, []),
+        (
+            SHARED,
+            {"gpu-1": {"home": "ext4 /dev/sda"}},
+            ["gpu-1: /home is on ext4 /dev/sda, on ctl nfs4 nas:/home"],
+        ),
+        (
+            None,
+            {"gpu-1": {"installed": "25.05.1"}},
+            ["gpu-1: Slurm 25.05.1 is newer than the controller's 24.11.5-4"],
+        ),
+        (None, {"ctl": {"installed": "25.05.1"}}, []),
+        (
+            None,
+            {
+                "ctl": {"installed": "26.05.1"},
+                "login": {"installed": "25.05.1"},
+                "gpu-1": {"installed": "24.05.2"},
+            },
+            ["gpu-1: Slurm 24.05.2 is more than 3 releases behind the controller's"],
+        ),
+    ],
+)
+def test_hosts_are_compared_with_each_other(
+    of: Spec | None, change: dict[str, Any], expected: list[str]
+) -> None:
+    assert across(change, of) == expected
+
+
+def test_one_machine_listed_as_two_hosts_is_named() -> None:
+    of = spec()
+    records = {
+        host.name: HostRecord("x", "same", preflight.facts_of(of, host, reported({"hostname": host.name})))
+        for host in of.hosts[:2]
+    }
+    [only] = [each.what for each in preflight.check_across(of, records)]
+    assert only.startswith("has the machine-id of ctl")
+
+
+def test_a_host_that_passed_is_not_asked_again_until_what_is_required_changes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+
+    async def answer(_: Any, __: Any, hosts: Any, ___: Any) -> dict[str, Answer | Finding]:
+        asked.extend(host.name for host in hosts)
+        return {
+            host.name: Answer(reported({"hostname": host.name}, machine=host.name), CLOCK) for host in hosts
+        }
+
+    monkeypatch.setattr(preflight, "query_all", answer)
+    first = asyncio.run(preflight.survey(spec(), {}))
+    assert (first.errors, asked) == ([], ["ctl", "login", "gpu-1", "gpu-2"])
+    asked.clear()
+    assert asyncio.run(preflight.survey(spec(), first.records)).queried == 0
+    with_home = asyncio.run(preflight.survey(SHARED, first.records))
+    assert (with_home.queried, asked) == (4, ["ctl", "login", "gpu-1", "gpu-2"])
+
+
+def test_a_host_that_does_not_answer_is_a_finding_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    silent = Finding("gpu-1", "error", "no answer", "look", unreachable=True)
+
+    async def answer(_: Any, __: Any, hosts: Any, ___: Any) -> dict[str, Answer | Finding]:
+        answers: dict[str, Answer | Finding] = {
+            host.name: Answer(reported({"hostname": host.name}, machine=host.name), CLOCK) for host in hosts
+        }
+        return {**answers, "gpu-1": silent}
+
+    monkeypatch.setattr(preflight, "query_all", answer)
+    outcome = asyncio.run(preflight.survey(spec(), {}))
+    assert outcome.errors == [silent] and "gpu-1" not in outcome.records
+
+
+def test_equal_hosts_have_equal_facts_whatever_they_are_called() -> None:
+    facts = [preflight.facts_of(spec(), host, reported({"hostname": host.name})) for host in (GPU_1, GPU_2)]
+    assert facts[0] == facts[1] and facts[0]["gpu_minors"] == ALSO["gpu_minors"]
+
+
+def test_names_that_the_controller_cannot_resolve_are_a_warning() -> None:
+    assert spec().values(CTL)["NAMES"] == "ctl login gpu-1 gpu-2"
+    [only] = found(host=CTL, unresolved=["login", "gpu-1"])
+    assert only.startswith("warning cannot resolve login, gpu-1: slurmctld waits")
+
+
+def test_all_hosts_are_asked_with_the_values_of_the_survey() -> None:
+    assert spec().values(GPU_1) == {
+        "NODE_NAME": "gpu-1",
+        "NODE_ADDRESS": "10.0.0.11",
+        "ROLE": "worker",
+        "SLURM_PACKAGES": "os",
+        "HOME_PATH": "/home",
+    }

@@ -1,0 +1,129 @@
+"""Slurm's files. Slurm 24.11.5 has read those of the lab's stack (docs.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from stacks.slurm.package import render
+from stacks.slurm.package.config import Slurm
+from stacks.slurm.tests.support import compute, facts, slurm
+
+
+def text(name: str, made: Slurm | None = None, **of_host: Mapping[str, Any]) -> str:
+    made = made or slurm()
+    return render.files(made, facts(made, **of_host))[name]
+
+
+def test_the_nodes_have_what_preflight_counted() -> None:
+    lines = text("slurm.conf").splitlines()
+    assert (
+        "NodeName=gpu-1 NodeHostname=gpu-1 NodeAddr=10.0.0.11 Sockets=2 CoresPerSocket=56 ThreadsPerCore=2 "
+        "RealMemory=1992192 Gres=gpu:h100:8"
+    ) in lines
+    assert "PartitionName=h100 Nodes=gpu-1,gpu-2 Default=YES MaxTime=infinite State=UP" in lines
+    assert "SlurmctldHost=ctl(10.0.0.1)" in lines
+    assert text("gres.conf").splitlines()[1] == "NodeName=gpu-1 Name=gpu Type=h100 File=/dev/nvidia[0-7]"
+
+
+def test_a_host_is_known_by_what_it_calls_itself() -> None:
+    lines = text("slurm.conf", ctl={"hostname": "head"}, gpu_1={"hostname": "node001"})
+    assert "SlurmctldHost=head(10.0.0.1)\n" in lines
+    assert "NodeName=gpu-1 NodeHostname=node001 " in lines
+
+
+def test_processors_whose_numbers_do_not_fit_are_counted_only() -> None:
+    assert "NodeAddr=10.0.0.11 CPUs=2 RealMemory" in text("slurm.conf", gpu_1={"cpus": 2})
+
+
+def test_a_gpu_without_a_model_has_no_type() -> None:
+    made = slurm(pools={"a": {"gpus": 2, "rails": 8, "rate_gbps": 400}})
+    assert "Gres=gpu:2\n" in text("slurm.conf", made)
+    assert "NodeName=gpu-1 Name=gpu File=/dev/nvidia[0-1]\n" in text("gres.conf", made)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "expected"), [([0], "[0]"), ([0, 1, 2, 3], "[0-3]"), ([3, 0, 1, 6], "[0-1,3,6]")]
+)
+def test_device_files_are_spans(numbers: list[int], expected: str) -> None:
+    assert render.bracketed(numbers) == expected
+
+
+def test_memory_is_below_the_kernels_and_the_same_for_hosts_that_differ_a_little() -> None:
+    assert render.real_memory(2 << 40) == render.real_memory((2 << 40) - 100_000_000) == 1992192
+    assert render.real_memory(1 << 20) == 256
+
+
+def test_jobs_are_constrained_where_all_compute_hosts_have_cgroup_v2() -> None:
+    assert "ConstrainDevices=yes" in text("cgroup.conf")
+    assert {"ProctrackType=proctrack/cgroup", "PrologFlags=Contain"} <= {*text("slurm.conf").splitlines()}
+    v1 = {"cgroup": "v1"}
+    assert "CgroupPlugin=disabled" in text("cgroup.conf", gpu_2=v1)
+    assert "ProctrackType=proctrack/linuxproc" in text("slurm.conf", gpu_2=v1)
+
+
+def test_a_login_hosts_memlock_does_not_reach_jobs_and_clients_get_their_configuration() -> None:
+    lines = {*text("slurm.conf").splitlines()}
+    assert {"PropagateResourceLimitsExcept=MEMLOCK", "SlurmctldParameters=enable_configless"} <= lines
+    assert {"AuthType=auth/slurm", "CredType=cred/slurm", "ReturnToService=2"} <= lines
+
+
+def test_accounting_and_health_checks_are_left_out_where_they_are_off() -> None:
+    both = ("AccountingStorageHost=10.0.0.1", "HealthCheckInterval=300")
+    assert all(each in text("slurm.conf") for each in both)
+    off = slurm(accounting={}, health_check={"enabled": False})
+    assert not any(each.partition("=")[0] in text("slurm.conf", off) for each in both)
+
+
+def test_parameters_of_the_site_stand_in_slurm_conf() -> None:
+    assert "\nMaxJobCount=50000\n" in text("slurm.conf", slurm(parameters={"MaxJobCount": 50000}))
+
+
+def test_without_places_there_is_no_topology() -> None:
+    assert text("topology.conf") == "" and "TopologyPlugin" not in text("slurm.conf")
+
+
+def test_rail_groups_are_leaves_below_their_blocks_and_one_switch_is_above_all() -> None:
+    places = [("l1", "b1"), ("l2", "b1"), ("l3", "b2")]
+    made = slurm(
+        hosts=compute(*({"topology": {"rail_group": leaf, "block": block}} for leaf, block in places))
+    )
+    assert text("topology.conf", made).splitlines()[1:] == [
+        "SwitchName=l1 Nodes=gpu-1",
+        "SwitchName=l2 Nodes=gpu-2",
+        "SwitchName=l3 Nodes=gpu-3",
+        "SwitchName=b1 Switches=l1,l2",
+        "SwitchName=b2 Switches=l3",
+        "SwitchName=fabric Switches=b1,b2",
+    ]
+    assert "TopologyPlugin=topology/tree" in text("slurm.conf", made)
+
+
+def test_blocks_alone_are_leaves_and_a_single_leaf_needs_no_switch_above_it() -> None:
+    one = slurm(hosts=compute({"topology": {"block": "b1"}}, {"topology": {"block": "b1"}}))
+    assert text("topology.conf", one).splitlines()[1:] == ["SwitchName=b1 Nodes=gpu-1,gpu-2"]
+    two = slurm(hosts=compute({"topology": {"block": "b1"}}, {"topology": {"block": "b2"}}))
+    assert text("topology.conf", two).splitlines()[-1] == "SwitchName=fabric Switches=b1,b2"
+
+
+def test_nvlink_domains_are_blocks_of_the_smallest_one_s_size() -> None:
+    places = ["d1", "d1", "d2"]
+    made = slurm(hosts=compute(*({"topology": {"nvlink_domain": domain}} for domain in places)))
+    assert text("topology.conf", made).splitlines()[1:] == [
+        "BlockName=d1 Nodes=gpu-1,gpu-2",
+        "BlockName=d2 Nodes=gpu-3",
+        "BlockSizes=1",
+    ]
+    assert "TopologyPlugin=topology/block" in text("slurm.conf", made)
+
+
+def test_the_accounting_daemon_gets_the_password() -> None:
+    made = slurm()
+    lines = render.slurmdbd_conf(made, facts(made), "secret").splitlines()
+    assert {"StoragePass=secret", "DbdHost=ctl", "StorageLoc=slurm_acct_db"} <= {*lines}
+
+
+def test_quarantine_is_a_line_per_node() -> None:
+    assert render.quarantine(slurm(hosts=compute({"quarantine": "ECC errors"}, {}))) == "gpu-1 ECC errors\n"

@@ -1,0 +1,300 @@
+"""Decisions of the host scripts; the hosts of the lab test the rest."""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from busbar.hosts import scripts
+from stacks.slurm.package import health, preflight
+from stacks.slurm.tests.support import configured, slurm
+from tests.unit.hosts.bash import output, run
+
+NODE = (
+    "NodeName=gpu-1 Arch=x86_64 CoresPerSocket=56 Gres=gpu:h100:8(S:0-1) NodeAddr=10.0.0.11 "
+    "State=IDLE+DRAIN ThreadsPerCore=2 TmpDisk=0 Partitions=h100 "
+    "Reason=gres/gpu count reported lower than configured (7 < 8) [slurm@2026-11-24T06:00:00] Comment=x y"
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("NodeName", "gpu-1"),
+        ("State", "IDLE+DRAIN"),
+        ("Gres", "gpu:h100:8(S:0-1)"),
+        ("Reason", "gres/gpu count reported lower than configured (7 < 8) [slurm@2026-11-24T06:00:00]"),
+        ("Comment", "x y"),
+        ("Addr", ""),
+        ("Missing", ""),
+    ],
+)
+def test_a_field_of_scontrol_ends_before_the_next_name(name: str, expected: str) -> None:
+    assert output("slurm/member", 'field "$1" "$2"', name, NODE).strip() == expected
+
+
+@pytest.mark.parametrize(
+    ("gres", "expected"), [("gpu:h100:8(S:0-1)", "8"), ("gpu:2", "2"), ("(null)", ""), ("", "")]
+)
+def test_gpus_are_counted_by_gres(gres: str, expected: str) -> None:
+    scontrol = f"timeout() {{ printf '%s' 'NodeName=a Gres={gres} State=IDLE'; }}; "
+    assert output("slurm/member", f"{scontrol} gpu_count") == expected
+
+
+@pytest.mark.parametrize(
+    ("state", "settled"),
+    [
+        *(
+            (each, True)
+            for each in ("IDLE", "MIXED", "ALLOCATED", "IDLE+DRAIN", "MIXED+DRAIN", "IDLE+COMPLETING")
+        ),
+        *(
+            (each, False)
+            for each in ("DOWN*", "UNKNOWN", "IDLE*", "DOWN+DRAIN", "IDLE+DRAIN+NOT_RESPONDING", "INVAL", "")
+        ),
+    ],
+)
+def test_a_node_is_settled_when_its_state_is_its_registrations(state: str, settled: bool) -> None:
+    done = run("slurm/member", f"node_field() {{ printf '{state}'; }}; is_settled && echo yes || echo no")
+    assert done.stdout == ("yes\n" if settled else "no\n"), done.stderr
+
+
+READY = """
+poll() {{ :; }}; scontrol() {{ echo "$*"; }}; last_lines() {{ echo 'no key'; }}; READY_DEADLINE=0
+NODE_NAME=gpu-1 GPUS=8 CONTROLLER=10.0.0.1:6817; gpu_count() {{ echo {gpus}; }}
+node_field() {{ case $1 in State) printf '{state}' ;; Reason) printf '%s' '{reason}' ;; esac; }}
+await_ready && echo ready
+"""
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "gpus", "said"),
+    [
+        ("IDLE", "", 8, "ready"),
+        ("IDLE+DRAIN", "maintenance [bob@2026]", 8, "ready"),
+        ("IDLE+DRAIN", "busbar: quarantine: RMA [root@2026]", 8, "ready"),
+        ("IDLE", "", 7, "the node has 7 GPUs in Slurm, expected 8"),
+        ("", "", 0, "slurmctld does not know gpu-1 or does not answer: no key"),
+        (
+            "DOWN*",
+            "Not responding [slurm@2026]",
+            8,
+            "the node is DOWN*: Not responding [slurm@2026]; slurmd: no key",
+        ),
+        (
+            "IDLE+DRAIN",
+            "gres/gpu count reported lower [slurm@2026]",
+            7,
+            "gres/gpu count reported lower [slurm@2026]",
+        ),
+        (
+            "IDLE+DRAIN",
+            "busbar health: 1 of 2 GPUs [root@2026]",
+            8,
+            "the node is IDLE+DRAIN: busbar health: 1 of 2 GPUs",
+        ),
+    ],
+)
+def test_a_node_that_is_not_ready_is_named_with_its_own_reason(
+    state: str, reason: str, gpus: int, said: str
+) -> None:
+    done = run("slurm/member", READY.format(state=state, reason=reason, gpus=gpus))
+    assert said in done.stdout + done.stderr
+    assert ("ready" in done.stdout) == (said == "ready")
+    resumed = "update nodename=gpu-1 state=resume" in done.stdout
+    assert resumed == ("DRAIN" in state and "[slurm@" in reason)
+
+
+def test_nodes_are_the_names_of_slurm_conf() -> None:
+    text = "NodeName=b NodeHostname=x CPUs=1\nPartitionName=p Nodes=a\nNodeName=a CPUs=1\n"
+    assert output("slurm/controller", 'node_names <<<"$1"', text) == "a\nb\n"
+
+
+DRAIN = """
+SLURM_FOLDER=$PWD; answers() { :; }; payload() { printf 'NodeName=a \\n'; }
+scontrol() { echo "scontrol $*"; }; squeue() { FOUND; }; RUNNING_JOBS=POLICY DRAIN_SECONDS=0
+printf 'NodeName=a \\nNodeName=b \\n' >slurm.conf
+drain_removed
+"""
+
+
+@pytest.mark.parametrize(
+    ("policy", "jobs", "status", "said"),
+    [
+        ("wait", "", 0, ""),
+        (
+            "refuse",
+            "echo 7",
+            1,
+            "b is no longer configured, and jobs 7 run on it; it stays. Fix: set removal.running_jobs: wait",
+        ),
+        (
+            "wait",
+            "echo 7; echo 9",
+            1,
+            "jobs 7,9 run on it; it stays. Fix: raise removal.timeout_seconds, or cancel them: scancel 7 9",
+        ),
+    ],
+)
+def test_a_removed_node_is_drained_and_its_jobs_are_respected(
+    tmp_path: Path, policy: str, jobs: str, status: int, said: str
+) -> None:
+    call = DRAIN.replace("FOUND", jobs or ":").replace("POLICY", policy)
+    done = run("slurm/controller", f"cd {tmp_path}; {call}")
+    assert (done.returncode, said in done.stderr) == (status, True), done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0] == "scontrol update nodename=b state=drain reason=busbar: removed"
+    assert ("scontrol update nodename=b state=resume" in lines) == bool(status)
+
+
+QUARANTINE = """
+SLURM_FOLDER=$PWD; printf 'NodeName=a \\nNodeName=b \\nNodeName=c \\nNodeName=d \\n' >slurm.conf
+payload() { printf 'a RMA 7\\nd new\\n'; }
+node_reason() { case $1 in a) echo 'busbar: quarantine: RMA 7 [root@1]' ;;
+  b) echo 'busbar: quarantine: old [root@1]' ;; c) echo 'by bob [bob@1]' ;; esac; }
+scontrol() { echo "$*"; }
+apply_quarantine
+"""
+
+
+def test_quarantine_drains_and_releases_and_leaves_the_drains_of_others(tmp_path: Path) -> None:
+    assert output("slurm/controller", f"cd {tmp_path}; {QUARANTINE}").splitlines() == [
+        "update nodename=d state=drain reason=busbar: quarantine: new",
+        "update nodename=b state=resume",
+    ]
+
+
+def test_nodes_of_several_partitions_are_listed_once() -> None:
+    text = 'a|idle|none\na|idle|none\nb|down*|Not "here"\n'
+    found = json.loads("{" + output("slurm/job", 'node_list <<<"$1"', text) + "}")
+    assert found == {
+        "a": {"state": "idle", "reason": ""},
+        "b": {"state": "down*", "reason": 'Not "here"'},
+    }
+
+
+def test_a_log_is_read_from_an_offset(tmp_path: Path) -> None:
+    (tmp_path / "log").write_bytes(b"0123456789")
+    found = json.loads(output("slurm/job", "job_read", LOG=f"{tmp_path}/log", OFFSET="4"))
+    assert (found["size"], base64.b64decode(found["data"])) == (10, b"456789")
+    assert found["free_bytes"] > 0
+    gone = json.loads(output("slurm/job", "job_read", LOG=f"{tmp_path}/none", OFFSET="0"))
+    assert (gone["size"], gone["data"]) == (-1, "")
+
+
+SUBMIT = """
+asked() { EXISTING; }; payload() { echo script; }
+timeout() { shift; echo "$*" >&2; cat >&2; echo '12;site'; }
+job_submit
+"""
+
+
+@pytest.mark.parametrize(("existing", "job"), [(":", "12"), ("printf '7\\n9\\n'", "9")])
+def test_a_job_that_has_not_ended_is_not_submitted_again(existing: str, job: str) -> None:
+    values = {"JOB_NAME": "nccl-a", "PARTITION": "p", "NODES": "a,b", "COUNT": "2", "LOG": "/x"}
+    done = run("slurm/job", SUBMIT.replace("EXISTING", existing), **values)
+    assert json.loads(done.stdout) == {"job_id": job}
+    assert ("sbatch --parsable" in done.stderr) == (job == "12")
+
+
+def survey(prelude: str, **values: str) -> dict[str, object]:
+    script = scripts.part("slurm/survey").replace("\nslurm_report", f"\n{prelude}\nslurm_report")
+    values = {"SLURM_PACKAGES": "os", "HOME_PATH": "/", **values}
+    found: dict[str, object] = json.loads(output("preflight", script, **values))
+    return found
+
+
+def test_the_survey_counts_processors_and_devices() -> None:
+    lscpu = "lscpu() { printf '# x\\n0,0\\n0,0\\n0,1\\n0,1\\n1,2\\n1,2\\n1,3\\n1,3\\n'; }; "
+    lscpu += "gpu_minors() { echo 0,1; };"
+    found = survey(lscpu)
+    assert (found["sockets"], found["cores"], found["threads"], found["gpu_minors"]) == (2, 2, 2, [0, 1])
+    uneven = survey("lscpu() { printf '0,0\\n0,1\\n1,2\\n'; }; gpu_minors() { :; };")
+    assert (uneven["sockets"], uneven["gpu_minors"]) == (0, [])
+
+
+def test_the_survey_finds_the_newest_package_of_a_folder(tmp_path: Path) -> None:
+    for version in ("24.05.1-1", "24.11.5-1"):
+        (tmp_path / f"slurm-smd-client_{version}_amd64.deb").write_text(version)
+    debs = 'dpkg-deb() { cat "$2"; echo; }; cpu_shape() { echo 1 1 1; };'
+    assert survey(debs, SLURM_PACKAGES=str(tmp_path))["available"] == "24.11.5-1"
+
+
+def program(**changes: str) -> str:
+    """The health check of a host, with functions in place of the hardware."""
+    host = preflight.hosts_of(slurm())[2]
+    text = health.program(slurm(), host).rstrip().removesuffix("\nmain")
+    made = {
+        "gpus": 'printf \'{"status":"ok","list":[\'; for n in {1..8}; do printf \'{"model":1},\'; done',
+        "good_rails": "printf 8",
+        "gdr": "printf true",
+        "scontrol": 'echo "$*"',
+        **changes,
+    }
+    functions = "".join(f"{name}() {{ {body}; }}\n" for name, body in made.items())
+    done = subprocess.run(
+        ["bash", "-c", f"{text}\n{functions}main"], capture_output=True, text=True, check=False, timeout=60
+    )
+    return f"{done.returncode} {done.stdout}{done.stderr}"
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({}, None),
+        ({"gpus": 'printf \'{"status":"failed"\''}, "nvidia-smi fails"),
+        ({"gpus": 'printf \'{"status":"ok","list":[{"model":1}\''}, "1 of 8 GPUs"),
+        ({"good_rails": "printf 7"}, "7 of 8 rails active at 400 Gb/s"),
+        ({"gdr": "printf false"}, "no nvidia-peermem"),
+    ],
+)
+def test_an_idle_node_with_less_than_its_pool_is_drained_with_the_reason(
+    changes: dict[str, str], reason: str | None
+) -> None:
+    said = program(**changes)
+    if reason is None:
+        assert said == "0 "
+    else:
+        assert said.endswith(f"update nodename=gpu-1 state=drain reason=busbar health: {reason}\n")
+        assert said.startswith("1 ")
+
+
+def test_a_drain_with_a_reason_is_left_as_it_is() -> None:
+    said = program(
+        good_rails="printf 0", scontrol="[[ $* != *update* ]] || echo drained; echo ' Reason=by bob'"
+    )
+    assert "drained" not in said
+
+
+def test_rails_are_the_active_ports_at_the_rate_that_are_not_ignored(tmp_path: Path) -> None:
+    for name, rate, state in (
+        ("mlx5_0", 200, "4: ACTIVE"),
+        ("mlx5_1", 400, "4: ACTIVE"),
+        ("mlx5_2", 400, "1: DOWN"),
+        ("mlx5_9", 400, "4: ACTIVE"),
+    ):
+        port = tmp_path / name / "ports" / "1"
+        port.mkdir(parents=True)
+        for file, text in {"rate": f"{rate} Gb/sec", "state": state, "link_layer": "InfiniBand"}.items():
+            (port / file).write_text(f"{text}\n")
+    values = {"HEALTH_RATE": "400", "HEALTH_LINK_LAYER": "InfiniBand"}
+    text = scripts.part("slurm/health").rstrip().removesuffix("\nmain")
+    for ignored, count in (("", "2"), ("mlx5_9 x*", "1")):
+        done = subprocess.run(
+            ["bash", "-c", f"INFINIBAND={tmp_path}\n{text}\ngood_rails"],
+            env={**values, "HEALTH_IGNORED": ignored, "PATH": "/usr/bin:/bin"},
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
+        )
+        assert done.stdout == count
+
+
+def test_no_health_check_is_no_program() -> None:
+    off = slurm(**configured(health_check={"enabled": False}))
+    assert health.program(off, preflight.hosts_of(off)[2]) == ""
