@@ -66,11 +66,12 @@ def run(api: RestApi, scope: Scope, stack: str, *, as_json: bool = False) -> Fin
     from rich.console import Console
 
     from busbar.cli.output import progress
-    from busbar.diagnosis import Diagnosis, details, findings_of
+    from busbar.diagnosis import Diagnosis, details, findings_of, write_page
     from busbar.kube.wait import SystemClock
 
     state = Diagnosis(api, scope, SystemClock(), progress).run()
     found = findings_of(state, scope)
+    progress(f"page: {write_page(state, scope, found, stack)}")
     if as_json:
         print_text(found.as_json(stack, details(state, scope)))
         return found

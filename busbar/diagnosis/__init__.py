@@ -4,6 +4,7 @@
 """
 
 from busbar.diagnosis.findings import Findings, details, findings_of
+from busbar.diagnosis.page import write_page
 from busbar.diagnosis.stages import Diagnosis, Scope, State
 
-__all__ = ["Diagnosis", "Findings", "Scope", "State", "details", "findings_of"]
+__all__ = ["Diagnosis", "Findings", "Scope", "State", "details", "findings_of", "write_page"]

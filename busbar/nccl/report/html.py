@@ -66,11 +66,19 @@ def _template() -> Template:
     return environment.from_string(text)
 
 
+@cache
+def style() -> Markup:
+    """The style sheet of pages."""
+    text = resources.files("busbar.nccl.report").joinpath("style.css").read_text(encoding="utf-8")
+    return Markup(text.rstrip("\n"))
+
+
 def render_html(verdict: Verdict, origin: Origin, title: str = "NCCL validation") -> str:
     """VERDICT on the log of ORIGIN as a whole HTML page."""
     cards = _cards(verdict)
     return _template().render(
         v=verdict,
+        style=style(),
         title=title,
         facts=_facts(verdict, origin),
         word=WORDS[verdict.verdict],
