@@ -6,6 +6,7 @@ outputs are taken for groups. Nothing is guessed: what has no place in the secti
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import re
 import shlex
@@ -129,20 +130,27 @@ def _host(host: str, variables: Mapping[str, Any], *, is_item: bool) -> list[str
     if not _NAME.fullmatch(name) or _is_address(name):
         lines[0] += "   # missing: a name of lower-case letters, digits and -"
     values.setdefault("address", host)
-    lines += [f"{key}: {_scalar(values[key])}" for key in _KEYS if key in values]
+    lines += [
+        f"{key}: {values[key] if str(values[key]).isdigit() and key == 'port' else _scalar(values[key])}"
+        for key in _KEYS
+        if key in values
+    ]
     lines.append("# missing: host_key")
     first = "    - " if is_item else "    "
     return [f"{first if not number else ' ' * len(first)}{line}" for number, line in enumerate(lines)]
 
 
 def _is_address(text: str) -> bool:
-    return bool(re.fullmatch(r"[0-9.]+|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*", text))
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _scalar(value: Any) -> str:
-    """One value as YAML; digits stay digits, as in a port."""
-    text = str(value)
-    return text if text.isdigit() else str(yaml.safe_dump(text, width=1000)).splitlines()[0]
+    """One text as YAML, in quotes where it would be read as something else."""
+    return str(yaml.safe_dump(str(value), width=1000)).splitlines()[0]
 
 
 def _some(hosts: Sequence[str]) -> str:

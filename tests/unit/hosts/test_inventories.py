@@ -155,6 +155,7 @@ def test_what_is_missing_is_a_comment_and_with_it_the_section_is_valid() -> None
     [
         ("GPU01.example.com", "name: gpu01   # GPU01.example.com in the inventory"),
         ("gpu_1", "name: gpu_1   # missing: a name of lower-case letters, digits and -"),
+        ("007", "name: '007'\n"),
         ("10.0.0.7", "name: 10.0.0.7   # missing: a name of lower-case letters, digits and -"),
     ],
 )
@@ -178,6 +179,11 @@ def test_a_file_of_another_form_is_refused_with_its_line_and_without_its_text(te
     done = run("-", stdin=text)
     assert (done.exit_code, done.stdout) == (64, "")
     assert told in done.stderr and "sesame" not in done.stderr
+
+
+def test_a_name_of_digits_stays_a_text() -> None:
+    [worker] = hosts("[kube-node]\n007 ansible_port=22 ansible_user=true\n")["workers"]
+    assert worker == {"name": "007", "address": "007", "user": "true", "port": 22}
 
 
 def test_groups_that_contain_each_other_end() -> None:
