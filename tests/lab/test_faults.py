@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -49,15 +50,19 @@ def test_a_frozen_apiserver_gets_no_more_traffic_though_its_port_is_open(lab: La
 @pytest.mark.parametrize("command", ["preflight", "verify"])
 def test_a_server_whose_clock_is_ten_minutes_off_is_named(lab: Lab, command: str) -> None:
     """All hosts of the lab have the clock of one kernel: what is moved is what the host says of it."""
-    clock = "/usr/local/sbin/date"
-    lab.ssh(
-        "server-2",
-        f'printf \'#!/bin/sh\\nexec /bin/date -d "+10 minutes" "$@"\\n\' > {clock} && chmod 755 {clock}',
-    )
+    date = "/bin/date -d '+10 minutes'"
+    lines = {
+        "sbin/date": ["#!/bin/sh", f'exec {date} "$@"'],
+        "bin/bash": ["#!/bin/sh", 'BASH_ENV=/usr/local/lib/moved-clock exec /bin/bash "$@"'],
+        "lib/moved-clock": ["unset EPOCHREALTIME", f"EPOCHREALTIME=$({date} +%s.%N)"],
+    }
+    files = {f"/usr/local/{name}": shlex.join(text) for name, text in lines.items()}
+    written = (f"printf '%s\\n' {text} > {file} && chmod 755 {file}" for file, text in files.items())
+    lab.ssh("server-2", " && ".join(written))
     try:
         done = lab.run(sys.executable, "-m", "busbar", command, "dev")
     finally:
-        lab.ssh("server-2", f"rm {clock}")
+        lab.ssh("server-2", f"rm {' '.join(files)}")
     assert done.returncode == 1, done.stdout
     printed = " ".join((done.stdout + done.stderr).split())
     assert re.search(r"server-2.{0,30} clock is (5[5-9]|60)\d s ahead of this machine's", printed), printed
