@@ -1,4 +1,4 @@
-"""The address of the Kubernetes API: load balancers, or an endpoint of the site's own."""
+"""The address of the Kubernetes API: load balancers, one that the servers share, or the site's own."""
 
 from dataclasses import dataclass
 
@@ -18,14 +18,16 @@ DEADLINE_SECONDS = 300
 
 @dataclass(frozen=True, kw_only=True)
 class ApiEndpointArgs:
-    """`kubeconfig`: secret; its server is the endpoint. `servers`: the addresses behind it."""
+    """`kubeconfig`: secret; its server is the endpoint. `setting`: the key that it is configured by. `fix`:
+    what to check where it does not answer."""
 
     kubeconfig: pulumi.Input[str]
-    servers: list[str]
+    setting: str
+    fix: str
 
 
 class ApiEndpoint(pulumi.ComponentResource):
-    """Makes one Command, which ends when /readyz is 200 through an endpoint that busbar does not set up."""
+    """Makes one Command, which ends when /readyz is 200 at an address without a load balancer of busbar."""
 
     nodes: list[remote.Command | local.Command]
 
@@ -34,7 +36,7 @@ class ApiEndpoint(pulumi.ComponentResource):
         ready = create_cluster_command(
             f"{name}-ready",
             "wait api",
-            {"servers": args.servers, "deadline_seconds": DEADLINE_SECONDS},
+            {"setting": args.setting, "fix": args.fix, "deadline_seconds": DEADLINE_SECONDS},
             args.kubeconfig,
             pulumi.ResourceOptions(parent=self),
         )
@@ -46,17 +48,28 @@ def create_api_front(
     config: StackConfig, preflight: Preflight, control_plane: K3sControlPlane, parent: pulumi.Resource
 ) -> HAProxyLoadBalancer | ApiEndpoint:
     """What workers, operators and kubeconfigs reach the API through."""
-    if config.cluster.api_endpoint:
-        servers = [server.address for server in config.inventory.servers]
-        return ApiEndpoint(
-            "api-endpoint",
-            ApiEndpointArgs(kubeconfig=control_plane.kubeconfig, servers=servers),
-            # Servers that run get its name in their certificates first.
-            pulumi.ResourceOptions(parent=parent, depends_on=control_plane.ahead_of_workers),
+    if config.inventory.load_balancers:
+        return HAProxyLoadBalancer(
+            "load-balancer",
+            HAProxyLoadBalancerArgs.of(
+                config, ca_pem=control_plane.ca_pem, install_id=control_plane.install_id
+            ),
+            # Its packages are installed while server 1 is, its configuration needs the CA.
+            adopted_by(parent, [preflight]),
         )
-    return HAProxyLoadBalancer(
-        "load-balancer",
-        HAProxyLoadBalancerArgs.of(config, ca_pem=control_plane.ca_pem, install_id=control_plane.install_id),
-        # Its packages are installed while server 1 is, its configuration needs the CA.
-        adopted_by(parent, [preflight]),
+    if config.cluster.api_endpoint:
+        setting = "api_endpoint"
+        servers = ", ".join(server.address for server in config.inventory.servers)
+        fix = (
+            f"have it pass TCP port 6443 on to port 6443 of the servers ({servers}) without ending TLS, each "
+            "checked by GET https://SERVER:6443/readyz"
+        )
+    else:
+        setting = "hosts.virtual_ip"
+        fix = "let this machine reach it by TCP port 6443; see on the servers: journalctl -u keepalived"
+    return ApiEndpoint(
+        "api-endpoint",
+        ApiEndpointArgs(kubeconfig=control_plane.kubeconfig, setting=setting, fix=fix),
+        # Servers that run get the address into their certificates first.
+        pulumi.ResourceOptions(parent=parent, depends_on=control_plane.ahead_of_workers),
     )

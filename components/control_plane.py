@@ -16,14 +16,16 @@ from busbar.components.engine.removal import create_teardown
 from busbar.components.engine.ssh import SshLogin
 from busbar.components.engine.stack_config import StackConfig
 from busbar.components.preflight import Preflight
-from busbar.config import K3s, section
-from busbar.hosts import k3s, proxy
+from busbar.config import K3s, VirtualIp, section
+from busbar.hosts import haproxy, k3s, proxy
 from busbar.hosts.host import Host
 from busbar.hosts.inventory import api_url
 from busbar.hosts.script_output import known_ca, kubeconfig_text, server_facts, with_server
 
 # Downloads, and then up to 7 minutes until the Node is Ready.
 SERVER_DEADLINE_SECONDS = 1200
+# More with keepalived: an apt that already runs, the package, and the address.
+KEEPALIVED_SECONDS = 900
 # Near the end of its certificates K3s is restarted first, after a step that still runs there.
 KUBECONFIG_DEADLINE_SECONDS = 960
 # For each replaced machine up to 5 minutes.
@@ -40,6 +42,7 @@ class K3sControlPlaneArgs:
     `k3s`: as `k3s` of `busbar:cluster`. `project`: folder that relative paths in it start from.
     `registry_credentials`: secret object registry -> auth (busbar:registryCredentials). `s3_access_key` and
     `s3_secret_key`: secrets, needed where `k3s.snapshots.s3` is set.
+    `virtual_ip`: as `hosts.virtual_ip` of `busbar:cluster`, if the servers share it.
     `environment`: the proxy of the hosts (busbar.hosts.proxy).
     `server_token`, `agent_token`: secrets to join with, letters and digits; `install_id`: as in `JoinTokens`.
     """
@@ -57,6 +60,7 @@ class K3sControlPlaneArgs:
     with_k3s: pulumi.Input[Sequence[str]]
     k3s: Mapping[str, Any] = field(default_factory=dict)
     project: str = "."
+    virtual_ip: Mapping[str, Any] | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     registry_credentials: pulumi.Input[dict[str, Any]] | None = None
     s3_access_key: pulumi.Input[str] | None = None
@@ -65,7 +69,7 @@ class K3sControlPlaneArgs:
     @classmethod
     def of(cls, config: StackConfig, preflight: Preflight, tokens: JoinTokens) -> "K3sControlPlaneArgs":
         """The arguments for the servers of a configuration, which `preflight` has checked."""
-        inventory = config.inventory
+        inventory, shared = config.inventory, config.cluster.hosts.virtual_ip
         return cls(
             cluster=config.cluster.name,
             servers=inventory.servers,
@@ -80,6 +84,7 @@ class K3sControlPlaneArgs:
             with_k3s=preflight.with_k3s,
             k3s=config.cluster.k3s.model_dump(),
             project=str(config.project),
+            virtual_ip=shared.model_dump() if shared and not inventory.load_balancers else None,
             environment=proxy.environment(inventory, of_servers=True),
             registry_credentials=config.registry_credentials,
             s3_access_key=config.secrets.get("s3AccessKey"),
@@ -131,6 +136,7 @@ class K3sControlPlane(pulumi.ComponentResource):
         self._prefix = name
         self._args = args
         self._settings = section(K3s, "k3s", args.k3s)
+        self._shared = section(VirtualIp, "virtual_ip", args.virtual_ip) if args.virtual_ip else None
         self.registries_yaml = self._render_registries()
         self._server_token = pulumi.Output.secret(args.server_token)
         self._agent_token = pulumi.Output.secret(args.agent_token)
@@ -214,8 +220,12 @@ class K3sControlPlane(pulumi.ComponentResource):
         after: pulumi.Input[Sequence[pulumi.Resource]],
         peer_ca: pulumi.Input[str] | None = None,
     ) -> Server:
-        args, settings = self._args, self._settings
-        jwt = k3s.authenticators(settings)
+        args, settings, shared = self._args, self._settings, self._shared
+        optional = {
+            "jwt": k3s.authenticators(settings),
+            "keepalived_conf": haproxy.keepalived_config(args.servers, shared, host),
+        }
+        seconds = SERVER_DEADLINE_SECONDS + (KEEPALIVED_SECONDS if shared else 0)
         return create_server(
             ServerArgs(
                 on=HostArgs(
@@ -230,14 +240,15 @@ class K3sControlPlane(pulumi.ComponentResource):
                 values={
                     **k3s.download_values(settings, "server", Path(args.project)),
                     **k3s.rotation_values(settings),
+                    **({"VIRTUAL_IP": shared.address} if shared else {}),
                 },
-                timeout_seconds=k3s.install_seconds(settings, "server", SERVER_DEADLINE_SECONDS),
+                timeout_seconds=k3s.install_seconds(settings, "server", seconds),
                 payload={
                     "config": self._render_config(host),
                     "registries": self.registries_yaml,
                     **proxy.payload(args.environment),
                     **({} if peer_ca is None else {"peer_ca": peer_ca}),
-                    **({"jwt": jwt} if jwt else {}),
+                    **{key: text for key, text in optional.items() if text},
                 },
             ),
             pulumi.ResourceOptions(parent=self, depends_on=after),

@@ -296,7 +296,7 @@ k3s_await() {
 
 # restart_after_drift UNIT: K3s may run with files that were changed since they were applied: then it restarts.
 restart_after_drift() {
-  if [[ -s $STATE_DIR/applied.sha256 ]] && ! sha256sum --check --status "$STATE_DIR/applied.sha256" 2>/dev/null; then
+  if [[ -s $STATE_DIR/applied.sha256 ]] && ! grep -v '/etc/keepalived/' "$STATE_DIR/applied.sha256" | sha256sum --check --status 2>/dev/null; then
     note "files were changed since the last update: restarting $1 with the configured files"
     rm -f "$STATE_DIR/$1.sha256"
   fi
@@ -307,7 +307,7 @@ record_applied_hash() {
   printf '%s\n' "$K3S_DESIRED_HASH" | write_file "$STATE_DIR/$1.sha256" 0600
   local settings
   mapfile -d '' -t settings < <(k3s_settings "$1")
-  record_applied "$K3S" "$K3S_CONFIG_DIR/config.yaml" /etc/sysctl.d/90-busbar-kubelet.conf "${settings[@]}"
+  record_applied "$K3S" "$K3S_CONFIG_DIR/config.yaml" /etc/sysctl.d/90-busbar-kubelet.conf "${settings[@]}" ${VIRTUAL_IP:+"$KEEPALIVED"}
   private_files | xargs -r -d '\n' chmod 0600
 }
 

@@ -2,14 +2,15 @@
 # A K3s server with embedded etcd. VERB=install: installed, Ready and a voter in etcd. VERB=remove: removed.
 #
 # Values: OWNER, INSTALL_ID, NODE_NAME, NODE_ADDRESS, VERSION, URL_AMD64, SHA256_AMD64 (or ARM64), IMAGES (lines "sha256 url"),
-#   FIRST (true on server 1), PEERS (addresses of the other servers, in their order), ROTATE_* (k3s-rotation.sh).
+#   FIRST (true on server 1), PEERS (addresses of the other servers, in their order), ROTATE_* (k3s-rotation.sh),
+#   VIRTUAL_IP (keepalived.sh; not set unless the servers share an address).
 # Payload: config (config.yaml without cluster-init, server, node-ip, flannel-iface), registries (registries.yaml, may be empty),
 #   peer_ca (on server 1: sha256 of the CA of the cluster that server 2 runs; empty for a new cluster),
 #   jwt (the part of this name of an AuthenticationConfiguration; may be empty),
 #   proxy (drop-in of the unit with the environment of a proxy; may be left out).
 # Facts: {"node","version","ca_sha256","ca_pem"}
 # shellcheck source=/dev/null
-[[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/parts.sh" lib lib-install owner k3s-api k3s-lib k3s-etcd k3s-rotation k3s-remove
+[[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/parts.sh" lib lib-install owner k3s-api k3s-lib k3s-etcd k3s-rotation k3s-remove packages keepalived
 
 UNIT=k3s
 PEER_DEADLINE=60
@@ -34,6 +35,7 @@ install_server() {
   [[ ! -e $STATE_DIR/restoring ]] ||
     die "an earlier restore of etcd is not finished on this host; no changes made" "finish it: busbar restore STACK --snapshot NAME --yes"
   refuse_new_identity
+  [[ -z ${VIRTUAL_IP:-} ]] || refuse_foreign_keepalived
   address=$(k3s_node_address)
   claim_host server
   # Of a removal that was interrupted.
@@ -45,6 +47,7 @@ install_server() {
   pin_peer_ca "$membership"
   with_rotations "$UNIT" apply_server "$membership" "$address"
   renew_certificate
+  share_address
   k3s_record_machine "$UNIT" "$KUBECONFIG_FILE"
   record_applied_hash "$UNIT"
   facts
@@ -67,6 +70,24 @@ apply_server() {
     k3s_renew_pod_network "$UNIT" "$KUBECONFIG_FILE"
     k3s_await_server
   fi
+}
+
+# share_address: clients reach the API at the virtual IP, which one of the servers has whose own API is ready.
+share_address() {
+  if [[ -z ${VIRTUAL_IP:-} ]]; then
+    remove_keepalived
+    return
+  fi
+  install_package keepalived
+  configure_keepalived
+  poll "$VIRTUAL_IP_DEADLINE" virtual_ip_answers ||
+    die "the virtual IP $VIRTUAL_IP does not answer after $VIRTUAL_IP_DEADLINE s" \
+      "check hosts.virtual_ip.interface (ip link), journalctl -u keepalived, and that the servers reach each other by VRRP (protocol 112)"
+}
+
+virtual_ip_answers() {
+  [[ $(curl -s --noproxy '*' --connect-timeout 3 --max-time 6 --cacert "$K3S_DATA_DIR/server/tls/server-ca.crt" \
+    "https://$(bracketed "$VIRTUAL_IP"):6443/readyz" 2>/dev/null) == ok ]]
 }
 
 # snapshot_before_upgrade: of etcd, before a running server gets another binary; `busbar` never deletes it.
@@ -272,6 +293,7 @@ remove_server() {
     return
   }
   leave_cluster
+  remove_keepalived
   k3s_uninstall "$UNIT"
   rm -f "$TEARDOWN"
 }

@@ -45,14 +45,12 @@ verify_part() {
 verify_units() {
   local unit units=()
   case $ROLE in
-    lb)
-      units=(haproxy)
-      ! grep -qs keepalived "$STATE_DIR/applied.sha256" || units+=(keepalived)
-      ;;
+    lb) units=(haproxy) ;;
     server) units=(k3s) ;;
     worker) units=(k3s-agent) ;;
     nfs) units=("$NFS_UNIT") ;;
   esac
+  ! grep -qs /etc/keepalived/ "$STATE_DIR/applied.sha256" || units+=(keepalived)
   for unit in "${units[@]}"; do
     systemctl is-active --quiet "$unit" || drift "$unit is not running ($(systemctl is-active "$unit" || true))"
     systemctl is-enabled --quiet "$unit" || drift "$unit does not start at boot"

@@ -38,8 +38,8 @@ def allocatable() -> None:
 def api() -> None:
     """Wait for /readyz of the Kubernetes API; the request is JSON on stdin.
 
-    stdin: {"servers": ["10.0.0.11"], "deadline_seconds": 300}. The cluster: KUBECONFIG. Prints {"server"}
-    when it answers; otherwise prints why it does not, and exits with 1.
+    stdin: {"setting": "api_endpoint", "fix": "...", "deadline_seconds": 300}. The cluster: KUBECONFIG. Prints
+    {"server"} when it answers; otherwise prints why it does not, and exits with 1.
     """
     import json
 

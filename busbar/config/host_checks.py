@@ -15,6 +15,8 @@ RESOURCES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "servers": ("control-plane", ("", "-removal")),
     "workers": ("worker", ("", "-removal")),
 }
+# With fewer servers none could take a shared address over.
+MIN_SHARING = 3
 # Those beside the servers whose names begin in the same way.
 CONTROL_PLANE_STEPS = ("kubeconfig", "nodes", "rejoin", "stale-nodes", "taints")
 
@@ -81,12 +83,12 @@ def quorum(config: PartialConfig) -> Iterator[str]:
 
 
 def api_endpoint(config: PartialConfig) -> Iterator[str]:
-    """One way to the Kubernetes API: load balancers, or an endpoint of the site."""
+    """One way to the Kubernetes API: load balancers, an address of the servers, or the site's own."""
     balanced = bool(config.group("load_balancers"))
-    if not balanced and not config.has_api_endpoint:
+    if not (balanced or config.has_virtual_ip or config.has_api_endpoint):
         yield (
             "hosts.load_balancers: missing: the Kubernetes API needs an address. Fix: list one or two hosts, "
-            "or give an endpoint of your own: `api_endpoint: {address: ADDRESS}`"
+            "or give hosts.virtual_ip for the servers, or `api_endpoint: {address: ADDRESS}` of your own"
         )
     if config.has_api_endpoint:
         for setting, given in (("load_balancers", balanced), ("virtual_ip", config.has_virtual_ip)):
@@ -95,16 +97,21 @@ def api_endpoint(config: PartialConfig) -> Iterator[str]:
 
 
 def virtual_ip(config: PartialConfig) -> Iterator[str]:
-    """A shared address with two load balancers, and only then."""
-    count = len(config.group("load_balancers"))
+    """A shared address with two load balancers, or with three servers or more and no load balancer."""
+    count, servers = len(config.group("load_balancers")), len(config.group("servers"))
     if count == 2 and not config.has_virtual_ip:
         yield "hosts.virtual_ip: missing: two load balancers share an address. Fix: add {address, interface}"
     if count == 1 and config.has_virtual_ip:
         yield "hosts.virtual_ip: given with one load balancer. Fix: remove it, or add a second load balancer"
+    if count == 0 and config.has_virtual_ip and not config.has_api_endpoint and servers < MIN_SHARING:
+        yield (
+            f"hosts.virtual_ip: got {servers} servers and no load balancer, expected at least {MIN_SHARING}. "
+            "Fix: give the address of the server as `api_endpoint: {address: ADDRESS}` instead"
+        )
     shared = _ip(config.virtual_ip)
-    if count < 2 or shared is None:
+    if count == 1 or shared is None:
         return
-    for host in config.group("load_balancers"):
+    for host in _sharing(config):
         address = _ip(host.address)
         if address is None or address.version != shared.version:
             yield (
@@ -113,21 +120,26 @@ def virtual_ip(config: PartialConfig) -> Iterator[str]:
             )
 
 
+def _sharing(config: PartialConfig) -> list[PartialHost]:
+    return config.group("load_balancers") or config.group("servers")
+
+
 # Prefix of the largest subnet that load balancers are expected in, by family.
 _LARGEST_SUBNET = {4: 16, 6: 64}
 
 
 def virtual_ip_warnings(config: PartialConfig) -> Iterator[str]:
-    """A shared address far from the load balancers. Preflight compares it with their networks."""
+    """A shared address far from the hosts that share it. Preflight compares it with their networks."""
     shared = _ip(config.virtual_ip)
-    addresses = [_ip(host.address) for host in config.group("load_balancers")]
+    addresses = [_ip(host.address) for host in _sharing(config)]
+    role = "load balancers" if config.group("load_balancers") else "servers"
     if shared is None or not all(addresses):
         return
     network = ipaddress.ip_network(f"{shared}/{_LARGEST_SUBNET[shared.version]}", strict=False)
     if not any(address in network for address in addresses):
         yield (
-            f"hosts.virtual_ip.address: '{shared}' and the load balancers ({', '.join(map(str, addresses))}) "
-            "are probably not in one subnet. Fix: use a free address of the load balancers' subnet"
+            f"hosts.virtual_ip.address: '{shared}' and the {role} ({', '.join(map(str, addresses))}) are "
+            f"probably not in one subnet. Fix: use a free address of the subnet of the {role}"
         )
 
 

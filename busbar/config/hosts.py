@@ -37,10 +37,10 @@ class Worker(HostConfig):
 
 
 class VirtualIp(Model):
-    """The address that two load balancers share by VRRP (keepalived)."""
+    """The address that two load balancers, or without any the servers, share by VRRP (keepalived)."""
 
     address: IpAddress = Field(description="The shared address, at which the Kubernetes API is reached.")
-    interface: InterfaceName = Field(description="Network interface of the load balancers that carries it.")
+    interface: InterfaceName = Field(description="Network interface of these hosts that carries it.")
     router_id: Annotated[Int, Field(ge=1, le=255)] = Field(
         default=51, description="VRRP router id; must be unique on the network segment."
     )
@@ -72,10 +72,13 @@ class Hosts(Model):
     load_balancers: list[HostConfig] = Field(
         default=[],
         max_length=2,
-        description="Hosts for HAProxy: 1, or 2 that share hosts.virtual_ip. None with api_endpoint.",
+        description="Hosts for HAProxy: 1, or 2 that share hosts.virtual_ip. None with api_endpoint, or if "
+        "the servers share hosts.virtual_ip.",
     )
     virtual_ip: VirtualIp | None = Field(
-        default=None, description="Required with two load balancers, not allowed with one."
+        default=None,
+        description="Required with two load balancers, not allowed with one. Without load balancers three "
+        "servers or more share it.",
     )
     servers: list[HostConfig] = Field(
         min_length=1,

@@ -12,6 +12,7 @@ from busbar.hosts.host import Host
 from busbar.hosts.inventory import API_PORT
 
 CA_FILE = "/etc/haproxy/busbar-ca.pem"
+SERVER_CA_FILE = "/var/lib/rancher/k3s/server/tls/server-ca.crt"
 VRRP_PRIORITY = 150
 VRRP_STEP = 50
 
@@ -28,15 +29,22 @@ def haproxy_config(load_balancers: Sequence[Host], servers: Sequence[Host], shar
     )
 
 
-def keepalived_config(load_balancers: Sequence[Host], shared: VirtualIp | None, host: Host) -> str:
-    """keepalived.conf of one of two load balancers; empty without a virtual IP."""
+def keepalived_config(hosts: Sequence[Host], shared: VirtualIp | None, host: Host) -> str:
+    """keepalived.conf of one of two load balancers, or of one of the servers without any; empty without a
+    virtual IP."""
     if shared is None:
         return ""
-    position = load_balancers.index(host)
+    servers = host.role == "server"
+    # Of servers the order does not matter: who has the address keeps it.
+    step = 1 if servers else VRRP_STEP
     return _template("keepalived.conf.j2").render(
+        of="all servers" if servers else "two load balancers",
+        servers=servers,
+        ca_file=SERVER_CA_FILE,
+        port=API_PORT,
         address=host.address,
-        peers=[peer.address for peer in load_balancers if peer != host],
-        priority=VRRP_PRIORITY - VRRP_STEP * position,
+        peers=[peer.address for peer in hosts if peer != host],
+        priority=VRRP_PRIORITY - step * hosts.index(host),
         virtual_ip=shared,
     )
 

@@ -1,4 +1,4 @@
-"""Wait until the Kubernetes API answers at an endpoint that busbar does not set up."""
+"""Wait until the Kubernetes API answers at an address with no load balancer of busbar behind it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ POLL_SECONDS = 2.0
 class EndpointSpec(Model):
     """The JSON that `busbar wait api` reads on stdin."""
 
-    servers: tuple[str, ...] = Field(min_length=1, description="Addresses of the servers behind it.")
+    setting: str = Field(description="The key of its address, for the error message.")
+    fix: str = Field(description="What to check where it does not answer.")
     deadline_seconds: float = Field(gt=0)
 
 
@@ -34,8 +35,4 @@ def wait(api: Api, spec: EndpointSpec, clock: Clock, progress: ProgressCallback)
         # Any answer may change: a load balancer that knows no server yet answers for itself.
         wait_until(ask, deadline, poll_seconds=POLL_SECONDS, progress=progress, retry_on=lambda _: True)
     except TimedOut as error:
-        raise NotReachable(
-            f"api_endpoint: {error}. Fix: have it pass TCP port 6443 on to port 6443 of the servers "
-            f"({', '.join(spec.servers)}) without ending TLS, each checked by GET "
-            "https://SERVER:6443/readyz; then retry"
-        ) from None
+        raise NotReachable(f"{spec.setting}: {error}. Fix: {spec.fix}; then retry") from None

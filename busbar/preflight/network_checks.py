@@ -9,7 +9,7 @@ from busbar.hosts.finding import Check, error, warning
 from busbar.hosts.host import Host
 from busbar.hosts.inventory import API_PORT
 from busbar.preflight.report import Report
-from busbar.preflight.spec import HostRequirements
+from busbar.preflight.spec import SHARED, HostRequirements
 
 NODE_ROLES = ("server", "worker")
 KUBELET_PORT = 10250
@@ -32,8 +32,8 @@ def check_network(host: Host, required: HostRequirements, report: Report) -> Ite
         yield error(
             f"has no network interface {required.interface}, which carries hosts.virtual_ip; got "
             f"{', '.join(report.interfaces)}",
-            "correct hosts.virtual_ip.interface; where the load balancers name it differently, give it one "
-            "name on both (set-name of netplan, or a .link file of systemd)",
+            "correct hosts.virtual_ip.interface; where these hosts name it differently, give it one "
+            "name on all (set-name of netplan, or a .link file of systemd)",
         )
     elif required.interface:
         yield from _shared_address(required, report)
@@ -110,22 +110,22 @@ def _node_address(host: Host, required: HostRequirements, report: Report) -> Ite
 
 def _shared_address(required: HostRequirements, report: Report) -> Iterator[Check]:
     """The address of hosts.virtual_ip is in a network that the host has a route to."""
-    for setting, address in required.networks.items():
-        if not any(_is_inside(address, ipaddress.ip_network(each, strict=False)) for each in report.routes):
-            yield (
-                # A load balancer that runs is not stopped.
-                "warning" if report.managed else "error",
-                f"has no network with {setting} {address}, got {', '.join(report.routes) or 'none'}: other "
-                "hosts would not find it",
-                "use a free address of the network that hosts.virtual_ip.interface is in",
-            )
+    address = required.networks[SHARED]
+    if not any(_is_inside(address, ipaddress.ip_network(each, strict=False)) for each in report.routes):
+        yield (
+            # A host that runs is not stopped.
+            "warning" if report.managed else "error",
+            f"has no network with {SHARED} {address}, got {', '.join(report.routes) or 'none'}: other "
+            "hosts would not find it",
+            "use a free address of the network that hosts.virtual_ip.interface is in",
+        )
 
 
 def _overlaps(required: HostRequirements, report: Report) -> Iterator[Check]:
     """What the networks of pods and services hide. Where K3s runs, it has such routes itself."""
     if report.k3s_data:
         return
-    for setting, text in required.networks.items():
+    for setting, text in required.networks.items() - {(SHARED, required.networks.get(SHARED))}:
         network = ipaddress.ip_network(text)
         inside = [each for each in (*report.addresses, *report.routes) if _is_inside(each, network)]
         if inside:

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
@@ -32,6 +33,7 @@ CGROUP_V2_SINCE = Version("1.35")
 NETDEV_SELECTORS = frozenset({"linkTypes", "pfNames", "nicNames"})
 SERVER_MIN_DISK_GB = 10
 LB_MIN_DISK_GB = 1
+SHARED = "hosts.virtual_ip.address"
 
 
 class HostRequirements(Model):
@@ -49,11 +51,11 @@ class HostRequirements(Model):
     proxy: str = ""
     """URL of the proxy that it must reach."""
     networks: dict[str, str] = Field(default={})
-    """Setting -> network of the pods and of the services; for a load balancer -> the shared address."""
+    """Setting -> network of the pods and of the services; for hosts that share an address -> that."""
     flannel: bool = False
     """Whether flannel takes the interface that carries the node's address."""
     interface: str = ""
-    """The network interface for hosts.virtual_ip, on load balancers."""
+    """The network interface for hosts.virtual_ip, on the hosts that share it."""
     cgroup_v2: bool = False
     gpus: int = 0
     gpu_model: str | None = None
@@ -156,18 +158,20 @@ def spec_of(cluster: Cluster, *, login: Mapping[str, Any], project: Path | None 
     ]
     network = cluster.network_operator
     shared = cluster.hosts.virtual_ip
+    of_servers = {SHARED: shared.address} if shared and not inventory.load_balancers else {}
     requirements = {
         "lb": HostRequirements(
             min_disk_gb=LB_MIN_DISK_GB,
             plan=_plan("haproxy", front),
             interface=shared.interface if shared else "",
-            networks={"hosts.virtual_ip.address": shared.address} if shared else {},
+            networks={SHARED: shared.address} if shared else {},
         ),
         **({"nfs": HostRequirements(min_disk_gb=LB_MIN_DISK_GB)} if cluster.hosts.nfs_server else {}),
         "server": HostRequirements(
             min_disk_gb=SERVER_MIN_DISK_GB,
             plan=_plan("k3s-server", k3s, front),
-            **_node(cluster.k3s, "server"),
+            interface=shared.interface if shared and of_servers else "",
+            **_node(cluster.k3s, "server", of_servers),
         ),
     }
     for name, pool in cluster.pools.items():
@@ -216,7 +220,9 @@ def without_login(
     return {**spec, **{key: value for key, value in optional.items() if value}}
 
 
-def _node(k3s: K3s, role: Literal["server", "worker"]) -> dict[str, Any]:
+def _node(
+    k3s: K3s, role: Literal["server", "worker"], shared: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, Any]:
     """What K3s requires of a node, and of its network."""
     number = versions.release(k3s.version)
     urls = [k3s.base_url, *(image.url for image in k3s.images if role in image.roles)]
@@ -226,7 +232,7 @@ def _node(k3s: K3s, role: Literal["server", "worker"]) -> dict[str, Any]:
         "rotate": rotations(k3s),
         "cgroup_v2": number is None or number >= CGROUP_V2_SINCE,
         "downloads": tuple(sorted({urlsplit(url).hostname or "" for url in urls})),
-        "networks": {"k3s.cluster_cidr": k3s.cluster_cidr, "k3s.service_cidr": k3s.service_cidr},
+        "networks": {"k3s.cluster_cidr": k3s.cluster_cidr, "k3s.service_cidr": k3s.service_cidr, **shared},
         "flannel": k3s.flannel_backend != "none" and not {"node-ip", "flannel-iface"} & arguments.keys(),
     }
 

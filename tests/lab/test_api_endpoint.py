@@ -49,7 +49,7 @@ def wait(server: str, kubeconfig: Path) -> subprocess.CompletedProcess[str]:
     kubeconfig.write_text(yaml.safe_dump(content), encoding="utf-8")
     return subprocess.run(
         [sys.executable, "-m", "busbar", "wait", "api"],
-        input=json.dumps({"servers": ["10.77.0.11"], "deadline_seconds": 5}),
+        input=json.dumps({"setting": "api_endpoint", "fix": "repair it", "deadline_seconds": 5}),
         env={"PATH": "/usr/bin:/bin", "KUBECONFIG": str(kubeconfig)},
         cwd=PROJECT, text=True, capture_output=True, timeout=60, check=False,
     )  # fmt: skip
@@ -76,4 +76,4 @@ def test_an_endpoint_that_does_not_answer_is_named_with_what_it_has_to_do(tmp_pa
     assert wait(ENDPOINT, tmp_path / "kubeconfig").returncode == 0
     refused = wait(f"https://{find('lb-1').address}:6443", tmp_path / "kubeconfig")
     assert refused.returncode == 1
-    assert "cannot be reached" in refused.stderr and "(10.77.0.11) without ending TLS" in refused.stderr
+    assert "cannot be reached" in refused.stderr and "Fix: repair it" in refused.stderr

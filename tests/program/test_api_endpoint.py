@@ -1,4 +1,4 @@
-"""A site with an endpoint of its own: no load balancer, and everything reaches the API through it."""
+"""A site without load balancers: everything reaches the API at an endpoint of its own, or one of servers."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from busbar.hosts.scripts import values_of
 from tests.program.answers import healthy
 from tests.program.harness import Run, run_program
 from tests.support.clusters import site
@@ -28,10 +29,15 @@ def run() -> Run:
     return run_with()
 
 
-def config_of(run: Run, name: str) -> dict[str, Any]:
-    """The config.yaml that a step sends to its host."""
+def sent(run: Run, name: str) -> dict[str, str]:
+    """The files that a step sends to its host."""
     payload = json.loads(run.named(name).inputs["stdin"].splitlines()[0])
-    return dict(yaml.safe_load(base64.b64decode(payload["config"])))
+    return {key: base64.b64decode(text).decode() for key, text in payload.items()}
+
+
+def config_of(run: Run, name: str) -> dict[str, Any]:
+    """Its config.yaml."""
+    return dict(yaml.safe_load(sent(run, name)["config"]))
 
 
 def test_nothing_is_made_of_a_load_balancer(run: Run) -> None:
@@ -48,7 +54,8 @@ def test_certificates_agents_kubeconfig_and_outputs_have_the_endpoint(run: Run) 
 def test_workers_and_operators_wait_until_it_answers(run: Run) -> None:
     ready = run.named("api-endpoint-ready")
     asked = json.loads(ready.inputs["stdin"])
-    assert asked == {"servers": ["192.0.2.11", "192.0.2.12", "192.0.2.13"], "deadline_seconds": 300}
+    assert (asked["setting"], asked["deadline_seconds"]) == ("api_endpoint", 300)
+    assert "of the servers (192.0.2.11, 192.0.2.12, 192.0.2.13) without ending TLS" in asked["fix"]
     assert run.waits_for(ready, run.named("control-plane-kubeconfig"))
     assert not run.waits_for(ready, run.named("control-plane-server-2"))
     for later in ("worker-gpu-1", "gpu-operator-release", "control-plane-taints"):
@@ -62,3 +69,23 @@ def test_in_a_cluster_that_exists_it_is_asked_after_all_certificates_have_its_na
 
 def test_preflight_knows_the_endpoint(run: Run) -> None:
     assert json.loads(run.named("preflight-hosts").inputs["stdin"])["api_endpoint"] == "k8s.example.org"
+
+
+def test_servers_that_share_an_address_stand_in_place_of_load_balancers() -> None:
+    cluster = site(load_balancers=0)
+    cluster["hosts"]["virtual_ip"] = {"address": "192.0.2.100", "interface": "eth0"}
+    run = run_program(cluster, healthy(cluster))
+    assert run.error is None
+    assert not [each for each in run.resources if "HAProxy" in each]
+    for number in (1, 2, 3):
+        server = f"control-plane-server-{number}"
+        assert values_of(run.named(server).inputs["create"])["VIRTUAL_IP"] == "192.0.2.100"
+        assert f"unicast_src_ip 192.0.2.1{number}" in sent(run, server)["keepalived_conf"]
+        assert config_of(run, server)["tls-san"][0] == "192.0.2.100"
+    assert run.outputs["api_endpoint"] == "https://192.0.2.100:6443"
+    ready = run.named("api-endpoint-ready")
+    assert json.loads(ready.inputs["stdin"])["setting"] == "hosts.virtual_ip"
+    assert run.waits_for(run.named("worker-gpu-1"), ready)
+    assert not run.waits_for(ready, run.named("control-plane-server-2"))
+    server = json.loads(run.named("preflight-hosts").inputs["stdin"])["requirements"]["server"]
+    assert (server["interface"], server["networks"]["hosts.virtual_ip.address"]) == ("eth0", "192.0.2.100")

@@ -282,6 +282,27 @@ def test_a_virtual_ip_with_one_load_balancer_is_refused() -> None:
     assert found.startswith("hosts.virtual_ip: given with one load balancer")
 
 
+def sharing(servers: int, address: str = "192.0.2.100") -> dict[str, Any]:
+    """A site whose servers share an address."""
+    data = site(load_balancers=0, servers=servers)
+    data["hosts"]["virtual_ip"] = {"address": address, "interface": "eth0"}
+    return data
+
+
+def test_three_servers_or_more_may_share_an_address_without_load_balancers() -> None:
+    assert not [line for line in warnings(load(sharing(3))) if "virtual_ip" in line]
+    load(sharing(5))
+    [found] = findings(sharing(1))
+    assert found.startswith("hosts.virtual_ip: got 1 servers and no load balancer, expected at least 3. Fix:")
+
+
+def test_the_address_of_servers_is_of_their_family_and_in_their_subnet() -> None:
+    found = findings(sharing(3, "2001:db8::1"))
+    assert [line.partition(":")[0] for line in found] == [f"hosts.servers[{n}].address" for n in range(3)]
+    [far] = virtual_ip_warnings(PartialConfig.of(sharing(3, "10.9.8.7")))
+    assert "and the servers (192.0.2.11, 192.0.2.12, 192.0.2.13) are probably not in one subnet" in far
+
+
 def test_the_shared_address_may_not_be_that_of_a_host() -> None:
     data = site(load_balancers=2)
     data["hosts"]["virtual_ip"]["address"] = "192.0.2.1"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from busbar.config import Cluster, load
+from busbar.config import Cluster, VirtualIp, load
 from busbar.hosts import haproxy, k3s
 from busbar.hosts.inventory import Inventory
 from busbar.hosts.script_output import with_server
@@ -296,6 +296,24 @@ def test_the_whole_configuration_of_keepalived() -> None:
         *(f"virtual_router_id {shared.router_id}", "priority 150", "advert_int 1"),
         *("unicast_src_ip 10.0.0.1", "unicast_peer {", "10.0.0.2", "}"),
         *("virtual_ipaddress {", "10.0.0.8", "}", "track_script {", "haproxy", "}", "}"),
+    ]
+
+
+def test_servers_share_an_address_that_only_one_with_a_ready_api_has() -> None:
+    made = cluster()
+    shared = VirtualIp(address="10.0.0.8", interface="eth0")
+    servers = Inventory.of(made).servers
+    config = haproxy.keepalived_config(servers, shared, servers[1])
+    assert config.startswith("# Written by busbar: one address for all servers.")
+    assert settings(config) == [
+        *("global_defs {", "script_user root", "enable_script_security", "}", "vrrp_script apiserver {"),
+        'script "/usr/bin/curl -sf -o /dev/null --noproxy 127.0.0.1 --max-time 3 --cacert '
+        '/var/lib/rancher/k3s/server/tls/server-ca.crt https://127.0.0.1:6443/readyz"',
+        *("interval 3", "timeout 4", "fall 3", "rise 2", "}"),
+        *("vrrp_instance kubernetes_api {", "state BACKUP", "nopreempt", "interface eth0"),
+        *("virtual_router_id 51", "priority 149", "advert_int 1"),
+        *("unicast_src_ip 10.0.0.12", "unicast_peer {", "10.0.0.11", "10.0.0.13", "}"),
+        *("virtual_ipaddress {", "10.0.0.8", "}", "track_script {", "apiserver", "}", "}"),
     ]
 
 

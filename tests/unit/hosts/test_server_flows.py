@@ -386,6 +386,91 @@ def test_files_that_somebody_changed_on_a_server_are_written_again_and_it_restar
     ]
 
 
+# ---- An address that servers share -------------------------------------------------------------------------
+
+SHARED = "10.0.0.8"
+KEEPALIVED = "etc/keepalived/keepalived.conf"
+
+
+def sharing(host: Host, peers: str = "10.0.0.12", *, address: str = SHARED) -> list[str]:
+    """The steps of an installation or an update of one of the servers that share an address."""
+    payload = {"config": CONFIG, "registries": "", "keepalived_conf": f"# Written by busbar\ngood {peers}\n"}
+    values = {"VERB": "install", "FIRST": "true", **VALUES, **host.release(VERSION), "VIRTUAL_IP": address}
+    host.facts("k3s-server", payload, **values)
+    return host.steps
+
+
+KEEPALIVED_INSTALLED = [
+    "touch /var/lib/busbar/keepalived.installed",
+    "apt-get update",
+    "apt-get install -y --no-install-recommends keepalived",
+]
+KEEPALIVED_CHECKED = [
+    f"write /{KEEPALIVED}.busbar-new",
+    f"keepalived checks /{KEEPALIVED}.busbar-new",
+    "systemctl enable -q keepalived",
+]
+KEEPALIVED_LOADED = [
+    f"write /{KEEPALIVED}",
+    "systemctl reload-or-restart keepalived",
+    "write /var/lib/busbar/keepalived.loaded",
+]
+KEEPALIVED_GONE = ["systemctl disable --now keepalived", "apt-get purge -y keepalived", f"rm /{KEEPALIVED}"]
+ANSWERS = f"is https://{SHARED} ready?"
+
+
+def test_a_server_shares_the_address_once_it_is_up(machine: Host) -> None:
+    before, after = NEW[: NEW.index(NOTED)], NEW[NEW.index(NOTED) :]
+    shares = [*KEEPALIVED_INSTALLED, *KEEPALIVED_CHECKED, *KEEPALIVED_LOADED, ANSWERS]
+    assert sharing(machine) == [*before, *shares, *after]
+    assert f"{machine.root}/{KEEPALIVED}" in (machine.root / "var/lib/busbar/applied.sha256").read_text()
+
+
+def test_another_peer_reloads_keepalived_and_k3s_does_not_restart(machine: Host) -> None:
+    sharing(machine)
+    steps = sharing(machine, "10.0.0.12 10.0.0.13")
+    assert [step for step in steps if step in KEEPALIVED_LOADED] == KEEPALIVED_LOADED
+    machine.write(KEEPALIVED, "# Written by busbar\nby hand\n")
+    repaired = sharing(machine, "10.0.0.12 10.0.0.13")
+    assert [step for step in repaired if step in KEEPALIVED_LOADED] == KEEPALIVED_LOADED
+    assert not {*RESTARTS, FORGOTTEN} & {*steps, *repaired}
+    again = sharing(machine, "10.0.0.12 10.0.0.13")
+    assert not {*KEEPALIVED_LOADED, *RESTARTS} & {*again}
+
+
+def test_a_server_that_shares_no_address_any_more_has_no_keepalived(machine: Host) -> None:
+    sharing(machine)
+    assert [step for step in install(machine) if "keepalived" in step][
+        : len(KEEPALIVED_GONE)
+    ] == KEEPALIVED_GONE
+    assert KEEPALIVED not in (machine.root / "var/lib/busbar/applied.sha256").read_text()
+    assert not [step for step in install(machine) if "keepalived" in step]
+
+
+def test_a_server_that_is_removed_gives_the_address_back(machine: Host) -> None:
+    sharing(machine)
+    assert [step for step in remove(machine) if "keepalived" in step][
+        : len(KEEPALIVED_GONE)
+    ] == KEEPALIVED_GONE
+    assert not (machine.root / KEEPALIVED).exists()
+
+
+def test_an_address_that_does_not_answer_is_named(machine: Host) -> None:
+    payload = {"config": CONFIG, "registries": "", "keepalived_conf": "# Written by busbar\ngood\n"}
+    values = {"VERB": "install", "FIRST": "true", **VALUES, **machine.release(VERSION), "VIRTUAL_IP": SHARED}
+    said = machine.error("k3s-server", payload, fails=f"curl *{SHARED}:6443/readyz", **values)
+    assert f"the virtual IP {SHARED} does not answer after 30 s. Fix: check hosts.virtual_ip" in said
+
+
+def test_a_server_on_which_keepalived_runs_for_the_site_is_left_as_it_is(machine: Host) -> None:
+    machine.write(KEEPALIVED, "good, of the site\n")
+    machine.state("active.keepalived", "")
+    payload = {"config": CONFIG, "registries": "", "keepalived_conf": "# Written by busbar\ngood\n"}
+    values = {"VERB": "install", "FIRST": "true", **VALUES, **machine.release(VERSION), "VIRTUAL_IP": SHARED}
+    assert "keepalived is already running" in machine.error("k3s-server", payload, **values)
+    assert machine.steps == []
+
+
 AUTH = "etc/rancher/k3s/auth-config.yaml"
 ISSUER = "jwt:\n- issuer:\n    url: https://login.example.com\n"
 

@@ -45,11 +45,11 @@ def test_the_answer_is_one_line_of_json_and_the_progress_goes_to_stderr(cluster:
     assert done.stderr.startswith("nvidia.com/gpu: 1/1 nodes ready")
 
 
-def test_an_endpoint_answers_with_its_server_or_ends_with_1_and_the_servers(
+def test_an_endpoint_answers_with_its_server_or_ends_with_1_and_the_fix(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(wait, "SystemClock", Clock)
-    question = {"servers": ["10.0.0.11"], "deadline_seconds": 1}
+    question = {"setting": "api_endpoint", "fix": "repair it", "deadline_seconds": 1}
     with running() as server:
         monkeypatch.setattr("busbar.cli.cluster.connect", lambda: RestApi(server.kubeconfig))
         server.answers += [status(200, b"ok")]
@@ -58,7 +58,7 @@ def test_an_endpoint_answers_with_its_server_or_ends_with_1_and_the_servers(
         server.answers += [status(502)] * 2
         done = busbar("wait", "api", stdin=question)
     assert (done.exit_code, done.stdout) == (1, "")
-    assert "HTTP 502" in done.stderr and "(10.0.0.11) without ending TLS" in done.stderr
+    assert "HTTP 502" in done.stderr and "Fix: repair it" in done.stderr
 
 
 def test_a_worker_without_its_gpus_ends_it_with_1_and_the_nodes_name(cluster: Cluster) -> None:

@@ -425,6 +425,13 @@ def test_a_name_that_nothing_is_downloaded_from_any_more_is_a_warning() -> None:
     assert only(findings(unresolved=["github.com"], **running)).level == "warning"
 
 
+def test_a_server_that_has_the_shared_address_does_not_overlap_with_it() -> None:
+    shared = {"hosts.virtual_ip.address": "10.0.0.100"}
+    required = REQUIRED.model_copy(update={"interface": "eth0", "networks": REQUIRED.networks | shared})
+    has_it = ["10.0.0.21/16", "10.0.0.100/32"]
+    assert findings(required=required, addresses=has_it, routes=["10.0.0.0/16"]) == []
+
+
 def test_a_load_balancer_without_the_interface_of_the_virtual_ip_is_named() -> None:
     required = REQUIRED.model_copy(update={"interface": "eth1"})
     finding = only(findings("lb", required, gpus=None, fabric_manager=None, gdr=None, hcas=[]))

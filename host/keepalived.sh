@@ -1,0 +1,79 @@
+#!/usr/bin/env bash
+# keepalived on hosts that share an address by VRRP: load balancers, or servers without any.
+#
+# Values: VIRTUAL_IP (empty: keepalived is removed if busbar installed it). Payload: keepalived_conf.
+
+KEEPALIVED=/etc/keepalived/keepalived.conf
+# A new VRRP group waits some seconds for a master before it takes the address.
+# shellcheck disable=SC2034 # read by the scripts of these hosts
+VIRTUAL_IP_DEADLINE=30
+
+refuse_foreign_keepalived() {
+  [[ ! -s $KEEPALIVED ]] || is_ours "$KEEPALIVED" || ! systemctl is-active --quiet keepalived ||
+    die "keepalived is already running on this host with a configuration of the site; not changed" \
+      "use another host, or stop it: systemctl disable --now keepalived"
+}
+
+is_ours() {
+  grep -qs '^# Written by busbar' "$1"
+}
+
+configure_keepalived() {
+  local new=$KEEPALIVED.busbar-new loaded=$STATE_DIR/keepalived.loaded
+  keep_original keepalived "$KEEPALIVED"
+  payload keepalived_conf | write_file "$new" 0644
+  # --config-test needs keepalived 2.0, which all supported operating systems have.
+  if ! keepalived --config-test -f "$new" >&2; then
+    rm -f "$new"
+    die "keepalived refuses the new configuration; the old one stays active" "see the log above; check hosts.virtual_ip"
+  fi
+  systemctl enable -q keepalived 2>/dev/null || true
+  if cmp -s "$new" "$KEEPALIVED" && cmp -s "$new" "$loaded" && systemctl is-active --quiet keepalived; then
+    rm -f "$new"
+    return
+  fi
+  rm -f "$loaded"
+  mv -f "$new" "$KEEPALIVED"
+  timeout 60 systemctl reload-or-restart keepalived || die "keepalived did not start" "see: journalctl -u keepalived"
+  cp -f "$KEEPALIVED" "$loaded"
+}
+
+# keep_original UNIT FILE: saves the file of the package or the site, and how its unit was, for removal; not the one of
+# an earlier run.
+keep_original() {
+  local unit=$1 file=$2 kept state
+  kept=$STATE_DIR/$(basename "$file").original
+  if [[ -e $kept || ! -e $file ]] || is_ours "$file"; then return 0; fi
+  for state in enabled active; do
+    ! systemctl "is-$state" --quiet "$unit" || touch "$STATE_DIR/$unit.$state"
+  done
+  cp -p "$file" "$kept"
+}
+
+# remove_keepalived: also when the second load balancer was taken out of the configuration: nobody may keep the address.
+# The package may have been there before without a configuration, as on Debian.
+remove_keepalived() {
+  [[ -e $STATE_DIR/keepalived.installed ]] || is_ours "$KEEPALIVED" || return 0
+  remove_part keepalived "$KEEPALIVED"
+  rm -f "$STATE_DIR"/keepalived.{conf.original,enabled,active,loaded,installed}
+}
+
+# remove_part PACKAGE FILE: purges the package if busbar installed it, else restores file and unit. A purge leaves a file
+# that is not the package's, such as keepalived.conf: whoever installs keepalived later would take the virtual IP.
+remove_part() {
+  local package=$1 file=$2 original
+  original=$STATE_DIR/$(basename "$2").original
+  stop_unit "$package"
+  if [[ -e $STATE_DIR/$package.installed ]]; then
+    package_purge "$package" || note "purging $package failed; it stays, stopped and disabled"
+    ! is_ours "$file" || rm -f "$file"
+  elif [[ -e $original ]]; then
+    cp -p "$original" "$file"
+    [[ ! -e $STATE_DIR/$package.enabled ]] || systemctl enable -q "$package" 2>/dev/null ||
+      note "$package could not be enabled again"
+    [[ ! -e $STATE_DIR/$package.active ]] || timeout 60 systemctl start "$package" ||
+      note "$package does not start with its previous configuration: journalctl -u $package"
+  else
+    rm -f "$file"
+  fi
+}
