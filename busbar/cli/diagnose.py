@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from busbar.cli import EX_USAGE
-from busbar.cli.output import fail, print_text
+from busbar.cli.output import fail, print_text, progress
 from busbar.cli.stack.errors import INTERRUPTED
 from busbar.cli.stackfile import Project, Stack, load_stack
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from busbar.config import Cluster
     from busbar.config.stackfile import StackFile
-    from busbar.diagnosis import Findings, Scope
+    from busbar.diagnosis import Findings, Scope, State
     from busbar.kube.client import RestApi
 
 NO_VERDICT = 2
@@ -44,6 +44,20 @@ def diagnose(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object instead of the table.")
     ] = False,
+    quarantine: Annotated[
+        bool,
+        typer.Option(
+            "--quarantine", help="Write `quarantine` into the stack file for the nodes that are named."
+        ),
+    ] = False,
+    release: Annotated[
+        bool,
+        typer.Option(
+            "--release",
+            help="Have three healthy partners judge workers in quarantine (those of --nodes, else those that "
+            "--quarantine put there), and end it in the stack file for those that pass.",
+        ),
+    ] = False,
 ) -> None:
     """Find the slow node, rail or switch of a pool by short NCCL runs on one or two nodes each.
 
@@ -54,18 +68,64 @@ def diagnose(
     Exit code 0: all nodes were measured and nothing is slow; 1: something is named; 2: no verdict, as where
     a node could not be measured; 64: bad usage; 130: interrupted.
     """
+    if quarantine and release:
+        fail("--quarantine and --release exclude each other", EX_USAGE)
     file, cluster = load_stack(stack, project)
-    scope = _scope(file, cluster, pool, nodes)
+    scope = _scope(file, cluster, pool, nodes, release=release)
     with connected(file) as api:
-        found = run(api, scope, file.stack, as_json=as_json)
-    raise typer.Exit(found.exit_code)
+        state, found = run(api, scope, file.stack, as_json=as_json)
+    if quarantine:
+        _quarantine(file, scope, found)
+    is_kept = release and _release(file, scope, state, found)
+    raise typer.Exit(found.exit_code or (NO_VERDICT if is_kept else 0))
 
 
-def run(api: RestApi, scope: Scope, stack: str, *, as_json: bool = False) -> Findings:
+def _quarantine(file: StackFile, scope: Scope, found: Findings) -> None:
+    """Write the quarantines of the nodes that are named. Ends the command with 1 where they are too many."""
+    from busbar.diagnosis.quarantine import LimitExceeded, reasons
+
+    try:
+        named = reasons(found, scope)
+    except LimitExceeded as error:
+        fail(error, 1)
+    _edit(file, dict(named))
+
+
+def _release(file: StackFile, scope: Scope, state: State, found: Findings) -> bool:
+    """End the quarantine of those that have passed; whether one has not."""
+    from busbar.diagnosis.quarantine import why_not
+
+    kept = {node: why for node in sorted(scope.judged) if (why := why_not(state, found, node))}
+    for node, why in kept.items():
+        progress(f"{node} stays in quarantine: {why}")
+    _edit(file, dict.fromkeys(sorted(scope.judged - kept.keys())))
+    return bool(kept)
+
+
+def _edit(file: StackFile, changes: Mapping[str, str | None]) -> None:
+    """Write quarantines into the stack file: worker -> reason, or None for its end."""
+    from busbar.config import ConfigError
+    from busbar.config.quarantine import edit
+
+    text = file.path.read_text(encoding="utf-8")
+    try:
+        for worker, reason in changes.items():
+            text = edit(text, worker, reason)
+    except ConfigError as error:
+        fail(f"{file.path.name}: {error}", 1)
+    for worker, reason in changes.items():
+        progress(
+            f"{file.path.name}: {worker}: " + (f"quarantine: {reason}" if reason else "quarantine ended")
+        )
+    if changes:
+        file.path.write_text(text, encoding="utf-8")
+        progress(f"Next: busbar preview {file.stack}, then busbar up {file.stack}")
+
+
+def run(api: RestApi, scope: Scope, stack: str, *, as_json: bool = False) -> tuple[State, Findings]:
     """Run or continue a diagnosis, and print what it finds."""
     from rich.console import Console
 
-    from busbar.cli.output import progress
     from busbar.diagnosis import Diagnosis, details, findings_of, write_page
     from busbar.kube.wait import SystemClock
 
@@ -74,7 +134,7 @@ def run(api: RestApi, scope: Scope, stack: str, *, as_json: bool = False) -> Fin
     progress(f"page: {write_page(state, scope, found, stack)}")
     if as_json:
         print_text(found.as_json(stack, details(state, scope)))
-        return found
+        return state, found
     console = Console(highlight=False, soft_wrap=True)
     with console.capture() as text:
         if found.rows:
@@ -82,7 +142,7 @@ def run(api: RestApi, scope: Scope, stack: str, *, as_json: bool = False) -> Fin
         for line in _lines(found):
             console.print(line, markup=False)
     print_text(text.get())
-    return found
+    return state, found
 
 
 def after_failed_gate(path: Path) -> None:
@@ -119,9 +179,12 @@ def connected(file: StackFile) -> Iterator[RestApi]:
         raise typer.Exit(getattr(interrupted, "exit_code", INTERRUPTED)) from None
 
 
-def _scope(file: StackFile, cluster: Cluster, pool: str | None, nodes: str | None) -> Scope:
+def _scope(
+    file: StackFile, cluster: Cluster, pool: str | None, nodes: str | None, *, release: bool = False
+) -> Scope:
     """What is diagnosed. Ends the command with 64 for another pool, or for a node that is not in it."""
     from busbar.diagnosis import Scope
+    from busbar.diagnosis.quarantine import to_release, with_partners
     from busbar.hosts.inventory import Inventory
 
     inventory, pools = Inventory.of(cluster), [*cluster.pools]
@@ -136,10 +199,23 @@ def _scope(file: StackFile, cluster: Cluster, pool: str | None, nodes: str | Non
         wanted = [*dict.fromkeys(filter(None, nodes.split(",")))]
         if unknown := [name for name in wanted if name not in names]:
             fail(f"--nodes: no workers of pool {chosen}: {', '.join(unknown)}", EX_USAGE)
+    judged: list[str] = []
+    if release:
+        judged = to_release(inventory, chosen, wanted if nodes is not None else None)
+        if not judged:
+            fail(f"no worker of pool {chosen} to release. Fix: --nodes A, of those in quarantine", EX_USAGE)
+        wanted = with_partners(inventory, chosen, judged)
     if not wanted:
         fail(f"pool {chosen} has no workers to diagnose: all are in quarantine. Fix: --nodes A,B", EX_USAGE)
     folder = file.project / ".busbar" / file.stack / chosen / FOLDER
-    return Scope(inventory=inventory, pool=chosen, nodes=tuple(wanted), project=file.project, folder=folder)
+    return Scope(
+        inventory=inventory,
+        pool=chosen,
+        nodes=tuple(wanted),
+        project=file.project,
+        folder=folder,
+        judged=frozenset(judged),
+    )
 
 
 def _table(found: Findings) -> Table:

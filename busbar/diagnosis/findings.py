@@ -44,6 +44,16 @@ class Row:
     reasons: tuple[str, ...]
     next: tuple[str, ...]
 
+    @property
+    def summary(self) -> str:
+        """Such as `rail 2 (mlx5_2) 25 of 50 GB/s`, without the node."""
+        what = (
+            self.cause if self.rail is None else f"rail {self.rail}" + (f" ({self.hca})" if self.hca else "")
+        )
+        if self.measured is None:
+            return f"{what} without a result"
+        return f"{what} {self.measured:g}" + (f" of {self.expected:g} GB/s" if self.expected else " GB/s")
+
 
 @dataclass(frozen=True)
 class Findings:
@@ -132,7 +142,7 @@ def _rows(suspect: Suspect, known: Known, state: State, reasons: dict[Group, str
 
 
 def _where(suspect: Suspect, rail: int | None, hca: str) -> str:
-    names = ", ".join(suspect.nodes or suspect.rail_groups)
+    names = ", ".join(sorted(suspect.nodes or suspect.rail_groups))
     some = f"one of {names}" if len(suspect.nodes or suspect.rail_groups) > 1 else names
     if rail is not None:
         some += f" rail {rail}" + (f" ({hca})" if hca else "")

@@ -102,7 +102,7 @@ class StageLog:
         if what.startswith(script.TIMED_OUT):
             found = Result(busbw=None, reason=what)
         elif not what.startswith(f"{script.ENDED} 0 "):
-            found = Result(busbw=None, reason=found.reason or what)
+            found = Result(busbw=None, reason=found.reason or what.partition(" after ")[0])
         self.results[group.name] = found
 
     def _judged(self, group: Group) -> Result:

@@ -1,7 +1,7 @@
 """Takes the place of mpirun: prints what nccl-tests print for the nodes of its hostfile, at their speed.
 
 The folder of this file has `nodes/HOST`, the node of a worker, and `speed`: lines "KEY SHARE", where KEY is
-a node, NODE/RAIL, GROUP/RAIL of a leaf, or "alone/NODE". A share of 0 gives no result.
+a node, NODE/RAIL, GROUP/RAIL of a leaf, or "alone/NODE". One of 0 fails, one below it hangs.
 """
 
 import os
@@ -37,6 +37,8 @@ def main() -> int:
     rail = os.environ.get("CUDA_VISIBLE_DEVICES", "")
     found = share(nodes, rail)
     if found == 0:
+        return 3
+    if found < 0:
         time.sleep(60)
     ranks, size = int(words_after("-np")), int(words_after("-b"))
     busbw = found * (RAIL if rail else BUSBW[len(nodes)])

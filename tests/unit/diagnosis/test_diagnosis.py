@@ -96,11 +96,17 @@ def test_a_worker_that_runs_and_does_not_answer_ssh_is_named(tmp_path: Path) -> 
     assert found.rows[0].measured is None
 
 
-def test_a_group_that_hangs_is_ended_and_bad_and_its_rails_are_not_tried(tmp_path: Path) -> None:
-    site = Site(tmp_path, groups=(4,), slow={"gpu-2": 0}, validation={"diagnose": {"group_seconds": 5}})
+def test_a_node_whose_groups_all_fail_is_named_and_its_rails_are_not_tried(tmp_path: Path) -> None:
+    site = Site(tmp_path, groups=(4,), slow={"gpu-2": 0})
     [row] = site.diagnose().rows
-    assert (row.cause, row.where, row.reasons) == ("node", "gpu-2", ("timed out after 5 s",))
+    assert (row.cause, row.where, row.reasons) == ("node", "gpu-2", ("ended with exit code 3",))
     assert len(site.jobs) == 2
+
+
+def test_a_group_that_hangs_is_ended_at_its_limit_and_bad(tmp_path: Path) -> None:
+    site = Site(tmp_path, groups=(2,), slow={"gpu-2": -1}, validation={"diagnose": {"group_seconds": 15}})
+    [row] = site.diagnose().rows
+    assert (row.where, row.reasons) == ("one of gpu-1, gpu-2", ("timed out after 15 s",))
 
 
 def test_nodes_that_pods_of_others_hold_are_left_out_before_any_job(tmp_path: Path) -> None:
