@@ -25,6 +25,14 @@ for class in /sys/class/*/; do
   mount --bind "$class" "$stage/$name"
 done
 
+# As mlx5 has them; here they are files that a drill may write.
+counters='VL15_dropped excessive_buffer_overrun_errors link_downed link_error_recovery local_link_integrity_errors
+  multicast_rcv_packets multicast_xmit_packets port_rcv_constraint_errors port_rcv_data port_rcv_errors port_rcv_packets
+  port_rcv_remote_physical_errors port_rcv_switch_relay_errors port_xmit_constraint_errors port_xmit_data
+  port_xmit_discards port_xmit_packets port_xmit_wait symbol_error unicast_rcv_packets unicast_xmit_packets'
+hw_counters='local_ack_timeout_err np_cnp_sent np_ecn_marked_roce_packets out_of_buffer out_of_sequence packet_seq_err
+  rnr_nak_retry_err roce_slow_restart rp_cnp_handled'
+
 number=0
 while read -r hca rate state kind; do
   folder=$stage/infiniband/$hca
@@ -64,6 +72,9 @@ while read -r hca rate state kind; do
   printf '%s\n' "$physical" > "$folder/ports/1/phys_state"
   printf '0x%x\n' $((16 + number)) > "$folder/ports/1/lid"
   printf 'fe80:0000:0000:0000:b83f:d203:00ff:%04x\n' "$number" > "$folder/ports/1/gids/0"
+  mkdir "$folder/ports/1/counters" "$folder/ports/1/hw_counters"
+  for counter in $counters; do printf '0\n' > "$folder/ports/1/counters/$counter"; done
+  for counter in $hw_counters; do printf '0\n' > "$folder/ports/1/hw_counters/$counter"; done
   number=$((number + 1))
 done < "$hcas"
 

@@ -10,7 +10,7 @@ KUBE_PROMETHEUS_STACK: Final = "88.5.3"
 # The CRDs of the same operator, in a chart of their own (release prometheus-operator-crds-31.0.1).
 PROMETHEUS_OPERATOR_CRDS: Final = "31.0.1"
 
-# The first one with all InfiniBand counters that the rules read is 1.6; 1.12.1 was run on a made-up sysfs.
+# This version was run on a made-up sysfs; 1.5 of Debian 12 has none of the hw_counters.
 NODE_EXPORTER_IMAGE: Final = "quay.io/prometheus/node-exporter:v1.12.1"
 
 # The first release with Kubernetes' number. Its own image; there is no official chart.

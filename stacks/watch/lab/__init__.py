@@ -1,0 +1,1 @@
+"""What stacks/watch needs in the lab."""

@@ -1,0 +1,64 @@
+"""The images of Prometheus, Alertmanager and node_exporter from Debian's packages, and of the operator."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lab.build.recipe import key
+from lab.images import binaries
+from lab.images.archive import File, Image
+from lab.images.catalog import Archive
+from stacks.watch.lab import debian
+from stacks.watch.lab.tools import OPERATOR, RELOADER
+
+PROMETHEUS, ALERTMANAGER, NODE_EXPORTER = (
+    f"docker.io/busbar-lab/{name}:1" for name in ("prometheus", "alertmanager", "node-exporter")
+)
+OPERATOR_IMAGE = "docker.io/busbar-lab/prometheus-operator:1"
+RELOADER_IMAGE = "docker.io/busbar-lab/prometheus-config-reloader:1"
+# Alertmanager ends without these.
+_TEMPLATES = "usr/share/prometheus/alertmanager"
+_USER = "65534:65534"
+
+
+def archives() -> tuple[Archive, ...]:
+    """Both archives: that of Debian's programs, and that of the operator."""
+    return MONITORING, OPERATORS
+
+
+def _monitoring(work: Path, tools: Path) -> list[Image]:
+    files: dict[str, File] = {}
+    for package in debian.PACKAGES:
+        program = debian.ensure(package) / "usr" / "bin" / package
+        files[f"bin/{package}"] = File(program, 0o755)
+        files |= {path: File(file, 0o755) for path, file in debian.libraries(program).items()}
+    templates = (debian.ensure("prometheus-alertmanager") / _TEMPLATES).glob("*.tmpl")
+    files |= {f"{_TEMPLATES}/{file.name}": File(file) for file in templates}
+    # One set of files, and so one layer, under three names: each is started by its image's entry point.
+    names = zip((PROMETHEUS, ALERTMANAGER, NODE_EXPORTER), debian.PACKAGES, strict=True)
+    return [
+        Image(name, files=files, folders=("tmp",), entrypoint=(f"/bin/{program}",), user=_USER)
+        for name, program in names
+    ]
+
+
+def _operator(work: Path, tools: Path) -> list[Image]:
+    named = {OPERATOR_IMAGE: OPERATOR, RELOADER_IMAGE: RELOADER}
+    return [
+        Image(
+            name,
+            files={f"bin/{tool.name}": File(binaries.static(tools / tool.name), 0o755)},
+            folders=("tmp",),
+            entrypoint=(f"/bin/{tool.name}",),
+            user=_USER,
+        )
+        for name, tool in named.items()
+    ]
+
+
+MONITORING = Archive("monitoring", lambda tools: key(*debian.PACKAGES, Path(__file__)), _monitoring)
+OPERATORS = Archive(
+    "prometheus-operator",
+    lambda tools: key(Path(__file__), *(binaries.static(tools / tool.name) for tool in (OPERATOR, RELOADER))),
+    _operator,
+)

@@ -1,0 +1,48 @@
+"""The lab's charts read the values that busbar sets."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from stacks.watch.lab import images
+from stacks.watch.lab.part import PART
+from stacks.watch.package.prometheus import STACK, values
+from stacks.watch.tests.support import watch
+from tests.unit.charts.published import helm
+
+HERE = Path(__file__).resolve().parents[3]
+CHART = HERE / "lab" / "charts" / "kube-prometheus-stack"
+
+
+def rendered() -> dict[str, Any]:
+    given = yaml.safe_dump(values(HERE / "helm_values", watch(stack={"mode": "install"}).stack, 2))
+    done = subprocess.run(
+        [helm(), "template", STACK.release, str(CHART), "-n", STACK.namespace, "-f", "-"],
+        input=given, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return {each["kind"]: each for each in yaml.safe_load_all(done.stdout) if each}
+
+
+def test_prometheus_selects_objects_of_all_namespaces_and_labels_as_the_values_say() -> None:
+    spec = rendered()["Prometheus"]["spec"]
+    for name in ("serviceMonitor", "rule"):
+        assert (spec[f"{name}Selector"], spec[f"{name}NamespaceSelector"]) == ({}, {})
+    assert (spec["retention"], spec["resources"]) == ("10d", {"requests": {"memory": "2Gi"}})
+
+
+def test_the_charts_name_the_images_that_the_lab_builds() -> None:
+    named = {
+        word for word in str(rendered()).replace("'", " ").replace("=", " ").split() if "busbar-lab/" in word
+    }
+    built = {images.PROMETHEUS, images.ALERTMANAGER, images.OPERATOR_IMAGE, images.RELOADER_IMAGE}
+    assert {f"docker.io/{name}" for name in named} == built
+
+
+def test_the_lab_knows_what_watch_brings() -> None:
+    assert {archive.name for archive in PART.archives} == {"monitoring", "prometheus-operator"}
+    assert {tool.name for tool in PART.tools} == {"prometheus-operator", "prometheus-config-reloader"}
