@@ -37,13 +37,24 @@ fi
 
 _SCRIPT = """\
 {env}
-# Ranks find each other over the interface of the default route, where NCCL_SOCKET_IFNAME is not set.
-if [[ -z ${{NCCL_SOCKET_IFNAME:-}} && -r /proc/net/route ]]; then
-  while read -r interface destination _; do
-    [[ $destination == 00000000 ]] || continue
-    export NCCL_SOCKET_IFNAME=$interface OMPI_MCA_btl_tcp_if_include=$interface
+# Ranks find each other over the interface that leads to another node, where NCCL_SOCKET_IFNAME is not set.
+# That of the default route may belong to a management network: it is the second choice.
+interface_to() {{
+  local address
+  address=$(scontrol --oneliner show node "$1" 2>/dev/null | sed -n 's/.* NodeAddr=\\([^ ]*\\) .*/\\1/p')
+  address=$(getent ahosts "${{address:-$1}}" | awk '{{ print $1; exit }}')
+  [[ $address ]] && ip -o route get "$address" 2>/dev/null | sed -n 's/.* dev \\([^ ]*\\) .*/\\1/p'
+}}
+if [[ -z ${{NCCL_SOCKET_IFNAME:-}} ]]; then
+  interface=
+  for node in $(scontrol show hostnames "${{SLURM_JOB_NODELIST:-}}" 2>/dev/null); do
+    [[ $node != "${{SLURMD_NODENAME:-}}" ]] || continue
+    interface=$(interface_to "$node")
     break
-  done </proc/net/route
+  done
+  [[ $interface && $interface != lo ]] || interface=$(ip -o route show default 2>/dev/null |
+    sed -n '1s/.* dev \\([^ ]*\\) .*/\\1/p')
+  [[ ! $interface ]] || export NCCL_SOCKET_IFNAME=$interface OMPI_MCA_btl_tcp_if_include=$interface
 fi
 # Slurm also lists pmix where the library that it loads, libpmix, is missing.
 types=" $(srun --mpi=list 2>&1 | tr -s '[:space:],:' ' ') "

@@ -19,7 +19,7 @@ install_accounting() {
   systemctl enable -q mariadb 2>/dev/null || true
   create_database
   payload slurmdbd_conf | write_owned "$SLURM_FOLDER/slurmdbd.conf"
-  start_unit slurmdbd "$(sha256sum "$SLURM_KEY" "$SLURM_FOLDER/slurmdbd.conf") $(slurmdbd -V)"
+  start_unit slurmdbd "$(sha256sum "$SLURM_KEY" "$SLURM_FOLDER/slurmdbd.conf") $(slurm_version slurmdbd)"
   poll "$DBD_DEADLINE" dbd_listens ||
     die "slurmdbd does not listen on port $DBD_PORT after $DBD_DEADLINE s: $(last_lines slurmdbd)" "see: journalctl -u slurmdbd mariadb"
 }

@@ -40,7 +40,7 @@ install_controller() {
     die "slurmctld does not answer after $PING_DEADLINE s: $(last_lines slurmctld)" "see: journalctl -u slurmctld"
   apply_quarantine
   record_applied "$SLURM_FOLDER"/{slurm,cgroup,gres,topology}.conf
-  printf '{"node":%s,"slurmctld":%s}\n' "$(json "$NODE_NAME")" "$(json "$(slurmctld -V | awk '{ print $2 }')")"
+  printf '{"node":%s,"slurmctld":%s}\n' "$(json "$NODE_NAME")" "$(json "$(slurm_version slurmctld)")"
 }
 
 # write_config NAME: NAME.conf, or none where it is empty.
@@ -65,7 +65,7 @@ load() {
       die "slurmctld refuses the new configuration and runs on with the old one: $(last_lines slurmctld)" \
         "see the log above; fix the configuration and retry"
   fi
-  start_unit slurmctld "$(sha256sum "$SLURM_KEY") $(slurmctld -V)"
+  start_unit slurmctld "$(sha256sum "$SLURM_KEY") $(slurm_version slurmctld)"
   printf '%s\n' "$files" >"$STATE_DIR/config.loaded"
 }
 

@@ -46,15 +46,17 @@ node_list() {
 }
 
 job_submit() {
-  local id script
+  local id script said
   id=$(asked squeue -h --name "$JOB_NAME" -t pending,configuring,running,suspended -o %i | sort -n | tail -n 1)
   script=$(payload script)
   if [[ -z $id ]]; then
     # shellcheck disable=SC2153 # a value
-    id=$(timeout "$COMMAND_SECONDS" sbatch --parsable --chdir=/ --job-name="$JOB_NAME" --partition="$PARTITION" --nodelist="$NODES" \
-      --nodes="$COUNT" --output="$LOG" <<<"$script") || die "sbatch refuses the job" "see the log above"
+    said=$(timeout "$COMMAND_SECONDS" sbatch --parsable --chdir=/ --job-name="$JOB_NAME" --partition="$PARTITION" \
+      --nodelist="$NODES" --nodes="$COUNT" --output="$LOG" <<<"$script" 2>&1) ||
+      die "sbatch refuses the job: ${said##*$'\n'}" "see: sinfo; scontrol show partition $PARTITION"
+    id=$(grep -oE '^[0-9]+' <<<"$said" | tail -n 1)
   fi
-  printf '{"job_id":%s}\n' "$(json "${id%%;*}")"
+  printf '{"job_id":%s}\n' "$(json "$id")"
 }
 
 job_status() {

@@ -32,7 +32,7 @@ install_member() {
   write_key
   unit_option "$UNIT" "${UNIT^^}_OPTIONS" "--conf-server $CONTROLLER"
   install_health
-  start_unit "$UNIT" "$CONTROLLER $(sha256sum "$SLURM_KEY") $(scontrol -V)"
+  start_unit "$UNIT" "$CONTROLLER $(sha256sum "$SLURM_KEY") $(slurm_version "$UNIT")"
   if [[ $UNIT == slurmd ]]; then
     await_ready
     state=$(node_field State) gpus=$(gpu_count)
@@ -41,7 +41,7 @@ install_member() {
       die "the controller $CONTROLLER does not answer" "check port ${CONTROLLER##*:} from here; see: journalctl -u sackd"
   fi
   record_applied "/etc/systemd/system/$UNIT.service.d/busbar.conf" "$HEALTH_PROGRAM"
-  printf '{"node":%s,"version":%s,"state":%s,"gpus":%s}\n' "$(json "$NODE_NAME")" "$(json "$(scontrol -V | awk '{ print $2 }')")" \
+  printf '{"node":%s,"version":%s,"state":%s,"gpus":%s}\n' "$(json "$NODE_NAME")" "$(json "$(slurm_version "$UNIT")")" \
     "$(json "$state")" "$gpus"
 }
 

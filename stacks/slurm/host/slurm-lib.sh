@@ -41,6 +41,13 @@ install_file() {
   [[ $(package_version "$1") == "$(dpkg-deb -f "$file" Version)" ]] || apt_install "$file"
 }
 
+# slurm_version NAME: of the package of NAME; the commands of Slurm tell theirs only where they find a controller.
+slurm_version() {
+  local found
+  found=$(package_version "$1")
+  printf '%s' "${found:-$(package_version "slurm-smd-$1")}"
+}
+
 # remember_user: whether the user slurm was there before its package; then it stays.
 remember_user() {
   [[ -e $STATE_DIR/packages.added || -e $STATE_DIR/user.created ]] || id -u slurm >/dev/null 2>&1 || touch "$STATE_DIR/user.created"

@@ -275,13 +275,9 @@ class SlurmJob:
         nodes = [f"{name} is {why}" for name, why in bad.items()]
         nodes += [f"{name} does not answer" for name in self._gone if name not in bad]
         why = f", {status.reason}" if status.reason not in ("", "None") else ""
-        return "; ".join(
-            [
-                f"Slurm job {self.job_id} ended as {status.state} (exit code {status.exit_code}{why}){again}",
-                *nodes,
-                f"Fix: sacct -j {self.job_id}; sinfo -R; then raise validation.run",
-            ]
-        )
+        ended = f"Slurm job {self.job_id} ended as {status.state} (exit code {status.exit_code}{why}){again}"
+        fix = f"Fix: sacct -j {self.job_id}; sinfo -R; then raise validation.run"
+        return f"{'; '.join([ended, *nodes])}. {fix}"
 
 
 def _why(found: Mapping[str, str] | None) -> str:

@@ -186,19 +186,27 @@ def test_a_log_is_read_from_an_offset(tmp_path: Path) -> None:
     assert (gone["size"], gone["data"]) == (-1, "")
 
 
+JOB = {"JOB_NAME": "nccl-a", "PARTITION": "p", "NODES": "a,b", "COUNT": "2", "LOG": "/x"}
 SUBMIT = """
 asked() { EXISTING; }; payload() { echo script; }
-timeout() { shift; echo "$*" >&2; cat >&2; echo '12;site'; }
-job_submit
+timeout() { shift; echo "$*" >asked; echo 'sbatch: a warning' >&2; echo '12;site'; }
+cd "$FOLDER"; job_submit
 """
 
 
 @pytest.mark.parametrize(("existing", "job"), [(":", "12"), ("printf '7\\n9\\n'", "9")])
-def test_a_job_that_has_not_ended_is_not_submitted_again(existing: str, job: str) -> None:
-    values = {"JOB_NAME": "nccl-a", "PARTITION": "p", "NODES": "a,b", "COUNT": "2", "LOG": "/x"}
-    done = run("slurm/job", SUBMIT.replace("EXISTING", existing), **values)
-    assert json.loads(done.stdout) == {"job_id": job}
-    assert ("sbatch --parsable" in done.stderr) == (job == "12")
+def test_a_job_that_has_not_ended_is_not_submitted_again(existing: str, job: str, tmp_path: Path) -> None:
+    found = output("slurm/job", SUBMIT.replace("EXISTING", existing), FOLDER=str(tmp_path), **JOB)
+    assert json.loads(found) == {"job_id": job}
+    assert (tmp_path / "asked").exists() == (job == "12")
+
+
+def test_a_job_that_sbatch_refuses_is_told_with_its_words() -> None:
+    refuse = (
+        "asked() { :; }; payload() { :; }; timeout() { echo 'error: invalid partition' >&2; return 1; }; "
+    )
+    done = run("slurm/job", f"{refuse} job_submit", **JOB)
+    assert done.returncode == 1 and "sbatch refuses the job: error: invalid partition. Fix: " in done.stderr
 
 
 def survey(prelude: str, **values: str) -> dict[str, object]:
