@@ -45,13 +45,16 @@ def prepare(watch: Watch) -> None:
     for name in ("kube-prometheus-stack", "prometheus-operator-crds"):
         shutil.rmtree(CHARTS / name, ignore_errors=True)
         shutil.copytree(_OURS / name, CHARTS / name)
-    _add_crds(CHARTS / "prometheus-operator-crds" / "templates")
+    _add_crds(CHARTS / "prometheus-operator-crds" / "charts" / "crds" / "templates")
     # The lab's Prometheus keeps its data in its pod, and the survey is content with this class.
     _apply(next(host for host in nodes if host.role == "server"), STORAGE_CLASS)
 
 
 def _add_crds(folder: Path) -> None:
-    """The CRDs as templates, as in the official chart: Helm upgrades these, and marks them as its own."""
+    """The CRDs as templates, as in the official chart: Helm upgrades these, and marks them as its own.
+
+    In a chart inside the chart, which Helm does not store with the release: one Secret could not hold both.
+    """
     folder.mkdir()
     for file in (module_folder(OPERATOR.module, MODULE) / _CRDS).glob("*.yaml"):
         text = file.read_text(encoding="utf-8").replace("{{", "{{`{{`}}")
