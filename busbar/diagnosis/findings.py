@@ -12,6 +12,8 @@ from busbar.diagnosis.stages import Scope, State, known_of
 from busbar.localise import Group, Known, Suspect, score
 
 FOUND_NOTHING, NAMED, NO_VERDICT = 0, 1, 2
+# Of nodes of which some are slow, so many have their commands.
+_SHOWN = 4
 _CAUSES = {
     "node": "node",
     "rail": "rail",
@@ -99,7 +101,8 @@ def findings_of(state: State, scope: Scope) -> Findings:
         if len(group.nodes) > 1 and busbw
         for node in group.nodes
     }
-    healthy = tuple(node for node in found.healthy if node in paired or len(state.nodes) == 1)
+    good = {node for node in found.healthy if node in paired or len(state.nodes) == 1}
+    healthy = tuple(node for node in state.nodes if node in good)
     named = {node for row in rows for node in row.nodes}
     unclear = [n for n in state.present if n not in {*healthy, *found.confirmed, *found.slow_alone, *named}]
     return Findings(
@@ -151,12 +154,14 @@ def _where(suspect: Suspect, rail: int | None, hca: str) -> str:
 
 def _next(suspect: Suspect, hca: str, partners: Sequence[str]) -> Iterator[str]:
     """What to run next. The commands of a rail need two shells: the first one waits for the second."""
-    node = suspect.nodes[0] if suspect.nodes else ""
+    node, *others = sorted(suspect.nodes) or [""]
+    # Of two nodes of which one is slow each is the other's partner.
+    partners = partners or others[:1]
     if suspect.cause in ("node", "rail") and partners:
         yield f"on {node}: ib_write_bw -d {hca} --report_gbits -D 10"
         yield f"on {partners[0]}: ib_write_bw -d {hca} --report_gbits -D 10 {node}"
     if suspect.cause in ("node", "nvlink"):
-        yield f"on {node}: nvidia-smi nvlink -e"
+        yield from (f"on {each}: nvidia-smi nvlink -e" for each in [node, *others][:_SHOWN])
     if suspect.cause in ("node", "rail", "leaf", "uplink"):
         yield "ibdiagnet"
     if suspect.cause == "settings":

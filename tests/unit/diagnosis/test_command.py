@@ -96,6 +96,20 @@ def test_a_slow_node_is_a_row_with_its_reasons_and_the_next_commands(found: Stat
     assert lines[-2:] == ["healthy 2: gpu-1, gpu-2", "4 runs in 90 s, 4.5 node-minutes"]
 
 
+def test_of_two_nodes_each_is_the_partner_of_the_other_and_both_have_their_commands(found: State) -> None:
+    found.nodes[:] = ["gpu-2", "gpu-1"]
+    found.results.clear()
+    pair(found, "A", 190, "gpu-2", "gpu-1")
+    done = diagnose("--pool", "h100")
+    assert [line for line in done.stdout.splitlines() if line.startswith("next")] == [
+        "next    on gpu-1: ib_write_bw -d HCA --report_gbits -D 10",
+        "next    on gpu-2: ib_write_bw -d HCA --report_gbits -D 10 gpu-1",
+        "next    on gpu-1: nvidia-smi nvlink -e",
+        "next    on gpu-2: nvidia-smi nvlink -e",
+        "next    ibdiagnet",
+    ]
+
+
 def test_what_was_not_measured_is_never_a_good_end(found: State) -> None:
     found.absent["gpu-3"] = "ImagePullBackOff"
     found.stopped = "stage B: 2 of 6 groups have not run"
