@@ -56,8 +56,10 @@ class Installed:
         done = self.busbar(*command.split(), *arguments, stdin=stdin, BUSBAR_KUBECONFIG=KUBECONFIG)
         said = done.stderr.decode()
         assert done.returncode == code, said
-        assert "pip install '.[stack]'" in said and "Fix:" in said
-        assert "Traceback" not in said and len(said.splitlines()) == 1
+        *progress, error = said.splitlines()
+        assert "pip install '.[stack]'" in error and "Fix:" in error
+        # Some say what they are going to do before they import what takes a while.
+        assert "Traceback" not in said and len(progress) <= 1
 
 
 @pytest.fixture(scope="session")

@@ -45,6 +45,13 @@ NEED_STACK: dict[str, Call] = {
     "support-bundle": (("dev",), None, 64),
     "verify": (("dev",), None, 64),
     "nodes": (("dev",), None, 64),
+    "drain": (("dev", "gpu-1"), None, 64),
+    "uncordon": (("dev", "gpu-1"), None, 64),
+    "images": (("dev",), None, 64),
+    "diagnose": (("dev",), None, 64),
+    "measure": (("dev",), None, 64),
+    "history": (("dev",), None, 64),
+    "hosts keys": (("dev",), None, 64),
     "snapshots": (("dev",), None, 64),
     "restore": (("dev", "--snapshot", "daily"), None, 64),
     "rotate": (("dev", "encryption-key"), None, 64),
@@ -54,8 +61,8 @@ NEED_STACK: dict[str, Call] = {
     "remove nodes": ((), {"workers": [], "folder": "."}, 64),
     "set-taints": ((), {"taints": {}}, 64),
 }
-NEED_NOTHING = {"nccl check", "nccl parse", "nccl profiles"}
-GROUPS = ("nccl", "remove")
+NEED_NOTHING = {"hosts import", "nccl check", "nccl parse", "nccl profiles"}
+GROUPS = ("nccl", "remove", "hosts")
 
 
 def files(folder: str) -> set[str]:
