@@ -6,6 +6,7 @@
 SLURM_FOLDER=/etc/slurm
 SLURM_KEY=$SLURM_FOLDER/slurm.key
 UNIT_DEADLINE=90
+OLDEST=23.11
 
 # install_slurm NAME...: the packages slurmctld, slurmd, slurmdbd, sackd, client, or others of the operating system (with a
 # leading +). What came with them is remembered, so that removal purges exactly that.
@@ -18,11 +19,18 @@ install_slurm() {
       package_install "${name#+}"
     elif [[ $SLURM_PACKAGES == os ]]; then
       [[ $name != client ]] || name=slurm-client
+      # Debian's packages start slurmd and sackd at once, which look for a configuration until systemd gives up after 90 s.
+      package_installed "$name" || systemctl mask --runtime -q "$name" 2>/dev/null || true
       package_install "$name"
+      systemctl unmask --runtime -q "$name" 2>/dev/null || true
     else
       install_file "slurm-smd-$name"
     fi
   done
+  # Preflight cannot tell where the package lists were empty.
+  [[ $(printf '%s\n' "$OLDEST" "$(slurm_version "$1")" | sort -V | head -n 1) == "$OLDEST" ]] ||
+    die "Slurm $(slurm_version "$1") is too old: auth/slurm and sackd came with $OLDEST" \
+      "use Debian 13 or Ubuntu 24.04, or set packages to a folder with SchedMD's .deb files"
   id -u slurm >/dev/null 2>&1 || die "there is no user slurm" "create it with the same uid on every host, and retry"
   { cat "$STATE_DIR/packages.added" 2>/dev/null || true
     installed_packages | comm -13 "$STATE_DIR/packages.before" -; } | sort -u | write_file "$STATE_DIR/packages.added" 0600

@@ -65,7 +65,7 @@ def test_a_good_host_has_no_findings() -> None:
             {"os": "debian", "os_version": "12"},
             "error Slurm 22.05.8-4+deb12u3 of debian 12 is too old",
         ),
-        ({"available": "", "installed": ""}, {}, "error has no Slurm in its package lists"),
+        ({"available": "", "installed": ""}, {}, "warning has no Slurm in its package lists yet"),
         ({"gpu_minors": [0]}, {}, "error 1 device files /dev/nvidia*, expected 8"),
         ({}, {"hcas": []}, "error no HCA in /sys/class/infiniband"),
         ({}, {"epoch": CLOCK[1] + 60}, "error clock is 60 s ahead of this machine's"),
@@ -86,6 +86,8 @@ def test_an_installed_slurm_counts_and_a_folder_of_packages_over_it() -> None:
     folder = spec(slurm(packages="/srv/debs"))
     [too_old, no_user] = found({"installed": "24.11.5", "available": "23.02.7-1"}, of=folder)
     assert "Slurm 23.02.7-1" in too_old and "no user slurm" in no_user
+    [none, _] = found({"available": ""}, of=folder)
+    assert none == "error has no slurm-smd-client_*.deb in /srv/debs"
 
 
 def test_a_daemon_of_slurm_may_listen_where_it_should() -> None:
