@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 from typing import IO, Any
 
 import pytest
+import yaml
 
 from tests.support.lab import PROJECT, Lab
 
@@ -54,9 +56,9 @@ class Site:
         print(done.stdout, done.stderr)
         return done
 
-    def start_idle(self) -> subprocess.Popen[str]:
+    def start_idle(self, stack: str = "dev") -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, "-m", "busbar", "measure", "dev", "--idle"],
+            [sys.executable, "-m", "busbar", "measure", stack, "--idle"],
             env=self.lab.environment, cwd=PROJECT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
 
@@ -84,6 +86,21 @@ def site(lab: Lab) -> Iterator[Site]:
     yield made
     lab.kubectl("delete pod training --ignore-not-found")
     assert made.left == []
+
+
+@pytest.fixture
+def long_stack() -> Iterator[str]:
+    """A stack of the same cluster whose measurement takes minutes."""
+    name = "drill-measure"
+    file, kept = PROJECT / f"Pulumi.{name}.yaml", PROJECT / ".busbar" / name
+    stack = yaml.safe_load((PROJECT / "Pulumi.dev.yaml").read_text(encoding="utf-8"))
+    stack["config"]["busbar:cluster"]["validation"]["iterations"] = 2000
+    file.write_text(yaml.safe_dump(stack), encoding="utf-8")
+    kept.mkdir(parents=True)
+    shutil.copy(PROJECT / ".busbar" / "dev" / "kubeconfig", kept)
+    yield name
+    file.unlink()
+    shutil.rmtree(kept)
 
 
 def _until(stream: IO[str] | None, text: str) -> str:
@@ -122,10 +139,10 @@ def test_an_idle_run_does_not_begin_on_less_than_two_idle_workers(site: Site) ->
     assert "worker-1: 1 of 2 nvidia.com/gpu are free, held by default/training (1)" in done.stderr
 
 
-def test_a_job_of_a_user_ends_an_idle_run_which_leaves_no_verdict(site: Site) -> None:
+def test_a_job_of_a_user_ends_an_idle_run_which_leaves_no_verdict(site: Site, long_stack: str) -> None:
     before = len(site.runs())
-    process = site.start_idle()
-    _until(process.stderr, "following the log of")
+    process = site.start_idle(long_stack)
+    _until(process.stderr, "measuring all_reduce")
     print(f"the user's pod had a Node after {site.begin_training():.1f} s")
     _, rest = process.communicate(timeout=END_SECONDS)
     print(rest)
