@@ -61,11 +61,11 @@ class Base:
         )
         for unit in _UNITS:
             shutil.copy2(_OWN / unit, stage / "etc" / "systemd" / "system")
-        if self.finish:
-            self.finish(stage, log.with_suffix(".finish.log"))
         shutil.copy2(_OWN / _SETUP, stage / _SETUP)
         run_logged(["chroot", stage, f"/{_SETUP}"], log.with_suffix(".setup.log"), deadline=120)
         (stage / _SETUP).unlink()
+        if self.finish:
+            self.finish(stage, log.with_suffix(".finish.log"))
         os.replace(stage, base)
 
 

@@ -157,6 +157,11 @@ class Lab:
 @pytest.fixture(scope="session")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """`make up`, and `make down` afterwards; a lab that was up before is used as it is and left alone."""
+    yield from brought_up(tmp_path_factory)
+
+
+def brought_up(tmp_path_factory: pytest.TempPathFactory, *capability: str) -> Iterator[Lab]:
+    """The same with the arguments of `python -m lab bringup`, for capabilities with hosts of their own."""
     if why := _why_not():
         if os.environ.get("CI") == "true":
             pytest.fail(why)
@@ -168,7 +173,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         == 0
     )
     done = subprocess.run(
-        [sys.executable, "-m", "lab", "bringup"],
+        [sys.executable, "-m", "lab", "bringup", *capability],
         cwd=PROJECT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=3600, check=False,
     )  # fmt: skip
     print(done.stdout)
@@ -176,8 +181,9 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         logs = subprocess.run(
             [sys.executable, "-m", "lab", "logs"], cwd=PROJECT, text=True, capture_output=True, check=False
         )
+        what = "-".join(("make up", *capability))
         pytest.fail(
-            f"`make up` failed ({done.returncode})\n{done.stdout}\n{logs.stdout[-20000:]}", pytrace=False
+            f"`{what}` failed ({done.returncode})\n{done.stdout}\n{logs.stdout[-20000:]}", pytrace=False
         )
     from lab.engine.environment import environment
 

@@ -12,6 +12,7 @@ from lab.build.recipe import lines
 from lab.hosts import repository
 from lab.hosts.rootfs import Base
 from lab.images import programs, tree
+from lab.steps import run_logged
 
 SUITE = "trixie"
 FOLDER = Path(__file__).resolve().parent / "base"
@@ -26,6 +27,7 @@ apt-get install -y -q --no-install-recommends $COMPILER
 make -C /src BUILD=/out/nccl
 strip /out/nccl/all_reduce_perf
 """
+_LISTS = ("apt-get", "update", "-q")
 _FILES = {
     "openmpi-mca-params.conf": "etc/openmpi/openmpi-mca-params.conf",
     # The tree can be made again; without this dpkg waits for the disk after every file.
@@ -56,6 +58,7 @@ def _finish(stage: Path, log: Path) -> None:
     shutil.rmtree(scratch)
     source = repository.index(stage / PACKAGES, f"/{PACKAGES}")
     (stage / "etc/apt/sources.list").write_text(source + "\n")
+    run_logged(["chroot", stage, *_LISTS], log.with_suffix(".lists.log"), deadline=60)
     for name, place in _FILES.items():
         (stage / place).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(FOLDER / name, stage / place)
@@ -65,5 +68,5 @@ BASE = Base(
     suite=SUITE,
     packages=FOLDER / "packages.txt",
     finish=_finish,
-    inputs=(FOLDER, programs.NCCL_SOURCES, _SCRIPT, *tree.COMPILER_PACKAGES),
+    inputs=(FOLDER, programs.NCCL_SOURCES, _SCRIPT, *_LISTS, *tree.COMPILER_PACKAGES),
 )

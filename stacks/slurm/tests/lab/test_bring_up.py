@@ -1,0 +1,140 @@
+"""Slurm on the lab's hosts: what `make up-slurm` made, and a second update."""
+
+from __future__ import annotations
+
+import pytest
+
+from stacks.slurm.tests.lab.conftest import COMPUTE, LOGIN, SLURM, Site, unmeasured
+from tests.support.lab import Lab
+
+pytestmark = pytest.mark.drill
+
+
+def test_make_up_slurm_ends_with_the_table_of_a_measurement_that_passed(made: Lab) -> None:
+    rows = [" ".join(line.split()) for line in made.printed.splitlines()]
+    assert any(row.startswith("lab pass ") for row in rows), made.printed
+    assert "controller 10.77.0.131" in rows
+    assert not any("K3s" in row for row in rows)
+
+
+def test_its_outputs_are_those_of_the_core_with_a_prefix(made: Lab) -> None:
+    outputs = made.outputs(SLURM)
+    assert outputs["slurm_nccl_passed"] is True and outputs["slurm_nccl_reasons"] == []
+    assert outputs["slurm_nccl_busbw_gbps"] > 0
+    assert outputs["slurm_versions"]["slurm"].startswith("24.11.")
+    assert (SLURM / ".busbar" / "dev" / "lab" / "report.html").is_file()
+
+
+def test_every_node_is_idle_with_its_gpus(site: Site) -> None:
+    site.wait_idle()
+    listed = site.slurm("sinfo -h -N -o '%N %G'", LOGIN).split("\n")
+    assert [line.split("(")[0] for line in listed if line] == [f"{name} gpu:2" for name in COMPUTE]
+
+
+def test_a_step_of_a_login_host_runs_on_all_nodes_with_the_gpus_that_it_was_given(site: Site) -> None:
+    printed = site.slurm(
+        "srun --nodes=3 --ntasks-per-node=1 --gpus-per-node=2 --mpi=pmix sh -c"
+        " 'echo $SLURMD_NODENAME $CUDA_VISIBLE_DEVICES'",
+        LOGIN,
+    )
+    assert sorted(printed.split("\n"))[-3:] == [f"{name} 0,1" for name in COMPUTE]
+
+
+def test_the_simulator_of_nccl_tests_runs_under_srun(site: Site) -> None:
+    program = "/opt/nccl-tests/build/all_gather_perf -b 1M -e 1M -n 1 -w 0"
+    printed = site.slurm(f"srun --nodes=2 --ntasks-per-node=1 --gpus-per-node=2 --mpi=pmix {program}", LOGIN)
+    assert "Out of bounds values : 0 OK" in printed, printed
+
+
+def test_a_second_update_changes_nothing_and_asks_no_compute_host(site: Site) -> None:
+    before = site.logins()
+    code, text = site.up(None, "--expect-no-changes")
+    assert code == 0, text
+    # Those of this count itself.
+    assert site.logins() - before <= len(COMPUTE)
+
+
+def test_jobs_are_accounted(site: Site) -> None:
+    number = site.slurm("sbatch --parsable --wait --chdir=/ --output=/dev/null --wrap true", LOGIN).strip()
+    assert site.slurm(f"sacct -n -X -P -o JobID,State -j {number}").strip() == f"{number}|COMPLETED"
+
+
+def test_a_home_that_is_another_file_system_on_one_host_is_refused(site: Site) -> None:
+    site.lab.ssh("compute-2", "mount -t tmpfs tmpfs /mnt/shared")
+    try:
+        code, text = site.up(lambda slurm: slurm.update(home={"path": "/mnt/shared", "shared": True}))
+    finally:
+        site.lab.ssh("compute-2", "umount /mnt/shared")
+    assert code != 0
+    assert "compute-2: /mnt/shared is on tmpfs tmpfs, on ctl-1 ext4" in text, text
+
+
+def test_a_host_where_slurm_has_another_uid_is_refused(site: Site) -> None:
+    site.lab.ssh(LOGIN, "systemctl stop sackd && usermod -u 64999 slurm")
+    try:
+        code, text = site.busbar("slurm", "validate", "dev")
+    finally:
+        site.lab.ssh(LOGIN, "usermod -u 64030 slurm && systemctl start sackd")
+    assert code == 1 and "login-1: uid:gid of slurm is 64999:64030" in text, text
+
+
+def test_a_missing_gpu_is_named_with_its_host(site: Site) -> None:
+    gpus = "/usr/local/lib/busbar-lab/gpus"
+    site.lab.ssh("compute-2", f"rm /dev/nvidia1 && echo 1 > {gpus}")
+    try:
+        code, text = site.busbar("slurm", "validate", "dev")
+    finally:
+        site.lab.ssh("compute-2", f"mknod -m 0666 /dev/nvidia1 c 1 3 && echo 2 > {gpus}")
+    assert code == 1 and "compute-2: " in text and "expected 2" in text, text
+
+
+def test_quarantine_drains_with_its_reason_and_a_drain_by_others_stays(site: Site) -> None:
+    def quarantined(slurm: dict[str, object]) -> None:
+        unmeasured(slurm)
+        slurm["hosts"]["compute"][1]["quarantine"] = "ticket 17"  # type: ignore[index]
+
+    site.wait_idle()
+    site.slurm("scontrol update nodename=compute-3 state=drain reason=by-hand")
+    try:
+        code, text = site.up(quarantined)
+        assert code == 0, text
+        assert site.states()["compute-2"].startswith("drain") and "ticket 17" in site.reason("compute-2")
+        code, text = site.up(unmeasured)
+        assert code == 0, text
+        assert site.states()["compute-2"] == "idle"
+        assert site.reason("compute-3") == "by-hand"
+    finally:
+        site.slurm("scontrol update nodename=compute-3 state=resume")
+
+
+def test_a_node_is_removed_and_added_under_a_job_on_others(site: Site) -> None:
+    def smaller(slurm: dict[str, object]) -> None:
+        unmeasured(slurm)
+        del slurm["hosts"]["compute"][2]  # type: ignore[index]
+
+    site.wait_idle()
+    number = site.submit("sleep 600", "--nodes=2 --nodelist=compute-1,compute-2")
+    try:
+        code, text = site.up(smaller)
+        assert code == 0, text
+        assert sorted(site.states()) == ["compute-1", "compute-2"]
+        code, text = site.up(unmeasured)
+        assert code == 0, text
+        assert site.states()["compute-3"] == "idle"
+        assert site.slurm(f"squeue -h -j {number} -o %T").strip() == "RUNNING"
+        assert site.slurm(f"scontrol show job {number} | grep -o Restarts=.").strip() == "Restarts=0"
+    finally:
+        site.slurm(f"scancel {number}")
+    site.wait_idle()
+
+
+def test_a_pending_job_of_the_gate_is_named_with_slurms_reason(site: Site) -> None:
+    site.wait_idle()
+    number = site.submit("sleep 900", "--nodes=3 --exclusive")
+    try:
+        code, text = site.busbar("slurm", "validate", "dev")
+    finally:
+        site.slurm(f"scancel {number}")
+    assert code == 2, text
+    assert "is pending: Resources" in text or "is pending: Priority" in text, text
+    assert site.slurm("squeue -h -t pending -o %i").strip() == ""
