@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import pulumi
-from pulumi_command import local, remote
+from pulumi_command import local
 
 from busbar.components.control_plane import K3sControlPlane
 from busbar.components.engine.local_command import create_cluster_command
@@ -29,7 +29,7 @@ class ApiEndpointArgs:
 class ApiEndpoint(pulumi.ComponentResource):
     """Makes one Command, which ends when /readyz is 200 at an address without a load balancer of busbar."""
 
-    nodes: list[remote.Command | local.Command]
+    nodes: list[local.Command]
 
     def __init__(self, name: str, args: ApiEndpointArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("busbar:index:ApiEndpoint", name, None, opts)

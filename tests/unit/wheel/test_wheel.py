@@ -125,7 +125,7 @@ def test_the_wheel_holds_every_capability_without_its_tests_and_its_lab(wheel: P
             f"{folder}/{name}" for name in ("__init__.py", "__main__.py", "capability.py", "Pulumi.yaml")
         }
         wanted |= {name for name in files(folder) if name.count("/") == 2 and name.endswith(".example.yaml")}
-        for part in ("package", "charts", "helm_values", "program"):
+        for part in ("package", "charts", "host", "helm_values", "program"):
             wanted |= files(f"{folder}/{part}")
     assert held == wanted
 
