@@ -15,4 +15,6 @@ CAPABILITY = Capability(
         raised="validation.run",
         summary="stacks.slurm.package.summary",
     ),
+    # Groups of DeepOps' config.example/inventory.
+    host_groups={"slurm-master": "controller", "slurm-login": "login[]", "slurm-node": "compute[]"},
 )

@@ -1,0 +1,48 @@
+"""`busbar hosts import`: an inventory of DeepOps becomes the hosts of a stack file of Slurm."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import yaml
+from typer.testing import CliRunner
+
+from busbar.cli import build
+from stacks.slurm.package import config
+from stacks.slurm.tests.support import configured
+from tests.support.clusters import host_key
+
+# Groups as in NVIDIA/deepops, config.example/inventory.
+INVENTORY = """
+[all]
+mgmt01  ansible_host=10.0.0.1
+login01 ansible_host=10.0.0.2
+gpu01   ansible_host=10.0.0.11
+gpu02   ansible_host=10.0.0.12
+
+[slurm-master]
+mgmt01
+
+[slurm-login]
+login01
+
+[slurm-node]
+gpu0[1:2]
+
+[slurm-cluster:children]
+slurm-master
+slurm-node
+"""
+
+
+def test_an_inventory_of_deepops_becomes_a_stack_file_that_lacks_only_the_host_keys(tmp_path: Path) -> None:
+    (tmp_path / "inventory").write_text(INVENTORY)
+    done = CliRunner().invoke(build(["hosts"]), ["hosts", "import", str(tmp_path / "inventory")])
+    assert done.exit_code == 0, done.output
+    assert done.stdout.startswith("# of stacks/slurm\n") and "# missing: host_key" in done.stdout
+    hosts = yaml.safe_load(done.stdout)["hosts"]
+    for each in (hosts["controller"], *hosts["login"], *hosts["compute"]):
+        each["host_key"] = host_key(each["name"])
+    made = config.load(configured(hosts=hosts))
+    assert made.hosts.controller.address == "10.0.0.1"
+    assert [each.name for each in made.hosts.compute] == ["gpu01", "gpu02"]
