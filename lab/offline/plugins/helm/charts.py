@@ -17,7 +17,12 @@ from lab.offline.plugins.kubernetes.kinds import is_crd
 from lab.offline.plugins.sdk.resource import ProviderError
 from lab.offline.plugins.sdk.values import Properties
 
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """Reads `=` as a text, as Go's YAML does; CRDs of prometheus-operator list it (yaml/pyyaml#89)."""
+
+
+Loader.add_constructor("tag:yaml.org,2002:value", Loader.construct_scalar)
 
 
 def metadata(helm: Helm, inputs: Properties) -> dict[str, Any]:
@@ -28,7 +33,7 @@ def metadata(helm: Helm, inputs: Properties) -> dict[str, Any]:
     else:
         text = next((data for name, data in _files(path) if name == "Chart.yaml"), b"")
     try:
-        parsed = yaml.load(text, Loader=_LOADER)
+        parsed = yaml.load(text, Loader=Loader)
     except yaml.YAMLError as error:
         raise ProviderError(f"{inputs['chart']}: Chart.yaml: {error}") from error
     if not isinstance(parsed, dict) or not parsed.get("version"):
@@ -45,7 +50,7 @@ def crds(helm: Helm, inputs: Properties) -> Iterator[Object]:
         texts = [data for name, data in _files(path) if "crds" in name.split("/")[:-1]]
     for text in texts:
         try:
-            yield from (item for item in yaml.load_all(text, Loader=_LOADER) if item and is_crd(item))
+            yield from (item for item in yaml.load_all(text, Loader=Loader) if item and is_crd(item))
         except yaml.YAMLError as error:
             raise ProviderError(f"{inputs['chart']}: crds: {error}") from error
 

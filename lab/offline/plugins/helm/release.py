@@ -214,7 +214,7 @@ def _preview(inputs: Properties) -> Properties:
 def _names(manifest: str) -> dict[str, list[str]]:
     """Names of a release's objects, grouped as `Kind/group/version`."""
     found: dict[str, list[str]] = {}
-    for item in yaml.load_all(manifest, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+    for item in yaml.load_all(manifest, Loader=charts.Loader):
         if isinstance(item, dict) and item.get("kind"):
             kind, name = Kind.of(item), str(metadata(item).get("name", ""))
             place = metadata(item).get("namespace")

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from lab.offline.plugins.helm import charts, options
+from lab.offline.plugins.helm.release import _names
 from lab.offline.plugins.kubernetes.provider import KubernetesProvider
 from lab.offline.plugins.sdk.resource import ProviderError
 from lab.offline.plugins.sdk.values import UNKNOWN, Secret
@@ -74,6 +75,19 @@ def test_a_local_chart_is_read_without_helm(chart: Path, pack: bool) -> None:
     helm: Any = NoHelm()
     assert charts.metadata(helm, inputs)["version"] == "1.2.3"
     assert [crd["metadata"]["name"] for crd in charts.crds(helm, inputs)] == ["things.example.org"]
+
+
+def test_a_chart_may_list_an_equals_sign_in_a_crd(chart: Path) -> None:
+    kind = "kind: CustomResourceDefinition\napiVersion: apiextensions.k8s.io/v1\n"
+    crd = f"{kind}spec:\n  enum:\n  - '!='\n  - =\n"
+    (chart / "crds").mkdir(exist_ok=True)
+    (chart / "crds/matchers.yaml").write_text(crd)
+    helm: Any = NoHelm()
+    found = charts.crds(helm, {"chart": str(chart)})
+    assert {"enum": ["!=", "="]} in [each["spec"] for each in found]
+    assert _names(crd + "metadata: {name: matchers}\n") == {
+        "CustomResourceDefinition/apiextensions.k8s.io/v1": ["matchers"]
+    }
 
 
 def test_a_missing_chart_is_named(tmp_path: Path) -> None:
