@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import ipaddress
 import json
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -319,3 +320,45 @@ def test_a_worker_in_quarantine_gets_no_new_pods_and_keeps_those_that_run(
         assert lab.last_start("worker-2") == started
     finally:
         lab.kubectl("taint node worker-2 site-")
+
+
+def test_a_drained_worker_stays_cordoned_over_an_update_while_it_is_off_and_comes_back(
+    lab: Lab, changed: Change, on_worker_2: Callable[[str], None]
+) -> None:
+    def busbar(command: str, *words: str) -> tuple[int, str]:
+        # A table as wide as the longest reason.
+        wide = ("env", "COLUMNS=300")
+        done = lab.run(*wide, sys.executable, "-m", "busbar", command, "dev", *words)
+        return done.returncode, done.stdout + done.stderr
+
+    def is_cordoned() -> bool:
+        return bool(lab.kubectl("get node worker-2 -o jsonpath='{.spec.unschedulable}'").strip())
+
+    def is_ready(state: bool) -> Callable[[], bool]:
+        return lambda: (lab.conditions("worker-2")["Ready"] == "True") is state
+
+    on_worker_2("alone")
+    phase = "get pod alone --ignore-not-found -o jsonpath='{.status.phase}'"
+    eventually(lambda: lab.kubectl(phase).strip() == "Running", 60, "a pod runs on worker-2")
+    try:
+        code, text = busbar("drain", "worker-2", "--reason", "drill: fan", "--end-jobs")
+        assert code == 0, text
+        assert (is_cordoned(), lab.kubectl(phase).strip()) == (True, "")
+        for command in ("verify", "status", "nodes"):
+            assert "drill: fan (by " in busbar(command)[1]
+        lab.ssh("worker-2", "systemctl stop k3s-agent")
+        eventually(is_ready(False), 120, "worker-2 is not Ready")
+        assert "worker-2 stays cordoned, it was drained: drill: fan" in changed(lambda _: None)
+        assert is_cordoned()
+    finally:
+        lab.ssh("worker-2", "systemctl start k3s-agent")
+        eventually(is_ready(True), 120, "worker-2 is Ready")
+        code, text = busbar("uncordon", "worker-2")
+    assert (code, is_cordoned()) == (0, False), text
+    lab.kubectl("cordon worker-2")
+    try:
+        assert "its Node is cordoned by kubectl" in busbar("verify")[1]
+        assert "is cordoned by kubectl" in busbar("uncordon", "worker-2")[1]
+        assert is_cordoned()
+    finally:
+        lab.kubectl("uncordon worker-2")
