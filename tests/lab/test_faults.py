@@ -53,7 +53,8 @@ def test_a_server_whose_clock_is_ten_minutes_off_is_named(lab: Lab, command: str
     date = "/bin/date -d '+10 minutes'"
     lines = {
         "sbin/date": ["#!/bin/sh", f'exec {date} "$@"'],
-        "bin/bash": ["#!/bin/sh", 'BASH_ENV=/usr/local/lib/moved-clock exec /bin/bash "$@"'],
+        # As the first shell of a login bash would read .bashrc in its place.
+        "bin/bash": ["#!/bin/sh", 'SHLVL=2 BASH_ENV=/usr/local/lib/moved-clock exec /bin/bash "$@"'],
         "lib/moved-clock": ["unset EPOCHREALTIME", f"EPOCHREALTIME=$({date} +%s.%N)"],
     }
     files = {f"/usr/local/{name}": shlex.join(text) for name, text in lines.items()}
