@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -145,13 +145,20 @@ def run(api: RestApi, scope: Scope, stack: str, *, as_json: bool = False) -> tup
     return state, found
 
 
-def after_failed_gate(path: Path) -> None:
-    """Diagnose the pools of a stack file that did not pass, where `validation.diagnose.when` says so."""
-    from busbar.config import stackfile
+def after_failed_gate(path: Path, say: Callable[[str], None]) -> None:
+    """Name the command, and diagnose the pools that did not pass where `validation.diagnose.when` says so.
+
+    Another program that makes a Cluster has no `busbar:cluster` in its file: there nothing can be diagnosed.
+    """
+    from busbar.config import ConfigError, stackfile
     from busbar.judge.archive import Archive
 
-    file = stackfile.read(path)
-    cluster = file.cluster()
+    try:
+        file = stackfile.read(path)
+        cluster = file.cluster()
+    except ConfigError:
+        return
+    say(f"`busbar diagnose {file.stack}` finds which node, rail or switch is slow.")
     for pool in cluster.pools:
         verdict = Archive(file.project / ".busbar" / file.stack / pool).verdict() or {}
         if cluster.validation_of(pool).diagnose.when == "on_failure" and verdict.get("passed") is False:

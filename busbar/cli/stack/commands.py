@@ -189,8 +189,7 @@ def _gate_failed(s: Session, outputs: keep.Outputs, gate: Gate) -> int:
         f"then `{s.command}`."
     )
     if gate == CLUSTER:
-        s.say(f"`busbar diagnose {s.target.name}` finds which node, rail or switch is slow.")
-        after_failed_gate(s.target.project / s.target.file)
+        after_failed_gate(s.target.project / s.target.file, s.say)
     return FAILED
 
 

@@ -182,8 +182,17 @@ def test_a_failed_gate_diagnoses_the_pools_that_did_not_pass_where_the_configura
     found: State, monkeypatch: pytest.MonkeyPatch, when: str, passed: bool, pools: list[str]
 ) -> None:
     seen = scopes(found, monkeypatch)
-    after_failed_gate(failed_stack(when, passed=passed))
+    said: list[str] = []
+    after_failed_gate(failed_stack(when, passed=passed), said.append)
     assert [scope.pool for scope in seen] == pools
+    assert said == ["`busbar diagnose prod` finds which node, rail or switch is slow."]
+
+
+def test_the_stack_of_another_program_that_makes_a_cluster_is_not_diagnosed(tmp_path: Path) -> None:
+    (tmp_path / "Pulumi.prod.yaml").write_text("config: {site:size: large}\n")
+    said: list[str] = []
+    after_failed_gate(tmp_path / "Pulumi.prod.yaml", said.append)
+    assert said == []
 
 
 def test_a_diagnosis_that_cannot_run_does_not_change_how_the_update_ends(
@@ -193,4 +202,4 @@ def test_a_diagnosis_that_cannot_run_does_not_change_how_the_update_ends(
         raise ApiError("GET /api/v1/nodes", 503, "unavailable")
 
     monkeypatch.setattr(Diagnosis, "run", fails)
-    after_failed_gate(failed_stack("on_failure", passed=False))
+    after_failed_gate(failed_stack("on_failure", passed=False), print)
