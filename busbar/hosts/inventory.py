@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from busbar.config.cluster import Cluster
-from busbar.config.hosts import HostConfig, Worker
+from busbar.config.hosts import HostConfig
 from busbar.config.ssh import Ssh
 from busbar.hosts.host import Host
 
@@ -30,10 +30,13 @@ class Inventory:
         return cls(
             cluster,
             (
-                *(_host(host, "lb", ssh) for host in cluster.hosts.load_balancers),
-                *(_host(host, "server", ssh) for host in cluster.hosts.servers),
-                *(_host(host, "worker", ssh, cluster.pool_of(host)) for host in cluster.hosts.workers),
-                *(_host(host, "nfs", ssh) for host in [cluster.hosts.nfs_server] if host),
+                *(host_of(host, "lb", ssh) for host in cluster.hosts.load_balancers),
+                *(host_of(host, "server", ssh) for host in cluster.hosts.servers),
+                *(
+                    host_of(host, "worker", ssh, cluster.pool_of(host), host.topology.labels())
+                    for host in cluster.hosts.workers
+                ),
+                *(host_of(host, "nfs", ssh) for host in [cluster.hosts.nfs_server] if host),
             ),
         )
 
@@ -124,7 +127,10 @@ def url_host(address: str) -> str:
         return address
 
 
-def _host(host: HostConfig | Worker, role: str, ssh: Ssh, pool: str | None = None) -> Host:
+def host_of(
+    host: HostConfig, role: str, ssh: Ssh, pool: str | None = None, labels: Mapping[str, str] | None = None
+) -> Host:
+    """A configured host with the user and port of its own, or else of `ssh`."""
     return Host(
         name=host.name,
         address=host.address,
@@ -133,5 +139,5 @@ def _host(host: HostConfig | Worker, role: str, ssh: Ssh, pool: str | None = Non
         user=host.user or ssh.user,
         port=host.port or ssh.port,
         pool=pool,
-        labels=tuple(host.topology.labels().items()) if isinstance(host, Worker) else (),
+        labels=tuple((labels or {}).items()),
     )

@@ -16,13 +16,13 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import pytest
 import yaml
 
 from busbar.outputs import ClusterOutputs
-from tests.support.lab import PROJECT, SERVERS, Lab, eventually
+from tests.support.lab import PROJECT, SERVERS, Lab, eventually, read_until
 
 pytestmark = pytest.mark.drill
 
@@ -209,21 +209,10 @@ def test_gpus_that_a_pod_holds_are_named_with_it(stranger: Stranger) -> None:
         stranger.lab.kubectl("-n bench delete pod holder")
 
 
-def _until(stream: IO[str] | None, text: str) -> str:
-    """Read lines until one has the text; all of them."""
-    assert stream is not None
-    read: list[str] = []
-    for line in stream:
-        read.append(line)
-        if text in line:
-            return "".join(read)
-    raise AssertionError(f"{text!r} never came:\n{''.join(read)}")
-
-
 def test_the_first_line_says_what_is_read_before_the_cluster_has_answered(stranger: Stranger) -> None:
     began = time.monotonic()
     process = stranger.start()
-    first = _until(process.stderr, "\n")
+    first = read_until(process.stderr, "\n")
     print(f"first line after {time.monotonic() - began:.1f} s, to be below 3 s on an idle machine")
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=PODS_SECONDS)
@@ -235,7 +224,7 @@ def test_the_first_line_says_what_is_read_before_the_cluster_has_answered(strang
 @pytest.mark.parametrize("moment", ["created Namespace", "created MPIJob", "measuring all_reduce"])
 def test_a_signal_leaves_nothing(stranger: Stranger, moment: str, number: signal.Signals) -> None:
     process = stranger.start()
-    _until(process.stderr, moment)
+    read_until(process.stderr, moment)
     process.send_signal(number)
     _, rest = process.communicate(timeout=PODS_SECONDS)
     print(rest)
@@ -245,7 +234,7 @@ def test_a_signal_leaves_nothing(stranger: Stranger, moment: str, number: signal
 
 def test_what_a_killed_process_leaves_is_removed_by_clean_and_its_gpus_are_free(stranger: Stranger) -> None:
     process = stranger.start()
-    _until(process.stderr, "following the log of")
+    read_until(process.stderr, "following the log of")
     waiting = stranger.clean()
     assert waiting.returncode == 1 and "its process may be alive" in waiting.stderr, "it is still there"
     process.kill()

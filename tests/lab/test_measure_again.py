@@ -10,12 +10,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from typing import IO, Any
+from typing import Any
 
 import pytest
 import yaml
 
-from tests.support.lab import PROJECT, Lab
+from tests.support.lab import PROJECT, Lab, read_until
 
 pytestmark = pytest.mark.drill
 
@@ -103,17 +103,6 @@ def long_stack() -> Iterator[str]:
     shutil.rmtree(kept)
 
 
-def _until(stream: IO[str] | None, text: str) -> str:
-    """Read lines until one has the text; all of them."""
-    assert stream is not None
-    read: list[str] = []
-    for line in stream:
-        read.append(line)
-        if text in line:
-            return "".join(read)
-    raise AssertionError(f"{text!r} never came:\n{''.join(read)}")
-
-
 def test_a_stack_is_measured_again_and_its_outputs_stay(site: Site) -> None:
     outputs = site.lab.outputs()
     done = site.busbar("measure", "dev")
@@ -142,7 +131,7 @@ def test_an_idle_run_does_not_begin_on_less_than_two_idle_workers(site: Site) ->
 def test_a_job_of_a_user_ends_an_idle_run_which_leaves_no_verdict(site: Site, long_stack: str) -> None:
     before = len(site.runs())
     process = site.start_idle(long_stack)
-    _until(process.stderr, "measuring all_reduce")
+    read_until(process.stderr, "measuring all_reduce")
     print(f"the user's pod had a Node after {site.begin_training():.1f} s")
     _, rest = process.communicate(timeout=END_SECONDS)
     print(rest)
@@ -154,7 +143,7 @@ def test_a_job_of_a_user_ends_an_idle_run_which_leaves_no_verdict(site: Site, lo
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_leaves_nothing(site: Site, number: signal.Signals) -> None:
     process = site.start_idle()
-    _until(process.stderr, "created MPIJob")
+    read_until(process.stderr, "created MPIJob")
     process.send_signal(number)
     _, rest = process.communicate(timeout=END_SECONDS)
     print(rest)
@@ -163,7 +152,7 @@ def test_a_signal_leaves_nothing(site: Site, number: signal.Signals) -> None:
 
 def test_what_a_killed_process_leaves_is_removed_by_clean(site: Site) -> None:
     process = site.start_idle()
-    _until(process.stderr, "following the log of")
+    read_until(process.stderr, "following the log of")
     process.kill()
     process.communicate(timeout=10)
     assert any("priorityclass" in each for each in site.left)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import IO, TYPE_CHECKING, Any, Protocol
 
 import pytest
 import yaml
@@ -267,3 +267,14 @@ def eventually(condition: Callable[[], bool], seconds: float, what: str) -> None
     while not condition():
         assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {what}"
         time.sleep(0.5)
+
+
+def read_until(stream: IO[str] | None, text: str) -> str:
+    """Read lines until one has the text; all of them."""
+    assert stream is not None
+    read: list[str] = []
+    for line in stream:
+        read.append(line)
+        if text in line:
+            return "".join(read)
+    raise AssertionError(f"{text!r} never came:\n{''.join(read)}")

@@ -9,6 +9,7 @@ from typing import Any
 from busbar.hosts import scripts
 from busbar.hosts.finding import Check, Finding, error, warning
 from busbar.hosts.host import Host
+from busbar.hosts.inventory import host_of
 from busbar.hosts.remote import Hosts
 from busbar.manifests.names import digest
 from busbar.preflight import facts as core_facts
@@ -79,18 +80,7 @@ def hosts_of(slurm: Slurm) -> tuple[Host, ...]:
         *(("lb", host, None) for host in (slurm.hosts.controller, *slurm.hosts.login)),
         *(("worker", host, slurm.cluster.pool_of(host)) for host in slurm.hosts.compute),
     ]
-    return tuple(
-        Host(
-            name=host.name,
-            address=host.address,
-            host_key=host.host_key,
-            role=role,
-            user=host.user or ssh.user,
-            port=host.port or ssh.port,
-            pool=pool,
-        )
-        for role, host, pool in listed
-    )
+    return tuple(host_of(host, role, ssh, pool) for role, host, pool in listed)
 
 
 def spec_of(slurm: Slurm) -> dict[str, Any]:
