@@ -18,6 +18,8 @@ static const struct { const char *name; int bit; } subsystems[] = {
 static const char *levels[] = {"NONE", "VERSION", "WARN", "INFO", "ABORT", "TRACE"};
 enum { LEVEL_VERSION = 1, LEVEL_WARN = 2, LEVEL_INFO = 3 };
 
+enum { START_MICROSECONDS = 500000 };
+
 static int level, mask;
 
 /* The default is that of NCCL from 2.23.4 on. */
@@ -113,6 +115,10 @@ void trace_start(const struct world *w, const struct collective *collective) {
     /* So that no rank's line lands inside the table that rank 0 prints. */
     fflush(stdout);
     MPI_Barrier(MPI_COMM_WORLD);
+    /* The lines of each node come through a daemon of Open MPI of its own, a busy one later than rank 0's table.
+     * NCCL takes seconds between its last line and the first collective. All ranks sleep, which leaves the
+     * cores to the daemons. */
+    usleep(START_MICROSECONDS);
 }
 
 void trace_end(const struct world *w) {

@@ -25,19 +25,22 @@ ROW = re.compile(
 
 @pytest.fixture(scope="session")
 def mpirun() -> Mpirun:
-    """Run a program on `nodes` pretended hosts of `ranks` ranks, with TCP between all of them."""
+    """Run a program on `nodes` pretended hosts of `ranks` ranks, with TCP between all of them.
+
+    `prepare`: shell commands before that, in the same file system.
+    """
     if os.geteuid() != 0:
         pytest.skip("needs root: the programs run in the image's own Debian, in a chroot")
     work = images() / "work"
 
     def run(
-        command: str, *, nodes: int = 2, ranks: int = 1, settings: str = ""
+        command: str, *, nodes: int = 2, ranks: int = 1, settings: str = "", prepare: str = ":"
     ) -> subprocess.CompletedProcess[str]:
         contexts = " : ".join(
             f"-np {ranks} {settings} unshare --uts sh -c 'hostname host-{node}; exec {command}'"
             for node in range(nodes)
         )
-        return sandbox.shell(work, f"mpirun --oversubscribe --mca btl tcp,self {contexts}")
+        return sandbox.shell(work, f"{prepare}\nmpirun --oversubscribe --mca btl tcp,self {contexts}")
 
     return run
 
@@ -103,6 +106,21 @@ def test_the_judge_passes_a_run_over_tcp_that_was_expected_over_tcp(mpirun: Mpir
     assert verdict.passed, verdict.reasons
     assert (verdict.ranks, verdict.nodes, verdict.transport) == (4, 2, "socket")
     assert verdict.simulated
+
+
+def test_lines_of_a_rank_that_are_forwarded_late_still_stand_before_the_table(mpirun: Mpirun) -> None:
+    # As Open MPI's daemon does on a busy host.
+    late = """cat >/usr/bin/late <<'END'
+#!/bin/sh
+[ "$(hostname)" = host-1 ] || exec "$@"
+"$@" | while IFS= read -r line; do sleep 0.01; echo "$line"; done
+END
+chmod +x /usr/bin/late"""
+    done = mpirun(
+        "late all_reduce_perf -b 64K -e 256K -f 2 -n 3", settings="-x NCCL_DEBUG=INFO", prepare=late
+    )
+    verdict = judge(done.stdout.splitlines(), expecting("all_reduce"))
+    assert verdict.passed, verdict.reasons
 
 
 def test_edges_are_named_as_often_as_the_ring_has_them(mpirun: Mpirun) -> None:
