@@ -122,7 +122,7 @@ remove_server() {
   }
   poll "$LEASE_DEADLINE" no_clients ||
     die "$FOLDER is still mounted by $(active_clients | paste -sd, -)" \
-      "destroy the stacks of stacks/training that use it, and retry"
+      "unmount it there (destroy the stacks whose pods use it), and retry"
   rm -f "$NFS_EXPORTS"
   ! command -v exportfs >/dev/null || timeout 60 exportfs -ra >&2 || note "exportfs -ra failed; see: exportfs -s"
   if [[ -e $STATE_DIR/$PACKAGE.installed ]]; then

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import pytest
 from busbar import capability
 from busbar.capability import capabilities
 from busbar.cli.gates import CLUSTER, gate_of
+
+PROJECT = Path(__file__).parents[2]
 
 DOOR = """
 from busbar.capability import Capability, Gate
@@ -40,6 +43,21 @@ def installed(folder: Path, name: str, module: str, text: str) -> None:
 def test_every_folder_with_a_door_is_a_capability_of_its_name() -> None:
     doors = {door.parent.name for door in capability.FOLDER.glob("*/capability.py")}
     assert {each.name for each in capabilities()} == doors
+
+
+def test_the_core_names_none_of_them() -> None:
+    names = "|".join(door.parent.name for door in capability.FOLDER.glob("*/capability.py"))
+    named = re.compile(rf"(stacks[/.]|busbar |make up-)({names})\b")
+    files = [PROJECT / "__main__.py"]
+    for folder in ("busbar", "components", "host", "helm_values", "charts", "plugin"):
+        files += [path for path in (PROJECT / folder).rglob("*") if path.is_file()]
+    # Fonts are no text.
+    texts = {
+        path: path.read_text(encoding="utf-8", errors="replace")
+        for path in files
+        if "__pycache__" not in path.parts
+    }
+    assert [path for path, text in texts.items() if named.search(text)] == []
 
 
 def test_each_has_a_gate_of_its_own() -> None:

@@ -234,7 +234,7 @@ def test_a_removal_waits_for_workers_that_still_mount_the_folder_and_then_names_
     client(tmp_path, 1, "10.0.0.21:893")
     done = removed(tmp_path, "LEASE_DEADLINE=0; ")
     assert done.returncode == 1
-    assert "data is still mounted by 10.0.0.21. Fix: destroy the stacks of stacks/training" in done.stderr
+    assert "data is still mounted by 10.0.0.21. Fix: unmount it there" in done.stderr
     assert (tmp_path / "exports.d/busbar.exports").exists(), "no changes made"
 
 
