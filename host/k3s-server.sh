@@ -259,12 +259,22 @@ await_issuers() {
     return 0
   fi
   hash=$(sha256_of "$K3S_AUTH_CONFIG")
-  if poll "$ISSUERS_DEADLINE" has_loaded "$hash"; then return 0; fi
-  why=$(k3s_log "$UNIT" 2000 | grep -o 'failed to [a-z]* authentication config.*' | tail -n 1 | cut -c1-1000 || true)
+  if poll "$ISSUERS_DEADLINE" has_decided "$hash" && has_loaded "$hash"; then return 0; fi
+  why=$(issuers_error)
   write_file "$K3S_AUTH_CONFIG" 0600 <"$1"
   rm -f "$1"
-  die "the API server has not loaded k3s.authentication.jwt after $ISSUERS_DEADLINE s, and keeps what it had: ${why:-see journalctl -u $UNIT}" \
+  die "the API server has not loaded k3s.authentication.jwt, and keeps what it had: ${why:-timed out after $ISSUERS_DEADLINE s; see journalctl -u $UNIT}" \
     "correct it; this host must reach each issuer at its URL/.well-known/openid-configuration"
+}
+
+# has_decided HASH: it has loaded the file, or never will: only an issuer that does not answer is asked again
+# (kubernetes pkg/kubeapiserver/options/authentication.go).
+has_decided() {
+  has_loaded "$1" || [[ $(issuers_error) == "failed to "@(load|validate)* ]]
+}
+
+issuers_error() {
+  k3s_log "$UNIT" 2000 | grep -o 'failed to [a-z]* authentication config.*' | tail -n 1 | cut -c1-1000 || true
 }
 
 has_loaded() {

@@ -523,6 +523,17 @@ def test_an_api_server_that_refuses_issuers_keeps_what_it_had_and_so_does_the_fi
     assert (server.root / AUTH).read_text() == before
     assert not {*RESTARTS, FORGOTTEN} & {*server.steps}
     assert not (server.root / "var/lib/busbar/auth-config.loaded").exists()
+    assert not (server.root / "state/sleeps").exists(), "what it has refused it never loads"
+
+
+def test_issuers_that_do_not_answer_are_waited_for(server: Host) -> None:
+    has_loaded(server, (server.root / AUTH).read_text())
+    server.state("log", 'E1 authentication.go:1] "failed to update authentication config" err="no route"\n')
+    payload = {"config": CONFIG, "registries": "", "jwt": ISSUER}
+    values = {"VERB": "install", "FIRST": "true", **VALUES, **server.release(VERSION)}
+    said = server.error("k3s-server", payload, fails="nothing", **values)
+    assert 'keeps what it had: failed to update authentication config" err="no route"' in said
+    assert (server.root / "state/sleeps").exists()
 
 
 def test_an_update_that_was_killed_while_issuers_were_loaded_waits_for_them_again(server: Host) -> None:
