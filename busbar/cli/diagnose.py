@@ -156,7 +156,12 @@ def after_failed_gate(path: Path, say: Callable[[str], None]) -> None:
     try:
         file = stackfile.read(path)
         cluster = file.cluster()
-    except ConfigError:
+    except ConfigError as error:
+        if _names_a_cluster(path):
+            say(f"no diagnosis, because {path.name} is no longer as it was when the update began:")
+            for finding in error.findings:
+                say(f"  - {finding}")
+            say("Fix: correct it (`busbar check-config` names each finding), then `busbar diagnose`.")
         return
     say(f"`busbar diagnose {file.stack}` finds which node, rail or switch is slow.")
     for pool in cluster.pools:
@@ -165,6 +170,15 @@ def after_failed_gate(path: Path, say: Callable[[str], None]) -> None:
             # It has told what keeps it from a verdict; the update has failed for another reason.
             with suppress(typer.Exit), connected(file) as api:
                 run(api, _scope(file, cluster, pool, None), file.stack)
+
+
+def _names_a_cluster(path: Path) -> bool:
+    from busbar.config.schema import KEY, PROJECT
+
+    try:
+        return f"{PROJECT}:{KEY}" in path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return False
 
 
 @contextmanager

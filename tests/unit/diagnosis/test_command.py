@@ -195,6 +195,24 @@ def test_the_stack_of_another_program_that_makes_a_cluster_is_not_diagnosed(tmp_
     assert said == []
 
 
+@pytest.mark.parametrize(
+    ("text", "finding"),
+    [
+        ("config: {busbar:cluster: {name: 1}}\n", "  - hosts: missing"),
+        ("config: {busbar:cluster: [}\n", "  - Pulumi.prod.yaml: is not valid YAML"),
+    ],
+)
+def test_a_stack_file_that_became_invalid_during_the_update_is_not_diagnosed_and_this_is_said(
+    tmp_path: Path, text: str, finding: str
+) -> None:
+    (tmp_path / "Pulumi.prod.yaml").write_text(text)
+    said: list[str] = []
+    after_failed_gate(tmp_path / "Pulumi.prod.yaml", said.append)
+    assert said[0].startswith("no diagnosis, because Pulumi.prod.yaml is no longer as it was")
+    assert any(line.startswith(finding) for line in said), said
+    assert said[-1].startswith("Fix: ")
+
+
 def test_a_diagnosis_that_cannot_run_does_not_change_how_the_update_ends(
     found: State, monkeypatch: pytest.MonkeyPatch
 ) -> None:
