@@ -81,15 +81,15 @@ def _changes(
     former: Settings, wanted: Settings, measured: Collection[str], nodes: Collection[str]
 ) -> list[str]:
     changed = [key for key in {**wanted, **former} if former.get(key) != wanted.get(key)]
-    # Its name depends on all others: it tells only of what has none.
-    named = [key for key in changed if key != _JOB] or changed
-    texts = [f"{key} {former.get(key) or 'none'} -> {wanted.get(key) or 'none'}" for key in named]
+    texts = {key: f"{key} {former.get(key) or 'none'} -> {wanted.get(key) or 'none'}" for key in changed}
     for text, names in (
         ("not measured", [node for node in nodes if node not in measured]),
         ("no longer in the pool", [node for node in measured if node not in nodes]),
     ):
-        texts += [f"{text}: {listed(names)}"] if names else []
-    return texts
+        if names:
+            texts[text] = f"{text}: {listed(names)}"
+    # The job's name depends on all others: it tells only of what has none.
+    return [text for key, text in texts.items() if key != _JOB] or list(texts.values())
 
 
 def _text(value: Any) -> str:

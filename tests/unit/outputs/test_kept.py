@@ -92,6 +92,13 @@ def test_a_job_that_differs_in_nothing_that_has_a_name_is_named_itself(tmp_path:
     assert kept["stale"] == ["job nccl-h100-0 -> nccl-h100-1"]
 
 
+def test_a_job_that_differs_only_in_its_nodes_is_not_named(tmp_path: Path) -> None:
+    former = json.loads(Update(tmp_path, PRINTED).record)
+    former["settings"]["job"] = "nccl-h100-0"
+    kept = Update(tmp_path, json.dumps(former), nodes=2).result
+    assert kept["stale"] == ["no longer in the pool: worker-3, worker-4"]
+
+
 def outputs(workers: int, measured: int, **validation: Any) -> ClusterOutputs:
     """The outputs of a site with a pool of so many workers, of which the first `measured` were measured."""
     names = [f"gpu-{index}" for index in range(1, measured + 1)]
