@@ -20,7 +20,8 @@ from busbar.manifests.operators import merge
 
 _READ = ("Chart.yaml", "values.yaml")
 # In values an image is a text with a registry in front and a tag or digest behind.
-_REFERENCE = re.compile(r"[\w-]+\.[\w.-]+(:\d+)?(/[\w.-]+)+(:[\w][\w.-]*|@sha256:[0-9a-f]{64})")
+_NAME = r"[\w-]+\.[\w.-]+(:\d+)?(/[\w.-]+)+"
+_REFERENCE = re.compile(rf"{_NAME}(:[\w][\w.-]*|@sha256:[0-9a-f]{{64}})")
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,10 @@ def references(values: Any, default_tag: str = "") -> Iterator[str]:
             return
         if reference := _reference(values, default_tag):
             yield reference
-        for value in values.values():
+        for key, value in values.items():
+            # As the chart of the SR-IOV Network Operator; without a tag it is `latest`.
+            if key == "images" and isinstance(value, Mapping):
+                yield from (f"{each}:latest" for each in value.values() if re.fullmatch(_NAME, str(each)))
             yield from references(value, default_tag)
     elif isinstance(values, list):
         for value in values:

@@ -27,6 +27,7 @@ VALUES = {
     "vgpuManager": {"repository": "", "image": "vgpu-manager", "version": ""},
     "images": {
         "webhook": "nvcr.io/nvidia/webhook:v2",
+        "exporter": "ghcr.io/g/exporter",
         "socket": "unix:///run/x.sock",
         "url": "https://a.b/c:1",
     },
@@ -46,6 +47,7 @@ ABOUT = {
 }
 NFD = {"image": {"repository": "registry.k8s.io/nfd/node-feature-discovery"}}
 IN_THE_CHART = [
+    "ghcr.io/g/exporter:latest",
     "nvcr.io/nvidia/gpu-operator:v26.7.0",
     "nvcr.io/nvidia/k8s/container-toolkit:v1",
     "nvcr.io/nvidia/webhook:v2",
