@@ -67,17 +67,22 @@ def main() -> None:
         ]
     # The quickest of each: what the machine was doing besides is not ours.
     whole, bare, same, part = (min(row, key=lambda one: one.seconds) for row in zip(*rounds, strict=True))
-    print(f"{'preview of':<24}{'resources':>10}{'wall s':>8}{'CPU s':>8}{'MiB':>6}")
-    for row in (whole, part, bare, same):
-        print(
-            f"{row.what:<24}{row.resources:>10}{row.seconds:>8.1f}{row.cpu_seconds:>8.1f}{row.rss_mib:>6.0f}"
-        )
+    print_table(whole, part, bare, same)
     growth = (whole.seconds / part.seconds) / (whole.resources / part.resources)
     for base in (bare, same):
         wall, cpu = whole.seconds / base.seconds, whole.cpu_seconds / base.cpu_seconds
         print(f"busbar / bare program of {base.resources}: wall x {wall:.2f}, CPU x {cpu:.2f} (aim: 1.6)")
     print(f"largest process: {whole.rss_mib:.0f} MiB (aim: below 600)")
     print(f"time per resource against a quarter of the workers: x {growth:.2f} (aim: at most 1)")
+
+
+def print_table(*rows: Preview) -> None:
+    """One line per preview."""
+    print(f"{'preview of':<24}{'resources':>10}{'wall s':>8}{'CPU s':>8}{'MiB':>6}")
+    for row in rows:
+        print(
+            f"{row.what:<24}{row.resources:>10}{row.seconds:>8.1f}{row.cpu_seconds:>8.1f}{row.rss_mib:>6.0f}"
+        )
 
 
 class Bench:
@@ -97,18 +102,24 @@ class Bench:
         names = [f"pool-{number}" for number in range(min(pools, workers))]
         sizes = {name: len(range(index, workers, len(names))) for index, name in enumerate(names)}
         config = {"busbar:cluster": site(workers=sizes)}
-        return self._preview(f"busbar, {workers} workers", self._project.path, f"site-{workers}", config)
+        return self.preview(f"busbar, {workers} workers", self._project.path, f"site-{workers}", config)
 
     def bare(self, count: int) -> Preview:
         """A program of `count` Commands."""
-        project = self._folder / f"bare-{count}"
+        project = self.project(f"bare-{count}")
+        (project / "__main__.py").write_text(BARE_PROGRAM.format(count=count))
+        return self.preview("bare program", project, f"bare-{count}", {})
+
+    def project(self, name: str, **settings: str) -> Path:
+        """The folder of a project with this name and Python as here; `settings` go into its Pulumi.yaml."""
+        project = self._folder / name
         project.mkdir(exist_ok=True)
         runtime = {"name": "python", "options": {"virtualenv": str(ROOT / ".venv")}}
-        (project / "Pulumi.yaml").write_text(yaml.safe_dump({"name": f"bare-{count}", "runtime": runtime}))
-        (project / "__main__.py").write_text(BARE_PROGRAM.format(count=count))
-        return self._preview("bare program", project, f"bare-{count}", {})
+        (project / "Pulumi.yaml").write_text(yaml.safe_dump({"name": name, "runtime": runtime, **settings}))
+        return project
 
-    def _preview(self, what: str, project: Path, stack: str, config: Mapping[str, Any]) -> Preview:
+    def preview(self, what: str, project: Path, stack: str, config: Mapping[str, Any]) -> Preview:
+        """What a preview of `stack` with this configuration takes; `project` is a folder of its own."""
         if not (project / f"Pulumi.{stack}.yaml").exists():
             self._project.succeed("pulumi", "stack", "init", stack, cwd=project)
         configure(project, stack, config)
