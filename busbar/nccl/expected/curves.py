@@ -33,7 +33,7 @@ def envelope(system: System | None, collective: str) -> dict[int, Rise]:
 def _envelope(gpu: str, hosts: int, collective: str) -> dict[int, Rise]:
     entries = read_yaml("busbar.nccl.expected", "curves.yaml")
     key = {"gpu": gpu, "hosts": hosts, "collective": collective}
-    curves: list[dict[int, float]] = [e["busbw"] for e in entries if key.items() <= e.items()]
+    curves: list[dict[int, float]] = [e["busbw"] for e in entries if {k: e[k] for k in key} == key]
     if len(curves) < CURVES_OF_A_CLASS:
         return {}
     sizes = sorted({size for curve in curves for size in curve})

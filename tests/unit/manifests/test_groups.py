@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
-from busbar.manifests import mpijob
+from busbar.manifests import groups, mpijob
 from busbar.manifests.nccljob import Stage
 from tests.support.kube_site import job
 
@@ -36,3 +37,12 @@ def test_another_stage_is_another_job() -> None:
         for stage in (None, STAGE, replace(STAGE, groups=STAGE.groups[:1]), replace(STAGE, parallel=1))
     }
     assert len(names) == 4
+
+
+def test_the_groups_of_one_rail_give_their_ranks_its_gpu_and_its_hca() -> None:
+    of_rails = replace(STAGE, groups=("C0/rail1/worker-1/worker-2",), hcas=("mlx5_0", "mlx5_1"))
+    exported = [
+        {"CUDA_VISIBLE_DEVICES", "NCCL_IB_HCA"} & set(re.findall(r"-x (\w+)", groups.script(job(), stage)))
+        for stage in (STAGE, of_rails)
+    ]
+    assert exported == [set(), {"CUDA_VISIBLE_DEVICES", "NCCL_IB_HCA"}]

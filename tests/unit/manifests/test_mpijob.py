@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -128,8 +129,9 @@ def test_the_name_leaves_room_for_the_operators_suffixes_and_is_a_dns_1035_label
     assert re.fullmatch(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?", f"{name}-worker-10000")
 
 
-def test_a_topology_file_is_mounted_and_named_to_nccl() -> None:
-    topology = TopologyFile("h100", "h100.xml", "<system/>")
+def test_a_topology_file_is_mounted_and_named_to_nccl(tmp_path: Path) -> None:
+    (tmp_path / "h100.xml").write_text("<system/>")
+    topology = TopologyFile.read("h100", tmp_path / "h100.xml")
     assert topology.config_map == f"nccl-topology-h100-{hashlib.sha256(b'<system/>').hexdigest()[:10]}"
     resolved = resolve(cluster(), "h100", ["worker-1", "worker-2"], topology=topology)
     assert resolved.env["NCCL_TOPO_FILE"] == "/etc/nccl-topology/h100.xml"

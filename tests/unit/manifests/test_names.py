@@ -22,4 +22,5 @@ def test_a_value_that_json_does_not_have_is_refused() -> None:
 def test_the_name_of_a_worker_of_a_pool_with_a_long_name_is_a_dns_label() -> None:
     name = job_name("a" * 62 + "-b", {"nodes": 2})
     assert len(f"{name}-worker-99999") <= 63
+    assert len(job_name("a" * 62, {})) + len("-worker-99999") == 63  # nothing more is cut off
     assert "--" not in name

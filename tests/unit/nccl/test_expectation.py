@@ -260,7 +260,9 @@ def test_two_nodes_may_exceed_line_rate_and_more_may_not() -> None:
 def test_a_configured_value_is_that_of_the_first_collective_and_others_have_their_own() -> None:
     both: dict[str, Any] = {"collectives": ["all_reduce", "all_gather"], "expected_busbw_gbps": 450}
     want = Expectation(profile="h100-ib-8x400", nodes=2, **both)
-    assert (want.bounds("all_reduce").expected, want.bounds("all_reduce").floor) == (450, 405)
+    found = want.bounds("all_reduce")
+    assert (found.expected, found.floor) == (450, 405)
+    assert found.reasoning[-1] == "expected 450 GB/s, configured; floor 0.9 x = 405 GB/s"
     assert want.bounds("all_gather") == Expectation(profile="h100-ib-8x400", nodes=2).bounds("all_gather")
     own = Expectation(profile="h100-ib-8x400", nodes=2, expected_by_collective={"all_gather": 200}, **both)
     assert [own.bounds(name).expected for name in ("all_reduce", "all_gather")] == [450, 200]
@@ -307,6 +309,25 @@ def test_every_profile_says_where_it_is_from_and_asks_for_evidence() -> None:
         assert profile.env["NCCL_DEBUG"] == "INFO", each
         assert {"INIT", "NET", "ENV"} <= set(profile.env["NCCL_DEBUG_SUBSYS"].split(",")), each
         assert (profile.rails == 0) <= (profile.transport == "socket"), each
+
+
+def test_a_profile_names_the_networks_that_may_carry_data() -> None:
+    of_kind = {"infiniband": "IB IBext UCX", "roce": "IB IBext gIB UCX", "socket": "Socket"}
+    for profile in map(profiles.load, profiles.names()):
+        kind = profile.fabric or profile.transport
+        assert " ".join(profile.networks) == of_kind.get(kind, "AWS Libfabric Libfabric"), profile.name
+
+
+def test_a_profile_whose_plugin_joins_rails_says_how_many_devices_nccl_sees() -> None:
+    joined = {name: profiles.load(name).net_devices for name in profiles.names()}
+    assert {name: count for name, count in joined.items() if count} == {"efa": 8, "efa-p4d": 4}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "collective", "mib"), [(1, "all_reduce", 128), (1, "all_gather", 512), (2, "all_reduce", 1024)]
+)
+def test_the_size_that_reaches_the_plateau(nodes: int, collective: str, mib: int) -> None:
+    assert bounds(replace(H100, nodes=nodes), collective, "ring").plateau_bytes == mib * 2**20
 
 
 def test_every_system_of_the_sources_has_a_profile() -> None:

@@ -58,7 +58,7 @@ class Profile(BaseModel):
         default_factory=list, description="names in `via NET/<name>`, without _v suffix"
     )
     fabric: Fabric | None = Field(default=None, description="link layer of the rails; None: no HCAs")
-    algorithm: Algorithm = "auto"
+    algorithm: Algorithm
     nvlink_gbps: float = Field(ge=0, description="GB/s of one GPU's NVLink, one direction; 0 = PCIe only")
     nodes_per_domain: int = Field(default=1, ge=1, description="hosts in one NVLink domain: 18 for NVL72")
     env: dict[str, str] = Field(default_factory=dict)
