@@ -53,6 +53,13 @@ def names(manifests: list[dict[str, Any]]) -> list[str]:
     return [manifest["metadata"]["name"] for manifest in manifests]
 
 
+def test_a_single_node_is_enough_and_none_is_refused() -> None:
+    of = ImagePull.of(job(nodes=1))
+    assert len(render(of)) == 1
+    with pytest.raises(ValidationError, match="nodes"):
+        ImagePull.model_validate(of.model_dump() | {"nodes": []})
+
+
 def test_each_node_of_the_measurement_pulls_the_image_of_the_measurement() -> None:
     of = job()
     manifests = jobs(of)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,10 @@ def test_a_site_with_rdma_gets_whole_nodes_locked_memory_and_a_deadline() -> Non
         "backoffLimit": 0,
         "activeDeadlineSeconds": 1800,
     }
-    assert spec["mpiReplicaSpecs"]["Worker"]["replicas"] == 4
+    assert {role: part["replicas"] for role, part in spec["mpiReplicaSpecs"].items()} == {
+        "Launcher": 1,
+        "Worker": 4,
+    }
     assert {role: part["restartPolicy"] for role, part in spec["mpiReplicaSpecs"].items()} == {
         "Launcher": "Never",
         "Worker": "Never",
@@ -44,6 +48,15 @@ def test_a_site_with_rdma_gets_whole_nodes_locked_memory_and_a_deadline() -> Non
     assert {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "64Gi"}} in pod["volumes"]
     assert "privileged" not in str(manifest)
     assert "hostNetwork" not in str(manifest)
+
+
+def test_the_order_in_which_versions_are_given_does_not_make_another_job() -> None:
+    versions = {"k3s": "v1", "gpu_operator": "v2"}
+    one, other = (
+        mpijob.render(replace(job(), versions=dict(each)))
+        for each in (versions.items(), reversed(versions.items()))
+    )
+    assert one == other
 
 
 def test_workers_go_one_to_a_node_and_only_to_the_nodes_of_the_pool() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -174,6 +176,13 @@ def test_reduce_scatter_and_all_reduce_are_told_apart_by_their_counts(
     found = infer(run)
     assert found.name == name
     assert found.certain
+
+
+@pytest.mark.parametrize("name", ["all_reduce", "reduce_scatter"])
+def test_where_the_counts_contradict_each_other_the_bandwidths_tell(name: str) -> None:
+    (run,) = read_lines(unnamed(name, "2.13", 2, 8).lines).runs
+    run.rows[0] = replace(run.rows[0], count=run.rows[0].count - 1)
+    assert infer(run).name == name
 
 
 @BOUNDED

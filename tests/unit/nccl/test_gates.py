@@ -227,8 +227,22 @@ def test_a_failed_bitwise_check_fails() -> None:
     at = next(i for i, line in enumerate(log) if line.startswith("# Avg"))
     log.insert(at, "# Bitwise mismatches   : 0 OK")
     assert judge(log, WANT).passed
-    log[at] = "# Bitwise mismatches   : 3 FAILED"
+    for printed in ("3 FAILED", "3"):
+        log[at] = f"# Bitwise mismatches   : {printed}"
+        assert judge(log, WANT).check("correctness").status == "fail"
+
+
+def test_a_failed_average_fails() -> None:
+    log = [f"{line} FAILED" if line.startswith("# Avg") else line for line in Made().lines()]
     assert judge(log, WANT).check("correctness").status == "fail"
+
+
+def test_a_summary_with_other_values_after_the_first_fails() -> None:
+    log = Made().lines()
+    at = next(i for i, line in enumerate(log) if line.startswith("# Out of bounds"))
+    log.insert(at, "# Out of bounds values : 3 FAILED")
+    assert not judge(log, WANT).passed
+    assert judge(log, WANT).check("completeness").status == "fail"
 
 
 def test_a_warning_whose_place_has_blanks_is_still_a_warning() -> None:

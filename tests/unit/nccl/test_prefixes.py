@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from busbar.nccl import Expectation, judge
+from busbar.nccl import Expectation, judge, read_lines
 from busbar.nccl.log.patterns import TYPES, row_start
 from tests.unit.nccl.logs import Made
 
@@ -81,6 +81,34 @@ def test_a_row_interrupted_by_a_message_is_put_together_again() -> None:
     verdict = judge(log, WANT)
     assert verdict.reasons == []
     assert verdict.channels["NET/IB/N/GDRDMA"] == 2 * 8 * 2 + 2
+
+
+def test_a_row_that_never_ends_is_damage() -> None:
+    log = Made().lines()
+    at = next(i for i, line in enumerate(log) if line.lstrip().startswith("1073741824"))
+    log.insert(at, log[at][:54])
+    (run,) = read_lines(log).runs
+    assert (run.damaged, len(run.rows)) == (1, 5)
+    assert judge(log, WANT).check("completeness").status == "fail"
+
+
+def test_a_row_with_statistics_is_put_together_again() -> None:
+    log = Made().lines()
+    at = next(i for i, line in enumerate(log) if line.lstrip().startswith("1073741824"))
+    header = next(i for i, line in enumerate(log) if "#wrong" in line)
+    log[header] = log[header].replace("#wrong", "#wrong i_min i_max i_p99 i_cv%")
+    for i, line in enumerate(log):
+        if line.lstrip()[:1].isdigit():
+            tokens = line.split()
+            log[i] = " ".join([*tokens[:9], "10.1 12.2 11.3 0.5", *tokens[9:], "10.1 12.2 11.3 0.5"])
+    head, values = " ".join(log[at].split()[:5]), " ".join(log[at].split()[5:])
+    log[at : at + 1] = [head, "worker-0:40:90 [0] NCCL INFO comm 0x1 rank 0", values]
+    assert judge(log, WANT).reasons == []
+
+
+def test_a_header_that_is_cut_off_is_no_error() -> None:
+    log = [line.partition("#wrong")[0] if "#wrong" in line else line for line in Made().lines()]
+    assert [len(run.rows) for run in read_lines(log).runs] == [5]
 
 
 def test_numbers_without_their_row_are_damage() -> None:
