@@ -59,6 +59,8 @@ def install_base(host: Host, disk: Path, rancher: Path, client_key: str, named: 
             _copy(LAB / "hosts" / "hardware" / program, disk / "usr/bin" / program)
         _write(own / "gpus", f"{WORKER_GPUS}\n")
         _write(own / "hcas", "".join(f"{name} {rate} {state}\n" for name, rate, state in WORKER_HCAS))
+        for name, _, _ in WORKER_HCAS:
+            (own / "rails" / name).mkdir(parents=True, exist_ok=True)
     if host.role == "gpu":
         # In a pod the device plugin makes them.
         devices = "".join(f"c /dev/nvidia{n} 0666 root root - 1:3\n" for n in range(WORKER_GPUS))

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "bench.h"
+#include "rails.h"
 #include "table.h"
 #include "trace.h"
 
@@ -81,6 +82,7 @@ int main(int argc, char **argv) {
     struct world world;
     MPI_Init(&argc, &argv);
     world_join(&world, &interface);
+    rails_find();
     int status = refuse(&options, &world);
     if (status != 0) return stop(status);
 

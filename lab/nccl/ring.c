@@ -3,6 +3,8 @@
 #include <mpi.h>
 #include <string.h>
 
+#include "rails.h"
+
 /* A block is walked in pieces, so that scratch memory does not grow with the message. */
 enum { PIECE_BYTES = 1 << 19 };
 static unsigned char partial[PIECE_BYTES], incoming[PIECE_BYTES];
@@ -41,8 +43,10 @@ static int behind(const struct world *w, int steps) {
 }
 
 static void pass_on(const struct world *w, const void *out, size_t out_bytes, void *in, size_t in_bytes) {
+    double began = MPI_Wtime();
     MPI_Sendrecv(out, (int)out_bytes, MPI_BYTE, w->next, 0, in, (int)in_bytes, MPI_BYTE, w->previous, 0,
                  MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    rails_pace(w, began, w->next, out_bytes, w->previous, in_bytes);
 }
 
 /* One piece of every block: after n-1 steps this rank's own block is complete, in `result`. */
@@ -103,6 +107,7 @@ void ring_broadcast(const struct world *w, const struct call *c) {
     MPI_Request sending = MPI_REQUEST_NULL;
     for (size_t piece = 0; piece < pieces_in(&b); piece++) {
         size_t elements;
+        double began = MPI_Wtime();
         unsigned char *into = piece_of(&b, c->receive, 0, piece, &elements);
         unsigned char *from = is_root ? piece_of(&b, c->send, 0, piece, &elements) : into;
         if (!is_root)
@@ -112,16 +117,20 @@ void ring_broadcast(const struct world *w, const struct call *c) {
         if (!ends_chain)
             MPI_Isend(from, (int)(elements * b.width), MPI_BYTE, w->next, 0, MPI_COMM_WORLD, &sending);
         if (is_root && into != from) memcpy(into, from, elements * b.width);
+        rails_pace(w, began, ends_chain ? w->rank : w->next, elements * b.width, is_root ? w->rank : w->previous,
+                   elements * b.width);
     }
     MPI_Wait(&sending, MPI_STATUS_IGNORE);
 }
 
 /* Through scratch memory, because in place both ends may be the same bytes. */
-static void exchange(int to, const unsigned char *out, int from, unsigned char *in, size_t bytes) {
+static void exchange(const struct world *w, int to, const unsigned char *out, int from, unsigned char *in, size_t bytes) {
     for (size_t done = 0; done < bytes;) {
         size_t part = bytes - done < PIECE_BYTES ? bytes - done : PIECE_BYTES;
+        double began = MPI_Wtime();
         MPI_Sendrecv(out + done, (int)part, MPI_BYTE, to, 0, incoming, (int)part, MPI_BYTE, from, 0,
                      MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        rails_pace(w, began, to, part, from, part);
         memcpy(in + done, incoming, part);
         done += part;
     }
@@ -129,7 +138,7 @@ static void exchange(int to, const unsigned char *out, int from, unsigned char *
 
 void pairs_sendrecv(const struct world *w, const struct call *c) {
     int to = (w->rank + 1) % w->ranks, from = (w->rank + w->ranks - 1) % w->ranks;
-    exchange(to, c->send, from, c->receive, c->count * type_size(c->type));
+    exchange(w, to, c->send, from, c->receive, c->count * type_size(c->type));
 }
 
 void pairs_alltoall(const struct world *w, const struct call *c) {
@@ -139,6 +148,6 @@ void pairs_alltoall(const struct world *w, const struct call *c) {
     if (send != receive) memcpy(receive + w->rank * bytes, send + w->rank * bytes, bytes);
     for (int step = 1; step < w->ranks; step++) {
         int to = (w->rank + step) % w->ranks, from = (w->rank - step + w->ranks) % w->ranks;
-        exchange(to, send + to * bytes, from, receive + from * bytes, bytes);
+        exchange(w, to, send + to * bytes, from, receive + from * bytes, bytes);
     }
 }

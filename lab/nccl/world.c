@@ -10,9 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* NCCL's rule [NCCL user guide, NCCL_SOCKET_IFNAME]: comma-separated prefixes; "=eth0" matches exactly,
- * a leading "^" turns the whole list into an exclusion. */
-static int name_matches(const char *rule, const char *name) {
+int name_matches(const char *rule, const char *name) {
     int exclude = *rule == '^', exact = 0, hit = 0;
     if (exclude) rule++;
     if (*rule == '=') exact = 1, rule++;

@@ -23,6 +23,10 @@ struct world {
     int shares_memory;          /* 1: Open MPI moves data between ranks of a node through shared memory */
 };
 
+/* NCCL's rule of NCCL_SOCKET_IFNAME and NCCL_IB_HCA [NCCL user guide]: comma-separated prefixes; "=eth0" matches
+ * exactly, a leading "^" turns the whole list into an exclusion. */
+int name_matches(const char *rule, const char *name);
+
 /* Before MPI_Init: pick the interface (NCCL_SOCKET_IFNAME counts, with NCCL's syntax) and have Open MPI
  * use it. Returns 0, with the reason on stderr, if none fits. */
 int world_prepare(struct interface *interface);

@@ -150,6 +150,41 @@ def test_an_unknown_option_prints_the_usage_and_ends_with_0(mpirun: Mpirun) -> N
     assert "USAGE: all_reduce_perf" in done.stdout
 
 
+def average_with_limits(mpirun: Mpirun, program: str, chosen: str = "", **limits: str) -> float:
+    """GB/s of bus bandwidth between hosts with these HCAs; MB/s, or "" for an HCA without a limit."""
+    folder = "/usr/local/lib/busbar-lab/rails"
+    prepare = f"mkdir -p {folder}; cd {folder}; mkdir {' '.join(limits)}\n"
+    prepare += "".join(f"echo {limit} >{hca}/limit\n" for hca, limit in limits.items() if limit)
+    done = mpirun(
+        f"{program} -b 256K -e 256K -n 3", settings=f"-x NCCL_IB_HCA={chosen}", prepare=prepare + "cd /"
+    )
+    assert done.returncode == 0, done.stderr
+    [average] = re.findall(r"Avg bus bandwidth    : (\S+)", done.stdout)
+    return float(average)
+
+
+@pytest.mark.parametrize("program", NCCL_PROGRAMS)
+def test_between_hosts_the_slowest_rail_decides(mpirun: Mpirun, program: str) -> None:
+    assert 0.001 < average_with_limits(mpirun, program, mlx5_1="1", mlx5_3="9") <= 0.002
+
+
+@pytest.mark.parametrize(("chosen", "rails"), [("=mlx5_1", 1), ("mlx5_1,mlx5_3", 2), ("^mlx5_0", 2)])
+def test_rails_are_those_that_nccl_ib_hca_chooses(mpirun: Mpirun, chosen: str, rails: int) -> None:
+    found = average_with_limits(mpirun, "all_reduce_perf", chosen, mlx5_0="0.1", mlx5_1="1", mlx5_3="")
+    assert 0.0005 * rails < found <= 0.001 * rails
+
+
+def test_the_limit_of_a_rail_that_is_not_used_slows_nothing(mpirun: Mpirun) -> None:
+    assert average_with_limits(mpirun, "all_reduce_perf", "=mlx5_3", mlx5_1="0.1", mlx5_3="") > 0.002
+
+
+def test_a_limit_that_is_no_number_ends_the_run(mpirun: Mpirun) -> None:
+    folder = "/usr/local/lib/busbar-lab/rails/mlx5_1"
+    done = mpirun("all_reduce_perf -b 8 -e 8", prepare=f"mkdir -p {folder}; echo slow >{folder}/limit")
+    assert done.returncode != 0
+    assert f"{folder}/limit: expected a number of MB/s" in done.stderr
+
+
 def test_an_interface_that_is_not_there_ends_the_run_before_it_begins(mpirun: Mpirun) -> None:
     done = mpirun("all_reduce_perf -b 8 -e 8", nodes=1, settings="-x NCCL_SOCKET_IFNAME=nosuch")
     assert done.returncode == 3

@@ -16,7 +16,11 @@ type Device struct {
 	ID    string // what the kubelet knows it by
 	Path  string // the device node a container finds: /dev/null under another name
 	Value string // its part of the environment variable
+	Rail  string // folder of the host that a container finds at the same place; empty: none
 }
+
+// Folders of a host, one per HCA, in which a limit may be: ../../../nccl/rails.c reads it.
+const rails = "/usr/local/lib/busbar-lab/rails/"
 
 // Inventory is the devices of one kind.
 type Inventory struct {
@@ -53,7 +57,8 @@ func gpu(index int, _ string) Device {
 func hca(index int, name string) Device {
 	// The device plugin knows HCAs by their PCI address; the lab uses the name.
 	address := fmt.Sprintf("0000:%02x:00.0", 0x20+index)
-	return Device{ID: name + "@" + address, Path: fmt.Sprintf("/dev/infiniband/uverbs%d", index), Value: address}
+	path := fmt.Sprintf("/dev/infiniband/uverbs%d", index)
+	return Device{ID: name + "@" + address, Path: path, Value: address, Rail: rails + name}
 }
 
 // Devices reads the file again each time: a host can lose a device. A missing file means no devices.

@@ -137,7 +137,8 @@ func (s *service) ListAndWatch(_ *api.Empty, stream grpc.ServerStreamingServer[a
 	return nil
 }
 
-// Allocate gives a container one device node for each device, so that it can count what it got.
+// Allocate gives a container one device node for each device, so that it can count what it got, and the folders
+// of HCAs.
 func (s *service) Allocate(_ context.Context, request *api.AllocateRequest) (*api.AllocateResponse, error) {
 	devices, err := s.options.Inventory.Devices()
 	if err != nil {
@@ -156,6 +157,9 @@ func (s *service) Allocate(_ context.Context, request *api.AllocateRequest) (*ap
 			container.Devices = append(container.Devices, &api.DeviceSpec{
 				HostPath: "/dev/null", ContainerPath: devices[index].Path, Permissions: "rw",
 			})
+			if rail := devices[index].Rail; rail != "" {
+				container.Mounts = append(container.Mounts, &api.Mount{HostPath: rail, ContainerPath: rail, ReadOnly: true})
+			}
 		}
 		slices.Sort(values)
 		container.Envs = map[string]string{s.options.Inventory.Variable: strings.Join(values, ",")}

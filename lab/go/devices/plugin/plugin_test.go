@@ -53,18 +53,23 @@ func (k *kubelet) expect(t *testing.T) *api.RegisterRequest {
 
 func startPlugin(t *testing.T, folder, gpus string) (source string) {
 	t.Helper()
-	source = filepath.Join(t.TempDir(), "gpus")
-	if err := os.WriteFile(source, []byte(gpus), 0o600); err != nil {
+	return start(t, folder, "gpu", "nvidia.com/gpu", gpus)
+}
+
+func start(t *testing.T, folder, kind, resource, devices string) (source string) {
+	t.Helper()
+	source = filepath.Join(t.TempDir(), "devices")
+	if err := os.WriteFile(source, []byte(devices), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	inventory, err := hardware.ForKind("gpu", "nvidia.com/gpu", source)
+	inventory, err := hardware.ForKind(kind, resource, source)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
-		done <- Run(ctx, Options{Resource: "nvidia.com/gpu", Folder: folder, Inventory: inventory})
+		done <- Run(ctx, Options{Resource: resource, Folder: folder, Inventory: inventory})
 	}()
 	t.Cleanup(func() {
 		cancel()
@@ -100,6 +105,24 @@ func TestAContainerGetsOneDeviceNodeForEachDevice(t *testing.T) {
 	got := answer.ContainerResponses[0]
 	if len(got.Devices) != 2 || got.Envs["NVIDIA_VISIBLE_DEVICES"] != "GPU-lab-0,GPU-lab-1" {
 		t.Fatalf("got %v", got)
+	}
+}
+
+func TestAContainerFindsTheFoldersOfItsHCAs(t *testing.T) {
+	folder := t.TempDir()
+	kubelet := startKubelet(t, folder)
+	start(t, folder, "hca", "nvidia.com/hostdev", "mlx5_0 200 ACTIVE\nmlx5_1 400 ACTIVE\n")
+	client := dial(t, folder, kubelet.expect(t).Endpoint)
+	answer, err := client.Allocate(t.Context(), &api.AllocateRequest{
+		ContainerRequests: []*api.ContainerAllocateRequest{{DevicesIds: []string{"mlx5_1@0000:21:00.0"}}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mounts := answer.ContainerResponses[0].Mounts
+	if len(mounts) != 1 || mounts[0].HostPath != "/usr/local/lib/busbar-lab/rails/mlx5_1" ||
+		mounts[0].ContainerPath != mounts[0].HostPath || !mounts[0].ReadOnly {
+		t.Fatalf("got %v", mounts)
 	}
 }
 

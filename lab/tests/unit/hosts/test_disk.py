@@ -25,6 +25,8 @@ def test_a_worker_carries_gpus_and_hcas_and_a_server_does_not(tmp_path: Path, ma
         disk.install_base(find(name), tmp_path / name, tmp_path / f"{name}-rancher", "ssh-ed25519 AAAA")
     hcas = (tmp_path / "worker-1/usr/local/lib/busbar-lab/hcas").read_text().splitlines()
     assert hcas[:2] == ["mlx5_0 200 ACTIVE", "mlx5_1 400 ACTIVE"]
+    rails = (tmp_path / "worker-1/usr/local/lib/busbar-lab/rails").iterdir()
+    assert sorted(rail.name for rail in rails) == [line.split()[0] for line in hcas]
     assert (tmp_path / "worker-1/usr/bin/nvidia-smi").stat().st_mode & 0o111
     assert not (tmp_path / "server-1/usr/bin/nvidia-smi").exists()
 
