@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 
 	"busbar/lab/k3s/internal/pki"
 )
@@ -15,8 +16,13 @@ import (
 // File is where a machine keeps its password. K3s's uninstall scripts leave it, so that the machine may come back.
 const File = "/etc/rancher/node/password"
 
+// A server and the agent in it ask at the same time: with two passwords the server would refuse its own Node.
+var making sync.Mutex
+
 // Local returns the machine's password from path, which is made on the first call.
 func Local(path string) (string, error) {
+	making.Lock()
+	defer making.Unlock()
 	raw, err := os.ReadFile(path)
 	if err == nil {
 		return strings.TrimSpace(string(raw)), nil

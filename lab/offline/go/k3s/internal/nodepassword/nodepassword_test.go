@@ -18,6 +18,26 @@ func (s secrets) Create(_ context.Context, name, hash string) (bool, error) {
 	return true, nil
 }
 
+func TestAllWhoAskForAPasswordThatIsNotThereGetTheSame(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "password")
+	answers := make(chan string)
+	for range 32 {
+		go func() {
+			password, err := Local(path)
+			if err != nil {
+				password = err.Error()
+			}
+			answers <- password
+		}()
+	}
+	first := <-answers
+	for range 31 {
+		if other := <-answers; other != first {
+			t.Errorf("got %q and %q", first, other)
+		}
+	}
+}
+
 func TestANameBelongsToTheFirstMachineUntilItsSecretIsDeleted(t *testing.T) {
 	ctx, store := context.Background(), secrets{}
 	for range 2 {
