@@ -26,6 +26,15 @@ def _certificates(value: str) -> str:
     return value
 
 
+_DISCOVERY = "/.well-known/openid-configuration"
+
+
+def _issuer(value: str) -> str:
+    if value.endswith(_DISCOVERY):
+        raise invalid(f"has the path that is added to it. Fix: {value.removesuffix(_DISCOVERY)}")
+    return value
+
+
 HttpsUrl = Annotated[
     str, Matching(r"https://[^\s/@?#]+(/[^\s?#]*)?", "an https:// URL without login, query and fragment")
 ]
@@ -36,7 +45,9 @@ Expression = Annotated[str, Field(min_length=1)]
 class Issuer(Model):
     """Who signs the tokens, and for whom they must be."""
 
-    url: HttpsUrl = Field(description="The claim `iss` of the tokens; keys are found through it.")
+    url: Annotated[HttpsUrl, AfterValidator(_issuer)] = Field(
+        description="The claim `iss` of the tokens; keys are found through it."
+    )
     discoveryURL: HttpsUrl | None = Field(
         default=None, description="Where keys are found, if not at URL/.well-known/openid-configuration."
     )

@@ -77,7 +77,7 @@ def sentence(error: ErrorDetails, root: type[BaseModel]) -> str:
         known = list(model.model_fields) if model else []
         hint = did_you_mean(str(loc[-1]), known) or f"; expected one of: {', '.join(known)}"
         return f"{path}: unknown key{hint}"
-    if kind in _SILENT_VALUE:
+    if kind in _SILENT_VALUE and not (kind == "too_short" and isinstance(error["input"], str)):
         return f"{path}: {_wording(error)}"
     return f"{path}: {show(error['input'])} {_wording(error)}"
 
@@ -93,7 +93,6 @@ _WORDINGS = {
     **dict.fromkeys(("float_parsing", "float_type", "finite_number"), "is not a number"),
     **dict.fromkeys(("bool_parsing", "bool_type"), "is not true or false"),
     "string_type": "is not a text",
-    "string_too_short": "is empty",
     "string_too_long": "is too long: expected at most {max_length} characters",
     "literal_error": "is not one of {expected}",
     "greater_than_equal": "is too small: expected at least {ge}",
@@ -112,6 +111,9 @@ def _wording(error: ErrorDetails) -> str:
     if context.get("actual_length") == 0:
         context["actual_length"] = "none"
     known = _WORDINGS.get(error["type"])
+    # Of a text pydantic says `too_short` where a validator stands before the bound.
+    if isinstance(error["input"], str) and error["type"] in ("string_too_short", "too_short"):
+        known = "is too short: expected at least {min_length} characters" if error["input"] else "is empty"
     return error["msg"] if known is None else known.format(**context)
 
 

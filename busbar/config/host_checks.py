@@ -143,6 +143,13 @@ def virtual_ip_warnings(config: PartialConfig) -> Iterator[str]:
         )
 
 
+def loopback_warnings(config: PartialConfig) -> Iterator[str]:
+    """Hosts that no other host reaches at their address."""
+    for host in config.hosts:
+        if (address := _ip(host.address)) and (address.is_loopback or address.is_link_local):
+            yield f"{host.path}.address: '{address}' is not one that other hosts reach. Fix: give its own"
+
+
 def _ip(text: str | None) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
         return ipaddress.ip_address(text or "")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -49,6 +49,37 @@ class Image(Model):
     sha256: Sha256 | None = Field(
         default=None, description="Its checksum; by default looked up in k3s.checksums_file by file name."
     )
+
+
+class Mirror(Model):
+    """Where the images of a registry are fetched from."""
+
+    endpoint: list[NonEmpty] | None = None
+    rewrite: dict[str, str] | None = None
+
+
+class Tls(Model):
+    """How a registry proves itself."""
+
+    ca_file: NonEmpty | None = None
+    cert_file: NonEmpty | None = None
+    key_file: NonEmpty | None = None
+    insecure_skip_verify: bool = False
+
+
+class Registry(Model):
+    """How a registry is talked to. `auth`: `secrets` refuses it."""
+
+    auth: Any = None
+    tls: Tls | None = None
+
+
+class Registries(Model):
+    """registries.yaml as K3s reads it (rancher/wharfie pkg/registries)."""
+
+    mirrors: dict[str, Mirror | None] | None = None
+    configs: dict[str, Registry | None] | None = None
+    auths: Any = None
 
 
 class S3(Model):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -102,10 +103,25 @@ def breaking_keys(config: PartialConfig) -> Iterator[str]:
                 yield f"k3s.{setting}.kubelet-arg: {argument!r} is not supported: {reason}. Fix: remove it"
 
 
+# As K3s takes it apart (pkg/daemons/config/types.go); without a value it is "true".
+_ARGUMENT = re.compile(r"(--)?[A-Za-z0-9][\w.-]*(=.*)?", re.DOTALL)
+
+
+def arguments(config: PartialConfig) -> Iterator[str]:
+    """Arguments of the parts of K3s as NAME=VALUE: with another name they do not start."""
+    for setting, key in _keys(config):
+        if key.removesuffix("+").endswith("-arg"):
+            for argument in arguments_of({key: getattr(config.k3s, setting)[key]}, key):
+                if not _ARGUMENT.fullmatch(argument):
+                    yield f"k3s.{setting}.{key}: {argument!r} is not NAME=VALUE, such as v=2"
+
+
 def unknown_keys(config: PartialConfig) -> Iterator[str]:
     """No misspelt key: a server names it in its log and goes on without it, an agent does not start."""
     for setting, key in _unknown(config):
-        if hint := did_you_mean(key.removesuffix("+").lower(), FLAGS[setting]):
+        if setting == "agent_args" and key.removesuffix("+") in FLAGS["server_args"]:
+            yield f"k3s.{setting}.{key}: is a flag of servers only. Fix: use k3s.server_args"
+        elif hint := did_you_mean(key.removesuffix("+").lower(), FLAGS[setting]):
             yield f"k3s.{setting}.{key}: is not a flag of K3s{hint}"
 
 

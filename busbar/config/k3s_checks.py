@@ -10,9 +10,11 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from urllib.parse import urlsplit
 
+from pydantic import ValidationError
+
 from busbar import versions
-from busbar.config.errors import did_you_mean
-from busbar.config.k3s import PACKAGED, RELEASE
+from busbar.config.errors import did_you_mean, sentence
+from busbar.config.k3s import PACKAGED, RELEASE, Registries
 from busbar.config.k3s_argument_checks import arguments_of
 from busbar.config.partial import PartialConfig
 
@@ -171,8 +173,18 @@ def disabled(config: PartialConfig) -> Iterator[str]:
 
 
 def disabled_warnings(config: PartialConfig) -> Iterator[str]:
-    """What K3s does not bring: the name of a manifest of the site, or of something else."""
+    """What the cluster then lacks, and what K3s does not bring: a manifest of the site, or something else."""
+    if config.k3s.flannel_backend == "none":
+        yield (
+            "k3s.flannel_backend: none: no Node becomes Ready without another CNI plugin. Fix: use vxlan, "
+            "unless the servers have the manifest of one"
+        )
     for index, name in enumerate(config.k3s.disable):
+        if name == "coredns":
+            yield (
+                f"k3s.disable[{index}]: without coredns the launcher of the NCCL validation does not find "
+                "its workers. Fix: remove it, unless the servers have the manifest of another DNS"
+            )
         if name not in PACKAGED:
             yield (
                 f"k3s.disable[{index}]: {name!r} is not a component of K3s ({', '.join(PACKAGED)}), and "
@@ -189,6 +201,17 @@ def base_url(config: PartialConfig) -> Iterator[str]:
         fix = url[: release.start()].rstrip("/") if release and not at_github else versions.K3S_BASE_URL
         what = f"contains the version {release[0]}" if release else "is not the folder of the releases"
         yield (f"k3s.base_url: {url!r} {what}; busbar downloads <base_url>/<k3s.version>/k3s. Fix: {fix}")
+
+
+def registries(config: PartialConfig) -> Iterator[str]:
+    """What K3s reads: another key means nothing to it, and with another type of value it does not start."""
+    try:
+        Registries.model_validate(config.k3s.registries)
+    except ValidationError as error:
+        yield from (f"k3s.registries.{sentence(each, Registries)}" for each in error.errors())
+    for name in config.k3s.registries.get("mirrors") or {}:
+        if "://" in name:
+            yield f"k3s.registries.mirrors: {name!r} is a URL. Fix: {name.partition('://')[2].rstrip('/')}"
 
 
 def bucket(config: PartialConfig, secrets: Collection[str]) -> Iterator[str]:

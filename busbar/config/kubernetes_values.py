@@ -51,6 +51,15 @@ def _resource_name(value: str) -> str:
     return value
 
 
+FLOATING = "has no fixed tag: another image may run the next time. Fix: give its tag or its digest"
+
+
+def is_floating(image: str) -> bool:
+    """Whether a registry may give another image of this name tomorrow."""
+    name, digest = image.rpartition("/")[2], "@sha256:" in image
+    return not digest and name.partition(":")[2] in ("", "latest")
+
+
 def is_local_chart(chart: str) -> bool:
     """Whether a chart is a path on the machine that runs Pulumi."""
     return chart.startswith((".", "/", "~")) or chart.endswith(".tgz")
@@ -82,6 +91,22 @@ RuntimeClass = Annotated[str, Matching(rf"({_DNS_SUBDOMAIN})?", "the name of a R
 Quantity = Annotated[
     str, Matching(r"[0-9]+(\.[0-9]+)?(m|k|[KMGTPE]i?)?", "a Kubernetes quantity such as 64Gi or 500m")
 ]
+_UNITS = {"": 1.0, "m": 1e-3, "k": 1e3} | {
+    f"{unit}{binary}": float((1024 if binary else 1000) ** power)
+    for power, unit in enumerate("KMGTPE", 1)
+    for binary in ("", "i")
+}
+_LEAST_MEMORY = 1 << 20
+
+
+def _memory(value: str) -> str:
+    number = value.rstrip("mkKMGTPEi")
+    if float(number) * _UNITS[value.removeprefix(number)] < _LEAST_MEMORY:
+        raise invalid(f"is less than a MiB: a number alone is bytes, and m thousandths. Fix: {number}Gi")
+    return value
+
+
+Memory = Annotated[Quantity, AfterValidator(_memory)]
 LabelKey = Annotated[str, AfterValidator(_label_key)]
 LabelValue = Annotated[
     str, BeforeValidator(bool_as_text), BeforeValidator(finite), AfterValidator(_label_value), TEXT_OR_NUMBER

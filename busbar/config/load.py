@@ -21,6 +21,7 @@ from busbar.config import (
 )
 from busbar.config.cluster import Cluster
 from busbar.config.errors import ConfigError, path_of, sentence
+from busbar.config.kubernetes_values import FLOATING, is_floating
 from busbar.config.partial import GROUPS, PartialConfig
 from busbar.config.values import Model
 
@@ -46,9 +47,11 @@ CHECKS: tuple[Callable[[PartialConfig], Iterator[str]], ...] = (
     k3s_checks.images,
     k3s_checks.disabled,
     k3s_checks.base_url,
+    k3s_checks.registries,
     k3s_argument_checks.written_keys,
     k3s_argument_checks.breaking_keys,
     k3s_argument_checks.unknown_keys,
+    k3s_argument_checks.arguments,
     k3s_argument_checks.token_lifetime,
     authentication_checks.jwt,
     software_checks.versions,
@@ -106,11 +109,14 @@ def warnings(cluster: Cluster) -> list[str]:
     found += k3s_argument_checks.unknown_key_warnings(partial)
     found += k3s_checks.disabled_warnings(partial)
     found += authentication_checks.warnings(partial)
+    found += host_checks.loopback_warnings(partial)
     found += host_checks.virtual_ip_warnings(partial)
     found += validation_checks.launch_warnings(cluster)
     found += validation_checks.warnings(cluster)
     found += host_key_warnings(cluster)
     found += proxy_warnings(cluster)
+    if cluster.mpi_operator.enabled and is_floating(cluster.mpi_operator.image):
+        found.append(f"mpi_operator.image: {cluster.mpi_operator.image!r} {FLOATING}")
     if len(cluster.hosts.workers) == 1 and cluster.validation.enabled:
         found.append("hosts.workers: with one worker the validation stays on the host and tests no fabric")
     if not cluster.validation.enabled:

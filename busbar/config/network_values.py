@@ -20,11 +20,18 @@ _ED25519_BYTES = len(_ED25519_HEAD) + 32
 _HOST_KEY_FORM = "expected `ssh-ed25519 AAAA...` (ssh-keyscan -t ed25519 HOST)"
 
 
+_BROADCAST = ipaddress.ip_address("255.255.255.255")
+
+
 def _address(value: str) -> str:
     try:
-        return str(ipaddress.ip_address(value))
+        ip = ipaddress.ip_address(value)
     except ValueError:
         pass
+    else:
+        if ip.is_unspecified or ip.is_multicast or ip == _BROADCAST:
+            raise invalid("is not the address of one machine")
+        return str(ip)
     labels = value.split(".")
     if len(value) <= 253 and all(map(_HOST_LABEL.fullmatch, labels)) and not labels[-1].isdigit():
         return value.lower()
@@ -34,7 +41,7 @@ def _address(value: str) -> str:
     elif "@" in value:
         hint = ": give the login as `user`"
     elif ":" in value:
-        hint = ": give the SSH port as `port`"
+        hint = ": without scheme and port (the SSH port of a host is its key `port`)"
     raise invalid(f"is not an IPv4/IPv6 address or a host name{hint}")
 
 

@@ -40,10 +40,14 @@ def _as_one(group: list[str]) -> list[str]:
 
 def _located(path: Path, document: yaml.Node | None, finding: str) -> str:
     config = _value(document, "config")
-    roots = [config, *(value for _, value in config.value)] if isinstance(config, yaml.MappingNode) else []
-    line, names = max(
-        (_descend(root, finding) for root in roots), default=(0, []), key=lambda found: found[0]
-    )
+    if not isinstance(config, yaml.MappingNode) or finding.startswith(path.name):
+        return finding
+    roots = [config, *(value for _, value in config.value)]
+    line, names = max((_descend(root, finding) for root in roots), key=lambda found: found[0])
+    if not line:
+        # Of the object as a whole: what is missing at its top, or what several of its keys are together.
+        objects = [key for key, value in config.value if isinstance(value, yaml.MappingNode)]
+        line = objects[-1].start_mark.line + 1 if objects else 0
     if not line:
         return finding
     for end, name in reversed(names):

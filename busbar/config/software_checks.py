@@ -6,7 +6,14 @@ import re
 from collections.abc import Iterator
 
 from busbar import versions as known
+from busbar.config.errors import did_you_mean
 from busbar.config.partial import PartialConfig
+
+# pkg/types/types.go of k8snetworkplumbingwg/sriov-network-device-plugin; upper and lower case do not matter.
+_SELECTORS = (
+    *("vendors", "devices", "drivers", "pciAddresses", "acpiIndexes", "pfNames", "rootDevices", "linkTypes"),
+    *("ddpProfiles", "isRdma", "needVhostNet", "vdpaType", "pKeys"),
+)
 
 
 def versions(config: PartialConfig) -> Iterator[str]:
@@ -33,8 +40,14 @@ def version_findings(config: PartialConfig) -> list[known.VersionFinding]:
 
 
 def resource(config: PartialConfig) -> Iterator[str]:
-    """A resource name that the SR-IOV device plugin accepts (pkg/utils ValidResourceName)."""
+    """A resource name that the SR-IOV device plugin accepts (pkg/utils ValidResourceName), and its selectors.
+
+    It ignores a misspelt selector, and then offers other HCAs too.
+    """
     operator = config.network_operator
+    for key in operator.selectors:
+        if key.lower() not in map(str.lower, _SELECTORS) and (hint := did_you_mean(key, _SELECTORS)):
+            yield f"network_operator.selectors.{key}: is not a selector of the SR-IOV device plugin{hint}"
     name = operator.resource.rpartition("/")[2]
     if operator.enabled and not re.fullmatch(r"[A-Za-z0-9_]+", name):
         yield (

@@ -132,6 +132,9 @@ class _StrictLoader(SafeLoader):  # type: ignore[misc]
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[Any] = set()
         for key_node, _ in node.value:
+            if not isinstance(key_node, yaml.ScalarNode):
+                what = "a key that is not a text; a value that begins with {{ or [ needs quotes"
+                raise yaml.constructor.ConstructorError(None, None, what, key_node.start_mark)
             key = key_node.value
             if key in seen and key != "<<":
                 raise yaml.constructor.ConstructorError(

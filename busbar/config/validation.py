@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 
 from busbar import versions
-from busbar.config.kubernetes_values import DnsLabel, Image, Quantity, RuntimeClass
+from busbar.config.kubernetes_values import DnsLabel, Image, Memory, RuntimeClass
 from busbar.config.network_values import HcaName
 from busbar.config.values import Bytes, EnvName, Float, Int, Model, NonEmpty, Offered, Text
 from busbar.nccl.expected import profiles
@@ -147,10 +147,8 @@ class Validation(OfHardware):
         default=1800, description="Time limit of the job in seconds."
     )
     namespace: DnsLabel = Field(default="busbar-validation", description="Namespace of the job.")
-    shm_size: Quantity = Field(
-        default="64Gi", description="Size of /dev/shm per worker pod; counts as memory."
-    )
-    memory: Quantity | None = Field(default=None, description="Memory limit per worker pod; by default none.")
+    shm_size: Memory = Field(default="64Gi", description="Size of /dev/shm per worker pod; counts as memory.")
+    memory: Memory | None = Field(default=None, description="Memory limit per worker pod; by default none.")
     runtime_class: RuntimeClass = Field(
         default="nvidia", description="RuntimeClass of the worker pods; empty for none."
     )

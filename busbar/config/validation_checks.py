@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator
 
 from busbar.config.cluster import Cluster
 from busbar.config.errors import did_you_mean
+from busbar.config.kubernetes_values import FLOATING, is_floating
 from busbar.config.partial import PartialConfig
 from busbar.config.pools import Pool
 from busbar.config.validation import OfHardware
@@ -24,6 +25,13 @@ _FABRICS = {"infiniband": "infiniband", "ethernet": "roce"}
 _OTHER_PROFILE = (
     "Fix: a profile of this hardware (busbar nccl profiles), or none: the pool's numbers are used then"
 )
+# From here on a name is a misspelt NCCL.
+_MISSPELT = 0.7
+# What keeps NCCL from a transport that it must prove: variable -> values, and what NCCL uses then.
+_KEEPS_FROM_RDMA = {"NCCL_IB_DISABLE": ({"1"}, "TCP"), "NCCL_NET": ({"socket"}, "TCP")}
+_KEEPS_FROM_GPUDIRECT = {"NCCL_NET_GDR_LEVEL": ({"0", "loc"}, "RDMA from the host's memory")}
+# With smaller ones a fabric does not reach its bandwidth.
+_LARGE_BYTES = 1 << 30
 # An expectation or a floor below this part of what is computed is hardly meant.
 _FAR_BELOW = 0.5
 
@@ -35,6 +43,11 @@ def values(config: PartialConfig) -> Iterator[str]:
         yield (
             f"validation.min_bytes: {wanted.min_bytes} is more than validation.max_bytes, "
             f"{wanted.max_bytes}. Fix: lower min_bytes or raise max_bytes"
+        )
+    if wanted.namespace == "default" or wanted.namespace.startswith("kube-"):
+        yield (
+            f"validation.namespace: {wanted.namespace!r} belongs to Kubernetes, and this one is deleted with "
+            "the stack. Fix: busbar-validation"
         )
     yield from _of_hardware("validation", wanted, wanted.collectives)
     for name, own in config.pool_validations.items():
@@ -68,6 +81,10 @@ def _of_hardware(where: str, wanted: OfHardware, collectives: Collection[str]) -
             f"{where}.env.NCCL_DEBUG: with {level} NCCL does not print what it uses, and missing evidence "
             "is never a pass. Fix: remove it (busbar sets INFO)"
         )
+    for name in wanted.env:
+        prefix, _, rest = name.partition("_")
+        if prefix != "NCCL" and rest and did_you_mean(prefix, ["NCCL"], cutoff=_MISSPELT):
+            yield f"{where}.env.{name}: no library reads it. Fix: NCCL_{rest}"
     if "NCCL_IB_HCA" in wanted.env:
         yield (
             f"{where}.env.NCCL_IB_HCA: the gate does not see what is set here. Fix: list the HCAs in "
@@ -88,7 +105,22 @@ def hardware(cluster: Cluster) -> Iterator[str]:
                 f"{pool.rails} rails. {_OTHER_PROFILE}; if TCP is meant, set "
                 f"{where.removesuffix('profile')}transport: socket"
             )
+        yield from _contradictions(cluster, name)
     yield from _unfit(cluster)[0]
+
+
+def _contradictions(cluster: Cluster, name: str) -> Iterator[str]:
+    """Variables of NCCL with which the measurement cannot pass."""
+    wanted = cluster.validation_of(name)
+    required = wanted.required_transport
+    keeps = {**_KEEPS_FROM_RDMA, **(_KEEPS_FROM_GPUDIRECT if required == "gpudirect-rdma" else {})}
+    for variable, (values, used) in keeps.items():
+        value = wanted.env.get(variable, "")
+        if required != "socket" and value.lower() in values:
+            yield (
+                f"{_path(cluster, name, 'env')}.{variable}: with {value} NCCL uses {used}, and "
+                f"{required} must be proved. Fix: remove it, or set validation.transport"
+            )
 
 
 def _is_own(cluster: Cluster, pool: str, key: str) -> bool:
@@ -192,12 +224,20 @@ def _pool_warnings(cluster: Cluster, name: str, pool: Pool) -> Iterator[str]:
     for path, given, _, computed in _given(cluster, name, pool):
         if computed is not None and given < _FAR_BELOW * computed:
             yield f"{path}: {given:g} GB/s is far below what pools.{name} should do, {computed:.4g} GB/s"
-    profile = wanted.system
-    if profile is not None and (profile.rails, profile.rate_gbps) != (pool.rails, pool.rate_gbps):
+    if wanted.required_transport != "socket" and wanted.chosen("max_bytes") < _LARGE_BYTES:
         yield (
-            f"{_path(cluster, name, 'profile')}: {profile.name} has {profile.rails} rails of "
-            f"{profile.rate_gbps:g} Gb/s. Those of pools.{name} count, {pool.rails} of {pool.rate_gbps:g} "
-            "Gb/s"
+            f"validation.max_bytes: {wanted.chosen('max_bytes')} bytes are too few for the bandwidth of a "
+            "fabric. Fix: 8G"
+        )
+    if is_floating(wanted.image):
+        yield f"{_path(cluster, name, 'image')}: {wanted.image!r} {FLOATING}"
+    profile = wanted.system
+    numbers = (pool.gpus, pool.rails, pool.rate_gbps)
+    if profile and (profile.gpus_per_node, profile.rails, profile.rate_gbps) != numbers:
+        yield (
+            f"{_path(cluster, name, 'profile')}: {profile.name} has {profile.gpus_per_node} GPUs and "
+            f"{profile.rails} rails of {profile.rate_gbps:g} Gb/s. Those of pools.{name} count, {pool.gpus} "
+            f"and {pool.rails} of {pool.rate_gbps:g} Gb/s"
         )
 
 

@@ -68,7 +68,13 @@ def test_an_issuer_with_all_that_kubernetes_knows_of_it_is_accepted() -> None:
         ),
         ("issuer.url", "https://login.example.com?a=b", "issuer.url: 'https://login.example.com?a=b' is not"),
         ("issuer.audiences", [], "issuer.audiences: got none, expected at least 1"),
-        ("issuer.audiences", [""], "issuer.audiences[0]: got none, expected at least 1"),
+        ("issuer.audiences", [""], "issuer.audiences[0]: '' is empty"),
+        (
+            "issuer.url",
+            "https://login.example.com/a/.well-known/openid-configuration",
+            "issuer.url: 'https://login.example.com/a/.well-known/openid-configuration' has the path that is "
+            "added to it. Fix: https://login.example.com/a",
+        ),
         ("issuer.audiences", ["a", "b"], "issuer.audienceMatchPolicy: missing: there is more than one"),
         (
             "issuer.certificateAuthority",

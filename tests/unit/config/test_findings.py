@@ -45,8 +45,11 @@ def edited(path: str, value: Any) -> dict[str, Any]:
     ("path", "value", "message"),
     [
         ("hosts.workers[1].address", "10.0.0.300", "'10.0.0.300' is not an IPv4/IPv6 address or a host name"),
-        ("hosts.workers[1].address", "10.0.0.3:22", "give the SSH port as `port`"),
+        ("hosts.workers[1].address", "10.0.0.3:22", "(the SSH port of a host is its key `port`)"),
         ("hosts.workers[1].address", "root@gpu-1", "give the login as `user`"),
+        ("hosts.workers[1].address", "0.0.0.0", "is not the address of one machine"),
+        ("hosts.workers[1].address", "255.255.255.255", "is not the address of one machine"),
+        ("hosts.workers[1].address", "ff02::1", "is not the address of one machine"),
         ("hosts.workers[1].address", "[2001:db8::1]", "without brackets"),
         ("hosts.workers[0].name", "GPU_1", "'GPU_1' is not a DNS label"),
         ("hosts.workers[0].name", "gpu.example", "is not a DNS label"),
@@ -95,6 +98,17 @@ def edited(path: str, value: Any) -> dict[str, Any]:
         ("validation.transport", "rmda", "'rmda' is not one of 'gpudirect-rdma', 'rdma' or 'socket'"),
         ("validation.collectives", [], "got none, expected at least 1"),
         ("validation.shm_size", "64 GB", "'64 GB' is not a Kubernetes quantity"),
+        ("validation.shm_size", "64", "is less than a MiB: a number alone is bytes, and m thousandths"),
+        ("validation.memory", "512m", "Fix: 512Gi"),
+        ("validation.namespace", "kube-system", "belongs to Kubernetes, and this one is deleted"),
+        ("validation.namespace", "default", "Fix: busbar-validation"),
+        ("k3s.snapshots.schedule", "0 25 * * *", "has '25' as the hour, expected 0 to 23"),
+        ("k3s.snapshots.schedule", "60 * * * *", "has '60' as the minute, expected 0 to 59"),
+        ("k3s.snapshots.schedule", "0 0 0 * *", "has '0' as the day of the month, expected 1 to 31"),
+        ("k3s.snapshots.schedule", "0 0 * jan-foo *", "has 'jan-foo' as the month, expected 1 to 12"),
+        ("k3s.snapshots.schedule", "0 0 * * 1,7", "has '7' as the day of the week, expected 0 to 6"),
+        ("k3s.snapshots.schedule", "*/0 * * * *", "has '*/0' as the minute"),
+        ("k3s.snapshots.schedule", "0 22-2 * * *", "has '22-2' as the hour"),
         ("validation.tolerance", 1, "1 is too large: expected less than 1"),
         ("k3s", None, "is empty, expected keys with values"),
         ("pools", ["h100"], "is a list, expected keys with values"),
@@ -531,6 +545,101 @@ def test_a_mirror_of_the_releases_is_accepted(url: str) -> None:
 def test_a_misspelt_component_is_refused_with_the_one_that_was_meant(name: str, meant: str) -> None:
     assert findings(edited("k3s.disable", [name])) == [
         f"k3s.disable[0]: {name!r} is not a component of K3s; did you mean {meant!r}?"
+    ]
+
+
+@pytest.mark.parametrize("schedule", ["0 */12 * * *", "5,35 0-6/2 1 JAN-mar Mon", "? 0 * * ?", "@every 6h"])
+def test_a_schedule_that_k3s_reads_is_accepted(schedule: str) -> None:
+    assert load(edited("k3s.snapshots.schedule", schedule)).k3s.snapshots.schedule == schedule
+
+
+@pytest.mark.parametrize(
+    ("registries", "finding"),
+    [
+        ({"mirror": {}}, "k3s.registries.mirror: unknown key; did you mean 'mirrors'?"),
+        (
+            {"mirrors": {"docker.io": {"endpoint": "http://m"}}},
+            "k3s.registries.mirrors.docker.io.endpoint: is the plain value 'http://m', expected a list",
+        ),
+        (
+            {"mirrors": {"quay.io": {"endpoints": []}}},
+            "k3s.registries.mirrors.quay.io.endpoints: unknown key; did you mean 'endpoint'?",
+        ),
+        (
+            {"mirrors": {"https://docker.io/": {"endpoint": ["https://m.example"]}}},
+            "k3s.registries.mirrors: 'https://docker.io/' is a URL. Fix: docker.io",
+        ),
+        (
+            {"configs": {"m.example": {"tls": {"cafile": "/etc/ca.pem"}}}},
+            "k3s.registries.configs.m.example.tls.cafile: unknown key; did you mean 'ca_file'?",
+        ),
+    ],
+)
+def test_registries_that_k3s_does_not_read_are_refused(registries: Any, finding: str) -> None:
+    assert findings(edited("k3s.registries", registries)) == [finding]
+
+
+def test_registries_are_passed_on_as_they_are() -> None:
+    given = {
+        "mirrors": {"docker.io": None, "*": {"endpoint": ["m.example"], "rewrite": {"^(.*)$": "p/$1"}}},
+        "configs": {"m.example": {"tls": {"insecure_skip_verify": True}}},
+    }
+    assert load(edited("k3s.registries", given)).k3s.registries == given
+
+
+def test_what_a_cluster_cannot_do_without_is_a_warning() -> None:
+    found = warnings(load(edited("k3s.disable", ["traefik", "coredns"])))
+    assert [text for text in found if text.startswith("k3s.disable[1]: without coredns the launcher of the")]
+    found = warnings(load(edited("k3s.flannel_backend", "none")))
+    assert [text for text in found if text.startswith("k3s.flannel_backend: none: no Node becomes Ready")]
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1", "169.254.1.1"])
+def test_an_address_that_only_the_host_reaches_is_a_warning(address: str) -> None:
+    data = edited("hosts.load_balancers[0].address", address)
+    assert (
+        f"hosts.load_balancers[0].address: '{address}' is not one that other hosts reach. Fix: give its own"
+        in (warnings(load(data)))
+    )
+
+
+@pytest.mark.parametrize(
+    ("image", "is_fixed"),
+    [
+        ("r.example:5000/nccl-tests", False),
+        ("nccl-tests:latest", False),
+        ("r.example:5000/nccl-tests:1", True),
+        (f"r.example/nccl-tests@sha256:{'0' * 64}", True),
+    ],
+)
+def test_an_image_that_may_be_another_tomorrow_is_a_warning(image: str, is_fixed: bool) -> None:
+    for path in ("validation.image", "mpi_operator.image"):
+        found = [text for text in warnings(load(edited(path, image))) if text.startswith(f"{path}: ")]
+        assert found == (
+            []
+            if is_fixed
+            else [
+                f"{path}: {image!r} has no fixed tag: another image may run the next time. Fix: give its "
+                "tag or its digest"
+            ]
+        )
+
+
+@pytest.mark.parametrize(("key", "meant"), [("vendor", "vendors"), ("pciAdresses", "pciAddresses")])
+def test_a_misspelt_selector_is_refused_because_the_plugin_ignores_it(key: str, meant: str) -> None:
+    assert findings(edited("network_operator.selectors", {key: ["15b3"]})) == [
+        f"network_operator.selectors.{key}: is not a selector of the SR-IOV device plugin; did you mean "
+        f"{meant!r}?"
+    ]
+
+
+def test_selectors_are_as_the_plugin_reads_them() -> None:
+    assert load(edited("network_operator.selectors", {"PFNames": ["ib0"], "isRdma": True, "futureKey": 1}))
+
+
+def test_a_text_that_is_too_short_is_shown() -> None:
+    assert findings(edited("validation.accept_warnings", ["slow"])) == [
+        "validation.accept_warnings[0]: 'slow' is too short: expected at least 8 characters"
     ]
 
 

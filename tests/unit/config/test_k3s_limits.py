@@ -124,12 +124,29 @@ def test_another_port_of_the_api_is_refused() -> None:
         ("server_args", "disable-network-polcy", "disable-network-policy"),
         ("server_args", "kubelet-args+", "kubelet-arg"),
         ("agent_args", "flannel-interface", "flannel-iface"),
-        ("agent_args", "etcd-arg", "kubelet-arg"),
     ],
 )
 def test_a_misspelt_argument_is_told_the_flag_that_was_meant(setting: str, key: str, meant: str) -> None:
     [found] = findings(site(k3s={**SHA, setting: {key: "x"}}))
     assert found == f"k3s.{setting}.{key}: is not a flag of K3s; did you mean {meant!r}?"
+
+
+def test_an_argument_of_servers_is_refused_on_workers_with_the_key_for_it() -> None:
+    assert findings(site(k3s={**SHA, "agent_args": {"etcd-arg": ["quota-backend-bytes=8"]}})) == [
+        "k3s.agent_args.etcd-arg: is a flag of servers only. Fix: use k3s.server_args"
+    ]
+
+
+@pytest.mark.parametrize("argument", ["max-pods 200", "max-pods: 200", "-", "=200", ""])
+def test_an_argument_that_is_not_a_name_with_a_value_is_refused(argument: str) -> None:
+    assert findings(site(k3s={**SHA, "agent_args": {"kubelet-arg+": [argument]}})) == [
+        f"k3s.agent_args.kubelet-arg+: {argument!r} is not NAME=VALUE, such as v=2"
+    ]
+
+
+@pytest.mark.parametrize("argument", ["max-pods=200", "--v=2", "profiling", "feature-gates=A=true,B=false"])
+def test_an_argument_as_k3s_reads_it_is_accepted(argument: str) -> None:
+    assert load(site(k3s={**SHA, "server_args": {"kubelet-arg": argument}}))
 
 
 def test_an_argument_that_a_later_release_may_have_is_a_warning() -> None:

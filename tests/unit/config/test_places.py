@@ -59,7 +59,7 @@ def path(tmp_path: Path) -> Path:
         ),
         ("pools.h100: no worker is in it", "Pulumi.mysite.yaml:16 pools.h100: no worker is in it"),
         ("busbar:sshKey: is not a secret", "Pulumi.mysite.yaml:3 busbar:sshKey: is not a secret"),
-        ("ssh: missing", "ssh: missing"),
+        ("ssh: missing", "Pulumi.mysite.yaml:4 ssh: missing"),
         ("Pulumi.mysite.yaml: is not UTF-8", "Pulumi.mysite.yaml: is not UTF-8"),
     ],
 )

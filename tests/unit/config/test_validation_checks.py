@@ -63,7 +63,7 @@ def test_the_profile_of_the_pool_is_accepted_without_a_word() -> None:
 
 def test_other_rails_than_those_of_the_profile_are_named() -> None:
     [said] = warned(validation={"profile": "h100-ib-8x400"}, pools=pool(rails=4))
-    assert said.endswith("has 8 rails of 400 Gb/s. Those of pools.h100 count, 4 of 400 Gb/s")
+    assert said.endswith("has 8 GPUs and 8 rails of 400 Gb/s. Those of pools.h100 count, 8 and 4 of 400 Gb/s")
 
 
 @pytest.mark.parametrize(
@@ -101,6 +101,45 @@ def test_a_tolerance_above_a_half_is_a_warning() -> None:
     assert warned(validation={"tolerance": 0.6}) == [
         "validation.tolerance: 0.6 accepts 40% of the expected bandwidth. Fix: 0.1 accepts 90 %"
     ]
+
+
+@pytest.mark.parametrize(
+    ("env", "used"),
+    [
+        ({"NCCL_IB_DISABLE": "1"}, "with 1 NCCL uses TCP"),
+        ({"NCCL_NET": "Socket"}, "with Socket NCCL uses TCP"),
+        ({"NCCL_NET_GDR_LEVEL": "LOC"}, "with LOC NCCL uses RDMA from the host's memory"),
+    ],
+)
+def test_a_variable_that_keeps_nccl_from_the_transport_is_refused(env: dict[str, str], used: str) -> None:
+    [name] = env
+    assert refused(validation={"env": env}) == (
+        f"validation.env.{name}: {used}, and gpudirect-rdma must be proved. Fix: remove it, or set "
+        "validation.transport"
+    )
+
+
+def test_a_variable_that_fits_the_transport_is_accepted() -> None:
+    assert load(site(validation={"env": {"NCCL_NET": "Socket"}, "transport": "socket"}))
+    assert load(site(validation={"env": {"NCCL_NET_GDR_LEVEL": "0"}, "transport": "rdma"}))
+    assert load(site(validation={"env": {"NCCL_NET": "IB", "NCCL_NET_GDR_LEVEL": "SYS"}}))
+
+
+def test_a_misspelt_nccl_is_refused_and_variables_of_others_are_not() -> None:
+    assert refused(validation={"env": {"NCLL_IB_TC": "106"}}) == (
+        "validation.env.NCLL_IB_TC: no library reads it. Fix: NCCL_IB_TC"
+    )
+    assert load(site(validation={"env": {"UCX_TLS": "tcp", "OMPI_MCA_btl": "tcp", "NCCLX": "1"}}))
+
+
+def test_messages_too_small_for_a_fabric_are_a_warning() -> None:
+    small = {"min_bytes": "1M", "max_bytes": "1023M"}
+    [said] = warned(validation=small)
+    assert said.startswith(
+        "validation.max_bytes: 1072693248 bytes are too few for the bandwidth of a fabric."
+    )
+    assert warned(validation={**small, "max_bytes": "1G"}) == []
+    assert warned(validation={**small, "transport": "socket", "expected_busbw_gbps": 1}) == []
 
 
 @pytest.mark.parametrize("level", ["WARN", "VERSION", "", "warn"])
