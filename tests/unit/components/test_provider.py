@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -62,17 +64,33 @@ def test_every_output_of_a_stack_is_one_of_the_component(schema: dict[str, Any])
     assert set(schema["resources"][CLUSTER]["properties"]) == names
 
 
-def test_the_configuration_of_the_example_is_valid_and_arrives_with_the_names_of_the_stack_file(
-    provider: Provider,
-) -> None:
+def in_yaml() -> Any:
     example = yaml.safe_load((PROJECT / "examples/yaml/Pulumi.yaml").read_text())
-    given = example["resources"]["cluster"]["properties"]["config"]
+    return example["resources"]["cluster"]["properties"]["config"]
+
+
+def in_typescript() -> Any:
+    return json.loads((PROJECT / "examples/typescript/cluster.json").read_text())
+
+
+@pytest.mark.parametrize("example", [in_yaml, in_typescript])
+def test_the_configuration_of_the_example_is_valid_and_arrives_with_the_names_of_the_stack_file(
+    provider: Provider, example: Callable[[], Any]
+) -> None:
+    given = example()
     # The engine gives all numbers as floats.
     sent = json.loads(json.dumps(given), parse_int=float)
     arrived = arrived_at(provider, {"config": sent})["config"]
     assert arrived["pools"]["h100"] == {"gpus": 8, "rails": 8, "rate_gbps": 400, "gpu_model": "H100"}
     cluster = load(arrived, root=PROJECT, secret_keys={"sshPrivateKey"})
     assert [each.name for each in cluster.hosts.workers] == ["gpu-1", "gpu-2"]
+
+
+def test_what_the_program_in_typescript_sets_and_reads_is_in_the_schema(schema: dict[str, Any]) -> None:
+    program = (PROJECT / "examples/typescript/index.ts").read_text()
+    resource = schema["resources"][CLUSTER]
+    assert set(re.findall(r"cluster\.(\w+);", program)) < set(resource["properties"])
+    assert {"config", "sshPrivateKey"} <= set(resource["inputProperties"])
 
 
 def test_a_key_that_does_not_exist_stays_and_is_an_error_of_the_configuration(provider: Provider) -> None:
