@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The job of a measurement, and what Slurm says of it and of its nodes. All but VERB=read run on the controller.
+# The job of a measurement, and what Slurm says of it and of its nodes. All but read and daemon run on the controller.
 #
 # VERB=nodes: facts {"nodes": {"NAME": {"state","reason"}}, "version"}.
 # VERB=submit: JOB_NAME, PARTITION, NODES (comma-separated), COUNT, LOG; payload script. A job of this name that has not ended
@@ -8,6 +8,7 @@
 #   of the job are not usable).
 # VERB=cancel: JOB_ID; facts {"job_id"}.
 # VERB=read: LOG, OFFSET; facts {"size","data" (base64),"free_bytes"}; size -1: there is no such file.
+# VERB=daemon: on a compute host; facts {"active"}: whether its slurmd runs.
 # VERB=forget: LOG is deleted; facts {}.
 # shellcheck source=/dev/null
 [[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/../../../host/parts.sh" lib slurm/slurm-lib
@@ -18,8 +19,8 @@ COMMAND_SECONDS=30
 main() {
   begin
   case $VERB in
-    nodes | submit | status | cancel | read | forget) "job_$VERB" ;;
-    *) die "VERB=$VERB is unknown" "use nodes, submit, status, cancel, read or forget" ;;
+    nodes | submit | status | cancel | read | daemon | forget) "job_$VERB" ;;
+    *) die "VERB=$VERB is unknown" "use nodes, submit, status, cancel, read, daemon or forget" ;;
   esac
 }
 
@@ -86,6 +87,12 @@ job_read() {
   printf '{"size":%s,"free_bytes":%s,"data":"' "$size" "${free// /}"
   ((size <= OFFSET)) || tail -c "+$((OFFSET + 1))" "$LOG" | head -c "$CHUNK_BYTES" | base64 -w 0
   printf '"}\n'
+}
+
+job_daemon() {
+  local active=true
+  systemctl is-active --quiet slurmd || active=false
+  printf '{"active":%s}\n' "$active"
 }
 
 job_forget() {

@@ -10,7 +10,6 @@ import asyncio
 import base64
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -26,6 +25,7 @@ from busbar.nccl import Expectation, Verdict, judge_log, read_lines
 from busbar.nccl.log.reader import ParsedLog
 from busbar.nccl.report.html import Origin, write_html
 from busbar.outputs.pool import summarize
+from stacks.slurm.package.status import INTERRUPTED, WAITING, Status, why_unusable
 
 SCRIPT = "slurm/job"
 SCRIPT_SECONDS = 60
@@ -36,12 +36,9 @@ POLL_SECONDS = 2.0
 GRACE_SECONDS = 120
 # A host that reboots or a login that dies is asked again for so long.
 SILENT_SECONDS = 90
+# Without a new line for so long, all nodes of the job are asked whether they answer.
+QUIET_SECONDS = 30
 DISK_IS_FULL_BYTES = 65536
-WAITING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT")
-RUNNING = ("RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING")
-# How a job ends that has said nothing of the fabric.
-INTERRUPTED = ("CANCELLED", "NODE_FAIL", "BOOT_FAIL", "PREEMPTED", "REVOKED", "DEADLINE")
-UNUSABLE = ("down", "drain", "fail", "inval", "unknown", "boot", "power", "maint", "reserved")
 
 
 class MeasureSpec(Model):
@@ -72,8 +69,8 @@ class Ask(Protocol):
         self, host: Host, verb: str, payload: Mapping[str, str] | None = None, **values: str
     ) -> dict[str, Any]: ...
 
-    def silent(self, hosts: Sequence[Host]) -> list[str]:
-        """Which of these hosts do not answer."""
+    def gone(self, hosts: Sequence[Host]) -> dict[str, str]:
+        """Which of these hosts can run nothing of a job, and why."""
         ...
 
 
@@ -89,27 +86,17 @@ class Asked:
         given = {"NODE_NAME": host.name, "VERB": verb, **{key.upper(): text for key, text in values.items()}}
         return self._runner.run(self._hosts.run(host, SCRIPT, given, payload, seconds=SCRIPT_SECONDS))
 
-    def silent(self, hosts: Sequence[Host]) -> list[str]:
-        answers = self._runner.run(on_each(hosts, self._hosts.check, at_once=32))
-        return [host.name for host, answer in zip(hosts, answers, strict=True) if answer is not None]
+    def gone(self, hosts: Sequence[Host]) -> dict[str, str]:
+        async def why(host: Host) -> str:
+            values = {"NODE_NAME": host.name, "VERB": "daemon"}
+            try:
+                found = await self._hosts.run(host, SCRIPT, values, seconds=SCRIPT_SECONDS)
+            except (ScriptError, UnreachableError):
+                return "does not answer"
+            return "" if found["active"] else "has no running slurmd"
 
-
-@dataclass(frozen=True)
-class Status:
-    """What Slurm says of a job. `nodes`: those that are not usable, and why."""
-
-    known: bool
-    state: str = ""
-    reason: str = ""
-    batch_host: str = ""
-    exit_code: str = ""
-    restarts: str = "0"
-    submitted: str = ""
-    nodes: Mapping[str, Mapping[str, str]] | None = None
-
-    @property
-    def ended(self) -> bool:
-        return not self.known or self.state.split("+")[0] not in (*WAITING, *RUNNING)
+        answers = self._runner.run(on_each(hosts, why, at_once=32))
+        return {host.name: answer for host, answer in zip(hosts, answers, strict=True) if answer}
 
 
 class SlurmJob:
@@ -127,6 +114,7 @@ class SlurmJob:
         self.nodes = [host.name for host in spec.hosts]
         self.submitted: str | None = None
         self._ended: JobOutcome | None = None
+        self._gone: Mapping[str, str] = {}
 
     def uid(self) -> str:
         return self.name
@@ -205,7 +193,7 @@ class SlurmJob:
             found = self._ask(self._spec.controller, "nodes")["nodes"]
         except (ScriptError, UnreachableError) as error:
             raise JobNeverStarted([f"the controller does not answer: {error}"]) from None
-        bad = {name: _why(found.get(name)) for name in wanted if _why(found.get(name))}
+        bad = {name: why_unusable(found.get(name)) for name in wanted if why_unusable(found.get(name))}
         if len(bad) > len(wanted) * (1 - self._spec.min_nodes_fraction) or len(bad) == len(wanted):
             reasons = [f"{name} is {why}" for name, why in bad.items()]
             raise JobNeverStarted(
@@ -242,7 +230,9 @@ class SlurmJob:
             if not found.known or done(found):
                 return found
             bad = [
-                f"{name} is {_why(why)}" for name, why in (found.nodes or {}).items() if name in self.nodes
+                f"{name} is {why_unusable(why)}"
+                for name, why in (found.nodes or {}).items()
+                if name in self.nodes
             ]
             reason = f": {found.reason}" if found.reason not in ("", "None") else ""
             return Pending("; ".join([f"{doing}{reason}", *bad]))
@@ -260,33 +250,26 @@ class SlurmJob:
         """Whether the job was ended from outside: a node, Slurm or a person."""
         if not status.known or status.state.split("+")[0] in INTERRUPTED or status.restarts not in ("", "0"):
             return True
-        gone = [name for name in status.nodes or {} if name in self.nodes]
-        used = [host for host in self._spec.hosts if host.name in self.nodes]
-        self._gone = gone or self._ask.silent(used)
-        return bool(self._gone)
+        if not any(name in self.nodes for name in status.nodes or {}):
+            self._gone = self.gone()
+            return bool(self._gone)
+        return True
 
-    _gone: Sequence[str] = ()
+    def gone(self) -> dict[str, str]:
+        """Which of its nodes can run nothing of it, and why."""
+        return self._ask.gone([host for host in self._spec.hosts if host.name in self.nodes])
 
     def _ended_text(self, status: Status) -> str:
         if not status.known:
             return f"slurmctld has forgotten job {self.job_id}. Fix: sacct -j {self.job_id}"
         again = ", it was queued again" if status.restarts not in ("", "0") else ""
-        bad = {name: _why(why) for name, why in (status.nodes or {}).items() if name in self.nodes}
+        bad = {name: why_unusable(why) for name, why in (status.nodes or {}).items() if name in self.nodes}
         nodes = [f"{name} is {why}" for name, why in bad.items()]
-        nodes += [f"{name} does not answer" for name in self._gone if name not in bad]
+        nodes += [f"{name} {why}" for name, why in self._gone.items()]
         why = f", {status.reason}" if status.reason not in ("", "None") else ""
         ended = f"Slurm job {self.job_id} ended as {status.state} (exit code {status.exit_code}{why}){again}"
         fix = f"Fix: sacct -j {self.job_id}; sinfo -R; then raise validation.run"
         return f"{'; '.join([ended, *nodes])}. {fix}"
-
-
-def _why(found: Mapping[str, str] | None) -> str:
-    """Why a node starts no jobs, as Slurm says it; empty where it does."""
-    if found is None:
-        return "not known to Slurm"
-    state = found["state"].lower()
-    bad = state.endswith("*") or any(each in state for each in UNUSABLE)
-    return f"{found['state']}{': ' if found['reason'] else ''}{found['reason']}" if bad else ""
 
 
 class JobLines:
@@ -296,6 +279,8 @@ class JobLines:
 
     def __init__(self, job: SlurmJob, ask: Ask, host: Host, path: str, deadline: Deadline) -> None:
         self._job, self._ask, self._host, self._path, self._deadline = job, ask, host, path, deadline
+        self._next_check = 0.0
+        self._gone: Mapping[str, str] = {}
 
     def lines(self) -> Iterator[bytes]:
         rest = b""
@@ -319,11 +304,14 @@ class JobLines:
                     )
                 offset += len(chunk)
                 if chunk:
+                    self._next_check, self._gone = self._deadline.elapsed + QUIET_SECONDS, {}
                     yield chunk
                     continue
                 if had_ended:
                     return
                 had_ended = self._job.status().ended
+                if not had_ended and self._deadline.elapsed >= self._next_check:
+                    self._check_nodes()
             except (ScriptError, UnreachableError) as error:
                 if self._deadline.elapsed - silent_since > SILENT_SECONDS:
                     raise LogLost(f"the log on {self._host.name} cannot be read: {error}") from None
@@ -331,6 +319,17 @@ class JobLines:
                 raise LogLost(f"job {self._job.job_id} has not ended after {self._deadline.seconds:.0f} s")
             if not had_ended:
                 self._deadline.pause(POLL_SECONDS)
+
+    def _check_nodes(self) -> None:
+        """Ranks wait for those of a node that has died; Slurm gives it up after SlurmdTimeout, 300 s.
+
+        Raises LogLost for a node that is found gone twice.
+        """
+        gone = self._job.gone()
+        if still := [f"{name} {why}" for name, why in gone.items() if name in self._gone]:
+            fix = "Fix: repair or quarantine it, then raise validation.run"
+            raise LogLost(f"{'; '.join(still)}, and job {self._job.job_id} waits for it. {fix}")
+        self._next_check, self._gone = self._deadline.elapsed + QUIET_SECONDS, gone
 
 
 class _Collector(Collector[ParsedLog, Verdict]):

@@ -58,8 +58,8 @@ class Site:
         answer: Callable[..., dict[str, Any]] = getattr(self, f"_{verb}")
         return answer(**values)
 
-    def silent(self, hosts: Sequence[Host]) -> list[str]:
-        return [host.name for host in hosts if host.name in self.dead]
+    def gone(self, hosts: Sequence[Host]) -> dict[str, str]:
+        return {host.name: "does not answer" for host in hosts if host.name in self.dead}
 
     def _nodes(self) -> dict[str, Any]:
         listed = {name: {"state": state, "reason": why} for name, (state, why) in self.nodes.items()}
@@ -168,12 +168,12 @@ def test_an_image_is_given_to_srun() -> None:
 UNKNOWN = [
     (
         [status("PENDING", "Resources", batch_host="")],
-        "job: job 7 timed out after 180 s: is pending: Resources. Fix: squeue --start -j 7; sinfo -R",
+        "job: job 7 timed out after 100 s: is pending: Resources. Fix: squeue --start -j 7; sinfo -R",
         True,
     ),
     (
         [status("PENDING", "ReqNodeNotAvail", batch_host="", nodes=GONE)],
-        "job: job 7 timed out after 180 s: is pending: ReqNodeNotAvail; gpu-2 is down*: Not responding",
+        "job: job 7 timed out after 100 s: is pending: ReqNodeNotAvail; gpu-2 is down*: Not responding",
         True,
     ),
     ([{"known": False}], "job: slurmctld does not know job 7", False),
@@ -252,6 +252,24 @@ def test_a_job_that_does_not_end_is_cancelled(tmp_path: Path) -> None:
     found = measured(site, tmp_path)
     assert (found["verdict"], site.cancelled[:1]) == ("unknown", ["7"])
     assert any("job 7 has not ended after 420 s" in each for each in found["reasons"])
+
+
+def test_a_host_that_dies_under_a_running_job_is_named_before_slurm_notices(tmp_path: Path) -> None:
+    site = Site(RUNNING, log=CUT)
+    site.clock.at(20, lambda: setattr(site, "dead", ("gpu-2",)))
+    found = measured(site, tmp_path)
+    assert (found["verdict"], site.cancelled[:1]) == ("unknown", ["7"])
+    assert any("gpu-2 does not answer, and job 7 waits for it" in each for each in found["reasons"])
+    assert site.clock.now() < 120
+
+
+def test_a_host_that_is_silent_for_a_moment_ends_nothing(tmp_path: Path) -> None:
+    site = Site(RUNNING, log=CUT)
+    site.clock.at(20, lambda: setattr(site, "dead", ("gpu-2",)))
+    site.clock.at(50, lambda: setattr(site, "dead", ()))
+    site.clock.at(100, lambda: setattr(site, "log", LOG))
+    site.clock.at(102, lambda: site.statuses.__setitem__(0, ENDED))
+    assert measured(site, tmp_path)["verdict"] == "pass"
 
 
 def test_logins_that_die_are_made_again(tmp_path: Path) -> None:
