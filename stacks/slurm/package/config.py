@@ -212,7 +212,7 @@ class Slurm(Model):
     def pending_seconds(self) -> int:
         """How long the job of the measurement may wait for its nodes."""
         wanted = self.validation
-        return wanted.busy_deadline_seconds if wanted.when_busy == "wait" else 180
+        return wanted.busy_deadline_seconds if wanted.when_busy == "wait" else 100
 
 
 def read(path: Path) -> tuple[Slurm, frozenset[str]]:

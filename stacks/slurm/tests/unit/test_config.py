@@ -35,7 +35,7 @@ def test_a_pool_is_measured_in_the_first_partition_that_has_it() -> None:
 
 
 def test_a_job_waits_for_busy_nodes_only_where_that_is_configured() -> None:
-    assert slurm().pending_seconds == 180
+    assert slurm().pending_seconds == 100
     waits = {"when_busy": "wait", "busy_deadline_seconds": 900}
     assert slurm(validation=waits).pending_seconds == 900
 
