@@ -1,0 +1,171 @@
+"""Daemons, hosts and disks of the lab's Slurm cluster that fail: what is lost, and what names them."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from lab.hosts import nspawn
+from stacks.slurm.lab.hosts import boot
+from stacks.slurm.lab.topology import COMPUTE
+from stacks.slurm.tests.lab.conftest import COMPUTE as NODES
+from stacks.slurm.tests.lab.conftest import LOGIN, Site
+from tests.support.lab import eventually
+
+pytestmark = pytest.mark.drill
+
+JOBS, RECENT_JOBS = 160, 40
+SAFE_SECONDS = 10
+# BatchStartTimeout and MessageTimeout: until then slurmctld misses no job that a node does not report.
+REPORT_SECONDS = 25
+QUEUE_SECONDS = 600
+SLURMDBD_DOWN_SECONDS = 120
+NAMED_SECONDS = 120
+# Prints a line "ID TIME" for each job that was acknowledged; some are older than SAFE_SECONDS at the end.
+_SUBMIT = f"""
+submit() {{
+  local id
+  id=$(sbatch --parsable --chdir=/ --output=/dev/null --mem=10 --wrap 'sleep 2') && echo "$id $(date +%s.%N)"
+}}
+for n in $(seq {JOBS}); do submit; done
+sleep {SAFE_SECONDS}
+for n in $(seq {RECENT_JOBS}); do submit; done
+"""
+
+
+def test_a_killed_slurmctld_forgets_no_job_that_was_acknowledged_10_s_before(site: Site) -> None:
+    site.wait_idle()
+    long = site.submit(
+        "for n in $(seq 3600); do echo $n > /tmp/drill-tick; sleep 1; done", "--mem=10 -w compute-1"
+    )
+    eventually(lambda: site.job(long) == "RUNNING", 60, "the long job runs")
+
+    def tick() -> int:
+        return int(site.lab.ssh("compute-1", "cat /tmp/drill-tick") or 0)
+
+    held = "squeue -h -t pending -o '%i|%r' | sed -n 's/|.*requeued held.*//p'"
+    resumed: set[str] = set()
+    released: set[str] = set()
+    reported: list[str] = []
+
+    def only_the_long_job_is_left() -> bool:
+        """Also does what docs.md tells the operator to do."""
+        if not reported and time.monotonic() > started + REPORT_SECONDS:
+            reported.extend(site.lab.ssh(name, "systemctl reload slurmd") for name in NODES)
+        for name, state in site.states().items():
+            if state.startswith("drain") and site.reason(name).startswith("Duplicate jobid"):
+                site.slurm(f"scontrol update nodename={name} state=resume")
+                resumed.add(name)
+        for number in site.slurm(held).split():
+            site.slurm(f"scontrol release {number}")
+            released.add(number)
+        return site.slurm("squeue -h -o %i").split() == [long]
+
+    try:
+        acknowledged = dict(line.split() for line in site.slurm(_SUBMIT).splitlines())
+        waiting = int(site.slurm("squeue -h -t pending | wc -l"))
+        killed = float(site.slurm("kill -9 $(systemctl show -p MainPID --value slurmctld) && date +%s.%N"))
+        before = tick()
+        eventually(lambda: tick() > before, 30, "the job runs on without slurmctld")
+        site.slurm("systemctl reset-failed slurmctld; systemctl start slurmctld")
+        eventually(lambda: "is UP" in site.slurm("scontrol ping || true"), 60, "slurmctld answers")
+        started = time.monotonic()
+        eventually(only_the_long_job_is_left, QUEUE_SECONDS, "only the long job is left")
+        before = tick()
+        eventually(lambda: tick() > before, 30, "the long job still runs")
+    finally:
+        site.slurm(f"scancel {long}")
+    told = "sdiag | grep -q 'DBD Agent queue size: 0' && echo told || true"
+    eventually(lambda: "told" in site.slurm(told), 60, "slurmdbd knows everything")
+    listed = site.slurm(f"sacct -n -X -P -o JobID,State -j {','.join(acknowledged)}").split()
+    ended = dict(line.split("|") for line in listed)
+    lost = {number for number in acknowledged if ended.get(number) != "COMPLETED"}
+    again = site.slurm(
+        f"sacct -n -X -D -P -o JobID,State -j {','.join(acknowledged)} | grep -c NODE_FAIL || true"
+    )
+    safe = {number for number, at in acknowledged.items() if float(at) < killed - SAFE_SECONDS}
+    print(
+        f"{len(acknowledged)} jobs acknowledged, {waiting} pending at the kill, {len(safe)} acknowledged "
+        f"{SAFE_SECONDS} s before; forgotten: {len(lost)}, of them acknowledged so long before: "
+        f"{len(lost & safe)}; had ended and ran again: {again.strip()}; held as duplicates: {len(released)}, "
+        f"nodes that Slurm drained for these: {len(resumed)}; the queue was empty "
+        f"{time.monotonic() - started:.0f} s after the start"
+    )
+    assert len(acknowledged) == JOBS + RECENT_JOBS and waiting > 0 and safe
+    assert not lost & safe, {number: ended.get(number) for number in lost & safe}
+
+
+def test_jobs_that_end_while_slurmdbd_is_down_are_all_in_sacct_afterwards(site: Site) -> None:
+    site.wait_idle()
+    site.slurm("systemctl stop slurmdbd")
+    began = time.monotonic()
+    numbers = []
+    try:
+        while time.monotonic() < began + SLURMDBD_DOWN_SECONDS:
+            numbers.append(site.submit("sleep 1"))
+            eventually(lambda: not site.slurm("squeue -h -o %i").strip(), 60, "the job has ended")
+    finally:
+        site.slurm("systemctl start slurmdbd")
+    started = time.monotonic()
+    eventually(lambda: all(site.job(each) == "COMPLETED" for each in numbers), 180, "all jobs are in sacct")
+    print(f"{len(numbers)} jobs, all in sacct {time.monotonic() - started:.0f} s after the start of slurmdbd")
+
+
+def test_another_key_on_a_host_is_named(site: Site) -> None:
+    key = "/etc/slurm/slurm.key"
+    site.wait_idle()
+    site.lab.ssh("compute-2", f"cp -p {key} /root/kept && head -c 1024 /dev/urandom > {key}")
+    try:
+        site.lab.ssh("compute-2", "systemctl restart slurmd || true")
+        began = time.monotonic()
+        code, text = site.busbar("slurm", "validate", "dev")
+        took = time.monotonic() - began
+    finally:
+        site.lab.ssh("compute-2", f"cp -p /root/kept {key} && rm /root/kept && systemctl restart slurmd")
+    assert code == 2 and "compute-2" in text, text
+    assert took < NAMED_SECONDS, text
+    site.wait_idle()
+
+
+def test_a_full_disk_of_the_batch_host_is_named(site: Site) -> None:
+    folder = "/var/lib/busbar"
+    site.wait_idle()
+    full = (
+        f"cp -a {folder} /root/kept && mount -t tmpfs -o size=512k tmpfs {folder}"
+        f" && cp -a /root/kept/. {folder}"
+        f" && {{ dd if=/dev/zero of={folder}/filler bs=4k 2>/dev/null || true; }}"
+    )
+    site.lab.ssh("compute-1", full)
+    try:
+        began = time.monotonic()
+        code, text = site.busbar("slurm", "validate", "dev")
+        took = time.monotonic() - began
+    finally:
+        site.lab.ssh("compute-1", f"umount {folder} && rm -r /root/kept")
+    assert code == 2 and f"the disk of {folder} on compute-1 is full" in text, text
+    assert took < NAMED_SECONDS, text
+    site.wait_idle()
+
+
+def test_a_host_that_is_killed_during_the_gate_leaves_it_unknown_and_is_named(site: Site) -> None:
+    site.wait_idle()
+    ended: list[tuple[int, str]] = []
+    gate = threading.Thread(target=lambda: ended.append(site.busbar("slurm", "validate", "dev")))
+    gate.start()
+    try:
+        eventually(lambda: "nccl-lab" in site.slurm("squeue -h -t running -o %j"), 120, "the job runs")
+        nspawn.clean_stale_state(COMPUTE[2])
+        killed = time.monotonic()
+        gate.join()
+        took = time.monotonic() - killed
+    finally:
+        gate.join()
+        boot()
+    print(f"the gate ended {took:.0f} s after the kill")
+    [(code, text)] = ended
+    assert code == 2 and "compute-3" in text, text
+    assert took < NAMED_SECONDS, text
+    eventually(lambda: not site.slurm("squeue -h -o %j", LOGIN).strip(), 60, "the job is cancelled")
+    site.wait_idle()
