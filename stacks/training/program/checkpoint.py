@@ -63,7 +63,7 @@ def resume(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, *, 
 
 
 def remove(folder: Path) -> None:
-    """Remove the checkpoint of a run that has ended well: shared storage would keep it forever."""
+    """Remove the checkpoint of a run that has ended well: shared storage would keep it for ever."""
     if dist.get_rank() == 0:
         (folder / NAME).unlink(missing_ok=True)
 
