@@ -28,6 +28,7 @@ class Tool:
     script: tuple[
         str, ...
     ] = ()  # build script of the module instead of `go build`, then its arguments after the output path
+    tags: tuple[str, ...] = ()
 
     @property
     def output(self) -> Path:
@@ -37,7 +38,7 @@ class Tool:
     def key(self) -> str:
         """A hash of the inputs of the build, without the compiler's version."""
         digest = hashlib.sha256(
-            "\0".join((self.package, self.ldflags, str(self.static), *self.script)).encode()
+            "\0".join((self.package, self.ldflags, str(self.static), *self.script, *self.tags)).encode()
         )
         sources = (path for path in self.module.rglob("*") if path.suffix in _SOURCES)
         for file in sorted(path for path in sources if not path.name.endswith("_test.go")):
@@ -92,7 +93,8 @@ def _go_build(tool: Tool) -> None:
     if tool.script:
         command = [tool.module / tool.script[0], fresh, *tool.script[1:]]
     else:
-        command = ["go", "build", "-trimpath", "-ldflags", tool.ldflags, "-o", fresh, tool.package]
+        tags = ["-tags", ",".join(tool.tags)] if tool.tags else []
+        command = ["go", "build", "-trimpath", "-ldflags", tool.ldflags, *tags, "-o", fresh, tool.package]
     # On two cores the boot of the hosts needs one of them.
     run_logged(
         ["nice", "-n", "5", *command],

@@ -11,8 +11,9 @@ from lab.images.tree import once
 from lab.paths import cache
 from lab.steps import LabError
 
-# prometheus has promtool too.
-PACKAGES = ("prometheus", "prometheus-alertmanager", "prometheus-node-exporter")
+PACKAGES = ("prometheus-alertmanager", "prometheus-node-exporter")
+# Only for tests: promtool, and a Prometheus that reads the files of busbar's objects without a cluster.
+PROMETHEUS = "prometheus"
 
 
 def ensure(package: str) -> Path:

@@ -1,4 +1,4 @@
-"""The images of Prometheus, Alertmanager and node_exporter from Debian's packages, and of the operator."""
+"""The images of Alertmanager and node_exporter from Debian's packages, of Prometheus and of its operator."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from lab.images import binaries
 from lab.images.archive import File, Image
 from lab.images.catalog import Archive
 from stacks.watch.lab import debian
-from stacks.watch.lab.tools import OPERATOR, RELOADER
+from stacks.watch.lab.tools import OPERATOR, PROMETHEUS, RELOADER, TOOLS
 
-PROMETHEUS, ALERTMANAGER, NODE_EXPORTER = (
-    f"docker.io/busbar-lab/{name}:1" for name in ("prometheus", "alertmanager", "node-exporter")
-)
+ALERTMANAGER, NODE_EXPORTER = (f"docker.io/busbar-lab/{name}:1" for name in ("alertmanager", "node-exporter"))
+PROMETHEUS_IMAGE = "docker.io/busbar-lab/prometheus:1"
 OPERATOR_IMAGE = "docker.io/busbar-lab/prometheus-operator:1"
 RELOADER_IMAGE = "docker.io/busbar-lab/prometheus-config-reloader:1"
 # Alertmanager ends without these.
@@ -22,20 +21,23 @@ _USER = "65534:65534"
 
 
 def archives() -> tuple[Archive, ...]:
-    """Both archives: that of Debian's programs, and that of the operator."""
+    """Both archives: that of Debian's programs, and that of Prometheus and its operator."""
     return MONITORING, OPERATORS
 
 
+def program_of(package: str) -> dict[str, File]:
+    """The program of a package of Debian, and its libraries."""
+    program = debian.ensure(package) / "usr" / "bin" / package
+    libraries = {path: File(file, 0o755) for path, file in debian.libraries(program).items()}
+    return {f"bin/{package}": File(program, 0o755), **libraries}
+
+
 def _monitoring(work: Path, tools: Path) -> list[Image]:
-    files: dict[str, File] = {}
-    for package in debian.PACKAGES:
-        program = debian.ensure(package) / "usr" / "bin" / package
-        files[f"bin/{package}"] = File(program, 0o755)
-        files |= {path: File(file, 0o755) for path, file in debian.libraries(program).items()}
+    files = {path: file for package in debian.PACKAGES for path, file in program_of(package).items()}
     templates = (debian.ensure("prometheus-alertmanager") / _TEMPLATES).glob("*.tmpl")
     files |= {f"{_TEMPLATES}/{file.name}": File(file) for file in templates}
-    # One set of files, and so one layer, under three names: each is started by its image's entry point.
-    names = zip((PROMETHEUS, ALERTMANAGER, NODE_EXPORTER), debian.PACKAGES, strict=True)
+    # One set of files, and so one layer, under two names: each is started by its image's entry point.
+    names = zip((ALERTMANAGER, NODE_EXPORTER), debian.PACKAGES, strict=True)
     return [
         Image(name, files=files, folders=("tmp",), entrypoint=(f"/bin/{program}",), user=_USER)
         for name, program in names
@@ -43,7 +45,7 @@ def _monitoring(work: Path, tools: Path) -> list[Image]:
 
 
 def _operator(work: Path, tools: Path) -> list[Image]:
-    named = {OPERATOR_IMAGE: OPERATOR, RELOADER_IMAGE: RELOADER}
+    named = {OPERATOR_IMAGE: OPERATOR, RELOADER_IMAGE: RELOADER, PROMETHEUS_IMAGE: PROMETHEUS}
     return [
         Image(
             name,
@@ -59,6 +61,6 @@ def _operator(work: Path, tools: Path) -> list[Image]:
 MONITORING = Archive("monitoring", lambda tools: key(*debian.PACKAGES, Path(__file__)), _monitoring)
 OPERATORS = Archive(
     "prometheus-operator",
-    lambda tools: key(Path(__file__), *(binaries.static(tools / tool.name) for tool in (OPERATOR, RELOADER))),
+    lambda tools: key(Path(__file__), *(binaries.static(tools / tool.name) for tool in TOOLS)),
     _operator,
 )

@@ -1,4 +1,4 @@
-"""The programs that watch needs, from the module that pins their version (go/prometheus-operator/go.mod)."""
+"""The programs that watch needs, from the modules that pin their versions (go/*/go.mod)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,17 @@ from pathlib import Path
 from lab.build.go import Tool
 
 MODULE = "github.com/prometheus-operator/prometheus-operator"
-_FOLDER = Path(__file__).resolve().parent / "go" / "prometheus-operator"
+_MODULES = Path(__file__).resolve().parent / "go"
+_OF_OPERATOR = _MODULES / "prometheus-operator"
 
-OPERATOR = Tool("prometheus-operator", f"{MODULE}/cmd/operator", _FOLDER)
-RELOADER = Tool("prometheus-config-reloader", f"{MODULE}/cmd/prometheus-config-reloader", _FOLDER)
-TOOLS = (OPERATOR, RELOADER)
+OPERATOR = Tool("prometheus-operator", f"{MODULE}/cmd/operator", _OF_OPERATOR)
+RELOADER = Tool("prometheus-config-reloader", f"{MODULE}/cmd/prometheus-config-reloader", _OF_OPERATOR)
+# Debian's has no kubernetes_sd_configs, which every configuration of the operator has. The other discoveries
+# are left out: their SDKs are most of the build.
+PROMETHEUS = Tool(
+    "prometheus",
+    "github.com/prometheus/prometheus/cmd/prometheus",
+    _MODULES / "prometheus",
+    tags=("remove_all_sd", "enable_kubernetes_sd"),
+)
+TOOLS = (OPERATOR, RELOADER, PROMETHEUS)

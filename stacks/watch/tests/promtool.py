@@ -19,7 +19,7 @@ def promtool() -> str:
     if found := shutil.which("promtool"):
         return found
     try:
-        return str(debian.ensure("prometheus") / "usr" / "bin" / "promtool")
+        return str(debian.ensure(debian.PROMETHEUS) / "usr" / "bin" / "promtool")
     except LabError as error:
         pytest.skip(f"promtool is not on PATH: {error}")
 

@@ -1,4 +1,4 @@
-"""The programs of the lab's image without a cluster: a counter that is written reaches a real Alertmanager.
+"""The programs of the lab's images without a cluster: a counter that is written reaches a real Alertmanager.
 
 Prometheus has the rules and labels that busbar's objects give it; the operator, which makes its configuration
 of them, is not here. Needs root, for chroot.
@@ -23,7 +23,7 @@ import pytest
 import yaml
 
 from lab.paths import cache, tools
-from stacks.watch.lab import images
+from stacks.watch.lab import debian, images
 from stacks.watch.package import render, series
 from stacks.watch.tests.support import cluster, watch
 from stacks.watch.tests.unit.lab.test_node_exporter import hca
@@ -82,9 +82,9 @@ def until(condition: Callable[[], Any], deadline: float) -> float:
 
 
 def unpacked(root: Path) -> Path:
-    """The files of the image."""
+    """The files of the image, and Debian's Prometheus, which needs no cluster."""
     [image, *_] = images.MONITORING.images(cache(), tools())
-    for path, file in image.files.items():
+    for path, file in {**image.files, **images.program_of(debian.PROMETHEUS)}.items():
         target = root / path
         target.parent.mkdir(parents=True, exist_ok=True)
         assert isinstance(file.content, Path)

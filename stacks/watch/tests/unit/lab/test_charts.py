@@ -39,10 +39,11 @@ def test_the_charts_name_the_images_that_the_lab_builds() -> None:
     named = {
         word for word in str(rendered()).replace("'", " ").replace("=", " ").split() if "busbar-lab/" in word
     }
-    built = {images.PROMETHEUS, images.ALERTMANAGER, images.OPERATOR_IMAGE, images.RELOADER_IMAGE}
+    built = {images.PROMETHEUS_IMAGE, images.ALERTMANAGER, images.OPERATOR_IMAGE, images.RELOADER_IMAGE}
     assert {f"docker.io/{name}" for name in named} == built
 
 
 def test_the_lab_knows_what_watch_brings() -> None:
     assert {archive.name for archive in PART.archives} == {"monitoring", "prometheus-operator"}
-    assert {tool.name for tool in PART.tools} == {"prometheus-operator", "prometheus-config-reloader"}
+    tools = {"prometheus-operator", "prometheus-config-reloader", "prometheus"}
+    assert {tool.name for tool in PART.tools} == tools
