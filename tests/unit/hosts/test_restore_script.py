@@ -422,3 +422,23 @@ def test_a_snapshot_in_a_bucket_is_fetched_with_the_proxy_of_k3s(host: Path) -> 
         "--setenv=HTTPS_PROXY=http://proxy:3128",
         "--setenv=NO_PROXY=a,b",
     ]
+
+
+def test_a_restored_server_is_started_anew_whatever_failed_before_and_then_waited_for(host: Path) -> None:
+    (host / "state/restoring").touch()
+    recording = """
+    systemctl() { echo "systemctl $*"; [[ $1 != reset-failed ]]; }
+    k3s_await_server() { echo "waits from $((K3S_SINCE > 0)) $K3S_CRASHED_BEFORE"; }
+    UNIT=k3s start_and_await
+    """
+    text = output(SCRIPT, f"{prelude(host)}\n{recording}")
+    assert text.splitlines() == [
+        "systemctl enable -q k3s",
+        "systemctl reset-failed k3s",
+        "systemctl --no-block start k3s",
+        "waits from 1 0",
+    ]
+    assert not (host / "state/restoring").exists()
+    refused = run(SCRIPT, f"{prelude(host)}\n{recording.replace('$1 != reset-failed', '$1 != enable')}")
+    assert refused.returncode == 1
+    assert "systemctl enable k3s failed" in refused.stdout + refused.stderr

@@ -136,6 +136,13 @@ def test_a_file_that_is_no_chart_is_not_known(tmp_path: Path) -> None:
     assert "gpu_operator.chart 'chart.tgz' is not a chart archive" in unknown
 
 
+@pytest.mark.parametrize("registry", ["registry.example.com", "registry:5000", "localhost"])
+def test_a_registry_that_is_named_stays(tmp_path: Path, registry: str) -> None:
+    image = f"{registry}/nccl-tests:1"
+    found = of(tmp_path, validation={"image": image}).artifacts
+    assert image in {each.name for each in found if each.kind == "image"}
+
+
 def test_images_that_busbar_names_itself_are_known_with_their_registry(tmp_path: Path) -> None:
     found = of(
         tmp_path,

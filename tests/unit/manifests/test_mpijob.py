@@ -148,6 +148,8 @@ def test_a_topology_file_is_mounted_and_named_to_nccl(tmp_path: Path) -> None:
     assert topology.config_map == f"nccl-topology-h100-{hashlib.sha256(b'<system/>').hexdigest()[:10]}"
     resolved = resolve(cluster(), "h100", ["worker-1", "worker-2"], topology=topology)
     assert resolved.env["NCCL_TOPO_FILE"] == "/etc/nccl-topology/h100.xml"
+    made = topology.manifest
+    assert (made["metadata"]["name"], made["data"]) == (topology.config_map, {"h100.xml": "<system/>"})
     pod = worker(mpijob.render(resolved))
     assert {"name": "topology", "configMap": {"name": topology.config_map}} in pod["volumes"]
     assert {"name": "topology", "mountPath": "/etc/nccl-topology", "readOnly": True} in pod["containers"][0][

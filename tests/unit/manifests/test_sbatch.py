@@ -275,10 +275,14 @@ def test_the_algorithm_of_all_reduce_is_not_forced_on_other_collectives(slurm: P
 
 @pytest.mark.parametrize(
     ("nodes", "domain", "segment"),
-    [(8, 1, None), (18, 18, 18), (32, 18, 16), (36, 18, 18), (4, 18, 4), (19, 18, None)],
+    [(8, 1, None), (18, 18, 18), (32, 18, 16), (36, 18, 18), (4, 18, 4), (2, 18, 2), (19, 18, None)],
 )
 def test_segments_fit_a_rack_and_divide_the_nodes(nodes: int, domain: int, segment: int | None) -> None:
     assert segment_size(nodes, domain) == segment
+
+
+def test_without_a_profile_no_segment_is_asked_for() -> None:
+    assert "--segment" not in script(job(), None)
 
 
 def test_fewer_gpus_than_the_profile_has_are_fewer_ranks_and_the_check_is_told() -> None:
