@@ -92,7 +92,8 @@ def test_a_row_that_never_ends_is_damage() -> None:
     assert judge(log, WANT).check("completeness").status == "fail"
 
 
-def test_a_row_with_statistics_is_put_together_again() -> None:
+@pytest.mark.parametrize("cut", [False, True])
+def test_a_row_with_statistics_is_put_together_again_also_without_its_header(cut: bool) -> None:
     log = Made().lines()
     at = next(i for i, line in enumerate(log) if line.lstrip().startswith("1073741824"))
     header = next(i for i, line in enumerate(log) if "#wrong" in line)
@@ -103,7 +104,14 @@ def test_a_row_with_statistics_is_put_together_again() -> None:
             log[i] = " ".join([*tokens[:9], "10.1 12.2 11.3 0.5", *tokens[9:], "10.1 12.2 11.3 0.5"])
     head, values = " ".join(log[at].split()[:5]), " ".join(log[at].split()[5:])
     log[at : at + 1] = [head, "worker-0:40:90 [0] NCCL INFO comm 0x1 rank 0", values]
-    assert judge(log, WANT).reasons == []
+    if cut:
+        log = [
+            line
+            for line in log
+            if not line.startswith("#") or "Rank" in line or "values" in line or "Avg" in line
+        ]
+    (run,) = read_lines(log).runs
+    assert (len(run.rows), run.damaged, run.orphans) == (5, 0, 0)
 
 
 def test_a_header_that_is_cut_off_is_no_error() -> None:
