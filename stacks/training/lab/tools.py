@@ -26,16 +26,19 @@ TRAINING_OPERATOR_TOOL = Tool(
 TRAINER_MODULES = ("github.com/kubeflow/trainer/v2", "sigs.k8s.io/jobset")
 KUEUE_MODULE = "sigs.k8s.io/kueue"
 KUEUE_TOOL = Tool("kueue", f"{KUEUE_MODULE}/cmd/kueue", MODULES / "kueue")
-# For a stack that configures networks: Multus and whereabouts.
-_MULTUS, _WHEREABOUTS = (
+# For a stack that configures networks: Multus, whereabouts, and the plugins that K3s lacks.
+_MULTUS, _WHEREABOUTS, _PLUGINS = (
     "gopkg.in/k8snetworkplumbingwg/multus-cni.v4",
     "github.com/k8snetworkplumbingwg/whereabouts",
+    "github.com/containernetworking/plugins",
 )
+CNI_PLUGINS = ("macvlan", "host-device")
 MULTUS_TOOLS = (
     Tool("multus", f"{_MULTUS}/cmd/multus", MODULES / "multus"),
     Tool("thin_entrypoint", f"{_MULTUS}/cmd/thin_entrypoint", MODULES / "multus"),
     Tool("whereabouts", f"{_WHEREABOUTS}/cmd", MODULES / "multus"),
     Tool("install-whereabouts", "./install-whereabouts", MODULES / "multus"),
+    *(Tool(name, f"{_PLUGINS}/plugins/main/{name}", MODULES / "multus") for name in CNI_PLUGINS),
 )
 MULTUS_MODULES = (_MULTUS, _WHEREABOUTS)
 # Built before the first drill: Kueue alone takes many minutes.

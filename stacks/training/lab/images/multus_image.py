@@ -1,4 +1,4 @@
-"""One image with Multus and whereabouts: the real programs, built from their Go modules."""
+"""One image with Multus, whereabouts and CNI plugins: the real programs, built from their Go modules."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from lab.build.recipe import key
 from lab.images import binaries
 from lab.images.archive import File, Image
 from lab.images.catalog import Archive
+from stacks.training.lab.tools import CNI_PLUGINS
 
 NAME = "multus"
 IMAGE = "docker.io/busbar-lab/multus:1"
-_PROGRAMS = ("multus", "thin_entrypoint", "whereabouts", "install-whereabouts")
+_PROGRAMS = ("multus", "thin_entrypoint", "whereabouts", "install-whereabouts", *CNI_PLUGINS)
 
 
 def archive() -> Archive:

@@ -2,6 +2,8 @@
 // the plugin, its configuration and a kubeconfig into the host's CNI folders, and stays. As there, nothing is removed at its end.
 //
 //	install-whereabouts --cni-conf-dir DIR   (DIR on the host; it is mounted at /host/etc/cni/net.d)
+//	install-whereabouts --copy NAME,NAME     (what the first init container of the chart rke2-multus does: it puts
+//	                                          plugins that K3s lacks into the host's folder, and ends)
 package main
 
 import (
@@ -13,11 +15,11 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 )
 
 const (
-	plugin  = "/whereabouts"
 	binDir  = "/host/opt/cni/bin"
 	confDir = "/host/etc/cni/net.d"
 	folder  = "whereabouts.d"
@@ -26,7 +28,16 @@ const (
 
 func main() {
 	hostConfDir := flag.String("cni-conf-dir", "/etc/cni/net.d", "the host's folder of CNI configurations")
+	plugins := flag.String("copy", "", "plugins of this image to copy; nothing else is done")
 	flag.Parse()
+	if *plugins != "" {
+		for _, name := range strings.Split(*plugins, ",") {
+			if err := copyPlugin(name); err != nil {
+				log.Fatal(err)
+			}
+		}
+		return
+	}
 	stop := make(chan os.Signal, 1)
 	signal.Notify(stop, syscall.SIGTERM, syscall.SIGINT)
 	if err := install(filepath.Join(*hostConfDir, folder)); err != nil {
@@ -51,24 +62,27 @@ func install(hostFolder string) error {
 	if err != nil {
 		return err
 	}
-	binary, err := os.ReadFile(plugin)
-	if err != nil {
+	if err := copyPlugin("whereabouts"); err != nil {
 		return err
 	}
 	for _, file := range []struct {
-		path    string
+		name    string
 		content []byte
-		mode    os.FileMode
-	}{
-		{filepath.Join(binDir, "whereabouts"), binary, 0o755},
-		{filepath.Join(confDir, folder, "whereabouts.kubeconfig"), kubeconfig, 0o600},
-		{filepath.Join(confDir, folder, "whereabouts.conf"), conf, 0o600},
-	} {
-		if err := write(file.path, file.content, file.mode); err != nil {
+	}{{"whereabouts.kubeconfig", kubeconfig}, {"whereabouts.conf", conf}} {
+		if err := write(filepath.Join(confDir, folder, file.name), file.content, 0o600); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// copyPlugin puts a program of this image into the host's folder of CNI plugins.
+func copyPlugin(name string) error {
+	binary, err := os.ReadFile("/" + name)
+	if err != nil {
+		return err
+	}
+	return write(filepath.Join(binDir, name), binary, 0o755)
 }
 
 // makeKubeconfig returns a kubeconfig of the pod's service account. JSON is YAML.
