@@ -254,6 +254,14 @@ def test_a_job_that_does_not_end_is_cancelled(tmp_path: Path) -> None:
     assert any("job 7 has not ended after 420 s" in each for each in found["reasons"])
 
 
+def test_a_job_that_cannot_be_cancelled_is_named_with_the_command(tmp_path: Path) -> None:
+    site = Site(RUNNING, log=CUT)
+    site.refusals = {"cancel": 10**6}
+    assert measured(site, tmp_path)["verdict"] == "unknown"
+    text = "error: job 7 could not be cancelled: ctl: connection lost. Fix: scancel 7"
+    assert any(each == text for each in site.said), site.said
+
+
 def test_a_host_that_dies_under_a_running_job_is_named_before_slurm_notices(tmp_path: Path) -> None:
     site = Site(RUNNING, log=CUT)
     site.clock.at(20, lambda: setattr(site, "dead", ("gpu-2",)))
@@ -311,6 +319,12 @@ def test_a_drained_node_may_be_left_out_where_enough_are_left(tmp_path: Path) ->
     found = measured(site, tmp_path, hosts=compute({}, {}, {}), validation={"min_nodes_fraction": 0.5})
     assert (found["verdict"], found["nodes_measured"]) == ("pass", ["gpu-1", "gpu-2"])
     assert "left out: gpu-3 is drained: bad cable" in site.said
+
+
+def test_exactly_the_fraction_that_is_needed_is_enough(tmp_path: Path) -> None:
+    site = Site(gpu_2="drained|bad cable")
+    measured(site, tmp_path, validation={"min_nodes_fraction": 0.5})
+    assert [each["nodes"] for each in site.submitted] == ["gpu-1"]
 
 
 def test_a_signal_cancels_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

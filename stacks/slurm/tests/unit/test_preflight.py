@@ -63,7 +63,7 @@ def test_a_good_host_has_no_findings() -> None:
         (
             {"available": "22.05.8-4+deb12u3"},
             {"os": "debian", "os_version": "12"},
-            "error Slurm 22.05.8-4+deb12u3 of debian 12 is too old",
+            "error Slurm 22.05.8-4+deb12u3 of debian 12 is too old: auth/slurm and sackd came with 23.11",
         ),
         ({"available": "", "installed": ""}, {}, "warning has no Slurm in its package lists yet"),
         ({"gpu_minors": [0]}, {}, "error 1 device files /dev/nvidia*, expected 8"),
@@ -205,6 +205,15 @@ def test_a_host_that_does_not_answer_is_a_finding_of_its_own(monkeypatch: pytest
     monkeypatch.setattr(preflight, "query_all", answer)
     outcome = asyncio.run(preflight.survey(spec(), {}))
     assert outcome.errors == [silent] and "gpu-1" not in outcome.records
+
+
+def test_memory_is_stored_so_that_it_does_not_change_on_its_own() -> None:
+    found = preflight.facts_of(spec(), GPU_1, reported(memory_bytes=(2 << 40) + 12345))
+    assert found["memory_bytes"] == 2 << 40
+
+
+def test_one_gigabyte_is_room_enough() -> None:
+    assert found(disks=[{"path": "/", "free_bytes": 10**9}]) == []
 
 
 def test_equal_hosts_have_equal_facts_whatever_they_are_called() -> None:

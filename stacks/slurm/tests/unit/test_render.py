@@ -45,7 +45,7 @@ def test_a_gpu_without_a_model_has_no_type() -> None:
 
 
 @pytest.mark.parametrize(
-    ("numbers", "expected"), [([0], "[0]"), ([0, 1, 2, 3], "[0-3]"), ([3, 0, 1, 6], "[0-1,3,6]")]
+    ("numbers", "expected"), [([0], "[0]"), ([0, 1, 2, 3], "[0-3]"), ([3, 0, 1, 6, 7], "[0-1,3,6-7]")]
 )
 def test_device_files_are_spans(numbers: list[int], expected: str) -> None:
     assert render.bracketed(numbers) == expected
