@@ -14,7 +14,7 @@ from busbar.nccl import Expectation
 from busbar.nccl.expected import profiles
 from busbar.nccl.expected.bounds import Bounds, bounds
 from busbar.nccl.expected.published import PublishedResult, comparable, published_results, size_class
-from busbar.nccl.expected.system import NVLINK, NVLS, System
+from busbar.nccl.expected.system import NVLINK, NVLS, System, is_gpu
 from busbar.nccl.log.collective import COLLECTIVES
 
 ALGORITHMS = ("ring", "tree", "nvls", "sharp", "auto")
@@ -288,6 +288,33 @@ def test_racks_with_other_rails_are_not_comparable() -> None:
     racks = System("GB200", 36, 4, 4, 400, 900, nodes_per_domain=18)
     assert comparable(racks, "all_reduce", "auto")
     assert comparable(replace(racks, rails=2), "all_reduce", "auto") == []
+
+
+def test_two_ranks_are_enough_for_an_expectation_and_one_is_not() -> None:
+    two, one = (bounds(System("H100", 1, gpus, 8, 400, 450), "all_reduce", "ring") for gpus in (2, 1))
+    assert two.expected is not None
+    assert (one.expected, one.ceiling, one.reasoning) == (None, None, ("one rank: nothing is exchanged",))
+
+
+def test_many_nodes_gather_at_most_what_the_rails_carry_with_its_slack() -> None:
+    found = bounds(System("A100", 64, 8, 8, 200, 300), "all_gather", "ring")
+    assert found.ceiling == pytest.approx(1.02 * 200)
+
+
+@pytest.mark.parametrize(
+    ("printed", "wanted", "same"),
+    [
+        ("NVIDIA H100 80GB HBM3", "H100", True),
+        ("NVIDIA H100 NVL", "H100", False),
+        ("NVIDIA A100-SXM4-80GB", "H100", False),
+        ("NVIDIA GeForce RTX 4090", "H100", False),
+        ("Graphics Device", "H100", None),
+    ],
+)
+def test_a_gpu_is_told_by_its_printed_name_where_that_is_known(
+    printed: str, wanted: str, same: bool | None
+) -> None:
+    assert is_gpu(printed, wanted) is same
 
 
 def test_without_rails_nothing_is_expected() -> None:
