@@ -96,6 +96,8 @@ def _tls(cluster: Mapping[str, Any], certificate: str | None) -> ssl.SSLContext:
         if cluster.get("insecure-skip-tls-verify"):
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
+            # The kubeconfig asks for it; a warning per request says nothing new.
+            urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
         if certificate:
             # Python's ssl reads a client certificate from a file only. This one is created 0600.
             with tempfile.NamedTemporaryFile("w", prefix="busbar-") as file:

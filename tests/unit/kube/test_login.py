@@ -197,11 +197,13 @@ def test_a_plugin_may_give_a_client_certificate(server: Server, plugin: Plugin, 
     assert RestApi(server.kubeconfig_of(plugin.user, **authority)).get("/x") == {}
 
 
-@pytest.mark.filterwarnings("ignore::urllib3.exceptions.InsecureRequestWarning")
-def test_no_certificate_is_checked_where_the_kubeconfig_says_so(server: Server, tmp_path: Path) -> None:
+def test_no_certificate_is_checked_where_the_kubeconfig_says_so(
+    server: Server, tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
     server.secure(self_signed(tmp_path, "elsewhere"))
     server.answers = [status(200)]
     assert RestApi(server.kubeconfig_of({}, **{"insecure-skip-tls-verify": True})).get("/x") == {}
+    assert not recwarn.list, "the user knows it"
 
 
 @pytest.mark.parametrize(
