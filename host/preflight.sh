@@ -2,7 +2,8 @@
 # Reports what is on a host as one JSON line; changes nothing. busbar/preflight checks the report.
 #
 # Values: NODE_NAME, NODE_ADDRESS, ROLE (lb, server, worker, nfs), NFS_FOLDER (of the NFS server), NFS_SERVER (its
-#   address, on workers), NAMES (host names that must be resolved here, separated by spaces), PROXY (HOST/PORT of the proxy).
+#   address, on workers), NAMES (host names that must be resolved here, separated by spaces), PROXY (HOST/PORT of the proxy),
+#   SHARED_ADDRESS (of the hosts that share one).
 # Payload, in an update: deliver_as, deliver (name and text of the script that runs here next; kept until a reboot); of a
 #   capability: also (a script that prints what else it needs to know, as a JSON object).
 # By hand: sudo ROLE=worker bash host/preflight.sh </dev/null
@@ -123,7 +124,8 @@ network() {
   printf '"default_route":%s,"addresses":[%s],"listening":[%s]' "$route" "$(addresses)" "$(listening)"
   printf ',"interfaces":[%s],"routes":[%s],"unresolved":[%s]' "$(interfaces)" "$(routes)" "$(unresolved)"
   printf ',"has_node_address":%s,%s' "$(has_node_address)" "$(flannel_address)"
-  [[ -z ${PROXY:-} ]] || printf ',"proxy_answers":%s' "$(proxy_answers)"
+  [[ -z ${PROXY:-} ]] || printf ',"proxy_answers":%s' "$(is_open 10 "$PROXY")"
+  [[ -z ${SHARED_ADDRESS:-} ]] || printf ',"shared_answers":%s' "$(shared_answers)"
 }
 
 addresses() {
@@ -150,10 +152,21 @@ unresolved() {
   done | sed 's/""/","/g'
 }
 
-# proxy_answers: whether its port is open from here.
-proxy_answers() {
+# is_open SECONDS HOST/PORT: whether the port is open from here.
+is_open() {
   # shellcheck disable=SC2016 # for the inner bash
-  if timeout 10 bash -c ': <"/dev/tcp/$0"' "$PROXY" 2>/dev/null; then echo true; else echo false; fi
+  if timeout "$1" bash -c ': <"/dev/tcp/$0"' "$2" 2>/dev/null; then echo true; else echo false; fi
+}
+
+# shared_answers: whether another machine has the address, where busbar has not begun to share it.
+shared_answers() {
+  if managed keepalived; then
+    echo false
+  elif [[ $(is_open 2 "$SHARED_ADDRESS/6443") == true ]]; then
+    echo true
+  else
+    is_open 2 "$SHARED_ADDRESS/22"
+  fi
 }
 
 # flannel_address: the address of the node, and the one that flannel takes: the first of that interface

@@ -9,7 +9,7 @@ from typing import Literal
 from busbar.hosts.finding import Finding
 from busbar.preflight.facts import OTHER_PCI, RAIL_PCI, HostRecord
 from busbar.preflight.report import Report
-from busbar.preflight.spec import Spec
+from busbar.preflight.spec import SHARED, Spec
 
 # Facts that must be equal on all workers of a pool: key, level of a difference, and title.
 _EQUAL_FACTS: tuple[tuple[str, Literal["error", "warning"], str], ...] = (
@@ -31,6 +31,7 @@ def check_across_hosts(
         *_swapped_workers(spec, reports),
         *_swapped_roles(spec, reports),
         *_quorum_at_risk(spec, reports),
+        *_shared_address_in_use(spec, reports),
         *_pool_mismatches(spec, records),
         *_kernel_mismatches(spec, reports),
         *_rails_elsewhere(spec, records),
@@ -115,6 +116,22 @@ def _swapped_workers(spec: Spec, reports: Mapping[str, Report]) -> Iterator[Find
                 f"exchange address and host_key of {name} and {installed_as}; to change names for good, "
                 "remove both, run an update, and list them again",
             )
+
+
+def _shared_address_in_use(spec: Spec, reports: Mapping[str, Report]) -> Iterator[Finding]:
+    """The address that hosts are going to share belongs to another machine: nobody of them has it yet."""
+    sharing = [host for host in spec.hosts if SHARED in spec.requirements_of(host).networks]
+    found = [reports[host.name] for host in sharing if host.name in reports]
+    if not found or len(found) < len(sharing) or any("keepalived" in each.managed for each in found):
+        return
+    if any(each.shared_answers for each in found):
+        address = spec.requirements_of(sharing[0]).networks[SHARED]
+        yield Finding(
+            sharing[0].name,
+            "error",
+            f"another machine answers at {SHARED} {address}: the network would have it twice",
+            "use a free address; one that load balancers or servers share now is free after they are removed",
+        )
 
 
 def _quorum_at_risk(spec: Spec, reports: Mapping[str, Report]) -> Iterator[Finding]:

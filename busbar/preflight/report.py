@@ -200,6 +200,8 @@ class Report(Model):
     has_node_address: bool
     proxy_answers: bool = True
     """Whether the host reaches the configured proxy."""
+    shared_answers: bool = False
+    """Whether another machine has hosts.virtual_ip; false on a host where busbar has installed keepalived."""
     node_address: str
     flannel_address: str
     """The first of the interface that carries `node_address`; both are empty where the site sets them."""

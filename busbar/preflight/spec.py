@@ -132,6 +132,8 @@ class Spec(Model):
         if proxy := urlsplit(self.requirements_of(host).proxy).netloc:
             name, _, port = proxy.rpartition(":")
             values["PROXY"] = f"{name.strip('[]')}/{port}"
+        if shared := self.requirements_of(host).networks.get(SHARED):
+            values["SHARED_ADDRESS"] = shared
         if self.nfs and host.name == self.nfs.host:
             values["NFS_FOLDER"] = self.nfs.folder
         if self.nfs and host.role == "worker":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -48,6 +49,22 @@ def stack(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnSta
     assert [lab.ssh(each, "systemctl is-active keepalived || true").strip() for each in SERVERS] == [
         "inactive"
     ] * 3
+
+
+def test_an_address_that_another_machine_answers_at_is_refused(lab: Lab, tmp_path: Path) -> None:
+    site = OwnStack(PROJECT, tmp_path / "project", lab.environment)
+
+    def change(cluster: dict[str, Any]) -> None:
+        # That of a worker which is no longer listed: its sshd answers there.
+        taken = cluster["hosts"]["workers"].pop()["address"]
+        cluster["hosts"]["load_balancers"] = []
+        cluster["hosts"]["virtual_ip"] = {"address": taken, "interface": INTERFACE}
+
+    site.configure(change)
+    done = site.busbar("preflight", "dev")
+    print(done.stdout)
+    assert done.returncode == 1
+    assert "server-1: another machine answers at hosts.virtual_ip.address 10.77.0.22" in done.stdout
 
 
 def test_everything_reaches_the_api_at_the_address_that_one_server_has(lab: Lab, stack: OwnStack) -> None:

@@ -295,8 +295,20 @@ def test_names_without_an_address_are_reported_unless_a_proxy_resolves_them(
 def test_a_proxy_answers_where_its_port_is_open() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         proxy = f"127.0.0.1/{listener.getsockname()[1]}"
-        assert output("preflight", "proxy_answers", PROXY=proxy) == "true\n"
-    assert output("preflight", "proxy_answers", PROXY=proxy) == "false\n"
+        assert output("preflight", f"is_open 10 {proxy}") == "true\n"
+    assert output("preflight", f"is_open 10 {proxy}") == "false\n"
+
+
+@pytest.mark.parametrize(
+    ("open_port", "managed", "answers"),
+    [("6443", "false", "true"), ("22", "false", "true"), ("", "false", "false"), ("6443", "true", "false")],
+)
+def test_a_shared_address_that_another_machine_has_is_reported(
+    open_port: str, managed: str, answers: str
+) -> None:
+    is_open = f"if [[ ${{2#*/}} == '{open_port}' ]]; then echo true; else echo false; fi"
+    given = f"managed() {{ {managed}; }}; is_open() {{ {is_open}; }}; shared_answers"
+    assert output("preflight", given, SHARED_ADDRESS="192.0.2.8") == f"{answers}\n"
 
 
 def test_a_full_tmp_is_reported_and_leaves_nothing_behind(tmp_path: Path) -> None:

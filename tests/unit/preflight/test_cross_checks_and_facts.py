@@ -63,6 +63,33 @@ def test_another_kernel_is_a_warning_among_the_hosts_that_were_asked_now() -> No
     assert finding.what.startswith("has kernel 6.8.0-31-generic, most workers of pool h100 have 6.8.0-60")
 
 
+SHARING = spec(
+    *(a_host(f"server-{n}", "server") for n in (1, 2, 3)),
+    required=REQUIRED.model_copy(update={"networks": {"hosts.virtual_ip.address": "10.0.0.100"}}),
+)
+
+
+def sharing(*managed: tuple[str, ...], answers: bool = True) -> list[Finding]:
+    """The findings where servers have these of busbar's services, and the address answers or not."""
+    reports = {
+        f"server-{n}": report(hostname=f"server-{n}", managed=units, shared_answers=answers)
+        for n, units in enumerate(managed, 1)
+    }
+    return [each for each in check_across_hosts(SHARING, reports, {}) if "answers at" in each.what]
+
+
+def test_an_address_to_share_that_another_machine_has_is_an_error() -> None:
+    (finding,) = sharing(("k3s",), ("k3s",), ())
+    assert (finding.host, finding.level) == ("server-1", "error")
+    assert finding.what.startswith("another machine answers at hosts.virtual_ip.address 10.0.0.100")
+    assert sharing((), (), (), answers=False) == []
+
+
+def test_an_address_that_one_of_the_hosts_shares_already_is_theirs() -> None:
+    assert sharing(("keepalived",), (), ()) == []
+    assert sharing((), ()) == [], "of the third nothing is known"
+
+
 def test_one_machine_listed_twice_is_found() -> None:
     hosts = {"worker-1": passed("same"), "worker-2": passed("same"), "worker-3": passed("m3")}
     (finding,) = check_across_hosts(THREE, {}, hosts)

@@ -179,6 +179,18 @@ def test_pods_get_all_hcas_with_gpudirect_storage_unless_the_values_say_otherwis
     assert spec.requirements_of(spec.hosts[2]).all_hcas_with_gds is all_hcas
 
 
+@pytest.mark.parametrize(
+    ("load_balancers", "sharing"), [(2, ["lb-1", "lb-2"]), (0, ["server-1", "server-2", "server-3"])]
+)
+def test_the_hosts_that_share_an_address_look_whether_another_machine_has_it(
+    load_balancers: int, sharing: list[str]
+) -> None:
+    data = site(load_balancers=load_balancers)
+    data["hosts"]["virtual_ip"] = {"address": "192.0.2.100", "interface": "eth0"}
+    spec = Spec.model_validate(spec_of(load(data), login={}))
+    assert [each.name for each in spec.hosts if "SHARED_ADDRESS" in spec.values(each)] == sharing
+
+
 def test_behind_a_proxy_every_host_must_reach_it_and_none_resolves_what_it_downloads() -> None:
     spec = asked(http_proxy={"url": "http://[fd00::9]:3128"})
     assert [spec.values(host).get("PROXY") for host in spec.hosts] == ["fd00::9/3128"] * 3
