@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import shutil
 import threading
@@ -13,28 +12,10 @@ import pytest
 
 from busbar.outputs import ClusterOutputs
 from busbar.outputs.pool import PoolResult
-from tests.support.lab import PROJECT, Lab, eventually
+from tests.support.lab import PROJECT, Lab, eventually, gpu_holder
 
 pytestmark = pytest.mark.drill
 
-TRAINING = {
-    "apiVersion": "v1",
-    "kind": "Pod",
-    "metadata": {"name": "training", "namespace": "default"},
-    "spec": {
-        "nodeSelector": {"kubernetes.io/hostname": "worker-1"},
-        "terminationGracePeriodSeconds": 0,
-        "containers": [
-            {
-                "name": "train",
-                "image": "busbar-lab/nccl-tests:1",
-                "imagePullPolicy": "IfNotPresent",
-                "command": ["sleep", "3600"],
-                "resources": {"limits": {"nvidia.com/gpu": 1}},
-            }
-        ],
-    },
-}
 HELD = "worker-1: 1 of 2 nvidia.com/gpu are free, held by default/training (1)"
 
 
@@ -54,8 +35,7 @@ def result(lab: Lab) -> PoolResult:
 
 
 def begin(lab: Lab) -> None:
-    text = base64.b64encode(json.dumps(TRAINING).encode()).decode()
-    lab.ssh("server-1", f"echo {text} | base64 -d | k3s kubectl apply -f -")
+    lab.apply(gpu_holder("worker-1"))
     lab.kubectl("wait --for=condition=Ready pod/training --timeout=60s")
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import base64
 import ipaddress
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -154,18 +153,12 @@ def test_another_name_of_the_api_is_in_every_certificate_and_no_agent_restarts(
 PAUSE = {"name": "pause", "image": "rancher/mirrored-pause:3.6"}
 
 
-def _apply(lab: Lab, found: Mapping[str, Any]) -> None:
-    encoded = base64.b64encode(json.dumps(found).encode()).decode()
-    lab.ssh("server-1", f"echo {encoded} | base64 -d | k3s kubectl apply -f -")
-
-
 @pytest.fixture
 def daemons(lab: Lab) -> Iterator[None]:
     """A DaemonSet `drill` with a pod on every Node until the test ends."""
     labels = {"app": "drill"}
     template = {"spec": {"containers": [PAUSE]}, "metadata": {"labels": labels}}
-    _apply(
-        lab,
+    lab.apply(
         {
             "apiVersion": "apps/v1",
             "kind": "DaemonSet",
@@ -212,8 +205,7 @@ def test_pods_start_on_a_renamed_worker_and_are_reached_from_another_one(lab: La
 def job(lab: Lab) -> Iterator[str]:
     """The pod of a Job that runs on worker-1 until the test ends."""
     template = {"nodeName": "worker-1", "restartPolicy": "Never", "containers": [PAUSE]}
-    _apply(
-        lab,
+    lab.apply(
         {
             "apiVersion": "batch/v1",
             "kind": "Job",
@@ -287,7 +279,7 @@ def on_worker_2(lab: Lab) -> Iterator[Callable[[str], None]]:
         made.append(name)
         spec = {"nodeSelector": {"kubernetes.io/hostname": "worker-2"}, "containers": [PAUSE]}
         metadata = {"name": name, "namespace": "default"}
-        _apply(lab, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+        lab.apply({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
 
     yield make
     lab.kubectl(f"delete pod -n default --ignore-not-found {' '.join(made)}")

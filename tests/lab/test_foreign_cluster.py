@@ -22,7 +22,7 @@ import pytest
 import yaml
 
 from busbar.outputs import ClusterOutputs
-from tests.support.lab import PROJECT, SERVERS, Lab, eventually, read_until
+from tests.support.lab import PROJECT, SERVERS, Lab, eventually, gpu_holder, read_until
 
 pytestmark = pytest.mark.drill
 
@@ -44,29 +44,8 @@ RESTRICTED = {
         }
     ],
 }
-HOLDER = {
-    "apiVersion": "v1",
-    "kind": "Pod",
-    "metadata": {"name": "holder", "namespace": "bench"},
-    "spec": {
-        "nodeSelector": {"kubernetes.io/hostname": "worker-1"},
-        "terminationGracePeriodSeconds": 0,
-        "securityContext": {
-            "runAsNonRoot": True, "runAsUser": 1000, "seccompProfile": {"type": "RuntimeDefault"}
-        },
-        "containers": [
-            {
-                "name": "train",
-                "image": "busbar-lab/nccl-tests:1",
-                "imagePullPolicy": "IfNotPresent",
-                "command": ["sleep", "3600"],
-                "resources": {"limits": {"nvidia.com/gpu": 1}},
-                "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
-            }
-        ],
-    },
-}  # fmt: skip
 PODS_SECONDS = 120
+CRD = "mpijobs.kubeflow.org"
 
 
 class Stranger:
@@ -105,10 +84,6 @@ class Stranger:
         kinds = "namespaces,mpijobs,configmaps,jobs,pods"
         marked = self.lab.kubectl(f"get {kinds} -A -l busbar/nccl-run -o name")
         return marked.split() + re.findall(r"busbar-run-\w+", self.lab.kubectl("get namespaces -o name"))
-
-    def apply(self, manifest: dict[str, Any]) -> None:
-        text = base64.b64encode(json.dumps(manifest).encode()).decode()
-        self.lab.ssh("server-1", f"echo {text} | base64 -d | k3s kubectl apply -f -")
 
 
 @pytest.fixture(scope="module")
@@ -197,7 +172,7 @@ def test_in_a_namespace_of_the_site_that_admits_them_only_the_run_is_removed(str
 
 
 def test_gpus_that_a_pod_holds_are_named_with_it(stranger: Stranger) -> None:
-    stranger.apply(HOLDER)
+    stranger.lab.apply(gpu_holder("worker-1", name="holder", namespace="bench"))
     try:
         ready = "wait -n bench --for=condition=Ready pod/holder --timeout=60s"
         stranger.lab.kubectl(ready)
@@ -246,6 +221,44 @@ def test_what_a_killed_process_leaves_is_removed_by_clean_and_its_gpus_are_free(
     assert re.search(r"removed Namespace busbar-run-\w+", done.stderr)
     assert stranger.left == []
     assert stranger.run("--dry-run").returncode == 0, "no GPU is held"
+
+
+@pytest.fixture
+def without_operator(stranger: Stranger) -> Iterator[None]:
+    """Until the test ends no MPI Operator runs and the API serves no MPIJobs."""
+    lab, operator = stranger.lab, "-n mpi-operator scale deployment mpi-operator --replicas"
+    # As another would apply it: without what the API server has added.
+    own = "sed '/^  \\(uid\\|resourceVersion\\|creationTimestamp\\):/d'"
+    lab.ssh("server-1", f"k3s kubectl get crd {CRD} -o yaml | {own} > /root/crd.yaml")
+    lab.kubectl(f"{operator}=0")
+    lab.kubectl(f"delete crd {CRD}")
+    yield
+    lab.kubectl("apply --server-side -f /root/crd.yaml")
+    lab.kubectl(f"wait --for=condition=Established crd/{CRD} --timeout=60s")
+    lab.kubectl(f"{operator}=1")
+    lab.kubectl("-n mpi-operator rollout status deployment mpi-operator --timeout=120s")
+    lab.ssh("server-1", "rm /root/crd.yaml")
+
+
+@pytest.mark.usefixtures("without_operator")
+def test_without_the_mpi_operator_it_ends_at_once_with_the_command_that_installs_it(
+    stranger: Stranger,
+) -> None:
+    before = stranger.lab.uids("namespaces")
+    began = time.monotonic()
+    done = stranger.run()
+    print(f"refused after {time.monotonic() - began:.1f} s, to be below 3 s on an idle machine")
+    assert done.returncode == 2
+    assert "the API serves no MPIJobs of kubeflow.org/v2beta1. Fix: install the MPI Operator" in done.stderr
+    assert "kubectl apply --server-side -f https://" in done.stderr
+    assert stranger.run("--dry-run").returncode == 2
+    assert stranger.clean().returncode == 0, "there is nothing to remove"
+    assert stranger.lab.uids("namespaces") == before
+
+
+def test_with_the_operator_it_measures_then(stranger: Stranger) -> None:
+    assert stranger.run().returncode == 0
+    assert stranger.left == []
 
 
 def test_the_program_of_examples_measures_the_same_cluster(stranger: Stranger) -> None:

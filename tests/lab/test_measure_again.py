@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import shutil
 import signal
@@ -15,34 +14,12 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support.lab import PROJECT, Lab, read_until
+from tests.support.lab import PROJECT, Lab, gpu_holder, read_until
 
 pytestmark = pytest.mark.drill
 
 MARKED = "priorityclasses,mpijobs,configmaps,jobs,pods"
 END_SECONDS = 120
-
-
-def pod(worker: str) -> dict[str, Any]:
-    """A job of a user that needs a GPU of this worker."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "training", "namespace": "default"},
-        "spec": {
-            "nodeSelector": {"kubernetes.io/hostname": worker},
-            "terminationGracePeriodSeconds": 0,
-            "containers": [
-                {
-                    "name": "train",
-                    "image": "busbar-lab/nccl-tests:1",
-                    "imagePullPolicy": "IfNotPresent",
-                    "command": ["sleep", "3600"],
-                    "resources": {"limits": {"nvidia.com/gpu": 1}},
-                }
-            ],
-        },
-    }
 
 
 class Site:
@@ -64,8 +41,7 @@ class Site:
 
     def begin_training(self) -> float:
         """A user's job starts; after how many seconds its pod has a Node."""
-        text = base64.b64encode(json.dumps(pod("worker-1")).encode()).decode()
-        self.lab.ssh("server-1", f"echo {text} | base64 -d | k3s kubectl apply -f -")
+        self.lab.apply(gpu_holder("worker-1"))
         began = time.monotonic()
         self.lab.kubectl("wait --for=condition=PodScheduled pod/training --timeout=60s")
         return time.monotonic() - began

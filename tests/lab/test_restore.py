@@ -29,11 +29,6 @@ BUCKET, FOLDER = "snapshots", "drill"
 S3_KEYS = {"s3AccessKey": "drill-access-key", "s3SecretKey": "drill-secret-key"}
 
 
-def _apply(lab: Lab, *objects: dict[str, Any]) -> None:
-    encoded = base64.b64encode(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}).encode())
-    lab.ssh("server-1", f"echo {encoded.decode()} | base64 -d | k3s kubectl apply -f -")
-
-
 def _object(kind: str, name: str, **fields: Any) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
@@ -76,11 +71,10 @@ def _as_it_was(lab: Lab) -> None:
 def objects(lab: Lab) -> Iterator[set[str]]:
     """Objects, and a pod on worker-1, of which a snapshot is taken; the names of the ConfigMaps."""
     names = {f"before-{number}" for number in range(20)}
-    _apply(lab, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+    lab.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
     account = f"get serviceaccount default -n {NAMESPACE} --ignore-not-found -o name"
     eventually(lambda: lab.kubectl(account) != "", 60, "the service account of the namespace")
-    _apply(
-        lab,
+    lab.apply(
         *(_object("ConfigMap", name, data={"key": name}) for name in sorted(names)),
         _object("Secret", "before", stringData={"key": "kept"}),
         _pod("before", "worker-1"),
@@ -98,7 +92,7 @@ def test_a_cluster_is_as_it_was_at_the_snapshot_and_goes_on(lab: Lab, objects: s
     lab.kubectl(f"-n {NAMESPACE} delete configmaps --all")
     lab.kubectl(f"-n {NAMESPACE} delete secret before")
     lab.kubectl(f"-n {NAMESPACE} delete pod before --grace-period=1")
-    _apply(lab, _object("ConfigMap", "after"))
+    lab.apply(_object("ConfigMap", "after"))
 
     unknown = lab.restore("--snapshot", "no-such", "--yes")
     assert unknown.returncode == 1
@@ -115,7 +109,7 @@ def test_a_cluster_is_as_it_was_at_the_snapshot_and_goes_on(lab: Lab, objects: s
     secret = lab.kubectl(f"-n {NAMESPACE} get secret before -o jsonpath='{{.data.key}}'")
     assert base64.b64decode(secret) == b"kept"
     eventually(lambda: _runs(lab, "before"), 90, "the restored pod runs")
-    _apply(lab, *(_pod(f"after-{worker}", worker) for worker in WORKERS))
+    lab.apply(*(_pod(f"after-{worker}", worker) for worker in WORKERS))
     for worker in WORKERS:
         eventually(partial(_runs, lab, f"after-{worker}"), 90, f"a new pod runs on {worker}")
     for server in ("server-1", "server-3"):
@@ -125,7 +119,7 @@ def test_a_cluster_is_as_it_was_at_the_snapshot_and_goes_on(lab: Lab, objects: s
 
 def test_a_cluster_whose_servers_have_all_lost_their_data_is_restored(lab: Lab, objects: set[str]) -> None:
     name = lab.save_snapshot("server-2")
-    _apply(lab, _object("ConfigMap", "after"))
+    lab.apply(_object("ConfigMap", "after"))
     for server in SERVERS:
         lab.ssh(server, f"systemctl stop k3s && rm -rf {SNAPSHOTS.rpartition('/')[0]}/etcd")
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol
@@ -81,6 +82,12 @@ class Lab:
     def kubectl(self, *arguments: str) -> str:
         return self.ssh("server-1", "k3s kubectl " + " ".join(arguments))
 
+    def apply(self, *objects: Mapping[str, Any]) -> None:
+        """Create or change these objects in the cluster."""
+        text = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
+        encoded = base64.b64encode(text.encode()).decode()
+        self.ssh("server-1", f"echo {encoded} | base64 -d | k3s kubectl apply -f -")
+
     def boot(self, *arguments: str) -> None:
         """Boot the hosts that are off; `arguments` are those of `python -m lab up`."""
         done = self.run(sys.executable, "-m", "lab", "up", *arguments)
@@ -152,6 +159,32 @@ class Lab:
                 )
             )
         return count
+
+
+def gpu_holder(worker: str, *, name: str = "training", namespace: str = "default") -> dict[str, Any]:
+    """A pod of a user that holds a GPU of this worker, in any namespace: also at the level `restricted`."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "nodeSelector": {"kubernetes.io/hostname": worker},
+            "terminationGracePeriodSeconds": 0,
+            "securityContext": {
+                "runAsNonRoot": True, "runAsUser": 1000, "seccompProfile": {"type": "RuntimeDefault"}
+            },
+            "containers": [
+                {
+                    "name": "train",
+                    "image": "busbar-lab/nccl-tests:1",
+                    "imagePullPolicy": "IfNotPresent",
+                    "command": ["sleep", "3600"],
+                    "resources": {"limits": {"nvidia.com/gpu": 1}},
+                    "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+                }
+            ],
+        },
+    }  # fmt: skip
 
 
 @pytest.fixture(scope="session")
