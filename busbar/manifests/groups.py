@@ -18,6 +18,8 @@ WORKER_SECONDS = 180
 # One that accepts connections and does not answer them so often is not waited for any longer.
 _HANGS = 3
 LOGIN_SECONDS = 15
+LOGINS = 256
+"""Workers that are waited for at the same time; each of the others is asked once at least."""
 
 # Lines of the log: "GROUP NAME BEGINS", "GROUP NAME ENDED ..." and so on, "WORKER HOST PLACED NODE".
 GROUP, WORKER = "# busbar: group ", "# busbar: worker "
@@ -27,33 +29,35 @@ ANSWERS = "workers answer"
 
 _WORKERS = """\
 folder=$(mktemp -d) || finish 1
-# Calls a function with each of the words, {parallel} at the same time.
+# Calls a function with each of the words, COUNT at the same time.
 in_parallel() {{
-  local call=$1 at pids=()
-  shift
-  for (( at = 1; at <= $# && at <= {parallel}; at++ )); do
-    (for (( ; at <= $#; at += {parallel} )); do "$call" "${{!at}}"; done) &
+  local count=$1 call=$2 at pids=()
+  shift 2
+  for (( at = 1; at <= $# && at <= count; at++ )); do
+    (for (( ; at <= $#; at += count )); do "$call" "${{!at}}"; done) &
     pids+=($!)
   done
   (( $# == 0 )) || wait "${{pids[@]}}"
 }}
 await_worker() {{
   local node code hangs=0
-  while (( SECONDS < {worker_seconds} && hangs < {hangs} )); do
+  while :; do
     code=0
-    node=$(timeout {login_seconds} ssh -o ConnectionAttempts=1 {ssh_args} "$1" cat {node_file} 2>/dev/null) \\
-      || code=$?
+    # ssh takes the first value of an option. By its own limit it would end as where nothing listens.
+    node=$(timeout {login_seconds} ssh -o ConnectTimeout=60 -o ConnectionAttempts=1 {ssh_args} \\
+      "$1" cat {node_file} 2>/dev/null) || code=$?
     if [[ $code == 0 && $node ]]; then
       echo "$node" >"$folder/$1.node"
       return
     fi
     (( code != 124 )) || (( hangs += 1 ))
+    (( SECONDS < {worker_seconds} && hangs < {hangs} )) || return 0
     sleep 1
   done
 }}
 hosts=()
 while read -r host _; do hosts+=("$host"); done <{hostfile}
-in_parallel await_worker "${{hosts[@]}}"
+in_parallel {logins} await_worker "${{hosts[@]}}"
 declare -A host_of=()
 for host in "${{hosts[@]}}"; do
   if [[ -s $folder/$host.node ]]; then
@@ -111,7 +115,7 @@ run_group() {{
 }}
 run_round() {{
   local name file
-  in_parallel run_group "$@"
+  in_parallel {parallel} run_group "$@"
   for name in "$@"; do
     file=$folder/${{name//\\//+}}
     echo "# busbar: group $name begins"
@@ -156,6 +160,7 @@ def script(job: NcclJob, stage: Stage) -> str:
         worker_seconds=WORKER_SECONDS,
         hangs=_HANGS,
         login_seconds=LOGIN_SECONDS,
+        logins=LOGINS,
         ssh_args=launcher.SSH_ARGS,
         node_file=NODE_FILE,
         hostfile=launcher.HOSTFILE,

@@ -89,6 +89,22 @@ def test_a_worker_that_does_not_start_is_left_out_with_its_reason_and_its_partne
     assert all("gpu-2" not in group for group in site.jobs[1])
 
 
+def test_a_worker_that_is_waited_for_takes_no_time_from_the_others(tmp_path: Path) -> None:
+    # The first one of the hostfile, where one group runs at a time.
+    one = {"diagnose": {"parallel": 1}}
+    site = Site(tmp_path, groups=(4,), missing={"gpu-4": {"phase": "Pending"}}, validation=one)
+    found = site.diagnose()
+    assert ([*found.absent], sorted(found.healthy)) == (["gpu-4"], ["gpu-1", "gpu-2", "gpu-3"])
+
+
+def test_where_more_workers_are_waited_for_than_at_the_same_time_each_is_asked_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(groups, "LOGINS", 1)
+    site = Site(tmp_path, groups=(4,), missing={"gpu-4": {"phase": "Pending"}})
+    assert sorted(site.diagnose().healthy) == ["gpu-1", "gpu-2", "gpu-3"]
+
+
 def test_a_worker_that_runs_and_does_not_answer_ssh_is_named(tmp_path: Path) -> None:
     found = Site(tmp_path, groups=(4,), hanging=("gpu-2",)).diagnose()
     assert (named(found), found.exit_code, found.absent) == ([("node", "gpu-2")], 1, {})
