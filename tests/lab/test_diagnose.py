@@ -6,7 +6,6 @@ simulated: a file on its host limits an HCA (lab/images/README.md).
 
 from __future__ import annotations
 
-import base64
 import json
 import signal
 import subprocess
@@ -23,7 +22,7 @@ import yaml
 
 from lab.hosts import keys, nspawn
 from lab.topology import find
-from tests.support.lab import PROJECT, UP_SECONDS, Lab, eventually, read_until
+from tests.support.lab import PROJECT, UP_SECONDS, Lab, eventually, gpu_holder, read_until
 from tests.support.own_stack import STACK_FILE, OwnStack
 
 pytestmark = pytest.mark.drill
@@ -257,25 +256,17 @@ def pod_on_worker_2(site: Site) -> Iterator[Callable[[str, int], None]]:
 
     def make(name: str, gpus: int) -> None:
         made.append(name)
-        command = f"until [ -e /host/drill-{name} ]; do sleep 1; done"
-        container = {
-            "name": "train",
-            "image": "busbar-lab/nccl-tests:1",
-            "imagePullPolicy": "IfNotPresent",
-            "command": ["sh", "-c", command],
+        pod = gpu_holder("worker-2", name=name)
+        pod["spec"] |= {
+            "restartPolicy": "Never",
+            "volumes": [{"name": "run", "hostPath": {"path": "/run"}}],
+        }
+        pod["spec"]["containers"][0] |= {
+            "command": ["sh", "-c", f"until [ -e /host/drill-{name} ]; do sleep 1; done"],
             "resources": {"limits": {"nvidia.com/gpu": gpus}},
             "volumeMounts": [{"name": "run", "mountPath": "/host", "readOnly": True}],
         }
-        spec = {
-            "nodeSelector": {"kubernetes.io/hostname": "worker-2"},
-            "restartPolicy": "Never",
-            "terminationGracePeriodSeconds": 0,
-            "containers": [container],
-            "volumes": [{"name": "run", "hostPath": {"path": "/run"}}],
-        }
-        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
-        text = base64.b64encode(json.dumps(pod).encode()).decode()
-        site.lab.ssh("server-1", f"echo {text} | base64 -d | k3s kubectl apply -f -")
+        site.lab.apply(pod)
 
     yield make
     site.lab.kubectl(f"delete pod --ignore-not-found {' '.join(made)}")
