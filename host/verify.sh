@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Reports what differs on this host from what the last update applied; changes nothing.
 #
-# Values: NODE_NAME, ROLE (lb, server, worker, nfs), NFS (true: also the NFS server).
+# Values: NODE_NAME, ROLE (lb, server, worker, nfs, units), NFS (true: also the NFS server), UNITS (of the role units).
 # Facts: {"node","epoch","drift":[TEXT...]}; epoch: this host's clock.
 # By hand: sudo ROLE=worker bash host/verify.sh </dev/null
 # shellcheck source=/dev/null
@@ -42,6 +42,7 @@ verify_part() {
   fi
 }
 
+# shellcheck disable=SC2153 # UNITS is a value
 verify_units() {
   local unit units=()
   case $ROLE in
@@ -49,6 +50,7 @@ verify_units() {
     server) units=(k3s) ;;
     worker) units=(k3s-agent) ;;
     nfs) units=("$NFS_UNIT") ;;
+    units) read -ra units <<<"$UNITS" ;;
   esac
   ! grep -qs /etc/keepalived/ "$STATE_DIR/applied.sha256" || units+=(keepalived)
   for unit in "${units[@]}"; do

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
     from busbar.config import Cluster
     from busbar.config.stackfile import StackFile
-    from busbar.hosts.inventory import Inventory
     from busbar.manifests.operators import Operator
     from busbar.operations.verify import ClusterState, Drift
 
@@ -32,7 +31,6 @@ def verify(
     import asyncio
 
     from busbar.cli.operation import errors_end
-    from busbar.cli.output import print_text
     from busbar.cli.preflight import login_of
     from busbar.hosts.inventory import Inventory
     from busbar.operations import verify as operation
@@ -43,10 +41,26 @@ def verify(
         found = asyncio.run(
             operation.verify(cluster, login, _expected(cluster), lambda: state_of(file, cluster))
         )
+    hosts = [(host.name, host.role) for host in Inventory.of(cluster).hosts]
+    end(file.stack, [*hosts, (operation.CLUSTER, "")], found, as_json=as_json)
+
+
+def end(
+    stack: str,
+    rows: Sequence[tuple[str, str]],
+    found: Sequence[Drift],
+    *,
+    as_json: bool,
+    command: str = "busbar verify",
+) -> None:
+    """Print what was found; the command ends with 1 if that is anything. `rows`: each host and its role."""
+    from busbar.cli.output import print_text
+    from busbar.operations import verify as operation
+
     if as_json:
-        print_text(operation.as_json(file.stack, found))
+        print_text(operation.as_json(stack, found))
     else:
-        _show(file.stack, Inventory.of(cluster), found)
+        _show(stack, rows, found, command)
     if found:
         raise typer.Exit(1)
 
@@ -74,14 +88,12 @@ def _expected(cluster: Cluster) -> list[Operator]:
     return [operator for operator in known if getattr(cluster, operator.config_key).enabled]
 
 
-def _show(stack: str, inventory: Inventory, found: Sequence[Drift]) -> None:
+def _show(stack: str, rows: Sequence[tuple[str, str]], found: Sequence[Drift], command: str) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from busbar.operations.verify import CLUSTER
-
     table = Table("host", "role", "state", box=None, pad_edge=False)
-    for name, role in [*((host.name, host.role) for host in inventory.hosts), (CLUSTER, "")]:
+    for name, role in rows:
         differences = [each for each in found if each.host == name]
         if not differences:
             table.add_row(name, role, "as applied")
@@ -89,10 +101,10 @@ def _show(stack: str, inventory: Inventory, found: Sequence[Drift]) -> None:
             table.add_row(name, role, f"{'unknown: ' if each.kind == 'unknown' else ''}{each.what}")
     Console(highlight=False, soft_wrap=True).print(table)
     if found:
-        typer.echo(f"{len(found)} difference(s). Fix: {'; '.join(_fixes(stack, found))}")
+        typer.echo(f"{len(found)} difference(s). Fix: {'; '.join(_fixes(stack, found, command))}")
 
 
-def _fixes(stack: str, found: Sequence[Drift]) -> Iterator[str]:
+def _fixes(stack: str, found: Sequence[Drift], command: str) -> Iterator[str]:
     """What to do. A host that could not be verified, as one that does not answer, cannot be converged."""
     unknown = {each.host for each in found if each.kind == "unknown"}
     if drifted := {each.host for each in found if each.kind == "drift"} - unknown:
@@ -103,4 +115,4 @@ def _fixes(stack: str, found: Sequence[Drift]) -> Iterator[str]:
         yield f"busbar uncordon {stack} {name} when its repair is done"
     if unknown:
         names = ", ".join(sorted(unknown))
-        yield f"repair what keeps {names} from being verified, then busbar verify {stack}"
+        yield f"repair what keeps {names} from being verified, then {command} {stack}"

@@ -104,24 +104,34 @@ async def verify(
     inventory = Inventory.of(cluster)
     async with Hosts.open(login) as hosts:
 
-        async def ask(host: Host) -> list[Drift]:
-            values = {"ROLE": host.role, **({"NFS": "true"} if host == inventory.nfs_server else {})}
-            try:
-                facts = await hosts.run(host, "verify", values, seconds=SCRIPT_SECONDS)
-            except UnreachableError as error:
-                return [Drift(host.name, error.finding.what, "unknown")]
-            wrong = clock_error(float(facts["epoch"]), (hosts.connected[host.name], time.time()))
-            return [Drift(host.name, str(what)) for what in (*facts["drift"], *([wrong] if wrong else []))]
+        def values(host: Host) -> dict[str, str]:
+            return {"ROLE": host.role, **({"NFS": "true"} if host == inventory.nfs_server else {})}
 
         reading = asyncio.create_task(asyncio.to_thread(state))
-        answers = await on_each(inventory.hosts, ask, at_once=CONCURRENT)
-    found: list[Drift] = []
-    for host, answer in zip(inventory.hosts, answers, strict=True):
-        found += [Drift(host.name, answer, "unknown")] if isinstance(answer, str) else answer
+        found = await verify_hosts(hosts, inventory.hosts, values)
     try:
         return [*found, *compare(inventory, await reading, operators)]
     except UnknownState as error:
         return [*found, Drift(CLUSTER, f"Nodes and Helm releases cannot be read: {error}", "unknown")]
+
+
+async def verify_hosts(
+    hosts: Hosts, listed: Sequence[Host], values: Callable[[Host], Mapping[str, str]]
+) -> list[Drift]:
+    """What differs on each host, by host/verify.sh with these values, also that it does not answer."""
+
+    async def ask(host: Host) -> list[Drift]:
+        try:
+            facts = await hosts.run(host, "verify", values(host), seconds=SCRIPT_SECONDS)
+        except UnreachableError as error:
+            return [Drift(host.name, error.finding.what, "unknown")]
+        wrong = clock_error(float(facts["epoch"]), (hosts.connected[host.name], time.time()))
+        return [Drift(host.name, str(what)) for what in (*facts["drift"], *([wrong] if wrong else []))]
+
+    found: list[Drift] = []
+    for host, answer in zip(listed, await on_each(listed, ask, at_once=CONCURRENT), strict=True):
+        found += [Drift(host.name, answer, "unknown")] if isinstance(answer, str) else answer
+    return found
 
 
 def compare(inventory: Inventory, state: ClusterState, operators: Sequence[Operator]) -> list[Drift]:

@@ -39,7 +39,7 @@ install_controller() {
   poll "$PING_DEADLINE" answers ||
     die "slurmctld does not answer after $PING_DEADLINE s: $(last_lines slurmctld)" "see: journalctl -u slurmctld"
   apply_quarantine
-  record_applied "$SLURM_FOLDER"/{slurm,cgroup,gres,topology}.conf
+  record_applied "$SLURM_KEY" "$SLURM_FOLDER"/{slurm,cgroup,gres,topology}.conf
   printf '{"node":%s,"slurmctld":%s}\n' "$(json "$NODE_NAME")" "$(json "$(slurm_version slurmctld)")"
 }
 

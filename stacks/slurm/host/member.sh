@@ -40,7 +40,7 @@ install_member() {
     poll 60 reaches_controller ||
       die "the controller $CONTROLLER does not answer" "check port ${CONTROLLER##*:} from here; see: journalctl -u sackd"
   fi
-  record_applied "/etc/systemd/system/$UNIT.service.d/busbar.conf" "$HEALTH_PROGRAM"
+  record_applied "$SLURM_KEY" "/etc/systemd/system/$UNIT.service.d/busbar.conf" "$HEALTH_PROGRAM"
   printf '{"node":%s,"version":%s,"state":%s,"gpus":%s}\n' "$(json "$NODE_NAME")" "$(json "$(slurm_version "$UNIT")")" \
     "$(json "$state")" "$gpus"
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,6 +22,7 @@ def register(group: typer.Typer) -> None:
     group.command("check-config")(check_config)
     group.command("schema")(schema)
     group.command("validate")(validate)
+    group.command("verify")(verify)
     group.command("preflight", hidden=True)(preflight)
     group.command("collect", hidden=True)(collect)
 
@@ -87,15 +88,12 @@ def validate(stack: Stack, project: Project = None) -> None:
     from busbar.cli.operation import errors_end
     from busbar.kube.wait import SystemClock
     from busbar.preflight.output import lines, summary
-    from stacks.slurm.package import config, job, outputs, preflight
+    from stacks.slurm.package import job, outputs, preflight
     from stacks.slurm.package.measure import MeasureSpec
     from stacks.slurm.package.measure import collect as run
     from stacks.slurm.package.summary import summary as tables
 
-    path = find_file(stack, project)
-    with findings_end_the_command(path):
-        slurm, secrets = config.read(path)
-    name = path.name.removeprefix("Pulumi.").rpartition(".")[0]
+    path, name, slurm, secrets = _open(stack, project)
     with errors_end(interrupted="; the job is cancelled"):
         login = _login(slurm, path.parent, name, secrets)
         asked = {**preflight.spec_of(slurm), "login": login.model_dump()}
@@ -117,6 +115,42 @@ def validate(stack: Stack, project: Project = None) -> None:
     Console().print(tables(made))
     verdicts = {each["verdict"] for each in results.values()}
     raise typer.Exit(1 if "fail" in verdicts else 2 if "unknown" in verdicts else 0)
+
+
+def verify(
+    stack: Stack,
+    project: Project = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object instead of the table.")
+    ] = False,
+) -> None:
+    """Compare all hosts with what the last update applied, and list nodes that start no jobs.
+
+    Exit code 0: nothing differs; 1: something differs, or could not be verified; 64: no such stack.
+    """
+    import asyncio
+
+    from busbar.cli.operation import errors_end
+    from busbar.cli.verify import end
+    from stacks.slurm.package import verify as operation
+    from stacks.slurm.package.preflight import hosts_of
+
+    path, name, slurm, secrets = _open(stack, project)
+    with errors_end():
+        found = asyncio.run(operation.verify(slurm, _login(slurm, path.parent, name, secrets)))
+    roles = {slurm.hosts.controller.name: "controller"} | {host.name: "login" for host in slurm.hosts.login}
+    rows = [(host.name, roles.get(host.name, "compute")) for host in hosts_of(slurm)]
+    end(name, rows, found, as_json=as_json, command="busbar slurm verify")
+
+
+def _open(stack: str, project: Path | None) -> tuple[Path, str, Slurm, frozenset[str]]:
+    """The stack file, the name of the stack, its configuration, and the secrets that are set."""
+    from stacks.slurm.package import config
+
+    path = find_file(stack, project)
+    with findings_end_the_command(path):
+        slurm, secrets = config.read(path)
+    return path, path.name.removeprefix("Pulumi.").rpartition(".")[0], slurm, secrets
 
 
 def _login(slurm: Slurm, project: Path, stack: str, secrets: frozenset[str]) -> Login:

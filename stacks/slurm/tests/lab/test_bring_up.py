@@ -128,6 +128,23 @@ def test_a_node_is_removed_and_added_under_a_job_on_others(site: Site) -> None:
     site.wait_idle()
 
 
+def test_verify_names_a_changed_file_and_a_drained_node(site: Site) -> None:
+    site.wait_idle()
+    code, text = site.busbar("slurm", "verify", "dev")
+    assert code == 0, text
+    key = "/etc/slurm/slurm.key"
+    site.lab.ssh("compute-2", f"cp -p {key} /root/kept && echo x >> {key}")
+    site.slurm("scontrol update nodename=compute-3 state=drain reason=by-hand")
+    try:
+        # The table wraps its lines.
+        code, text = site.busbar("slurm", "verify", "dev", "--json")
+    finally:
+        site.lab.ssh("compute-2", f"mv /root/kept {key}")
+        site.slurm("scontrol update nodename=compute-3 state=resume")
+    assert code == 1 and f"{key} was changed" in text, text
+    assert "its node is drained: by-hand: scontrol update nodename=compute-3 state=resume" in text, text
+
+
 def test_a_pending_job_of_the_gate_is_named_with_slurms_reason(site: Site) -> None:
     site.wait_idle()
     number = site.submit("sleep 900", "--nodes=3 --exclusive")

@@ -1,0 +1,56 @@
+"""What differs on Slurm's hosts from what the last update applied, and which of its nodes start no jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from busbar.hosts.host import Host
+from busbar.hosts.login import Login
+from busbar.hosts.remote import Hosts, ScriptError, UnreachableError
+from busbar.operations.verify import Drift, verify_hosts
+from stacks.slurm.package.config import Slurm
+from stacks.slurm.package.measure import SCRIPT, SCRIPT_SECONDS
+from stacks.slurm.package.preflight import hosts_of
+from stacks.slurm.package.status import why_unusable
+
+
+async def verify(slurm: Slurm, login: Login) -> list[Drift]:
+    """All differences. Fails closed: what could not be verified is in the list.
+
+    Raises ValueError if the SSH key cannot be used, ScriptError if the bastion cannot be reached.
+    """
+    controller, *_ = listed = hosts_of(slurm)
+    async with Hosts.open(login) as hosts:
+        found = await verify_hosts(
+            hosts,
+            listed,
+            lambda host: {"NODE_NAME": host.name, "ROLE": "units", "UNITS": " ".join(units(slurm, host))},
+        )
+        try:
+            values = {"NODE_NAME": controller.name, "VERB": "nodes"}
+            answer = await hosts.run(controller, SCRIPT, values, seconds=SCRIPT_SECONDS)
+        except (ScriptError, UnreachableError) as error:
+            return [*found, Drift(controller.name, f"slurmctld cannot be asked: {error}", "unknown")]
+    return [*found, *compare(slurm, answer["nodes"])]
+
+
+def units(slurm: Slurm, host: Host) -> tuple[str, ...]:
+    """What must run on a host."""
+    if host.role == "worker":
+        return ("slurmd",)
+    if host.name != slurm.hosts.controller.name:
+        return ("sackd",)
+    return ("slurmctld", *(("slurmdbd", "mariadb") if slurm.accounting.enabled else ()))
+
+
+def compare(slurm: Slurm, nodes: Mapping[str, Mapping[str, str]]) -> Iterator[Drift]:
+    """The nodes that start no jobs, but for those in quarantine. A drain is a person's: no update ends it."""
+    for host in slurm.hosts.compute:
+        why = why_unusable(nodes.get(host.name))
+        if why.startswith("drain") and host.quarantine:
+            continue
+        if why.startswith("drain"):
+            resume = f"scontrol update nodename={host.name} state=resume"
+            yield Drift(host.name, f"its node is {why}: {resume}", "foreign")
+        elif why:
+            yield Drift(host.name, f"its node is {why}")

@@ -1,0 +1,88 @@
+"""What `busbar slurm verify` finds: on hosts by the core's script, and in what Slurm says of its nodes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from busbar.cli import build
+from busbar.operations.verify import Drift
+from stacks.slurm.package import verify
+from stacks.slurm.package.config import KEY, PROJECT
+from stacks.slurm.package.preflight import hosts_of
+from stacks.slurm.tests.support import compute, configured, slurm
+from tests.unit.hosts.bash import output
+
+IDLE = {"state": "idle", "reason": ""}
+DRAINED = {"state": "drained", "reason": "by hand"}
+
+
+def found(*, quarantined: bool = False, **nodes: Any) -> list[Drift]:
+    made = slurm(hosts=compute({"quarantine": "RMA 7"} if quarantined else {}, {}))
+    return [
+        *verify.compare(
+            made, {"gpu-1": IDLE, "gpu-2": IDLE, **{k.replace("_", "-"): v for k, v in nodes.items()}}
+        )
+    ]
+
+
+def test_nodes_that_start_jobs_are_as_applied() -> None:
+    assert found() == [] and found(gpu_1={"state": "allocated", "reason": ""}) == []
+
+
+def test_a_drain_is_somebody_s_and_its_command_is_named() -> None:
+    [drift] = found(gpu_2=DRAINED)
+    assert (drift.host, drift.kind) == ("gpu-2", "foreign")
+    assert drift.what == "its node is drained: by hand: scontrol update nodename=gpu-2 state=resume"
+
+
+def test_a_drain_of_a_host_in_quarantine_is_expected_and_its_end_is_not() -> None:
+    assert found(quarantined=True, gpu_1=DRAINED) == []
+    assert [each.host for each in found(quarantined=True, gpu_1={"state": "down*", "reason": "x"})] == [
+        "gpu-1"
+    ]
+
+
+def test_a_node_that_is_down_or_not_known_differs() -> None:
+    [down] = found(gpu_1={"state": "down*", "reason": "Not responding"})
+    assert (down.what, down.kind) == ("its node is down*: Not responding", "drift")
+    [unknown] = found(gpu_1=None)
+    assert unknown.what == "its node is not known to Slurm"
+
+
+def test_each_role_has_its_daemons() -> None:
+    made = slurm()
+    assert [verify.units(made, host) for host in hosts_of(made)] == [
+        ("slurmctld", "slurmdbd", "mariadb"), ("sackd",), ("slurmd",), ("slurmd",),
+    ]  # fmt: skip
+    assert verify.units(slurm(accounting={}), hosts_of(made)[0]) == ("slurmctld",)
+
+
+def test_the_core_s_script_asks_for_exactly_the_units_that_it_is_given() -> None:
+    said = output(
+        "verify",
+        'systemctl() { [[ $1 == is-enabled ]]; }; DRIFT=""; ROLE=units UNITS="slurmctld slurmdbd"; '
+        'verify_units; echo "$DRIFT"',
+    )
+    assert said.count("is not running") == 2 and "slurmctld is not running" in said
+
+
+@pytest.mark.parametrize(("drifts", "code"), [([], 0), ([Drift("gpu-1", "slurmd is not running ()")], 1)])
+def test_the_command_shows_every_host_with_its_role_and_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drifts: list[Drift], code: int
+) -> None:
+    async def verified(*_: object) -> list[Drift]:
+        return drifts
+
+    monkeypatch.setattr("stacks.slurm.package.verify.verify", verified)
+    path = tmp_path / "Pulumi.dev.yaml"
+    path.write_text(yaml.safe_dump({"config": {f"{PROJECT}:{KEY}": configured()}}))
+    done = CliRunner().invoke(build(), ["slurm", "verify", str(path)])
+    assert done.exit_code == code, done.output
+    rows = [line.strip().split(maxsplit=2) for line in done.output.splitlines()]
+    assert ["ctl", "controller", "as applied"] in rows and ["login", "login", "as applied"] in rows
+    assert ("Fix: busbar up dev --converge gpu-1" in done.output) is bool(drifts)
