@@ -4,11 +4,12 @@
 # VERB=install: slurmd is registered and IDLE (or drained by somebody), or the commands reach the controller. VERB=remove:
 # removed; logs and homes stay.
 #
-# Values: OWNER, INSTALL_ID, NODE_NAME, SLURM_PACKAGES, UNIT (slurmd or sackd), CONTROLLER (ADDRESS:PORT), GPUS (of a compute host).
-# Payload: slurm_key (secret), health (the HealthCheckProgram; may be empty).
+# Values: OWNER, INSTALL_ID, NODE_NAME, SLURM_PACKAGES, UNIT (slurmd or sackd), CONTROLLER (ADDRESS:PORT), GPUS (of a compute host),
+# HOME_PATH.
+# Payload: slurm_key (secret), health (the HealthCheckProgram; may be empty), and that of users.sh.
 # Facts: {"node","version","state","gpus"} (the last two of a compute host)
 # shellcheck source=/dev/null
-[[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/../../../host/parts.sh" lib lib-install owner packages slurm/slurm-lib
+[[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/../../../host/parts.sh" lib lib-install owner packages slurm/slurm-lib slurm/users
 
 HEALTH_PROGRAM=/usr/local/lib/busbar/slurm-health
 READY_DEADLINE=120
@@ -29,6 +30,7 @@ install_member() {
   remember_user
   install_slurm "$UNIT" client
   slurm_folders
+  apply_users
   write_key
   unit_option "$UNIT" "${UNIT^^}_OPTIONS" "--conf-server $CONTROLLER"
   install_health
@@ -108,6 +110,7 @@ remove_member() {
     return
   }
   remove_unit "$UNIT"
+  remove_users
   rm -f "$SLURM_KEY" "$HEALTH_PROGRAM"
   rmdir "$(dirname "$HEALTH_PROGRAM")" 2>/dev/null || true
   remove_packages

@@ -2,7 +2,7 @@
 # What preflight reports of a host for Slurm, beside what it reports of every host: one JSON object on stdout. It runs
 # inside host/preflight.sh, whose functions it has (payload `also`); changes nothing.
 #
-# Values: SLURM_PACKAGES (os, or a folder with .deb files), HOME_PATH.
+# Values: SLURM_PACKAGES (os, or a folder with .deb files), HOME_PATH, USERS (NAME:UID, separated by spaces).
 
 slurm_version_available() {
   local file
@@ -39,7 +39,16 @@ gpu_minors() {
   done | sort -n | paste -sd, -
 }
 
-# named_process PORT: what listens there, on any address.
+# users: of each of USERS the uid that it has here, and who has its uid.
+users() {
+  local user list=""
+  for user in $USERS; do
+    list+="${list:+,}$(json "${user%:*}"):[$(json "$(id -u "${user%:*}" 2>/dev/null || true)")"
+    list+=",$(json "$(getent passwd "${user#*:}" | cut -d: -f1 || true)")]"
+  done
+  printf '%s' "$list"
+}
+
 slurm_report() {
   local sockets cores threads ids version
   read -r sockets cores threads < <(cpu_shape)
@@ -49,6 +58,7 @@ slurm_report() {
     "$(json "$(slurm_version_available)")" "$(json "$version")"
   printf ',"foreign":%s,"role":%s' "$(json "$(slurm_foreign)")" "$(json "$(owner_field role)")"
   printf ',"sockets":%s,"cores":%s,"threads":%s,"gpu_minors":[%s]' "$sockets" "$cores" "$threads" "$(gpu_minors)"
+  printf ',"users":{%s}' "$(users)"
   printf ',"home":%s}' "$(json "$(findmnt -n -o FSTYPE,SOURCE -T "$HOME_PATH" 2>/dev/null | tail -n 1 | tr -s ' ' || true)")"
 }
 

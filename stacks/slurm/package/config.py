@@ -86,6 +86,12 @@ TimeLimit = Annotated[
     str,
     Matching(r"infinite|([0-9]+-)?[0-9]{1,2}:[0-9]{2}:[0-9]{2}", "`infinite` or a time as 7-00:00:00"),
 ]
+# As useradd of Debian takes them.
+AccountName = Annotated[str, Matching(r"[a-z_][a-z0-9_-]{0,31}", "a user name: a-z 0-9 _ -, at most 32")]
+SshKey = Annotated[
+    str,
+    Matching(r"(ssh|ecdsa|sk)-[a-z0-9@.-]+ [A-Za-z0-9+/=]+( [^\x00-\x1f\x7f]*)?", "a public key of OpenSSH"),
+]
 # Slurm's parser ends a value at a blank, and a line at `#`.
 Parameter = Annotated[str, Matching(r"[A-Za-z][A-Za-z0-9]*", "a parameter of slurm.conf")]
 ParameterValue = Annotated[Text, Matching(r"[^\s#\"'\\]+", "a value without blanks, quotes and #")]
@@ -125,6 +131,24 @@ class Home(Model):
     shared: bool = Field(
         default=False, description="Let preflight fail unless all hosts have the same source there."
     )
+
+
+class User(Model):
+    """A user with the same uid on every host."""
+
+    uid: Annotated[Int, Field(ge=1000, le=2**31 - 1)] = Field(description="Uid and gid on every host.")
+    ssh_keys: list[SshKey] = Field(
+        default=[], description="Public keys that ~/.ssh/authorized_keys must have; others in it stay."
+    )
+
+
+class Users(Model):
+    """The people whose jobs run. Slurm knows them by uid, so each must have the same one on every host."""
+
+    create: bool = Field(
+        default=True, description="Create and delete them; else preflight fails where one is missing."
+    )
+    accounts: dict[AccountName, User] = Field(default={}, description="The users by name.")
 
 
 class Removal(Model):
@@ -168,6 +192,7 @@ class Slurm(Model):
     )
     accounting: Accounting = Field(default=Accounting(), description="slurmdbd and MariaDB.")
     home: Home = Field(default=Home(), description="Where homes are.")
+    users: Users = Field(default=Users(), description="Users with the same uid on every host.")
     removal: Removal = Field(default=Removal(), description="How compute hosts are taken out.")
     health_check: HealthCheck = Field(default=HealthCheck(), description="HealthCheckProgram of slurmd.")
     parameters: dict[Parameter, ParameterValue] = Field(
@@ -316,6 +341,10 @@ def _findings(slurm: Slurm) -> Iterator[str]:
             yield f"parameters.{parameter}: busbar writes it itself. Fix: remove it"
     yield from _partitions(slurm)
     yield from _switches(slurm)
+    uids: dict[int, str] = {}
+    for name, user in slurm.users.accounts.items():
+        if (first := uids.setdefault(user.uid, name)) != name:
+            yield f"users.accounts.{name}.uid: {user.uid} is also that of {first}. Fix: give each its own"
 
 
 def _switches(slurm: Slurm) -> Iterator[str]:

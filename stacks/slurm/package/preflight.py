@@ -47,6 +47,8 @@ class Spec(core.Spec):
     """`os`, or a folder with .deb files."""
     home_path: str
     home_shared: bool
+    users: dict[str, int]
+    create_users: bool
 
     def fingerprint(self, host: Host) -> str:
         own = [
@@ -54,6 +56,8 @@ class Spec(core.Spec):
             self.home_path,
             self.home_shared,
             self.accounting,
+            self.users,
+            self.create_users,
             scripts.part(SURVEY),
             host.name == self.controller,
         ]
@@ -61,6 +65,7 @@ class Spec(core.Spec):
 
     def values(self, host: Host) -> dict[str, str]:
         values = {**super().values(host), "SLURM_PACKAGES": self.packages, "HOME_PATH": self.home_path}
+        values["USERS"] = " ".join(f"{name}:{uid}" for name, uid in self.users.items())
         if host.name == self.controller:
             values["NAMES"] = " ".join(each.name for each in self.hosts)
         return values
@@ -106,6 +111,8 @@ def spec_of(slurm: Slurm) -> dict[str, Any]:
         "packages": slurm.packages,
         "home_path": slurm.home.path,
         "home_shared": slurm.home.shared,
+        "users": {name: user.uid for name, user in slurm.users.accounts.items()},
+        "create_users": slurm.users.create,
     }
 
 
@@ -177,6 +184,7 @@ def check(spec: Spec, host: Host, report: Report, clock: tuple[float, float]) ->
     yield from _owners(spec, report)
     yield from _ports(spec, host, report)
     yield from _version(spec, report)
+    yield from _users(spec, report)
     if report.unresolved:
         yield warning(
             f"cannot resolve {', '.join(report.unresolved)}: slurmctld waits for the name of the host that a "
@@ -263,6 +271,20 @@ def _version(spec: Spec, report: Report) -> Iterator[Check]:
             "has no user slurm, which SchedMD's packages expect",
             "useradd --system slurm, with the same uid on all hosts",
         )
+
+
+def _users(spec: Spec, report: Report) -> Iterator[Check]:
+    """Slurm starts a job under the uid that its submitter had."""
+    for name, uid in spec.users.items():
+        found, owner = report.also["users"][name]
+        if found and found != str(uid):
+            yield error(
+                f"uid of {name} is {found}, expected {uid}", f"usermod -u {uid} {name}, or change it in users"
+            )
+        elif not found and owner:
+            yield error(f"uid {uid} of {name} belongs to {owner}", "give one of them another uid")
+        elif not found and not spec.create_users:
+            yield error(f"has no user {name}", f"create it with uid {uid}, or set users.create: true")
 
 
 def _devices(required: HostRequirements, report: Report) -> Iterator[Check]:

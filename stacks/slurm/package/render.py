@@ -225,3 +225,15 @@ def quarantine(slurm: Slurm) -> str:
     """A line per node that no job may start on: `NODE REASON`."""
     listed = {host.name: host.quarantine for host in slurm.hosts.compute if host.quarantine}
     return "".join(f"{name} {reason}\n" for name, reason in listed.items())
+
+
+def users(slurm: Slurm) -> str:
+    """Lines `user NAME UID`, each followed by `key TEXT` for its keys; empty where busbar creates none."""
+    if not slurm.users.create:
+        return ""
+    lines = [
+        line
+        for name, user in slurm.users.accounts.items()
+        for line in (f"user {name} {user.uid}", *(f"key {key}" for key in user.ssh_keys))
+    ]
+    return "".join(f"{line}\n" for line in lines)

@@ -70,6 +70,7 @@ ALSO = {
         "threads": 2,
         "gpu_minors": [*range(8)],
         "home": "nfs4 nas:/home",
+        "users": {},
     },
 }
 

@@ -82,6 +82,7 @@ class SlurmHosts(pulumi.ComponentResource):
             "RUNNING_JOBS": slurm.removal.running_jobs,
             "DRAIN_SECONDS": str(slurm.removal.timeout_seconds),
             "KEEP_DATA": str(slurm.accounting.keep_data).lower(),
+            "HOME_PATH": slurm.home.path,
         }
         found = self.facts.apply(lambda facts: render.files(slurm, facts))
         payload = {name.replace(".", "_"): found[name] for name in render.NAMES}
@@ -98,7 +99,7 @@ class SlurmHosts(pulumi.ComponentResource):
             seconds,
             values,
             [self.checked],
-            {**payload, "quarantine": render.quarantine(slurm)},
+            {**payload, "quarantine": render.quarantine(slurm), "users": render.users(slurm)},
         )
 
     def _install_member(self, host: Host) -> remote.Command:
@@ -107,13 +108,12 @@ class SlurmHosts(pulumi.ComponentResource):
             "SLURM_PACKAGES": slurm.packages,
             "UNIT": "slurmd" if is_compute else "sackd",
             "CONTROLLER": f"{slurm.hosts.controller.address}:{render.CONTROLLER_PORT}",
+            "HOME_PATH": slurm.home.path,
             "GPUS": str(slurm.pools[host.pool or ""].gpus) if is_compute else "0",
         }
-        text = health.program(slurm, host) if is_compute else ""
+        payload = {"health": health.program(slurm, host) if is_compute else "", "users": render.users(slurm)}
         role = "compute" if is_compute else "login"
-        return self._install(
-            host, role, "slurm/member", MEMBER_SECONDS, values, [self.controller], {"health": text}
-        )
+        return self._install(host, role, "slurm/member", MEMBER_SECONDS, values, [self.controller], payload)
 
     def _install(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stacks.slurm.tests.lab.conftest import COMPUTE, LOGIN, SLURM, Site, unmeasured
+from stacks.slurm.tests.lab.conftest import COMPUTE, HOSTS, LOGIN, SLURM, Site, unmeasured
 from tests.support.lab import Lab
 
 pytestmark = pytest.mark.drill
@@ -126,6 +126,26 @@ def test_a_node_is_removed_and_added_under_a_job_on_others(site: Site) -> None:
     finally:
         site.slurm(f"scancel {number}")
     site.wait_idle()
+
+
+def test_a_user_has_one_uid_everywhere_runs_jobs_and_is_deleted_with_its_line(site: Site) -> None:
+    def with_user(slurm: dict[str, object]) -> None:
+        unmeasured(slurm)
+        slurm["users"] = {"accounts": {"ada": {"uid": 5001, "ssh_keys": ["ssh-ed25519 AAAA ada"]}}}
+
+    site.wait_idle()
+    restarted = "systemctl show -p ExecMainStartTimestamp --value slurmd"
+    before = site.lab.ssh("compute-1", restarted)
+    code, text = site.up(with_user)
+    assert code == 0, text
+    printed = site.slurm("runuser -u ada -- srun --nodes=3 --ntasks-per-node=1 id -u", LOGIN)
+    assert printed.split() == ["5001"] * 3
+    assert site.lab.ssh("compute-2", "cat /home/ada/.ssh/authorized_keys") == "ssh-ed25519 AAAA ada\n"
+    assert site.lab.ssh("compute-1", restarted) == before
+    code, text = site.up(unmeasured)
+    assert code == 0, text
+    for host in HOSTS:
+        assert site.lab.ssh(host, "id -u ada 2>/dev/null || ls -d /home/ada").split() == ["/home/ada"]
 
 
 def test_verify_names_a_changed_file_and_a_drained_node(site: Site) -> None:

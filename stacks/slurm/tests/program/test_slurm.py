@@ -73,8 +73,8 @@ def test_the_controller_gets_the_files_and_the_others_none() -> None:
     sent = payload(run, "controller-ctl")
     assert "NodeName=gpu-2 " in sent["slurm_conf"] and "StoragePass=PasswordOf" in sent["slurmdbd_conf"]
     assert (sent["slurm_key"], sent["topology_conf"], sent["quarantine"]) == (KEY, "", "")
-    assert payload(run, "compute-gpu-1").keys() == {"slurm_key", "health"}
-    assert payload(run, "login-login") == {"slurm_key": KEY, "health": ""}
+    assert payload(run, "compute-gpu-1").keys() == {"slurm_key", "health", "users"}
+    assert payload(run, "login-login") == {"slurm_key": KEY, "health": "", "users": ""}
     assert "CONTROLLER=10.0.0.1:6817" in run.named("login-login").inputs["create"]
 
 
@@ -83,6 +83,13 @@ def test_a_change_of_the_cluster_s_files_changes_no_step_of_a_compute_host() -> 
     for name in ("compute-gpu-1", "login-login"):
         assert before.named(name).inputs == after.named(name).inputs
     assert before.named("controller-ctl").inputs != after.named("controller-ctl").inputs
+
+
+def test_every_host_gets_the_same_users() -> None:
+    run = up(users={"accounts": {"ada": {"uid": 5001}}})
+    for name in ("controller-ctl", "login-login", "compute-gpu-1", "compute-gpu-2"):
+        assert payload(run, name)["users"] == "user ada 5001\n"
+        assert "HOME_PATH=/home" in run.named(name).inputs["create"]
 
 
 def test_quarantine_changes_the_controller_and_what_is_measured() -> None:

@@ -21,6 +21,7 @@ FULL = configured(
     partitions={"batch": {"pools": ["h100"], "default": True, "max_time": "1-00:00:00"}},
     packages="/srv/debs",
     home={"path": "/home", "shared": True},
+    users={"create": True, "accounts": {"ada": {"uid": 5001, "ssh_keys": ["ssh-ed25519 AAAA ada"]}}},
     removal={"running_jobs": "refuse", "timeout_seconds": 60},
     health_check={"enabled": True, "interval_seconds": 300},
     parameters={"MaxJobCount": "50000"},
@@ -44,7 +45,7 @@ def test_one_value_replaced_by_anything_gives_findings_or_files_with_a_line_per_
             re.match(rf"(?s)({'|'.join(map(re.escape, keys))})\b.*: ", each) for each in error.findings
         )
         return
-    texts = render.files(made, facts(made))
+    texts = {**render.files(made, facts(made)), "users": render.users(made)}
     names = re.findall(r"(?m)^NodeName=(\S+) ", texts["slurm.conf"])
     assert names == [host.name for host in made.hosts.compute]
     assert all(text.isprintable() for each in texts.values() for text in each.split("\n"))

@@ -29,6 +29,11 @@ def test_every_pool_has_a_partition_of_its_name_and_the_first_is_the_default() -
     assert [host.name for host in made.compute_of("b")] == ["gpu-2"]
 
 
+def test_one_compute_host_is_a_cluster_and_a_user_has_any_uid_of_people() -> None:
+    made = slurm(hosts=compute({}), users={"accounts": {"a": {"uid": 1000}, "b": {"uid": 2**31 - 1}}})
+    assert len(made.hosts.compute) == 1 and made.users.accounts["b"].uid == 2**31 - 1
+
+
 def test_a_pool_is_measured_in_the_first_partition_that_has_it() -> None:
     made = slurm(partitions={"debug": {"pools": ["h100"]}, "batch": {"pools": ["h100"], "default": True}})
     assert made.partition_of("h100") == "debug"
@@ -97,6 +102,16 @@ POOL = configured()["pools"]["h100"]
             {"removal": {"running_jobs": "kill"}},
             "removal.running_jobs: 'kill' is not wait (for their end) or refuse",
         ),
+        (
+            {"users": {"accounts": {"ada": {"uid": 5001}, "bob": {"uid": 5001}}}},
+            "users.accounts.bob.uid: 5001 is also that of ada. Fix: give each its own",
+        ),
+        (
+            {"users": {"accounts": {"ada": {"uid": 5001, "ssh_keys": ["ssh-ed25519 AAAA x\ny"]}}}},
+            "users.accounts.ada.ssh_keys[0]: 'ssh-ed25519 AAAA x\\ny' is not a public key of OpenSSH",
+        ),
+        ({"users": {"accounts": {"ada": {"uid": 2**31}}}}, "users.accounts.ada.uid: 2147483648 is too large"),
+        ({"users": {"accounts": {"a b": {"uid": 5001}}}}, "users.accounts.a b: 'a b' is not a user name"),
         ({"ssh": {}}, "busbar-slurm:sshPrivateKey < KEYFILE`"),
         (
             {"validation": {"min_bytes": "2G", "max_bytes": "1G"}},

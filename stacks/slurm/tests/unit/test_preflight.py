@@ -234,4 +234,28 @@ def test_all_hosts_are_asked_with_the_values_of_the_survey() -> None:
         "ROLE": "worker",
         "SLURM_PACKAGES": "os",
         "HOME_PATH": "/home",
+        "USERS": "",
     }
+    users = {"accounts": {"ada": {"uid": 5001}, "bob": {"uid": 5002}}}
+    assert spec(slurm(users=users)).values(GPU_1)["USERS"] == "ada:5001 bob:5002"
+
+
+@pytest.mark.parametrize(
+    ("create", "found_as", "expected"),
+    [
+        (True, ["5001", "ada"], None),
+        (True, ["", ""], None),
+        (False, ["", ""], "error has no user ada"),
+        (
+            True,
+            ["1000", ""],
+            "error uid of ada is 1000, expected 5001",
+        ),
+        (True, ["", "eve"], "error uid 5001 of ada belongs to eve"),
+    ],
+)
+def test_a_user_must_have_one_uid_on_every_host(
+    create: bool, found_as: list[str], expected: str | None
+) -> None:
+    made = slurm(users={"create": create, "accounts": {"ada": {"uid": 5001}}})
+    assert found({"users": {"ada": found_as}}, of=spec(made)) == ([expected] if expected else [])

@@ -151,6 +151,31 @@ def test_a_removed_node_is_drained_and_its_jobs_are_respected(
     assert ("scontrol update nodename=b state=resume" in lines) == bool(status)
 
 
+USERS = """
+STATE_DIR=$PWD; HOME_PATH=$PWD/home; mkdir home; printf 'old\nstays\n' >users.created
+payload() { printf 'user ada 5001\nkey ssh-ed25519 AAAA ada@here\nuser new 5002\nuser stays 5003\n'; }
+id() { [[ $2 != new && $2 != gone ]]; }
+install() { mkdir "${@: -1}"; }
+for command in useradd userdel runuser; do eval "$command() { echo $command \\"\\$*\\" >&2; }"; done
+apply_users; sort users.created; ls home
+"""
+
+
+def test_users_are_created_where_they_are_missing_and_only_busbar_s_are_deleted(tmp_path: Path) -> None:
+    done = run("slurm/member", f"cd {tmp_path}; {USERS}")
+    changes = [line for line in done.stderr.splitlines() if line.startswith("user")]
+    assert changes == [f"useradd -u 5002 -U -M -d {tmp_path}/home/new -s /bin/bash new", "userdel old"]
+    assert done.stdout.splitlines() == ["new", "stays", "ada", "new", "stays"], done.stderr
+    assert "runuser -u ada -- sh -c" in done.stderr and "ssh-ed25519 AAAA ada@here" in done.stderr
+
+
+def test_a_user_that_could_not_be_created_is_not_remembered_as_busbar_s(tmp_path: Path) -> None:
+    call = f"cd {tmp_path}; {USERS.replace('apply_users;', '')} useradd() {{ false; }}; apply_users"
+    done = run("slurm/member", call)
+    assert done.returncode == 1 and "user new cannot be created" in done.stderr
+    assert (tmp_path / "users.created").read_text() == "old\nstays\n"
+
+
 QUARANTINE = """
 SLURM_FOLDER=$PWD; printf 'NodeName=a \\nNodeName=b \\nNodeName=c \\nNodeName=d \\n' >slurm.conf
 payload() { printf 'a RMA 7\\nd new\\n'; }

@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# The users of the cluster, alike on every host.
+#
+# Values: HOME_PATH. Payload: users (lines "user NAME UID", each followed by "key TEXT" for its public keys).
+
+apply_users() {
+  local kind text name="" wanted
+  wanted=$(payload users)
+  while read -r kind text; do
+    case $kind in
+      user)
+        name=${text% *}
+        create_user "$name" "${text#* }"
+        ;;
+      key) add_ssh_key "$name" "$text" ;;
+    esac
+  done <<<"$wanted"
+  for name in $(cat "$STATE_DIR/users.created" 2>/dev/null || true); do
+    grep -q "^user $name " <<<"$wanted" || delete_user "$name" ||
+      die "user $name cannot be deleted" "end its processes: ps -u $name"
+  done
+}
+
+# create_user NAME UID: its home is made where there is none yet: on a shared file system the first host makes it.
+create_user() {
+  local folder=$HOME_PATH/$1
+  if ! id -u "$1" >/dev/null 2>&1; then
+    printf '%s\n' "$1" >>"$STATE_DIR/users.created"
+    useradd -u "$2" -U -M -d "$folder" -s /bin/bash "$1" >&2 || {
+      forget_user "$1"
+      die "user $1 cannot be created" "see the log above"
+    }
+  fi
+  [[ -d $folder ]] || install -d -m 0700 -o "$1" -g "$2" "$folder" 2>/dev/null || [[ -d $folder ]] ||
+    die "$folder cannot be made" "make it on the host that has this file system: install -d -m 0700 -o $2 -g $2 $folder"
+}
+
+# add_ssh_key NAME KEY: as the user, because on a shared file system root may have no rights.
+add_ssh_key() {
+  # shellcheck disable=SC2016 # of the user's shell
+  runuser -u "$1" -- sh -c 'umask 077; mkdir -p ~/.ssh && touch ~/.ssh/authorized_keys &&
+    { grep -qxF "$1" ~/.ssh/authorized_keys || printf "%s\n" "$1" >>~/.ssh/authorized_keys; }' sh "$2" </dev/null ||
+    die "authorized_keys of $1 cannot be written" "check that $1 owns its home"
+}
+
+# delete_user NAME: its home stays.
+delete_user() {
+  ! id -u "$1" >/dev/null 2>&1 || userdel "$1" >&2 || return 1
+  forget_user "$1"
+}
+
+forget_user() {
+  sed -i "/^$1\$/d" "$STATE_DIR/users.created"
+}
+
+remove_users() {
+  local name
+  for name in $(cat "$STATE_DIR/users.created" 2>/dev/null || true); do
+    delete_user "$name" || note "user $name stays: it has processes"
+  done
+}
