@@ -1,6 +1,7 @@
 """A small training by DeepSpeed with ZeRO stage 1: each rank keeps a part of the optimizer's state.
 
-Started by mpirun with MASTER_ADDR and MASTER_PORT. It needs torch and deepspeed.
+Started with MASTER_ADDR and MASTER_PORT by mpirun, or by what sets RANK, WORLD_SIZE and LOCAL_RANK. It needs
+torch and deepspeed.
 
     deepspeed_train.py FOLDER [STEPS]
 
@@ -30,7 +31,8 @@ FROM_MPI = {
 
 def main(folder: Path, steps: int) -> None:
     """Train, print the loss, write checkpoints."""
-    os.environ.update({name: os.environ[theirs] for name, theirs in FROM_MPI.items()})
+    if "RANK" not in os.environ:
+        os.environ.update({name: os.environ[theirs] for name, theirs in FROM_MPI.items()})
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     deepspeed.init_distributed(auto_mpi_discovery=False)
     model = torch.nn.Linear(WIDTH, 1)
