@@ -48,6 +48,12 @@ def create_missing(
     return Creation(created, existing)
 
 
+def create_or_merge(api: Api, path: str, manifest: Mapping[str, Any]) -> None:
+    """Create the manifest in the collection at `path`, or merge it into what exists. Raises ApiError."""
+    if not _create(api, path, manifest):
+        api.merge(f"{path}/{manifest['metadata']['name']}", manifest)
+
+
 def _create(api: Api, path: str, manifest: Mapping[str, Any]) -> bool:
     """Whether the object is new."""
     try:

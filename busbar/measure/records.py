@@ -19,6 +19,7 @@ from busbar.collect.result import KEY as VERDICT_KEY
 from busbar.collect.spec import CollectSpec
 from busbar.judge.archive import VERDICT
 from busbar.kube.client import Api, ApiError, JsonObject
+from busbar.kube.create import create_or_merge
 from busbar.kube.gpus import IDLE_LABEL
 from busbar.kube.wait import ProgressCallback
 from busbar.manifests.mpijob import API_VERSION
@@ -144,12 +145,7 @@ def _store(api: Api, configmaps: str, run: Run) -> None:
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "labels": labels},
         "data": {KEY: run.as_json()},
     }  # fmt: skip
-    try:
-        api.create(configmaps, manifest)
-    except ApiError as error:
-        if not error.conflict:
-            raise
-        api.merge(f"{configmaps}/{name}", {"data": manifest["data"]})
+    create_or_merge(api, configmaps, manifest)
     of_pool = api.list(configmaps, labelSelector=f"{LABEL}={run.pool}")
     # UTC, as Kubernetes writes it: in the order of time.
     of_pool.sort(key=lambda each: each["metadata"].get("creationTimestamp") or "", reverse=True)

@@ -10,6 +10,16 @@ import pulumi_kubernetes as kubernetes
 
 from busbar.manifests import namespace as namespaces
 
+_KINDS: dict[str, Any] = {
+    "ClusterRoleBinding": kubernetes.rbac.v1.ClusterRoleBinding,
+    "ConfigMap": kubernetes.core.v1.ConfigMap,
+    "DaemonSet": kubernetes.apps.v1.DaemonSet,
+    "Deployment": kubernetes.apps.v1.Deployment,
+    "Service": kubernetes.core.v1.Service,
+    "ServiceAccount": kubernetes.core.v1.ServiceAccount,
+}
+_ARGUMENTS = {"roleRef": "role_ref"}
+
 
 def create_cluster_provider(
     kubeconfig: pulumi.Input[str], identifier: str, opts: pulumi.ResourceOptions | None = None
@@ -23,6 +33,19 @@ def create_cluster_provider(
         upsert_existing_objects=True,
         opts=opts,
     )
+
+
+def create_object(
+    name: str, manifest: Mapping[str, Any], opts: pulumi.ResourceOptions
+) -> pulumi.CustomResource:
+    """Register the object of a manifest: of one of the kinds of _KINDS, else of a CRD."""
+    kind = _KINDS.get(manifest["kind"])
+    if kind is None:
+        return create_custom_resource(name, manifest, opts)
+    given = {key: value for key, value in manifest.items() if key not in ("apiVersion", "kind")}
+    fields = {_ARGUMENTS.get(key, key): value for key, value in given.items()}
+    made: pulumi.CustomResource = kind(name, **fields, opts=opts)
+    return made
 
 
 def create_custom_resource(

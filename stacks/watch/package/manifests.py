@@ -19,6 +19,7 @@ DCGM = "busbar-dcgm"
 DCGM_COUNTERS = "busbar-dcgm-counters"
 MONITORING = "monitoring.coreos.com/v1"
 _LABELS = {"app.kubernetes.io/managed-by": "busbar"}
+_CONFIG_MAP = {"apiVersion": "v1", "kind": "ConfigMap"}
 _HERE = Path(__file__).resolve().parent
 
 
@@ -49,7 +50,7 @@ def monitoring(watch: Watch) -> list[Manifest]:
 def dcgm_counters(watch: Watch) -> Manifest:
     """What dcgm-exporter reads, as the GPU Operator's dcgmExporter.config.name expects it."""
     counters = {"dcgm-metrics.csv": (_HERE / "dcgm-metrics.csv").read_text(encoding="utf-8")}
-    made = _complete({"metadata": {"name": DCGM_COUNTERS}, "data": counters}, watch)
+    made = _complete({**_CONFIG_MAP, "metadata": {"name": DCGM_COUNTERS}, "data": counters}, watch)
     made["metadata"]["namespace"] = watch.dcgm_namespace
     return made
 
@@ -60,7 +61,7 @@ def dashboards(watch: Watch) -> list[Manifest]:
     for file in sorted((_HERE / "dashboards").glob("*.json")):
         metadata = {"name": f"busbar-dashboard-{file.stem}", "labels": {"grafana_dashboard": "1"}}
         data = {f"busbar-{file.name}": file.read_text(encoding="utf-8")}
-        found.append(_complete({"metadata": metadata, "data": data}, watch))
+        found.append(_complete({**_CONFIG_MAP, "metadata": metadata, "data": data}, watch))
     return found
 
 

@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from busbar.collect.result import KEY as VERDICT_KEY
+from busbar.judge.checks import Model
 from busbar.kube.client import Api, ApiError
+from busbar.kube.create import create_or_merge
 from busbar.kube.nodes import NODES, Node
 from busbar.outputs import ClusterOutputs, PoolLaunch, PoolResult
 from busbar.outputs.values import number
@@ -26,10 +28,8 @@ FILE = "busbar.prom"
 _DEVICE = re.compile(r"[^A-Za-z0-9]")
 
 
-class SeriesSpec(BaseModel):
+class SeriesSpec(Model):
     """What the series are made of: stdin of `busbar watch write`."""
-
-    model_config = ConfigDict(frozen=True)
 
     namespace: str
     pools: dict[str, PoolLaunch]
@@ -145,12 +145,7 @@ def _apply(api: Api, namespace: str, text: str) -> None:
     collection = f"/api/v1/namespaces/{namespace}/configmaps"
     metadata = {"name": CONFIG_MAP, "labels": {"app.kubernetes.io/managed-by": "busbar"}}
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {FILE: text}}
-    try:
-        api.create(collection, body)
-    except ApiError as error:
-        if not error.conflict:
-            raise
-        api.merge(f"{collection}/{CONFIG_MAP}", body)
+    create_or_merge(api, collection, body)
 
 
 def _escaped(value: str) -> str:

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import pulumi
-import pulumi_kubernetes as kubernetes
 
-from busbar.components.engine.cluster_objects import create_custom_resource, create_privileged_namespace
+from busbar.components.engine.cluster_objects import create_object, create_privileged_namespace
 from busbar.components.engine.local_command import create_cluster_command
 from busbar.manifests.names import digest
 from busbar.outputs import ClusterOutputs
@@ -17,12 +16,6 @@ from stacks.watch.package.check import CheckSpec
 from stacks.watch.package.config import Watch
 from stacks.watch.package.outputs import CONTRACT_VERSION
 from stacks.watch.package.series import SeriesSpec
-
-_KINDS: dict[str, Any] = {
-    "DaemonSet": kubernetes.apps.v1.DaemonSet,
-    "Deployment": kubernetes.apps.v1.Deployment,
-    "Service": kubernetes.core.v1.Service,
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,11 +53,10 @@ class Monitoring(pulumi.ComponentResource):
         # The pod that serves the series mounts them.
         after = pulumi.ResourceOptions(parent=self, depends_on=[written], deleted_with=namespace)
         for manifest in manifests.workloads(watch):
-            kind, metadata, content = _KINDS[manifest["kind"]], manifest["metadata"], manifest["spec"]
-            made.append(kind(_resource(name, manifest), metadata=metadata, spec=content, opts=after))
+            made.append(create_object(_resource(name, manifest), manifest, after))
         if watch.stack.mode != "none":
             for manifest in manifests.monitoring(watch):
-                made.append(create_custom_resource(_resource(name, manifest), manifest, inside))
+                made.append(create_object(_resource(name, manifest), manifest, inside))
             for manifest in manifests.dashboards(watch):
                 _config_map(name, manifest, inside)
         if watch.dcgm:
@@ -94,5 +86,4 @@ def _resource(name: str, manifest: dict[str, Any]) -> str:
 
 
 def _config_map(name: str, manifest: dict[str, Any], opts: pulumi.ResourceOptions) -> None:
-    metadata, data = manifest["metadata"], manifest["data"]
-    kubernetes.core.v1.ConfigMap(f"{name}-{metadata['name']}", metadata=metadata, data=data, opts=opts)
+    create_object(f"{name}-{manifest['metadata']['name']}", manifest, opts)

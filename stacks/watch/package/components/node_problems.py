@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import pulumi
-import pulumi_kubernetes as kubernetes
 
+from busbar.components.engine.cluster_objects import create_object
 from stacks.watch.package.config import Watch
 from stacks.watch.package.node_problems import manifests
 
@@ -28,25 +27,10 @@ class NodeProblems(pulumi.ComponentResource):
 
     def __init__(self, name: str, args: NodeProblemsArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("busbar:watch:NodeProblems", name, None, opts)
+        own = pulumi.ResourceOptions(parent=self)
         inside = pulumi.ResourceOptions(parent=self, depends_on=[args.namespace], deleted_with=args.namespace)
         for manifest in manifests(args.watch) if args.watch.node_problem_detector.enabled else ():
-            _create(f"{name}-{manifest['kind']}".lower(), manifest, inside)
+            # The binding is in no namespace, with which it would go.
+            mine = own if manifest["kind"] == "ClusterRoleBinding" else inside
+            create_object(f"{name}-{manifest['kind']}".lower(), manifest, mine)
         self.register_outputs({})
-
-
-def _create(name: str, manifest: dict[str, Any], opts: pulumi.ResourceOptions) -> None:
-    metadata = manifest["metadata"]
-    match manifest["kind"]:
-        case "ConfigMap":
-            kubernetes.core.v1.ConfigMap(name, metadata=metadata, data=manifest["data"], opts=opts)
-        case "ServiceAccount":
-            kubernetes.core.v1.ServiceAccount(name, metadata=metadata, opts=opts)
-        case "ClusterRoleBinding":
-            role, subjects = manifest["roleRef"], manifest["subjects"]
-            # It is in no namespace, with which it would go.
-            own = pulumi.ResourceOptions(parent=opts.parent)
-            kubernetes.rbac.v1.ClusterRoleBinding(
-                name, metadata=metadata, role_ref=role, subjects=subjects, opts=own
-            )
-        case "DaemonSet":
-            kubernetes.apps.v1.DaemonSet(name, metadata=metadata, spec=manifest["spec"], opts=opts)
