@@ -243,6 +243,15 @@ def test_every_command_lists_the_stack_files_if_there_is_no_such_stack(
     assert "Pulumi.prd.yaml does not exist; stack files there: Pulumi.prod.yaml" in result.stderr
 
 
+def test_an_example_is_named_only_where_it_is_beside_the_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(stackfile.NoStackFileError) as without:
+        stackfile.find("prod", tmp_path, tmp_path)
+    assert str(without.value).endswith("Fix: name one of these, or write it")
+    (tmp_path / stackfile.EXAMPLE).touch()
+    with pytest.raises(stackfile.NoStackFileError, match=f"{stackfile.EXAMPLE} is a commented example"):
+        stackfile.find("prod", tmp_path, tmp_path)
+
+
 def test_a_stack_file_knows_its_stack_and_its_project_folder(tmp_path: Path) -> None:
     file = stackfile.read(stack(tmp_path, PLAIN_STACK, name="h100.eu"))
     assert (file.stack, file.project) == ("h100.eu", tmp_path)
