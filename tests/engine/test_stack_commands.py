@@ -389,15 +389,16 @@ def test_the_repeat_of_a_killed_command_names_the_engine_that_goes_on_and_waits_
 ) -> None:
     site.configure(word="five and a half", wait=str(site.folder / "wait"))
     engine = site.left_alone("up", "dev", "--yes", "--skip-preview")
-    began = datetime.fromtimestamp(engine.create_time(), UTC)
+    # The lock has whole seconds.
+    began = datetime.fromtimestamp(int(engine.create_time()), UTC)
     repeat = site.begun("up", "dev", "--yes", "--skip-preview")
     printed = _read_until(repeat, "waiting for it")
+    site.waiting("go").touch()
     named = re.search(
         r"stack dev: the engine of a killed command is still running \(process (\d+), since (\S+)\)", printed
     )
     assert named and int(named[1]) == engine.pid, printed
     assert 0 <= (datetime.fromisoformat(named[2]) - began).total_seconds() < SECONDS
-    site.waiting("go").touch()
     rest, _ = repeat.communicate(timeout=SECONDS)
     assert repeat.returncode == 0, rest
     assert not runs(engine)
