@@ -22,8 +22,9 @@ from tests.support.clusters import site
 from tests.support.engine import throwaway_project
 
 SECONDS = 900
-# Multicast, for documentation (RFC 6676): the kernel itself refuses a connection, whatever the network is.
-NOWHERE, NOWHERE_TOO = "233.252.0.1", "233.252.0.2"
+# Whatever the network is: the kernel itself refuses a connection to a broadcast address, and the name has no
+# address (RFC 6761).
+NOWHERE, NOWHERE_TOO = "127.255.255.255", "gone.invalid"
 
 PROGRAM = """
     import json
