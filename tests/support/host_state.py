@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 
 # Rows "KIND<tab>NAME<tab>VALUE". Files are told by mode, owner and content, below /usr by their size.
@@ -98,15 +98,18 @@ TOLERATED = (
 )
 
 
-def parse(text: str) -> State:
-    """What SCRIPT printed: (kind, name) -> value. Raises ValueError if a kind is missing."""
+def parse(text: str, absent: Set[str] = frozenset()) -> State:
+    """What SCRIPT printed: (kind, name) -> value.
+
+    Raises ValueError if a kind is missing; a host may have nothing of those in `absent`.
+    """
     found: dict[tuple[str, str], str] = {}
     for line in text.splitlines():
         kind, name, value = line.split("\t", 2)
         key = kind, name
         # Mounts on one folder lie over each other, and each of them counts.
         found[key] = f"{found[key]}, {value}" if key in found else value
-    if missing := KINDS - {kind for kind, _ in found}:
+    if missing := KINDS - absent - {kind for kind, _ in found}:
         raise ValueError(f"the host reported nothing of these kinds: {', '.join(sorted(missing))}")
     return found
 

@@ -75,11 +75,14 @@ class OwnStack:
 
 
 class RunningUpdate:
-    """`busbar up` in the background, with engine, plugins and everything else that it starts."""
+    """`busbar up` in the background, with engine, plugins and everything else that it starts.
 
-    def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
+    `logs`: where its output is kept; by default beside `folder`.
+    """
+
+    def __init__(self, folder: Path, environment: Mapping[str, str], logs: Path | None = None) -> None:
         self._mark = uuid4().hex
-        self._printed = folder.parent / f"update-{self._mark}.log"
+        self._printed = (logs or folder.parent) / f"update-{self._mark}.log"
         with self._printed.open("wb") as printed:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "busbar", "up", "dev", "--yes", "--skip-preview"],
