@@ -12,7 +12,7 @@ import typer
 from busbar.cli import EX_USAGE
 from busbar.cli.output import fail, print_text, progress
 from busbar.cli.stack.errors import INTERRUPTED
-from busbar.cli.stackfile import Project, Stack, load_stack
+from busbar.cli.stackfile import AsJson, Project, Stack, load_stack
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -41,9 +41,7 @@ def diagnose(
             help="Only these workers, also those in quarantine; default: all of the pool that are not.",
         ),
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object instead of the table.")
-    ] = False,
+    as_json: AsJson = False,
     quarantine: Annotated[
         bool,
         typer.Option(
@@ -158,7 +156,7 @@ def after_failed_gate(path: Path, say: Callable[[str], None]) -> None:
         cluster = file.cluster()
     except ConfigError as error:
         if _names_a_cluster(path):
-            say(f"no diagnosis, because {path.name} is no longer as it was when the update began:")
+            say(f"no diagnosis, because {path.name} has changed since the update began and is not valid:")
             for finding in error.findings:
                 say(f"  - {finding}")
             say("Fix: correct it (`busbar check-config` names each finding), then `busbar diagnose`.")
@@ -173,12 +171,13 @@ def after_failed_gate(path: Path, say: Callable[[str], None]) -> None:
 
 
 def _names_a_cluster(path: Path) -> bool:
+    """Whether the file is, or may be, that of a cluster: one that cannot be read is said too."""
     from busbar.config.schema import KEY, PROJECT
 
     try:
-        return f"{PROJECT}:{KEY}" in path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        return False
+        return f"{PROJECT}:{KEY}" in path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return True
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import typer
 from busbar.cli import EX_USAGE
 from busbar.cli.nccl_run import NO_VERDICT
 from busbar.cli.output import fail, print_text, progress
-from busbar.cli.stackfile import Project, SecretError, Stack, kubeconfig_of, load_stack
+from busbar.cli.stackfile import AsJson, Project, SecretError, Stack, kubeconfig_of, load_stack
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,9 +26,7 @@ MAX_WIDTH = 1000
 def history(
     stack: Stack,
     project: Project = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object instead of the table.")
-    ] = False,
+    as_json: AsJson = False,
     svg: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the bandwidths over time as SVG.")
     ] = None,

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
-from busbar.cli.stackfile import Project, Stack, load_stack
+from busbar.cli.stackfile import AsJson, Project, Stack, load_stack
 
 
 def nodes(
     stack: Stack,
     project: Project = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object instead of the table.")
-    ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Check GPUs, PCIe links, HCAs and Nodes of all workers, at any time.
 

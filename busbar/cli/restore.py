@@ -8,7 +8,7 @@ import typer
 
 from busbar.cli.operation import cluster_of, confirm, errors_end, say
 from busbar.cli.output import error
-from busbar.cli.stackfile import Project, Stack, Yes
+from busbar.cli.stackfile import AsJson, Project, Stack, Yes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,9 +21,7 @@ _MIB = 1 << 20
 
 def snapshots(
     stack: Stack,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object instead of the table.")
-    ] = False,
+    as_json: AsJson = False,
     project: Project = None,
 ) -> None:
     """List the snapshots of etcd on the servers, and in the bucket while K3s is running; the newest first.

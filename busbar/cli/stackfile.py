@@ -42,6 +42,7 @@ Project = Annotated[
         help="Folder of Pulumi.yaml; default: the nearest one, upward from here.",
     ),
 ]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of the table.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 

@@ -44,12 +44,13 @@ def support_bundle(
     from datetime import UTC, datetime
 
     from busbar.cli.output import fail
+    from busbar.config.stackfile import stack_of
     from busbar.support.bundle import Bundle, stack_config
     from busbar.support.redact import Redactor
 
     path = find_file(stack, project)
     text = path.read_text(encoding="utf-8", errors="replace")
-    name, project = path.stem.removeprefix("Pulumi."), path.parent
+    name, project = stack_of(path), path.parent
     state = project / ".busbar" / name
     target = output or Path(f"busbar-support-{name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.tar.gz")
     redactor = Redactor(_known_secrets(text, name, project, state))

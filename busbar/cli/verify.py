@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from busbar.cli.stackfile import Project, SecretError, Stack, kubeconfig_of, load_stack
+from busbar.cli.stackfile import AsJson, Project, SecretError, Stack, kubeconfig_of, load_stack
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 def verify(
     stack: Stack,
     project: Project = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object instead of the table.")
-    ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Compare hosts and cluster with the configuration: files, units, Nodes, labels, taints, charts.
 

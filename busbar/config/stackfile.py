@@ -34,7 +34,7 @@ class StackFile:
     @property
     def stack(self) -> str:
         """Name of the stack: `prod` for Pulumi.prod.yaml."""
-        return self.path.name.removeprefix("Pulumi.").removesuffix(self.path.suffix)
+        return stack_of(self.path)
 
     @property
     def project(self) -> Path:
@@ -51,6 +51,11 @@ def project_folder(given: Path | None, cwd: Path) -> Path | None:
     folders = (cwd, *cwd.parents) if given is None else (cwd / given.expanduser(),)
     found = (folder for folder in folders if any((folder / name).is_file() for name in PROJECT_FILES))
     return next((folder.resolve() for folder in found), None)
+
+
+def stack_of(path: Path) -> str:
+    """Name of the stack of a stack file: `prod` for Pulumi.prod.yaml."""
+    return path.stem.removeprefix("Pulumi.")
 
 
 def stacks(folder: Path) -> list[str]:

@@ -55,7 +55,7 @@ def test_an_address_that_another_machine_answers_at_is_refused(lab: Lab, tmp_pat
     site = OwnStack(PROJECT, tmp_path / "project", lab.environment)
 
     def change(cluster: dict[str, Any]) -> None:
-        # That of a worker which is no longer listed: its sshd answers there.
+        # The address of a worker that was taken out: its sshd answers there.
         taken = cluster["hosts"]["workers"].pop()["address"]
         cluster["hosts"]["load_balancers"] = []
         cluster["hosts"]["virtual_ip"] = {"address": taken, "interface": INTERFACE}

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from busbar.cli.output import fail, progress
-from busbar.cli.stackfile import Project, Stack, find_file, findings_end_the_command
+from busbar.cli.stackfile import AsJson, Project, Stack, find_file, findings_end_the_command
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -120,9 +120,7 @@ def validate(stack: Stack, project: Project = None) -> None:
 def verify(
     stack: Stack,
     project: Project = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object instead of the table.")
-    ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Compare all hosts with what the last update applied, and list nodes that start no jobs.
 
@@ -145,12 +143,13 @@ def verify(
 
 def _open(stack: str, project: Path | None) -> tuple[Path, str, Slurm, frozenset[str]]:
     """The stack file, the name of the stack, its configuration, and the secrets that are set."""
+    from busbar.config.stackfile import stack_of
     from stacks.slurm.package import config
 
     path = find_file(stack, project)
     with findings_end_the_command(path):
         slurm, secrets = config.read(path)
-    return path, path.name.removeprefix("Pulumi.").rpartition(".")[0], slurm, secrets
+    return path, stack_of(path), slurm, secrets
 
 
 def _login(slurm: Slurm, project: Path, stack: str, secrets: frozenset[str]) -> Login:

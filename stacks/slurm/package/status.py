@@ -14,7 +14,7 @@ UNUSABLE = ("down", "drain", "fail", "inval", "unknown", "boot", "power", "maint
 
 @dataclass(frozen=True)
 class Status:
-    """What Slurm says of a job. `nodes`: those that are not usable, and why."""
+    """What Slurm says of a job. `nodes`: the nodes that start no jobs, and why."""
 
     known: bool
     state: str = ""

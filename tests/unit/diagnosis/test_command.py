@@ -208,7 +208,9 @@ def test_a_stack_file_that_became_invalid_during_the_update_is_not_diagnosed_and
     (tmp_path / "Pulumi.prod.yaml").write_text(text)
     said: list[str] = []
     after_failed_gate(tmp_path / "Pulumi.prod.yaml", said.append)
-    assert said[0].startswith("no diagnosis, because Pulumi.prod.yaml is no longer as it was")
+    assert said[0].startswith(
+        "no diagnosis, because Pulumi.prod.yaml has changed since the update began and is not valid:"
+    )
     assert any(line.startswith(finding) for line in said), said
     assert said[-1].startswith("Fix: ")
 
