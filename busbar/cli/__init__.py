@@ -186,10 +186,10 @@ def _explain(error: Exception) -> tuple[str, int]:
 
 def _usage(error: Any) -> str:
     """What to print about bad usage; nothing where typer has printed the help."""
-    text = " ".join(error.format_message().split())
+    text = " ".join(error.format_message().split()).replace("Value error, ", "").rstrip(".")
     if not text or error.ctx is None:
         return text
-    return f"{text.rstrip('.')}. Fix: see {error.ctx.command_path} --help"
+    return f"{text}{'' if text.endswith('?') else '.'} Fix: see {error.ctx.command_path} --help"
 
 
 def _origin(error: Exception) -> str:

@@ -40,7 +40,7 @@ def init(
     except PackageNotFoundError as error:
         fail(f"the package {error.name} is not installed. Fix: install busbar with its extra `stack`", 64)
     if existing := [name for name in files if (folder / name).exists()]:
-        fail(f"{folder}: {', '.join(existing)} exists. Fix: name another folder, or move it away", 64)
+        fail(f"{folder} has {', '.join(existing)}. Fix: name another folder, or move these files away", 64)
     for name, text in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)

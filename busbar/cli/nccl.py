@@ -16,12 +16,21 @@ from busbar.cli.output import fail, print_text
 from busbar.cli.stack.errors import INTERRUPTED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from busbar.nccl import Verdict
     from busbar.nccl.log.reader import ParsedLog
 
 WORST = (1, 2, 0)  # exit codes of verdicts
+# Of `check`: fields of an Expectation that are set by an option of another name.
+OPTIONS = {
+    "nodes": "expect-nodes",
+    "collectives": "collective",
+    "expected_busbw_gbps": "expected-busbw",
+    "require_plugin": "plugin",
+    "hcas": "hca",
+    "accept_warnings": "accept-warn",
+}
 
 
 def register(app: typer.Typer) -> None:
@@ -130,8 +139,7 @@ def check(
     except UnknownProfileError as error:
         fail(error, EX_USAGE)
     except ValidationError as error:
-        problems = (f"{'.'.join(map(str, e['loc']))}: {e['msg']}, got {e['input']!r}" for e in error.errors())
-        fail("; ".join(problems), EX_USAGE)
+        fail("; ".join(map(_bad_option, error.errors())), EX_USAGE)
     verdicts: dict[str, Verdict] = {}
     reports = {".json": ctrf, ".html": html, ".svg": svg, ".png": png}
     for file in dict.fromkeys(files):
@@ -140,6 +148,13 @@ def check(
         _write(file, verdicts[file], paths)
     print_text(_shown(verdicts, as_json=as_json, full=full, plot=plot))
     raise typer.Exit(min((v.exit_code for v in verdicts.values()), key=WORST.index))
+
+
+def _bad_option(problem: Mapping[str, Any]) -> str:
+    """What pydantic found wrong with the value of an option, by the option's name."""
+    field = str(problem["loc"][0])
+    option = OPTIONS.get(field, field.replace("_", "-"))
+    return f"--{option}: {problem['msg'].removeprefix('Value error, ')}, got {problem['input']!r}"
 
 
 def _shown(verdicts: dict[str, Verdict], *, as_json: bool, full: bool, plot: bool) -> str:
@@ -188,4 +203,4 @@ def _write(file: str, verdict: Verdict, reports: dict[str, Path | None]) -> None
             # such a log has a verdict nevertheless
             typer.echo(f"note: {path} not written: {error}", err=True)
         except (OSError, RendererMissingError) as error:
-            fail(f"report not written: {error}", EX_USAGE)
+            fail(f"{path} not written: {getattr(error, 'strerror', None) or error}", EX_USAGE)

@@ -26,14 +26,17 @@ def show() -> None:
         outputs = json.load(sys.stdin)
         if not isinstance(outputs, dict):
             raise ValueError(f"an object of outputs is expected, not {type(outputs).__name__}")
-        gate = gate_of(outputs) or CLUSTER
-        tables = gate.tables(outputs)
     except ValueError as error:
         fail(
             f"stdin is not the output of a busbar stack: {error}. "
             "Fix: pulumi stack output --json | busbar show",
             EX_USAGE,
         )
+    gate = gate_of(outputs) or CLUSTER
+    try:
+        tables = gate.tables(outputs)
+    except ValueError as error:
+        fail(error, EX_USAGE)
     console = Console(highlight=False)
     with console.capture() as text:
         console.print(tables)

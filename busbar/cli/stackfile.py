@@ -127,19 +127,21 @@ def read_state(stack: str, project: Path) -> str:
 def _ask_pulumi(stack: str, project: Path, what: str, *question: str) -> str:
     import subprocess
 
+    from busbar.cli.stack.engine_texts import NO_OUTPUT
+
     words = ["pulumi", *question, "--stack", stack, "--cwd", str(project)]
     try:
         done = subprocess.run(
             [*words, "--non-interactive"], capture_output=True, text=True, timeout=SECRET_SECONDS, check=False
         )
-        problem = done.stderr.strip() if done.returncode else ""
+        problem = done.stderr.strip().removeprefix("error: ") if done.returncode else ""
     except FileNotFoundError:
         problem = "pulumi is not on PATH"
     except subprocess.TimeoutExpired:
         problem = f"timed out after {SECRET_SECONDS} s"
     if problem:
-        raise SecretError(
-            f"{what} of stack {stack} cannot be read: {problem}. "
-            f"Fix: make `{' '.join(words)}` work (pulumi login, PULUMI_CONFIG_PASSPHRASE)"
-        )
+        fix = f"make `{' '.join(words)}` work (pulumi login, PULUMI_CONFIG_PASSPHRASE)"
+        if NO_OUTPUT.search(problem):
+            fix = f"busbar up {stack}: no update has written it yet"
+        raise SecretError(f"{what} of stack {stack} cannot be read: {problem}. Fix: {fix}")
     return done.stdout

@@ -78,11 +78,15 @@ def find(stack: str, project: Path | None, cwd: Path) -> Path:
     if path.is_file():
         return path
     present = ", ".join(f"Pulumi.{name}.yaml" for name in stacks(path.parent))
+    if not present:
+        raise NoStackFileError(
+            f"{path} does not exist, nor another stack file there. Fix: --project FOLDER, or make a site: "
+            "busbar init DIR"
+        )
     # The folder of a capability has none.
     example = f" ({EXAMPLE} is a commented example)" if (path.parent / EXAMPLE).is_file() else ""
     raise NoStackFileError(
-        f"{path} does not exist; stack files there: {present or 'none'}. Fix: name one of these, or write it"
-        f"{example}"
+        f"{path} does not exist; stack files there: {present}. Fix: name one of these, or write it{example}"
     )
 
 

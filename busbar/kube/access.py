@@ -31,11 +31,13 @@ def connect(environment: Mapping[str, str] | None = None, context: str | None = 
                 f"no kubeconfig: neither {KUBECONFIG_TEXT} nor KUBECONFIG is set. Fix: set KUBECONFIG to the "
                 "path of a file with the output of `pulumi stack output --show-secrets kubeconfig`"
             )
-        source = f"KUBECONFIG={path}"
+        source = f"kubeconfig {path}"
         try:
             text = Path(path).expanduser().read_text()
         except OSError as error:
-            raise KubeconfigError(f"{source}: {error.strerror or error}") from error
+            raise KubeconfigError(
+                f"{source}: {error.strerror or error}. Fix: KUBECONFIG, or --kubeconfig, must name one file"
+            ) from error
     try:
         return RestApi(text, context)
     except ValueError as error:

@@ -128,6 +128,7 @@ CASES: Mapping[str, Callable[[Engine], str]] = {
         "stack", "ls", PULUMI_BACKEND_URL=None, PULUMI_HOME=str(engine.folder / "home")
     ),
     "NO_STACK": lambda engine: engine("stack", "export", "--stack", "prod"),
+    "NO_OUTPUT": lambda engine: engine("stack", "output", "kubeconfig", "--stack", "dev"),
     "NO_STATE_FOLDER": lambda engine: engine.up(PULUMI_BACKEND_URL="file:///nowhere/at/all"),
     "NO_VIRTUALENV": without_virtualenv,
     "NO_PLUGIN": lambda engine: engine.up(MODE="plugin", PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION="true"),

@@ -54,8 +54,6 @@ def _resource(host: str, installed: Sequence[str]) -> list[str]:
             for prefix in _PREFIXES
             if name.startswith(f"{prefix}-")
         )
-        raise StackError(
-            f"--converge {host}: the stack has no such host. Fix: name some of {known}; {CLUSTER}; or {ALL}.",
-            exit_code=USAGE,
-        )
+        fix = f"name some of {known}; {CLUSTER}; or {ALL}." if known else "leave the option out."
+        raise StackError(f"--converge {host}: the stack has no such host. Fix: {fix}", exit_code=USAGE)
     return names

@@ -96,7 +96,7 @@ def keep_failed_steps(urns: Collection[str], folder: Path) -> None:
 def show(console: Console, outputs: Outputs, target: Target) -> None:
     """Print the summary of a project that has one, else a list of the outputs."""
     if not outputs.values:
-        console.print("none")
+        console.print("no outputs")
         return
     if outputs.gate:
         try:

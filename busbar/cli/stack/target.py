@@ -73,7 +73,10 @@ def find(stack: str, project: Path | None, cwd: Path) -> Target:
     folder = stackfile.project_folder(project, cwd)
     if folder is None:
         where = f"{cwd} or above" if project is None else str(cwd / project)
-        raise StackError(f"there is no Pulumi.yaml in {where}. Fix: pass --project FOLDER", exit_code=USAGE)
+        raise StackError(
+            f"there is no Pulumi.yaml in {where}. Fix: --project FOLDER, or make a site: busbar init DIR",
+            exit_code=USAGE,
+        )
     try:
         path = stackfile.find(stack, project, cwd).resolve()
     except stackfile.NoStackFileError as error:

@@ -10,6 +10,7 @@ from busbar.nccl.checks.result import Check, failed, passed, unknown
 from busbar.nccl.expected.system import is_gpu
 from busbar.nccl.log.collective import factor, infer, is_scaled, ratio
 from busbar.nccl.log.records import Measurement, Rank, Run, number, rounding
+from busbar.nccl.units import counted
 
 # what a device list gives that lacks lines
 OF_LISTS = (
@@ -47,7 +48,7 @@ def ranks(context: Context) -> Check:
         return problem
     enforced = "" if context.nodes_given else " by the log's own device list (pass --expect-nodes to enforce)"
     last = context.judged[0].preamble.ranks[-1]
-    reason = f"{context.ranks} ranks on {context.nodes} hosts{enforced}"
+    reason = f"{counted(context.ranks, 'rank')} on {counted(context.nodes, 'host')}{enforced}"
     return passed(Code.RANKS_COMPLETE, reason, last.as_line)
 
 

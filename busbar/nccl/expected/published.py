@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from busbar.nccl.expected.profiles import read_yaml
 from busbar.nccl.expected.system import NVLINK, System
-from busbar.nccl.units import gbps
+from busbar.nccl.units import counted, gbps
 
 # algorithm of a run -> algorithms whose published results are comparable
 COMPARABLE_ALGORITHMS = {
@@ -60,8 +60,7 @@ class PublishedResult(BaseModel):
         """390.28 GB/s on 2 nodes (NCCL 2.19.3, 2023-12, crusoecloud/crusoe-ml-k3s ..)."""
         what = "node" if self.gpus <= 16 else "rack"
         where = [f"NCCL {self.nccl}" if self.nccl else "", self.date, self.source]
-        plural = "" if self.nodes == 1 else "s"
-        return f"{gbps(self.busbw)} on {self.nodes} {what}{plural} ({', '.join(filter(None, where))})"
+        return f"{gbps(self.busbw)} on {counted(self.nodes, what)} ({', '.join(filter(None, where))})"
 
 
 @cache

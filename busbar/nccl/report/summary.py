@@ -6,7 +6,7 @@ import textwrap
 from dataclasses import dataclass
 
 from busbar.nccl.checks.codes import Code
-from busbar.nccl.units import compared, gbps, size
+from busbar.nccl.units import compared, counted, gbps, size
 from busbar.nccl.verdict import Check, Diagnosis, Verdict
 
 HEADLINE = {"pass": "PASS", "fail": "FAIL", "unknown": "NO VERDICT"}
@@ -39,7 +39,7 @@ def summary(verdict: Verdict, width: int, more: str = FULL) -> list[str]:
 
 def measured(verdict: Verdict) -> str:
     """Such as `all_reduce 390.28 GB/s at 2 GiB, 97.6 % of the expected 400 GB/s, 16 ranks on 2 nodes`."""
-    parts = [f"{verdict.ranks or '?'} ranks on {verdict.nodes or '?'} nodes"]
+    parts = [f"{counted(verdict.ranks, 'rank')} on {counted(verdict.nodes, 'node')}"]
     parts.append("transport not known" if verdict.transport == "unknown" else verdict.transport)
     name, result = next(iter(verdict.collectives.items()), ("", None))
     if result is not None and result.busbw_gbps is not None:

@@ -105,6 +105,8 @@ def test_the_short_option_of_help_is_known(words: tuple[str, ...]) -> None:
     [
         (("up",), "Missing argument 'STACK'. Fix: see busbar up --help"),
         (("nosuch",), "No such command 'nosuch'. Fix: see busbar --help"),
+        (("statu",), "No such command 'statu'. Did you mean 'status'? Fix: see busbar --help"),
+        (("rotate", "dev", "x"), "Invalid value for 'KIND': 'x' is not one of 'encryption-key'. Fix: "),
         (("check-config", "dev", "--x"), "No such option: --x. Fix: see busbar check-config --help"),
         (("nccl", "check", "/nosuch"), "/nosuch:"),
         (("status", "nosuch"), f"{ROOT}/Pulumi.nosuch.yaml does not exist;"),

@@ -246,7 +246,10 @@ def test_every_command_lists_the_stack_files_if_there_is_no_such_stack(
 def test_an_example_is_named_only_where_it_is_beside_the_missing_file(tmp_path: Path) -> None:
     with pytest.raises(stackfile.NoStackFileError) as without:
         stackfile.find("prod", tmp_path, tmp_path)
-    assert str(without.value).endswith("Fix: name one of these, or write it")
+    assert "nor another stack file there. Fix: --project FOLDER" in str(without.value)
+    (tmp_path / "Pulumi.dev.yaml").touch()
+    with pytest.raises(stackfile.NoStackFileError, match=r"name one of these, or write it$"):
+        stackfile.find("prod", tmp_path, tmp_path)
     (tmp_path / stackfile.EXAMPLE).touch()
     with pytest.raises(stackfile.NoStackFileError, match=f"{stackfile.EXAMPLE} is a commented example"):
         stackfile.find("prod", tmp_path, tmp_path)

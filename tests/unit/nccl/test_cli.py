@@ -150,7 +150,22 @@ def test_text_of_a_log_cannot_become_markup(tmp_path: Path) -> None:
 
 def test_a_report_that_cannot_be_written_is_a_clear_error(good: str) -> None:
     done = busbar("check", good, *PROFILE, "--html", "/nowhere/r.html")
-    assert done.returncode == 64 and "report not written" in done.stderr
+    assert done.returncode == 64
+    assert done.stderr == "error: /nowhere/r.html not written: No such file or directory\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--expected-busbw", "-4"), "--expected-busbw: Input should be greater than 0, got -4.0"),
+        (("--accept-warn", "short"), "--accept-warn: String should have at least 8 characters, got 'short'"),
+    ],
+)
+def test_a_wrong_value_is_named_by_the_option_that_gave_it(
+    words: tuple[str, ...], message: str, good: str
+) -> None:
+    done = busbar("check", good, *words)
+    assert (done.returncode, done.stderr) == (64, f"error: {message}\n")
 
 
 @pytest.mark.parametrize("example", [*PARSE_EXAMPLES, *CHECK_EXAMPLES])

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from busbar.cli import EX_USAGE, build
 from busbar.cli.preflight import spec_of_stack
-from busbar.cli.stackfile import load_stack
+from busbar.cli.stackfile import SecretError, kubeconfig_of, load_stack
 from busbar.preflight.facts import HostRecord, pack
 from tests.support.clusters import site
 from tests.unit.preflight.samples import a_host, spec
@@ -87,10 +87,16 @@ def test_a_secret_that_pulumi_does_not_give_is_named_with_the_reason(
     stack_with_secret_key(tmp_path, monkeypatch, "echo 'error: passphrase must be set' >&2; exit 255")
     done = runner.invoke(build(), ["preflight", "prod"])
     assert done.exit_code == 1
-    assert (
-        "busbar:sshPrivateKey of stack prod cannot be read: error: passphrase must be set. Fix:"
-        in done.stderr
-    )
+    assert "busbar:sshPrivateKey of stack prod cannot be read: passphrase must be set. Fix:" in done.stderr
+
+
+def test_an_output_that_no_update_has_written_asks_for_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = "error: current stack does not have output property 'kubeconfig'"
+    stack_with_secret_key(tmp_path, monkeypatch, f'echo "{said}" >&2; exit 1')
+    with pytest.raises(SecretError, match="Fix: busbar up prod: no update has written it yet"):
+        kubeconfig_of(load_stack("prod", None)[0])
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,11 @@ def test_an_unknown_host_is_bad_usage_and_the_known_ones_are_named() -> None:
     assert error.value.exit_code == USAGE
 
 
+def test_a_host_of_a_stack_without_hosts_is_bad_usage_too() -> None:
+    with pytest.raises(StackError, match=r"no such host\. Fix: leave the option out"):
+        to_apply_again(Snapshot((), ()), ["w-1"])
+
+
 def test_only_steps_that_install_a_host_of_the_stack_are_applied_again_after_a_failure() -> None:
     names = ("worker-w-1", "worker-w-1-removal", "control-plane-nodes", "worker-gone")
     failed = [f"urn:pulumi:dev::busbar::x::{name}" for name in names]
