@@ -29,7 +29,7 @@ def init(
     """Make a site: Pulumi.yaml, a program, an example of a stack file with its schema, and a requirements.txt
     that pins this release.
 
-    No file is overwritten. Exit code 64: a file exists, or there is no such capability.
+    No file is overwritten. Exit code 64: a file exists or cannot be written, or there is no such capability.
     """
     from importlib.metadata import PackageNotFoundError
 
@@ -42,8 +42,11 @@ def init(
     if existing := [name for name in files if (folder / name).exists()]:
         fail(f"{folder} has {', '.join(existing)}. Fix: name another folder, or move these files away", 64)
     for name, text in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text)
+        try:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(text)
+        except OSError as error:
+            fail(f"{folder / name} cannot be written: {error.strerror}. Fix: name another folder", 64)
         typer.echo(f"    {folder / name}")
     typer.echo(
         f"Next, in {folder}: python3 -m venv .venv && .venv/bin/pip install -r requirements.txt; "

@@ -40,13 +40,17 @@ def preflight(
     """
     import asyncio
     import os
+    import sys
 
+    from busbar.cli import EX_USAGE
     from busbar.cli.operation import errors_end, request
     from busbar.preflight import facts
     from busbar.preflight.output import lines, summary
     from busbar.preflight.spec import Spec
     from busbar.preflight.survey import survey
 
+    if stack is None and sys.stdin.isatty():
+        fail("Missing argument 'STACK'. Fix: see busbar preflight --help", EX_USAGE)
     spec = _spec_with_warnings(*load_stack(stack, project)) if stack else request(Spec)
     previous = {}
     if not stack and (text := os.environ.get(PREVIOUS_RESULT)):

@@ -22,16 +22,15 @@ def show() -> None:
     from busbar.cli.gates import CLUSTER, gate_of
     from busbar.cli.output import fail, print_text
 
+    fix = "Fix: pulumi stack output --json | busbar show"
+    if sys.stdin.isatty():
+        fail(f"stdin is a terminal. {fix}", EX_USAGE)
     try:
         outputs = json.load(sys.stdin)
         if not isinstance(outputs, dict):
             raise ValueError(f"an object of outputs is expected, not {type(outputs).__name__}")
     except ValueError as error:
-        fail(
-            f"stdin is not the output of a busbar stack: {error}. "
-            "Fix: pulumi stack output --json | busbar show",
-            EX_USAGE,
-        )
+        fail(f"stdin is not the output of a busbar stack: {error}. {fix}", EX_USAGE)
     gate = gate_of(outputs) or CLUSTER
     try:
         tables = gate.tables(outputs)

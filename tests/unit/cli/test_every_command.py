@@ -42,14 +42,16 @@ def options(words: tuple[str, ...], name: str) -> list[str]:
     return next((sorted(param.opts) for param in SHOWN[words].params if param.name == name), [])
 
 
-def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def run(*words: str, stdin: int | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
     code = "import sys; sys.argv[0] = 'busbar'; from busbar.cli import main; main()"
     return subprocess.run(
         [sys.executable, "-c", code, *words],
         cwd=ROOT,
         env={**os.environ, **environment},
+        stdin=stdin,
         capture_output=True,
         text=True,
+        timeout=120,
         check=False,
     )
 
@@ -117,6 +119,19 @@ def test_every_error_is_one_line_with_one_prefix(words: tuple[str, ...], message
     done = run(*words)
     assert (done.returncode, done.stdout) == (64, "")
     assert done.stderr.startswith(f"error: {message}") and len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("command", "said"), [("preflight", "Missing argument 'STACK'"), ("show", "stdin is a terminal")]
+)
+def test_a_command_that_reads_stdin_does_not_wait_at_a_terminal(command: str, said: str) -> None:
+    main, terminal = os.openpty()
+    try:
+        done = run(command, stdin=terminal)
+    finally:
+        os.close(main)
+        os.close(terminal)
+    assert done.returncode == 64 and done.stderr.startswith(f"error: {said}")
 
 
 def test_without_arguments_the_help_is_shown() -> None:
