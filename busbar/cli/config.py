@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from busbar.cli.stackfile import Project, Stack, load_stack
+from busbar.text import listed
 
 if TYPE_CHECKING:
     from busbar.config import Cluster
@@ -56,9 +57,7 @@ def describe(cluster: Cluster) -> list[str]:
         ("servers", inventory.servers),
         ("workers", inventory.workers),
     ):
-        shown = ", ".join(f"{host.name} {host.address}" for host in hosts[:4])
-        more = f", and {len(hosts) - 4} more" if len(hosts) > 4 else ""
-        lines.append(f"{title}: {len(hosts)} ({shown}{more})")
+        lines.append(f"{title}: {len(hosts)} ({listed([f'{host.name} {host.address}' for host in hosts])})")
     if export := export_of(inventory):
         lines.append(
             f"NFS server: {export.host.name} exports {export.host.address}:{export.folder} to the workers"

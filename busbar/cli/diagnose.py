@@ -13,6 +13,7 @@ from busbar.cli import EX_USAGE
 from busbar.cli.output import fail, print_text, progress
 from busbar.cli.stack.errors import INTERRUPTED
 from busbar.cli.stackfile import AsJson, Project, Stack, load_stack
+from busbar.text import listed
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -245,7 +246,7 @@ def _table(found: Findings) -> Table:
     for row in found.rows:
         measured = "no result" if row.measured is None else f"{row.measured:g} GB/s"
         expected = "not known" if row.expected is None else f"{row.expected:g} GB/s"
-        table.add_row(row.cause, row.where, measured, expected, str(row.runs), _named(row.partners))
+        table.add_row(row.cause, row.where, measured, expected, str(row.runs), listed(row.partners, _SHOWN))
     return table
 
 
@@ -258,17 +259,12 @@ def _lines(found: Findings) -> Iterator[str]:
     for node, why in found.absent.items():
         yield f"not measured  {node}: {why}"
     if found.undecided:
-        yield f"not decided   {_named(found.undecided)}: too few runs with healthy partners"
+        yield f"not decided   {listed(found.undecided, _SHOWN)}: too few runs with healthy partners"
     if found.stopped:
         yield f"stopped       {found.stopped}"
     yield (
-        f"healthy       {len(found.healthy)}: {_named(found.healthy)}"
+        f"healthy       {len(found.healthy)}: {listed(found.healthy, _SHOWN)}"
         if found.healthy
         else "healthy       none"
     )
     yield f"{found.runs} runs in {found.seconds:.0f} s, {found.node_minutes:g} node-minutes"
-
-
-def _named(names: tuple[str, ...]) -> str:
-    more = len(names) - _SHOWN
-    return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")

@@ -20,7 +20,7 @@ def pull_image() -> None:
 
     from busbar.cli.cluster import command_on_cluster
     from busbar.cli.output import progress
-    from busbar.kube.create import create_missing
+    from busbar.kube.objects import create_missing
     from busbar.kube.wait import Deadline, SystemClock
     from busbar.manifests.image_pull import ImagePull, render
 

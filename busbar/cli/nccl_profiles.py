@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import typer
 
 from busbar.cli.output import print_text
+from busbar.text import counted
 
 REFERENCES = ("confirmed by ", "floor from ", "expected from ", "none of this ")
 
@@ -37,9 +38,10 @@ def _lines(name: str) -> Iterator[str]:
         if found.expected is None or found.floor is None:
             continue
         known = True
-        hosts = "1 host" if nodes == 1 else f"{nodes} hosts"
         used = [line for line in found.reasoning if line.startswith(REFERENCES)] or ["computed"]
-        text = f"{hosts}: {gbps(found.expected)}, floor {gbps(found.floor)}; {'; '.join(used)}"
+        text = (
+            f"{counted(nodes, 'host')}: {gbps(found.expected)}, floor {gbps(found.floor)}; {'; '.join(used)}"
+        )
         yield from textwrap.wrap(text, 110, initial_indent="  ", subsequent_indent="    ")
     if not known:
         yield "  no figure is known: give --expected-busbw"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from busbar.cli.output import fail
+from busbar.text import counted
 
 if TYPE_CHECKING:
     from busbar.config import Cluster
@@ -82,9 +83,7 @@ def findings_end_the_command(path: Path) -> Iterator[None]:
     except ConfigError as error:
         for finding in located(path, error.findings):
             typer.echo(finding)
-        count = len(error.findings)
-        errors = "1 error" if count == 1 else f"{count} errors"
-        fail(f"{path.name}: {errors}; no changes made", 1)
+        fail(f"{path.name}: {counted(len(error.findings), 'error')}; no changes made", 1)
 
 
 class SecretError(Exception):

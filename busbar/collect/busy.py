@@ -11,9 +11,10 @@ from dataclasses import asdict, dataclass
 
 from busbar.config.validation import Validation
 from busbar.kube.allocatable import count
-from busbar.kube.client import Api, ApiError, JsonObject
+from busbar.kube.client import Api, JsonObject
 from busbar.kube.gpus import GpuNode, active_pods, held_by
 from busbar.kube.nodes import NODES
+from busbar.kube.objects import find
 from busbar.manifests.mpijob import JOB_LABEL, POOL_LABEL
 
 ANNOTATION = "busbar/when-busy"
@@ -76,12 +77,7 @@ def after_quarantine(api: Api, job: JsonObject) -> WhenBusy | None:
     """`keep` for a job on a worker whose quarantine has ended since the last result. Raises ApiError."""
     metadata = job["metadata"]
     name = last_result((metadata.get("labels") or {}).get(POOL_LABEL, ""))
-    try:
-        found = api.get(f"/api/v1/namespaces/{metadata['namespace']}/configmaps/{name}")
-    except ApiError as error:
-        if not error.not_found:
-            raise
-        return None
+    found = find(api, f"/api/v1/namespaces/{metadata['namespace']}/configmaps/{name}") or {}
     held = ((found.get("data") or {}).get(QUARANTINED_KEY) or "").split(",")
     worker = job["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]
     return WhenBusy(PATIENCE_SECONDS, name) if hostnames(worker) & set(held) else None
@@ -109,15 +105,12 @@ def holders(api: Api, job: JsonObject) -> list[str]:
 
 def former_result(api: Api, namespace: str, name: str) -> str | None:
     """The recorded result of a pool, where that is a verdict with evidence. Raises ApiError."""
+    found = find(api, f"/api/v1/namespaces/{namespace}/configmaps/{name}") or {}
     try:
-        text = api.get(f"/api/v1/namespaces/{namespace}/configmaps/{name}")["data"][RESULT_KEY]
+        text: str = found["data"][RESULT_KEY]
         return text if json.loads(text)["verdict"] in ("pass", "fail") else None
-    except ApiError as error:
-        if not error.not_found:
-            raise
     except (KeyError, TypeError, ValueError):
-        pass  # not written by busbar: no verdict
-    return None
+        return None  # no record, or not written by busbar
 
 
 def _is_of(pod: JsonObject, job: JsonObject) -> bool:

@@ -29,12 +29,13 @@ from busbar.collect.watch import (
 from busbar.judge.collector import JobNeverStarted
 from busbar.kube import pods as kube_pods
 from busbar.kube.client import ApiError, JsonObject
-from busbar.kube.gpus import listed
 from busbar.kube.wait import Deadline, Pending, TimedOut, wait_until
 from busbar.manifests.mpijob import CONTAINER, JOB_LABEL, ROLE_LABEL
+from busbar.text import listed
 
 # Each look lists the pods of all namespaces.
 BUSY_POLL_SECONDS = 10.0
+_SHOWN = 4
 _OVER = ("Succeeded", "Failed")
 _FIX = (
     "Fix: raise validation.run when these pods have ended, or let busbar wait for that: "
@@ -225,6 +226,6 @@ def _is_suspended(job: JsonObject) -> bool:
     return bool((job["spec"].get("runPolicy") or {}).get("suspend"))
 
 
-def _first_nodes(held: Sequence[str], limit: int = 4) -> list[str]:
-    more = len(held) - limit
-    return [*held[:limit], *([f"and pods on {more} more Nodes"] if more > 0 else [])]
+def _first_nodes(held: Sequence[str]) -> list[str]:
+    more = len(held) - _SHOWN
+    return [*held[:_SHOWN], *([f"and pods on {more} more Nodes"] if more > 0 else [])]

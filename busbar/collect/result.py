@@ -6,7 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from busbar.kube.client import Api, ApiError
+from busbar.kube.client import Api
+from busbar.kube.objects import create, find
 from busbar.manifests.names import digest, short
 
 KEY = "verdict.json"
@@ -30,12 +31,7 @@ class ResultStore:
 
     def read(self) -> dict[str, Any] | None:
         """The stored verdict, or None. Raises ApiError when the API does not answer."""
-        try:
-            stored = self._api.get(f"{self._collection}/{self.name}")
-        except ApiError as error:
-            if error.not_found:
-                return None
-            raise
+        stored = find(self._api, f"{self._collection}/{self.name}") or {}
         try:
             verdict = json.loads((stored.get("data") or {})[KEY])
         except (KeyError, ValueError):
@@ -66,8 +62,4 @@ class ResultStore:
             "immutable": True,
             "data": {KEY: text},
         }
-        try:
-            self._api.create(self._collection, manifest)
-        except ApiError as error:
-            if not error.conflict:
-                raise
+        create(self._api, self._collection, manifest)

@@ -14,6 +14,7 @@ from busbar.judge.checks import JobOutcome
 from busbar.judge.collector import JobNeverStarted
 from busbar.kube import pods as kube_pods
 from busbar.kube.client import Api, ApiError, JsonObject
+from busbar.kube.objects import find
 from busbar.kube.wait import Deadline, Pending, ProgressCallback, TimedOut, wait_until
 
 POLL_SECONDS = 1.0
@@ -215,12 +216,10 @@ class Watch(ABC):
         )
 
     def _job(self) -> JsonObject:
-        try:
-            return self._api.get(self.path)
-        except ApiError as error:
-            if error.not_found:
-                raise JobNeverStarted([f"{self.kind} {self._namespace}/{self.name} does not exist"]) from None
-            raise
+        found = find(self._api, self.path)
+        if found is None:
+            raise JobNeverStarted([f"{self.kind} {self._namespace}/{self.name} does not exist"])
+        return found
 
     def _findings_if_any(self) -> list[str]:
         try:

@@ -16,6 +16,8 @@ from typing import Any
 
 import yaml
 
+from busbar.text import listed
+
 # Group of an inventory -> its key in `hosts`; `[]` is a list, and `_` in a group is read as `-`. Names of
 # NVIDIA/deepops (config.example/inventory), and those that Kubespray has had since 2.16.
 GROUPS: Mapping[str, str] = {
@@ -101,16 +103,16 @@ def unknown(found: Inventory, tables: Sequence[Mapping[str, str]]) -> Iterator[s
     imported = {host for group in known for host in found.groups[group]}
     for group, hosts in found.groups.items():
         if group not in known and group not in _ALL and hosts:
-            yield f"group {group}: not known ({_some(hosts)})"
+            yield f"group {group}: not known ({listed(hosts, 3)})"
     if others := [host for host in found.variables if host not in imported]:
-        yield f"{_some(others)}: in no known group, not imported"
+        yield f"{listed(others, 3)}: in no known group, not imported"
     owners: dict[str, list[str]] = {}
     for host in found.variables:
         for variable in found.variables[host]:
             if host in imported and variable not in _VARIABLES:
                 owners.setdefault(variable, []).append(host)
     for variable, hosts in owners.items():
-        yield f"variable {variable} of {_some(hosts)}: not known, not imported"
+        yield f"variable {variable} of {listed(hosts, 3)}: not known, not imported"
 
 
 def _known(found: Inventory, table: Mapping[str, str]) -> dict[str, str]:
@@ -151,10 +153,6 @@ def _is_address(text: str) -> bool:
 def _scalar(value: Any) -> str:
     """One text as YAML, in quotes where it would be read as something else."""
     return str(yaml.safe_dump(str(value), width=1000)).splitlines()[0]
-
-
-def _some(hosts: Sequence[str]) -> str:
-    return ", ".join(hosts[:3]) + (f" and {len(hosts) - 3} more" if len(hosts) > 3 else "")
 
 
 def _ini(text: str) -> Inventory:

@@ -18,6 +18,7 @@ from busbar.kube.nodes import Node
 from busbar.kube.pods import namespace_report
 from busbar.kube.policies import PolicySpec
 from busbar.kube.wait import Clock, Deadline, Pending, ProgressCallback, TimedOut, wait_until
+from busbar.text import listed
 
 POLL_SECONDS = 1.5
 _NAMED_NODES = 10
@@ -168,8 +169,7 @@ def _summary(
     count = len(spec.nodes) - len(out)
     text = f"{spec.resource}: {count - len(missing)}/{count} nodes ready"
     if missing:
-        text += " (" + ", ".join(shortfall.brief for shortfall in missing[:_NAMED_NODES])
-        text += f" and {len(missing) - _NAMED_NODES} more)" if len(missing) > _NAMED_NODES else ")"
+        text += f" ({listed([shortfall.brief for shortfall in missing], _NAMED_NODES)})"
     text += "".join(f"; not waited for: {name}, drained: {reason}" for name, reason in out.items())
     return text + "".join(f"; waiting for {reason}" for reason in unready)
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from busbar.kube.allocatable import count
 from busbar.kube.client import Api, JsonObject
 from busbar.kube.nodes import Node
+from busbar.text import listed
 
 # NVIDIA-H100-80GB-HBM3, from NVIDIA's GPU feature discovery; H100, on CoreWeave (coreweave/nccl-tests).
 PRODUCT_LABELS = ("nvidia.com/gpu.product", "gpu.nvidia.com/model")
@@ -17,7 +18,6 @@ HOSTNAME_LABEL = "kubernetes.io/hostname"
 # Set by Kubernetes itself on a node that is not fit for pods.
 _CONDITION_TAINT = "node.kubernetes.io/"
 _ACTIVE = "status.phase!=Succeeded,status.phase!=Failed"
-_NAMED = 4
 IDLE_LABEL = "busbar/idle"
 """Of pods of a measurement that end for any other pod."""
 
@@ -100,12 +100,6 @@ def held_by(pods: Iterable[JsonObject], *, idle: bool = True) -> Held:
         for resource, units in _requests(spec).items():
             found[spec.get("nodeName", "")][resource][name] = units
     return found
-
-
-def listed(names: Sequence[str], limit: int = _NAMED) -> str:
-    """The first names, and how many more there are."""
-    more = len(names) - limit
-    return ", ".join(names[:limit]) + (f" and {more} more" if more > 0 else "")
 
 
 def _requests(spec: Mapping[str, Any]) -> dict[str, int]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from busbar.kube.client import Api, ApiError, JsonObject
+from busbar.text import listed
 
 MAX_EVENTS_PER_POD = 3
 MAX_ISSUES = 12
@@ -172,7 +173,7 @@ def issue_report(
     for name, texts in events_about(events, affected).items():
         for text in texts:
             _add(pods_by_issue, name, text)
-    lines = [f"{_named(names)}: {what}" for what, names in pods_by_issue.items()]
+    lines = [f"{listed(names, _NAMED_PODS)}: {what}" for what, names in pods_by_issue.items()]
     if len(lines) > MAX_ISSUES:
         lines = [*lines[:MAX_ISSUES], f"... and {len(lines) - MAX_ISSUES} more"]
     return lines
@@ -184,19 +185,14 @@ def _add(pods_by_issue: dict[str, list[str]], name: str, what: str) -> None:
         names.append(name)
 
 
-def _named(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:_NAMED_PODS])
-    return shown if len(names) <= _NAMED_PODS else f"{shown} and {len(names) - _NAMED_PODS} more"
-
-
-def namespace_report(api: Api, namespace: str, also: Iterable[str] = ()) -> list[str]:
+def namespace_report(api: Api, namespace: str) -> list[str]:
     """`issue_report` for all pods of a namespace; one line with the error where they cannot be listed."""
     try:
         pods = api.list(f"/api/v1/namespaces/{namespace}/pods")
         events = api.list(f"/api/v1/namespaces/{namespace}/events")
     except ApiError as error:
         return [f"the pods of namespace {namespace} cannot be listed: {error}"]
-    return issue_report(pods, events, also)
+    return issue_report(pods, events)
 
 
 def readiness(pods: Iterable[Mapping[str, Any]]) -> tuple[int, int]:

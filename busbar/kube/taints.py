@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from pydantic import Field
@@ -16,6 +17,7 @@ from busbar.judge.checks import Model
 from busbar.kube import nodes
 from busbar.kube.client import Api, ApiError, JsonObject
 from busbar.kube.nodes import NODES, Node, Taint
+from busbar.kube.objects import create_or_merge, find
 from busbar.kube.wait import Clock, Deadline, ProgressCallback, wait_until
 
 # host/k3s-nodes.sh names it too.
@@ -46,7 +48,7 @@ def apply(api: Api, spec: TaintsSpec, clock: Clock, progress: ProgressCallback) 
     wanted = _by_node(spec.taints)
     reasons = {name.lower(): reason for name, reason in spec.quarantine.items()}
     cordoned = {name.lower() for name in spec.cordon}
-    record = wait_until(lambda: _read_record(api), deadline, poll_seconds=1, progress=progress)
+    record = wait_until(partial(_read_record, api), deadline, poll_seconds=1, progress=progress)
     noted = (line.split() for line in record.splitlines() if line.strip())
     before = _by_node({name: texts for name, *texts in noted})
     found = wait_until(lambda: api.list(NODES), deadline, poll_seconds=1, progress=progress)
@@ -63,7 +65,9 @@ def apply(api: Api, spec: TaintsSpec, clock: Clock, progress: ProgressCallback) 
     ]
     now = "".join(f"{' '.join([name, *map(str, taints)])}\n" for name, taints in wanted.items())
     if now != record:
-        wait_until(lambda: _write_record(api, now), deadline, poll_seconds=1, retry_on=_may_pass)
+        made = {"metadata": {"name": RECORD}, "data": {_KEY: now}}
+        write = partial(create_or_merge, api, _CONFIG_MAPS, made)
+        wait_until(write, deadline, poll_seconds=1, retry_on=_may_pass)
     return changed
 
 
@@ -81,14 +85,9 @@ def _set(
     path = f"{NODES}/{node.name}"
 
     def done() -> bool:
-        try:
-            found = api.get(path)
-        except ApiError as error:
-            if error.not_found:
-                return False
-            raise
-        taints = _change(Node.of(found), wanted, before)
-        if taints is not None:
+        found = find(api, path)
+        taints = _change(Node.of(found), wanted, before) if found else None
+        if found and taints is not None:
             progress(f"taints of {node.name}: {' '.join(map(str, taints)) or 'none'}")
             version = {"resourceVersion": found["metadata"]["resourceVersion"]}
             api.merge(path, {"metadata": version, "spec": {"taints": _objects(found, taints)}})
@@ -135,20 +134,5 @@ def _by_node(texts: Mapping[str, Iterable[str]]) -> dict[str, list[Taint]]:
 
 
 def _read_record(api: Api) -> str:
-    try:
-        return str((api.get(f"{_CONFIG_MAPS}/{RECORD}").get("data") or {}).get(_KEY) or "")
-    except ApiError as error:
-        if error.not_found:
-            return ""
-        raise
-
-
-def _write_record(api: Api, text: str) -> bool:
-    data = {_KEY: text}
-    try:
-        api.merge(f"{_CONFIG_MAPS}/{RECORD}", {"data": data})
-    except ApiError as error:
-        if not error.not_found:
-            raise
-        api.create(_CONFIG_MAPS, {"metadata": {"name": RECORD}, "data": data})
-    return True
+    found = find(api, f"{_CONFIG_MAPS}/{RECORD}") or {}
+    return str((found.get("data") or {}).get(_KEY) or "")

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from busbar.kube.client import Api, ApiError, JsonObject
 from busbar.kube.gpus import GpuNode, active_pods, held_by
 from busbar.kube.nodes import NODES
+from busbar.kube.objects import find
 from busbar.manifests.mpijob import API_VERSION
 
 # Not part of a selector's grammar: a name, or several.
@@ -61,10 +62,5 @@ def _if_allowed(read: Callable[[], list[JsonObject]]) -> list[JsonObject] | None
 
 
 def _serves_mpijobs(api: Api) -> bool:
-    try:
-        kinds = api.get(f"/apis/{API_VERSION}").get("resources") or []
-    except ApiError as error:
-        if not error.not_found:
-            raise
-        return False
+    kinds = (find(api, f"/apis/{API_VERSION}") or {}).get("resources") or []
     return any(each["name"] == "mpijobs" for each in kinds)

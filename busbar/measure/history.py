@@ -12,8 +12,8 @@ from datetime import datetime
 from statistics import median
 from typing import Any
 
-from busbar.kube.gpus import listed
 from busbar.outputs.pool import PoolResult
+from busbar.text import listed
 
 MIN_PASSES = 5
 """Passes on the same Nodes and profile from which their noise is known."""

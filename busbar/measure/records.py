@@ -19,8 +19,8 @@ from busbar.collect.result import KEY as VERDICT_KEY
 from busbar.collect.spec import CollectSpec
 from busbar.judge.archive import VERDICT
 from busbar.kube.client import Api, ApiError, JsonObject
-from busbar.kube.create import create_or_merge
 from busbar.kube.gpus import IDLE_LABEL
+from busbar.kube.objects import create_or_merge, delete
 from busbar.kube.wait import ProgressCallback
 from busbar.manifests.mpijob import API_VERSION
 from busbar.manifests.names import sha256, short
@@ -150,15 +150,7 @@ def _store(api: Api, configmaps: str, run: Run) -> None:
     # UTC, as Kubernetes writes it: in the order of time.
     of_pool.sort(key=lambda each: each["metadata"].get("creationTimestamp") or "", reverse=True)
     for each in of_pool[RECORDS:]:
-        _delete(api, f"{configmaps}/{each['metadata']['name']}", each["metadata"]["uid"])
-
-
-def _delete(api: Api, path: str, uid: str) -> None:
-    try:
-        api.delete(path, uid=uid)
-    except ApiError as error:
-        if not (error.not_found or error.conflict):
-            raise
+        delete(api, f"{configmaps}/{each['metadata']['name']}", each["metadata"]["uid"])
 
 
 def _template(job: JsonObject, replica: str) -> JsonObject:

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from busbar.collect.collector import Collected, collect
 from busbar.collect.spec import CollectSpec
+from busbar.kube import objects
 from busbar.kube.client import Api, ApiError, JsonObject
 from busbar.kube.wait import Clock, Deadline, Pending, ProgressCallback, TimedOut, wait_until
 from busbar.manifests.mpijob import API_VERSION
@@ -161,7 +162,9 @@ def remove(api: Api, remnants: Collection[Remnant], clock: Clock, progress: Prog
     """Delete these objects and wait until they and the pods of the jobs are gone. Raises as `wait_until`."""
     deadline = Deadline(clock, REMOVAL_SECONDS)
     for each in remnants:
-        wait_until(partial(_delete, api, each), deadline, poll_seconds=1, progress=progress)
+        wait_until(
+            partial(objects.delete, api, each.path, each.uid), deadline, poll_seconds=1, progress=progress
+        )
     for each in remnants:
         wait_until(partial(_gone, api, each), deadline, poll_seconds=1, progress=progress)
         progress(f"removed {each}")
@@ -245,13 +248,8 @@ def _remove_run(
 
 
 def _look(api: Api, path: str) -> list[Remnant]:
-    try:
-        found = api.get(path)
-    except ApiError as error:
-        if not error.not_found:
-            raise
-        return []
-    return _remnant(found["kind"], path, found)
+    found = objects.find(api, path)
+    return _remnant(found["kind"], path, found) if found else []
 
 
 def _remnant(kind: str, path: str, found: JsonObject) -> list[Remnant]:
@@ -271,15 +269,6 @@ def listed_if_served(api: Api, path: str, selector: str) -> list[JsonObject]:
         if not (error.not_found or (error.status == 403 and path == PRIORITY_CLASSES)):
             raise
         return []
-
-
-def _delete(api: Api, remnant: Remnant) -> None:
-    try:
-        api.delete(remnant.path, uid=remnant.uid)
-    except ApiError as error:
-        # Gone, or another object of the same name: not ours.
-        if not (error.not_found or error.conflict):
-            raise
 
 
 def _gone(api: Api, remnant: Remnant) -> bool | Pending:

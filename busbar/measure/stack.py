@@ -9,12 +9,13 @@ from busbar.config.pools import Taint
 from busbar.hosts.inventory import Inventory
 from busbar.hosts.k3s import QUARANTINE
 from busbar.kube import nodes as kube_nodes
-from busbar.kube.gpus import GpuNode, listed
+from busbar.kube.gpus import GpuNode
 from busbar.manifests import nccljob
 from busbar.manifests.nccljob import NcclJob, TopologyFile
 from busbar.manifests.scheduling import GPU_RESOURCE
 from busbar.measure.facts import Facts
 from busbar.measure.plan import NO_MPIJOBS, CannotMeasure, Plan
+from busbar.text import listed
 
 MIN_IDLE_NODES = 2
 _QUARANTINE = Taint.model_validate(asdict(kube_nodes.Taint.parse(QUARANTINE)))

@@ -27,11 +27,6 @@ def exact(value: int) -> str:
     return f"{value} {names[0]}"
 
 
-def counted(number: int | None, what: str) -> str:
-    """1 node, 2 nodes; ? nodes where the number is not known."""
-    return f"{number or '?'} {what}{'' if number == 1 else 's'}"
-
-
 def rate(value: float | None) -> str:
     """GB/s for a column: two decimals as nccl-tests prints, below 1 three digits (0.0182); None is -."""
     return "-" if value is None else f"{value:.{_decimals(value)}f}"

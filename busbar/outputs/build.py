@@ -14,11 +14,11 @@ from busbar.config.cluster import Cluster
 from busbar.hosts.host import Host
 from busbar.hosts.inventory import Inventory
 from busbar.hosts.nfs import export_of
-from busbar.kube.gpus import listed
 from busbar.outputs.contract import CONTRACT_VERSION
 from busbar.outputs.details import Node, pack
 from busbar.outputs.launch import PoolLaunch, launches
 from busbar.outputs.pool import PoolResult
+from busbar.text import listed
 
 FOLLOW_UP = "[follow-up]"
 """In an error that only says that there was another one: `busbar up` leaves it out beside that one."""

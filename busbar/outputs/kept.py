@@ -11,11 +11,11 @@ import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from busbar.kube.gpus import listed
 from busbar.manifests.names import short
 from busbar.manifests.nccljob import NcclJob
 from busbar.outputs.again import judged_again
 from busbar.outputs.pool import FORMAT, read_result
+from busbar.text import listed
 
 Settings = Mapping[str, str]
 """Under which a pool is measured, by name: versions, `run`, image, sizes, environment, expectation."""

@@ -17,6 +17,7 @@ from busbar.outputs import contract2
 from busbar.outputs.contract import MEASURED_ONLY, current
 from busbar.outputs.details import Details, unpack
 from busbar.outputs.pool import PoolResult, summarize
+from busbar.text import counted
 
 NOT_MEASURED = "NOT MEASURED"
 # What a verdict does not have: where it lies, when and on which Nodes it was measured, by which busbar.
@@ -155,7 +156,7 @@ def _rails(hosts_by_rails: Mapping[int, int]) -> str:
         [(rails, hosts)] = hosts_by_rails.items()
         return f"{rails} on each of {hosts} hosts" if hosts > 1 else f"{rails} on 1 host"
     groups = sorted(hosts_by_rails.items(), reverse=True)
-    return ", ".join(f"{rails} on {hosts} host{'s' * (hosts > 1)}" for rails, hosts in groups) or "-"
+    return ", ".join(f"{rails} on {counted(hosts, 'host')}" for rails, hosts in groups) or "-"
 
 
 def _passed(judged: Mapping[str, Any]) -> str:

@@ -9,6 +9,7 @@ from rich.table import Table
 from busbar.hosts.finding import Finding
 from busbar.preflight.spec import Spec
 from busbar.preflight.survey import Outcome
+from busbar.text import counted
 
 
 def lines(findings: Iterable[Finding]) -> Iterator[tuple[str, str]]:
@@ -27,7 +28,7 @@ def summary(spec: Spec, outcome: Outcome) -> str:
     before = "" if outcome.queried == total else f" ({total - outcome.queried} checked before)"
     if failed:
         return f"preflight failed on {failed} of {total} hosts; no changes made{before}"
-    return f"preflight passed on {total} {'host' if total == 1 else 'hosts'}{before}"
+    return f"preflight passed on {counted(total, 'host')}{before}"
 
 
 def table(spec: Spec, outcome: Outcome, nodes: Mapping[str, str] | None = None) -> Table:

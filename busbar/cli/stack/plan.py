@@ -12,6 +12,7 @@ from rich.text import Text
 
 from busbar.cli.stack import events
 from busbar.hosts.scripts import values_of
+from busbar.text import listed
 
 # In the order of the table. The parts of a replacement are not listed beside it.
 VERBS = {
@@ -147,6 +148,4 @@ def _count(number: int, verb: str) -> str:
 
 
 def _names(changes: Iterable[Change]) -> str:
-    names = [change.name for change in changes]
-    more = len(names) - _NAMES_IN_A_ROW
-    return ", ".join(names[:_NAMES_IN_A_ROW]) + (f" and {more} more" if more > 0 else "")
+    return listed([change.name for change in changes], _NAMES_IN_A_ROW)

@@ -10,7 +10,7 @@ from busbar.nccl.checks.result import Check, failed, passed, unknown
 from busbar.nccl.expected.system import is_gpu
 from busbar.nccl.log.collective import factor, infer, is_scaled, ratio
 from busbar.nccl.log.records import Measurement, Rank, Run, number, rounding
-from busbar.nccl.units import counted
+from busbar.text import counted
 
 # what a device list gives that lacks lines
 OF_LISTS = (

@@ -9,7 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from busbar.nccl.expected.profiles import read_yaml
 from busbar.nccl.expected.system import NVLINK, System
-from busbar.nccl.units import counted, gbps
+from busbar.nccl.units import gbps
+from busbar.text import counted
 
 # algorithm of a run -> algorithms whose published results are comparable
 COMPARABLE_ALGORITHMS = {

@@ -18,6 +18,7 @@ from busbar.nccl.report.summary import first_cause, without_fix
 from busbar.nccl.report.svg import curve_svg, time_svg
 from busbar.nccl.units import duration, gbps, rate, share, size
 from busbar.nccl.verdict import CollectiveResult, Diagnosis, Verdict
+from busbar.text import listed
 
 WORDS = {"pass": "Pass", "fail": "Fail", "unknown": "No verdict"}
 LEADS = {
@@ -73,13 +74,12 @@ def style() -> Markup:
     return Markup(text.rstrip("\n"))
 
 
-def render_html(verdict: Verdict, origin: Origin, title: str = "NCCL validation") -> str:
+def render_html(verdict: Verdict, origin: Origin) -> str:
     """VERDICT on the log of ORIGIN as a whole HTML page."""
     cards = _cards(verdict)
     return _template().render(
         v=verdict,
         style=style(),
-        title=title,
         facts=_facts(verdict, origin),
         word=WORDS[verdict.verdict],
         lead=LEADS[verdict.verdict],
@@ -104,7 +104,6 @@ def _both(draw: Any, name: str, result: CollectiveResult) -> Markup:
 def _facts(verdict: Verdict, origin: Origin) -> list[tuple[str, str]]:
     """What the report is about: name and value of each line at its top."""
     wanted = verdict.expectation
-    more = f", and {len(verdict.hosts) - HOSTS_SHOWN} more" if len(verdict.hosts) > HOSTS_SHOWN else ""
     versions = {"NCCL": verdict.nccl_version, "nccl-tests": verdict.tests_version, "network": verdict.plugin}
     return [
         ("log", origin.text(verdict.log_date)),
@@ -113,9 +112,7 @@ def _facts(verdict: Verdict, origin: Origin) -> list[tuple[str, str]]:
         ("profile", str(wanted.get("profile") or "none; the expectation was given by options")),
         (
             "hosts",
-            f"{len(verdict.hosts)}: {', '.join(verdict.hosts[:HOSTS_SHOWN])}{more}"
-            if verdict.hosts
-            else "not printed",
+            f"{len(verdict.hosts)}: {listed(verdict.hosts, HOSTS_SHOWN)}" if verdict.hosts else "not printed",
         ),
         ("GPU", verdict.gpu or "not printed"),
         ("versions", ", ".join(f"{k} {v}" for k, v in versions.items() if v) or "not printed"),

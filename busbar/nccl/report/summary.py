@@ -6,8 +6,9 @@ import textwrap
 from dataclasses import dataclass
 
 from busbar.nccl.checks.codes import Code
-from busbar.nccl.units import compared, counted, gbps, size
+from busbar.nccl.units import compared, gbps, size
 from busbar.nccl.verdict import Check, Diagnosis, Verdict
+from busbar.text import counted
 
 HEADLINE = {"pass": "PASS", "fail": "FAIL", "unknown": "NO VERDICT"}
 MAX_LINES = {"pass": 12, "fail": 20, "unknown": 20}

@@ -11,8 +11,8 @@ from pydantic import Field
 
 from busbar.judge.checks import Model
 from busbar.kube.client import Api, ApiError, JsonObject
-from busbar.kube.gpus import listed
 from busbar.kube.wait import Clock, Deadline, Pending, ProgressCallback, TimedOut, wait_until
+from busbar.text import listed
 from stacks.watch.package import render
 from stacks.watch.package.config import Watch
 from stacks.watch.package.manifests import METRICS, PORT, RAILS

@@ -17,8 +17,8 @@ from pydantic import Field
 from busbar.collect.result import KEY as VERDICT_KEY
 from busbar.judge.checks import Model
 from busbar.kube.client import Api, ApiError
-from busbar.kube.create import create_or_merge
 from busbar.kube.nodes import NODES, Node
+from busbar.kube.objects import create_or_merge
 from busbar.outputs import ClusterOutputs, PoolLaunch, PoolResult
 from busbar.outputs.values import number
 from stacks.watch.package.config import Watch

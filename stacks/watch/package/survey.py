@@ -8,8 +8,8 @@ from typing import Any
 
 from busbar.judge.checks import Model
 from busbar.kube.client import Api, ApiError, JsonObject
-from busbar.kube.gpus import listed
 from busbar.kube.nodes import NODES
+from busbar.text import listed
 from stacks.watch.package.config import Stack
 from stacks.watch.package.prometheus import CRDS, STACK
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from busbar.nccl import Expectation, judge
-from busbar.nccl.units import counted, exact, gbps, rate, share, short
+from busbar.nccl.units import exact, gbps, rate, share, short
 from tests.unit.nccl.logs import Made
 
 
@@ -44,8 +44,3 @@ def test_a_configured_expected_value_is_named_as_such() -> None:
     reason = verdict.check("busbw").reason
     assert "at 8 GiB, 35x the expected 0.02 GB/s (configured); floor 0.018 GB/s" in reason
     assert verdict.configured and verdict.floor_gbps == 0.018
-
-
-@pytest.mark.parametrize(("number", "text"), [(1, "1 node"), (2, "2 nodes"), (None, "? nodes")])
-def test_one_is_not_counted_in_the_plural(number: int | None, text: str) -> None:
-    assert counted(number, "node") == text

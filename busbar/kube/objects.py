@@ -1,4 +1,4 @@
-"""Create objects of which some may exist already."""
+"""Objects that may exist already, or be gone already."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from busbar.kube.client import Api, ApiError
+from busbar.kube.client import Api, ApiError, JsonObject
 from busbar.kube.wait import Deadline, ProgressCallback, TimedOut, wait_until
 
 POLL_SECONDS = 1.0
@@ -36,9 +36,10 @@ def create_missing(
     """
     created = existing = 0
     for manifest in manifests:
-        create = partial(_create, api, path, manifest)
         try:
-            is_new = wait_until(create, deadline, poll_seconds=POLL_SECONDS, progress=progress)
+            is_new = wait_until(
+                partial(create, api, path, manifest), deadline, poll_seconds=POLL_SECONDS, progress=progress
+            )
         except (ApiError, TimedOut) as error:
             return Creation(created, existing, str(error))
         if is_new:
@@ -50,12 +51,15 @@ def create_missing(
 
 def create_or_merge(api: Api, path: str, manifest: Mapping[str, Any]) -> None:
     """Create the manifest in the collection at `path`, or merge it into what exists. Raises ApiError."""
-    if not _create(api, path, manifest):
+    if not create(api, path, manifest):
         api.merge(f"{path}/{manifest['metadata']['name']}", manifest)
 
 
-def _create(api: Api, path: str, manifest: Mapping[str, Any]) -> bool:
-    """Whether the object is new."""
+def create(api: Api, path: str, manifest: Mapping[str, Any]) -> bool:
+    """Create the manifest in the collection at `path`; whether it is new. One that exists stays.
+
+    Raises ApiError.
+    """
     try:
         api.create(path, manifest)
     except ApiError as error:
@@ -63,3 +67,22 @@ def _create(api: Api, path: str, manifest: Mapping[str, Any]) -> bool:
             raise
         return False
     return True
+
+
+def find(api: Api, path: str) -> JsonObject | None:
+    """The object at `path`; None where it, or its kind, does not exist. Raises ApiError."""
+    try:
+        return api.get(path)
+    except ApiError as error:
+        if not error.not_found:
+            raise
+        return None
+
+
+def delete(api: Api, path: str, uid: str) -> None:
+    """Delete the object with this uid; it may be gone, or its name be taken by another. Raises ApiError."""
+    try:
+        api.delete(path, uid=uid)
+    except ApiError as error:
+        if not (error.not_found or error.conflict):
+            raise

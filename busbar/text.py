@@ -1,0 +1,16 @@
+"""Names and numbers in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def counted(number: int | None, what: str) -> str:
+    """1 node, 2 nodes; ? nodes where the number is not known."""
+    return f"{'?' if number is None else number} {what}{'' if number == 1 else 's'}"
+
+
+def listed(names: Sequence[str], limit: int = 4) -> str:
+    """The first names, and how many more there are: `a, b and 7 more`."""
+    more = len(names) - limit
+    return ", ".join(names[:limit]) + (f" and {more} more" if more > 0 else "")
