@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,14 +40,22 @@ class Collected:
     job: JsonObject | None = None
 
 
-def collect(api: Api, spec: CollectSpec, clock: Clock, progress: ProgressCallback) -> Collected:
+def collect(
+    api: Api,
+    spec: CollectSpec,
+    clock: Clock,
+    progress: ProgressCallback,
+    refuse: Callable[[Verdict], None] = lambda verdict: None,
+) -> Collected:
     """The verdict on the job, and where in the cluster it is stored.
+
+    `refuse` gets a new verdict before it is told or stored; what it raises is raised here.
 
     A job that cannot start, fails, or does not end in time has a verdict too, and it is not a pass. Raises
     ApiError or Unreachable where nothing is known: the API refuses, or does not answer until the deadline.
     The same command can then be run again, because the log is still in the launcher's pod.
     """
-    collector = _Collector(api, spec, clock, progress)
+    collector = _Collector(api, spec, clock, progress, refuse)
     verdict = collector.run()
     watch = collector.watch
     return Collected(verdict.model_dump(mode="json"), collector.config_map, watch.created_at, watch.found)
@@ -74,17 +82,27 @@ class _Collector(Collector[ParsedLog, Verdict]):
         "container-log-max-size in the kubelet-arg of k3s.agent_args and increase validation.run"
     )
 
-    def __init__(self, api: Api, spec: CollectSpec, clock: Clock, progress: ProgressCallback) -> None:
+    def __init__(
+        self,
+        api: Api,
+        spec: CollectSpec,
+        clock: Clock,
+        progress: ProgressCallback,
+        refuse: Callable[[Verdict], None],
+    ) -> None:
         deadline = Deadline(clock, spec.deadline_seconds)
         self.watch = JobWatch(api, spec.namespace, spec.job, deadline, progress)
         super().__init__(self.watch, Archive(Path(spec.folder)), progress)
         self._api = api
         self._spec = spec
+        self._refuse = refuse
         self.config_map: str | None = None
 
     def judge(self, log: ParsedLog, outcome: JobOutcome, missing: Sequence[str] = ()) -> Verdict:
         log.truncated = "; ".join(missing) or log.truncated
-        return judge_log(log, Expectation.model_validate(self._spec.expectation), outcome)
+        verdict = judge_log(log, Expectation.model_validate(self._spec.expectation), outcome)
+        self._refuse(verdict)
+        return verdict
 
     def report(self, verdict: Verdict) -> str:
         job = f"{self._spec.namespace}/{self._spec.job}"

@@ -95,13 +95,14 @@ def measure(
     """
     spec = plan.collect_spec(folder)
 
-    def follow() -> Verdict:
-        found = collect(api, spec, clock, progress)
-        verdict = Verdict.model_validate(found.verdict)
+    def refuse(verdict: Verdict) -> None:
         if plan.idle and not verdict.passed and (ended := _preempted(api, plan)):
             raise Preempted(ended)
+
+    def follow() -> Verdict:
+        found = collect(api, spec, clock, progress, refuse)
         keep(found, spec)
-        return verdict
+        return Verdict.model_validate(found.verdict)
 
     return run(api, plan, spec.deadline_seconds, follow, clock, progress)
 

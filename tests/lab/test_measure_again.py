@@ -113,6 +113,7 @@ def test_a_job_of_a_user_ends_an_idle_run_which_leaves_no_verdict(site: Site, lo
     print(rest)
     assert process.returncode == 2
     assert "the measurement made room for other pods" in rest
+    assert "fail: " not in rest, "its verdict is not told"
     assert len(site.runs()) == before
 
 

@@ -151,6 +151,7 @@ def test_an_idle_run_that_made_room_for_other_pods_is_no_verdict_and_leaves_no_r
     assert done.exit_code == 2
     assert "no verdict: the measurement made room for other pods: nccl-run-" in done.stderr
     assert "-worker-0: Preempted by pod 7f2 on node gpu-1" in done.stderr
+    assert "fail: " not in done.stderr and "report: " not in done.stderr, "its verdict is not told"
     assert records() == [] and list((FOLDER / "h100" / "runs").iterdir()) == []
     assert cluster.left == []
 
