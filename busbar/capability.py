@@ -43,6 +43,21 @@ class Gate:
         made: RenderableType = importlib.import_module(self.summary).summary(outputs, folder=folder)
         return made
 
+    def refusal(self, outputs: Mapping[str, Any], /, *, enforce: bool) -> str | None:
+        """Why `pulumi up` has to fail, as a text for the terminal; None where it may succeed.
+
+        Without `enforce` it may always succeed: `passed` in the outputs still tells consumers.
+        """
+        if not enforce or outputs.get(self.passed) is True:
+            return None
+        listed = "\n".join(f"  - {reason}" for reason in outputs.get(self.reasons) or ["there is no result"])
+        return (
+            f"{self.title} for cluster {outputs.get('cluster_name')}:\n{listed}\n"
+            "The outputs are kept: `pulumi stack output --json | busbar show`. Fix: repair what the reasons "
+            f"name, then raise {self.raised} by one. To accept it as it is: "
+            f"{self.raised.partition('.')[0]}.enforce: false."
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class Capability:

@@ -10,16 +10,20 @@ from __future__ import annotations
 import importlib
 import inspect
 import io
+import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 from busbar.cli.output import error as print_error
 from busbar.cli.stack.errors import INTERRUPTED, USAGE, missing_package
+
+if TYPE_CHECKING:
+    from busbar.capability import Capability
 
 EX_USAGE = USAGE
 EX_SOFTWARE = 70
@@ -146,7 +150,16 @@ def _add_capabilities(app: typer.Typer) -> None:
     for capability in capabilities():
         group = typer.Typer(help=capability.help, no_args_is_help=True)
         capability.register(group)
+        group.command("schema")(_schema_of(capability))
         app.add_typer(group, name=capability.name, rich_help_panel=FABRIC)
+
+
+def _schema_of(capability: Capability) -> Callable[[], None]:
+    def schema() -> None:
+        """Print the JSON Schema of a stack file of this project, for editors."""
+        typer.echo(json.dumps(capability.stack_schema(), indent=2))
+
+    return schema
 
 
 def main() -> NoReturn:

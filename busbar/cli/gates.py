@@ -6,11 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from busbar.capability import Gate, capabilities
-
-CLUSTER = Gate(
-    "contract_version", "nccl_passed", "nccl_reasons", "NCCL validation failed", "validation.run",
-    "busbar.outputs.summary",
-)  # fmt: skip
+from busbar.outputs import CLUSTER
 
 
 def gate_of(outputs: Mapping[str, Any]) -> Gate | None:

@@ -19,8 +19,9 @@ def show() -> None:
     from rich.console import Console
 
     from busbar.cli import EX_USAGE
-    from busbar.cli.gates import CLUSTER, gate_of
+    from busbar.cli.gates import gate_of
     from busbar.cli.output import fail, print_text
+    from busbar.outputs import CLUSTER
 
     fix = "Fix: pulumi stack output --json | busbar show"
     if sys.stdin.isatty():

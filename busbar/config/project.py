@@ -12,6 +12,7 @@ from pydantic_core import ErrorDetails
 
 from busbar.config import errors
 from busbar.config.errors import ConfigError
+from busbar.config.schema import project_schema
 from busbar.config.stackfile import read_config
 
 Config = TypeVar("Config", bound=BaseModel)
@@ -45,6 +46,11 @@ class ProjectConfig(Generic[Config]):
         if findings:
             raise ConfigError(findings)
         return self.load(config[name])
+
+    def schema(self) -> dict[str, Any]:
+        """The JSON Schema of a stack file."""
+        title = f"A stack of {Path(self.example).parent}: Pulumi.<stack>.yaml"
+        return project_schema(title, self.project, self.key, self.model)
 
     def unknown_keys(self, keys: Iterable[str]) -> Iterator[str]:
         """A finding for each key `<project>:<name>` of a stack that is not known."""

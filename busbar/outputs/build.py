@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from busbar.capability import Gate
 from busbar.config.cluster import Cluster
 from busbar.hosts.host import Host
 from busbar.hosts.inventory import Inventory
@@ -24,6 +25,10 @@ FOLLOW_UP = "[follow-up]"
 """In an error that only says that there was another one: `busbar up` leaves it out beside that one."""
 GATE = "[gate]"
 """In the error of an update that failed by its outputs: `busbar up` shows the reasons of these instead."""
+CLUSTER = Gate(
+    "contract_version", "nccl_passed", "nccl_reasons", "NCCL validation failed", "validation.run",
+    "busbar.outputs.summary",
+)  # fmt: skip
 
 
 def build_outputs(
@@ -109,23 +114,6 @@ def _measured(
             for reason in reasons[pool]
         ],
     }
-
-
-def gate(outputs: Mapping[str, Any], *, enforce: bool) -> str | None:
-    """Why `pulumi up` has to fail, as a text for the terminal; None where it may succeed.
-
-    Without `enforce` it may always succeed: `nccl_passed` in the outputs still tells consumers.
-    """
-    if not enforce or outputs.get("nccl_passed") is True:
-        return None
-    reasons = outputs.get("nccl_reasons") or ["there is no result"]
-    listed = "\n".join(f"  - {reason}" for reason in reasons)
-    return (
-        f"NCCL validation failed for cluster {outputs.get('cluster_name')}:\n{listed}\n"
-        "The outputs are kept: `pulumi stack output --json | busbar show`. Fix: repair what the reasons "
-        "name, then measure again by raising validation.run. To accept the cluster as it is: "
-        "validation.enforce: false."
-    )
 
 
 def _too_few(workers: Sequence[str], result: PoolResult, fraction: float) -> list[str]:

@@ -50,7 +50,7 @@ async def _fail_unless_known(values: Iterable[pulumi.Output[Any]], reason: str) 
 
 
 async def fail_unless_passed(
-    built: pulumi.Output[dict[str, Any]], *, enforce: bool, gate: Gate = outputs.gate
+    built: pulumi.Output[dict[str, Any]], *, enforce: bool, gate: Gate = outputs.CLUSTER.refusal
 ) -> None:
     """Raise pulumi.RunError with the reasons where the gate does not pass. The outputs are kept all the same.
 

@@ -8,6 +8,7 @@ from pulumi import ResourceOptions
 from busbar.components.engine.cluster_objects import create_cluster_provider, create_privileged_namespace
 from busbar.components.engine.program import end_quietly_when_interrupted
 from busbar.components.engine.stack_outputs import fail_unless_passed
+from stacks.training.capability import CAPABILITY
 from stacks.training.package.components.kueue import Kueue, KueueArgs, create_local_queue
 from stacks.training.package.components.networks import Multus, MultusArgs, Networks, NetworksArgs
 from stacks.training.package.components.outputs import export_outputs
@@ -16,7 +17,6 @@ from stacks.training.package.components.stack import TrainingStack
 from stacks.training.package.components.storage import SharedStorage, SharedStorageArgs, create_volume
 from stacks.training.package.components.trainer import Trainer, TrainerArgs
 from stacks.training.package.components.training_operator import TrainingOperator, TrainingOperatorArgs
-from stacks.training.package.outputs import gate
 
 PROJECT = Path(__file__).resolve().parent
 
@@ -133,7 +133,7 @@ async def main() -> None:
             "storage": storage.description,
         },
     )
-    await fail_unless_passed(outputs, enforce=stack.training.proof.is_gate, gate=gate)
+    await fail_unless_passed(outputs, enforce=stack.training.proof.is_gate, gate=CAPABILITY.gate.refusal)
 
 
 end_quietly_when_interrupted()

@@ -11,11 +11,12 @@ from busbar.components.engine.local_command import create_cluster_command
 from busbar.components.engine.program import end_quietly_when_interrupted
 from busbar.components.engine.stack_outputs import export_all, fail_unless_passed
 from busbar.manifests.names import digest
+from stacks.watch.capability import CAPABILITY
 from stacks.watch.package.components.monitoring import Monitoring, MonitoringArgs
 from stacks.watch.package.components.node_problems import NodeProblems, NodeProblemsArgs
 from stacks.watch.package.components.prometheus import Crds, Prometheus, PrometheusArgs
 from stacks.watch.package.config import CONFIG
-from stacks.watch.package.outputs import build_outputs, gate
+from stacks.watch.package.outputs import build_outputs
 from stacks.watch.package.sizing import of_cluster
 from stacks.watch.package.survey import SurveySpec
 
@@ -59,7 +60,7 @@ async def main() -> None:
     )
     names = build_outputs(watch, cluster.cluster_name, size, None)
     export_all({name: outputs[name] for name in names})
-    await fail_unless_passed(outputs, enforce=watch.check.enforce, gate=gate)
+    await fail_unless_passed(outputs, enforce=watch.check.enforce, gate=CAPABILITY.gate.refusal)
 
 
 end_quietly_when_interrupted()

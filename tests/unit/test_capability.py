@@ -10,7 +10,8 @@ import pytest
 
 from busbar import capability
 from busbar.capability import capabilities
-from busbar.cli.gates import CLUSTER, gate_of
+from busbar.cli.gates import gate_of
+from busbar.outputs import CLUSTER
 
 PROJECT = Path(__file__).parents[2]
 

@@ -10,7 +10,6 @@ from pulumi import automation as auto
 
 from busbar.capability import Gate
 from busbar.cli.diagnose import after_failed_gate
-from busbar.cli.gates import CLUSTER
 from busbar.cli.stack import events, keep, recovery, session
 from busbar.cli.stack.converge import broken_off, to_apply_again
 from busbar.cli.stack.engine import Snapshot, open_stack, snapshot
@@ -21,7 +20,7 @@ from busbar.cli.stack.session import Session
 from busbar.cli.stack.status import report, show_uncleaned
 from busbar.cli.stack.target import Options, Target
 from busbar.operations import uncleaned
-from busbar.outputs import GATE
+from busbar.outputs import CLUSTER, GATE
 
 
 def up(target: Target, options: Options) -> int:

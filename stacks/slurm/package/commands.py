@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 def register(group: typer.Typer) -> None:
     """Add the commands to `busbar slurm`."""
     group.command("check-config")(check_config)
-    group.command("schema")(schema)
     group.command("validate")(validate)
     group.command("verify")(verify)
     group.command("preflight", hidden=True)(preflight)
@@ -61,15 +60,6 @@ def _describe(slurm: Slurm) -> Iterator[str]:
     accounting = "slurmdbd and MariaDB" if slurm.accounting.enabled else "none"
     yield f"packages: {slurm.packages}; accounting: {accounting}"
     yield "measured: " + (", ".join(slurm.validation.collectives) if slurm.validation.enabled else "nothing")
-
-
-def schema() -> None:
-    """Print the JSON Schema of a stack file of stacks/slurm, for editors."""
-    import json
-
-    from stacks.slurm.package.schema import stack_schema
-
-    typer.echo(json.dumps(stack_schema(), indent=2))
 
 
 def validate(stack: Stack, project: Project = None) -> None:

@@ -57,4 +57,4 @@ def as_core(outputs: Mapping[str, Any]) -> dict[str, Any]:
 
 def gate(outputs: Mapping[str, Any], *, enforce: bool) -> str | None:
     """Why `pulumi up` has to fail, as a text for the terminal; None where it may succeed."""
-    return core.gate(as_core(outputs), enforce=enforce)
+    return core.CLUSTER.refusal(as_core(outputs), enforce=enforce)

@@ -20,7 +20,6 @@ def register(group: typer.Typer) -> None:
     """Add the commands to `busbar training`."""
     group.command("check-config")(check_config)
     group.command("check")(check)
-    group.command("schema")(schema)
     group.command("collect", hidden=True)(collect)
     storage_commands.register(group)
 
@@ -75,15 +74,6 @@ def _describe(training: Training) -> Iterator[str]:
     operator = training.training_operator
     if operator.enabled:
         yield f"Training Operator: {operator.image}, {', '.join(operator.kinds)}"
-
-
-def schema() -> None:
-    """Print the JSON Schema of a stack file of stacks/training, for editors."""
-    import json
-
-    from stacks.training.package.schema import stack_schema
-
-    typer.echo(json.dumps(stack_schema(), indent=2))
 
 
 def collect() -> None:

@@ -157,4 +157,4 @@ CONFIG = ProjectConfig(
     findings=_findings,
     sentence=_sentence,
 )
-read, load = CONFIG.read, CONFIG.load
+read, load, stack_schema = CONFIG.read, CONFIG.load, CONFIG.schema

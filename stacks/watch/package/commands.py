@@ -28,7 +28,6 @@ def register(group: typer.Typer) -> None:
     """Add the commands to `busbar watch`."""
     group.command("check-config")(check_config)
     group.command("refresh")(refresh)
-    group.command("schema")(schema)
     for name, command in (("survey", survey), ("write", write), ("check", check)):
         group.command(name, hidden=True)(command)
 
@@ -71,15 +70,6 @@ def refresh(stack: Stack, project: Project = None) -> None:
     except (SecretError, ContractError, ApiError, ValueError) as error:
         fail(f"{watch.cluster}: {error}", 1)
     typer.echo(_line(found))
-
-
-def schema() -> None:
-    """Print the JSON Schema of a stack file of stacks/watch, for editors."""
-    import json
-
-    from stacks.watch.package.schema import stack_schema
-
-    typer.echo(json.dumps(stack_schema(), indent=2))
 
 
 def survey() -> None:

@@ -157,4 +157,4 @@ CONFIG = ProjectConfig(
     what="the monitoring",
     findings=_findings,
 )
-read, load = CONFIG.read, CONFIG.load
+read, load, stack_schema = CONFIG.read, CONFIG.load, CONFIG.schema

@@ -1,9 +1,8 @@
-"""The outputs of a stack of stacks/watch, and the gate that decides whether an update may succeed."""
+"""The outputs of a stack of stacks/watch: never a pass without a plain one."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import Any
 
 from stacks.watch.package.config import Watch
@@ -42,15 +41,3 @@ def _read(printed: str | None) -> tuple[bool, list[str], int]:
         return found["passed"] is True and not reasons, reasons, int(found["nodes"])
     except (ValueError, KeyError, TypeError) as error:
         return False, [f"the output of `busbar watch check` cannot be read: {error!r}"], 0
-
-
-def gate(outputs: Mapping[str, Any], *, enforce: bool) -> str | None:
-    """Why `pulumi up` has to fail, as a text for the terminal; None where it may succeed."""
-    if not enforce or outputs.get("watch_passed") is True:
-        return None
-    listed = "\n".join(f"  - {reason}" for reason in outputs.get("watch_reasons") or ["there is no result"])
-    return (
-        f"monitoring of cluster {outputs.get('cluster_name')} is not complete:\n{listed}\n"
-        "Everything stays installed. Fix: repair what the reasons name, then raise check.run by one. "
-        "To accept it as it is: check.enforce: false."
-    )

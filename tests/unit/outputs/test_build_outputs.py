@@ -8,7 +8,7 @@ import pytest
 
 from busbar import __version__
 from busbar.config import Cluster, load
-from busbar.outputs import ClusterOutputs, build_outputs, gate
+from busbar.outputs import CLUSTER, ClusterOutputs, build_outputs
 from busbar.outputs.pool import summarize
 from tests.support.clusters import site
 from tests.support.verdicts import failing, passing, unknown
@@ -107,11 +107,11 @@ def test_without_validation_the_outputs_say_that_nothing_was_measured() -> None:
 
 
 def test_an_update_may_succeed_after_a_pass() -> None:
-    assert gate(outputs({"h100": passing()}), enforce=True) is None
+    assert CLUSTER.refusal(outputs({"h100": passing()}), enforce=True) is None
 
 
 def test_an_update_fails_with_every_reason_after_a_fail() -> None:
-    text = gate(outputs({"h100": failing("GDRDMA is missing on 3 channels")}), enforce=True)
+    text = CLUSTER.refusal(outputs({"h100": failing("GDRDMA is missing on 3 channels")}), enforce=True)
     assert text is not None
     assert "site" in text
     assert "GDRDMA is missing on 3 channels" in text
@@ -119,10 +119,10 @@ def test_an_update_fails_with_every_reason_after_a_fail() -> None:
 
 
 def test_an_update_without_any_outputs_fails() -> None:
-    assert gate({}, enforce=True) is not None
+    assert CLUSTER.refusal({}, enforce=True) is not None
 
 
 def test_without_enforcement_the_update_may_succeed_and_the_output_is_still_false() -> None:
     out = outputs({"h100": failing()})
-    assert gate(out, enforce=False) is None
+    assert CLUSTER.refusal(out, enforce=False) is None
     assert out["nccl_passed"] is False

@@ -157,7 +157,7 @@ def test_a_run_that_misses_what_is_expected_fails_the_update_and_keeps_its_outpu
 ) -> None:
     jobs = lab.uids("jobs")
     code, text = _up(lab, changed(min_loss_drop=0.9999999))
-    assert code != 0 and "training run failed on cluster dev" in text, text
+    assert code != 0 and "training run failed for cluster dev" in text, text
     assert "loss: " in text and lab.outputs(TRAINING)["training_passed"] is False
     assert lab.uids("jobs") == jobs, "the same log is judged again"
     code, text = _up(lab)

@@ -122,7 +122,7 @@ def test_a_run_that_passed_exports_training_passed() -> None:
 def test_a_run_that_failed_fails_the_update_after_its_outputs_are_exported() -> None:
     run = up(printed=json.dumps(summarize(verdict(first()))))
     assert isinstance(run.error, pulumi.RunError)
-    assert "training run failed on cluster site" in str(run.error)
+    assert "training run failed for cluster site" in str(run.error)
     assert run.outputs["training_passed"] is False
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from stacks.training.package.outputs import FIELDS, NAMES, build_outputs, gate, read_summary, summarize
+from stacks.training.capability import CAPABILITY
+from stacks.training.package.outputs import FIELDS, NAMES, build_outputs, read_summary, summarize
 from stacks.training.package.target import targets
 from stacks.training.tests.support import cluster, training
 from stacks.training.tests.unit.made import first, second, verdict
@@ -56,14 +57,14 @@ def test_anything_but_a_plain_pass_is_no_pass_and_has_a_reason(result: dict[str,
 def test_a_proof_that_is_switched_off_is_no_pass_and_lets_the_update_succeed() -> None:
     found = outputs(None, proof={"enabled": False})
     assert found["training_reasons"] == ["not trained: proof.enabled is false"]
-    assert gate(found, enforce=training(proof={"enabled": False}).proof.is_gate) is None
+    assert CAPABILITY.gate.refusal(found, enforce=training(proof={"enabled": False}).proof.is_gate) is None
 
 
 def test_the_gate_names_the_reasons_and_what_to_do() -> None:
-    text = gate(outputs(summarize(verdict(first()))), enforce=True)
+    text = CAPABILITY.gate.refusal(outputs(summarize(verdict(first()))), enforce=True)
     assert text is not None
-    assert text.startswith("training run failed on cluster site:\n  - ")
-    assert "raising proof.run" in text
+    assert text.startswith("training run failed for cluster site:\n  - ")
+    assert "raise proof.run by one" in text and "proof.enforce: false" in text
 
 
 def test_what_was_simulated_when_the_fabric_was_measured_is_exported() -> None:

@@ -12,8 +12,7 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from busbar.cli import build
-from stacks.training.package.config import read
-from stacks.training.package.schema import stack_schema
+from stacks.training.package.config import read, stack_schema
 from stacks.training.tests.support import CLUSTER, configured
 
 ROOT = Path(__file__).resolve().parents[4]

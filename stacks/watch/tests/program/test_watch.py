@@ -197,7 +197,7 @@ def test_an_invalid_configuration_is_refused_before_the_cluster_is_asked() -> No
 def test_a_check_that_did_not_pass_fails_the_update_after_its_outputs_are_exported() -> None:
     run = up(printed=FAIL)
     assert isinstance(run.error, pulumi.RunError)
-    assert "monitoring of cluster site is not complete:\n  - gpu-2 1/2" in str(run.error)
+    assert "monitoring is not complete for cluster site:\n  - gpu-2 1/2" in str(run.error)
     assert run.outputs["watch_reasons"] == ["gpu-2 1/2"]
 
 

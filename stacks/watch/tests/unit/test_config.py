@@ -13,8 +13,7 @@ from typer.testing import CliRunner, Result
 
 from busbar.cli import build
 from busbar.config import ConfigError
-from stacks.watch.package.config import CONFIG, read
-from stacks.watch.package.schema import stack_schema
+from stacks.watch.package.config import CONFIG, read, stack_schema
 from stacks.watch.tests.support import CLUSTER, configured, watch
 from tests.program.harness import ROOT
 
