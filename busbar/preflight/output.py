@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from rich.console import OverflowMethod
 from rich.table import Table
 
 from busbar.hosts.finding import Finding
@@ -39,7 +40,9 @@ def table(spec: Spec, outcome: Outcome, nodes: Mapping[str, str] | None = None) 
     result = Table()
     last = ("ready",) if nodes is None else ("no error", "Node")
     for title in ("host", "role", "address", "system", "GPUs", "rails", *roce, "driver", *last):
-        result.add_column(title, no_wrap=title in ("host", "address", "ready"))
+        # The condition of a Node is one long word, and the point of the row.
+        overflow: OverflowMethod = "fold" if title == "Node" else "ellipsis"
+        result.add_column(title, no_wrap=title in ("host", "address", "ready"), overflow=overflow)
     for host in spec.hosts:
         record = outcome.records.get(host.name)
         facts = record.facts if record else {}

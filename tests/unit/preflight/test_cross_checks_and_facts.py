@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from rich.console import Console
 
 from busbar.hosts.finding import Finding
 from busbar.preflight.cross_checks import check_across_hosts
@@ -252,6 +253,17 @@ def test_other_roce_settings_than_those_of_most_workers_are_a_warning() -> None:
     (finding,) = check_across_hosts(THREE, {}, hosts)
     assert (finding.host, finding.level) == ("worker-3", "warning")
     assert "has RoCE settings priority 0, PFC off, most workers of pool h100" in finding.what
+
+
+def test_the_condition_of_a_node_is_shown_in_full_in_a_narrow_terminal() -> None:
+    facts = {"os": "debian 12", "gpus": 8, "gpu_model": "NVIDIA H100 80GB HBM3", "driver": "580.95.05"}
+    hosts = {f"worker-{n}": passed(f"m{n}", rails=["mlx5_0", "mlx5_1"], **facts) for n in (1, 2, 3)}
+    nodes = {**dict.fromkeys(hosts, "Ready"), "worker-1": "BusbarRail"}
+    console = Console(width=80)
+    with console.capture() as capture:
+        console.print(table(THREE, Outcome([], hosts, queried=3), nodes))
+    cells = [line.split("│")[-2].strip() for line in capture.get().splitlines() if "│" in line]
+    assert "".join(cells) == "BusbarRailReadyReady"
 
 
 def test_the_table_has_a_column_for_roce_where_a_host_has_it() -> None:
