@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from busbar.config import Cluster, Ssh
     from busbar.config.stackfile import StackFile
     from busbar.hosts.login import Login
+    from busbar.preflight.facts import HostRecord
     from busbar.preflight.spec import Spec
     from busbar.preflight.survey import Outcome
 
@@ -39,38 +40,51 @@ def preflight(
     Exit code 0: all hosts are ready; 1: findings; 64: no such stack, or no spec on stdin.
     """
     import asyncio
-    import os
     import sys
 
     from busbar.cli import EX_USAGE
     from busbar.cli.operation import errors_end, request
     from busbar.preflight import facts
-    from busbar.preflight.output import lines, summary
     from busbar.preflight.spec import Spec
     from busbar.preflight.survey import survey
 
     if stack is None and sys.stdin.isatty():
         fail("Missing argument 'STACK'. Fix: see busbar preflight --help", EX_USAGE)
     spec = _spec_with_warnings(*load_stack(stack, project)) if stack else request(Spec)
-    previous = {}
-    if not stack and (text := os.environ.get(PREVIOUS_RESULT)):
-        try:
-            previous = facts.read(text)
-        except ValueError as unreadable:
-            # All hosts are checked again.
-            progress(f"warning: the previous result is not used: {unreadable}")
+    previous = {} if stack else previous_result()
     with errors_end():
         outcome = asyncio.run(survey(spec, previous, deliver=not stack))
     if stack:
         show(spec, outcome)
-    else:
-        for level, text in lines(outcome.findings):
-            progress(f"{level}: {text}")
+    end(spec, outcome, listed=not stack)
+    if not stack:
+        typer.echo(facts.pack(outcome.records))
+
+
+def previous_result() -> Mapping[str, HostRecord]:
+    """The records of the last update, from the environment; none, with a warning, if they cannot be read."""
+    import os
+
+    from busbar.preflight import facts
+
+    if text := os.environ.get(PREVIOUS_RESULT):
+        try:
+            return facts.read(text)
+        except ValueError as unreadable:
+            # All hosts are checked again.
+            progress(f"warning: the previous result is not used: {unreadable}")
+    return {}
+
+
+def end(spec: Spec, outcome: Outcome, *, listed: bool = True) -> None:
+    """Print the findings, if `listed`, and the summary. Ends the command with 1 where a host is not ready."""
+    from busbar.preflight.output import lines, summary
+
+    for level, text in lines(outcome.findings) if listed else ():
+        progress(f"{level}: {text}")
     if outcome.errors:
         fail(summary(spec, outcome), 1)
     progress(summary(spec, outcome))
-    if not stack:
-        typer.echo(facts.pack(outcome.records))
 
 
 def _spec_with_warnings(file: StackFile, cluster: Cluster) -> Spec:

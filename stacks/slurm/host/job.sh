@@ -9,7 +9,6 @@
 # VERB=cancel: JOB_ID; facts {"job_id"}.
 # VERB=read: LOG, OFFSET; facts {"size","data" (base64),"free_bytes"}; size -1: there is no such file.
 # VERB=daemon: on a compute host; facts {"active"}: whether its slurmd runs.
-# VERB=forget: LOG is deleted; facts {}.
 # shellcheck source=/dev/null
 [[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/../../../host/parts.sh" lib slurm/slurm-lib
 
@@ -19,8 +18,8 @@ COMMAND_SECONDS=30
 main() {
   begin
   case $VERB in
-    nodes | submit | status | cancel | read | daemon | forget) "job_$VERB" ;;
-    *) die "VERB=$VERB is unknown" "use nodes, submit, status, cancel, read, daemon or forget" ;;
+    nodes | submit | status | cancel | read | daemon) "job_$VERB" ;;
+    *) die "VERB=$VERB is unknown" "use nodes, submit, status, cancel, read or daemon" ;;
   esac
 }
 
@@ -93,11 +92,6 @@ job_daemon() {
   local active=true
   systemctl is-active --quiet slurmd || active=false
   printf '{"active":%s}\n' "$active"
-}
-
-job_forget() {
-  rm -f "$LOG"
-  printf '{}\n'
 }
 
 main

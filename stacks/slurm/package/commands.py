@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from busbar.cli.output import fail, progress
+from busbar.cli.output import progress
 from busbar.cli.stackfile import AsJson, Project, Stack, find_file, findings_end_the_command
 
 if TYPE_CHECKING:
@@ -76,8 +76,8 @@ def validate(stack: Stack, project: Project = None) -> None:
     from rich.console import Console
 
     from busbar.cli.operation import errors_end
+    from busbar.cli.preflight import end
     from busbar.kube.wait import SystemClock
-    from busbar.preflight.output import lines, summary
     from stacks.slurm.package import job, outputs, preflight
     from stacks.slurm.package.measure import MeasureSpec
     from stacks.slurm.package.measure import collect as run
@@ -89,10 +89,7 @@ def validate(stack: Stack, project: Project = None) -> None:
         asked = {**preflight.spec_of(slurm), "login": login.model_dump()}
         spec = preflight.Spec.model_validate(asked)
         outcome = asyncio.run(preflight.survey(spec, {}))
-        for level, found in lines(outcome.findings):
-            progress(f"{level}: {found}")
-        if outcome.errors:
-            fail(summary(spec, outcome), 1)
+        end(spec, outcome)
         facts = {host: record.facts for host, record in outcome.records.items()}
         results = {}
         for pool in slurm.pools:
@@ -163,28 +160,16 @@ def preflight() -> None:
     Prints what was found. Exit code 0: all hosts are ready; 1: findings; 64: no spec on stdin.
     """
     import asyncio
-    import os
 
     from busbar.cli.operation import errors_end, request
-    from busbar.cli.preflight import PREVIOUS_RESULT
+    from busbar.cli.preflight import end, previous_result
     from busbar.preflight import facts
-    from busbar.preflight.output import lines, summary
     from stacks.slurm.package.preflight import Spec, survey
 
     spec = request(Spec)
-    previous = {}
-    if text := os.environ.get(PREVIOUS_RESULT):
-        try:
-            previous = facts.read(text)
-        except ValueError as unreadable:
-            progress(f"warning: the previous result is not used: {unreadable}")
     with errors_end():
-        outcome = asyncio.run(survey(spec, previous))
-    for level, found in lines(outcome.findings):
-        progress(f"{level}: {found}")
-    if outcome.errors:
-        fail(summary(spec, outcome), 1)
-    progress(summary(spec, outcome))
+        outcome = asyncio.run(survey(spec, previous_result()))
+    end(spec, outcome)
     typer.echo(facts.pack(outcome.records))
 
 

@@ -48,36 +48,14 @@ _INSTEAD = {
     "running_jobs": "removal.running_jobs is for all pools",
 }
 # Of slurm.conf, what this stack writes itself or relies on.
-WRITTEN = frozenset(
-    (
-        *(
-            "accountingstoragehost",
-            "accountingstoragetype",
-            "authtype",
-            "clustername",
-            "credtype",
-            "grestypes",
-        ),
-        *(
-            "healthcheckinterval",
-            "healthchecknodestate",
-            "healthcheckprogram",
-            "include",
-            "jobacctgathertype",
-        ),
-        *("nodename", "partitionname", "prologflags", "proctracktype", "propagateresourcelimitsexcept"),
-        *("returntoservice", "selecttype", "selecttypeparameters", "slurmctldhost", "slurmctldlogfile"),
-        *(
-            "slurmctldparameters",
-            "slurmctldport",
-            "slurmdlogfile",
-            "slurmdspooldir",
-            "slurmdport",
-            "slurmuser",
-        ),
-        *("statesavelocation", "taskplugin", "topologyplugin"),
-    )
-)
+WRITTEN = frozenset((
+    "accountingstoragehost", "accountingstoragetype", "authtype", "clustername", "credtype", "grestypes",
+    "healthcheckinterval", "healthchecknodestate", "healthcheckprogram", "include", "jobacctgathertype",
+    "nodename", "partitionname", "prologflags", "proctracktype", "propagateresourcelimitsexcept",
+    "returntoservice", "selecttype", "selecttypeparameters", "slurmctldhost", "slurmctldlogfile",
+    "slurmctldparameters", "slurmctldport", "slurmdlogfile", "slurmdspooldir", "slurmdport", "slurmuser",
+    "statesavelocation", "taskplugin", "topologyplugin",
+))  # fmt: skip
 
 AbsolutePath = Annotated[
     str, Matching(r"/[A-Za-z0-9._/-]*[A-Za-z0-9._-]", "an absolute path of A-Z a-z 0-9 . _ / -")

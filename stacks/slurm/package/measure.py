@@ -180,7 +180,7 @@ class SlurmJob:
         try:
             found = json.loads(self._record.read_text())
         except (OSError, ValueError):
-            return JobOutcome(None, ["how the job ended was not recorded"])
+            found = {"job": ""}
         if found["job"] == self.name:
             self.nodes, self.submitted = found["nodes"], found["submitted"]
             return JobOutcome(found["succeeded"], found["reasons"])

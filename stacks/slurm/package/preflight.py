@@ -12,7 +12,6 @@ from busbar.hosts.host import Host
 from busbar.hosts.inventory import host_of
 from busbar.hosts.remote import Hosts
 from busbar.manifests.names import digest
-from busbar.preflight import facts as core_facts
 from busbar.preflight import spec as core
 from busbar.preflight.cross_checks import duplicate_machine_ids
 from busbar.preflight.facts import HostRecord
@@ -52,12 +51,7 @@ class Spec(core.Spec):
 
     def fingerprint(self, host: Host) -> str:
         own = [
-            self.packages,
-            self.home_path,
-            self.home_shared,
-            self.accounting,
-            self.users,
-            self.create_users,
+            self.model_dump(include={*Spec.model_fields} - {*core.Spec.model_fields, "controller"}),
             scripts.part(SURVEY),
             host.name == self.controller,
         ]
@@ -353,8 +347,3 @@ def _versions_apart(
 def _number(found: tuple[int, int]) -> int:
     """Two releases a year: .05 and .11 since 24.05; 23.11 before them."""
     return 2 * found[0] + (found[1] >= 8)
-
-
-def unpack(text: str) -> dict[str, dict[str, Any]]:
-    """Facts by host, from what the command printed. Raises ValueError."""
-    return core_facts.unpack(text)

@@ -16,6 +16,7 @@ from busbar.components.engine.removal import create_host_removal
 from busbar.components.engine.ssh import SshLogin, with_login
 from busbar.hosts import k3s
 from busbar.hosts.host import Host
+from busbar.preflight import facts
 from stacks.slurm.package import health, preflight, render
 from stacks.slurm.package.config import Slurm
 
@@ -54,7 +55,7 @@ class SlurmHosts(pulumi.ComponentResource):
         install_id: pulumi.Output[str] = pulumi.Output.unsecret(self._key.apply(k3s.install_id))
         self._install_id = install_id
         self.checked = self._preflight(name)
-        self.facts = self.checked.stdout.apply(preflight.unpack)
+        self.facts = self.checked.stdout.apply(facts.unpack)
         controller, *others = self._hosts
         self.controller = self._install_controller(controller)
         self.steps = [self.controller, *(self._install_member(host) for host in others)]
@@ -84,8 +85,8 @@ class SlurmHosts(pulumi.ComponentResource):
             "KEEP_DATA": str(slurm.accounting.keep_data).lower(),
             "HOME_PATH": slurm.home.path,
         }
-        found = self.facts.apply(lambda facts: render.files(slurm, facts))
-        payload = {name.replace(".", "_"): found[name] for name in render.NAMES}
+        files = self.facts.apply(lambda found: render.files(slurm, found))
+        payload = {name.replace(".", "_"): files[name] for name in render.NAMES}
         if slurm.accounting.enabled:
             payload["database_password"] = self._database
             payload["slurmdbd_conf"] = pulumi.Output.all(self.facts, self._database).apply(
