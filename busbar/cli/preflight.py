@@ -127,12 +127,15 @@ def login_of(file: StackFile, cluster: Cluster) -> Login:
     return login_by(file, cluster.ssh)
 
 
-def login_by(file: StackFile, ssh: Ssh) -> Login:
-    """As `login_of`, where the rest of the configuration need not be valid yet. Raises SecretError."""
+def login_by(file: StackFile, ssh: Ssh, namespace: str = "busbar") -> Login:
+    """As `login_of`, of any project, where the rest of the configuration need not be valid yet.
+
+    `namespace`: of the project's secrets. Raises SecretError.
+    """
     from busbar.hosts.login import Login
 
     needed = set() if ssh.agent else {"sshPrivateKey", "sshPrivateKeyPassword"} & file.secret_keys
-    secrets = {key: read_secret(file.stack, file.project, key) for key in needed}
+    secrets = {key: read_secret(file.stack, file.project, key, namespace=namespace) for key in needed}
     return Login.of(
         ssh,
         private_key=secrets.get("sshPrivateKey"),

@@ -69,11 +69,11 @@ def _fix(key: str, path: str) -> str | None:
     return next((fix for pattern, fix in _FIXES if re.fullmatch(pattern, name)), None)
 
 
-def plain_text(key: str) -> str:
+def plain_text(key: str, project: str = "busbar") -> str:
     """The finding for a secret key of the stack whose value is not encrypted."""
     return (
-        f"busbar:{key}: is stored in plain text. Fix: replace the secret everywhere, then run "
-        f"`pulumi config set --secret busbar:{key}`"
+        f"{project}:{key}: is stored in plain text. Fix: replace the secret everywhere, then run "
+        f"`pulumi config set --secret {project}:{key}`"
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ class NoStackFileError(FileNotFoundError):
 
 @dataclass(frozen=True)
 class StackFile:
-    """A stack file as written: the object `busbar:cluster`, and the names of the secrets that are set."""
+    """A stack file as written: the object of its project, and the names of the secrets that are set."""
 
     path: Path
     data: Any
@@ -42,7 +42,7 @@ class StackFile:
         return self.path.parent
 
     def cluster(self) -> Cluster:
-        """The validated configuration, with the files that it names, as `up` does. Raises ConfigError."""
+        """The validated `busbar:cluster`, with the files that it names, as `up` does. Raises ConfigError."""
         return load(self.data, secret_keys=self.secret_keys, root=self.project)
 
 
@@ -90,22 +90,33 @@ def find(stack: str, project: Path | None, cwd: Path) -> Path:
     )
 
 
-def read(path: Path) -> StackFile:
-    """Read a stack file. Raises ConfigError if it is not YAML, or its keys are not those of a stack."""
-    config = read_config(path, example=EXAMPLE)
-    problems = list(unknown_keys(config, PROJECT, [KEY, *SECRETS]))
+def read(
+    path: Path,
+    project: str = PROJECT,
+    key: str = KEY,
+    secrets: Collection[str] = SECRETS,
+    example: str = EXAMPLE,
+) -> StackFile:
+    """Read a stack file. Raises ConfigError if it is not YAML, or its keys are not those of a stack.
+
+    These are the object `<project>:<key>` and some of `secrets`. `example`: a file to look at.
+    """
+    config = read_config(path, example=example)
+    problems = list(unknown_keys(config, project, [key, *secrets]))
     set_secrets: set[str] = set()
-    for name in SECRETS:
-        value = config.get(f"{PROJECT}:{name}")
+    for name in secrets:
+        value = config.get(f"{project}:{name}")
         if isinstance(value, Mapping) and set(value) == {"secure"}:
             set_secrets.add(name)
         elif value:
-            problems.append(plain_text(name))
-    if f"{PROJECT}:{KEY}" not in config:
-        problems.append(f"busbar:cluster: missing: the object that describes the cluster. Fix: see {EXAMPLE}")
+            problems.append(plain_text(name, project))
+    if f"{project}:{key}" not in config:
+        problems.append(
+            f"{project}:{key}: missing: the object that describes the cluster. Fix: see {example}"
+        )
     if problems:
         raise ConfigError(problems)
-    return StackFile(path, config[f"{PROJECT}:{KEY}"], frozenset(set_secrets))
+    return StackFile(path, config[f"{project}:{key}"], frozenset(set_secrets))
 
 
 def read_config(path: Path, *, example: str) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -63,16 +63,18 @@ class StackConfig:
         return None if text is None else text.apply(config.registry_credentials)
 
 
-def read_stack() -> tuple[Mapping[str, Any], Mapping[str, pulumi.Output[str]]]:
-    """`busbar:cluster` of the selected stack, not checked yet, and its secrets by key, those that are set.
+def read_stack(
+    project: str = PROJECT, key: str = KEY, secrets: Collection[str] = config.SECRETS
+) -> tuple[Mapping[str, Any], Mapping[str, pulumi.Output[str]]]:
+    """`<project>:<key>` of the selected stack, not checked yet, and its secrets by key, those that are set.
 
     Raises pulumi.RunError for a key that does not exist and for a secret that is none, or of another form.
     """
-    stack = pulumi.Config("busbar")
+    stack = pulumi.Config(project)
     # Pulumi.yaml declares the secret keys with an empty default.
-    given = [key for key in config.SECRETS if stack.get(key)]
-    problems = list(unknown_keys(given_keys(), PROJECT, [KEY, *config.SECRETS]))
-    problems += [plain_text(key) for key in given if not is_config_secret(f"busbar:{key}")]
+    given = [name for name in secrets if stack.get(name)]
+    problems = list(unknown_keys(given_keys(), project, [key, *secrets]))
+    problems += [plain_text(name, project) for name in given if not is_config_secret(f"{project}:{name}")]
     try:
         if problems:
             raise config.ConfigError(problems)
@@ -80,7 +82,7 @@ def read_stack() -> tuple[Mapping[str, Any], Mapping[str, pulumi.Output[str]]]:
             config.registry_credentials(stack.require("registryCredentials"))
     except config.ConfigError as error:
         raise invalid(error) from None
-    return stack.get_object("cluster") or {}, {key: stack.require_secret(key) for key in given}
+    return stack.get_object(key) or {}, {name: stack.require_secret(name) for name in given}
 
 
 def invalid(error: config.ConfigError) -> pulumi.RunError:

@@ -13,7 +13,7 @@ from busbar.cli.stackfile import AsJson, Project, Stack, find_file, findings_end
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from busbar.hosts.login import Login
+    from busbar.config.stackfile import StackFile
     from stacks.slurm.package.config import Slurm
 
 
@@ -33,10 +33,8 @@ def check_config(stack: Stack, project: Project = None) -> None:
     """
     from stacks.slurm.package import config
 
-    path = find_file(stack, project)
-    with findings_end_the_command(path):
-        slurm, _ = config.read(path)
-    typer.echo(f"OK  {path.name}")
+    slurm, file = _open(stack, project)
+    typer.echo(f"OK  {file.path.name}")
     for line in _describe(slurm):
         typer.echo(f"    {line}")
     for text in config.warnings(slurm):
@@ -76,16 +74,16 @@ def validate(stack: Stack, project: Project = None) -> None:
     from rich.console import Console
 
     from busbar.cli.operation import errors_end
-    from busbar.cli.preflight import end
+    from busbar.cli.preflight import end, login_by
     from busbar.kube.wait import SystemClock
-    from stacks.slurm.package import job, outputs, preflight
+    from stacks.slurm.package import config, job, outputs, preflight
     from stacks.slurm.package.measure import MeasureSpec
     from stacks.slurm.package.measure import collect as run
     from stacks.slurm.package.summary import summary as tables
 
-    path, name, slurm, secrets = _open(stack, project)
+    slurm, file = _open(stack, project)
     with errors_end(interrupted="; the job is cancelled"):
-        login = _login(slurm, path.parent, name, secrets)
+        login = login_by(file, slurm.ssh, config.PROJECT)
         asked = {**preflight.spec_of(slurm), "login": login.model_dump()}
         spec = preflight.Spec.model_validate(asked)
         outcome = asyncio.run(preflight.survey(spec, {}))
@@ -93,7 +91,7 @@ def validate(stack: Stack, project: Project = None) -> None:
         facts = {host: record.facts for host, record in outcome.records.items()}
         results = {}
         for pool in slurm.pools:
-            folder = str(path.parent / ".busbar" / name / pool / "validate")
+            folder = str(file.project / ".busbar" / file.stack / pool / "validate")
             now = datetime.now(UTC).isoformat()
             request = job.measure_spec(slurm, pool, facts, folder, again=now)
             measured = MeasureSpec.model_validate({**request, "login": login})
@@ -116,42 +114,27 @@ def verify(
     import asyncio
 
     from busbar.cli.operation import errors_end
+    from busbar.cli.preflight import login_by
     from busbar.cli.verify import end
     from stacks.slurm.package import verify as operation
+    from stacks.slurm.package.config import PROJECT
     from stacks.slurm.package.preflight import hosts_of
 
-    path, name, slurm, secrets = _open(stack, project)
+    slurm, file = _open(stack, project)
     with errors_end():
-        found = asyncio.run(operation.verify(slurm, _login(slurm, path.parent, name, secrets)))
+        found = asyncio.run(operation.verify(slurm, login_by(file, slurm.ssh, PROJECT)))
     roles = {slurm.hosts.controller.name: "controller"} | {host.name: "login" for host in slurm.hosts.login}
     rows = [(host.name, roles.get(host.name, "compute")) for host in hosts_of(slurm)]
-    end(name, rows, found, as_json=as_json, command="busbar slurm verify")
+    end(file.stack, rows, found, as_json=as_json, command="busbar slurm verify")
 
 
-def _open(stack: str, project: Path | None) -> tuple[Path, str, Slurm, frozenset[str]]:
-    """The stack file, the name of the stack, its configuration, and the secrets that are set."""
-    from busbar.config.stackfile import stack_of
+def _open(stack: str, project: Path | None) -> tuple[Slurm, StackFile]:
+    """The configuration of a stack, and its file."""
     from stacks.slurm.package import config
 
     path = find_file(stack, project)
     with findings_end_the_command(path):
-        slurm, secrets = config.read(path)
-    return path, stack_of(path), slurm, secrets
-
-
-def _login(slurm: Slurm, project: Path, stack: str, secrets: frozenset[str]) -> Login:
-    """Raises SecretError where Pulumi does not give a secret."""
-    from busbar.cli.stackfile import read_secret
-    from busbar.hosts.login import Login
-    from stacks.slurm.package.config import PROJECT
-
-    given = {key: read_secret(stack, project, key, namespace=PROJECT) for key in secrets}
-    return Login.of(
-        slurm.ssh,
-        private_key=given.get("sshPrivateKey"),
-        private_key_password=given.get("sshPrivateKeyPassword"),
-        project=project,
-    )
+        return config.read(path)
 
 
 def preflight() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,16 +17,15 @@ from busbar.config import (
     Ssh,
     Validation,
     Worker,
-    errors,
     host_checks,
+    stackfile,
     validation_checks,
 )
 from busbar.config import Hosts as ClusterHosts
 from busbar.config.errors import did_you_mean, path_of, sentence
 from busbar.config.kubernetes_values import DnsLabel
 from busbar.config.partial import PartialConfig
-from busbar.config.secrets import plain_text
-from busbar.config.stackfile import read_config
+from busbar.config.stackfile import StackFile
 from busbar.config.values import Int, Matching, Model, NonEmpty, Text
 from busbar.hosts.login import Login
 
@@ -218,29 +217,10 @@ class Slurm(Model):
         return wanted.busy_deadline_seconds if wanted.when_busy == "wait" else 100
 
 
-def read(path: Path) -> tuple[Slurm, frozenset[str]]:
-    """The validated configuration of a stack file, and the secrets that are set. Raises ConfigError."""
-    config = read_config(path, example=EXAMPLE)
-    findings = list(unknown_keys(config))
-    given = {name: config.get(f"{PROJECT}:{name}") for name in SECRETS}
-    secret = {
-        name for name, value in given.items() if isinstance(value, Mapping) and set(value) == {"secure"}
-    }
-    findings += [
-        _of_project(plain_text(name)) for name, value in given.items() if value and name not in secret
-    ]
-    if f"{PROJECT}:{KEY}" not in config:
-        findings.append(
-            f"{PROJECT}:{KEY}: missing: the object that describes the cluster. Fix: see {EXAMPLE}"
-        )
-    if findings:
-        raise ConfigError(findings)
-    return load(config[f"{PROJECT}:{KEY}"], secret_keys=secret, root=path.parent), frozenset(secret)
-
-
-def unknown_keys(keys: Iterable[str]) -> Iterator[str]:
-    """A finding for each key `busbar-slurm:<name>` of a stack that is not known."""
-    return errors.unknown_keys(keys, PROJECT, [KEY, *SECRETS])
+def read(path: Path) -> tuple[Slurm, StackFile]:
+    """The validated configuration of a stack file, and the file as written. Raises ConfigError."""
+    file = stackfile.read(path, PROJECT, KEY, SECRETS, EXAMPLE)
+    return load(file.data, secret_keys=file.secret_keys, root=file.project), file
 
 
 def load(data: Any, *, secret_keys: Collection[str] = (), root: Path | None = None) -> Slurm:

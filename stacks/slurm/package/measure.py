@@ -11,7 +11,7 @@ import base64
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from busbar.collect.collector import row_text
 from busbar.hosts.host import Host
@@ -62,19 +62,7 @@ class MeasureSpec(Model):
     expectation: dict[str, Any]
 
 
-class Ask(Protocol):
-    """One question to one host: the facts of host/job.sh. Raises ScriptError, UnreachableError."""
-
-    def __call__(
-        self, host: Host, verb: str, payload: Mapping[str, str] | None = None, **values: str
-    ) -> dict[str, Any]: ...
-
-    def gone(self, hosts: Sequence[Host]) -> dict[str, str]:
-        """Which of these hosts can run nothing of a job, and why."""
-        ...
-
-
-class Asked:
+class Ask:
     """The controller and the compute hosts, asked one question at a time by code that is not asynchronous."""
 
     def __init__(self, runner: asyncio.Runner, hosts: Hosts) -> None:
@@ -83,10 +71,13 @@ class Asked:
     def __call__(
         self, host: Host, verb: str, payload: Mapping[str, str] | None = None, **values: str
     ) -> dict[str, Any]:
+        """One question to one host: the facts of host/job.sh. Raises ScriptError, UnreachableError."""
         given = {"NODE_NAME": host.name, "VERB": verb, **{key.upper(): text for key, text in values.items()}}
         return self._runner.run(self._hosts.run(host, SCRIPT, given, payload, seconds=SCRIPT_SECONDS))
 
     def gone(self, hosts: Sequence[Host]) -> dict[str, str]:
+        """Which of these hosts can run nothing of a job, and why."""
+
         async def why(host: Host) -> str:
             values = {"NODE_NAME": host.name, "VERB": "daemon"}
             try:
@@ -373,7 +364,7 @@ def collect(spec: MeasureSpec, clock: Clock, progress: ProgressCallback) -> dict
     """
     with asyncio.Runner() as runner:
         opened = Hosts.open(spec.login)
-        ask = Asked(runner, runner.run(opened.__aenter__()))
+        ask = Ask(runner, runner.run(opened.__aenter__()))
         try:
             return measure(spec, ask, clock, progress)
         finally:

@@ -6,12 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pulumi
-from pulumi.runtime.config import is_config_secret
 
 from busbar.components.engine.ssh import SshLogin
-from busbar.components.engine.stack_config import given_keys, invalid
+from busbar.components.engine.stack_config import invalid, read_stack
 from busbar.config import ConfigError
-from busbar.config.secrets import plain_text
 from stacks.slurm.package import config
 from stacks.slurm.package.config import Slurm
 
@@ -29,15 +27,9 @@ class SlurmStack:
 
         Raises pulumi.RunError with every finding, before any resource is registered.
         """
-        stack = pulumi.Config(config.PROJECT)
-        given = [key for key in config.SECRETS if stack.get(key)]
-        problems = list(config.unknown_keys(given_keys()))
-        problems += [plain_text(key) for key in given if not is_config_secret(f"{config.PROJECT}:{key}")]
-        secrets = {key: stack.require_secret(key) for key in given}
+        data, secrets = read_stack(config.PROJECT, config.KEY, config.SECRETS)
         try:
-            if problems:
-                raise ConfigError(problems)
-            slurm = config.load(stack.get_object(config.KEY) or {}, secret_keys=given, root=project)
+            slurm = config.load(data, secret_keys=secrets, root=project)
             login = SshLogin.load(
                 slurm.ssh,
                 secret_key=secrets.get("sshPrivateKey"),

@@ -17,7 +17,7 @@ from busbar.hosts.host import Host
 from busbar.hosts.remote import ScriptError
 from busbar.judge.archive import Archive
 from stacks.slurm.package import job, measure
-from stacks.slurm.package.measure import MeasureSpec
+from stacks.slurm.package.measure import Ask, MeasureSpec
 from stacks.slurm.tests.support import compute, facts, slurm
 from tests.support.kube_cluster import Clock
 from tests.unit.collect import launcher_log
@@ -32,7 +32,7 @@ VALIDATION = {
 POOL = {"gpus": 1, "rails": 1, "rate_gbps": 400}
 
 
-class Site:
+class Site(Ask):
     """The hosts. `statuses`: what is said of the job, one after the other; the last one stays."""
 
     def __init__(self, *statuses: Mapping[str, Any], log: bytes = LOG, **nodes: str) -> None:
