@@ -59,7 +59,8 @@ write_config() {
 # package needs a restart.
 load() {
   local files
-  files=$(cat "$SLURM_FOLDER"/{slurm,cgroup,gres,topology}.conf 2>/dev/null | sha256sum)
+  # Without places of the hosts there is no topology.conf.
+  files=$({ cat "$SLURM_FOLDER"/{slurm,cgroup,gres,topology}.conf 2>/dev/null || true; } | sha256sum)
   if systemctl is-active --quiet slurmctld && [[ $(cat "$STATE_DIR/config.loaded" 2>/dev/null) != "$files" ]]; then
     rm -f "$STATE_DIR/config.loaded"
     timeout 60 scontrol reconfigure >&2 ||

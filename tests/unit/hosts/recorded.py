@@ -27,20 +27,24 @@ VERSION = "v1.35.6+k3s1"
 
 
 class Host:
-    """A host whose root folder is ROOT."""
+    """A host whose root folder is ROOT.
 
-    def __init__(self, root: Path) -> None:
+    MORE: bash with a function `more-NAME` for each program that it adds or replaces.
+    """
+
+    def __init__(self, root: Path, more: str = "") -> None:
         self.root = root
         self.said: list[str] = []
         """The notes of the last run that succeeded."""
         for folder in ("usr/local/bin", "state/mirror", "etc", "run", "var/lib", "proc/self"):
             (root / folder).mkdir(parents=True)
-        for name in PROGRAMS:
+        for name in {*PROGRAMS, *re.findall(r"^more-(\S+)\(\)", more, re.MULTILINE)}:
             (root / "usr/local/bin" / name).symlink_to(STAND_IN)
         self.write("etc/machine-id", "0123\n")
         self.write("proc/self/mounts", "")
         self.state("ip addr show", "2: eth0    inet 10.0.0.21/16 scope global eth0\n")
         self.state("peers", "")
+        self.state("more.sh", more)
 
     def write(self, path: str, text: str) -> None:
         """A file on the host."""

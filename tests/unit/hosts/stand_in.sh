@@ -113,7 +113,7 @@ k3s() { # VERSION ARGUMENTS...
           ;;
       esac
       ;;
-    "secrets-encrypt status"*) printf '{\n "enable": true,\n "stage": "%s",\n "hashmatch": true\n}\n' "$(state stage)" ;;
+    "secrets-encrypt status"*) printf '{\n "enable": true,\n "stage": "%s",\n "hashmatch": %s\n}\n' "$(state stage)" "$([[ -e $STATE/keys_differ ]] && echo false || echo true)" ;;
     *)
       record k3s "$@"
       case $* in
@@ -204,6 +204,12 @@ while IFS= read -r pattern; do
   # shellcheck disable=SC2053 # a pattern
   if [[ "$name $*" == $pattern ]]; then exit 60; fi
 done < <(state fails)
+# shellcheck source=/dev/null
+source "$STATE/more.sh"
+if declare -F "more-$name" >/dev/null; then
+  "more-$name" "$@"
+  exit
+fi
 case $name in
   id) echo 0 ;;
   sleep)

@@ -204,8 +204,9 @@ def test_nodes_of_several_partitions_are_listed_once() -> None:
 
 def test_a_log_is_read_from_an_offset(tmp_path: Path) -> None:
     (tmp_path / "log").write_bytes(b"0123456789")
-    found = json.loads(output("slurm/job", "job_read", LOG=f"{tmp_path}/log", OFFSET="4"))
-    assert (found["size"], base64.b64decode(found["data"])) == (10, b"456789")
+    for call, data in (("job_read", b"456789"), ("CHUNK_BYTES=3; job_read", b"456")):
+        found = json.loads(output("slurm/job", call, LOG=f"{tmp_path}/log", OFFSET="4"))
+        assert (found["size"], base64.b64decode(found["data"])) == (10, data)
     assert found["free_bytes"] > 0
     gone = json.loads(output("slurm/job", "job_read", LOG=f"{tmp_path}/none", OFFSET="0"))
     assert (gone["size"], gone["data"]) == (-1, "")
@@ -213,7 +214,7 @@ def test_a_log_is_read_from_an_offset(tmp_path: Path) -> None:
 
 JOB = {"JOB_NAME": "nccl-a", "PARTITION": "p", "NODES": "a,b", "COUNT": "2", "LOG": "/x"}
 SUBMIT = """
-asked() { EXISTING; }; payload() { echo script; }
+asked() { [[ $* != *" pending,configuring,running,suspended "* ]] || EXISTING; }; payload() { echo script; }
 timeout() { shift; echo "$*" >asked; echo 'sbatch: a warning' >&2; echo '12;site'; }
 cd "$FOLDER"; job_submit
 """
@@ -224,6 +225,22 @@ def test_a_job_that_has_not_ended_is_not_submitted_again(existing: str, job: str
     found = output("slurm/job", SUBMIT.replace("EXISTING", existing), FOLDER=str(tmp_path), **JOB)
     assert json.loads(found) == {"job_id": job}
     assert (tmp_path / "asked").exists() == (job == "12")
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "said"),
+    [
+        ("slurm_load_jobs error: Invalid job id specified", 0, '{"known":false}\n'),
+        (
+            "slurm_load_jobs error: Unable to contact slurm controller",
+            1,
+            "slurmctld does not answer: slurm_load_",
+        ),
+    ],
+)
+def test_only_a_job_that_slurmctld_does_not_know_is_unknown(answer: str, status: int, said: str) -> None:
+    done = run("slurm/job", f"timeout() {{ echo '{answer}'; return 1; }}; job_status", JOB_ID="7")
+    assert (done.returncode, said in done.stdout + done.stderr) == (status, True)
 
 
 def test_a_job_that_sbatch_refuses_is_told_with_its_words() -> None:
@@ -248,6 +265,16 @@ def test_the_survey_counts_processors_and_devices() -> None:
     assert (found["sockets"], found["cores"], found["threads"], found["gpu_minors"]) == (2, 2, 2, [0, 1])
     uneven = survey("lscpu() { printf '0,0\\n0,1\\n1,2\\n'; }; gpu_minors() { :; };")
     assert (uneven["sockets"], uneven["gpu_minors"]) == (0, [])
+
+
+def test_a_slurm_that_others_have_configured_is_named_in_the_survey(tmp_path: Path) -> None:
+    for file in ("slurm/slurm.key", "slurm-llnl/slurm.conf", "slurm/slurm.conf"):
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).write_text("site")
+        text = scripts.part("slurm/survey").replace(" /etc/slurm", f" {tmp_path}/slurm")
+        text = text.rstrip().removesuffix("slurm_report") + "slurm_foreign"
+        assert output("preflight", text) == f"{tmp_path}/{file}"
+        assert output("preflight", f"owner_field() {{ echo Slurm login host; }}; {text}") == ""
 
 
 def test_the_survey_finds_the_newest_package_of_a_folder(tmp_path: Path) -> None:
@@ -280,7 +307,10 @@ def program(**changes: str) -> str:
     [
         ({}, None),
         ({"gpus": 'printf \'{"status":"failed"\''}, "nvidia-smi fails"),
-        ({"gpus": 'printf \'{"status":"ok","list":[{"model":1}\''}, "1 of 8 GPUs"),
+        (
+            {"gpus": 'printf \'{"status":"ok","list":[\'; for n in {1..7}; do printf \'{"model":1},\'; done'},
+            "7 of 8 GPUs",
+        ),
         ({"good_rails": "printf 7"}, "7 of 8 rails active at 400 Gb/s"),
         ({"gdr": "printf false"}, "no nvidia-peermem"),
     ],
@@ -304,15 +334,16 @@ def test_a_drain_with_a_reason_is_left_as_it_is() -> None:
 
 
 def test_rails_are_the_active_ports_at_the_rate_that_are_not_ignored(tmp_path: Path) -> None:
-    for name, rate, state in (
-        ("mlx5_0", 200, "4: ACTIVE"),
-        ("mlx5_1", 400, "4: ACTIVE"),
-        ("mlx5_2", 400, "1: DOWN"),
-        ("mlx5_9", 400, "4: ACTIVE"),
+    for name, rate, state, link_layer in (
+        ("mlx5_0", 200, "4: ACTIVE", "InfiniBand"),
+        ("mlx5_1", 400, "4: ACTIVE", "InfiniBand"),
+        ("mlx5_2", 400, "1: DOWN", "InfiniBand"),
+        ("mlx5_3", 400, "4: ACTIVE", "Ethernet"),
+        ("mlx5_9", 400, "4: ACTIVE", "InfiniBand"),
     ):
         port = tmp_path / name / "ports" / "1"
         port.mkdir(parents=True)
-        for file, text in {"rate": f"{rate} Gb/sec", "state": state, "link_layer": "InfiniBand"}.items():
+        for file, text in {"rate": f"{rate} Gb/sec", "state": state, "link_layer": link_layer}.items():
             (port / file).write_text(f"{text}\n")
     values = {"HEALTH_RATE": "400", "HEALTH_LINK_LAYER": "InfiniBand"}
     text = scripts.part("slurm/health").rstrip().removesuffix("\nmain")

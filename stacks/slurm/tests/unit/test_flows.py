@@ -1,0 +1,339 @@
+"""The whole scripts of a controller and of its members, in the order of their steps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.unit.hosts.recorded import Host
+
+PROGRAMS = Path(__file__).with_name("programs.sh").read_text()
+OWNER = {"OWNER": "busbar-slurm/site/ctl", "INSTALL_ID": "11", "SLURM_PACKAGES": "os"}
+MARKED = ["chmod 0700 /var/lib/busbar", "write /var/lib/busbar/owner"]
+KEY = "/etc/slurm/slurm.key"
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    return Host(tmp_path, PROGRAMS)
+
+
+def installed(package: str, *, masked: bool = True) -> list[str]:
+    """A unit of Debian starts at its installation, unless it is masked."""
+    apt = ["apt-get update", f"apt-get install -y --no-install-recommends {package}"]
+    if not masked:
+        return apt
+    return [f"systemctl mask --runtime -q {package}", *apt, f"systemctl unmask --runtime -q {package}"]
+
+
+def packages(*steps: str) -> list[str]:
+    folder = "/var/lib/busbar/packages"
+    return [f"write {folder}.before", *steps, f"write {folder}.added", f"rm {folder}.before"]
+
+
+def folders(*more: str) -> str:
+    return " ".join(["install -d -o slurm -g slurm -m 0755 /var/lib/slurm /var/log/slurm", *more])
+
+
+def written(path: str) -> list[str]:
+    """As the user slurm, and only then under its name."""
+    new = f"{path}.busbar-new"
+    return [f"write {new}", f"chown slurm:slurm {new}", f"write {path}"]
+
+
+def unchanged(path: str) -> list[str]:
+    return [*written(path)[:2], f"rm {path}.busbar-new"]
+
+
+def starts(unit: str, action: str = "start") -> list[str]:
+    before = [f"rm /var/lib/busbar/{unit}.started"] if action == "restart" else []
+    return [
+        f"systemctl enable -q {unit}",
+        *before,
+        "systemctl daemon-reload",
+        f"systemctl reset-failed {unit}",
+        f"systemctl {action} {unit}",
+    ]
+
+
+def only(steps: list[str], *beginnings: str) -> list[str]:
+    return [step for step in steps if step.startswith(beginnings)]
+
+
+# ---- The controller ----------------------------------------------------------------------------------------
+
+NODES = "NodeName=gpu-1 CPUs=1\nNodeName=gpu-2 CPUs=1\n"
+PAYLOAD = {
+    **{"slurm_key": "key", "slurm_conf": NODES, "cgroup_conf": "c", "gres_conf": "g", "topology_conf": "t"},
+    **{"quarantine": "", "users": "", "slurmdbd_conf": "StoragePass=word", "database_password": "word"},
+}
+VALUES = {
+    **{**OWNER, "NODE_NAME": "ctl", "RUNNING_JOBS": "refuse", "DRAIN_SECONDS": "60"},
+    **{"KEEP_DATA": "true", "HOME_PATH": "/home"},
+}
+
+
+def controls(host: Host, **payload: str) -> list[str]:
+    """The steps of an installation or an update."""
+    facts = host.facts("slurm/controller", {**PAYLOAD, **payload}, VERB="install", **VALUES)
+    assert facts == {"node": "ctl", "slurmctld": "24.11.5"}
+    return host.steps
+
+
+def refused(host: Host, fails: str, **payload: str) -> str:
+    return host.error("slurm/controller", {**PAYLOAD, **payload}, fails=fails, VERB="install", **VALUES)
+
+
+SQL = [
+    "CREATE DATABASE IF NOT EXISTS slurm_acct_db;",
+    "CREATE USER IF NOT EXISTS 'slurm'@'localhost' IDENTIFIED BY 'word';",
+    "ALTER USER 'slurm'@'localhost' IDENTIFIED BY 'word';",
+    "GRANT ALL ON slurm_acct_db.* TO 'slurm'@'localhost';",
+]
+CONFIGS = [f"/etc/slurm/{name}.conf" for name in ("slurm", "cgroup", "gres", "topology")]
+RECORDED = "write /var/lib/busbar/applied.sha256"
+RECONFIGURED = "scontrol reconfigure"
+
+
+def test_a_controller_is_installed_in_slurm_s_order_and_recorded_last(host: Host) -> None:
+    database = [
+        *installed("slurmdbd"),
+        *installed("slurm-wlm-mysql-plugin", masked=False),
+        *installed("mariadb-server", masked=False),
+    ]
+    assert controls(host) == [
+        *MARKED,
+        "touch /var/lib/busbar/user.created",
+        "touch /var/lib/busbar/mariadb.created",
+        *packages(*database),
+        folders(),
+        *written(KEY),
+        "systemctl start mariadb",
+        "systemctl enable -q mariadb",
+        f"mariadb: {' '.join(SQL)}",
+        *written("/etc/slurm/slurmdbd.conf"),
+        *starts("slurmdbd"),
+        *packages(*installed("slurmctld"), *installed("slurm-client")),
+        folders("/var/lib/slurm/slurmctld"),
+        *unchanged(KEY),
+        *(f"write {path}" for path in CONFIGS),
+        *starts("slurmctld"),
+        RECORDED,
+    ]
+
+
+def test_the_key_and_the_password_of_a_controller_can_be_read_by_slurm_only(host: Host) -> None:
+    controls(host)
+    modes = host.files()
+    assert [modes[path] for path in (KEY, "/etc/slurm/slurmdbd.conf", CONFIGS[0])] == ["600", "600", "644"]
+    applied = (host.root / "var/lib/busbar/applied.sha256").read_text().split()[1::2]
+    assert applied == [f"{host.root}{path}" for path in (KEY, *CONFIGS)]
+
+
+def test_an_update_that_changes_nothing_restarts_and_reloads_nothing(host: Host) -> None:
+    controls(host)
+    steps = controls(host)
+    assert not [step for step in steps if "start " in step.replace("systemctl start mariadb", "")]
+    assert RECONFIGURED not in steps and RECORDED not in steps
+
+
+def test_another_configuration_drains_removed_nodes_before_slurmctld_reads_it(host: Host) -> None:
+    controls(host)
+    (host.root / "var/lib/busbar/mariadb.created").unlink()
+    without = {"slurm_conf": "NodeName=gpu-1 CPUs=1\n", "topology_conf": ""}
+    changed = controls(host, **without, quarantine="gpu-1 RMA 7\n")
+    assert only(changed, "scontrol", "write /etc/slurm/slurm.conf", "rm /etc") == [
+        "rm /etc/slurm/slurm.key.busbar-new",
+        "rm /etc/slurm/slurmdbd.conf.busbar-new",
+        "scontrol update nodename=gpu-2 state=drain reason=busbar: removed",
+        "rm /etc/slurm/slurm.key.busbar-new",
+        "write /etc/slurm/slurm.conf",
+        "rm /etc/slurm/topology.conf",
+        RECONFIGURED,
+        "scontrol update nodename=gpu-1 state=drain reason=busbar: quarantine: RMA 7",
+    ]
+    assert "systemctl restart slurmctld" not in changed and changed[-1] == RECORDED
+    assert "touch /var/lib/busbar/mariadb.created" not in changed, "a MariaDB that was there is not busbar's"
+
+
+@pytest.mark.parametrize("jobs", ["7"])
+def test_a_node_with_jobs_stays_in_the_configuration(host: Host, jobs: str) -> None:
+    controls(host)
+    host.state("jobs", f"{jobs}\n")
+    said = refused(host, "nothing", slurm_conf="NodeName=gpu-1 CPUs=1\n")
+    assert f"gpu-2 is no longer configured, and jobs {jobs} run on it; it stays" in said
+    assert (host.root / "etc/slurm/slurm.conf").read_text() == NODES
+
+
+def test_a_configuration_that_slurmctld_refuses_is_an_error_until_it_is_read(host: Host) -> None:
+    controls(host)
+    said = refused(host, "scontrol reconfigure", cgroup_conf="new")
+    assert "slurmctld refuses the new configuration and runs on with the old one" in said
+    assert RECORDED not in host.steps
+    assert RECONFIGURED in controls(host), "it may have taken the new one all the same"
+    assert RECONFIGURED in controls(host, cgroup_conf="new")
+    assert RECONFIGURED not in controls(host, cgroup_conf="new")
+
+
+def test_another_key_restarts_both_daemons_and_one_that_does_not_start_is_tried_again(host: Host) -> None:
+    controls(host)
+    assert "slurmdbd did not restart" in refused(host, "systemctl restart slurmdbd", slurm_key="next")
+    restarts = "systemctl restart slurmdbd", "systemctl restart slurmctld"
+    assert only(controls(host), "systemctl restart") == [restarts[0]], "it may have started all the same"
+    assert only(controls(host, slurm_key="next"), "systemctl restart") == [*restarts]
+
+
+def test_accounting_that_is_switched_off_stops_and_keeps_its_data(host: Host) -> None:
+    controls(host)
+    steps = controls(host, slurmdbd_conf="")
+    assert steps[1:5] == [
+        "systemctl disable --now slurmdbd",
+        "rm /etc/slurm/slurmdbd.conf",
+        "rm /var/lib/busbar/slurmdbd.started",
+        *packages()[:1],
+    ]
+    assert not [step for step in steps if "DROP" in step or "purge" in step]
+
+
+DROPPED = "mariadb: DROP DATABASE IF EXISTS slurm_acct_db; DROP USER IF EXISTS 'slurm'@'localhost';"
+DATA = "var/lib/mysql/slurm_acct_db/table"
+
+
+@pytest.mark.parametrize("keep", ["true", "false"])
+def test_a_removed_controller_stops_before_its_packages_go_and_drops_no_data_that_are_kept(
+    host: Host, keep: str
+) -> None:
+    controls(host)
+    host.write(DATA, "jobs")
+    facts = host.facts("slurm/controller", {}, VERB="remove", **{**VALUES, "KEEP_DATA": keep})
+    assert facts == {"node": "ctl", "removed": True}
+    gone = ["libslurm", "mariadb-server", "slurm-client", "slurm-wlm-mysql-plugin", "slurmctld", "slurmdbd"]
+    assert only(host.steps, "systemctl dis", "mariadb", "apt-get", "userdel") == [
+        "systemctl disable --now slurmctld",
+        "systemctl disable --now slurmdbd",
+        *([DROPPED] if keep == "false" else []),
+        "systemctl disable --now mariadb",
+        f"apt-get purge -y {' '.join(gone)}",
+        "userdel slurm",
+    ]
+    assert [*host.files()] == ([f"/{DATA}"] if keep == "true" else [])
+
+
+def test_a_mariadb_and_a_user_that_were_there_before_stay(host: Host) -> None:
+    host.state("users", "slurm\n")
+    host.state("version.mariadb-server", "11.4")
+    host.state("active.mariadb", "")
+    controls(host)
+    host.write(DATA, "jobs")
+    host.facts("slurm/controller", {}, VERB="remove", **{**VALUES, "KEEP_DATA": "false"})
+    assert DROPPED in host.steps
+    assert "systemctl disable --now mariadb" not in host.steps and "userdel slurm" not in host.steps
+    purged = next(step for step in host.steps if "purge" in step)
+    assert "mariadb-server" not in purged and [*host.files()] == [f"/{DATA}"]
+
+
+def test_a_controller_of_another_stack_is_left_alone(host: Host) -> None:
+    controls(host)
+    facts = host.facts("slurm/controller", {}, VERB="remove", **{**VALUES, "INSTALL_ID": "22"})
+    assert (facts["removed"], host.steps) == (False, [])
+
+
+def test_a_slurm_without_its_own_key_is_too_old(host: Host) -> None:
+    old = PROGRAMS.replace("24.11.5", "22.05.8")
+    host.state("more.sh", old)
+    assert "Slurm 22.05.8 is too old: auth/slurm and sackd came with 23.11" in refused(host, "nothing")
+
+
+# ---- Compute and login hosts -------------------------------------------------------------------------------
+
+NODE = "NodeName=gpu-1 Gres=gpu:h100:8(S:0-1) State=IDLE Partitions=h100"
+MEMBER = {
+    **{**OWNER, "NODE_NAME": "gpu-1", "UNIT": "slurmd", "CONTROLLER": "10.0.0.1:6817", "GPUS": "8"},
+}
+
+
+def joins(host: Host, *, unit: str = "slurmd", **payload: str) -> list[str]:
+    """The steps of an installation or an update."""
+    host.state("node.gpu-1", NODE)
+    given = {"slurm_key": "key", "health": "program" if unit == "slurmd" else "", "users": "", **payload}
+    values = {**MEMBER, "UNIT": unit, "HOME_PATH": f"{host.root}/run/home"}
+    facts = host.facts("slurm/member", given, VERB="install", **values)
+    known = {"state": "IDLE", "gpus": 8} if unit == "slurmd" else {"state": "", "gpus": 0}
+    assert facts == {"node": "gpu-1", "version": "24.11.5", **known}
+    return host.steps
+
+
+DROP_IN = "/etc/systemd/system/slurmd.service.d/busbar.conf"
+HEALTH = "/usr/local/lib/busbar/slurm-health"
+
+
+def test_a_compute_host_starts_with_its_key_its_options_and_its_health_check(host: Host) -> None:
+    assert joins(host) == [
+        *MARKED,
+        "touch /var/lib/busbar/user.created",
+        *packages(*installed("slurmd"), *installed("slurm-client")),
+        folders(),
+        *written(KEY),
+        f"write {DROP_IN}",
+        f"write {HEALTH}",
+        *starts("slurmd"),
+        RECORDED,
+    ]
+    modes = host.files()
+    assert (modes[KEY], modes[HEALTH], modes[DROP_IN]) == ("600", "755", "644")
+
+
+def test_jobs_of_a_compute_host_may_lock_all_memory_as_rdma_needs(host: Host) -> None:
+    joins(host)
+    assert (host.root / DROP_IN[1:]).read_text().splitlines() == [
+        "# Written by busbar",
+        "[Service]",
+        'Environment="SLURMD_OPTIONS=--conf-server 10.0.0.1:6817"',
+        "LimitMEMLOCK=infinity",
+    ]
+
+
+def test_an_update_of_a_compute_host_restarts_it_for_another_key_only(host: Host) -> None:
+    joins(host)
+    assert not [step for step in joins(host) if "start slurmd" in step]
+    assert [step for step in joins(host, slurm_key="next") if "start slurmd" in step] == [
+        "systemctl restart slurmd"
+    ]
+
+
+def test_a_compute_host_with_a_gpu_less_is_not_recorded(host: Host) -> None:
+    host.state("node.gpu-1", NODE.replace(":8(", ":7("))
+    given = {"slurm_key": "key", "health": "", "users": ""}
+    said = host.error("slurm/member", given, fails="nothing", VERB="install", **MEMBER, HOME_PATH="/home")
+    assert "the node has 7 GPUs in Slurm, expected 8" in said
+    assert RECORDED not in host.steps
+
+
+def test_a_user_has_a_home_and_keys_that_others_cannot_read_and_each_key_once(host: Host) -> None:
+    users = "user ada 5001\nkey ssh-ed25519 AAAA ada@here\n"
+    steps, home = joins(host, users=users), "/run/home/ada"
+    made = [f"useradd -u 5001 -U -M -d {home} -s /bin/bash ada", f"install -d -m 0700 -o ada -g 5001 {home}"]
+    assert [step for step in steps if "ada" in step][:2] == made
+    assert not set(made) & set(joins(host, users=users))
+    keys = f"{home}/.ssh/authorized_keys"
+    assert (host.root / keys[1:]).read_text() == "ssh-ed25519 AAAA ada@here\n"
+    assert host.files()[keys] == "600"
+    host.facts("slurm/member", {}, VERB="remove", **MEMBER)
+    assert "userdel ada" in host.steps
+
+
+def test_a_removed_compute_host_has_nothing_of_slurm(host: Host) -> None:
+    joins(host)
+    host.facts("slurm/member", {}, VERB="remove", **MEMBER)
+    assert host.steps[0] == "systemctl disable --now slurmd"
+    assert "apt-get purge -y libslurm slurm-client slurmd" in host.steps
+    assert host.files() == {}
+
+
+def test_a_login_host_is_ready_when_its_controller_answers(host: Host) -> None:
+    assert "systemctl start sackd" in joins(host, unit="sackd")
+    values = {**MEMBER, "UNIT": "sackd", "HOME_PATH": "/home"}
+    given = {"slurm_key": "key", "health": "", "users": ""}
+    said = host.error("slurm/member", given, fails="scontrol ping", VERB="install", **values)
+    assert "the controller 10.0.0.1:6817 does not answer. Fix: check port 6817 from here" in said
