@@ -23,7 +23,8 @@ as_kubelet() {
     "get node "*kubeletVersion*) [[ -z ${RUNS:-} ]] || echo "$RUNS" ;;
     "patch node "*"true"*true*) echo "true true" >"$ROOT/node" ;;
     "patch node "*null*null*) echo "- -" >"$ROOT/node" ;;
-    "get pods -A --field-selector spec.nodeName=worker-1,"*) cat "$ROOT/pods" ;;
+    "get pods -A --field-selector spec.nodeName=worker-1,status.phase!=Succeeded,status.phase!=Failed "*)
+      cat "$ROOT/pods" ;;
     *"create --raw "*/eviction*)
       pod=$(sed 's/.*"namespace":"\(.*\)","name":"\(.*\)"}}/\1\/\2/')
       echo "$pod" >>"$ROOT/evicted"

@@ -297,6 +297,46 @@ def test_what_still_runs_from_before_a_restart_does_not_end_the_wait(tmp_path: P
     assert len((tmp_path / "looks").read_text()) == 4, "one before the restart, three after it"
 
 
+def test_crashes_from_before_a_restart_do_not_count() -> None:
+    call = "systemctl() { :; }; K3S_CRASHED_BEFORE=5; k3s_restart k3s-agent; echo $K3S_CRASHED_BEFORE"
+    assert output("k3s-agent", call) == "0\n", "reset-failed makes systemd count anew"
+
+
+def test_the_unit_is_the_one_of_k3s_s_own_installer() -> None:
+    """k3s-io/k3s install.sh: pods outlive a restart (KillMode), and K3s starts again however it ended."""
+    text = output("k3s-server", 'write_file() { echo "$*"; cat; }; k3s_unit k3s server')
+    assert text.splitlines()[0] == "/etc/systemd/system/k3s.service 0644"
+    assert (
+        text.partition("[Unit]\n")[2]
+        == """\
+Description=Lightweight Kubernetes (server)
+Documentation=https://k3s.io
+Wants=network-online.target
+After=network-online.target
+
+[Install]
+WantedBy=multi-user.target
+
+[Service]
+Type=notify
+EnvironmentFile=-/etc/default/%N
+EnvironmentFile=-/etc/sysconfig/%N
+KillMode=process
+Delegate=yes
+LimitNOFILE=1048576
+LimitNPROC=infinity
+LimitCORE=infinity
+TasksMax=infinity
+TimeoutStartSec=0
+Restart=always
+RestartSec=5s
+ExecStartPre=-/sbin/modprobe br_netfilter
+ExecStartPre=-/sbin/modprobe overlay
+ExecStart=/usr/local/bin/k3s server
+"""
+    )
+
+
 def test_repeated_crashes_end_the_wait() -> None:
     done = crashes_while_awaited("bad key in config.yaml")
     assert "k3s crashed 3 times" in done.stderr

@@ -224,6 +224,14 @@ def test_a_stage_out_of_order_changes_nothing(server: Host, found: str, stage: s
     assert refused(server, f"in stage '{found}', from which '{stage}' cannot begin", STAGE=stage) == []
 
 
+def test_no_stage_begins_while_the_servers_have_different_keys(server: Host) -> None:
+    server.state("stage", "prepare")
+    server.state("keys_differ", "")
+    values = {"VERB": "stage", "STAGE": "rotate", "NODE_NAME": "server-1"}
+    assert "the servers do not have the same keys" in server.error("k3s-key", {}, fails="nothing", **values)
+    assert server.steps == []
+
+
 def test_the_key_is_left_alone_while_a_restore_is_not_finished_or_k3s_does_not_run(server: Host) -> None:
     server.write("var/lib/busbar/restoring", "")
     assert refused(server, "an earlier restore of etcd is not finished on this host", STAGE="prepare") == []

@@ -408,6 +408,8 @@ def test_a_program_that_fills_the_log_with_its_xids_hides_none_of_the_hardware(t
     last = other.replace("pid=41", "pid=42")
     log = "\n".join([first, *[other] * 3000, last]) + "\n"
     assert json.loads(output("preflight", printing(tmp_path, "journalctl", log) + "xids")) == [first, last]
+    few = printing(tmp_path, "journalctl", log) + "XID_LINES=1; xids"
+    assert json.loads(output("preflight", few)) == [last]
 
 
 def test_a_log_of_the_kernel_without_xids_is_no_error(tmp_path: Path) -> None:

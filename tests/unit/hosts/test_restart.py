@@ -138,9 +138,9 @@ def test_only_the_restart_of_a_running_agent_is_prepared(current: str, active: s
     ]
 
 
-def hash_of(root: Path, config: str) -> str:
+def hash_of(root: Path, config: str, sha256: str = "a", images: str = "") -> str:
     (root / "config.yaml").write_text(config)
-    places = f"K3S_CONFIG_DIR={root}; K3S_SHA256=a; find() {{ :; }}; "
+    places = f"K3S_CONFIG_DIR={root}; K3S_SHA256={sha256}; IMAGES='{images}'; find() {{ :; }}; "
     done = run("k3s-agent", places + "desired_state_hash k3s-agent")
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -152,3 +152,5 @@ def test_labels_and_taints_restart_no_agent_and_everything_else_does(tmp_path: P
     assert hash_of(tmp_path, plain) == hash_of(tmp_path, listed)
     assert hash_of(tmp_path, plain) != hash_of(tmp_path, plain.replace("v=1", "v=2"))
     assert hash_of(tmp_path, listed) != hash_of(tmp_path, listed.replace("node-name: a", "node-name: b"))
+    assert hash_of(tmp_path, plain) != hash_of(tmp_path, plain, sha256="b")
+    assert hash_of(tmp_path, plain) != hash_of(tmp_path, plain, images=f"{'1' * 64} http://mirror/a.tar")
