@@ -195,6 +195,12 @@ def halves(one: str, two: str, line: int = 1) -> Run:
     return table([row(8 * GIB, measurement(busbw=one), measurement(busbw=two), line=line)], ranks=16)
 
 
+@pytest.mark.parametrize(("one", "two"), [("400.00", "359.00"), ("359.00", "400.00")])
+def test_the_slower_half_of_the_largest_message_counts(one: str, two: str) -> None:
+    found = finding(halves(one, two), expected_busbw_gbps=400.0)
+    assert (found.result.busbw_gbps, found.code) == (359.0, Code.BUSBW_BELOW_FLOOR)
+
+
 @pytest.mark.parametrize(
     ("one", "two", "code"),
     [

@@ -140,6 +140,7 @@ def test_the_result_of_440_workers_with_different_pci_addresses_fits_too() -> No
         ({"s-1": True, "s-2": True, "s-3": True}, []),
         ({"s-1": True, "s-2": True, "s-3": False}, []),  # the one that leaves is the one that is down
         ({"s-1": True, "s-2": False}, []),  # nobody leaves
+        ({"s-1": True, "s-2": True, "s-3": False, "s-4": True}, []),  # s-3 goes too
     ],
 )
 def test_a_running_server_does_not_leave_etcd_while_one_that_stays_is_down(
@@ -194,8 +195,9 @@ def test_a_host_of_this_cluster_or_of_one_that_cannot_be_told_is_not_refused(
     assert check_across_hosts(site, {"worker-1": report(owner=found)}, {}) == []
 
 
-def test_two_workers_that_are_swapped_are_both_named() -> None:
-    site = spec(a_host("worker-1"), a_host("worker-2")).model_copy(update={"install_id": OURS})
+@pytest.mark.parametrize("known", [OURS, None])
+def test_two_workers_that_are_swapped_are_both_named(known: str | None) -> None:
+    site = spec(a_host("worker-1"), a_host("worker-2")).model_copy(update={"install_id": known})
     reports = {
         "worker-1": report(hostname="b", owner=mark("worker-worker-2")),
         "worker-2": report(hostname="a", owner=mark("worker-worker-1")),

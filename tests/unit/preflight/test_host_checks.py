@@ -80,6 +80,7 @@ def test_a_good_host_without_gpus_has_no_findings(role: str) -> None:
         ({"missing_tools": ["curl", "flock"]}, "error", "missing tools: curl, flock"),
         ({"disks": [SMALL]}, "error", "12.0 GB free on /, the disk of /var/lib/rancher/k3s/agent/containerd"),
         ({"disks": [NVME, {"path": "/", "free_bytes": 10**9}]}, "error", "1.0 GB free on /, expected 2 GB"),
+        ({"disks": [NVME, SMALL, {"path": "/db", "free_bytes": 10**9}]}, "error", "1.0 GB free on /db, exp"),
         ({"tmp_is_writable": False}, "error", "/tmp has no room for a file of 1 MB"),
         ({"memory_bytes": 1 << 30}, "error", "1.0 GiB of memory"),
         ({"swap_bytes": 8 << 30}, "warning", "8.0 GiB of swap"),
@@ -149,9 +150,17 @@ def test_a_server_with_data_under_its_own_name_is_accepted() -> None:
     assert findings("server", **SERVER, server_name="worker-1") == []
 
 
-def test_a_load_balancer_needs_the_api_port_for_itself() -> None:
-    finding = only(findings("lb", listening=[{"port": 6443, "process": "nginx"}]))
-    assert "TCP port 6443 is in use by nginx" in finding.what
+@pytest.mark.parametrize(
+    ("role", "port"), [("lb", 6443), *(("server", port) for port in (6443, 2379, 2380, 10250))]
+)
+def test_a_host_needs_the_ports_of_its_role_for_itself(role: str, port: int) -> None:
+    finding = only(findings(role, **SERVER, listening=[{"port": port, "process": "nginx"}]))
+    assert f"TCP port {port} is in use by nginx" in finding.what
+
+
+def test_swap_matters_to_the_nodes_of_kubernetes_only() -> None:
+    assert only(findings("server", **SERVER, swap_bytes=8 << 30)).level == "warning"
+    assert findings("lb", **SERVER, swap_bytes=8 << 30) == []
 
 
 def test_a_haproxy_that_serves_the_site_is_not_taken_over() -> None:
@@ -423,6 +432,10 @@ def test_another_address_of_flannel_is_a_warning_where_k3s_runs_and_nothing_wher
 def test_a_name_that_nothing_is_downloaded_from_any_more_is_a_warning() -> None:
     running: dict[str, Any] = {"k3s_data": True, "managed": ["k3s-agent"], "k3s_version": "v1.35.6+k3s1"}
     assert only(findings(unresolved=["github.com"], **running)).level == "warning"
+    assert (
+        only(findings(unresolved=["github.com"], **running | {"k3s_version": "v1.35.2+k3s1"})).level
+        == "error"
+    )
 
 
 def test_a_server_that_has_the_shared_address_does_not_overlap_with_it() -> None:

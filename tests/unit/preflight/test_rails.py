@@ -24,6 +24,7 @@ def ports(*described: dict[str, Any]) -> list[Hca]:
         ({"state": "2: INIT"}, "port is INIT, not ACTIVE"),
         ({"state": ""}, "port is in an unknown state, not ACTIVE"),
         ({"rate": "200 Gb/sec (4X HDR)"}, "rate is 200 Gb/s, not 400"),
+        ({"rate": "800 Gb/sec (4X XDR)"}, "rate is 800 Gb/s, not 400"),
         ({"rate": ""}, "rate is 0 Gb/s, not 400"),
     ],
 )
