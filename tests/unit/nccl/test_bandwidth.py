@@ -62,6 +62,7 @@ def test_messages_that_reach_the_plateau_just_so_are_large_enough() -> None:
     assert finding(of("390.00", GIB)).code == Code.BUSBW_IN_RANGE
     found = finding(of("390.00", 512 * MIB))
     assert (found.status, found.code) == ("unknown", Code.BUSBW_SMALL_MESSAGES)
+    assert not found.result.passed
     assert "largest message 512 MiB, at least 1 GiB is needed" in found.reason
 
 
@@ -199,6 +200,8 @@ def halves(one: str, two: str, line: int = 1) -> Run:
 def test_the_slower_half_of_the_largest_message_counts(one: str, two: str) -> None:
     found = finding(halves(one, two), expected_busbw_gbps=400.0)
     assert (found.result.busbw_gbps, found.code) == (359.0, Code.BUSBW_BELOW_FLOOR)
+    [point] = found.result.curve
+    assert (point.out_of_place.busbw_gbps, point.in_place.busbw_gbps) == (float(one), float(two))
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from busbar.nccl import Expectation
 from busbar.nccl.expected import profiles
 from busbar.nccl.expected.bounds import Bounds, bounds
+from busbar.nccl.expected.formulas import tree_of_two
 from busbar.nccl.expected.published import PublishedResult, comparable, published_results, size_class
 from busbar.nccl.expected.system import NVLINK, NVLS, System, is_gpu
 from busbar.nccl.log.collective import COLLECTIVES
@@ -171,7 +172,18 @@ def test_two_racks_are_judged_by_what_racks_were_seen_to_reach(nodes: int) -> No
     assert Expectation(profile="gb200-multirack", nodes=nodes).bounds("all_gather").floor is None
 
 
+def test_racks_of_few_hosts_are_not_expected_to_exceed_what_their_rails_carry() -> None:
+    racks = System("GB200", 4, 4, 4, 400, 900, nodes_per_domain=2)
+    assert racks.line_rate == 400
+    assert bounds(racks, "all_reduce", "auto").expected == tree_of_two(racks) < 810
+
+
 H100 = System("H100", 2, 8, 8, 400, 450)
+
+
+def test_gpus_without_nvlink_have_no_reduction_in_an_nvswitch() -> None:
+    assert H100.nvls == 481.0
+    assert replace(H100, nvlink_gbps=0).nvls is None
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from busbar.nccl.checks.codes import Code
 from busbar.nccl.checks.ranks import ranks
 from busbar.nccl.checks.result import Check
 from busbar.nccl.expected.system import is_gpu
+from busbar.nccl.log.collective import factor
 from busbar.nccl.log.evidence import Evidence
 from busbar.nccl.log.records import Banner, LogLine, Measurement, Rank, Run
 from tests.unit.nccl.tables import MIB, context, measurement, row, table
@@ -137,6 +138,12 @@ def test_hosts_are_compared_without_their_domain() -> None:
     assert checked(run_of(), hosts=["worker-0.site", "worker-2.site"]).code == Code.RANKS_OTHER_HOSTS
 
 
+def test_every_host_has_the_expected_ranks_and_not_only_the_first() -> None:
+    moved = [*LIST[:15], replace(LIST[15], host="worker-2")]
+    found = ranks(context(Expectation(gpus_per_node=8), with_list(moved), nodes=3, ranks=16))
+    assert (found.code, found.reason) == (Code.RANKS_WRONG_PER_NODE, "worker-1 has 7 ranks, expected 8")
+
+
 def test_a_host_with_more_or_fewer_ranks_than_expected_is_named() -> None:
     moved = [*LIST[:7], replace(LIST[7], host="worker-1", device=8), *LIST[8:]]
     check = checked(with_list(moved))
@@ -229,6 +236,19 @@ def test_busbw_is_that_of_16_ranks_within_what_both_values_were_rounded_by(
 ) -> None:
     check = checked(whole(table([row(512 * MIB, SIXTEEN, measurement("5000.0", algbw, busbw))], 16)))
     assert check.code == (Code.RANKS_COMPLETE if fits else Code.RANKS_OTHER_FACTOR)
+
+
+# PERFORMANCE.md of nccl-tests.
+SHARE = ("all_gather", "reduce_scatter", "alltoall", "alltoallv", "gather", "scatter", "hypercube")
+WHOLE = ("broadcast", "reduce", "sendrecv")
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("all_reduce", 1.875), *((name, 0.9375) for name in SHARE), *((name, 1.0) for name in WHOLE)],
+)
+def test_busbw_is_algbw_by_the_factor_of_the_collective(name: str, expected: float) -> None:
+    assert factor(name, 16) == expected
 
 
 def test_the_factor_of_an_unknown_program_is_not_known() -> None:

@@ -179,6 +179,7 @@ BOTH = {"worker-0": IB8, "worker-1": IB8}
         ({**BOTH, "worker-1": IB8[1:]}, {}, Code.HCAS_TOO_FEW),
         (BOTH, {"hcas": list(IB8)}, Code.HCAS_OPENED),
         ({**BOTH, "worker-1": IB8[1:]}, {"hcas": list(IB8)}, Code.HCAS_OTHER),
+        ({**BOTH, "worker-1": (*IB8, "mlx5_9")}, {"hcas": list(IB8)}, Code.HCAS_OTHER),
         # names that are given are all that counts
         ({"worker-0": IB8[:1], "worker-1": IB8[:1]}, {"hcas": list(IB8[:1])}, Code.HCAS_OPENED),
         (BOTH, {"hcas": list(IB8), "transport": "socket"}, Code.HCAS_OPENED),

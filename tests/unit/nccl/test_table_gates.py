@@ -51,6 +51,12 @@ def test_the_summary_of_the_first_table_shows_that_it_is_complete() -> None:
     assert (check.line, check.evidence, check.reason[:9]) == (4, "avg", "1, 1 rows")
 
 
+def test_a_damaged_table_counts_also_where_another_collective_was_asked_for() -> None:
+    found = gates_of(whole(), whole(20, damaged=1))
+    found.tables = {"all_reduce": found.log.runs[:1]}
+    assert completeness(found).code == Code.COMPLETENESS_DAMAGED
+
+
 def test_the_first_table_without_a_row_is_named() -> None:
     check = completeness(gates_of(whole(), whole(20, rows=[]), whole(40, rows=[])))
     assert check.reason == "2 tables have no row (line 21)"
@@ -61,6 +67,9 @@ def measured(one: str, two: str, name: str = "all_reduce") -> Run:
     run = whole(rows=[row(100_000, Measurement(errors=one, **good), Measurement(errors=two, **good))])
     run.preamble.name = f"{name}_perf"
     return run
+
+
+COMPARED = ("all_gather", "reduce_scatter", "broadcast", "reduce", "gather", "scatter", "hypercube")
 
 
 def validated(value: int | None) -> Run:
@@ -92,6 +101,7 @@ def validated(value: int | None) -> Run:
         # nccl-tests does not compare the in-place half of these
         (measured("0", "N/A", "sendrecv"), "pass", Code.CORRECTNESS_VERIFIED),
         (measured("N/A", "0", "sendrecv"), "unknown", Code.CORRECTNESS_NOT_STATED),
+        *((measured("0", "N/A", name), "unknown", Code.CORRECTNESS_NOT_STATED) for name in COMPARED),
     ],
 )
 def test_every_row_was_compared_and_is_right(run: Run, status: str, code: Code) -> None:

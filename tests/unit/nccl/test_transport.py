@@ -74,6 +74,7 @@ def test_tables_over_different_transports_are_mixed_and_an_unknown_one_makes_all
         (printed(DIRECT, net_directions=BOTH_ENDS), {}, "pass", Code.TRANSPORT_AS_EXPECTED),
         (printed(DIRECT, net_directions=BOTH_ENDS), {"networks": ["IB"]}, "pass", Code.TRANSPORT_AS_EXPECTED),
         (printed({"NET/IB_v8/0": 2}), {"networks": ["IB"]}, "fail", Code.TRANSPORT_OTHER_EDGE),
+        (printed({"NET/IBext/0": 2}), {"networks": ["IB"]}, "fail", Code.TRANSPORT_OTHER_EDGE),
         (printed({"NET/IBext_v8/0": 2}), {"networks": ["IBext"]}, "pass", Code.TRANSPORT_AS_EXPECTED),
         (printed({"NET/UCX/0": 2}), {"networks": ["IB", "IBext"]}, "fail", Code.TRANSPORT_OTHER_EDGE),
         (printed({"NET/MyOwn/0": 2}), {}, "fail", Code.TRANSPORT_OTHER_EDGE),
