@@ -189,6 +189,9 @@ def test_packages_are_those_of_the_hosts_that_are_configured(tmp_path: Path) -> 
     given["hosts"]["nfs_server"] = host("nfs-1", "192.0.2.30")
     found = needs(load(given), tmp_path, ROOT / "helm_values")
     assert names(found, "package") == ["haproxy", "keepalived", "nfs-kernel-server"]
+    shared = site(load_balancers=0)
+    shared["hosts"]["virtual_ip"] = {"address": "192.0.2.200", "interface": "eth0"}
+    assert names(needs(load(shared), tmp_path, ROOT / "helm_values"), "package") == ["keepalived"]
 
 
 def test_an_image_is_listed_once(tmp_path: Path) -> None:

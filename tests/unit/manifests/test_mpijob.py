@@ -13,6 +13,7 @@ import pytest
 
 from busbar.manifests import mpijob
 from busbar.manifests.nccljob import NcclJob, TopologyFile, resolve
+from busbar.manifests.scheduling import priority_class
 from tests.support.kube_site import cluster, job
 
 
@@ -72,8 +73,26 @@ def test_workers_go_one_to_a_node_and_only_to_the_nodes_of_the_pool() -> None:
     ]
     (apart,) = affinity["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     assert apart["topologyKey"] == "kubernetes.io/hostname"
-    labels = {"training.kubeflow.org/job-name": manifest["metadata"]["name"]}
-    assert labels.items() <= apart["labelSelector"]["matchLabels"].items()
+    assert apart["labelSelector"]["matchLabels"] == {
+        "training.kubeflow.org/job-name": manifest["metadata"]["name"],
+        "training.kubeflow.org/job-role": "worker",
+    }
+
+
+def test_each_device_of_a_profile_is_mounted_from_its_own_path() -> None:
+    paths = {"/dev/gdrdrv": "CharDevice", "/usr/local/gib": "Directory"}
+    pod = worker(mpijob.render(replace(job(), host_paths=paths)))
+    volumes = {each["name"]: each["hostPath"] for each in pod["volumes"] if "hostPath" in each}
+    mounts = {each["mountPath"]: volumes.get(each["name"]) for each in pod["containers"][0]["volumeMounts"]}
+    assert mounts == {
+        "/dev/shm": None,
+        **{path: {"path": path, "type": kind} for path, kind in paths.items()},
+    }
+
+
+def test_pods_of_idle_nodes_end_for_any_other_pod_and_no_pod_without_a_class_is_like_them() -> None:
+    made = priority_class("idle")
+    assert (made["value"], made["preemptionPolicy"], made["globalDefault"]) == (-1000, "Never", False)
 
 
 def test_a_worker_sees_no_account_and_no_services_of_its_namespace_and_ends_soon() -> None:
@@ -192,6 +211,9 @@ def test_hcas_come_from_our_operator_else_from_the_profile_else_by_the_configure
     assert job(network_operator={"resource": "example.com/hca"}).hca_resources == {"example.com/hca": 8}
     assert job(network_operator=off).hca_resources == {"nvidia.com/hostdev": 8}
     assert job(network_operator=off, validation={"transport": "socket"}).hca_resources == {}
+    known = {"enabled": False, "resource": "rdma/ib"}
+    assert job(network_operator=known).hca_resources == {"rdma/ib": 8}
+    assert job(network_operator=known, validation={"transport": "socket"}).hca_resources == {}
     assert job(network_operator=off, validation={"profile": "h100-coreweave"}).hca_resources == {"rdma/ib": 1}
 
 

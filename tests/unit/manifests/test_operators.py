@@ -162,6 +162,9 @@ def test_multus_and_nv_ipam_are_part_of_the_policy_only_where_they_are_asked_for
     images = {part: each["image"] for part, each in found["secondaryNetwork"].items()}
     assert images == {"cniPlugins": "plugins", "multus": "multus-cni", "ipoib": "ipoib-cni"}
     assert found["nvIpam"]["image"] == "nvidia-k8s-ipam"
+    assert found["nvIpam"]["enableWebhook"] is False, "it would need a certificate manager"
+    [limited] = found["secondaryNetwork"]["multus"]["containerResources"]
+    assert limited == {"name": "kube-multus", "limits": {"cpu": "256m", "memory": "512Mi"}}
     versions = {each["version"] for each in (*found["secondaryNetwork"].values(), found["nvIpam"])}
     assert versions == {found["sriovDevicePlugin"]["version"]}
     assert {**TAINT, "operator": "Equal"} in found["tolerations"]

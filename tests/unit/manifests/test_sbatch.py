@@ -281,6 +281,11 @@ def test_segments_fit_a_rack_and_divide_the_nodes(nodes: int, domain: int, segme
     assert segment_size(nodes, domain) == segment
 
 
+def test_slurm_gives_a_job_at_least_its_deadline() -> None:
+    for seconds, minutes in ((60, 1), (61, 2), (1800, 30)):
+        assert f"#SBATCH --time={minutes}\n" in script(job(validation={"deadline_seconds": seconds}), None)
+
+
 def test_without_a_profile_no_segment_is_asked_for() -> None:
     assert "--segment" not in script(job(), None)
 
