@@ -94,6 +94,11 @@ def test_an_issuer_with_all_that_kubernetes_knows_of_it_is_accepted() -> None:
             {"expression": "claims.groups", "prefix": "a"},
             "claimMappings.groups.prefix: given with an expression. Fix: write it into the expression",
         ),
+        (
+            "claimMappings.groups",
+            {"expression": "claims.groups", "prefix": ""},
+            "claimMappings.groups.prefix: given with an expression. Fix: write it into the expression",
+        ),
         ("claimMappings.uid", {}, "claimMappings.uid: has neither claim nor expression"),
         (
             "claimMappings.username",

@@ -322,6 +322,8 @@ def test_the_shared_address_may_not_be_that_of_a_host() -> None:
     data["hosts"]["virtual_ip"]["address"] = "192.0.2.1"
     [found] = findings(data)
     assert "is the address of hosts.load_balancers[0]" in found
+    [found] = findings(sharing(3, "192.0.2.12"))
+    assert "is the address of hosts.servers[1]" in found
 
 
 def test_a_worker_of_an_unknown_pool_is_told_the_pool_that_was_meant() -> None:
@@ -720,6 +722,9 @@ def test_the_nfs_server_is_one_host_and_no_worker(section: Any, own: bool, findi
         data["hosts"]["nfs_server"] = host("nfs-1", "192.0.2.50")
     (found,) = findings(data)
     assert found.startswith(finding)
+    for worker in data["hosts"]["workers"]:
+        del worker["pool"]
+    assert findings(data) == [found], "of the only pool"
 
 
 def test_the_nfs_server_has_a_name_and_an_address_of_its_own() -> None:

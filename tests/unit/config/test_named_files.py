@@ -60,9 +60,10 @@ def test_a_chart_of_a_repository_is_not_looked_for_on_this_machine(tmp_path: Pat
 def test_the_private_half_of_a_key_is_accepted_and_the_public_half_is_not(tmp_path: Path) -> None:
     (tmp_path / "id").write_text(PRIVATE_KEY)
     assert found(tmp_path, ssh={"key_file": "id"}) == []
-    (tmp_path / "id").write_text("ssh-ed25519 AAAA someone\n")
-    [finding] = found(tmp_path, ssh={"key_file": "id"})
-    assert finding.startswith("ssh.key_file: 'id'")
+    for public in ("ssh-ed25519 AAAA someone\n", "-----BEGIN PUBLIC KEY-----\nAAAA\n"):
+        (tmp_path / "id").write_text(public)
+        [finding] = found(tmp_path, ssh={"key_file": "id"})
+        assert finding.startswith("ssh.key_file: 'id'")
 
 
 def test_a_key_that_cannot_be_read_is_named_with_the_reason(tmp_path: Path) -> None:
