@@ -110,7 +110,8 @@ def test_a_job_whose_pods_are_not_all_ready_in_time_gives_its_quota_back() -> No
 def test_the_stack_s_own_values_win() -> None:
     values = kueue.values(HELM_VALUES, training(kueue={"values": {"controllerManager": {"replicas": 2}}}))
     assert values["controllerManager"]["replicas"] == 2
-    assert values["controllerManager"]["tolerations"]
+    servers = {"key": "node-role.kubernetes.io/control-plane", "operator": "Exists", "effect": "NoSchedule"}
+    assert values["controllerManager"]["tolerations"] == [servers]
 
 
 def test_the_order_of_a_queue_is_as_configured() -> None:

@@ -36,6 +36,22 @@ def test_every_exporter_has_only_its_own_collector_and_the_configured_image() ->
         assert [each for each in args if each.startswith("--collector.") and "=" not in each][1:] == [own]
 
 
+def test_exporters_run_as_nobody_and_change_nothing_on_a_node() -> None:
+    found = manifests.workloads(watch())
+    for kind, name in (("DaemonSet", "busbar-rails"), ("Deployment", "busbar-metrics")):
+        pod, its = of_kind(found, kind)[name]["spec"]["template"]["spec"], container(found, kind, name)
+        assert pod["securityContext"] == {"runAsNonRoot": True, "runAsUser": 65534}
+        assert pod["automountServiceAccountToken"] is False
+        assert its["securityContext"] == {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True}
+        assert [mount["readOnly"] for mount in its["volumeMounts"]] == [True]
+        assert its["resources"]["limits"].keys() == {"memory"}
+
+
+def test_series_of_two_pods_are_never_there_at_once() -> None:
+    deployment = of_kind(manifests.workloads(watch()), "Deployment")["busbar-metrics"]
+    assert deployment["spec"]["strategy"] == {"type": "Recreate"}
+
+
 def test_hcas_can_be_limited_to_those_of_the_rails() -> None:
     rails = container(manifests.workloads(watch(devices="mlx5_[0-7]")), "DaemonSet", "busbar-rails")
     assert rails["args"][-1] == "--collector.infiniband.device-include=^(mlx5_[0-7])$"
@@ -69,13 +85,15 @@ def test_the_services_select_the_pods_and_the_monitors_the_services() -> None:
 def test_rules_find_the_job_and_the_node_of_a_rail_by_the_labels_that_its_monitor_sets() -> None:
     [endpoint] = of_kind(manifests.monitoring(watch()), "ServiceMonitor")["busbar-rails"]["spec"]["endpoints"]
     assert {"targetLabel": "job", "replacement": "busbar-rails"} in endpoint["relabelings"]
-    node = {"sourceLabels": ["__meta_kubernetes_pod_node_name"], "targetLabel": "node"}
-    assert node in endpoint["relabelings"]
+    for label in ("node", "instance"):
+        of_node = {"sourceLabels": ["__meta_kubernetes_pod_node_name"], "targetLabel": label}
+        assert of_node in endpoint["relabelings"]
 
 
 def test_dcgm_exporter_is_read_in_the_namespace_of_the_gpu_operator_or_not_at_all() -> None:
     monitors = of_kind(manifests.monitoring(watch(dcgm_namespace="gpus")), "ServiceMonitor")
     assert monitors["busbar-dcgm"]["spec"]["namespaceSelector"] == {"matchNames": ["gpus"]}
+    assert [each["port"] for each in monitors["busbar-dcgm"]["spec"]["endpoints"]] == ["gpu-metrics"]
     assert "busbar-dcgm" not in of_kind(manifests.monitoring(watch(dcgm=False)), "ServiceMonitor")
 
 
@@ -103,7 +121,8 @@ def test_values_of_prometheus_follow_from_the_configuration_and_the_stack_s_own_
     assert spec["resources"] == {"requests": {"memory": "14Gi"}}
     claim = spec["storageSpec"]["volumeClaimTemplate"]["spec"]
     assert (claim["storageClassName"], claim["resources"]) == ("fast", {"requests": {"storage": "200Gi"}})
-    assert spec["ruleSelectorNilUsesHelmValues"] is False
+    for kind in ("rule", "serviceMonitor", "podMonitor", "probe", "scrapeConfig"):
+        assert spec[f"{kind}SelectorNilUsesHelmValues"] is False
     default = values(HELM_VALUES, watch(stack={"mode": "install"}).stack, 1)["prometheus"]["prometheusSpec"]
     assert default["retention"] == "10d"
     assert "storageClassName" not in default["storageSpec"]["volumeClaimTemplate"]["spec"]
@@ -115,6 +134,9 @@ def test_parts_of_k3s_that_have_no_endpoint_of_their_own_are_not_read() -> None:
         assert found[part] == {"enabled": False}
     assert not any(found["defaultRules"]["rules"].values())
     assert found["crds"] == {"enabled": False}
+    monitor = found["prometheus-node-exporter"]["prometheus"]["monitor"]
+    rails = {"sourceLabels": ["__name__"], "regex": "node_infiniband_.*", "action": "drop"}
+    assert monitor["metricRelabelings"] == [rails], "busbar-rails has them"
     assert STACK.release == "kube-prometheus-stack"
 
 

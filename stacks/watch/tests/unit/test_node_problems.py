@@ -90,3 +90,15 @@ def test_the_pod_reads_the_rules_and_the_log_and_starts_again_with_other_rules()
 
 def test_it_is_off_by_default() -> None:
     assert not Watch.model_validate(configured()).node_problem_detector.enabled
+
+
+def test_the_detector_reads_the_kernel_s_log_of_its_node_and_writes_nothing_there() -> None:
+    [pod] = [each["spec"]["template"]["spec"] for each in manifests(watch()) if each["kind"] == "DaemonSet"]
+    [container] = pod["containers"]
+    assert container["securityContext"] == {"privileged": True, "readOnlyRootFilesystem": True}
+    node = {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
+    assert container["env"] == [node]
+    assert {each["mountPath"]: each["readOnly"] for each in container["volumeMounts"]} == {
+        "/dev/kmsg": True,
+        "/etc/busbar": True,
+    }
