@@ -15,7 +15,7 @@ from busbar.collect.spec import CollectSpec
 from busbar.collect.watch import Unreachable
 from busbar.judge.archive import Archive
 from busbar.kube.client import ApiError
-from busbar.nccl.schema import SCHEMA
+from busbar.nccl.schema import JUDGE, SCHEMA
 from tests.support.kube_cluster import Clock, Cluster, container, pod, unreachable, warning
 from tests.unit.collect import launcher_log
 
@@ -144,7 +144,7 @@ def test_a_stored_verdict_of_a_former_judge_gives_way_where_the_log_is_kept(tmp_
     api = finished()
     new = run(api, spec(tmp_path))
     ((_, stored),) = api.created
-    old = {**new, "judge": 1, "verdict": "fail", "passed": False, "reasons": ["of a former judge"]}
+    old = {**new, "judge": JUDGE - 1, "verdict": "fail", "passed": False, "reasons": ["of a former judge"]}
     stored["data"]["verdict.json"] = json.dumps(old)
     assert run(api, spec(tmp_path)) == new
     (tmp_path / "nccl.log.zst").unlink()

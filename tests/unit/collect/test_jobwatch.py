@@ -125,9 +125,13 @@ def test_a_job_that_just_does_not_start_ends_at_the_deadline_with_what_was_seen_
     assert 600 <= clock.time < 602
 
 
-def test_a_suspended_job_says_how_to_measure_again() -> None:
-    with pytest.raises(JobNeverStarted, match=r"Fix: increase validation\.run"):
-        watch(world(job=mpijob(("Suspended", "MPIJobSuspended", "")))).first_pod()
+def test_a_suspended_job_says_how_to_measure_again_at_once() -> None:
+    suspended = mpijob(("Suspended", "MPIJobSuspended", ""))
+    for pods in ([], [waiting_worker("ContainerCreating")]):
+        clock = Clock()
+        with pytest.raises(JobNeverStarted, match=r"Fix: increase validation\.run"):
+            watch(world(job=suspended, pods=pods), clock).first_pod()
+        assert clock.time == 0
 
 
 def test_a_job_that_is_not_there_is_said_so() -> None:
