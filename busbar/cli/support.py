@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from busbar.config.stackfile import StackFile
 
 PACKAGES = (
-    "busbar",
     "pulumi",
     "pulumi-command",
     "pulumi-kubernetes",
@@ -121,6 +120,8 @@ def _versions(project: Path) -> dict[str, Any]:
     import platform
     from importlib import metadata
 
+    from busbar import release
+
     def version(package: str) -> str | None:
         try:
             return metadata.version(package)
@@ -128,11 +129,12 @@ def _versions(project: Path) -> dict[str, Any]:
             return None
 
     return {
+        "busbar": release.line(),
         "python": platform.python_version(),
         "system": platform.platform(),
         "packages": {package: version(package) for package in PACKAGES},
         "pulumi": _run("pulumi", "version"),
-        "commit": _run("git", "-C", str(project), "rev-parse", "HEAD"),
+        "project_commit": _run("git", "-C", str(project), "rev-parse", "HEAD"),
     }
 
 

@@ -13,6 +13,7 @@ import yaml
 import zstandard
 from typer.testing import CliRunner, Result
 
+from busbar import __version__
 from busbar.cli import build
 from busbar.support.redact import Redactor, is_secret_name
 from tests.support.clusters import site
@@ -139,7 +140,10 @@ def test_what_is_needed_to_help_is_in_the_bundle(project: Path) -> None:
         *("README.txt", "versions.json", "config.yaml", "preflight.json", "engine.json", "files.json"),
         *("files/h100/nccl.log.zst", "files/h100/verdict.json"),
     }
-    assert json.loads(texts["versions.json"])["pulumi"] == "v3.259.0"
+    versions = json.loads(texts["versions.json"])
+    assert versions["pulumi"] == "v3.259.0"
+    assert versions["busbar"].startswith(f"busbar {__version__} (commit ")
+    assert None not in versions["packages"].values()
     config = yaml.safe_load(texts["config.yaml"])
     assert config["busbar:cluster"]["pools"]["h100"]["rails"] == 8
     assert config["busbar:cluster"]["hosts"]["servers"][0]["host_key"].startswith("ssh-ed25519 ")
