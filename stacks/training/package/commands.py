@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from busbar.cli.output import fail, progress
+from busbar.cli.output import USAGE, fail, progress
 from busbar.cli.stackfile import Project, Stack, find_file, findings_end_the_command
 from stacks.training.package import storage_commands
 
@@ -124,16 +124,18 @@ def check(
 
     from pydantic import ValidationError
 
-    from busbar.cli import EX_USAGE
     from busbar.nccl.log.source import Source, open_log
+    from busbar.outputs.values import problems
     from stacks.training.package.expectation import Expectation
     from stacks.training.package.log import read_lines
     from stacks.training.package.verdict import judge
 
     try:
         expectation = Expectation.model_validate(json.loads(verdict.read_text())["expectation"])
-    except (ValueError, KeyError, TypeError, ValidationError) as error:
-        fail(f"{verdict}: is not the verdict of a training run: {error}", EX_USAGE)
+    except (ValueError, KeyError, TypeError) as error:
+        # That of pydantic is one, and has many lines.
+        why = problems(error) if isinstance(error, ValidationError) else f"{type(error).__name__}: {error}"
+        fail(f"{verdict}: is not the verdict of a training run: {why}. Fix: name its verdict.json", USAGE)
     source = Source()
     with open_log(str(log)) as stream:
         blocks = source.blocks(source.chunks(stream))

@@ -134,3 +134,16 @@ def test_check_config_prints_one_finding_with_its_path_for_one_error(
 def test_a_stack_that_is_not_there_is_bad_usage(tmp_path: Path) -> None:
     result = busbar("check-config", str(tmp_path / "Pulumi.prod.yaml"))
     assert result.exit_code == 64
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [("{}", "KeyError: 'expectation'"), ('{"expectation": {}}', "nodes: Field required, got {}")],
+)
+def test_another_file_than_a_verdict_is_named_in_one_line(text: str, why: str, tmp_path: Path) -> None:
+    file = tmp_path / "verdict.json"
+    file.write_text(text)
+    done = busbar("check", str(file), "--verdict", str(file))
+    assert done.exit_code == 64
+    assert done.stderr.startswith(f"error: {file}: is not the verdict of a training run: {why}")
+    assert done.stderr.count("\n") == 1
