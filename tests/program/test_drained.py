@@ -11,13 +11,15 @@ from tests.program.harness import Run, run_program
 from tests.support.clusters import site
 
 
-def ended(monkeypatch: pytest.MonkeyPatch, **drained: str) -> Run:
-    """An update of three workers, of which only gpu-1 is Ready."""
+def ended(monkeypatch: pytest.MonkeyPatch, *, quarantined: bool = False, **drained: str) -> Run:
+    """An update of three workers, of which only gpu-1 is Ready; `quarantined`: gpu-3."""
     names = [f"gpu-{number}" for number in (1, 2, 3)]
     known = {name.replace("_", "-"): reason for name, reason in drained.items()}
     state = Nodes(names=frozenset(names), ready=frozenset(["gpu-1"]), drained=known)
     monkeypatch.setattr(harness, "NO_NODES", state)
     cluster = site(workers={"h100": 3})
+    if quarantined:
+        cluster["hosts"]["workers"][2]["quarantine"] = "RMA"
     return run_program(cluster, healthy(cluster))
 
 
@@ -33,3 +35,7 @@ def test_a_worker_that_was_drained_is_named_and_may_be_off(monkeypatch: pytest.M
 def test_another_one_that_is_not_ready_fails_the_update(monkeypatch: pytest.MonkeyPatch) -> None:
     run = ended(monkeypatch, gpu_2="fan")
     assert str(run.error).startswith("gpu-3: the Node is not Ready. Fix: ")
+
+
+def test_a_worker_in_quarantine_may_be_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert ended(monkeypatch, quarantined=True, gpu_2="fan").error is None

@@ -132,10 +132,20 @@ def test_the_policy_follows_the_release_that_brings_its_kind_and_is_followed_by_
     assert run.waits_for(run.named("network-operator-hcas"), policy)
 
 
-def test_changed_values_of_a_chart_repeat_the_wait_for_the_gpus() -> None:
-    before = program().named("gpu-operator-gpus").inputs["triggers"]
-    after = program(gpu_operator={"values": {"gfd": {"enabled": False}}}).named("gpu-operator-gpus")
-    assert before != after.inputs["triggers"]
+@pytest.mark.parametrize(
+    ("wait", "changes"),
+    [
+        ("gpu-operator-gpus", {"gpu_operator": {"values": {"gfd": {"enabled": False}}}}),
+        ("gpu-operator-gpus", {"gpu_operator": {"version": "v26.3.3"}}),
+        ("network-operator-hcas", {"network_operator": {"values": {"upgradeCRDs": False}}}),
+        ("network-operator-hcas", {"network_operator": {"version": "26.1.2"}}),
+        ("network-operator-hcas", {"network_operator": {"selectors": {"pfNames": ["ib0"]}}}),
+    ],
+)
+def test_a_changed_chart_or_policy_repeats_the_wait_for_its_devices(
+    run: Run, wait: str, changes: dict[str, Any]
+) -> None:
+    assert program(**changes).named(wait).inputs["triggers"] != run.named(wait).inputs["triggers"]
 
 
 def test_an_operator_that_another_tool_installed_is_only_waited_for() -> None:

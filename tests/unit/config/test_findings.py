@@ -500,6 +500,10 @@ def test_the_leading_v_of_a_chart_version_must_be_as_its_repository_has_it() -> 
             "k3s.server_args.kube-apiserver-arg: 'oidc-issuer-url=https://login.example.com': the API server "
             "does not start with it beside an AuthenticationConfiguration. Fix: use k3s.authentication.jwt",
         ),
+        (
+            {"server_args": {"kube-apiserver-arg": ["--oidc-client-id=k3s"]}},
+            "k3s.server_args.kube-apiserver-arg: '--oidc-client-id=k3s': the API server does not start",
+        ),
     ],
 )
 def test_keys_that_busbar_writes_into_config_yaml_cannot_be_written_twice(

@@ -173,6 +173,19 @@ def test_a_finished_diagnosis_begins_anew(tmp_path: Path) -> None:
     assert [job[0][0] for job in site.jobs] == ["A", "A"]
 
 
+@pytest.mark.parametrize(("hours", "continued"), [(23, True), (25, False)])
+def test_a_diagnosis_that_was_stopped_is_continued_within_a_day(
+    tmp_path: Path, hours: int, continued: bool
+) -> None:
+    site = Site(tmp_path, groups=(2,), validation={"diagnose": {"node_minutes": 1}})
+    site.diagnose()
+    kept = State.read(tmp_path / "diagnosis")
+    assert kept is not None
+    kept.model_copy(update={"began": kept.began - hours * 3600}).write(tmp_path / "diagnosis")
+    site.diagnose()
+    assert ("continuing: " in "\n".join(site.said)) is continued
+
+
 def test_node_minutes_end_it_before_a_job_that_would_cost_more(tmp_path: Path) -> None:
     site = Site(tmp_path, groups=(4,), validation={"diagnose": {"node_minutes": 3}})
     found = site.diagnose()

@@ -11,7 +11,11 @@ import typer.testing
 import yaml
 
 from busbar.cli import build, stackfile
+from busbar.config import load
 from busbar.diagnosis import Diagnosis, Scope, State
+from busbar.diagnosis.findings import Findings, Row
+from busbar.diagnosis.quarantine import LimitExceeded, reasons
+from busbar.hosts.inventory import Inventory
 from busbar.localise import Group
 from tests.support.clusters import site
 from tests.unit.measure.foreign import Foreign
@@ -98,6 +102,23 @@ def test_more_nodes_than_the_limit_of_the_pool_are_refused_and_none_is_written(f
         "at most 1 of the 6 workers of pool h100 may be put in quarantine at once. No changes made"
         in done.stderr
     )
+
+
+def test_the_last_usable_node_of_a_pool_is_not_put_in_quarantine(tmp_path: Path) -> None:
+    cluster = site(workers={"h100": 3})
+    cluster["pools"]["h100"]["quarantine_limit"] = "100%"
+    names = tuple(each["name"] for each in cluster["hosts"]["workers"])
+    scope = Scope(
+        inventory=Inventory.of(load(cluster)), pool="h100", nodes=names, project=tmp_path, folder=tmp_path
+    )
+    rows = [Row("node", name, (name,), None, "", False, 190, 400, 2, (), (), ()) for name in names]
+
+    def found(*rows: Row) -> Findings:
+        return Findings("h100", rows, (), {}, (), "", 6, 60, 1)
+
+    assert reasons(found(*rows[:2]), scope).keys() == {*names[:2]}
+    with pytest.raises(LimitExceeded, match="at most 2 of the 3 workers"):
+        reasons(found(*rows), scope)
 
 
 def test_of_two_nodes_of_which_one_is_slow_none_is_put_in_quarantine(found: State) -> None:

@@ -33,6 +33,9 @@ def test_a_checksum_in_the_configuration_comes_before_the_file(tmp_path: Path) -
     (tmp_path / "sums.txt").write_text(SUMS)
     settings = k3s(checksums_file="sums.txt", sha256={"amd64": "F" * 64})
     assert download_values(settings, "server", tmp_path)["SHA256_AMD64"] == "f" * 64
+    listed = {"url": "http://mirror/system.tar.zst", "roles": ["server"], "sha256": "E" * 64}
+    archives = download_values(k3s(checksums_file="sums.txt", images=[listed]), "server", tmp_path)["IMAGES"]
+    assert archives == f"{'e' * 64} http://mirror/system.tar.zst"
 
 
 def test_archives_go_to_the_roles_that_they_are_for(tmp_path: Path) -> None:
@@ -40,6 +43,13 @@ def test_archives_go_to_the_roles_that_they_are_for(tmp_path: Path) -> None:
     settings = k3s(checksums_file="sums.txt", images=IMAGES)
     values = download_values(settings, "server", tmp_path)
     assert values["IMAGES"] == f"{ARCHIVE} http://mirror/images/system.tar.zst"
+
+
+def test_an_archive_is_found_by_the_name_that_its_url_stands_for(tmp_path: Path) -> None:
+    (tmp_path / "sums.txt").write_text(f"{BINARY}  k3s\n{ARCHIVE}  cuda+12.tar\n")
+    images = [{"url": "http://mirror/cuda%2B12.tar", "roles": ["worker"]}]
+    values = download_values(k3s(checksums_file="sums.txt", images=images), "worker", tmp_path)
+    assert values["IMAGES"] == f"{ARCHIVE} http://mirror/cuda%2B12.tar"
 
 
 def test_an_archive_that_the_checksums_file_does_not_name_is_refused(tmp_path: Path) -> None:

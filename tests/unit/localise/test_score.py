@@ -211,14 +211,25 @@ def test_a_node_whose_pairs_give_nothing_is_slow() -> None:
     assert [suspect.nodes for suspect in found.suspects] == [("su0-0",)]
 
 
-def test_the_median_of_three_healthy_partners_decides() -> None:
+def test_the_median_of_healthy_partners_decides_and_of_two_the_better_one() -> None:
     pairs = [Group("A", 1, "in_group", ("a", "b")), Group("A", 2, "in_group", ("c", "d"))]
     runs = [Group("B", number, "in_group", ("a", partner)) for number, partner in enumerate("cde")]
     known = {pairs[0]: 200.0, pairs[1]: 400.0, Group("A", 3, "in_group", ("d", "e")): 400.0}
-    two_of_three = [(200.0, 200.0, 400.0, ["a"]), (200.0, 400.0, 400.0, [])]
-    for *values, confirmed in two_of_three:
-        results = {**known, **dict(zip(runs, values, strict=True))}
+    cases: list[tuple[list[float], list[str]]] = [
+        ([200, 200, 400], ["a"]), ([200, 400, 400], []), ([200, 400], []), ([200, 200], ["a"]),
+    ]  # fmt: skip
+    for values, confirmed in cases:
+        results = {**known, **dict(zip(runs, values, strict=False))}
         assert list(score(Known(results, EXPECTED), {}).confirmed) == confirmed
+
+
+def test_a_node_with_good_pairs_is_slow_alone_after_four_runs() -> None:
+    good = {Group("A", n, "in_group", pair): 400.0 for n, pair in enumerate((("a", "b"), ("c", "d")))}
+    good |= {Group("A", 0, "node", (node,)): 480.0 for node in "bcd"}
+    for runs, slow in ((3, []), (4, [("nvlink", ("a",))])):
+        alone = {Group("B", number, "node", ("a",)): 240.0 for number in range(runs)}
+        found = score(Known({**good, **alone}, EXPECTED), {})
+        assert [(each.cause, each.nodes) for each in found.suspects] == slow
 
 
 def test_after_the_first_stage_those_without_a_good_pair_are_undecided() -> None:

@@ -140,6 +140,19 @@ def test_an_object_whose_creation_was_never_answered_is_removed(cluster: Foreign
     assert cluster.left == []
 
 
+def test_an_object_of_another_run_that_has_the_name_of_an_unanswered_one_stays(
+    cluster: Foreign, tmp_path: Path
+) -> None:
+    def taken(job: Any) -> None:
+        job["metadata"]["labels"]["busbar/nccl-run"] = "run-9"
+        raise unreachable()
+
+    cluster.runs = taken
+    with pytest.raises(CannotMeasure, match="MPIJob cannot be created: "):
+        measured(cluster, planned(cluster, "bench"), tmp_path)
+    assert len(cluster.left) == 1
+
+
 def test_an_error_in_the_middle_removes_what_was_created(cluster: Foreign, tmp_path: Path) -> None:
     cluster.runs = lambda job: cluster.failures.extend([ApiError("GET /x", 401, "Unauthorized")])
     with pytest.raises(ApiError, match="Unauthorized"):

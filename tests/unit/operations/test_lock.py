@@ -16,10 +16,11 @@ import asyncssh
 import pytest
 
 from busbar.hosts.host import Host
+from busbar.hosts.login import Login
 from busbar.hosts.remote import Hosts
 from busbar.operations import lock
 from busbar.operations.lock import LockedError, held
-from tests.support.ssh_hosts import at, login, machine
+from tests.support.ssh_hosts import HOST, at, login, machine, public
 from tests.unit.hosts.bash import run
 
 UP, RESTORE, ROTATE = "busbar up dev", "busbar restore dev", "busbar rotate dev"
@@ -133,6 +134,18 @@ def test_a_server_without_an_answer_holds_no_update_up_and_is_needed_for_a_resto
     with (
         pytest.raises(LockedError, match=r"^server-1: .*Fix: "),
         held(login(), [nobody], RESTORE, on_all=True),
+    ):
+        pytest.fail("without a lock")
+
+
+def test_a_bastion_without_an_answer_holds_no_update_up_and_is_needed_for_a_restore() -> None:
+    jump = {"address": "127.0.0.1", "user": "root", "port": 1, "host_key": public(HOST)}
+    behind = Login.model_validate({**login().model_dump(), "bastion": jump})
+    with held(behind, [at(1, "server-1", "server")], UP, on_all=False):
+        pass
+    with (
+        pytest.raises(LockedError, match="bastion"),
+        held(behind, [at(1, "server-1", "server")], RESTORE, on_all=True),
     ):
         pytest.fail("without a lock")
 

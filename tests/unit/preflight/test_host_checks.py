@@ -165,8 +165,9 @@ def test_swap_matters_to_the_nodes_of_kubernetes_only() -> None:
 
 def test_a_haproxy_that_serves_the_site_is_not_taken_over() -> None:
     serving = [{"port": 80, "process": "haproxy"}, {"port": 443, "process": "haproxy"}]
-    finding = only(findings("lb", active_units=["haproxy"], listening=serving))
-    assert finding.level == "error"
+    for managed in ([], ["keepalived"]):
+        finding = only(findings("lb", active_units=["haproxy"], managed=managed, listening=serving))
+        assert finding.level == "error"
     assert "haproxy, which busbar did not install, serves TCP port 80, 443" in finding.what
     ours = [{"port": 6443, "process": "haproxy"}]
     assert findings("lb", active_units=["haproxy"], managed=["haproxy"], listening=ours) == []
@@ -183,21 +184,23 @@ def test_a_worker_that_runs_a_server_is_listed_in_the_wrong_role() -> None:
     assert "k3s is active, but the host is listed as a worker" in finding.what
 
 
-def gpus(number: int = 8, model: str = "NVIDIA H100 80GB HBM3") -> dict[str, Any]:
-    gpu = {"model": model, "driver": "570.124.06", "persistence_mode": True, "mig": False}
+def gpus(number: int = 8, model: str = "NVIDIA H100 80GB HBM3", driver: str = "570.124.06") -> dict[str, Any]:
+    gpu = {"model": model, "driver": driver, "persistence_mode": True, "mig": False}
     return {"status": "ok", "error": "", "list": [gpu] * number, "pci": 8}
 
 
 def test_gpus_without_persistence_mode_are_a_warning() -> None:
-    gpu = {"model": "NVIDIA H100 80GB HBM3", "driver": "570.124.06", "persistence_mode": False, "mig": False}
-    finding = only(findings(gpus={"status": "ok", "error": "", "list": [gpu] * 8, "pci": 8}))
+    with_it = gpus()["list"][0]
+    found = [with_it] * 5 + [with_it | {"persistence_mode": False}] * 3
+    finding = only(findings(gpus={"status": "ok", "error": "", "list": found, "pci": 8}))
     assert finding.level == "warning"
-    assert "persistence mode is off on 8 GPUs" in finding.what
+    assert "persistence mode is off on 3 GPUs" in finding.what
     assert "nvidia-persistenced" in finding.fix
 
 
 def test_a_missing_gpu_is_counted() -> None:
     assert "7 GPUs (8 on the PCI bus), expected 8" in only(findings(gpus=gpus(7))).what
+    assert "9 GPUs (8 on the PCI bus), expected 8" in only(findings(gpus=gpus(9))).what
 
 
 def test_a_host_whose_driver_comes_as_a_container_needs_none() -> None:
@@ -260,6 +263,10 @@ def test_dma_buf_does_instead_of_peermem() -> None:
     [
         ({"gdr": {"peermem": False, "open_modules": False}}, "the open kernel modules"),
         ({"gdr": NO_PEERMEM, "kernel": "5.4.0-100-generic"}, "kernel 5.12 or later"),
+        (
+            {"gdr": NO_PEERMEM, "gpus": gpus(driver="510.47.03"), "fabric_manager": None},
+            "driver 515 or later (got 510.47.03)",
+        ),
     ],
 )
 def test_without_peermem_and_dma_buf_there_is_no_gpudirect(changes: dict[str, Any], lacks: str) -> None:

@@ -56,6 +56,11 @@ def test_a_folder_that_cannot_be_exported_is_found(folder: dict[str, Any], level
     assert what in finding.what
 
 
+def test_where_root_is_nobody_pods_of_root_cannot_write_either() -> None:
+    [finding] = server(NFS.model_copy(update={"squash": "root"}), kind="folder", writable=False)
+    assert "as whom pods that run as root write (nfs_server.squash: root)" in finding.what
+
+
 def test_what_is_allowed_is_not_a_finding() -> None:
     allowed = NFS.model_copy(update={"allow_system_disk": True, "squash": "none"})
     assert server(allowed, system_disk=True, kind="folder", writable=False) == []

@@ -52,6 +52,11 @@ def test_a_worker_must_have_what_its_pool_says() -> None:
     )
 
 
+def test_servers_need_room_for_etcd_and_images_and_load_balancers_for_a_package() -> None:
+    spec = asked()
+    assert [spec.requirements_of(each).min_disk_gb for each in spec.hosts] == [1, 10, 50]
+
+
 def test_gpudirect_is_asked_for_unless_the_stack_says_otherwise() -> None:
     for validation, transport in (({}, "gpudirect-rdma"), ({"transport": "socket"}, "socket")):
         spec = asked(validation=validation)

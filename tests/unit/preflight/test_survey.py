@@ -132,6 +132,7 @@ def test_only_a_worker_that_passed_before_may_be_down_and_is_asked_again_next_ti
     assert ("No route to host; left out of this update" in finding.what) is may_be_down
     expected = {"host-1": HostRecord("", "machine", {"gpus": 8})} if may_be_down else {}
     assert outcome.records == expected
+    assert facts.unreachable(outcome.records) == expected.keys()
 
 
 def test_hosts_whose_connection_times_out_among_others_are_asked_again_a_few_at_a_time(
@@ -218,6 +219,14 @@ def test_a_chatty_login_is_told_apart_from_a_report(key_file: Path) -> None:
     assert "without a facts line, got 'Welcome to worker-1!'" in what(ask_one(chatty, key_file))
 
 
+def test_the_report_of_another_release_is_an_error(key_file: Path) -> None:
+    def earlier(process: asyncssh.SSHServerProcess[str]) -> None:
+        process.stdout.write('{"schema_version":4}\n')
+        process.exit(0)
+
+    assert "preflight printed another report than expected" in what(ask_one(earlier, key_file))
+
+
 def test_a_login_that_prints_before_the_script_does_is_no_obstacle(key_file: Path) -> None:
     def chatty(process: asyncssh.SSHServerProcess[str]) -> None:
         process.stdout.write("Welcome to worker-1!\nmodules: cuda ")
@@ -284,6 +293,12 @@ def test_a_host_that_is_not_asked_again_may_have_got_k3s_since(key_file: Path) -
 def test_a_host_is_asked_again_when_it_must_have_something_else() -> None:
     more = REQUIRED.model_copy(update={"gpus": 4})
     assert fingerprint(spec(a_host())) != fingerprint(spec(a_host(), required=more))
+
+
+def test_a_host_is_asked_again_by_another_script(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = fingerprint(spec(a_host()))
+    monkeypatch.setattr("busbar.hosts.scripts.digest", lambda script: "0" * 12)
+    assert fingerprint(spec(a_host())) != before
 
 
 def test_a_host_is_asked_again_at_another_address() -> None:
