@@ -1,7 +1,6 @@
 """The command line, `python -m busbar`; MODULES says where its commands are.
 
-Exit codes: 0 good, 1 a finding, 64 bad usage (sysexits' EX_USAGE; 2 means "no verdict" in `nccl check`),
-70 an error of busbar itself. Imports inside commands are lazy, so that `--help` and the short commands start
+Imports inside commands are lazy, so that `--help` and the short commands start
 quickly and `busbar nccl` needs no package of the extra `stack`.
 """
 
@@ -19,14 +18,13 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from busbar.cli.output import INTERRUPTED, SOFTWARE, USAGE
 from busbar.cli.output import error as print_error
-from busbar.cli.stack.errors import INTERRUPTED, USAGE, missing_package
+from busbar.cli.stack.errors import missing_package
 
 if TYPE_CHECKING:
     from busbar.capability import Capability
 
-EX_USAGE = USAGE
-EX_SOFTWARE = 70
 # What typer raises on bad usage is public only as BadParameter's base.
 USAGE_ERROR: Any = typer.BadParameter.__base__
 
@@ -92,7 +90,7 @@ def _print_version(wanted: bool) -> None:
 
 def build(arguments: Sequence[str] = ()) -> typer.Typer:
     """Assemble the command line from the sub-modules: of one group only, where ARGUMENTS begin with it."""
-    setattr(USAGE_ERROR, "exit_code", EX_USAGE)  # noqa: B010  (typer has 2)
+    setattr(USAGE_ERROR, "exit_code", USAGE)  # noqa: B010  (typer has 2)
     app = typer.Typer(
         name="busbar",
         help="From a list of machines to a K3s cluster whose InfiniBand fabric has been measured.",
@@ -184,16 +182,16 @@ def main() -> NoReturn:
 def _explain(error: Exception) -> tuple[str, int]:
     """What to print about an error that no command handles, and the exit code."""
     if isinstance(error, USAGE_ERROR):
-        return _usage(error), EX_USAGE
+        return _usage(error), USAGE
     if isinstance(error, ModuleNotFoundError) and error.name:
         module = error.name.partition(".")[0]
         if module in STACK_MODULES:
-            return missing_package(module), EX_USAGE
+            return missing_package(module), USAGE
     message = " ".join(str(error).split())[:300]
     return (
         f"internal: {type(error).__name__}{': ' if message else ''}{message} (at {_origin(error)}). "
         f"No result. Fix: report it with the output of the same command under {TRACEBACK}=1.",
-        EX_SOFTWARE,
+        SOFTWARE,
     )
 
 

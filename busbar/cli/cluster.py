@@ -8,9 +8,8 @@ from typing import TypeVar
 
 from pydantic import BaseModel
 
-from busbar.cli import EX_USAGE
 from busbar.cli.operation import request
-from busbar.cli.output import fail
+from busbar.cli.output import USAGE, fail
 from busbar.kube.access import KubeconfigError, connect
 from busbar.kube.client import ApiError, RestApi
 from busbar.kube.wait import TimedOut
@@ -28,7 +27,7 @@ def command_on_cluster(model: type[Spec]) -> Iterator[tuple[RestApi, Spec]]:
     try:
         api = connect()
     except KubeconfigError as error:
-        fail(error, EX_USAGE)
+        fail(error, USAGE)
     try:
         yield api, spec
     except (ApiError, TimedOut) as error:

@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from busbar.cli import EX_USAGE
-from busbar.cli.output import fail, print_text, progress
-from busbar.cli.stack.errors import INTERRUPTED
-from busbar.cli.stackfile import AsJson, Project, Stack, load_stack
+from busbar.cli.output import INTERRUPTED, NO_VERDICT, USAGE, fail, print_text, progress
+from busbar.cli.stackfile import AsJson, Project, SecretError, Stack, cluster_api, load_stack
 from busbar.text import listed
 
 if TYPE_CHECKING:
@@ -23,7 +21,6 @@ if TYPE_CHECKING:
     from busbar.diagnosis import Findings, Scope, State
     from busbar.kube.client import RestApi
 
-NO_VERDICT = 2
 FOLDER = "diagnosis"
 _SHOWN = 12
 
@@ -68,7 +65,7 @@ def diagnose(
     a node could not be measured; 64: bad usage; 130: interrupted.
     """
     if quarantine and release:
-        fail("--quarantine and --release exclude each other", EX_USAGE)
+        fail("--quarantine and --release exclude each other", USAGE)
     file, cluster = load_stack(stack, project)
     scope = _scope(file, cluster, pool, nodes, release=release)
     with connected(file) as api:
@@ -184,15 +181,14 @@ def _names_a_cluster(path: Path) -> bool:
 @contextmanager
 def connected(file: StackFile) -> Iterator[RestApi]:
     """A client for the stack's cluster; what keeps a diagnosis from a verdict ends the command with 2."""
-    from busbar.cli.stackfile import SecretError, kubeconfig_of
     from busbar.collect.watch import Unreachable
-    from busbar.kube.access import KUBECONFIG_TEXT, KubeconfigError, connect
+    from busbar.kube.access import KubeconfigError
     from busbar.kube.client import ApiError
     from busbar.kube.wait import TimedOut
     from busbar.measure import CannotMeasure
 
     try:
-        yield connect({KUBECONFIG_TEXT: kubeconfig_of(file)})
+        yield cluster_api(file)
     except (SecretError, KubeconfigError, CannotMeasure, ApiError, TimedOut, Unreachable, OSError) as error:
         fail(f"no verdict: {error}", NO_VERDICT)
     except KeyboardInterrupt as interrupted:
@@ -210,24 +206,24 @@ def _scope(
 
     inventory, pools = Inventory.of(cluster), [*cluster.pools]
     if pool is None and len(pools) > 1:
-        fail(f"the stack has the pools {', '.join(pools)}. Fix: --pool NAME", EX_USAGE)
+        fail(f"the stack has the pools {', '.join(pools)}. Fix: --pool NAME", USAGE)
     chosen = pool or pools[0]
     if chosen not in pools:
-        fail(f"the stack has no pool {chosen}; its pools: {', '.join(pools)}", EX_USAGE)
+        fail(f"the stack has no pool {chosen}; its pools: {', '.join(pools)}", USAGE)
     names = [host.name for host in inventory.workers_of(chosen)]
     wanted = [host.name for host in inventory.usable_of(chosen)]
     if nodes is not None:
         wanted = [*dict.fromkeys(filter(None, nodes.split(",")))]
         if unknown := [name for name in wanted if name not in names]:
-            fail(f"--nodes: no workers of pool {chosen}: {', '.join(unknown)}", EX_USAGE)
+            fail(f"--nodes: no workers of pool {chosen}: {', '.join(unknown)}", USAGE)
     judged: list[str] = []
     if release:
         judged = to_release(inventory, chosen, wanted if nodes is not None else None)
         if not judged:
-            fail(f"no worker of pool {chosen} to release. Fix: --nodes A, of those in quarantine", EX_USAGE)
+            fail(f"no worker of pool {chosen} to release. Fix: --nodes A, of those in quarantine", USAGE)
         wanted = with_partners(inventory, chosen, judged)
     if not wanted:
-        fail(f"pool {chosen} has no workers to diagnose: all are in quarantine. Fix: --nodes A,B", EX_USAGE)
+        fail(f"pool {chosen} has no workers to diagnose: all are in quarantine. Fix: --nodes A,B", USAGE)
     folder = file.project / ".busbar" / file.stack / chosen / FOLDER
     return Scope(
         inventory=inventory,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from busbar.cli.operation import errors_end
-from busbar.cli.output import fail, progress
+from busbar.cli.output import USAGE, fail, progress
 from busbar.cli.stackfile import Project, Stack, kubeconfig_of, load_stack
 
 if TYPE_CHECKING:
@@ -98,7 +98,6 @@ def uncordon(stack: Stack, host: Worker, project: Project = None) -> None:
 
 def _worker(stack: str, name: str, project: Path | None) -> tuple[Inventory, Host, RestApi]:
     """A worker of a stack, and a client of its cluster. Ends the command with 64 for any other host."""
-    from busbar.cli import EX_USAGE
     from busbar.config.errors import did_you_mean
     from busbar.hosts.inventory import Inventory
     from busbar.operations.verify import connect
@@ -107,7 +106,7 @@ def _worker(stack: str, name: str, project: Path | None) -> tuple[Inventory, Hos
     inventory = Inventory.of(cluster)
     workers = {worker.name: worker for worker in inventory.workers}
     if name not in workers:
-        fail(f"{name} is not a worker of {file.path.name}{did_you_mean(name, workers)}", EX_USAGE)
+        fail(f"{name} is not a worker of {file.path.name}{did_you_mean(name, workers)}", USAGE)
     with _errors_end():
         return inventory, workers[name], connect(kubeconfig_of(file), inventory)
 

@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from busbar.cli import EX_USAGE
-from busbar.cli.nccl_run import NO_VERDICT
-from busbar.cli.output import fail, print_text, progress
-from busbar.cli.stackfile import AsJson, Project, SecretError, Stack, kubeconfig_of, load_stack
+from busbar.cli.output import NO_VERDICT, USAGE, fail, print_text, progress
+from busbar.cli.stackfile import AsJson, Project, SecretError, Stack, cluster_api, load_stack
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,13 +55,13 @@ def history(
 
 def _runs(file: StackFile, cluster: Cluster) -> list[Run]:
     """The records in the cluster and on this machine; the first are a note where they cannot be read."""
-    from busbar.kube.access import KUBECONFIG_TEXT, KubeconfigError, connect
+    from busbar.kube.access import KubeconfigError
     from busbar.kube.client import ApiError
     from busbar.measure.records import read_cluster, read_folder
 
     here = read_folder(file.project / ".busbar" / file.stack)
     try:
-        api = connect({KUBECONFIG_TEXT: kubeconfig_of(file)})
+        api = cluster_api(file)
         # What was judged again here has the later verdict.
         return [*read_cluster(api, cluster.validation.namespace, file.stack), *here]
     except (SecretError, KubeconfigError, ApiError) as error:
@@ -123,7 +121,7 @@ def _write(path: Path, found: Sequence[Entry]) -> None:
     try:
         path.write_text(series_svg(series), encoding="utf-8")
     except OSError as error:
-        fail(f"{path} not written: {error.strerror}", EX_USAGE)
+        fail(f"{path} not written: {error.strerror}", USAGE)
 
 
 def _dot(entry: Entry, busbw: float) -> Dot:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from busbar.cli.output import error, fail, print_text, progress
+from busbar.cli.output import USAGE, error, fail, print_text, progress
 from busbar.cli.stackfile import Project, Stack, find_file, findings_end_the_command
 
 if TYPE_CHECKING:
@@ -72,7 +72,6 @@ def import_hosts(
     Exit code 0: printed; 1: no group of it is known; 64: it cannot be read.
     """
     from busbar.capability import capabilities
-    from busbar.cli import EX_USAGE
     from busbar.hosts import inventories
 
     try:
@@ -82,7 +81,7 @@ def import_hosts(
         reason = getattr(problem, "strerror", None) or problem
         fail(
             f"{file}: {reason}. Fix: give an Ansible inventory in INI, or the JSON of terraform output",
-            EX_USAGE,
+            USAGE,
         )
     tables = {"": inventories.GROUPS, **{each.name: each.host_groups for each in capabilities()}}
     notes, printed = [*found.notes], []

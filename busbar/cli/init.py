@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from busbar.cli.output import fail
+from busbar.cli.output import USAGE, fail
 
 SITE = Path(__file__).resolve().parents[1] / "site"
 
@@ -38,15 +38,15 @@ def init(
     try:
         files = {**_site(requirements()), **_of_capabilities(capability or ())}
     except PackageNotFoundError as error:
-        fail(f"the package {error.name} is not installed. Fix: install busbar with its extra `stack`", 64)
+        fail(f"the package {error.name} is not installed. Fix: install busbar with its extra `stack`", USAGE)
     if existing := [name for name in files if (folder / name).exists()]:
-        fail(f"{folder} has {', '.join(existing)}. Fix: name another folder, or move these files away", 64)
+        fail(f"{folder} has {', '.join(existing)}. Fix: name another folder, or move these files away", USAGE)
     for name, text in files.items():
         try:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text(text)
         except OSError as error:
-            fail(f"{folder / name} cannot be written: {error.strerror}. Fix: name another folder", 64)
+            fail(f"{folder / name} cannot be written: {error.strerror}. Fix: name another folder", USAGE)
         typer.echo(f"    {folder / name}")
     typer.echo(
         f"Next, in {folder}: python3 -m venv .venv && .venv/bin/pip install -r requirements.txt; "
@@ -76,7 +76,7 @@ def _of_capabilities(names: list[str] | tuple[()]) -> dict[str, str]:
     files: dict[str, str] = {}
     for name in names:
         if name not in known:
-            fail(f"--capability {name}: expected one of {', '.join(known)}", 64)
+            fail(f"--capability {name}: expected one of {', '.join(known)}", USAGE)
         project = (FOLDER / name / "Pulumi.yaml").read_text()
         files[f"{name}/Pulumi.yaml"] = project.replace("../../.venv", "../.venv")
         files[f"{name}/__main__.py"] = _PROGRAM.format(name=name)

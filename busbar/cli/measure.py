@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from busbar.cli import EX_USAGE
 from busbar.cli.nccl import WORST
-from busbar.cli.nccl_run import NO_VERDICT, errors_end, explained, new_run
-from busbar.cli.output import fail, print_text, progress
-from busbar.cli.stackfile import Project, SecretError, Stack, kubeconfig_of, load_stack
+from busbar.cli.nccl_run import errors_end, explained, new_run
+from busbar.cli.output import NO_VERDICT, USAGE, fail, print_text, progress
+from busbar.cli.stackfile import Project, SecretError, Stack, cluster_api, load_stack
 
 if TYPE_CHECKING:
     from busbar.collect.collector import Collected
@@ -83,16 +82,16 @@ def _asked(inventory: Inventory, pool: str | None, nodes: str | None) -> dict[st
     """The workers to measure of each pool; None: those that are not in quarantine. Bad usage ends with 64."""
     pools = [*inventory.cluster.pools]
     if pool and pool not in pools:
-        fail(f"--pool {pool}: expected one of {', '.join(pools)}", EX_USAGE)
+        fail(f"--pool {pool}: expected one of {', '.join(pools)}", USAGE)
     if nodes is None:
         return dict.fromkeys([pool] if pool else pools)
     names = list(dict.fromkeys(nodes.strip(",").split(",")))
     found = {host.name: host.pool or "" for host in inventory.workers if pool in (None, host.pool)}
     if unknown := [name for name in names if name not in found]:
-        fail(f"--nodes {nodes}: no workers of {pool or 'the stack'}: {', '.join(unknown)}", EX_USAGE)
+        fail(f"--nodes {nodes}: no workers of {pool or 'the stack'}: {', '.join(unknown)}", USAGE)
     of = {found[name] for name in names}
     if len(of) > 1:
-        fail(f"--nodes {nodes}: expected workers of one pool, got those of {', '.join(sorted(of))}", EX_USAGE)
+        fail(f"--nodes {nodes}: expected workers of one pool, got those of {', '.join(sorted(of))}", USAGE)
     return {of.pop(): names}
 
 
@@ -104,16 +103,14 @@ def _inventory_of(stack: str, project: Path | None) -> tuple[StackFile, Inventor
         file, cluster = load_stack(stack, project)
     except typer.Exit:
         # 1 would read as a failed fabric.
-        raise typer.Exit(EX_USAGE) from None
+        raise typer.Exit(USAGE) from None
     return file, Inventory.of(cluster)
 
 
 def _connect(file: StackFile) -> RestApi:
     """A client for the stack's cluster. Ends the command with 2 where its kubeconfig is not known."""
-    from busbar.kube.access import KUBECONFIG_TEXT, connect
-
     try:
-        api = connect({KUBECONFIG_TEXT: kubeconfig_of(file)})
+        api = cluster_api(file)
     except SecretError as error:
         fail(f"no verdict: {error}", NO_VERDICT)
     progress(f"cluster {api.server}")

@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from busbar.cli import EX_USAGE
 from busbar.cli import nccl_options as option
-from busbar.cli.output import fail, print_text
-from busbar.cli.stack.errors import INTERRUPTED
+from busbar.cli.output import INTERRUPTED, USAGE, fail, print_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -46,7 +44,7 @@ def _read(file: str) -> ParsedLog:
     try:
         return read_file(file)
     except SourceError as error:
-        fail(error, EX_USAGE)
+        fail(error, USAGE)
     except KeyboardInterrupt:
         # typer would exit with 1, which reads as a failed fabric
         raise typer.Exit(INTERRUPTED) from None
@@ -137,9 +135,9 @@ def check(
     try:
         expectation = Expectation(**{k: v for k, v in given.items() if v is not None})
     except UnknownProfileError as error:
-        fail(error, EX_USAGE)
+        fail(error, USAGE)
     except ValidationError as error:
-        fail("; ".join(map(_bad_option, error.errors())), EX_USAGE)
+        fail("; ".join(map(_bad_option, error.errors())), USAGE)
     verdicts: dict[str, Verdict] = {}
     reports = {".json": ctrf, ".html": html, ".svg": svg, ".png": png}
     for file in dict.fromkeys(files):
@@ -179,7 +177,7 @@ def _in_folders(reports: dict[str, Path | None], file: str, number: int) -> dict
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            fail(f"{folder}: not a folder for the reports of several files: {error.strerror}", EX_USAGE)
+            fail(f"{folder}: not a folder for the reports of several files: {error.strerror}", USAGE)
     return {end: folder and folder / f"{number}-{name}{end}" for end, folder in reports.items()}
 
 
@@ -203,4 +201,4 @@ def _write(file: str, verdict: Verdict, reports: dict[str, Path | None]) -> None
             # such a log has a verdict nevertheless
             typer.echo(f"note: {path} not written: {error}", err=True)
         except (OSError, RendererMissingError) as error:
-            fail(f"{path} not written: {getattr(error, 'strerror', None) or error}", EX_USAGE)
+            fail(f"{path} not written: {getattr(error, 'strerror', None) or error}", USAGE)

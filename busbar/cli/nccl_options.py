@@ -1,9 +1,9 @@
-"""Options of `busbar nccl check`, one alias each, and the examples that end the help."""
+"""Options of `busbar nccl`, one alias each, and the examples that end the help."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -28,6 +28,16 @@ def epilog(examples: tuple[str, ...]) -> str:
     return "\n\n".join(("Examples:", *examples))
 
 
+def value(panel: str | None, metavar: str, text: str, **more: Any) -> Any:
+    """An option whose value is METAVAR in the help, explained by TEXT in PANEL."""
+    return typer.Option(metavar=metavar, rich_help_panel=panel, help=text, **more)
+
+
+def flag(name: str, text: str) -> Any:
+    """An option NAME without a value, in the panel OUTPUT."""
+    return typer.Option(name, rich_help_panel=OUTPUT, help=text)
+
+
 LogFile = Annotated[
     str,
     typer.Argument(
@@ -45,149 +55,87 @@ LogFiles = Annotated[
 ]
 Profile = Annotated[
     str | None,
-    typer.Option(
-        metavar="NAME",
-        rich_help_panel=SYSTEM,
-        help="Known system that sets what is not given here, such as h100-ib-8x400, roce, efa, "
-        "gb200-nvl72; an unknown name lists all.",
+    value(
+        SYSTEM,
+        "NAME",
+        "Known system that sets what is not given here, such as h100-ib-8x400, roce, efa, gb200-nvl72; an "
+        "unknown name lists all.",
     ),
 ]
 Nodes = Annotated[
     int | None,
-    typer.Option(
-        min=1,
-        metavar="N",
-        rich_help_panel=SYSTEM,
-        help="Number of hosts that must have taken part; default: the log's own device list.",
+    value(
+        SYSTEM, "N", "Number of hosts that must have taken part; default: the log's own device list.", min=1
     ),
 ]
-GpusPerNode = Annotated[
-    int | None, typer.Option(min=1, metavar="N", rich_help_panel=SYSTEM, help="Ranks on each host.")
-]
+GpusPerNode = Annotated[int | None, value(SYSTEM, "N", "Ranks on each host.", min=1)]
 Rails = Annotated[
     int | None,
-    typer.Option(
-        min=0,
-        metavar="N",
-        rich_help_panel=SYSTEM,
-        help="HCAs of each host that must carry data; line rate is rails x rate.",
-    ),
+    value(SYSTEM, "N", "HCAs of each host that must carry data; line rate is rails x rate.", min=0),
 ]
-RateGbps = Annotated[
-    float | None,
-    typer.Option(min=0, metavar="GBIT", rich_help_panel=SYSTEM, help="Gb/s of one rail: NDR 400, HDR 200."),
-]
+RateGbps = Annotated[float | None, value(SYSTEM, "GBIT", "Gb/s of one rail: NDR 400, HDR 200.", min=0)]
 Gpu = Annotated[
     str | None,
-    typer.Option(
-        metavar="MODEL",
-        rich_help_panel=SYSTEM,
-        help="H100, A100, ...: must match the device list; sets the NVLink rate.",
-    ),
+    value(SYSTEM, "MODEL", "H100, A100, ...: must match the device list; sets the NVLink rate."),
 ]
 Algorithm = Annotated[
     str | None,
-    typer.Option(
-        metavar="NAME",
-        rich_help_panel=SYSTEM,
-        help="ring, tree, nvls, sharp or auto: selects the expected bandwidth; sharp must be proved.",
+    value(
+        SYSTEM,
+        "NAME",
+        "ring, tree, nvls, sharp or auto: selects the expected bandwidth; sharp must be proved.",
     ),
 ]
 Transport = Annotated[
     str | None,
-    typer.Option(
-        metavar="NAME",
-        rich_help_panel=EXPECTED,
-        help="gpudirect-rdma, rdma or socket: every edge between hosts must use it.",
-    ),
+    value(EXPECTED, "NAME", "gpudirect-rdma, rdma or socket: every edge between hosts must use it."),
 ]
 Collectives = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="NAME",
-        rich_help_panel=EXPECTED,
-        help="all_reduce, alltoall, ...: must have a table; may be repeated, the first is the headline.",
+    value(
+        EXPECTED,
+        "NAME",
+        "all_reduce, alltoall, ...: must have a table; may be repeated, the first is the headline.",
     ),
 ]
 ExpectedBusbw = Annotated[
-    float | None,
-    typer.Option(
-        metavar="GBYTE", rich_help_panel=EXPECTED, help="GB/s to expect, in place of the computed value."
-    ),
+    float | None, value(EXPECTED, "GBYTE", "GB/s to expect, in place of the computed value.")
 ]
 Tolerance = Annotated[
     float,
-    typer.Option(
-        metavar="PART",
-        rich_help_panel=EXPECTED,
-        help="Part of the expected value that may be missing: floor = (1 - PART) x expected.",
-    ),
+    value(EXPECTED, "PART", "Part of the expected value that may be missing: floor = (1 - PART) x expected."),
 ]
 TopologyFile = Annotated[
-    str | None,
-    typer.Option(
-        metavar="PATH", rich_help_panel=EXPECTED, help="File that NCCL must have opened (NCCL_TOPO_FILE)."
-    ),
+    str | None, value(EXPECTED, "PATH", "File that NCCL must have opened (NCCL_TOPO_FILE).")
 ]
 Plugin = Annotated[
     str | None,
-    typer.Option(
-        metavar="NAME",
-        rich_help_panel=EXPECTED,
-        help="Network plugin that must carry the data: IBext, Libfabric, ...; IB is NCCL's own.",
+    value(
+        EXPECTED, "NAME", "Network plugin that must carry the data: IBext, Libfabric, ...; IB is NCCL's own."
     ),
 ]
 Hcas = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="NAME",
-        rich_help_panel=EXPECTED,
-        help="mlx5_0, ...: must be opened, and no other; repeat for each.",
-    ),
+    value(EXPECTED, "NAME", "mlx5_0, ...: must be opened, and no other; repeat for each."),
 ]
-MinNccl = Annotated[
-    str | None,
-    typer.Option(metavar="X.Y.Z", rich_help_panel=EXPECTED, help="Oldest NCCL release that is accepted."),
-]
+MinNccl = Annotated[str | None, value(EXPECTED, "X.Y.Z", "Oldest NCCL release that is accepted.")]
 AcceptWarn = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="TEXT",
-        rich_help_panel=EXPECTED,
-        help="Accept unknown WARN lines, and lines that look like the end of a job, with this text; may be "
+    value(
+        EXPECTED,
+        "TEXT",
+        "Accept unknown WARN lines, and lines that look like the end of a job, with this text; may be "
         "repeated. Known failures are never accepted.",
     ),
 ]
-AsJson = Annotated[
-    bool,
-    typer.Option("--json", rich_help_panel=OUTPUT, help="Print the verdict as one JSON object, no text."),
-]
-Full = Annotated[
-    bool,
-    typer.Option("--full", rich_help_panel=OUTPUT, help="Print all gates with their lines, table and plot."),
-]
+AsJson = Annotated[bool, flag("--json", "Print the verdict as one JSON object, no text.")]
+Full = Annotated[bool, flag("--full", "Print all gates with their lines, table and plot.")]
 Plot = Annotated[bool, typer.Option(rich_help_panel=OUTPUT, help="Draw the curve in the output of --full.")]
 Html = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="PATH",
-        rich_help_panel=OUTPUT,
-        help="Write the whole report as one HTML page that needs no network.",
-    ),
+    Path | None, value(OUTPUT, "PATH", "Write the whole report as one HTML page that needs no network.")
 ]
-Svg = Annotated[
-    Path | None,
-    typer.Option(metavar="PATH", rich_help_panel=OUTPUT, help="Write the headline's curve as SVG."),
-]
-Png = Annotated[
-    Path | None,
-    typer.Option(metavar="PATH", rich_help_panel=OUTPUT, help="Write the same curve as PNG; needs resvg-py."),
-]
+Svg = Annotated[Path | None, value(OUTPUT, "PATH", "Write the headline's curve as SVG.")]
+Png = Annotated[Path | None, value(OUTPUT, "PATH", "Write the same curve as PNG; needs resvg-py.")]
 Ctrf = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="PATH",
-        rich_help_panel=OUTPUT,
-        help="Write the gates as a CTRF report, which CI shows as tests.",
-    ),
+    Path | None, value(OUTPUT, "PATH", "Write the gates as a CTRF report, which CI shows as tests.")
 ]

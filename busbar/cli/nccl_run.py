@@ -10,17 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from busbar.cli import EX_USAGE
 from busbar.cli import nccl_options as option
-from busbar.cli.output import as_yaml, fail, print_text
-from busbar.cli.stack.errors import INTERRUPTED
+from busbar.cli.output import INTERRUPTED, NO_VERDICT, USAGE, as_yaml, fail, print_text
 
 if TYPE_CHECKING:
     from busbar.kube.client import RestApi
     from busbar.manifests.nccljob import TopologyFile
     from busbar.measure import Plan
 
-NO_VERDICT = 2
 CLUSTER = "The cluster"
 EXAMPLES = (
     "busbar nccl run --dry-run",
@@ -29,13 +26,9 @@ EXAMPLES = (
 )
 
 
-def _option(panel: str | None, metavar: str, text: str, **more: Any) -> Any:
-    return typer.Option(metavar=metavar, rich_help_panel=panel, help=text, **more)
-
-
-Kubeconfig = Annotated[Path, _option(CLUSTER, "FILE", "The kubeconfig, one file.", envvar="KUBECONFIG")]
+Kubeconfig = Annotated[Path, option.value(CLUSTER, "FILE", "The kubeconfig, one file.", envvar="KUBECONFIG")]
 Context = Annotated[
-    str | None, _option(CLUSTER, "NAME", "Context in the kubeconfig; default: the current one.")
+    str | None, option.value(CLUSTER, "NAME", "Context in the kubeconfig; default: the current one.")
 ]
 DEFAULT_KUBECONFIG = Path("~/.kube/config")
 
@@ -51,38 +44,43 @@ def run(
     context: Context = None,
     nodes: Annotated[
         str | None,
-        _option(
+        option.value(
             CLUSTER, "SELECTOR|NAMES", "Label selector, or names with commas; default: all Nodes with GPUs."
         ),
     ] = None,
     namespace: Annotated[
         str | None,
-        _option(CLUSTER, "NAME", "Existing namespace that admits the pods; default: a temporary one."),
+        option.value(CLUSTER, "NAME", "Existing namespace that admits the pods; default: a temporary one."),
     ] = None,
-    gpus: Annotated[int | None, _option(option.SYSTEM, "N", "GPUs per Node; default: all.", min=1)] = None,
+    gpus: Annotated[
+        int | None, option.value(option.SYSTEM, "N", "GPUs per Node; default: all.", min=1)
+    ] = None,
     hca: Annotated[
         list[str] | None,
-        _option(option.SYSTEM, "NAME=UNITS", "Extended resource for HCAs, units per Node; may be repeated."),
+        option.value(
+            option.SYSTEM, "NAME=UNITS", "Extended resource for HCAs, units per Node; may be repeated."
+        ),
     ] = None,
     profile: option.Profile = None,
     rails: option.Rails = None,
     rate_gbps: option.RateGbps = None,
     transport: option.Transport = None,
     expected_busbw: option.ExpectedBusbw = None,
-    image: Annotated[str | None, _option(None, "IMAGE", "Image with nccl-tests, Open MPI and sshd.")] = None,
+    image: Annotated[
+        str | None, option.value(None, "IMAGE", "Image with nccl-tests, Open MPI and sshd.")
+    ] = None,
     settings: Annotated[
-        Path | None, _option(None, "FILE", "YAML with keys of `validation` in a stack file; options win.")
+        Path | None,
+        option.value(None, "FILE", "YAML with keys of `validation` in a stack file; options win."),
     ] = None,
     folder: Annotated[
         Path | None,
-        _option(option.OUTPUT, "DIR", "Folder for log, verdict and report; default: .busbar/RUN."),
+        option.value(option.OUTPUT, "DIR", "Folder for log, verdict and report; default: .busbar/RUN."),
     ] = None,
     dry_run: Annotated[
         bool,
-        typer.Option(
-            "--dry-run",
-            rich_help_panel=option.OUTPUT,
-            help="Print what would be created as YAML, and where each value is from; create nothing.",
+        option.flag(
+            "--dry-run", "Print what would be created as YAML, and where each value is from; create nothing."
         ),
     ] = False,
     as_json: option.AsJson = False,
@@ -140,7 +138,7 @@ def clean(
     ] = None,
     kubeconfig: Kubeconfig = DEFAULT_KUBECONFIG,
     context: Context = None,
-    namespace: Annotated[str | None, _option(CLUSTER, "NAME", "Only in this namespace.")] = None,
+    namespace: Annotated[str | None, option.value(CLUSTER, "NAME", "Only in this namespace.")] = None,
 ) -> None:
     """Remove what a killed `busbar nccl run` left in a cluster: objects with its label, nothing else.
 
@@ -191,7 +189,7 @@ def errors_end() -> Iterator[None]:
     try:
         yield
     except (KubeconfigError, ConfigError, UnknownProfileError, OSError) as error:
-        fail(error, EX_USAGE)
+        fail(error, USAGE)
     except (CannotMeasure, ApiError, TimedOut, Unreachable) as error:
         fail(f"no verdict: {error}", NO_VERDICT)
     except KeyboardInterrupt as interrupted:

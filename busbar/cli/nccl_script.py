@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from busbar.cli import EX_USAGE
 from busbar.cli import nccl_options as option
-from busbar.cli.output import as_yaml, fail, print_text
+from busbar.cli.output import USAGE, as_yaml, fail, print_text
 
 if TYPE_CHECKING:
     from busbar.manifests.nccljob import NcclJob
@@ -27,23 +26,22 @@ def register(app: typer.Typer) -> None:
 
 
 def script(
-    profile: Annotated[
-        str, typer.Option(metavar="NAME", help="Known system; `busbar nccl profiles` lists them.")
-    ],
-    nodes: Annotated[int, typer.Option(min=1, metavar="N", help="Nodes of the job.")],
+    profile: Annotated[str, option.value(None, "NAME", "Known system; `busbar nccl profiles` lists them.")],
+    nodes: Annotated[int, option.value(None, "N", "Nodes of the job.", min=1)],
     launcher: Annotated[
         Literal["slurm", "mpijob"], typer.Option(help="An sbatch script, or a manifest for kubectl create.")
     ] = "slurm",
     image: Annotated[
         str | None,
-        typer.Option(
-            metavar="IMAGE",
-            help="slurm: what pyxis starts, such as X.sqsh; by default nccl-tests on the nodes. mpijob: with "
+        option.value(
+            None,
+            "IMAGE",
+            "slurm: what pyxis starts, such as X.sqsh; by default nccl-tests on the nodes. mpijob: with "
             "nccl-tests, Open MPI and sshd.",
         ),
     ] = None,
     gpus_per_node: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Fewer GPUs per node than the profile has.")
+        int | None, option.value(None, "N", "Fewer GPUs per node than the profile has.", min=1)
     ] = None,
 ) -> None:
     """Print a complete job that measures as a stack does; `busbar nccl check` judges its log.
@@ -65,7 +63,7 @@ def script(
             job = _job(system, nodes, gpus_per_node, image)
             print_text(as_yaml([_anywhere(mpijob.render(job))]))
     except (ConfigError, UnknownProfileError) as error:
-        fail(error, EX_USAGE)
+        fail(error, USAGE)
 
 
 def _job(system: Profile, nodes: int, gpus: int | None, image: str | None = None) -> NcclJob:

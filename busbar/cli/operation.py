@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import typer
 
-from busbar.cli.output import NO_TERMINAL, fail, progress
+from busbar.cli.output import NO_TERMINAL, USAGE, fail, progress
 from busbar.cli.stackfile import SecretError, load_stack
 
 if TYPE_CHECKING:
@@ -54,12 +54,11 @@ def cluster_of(stack: str, project: Path | None) -> tuple[Cluster, Login]:
 
 def confirm(yes: bool) -> None:
     """Ask whether to go on, unless `yes`; ends the command with 1 on a no, with 64 without a terminal."""
-    from busbar.cli import EX_USAGE
 
     if yes:
         return
     if not sys.stdin.isatty():
-        fail(f"no changes made: {NO_TERMINAL}", EX_USAGE)
+        fail(f"no changes made: {NO_TERMINAL}", USAGE)
     if not typer.confirm("\nContinue?"):
         progress("no changes made")
         raise typer.Exit(1)
@@ -69,15 +68,13 @@ def request(model: type[Request]) -> Request:
     """The request on stdin. Ends the command with 64 where it is not valid."""
     from pydantic import ValidationError
 
-    from busbar.cli import EX_USAGE
-
     try:
         return model.model_validate_json(sys.stdin.read())
     except ValidationError as error:
         # Where the error is, never the value: that may be a private key.
         found = error.errors(include_input=False, include_url=False)
         texts = (": ".join(filter(None, (".".join(map(str, each["loc"])), each["msg"]))) for each in found)
-        fail(f"stdin: {'; '.join(texts)}", EX_USAGE)
+        fail(f"stdin: {'; '.join(texts)}", USAGE)
 
 
 def say(text: str) -> None:

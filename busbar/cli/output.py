@@ -9,6 +9,9 @@ from typing import Any, NoReturn
 
 import typer
 
+# Exit codes of all commands: 64 and 70 as in sysexits, 130 as shells report SIGINT.
+DONE, FAILED, NO_VERDICT, USAGE, SOFTWARE, INTERRUPTED = 0, 1, 2, 64, 70, 130
+
 NO_TERMINAL = (
     "the command asks before it changes anything, and there is no terminal to ask on. Fix: pass --yes"
 )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from busbar.cli.output import fail, progress
+from busbar.cli.output import USAGE, fail, progress
 from busbar.cli.stackfile import (
     STACK_HELP,
     Project,
@@ -42,14 +42,13 @@ def preflight(
     import asyncio
     import sys
 
-    from busbar.cli import EX_USAGE
     from busbar.cli.operation import errors_end, request
     from busbar.preflight import facts
     from busbar.preflight.spec import Spec
     from busbar.preflight.survey import survey
 
     if stack is None and sys.stdin.isatty():
-        fail("Missing argument 'STACK'. Fix: see busbar preflight --help", EX_USAGE)
+        fail("Missing argument 'STACK'. Fix: see busbar preflight --help", USAGE)
     spec = _spec_with_warnings(*load_stack(stack, project)) if stack else request(Spec)
     previous = {} if stack else previous_result()
     with errors_end():

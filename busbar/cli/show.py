@@ -18,25 +18,24 @@ def show() -> None:
 
     from rich.console import Console
 
-    from busbar.cli import EX_USAGE
     from busbar.cli.gates import gate_of
-    from busbar.cli.output import fail, print_text
+    from busbar.cli.output import USAGE, fail, print_text
     from busbar.outputs import CLUSTER
 
     fix = "Fix: pulumi stack output --json | busbar show"
     if sys.stdin.isatty():
-        fail(f"stdin is a terminal. {fix}", EX_USAGE)
+        fail(f"stdin is a terminal. {fix}", USAGE)
     try:
         outputs = json.load(sys.stdin)
         if not isinstance(outputs, dict):
             raise ValueError(f"an object of outputs is expected, not {type(outputs).__name__}")
     except ValueError as error:
-        fail(f"stdin is not the output of a busbar stack: {error}. {fix}", EX_USAGE)
+        fail(f"stdin is not the output of a busbar stack: {error}. {fix}", USAGE)
     gate = gate_of(outputs) or CLUSTER
     try:
         tables = gate.tables(outputs)
     except ValueError as error:
-        fail(error, EX_USAGE)
+        fail(error, USAGE)
     console = Console(highlight=False)
     with console.capture() as text:
         console.print(tables)

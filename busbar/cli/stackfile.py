@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from busbar.cli.output import fail
+from busbar.cli.output import USAGE, fail
 from busbar.text import counted
 
 if TYPE_CHECKING:
     from busbar.config import Cluster
     from busbar.config.stackfile import StackFile
+    from busbar.kube.client import RestApi
 
 SECRET_SECONDS = 60
 STACK_HELP = "Name of a stack, or path of its file (Pulumi.STACK.yaml)."
@@ -63,13 +64,12 @@ def load_stack(stack: str, project: Path | None = None) -> tuple[StackFile, Clus
 
 def find_file(stack: str, project: Path | None = None) -> Path:
     """The stack's file. Ends the command with 64 if there is none."""
-    from busbar.cli import EX_USAGE
     from busbar.config import stackfile
 
     try:
         return stackfile.find(stack, project, Path.cwd())
     except stackfile.NoStackFileError as error:
-        fail(error, EX_USAGE)
+        fail(error, USAGE)
 
 
 @contextmanager
@@ -111,6 +111,13 @@ def kubeconfig_of(file: StackFile) -> str:
         if not kept.is_file():
             raise
         return kept.read_text(encoding="utf-8")
+
+
+def cluster_api(file: StackFile) -> RestApi:
+    """A client of the stack's cluster, with its `kubeconfig_of`. Raises SecretError, KubeconfigError."""
+    from busbar.kube.access import KUBECONFIG_TEXT, connect
+
+    return connect({KUBECONFIG_TEXT: kubeconfig_of(file)})
 
 
 def read_outputs(stack: str, project: Path) -> str:

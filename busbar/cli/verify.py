@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from busbar.cli.stackfile import AsJson, Project, SecretError, Stack, kubeconfig_of, load_stack
+from busbar.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -99,7 +100,7 @@ def _show(stack: str, rows: Sequence[tuple[str, str]], found: Sequence[Drift], c
             table.add_row(name, role, f"{'unknown: ' if each.kind == 'unknown' else ''}{each.what}")
     Console(highlight=False, soft_wrap=True).print(table)
     if found:
-        typer.echo(f"{len(found)} difference(s). Fix: {'; '.join(_fixes(stack, found, command))}")
+        typer.echo(f"{counted(len(found), 'difference')}. Fix: {'; '.join(_fixes(stack, found, command))}")
 
 
 def _fixes(stack: str, found: Sequence[Drift], command: str) -> Iterator[str]:

@@ -8,7 +8,6 @@ import errno
 import os
 import socket
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
 
 import asyncssh
 
@@ -31,11 +30,8 @@ _FAR_ERRORS = {
 }
 
 
-@dataclass(frozen=True)
-class Keys:
-    """The private keys to offer; None means those of the ssh-agent."""
-
-    client: list[asyncssh.SSHKey] | None
+# The private keys to offer; None: those of the ssh-agent.
+Keys = list[asyncssh.SSHKey] | None
 
 
 class NotForwarded(asyncssh.ChannelOpenError):
@@ -46,9 +42,9 @@ def load_keys(login: Login) -> Keys:
     """The key of the login. Raises ValueError, with the fix, if it cannot be used."""
     try:
         if login.key_file is not None:
-            return Keys([asyncssh.read_private_key(login.key_file, login.private_key_password)])
+            return [asyncssh.read_private_key(login.key_file, login.private_key_password)]
         if login.private_key is not None:
-            return Keys([asyncssh.import_private_key(login.private_key, login.private_key_password)])
+            return [asyncssh.import_private_key(login.private_key, login.private_key_password)]
     except OSError as error:
         raise ValueError(f"ssh.key_file: {login.key_file!r} cannot be read: {error.strerror}") from None
     except (asyncssh.KeyImportError, asyncssh.KeyEncryptionError) as error:
@@ -57,7 +53,7 @@ def load_keys(login: Login) -> Keys:
             f"the SSH key in {where} cannot be used: {error}. Fix: give a private key in OpenSSH or PEM "
             "format, and its passphrase, if it has one, as busbar:sshPrivateKeyPassword"
         ) from None
-    return Keys(None)
+    return None
 
 
 def check_agent(login: Login) -> None:
@@ -115,8 +111,8 @@ async def connect(
             tunnel=tunnel or (),
             username=host.user,
             known_hosts=asyncssh.import_known_hosts(known),
-            client_keys=keys.client if keys.client is not None else (),
-            agent_path=None if keys.client is not None else (),
+            client_keys=() if keys is None else keys,
+            agent_path=() if keys is None else None,
             server_host_key_algs=["ssh-ed25519"],
             preferred_auth="publickey",
             config=None,

@@ -15,8 +15,8 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from busbar.cli.output import fail
-from busbar.cli.stack.errors import USAGE, StackError, missing_package
+from busbar.cli.output import USAGE, fail
+from busbar.cli.stack.errors import StackError, missing_package
 from busbar.cli.stack.target import PARALLEL, Options, Target, find
 from busbar.cli.stackfile import Project, Stack, Yes
 

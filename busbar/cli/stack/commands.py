@@ -10,10 +10,11 @@ from pulumi import automation as auto
 
 from busbar.capability import Gate
 from busbar.cli.diagnose import after_failed_gate
+from busbar.cli.output import DONE, FAILED
 from busbar.cli.stack import events, keep, recovery, session
 from busbar.cli.stack.converge import broken_off, to_apply_again
 from busbar.cli.stack.engine import Snapshot, open_stack, snapshot
-from busbar.cli.stack.errors import DONE, FAILED, reasons
+from busbar.cli.stack.errors import reasons
 from busbar.cli.stack.plan import Plan
 from busbar.cli.stack.rows import Rows
 from busbar.cli.stack.session import Session

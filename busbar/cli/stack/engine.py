@@ -12,7 +12,8 @@ from typing import Any
 from pulumi import automation as auto
 from pulumi.automation.errors import create_command_error
 
-from busbar.cli.stack.errors import FAILED, NO_PULUMI_CLI, USAGE, StackError
+from busbar.cli.output import FAILED, USAGE
+from busbar.cli.stack.errors import NO_PULUMI_CLI, StackError
 from busbar.cli.stack.interrupts import Interrupts
 from busbar.cli.stack.target import Target
 

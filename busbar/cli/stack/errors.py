@@ -1,15 +1,11 @@
-"""Exit codes, and what to do about the engine's errors."""
+"""What to do about the engine's errors."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from busbar.cli.output import FAILED
 from busbar.cli.stack import engine_texts as texts
-
-DONE = 0
-FAILED = 1
-USAGE = 64  # EX_USAGE of sysexits, as in all commands
-INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 
 NO_PULUMI_CLI = (
     "the command `pulumi` is not on PATH. "

@@ -12,11 +12,11 @@ from pulumi import automation as auto
 from rich.console import Console
 from rich.text import Text
 
-from busbar.cli.output import NO_TERMINAL
+from busbar.cli.output import FAILED, INTERRUPTED, NO_TERMINAL, USAGE
 from busbar.cli.stack import keep
 from busbar.cli.stack.console import LastingConsole
 from busbar.cli.stack.engine import Engine
-from busbar.cli.stack.errors import FAILED, INTERRUPTED, USAGE, StackError, fixes, reasons
+from busbar.cli.stack.errors import StackError, fixes, reasons
 from busbar.cli.stack.interrupts import Interrupts
 from busbar.cli.stack.lock import operation_lock
 from busbar.cli.stack.recovery import without_stale_lock

@@ -8,9 +8,9 @@ from pulumi import automation as auto
 from rich.console import Console
 from rich.text import Text
 
+from busbar.cli.output import DONE, FAILED
 from busbar.cli.stack import drained, events, keep
 from busbar.cli.stack.engine import Snapshot, snapshot
-from busbar.cli.stack.errors import DONE, FAILED
 from busbar.cli.stack.target import Target
 from busbar.operations import uncleaned
 

@@ -6,7 +6,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from busbar.cli.stack.errors import USAGE, StackError
+from busbar.cli.output import USAGE
+from busbar.cli.stack.errors import StackError
 
 # Steps at the same time. The engine's own default is 4 per CPU of this machine, but a step waits for a host:
 # from a laptop 440 workers would go in waves of 16. K3s advises at most 50 nodes that join at the same time.

@@ -39,8 +39,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Foreign:
     )
     made = Foreign(*(gpu_node(f"gpu-{number}", gpus=1) for number in (1, 2, 3, 4)))
     made.server = "https://10.0.0.1:6443"  # type: ignore[attr-defined]
-    for module in ("measure", "history"):
-        monkeypatch.setattr(f"busbar.cli.{module}.kubeconfig_of", lambda file: "kubeconfig")
+    monkeypatch.setattr("busbar.cli.stackfile.kubeconfig_of", lambda file: "kubeconfig")
     monkeypatch.setattr("busbar.kube.access.connect", lambda *_: made)
     monkeypatch.setattr(wait, "SystemClock", Clock)
     return made
@@ -211,7 +210,7 @@ def test_a_stack_whose_kubeconfig_is_not_known_gives_no_verdict(
     def unknown(file: Any) -> str:
         raise SecretError("the output kubeconfig of stack mysite cannot be read")
 
-    monkeypatch.setattr("busbar.cli.measure.kubeconfig_of", unknown)
+    monkeypatch.setattr("busbar.cli.stackfile.kubeconfig_of", unknown)
     done = busbar("measure", "mysite")
     assert (done.exit_code, "no verdict: the output kubeconfig" in done.stderr) == (2, True)
 

@@ -9,7 +9,8 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
-from busbar.cli import EX_USAGE, build
+from busbar.cli import build
+from busbar.cli.output import USAGE
 from busbar.cli.stack import drained
 from busbar.cli.stack.target import Target
 from busbar.kube.client import JsonObject
@@ -123,7 +124,7 @@ def test_a_node_that_somebody_else_has_cordoned_stays_so(call: Call, cluster: Ap
 @pytest.mark.parametrize("host", ["gpu-11", "server-1", "lb-1"])
 def test_what_is_not_a_worker_is_refused(call: Call, cluster: Api, command: str, host: str) -> None:
     done = call(command, "prod", host)
-    assert done.exit_code == EX_USAGE
+    assert done.exit_code == USAGE
     assert f"error: {host} is not a worker of Pulumi.prod.yaml" in done.output
     assert cluster.log == []
 

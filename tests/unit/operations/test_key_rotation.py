@@ -15,7 +15,8 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from busbar.cli import EX_USAGE, build
+from busbar.cli import build
+from busbar.cli.output import USAGE
 from busbar.config import load
 from busbar.hosts.inventory import Inventory
 from busbar.operations import key_rotation, lock
@@ -161,7 +162,7 @@ def test_the_plan_is_printed_and_without_yes_nothing_is_rotated(
     monkeypatch.setattr(lock, "held", lambda *_, **__: contextlib.nullcontext())
     (tmp_path / "Pulumi.prod.yaml").write_text(yaml.safe_dump({"config": {"busbar:cluster": site()}}))
     refused = CliRunner().invoke(build(), ["rotate", "prod", "encryption-key"])
-    assert (refused.exit_code, done) == (EX_USAGE, [])
+    assert (refused.exit_code, done) == (USAGE, [])
     assert "an unfinished rotation; remaining stages: rotate, reencrypt" in refused.stdout
     assert refused.stderr.startswith("error: no changes made:") and "Fix: pass --yes" in refused.stderr
     allowed = CliRunner().invoke(build(), ["rotate", "prod", "encryption-key", "--yes"])

@@ -12,7 +12,8 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
-from busbar.cli import EX_USAGE, build
+from busbar.cli import build
+from busbar.cli.output import USAGE
 from busbar.operations import lock, restore, restore_plan, snapshots
 from busbar.operations.restore_plan import Plan, RestoreError
 from busbar.operations.snapshots import ServerState, Snapshot
@@ -59,7 +60,7 @@ def restored(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
 
 def test_without_yes_the_steps_are_printed_and_nothing_is_restored(call: Call, restored: list[Plan]) -> None:
     done = call("restore", "prod", "--snapshot", "nightly")
-    assert (done.exit_code, restored) == (EX_USAGE, [])
+    assert (done.exit_code, restored) == (USAGE, [])
     assert "nightly (server-2, 3.0 MiB, 2026-11-22T04:00:00Z)" in done.stdout
     assert "rejoin    server-1, one at a time" in done.stdout
     assert done.stderr.startswith("error: no changes made:") and "Fix: pass --yes" in done.stderr

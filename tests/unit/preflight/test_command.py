@@ -11,7 +11,8 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from busbar.cli import EX_USAGE, build
+from busbar.cli import build
+from busbar.cli.output import USAGE
 from busbar.cli.preflight import spec_of_stack
 from busbar.cli.stackfile import SecretError, kubeconfig_of, load_stack
 from busbar.preflight.facts import HostRecord, pack
@@ -24,7 +25,7 @@ runner = CliRunner()
 def test_an_unknown_key_in_the_spec_is_bad_usage_and_the_private_key_stays_unseen() -> None:
     content = {"login": {"private_key": "SECRET-KEY", "colour": "red"}, "hosts": [], "requirements": {}}
     done = runner.invoke(build(), ["preflight"], input=json.dumps(content))
-    assert done.exit_code == EX_USAGE
+    assert done.exit_code == USAGE
     assert "login.colour" in done.output
     assert "SECRET-KEY" not in done.output
 
@@ -54,7 +55,7 @@ def test_a_previous_result_that_is_broken_only_costs_asking_again(monkeypatch: p
 def test_a_stack_that_is_not_there_is_bad_usage(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     done = runner.invoke(build(), ["preflight", "nowhere"])
-    assert done.exit_code == EX_USAGE
+    assert done.exit_code == USAGE
     assert "Pulumi.nowhere.yaml does not exist" in done.output
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from busbar.cli.output import USAGE
 from busbar.cli.stack.converge import broken_off, to_apply_again
 from busbar.cli.stack.engine import Snapshot
-from busbar.cli.stack.errors import USAGE, StackError
+from busbar.cli.stack.errors import StackError
 from busbar.cli.stack.target import Options
 
 NAMES = (

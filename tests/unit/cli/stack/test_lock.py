@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
+from busbar.cli.output import FAILED
 from busbar.cli.stack import lock
-from busbar.cli.stack.errors import FAILED, StackError
+from busbar.cli.stack.errors import StackError
 from busbar.cli.stack.target import Target
 from busbar.operations.lock import LockedError
 from tests.support.clusters import site

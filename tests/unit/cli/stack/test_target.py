@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from busbar.cli.stack.errors import USAGE, StackError
+from busbar.cli.output import USAGE
+from busbar.cli.stack.errors import StackError
 from busbar.cli.stack.target import Target, find
 
 
