@@ -27,7 +27,7 @@ def check_hardware(required: HostRequirements, report: Report) -> Iterator[Check
         yield from _gpus(required, report)
         yield from _fabric_manager(report)
     else:
-        yield from _gpus_without_driver(required, report)
+        yield from _count(required, report.gpus.pci if report.gpus else 0, "on the PCI bus")
     yield from _rails(required, report)
     yield from check_flow_control(required, report.hcas)
     yield from _memlock(required, report)
@@ -56,13 +56,7 @@ def _gpus(required: HostRequirements, report: Report) -> Iterator[Check]:
 
 def _gpu_list(required: HostRequirements, report: Report) -> Iterator[Check]:
     found = report.gpus.list if report.gpus else ()
-    if len(found) != required.gpus:
-        yield error(
-            f"{len(found)} GPUs ({report.gpus.pci if report.gpus else 0} on the PCI bus), expected "
-            f"{required.gpus}",
-            "look for a GPU that fell off the bus (dmesg | grep -i xid; lspci -d 10de:), or correct "
-            "pools.*.gpus",
-        )
+    yield from _count(required, len(found), f"({report.gpus.pci if report.gpus else 0} on the PCI bus)")
     slow = sum(not gpu.persistence_mode for gpu in found)
     if slow:
         yield warning(
@@ -89,11 +83,10 @@ def _gpu_list(required: HostRequirements, report: Report) -> Iterator[Check]:
         )
 
 
-def _gpus_without_driver(required: HostRequirements, report: Report) -> Iterator[Check]:
-    found = report.gpus.pci if report.gpus else 0
+def _count(required: HostRequirements, found: int, where: str) -> Iterator[Check]:
     if found != required.gpus:
         yield error(
-            f"{found} GPUs on the PCI bus, expected {required.gpus}",
+            f"{found} GPUs {where}, expected {required.gpus}",
             "look for a GPU that fell off the bus (dmesg | grep -i xid; lspci -d 10de:), or correct "
             "pools.*.gpus",
         )
