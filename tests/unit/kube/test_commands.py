@@ -33,6 +33,12 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     return api
 
 
+def collection(folder: Path) -> dict[str, Any]:
+    """The request of `busbar nccl collect`."""
+    job = {"namespace": "ns", "job": "nccl", "folder": str(folder)}
+    return {**job, "deadline_seconds": 30, "expectation": {}}
+
+
 def busbar(*words: str, stdin: Any) -> Any:
     text = stdin if isinstance(stdin, str) else json.dumps(stdin)
     return typer.testing.CliRunner().invoke(build(), list(words), input=text)
@@ -95,28 +101,14 @@ def test_a_collection_from_a_cluster_that_never_answers_ends_with_1_and_says_whe
     cluster: Cluster, tmp_path: Any
 ) -> None:
     cluster.failures = [unreachable()] * 1000
-    question = {
-        "namespace": "ns",
-        "job": "nccl",
-        "folder": str(tmp_path),
-        "deadline_seconds": 30,
-        "expectation": {},
-    }
-    done = busbar("nccl", "collect", stdin=question)
+    done = busbar("nccl", "collect", stdin=collection(tmp_path))
     assert done.exit_code == 1
     assert done.stdout == ""
     assert "The log is still in the launcher's pod. Fix: run the same command again" in done.stderr
 
 
 def test_a_job_that_is_not_there_is_a_verdict_and_ends_with_0(cluster: Cluster, tmp_path: Any) -> None:
-    question = {
-        "namespace": "ns",
-        "job": "nccl",
-        "folder": str(tmp_path),
-        "deadline_seconds": 30,
-        "expectation": {},
-    }
-    done = busbar("nccl", "collect", stdin=question)
+    done = busbar("nccl", "collect", stdin=collection(tmp_path))
     assert done.exit_code == 0, done.output
     verdict = json.loads(done.stdout)
     assert verdict["verdict"] == "unknown"
@@ -130,13 +122,7 @@ def test_an_api_that_refuses_ends_the_command_with_1_its_reason_and_the_server(
     cluster.failures = [ApiError("GET /x", 403, "not allowed")]
     request = {
         "wait": QUESTION,
-        "nccl": {
-            "namespace": "ns",
-            "job": "nccl",
-            "folder": str(tmp_path),
-            "deadline_seconds": 30,
-            "expectation": {},
-        },
+        "nccl": collection(tmp_path),
     }[command[0]]
     done = busbar(*command, stdin=request)
     assert done.exit_code == 1
