@@ -33,6 +33,23 @@ def test_a_new_first_server_joins_a_reachable_server_instead_of_making_a_second_
     assert line == 'server: "https://10.0.0.12:6443"'
 
 
+def test_another_server_joins_server_1_also_where_a_later_one_answers(tmp_path: Path) -> None:
+    line = membership(REACHABLE, tmp_path, FIRST="false", PEERS="10.0.0.12 10.0.0.13")
+    assert line == 'server: "https://10.0.0.12:6443"'
+
+
+def test_every_file_with_a_token_a_key_or_a_login_is_private(tmp_path: Path) -> None:
+    etc = [f"etc/{name}.yaml" for name in ("config", "registries", "k3s")]
+    logins = ["agent/kubelet.kubeconfig", "server/cred/admin.kubeconfig"]
+    private = [*etc, *(f"data/{name}" for name in ("server/token", "server/agent-token", *logins))]
+    for name in (*private, "etc/auth-config.yaml", "data/agent/client-ca.crt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    places = f"K3S_CONFIG_DIR={tmp_path}/etc; K3S_DATA_DIR={tmp_path}/data; "
+    found = output("k3s-server", places + "private_files").splitlines()
+    assert sorted(found) == sorted(f"{tmp_path}/{name}" for name in private)
+
+
 def test_the_first_server_begins_no_cluster_while_another_server_may_have_one(tmp_path: Path) -> None:
     prelude = f"K3S_CONFIG_DIR={tmp_path}; K3S_DATA_DIR={tmp_path}; PEER_DEADLINE=1; {SILENT}"
     done = run("k3s-server", prelude + "membership_line", FIRST="true", PEERS="10.0.0.12")
@@ -474,6 +491,7 @@ def test_a_host_name_is_resolved_on_the_host() -> None:
 def test_settings_of_the_site_for_address_and_interface_stay() -> None:
     assert node_address("10.0.0.21", "flannel-iface: eth9\n") == ['node-ip: "10.0.0.21"']
     assert node_address("192.0.2.1", "node-ip: 10.0.0.21\n") == []
+    assert node_address("192.0.2.1", prelude="address_is_configured() { :; }; ") == []
 
 
 def test_flannel_is_not_bound_to_the_loopback_interface() -> None:

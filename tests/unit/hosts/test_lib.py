@@ -18,6 +18,14 @@ BINARY = b"\x7fELF, as far as this test is concerned"
 SUM = hashlib.sha256(BINARY).hexdigest()
 
 
+def test_a_step_waits_for_the_one_before_it_on_the_same_host(tmp_path: Path) -> None:
+    earlier = 'exec 8>"$1"; flock 8; { sleep 1; echo earlier; } & exec 8>&-; '
+    text = output(
+        "haproxy", earlier + "LOCK_FILE=$1 LOCK_DEADLINE=30; acquire_lock; echo later", str(tmp_path / "l")
+    )
+    assert text.split() == ["earlier", "later"]
+
+
 def test_write_file_writes_content_and_mode(tmp_path: Path) -> None:
     file = tmp_path / "sub" / "config.yaml"
     output("haproxy", 'printf "a: 1\n" | write_file "$1" 0600', str(file))

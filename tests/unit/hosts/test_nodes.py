@@ -89,6 +89,12 @@ def test_a_node_is_kept_while_the_api_does_not_say_that_it_is_not_ready(tmp_path
     assert (done.returncode, log) == (1, [])
 
 
+def test_a_node_counts_as_ready_while_the_api_does_not_answer(tmp_path: Path) -> None:
+    cluster(tmp_path)
+    done, _ = performed(tmp_path, "k3s-nodes", "node_field() { return 1; }; node_is_ready w-1 && echo ready")
+    assert done.stdout == "ready\n"
+
+
 def test_the_first_bring_up_has_nothing_to_prepare(tmp_path: Path) -> None:
     (tmp_path / "log").touch()
     done, _ = performed(

@@ -20,6 +20,12 @@ def write(file: Path, text: str) -> None:
     file.write_text(text)
 
 
+@pytest.mark.parametrize(("capability", "limit"), [(23, "65536"), (24, "unlimited"), (25, "65536")])
+def test_an_init_that_may_raise_limits_has_no_limit_of_locked_memory(capability: int, limit: str) -> None:
+    awk = f"awk() {{ if [[ $2 == */limits ]]; then echo 65536; else echo {1 << capability:016x}; fi; }}; "
+    assert output("preflight", awk + "memlock") == limit
+
+
 def test_gpus_on_the_pci_bus_are_counted_without_their_audio_and_bridges(tmp_path: Path) -> None:
     devices = [("0x10de", "0x030200"), ("0x10de", "0x030000"), ("0x10de", "0x040300"), ("0x1002", "0x030000")]
     for number, (vendor, kind) in enumerate(devices):

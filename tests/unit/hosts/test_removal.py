@@ -35,7 +35,7 @@ def host(tmp_path: Path) -> Path:
     return tmp_path
 
 
-REMOVE = 'umount() { :; }; k3s_delete_new "$K3S_DATA_DIR" "$STATE_DIR/preexisting"'
+REMOVE = "umount() { :; }; rmdir() { :; }; KUBELET_DIR=/none; k3s_remove_data"
 
 
 def test_only_what_k3s_made_is_deleted(host: Path) -> None:

@@ -424,6 +424,26 @@ def test_a_snapshot_in_a_bucket_is_fetched_with_the_proxy_of_k3s(host: Path) -> 
     ]
 
 
+@pytest.mark.parametrize(("values", "bucket"), [({"S3": "true"}, "true"), ({}, "false")])
+def test_k3s_is_told_whether_the_snapshot_is_in_a_bucket(
+    host: Path, values: dict[str, str], bucket: str
+) -> None:
+    shown = "systemd-run() { printf '%s\\n' \"$@\" >&2; }; run_reset"
+    words = run(SCRIPT, f"{prelude(host)}\n{shown}", SNAPSHOT="one", **values).stderr.splitlines()
+    assert words[-3:] == ["--cluster-reset-restore-path=one", f"--etcd-s3={bucket}", "--server="]
+
+
+def test_only_after_a_reset_the_passwords_are_forgotten_before_the_start_and_saved_after_it(
+    host: Path,
+) -> None:
+    steps = """
+    forget_passwords() { echo forget; }; start_and_await() { echo start; }; token_password() { :; }
+    save_passwords() { echo save; }; start_here | grep -v node
+    """
+    assert output(SCRIPT, f"{prelude(host)}{steps}", RESET="true").split() == ["forget", "start", "save"]
+    assert output(SCRIPT, f"{prelude(host)}{steps}").split() == ["start"]
+
+
 def test_a_restored_server_is_started_anew_whatever_failed_before_and_then_waited_for(host: Path) -> None:
     (host / "state/restoring").touch()
     recording = """

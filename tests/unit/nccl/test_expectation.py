@@ -296,6 +296,11 @@ def test_a_public_figure_of_another_line_rate_is_not_comparable(rate: float) -> 
     assert comparable(replace(H100, rails=4), "all_reduce", "ring") == []
 
 
+@pytest.mark.parametrize(("rails", "rate"), [(4, 50), (8, 50), (16, 100)])
+def test_gpus_without_a_rail_of_their_own_share_one(rails: int, rate: float) -> None:
+    assert replace(H100, rails=rails).rate_per_gpu == rate
+
+
 def test_racks_with_other_rails_are_not_comparable() -> None:
     racks = System("GB200", 36, 4, 4, 400, 900, nodes_per_domain=18)
     assert comparable(racks, "all_reduce", "auto")

@@ -114,6 +114,13 @@ def test_a_row_with_statistics_is_put_together_again_also_without_its_header(cut
     assert (len(run.rows), run.damaged, run.orphans) == (5, 0, 0)
 
 
+def test_a_row_behind_the_summary_is_counted() -> None:
+    log = Made().lines()
+    rows = [line for line in log if line.lstrip()[:1].isdigit()]
+    (run,) = read_lines([*log, rows[-1]]).runs
+    assert run.rows_after_summary == 1
+
+
 def test_a_header_that_is_cut_off_is_no_error() -> None:
     log = [line.partition("#wrong")[0] if "#wrong" in line else line for line in Made().lines()]
     assert [len(run.rows) for run in read_lines(log).runs] == [5]

@@ -116,10 +116,14 @@ def test_the_expected_plugin_is_loaded_from_the_expected_folder(path: str | None
 
 
 def given(evidence: Evidence, **want: Any) -> Check:
-    return topology_file(context(Expectation(**want), evidence=evidence))
+    return topology_file(context(Expectation(**want), table([row(512 * MIB)], ranks=16), evidence=evidence))
 
 
-SET: dict[str, Any] = {"environment": said("NCCL_DEBUG", 2), "topology_set": said("/opt/topo.xml", 3)}
+SET: dict[str, Any] = {
+    "environment": said("NCCL_DEBUG", 2),
+    "topology_set": said("/opt/topo.xml", 3),
+    "topology_hosts": {""},
+}
 
 
 def test_without_an_expected_file_the_reason_still_says_which_one_was_set() -> None:
@@ -144,6 +148,17 @@ def test_without_an_expected_file_the_reason_still_says_which_one_was_set() -> N
             Evidence(environment=said("NCCL_DEBUG", 2)),
             {"require_topology_file": True},
             Code.TOPOLOGY_FILE_NOT_SET,
+        ),
+        # one of the two hosts of the device list does not say it
+        (
+            Evidence(**{**SET, "topology_hosts": {"worker-0.local"}}),
+            {"require_topology_file": True},
+            Code.TOPOLOGY_FILE_NOT_PRINTED,
+        ),
+        (
+            Evidence(**{**SET, "topology_hosts": {"worker-0", "worker-1"}}),
+            {"require_topology_file": True},
+            Code.TOPOLOGY_FILE_SET,
         ),
     ],
 )

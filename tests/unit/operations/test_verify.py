@@ -122,6 +122,15 @@ def test_a_cluster_as_configured_has_no_drift() -> None:
                 "foreign",
             ),
         ),
+        (
+            node("gpu-1", taints=(TAINT, Taint("repair", "", "NoExecute"))),
+            Drift(
+                "gpu-1",
+                "taint repair=:NoExecute is not in the configuration: kubectl taint node gpu-1 "
+                "repair=:NoExecute-",
+                "foreign",
+            ),
+        ),
         (node("gpu-9"), Drift(CLUSTER, "Node gpu-9 is not in the configuration")),
     ],
 )
@@ -228,13 +237,16 @@ def unknown() -> ClusterState:
     raise UnknownState("no answer")
 
 
-def test_a_cluster_that_cannot_be_read_is_not_verified(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hosts_and_a_cluster_that_do_not_answer_are_not_verified(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
     content = site(servers=1, workers={"h100": 1})
     for number, host in enumerate(each for role in content["hosts"].values() for each in role):
         host.update(address=f"127.0.0.{number + 2}", port=1)  # refuses the connection
     drift = asyncio.run(verify(config.load(content, root=Path()), login(), [GPU], unknown))
     assert drift[-1] == Drift(CLUSTER, "Nodes and Helm releases cannot be read: no answer", "unknown")
+    assert [(each.host, each.kind) for each in drift[:-1]] == [
+        (name, "unknown") for name in ("lb-1", "server-1", "gpu-1")
+    ]
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pulumi
+import pytest
 from pulumi.runtime import mocks
 
 from busbar.outputs.pool import summarize
@@ -76,6 +77,16 @@ def test_the_controller_gets_the_files_and_the_others_none() -> None:
     assert payload(run, "compute-gpu-1").keys() == {"slurm_key", "health", "users"}
     assert payload(run, "login-login") == {"slurm_key": KEY, "health": "", "users": ""}
     assert "CONTROLLER=10.0.0.1:6817" in run.named("login-login").inputs["create"]
+
+
+@pytest.mark.parametrize(
+    ("host", "unit", "gpus"), [("compute-gpu-1", "slurmd", 8), ("login-login", "sackd", 0)]
+)
+def test_a_compute_host_runs_slurmd_with_its_gpus_and_a_login_host_sackd_without(
+    host: str, unit: str, gpus: int
+) -> None:
+    step = up().named(host).inputs["create"]
+    assert f" UNIT={unit} " in step and f" GPUS={gpus} " in step
 
 
 def test_a_change_of_the_cluster_s_files_changes_no_step_of_a_compute_host() -> None:

@@ -27,6 +27,7 @@ def up(
     printed: str | None = None,
     more: dict[str, str] | None = None,
     preview: bool = False,
+    claim_uid: str = "1",
     **change: Any,
 ) -> Run:
     """Run the program against the outputs of a stack; `printed` by the collecting command, else a pass.
@@ -40,6 +41,8 @@ def up(
     def answer(args: mocks.MockResourceArgs) -> dict[str, Any]:
         if args.typ == LOCAL:
             return {"stdout": said, "stderr": ""}
+        if args.typ == CLAIM:
+            return {"metadata": {**args.inputs["metadata"], "uid": claim_uid}}
         return state if args.typ == "pulumi:pulumi:StackReference" else {}
 
     return run_program(
@@ -354,6 +357,11 @@ def test_the_job_starts_after_its_claim_is_bound() -> None:
         bind = run.named("storage-bind")
         assert run.waits_for(bind, run.of_type(CLAIM)[0])
         assert run.waits_for(run.of_type(JOB)[0], bind)
+
+
+def test_a_claim_that_was_made_again_under_its_name_is_waited_for_again() -> None:
+    before, again = (up(config=configured(storage=NFS), claim_uid=uid) for uid in ("1", "2"))
+    assert before.named("storage-bind").inputs["triggers"] != again.named("storage-bind").inputs["triggers"]
 
 
 def test_the_claim_of_a_class_is_made_after_the_class_was_found_to_be_shared() -> None:

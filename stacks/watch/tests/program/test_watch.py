@@ -84,8 +84,9 @@ def test_node_problem_detector_is_made_where_it_is_enabled_without_waiting_for_t
     namespace = run.named("monitoring-namespace")
     for each in made:
         assert each.inputs["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "busbar"
-        if each.name != "node-problems-clusterrolebinding":
-            assert run.waits_for(each, namespace)
+        of_namespace = each.name != "node-problems-clusterrolebinding"
+        assert each.request.deletedWith == (namespace.urn if of_namespace else "")
+        assert run.waits_for(each, namespace) == of_namespace
         assert not run.waits_for(each, run.named("monitoring-check"))
 
 
@@ -126,6 +127,9 @@ def test_the_password_of_grafana_is_made_and_nowhere_in_clear() -> None:
     run = up(stack=INSTALL)
     [secret] = run.of_type(SECRET)
     assert secret.inputs["stringData"] == {"admin-user": "admin", "admin-password": PASSWORD}
+    assert run.named("prometheus-grafana-password").inputs["length"] == 32
+    # which makes the namespace
+    assert run.waits_for(secret, run.named("prometheus-release"))
     for each in created(run):
         assert each.type == SECRET or PASSWORD not in str(each.inputs), each.name
 
