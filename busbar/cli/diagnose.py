@@ -66,7 +66,7 @@ def diagnose(
     """
     if quarantine and release:
         fail("--quarantine and --release exclude each other", USAGE)
-    file, cluster = load_stack(stack, project)
+    file, cluster = load_stack(stack, project, invalid=USAGE)
     scope = _scope(file, cluster, pool, nodes, release=release)
     with connected(file) as api:
         state, found = run(api, scope, file.stack, as_json=as_json)

@@ -67,8 +67,11 @@ def measure(
     Exit code 0: pass; 1: fail; 2: no verdict, also if the cluster cannot run the job (never a pass); 64: bad
     usage; 70: an error of busbar itself; 130: interrupted. With several pools the worst counts.
     """
+    from busbar.hosts.inventory import Inventory
+
     progress(f"measuring stack {stack}")
-    file, inventory = _inventory_of(stack, project)
+    file, cluster = load_stack(stack, project, invalid=USAGE)
+    inventory = Inventory.of(cluster)
     asked = _asked(inventory, pool, nodes)
     seconds = 60 * minutes if minutes else 60 * IDLE_MINUTES if idle else None
     with errors_end():
@@ -93,18 +96,6 @@ def _asked(inventory: Inventory, pool: str | None, nodes: str | None) -> dict[st
     if len(of) > 1:
         fail(f"--nodes {nodes}: expected workers of one pool, got those of {', '.join(sorted(of))}", USAGE)
     return {of.pop(): names}
-
-
-def _inventory_of(stack: str, project: Path | None) -> tuple[StackFile, Inventory]:
-    """The stack's file and its hosts. Ends the command with 64 where it is not usable."""
-    from busbar.hosts.inventory import Inventory
-
-    try:
-        file, cluster = load_stack(stack, project)
-    except typer.Exit:
-        # 1 would read as a failed fabric.
-        raise typer.Exit(USAGE) from None
-    return file, Inventory.of(cluster)
 
 
 def _connect(file: StackFile) -> RestApi:

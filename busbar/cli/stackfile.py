@@ -48,16 +48,16 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object inst
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
-def load_stack(stack: str, project: Path | None = None) -> tuple[StackFile, Cluster]:
+def load_stack(stack: str, project: Path | None = None, *, invalid: int = 1) -> tuple[StackFile, Cluster]:
     """The stack file and its validated configuration.
 
-    Ends the command with 64 if there is no such file, and with 1 and all findings on stdout if the
+    Ends the command with 64 if there is no such file, and with `invalid` and all findings on stdout if the
     configuration is invalid.
     """
     from busbar.config import stackfile
 
     path = find_file(stack, project)
-    with findings_end_the_command(path):
+    with findings_end_the_command(path, invalid):
         file = stackfile.read(path)
         return file, file.cluster()
 
@@ -73,8 +73,11 @@ def find_file(stack: str, project: Path | None = None) -> Path:
 
 
 @contextmanager
-def findings_end_the_command(path: Path) -> Iterator[None]:
-    """End the command with 1, and all findings on stdout, if the block raises ConfigError."""
+def findings_end_the_command(path: Path, code: int = 1) -> Iterator[None]:
+    """End the command with `code`, and all findings on stdout, if the block raises ConfigError.
+
+    A command whose 1 is the result of a measurement gives another code: 1 would read as a failed fabric.
+    """
     from busbar.config import ConfigError
     from busbar.config.places import located
 
@@ -83,7 +86,7 @@ def findings_end_the_command(path: Path) -> Iterator[None]:
     except ConfigError as error:
         for finding in located(path, error.findings):
             typer.echo(finding)
-        fail(f"{path.name}: {counted(len(error.findings), 'error')}; no changes made", 1)
+        fail(f"{path.name}: {counted(len(error.findings), 'error')}; no changes made", code)
 
 
 class SecretError(Exception):

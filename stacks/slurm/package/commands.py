@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from busbar.cli.output import progress
+from busbar.cli.output import USAGE, progress
 from busbar.cli.stackfile import AsJson, Project, Stack, find_file, findings_end_the_command
 
 if TYPE_CHECKING:
@@ -65,8 +65,8 @@ def validate(stack: Stack, project: Project = None) -> None:
 
     Log, verdict and report are kept in .busbar/STACK/POOL/validate beside the stack file.
 
-    Exit code 0: pass; 1: fail, or hosts are not ready; 2: no verdict because evidence is missing; 64: no such
-    stack.
+    Exit code 0: pass; 1: fail, or hosts are not ready; 2: no verdict because evidence is missing; 64: bad
+    usage.
     """
     import asyncio
     from datetime import UTC, datetime
@@ -81,7 +81,7 @@ def validate(stack: Stack, project: Project = None) -> None:
     from stacks.slurm.package.measure import collect as run
     from stacks.slurm.package.summary import summary as tables
 
-    slurm, file = _open(stack, project)
+    slurm, file = _open(stack, project, invalid=USAGE)
     with errors_end(interrupted="; the job is cancelled"):
         login = login_by(file, slurm.ssh, config.PROJECT)
         asked = {**preflight.spec_of(slurm), "login": login.model_dump()}
@@ -128,12 +128,12 @@ def verify(
     end(file.stack, rows, found, as_json=as_json, command="busbar slurm verify")
 
 
-def _open(stack: str, project: Path | None) -> tuple[Slurm, StackFile]:
+def _open(stack: str, project: Path | None, invalid: int = 1) -> tuple[Slurm, StackFile]:
     """The configuration of a stack, and its file."""
     from stacks.slurm.package import config
 
     path = find_file(stack, project)
-    with findings_end_the_command(path):
+    with findings_end_the_command(path, invalid):
         return config.read(path)
 
 

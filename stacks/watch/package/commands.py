@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
     from stacks.watch.package.config import Watch
 
-Count = Annotated[int, typer.Option(min=1)]
+Nodes = Annotated[int, typer.Option(min=1, help="Nodes of the cluster whose series are estimated.")]
+Gpus = Annotated[int, typer.Option(min=1, help="GPUs of each node.")]
+Rails = Annotated[int, typer.Option(min=1, help="Rails of each node.")]
 
 
 def register(group: typer.Typer) -> None:
@@ -33,7 +35,7 @@ def register(group: typer.Typer) -> None:
 
 
 def check_config(
-    stack: Stack, project: Project = None, nodes: Count = 440, gpus: Count = 8, rails: Count = 8
+    stack: Stack, project: Project = None, nodes: Nodes = 440, gpus: Gpus = 8, rails: Rails = 8
 ) -> None:
     """Validate a stack's configuration, and estimate the size of a cluster's series; nothing is changed.
 

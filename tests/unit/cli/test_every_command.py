@@ -94,6 +94,14 @@ def test_the_project_option_finds_a_stack_from_elsewhere(
     assert CliRunner().invoke(build(), ["check-config", "prod"]).exit_code == 64
 
 
+@pytest.mark.parametrize("words", ["measure", "diagnose", "slurm validate"])
+def test_an_invalid_stack_file_does_not_read_as_a_failed_fabric(words: str, tmp_path: Path) -> None:
+    (tmp_path / "Pulumi.yaml").write_text("name: busbar\n")
+    (tmp_path / "Pulumi.prod.yaml").write_text("config: {}\n")
+    done = CliRunner().invoke(build(), [*words.split(), "prod", "-C", str(tmp_path)])
+    assert (done.exit_code, "no changes made" in done.stderr) == (64, True)
+
+
 @pytest.mark.parametrize(
     "words", [("-h",), ("up", "-h"), ("nccl", "-h"), ("nccl", "check", "-h")], ids=" ".join
 )
