@@ -26,6 +26,7 @@ class NfsServerArgs:
 
     `fronts`: load balancers and servers. `install_id`: `K3sControlPlane.install_id`. `settings`: as
     `nfs_server` of `busbar:cluster`. `environment`: the proxy of the hosts (busbar.hosts.proxy).
+    `folder_mode`: of a folder that is made; by default workers may write there.
     """
 
     login: SshLogin
@@ -35,6 +36,7 @@ class NfsServerArgs:
     workers: Sequence[Host] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
+    folder_mode: str = ""
 
     @classmethod
     def of(cls, config: StackConfig, install_id: pulumi.Input[str]) -> "NfsServerArgs":
@@ -77,6 +79,7 @@ class NfsServer(pulumi.ComponentResource):
             "FOLDER": export.folder,
             "SQUASH": export.config.squash,
             "ALLOW_SYSTEM_DISK": "true" if export.config.allow_system_disk else "false",
+            **({"FOLDER_MODE": args.folder_mode} if args.folder_mode else {}),
         }
         on = HostArgs(
             login=args.login,

@@ -2,7 +2,8 @@
 # An NFS server that exports one folder to the workers, beside exports that the site has already.
 # VERB=install: the folder is exported to exactly these workers. VERB=remove: no longer exported; the data stay.
 #
-# Values: OWNER, INSTALL_ID, NODE_NAME, FOLDER, SQUASH (all, root, none), ALLOW_SYSTEM_DISK (true or false).
+# Values: OWNER, INSTALL_ID, NODE_NAME, FOLDER, SQUASH (all, root, none), ALLOW_SYSTEM_DISK (true or false), FOLDER_MODE (of a
+# folder that is made; by default as SQUASH needs it).
 # Payload: exports (lines "FOLDER CLIENT(OPTIONS)"), nfs_conf (of a server that busbar installs).
 # Facts: {"node","folder","clients"} (how many lines are exported)
 # shellcheck source=/dev/null
@@ -71,7 +72,9 @@ configure_server() {
 make_folder() {
   [[ ! -d $FOLDER ]] || return 0
   mkdir -p "$FOLDER"
-  if [[ $SQUASH == all ]]; then
+  if [[ -n ${FOLDER_MODE:-} ]]; then
+    chmod "$FOLDER_MODE" "$FOLDER"
+  elif [[ $SQUASH == all ]]; then
     chown "$NFS_NOBODY:$NFS_NOBODY" "$FOLDER"
     chmod 0770 "$FOLDER"
   else

@@ -2,7 +2,7 @@
 # Reports what is on a host as one JSON line; changes nothing. busbar/preflight checks the report.
 #
 # Values: NODE_NAME, NODE_ADDRESS, ROLE (lb, server, worker, nfs), NFS_FOLDER (of the NFS server), NFS_SERVER (its
-#   address, on workers), NAMES (host names that must be resolved here, separated by spaces), PROXY (HOST/PORT of the proxy),
+#   address, on hosts that mount from it), NAMES (host names that must be resolved here, separated by spaces), PROXY (HOST/PORT of the proxy),
 #   SHARED_ADDRESS (of the hosts that share one).
 # Payload, in an update: deliver_as, deliver (name and text of the script that runs here next; kept until a reboot); of a
 #   capability: also (a script that prints what else it needs to know, as a JSON object).
@@ -30,8 +30,9 @@ main() {
   local hardware=""
   if [[ ${ROLE:=worker} == worker ]]; then
     hardware=",\"gpus\":$(gpus),\"fabric_manager\":$(fabric_manager),\"gdr\":$(gdr),\"hcas\":$(hcas),\"rdma_is_shared\":$(rdma_is_shared)"
-    hardware+=",\"health\":$(health),\"nfs_client\":$(nfs_client "${NFS_SERVER:-}")"
+    hardware+=",\"health\":$(health)"
   fi
+  [[ $ROLE != worker && -z ${NFS_SERVER:-} ]] || hardware+=",\"nfs_client\":$(nfs_client "${NFS_SERVER:-}")"
   if [[ $ROLE == server ]]; then
     # GPUs on a server show that it is swapped with a worker.
     hardware=",\"pci_gpus\":$(pci_gpus)"

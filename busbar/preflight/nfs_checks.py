@@ -83,13 +83,13 @@ def _client(required: NfsRequirements, host: Host, report: Report) -> Iterator[C
     if not client.installed:
         manager = supported_os.package_manager(report.os)
         yield error(
-            "mount.nfs is not installed: pods cannot mount the export of nfs_server",
+            "mount.nfs is not installed: the export of the NFS server cannot be mounted",
             f"{manager.install} {manager.nfs_client}" if manager else "install an NFS client",
         )
     if not client.source:
         yield error(
             f"no route to the NFS server {required.address}",
-            "correct the address of the NFS server, or route the worker there",
+            "correct the address of the NFS server, or route this host there",
         )
     elif _is_ip(host.address) and client.source != host.address:
         yield error(

@@ -201,7 +201,9 @@ def spec_of(cluster: Cluster, *, login: Mapping[str, Any], project: Path | None 
         requirements = {key: each.model_copy(update=through) for key, each in requirements.items()}
     plain = {key: each.model_dump(mode="json") for key, each in requirements.items()}
     own = cluster.api_endpoint.address if cluster.api_endpoint else None
-    spec = without_login(inventory.hosts, plain, _nfs(inventory), [*inventory.quarantine], own)
+    export = nfs.export_of(inventory)
+    required = nfs_requirements(export, inventory.workers) if export else None
+    spec = without_login(inventory.hosts, plain, required, [*inventory.quarantine], own)
     return {**spec, "login": dict(login)}
 
 
@@ -239,10 +241,8 @@ def _node(
     }
 
 
-def _nfs(inventory: Inventory) -> dict[str, Any] | None:
-    export = nfs.export_of(inventory)
-    if export is None:
-        return None
+def nfs_requirements(export: nfs.Export, clients: Sequence[Host]) -> dict[str, Any]:
+    """NfsRequirements of an export to these hosts, as plain data."""
     config = export.config
     required = NfsRequirements(
         host=export.host.name,
@@ -251,7 +251,7 @@ def _nfs(inventory: Inventory) -> dict[str, Any] | None:
         min_free_gb=config.min_free_gb,
         squash=config.squash,
         allow_system_disk=config.allow_system_disk,
-        plan=_plan("nfs-server", nfs.exports(export, inventory.workers), nfs.CONFIG),
+        plan=_plan("nfs-server", nfs.exports(export, clients), nfs.CONFIG),
     )
     return required.model_dump(mode="json")
 

@@ -2,12 +2,12 @@
 # slurmctld, which serves its configuration to all other hosts (configless).
 # VERB=install: slurmctld runs with this configuration. VERB=remove: removed; jobs are cancelled by that.
 #
-# Values: OWNER, INSTALL_ID, NODE_NAME, SLURM_PACKAGES, RUNNING_JOBS (wait or refuse), DRAIN_SECONDS, KEEP_DATA, HOME_PATH.
+# Values: OWNER, INSTALL_ID, NODE_NAME, SLURM_PACKAGES, RUNNING_JOBS (wait or refuse), DRAIN_SECONDS, KEEP_DATA.
 # Payload: slurm_key (secret), slurm_conf, cgroup_conf, gres_conf, topology_conf (may be empty), quarantine (lines "NODE REASON"),
-# and those of accounting.sh and users.sh.
+# and those of accounting.sh and users.sh; values also those of home.sh.
 # Facts: {"node","slurmctld"} (its version)
 # shellcheck source=/dev/null
-[[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/../../../host/parts.sh" lib lib-install owner packages slurm/slurm-lib slurm/users slurm/accounting
+[[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/../../../host/parts.sh" lib lib-install owner packages slurm/slurm-lib slurm/home slurm/users slurm/accounting
 
 CONFIG_FILES=(slurm cgroup gres topology)
 PING_DEADLINE=60
@@ -31,6 +31,7 @@ install_controller() {
   install_accounting
   install_slurm slurmctld client
   slurm_folders /var/lib/slurm/slurmctld
+  apply_home
   apply_users
   drain_removed
   write_key
@@ -140,13 +141,7 @@ remove_controller() {
   }
   remove_unit slurmctld
   remove_accounting
-  remove_users
-  rm -f "$SLURM_KEY" "$SLURM_FOLDER"/{slurm,cgroup,gres,topology}.conf
-  remove_packages
-  rm -rf /var/lib/slurm/slurmctld /var/log/slurm/slurmctld.log
-  rmdir "$SLURM_FOLDER" /var/lib/slurm /var/log/slurm 2>/dev/null || true
-  remove_state
-  removed true
+  remove_rest slurmctld "$SLURM_FOLDER"/{slurm,cgroup,gres,topology}.conf
 }
 
 main

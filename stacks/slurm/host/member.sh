@@ -5,11 +5,11 @@
 # removed; logs and homes stay.
 #
 # Values: OWNER, INSTALL_ID, NODE_NAME, SLURM_PACKAGES, UNIT (slurmd or sackd), CONTROLLER (ADDRESS:PORT), GPUS (of a compute host),
-# HOME_PATH.
+# and those of home.sh.
 # Payload: slurm_key (secret), health (the HealthCheckProgram; may be empty), and that of users.sh.
 # Facts: {"node","version","state","gpus"} (the last two of a compute host)
 # shellcheck source=/dev/null
-[[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/../../../host/parts.sh" lib lib-install owner packages slurm/slurm-lib slurm/users
+[[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/../../../host/parts.sh" lib lib-install owner packages slurm/slurm-lib slurm/home slurm/users
 
 HEALTH_PROGRAM=/usr/local/lib/busbar/slurm-health
 READY_DEADLINE=120
@@ -30,6 +30,7 @@ install_member() {
   remember_user
   install_slurm "$UNIT" client
   slurm_folders
+  apply_home
   apply_users
   write_key
   unit_option "$UNIT" "${UNIT^^}_OPTIONS" "--conf-server $CONTROLLER"
@@ -110,14 +111,9 @@ remove_member() {
     return
   }
   remove_unit "$UNIT"
-  remove_users
-  rm -f "$SLURM_KEY" "$HEALTH_PROGRAM"
+  rm -f "$HEALTH_PROGRAM"
   rmdir "$(dirname "$HEALTH_PROGRAM")" 2>/dev/null || true
-  remove_packages
-  rm -rf /run/slurm /var/lib/slurm/slurmd "/var/log/slurm/$UNIT.log"
-  rmdir "$SLURM_FOLDER" /var/lib/slurm /var/log/slurm 2>/dev/null || true
-  remove_state
-  removed true
+  remove_rest "$UNIT"
 }
 
 main

@@ -71,6 +71,20 @@ remove_packages() {
   [[ ! -e $STATE_DIR/user.created ]] || userdel slurm 2>/dev/null || true
 }
 
+# remove_rest UNIT FILE...: what every role has beside its own.
+remove_rest() {
+  local unit=$1
+  shift
+  remove_users
+  remove_home
+  rm -f "$SLURM_KEY" "$@"
+  remove_packages
+  rm -rf /run/slurm "/var/lib/slurm/$unit" "/var/log/slurm/$unit.log"
+  rmdir "$SLURM_FOLDER" /var/lib/slurm /var/log/slurm 2>/dev/null || true
+  remove_state
+  removed true
+}
+
 slurm_folders() {
   mkdir -p "$SLURM_FOLDER"
   install -d -o slurm -g slurm -m 0755 /var/lib/slurm /var/log/slurm "$@"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
 
@@ -24,6 +24,7 @@ from busbar.config import (
 from busbar.config import Hosts as ClusterHosts
 from busbar.config.errors import did_you_mean, path_of, sentence
 from busbar.config.kubernetes_values import DnsLabel
+from busbar.config.nfs_server import NfsServer
 from busbar.config.partial import PartialConfig
 from busbar.config.stackfile import StackFile
 from busbar.config.values import Int, Matching, Model, NonEmpty, Text
@@ -101,13 +102,33 @@ class Accounting(Model):
     keep_data: bool = Field(default=True, description="Keep the database when the stack is destroyed.")
 
 
+class HomeServer(NfsServer):
+    """A folder of one host that all others mount, at the same path. busbar never deletes its data."""
+
+    host: DnsLabel | None = Field(
+        default=None,
+        description="The controller or login host that has the folder; by default the controller.",
+    )
+    squash: Literal["root", "none"] = Field(
+        default="root", description="Who is nobody in the folder: root of the other hosts, or nobody."
+    )
+
+
 class Home(Model):
     """Where homes are: the same file system on every host."""
 
     path: AbsolutePath = Field(default="/home", description="Its mount point.")
+    nfs: HomeServer | None = Field(
+        default=None, description="Homes on an NFS server of busbar's, in place of path and shared."
+    )
     shared: bool = Field(
         default=False, description="Let preflight fail unless all hosts have the same source there."
     )
+
+    @property
+    def folder(self) -> str:
+        """The folder that has those of the users."""
+        return self.nfs.folder if self.nfs else self.path
 
 
 class User(Model):
@@ -182,6 +203,11 @@ class Slurm(Model):
     )
     validation: Validation = Field(default=Validation(), description="The NCCL validation and its gate.")
 
+    @property
+    def fronts(self) -> list[HostConfig]:
+        """The controller and the login hosts."""
+        return [self.hosts.controller, *self.hosts.login]
+
     @cached_property
     def cluster(self) -> Cluster:
         """The same as the core's model, for what it computes: the controller is server and load balancer."""
@@ -193,6 +219,11 @@ class Slurm(Model):
             pools=self.pools,
             validation=self.validation,
         )
+
+    @property
+    def home_host(self) -> str | None:
+        """The host that exports the homes; None without home.nfs."""
+        return (self.home.nfs.host or self.hosts.controller.name) if self.home.nfs else None
 
     def compute_of(self, pool: str) -> list[Worker]:
         """The compute hosts of a pool, in the order of the configuration."""
@@ -299,10 +330,21 @@ def _findings(slurm: Slurm) -> Iterator[str]:
             yield f"parameters.{parameter}: busbar writes it itself. Fix: remove it"
     yield from _partitions(slurm)
     yield from _switches(slurm)
+    yield from _home(slurm)
     uids: dict[int, str] = {}
     for name, user in slurm.users.accounts.items():
         if (first := uids.setdefault(user.uid, name)) != name:
             yield f"users.accounts.{name}.uid: {user.uid} is also that of {first}. Fix: give each its own"
+
+
+def _home(slurm: Slurm) -> Iterator[str]:
+    if (home := slurm.home).nfs is None:
+        return
+    for key in ("path", "shared"):
+        if key in home.model_fields_set:
+            yield f"home.{key}: given together with home.nfs, whose folder all hosts mount. Fix: remove one"
+    if slurm.home_host not in (names := [host.name for host in slurm.fronts]):
+        yield f"home.nfs.host: {slurm.home_host!r} is none of: {', '.join(names)}. Fix: name one of these"
 
 
 def _switches(slurm: Slurm) -> Iterator[str]:

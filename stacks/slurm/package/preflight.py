@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
-from busbar.hosts import scripts
+from busbar.hosts import nfs, scripts
 from busbar.hosts.finding import Check, Finding, error, warning
 from busbar.hosts.host import Host
 from busbar.hosts.inventory import host_of
@@ -18,6 +19,7 @@ from busbar.preflight.facts import HostRecord
 from busbar.preflight.hardware_checks import check_hardware
 from busbar.preflight.health_checks import check_health
 from busbar.preflight.host_checks import check_clock, check_system, host_facts
+from busbar.preflight.nfs_checks import check_nfs
 from busbar.preflight.query import Answer, query
 from busbar.preflight.report import Report
 from busbar.preflight.spec import HostRequirements, requirements_key
@@ -52,14 +54,15 @@ class Spec(core.Spec):
     def fingerprint(self, host: Host) -> str:
         own = [
             self.model_dump(include={*Spec.model_fields} - {*core.Spec.model_fields, "controller"}),
-            scripts.part(SURVEY),
-            host.name == self.controller,
+            [scripts.part(SURVEY), host.name == self.controller, self.nfs and self.nfs.address],
         ]
         return digest({"core": super().fingerprint(host), "own": own})[:12]
 
     def values(self, host: Host) -> dict[str, str]:
         values = {**super().values(host), "SLURM_PACKAGES": self.packages, "HOME_PATH": self.home_path}
         values["USERS"] = " ".join(f"{name}:{uid}" for name, uid in self.users.items())
+        if self.nfs and host.name != self.nfs.host:
+            values["NFS_SERVER"] = self.nfs.address
         if host.name == self.controller:
             values["NAMES"] = " ".join(each.name for each in self.hosts)
         return values
@@ -76,7 +79,7 @@ def hosts_of(slurm: Slurm) -> tuple[Host, ...]:
     """The controller, the login and the compute hosts, in the core's roles of front and worker."""
     ssh = slurm.ssh
     listed = [
-        *(("lb", host, None) for host in (slurm.hosts.controller, *slurm.hosts.login)),
+        *(("lb", host, None) for host in slurm.fronts),
         *(("worker", host, slurm.cluster.pool_of(host)) for host in slurm.hosts.compute),
     ]
     return tuple(host_of(host, role, ssh, pool) for role, host, pool in listed)
@@ -98,16 +101,27 @@ def spec_of(slurm: Slurm) -> dict[str, Any]:
         )
     plain = {key: each.model_dump(mode="json") for key, each in required.items()}
     quarantined = [host.name for host in slurm.hosts.compute if host.quarantine]
+    export, clients = home_export(slurm)
+    # It need not be writable for nobody: homes are made as root.
+    required_nfs = {**core.nfs_requirements(export, clients), "squash": "none"} if export else None
     return {
-        **core.without_login(hosts_of(slurm), plain, None, quarantined),
+        **core.without_login(hosts_of(slurm), plain, required_nfs, quarantined),
         "controller": slurm.hosts.controller.name,
         "accounting": slurm.accounting.enabled,
         "packages": slurm.packages,
-        "home_path": slurm.home.path,
+        "home_path": slurm.home.folder,
         "home_shared": slurm.home.shared,
         "users": {name: user.uid for name, user in slurm.users.accounts.items()},
         "create_users": slurm.users.create,
     }
+
+
+def home_export(slurm: Slurm) -> tuple[nfs.Export | None, tuple[Host, ...]]:
+    """The export of the homes, and the hosts that mount it; none without home.nfs."""
+    server = next((host for host in hosts_of(slurm) if host.name == slurm.home_host), None)
+    if server is None or slurm.home.nfs is None:
+        return None, ()
+    return nfs.Export(server, slurm.home.nfs), tuple(host for host in hosts_of(slurm) if host != server)
 
 
 async def survey(spec: Spec, previous: Mapping[str, HostRecord]) -> Outcome:
@@ -179,6 +193,10 @@ def check(spec: Spec, host: Host, report: Report, clock: tuple[float, float]) ->
     yield from _ports(spec, host, report)
     yield from _version(spec, report)
     yield from _users(spec, report)
+    # The core's workers mount it; here all hosts do.
+    client = host if spec.nfs and host.name == spec.nfs.host else replace(host, role="worker")
+    for found in check_nfs(spec.nfs, client, report):
+        yield found.level, found.what, found.fix.replace("nfs_server", "home.nfs")
     if report.unresolved:
         yield warning(
             f"cannot resolve {', '.join(report.unresolved)}: slurmctld waits for the name of the host that a "

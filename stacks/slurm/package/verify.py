@@ -24,7 +24,10 @@ async def verify(slurm: Slurm, login: Login) -> list[Drift]:
         found = await verify_hosts(
             hosts,
             listed,
-            lambda host: {"NODE_NAME": host.name, "ROLE": "units", "UNITS": " ".join(units(slurm, host))},
+            lambda host: {
+                **{"NODE_NAME": host.name, "ROLE": "units", "UNITS": " ".join(units(slurm, host))},
+                "NFS": str(host.name == slurm.home_host).lower(),
+            },
         )
         try:
             values = {"NODE_NAME": controller.name, "VERB": "nodes"}
@@ -35,12 +38,14 @@ async def verify(slurm: Slurm, login: Login) -> list[Drift]:
 
 
 def units(slurm: Slurm, host: Host) -> tuple[str, ...]:
-    """What must run on a host."""
+    """What must run on a host; of a mount what systemd-escape(1) makes of its path."""
+    mounts = slurm.home_host not in (None, host.name)
+    home = (slurm.home.folder[1:].replace("-", r"\x2d").replace("/", "-") + ".mount",) if mounts else ()
     if host.role == "worker":
-        return ("slurmd",)
+        return ("slurmd", *home)
     if host.name != slurm.hosts.controller.name:
-        return ("sackd",)
-    return ("slurmctld", *(("slurmdbd", "mariadb") if slurm.accounting.enabled else ()))
+        return ("sackd", *home)
+    return ("slurmctld", *(("slurmdbd", "mariadb") if slurm.accounting.enabled else ()), *home)
 
 
 def compare(slurm: Slurm, nodes: Mapping[str, Mapping[str, str]]) -> Iterator[Drift]:

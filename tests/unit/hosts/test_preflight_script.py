@@ -360,6 +360,7 @@ WORKERS = {"gpus", "fabric_manager", "gdr", "hcas", "rdma_is_shared", "health", 
         ({"ROLE": "worker"}, WORKERS),
         ({"ROLE": "server"}, {"pci_gpus"}),
         ({"ROLE": "lb", "NFS_FOLDER": "/srv"}, {"nfs_folder"}),
+        ({"ROLE": "lb", "NFS_SERVER": "10.0.0.9"}, {"nfs_client"}),
     ],
 )
 @pytest.mark.parametrize("writable", [True, False])

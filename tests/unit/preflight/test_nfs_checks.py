@@ -85,7 +85,7 @@ def test_a_worker_that_can_mount_has_no_findings() -> None:
     ("client", "what", "fix"),
     [
         ({"installed": False}, "mount.nfs is not installed", "apt-get install nfs-common"),
-        ({"source": ""}, "no route to the NFS server 10.0.0.9", "route the worker there"),
+        ({"source": ""}, "no route to the NFS server 10.0.0.9", "route this host there"),
         (
             {"source": "10.1.0.21"},
             "from its address 10.1.0.21; the folder is exported to 10.0.0.21 only",

@@ -14,6 +14,7 @@ from busbar.components.engine.join_tokens import TOKEN_ARGUMENTS, create_passwor
 from busbar.components.engine.local_command import busbar_command
 from busbar.components.engine.removal import create_host_removal
 from busbar.components.engine.ssh import SshLogin, with_login
+from busbar.components.nfs_server import NfsServer, NfsServerArgs
 from busbar.hosts import k3s
 from busbar.hosts.host import Host
 from busbar.preflight import facts
@@ -35,7 +36,7 @@ class SlurmHostsArgs:
 
 
 class SlurmHosts(pulumi.ComponentResource):
-    """Makes one Command that asks all hosts, and two per host: its removal, and its installation.
+    """Makes a Command that asks all hosts, two per host (its removal, its installation), and those of NFS.
 
     A changed slurm.conf changes the controller's only: slurmctld passes it on. `steps`: the installations.
     `facts`: what was found on each host, by name.
@@ -56,6 +57,7 @@ class SlurmHosts(pulumi.ComponentResource):
         self._install_id = install_id
         self.checked = self._preflight(name)
         self.facts = self.checked.stdout.apply(facts.unpack)
+        self._nfs = self._export_homes(f"{name}-nfs")
         controller, *others = self._hosts
         self.controller = self._install_controller(controller)
         self.steps = [self.controller, *(self._install_member(host) for host in others)]
@@ -76,6 +78,26 @@ class SlurmHosts(pulumi.ComponentResource):
             opts=pulumi.ResourceOptions(parent=self),
         )
 
+    def _export_homes(self, name: str) -> NfsServer:
+        """Nothing without home.nfs. Removed after all hosts: a mount whose server is gone hangs."""
+        export, clients = preflight.home_export(self._slurm)
+        args = NfsServerArgs(
+            login=self._login,
+            install_id=self._install_id,
+            host=export.host if export else None,
+            fronts=self._hosts,
+            workers=clients,
+            settings=export.config.model_dump() if export else {},
+            folder_mode="0755",
+        )
+        return NfsServer(name, args, pulumi.ResourceOptions(parent=self, depends_on=[self.checked]))
+
+    def _home(self, host: Host) -> dict[str, str]:
+        """What host/home.sh and host/users.sh need."""
+        export, clients = preflight.home_export(self._slurm)
+        server = export.host.address if export and host in clients else ""
+        return {"HOME_PATH": self._slurm.home.folder, "HOME_SERVER": server}
+
     def _install_controller(self, host: Host) -> remote.Command:
         slurm = self._slurm
         values = {
@@ -83,7 +105,6 @@ class SlurmHosts(pulumi.ComponentResource):
             "RUNNING_JOBS": slurm.removal.running_jobs,
             "DRAIN_SECONDS": str(slurm.removal.timeout_seconds),
             "KEEP_DATA": str(slurm.accounting.keep_data).lower(),
-            "HOME_PATH": slurm.home.path,
         }
         files = self.facts.apply(lambda found: render.files(slurm, found))
         payload = {name.replace(".", "_"): files[name] for name in render.NAMES}
@@ -99,7 +120,7 @@ class SlurmHosts(pulumi.ComponentResource):
             "slurm/controller",
             seconds,
             values,
-            [self.checked],
+            [self.checked, *self._nfs.nodes],
             {**payload, "quarantine": render.quarantine(slurm), "users": render.users(slurm)},
         )
 
@@ -109,7 +130,6 @@ class SlurmHosts(pulumi.ComponentResource):
             "SLURM_PACKAGES": slurm.packages,
             "UNIT": "slurmd" if is_compute else "sackd",
             "CONTROLLER": f"{slurm.hosts.controller.address}:{render.CONTROLLER_PORT}",
-            "HOME_PATH": slurm.home.path,
             "GPUS": str(slurm.pools[host.pool or ""].gpus) if is_compute else "0",
         }
         payload = {"health": health.program(slurm, host) if is_compute else "", "users": render.users(slurm)}
@@ -126,12 +146,13 @@ class SlurmHosts(pulumi.ComponentResource):
         after: Sequence[pulumi.Resource],
         payload: Mapping[str, pulumi.Input[str]],
     ) -> remote.Command:
-        name = f"{role}-{host.name}"
+        name, values = f"{role}-{host.name}", {**values, **self._home(host)}
         on = HostArgs(
             login=self._login, host=host, owner=name, install_id=self._install_id, fronts=self._hosts
         )
         # The controller's is removed last: until then it can say which jobs run.
-        removal_opts = pulumi.ResourceOptions(parent=self, depends_on=[] if role == "controller" else after)
+        ahead = self._nfs.removals if role == "controller" else after
+        removal_opts = pulumi.ResourceOptions(parent=self, depends_on=ahead)
         removal = create_host_removal(on, script, REMOVAL_SECONDS, values, removal_opts)
         return create_host_command(
             name,

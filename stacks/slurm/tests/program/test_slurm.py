@@ -103,6 +103,23 @@ def test_every_host_gets_the_same_users() -> None:
         assert "HOME_PATH=/home" in run.named(name).inputs["create"]
 
 
+def test_homes_are_exported_before_any_host_mounts_them_and_until_none_does() -> None:
+    run = up(home={"nfs": {"folder": "/srv/home"}})
+    assert run.error is None
+    server, removal = run.named("slurm-nfs-ctl"), run.named("slurm-nfs-ctl-removal")
+    assert run.waits_for(server, run.named("slurm-preflight"))
+    for name in ("controller-ctl", "login-login", "compute-gpu-1"):
+        assert run.waits_for(run.named(name), server)
+        assert run.waits_for(run.named(f"{name}-removal"), removal)
+        address = "" if name == "controller-ctl" else "10.0.0.1"
+        assert f"HOME_SERVER={address} " in run.named(name).inputs["create"] + " "
+        assert "HOME_PATH=/srv/home" in run.named(name).inputs["create"]
+    options = "(rw,sync,no_subtree_check,root_squash)\n"
+    clients = "".join(f"/srv/home 10.0.0.{number}{options}" for number in (2, 11, 12))
+    assert payload(run, "slurm-nfs-ctl")["exports"].endswith(f"busbar\n{clients}")
+    assert "FOLDER_MODE=0755" in server.inputs["create"]
+
+
 def test_quarantine_changes_the_controller_and_what_is_measured() -> None:
     hosts = compute({"quarantine": "RMA 7"}, {})
     run = up(hosts=hosts)

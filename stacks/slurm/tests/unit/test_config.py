@@ -70,6 +70,18 @@ POOL = configured()["pools"]["h100"]
             "validation.when_busy: 'keep' is for K3s. Fix: set it to fail or wait",
         ),
         (
+            {"home": {"nfs": {"folder": "/srv/home"}, "shared": True}},
+            "home.shared: given together with home.nfs, whose folder all hosts mount. Fix: remove one",
+        ),
+        (
+            {"home": {"nfs": {"folder": "/srv/home"}, "path": "/srv/home"}},
+            "home.path: given together with home.nfs, whose folder all hosts mount. Fix: remove one",
+        ),
+        (
+            {"home": {"nfs": {"folder": "/srv/home", "host": "gpu-1"}}},
+            "home.nfs.host: 'gpu-1' is none of: ctl, login. Fix: name one of these",
+        ),
+        (
             {"parameters": {"SlurmUser": "root"}},
             "parameters.SlurmUser: busbar writes it itself. Fix: remove it",
         ),
@@ -150,6 +162,21 @@ def test_a_pool_in_no_partition_is_named() -> None:
         pools=pools, hosts=compute({"pool": "a"}, {"pool": "b"}), partitions={"gpu": {"pools": ["a"]}}
     )
     assert found == ["pools.b: is in no partition, so no job can use it. Fix: add it to partitions"]
+
+
+def test_the_controller_exports_homes_unless_a_login_host_is_named() -> None:
+    home = {"folder": "/srv/home"}
+    assert slurm().home_host is None and slurm().home.folder == "/home"
+    on_controller, on_login = slurm(home={"nfs": home}), slurm(home={"nfs": {**home, "host": "login"}})
+    assert (on_controller.home_host, on_login.home_host) == ("ctl", "login")
+    assert on_controller.home.folder == "/srv/home"
+
+
+def test_homes_are_never_those_of_one_user_for_all() -> None:
+    [only] = findings(home={"nfs": {"folder": "/srv/home", "squash": "all"}})
+    assert only.startswith("home.nfs.squash: ")
+    [only] = findings(home={"nfs": {"folder": "/home"}})
+    assert only.startswith("home.nfs.folder: '/home' is a shared folder")
 
 
 def test_what_is_no_object_is_refused() -> None:

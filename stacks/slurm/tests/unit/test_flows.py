@@ -9,7 +9,10 @@ import pytest
 from tests.unit.hosts.recorded import Host
 
 PROGRAMS = Path(__file__).with_name("programs.sh").read_text()
-OWNER = {"OWNER": "busbar-slurm/site/ctl", "INSTALL_ID": "11", "SLURM_PACKAGES": "os"}
+OWNER = {
+    **{"OWNER": "busbar-slurm/site/ctl", "INSTALL_ID": "11", "SLURM_PACKAGES": "os"},
+    **{"CONTAINERS": "", "HOME_SERVER": ""},
+}
 MARKED = ["chmod 0700 /var/lib/busbar", "write /var/lib/busbar/owner"]
 KEY = "/etc/slurm/slurm.key"
 

@@ -240,6 +240,40 @@ def test_all_hosts_are_asked_with_the_values_of_the_survey() -> None:
     assert spec(slurm(users=users)).values(GPU_1)["USERS"] == "ada:5001 bob:5002"
 
 
+NFS = spec(slurm(home={"nfs": {"folder": "/srv/home", "min_free_gb": 10}}))
+FOLDER = {
+    **{"kind": "folder", "foreign_exports": [], "system_disk": False, "free_bytes": 10**12},
+    **{"writable": False, "managed": False},
+}
+
+
+def test_every_host_but_the_server_mounts_the_homes() -> None:
+    values = [NFS.values(host) for host in (CTL, LOGIN, GPU_1)]
+    assert [each.get("NFS_FOLDER") for each in values] == ["/srv/home", None, None]
+    assert [each.get("NFS_SERVER") for each in values] == [None, "10.0.0.1", "10.0.0.1"]
+    moved = spec(slurm(home={"nfs": {"folder": "/srv/home", "host": "login"}}))
+    assert NFS.fingerprint(LOGIN) != moved.fingerprint(LOGIN) != spec().fingerprint(LOGIN)
+
+
+@pytest.mark.parametrize("host", [LOGIN, GPU_1])
+def test_a_host_that_cannot_mount_the_homes_is_named(host: Any) -> None:
+    good = {"installed": True, "source": host.address}
+    assert found(host=host, of=NFS, nfs_client=good) == []
+    [only] = found(host=host, of=NFS, nfs_client={**good, "installed": False})
+    assert only == "error mount.nfs is not installed: the export of the NFS server cannot be mounted"
+    [only] = found(host=host, of=NFS, nfs_client={**good, "source": "10.9.9.9"})
+    assert only.startswith("error reaches the NFS server 10.0.0.1 from its address 10.9.9.9")
+
+
+def test_the_folder_of_the_homes_is_checked_as_the_core_s_and_root_writes_there() -> None:
+    assert found(host=CTL, of=NFS, nfs_folder=FOLDER) == []
+    [(level, what, fix)] = preflight.check(
+        NFS, CTL, reported(nfs_folder={**FOLDER, "system_disk": True}), CLOCK
+    )
+    assert level == "error" and what.startswith("/srv/home is on the disk of the operating system")
+    assert fix == "mount a disk there, or set home.nfs.allow_system_disk: true"
+
+
 @pytest.mark.parametrize(
     ("create", "found_as", "expected"),
     [

@@ -176,6 +176,41 @@ def test_a_user_that_could_not_be_created_is_not_remembered_as_busbar_s(tmp_path
     assert (tmp_path / "users.created").read_text() == "old\nstays\n"
 
 
+HOME = """
+STATE_DIR=$PWD HOME_MOUNTED=$PWD/home.mounted HOME_PATH=$PWD/home
+write_file() { echo "write $1"; cat; }; systemctl() { [[ $1 != is-active ]]; }
+systemd-escape() { echo "${@: -1}.mount"; }; start_unit() { echo "start $*"; }
+stop_unit() { echo "stop $1"; }
+apply_home; cat home.mounted 2>/dev/null || true
+"""
+
+
+def test_homes_are_mounted_from_their_server_and_unmounted_where_there_is_none(tmp_path: Path) -> None:
+    at = f"cd {tmp_path}; "
+    assert output("slurm/member", at + HOME, HOME_SERVER="") == ""
+    mounted = output("slurm/member", at + HOME, HOME_SERVER="10.0.0.1")
+    assert f"What=10.0.0.1:{tmp_path}/home\nWhere={tmp_path}/home\nType=nfs4\nOptions=hard," in mounted
+    assert f"start {tmp_path}/home.mount 10.0.0.1\n{tmp_path}/home\n" in mounted
+    assert "stop" not in output("slurm/member", at + HOME, HOME_SERVER="10.0.0.1")
+    elsewhere = output("slurm/member", at + HOME.replace("/home\n", "/new\n"), HOME_SERVER="10.0.0.1")
+    assert (
+        elsewhere.startswith(f"stop {tmp_path}/home.mount\n") and f"start {tmp_path}/new.mount" in elsewhere
+    )
+    (tmp_path / "new").mkdir()
+    gone = output("slurm/member", at + HOME, HOME_SERVER="")
+    assert gone == f"stop {tmp_path}/new.mount\n" and not (tmp_path / "new").exists()
+
+
+def test_a_mount_hides_no_files_and_a_removal_keeps_those_of_others(tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "file").write_text("x")
+    done = run("slurm/member", f"cd {tmp_path}; {HOME}", HOME_SERVER="10.0.0.1")
+    assert done.returncode == 1 and "/home has files, which a mount would hide. Fix: move them" in done.stderr
+    (tmp_path / "home.mounted").write_text(f"{tmp_path}/home\n")
+    output("slurm/member", f"cd {tmp_path}; {HOME}", HOME_SERVER="")
+    assert (tmp_path / "home" / "file").exists()
+
+
 QUARANTINE = """
 SLURM_FOLDER=$PWD; printf 'NodeName=a \\nNodeName=b \\nNodeName=c \\nNodeName=d \\n' >slurm.conf
 payload() { printf 'a RMA 7\\nd new\\n'; }

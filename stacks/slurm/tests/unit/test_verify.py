@@ -54,6 +54,15 @@ def test_a_node_that_is_down_or_not_known_differs() -> None:
     assert unknown.what == "its node is not known to Slurm"
 
 
+def test_every_host_but_the_server_has_the_homes_mounted() -> None:
+    made = slurm(home={"nfs": {"folder": "/srv/the-home", "host": "login"}}, accounting={})
+    mount = r"srv-the\x2dhome.mount"
+    assert [verify.units(made, host) for host in hosts_of(made)] == [
+        ("slurmctld", mount), ("sackd",), ("slurmd", mount), ("slurmd", mount),
+    ]  # fmt: skip
+    assert output("slurm/member", "systemd-escape -p --suffix=mount /srv/the-home").strip() == mount
+
+
 def test_each_role_has_its_daemons() -> None:
     made = slurm()
     assert [verify.units(made, host) for host in hosts_of(made)] == [
