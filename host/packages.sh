@@ -62,8 +62,8 @@ apt_update() {
 
 apt_install() {
   apt_update
-  apt_change 480 install -y --no-install-recommends "$1" ||
-    die "apt-get install $1 failed" "see the log above; install $1 by hand or in the image of the host, and retry"
+  apt_change 480 install -y --no-install-recommends "$@" ||
+    die "apt-get install $* failed" "see the log above; install $* by hand or in the image of the host, and retry"
 }
 
 # apt_change SECONDS ARGUMENTS...: what it prints is kept until it has ended: a dpkg that writes to a connection which broke

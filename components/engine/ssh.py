@@ -39,29 +39,22 @@ class SshLogin:
     bastion: Mapping[str, Any] | None = None
 
     @classmethod
-    def load(
-        cls,
-        ssh: Ssh,
-        *,
-        secret_key: pulumi.Output[str] | None,
-        key_password: pulumi.Output[str] | None,
-        project: Path,
-    ) -> "SshLogin":
-        """The login that a checked `busbar:cluster` describes: it has a key or uses the agent.
+    def load(cls, ssh: Ssh, secrets: Mapping[str, pulumi.Output[str]], project: Path) -> "SshLogin":
+        """The login that a checked configuration describes: it has a key or uses the agent.
 
-        `secret_key` and `key_password` are the stack's `busbar:sshPrivateKey` and `...Password`, where set.
+        `secrets`: of the stack, those that are set: of these `sshPrivateKey` and `sshPrivateKeyPassword`.
         `ssh.key_file` is read here, relative to `project`. Raises ConfigError where it cannot be read.
         """
         login = Login.of(ssh)
         bastion = ssh.bastion.model_dump() if ssh.bastion else None
-        key = secret_key if login.key_file is None else login.key_text(project)
+        key = secrets.get("sshPrivateKey") if login.key_file is None else login.key_text(project)
         if key is None:  # the agent has it
             return cls(bastion=bastion)
         secret: pulumi.Output[str] = pulumi.Output.secret(key)
         digest = key_digest(key) if isinstance(key, str) else pulumi.Output.unsecret(secret.apply(key_digest))
         return cls(
             private_key=secret,
-            private_key_password=key_password,
+            private_key_password=secrets.get("sshPrivateKeyPassword"),
             key_file=login.key_file,
             key_digest=digest,
             bastion=bastion,

@@ -42,12 +42,7 @@ class StackConfig:
         """
         try:
             cluster = config.load(data, secret_keys=secrets, root=project)
-            login = SshLogin.load(
-                cluster.ssh,
-                secret_key=secrets.get("sshPrivateKey"),
-                key_password=secrets.get("sshPrivateKeyPassword"),
-                project=project,
-            )
+            login = SshLogin.load(cluster.ssh, secrets, project)
         except config.ConfigError as error:
             raise invalid(error) from None
         for warning in config.warnings(cluster):

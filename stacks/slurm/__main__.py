@@ -10,15 +10,14 @@ from busbar.components.engine.program import end_quietly_when_interrupted, leave
 from busbar.components.engine.stack_outputs import export_all, fail_unless_made, fail_unless_passed
 from stacks.slurm.package import outputs
 from stacks.slurm.package.components.hosts import SlurmHosts, SlurmHostsArgs
-from stacks.slurm.package.components.stack import SlurmStack
+from stacks.slurm.package.components.stack import load_stack
 from stacks.slurm.package.components.validation import SlurmValidation, SlurmValidationArgs
 
 PROJECT = Path(__file__).resolve().parent
 
 
 async def main() -> None:
-    stack = SlurmStack.load(PROJECT)
-    slurm, login = stack.slurm, stack.login
+    slurm, login = load_stack(PROJECT)
     hosts = SlurmHosts("slurm", SlurmHostsArgs(slurm=slurm, login=login))
     measured: dict[str, SlurmValidation] = {}
     for pool in slurm.pools if slurm.validation.enabled else ():

@@ -39,7 +39,7 @@ PROGRAM = """
     content = json.loads(Path("cluster.json").read_text())
     cluster = busbar.config.load(content, root=Path.cwd())
     inventory = Inventory.of(cluster)
-    login = SshLogin.load(cluster.ssh, secret_key=None, key_password=None, project=Path.cwd())
+    login = SshLogin.load(cluster.ssh, {}, Path.cwd())
     for host in (*inventory.load_balancers, *inventory.workers):
         on = HostArgs(
             login=login, host=host, fronts=inventory.fronts, owner=f"worker-{host.name}", install_id="1"

@@ -2,14 +2,14 @@
 # slurmctld, which serves its configuration to all other hosts (configless).
 # VERB=install: slurmctld runs with this configuration. VERB=remove: removed; jobs are cancelled by that.
 #
-# Values: OWNER, INSTALL_ID, NODE_NAME, SLURM_PACKAGES, RUNNING_JOBS (wait or refuse), DRAIN_SECONDS, KEEP_DATA.
-# Payload: slurm_key (secret), slurm_conf, cgroup_conf, gres_conf, topology_conf (may be empty), quarantine (lines "NODE REASON"),
-# and those of accounting.sh and users.sh; values also those of home.sh.
+# Values: OWNER, INSTALL_ID, NODE_NAME, RUNNING_JOBS (wait or refuse), DRAIN_SECONDS, KEEP_DATA.
+# Payload: slurm_key (secret), slurm_conf, cgroup_conf, gres_conf, topology_conf and plugstack_conf (may be empty), quarantine (lines "NODE REASON"),
+# and those of accounting.sh and users.sh; values also those of slurm-lib.sh and home.sh.
 # Facts: {"node","slurmctld"} (its version)
 # shellcheck source=/dev/null
 [[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/../../../host/parts.sh" lib lib-install owner packages slurm/slurm-lib slurm/home slurm/users slurm/accounting
 
-CONFIG_FILES=(slurm cgroup gres topology)
+CONFIG_FILES=("$SLURM_FOLDER"/{slurm,cgroup,gres,topology,plugstack}.conf)
 PING_DEADLINE=60
 DRAIN_REASON="busbar: removed"
 QUARANTINE_REASON="busbar: quarantine:"
@@ -36,12 +36,13 @@ install_controller() {
   drain_removed
   write_key
   local name
-  for name in "${CONFIG_FILES[@]}"; do write_config "$name"; done
+  for name in "${CONFIG_FILES[@]}"; do write_config "$(basename "$name" .conf)"; done
   load
   poll "$PING_DEADLINE" answers ||
     die "slurmctld does not answer after $PING_DEADLINE s: $(last_lines slurmctld)" "see: journalctl -u slurmctld"
+  await_containers
   apply_quarantine
-  record_applied "$SLURM_KEY" "$SLURM_FOLDER"/{slurm,cgroup,gres,topology}.conf
+  record_applied "$SLURM_KEY" "${CONFIG_FILES[@]}"
   printf '{"node":%s,"slurmctld":%s}\n' "$(json "$NODE_NAME")" "$(json "$(slurm_version slurmctld)")"
 }
 
@@ -60,8 +61,8 @@ write_config() {
 # package needs a restart.
 load() {
   local files
-  # Without places of the hosts there is no topology.conf.
-  files=$({ cat "$SLURM_FOLDER"/{slurm,cgroup,gres,topology}.conf 2>/dev/null || true; } | sha256sum)
+  # Some of them may be missing.
+  files=$({ cat "${CONFIG_FILES[@]}" 2>/dev/null || true; } | sha256sum)
   if systemctl is-active --quiet slurmctld && [[ $(cat "$STATE_DIR/config.loaded" 2>/dev/null) != "$files" ]]; then
     rm -f "$STATE_DIR/config.loaded"
     timeout 60 scontrol reconfigure >&2 ||
@@ -70,10 +71,6 @@ load() {
   fi
   start_unit slurmctld "$(sha256sum "$SLURM_KEY") $(slurm_version slurmctld)"
   printf '%s\n' "$files" >"$STATE_DIR/config.loaded"
-}
-
-answers() {
-  [[ $(timeout 10 scontrol ping 2>/dev/null) == *"is UP"* ]]
 }
 
 # drain_removed: nodes that are no longer configured start no new job, and their jobs are waited for, or refused.
@@ -141,7 +138,7 @@ remove_controller() {
   }
   remove_unit slurmctld
   remove_accounting
-  remove_rest slurmctld "$SLURM_FOLDER"/{slurm,cgroup,gres,topology}.conf
+  remove_rest slurmctld "${CONFIG_FILES[@]}"
 }
 
 main

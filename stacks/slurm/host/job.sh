@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # The job of a measurement, and what Slurm says of it and of its nodes. All but read and daemon run on the controller.
 #
-# VERB=nodes: facts {"nodes": {"NAME": {"state","reason"}}, "version"}.
+# VERB=nodes: facts {"nodes": {"NAME": {"state","reason"}}}.
 # VERB=submit: JOB_NAME, PARTITION, NODES (comma-separated), COUNT, LOG; payload script. A job of this name that has not ended
 #   is not submitted again. Facts {"job_id"}.
 # VERB=status: JOB_ID; facts {"known","state","reason","batch_host","exit_code","restarts","submitted","nodes"} (nodes: why those
 #   of the job are not usable).
 # VERB=cancel: JOB_ID; facts {"job_id"}.
-# VERB=read: LOG, OFFSET; facts {"size","data" (base64),"free_bytes"}; size -1: there is no such file.
+# VERB=read: LOG, OFFSET; facts {"data" (base64; empty without such a file),"free_bytes"}.
 # VERB=daemon: on a compute host; facts {"active"}: whether its slurmd runs.
 # shellcheck source=/dev/null
 [[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/../../../host/parts.sh" lib slurm/slurm-lib
@@ -31,7 +31,7 @@ asked() {
 job_nodes() {
   local found
   found=$(asked sinfo -h -N -o '%N|%T|%E' | sort -u)
-  printf '{"nodes":{%s},"version":%s}\n' "$(node_list <<<"$found")" "$(json "$(scontrol -V | awk '{ print $2 }')")"
+  printf '{"nodes":{%s}}\n' "$(node_list <<<"$found")"
 }
 
 # node_list: lines "NAME|STATE|REASON" as members of an object.
@@ -80,11 +80,10 @@ job_cancel() {
 }
 
 job_read() {
-  local size=-1 free
-  [[ ! -f $LOG ]] || size=$(stat -c %s "$LOG")
+  local free
   free=$(df -B1 --output=avail "$(dirname "$LOG")" 2>/dev/null | tail -n 1 || echo 0)
-  printf '{"size":%s,"free_bytes":%s,"data":"' "$size" "${free// /}"
-  ((size <= OFFSET)) || tail -c "+$((OFFSET + 1))" "$LOG" | head -c "$CHUNK_BYTES" | base64 -w 0
+  printf '{"free_bytes":%s,"data":"' "${free// /}"
+  [[ ! -f $LOG ]] || tail -c "+$((OFFSET + 1))" "$LOG" | head -c "$CHUNK_BYTES" | base64 -w 0
   printf '"}\n'
 }
 

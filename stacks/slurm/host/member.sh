@@ -4,8 +4,8 @@
 # VERB=install: slurmd is registered and IDLE (or drained by somebody), or the commands reach the controller. VERB=remove:
 # removed; logs and homes stay.
 #
-# Values: OWNER, INSTALL_ID, NODE_NAME, SLURM_PACKAGES, UNIT (slurmd or sackd), CONTROLLER (ADDRESS:PORT), GPUS (of a compute host),
-# and those of home.sh.
+# Values: OWNER, INSTALL_ID, NODE_NAME, UNIT (slurmd or sackd), CONTROLLER (ADDRESS:PORT), GPUS (of a compute host),
+# and those of slurm-lib.sh and home.sh.
 # Payload: slurm_key (secret), health (the HealthCheckProgram; may be empty), and that of users.sh.
 # Facts: {"node","version","state","gpus"} (the last two of a compute host)
 # shellcheck source=/dev/null
@@ -35,14 +35,16 @@ install_member() {
   write_key
   unit_option "$UNIT" "${UNIT^^}_OPTIONS" "--conf-server $CONTROLLER"
   install_health
-  start_unit "$UNIT" "$CONTROLLER $(sha256sum "$SLURM_KEY") $(slurm_version "$UNIT")"
+  # pyxis makes its folder when slurmd starts.
+  start_unit "$UNIT" "$CONTROLLER $(sha256sum "$SLURM_KEY") $(slurm_version "$UNIT")${CONTAINERS:+ $(package_version nvslurm-plugin-pyxis)}"
   if [[ $UNIT == slurmd ]]; then
     await_ready
     state=$(node_field State) gpus=$(gpu_count)
   else
-    poll 60 reaches_controller ||
+    poll 60 answers ||
       die "the controller $CONTROLLER does not answer" "check port ${CONTROLLER##*:} from here; see: journalctl -u sackd"
   fi
+  await_containers
   record_applied "$SLURM_KEY" "/etc/systemd/system/$UNIT.service.d/busbar.conf" "$HEALTH_PROGRAM"
   printf '{"node":%s,"version":%s,"state":%s,"gpus":%s}\n' "$(json "$NODE_NAME")" "$(json "$(slurm_version "$UNIT")")" \
     "$(json "$state")" "$gpus"
@@ -52,10 +54,6 @@ install_health() {
   local text
   text=$(payload health)
   if [[ -n $text ]]; then write_file "$HEALTH_PROGRAM" 0755 <<<"$text"; else rm -f "$HEALTH_PROGRAM"; fi
-}
-
-reaches_controller() {
-  [[ $(timeout 10 scontrol ping 2>/dev/null) == *"is UP"* ]]
 }
 
 node_field() {

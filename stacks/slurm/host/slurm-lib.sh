@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Functions of the Slurm scripts: packages, the key, units. They follow lib, lib-install, owner and packages of host/.
 #
-# Values: SLURM_PACKAGES (os, or a folder with SchedMD's .deb files).
+# Values: SLURM_PACKAGES (os, or a folder with SchedMD's .deb files), CONTAINERS (empty, or a folder with those of enroot and pyxis).
 
 SLURM_FOLDER=/etc/slurm
 SLURM_KEY=$SLURM_FOLDER/slurm.key
@@ -27,6 +27,7 @@ install_slurm() {
       install_file "slurm-smd-$name"
     fi
   done
+  [[ -z $CONTAINERS ]] || install_containers
   # Preflight cannot tell where the package lists were empty.
   [[ $(printf '%s\n' "$OLDEST" "$(slurm_version "$1")" | sort -V | head -n 1) == "$OLDEST" ]] ||
     die "Slurm $(slurm_version "$1") is too old: auth/slurm and sackd came with $OLDEST" \
@@ -49,11 +50,36 @@ install_file() {
   [[ $(package_version "$1") == "$(dpkg-deb -f "$file" Version)" ]] || apt_install "$file"
 }
 
+# install_containers: all packages of the folder by one apt, since they need each other.
+install_containers() {
+  local file files=()
+  for file in "$CONTAINERS"/*.deb; do
+    [[ $(package_version "$(dpkg-deb -f "$file" Package)") == "$(dpkg-deb -f "$file" Version)" ]] || files+=("$file")
+  done
+  ((${#files[@]} == 0)) || apt_install "${files[@]}"
+}
+
+# await_containers: with the configuration that the controller serves.
+await_containers() {
+  [[ -z $CONTAINERS ]] || poll 60 offers_containers ||
+    die "srun --help lists no --container-image: $(timeout 10 srun --help 2>&1 >/dev/null | paste -sd ' ' -)" \
+      "pyxis must be built for the Slurm of this host; see plugstack.conf and /usr/share/pyxis"
+}
+
+offers_containers() {
+  [[ $(timeout 10 srun --help 2>/dev/null) == *--container-image* ]]
+}
+
 # slurm_version NAME: of the package of NAME; the commands of Slurm tell theirs only where they find a controller.
 slurm_version() {
   local found
   found=$(package_version "$1")
   printf '%s' "${found:-$(package_version "slurm-smd-$1")}"
+}
+
+# answers: whether slurmctld does.
+answers() {
+  [[ $(timeout 10 scontrol ping 2>/dev/null) == *"is UP"* ]]
 }
 
 # remember_user: whether the user slurm was there before its package; then it stays.

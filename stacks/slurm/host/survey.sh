@@ -2,7 +2,7 @@
 # What preflight reports of a host for Slurm, beside what it reports of every host: one JSON object on stdout. It runs
 # inside host/preflight.sh, whose functions it has (payload `also`); changes nothing.
 #
-# Values: SLURM_PACKAGES (os, or a folder with .deb files), HOME_PATH, USERS (NAME:UID, separated by spaces).
+# Values: SLURM_PACKAGES (os, or a folder with .deb files), CONTAINERS (empty, or another such folder), HOME_PATH, USERS (NAME:UID, separated by spaces).
 
 slurm_version_available() {
   local file
@@ -13,6 +13,15 @@ slurm_version_available() {
   for file in "$SLURM_PACKAGES"/slurm-smd-client_*.deb; do
     [[ ! -e $file ]] || dpkg-deb -f "$file" Version
   done | sort -V | tail -n 1
+}
+
+# missing_debs: of enroot and pyxis, what the folder has no file of.
+missing_debs() {
+  local name missing=""
+  for name in enroot nvslurm-plugin-pyxis; do
+    [[ -z $CONTAINERS || -n $(compgen -G "$CONTAINERS/$name*.deb") ]] || missing+="${missing:+ and }$name*.deb"
+  done
+  printf '%s' "$missing"
 }
 
 # slurm_foreign: a Slurm that was configured here by others; empty where there is none, or busbar's.
@@ -58,7 +67,7 @@ slurm_report() {
     "$(json "$(slurm_version_available)")" "$(json "$version")"
   printf ',"foreign":%s,"role":%s' "$(json "$(slurm_foreign)")" "$(json "$(owner_field role)")"
   printf ',"sockets":%s,"cores":%s,"threads":%s,"gpu_minors":[%s]' "$sockets" "$cores" "$threads" "$(gpu_minors)"
-  printf ',"users":{%s}' "$(users)"
+  printf ',"users":{%s},"missing_debs":%s' "$(users)" "$(json "$(missing_debs)")"
   printf ',"home":%s}' "$(json "$(findmnt -n -o FSTYPE,SOURCE -T "$HOME_PATH" 2>/dev/null | tail -n 1 | tr -s ' ' || true)")"
 }
 

@@ -188,6 +188,9 @@ class Slurm(Model):
         description="Where Slurm comes from: os (the operating system's packages), or a folder on every host "
         "with SchedMD's .deb files.",
     )
+    container_packages: AbsolutePath | None = Field(
+        default=None, description="A folder on every host with the .deb files of enroot and pyxis to install."
+    )
     accounting: Accounting = Field(default=Accounting(), description="slurmdbd and MariaDB.")
     home: Home = Field(default=Home(), description="Where homes are.")
     users: Users = Field(default=Users(), description="Users with the same uid on every host.")

@@ -45,7 +45,8 @@ class Spec(core.Spec):
     """Name of the controller's host."""
     accounting: bool
     packages: str
-    """`os`, or a folder with .deb files."""
+    """`os`, or a folder with .deb files; `containers`: empty, or one with those of enroot and pyxis."""
+    containers: str
     home_path: str
     home_shared: bool
     users: dict[str, int]
@@ -60,6 +61,7 @@ class Spec(core.Spec):
 
     def values(self, host: Host) -> dict[str, str]:
         values = {**super().values(host), "SLURM_PACKAGES": self.packages, "HOME_PATH": self.home_path}
+        values["CONTAINERS"] = self.containers
         values["USERS"] = " ".join(f"{name}:{uid}" for name, uid in self.users.items())
         if self.nfs and host.name != self.nfs.host:
             values["NFS_SERVER"] = self.nfs.address
@@ -109,6 +111,7 @@ def spec_of(slurm: Slurm) -> dict[str, Any]:
         "controller": slurm.hosts.controller.name,
         "accounting": slurm.accounting.enabled,
         "packages": slurm.packages,
+        "containers": slurm.container_packages or "",
         "home_path": slurm.home.folder,
         "home_shared": slurm.home.shared,
         "users": {name: user.uid for name, user in slurm.users.accounts.items()},
@@ -283,6 +286,8 @@ def _version(spec: Spec, report: Report) -> Iterator[Check]:
             "has no user slurm, which SchedMD's packages expect",
             "useradd --system slurm, with the same uid on all hosts",
         )
+    if missing := report.also["missing_debs"]:
+        yield error(f"has no {missing} in {spec.containers}", "put the .deb files of enroot and pyxis there")
 
 
 def _users(spec: Spec, report: Report) -> Iterator[Check]:

@@ -25,16 +25,18 @@ _MEMORY_SHARE = 0.95
 _MEMORY_STEP_MIB = 256
 
 
-NAMES = ("slurm.conf", "cgroup.conf", "gres.conf", "topology.conf")
+NAMES = ("slurm.conf", "cgroup.conf", "gres.conf", "topology.conf", "plugstack.conf")
 
 
 def files(slurm: Slurm, facts: Facts) -> dict[str, str]:
-    """Name -> text of what the controller serves to all hosts. topology.conf is empty without places."""
+    """Name -> text of what the controller serves to all hosts; the last two may be empty."""
     return {
         "slurm.conf": slurm_conf(slurm, facts),
         "cgroup.conf": cgroup_conf(facts, slurm),
         "gres.conf": gres_conf(slurm, facts),
         "topology.conf": topology_conf(slurm),
+        # Where pyxis' package names its plugin; a pattern may match nothing, as on a host without it.
+        "plugstack.conf": f"{HEAD}include /usr/share/pyxis/*\n" if slurm.container_packages else "",
     }
 
 

@@ -71,6 +71,7 @@ ALSO = {
         "gpu_minors": [*range(8)],
         "home": "nfs4 nas:/home",
         "users": {},
+        "missing_debs": "",
     },
 }
 

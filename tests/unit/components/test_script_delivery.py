@@ -62,7 +62,7 @@ def retried(folder: Path, errors: list[str], *, status: int = 0, up: bool = True
             place = {"address": "127.0.0.1", "port": server.get_port() if up else 1, "host_key": public(HOST)}
             made["hosts"]["workers"][0].update(place)
             cluster = Cluster.model_validate(made)
-            login = SshLogin.load(cluster.ssh, secret_key=None, key_password=None, project=folder)
+            login = SshLogin.load(cluster.ssh, {}, folder)
             [worker] = Inventory.of(cluster).workers
             hook: Any = create_delivery_hook("delivery", login, {"worker-gpu-1": worker})
             asked = pulumi.ErrorHookArgs("urn", "id", "worker-gpu-1", "type", errors=errors)

@@ -92,16 +92,20 @@ class SlurmHosts(pulumi.ComponentResource):
         )
         return NfsServer(name, args, pulumi.ResourceOptions(parent=self, depends_on=[self.checked]))
 
-    def _home(self, host: Host) -> dict[str, str]:
-        """What host/home.sh and host/users.sh need."""
+    def _common(self, host: Host) -> dict[str, str]:
+        """What the scripts of all roles need."""
         export, clients = preflight.home_export(self._slurm)
         server = export.host.address if export and host in clients else ""
-        return {"HOME_PATH": self._slurm.home.folder, "HOME_SERVER": server}
+        return {
+            "SLURM_PACKAGES": self._slurm.packages,
+            "CONTAINERS": self._slurm.container_packages or "",
+            "HOME_PATH": self._slurm.home.folder,
+            "HOME_SERVER": server,
+        }
 
     def _install_controller(self, host: Host) -> remote.Command:
         slurm = self._slurm
         values = {
-            "SLURM_PACKAGES": slurm.packages,
             "RUNNING_JOBS": slurm.removal.running_jobs,
             "DRAIN_SECONDS": str(slurm.removal.timeout_seconds),
             "KEEP_DATA": str(slurm.accounting.keep_data).lower(),
@@ -127,7 +131,6 @@ class SlurmHosts(pulumi.ComponentResource):
     def _install_member(self, host: Host) -> remote.Command:
         slurm, is_compute = self._slurm, host.role == "worker"
         values = {
-            "SLURM_PACKAGES": slurm.packages,
             "UNIT": "slurmd" if is_compute else "sackd",
             "CONTROLLER": f"{slurm.hosts.controller.address}:{render.CONTROLLER_PORT}",
             "GPUS": str(slurm.pools[host.pool or ""].gpus) if is_compute else "0",
@@ -146,7 +149,7 @@ class SlurmHosts(pulumi.ComponentResource):
         after: Sequence[pulumi.Resource],
         payload: Mapping[str, pulumi.Input[str]],
     ) -> remote.Command:
-        name, values = f"{role}-{host.name}", {**values, **self._home(host)}
+        name, values = f"{role}-{host.name}", {**values, **self._common(host)}
         on = HostArgs(
             login=self._login, host=host, owner=name, install_id=self._install_id, fronts=self._hosts
         )

@@ -1,7 +1,7 @@
 """Homes on the controller, mounted by all other hosts.
 
-This kernel has no NFS: the server is the lab's replacement, and what takes the place of mount.nfs4 asks it for
-a file and then shows what it serves.
+This kernel has no NFS: the server is the lab's replacement, and what takes the place of mount.nfs4 asks it
+for a file and then shows what it serves.
 """
 
 from __future__ import annotations

@@ -120,6 +120,13 @@ def test_homes_are_exported_before_any_host_mounts_them_and_until_none_does() ->
     assert "FOLDER_MODE=0755" in server.inputs["create"]
 
 
+def test_every_role_installs_what_starts_containers() -> None:
+    run = up(container_packages="/srv/debs")
+    for name in ("controller-ctl", "login-login", "compute-gpu-1"):
+        assert "CONTAINERS=/srv/debs" in run.named(name).inputs["create"]
+    assert "pyxis" in payload(run, "controller-ctl")["plugstack_conf"]
+
+
 def test_quarantine_changes_the_controller_and_what_is_measured() -> None:
     hosts = compute({"quarantine": "RMA 7"}, {})
     run = up(hosts=hosts)

@@ -63,7 +63,7 @@ class Site(Ask):
 
     def _nodes(self) -> dict[str, Any]:
         listed = {name: {"state": state, "reason": why} for name, (state, why) in self.nodes.items()}
-        return {"nodes": listed, "version": "24.11.5"}
+        return {"nodes": listed}
 
     def _submit(self, **values: str) -> dict[str, Any]:
         self.submitted.append(values)
@@ -78,7 +78,7 @@ class Site(Ask):
 
     def _read(self, log: str, offset: str) -> dict[str, Any]:
         data = self.log[int(offset) : int(offset) + self.chunk]
-        return {"size": len(self.log), "free_bytes": self.free, "data": base64.b64encode(data).decode()}
+        return {"free_bytes": self.free, "data": base64.b64encode(data).decode()}
 
 
 def status(state: str, reason: str = "None", **more: Any) -> dict[str, Any]:

@@ -66,6 +66,7 @@ def test_a_good_host_has_no_findings() -> None:
             "error Slurm 22.05.8-4+deb12u3 of debian 12 is too old: auth/slurm and sackd came with 23.11",
         ),
         ({"available": "", "installed": ""}, {}, "warning has no Slurm in its package lists yet"),
+        ({"missing_debs": "enroot*.deb"}, {}, "error has no enroot*.deb in "),
         ({"gpu_minors": [0]}, {}, "error 1 device files /dev/nvidia*, expected 8"),
         ({}, {"hcas": []}, "error no HCA in /sys/class/infiniband"),
         ({}, {"epoch": CLOCK[1] + 60}, "error clock is 60 s ahead of this machine's"),
@@ -233,6 +234,7 @@ def test_all_hosts_are_asked_with_the_values_of_the_survey() -> None:
         "NODE_ADDRESS": "10.0.0.11",
         "ROLE": "worker",
         "SLURM_PACKAGES": "os",
+        "CONTAINERS": "",
         "HOME_PATH": "/home",
         "USERS": "",
     }

@@ -127,3 +127,9 @@ def test_the_accounting_daemon_gets_the_password() -> None:
 
 def test_quarantine_is_a_line_per_node() -> None:
     assert render.quarantine(slurm(hosts=compute({"quarantine": "ECC errors"}, {}))) == "gpu-1 ECC errors\n"
+
+
+def test_plugins_are_those_that_the_package_of_pyxis_names() -> None:
+    assert text("plugstack.conf") == ""
+    made = text("plugstack.conf", slurm(container_packages="/srv/debs"))
+    assert made.splitlines()[1:] == ["include /usr/share/pyxis/*"]

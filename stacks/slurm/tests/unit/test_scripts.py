@@ -241,10 +241,10 @@ def test_a_log_is_read_from_an_offset(tmp_path: Path) -> None:
     (tmp_path / "log").write_bytes(b"0123456789")
     for call, data in (("job_read", b"456789"), ("CHUNK_BYTES=3; job_read", b"456")):
         found = json.loads(output("slurm/job", call, LOG=f"{tmp_path}/log", OFFSET="4"))
-        assert (found["size"], base64.b64decode(found["data"])) == (10, data)
+        assert base64.b64decode(found["data"]) == data
     assert found["free_bytes"] > 0
     gone = json.loads(output("slurm/job", "job_read", LOG=f"{tmp_path}/none", OFFSET="0"))
-    assert (gone["size"], gone["data"]) == (-1, "")
+    assert gone["data"] == "" and gone["free_bytes"] > 0
 
 
 JOB = {"JOB_NAME": "nccl-a", "PARTITION": "p", "NODES": "a,b", "COUNT": "2", "LOG": "/x"}
@@ -288,7 +288,7 @@ def test_a_job_that_sbatch_refuses_is_told_with_its_words() -> None:
 
 def survey(prelude: str, **values: str) -> dict[str, object]:
     script = scripts.part("slurm/survey").replace("\nslurm_report", f"\n{prelude}\nslurm_report")
-    values = {"SLURM_PACKAGES": "os", "HOME_PATH": "/", **values}
+    values = {"SLURM_PACKAGES": "os", "CONTAINERS": "", "HOME_PATH": "/", **values}
     found: dict[str, object] = json.loads(output("preflight", script, **values))
     return found
 
@@ -317,6 +317,57 @@ def test_the_survey_finds_the_newest_package_of_a_folder(tmp_path: Path) -> None
         (tmp_path / f"slurm-smd-client_{version}_amd64.deb").write_text(version)
     debs = 'dpkg-deb() { cat "$2"; echo; }; cpu_shape() { echo 1 1 1; };'
     assert survey(debs, SLURM_PACKAGES=str(tmp_path))["available"] == "24.11.5-1"
+
+
+@pytest.mark.parametrize(
+    ("files", "missing"),
+    [
+        (["enroot_4.1.2-1_amd64.deb", "nvslurm-plugin-pyxis_0.24.0-1_amd64.deb"], ""),
+        (["enroot-hardened_4.1.2-1_amd64.deb"], "nvslurm-plugin-pyxis*.deb"),
+        ([], "enroot*.deb and nvslurm-plugin-pyxis*.deb"),
+    ],
+)
+def test_the_survey_names_what_a_folder_lacks_for_containers(
+    files: list[str], missing: str, tmp_path: Path
+) -> None:
+    for name in files:
+        (tmp_path / name).touch()
+    assert survey("", CONTAINERS=str(tmp_path))["missing_debs"] == missing
+    assert survey("")["missing_debs"] == ""
+
+
+CONTAINER_PACKAGES = """
+dpkg-deb() { local name=${2##*/}; name=${name%.deb}; case $3 in
+  Package) echo "${name%%_*}" ;; Version) echo "${name#*_}" ;; esac; }
+package_version() { [[ $1 != enroot ]] || echo 4.1.2; }
+apt_install() { echo "$*"; }
+install_containers
+"""
+
+
+def test_only_packages_of_another_version_are_installed_and_all_at_once(tmp_path: Path) -> None:
+    for name in ("enroot_4.1.2", "jq_1.7", "nvslurm-plugin-pyxis_0.24.0"):
+        (tmp_path / f"{name}.deb").touch()
+    installed = output("slurm/member", CONTAINER_PACKAGES, CONTAINERS=str(tmp_path))
+    assert installed.split() == [
+        f"{tmp_path}/{name}.deb" for name in ("jq_1.7", "nvslurm-plugin-pyxis_0.24.0")
+    ]
+    (tmp_path / "jq_1.7.deb").unlink()
+    (tmp_path / "nvslurm-plugin-pyxis_0.24.0.deb").unlink()
+    assert output("slurm/member", CONTAINER_PACKAGES, CONTAINERS=str(tmp_path)) == ""
+
+
+SRUN = 'poll() { shift; "$@"; }; timeout() { SAID; }; await_containers && echo ready'
+
+
+def test_pyxis_is_there_when_srun_offers_its_option() -> None:
+    offered = SRUN.replace("SAID", "echo '  --container-image=[USER@]'")
+    assert output("slurm/member", offered, CONTAINERS="/debs") == "ready\n"
+    refused = SRUN.replace("SAID", "echo 'error: Incompatible plugin version' >&2")
+    done = run("slurm/member", refused, CONTAINERS="/debs")
+    assert done.returncode == 1
+    assert "srun --help lists no --container-image: error: Incompatible plugin version. Fix: " in done.stderr
+    assert output("slurm/member", refused, CONTAINERS="") == "ready\n"
 
 
 def program(**changes: str) -> str:
