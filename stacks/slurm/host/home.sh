@@ -12,8 +12,9 @@ apply_home() {
   [[ -n $HOME_SERVER && ${before:-$HOME_PATH} == "$HOME_PATH" ]] || remove_home
   [[ -n $HOME_SERVER ]] || return 0
   unit=$(systemd-escape -p --suffix=mount "$HOME_PATH")
-  systemctl is-active --quiet "$unit" || [[ -z $(ls -A "$HOME_PATH" 2>/dev/null) ]] ||
-    die "$HOME_PATH has files, which a mount would hide" "move them to $HOME_PATH of $HOME_SERVER"
+  { [[ -e $HOME_MOUNTED ]] && systemctl is-active --quiet "$unit"; } ||
+    { ! mountpoint -q "$HOME_PATH" && [[ -z $(ls -A "$HOME_PATH" 2>/dev/null) ]]; } ||
+    die "$HOME_PATH has files or is mounted already" "move the files to $HOME_PATH of $HOME_SERVER; unmount it (/etc/fstab)"
   printf '%s\n' "$HOME_PATH" >"$HOME_MOUNTED"
   printf '# Written by busbar\n[Mount]\nWhat=%s:%s\nWhere=%s\nType=nfs4\nOptions=hard,noatime,nosuid\n\n[Install]\nWantedBy=remote-fs.target\n' \
     "$HOME_SERVER" "$HOME_PATH" "$HOME_PATH" | write_file "/etc/systemd/system/$unit" 0644

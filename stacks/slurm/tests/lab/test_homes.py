@@ -52,9 +52,7 @@ def disk(made: Lab) -> Iterator[None]:
     made.ssh(CONTROLLER, f"mkdir -p {FOLDER} && mount --bind {SHARED_MOUNT}/{DISK} {FOLDER}")
     yield
     for host in HOSTS:
-        made.ssh(
-            host, f"{APT} purge -q -y nfs-common >/dev/null; rm -f {SOURCES} /usr/sbin/mount.nfs4 /etc/nfs"
-        )
+        made.ssh(host, f"{APT} purge -q -y nfs-common >/dev/null; rm -f {SOURCES} /usr/sbin/mount.nfs4")
     made.ssh(CONTROLLER, f"umount {FOLDER} && rmdir {FOLDER}")
     shutil.rmtree(SHARED / PACKAGES)
     shutil.rmtree(SHARED / DISK)

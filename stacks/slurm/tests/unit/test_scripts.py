@@ -205,7 +205,11 @@ def test_a_mount_hides_no_files_and_a_removal_keeps_those_of_others(tmp_path: Pa
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "file").write_text("x")
     done = run("slurm/member", f"cd {tmp_path}; {HOME}", HOME_SERVER="10.0.0.1")
-    assert done.returncode == 1 and "/home has files, which a mount would hide. Fix: move them" in done.stderr
+    assert done.returncode == 1 and "/home has files or is mounted already. Fix: move the" in done.stderr
+    others = HOME.replace("apply_home;", "systemctl() { :; }; mountpoint() { :; }; rm home/file; apply_home;")
+    done = run("slurm/member", f"cd {tmp_path}; {others}", HOME_SERVER="10.0.0.1")
+    assert done.returncode == 1 and "is mounted already" in done.stderr
+    (tmp_path / "home" / "file").write_text("x")
     (tmp_path / "home.mounted").write_text(f"{tmp_path}/home\n")
     output("slurm/member", f"cd {tmp_path}; {HOME}", HOME_SERVER="")
     assert (tmp_path / "home" / "file").exists()
