@@ -172,6 +172,12 @@ def test_the_controller_exports_homes_unless_a_login_host_is_named() -> None:
     assert on_controller.home.folder == "/srv/home"
 
 
+def test_a_health_check_has_an_interval_that_slurm_stores_in_16_bits() -> None:
+    assert slurm(health_check={"interval_seconds": 65535}).health_check.interval_seconds == 65535
+    [only] = findings(health_check={"interval_seconds": 65536})
+    assert only.startswith("health_check.interval_seconds: ")
+
+
 def test_homes_are_never_those_of_one_user_for_all() -> None:
     [only] = findings(home={"nfs": {"folder": "/srv/home", "squash": "all"}})
     assert only.startswith("home.nfs.squash: ")
