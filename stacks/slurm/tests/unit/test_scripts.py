@@ -361,6 +361,26 @@ def test_only_packages_of_another_version_are_installed_and_all_at_once(tmp_path
     assert output("slurm/member", CONTAINER_PACKAGES, CONTAINERS=str(tmp_path)) == ""
 
 
+MEMBER = """
+for each in claim_host remember_user install_slurm slurm_folders apply_home apply_users write_key \\
+  unit_option install_health await_ready await_containers record_applied node_field gpu_count \\
+  slurm_version sha256sum json; do
+  eval "$each() { :; }"
+done
+package_version() { echo "pyxis $PYXIS"; }; start_unit() { echo "$2"; }
+UNIT=slurmd CONTROLLER=a NODE_NAME=b; install_member
+"""
+
+
+def test_slurmd_starts_again_with_another_pyxis_which_makes_its_folder_then() -> None:
+    without, *others = (
+        output("slurm/member", MEMBER, CONTAINERS=folder, PYXIS=version).splitlines()[0]
+        for folder, version in (("", "0.23"), ("/debs", "0.23"), ("/debs", "0.24"))
+    )
+    assert "pyxis" not in without
+    assert [each.split()[-2:] for each in others] == [["pyxis", "0.23"], ["pyxis", "0.24"]]
+
+
 SRUN = 'poll() { shift; "$@"; }; timeout() { SAID; }; await_containers && echo ready'
 
 
