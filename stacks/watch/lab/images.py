@@ -1,4 +1,4 @@
-"""The images of Alertmanager and node_exporter from Debian's packages, of Prometheus and of its operator."""
+"""The images of Alertmanager and node_exporter from Debian's packages, and of programs from their modules."""
 
 from __future__ import annotations
 
@@ -9,20 +9,22 @@ from lab.images import binaries
 from lab.images.archive import File, Image
 from lab.images.catalog import Archive
 from stacks.watch.lab import debian
-from stacks.watch.lab.tools import OPERATOR, PROMETHEUS, RELOADER, TOOLS
+from stacks.watch.lab.tools import MONITORING as OPERATED
+from stacks.watch.lab.tools import NODE_PROBLEM_DETECTOR, OPERATOR, PROMETHEUS, RELOADER
 
 ALERTMANAGER, NODE_EXPORTER = (f"docker.io/busbar-lab/{name}:1" for name in ("alertmanager", "node-exporter"))
 PROMETHEUS_IMAGE = "docker.io/busbar-lab/prometheus:1"
 OPERATOR_IMAGE = "docker.io/busbar-lab/prometheus-operator:1"
 RELOADER_IMAGE = "docker.io/busbar-lab/prometheus-config-reloader:1"
+NODE_PROBLEM_DETECTOR_IMAGE = "docker.io/busbar-lab/node-problem-detector:1"
 # Alertmanager ends without these.
 _TEMPLATES = "usr/share/prometheus/alertmanager"
 _USER = "65534:65534"
 
 
 def archives() -> tuple[Archive, ...]:
-    """Both archives: that of Debian's programs, and that of Prometheus and its operator."""
-    return MONITORING, OPERATORS
+    """All archives: Debian's programs, Prometheus with its operator, node-problem-detector."""
+    return MONITORING, OPERATORS, NODE_PROBLEMS
 
 
 def program_of(package: str) -> dict[str, File]:
@@ -58,9 +60,19 @@ def _operator(work: Path, tools: Path) -> list[Image]:
     ]
 
 
+def _node_problems(work: Path, tools: Path) -> list[Image]:
+    program = File(binaries.static(tools / NODE_PROBLEM_DETECTOR.name), 0o755)
+    return [Image(NODE_PROBLEM_DETECTOR_IMAGE, files={NODE_PROBLEM_DETECTOR.name: program})]
+
+
 MONITORING = Archive("monitoring", lambda tools: key(*debian.PACKAGES, Path(__file__)), _monitoring)
 OPERATORS = Archive(
     "prometheus-operator",
-    lambda tools: key(Path(__file__), *(binaries.static(tools / tool.name) for tool in TOOLS)),
+    lambda tools: key(Path(__file__), *(binaries.static(tools / tool.name) for tool in OPERATED)),
     _operator,
+)
+NODE_PROBLEMS = Archive(
+    "node-problem-detector",
+    lambda tools: key(Path(__file__), binaries.static(tools / NODE_PROBLEM_DETECTOR.name)),
+    _node_problems,
 )

@@ -20,4 +20,13 @@ PROMETHEUS = Tool(
     _MODULES / "prometheus",
     tags=("remove_all_sd", "enable_kubernetes_sd"),
 )
-TOOLS = (OPERATOR, RELOADER, PROMETHEUS)
+MONITORING = (OPERATOR, RELOADER, PROMETHEUS)
+# Without parts that busbar does not use: export to Google, checks by programs, statistics.
+NODE_PROBLEM_DETECTOR = Tool(
+    "node-problem-detector",
+    "k8s.io/node-problem-detector/cmd/nodeproblemdetector",
+    _MODULES / "node-problem-detector",
+    tags=("disable_stackdriver_exporter", "disable_custom_plugin_monitor", "disable_system_stats_monitor"),
+)
+KMSG = Tool("kmsg", ".", _MODULES / "kmsg")
+TOOLS = (*MONITORING, NODE_PROBLEM_DETECTOR, KMSG)

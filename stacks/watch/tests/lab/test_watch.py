@@ -1,11 +1,13 @@
 """stacks/watch on the lab's cluster: a real operator, Prometheus and Alertmanager; counters are written.
 
-The tests are one story, in this order. What it does not prove: GPUs, real HCAs, the official chart, Grafana.
+A real node-problem-detector too; lines are written to the log of one host. The tests are one story, in this
+order. What it does not prove: GPUs, real HCAs, the official chart, Grafana.
 """
 
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +17,9 @@ from typing import Any
 import pytest
 import yaml
 
+from busbar.kube.client import RestApi
+from stacks.watch.package import node_problems
+from stacks.watch.tests.unit.test_dashboards import named_expressions
 from tests.support.lab import PROJECT, Lab
 
 pytestmark = pytest.mark.drill
@@ -25,19 +30,41 @@ COUNTERS = "/sys/class/infiniband/mlx5_0/ports/1/counters"
 # With the operator to be built.
 FIRST_SECONDS = 3000
 ALERT_SECONDS = 60
+CONDITIONS = {name for name, _, _ in node_problems.CONDITIONS}
+LINES = {rule.reason: rule.matches[0] for rule in node_problems.rules()}
+# Why the lab has nothing to show -> dashboard, panel and letter of the expression.
+WITHOUT_DATA = {
+    "there is no DCGM": {
+        *(f"busbar-node: {name}, A" for name in ("Utilization", "Temperature", "Power")),
+        "busbar-node: Xid errors in five minutes, A",
+        *(f"busbar-node: NVLink retries and recoveries per second, {letter}" for letter in "AB"),
+        *(f"busbar-node: Slowed down by heat and power (share of the time), {letter}" for letter in "AB"),
+    },
+    "there is no kube-state-metrics": {"busbar-node: Devices that Kubernetes offers, B"},
+    "node_exporter 1.5 does not read hw_counters": {
+        *(f"busbar-fabric: RoCE: congestion notifications, {letter}" for letter in "AB"),
+        *(f"busbar-fabric: What NCCL sees: lost and late packets, {letter}" for letter in "ABCD"),
+        *(f"busbar-node: Errors per second, {letter}" for letter in "DEF"),
+    },
+    "no node is in quarantine": {"busbar-fabric: In quarantine, A"},
+}
 
 
-def raw(lab: Lab, service: str, path: str) -> Any:
-    return json.loads(lab.kubectl(f"get --raw '{MONITORING}/{service}/proxy{path}'"))
+def ask(service: str, path: str, **query: str) -> Any:
+    """What Prometheus or Alertmanager answers."""
+    kubeconfig = (PROJECT / ".busbar" / "dev" / "kubeconfig").read_text(encoding="utf-8")
+    # Alertmanager answers with a list, which get() refuses.
+    answer = RestApi(kubeconfig).stream(f"{MONITORING}/{service}/proxy/api/{path}", **query)
+    return json.loads(b"".join(answer))
 
 
-def alerts(lab: Lab) -> list[dict[str, str]]:
+def alerts() -> list[dict[str, str]]:
     """The labels of what Alertmanager has, sent by the real Prometheus."""
-    return [each["labels"] for each in raw(lab, "alertmanager-operated:9093", "/api/v2/alerts")]
+    return [each["labels"] for each in ask("alertmanager-operated:9093", "v2/alerts")]
 
 
-def query(lab: Lab, expr: str) -> list[dict[str, Any]]:
-    found = raw(lab, "prometheus-operated:9090", f"/api/v1/query?query={expr}")["data"]["result"]
+def query(expr: str) -> list[dict[str, Any]]:
+    found = ask("prometheus-operated:9090", "v1/query", query=expr)["data"]["result"]
     assert isinstance(found, list)
     return found
 
@@ -50,8 +77,8 @@ def seconds_until(condition: Callable[[], bool], deadline: float) -> float:
     return time.monotonic() - started
 
 
-def named(lab: Lab, alert: str, **labels: str) -> bool:
-    return any({"alertname": alert, **labels}.items() <= each.items() for each in alerts(lab))
+def named(alert: str, **labels: str) -> bool:
+    return any({"alertname": alert, **labels}.items() <= each.items() for each in alerts())
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +92,11 @@ def watched(lab: Lab) -> Iterator[str]:
     assert destroyed.returncode == 0, destroyed.stdout + destroyed.stderr
     assert "namespace/busbar-watch" not in lab.kubectl("get namespaces -o name").split()
     lab.kubectl("delete storageclass busbar-lab")
+    for node in ("worker-1", "worker-2"):
+        gone = [{"type": name, "$patch": "delete"} for name in CONDITIONS]
+        patch = json.dumps({"status": {"conditions": gone}})
+        lab.kubectl(f"patch node {node} --subresource=status -p '{patch}'")
+        assert not CONDITIONS & lab.conditions(node).keys()
 
 
 def test_the_update_ends_with_all_rails_of_all_workers_read(lab: Lab, watched: str) -> None:
@@ -73,15 +105,15 @@ def test_the_update_ends_with_all_rails_of_all_workers_read(lab: Lab, watched: s
 
 
 def test_rails_of_the_lab_are_read_with_the_name_of_their_node(lab: Lab, watched: str) -> None:
-    ports = query(lab, "node_infiniband_state_id")
+    ports = query("node_infiniband_state_id")
     assert {each["metric"]["node"] for each in ports} == {"worker-1", "worker-2"}
     assert {each["metric"]["job"] for each in ports} == {"busbar-rails"}
 
 
 def test_what_busbar_measured_is_a_series(lab: Lab, watched: str) -> None:
-    [busbw] = query(lab, "busbar_nccl_busbw_gbps")
+    [busbw] = query("busbar_nccl_busbw_gbps")
     assert float(busbw["value"][1]) == lab.outputs()["nccl_busbw_gbps"]
-    [floor] = query(lab, "busbar_nccl_floor_gbps")
+    [floor] = query("busbar_nccl_floor_gbps")
     assert float(floor["value"][1]) < float(busbw["value"][1])
 
 
@@ -91,12 +123,83 @@ def test_an_update_without_changes_installs_nothing_again(lab: Lab, watched: str
 
 
 def test_a_counter_that_is_written_fires_in_alertmanager_within_a_minute(lab: Lab, watched: str) -> None:
-    assert not named(lab, "BusbarRailFlapped")
+    assert not named("BusbarRailFlapped")
     lab.ssh("worker-1", f"echo 1 > {COUNTERS}/link_downed")
-    taken = seconds_until(lambda: named(lab, "BusbarRailFlapped", node="worker-1"), ALERT_SECONDS)
+    taken = seconds_until(lambda: named("BusbarRailFlapped", node="worker-1"), ALERT_SECONDS)
     print(f"BusbarRailFlapped fired in Alertmanager after {taken:.1f} s")
-    assert not named(lab, "BusbarRailFlapped", node="worker-2")
+    assert not named("BusbarRailFlapped", node="worker-2")
     lab.ssh("worker-1", f"echo 0 > {COUNTERS}/link_downed")
+
+
+def test_every_expression_of_a_dashboard_has_data_where_the_lab_has_any(lab: Lab, watched: str) -> None:
+    variables = {
+        "$__rate_interval": "1m",
+        "$__range": "1h",
+        "$pool": ".+",
+        "$node": "worker-1",
+        "$collective": "all_reduce",
+    }
+    exprs = named_expressions(variables)
+    without: set[str] = set()
+
+    def as_listed() -> bool:
+        without.clear()
+        # An expression that Prometheus cannot parse is an ApiError.
+        without.update(name for name, expr in exprs.items() if not query(expr))
+        return without == set().union(*WITHOUT_DATA.values())
+
+    counters = "link_downed symbol_error port_rcv_errors port_xmit_discards port_xmit_data port_rcv_data"
+    lab.ssh("worker-1", f"cd {COUNTERS}; for name in {counters}; do echo 1000000000000 > $name; done")
+    try:
+        taken = seconds_until(as_listed, ALERT_SECONDS)
+    finally:
+        print(f"{len(exprs)} expressions, {len(without)} without data: {sorted(without)}")
+        lab.ssh("worker-1", f"cd {COUNTERS}; for name in {counters}; do echo 0 > $name; done")
+    print(f"after {taken:.1f} s")
+
+
+def test_a_fault_in_the_log_of_one_host_is_a_condition_of_its_node_alone(lab: Lab, watched: str) -> None:
+    workers = ("worker-1", "worker-2")
+    well = dict.fromkeys(CONDITIONS, "False")
+    seconds_until(lambda: all(faults(lab, node) == well for node in workers), ALERT_SECONDS)
+    write_to_kernel_log(lab, "worker-2", LINES["XidHardware"])
+    taken = seconds_until(lambda: faults(lab, "worker-2") == {**well, "BusbarGPU": "True"}, ALERT_SECONDS)
+    print(f"BusbarGPU after {taken:.1f} s")
+    assert faults(lab, "worker-1") == well
+    done = lab.run(sys.executable, "-m", "busbar", "nodes", "dev", "--json")
+    shown = {each["name"]: each["node"] for each in json.loads(done.stdout)["nodes"]}
+    assert shown == {"worker-1": "Ready", "worker-2": "BusbarGPU"}
+
+
+def test_a_condition_stays_when_its_pod_is_replaced(lab: Lab, watched: str) -> None:
+    before = heartbeat(lab)
+    on_worker = "-l app=busbar-npd --field-selector spec.nodeName=worker-2"
+    lab.kubectl(f"-n busbar-watch delete pod --wait {on_worker}")
+    # The new one begins without a fault, and finds it in the log.
+    seconds_until(lambda: heartbeat(lab) > before, ALERT_SECONDS)
+    seconds_until(lambda: faults(lab, "worker-2")["BusbarGPU"] == "True", ALERT_SECONDS)
+
+
+def test_a_line_of_no_lasting_fault_is_an_event(lab: Lab, watched: str) -> None:
+    write_to_kernel_log(lab, "worker-1", LINES["OOMKilling"])
+    events = "get events --field-selector reason=OOMKilling,involvedObject.name=worker-1 -o name"
+    seconds_until(lambda: bool(lab.kubectl(events)), ALERT_SECONDS)
+    assert set(faults(lab, "worker-1").values()) == {"False"}
+
+
+def faults(lab: Lab, node: str) -> dict[str, str]:
+    """The status of busbar's conditions that the Node has."""
+    return {name: status for name, status in lab.conditions(node).items() if name in CONDITIONS}
+
+
+def heartbeat(lab: Lab) -> str:
+    """When BusbarGPU of worker-2 was written."""
+    path = '{.status.conditions[?(@.type=="BusbarGPU")].lastHeartbeatTime}'
+    return lab.kubectl(f"get node worker-2 -o jsonpath='{path}'")
+
+
+def write_to_kernel_log(lab: Lab, host: str, line: str) -> None:
+    lab.ssh(host, f"echo {shlex.quote(line)} > /dev/kmsg")
 
 
 def test_one_port_that_cannot_be_read_takes_all_series_of_its_node_and_is_an_alert(
@@ -104,10 +207,10 @@ def test_one_port_that_cannot_be_read_takes_all_series_of_its_node_and_is_an_ale
 ) -> None:
     file = "/sys/class/infiniband/mlx5_0/ports/1/state"
     lab.ssh("worker-2", f"mv {file} {file}.gone")
-    gone = "ALERTS%7Balertname=%22BusbarRailStateIdAbsent%22,node=%22worker-2%22%7D"
-    seconds_until(lambda: bool(query(lab, gone)), ALERT_SECONDS)
+    gone = 'ALERTS{alertname="BusbarRailStateIdAbsent",node="worker-2"}'
+    seconds_until(lambda: bool(query(gone)), ALERT_SECONDS)
     lab.ssh("worker-2", f"mv {file}.gone {file}")
-    seconds_until(lambda: not query(lab, gone), ALERT_SECONDS)
+    seconds_until(lambda: not query(gone), ALERT_SECONDS)
 
 
 def test_a_quarantine_is_a_series_after_a_refresh_and_nothing_is_expected_of_its_node(
@@ -118,8 +221,8 @@ def test_a_quarantine_is_a_series_after_a_refresh_and_nothing_is_expected_of_its
     try:
         assert refresh(lab)["quarantined"] == ["worker-2"]
         # kubelet mounts a changed ConfigMap within its sync period.
-        seconds_until(lambda: len(query(lab, "busbar_node_quarantined")) == 1, 150)
-        assert {each["metric"]["node"] for each in query(lab, "busbar_node_rails_expected")} == {"worker-1"}
+        seconds_until(lambda: len(query("busbar_node_quarantined")) == 1, 150)
+        assert {each["metric"]["node"] for each in query("busbar_node_rails_expected")} == {"worker-1"}
     finally:
         lab.kubectl("annotate node worker-2 busbar/quarantine-")
         assert refresh(lab)["quarantined"] == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -33,16 +34,23 @@ def panels(name: str) -> list[dict[str, Any]]:
     return [panel for panel in DASHBOARDS[name]["panels"] if panel["type"] != "row"]
 
 
-def expressions() -> list[str]:
-    """All of them, with Grafana's variables replaced."""
-    found = []
+def named_expressions(variables: Mapping[str, str]) -> dict[str, str]:
+    """Dashboard, panel and letter of each -> the expression, with Grafana's variables replaced."""
+    found = {}
     for name in DASHBOARDS:
-        for expr in (target["expr"] for panel in panels(name) for target in panel["targets"]):
-            for variable, value in VARIABLES.items():
-                expr = expr.replace(variable, value)
-            assert "$" not in expr, expr
-            found.append(expr)
+        for panel in panels(name):
+            for target in panel["targets"]:
+                expr = target["expr"]
+                for variable, value in variables.items():
+                    expr = expr.replace(variable, value)
+                assert "$" not in expr, expr
+                found[f"{name.removesuffix('.json')}: {panel['title']}, {target['refId']}"] = expr
     return found
+
+
+def expressions() -> list[str]:
+    """All of them."""
+    return list(named_expressions(VARIABLES).values())
 
 
 def recorded(folder: Path, exprs: list[str]) -> Path:

@@ -8,9 +8,10 @@ from typing import Any
 
 import yaml
 
-from stacks.watch.lab import images
+from stacks.watch.lab import images, tools
 from stacks.watch.lab.part import PART
 from stacks.watch.package.prometheus import STACK, values
+from stacks.watch.package.versions import NODE_PROBLEM_DETECTOR_IMAGE
 from stacks.watch.tests.support import watch
 from tests.unit.charts.published import helm
 
@@ -44,6 +45,13 @@ def test_the_charts_name_the_images_that_the_lab_builds() -> None:
 
 
 def test_the_lab_knows_what_watch_brings() -> None:
-    assert {archive.name for archive in PART.archives} == {"monitoring", "prometheus-operator"}
-    tools = {"prometheus-operator", "prometheus-config-reloader", "prometheus"}
-    assert {tool.name for tool in PART.tools} == tools
+    archives = {archive.name for archive in PART.archives}
+    assert archives == {"monitoring", "prometheus-operator", "node-problem-detector"}
+    monitoring = {"prometheus-operator", "prometheus-config-reloader", "prometheus"}
+    assert {tool.name for tool in PART.tools} == {*monitoring, "node-problem-detector", "kmsg"}
+
+
+def test_the_lab_builds_the_node_problem_detector_that_is_installed_by_default() -> None:
+    _, _, version = NODE_PROBLEM_DETECTOR_IMAGE.partition(":")
+    pinned = (tools.NODE_PROBLEM_DETECTOR.module / "go.mod").read_text(encoding="utf-8")
+    assert f"k8s.io/node-problem-detector {version}" in pinned

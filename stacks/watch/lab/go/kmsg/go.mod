@@ -1,0 +1,3 @@
+module busbar.lab/kmsg
+
+go 1.26.0
