@@ -168,8 +168,8 @@ def test_a_record_that_could_not_be_noted_stays(tmp_path: Path) -> None:
 
 
 def test_a_lost_server_that_is_not_configured_any_more_leaves_before_anything_else(tmp_path: Path) -> None:
-    cluster(tmp_path, "s-1|a|Unknown|yes", "s-2|b|True|yes", "s-3|c|True|yes")
-    done, log = prepared(tmp_path, "", servers="s-2\ns-3\ns-4")
+    cluster(tmp_path, "s-1|a|Unknown|yes", "s-2|b|True|yes", "s-3|c|True|yes", "w-1|d|Unknown|")
+    done, log = prepared(tmp_path, "", servers="s-2\ns-3\ns-10")
     assert log == ["s-1 removed by this server", "s-1 deleted"], done.stderr
     assert "server s-1 is no longer configured, and not Ready" in done.stderr
 

@@ -411,15 +411,23 @@ def test_a_drop_in_of_busbar_that_a_step_needs_is_no_drift(worker: Path, name: s
     assert drift_of(worker) == []
 
 
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620])
 @pytest.mark.parametrize("name", ["k3s/config.yaml", "k3s/k3s.yaml", "data/agent/kubelet.kubeconfig"])
-def test_a_file_with_secrets_that_others_can_read_is_named(worker: Path, name: str) -> None:
-    (worker / name).chmod(0o644)
-    assert drift_of(worker) == [f"{worker}/{name} can be read by others (mode 644, expected 600)"]
+def test_a_file_with_secrets_that_others_can_read_is_named(worker: Path, name: str, mode: int) -> None:
+    (worker / name).chmod(mode)
+    assert drift_of(worker) == [f"{worker}/{name} can be read by others (mode {mode:o}, expected 600)"]
 
 
 @pytest.mark.parametrize(("role", "unit"), [("lb", "haproxy"), ("server", "k3s"), ("worker", "k3s-agent")])
 def test_a_stopped_unit_is_named(host: Path, role: str, unit: str) -> None:
     assert f"{unit} is not running (inactive)" in reported(host, role, active="inactive")["drift"]
+
+
+def test_a_stopped_keepalived_is_named_where_the_last_update_has_configured_it(host: Path) -> None:
+    assert len(reported(host, "lb", active="inactive")["drift"]) == 2
+    with (host / "busbar/applied.sha256").open("a") as record:
+        record.write(f"{'0' * 64}  /etc/keepalived/keepalived.conf\n")
+    assert "keepalived is not running (inactive)" in reported(host, "lb", active="inactive")["drift"]
 
 
 def test_a_wiped_machine_is_named(tmp_path: Path) -> None:
