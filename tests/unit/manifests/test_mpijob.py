@@ -51,6 +51,17 @@ def test_a_site_with_rdma_gets_whole_nodes_locked_memory_and_a_deadline() -> Non
     assert "hostNetwork" not in str(manifest)
 
 
+def test_the_launcher_has_the_environment_that_the_ranks_are_given() -> None:
+    spec = mpijob.render(job())["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]
+    assert {each["name"]: each["value"] for each in spec["containers"][0]["env"]} == job().env
+
+
+def test_sshd_of_a_worker_starts_in_an_image_without_its_folder_and_host_keys() -> None:
+    [container] = worker(mpijob.render(job()))["containers"]
+    before, _, _ = container["command"][-1].partition(" && exec /usr/sbin/sshd ")
+    assert before == "mkdir -p /run/sshd && ssh-keygen -A >/dev/null"
+
+
 def test_the_order_in_which_versions_are_given_does_not_make_another_job() -> None:
     versions = {"k3s": "v1", "gpu_operator": "v2"}
     one, other = (
@@ -169,6 +180,9 @@ def test_a_topology_file_is_mounted_and_named_to_nccl(tmp_path: Path) -> None:
     assert resolved.env["NCCL_TOPO_FILE"] == "/etc/nccl-topology/h100.xml"
     made = topology.manifest
     assert (made["metadata"]["name"], made["data"]) == (topology.config_map, {"h100.xml": "<system/>"})
+    assert made["immutable"] is True
+    manifest = mpijob.render(resolved)
+    assert manifest["metadata"]["annotations"]["busbar/topology-sha256"] == topology.sha256
     pod = worker(mpijob.render(resolved))
     assert {"name": "topology", "configMap": {"name": topology.config_map}} in pod["volumes"]
     assert {"name": "topology", "mountPath": "/etc/nccl-topology", "readOnly": True} in pod["containers"][0][

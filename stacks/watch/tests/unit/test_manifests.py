@@ -53,7 +53,10 @@ def test_series_of_two_pods_are_never_there_at_once() -> None:
 
 
 def test_hcas_can_be_limited_to_those_of_the_rails() -> None:
-    rails = container(manifests.workloads(watch(devices="mlx5_[0-7]")), "DaemonSet", "busbar-rails")
+    limited = manifests.workloads(watch(devices="mlx5_[0-7]"))
+    rails = container(limited, "DaemonSet", "busbar-rails")
+    metrics = container(limited, "Deployment", "busbar-metrics")
+    assert "infiniband" not in str(metrics["args"])
     assert rails["args"][-1] == "--collector.infiniband.device-include=^(mlx5_[0-7])$"
     all_of_them = container(manifests.workloads(watch()), "DaemonSet", "busbar-rails")
     assert not [each for each in all_of_them["args"] if "device-include" in each]
