@@ -86,6 +86,13 @@ def test_a_quarantine_with_a_cordon_begins_and_ends_with_it() -> None:
     assert (seen(cluster).unschedulable, seen(cluster).quarantine) == (False, "")
 
 
+def test_a_worker_in_capital_letters_has_reason_and_cordon_of_its_quarantine_too() -> None:
+    cluster = Nodes(node("w-1", "b"))
+    spec = taints.TaintsSpec(taints={"W-1": [QUARANTINE]}, quarantine={"W-1": "fan"}, cordon=["W-1"])
+    assert taints.apply(cluster, spec, cluster.clock, lambda _: None) == ["w-1"]
+    assert (seen(cluster).unschedulable, seen(cluster).quarantine) == (True, "fan")
+
+
 def test_a_cordon_comes_and_goes_with_its_key_and_is_set_again_where_somebody_ended_it() -> None:
     cluster = Nodes(node("w-1", "b"))
     quarantine(cluster, "fan")
