@@ -15,7 +15,8 @@ from typer.testing import CliRunner, Result
 
 from busbar import __version__
 from busbar.cli import build
-from busbar.support.redact import Redactor, is_secret_name
+from busbar.support.bundle import stack_config
+from busbar.support.redact import Redactor, is_secret_name, kubeconfig_secrets
 from tests.support.clusters import site
 
 KEY_LINE = "b3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAEbm9uZQAAAAAAAAABAAAAMwAAAAtzc2gtZW"
@@ -203,10 +204,53 @@ def test_a_stack_that_is_not_there_is_bad_usage(project: Path) -> None:
         ("host_key: ssh-ed25519 AAAA", "host_key: ssh-ed25519 AAAA"),
         ("author: me; keys: 3; tokenizer=x", "author: me; keys: 3; tokenizer=x"),
         ("https://u:p@h/x and https://h/x", "https://[secret]@h/x and https://h/x"),
+        ("https://ghp_abc@h/x", "https://[secret]@h/x"),
+        ("Basic dXNlcjpwYXNz", "Basic [secret]"),
     ],
 )
 def test_texts_are_redacted_by_the_names_and_forms_of_secrets(text: str, redacted: str) -> None:
     assert Redactor().text(text) == redacted
+
+
+@pytest.mark.parametrize(
+    ("known", "text", "redacted"),
+    [
+        (["abc1", "abc1-and-more"], "x abc1-and-more abc1", "x [secret] [secret]"),
+        (["abc"], "abcdef", "abcdef"),
+        (["line1\nline2\n"], r'"line1\nline2"', '"[secret]"'),
+        (["line1\nline2\n"], "line2", "[secret]"),
+    ],
+)
+def test_a_known_secret_is_replaced_as_a_whole_and_in_each_of_its_lines(
+    known: list[str], text: str, redacted: str
+) -> None:
+    assert Redactor(known).text(text) == redacted
+
+
+def test_secrets_in_lists_of_a_structured_value_are_replaced() -> None:
+    value = {"args": ["abcdef", {"password": "x"}, ["abcdef"]], "port": 1}
+    redacted = {"args": ["[secret]", {"password": "[secret]"}, ["[secret]"]], "port": 1}
+    assert Redactor(["abcdef"]).value(value) == redacted
+
+
+def test_the_secrets_of_a_kubeconfig_are_known_as_they_are_written_and_decoded() -> None:
+    user = {"token": "not base64!", "client-key-data": base64.b64encode(b"the key").decode()}
+    text = yaml.safe_dump({"users": [{"name": "admin", "user": user}]})
+    assert set(kubeconfig_secrets(text)) == {*user.values(), "the key"}
+    assert list(kubeconfig_secrets("{")) == []
+
+
+def test_of_other_keys_of_a_stack_only_the_names_are_told() -> None:
+    config = {"busbar:cluster": {"name": "x"}, "busbar:sshKey": "abc", "aws:region": "eu"}
+    told = stack_config(yaml.safe_dump({"config": config}))
+    assert told == {"busbar:cluster": {"name": "x"}, "busbar:sshKey": "[secret]"}
+
+
+def test_a_link_to_a_file_elsewhere_is_not_followed(project: Path, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere.log").write_text("of somebody else\n")
+    (project / ".busbar/prod/link.log").symlink_to(tmp_path / "elsewhere.log")
+    _, texts = bundle(project, "--no-preflight")
+    assert not [name for name in texts if name.endswith("link.log")]
 
 
 def test_names_of_secrets_are_told_from_other_names() -> None:
