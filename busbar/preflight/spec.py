@@ -30,7 +30,7 @@ from busbar.manifests import nccljob
 # Kubernetes 1.35 made failCgroupV1 the kubelet's default.
 CGROUP_V2_SINCE = Version("1.35")
 # Selectors of the SR-IOV device plugin that look at the network interface (pkg/devices/gen_net.go).
-NETDEV_SELECTORS = frozenset({"linkTypes", "pfNames", "nicNames"})
+NETDEV_SELECTORS = frozenset({"linkTypes", "pfNames"})
 SERVER_MIN_DISK_GB = 10
 LB_MIN_DISK_GB = 1
 SHARED = "hosts.virtual_ip.address"

@@ -113,9 +113,12 @@ def test_an_installation_makes_the_folder_and_exports_it(tmp_path: Path) -> None
     assert "enable -q nfs-server" in log
 
 
-def test_a_folder_for_pods_of_many_users_is_like_tmp(tmp_path: Path) -> None:
-    installed(tmp_path, call="SQUASH=root; ")
-    assert (tmp_path / "data").stat().st_mode & 0o7777 == 0o1777
+@pytest.mark.parametrize(("values", "mode"), [("", 0o1777), ("FOLDER_MODE=2750; ", 0o2750)])
+def test_a_folder_for_pods_of_many_users_is_like_tmp_or_as_configured(
+    tmp_path: Path, values: str, mode: int
+) -> None:
+    installed(tmp_path, call=f"SQUASH=root; {values}")
+    assert (tmp_path / "data").stat().st_mode & 0o7777 == mode
 
 
 def test_other_workers_change_the_exports_without_a_restart(tmp_path: Path) -> None:

@@ -88,6 +88,10 @@ def test_two_load_balancers_share_an_address_once_haproxy_runs(host: Host) -> No
     assert recorded == [f"{host.root}{path}" for path in (CONFIG, CA, KEEPALIVED_CONFIG)]
 
 
+def test_a_shared_ipv6_address_is_asked_in_brackets(host: Host) -> None:
+    assert balanced(host, "2001:db8::9")[-2:] == ["is https://[2001:db8::9]:8443 healthy?", RECORDED]
+
+
 def test_a_load_balancer_with_the_same_configuration_loads_nothing(host: Host) -> None:
     balanced(host, "10.0.0.9")
     assert balanced(host, "10.0.0.9") == [

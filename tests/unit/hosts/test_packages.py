@@ -104,8 +104,9 @@ timeout() { shift; "$@"; }
 apt-get() {
   [[ ! -e $ROOT/interrupted ]] || { echo "E: dpkg was interrupted, you must manually run ..."; return 100; }
   bash -c 'echo "Unpacking haproxy ..."' && touch "$ROOT/installed"
+  [[ $DEBIAN_FRONTEND == noninteractive ]]  # else debconf asks, and waits
 }
-dpkg() { [[ $* == *"--configure -a" ]] && rm "$ROOT/interrupted"; }
+dpkg() { [[ $DEBIAN_FRONTEND == noninteractive && $* == *"--configure -a" ]] && rm "$ROOT/interrupted"; }
 """
 
 

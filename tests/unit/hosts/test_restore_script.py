@@ -220,10 +220,11 @@ def data(host: Path) -> str:
     return (host / "data/server/db/etcd/member/of").read_text().strip()
 
 
-def test_a_reset_leaves_the_old_data_aside_and_says_where(host: Path) -> None:
+def test_a_reset_leaves_the_old_data_aside_and_private_and_says_where(host: Path) -> None:
     (host / "data/server/db/etcd-old-1").mkdir()
     found = facts(host, RESTORED)
     assert (found["reset"], found["kept"]) == (True, f"{host}/data/server/db/etcd-old-2")
+    assert Path(found["kept"]).stat().st_mode & 0o777 == 0o700
     assert data(host) == "snapshot"
 
 
@@ -425,12 +426,17 @@ def test_a_snapshot_in_a_bucket_is_fetched_with_the_proxy_of_k3s(host: Path) -> 
 
 
 @pytest.mark.parametrize(("values", "bucket"), [({"S3": "true"}, "true"), ({}, "false")])
-def test_k3s_is_told_whether_the_snapshot_is_in_a_bucket(
+def test_k3s_resets_in_a_unit_like_its_own_and_is_told_whether_the_snapshot_is_in_a_bucket(
     host: Path, values: dict[str, str], bucket: str
 ) -> None:
     shown = "systemd-run() { printf '%s\\n' \"$@\" >&2; }; run_reset"
     words = run(SCRIPT, f"{prelude(host)}\n{shown}", SNAPSHOT="one", **values).stderr.splitlines()
-    assert words[-3:] == ["--cluster-reset-restore-path=one", f"--etcd-s3={bucket}", "--server="]
+    files = [f"--property=EnvironmentFile=-/etc/{folder}/k3s" for folder in ("default", "sysconfig")]
+    assert words == [
+        *("--quiet", "--wait", "--collect", "--unit=busbar-k3s-reset", "--property=RuntimeMaxSec=600"),
+        *(*files, "--property=LimitNOFILE=1048576", f"{host}/bin/k3s", "server", "--cluster-reset"),
+        *("--cluster-reset-restore-path=one", f"--etcd-s3={bucket}", "--server="),
+    ]
 
 
 def test_only_after_a_reset_the_passwords_are_forgotten_before_the_start_and_saved_after_it(

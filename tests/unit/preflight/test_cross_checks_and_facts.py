@@ -30,12 +30,19 @@ def test_equal_hosts_have_no_findings() -> None:
     assert check_across_hosts(THREE, {}, hosts) == []
 
 
-def test_a_different_driver_is_an_error() -> None:
+@pytest.mark.parametrize(
+    ("fact", "value", "says"),
+    [
+        ("driver", "535.54.03", "has driver 535.54.03, most workers of pool h100 have 570.124.06"),
+        ("gpu_model", "NVIDIA H200", "has GPU model NVIDIA H200, most workers of pool h100 have NVIDIA H100"),
+    ],
+)
+def test_a_different_driver_or_gpu_is_an_error(fact: str, value: str, says: str) -> None:
     hosts = {f"worker-{n}": passed(f"m{n}") for n in (1, 2, 3)}
-    hosts["worker-2"] = passed("m2", driver="535.54.03")
+    hosts["worker-2"] = passed("m2", **{fact: value})
     (finding,) = check_across_hosts(THREE, {}, hosts)
     assert (finding.host, finding.level) == ("worker-2", "error")
-    assert "has driver 535.54.03, most workers of pool h100 have 570.124.06" in finding.what
+    assert says in finding.what
 
 
 def test_a_worker_in_quarantine_may_have_another_driver() -> None:

@@ -102,7 +102,8 @@ def test_rails_are_offered_by_preflight_unless_the_site_names_pci_addresses_itse
         return required.offered, required.netdev_selectors
 
     assert offered() == (True, ())
-    assert offered(selectors={"pfNames": ["ib0"]}) == (True, ("pfNames",))
+    for selector in ("pfNames", "linkTypes"):
+        assert offered(selectors={selector: ["x"]}) == (True, (selector,))
     assert offered(selectors={"pciAddresses": ["0000:1b:00.0"]}) == (False, ())
     assert offered(enabled=False) == (False, ())
 
