@@ -226,11 +226,12 @@ def test_a_host_may_not_have_the_name_of_a_step_of_another(group: str, name: str
     assert "gives the same Pulumi resource name as hosts." in found
 
 
-def test_a_server_may_not_be_called_like_a_step_of_the_control_plane() -> None:
+@pytest.mark.parametrize("step", ["kubeconfig", "nodes", "rejoin", "stale-nodes", "taints"])
+def test_a_server_may_not_be_called_like_a_step_of_the_control_plane(step: str) -> None:
     data = site()
-    data["hosts"]["servers"][0]["name"] = "kubeconfig"
+    data["hosts"]["servers"][0]["name"] = step
     [found] = findings(data)
-    assert found.startswith("hosts.servers[0].name: 'kubeconfig' is the name of a step")
+    assert found.startswith(f"hosts.servers[0].name: {step!r} is the name of a step")
 
 
 def test_a_load_balancer_on_a_server_is_refused_with_the_reason() -> None:

@@ -212,6 +212,21 @@ def test_the_configuration_wins_over_the_profile_and_the_profile_over_the_defaul
     assert told.shm_size == "8Gi"
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "told"),
+    [
+        ("auto", {}),
+        ("ring", {"NCCL_ALGO": "RING"}),
+        ("tree", {"NCCL_ALGO": "TREE"}),
+        ("nvls", {"NCCL_ALGO": "NVLS,NVLSTREE"}),
+        ("sharp", {"NCCL_ALGO": "COLLNETCHAIN,COLLNETDIRECT", "NCCL_COLLNET_ENABLE": "1"}),
+    ],
+)
+def test_nccl_is_told_the_algorithm(algorithm: str, told: dict[str, str]) -> None:
+    env = job(validation={"algorithm": algorithm}).env
+    assert {key: env[key] for key in ("NCCL_ALGO", "NCCL_COLLNET_ENABLE") if key in env} == told
+
+
 def test_every_run_asks_nccl_for_the_evidence_that_the_verdict_rests_on() -> None:
     for validation in ({}, {"profile": "h100-sharp"}, {"transport": "socket"}, {"algorithm": "sharp"}):
         env = job(validation=validation).env

@@ -44,6 +44,14 @@ def test_a_pool_carries_the_nccl_settings_of_its_profile_and_none_of_the_validat
     assert not {"NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "OMPI_MCA_pml"} & set(env)
 
 
+def test_a_pool_carries_the_profile_what_it_mounts_and_the_memory_that_the_stack_gives() -> None:
+    profile = "a100-ib-8x200-gdrcopy"
+    pool = {"rate_gbps": 200, "gpu_model": "A100"}
+    found = launch(pool, validation={"profile": profile, "memory": "900Gi", "shm_size": "8Gi"})
+    assert (found.profile, found.memory, found.shm_size) == (profile, "900Gi", "8Gi")
+    assert found.host_paths == {"/dev/gdrdrv": "CharDevice"}
+
+
 def test_an_algorithm_that_only_all_reduce_has_is_not_handed_on() -> None:
     assert "NCCL_ALGO" in launch(validation={"algorithm": "ring"}).env
     assert "NCCL_ALGO" not in launch(validation={"algorithm": "nvls"}).env

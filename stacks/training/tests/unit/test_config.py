@@ -65,13 +65,19 @@ def test_a_proof_that_is_switched_off_is_no_gate() -> None:
             "proof.backend: 'mpi' is not one of 'nccl' or 'gloo'",
         ),
         (configured(proof={"steps": 4}), "proof.steps: 4 is too small: expected at least 8"),
-        (
-            configured(proof={"env": {"RANK": "0"}}),
-            "proof.env.RANK: is set by torchrun. Fix: remove it",
+        *(
+            (configured(proof={"env": {name: "0"}}), f"proof.env.{name}: is set by torchrun. Fix: remove it")
+            for name in (
+                *("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
+                *("PET_NNODES", "TORCHELASTIC_RUN_ID"),
+            )
         ),
-        (
-            configured(proof={"env": {"NCCL_DEBUG": "WARN"}}),
-            "proof.env.NCCL_DEBUG: the verdict needs the messages that it controls. Fix: remove it",
+        *(
+            (
+                configured(proof={"env": {name: "0"}}),
+                f"proof.env.{name}: the verdict needs the messages that it controls. Fix: remove it",
+            )
+            for name in ("NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE", "NCCL_RUNTIME_CONNECT")
         ),
         (
             configured(proof={"deadline_seconds": 120, "collective_timeout_seconds": 61}),

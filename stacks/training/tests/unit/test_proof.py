@@ -41,7 +41,9 @@ def env(found: Manifests) -> dict[str, str]:
 
 def test_every_worker_of_the_pool_gets_one_pod() -> None:
     found = rendered()
-    assert (found.job["spec"]["completions"], found.job["spec"]["parallelism"]) == (2, 2)
+    spec = {key: value for key, value in found.job["spec"].items() if key != "template"}
+    counts = {"completionMode": "Indexed", "completions": 2, "parallelism": 2, "backoffLimit": 0}
+    assert spec == {**counts, "activeDeadlineSeconds": 1200}
     [terms] = pod(found)["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
         "nodeSelectorTerms"
     ]
