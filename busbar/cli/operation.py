@@ -54,7 +54,6 @@ def cluster_of(stack: str, project: Path | None) -> tuple[Cluster, Login]:
 
 def confirm(yes: bool) -> None:
     """Ask whether to go on, unless `yes`; ends the command with 1 on a no, with 64 without a terminal."""
-
     if yes:
         return
     if not sys.stdin.isatty():

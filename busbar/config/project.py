@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -10,10 +10,9 @@ from typing import Any, Generic, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from busbar.config import errors
+from busbar.config import errors, stackfile
 from busbar.config.errors import ConfigError
 from busbar.config.schema import project_schema
-from busbar.config.stackfile import read_config
 
 Config = TypeVar("Config", bound=BaseModel)
 
@@ -36,25 +35,13 @@ class ProjectConfig(Generic[Config]):
 
     def read(self, path: Path) -> Config:
         """The validated configuration of a stack file. Raises ConfigError with all findings."""
-        config = read_config(path, example=self.example)
-        name = f"{self.project}:{self.key}"
-        findings = list(self.unknown_keys(config))
-        if name not in config:
-            findings.append(
-                f"{name}: missing: the object that describes {self.what}. Fix: see {self.example}"
-            )
-        if findings:
-            raise ConfigError(findings)
-        return self.load(config[name])
+        file = stackfile.read(path, self.project, self.key, (), self.example, self.what)
+        return self.load(file.data)
 
     def schema(self) -> dict[str, Any]:
         """The JSON Schema of a stack file."""
         title = f"A stack of {Path(self.example).parent}: Pulumi.<stack>.yaml"
         return project_schema(title, self.project, self.key, self.model)
-
-    def unknown_keys(self, keys: Iterable[str]) -> Iterator[str]:
-        """A finding for each key `<project>:<name>` of a stack that is not known."""
-        return errors.unknown_keys(keys, self.project, [self.key])
 
     def load(self, data: Any) -> Config:
         """Validate the object as a whole and return it typed.

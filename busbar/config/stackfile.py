@@ -96,10 +96,12 @@ def read(
     key: str = KEY,
     secrets: Collection[str] = SECRETS,
     example: str = EXAMPLE,
+    what: str = "the cluster",
 ) -> StackFile:
     """Read a stack file. Raises ConfigError if it is not YAML, or its keys are not those of a stack.
 
-    These are the object `<project>:<key>` and some of `secrets`. `example`: a file to look at.
+    These are the object `<project>:<key>`, which describes `what`, and some of `secrets`. `example`: a file
+    to look at.
     """
     config = read_config(path, example=example)
     problems = list(unknown_keys(config, project, [key, *secrets]))
@@ -111,9 +113,7 @@ def read(
         elif value:
             problems.append(plain_text(name, project))
     if f"{project}:{key}" not in config:
-        problems.append(
-            f"{project}:{key}: missing: the object that describes the cluster. Fix: see {example}"
-        )
+        problems.append(f"{project}:{key}: missing: the object that describes {what}. Fix: see {example}")
     if problems:
         raise ConfigError(problems)
     return StackFile(path, config[f"{project}:{key}"], frozenset(set_secrets))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pulumi
 
-from busbar.components.engine.stack_config import given_keys, invalid
+from busbar.components.engine.stack_config import invalid, read_stack
 from busbar.config import ConfigError
 from busbar.config.project import Config, ProjectConfig
 from busbar.outputs import ClusterOutputs, ContractError
@@ -15,10 +15,9 @@ def load_config(project: ProjectConfig[Config]) -> Config:
 
     Raises pulumi.RunError with every finding, before any resource is registered.
     """
+    data, _ = read_stack(project.project, project.key, ())
     try:
-        if unknown := list(project.unknown_keys(given_keys())):
-            raise ConfigError(unknown)
-        return project.load(pulumi.Config(project.project).get_object(project.key) or {})
+        return project.load(data)
     except ConfigError as error:
         raise invalid(error) from None
 
