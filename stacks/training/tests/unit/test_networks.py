@@ -27,6 +27,7 @@ ROCE = {"link_layer": "ethernet"}
 TCP = {"transport": "socket", "expected_busbw_gbps": 1}
 GLOO = {"backend": "gloo"}
 ANNOTATION = "k8s.v1.cni.cncf.io/networks"
+MANAGED = {"app.kubernetes.io/managed-by": "busbar"}
 
 
 def whereabouts(subnet: str, **more: Any) -> dict[str, Any]:
@@ -94,16 +95,17 @@ def interfaces(found: Manifests) -> list[str]:
 
 
 def test_a_macvlan_network_is_a_definition_in_the_namespace_of_the_run() -> None:
-    [definition] = objects({**rail(0), "mtu": 9000})
-    assert (definition["apiVersion"], definition["kind"]) == (
-        "k8s.cni.cncf.io/v1", "NetworkAttachmentDefinition",
-    )  # fmt: skip
-    assert definition["metadata"]["name"] == "h100-rail0"
-    assert definition["metadata"]["namespace"] == "busbar-training"
-    config = cni({**rail(0), "mtu": 9000})
-    assert (config["type"], config["master"], config["mode"], config["mtu"]) == (
-        "macvlan", "ens0f0np0", "bridge", 9000,
-    )  # fmt: skip
+    [definition] = objects(rail(0))
+    assert {key: value for key, value in definition.items() if key != "spec"} == {
+        "apiVersion": "k8s.cni.cncf.io/v1",
+        "kind": "NetworkAttachmentDefinition",
+        "metadata": {"name": "h100-rail0", "namespace": "busbar-training", "labels": MANAGED},
+    }
+    config = {key: value for key, value in cni(rail(0)).items() if key != "ipam"}
+    made = {"cniVersion": "1.0.0", "name": "h100-rail0", "type": "macvlan", "master": "ens0f0np0"}
+    assert config == {**made, "mode": "bridge"}
+    asked = {"mode": "private", "mtu": 9000}
+    assert asked.items() <= cni({**rail(0), **asked}).items()
 
 
 def test_whereabouts_is_told_where_k3s_keeps_its_configuration() -> None:
@@ -122,53 +124,68 @@ def test_a_host_device_network_names_the_resource_and_no_device() -> None:
     assert set(cni(hostdev())) == {"cniVersion", "name", "type", "ipam"}
 
 
+OF_SRIOV = {"namespace": "nvidia-network-operator"}
+# An update waits until the operator has made the definition.
+READY = {"annotations": {"pulumi.com/waitFor": "jsonpath={.status.state}=ready"}}
+
+
 @pytest.mark.parametrize(
-    ("network", "kind", "spec"),
+    ("network", "kind", "metadata", "spec"),
     [
         (
-            {**rail(0, **nv_ipam("10.1.0.0/16")), "mode": "private"},
-            "MacvlanNetwork",
-            {"master": "ens0f0np0", "mode": "private"},
+            {**rail(0, **nv_ipam("10.1.0.0/16")), "mode": "private", "mtu": 9000},
+            "mellanox.com/v1alpha1 MacvlanNetwork",
+            READY,
+            {"master": "ens0f0np0", "mode": "private", "mtu": 9000},
         ),
-        (hostdev(ipam=nv_ipam("10.1.0.0/16")), "HostDeviceNetwork", {"resourceName": "hostdev"}),
+        (
+            rail(0, **nv_ipam("10.1.0.0/16")),
+            "mellanox.com/v1alpha1 MacvlanNetwork",
+            READY,
+            {"master": "ens0f0np0", "mode": "bridge"},
+        ),
+        (
+            hostdev(ipam=nv_ipam("10.1.0.0/16")),
+            "mellanox.com/v1alpha1 HostDeviceNetwork",
+            READY,
+            {"resourceName": "hostdev"},
+        ),
         (
             {"name": "ib", "type": "ipoib", "master": "ibs0", "ipam": nv_ipam("10.1.0.0/16")},
-            "IPoIBNetwork",
+            "mellanox.com/v1alpha1 IPoIBNetwork",
+            READY,
             {"master": "ibs0"},
         ),
         (
             hostdev(type="ib-sriov", ipam=nv_ipam("10.1.0.0/16")),
-            "SriovIBNetwork",
+            "sriovnetwork.openshift.io/v1 SriovIBNetwork",
+            OF_SRIOV,
             {"resourceName": "hostdev", "linkState": "enable"},
         ),
     ],
-    ids=["macvlan", "host-device", "ipoib", "ib-sriov"],
+    ids=["macvlan", "macvlan by default", "host-device", "ipoib", "ib-sriov"],
 )
 def test_with_nv_ipam_the_network_operator_makes_the_definition_after_its_pool(
-    network: dict[str, Any], kind: str, spec: dict[str, Any]
+    network: dict[str, Any], kind: str, metadata: dict[str, Any], spec: dict[str, Any]
 ) -> None:
     pool, made = objects(network)
-    assert (pool["kind"], pool["metadata"]["namespace"]) == ("IPPool", "nvidia-network-operator")
-    assert (pool["spec"]["subnet"], pool["spec"]["perNodeBlockSize"]) == ("10.1.0.0/16", 16)
-    assert made["kind"] == kind
-    ipam = json.loads(made["spec"]["ipam"])
-    assert ipam == {"type": "nv-ipam", "poolName": pool["metadata"]["name"], "poolType": "ippool"}
-    rest = {key: value for key, value in made["spec"].items() if key != "ipam"}
-    assert rest == {"networkNamespace": "busbar-training", **spec}
-
-
-def test_an_object_of_the_network_operator_is_there_when_the_operator_says_ready() -> None:
-    [_, made] = objects(hostdev(ipam=nv_ipam("10.1.0.0/16")))
-    assert made["metadata"]["annotations"] == {"pulumi.com/waitFor": "jsonpath={.status.state}=ready"}
-    assert "namespace" not in made["metadata"]
-
-
-def test_only_workers_of_the_pool_get_a_block_of_its_addresses() -> None:
-    pool, _ = objects(rail(0, **nv_ipam("10.1.0.0/24")))
-    [term] = pool["spec"]["nodeSelector"]["nodeSelectorTerms"]
-    assert term["matchExpressions"] == [
-        {"key": "kubernetes.io/hostname", "operator": "In", "values": ["gpu-1", "gpu-2"]}
-    ]
+    name = f"h100-{network['name']}"
+    workers = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["gpu-1", "gpu-2"]}
+    assert pool == {
+        "apiVersion": "nv-ipam.nvidia.com/v1alpha1",
+        "kind": "IPPool",
+        "metadata": {"name": name, "namespace": "nvidia-network-operator", "labels": MANAGED},
+        "spec": {
+            "subnet": "10.1.0.0/16",
+            "perNodeBlockSize": 16,
+            "nodeSelector": {"nodeSelectorTerms": [{"matchExpressions": [workers]}]},
+        },
+    }
+    assert f"{made['apiVersion']} {made['kind']}" == kind
+    assert made["metadata"] == {"name": name, "labels": MANAGED, **metadata}
+    ipam = {"type": "nv-ipam", "poolName": name, "poolType": "ippool"}
+    assert json.loads(made["spec"].pop("ipam")) == ipam
+    assert made["spec"] == {"networkNamespace": "busbar-training", **spec}
 
 
 def test_nv_ipam_excludes_parts_of_the_subnet_by_their_first_and_last_address() -> None:

@@ -41,23 +41,109 @@ def env(found: Manifests) -> dict[str, str]:
 
 def test_every_worker_of_the_pool_gets_one_pod() -> None:
     found = rendered()
-    spec = {key: value for key, value in found.job["spec"].items() if key != "template"}
-    counts = {"completionMode": "Indexed", "completions": 2, "parallelism": 2, "backoffLimit": 0}
-    assert spec == {**counts, "activeDeadlineSeconds": 1200}
-    [terms] = pod(found)["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
-        "nodeSelectorTerms"
-    ]
-    assert terms["matchExpressions"][0]["values"] == ["gpu-1", "gpu-2"]
-    [apart] = pod(found)["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
-    assert apart["topologyKey"] == "kubernetes.io/hostname"
-    assert apart["labelSelector"]["matchLabels"] == {"batch.kubernetes.io/job-name": found.name}
+    job = {**found.job, "spec": {key: value for key, value in found.job["spec"].items() if key != "template"}}
+    assert job == {
+        "metadata": {
+            "name": found.name,
+            "namespace": "busbar-training",
+            "labels": {"app.kubernetes.io/managed-by": "busbar", "busbar/pool": "h100"},
+            "annotations": {"busbar/run": "1", "pulumi.com/skipAwait": "true"},
+        },
+        "spec": {
+            "completionMode": "Indexed",
+            "completions": 2,
+            "parallelism": 2,
+            "backoffLimit": 0,
+            "activeDeadlineSeconds": 1200,
+        },
+    }
 
 
-def test_a_pod_has_all_gpus_and_hcas_of_its_worker_and_may_lock_memory() -> None:
+def test_a_pod_has_a_whole_worker_and_may_lock_memory() -> None:
     found = rendered()
-    assert container(found)["resources"]["limits"] == {"nvidia.com/gpu": 8, "nvidia.com/hostdev": "8"}
-    assert container(found)["securityContext"] == {"capabilities": {"add": ["IPC_LOCK"]}}
-    assert pod(found)["runtimeClassName"] == "nvidia"
+    workers = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["gpu-1", "gpu-2"]}
+    of_this_job = {"matchLabels": {"batch.kubernetes.io/job-name": found.name}}
+    expected = {
+        "restartPolicy": "Never",
+        "subdomain": found.name,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": 5,
+        "runtimeClassName": "nvidia",
+        "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
+        "affinity": {
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {
+                    "nodeSelectorTerms": [{"matchExpressions": [workers]}]
+                }
+            },
+            "podAntiAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": [
+                    {"labelSelector": of_this_job, "topologyKey": "kubernetes.io/hostname"}
+                ]
+            },
+        },
+        "containers": [
+            {
+                "name": "trainer",
+                "image": "pytorch/pytorch:2.13.0-cuda13.0-cudnn9-runtime",
+                "imagePullPolicy": "IfNotPresent",
+                "command": ["/bin/sh", "-c", container(found)["command"][2]],
+                "env": [
+                    {"name": "BUSBAR_NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+                    {"name": "NCCL_DEBUG", "value": "INFO"},
+                    {"name": "NCCL_DEBUG_SUBSYS", "value": "INIT,NET,ENV"},
+                    {"name": "NCCL_RUNTIME_CONNECT", "value": "0"},
+                    {"name": "NCCL_SOCKET_IFNAME", "value": "eth0"},
+                    {"name": "PYTHONDONTWRITEBYTECODE", "value": "1"},
+                    {"name": "PYTHONUNBUFFERED", "value": "1"},
+                    {"name": "TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "value": "1"},
+                ],
+                "resources": {"limits": {"nvidia.com/gpu": 8, "nvidia.com/hostdev": "8"}},
+                "volumeMounts": [
+                    {"name": "program", "mountPath": "/busbar/program", "readOnly": True},
+                    {"name": "checkpoints", "mountPath": "/busbar/checkpoints"},
+                    {"name": "shm", "mountPath": "/dev/shm"},
+                ],
+                "securityContext": {"capabilities": {"add": ["IPC_LOCK"]}},
+            }
+        ],
+        "volumes": [
+            {"name": "program", "configMap": {"name": found.config_map["metadata"]["name"]}},
+            {"name": "checkpoints", "emptyDir": {}},
+            {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "64Gi"}},
+        ],
+    }
+    assert pod(found) == expected
+    assert found.job["spec"]["template"]["metadata"] == {"labels": {"busbar/pool": "h100"}}
+
+
+def test_torchrun_and_the_program_get_these_options() -> None:
+    proof = {
+        "steps": 31, "iterations": 11, "collective_timeout_seconds": 61, "ranks_per_node": 4,
+        "gradient_bytes": "16G", "deadline_seconds": 1300,
+    }  # fmt: skip
+    found = rendered(proof)
+    first, script = f"{found.name}-0.{found.name}", container(found)["command"][2]
+    assert f"python3 /busbar/program/meet.py {first} 29500 1285 " in script
+    assert "timeout --kill-after=5 1285 " in script
+    [options] = re.findall(r"^  (--.*) \|\| code=", script, re.MULTILINE)
+    assert options.split() == [
+        # One restart is used by the kill, another by a rank whose peer restarts.
+        *("--nnodes", "2", "--nproc-per-node", "4", "--max-restarts", "3", "--rdzv-backend", "c10d"),
+        *("--rdzv-id", found.name, "--rdzv-endpoint", f"{first}:29500", "--monitor-interval", "1"),
+        *("/busbar/program/main.py", "--backend", "nccl", "--gradient-bytes", str(16 << 30), "--steps", "31"),
+        *("--iterations", "11", "--checkpoints", "/busbar/checkpoints", "--timeout-seconds", "61"),
+    ]
+
+
+def test_cpus_and_memory_are_those_of_the_proof_and_without_them_the_memory_of_the_validation() -> None:
+    def resources(**proof: Any) -> dict[str, Any]:
+        found: dict[str, Any] = container(rendered(proof, validation={"memory": "900Gi"}))["resources"]
+        return {"requests": found.get("requests"), "memory": found["limits"]["memory"]}
+
+    assert resources() == {"requests": None, "memory": "900Gi"}
+    assert resources(cpu="16", memory="800Gi") == {"requests": {"cpu": "16"}, "memory": "800Gi"}
 
 
 def test_a_pod_tolerates_the_taints_of_its_pool() -> None:
@@ -74,31 +160,27 @@ def test_a_run_on_cpus_asks_for_no_device() -> None:
     assert env(found)["GLOO_SOCKET_IFNAME"] == "eth0"
 
 
-def test_the_shared_memory_is_as_large_as_that_of_the_validation() -> None:
-    [shm] = [volume for volume in pod(rendered())["volumes"] if volume["name"] == "shm"]
-    assert shm["emptyDir"] == {"medium": "Memory", "sizeLimit": "64Gi"}
-
-
-def test_nccl_prints_what_the_verdict_needs_and_keeps_the_settings_of_the_pool() -> None:
-    found = env(rendered(validation={"profile": "h100-ib-8x400"}))
-    assert (found["NCCL_DEBUG"], found["NCCL_RUNTIME_CONNECT"]) == ("INFO", "0")
-    assert found["NCCL_IB_QPS_PER_CONNECTION"] == "2"
-
-
-def test_a_pod_knows_the_node_on_which_it_runs() -> None:
-    assert {"name": "BUSBAR_NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}} in container(
-        rendered()
-    )["env"]
+def test_nccl_has_the_settings_and_the_shared_memory_of_the_pool_s_validation() -> None:
+    found = rendered(validation={"profile": "h100-ib-8x400", "shm_size": "32Gi"})
+    assert env(found)["NCCL_IB_QPS_PER_CONNECTION"] == "2"
+    assert {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "32Gi"}} in pod(found)["volumes"]
 
 
 def test_the_ranks_meet_at_the_pod_with_index_0_by_its_name_in_the_headless_service() -> None:
     found = rendered()
-    assert found.service["spec"]["clusterIP"] == "None"
-    assert found.service["spec"]["publishNotReadyAddresses"] is True
-    assert pod(found)["subdomain"] == found.service["metadata"]["name"] == found.name
-    script = container(found)["command"][2]
-    assert f"--rdzv-endpoint {found.name}-0.{found.name}:29500" in script
-    assert "--nnodes 2 --nproc-per-node 8" in script
+    assert found.service == {
+        "metadata": {
+            "name": found.name,
+            "namespace": "busbar-training",
+            "annotations": {"pulumi.com/skipAwait": "true"},
+        },
+        "spec": {
+            "clusterIP": "None",
+            "selector": {"batch.kubernetes.io/job-name": found.name},
+            "publishNotReadyAddresses": True,
+            "ports": [{"name": "rendezvous", "port": 29500}],
+        },
+    }
 
 
 def test_the_script_is_valid_and_its_exit_code_is_that_of_the_run() -> None:

@@ -60,8 +60,12 @@ def test_a_pool_that_the_cluster_does_not_have_is_refused() -> None:
     )
 
 
-def test_a_pool_without_a_result_of_its_own_is_refused_whatever_the_headline_says() -> None:
+def test_a_pool_without_a_pass_of_its_own_is_refused_whatever_the_headline_says() -> None:
     assert "pool h100 has no result in the output `nccl`, expected pass" in refusal(cluster(nccl={}))
+    passed = cluster().nccl["h100"]
+    for verdict in ("fail", "unknown"):
+        found = cluster(nccl={"h100": passed.model_copy(update={"verdict": verdict})})
+        assert f"pool h100 has the verdict {verdict} in the output `nccl`, expected pass" in refusal(found)
 
 
 def test_a_pool_whose_all_reduce_was_not_measured_is_refused() -> None:

@@ -9,7 +9,7 @@ from busbar.outputs import ClusterOutputs
 from stacks.training.package.target import targets, warnings
 from stacks.training.package.trainer import deepspeed_runtime, runtimes, torch_runtime
 from stacks.training.tests import support
-from stacks.training.tests.support import training
+from stacks.training.tests.support import cluster, training
 from tests.support.clusters import site
 from tests.unit.charts.published import complaints, published_crd
 
@@ -203,3 +203,6 @@ def test_a_pool_of_one_worker_gets_no_runtime_for_mpirun_and_the_update_says_so(
     assert deepspeed_runtime(found["h100"], "deepspeed:1") is None
     [warning] = warnings(found, config)
     assert "pool h100: it has one worker and gets no runtime busbar-deepspeed-h100" in warning
+    without = training(trainer={"enabled": True}, proof={"enabled": False})
+    assert list(warnings(found, without)) == []
+    assert list(warnings(targets(cluster(), config), config)) == []
