@@ -38,17 +38,18 @@ def written_keys(config: PartialConfig) -> Iterator[str]:
             fix = f"use {instead}" if instead else "remove it"
             yield f"k3s.{setting}.{key}: busbar writes this key itself. Fix: {fix}"
     for argument in arguments_of(config.k3s.server_args, "kube-apiserver-arg"):
-        if argument.lstrip("-").startswith("secure-port"):
+        option, _ = parsed(argument)
+        if option == "secure-port":
             yield (
                 f"k3s.server_args.kube-apiserver-arg: {argument!r}: load balancer, workers and scripts use "
                 "port 6443. Fix: remove it"
             )
-        if argument.startswith(("anonymous-auth", "authentication-config")):
+        if option in ("anonymous-auth", "authentication-config"):
             yield (
                 f"k3s.server_args.kube-apiserver-arg: {argument!r} contradicts the "
                 "AuthenticationConfiguration with which busbar opens /livez and /readyz. Fix: remove it"
             )
-        if argument.lstrip("-").startswith("oidc-"):
+        if option.startswith("oidc-"):
             yield (
                 f"k3s.server_args.kube-apiserver-arg: {argument!r}: the API server does not start with it "
                 "beside an AuthenticationConfiguration. Fix: use k3s.authentication.jwt"
@@ -99,7 +100,7 @@ def breaking_keys(config: PartialConfig) -> Iterator[str]:
             yield f"k3s.{setting}.{key}: is not supported: {reason}. Fix: remove it"
     for setting in FLAGS:
         for argument in arguments_of(getattr(config.k3s, setting), "kubelet-arg"):
-            if reason := _BREAKING_KUBELET_ARGUMENTS.get(argument.partition("=")[0].strip("-")):
+            if reason := _BREAKING_KUBELET_ARGUMENTS.get(parsed(argument)[0]):
                 yield f"k3s.{setting}.kubelet-arg: {argument!r} is not supported: {reason}. Fix: remove it"
 
 
@@ -144,7 +145,7 @@ def _unknown(config: PartialConfig) -> Iterator[tuple[str, str]]:
 
 
 # Mellanox/network-operator#1363.
-_SHORT_TOKENS = "service-account-extend-token-expiration=false"
+_SHORT_TOKENS = ("service-account-extend-token-expiration", "false")
 
 
 def token_lifetime(config: PartialConfig) -> Iterator[str]:
@@ -152,7 +153,7 @@ def token_lifetime(config: PartialConfig) -> Iterator[str]:
     if not config.network_operator.secondary_networks:
         return
     for argument in arguments_of(config.k3s.server_args, "kube-apiserver-arg"):
-        if argument.lstrip("-") == _SHORT_TOKENS:
+        if parsed(argument) == _SHORT_TOKENS:
             yield (
                 f"k3s.server_args.kube-apiserver-arg: {argument!r} ends the token of Multus after an hour, "
                 "and then no pod starts (network_operator.secondary_networks). Fix: remove one of the two"
@@ -167,3 +168,9 @@ def arguments_of(config: Mapping[str, Any], key: str) -> list[str]:
     """The values of an argument list such as kubelet-arg, also if it is a single value."""
     values = [config[name] for name in (key, f"{key}+") if config.get(name) is not None]
     return [str(each) for value in values for each in (value if isinstance(value, list) else [value])]
+
+
+def parsed(argument: str) -> tuple[str, str]:
+    """Name and value of an argument of such a list."""
+    name, _, value = argument.removeprefix("--").partition("=")
+    return name, value

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from busbar import versions
 from busbar.config.errors import did_you_mean, sentence
 from busbar.config.k3s import PACKAGED, RELEASE, Registries
-from busbar.config.k3s_argument_checks import arguments_of
+from busbar.config.k3s_argument_checks import arguments_of, parsed
 from busbar.config.partial import PartialConfig
 
 _NODE_PATHS = ("hosts.servers", "hosts.workers")
@@ -74,8 +74,7 @@ def pod_network_size(config: PartialConfig) -> Iterator[str]:
     The size per node cannot be changed later (kubernetes/kubernetes#114560, k3s-io/k3s#10442).
     """
     options = dict(
-        argument.partition("=")[::2]
-        for argument in arguments_of(config.k3s.server_args, "kube-controller-manager-arg")
+        parsed(argument) for argument in arguments_of(config.k3s.server_args, "kube-controller-manager-arg")
     )
     if options.get("allocate-node-cidrs") == "false":
         return

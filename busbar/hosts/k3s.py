@@ -17,7 +17,7 @@ from urllib.parse import quote
 import yaml
 
 from busbar.config import ConfigError, K3s, Pool, checksums
-from busbar.config.k3s_argument_checks import arguments_of
+from busbar.config.k3s_argument_checks import arguments_of, parsed
 from busbar.hosts.host import Host
 from busbar.hosts.inventory import Inventory
 
@@ -182,7 +182,7 @@ def restart_seconds(pool: Pool, workers: int) -> int:
 def _is_kubelet_argument(arguments: Mapping[str, Any], name: str) -> bool:
     """Whether `kubelet-arg` of config.yaml sets this argument."""
     found = arguments_of(arguments, "kubelet-arg")
-    return any(each.lstrip("-").partition("=")[0] == name for each in found)
+    return any(parsed(each)[0] == name for each in found)
 
 
 def secure_token(user: str, password: str, *, ca_sha256: str) -> str:

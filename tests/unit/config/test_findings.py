@@ -497,6 +497,10 @@ def test_the_leading_v_of_a_chart_version_must_be_as_its_repository_has_it() -> 
             "k3s.server_args.kube-apiserver-arg: 'anonymous-auth=true' contradicts",
         ),
         (
+            {"server_args": {"kube-apiserver-arg": "--authentication-config=/etc/auth.yaml"}},
+            "k3s.server_args.kube-apiserver-arg: '--authentication-config=/etc/auth.yaml' contradicts",
+        ),
+        (
             {"server_args": {"kube-apiserver-arg": ["oidc-issuer-url=https://login.example.com"]}},
             "k3s.server_args.kube-apiserver-arg: 'oidc-issuer-url=https://login.example.com': the API server "
             "does not start with it beside an AuthenticationConfiguration. Fix: use k3s.authentication.jwt",
