@@ -190,6 +190,7 @@ def test_operators_that_are_not_enabled_are_not_installed() -> None:
     run = run_program(cluster, healthy(cluster))
     assert run.error is None
     assert run.of_type(RELEASE) == []
+    assert run.outputs["versions"].keys() == {"nccl", "nccl_plugin"}
 
 
 def test_without_validation_there_is_no_job_and_no_pull_of_its_image_and_the_update_succeeds() -> None:

@@ -11,7 +11,7 @@ from busbar.config import ConfigError, K3s, checksums, load
 from busbar.hosts.k3s import download_values
 from tests.support.clusters import site
 
-BINARY, ARM, ARCHIVE = "1" * 64, "2" * 64, "3" * 64
+BINARY, ARM, ARCHIVE = "1" * 64, "2" * 64, "c" * 64
 SUMS = f"""\
 # published with the release
 {BINARY}  k3s

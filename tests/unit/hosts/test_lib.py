@@ -88,6 +88,16 @@ def test_poll_ends_at_its_deadline() -> None:
     assert run("kubeconfig", "poll 1 false").returncode == 1
 
 
+def test_a_script_is_strict_and_takes_umask_locale_and_path_from_no_login() -> None:
+    login = "set +euE; set +o pipefail; umask 077; PATH=/home/me/bin:$PATH; id() { echo 0; }"
+    show = 'umask; echo "$LC_ALL $PATH"; shopt -op errexit nounset errtrace pipefail'
+    assert output("haproxy", f"{login}; begin; {show}", PAYLOAD="{}", LC_ALL="de_DE.UTF-8").splitlines() == [
+        "0022",
+        "C /usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        *(f"set -o {option}" for option in ("errexit", "nounset", "errtrace", "pipefail")),
+    ]
+
+
 def test_die_names_host_error_and_fix() -> None:
     done = run("kubeconfig", 'die "disk is full" "free some"')
     assert (done.returncode, done.stderr) == (1, "busbar: worker-1: disk is full. Fix: free some\n")

@@ -18,6 +18,7 @@ import pytest
 from busbar.judge.recording import COUNT_LINE, FIRST_LINE, LAST_LINE
 from busbar.manifests.launcher import HOSTFILE, script
 from busbar.manifests.nccljob import NcclJob
+from busbar.nccl.expected import profiles
 from tests.support.kube_site import job
 
 MPIRUN = """#!/bin/bash
@@ -87,7 +88,9 @@ def test_mpirun_gets_one_rank_per_gpu_the_sizes_and_the_environment_by_name(prog
 
 def test_ssh_options_arrive_as_one_word(programs: Path) -> None:
     line = run(job(), programs).stdout.splitlines()[2]
-    assert "<--mca> <plm_rsh_args> <-o StrictHostKeyChecking=no -o " in line
+    options = "-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR"
+    tries = "-o ConnectTimeout=10 -o ConnectionAttempts=60"
+    assert f"<--mca> <plm_rsh_args> <{options} {tries}> " in line
 
 
 @pytest.mark.parametrize(
@@ -185,6 +188,13 @@ def test_the_ring_is_for_all_of_them(programs: Path) -> None:
 def test_single_dashes_of_a_profile_become_long_options(programs: Path) -> None:
     line = run(job(validation={"profile": "h100-crusoe"}), programs).stdout.splitlines()[2]
     assert " <--bind-to> <none> <--map-by> <slot> <--mca> <coll_hcoll_enable> <0> " in line
+
+
+def test_a_short_option_of_a_profile_stays_one(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    profile = profiles.load("h100-crusoe").model_copy(update={"mpi_args": ["-x", "LANG", "-bind-to", "none"]})
+    monkeypatch.setattr("busbar.config.validation.profiles.load", lambda _: profile)
+    line = run(job(validation={"profile": "h100-crusoe"}), programs).stdout.splitlines()[2]
+    assert " <-x> <LANG> <--bind-to> <none> " in line
 
 
 def test_a_value_with_blanks_and_quotes_cannot_become_a_command(programs: Path) -> None:

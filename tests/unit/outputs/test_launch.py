@@ -41,7 +41,9 @@ def test_a_pool_carries_the_nccl_settings_of_its_profile_and_none_of_the_validat
     env = launch(validation={"profile": "h100-ib-8x400", "env": {"NCCL_IB_TC": "106"}}).env
     assert env["NCCL_IB_QPS_PER_CONNECTION"] == "2"
     assert env["NCCL_IB_TC"] == "106"
-    assert not {"NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "OMPI_MCA_pml"} & set(env)
+    own = {*("NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_RUNTIME_CONNECT"), *("NCCL_TOPO_FILE", "OMPI_MCA_pml")}
+    given = launch(validation={"profile": "h100-ib-8x400", "env": dict.fromkeys(own, "INFO")}).env
+    assert not own & {*env, *given}
 
 
 def test_a_pool_carries_the_profile_what_it_mounts_and_the_memory_that_the_stack_gives() -> None:
@@ -50,6 +52,11 @@ def test_a_pool_carries_the_profile_what_it_mounts_and_the_memory_that_the_stack
     found = launch(pool, validation={"profile": profile, "memory": "900Gi", "shm_size": "8Gi"})
     assert (found.profile, found.memory, found.shm_size) == (profile, "900Gi", "8Gi")
     assert found.host_paths == {"/dev/gdrdrv": "CharDevice"}
+
+
+def test_a_pool_carries_the_huge_pages_that_the_plugin_of_its_profile_needs() -> None:
+    found = launch({"rails": 32, "rate_gbps": 100}, validation={"profile": "efa"})
+    assert found.resources == {"nvidia.com/hostdev": "32", "hugepages-2Mi": "5120Mi"}
 
 
 def test_an_algorithm_that_only_all_reduce_has_is_not_handed_on() -> None:

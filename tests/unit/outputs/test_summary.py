@@ -25,7 +25,10 @@ CHECKS = [
 
 
 def _outputs(
-    verdict: dict[str, Any] | None = None, folder: str = "missing", **changes: Any
+    verdict: dict[str, Any] | None = None,
+    folder: str = "missing",
+    stale: tuple[str, ...] = (),
+    **changes: Any,
 ) -> dict[str, Any]:
     result = summarize(
         verdict or passing(),
@@ -37,7 +40,7 @@ def _outputs(
         load(site()),
         versions={"k3s": "v1.35.6+k3s1", "gpu_operator": None},
         facts={},
-        results={"h100": result},
+        results={"h100": {**result, **({"stale": stale} if stale else {})}},
     )
     return {**built, **changes}
 
@@ -68,7 +71,13 @@ def test_each_pool_shows_its_result_and_by_which_way_the_data_went() -> None:
 
 
 def test_each_collective_shows_its_bandwidth_at_the_largest_size() -> None:
-    assert ["h100", "all_reduce", "8", "GiB", "390.28", "-", "-", "-"] in _rows(_text(_outputs()))
+    verdict = passing()
+    [largest] = verdict["collectives"]["all_reduce"]["curve"]
+    faster = {"out_of_place": {"busbw_gbps": 395.0}, "in_place": {"busbw_gbps": 395.0}}
+    smaller = {**largest, "size_bytes": 4 << 30, **faster}
+    verdict["collectives"]["all_reduce"]["curve"] = [smaller, largest]
+    rows = _rows(_text(_outputs(verdict)))
+    assert ["h100", "all_reduce", "8", "GiB", "390.28", "-", "-", "-"] in rows
 
 
 def test_the_kept_verdict_adds_what_was_expected_of_each_collective_and_the_checks(tmp_path: Path) -> None:
@@ -132,6 +141,12 @@ def test_the_time_of_the_measurement_is_shown() -> None:
     assert "measured  h100: 2026-11-23 01:02:03 UTC\n" in _text(_outputs())
 
 
+def test_what_has_changed_since_a_verdict_that_stayed_is_shown() -> None:
+    text = _text(_outputs(stale=("run 1 -> 2", "not measured: gpu-3")))
+    assert "stale  h100: run 1 -> 2\n" in text and "stale  h100: not measured: gpu-3\n" in text
+    assert "stale" not in _text(_outputs())
+
+
 def test_a_simulation_is_named() -> None:
     verdict = {**passing(), "simulated": "nccl-tests on CPUs"}
     assert ["simulated", "h100:", "nccl-tests", "on", "CPUs"] in _rows(_text(_outputs(verdict)))
@@ -184,4 +199,5 @@ def test_show_refuses_what_is_not_the_output_of_this_contract(text: str, message
 def test_outputs_of_a_measurement_alone_say_that_hosts_and_kubeconfig_are_missing() -> None:
     text = _text(build_measured("research", {"h100": summarize(passing())}))
     assert "PASS" in text and "this stack only measured its cluster" in text
+    assert "versions  nccl 2.28.3, nccl_plugin IBext_v8\n" in text
     assert "only measured" not in _text(_outputs())
