@@ -80,6 +80,6 @@ def _of_capabilities(names: list[str] | tuple[()]) -> dict[str, str]:
         project = (FOLDER / name / "Pulumi.yaml").read_text()
         files[f"{name}/Pulumi.yaml"] = project.replace("../../.venv", "../.venv")
         files[f"{name}/__main__.py"] = _PROGRAM.format(name=name)
-        for example in sorted((FOLDER / name).glob("Pulumi.*.example.yaml")):
-            files[f"{name}/{example.name}"] = example.read_text()
+        for file in ((FOLDER / name / "schema.json"), *sorted((FOLDER / name).glob("Pulumi.*.example.yaml"))):
+            files[f"{name}/{file.name}"] = file.read_text()
     return files

@@ -21,26 +21,25 @@ Config = TypeVar("Config", bound=BaseModel)
 class ProjectConfig(Generic[Config]):
     """`<project>:<key>` of a stack file is a `model`.
 
-    `example`: a stack file to look at. `what`: what the object describes. `findings`: the checks that no
-    value can make on its own. `sentence`: a finding from one error of pydantic.
+    `what`: what the object describes. `findings`: the checks that no value can make on its own. `sentence`:
+    a finding from one error of pydantic.
     """
 
     project: str
     key: str
     model: type[Config]
-    example: str
     what: str
     findings: Callable[[Config], Iterable[str]]
     sentence: Callable[[ErrorDetails, type[BaseModel]], str] = errors.sentence
 
     def read(self, path: Path) -> Config:
         """The validated configuration of a stack file. Raises ConfigError with all findings."""
-        file = stackfile.read(path, self.project, self.key, (), self.example, self.what)
+        file = stackfile.read(path, self.project, self.key, (), self.what)
         return self.load(file.data)
 
     def schema(self) -> dict[str, Any]:
         """The JSON Schema of a stack file."""
-        title = f"A stack of {Path(self.example).parent}: Pulumi.<stack>.yaml"
+        title = f"A stack of {self.project}: Pulumi.<stack>.yaml"
         return project_schema(title, self.project, self.key, self.model)
 
     def load(self, data: Any) -> Config:
@@ -49,7 +48,7 @@ class ProjectConfig(Generic[Config]):
         Raises ConfigError with all findings: each names the path, the value, and what is expected.
         """
         if not isinstance(data, Mapping):
-            raise ConfigError([f"{self.project}:{self.key}: is not an object. Fix: see {self.example}"])
+            raise ConfigError([f"{self.project}:{self.key}: is not an object. Fix: see {stackfile.EXAMPLE}"])
         try:
             config = self.model.model_validate(data)
         except ValidationError as error:

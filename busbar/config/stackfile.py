@@ -95,15 +95,13 @@ def read(
     project: str = PROJECT,
     key: str = KEY,
     secrets: Collection[str] = SECRETS,
-    example: str = EXAMPLE,
     what: str = "the cluster",
 ) -> StackFile:
     """Read a stack file. Raises ConfigError if it is not YAML, or its keys are not those of a stack.
 
-    These are the object `<project>:<key>`, which describes `what`, and some of `secrets`. `example`: a file
-    to look at.
+    These are the object `<project>:<key>`, which describes `what`, and some of `secrets`.
     """
-    config = read_config(path, example=example)
+    config = _config(path)
     problems = list(unknown_keys(config, project, [key, *secrets]))
     set_secrets: set[str] = set()
     for name in secrets:
@@ -113,16 +111,16 @@ def read(
         elif value:
             problems.append(plain_text(name, project))
     if f"{project}:{key}" not in config:
-        problems.append(f"{project}:{key}: missing: the object that describes {what}. Fix: see {example}")
+        problems.append(f"{project}:{key}: missing: the object that describes {what}. Fix: see {EXAMPLE}")
     if problems:
         raise ConfigError(problems)
     return StackFile(path, config[f"{project}:{key}"], frozenset(set_secrets))
 
 
-def read_config(path: Path, *, example: str) -> dict[str, Any]:
+def _config(path: Path) -> dict[str, Any]:
     """The object `config` of a stack file of any project, as written: `<project>:<key>` -> value.
 
-    Raises ConfigError if the file is not YAML or has no such object; the message names `example`.
+    Raises ConfigError if the file is not YAML or has no such object.
     """
     try:
         document = yaml.load(path.read_text(encoding="utf-8"), _StrictLoader)
@@ -134,7 +132,7 @@ def read_config(path: Path, *, example: str) -> dict[str, Any]:
         raise ConfigError([f"{path.name}: is not valid YAML: {_where(error)}"]) from None
     config = document.get("config") if isinstance(document, Mapping) else None
     if not isinstance(config, Mapping):
-        raise ConfigError([f"{path.name}: `config:` is missing or not an object. Fix: see {example}"])
+        raise ConfigError([f"{path.name}: `config:` is missing or not an object. Fix: see {EXAMPLE}"])
     return {str(key): value for key, value in config.items()}
 
 

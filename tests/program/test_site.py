@@ -46,7 +46,7 @@ def test_a_site_has_a_program_an_example_a_schema_and_no_code_of_busbar(folder: 
     assert found == {
         *(".gitignore", "Pulumi.yaml", "Pulumi.h100.example.yaml", "__main__.py", "requirements.txt"),
         *("schema/cluster.schema.json", "training/Pulumi.yaml", "training/__main__.py"),
-        "training/Pulumi.roce.example.yaml",
+        *("training/Pulumi.h100.example.yaml", "training/Pulumi.roce.example.yaml", "training/schema.json"),
     }
 
 

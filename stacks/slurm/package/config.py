@@ -32,7 +32,6 @@ from busbar.hosts.login import Login
 
 KEY = "slurm"
 PROJECT = "busbar-slurm"
-EXAMPLE = "stacks/slurm/Pulumi.dev.yaml"
 SECRETS = ("sshPrivateKey", "sshPrivateKeyPassword")
 
 # Keys of the core's sections that act on Kubernetes only.
@@ -253,7 +252,7 @@ class Slurm(Model):
 
 def read(path: Path) -> tuple[Slurm, StackFile]:
     """The validated configuration of a stack file, and the file as written. Raises ConfigError."""
-    file = stackfile.read(path, PROJECT, KEY, SECRETS, EXAMPLE)
+    file = stackfile.read(path, PROJECT, KEY, SECRETS)
     return load(file.data, secret_keys=file.secret_keys, root=file.project), file
 
 
@@ -264,7 +263,7 @@ def load(data: Any, *, secret_keys: Collection[str] = (), root: Path | None = No
     Raises ConfigError with all findings: each names the path, the value, and what is expected.
     """
     if not isinstance(data, Mapping):
-        raise ConfigError([f"{PROJECT}:{KEY}: is not an object. Fix: see {EXAMPLE}"])
+        raise ConfigError([f"{PROJECT}:{KEY}: is not an object. Fix: see {stackfile.EXAMPLE}"])
     problems: list[str] = []
     slurm: Slurm | None = None
     try:

@@ -12,7 +12,7 @@ def stack_schema() -> dict[str, Any]:
     """The schema of `stacks/slurm/Pulumi.<stack>.yaml`, without the core's keys that only Kubernetes has."""
     secret = {"type": "object", "required": ["secure"], "description": "Written by Pulumi."}
     made = project_schema(
-        "A stack of stacks/slurm: Pulumi.<stack>.yaml",
+        f"A stack of {PROJECT}: Pulumi.<stack>.yaml",
         PROJECT,
         KEY,
         Slurm,

@@ -152,7 +152,6 @@ CONFIG = ProjectConfig(
     project=PROJECT,
     key=KEY,
     model=Training,
-    example="stacks/training/Pulumi.dev.yaml",
     what="the training run",
     findings=_findings,
     sentence=_sentence,

@@ -153,7 +153,6 @@ CONFIG = ProjectConfig(
     project=PROJECT,
     key=KEY,
     model=Watch,
-    example="stacks/watch/Pulumi.dev.yaml",
     what="the monitoring",
     findings=_findings,
 )

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import jsonschema
+import pytest
+import yaml
 from typer.testing import CliRunner, Result
 
+from busbar.capability import capabilities
 from busbar.cli import build
+from busbar.config.stackfile import EXAMPLE
 
 
 def init(*words: str) -> Result:
@@ -35,3 +41,15 @@ def test_an_unknown_capability_is_refused_with_those_that_exist(tmp_path: Path) 
     done = init(str(tmp_path / "site"), "--capability", "nosuch")
     assert (done.exit_code, (tmp_path / "site").exists()) == (64, False)
     assert done.stderr.startswith("error: --capability nosuch: expected one of ")
+
+
+@pytest.mark.parametrize("name", [each.name for each in capabilities()])
+def test_a_capability_has_an_example_of_a_site_that_is_valid_and_completed_by_the_schema_beside_it(
+    name: str, tmp_path: Path
+) -> None:
+    assert init(str(tmp_path), "--capability", name).exit_code == 0
+    example, schema = tmp_path / name / EXAMPLE, tmp_path / name / "schema.json"
+    assert example.read_text().startswith("# yaml-language-server: $schema=schema.json\n")
+    jsonschema.validate(yaml.safe_load(example.read_text()), json.loads(schema.read_text()))
+    done = CliRunner().invoke(build(), [name, "check-config", str(example)])
+    assert (done.exit_code, done.stdout.splitlines()[0]) == (0, f"OK  {EXAMPLE}")

@@ -40,7 +40,7 @@ def test_a_proof_that_is_switched_off_is_no_gate() -> None:
 @pytest.mark.parametrize(
     ("data", "finding"),
     [
-        (None, "busbar-training:training: is not an object. Fix: see stacks/training/Pulumi.dev.yaml"),
+        (None, "busbar-training:training: is not an object. Fix: see Pulumi.h100.example.yaml"),
         ({}, "cluster: missing: The stack that created the cluster, as organization/busbar/STACK."),
         (
             {"cluster": "prod"},

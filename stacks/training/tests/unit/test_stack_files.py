@@ -107,7 +107,7 @@ def test_check_config_says_where_no_run_and_no_gate_is_configured(tmp_path: Path
         (
             {"config": {"busbar:cluster": {}}},
             "busbar-training:training: missing: the object that describes the training run. "
-            "Fix: see stacks/training/Pulumi.dev.yaml",
+            "Fix: see Pulumi.h100.example.yaml",
         ),
         (
             {"config": {**of()["config"], "busbar-training:trainning": {}}},
@@ -116,8 +116,7 @@ def test_check_config_says_where_no_run_and_no_gate_is_configured(tmp_path: Path
         ("config: busbar: 1\n", "Pulumi.prod.yaml: is not valid YAML: line 1, column 15: "),
         (
             "- x",
-            "Pulumi.prod.yaml: `config:` is missing or not an object. "
-            "Fix: see stacks/training/Pulumi.dev.yaml",
+            "Pulumi.prod.yaml: `config:` is missing or not an object. Fix: see Pulumi.h100.example.yaml",
         ),
     ],
     ids=["bound", "torchrun", "missing", "unknown", "yaml", "list"],
