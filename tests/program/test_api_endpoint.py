@@ -80,6 +80,7 @@ def test_servers_that_share_an_address_stand_in_place_of_load_balancers() -> Non
     for number in (1, 2, 3):
         server = f"control-plane-server-{number}"
         assert values_of(run.named(server).inputs["create"])["VIRTUAL_IP"] == "192.0.2.100"
+        assert " timeout -k 15 2100 " in run.named(server).inputs["create"], "as keepalived may need"
         assert f"unicast_src_ip 192.0.2.1{number}" in sent(run, server)["keepalived_conf"]
         assert config_of(run, server)["tls-san"][0] == "192.0.2.100"
     assert run.outputs["api_endpoint"] == "https://192.0.2.100:6443"
@@ -89,3 +90,12 @@ def test_servers_that_share_an_address_stand_in_place_of_load_balancers() -> Non
     assert not run.waits_for(ready, run.named("control-plane-server-2"))
     server = json.loads(run.named("preflight-hosts").inputs["stdin"])["requirements"]["server"]
     assert (server["interface"], server["networks"]["hosts.virtual_ip.address"]) == ("eth0", "192.0.2.100")
+
+
+def test_of_an_address_that_load_balancers_share_the_servers_have_no_part() -> None:
+    cluster = site(load_balancers=2)
+    run = run_program(cluster, healthy(cluster))
+    assert run.error is None
+    for step, is_shared in (("load-balancer-lb-2", True), ("control-plane-server-2", False)):
+        assert bool(values_of(run.named(step).inputs["create"]).get("VIRTUAL_IP")) is is_shared
+        assert bool(sent(run, step).get("keepalived_conf")) is is_shared

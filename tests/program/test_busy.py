@@ -87,6 +87,10 @@ def test_a_policy_that_was_chosen_holds_for_a_quarantine_too(policy: str) -> Non
     assert not run.of_type(CONFIG_MAP)
 
 
+def test_a_record_under_a_policy_that_was_chosen_notes_no_quarantine() -> None:
+    assert list(recorded(in_quarantine("gpu-3", when_busy="keep")).inputs["data"]) == ["result.json"]
+
+
 def test_wait_gives_the_job_its_deadline_and_needs_no_record() -> None:
     run = update(when_busy="wait", busy_deadline_seconds=7200)
     policy = json.loads(job(run)["metadata"]["annotations"]["busbar/when-busy"])

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from tests.program.answers import healthy
 from tests.program.harness import COMMAND, Run, run_program, unwrap
 from tests.support.clusters import host, site
@@ -36,6 +38,25 @@ def test_the_bastion_is_logged_in_to_with_the_same_key_and_more_patience() -> No
             assert proxy[key] == connection[key], key
         assert proxy["dialErrorLimit"] == 30 > connection["dialErrorLimit"], "MaxStartups of its sshd"
         assert proxy["privateKey"] == "MOCK-SSH-KEY"
+
+
+def test_the_kubeconfig_names_the_proxy_by_which_the_api_is_reached_beyond_the_bastion() -> None:
+    url = "http://127.0.0.1:3128"
+    bastion = {**{key: value for key, value in BASTION.items() if key != "name"}, "api_proxy_url": url}
+    cluster = site(servers=1, ssh={"agent": True, "bastion": bastion})
+    run = run_program(cluster, healthy(cluster))
+    assert run.error is None
+    [entry] = yaml.safe_load(run.outputs["kubeconfig"])["clusters"]
+    assert entry["cluster"]["proxy-url"] == url
+
+
+def test_the_steps_of_a_user_other_than_root_run_under_sudo() -> None:
+    cluster = site(servers=1, ssh={"agent": True, "user": "ubuntu"})
+    run = run_program(cluster, healthy(cluster))
+    assert run.error is None
+    for command in run.of_type(COMMAND):
+        assert command.inputs["connection"]["user"] == "ubuntu"
+        assert command.inputs["create"].startswith("sudo -n env "), command.name
 
 
 def preflight_login(path: Path) -> Any:

@@ -7,7 +7,9 @@ from typing import Any
 
 import pulumi
 import pytest
+from pulumi.runtime.rpc import UNKNOWN
 
+from busbar.components.engine.stack_outputs import INCOMPLETE, UNFINISHED
 from busbar.outputs import ClusterOutputs
 from busbar.outputs.pool import read_result
 from tests.program.answers import Verdicts, healthy
@@ -128,6 +130,38 @@ def test_a_server_that_fails_keeps_back_later_servers_and_all_that_uses_the_clus
     begun = {resource.name for resource in done.custom}
     assert "control-plane-server-3" not in begun
     assert not [name for name in begun if name.startswith(("cluster", "gpu-operator"))]
+
+
+OF_THE_CLUSTER = (
+    "control-plane-rejoin",
+    "control-plane-nodes",
+    "control-plane-server-3",
+    "control-plane-taints",
+)
+
+
+@pytest.mark.parametrize(
+    ("step", "reason"),
+    [
+        *(
+            (step, INCOMPLETE)
+            for step in (*OF_THE_CLUSTER, "load-balancer-lb-1", "nfs-server-lb-1", "worker-gpu-2")
+        ),
+        ("control-plane-stale-nodes", UNFINISHED),
+    ],
+)
+def test_an_update_that_goes_on_after_a_failed_step_ends_with_an_error_and_uninstalls_nothing(
+    step: str, reason: str
+) -> None:
+    cluster = site(nfs_server={"host": "lb-1", "folder": "/srv/busbar"}, validation={"enabled": False})
+
+    def failed(args: Any) -> Any:
+        return {"stdout": UNKNOWN} if args.name == step else healthy(cluster)(args)
+
+    done = run_program(cluster, failed)
+    assert reason in str(done.error)
+    begun = {resource.name for resource in done.custom}
+    assert ("control-plane-stale-nodes" in begun) is (reason == UNFINISHED)
 
 
 def test_no_host_and_no_cluster_is_changed_where_preflight_fails() -> None:

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
+from busbar.kube import batches
+from busbar.preflight import facts
+from tests.program import harness
 from tests.program.answers import healthy
 from tests.program.harness import COMMAND, RELEASE, Run, run_program
 from tests.support.clusters import site
@@ -81,6 +87,8 @@ def test_an_answer_of_preflight_from_before_the_installation_does_not_count() ->
     cluster = site(servers=3, workers={"a": 2})
     run = run_program(cluster, healthy(cluster), same=["preflight-hosts"])
     assert run.error is None
+    hooks = run.named("preflight-hosts").request.hooks
+    assert hooks.after_create == hooks.after_update != [], "by which an answer of this update is known"
     for later in ("worker-gpu-1", "gpu-operator-release"):
         assert waits(run, later, "control-plane-server-3")
 
@@ -114,6 +122,26 @@ def test_taints_are_set_through_the_load_balancers_and_wait_for_no_worker(run: R
 def test_workers_do_not_wait_for_one_another(run: Run) -> None:
     assert not waits(run, "worker-gpu-2", "worker-gpu-1")
     assert not waits(run, "worker-gpu-3", "worker-gpu-1")
+
+
+def test_a_worker_that_preflight_did_not_reach_changes_after_those_that_it_did(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster = site(servers=1, workers={"a": 3})
+    names = frozenset(["gpu-1", "gpu-2", "gpu-3"])
+    monkeypatch.setattr(harness, "NO_NODES", batches.Nodes(names=names, ready=names))
+
+    def without_gpu_1(args: Any) -> Any:
+        answer = dict(healthy(cluster)(args))
+        if args.name == "preflight-hosts":
+            records = facts.read(answer["stdout"])
+            answer["stdout"] = facts.pack({**records, "gpu-1": replace(records["gpu-1"], fingerprint="")})
+        return answer
+
+    run = run_program(cluster, without_gpu_1)
+    assert run.error is None
+    begun = [each.name for each in run.of_type(COMMAND) if each.name.startswith("worker-gpu")]
+    assert begun == ["worker-gpu-2", "worker-gpu-3", "worker-gpu-1"]
 
 
 def test_pools_that_are_rolled_in_order_wait_for_all_workers_of_the_pool_before() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +59,16 @@ def test_a_fabric_that_failed_gives_an_error_and_no_outputs(tmp_path: Path) -> N
     done = bring_up(tmp_path, failing("GDRDMA is missing on 3 channels"))
     assert "GDRDMA is missing on 3 channels" in str(done.error)
     assert not [urn for urn in done.registered_outputs if "pulumi:pulumi:Stack::" in urn]
+
+
+def test_commands_run_with_the_interpreter_of_the_plugin_wherever_that_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a folder").mkdir()
+    (tmp_path / "a folder/python").symlink_to("/bin/echo")
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "a folder/python"))
+    bring_up(tmp_path, passing())
+    assert subprocess.check_output([".busbar/python", "-m", "busbar"], text=True) == "-m busbar\n"
 
 
 def test_commands_name_no_folder_of_this_release(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from pulumi.runtime import mocks
 from busbar.outputs.pool import summarize
 from busbar.preflight.spec import Spec
 from tests.program.answers import healthy
-from tests.program.harness import LOCAL, RELEASE, Answer, Run, run_program, texts
+from tests.program.harness import COMMAND, LOCAL, RELEASE, Answer, Run, run_program, texts
 from tests.support.clusters import host_key, site
 from tests.support.verdicts import passing
 
@@ -26,7 +26,7 @@ from busbar.components.mpi_operator import MpiOperator, MpiOperatorArgs
 from busbar.components.nccl_validation import NcclValidation, NcclValidationArgs
 from busbar.components.network_operator import NetworkOperator, NetworkOperatorArgs
 
-kubeconfig = pulumi.Output.secret("a kubeconfig")
+kubeconfig = "a kubeconfig"
 on_cluster = pulumi.ResourceOptions(provider=kubernetes.Provider("mine", kubeconfig=kubeconfig))
 gpus = GpuOperator("gpus", GpuOperatorArgs(kubeconfig=kubeconfig, nodes={"n1": 8, "n2": 8}), on_cluster)
 hcas = NetworkOperator(
@@ -162,6 +162,17 @@ def test_everything_on_the_cluster_is_made_by_the_given_provider(run: Run) -> No
     assert on_cluster and {each.request.provider.rpartition("::")[0] for each in on_cluster} == {mine}
 
 
+def test_a_kubeconfig_that_is_not_marked_as_a_secret_is_one_in_every_command(run: Run) -> None:
+    sent = [
+        each for command in run.of_type(LOCAL) for each in texts(command.raw) if each[1] == "a kubeconfig"
+    ]
+    assert len(sent) == 3 and all(secret for _, _, secret in sent)
+
+
+def test_the_policy_is_deleted_with_the_release_that_brings_its_kind(run: Run) -> None:
+    assert run.named("hcas-policy").request.deletedWith == run.named("hcas-release").urn
+
+
 def test_preflight_is_told_the_given_hosts_and_what_each_must_have(on_hosts: Run) -> None:
     spec = Spec.model_validate_json(on_hosts.named("checks-hosts").inputs["stdin"])
     found = {host.name: spec.requirements_of(host).min_disk_gb for host in spec.hosts}
@@ -173,6 +184,14 @@ def test_hosts_are_reached_through_the_given_bastion_with_the_given_key_as_a_sec
     assert (connection["host"], connection["proxy"]["host"]) == ("192.0.2.2", "192.0.2.9")
     sent = [each for resource in on_hosts.custom for each in texts(resource.raw) if "the key" in each[1]]
     assert sent and all(secret for _, _, secret in sent)
+
+
+def test_what_a_step_is_sent_on_stdin_is_a_secret_whether_or_not_the_program_has_marked_it(
+    on_hosts: Run,
+) -> None:
+    for command in on_hosts.of_type(COMMAND):
+        [(_, text, secret)] = [each for each in texts(command.raw) if each[0] == "stdin"]
+        assert secret is (text.splitlines()[0] != "{}"), command.name
 
 
 def test_k3s_has_the_given_settings_and_workers_join_the_given_api(on_hosts: Run) -> None:

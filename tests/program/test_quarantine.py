@@ -14,7 +14,8 @@ REASON = "rail 3 slow, run 7f2a"
 
 
 def performed(reason: str | None) -> Run:
-    cluster: dict[str, Any] = site(workers={"h100": 3}, **all_operators(enabled=True))
+    nfs = {"host": "lb-1", "folder": "/srv/busbar"}
+    cluster: dict[str, Any] = site(workers={"h100": 3}, nfs_server=nfs, **all_operators(enabled=True))
     if reason:
         cluster["hosts"]["workers"][1]["quarantine"] = reason
     done = run_program(cluster, healthy(cluster))
@@ -33,8 +34,15 @@ def test_its_node_gets_the_taint_and_the_reason_and_no_host_is_touched() -> None
     assert asked["taints"] == {"gpu-1": [], "gpu-2": ["busbar/quarantine=true:NoSchedule"], "gpu-3": []}
     assert asked["quarantine"] == {"gpu-2": REASON}
     hosts = ("worker-gpu-2", "worker-gpu-2-removal", "control-plane-server-1", "control-plane-nodes")
-    for name in (*hosts, "gpu-operator", "network-operator"):
+    for name in (*hosts, "nfs-server-lb-1", "gpu-operator", "network-operator"):
         assert before.named(name).inputs == after.named(name).inputs
+
+
+def test_its_node_is_cordoned_too_where_its_pool_says_so() -> None:
+    cluster: dict[str, Any] = site(workers={"h100": 2})
+    cluster["pools"]["h100"]["quarantine_cordon"] = True
+    cluster["hosts"]["workers"][1]["quarantine"] = REASON
+    assert request(run_program(cluster, healthy(cluster)), "control-plane-taints")["cordon"] == ["gpu-2"]
 
 
 def test_it_is_left_out_of_measurements_waits_and_the_pools_of_the_outputs() -> None:

@@ -11,6 +11,7 @@ from copy import deepcopy
 from typing import Any
 
 import pytest
+import yaml
 from pulumi.runtime import mocks
 
 from busbar.components import worker_pool
@@ -131,6 +132,7 @@ def test_only_the_first_server_may_begin_a_cluster(run: Run) -> None:
 def test_every_server_knows_the_addresses_of_all_others_server_1_first(run: Run) -> None:
     peers = [values(run.named(f"control-plane-server-{n}").inputs["create"])["PEERS"] for n in (1, 2, 3)]
     assert peers == ["192.0.2.12 192.0.2.13", "192.0.2.11 192.0.2.13", "192.0.2.11 192.0.2.12"]
+    assert peers == [removal(run, f"control-plane-server-{n}")["values"]["PEERS"] for n in (1, 2, 3)]
 
 
 def payload(command: Resource, name: str) -> str:
@@ -144,6 +146,7 @@ def test_server_1_is_told_on_which_machines_the_others_are(run: Run) -> None:
         f"{name} machine-{name}" for name in ("server-2", "server-3", "gpu-1", "gpu-2", "gpu-3")
     ]
     assert payload(run.named("control-plane-rejoin"), "machines") == "server-1 machine-server-1"
+    assert values(nodes.inputs["create"])["AFTER"] == "true", "K3s must run there"
 
 
 @pytest.mark.parametrize("step", ["control-plane-nodes", "control-plane-rejoin"])
@@ -176,6 +179,15 @@ def test_what_is_known_of_the_cluster_comes_from_server_1() -> None:
         assert f"K10{'1' * 64}::server:{TOKEN}-control-plane-server-token" in config
     agent = payload(done.named("worker-gpu-1"), "config")
     assert f"K10{'1' * 64}::node:{TOKEN}-control-plane-agent-token" in agent
+
+
+def test_a_worker_registers_with_the_labels_of_its_place_in_the_fabric() -> None:
+    cluster = deepcopy(CLUSTER)
+    for worker in cluster["hosts"]["workers"]:
+        worker["topology"] = {"rail_group": "su03", "block": "b1"}
+    config = yaml.safe_load(payload(performed(cluster).named("worker-gpu-1"), "config"))
+    placed = {"fabric.topograph.run/tier-0=su03", "fabric.topograph.run/tier-1=b1"}
+    assert placed <= set(config["node-label"])
 
 
 def test_tokens_are_letters_and_digits_only(run: Run) -> None:

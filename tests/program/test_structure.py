@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 
 import pytest
@@ -147,6 +148,8 @@ def test_every_removal_is_a_request_that_the_command_understands(run: Run) -> No
 def test_whether_a_host_is_gone_is_asked_of_other_hosts_than_itself(run: Run) -> None:
     removal = HostRemoval.model_validate_json(run.named("control-plane-server-2-removal").inputs["stdin"])
     assert [other.name for other in removal.others] == ["lb-1", "lb-2", "server-1", "server-3"]
+    removal = HostRemoval.model_validate_json(run.named("worker-gpu-1-removal").inputs["stdin"])
+    assert [other.name for other in removal.others] == ["lb-1", "lb-2", "server-1", "server-2", "server-3"]
 
 
 def test_a_destroy_tells_the_servers_before_any_of_them_is_removed(run: Run) -> None:
@@ -179,10 +182,24 @@ def test_requests_are_written_in_one_order_so_that_the_same_request_is_the_same_
         assert text == json.dumps(json.loads(text), sort_keys=True), command.name
 
 
-def test_every_command_on_a_host_has_a_deadline(run: Run) -> None:
-    scripts = [c.inputs["create"] for c in run.of_type(COMMAND)]
-    assert scripts
-    assert all("timeout " in script for script in scripts)
+def test_every_step_on_a_host_and_every_removal_has_the_time_that_it_may_need(run: Run) -> None:
+    steps = [
+        (step, re.search(r"timeout -k \d+ (\d+) ", step.inputs["create"])) for step in run.of_type(COMMAND)
+    ]
+    removals = [(name, json.loads(run.named(f"{name}-removal").inputs["stdin"])) for name in HOSTS]
+    seconds = {step.name: int(found[1]) for step, found in steps if found}
+    assert len(seconds) == len(steps)
+    assert {re.sub(r"\d", "N", name): each for name, each in seconds.items()} == {
+        **dict.fromkeys(("load-balancer-lb-N", "load-balancer-lb-N-packages"), 900),
+        **dict.fromkeys(("control-plane-server-N", "control-plane-nodes", "control-plane-rejoin"), 1200),
+        **{"control-plane-kubeconfig": 960, "worker-gpu-N": 1800},
+    }
+    found = {(name[:-2], each["script"], each["timeout_seconds"]) for name, each in removals}
+    assert found == {
+        ("load-balancer-lb", "haproxy", 900),
+        ("control-plane-server", "k3s-server", 600),
+        ("worker-gpu", "k3s-agent-remove", 600),
+    }
 
 
 def test_operators_that_are_not_enabled_are_not_installed() -> None:

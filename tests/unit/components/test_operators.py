@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pulumi.runtime.rpc import UNKNOWN
 
 from busbar.components.engine.release import ChartSource
 from busbar.components.mpi_operator import image_version
+from busbar.config import load
 from tests.program.answers import CLIENT_KEY, healthy
 from tests.program.harness import LOCAL, RELEASE, Resource, Run, run_program, texts
 from tests.support.clusters import H100_POOL, OPERATORS, all_operators, site
@@ -53,6 +55,12 @@ def test_a_release_is_deleted_before_its_replacement_and_not_checked_against_crd
         assert release.inputs["disableOpenapiValidation"] is True
 
 
+def test_a_release_waits_for_its_namespace_which_helm_does_not_make(run: Run) -> None:
+    for release in run.of_type(RELEASE):
+        namespace = release.name.replace("-release", "-namespace")
+        assert run.waits_for(release, run.named(namespace)), release.name
+
+
 def test_a_release_may_take_as_long_as_its_operator_is_configured_to() -> None:
     done = program(gpu_operator={"timeout_seconds": 777})
     assert done.named("gpu-operator-release").inputs["timeout"] == 777
@@ -84,6 +92,30 @@ def test_a_local_chart_and_an_oci_chart_are_taken_as_configured(tmp_path: Path) 
     oci = done.named("network-operator-release").inputs
     assert (oci["chart"], oci["version"]) == ("oci://registry.example/network-operator", "26.7.0")
     assert "repositoryOpts" not in oci
+
+
+def test_a_version_is_known_once_its_release_is_installed_and_as_configured_where_helm_reports_none() -> None:
+    operators = all_operators(enabled=True)
+    cluster = site(servers=1, **operators, validation={"enabled": False})
+
+    def silent(args: Any) -> Any:
+        return {"status": {"status": "deployed"}} if args.typ == RELEASE else healthy(cluster)(args)
+
+    done, preview = run_program(cluster, silent), run_program(cluster, silent, preview=True, answered=False)
+    configured = load(cluster)
+    versions = {name: getattr(configured, name).version for name in ("gpu_operator", "network_operator")}
+    assert done.outputs["versions"] == {**versions, "mpi_operator": "0.8.0"}
+    for name in operators:
+        known = preview.registered_outputs[preview.named(name.replace("_", "-")).urn]
+        assert known["version"] == UNKNOWN, name
+
+
+def test_what_the_operators_run_tolerates_the_taints_of_all_pools() -> None:
+    taint = {"key": "team", "value": "a", "effect": "NoExecute"}
+    done = program(pools={"a": H100_POOL, "b": {**H100_POOL, "taints": [taint]}})
+    tolerated = {**taint, "operator": "Equal"}
+    assert tolerated in done.named("gpu-operator-release").inputs["values"]["daemonsets"]["tolerations"]
+    assert tolerated in done.named("network-operator-policy").inputs["spec"]["tolerations"]
 
 
 def test_a_changed_file_of_a_local_chart_changes_its_release_and_nothing_else_does(tmp_path: Path) -> None:
@@ -192,10 +224,14 @@ def test_commands_have_no_absolute_path_where_the_interpreter_is_inside_the_proj
         assert str(Path.cwd()) not in str([command.inputs.get(verb) for verb in ("create", "delete")])
 
 
-def test_a_raised_run_number_makes_another_job() -> None:
-    first = program().named("nccl-a-job").inputs["metadata"]["name"]
-    again = program(validation={"run": 2}).named("nccl-a-job").inputs["metadata"]["name"]
-    assert first != again
+def test_the_result_of_a_command_is_not_shown_among_its_progress(run: Run) -> None:
+    assert {command.inputs["logging"] for command in run.of_type(LOCAL)} == {"stderr"}
+
+
+@pytest.mark.parametrize("changes", [{"validation": {"run": 2}}, {"gpu_operator": {"version": "v26.7.1"}}])
+def test_a_raised_run_number_and_another_version_make_another_job(changes: dict[str, Any]) -> None:
+    jobs = [program().named("nccl-a-job"), program(**changes).named("nccl-a-job")]
+    assert len({job.inputs["metadata"]["name"] for job in jobs}) == 2
 
 
 def test_the_image_is_pulled_again_for_another_image_and_not_for_another_run() -> None:
@@ -217,6 +253,7 @@ def test_a_topology_file_is_mounted_from_a_config_map_named_by_its_content(tmp_p
     assert carried["immutable"] is True
     topology_map = done.named("nccl-a-topology").request
     assert topology_map.deletedWith == done.named("control-plane-server-1-removal").urn
+    assert done.waits_for(done.named("nccl-a-job"), done.named("nccl-a-topology"))
     job = done.named("nccl-a-job").inputs
     volumes = job["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]["volumes"]
     name = carried["metadata"]["name"]

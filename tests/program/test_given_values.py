@@ -1,0 +1,105 @@
+"""What each step on a host, and each removal, is given: values, and the files that travel on stdin."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from busbar.hosts.scripts import values_of
+from tests.program.answers import healthy
+from tests.program.harness import COMMAND, ROOT, Run, run_program
+from tests.support.clusters import site
+
+ISSUER = {
+    "issuer": {"url": "https://login.example.com", "audiences": ["kubernetes"]},
+    "claimMappings": {"username": {"claim": "sub", "prefix": "oidc:"}},
+}
+MARK = {"OWNER", "INSTALL_ID"}
+DOWNLOADS = {"VERSION", "URL_AMD64", "SHA256_AMD64", "IMAGES"}
+ROTATIONS = {"ROTATE_CERTIFICATES", "ROTATE_SERVER_TOKEN", "ROTATE_AGENT_TOKEN"}
+RESTARTS = {"RUNNING_JOBS", "JOBS_SECONDS", "DRAIN", "DRAIN_SECONDS", "PAUSE_SECONDS"}
+NFS = {"FOLDER", "SQUASH", "ALLOW_SYSTEM_DISK"}
+SERVER = MARK | DOWNLOADS | ROTATIONS | {"NODE_NAME", "NODE_ADDRESS", "FIRST", "PEERS"}
+STEPS: dict[str, tuple[set[str], set[str]]] = {
+    "load-balancer-lb-2-packages": (MARK | {"NODE_NAME", "VIRTUAL_IP"}, set()),
+    "load-balancer-lb-2": (
+        MARK | {"NODE_NAME", "VIRTUAL_IP", "API_PORT", "CA_FILE"},
+        {"haproxy_cfg", "keepalived_conf", "ca_pem"},
+    ),
+    "nfs-server-lb-1": (MARK | NFS | {"NODE_NAME"}, {"exports", "nfs_conf"}),
+    "control-plane-rejoin": ({"NODE_NAME"}, {"machines", "servers"}),
+    "control-plane-nodes": ({"NODE_NAME", "AFTER"}, {"machines", "servers"}),
+    "control-plane-kubeconfig": ({"RENEWAL", "ROTATE_CERTIFICATES"}, set()),
+    "control-plane-server-1": (SERVER, {"config", "registries", "jwt", "proxy", "peer_ca"}),
+    "control-plane-server-2": (SERVER, {"config", "registries", "jwt", "proxy"}),
+    "worker-gpu-1": (
+        MARK | DOWNLOADS | RESTARTS | {"NODE_NAME", "NODE_ADDRESS", "ROTATE_CERTIFICATES"},
+        {"config", "registries", "proxy"},
+    ),
+}
+REMOVALS = {
+    "load-balancer-lb-2": {"CA_FILE"},
+    "nfs-server-lb-1": NFS,
+    "control-plane-server-1": {"PEERS"},
+    "worker-gpu-1": set(),
+}
+
+
+@pytest.fixture(scope="module")
+def run() -> Run:
+    """A site with everything that adds something to a step."""
+    k3s = {
+        "sha256": {"amd64": "ab" * 32},
+        "images": [{"url": "http://mirror/a.tar", "sha256": "cd" * 32}],
+        "authentication": {"jwt": [ISSUER]},
+        "rotate": {"certificates": 1, "server_token": 1, "agent_token": 1},
+    }
+    cluster = site(
+        load_balancers=2,
+        k3s=k3s,
+        http_proxy={"url": "http://proxy.example.com:3128"},
+        nfs_server={"host": "lb-1", "folder": "/srv/busbar", "squash": "none", "allow_system_disk": True},
+    )
+    done = run_program(cluster, healthy(cluster))
+    assert done.error is None
+    return done
+
+
+def test_the_table_has_every_kind_of_step(run: Run) -> None:
+    alike = {"load-balancer-lb-1", "load-balancer-lb-1-packages", "control-plane-server-3", "worker-gpu-2"}
+    assert {each.name for each in run.of_type(COMMAND)} == STEPS.keys() | alike
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_a_step_is_given_the_values_and_files_that_its_script_reads(run: Run, name: str) -> None:
+    step = run.named(name).inputs
+    of_every_step = {"VERB", "BUSBAR_SCRIPT", "http_proxy", "https_proxy", "no_proxy"}
+    assert (
+        values_of(step["create"]).keys() - of_every_step,
+        set(json.loads(step["stdin"].splitlines()[0])),
+    ) == (STEPS[name])
+
+
+@pytest.mark.parametrize("name", REMOVALS)
+def test_a_removal_is_given_the_values_that_its_script_reads(run: Run, name: str) -> None:
+    removal = json.loads(run.named(f"{name}-removal").inputs["stdin"])
+    assert removal["values"].keys() == MARK | REMOVALS[name]
+
+
+def test_an_nfs_server_is_told_how_its_folder_is_exported(run: Run) -> None:
+    given = values_of(run.named("nfs-server-lb-1").inputs["create"])
+    found = {name: given[name] for name in NFS}
+    assert found == {"FOLDER": "/srv/busbar", "SQUASH": "none", "ALLOW_SYSTEM_DISK": "true"}
+
+
+def test_a_file_that_the_stack_names_is_looked_for_beside_the_program(tmp_path: Path) -> None:
+    (tmp_path / "sums.txt").write_text(f"{'ef' * 32}  k3s\n")
+    program = tmp_path / "__main__.py"
+    program.write_text((ROOT / "__main__.py").read_text())
+    cluster = site(k3s={"checksums_file": "sums.txt"})
+    run = run_program(cluster, healthy(cluster), program=program)
+    assert run.error is None
+    for name in ("control-plane-server-2", "worker-gpu-1"):
+        assert values_of(run.named(name).inputs["create"])["SHA256_AMD64"] == "ef" * 32
