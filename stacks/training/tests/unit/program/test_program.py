@@ -1,0 +1,433 @@
+"""The training program where it does not compute: its records, what it exchanges, stores and waits for."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import importlib
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from stacks.training.package import log
+from stacks.training.tests.unit.made import starts
+from stacks.training.tests.unit.program.ranks import PER_HOST, PROGRAM, WORLD, Tensor, run
+from stacks.training.tests.unit.test_proof import container, on_storage, rendered
+
+[RECORDS, *_] = get_args(log.AnyRecord)
+KINDS = {get_args(kind.model_fields["busbar_training"].annotation)[0]: kind for kind in get_args(RECORDS)}
+
+
+def module(name: str) -> Any:
+    return importlib.import_module(name)
+
+
+def records(printed: list[list[str]]) -> list[dict[str, Any]]:
+    """What rank 0 printed; no other rank may print."""
+    assert not any(printed[1:])
+    found = [json.loads(line) for line in printed[0]]
+    for each in found:
+        KINDS[each["busbar_training"]].model_validate_json(json.dumps(each))
+    return [{key: value for key, value in each.items() if key != "busbar_training"} for each in found]
+
+
+# ---- what is agreed with the reader of the log, and with the script of the job -----------------------------
+
+
+def test_every_record_has_exactly_the_fields_that_the_reader_expects() -> None:
+    emitted = {}
+    for path in PROGRAM.glob("*.py"):
+        for call in ast.walk(ast.parse(path.read_text())):
+            if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "emit":
+                [kind] = call.args
+                assert isinstance(kind, ast.Constant)
+                emitted[kind.value] = {word.arg for word in call.keywords}
+    expected = {
+        kind: {field.alias or name for name, field in model.model_fields.items()} - {"busbar_training"}
+        for kind, model in KINDS.items()
+    }
+    assert emitted == expected
+
+
+def test_the_program_and_its_reader_have_the_same_schema_and_keys() -> None:
+    constants: dict[str, Any] = {
+        node.targets[0].id: node.value.value
+        for name in ("main.py", "records.py")
+        for node in ast.parse((PROGRAM / name).read_text()).body
+        if isinstance(node, ast.Assign)
+        and isinstance(node.targets[0], ast.Name)
+        and isinstance(node.value, ast.Constant)
+    }
+    assert constants["SCHEMA"] == log.SCHEMA
+    heads = [f'{{"{constants[name]}":'.encode() for name in ("KEY", "NCCL_KEY")]
+    assert heads == [log.RECORD, log.NCCL_HEAD]
+
+
+@pytest.mark.parametrize(
+    ("made", "values"),
+    [
+        (
+            lambda: rendered({"gradient_bytes": "16G", "steps": 31, "iterations": 11}),
+            {"gradient_bytes": 16 << 30, "steps": 31, "iterations": 11, "backend": "nccl"},
+        ),
+        (lambda: rendered({"collective_timeout_seconds": 61}), {"timeout_seconds": 61}),
+        (lambda: rendered(), {"storage_bytes": None, "count_interfaces": False}),
+        (lambda: rendered({"interfaces": ["net1"]}), {"count_interfaces": True}),
+        (
+            lambda: on_storage({"mode": "path", "path": "/mnt", "probe_bytes": "1M"}),
+            {"storage_bytes": 1 << 20, "checkpoints": Path("/busbar/checkpoints")},
+        ),
+    ],
+)
+def test_the_program_takes_the_options_that_its_job_gives_it(
+    made: Any, values: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the parser is compiled: its module needs torch."""
+    tree = ast.parse((PROGRAM / "main.py").read_text())
+    [parser] = [each for each in tree.body if isinstance(each, ast.FunctionDef) and each.name == "arguments"]
+    namespace: dict[str, Any] = {"argparse": argparse, "Path": Path, "__doc__": ""}
+    exec(compile(ast.Module([parser], []), "main.py", "exec"), namespace)
+    [options] = re.findall(r" /busbar/program/main.py (.*) \|\| code=", container(made())["command"][2])
+    monkeypatch.setattr(sys, "argv", ["main.py", *options.split()])
+    found = vars(namespace["arguments"]())
+    assert values.items() <= found.items()
+    used = {
+        each.attr for each in ast.walk(tree) if isinstance(each, ast.Attribute) and name_of(each) == "args"
+    }
+    assert set(found) == used
+
+
+def name_of(attribute: ast.Attribute) -> str | None:
+    """`args` of `args.steps`."""
+    return attribute.value.id if isinstance(attribute.value, ast.Name) else None
+
+
+# ---- records -----------------------------------------------------------------------------------------------
+
+
+def test_rank_0_alone_prints_and_numbers_that_json_does_not_know_are_texts(tmp_path: Path) -> None:
+    def act(rank: int) -> Any:
+        values = {"nan": float("nan"), "of_ranks": [rank, float("inf")], "deep": {"low": float("-inf")}}
+        module("records").emit("step", **values)
+        return module("records").gather(rank * 10)
+
+    ran = run(tmp_path, act)
+    assert ran.returned == [[0, 10, 20, 30]] * WORLD
+    assert ran.printed == [
+        ['{"busbar_training":"step","nan":"nan","of_ranks":[0,"inf"],"deep":{"low":"-inf"}}'], [], [], [],
+    ]  # fmt: skip
+
+
+def test_of_many_values_the_most_frequent_are_counted_and_the_rest_in_one_sum(tmp_path: Path) -> None:
+    def act(_: int) -> Any:
+        values = [*"aaa", *"bcdefghi" * 2]
+        return module("records").counted(values), module("records").counted(list("aab"))
+
+    many, few = run(tmp_path, act).returned[0]
+    assert few == {"a": 2, "b": 1}
+    assert many == {"a": 3, **dict.fromkeys("bcdefgh", 2), "others": 2}
+
+
+# ---- storage -----------------------------------------------------------------------------------------------
+
+BLOCK = 1 << 12
+SIZE = 2 * BLOCK + 5
+
+
+def probe(folder: Path, of_host: Any, prepare: Any = lambda storage: None) -> dict[str, Any]:
+    """The record of a probe in the folder that `of_host` gives for each host's number."""
+
+    def act(rank: int) -> Any:
+        module("storage")._BLOCK = BLOCK
+        prepare(module("storage"))
+        module("storage").probe(of_host(rank // PER_HOST), SIZE, local_rank=rank % PER_HOST)
+
+    [found] = records(run(folder, act).printed)
+    assert (found["bytes"], found["hosts"]) == (SIZE, 2)
+    return found
+
+
+def test_a_shared_folder_has_no_problems_and_no_file_is_left_in_it(tmp_path: Path) -> None:
+    def prepare(storage: Any) -> None:
+        write = storage._write
+
+        def once_per_host(path: Path, size: int) -> Any:
+            assert os.environ["LOCAL_RANK"] == "0"
+            found = write(path, size)
+            assert path.stat().st_size == SIZE
+            return found
+
+        storage._write = once_per_host
+
+    shared = tmp_path / "run" / "shared"
+    found = probe(tmp_path, lambda host: shared, prepare)
+    assert found["problems"] == {}
+    assert found["write_mib_s"] > 0 and found["read_mib_s"] > 0
+    assert list(shared.iterdir()) == []
+
+
+def test_hosts_with_folders_of_their_own_do_not_find_the_other_s_file(tmp_path: Path) -> None:
+    found = probe(tmp_path, lambda host: tmp_path / str(host))
+    missing = "No such file or directory"
+    assert found["problems"] == {"gpu-1": f".probe.1: {missing}", "gpu-2": f".probe.0: {missing}"}
+    assert (found["write_mib_s"] > 0, found["read_mib_s"]) == (True, 0)
+
+
+def test_a_file_with_other_bytes_than_its_host_wrote_is_a_problem(tmp_path: Path) -> None:
+    for host in (0, 1):
+        (tmp_path / str(host)).mkdir()
+        (tmp_path / str(host) / f".probe.{1 - host}").write_bytes(b"of an earlier run")
+    found = probe(tmp_path, lambda host: tmp_path / str(host))
+    other = "has other bytes than the host that wrote it"
+    assert found["problems"] == {"gpu-1": f".probe.1 {other}", "gpu-2": f".probe.0 {other}"}
+
+
+def test_a_host_that_cannot_write_is_named_and_nothing_counts_as_written(tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    (shared / ".probe.1").symlink_to(tmp_path / "missing" / "file")
+    found = probe(tmp_path, lambda host: shared)
+    missing = ".probe.1: No such file or directory"
+    assert found["problems"] == {"gpu-1": missing, "gpu-2": missing}
+    assert (found["write_mib_s"], found["read_mib_s"]) == (0, 0)
+
+
+def test_the_speed_is_that_of_the_slowest_host(tmp_path: Path) -> None:
+    def prepare(storage: Any) -> None:
+        seconds = 2.0 if os.environ["GROUP_RANK"] == "1" else 1.0
+        storage._write = lambda path, size: (seconds, "same")
+        storage._read = lambda path, size: (seconds * 4, "same")
+
+    found = probe(tmp_path, lambda host: tmp_path, prepare)
+    mib = SIZE / (1 << 20)
+    assert (found["write_mib_s"], found["read_mib_s"]) == (mib / 2, mib / 8)
+
+
+# ---- interfaces --------------------------------------------------------------------------------------------
+
+
+def test_what_an_interface_sent_is_counted_once_per_host_without_the_loopback(tmp_path: Path) -> None:
+    def count(name: str, host: int, sent: int) -> None:
+        folder = tmp_path / str(host) / name / "statistics"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "tx_bytes").write_text(f"{sent}\n")
+
+    for host in (0, 1):
+        count("lo", host, 5)
+        count("eth0", host, 100)
+        (tmp_path / str(host) / "bonding_masters").mkdir()
+
+    def act(rank: int) -> Any:
+        interfaces, host = module("interfaces"), rank // PER_HOST
+        interfaces.FOLDER = tmp_path / str(host)
+        before = interfaces.sent()
+        module("torch").distributed.barrier()
+        if rank % PER_HOST == 0:
+            count("eth0", host, 110 + host)
+            count("lo", host, 900)
+            if host:
+                count("net1", host, 7)
+        module("torch").distributed.barrier()
+        interfaces.report(before, local_rank=rank % PER_HOST)
+
+    [found] = records(run(tmp_path, act).printed)
+    assert found == {"hosts": 2, "sent": {"eth0": [10, 11], "net1": [0, 7]}}
+
+
+# ---- NCCL's messages ---------------------------------------------------------------------------------------
+
+
+def test_the_messages_of_all_ranks_are_printed_by_rank_0_so_that_a_lost_line_shows(tmp_path: Path) -> None:
+    def act(rank: int) -> Any:
+        module("tempfile").tempdir = str(tmp_path)
+        messages = module("evidence").NcclMessages()
+        file = Path(os.environ["NCCL_DEBUG_FILE"])
+        if rank != 3:
+            file.write_text(f"gpu:1:1 [{rank}] NCCL INFO µ\n\ngpu:1:1 [{rank}] NCCL INFO end\n")
+        messages.print_all()
+        messages.remove()
+        return file.exists()
+
+    ran = run(tmp_path, act)
+    assert ran.returned == [False] * WORLD
+    assert not any(ran.printed[1:])
+    heads = [json.loads(line) for line in ran.printed[0] if line.startswith("{")]
+    size = len("gpu:1:1 [0] NCCL INFO µ\ngpu:1:1 [0] NCCL INFO end\n".encode())
+    counts = [{"lines": 2, "bytes": size}] * 3 + [{"lines": 0, "bytes": 0}]
+    assert heads == [{"busbar_training_nccl": rank, **each} for rank, each in enumerate(counts)]
+    begun = [json.dumps(each, separators=(",", ":")) for each in starts()]
+    read = log.read_lines(f"{line}\n".encode() for line in [*begun, *ran.printed[0]])
+    assert (read.problems, read.attempts[0].nccl_ranks) == ([], {0, 1, 2, 3})
+    cut = [line for line in ran.printed[0] if not line.endswith("[1] NCCL INFO end")]
+    assert log.read_lines(f"{line}\n".encode() for line in [*begun, *cut]).attempts[0].nccl_ranks == {0, 2, 3}
+
+
+# ---- checkpoints -------------------------------------------------------------------------------------------
+
+
+class Model:
+    def __init__(self, *values: float) -> None:
+        self.weights = {"a": Tensor(*values), "b": Tensor(*(2 * value for value in values))}
+
+    def state_dict(self) -> dict[str, Tensor]:
+        return self.weights
+
+    def named_parameters(self) -> Any:
+        return self.weights.items()
+
+    def parameters(self) -> Any:
+        return self.weights.values()
+
+
+class Optimizer:
+    def __init__(self, model: Model, *values: float) -> None:
+        self.param_groups = [{"params": list(model.parameters())}]
+        self.state: dict[Tensor, dict[str, Any]] = {
+            parameter: {"momentum_buffer": Tensor(*(number * value for value in values))}
+            for number, parameter in enumerate(model.parameters(), 3)
+        }
+
+
+def saved_and_resumed(folder: Path, of_host: Any, later: Any) -> tuple[list[Any], list[dict[str, Any]]]:
+    """What every rank has after another start, and the records; `later`: the folder of each host then."""
+
+    def act(rank: int) -> Any:
+        checkpoint, own, local = module("checkpoint"), of_host(rank // PER_HOST), rank % PER_HOST
+        nothing = checkpoint.resume(own, Model(1.0), Optimizer(Model(1.0)), local_rank=local)
+        trained = Model(rank + 1.0, 5.0)
+        checkpoint.save(own, 15, trained, Optimizer(trained, rank + 7.0, 8.0))
+        left = sorted(path.name for path in own.iterdir()) if own.exists() else []
+        begun = Model(0.0, 0.0)
+        optimizer = Optimizer(begun, 0.0, 0.0)
+        then = later(rank // PER_HOST)
+        step = checkpoint.resume(then, begun, optimizer, local_rank=local)
+        module("torch").distributed.barrier()
+        checkpoint.remove(own)
+        momentum = [optimizer.state[each]["momentum_buffer"].values for each in begun.parameters()]
+        return nothing, left, step, [each.values for each in begun.parameters()], momentum
+
+    ran = run(folder, act)
+    return ran.returned, records(ran.printed)
+
+
+@pytest.mark.parametrize(
+    ("folders", "later", "see"),
+    [("aa", "aa", 2), ("ab", "ab", 1), ("ab", "ba", 1)],
+    ids=["shared", "local", "local, and rank 0 on the other host"],
+)
+def test_every_rank_resumes_with_what_rank_0_wrote_on_shared_and_on_local_storage(
+    folders: str, later: str, see: int, tmp_path: Path
+) -> None:
+    returned, found = saved_and_resumed(
+        tmp_path, lambda host: tmp_path / folders[host], lambda host: tmp_path / later[host]
+    )
+    for rank, (nothing, left, *state) in enumerate(returned):
+        # The name of the file is its last one from the beginning: nothing else is left beside it.
+        assert left == (["checkpoint.pt"] if folders == "aa" or rank < PER_HOST else [])
+        assert (nothing, state) == (0, [15, [[1.0, 5.0], [2.0, 10.0]], [[21.0, 24.0], [28.0, 32.0]]])
+    [written, resumed] = found
+    assert (written["step"], resumed["step"]) == (15, 15)
+    assert resumed["sha256"] == written["sha256"]
+    assert resumed["files"] == {written["sha256"]: see}
+    assert not list(tmp_path.rglob("*.pt"))
+
+
+def test_a_checkpoint_has_its_name_only_when_all_of_it_is_on_the_disk(tmp_path: Path) -> None:
+    def act(_: int) -> Any:
+        checkpoint, calls = module("checkpoint"), list[str]()
+        torch, real, replace = module("torch"), os.fsync, Path.replace
+
+        def save(value: Any, file: Any) -> None:
+            calls.append("save")
+            file.write(b"x")
+
+        def fsync(fd: Any) -> None:
+            calls.append(f"fsync {Path(os.readlink(f'/proc/self/fd/{fd}')).name.rpartition('.')[0]}")
+            real(fd)
+
+        def rename(path: Path, target: Path) -> Path:
+            calls.append(f"rename to {target.name}")
+            return replace(path, target)
+
+        torch.save, os.fsync, checkpoint.Path.replace = save, fsync, rename
+        model = Model(1.0)
+        checkpoint.save(tmp_path / "folder.d", 1, model, Optimizer(model, 1.0))
+        return calls
+
+    assert run(tmp_path, act).returned == [
+        ["save", "fsync .checkpoint.pt", "rename to checkpoint.pt", "fsync folder"], [], [], [],
+    ]  # fmt: skip
+
+
+# ---- times -------------------------------------------------------------------------------------------------
+
+
+def test_a_sample_is_the_time_of_the_slowest_rank_without_what_is_done_around_it(tmp_path: Path) -> None:
+    def act(rank: int) -> Any:
+        timing, calls = module("timing"), list[str]()
+        now = 0.0
+
+        def passes(name: str, seconds: float) -> Any:
+            def call() -> None:
+                nonlocal now
+                calls.append(name)
+                now += seconds
+
+            return call
+
+        timing.time.perf_counter = lambda: now
+        samples = timing._samples(
+            passes("run", 1.0 + rank),
+            2,
+            module("types").SimpleNamespace(type="cpu"),
+            before=passes("before", 10.0),
+            after=passes("after", 100.0),
+        )
+        return samples, calls
+
+    for samples, calls in run(tmp_path, act).returned:
+        assert samples == [float(WORLD)] * 2
+        assert calls == ["before", "run", "after"] * (3 + 2), "the first three are not counted"
+
+
+# ---- the wait for the first pod ----------------------------------------------------------------------------
+
+
+def meet(port: int, seconds: float) -> subprocess.CompletedProcess[str]:
+    words = [sys.executable, str(PROGRAM / "meet.py"), "127.0.0.1", str(port), str(seconds)]
+    return subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def test_a_pod_waits_until_the_first_one_listens(tmp_path: Path) -> None:
+    port, begun = free_port(), time.monotonic()
+    with socket.socket() as server:
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        server.bind(("127.0.0.1", port))
+        later = threading.Timer(0.5, server.listen)
+        later.start()
+        assert meet(port, 30).returncode == 0
+        later.join()
+    assert time.monotonic() - begun >= 0.5
+
+
+def test_a_first_pod_that_never_listens_ends_the_wait_with_its_address_and_the_error() -> None:
+    port = free_port()
+    ran = meet(port, 0)
+    assert ran.returncode == 1
+    assert ran.stderr.startswith(f"# busbar: 127.0.0.1:{port} timed out after 0 s: ")
+    assert "refused" in ran.stderr
