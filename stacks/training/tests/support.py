@@ -19,12 +19,13 @@ def outputs(
     verdict: dict[str, Any] | None = None, pool: dict[str, Any] | None = None, **sections: Any
 ) -> dict[str, Any]:
     """The outputs of a site of two H100 workers; `pool` and `sections` change its configuration."""
-    cluster = {**site(**sections), "pools": {"h100": {**H100_POOL, **(pool or {})}}}
+    cluster = site(**sections)
+    cluster["pools"] = {name: {**H100_POOL, **(pool or {})} for name in cluster["pools"]}
     return build_outputs(
         load(cluster),
         versions={"k3s": "v1.35.6+k3s1"},
-        facts={f"gpu-{i}": {"gpus": 8, "rails": 8} for i in (1, 2)},
-        results={"h100": summarize(verdict or passing())},
+        facts={worker["name"]: {"gpus": 8, "rails": 8} for worker in cluster["hosts"]["workers"]},
+        results={name: summarize(verdict or passing()) for name in cluster["pools"]},
     )
 
 

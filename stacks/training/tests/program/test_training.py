@@ -9,7 +9,9 @@ from typing import Any
 import pulumi
 from pulumi.runtime import mocks
 
-from stacks.training.package.outputs import summarize
+from busbar.collect.spec import GRACE_SECONDS
+from busbar.manifests.names import digest
+from stacks.training.package.outputs import CONTRACT_VERSION, summarize
 from stacks.training.tests.support import CLUSTER, configured, outputs
 from stacks.training.tests.unit.made import first, verdict
 from tests.program.answers import CLIENT_KEY, KUBECONFIG
@@ -41,6 +43,10 @@ def up(
     def answer(args: mocks.MockResourceArgs) -> dict[str, Any]:
         if args.typ == LOCAL:
             return {"stdout": said, "stderr": ""}
+        if args.typ == RELEASE:
+            return (
+                {"status": {"version": f"{args.inputs['version']}-found"}} if "version" in args.inputs else {}
+            )
         if args.typ == CLAIM:
             return {"metadata": {**args.inputs["metadata"], "uid": claim_uid}}
         return state if args.typ == "pulumi:pulumi:StackReference" else {}
@@ -56,6 +62,11 @@ def up(
             **(more or {}),
         },
     )
+
+
+def on_two_pools(**config: Any) -> Run:
+    """A run on a cluster of the pools a and b, of one worker and of two."""
+    return up(config=configured(**config), **{**outputs(workers={"a": 1, "b": 2}), "kubeconfig": KUBECONFIG})
 
 
 def created(run: Run) -> list[str]:
@@ -160,7 +171,58 @@ def test_a_changed_job_is_made_after_the_old_one_is_gone_which_may_hold_the_gpus
     assert up().named("training-h100-job").request.deleteBeforeReplace
 
 
-def test_the_program_travels_as_it_is_in_the_repository() -> None:
+def test_the_log_is_collected_of_that_job_until_after_its_deadline_in_a_folder_of_the_pool() -> None:
+    run = up()
+    spec = json.loads(run.named("training-h100-collect").inputs["stdin"])
+    del spec["expectation"]
+    name = run.named("training-h100-job").inputs["metadata"]["name"]
+    assert spec == {
+        "namespace": "busbar-training", "job": name, "folder": ".busbar/test/h100",
+        "deadline_seconds": 1200 + GRACE_SECONDS,
+    }  # fmt: skip
+
+
+def test_pools_are_trained_one_after_the_other_because_they_share_switches() -> None:
+    run = on_two_pools()
+    assert run.error is None
+    assert run.waits_for(run.named("training-b-job"), run.named("training-a-collect"))
+
+
+def test_a_command_runs_again_when_what_it_is_asked_changes() -> None:
+    commands = on_storage(**CLASS).of_type(LOCAL)
+    assert [each.name for each in commands] == ["storage-class", "storage-bind", "training-h100-collect"]
+    for each in commands:
+        assert digest(json.loads(each.inputs["stdin"])) in each.inputs["triggers"], each.name
+
+
+def test_a_verdict_is_asked_for_again_when_its_contract_changes() -> None:
+    assert f"contract {CONTRACT_VERSION}" in up().named("training-h100-collect").inputs["triggers"]
+
+
+def test_what_is_in_the_namespace_is_made_after_it_and_what_the_engine_may_skip_goes_with_it() -> None:
+    run = up(config=configured(networks={"h100": [RAIL]}, storage=NFS, kueue={"enabled": True}))
+    namespace = run.named("namespace")
+    inside = [
+        each
+        for each in run.custom
+        if (each.inputs.get("metadata") or {}).get("namespace") == "busbar-training"
+    ]
+    of_namespace = {each.name: each.request.deletedWith == namespace.urn for each in inside}
+    assert of_namespace == {
+        "networks-h100-rails-networkattachmentdefinition": False,
+        "queue-h100": True,
+        "storage-claim": True,
+        "training-h100-program": True,
+        "training-h100-service": True,
+        "training-h100-job": True,
+    }
+    # By itself: what else it waits for may not be configured.
+    assert [each.name for each in inside if namespace.urn not in each.ahead] == ["training-h100-job"]
+    assert run.waits_for(run.named("training-h100-job"), namespace)
+
+
+def test_the_program_travels_as_it_is_in_the_repository_and_is_another_object_when_it_changes() -> None:
+    assert up().named("training-h100-program").inputs["immutable"] is True
     data = up().named("training-h100-program").inputs["data"]
     folder = ROOT / "stacks" / "training" / "program"
     assert data == {path.name: path.read_text() for path in folder.glob("*.py")}
@@ -200,6 +262,22 @@ def test_trainer_is_a_release_that_is_awaited_and_a_runtime_per_pool_after_it() 
     assert release.inputs["values"]["runtimes"] == {"defaultEnabled": False}
     assert run.waits_for(runtime, release)
     assert run.outputs["runtimes"] == ["busbar-torch-h100"]
+
+
+def test_every_pool_has_its_runtimes_which_are_outputs() -> None:
+    run = on_two_pools(trainer={"enabled": True, "deepspeed": {"enabled": True}})
+    names = ["busbar-torch-a", "busbar-torch-b", "busbar-deepspeed-b"]
+    assert sorted(each.inputs["metadata"]["name"] for each in run.of_type(RUNTIME)) == sorted(names)
+    assert run.outputs["runtimes"] == names
+
+
+def test_the_outputs_have_the_versions_that_helm_has_installed() -> None:
+    run = up(config=configured(trainer={"enabled": True}, kueue={"enabled": True}, networks={"h100": [RAIL]}))
+    found = {key: value for key, value in run.outputs.items() if key.endswith("_version") and value}
+    assert found == {
+        "training_contract_version": 1, "trainer_version": "2.3.0-found",
+        "multus_version": "v4.2.401-found", "kueue_version": "0.19.2-found",
+    }  # fmt: skip
 
 
 def test_a_fabric_that_failed_gets_no_trainer() -> None:
@@ -372,16 +450,20 @@ def test_the_claim_of_a_class_is_made_after_the_class_was_found_to_be_shared() -
     assert run.waits_for(claim, check)
 
 
-def test_all_workers_must_be_able_to_mount_the_claim() -> None:
-    run = on_storage(**CLASS)
-    spec = json.loads(run.named("storage-bind").inputs["stdin"])
-    assert spec["workers"] == ["gpu-1", "gpu-2"]
-    assert spec["claim"] == run.of_type(CLAIM)[0].inputs["metadata"]["name"]
+def test_the_workers_of_all_pools_must_be_able_to_mount_the_claim() -> None:
+    run = on_two_pools(storage={**CLASS, "bind_timeout_seconds": 77})
+    assert json.loads(run.named("storage-bind").inputs["stdin"]) == {
+        "namespace": "busbar-training",
+        "claim": run.of_type(CLAIM)[0].inputs["metadata"]["name"],
+        "class_name": "weka",
+        "workers": ["gpu-1", "gpu-2", "gpu-3"],
+        "deadline_seconds": 77,
+    }
 
 
 def test_the_claim_of_a_class_and_its_namespace_stay_when_the_stack_goes() -> None:
-    run = on_storage(**CLASS)
-    [claim], [namespace] = run.of_type(CLAIM), run.of_type(NAMESPACE)
+    run = up(config=configured(storage=CLASS, kueue={"enabled": True}))
+    [claim], namespace = run.of_type(CLAIM), run.named("namespace")
     assert claim.request.retainOnDelete and namespace.request.retainOnDelete
     # A namespace that stays deletes nothing: what is in it must be deleted itself.
     assert [each.name for each in run.custom if each.request.deletedWith == namespace.urn] == []
@@ -393,6 +475,13 @@ def test_an_export_goes_last_when_no_pod_and_no_claim_uses_it() -> None:
     assert run.waits_for(namespace, volume) and run.waits_for(claim, volume)
     assert claim.request.deletedWith == namespace.urn
     assert not (claim.request.retainOnDelete or namespace.request.retainOnDelete)
+
+
+def test_the_export_of_the_cluster_is_mounted_where_it_is_asked_for() -> None:
+    asked = {"mode": "nfs", "nfs": {"from_cluster": True}}
+    run = up(config=configured(storage=asked), nfs_server={"address": "10.0.0.9", "export": "/srv/busbar"})
+    [volume] = run.of_type(VOLUME)
+    assert volume.inputs["spec"]["nfs"] == {"server": "10.0.0.9", "path": "/srv/busbar"}
 
 
 def test_the_claim_is_an_output_for_the_jobs_of_others() -> None:

@@ -66,28 +66,37 @@ def test_a_run_without_one_kind_of_record_is_never_a_pass(kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "index", "values", "code"),
+    ("kind", "index", "values", "code", "status"),
     [
-        ("start", 1, {"schema": 9}, "log.other_schema"),
-        ("start", 1, {"backend": "gloo"}, "ranks.other_backend"),
-        ("start", 0, {"world_size": 8}, "ranks.wrong_count"),
-        ("host", 3, {"node": "gpu-9"}, "ranks.other_nodes"),
-        ("host", 1, {"device": "NVIDIA A100-SXM4-80GB"}, "ranks.other_device"),
-        ("host", 1, {"first_rank": 9}, "ranks.wrong_count"),
-        ("step", 3, {"loss": "nan"}, "loss.not_finite"),
-        ("step", 4, {"gradients": {"aa": 15, "bb": 1}}, "gradients.differ"),
-        ("step", 4, {"gradients": {"aa": 15}}, "gradients.ranks_missing"),
-        ("end", 0, {"parameters": {"aa": 8, "bb": 8}}, "gradients.differ"),
-        ("resume", 0, {"step": 14}, "recovery.other_checkpoint"),
-        ("timing", 0, {"bytes": GIB // 2}, "busbw.not_measured"),
+        ("start", 1, {"schema": 9}, "log.other_schema", "unknown"),
+        ("start", 1, {"steps": 31}, "log.steps_missing", "fail"),
+        ("start", 1, {"backend": "gloo"}, "ranks.other_backend", "fail"),
+        ("start", 0, {"world_size": 8}, "ranks.wrong_count", "fail"),
+        ("host", 3, {"node": "gpu-9"}, "ranks.other_nodes", "fail"),
+        ("host", 1, {"device": "NVIDIA A100-SXM4-80GB"}, "ranks.other_device", "fail"),
+        ("host", 1, {"first_rank": 9}, "ranks.wrong_count", "fail"),
+        ("step", 3, {"loss": "nan"}, "loss.not_finite", "fail"),
+        ("step", 4, {"gradients": {"aa": 15, "bb": 1}}, "gradients.differ", "fail"),
+        ("step", 4, {"gradients": {"aa": 15}}, "gradients.ranks_missing", "fail"),
+        ("end", 0, {"parameters": {"aa": 8, "bb": 8}}, "gradients.differ", "fail"),
+        ("resume", 0, {"step": 14}, "recovery.other_checkpoint", "fail"),
+        ("timing", 0, {"bytes": GIB // 2}, "busbw.not_measured", "fail"),
     ],
 )  # fmt: skip
 def test_one_wrong_record_is_named_by_its_code(
-    kind: str, index: int, values: dict[str, Any], code: str
+    kind: str, index: int, values: dict[str, Any], code: str, status: str
 ) -> None:
     found = verdict(changed([*first(), *second()], kind, index, **values))
     assert not found.passed
-    assert code in codes(found)
+    assert (code, status) in {(str(check.code), check.status) for check in found.checks}
+
+
+def test_ranks_that_are_not_spread_as_expected_fail() -> None:
+    seven = changed([*first(), *second()], "host", 0, ranks=7)
+    found = verdict(changed(seven, "host", 1, ranks=9, first_rank=7))
+    [check] = [each for each in found.checks if each.name == "ranks"]
+    assert (check.code, check.status) == ("ranks.wrong_per_node", "fail")
+    assert check.reason == "gpu-1 has 7 ranks, expected 8"
 
 
 def test_a_loss_that_does_not_fall_fails() -> None:

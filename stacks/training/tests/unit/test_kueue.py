@@ -66,10 +66,11 @@ def test_the_quota_of_a_pool_is_all_devices_of_its_workers() -> None:
 
 def test_huge_pages_of_a_pool_are_counted_in_their_own_unit() -> None:
     found = target(workers={"h100": 3})
-    launch = found.launch.model_copy(update={"resources": {"hugepages-2Mi": "5120Mi"}})
-    spec = kueue.cluster_queue(dataclasses.replace(found, launch=launch), training())["spec"]
-    quotas = spec["resourceGroups"][0]["flavors"][0]["resources"]
-    assert {"name": "hugepages-2Mi", "nominalQuota": "15360Mi"} in quotas
+    for each, all_of_them in (("5120Mi", "15360Mi"), ("2Ti", "6Ti"), ("4k", "12k")):
+        launch = found.launch.model_copy(update={"resources": {"hugepages-2Mi": each}})
+        spec = kueue.cluster_queue(dataclasses.replace(found, launch=launch), training())["spec"]
+        quotas = spec["resourceGroups"][0]["flavors"][0]["resources"]
+        assert {"name": "hugepages-2Mi", "nominalQuota": all_of_them} in quotas
 
 
 def test_a_queue_leads_to_the_queue_of_its_pool_and_that_to_its_flavor() -> None:

@@ -106,6 +106,10 @@ def test_a_fixed_gid_index_is_refused_where_pods_have_interfaces_of_their_own() 
             "[0].ipam.exclude[0]: '10.1.1.0/28' is not a part of the subnet 10.1.0.0/24",
         ),
         (
+            [rail(0, **whereabouts("10.1.0.0/24", exclude=["10.1.0.0/24", "10.1.0.0/16"]))],
+            "[0].ipam.exclude[1]: '10.1.0.0/16' is not a part of the subnet 10.1.0.0/24",
+        ),
+        (
             [rail(0, type="nv-ipam", subnet="10.1.0.0/24")],
             "[0].ipam.addresses_per_node: missing: type is nv-ipam",
         ),

@@ -378,6 +378,12 @@ def test_a_master_that_is_no_rail_s_interface_is_a_warning_because_it_may_be_a_b
     ]
 
 
+def test_a_block_of_a_node_and_a_subnet_of_all_may_be_just_large_enough() -> None:
+    for ipam in (nv_ipam("10.1.0.0/27", addresses_per_node=8), whereabouts("10.1.0.0/27")):
+        config = training(networks={"h100": [hostdev(ipam=ipam)]})
+        assert targets(ClusterOutputs.from_dict(support.outputs()), config)
+
+
 def test_addresses_that_pods_must_not_get_do_not_count() -> None:
     ipam = whereabouts("10.1.0.0/27", exclude=["10.1.0.0/28"])
     assert "has 14 addresses for pods" in refused({"h100": [hostdev(ipam=ipam)]})

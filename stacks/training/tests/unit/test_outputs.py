@@ -54,6 +54,17 @@ def test_anything_but_a_plain_pass_is_no_pass_and_has_a_reason(result: dict[str,
     assert found["training_reasons"]
 
 
+def test_a_reason_names_its_pool_where_there_are_several() -> None:
+    configured = training()
+    [target] = targets(cluster(), configured).values()
+    results = {
+        "a": summarize(verdict()),
+        "b": {"schema": 1, "passed": False, "verdict": "fail", "reasons": ["x"]},
+    }
+    found = build_outputs(configured, "site", {"a": target, "b": target}, results)
+    assert (found["training_passed"], found["training_reasons"]) == (False, ["pool b: x"])
+
+
 def test_a_proof_that_is_switched_off_is_no_pass_and_lets_the_update_succeed() -> None:
     found = outputs(None, proof={"enabled": False})
     assert found["training_reasons"] == ["not trained: proof.enabled is false"]

@@ -103,7 +103,15 @@ def test_a_class_that_is_not_there_is_refused_with_those_that_are() -> None:
     ("provisioner", "provides"),
     [
         ("rancher.io/local-path", "folders on the disk of one node"),
+        ("local.csi.openebs.io", "volumes on the disk of one node"),
+        ("openebs.io/local", "volumes on the disk of one node"),
+        ("topolvm.io", "volumes on the disk of one node"),
+        ("rbd.csi.ceph.com", "block devices"),
         ("rook-ceph.rbd.csi.ceph.com", "block devices"),
+        ("ebs.csi.aws.com", "block devices"),
+        ("pd.csi.storage.gke.io", "block devices"),
+        ("disk.csi.azure.com", "block devices"),
+        ("cinder.csi.openstack.org", "block devices"),
     ],
 )
 def test_a_class_whose_volumes_one_node_mounts_is_refused_with_what_it_provides(
@@ -122,9 +130,10 @@ def test_volumes_made_by_hand_that_wait_for_a_pod_are_refused_because_no_claim_i
     assert check_class(at_once, ClassSpec(class_name="weka"))["binding_mode"] == "Immediate"
 
 
-def test_a_local_path_provisioner_of_another_name_may_share_a_folder() -> None:
-    api = Cluster({f"{CLASSES}/weka": of_class("busbar.dev/shared")})
-    assert check_class(api, ClassSpec(class_name="weka"))["provisioner"] == "busbar.dev/shared"
+@pytest.mark.parametrize("name", ["busbar.dev/shared", "mytopolvm.io"])
+def test_a_provisioner_of_another_name_may_share_a_folder(name: str) -> None:
+    api = Cluster({f"{CLASSES}/weka": of_class(name)})
+    assert check_class(api, ClassSpec(class_name="weka"))["provisioner"] == name
 
 
 # ---- The claim -------------------------------------------------------------------------------------------
@@ -218,10 +227,36 @@ def test_a_volume_of_all_workers_is_bound_also_with_a_node_affinity() -> None:
     assert bound(cluster(volume=volume(nodeAffinity=on_nodes("w1", "w2", "w3"))))["volume"] == "pv-1"
 
 
-def test_a_node_affinity_that_is_not_understood_selects_no_worker() -> None:
-    unknown = {"key": "kubernetes.io/hostname", "operator": "Gt", "values": ["0"]}
-    affinity = {"required": {"nodeSelectorTerms": [{"matchExpressions": [unknown]}]}}
-    assert "cannot be mounted on w1, w2" in refusal(cluster(volume=volume(nodeAffinity=affinity)))
+NAME = "kubernetes.io/hostname"
+
+
+def requires(operator: str, *values: str, key: str = NAME) -> dict[str, Any]:
+    return {"key": key, "operator": operator, "values": list(values)}
+
+
+@pytest.mark.parametrize(
+    ("terms", "away"),
+    [
+        ([[requires("In", "w1")]], ["w2"]),
+        ([[requires("In", "w1")], [requires("In", "w2")]], []),
+        ([[requires("In", "w1", "w2"), requires("NotIn", "w1")]], ["w1"]),
+        ([[requires("Exists")]], []),
+        ([[requires("Exists", key="zone")]], ["w1", "w2"]),
+        ([[requires("DoesNotExist")]], ["w1", "w2"]),
+        ([[requires("DoesNotExist", key="zone")]], []),
+        ([[requires("Gt", "0")]], ["w1", "w2"]),
+        ([[]], ["w1", "w2"]),
+    ],
+)
+def test_a_worker_mounts_a_volume_one_of_whose_terms_holds_for_it_as_a_whole(
+    terms: list[list[dict[str, Any]]], away: list[str]
+) -> None:
+    affinity = {"required": {"nodeSelectorTerms": [{"matchExpressions": each} for each in terms]}}
+    api = cluster(volume=volume(nodeAffinity=affinity))
+    if away:
+        assert f"cannot be mounted on {', '.join(away)}: its node affinity names" in refusal(api)
+    else:
+        assert bound(api)["volume"] == "pv-1"
 
 
 # ---- The output ------------------------------------------------------------------------------------------

@@ -10,6 +10,11 @@ from stacks.training.package.storage.config import Storage
 from stacks.training.package.storage.manifests import claim, claim_name, nfs_volume, pod_volume
 
 NAMESPACE = "busbar-training"
+# The engine waits for nothing: `busbar training bind-claim` does.
+MANAGED = {
+    "labels": {"app.kubernetes.io/managed-by": "busbar"},
+    "annotations": {"pulumi.com/skipAwait": "true"},
+}
 EXPORT = {"server": "10.0.0.5", "export": "/srv/checkpoints"}
 
 
@@ -22,11 +27,13 @@ def of_class(**change: Any) -> Storage:
 
 
 def test_a_claim_of_a_class_asks_for_a_volume_that_all_nodes_mount_for_writing() -> None:
-    spec = claim(of_class(), NAMESPACE)["spec"]
-    assert spec == {
-        "accessModes": ["ReadWriteMany"],
-        "storageClassName": "weka",
-        "resources": {"requests": {"storage": "10Ti"}},
+    assert claim(of_class(), NAMESPACE) == {
+        "metadata": {"name": claim_name(of_class()), "namespace": NAMESPACE, **MANAGED},
+        "spec": {
+            "accessModes": ["ReadWriteMany"],
+            "storageClassName": "weka",
+            "resources": {"requests": {"storage": "10Ti"}},
+        },
     }
 
 
@@ -38,10 +45,19 @@ def test_an_export_and_its_claim_name_each_other_and_no_class() -> None:
 
 
 def test_an_export_is_mounted_from_its_server_and_never_deleted() -> None:
-    spec = nfs_volume(nfs(), NAMESPACE)["spec"]
-    assert spec["nfs"] == {"server": "10.0.0.5", "path": "/srv/checkpoints"}
-    assert "hard" in spec["mountOptions"]
-    assert spec["persistentVolumeReclaimPolicy"] == "Retain"
+    name = claim_name(nfs())
+    assert nfs_volume(nfs(), NAMESPACE) == {
+        "metadata": {"name": f"{NAMESPACE}-{name}", **MANAGED},
+        "spec": {
+            "capacity": {"storage": "1Ti"},
+            "accessModes": ["ReadWriteMany"],
+            "persistentVolumeReclaimPolicy": "Retain",
+            "storageClassName": "",
+            "mountOptions": ["nfsvers=4.2", "hard", "noatime", "nconnect=8"],
+            "nfs": {"server": "10.0.0.5", "path": "/srv/checkpoints"},
+            "claimRef": {"namespace": NAMESPACE, "name": name},
+        },
+    }
 
 
 def test_a_claim_fits_into_the_volume_of_its_export() -> None:
@@ -59,6 +75,11 @@ def test_another_source_has_another_claim_and_another_size_has_not() -> None:
     assert len(set(names)) == len(names)
     assert claim_name(of_class(size="20Ti")) == claim_name(of_class())
     assert claim_name(of_class(claim="data")).startswith("data-")
+
+
+def test_a_claim_keeps_its_name_over_releases_because_another_one_has_no_data() -> None:
+    assert claim_name(of_class()) == "shared-2b4f004e15"
+    assert claim_name(nfs()) == "shared-36eee9f0fc"
 
 
 def test_volumes_of_two_stacks_on_one_cluster_do_not_collide() -> None:

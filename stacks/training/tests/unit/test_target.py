@@ -21,6 +21,7 @@ from tests.support.verdicts import failing
 
 MIB = 1 << 20
 GIB = 1 << 30
+FABRIC = {"nodes": 2, "gpu": "H100", "rate_gbps": 400.0, "transport": "gpudirect-rdma"}
 
 
 def refusal(found: ClusterOutputs, **config: Any) -> str:
@@ -99,6 +100,42 @@ def test_between_two_measured_sizes_the_bandwidth_follows_the_logarithm_of_the_s
 def test_below_the_smallest_measured_size_no_bandwidth_is_known() -> None:
     assert busbw_at(((MIB, 100.0),), MIB - 1) is None
     assert busbw_at((), MIB) is None
+
+
+def expected(pool: dict[str, Any] | None = None, **config: Any) -> dict[str, Any]:
+    """What a run must show on a pool of which 1 GiB was measured with 390 GB/s."""
+    configured = training(**config)
+    read = ClusterOutputs.from_dict(support.outputs(curve(B1073741824=390.0), pool))
+    [target] = targets(read, configured).values()
+    return expectation(target, configured).model_dump(mode="json", exclude_defaults=True)
+
+
+def test_a_run_is_held_against_what_its_pool_has_and_the_configuration_asks_for() -> None:
+    proof = {"steps": 31, "gradient_bytes": "2G", "min_loss_drop": 0.4, "min_busbw_fraction": 0.6}
+    speeds = {"probe_bytes": "1M", "min_write_mib_s": 100, "min_read_mib_s": 200}
+    assert expected(proof=proof, storage={"mode": "path", "path": "/mnt", **speeds}) == {
+        "nodes": ["gpu-1", "gpu-2"],
+        "ranks_per_node": 8,
+        "backend": "nccl",
+        "device": "H100",
+        "steps": 31,
+        "gradient_bytes": 2 << 30,
+        "min_loss_drop": 0.4,
+        "busbw_gbps": 390.0,
+        "min_busbw_fraction": 0.6,
+        "shared_checkpoint": True,
+        "storage_bytes": 1 << 20,
+        "min_write_mib_s": 100.0,
+        "min_read_mib_s": 200.0,
+        "fabric": {**FABRIC, "gpus_per_node": 8, "rails": 8},
+    }
+
+
+def test_fewer_ranks_than_gpus_need_not_use_every_rail_and_gloo_names_no_gpu() -> None:
+    few = expected(proof={"ranks_per_node": 4})
+    assert few["fabric"] == {**FABRIC, "gpus_per_node": 4, "rails": 0}
+    assert (few["ranks_per_node"], "shared_checkpoint" in few, "storage_bytes" in few) == (4, False, False)
+    assert "device" not in expected(proof={"backend": "gloo"})
 
 
 def test_a_collector_expects_of_nccl_what_the_program_did() -> None:

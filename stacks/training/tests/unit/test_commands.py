@@ -1,0 +1,141 @@
+"""`busbar training check` and `collect` as people and the engine run them, and what `check-config` tells."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+from busbar.cli import build
+from busbar.kube import wait
+from stacks.training.tests.support import CLUSTER, configured
+from stacks.training.tests.unit import test_collector as job
+from stacks.training.tests.unit.made import changed, expected, first, lines, second
+from tests.support.kube_cluster import Clock
+
+
+def busbar(*words: str, stdin: Any = None) -> Result:
+    return CliRunner().invoke(build(), ["training", *words], input=json.dumps(stdin))
+
+
+# ---- check -----------------------------------------------------------------------------------------------
+
+WHOLE = b"".join(lines([*first(), *second()]))
+
+
+def judged(folder: Path, log: bytes) -> Result:
+    (folder / "run.log").write_bytes(log)
+    expectation = expected().model_dump(mode="json", exclude_none=True)
+    (folder / "verdict.json").write_text(json.dumps({"expectation": expectation}))
+    return busbar("check", str(folder / "run.log"), "--verdict", str(folder / "verdict.json"))
+
+
+def test_a_kept_log_is_judged_again_with_a_line_per_check(tmp_path: Path) -> None:
+    for log in (WHOLE, gzip.compress(WHOLE)):
+        done = judged(tmp_path, log)
+        assert (done.exit_code, done.stdout.splitlines()[-2:]) == (0, ["", "PASS"])
+        assert "pass         log         30 steps in 2 starts, to the last record" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("log", "code", "verdict", "line"),
+    [
+        (
+            b"".join(lines(changed([*first(), *second()], "timing", wrong=3))),
+            1,
+            "FAIL",
+            "fail         allreduce   3 elements have a wrong sum",
+        ),
+        (
+            b"".join(lines([*first(), *second()], None)),
+            2,
+            "UNKNOWN",
+            "unknown      fabric      start 1: no messages of NCCL from rank 0 and 15 more",
+        ),
+        (
+            gzip.compress(WHOLE)[:-4],
+            2,
+            "UNKNOWN",
+            "unknown      log         the log is not complete: ",
+        ),
+    ],
+    ids=["wrong sum", "no messages", "cut"],
+)
+def test_the_exit_code_tells_a_failure_from_missing_evidence(
+    log: bytes, code: int, verdict: str, line: str, tmp_path: Path
+) -> None:
+    done = judged(tmp_path, log)
+    assert (done.exit_code, done.stdout.splitlines()[-1]) == (code, verdict)
+    assert f"\n{line}" in f"\n{done.stdout}"
+
+
+# ---- collect ---------------------------------------------------------------------------------------------
+
+
+def test_a_job_is_followed_and_its_verdict_printed_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api = job.cluster()
+    api.logs = [job.serve(job.whole_log())]
+    monkeypatch.setattr("busbar.cli.cluster.connect", lambda: api)
+    monkeypatch.setattr(wait, "SystemClock", Clock)
+    expectation = expected().model_dump(mode="json", exclude_none=True)
+    request = {"namespace": "train", "job": "run", "folder": str(tmp_path), "deadline_seconds": 600}
+    done = busbar("collect", stdin={**request, "expectation": expectation})
+    assert done.exit_code == 0, done.output
+    [line] = done.stdout.splitlines()
+    printed = json.loads(line)
+    assert (printed["verdict"], printed["verdict_file"]) == ("pass", f"{tmp_path}/verdict.json")
+    assert "rank 15 is killed" in done.stderr
+
+
+# ---- check-config ----------------------------------------------------------------------------------------
+
+
+def described(folder: Path, **training: Any) -> list[str]:
+    document = {"config": {"busbar-training:training": configured(**training)}}
+    (folder / "Pulumi.prod.yaml").write_text(yaml.safe_dump(document))
+    done = busbar("check-config", str(folder / "Pulumi.prod.yaml"))
+    assert done.exit_code == 0, done.output
+    return [line.strip() for line in done.stdout.splitlines()[1:]]
+
+
+def test_a_configuration_is_described_by_what_is_trained_expected_and_installed(tmp_path: Path) -> None:
+    ipam = {"type": "whereabouts", "subnet": "192.168.20.0/24"}
+    network = {"name": "ib", "type": "host-device", "resource": "nvidia.com/hostdev", "ipam": ipam}
+    assert described(
+        tmp_path,
+        proof={"gradient_bytes": "1G", "image": "torch:1", "min_loss_drop": 0.4, "min_busbw_fraction": 0.6},
+        networks={"h100": [network]},
+        storage={"mode": "nfs", "nfs": {"server": "10.0.0.5", "export": "/srv"}},
+        kueue={"enabled": True},
+        training_operator={"enabled": True, "image": "operator:1", "kinds": ["PyTorchJob", "JAXJob"]},
+    ) == [
+        f"cluster {CLUSTER}, pools: all",
+        "training run: nccl, 30 steps, gradients of 1 GiB, image torch:1, at most 1200 s per pool",
+        "expected: loss lower by 40.0 %, all-reduce at 60.0 % of the measured busbw",
+        "networks of pool h100: ib (host-device, 192.168.20.0/24)",
+        "shared storage: nfs 10.0.0.5:/srv",
+        "Kubeflow Trainer: not installed",
+        "Kueue: 0.19.2, oci://registry.k8s.io/kueue/charts/kueue",
+        "Training Operator: operator:1, PyTorchJob, JAXJob",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("storage", "source"),
+    [
+        ({"mode": "nfs", "nfs": {"from_cluster": True}}, "nfs of the cluster (nfs_server)"),
+        ({"mode": "path", "path": "/mnt/shared"}, "path /mnt/shared"),
+        ({"mode": "class", "class_name": "weka", "size": "1Ti"}, "class weka"),
+    ],
+)
+def test_shared_storage_is_described_by_its_source(
+    storage: dict[str, Any], source: str, tmp_path: Path
+) -> None:
+    assert f"shared storage: {source}" in described(tmp_path, storage=storage)
