@@ -6,8 +6,10 @@ import json
 from typing import Any
 
 import pulumi
+import pytest
 from pulumi.runtime import mocks
 
+from stacks.watch.package.outputs import CONTRACT_VERSION
 from stacks.watch.tests.support import CLUSTER, EXISTING, INSTALL, configured, outputs
 from tests.program.answers import KUBECONFIG
 from tests.program.harness import LOCAL, PROVIDER, RELEASE, ROOT, Resource, Run, run_program, texts
@@ -127,7 +129,8 @@ def test_the_password_of_grafana_is_made_and_nowhere_in_clear() -> None:
     run = up(stack=INSTALL)
     [secret] = run.of_type(SECRET)
     assert secret.inputs["stringData"] == {"admin-user": "admin", "admin-password": PASSWORD}
-    assert run.named("prometheus-grafana-password").inputs["length"] == 32
+    password = run.named("prometheus-grafana-password").inputs
+    assert (password["length"], password["special"]) == (32, False)
     # which makes the namespace
     assert run.waits_for(secret, run.named("prometheus-release"))
     for each in created(run):
@@ -161,10 +164,42 @@ def test_series_and_check_run_again_when_the_cluster_was_measured_again() -> Non
         assert triggers(before, name) != triggers(after, name)
 
 
-def test_the_check_runs_again_when_its_number_is_raised_and_the_series_do_not() -> None:
-    before, after = up(), up(check={"run": 2})
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"check": {"run": 2}},
+        {"missing_counters": ["node_infiniband_local_ack_timeout_errors_total"]},
+        {"devices": "mlx5_[0-7]"},
+    ],
+    ids=["number", "rules", "exporters"],
+)
+def test_the_check_runs_again_when_its_number_or_what_it_checks_changes_and_the_series_do_not(
+    change: dict[str, Any],
+) -> None:
+    before, after = up(stack=EXISTING), up(stack=EXISTING, **change)
     assert triggers(before, "monitoring-check") != triggers(after, "monitoring-check")
     assert triggers(before, "monitoring-series") == triggers(after, "monitoring-series")
+
+
+def test_a_result_is_asked_for_again_when_its_contract_changes() -> None:
+    assert f"contract {CONTRACT_VERSION}" in triggers(up(), "monitoring-check")
+
+
+def test_the_survey_runs_again_for_another_storage_class() -> None:
+    before, after = up(stack=INSTALL), up(stack={**INSTALL, "storage_class": "fast"})
+    assert triggers(before, "survey") != triggers(after, "survey")
+
+
+def test_what_is_in_the_namespace_goes_with_it_and_what_is_in_others_does_not() -> None:
+    run = up(stack=EXISTING)
+    namespace = run.named("monitoring-namespace")
+    skipped = {each.request.deletedWith: set[str]() for each in run.custom}
+    for each in run.custom:
+        skipped[each.request.deletedWith].add(str((each.inputs.get("metadata") or {}).get("namespace")))
+    # The commands are in no namespace: the series that one of them writes are in that.
+    assert skipped[namespace.urn] == {"busbar-watch", "None"}
+    assert skipped[""] == {"gpu-operator", "None"}
+    assert run.named("monitoring-series").request.deletedWith == namespace.urn
 
 
 def test_the_kubeconfig_is_secret_wherever_it_is() -> None:

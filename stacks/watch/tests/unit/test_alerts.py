@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from busbar.preflight.health_checks import FATAL_XIDS, XIDS_OF_PROGRAMS
 from stacks.watch.package.render import PREFIX, groups, rules
 from stacks.watch.tests.promtool import run
 from stacks.watch.tests.support import watch
@@ -24,6 +25,32 @@ TWINS = {
     for rule in RAIL_RULES
     if rule.alert.endswith("Absent")
 }
+
+
+# By severity and by how long they must hold.
+SETTINGS = {
+    ("critical", "0m"): {
+        "BusbarFabricNotPassed", "BusbarBandwidthBelowFloor", "BusbarNodeCondition", "BusbarRailFlapped",
+        "BusbarRailIntegrityErrors", "BusbarRailOverrun", "BusbarGpuXidCritical", "BusbarGpuRowRemapFailed",
+        "BusbarGpuDoubleBitErrors", "BusbarGpuNvlinkRecovered",
+    },
+    ("critical", "1m"): {"BusbarRailDown", "BusbarRailLinkNotUp", "BusbarRailSlow"},
+    ("critical", "5m"): {"BusbarDevicesMissing", "BusbarGpusMissing", TWINS["state_id"]},
+    ("critical", "10m"): {"BusbarMetricsAbsent"},
+    ("warning", "0m"): {
+        "BusbarMeasurementOld", "BusbarRailSymbolErrors", "BusbarRailReceiverNotReady", "BusbarGpuXidWarning",
+        "BusbarGpuRowsRemapped",
+    },
+    ("warning", "5m"): {
+        "BusbarRailRecovering", "BusbarRailReceiveErrors", "BusbarRailDiscards", "BusbarRailAckTimeouts",
+        "BusbarRailOutOfSequence", "BusbarRailSequenceErrors", "BusbarRailSlowRestarts",
+        "BusbarRailOutOfBuffer", *(alert for series, alert in TWINS.items() if series != "state_id"),
+    },
+    ("warning", "10m"): {"BusbarGpuNvlinkReplays", "BusbarGpuPcieReplays", "BusbarGpuHot"},
+    ("warning", "15m"): {"BusbarRailRemoteErrors", "BusbarRailCounterSaturated", "BusbarGpuCountersAbsent"},
+    ("info", "0m"): {"BusbarGpuXidOfProgram"},
+    ("info", "7d"): {"BusbarNodeQuarantined"},
+}  # fmt: skip
 
 
 def every_case() -> Iterator[tuple[str, Case]]:
@@ -71,6 +98,21 @@ def test_every_alert_has_a_name_of_its_own_and_a_case() -> None:
     assert set(ALERTS) == {alert for alert, _ in every_case()}
 
 
+def test_every_alert_has_its_severity_and_fires_after_its_time() -> None:
+    found: dict[tuple[str, str], set[str]] = {}
+    for rule in (rule for group in groups(watch()) for rule in group["rules"]):
+        found.setdefault((rule["labels"]["severity"], rule["for"]), set()).add(rule["alert"])
+    assert found == SETTINGS
+
+
+def test_every_alert_says_what_to_do_and_names_only_labels_that_it_has() -> None:
+    for rule in (rule for group in groups(watch()) for rule in group["rules"]):
+        assert rule["annotations"]["description"].startswith("Fix: "), rule["alert"]
+        named = set(re.findall(r"\$labels\.(\w+)", rule["annotations"]["summary"]))
+        if kept := re.search(r"\bby \(([\w, ]+)\)", rule["expr"]):
+            assert named <= set(kept[1].split(", ")), rule["alert"]
+
+
 @pytest.mark.parametrize("alert", sorted(ALERTS))
 def test_an_alert_fires_on_what_it_is_for_and_on_nothing_else(rule_file: Path, alert: str) -> None:
     case = dict(every_case())[alert]
@@ -115,6 +157,38 @@ def test_a_counter_that_stuck_at_its_maximum_is_named_because_nothing_else_fires
             case_of("BusbarRailCounterSaturated", stuck, "30m", fires=True),
         ],
     )
+
+
+MAXIMA = {
+    "link_downed_total": 255, "link_error_recovery_total": 255, "symbol_error_total": 65535,
+    "port_errors_received_total": 65535, "port_discards_transmitted_total": 65535,
+    "local_link_integrity_errors_total": 15, "excessive_buffer_overrun_errors_total": 15,
+}  # fmt: skip
+
+
+def test_every_counter_that_sticks_is_known_by_its_maximum(rule_file: Path) -> None:
+    [rule] = [rule for rule in RAIL_RULES if rule.alert == "BusbarRailCounterSaturated"]
+    assert set(rule.series) == set(MAXIMA)
+    tests = [
+        case_of(rule.alert, rail(series, f"{value}x60"), "30m", fires=value == maximum)
+        for series, maximum in MAXIMA.items()
+        for value in (maximum - 1, maximum)
+    ]
+    passes(rule_file, tests)
+
+
+def test_series_of_roce_are_not_missing_where_the_rails_are_infiniband() -> None:
+    assert sorted(ROCE) == ["out_of_buffer_drops_total", "roce_slow_restart_used_total"]
+
+
+def test_an_xid_is_as_critical_as_preflight_says() -> None:
+    listed = {rule.alert: re.findall(r'xid=~"([\d|]+)"', rule.expr) for rule in rules("gpus", watch())}
+    numbers = {alert: {int(each) for each in found[0].split("|")} for alert, found in listed.items() if found}
+    assert numbers == {
+        "BusbarGpuXidCritical": set(FATAL_XIDS),
+        "BusbarGpuXidWarning": {63, 92, 94},
+        "BusbarGpuXidOfProgram": XIDS_OF_PROGRAMS,
+    }
 
 
 def test_a_node_in_quarantine_from_which_nothing_is_expected_has_no_absent_rails(rule_file: Path) -> None:

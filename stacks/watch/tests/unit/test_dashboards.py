@@ -117,26 +117,47 @@ def test_an_expression_that_is_not_valid_would_be_found(tmp_path: Path) -> None:
     assert done.returncode != 0
 
 
-def test_every_expression_finds_series_of_a_cluster_with_faults(tmp_path: Path) -> None:
+def are(folder: Path, values: Mapping[str, float]) -> None:
+    """Expressions have these values after 90 minutes of `series`."""
     tests = [
         {
             "interval": "1m",
             "input_series": [{"series": name, "values": values} for name, values in series().items()],
             "promql_expr_test": [
-                # promtool compares all samples: one that says whether there are any.
-                {
-                    "expr": f"count({expr}) > bool 0",
-                    "eval_time": "90m",
-                    "exp_samples": [{"labels": "{}", "value": 1}],
-                }
-                for expr in expressions()
+                {"expr": expr, "eval_time": "90m", "exp_samples": [{"labels": "{}", "value": value}]}
+                for expr, value in values.items()
             ],
         }
     ]
-    file = tmp_path / "test.yaml"
+    file = folder / "test.yaml"
     file.write_text(yaml.safe_dump({"rule_files": [], "evaluation_interval": "1m", "tests": tests}))
     done = run("test", "rules", file)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+
+
+def test_every_expression_finds_series_of_a_cluster_with_faults(tmp_path: Path) -> None:
+    # promtool compares all samples: one that says whether there are any.
+    are(tmp_path, {f"count({expr}) > bool 0": 1 for expr in expressions()})
+
+
+def test_the_single_numbers_are_those_of_the_cluster(tmp_path: Path) -> None:
+    """Two nodes with eight rails each, of which one is read; a third in quarantine; one alert."""
+    numbers = {
+        "fabric: Fabric passed, A": 1,
+        "fabric: busbw, of the expected value, A": 0.9757,  # 390.28 of 400 GB/s
+        "fabric: Rails that are not ACTIVE, A": 15,
+        "fabric: Nodes in quarantine, A": 1,
+        "fabric: Alerts firing, A": 1,
+        "node: Rails, A": 8,
+        "node: Rails, B": 1,
+        "node: In quarantine, A": 0,
+        "node: Alerts firing, A": 1,
+    }
+    named = named_expressions(VARIABLES)
+    are(
+        tmp_path,
+        {f"round(sum({named[f'busbar-{name}']}), 0.0001)": value for name, value in numbers.items()},
+    )
 
 
 def test_busbar_s_series_in_them_are_those_that_are_written() -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from stacks.watch.package import manifests
-from stacks.watch.package.prometheus import STACK, values
+from stacks.watch.package.prometheus import GRAFANA_SECRET, STACK, values
+from stacks.watch.package.series import CONFIG_MAP
 from stacks.watch.package.sizing import estimate, of_cluster
 from stacks.watch.tests.support import EXISTING, cluster, watch
 
@@ -49,7 +50,33 @@ def test_exporters_run_as_nobody_and_change_nothing_on_a_node() -> None:
 
 def test_series_of_two_pods_are_never_there_at_once() -> None:
     deployment = of_kind(manifests.workloads(watch()), "Deployment")["busbar-metrics"]
-    assert deployment["spec"]["strategy"] == {"type": "Recreate"}
+    assert (deployment["spec"]["replicas"], deployment["spec"]["strategy"]) == (1, {"type": "Recreate"})
+
+
+def test_an_exporter_reads_what_is_mounted_and_is_ready_at_the_port_of_its_service() -> None:
+    found = manifests.workloads(watch())
+    sys = {"path": "/sys", "type": "Directory"}
+    for kind, name, option, source in (
+        ("DaemonSet", "busbar-rails", "--path.sysfs", {"hostPath": sys}),
+        (
+            "Deployment",
+            "busbar-metrics",
+            "--collector.textfile.directory",
+            {"configMap": {"name": CONFIG_MAP}},
+        ),
+    ):
+        its = container(found, kind, name)
+        [volume] = of_kind(found, kind)[name]["spec"]["template"]["spec"]["volumes"]
+        [mount] = its["volumeMounts"]
+        assert f"{option}={mount['mountPath']}" in its["args"]
+        assert volume == {"name": mount["name"], **source}
+        assert its["readinessProbe"] == {"httpGet": {"path": "/", "port": "metrics"}}
+        assert its["ports"] == [{"name": "metrics", "containerPort": manifests.PORT}]
+        [port] = of_kind(found, "Service")[name]["spec"]["ports"]
+        assert port == {"name": "metrics", "port": manifests.PORT, "targetPort": "metrics"}
+    # A device that is added later is seen.
+    [of_host] = container(found, "DaemonSet", "busbar-rails")["volumeMounts"]
+    assert of_host["mountPropagation"] == "HostToContainer"
 
 
 def test_hcas_can_be_limited_to_those_of_the_rails() -> None:
@@ -65,6 +92,11 @@ def test_hcas_can_be_limited_to_those_of_the_rails() -> None:
 def test_the_exporter_of_rails_runs_on_workers_whatever_their_taints() -> None:
     pod = of_kind(manifests.workloads(watch()), "DaemonSet")["busbar-rails"]["spec"]["template"]["spec"]
     assert pod["tolerations"] == [{"operator": "Exists"}]
+    [term] = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
+        "nodeSelectorTerms"
+    ]
+    workers = {"key": "node-role.kubernetes.io/control-plane", "operator": "DoesNotExist"}
+    assert term == {"matchExpressions": [workers]}
     assert "hostNetwork" not in pod
 
 
@@ -96,7 +128,8 @@ def test_rules_find_the_job_and_the_node_of_a_rail_by_the_labels_that_its_monito
 def test_dcgm_exporter_is_read_in_the_namespace_of_the_gpu_operator_or_not_at_all() -> None:
     monitors = of_kind(manifests.monitoring(watch(dcgm_namespace="gpus")), "ServiceMonitor")
     assert monitors["busbar-dcgm"]["spec"]["namespaceSelector"] == {"matchNames": ["gpus"]}
-    assert [each["port"] for each in monitors["busbar-dcgm"]["spec"]["endpoints"]] == ["gpu-metrics"]
+    node = {"sourceLabels": ["__meta_kubernetes_pod_node_name"], "targetLabel": "node"}
+    assert monitors["busbar-dcgm"]["spec"]["endpoints"] == [{"port": "gpu-metrics", "relabelings": [node]}]
     assert "busbar-dcgm" not in of_kind(manifests.monitoring(watch(dcgm=False)), "ServiceMonitor")
 
 
@@ -129,6 +162,16 @@ def test_values_of_prometheus_follow_from_the_configuration_and_the_stack_s_own_
     default = values(HELM_VALUES, watch(stack={"mode": "install"}).stack, 1)["prometheus"]["prometheusSpec"]
     assert default["retention"] == "10d"
     assert "storageClassName" not in default["storageSpec"]["volumeClaimTemplate"]["spec"]
+
+
+def test_grafana_finds_the_dashboards_and_the_password_that_busbar_makes() -> None:
+    grafana = values(HELM_VALUES, watch(stack={"mode": "install"}).stack, 1)["grafana"]
+    assert grafana == {
+        "admin": {"existingSecret": GRAFANA_SECRET},
+        "sidecar": {"dashboards": {"searchNamespace": "ALL"}},
+    }
+    labels = [each["metadata"]["labels"] for each in manifests.dashboards(watch())]
+    assert all(each["grafana_dashboard"] == "1" for each in labels)
 
 
 def test_parts_of_k3s_that_have_no_endpoint_of_their_own_are_not_read() -> None:

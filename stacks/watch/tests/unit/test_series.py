@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from busbar.kube.client import ApiError
 from busbar.kube.nodes import NODES, QUARANTINE
 from stacks.watch.package.series import Sample, SeriesSpec, render, write
 from stacks.watch.tests.promtool import promtool
@@ -61,9 +62,8 @@ def test_every_worker_is_expected_to_have_what_its_pool_has() -> None:
 
 
 def test_resources_that_are_no_devices_are_no_series() -> None:
-    launch = (
-        cluster().pools["h100"].model_copy(update={"resources": {"hugepages-2Mi": "5120Mi", "a.b/c": "x"}})
-    )
+    resources = {"hugepages-2Mi": "5120Mi", "hugepages-1Gi": "1073741824", "a.b/c": "x"}
+    launch = cluster().pools["h100"].model_copy(update={"resources": resources})
     changed = spec().model_copy(update={"pools": {"h100": launch}})
     devices = [s for s in render(changed, {}, {}, NOW) if s.name == "busbar_node_devices_expected"]
     assert {each.labels["resource"] for each in devices} == {"nvidia_com_gpu"}
@@ -124,6 +124,14 @@ def test_a_verdict_that_is_gone_or_is_none_gives_no_floor(stored: Any) -> None:
         found.objects[VERDICT] = stored
     write(found, spec(), NOW)
     assert not [line for line in written(found) if "floor" in line]
+
+
+def test_a_verdict_that_cannot_be_read_now_leaves_the_series_as_they_are() -> None:
+    found = api()
+    found.failures = [None, ApiError("GET", 503, "no leader")]
+    with pytest.raises(ApiError, match="no leader"):
+        write(found, spec(), NOW)
+    assert (found.created, found.patched) == ([], [])
 
 
 def test_the_second_writing_replaces_the_text_of_the_first() -> None:

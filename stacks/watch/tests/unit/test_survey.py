@@ -17,6 +17,10 @@ DEFAULT = {
     "metadata": {"name": "local-path", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}}
 }
 
+NO_DEFAULT = {
+    "metadata": {"name": "nfs", "annotations": {"storageclass.kubernetes.io/is-default-class": "false"}}
+}
+
 
 def crd(kind: str, annotations: dict[str, str] | None = None, group: str = "monitoring.coreos.com") -> Any:
     return {"metadata": {"name": f"{kind}.{group}", "annotations": annotations}, "spec": {"group": group}}
@@ -54,7 +58,7 @@ def test_a_storage_class_that_does_not_exist_is_named() -> None:
     assert found(api(), storage_class="local-path") == []
 
 
-@pytest.mark.parametrize("classes", [[], [{"metadata": {"name": "slow"}}]])
+@pytest.mark.parametrize("classes", [[], [{"metadata": {"name": "slow"}}], [NO_DEFAULT]])
 def test_without_a_default_storage_class_one_must_be_named(classes: Any) -> None:
     [text] = found(api(classes=classes))
     assert text.startswith("no StorageClass is the default one; the cluster has")
