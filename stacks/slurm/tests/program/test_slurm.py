@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pulumi
 import pytest
-from pulumi.runtime import mocks
+from pulumi.runtime import mocks, rpc
 
+from busbar.components.engine.join_tokens import TOKEN_ARGUMENTS
 from busbar.outputs.pool import summarize
 from busbar.preflight.facts import HostRecord, pack
+from stacks.slurm.package.components.hosts import CONTROLLER_SECONDS
 from stacks.slurm.tests.support import compute, configured, facts, slurm
 from tests.program.harness import COMMAND, LOCAL, ROOT, Run, run_program, texts
 from tests.support.verdicts import failing, passing
@@ -18,8 +21,10 @@ from tests.support.verdicts import failing, passing
 KEY, PASSWORD = "KeyOfAllDaemons", "PasswordOfTheDatabase"
 
 
-def up(verdict: dict[str, Any] | None = None, *, preview: bool = False, **changes: Any) -> Run:
-    """Run the program; `verdict`: what the measurement found."""
+def up(
+    verdict: dict[str, Any] | None = None, *, preview: bool = False, failed: str = "", **changes: Any
+) -> Run:
+    """Run the program; `verdict`: what the measurement found; `failed`: a command without a result."""
     made = slurm(**changes)
     found = facts(made)
 
@@ -30,6 +35,8 @@ def up(verdict: dict[str, Any] | None = None, *, preview: bool = False, **change
             return {"stdout": json.dumps(summarize(verdict or passing()))}
         if args.typ.endswith("RandomPassword"):
             return {"result": pulumi.Output.secret(KEY if args.name == "slurm-key" else PASSWORD)}
+        if args.name == failed:
+            return {"stdout": rpc.UNKNOWN}
         return {"stdout": "{}"} if args.typ == COMMAND else {}
 
     return run_program(
@@ -85,8 +92,40 @@ def test_the_controller_gets_the_files_and_the_others_none() -> None:
 def test_a_compute_host_runs_slurmd_with_its_gpus_and_a_login_host_sackd_without(
     host: str, unit: str, gpus: int
 ) -> None:
-    step = up().named(host).inputs["create"]
+    pool = {**configured()["pools"]["h100"], "gpus": 8, "rails": 4}
+    step = up(pools={"h100": pool}).named(host).inputs["create"]
     assert f" UNIT={unit} " in step and f" GPUS={gpus} " in step
+
+
+def test_a_controller_has_the_time_that_jobs_of_removed_hosts_are_waited_for() -> None:
+    def seconds(**changes: Any) -> int:
+        [found] = re.findall(r"timeout -k \d+ (\d+) ", up(**changes).named("controller-ctl").inputs["create"])
+        return int(found)
+
+    times = (seconds(removal={"timeout_seconds": waited}) for waited in (100, 40_000))
+    assert [CONTROLLER_SECONDS + waited for waited in (100, 40_000)] == [*times]
+
+
+def test_a_step_that_failed_fails_the_update_so_that_nothing_is_deleted() -> None:
+    run = up(failed="compute-gpu-2")
+    assert isinstance(run.error, pulumi.RunError) and "a step failed" in str(run.error)
+
+
+def test_hosts_that_passed_are_not_asked_again_but_a_pool_is_measured_anew() -> None:
+    run = up()
+    for name, has_the_previous_result in (("slurm-preflight", True), ("nccl-h100-collect", False)):
+        assert run.named(name).inputs["addPreviousOutputInEnv"] is has_the_previous_result
+
+
+def test_the_key_of_the_daemons_is_never_made_again() -> None:
+    run = up()
+    for name in ("slurm-key", "slurm-database"):
+        assert list(run.named(name).request.ignoreChanges) == [*TOKEN_ARGUMENTS]
+
+
+def test_the_log_of_a_measurement_is_kept_in_the_folder_of_its_pool() -> None:
+    spec = json.loads(up().named("nccl-h100-collect").inputs["stdin"])
+    assert spec["folder"] == ".busbar/test/h100"
 
 
 def test_a_change_of_the_cluster_s_files_changes_no_step_of_a_compute_host() -> None:
@@ -183,6 +222,12 @@ def test_an_invalid_configuration_registers_nothing() -> None:
     )
     assert isinstance(run.error, pulumi.RunError) and run.custom == []
     assert "busbar-slurm:slurmm: unknown key" in str(run.error)
+
+
+def test_what_is_allowed_but_probably_not_intended_is_said_by_the_update() -> None:
+    run = up(validation={"tolerance": 0.6})
+    assert run.error is None
+    assert any("tolerance: 0.6 accepts 40% of the expected bandwidth" in text for text in run.messages)
 
 
 def test_a_preview_of_a_first_update_knows_nothing_and_does_not_fail() -> None:

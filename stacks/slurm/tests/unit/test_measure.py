@@ -18,6 +18,7 @@ from busbar.hosts.remote import ScriptError
 from busbar.judge.archive import Archive
 from stacks.slurm.package import job, measure
 from stacks.slurm.package.measure import Ask, MeasureSpec
+from stacks.slurm.package.status import why_unusable
 from stacks.slurm.tests.support import compute, facts, slurm
 from tests.support.kube_cluster import Clock
 from tests.unit.collect import launcher_log
@@ -122,6 +123,21 @@ def test_the_log_is_read_to_its_last_byte_in_pieces_of_any_size(tmp_path: Path) 
     assert b"".join(Archive(tmp_path / "lab").log_lines()) == LOG
 
 
+def test_lines_that_are_written_while_the_job_ends_are_read_also_without_a_last_newline(
+    tmp_path: Path,
+) -> None:
+    whole = LOG.rstrip(b"\n")
+
+    class Ending(Site):
+        def _status(self, job_id: str) -> dict[str, Any]:
+            found = super()._status(job_id)
+            self.log = whole if found["state"] == "COMPLETED" else self.log
+            return found
+
+    assert measured(Ending(RUNNING, RUNNING, ENDED, log=LOG[:900]), tmp_path)["verdict"] == "pass"
+    assert b"".join(Archive(tmp_path / "lab").log_lines()) == whole
+
+
 def test_another_expectation_is_judged_by_the_kept_log_and_nothing_runs(tmp_path: Path) -> None:
     measured(Site(), tmp_path)
     again = Site()
@@ -147,8 +163,27 @@ def test_the_job_s_name_changes_with_nodes_and_versions_and_not_with_the_expecta
     newer = facts(made, gpu_1={"slurm": "24.11.6-1"})
     more = slurm(pools={"lab": POOL}, validation=VALIDATION, hosts=compute({}, {}, {}))
     other_driver = facts(made, gpu_1={"driver": "590.1"})
+    assert job.measure_spec(made, "lab", facts(made), "x", again="now")["job"] != name
     others = [(made, newer), (more, facts(more)), (made, other_driver)]
     assert name not in [job.measure_spec(each, "lab", found, "x")["job"] for each, found in others]
+
+
+@pytest.mark.parametrize("state", ["idle", "mixed", "allocated", "completing", "IDLE+CLOUD"])
+def test_a_node_that_starts_jobs_is_usable(state: str) -> None:
+    assert why_unusable({"state": state, "reason": "none"}) == ""
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        *("idle*", "allocated*", "down", "DOWN*", "drained", "DRAINING", "fail", "failing", "inval"),
+        *("unknown", "boot", "rebooted", "powered_down", "powering_up", "maint", "reserved"),
+    ],
+)
+def test_a_node_that_starts_no_jobs_is_named_with_slurm_s_words(state: str) -> None:
+    assert why_unusable({"state": state, "reason": "bad fan"}) == f"{state}: bad fan"
+    assert why_unusable({"state": state, "reason": ""}) == state
+    assert why_unusable(None) == "not known to Slurm"
 
 
 def test_a_host_in_quarantine_is_not_measured() -> None:

@@ -222,6 +222,20 @@ def test_equal_hosts_have_equal_facts_whatever_they_are_called() -> None:
     assert facts[0] == facts[1] and facts[0]["gpu_minors"] == ALSO["gpu_minors"]
 
 
+def test_the_first_version_with_a_key_of_its_own_is_new_enough() -> None:
+    assert found({"available": "23.11.0-1"}) == []
+
+
+def test_a_compute_host_must_have_what_its_pool_and_its_measurement_ask_for() -> None:
+    pool = {"gpus": 4, "rails": 2, "rate_gbps": 200, "gpu_model": "A100", "ignore_hcas": ["mlx5_9"]}
+    made = slurm(
+        pools={"h100": {**pool, "link_layer": "ethernet"}},
+        validation={"transport": "rdma", "expected_busbw_gbps": 50},
+    )
+    required = spec(made).requirements_of(GPU_1).model_dump(mode="json", exclude_defaults=True)
+    assert required == {**pool, "min_disk_gb": 1, "link_layer": "ethernet", "transport": "rdma"}
+
+
 def test_names_that_the_controller_cannot_resolve_are_a_warning() -> None:
     assert spec().values(CTL)["NAMES"] == "ctl login gpu-1 gpu-2"
     [only] = found(host=CTL, unresolved=["login", "gpu-1"])
