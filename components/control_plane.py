@@ -264,6 +264,7 @@ class K3sControlPlane(pulumi.ComponentResource):
             KUBECONFIG_DEADLINE_SECONDS,
             # Another number every 90 days, or rotated certificates: an update then reads it again.
             {
+                "NODE_NAME": args.servers[0].name,
                 "RENEWAL": str(k3s.kubeconfig_renewal(datetime.now(UTC).date())),
                 **k3s.rotation_values(self._settings, "certificates"),
             },

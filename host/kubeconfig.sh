@@ -2,7 +2,7 @@
 # Prints the administrator's kubeconfig. K3s issues its certificates for 365 days and renews those with less than
 # 120 days left when it starts (k3s-io/k3s, docs/cli/certificate.md): near the end this server is restarted first.
 #
-# Values: RENEWAL (a number that changes with time, so that an update runs this again before the end).
+# Values: NODE_NAME, RENEWAL (a number that changes with time, so that an update runs this again before the end).
 # Facts, secret: {"kubeconfig"}
 # shellcheck source=/dev/null
 [[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/parts.sh" lib k3s-etcd

@@ -31,7 +31,7 @@ STEPS: dict[str, tuple[set[str], set[str]]] = {
     "nfs-server-lb-1": (MARK | NFS | {"NODE_NAME"}, {"exports", "nfs_conf"}),
     "control-plane-rejoin": ({"NODE_NAME"}, {"machines", "servers"}),
     "control-plane-nodes": ({"NODE_NAME", "AFTER"}, {"machines", "servers"}),
-    "control-plane-kubeconfig": ({"RENEWAL", "ROTATE_CERTIFICATES"}, set()),
+    "control-plane-kubeconfig": ({"NODE_NAME", "RENEWAL", "ROTATE_CERTIFICATES"}, set()),
     "control-plane-server-1": (SERVER, {"config", "registries", "jwt", "proxy", "peer_ca"}),
     "control-plane-server-2": (SERVER, {"config", "registries", "jwt", "proxy"}),
     "worker-gpu-1": (
