@@ -250,7 +250,7 @@ def delete(api: Api, name: str, deadline: Deadline) -> None:
     """
     for path in (
         f"{NODES}/{name}",
-        f"/api/v1/namespaces/kube-system/secrets/{name.lower()}.node-password.k3s",
+        f"/api/v1/namespaces/kube-system/secrets/{name}.node-password.k3s",
     ):
         _delete(api, path, deadline)
 

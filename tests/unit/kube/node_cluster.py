@@ -124,6 +124,20 @@ class Nodes(Cluster):
         return {}
 
 
+class Contended(Nodes):
+    """Somebody else cordons `w-1` just after it was read for the first time."""
+
+    was_read = False
+
+    def get(self, path: str, **query: str) -> JsonObject:
+        found = super().get(path, **query)
+        if path == f"{NODES}/w-1" and not self.was_read:
+            self.was_read = True
+            self.objects[path]["metadata"]["resourceVersion"] = "2"
+            self.objects[path]["spec"]["unschedulable"] = True
+        return found
+
+
 def _merge(into: dict[str, Any], patch: Mapping[str, Any]) -> None:
     for key, value in patch.items():
         if value is None:

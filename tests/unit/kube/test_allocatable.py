@@ -8,7 +8,7 @@ import pytest
 
 from busbar.kube.allocatable import AllocatableSpec, NotAllocatable, shortfalls, wait
 from busbar.kube.client import ApiError
-from busbar.kube.policies import PolicySpec
+from busbar.kube.policies import PolicySpec, state_of
 from tests.support.kube_cluster import Clock, Cluster, node, pod, unreachable, warning
 
 NODES = "/api/v1/nodes"
@@ -115,6 +115,17 @@ def test_a_cluster_policy_that_is_ready_because_it_saw_no_gpu_is_not_ready() -> 
     )
     with pytest.raises(NotAllocatable, match="NoGPUNodes"):
         wait(api, spec(policy=POLICY), Clock(), lambda _: None)
+
+
+def test_a_policy_names_the_parts_that_are_not_ready_and_none_that_it_leaves_out() -> None:
+    parts = [
+        {"name": "state-OFED", "state": "ignore"},
+        {"name": "state-multus-cni", "state": "ready"},
+        {"name": "state-SRIOV-device-plugin", "state": "notReady", "message": "no image"},
+    ]
+    policy = {"metadata": {"name": "nic"}, "status": {"state": "notReady", "appliedStates": parts}}
+    found = state_of(PolicySpec(kind="NicClusterPolicy", path="/"), policy)
+    assert found.summary == "NicClusterPolicy nic: notReady; state-SRIOV-device-plugin is notReady (no image)"
 
 
 def test_a_site_without_a_cluster_policy_is_judged_by_its_devices_alone() -> None:

@@ -13,7 +13,7 @@ from busbar.kube.client import ApiError, JsonObject
 from busbar.kube.drain import NotDrained, PodsRemain, drain, uncordon
 from busbar.kube.nodes import CORDONED, DRAINED, NODES, QUARANTINE, Node
 from tests.support.kube_cluster import unreachable
-from tests.unit.kube.node_cluster import BUDGET, Nodes, node, pod
+from tests.unit.kube.node_cluster import BUDGET, Contended, Nodes, node, pod
 
 GPU = "nvidia.com/gpu"
 
@@ -61,6 +61,13 @@ def test_the_node_is_cordoned_with_the_reason_before_pods_are_evicted_and_stays_
     assert not found.cordoned_by_busbar, "an update uncordons what has its own mark"
 
 
+def test_a_cordon_that_somebody_sets_at_the_same_moment_stays_when_the_worker_comes_back() -> None:
+    cluster = Contended(node("w-1", "b"))
+    drained(cluster)
+    assert not back(cluster)
+    assert seen(cluster).unschedulable
+
+
 def test_pods_that_nothing_starts_again_are_waited_for_and_named() -> None:
     pods = (pod("train", "w-1", "MPIJob"), pod("bare", "w-1", owner=""), pod("app", "w-1"))
     cluster, said = Nodes(node("w-1", "b"), pods=pods), list[str]()
@@ -73,6 +80,18 @@ def test_pods_that_nothing_starts_again_are_waited_for_and_named() -> None:
     assert cluster.log == ["w-1 cordoned", "app evicted"]
     text = "draining; remaining pods: default/train (of a job); default/bare (has no controller)"
     assert any(text in line for line in said)
+
+
+def test_a_pod_that_is_gone_before_its_eviction_is_one_that_ends() -> None:
+    cluster, said = Nodes(node("w-1", "b"), pods=(pod("app", "w-1"),)), list[str]()
+
+    def gone(path: str, _: object) -> JsonObject:
+        cluster.pods = []
+        raise ApiError(f"POST {path}", 404, "not found")
+
+    cluster.create = gone  # type: ignore[method-assign]
+    drained(cluster, said=said)
+    assert any("remaining pods: default/app (ending)" in line for line in said)
 
 
 def test_jobs_are_ended_where_that_was_asked_for() -> None:

@@ -144,6 +144,11 @@ def test_a_site_narrows_the_selectors_further() -> None:
     }
 
 
+def test_the_hcas_that_a_site_lists_itself_take_the_place_of_those_that_preflight_has_found() -> None:
+    listed = ["0000:af:00.0"]
+    assert selectors(selectors={"pciAddresses": listed})["pciAddresses"] == listed != RAILS
+
+
 def test_the_policy_offers_the_configured_resource_from_the_image_of_the_charts_version() -> None:
     site = cluster(
         network_operator={"resource": "rdma/ib", "version": "26.1.2"}, gpu_operator={"version": "v26.3.3"}
