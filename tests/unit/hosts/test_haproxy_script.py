@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.hosts.bash import run
+from tests.unit.hosts.bash import output, run
 
 BALANCER = """
 STATE_DIR=$ROOT/busbar CONFIG=$ROOT/haproxy.cfg KEEPALIVED=$ROOT/keepalived.conf CA_FILE=$ROOT/ca.pem
@@ -187,3 +187,9 @@ def test_the_haproxy_of_the_site_is_enabled_and_runs_again_if_it_did(
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"stopped haproxy\n{again}"
     assert (tmp_path / "haproxy.cfg").read_text() == "good, of the site\n"
+
+
+def test_an_ipv6_address_stands_in_brackets_where_its_health_is_asked_for() -> None:
+    stubs = 'exec 8>&1; curl() { echo "${*: -1}" >&8; echo 200; }; health_path() { echo /livez; }; '
+    asked = output("haproxy", stubs + "healthy fd00::1; healthy 10.0.0.1", API_PORT="6443", CA_FILE="ca")
+    assert asked.splitlines() == ["https://[fd00::1]:6443/livez", "https://10.0.0.1:6443/livez"]

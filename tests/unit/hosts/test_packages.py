@@ -68,6 +68,14 @@ def test_a_missing_package_is_installed_after_an_update_of_the_lists() -> None:
     assert " DPkg::Lock::Timeout=300 " in calls[1], "unattended-upgrades take minutes at the first boot"
 
 
+def test_a_service_that_a_package_starts_does_not_inherit_the_lock_of_the_step() -> None:
+    has = "[[ ! -e /proc/self/fd/9 ]] || echo the lock"
+    prelude = "exec 8>&1 9>/dev/null; " + f'timeout() {{ {{ echo "${{*: -1}}"; {has}; }} >&8; false; }}; '
+    interrupted = "apt_run() { echo dpkg was interrupted; false; }; "
+    for calls in ("apt_update", "apt_change 480 purge haproxy", f"{interrupted}apt_change 480 purge"):
+        assert run("haproxy", f"{prelude}{calls}").stdout in ("update\n", "haproxy\n", "-a\n"), calls
+
+
 LOCKED = "E: Could not get lock /var/lib/apt/lists/lock. It is held by process 812 (apt-get)"
 
 
