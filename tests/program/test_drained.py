@@ -11,7 +11,9 @@ from tests.program.harness import Run, run_program
 from tests.support.clusters import site
 
 
-def ended(monkeypatch: pytest.MonkeyPatch, *, quarantined: bool = False, **drained: str) -> Run:
+def ended(
+    monkeypatch: pytest.MonkeyPatch, *, quarantined: bool = False, preview: bool = False, **drained: str
+) -> Run:
     """An update of three workers, of which only gpu-1 is Ready; `quarantined`: gpu-3."""
     names = [f"gpu-{number}" for number in (1, 2, 3)]
     known = {name.replace("_", "-"): reason for name, reason in drained.items()}
@@ -20,7 +22,7 @@ def ended(monkeypatch: pytest.MonkeyPatch, *, quarantined: bool = False, **drain
     cluster = site(workers={"h100": 3})
     if quarantined:
         cluster["hosts"]["workers"][2]["quarantine"] = "RMA"
-    return run_program(cluster, healthy(cluster))
+    return run_program(cluster, healthy(cluster), preview=preview)
 
 
 def test_a_worker_that_was_drained_is_named_and_may_be_off(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,6 +37,10 @@ def test_a_worker_that_was_drained_is_named_and_may_be_off(monkeypatch: pytest.M
 def test_another_one_that_is_not_ready_fails_the_update(monkeypatch: pytest.MonkeyPatch) -> None:
     run = ended(monkeypatch, gpu_2="fan")
     assert str(run.error).startswith("gpu-3: the Node is not Ready. Fix: ")
+
+
+def test_a_preview_does_not_ask_whether_workers_are_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert ended(monkeypatch, preview=True).error is None
 
 
 def test_a_worker_in_quarantine_may_be_off(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from typer.testing import CliRunner, Result
 
 from busbar.capability import capabilities
 from busbar.cli import build
+from busbar.config.schema import PROJECT
 from busbar.config.stackfile import EXAMPLE
 
 
@@ -26,6 +27,17 @@ def test_a_site_is_written_once_and_no_file_of_it_again(tmp_path: Path) -> None:
     assert again.exit_code == 64
     assert "has Pulumi.yaml, __main__.py, " in again.stderr and "Fix: name another folder" in again.stderr
     assert (tmp_path / "site" / "Pulumi.yaml").read_text() == "mine"
+
+
+def test_a_site_keeps_its_kubeconfig_out_of_git_and_is_the_project_whose_keys_busbar_reads(
+    tmp_path: Path,
+) -> None:
+    assert init(str(tmp_path)).exit_code == 0
+    assert (tmp_path / ".gitignore").read_text().split() == [".venv/", ".busbar/", "__pycache__/"]
+    project = yaml.safe_load((tmp_path / "Pulumi.yaml").read_text())
+    assert (project["name"], project["runtime"]["options"]) == (PROJECT, {"virtualenv": ".venv"})
+    example = yaml.safe_load((tmp_path / EXAMPLE).read_text())["config"]["busbar:cluster"]
+    assert (example["validation"]["enforce"], example["ssh"]["agent"]) == (True, True)
 
 
 def test_a_folder_that_cannot_be_written_is_named_with_the_reason(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ api() {
     "delete node "*)
       echo "$3 deleted" >>"$ROOT/log"
       sed -i "/^$3|/d" "$ROOT/nodes" ;;
-    "delete namespace "*) echo "namespace $3 deleted" >>"$ROOT/log" ;;
+    "delete namespace "*" --ignore-not-found --wait=false") echo "namespace $3 deleted" >>"$ROOT/log" ;;
     "-n kube-system delete secret "*" --ignore-not-found "*) echo "$5" >>"$ROOT/secrets" ;;
     *) echo "unexpected: $*" >&2; return 1 ;;
   esac
