@@ -124,7 +124,7 @@ def test_a_policy_names_the_parts_that_are_not_ready_and_none_that_it_leaves_out
         {"name": "state-SRIOV-device-plugin", "state": "notReady", "message": "no image"},
     ]
     policy = {"metadata": {"name": "nic"}, "status": {"state": "notReady", "appliedStates": parts}}
-    found = state_of(PolicySpec(kind="NicClusterPolicy", path="/"), policy)
+    found = state_of(POLICY.model_copy(update={"kind": "NicClusterPolicy"}), policy)
     assert found.summary == "NicClusterPolicy nic: notReady; state-SRIOV-device-plugin is notReady (no image)"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -85,7 +86,7 @@ def test_pods_that_nothing_starts_again_are_waited_for_and_named() -> None:
 def test_a_pod_that_is_gone_before_its_eviction_is_one_that_ends() -> None:
     cluster, said = Nodes(node("w-1", "b"), pods=(pod("app", "w-1"),)), list[str]()
 
-    def gone(path: str, _: object) -> JsonObject:
+    def gone(path: str, body: Mapping[str, Any]) -> JsonObject:
         cluster.pods = []
         raise ApiError(f"POST {path}", 404, "not found")
 
