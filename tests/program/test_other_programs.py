@@ -12,6 +12,7 @@ import pytest
 import yaml
 from pulumi.runtime import mocks
 
+from busbar.hosts.scripts import values_of
 from busbar.outputs.pool import summarize
 from busbar.preflight.spec import Spec
 from tests.program.answers import healthy
@@ -207,3 +208,5 @@ def test_k3s_has_the_given_settings_and_workers_join_the_given_api(on_hosts: Run
 
 def test_an_nfs_server_exports_the_folder_to_the_given_workers(on_hosts: Run) -> None:
     assert "/srv/files 192.0.2.31(rw," in given(on_hosts, "nfs-files", "exports")
+    values = values_of(on_hosts.named("nfs-files").inputs["create"])
+    assert (values["SQUASH"], values["ALLOW_SYSTEM_DISK"]) == ("all", "false")
