@@ -15,7 +15,7 @@ from busbar.collect.watch import phase
 from busbar.judge import verdict
 from busbar.judge.archive import Archive
 from busbar.judge.checks import JobOutcome, Model
-from busbar.judge.collector import Collector
+from busbar.judge.collector import Collector, JobNeverStarted
 from busbar.kube import pods as kube_pods
 from busbar.kube.client import Api, ApiError, JsonObject
 from busbar.kube.wait import Clock, Deadline, ProgressCallback
@@ -125,7 +125,17 @@ class StageLog:
 
 
 class StageWatch(JobWatch):
-    """The job of a stage: it starts without workers that cannot."""
+    """The job of a stage: it starts without workers that cannot.
+
+    `kept_waiting`: node -> why its worker does not run, where the launcher could not start and others run.
+    """
+
+    def __init__(
+        self, api: Api, namespace: str, name: str, deadline: Deadline, progress: ProgressCallback
+    ) -> None:
+        super().__init__(api, namespace, name, deadline, progress)
+        self.kept_waiting: dict[str, str] = {}
+        self._workers_since: float | None = None
 
     def why_absent(self, nodes: list[str]) -> dict[str, str]:
         """Why each of these nodes has no worker that answers, from the pods as they are now."""
@@ -146,7 +156,27 @@ class StageWatch(JobWatch):
     def _raise_if_it_cannot_start(
         self, job: JsonObject, pods: list[JsonObject], seen: list[JsonObject]
     ) -> None:
-        super()._raise_if_it_cannot_start(job, [pod for pod in pods if not is_worker(pod)], seen)
+        launchers = [pod for pod in pods if not is_worker(pod)]
+        try:
+            super()._raise_if_it_cannot_start(job, launchers, seen)
+            self._raise_if_only_workers_start(pods, launchers)
+        except JobNeverStarted:
+            why = {pod["spec"].get("nodeName"): self._why(pod) for pod in pods if is_worker(pod)}
+            missing = {node: reason for node, reason in why.items() if node and reason != SILENT}
+            # Where none runs it is not the nodes.
+            self.kept_waiting = missing if len(missing) < len(why) else {}
+            raise
+
+    def _raise_if_only_workers_start(self, pods: list[JsonObject], launchers: list[JsonObject]) -> None:
+        """As a worker: a launcher on a node whose runtime hangs has no condition that says so."""
+        now = self.deadline.elapsed
+        if not any(kube_pods.readiness([pod])[0] for pod in pods if is_worker(pod)):
+            self._workers_since = None
+        elif self._workers_since is None:
+            self._workers_since = now
+        elif now - self._workers_since >= script.WORKER_SECONDS:
+            why = f"workers run, and the launcher has not started after {script.WORKER_SECONDS} s"
+            raise JobNeverStarted([why, *self.findings(launchers)])
 
 
 class StageCollector(Collector[StageLog, StageVerdict]):
@@ -216,4 +246,5 @@ def run_stage(
     try:
         return run(api, plan, seconds, collector.run, clock, progress)
     finally:
+        log.absent = log.absent or watch.kept_waiting
         keep(log)

@@ -197,7 +197,7 @@ class Diagnosis:
                     if stage == "A":
                         self._plan(state, state.nodes)
                     state.planned[stage] = self._groups(state, stage)
-                if state.left(stage):
+                while state.left(stage) and not state.stopped:
                     self._stage(state, stage, deadline, before)
                 if state.stopped:
                     break
@@ -291,7 +291,7 @@ class Diagnosis:
             ),
         )
         self.progress(f"stage {stage}: {len(groups)} groups on {len(nodes)} nodes, {seconds:.0f} s at most")
-        began = self.clock.now()
+        began, absent = self.clock.now(), len(state.absent)
         try:
             folder, keep = self.scope.folder / stage, partial(state.add, stage)
             made = replace(made, job=job)
@@ -300,7 +300,9 @@ class Diagnosis:
             elapsed = self.clock.now() - began
             state.seconds += elapsed
             state.node_seconds += elapsed * len(nodes)
-        if left := state.left(stage):
+        # A launcher that could not start where a worker could not either starts on another node.
+        again = not verdict.results and len(state.absent) > absent
+        if (left := state.left(stage)) and not again:
             reasons = "; ".join(verdict.reasons) or _OVER
             state.stopped = f"stage {stage}: {len(left)} of {len(groups)} groups have not run: {reasons}"
 

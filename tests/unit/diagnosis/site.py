@@ -36,7 +36,7 @@ class Site:
     """Workers of one pool in rail groups, each with 8 GPUs and 8 rails.
 
     `slow`: see mpirun.py. `missing`: node -> how the pod of its worker is. `hanging`: nodes whose worker does
-    not answer ssh.
+    not answer ssh. `launcher_on`: where the pod of the launcher is, as that node's worker.
     """
 
     folder: Path
@@ -44,6 +44,7 @@ class Site:
     slow: Mapping[str, float] = field(default_factory=dict)
     missing: Mapping[str, dict[str, Any]] = field(default_factory=dict)
     hanging: tuple[str, ...] = ()
+    launcher_on: str = ""
     validation: Mapping[str, Any] = field(default_factory=dict)
     quarantine: Mapping[str, str] = field(default_factory=dict)
 
@@ -95,17 +96,21 @@ class Site:
         for number, node in enumerate(reversed(nodes)):
             worker = f"{name}-worker-{number}"
             hosts.append(f"{worker}.{name}.ns.svc")
-            self.api.objects[f"{base}/{worker}"] = self._worker(job, worker, node)
+            self.api.objects[f"{base}/{worker}"] = self._pod(job, worker, node)
             if node not in self.missing:
                 (self.folder / "bin" / "nodes" / hosts[-1]).write_text(f"{node}\n")
             if node in self.hanging:
                 (self.folder / "bin" / "hangs" / hosts[-1]).touch()
+        if self.launcher_on in {*nodes} & {*self.missing}:
+            pending = f"{name}-launcher-x"
+            self.api.objects[f"{base}/{pending}"] = self._pod(job, pending, self.launcher_on, "launcher")
+            return
         text = self._launch(launcher, hosts)
         self.api.run_job(job, text)
 
-    def _worker(self, job: JsonObject, name: str, node: str) -> JsonObject:
+    def _pod(self, job: JsonObject, name: str, node: str, role: str = "worker") -> JsonObject:
         ready = {"conditions": [{"type": "Ready", "status": "True"}]}
-        made: JsonObject = pod(name, **self.missing.get(node, ready))
+        made: JsonObject = pod(name, role, **self.missing.get(node, ready))
         made["metadata"]["labels"]["training.kubeflow.org/job-name"] = job["metadata"]["name"]
         made["metadata"]["ownerReferences"] = [{"uid": job["metadata"]["uid"]}]
         made["spec"] = {"nodeName": node, "containers": []}

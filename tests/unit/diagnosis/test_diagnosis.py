@@ -19,7 +19,7 @@ from tests.unit.diagnosis.site import Site
 from tests.unit.measure.foreign import holder
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(groups, "WORKER_SECONDS", 2)
     monkeypatch.setattr(groups, "LOGIN_SECONDS", 1)
@@ -27,6 +27,10 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def named(found: Findings) -> list[tuple[str, str]]:
     return [(row.cause, row.where) for row in found.rows]
+
+
+WAITING = {"waiting": {"reason": "ImagePullBackOff", "message": "not found"}}
+IMAGE = {"phase": "Pending", "containerStatuses": [{"name": "nccl", "state": WAITING}]}
 
 
 def test_where_nothing_is_slow_one_job_says_so_and_nothing_is_left(tmp_path: Path) -> None:
@@ -76,12 +80,11 @@ def test_a_slow_rail_has_its_two_runs_their_partners_and_the_commands_for_them(t
     )
 
 
+@pytest.mark.usefixtures("impatient")
 def test_a_worker_that_does_not_start_is_left_out_with_its_reason_and_its_partner_is_judged(
     tmp_path: Path,
 ) -> None:
-    waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "not found"}}
-    missing = {"phase": "Pending", "containerStatuses": [{"name": "nccl", "state": waiting}]}
-    site = Site(tmp_path, groups=(4,), missing={"gpu-2": missing})
+    site = Site(tmp_path, groups=(4,), missing={"gpu-2": IMAGE})
     found = site.diagnose()
     assert (named(found), found.exit_code) == ([], 2)
     assert list(found.absent) == ["gpu-2"] and "ImagePullBackOff" in found.absent["gpu-2"]
@@ -89,6 +92,28 @@ def test_a_worker_that_does_not_start_is_left_out_with_its_reason_and_its_partne
     assert all("gpu-2" not in group for group in site.jobs[1])
 
 
+@pytest.mark.parametrize("pending", [IMAGE, {"phase": "Pending"}], ids=["image", "nothing is said"])
+@pytest.mark.usefixtures("impatient")
+def test_a_launcher_that_cannot_start_where_a_worker_cannot_either_starts_on_another_node(
+    pending: dict[str, Any], tmp_path: Path
+) -> None:
+    site = Site(tmp_path, groups=(4,), missing={"gpu-2": pending}, launcher_on="gpu-2")
+    found = site.diagnose()
+    assert ([*found.absent], sorted(found.healthy)) == (["gpu-2"], ["gpu-1", "gpu-3", "gpu-4"])
+    assert (found.stopped, found.exit_code) == ("", 2)
+    assert site.clock.time < 300
+
+
+@pytest.mark.usefixtures("impatient")
+def test_where_no_worker_runs_the_launcher_s_node_is_not_at_fault(tmp_path: Path) -> None:
+    nowhere = {f"gpu-{number}": IMAGE for number in range(1, 5)}
+    site = Site(tmp_path, groups=(4,), missing=nowhere, launcher_on="gpu-2")
+    found = site.diagnose()
+    assert (found.absent, found.healthy, found.exit_code, len(site.jobs)) == ({}, (), 2, 1)
+    assert "ImagePullBackOff" in found.stopped
+
+
+@pytest.mark.usefixtures("impatient")
 def test_a_worker_that_is_waited_for_takes_no_time_from_the_others(tmp_path: Path) -> None:
     # The first one of the hostfile, where one group runs at a time.
     one = {"diagnose": {"parallel": 1}}
@@ -97,6 +122,7 @@ def test_a_worker_that_is_waited_for_takes_no_time_from_the_others(tmp_path: Pat
     assert ([*found.absent], sorted(found.healthy)) == (["gpu-4"], ["gpu-1", "gpu-2", "gpu-3"])
 
 
+@pytest.mark.usefixtures("impatient")
 def test_where_more_workers_are_waited_for_than_at_the_same_time_each_is_asked_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,6 +131,7 @@ def test_where_more_workers_are_waited_for_than_at_the_same_time_each_is_asked_o
     assert sorted(site.diagnose().healthy) == ["gpu-1", "gpu-2", "gpu-3"]
 
 
+@pytest.mark.usefixtures("impatient")
 def test_a_worker_that_runs_and_does_not_answer_ssh_is_named(tmp_path: Path) -> None:
     found = Site(tmp_path, groups=(4,), hanging=("gpu-2",)).diagnose()
     assert (named(found), found.exit_code, found.absent) == ([("node", "gpu-2")], 1, {})
