@@ -321,6 +321,8 @@ def test_a_user_has_a_home_and_keys_that_others_cannot_read_and_each_key_once(ho
     assert not set(made) & set(joins(host, users=users))
     keys = f"{home}/.ssh/authorized_keys"
     assert (host.root / keys[1:]).read_text() == "ssh-ed25519 AAAA ada@here\n"
+    joins(host, users="user ada 5001\nkey ssh-ed25519 AAAA ada\n")
+    assert (host.root / keys[1:]).read_text() == "ssh-ed25519 AAAA ada@here\nssh-ed25519 AAAA ada\n"
     assert host.files()[keys] == "600"
     host.facts("slurm/member", {}, VERB="remove", **MEMBER)
     assert "userdel ada" in host.steps

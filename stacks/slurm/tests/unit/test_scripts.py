@@ -152,7 +152,7 @@ def test_a_removed_node_is_drained_and_its_jobs_are_respected(
 
 
 USERS = """
-STATE_DIR=$PWD; HOME_PATH=$PWD/home; mkdir home; printf 'old\nstays\n' >users.created
+STATE_DIR=$PWD; HOME_PATH=$PWD/home; mkdir home; printf 'old\nstays\nst\n' >users.created
 payload() { printf 'user ada 5001\nkey ssh-ed25519 AAAA ada@here\nuser new 5002\nuser stays 5003\n'; }
 id() { [[ $2 != new && $2 != gone ]]; }
 install() { mkdir "${@: -1}"; }
@@ -164,7 +164,11 @@ apply_users; sort users.created; ls home
 def test_users_are_created_where_they_are_missing_and_only_busbar_s_are_deleted(tmp_path: Path) -> None:
     done = run("slurm/member", f"cd {tmp_path}; {USERS}")
     changes = [line for line in done.stderr.splitlines() if line.startswith("user")]
-    assert changes == [f"useradd -u 5002 -U -M -d {tmp_path}/home/new -s /bin/bash new", "userdel old"]
+    assert changes == [
+        f"useradd -u 5002 -U -M -d {tmp_path}/home/new -s /bin/bash new",
+        "userdel old",
+        "userdel st",
+    ]
     assert done.stdout.splitlines() == ["new", "stays", "ada", "new", "stays"], done.stderr
     assert "runuser -u ada -- sh -c" in done.stderr and "ssh-ed25519 AAAA ada@here" in done.stderr
 
@@ -173,7 +177,7 @@ def test_a_user_that_could_not_be_created_is_not_remembered_as_busbar_s(tmp_path
     call = f"cd {tmp_path}; {USERS.replace('apply_users;', '')} useradd() {{ false; }}; apply_users"
     done = run("slurm/member", call)
     assert done.returncode == 1 and "user new cannot be created" in done.stderr
-    assert (tmp_path / "users.created").read_text() == "old\nstays\n"
+    assert (tmp_path / "users.created").read_text() == "old\nstays\nst\n"
 
 
 HOME = """
@@ -189,7 +193,12 @@ def test_homes_are_mounted_from_their_server_and_unmounted_where_there_is_none(t
     at = f"cd {tmp_path}; "
     assert output("slurm/member", at + HOME, HOME_SERVER="") == ""
     mounted = output("slurm/member", at + HOME, HOME_SERVER="10.0.0.1")
-    assert f"What=10.0.0.1:{tmp_path}/home\nWhere={tmp_path}/home\nType=nfs4\nOptions=hard," in mounted
+    # It waits for a server that is gone, and is mounted at each boot when the network is there.
+    assert mounted.startswith(
+        f"write /etc/systemd/system/{tmp_path}/home.mount\n# Written by busbar\n[Mount]\n"
+        f"What=10.0.0.1:{tmp_path}/home\nWhere={tmp_path}/home\nType=nfs4\nOptions=hard,noatime,nosuid\n\n"
+        "[Install]\nWantedBy=remote-fs.target\n"
+    )
     assert f"start {tmp_path}/home.mount 10.0.0.1\n{tmp_path}/home\n" in mounted
     assert "stop" not in output("slurm/member", at + HOME, HOME_SERVER="10.0.0.1")
     elsewhere = output("slurm/member", at + HOME.replace("/home\n", "/new\n"), HOME_SERVER="10.0.0.1")
@@ -264,6 +273,11 @@ def test_a_job_that_has_not_ended_is_not_submitted_again(existing: str, job: str
     found = output("slurm/job", SUBMIT.replace("EXISTING", existing), FOLDER=str(tmp_path), **JOB)
     assert json.loads(found) == {"job_id": job}
     assert (tmp_path / "asked").exists() == (job == "12")
+    if job == "12":
+        assert (tmp_path / "asked").read_text().split() == [
+            *("sbatch", "--parsable", "--chdir=/", "--job-name=nccl-a", "--partition=p"),
+            *("--nodelist=a,b", "--nodes=2", "--output=/x"),
+        ]
 
 
 @pytest.mark.parametrize(
