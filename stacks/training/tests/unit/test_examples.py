@@ -65,6 +65,10 @@ def test_a_pod_has_whole_workers_rdma_and_a_large_shared_memory(name: str) -> No
         assert pod["runtimeClassName"] == "nvidia"
         [shm] = [volume for volume in pod["volumes"] if volume["name"] == "shm"]
         assert shm["emptyDir"]["medium"] == "Memory"
+        assert {"name": "shm", "mountPath": "/dev/shm"} in container["volumeMounts"]
+        env = {each["name"]: each["value"] for each in container.get("env", ())}
+        # With torchrun every start of the ranks has a store of its own.
+        assert name == "mpijob.yaml" or env["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] == "1"
 
 
 @pytest.mark.parametrize("name", SPELLED_OUT)
@@ -104,9 +108,15 @@ def test_the_elastic_job_leaves_the_meeting_to_the_operator_because_it_has_no_ma
     assert not [word for word in command if word.startswith("--")]
 
 
-def test_master_and_worker_run_the_same_pod() -> None:
+def test_master_and_worker_run_the_same_pod_and_meet_at_the_master() -> None:
     found = replicas("pytorchjob.yaml")
     assert found["Master"]["template"] == found["Worker"]["template"]
+    [container] = found["Master"]["template"]["spec"]["containers"]
+    assert container["command"] == [
+        "torchrun", "--rdzv-backend=c10d", "--rdzv-id=pytorch",
+        "--rdzv-endpoint=$(MASTER_ADDR):$(MASTER_PORT)", "--max-restarts=3", "/program/train.py",
+        "/checkpoints/pytorch",
+    ]  # fmt: skip
 
 
 def test_mpirun_gets_options_and_their_values_as_words_and_a_rank_per_gpu() -> None:

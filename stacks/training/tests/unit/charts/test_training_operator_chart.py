@@ -308,14 +308,18 @@ def test_the_controller_may_do_what_its_jobs_need() -> None:
         role for role in of_kind(render(), "ClusterRole") if role["metadata"]["name"] == "training-operator"
     ]
     every = ["get", "list", "watch", "create", "update", "patch", "delete"]
-    assert {tuple(rule["resources"]): rule["verbs"] for rule in role["rules"]} == {
-        ("pytorchjobs",): every,
-        ("pytorchjobs/status",): ["get", "update", "patch"],
-        ("pytorchjobs/finalizers",): ["update"],
-        ("pods",): every,
-        ("services",): ["get", "list", "watch", "create", "delete"],
-        ("events",): every,
-        ("horizontalpodautoscalers",): every,
-        ("podgroups",): every,
-        ("validatingwebhookconfigurations",): ["get", "list", "watch", "update"],
-    }
+    assert [(rule["apiGroups"], rule["resources"], rule["verbs"]) for rule in role["rules"]] == [
+        (["kubeflow.org"], ["pytorchjobs"], every),
+        (["kubeflow.org"], ["pytorchjobs/status"], ["get", "update", "patch"]),
+        (["kubeflow.org"], ["pytorchjobs/finalizers"], ["update"]),
+        ([""], ["pods"], every),
+        ([""], ["services"], ["get", "list", "watch", "create", "delete"]),
+        ([""], ["events"], every),
+        (["autoscaling"], ["horizontalpodautoscalers"], every),
+        (["scheduling.x-k8s.io", "scheduling.volcano.sh"], ["podgroups"], every),
+        (
+            ["admissionregistration.k8s.io"],
+            ["validatingwebhookconfigurations"],
+            ["get", "list", "watch", "update"],
+        ),
+    ]

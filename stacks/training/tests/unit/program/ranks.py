@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 PROGRAM = Path(__file__).resolve().parents[3] / "program"
 WORLD, PER_HOST = 4, 2
@@ -104,6 +105,36 @@ def run(folder: Path, act: Callable[[int], Any]) -> Ran:
     )
 
 
+SAFE = ["save", "fsync .checkpoint.pt", "rename to checkpoint.pt", "fsync folder"]
+"""The steps of `writes` after which a crash leaves either the former file or the whole new one."""
+
+
+def writes(act: Callable[[], None]) -> list[str]:
+    """The steps by which ACT writes a checkpoint; names without what is behind their last dot."""
+    calls: list[str] = []
+    torch, fsync, replace = sys.modules["torch"], os.fsync, Path.replace
+
+    def save(value: Any, file: Any) -> None:
+        calls.append("save")
+        file.write(b"x")
+
+    def synced(fd: Any) -> None:
+        calls.append(f"fsync {Path(os.readlink(f'/proc/self/fd/{fd}')).name.rpartition('.')[0]}")
+        fsync(fd)
+
+    def rename(path: Path, target: Path) -> Path:
+        calls.append(f"rename to {target.name}")
+        return replace(path, target)
+
+    with (
+        mock.patch.object(torch, "save", save),
+        mock.patch.object(os, "fsync", synced),
+        mock.patch.object(Path, "replace", rename),
+    ):
+        act()
+    return calls
+
+
 def import_program(modules: Mapping[str, Any]) -> None:
     """Make the program's modules importable; they find these modules in place of torch."""
     sys.modules.update(modules)
@@ -125,7 +156,10 @@ def stand_in(dist: Any) -> dict[str, Any]:
     }
     for name, value in named.items():
         setattr(torch, name, value)
-    return {"torch": torch, "torch.distributed": dist, "torch.nn": torch.nn}
+    parallel = types.SimpleNamespace(DistributedDataParallel=None)
+    return {
+        "torch": torch, "torch.distributed": dist, "torch.nn": torch.nn, "torch.nn.parallel": parallel,
+    }  # fmt: skip
 
 
 def _rank(rank: int, barrier: Any, folder: Path, act: Callable[[int], Any]) -> None:

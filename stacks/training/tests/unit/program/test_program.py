@@ -20,7 +20,7 @@ import pytest
 
 from stacks.training.package import log
 from stacks.training.tests.unit.made import starts
-from stacks.training.tests.unit.program.ranks import PER_HOST, PROGRAM, WORLD, Tensor, run
+from stacks.training.tests.unit.program.ranks import PER_HOST, PROGRAM, SAFE, WORLD, Tensor, run, writes
 from stacks.training.tests.unit.test_proof import container, on_storage, rendered
 
 [RECORDS, *_] = get_args(log.AnyRecord)
@@ -343,29 +343,21 @@ def test_every_rank_resumes_with_what_rank_0_wrote_on_shared_and_on_local_storag
 
 def test_a_checkpoint_has_its_name_only_when_all_of_it_is_on_the_disk(tmp_path: Path) -> None:
     def act(_: int) -> Any:
-        checkpoint, calls = module("checkpoint"), list[str]()
-        torch, real, replace = module("torch"), os.fsync, Path.replace
+        checkpoint, model = module("checkpoint"), Model(1.0)
+        return writes(lambda: checkpoint.save(tmp_path / "folder.d", 1, model, Optimizer(model, 1.0)))
 
-        def save(value: Any, file: Any) -> None:
-            calls.append("save")
-            file.write(b"x")
+    assert run(tmp_path, act).returned == [SAFE, [], [], []]
 
-        def fsync(fd: Any) -> None:
-            calls.append(f"fsync {Path(os.readlink(f'/proc/self/fd/{fd}')).name.rpartition('.')[0]}")
-            real(fd)
 
-        def rename(path: Path, target: Path) -> Path:
-            calls.append(f"rename to {target.name}")
-            return replace(path, target)
-
-        torch.save, os.fsync, checkpoint.Path.replace = save, fsync, rename
-        model = Model(1.0)
-        checkpoint.save(tmp_path / "folder.d", 1, model, Optimizer(model, 1.0))
-        return calls
+def test_the_checkpoint_of_an_example_too(tmp_path: Path) -> None:
+    def act(rank: int) -> Any:
+        sys.path.insert(0, str(PROGRAM.with_name("examples")))
+        path = tmp_path / f"{rank}.d" / "checkpoint.pt"
+        return writes(lambda: module("train").save(path, {}))
 
     assert run(tmp_path, act).returned == [
-        ["save", "fsync .checkpoint.pt", "rename to checkpoint.pt", "fsync folder"], [], [], [],
-    ]  # fmt: skip
+        [step.replace("folder", str(rank)) for step in SAFE] for rank in range(WORLD)
+    ]
 
 
 # ---- times -------------------------------------------------------------------------------------------------
