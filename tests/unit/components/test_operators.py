@@ -158,6 +158,12 @@ def test_every_worker_is_waited_for_with_what_its_own_pool_expects() -> None:
     )
 
 
+def test_a_measurement_asks_for_the_hcas_by_the_name_that_the_network_operator_offers_them_under() -> None:
+    job = program(network_operator={"resource": "rdma/ib"}).named("nccl-a-job").inputs
+    [container] = job["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]
+    assert container["resources"]["limits"].keys() == {"nvidia.com/gpu", "rdma/ib"}
+
+
 def test_the_policy_follows_the_release_that_brings_its_kind_and_is_followed_by_the_wait(run: Run) -> None:
     [policy] = run.of_type(POLICY)
     assert policy.inputs["metadata"]["name"] == "nic-cluster-policy"
