@@ -40,11 +40,12 @@ def test_a_run_whose_data_went_over_the_networks_passes() -> None:
         (counted(eth0=[DATA, DATA], net1=[0, 5000], net2=[0, 0]), "interfaces.not_used"),
         (counted(eth0=[DATA, DATA], net1=[DATA, DATA], net2=[0, 0]), "interfaces.not_used"),
         (counted(eth0=[0, 0], net1=[0, DATA], net2=[0, 0]), "interfaces.not_used"),
+        (counted(eth0=[0, 0], net1=[4 * GIB, DATA], net2=[0, 0]), "interfaces.not_used"),
         (counted(eth0=[DATA, DATA]), "interfaces.not_used"),
         (counted(hosts=1, eth0=[0, 0], net1=[DATA, DATA]), "interfaces.not_counted"),
         ([*first(), *second()], "interfaces.not_counted"),
     ],
-    ids=["eth0", "both", "one host not", "no net1", "one host", "no record"],
+    ids=["eth0", "both", "one host not", "a part", "no net1", "one host", "no record"],
 )
 def test_data_that_went_another_way_are_named(records: list[Record], code: str) -> None:
     assert judged(records) == {code}

@@ -149,6 +149,22 @@ def test_a_run_whose_loss_jumps_after_the_resume_has_loaded_another_state() -> N
     assert f"step {CHECKPOINT_STEP + 1} had the loss" in found.reasons[0]
 
 
+def test_every_restart_must_resume_from_the_checkpoint_with_nearly_the_same_loss() -> None:
+    interrupted = second()[: len(starts()) + 1]
+    last = changed(second(), "resume", step=14)
+    found = verdict([*first(), *interrupted, step(CHECKPOINT_STEP + 1), *last])
+    assert "recovery.other_checkpoint" in codes(found)
+    loss = first()[-3]["loss"]
+    assert codes(verdict([*first(), *changed(second(), "step", 0, loss=loss * 1.01)])) == {
+        "recovery.other_loss"
+    }
+
+
+def test_the_loss_must_fall_by_the_part_that_is_asked_for() -> None:
+    assert verdict(min_loss_drop=0.95).passed
+    assert codes(verdict(min_loss_drop=0.999)) == {"loss.not_falling"}
+
+
 def test_several_restarts_pass_where_each_resumes_from_the_checkpoint() -> None:
     interrupted = second()[: len(starts()) + 1]
     found = verdict([*first(), *interrupted, step(CHECKPOINT_STEP + 1), *second()])

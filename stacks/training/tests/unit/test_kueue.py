@@ -105,7 +105,12 @@ def test_jobs_of_training_operator_v1_are_queued_where_it_is_installed() -> None
 
 def test_a_job_whose_pods_are_not_all_ready_in_time_gives_its_quota_back() -> None:
     waits = configuration(kueue={"enabled": True, "pods_ready_seconds": 600})["waitForPodsReady"]
-    assert waits["timeout"] == "600s"
+    assert waits == {"timeout": "600s", "blockAdmission": False}
+
+
+def test_one_controller_acts_at_a_time_on_jobs_of_any_namespace() -> None:
+    assert configuration()["leaderElection"]["leaderElect"] is True
+    assert kueue.cluster_queue(target(), training())["spec"]["namespaceSelector"] == {}
 
 
 def test_the_stack_s_own_values_win() -> None:

@@ -263,6 +263,12 @@ def test_over_roce_gids_are_chosen_by_family_and_network_and_never_by_a_fixed_in
     assert env(found)["NCCL_IB_TC"] == "106"
 
 
+def test_over_roce_the_range_has_all_of_a_large_network_in_it() -> None:
+    subnets = (rail(0, **whereabouts("192.168.10.0/24")), rail(1, **whereabouts("192.168.12.0/22")))
+    _, found = target(*subnets, pool=ROCE)
+    assert env(found)["NCCL_IB_ADDR_RANGE"] == "192.168.8.0/21"
+
+
 def test_over_roce_with_ipv6_the_family_is_that_of_the_networks() -> None:
     _, found = target(rail(0, **whereabouts("fd02::/64")), pool=ROCE)
     assert (env(found)["NCCL_IB_ADDR_FAMILY"], env(found)["NCCL_IB_ADDR_RANGE"]) == ("AF_INET6", "fd02::/64")

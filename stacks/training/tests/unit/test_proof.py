@@ -166,6 +166,17 @@ def test_nccl_has_the_settings_and_the_shared_memory_of_the_pool_s_validation() 
     assert {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "32Gi"}} in pod(found)["volumes"]
 
 
+def test_the_stack_s_own_environment_comes_last_and_devices_of_the_profile_are_mounted() -> None:
+    found = rendered(
+        {"env": {"NCCL_SOCKET_IFNAME": "eth1", "PYTHONUNBUFFERED": "0"}},
+        pool={"gpu_model": "A100"},
+        validation={"profile": "a100-ib-8x200-gdrcopy"},
+    )
+    assert (env(found)["NCCL_SOCKET_IFNAME"], env(found)["PYTHONUNBUFFERED"]) == ("eth1", "0")
+    paths = [volume["hostPath"]["path"] for volume in pod(found)["volumes"] if "hostPath" in volume]
+    assert paths == ["/dev/gdrdrv"]
+
+
 def test_the_ranks_meet_at_the_pod_with_index_0_by_its_name_in_the_headless_service() -> None:
     found = rendered()
     assert found.service == {

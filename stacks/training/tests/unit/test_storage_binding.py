@@ -201,10 +201,11 @@ def test_a_class_that_binds_at_once_is_told_nothing() -> None:
 
 
 def test_a_volume_that_would_go_with_its_claim_is_changed_to_stay() -> None:
-    api, said = cluster(volume=volume("Delete")), list[str]()
-    bind(api, spec(), Clock(), said.append)
-    assert api.patched == [(VOLUME, {"spec": {"persistentVolumeReclaimPolicy": "Retain"}})]
-    assert said == ["PersistentVolume pv-1: reclaim policy Delete changed to Retain; its data stay"]
+    for policy in ("Delete", "Recycle"):
+        api, said = cluster(volume=volume(policy)), list[str]()
+        bind(api, spec(), Clock(), said.append)
+        assert api.patched == [(VOLUME, {"spec": {"persistentVolumeReclaimPolicy": "Retain"}})]
+        assert said == [f"PersistentVolume pv-1: reclaim policy {policy} changed to Retain; its data stay"]
 
 
 def test_a_volume_that_stays_is_left_as_it_is() -> None:

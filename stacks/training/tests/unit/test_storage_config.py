@@ -84,6 +84,7 @@ def test_a_key_that_the_mode_lacks_or_does_not_use_is_refused(storage: dict[str,
         ("soft", "gives up a write when the server is slow: the checkpoint is corrupt. Fix: use hard"),
         ("softerr", "gives up a write when the server is slow: the checkpoint is corrupt. Fix: use hard"),
         ("ro", "mounts for reading only: checkpoints are written"),
+        ("nconnect=0", "is out of bounds: expected 1 to 16 connections"),
         ("nconnect=17", "is out of bounds: expected 1 to 16 connections"),
         ("nconnect", "is out of bounds: expected 1 to 16 connections"),
         ("hard,noatime", "is not one mount option, such as hard or nconnect=8"),
@@ -108,6 +109,9 @@ def test_a_service_of_the_cluster_is_refused_because_the_host_mounts(server: str
 def test_an_export_without_a_server_is_refused() -> None:
     assert findings(mode="nfs", nfs={"export": "/srv"}) == [
         "storage.nfs.server: missing. Fix: give it, or set storage.nfs.from_cluster: true"
+    ]
+    assert findings(mode="nfs", nfs={"server": "10.0.0.5"}) == [
+        "storage.nfs.export: missing. Fix: give it, or set storage.nfs.from_cluster: true"
     ]
 
 

@@ -72,6 +72,20 @@ def test_a_measured_storage_is_shown_by_how_long_a_large_checkpoint_takes() -> N
     assert row in text, text
 
 
+def test_speeds_of_storage_what_was_simulated_and_where_the_verdict_is_are_shown(tmp_path: Path) -> None:
+    built = outputs()
+    speeds = {"storage_write_mib_s": 353.0, "storage_read_mib_s": 1259.0, "simulated": "on CPUs"}
+    found = {**built, "training": {"h100": {**built["training"]["h100"], **speeds}}}
+    text = rows(shown(found))
+    for row in (
+        "storage 353 MiB/s written, 1259 MiB/s read",
+        "simulated h100: on CPUs",
+        "verdict .busbar/x/h100/verdict.json",
+    ):
+        assert row in text, text
+    assert f"{tmp_path}/h100/verdict.json" in shown(found, tmp_path)
+
+
 def test_what_jobs_refer_to_is_shown() -> None:
     storage = {"mode": "nfs", "namespace": "team", "claim": "shared-1"}
     text = rows(shown(outputs(storage=storage, queues=["h100"], runtimes=["busbar-torch-h100"])))
