@@ -19,6 +19,7 @@ from busbar.config.validation import Diagnose, PoolValidation, Validation
 from busbar.diagnosis.stage import SILENT, StageLog, run_stage
 from busbar.hosts.inventory import Inventory
 from busbar.kube.client import Api
+from busbar.kube.nodes import NODES
 from busbar.kube.wait import Clock, Deadline, ProgressCallback
 from busbar.localise import Group, Kind, Known, Places, Stage, expected_busbw, plan
 from busbar.localise.groups import GOOD
@@ -210,7 +211,7 @@ class Diagnosis:
         scope = self.scope
         key = digest(
             {
-                "nodes": sorted(scope.nodes),
+                "nodes": self._machines(),
                 "judged": sorted(scope.judged),
                 "validation": scope.validation.model_dump(mode="json", exclude={"diagnose"}),
                 "hardware": scope.hardware.model_dump(mode="json"),
@@ -225,6 +226,16 @@ class Diagnosis:
             found.stopped = ""
             return found
         return State(key=key, began=self.now, nodes=list(scope.nodes), hcas=tuple(scope.validation.hcas))
+
+    def _machines(self) -> dict[str, list[str | None]]:
+        """Uid and boot of each Node: of another cluster, and from before a reboot, no result is continued."""
+        found: dict[str, list[str | None]] = {name: [] for name in self.scope.nodes}
+        for node in self.api.list(NODES):
+            metadata, status = node["metadata"], node.get("status") or {}
+            if metadata["name"] in found:
+                boot = (status.get("nodeInfo") or {}).get("bootID")
+                found[metadata["name"]] = [metadata.get("uid"), boot]
+        return found
 
     def _groups(self, state: State, stage: Stage) -> list[Group]:
         places, seed, judged = self.scope.places, int(state.began), self.scope.judged

@@ -18,6 +18,9 @@ Cause = Literal["node", "nvlink", "rail", "leaf", "uplink", "settings"]
 
 # Part of a node's rails, or of a group's pairs across, that makes the cause the node, the uplink.
 MOST = 0.5
+# All rails carry as much, so a pair is as slow as its slowest rail. Where it reaches less than this part of
+# that one's share, something else is slow, of which one rail alone needs less: CPUs.
+OF_ITS_RAIL = 0.5
 # Part of a rail group that is slow where its leaf is: all of it but for chance.
 OF_A_LEAF = 0.7
 # Where rails were not tried, in a smaller group so many nodes may be slow by themselves.
@@ -76,8 +79,8 @@ class _Runs:
     def bad(self, group: Group) -> bool:
         return self.share.get(group, GOOD) < GOOD
 
-    def median_is_good(self, groups: Iterable[Group]) -> bool:
-        return statistics.median_high(self.share[group] for group in groups) >= GOOD
+    def median(self, groups: Iterable[Group]) -> float:
+        return statistics.median_high(self.share[group] for group in groups)
 
     def slow_alone(self) -> list[str]:
         """Nodes of which every run alone was bad."""
@@ -97,14 +100,16 @@ class _Runs:
                 found[node] = runs
         return found
 
-    def bad_rails(self, node: str) -> tuple[tuple[int, ...], bool]:
-        """Rails that no run found good; none of them, and True, where they are most of the node's rails."""
+    def bad_rails(self, node: str, pairs: Iterable[Group]) -> tuple[tuple[int, ...], bool]:
+        """Rails that no run found good; none of them, and True, where they are most of the node's rails, or
+        do not explain how slow its pairs are."""
         best: dict[int, float] = {}
         for group in self.rails.get(node, ()):
             if group.rail is not None and group in self.share:
                 best[group.rail] = max(best.get(group.rail, 0.0), self.share[group])
         bad = tuple(sorted(rail for rail, share in best.items() if share < GOOD))
-        whole = len(bad) > MOST * len(best)
+        slowest = min((best[rail] for rail in bad), default=0.0)
+        whole = len(bad) > MOST * len(best) or self.median(pairs) < OF_ITS_RAIL * slowest
         return () if whole else bad, whole
 
 
@@ -124,7 +129,7 @@ def score(known: Known, places: Places) -> Findings:
     if not partners:
         partners = runs.with_good_pair("AB")
         judging = runs.with_partners(partners, "AB")
-    confirmed = {node: found for node, found in judging.items() if not runs.median_is_good(found)}
+    confirmed = {node: found for node, found in judging.items() if runs.median(found) < GOOD}
     undecided = [node for node in runs.pairs if node not in partners and node not in judging]
     alone = runs.slow_alone()
     inside = [node for node in alone if len(runs.alone[node]) >= runs_alone(node in confirmed)]
@@ -149,7 +154,7 @@ def _slow_inside(runs: _Runs, nodes: Sequence[str]) -> Iterator[Suspect]:
 
 def _slow_between(runs: _Runs, places: Places, confirmed: Mapping[str, list[Group]]) -> Iterator[Suspect]:
     """Leaves, then nodes and rails that no leaf explains; what else they have shows after its repair."""
-    rails = {node: runs.bad_rails(node) for node in confirmed}
+    rails = {node: runs.bad_rails(node, pairs) for node, pairs in confirmed.items()}
     explained: set[str] = set()
     for place, members in by_place(runs.nodes, places).items():
         of_group = [node for node in members if node in confirmed]

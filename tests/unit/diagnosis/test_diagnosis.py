@@ -213,6 +213,19 @@ def test_a_diagnosis_that_was_stopped_is_continued_within_a_day(
     assert ("continuing: " in "\n".join(site.said)) is continued
 
 
+@pytest.mark.parametrize("changed", ["uid", "bootID"])
+def test_of_a_worker_that_was_replaced_or_has_rebooted_no_result_is_continued(
+    tmp_path: Path, changed: str
+) -> None:
+    site = Site(tmp_path, groups=(2,), validation={"diagnose": {"node_minutes": 1}})
+    node = site.api.objects["/api/v1/nodes/gpu-2"]
+    node["metadata"]["uid"], node["status"]["nodeInfo"] = "1", {"bootID": "1"}
+    site.diagnose()
+    (node["metadata"] if changed == "uid" else node["status"]["nodeInfo"])[changed] = "2"
+    site.diagnose()
+    assert "continuing: " not in "\n".join(site.said)
+
+
 def test_node_minutes_end_it_before_a_job_that_would_cost_more(tmp_path: Path) -> None:
     site = Site(tmp_path, groups=(4,), validation={"diagnose": {"node_minutes": 3}})
     found = site.diagnose()

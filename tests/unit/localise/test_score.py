@@ -240,6 +240,18 @@ def test_after_the_first_stage_those_without_a_good_pair_are_undecided() -> None
     assert found.confirmed == ()
 
 
+def test_a_node_far_slower_than_its_slow_rail_is_named_itself() -> None:
+    """Few CPUs: over all rails a tenth of what is expected, over one of them 0.8."""
+    fabric = Fabric.of(4)
+    fabric.nodes["su0-1"] = 0.1
+    of_rails = {"su0-1": {0: 10.0, 1: 8.0}}
+
+    def luck(group: Group) -> float | None:
+        return of_rails.get(group.nodes[0], {}).get(group.rail, 10.0) if group.rail is not None else 1.0
+
+    assert named(fabric.diagnose(luck=luck)) == [("node", ("su0-1",), ())]
+
+
 def test_a_rail_that_was_good_once_is_not_named() -> None:
     fabric = Fabric.of(8, 8)
     fabric.nodes["su0-3"] = 0.85
