@@ -124,7 +124,8 @@ def test_the_wheel_holds_every_capability_without_its_tests_and_its_lab(wheel: P
         wanted |= {
             f"{folder}/{name}" for name in ("__init__.py", "__main__.py", "capability.py", "Pulumi.yaml")
         }
-        wanted |= {name for name in files(folder) if name.count("/") == 2 and name.endswith(".example.yaml")}
+        of_sites = (".example.yaml", "/schema.json")
+        wanted |= {name for name in files(folder) if name.count("/") == 2 and name.endswith(of_sites)}
         for part in ("package", "charts", "host", "helm_values", "program"):
             wanted |= files(f"{folder}/{part}")
     assert held == wanted
