@@ -77,9 +77,10 @@ def _of_capabilities(names: list[str] | tuple[()]) -> dict[str, str]:
     for name in names:
         if name not in known:
             fail(f"--capability {name}: expected one of {', '.join(known)}", USAGE)
-        project = (FOLDER / name / "Pulumi.yaml").read_text()
+        source = FOLDER / name
+        project = (source / "Pulumi.yaml").read_text()
         files[f"{name}/Pulumi.yaml"] = project.replace("../../.venv", "../.venv")
         files[f"{name}/__main__.py"] = _PROGRAM.format(name=name)
-        for file in ((FOLDER / name / "schema.json"), *sorted((FOLDER / name).glob("Pulumi.*.example.yaml"))):
+        for file in (source / "schema.json", *sorted(source.glob("Pulumi.*.example.yaml"))):
             files[f"{name}/{file.name}"] = file.read_text()
     return files

@@ -156,21 +156,22 @@ class StageWatch(JobWatch):
     def _raise_if_it_cannot_start(
         self, job: JsonObject, pods: list[JsonObject], seen: list[JsonObject]
     ) -> None:
+        workers = [pod for pod in pods if is_worker(pod)]
         launchers = [pod for pod in pods if not is_worker(pod)]
         try:
             super()._raise_if_it_cannot_start(job, launchers, seen)
-            self._raise_if_only_workers_start(pods, launchers)
+            self._raise_if_only_workers_start(workers, launchers)
         except JobNeverStarted:
-            why = {pod["spec"].get("nodeName"): self._why(pod) for pod in pods if is_worker(pod)}
+            why = {pod["spec"].get("nodeName"): self._why(pod) for pod in workers}
             missing = {node: reason for node, reason in why.items() if node and reason != SILENT}
             # Where none runs it is not the nodes.
             self.kept_waiting = missing if len(missing) < len(why) else {}
             raise
 
-    def _raise_if_only_workers_start(self, pods: list[JsonObject], launchers: list[JsonObject]) -> None:
+    def _raise_if_only_workers_start(self, workers: list[JsonObject], launchers: list[JsonObject]) -> None:
         """As a worker: a launcher on a node whose runtime hangs has no condition that says so."""
-        now = self.deadline.elapsed
-        if not any(kube_pods.readiness([pod])[0] for pod in pods if is_worker(pod)):
+        now = self.deadline.clock.now()
+        if not kube_pods.readiness(workers)[0]:
             self._workers_since = None
         elif self._workers_since is None:
             self._workers_since = now
