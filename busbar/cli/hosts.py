@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from busbar.cli.operation import errors_end
 from busbar.cli.output import USAGE, error, fail, print_text, progress
-from busbar.cli.stackfile import Project, Stack, find_file, findings_end_the_command
+from busbar.cli.stackfile import Project, Stack, find_file, findings_end_the_command, login_by
 
 if TYPE_CHECKING:
     from busbar.hosts.host_keys import Offer
@@ -33,8 +34,6 @@ def keys(stack: Stack, project: Project = None) -> None:
     """
     import asyncio
 
-    from busbar.cli.operation import errors_end
-    from busbar.cli.preflight import login_by
     from busbar.config import stackfile
     from busbar.hosts import host_keys
 

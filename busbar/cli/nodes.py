@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from busbar.cli.operation import errors_end
 from busbar.cli.stackfile import AsJson, Project, Stack, load_stack
 
 
@@ -19,7 +20,6 @@ def nodes(
     """
     import asyncio
 
-    from busbar.cli.operation import errors_end
     from busbar.cli.output import print_text
     from busbar.cli.preflight import show, spec_of_stack
     from busbar.cli.verify import state_of

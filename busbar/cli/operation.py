@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 import typer
 
 from busbar.cli.output import NO_TERMINAL, USAGE, fail, progress
-from busbar.cli.stackfile import SecretError, load_stack
+from busbar.cli.stackfile import SecretError, load_stack, login_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,7 +46,6 @@ def errors_end(*more: type[Exception], interrupted: str = "") -> Iterator[None]:
 
 def cluster_of(stack: str, project: Path | None) -> tuple[Cluster, Login]:
     """The cluster of a stack file and the login of its hosts. Raises SecretError."""
-    from busbar.cli.preflight import login_of
 
     file, cluster = load_stack(stack, project)
     return cluster, login_of(file, cluster)

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from busbar.cli.operation import errors_end, request
 from busbar.cli.output import USAGE, fail, progress
 from busbar.cli.stackfile import (
     STACK_HELP,
     Project,
     SecretError,
     load_stack,
-    read_secret,
+    login_of,
     read_state,
     stack_argument,
 )
@@ -20,9 +21,8 @@ from busbar.cli.stackfile import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from busbar.config import Cluster, Ssh
+    from busbar.config import Cluster
     from busbar.config.stackfile import StackFile
-    from busbar.hosts.login import Login
     from busbar.preflight.facts import HostRecord
     from busbar.preflight.spec import Spec
     from busbar.preflight.survey import Outcome
@@ -42,7 +42,6 @@ def preflight(
     import asyncio
     import sys
 
-    from busbar.cli.operation import errors_end, request
     from busbar.preflight import facts
     from busbar.preflight.spec import Spec
     from busbar.preflight.survey import survey
@@ -98,7 +97,6 @@ def _spec_with_warnings(file: StackFile, cluster: Cluster) -> Spec:
 
 def spec_of_stack(file: StackFile, cluster: Cluster) -> Spec:
     """The spec of a stack file. Ends the command with 1 if Pulumi does not give a secret of the login."""
-    from busbar.cli.operation import errors_end
     from busbar.preflight.spec import Spec, spec_of
 
     with errors_end():
@@ -119,28 +117,6 @@ def _install_id(file: StackFile) -> str | None:
         return "" if NO_STACK.search(str(error)) else None
     found = re.search(r"\bINSTALL_ID=([0-9a-f]{16})\b", state)
     return found[1] if found else ""
-
-
-def login_of(file: StackFile, cluster: Cluster) -> Login:
-    """The login of a stack; its secrets are read with `pulumi config get`. Raises SecretError."""
-    return login_by(file, cluster.ssh)
-
-
-def login_by(file: StackFile, ssh: Ssh, namespace: str = "busbar") -> Login:
-    """As `login_of`, of any project, where the rest of the configuration need not be valid yet.
-
-    `namespace`: of the project's secrets. Raises SecretError.
-    """
-    from busbar.hosts.login import Login
-
-    needed = set() if ssh.agent else {"sshPrivateKey", "sshPrivateKeyPassword"} & file.secret_keys
-    secrets = {key: read_secret(file.stack, file.project, key, namespace=namespace) for key in needed}
-    return Login.of(
-        ssh,
-        private_key=secrets.get("sshPrivateKey"),
-        private_key_password=secrets.get("sshPrivateKeyPassword"),
-        project=file.project,
-    )
 
 
 def show(spec: Spec, outcome: Outcome, nodes: Mapping[str, str] | None = None) -> None:

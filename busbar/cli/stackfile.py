@@ -13,8 +13,9 @@ from busbar.cli.output import USAGE, fail
 from busbar.text import counted
 
 if TYPE_CHECKING:
-    from busbar.config import Cluster
+    from busbar.config import Cluster, Ssh
     from busbar.config.stackfile import StackFile
+    from busbar.hosts.login import Login
     from busbar.kube.client import RestApi
 
 SECRET_SECONDS = 60
@@ -103,6 +104,28 @@ def read_secret(stack: str, project: Path, key: str, *, namespace: str = "busbar
 def read_output(stack: str, project: Path, name: str) -> str:
     """A stack output, also a secret one, from `pulumi stack output`. Raises SecretError."""
     return _ask_pulumi(stack, project, f"the output {name}", "stack", "output", name, "--show-secrets")
+
+
+def login_of(file: StackFile, cluster: Cluster) -> Login:
+    """The login of a stack; its secrets are read with `pulumi config get`. Raises SecretError."""
+    return login_by(file, cluster.ssh)
+
+
+def login_by(file: StackFile, ssh: Ssh, namespace: str = "busbar") -> Login:
+    """As `login_of`, of any project, where the rest of the configuration need not be valid yet.
+
+    `namespace`: of the project's secrets. Raises SecretError.
+    """
+    from busbar.hosts.login import Login
+
+    needed = set() if ssh.agent else {"sshPrivateKey", "sshPrivateKeyPassword"} & file.secret_keys
+    secrets = {key: read_secret(file.stack, file.project, key, namespace=namespace) for key in needed}
+    return Login.of(
+        ssh,
+        private_key=secrets.get("sshPrivateKey"),
+        private_key_password=secrets.get("sshPrivateKeyPassword"),
+        project=file.project,
+    )
 
 
 def kubeconfig_of(file: StackFile) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from busbar.cli.stackfile import Project, SecretError, Stack, find_file, read_secret
+from busbar.cli.stackfile import Project, SecretError, Stack, find_file, login_of, read_secret
 
 if TYPE_CHECKING:
     from busbar.config.stackfile import StackFile
@@ -143,7 +143,6 @@ def _preflight(path: Path) -> dict[str, Any]:
     import asyncio
     from dataclasses import asdict
 
-    from busbar.cli.preflight import login_of
     from busbar.config import ConfigError, stackfile
     from busbar.preflight.spec import Spec, spec_of
     from busbar.preflight.survey import survey

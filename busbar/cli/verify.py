@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from busbar.cli.stackfile import AsJson, Project, SecretError, Stack, kubeconfig_of, load_stack
+from busbar.cli.operation import errors_end
+from busbar.cli.stackfile import AsJson, Project, SecretError, Stack, kubeconfig_of, load_stack, login_of
 from busbar.text import counted
 
 if TYPE_CHECKING:
@@ -29,8 +30,6 @@ def verify(
     """
     import asyncio
 
-    from busbar.cli.operation import errors_end
-    from busbar.cli.preflight import login_of
     from busbar.hosts.inventory import Inventory
     from busbar.operations import verify as operation
 

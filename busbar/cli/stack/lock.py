@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from busbar.cli.preflight import login_of
 from busbar.cli.stack.errors import StackError
 from busbar.cli.stack.target import Target
-from busbar.cli.stackfile import SecretError
+from busbar.cli.stackfile import SecretError, login_of
 from busbar.config import ConfigError, stackfile
 from busbar.hosts.inventory import Inventory
 from busbar.operations.lock import LockedError, held

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from busbar.cli.operation import errors_end, request
 from busbar.cli.output import USAGE, progress
-from busbar.cli.stackfile import AsJson, Project, Stack, find_file, findings_end_the_command
+from busbar.cli.stackfile import AsJson, Project, Stack, find_file, findings_end_the_command, login_by
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -73,8 +74,7 @@ def validate(stack: Stack, project: Project = None) -> None:
 
     from rich.console import Console
 
-    from busbar.cli.operation import errors_end
-    from busbar.cli.preflight import end, login_by
+    from busbar.cli.preflight import end
     from busbar.kube.wait import SystemClock
     from stacks.slurm.package import config, job, outputs, preflight
     from stacks.slurm.package.measure import MeasureSpec
@@ -113,8 +113,6 @@ def verify(
     """
     import asyncio
 
-    from busbar.cli.operation import errors_end
-    from busbar.cli.preflight import login_by
     from busbar.cli.verify import end
     from stacks.slurm.package import verify as operation
     from stacks.slurm.package.config import PROJECT
@@ -144,7 +142,6 @@ def preflight() -> None:
     """
     import asyncio
 
-    from busbar.cli.operation import errors_end, request
     from busbar.cli.preflight import end, previous_result
     from busbar.preflight import facts
     from stacks.slurm.package.preflight import Spec, survey
@@ -166,7 +163,6 @@ def collect() -> None:
     import json
     import signal
 
-    from busbar.cli.operation import errors_end, request
     from busbar.kube.wait import SystemClock
     from stacks.slurm.package.measure import MeasureSpec
     from stacks.slurm.package.measure import collect as run
