@@ -6,6 +6,7 @@ get the hosts as written, and from each section the keys that are valid on their
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -63,7 +64,7 @@ class PartialConfig:
         virtual_ip = hosts.get("virtual_ip")
         return cls(
             hosts=list(_hosts(hosts)),
-            virtual_ip=_text(_mapping(virtual_ip).get("address")),
+            virtual_ip=_address(_mapping(virtual_ip).get("address")),
             has_virtual_ip=virtual_ip is not None,
             api_endpoint=_text(_mapping(data.get("api_endpoint")).get("address")),
             has_api_endpoint=data.get("api_endpoint") is not None,
@@ -94,19 +95,19 @@ class PartialConfig:
 
 def _hosts(hosts: Mapping[str, Any]) -> Iterator[PartialHost]:
     if isinstance(single := hosts.get("nfs_server"), Mapping):
-        name, address = (_text(single.get(key)) for key in ("name", "address"))
-        yield PartialHost("hosts.nfs_server", "nfs_server", name, address.lower() if address else None, None)
+        name, address = _text(single.get("name")), _address(single.get("address"))
+        yield PartialHost("hosts.nfs_server", "nfs_server", name, address, None)
     for group in GROUPS:
         listed = hosts.get(group)
         for index, host in enumerate(listed if isinstance(listed, list) else []):
             fields = _mapping(host)
-            name, address, pool = (_text(fields.get(key)) for key in ("name", "address", "pool"))
+            name, pool = (_text(fields.get(key)) for key in ("name", "pool"))
             topology = _mapping(fields.get("topology"))
             yield PartialHost(
                 f"hosts.{group}[{index}]",
                 group,
                 name,
-                address.lower() if address else None,
+                _address(fields.get("address")),
                 pool,
                 {str(level): str(value) for level, value in topology.items() if value is not None},
                 _text(fields.get("quarantine")),
@@ -134,6 +135,15 @@ def _is_valid(model: type[BaseModel], key: str, value: Any) -> bool:
 
 def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
+
+
+def _address(value: Any) -> str | None:
+    """As the models spell it: one address is one text."""
+    text = _text(value)
+    try:
+        return str(ipaddress.ip_address(text or ""))
+    except ValueError:
+        return text.lower() if text else None
 
 
 def _text(value: Any) -> str | None:

@@ -198,6 +198,19 @@ def test_a_name_and_an_address_belong_to_one_host_only() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("one", "other"), [("gpu-1.example.com", "GPU-1.example.com"), ("2001:db8::1", "2001:DB8:0::1")]
+)
+def test_an_address_in_another_spelling_is_the_same(one: str, other: str) -> None:
+    data = site(load_balancers=2)
+    data["hosts"]["nfs_server"] = host("nfs-1", one)
+    data["hosts"]["workers"][1]["address"] = data["hosts"]["virtual_ip"]["address"] = other
+    assert [each.partition(". Fix: ")[0] for each in findings(data) if " the address of " in each] == [
+        f"hosts.workers[1].address: {one!r} is also the address of hosts.nfs_server",
+        f"hosts.virtual_ip.address: {one!r} is the address of hosts.nfs_server",
+    ]
+
+
 def test_hosts_whose_resources_would_share_a_name_are_refused_before_the_engine_does() -> None:
     data = site(workers={"a": 1, "a-b": 1})
     data["hosts"]["workers"][0]["name"] = "b-c"
