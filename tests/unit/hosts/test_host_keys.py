@@ -16,7 +16,7 @@ from busbar.cli import build
 from busbar.cli.hosts import _problem
 from busbar.config import ConfigError
 from busbar.hosts import host_keys
-from tests.support.clusters import host_key, site
+from tests.support.clusters import host, host_key, site
 from tests.support.ssh_hosts import CLIENT, CLOSED_PORT, HOST, at, machine, public
 
 OTHER = asyncssh.generate_private_key("ssh-ed25519")
@@ -33,12 +33,12 @@ class Forwarding(asyncssh.SSHServer):
 def written(keys: Mapping[str, str | None], port: int, **ssh: Any) -> dict[str, Any]:
     """The smallest site on loopback, with these host keys."""
     data = site(servers=1, workers={"h100": 2}, ssh={"agent": True, **ssh})
-    hosts = [host for role in ("load_balancers", "servers", "workers") for host in data["hosts"][role]]
-    for number, host in enumerate(hosts, start=1):
-        host.update(address=f"127.0.0.{number}", port=port)
-        host["host_key"] = keys.get(host["name"], public(HOST))
-        if host["host_key"] is None:
-            del host["host_key"]
+    hosts = [each for role in ("load_balancers", "servers", "workers") for each in data["hosts"][role]]
+    for number, each in enumerate(hosts, start=1):
+        each.update(address=f"127.0.0.{number}", port=port)
+        each["host_key"] = keys.get(each["name"], public(HOST))
+        if each["host_key"] is None:
+            del each["host_key"]
     return data
 
 
@@ -158,6 +158,19 @@ def test_hosts_that_are_not_valid_are_findings(hosts: Any, finding: str) -> None
     with pytest.raises(ConfigError) as caught:
         host_keys.listed({"ssh": {"agent": True}, "hosts": hosts})
     assert any(each.startswith(finding) for each in caught.value.findings), caught.value.findings
+
+
+def test_a_key_may_be_missing_wherever_a_host_is_listed() -> None:
+    data = {"hosts": site()["hosts"], "ssh": {"agent": True, "bastion": host("jump", "192.0.2.98")}}
+    data["hosts"]["nfs_server"] = host("nfs-1", "192.0.2.99")
+    del data["ssh"]["bastion"]["name"]
+    places = [data["ssh"]["bastion"], data["hosts"]["nfs_server"]]
+    places += [group[0] for group in data["hosts"].values() if isinstance(group, list)]
+    for place in places:
+        del place["host_key"]
+    missing = [each.path for each in host_keys.listed(data)[1] if each.pinned is None]
+    first = [f"hosts.{group}[0]" for group in ("load_balancers", "servers", "workers")]
+    assert missing == ["ssh.bastion", *first, "hosts.nfs_server"]
 
 
 def test_the_rest_of_the_file_need_not_be_valid_yet() -> None:

@@ -116,6 +116,14 @@ def test_a_script_that_stands_in_the_state_stays_small(script: str) -> None:
     assert len(hostscript.stdin(script)) < 34_000, "the engine keeps it twice per Command"
 
 
+def test_what_is_sent_does_not_depend_on_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    packed = set()
+    for now in (1, 1_000_000_000):
+        monkeypatch.setattr("time.time", lambda now=now: now)
+        packed.add(hostscript.packed.__wrapped__("echo"))
+    assert len(packed) == 1, "else every step runs again in every update"
+
+
 def test_the_digest_follows_the_text() -> None:
     assert len({hostscript.digest(script) for script in ALL}) == len(ALL)
 

@@ -56,7 +56,7 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cluster: Api) -> Call:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", "/nowhere")
     content = site(workers={"h100": 2}, pools={"h100": {"gpus": 8, "rails": 8, "rate_gbps": 400}})
-    content["pools"]["h100"]["drain_timeout_seconds"] = 300
+    content["pools"]["h100"]["drain_timeout_seconds"] = 240
     content["network_operator"] = {"enabled": True}
     (tmp_path / "Pulumi.prod.yaml").write_text(yaml.safe_dump({"config": {"busbar:cluster": content}}))
     kept = tmp_path / ".busbar" / "prod" / "kubeconfig"
@@ -69,7 +69,7 @@ def test_a_drain_waits_for_the_job_goes_on_when_called_again_and_is_undone(call:
     first = call("drain", "prod", "gpu-1", "--reason", "driver 580")
     assert first.exit_code == 1, first.output
     assert (
-        "error: drain of gpu-1 timed out after 300 s: default/train (of a job); gpu-1 stays cordoned. Fix: "
+        "error: drain of gpu-1 timed out after 240 s: default/train (of a job); gpu-1 stays cordoned. Fix: "
         in (" ".join(first.output.split()))
     )
     again = call("drain", "prod", "gpu-1", "--reason", "driver 580")

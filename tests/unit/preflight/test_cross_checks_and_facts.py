@@ -146,6 +146,7 @@ def test_the_result_of_440_workers_with_different_pci_addresses_fits_too() -> No
         ({"s-1": True, "s-2": False, "s-3": True}, ["s-2"]),  # s-3 leaves while s-2 is down
         ({"s-1": True, "s-2": True, "s-3": True}, []),
         ({"s-1": True, "s-2": True, "s-3": False}, []),  # the one that leaves is the one that is down
+        ({"s-1": True, "s-2": False, "s-3": False}, []),  # so it is here: its leaving costs no vote
         ({"s-1": True, "s-2": False}, []),  # nobody leaves
         ({"s-1": True, "s-2": True, "s-3": False, "s-4": True}, []),  # s-3 goes too
     ],
