@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,7 @@ from busbar.kube import access, wait
 from busbar.kube.client import ApiError, RestApi
 from tests.support.kube_cluster import Clock, Cluster, node, unreachable
 from tests.unit.kube.api_server import running, status
-from tests.unit.kube.node_cluster import Nodes
+from tests.unit.kube.node_cluster import Nodes, pod
 from tests.unit.kube.node_cluster import node as kube_node
 
 PULL = {"pool": "h100", "namespace": "ns", "image": "nccl:1", "nodes": ["w1", "w2"], "deadline_seconds": 1800}
@@ -188,18 +191,32 @@ def test_a_pull_that_the_api_does_not_take_fails_no_update_and_says_what_is_miss
     assert re.search(reason, note)
 
 
-def test_the_removal_of_nodes_notes_whose_machines_were_silent(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+@pytest.fixture
+def two_nodes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Nodes]:
+    """The command finds these; removing them sets a handler of SIGTERM, which ends with the test."""
     api = Nodes(*(kube_node(name, name) for name in ("w-1", "w-2")))
-    api.died, api.clock.time = {"w-1": 0.0}, 60.0
     api.server = "https://10.0.0.1:6443"  # type: ignore[attr-defined]
     monkeypatch.setattr("busbar.cli.cluster.connect", lambda: api)
     monkeypatch.setattr(wait, "SystemClock", lambda: api.clock)
+    former = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    yield api
+    signal.signal(signal.SIGTERM, former)
+
+
+def test_the_removal_of_nodes_notes_whose_machines_were_silent(two_nodes: Nodes, tmp_path: Path) -> None:
+    two_nodes.died, two_nodes.clock.time = {"w-1": 0.0}, 60.0
     done = busbar("remove", "nodes", stdin={"workers": [], "folder": str(tmp_path)})
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout) == {"deleted": ["w-1", "w-2"]}
     assert [path.name for path in (tmp_path / "silent").iterdir()] == ["w-1"]
+
+
+def test_a_removal_of_nodes_that_the_engine_stops_uncordons_them(two_nodes: Nodes, tmp_path: Path) -> None:
+    two_nodes.pods, two_nodes.refused = [pod("app", "w-1")], {"app"}
+    two_nodes.clock.at(10, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    done = busbar("remove", "nodes", stdin={"workers": ["w-2"], "folder": str(tmp_path)})
+    assert done.exit_code != 0
+    assert two_nodes.log == ["w-1 cordoned", "w-1 uncordoned"]
 
 
 def test_a_pull_without_nodes_is_bad_usage(cluster: Cluster) -> None:

@@ -30,7 +30,7 @@ from busbar.operations.verify import (
     read_state,
     verify,
 )
-from tests.support.clusters import H100_POOL, site
+from tests.support.clusters import H100_POOL, OPERATORS, site
 from tests.support.kube_cluster import Cluster, unreachable
 from tests.support.ssh_hosts import HOST, at, login, machine, printing, public
 from tests.unit.hosts.bash import output
@@ -222,6 +222,23 @@ def test_only_hosts_that_were_verified_are_to_be_converged(
     done = CliRunner().invoke(build(), ["verify", str(tmp_path / "Pulumi.dev.yaml")])
     assert done.exit_code == 1, done.output
     assert done.output.splitlines()[-1].partition("Fix: ")[2] == fix
+
+
+@pytest.mark.parametrize("other", OPERATORS, ids=lambda each: each.release)
+def test_the_chart_of_an_operator_that_another_tool_installs_is_not_expected(
+    other: operators.Operator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected: list[operators.Operator] = []
+
+    async def verified(_cluster: Any, _login: Any, charts: Any, _state: Any) -> list[Drift]:
+        expected.extend(charts)
+        return []
+
+    content = {"config": {"busbar:cluster": {**site(), other.config_key: {"enabled": False}}}}
+    (tmp_path / "Pulumi.dev.yaml").write_text(yaml.safe_dump(content))
+    monkeypatch.setattr("busbar.operations.verify.verify", verified)
+    done = CliRunner().invoke(build(), ["verify", str(tmp_path / "Pulumi.dev.yaml")])
+    assert (done.exit_code, expected) == (0, [each for each in OPERATORS if each != other]), done.output
 
 
 def test_the_result_is_one_json_object() -> None:
