@@ -55,6 +55,7 @@ def run() -> Run:
         "images": [{"url": "http://mirror/a.tar", "sha256": "cd" * 32}],
         "authentication": {"jwt": [ISSUER]},
         "rotate": {"certificates": 1, "server_token": 1, "agent_token": 1},
+        "registries": {"mirrors": {"*": {"endpoint": ["https://registry.example.com"]}}},
     }
     cluster = site(
         load_balancers=2,
@@ -76,10 +77,9 @@ def test_the_table_has_every_kind_of_step(run: Run) -> None:
 def test_a_step_is_given_the_values_and_files_that_its_script_reads(run: Run, name: str) -> None:
     step = run.named(name).inputs
     of_every_step = {"VERB", "BUSBAR_SCRIPT", "http_proxy", "https_proxy", "no_proxy"}
-    assert (
-        values_of(step["create"]).keys() - of_every_step,
-        set(json.loads(step["stdin"].splitlines()[0])),
-    ) == (STEPS[name])
+    values, files = values_of(step["create"]), json.loads(step["stdin"].splitlines()[0])
+    assert (values.keys() - of_every_step, set(files)) == (STEPS[name])
+    assert [key for key, text in {**values, **files}.items() if not text] == [], "this site fills all of them"
 
 
 @pytest.mark.parametrize("name", REMOVALS)
