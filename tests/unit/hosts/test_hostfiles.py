@@ -170,12 +170,12 @@ def test_the_agents_token_pins_the_ca() -> None:
 
 
 def test_logins_for_registries_are_laid_into_registries_yaml() -> None:
-    made = cluster(registries={"mirrors": {"docker.io": {"endpoint": ["https://mirror"]}}})
-    text = k3s.registries(made.k3s, {"mirror": {"username": "u", "password": "p"}})
-    assert yaml.safe_load(text) == {
-        "mirrors": {"docker.io": {"endpoint": ["https://mirror"]}},
-        "configs": {"mirror": {"auth": {"username": "u", "password": "p"}}},
-    }
+    mirrors, tls = {"docker.io": {"endpoint": ["https://mirror"]}}, {"tls": {"ca_file": "/etc/mirror.pem"}}
+    made = cluster(registries={"mirrors": mirrors, "configs": {"mirror": tls}})
+    auth = {"auth": {"username": "u", "password": "p"}}
+    text = k3s.registries(made.k3s, {"mirror": auth["auth"], "other": auth["auth"]})
+    assert yaml.safe_load(text) == {"mirrors": mirrors, "configs": {"mirror": {**tls, **auth}, "other": auth}}
+    assert made.k3s.registries["configs"] == {"mirror": tls}, "the configuration has no secrets"
 
 
 def test_without_registries_there_is_no_file() -> None:

@@ -351,6 +351,16 @@ def test_a_joining_server_moves_its_data_aside(host: Path) -> None:
     assert not (host / "data/server/db/reset-flag").exists()
 
 
+def test_a_joining_server_takes_passwords_and_keys_of_secrets_from_etcd(host: Path) -> None:
+    names = {"passwd", "encryption-config.json", "encryption-state.json", "ipsec.psk"}
+    (host / "data/server/cred").mkdir()
+    for name in names:
+        (host / "data/server/cred" / name).write_text("of what is lost")
+    joined(host)
+    left = {path.name for path in (host / "data/server/cred").iterdir()}
+    assert left == {"ipsec.psk"}, "with files that are newer than etcd's K3s does not start"
+
+
 def test_a_server_without_data_joins_too(host: Path) -> None:
     joined(host)
     assert joined(host)["kept"] == ""

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from busbar.cli import build
 from busbar.cli.output import USAGE
 from busbar.cli.preflight import spec_of_stack
-from busbar.cli.stackfile import SecretError, kubeconfig_of, load_stack
+from busbar.cli.stackfile import SecretError, kubeconfig_of, load_stack, login_of
 from busbar.preflight.facts import HostRecord, pack
 from tests.support.clusters import site
 from tests.unit.preflight.samples import a_host, spec
@@ -80,6 +80,17 @@ def test_the_secret_key_of_a_stack_is_used(tmp_path: Path, monkeypatch: pytest.M
     done = runner.invoke(build(), ["preflight", "prod"])
     assert done.exit_code == 1
     assert "the SSH key in the secret busbar:sshPrivateKey cannot be used" in done.stderr
+
+
+def test_a_key_is_taken_as_it_is_and_its_passphrase_without_the_line_break(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stack_with_secret_key(tmp_path, monkeypatch, 'echo "value of $3"')
+    with (tmp_path / "Pulumi.prod.yaml").open("a") as file:
+        file.write("  busbar:sshPrivateKeyPassword: {secure: v1:def}\n")
+    login = login_of(*load_stack("prod", None))
+    assert login.private_key == "value of busbar:sshPrivateKey\n"
+    assert login.private_key_password == "value of busbar:sshPrivateKeyPassword"
 
 
 def test_a_secret_that_pulumi_does_not_give_is_named_with_the_reason(

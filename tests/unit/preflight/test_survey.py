@@ -17,6 +17,7 @@ from busbar.hosts import remote, ssh
 from busbar.hosts.host import Host
 from busbar.preflight import facts, query
 from busbar.preflight.facts import HAS_K3S, HostRecord
+from busbar.preflight.host_checks import check_clock
 from busbar.preflight.spec import Spec
 from busbar.preflight.survey import CONCURRENT, CONCURRENT_AGAIN, Outcome, deadline_seconds, survey
 from tests.support.reports import report
@@ -433,3 +434,19 @@ def test_the_deadline_grows_with_the_number_of_waves() -> None:
     assert one == deadline_seconds(1)
     assert deadline_seconds(CONCURRENT + 1) == 2 * one
     assert deadline_seconds(440) == 7 * one
+
+
+def test_a_host_that_answers_late_has_no_wrong_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Late:
+        """Its script read the clock a minute before all of its output was here."""
+
+        connected = {"worker-1": 1000.0}  # noqa: RUF012 - read once
+
+        async def run(self, *_: Any, **__: Any) -> dict[str, Any]:
+            return report(epoch=1040.0).model_dump()
+
+    monkeypatch.setattr("time.time", lambda: 1100.0)
+    late: Any = Late()
+    answer = asyncio.run(query.query(late, a_host(), {}))
+    assert isinstance(answer, query.Answer)
+    assert [*check_clock(answer.report, answer.clock)] == []
