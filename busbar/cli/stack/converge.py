@@ -49,12 +49,13 @@ def broken_off(state: Snapshot, urns: Collection[str]) -> list[str]:
 def _resource(host: str, installed: Sequence[str]) -> list[str]:
     names = [f"{prefix}-{host}" for prefix in _PREFIXES if f"{prefix}-{host}" in installed]
     if not names:
-        known = ", ".join(
+        hosts = (
             name.removeprefix(f"{prefix}-")
             for name in installed
             for prefix in _PREFIXES
             if name.startswith(f"{prefix}-")
         )
+        known = ", ".join(dict.fromkeys(hosts))
         fix = f"name some of {known}; {CLUSTER}; or {ALL}." if known else "leave the option out."
         raise StackError(f"--converge {host}: the stack has no such host. Fix: {fix}", exit_code=USAGE)
     return names

@@ -10,9 +10,13 @@ from busbar.cli.stack.engine import Snapshot
 from busbar.cli.stack.errors import StackError
 from busbar.cli.stack.target import Options
 
+NODES = ("control-plane-rejoin", "control-plane-nodes", "control-plane-taints")
+HOSTS = ("control-plane-s-1", "load-balancer-lb-1", "nfs-server-lb-1", "worker-w-1")
 NAMES = (
-    *("preflight-hosts", "control-plane-nodes", "control-plane-s-1", "control-plane-s-1-removal"),
-    *("load-balancer-lb-1", "load-balancer-lb-1-removal", "worker-w-1", "worker-w-1-removal"),
+    "preflight-hosts",
+    *NODES,
+    *HOSTS,
+    *(f"{name}-removal" for name in HOSTS),
     "control-plane-stale-nodes",
 )
 STATE = Snapshot(tuple(f"urn:pulumi:dev::busbar::x::{name}" for name in NAMES), ())
@@ -23,18 +27,17 @@ def again(*hosts: str) -> list[str]:
 
 
 def test_a_host_is_checked_and_installed_again_and_its_removal_is_left_alone() -> None:
-    assert again("lb-1") == ["preflight-hosts", "load-balancer-lb-1"]
+    assert again("lb-1") == ["preflight-hosts", "load-balancer-lb-1", "nfs-server-lb-1"]
 
 
 @pytest.mark.parametrize(("host", "resource"), [("w-1", "worker-w-1"), ("s-1", "control-plane-s-1")])
 def test_what_the_cluster_keeps_of_a_node_is_set_again_with_its_host(host: str, resource: str) -> None:
     """A worker may not set its own taints."""
-    assert again(host) == ["preflight-hosts", "control-plane-nodes", resource]
+    assert again(host) == ["preflight-hosts", *NODES, resource]
 
 
 def test_all_hosts_are_applied_again_on_request() -> None:
-    hosts = ["control-plane-s-1", "load-balancer-lb-1", "worker-w-1"]
-    assert again("all") == ["preflight-hosts", "control-plane-nodes", *hosts]
+    assert again("all") == ["preflight-hosts", *NODES, *HOSTS]
 
 
 def test_the_charts_are_compared_with_the_cluster_and_no_host_is_touched() -> None:
