@@ -88,6 +88,15 @@ def test_a_removal_is_given_the_values_that_its_script_reads(run: Run, name: str
     assert removal["values"].keys() == MARK | REMOVALS[name]
 
 
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_a_server_is_told_whether_it_is_the_first_and_where_the_others_are(run: Run, number: int) -> None:
+    name, others = f"control-plane-server-{number}", [f"192.0.2.{10 + n}" for n in (1, 2, 3) if n != number]
+    given = values_of(run.named(name).inputs["create"])
+    removal = json.loads(run.named(f"{name}-removal").inputs["stdin"])["values"]
+    assert given["FIRST"] == ("true" if number == 1 else "false")
+    assert given["PEERS"].split() == removal["PEERS"].split() == others
+
+
 def test_an_nfs_server_is_told_how_its_folder_is_exported(run: Run) -> None:
     given = values_of(run.named("nfs-server-lb-1").inputs["create"])
     found = {name: given[name] for name in NFS}

@@ -203,6 +203,10 @@ def test_gpus_and_hcas_are_waited_for_at_the_same_time_so_that_only_the_slower_o
     assert not waits(run, "mpi-operator-release", "gpu-operator-gpus")
 
 
+def test_gpus_are_waited_for_when_their_operator_is_installed(run: Run) -> None:
+    assert waits(run, "gpu-operator-gpus", "gpu-operator-release")
+
+
 def test_the_policy_waits_for_the_release_that_brings_its_kind(run: Run) -> None:
     assert waits(run, "network-operator-policy", "network-operator-release")
     assert waits(run, "network-operator-hcas", "network-operator-policy")

@@ -60,8 +60,28 @@ def test_a_secret_is_refused_with_its_place_and_never_shown(
     assert SECRET not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "DB_PASSWORD",
+        "PASSWD",
+        "HF_TOKEN",
+        "CLIENT_SECRET",
+        "AWS_SECRET_ACCESS_KEY",
+        "S3_SECRET_KEY",
+        "apiKey",
+    ],
+)
+def test_a_variable_that_is_called_like_a_secret_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(site(validation={"env": {name: SECRET}}))
+    assert [each.partition(": ")[0] for each in caught.value.findings] == [f"validation.env.{name}"]
+
+
 def test_an_ordinary_environment_variable_is_not_a_secret() -> None:
-    cluster = load(site(validation={"env": {"NCCL_DEBUG": "INFO", "NCCL_IB_SPLIT_DATA_ON_QPS": 0}}))
+    cluster = load(
+        site(validation={"env": {"NCCL_DEBUG": "INFO", "NCCL_IB_SPLIT_DATA_ON_QPS": 0, "TOKENIZERS": "1"}})
+    )
     assert cluster.validation.env["NCCL_DEBUG"] == "INFO"
 
 

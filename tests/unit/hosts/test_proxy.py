@@ -37,11 +37,16 @@ def test_a_network_stands_for_the_hosts_in_it_so_that_another_worker_changes_not
     assert not {*FRONTS, *WORKERS} & {*direct(known, of_servers=True)}
 
 
-def test_a_domain_stands_for_the_names_in_it() -> None:
-    given = site(http_proxy={"url": URL, "no_proxy": ["*.Site.example"]})
+def test_a_domain_stands_for_the_names_in_it_and_a_name_for_no_other() -> None:
+    given = site(http_proxy={"url": URL, "no_proxy": ["*.Site.example", "a.org"]})
+    given["hosts"]["servers"][0]["address"] = "data.org"
     given["hosts"]["workers"][0]["address"] = "gpu-1.site.example"
     found = direct(Inventory.of(load(given)), of_servers=True)
-    assert ".site.example" in found and "gpu-1.site.example" not in found and WORKERS[1] in found
+    assert (
+        ".site.example" in found
+        and "gpu-1.site.example" not in found
+        and {WORKERS[1], "data.org"} <= {*found}
+    )
 
 
 def test_workers_that_no_network_contains_are_a_warning() -> None:

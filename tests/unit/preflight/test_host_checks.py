@@ -494,10 +494,13 @@ def test_hcas_of_storage_in_every_pod_are_refused_where_gpudirect_storage_is_loa
 
 
 def test_hcas_that_pods_do_not_see_are_refused_where_the_validation_needs_them() -> None:
-    required = REQUIRED.model_copy(update={"offered": True, "transport": "rdma"})
-    finding = only(findings(required=required, rdma_is_shared=False))
+    def found(*, offered: bool, transport: str) -> list[Finding]:
+        required = REQUIRED.model_copy(update={"offered": offered, "transport": transport})
+        return findings(required=required, rdma_is_shared=False)
+
+    finding = only(found(offered=True, transport="rdma"))
     assert finding.level == "error" and "netns_mode=0" in finding.what
-    assert findings(rdma_is_shared=False) == []
+    assert found(offered=False, transport="rdma") == found(offered=True, transport="socket") == []
 
 
 @pytest.mark.parametrize(("managed", "level"), [([], "error"), (["haproxy"], "warning")])
