@@ -76,6 +76,28 @@ def test_a_compute_host_takes_two_steps_at_most_of_which_one_acts_only_at_remova
     assert run.waits_for(run.named("compute-gpu-1-removal"), run.named("controller-ctl"))
 
 
+VALUES = {"SLURM_PACKAGES": "os", "CONTAINERS": "", "HOME_PATH": "/home", "HOME_SERVER": ""}
+
+
+@pytest.mark.parametrize(
+    ("name", "own"),
+    [
+        ("controller-ctl", {"RUNNING_JOBS": "wait", "DRAIN_SECONDS": "3600", "KEEP_DATA": "true"}),
+        ("compute-gpu-1", {"UNIT": "slurmd", "CONTROLLER": "10.0.0.1:6817", "GPUS": "8"}),
+        ("login-login", {"UNIT": "sackd", "CONTROLLER": "10.0.0.1:6817", "GPUS": "0"}),
+    ],
+)
+def test_a_removal_has_the_values_of_the_installation(name: str, own: dict[str, str]) -> None:
+    run = up()
+    removal = json.loads(run.named(f"{name}-removal").inputs["stdin"])["values"]
+    of_owner = {key: removal.pop(key) for key in ("OWNER", "INSTALL_ID")}
+    assert removal == VALUES | own
+    given = dict(
+        re.findall(r"(\w+)=(\S*) ", run.named(name).inputs["create"].partition(" timeout ")[0] + " ")
+    )
+    assert (VALUES | own | of_owner).items() <= given.items()
+
+
 def test_the_controller_gets_the_files_and_the_others_none() -> None:
     run = up()
     sent = payload(run, "controller-ctl")

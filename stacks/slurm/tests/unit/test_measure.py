@@ -5,16 +5,17 @@ The log is that of a run of two ranks (tests/unit/collect/launcher_log.py). Time
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from busbar.hosts.host import Host
-from busbar.hosts.remote import ScriptError
+from busbar.hosts.remote import Hosts, ScriptError, UnreachableError
 from busbar.judge.archive import Archive
 from stacks.slurm.package import job, measure
 from stacks.slurm.package.measure import Ask, MeasureSpec
@@ -136,6 +137,13 @@ def test_lines_that_are_written_while_the_job_ends_are_read_also_without_a_last_
 
     assert measured(Ending(RUNNING, RUNNING, ENDED, log=LOG[:900]), tmp_path)["verdict"] == "pass"
     assert b"".join(Archive(tmp_path / "lab").log_lines()) == whole
+
+
+def test_a_log_that_lost_a_line_does_not_pass_although_the_job_ended_well(tmp_path: Path) -> None:
+    first, *others = LOG.splitlines(keepends=True)
+    found = measured(Site(RUNNING, ENDED, log=first + b"".join(others[1:])), tmp_path)
+    assert found["verdict"] == "fail"
+    assert any("the job has written them, and they are not in its log" in each for each in found["reasons"])
 
 
 def test_another_expectation_is_judged_by_the_kept_log_and_nothing_runs(tmp_path: Path) -> None:
@@ -319,6 +327,10 @@ def test_logins_that_die_are_made_again(tmp_path: Path) -> None:
     site = Site(RUNNING, RUNNING, ENDED)
     site.refusals = {"read": 3, "status": 3}
     assert measured(site, tmp_path)["verdict"] == "pass"
+    long = Site(RUNNING, log=CUT)
+    long.clock.at(200, lambda: long.refusals.update(read=3))
+    long.clock.at(220, lambda: long.__dict__.update(log=LOG, statuses=[ENDED]))
+    assert measured(long, tmp_path / "long")["verdict"] == "pass"
 
 
 def test_a_batch_host_that_stays_silent_ends_the_wait(tmp_path: Path) -> None:
@@ -359,7 +371,7 @@ def test_a_drained_node_may_be_left_out_where_enough_are_left(tmp_path: Path) ->
 def test_exactly_the_fraction_that_is_needed_is_enough(tmp_path: Path) -> None:
     site = Site(gpu_2="drained|bad cable")
     measured(site, tmp_path, validation={"min_nodes_fraction": 0.5})
-    assert [each["nodes"] for each in site.submitted] == ["gpu-1"]
+    assert [(each["nodes"], each["count"]) for each in site.submitted] == [("gpu-1", "1")]
 
 
 def test_a_signal_cancels_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -383,3 +395,26 @@ def test_what_was_recorded_of_another_job_says_nothing_of_this_one(tmp_path: Pat
     assert found["verdict"] == "unknown"
     record.unlink()
     assert measured(Site(), tmp_path)["verdict"] == "unknown"
+
+
+def test_each_question_has_its_values_and_a_host_without_a_good_answer_is_gone(tmp_path: Path) -> None:
+    asked: list[tuple[Any, ...]] = []
+
+    class Remote:
+        async def run(self, host: Host, *question: Any, seconds: float) -> dict[str, Any]:
+            asked.append((*question, seconds))
+            if host.name == "gpu-2":
+                raise UnreachableError(host, OSError("no route"))
+            if host.name == "gpu-4":
+                raise ScriptError("lost", host.name)
+            return {"active": host.name == "gpu-1"}
+
+    hosts = request(tmp_path, hosts=compute({}, {}, {}, {})).hosts
+    with asyncio.Runner() as runner:
+        ask = Ask(runner, cast(Hosts, Remote()))
+        silent, stopped = "does not answer", "has no running slurmd"
+        assert ask.gone(hosts) == {"gpu-2": silent, "gpu-3": stopped, "gpu-4": silent}
+        asked.clear()
+        assert ask(hosts[0], "submit", {"script": "x"}, job_name="n", count="2") == {"active": True}
+    values = {"NODE_NAME": "gpu-1", "VERB": "submit", "JOB_NAME": "n", "COUNT": "2"}
+    assert asked == [("slurm/job", values, {"script": "x"}, 60)]

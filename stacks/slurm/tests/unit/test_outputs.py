@@ -12,7 +12,7 @@ from busbar.outputs.pool import summarize
 from stacks.slurm.package import outputs
 from stacks.slurm.package.config import Slurm
 from stacks.slurm.package.summary import summary
-from stacks.slurm.tests.support import facts, slurm
+from stacks.slurm.tests.support import compute, configured, facts, slurm
 from tests.support.verdicts import failing, passing
 
 
@@ -43,6 +43,10 @@ def test_what_was_not_measured_did_not_pass() -> None:
     off = built(made=slurm(validation={"enabled": False}))
     assert off["slurm_nccl_reasons"] == ["not measured: validation.enabled is false"]
     assert off["slurm_nccl_passed"] is False
+    pools = {name: configured()["pools"]["h100"] for name in ("h100", "other")}
+    one_of_two = built(passing(), slurm(pools=pools, hosts=compute({"pool": "h100"}, {"pool": "other"})))
+    assert one_of_two["slurm_nccl_passed"] is False
+    assert one_of_two["slurm_nccl_reasons"] == ["pool other: nothing was measured"]
 
 
 def test_the_gate_ends_the_update_with_the_reasons() -> None:

@@ -12,7 +12,8 @@ from busbar.preflight.facts import HostRecord
 from busbar.preflight.query import Answer
 from stacks.slurm.package import preflight
 from stacks.slurm.package.preflight import Spec
-from stacks.slurm.tests.support import ALSO, compute, reported, slurm, spec
+from stacks.slurm.tests.support import ALSO, compute, configured, reported, slurm, spec
+from stacks.slurm.tests.support import host as plain_host
 from tests.support.reports import CLOCK
 
 CTL, LOGIN, GPU_1, GPU_2 = preflight.hosts_of(slurm())
@@ -269,6 +270,17 @@ def test_every_host_but_the_server_mounts_the_homes() -> None:
     assert [each.get("NFS_SERVER") for each in values] == [None, "10.0.0.1", "10.0.0.1"]
     moved = spec(slurm(home={"nfs": {"folder": "/srv/home", "host": "login"}}))
     assert NFS.fingerprint(LOGIN) != moved.fingerprint(LOGIN) != spec().fingerprint(LOGIN)
+
+
+def test_hosts_are_asked_again_where_the_homes_have_another_server() -> None:
+    logins = [plain_host("login", 2), plain_host("login-2", 3)]
+    for number in range(2, 5):
+        asked = set()
+        for server in ("ctl", "login"):
+            home = {"nfs": {"folder": "/srv/home", "host": server}}
+            of = spec(slurm(hosts={**configured()["hosts"], "login": logins}, home=home))
+            asked.add(of.fingerprint(of.hosts[number]))
+        assert len(asked) == 2, f"host {number}"
 
 
 @pytest.mark.parametrize("host", [LOGIN, GPU_1])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stacks.slurm.package import render
+from stacks.slurm.package import config, render
 from stacks.slurm.package.config import Slurm
 from stacks.slurm.tests.support import compute, facts, slurm
 
@@ -64,10 +64,43 @@ def test_jobs_are_constrained_where_all_compute_hosts_have_cgroup_v2() -> None:
     assert "ProctrackType=proctrack/linuxproc" in text("slurm.conf", gpu_2=v1)
 
 
-def test_a_login_hosts_memlock_does_not_reach_jobs_and_clients_get_their_configuration() -> None:
-    lines = {*text("slurm.conf").splitlines()}
-    assert {"PropagateResourceLimitsExcept=MEMLOCK", "SlurmctldParameters=enable_configless"} <= lines
-    assert {"AuthType=auth/slurm", "CredType=cred/slurm", "ReturnToService=2"} <= lines
+# A login host's memlock does not reach jobs; a node that comes back is usable; clients are configless.
+CLUSTER = """\
+ClusterName=site
+SlurmctldHost=ctl(10.0.0.1)
+SlurmctldPort=6817
+SlurmUser=slurm
+SlurmctldParameters=enable_configless
+AuthType=auth/slurm
+CredType=cred/slurm
+StateSaveLocation=/var/lib/slurm/slurmctld
+SlurmdSpoolDir=/var/lib/slurm/slurmd
+SlurmctldLogFile=/var/log/slurm/slurmctld.log
+SlurmdLogFile=/var/log/slurm/slurmd.log
+ReturnToService=2
+PropagateResourceLimitsExcept=MEMLOCK
+AccountingStorageType=accounting_storage/slurmdbd
+AccountingStorageHost=10.0.0.1
+HealthCheckProgram=/usr/local/lib/busbar/slurm-health
+HealthCheckInterval=300
+HealthCheckNodeState=IDLE
+GresTypes=gpu
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core_Memory
+ProctrackType=proctrack/cgroup
+TaskPlugin=task/cgroup,task/affinity
+JobAcctGatherType=jobacct_gather/cgroup
+PrologFlags=Contain
+
+"""
+
+
+def test_a_cluster_is_configured_as_daemons_clients_and_jobs_with_rdma_need_it() -> None:
+    assert text("slurm.conf").partition("NodeName=")[0] == render.HEAD + CLUSTER
+    names = {line.partition("=")[0].lower() for line in CLUSTER.splitlines() if line}
+    # Preflight and the messages of a compute host count on the port of slurmd.
+    relied_on = {"nodename", "partitionname", "topologyplugin", "include", "slurmdport"}
+    assert names | relied_on == config.WRITTEN
 
 
 def test_accounting_and_health_checks_are_left_out_where_they_are_off() -> None:
@@ -121,8 +154,12 @@ def test_nvlink_domains_are_blocks_of_the_smallest_one_s_size() -> None:
 
 def test_the_accounting_daemon_gets_the_password() -> None:
     made = slurm()
-    lines = render.slurmdbd_conf(made, facts(made), "secret").splitlines()
-    assert {"StoragePass=secret", "DbdHost=ctl", "StorageLoc=slurm_acct_db"} <= {*lines}
+    assert render.slurmdbd_conf(made, facts(made, ctl={"hostname": "head"}), "secret").splitlines()[1:] == [
+        *("AuthType=auth/slurm", "DbdHost=head", "DbdAddr=10.0.0.1", "SlurmUser=slurm"),
+        *("LogFile=/var/log/slurm/slurmdbd.log", "PidFile=/run/slurmdbd/slurmdbd.pid"),
+        *("StorageType=accounting_storage/mysql", "StorageHost=localhost", "StorageUser=slurm"),
+        *("StoragePass=secret", "StorageLoc=slurm_acct_db"),
+    ]
 
 
 def test_quarantine_is_a_line_per_node() -> None:

@@ -117,7 +117,7 @@ def test_nodes_are_the_names_of_slurm_conf() -> None:
 DRAIN = """
 SLURM_FOLDER=$PWD; answers() { :; }; payload() { printf 'NodeName=a \\n'; }
 scontrol() { echo "scontrol $*"; }; squeue() { FOUND; }; RUNNING_JOBS=POLICY DRAIN_SECONDS=0
-printf 'NodeName=a \\nNodeName=b \\n' >slurm.conf
+printf 'NodeName=%s \\n' a b c >slurm.conf
 drain_removed
 """
 
@@ -146,9 +146,10 @@ def test_a_removed_node_is_drained_and_its_jobs_are_respected(
     call = DRAIN.replace("FOUND", jobs or ":").replace("POLICY", policy)
     done = run("slurm/controller", f"cd {tmp_path}; {call}")
     assert (done.returncode, said in done.stderr) == (status, True), done.stderr
-    lines = done.stdout.splitlines()
-    assert lines[0] == "scontrol update nodename=b state=drain reason=busbar: removed"
-    assert ("scontrol update nodename=b state=resume" in lines) == bool(status)
+    changes = ["state=drain reason=busbar: removed"] + ["state=resume"] * bool(status)
+    assert done.stdout.splitlines() == [
+        f"scontrol update nodename={node} {change}" for change in changes for node in ("b", "c")
+    ]
 
 
 USERS = """
@@ -225,10 +226,10 @@ def test_a_mount_hides_no_files_and_a_removal_keeps_those_of_others(tmp_path: Pa
 
 
 QUARANTINE = """
-SLURM_FOLDER=$PWD; printf 'NodeName=a \\nNodeName=b \\nNodeName=c \\nNodeName=d \\n' >slurm.conf
-payload() { printf 'a RMA 7\\nd new\\n'; }
+SLURM_FOLDER=$PWD; printf 'NodeName=%s \\n' a b c d e >slurm.conf
+payload() { printf 'a RMA 7\\nd new\\ne other\\n'; }
 node_reason() { case $1 in a) echo 'busbar: quarantine: RMA 7 [root@1]' ;;
-  b) echo 'busbar: quarantine: old [root@1]' ;; c) echo 'by bob [bob@1]' ;; esac; }
+  [be]) echo 'busbar: quarantine: old [root@1]' ;; c) echo 'by bob [bob@1]' ;; esac; }
 scontrol() { echo "$*"; }
 apply_quarantine
 """
@@ -237,6 +238,7 @@ apply_quarantine
 def test_quarantine_drains_and_releases_and_leaves_the_drains_of_others(tmp_path: Path) -> None:
     assert output("slurm/controller", f"cd {tmp_path}; {QUARANTINE}").splitlines() == [
         "update nodename=d state=drain reason=busbar: quarantine: new",
+        "update nodename=e state=drain reason=busbar: quarantine: other",
         "update nodename=b state=resume",
     ]
 
@@ -318,6 +320,13 @@ def test_the_survey_counts_processors_and_devices() -> None:
     assert (found["sockets"], found["cores"], found["threads"], found["gpu_minors"]) == (2, 2, 2, [0, 1])
     uneven = survey("lscpu() { printf '0,0\\n0,1\\n1,2\\n'; }; gpu_minors() { :; };")
     assert (uneven["sockets"], uneven["gpu_minors"]) == (0, [])
+
+
+def test_the_survey_names_the_file_system_that_the_homes_are_on() -> None:
+    findmnt = (
+        """findmnt() { [[ "$*" != *" -T /srv/home" ]] || printf 'ext4 /dev/sda\\nnfs4   nas:/home\\n'; };"""
+    )
+    assert survey(findmnt, HOME_PATH="/srv/home")["home"] == "nfs4 nas:/home"
 
 
 def test_a_slurm_that_others_have_configured_is_named_in_the_survey(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from busbar.hosts.finding import Finding
 from busbar.outputs.pool import summarize
 from busbar.preflight.facts import HostRecord
 from busbar.preflight.survey import Outcome
+from stacks.slurm.package import job
 from stacks.slurm.package.config import KEY, PROJECT
 from stacks.slurm.package.measure import MeasureSpec
 from stacks.slurm.tests.support import compute, configured, facts, slurm
@@ -52,26 +53,30 @@ def validate(
 
 
 @pytest.mark.parametrize(
-    ("of_b", "code"),
+    ("of_a", "of_b", "code"),
     [
-        (passing(), 0),
-        (failing("GDRDMA is missing"), 1),
-        (unknown(), 2),
+        (passing(), passing(), 0),
+        (passing(), failing("GDRDMA is missing"), 1),
+        (passing(), unknown(), 2),
+        (unknown(), failing("GDRDMA is missing"), 1),
     ],
 )
 def test_every_pool_is_measured_and_the_worst_verdict_counts(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     measured: list[MeasureSpec],
+    of_a: dict[str, Any],
     of_b: dict[str, Any],
     code: int,
 ) -> None:
-    done = validate(tmp_path, monkeypatch, measured, {"a": passing(), "b": of_b})
+    done = validate(tmp_path, monkeypatch, measured, {"a": of_a, "b": of_b})
     assert done.exit_code == code, done.output
     assert [spec.folder for spec in measured] == [
         str(tmp_path / ".busbar" / "dev" / pool / "validate") for pool in ("a", "b")
     ]
-    assert len({spec.job for spec in measured}) == 2
+    made = slurm(**SITE)
+    of_updates = {job.measure_spec(made, pool, facts(made), "x")["job"] for pool in POOLS}
+    assert len({spec.job for spec in measured} - of_updates) == 2, "what an update has measured counts not"
 
 
 def test_nothing_is_measured_where_a_host_is_not_ready(
