@@ -38,6 +38,17 @@ def of(evidence: Evidence, *, whole: bool = True, **want: Any) -> Context:
         # inside a host there is nothing to read directly
         (printed({**DIRECT, "P2P/CUMEM": 4}), {}, Code.GDRDMA_ALL_EDGES),
         (printed(DIRECT, ring_without_gdr=LINE), {}, Code.GDRDMA_RING_WITHOUT),
+        *(
+            (printed(DIRECT, rails={"worker-0": {0, 1}}, without_gdr=said(device)), {}, code)
+            for device, code in (
+                ("worker-0 1", Code.GDRDMA_CONTRADICTED),
+                ("worker-0 ", Code.GDRDMA_CONTRADICTED),
+                (" 1", Code.GDRDMA_CONTRADICTED),
+                # one that carries nothing
+                ("worker-0 2", Code.GDRDMA_ALL_EDGES),
+                ("worker-1 1", Code.GDRDMA_ALL_EDGES),
+            )
+        ),
     ],
 )
 def test_every_edge_between_hosts_uses_gpudirect(

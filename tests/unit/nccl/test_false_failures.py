@@ -198,6 +198,12 @@ def test_algbw_that_is_scaled_already_is_no_damage(name: str, hosts: int, gpus: 
     assert set(status.values()) == {"pass"}, verdict.reasons
 
 
+@pytest.mark.parametrize("name", ["all_gather", "reduce_scatter"])
+def test_no_nccl_tests_with_the_column_of_wrong_values_scales_algbw(name: str) -> None:
+    lines = [line.replace("error", "#wrong") for line in unnamed(name, "2.0", 2, 8, scaled=True).lines]
+    assert judge(lines, Expectation()).check("completeness").status == "fail"
+
+
 @BOUNDED
 @given(row=st.integers(0, 4), half=st.sampled_from([7, 11]), factor=st.floats(1.01, 3.0))
 def test_a_table_that_contradicts_itself_is_not_usable(row: int, half: int, factor: float) -> None:

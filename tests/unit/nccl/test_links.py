@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from collections.abc import Iterable
+from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -11,8 +13,10 @@ import pytest
 from busbar.nccl import Expectation
 from busbar.nccl.checks.codes import Code
 from busbar.nccl.checks.links import incomplete
-from busbar.nccl.log.evidence import Evidence
+from busbar.nccl.log.edges import EdgeCounts, Transport
+from busbar.nccl.log.evidence import TEXTS, Evidence
 from busbar.nccl.log.links import End, Links, pack
+from busbar.nccl.log.records import LogLine
 from tests.unit.nccl.tables import MIB, context, row, said, table
 
 Link = tuple[int, int, int]
@@ -54,6 +58,38 @@ def refusal(evidence: Evidence) -> tuple[Code, str] | None:
     run = table([row(512 * MIB)], 16)
     found = incomplete(context(Expectation(), run, evidence=evidence))
     return (found.code, found.reason) if found else None
+
+
+LINE = LogLine("x", 3, "x")
+FACTS: dict[str, Any] = {
+    **{kind: {"x": LINE} for kind in TEXTS},
+    **dict.fromkeys(("mnnvl", "without_mnnvl", "ring_without_gdr"), LINE),
+    **{kind: {"a"} for kind in ("topology_hosts", "hosts", "lost")},
+}
+PART = Evidence(
+    **FACTS,
+    edges={"SHM": EdgeCounts(Transport("SHM", "", None, False, "SHM"), LINE, 2)},
+    rails={"a": {0}},
+    inside={"a": {"P2P"}},
+    net_directions=Counter(send=1),
+    links=Links(7, {1}, {2}, {("a", 9, 0)}, Counter({0: 1}), overflow=True),
+    hcas_of_host={"a": ("mlx5_0",)},
+    hca_links={"a": frozenset({(0, "mlx5_0", "IB")})},
+    algorithm_sizes={"AllReduce RING": 8},
+    initialized={2: {0}},
+    counts={(2, 1): LINE},
+    rings={0: array("l", [0, 1])},
+    parents={0: array("l", [1])},
+    speaks=True,
+)
+
+
+def test_what_was_printed_in_parts_of_a_log_is_whole_when_they_are_put_together() -> None:
+    assert [each.name for each in fields(PART) if not getattr(PART, each.name)] == []
+    assert Evidence.merged([Evidence(), PART, Evidence()]) == PART
+    twice = Evidence.merged([PART, PART])
+    assert (twice.edges["SHM"].count, twice.net_directions["send"], twice.links.difference) == (4, 2, 14)
+    assert (twice.links.balance[0], twice.initialized, twice.hosts) == (2, PART.initialized, PART.hosts)
 
 
 def test_rings_whose_edges_are_all_there_are_complete() -> None:

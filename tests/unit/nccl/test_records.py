@@ -87,6 +87,31 @@ def test_a_log_in_unknown_records_is_unknown_and_not_damaged(name: str) -> None:
     assert verdict.verdict == "unknown", verdict.reasons
 
 
+@pytest.mark.parametrize("name", [name for name in UNKNOWN if name.startswith("JSON")])
+def test_one_line_that_cannot_be_read_is_enough_to_doubt_a_log(name: str) -> None:
+    line = UNKNOWN[name]("worker-0:40:90 [0] NCCL WARN what it says is not known")
+    check = judge([*HEALTHY[:-3], line, *HEALTHY[-3:]], WANT).check("source")
+    assert (check.status, check.code) == ("unknown", Code.SOURCE_LONG_LINES)
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("# Avg bus bandwidth    : 1.5", Code.COMPLETENESS_AFTER_SUMMARY),
+        ("# Out of bounds values : 7 FAILED", Code.COMPLETENESS_AFTER_SUMMARY),
+        (next(line for line in HEALTHY if line.lstrip()[:1].isdigit()), Code.COMPLETENESS_REPEATED_ROWS),
+        (
+            "    4096    1024    float     sum      -1    1.00    4.10    7.68      0",
+            Code.COMPLETENESS_DAMAGED,
+        ),
+        # quoted by a text behind the table
+        (next(line for line in HEALTHY if line.startswith("# Avg")), Code.COMPLETENESS_COMPLETE),
+    ],
+)
+def test_what_follows_a_table_and_is_not_of_it_fails_the_table(line: str, code: Code) -> None:
+    assert judge([*HEALTHY, line], WANT).check("completeness").code == code
+
+
 def cut(prefix: str) -> list[str]:
     """The healthy log behind PREFIX, its first row cut right behind its root by a message of NCCL."""
     log = HEALTHY

@@ -15,8 +15,9 @@ from busbar.nccl.checks.codes import Code
 from busbar.nccl.checks.result import Check
 from busbar.nccl.checks.setup import hcas, nccl_version, plugin, topology_file
 from busbar.nccl.log.evidence import Evidence
+from busbar.nccl.log.records import LogLine
 from tests.unit.nccl.logs import Made
-from tests.unit.nccl.reading import judge
+from tests.unit.nccl.reading import judge, read_lines
 from tests.unit.nccl.tables import MIB, context, printed, row, said, table, whole
 
 IB8 = tuple(f"mlx5_{n}" for n in range(8))
@@ -312,3 +313,59 @@ def test_hcas_that_nccl_joins_to_one_device_count_all() -> None:
     lines = [re.sub(r"NET/IB : Using .*", joined, line) for line in Made().lines()]
     want = Expectation(profile="h100-ib-8x400", nodes=2, rails=2, net_devices=8)
     assert judge(lines, want).check("hcas").code == Code.HCAS_OTHER_FABRIC
+
+
+COMM = "comm 0x5 rank {} nRanks 16 nNodes 2 localRanks 8 localRank 0 MNNVL {}"
+
+
+@pytest.mark.parametrize(
+    ("messages", "facts"),
+    [
+        # what all processes of a host have opened counts
+        (
+            [
+                "NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/RoCE [RO]; OOB eth0",
+                "NET/IB : Using [0]mlx5_1:1/RoCE ",
+            ],
+            {
+                "hcas_of_host": {"worker-0": ("mlx5_1",)},
+                "hca_links": {
+                    "worker-0": {(0, "mlx5_0", "IB"), (1, "mlx5_1", "RoCE"), (0, "mlx5_1", "RoCE")}
+                },
+            },
+        ),
+        (
+            [f"AllReduce: {size} Bytes -> Algo RING proto SIMPLE channel 0" for size in (8, 2**30, 16)],
+            {"algorithm_sizes": {"AllReduce RING": 2**30}},
+        ),
+        (
+            [COMM.format(0, 1), COMM.format(1, 0)],
+            {"counts": {(16, 2): 1}, "local_ranks": {"8": 1}, "mnnvl": 1, "without_mnnvl": 2},
+        ),
+        (
+            [f"comm 0x5 rank {rank} nranks 2 cudaDev 0 - Init COMPLETE" for rank in (0, 1)],
+            {"initialized": {2: {0, 1}}, "communicators": {"2": 1}},
+        ),
+        (
+            ["Connected all rings, use ring PXN 0 GDR 1", "Connected all rings, use ring PXN 0 GDR 0"],
+            {"connected": {"all rings": 1}, "ring_without_gdr": 2},
+        ),
+        (
+            ["NCCL_TOPO_FILE set by environment to /a.xml.", "NCCL_TOPO_FILE set by environment to /b.xml"],
+            {"topology_set": {"/a.xml": 1, "/b.xml": 2}, "topology_hosts": {"worker-0"}},
+        ),
+        (
+            ["Using network IB", "Assigned NET plugin Socket to comm"],
+            {"networks": {"IB": 1, "Socket": 2}},
+        ),
+    ],
+)
+def test_what_processes_of_a_host_print_is_put_together(messages: list[str], facts: dict[str, Any]) -> None:
+    def plain(value: Any) -> Any:
+        """The number of the line in place of each line."""
+        if isinstance(value, dict):
+            return {key: plain(each) for key, each in value.items()}
+        return value.line if isinstance(value, LogLine) else value
+
+    log = read_lines(f"worker-0:{40 + n}:90 [0] NCCL INFO {text}" for n, text in enumerate(messages))
+    assert {name: plain(getattr(log.evidence, name)) for name in facts} == facts

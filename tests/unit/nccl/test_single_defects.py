@@ -86,6 +86,8 @@ def test_an_edge_over_the_network_between_gpus_of_one_host_is_named() -> None:
     check = judge(made.lines(), WANT).check("transport")
     assert (check.status, check.code) == ("fail", Code.TRANSPORT_NET_INSIDE_NODE)
     assert "channel 0 from rank 0 to 1, both on worker-0" in check.reason
+    apart = Expectation(profile="h100-ib-8x400", nodes=2, nvlink_gbps=0)
+    assert judge(made.lines(), apart).check("transport").status == "pass", "NVLink does not join them"
 
 
 @pytest.mark.parametrize("hidden", [SOCKET, FATAL, "# Out of bounds values : 9 FAILED"])
