@@ -38,6 +38,9 @@ def main() -> int:
     found = share(nodes, rail)
     if found == 0:
         return 3
+    # Without the sign NCCL takes mlx5_10 for mlx5_1 too.
+    if rail and os.environ["NCCL_IB_HCA"] != f"=mlx5_{rail}":
+        return 4
     if found < 0:
         time.sleep(60)
     ranks, size = int(words_after("-np")), int(words_after("-b"))

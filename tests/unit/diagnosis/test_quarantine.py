@@ -14,7 +14,7 @@ from busbar.cli import build, stackfile
 from busbar.config import load
 from busbar.diagnosis import Diagnosis, Scope, State
 from busbar.diagnosis.findings import Findings, Row
-from busbar.diagnosis.quarantine import LimitExceeded, reasons
+from busbar.diagnosis.quarantine import LimitExceeded, reasons, with_partners
 from busbar.hosts.inventory import Inventory
 from busbar.localise import Group
 from tests.support.clusters import site
@@ -84,6 +84,14 @@ def test_a_named_node_gets_its_line_with_what_was_measured_and_all_else_stays(fo
     assert "Next: busbar preview prod, then busbar up prod" in done.stderr
 
 
+def test_a_node_that_is_in_quarantine_keeps_its_reason(found: State) -> None:
+    found.nodes.append("gpu-6")
+    slow(found, "gpu-6")
+    pair(found, "A", 390, "gpu-3", "gpu-4")
+    assert diagnose("--quarantine").exit_code == 1
+    assert quarantines()["gpu-6"] == "ticket 4711"
+
+
 def test_without_the_option_nothing_is_written(found: State) -> None:
     slow(found, "gpu-2")
     before = FILE.read_text()
@@ -143,6 +151,15 @@ def test_a_node_that_passed_with_three_healthy_partners_is_released(found: State
     assert FILE.read_text().startswith(COMMENT)
     [scope] = Diagnosis.scopes  # type: ignore[attr-defined]
     assert (scope.judged, scope.nodes) == ({"gpu-5"}, ("gpu-5", "gpu-1", "gpu-2", "gpu-3", "gpu-4"))
+
+
+def test_nodes_of_its_own_rail_group_judge_a_node_first() -> None:
+    cluster = site(workers={"h100": 6})
+    for number, worker in enumerate(cluster["hosts"]["workers"]):
+        worker["topology"] = {"rail_group": "su1" if number < 3 else "su2"}
+    cluster["hosts"]["workers"][4]["quarantine"] = "x"
+    found = with_partners(Inventory.of(load(cluster)), "h100", ["gpu-5"])
+    assert found == ["gpu-5", "gpu-4", "gpu-6", "gpu-1", "gpu-2", "gpu-3"]
 
 
 @pytest.mark.parametrize(

@@ -74,6 +74,21 @@ def test_events_of_unhappy_pods_are_added_newest_last_and_each_once() -> None:
     assert issue_report(pods, events) == ["w: FailedMount: first", "w: FailedMount: second"]
 
 
+def test_of_many_events_of_a_pod_the_newest_three_are_shown_whichever_field_has_their_time() -> None:
+    def at(number: int, **time: Any) -> dict[str, Any]:
+        return {**warning("w", "Failed", f"attempt {number}"), "lastTimestamp": None, **time}
+
+    times = [f"2026-01-01T00:00:0{number}Z" for number in range(5)]
+    events = [
+        at(4, series={"lastObservedTime": times[4]}, eventTime=times[0]),
+        at(1, lastTimestamp=times[1]),
+        at(3, eventTime=times[3]),
+        at(2, metadata={"creationTimestamp": times[2]}),
+    ]
+    lines = issue_report([pod("w", phase="Pending")], events)
+    assert lines == [f"w: Failed: attempt {number}" for number in (2, 3, 4)]
+
+
 def test_attempts_that_differ_in_their_ids_are_one_line_that_ends_with_the_cause() -> None:
     def attempt(digit: str) -> str:
         return (

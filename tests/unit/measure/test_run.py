@@ -265,6 +265,17 @@ def test_a_named_run_is_removed_and_no_other(cluster: Foreign) -> None:
     assert cluster.left and not [path for path in cluster.left if "run-2" in path]
 
 
+def test_a_job_is_removed_when_its_pods_have_ended_and_hold_no_gpus(cluster: Foreign) -> None:
+    killed(cluster, dead(), namespace="bench")
+    pod = "/api/v1/namespaces/bench/pods/ending"
+    labels = {"busbar/nccl-run": "run-1"}
+    cluster.add(pod, {"metadata": {"name": "ending", "namespace": "bench", "labels": labels}})
+    clock, said = Clock(), list[str]()
+    clock.at(20, lambda: cluster.objects.pop(pod))
+    clean(cluster, (), None, clock, said.append)
+    assert clock.now() >= 20 and "1 pods of MPIJob bench/nccl-run-1-" in said[0]
+
+
 def test_an_object_of_the_same_name_that_somebody_made_meanwhile_stays(
     cluster: Foreign, monkeypatch: pytest.MonkeyPatch
 ) -> None:
