@@ -92,6 +92,12 @@ def test_another_expectation_of_a_pool_does_not_excuse_the_profile_that_it_share
     assert refused(data).startswith("validation.profile: roce is for roce, ")
 
 
+def test_a_pool_with_a_profile_of_its_own_does_not_excuse_one_that_fits_none_of_its_users() -> None:
+    data = two_pools({}, profile="h100-ib-8x400")
+    data["pools"]["h100"]["validation"] = {"profile": "h100-ib-8x400"}
+    assert refused(data).startswith("validation.profile: h100-ib-8x400 is for H100, and pools.old")
+
+
 def test_a_low_expectation_of_a_pool_is_a_warning_with_its_path() -> None:
     found = [text for text in warnings(loaded({"expected_busbw_gbps": 20})) if "validation" in text]
     assert len(found) == 1

@@ -7,6 +7,8 @@ from packaging.version import Version
 
 from busbar import versions
 from busbar.config import load, warnings
+from busbar.config.partial import PartialConfig
+from busbar.config.software_checks import version_findings
 from tests.support.clusters import site
 
 
@@ -61,6 +63,15 @@ def test_the_first_releases_that_can_open_readyz_are_accepted(version: str) -> N
 def test_an_operator_that_is_not_installed_is_not_checked() -> None:
     assert versions.check_combination("v1.35.6+k3s1", "v26.3.2", None) != []
     assert versions.check_combination("v1.35.6+k3s1", None, "26.4.0") == []
+
+
+@pytest.mark.parametrize(
+    ("section", "version"), [("gpu_operator", "v26.3.2"), ("network_operator", "26.1.0")]
+)
+def test_the_version_of_an_operator_counts_only_where_it_is_installed(section: str, version: str) -> None:
+    for enabled in (True, False):
+        partial = PartialConfig.of({**site(), section: {"version": version, "enabled": enabled}})
+        assert bool(version_findings(partial)) is enabled
 
 
 @pytest.mark.parametrize(
