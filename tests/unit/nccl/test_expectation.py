@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import pytest
@@ -60,6 +61,14 @@ def test_what_a_profile_expects_can_be_met_at_every_size_of_the_job(profile: str
             for algorithm in ALGORITHMS:
                 found = bounds(system, collective, algorithm)
                 assert sane(found), (nodes, collective, algorithm, found)
+
+
+@pytest.mark.parametrize("gpus", [1, 2, 4])
+@pytest.mark.parametrize("rate", [200.0, 400.0])
+def test_what_few_gpus_of_two_hosts_must_reach_can_be_met(gpus: int, rate: float) -> None:
+    for (gpu, link), rails, algorithm in product(NVLINK.items(), (1, 2, 4, 8), ALGORITHMS):
+        found = bounds(System(gpu, 2, gpus, rails, rate, link), "all_reduce", algorithm)
+        assert sane(found), (gpu, rails, algorithm, found)
 
 
 @settings(max_examples=300, deadline=None, derandomize=True)
