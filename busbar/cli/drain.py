@@ -59,7 +59,7 @@ def drain(
         try:
             kube.drain(
                 api,
-                worker.name.lower(),
+                worker.name,
                 reason,
                 requester(),
                 end_jobs=end_jobs,
@@ -88,7 +88,7 @@ def uncordon(stack: Stack, host: Worker, project: Project = None) -> None:
     inventory, worker, api = _worker(stack, host, project)
     with _errors_end(kube.NotDrained, NotAllocatable):
         needs = _needs(inventory, worker)
-        is_back = kube.uncordon(api, worker.name.lower(), needs, SystemClock(), progress)
+        is_back = kube.uncordon(api, worker.name, needs, SystemClock(), progress)
     if not is_back:
         fail(
             f"{host} is not drained any more, and stays cordoned for another reason: busbar verify {stack}", 1
@@ -117,7 +117,7 @@ def _needs(inventory: Inventory, worker: Host) -> list[AllocatableSpec]:
     from busbar.manifests.operators import GPU_OPERATOR, NETWORK_OPERATOR
     from busbar.manifests.scheduling import GPU_RESOURCE
 
-    cluster, name = inventory.cluster, worker.name.lower()
+    cluster, name = inventory.cluster, worker.name
     pool, network = cluster.pools[worker.pool or ""], cluster.network_operator
     requests = [GPU_OPERATOR.wait_request(cluster.gpu_operator, GPU_RESOURCE, {name: pool.gpus})]
     if network.enabled:

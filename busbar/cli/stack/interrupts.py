@@ -33,7 +33,6 @@ class Interrupts:
         self._passed = 0
         self._starting = False
         self._child: subprocess.Popen[str] | None = None
-        self._killer: threading.Timer | None = None
         self._former: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Interrupts:
@@ -58,8 +57,6 @@ class Interrupts:
             yield self._child
         finally:
             self._starting, self._child = False, None
-            if self._killer:
-                self._killer.cancel()
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if number == signal.SIGHUP and self.count:
@@ -79,9 +76,9 @@ class Interrupts:
             self._say(GRACEFUL if self.count == 1 else FORCED)
             child.send_signal(signal.SIGINT)
         if self.count == 2:
-            self._killer = threading.Timer(KILL_AFTER_SECONDS, self._kill, [child])
-            self._killer.daemon = True
-            self._killer.start()
+            killer = threading.Timer(KILL_AFTER_SECONDS, self._kill, [child])
+            killer.daemon = True
+            killer.start()
         elif self.count > 2:
             self._kill(child)
 
