@@ -124,7 +124,7 @@ def test_the_short_option_of_help_is_known(words: tuple[str, ...]) -> None:
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
 def test_every_error_is_one_line_with_one_prefix(words: tuple[str, ...], message: str) -> None:
-    done = run(*words)
+    done = run(*words, BUSBAR_TRACEBACK="1")  # which is for errors of busbar
     assert (done.returncode, done.stdout) == (64, "")
     assert done.stderr.startswith(f"error: {message}") and len(done.stderr.splitlines()) == 1
 

@@ -6,8 +6,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from typer.testing import CliRunner
+
+from busbar.cli import build
+from busbar.cli.stack.target import Options
 
 PROJECT = Path(__file__).resolve().parents[4]
 
@@ -16,13 +21,16 @@ WITHOUT_PULUMI = "import sys; sys.modules['pulumi'] = None; from busbar.cli impo
 
 
 def _busbar(
-    *arguments: str, code: str = "from busbar.cli import main; main()", **environment: str
+    *arguments: str,
+    code: str = "from busbar.cli import main; main()",
+    stdin: int = subprocess.DEVNULL,
+    **environment: str,
 ) -> tuple[int, str]:
     done = subprocess.run(
         [sys.executable, "-c", code, *arguments],
         cwd=PROJECT,
         env={**os.environ, **environment},
-        stdin=subprocess.DEVNULL,
+        stdin=stdin,
         capture_output=True,
         text=True,
         timeout=120,
@@ -56,6 +64,19 @@ def test_fifty_hosts_are_worked_on_at_once_whatever_this_machine_has(command: st
     assert "default: 50" in printed and "PULUMI_PARALLEL" in printed
 
 
+def test_up_gets_what_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Options] = []
+
+    def up(_: object, options: Options) -> int:
+        seen.append(options)
+        return 0
+
+    monkeypatch.setattr("busbar.cli.stack._commands", lambda: SimpleNamespace(up=up))
+    for words in ("", "--yes --skip-preview --refresh --parallel 7 --converge w-1,,w-2"):
+        assert CliRunner().invoke(build(), ["up", "dev", "-C", str(PROJECT), *words.split()]).exit_code == 0
+    assert seen == [Options(), Options(True, True, True, 7, ("w-1", "w-2"))]
+
+
 def test_without_the_package_pulumi_up_says_how_to_get_it() -> None:
     code, printed = _busbar("up", "dev", "--yes", code=WITHOUT_PULUMI)
     assert code == 64
@@ -71,9 +92,12 @@ def test_without_the_pulumi_command_up_says_how_to_install_it(tmp_path: Path) ->
 
 @pytest.mark.parametrize("command", ["up", "destroy"])
 def test_without_a_terminal_and_without_yes_nothing_is_started(command: str, tmp_path: Path) -> None:
-    code, printed = _busbar(command, "dev", PATH=str(tmp_path))
-    assert code == 64
-    assert "--yes" in printed
+    ours, terminal = os.openpty()
+    for stdin in (subprocess.DEVNULL, terminal):  # the question would go into a file
+        code, printed = _busbar(command, "dev", stdin=stdin, PATH=str(tmp_path))
+        assert (code, "--yes" in printed) == (64, True)
+    os.close(ours)
+    os.close(terminal)
 
 
 @pytest.mark.parametrize("arguments", [("up",), ("up", "dev", "--nonsense"), ("destroy", "--parallel", "0")])

@@ -46,6 +46,18 @@ def test_the_first_interrupt_lets_the_engine_end_gracefully() -> None:
     assert _signalled(1, ends_at=1) == (1, [GRACEFUL])
 
 
+def test_one_that_comes_while_the_engine_is_started_reaches_it_too() -> None:
+    def start() -> subprocess.Popen[str]:
+        child = _child(1)
+        assert child.stdout is not None and child.stdout.readline() == "ready\n"
+        os.kill(os.getpid(), signal.SIGINT)
+        return child
+
+    said: list[str] = []
+    with Interrupts(said.append) as interrupts, interrupts.passed_on(start) as child:
+        assert (child.wait(30), said) == (1, [GRACEFUL])
+
+
 def test_the_second_stops_it_where_it_is() -> None:
     assert _signalled(2, ends_at=2) == (2, [GRACEFUL, FORCED])
 

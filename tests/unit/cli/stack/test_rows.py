@@ -316,6 +316,7 @@ def test_a_plan_with_another_release_of_k3s_says_that_workers_are_drained(
         ({}, {"ROTATE_SERVER_TOKEN": "1"}, "rotate  server_token (0 to 1): "),
         ({"ROTATE_CERTIFICATES": "1"}, {"ROTATE_CERTIFICATES": "3"}, "rotate  certificates (1 to 3): "),
         ({"ROTATE_CERTIFICATES": "1"}, {"ROTATE_CERTIFICATES": "1"}, None),
+        ({"ROTATE_CERTIFICATES": "3"}, {"ROTATE_CERTIFICATES": "1"}, None),
     ],
 )
 def test_a_plan_names_what_is_rotated_and_what_that_means(

@@ -19,8 +19,15 @@ from busbar.cli.output import DONE, FAILED
 from busbar.cli.stack import keep
 from busbar.cli.stack.engine import Snapshot
 from busbar.cli.stack.interrupts import Interrupts
+from busbar.cli.stack.rows import Rows
 from busbar.cli.stack.session import Session
-from busbar.cli.stack.target import Target
+from busbar.cli.stack.target import Options, Target
+from busbar.operations import uncleaned
+from tests.support.ssh_hosts import at
+
+command = package.status
+commands = importlib.import_module("busbar.cli.stack.commands")
+package.status = command  # else the module of this name takes its place
 
 
 @pytest.mark.parametrize(
@@ -48,10 +55,108 @@ def test_an_update_was_interrupted_only_if_it_then_failed(
         ended = session.update(SimpleNamespace(name="prod"), update)[1:]
     except KeyboardInterrupt:
         ended = "interrupted"
-    assert ended == ends
+    assert (ended, session.changing) == (ends, True)
 
 
-HALF_MADE = (("urn:pulumi:prod::busbar::command:local:Command::nodes", "creating"),)
+@pytest.mark.parametrize("interrupts", [0, 1])
+def test_a_preview_that_was_interrupted_has_not_failed(interrupts: int, tmp_path: Path) -> None:
+    signals, engine = Interrupts(print), SimpleNamespace(stderr="gone")
+    signals.count = interrupts
+    session: Any = Session("up", Target(tmp_path, "prod"), Console(file=io.StringIO()), signals, engine)  # type: ignore[arg-type]
+    try:
+        ended: Any = commands._preview(session, SimpleNamespace(preview=gone), Options())[1]
+    except auto.CommandError:
+        ended = "interrupted"
+    assert ended == ("interrupted" if interrupts else "gone")
+
+
+STACK = "urn:pulumi:prod::busbar::pulumi:pulumi:Stack::busbar-prod"
+MADE = "urn:pulumi:prod::busbar::command:local:Command::nodes"
+HALF_MADE = ((MADE, "creating"),)
+
+
+def gone(**_: Any) -> None:
+    raise create_command_error(auto.CommandResult(stdout="", stderr="gone", code=1))
+
+
+@pytest.mark.parametrize(
+    ("failure", "resources", "refresh", "asked", "says"),
+    [
+        ("", (STACK, MADE), None, 1, ""),
+        ("exit status 1", (STACK, MADE), None, 0, ""),
+        ("", (STACK, MADE), gone, 1, "warning: the records of interrupted steps remain: gone"),
+        ("", (STACK,), None, 0, "warning: an earlier update was interrupted while it created nodes, "),
+    ],
+    ids=["made", "failed again", "the state cannot be written", "not made"],
+)
+def test_the_record_of_an_interrupted_step_is_dropped_after_an_update_that_succeeded_and_made_it(
+    failure: str,
+    resources: tuple[str, ...],
+    refresh: Any,
+    asked: int,
+    says: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls: list[Any] = []
+
+    def refreshed(**options: Any) -> None:
+        calls.append(options["target"])
+        if refresh:
+            refresh()
+
+    monkeypatch.setattr(commands, "snapshot", lambda _: Snapshot(resources, HALF_MADE))
+    code, printed = after_up(tmp_path, failure, HALF_MADE, refreshed)
+    assert (code, calls) == (FAILED if failure else DONE, [[STACK]] * asked)
+    assert ("warning" in printed, says in printed) == (says != "", True)
+
+
+def test_a_step_that_broke_off_in_an_earlier_update_is_applied_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, worker = Target(tmp_path, "prod"), "urn:pulumi:prod::busbar::x::worker-w-1"
+    keep.keep_failed_steps([worker], target.folder)
+    asked: list[Any] = []
+
+    def preview(**options: Any) -> None:
+        asked.append((options["refresh"], options["parallel"], options["replace"]))
+
+    def update(*_: Any, **options: Any) -> Any:
+        asked.append(options)
+        return Rows(console), SimpleNamespace(outputs={}), ""
+
+    console = Console(file=io.StringIO())
+    stack = SimpleNamespace(preview=preview, up=None)
+    session: Any = Session("up", target, console, Interrupts(print), None)  # type: ignore[arg-type]
+    session.update = update
+    monkeypatch.setattr(commands, "open_stack", lambda *_, **__: stack)
+    monkeypatch.setattr(commands, "snapshot", lambda _: Snapshot((worker, f"{worker}-removal"), ()))
+    monkeypatch.setattr(commands.session, "run", lambda verb, target, run, **_: run(session))
+    assert commands.up(target, Options(yes=True, refresh=True, parallel=7)) == DONE
+    same = {"refresh": True, "parallel": 7, "replace": [worker]}
+    assert asked == [tuple(same.values()), {**same, "continue_on_error": True}]
+
+
+def test_a_host_that_could_not_be_cleaned_is_named_until_it_is_installed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uncleaned.write(Target(tmp_path, "prod").folder, "worker-gpu-1", at(22, "gpu-1", "worker"), "no route")
+    monkeypatch.setattr(commands, "snapshot", lambda _: Snapshot((STACK,), ()))
+    assert "could not be cleaned: gpu-1 (no route" in after_up(tmp_path)[1]
+
+
+def after_up(
+    folder: Path, failure: str = "", resumes: tuple[tuple[str, str], ...] = (), refresh: Any = None
+) -> tuple[int, str]:
+    """How `busbar up` ends after an update without finished steps, and what it prints."""
+    console = Console(file=io.StringIO(), width=300)
+    engine: Any = SimpleNamespace(stderr="gone")
+    stack: Any = SimpleNamespace(refresh=refresh)
+    rows = Rows(console)
+    rows.resumes = resumes
+    session = Session("up", Target(folder, "prod"), console, Interrupts(print), engine)
+    code = commands._after_up(session, stack, rows, keep.Outputs({}, frozenset()), failure)
+    return code, console.file.getvalue()  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
@@ -79,7 +184,6 @@ def test_a_stack_is_good_if_its_last_update_ended_well_and_its_gate_passed(
     url = SimpleNamespace(who_am_i=lambda: SimpleNamespace(url="file://state"))
     stack: Any = SimpleNamespace(history=lambda **_: entries, workspace=url)
     outputs = keep.Outputs({"contract_version": 0, "nccl_passed": passed}, frozenset())
-    monkeypatch.setattr(package, "status", package.status)  # else the module of this name takes its place
     status = importlib.import_module("busbar.cli.stack.status")
     monkeypatch.setattr(status, "snapshot", lambda _: Snapshot((), pending))
     monkeypatch.setattr(keep, "read", lambda _: outputs)

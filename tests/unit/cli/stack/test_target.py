@@ -56,3 +56,6 @@ def test_a_file_that_is_no_stack_file_is_refused(project: Path) -> None:
     (project / "cluster.yaml").write_text("config: {}\n")
     with pytest.raises(StackError, match=r"named Pulumi\.STACK\.yaml"):
         find("cluster.yaml", None, project)
+    (project / "deep" / "Pulumi.prod.yaml").write_text("config: {}\n")
+    with pytest.raises(StackError, match=r"is not a stack file of .*/site: "):
+        find("deep/Pulumi.prod.yaml", project, project)
