@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from busbar.cli.config import describe
 from busbar.config import Cluster, ConfigError, load, warnings
 from tests.support.clusters import site
 
@@ -34,6 +35,14 @@ def test_a_pool_differs_in_what_it_sets_and_only_there() -> None:
     old, h100 = cluster.validation_of("old"), cluster.validation_of("h100")
     assert (old.tolerance, old.hcas, old.iterations) == (0.2, ["mlx5_0"], 50)
     assert h100 == cluster.validation
+
+
+def test_check_config_says_what_each_pool_must_reach() -> None:
+    data = two_pools({"tolerance": 0.2}, algorithm="ring")
+    lines = [line.partition(", ")[2] for line in describe(load(data)) if line.startswith("validation of")]
+    assert sorted(lines) == ["expected 200 GB/s, floor 160 GB/s", "expected 400 GB/s, floor 360 GB/s"]
+    data["validation"]["enabled"] = False
+    assert not [line for line in describe(load(data)) if "validation" in line]
 
 
 def test_the_environment_of_a_pool_is_added_to_that_of_all() -> None:

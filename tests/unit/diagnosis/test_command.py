@@ -12,6 +12,7 @@ import yaml
 
 from busbar.cli import build, stackfile
 from busbar.cli.diagnose import after_failed_gate
+from busbar.collect.watch import Unreachable
 from busbar.diagnosis import Diagnosis, Scope, State
 from busbar.kube.client import ApiError
 from busbar.localise import Group
@@ -160,6 +161,7 @@ def test_named_workers_may_be_in_quarantine_and_others_may_not(
             2,
             "no verdict: GET /api/v1/nodes: HTTP 403: forbidden",
         ),
+        (Unreachable("no route to host"), 2, "no verdict: no route to host"),
         (Interrupted(15), 143, "interrupted. What is known is kept: busbar diagnose prod continues"),
     ],
 )

@@ -204,6 +204,7 @@ def test_the_command_prints_the_sections_of_the_core_and_of_each_capability(
     assert slurm == {"hosts": {"controller": {"name": "login01", "address": "10.0.0.5", "user": "ubuntu"}}}
     assert "# of stacks/slurm" in done.stdout and "# missing: load_balancers" in done.stdout
     assert "variable ansible_become_pass of login01: not known" in done.stderr
+    assert "mgmt01 is also in the group kube-node: a host has one role" in done.stderr
     assert "group slurm-master" not in done.stderr
 
 

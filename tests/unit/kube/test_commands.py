@@ -14,6 +14,7 @@ import pytest
 import typer.testing
 
 from busbar.cli import build
+from busbar.collect.busy import Kept
 from busbar.kube import access, wait
 from busbar.kube.client import ApiError, RestApi
 from tests.support.kube_cluster import Clock, Cluster, node, unreachable
@@ -118,6 +119,17 @@ def test_a_job_that_is_not_there_is_a_verdict_and_ends_with_0(cluster: Cluster, 
     assert verdict["reasons"]
 
 
+def test_a_verdict_that_stays_is_printed_as_it_was(
+    cluster: Cluster, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def kept(*_: Any) -> None:
+        raise Kept('{"format":3,"verdict":"pass"}')
+
+    monkeypatch.setattr("busbar.collect.collector.collect", kept)
+    done = busbar("nccl", "collect", stdin=collection(tmp_path))
+    assert (done.exit_code, done.stdout) == (0, '{"format":3,"verdict":"pass"}\n')
+
+
 @pytest.mark.parametrize("command", [("wait", "allocatable"), ("nccl", "collect")])
 def test_an_api_that_refuses_ends_the_command_with_1_its_reason_and_the_server(
     cluster: Cluster, tmp_path: Any, command: tuple[str, str]
@@ -131,6 +143,14 @@ def test_an_api_that_refuses_ends_the_command_with_1_its_reason_and_the_server(
     assert done.exit_code == 1
     assert done.stdout == ""
     assert done.stderr == "error: GET /x: HTTP 403: not allowed (server https://10.0.0.1:6443)\n"
+
+
+def test_an_api_that_never_answers_ends_the_command_with_1_and_the_server(cluster: Cluster) -> None:
+    cluster.failures = [unreachable()] * 1000
+    done = busbar("set-taints", stdin={"taints": {}})
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert done.stderr.splitlines()[-1].startswith("error: timed out after 300 s: ")
+    assert done.stderr.endswith("(server https://10.0.0.1:6443)\n")
 
 
 def nodes_of(cluster: Cluster) -> list[str]:
@@ -182,12 +202,13 @@ def test_a_pull_waits_for_an_api_that_fails_over(cluster: Cluster) -> None:
 def test_a_pull_that_the_api_does_not_take_fails_no_update_and_says_what_is_missing(
     cluster: Cluster, failures: list[ApiError | None], reason: str
 ) -> None:
-    cluster.failures = failures
-    done = busbar("nccl", "pull-image", stdin=PULL)
+    busbar("nccl", "pull-image", stdin={**PULL, "nodes": ["w0"]})
+    cluster.failures = [None, *failures]
+    done = busbar("nccl", "pull-image", stdin={**PULL, "nodes": ["w0", "w1", "w2"]})
     assert done.exit_code == 0
-    assert json.loads(done.stdout) == {"image": "nccl:1", "nodes": 2, "created": 1, "existing": 0}
+    assert json.loads(done.stdout) == {"image": "nccl:1", "nodes": 3, "created": 1, "existing": 1}
     note = done.stderr.splitlines()[-1]
-    assert note.startswith("note: image nccl:1 is not pulled ahead on 1 of 2 nodes of pool h100: ")
+    assert note.startswith("note: image nccl:1 is not pulled ahead on 1 of 3 nodes of pool h100: ")
     assert re.search(reason, note)
 
 

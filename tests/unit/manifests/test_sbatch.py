@@ -294,6 +294,7 @@ def test_fewer_gpus_than_the_profile_has_are_fewer_ranks_and_the_check_is_told()
     text = printed("--profile", FIRST, "--nodes", "2", "--gpus-per-node", "4")
     assert "#SBATCH --ntasks-per-node=4\n#SBATCH --gpus-per-node=4\n" in text
     assert f"--profile {FIRST} --gpus-per-node 4\n" in text
+    assert "--ntasks-per-node=8\n" in printed("--profile", FIRST, "--nodes", "2", "--gpus-per-node", "8")
 
 
 def test_an_mpijob_runs_on_any_nodes_that_have_what_it_asks_for() -> None:

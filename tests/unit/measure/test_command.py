@@ -14,7 +14,7 @@ from busbar.cli import build
 from busbar.kube import wait
 from busbar.kube.client import ApiError
 from busbar.measure import Request, plan, read_facts
-from busbar.measure.run import this_process
+from busbar.measure.run import Interrupted, this_process
 from tests.support.kube_cluster import Clock
 from tests.unit.collect import launcher_log
 from tests.unit.measure.foreign import SETTINGS, Foreign, gpu_node, holder
@@ -85,10 +85,13 @@ def test_an_api_that_refuses_ends_with_2(cluster: Foreign) -> None:
 
 
 def test_a_dry_run_prints_objects_and_the_source_of_each_value_and_creates_nothing(cluster: Foreign) -> None:
+    cluster.objects["/api/v1/nodes/gpu-3"] = gpu_node("gpu-3", gpus=1, product="", cordoned=True)
     done = measured("--dry-run")
     assert (done.exit_code, cluster.created) == (0, [])
+    assert "# note: gpu-3 is left out: cordoned\n" in done.stdout
     namespace, job = yaml.safe_load_all(done.stdout)
     assert job["metadata"]["namespace"] == namespace["metadata"]["name"]
+    assert "namespace" not in namespace["metadata"]
     assert (namespace["kind"], job["kind"]) == ("Namespace", "MPIJob")
     first = done.stdout.splitlines()[0]
     assert first.split("  ")[0] == "# nodes" and first.endswith("  cluster: all Nodes with nvidia.com/gpu")
@@ -96,6 +99,7 @@ def test_a_dry_run_prints_objects_and_the_source_of_each_value_and_creates_nothi
 
 
 def test_options_win_over_the_file_of_settings(cluster: Foreign) -> None:
+    Path("settings.yaml").write_text(yaml.safe_dump({**SETTINGS, "image": "registry.example/nccl:1"}))
     done = measured("--image", "registry.example/nccl:2", "--dry-run")
     assert "image: registry.example/nccl:2" in done.stdout
     assert "# image        registry.example/nccl:2" in done.stdout
@@ -105,6 +109,7 @@ def test_options_win_over_the_file_of_settings(cluster: Foreign) -> None:
     ("words", "complaint"),
     [
         (["--hca", "hostdev"], "--hca hostdev: expected RESOURCE=UNITS"),
+        (["--hca", "hostdev=8"], "--hca hostdev=8: expected RESOURCE=UNITS"),
         (["--hca", "nvidia.com/hostdev=many"], "expected RESOURCE=UNITS, such as nvidia.com/hostdev=8"),
         (["--profile", "h1000"], "error: unknown profile 'h1000'; use one of a100-ib-8x200,"),
         (["--image", ""], "error: validation.image:"),
@@ -129,14 +134,15 @@ def test_bad_usage_ends_with_64_and_what_is_expected(
     assert cluster.created == []
 
 
-def test_ctrl_c_before_anything_is_created_ends_with_130(
-    cluster: Foreign, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("signal", "code"), [(KeyboardInterrupt(), 130), (Interrupted(15), 143)])
+def test_a_signal_ends_it_with_the_exit_code_of_a_shell(
+    signal: BaseException, code: int, cluster: Foreign, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(*_: str, **__: str) -> Any:
-        raise KeyboardInterrupt
+        raise signal
 
     monkeypatch.setattr(cluster, "list", interrupted)
-    assert measured().exit_code == 130
+    assert measured().exit_code == code
 
 
 def test_without_a_kubeconfig_it_is_bad_usage() -> None:

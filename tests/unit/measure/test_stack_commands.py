@@ -112,6 +112,8 @@ def test_one_pool_that_is_busy_is_no_verdict_and_the_others_are_measured(cluster
     assert done.exit_code == 2
     assert "gpu-1: 0 of 1 nvidia.com/gpu are free, held by ml/train-0 (1)" in done.stderr
     assert [each.pool for each in records()] == ["b200"]
+    slow(cluster, "gpu-3")
+    assert busbar("measure", "mysite").exit_code == 1, "a slow fabric is worse than no verdict"
 
 
 def test_idle_measures_free_nodes_below_all_other_pods_within_minutes(cluster: Foreign) -> None:
@@ -144,11 +146,14 @@ def test_an_idle_run_that_made_room_for_other_pods_is_no_verdict_and_leaves_no_r
             "involvedObject": {"kind": "Pod", "name": f"{name}-worker-0"},
         }
         cluster.objects[f"/api/v1/namespaces/{namespace}/events/e1"] = event
+        of_others = {"kind": "Pod", "name": "nccl-run-0-worker-0"}
+        cluster.objects[f"/api/v1/namespaces/{namespace}/events/e2"] = {**event, "involvedObject": of_others}
 
     cluster.runs = preempted
     done = busbar("measure", "mysite", "--pool", "h100", "--idle")
     assert done.exit_code == 2
     assert "no verdict: the measurement made room for other pods: nccl-run-" in done.stderr
+    assert done.stderr.count("made room") == 1
     assert "-worker-0: Preempted by pod 7f2 on node gpu-1" in done.stderr
     assert "fail: " not in done.stderr and "report: " not in done.stderr, "its verdict is not told"
     assert records() == [] and list((FOLDER / "h100" / "runs").iterdir()) == []
@@ -257,11 +262,24 @@ def test_history_ends_with_1_where_the_last_run_did_not_pass(cluster: Foreign) -
     assert busbar("history", "mysite").exit_code == 1
 
 
+@pytest.mark.parametrize(("pool", "code"), [("h100", 0), ("b200", 1)])
+def test_the_last_run_of_each_pool_decides_how_history_ends(cluster: Foreign, pool: str, code: int) -> None:
+    known(390.0, verdict="fail")
+    with (FOLDER / "h100" / FILE).open("a") as file:
+        file.write(run(1, 390.0, pool=pool).as_json())
+    assert busbar("history", "mysite").exit_code == code
+
+
 def test_history_has_the_runs_of_other_machines_from_the_cluster_once(cluster: Foreign) -> None:
     busbar("measure", "mysite")
     (FOLDER / "b200" / FILE).unlink()
-    done = busbar("history", "mysite", "--json")
-    assert sorted(each["pool"] for each in json.loads(done.stdout)["runs"]) == ["b200", "h100"]
+    here = FOLDER / "h100" / FILE
+    here.write_text(here.read_text().replace('"verdict":"pass"', '"verdict":"fail"'))
+    found = json.loads(busbar("history", "mysite", "--json").stdout)["runs"]
+    assert sorted((each["pool"], each["result"]["verdict"]) for each in found) == [
+        ("b200", "pass"),
+        ("h100", "fail"),  # it was judged again here, after the cluster got its record
+    ]
 
 
 def test_history_without_the_cluster_says_so_and_shows_what_is_here(cluster: Foreign) -> None:
@@ -280,6 +298,7 @@ def test_history_without_a_run_names_the_command_that_makes_one(cluster: Foreign
 
 def test_history_draws_a_picture_per_pool_with_a_dot_per_run(cluster: Foreign) -> None:
     known(*STEADY, 350.0)
+    slow(cluster, "gpu-3")
     busbar("measure", "mysite", "--pool", "b200")
     done = busbar("history", "mysite", "--svg", "history.svg")
     assert done.exit_code == 1
@@ -289,10 +308,11 @@ def test_history_draws_a_picture_per_pool_with_a_dot_per_run(cluster: Foreign) -
     assert names == ["pool h100: bus bandwidth, GB/s", "pool b200: bus bandwidth, GB/s"]
     dots = drawn.findall(".//svg:circle", spaces)
     assert len(dots) == 7
-    [low] = [each for each in dots if "bad" in each.get("style", "")]
-    assert (low.findtext("svg:title", "", spaces)).startswith(
-        "2026-11-24 11:00 UTC: 350 GB/s. measure, 2 nodes"
-    )
+    bad = [each.findtext("svg:title", "", spaces) for each in dots if "bad" in each.get("style", "")]
+    assert [text.partition(". ")[2][:22] for text in bad] == [
+        "measure, 2 nodes, pass",  # and low
+        "measure, 2 nodes, fail",
+    ]
 
 
 def test_a_picture_that_cannot_be_written_is_bad_usage(cluster: Foreign) -> None:

@@ -25,14 +25,14 @@ OFFERED = {"nvidia.com/gpu": "8", "nvidia.com/hostdev": "8"}
 
 
 class Api(Nodes):
-    """The cluster of the stack, which has no policies of operators and no events."""
+    """The cluster of the stack, whose operators have a policy that is not ready, and no events."""
 
     timeout_seconds = 15.0
 
     def list(self, path: str, **query: str) -> list[JsonObject]:
-        return (
-            [] if path.startswith(("/apis/nvidia.com", "/apis/mellanox.com")) else super().list(path, **query)
-        )
+        policy = {"metadata": {"name": "cluster-policy"}, "status": {"state": "notReady"}}
+        is_policy = path.startswith(("/apis/nvidia.com", "/apis/mellanox.com"))
+        return [policy] if is_policy else super().list(path, **query)
 
 
 @pytest.fixture
@@ -109,6 +109,18 @@ def test_a_worker_in_quarantine_comes_back_as_it_is(call: Call, cluster: Api, tm
     assert call("uncordon", "prod", "gpu-2").exit_code == 0
 
 
+def test_a_worker_comes_back_without_hcas_where_no_operator_is_to_offer_them(
+    call: Call, cluster: Api, tmp_path: Path
+) -> None:
+    file = tmp_path / "Pulumi.prod.yaml"
+    content = yaml.safe_load(file.read_text())
+    content["config"]["busbar:cluster"]["network_operator"]["enabled"] = False
+    file.write_text(yaml.safe_dump(content))
+    call("drain", "prod", "gpu-2")
+    cluster.objects[f"{NODES}/gpu-2"]["status"]["allocatable"]["nvidia.com/hostdev"] = "0"
+    assert call("uncordon", "prod", "gpu-2").exit_code == 0
+
+
 def test_a_node_that_somebody_else_has_cordoned_stays_so(call: Call, cluster: Api) -> None:
     cluster.objects[f"{NODES}/gpu-2"]["spec"]["unschedulable"] = True
     refused = call("uncordon", "prod", "gpu-2")
@@ -141,7 +153,7 @@ def test_status_names_drained_workers_and_a_cluster_that_does_not_answer(
     call: Call, cluster: Api, tmp_path: Path
 ) -> None:
     target = Target(tmp_path, "prod")
-    assert drained.lines("kubeconfig", target) == []
+    assert (drained.lines("kubeconfig", target), cluster.timeout_seconds) == ([], 5)
     call("drain", "prod", "gpu-2", "--reason", "fan")
     [line] = drained.lines("kubeconfig", target)
     assert line.strip().startswith("drained  gpu-2: fan (by anna@ops, since 20")

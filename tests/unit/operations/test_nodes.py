@@ -11,8 +11,11 @@ from typing import Any
 
 import asyncssh
 import pytest
+import yaml
+from typer.testing import CliRunner
 
 from busbar import config
+from busbar.cli import build
 from busbar.hosts.inventory import Inventory
 from busbar.kube.nodes import Node, Taint
 from busbar.operations.nodes import Workers, inspect, states
@@ -116,6 +119,22 @@ def test_a_worker_in_quarantine_is_shown_with_its_reason_and_the_others_decide()
     spec = Spec.model_validate(spec_of(inventory.cluster, login={}))
     assert Workers(spec, Outcome([], {}, 2), found).are_well
     assert not Workers(spec, Outcome([], {}, 2), found | {"gpu-2": "DiskPressure"}).are_well
+
+
+@pytest.mark.parametrize(("state", "code"), [("Ready", 0), ("its Node is not Ready", 1)])
+def test_the_command_shows_the_nodes_and_fails_where_one_takes_no_jobs(
+    state: str, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def found(spec: Spec, *_: object) -> Workers:
+        return Workers(spec, Outcome([], {}, 1), {host.name: state for host in spec.hosts})
+
+    monkeypatch.setattr("busbar.operations.nodes.inspect", found)
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setenv("SSH_AUTH_SOCK", "/nowhere")
+    monkeypatch.setenv("COLUMNS", "300")
+    (tmp_path / "Pulumi.prod.yaml").write_text(yaml.safe_dump({"config": {"busbar:cluster": site()}}))
+    done = CliRunner().invoke(build(), ["nodes", str(tmp_path / "Pulumi.prod.yaml")])
+    assert (done.exit_code, state in done.stdout) == (code, True), done.output
 
 
 def test_nodes_that_cannot_be_read_are_unknown_and_not_well() -> None:

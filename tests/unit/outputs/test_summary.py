@@ -175,8 +175,8 @@ def test_a_pass_over_tcp_without_a_configured_expectation_shows_what_it_measured
     assert "PASS  0.62 GB/s\n" in _text(outputs)
 
 
-@pytest.mark.parametrize(("passed", "code"), [(True, 0), (False, 1)])
-def test_show_ends_with_the_result_as_exit_code(passed: bool, code: int) -> None:
+@pytest.mark.parametrize(("passed", "code"), [(True, 0), (False, 1), (None, 1)])
+def test_show_ends_with_the_result_as_exit_code(passed: bool | None, code: int) -> None:
     done = CliRunner().invoke(build(), ["show"], input=json.dumps(_outputs(nccl_passed=passed)))
     assert done.exit_code == code
 

@@ -16,6 +16,8 @@ from busbar.cli.output import USAGE
 from busbar.cli.preflight import spec_of_stack
 from busbar.cli.stackfile import SecretError, kubeconfig_of, load_stack, login_of
 from busbar.preflight.facts import HostRecord, pack
+from busbar.preflight.spec import Spec
+from busbar.preflight.survey import Outcome
 from tests.support.clusters import site
 from tests.unit.preflight.samples import a_host, spec
 
@@ -28,6 +30,23 @@ def test_an_unknown_key_in_the_spec_is_bad_usage_and_the_private_key_stays_unsee
     assert done.exit_code == USAGE
     assert "login.colour" in done.output
     assert "SECRET-KEY" not in done.output
+
+
+def test_only_the_preflight_of_an_update_leaves_scripts_on_hosts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[bool] = []
+
+    async def survey(spec: Spec, previous: object, *, deliver: bool = False) -> Outcome:
+        seen.append(deliver)
+        return Outcome([], {}, 0)
+
+    monkeypatch.setattr("busbar.preflight.survey.survey", survey)
+    stack_with_secret_key(tmp_path, monkeypatch, "echo key")
+    asked = spec(a_host(address="127.0.0.1", port=1)).model_dump_json()
+    assert runner.invoke(build(), ["preflight"], input=asked).exit_code == 0
+    assert runner.invoke(build(), ["preflight", "prod"]).exit_code == 0
+    assert seen == [True, False]
 
 
 def test_what_passed_before_is_printed_again_without_asking(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,13 +112,30 @@ def test_a_key_is_taken_as_it_is_and_its_passphrase_without_the_line_break(
     assert login.private_key_password == "value of busbar:sshPrivateKeyPassword"
 
 
-def test_a_secret_that_pulumi_does_not_give_is_named_with_the_reason(
+def test_with_an_agent_no_passphrase_of_a_key_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stack_with_secret_key(tmp_path, monkeypatch, "echo 'error: passphrase must be set' >&2; exit 255")
+    stack_with_secret_key(tmp_path, monkeypatch, "exit 1")
+    config = {"busbar:cluster": site(), "busbar:sshPrivateKeyPassword": {"secure": "v1:def"}}
+    (tmp_path / "Pulumi.prod.yaml").write_text(yaml.safe_dump({"config": config}))
+    assert login_of(*load_stack("prod", None)).uses_agent
+
+
+@pytest.mark.parametrize(
+    ("pulumi", "reason"),
+    [
+        ("echo 'error: passphrase must be set' >&2; exit 255", "passphrase must be set"),
+        ("exec sleep 60", "timed out after 0.2 s"),
+    ],
+)
+def test_a_secret_that_pulumi_does_not_give_is_named_with_the_reason(
+    pulumi: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("busbar.cli.stackfile.SECRET_SECONDS", 0.2 if "sleep" in pulumi else 60)
+    stack_with_secret_key(tmp_path, monkeypatch, pulumi)
     done = runner.invoke(build(), ["preflight", "prod"])
     assert done.exit_code == 1
-    assert "busbar:sshPrivateKey of stack prod cannot be read: passphrase must be set. Fix:" in done.stderr
+    assert f"busbar:sshPrivateKey of stack prod cannot be read: {reason}. Fix:" in done.stderr
 
 
 def test_an_output_that_no_update_has_written_asks_for_one(
