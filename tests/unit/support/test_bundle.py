@@ -51,9 +51,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "busbar:cluster": cluster,
         "busbar:sshPrivateKeyPassword": PLANTED["key passphrase"],
         "busbar:s3SecretKey": {"secure": "v1:ciphertext"},
-        "busbar:registryCredentials": json.dumps(
-            {"r": {"username": "u", "password": PLANTED["registry password"]}}
-        ),
+        "busbar:registryCredentials": {"secure": "v1:ciphertext"},
         "aws:secretKey": PLANTED["s3 secret"],
     }
     (tmp_path / "Pulumi.prod.yaml").write_text(
@@ -72,8 +70,10 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             f"curl -H 'Authorization: Bearer {PLANTED['bearer']}' https://x:{PLANTED['url login']}@mirror/",
             f"join with {PLANTED['join token']} failed; jwt {PLANTED['jwt']}",
             f"printed: {KEY_LINE} and {PLANTED['key passphrase']} and {PLANTED['s3 secret']}",
+            f"docker login -u u -p {PLANTED['registry password']}; {CLIENT_KEY}",
             "-----BEGIN RSA PRIVATE KEY-----",
             "MIIEpAIBAAKCAQEAplantedrsa",
+            "a second line of plantedrsa",
             "-----END RSA PRIVATE KEY-----",
             '{"password": "registry-pa55", "user": "u"}',
         ]
@@ -82,6 +82,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (pool / "verdict.json").write_text(
         json.dumps({"verdict": "fail", "log_tail": log, "token": "joinpassword"})
     )
+    (pool / "cut.log.zst").write_bytes(b"no zstd")
     (pool / "report.html").write_text(f"<pre>{log}</pre>")
     # What `pulumi config get` and `pulumi stack export` answer.
     state = {
@@ -98,10 +99,12 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "state.json").write_text(json.dumps(state))
     program = tmp_path / "bin" / "pulumi"
     program.parent.mkdir()
+    credentials = json.dumps({"r": {"username": "u", "password": PLANTED["registry password"]}})
     program.write_text(
-        "#!/bin/bash\ncase $1 in\n"
-        f"config) echo {PLANTED['s3 secret']} ;;\nstack) cat {tmp_path}/state.json ;;\n"
-        "version) echo v3.259.0 ;;\nesac\n"
+        "#!/bin/bash\ncase $1$3 in\n"
+        f"configbusbar:registryCredentials) echo '{credentials}' ;;\n"
+        f"config*) echo {PLANTED['s3 secret']} ;;\nstack*) cat {tmp_path}/state.json ;;\n"
+        "version*) echo v3.259.0 ;;\nesac\n"
     )
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
@@ -157,6 +160,7 @@ def test_what_is_needed_to_help_is_in_the_bundle(project: Path) -> None:
     assert engine["pending"] == [{"type": "creating", "urn": "urn:pulumi:prod::busbar::x::pool"}]
     assert "stored in plain text" in texts["preflight.json"], "why there are no facts"
     assert [each["name"] for each in json.loads(texts["files.json"])["left_out"]] == [
+        "h100/cut.log.zst",
         "h100/report.html",
         "kubeconfig",
     ]
@@ -191,6 +195,15 @@ def test_a_stack_file_that_is_not_yaml_is_told_without_its_text(project: Path) -
     assert KEY_LINE not in "".join(texts.values())
 
 
+def test_without_the_passphrase_of_the_stack_the_bundle_says_so_and_has_all_else(project: Path) -> None:
+    config = {"busbar:cluster": site(ssh={}), "busbar:sshPrivateKey": {"secure": "v1:ciphertext"}}
+    (project / "Pulumi.prod.yaml").write_text(yaml.safe_dump({"config": config}))
+    (project / "bin/pulumi").write_text("#!/bin/bash\necho 'error: incorrect passphrase' >&2; exit 255\n")
+    _, texts = bundle(project)
+    assert "cannot be read: incorrect passphrase. Fix: " in json.loads(texts["preflight.json"])["error"]
+    assert json.loads(texts["engine.json"]) == {"error": "failed: error: incorrect passphrase"}
+
+
 def test_a_stack_that_is_not_there_is_bad_usage(project: Path) -> None:
     assert CliRunner().invoke(build(), ["support-bundle", "prd"]).exit_code == 64
 
@@ -201,6 +214,7 @@ def test_a_stack_that_is_not_there_is_bad_usage(project: Path) -> None:
         ("agent-token: abcdef", "agent-token: [secret]"),
         ('"s3SecretKey" : "a b"', '"s3SecretKey" : [secret]'),
         ("AWS_SECRET_ACCESS_KEY=abc,x", "AWS_SECRET_ACCESS_KEY=[secret],x"),
+        ('password="a token=b c" d', "password=[secret] d"),
         ("host_key: ssh-ed25519 AAAA", "host_key: ssh-ed25519 AAAA"),
         ("author: me; keys: 3; tokenizer=x", "author: me; keys: 3; tokenizer=x"),
         ("https://u:p@h/x and https://h/x", "https://[secret]@h/x and https://h/x"),
@@ -227,9 +241,10 @@ def test_a_known_secret_is_replaced_as_a_whole_and_in_each_of_its_lines(
     assert Redactor(known).text(text) == redacted
 
 
-def test_secrets_in_lists_of_a_structured_value_are_replaced() -> None:
-    value = {"args": ["abcdef", {"password": "x"}, ["abcdef"]], "port": 1}
-    redacted = {"args": ["[secret]", {"password": "[secret]"}, ["[secret]"]], "port": 1}
+def test_secrets_in_lists_and_keys_of_a_structured_value_are_replaced() -> None:
+    value = {"args": ["abcdef", {"password": "x"}, ["abcdef"]], "https://u:p@h": 2, "token": False}
+    redacted = {**value, "args": ["[secret]", {"password": "[secret]"}, ["[secret]"]]}
+    redacted["https://[secret]@h"] = redacted.pop("https://u:p@h")
     assert Redactor(["abcdef"]).value(value) == redacted
 
 
