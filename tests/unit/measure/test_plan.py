@@ -10,8 +10,10 @@ from busbar.kube.client import ApiError
 from busbar.manifests import mpijob
 from busbar.measure import CannotMeasure, Plan, Request, plan, read_facts
 from busbar.nccl import Expectation
-from tests.support.kube_cluster import Cluster
-from tests.unit.measure.foreign import GPU, HCA, Foreign, gpu_node, holder
+from tests.support.kube_cluster import unreachable
+from tests.unit.measure.foreign import GPU, H100, HCA, Foreign, gpu_node, holder
+
+A100 = "NVIDIA-A100-SXM4-80GB"
 
 
 def planned(cluster: Foreign, nodes: str | None = None, **asked: Any) -> Plan:
@@ -263,7 +265,7 @@ def test_a_cluster_without_gpus_is_refused() -> None:
 
 
 def test_nodes_that_differ_are_refused_with_the_kinds() -> None:
-    a100 = gpu_node("gpu-3", product="NVIDIA-A100-SXM4-80GB")
+    a100 = gpu_node("gpu-3", product=A100)
     [finding] = refused(Foreign(gpu_node("gpu-1"), gpu_node("gpu-2", gpus=7), a100))
     assert "8 x NVIDIA-H100-80GB-HBM3: gpu-1; 7 x NVIDIA-H100-80GB-HBM3: gpu-2; 8 x NVIDIA-A100" in finding
 
@@ -317,13 +319,17 @@ def test_many_findings_are_cut() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "level"),
-    [({"transport": "socket"}, "baseline"), ({}, "privileged")],
+    ("product", "settings", "level"),
+    [
+        (H100, {"transport": "socket"}, "baseline"),
+        (A100, {"transport": "socket", "profile": "a100-ib-8x200-gdrcopy"}, "privileged"),  # /dev/gdrdrv
+        (H100, {}, "privileged"),
+    ],
 )
 def test_an_own_namespace_has_the_pod_security_level_that_the_pods_need(
-    settings: dict[str, Any], level: str
+    product: str, settings: dict[str, Any], level: str
 ) -> None:
-    (path, namespace), _ = planned(two(), validation=settings).objects({})
+    (path, namespace), _ = planned(two(product=product), validation=settings).objects({})
     labels = namespace["metadata"]["labels"]
     assert path == "/api/v1/namespaces"
     assert {key: value for key, value in labels.items() if key.startswith("pod-security")} == {
@@ -350,6 +356,17 @@ def test_the_containers_of_a_pod_hold_their_gpus_together() -> None:
     assert refused(cluster)[0].startswith("gpu-1: 5 of 8 nvidia.com/gpu are free, held by ml/train-0 (3).")
 
 
-def test_an_api_that_does_not_answer_is_no_plan() -> None:
+@pytest.mark.parametrize("silent", ["nodes", "pods", "runtimeclasses", "v2beta1"])
+def test_an_api_that_does_not_answer_is_no_plan(silent: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = two()
+    for name in ("get", "list"):
+        ask = getattr(cluster, name)
+
+        def answer(path: str, ask: Any = ask, **query: str) -> Any:
+            if path.endswith(f"/{silent}"):
+                raise unreachable(path)
+            return ask(path, **query)
+
+        monkeypatch.setattr(cluster, name, answer)
     with pytest.raises(ApiError):
-        read_facts(Cluster(), None)
+        read_facts(cluster, None)

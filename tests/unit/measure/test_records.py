@@ -21,6 +21,7 @@ from busbar.manifests.nccljob import TopologyFile
 from busbar.measure import plan_pool, read_facts, records
 from busbar.measure.history import Run
 from busbar.measure.records import read_cluster, read_folder, record, settings_of
+from busbar.outputs.pool import PoolResult
 from tests.support.kube_cluster import Clock
 from tests.unit.measure.foreign import SETTINGS, Foreign, gpu_node
 from tests.unit.measure.test_stack import inventory
@@ -89,8 +90,10 @@ def test_busbar_nccl_collect_records_what_an_update_measures(
     done = typer.testing.CliRunner().invoke(build(), ["nccl", "collect"], input=spec.model_dump_json())
     assert done.exit_code == 0, done.output
     [run] = read_folder(Path(".busbar/site"))
-    printed = json.loads(done.stdout)
-    assert (run.pool, run.result.busbw_gbps) == ("h100", printed["busbw_gbps"])
+    printed = PoolResult.model_validate_json(done.stdout)
+    [map_] = cluster.list(f"/api/v1/namespaces/{NAMESPACE}/configmaps", labelSelector="busbar/job")
+    stored = {"config_map": f"{NAMESPACE}/{map_['metadata']['name']}", "nodes_measured": None}
+    assert (run.pool, run.result.model_copy(update=stored)) == ("h100", printed)
 
 
 def test_the_settings_are_those_of_the_job_and_of_its_expectation(cluster: Foreign) -> None:
@@ -161,7 +164,13 @@ def test_of_a_pool_the_newest_records_stay_in_the_cluster(
 def test_what_an_earlier_release_has_measured_is_found_by_its_job_and_verdict(cluster: Foreign) -> None:
     manifest, spec = job_of(stack())
     collected(cluster, manifest, spec)
+    labels = {"busbar/job": manifest["metadata"]["name"]}
+    first = {"name": "first", "labels": labels, "creationTimestamp": "2026-11-24T05:00:00Z"}
+    verdict = json.dumps({**json.loads(_verdict(cluster)), "verdict": "fail", "passed": False})
+    path = f"/api/v1/namespaces/{NAMESPACE}/configmaps/first"
+    cluster.add(path, {"metadata": first, "data": {"verdict.json": verdict}})  # of another expectation
     [before] = read_cluster(cluster, NAMESPACE, "site")
+    del cluster.objects[path]
     assert (before.pool, before.kind, before.result.verdict) == ("h100", "update", "pass")
     recorded_later = Collected(json.loads(_verdict(cluster)), measured_at=str(before.at), job=job(cluster))
     record(cluster, "h100", Path(".busbar/site/h100"), recorded_later, spec, print)

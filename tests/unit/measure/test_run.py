@@ -240,7 +240,7 @@ def test_what_a_killed_process_has_left_is_removed_and_named_and_nothing_else_is
 
 
 ALIVE = this_process(3600)
-ELSEWHERE = made_by("another-host", 1)
+ELSEWHERE = made_by("another-host", 1_000_000_000)  # no process here
 
 
 @pytest.mark.parametrize("owner", [ALIVE, ELSEWHERE], ids=["on this machine", "on another machine"])

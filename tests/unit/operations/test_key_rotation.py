@@ -22,7 +22,7 @@ from busbar.hosts.inventory import Inventory
 from busbar.operations import key_rotation, lock
 from busbar.operations.key_rotation import STAGES, KeyRotationError, KeyStatus, remaining
 from tests.support.clusters import site
-from tests.support.ssh_hosts import HOST, login, machine, public
+from tests.support.ssh_hosts import CLOSED_PORT, HOST, at, login, machine, public
 
 SERVERS = ("server-1", "server-2", "server-3")
 
@@ -117,6 +117,12 @@ def test_a_rotation_that_stopped_anywhere_is_finished_by_the_same_command(
     assert keys.running == dict.fromkeys(SERVERS, "reencrypt_finished")
 
 
+def test_a_server_that_does_not_answer_any_more_stops_the_rotation() -> None:
+    plan = key_rotation.Plan((at(CLOSED_PORT, "server-1", "server"),), STAGES)
+    with pytest.raises(KeyRotationError, match=r"^server-1: .*The rotation stopped in stage prepare"):
+        asyncio.run(key_rotation.rotate(plan, login(), lambda _: None))
+
+
 def test_a_second_rotation_begins_anew() -> None:
     keys = Keys()
     asyncio.run(rotated(keys))
@@ -167,3 +173,11 @@ def test_the_plan_is_printed_and_without_yes_nothing_is_rotated(
     assert refused.stderr.startswith("error: no changes made:") and "Fix: pass --yes" in refused.stderr
     allowed = CliRunner().invoke(build(), ["rotate", "prod", "encryption-key", "--yes"])
     assert (allowed.exit_code, len(done)) == (0, 1), allowed.output
+
+    def held(*_: Any, **__: Any) -> None:
+        raise lock.LockedError("`busbar up prod` is changing the cluster")
+
+    monkeypatch.setattr(lock, "held", held)
+    beside = CliRunner().invoke(build(), ["rotate", "prod", "encryption-key", "--yes"])
+    assert (beside.exit_code, len(done)) == (1, 1)
+    assert beside.stderr == "error: `busbar up prod` is changing the cluster\n"

@@ -15,12 +15,14 @@ from typing import Any
 
 import asyncssh
 import pytest
+from typer.testing import CliRunner, Result
 
+from busbar.cli import build
 from busbar.config import Bastion as Jump
 from busbar.hosts.host import Host
 from busbar.hosts.remote import ScriptError
 from busbar.operations import removal, uncleaned
-from tests.support.ssh_hosts import CLOSED_PORT, HOST, at, login, machine, printing, public
+from tests.support.ssh_hosts import CLIENT, CLOSED_PORT, HOST, at, login, machine, printing, public
 
 STRANGER = asyncssh.generate_private_key("ssh-ed25519")
 
@@ -81,9 +83,12 @@ def removal_connect() -> Callable[..., Any]:
 
 
 @pytest.mark.usefixtures("gone")
-def test_a_worker_that_is_gone_is_given_up_and_named_while_another_host_answers() -> None:
+@pytest.mark.parametrize("accepted", [CLIENT, STRANGER], ids=["answers", "refuses the key"])
+def test_a_worker_that_is_gone_is_given_up_and_named_while_another_host_answers(
+    accepted: asyncssh.SSHKey,
+) -> None:
     async def scenario() -> str | None:
-        async with machine(printing({}, [])) as port:
+        async with machine(printing({}, []), login=accepted) as port:
             worker, front = at(22, "w-1", "worker", address=GONE), at(port, "lb-1", "lb")
             return await removal.remove_host(spec(worker, front), lambda _: None)
 
@@ -214,22 +219,24 @@ def test_a_removal_that_fails_on_a_living_host_is_an_error_with_its_reason() -> 
 
 @pytest.mark.usefixtures("gone")
 def test_a_server_that_is_gone_leaves_etcd_through_the_first_peer_that_runs() -> None:
-    asked: dict[str, list[str]] = {"s-1": [], "s-2": [], "s-3": []}
+    asked: dict[str, list[str]] = {"lb-1": [], "s-1": [], "s-2": [], "s-3": []}
 
     async def scenario() -> str | None:
         stopped, runs = {"cluster": False}, {"cluster": True}
         async with (
+            machine(printing(runs, asked["lb-1"])) as front,
             machine(printing(stopped, asked["s-1"])) as first,
             machine(printing(runs, asked["s-2"])) as second,
             machine(printing(runs, asked["s-3"])) as third,
         ):
             peers = [at(first, "s-1", "server"), at(second, "s-2", "server"), at(third, "s-3", "server")]
             lost = at(22, "s-9", "server", address=GONE)
-            return await removal.remove_host(spec(lost, *peers), lambda _: None)
+            others = (at(front, "lb-1", "lb"), *peers)
+            return await removal.remove_host(spec(lost, *others), lambda _: None)
 
     assert asyncio.run(scenario()) is not None
     # A login that only shows that somebody answers runs nothing.
-    assert [len(commands) for commands in asked.values()] == [1, 1, 0]
+    assert [len(commands) for commands in asked.values()] == [0, 1, 1, 0]
     assert "NODE_NAME=s-9" in asked["s-2"][0]
 
 
@@ -281,20 +288,20 @@ def test_the_first_reason_is_told_if_it_can_leave_through_none() -> None:
 
 
 @pytest.mark.usefixtures("gone")
-@pytest.mark.parametrize(("kept", "verb"), [(False, "VERB=remove"), (True, "VERB=install")])
-def test_every_server_that_answers_is_told_whether_the_cluster_goes_or_stays(kept: bool, verb: str) -> None:
+@pytest.mark.parametrize(("command", "verb"), [("cluster", "VERB=remove"), ("keep", "VERB=install")])
+def test_every_server_that_answers_is_told_whether_the_cluster_goes_or_stays(command: str, verb: str) -> None:
     commands: list[str] = []
-    said: list[str] = []
 
-    async def scenario() -> None:
+    async def scenario() -> Result:
         async with machine(printing({"node": "s-2"}, commands)) as port:
             servers = (at(22, "s-1", "server", address=GONE), at(port, "s-2", "server"))
             spec = removal.Teardown(login=login(), servers=servers)
-            await removal.announce_teardown(spec, said.append, kept=kept)
+            words, stdin = ["remove", command], spec.model_dump_json()
+            return await asyncio.to_thread(CliRunner().invoke, build(), words, input=stdin)
 
-    asyncio.run(scenario())
-    assert len(commands) == 1 and verb in commands[0]
-    assert [line for line in said if line.startswith("s-1: connection to")]
+    done = asyncio.run(scenario())
+    assert (done.exit_code, len(commands)) == (0, 1) and verb in commands[0]
+    assert "s-1: connection to" in done.stderr
 
 
 def test_a_given_up_host_stays_on_record_until_it_is_installed_again(tmp_path: Path) -> None:

@@ -210,6 +210,7 @@ class TestFromTheBucket:
 
     def test_an_object_is_listed_once_before_the_older_files(self) -> None:
         cluster = self.of()
+        cluster.facts["server-1", "list"] = {"s3": True, "running": False}
 
         async def listed(inventory: Inventory) -> list[Snapshot]:
             async with Hosts.open(login(), cluster.said.append) as hosts:

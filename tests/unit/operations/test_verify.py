@@ -306,6 +306,8 @@ def test_a_cluster_where_nobody_answers_is_an_error_with_the_reason_of_the_load_
     inventory = Inventory.of(config.load(site(servers=3), root=Path()))
     with pytest.raises(UnknownState, match=re.escape(f"GET {inventory.api_endpoint}: connection refused")):
         read_state(KUBECONFIG, inventory)
+    with pytest.raises(UnknownState):
+        read_state("no kubeconfig", inventory)
 
 
 @pytest.mark.parametrize(("ahead", "says"), [(600, "ahead of"), (-600, "behind"), (0, None)])

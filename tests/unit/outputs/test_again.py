@@ -74,6 +74,12 @@ def test_a_verdict_that_gets_worse_says_why(spec: dict[str, Any]) -> None:
     assert said[0].endswith(f"by judge {JUDGE} fail, 400 GB/s expected ({result['reasons'][0]})")
 
 
+def test_another_reason_for_the_same_verdict_is_news(spec: dict[str, Any]) -> None:
+    result, said = again(measured(spec, peak=300.0, reasons=["a former reason"]), spec)
+    assert (result["verdict"], len(said)) == ("fail", 1)
+    assert result["reasons"] != ["a former reason"]
+
+
 def test_the_update_keeps_the_new_verdict_and_the_next_one_says_nothing(spec: dict[str, Any]) -> None:
     printed = measured(spec, **FAILED)
     first, said = again(printed, spec, keep=True)

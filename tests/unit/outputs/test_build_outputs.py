@@ -84,6 +84,7 @@ def test_a_pool_without_evidence_comes_before_one_that_failed() -> None:
         ({**passing(), "verdict": "fail"}, "the verdict is 'unknown' and gives no reason"),
         ({**failing(), "reasons": []}, "the verdict is 'fail' and gives no reason"),
         ({**passing(), "busbw_gbps": None}, "the verdict is a pass without a bandwidth"),
+        ({**passing(), "busbw_gbps": True}, "the verdict is a pass without a bandwidth"),
         ({**passing(), "busbw_gbps": float("nan")}, "the verdict is a pass without a bandwidth"),
     ],
 )
