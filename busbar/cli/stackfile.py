@@ -166,7 +166,8 @@ def _ask_pulumi(stack: str, project: Path, what: str, *question: str) -> str:
         done = subprocess.run(
             [*words, "--non-interactive"], capture_output=True, text=True, timeout=SECRET_SECONDS, check=False
         )
-        problem = done.stderr.strip().removeprefix("error: ") if done.returncode else ""
+        said = done.stderr.strip().removeprefix("error: ")
+        problem = said or f"exit code {done.returncode}" if done.returncode else ""
     except FileNotFoundError:
         problem = "pulumi is not on PATH"
     except subprocess.TimeoutExpired:

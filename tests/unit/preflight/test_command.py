@@ -125,6 +125,7 @@ def test_with_an_agent_no_passphrase_of_a_key_is_read(
     ("pulumi", "reason"),
     [
         ("echo 'error: passphrase must be set' >&2; exit 255", "passphrase must be set"),
+        ("exit 3", "exit code 3"),
         ("exec sleep 60", "timed out after 0.2 s"),
     ],
 )
