@@ -14,6 +14,7 @@ import yaml
 from busbar.cli import build, measure
 from busbar.cli.stackfile import SecretError
 from busbar.kube import wait
+from busbar.kube.access import KubeconfigError
 from busbar.kube.client import ApiError, JsonObject
 from busbar.measure.history import Run
 from busbar.measure.records import FILE
@@ -282,12 +283,18 @@ def test_history_has_the_runs_of_other_machines_from_the_cluster_once(cluster: F
     ]
 
 
-def test_history_without_the_cluster_says_so_and_shows_what_is_here(cluster: Foreign) -> None:
+@pytest.mark.parametrize("error", [ApiError("GET /x", 403, "forbidden"), KubeconfigError("no context")])
+def test_history_without_the_cluster_says_so_and_shows_what_is_here(
+    cluster: Foreign, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def refused(*_: str, **__: str) -> None:
+        raise error
+
     known(390.0)
-    cluster.failures = [ApiError("GET /x", 403, "forbidden")]
+    monkeypatch.setattr(cluster, "list", refused)
     done = busbar("history", "mysite", "--json")
     assert done.exit_code == 0
-    assert "note: only what was measured from this folder is shown: GET /x: HTTP 403" in done.stderr
+    assert f"note: only what was measured from this folder is shown: {error}" in done.stderr
     assert len(json.loads(done.stdout)["runs"]) == 1
 
 

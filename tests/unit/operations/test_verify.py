@@ -310,24 +310,37 @@ def test_a_cluster_where_nobody_answers_is_an_error_with_the_reason_of_the_load_
         read_state("no kubeconfig", inventory)
 
 
+def answered(role: str, commands: list[str], ahead: float = 0, **sections: Any) -> list[Drift]:
+    """The drift of a site of which only the host of this role answers."""
+    content = site(servers=1, workers={"h100": 1}, **sections)
+    for number, [each] in enumerate(content["hosts"].values()):  # refuse the connection
+        each.update(address=f"127.0.0.{number + 2}", port=1)
+
+    async def verified() -> list[Drift]:
+        facts = {"epoch": time.time() + ahead, "drift": []}
+        async with machine(printing(facts, commands)) as port:
+            found = {"address": "127.0.0.1", "port": port, "host_key": public(HOST), "user": "root"}
+            content["hosts"][role][0].update(found)
+            return await verify(config.load(content, root=Path()), login(), [GPU], unknown)
+
+    return asyncio.run(verified())
+
+
+def test_the_host_of_the_export_is_asked_for_its_nfs_server_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    commands: list[str] = []
+    answered("load_balancers", commands, nfs_server={"host": "lb-1", "folder": "/srv/busbar"})
+    answered("workers", commands, nfs_server={"host": "lb-1", "folder": "/srv/busbar"})
+    assert ["NFS=true" in command for command in commands] == [True, False]
+
+
 @pytest.mark.parametrize(("ahead", "says"), [(600, "ahead of"), (-600, "behind"), (0, None)])
 def test_a_host_whose_clock_is_wrong_is_named(
     monkeypatch: pytest.MonkeyPatch, ahead: float, says: str | None
 ) -> None:
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
-    content = site(servers=1, workers={"h100": 1})
-    for number, role in enumerate(("load_balancers", "servers")):  # refuse the connection
-        content["hosts"][role][0].update(address=f"127.0.0.{number + 2}", port=1)
-
-    async def verified() -> list[Drift]:
-        facts = {"epoch": time.time() + ahead, "drift": []}
-        async with machine(printing(facts, [])) as port:
-            content["hosts"]["workers"][0].update(
-                address="127.0.0.1", port=port, host_key=public(HOST), user="root"
-            )
-            return await verify(config.load(content, root=Path()), login(), [GPU], unknown)
-
-    drift = [each.what for each in asyncio.run(verified()) if each.kind == "drift"]
+    found = answered("workers", [], ahead)
+    drift = [each.what for each in found if each.kind == "drift"]
     # A busy machine answers a second later.
     said = [re.sub(r"\d{3}", "600", each) for each in drift]
     assert said == ([f"clock is 600 s {says} this machine's, expected at most 5 s"] if says else [])
