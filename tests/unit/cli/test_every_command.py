@@ -16,6 +16,7 @@ import typer.main
 from typer.testing import CliRunner
 
 from busbar import cli
+from busbar.capability import Capability, capabilities
 from busbar.cli import build
 from busbar.cli.operation import confirm
 
@@ -196,6 +197,13 @@ def test_ctrl_c_at_a_question_is_an_interruption_and_no_error_of_busbar(
         cli.main()
     assert ended.value.code == 130
     assert capsys.readouterr().err == "error: interrupted; no changes made\n"
+
+
+@pytest.mark.parametrize("each", capabilities(), ids=lambda each: each.name)
+def test_an_error_inside_a_capability_is_told_with_its_place(each: Capability) -> None:
+    with pytest.raises(AttributeError) as raised:
+        each.register(None)  # type: ignore[arg-type]
+    assert f"(at stacks/{each.name}/" in cli._explain(raised.value)[0]
 
 
 def test_the_help_of_a_command_has_one_line_per_paragraph() -> None:

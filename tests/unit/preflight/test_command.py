@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from busbar.cli import build
 from busbar.cli.output import USAGE
 from busbar.cli.preflight import spec_of_stack
-from busbar.cli.stackfile import SecretError, kubeconfig_of, load_stack, login_of
+from busbar.cli.stackfile import SecretError, kubeconfig_of, load_stack, login_by, login_of
 from busbar.preflight.facts import HostRecord, pack
 from busbar.preflight.spec import Spec
 from busbar.preflight.survey import Outcome
@@ -107,7 +107,9 @@ def test_a_key_is_taken_as_it_is_and_its_passphrase_without_the_line_break(
     stack_with_secret_key(tmp_path, monkeypatch, 'echo "value of $3"')
     with (tmp_path / "Pulumi.prod.yaml").open("a") as file:
         file.write("  busbar:sshPrivateKeyPassword: {secure: v1:def}\n")
-    login = login_of(*load_stack("prod", None))
+    stack, cluster = load_stack("prod", None)
+    assert login_by(stack, cluster.ssh, "slurm").private_key == "value of slurm:sshPrivateKey\n"
+    login = login_of(stack, cluster)
     assert login.private_key == "value of busbar:sshPrivateKey\n"
     assert login.private_key_password == "value of busbar:sshPrivateKeyPassword"
 

@@ -27,7 +27,7 @@ from tests.support.ssh_hosts import at
 
 command = package.status
 commands = importlib.import_module("busbar.cli.stack.commands")
-package.status = command  # else the module of this name takes its place
+vars(package)["status"] = command  # else the module of this name takes its place
 
 
 @pytest.mark.parametrize(
