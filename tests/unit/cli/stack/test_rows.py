@@ -271,6 +271,16 @@ def test_a_plan_tells_what_changes_from_what_only_an_earlier_step_may_change() -
     ]
 
 
+def test_an_input_that_was_not_there_before_is_a_change() -> None:
+    plan = Plan()
+    for event in _events("preview_of_unknown"):
+        step = event.resource_pre_event and event.resource_pre_event.metadata
+        if step and step.new and step.urn.endswith("::second"):
+            step.new.inputs = {**step.new.inputs, "environment": {"A": "1"}}
+        plan.on_event(event)
+    assert plan.counts() == "3 to update, 1 that may change, 0 unchanged"
+
+
 def test_a_secret_that_changed_before_anything_else_is_a_change() -> None:
     plan = Plan()
     for event in _events("preview_of_unknown"):
