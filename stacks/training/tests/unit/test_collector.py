@@ -9,8 +9,9 @@ from typing import Any
 
 from stacks.training.package.collect.collector import collect
 from stacks.training.package.collect.spec import CollectSpec
+from stacks.training.package.log import progress_text
 from stacks.training.package.verdict import Verdict
-from stacks.training.tests.unit.made import expected, first, lines, second
+from stacks.training.tests.unit.made import expected, first, lines, record, second
 from tests.support.kube_cluster import Clock, Cluster
 
 JOB = "/apis/batch/v1/namespaces/train/jobs/run"
@@ -34,7 +35,8 @@ def condition(kind: str, **more: str) -> dict[str, Any]:
 
 
 def cluster(job_status: dict[str, Any] | None = None, *pods: dict[str, Any]) -> Cluster:
-    listed = list(pods or (pod("1"), pod("0")))
+    of_somebody = {"metadata": {"name": "debug"}, "status": {"phase": "Succeeded"}}
+    listed = list(pods or (of_somebody, pod("1"), pod("0")))
     status = condition("Complete") if job_status is None else job_status
     job = {"metadata": {"name": "run", "uid": "u1"}, "status": status}
     return Cluster({JOB: job, PODS: listed, EVENTS: [], FIRST: listed[-1]})
@@ -71,6 +73,14 @@ def test_the_log_of_the_first_pod_is_followed_judged_and_kept(tmp_path: Path) ->
     assert (found.verdict, found.reasons) == ("pass", [])
     assert json.loads((tmp_path / "verdict.json").read_text())["passed"] is True
     assert {"16 ranks start, nccl", "rank 15 is killed", "resumed from step 15"} <= set(said)
+
+
+def test_a_log_whose_end_is_missing_is_no_pass(tmp_path: Path) -> None:
+    api = cluster()
+    api.logs = [serve(whole_log()[:-1])]
+    found = run(api, tmp_path)
+    assert found.verdict == "unknown"
+    assert any("the end of the launcher's log is missing" in reason for reason in found.reasons)
 
 
 def test_a_job_that_failed_is_a_fail_with_its_reason(tmp_path: Path) -> None:
@@ -112,6 +122,13 @@ def test_a_job_that_ends_before_its_pods_start_names_what_they_lacked(tmp_path: 
         "job: the Job failed: DeadlineExceeded",
         "job: run-0-x: FailedCreatePodSandBox: Link not found",
     ]
+
+
+def test_the_speed_of_storage_is_progress_where_all_workers_share_it() -> None:
+    speeds = {"bytes": 1, "hosts": 2, "write_mib_s": 150.0, "read_mib_s": 900.0}
+    shared, lost = (record("storage", **speeds, problems=each) for each in ({}, {"gpu-2": "no file"}))
+    assert progress_text(lines([shared])[0]) == "storage: 150 MiB/s written, 900 MiB/s read"
+    assert progress_text(lines([lost])[0]) is None
 
 
 def test_a_job_that_does_not_exist_gives_no_verdict(tmp_path: Path) -> None:

@@ -24,6 +24,8 @@ from stacks.training.tests.unit.made import (
     lines,
     record,
     second,
+    starts,
+    step,
     verdict,
     without,
 )
@@ -82,7 +84,7 @@ UNKNOWN: dict[Code, Case] = {
     Code.FABRIC_NO_MESSAGES: lambda: verdict(nccl=None),
     Code.INTERFACES_NOT_COUNTED: lambda: verdict(**NETWORKS),
     Code.DATA_SAME: empty,
-    Code.LOSS_NOT_FALLING: empty,
+    Code.LOSS_NOT_FALLING: lambda: verdict([*starts(), *(step(number) for number in range(1, 6))]),
     Code.GRADIENTS_RANKS_MISSING: lambda: verdict(without(run(), "end")),
     Code.STORAGE_NOT_PROBED: lambda: verdict(**STORAGE),
     Code.CHECKPOINT_MISSING: lambda: verdict(without(run(), "checkpoint")),

@@ -89,9 +89,9 @@ def test_every_pod_that_may_have_rank_0_sees_the_checkpoints(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SPELLED_OUT)
-def test_a_job_ends_at_a_deadline_and_its_pods_release_their_volumes(name: str) -> None:
+def test_a_job_is_started_again_until_a_deadline_and_its_pods_release_their_volumes(name: str) -> None:
     policy = example(name)["spec"]["runPolicy"]
-    assert policy["activeDeadlineSeconds"] > 0
+    assert policy["activeDeadlineSeconds"] > 0 and policy["backoffLimit"] > 0
     assert policy["cleanPodPolicy"] == "Running"
 
 

@@ -51,9 +51,10 @@ def test_data_that_went_another_way_are_named(records: list[Record], code: str) 
     assert judged(records) == {code}
 
 
-def test_a_run_without_networks_is_not_judged_by_its_interfaces() -> None:
-    names = {check.name for check in verdict(counted(eth0=[DATA, DATA])).checks}
-    assert "interfaces" not in names
+def test_a_run_without_networks_or_on_one_worker_is_not_judged_by_its_interfaces() -> None:
+    over_eth0 = counted(eth0=[DATA, DATA])
+    for found in (verdict(over_eth0), verdict(over_eth0, interfaces=("net1",), nodes=("gpu-1",))):
+        assert "interfaces" not in {check.name for check in found.checks}
 
 
 def expected_of(proof: dict[str, Any]) -> tuple[str, ...]:

@@ -39,7 +39,8 @@ def test_a_run_that_shows_everything_passes() -> None:
 
 
 def test_a_pass_carries_the_times_and_bandwidths_of_the_run() -> None:
-    found = verdict()
+    found = verdict(changed([*first(), *second()], "step", 1, loss=1.9))
+    assert (found.first_loss, found.last_loss) == (step(1)["loss"], step(STEPS)["loss"])
     assert found.busbw_gbps == pytest.approx(2 * 15 / 16 * GIB / 0.00516 / 1e9)
     assert found.expected_allreduce_seconds == pytest.approx(2 * 15 / 16 * GIB / 390e9)
     assert found.allreduce_share == pytest.approx(0.258)
@@ -76,6 +77,7 @@ def test_a_run_without_one_kind_of_record_is_never_a_pass(kind: str) -> None:
         ("host", 1, {"device": "NVIDIA A100-SXM4-80GB"}, "ranks.other_device", "fail"),
         ("host", 1, {"first_rank": 9}, "ranks.wrong_count", "fail"),
         ("step", 3, {"loss": "nan"}, "loss.not_finite", "fail"),
+        ("step", 3, {"distinct_losses": 14}, "data.same", "fail"),
         ("step", 4, {"gradients": {"aa": 15, "bb": 1}}, "gradients.differ", "fail"),
         ("step", 4, {"gradients": {"aa": 15}}, "gradients.ranks_missing", "fail"),
         ("end", 0, {"parameters": {"aa": 8, "bb": 8}}, "gradients.differ", "fail"),
@@ -173,6 +175,8 @@ def test_several_restarts_pass_where_each_resumes_from_the_checkpoint() -> None:
 
 def test_shared_storage_must_show_the_same_file_on_every_worker() -> None:
     assert codes(verdict(shared_checkpoint=True)) == {"recovery.not_shared"}
+    of_each = changed([*first(), *second()], "resume", files={SHA256: 1, "cd" * 32: 1})
+    assert codes(verdict(of_each, shared_checkpoint=True)) == {"recovery.not_shared"}
     shared = changed([*first(), *second()], "resume", files={SHA256: 2})
     assert verdict(shared, shared_checkpoint=True).passed
 
@@ -233,6 +237,9 @@ def test_messages_after_a_kill_do_not_count() -> None:
     noise = b"training-h100-0:40:90 [0] socket.c:881 NCCL WARN Net: Connection closed by remote peer\n"
     printed = [*lines(first()), noise, *lines(second())]
     assert judge(read_lines(printed), expected()).passed
+    *before, kill = lines(first())
+    found = judge(read_lines([*before, noise, kill, *lines(second())]), expected())
+    assert codes(found) == {"fabric.unknown"}
 
 
 def test_gloo_on_a_pool_with_rdma_is_no_verdict() -> None:
@@ -319,3 +326,5 @@ def test_storage_that_is_not_shared_or_too_slow_is_named(values: dict[str, Any],
 
 def test_a_run_that_did_not_probe_its_storage_is_no_pass() -> None:
     assert codes(verdict(**STORAGE)) == {"storage.not_probed"}
+    # One worker reads its own file.
+    assert "storage.not_probed" in codes(verdict(probed(hosts=1), **STORAGE, nodes=("gpu-1",)))

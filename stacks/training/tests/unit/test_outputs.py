@@ -33,6 +33,7 @@ def test_a_fail_is_exported_with_its_reasons() -> None:
     found = outputs(summarize(verdict(first())))
     assert found["training_passed"] is False
     assert any("recovery: a rank was killed" in reason for reason in found["training_reasons"])
+    assert build_outputs(training(), "site", {}, {})["training_passed"] is False
 
 
 @pytest.mark.parametrize(

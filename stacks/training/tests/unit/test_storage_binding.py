@@ -222,6 +222,9 @@ def test_a_volume_that_one_node_mounts_at_a_time_is_refused() -> None:
 def test_a_volume_that_a_worker_cannot_mount_is_refused_with_the_worker() -> None:
     text = refusal(cluster(volume=volume(nodeAffinity=on_nodes("w1"))))
     assert "its volume pv-1 cannot be mounted on w2: its node affinity names other nodes" in text
+    by_field = on_nodes("w1", "w2")
+    by_field["required"]["nodeSelectorTerms"][0]["matchFields"] = [requires("In", "w3", key="metadata.name")]
+    assert "cannot be mounted on w1, w2" in refusal(cluster(volume=volume(nodeAffinity=by_field)))
 
 
 def test_a_volume_of_all_workers_is_bound_also_with_a_node_affinity() -> None:

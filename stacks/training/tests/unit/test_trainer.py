@@ -201,8 +201,10 @@ def test_mpirun_starts_when_every_sshd_answers_and_its_end_is_that_of_the_job() 
 
 
 def test_mpirun_of_open_mpi_5_finds_the_host_file_too() -> None:
-    launcher = only_container(jobs(deepspeed())["launcher"])
-    assert {"name": "PRTE_MCA_prte_default_hostfile", "value": "/etc/mpi/hostfile"} in launcher["env"]
+    node, launcher = (only_container(job)["env"] for job in jobs(deepspeed()).values())
+    assert launcher == [
+        *node, {"name": "PRTE_MCA_prte_default_hostfile", "value": "/etc/mpi/hostfile"},
+    ]  # fmt: skip
 
 
 def test_ranks_on_other_nodes_get_the_settings_of_nccl_by_their_sshd() -> None:

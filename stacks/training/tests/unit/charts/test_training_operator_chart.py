@@ -109,6 +109,19 @@ def differences(theirs: dict[str, Any], ours: dict[str, Any], path: str = "") ->
     return found
 
 
+def test_a_kind_scales_by_its_workers_where_that_of_kubeflow_does() -> None:
+    """Training Operator v1.9.4, +kubebuilder:subresource:scale in pkg/apis/kubeflow.org/v1."""
+    found = {}
+    for crd in of_kind(render(*EVERY_KIND), "CustomResourceDefinition"):
+        scale = crd["spec"]["versions"][0]["subresources"].get("scale", {})
+        found[crd["spec"]["names"]["kind"]] = scale.get("specReplicasPath")
+    workers = {"PyTorchJob": "pytorch", "PaddleJob": "paddle", "JAXJob": "jax"}
+    assert found == {
+        **dict.fromkeys(("TFJob", "XGBoostJob")),
+        **{kind: f".spec.{name}ReplicaSpecs.Worker.replicas" for kind, name in workers.items()},
+    }
+
+
 def test_a_condition_without_its_type_or_status_is_refused() -> None:
     [ours] = of_kind(render(), "CustomResourceDefinition")
     conditions = schema_of(ours)["properties"]["status"]["properties"]["conditions"]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import ast
+import contextlib
 import importlib
+import io
 import json
 import os
 import re
@@ -269,6 +271,26 @@ def test_the_messages_of_all_ranks_are_printed_by_rank_0_so_that_a_lost_line_sho
     assert (read.problems, read.attempts[0].nccl_ranks) == ([], {0, 1, 2, 3})
     cut = [line for line in ran.printed[0] if not line.endswith("[1] NCCL INFO end")]
     assert log.read_lines(f"{line}\n".encode() for line in [*begun, *cut]).attempts[0].nccl_ranks == {0, 2, 3}
+
+
+def test_a_rank_that_fails_prints_what_nccl_said_to_it_and_leaves_no_file(tmp_path: Path) -> None:
+    def act(rank: int) -> Any:
+        main, torch, error = module("main"), module("torch"), io.StringIO()
+        module("tempfile").tempdir = str(tmp_path)
+        torch.device = lambda *_: argparse.Namespace(type="cpu")
+        torch.distributed.init_process_group = lambda *_, **__: None
+        main.arguments = lambda: argparse.Namespace(backend="gloo", timeout_seconds=1)
+
+        def fails(*_: Any) -> None:
+            Path(os.environ["NCCL_DEBUG_FILE"]).write_text(f"NCCL WARN {rank}\n")
+            raise RuntimeError("all_reduce")
+
+        main._run = fails
+        with contextlib.redirect_stderr(error), contextlib.suppress(RuntimeError):
+            main.main()
+        return error.getvalue(), list(tmp_path.glob(f"nccl.*.{os.getpid()}.log"))
+
+    assert run(tmp_path, act).returned == [(f"NCCL WARN {rank}\n\n", []) for rank in range(WORLD)]
 
 
 # ---- checkpoints -------------------------------------------------------------------------------------------
