@@ -13,7 +13,7 @@ import pytest
 from busbar.nccl import Expectation
 from busbar.nccl.checks.codes import Code
 from busbar.nccl.checks.links import incomplete
-from busbar.nccl.log.edges import EdgeCounts, Transport
+from busbar.nccl.log.edges import Edge, EdgeCounts, Transport, read_edge
 from busbar.nccl.log.evidence import TEXTS, Evidence
 from busbar.nccl.log.links import End, Links, pack
 from busbar.nccl.log.records import LogLine
@@ -90,6 +90,36 @@ def test_what_was_printed_in_parts_of_a_log_is_whole_when_they_are_put_together(
     twice = Evidence.merged([PART, PART])
     assert (twice.edges["SHM"].count, twice.net_directions["send"], twice.links.difference) == (4, 2, 14)
     assert (twice.links.balance[0], twice.initialized, twice.hosts) == (2, PART.initialized, PART.hosts)
+    first, second = (LogLine(value, line, value) for line, value in enumerate("yx", 1))
+    other = Evidence(warnings={"y": first, "x": second}, hcas_of_host={"a": ("mlx5_1",)})
+    both = Evidence.merged([PART, other])
+    assert (list(both.warnings.values()), both.hcas_of_host) == ([first, second], {"a": ()})
+
+
+@pytest.mark.parametrize(
+    ("link", "via", "edge"),
+    [
+        (
+            "Channel 07/1 : 6[6] -> 15[7]",
+            " [receive] via NET/AWS Libfabric/3(8)/GDRDMA/Shared",
+            ("NET", "AWS Libfabric", 3, True, "NET/AWS Libfabric/N/GDRDMA/Shared", "receive", 7, 1, 6, 15),
+        ),
+        (
+            "CollNet 00/0 : 3",
+            " [send] via COLLNET/SHARP/0/GDRDMA(PCI)",
+            ("COLLNET", "SHARP", 0, True, "COLLNET/SHARP/N/GDRDMA(PCI)", "send", 0, 0, 3, -1),
+        ),
+        (
+            "Ring 02 : 0 -> 1",
+            " via P2P/IPC/read comm 0x7f nRanks 16",
+            ("P2P", "IPC/read", None, False, "P2P/IPC/read", "", 2, 0, 0, 1),
+        ),
+    ],
+)
+def test_an_edge_is_read_whole(link: str, via: str, edge: tuple[Any, ...]) -> None:
+    *transport, direction, channel, connection, source, target = edge
+    whole = Edge(Transport(*transport), direction, link, channel, connection, source, target)
+    assert read_edge(link + via) == whole
 
 
 def test_rings_whose_edges_are_all_there_are_complete() -> None:

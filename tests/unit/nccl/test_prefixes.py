@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from busbar.nccl import Expectation, judge, read_lines
+from busbar.nccl.log.clean import clean
 from busbar.nccl.log.patterns import TYPES, row_start
 from tests.unit.nccl.logs import Made
 
@@ -26,6 +27,8 @@ WRAPPERS: dict[str, Callable[[str], str]] = {
     "Open MPI 5 with a time in front": lambda t: f"[{CTIME}][1,0]<stdout>: {t}",
     "srun -l": lambda t: f"0: {t}",
     "srun -l of a wide job": lambda t: f"0000: {t}",
+    "srun -l over a time, quoted": lambda t: f"> 0: 2026-05-05 06:16:47 {t}",
+    "blanks of a web page": lambda t: t.replace(" ", "\xa0"),
     "pdsh twice": lambda t: f"10.0.87.143: 10.0.87.143: {t}",
     "carriage returns": lambda t: f"{t}\r",
     "indented": lambda t: f"      {t}",
@@ -58,6 +61,13 @@ def test_a_good_log_passes_whatever_is_around_its_lines(wrapper: str) -> None:
     verdict = judge([WRAPPERS[wrapper](line) for line in Made().lines()], WANT)
     assert verdict.reasons == []
     assert (verdict.ranks, verdict.nodes, verdict.transport) == (16, 2, "gpudirect-rdma")
+
+
+# the words that stern puts in front are those of no other line
+@pytest.mark.parametrize("wrapper", [name for name in WRAPPERS if name != "stern"])
+def test_nothing_is_left_of_what_is_around_a_line(wrapper: str) -> None:
+    line = "# Avg bus bandwidth : 390.2"
+    assert clean(WRAPPERS[wrapper](line)) == [line]
 
 
 def test_tags_inside_a_row_are_blanks() -> None:
@@ -119,6 +129,12 @@ def test_a_row_behind_the_summary_is_counted() -> None:
     rows = [line for line in log if line.lstrip()[:1].isdigit()]
     (run,) = read_lines([*log, rows[-1]]).runs
     assert run.rows_after_summary == 1
+
+
+def test_a_device_list_and_rows_alone_are_a_table_of_their_own() -> None:
+    second = [x for x in Made().lines() if x.startswith("#  Rank") or x.lstrip()[:1].isdigit()]
+    runs = read_lines([*Made().lines(), *second]).runs
+    assert [(len(run.preamble.ranks), len(run.rows)) for run in runs] == [(16, 5), (16, 5)]
 
 
 def test_a_header_that_is_cut_off_is_no_error() -> None:

@@ -13,9 +13,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from busbar.nccl import Expectation, judge
+from busbar.nccl.log.binding import Binding
+from busbar.nccl.log.records import Preamble, Run
 from tests.unit.nccl.contradictions import CONTRADICTIONS
 from tests.unit.nccl.logs import Made
 from tests.unit.nccl.mutants import AGAINST, EVERY, base
+from tests.unit.nccl.tables import row
 
 EXAMPLES = int(os.environ.get("BUSBAR_MUTANTS", "4"))
 BOUNDED = settings(
@@ -118,3 +121,13 @@ def test_messages_without_a_process_belong_to_the_table_that_follows() -> None:
     verdict = judge(lines, want("h100-ib-8x400"))
     assert verdict.check("transport").status == "pass"
     assert verdict.check("rails").status == "unknown"  # rails are counted by host
+
+
+def test_messages_of_processes_that_two_later_device_lists_name_are_of_neither() -> None:
+    binding, (first, second, third) = Binding(), (Preamble(), Preamble(), Preamble())
+    for rows, pid in enumerate((1, 2, 1)):
+        binding.evidence("a", pid, first, rows).hosts.add(f"process {pid}")
+    binding.rank("a", 1, second)
+    binding.rank("a", 2, third)
+    found = binding.proofs([Run(each, 1, rows=[row(8)] * 3) for each in (first, second, third)])
+    assert [proof.own.hosts for proof in found] == [{"process 1", "process 2"}, {"process 1"}, set()]

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from busbar.nccl import Expectation, judge
 from busbar.nccl.checks.codes import Code
+from busbar.nccl.log.clean import clean
 from tests.unit.nccl.logs import Made
 
 WANT = Expectation(profile="h100-ib-8x400", nodes=2)
@@ -79,6 +80,11 @@ def test_a_bad_log_in_known_records_stays_bad(name: str) -> None:
     made.gdr = False
     verdict = judge([KNOWN[name](line) for line in made.lines()], WANT)
     assert (verdict.verdict, verdict.check("gdrdma").code) == ("fail", Code.GDRDMA_MISSING)
+
+
+@pytest.mark.parametrize(("wrap", "line"), [(str, '# {"log": "text"}'), (KNOWN["CSV"], '# a "text"')])
+def test_quotes_and_braces_of_the_program_stay(wrap: Wrap, line: str) -> None:
+    assert clean(wrap(line)) == [line]
 
 
 @pytest.mark.parametrize("name", UNKNOWN)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -77,7 +78,9 @@ def test_rows_come_from_the_json_and_the_proof_from_the_log_beside_it(
     file.with_suffix(".log").write_text("\n".join(log(made)))
     verdict = judge_log(read_file(str(file)), WANT)
     whole = judge(made.lines(), WANT)
+    both = file.with_suffix(".log").read_bytes() + file.read_bytes()
     assert verdict.reasons == []
+    assert (verdict.log_sha256, verdict.log_bytes) == (hashlib.sha256(both).hexdigest(), len(both))
     assert (verdict.busbw_gbps, verdict.ranks, verdict.nodes) == (whole.busbw_gbps, 16, 2)
     assert "secret" not in verdict.model_dump_json()
 
@@ -101,7 +104,9 @@ def test_without_its_log_the_json_proves_no_transport(tmp_path: Path) -> None:
     assert verdict.check("completeness").status == "pass", verdict.reasons
 
 
-@pytest.mark.parametrize("damage", ["cut", "no rows", "no devices", "wrong values", "log of other processes"])
+@pytest.mark.parametrize(
+    "damage", ["cut", "no rows", "no devices", "wrong values", "an error", "log of other processes"]
+)
 def test_a_json_that_is_not_whole_or_not_of_this_log_does_not_pass(tmp_path: Path, damage: str) -> None:
     made = Made()
     found = report(made)
@@ -111,6 +116,8 @@ def test_a_json_that_is_not_whole_or_not_of_this_log_does_not_pass(tmp_path: Pat
         del found["config"]["devices"]
     if damage == "wrong values":
         found["results"][1]["in_place"]["nwrong"] = 3.0
+    if damage == "an error":
+        found["errors"] = ["Call to ibv_create_qp failed"]
     text = json.dumps(found)
     file = tmp_path / "run.json"
     file.write_text(text[: len(text) // 2] if damage == "cut" else text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from array import array
 from typing import Any
 
 import pytest
@@ -333,6 +334,16 @@ COMM = "comm 0x5 rank {} nRanks 16 nNodes 2 localRanks 8 localRank 0 MNNVL {}"
                     "worker-0": {(0, "mlx5_0", "IB"), (1, "mlx5_1", "RoCE"), (0, "mlx5_1", "RoCE")}
                 },
             },
+        ),
+        # ports of one HCA count each
+        (
+            ["NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_0:2/IB [RO]; OOB eth0"],
+            {"hcas_of_host": {"worker-0": ("mlx5_0", "mlx5_0")}},
+        ),
+        # a list of trees counts whole only
+        (
+            ["Trees [0] 1/4/-1->0->-1 [1] -1/-1/-1->0->3", "Trees [0] -1->1->0 [1] -1/-1/-1->1->3"],
+            {"parents": {0: array("l", [-1, 3])}},
         ),
         (
             [f"AllReduce: {size} Bytes -> Algo RING proto SIMPLE channel 0" for size in (8, 2**30, 16)],

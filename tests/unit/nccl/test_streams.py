@@ -53,8 +53,9 @@ def made(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("suffix", [".gz", ".zst", ".gz named .log"])
 def test_compressed_logs_are_told_by_their_bytes(made: Path, tmp_path: Path, suffix: str) -> None:
+    pack = zstandard.ZstdCompressor().compress if suffix == ".zst" else gzip.compress
     data = made.read_bytes()
-    packed = zstandard.ZstdCompressor().compress(data) if suffix == ".zst" else gzip.compress(data)
+    packed = pack(data[:1000]) + pack(data[1000:])  # as of two files that were put together
     path = tmp_path / ("packed.log" if "named" in suffix else f"packed{suffix}")
     path.write_bytes(packed)
     assert judge_log(read_file(str(path)), WANT).reasons == []
@@ -118,8 +119,9 @@ def test_lines_beyond_one_block_are_read_whole() -> None:
     made = Made()
     edge = "worker-0:40:90 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM"
     made.info = [edge] * (2 * BLOCK // len(edge))
-    log = read_lines(made.lines())
+    log = read_lines(["2026-05-05 06:16:47", *made.lines(), "2026-05-06 06:16:47"])
     assert log.evidence.via["P2P/CUMEM"] == len(made.info)
+    assert log.date == "2026-05-05 06:16:47"
     assert judge_log(log, WANT).reasons == []
 
 
