@@ -191,9 +191,16 @@ def test_what_others_hold_beside_the_jobs_needs_is_no_reason_to_wait() -> None:
     site.objects["/api/v1/nodes"] = [gpu_node(node, gpus=16) for node in configured().nodes]
     site.train("notebook-0", units=8)
     site.objects["/api/v1/pods"].append(holder("elsewhere", "llama-0", 8))
+    assert holders(site, site.job) == []
     site.starts()
     site.watch().log()
     assert site.clock.time == 0
+
+
+def test_a_node_that_lost_a_gpu_is_held_by_nobody() -> None:
+    site = Site(WAIT)
+    site.objects["/api/v1/nodes"][0] = gpu_node(configured().nodes[0], gpus=7)
+    assert holders(site, site.job) == []
 
 
 def test_the_jobs_own_pods_are_not_those_of_others() -> None:

@@ -68,6 +68,7 @@ def test_events_of_unhappy_pods_are_added_newest_last_and_each_once() -> None:
         warning("w", "FailedMount", "second", "2026-01-01T00:00:02Z"),
         warning("w", "FailedMount", "first", "2026-01-01T00:00:01Z"),
         warning("w", "FailedMount", "second", "2026-01-01T00:00:03Z"),
+        warning("w", "FailedMount", "second", "2026-01-01T00:00:00Z"),
         warning("fine", "Unhealthy", "readiness probe failed"),
         {**warning("w", "Pulled", "ok"), "type": "Normal"},
     ]
