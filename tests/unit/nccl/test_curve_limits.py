@@ -179,6 +179,8 @@ def test_a_rise_is_too_slow_far_below_all_known_good_curves(
 def test_five_known_good_curves_make_an_envelope_and_fewer_make_none() -> None:
     two = envelope(System("H200", 2, 8, 8, 400, 450), "all_reduce")
     assert 0 < two[64 * MIB].of_plateau < two[8192 * MIB].of_plateau < 1
+    # three curves have 1 MiB, two have 16 GiB
+    assert (min(two), max(two)) == (MIB, 8192 * MIB)
     assert envelope(System("H100", 3, 8, 8, 400, 450), "all_reduce") == {}
     assert envelope(System("H100", 2, 8, 8, 400, 450), "all_gather") == {}
     assert envelope(System("GB200", 2, 4, 4, 400, 900, nodes_per_domain=18), "all_reduce") == {}

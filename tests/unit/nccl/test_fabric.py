@@ -94,9 +94,10 @@ def test_each_host_sends_over_as_many_devices_as_it_has_rails(
 def test_an_excerpt_may_leave_rails_out_but_cannot_add_any() -> None:
     assert rails(of(over(7), whole=False)).code == Code.RAILS_EXCERPT
     assert rails(of(over(9), whole=False)).code == Code.RAILS_WRONG_COUNT
-    without_banner = of(over(7))
-    without_banner.judged[0].preamble.banner = None
-    assert rails(without_banner).code == Code.RAILS_EXCERPT
+    for part, nothing in (("banner", None), ("ranks", [])):
+        cut = of(over(7))
+        setattr(cut.judged[0].preamble, part, nothing)
+        assert rails(cut).code == Code.RAILS_EXCERPT
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from busbar.nccl.log.export import as_object
 from tests.unit.nccl.logs import Made
 from tests.unit.nccl.made.log import Log
 from tests.unit.nccl.made.spec import Case, Hosts, Program
+from tests.unit.nccl.tables import MIB, measurement, row, table
 
 WANT = Expectation(profile="h100-ib-8x400", nodes=2)
 BOUNDED = settings(max_examples=60, deadline=None, derandomize=True)
@@ -185,6 +186,20 @@ def test_where_the_counts_contradict_each_other_the_bandwidths_tell(name: str) -
     assert infer(run).name == name
 
 
+@pytest.mark.parametrize(
+    ("busbw", "name", "certain"),
+    # two ranks of each group; a count that is the whole message
+    [("100.00", "all_reduce", True), ("50.00", "reduce_scatter", False)],
+)
+def test_the_ranks_of_a_group_and_the_count_tell_whether_a_collective_is_certain(
+    busbw: str, name: str, certain: bool
+) -> None:
+    run = table([row(512 * MIB, measurement(algbw="100.00", busbw=busbw))], ranks=4)
+    run.preamble.name = None
+    run.preamble.ranks = [replace(rank, group=rank.rank // 2) for rank in run.preamble.ranks]
+    assert (infer(run).name, infer(run).certain) == (name, certain)
+
+
 @BOUNDED
 @given(
     name=st.sampled_from(["all_gather", "reduce_scatter"]),
@@ -213,6 +228,11 @@ def test_a_table_that_contradicts_itself_is_not_usable(row: int, half: int, fact
     words[half] = f"{float(words[half]) * factor:.2f}"
     assert as_object(read_lines(log))["usable_result"] is True
     log[at] = "  ".join(words)
+    assert as_object(read_lines(log))["usable_result"] is False
+
+
+def test_a_table_whose_values_are_out_of_bounds_is_not_usable() -> None:
+    log = [line.replace(": 0 OK", ": 3 FAILED") for line in Made().lines()]
     assert as_object(read_lines(log))["usable_result"] is False
 
 

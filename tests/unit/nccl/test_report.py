@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import itertools
 import re
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from busbar.nccl import Expectation, Verdict, judge
 from busbar.nccl.report.frame import NARROW, WIDE, Axes, Frame, spread, steps
 from busbar.nccl.report.html import Origin, render_html
 from busbar.nccl.report.plot import curve_plot
+from busbar.nccl.report.series import Dot, series_svg
 from busbar.nccl.report.svg import curve_svg
 from busbar.nccl.verdict import CollectiveResult
 from tests.unit.nccl.logs import Made
@@ -108,6 +110,9 @@ def test_rails_are_listed_by_device_with_their_hca() -> None:
     page = text_of(render_html(verdict, ORIGIN))
     assert list(verdict.hosts_per_rail.values()) == [2] * 8
     assert all(f" {device} mlx5_{device} 2 of 2" in page for device in range(8))
+    # NCCL has merged others: which HCA a device is, is not known
+    merged = verdict.model_copy(update={"hcas": verdict.hcas[:2], "hosts_per_rail": {"0": 2, "2": 1}})
+    assert " 0 - 2 of 2 2 - 1 of 2" in text_of(render_html(merged, ORIGIN))
 
 
 def test_the_edges_with_gpudirect_rdma_are_said_of_how_many() -> None:
@@ -192,3 +197,10 @@ def test_labels_of_lines_do_not_overlap_and_stay_above_the_axis(wanted: list[flo
     placed = spread(sorted(wanted), 15.0, 280.0)
     assert all(b - a >= 14.999 for a, b in itertools.pairwise(placed))
     assert all(position <= 280.0 for position in placed)
+
+
+def test_times_of_many_runs_do_not_overlap() -> None:
+    began = datetime(2026, 1, 1, tzinfo=UTC)
+    picture = series_svg({"h100": [Dot(began + timedelta(hours=n), 390.0, False, "") for n in range(100)]})
+    places = [float(x) for x in re.findall(r'x="([\d.]+)" y="\d+" text-anchor="middle">01-0', picture)]
+    assert len(places) > 4 and all(b - a > 100 for a, b in itertools.pairwise(places))

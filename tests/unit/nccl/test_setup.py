@@ -335,11 +335,6 @@ COMM = "comm 0x5 rank {} nRanks 16 nNodes 2 localRanks 8 localRank 0 MNNVL {}"
                 },
             },
         ),
-        # ports of one HCA count each
-        (
-            ["NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_0:2/IB [RO]; OOB eth0"],
-            {"hcas_of_host": {"worker-0": ("mlx5_0", "mlx5_0")}},
-        ),
         # a list of trees counts whole only
         (
             ["Trees [0] 1/4/-1->0->-1 [1] -1/-1/-1->0->3", "Trees [0] -1->1->0 [1] -1/-1/-1->1->3"],

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import io
+import time
+from collections import Counter
 from functools import cache
 
 import pytest
 
 from busbar.nccl import Expectation, Verdict, judge
+from busbar.nccl.report.ctrf import ctrf
 from busbar.nccl.report.summary import MAX_LINES, summary
 from busbar.nccl.report.terminal import verdict_text
+from busbar.nccl.units import size
 from tests.unit.nccl.logs import Made
 from tests.unit.nccl.made.log import Log
 from tests.unit.nccl.made.spec import cases
@@ -87,3 +91,23 @@ def test_full_shows_every_gate_and_the_plot() -> None:
     assert all(check.name in full for check in verdict.checks)
     assert "dotted: floor" in full and "dotted: floor" not in short
     assert "dotted: floor" not in verdict_text(verdict, io.StringIO(), full=True, plot=False)
+
+
+def test_full_shows_the_rows_of_the_largest_messages() -> None:
+    made = Made()
+    made.low = 2**20
+    text = verdict_text(judge(made.lines(), WANT), io.StringIO(), full=True, plot=False)
+    rows = [line.split()[:2] for line in text.splitlines() if line.split()[1:2] in (["MiB"], ["GiB"])]
+    assert [" ".join(row) for row in rows] == [size(2**n) for n in range(26, 34)]
+
+
+def test_a_ctrf_report_counts_the_gates_by_their_status_at_this_time_in_milliseconds() -> None:
+    verdict = judge([line for line in Made().lines() if "NCCL" not in line], WANT)
+    counts = Counter(check.status for check in verdict.checks)
+    began = int(time.time() * 1000)
+    found = ctrf(verdict)["results"]["summary"]
+    assert began <= found.pop("start") == found.pop("stop") <= time.time() * 1000
+    assert found == {
+        "tests": len(verdict.checks), "passed": counts["pass"], "failed": counts["fail"],
+        "skipped": counts["not-required"], "pending": 0, "other": counts["unknown"],
+    }  # fmt: skip

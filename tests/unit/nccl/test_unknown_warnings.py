@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from busbar.nccl import Expectation, Verdict, judge
 from busbar.nccl.checks.codes import Code
 from busbar.nccl.diagnose.tables import load
+from busbar.nccl.log.messages import Message, find_message
 from tests.unit.nccl.logs import Made
 
 WANT = Expectation(profile="h100-ib-8x400", nodes=2)
@@ -47,6 +48,12 @@ def test_a_warning_that_is_not_known_is_no_pass_and_is_printed(form: str, text: 
     assert text[:100] in check.reason
     accepted = saying(form.format(text=text), accept_warnings=[text])
     assert accepted.passed and accepted.check("warnings").code == Code.WARNINGS_ACCEPTED
+
+
+@pytest.mark.parametrize("time", ["", "[2026-05-05 06:16:47] ", "2026-05-05 06:16:47 "])
+def test_a_time_behind_the_process_of_a_message_hides_nothing(time: str) -> None:
+    head = f"{PROCESS}{time}init.cc:99 NCCL WARN "
+    assert find_message(f"{head}text") == Message(0, len(head), "WARN", "worker-1", 8, "40")
 
 
 @pytest.mark.parametrize("row", load("warnings"), ids=lambda row: row["contains"])
