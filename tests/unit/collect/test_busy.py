@@ -267,12 +267,15 @@ def test_a_suspended_job_runs_when_the_command_is_repeated_and_the_gpus_are_free
     assert site.suspensions == [True, False]
 
 
+@pytest.mark.parametrize("conditions", [[], [{"type": "Succeeded", "status": "True"}]])
 @pytest.mark.parametrize("policy", [WAIT, KEEP])
-def test_a_job_that_has_run_is_collected_whatever_holds_the_gpus_now(policy: WhenBusy) -> None:
+def test_a_job_that_has_run_is_collected_whatever_holds_the_gpus_now(
+    policy: WhenBusy, conditions: list[JsonObject]
+) -> None:
     site = Site(policy)
     site.train("llama-0")
     site.objects[site.pods] = [pod("l", "launcher", phase="Succeeded")]
-    site.job["status"]["conditions"] = [{"type": "Succeeded", "status": "True"}]
+    site.job["status"]["conditions"] = conditions
     site.watch().log()
     assert (site.suspensions, site.clock.time) == ([], 0)
 

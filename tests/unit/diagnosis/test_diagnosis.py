@@ -13,8 +13,11 @@ from typing import Any
 import pytest
 
 from busbar.diagnosis import Findings, State, findings_of
+from busbar.diagnosis.stage import Result, StageLog
+from busbar.localise import Group
 from busbar.manifests import groups
 from busbar.measure.run import Interrupted
+from tests.support.kube_site import job as configured
 from tests.unit.diagnosis.site import Site
 from tests.unit.measure.foreign import holder
 
@@ -149,6 +152,17 @@ def test_a_node_whose_groups_all_fail_is_named_and_its_rails_are_not_tried(tmp_p
     [row] = site.diagnose().rows
     assert (row.cause, row.where, row.reasons) == ("node", "gpu-2", ("ended with exit code 3",))
     assert len(site.jobs) == 2
+
+
+def test_a_group_that_failed_has_the_known_failure_as_its_reason_and_ends_at_its_own_end() -> None:
+    first, second = (Group("A", 1, "in_group", (f"worker-{n}", f"worker-{n + 1}")) for n in (1, 3))
+    log = StageLog([first, second], configured(), lambda nodes: {})
+    failure = "worker-0:40:90 [0] init.cc:9 NCCL WARN Mismatched NCCL version detected : rank 8"
+    for ended, results in ((second, {}), (first, {first.name: Result(busbw=None, reason="image-differs")})):
+        end = f"{groups.GROUP}{ended.name} {groups.ENDED} 3 after 9 s"
+        for line in (f"{groups.GROUP}{first.name} {groups.BEGINS}", failure, end):
+            log.line(line.encode())
+        assert log.results == results
 
 
 def test_a_group_that_hangs_is_ended_at_its_limit_and_bad(tmp_path: Path) -> None:

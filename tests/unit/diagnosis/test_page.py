@@ -65,6 +65,9 @@ def test_a_slow_rail_has_the_colour_of_its_share_and_its_neighbours_that_of_a_go
     assert found["su5-3, rail 2: 50 % of the expected value"] == "#b3261e"
     assert found["su5-3, rail 3: 100 % of the expected value"] == "#2e9e5b"
     assert found["su5-4, rail 2: 100 % of the expected value (of its pairs)"] == "#2e9e5b"
+    # its partners were not tried
+    tried = [title for title in found if ", rail " in title and "(of its pairs)" not in title]
+    assert {title.partition(",")[0] for title in tried} == {"su5-3"}
 
 
 def test_a_node_that_was_not_measured_is_an_empty_frame_with_its_reason(of_440: str) -> None:

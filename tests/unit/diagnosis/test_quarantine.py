@@ -162,6 +162,12 @@ def test_nodes_of_its_own_rail_group_judge_a_node_first() -> None:
     assert found == ["gpu-5", "gpu-4", "gpu-6", "gpu-1", "gpu-2", "gpu-3"]
 
 
+def test_for_each_node_that_is_judged_there_is_one_candidate_more_than_eight() -> None:
+    inventory = Inventory.of(load(site(workers={"h100": 20})))
+    released = ["gpu-19", "gpu-20"]
+    assert with_partners(inventory, "h100", released) == [*released, *(f"gpu-{n}" for n in range(1, 11))]
+
+
 @pytest.mark.parametrize(
     ("busbw", "partners", "code", "why"),
     [
@@ -173,6 +179,7 @@ def test_a_node_that_did_not_stays_and_says_why(
     found: State, busbw: float, partners: tuple[str, ...], code: int, why: str
 ) -> None:
     judged(found, busbw, *partners)
+    pair(found, "A", busbw, "gpu-5", "gpu-4")  # its first partner judges nobody
     before = FILE.read_text()
     done = diagnose("--release")
     assert (done.exit_code, FILE.read_text()) == (code, before)

@@ -81,6 +81,12 @@ def test_one_rail_of_one_node_is_named_with_its_number() -> None:
     assert [(group.rail, group.stage) for group in found.suspects[0].runs] == [(5, "C"), (5, "C")]
 
 
+def test_a_rail_of_the_only_node_of_a_group_is_not_its_leaf() -> None:
+    fabric = Fabric.of(1, 8)
+    fabric.rails["su0-0", 5] = 0.7
+    assert named(fabric.diagnose()) == [("rail", ("su0-0",), (5,))]
+
+
 def test_the_same_rail_of_a_whole_group_is_its_leaf_and_no_node_is_named() -> None:
     fabric = Fabric.of(8, 8, 8)
     fabric.leaves["su1", 3] = 0.7
@@ -252,10 +258,13 @@ def test_a_node_far_slower_than_its_slow_rail_is_named_itself() -> None:
     assert named(fabric.diagnose(luck=luck)) == [("node", ("su0-1",), ())]
 
 
-def test_a_rail_that_was_good_once_is_not_named() -> None:
+@pytest.mark.parametrize("first", [True, False])
+def test_a_rail_that_was_good_once_is_not_named(first: bool) -> None:
     fabric = Fabric.of(8, 8)
     fabric.nodes["su0-3"] = 0.85
     found = fabric.diagnose(
-        luck=lambda g: 0.5 if g.rail == 2 and g.round < RAILS else (1.2 if g.rail is not None else 1.0)
+        luck=lambda g: (
+            0.5 if g.rail == 2 and (g.round < RAILS) is first else (1.2 if g.rail is not None else 1.0)
+        )
     )
     assert named(found) == [("node", ("su0-3",), ())]
