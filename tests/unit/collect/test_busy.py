@@ -237,6 +237,18 @@ def test_a_job_that_lost_its_gpus_to_a_faster_pod_waits_again() -> None:
     assert site.suspensions == [True, False]
 
 
+def test_a_pod_that_fits_nowhere_has_three_minutes_after_each_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    site = Site(WAIT)
+    monkeypatch.setattr(site, "starts", lambda: None)
+    pending, site.objects[site.pods] = site.objects[site.pods], [pod("w-0", phase="Pending")]
+    site.clock.at(100, lambda: site.train("llama-0"))
+    site.clock.at(100, lambda: site.objects.update({site.pods: pending}))
+    site.clock.at(1000, site.ends)
+    with pytest.raises(JobNeverStarted, match="Insufficient"):
+        site.watch().log()
+    assert 1180 <= site.clock.time < 1210
+
+
 def test_keep_hands_out_the_former_verdict_and_leaves_no_pod_of_the_job() -> None:
     site = Site(KEEP)
     site.train("llama-0")

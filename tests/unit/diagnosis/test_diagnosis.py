@@ -13,10 +13,12 @@ from typing import Any
 import pytest
 
 from busbar.diagnosis import Findings, State, findings_of
-from busbar.diagnosis.stage import Result, StageLog
+from busbar.diagnosis.stage import Result, StageLog, StageWatch
+from busbar.kube.wait import Deadline
 from busbar.localise import Group
 from busbar.manifests import groups
 from busbar.measure.run import Interrupted
+from tests.support.kube_cluster import Clock, Cluster, pod
 from tests.support.kube_site import job as configured
 from tests.unit.diagnosis.site import Site
 from tests.unit.measure.foreign import holder
@@ -98,6 +100,20 @@ def test_a_worker_that_does_not_start_is_left_out_with_its_reason_and_its_partne
     assert list(found.absent) == ["gpu-2"] and "ImagePullBackOff" in found.absent["gpu-2"]
     assert sorted(found.healthy) == ["gpu-1", "gpu-3", "gpu-4"]
     assert all("gpu-2" not in group for group in site.jobs[1])
+
+
+def test_a_worker_that_the_scheduler_has_not_placed_says_why_its_node_has_none() -> None:
+    waiting = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "too few"}
+    workers = [
+        pod("w-0", conditions=[{"type": "Ready", "status": "True"}]) | {"spec": {"nodeName": "gpu-1"}},
+        pod("w-1", phase="Pending", conditions=[waiting]) | {"spec": {}},
+    ]
+    api = Cluster({"/api/v1/namespaces/nccl/pods": workers, "/api/v1/namespaces/nccl/events": []})
+    watch = StageWatch(api, "nccl", "job", Deadline(Clock(), 60), lambda _: None)
+    assert watch.why_absent(["gpu-1", "gpu-2"]) == {
+        "gpu-1": "its worker does not answer ssh",
+        "gpu-2": "w-1: Unschedulable: too few",
+    }
 
 
 @pytest.mark.parametrize("pending", [IMAGE, {"phase": "Pending"}], ids=["image", "nothing is said"])

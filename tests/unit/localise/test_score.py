@@ -124,6 +124,17 @@ def test_pairs_that_are_good_inside_and_bad_across_are_the_uplinks_of_their_grou
     assert named(fabric.diagnose()) == [("uplink", ("su2",), ())]
 
 
+def test_pairs_of_a_node_that_is_asked_again_say_nothing_of_uplinks() -> None:
+    places = dict.fromkeys("abcd", "su0") | dict.fromkeys("xy", "su1")
+    results: dict[Group, float | None] = {
+        **{Group("A", n, "in_group", tuple(pair)): 400.0 for n, pair in enumerate(("bc", "cd", "xy"))},
+        Group("A", 3, "in_group", ("a", "d")): 200.0,
+        Group("B", 0, "in_group", ("a", "b")): 400.0,
+        **{Group("B", n, "cross_group", ("a", other)): 200.0 for n, other in enumerate("xy", 1)},
+    }
+    assert named(score(Known(results, EXPECTED), places)) == [("node", ("a",), ())]
+
+
 def test_of_two_groups_that_meet_only_each_other_one_has_the_slow_uplinks() -> None:
     fabric = Fabric.of(8, 8)
     fabric.uplinks["su0"] = 0.7

@@ -289,6 +289,10 @@ def test_a_configured_value_is_that_of_the_first_collective_and_others_have_thei
     assert [own.bounds(name).expected for name in ("all_reduce", "all_gather")] == [450, 200]
     whichever = Expectation(profile="h100-ib-8x400", nodes=2, expected_busbw_gbps=450)
     assert whichever.bounds("all_gather").expected == 450
+    # nor is a computed ceiling kept that lies below it
+    four = Expectation(profile="h100-ib-8x400", nodes=4)
+    assert four.bounds("all_reduce").ceiling == pytest.approx(408)
+    assert four.model_copy(update={"expected_busbw_gbps": 450.0}).bounds("all_reduce").ceiling is None
 
 
 @pytest.mark.parametrize(("nodes", "hosts"), [(18, 18), (19, 9), (35, 17), (36, 18), (53, 17), (54, 18)])

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from busbar.nccl import Expectation, judge, read_lines
+from busbar.nccl.checks.codes import Code
 from busbar.nccl.log.clean import clean
 from busbar.nccl.log.patterns import TYPES, row_start
 from tests.unit.nccl.logs import Made
@@ -135,6 +136,11 @@ def test_a_device_list_and_rows_alone_are_a_table_of_their_own() -> None:
     second = [x for x in Made().lines() if x.startswith("#  Rank") or x.lstrip()[:1].isdigit()]
     runs = read_lines([*Made().lines(), *second]).runs
     assert [(len(run.preamble.ranks), len(run.rows)) for run in runs] == [(16, 5), (16, 5)]
+
+
+def test_two_headers_behind_one_device_list_are_of_two_programs() -> None:
+    log = [line for each in Made().lines() for line in ([each] * 2 if "#wrong" in each else [each])]
+    assert judge(log, WANT).check("ranks").code == Code.RANKS_SEVERAL_PROGRAMS
 
 
 def test_a_header_that_is_cut_off_is_no_error() -> None:

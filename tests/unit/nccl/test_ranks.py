@@ -17,7 +17,7 @@ from busbar.nccl.expected.system import is_gpu
 from busbar.nccl.log.collective import factor
 from busbar.nccl.log.evidence import Evidence
 from busbar.nccl.log.records import Banner, LogLine, Measurement, Rank, Run
-from tests.unit.nccl.tables import MIB, context, measurement, row, table
+from tests.unit.nccl.tables import MIB, context, measurement, row, said, table
 
 SIXTEEN = measurement("5000.0", "100.00", "187.50")  # all_reduce: busbw = algbw x 2 x 15 / 16
 LINE = LogLine("", 7, "as printed")
@@ -207,6 +207,7 @@ def test_another_gpu_outweighs_one_that_is_not_known() -> None:
         (Evidence(initialized={16: set(range(15))}), Code.RANKS_NOT_ALL_UP),
         (Evidence(counts={(8, 2): LINE}), Code.RANKS_OTHER_COUNT),
         (Evidence(counts={(16, 1): LINE}), Code.RANKS_OTHER_COUNT),
+        (Evidence(local_ranks=said("8") | said("16")), Code.RANKS_OTHER_COUNT),
         (Evidence(counts={(16, 2): LINE, (16, 16): LINE}), Code.RANKS_OTHER_COUNT),
     ],
 )
@@ -215,7 +216,7 @@ def test_nccls_own_counts_are_those_of_the_device_list(evidence: Evidence, code:
 
 
 def test_nccl_may_count_a_rack_as_one_node() -> None:
-    evidence = Evidence(counts={(16, 1): LINE})
+    evidence = Evidence(counts={(16, 1): LINE}, local_ranks=said("16"))
     assert checked(run_of(), evidence=evidence, nodes_per_domain=2).code == Code.RANKS_COMPLETE
 
 

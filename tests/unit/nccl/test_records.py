@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 from busbar.nccl import Expectation, judge
 from busbar.nccl.checks.codes import Code
 from busbar.nccl.log.clean import clean
+from busbar.nccl.log.records import Preamble, Run
 from tests.unit.nccl.logs import Made
+from tests.unit.nccl.tables import row
 
 WANT = Expectation(profile="h100-ib-8x400", nodes=2)
 BOUNDED = settings(max_examples=40, deadline=None, derandomize=True)
@@ -157,6 +159,13 @@ def test_rows_of_several_runs_are_not_said_to_be_of_processes_that_ran_alone(run
     verdict = judge(log, WANT)
     assert verdict.verdict == "unknown", verdict.reasons
     assert "mpi-not-effective" not in [d.name for d in verdict.diagnoses]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "picked"), [((8, 16, 8, 16), True), ((8, 8), True), ((8, 8, 16), False), ((8, 16, 16), False)]
+)
+def test_rows_are_picked_one_run_after_the_other_or_one_of_each(sizes: list[int], picked: bool) -> None:
+    assert Run(Preamble(), 1, rows=[row(size) for size in sizes]).is_picked is picked
 
 
 @BOUNDED

@@ -53,6 +53,7 @@ def made(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("suffix", [".gz", ".zst", ".gz named .log"])
 def test_compressed_logs_are_told_by_their_bytes(made: Path, tmp_path: Path, suffix: str) -> None:
+    pack: Callable[[bytes], bytes]
     pack = zstandard.ZstdCompressor().compress if suffix == ".zst" else gzip.compress
     data = made.read_bytes()
     packed = pack(data[:1000]) + pack(data[1000:])  # as of two files that were put together
