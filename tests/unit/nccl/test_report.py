@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from busbar import __version__
 from busbar.nccl import Expectation, Verdict, judge
+from busbar.nccl.checks.transport import FIX
 from busbar.nccl.report.frame import NARROW, WIDE, Axes, Frame, spread, steps
 from busbar.nccl.report.html import Origin, render_html
 from busbar.nccl.report.plot import curve_plot
@@ -129,6 +130,12 @@ def test_no_advice_is_given_twice(name: str) -> None:
     advice |= {r.partition(" Fix: ")[2] for r in verdict.reasons if " Fix: " in r}
     assert not {text: n for text in advice if (n := page.count(" ".join(text.split()))) > 1}
     assert "Fix:" not in page
+
+
+def test_what_a_known_failure_says_to_do_is_not_said_for_its_gates_too() -> None:
+    verdict = judge([line for line in Made().lines() if "NCCL" not in line], WANT)
+    assert FIX in verdict.check("transport").reason
+    assert FIX.removeprefix("Fix: ") not in text_of(render_html(verdict, ORIGIN))
 
 
 @pytest.mark.parametrize("name", sorted(cases()))
