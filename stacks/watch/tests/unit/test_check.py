@@ -55,6 +55,12 @@ def result(site: Site, clock: Clock | None = None, **config: Any) -> dict[str, A
     return check(site, spec, clock or Clock(), lambda _: None)
 
 
+def test_what_is_checked_follows_from_the_configuration() -> None:
+    site = watch(namespace="watching", dcgm=False, stack={**EXISTING, "timeout_seconds": 77})
+    groups = ("busbar-cluster", "busbar-rails")
+    assert CheckSpec.of(site) == CheckSpec(namespace="watching", groups=groups, deadline_seconds=77)
+
+
 def test_all_of_it_is_a_pass() -> None:
     assert result(Site()) == {"passed": True, "reasons": [], "nodes": 2}
 
@@ -82,11 +88,12 @@ def test_a_node_without_the_exporter_and_one_whose_exporter_does_not_answer_are_
     assert "gpu-1 0/2, gpu-2 0/2" in result(site)["reasons"][0]
 
 
-def test_rails_that_appear_before_the_deadline_are_waited_for() -> None:
+def test_rails_that_appear_before_the_deadline_are_waited_for_and_those_of_others_not_read_again() -> None:
     site, clock = Site(), Clock()
     site.texts.pop(site.of("rails-1"))
+    clock.at(30, lambda: site.texts.update({site.of("rails-2"): ""}))
     clock.at(60, lambda: site.texts.update({site.of("rails-1"): PORTS}))
-    assert result(site, clock)["passed"] is True
+    assert result(site, clock) == {"passed": True, "reasons": [], "nodes": 2}
     assert clock.time < 70
 
 
@@ -95,6 +102,15 @@ def test_series_of_an_earlier_writing_are_not_those_of_the_last_one() -> None:
     site.texts[site.of("metrics")] = TEXT.replace("1795500000", "1.7954e+09")
     [reason] = result(site)["reasons"]
     assert reason.startswith("busbar-metrics does not serve what was written last")
+    site.pods["app=busbar-metrics"] = []
+    assert result(site)["reasons"] == [reason]
+
+
+def test_a_pod_that_still_serves_the_former_series_beside_the_new_one_is_no_obstacle() -> None:
+    site = Site()
+    site.pods["app=busbar-metrics"].append(pod("former", "server-2"))
+    site.texts[site.of("former")] = TEXT.replace("1795500000", "1.7954e+09")
+    assert result(site)["passed"] is True
 
 
 def test_rules_that_no_prometheus_has_loaded_are_named_with_the_label() -> None:

@@ -14,6 +14,7 @@ from typer.testing import CliRunner, Result
 from busbar.cli import build
 from busbar.config import ConfigError
 from stacks.watch.package.config import CONFIG, read, stack_schema
+from stacks.watch.package.sizing import estimate
 from stacks.watch.tests.support import CLUSTER, configured, watch
 from tests.program.harness import ROOT
 
@@ -32,7 +33,7 @@ def busbar(*words: str) -> Result:
 
 def test_only_the_cluster_must_be_named_and_no_prometheus_is_touched_by_default() -> None:
     assert watch().stack.mode == "none"
-    assert not watch().stack.enabled
+    assert not watch(stack={"repository": None}).stack.enabled
     assert watch(stack={"mode": "install"}).stack.enabled
 
 
@@ -40,7 +41,13 @@ def test_only_the_cluster_must_be_named_and_no_prometheus_is_touched_by_default(
     ("values", "finding"),
     [
         ({"stack": {"mode": "existing"}}, "stack.release_label: missing: an existing Prometheus selects"),
-        ({"stack": {"release_label": "x"}}, "stack.release_label: 'x' is not used with stack.mode: none"),
+        *(
+            (
+                {"stack": {"mode": mode, "release_label": "x"}},
+                f"stack.release_label: 'x' is not used with stack.mode: {mode}",
+            )
+            for mode in ("none", "install")
+        ),
         (
             {"stack": {"mode": "install", "repository": None, "crds_chart": "./crds"}},
             "stack.chart: 'kube-prometheus-stack' is a name, and stack.repository is not set",
@@ -80,7 +87,7 @@ def test_every_stack_file_is_valid_and_accepted_by_the_schema(file: Path) -> Non
     jsonschema.validate(yaml.safe_load(file.read_text()), stack_schema())
 
 
-def test_check_config_prints_the_estimate_for_440_nodes(tmp_path: Path) -> None:
+def test_check_config_prints_the_estimate_for_440_nodes_or_those_that_are_given(tmp_path: Path) -> None:
     file = tmp_path / "Pulumi.prod.yaml"
     file.write_text(yaml.safe_dump({"config": {"busbar-watch:watch": configured(stack={"mode": "install"})}}))
     result = busbar("check-config", str(file))
@@ -90,6 +97,8 @@ def test_check_config_prints_the_estimate_for_440_nodes(tmp_path: Path) -> None:
         f"cluster {CLUSTER}, Prometheus: install, namespace busbar-watch",
         "440 nodes: about 1,614,360 series, 14 GiB of memory (estimate)",
     ]
+    result = busbar("check-config", str(file), "--nodes", "2", "--gpus", "4", "--rails", "1")
+    assert result.stdout.splitlines()[-1] == f"    {estimate(read(file), 2, 4, 1)}"
 
 
 def test_check_config_names_what_is_wrong(tmp_path: Path) -> None:

@@ -40,9 +40,10 @@ def test_a_pattern_is_one_that_go_reads(rule: Rule) -> None:
 
 
 @pytest.mark.parametrize(
-    ("reason", "numbers"), [("XidHardware", FATAL_XIDS), ("XidOfProgram", XIDS_OF_PROGRAMS)]
+    ("reason", "numbers"),
+    [("XidHardware", FATAL_XIDS), ("XidMemory", {63, 92, 94}), ("XidOfProgram", XIDS_OF_PROGRAMS)],
 )
-def test_an_xid_is_the_hardware_s_or_a_program_s_as_preflight_says(
+def test_an_xid_is_the_hardware_s_or_a_program_s_as_preflight_says_or_of_a_memory_that_held(
     reason: str, numbers: dict[int, str] | set[int]
 ) -> None:
     found = {
@@ -58,7 +59,13 @@ def test_every_rule_is_of_the_kernel_s_log_and_every_condition_can_be_set() -> N
     assert (made["plugin"], made["logPath"]) == ("kmsg", "/dev/kmsg")
     types = {each["type"] for each in made["conditions"]}
     assert types == {name for name, _, _ in CONDITIONS} == {"BusbarGPU", "BusbarRail"}
-    assert {rule.condition for rule in RULES.values()} - {None} == types
+    assert {rule.reason: rule.condition for rule in RULES.values() if rule.condition} == {
+        "XidHardware": "BusbarGPU",
+        "GPUDoesNotStart": "BusbarGPU",
+        "HCAFirmware": "BusbarRail",
+        "HCACommandTimeout": "BusbarRail",
+        "CableError": "BusbarRail",
+    }
     permanent = [each for each in made["rules"] if each["type"] == "permanent"]
     assert {each["condition"] for each in permanent} == types
     assert all("condition" not in each for each in made["rules"] if each not in permanent)
@@ -84,7 +91,8 @@ def test_the_pod_reads_the_rules_and_the_log_and_starts_again_with_other_rules()
     assert option.endswith(f"={mounts['rules']}/{FILE}")
     volumes = {each["name"]: each for each in template["spec"]["volumes"]}
     assert volumes["rules"]["configMap"]["name"] == found["ConfigMap"]["metadata"]["name"]
-    assert volumes["kmsg"]["hostPath"]["path"] == mounts["kmsg"] == monitor()["logPath"]
+    assert mounts["kmsg"] == monitor()["logPath"]
+    assert volumes["kmsg"]["hostPath"] == {"path": "/dev/kmsg", "type": "CharDevice"}
     assert len(template["metadata"]["annotations"]["busbar/rules"]) == 64
 
 
@@ -92,9 +100,23 @@ def test_it_is_off_by_default() -> None:
     assert not Watch.model_validate(configured()).node_problem_detector.enabled
 
 
-def test_the_detector_reads_the_kernel_s_log_of_its_node_and_writes_nothing_there() -> None:
+def test_the_detector_reads_the_kernel_s_log_of_every_worker_and_writes_nothing_there() -> None:
     [pod] = [each["spec"]["template"]["spec"] for each in manifests(watch()) if each["kind"] == "DaemonSet"]
-    [container] = pod["containers"]
+    [container] = pod.pop("containers")
+    workers = {"key": "node-role.kubernetes.io/control-plane", "operator": "DoesNotExist"}
+    del pod["volumes"]
+    assert pod == {
+        "serviceAccountName": "busbar-npd",
+        "enableServiceLinks": False,
+        "tolerations": [{"operator": "Exists"}],
+        "affinity": {
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {
+                    "nodeSelectorTerms": [{"matchExpressions": [workers]}]
+                }
+            }
+        },
+    }
     assert container["securityContext"] == {"privileged": True, "readOnlyRootFilesystem": True}
     node = {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
     assert container["env"] == [node]

@@ -41,9 +41,11 @@ def test_a_cluster_on_which_nothing_is_in_the_way_has_no_findings() -> None:
 
 
 def test_crds_of_somebody_else_are_named() -> None:
-    [text] = found(api(crds=[crd("prometheuses"), crd("probes", OURS)]))
+    theirs = {"meta.helm.sh/release-name": "monitoring"}
+    [text] = found(api(crds=[crd("prometheuses"), crd("probes", OURS), crd("rules", theirs)]))
     assert text.startswith(
-        "CRDs of monitoring.coreos.com that busbar did not install: prometheuses.monitoring"
+        "CRDs of monitoring.coreos.com that busbar did not install: prometheuses.monitoring.coreos.com, "
+        "rules.monitoring.coreos.com. Fix: "
     )
     assert "set stack.mode: existing" in text
 

@@ -276,7 +276,7 @@ def test_an_input_that_was_not_there_before_is_a_change() -> None:
     for event in _events("preview_of_unknown"):
         step = event.resource_pre_event and event.resource_pre_event.metadata
         if step and step.new and step.urn.endswith("::second"):
-            step.new.inputs = {**step.new.inputs, "environment": {"A": "1"}}
+            step.new.inputs = {**(step.new.inputs or {}), "environment": {"A": "1"}}
         plan.on_event(event)
     assert plan.counts() == "3 to update, 1 that may change, 0 unchanged"
 
