@@ -6,6 +6,7 @@ import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
+from typing import Any
 
 from busbar.outputs import PoolLaunch
 from stacks.training.package.networks.checks import GID_INDEX
@@ -144,8 +145,11 @@ def unknown_masters(pool: str, networks: Sequence[Network], launch: PoolLaunch) 
 
 def _usable(network: Network) -> int:
     """Addresses that pods may get: without the subnet's first and last one, and the excluded ones."""
-    total = ipaddress.ip_network(network.ipam.subnet).num_addresses - 2
-    return total - sum(ipaddress.ip_network(part).num_addresses for part in network.ipam.exclude)
+    subnet = ipaddress.ip_network(network.ipam.subnet)
+    # Parts may overlap; all are of the subnet's family.
+    parts: list[Any] = [ipaddress.ip_network(part) for part in (subnet[0], subnet[-1], *network.ipam.exclude)]
+    excluded: int = sum(part.num_addresses for part in ipaddress.collapse_addresses(parts))
+    return subnet.num_addresses - excluded
 
 
 def _covering(subnets: Sequence[str]) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
