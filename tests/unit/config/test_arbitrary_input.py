@@ -24,7 +24,7 @@ FULL = site(
 )
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=300)
 @given(place=st.sampled_from(places(FULL)), value=ANYTHING)
 def test_one_value_replaced_by_anything_gives_a_cluster_or_findings(
     place: tuple[Any, ...], value: Any

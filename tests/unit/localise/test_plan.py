@@ -32,7 +32,6 @@ def by_chance(seed: int, bad: float) -> Luck:
 
 
 @given(sizes, seeds)
-@settings(deadline=None, derandomize=True)
 def test_stage_a_runs_every_node_alone_and_in_pairs_inside_and_across_groups(
     groups: list[int], seed: int
 ) -> None:
@@ -48,7 +47,7 @@ def test_stage_a_runs_every_node_alone_and_in_pairs_inside_and_across_groups(
 
 
 @given(sizes, seeds, st.floats(0, 0.6))
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60)
 def test_no_group_of_a_round_shares_a_node_with_another_in_any_stage(
     groups: list[int], seed: int, bad: float
 ) -> None:
@@ -63,7 +62,7 @@ def test_no_group_of_a_round_shares_a_node_with_another_in_any_stage(
 
 
 @given(sizes, seeds, st.floats(0.05, 0.6))
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60)
 def test_stage_b_pairs_have_one_healthy_node_and_no_two_nodes_twice(
     groups: list[int], seed: int, bad: float
 ) -> None:

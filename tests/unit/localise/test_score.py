@@ -22,7 +22,6 @@ def noise(seed: int, most: float) -> Luck:
 
 
 @given(sizes, seeds, st.booleans())
-@settings(deadline=None, derandomize=True)
 def test_nothing_is_named_where_nothing_is_slow(groups: list[int], seed: int, known: bool) -> None:
     fabric = Fabric.of(*groups)
     # 0.96 of the slowest upper quartile is above 0.9 of the fastest one
@@ -32,7 +31,7 @@ def test_nothing_is_named_where_nothing_is_slow(groups: list[int], seed: int, kn
 
 
 @given(st.lists(st.integers(4, 9), min_size=2, max_size=6), seeds, st.data())
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60)
 def test_slow_nodes_are_named_and_only_they(groups: list[int], seed: int, data: st.DataObject) -> None:
     fabric = Fabric.of(*groups)
     slow = data.draw(st.sets(st.sampled_from(fabric.names), max_size=len(fabric.names) // 4))
@@ -42,7 +41,7 @@ def test_slow_nodes_are_named_and_only_they(groups: list[int], seed: int, data: 
 
 
 @given(sizes, seeds, st.randoms(use_true_random=False))
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60)
 def test_other_names_for_nodes_and_groups_change_nothing_but_the_names(
     groups: list[int], seed: int, shuffle: random.Random
 ) -> None:

@@ -18,9 +18,7 @@ SETTINGS = {"profile": "h100-ib-8x400", "max_bytes": "8589934592", "k3s": "v1.35
 NODES = ("gpu-1", "gpu-2")
 STEADY = (390.0, 391.0, 389.0, 390.5, 389.5)
 
-BOUNDED = settings(
-    max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
-)
+BOUNDED = settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 bandwidths = st.floats(min_value=0.01, max_value=1000)
 
 

@@ -71,7 +71,7 @@ def test_what_few_gpus_of_two_hosts_must_reach_can_be_met(gpus: int, rate: float
         assert sane(found), (gpu, rails, algorithm, found)
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=300)
 @given(
     st.builds(
         System,
@@ -116,7 +116,7 @@ def test_only_what_is_off_has_a_reason() -> None:
     assert {r.reason for r in published_results()} - {""} == odd
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=200)
 @given(st.sampled_from(HEALTHY), st.integers(1, 64))
 def test_half_of_what_a_healthy_system_reaches_is_below_the_floor_at_every_size_of_its_class(
     reference: PublishedResult, domains: int

@@ -19,7 +19,7 @@ from tests.unit.nccl.made.spec import Case, Hosts, Program
 from tests.unit.nccl.tables import MIB, measurement, row, table
 
 WANT = Expectation(profile="h100-ib-8x400", nodes=2)
-BOUNDED = settings(max_examples=60, deadline=None, derandomize=True)
+BOUNDED = settings(max_examples=60)
 TAGS = st.sampled_from(
     [
         "[1,{rank}]<stdout>:",

@@ -23,9 +23,7 @@ from tests.unit.nccl.made.log import Log
 from tests.unit.nccl.made.spec import cases
 
 EXAMPLES = int(os.environ.get("BUSBAR_FUZZ_EXAMPLES", "80"))
-BOUNDED = settings(
-    max_examples=EXAMPLES, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
-)
+BOUNDED = settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
 # good and bad bases, each with an expectation; a bad one must stay bad however it is damaged
 GOOD = {
     "made": "h100-ib-8x400",

@@ -130,7 +130,7 @@ def test_four_times_the_lines_cost_about_four_times_as_much(what: str) -> None:
     assert cost(many) < 2 * 4 * cost(few) + SLACK
 
 
-@settings(max_examples=10, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=10, suppress_health_check=list(HealthCheck))
 @given(words=st.lists(st.sampled_from(PIECES), min_size=1, max_size=4))
 def test_no_repeated_words_make_a_long_line_costly(words: list[str]) -> None:
     line = repeated("".join(words), "x")
@@ -205,7 +205,7 @@ def test_an_endless_input_ends_at_a_limit(monkeypatch: pytest.MonkeyPatch) -> No
     assert judge_log(parsed, WANT).check("source").status == "fail"
 
 
-@settings(max_examples=20, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=20, suppress_health_check=list(HealthCheck))
 @given(text=st.text(max_size=300), at=st.integers(0, 10**6))
 def test_any_text_in_any_line_is_read_without_an_error(text: str, at: int) -> None:
     lines = Made().lines()

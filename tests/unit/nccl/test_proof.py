@@ -21,9 +21,7 @@ from tests.unit.nccl.mutants import AGAINST, EVERY, base
 from tests.unit.nccl.tables import row
 
 EXAMPLES = int(os.environ.get("BUSBAR_MUTANTS", "4"))
-BOUNDED = settings(
-    max_examples=EXAMPLES, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
-)
+BOUNDED = settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
 
 
 def want(profile: str) -> Expectation:

@@ -13,7 +13,7 @@ from busbar.nccl.log.messages import Message, find_message
 from tests.unit.nccl.logs import Made
 
 WANT = Expectation(profile="h100-ib-8x400", nodes=2)
-BOUNDED = settings(max_examples=100, deadline=None, derandomize=True)
+BOUNDED = settings(max_examples=100)
 PROCESS = "worker-1:40:90 [3] "
 
 

@@ -30,7 +30,7 @@ FULL = configured(
 )
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=200)
 @given(place=st.sampled_from(places(FULL)), value=ANYTHING)
 def test_one_value_replaced_by_anything_gives_findings_or_files_with_a_line_per_node(
     place: tuple[Any, ...], value: Any
