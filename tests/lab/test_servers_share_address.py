@@ -92,7 +92,7 @@ def test_another_server_takes_the_address_of_one_whose_api_ends_and_keeps_it(lab
         finally:
             lab.ssh(first, "systemctl start --no-block k3s")
         [second] = holders(lab)
-        eventually(lambda: lab.conditions(first)["Ready"] == "True", 120, f"{first} is Ready")
+        lab.await_voters()
         load.goes_on()
     print(f"{first} to {second}: {load.account}")
     assert not load.account.lost

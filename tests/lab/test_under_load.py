@@ -15,28 +15,14 @@ import pytest
 from lab.hosts import nspawn
 from lab.topology import find
 from tests.support.api_load import Account, ApiLoad
-from tests.support.lab import PROJECT, SERVERS, Lab, eventually
+from tests.support.lab import PROJECT, RECOVERY_SECONDS, SERVERS, Lab, eventually
 
 pytestmark = pytest.mark.drill
 
 KUBECONFIG = PROJECT / ".busbar" / "dev" / "kubeconfig"
 # How long requests may fail while the load balancer and etcd notice that a server is gone.
 OUTAGE_SECONDS = 60
-RECOVERY_SECONDS = 180
 ETCD = "/var/lib/rancher/k3s/server/db/etcd"
-
-
-def _voters_again(lab: Lab) -> None:
-    """Wait until every server answers and votes. The Node of one that boots still says what it was before."""
-
-    def all_vote() -> bool:
-        try:
-            answers = [lab.ssh(server, "k3s kubectl get --raw=/readyz").strip() for server in SERVERS]
-            return answers == ["ok"] * len(SERVERS) and lab.voters() == set(SERVERS)
-        except AssertionError:  # one does not answer yet
-            return False
-
-    eventually(all_vote, RECOVERY_SECONDS, "three servers that answer and vote")
 
 
 def _leader(lab: Lab) -> str:
@@ -50,7 +36,7 @@ def _leader(lab: Lab) -> str:
 @contextmanager
 def _account(lab: Lab, what: str) -> Iterator[ApiLoad]:
     """A load; at the end nothing is lost, the watch has seen everything, and no request failed for long."""
-    _voters_again(lab)  # whatever the drill before left
+    lab.await_voters()  # whatever the drill before left
     with ApiLoad(str(KUBECONFIG)) as load:
         load.goes_on()
         yield load
@@ -170,14 +156,14 @@ def full_disk(lab: Lab, server: str) -> Iterator[None]:
         f" && cp -a {ETCD}.kept/. {ETCD}/ && rm -r {ETCD}.kept && systemctl start --no-block k3s",
     )
     try:
-        _voters_again(lab)
+        lab.await_voters()
         lab.ssh(server, f"dd if=/dev/zero of={ETCD}/filler bs=64k 2>/dev/null || true; df {ETCD} | grep 100%")
         eventually(lambda: _stopped_by_writes(lab, server), RECOVERY_SECONDS, f"{server} without its API")
         yield
     finally:
         lab.ssh("server-1", "k3s kubectl delete configmap filler --ignore-not-found")
         lab.ssh(server, f"rm -f {ETCD}/filler")
-        _voters_again(lab)
+        lab.await_voters()
         lab.ssh(
             server,
             f"systemctl stop k3s && cp -a {ETCD} {ETCD}.kept && umount {ETCD}"
@@ -194,7 +180,7 @@ def test_any_one_server_may_go_and_come_back(lab: Lab, fault: Fault, server: str
     with _account(lab, f"{server} {fault.__name__}") as load:
         with fault(lab, server):
             load.goes_on()
-        _voters_again(lab)
+        lab.await_voters()
 
 
 @pytest.mark.parametrize("fault", [cut_off, parted, slow_link, no_dns, frozen])
@@ -203,14 +189,14 @@ def test_the_leader_of_etcd_may_lose_its_network_or_hang(lab: Lab, fault: Fault)
     with _account(lab, f"{leader}, the leader of etcd, {fault.__name__}") as load:
         with fault(lab, leader):
             load.goes_on()
-        _voters_again(lab)
+        lab.await_voters()
 
 
 def test_a_server_whose_disk_is_full_fails_alone_and_comes_back_when_there_is_space(lab: Lab) -> None:
     with _account(lab, "server-2, no space left for etcd") as load:
         with full_disk(lab, "server-2"):
             load.goes_on()
-        _voters_again(lab)
+        lab.await_voters()
 
 
 def test_a_load_balancer_and_a_worker_that_reboot_are_as_applied_again(lab: Lab) -> None:

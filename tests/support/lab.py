@@ -25,6 +25,7 @@ SNAPSHOTS = "/var/lib/rancher/k3s/server/db/snapshots"
 SERVERS = ("server-1", "server-2", "server-3")
 UP_SECONDS = 900
 COMMAND_SECONDS = 300
+RECOVERY_SECONDS = 180
 
 
 def _why_not() -> str | None:
@@ -145,6 +146,18 @@ class Lab:
         members = json.loads(answer)["members"]
         # K3s names a member after its Node, with 8 digits; one that has never started has no name.
         return {each.get("name", "").rpartition("-")[0] for each in members if not each.get("isLearner")}
+
+    def await_voters(self) -> None:
+        """Wait until every server answers and votes; the Node of one that boots may still say so."""
+
+        def all_vote() -> bool:
+            try:
+                answers = [self.ssh(server, "k3s kubectl get --raw=/readyz").strip() for server in SERVERS]
+                return answers == ["ok"] * len(SERVERS) and self.voters() == set(SERVERS)
+            except AssertionError:  # one does not answer yet
+                return False
+
+        eventually(all_vote, RECOVERY_SECONDS, "three servers that answer and vote")
 
     def last_start(self, worker: str) -> list[int]:
         """Begin and end of the agent's last start, in microseconds since the machine of all hosts booted."""
