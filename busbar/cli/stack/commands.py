@@ -16,9 +16,9 @@ from busbar.cli.stack.converge import broken_off, to_apply_again
 from busbar.cli.stack.engine import Snapshot, open_stack, snapshot
 from busbar.cli.stack.errors import reasons
 from busbar.cli.stack.plan import Plan
+from busbar.cli.stack.report import report, show_uncleaned
 from busbar.cli.stack.rows import Rows
 from busbar.cli.stack.session import Session
-from busbar.cli.stack.status import report, show_uncleaned
 from busbar.cli.stack.target import Options, Target
 from busbar.operations import uncleaned
 from busbar.outputs import CLUSTER, GATE

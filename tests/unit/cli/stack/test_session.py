@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import io
 from datetime import datetime
 from pathlib import Path
@@ -14,9 +13,8 @@ from pulumi import automation as auto
 from pulumi.automation.errors import create_command_error
 from rich.console import Console
 
-from busbar.cli import stack as package
 from busbar.cli.output import DONE, FAILED
-from busbar.cli.stack import keep
+from busbar.cli.stack import commands, keep, report
 from busbar.cli.stack.engine import Snapshot
 from busbar.cli.stack.interrupts import Interrupts
 from busbar.cli.stack.rows import Rows
@@ -24,10 +22,6 @@ from busbar.cli.stack.session import Session
 from busbar.cli.stack.target import Options, Target
 from busbar.operations import uncleaned
 from tests.support.ssh_hosts import at
-
-command = package.status
-commands = importlib.import_module("busbar.cli.stack.commands")
-vars(package)["status"] = command  # else the module of this name takes its place
 
 
 @pytest.mark.parametrize(
@@ -60,11 +54,12 @@ def test_an_update_was_interrupted_only_if_it_then_failed(
 
 @pytest.mark.parametrize("interrupts", [0, 1])
 def test_a_preview_that_was_interrupted_has_not_failed(interrupts: int, tmp_path: Path) -> None:
+    stack: Any = SimpleNamespace(preview=gone)
     signals, engine = Interrupts(print), SimpleNamespace(stderr="gone")
     signals.count = interrupts
     session: Any = Session("up", Target(tmp_path, "prod"), Console(file=io.StringIO()), signals, engine)  # type: ignore[arg-type]
     try:
-        ended: Any = commands._preview(session, SimpleNamespace(preview=gone), Options())[1]
+        ended: Any = commands._preview(session, stack, Options())[1]
     except auto.CommandError:
         ended = "interrupted"
     assert ended == ("interrupted" if interrupts else "gone")
@@ -131,7 +126,7 @@ def test_a_step_that_broke_off_in_an_earlier_update_is_applied_again(
     session.update = update
     monkeypatch.setattr(commands, "open_stack", lambda *_, **__: stack)
     monkeypatch.setattr(commands, "snapshot", lambda _: Snapshot((worker, f"{worker}-removal"), ()))
-    monkeypatch.setattr(commands.session, "run", lambda verb, target, run, **_: run(session))
+    monkeypatch.setattr("busbar.cli.stack.session.run", lambda verb, target, run, **_: run(session))
     assert commands.up(target, Options(yes=True, refresh=True, parallel=7)) == DONE
     same = {"refresh": True, "parallel": 7, "replace": [worker]}
     assert asked == [tuple(same.values()), {**same, "continue_on_error": True}]
@@ -184,7 +179,6 @@ def test_a_stack_is_good_if_its_last_update_ended_well_and_its_gate_passed(
     url = SimpleNamespace(who_am_i=lambda: SimpleNamespace(url="file://state"))
     stack: Any = SimpleNamespace(history=lambda **_: entries, workspace=url)
     outputs = keep.Outputs({"contract_version": 0, "nccl_passed": passed}, frozenset())
-    status = importlib.import_module("busbar.cli.stack.status")
-    monkeypatch.setattr(status, "snapshot", lambda _: Snapshot((), pending))
+    monkeypatch.setattr(report, "snapshot", lambda _: Snapshot((), pending))
     monkeypatch.setattr(keep, "read", lambda _: outputs)
-    assert status.report(Console(file=io.StringIO()), stack, Target(tmp_path, "prod")) == code
+    assert report.report(Console(file=io.StringIO()), stack, Target(tmp_path, "prod")) == code
