@@ -4,26 +4,18 @@ from __future__ import annotations
 
 import base64
 import json
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
 from busbar.hosts import scripts
 from lab.topology import MANAGEMENT_GATEWAY, MANAGEMENT_INTERFACE
-from tests.support.lab import Change, Lab
+from tests.support.lab import Change, Lab, eventually
 
 HOSTS = ("lb-1", "server-1", "server-2", "server-3", "worker-1", "worker-2")
 PUBLIC_IP = "flannel.alpha.coreos.com/public-ip"
 DROP_IN = "/etc/rancher/k3s/config.yaml.d/90-test.yaml"
 IMAGES = "/var/lib/rancher/k3s/agent/images"
-
-
-def _eventually(condition: Callable[[], bool], seconds: float, what: str) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"timed out after {seconds:.0f} s: {what}"
-        time.sleep(0.5)
 
 
 def _node(lab: Lab, name: str) -> dict[str, dict[str, str]]:
@@ -85,7 +77,7 @@ def worker(lab: Lab) -> Iterator[str]:
         f"rm -f {DROP_IN}; test ! -e /root/password || mv /root/password /etc/rancher/node/password;"
         " systemctl restart k3s-agent",
     )
-    _eventually(lambda: _node(lab, host)["conditions"]["Ready"] == "True", 120, f"{host} is Ready again")
+    eventually(lambda: _node(lab, host)["conditions"]["Ready"] == "True", 120, f"{host} is Ready again")
 
 
 @pytest.mark.drill
@@ -99,8 +91,8 @@ def test_pod_traffic_over_the_interface_of_the_default_route_does_not_arrive(lab
         " && systemctl restart k3s-agent",
     )
     address = lab.ssh(worker, f"ip -4 -o addr show {MANAGEMENT_INTERFACE}").split()[3].partition("/")[0]
-    _eventually(lambda: _node(lab, worker)["annotations"][PUBLIC_IP] == address, 60, f"{worker} at {address}")
-    _eventually(lambda: lab.ssh("server-1", ping).strip() == "lost", 60, f"pods of {worker} are out of reach")
+    eventually(lambda: _node(lab, worker)["annotations"][PUBLIC_IP] == address, 60, f"{worker} at {address}")
+    eventually(lambda: lab.ssh("server-1", ping).strip() == "lost", 60, f"pods of {worker} are out of reach")
 
 
 @pytest.mark.drill
@@ -109,7 +101,7 @@ def test_another_machine_under_a_workers_name_is_refused_until_its_password_is_d
 ) -> None:
     since = _now(lab, worker)
     lab.ssh(worker, "mv /etc/rancher/node/password /root/password; systemctl --no-block restart k3s-agent")
-    _eventually(
+    eventually(
         lambda: "Node password rejected, duplicate hostname" in _journal(lab, worker, "k3s-agent", since),
         60,
         "K3s refuses the machine",
@@ -117,7 +109,7 @@ def test_another_machine_under_a_workers_name_is_refused_until_its_password_is_d
     lab.ssh(worker, "rm /root/password")  # it stays the new machine
     lab.kubectl(f"-n kube-system delete secret {worker}.node-password.k3s")
     active = "systemctl is-active k3s-agent || true"
-    _eventually(lambda: lab.ssh(worker, active).strip() == "active", 60, "the machine is let in")
+    eventually(lambda: lab.ssh(worker, active).strip() == "active", 60, "the machine is let in")
 
 
 @pytest.mark.drill
@@ -125,13 +117,13 @@ def test_a_server_without_its_data_is_refused_under_its_name_until_its_node_is_d
     since = _now(lab, "server-3")
     etcd = "/var/lib/rancher/k3s/server/db/etcd"
     lab.ssh("server-3", f"systemctl stop k3s && rm -rf {etcd} && systemctl start --no-block k3s")
-    _eventually(
+    eventually(
         lambda: "duplicate node name found, please use" in _journal(lab, "server-3", "k3s", since),
         60,
         "K3s refuses the server",
     )
     lab.kubectl("delete node server-3")
-    _eventually(
+    eventually(
         lambda: (
             _node(lab, "server-3")["conditions"].get("EtcdIsVoter") == "True"
             if "server-3" in lab.kubectl("get nodes -o name")
