@@ -11,8 +11,9 @@ import typer
 
 from busbar.cli.nccl import WORST
 from busbar.cli.nccl_run import errors_end, explained, new_run
-from busbar.cli.output import NO_VERDICT, USAGE, fail, print_text, progress
+from busbar.cli.output import NO_VERDICT, USAGE, error, fail, print_text, progress
 from busbar.cli.stackfile import Project, SecretError, Stack, cluster_api, load_stack
+from busbar.text import listed
 
 if TYPE_CHECKING:
     from busbar.collect.collector import Collected
@@ -64,8 +65,9 @@ def measure(
 
     Workers in quarantine are left out. The outputs of the stack change only with an update.
 
-    Exit code 0: pass; 1: fail; 2: no verdict, also if the cluster cannot run the job (never a pass); 64: bad
-    usage; 70: an error of busbar itself; 130: interrupted. With several pools the worst counts.
+    Exit code 0: pass; 1: fail; 2: no verdict, also if the cluster cannot run the job, or a pass without a
+    broken worker that is not in quarantine; 64: bad usage; 70: an error of busbar itself; 130: interrupted.
+    With several pools the worst counts.
     """
     from busbar.hosts.inventory import Inventory
 
@@ -102,8 +104,8 @@ def _connect(file: StackFile) -> RestApi:
     """A client for the stack's cluster. Ends the command with 2 where its kubeconfig is not known."""
     try:
         api = cluster_api(file)
-    except SecretError as error:
-        fail(f"no verdict: {error}", NO_VERDICT)
+    except SecretError as unknown:
+        fail(f"no verdict: {unknown}", NO_VERDICT)
     progress(f"cluster {api.server}")
     return api
 
@@ -143,6 +145,10 @@ class _Stack:
         _prune(folder.parent)
         _warn(of_pool.parent, pool)
         print_text(verdict_text(verdict, sys.stdout, full=False, more=f"{folder}/{REPORT}"))
+        if planned.missing:
+            fix = "Fix: repair them, or put them in quarantine"
+            error(f"pool {pool}: not measured: {listed(planned.missing)}. {fix}")
+            return verdict.exit_code or NO_VERDICT
         return verdict.exit_code
 
     def _plan(self, pool: str, nodes: list[str] | None) -> Plan:

@@ -48,6 +48,12 @@ def run(
             CLUSTER, "SELECTOR|NAMES", "Label selector, or names with commas; default: all Nodes with GPUs."
         ),
     ] = None,
+    expect_nodes: Annotated[
+        int | None,
+        option.value(
+            CLUSTER, "N", "Number of Nodes that must be measured; default: all that have GPUs.", min=1
+        ),
+    ] = None,
     namespace: Annotated[
         str | None,
         option.value(CLUSTER, "NAME", "Existing namespace that admits the pods; default: a temporary one."),
@@ -100,6 +106,7 @@ def run(
 
         asked = Request(
             nodes=nodes,
+            expect_nodes=expect_nodes,
             gpus=gpus,
             hcas=None if hca is None else dict(map(_units, hca)),
             rails=rails,

@@ -19,13 +19,14 @@ from busbar.nccl.expected import profiles
 from busbar.nccl.expected.profiles import Profile
 from busbar.nccl.expected.system import gpu_name, is_gpu, models
 from busbar.nccl.units import exact
-from busbar.text import listed
+from busbar.text import counted, listed
 from busbar.versions import MPI_OPERATOR_IMAGE
 
 RUN_LABEL = "busbar/nccl-run"
 # A resource of the shared device plugin: a unit is a pod's access to all HCAs, not one HCA.
 _SHARED = "rdma/"
 _MAX_FINDINGS = 12
+_MAX_NAMES = 8
 _DEFAULT = "default of busbar"
 NO_MPIJOBS = (
     f"the API serves no MPIJobs of {mpijob.API_VERSION}. Fix: install the MPI Operator: kubectl apply "
@@ -48,12 +49,13 @@ class CannotMeasure(Exception):
 class Request:
     """What was asked for. What is None, or absent, is read from the cluster, else it is the default.
 
-    `nodes`: a label selector, or names with commas. `hcas`: extended resource -> units of a worker pod.
-    `rate_gbps`: of one rail. `namespace`: one that exists. `validation`: keys of `validation` in
-    `busbar:cluster`.
+    `nodes`: a label selector, or names with commas. `expect_nodes`: how many must be measured. `hcas`:
+    extended resource -> units of a worker pod. `rate_gbps`: of one rail. `namespace`: one that exists.
+    `validation`: keys of `validation` in `busbar:cluster`.
     """
 
     nodes: str | None = None
+    expect_nodes: int | None = None
     gpus: int | None = None
     hcas: Mapping[str, int] | None = None
     rails: int | None = None
@@ -67,6 +69,7 @@ class Plan:
     """A measurement that can run. `sources`: (name, value, where it comes from). `notes`: what to know.
 
     `idle`: its pods end for any other pod. `knows_rails`: false where those of `hardware` are placeholders.
+    `missing`: why Nodes are left out that should have been measured; a pass is not about these.
     """
 
     run: str
@@ -78,6 +81,7 @@ class Plan:
     notes: Sequence[str]
     idle: bool = False
     knows_rails: bool = True
+    missing: Sequence[str] = ()
 
     def objects(self, annotations: Mapping[str, str]) -> list[tuple[str, dict[str, Any]]]:
         """What is created, in this order: the collection of the API and the manifest."""
@@ -195,11 +199,14 @@ class _Planner:
     def _nodes(self) -> list[GpuNode]:
         """The Nodes to measure. Raises CannotMeasure without any."""
         asked, known = self._request.nodes, {each.node.name: each for each in self._facts.nodes}
-        if asked is None:
-            offering = [each for each in known.values() if each.offered.get(GPU_RESOURCE)]
-            out = {each.node.name: each.unfit or _held(each) for each in offering}
-            chosen = [each for each in offering if not out[each.node.name]]
-            self._notes += [f"{name} is left out: {why}" for name, why in out.items() if why]
+        missing: list[str] = []
+        if not asked:
+            having = [each for each in known.values() if GPU_RESOURCE in each.offered or each.product]
+            out = {each.node.name: why for each in having if (why := _left_out(each))}
+            chosen = [each for each in having if each.node.name not in out]
+            self._notes += [f"{name} is left out: {why}" for name, why in out.items()]
+            # A quarantine says that a Node is to be left out. A cordon, or a kubelet that is gone, does not.
+            missing = [f"{name} ({why})" for name, why in out.items() if not known[name].node.quarantine]
             source = f"cluster: all Nodes with {GPU_RESOURCE}"
         else:
             names = list(known) if is_selector(asked) else list(dict.fromkeys(asked.strip(",").split(",")))
@@ -211,7 +218,26 @@ class _Planner:
             where = f"Node of --nodes {asked}" if asked else f"usable Node with {GPU_RESOURCE}"
             raise CannotMeasure([*self._findings, *self._notes, f"no {where}. Fix: see kubectl get nodes"])
         self._first("nodes", (listed([each.node.name for each in chosen]), source))
+        self._findings += self._wrong_number([each.node.name for each in chosen], missing)
         return chosen
+
+    def _wrong_number(self, chosen: Sequence[str], missing: Sequence[str]) -> list[str]:
+        """Why a pass on the chosen Nodes would not be about those that were asked for."""
+        asked, expected, count = self._request.nodes, self._request.expect_nodes, len(chosen)
+        allow = f"--nodes {','.join(chosen) if count <= _MAX_NAMES else 'NAMES'}, or --expect-nodes {count}"
+        if count == expected:
+            return []
+        if expected:
+            found = (
+                f"{counted(count, 'Node')} can be measured ({listed(chosen)}), --expect-nodes is {expected}"
+            )
+            return [f"{found}. Fix: see kubectl get nodes, or --expect-nodes {count}"]
+        if missing:
+            found = f"{len(missing)} of {count + len(missing)} Nodes with GPUs cannot be measured"
+            return [f"{found}: {listed(missing)}. Fix: repair them, or measure without them: {allow}"]
+        if count == 1 and (not asked or is_selector(asked)):
+            return [f"one Node, {chosen[0]}, has no fabric to measure. Fix: for NVLink inside it, {allow}"]
+        return []
 
     def _gpus(self, nodes: Sequence[GpuNode]) -> int:
         """GPUs per Node. Raises CannotMeasure where the Nodes differ."""
@@ -342,9 +368,11 @@ class _Planner:
         return validation
 
 
-def _held(node: GpuNode) -> str | None:
-    """Why a Node is measured only by its name."""
-    return f"in quarantine: {node.node.quarantine}" if node.node.quarantine else None
+def _left_out(node: GpuNode) -> str | None:
+    """Why a Node is measured only by its name; None where it is measured."""
+    if node.node.quarantine:
+        return f"in quarantine: {node.node.quarantine}"
+    return node.unfit or (None if node.offered.get(GPU_RESOURCE) else f"0 {GPU_RESOURCE} allocatable")
 
 
 def _known_hcas(nodes: Sequence[GpuNode]) -> dict[str, int]:

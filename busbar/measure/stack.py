@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 
 from busbar.config.pools import Taint
@@ -60,7 +60,9 @@ def plan_pool(
         taints=(*job.taints, *([_QUARANTINE] if set(kept_away) & set(named) else [])),
         deadline_seconds=min(job.deadline_seconds, deadline_seconds or job.deadline_seconds),
     )
-    chosen, notes = _usable(facts, job, idle=idle, partly=partly or idle)
+    why = unusable(facts, job)
+    chosen, notes = _usable(facts, job, why, idle=idle, partly=partly or idle)
+    held = {each.node.name for each in facts.nodes if _busy(each, job)}
     if left_out := [name for name in kept_away if name not in named]:
         notes.append(f"in quarantine, left out: {listed(left_out)}")
     job = replace(job, nodes=tuple(chosen))
@@ -73,6 +75,8 @@ def plan_pool(
         sources=_sources(pool, job, idle=idle),
         notes=notes,
         idle=idle,
+        # Only GPUs that pods hold are a reason to be left out that `idle` asks for.
+        missing=tuple(text for name, text in why.items() if name not in held),
     )
 
 
@@ -83,9 +87,10 @@ def unusable(facts: Facts, job: NcclJob) -> dict[str, str]:
     return {name: text for name, text in why.items() if text}
 
 
-def _usable(facts: Facts, job: NcclJob, *, idle: bool, partly: bool) -> tuple[list[str], list[str]]:
+def _usable(
+    facts: Facts, job: NcclJob, why: Mapping[str, str], *, idle: bool, partly: bool
+) -> tuple[list[str], list[str]]:
     """The Nodes of the job that can run it now, and notes. Raises CannotMeasure where that is not enough."""
-    why = unusable(facts, job)
     free = [name for name in job.nodes if name not in why]
     problems = [*why.values()]
     findings = [] if facts.serves_mpijobs else [NO_MPIJOBS]
@@ -116,10 +121,17 @@ def _unusable(name: str, node: GpuNode | None, job: NcclJob) -> str | None:
         is_known = (taint.key, taint.value, taint.effect) in tolerated or taint.key == GPU_RESOURCE
         if not is_known and taint.effect != "PreferNoSchedule":
             return f"{name} has the taint {taint}, which is not one of its pool"
-    needs = {GPU_RESOURCE: job.gpus_per_node, **job.hca_resources}
-    few = (node.lacks(resource, units) for resource, units in needs.items())
-    busy = (node.busy(resource, units) for resource, units in needs.items())
-    return next(filter(None, (*few, *busy)), None)
+    few = (node.lacks(resource, units) for resource, units in _needs(job).items())
+    return next(filter(None, few), None) or _busy(node, job)
+
+
+def _busy(node: GpuNode, job: NcclJob) -> str | None:
+    """Which pods hold what a worker of the job needs; None where it is free."""
+    return next(filter(None, (node.busy(name, units) for name, units in _needs(job).items())), None)
+
+
+def _needs(job: NcclJob) -> dict[str, int]:
+    return {GPU_RESOURCE: job.gpus_per_node, **job.hca_resources}
 
 
 def _sources(pool: str, job: NcclJob, *, idle: bool) -> list[tuple[str, str, str]]:

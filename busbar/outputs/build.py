@@ -72,13 +72,18 @@ def build_outputs(
     }
 
 
-def build_measured(name: str, results: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def build_measured(
+    name: str,
+    results: Mapping[str, Mapping[str, Any]],
+    too_few: Mapping[str, Sequence[str]] | None = None,
+) -> dict[str, Any]:
     """The outputs of a stack that only measured the cluster `name`, which busbar did not make.
 
-    Without hosts, endpoint and kubeconfig. `results`: as of `build_outputs`, at least one.
+    Without hosts, endpoint and kubeconfig. `results`: as of `build_outputs`, at least one. `too_few`: why not
+    enough of a pool was measured, by pool.
     """
     measured = {pool: PoolResult.model_validate(result) for pool, result in results.items()}
-    return {**_measured(name, measured, {}, {}), "details": pack([], measured, {})}
+    return {**_measured(name, measured, {}, too_few or {}), "details": pack([], measured, {})}
 
 
 def _measured(

@@ -66,8 +66,8 @@ def validate(stack: Stack, project: Project = None) -> None:
 
     Log, verdict and report are kept in .busbar/STACK/POOL/validate beside the stack file.
 
-    Exit code 0: pass; 1: fail, or hosts are not ready; 2: no verdict because evidence is missing; 64: bad
-    usage.
+    Exit code 0: pass; 1: fail, or hosts are not ready; 2: no verdict because evidence is missing, or hosts
+    were not measured that are not in quarantine, and validation.min_nodes_fraction is not set; 64: bad usage.
     """
     import asyncio
     from datetime import UTC, datetime
@@ -99,7 +99,7 @@ def validate(stack: Stack, project: Project = None) -> None:
     made = outputs.build_outputs(slurm, facts, results)
     Console().print(tables(made))
     verdicts = {each["verdict"] for each in results.values()}
-    raise typer.Exit(1 if "fail" in verdicts else 2 if "unknown" in verdicts else 0)
+    raise typer.Exit(1 if "fail" in verdicts else 0 if made["slurm_nccl_passed"] else 2)
 
 
 def verify(

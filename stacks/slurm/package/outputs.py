@@ -8,6 +8,7 @@ from typing import Any
 from busbar import outputs as core
 from busbar.outputs.build import build_measured
 from busbar.outputs.contract import CONTRACT_VERSION as CORE_CONTRACT
+from busbar.text import listed
 from stacks.slurm.package.config import Slurm
 
 CONTRACT_VERSION = 1
@@ -31,7 +32,9 @@ def build_outputs(
     """
     why = "nothing was measured" if slurm.validation.enabled else "not measured: validation.enabled is false"
     missing = {"verdict": "unknown", "reasons": [why]}
-    found = build_measured(slurm.name, {pool: results.get(pool, missing) for pool in slurm.pools})
+    measured = {pool: results.get(pool, missing) for pool in slurm.pools}
+    too_few = {pool: _too_few(slurm, pool, result) for pool, result in measured.items()}
+    found = build_measured(slurm.name, measured, too_few)
     versions = sorted({str(each["slurm"]) for each in facts.values() if each.get("slurm")})
     return {
         "slurm_contract_version": CONTRACT_VERSION,
@@ -42,6 +45,23 @@ def build_outputs(
         **{f"slurm_{name}": found[name] for name in _NCCL},
         "slurm_details": found["details"],
     }
+
+
+def _too_few(slurm: Slurm, pool: str, result: Mapping[str, Any]) -> list[str]:
+    """Why hosts of a pool are missing in its measurement, unless the stack file says that some may be.
+
+    Without the key the measurement still runs without a node that is down. It is not a pass for the pool.
+    """
+    measured = result.get("nodes_measured")
+    if measured is None or "min_nodes_fraction" in slurm.validation.model_fields_set:
+        return []
+    hosts = [host.name for host in slurm.compute_of(pool) if not host.quarantine]
+    if not (absent := [name for name in hosts if name not in measured]):
+        return []
+    return [
+        f"{len(hosts) - len(absent)} of {len(hosts)} hosts were measured; not measured: {listed(absent)}. "
+        "Fix: repair or quarantine them and raise validation.run, or set validation.min_nodes_fraction"
+    ]
 
 
 def as_core(outputs: Mapping[str, Any]) -> dict[str, Any]:

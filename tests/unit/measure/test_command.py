@@ -84,9 +84,45 @@ def test_an_api_that_refuses_ends_with_2(cluster: Foreign) -> None:
     assert (done.exit_code, "no verdict: GET /api/v1/nodes: HTTP 403: forbidden" in done.stderr) == (2, True)
 
 
-def test_a_dry_run_prints_objects_and_the_source_of_each_value_and_creates_nothing(cluster: Foreign) -> None:
+def third(cluster: Foreign) -> None:
+    """A third Node that cannot be measured."""
     cluster.objects["/api/v1/nodes/gpu-3"] = gpu_node("gpu-3", gpus=1, product="", cordoned=True)
-    done = measured("--dry-run")
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        ((), 2),
+        (("--dry-run",), 2),
+        (("--expect-nodes", "3"), 2),
+        (("--expect-nodes", "2"), 0),
+        (("--nodes", "gpu-1,gpu-2"), 0),
+        (("--nodes", "gpu-1,gpu-3"), 2),
+    ],
+)
+def test_a_node_that_nobody_has_left_out_keeps_a_run_from_a_pass(
+    cluster: Foreign, words: tuple[str, ...], code: int
+) -> None:
+    third(cluster)
+    done = measured(*words)
+    assert done.exit_code == code, done.output
+    assert bool(cluster.created) == (code == 0)
+
+
+@pytest.mark.parametrize(
+    ("words", "code"), [((), 2), (("--nodes", "gpu-1"), 0), (("--expect-nodes", "1"), 0)]
+)
+def test_one_node_alone_is_measured_only_by_its_name_or_number(
+    cluster: Foreign, words: tuple[str, ...], code: int
+) -> None:
+    del cluster.objects["/api/v1/nodes/gpu-2"]
+    done = measured("--dry-run", *words)
+    assert done.exit_code == code, done.output
+
+
+def test_a_dry_run_prints_objects_and_the_source_of_each_value_and_creates_nothing(cluster: Foreign) -> None:
+    third(cluster)
+    done = measured("--dry-run", "--expect-nodes", "2")
     assert (done.exit_code, cluster.created) == (0, [])
     assert "# note: gpu-3 is left out: cordoned\n" in done.stdout
     namespace, job = yaml.safe_load_all(done.stdout)

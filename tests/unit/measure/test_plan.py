@@ -131,9 +131,28 @@ def test_a_profile_for_tcp_on_nodes_with_hcas_needs_the_transport_in_writing() -
     assert planned(cluster, validation=asked).job.transport == "socket"
 
 
-def test_one_node_is_measured_with_a_note_that_this_is_no_fabric() -> None:
-    made = planned(Foreign(gpu_node("gpu-1")))
-    assert made.notes == ["one Node: NVLink inside it is measured, and no fabric"]
+ONE_NODE = "one Node: NVLink inside it is measured, and no fabric"
+
+
+@pytest.mark.parametrize("asked", [{"nodes": "gpu-1"}, {"expect_nodes": 1}], ids=str)
+def test_one_node_that_was_asked_for_is_measured_with_a_note_that_this_is_no_fabric(
+    asked: dict[str, Any],
+) -> None:
+    assert planned(Foreign(gpu_node("gpu-1")), **asked).notes == [ONE_NODE]
+
+
+@pytest.mark.parametrize("nodes", [None, "", "pool=a"])
+def test_one_node_that_nobody_has_named_is_no_fabric_and_is_refused(nodes: str | None) -> None:
+    [finding] = refused(Foreign(gpu_node("gpu-1", labels={"pool": "a"})), nodes)
+    assert finding.startswith("one Node, gpu-1, has no fabric to measure. Fix: ")
+    assert "--nodes gpu-1" in finding
+
+
+@pytest.mark.parametrize("expected", [1, 3])
+def test_another_number_of_nodes_than_the_expected_one_is_refused(expected: int) -> None:
+    for nodes in (None, "gpu-1,gpu-2"):
+        [finding] = refused(two(), nodes, expect_nodes=expected)
+        assert finding.startswith(f"2 Nodes can be measured (gpu-1, gpu-2), --expect-nodes is {expected}.")
 
 
 def test_of_several_fitting_profiles_none_is_chosen_and_all_are_named() -> None:
@@ -213,11 +232,46 @@ def test_pods_that_may_not_be_listed_are_a_note() -> None:
     assert made.job.runtime_class == "nvidia", "that of the profile"
 
 
-def test_a_cordoned_node_is_left_out_with_a_note_unless_it_was_asked_for() -> None:
-    cluster = Foreign(gpu_node("gpu-1"), gpu_node("gpu-2"), gpu_node("gpu-3", cordoned=True))
-    made = planned(cluster)
-    assert (made.job.nodes, made.notes) == (("gpu-1", "gpu-2"), ["gpu-3 is left out: cordoned"])
-    assert refused(cluster, "gpu-1,gpu-3") == ["gpu-3 is cordoned"]
+def without_gpus(name: str, product: str = H100) -> Any:
+    """A Node whose device plugin offers nothing any more."""
+    node = gpu_node(name, gpus=0, product=product)
+    if product:
+        del node["status"]["allocatable"][GPU]
+    return node
+
+
+@pytest.mark.parametrize(
+    ("node", "why"),
+    [
+        (gpu_node("gpu-3", cordoned=True), "cordoned"),
+        (gpu_node("gpu-3", ready=False), "not Ready"),
+        (
+            gpu_node("gpu-3", taints=("node.kubernetes.io/disk-pressure=:NoSchedule",)),
+            "node.kubernetes.io/disk-pressure=:NoSchedule",
+        ),
+        (without_gpus("gpu-3"), "0 nvidia.com/gpu allocatable"),
+        (without_gpus("gpu-3", product=""), "0 nvidia.com/gpu allocatable"),
+    ],
+)
+def test_a_node_that_cannot_be_measured_must_be_left_out_by_name_or_number(node: Any, why: str) -> None:
+    cluster = Foreign(gpu_node("gpu-1"), gpu_node("gpu-2"), node)
+    [finding] = refused(cluster)
+    assert finding.startswith(f"1 of 3 Nodes with GPUs cannot be measured: gpu-3 ({why}). Fix: ")
+    assert "--expect-nodes 2" in finding and "--nodes gpu-1,gpu-2" in finding
+    assert planned(cluster, "gpu-1,gpu-2").notes == []
+    made = planned(cluster, expect_nodes=2)
+    assert (made.job.nodes, made.notes) == (("gpu-1", "gpu-2"), [f"gpu-3 is left out: {why}"])
+
+
+def test_many_nodes_that_cannot_be_measured_are_one_finding() -> None:
+    nodes = [gpu_node(f"gpu-{number}", ready=number > 3) for number in range(1, 17)]
+    [finding] = refused(Foreign(*nodes))
+    assert finding.startswith("3 of 16 Nodes with GPUs cannot be measured: gpu-1 (not Ready), gpu-2 (")
+
+
+def test_a_cordoned_node_that_was_named_is_refused() -> None:
+    cluster = Foreign(gpu_node("gpu-1"), gpu_node("gpu-2", cordoned=True))
+    assert refused(cluster, "gpu-1,gpu-2") == ["gpu-2 is cordoned"]
 
 
 def test_a_node_in_quarantine_is_left_out_with_a_note_and_measured_by_its_name() -> None:
@@ -226,27 +280,21 @@ def test_a_node_in_quarantine_is_left_out_with_a_note_and_measured_by_its_name()
     cluster = Foreign(gpu_node("gpu-1"), gpu_node("gpu-2"), held)
     made = planned(cluster)
     assert (made.job.nodes, made.notes) == (("gpu-1", "gpu-2"), ["gpu-3 is left out: in quarantine: fan"])
+    held["status"]["conditions"] = [{"type": "Ready", "status": "False"}]
+    assert planned(cluster).notes == made.notes, "also where it is not Ready"
+    held["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
     assert planned(cluster, "gpu-1,gpu-3").job.nodes == ("gpu-1", "gpu-3")
 
 
-@pytest.mark.parametrize(
-    ("node", "why"),
-    [
-        (gpu_node("gpu-3", ready=False), "not Ready"),
-        (
-            gpu_node("gpu-3", taints=("node.kubernetes.io/disk-pressure=:NoSchedule",)),
-            "node.kubernetes.io/disk-pressure=:NoSchedule",
-        ),
-    ],
-)
-def test_a_node_that_kubernetes_holds_unfit_is_left_out(node: Any, why: str) -> None:
-    made = planned(Foreign(gpu_node("gpu-1"), gpu_node("gpu-2"), node))
-    assert made.notes == [f"gpu-3 is left out: {why}"]
+def cpu_node(name: str) -> Any:
+    node = without_gpus(name)
+    del node["metadata"]["labels"]["nvidia.com/gpu.product"]
+    return node
 
 
 def test_nodes_without_gpus_are_not_measured() -> None:
-    cluster = Foreign(gpu_node("gpu-1"), gpu_node("cpu-1", gpus=0))
-    assert planned(cluster).job.nodes == ("gpu-1",)
+    cluster = Foreign(gpu_node("gpu-1"), gpu_node("gpu-2"), cpu_node("cpu-1"))
+    assert planned(cluster).job.nodes == ("gpu-1", "gpu-2")
 
 
 def test_a_selector_chooses_the_nodes() -> None:
@@ -261,7 +309,7 @@ def test_a_selector_or_a_name_of_no_node_is_refused() -> None:
 
 
 def test_a_cluster_without_gpus_is_refused() -> None:
-    assert refused(Foreign(gpu_node("cpu-1", gpus=0)))[-1].startswith("no usable Node with nvidia.com/gpu.")
+    assert refused(Foreign(cpu_node("cpu-1")))[-1].startswith("no usable Node with nvidia.com/gpu.")
 
 
 def test_nodes_that_differ_are_refused_with_the_kinds() -> None:
@@ -278,7 +326,7 @@ def test_a_node_that_offers_fewer_hcas_than_the_others_is_named() -> None:
 
 def test_the_job_selects_nodes_by_their_host_names_where_these_are_not_the_names_of_the_nodes() -> None:
     cluster = Foreign(gpu_node("node-a", labels={"kubernetes.io/hostname": "ip-10-0-0-1"}))
-    assert planned(cluster).job.nodes == ("ip-10-0-0-1",)
+    assert planned(cluster, "node-a").job.nodes == ("ip-10-0-0-1",)
 
 
 def test_a_cluster_without_the_runtime_class_gets_pods_without_one() -> None:
@@ -292,7 +340,7 @@ def test_a_cluster_without_the_runtime_class_gets_pods_without_one() -> None:
 def test_a_cluster_without_the_mpi_operator_is_refused_with_the_way_to_get_it(
     served: dict[str, list[str]],
 ) -> None:
-    cluster = Foreign(gpu_node("gpu-1"), operator=False)
+    cluster = Foreign(gpu_node("gpu-1"), gpu_node("gpu-2"), operator=False)
     for version, kinds in served.items():
         cluster.serve(version, *kinds)
     [finding] = refused(cluster)
@@ -345,7 +393,7 @@ def test_a_given_namespace_is_used_and_not_created() -> None:
 def test_units_of_other_resources_may_be_quantities_of_bytes() -> None:
     node = gpu_node("gpu-1")
     node["status"]["allocatable"]["example.com/gpu-memory"] = "640Gi"
-    assert planned(Foreign(node)).job.nodes == ("gpu-1",)
+    assert planned(Foreign(node), "gpu-1").job.nodes == ("gpu-1",)
 
 
 def test_the_containers_of_a_pod_hold_their_gpus_together() -> None:

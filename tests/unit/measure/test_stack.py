@@ -107,6 +107,8 @@ def test_a_worker_that_cannot_run_a_pod_is_a_finding_or_left_out_of_an_idle_run(
     assert made.job.nodes == ("gpu-1", "gpu-3")
     [note] = made.notes
     assert note.startswith(finding) and note.endswith("; left out")
+    [missing] = made.missing
+    assert missing.startswith(finding)
 
 
 def test_taints_that_the_pods_tolerate_keep_no_worker_out() -> None:
@@ -118,7 +120,8 @@ def test_busy_workers_are_a_finding_with_their_pods_and_left_out_of_an_idle_run(
     cluster = nodes()
     cluster.hold(holder("gpu-1", "train-0", 1))
     assert problem(cluster, inventory()) == "gpu-1: 7 of 8 nvidia.com/gpu are free, held by ml/train-0 (1)"
-    assert planned(cluster, inventory(), idle=True).job.nodes == ("gpu-2", "gpu-3")
+    made = planned(cluster, inventory(), idle=True)
+    assert (made.job.nodes, made.missing) == (("gpu-2", "gpu-3"), ()), "--idle asks for that"
 
 
 def test_an_idle_run_needs_two_idle_workers() -> None:

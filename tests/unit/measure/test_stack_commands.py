@@ -127,6 +127,22 @@ def test_idle_measures_free_nodes_below_all_other_pods_within_minutes(cluster: F
     assert [each.kind for each in records()] == ["idle"]
 
 
+@pytest.mark.parametrize("busbw", [2.0, 1.0])
+def test_idle_measures_without_a_broken_node_and_does_not_pass(cluster: Foreign, busbw: float) -> None:
+    found = yaml.safe_load(Path("Pulumi.mysite.yaml").read_text())
+    for worker in found["config"]["busbar:cluster"]["hosts"]["workers"]:
+        worker["pool"] = "h100"
+    del found["config"]["busbar:cluster"]["pools"]["b200"]
+    Path("Pulumi.mysite.yaml").write_text(yaml.safe_dump(found, sort_keys=False))
+    cluster.objects["/api/v1/nodes/gpu-4"] = gpu_node("gpu-4", gpus=1, ready=False)
+    cluster.hold(holder("gpu-3", "train-0", 1))
+    cluster.runs = lambda job: cluster.run_job(job, launcher_log.text(busbw=busbw))
+    done = busbar("measure", "mysite", "--idle")
+    assert done.exit_code == (2 if busbw == 2.0 else 1), done.output
+    assert [each.nodes for each in records()] == [("gpu-1", "gpu-2")]
+    assert "error: pool h100: not measured: gpu-4 is not Ready. Fix: " in done.stderr
+
+
 @pytest.mark.parametrize(("words", "seconds"), [((), 1800), (("--minutes", "2"), 120)])
 def test_minutes_bound_the_job(cluster: Foreign, words: tuple[str, ...], seconds: int) -> None:
     busbar("measure", "mysite", "--pool", "h100", *words)

@@ -49,6 +49,32 @@ def test_what_was_not_measured_did_not_pass() -> None:
     assert one_of_two["slurm_nccl_reasons"] == ["pool other: nothing was measured"]
 
 
+NINE_OF_TEN = [f"gpu-{number}" for number in range(1, 11) if number != 4]
+
+
+@pytest.mark.parametrize(
+    ("hosts", "validation", "passed"),
+    [
+        ({}, {}, False),
+        ({}, {"min_nodes_fraction": 0.9}, True),
+        ({3: {"quarantine": "bad cable"}}, {}, True),
+    ],
+    ids=["nobody has left it out", "the stack file allows it", "quarantine"],
+)
+def test_a_host_that_was_not_measured_was_left_out_by_somebody_or_it_is_no_pass(
+    hosts: dict[int, dict[str, str]], validation: dict[str, float], passed: bool
+) -> None:
+    made = slurm(hosts=compute(*(hosts.get(number, {}) for number in range(10))), validation=validation)
+    result = {**summarize(passing()), "nodes_measured": NINE_OF_TEN}
+    found = outputs.build_outputs(made, facts(made), {"h100": result})
+    assert found["slurm_nccl_passed"] is passed
+    assert (outputs.gate(found, enforce=True) is None) is passed
+    if not passed:
+        [reason] = found["slurm_nccl_reasons"]
+        assert reason.startswith("9 of 10 hosts were measured; not measured: gpu-4. Fix: ")
+        assert "validation.min_nodes_fraction" in reason and "quarantine" in reason
+
+
 def test_the_gate_ends_the_update_with_the_reasons() -> None:
     found = built(failing("busbw: 100 GB/s"))
     text = outputs.gate(found, enforce=True)

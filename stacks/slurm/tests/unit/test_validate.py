@@ -79,6 +79,18 @@ def test_every_pool_is_measured_and_the_worst_verdict_counts(
     assert len({spec.job for spec in measured} - of_updates) == 2, "what an update has measured counts not"
 
 
+def test_a_pass_without_a_host_that_nobody_has_left_out_is_no_verdict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, measured: list[MeasureSpec]
+) -> None:
+    monkeypatch.setattr(
+        "stacks.slurm.package.measure.collect",
+        lambda *_: {**summarize(passing()), "nodes_measured": ["gpu-1"]},
+    )
+    done = CliRunner().invoke(build(), ["slurm", "validate", str(tmp_path / "Pulumi.dev.yaml")])
+    assert done.exit_code == 2, done.output
+    assert "not measured: gpu-2" in " ".join(done.output.split())
+
+
 def test_nothing_is_measured_where_a_host_is_not_ready(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, measured: list[MeasureSpec]
 ) -> None:
