@@ -141,15 +141,14 @@ class _Stack:
         progress(explained(planned, ""))
         of_pool = self.file.project / ".busbar" / self.file.stack / pool
         folder = of_pool / "runs" / f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{planned.run}"
-        verdict = self._run(pool, planned, of_pool, folder)
+        verdict, is_left = self._run(pool, planned, of_pool, folder)
         _prune(folder.parent)
         _warn(of_pool.parent, pool)
         print_text(verdict_text(verdict, sys.stdout, full=False, more=f"{folder}/{REPORT}"))
         if planned.missing:
             fix = "Fix: repair them, or put them in quarantine"
             error(f"pool {pool}: not measured: {listed(planned.missing)}. {fix}")
-            return verdict.exit_code or NO_VERDICT
-        return verdict.exit_code
+        return verdict.exit_code or (NO_VERDICT if planned.missing or is_left else 0)
 
     def _plan(self, pool: str, nodes: list[str] | None) -> Plan:
         from busbar.measure import plan_pool, read_facts
@@ -167,12 +166,12 @@ class _Stack:
             topology=topology,
         )
 
-    def _run(self, pool: str, planned: Plan, of_pool: Path, folder: Path) -> Verdict:
-        """The verdict, recorded; log and report are in FOLDER."""
+    def _run(self, pool: str, planned: Plan, of_pool: Path, folder: Path) -> tuple[Verdict, bool]:
+        """The verdict, recorded; log and report are in FOLDER. And whether the run is left in the cluster."""
         import shutil
 
         from busbar.kube.wait import SystemClock
-        from busbar.measure import Preempted
+        from busbar.measure import LeftBehind, Preempted
         from busbar.measure import measure as run_plan
         from busbar.measure.records import record
 
@@ -181,8 +180,12 @@ class _Stack:
             spec = spec.model_copy(update={"folder": str(folder.relative_to(self.file.project))})
             record(self.api, pool, of_pool, found, spec, progress)
 
+        options = f" --kubeconfig {of_pool.parent / 'kubeconfig'}"
         try:
-            return run_plan(self.api, planned, str(folder), SystemClock(), progress, keep)
+            return run_plan(self.api, planned, str(folder), SystemClock(), progress, keep, options), False
+        except LeftBehind as left:
+            error(left)
+            return left.found, True
         except Preempted:
             shutil.rmtree(folder, ignore_errors=True)
             raise

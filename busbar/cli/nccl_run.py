@@ -96,13 +96,13 @@ def run(
 
     What is not given is read from the cluster.
 
-    Exit code 0: pass; 1: fail; 2: no verdict, also if the cluster cannot run the job (never a pass); 64: bad
-    usage; 70: an error of busbar itself; 130: interrupted.
+    Exit code 0: pass; 1: fail; 2: no verdict, also if the cluster cannot run the job or a Node is missing, or
+    a pass that could not be removed; 64: bad usage; 70: an error of busbar itself; 130: interrupted.
     """
     given: dict[str, Any] = {"profile": profile, "transport": transport, "image": image}
     given["expected_busbw_gbps"] = expected_busbw
     with _connected(kubeconfig, context) as api:
-        from busbar.measure import Request, plan, read_facts
+        from busbar.measure import Request, plan, read_facts, require_rights
 
         asked = Request(
             nodes=nodes,
@@ -117,25 +117,35 @@ def run(
         )
         file = asked.validation.get("topology_file")
         name, topology = new_run(file and Path(file))
+        if not dry_run:
+            require_rights(api, namespace)
         planned = plan(read_facts(api, nodes), asked, name, topology)
         if dry_run:
             print_text(_as_yaml(planned))
             return
         typer.echo(explained(planned, ""), err=True)
-        _measure(api, planned, folder or Path(".busbar", name), as_json=as_json, full=full)
+        options = f" --kubeconfig {kubeconfig}{f' --context {context}' if context else ''}"
+        folder = folder or Path(".busbar", name)
+        _measure(api, planned, folder, options, as_json=as_json, full=full)
 
 
-def _measure(api: RestApi, planned: Plan, folder: Path, *, as_json: bool, full: bool) -> None:
+def _measure(api: RestApi, planned: Plan, folder: Path, options: str, *, as_json: bool, full: bool) -> None:
     from busbar.cli.output import progress
     from busbar.judge.archive import REPORT
     from busbar.kube.wait import SystemClock
-    from busbar.measure import measure
+    from busbar.measure import LeftBehind, measure
     from busbar.nccl.report.terminal import verdict_text
 
-    verdict = measure(api, planned, str(folder), SystemClock(), progress)
+    left: LeftBehind | None = None
+    try:
+        verdict = measure(api, planned, str(folder), SystemClock(), progress, options=options)
+    except LeftBehind as error:
+        verdict, left = error.found, error
     more = f"{folder}/{REPORT}; --full prints gates, table and plot"
     text = "" if as_json else verdict_text(verdict, sys.stdout, full=full, more=more)
     print_text(text or verdict.model_dump_json(indent=1))
+    if left:
+        fail(left, verdict.exit_code or NO_VERDICT)
     raise typer.Exit(verdict.exit_code)
 
 

@@ -233,10 +233,12 @@ def run_stage(
     clock: Clock,
     progress: ProgressCallback,
     keep: Callable[[StageLog], None],
+    options: str,
 ) -> StageVerdict:
     """Run the groups as one job, which is removed afterwards; its log is kept in `folder`.
 
-    `keep` gets what is known at its end, also at that by a signal. Raises as `busbar.measure.run.run`.
+    `keep` gets what is known at its end, also at that by a signal. `options`, and raises: as
+    `busbar.measure.run.run`.
     """
     job = plan.job
     seconds = job.deadline_seconds + GRACE_SECONDS
@@ -245,7 +247,7 @@ def run_stage(
     log = StageLog(groups, job, watch.why_absent)
     collector = StageCollector(watch, folder, progress, groups, log)
     try:
-        return run(api, plan, seconds, collector.run, clock, progress)
+        return run(api, plan, seconds, collector.run, clock, progress, options)
     finally:
         log.absent = log.absent or watch.kept_waiting
         keep(log)

@@ -306,7 +306,8 @@ class Diagnosis:
         try:
             folder, keep = self.scope.folder / stage, partial(state.add, stage)
             made = replace(made, job=job)
-            verdict = run_stage(self.api, made, groups, folder, self.clock, self.progress, keep)
+            options = f" --kubeconfig {self.scope.folder.parents[1] / 'kubeconfig'}"
+            verdict = run_stage(self.api, made, groups, folder, self.clock, self.progress, keep, options)
         finally:
             elapsed = self.clock.now() - began
             state.seconds += elapsed

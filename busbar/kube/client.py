@@ -14,12 +14,17 @@ LIST_PAGE_SIZE = 500
 
 
 class ApiError(Exception):
-    """The API refused a request, or could not be reached (`status` None)."""
+    """The API refused a request, or could not be reached (`status` None).
 
-    def __init__(self, what: str, status: int | None, reason: str) -> None:
+    `object_name`: of the object, as the API's answer has it. The refusal of a creation has it only where
+    admission has read the object: an authorizer knows no more than the path.
+    """
+
+    def __init__(self, what: str, status: int | None, reason: str, object_name: str = "") -> None:
         super().__init__(f"{what}: {f'HTTP {status}: ' if status else ''}{reason}")
         self.status = status
         self.reason = reason
+        self.object_name = object_name
 
     @property
     def transient(self) -> bool:
@@ -176,20 +181,20 @@ class RestApi:
             finally:
                 response.close()
                 response.release_conn()
-            raise ApiError(f"{method} {path}", response.status, _reason(text))
+            raise ApiError(f"{method} {path}", response.status, *_reason_and_name(text))
         return response
 
 
-def _reason(text: bytes) -> str:
-    """The message of a `Status` object with its causes, else the first line of the body."""
+def _reason_and_name(text: bytes) -> tuple[str, str]:
+    """The message of a `Status` object with its causes, and its object; else the first line of the body."""
     try:
         status = json.loads(text)
     except ValueError:
         status = None
     if isinstance(status, dict) and status.get("message"):
-        message = str(status["message"])
-        causes = (status.get("details") or {}).get("causes") or []
+        message, details = str(status["message"]), status.get("details") or {}
+        causes = details.get("causes") or []
         # A refused eviction names its disruption budget only there.
         more = [each["message"] for each in causes if each.get("message") and each["message"] not in message]
-        return " ".join([message, *more])
-    return text.decode("utf-8", "replace").strip().split("\n", 1)[0][:300] or "no reason given"
+        return " ".join([message, *more]), str(details.get("name") or "")
+    return text.decode("utf-8", "replace").strip().split("\n", 1)[0][:300] or "no reason given", ""

@@ -1,17 +1,19 @@
 """The NCCL measurement on a running cluster: read its facts, plan, run, remove.
 
-`read_facts` asks the API. `plan` is a pure function of what it says and of what was asked for, on a cluster
-that busbar did not create; `plan_pool` is its counterpart for a pool of a stack. `measure` runs a plan and
-removes all that it has created, `clean` removes what a killed process has left.
+`require_rights` and `read_facts` ask the API. `plan` is a pure function of what it says and of what was asked
+for, on a cluster that busbar did not create; `plan_pool` is its counterpart for a pool of a stack. `measure`
+runs a plan and removes all that it has created, `clean` removes what a killed process has left.
 """
 
 from busbar.measure.facts import read_facts
 from busbar.measure.plan import CannotMeasure, Plan, Request, plan
-from busbar.measure.run import Preempted, clean, measure
+from busbar.measure.rights import require as require_rights
+from busbar.measure.run import LeftBehind, Preempted, clean, measure
 from busbar.measure.stack import plan_pool
 
 __all__ = [
     "CannotMeasure",
+    "LeftBehind",
     "Plan",
     "Preempted",
     "Request",
@@ -20,4 +22,5 @@ __all__ = [
     "plan",
     "plan_pool",
     "read_facts",
+    "require_rights",
 ]

@@ -89,7 +89,7 @@ class Plan:
         inside = f"namespaces/{job.namespace}"
         made: list[tuple[str, dict[str, Any]]] = []
         if self.idle:
-            made.append((PRIORITY_CLASSES, priority_class(self._priority)))
+            made.append((PRIORITY_CLASSES, priority_class(self.priority)))
         if self.owns_namespace:
             # Locked memory and folders of the host need the privileged level; sshd as root the baseline.
             is_plain = job.transport == "socket" and not job.host_paths
@@ -100,12 +100,12 @@ class Plan:
         manifest = mpijob.render(job)
         for template in _templates(manifest) if self.idle else ():
             template["metadata"]["labels"][IDLE_LABEL] = "true"
-            template["spec"]["priorityClassName"] = self._priority
+            template["spec"]["priorityClassName"] = self.priority
         made.append((f"/apis/{mpijob.API_VERSION}/{inside}/mpijobs", manifest))
         return [(path, _marked(manifest, self.run, annotations)) for path, manifest in made]
 
     @property
-    def _priority(self) -> str:
+    def priority(self) -> str:
         """Name of the PriorityClass of an idle run."""
         return f"busbar-{self.run}"
 

@@ -50,6 +50,14 @@ class Preempted(CannotMeasure):
     """Pods of an idle run ended for others: its verdict says nothing of the fabric."""
 
 
+class LeftBehind(CannotMeasure):
+    """The run has ended with `found`, and objects of it are still in the cluster."""
+
+    def __init__(self, left: str, found: Any) -> None:
+        super().__init__([left])
+        self.found = found
+
+
 @dataclass(frozen=True)
 class Remnant:
     """An object of a run."""
@@ -87,11 +95,12 @@ def measure(
     clock: Clock,
     progress: ProgressCallback,
     keep: Callable[[Collected, CollectSpec], None] = lambda found, spec: None,
+    options: str = "",
 ) -> Verdict:
     """Run the plan; log, verdict and report are kept in `folder`, and nothing in the cluster.
 
-    `keep` gets what was collected, before all is removed. Raises CannotMeasure where the cluster refuses an
-    object, Preempted where an idle run made room for other pods, Interrupted at a signal, and as `collect`.
+    `keep` gets what was collected, before all is removed. Raises Preempted where an idle run made room for
+    other pods, and as `run`, which gets `options`, and `collect`.
     """
     spec = plan.collect_spec(folder)
 
@@ -104,7 +113,7 @@ def measure(
         keep(found, spec)
         return Verdict.model_validate(found.verdict)
 
-    return run(api, plan, spec.deadline_seconds, follow, clock, progress)
+    return run(api, plan, spec.deadline_seconds, follow, clock, progress, options)
 
 
 def run(
@@ -114,22 +123,28 @@ def run(
     follow: Callable[[], Found],
     clock: Clock,
     progress: ProgressCallback,
+    options: str = "",
 ) -> Found:
     """Create the objects of the plan, call `follow`, which takes so many seconds at most, and remove them.
 
-    Raises CannotMeasure where the cluster refuses an object, Interrupted at a signal, and what `follow` does.
+    `options`: of `busbar nccl clean` for this cluster. Raises CannotMeasure where the cluster refuses an
+    object, LeftBehind where one cannot be removed, Interrupted at a signal, and what `follow` does.
     """
     owner = this_process(CREATION_SECONDS + seconds + REMOVAL_SECONDS)
-    created: list[str] = []
+    created: list[Remnant] = []
     with _signals_raise():
         try:
             _create(api, plan, owner, created, Deadline(clock, CREATION_SECONDS), progress)
-            return follow()
-        except Interrupted as signalled:
-            progress(f"{signalled}: removing the run; a second signal leaves it in the cluster")
+            found = follow()
+        except BaseException as ended:
+            if isinstance(ended, Interrupted):
+                progress(f"{ended}: removing the run; a second signal leaves it in the cluster")
+            if left := _remove_run(api, plan, created, clock, progress, options):
+                progress(f"error: {left}")
             raise
-        finally:
-            _remove_run(api, plan, created, clock, progress)
+        if left := _remove_run(api, plan, created, clock, progress, options):
+            raise LeftBehind(left, found)
+        return found
 
 
 def clean(
@@ -142,7 +157,7 @@ def clean(
     found = find(api, namespace)
     kept = [each for each in found if not runs and (not each.owner or may_run(each.owner))]
     named = [each for each in found if each not in kept and (not runs or each.run in runs)]
-    remove(api, named, clock, progress)
+    remove(api, named, Deadline(clock, REMOVAL_SECONDS), progress)
     return kept
 
 
@@ -159,9 +174,8 @@ def find(api: Api, namespace: str | None = None) -> list[Remnant]:
     return found
 
 
-def remove(api: Api, remnants: Collection[Remnant], clock: Clock, progress: ProgressCallback) -> None:
+def remove(api: Api, remnants: Collection[Remnant], deadline: Deadline, progress: ProgressCallback) -> None:
     """Delete these objects and wait until they and the pods of the jobs are gone. Raises as `wait_until`."""
-    deadline = Deadline(clock, REMOVAL_SECONDS)
     for each in remnants:
         wait_until(
             partial(objects.delete, api, each.path, each.uid), deadline, poll_seconds=1, progress=progress
@@ -172,17 +186,17 @@ def remove(api: Api, remnants: Collection[Remnant], clock: Clock, progress: Prog
 
 
 def _create(
-    api: Api, plan: Plan, owner: str, created: list[str], deadline: Deadline, progress: ProgressCallback
+    api: Api, plan: Plan, owner: str, created: list[Remnant], deadline: Deadline, progress: ProgressCallback
 ) -> None:
-    """Create the objects of the plan; `created` gets the paths of those that may exist."""
+    """Create the objects of the plan; `created` gets those that may exist, without their uid."""
     for path, manifest in plan.objects({OWNER: owner}):
         kind, name = manifest["kind"], manifest["metadata"]["name"]
         if kind == "MPIJob":
-            _try_worker(api, plan.job.namespace, manifest, deadline)
+            _try_worker(api, plan, manifest, deadline)
         # A signal meanwhile waits for the answer.
         with _blocked():
             try:
-                created.append(f"{path}/{name}")
+                created.append(Remnant(kind, f"{path}/{name}", "", plan.run, owner))
                 api.create(path, manifest)
             except ApiError as error:
                 if not error.transient:
@@ -192,31 +206,37 @@ def _create(
         progress(f"created {kind} {name}")
 
 
-def _try_worker(api: Api, namespace: str, manifest: Mapping[str, Any], deadline: Deadline) -> None:
+def _try_worker(api: Api, plan: Plan, manifest: Mapping[str, Any], deadline: Deadline) -> None:
     """Have the API admit a worker pod without creating it.
 
     The operator would retry a refused one until the deadline: by Pod Security, a quota, a policy.
     """
+    namespace = plan.job.namespace
     template = manifest["spec"]["mpiReplicaSpecs"]["Worker"]["template"]
     metadata = {**template["metadata"], "name": f"{manifest['metadata']['name']}-worker-0"}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
+    # A namespace has its service account, and an API server its PriorityClass, a moment later. Admission says
+    # so. The refusal of an authorizer, which may contain the same words as part of a name, is final.
+    late = ('serviceaccount "default" not found', f"no PriorityClass with name {plan.priority} was found")
     try:
         wait_until(
             lambda: api.create(f"/api/v1/namespaces/{namespace}/pods?dryRun=All", pod),
             deadline,
             poll_seconds=0.5,
-            # A namespace has its service account, and an API server its PriorityClass, a moment later.
             retry_on=lambda error: (
-                error.transient or "serviceaccount" in error.reason or "no PriorityClass" in error.reason
+                error.transient
+                or (error.object_name == metadata["name"] and any(text in error.reason for text in late))
             ),
         )
     except (ApiError, TimedOut) as error:
-        raise CannotMeasure(
-            [
-                f"namespace {namespace} does not admit the worker pods: {error}. Fix: another --namespace, "
-                "or none: busbar then creates one with the Pod Security level that they need"
-            ]
-        ) from None
+        refused = error if isinstance(error, ApiError) else error.error
+        fix = (
+            "grant this right: docs/nccl.md, Rights"
+            if refused and refused.status == 403 and not refused.object_name
+            else "another --namespace, or none: busbar then creates one with the Pod Security level for them"
+        )
+        found = f"namespace {namespace} does not admit the worker pods: {error}. Fix: {fix}"
+        raise CannotMeasure([found]) from None
 
 
 def _preempted(api: Api, plan: Plan) -> list[str]:
@@ -232,20 +252,26 @@ def _preempted(api: Api, plan: Plan) -> list[str]:
 
 
 def _remove_run(
-    api: Api, plan: Plan, created: Sequence[str], clock: Clock, progress: ProgressCallback
-) -> None:
-    """Remove the run; what cannot be removed is a message, because there may be a verdict."""
+    api: Api, plan: Plan, created: Sequence[Remnant], clock: Clock, progress: ProgressCallback, options: str
+) -> str:
+    """Remove the run; what is left of it, why, and the command that removes it. Empty where nothing is."""
     # With the run's own namespace all goes that is in it.
     inside = f"/namespaces/{plan.job.namespace}/"
-    paths = [path for path in reversed(created) if not (plan.owns_namespace and inside in path)]
+    mine = [each for each in reversed(created) if not (plan.owns_namespace and inside in each.path)]
     deadline = Deadline(clock, REMOVAL_SECONDS)
-    try:
-        found = [wait_until(partial(_look, api, path), deadline, poll_seconds=1) for path in paths]
-        remove(api, [each for all_ in found for each in all_ if each.run == plan.run], clock, progress)
-    except (ApiError, TimedOut, Interrupted) as error:
-        progress(f"error: {plan.run} is not removed: {error}. Fix: busbar nccl clean {plan.run}")
-        if isinstance(error, Interrupted):
+    where = "" if plan.owns_namespace else f" --namespace {plan.job.namespace}"
+    fix = f"Fix: busbar nccl clean {plan.run}{where}{options}"
+    left = []
+    for each in mine:
+        try:
+            found = wait_until(partial(_look, api, each.path), deadline, poll_seconds=1)
+            remove(api, [here for here in found if here.run == plan.run], deadline, progress)
+        except (ApiError, TimedOut) as error:
+            left.append(f"{each}: {error}")
+        except Interrupted as signalled:
+            progress(f"error: {plan.run} is not removed: {signalled}. {fix}")
             raise
+    return f"{plan.run} is not removed: {'; '.join(left)}. {fix}" if left else ""
 
 
 def _look(api: Api, path: str) -> list[Remnant]:

@@ -61,7 +61,8 @@ class Stranger:
         self._settings = ("--settings", str(settings), "--folder", str(self.kept))
 
     def words(self, command: str, *more: str) -> list[str]:
-        return [sys.executable, "-m", "busbar", "nccl", command, "--kubeconfig", str(KUBECONFIG), *more]
+        kubeconfig = () if "--kubeconfig" in more else ("--kubeconfig", str(KUBECONFIG))
+        return [sys.executable, "-m", "busbar", "nccl", command, *kubeconfig, *more]
 
     def run(self, *more: str) -> subprocess.CompletedProcess[str]:
         done = self.lab.run(*self.words("run", *self._settings, *more))
@@ -169,6 +170,139 @@ def test_in_a_namespace_of_the_site_that_admits_them_only_the_run_is_removed(str
         assert "configmap/theirs" in before
     finally:
         lab.kubectl("delete namespace bench-open")
+
+
+@pytest.fixture
+def cordoned(stranger: Stranger) -> Iterator[str]:
+    stranger.lab.kubectl("cordon worker-2")
+    yield "worker-2"
+    stranger.lab.kubectl("uncordon worker-2")
+
+
+def test_a_run_without_a_cordoned_node_must_say_so(stranger: Stranger, cordoned: str) -> None:
+    began = time.monotonic()
+    done = stranger.run()
+    print(f"refused after {time.monotonic() - began:.1f} s")
+    assert done.returncode == 2
+    assert f"1 of 2 Nodes with GPUs cannot be measured: {cordoned} (cordoned). Fix: " in done.stderr
+    assert stranger.run("--nodes", f"worker-1,{cordoned}").returncode == 2
+    for named in (("--nodes", "worker-1"), ("--expect-nodes", "1")):
+        done = stranger.run(*named, "--json")
+        assert (done.returncode, json.loads(done.stdout)["nodes"]) == (0, 1)
+    assert stranger.left == []
+
+
+class Limited:
+    """A user with the rights of docs/nccl.md in a namespace, until one is taken away."""
+
+    namespace = "bench-limited"
+    # The name has a word of what admission says about a new namespace.
+    user = "serviceaccount"
+
+    def __init__(self, stranger: Stranger, folder: Path) -> None:
+        self.stranger, self.lab, self.kubeconfig = stranger, stranger.lab, folder / "kubeconfig"
+        self.lab.kubectl(f"create namespace {self.namespace}")
+        self.lab.kubectl(f"label namespace {self.namespace} pod-security.kubernetes.io/enforce=baseline")
+        self.lab.kubectl(f"-n {self.namespace} create serviceaccount {self.user}")
+        self.grant()
+        bound = f"--serviceaccount {self.namespace}:{self.user}"
+        self.lab.kubectl(f"-n {self.namespace} create rolebinding {bound} --role busbar-nccl limited")
+        self.lab.kubectl(f"create clusterrolebinding {bound} --clusterrole busbar-nccl limited")
+        made = yaml.safe_load(KUBECONFIG.read_text(encoding="utf-8"))
+        token = self.lab.kubectl(f"-n {self.namespace} create token {self.user}").strip()
+        made["users"] = [{"name": each["name"], "user": {"token": token}} for each in made["users"]]
+        self.kubeconfig.write_text(yaml.safe_dump(made), encoding="utf-8")
+
+    def grant(self, without: tuple[str, str] = ("", "")) -> None:
+        """The roles of the page, but for a verb of a resource."""
+        page = (PROJECT / "docs" / "nccl.md").read_text(encoding="utf-8")
+        [text] = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+        roles = [*yaml.safe_load_all(text.replace("namespace: bench", f"namespace: {self.namespace}"))]
+        for rule in (rule for role in roles for rule in role["rules"]):
+            if rule["resources"] == [without[0]]:
+                rule["verbs"] = [verb for verb in rule["verbs"] if verb != without[1]]
+        self.lab.apply(*(role | {"rules": [r for r in role["rules"] if r["verbs"]]} for role in roles))
+
+    def run(self, *more: str) -> subprocess.CompletedProcess[str]:
+        began = time.monotonic()
+        done = self.stranger.run("--kubeconfig", str(self.kubeconfig), "--namespace", self.namespace, *more)
+        print(f"exit code {done.returncode} after {time.monotonic() - began:.1f} s")
+        return done
+
+    def remove(self) -> None:
+        self.lab.kubectl("delete clusterrolebinding limited")
+        self.lab.kubectl("delete clusterrole busbar-nccl")
+        self.lab.kubectl(f"delete namespace {self.namespace}")
+
+
+@pytest.fixture(scope="module")
+def limited(stranger: Stranger, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Limited]:
+    made = Limited(stranger, tmp_path_factory.mktemp("limited"))
+    yield made
+    made.remove()
+
+
+def test_the_role_of_the_page_is_enough(limited: Limited) -> None:
+    assert limited.run().returncode == 0
+    assert limited.stranger.left == []
+
+
+@pytest.mark.parametrize(
+    "missing", [("pods", "create"), ("pods/log", "get"), ("mpijobs", "delete"), ("nodes", "list")], ids=str
+)
+def test_a_missing_right_is_named_before_anything_is_created(
+    limited: Limited, missing: tuple[str, str]
+) -> None:
+    limited.grant(without=missing)
+    try:
+        done = limited.run()
+    finally:
+        limited.grant()
+    assert done.returncode == 2
+    name = {"mpijobs": "mpijobs.kubeflow.org"}.get(missing[0], missing[0])
+    assert f"\n  {name}: {missing[1]}\n" in done.stderr
+    assert "created" not in done.stderr.replace("nothing was created", "")
+    assert limited.stranger.left == []
+
+
+def test_a_refused_deletion_leaves_a_run_that_its_command_removes_later(limited: Limited) -> None:
+    lab, kubeconfig = limited.lab, str(limited.kubeconfig)
+    match = {"apiGroups": ["kubeflow.org"], "apiVersions": ["*"], "resources": ["mpijobs"]}
+    rules = [{**match, "operations": ["DELETE"], "scope": "*"}]
+    here = {"matchLabels": {"kubernetes.io/metadata.name": limited.namespace}}
+    policy = {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": "no-deletion"},
+        "spec": {
+            "matchConstraints": {"resourceRules": rules, "namespaceSelector": here},
+            "validations": [{"expression": "false", "message": "jobs are kept here"}],
+        },
+    }
+    binding = {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": "no-deletion"},
+        "spec": {"policyName": "no-deletion", "validationActions": ["Deny"]},
+    }
+    lab.apply(policy, binding)
+    try:
+        done = limited.run("--json")
+        assert done.returncode == 2 and json.loads(done.stdout)["verdict"] == "pass"
+        [fix] = re.findall(r"is not removed: MPIJob .* Fix: busbar (nccl clean .*)", done.stderr)
+        assert limited.stranger.left != []
+    finally:
+        lab.kubectl("delete validatingadmissionpolicybinding no-deletion")
+        lab.kubectl("delete validatingadmissionpolicy no-deletion")
+    assert kubeconfig in fix
+
+    def cleaned() -> bool:  # the policy ends a moment later
+        again = lab.run(sys.executable, "-m", "busbar", *shlex.split(fix))
+        print(again.stderr)
+        return again.returncode == 0
+
+    eventually(cleaned, 60, "the run can be removed")
+    eventually(lambda: limited.stranger.left == [], 60, "nothing is left")
 
 
 def test_gpus_that_a_pod_holds_are_named_with_it(stranger: Stranger) -> None:

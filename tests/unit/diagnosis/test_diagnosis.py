@@ -14,10 +14,11 @@ import pytest
 
 from busbar.diagnosis import Findings, State, findings_of
 from busbar.diagnosis.stage import Result, StageLog, StageWatch
+from busbar.kube.client import ApiError
 from busbar.kube.wait import Deadline
 from busbar.localise import Group
 from busbar.manifests import groups
-from busbar.measure.run import Interrupted
+from busbar.measure.run import Interrupted, LeftBehind
 from tests.support.kube_cluster import Clock, Cluster, pod
 from tests.support.kube_site import job as configured
 from tests.unit.diagnosis.site import Site
@@ -226,6 +227,20 @@ def test_an_interruption_in_stage_b_keeps_what_is_known_and_the_same_command_con
     assert stages == ["A", "B", "B", "C"]
     assert "continuing: " in "\n".join(site.said)
     assert set(site.jobs[2]) <= set(site.jobs[1])
+
+
+def test_a_job_that_cannot_be_removed_ends_the_diagnosis_which_keeps_what_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: str, **_: str) -> Any:
+        raise ApiError(f"DELETE {path}", 403, "forbidden")
+
+    site = Site(tmp_path, groups=(2,))
+    monkeypatch.setattr(site.api, "delete", refuse)
+    with pytest.raises(LeftBehind, match=r"Fix: busbar nccl clean diagnose-\w+ --namespace .* --kubeconfig "):
+        site.diagnose()
+    kept = State.read(tmp_path / "diagnosis")
+    assert kept is not None and kept.results and len(site.jobs) == 1
 
 
 def test_a_finished_diagnosis_begins_anew(tmp_path: Path) -> None:

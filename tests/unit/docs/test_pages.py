@@ -79,8 +79,7 @@ def test_every_key_of_the_configuration_exists(page: Page) -> None:
     "page", [page for page in PAGES if not page.path.startswith("stacks/")], ids=lambda page: page.path
 )
 def test_every_configuration_is_valid(page: Page) -> None:
-    for block in page.blocks("yaml"):
-        data = yaml.safe_load(block)
+    for data in (data for block in page.blocks("yaml") for data in yaml.safe_load_all(block)):
         if not data.keys() & {"apiVersion", "metadata"}:  # objects of Kubernetes
             config.load(example_with(data))
 

@@ -149,3 +149,17 @@ def test_a_body_that_is_not_a_json_object_is_an_error_that_may_pass(server: Serv
         with pytest.raises(ApiError, match=reason) as failure:
             api.get("/x")
         assert failure.value.transient
+
+
+@pytest.mark.parametrize(
+    ("details", "name"),
+    [({"kind": "pods"}, ""), ({"kind": "pods", "name": "nccl-worker-0"}, "nccl-worker-0")],
+)
+def test_a_refusal_has_the_name_of_the_object_where_admission_has_read_it(
+    server: Server, details: dict[str, str], name: str
+) -> None:
+    body = {"kind": "Status", "message": "pods is forbidden", "reason": "Forbidden", "details": details}
+    server.answers = [status(403, json.dumps(body).encode())]
+    with pytest.raises(ApiError) as failure:
+        RestApi(server.kubeconfig).create("/api/v1/namespaces/n/pods", {"kind": "Pod"})
+    assert failure.value.object_name == name

@@ -65,6 +65,25 @@ def test_a_fail_ends_with_1_and_its_json_is_the_whole_verdict(cluster: Foreign) 
     assert json.loads(done.stdout) == json.loads(Path("kept/verdict.json").read_text())
 
 
+@pytest.mark.parametrize(("busbw", "code", "verdict"), [(2.0, 2, "pass"), (1.0, 1, "fail")])
+def test_a_run_that_is_left_in_the_cluster_does_not_end_with_0_and_its_verdict_is_printed(
+    cluster: Foreign, monkeypatch: pytest.MonkeyPatch, busbw: float, code: int, verdict: str
+) -> None:
+    def refuse(path: str, **_: str) -> Any:
+        raise ApiError(f"DELETE {path}", 403, "forbidden")
+
+    monkeypatch.setattr(cluster, "delete", refuse)
+    cluster.add("/api/v1/namespaces/bench", {"metadata": {"name": "bench"}})
+    cluster.runs = lambda job: cluster.run_job(job, launcher_log.text(busbw=busbw))
+    done = measured("--json", "--namespace", "bench", "--context", "prod", "--kubeconfig", "of-prod")
+    assert (done.exit_code, json.loads(done.stdout)["verdict"]) == (code, verdict)
+    [run] = [each.name for each in Path(".busbar").iterdir()]
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith(f"error: {run} is not removed: MPIJob bench/nccl-{run}-")
+    options = "--namespace bench --kubeconfig of-prod --context prod"
+    assert last.endswith(f"Fix: busbar nccl clean {run} {options}")
+
+
 def test_a_job_without_a_log_ends_with_2(cluster: Foreign) -> None:
     cluster.runs = lambda job: None
     assert measured().exit_code == 2

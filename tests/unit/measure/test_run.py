@@ -14,13 +14,14 @@ from typing import Any
 import pytest
 
 from busbar.kube.client import ApiError
-from busbar.measure import CannotMeasure, Plan, Request, plan, read_facts
+from busbar.manifests.nccljob import TopologyFile
+from busbar.measure import CannotMeasure, LeftBehind, Plan, Request, plan, read_facts
 from busbar.measure.run import Interrupted, clean, measure, this_process
 from tests.support.kube_cluster import Clock, unreachable
 from tests.unit.collect import launcher_log
 from tests.unit.measure.foreign import MPIJOBS, SETTINGS, Foreign, gpu_node
 
-FORBIDDEN = ApiError("POST /x", 403, 'violates PodSecurity "restricted:latest"')
+FORBIDDEN = ApiError("POST /x", 403, 'violates PodSecurity "restricted:latest"', "nccl-run-1-worker-0")
 
 
 @pytest.fixture
@@ -72,8 +73,6 @@ def test_in_a_namespace_of_the_site_only_what_the_run_made_is_removed(
 
 
 def test_a_topology_file_goes_with_the_run(cluster: Foreign, tmp_path: Path) -> None:
-    from busbar.manifests.nccljob import TopologyFile
-
     request = Request(namespace="bench", validation=SETTINGS)
     made = plan(read_facts(cluster, None), request, "run-1", TopologyFile("run-1", "h100.xml", "<system/>"))
     before = set(cluster.objects)
@@ -105,19 +104,47 @@ def test_a_namespace_that_does_not_admit_the_pods_is_refused_before_the_job_is_c
     assert cluster.left == []
 
 
-@pytest.mark.parametrize(
-    "reason",
-    [
-        'error looking up service account: serviceaccount "default" not found',
-        "pods is forbidden: no PriorityClass with name busbar-run-1 was found",
-    ],
-)
+LATE = [
+    'error looking up service account bench/default: serviceaccount "default" not found',
+    "pods is forbidden: no PriorityClass with name busbar-run-1 was found",
+]
+
+
+@pytest.mark.parametrize("reason", LATE)
 def test_what_an_api_server_has_not_seen_yet_is_waited_for(
     cluster: Foreign, tmp_path: Path, reason: str
 ) -> None:
-    answers = [ApiError("POST /pods", 403, reason)]
-    cluster.refuse = lambda path, body: answers.pop() if body["kind"] == "Pod" and answers else None
+    refused: list[str] = []
+
+    def once(path: str, body: Any) -> ApiError | None:
+        if body["kind"] != "Pod" or refused:
+            return None
+        refused.append(path)
+        return ApiError("POST /pods", 403, reason, body["metadata"]["name"])
+
+    cluster.refuse = once
     assert measured(cluster, planned(cluster), tmp_path) == "pass"
+    assert refused
+
+
+@pytest.mark.parametrize("user", ["system:serviceaccount:bench:serviceaccount", *LATE])
+def test_the_refusal_of_an_authorizer_is_final_whatever_the_user_is_called(
+    cluster: Foreign, tmp_path: Path, user: str
+) -> None:
+    asked: list[str] = []
+
+    def refuse(path: str, body: Any) -> ApiError | None:
+        if body["kind"] != "Pod":
+            return None
+        asked.append(path)
+        return ApiError("POST /pods", 403, f'pods is forbidden: User "{user}" cannot create resource "pods"')
+
+    cluster.refuse = refuse
+    with pytest.raises(
+        CannotMeasure, match=r'cannot create resource "pods"\. Fix: grant this right: docs/nccl'
+    ):
+        measured(cluster, planned(cluster, "bench"), tmp_path)
+    assert len(asked) == 1
 
 
 def test_who_may_not_create_namespaces_is_told_of_the_option_and_nothing_is_said_to_be_left(
@@ -171,18 +198,55 @@ def test_a_signal_ends_the_run_and_removes_it(cluster: Foreign, tmp_path: Path, 
     assert signal.getsignal(number) is handler
 
 
-def test_a_removal_that_the_api_does_not_answer_is_told_with_the_way_to_finish_it(
+def never_deleted(cluster: Foreign, monkeypatch: pytest.MonkeyPatch, kind: str, error: ApiError) -> None:
+    """The API does not delete objects of a kind."""
+
+    def refuse(path: str, **query: str) -> Any:
+        if f"/{kind}/" in path and path.count("/") >= 4:
+            raise error
+        return Foreign.delete(cluster, path, **query)
+
+    monkeypatch.setattr(cluster, "delete", refuse)
+
+
+def test_a_run_that_the_api_does_not_remove_is_an_error_with_its_verdict_and_the_way_to_finish_it(
+    cluster: Foreign, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    never_deleted(cluster, monkeypatch, "namespaces", unreachable())
+    with pytest.raises(LeftBehind) as raised:
+        measured(cluster, planned(cluster), tmp_path)
+    assert raised.value.found.verdict == "pass"
+    assert str(raised.value).startswith(
+        "run-1 is not removed: Namespace busbar-run-1: timed out after 180 s: "
+    )
+    assert str(raised.value).endswith(". Fix: busbar nccl clean run-1")
+
+
+def test_one_object_that_cannot_be_removed_keeps_no_other_one(
+    cluster: Foreign, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    never_deleted(cluster, monkeypatch, "mpijobs", ApiError("DELETE /x", 403, "forbidden"))
+    request = Request(namespace="bench", validation=SETTINGS)
+    made = plan(read_facts(cluster, None), request, "run-1", TopologyFile("run-1", "h100.xml", "<system/>"))
+    with pytest.raises(LeftBehind) as raised:
+        measured(cluster, made, tmp_path)
+    assert not [path for path in cluster.left if "/configmaps/" in path]
+    [name] = [path.rpartition("/")[2] for path in cluster.left if "/mpijobs/" in path]
+    assert str(raised.value) == (
+        f"run-1 is not removed: MPIJob bench/{name}: DELETE /x: HTTP 403: forbidden. "
+        "Fix: busbar nccl clean run-1 --namespace bench"
+    )
+
+
+def test_a_run_that_fails_and_cannot_be_removed_says_both(
     cluster: Foreign, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[str] = []
-
-    def then_nothing(job: Any) -> None:
-        cluster.run_job(job)
-        monkeypatch.setattr(cluster, "delete", lambda path, **_: _raise(unreachable()))
-
-    cluster.runs = then_nothing
-    assert measured(cluster, planned(cluster), tmp_path, said) == "pass"
-    assert "Fix: busbar nccl clean run-1" in said[-1]
+    never_deleted(cluster, monkeypatch, "namespaces", ApiError("DELETE /x", 403, "forbidden"))
+    cluster.runs = lambda job: cluster.failures.extend([ApiError("GET /x", 401, "Unauthorized")])
+    with pytest.raises(ApiError, match="Unauthorized"):
+        measured(cluster, planned(cluster), tmp_path, said)
+    assert said[-1].startswith("error: run-1 is not removed: Namespace busbar-run-1: DELETE /x: HTTP 403")
 
 
 def test_a_second_signal_leaves_the_run_and_says_how_to_remove_it(

@@ -127,6 +127,22 @@ def test_idle_measures_free_nodes_below_all_other_pods_within_minutes(cluster: F
     assert [each.kind for each in records()] == ["idle"]
 
 
+def test_a_run_that_is_left_in_the_cluster_is_recorded_and_does_not_end_with_0(
+    cluster: Foreign, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: str, **_: str) -> Any:
+        raise ApiError(f"DELETE {path}", 403, "forbidden")
+
+    monkeypatch.setattr(cluster, "delete", refuse)
+    done = busbar("measure", "mysite", "--pool", "h100")
+    assert (done.exit_code, done.stdout.count("PASS"), len(records())) == (2, 1, 1)
+    assert (
+        "error: run-" in done.stderr and "is not removed: MPIJob busbar-validation/nccl-run-" in done.stderr
+    )
+    kubeconfig = (FOLDER / "kubeconfig").absolute()
+    assert f"--namespace busbar-validation --kubeconfig {kubeconfig}\n" in done.stderr
+
+
 @pytest.mark.parametrize("busbw", [2.0, 1.0])
 def test_idle_measures_without_a_broken_node_and_does_not_pass(cluster: Foreign, busbw: float) -> None:
     found = yaml.safe_load(Path("Pulumi.mysite.yaml").read_text())
