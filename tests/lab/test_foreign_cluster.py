@@ -187,8 +187,9 @@ def test_a_run_without_a_cordoned_node_must_say_so(stranger: Stranger, cordoned:
     assert f"1 of 2 Nodes with GPUs cannot be measured: {cordoned} (cordoned). Fix: " in done.stderr
     assert stranger.run("--nodes", f"worker-1,{cordoned}").returncode == 2
     for named in (("--nodes", "worker-1"), ("--expect-nodes", "1")):
-        done = stranger.run(*named, "--json")
-        assert (done.returncode, json.loads(done.stdout)["nodes"]) == (0, 1)
+        done = stranger.run(*named)
+        assert done.returncode == 0
+        assert "2 ranks on 1 node" in " ".join(done.stdout.split())
     assert stranger.left == []
 
 
@@ -287,8 +288,8 @@ def test_a_refused_deletion_leaves_a_run_that_its_command_removes_later(limited:
     }
     lab.apply(policy, binding)
     try:
-        done = limited.run("--json")
-        assert done.returncode == 2 and json.loads(done.stdout)["verdict"] == "pass"
+        done = limited.run()
+        assert done.returncode == 2 and done.stdout.startswith("PASS")
         [fix] = re.findall(r"is not removed: MPIJob .* Fix: busbar (nccl clean .*)", done.stderr)
         assert limited.stranger.left != []
     finally:
