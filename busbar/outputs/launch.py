@@ -27,6 +27,9 @@ class PoolLaunch(Model):
     """GPUs of each worker."""
     rails: int = Field(ge=1)
     """HCA ports of each worker that carry NCCL traffic."""
+    rail_hcas: dict[str, tuple[str, ...]] | None = None
+    """Worker -> the names of its rails when preflight last asked it, as NCCL_IB_HCA has them (mlx5_0, of
+    another port than 1 mlx5_0:2). Workers differ. A worker of which they are not known is absent."""
     rate_gbps: float
     """Rate of one rail in Gb/s."""
     link_layer: str
@@ -86,6 +89,7 @@ def _launch(
         workers=job.nodes,
         gpus=configured.gpus,
         rails=configured.rails,
+        rail_hcas=_rail_hcas(job.nodes, configured.rails, facts) or None,
         rate_gbps=configured.rate_gbps,
         link_layer=configured.link_layer,
         transport=job.transport,
@@ -115,6 +119,16 @@ def _launch(
         )
         or None,
     )
+
+
+def _rail_hcas(
+    workers: Sequence[str], rails: int, facts: Mapping[str, Mapping[str, Any]]
+) -> dict[str, tuple[str, ...]]:
+    """Without a worker that has another number of them: it was in quarantine when preflight asked it."""
+    found = {worker: facts.get(worker, {}).get("rails") for worker in workers}
+    return {
+        name: tuple(hcas) for name, hcas in found.items() if isinstance(hcas, list) and len(hcas) == rails
+    }
 
 
 def _interfaces(found: Sequence[Sequence[str] | None]) -> tuple[tuple[str, ...], ...] | None:

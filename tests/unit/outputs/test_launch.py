@@ -13,6 +13,8 @@ from tests.support.clusters import H100_POOL, site
 from tests.support.verdicts import passing
 
 TAINT = {"key": "team", "value": "a", "effect": "NoSchedule"}
+RAILS = [f"mlx5_{i}" for i in range(8)]
+RENAMED = [f"mlx5_{i}" for i in range(1, 8)] + ["mlx5_8:2"]
 
 
 def exported(pool: dict[str, Any] | None = None, **sections: Any) -> dict[str, Any]:
@@ -97,6 +99,27 @@ def test_a_pool_says_what_its_workers_do_with_the_congestion_of_roce_rails() -> 
     built = build_outputs(load(site()), versions={}, facts=facts, results={"h100": summarize(passing())})
     assert ClusterOutputs.from_dict(built).pools["h100"].roce == ("PFC off", "PFC on")
     assert ClusterOutputs.from_dict(exported()).pools["h100"].roce is None
+
+
+@pytest.mark.parametrize(
+    ("found", "named"),
+    [
+        ([RAILS, RAILS], {"gpu-1": tuple(RAILS), "gpu-2": tuple(RAILS)}),
+        ([RAILS, RENAMED], {"gpu-1": tuple(RAILS), "gpu-2": tuple(RENAMED)}),
+        ([RAILS, None], {"gpu-1": tuple(RAILS)}),
+        ([8, RAILS], {"gpu-2": tuple(RAILS)}),
+        # A host that did not answer after its quarantine keeps what was found in it.
+        ([RAILS[1:], RAILS], {"gpu-2": tuple(RAILS)}),
+        ([None, None], None),
+    ],
+    ids=["equal", "other names", "one not asked", "a number", "too few", "none"],
+)
+def test_a_pool_names_the_rails_of_each_worker_of_which_preflight_has_found_all(
+    found: list[Any], named: dict[str, tuple[str, ...]] | None
+) -> None:
+    facts = {f"gpu-{i}": {"rails": rails} for i, rails in enumerate(found, 1) if rails}
+    built = build_outputs(load(site()), versions={}, facts=facts, results={"h100": summarize(passing())})
+    assert ClusterOutputs.from_dict(built).pools["h100"].rail_hcas == named
 
 
 def test_a_pool_names_its_workers_without_an_nfs_client() -> None:
