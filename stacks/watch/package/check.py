@@ -18,12 +18,18 @@ from stacks.watch.package.config import Watch
 from stacks.watch.package.manifests import METRICS, PORT, RAILS
 from stacks.watch.package.series import CONFIG_MAP, FILE
 
+Port = tuple[str, ...]
+"""Device and port number, as node_exporter labels them."""
+
 POLL_SECONDS = 5.0
 PROMETHEUS_PORT = 9090
 _IN_PARALLEL = 32
 _WRITTEN = re.compile(r"^busbar_metrics_written_timestamp_seconds (\S+)$", re.MULTILINE)
 _EXPECTED = re.compile(r'^busbar_node_rails_expected\{node="([^"]+)".*\} (\d+)$', re.MULTILINE)
-_STATE = re.compile(r"^node_infiniband_state_id\{", re.MULTILINE)
+_NAMED = re.compile(
+    r'^busbar_node_rail_info\{node="([^"]+)",.*device="([^"]+)",port="([^"]+)"\}', re.MULTILINE
+)
+_STATE = re.compile(r'^node_infiniband_state_id\{device="([^"]+)",port="([^"]+)"\}', re.MULTILINE)
 
 
 class CheckSpec(Model):
@@ -69,7 +75,10 @@ class _Look:
         expected = {node: int(rails) for node, rails in _EXPECTED.findall(text)}
         if not expected:
             return ["no node is expected to have rails: the cluster's outputs name no usable worker"]
-        return [*self._served(text), *self._rails(expected), *self._loaded(len(expected))]
+        named: dict[str, set[Port]] = {}
+        for node, *port in _NAMED.findall(text):
+            named.setdefault(node, set()).add(tuple(port))
+        return [*self._served(text), *self._rails(expected, named), *self._loaded(len(expected))]
 
     def _served(self, text: str) -> Iterator[str]:
         written = _WRITTEN.findall(text)
@@ -77,16 +86,24 @@ class _Look:
         if not any([*map(float, each)] == [*map(float, written)] for each in served):
             yield f"{METRICS} does not serve what was written last (kubelet takes up to 90 s to mount it)"
 
-    def _rails(self, expected: Mapping[str, int]) -> Iterator[str]:
+    def _rails(self, expected: Mapping[str, int], named: Mapping[str, set[Port]]) -> Iterator[str]:
+        """All ports of a Node whose rails are not named count as rails."""
         pods = self._pods(RAILS)
         asked = [node for node in expected if node not in self.read]
         with ThreadPoolExecutor(_IN_PARALLEL) as pool:
-            found = dict(zip(asked, pool.map(lambda node: self._ports(pods.get(node)), asked), strict=True))
-        self.read |= {node for node, ports in found.items() if ports >= expected[node]}
-        if short := [f"{node} {found[node]}/{expected[node]}" for node in asked if node not in self.read]:
+            ports = dict(zip(asked, pool.map(lambda node: self._ports(pods.get(node)), asked), strict=True))
+        found = {node: ports[node] & named.get(node, ports[node]) for node in asked}
+        self.read |= {node for node, rails in found.items() if len(rails) >= expected[node]}
+        short = []
+        for node in (each for each in asked if each not in self.read):
+            missing = ", ".join(map(":".join, sorted(named.get(node, set()) - found[node])))
+            without = f" (missing: {missing})" if missing else ""
+            short.append(f"{node} {len(found[node])}/{expected[node]}{without}")
+        if short:
             yield (
                 f"node_exporter does not read all rails: {listed(short)}. Fix: look at the pods of {RAILS}, "
-                "and for files in /sys/class/infiniband/*/ports/* that cannot be read (node_exporter#3265)"
+                "and for files in /sys/class/infiniband/*/ports/* that cannot be read (node_exporter#3265); "
+                "if an HCA was replaced or renamed, let preflight ask the host again (docs/hosts.md)"
             )
 
     def _loaded(self, nodes: int) -> Iterator[str]:
@@ -105,8 +122,8 @@ class _Look:
         found = self._api.list(path, labelSelector=f"app={app}")
         return {str(pod["spec"].get("nodeName")): pod["metadata"]["name"] for pod in found}
 
-    def _ports(self, pod: str | None) -> int:
-        return len(_STATE.findall(self._metrics(pod))) if pod else 0
+    def _ports(self, pod: str | None) -> set[Port]:
+        return set(_STATE.findall(self._metrics(pod))) if pod else set()
 
     def _metrics(self, pod: str) -> str:
         path = f"/api/v1/namespaces/{self._spec.namespace}/pods/{pod}:{PORT}/proxy/metrics"

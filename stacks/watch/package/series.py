@@ -93,17 +93,27 @@ def render(
         yield from _measured(pool, result, floors.get(pool))
 
 
+def without_names(cluster: ClusterOutputs) -> list[str]:
+    """The workers whose rails are not named: all their ports count as rails."""
+    pools = cluster.pools.values()
+    return [node for launch in pools for node in launch.workers if node not in (launch.rail_hcas or {})]
+
+
 def _expected(node: str, pool: str, launch: PoolLaunch) -> Iterator[Sample]:
     labels = {"node": node, "pool": pool}
     yield Sample("busbar_node_gpus_expected", labels, launch.gpus)
     yield Sample("busbar_node_rails_expected", {**labels, "link_layer": launch.link_layer}, launch.rails)
     yield Sample("busbar_node_rail_rate_bytes_per_second", labels, launch.rate_gbps * 1e9 / 8)
+    for hca in (launch.rail_hcas or {}).get(node, ()):
+        device, _, port = hca.partition(":")
+        # As node_exporter labels its series.
+        yield Sample("busbar_node_rail_info", {**labels, "device": device, "port": port or "1"}, 1)
     for name, count in {"nvidia.com/gpu": str(launch.gpus), **launch.resources}.items():
         # Huge pages and the like are quantities, not devices.
         if "/" in name and count.isdigit():
             # As kube-state-metrics writes the names of resources.
-            device = {**labels, "resource": _DEVICE.sub("_", name)}
-            yield Sample("busbar_node_devices_expected", device, int(count))
+            resource = {**labels, "resource": _DEVICE.sub("_", name)}
+            yield Sample("busbar_node_devices_expected", resource, int(count))
 
 
 def _measured(pool: str, result: PoolResult, floor: float | None) -> Iterator[Sample]:

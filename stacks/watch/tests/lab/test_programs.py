@@ -120,6 +120,8 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Programs]:
     root = unpacked(tmp_path_factory.mktemp("root"))
     for number in range(8):
         hca(root / "sysfs", f"mlx5_{number}")
+    hca(root / "sysfs", "storage")
+    (hca(root / "sysfs", "unplugged") / "state").write_text("1: DOWN\n")
     spec = series.SeriesSpec.of(cluster(), SITE)
     spec = spec.model_copy(
         update={"pools": {"h100": spec.pools["h100"].model_copy(update={"workers": ("gpu-1",)})}}
@@ -178,6 +180,18 @@ def test_a_healthy_node_has_no_alert_but_that_nothing_is_known_of_its_devices(pr
     pending = ask(f"http://{programs.prometheus}/api/v1/alerts")["data"]["alerts"]
     # There is no kube-state-metrics.
     assert {each["labels"]["alertname"] for each in pending} == {"BusbarDevicesMissing"}
+
+
+def test_a_rail_that_is_down_is_an_alert_although_storage_has_more_ports(programs: Programs) -> None:
+    def pending() -> set[str]:
+        found = ask(f"http://{programs.prometheus}/api/v1/alerts")["data"]["alerts"]
+        return {each["labels"]["alertname"] for each in found}
+
+    state = programs.sysfs / "class" / "infiniband" / "mlx5_3" / "ports" / "1" / "state"
+    state.write_text("1: DOWN\n")
+    until(lambda: "BusbarRailDown" in pending(), ALERT_SECONDS)
+    state.write_text("4: ACTIVE\n")
+    until(lambda: "BusbarRailDown" not in pending(), ALERT_SECONDS)
 
 
 def test_a_counter_that_is_written_is_in_alertmanager_within_a_minute(programs: Programs) -> None:

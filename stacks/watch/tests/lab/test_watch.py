@@ -32,6 +32,13 @@ FIRST_SECONDS = 3000
 ALERT_SECONDS = 60
 CONDITIONS = {name for name, _, _ in node_problems.CONDITIONS}
 LINES = {rule.reason: rule.matches[0] for rule in node_problems.rules()}
+VARIABLES = {
+    "$__rate_interval": "1m",
+    "$__range": "1h",
+    "$pool": ".+",
+    "$node": "worker-1",
+    "$collective": "all_reduce",
+}
 # Why the lab has nothing to show -> dashboard, panel and letter of the expression.
 WITHOUT_DATA = {
     "there is no DCGM": {
@@ -131,15 +138,31 @@ def test_a_counter_that_is_written_fires_in_alertmanager_within_a_minute(lab: La
     lab.ssh("worker-1", f"echo 0 > {COUNTERS}/link_downed")
 
 
+def test_a_rail_that_is_down_fires_beside_other_hcas_and_an_unplugged_hca_does_not(
+    lab: Lab, watched: str
+) -> None:
+    """The workers have two rails, and beside them an HCA of storage and one without a cable."""
+    known = {(each["metric"]["node"], each["metric"]["device"]) for each in query("busbar_node_rail_info")}
+    assert known == {(node, hca) for node in ("worker-1", "worker-2") for hca in ("mlx5_1", "mlx5_3")}
+    panel = named_expressions(VARIABLES)["busbar-fabric: Rails that are not ACTIVE, A"]
+    down = 'ALERTS{alertname="BusbarRailDown"}'
+    assert not query(down), "pending or firing with all rails ACTIVE"
+    assert [each["value"][1] for each in query(panel)] == ["0"]
+    state = "/sys/class/infiniband/mlx5_1/ports/1/state"
+    lab.ssh("worker-1", f"echo '1: DOWN' > {state}")
+    try:
+        # The alert waits for a minute.
+        taken = seconds_until(lambda: named("BusbarRailDown", node="worker-1"), 60 + ALERT_SECONDS)
+        print(f"BusbarRailDown fired in Alertmanager after {taken:.1f} s")
+        assert {each["metric"]["node"] for each in query(down)} == {"worker-1"}
+        assert [each["value"][1] for each in query(panel)] == ["1"]
+    finally:
+        lab.ssh("worker-1", f"echo '4: ACTIVE' > {state}")
+    seconds_until(lambda: not query(down), ALERT_SECONDS)
+
+
 def test_every_expression_of_a_dashboard_has_data_where_the_lab_has_any(lab: Lab, watched: str) -> None:
-    variables = {
-        "$__rate_interval": "1m",
-        "$__range": "1h",
-        "$pool": ".+",
-        "$node": "worker-1",
-        "$collective": "all_reduce",
-    }
-    exprs = named_expressions(variables)
+    exprs = named_expressions(VARIABLES)
     without: set[str] = set()
 
     def as_listed() -> bool:

@@ -26,9 +26,9 @@ class Case:
     step: str = "1m"
 
 
-def rail(name: str, values: str, device: str = "mlx5_0") -> Series:
-    """A series of one rail of gpu-1."""
-    labels = f'job="busbar-rails",node="gpu-1",device="{device}",port="1"'
+def rail(name: str, values: str, device: str = "mlx5_0", port: int = 1, node: str = "gpu-1") -> Series:
+    """A series of one port, which is a rail unless the test says otherwise."""
+    labels = f'job="busbar-rails",node="{node}",device="{device}",port="{port}"'
     return {f"node_infiniband_{name}{{{labels}}}": values}
 
 

@@ -14,7 +14,7 @@ from busbar.preflight.health_checks import FATAL_XIDS, XIDS_OF_PROGRAMS
 from stacks.watch.package.render import PREFIX, groups, rules
 from stacks.watch.tests.promtool import run
 from stacks.watch.tests.support import watch
-from stacks.watch.tests.unit.cases import CASES, Case, Series, rail, rails, twin
+from stacks.watch.tests.unit.cases import CASES, EXPECTED, Case, Series, rail, rails, twin
 
 RAIL_RULES = rules("rails", watch())
 ROCE = {series for rule in RAIL_RULES if rule.link_layer for series in rule.series}
@@ -140,6 +140,69 @@ def test_a_rail_is_down_also_where_all_of_them_are(rule_file: Path, alert: str) 
     [rule] = [rule for rule in RAIL_RULES if rule.alert == alert]
     both = rails(rule.series[0], "1x60", "1x60")
     passes(rule_file, [case_of(alert, {**CASES[alert].expected, **both}, "30m", fires=True)])
+
+
+# What three alerts read of each port: the series, its value on a rail that works and on one that does not.
+COUNTED = {
+    "BusbarRailDown": ("state_id", "4x60", "1x60"),
+    "BusbarRailLinkNotUp": ("physical_state_id", "5x60", "2x60"),
+    "BusbarRailSlow": ("rate_bytes_per_second", "5e10x60", "2.5e10x60"),
+}
+# Of gpu-1, whose rails are named.
+NAMED = {
+    **EXPECTED,
+    **{
+        f'busbar_node_rail_info{{node="gpu-1",pool="h100",device="{device}",port="1"}}': "1x60"
+        for device in ("mlx5_0", "mlx5_1")
+    },
+}
+GOOD, BAD = True, False
+# Which ports work, by device and port, and whether the alert fires.
+HCAS = {
+    "a rail is dead, two HCAs of storage are not": (
+        {("mlx5_0", 1): GOOD, ("mlx5_1", 1): BAD, ("mlx5_4", 1): GOOD, ("mlx5_5", 1): GOOD}, True,
+    ),
+    "a rail is gone": ({("mlx5_0", 1): GOOD, ("mlx5_4", 1): GOOD, ("mlx5_5", 1): GOOD}, True),
+    "all rails are gone": ({("mlx5_4", 1): GOOD, ("mlx5_5", 1): GOOD}, True),
+    "a rail has another name": ({("mlx5_0", 1): GOOD, ("mlx5_7", 1): GOOD}, True),
+    "the other port of a rail's HCA works": (
+        {("mlx5_0", 1): GOOD, ("mlx5_1", 1): BAD, ("mlx5_1", 2): GOOD}, True,
+    ),
+    "the other port of a rail's HCA is not used": (
+        {("mlx5_0", 1): GOOD, ("mlx5_1", 1): GOOD, ("mlx5_1", 2): BAD}, False,
+    ),
+    "an HCA of storage is unplugged": (
+        {("mlx5_0", 1): GOOD, ("mlx5_1", 1): GOOD, ("mlx5_4", 1): BAD}, False,
+    ),
+    "nothing is read": ({}, False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("alert", COUNTED)
+def test_only_rails_are_counted_where_they_are_named(rule_file: Path, alert: str) -> None:
+    series, good, bad = COUNTED[alert]
+    tests = []
+    for name, (ports, fires) in HCAS.items():
+        found = dict(NAMED)
+        for (device, port), works in ports.items():
+            found |= rail(series, good if works else bad, device, port)
+        tests.append({"name": name, **case_of(alert, found, "30m", fires=fires)})
+    passes(rule_file, tests)
+
+
+@pytest.mark.parametrize("alert", COUNTED)
+def test_all_ports_of_a_node_are_counted_where_its_rails_are_not_named(rule_file: Path, alert: str) -> None:
+    series, good, bad = COUNTED[alert]
+    named = {**NAMED, **rails(series, good, good)}
+    expected = {name.replace("gpu-1", "gpu-2"): values for name, values in EXPECTED.items()}
+
+    def case(*ports: str, fires: bool) -> dict[str, Any]:
+        found = {**named, **expected}
+        for number, values in enumerate(ports):
+            found |= rail(series, values, f"mlx5_{number}", node="gpu-2")
+        return case_of(alert, found, "30m", fires=fires)
+
+    passes(rule_file, [case(good, bad, fires=True), case(good, bad, good, fires=False)])
 
 
 def test_a_node_without_any_series_of_a_rail_is_one_alert_not_one_per_counter(rule_file: Path) -> None:

@@ -81,6 +81,25 @@ def test_a_node_of_which_a_rail_is_not_read_is_named_with_what_was_found() -> No
     assert found["reasons"][0].startswith("node_exporter does not read all rails: gpu-2 1/2. Fix:")
 
 
+def test_only_rails_are_counted_where_they_are_named() -> None:
+    site = Site()
+    named = "".join(
+        f'busbar_node_rail_info{{node="gpu-2",pool="h100",device="{device}",port="{port}"}} 1\n'
+        for device, port in (("mlx5_0", 1), ("mlx5_3", 2))
+    )
+    site.objects[f"{SPACE}/configmaps/busbar-metrics"]["data"]["busbar.prom"] += named
+    # Two ports are read, as many as it has rails, and a third one of another name.
+    read = PORTS + 'node_infiniband_state_id{device="mlx5_3",port="1"} 4\n'
+    site.texts[site.of("rails-2")] = read
+    found = result(site)
+    assert (found["passed"], found["nodes"]) == (False, 1)
+    assert found["reasons"][0].startswith(
+        "node_exporter does not read all rails: gpu-2 1/2 (missing: mlx5_3:2). Fix:"
+    )
+    site.texts[site.of("rails-2")] = read + 'node_infiniband_state_id{device="mlx5_3",port="2"} 1\n'
+    assert result(site)["passed"] is True
+
+
 def test_a_node_without_the_exporter_and_one_whose_exporter_does_not_answer_are_named() -> None:
     site = Site()
     site.pods["app=busbar-rails"] = [pod("rails-1", "gpu-1")]

@@ -119,12 +119,13 @@ def test_an_expression_that_is_not_valid_would_be_found(tmp_path: Path) -> None:
     assert done.returncode != 0
 
 
-def are(folder: Path, values: Mapping[str, float]) -> None:
-    """Expressions have these values after 90 minutes of `series`."""
+def are(folder: Path, values: Mapping[str, float], found: Mapping[str, str] | None = None) -> None:
+    """Expressions have these values after 90 minutes of `found`, by default of `series`."""
+    read = series() if found is None else found
     tests = [
         {
             "interval": "1m",
-            "input_series": [{"series": name, "values": values} for name, values in series().items()],
+            "input_series": [{"series": name, "values": values} for name, values in read.items()],
             "promql_expr_test": [
                 {"expr": expr, "eval_time": "90m", "exp_samples": [{"labels": "{}", "value": value}]}
                 for expr, value in values.items()
@@ -162,6 +163,23 @@ def test_the_single_numbers_are_those_of_the_cluster(tmp_path: Path) -> None:
         tmp_path,
         {f"round(sum({named[f'busbar-{name}']}), 0.0001)": value for name, value in numbers.items()},
     )
+
+
+STORAGE = 'node="gpu-1",job="busbar-rails",device="storage",port="1"'
+
+
+@pytest.mark.parametrize(("named", "down"), [(True, 15), (False, 14)], ids=["named", "not named"])
+def test_only_rails_are_counted_as_active_where_they_are_named(
+    tmp_path: Path, named: bool, down: int
+) -> None:
+    """Two nodes with eight rails each, of which one is ACTIVE, and a port for storage."""
+    panel = named_expressions(VARIABLES)["busbar-fabric: Rails that are not ACTIVE, A"]
+    info = "busbar_node_rail_info"
+    found = {name: values for name, values in series().items() if named or not name.startswith(info)}
+    found[f"node_infiniband_state_id{{{STORAGE}}}"] = "4x120"
+    are(tmp_path, {f"sum({panel})": down}, found)
+    without = {name: values for name, values in found.items() if f"id{{{DEVICE}}}" not in name}
+    are(tmp_path, {f"sum({panel})": down + 1}, without)
 
 
 def test_busbar_s_series_in_them_are_those_that_are_written() -> None:

@@ -61,6 +61,17 @@ def test_every_worker_is_expected_to_have_what_its_pool_has() -> None:
         assert line in found, found
 
 
+def test_the_rails_of_each_node_are_named_by_device_and_port_where_they_are_known() -> None:
+    named = {"gpu-1": ("mlx5_0", "mlx5_3:2"), "gpu-3": ("mlx5_0", "mlx5_1")}
+    launch = cluster().pools["h100"].model_copy(update={"rail_hcas": named})
+    changed = spec().model_copy(update={"pools": {"h100": launch}})
+    found = [str(s) for s in render(changed, {}, {}, NOW) if s.name == "busbar_node_rail_info"]
+    assert found == [
+        'busbar_node_rail_info{node="gpu-1",pool="h100",device="mlx5_0",port="1"} 1',
+        'busbar_node_rail_info{node="gpu-1",pool="h100",device="mlx5_3",port="2"} 1',
+    ]
+
+
 def test_resources_that_are_no_devices_are_no_series() -> None:
     resources = {"hugepages-2Mi": "5120Mi", "hugepages-1Gi": "1073741824", "a.b/c": "x"}
     launch = cluster().pools["h100"].model_copy(update={"resources": resources})
