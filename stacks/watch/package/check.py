@@ -102,8 +102,9 @@ class _Look:
         if short:
             yield (
                 f"node_exporter does not read all rails: {listed(short)}. Fix: look at the pods of {RAILS}, "
-                "and for files in /sys/class/infiniband/*/ports/* that cannot be read (node_exporter#3265); "
-                "if an HCA was replaced or renamed, let preflight ask the host again (docs/hosts.md)"
+                "at `devices`, and for files in /sys/class/infiniband/*/ports/* that cannot be read "
+                "(node_exporter#3265); if an HCA was replaced or renamed, let preflight ask the host again "
+                "(docs/hosts.md)"
             )
 
     def _loaded(self, nodes: int) -> Iterator[str]:
