@@ -173,6 +173,7 @@ class Cluster(pulumi.ComponentResource):
         ]
         self._is_gate = cluster.validation.is_gate
         self._workers = worker_taints.keys()
+        self._servers = [server.name for server in inventory.servers]
         self._usable = [worker.name for worker in inventory.usable]
         # Last, as the engine's own deletions: workers leave a cluster whose fabric has been measured.
         self._at_the_end = pulumi.ResourceOptions(
@@ -197,8 +198,8 @@ class Cluster(pulumi.ComponentResource):
     async def finish(self) -> None:
         """What follows the outputs: the gate, and the Nodes of workers that are not configured any more.
 
-        Raises pulumi.RunError where the fabric did not pass (`validation.enforce`), a step failed, or a
-        worker's Node is not Ready. The engine then deletes nothing.
+        Raises pulumi.RunError where the fabric did not pass (`validation.enforce`), a step failed, a server
+        does not serve, or a worker's Node is not Ready. The engine then deletes nothing.
         """
         await fail_unless_passed(self._outputs, enforce=self._is_gate)
         await fail_unless_made(self._steps)
@@ -206,4 +207,4 @@ class Cluster(pulumi.ComponentResource):
             "control-plane-stale-nodes", self._workers, self.kubeconfig, self._at_the_end
         )
         await fail_unless_made([stale])
-        await fail_unless_ready(self._usable, self.kubeconfig)
+        await fail_unless_ready(self._servers, self._usable, self.kubeconfig)

@@ -11,6 +11,7 @@ from pulumi_command import local
 from busbar.components.engine.local_command import create_cluster_command
 from busbar.components.engine.removal import stack_folder
 from busbar.kube import batches
+from busbar.kube import servers as cluster_servers
 from busbar.kube.client import ApiError
 from busbar.kube.wait import TimedOut
 
@@ -51,12 +52,14 @@ def remove_stale_nodes(
     return create_cluster_command(name, "remove nodes", spec, kubeconfig, opts)
 
 
-async def fail_unless_ready(workers: Iterable[str], kubeconfig: pulumi.Input[str]) -> None:
-    """Raise pulumi.RunError if the Node of a worker is not Ready, or if the API does not answer.
+async def fail_unless_ready(
+    servers: Iterable[str], workers: Iterable[str], kubeconfig: pulumi.Input[str]
+) -> None:
+    """Raise pulumi.RunError if a server does not serve, a worker is not Ready, or the API does not answer.
 
-    Those that `busbar drain` has taken out are named; their machines may be off.
+    Workers that `busbar drain` has taken out are named; their machines may be off.
 
-    Its step may have had nothing to do: the engine compares configurations, and knows nothing of an agent
+    Its step may have had nothing to do: the engine compares configurations, and knows nothing of a host
     that has crashed since.
     """
     text = await pulumi.Output.from_input(kubeconfig).future()
@@ -64,15 +67,24 @@ async def fail_unless_ready(workers: Iterable[str], kubeconfig: pulumi.Input[str
         return
     try:
         found = await asyncio.to_thread(batches.ask, text, jobs=False)
+        problems = await asyncio.to_thread(cluster_servers.ask, text, servers)
     except ValueError as error:
-        pulumi.warn(f"it is unknown whether the workers' agents are running: {error}")
+        pulumi.warn(f"it is unknown whether servers and workers are running: {error}")
         return
     except (ApiError, TimedOut) as error:
-        raise pulumi.RunError(f"it is unknown whether the workers' agents are running: {error}") from None
+        raise pulumi.RunError(f"it is unknown whether servers and workers are running: {error}") from None
     for name in sorted({*workers} & found.drained.keys()):
         pulumi.warn(f"{name} stays cordoned, it was drained: {found.drained[name]}")
+    wrong: list[str] = []
+    if problems:
+        wrong.append(
+            f"{problems}. Fix: see journalctl -u k3s there, repair the host and retry; where K3s is gone, "
+            "add --converge HOST; where the host is gone, see docs/operations.md, Failures"
+        )
     if down := sorted({*workers} & found.names - found.ready - found.drained.keys()):
-        raise pulumi.RunError(
+        wrong.append(
             f"{', '.join(down)}: the Node is not Ready. Fix: see journalctl -u k3s-agent there, repair the "
             "host and retry; or take it out of hosts.workers"
         )
+    if wrong:
+        raise pulumi.RunError("\n".join(wrong))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,7 +17,7 @@ from busbar.manifests.operators import MPI_OPERATOR
 from lab.hosts import nspawn
 from lab.paths import KNOWN_HOSTS
 from lab.topology import INTERFACE, find
-from tests.support.lab import PROJECT, SERVERS, Change, Lab, eventually
+from tests.support.lab import PROJECT, SERVERS, UP_SECONDS, Change, Lab, eventually
 
 pytestmark = pytest.mark.drill
 
@@ -91,6 +92,21 @@ def test_a_replaced_worker_joins_under_its_old_name_with_another_address(lab: La
     addresses = lab.kubectl("get node worker-2 -o jsonpath='{.status.addresses[*].address}'")
     assert NEW_ADDRESS in addresses
     assert lab.conditions("worker-2")["Ready"] == "True"
+
+
+def test_a_wiped_server_fails_an_update_without_changes_until_it_has_joined_again(
+    lab: Lab, changed: Change
+) -> None:
+    changed(lambda _: None)
+    _install_anew(lab, "server-3", "k3s-server", "k3s")
+    assert "server-3: " in changed(lambda _: None, fails=True), "its Node still says that it is Ready"
+    eventually(lambda: lab.conditions("server-3")["Ready"] != "True", 120, "server-3 is not Ready")
+    assert "server-3: the Node is not Ready" in changed(lambda _: None, fails=True)
+
+    words = (sys.executable, "-m", "busbar", "up", "dev", "--yes", "--skip-preview", "--converge", "server-3")
+    done = lab.run(*words, seconds=UP_SECONDS)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert lab.voters() == set(SERVERS)
 
 
 @pytest.mark.parametrize("server", ["server-3", "server-1"])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import runpy
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -20,7 +20,7 @@ from google.protobuf import json_format
 from pulumi.runtime import mocks, settings, stack
 from pulumi.runtime.proto import engine_pb2
 
-from busbar.kube import batches
+from busbar.kube import batches, servers
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -33,6 +33,8 @@ RELEASE = "kubernetes:helm.sh/v3:Release"
 PROVIDER = "pulumi:providers:kubernetes"
 
 NO_NODES = batches.Nodes(names=frozenset(), ready=frozenset())
+DEAD_SERVERS: Mapping[str, str] = {}
+"""What the end of an update finds wrong with servers of the cluster, by name."""
 
 
 @dataclass(frozen=True)
@@ -254,6 +256,7 @@ def run_program(
             mock.patch.object(pulumi.log, "debug", pulumi.log.debug),
             mock.patch.object(pulumi, "ResourceHook", hook),
             mock.patch.object(batches, "ask", lambda *_, **__: NO_NODES),
+            mock.patch.object(servers, "ask", _ask_servers),
         ):
             loop.run_until_complete(stack.run_in_stack(lambda: _run_path(program)))
     except Exception as error:
@@ -266,6 +269,10 @@ def run_program(
         loop.close()
         asyncio.set_event_loop(None)
     return run
+
+
+def _ask_servers(kubeconfig: str, names: Iterable[str]) -> str:
+    return "; ".join(f"{name}: {DEAD_SERVERS[name]}" for name in names if name in DEAD_SERVERS)
 
 
 def _run_path(program: Path) -> None:
