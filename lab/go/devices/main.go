@@ -16,11 +16,13 @@ import (
 	"busbar/lab/devices/hardware"
 	"busbar/lab/devices/operator"
 	"busbar/lab/devices/plugin"
+	"busbar/lab/devices/toolkit"
 )
 
 const usage = `usage:
   devices device-plugin --kind gpu|hca --resource NAME --count-from FILE [--addresses A,B] [--kubelet-dir DIR]
   devices operator --policy ClusterPolicy|NicClusterPolicy --namespace NS --image IMAGE
+  devices toolkit
 `
 
 func main() {
@@ -42,6 +44,8 @@ func run(ctx context.Context, words []string) error {
 		return runPlugin(ctx, words[1:])
 	case "operator":
 		return runOperator(ctx, words[1:])
+	case "toolkit":
+		return toolkit.Run(ctx, "/proc")
 	default:
 		fmt.Fprintf(os.Stderr, "no such mode: %s\n%s", words[0], usage)
 		os.Exit(64)
