@@ -22,12 +22,13 @@ def collect() -> None:
     Prints the verdict in short as JSON (busbar.outputs.pool.summarize), or the former one that stays
     (busbar.outputs.kept). The log, the whole verdict and the report are written to `folder`, and a record for
     `busbar history` there and into the cluster. Exit code 0 for any verdict, also a failure; 1 when the
-    cluster cannot be reached or refuses, 64 for a request that is not valid.
+    cluster cannot be reached or refuses, or when restarting kubelets have rejected the job's pods twice, so
+    that the next update measures again; 64 for a request that is not valid.
     """
     import json
     from pathlib import Path
 
-    from busbar.cli.output import progress
+    from busbar.cli.output import fail, progress
     from busbar.collect.busy import Kept
     from busbar.collect.collector import collect as follow
     from busbar.collect.spec import CollectSpec
@@ -42,6 +43,14 @@ def collect() -> None:
         except Kept as kept:
             typer.echo(kept.printed)
             return
+        if found.is_rejected:
+            # The engine has then nothing that it could keep, and runs this command again.
+            fail(
+                f"MPIJob {spec.namespace}/{spec.job} was not measured, kubelets that were starting have "
+                f"rejected its pods twice: {'; '.join(found.verdict['reasons'])}. Fix: when k3s-agent on the "
+                "workers does not restart any more, run the same update again, which measures",
+                1,
+            )
         short = summarize(
             found.verdict,
             verdict_file=f"{spec.folder}/{VERDICT}",

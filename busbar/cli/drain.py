@@ -121,7 +121,9 @@ def _needs(inventory: Inventory, worker: Host) -> list[AllocatableSpec]:
     pool, network = cluster.pools[worker.pool or ""], cluster.network_operator
     requests = [GPU_OPERATOR.wait_request(cluster.gpu_operator, GPU_RESOURCE, {name: pool.gpus})]
     if network.enabled:
-        requests.append(NETWORK_OPERATOR.wait_request(network, network.resource, {name: pool.rails}))
+        request = NETWORK_OPERATOR.wait_request(network, network.resource, {name: pool.rails})
+        # The GPUs, which are waited for first, have been there for as long as an agent may restart.
+        requests.append(request | {"stable_seconds": 3})
     held = worker.name in inventory.quarantine
     # The policy of an operator counts all Nodes, of which another may be broken.
     return [

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from busbar.collect.jobwatch import JobWatch
+from busbar.collect.jobwatch import JobWatch, Rejected
 from busbar.collect.result import ResultStore
 from busbar.collect.spec import CollectSpec
 from busbar.judge.archive import Archive
@@ -31,13 +31,15 @@ class Collected:
     """`verdict`: the JSON object of busbar.nccl.verdict. `config_map`: NAMESPACE/NAME, None if not stored.
 
     `measured_at`: when the job was created, as Kubernetes writes it (UTC); None without a job. `job`: its
-    object in the cluster, if any.
+    object in the cluster, if any. `is_rejected`: nothing was measured, because kubelets that were starting
+    have rejected the workers; the same command starts the job again.
     """
 
     verdict: dict[str, Any]
     config_map: str | None = None
     measured_at: str | None = None
     job: JsonObject | None = None
+    is_rejected: bool = False
 
 
 def collect(
@@ -58,7 +60,13 @@ def collect(
     collector = _Collector(api, spec, clock, progress, refuse)
     verdict = collector.run()
     watch = collector.watch
-    return Collected(verdict.model_dump(mode="json"), collector.config_map, watch.created_at, watch.found)
+    return Collected(
+        verdict.model_dump(mode="json"),
+        collector.config_map,
+        watch.created_at,
+        watch.found,
+        collector.is_rejected,
+    )
 
 
 def row_text(line: bytes) -> str | None:
@@ -97,6 +105,7 @@ class _Collector(Collector[ParsedLog, Verdict]):
         self._spec = spec
         self._refuse = refuse
         self.config_map: str | None = None
+        self.is_rejected = False
 
     def judge(self, log: ParsedLog, outcome: JobOutcome, missing: Sequence[str] = ()) -> Verdict:
         log.truncated = "; ".join(missing) or log.truncated
@@ -111,6 +120,7 @@ class _Collector(Collector[ParsedLog, Verdict]):
         return f"{busbw}; report: {self.archive.report}"
 
     def never_started(self, never: JobNeverStarted) -> JobOutcome:
+        self.is_rejected = isinstance(never, Rejected)
         return JobOutcome(self.outcome_or_suspend(wait_seconds=0).succeeded, never.reasons)
 
     def stored(self, uid: str) -> Verdict | None:

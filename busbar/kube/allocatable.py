@@ -33,7 +33,7 @@ class AllocatableSpec(Model):
     nodes: dict[str, int] = Field(min_length=1, description="Expected devices per node, by node name.")
     deadline_seconds: float = Field(gt=0)
     stable_seconds: float = Field(
-        3, ge=0, description="How long it must stay so: a restarting runtime withdraws its devices again."
+        30, ge=0, description="How long it must stay so: the toolkit's rollout restarts agents meanwhile."
     )
     policy: PolicySpec | None = Field(None, description="The operator's policy, for the error message.")
     namespace: str | None = Field(

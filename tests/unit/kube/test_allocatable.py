@@ -46,6 +46,15 @@ def test_a_device_that_comes_and_goes_again_does_not_count() -> None:
     assert clock.time >= 60
 
 
+def test_by_default_devices_that_go_again_when_the_toolkit_restarts_the_agents_do_not_count() -> None:
+    clock = Clock()
+    api = Cluster({NODES: [gpus("w1", 8), gpus("w2", 8)]})
+    clock.at(20, lambda: api.objects.update({NODES: [gpus("w1", 8, ready=False), gpus("w2", 8)]}))
+    clock.at(33, lambda: api.objects.update({NODES: [gpus("w1", 8), gpus("w2", 8)]}))
+    wait(api, spec(), clock, lambda _: None)
+    assert clock.time > 33
+
+
 def test_at_the_deadline_the_message_names_the_node_what_it_has_and_the_operators_status() -> None:
     broken = pod(
         "nvidia-device-plugin-x",
@@ -137,7 +146,7 @@ def test_an_api_that_is_away_for_a_while_is_waited_for() -> None:
     clock = Clock()
     api = Cluster({NODES: [gpus("w1", 8), gpus("w2", 8)]})
     api.failures = [unreachable(), ApiError("GET", 503, "etcd has no leader")]
-    wait(api, spec(), clock, lambda _: None)
+    wait(api, spec(stable_seconds=3), clock, lambda _: None)
     assert clock.time < 20
 
 
