@@ -44,13 +44,10 @@ def collect() -> None:
             typer.echo(kept.printed)
             return
         if found.is_rejected:
-            # The engine has then nothing that it could keep, and runs this command again.
-            fail(
-                f"MPIJob {spec.namespace}/{spec.job} was not measured, kubelets that were starting have "
-                f"rejected its pods twice: {'; '.join(found.verdict['reasons'])}. Fix: when k3s-agent on the "
-                "workers does not restart any more, run the same update again, which measures",
-                1,
-            )
+            # The engine then keeps nothing, and runs this command again.
+            why = f"starting kubelets have rejected its pods twice: {'; '.join(found.verdict['reasons'])}"
+            fix = "Fix: when k3s-agent on the workers does not restart any more, update again, which measures"
+            fail(f"MPIJob {spec.namespace}/{spec.job} was not measured, {why}. {fix}", 1)
         short = summarize(
             found.verdict,
             verdict_file=f"{spec.folder}/{VERDICT}",

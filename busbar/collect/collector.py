@@ -60,13 +60,8 @@ def collect(
     collector = _Collector(api, spec, clock, progress, refuse)
     verdict = collector.run()
     watch = collector.watch
-    return Collected(
-        verdict.model_dump(mode="json"),
-        collector.config_map,
-        watch.created_at,
-        watch.found,
-        collector.is_rejected,
-    )
+    found = verdict.model_dump(mode="json")
+    return Collected(found, collector.config_map, watch.created_at, watch.found, collector.is_rejected)
 
 
 def row_text(line: bytes) -> str | None:

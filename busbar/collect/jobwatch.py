@@ -128,8 +128,7 @@ class JobWatch(Watch):
 
     def _start_again(self, job: JsonObject) -> None:
         """Delete the rejected workers, which the MPI Operator then makes again; resume a suspended job."""
-        why = "a kubelet that was starting has rejected workers"
-        self._progress(f"{self.name}: {why}; the job starts once more in {RESTART_SECONDS:.0f} s")
+        self._progress(f"{self.name}: a starting kubelet has rejected workers; the job starts once more")
         self.deadline.pause(RESTART_SECONDS)
         for pod in filter(_was_rejected, self._pods()):
             metadata = pod["metadata"]
@@ -253,7 +252,7 @@ def _worker_has_ended(pod: JsonObject) -> bool:
 
 def _was_rejected(pod: JsonObject) -> bool:
     """Whether a kubelet had no devices for this worker yet: their plugins register after its start."""
-    return is_worker(pod) and kube_pods.was_rejected(pod)
+    return is_worker(pod) and (pod.get("status") or {}).get("reason") == "UnexpectedAdmissionError"
 
 
 def _is_suspended(job: JsonObject) -> bool:

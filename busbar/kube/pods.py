@@ -86,12 +86,6 @@ def issues_of(pod: JsonObject) -> Iterator[PodIssue]:
         yield from _container_issues(name, container)
 
 
-def was_rejected(pod: JsonObject) -> bool:
-    """Whether a kubelet did not admit the pod, as where its devices are not registered yet."""
-    status = pod.get("status") or {}
-    return (status.get("phase"), status.get("reason")) == ("Failed", "UnexpectedAdmissionError")
-
-
 def _container_issues(pod: str, container: JsonObject) -> Iterator[PodIssue]:
     state = container.get("state") or {}
     waiting, ended = state.get("waiting") or {}, state.get("terminated") or {}
