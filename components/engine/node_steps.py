@@ -81,10 +81,11 @@ async def fail_unless_ready(
             f"{problems}. Fix: see journalctl -u k3s there, repair the host and retry; where K3s is gone, "
             "add --converge HOST; where the host is gone, see docs/operations.md, Failures"
         )
-    if down := sorted({*workers} & found.names - found.ready - found.drained.keys()):
+    serving = found.ready | found.drained.keys()
+    if down := sorted(name for name in workers if name.lower() not in serving):
         wrong.append(
-            f"{', '.join(down)}: the Node is not Ready. Fix: see journalctl -u k3s-agent there, repair the "
-            "host and retry; or take it out of hosts.workers"
+            f"{', '.join(down)}: the Node is missing or not Ready. Fix: see journalctl -u k3s-agent there, "
+            "repair the host and retry; or take it out of hosts.workers"
         )
     if wrong:
         raise pulumi.RunError("\n".join(wrong))

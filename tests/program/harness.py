@@ -12,6 +12,7 @@ import runpy
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NoReturn
 from unittest import mock
 
@@ -20,6 +21,7 @@ from google.protobuf import json_format
 from pulumi.runtime import mocks, settings, stack
 from pulumi.runtime.proto import engine_pb2
 
+from busbar.components.engine import node_steps
 from busbar.kube import batches, servers
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,6 +35,8 @@ RELEASE = "kubernetes:helm.sh/v3:Release"
 PROVIDER = "pulumi:providers:kubernetes"
 
 NO_NODES = batches.Nodes(names=frozenset(), ready=frozenset())
+AT_THE_END: batches.Nodes | None = None
+"""What the end of an update finds; None: all workers are Ready."""
 DEAD_SERVERS: Mapping[str, str] = {}
 """What the end of an update finds wrong with servers of the cluster, by name."""
 
@@ -247,6 +251,8 @@ def run_program(
         monitor.hooks[name] = callback
         return made(name, callback)
 
+    workers = frozenset(worker["name"] for worker in cluster.get("hosts", {}).get("workers", ()))
+    at_the_end = AT_THE_END or batches.Nodes(names=workers, ready=workers)
     keys = {f"busbar:{name}": value for name, value in (secrets or {}).items()}
     values = {"busbar:cluster": json.dumps(cluster), **keys, **(config or {})}
     pulumi.runtime.set_all_config(values, list(keys))
@@ -256,6 +262,7 @@ def run_program(
             mock.patch.object(pulumi.log, "debug", pulumi.log.debug),
             mock.patch.object(pulumi, "ResourceHook", hook),
             mock.patch.object(batches, "ask", lambda *_, **__: NO_NODES),
+            mock.patch.object(node_steps, "batches", SimpleNamespace(ask=lambda *_, **__: at_the_end)),
             mock.patch.object(servers, "ask", _ask_servers),
         ):
             loop.run_until_complete(stack.run_in_stack(lambda: _run_path(program)))

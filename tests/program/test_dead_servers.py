@@ -39,6 +39,6 @@ def test_a_preview_does_not_ask_the_servers(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_workers_that_are_not_ready_are_named_too(monkeypatch: pytest.MonkeyPatch) -> None:
     down = Nodes(names=frozenset(["gpu-1", "gpu-2"]), ready=frozenset(["gpu-1"]))
-    monkeypatch.setattr(harness, "NO_NODES", down)
+    monkeypatch.setattr(harness, "AT_THE_END", down)
     server, worker = str(ended(monkeypatch, "server-3").error).splitlines()
     assert (server[:9], worker[:6]) == ("server-3:", "gpu-2:")

@@ -36,7 +36,7 @@ def test_an_api_that_does_not_answer_fails_the_update_and_an_unusable_kubeconfig
     def ask(*_: Any, **__: Any) -> batches.Nodes:
         if of_workers:
             raise of_workers
-        return batches.Nodes(names=frozenset(), ready=frozenset())
+        return batches.Nodes(names=frozenset(["gpu-1"]), ready=frozenset(["gpu-1"]))
 
     def ask_servers(*_: Any) -> str:
         if of_servers:
