@@ -34,6 +34,8 @@ OLDEST = (23, 11)
 # How far apart daemons may be, in releases (Slurm's upgrade guide).
 RELEASES_APART = 3
 MIN_FREE_BYTES = 1e9
+# The system's own and those of packages (Debian Policy, 9.2.2).
+SYSTEM_UIDS = (range(1000), range(60000, 65536))
 # Of Debian's and Ubuntu's packages (debian/slurm-wlm-basic-plugins.preinst).
 PACKAGE_IDS = "64030:64030"
 
@@ -295,9 +297,12 @@ def _users(spec: Spec, report: Report) -> Iterator[Check]:
     for name, uid in spec.users.items():
         found, owner = report.also["users"][name]
         if found and found != str(uid):
-            yield error(
-                f"uid of {name} is {found}, expected {uid}", f"usermod -u {uid} {name}, or change it in users"
+            fix = (
+                f"set users.accounts.{name}.uid: {found}, or usermod -u {uid} {name} while nothing of it runs"
             )
+            if any(int(found) in uids for uids in SYSTEM_UIDS):
+                fix = f"rename it in users.accounts: {name} is an account of the operating system"
+            yield error(f"uid of {name} is {found}, expected {uid}", fix)
         elif not found and owner:
             yield error(f"uid {uid} of {name} belongs to {owner}", "give one of them another uid")
         elif not found and not spec.create_users:

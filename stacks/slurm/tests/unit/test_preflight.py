@@ -321,3 +321,22 @@ def test_a_user_must_have_one_uid_on_every_host(
 ) -> None:
     made = slurm(users={"create": create, "accounts": {"ada": {"uid": 5001}}})
     assert found({"users": {"ada": found_as}}, of=spec(made)) == ([expected] if expected else [])
+
+
+def fix_of(name: str, uid: str) -> str:
+    made = spec(slurm(users={"accounts": {name: {"uid": 5001}}}))
+    [(_, _, fix)] = preflight.check(made, GPU_1, reported({"users": {name: [uid, ""]}}), CLOCK)
+    return fix
+
+
+@pytest.mark.parametrize(
+    ("name", "uid"), [("root", "0"), ("www-data", "33"), ("slurm", "64030"), ("nobody", "65534")]
+)
+def test_no_account_of_the_operating_system_is_to_get_another_uid(name: str, uid: str) -> None:
+    assert fix_of(name, uid) == f"rename it in users.accounts: {name} is an account of the operating system"
+
+
+@pytest.mark.parametrize("uid", ["1000", "59999", "65536", "100234"])
+def test_a_person_s_account_may_get_the_uid_that_is_expected(uid: str) -> None:
+    fix = f"set users.accounts.ada.uid: {uid}, or usermod -u 5001 ada while nothing of it runs"
+    assert fix_of("ada", uid) == fix
