@@ -13,6 +13,11 @@ CONFIG_FILES=("$SLURM_FOLDER"/{slurm,cgroup,gres,topology,plugstack}.conf)
 PING_DEADLINE=60
 DRAIN_REASON="busbar: removed"
 QUARANTINE_REASON="busbar: quarantine:"
+# Lines "NODE REASON" of the drains that busbar has set, each with Slurm's "[USER@TIME]".
+DRAINS=$STATE_DIR/drains
+# For undo: the texts of CONFIG_FILES before, and the nodes that were drained to be removed.
+FORMER=()
+REMOVING=()
 
 main() {
   begin
@@ -28,45 +33,74 @@ install_controller() {
   claim_host "Slurm controller"
   remember_user
   # In Slurm's order: no daemon may be newer than the one above it.
-  install_accounting
+  [[ -z $(payload slurmdbd_conf) ]] || install_accounting
   install_slurm slurmctld client
+  check_config
   slurm_folders /var/lib/slurm/slurmctld
   apply_home
-  apply_users
+  local file
+  for file in "${CONFIG_FILES[@]}"; do FORMER+=("$(cat "$file" 2>/dev/null || true)"); done
+  trap undo EXIT
   drain_removed
   write_key
-  local name
-  for name in "${CONFIG_FILES[@]}"; do write_config "$(basename "$name" .conf)"; done
+  for file in "${CONFIG_FILES[@]}"; do write_config "$file" "$(payload "$(basename "$file" .conf)_conf")"; done
   load
   poll "$PING_DEADLINE" answers ||
     die "slurmctld does not answer after $PING_DEADLINE s: $(last_lines slurmctld)" "see: journalctl -u slurmctld"
+  trap - EXIT
+  [[ -n $(payload slurmdbd_conf) ]] || stop_accounting
+  apply_users
   await_containers
   apply_quarantine
   record_applied "$SLURM_KEY" "${CONFIG_FILES[@]}"
   printf '{"node":%s,"slurmctld":%s}\n' "$(json "$NODE_NAME")" "$(json "$(slurm_version slurmctld)")"
 }
 
-# write_config NAME: NAME.conf, or none where it is empty.
+# check_config: Slurm's own parser reads the new slurm.conf before anything is changed. With one that it refuses no command of
+# Slurm would work. slurmctld checks the rest, and the other files, when it is told to read them (load).
+check_config() {
+  local file=$STATE_DIR/slurm.conf.new said
+  payload slurm_conf | write_file "$file" 0644
+  said=$(SLURM_CONF=$file timeout 30 scontrol show hostnames localhost 2>&1 >/dev/null) ||
+    die "Slurm refuses the new slurm.conf, and no file or node was changed: $(grep error <<<"$said" | paste -sd ';' - || true)" \
+      "correct what it names in the stack file (parameters, partitions) and retry"
+  rm -f "$file"
+}
+
+# write_config PATH TEXT: no file where the text is empty.
 write_config() {
-  local text
-  text=$(payload "$1_conf")
-  if [[ -n $text ]]; then
-    write_file "$SLURM_FOLDER/$1.conf" 0644 <<<"$text"
-  else
-    rm -f "$SLURM_FOLDER/$1.conf"
-  fi
+  if [[ -n $2 ]]; then write_file "$1" 0644 <<<"$2"; else rm -f "$1"; fi
+}
+
+files_hash() {
+  # Some of them may be missing.
+  { cat "${CONFIG_FILES[@]}" 2>/dev/null || true; } | sha256sum
+}
+
+# undo: the end of a run whose configuration, or removal of nodes, was refused. The former files are put back, slurmctld runs
+# with them, and the nodes that stay take jobs again.
+undo() {
+  trap - ERR
+  set +e
+  local index node
+  for index in "${!FORMER[@]}"; do write_config "${CONFIG_FILES[$index]}" "${FORMER[$index]}"; done
+  # It may have taken the new ones all the same, or have stopped.
+  [[ -z ${FORMER[0]} ]] || { answers && [[ $(cat "$STATE_DIR/config.loaded" 2>/dev/null) == "$(files_hash)" ]]; } ||
+    (load && poll "$PING_DEADLINE" answers) ||
+    note "slurmctld does not run with the former configuration; see: journalctl -u slurmctld"
+  # In a subshell: one that cannot be asked keeps no other from its jobs.
+  for node in "${REMOVING[@]}"; do (release "$node"); done
 }
 
 # load: a running slurmctld reads changed files itself and passes them on; jobs and daemons go on. Only another key or
 # package needs a restart.
 load() {
   local files
-  # Some of them may be missing.
-  files=$({ cat "${CONFIG_FILES[@]}" 2>/dev/null || true; } | sha256sum)
+  files=$(files_hash)
   if systemctl is-active --quiet slurmctld && [[ $(cat "$STATE_DIR/config.loaded" 2>/dev/null) != "$files" ]]; then
     rm -f "$STATE_DIR/config.loaded"
     timeout 60 scontrol reconfigure >&2 ||
-      die "slurmctld refuses the new configuration and runs on with the old one: $(last_lines slurmctld)" \
+      die "slurmctld refuses the new configuration and runs on with the former one, which was put back: $(last_lines slurmctld)" \
         "see the log above; fix the configuration and retry"
   fi
   start_unit slurmctld "$(sha256sum "$SLURM_KEY") $(slurm_version slurmctld)"
@@ -75,14 +109,15 @@ load() {
 
 # drain_removed: nodes that are no longer configured start no new job, and their jobs are waited for, or refused.
 drain_removed() {
-  local node removed
+  local node removed before
   [[ -e $SLURM_FOLDER/slurm.conf ]] && answers || return 0
   removed=$(comm -13 <(payload slurm_conf | node_names) <(node_names <"$SLURM_FOLDER/slurm.conf"))
   for node in $removed; do
-    scontrol update "nodename=$node" state=drain "reason=$DRAIN_REASON" ||
-      die "$node cannot be drained" "see: scontrol show node $node"
+    before=$(drain_of "$node")
+    drain "$node" "$DRAIN_REASON"
+    [[ $(drain_of "$node") == "$before" && $before != "$DRAIN_REASON "* ]] || REMOVING+=("$node")
   done
-  for node in $removed; do await_jobs "$node" "$removed"; done
+  for node in $removed; do await_jobs "$node"; done
 }
 
 node_names() {
@@ -90,15 +125,14 @@ node_names() {
 }
 
 await_jobs() {
-  local node=$1 removed=$2 seconds=$DRAIN_SECONDS fix="set removal.running_jobs: wait, or cancel them"
+  local node=$1 seconds=$DRAIN_SECONDS fix="set removal.running_jobs: wait, or cancel them"
   [[ $RUNNING_JOBS == wait ]] || seconds=0
   [[ $RUNNING_JOBS != wait ]] || fix="raise removal.timeout_seconds, or cancel them"
   [[ -z $(jobs_on "$node") ]] || note "$node: waiting for jobs $(jobs_on "$node")"
   poll "$seconds" idle "$node" || {
     local jobs
     jobs=$(jobs_on "$node")
-    for node in $removed; do scontrol update "nodename=$node" state=resume || true; done
-    die "$1 is no longer configured, and jobs $jobs run on it; it stays" "$fix: scancel ${jobs//,/ }"
+    die "$node is no longer configured, and jobs $jobs run on it; it stays" "$fix: scancel ${jobs//,/ }"
   }
 }
 
@@ -110,25 +144,82 @@ idle() {
   [[ -z $(jobs_on "$1") ]]
 }
 
-# apply_quarantine: drains what the configuration puts in quarantine, and ends only quarantines of busbar's.
+# apply_quarantine: drains what the configuration puts in quarantine, and ends what is left of busbar's other drains.
 apply_quarantine() {
   local node reason wanted
   wanted=$(payload quarantine)
   while read -r node reason; do
-    [[ -n $node ]] || continue
-    [[ $(node_reason "$node") == "$QUARANTINE_REASON $reason "* ]] ||
-      scontrol update "nodename=$node" state=drain "reason=$QUARANTINE_REASON $reason" ||
-      die "$node cannot be drained" "see: scontrol show node $node"
+    [[ -z $node ]] || drain "$node" "$QUARANTINE_REASON $reason"
   done <<<"$wanted"
-  for node in $(node_names <"$SLURM_FOLDER/slurm.conf"); do
-    [[ $(node_reason "$node") == "$QUARANTINE_REASON"* ]] || continue
-    grep -q "^$node " <<<"$wanted" || scontrol update "nodename=$node" state=resume ||
-      note "$node could not be resumed; see: scontrol show node $node"
+  for node in $(cut -d ' ' -f 1 "$DRAINS" 2>/dev/null || true); do
+    grep -q "^$node " <<<"$wanted" || release "$node"
   done
 }
 
-node_reason() {
-  field Reason "$(scontrol --oneliner show node "$1" 2>/dev/null || true)"
+# drain NODE REASON: no job starts there. A drain that somebody else has set stays, with its reason.
+drain() {
+  local node=$1 wanted=$2 text
+  read_node "$node"
+  text=${REASON% \[*}
+  if [[ $STATE == *@(DRAIN|FAIL)* ]]; then
+    # One of a run that was killed before it could note it.
+    [[ $text != "$wanted" || -n $(drain_of "$node") ]] || set_drain_of "$node" "$REASON"
+    is_ours "$node" || {
+      note "$node is drained already, and stays so: $REASON"
+      return 0
+    }
+    # A node that is removed stays in its quarantine: the removal may be refused.
+    [[ $wanted == "$QUARANTINE_REASON"* && $text == "busbar: "* && $text != "$wanted"?(" : "*) ]] || return 0
+  elif [[ $STATE == DOWN* && -n $REASON && ${REASON##* [} != slurm@* ]]; then
+    # Somebody has set it down, which the next start of its slurmd would end (ReturnToService).
+    wanted=$text
+  elif [[ -z $STATE ]]; then
+    return 0
+  fi
+  scontrol update "nodename=$node" state=drain "reason=$wanted" ||
+    die "$node cannot be drained" "see: scontrol show node $node"
+  read_node "$node"
+  set_drain_of "$node" "$REASON"
+}
+
+# release NODE: ends busbar's drain of it, and no other.
+release() {
+  read_node "$1"
+  if [[ $STATE == *DRAIN* ]] && ! is_ours "$1"; then
+    note "$1 stays drained: $REASON"
+  elif [[ $STATE == *DRAIN* ]]; then
+    scontrol update "nodename=$1" state=undrain || {
+      note "$1 could not be resumed; see: scontrol show node $1"
+      return 0
+    }
+  fi
+  set_drain_of "$1" ""
+}
+
+# read_node NODE: sets STATE (empty for a node that slurmctld does not know) and REASON, with its [USER@TIME]. A reason stays
+# with a node after its drain has ended.
+read_node() {
+  local found
+  found=$(TZ=UTC timeout 10 scontrol show node "$1" 2>&1) || [[ $found == *"not found"* ]] ||
+    die "slurmctld does not tell the state of $1: $found" "see: scontrol show node $1"
+  STATE=$(sed -n 's/^ *State=\([^ ]*\).*/\1/p' <<<"$found")
+  REASON=$(sed -n 's/^ *Reason=//p' <<<"$found")
+}
+
+# is_ours NODE: whether the reason that read_node found is the one that busbar has set. slurmctld adds its words to it.
+is_ours() {
+  local ours
+  ours=$(drain_of "$1")
+  [[ -n $ours && ($REASON == "$ours" || ($REASON == "${ours% \[*} : "* && ${REASON##* [} == slurm@*)) ]]
+}
+
+# drain_of NODE, set_drain_of NODE REASON: its line in DRAINS; none with an empty reason.
+drain_of() {
+  sed -n "s/^$1 //p" "$DRAINS" 2>/dev/null || true
+}
+
+set_drain_of() {
+  { grep -v "^$1 " "$DRAINS" 2>/dev/null || true; [[ -z $2 ]] || printf '%s %s\n' "$1" "$2"; } | write_file "$DRAINS" 0600
 }
 
 remove_controller() {

@@ -37,11 +37,12 @@ good_rails() {
 }
 
 main() {
-  local reason
+  local reason node
   reason=$(health_reason)
   [[ -n $reason ]] || exit 0
-  # Whoever has drained it already keeps the reason.
-  [[ $(scontrol --oneliner show node "$HEALTH_NODE" 2>/dev/null) == *" Reason="* ]] ||
+  # Whoever has drained it already keeps the reason. One without a drain is that of an earlier drain.
+  node=$(scontrol --oneliner show node "$HEALTH_NODE" 2>/dev/null) || exit 1
+  [[ $node == *" State="*([^ ])@(DRAIN|FAIL|DOWN)* ]] ||
     scontrol update "nodename=$HEALTH_NODE" state=drain "reason=busbar health: $reason"
   exit 1
 }

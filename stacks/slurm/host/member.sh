@@ -64,7 +64,7 @@ node_field() {
 # ended once, as after a repair, and comes back where it is not repaired. A drain by anyone else stays.
 await_ready() {
   local reason state
-  [[ $(node_field Reason) != *"[slurm@"* || $(node_field State) != *DRAIN* ]] ||
+  ! drained_by_slurm "$(node_field Reason)" || [[ $(node_field State) != *DRAIN* ]] ||
     scontrol update "nodename=$NODE_NAME" state=resume 2>/dev/null || true
   poll "$READY_DEADLINE" is_settled || true
   state=$(node_field State) reason=$(node_field Reason)
@@ -75,8 +75,11 @@ await_ready() {
       die "the node is $state${reason:+: $reason}; slurmd: $(last_lines slurmd)" \
         "check port 6818 of this host and the clocks; journalctl -u slurmd" ;;
     *DRAIN*)
-      if [[ $reason == *"[slurm@"* || $reason == "busbar health:"* ]]; then
+      if drained_by_slurm "$reason"; then
         die "the node is $state: $reason; slurmd: $(last_lines slurmd)" "repair what the reason names, and retry"
+      elif [[ $reason == "busbar health:"* || (${reason##* [} == slurm@* && $reason != *" : Not responding ["*) ]]; then
+        die "the node is $state: $reason; slurmd: $(last_lines slurmd)" \
+          "repair what the reason names; then $HEALTH_PROGRAM && scontrol update nodename=$NODE_NAME state=resume"
       fi
       note "the node is $state, and stays so: $reason"
       ;;

@@ -174,3 +174,9 @@ remove_unit() {
 field() {
   sed -nE "s/^(.* )?$1=//p" <<<"$2" | sed -E 's/ [A-Za-z:/]+=.*//'
 }
+
+# drained_by_slurm REASON: whether it is slurmctld's own. slurmctld adds its words to a reason that is there already ("new fan : Not
+# responding [slurm@...]" of a node that a person has drained), so it must also begin with words of slurmctld's.
+drained_by_slurm() {
+  [[ ${1##* [} == slurm@* && $1 == @(gres/|Low |Not responding|Node unexpectedly rebooted|Kill task failed|Prolog error|Epilog error|Duplicate jobid|batch job complete failure)* ]]
+}

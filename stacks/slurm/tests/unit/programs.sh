@@ -41,19 +41,69 @@ more-dpkg-query() {
   for file in "$STATE"/version.*; do [[ ! -e $file ]] || echo "${file#*/version.} installed"; done
 }
 
+accepted() { ! grep -qs -e MaxJobCuont -e refused "$ROOT"/etc/slurm/*.conf; }
+
 more-systemctl() {
   case $* in
     "mask "*) : >"$STATE/masked.${*: -1}" ;;
     "unmask "*) real rm -f "$STATE/masked.${*: -1}" ;;
+    *"start slurmctld")
+      if ! accepted; then
+        record systemctl "$@"
+        real rm -f "$STATE/active.slurmctld"
+        return 1
+      fi
+      ;;
   esac
   systemctl "$@"
 }
 
+# No command of Slurm works with a slurm.conf that it cannot read. slurmctld takes no file with "refused" in it.
+readable() {
+  ! grep -qs MaxJobCuont "${SLURM_CONF:-$ROOT/etc/slurm/slurm.conf}" || {
+    echo "scontrol: error: _parse_next_key: Parsing error at unrecognized key: MaxJobCuont" >&2
+    return 1
+  }
+}
+
+# As Slurm 24.11: an update by root is known by its time, another reason takes the place of the one before, and a reason stays
+# after the drain.
+node_updated() {
+  local name=$1 file=$STATE/slurm.$1 change state reason
+  state=$(node_state "$name") reason=$(sed -n 2p "$file" 2>/dev/null || true)
+  for change; do
+    case $change in
+      state=drain) state=${state%+DRAIN}+DRAIN ;;
+      state=undrain) state=${state%+DRAIN} ;;
+      state=resume) state=IDLE ;;
+      reason=*)
+        echo >>"$STATE/clock"
+        reason="${change#reason=} [root@$(wc -l <"$STATE/clock")]"
+        ;;
+    esac
+  done
+  printf '%s\n%s\n' "$state" "$reason" >"$file"
+}
+node_state() { head -n 1 "$STATE/slurm.$1" 2>/dev/null || echo IDLE; }
+
 more-scontrol() {
+  readable || return
   case $* in
     ping) [[ ! -e $STATE/active.slurmctld && ! -e $STATE/active.slurmd && ! -e $STATE/active.sackd ]] || echo "Slurmctld(primary) at ctl is UP" ;;
-    *"show node"*) state "node.$4" ;;
-    *) record scontrol "$@" ;;
+    "show hostnames "*) ;;
+    reconfigure) record scontrol "$@" && accepted ;;
+    "--oneliner show node "*)
+      if [[ -e $STATE/node.$4 ]]; then state "node.$4"; else more-scontrol show node "$4" | tr -s '\n ' ' '; fi
+      ;;
+    "show node "*)
+      if ! grep -q "^NodeName=$3 " "$ROOT/etc/slurm/slurm.conf"; then echo "Node $3 not found" && return 1; fi
+      printf 'NodeName=%s CPUTot=1\n   State=%s ThreadsPerCore=1\n   \n' "$3" "$(node_state "$3")"
+      sed -n '2s/^./   Reason=&/p' "$STATE/slurm.$3" 2>/dev/null || true
+      ;;
+    *)
+      record scontrol "$@"
+      [[ $* != "update nodename="* ]] || node_updated "${2#nodename=}" "${@:3}"
+      ;;
   esac
 }
 more-squeue() { if [[ $* == *"-t running,completing,suspended "* ]]; then state jobs; fi; }

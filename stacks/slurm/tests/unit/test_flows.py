@@ -95,6 +95,7 @@ SQL = [
     "GRANT ALL ON slurm_acct_db.* TO 'slurm'@'localhost';",
 ]
 CONFIGS = [f"/etc/slurm/{name}.conf" for name in ("slurm", "cgroup", "gres", "topology")]
+CHECKED = [f"{verb} /var/lib/busbar/slurm.conf.new" for verb in ("write", "rm")]
 RECORDED = "write /var/lib/busbar/applied.sha256"
 RECONFIGURED = "scontrol reconfigure"
 
@@ -118,6 +119,7 @@ def test_a_controller_is_installed_in_slurm_s_order_and_recorded_last(host: Host
         *written("/etc/slurm/slurmdbd.conf"),
         *starts("slurmdbd"),
         *packages(*installed("slurmctld"), *installed("slurm-client")),
+        *CHECKED,
         folders("/var/lib/slurm/slurmctld"),
         *unchanged(KEY),
         *(f"write {path}" for path in CONFIGS),
@@ -160,6 +162,108 @@ def test_another_configuration_drains_removed_nodes_before_slurmctld_reads_it(ho
     assert "touch /var/lib/busbar/mariadb.created" not in changed, "a MariaDB that was there is not busbar's"
 
 
+def set_node(host: Host, name: str, state: str, reason: str) -> None:
+    """What Slurm says of a node, as others have left it."""
+    host.state(f"slurm.{name}", f"{state}\n{reason}\n")
+
+
+def node(host: Host, name: str) -> tuple[str, str]:
+    """The state of a node, and its reason without the time."""
+    state, reason = (host.root / f"state/slurm.{name}").read_text().splitlines()
+    return state, reason.rpartition(" [")[0]
+
+
+BY_ADA = "IDLE+DRAIN", "new fan [ada@2026-11-24T06:00:00]"
+ADA_S = "IDLE+DRAIN", "new fan"
+FREE = "IDLE"
+QUARANTINE = "gpu-1 RMA 7\ngpu-2 RMA 8\n"
+OURS = "busbar: quarantine: RMA 7"
+
+
+def test_a_drain_of_others_keeps_its_reason_in_a_quarantine_and_outlives_it(host: Host) -> None:
+    controls(host)
+    set_node(host, "gpu-2", *BY_ADA)
+    controls(host, quarantine=QUARANTINE)
+    assert (node(host, "gpu-1"), node(host, "gpu-2")) == (("IDLE+DRAIN", OURS), ADA_S)
+    assert any("gpu-2 is drained already, and stays so: new fan [ada@" in line for line in host.said)
+    controls(host)
+    assert (node(host, "gpu-1")[0], node(host, "gpu-2")) == (FREE, ADA_S)
+
+
+@pytest.mark.parametrize(
+    "reason",
+    ["new fan", "busbar: quarantine: ask ada first", "busbar: removed", OURS, f"{OURS} : Not responding"],
+)
+def test_a_quarantine_that_others_have_drained_again_is_theirs(host: Host, reason: str) -> None:
+    controls(host, quarantine=QUARANTINE)
+    set_node(host, "gpu-1", "IDLE+DRAIN", f"{reason} [root@2026-11-24T06:00:00]")
+    controls(host)
+    assert node(host, "gpu-1") == ("IDLE+DRAIN", reason)
+    assert node(host, "gpu-2")[0] == FREE
+    controls(host)
+    assert node(host, "gpu-1") == ("IDLE+DRAIN", reason)
+
+
+def test_a_reason_that_looks_like_busbar_s_is_no_quarantine(host: Host) -> None:
+    controls(host)
+    set_node(host, "gpu-1", "IDLE+DRAIN", "busbar: quarantine: ask ada first [root@2026-11-24T06:00:00]")
+    controls(host)
+    assert node(host, "gpu-1") == ("IDLE+DRAIN", "busbar: quarantine: ask ada first")
+
+
+def test_a_quarantine_ends_where_its_host_was_off_meanwhile(host: Host) -> None:
+    controls(host, quarantine=QUARANTINE)
+    set_node(host, "gpu-1", "DOWN+DRAIN", f"{OURS} : Not responding [slurm@2026-11-24T06:00:00]")
+    assert not only(controls(host, quarantine=QUARANTINE), "scontrol"), "it is in quarantine still"
+    set_node(host, "gpu-1", "IDLE+DRAIN", f"{OURS} : Not responding [slurm@2026-11-24T06:00:00]")
+    controls(host)
+    assert node(host, "gpu-1")[0] == FREE
+
+
+def test_a_second_quarantine_for_the_same_reason_drains_again(host: Host) -> None:
+    for _ in range(2):
+        controls(host, quarantine=QUARANTINE)
+        assert node(host, "gpu-1") == ("IDLE+DRAIN", OURS)
+        controls(host)
+        assert node(host, "gpu-1")[0] == FREE
+
+
+def test_a_quarantine_for_another_reason_says_so(host: Host) -> None:
+    controls(host, quarantine=QUARANTINE)
+    controls(host, quarantine="gpu-1 in repair\n")
+    assert node(host, "gpu-1") == ("IDLE+DRAIN", "busbar: quarantine: in repair")
+
+
+def test_a_node_that_others_have_set_down_is_so_after_its_quarantine_for_their_reason(host: Host) -> None:
+    controls(host)
+    set_node(host, "gpu-1", "DOWN", "no power [ada@2026-11-24T06:00:00]")
+    set_node(host, "gpu-2", "DOWN", "Not responding [slurm@2026-11-24T06:00:00]")
+    for _ in range(2):
+        controls(host, quarantine=QUARANTINE)
+        assert node(host, "gpu-1") == ("DOWN+DRAIN", "no power")
+        assert node(host, "gpu-2") == ("DOWN+DRAIN", "busbar: quarantine: RMA 8")
+    controls(host)
+    assert node(host, "gpu-1") == ("DOWN", "no power")
+
+
+def test_a_refused_removal_ends_its_own_drains_only(host: Host) -> None:
+    three = f"{NODES}NodeName=gpu-3 CPUs=1\nNodeName=gpu-4 CPUs=1\n"
+    controls(host, slurm_conf=three, quarantine="gpu-3 RMA 7\n")
+    set_node(host, "gpu-2", *BY_ADA)
+    host.state("jobs", "7\n")
+    refused(host, "nothing", slurm_conf="NodeName=gpu-1 CPUs=1\n")
+    assert [node(host, f"gpu-{number}") for number in (2, 3)] == [ADA_S, ("IDLE+DRAIN", OURS)]
+    assert node(host, "gpu-4")[0] == FREE
+
+
+def test_a_removal_that_was_killed_leaves_no_drain_of_a_node_that_stays(host: Host) -> None:
+    controls(host)
+    set_node(host, "gpu-2", "IDLE+DRAIN", "busbar: removed [root@2026-11-24T06:00:00]")
+    host.write("var/lib/busbar/drains", "gpu-2 busbar: removed [root@2026-11-24T06:00:00]\n")
+    controls(host)
+    assert node(host, "gpu-2")[0] == FREE
+
+
 @pytest.mark.parametrize("jobs", ["7"])
 def test_a_node_with_jobs_stays_in_the_configuration(host: Host, jobs: str) -> None:
     controls(host)
@@ -171,12 +275,59 @@ def test_a_node_with_jobs_stays_in_the_configuration(host: Host, jobs: str) -> N
 
 def test_a_configuration_that_slurmctld_refuses_is_an_error_until_it_is_read(host: Host) -> None:
     controls(host)
-    said = refused(host, "scontrol reconfigure", cgroup_conf="new")
-    assert "slurmctld refuses the new configuration and runs on with the old one" in said
+    refused(host, "nothing", cgroup_conf="refused")
     assert RECORDED not in host.steps
-    assert RECONFIGURED in controls(host), "it may have taken the new one all the same"
+    assert host.steps.count(RECONFIGURED) == 2, "it may have taken the new one all the same"
+    assert RECONFIGURED not in controls(host)
     assert RECONFIGURED in controls(host, cgroup_conf="new")
     assert RECONFIGURED not in controls(host, cgroup_conf="new")
+
+
+UNREADABLE = {"slurm_conf": "NodeName=gpu-1 CPUs=1\nMaxJobCuont=5\n"}
+
+
+def configuration(host: Host) -> dict[str, str]:
+    return {path.name: path.read_text() for path in (host.root / "etc/slurm").glob("*.conf")}
+
+
+def test_a_slurm_conf_that_slurm_cannot_read_changes_no_file_and_no_node(host: Host) -> None:
+    controls(host, users="user ada 5001\n")
+    before = configuration(host)
+    said = refused(host, "nothing", **UNREADABLE, slurmdbd_conf="")
+    assert "Slurm refuses the new slurm.conf" in said and "unrecognized key: MaxJobCuont" in said
+    assert configuration(host) == before
+    assert not only(host.steps, "scontrol", "systemctl disable", "userdel")
+
+
+def test_a_slurm_conf_that_slurm_cannot_read_is_not_left_on_a_new_host(host: Host) -> None:
+    refused(host, "nothing", **UNREADABLE)
+    assert not (host.root / "etc/slurm/slurm.conf").exists()
+
+
+def test_files_that_slurmctld_refuses_give_way_to_the_former_and_removed_nodes_stay(host: Host) -> None:
+    controls(host, users="user ada 5001\n", cgroup_conf="")
+    before = configuration(host)
+    new = {"slurm_conf": "NodeName=gpu-1 CPUs=1\n", "topology_conf": ""}
+    said = refused(host, "nothing", **{**new, "cgroup_conf": "refused"})
+    assert "slurmctld refuses the new configuration and runs on with the former one" in said
+    assert configuration(host) == before
+    assert node(host, "gpu-2")[0] == FREE
+    assert not only(host.steps, "userdel")
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_slurmctld_runs_with_the_former_files_where_it_does_not_with_the_new(
+    host: Host, stopped: bool
+) -> None:
+    controls(host)
+    before = configuration(host)
+    if stopped:
+        (host.root / "state/active.slurmctld").unlink()
+    refused(host, "nothing", gres_conf="refused")
+    assert configuration(host) == before
+    starts = "systemctl start slurmctld"
+    assert only(host.steps, RECONFIGURED, starts) == [starts if stopped else RECONFIGURED] * 2
+    assert (host.root / "state/active.slurmctld").exists()
 
 
 def test_another_key_restarts_both_daemons_and_one_that_does_not_start_is_tried_again(host: Host) -> None:
@@ -189,12 +340,12 @@ def test_another_key_restarts_both_daemons_and_one_that_does_not_start_is_tried_
 
 def test_accounting_that_is_switched_off_stops_and_keeps_its_data(host: Host) -> None:
     controls(host)
-    steps = controls(host, slurmdbd_conf="")
-    assert steps[1:5] == [
+    steps = controls(host, slurmdbd_conf="", slurm_conf=f"{NODES}AccountingStorageType=none\n")
+    assert steps[steps.index(RECONFIGURED) + 1 : -1] == [
+        "systemctl enable -q slurmctld",
         "systemctl disable --now slurmdbd",
         "rm /etc/slurm/slurmdbd.conf",
         "rm /var/lib/busbar/slurmdbd.started",
-        *packages()[:1],
     ]
     assert not [step for step in steps if "DROP" in step or "purge" in step]
 

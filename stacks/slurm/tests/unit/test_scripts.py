@@ -76,6 +76,21 @@ await_ready && echo ready
     [
         ("IDLE", "", 8, "ready"),
         ("IDLE+DRAIN", "maintenance [bob@2026]", 8, "ready"),
+        ("IDLE+DRAIN", "new fan : Not responding [slurm@2026]", 8, "ready"),
+        ("IDLE+DRAIN", "Low on fans, see [slurm@site] [bob@2026]", 8, "ready"),
+        ("IDLE+DRAIN", "busbar: quarantine: RMA : Not responding [slurm@2026]", 8, "ready"),
+        (
+            "IDLE+DRAIN",
+            "new fan : gres/gpu count reported lower [slurm@2026]",
+            8,
+            "the node is IDLE+DRAIN: new fan : gres/gpu count reported lower",
+        ),
+        (
+            "IDLE+DRAIN",
+            "busbar health: 1 of 2 GPUs : Not responding [slurm@2026]",
+            8,
+            "slurm-health && scontrol update nodename=gpu-1 state=resume",
+        ),
         ("IDLE+DRAIN", "busbar: quarantine: RMA [root@2026]", 8, "ready"),
         ("IDLE", "", 7, "the node has 7 GPUs in Slurm, expected 8"),
         ("", "", 0, "slurmctld does not know gpu-1 or does not answer: no key"),
@@ -106,7 +121,7 @@ def test_a_node_that_is_not_ready_is_named_with_its_own_reason(
     assert said in done.stdout + done.stderr
     assert ("ready" in done.stdout) == (said == "ready")
     resumed = "update nodename=gpu-1 state=resume" in done.stdout
-    assert resumed == ("DRAIN" in state and "[slurm@" in reason)
+    assert resumed == reason.startswith("gres/")
 
 
 def test_nodes_are_the_names_of_slurm_conf() -> None:
@@ -114,9 +129,11 @@ def test_nodes_are_the_names_of_slurm_conf() -> None:
     assert output("slurm/controller", 'node_names <<<"$1"', text) == "a\nb\n"
 
 
+REFUSED = "b is no longer configured, and jobs 7 run on it; it stays. Fix: set removal.running_jobs: wait"
 DRAIN = """
-SLURM_FOLDER=$PWD; answers() { :; }; payload() { printf 'NodeName=a \\n'; }
-scontrol() { echo "scontrol $*"; }; squeue() { FOUND; }; RUNNING_JOBS=POLICY DRAIN_SECONDS=0
+SLURM_FOLDER=$PWD DRAINS=$PWD/drains; answers() { :; }; payload() { printf 'NodeName=a \\n'; }
+scontrol() { [[ $1 != show ]] || echo ' State=IDLE'; [[ $1 == show ]] || echo "scontrol $*"; }
+squeue() { FOUND; }; RUNNING_JOBS=POLICY DRAIN_SECONDS=0; timeout() { "${@:2}"; }
 printf 'NodeName=%s \\n' a b c >slurm.conf
 drain_removed
 """
@@ -126,12 +143,7 @@ drain_removed
     ("policy", "jobs", "status", "said"),
     [
         ("wait", "", 0, ""),
-        (
-            "refuse",
-            "echo 7",
-            1,
-            "b is no longer configured, and jobs 7 run on it; it stays. Fix: set removal.running_jobs: wait",
-        ),
+        ("refuse", "echo 7", 1, REFUSED),
         (
             "wait",
             "echo 7; echo 9",
@@ -146,9 +158,8 @@ def test_a_removed_node_is_drained_and_its_jobs_are_respected(
     call = DRAIN.replace("FOUND", jobs or ":").replace("POLICY", policy)
     done = run("slurm/controller", f"cd {tmp_path}; {call}")
     assert (done.returncode, said in done.stderr) == (status, True), done.stderr
-    changes = ["state=drain reason=busbar: removed"] + ["state=resume"] * bool(status)
     assert done.stdout.splitlines() == [
-        f"scontrol update nodename={node} {change}" for change in changes for node in ("b", "c")
+        f"scontrol update nodename={node} state=drain reason=busbar: removed" for node in ("b", "c")
     ]
 
 
@@ -225,31 +236,43 @@ def test_a_mount_hides_no_files_and_a_removal_keeps_those_of_others(tmp_path: Pa
     assert (tmp_path / "home" / "file").exists()
 
 
-QUARANTINE = """
-SLURM_FOLDER=$PWD; printf 'NodeName=%s \\n' a b c d e >slurm.conf
-payload() { printf 'a RMA 7\\nd new\\ne other\\n'; }
-node_reason() { case $1 in a) echo 'busbar: quarantine: RMA 7 [root@1]' ;;
-  [be]) echo 'busbar: quarantine: old [root@1]' ;; c) echo 'by bob [bob@1]' ;; esac; }
-scontrol() { echo "$*"; }
-apply_quarantine
-"""
+def reason_of(text: str) -> str:
+    prelude = 'timeout() { printf \'%s\\n\' "$TEXT"; }; read_node a; printf \'%s|%s\' "$STATE" "$REASON"'
+    return output("slurm/controller", prelude, TEXT=text)
 
 
-def test_quarantine_drains_and_releases_and_leaves_the_drains_of_others(tmp_path: Path) -> None:
-    assert output("slurm/controller", f"cd {tmp_path}; {QUARANTINE}").splitlines() == [
-        "update nodename=d state=drain reason=busbar: quarantine: new",
-        "update nodename=e state=drain reason=busbar: quarantine: other",
-        "update nodename=b state=resume",
-    ]
+def test_the_reason_of_a_node_is_its_whole_line() -> None:
+    shown = "NodeName=a CPUTot=1\n   State=IDLE+DRAIN ThreadsPerCore=1\n"
+    assert reason_of(shown) == "IDLE+DRAIN|"
+    assert (
+        reason_of(f"{shown}   Reason=fan x=3 State=y [ada@2026]\n") == "IDLE+DRAIN|fan x=3 State=y [ada@2026]"
+    )
 
 
 def test_nodes_of_several_partitions_are_listed_once() -> None:
-    text = 'a|idle|none\na|idle|none\nb|down*|Not "here"\n'
+    text = 'a|idle|root|none\na|idle|root|none\nb|down*|slurm|Not "here"\nc|drained|slurm|Low CPUs\n'
     found = json.loads("{" + output("slurm/job", 'node_list <<<"$1"', text) + "}")
     assert found == {
-        "a": {"state": "idle", "reason": ""},
-        "b": {"state": "down*", "reason": 'Not "here"'},
+        "a": {"state": "idle", "reason": "", "by": "root"},
+        "b": {"state": "down*", "reason": 'Not "here"', "by": "slurm"},
+        "c": {"state": "drained", "reason": "Low CPUs", "by": "slurmctld"},
     }
+
+
+@pytest.mark.parametrize(
+    ("reason", "by_slurm"),
+    [
+        ("gres/gpu count reported lower than configured (7 < 8) [slurm@2026-11-24T06:00:00]", True),
+        ("Not responding : Low RealMemory (reported:1 < 2) [slurm@2026-11-24T06:00:00]", True),
+        ("Low RealMemory [root@2026-11-24T06:00:00]", False),
+        ("Low noise [slurm@site] [root@2026-11-24T06:00:00]", False),
+        ("new fan : Not responding [slurm@2026-11-24T06:00:00]", False),
+        ("", False),
+    ],
+)
+def test_a_drain_is_slurms_own_where_its_reason_begins_with_slurms_words(reason: str, by_slurm: bool) -> None:
+    said = output("slurm/member", 'drained_by_slurm "$1" && echo yes || true', reason)
+    assert said == ("yes\n" if by_slurm else "")
 
 
 def test_a_log_is_read_from_an_offset(tmp_path: Path) -> None:
@@ -425,7 +448,7 @@ def program(**changes: str) -> str:
         "gpus": 'printf \'{"status":"ok","list":[\'; for n in {1..8}; do printf \'{"model":1},\'; done',
         "good_rails": "printf 8",
         "gdr": "printf true",
-        "scontrol": 'echo "$*"',
+        "scontrol": 'echo " State=IDLE $*"',
         **changes,
     }
     functions = "".join(f"{name}() {{ {body}; }}\n" for name, body in made.items())
@@ -459,11 +482,19 @@ def test_an_idle_node_with_less_than_its_pool_is_drained_with_the_reason(
         assert said.startswith("1 ")
 
 
-def test_a_drain_with_a_reason_is_left_as_it_is() -> None:
-    said = program(
-        good_rails="printf 0", scontrol="[[ $* != *update* ]] || echo drained; echo ' Reason=by bob'"
-    )
-    assert "drained" not in said
+@pytest.mark.parametrize(
+    ("shown", "drains"),
+    [
+        ("echo ' State=IDLE+DRAIN x Reason=by bob'", False),
+        ("echo ' State=DOWN x Reason=by bob'", False),
+        ("echo ' State=IDLE x Reason=an earlier DRAIN'", True),
+        ("echo ' State=IDLE x'", True),
+        ("return 1", False),
+    ],
+)
+def test_a_drain_of_others_is_left_as_it_is_and_one_that_has_ended_is_none(shown: str, drains: bool) -> None:
+    said = program(good_rails="printf 0", scontrol=f"[[ $* != *update* ]] || echo drains >&2; {shown}")
+    assert ("drains" in said) is drains
 
 
 def test_rails_are_the_active_ports_at_the_rate_that_are_not_ignored(tmp_path: Path) -> None:
