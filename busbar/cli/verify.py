@@ -50,15 +50,19 @@ def end(
     *,
     as_json: bool,
     command: str = "busbar verify",
+    resume: str = "busbar uncordon {stack} {name}",
 ) -> None:
-    """Print what was found; the command ends with 1 if that is anything. `rows`: each host and its role."""
+    """Print what was found; the command ends with 1 if that is anything. `rows`: each host and its role.
+
+    `resume`: what ends a drain of busbar's.
+    """
     from busbar.cli.output import print_text
     from busbar.operations import verify as operation
 
     if as_json:
         print_text(operation.as_json(stack, found))
     else:
-        _show(stack, rows, found, command)
+        _show(stack, rows, found, command, resume)
     if found:
         raise typer.Exit(1)
 
@@ -86,7 +90,9 @@ def _expected(cluster: Cluster) -> list[Operator]:
     return [operator for operator in known if getattr(cluster, operator.config_key).enabled]
 
 
-def _show(stack: str, rows: Sequence[tuple[str, str]], found: Sequence[Drift], command: str) -> None:
+def _show(
+    stack: str, rows: Sequence[tuple[str, str]], found: Sequence[Drift], command: str, resume: str
+) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -99,10 +105,12 @@ def _show(stack: str, rows: Sequence[tuple[str, str]], found: Sequence[Drift], c
             table.add_row(name, role, f"{'unknown: ' if each.kind == 'unknown' else ''}{each.what}")
     Console(highlight=False, soft_wrap=True).print(table)
     if found:
-        typer.echo(f"{counted(len(found), 'difference')}. Fix: {'; '.join(_fixes(stack, found, command))}")
+        typer.echo(
+            f"{counted(len(found), 'difference')}. Fix: {'; '.join(_fixes(stack, found, command, resume))}"
+        )
 
 
-def _fixes(stack: str, found: Sequence[Drift], command: str) -> Iterator[str]:
+def _fixes(stack: str, found: Sequence[Drift], command: str, resume: str) -> Iterator[str]:
     """What to do. A host that could not be verified, as one that does not answer, cannot be converged."""
     unknown = {each.host for each in found if each.kind == "unknown"}
     if drifted := {each.host for each in found if each.kind == "drift"} - unknown:
@@ -110,7 +118,7 @@ def _fixes(stack: str, found: Sequence[Drift], command: str) -> Iterator[str]:
     if foreign := {each.host for each in found if each.kind == "foreign"}:
         yield f"undo on {', '.join(sorted(foreign))} what somebody else has set, or leave it"
     for name in sorted({each.host for each in found if each.kind == "drained"}):
-        yield f"busbar uncordon {stack} {name} when its repair is done"
+        yield f"{resume.format(stack=stack, name=name)} when its repair is done"
     if unknown:
         names = ", ".join(sorted(unknown))
         yield f"repair what keeps {names} from being verified, then {command} {stack}"

@@ -39,7 +39,7 @@ class Drift:
     """One difference. `host` is a host's name, or "cluster".
 
     `kind` "unknown": it could not be verified; "foreign": somebody else's, which no update undoes;
-    "drained": by `busbar drain`, which no update undoes either.
+    "drained": by `busbar drain` or a health check, which no update undoes either.
     """
 
     host: str

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The job of a measurement, and what Slurm says of it and of its nodes. All but read and daemon run on the controller.
 #
-# VERB=nodes: facts {"nodes": {"NAME": {"state","reason"}}}.
+# VERB=nodes: facts {"nodes": {"NAME": {"state","reason","by"}}} (by: slurmctld where the reason is its own, else the user).
 # VERB=submit: JOB_NAME, PARTITION, NODES (comma-separated), COUNT, LOG; payload script. A job of this name that has not ended
 #   is not submitted again. Facts {"job_id"}.
 # VERB=status: JOB_ID; facts {"known","state","reason","batch_host","exit_code","restarts","submitted","nodes"} (nodes: why those
@@ -30,17 +30,18 @@ asked() {
 
 job_nodes() {
   local found
-  found=$(asked sinfo -h -N -o '%N|%T|%E' | sort -u)
+  found=$(asked sinfo -h -N -o '%N|%T|%u|%E' | sort -u)
   printf '{"nodes":{%s}}\n' "$(node_list <<<"$found")"
 }
 
-# node_list: lines "NAME|STATE|REASON" as members of an object.
+# node_list: lines "NAME|STATE|USER|REASON" as members of an object.
 node_list() {
-  local name state reason list="" seen=""
-  while IFS='|' read -r name state reason; do
+  local name state user reason list="" seen=""
+  while IFS='|' read -r name state user reason; do
     [[ -n $name && $seen != *" $name "* ]] || continue
     seen+=" $name "
-    list+="${list:+,}$(json "$name"):{\"state\":$(json "$state"),\"reason\":$(json "${reason/#none/}")}"
+    ! drained_by_slurm "$reason [$user@]" || user=slurmctld
+    list+="${list:+,}$(json "$name"):{\"state\":$(json "$state"),\"reason\":$(json "${reason/#none/}"),\"by\":$(json "$user")}"
   done
   printf '%s' "$list"
 }
@@ -66,7 +67,7 @@ job_status() {
     printf '{"known":false}\n'
     return
   }
-  nodes=$(sinfo -h -N -t down,drain,fail,no_respond -o '%N|%T|%E' 2>/dev/null | sort -u || true)
+  nodes=$(sinfo -h -N -t down,drain,fail,no_respond -o '%N|%T|%u|%E' 2>/dev/null | sort -u || true)
   printf '{"known":true,"state":%s,"reason":%s,"batch_host":%s' "$(json "$(field JobState "$line")")" \
     "$(json "$(field Reason "$line")")" "$(json "$(field BatchHost "$line")")"
   printf ',"exit_code":%s,"restarts":%s,"submitted":%s,"nodes":{%s}}\n' "$(json "$(field ExitCode "$line")")" \

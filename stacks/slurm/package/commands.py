@@ -123,7 +123,7 @@ def verify(
         found = asyncio.run(operation.verify(slurm, login_by(file, slurm.ssh, PROJECT)))
     roles = {slurm.hosts.controller.name: "controller"} | {host.name: "login" for host in slurm.hosts.login}
     rows = [(host.name, roles.get(host.name, "compute")) for host in hosts_of(slurm)]
-    end(file.stack, rows, found, as_json=as_json, command="busbar slurm verify")
+    end(file.stack, rows, found, as_json=as_json, command="busbar slurm verify", resume=operation.RESUME)
 
 
 def _open(stack: str, project: Path | None, invalid: int = 1) -> tuple[Slurm, StackFile]:

@@ -11,7 +11,16 @@ from busbar.operations.verify import Drift, verify_hosts
 from stacks.slurm.package.config import Slurm
 from stacks.slurm.package.measure import SCRIPT, SCRIPT_SECONDS
 from stacks.slurm.package.preflight import hosts_of
+from stacks.slurm.package.render import HEALTH_PROGRAM
 from stacks.slurm.package.status import why_unusable
+
+# Of host/health.sh; where the host is repaired this ends its drain, and only there.
+HEALTH_REASON = "busbar health:"
+RESUME = f"on {{name}}: {HEALTH_PROGRAM} && scontrol update nodename={{name}} state=resume"
+# Of host/controller.sh.
+UPDATE_REASONS = ("busbar: removed", "busbar: quarantine:")
+# Of host/job.sh: the node was drained by Slurm itself.
+SLURMCTLD = "slurmctld"
 
 
 async def verify(slurm: Slurm, login: Login) -> list[Drift]:
@@ -49,13 +58,26 @@ def units(slurm: Slurm, host: Host) -> tuple[str, ...]:
 
 
 def compare(slurm: Slurm, nodes: Mapping[str, Mapping[str, str]]) -> Iterator[Drift]:
-    """The nodes that start no jobs, but for those in quarantine. A drain is a person's: no update ends it."""
+    """The nodes that start no jobs, but for those in quarantine, and those in quarantine that start some."""
+    controller = slurm.hosts.controller.name
     for host in slurm.hosts.compute:
-        why = why_unusable(nodes.get(host.name))
-        if why.startswith("drain") and host.quarantine:
-            continue
-        if why.startswith("drain"):
-            resume = f"scontrol update nodename={host.name} state=resume"
-            yield Drift(host.name, f"its node is {why}: {resume}", "foreign")
+        found = nodes.get(host.name)
+        why = why_unusable(found)
+        if host.quarantine and not why:
+            yield Drift(controller, f"node {host.name} is in quarantine and not drained")
+        elif found and why.startswith("drain"):
+            if not host.quarantine:
+                yield _drain(controller, host.name, why, found)
         elif why:
             yield Drift(host.name, f"its node is {why}")
+
+
+def _drain(controller: str, name: str, why: str, found: Mapping[str, str]) -> Drift:
+    """Whose drain it is. No update ends one of a person, or of the health check."""
+    if found["reason"].startswith(HEALTH_REASON):
+        return Drift(name, f"its node is {why}", "drained")
+    if found["by"] == SLURMCTLD:
+        return Drift(name, f"its node is {why}")
+    if found["reason"].startswith(UPDATE_REASONS):
+        return Drift(controller, f"node {name} is {why}, and not in the configuration")
+    return Drift(name, f"its node is {why}: scontrol update nodename={name} state=resume", "foreign")

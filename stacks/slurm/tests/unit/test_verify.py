@@ -6,19 +6,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 import yaml
 from typer.testing import CliRunner
 
 from busbar.cli import build
+from busbar.cli.verify import end
 from busbar.operations.verify import Drift
-from stacks.slurm.package import verify
+from stacks.slurm.package import health, verify
 from stacks.slurm.package.config import KEY, PROJECT
 from stacks.slurm.package.preflight import hosts_of
 from stacks.slurm.tests.support import compute, configured, slurm
 from tests.unit.hosts.bash import output
 
-IDLE = {"state": "idle", "reason": ""}
-DRAINED = {"state": "drained", "reason": "by hand"}
+IDLE = {"state": "idle", "reason": "", "by": "root"}
+DRAINED = {"state": "drained", "reason": "by hand", "by": "root"}
 
 
 def found(*, quarantined: bool = False, **nodes: Any) -> list[Drift]:
@@ -31,7 +33,7 @@ def found(*, quarantined: bool = False, **nodes: Any) -> list[Drift]:
 
 
 def test_nodes_that_start_jobs_are_as_applied() -> None:
-    assert found() == [] and found(gpu_1={"state": "allocated", "reason": ""}) == []
+    assert found() == [] and found(gpu_1={**IDLE, "state": "allocated"}) == []
 
 
 def test_a_drain_is_somebody_s_and_its_command_is_named() -> None:
@@ -40,15 +42,45 @@ def test_a_drain_is_somebody_s_and_its_command_is_named() -> None:
     assert drift.what == "its node is drained: by hand: scontrol update nodename=gpu-2 state=resume"
 
 
+def test_a_drain_by_the_health_check_is_ended_where_it_passes(capsys: pytest.CaptureFixture[str]) -> None:
+    [drift] = drifts = found(gpu_2={**DRAINED, "reason": "busbar health: 7 of 8 GPUs"})
+    assert (drift.host, drift.kind) == ("gpu-2", "drained")
+    assert drift.what == "its node is drained: busbar health: 7 of 8 GPUs"
+    with pytest.raises(typer.Exit):
+        end("dev", [("gpu-2", "compute")], drifts, as_json=False, resume=verify.RESUME)
+    fix = capsys.readouterr().out.partition("Fix: ")[2].strip()
+    assert fix == (
+        "on gpu-2: /usr/local/lib/busbar/slurm-health && scontrol update nodename=gpu-2 state=resume"
+        " when its repair is done"
+    )
+    assert health.program(slurm(), hosts_of(slurm())[-1]).count(verify.HEALTH_REASON) == 1
+
+
+def test_a_drain_by_slurm_itself_is_ended_by_an_update() -> None:
+    [drift] = found(gpu_2={**DRAINED, "reason": "gres/gpu count reported lower", "by": "slurmctld"})
+    assert (drift.host, drift.kind) == ("gpu-2", "drift")
+    assert "resume" not in drift.what
+
+
+@pytest.mark.parametrize("reason", ["busbar: removed", "busbar: quarantine: RMA 7"])
+def test_what_an_update_left_drained_is_a_difference_of_the_controller(reason: str) -> None:
+    [drift] = found(gpu_2={**DRAINED, "reason": reason})
+    assert (drift.host, drift.kind) == ("ctl", "drift")
+    assert drift.what == f"node gpu-2 is drained: {reason}, and not in the configuration"
+
+
+def test_a_host_in_quarantine_whose_node_starts_jobs_is_a_difference_of_the_controller() -> None:
+    [drift] = found(quarantined=True)
+    assert (drift.host, drift.what) == ("ctl", "node gpu-1 is in quarantine and not drained")
+
+
 def test_a_drain_of_a_host_in_quarantine_is_expected_and_its_end_is_not() -> None:
     assert found(quarantined=True, gpu_1=DRAINED) == []
-    assert [each.host for each in found(quarantined=True, gpu_1={"state": "down*", "reason": "x"})] == [
-        "gpu-1"
-    ]
+    assert [each.host for each in found(quarantined=True, gpu_1={**DRAINED, "state": "down*"})] == ["gpu-1"]
 
 
 def test_a_node_that_is_down_or_not_known_differs() -> None:
-    [down] = found(gpu_1={"state": "down*", "reason": "Not responding"})
+    [down] = found(gpu_1={"state": "down*", "reason": "Not responding", "by": "slurmctld"})
     assert (down.what, down.kind) == ("its node is down*: Not responding", "drift")
     [unknown] = found(gpu_1=None)
     assert unknown.what == "its node is not known to Slurm"
