@@ -329,7 +329,8 @@ def check_across(spec: Spec, records: Mapping[str, HostRecord]) -> Iterator[Find
     yield from _unequal(
         ids,
         "uid:gid of slurm is",
-        "usermod -u and groupmod -g, or remove the user where no daemon runs as it",
+        "stop Slurm there, usermod -u and groupmod -g, chown -R slurm: /var/lib/slurm /var/log/slurm; "
+        "or remove the user where Slurm was never installed",
     )
     if spec.home_shared:
         homes = {name: found["home"] or "nothing" for name, found in known.items()}
