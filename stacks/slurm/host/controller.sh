@@ -162,8 +162,8 @@ drain() {
   read_node "$node"
   text=${REASON% \[*}
   if [[ $STATE == *@(DRAIN|FAIL)* ]]; then
-    # One of a run that was killed before it could note it.
-    [[ $text != "$wanted" || -n $(drain_of "$node") ]] || set_drain_of "$node" "$REASON"
+    # One of an earlier release, or of a run that was killed before it could note it.
+    [[ $text != "$wanted"?(" : Not responding") || -n $(drain_of "$node") ]] || set_drain_of "$node" "$REASON"
     is_ours "$node" || {
       note "$node is drained already, and stays so: $REASON"
       return 0

@@ -176,7 +176,7 @@ field() {
 }
 
 # drained_by_slurm REASON: whether it is slurmctld's own. slurmctld adds its words to a reason that is there already ("new fan : Not
-# responding [slurm@...]" of a node that a person has drained), so it must also begin with words of slurmctld's.
+# responding [slurm@...]" of a node that a person has drained), so it must also begin with its words (strings of Slurm 24.11.5).
 drained_by_slurm() {
   [[ ${1##* [} == slurm@* && $1 == @(gres/|Low |Not responding|Node unexpectedly rebooted|Kill task failed|Prolog error|Epilog error|Duplicate jobid|batch job complete failure)* ]]
 }

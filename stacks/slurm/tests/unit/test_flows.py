@@ -220,6 +220,15 @@ def test_a_quarantine_ends_where_its_host_was_off_meanwhile(host: Host) -> None:
     assert node(host, "gpu-1")[0] == FREE
 
 
+@pytest.mark.parametrize("meanwhile", ["", " : Not responding"])
+def test_a_quarantine_of_an_earlier_release_ends(host: Host, meanwhile: str) -> None:
+    controls(host)
+    set_node(host, "gpu-1", "IDLE+DRAIN", f"{OURS}{meanwhile} [slurm@2026-11-24T06:00:00]")
+    controls(host, quarantine=QUARANTINE)
+    controls(host)
+    assert node(host, "gpu-1")[0] == FREE
+
+
 def test_a_second_quarantine_for_the_same_reason_drains_again(host: Host) -> None:
     for _ in range(2):
         controls(host, quarantine=QUARANTINE)
