@@ -31,7 +31,8 @@ _FIXES = (
         texts.NO_VIRTUALENV,
         "`make venv` in the checkout creates the Python environment that Pulumi.yaml names.",
     ),
-    (texts.NO_PLUGIN, "`pulumi install` in the project folder installs the plugins."),
+    # Without the option it also rebuilds the Python environment, with any python3 on PATH.
+    (texts.NO_PLUGIN, "`pulumi install --no-dependencies` in the project folder installs the plugins."),
     (
         texts.UNREACHABLE,
         "`busbar preflight STACK` names the hosts that do not answer. If a machine is gone for good, "

@@ -98,3 +98,11 @@ def test_a_key_that_does_not_exist_stays_and_is_an_error_of_the_configuration(pr
     assert json.dumps(arrived) == '{"config": {"rateGbps": 1}, "colour": "red"}', (
         "a whole number is none with a point"
     )
+
+
+def test_the_plugin_has_an_environment_of_its_own() -> None:
+    """Pulumi rebuilds it with any python3 on PATH, from requirements.txt in the same folder."""
+    plugin = PROJECT / "plugin"
+    options = yaml.safe_load((plugin / "PulumiPlugin.yaml").read_text())["runtime"]["options"]
+    assert (plugin / options["virtualenv"]).resolve().parent == plugin
+    assert (plugin / "requirements.txt").is_file()

@@ -35,10 +35,11 @@ from busbar.components.engine.stack_outputs import INCOMPLETE, UNFINISHED
         ),
         ("worker-w-2: ssh: rejected: connect failed (No route to host)", "take it out of hosts"),
         ("error: ssh: handshake failed: ssh: host key mismatch", "busbar preflight STACK"),
+        ("error: no resource plugin 'pulumi-resource-command' found", "pulumi install --no-dependencies"),
     ],
     ids=[
         *("no passphrase", "wrong passphrase", "not logged in", "no state folder", "locked", "dead"),
-        *("dead behind a bastion", "key"),
+        *("dead behind a bastion", "key", "no plugin"),
     ],
 )
 def test_a_known_error_of_the_engine_is_shown_with_its_fix(stderr: str, fix: str) -> None:
