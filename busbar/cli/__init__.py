@@ -6,6 +6,7 @@ quickly and `busbar nccl` needs no package of the extra `stack`.
 
 from __future__ import annotations
 
+import errno
 import importlib
 import inspect
 import io
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from busbar.cli.output import INTERRUPTED, SOFTWARE, USAGE
+from busbar.cli.output import FAILED, INTERRUPTED, SOFTWARE, USAGE
 from busbar.cli.output import error as print_error
 from busbar.cli.stack.errors import missing_package
 
@@ -187,6 +188,9 @@ def _explain(error: Exception) -> tuple[str, int]:
         module = error.name.partition(".")[0]
         if module in STACK_MODULES:
             return missing_package(module), USAGE
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        where = error.filename or _origin(error)
+        return f"{error.strerror} for a file to write (at {where}). Fix: free space, then retry.", FAILED
     message = " ".join(str(error).split())[:300]
     return (
         f"internal: {type(error).__name__}{': ' if message else ''}{message} (at {_origin(error)}). "

@@ -159,7 +159,7 @@ def read_state(stack: str, project: Path) -> str:
 def _ask_pulumi(stack: str, project: Path, what: str, *question: str) -> str:
     import subprocess
 
-    from busbar.cli.stack.engine_texts import NO_OUTPUT
+    from busbar.cli.stack.engine_texts import NO_OUTPUT, UNREADABLE_STATE
 
     words = ["pulumi", *question, "--stack", stack, "--cwd", str(project)]
     try:
@@ -176,5 +176,7 @@ def _ask_pulumi(stack: str, project: Path, what: str, *question: str) -> str:
         fix = f"make `{' '.join(words)}` work (pulumi login, PULUMI_CONFIG_PASSPHRASE)"
         if NO_OUTPUT.search(problem):
             fix = f"busbar up {stack}: no update has written it yet"
+        if UNREADABLE_STATE.search(problem):
+            fix = f"busbar status {stack} --project {project} says how to repair it"
         raise SecretError(f"{what} of stack {stack} cannot be read: {problem}. Fix: {fix}")
     return done.stdout

@@ -115,6 +115,18 @@ def interrupted(engine: Engine) -> str:
     return engine.up()
 
 
+def damaged(name: str) -> Callable[[Engine], str]:
+    """An update with this file empty."""
+
+    def update(engine: Engine) -> str:
+        path = engine.folder / "state/.pulumi" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("")
+        return engine.up()
+
+    return update
+
+
 def without_virtualenv(engine: Engine) -> str:
     file = engine.folder / "Pulumi.yaml"
     file.write_text("name: tiny\nruntime: {name: python, options: {virtualenv: nowhere}}\n")
@@ -134,6 +146,8 @@ CASES: Mapping[str, Callable[[Engine], str]] = {
     "NO_PLUGIN": lambda engine: engine.up(MODE="plugin", PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION="true"),
     "LOCKED": locked,
     "LOCK_HOLDER": locked,
+    "TRUNCATED": damaged("locks/organization/tiny/dev/1.json.2.tmp"),
+    "UNREADABLE_STATE": damaged("stacks/tiny/dev.json"),
     "PENDING": interrupted,
     "PENDING_STEP": interrupted,
     "UPDATE_FAILED": lambda engine: engine.up(MODE="fail"),

@@ -21,6 +21,9 @@ NO_PLUGIN = re.compile(r"no resource plugin|could not find plugin")
 LOCKED = re.compile(r"currently locked by|Another update is currently in progress")
 LOCK_HOLDER = re.compile(r"created by \S+@(?P<host>\S+) \(pid (?P<pid>\d+)\) at (?P<since>\S+)")
 """One of a lock of a file backend."""
+TRUNCATED = re.compile(r"unexpected end of JSON input")
+"""A file of a file backend."""
+UNREADABLE_STATE = re.compile(r"failed to load checkpoint")
 
 # What it says of steps that an update did not end.
 PENDING = re.compile(r"pending operations from previous deployment")

@@ -10,8 +10,9 @@ from typing import TypeVar
 from pulumi import automation as auto
 
 from busbar.cli.stack.engine import WATCHER, Snapshot
-from busbar.cli.stack.engine_texts import LOCK_HOLDER, PENDING, PENDING_STEP
+from busbar.cli.stack.engine_texts import LOCK_HOLDER, PENDING, PENDING_STEP, TRUNCATED
 from busbar.cli.stack.errors import StackError
+from busbar.cli.stack.state_files import StateFiles
 from busbar.kube.wait import Deadline, Pending, SystemClock, TimedOut, wait_until
 
 # For so long the end of an engine is waited for whose busbar was killed.
@@ -23,8 +24,9 @@ Result = TypeVar("Result")
 def without_stale_lock(stack: auto.Stack, say: Callable[[str], None], update: Callable[[], Result]) -> Result:
     """Run `update`. If a dead process of this machine left the stack locked, unlock it and repeat.
 
-    An engine whose busbar was killed goes on: its end is waited for. Raises StackError if it does not end,
-    and ConcurrentUpdateError if another holder is alive, or on another machine.
+    An engine whose busbar was killed goes on: its end is waited for. An empty lock, as a full disk leaves it,
+    is removed. Raises StackError if the engine does not end, and ConcurrentUpdateError if another holder is
+    alive, or on another machine.
     """
     try:
         return update()
@@ -43,6 +45,15 @@ def without_stale_lock(stack: auto.Stack, say: Callable[[str], None], update: Ca
         say(f"removed the lock of an update that was killed (process {pids})")
         stack.cancel()
         return update()
+    except auto.CommandError as error:
+        if not TRUNCATED.search(str(error)) or not (files := StateFiles.of(stack.workspace, stack.name)):
+            raise
+        removed = files.remove_empty_locks()
+        for path in removed:
+            say(f"removed an empty lock: {path}")
+        if not removed:
+            raise
+        return without_stale_lock(stack, say, update)
 
 
 def _await_end(stack: str, pid: int, since: str, say: Callable[[str], None]) -> None:

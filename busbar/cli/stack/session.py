@@ -16,11 +16,13 @@ from busbar.cli.output import FAILED, INTERRUPTED, NO_TERMINAL, USAGE
 from busbar.cli.stack import keep
 from busbar.cli.stack.console import LastingConsole
 from busbar.cli.stack.engine import Engine
+from busbar.cli.stack.engine_texts import UNREADABLE_STATE
 from busbar.cli.stack.errors import StackError, fixes, reasons
 from busbar.cli.stack.interrupts import Interrupts
 from busbar.cli.stack.lock import operation_lock
 from busbar.cli.stack.recovery import without_stale_lock
 from busbar.cli.stack.rows import Rows
+from busbar.cli.stack.state_files import StateFiles
 from busbar.cli.stack.target import Target
 
 Result = TypeVar("Result")
@@ -55,9 +57,17 @@ class Session:
         self.title(f"error: {title or f'{self.command} failed'}", "bold red")
         for text in errors:
             self.say(text)
-        for fix in fixes(errors):
+        for fix in [*fixes(errors), *self._repairs(errors)]:
             self.say(f"Fix: {fix}")
         return FAILED
+
+    def _repairs(self, errors: Sequence[str]) -> list[str]:
+        if not any(map(UNREADABLE_STATE.search, errors)):
+            return []
+        workspace = auto.LocalWorkspace(work_dir=str(self.target.project), pulumi_command=self.engine)
+        files = StateFiles.of(workspace, self.target.name)
+        repair = files and files.repair()
+        return [repair] if repair else []
 
     def update(
         self, stack: auto.Stack, operation: Callable[..., Result], **options: Any

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import subprocess
@@ -204,6 +205,11 @@ def test_an_error_inside_a_capability_is_told_with_its_place(each: Capability) -
     with pytest.raises(AttributeError) as raised:
         each.register(None)  # type: ignore[arg-type]
     assert f"(at stacks/{each.name}/" in cli._explain(raised.value)[0]
+
+
+def test_a_full_disk_is_no_error_of_busbar() -> None:
+    text, code = cli._explain(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+    assert code == 1 and "No space left on device" in text and "internal" not in text
 
 
 def test_the_help_of_a_command_has_one_line_per_paragraph() -> None:

@@ -141,12 +141,18 @@ def test_a_secret_that_pulumi_does_not_give_is_named_with_the_reason(
     assert f"busbar:sshPrivateKey of stack prod cannot be read: {reason}. Fix:" in done.stderr
 
 
-def test_an_output_that_no_update_has_written_asks_for_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("said", "fix"),
+    [
+        ("current stack does not have output property 'kubeconfig'", "busbar up prod: no update"),
+        ("failed to load checkpoint: place 1: unexpected end of JSON input", "busbar status prod"),
+    ],
+)
+def test_an_output_that_the_state_does_not_give_names_the_next_command(
+    said: str, fix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = "error: current stack does not have output property 'kubeconfig'"
-    stack_with_secret_key(tmp_path, monkeypatch, f'echo "{said}" >&2; exit 1')
-    with pytest.raises(SecretError, match="Fix: busbar up prod: no update has written it yet"):
+    stack_with_secret_key(tmp_path, monkeypatch, f'echo "error: {said}" >&2; exit 1')
+    with pytest.raises(SecretError, match=f"Fix: {fix}"):
         kubeconfig_of(load_stack("prod", None)[0])
 
 
