@@ -94,7 +94,8 @@ def holders(api: Api, job: JsonObject) -> list[str]:
     nodes = (GpuNode.of(node, held) for node in api.list(NODES))
     chosen = hostnames(worker)
     busy = (
-        f"{node.node.name}: drained: {node.node.drained}. Fix: `busbar uncordon`, or put it in quarantine"
+        f"{node.node.name}: drained: {node.node.drained}. Fix: `busbar uncordon` when its repair is done, "
+        "or put it in quarantine"
         if node.node.drained
         else next(filter(None, (node.busy(name, units) for name, units in needs.items())), None)
         for node in nodes

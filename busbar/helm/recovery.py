@@ -160,6 +160,7 @@ def _refusal(record: Record, desired: DesiredRelease, difference: str) -> str:
         f"Helm release {desired.name} (chart {chart}) already exists in namespace {desired.namespace}: "
         f"{_described(record)}. It is not in this stack's state, and {difference}. It belongs to another "
         "tool, or to this stack with other settings before an interrupted update. No changes made. Fix: "
-        f"run `helm uninstall {desired.name} --namespace {desired.namespace}` and update again, or keep it "
-        f"and set {desired.disable_setting}"
+        f"keep it and set {desired.disable_setting}; or, if nothing needs it, run "
+        f"`helm uninstall {desired.name} --namespace {desired.namespace}`, which deletes it with the objects "
+        "of its CRDs, and update again"
     )

@@ -22,6 +22,8 @@ GRACE_SECONDS = 30
 # Until a script that goes on has said its facts.
 FACTS_SECONDS = 30
 RETRY_SECONDS = 3.0
+# sudo of a user for whom sudoers has `requiretty`.
+_REQUIRETTY = "must have a tty"
 
 Say = Callable[[str], None]
 
@@ -181,9 +183,12 @@ class Hosts:
         if done.exit_status != 0:
             reason = notes[-1] if notes else f"exit status {done.exit_status}, no output"
             if host.user != "root" and reason.startswith(("sudo:", "sudo-rs:")):
-                fix = f"echo '{host.user} ALL=(ALL) NOPASSWD: ALL' > /etc/sudoers.d/busbar, or log in as root"
-                what = f"{host.user} cannot use sudo without a password: {reason}"
-                raise ScriptError(what, host.name, fix)
+                needed, line = "a password", f"{host.user} ALL=(ALL) NOPASSWD: ALL"
+                if _REQUIRETTY in reason:
+                    # The last of two lines counts: the name is behind that of any other file.
+                    needed, line = "a terminal", f"Defaults:{host.user} !requiretty"
+                fix = f"echo '{line}' >> /etc/sudoers.d/zz-busbar, or log in as root"
+                raise ScriptError(f"{host.user} cannot use sudo without {needed}: {reason}", host.name, fix)
             reason = reason.removeprefix(f"busbar: {host.name}: ")
             raise ScriptError(f"{script} failed: {reason}", host.name)
         try:

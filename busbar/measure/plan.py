@@ -32,7 +32,8 @@ NO_MPIJOBS = (
     f"the API serves no MPIJobs of {mpijob.API_VERSION}. Fix: install the MPI Operator: kubectl apply "
     "--server-side -f https://raw.githubusercontent.com/kubeflow/mpi-operator/"
     f"v{MPI_OPERATOR_IMAGE.rpartition(':')[2]}/deploy/v2beta1/mpi-operator.yaml. Where the Training Operator "
-    "serves MPIJobs of v1, take them out of its --enable-scheme and delete the CRD mpijobs.kubeflow.org first"
+    "serves MPIJobs of v1, take them out of its --enable-scheme and delete the CRD mpijobs.kubeflow.org "
+    "first, which deletes every MPIJob of the cluster"
 )
 
 

@@ -60,8 +60,9 @@ async def plan(inventory: Inventory, login: Login) -> Plan:
     if provider != PROVIDER:
         raise KeyRotationError(
             f"k3s.server_args.secrets-encryption-provider is {provider!r}: `k3s secrets-encrypt prepare` "
-            f"supports {PROVIDER} only; no changes made. Fix: rotate by hand: "
-            "k3s secrets-encrypt rotate-keys, then restart K3s on every server"
+            f"supports {PROVIDER} only; no changes made. Fix: rotate by hand, after k3s etcd-snapshot save: "
+            "k3s secrets-encrypt rotate-keys on one server, then restart K3s on the others. Secrets that "
+            "those write before their restart are lost"
         )
     async with Hosts.open(login) as hosts:
 

@@ -122,7 +122,8 @@ async def _check_gone(hosts: Hosts, spec: HostRemoval, error: UnreachableError) 
         raise ScriptError(
             f"{spec.host.name}: {error.finding.what}; no other host of the cluster answers either "
             f"({_names(spec.others) or 'there is none'}), so it is not known to be gone. Fix: check "
-            "the network of this machine (VPN, bastion); if all machines are gone: `pulumi stack rm --force`"
+            "the network of this machine (VPN, bastion); if all machines are gone: `pulumi stack rm STACK "
+            "--force --preserve-config`, which forgets them and keeps the stack file"
         )
 
 

@@ -28,7 +28,8 @@ class Record:
     def __str__(self) -> str:
         return (
             f"could not be cleaned: {self.host} ({self.reason}, {self.time}). "
-            f"Fix: wipe the machine before it is used again, and remove {self.path}"
+            "Fix: before the machine is used again, uninstall it (docs/hosts.md, By hand) or wipe it; then "
+            f"remove {self.path}"
         )
 
 

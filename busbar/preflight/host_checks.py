@@ -183,7 +183,7 @@ def _leftovers(host: Host, report: Report) -> Iterator[Check]:
         if unit in active:
             yield error(
                 f"belongs to another Kubernetes cluster: {unit} is active",
-                f"remove that Kubernetes: systemctl stop {unit}",
+                f"use another host; or take it out of that cluster, then systemctl disable --now {unit}",
             )
     if host.role == "lb":
         if {"k3s", "k3s-agent"} & active:
@@ -209,7 +209,7 @@ def _leftovers(host: Host, report: Report) -> Iterator[Check]:
     if other in active:
         yield error(
             f"{other} is active, but the host is listed as a {host.role}",
-            f"list it in its actual role, or remove K3s: {other}-uninstall.sh",
+            f"list it in its actual role, or remove K3s with {other}-uninstall.sh (this deletes its data)",
         )
     foreign = unit in active and unit not in report.managed
     if foreign or (report.k3s_data and not report.managed and other not in active):

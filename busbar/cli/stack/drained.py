@@ -23,4 +23,6 @@ def lines(kubeconfig: Any, target: Target) -> list[str]:
     except ApiError as error:
         return [f"       drained  unknown: {error}"]
     fix = f"busbar uncordon {target.name}"
-    return [f"       drained  {name}: {why}; Fix: {fix} {name}" for name, why in names.items()]
+    return [
+        f"       drained  {name}: {why}; when its repair is done: {fix} {name}" for name, why in names.items()
+    ]

@@ -44,7 +44,7 @@ _FIXES = (
     ),
     (
         texts.LOCKED,
-        "wait until that update has ended. If its process is gone: `pulumi cancel`, then retry.",
+        "wait until that update has ended. If its process is gone: `pulumi cancel STACK`, then retry.",
     ),
 )
 

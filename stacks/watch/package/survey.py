@@ -57,7 +57,8 @@ def _foreign_crds(crds: list[JsonObject]) -> Iterator[str]:
     if foreign:
         yield (
             f"CRDs of {GROUP} that busbar did not install: {listed(foreign)}. Fix: if their operator runs, "
-            "set stack.mode: existing; if it is gone, delete them (kubectl delete crd ...)"
+            "set stack.mode: existing; if it is gone, delete them (kubectl delete crd ...), which deletes "
+            "every object of these kinds"
         )
 
 

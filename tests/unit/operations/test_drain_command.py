@@ -157,7 +157,7 @@ def test_status_names_drained_workers_and_a_cluster_that_does_not_answer(
     call("drain", "prod", "gpu-2", "--reason", "fan")
     [line] = drained.lines("kubeconfig", target)
     assert line.strip().startswith("drained  gpu-2: fan (by anna@ops, since 20")
-    assert line.endswith("Fix: busbar uncordon prod gpu-2")
+    assert line.endswith("when its repair is done: busbar uncordon prod gpu-2")
     cluster.failures = [unreachable()]
     assert drained.lines("kubeconfig", target) == ["       drained  unknown: GET /: connection refused"]
 

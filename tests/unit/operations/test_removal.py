@@ -131,8 +131,11 @@ def test_a_silence_of_an_earlier_update_does_not_count(monkeypatch: pytest.Monke
 @pytest.mark.usefixtures("gone")
 def test_a_host_is_not_gone_if_no_other_one_answers_either() -> None:
     worker, front = at(22, "w-1", "worker", address=GONE), at(22, "lb-1", "lb", address=GONE)
-    with pytest.raises(ScriptError, match=r"no other host of the cluster answers either \(lb-1\).*VPN"):
+    with pytest.raises(
+        ScriptError, match=r"no other host of the cluster answers either \(lb-1\).*VPN"
+    ) as raised:
         asyncio.run(removal.remove_host(spec(worker, front), lambda _: None))
+    assert "--preserve-config" in str(raised.value), "without it, the engine deletes the stack file"
 
 
 def test_a_host_that_refuses_the_key_is_alive_and_its_removal_fails() -> None:

@@ -205,6 +205,13 @@ def test_a_missing_sudo_right_is_told_with_its_cure(said: str, key_file: Path) -
     assert "NOPASSWD" in outcome.errors[0].fix
 
 
+def test_a_sudo_that_wants_a_terminal_is_not_told_to_allow_what_is_allowed(key_file: Path) -> None:
+    outcome = ask_one(failing("sudo: sorry, you must have a tty to run sudo\n"), key_file, user="ubuntu")
+    assert "ubuntu cannot use sudo without a terminal" in what(outcome)
+    fix = outcome.errors[0].fix
+    assert "Defaults:ubuntu !requiretty" in fix and "NOPASSWD" not in fix
+
+
 def test_a_host_that_hangs_ends_at_the_deadline(key_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(query, "SCRIPT_SECONDS", 1)
     monkeypatch.setattr(remote, "GRACE_SECONDS", 0)
