@@ -19,7 +19,7 @@ K3S_MAX_AUTH_FAILURES=8
 # k3s_refuse_other_role UNIT: a host is a server or a worker, never both.
 k3s_refuse_other_role() {
   ! systemctl is-active --quiet "$1" ||
-    die "$1 already runs on this host" "remove it (k3s-uninstall.sh or VERB=remove), or list the host once"
+    die "$1 already runs on this host" "list the host once; or remove it, which deletes its data: k3s-uninstall.sh or VERB=remove"
 }
 
 # k3s_download: fetches binary and image archives before anything else on the host changes.

@@ -338,7 +338,7 @@ leave_cluster() {
   ready=$(grep -v "^$NODE_NAME " <<<"$nodes" | grep -c True || true)
   ! is_running || ((ready >= members / 2 + (members > 2))) ||
     die "etcd has $members members, but only $ready of the others are Ready: it needs $NODE_NAME; no changes made" \
-      "repair them (or k3s kubectl delete node NAME), then retry"
+      "repair them, then retry; one that is gone for good and shall not come back: k3s kubectl delete node NAME"
   if ((members > 2)); then stop_unit "$UNIT"; else restart_never; fi
   leave_etcd "$NODE_NAME" || {
     restart_again
