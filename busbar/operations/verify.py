@@ -168,7 +168,8 @@ def _availability(host: Host, node: Node) -> list[Drift]:
         found.append(Drift(host.name, "its Node is cordoned by an update that did not finish there"))
     elif node.cordoned_by_others:
         by = f" by {node.cordoned_by}" if node.cordoned_by else ""
-        found.append(Drift(host.name, f"its Node is cordoned{by}: kubectl uncordon {host.name}", "foreign"))
+        fix = f"when the cause is repaired: kubectl uncordon {host.name}"
+        found.append(Drift(host.name, f"its Node is cordoned{by}; {fix}", "foreign"))
     return found
 
 

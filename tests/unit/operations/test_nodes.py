@@ -93,7 +93,10 @@ def test_an_error_that_a_gpu_has_counted_since_the_bring_up_is_found() -> None:
     ("node", "says"),
     [
         (replace(NODE, ready=False), "its Node is not Ready"),
-        (replace(NODE, unschedulable=True), "its Node is cordoned: kubectl uncordon gpu-1"),
+        (
+            replace(NODE, unschedulable=True),
+            "its Node is cordoned; when the cause is repaired: kubectl uncordon gpu-1",
+        ),
         (
             replace(NODE, taints=(Taint("repair", "fan", "NoSchedule"),)),
             "taint repair=fan:NoSchedule is not in the configuration: "

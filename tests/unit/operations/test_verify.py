@@ -82,13 +82,16 @@ def test_a_cluster_as_configured_has_no_drift() -> None:
         ),
         (
             node("gpu-1", unschedulable=True),
-            Drift("gpu-1", "its Node is cordoned: kubectl uncordon gpu-1", "foreign"),
+            Drift(
+                "gpu-1", "its Node is cordoned; when the cause is repaired: kubectl uncordon gpu-1", "foreign"
+            ),
         ),
         (
             node("gpu-1", unschedulable=True, cordoned_by="NVSentinel (GPU-fatal-error-ruleset)"),
             Drift(
                 "gpu-1",
-                "its Node is cordoned by NVSentinel (GPU-fatal-error-ruleset): kubectl uncordon gpu-1",
+                "its Node is cordoned by NVSentinel (GPU-fatal-error-ruleset); when the cause is repaired: "
+                "kubectl uncordon gpu-1",
                 "foreign",
             ),
         ),
