@@ -46,13 +46,11 @@ def without_stale_lock(stack: auto.Stack, say: Callable[[str], None], update: Ca
         stack.cancel()
         return update()
     except auto.CommandError as error:
-        if not TRUNCATED.search(str(error)) or not (files := StateFiles.of(stack.workspace, stack.name)):
+        files = StateFiles.of(stack.workspace, stack.name) if TRUNCATED.search(str(error)) else None
+        if not (removed := files.remove_empty_locks() if files else []):
             raise
-        removed = files.remove_empty_locks()
         for path in removed:
             say(f"removed an empty lock: {path}")
-        if not removed:
-            raise
         return without_stale_lock(stack, say, update)
 
 

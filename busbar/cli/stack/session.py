@@ -66,7 +66,7 @@ class Session:
             return []
         workspace = auto.LocalWorkspace(work_dir=str(self.target.project), pulumi_command=self.engine)
         files = StateFiles.of(workspace, self.target.name)
-        repair = files and files.repair()
+        repair = files.repair() if files else None
         return [repair] if repair else []
 
     def update(

@@ -39,8 +39,7 @@ class StateFiles:
 
         A writer that stood still for all that time fails when it renames its file, and changes nothing.
         """
-        before = self._empty_locks()
-        if before:
+        if before := self._empty_locks():
             time.sleep(SETTLE_SECONDS)
         settled = sorted(path for path, *_ in before & self._empty_locks())
         for path in settled:
@@ -62,9 +61,7 @@ class StateFiles:
         attributes, last, aside = (
             state.with_name(state.name + end) for end in (".attrs", ".bak", ".truncated")
         )
-        if not state.is_file():
-            return None
-        if _is_whole(state):
+        if not state.is_file() or _is_whole(state):
             if _is_whole(attributes) or not attributes.exists():
                 return None
             return f"`rm {quote(str(attributes))}`; the file is truncated, and the engine does without it."
