@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field
@@ -49,6 +50,21 @@ def _resource_name(value: str) -> str:
             "is not an extended resource: DOMAIN/NAME such as nvidia.com/hostdev, not kubernetes.io"
         )
     return value
+
+
+# Of busbar.manifests.operators.
+OPERATOR_NAMESPACES = ("gpu-operator", "mpi-operator", "nvidia-network-operator")
+
+
+def foreign_namespace(where: str, name: str, instead: str, *operators: str) -> Iterator[str]:
+    """The finding on a namespace that is not the stack's own; `operators`: more namespaces of operators."""
+    if name in (*OPERATOR_NAMESPACES, *operators):
+        owner = "an operator"
+    elif name == "default" or name.startswith("kube-"):
+        owner = "Kubernetes"
+    else:
+        return
+    yield f"{where}: {name!r} belongs to {owner}, and this one is deleted with the stack. Fix: {instead}"
 
 
 FLOATING = "has no fixed tag: another image may run the next time. Fix: give its tag or its digest"

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 
 from busbar.config.cluster import Cluster
 from busbar.config.errors import did_you_mean
-from busbar.config.kubernetes_values import FLOATING, is_floating
+from busbar.config.kubernetes_values import FLOATING, foreign_namespace, is_floating
 from busbar.config.partial import PartialConfig
 from busbar.config.pools import Pool
 from busbar.config.validation import OfHardware
@@ -44,11 +44,7 @@ def values(config: PartialConfig) -> Iterator[str]:
             f"validation.min_bytes: {wanted.min_bytes} is more than validation.max_bytes, "
             f"{wanted.max_bytes}. Fix: lower min_bytes or raise max_bytes"
         )
-    if wanted.namespace == "default" or wanted.namespace.startswith("kube-"):
-        yield (
-            f"validation.namespace: {wanted.namespace!r} belongs to Kubernetes, and this one is deleted with "
-            "the stack. Fix: busbar-validation"
-        )
+    yield from foreign_namespace("validation.namespace", wanted.namespace, "busbar-validation")
     yield from _of_hardware("validation", wanted, wanted.collectives)
     for name, own in config.pool_validations.items():
         yield from _of_hardware(f"pools.{name}.validation", own, wanted.collectives)

@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 from pydantic_core import ErrorDetails
 
 from busbar.config.errors import path_of, sentence
-from busbar.config.kubernetes_values import DnsLabel, Image, Quantity
+from busbar.config.kubernetes_values import DnsLabel, Image, Quantity, foreign_namespace
 from busbar.config.project import ProjectConfig
 from busbar.config.values import (
     Bytes,
@@ -30,6 +30,7 @@ from stacks.training.package.storage.config import findings as storage_findings
 
 KEY = "training"
 PROJECT = "busbar-training"
+OPERATOR_NAMESPACES = ("kubeflow-system", "kueue-system", "multus", "training-operator")
 
 InterfaceName = Annotated[str, Matching(r"[a-zA-Z][a-zA-Z0-9_.-]{0,14}", "the name of a network interface")]
 
@@ -118,6 +119,7 @@ def _sentence(detail: ErrorDetails, root: type[BaseModel]) -> str:
 
 def _findings(training: Training) -> Iterator[str]:
     """The checks that no value can make on its own."""
+    yield from foreign_namespace("namespace", training.namespace, "busbar-training", *OPERATOR_NAMESPACES)
     for index, pool in enumerate(training.pools):
         if pool in training.pools[:index]:
             yield f"{path_of(('pools', index))}: {pool!r} is listed twice"

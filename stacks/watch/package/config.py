@@ -15,6 +15,7 @@ from busbar.config.kubernetes_values import (
     Image,
     LabelValue,
     Quantity,
+    foreign_namespace,
     is_local_chart,
 )
 from busbar.config.project import ProjectConfig
@@ -22,6 +23,7 @@ from busbar.config.values import Int, JsonObject, Matching, Model, NonEmpty, Sec
 from stacks.watch.package import versions
 
 KEY = "watch"
+OPERATOR_NAMESPACES = ("kube-prometheus-stack", "prometheus-operator-crds")
 PROJECT = "busbar-watch"
 
 Counter = Annotated[
@@ -137,6 +139,7 @@ class Watch(Model):
 def _findings(watch: Watch) -> Iterator[str]:
     """The checks that no value can make on its own."""
     stack = watch.stack
+    yield from foreign_namespace("namespace", watch.namespace, "busbar-watch", *OPERATOR_NAMESPACES)
     if stack.mode == "existing" and stack.release_label is None:
         yield (
             "stack.release_label: missing: an existing Prometheus selects its objects by a label. Fix: take "

@@ -12,6 +12,7 @@ from busbar.config import Bastion, ConfigError, load, section, warnings
 from busbar.config.errors import show
 from busbar.config.host_checks import virtual_ip_warnings
 from busbar.config.partial import PartialConfig
+from busbar.manifests.operators import GPU_OPERATOR, MPI_OPERATOR, NETWORK_OPERATOR
 from tests.support.clusters import H100_POOL, host, host_key, site
 
 
@@ -102,6 +103,10 @@ def edited(path: str, value: Any) -> dict[str, Any]:
         ("validation.memory", "512m", "Fix: 512Gi"),
         ("validation.namespace", "kube-system", "belongs to Kubernetes, and this one is deleted"),
         ("validation.namespace", "default", "Fix: busbar-validation"),
+        *(
+            ("validation.namespace", operator.namespace, "belongs to an operator")
+            for operator in (GPU_OPERATOR, MPI_OPERATOR, NETWORK_OPERATOR)
+        ),
         ("k3s.snapshots.schedule", "0 25 * * *", "has '25' as the hour, expected 0 to 23"),
         ("k3s.snapshots.schedule", "60 * * * *", "has '60' as the minute, expected 0 to 59"),
         ("k3s.snapshots.schedule", "0 0 0 * *", "has '0' as the day of the month, expected 1 to 31"),

@@ -9,7 +9,12 @@ import pytest
 import yaml
 
 from busbar.config import ConfigError
+from busbar.manifests.operators import GPU_OPERATOR
 from stacks.training.package.config import KEY, PROJECT, load
+from stacks.training.package.kueue import KUEUE
+from stacks.training.package.networks.manifests import MULTUS
+from stacks.training.package.trainer import TRAINER
+from stacks.training.package.training_operator import TRAINING_OPERATOR
 from stacks.training.tests.support import configured, training
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -47,6 +52,19 @@ def test_a_proof_that_is_switched_off_is_no_gate() -> None:
             "cluster: 'prod' is not a stack as ORGANIZATION/PROJECT/STACK, such as organization/busbar/dev",
         ),
         (configured(prof={}), "prof: unknown key; did you mean 'proof'?"),
+        (
+            configured(namespace="default"),
+            "namespace: 'default' belongs to Kubernetes, and this one is deleted with the stack. Fix: "
+            "busbar-training",
+        ),
+        *(
+            (
+                configured(namespace=operator.namespace),
+                f"namespace: '{operator.namespace}' belongs to an operator, and this one is deleted with the "
+                "stack. Fix: busbar-training",
+            )
+            for operator in (GPU_OPERATOR, KUEUE, MULTUS, TRAINER, TRAINING_OPERATOR)
+        ),
         (configured(pools=["a", "a"]), "pools[1]: 'a' is listed twice"),
         (
             configured(storage={"mode": "path"}),

@@ -13,7 +13,9 @@ from typer.testing import CliRunner, Result
 
 from busbar.cli import build
 from busbar.config import ConfigError
+from busbar.manifests.operators import MPI_OPERATOR
 from stacks.watch.package.config import CONFIG, read, stack_schema
+from stacks.watch.package.prometheus import CRDS, STACK
 from stacks.watch.package.sizing import estimate
 from stacks.watch.tests.support import CLUSTER, configured, watch
 from tests.program.harness import ROOT
@@ -40,6 +42,11 @@ def test_only_the_cluster_must_be_named_and_no_prometheus_is_touched_by_default(
 @pytest.mark.parametrize(
     ("values", "finding"),
     [
+        ({"namespace": "kube-system"}, "namespace: 'kube-system' belongs to Kubernetes, and this one is"),
+        *(
+            ({"namespace": name}, f"namespace: '{name}' belongs to an operator, and this one is deleted with")
+            for name in (MPI_OPERATOR.namespace, CRDS.namespace, STACK.namespace)
+        ),
         ({"stack": {"mode": "existing"}}, "stack.release_label: missing: an existing Prometheus selects"),
         *(
             (
