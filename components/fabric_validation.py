@@ -57,7 +57,9 @@ class FabricValidation(pulumi.ComponentResource):
         if args.pools:
             # Their workers lock memory, which only a privileged namespace allows.
             child = adopted_by(self, [], deleted_with)
-            namespace = create_privileged_namespace("validation-namespace", args.namespace, child)
+            namespace = create_privileged_namespace(
+                "validation-namespace", args.namespace, args.pools[0].kubeconfig, child
+            )
             for pool in args.pools:
                 # Many GB, pulled while the operators install. Nothing waits for it.
                 ready = [namespace, *([workers[pool.pool]] if workers else [])]

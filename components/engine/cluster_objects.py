@@ -8,6 +8,9 @@ from typing import Any
 import pulumi
 import pulumi_kubernetes as kubernetes
 
+from busbar.components.engine.host_command import owner_mark
+from busbar.components.engine.release_hooks import run_on_cluster
+from busbar.kube.namespaces import claim
 from busbar.manifests import namespace as namespaces
 
 _KINDS: dict[str, Any] = {
@@ -22,16 +25,22 @@ _ARGUMENTS = {"roleRef": "role_ref"}
 
 
 def create_cluster_provider(
-    kubeconfig: pulumi.Input[str], identifier: str, opts: pulumi.ResourceOptions | None = None
+    kubeconfig: pulumi.Input[str],
+    identifier: pulumi.Input[str],
+    opts: pulumi.ResourceOptions | None = None,
 ) -> kubernetes.Provider:
-    """Register the provider `cluster`. `identifier`: constant, so that a new kubeconfig replaces nothing."""
+    """Register the provider `cluster`. `identifier`: of the cluster; that of an existing state stays.
+
+    With another one, or with none and a new kubeconfig, the engine would replace everything on the cluster.
+    """
     return kubernetes.Provider(
         "cluster",
         kubeconfig=kubeconfig,
         cluster_identifier=identifier,
         # An object that an interrupted update made without recording it is adopted by the next one.
         upsert_existing_objects=True,
-        opts=opts,
+        # In states of earlier releases it is a name.
+        opts=pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(ignore_changes=["clusterIdentifier"])),
     )
 
 
@@ -63,7 +72,23 @@ def create_custom_resource(
 
 
 def create_privileged_namespace(
-    name: str, namespace: str, opts: pulumi.ResourceOptions
+    name: str, namespace: str, kubeconfig: pulumi.Input[str], opts: pulumi.ResourceOptions
 ) -> kubernetes.core.v1.Namespace:
-    """A namespace whose pods may be privileged: device plugins, drivers and locked memory need that."""
-    return kubernetes.core.v1.Namespace(name, metadata=namespaces.render(namespace)["metadata"], opts=opts)
+    """A namespace whose pods may be privileged: device plugins, drivers and locked memory need that.
+
+    It is deleted with the stack. It is created before the provider adopts it, so that one that exists is
+    refused, unless this resource created it and it is not in the state: an update was interrupted, or a
+    `destroy` retained it.
+    """
+    owner = owner_mark(name)
+
+    async def before_create(_: pulumi.ResourceHookArgs) -> None:
+        await run_on_cluster(kubeconfig, lambda api: claim(api, namespace, owner))
+
+    hook = pulumi.ResourceHook(f"{name}-before-create", before_create)
+    hooks = pulumi.ResourceOptions(hooks=pulumi.ResourceHookBinding(before_create=[hook]))
+    return kubernetes.core.v1.Namespace(
+        name,
+        metadata=namespaces.render(namespace)["metadata"],
+        opts=pulumi.ResourceOptions.merge(opts, hooks),
+    )

@@ -76,6 +76,7 @@ def create_release(
     namespace = create_privileged_namespace(
         f"{name}-namespace",
         operator.namespace,
+        args.kubeconfig,
         pulumi.ResourceOptions(parent=parent, deleted_with=deleted_with),
     )
     resource = f"{name}-release"

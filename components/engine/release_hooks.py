@@ -21,19 +21,23 @@ def create_recovery_hooks(
     """The hooks for the Release resource that is called `name`."""
 
     async def before_create(_: pulumi.ResourceHookArgs) -> None:
-        await run_on_cluster(lambda api: recovery.before_install(api, desired))
+        await run_on_cluster(kubeconfig, lambda api: recovery.before_install(api, desired))
 
     async def before_update(_: pulumi.ResourceHookArgs) -> None:
-        await run_on_cluster(lambda api: recovery.before_upgrade(api, desired.name, desired.namespace))
-
-    async def run_on_cluster(step: Callable[[Api], str | None]) -> None:
-        # Known by the time of a hook.
-        text = str(await pulumi.Output.from_input(kubeconfig).future())
-        # In a thread: the program's event loop serves the engine meanwhile.
-        if message := await asyncio.to_thread(lambda: step(RestApi(text))):
-            pulumi.log.warn(message)
+        await run_on_cluster(
+            kubeconfig, lambda api: recovery.before_upgrade(api, desired.name, desired.namespace)
+        )
 
     return pulumi.ResourceHookBinding(
         before_create=[pulumi.ResourceHook(f"{name}-before-create", before_create)],
         before_update=[pulumi.ResourceHook(f"{name}-before-update", before_update)],
     )
+
+
+async def run_on_cluster(kubeconfig: pulumi.Input[str], step: Callable[[Api], str | None]) -> None:
+    """Run the step of a hook, and warn of what it returns."""
+    # Known by the time of a hook.
+    text = str(await pulumi.Output.from_input(kubeconfig).future())
+    # In a thread: the program's event loop serves the engine meanwhile.
+    if message := await asyncio.to_thread(lambda: step(RestApi(text))):
+        pulumi.log.warn(message)

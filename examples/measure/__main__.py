@@ -31,6 +31,7 @@ async def main() -> None:
     namespace = create_privileged_namespace(
         "namespace",
         args.validation.get("namespace", Validation.model_fields["namespace"].default),
+        kubeconfig,
         pulumi.ResourceOptions(provider=provider),
     )
     measured = NcclValidation(

@@ -71,6 +71,7 @@ async def main() -> None:
     namespace = create_privileged_namespace(
         "namespace",
         stack.training.namespace,
+        stack.cluster.kubeconfig,
         ResourceOptions(
             provider=provider,
             depends_on=[multus, *volumes, *kueue.cluster_queues.values()],

@@ -42,7 +42,10 @@ class Monitoring(pulumi.ComponentResource):
         super().__init__("busbar:watch:Monitoring", name, None, opts)
         watch = args.watch
         self.namespace = namespace = create_privileged_namespace(
-            f"{name}-namespace", watch.namespace, pulumi.ResourceOptions(parent=self)
+            f"{name}-namespace",
+            watch.namespace,
+            args.cluster.kubeconfig,
+            pulumi.ResourceOptions(parent=self),
         )
         inside = pulumi.ResourceOptions(parent=self, depends_on=[namespace], deleted_with=namespace)
         spec = SeriesSpec.of(args.cluster, watch).model_dump(mode="json", exclude_none=True)

@@ -1,0 +1,62 @@
+"""Namespaces that exist: which may be adopted, and so deleted with the stack."""
+
+from __future__ import annotations
+
+import pytest
+
+from busbar.kube.client import ApiError
+from busbar.kube.namespaces import NAMESPACES, OWNER, claim
+from tests.support.kube_cluster import Clock, Cluster, unreachable
+
+MINE = "busbar/prod/validation-namespace"
+
+
+def check(annotations: dict[str, str] | None) -> None:
+    cluster = Cluster({f"{NAMESPACES}/jobs": {"metadata": {"annotations": annotations}}})
+    claim(cluster, "jobs", MINE)
+    assert not cluster.created
+
+
+def test_one_that_does_not_exist_is_created_with_the_mark_of_its_resource() -> None:
+    cluster = Cluster()
+    claim(cluster, "jobs", MINE)
+    claim(cluster, "jobs", MINE)
+    [(_, made)] = cluster.created
+    # Labels are those of the engine's provider: two owners of a field would be in conflict when it changes.
+    assert made["metadata"] == {"name": "jobs", "annotations": {OWNER: MINE}}
+
+
+def test_one_that_an_interrupted_update_of_this_stack_made_is_adopted() -> None:
+    check({OWNER: MINE})
+
+
+@pytest.mark.parametrize(
+    ("annotations", "mark"),
+    [
+        (None, "missing"),
+        ({"app": "x"}, "missing"),
+        ({OWNER: "busbar-watch/prod/monitoring-namespace"}, "busbar-watch/prod/monitoring-namespace"),
+    ],
+)
+def test_any_other_is_refused_with_what_to_do(annotations: dict[str, str] | None, mark: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        check(annotations)
+    assert str(caught.value) == (
+        f"namespace jobs exists and was not created by this stack: annotation {OWNER} is {mark}, expected "
+        f"{MINE}. Fix: configure another namespace; if this one may be deleted with the stack, run `kubectl "
+        f"annotate namespace jobs {OWNER}={MINE} --overwrite`"
+    )
+
+
+def test_an_api_that_does_not_answer_is_asked_again() -> None:
+    cluster = Cluster()
+    cluster.failures = [unreachable()]
+    claim(cluster, "jobs", MINE, Clock())
+    assert len(cluster.created) == 1
+
+
+def test_an_api_that_refuses_is_an_error() -> None:
+    cluster = Cluster()
+    cluster.failures = [ApiError("POST", 403, "forbidden")]
+    with pytest.raises(ApiError):
+        claim(cluster, "jobs", MINE, Clock())
