@@ -64,6 +64,8 @@ class Cluster(pulumi.ComponentResource):
     """Version of the contract of the outputs."""
     cluster_name: pulumi.Output[str]
     """Name of the cluster."""
+    cluster_id: pulumi.Output[str]
+    """Identifies the cluster, whatever is renamed."""
     api_endpoint: pulumi.Output[str]
     """URL of the Kubernetes API: at the load balancer, the virtual IP or `api_endpoint`."""
     k3s_version: pulumi.Output[str | None]
@@ -129,7 +131,7 @@ class Cluster(pulumi.ComponentResource):
         )
         provider = create_cluster_provider(
             kubeconfig,
-            f"{pulumi.get_project()}-{pulumi.get_stack()}",
+            tokens.install_id,
             adopted_by(self, before_charts, first_server),
         )
         on_cluster = adopted_by(self, [pools], first_server, provider=provider)
@@ -153,6 +155,7 @@ class Cluster(pulumi.ComponentResource):
 
         self.kubeconfig = kubeconfig
         self._outputs: pulumi.Output[dict[str, Any]] = pulumi.Output.all(
+            cluster_id=tokens.install_id,
             versions={
                 "k3s": control_plane.k3s_version,
                 "gpu_operator": gpu_operator.version,

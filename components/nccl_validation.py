@@ -15,7 +15,7 @@ from pulumi_command import local
 from busbar.collect.busy import QUARANTINED_KEY, RESULT_KEY, WhenBusy, is_set, last_result
 from busbar.collect.spec import collect_spec
 from busbar.components.engine.cluster_objects import create_custom_resource
-from busbar.components.engine.local_command import create_cluster_command
+from busbar.components.engine.local_command import create_cluster_command, create_digest
 from busbar.config import section
 from busbar.config.pools import Pool
 from busbar.config.validation import Validation
@@ -126,7 +126,7 @@ class NcclValidation(pulumi.ComponentResource):
             spec,
             args.kubeconfig,
             pulumi.ResourceOptions(parent=self, depends_on=[mpi_job]),
-            triggers=[digest(spec), _CONSTANT_TRIGGER],
+            triggers=[create_digest(f"{name}-folder", spec, self), _CONSTANT_TRIGGER],
         )
         settings = settings_of(job, self.job, spec["expectation"])
         self.result = collect.stdout.apply(

@@ -34,15 +34,16 @@ CLUSTER = Gate(
 def build_outputs(
     cluster: Cluster,
     *,
+    cluster_id: str | None = None,
     versions: Mapping[str, str | None],
     facts: Mapping[str, Mapping[str, Any]],
     results: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, Any]:
     """All outputs but the kubeconfig.
 
-    `versions`: what was found running, by component (k3s, gpu_operator, ...). `facts`: what preflight found
-    on each host, by name, with `gpus` and `rails`. `results`: the PoolResult of each pool as JSON values
-    (busbar.outputs.pool.read_result).
+    `cluster_id`: the install id of its hosts. `versions`: what was found running, by component (k3s,
+    gpu_operator, ...). `facts`: what preflight found on each host, by name, with `gpus` and `rails`.
+    `results`: the PoolResult of each pool as JSON values (busbar.outputs.pool.read_result).
 
     A pool without a result is one that did not pass. A number that was not measured is None (Pulumi drops
     it); a version that was not found is left out of `versions`.
@@ -61,6 +62,7 @@ def build_outputs(
     }
     return {
         **_measured(cluster.name, pools, {name: v for name, v in versions.items() if name != "k3s"}, too_few),
+        "cluster_id": cluster_id,
         "api_endpoint": inventory.api_endpoint,
         "k3s_version": versions.get("k3s"),
         "nfs_server": {"address": export.host.address, "export": export.folder} if export else None,

@@ -52,6 +52,8 @@ class ClusterOutputs(Details):
 
     contract_version: int
     cluster_name: str
+    cluster_id: str | None = None
+    """The same as long as the cluster exists, whatever is renamed. Absent in outputs of earlier releases."""
     api_endpoint: str | None = None
     k3s_version: str | None = None
     versions: dict[str, str]
@@ -107,6 +109,16 @@ class ClusterOutputs(Details):
             raise ContractError(problems(error)) from None
         except ValueError as error:
             raise ContractError(str(error)) from None
+
+    @property
+    def identifier(self) -> str:
+        """`cluster_identifier` of a Kubernetes provider: the id, else the name, as in earlier releases."""
+        return self.cluster_id or self.former_identifier
+
+    @property
+    def former_identifier(self) -> str:
+        """The `identifier` of a cluster without an id."""
+        return f"busbar/{self.cluster_name}"
 
     @property
     def measured_only(self) -> bool:

@@ -7,7 +7,7 @@ import pulumi
 from busbar.components.engine.stack_config import invalid, read_stack
 from busbar.config import ConfigError
 from busbar.config.project import Config, ProjectConfig
-from busbar.outputs import ClusterOutputs, ContractError
+from busbar.outputs import FOLLOW_UP, ClusterOutputs, ContractError
 
 
 def load_config(project: ProjectConfig[Config]) -> Config:
@@ -28,3 +28,31 @@ async def load_cluster(stack: str) -> ClusterOutputs:
         return await ClusterOutputs.from_stack(pulumi.StackReference(stack))
     except ContractError as error:
         raise pulumi.RunError(f"{stack}: {error}") from None
+
+
+async def refuse_other_cluster(name: str, identifier: str, *former: str) -> None:
+    """Record that this stack is for the cluster `name`, before anything on it is registered.
+
+    Fails the update or preview where the state has another identifier, unless it is one of `former`, of the
+    same cluster: the engine would take what is on the other one as unchanged on this one, or replace it.
+    """
+
+    def before_update(args: pulumi.ResourceHookArgs) -> None:
+        recorded = (args.old_inputs or {}).get("input")
+        if recorded not in former:
+            raise ValueError(
+                f"cluster {name} is another one than before: its id is {identifier}, expected {recorded}. "
+                "Nothing was changed. Fix: configure the former cluster again; or, to move, first run "
+                "`busbar destroy` on this stack, which removes what it has on the former one. If that one is "
+                f"gone, run `pulumi stack rm --force --preserve-config {pulumi.get_stack()}`, then retry"
+            )
+
+    hook = pulumi.ResourceHook("cluster-id", before_update, pulumi.ResourceHookOptions(on_dry_run=True))
+    opts = pulumi.ResourceOptions(hooks=pulumi.ResourceHookBinding(before_update=[hook]))
+    if not await pulumi.Stash("cluster-id", input=identifier, opts=opts).output.is_known():
+        raise pulumi.RunError(f"nothing is updated on cluster {name} {FOLLOW_UP}")
+
+
+async def keep_to_cluster(cluster: ClusterOutputs) -> None:
+    """`refuse_other_cluster` for outputs of a stack; those of earlier releases have a name only."""
+    await refuse_other_cluster(cluster.cluster_name, cluster.identifier, cluster.former_identifier)

@@ -13,6 +13,7 @@ import pulumi
 from pulumi_command import local
 
 from busbar.kube.access import KUBECONFIG_TEXT
+from busbar.manifests.names import digest
 
 interpreter: str | None = None
 """Runs `busbar` commands where the program is in another language (components/provider.py)."""
@@ -42,6 +43,15 @@ def create_cluster_command(
         add_previous_output_in_env=False,
         opts=opts,
     )
+
+
+def create_digest(name: str, spec: Mapping[str, Any], parent: pulumi.Resource) -> pulumi.Output[str]:
+    """The digest of a request, for `triggers`, with the `folder` that was in its first one.
+
+    The folder has the name of the stack: a renamed one would replace the Command.
+    """
+    first = pulumi.Stash(name, input=spec["folder"], opts=pulumi.ResourceOptions(parent=parent)).output
+    return first.apply(lambda folder: digest({**spec, "folder": folder}))
 
 
 def busbar_command(*words: str) -> str:

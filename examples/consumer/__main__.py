@@ -9,26 +9,24 @@ from __future__ import annotations
 import pulumi
 import pulumi_kubernetes as kubernetes
 
-from busbar.outputs import ClusterOutputs, ContractError
+from busbar.components.engine.capability_stack import keep_to_cluster, load_cluster
 
 
 async def main() -> None:
     config = pulumi.Config()
-    stack = config.require("cluster")
-    try:
-        cluster = await ClusterOutputs.from_stack(pulumi.StackReference(stack))
-    except ContractError as error:
-        raise pulumi.RunError(f"{stack}: {error}") from None
+    cluster = await load_cluster(config.require("cluster"))
     if cluster.refusal:
         raise pulumi.RunError(cluster.refusal)
+    await keep_to_cluster(cluster)
 
     busbw = round(cluster.nccl_busbw_gbps or 0.0, 2)
     workers = [node for node in cluster.nodes if node.role == "worker"]
     provider = kubernetes.Provider(
         "cluster",
         kubeconfig=cluster.kubeconfig,
-        # With a constant identifier a new kubeconfig does not replace what is on the cluster.
-        cluster_identifier=f"busbar/{cluster.cluster_name}",
+        # It identifies the cluster: neither a new kubeconfig nor another name replaces what is on it.
+        cluster_identifier=cluster.identifier,
+        opts=pulumi.ResourceOptions(ignore_changes=["clusterIdentifier"]),
     )
     fabric = kubernetes.core.v1.ConfigMap(
         "fabric",

@@ -5,16 +5,19 @@ Creates a namespace, the MPIJob in it, and nothing else. Ends with the reasons u
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 from typing import Any
 
 import pulumi
-import pulumi_kubernetes as kubernetes
 
-from busbar.components.engine.cluster_objects import create_privileged_namespace
+from busbar.components.engine.capability_stack import refuse_other_cluster
+from busbar.components.engine.cluster_objects import create_cluster_provider, create_privileged_namespace
 from busbar.components.engine.stack_outputs import export_all, fail_unless_passed
 from busbar.components.nccl_validation import NcclValidation, NcclValidationArgs
 from busbar.config import Validation
+from busbar.config.kubernetes_values import foreign_namespace
+from busbar.kube.client import ApiError, RestApi
 from busbar.outputs import NAMES, build_measured
 
 
@@ -26,11 +29,15 @@ async def main() -> None:
     except TypeError as error:
         raise pulumi.RunError(f"busbar-measure:measurement: {error}. Fix: Pulumi.example.yaml") from None
 
-    # With a constant identifier a new kubeconfig does not replace what is on the cluster.
-    provider = kubernetes.Provider("cluster", kubeconfig=kubeconfig, cluster_identifier=name)
+    namespace_name = args.validation.get("namespace", Validation.model_fields["namespace"].default)
+    for finding in foreign_namespace("measurement.validation.namespace", namespace_name, "busbar-validation"):
+        raise pulumi.RunError(f"busbar-measure:{finding}")
+    identifier = await _uid(kubeconfig)
+    await refuse_other_cluster(name, identifier)
+    provider = create_cluster_provider(kubeconfig, identifier)
     namespace = create_privileged_namespace(
         "namespace",
-        args.validation.get("namespace", Validation.model_fields["namespace"].default),
+        namespace_name,
         kubeconfig,
         pulumi.ResourceOptions(provider=provider),
     )
@@ -42,6 +49,16 @@ async def main() -> None:
     # What only a stack with hosts knows is None, and so no output.
     export_all({key: outputs.apply(partial(_get, key)) for key in NAMES})
     await fail_unless_passed(outputs, enforce=True)
+
+
+async def _uid(kubeconfig: pulumi.Output[str]) -> str:
+    """The UID of the namespace kube-system: no other cluster has it."""
+    text = await kubeconfig.future()
+    try:
+        found = await asyncio.to_thread(lambda: RestApi(str(text)).get("/api/v1/namespaces/kube-system"))
+    except (ApiError, ValueError) as error:
+        raise pulumi.RunError(f"busbar-measure:kubeconfig: {error}") from None
+    return str(found["metadata"]["uid"])
 
 
 def _get(key: str, outputs: dict[str, Any]) -> Any:

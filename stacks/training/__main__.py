@@ -23,7 +23,7 @@ PROJECT = Path(__file__).resolve().parent
 
 async def main() -> None:
     stack = await TrainingStack.load()
-    provider = create_cluster_provider(stack.cluster.kubeconfig, f"busbar/{stack.cluster.cluster_name}")
+    provider = create_cluster_provider(stack.cluster.kubeconfig, stack.cluster.identifier)
     trainer = Trainer(
         "trainer",
         TrainerArgs(

@@ -5,7 +5,7 @@ from pathlib import Path
 import pulumi
 from pulumi import ResourceOptions
 
-from busbar.components.engine.capability_stack import load_cluster, load_config
+from busbar.components.engine.capability_stack import keep_to_cluster, load_cluster, load_config
 from busbar.components.engine.cluster_objects import create_cluster_provider
 from busbar.components.engine.local_command import create_cluster_command
 from busbar.components.engine.program import end_quietly_when_interrupted
@@ -38,7 +38,8 @@ async def main() -> None:
             "all their HCAs, so that another one can hide a rail that is down. "
             f"Fix: run `busbar up` on {watch.cluster} with this release, then this again."
         )
-    provider = create_cluster_provider(cluster.kubeconfig, f"busbar/{cluster.cluster_name}")
+    await keep_to_cluster(cluster)
+    provider = create_cluster_provider(cluster.kubeconfig, cluster.identifier)
     first: list[pulumi.Resource] = []
     if watch.stack.mode != "none":
         spec = SurveySpec.of(watch.stack).model_dump(mode="json")

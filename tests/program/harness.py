@@ -33,6 +33,7 @@ COMMAND = "command:remote:Command"
 LOCAL = "command:local:Command"
 RELEASE = "kubernetes:helm.sh/v3:Release"
 PROVIDER = "pulumi:providers:kubernetes"
+STASH = "pulumi:index:Stash"
 
 NO_NODES = batches.Nodes(names=frozenset(), ready=frozenset())
 AT_THE_END: batches.Nodes | None = None
@@ -201,6 +202,9 @@ class _Answers(mocks.Mocks):
         self._answer = answer
 
     def new_resource(self, args: mocks.MockResourceArgs) -> tuple[str | None, dict[Any, Any]]:
+        if args.typ == STASH:
+            # The engine itself makes it, and knows its output in a preview too.
+            return f"{args.name}-id", {**args.inputs, "output": args.inputs["input"]}
         if self._answer is None:
             return None, args.inputs
         return f"{args.name}-id", {**args.inputs, **self._answer(args)}
@@ -247,9 +251,9 @@ def run_program(
     settings.set_root_resource(None)  # type: ignore[arg-type]
     made = pulumi.ResourceHook
 
-    def hook(name: str, callback: Any) -> pulumi.ResourceHook:
+    def hook(name: str, callback: Any, *options: Any) -> pulumi.ResourceHook:
         monitor.hooks[name] = callback
-        return made(name, callback)
+        return made(name, callback, *options)
 
     workers = frozenset(worker["name"] for worker in cluster.get("hosts", {}).get("workers", ()))
     at_the_end = AT_THE_END or batches.Nodes(names=workers, ready=workers)

@@ -52,6 +52,13 @@ def test_a_cluster_that_passed_gets_a_config_map_with_its_measured_bandwidth() -
     }  # fmt: skip
 
 
+def test_the_cluster_is_identified_by_its_id_in_the_state_and_for_the_engine() -> None:
+    run = consume(passing(), cluster_id="a1")
+    [provider] = run.of_type(PROVIDER)
+    assert run.named("cluster-id").inputs["input"] == provider.inputs["clusterIdentifier"] == "a1"
+    assert "clusterIdentifier" in provider.request.ignoreChanges
+
+
 def test_the_kubeconfig_of_the_other_stack_stays_a_secret() -> None:
     [provider] = consume(passing()).of_type(PROVIDER)
     assert all(secret for path, _, secret in texts(provider.raw) if path == "kubeconfig")

@@ -7,12 +7,14 @@ import json
 from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pulumi
 import pytest
 import yaml
 from pulumi.runtime import mocks
 
+from busbar.kube import client
 from busbar.outputs import ClusterOutputs, ContractError
 from busbar.outputs.pool import summarize
 from tests.program.harness import LOCAL, PROVIDER, ROOT, Run, run_program, texts
@@ -27,21 +29,23 @@ KUBECONFIG = "the kubeconfig of others"
 def measure(verdict: dict[str, Any], **change: Any) -> Run:
     """The program with the example's stack file, in which the measurement has this verdict."""
     printed = json.dumps(summarize(verdict))
+    api = SimpleNamespace(get=lambda path: {"metadata": {"uid": f"uid of {path.rpartition('/')[2]}"}})
 
     def answer(args: mocks.MockResourceArgs) -> Mapping[str, Any]:
         return {"stdout": printed} if args.typ == LOCAL else {}
 
-    return run_program(
-        {},
-        answer,
-        program=FOLDER / "__main__.py",
-        project="busbar-measure",
-        config={
-            **EXAMPLE,
-            "busbar-measure:kubeconfig": KUBECONFIG,
-            "busbar-measure:measurement": json.dumps({**MEASUREMENT, **change}),
-        },
-    )
+    with mock.patch.object(client, "RestApi", lambda _: api):
+        return run_program(
+            {},
+            answer,
+            program=FOLDER / "__main__.py",
+            project="busbar-measure",
+            config={
+                **EXAMPLE,
+                "busbar-measure:kubeconfig": KUBECONFIG,
+                "busbar-measure:measurement": json.dumps({**MEASUREMENT, **change}),
+            },
+        )
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +53,16 @@ def run() -> Run:
     done = measure(passing())
     assert done.error is None
     return done
+
+
+def test_the_cluster_is_identified_by_itself_and_not_by_its_name(run: Run) -> None:
+    assert run.named("cluster").inputs["clusterIdentifier"] == "uid of kube-system"
+    assert run.named("cluster-id").inputs["input"] == "uid of kube-system"
+
+
+def test_a_namespace_of_an_operator_is_refused() -> None:
+    done = measure(passing(), validation={"namespace": "mpi-operator"})
+    assert "measurement.validation.namespace: 'mpi-operator' belongs to an operator" in str(done.error)
 
 
 def read(run: Run, **options: bool) -> ClusterOutputs:

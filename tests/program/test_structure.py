@@ -9,6 +9,7 @@ from collections import Counter
 import pytest
 
 from busbar.hosts import scripts
+from busbar.hosts.scripts import values_of
 from busbar.manifests.image_pull import ImagePull
 from busbar.operations.removal import HostRemoval, Teardown
 from tests.program.answers import healthy
@@ -95,8 +96,10 @@ def test_everything_on_the_cluster_is_deleted_with_its_first_server(run: Run) ->
     assert [o.name for o in on_the_cluster if o.request.deletedWith != first.urn] == []
 
 
-def test_a_new_kubeconfig_does_not_replace_what_is_on_the_cluster(run: Run) -> None:
-    assert run.named("cluster").inputs["clusterIdentifier"] == "busbar-test"
+def test_neither_a_new_kubeconfig_nor_another_name_replaces_what_is_on_the_cluster(run: Run) -> None:
+    [identifier] = {values_of(run.named(name).inputs["create"])["INSTALL_ID"] for name in HOSTS}
+    assert run.named("cluster").inputs["clusterIdentifier"] == run.outputs["cluster_id"] == identifier
+    assert "clusterIdentifier" in run.named("cluster").request.ignoreChanges
 
 
 def test_every_connection_pins_the_host_key_and_is_tried_three_times_within_a_minute(run: Run) -> None:
@@ -118,6 +121,13 @@ def test_a_worker_of_an_older_stack_keeps_its_resource_instead_of_being_removed(
 
 def test_an_object_that_an_interrupted_update_made_is_adopted_by_the_next_one(run: Run) -> None:
     assert run.named("cluster").inputs["upsertExistingObjects"] == "true"
+
+
+def test_a_namespace_is_claimed_before_it_is_adopted(run: Run) -> None:
+    namespaces = run.of_type("kubernetes:core/v1:Namespace")
+    assert len(namespaces) == 4
+    for each in namespaces:
+        assert list(each.request.hooks.before_create) == [f"{each.name}-before-create"]
 
 
 HOSTS = (

@@ -42,7 +42,11 @@ class SeriesSpec(Model):
         return cls(
             namespace=watch.namespace,
             pools=cluster.pools,
-            results=cluster.nccl,
+            # Its place on this machine has the name of the cluster's stack.
+            results={
+                pool: result.model_copy(update={"verdict_file": None})
+                for pool, result in cluster.nccl.items()
+            },
             max_age_hours=watch.max_age_hours,
         )
 

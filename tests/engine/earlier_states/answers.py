@@ -32,6 +32,8 @@ def answers(cluster: Mapping[str, Any], running: bool) -> Callable[[Any], Mappin
             return {"stdout": _trained()}
         if words == ["training", "bind-claim"]:
             return {"stdout": json.dumps({"claim": "c", "volume": "pv-1", "capacity": "10Ti"})}
+        if words[:1] == ["watch"]:
+            return {"stdout": json.dumps({"passed": True, "reasons": [], "nodes": 2})}
         return usual(args)
 
     return answer

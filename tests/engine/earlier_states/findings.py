@@ -113,7 +113,7 @@ def of_update(before: Mapping[str, Any], steps: list[Step], after: Mapping[str, 
     yield from _of_steps(old, steps)
     yield from _of_hosts(old, new)
     yield from _of_releases(old, new)
-    yield from _of_outputs(_outputs(old), _outputs(new))
+    yield from _of_outputs(outputs(old), outputs(new))
 
 
 def _of_steps(before: State, steps: list[Step]) -> Iterator[Finding]:
@@ -173,6 +173,6 @@ def _of_outputs(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator
             yield Finding("changed", name, "the output is another")
 
 
-def _outputs(state: State) -> Mapping[str, Any]:
+def outputs(state: State) -> Mapping[str, Any]:
     [stack] = [each for each in state.values() if each.type == "pulumi:pulumi:Stack"]
     return stack.outputs

@@ -8,9 +8,11 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from lab.engine.environment import environment
 from tests.engine.earlier_states import plugins
@@ -23,7 +25,7 @@ VENV = "@VENV@"
 """Stands for the virtual environment there: Commands of stacks/training name its interpreter."""
 _PLACES = ("sourcePosition", "stackTrace")
 """Where in the program a resource was made: of no interest, and paths of the machine that made the state."""
-CORE, TRAINING = ".", "stacks/training"
+CORE, TRAINING, WATCH, CONSUMER = PLACES = (".", "stacks/training", "stacks/watch", "examples/consumer")
 _PLUGIN = '#!/bin/sh\nexec {python} {plugins} {name} "$@"\n'
 
 # Its hooks work on hosts and on the cluster, and there are none.
@@ -54,10 +56,12 @@ class Checkout:
 
     root: Path
     folder: Path
+    stacks: dict[str, str] = field(default_factory=lambda: dict.fromkeys(PLACES, NAME))
+    """The names of the stacks; `rename` changes them."""
 
     def __post_init__(self) -> None:
-        _link(self.root, self.folder / "project", below=TRAINING.split("/"))
-        for place in (CORE, TRAINING):
+        _link(self.root, self.folder / "project", [Path(place) for place in PLACES[1:]])
+        for place in PLACES:
             self.project(place).joinpath("__main__.py").unlink()
             program = self.root / place / "__main__.py"
             self.project(place).joinpath("__main__.py").write_text(_PROGRAM.format(program=str(program)))
@@ -77,7 +81,7 @@ class Checkout:
     def pulumi(self, place: str, *arguments: str) -> str:
         """What the command prints. Raises Refused where it fails."""
         done = subprocess.run(
-            ["pulumi", *arguments, "--stack", NAME, "--non-interactive", "--color", "never"],
+            ["pulumi", *arguments, "--stack", self.stacks[place], "--non-interactive", "--color", "never"],
             cwd=self.project(place), env=self._environment(), text=True, stdin=subprocess.DEVNULL,
             capture_output=True, timeout=SECONDS, check=False,
         )  # fmt: skip
@@ -93,6 +97,23 @@ class Checkout:
         """Make the stack, with this text as its file."""
         self._stack_file(place).write_text(self._here(configuration))
         self.pulumi(place, "stack", "init")
+
+    def rename(self, place: str, stack: str, project: str) -> None:
+        """Rename the stack, its file, and the project."""
+        file = self.project(place) / "Pulumi.yaml"
+        # A project may declare keys of its own name only, and the programs read those of their former one.
+        written = {**yaml.safe_load(file.read_text()), "name": project, "config": {}}
+        self.pulumi(place, "stack", "rename", f"organization/{project}/{stack}")
+        file.unlink()
+        file.write_text(yaml.safe_dump(written))
+        self.stacks[place] = stack
+
+    def edit(self, place: str, old: str, new: str) -> None:
+        """Replace a text that is in the stack's file."""
+        file = self._stack_file(place)
+        text = file.read_text()
+        assert old in text
+        file.write_text(text.replace(old, new))
 
     def configuration(self, place: str) -> str:
         """The text of its file."""
@@ -121,12 +142,12 @@ class Checkout:
             self.pulumi(place, "up", "--yes", "--skip-preview", "--event-log", str(log))
         except Refused as refused:
             error = str(refused)
-        events = [json.loads(line) for line in log.read_text().splitlines()]
+        events = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
         steps = [event["resourcePreEvent"]["metadata"] for event in events if "resourcePreEvent" in event]
         return [Step(each["op"], each["urn"]) for each in steps], error
 
     def _stack_file(self, place: str) -> Path:
-        return self.project(place) / f"Pulumi.{NAME}.yaml"
+        return self.project(place) / f"Pulumi.{self.stacks[place]}.yaml"
 
     def _elsewhere(self, text: str) -> str:
         return text.replace(str(self.folder), FOLDER).replace(sys.prefix, VENV)
@@ -147,14 +168,15 @@ class Checkout:
         }
 
 
-def _link(source: Path, folder: Path, *, below: list[str]) -> None:
-    """A folder of links to everything in `source` but stack files; real folders along the path `below`."""
+def _link(source: Path, folder: Path, below: list[Path]) -> None:
+    """A folder of links to everything in `source` but stack files; real folders along the paths `below`."""
     folder.mkdir(parents=True)
     for entry in source.iterdir():
         stack_file = entry.name.startswith("Pulumi.") and entry.name != "Pulumi.yaml"
         if entry.name == ".git" or stack_file:
             continue
-        if below and entry.name == below[0]:
-            _link(entry, folder / entry.name, below=below[1:])
+        inside = [path.relative_to(entry.name) for path in below if path.parts[:1] == (entry.name,)]
+        if inside:
+            _link(entry, folder / entry.name, inside)
         else:
             (folder / entry.name).symlink_to(entry)

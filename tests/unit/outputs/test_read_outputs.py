@@ -54,6 +54,13 @@ def read(reference: Reference) -> ClusterOutputs:
     return asyncio.run(ClusterOutputs.from_stack(reference))
 
 
+@pytest.mark.parametrize(("outputs", "identifier"), [({"cluster_id": "a1"}, "a1"), ({}, "busbar/site")])
+def test_a_cluster_is_identified_by_its_id_and_by_its_name_where_an_earlier_release_exported_none(
+    outputs: dict[str, str], identifier: str
+) -> None:
+    assert ClusterOutputs.from_dict({**exported(), **outputs}).identifier == identifier
+
+
 def test_a_passing_cluster_is_read_typed_and_not_refused() -> None:
     cluster = ClusterOutputs.from_dict(exported())
     assert cluster.refusal is None

@@ -10,8 +10,7 @@ from typing import Any
 import pulumi
 import pulumi_kubernetes as kubernetes
 
-from busbar.components.engine.local_command import create_cluster_command
-from busbar.manifests.names import digest
+from busbar.components.engine.local_command import create_cluster_command, create_digest
 from stacks.training.package import proof
 from stacks.training.package.collect.spec import collect_spec
 from stacks.training.package.config import Training
@@ -91,7 +90,7 @@ class TrainingProof(pulumi.ComponentResource):
             args.kubeconfig,
             pulumi.ResourceOptions(parent=self, depends_on=[job]),
             # With another contract what the command prints is another: what it printed is not valid.
-            triggers=[digest(spec), f"contract {CONTRACT_VERSION}"],
+            triggers=[create_digest(f"{name}-folder", spec, self), f"contract {CONTRACT_VERSION}"],
         )
         self.result = collect.stdout.apply(read_summary)
         self.register_outputs({"result": self.result, "job": self.job})

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pulumi
 
-from busbar.components.engine.capability_stack import load_cluster, load_config
+from busbar.components.engine.capability_stack import keep_to_cluster, load_cluster, load_config
 from busbar.outputs import ClusterOutputs
 from stacks.training.package import config, target
 from stacks.training.package.config import Training
@@ -26,8 +26,8 @@ class TrainingStack:
     async def load(cls) -> TrainingStack:
         """Read the configuration, then the outputs of the cluster's stack.
 
-        Raises pulumi.RunError, before any resource is registered, with every finding of the configuration,
-        or with the reasons for which the cluster may not be used.
+        Raises pulumi.RunError, before any resource on the cluster is registered, with every finding of the
+        configuration, or with the reasons for which the cluster may not be used.
         """
         training = load_config(config.CONFIG)
         cluster = await load_cluster(training.cluster)
@@ -36,6 +36,7 @@ class TrainingStack:
             targets = target.targets(cluster, training)
         except target.Refused as refused:
             raise pulumi.RunError(str(refused)) from None
+        await keep_to_cluster(cluster)
         for warning in target.warnings(targets, training):
             pulumi.warn(warning)
         return cls(training=training, cluster=cluster, targets=targets)

@@ -116,6 +116,14 @@ def test_what_is_allowed_but_probably_not_intended_is_a_warning_of_the_update() 
     assert [text for text in run.messages if "proof.backend: gloo uses TCP" in text], run.messages
 
 
+def test_the_cluster_is_identified_by_its_id_and_a_namespace_is_claimed_before_it_is_adopted() -> None:
+    run = up(cluster_id="a1")
+    [provider] = run.of_type(PROVIDER)
+    assert run.named("cluster-id").inputs["input"] == provider.inputs["clusterIdentifier"] == "a1"
+    for namespace in run.of_type(NAMESPACE):
+        assert list(namespace.request.hooks.before_create) == [f"{namespace.name}-before-create"]
+
+
 def test_an_object_that_an_interrupted_update_made_is_adopted_by_the_next_one() -> None:
     [provider] = up().of_type(PROVIDER)
     assert provider.inputs["upsertExistingObjects"] == "true"

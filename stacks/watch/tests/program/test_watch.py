@@ -12,7 +12,7 @@ from pulumi.runtime import mocks
 from stacks.watch.package.outputs import CONTRACT_VERSION
 from stacks.watch.tests.support import CLUSTER, EXISTING, HCAS, INSTALL, configured, outputs
 from tests.program.answers import KUBECONFIG
-from tests.program.harness import LOCAL, PROVIDER, RELEASE, ROOT, Resource, Run, run_program, texts
+from tests.program.harness import LOCAL, PROVIDER, RELEASE, ROOT, STASH, Resource, Run, run_program, texts
 from tests.support.verdicts import failing
 
 DAEMON_SET = "kubernetes:apps/v1:DaemonSet"
@@ -57,7 +57,7 @@ def up(
 
 
 def created(run: Run) -> list[Resource]:
-    return [each for each in run.custom if each.type not in ("pulumi:pulumi:StackReference", PROVIDER)]
+    return [each for each in run.custom if each.type not in ("pulumi:pulumi:StackReference", PROVIDER, STASH)]
 
 
 def command(run: Run, name: str) -> str:
@@ -214,6 +214,25 @@ def test_what_is_in_the_namespace_goes_with_it_and_what_is_in_others_does_not() 
     assert skipped[namespace.urn] == {"busbar-watch", "None"}
     assert skipped[""] == {"gpu-operator", "None"}
     assert run.named("monitoring-series").request.deletedWith == namespace.urn
+
+
+def test_the_cluster_is_identified_by_its_id_and_a_namespace_is_claimed_before_it_is_adopted() -> None:
+    run = up(change={"cluster_id": "a1"}, stack=INSTALL)
+    [provider] = run.of_type(PROVIDER)
+    assert run.named("cluster-id").inputs["input"] == provider.inputs["clusterIdentifier"] == "a1"
+    for namespace in run.of_type("kubernetes:core/v1:Namespace"):
+        assert list(namespace.request.hooks.before_create) == [f"{namespace.name}-before-create"]
+
+
+def test_where_the_verdict_lies_on_this_machine_writes_no_series_anew() -> None:
+    def written(stack: str) -> dict[str, Any]:
+        result = outputs()
+        details = json.loads(json.loads(result["details"]))
+        details["nccl"]["h100"]["verdict_file"] = f".busbar/{stack}/h100/verdict.json"
+        run = up(change={"details": json.dumps(json.dumps(details))})
+        return {name: run.named(name).inputs for name in ("monitoring-series", "monitoring-check")}
+
+    assert written("site") == written("renamed")
 
 
 def test_the_kubeconfig_is_secret_wherever_it_is() -> None:

@@ -1,0 +1,91 @@
+"""A stack on a cluster that is then pointed at another one, with the real engine."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.support.engine import throwaway_project
+
+SECONDS = 900
+PROGRAM = """
+    import pulumi
+    from busbar.components.engine.capability_stack import refuse_other_cluster
+
+    async def main():
+        config = pulumi.Config()
+        await refuse_other_cluster("big", config.require("id"), "busbar/big")
+        pulumi.Stash("on-cluster", input=config.require("content"))
+
+    pulumi.run(main)
+"""
+
+
+@dataclass(frozen=True)
+class Project:
+    folder: Path
+    environment: Mapping[str, str]
+
+    def pulumi(self, *arguments: str) -> tuple[int, str]:
+        done = subprocess.run(
+            ["pulumi", *arguments, "--stack", "dev", "--non-interactive", "--color", "never"],
+            cwd=self.folder, env=self.environment, text=True, stdin=subprocess.DEVNULL,
+            capture_output=True, timeout=SECONDS, check=False,
+        )  # fmt: skip
+        return done.returncode, done.stdout + done.stderr
+
+    def configure(self, identifier: str, content: str) -> None:
+        self.pulumi("config", "set", "tiny:id", identifier)
+        self.pulumi("config", "set", "tiny:content", content)
+
+    def up(self, identifier: str, content: str, *options: str) -> tuple[int, str]:
+        self.configure(identifier, content)
+        return self.pulumi("up", "--yes", "--skip-preview", *options)
+
+
+Made = Callable[[str], Project]
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Made:
+    """A stack that was updated on the cluster with this id."""
+
+    def make(identifier: str) -> Project:
+        project = Project(tmp_path, throwaway_project(tmp_path, PROGRAM))
+        project.pulumi("stack", "init")
+        code, text = project.up(identifier, "first")
+        assert code == 0, text
+        return project
+
+    return make
+
+
+def test_it_is_refused_in_a_preview_and_in_an_update_before_anything_else_is_touched(made: Made) -> None:
+    project = made("a1")
+    project.configure("b2", "second")
+    refused = [
+        project.pulumi("preview"),
+        *(project.up("b2", "second", *more) for more in ((), ("--continue-on-error",))),
+    ]
+    for code, text in refused:
+        assert code
+        assert "cluster big is another one than before: its id is b2, expected a1." in text
+        assert "on-cluster" not in text
+    code, text = project.up("a1", "second")
+    assert (code, "on-cluster" in text) == (0, True), text
+
+
+def test_an_id_that_an_earlier_release_did_not_export_is_taken_for_the_cluster_of_that_name(
+    made: Made,
+) -> None:
+    code, text = made("busbar/big").up("a1", "first")
+    assert code == 0, text
+
+
+def test_outputs_without_the_id_that_is_recorded_are_refused(made: Made) -> None:
+    code, text = made("a1").up("busbar/big", "first")
+    assert code and "its id is busbar/big, expected a1" in text
