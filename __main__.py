@@ -6,10 +6,12 @@ import pulumi
 
 from busbar.components.cluster import Cluster
 from busbar.components.engine.program import end_quietly_when_interrupted, leave_out_debug_messages
+from busbar.components.engine.update_end import check_after_deletions
 
 
 async def main() -> None:
     cluster = Cluster.of_stack("busbar", Path(__file__).resolve().parent)
+    check_after_deletions(cluster.kubeconfig)
     cluster.export()
     await cluster.finish()
 

@@ -12,6 +12,7 @@ from busbar.components.engine.release import (
     HELM_VALUES,
     ChartSource,
     ReleaseArgs,
+    changes,
     create_release,
     installed_version,
 )
@@ -85,7 +86,9 @@ class GpuOperator(pulumi.ComponentResource):
             "wait allocatable",
             GPU_OPERATOR.wait_request(config, GPU_RESOURCE, args.nodes),
             args.kubeconfig,
-            pulumi.ResourceOptions(parent=self, depends_on=self.releases),
+            pulumi.ResourceOptions(
+                parent=self, depends_on=self.releases, replacement_trigger=changes(*self.releases)
+            ),
             triggers=[digest(values), config.version],
         )
         self.ready = wait.stdout

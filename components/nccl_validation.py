@@ -14,7 +14,7 @@ from pulumi_command import local
 
 from busbar.collect.busy import QUARANTINED_KEY, RESULT_KEY, WhenBusy, is_set, last_result
 from busbar.collect.spec import collect_spec
-from busbar.components.engine.cluster_objects import create_custom_resource
+from busbar.components.engine.cluster_objects import create_custom_resource, of_fixed_name
 from busbar.components.engine.local_command import create_cluster_command, create_digest
 from busbar.config import section
 from busbar.config.pools import Pool
@@ -149,7 +149,7 @@ class NcclValidation(pulumi.ComponentResource):
                 f"{name}-last-result",
                 metadata={"name": former, "namespace": validation.namespace},
                 data={RESULT_KEY: recorded, **held},
-                opts=pulumi.ResourceOptions(parent=self, deleted_with=self._deleted_with),
+                opts=of_fixed_name(pulumi.ResourceOptions(parent=self, deleted_with=self._deleted_with)),
             )
         self.register_outputs({"result": self.result, "job": self.job})
 
@@ -166,7 +166,7 @@ class NcclValidation(pulumi.ComponentResource):
                 metadata={"name": topology.config_map, "namespace": validation.namespace},
                 immutable=True,
                 data={topology.name: topology.text},
-                opts=pulumi.ResourceOptions(parent=self, deleted_with=self._deleted_with),
+                opts=of_fixed_name(pulumi.ResourceOptions(parent=self, deleted_with=self._deleted_with)),
             )
         ]
 

@@ -12,6 +12,7 @@ from busbar.components.engine.release import (
     HELM_VALUES,
     ChartSource,
     ReleaseArgs,
+    changes,
     create_release,
     installed_version,
 )
@@ -109,7 +110,7 @@ class NetworkOperator(pulumi.ComponentResource):
             "wait allocatable",
             NETWORK_OPERATOR.wait_request(config, config.resource, args.nodes),
             args.kubeconfig,
-            pulumi.ResourceOptions(parent=self, depends_on=[policy]),
+            pulumi.ResourceOptions(parent=self, depends_on=[policy], replacement_trigger=changes(release)),
             triggers=[digest(values), spec.apply(digest), config.version],
         )
         self.version = installed_version(release, config.version)

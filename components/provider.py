@@ -18,6 +18,7 @@ from pulumi.provider.experimental.util import camel_case
 from busbar import __version__
 from busbar.components.cluster import Cluster
 from busbar.components.engine import local_command
+from busbar.components.engine.update_end import fail_unless_installed
 from busbar.config import Cluster as Configuration
 
 NAME = "busbar"
@@ -63,9 +64,15 @@ class Provider(ComponentProvider):
 
     def get_state(self, instance: Any, component_def: ComponentDefinition) -> dict[str, Any]:
         """The outputs, once what follows them has succeeded."""
-        finished: pulumi.Output[None] = pulumi.Output.from_input(instance.finish())
+        finished: pulumi.Output[None] = pulumi.Output.from_input(_finish(instance))
         state = super().get_state(instance, component_def)
         return {key: pulumi.Output.all(value, finished)[0] for key, value in state.items()}
+
+
+async def _finish(cluster: Cluster) -> None:
+    # The program, which outlives the deletions, is another one: the next update says what they removed.
+    await fail_unless_installed(cluster.kubeconfig)
+    await cluster.finish()
 
 
 def completed(schema: dict[str, Any]) -> dict[str, Any]:

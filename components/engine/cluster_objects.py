@@ -8,6 +8,7 @@ from typing import Any
 import pulumi
 import pulumi_kubernetes as kubernetes
 
+from busbar.components.engine import update_end
 from busbar.components.engine.host_command import owner_mark
 from busbar.components.engine.release_hooks import run_on_cluster
 from busbar.kube.namespaces import claim
@@ -53,7 +54,7 @@ def create_object(
         return create_custom_resource(name, manifest, opts)
     given = {key: value for key, value in manifest.items() if key not in ("apiVersion", "kind")}
     fields = {_ARGUMENTS.get(key, key): value for key, value in given.items()}
-    made: pulumi.CustomResource = kind(name, **fields, opts=opts)
+    made: pulumi.CustomResource = kind(name, **fields, opts=of_fixed_name(opts))
     return made
 
 
@@ -67,7 +68,7 @@ def create_custom_resource(
         kind=manifest["kind"],
         metadata=manifest["metadata"],
         spec=manifest["spec"],
-        opts=opts,
+        opts=of_fixed_name(opts),
     )
 
 
@@ -87,8 +88,19 @@ def create_privileged_namespace(
 
     hook = pulumi.ResourceHook(f"{name}-before-create", before_create)
     hooks = pulumi.ResourceOptions(hooks=pulumi.ResourceHookBinding(before_create=[hook]))
-    return kubernetes.core.v1.Namespace(
+    made = kubernetes.core.v1.Namespace(
         name,
         metadata=namespaces.render(namespace)["metadata"],
-        opts=pulumi.ResourceOptions.merge(opts, hooks),
+        opts=of_fixed_name(pulumi.ResourceOptions.merge(opts, hooks)),
     )
+    update_end.expected.append((made, namespace, None))
+    return made
+
+
+def of_fixed_name(opts: pulumi.ResourceOptions) -> pulumi.ResourceOptions:
+    """The options of an object whose name is fixed: its deletion comes before its replacement.
+
+    The provider adopts an object that exists. A replacement that is made first would be the former object,
+    which the engine deletes at the end of the update.
+    """
+    return pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(delete_before_replace=True))

@@ -5,10 +5,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import pulumi
 import pulumi_kubernetes as kubernetes
 
+from busbar.components.engine import update_end
 from busbar.components.engine.cluster_objects import create_privileged_namespace
 from busbar.components.engine.release_hooks import create_recovery_hooks
 from busbar.config import Chart
@@ -19,6 +21,7 @@ from busbar.manifests.operators import Operator, OperatorConfig
 HELM_VALUES = Path(__file__).resolve().parents[2] / "helm_values"
 # Past revisions that stay as Secrets in the cluster; 0 would mean all of them.
 MAX_HISTORY = 5
+_namespaces: WeakKeyDictionary[pulumi.Resource, kubernetes.core.v1.Namespace] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +90,7 @@ def create_release(
         values=args.values,
         disable_setting=operator.disable_setting,
     )
-    return kubernetes.helm.v3.Release(
+    release = kubernetes.helm.v3.Release(
         resource,
         kubernetes.helm.v3.ReleaseArgs(
             name=operator.release,
@@ -115,6 +118,27 @@ def create_release(
             hooks=create_recovery_hooks(resource, desired, args.kubeconfig),
         ),
     )
+    update_end.expected.append((release, operator.namespace, operator.release))
+    _namespaces[release] = namespace
+    return release
+
+
+def changes(*releases: kubernetes.helm.v3.Release) -> pulumi.Output[Any]:
+    """For `replacement_trigger`: another value after each upgrade and each installation into a new namespace.
+
+    A trigger that a state does not have yet replaces nothing, unlike one in the inputs of a Command.
+    """
+
+    def read(metadata: Any, status: Any) -> list[Any]:
+        return [(metadata or {}).get("uid"), (status or {}).get("revision")]
+
+    async def none_if_failed() -> list[Any] | None:
+        return await found.future() if await found.is_known() else None
+
+    pairs = [pulumi.Output.all(_namespaces[each].metadata, each.status) for each in releases]
+    found = pulumi.Output.all(*(pair.apply(lambda known: read(*known)) for pair in pairs))
+    # An unknown trigger would end the whole update, also what goes on after a failed release.
+    return found if pulumi.runtime.is_dry_run() else pulumi.Output.from_input(none_if_failed())
 
 
 def installed_version(release: kubernetes.helm.v3.Release, configured: str) -> pulumi.Output[str]:

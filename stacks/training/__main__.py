@@ -8,6 +8,7 @@ from pulumi import ResourceOptions
 from busbar.components.engine.cluster_objects import create_cluster_provider, create_privileged_namespace
 from busbar.components.engine.program import end_quietly_when_interrupted
 from busbar.components.engine.stack_outputs import fail_unless_passed
+from busbar.components.engine.update_end import check_after_deletions
 from stacks.training.capability import CAPABILITY
 from stacks.training.package.components.kueue import Kueue, KueueArgs, create_local_queue
 from stacks.training.package.components.networks import Multus, MultusArgs, Networks, NetworksArgs
@@ -24,6 +25,7 @@ PROJECT = Path(__file__).resolve().parent
 async def main() -> None:
     stack = await TrainingStack.load()
     provider = create_cluster_provider(stack.cluster.kubeconfig, stack.cluster.identifier)
+    check_after_deletions(stack.cluster.kubeconfig)
     trainer = Trainer(
         "trainer",
         TrainerArgs(

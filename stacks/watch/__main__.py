@@ -10,6 +10,7 @@ from busbar.components.engine.cluster_objects import create_cluster_provider
 from busbar.components.engine.local_command import create_cluster_command
 from busbar.components.engine.program import end_quietly_when_interrupted
 from busbar.components.engine.stack_outputs import export_all, fail_unless_passed
+from busbar.components.engine.update_end import check_after_deletions
 from busbar.manifests.names import digest
 from busbar.text import listed
 from stacks.watch.capability import CAPABILITY
@@ -40,6 +41,7 @@ async def main() -> None:
         )
     await keep_to_cluster(cluster)
     provider = create_cluster_provider(cluster.kubeconfig, cluster.identifier)
+    check_after_deletions(cluster.kubeconfig)
     first: list[pulumi.Resource] = []
     if watch.stack.mode != "none":
         spec = SurveySpec.of(watch.stack).model_dump(mode="json")

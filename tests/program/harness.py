@@ -21,7 +21,8 @@ from google.protobuf import json_format
 from pulumi.runtime import mocks, settings, stack
 from pulumi.runtime.proto import engine_pb2
 
-from busbar.components.engine import node_steps
+from busbar.components.engine import node_steps, update_end
+from busbar.helm import installed
 from busbar.kube import batches, servers
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -90,6 +91,12 @@ class Run:
     messages: list[str] = field(default_factory=list)
     debug_messages: list[str] = field(default_factory=list)
     error: BaseException | None = None
+    looked_for: set[tuple[str, str | None]] = field(default_factory=set)
+    """Namespaces and releases that were looked for on the cluster at the end."""
+
+    def ask_installed(self, expected: installed.Expected) -> list[str]:
+        self.looked_for |= {*expected}
+        return []
 
     @property
     def outputs(self) -> dict[str, Any]:
@@ -248,6 +255,7 @@ def run_program(
         )
     )
     settings.SETTINGS.outputs.clear()  # leftovers of a failed run would hang this one
+    update_end.expected.clear()
     settings.set_root_resource(None)  # type: ignore[arg-type]
     made = pulumi.ResourceHook
 
@@ -265,9 +273,11 @@ def run_program(
         with (
             mock.patch.object(pulumi.log, "debug", pulumi.log.debug),
             mock.patch.object(pulumi, "ResourceHook", hook),
+            mock.patch.object(stack, "_wait_for_shutdown", stack._wait_for_shutdown),
             mock.patch.object(batches, "ask", lambda *_, **__: NO_NODES),
             mock.patch.object(node_steps, "batches", SimpleNamespace(ask=lambda *_, **__: at_the_end)),
             mock.patch.object(servers, "ask", _ask_servers),
+            mock.patch.object(installed, "ask", lambda _, expected: run.ask_installed(expected)),
         ):
             loop.run_until_complete(stack.run_in_stack(lambda: _run_path(program)))
     except Exception as error:

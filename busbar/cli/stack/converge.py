@@ -16,13 +16,16 @@ _PREFLIGHT = "preflight-hosts"
 # What these may not do themselves: a server prepares for another machine, and taints are set through the API.
 _NODES = ("control-plane-rejoin", "control-plane-nodes", "control-plane-taints")
 _WITH_NODE = ("control-plane-", "worker-")
+# A release that was uninstalled and is installed again may have the revision that it had.
+_WAITS = ("gpu-operator-gpus", "network-operator-hcas")
 
 
 def to_apply_again(state: Snapshot, hosts: Sequence[str]) -> list[str]:
     """The URNs of the resources that install `hosts`, for the engine to replace: that runs them again.
 
     A replacement of these uninstalls nothing: their removal is a resource of its own, which is not in the
-    list. "cluster" adds none. Raises StackError for a host that is not in the state.
+    list. "cluster" adds the waits for what the charts bring. Raises StackError for a host that is not in the
+    state.
     """
     urns = {events.name(urn): urn for urn in state.resources}
     installed = [name for name in urns if f"{name}-removal" in urns]
@@ -30,10 +33,11 @@ def to_apply_again(state: Snapshot, hosts: Sequence[str]) -> list[str]:
         chosen = installed
     else:
         chosen = [name for host in hosts if host != CLUSTER for name in _resource(host, installed)]
+    waits = [urns[name] for name in _WAITS if name in urns and {ALL, CLUSTER} & {*hosts}]
     if not chosen:
-        return []
+        return waits
     nodes = _NODES if any(name.startswith(_WITH_NODE) for name in chosen) else ()
-    return [urns[name] for name in (_PREFLIGHT, *nodes, *chosen) if name in urns]
+    return [*(urns[name] for name in (_PREFLIGHT, *nodes, *chosen) if name in urns), *waits]
 
 
 def broken_off(state: Snapshot, urns: Collection[str]) -> list[str]:

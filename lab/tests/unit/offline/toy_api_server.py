@@ -18,7 +18,12 @@ from urllib.parse import parse_qs, urlparse
 Object = dict[str, Any]
 CHANGE_SECONDS = 60
 KINDS = {
-    "/api/v1": [("Namespace", "namespaces", False), ("ConfigMap", "configmaps", True), ("Pod", "pods", True)],
+    "/api/v1": [
+        ("Namespace", "namespaces", False),
+        ("ConfigMap", "configmaps", True),
+        ("Pod", "pods", True),
+        ("Secret", "secrets", True),
+    ],
     "/apis/apps/v1": [("Deployment", "deployments", True)],
     "/apis/batch/v1": [("Job", "jobs", True)],
 }
@@ -113,6 +118,10 @@ class ToyApiServer:
         self.requests.append((method, path, query))
         if method == "POST":
             return self._create(path, query, body)
+        if method == "GET" and path.endswith("/secrets"):
+            return {"items": self._secrets(path, query)}
+        if method == "PATCH" and isinstance(body, dict) and path not in self.objects:
+            return self._create(path.rpartition("/")[0], query, body, "Apply")
         if path not in self.objects:
             kind = path.split("/")[-2]
             raise Refused(404, "NotFound", f'{kind} "{path.split("/")[-1]}" not found', kind)
@@ -122,13 +131,20 @@ class ToyApiServer:
             if self.objects[path]["metadata"].get("finalizers"):
                 self.change(path, lambda obj: obj["metadata"].update(deletionTimestamp="now"))
             else:
+                for inside in [each for each in self.objects if each.startswith(f"{path}/")]:
+                    self.remove(inside)
                 self.remove(path)
             return {"kind": "Status", "status": "Success"}
         if method == "PUT":
             return self.put(path, body)
         return self._patch(path, query, body)
 
-    def _create(self, path: str, query: dict[str, str], body: Object) -> Object:
+    def _secrets(self, path: str, query: dict[str, str]) -> list[Object]:
+        asked = dict(each.split("=") for each in query.get("labelSelector", "").split(",") if each)
+        found = [copy.deepcopy(obj) for each, obj in self.objects.items() if each.startswith(f"{path}/")]
+        return [obj for obj in found if asked.items() <= obj["metadata"].get("labels", {}).items()]
+
+    def _create(self, path: str, query: dict[str, str], body: Object, how: str = "Update") -> Object:
         place = f"{path}/{body['metadata']['name']}"
         parts = path.split("/")
         namespace = parts[parts.index("namespaces") + 1] if "namespaces" in parts[:-1] else None
@@ -138,7 +154,7 @@ class ToyApiServer:
             name = body["metadata"]["name"]
             raise Refused(409, "AlreadyExists", f'{parts[-1]} "{name}" already exists', parts[-1])
         made = copy.deepcopy(body)
-        made["metadata"]["managedFields"] = [_owner(query["fieldManager"], "Update", body)]
+        made["metadata"]["managedFields"] = [_owner(query.get("fieldManager", "helm"), how, body)]
         made["metadata"]["generation"] = 1
         if query.get("dryRun"):
             return {**made, "metadata": {**made["metadata"], "uid": "trial"}}

@@ -10,6 +10,7 @@ from typing import Any
 import pulumi
 import pulumi_kubernetes as kubernetes
 
+from busbar.components.engine.cluster_objects import of_fixed_name
 from busbar.components.engine.local_command import create_cluster_command, create_digest
 from stacks.training.package import proof
 from stacks.training.package.collect.spec import collect_spec
@@ -53,8 +54,8 @@ class TrainingProof(pulumi.ComponentResource):
         self.job = manifests.name
         # A namespace that stays with its claim deletes nothing.
         deleted_with = None if args.training.storage.keeps_claim else args.namespace
-        in_namespace = pulumi.ResourceOptions(
-            parent=self, depends_on=[args.namespace], deleted_with=deleted_with
+        in_namespace = of_fixed_name(
+            pulumi.ResourceOptions(parent=self, depends_on=[args.namespace], deleted_with=deleted_with)
         )
         config_map = kubernetes.core.v1.ConfigMap(
             f"{name}-program",

@@ -9,6 +9,7 @@ from typing import Any
 import pulumi
 import pulumi_kubernetes as kubernetes
 
+from busbar.components.engine.cluster_objects import of_fixed_name
 from busbar.components.engine.local_command import create_cluster_command
 from busbar.manifests.names import digest
 from stacks.training.package.storage import manifests
@@ -29,7 +30,7 @@ def create_volume(
     manifest = manifests.nfs_volume(storage, namespace)
     return [
         kubernetes.core.v1.PersistentVolume(
-            name, metadata=manifest["metadata"], spec=manifest["spec"], opts=opts
+            name, metadata=manifest["metadata"], spec=manifest["spec"], opts=of_fixed_name(opts)
         )
     ]
 
@@ -73,13 +74,15 @@ class SharedStorage(pulumi.ComponentResource):
             f"{name}-claim",
             metadata=claim["metadata"],
             spec=claim["spec"],
-            opts=pulumi.ResourceOptions(
-                parent=self,
-                depends_on=[args.namespace, *self._checked_class(name, args)],
-                # Only the claim leads to the data: it stays when the stack goes, and the next one finds it.
-                retain_on_delete=kept,
-                # Kubernetes keeps a claim that a pod uses: the pods go with the namespace.
-                deleted_with=None if kept else args.namespace,
+            opts=of_fixed_name(
+                pulumi.ResourceOptions(
+                    parent=self,
+                    depends_on=[args.namespace, *self._checked_class(name, args)],
+                    # Only the claim leads to the data: it stays when the stack goes, the next one finds it.
+                    retain_on_delete=kept,
+                    # Kubernetes keeps a claim that a pod uses: the pods go with the namespace.
+                    deleted_with=None if kept else args.namespace,
+                )
             ),
         )
         spec = ClaimSpec(

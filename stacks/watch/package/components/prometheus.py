@@ -9,6 +9,7 @@ import pulumi
 import pulumi_kubernetes as kubernetes
 import pulumi_random as random
 
+from busbar.components.engine.cluster_objects import of_fixed_name
 from busbar.components.engine.release import ChartSource, ReleaseArgs, create_release
 from busbar.config.kubernetes_values import is_local_chart, repository_of
 from busbar.manifests.operators import Operator, Values, load
@@ -60,7 +61,7 @@ class Prometheus(pulumi.ComponentResource):
             f"{name}-grafana-admin",
             metadata={"name": prometheus.GRAFANA_SECRET, "namespace": prometheus.STACK.namespace},
             string_data={"admin-user": "admin", "admin-password": password.result},
-            opts=pulumi.ResourceOptions(parent=self, depends_on=[release]),
+            opts=of_fixed_name(pulumi.ResourceOptions(parent=self, depends_on=[release])),
         )
 
 

@@ -22,8 +22,12 @@ NAMES = (
 STATE = Snapshot(tuple(f"urn:pulumi:dev::busbar::x::{name}" for name in NAMES), ())
 
 
-def again(*hosts: str) -> list[str]:
-    return [urn.rpartition("::")[2] for urn in to_apply_again(STATE, hosts)]
+WAITS = ("gpu-operator-gpus", "network-operator-hcas")
+
+
+def again(*hosts: str, more: tuple[str, ...] = ()) -> list[str]:
+    state = Snapshot((*STATE.resources, *(f"urn:pulumi:dev::busbar::x::{name}" for name in more)), ())
+    return [urn.rpartition("::")[2] for urn in to_apply_again(state, hosts)]
 
 
 def test_a_host_is_checked_and_installed_again_and_its_removal_is_left_alone() -> None:
@@ -43,6 +47,12 @@ def test_all_hosts_are_applied_again_on_request() -> None:
 def test_the_charts_are_compared_with_the_cluster_and_no_host_is_touched() -> None:
     assert again("cluster") == []
     assert [Options(converge=(name,)).refreshes for name in ("cluster", "all", "w-1")] == [True, True, False]
+
+
+def test_gpus_and_hcas_are_waited_for_again_with_the_charts_only() -> None:
+    assert again("cluster", more=WAITS) == [*WAITS]
+    assert again("all", more=WAITS) == ["preflight-hosts", *NODES, *HOSTS, *WAITS]
+    assert not {*again("w-1", more=WAITS)} & {*WAITS}
 
 
 def test_an_unknown_host_is_bad_usage_and_the_known_ones_are_named() -> None:

@@ -1,0 +1,67 @@
+"""Whether releases and namespaces are on the cluster."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from busbar.helm.installed import missing
+from busbar.kube.client import ApiError
+from tests.support.kube_cluster import Cluster, unreachable
+
+RELEASE = ("gpu-operator", "gpu-operator")
+SECRETS = "/api/v1/namespaces/gpu-operator/secrets"
+OWN = "/api/v1/namespaces/nccl-validation"
+
+
+class Counting(Cluster):
+    """Answers a list of Secrets with those that the selector asks for."""
+
+    def __init__(self, objects: dict[str, Any]) -> None:
+        super().__init__(objects)
+        self.asked: list[str] = []
+
+    def get(self, path: str, **query: str) -> dict[str, Any]:
+        self.asked.append(path)
+        return super().get(path, **query)
+
+    def list(self, path: str, **query: str) -> list[dict[str, Any]]:
+        self.asked.append(path)
+        wanted = dict(each.split("=") for each in query["labelSelector"].split(","))
+        return [each for each in super().list(path) if wanted.items() <= each["metadata"]["labels"].items()]
+
+
+def secret(status: str, name: str = "gpu-operator") -> dict[str, Any]:
+    return {"metadata": {"labels": {"owner": "helm", "name": name, "status": status}}}
+
+
+def test_a_deployed_release_is_there_and_one_request_says_so() -> None:
+    api = Counting({SECRETS: [secret("superseded"), secret("deployed")]})
+    assert missing(api, {RELEASE, ("gpu-operator", None)}) == []
+    assert api.asked == [SECRETS]
+
+
+@pytest.mark.parametrize("secrets", [[], [secret("uninstalling")], [secret("deployed", "another")]])
+def test_a_release_without_a_deployed_revision_is_missing(secrets: list[dict[str, Any]]) -> None:
+    assert missing(Counting({SECRETS: secrets}), [RELEASE]) == [
+        "Helm release gpu-operator/gpu-operator is not on the cluster"
+    ]
+
+
+@pytest.mark.parametrize("objects", [{}, {OWN: {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}}])
+def test_a_namespace_that_is_gone_or_being_deleted_is_missing(objects: dict[str, Any]) -> None:
+    assert missing(Counting(objects), [("nccl-validation", None)]) == [
+        "namespace nccl-validation is not on the cluster"
+    ]
+
+
+def test_a_namespace_that_is_there_is_not_missing() -> None:
+    assert missing(Counting({OWN: {"metadata": {}}}), [("nccl-validation", None)]) == []
+
+
+def test_an_error_of_the_api_is_no_absence() -> None:
+    api = Counting({})
+    api.failures = [unreachable()]
+    with pytest.raises(ApiError):
+        missing(api, [("nccl-validation", None)])
