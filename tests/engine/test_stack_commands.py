@@ -345,6 +345,15 @@ def test_an_update_that_fails_for_another_reason_than_its_failed_gate_says_that_
     assert done.lines[-3:-1] == ["error: busbar up dev failed", "the Node is not Ready"], done.text
 
 
+def test_a_preview_names_the_deletions_that_a_failed_update_did_not_get_to(site: Site) -> None:
+    site.configure(word="three and a half", gate="another")
+    assert site.busbar("up", "dev", "--yes", "--skip-preview").code == 1
+    site.configure(word="three and a half")
+    done = site.busbar("preview", "dev")
+    assert done.code == 0, done.text
+    assert "delete second because of an earlier update that replaced it and did not finish" in done.lines
+
+
 def test_an_interrupted_update_lets_its_step_end_and_is_finished_by_the_next_one(site: Site) -> None:
     site.configure(word="four", wait=str(site.folder / "wait"))
     update = site.started("up", "dev", "--yes", "--skip-preview")

@@ -58,6 +58,11 @@ class Interrupts:
         finally:
             self._starting, self._child = False, None
 
+    def end_child(self) -> None:
+        """Let the child end as after a first signal, without counting one."""
+        if self._child is not None and self._child.poll() is None:
+            self._child.send_signal(signal.SIGINT)
+
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if number == signal.SIGHUP and self.count:
             return  # the shell reports a lost terminal, and the kernel again when the shell ends

@@ -32,6 +32,7 @@ _VERBS = (*VERBS.values(), _APPLY, _MAYBE)
 _STYLES = {"replace": "bold yellow", "delete": "bold red", "update": "yellow", "create": "green"}
 _ONE_ROW_EACH = {"replace", "delete"}
 _NAMES_IN_A_ROW = 8
+_LEFT_OVER = ("an earlier update that replaced it and did not finish",)
 # What is said of a rotation (k3s.rotate) beside its steps.
 _ROTATIONS = {
     "certificates": "one server at a time, then the workers in batches (max_unavailable); the CA stays",
@@ -63,6 +64,7 @@ class Plan:
     """`OLD to NEW` release of K3s -> the steps on its hosts."""
     rotations: dict[str, str] = field(default_factory=dict)
     """Kind of `k3s.rotate` -> `OLD to NEW` number."""
+    _replaced: set[str] = field(default_factory=set)
 
     def on_event(self, event: EngineEvent) -> None:
         """Take one engine event of a preview."""
@@ -103,9 +105,17 @@ class Plan:
     def _planned(self, step: StepEventMetadata) -> None:
         if not events.is_shown(step):
             return
-        if step.op in VERBS:
+        if step.op == OpType.DELETE_REPLACED and step.old and step.old.delete:
+            # Of a replacement in this plan, or of one in an earlier update that did not get to its deletions.
+            if step.urn in self._replaced:
+                self._replaced.discard(step.urn)
+            else:
+                self.changes.append(Change(VERBS[OpType.DELETE], events.name(step.urn), _LEFT_OVER))
+        elif step.op in VERBS:
             keys = tuple(step.keys or step.diffs or ())  # `keys` are those that force a replacement
             self.changes.append(Change(self._verb(step), events.name(step.urn), keys))
+            if step.op == OpType.REPLACE:
+                self._replaced.add(step.urn)
             if step.op == OpType.UPDATE:
                 self._updated(_values(step.old), _values(step.new))
         elif step.op == OpType.SAME:

@@ -6,7 +6,7 @@ import math
 import threading
 import time
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from types import TracebackType
 
 from pulumi.automation.events import DiagnosticEvent, EngineEvent, OpType, StepEventMetadata
@@ -17,6 +17,9 @@ from busbar.cli.stack import BEGAN, events
 from busbar.cli.stack.recovery import interrupted_steps
 
 STILL_RUNNING_SECONDS = 20
+# After a failed step that goes on elsewhere, the engine waits without end for a replacement whose deletion
+# failed before it (pulumi/pulumi pkg/resource/deploy/step_executor.go).
+STUCK_SECONDS = 30
 # What a step says is a row this much later: what it said last may be the error with which it ends.
 HOLD_SECONDS = 1
 
@@ -26,11 +29,15 @@ class Rows:
 
     Afterwards: `counts` of finished steps by verb; the `errors`; what the program `printed`;
     `outputs_written`: whether the engine stored what the program exported; `resumes`: (URN, kind) of the
-    steps at which an earlier update was interrupted. on_event may be called from any thread.
+    steps at which an earlier update was interrupted. on_event may be called from any thread. `end` ends an
+    engine that does not go on.
     """
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, end: Callable[[], None] = lambda: None) -> None:
         self.console = console
+        self._end = end
+        self._failed_deletion = ""
+        self._heard = time.monotonic()
         self.counts: Counter[str] = Counter()
         self.errors: list[str] = []
         self.printed: list[str] = []
@@ -98,6 +105,7 @@ class Rows:
 
     def on_event(self, event: EngineEvent) -> None:
         """Take one engine event (pulumi.automation.events) and print what a person wants of it."""
+        self._heard = time.monotonic()
         if (began := event.resource_pre_event) is not None:
             step = began.metadata
             if step.op in events.DONE and events.is_shown(step):
@@ -119,6 +127,8 @@ class Rows:
         if began is None:
             return
         (self._failed_urns if failed else self._finished_urns).add(step.urn)
+        if failed and step.op == OpType.DELETE_REPLACED:
+            self._failed_deletion = events.name(step.urn)
         verb = "failed" if failed else events.verb(step)
         self.counts[verb] += 1
         mark = Text("✗ ", "red") if failed else Text("✓ ", "green")
@@ -169,16 +179,23 @@ class Rows:
         while not self._ended.wait(HOLD_SECONDS):
             now = time.monotonic()
             self._say_held(before=now - HOLD_SECONDS)
+            if self._failed_deletion and not self.running and now - self._heard >= STUCK_SECONDS:
+                self.say(
+                    f"{self._failed_deletion} could not be deleted, the engine does not go on: ending it"
+                )
+                self._failed_deletion = ""
+                self._end()
             if now - shown >= STILL_RUNNING_SECONDS:
                 shown = now
                 self._still_running(now)
 
     def _still_running(self, now: float) -> None:
         with self._lock:
-            ages = [(urn, now - began) for (urn, _), began in self._running.items()]
-        for urn, seconds in ages:
+            ages = [(urn, op, now - began) for (urn, op), began in self._running.items()]
+        for urn, op, seconds in ages:
             if seconds >= STILL_RUNNING_SECONDS:
-                self._line(f"… {events.name(urn):<44} running   {seconds:6.1f} s", "dim")
+                doing = "deleting" if events.DONE[op] == "deleted" else "running"
+                self._line(f"… {events.name(urn):<44} {doing:<9} {seconds:6.1f} s", "dim")
 
     def _line(self, text: str, style: str) -> None:
         self.console.print(Text(f"{self.seconds:6.1f} {text}", style))

@@ -85,7 +85,7 @@ class Session:
     def _update(
         self, stack: auto.Stack, operation: Callable[..., Result], options: Mapping[str, Any]
     ) -> tuple[Rows, Result | None, str]:
-        rows, result, failure = Rows(self.console), None, ""
+        rows, result, failure = Rows(self.console, self.interrupts.end_child), None, ""
         with rows:
             try:
                 result = without_stale_lock(

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from pulumi.automation.events import EngineEvent
+from pulumi.automation.events import EngineEvent, ResOpFailedEvent
 from rich.console import Console
 
 from busbar.cli.stack.errors import reasons
@@ -245,6 +245,48 @@ def test_steps_that_began_and_have_not_ended_are_running() -> None:
     assert rows.running == ["second"]
 
 
+@pytest.mark.parametrize(("op", "ends"), [("delete-replaced", 1), ("create", 0)])
+def test_an_engine_that_does_not_go_on_after_a_failed_deletion_is_ended_once(
+    op: str, ends: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("busbar.cli.stack.rows.HOLD_SECONDS", 0.01)
+    monkeypatch.setattr("busbar.cli.stack.rows.STUCK_SECONDS", 0)
+    ended: list[str] = []
+    with Rows(Console(file=io.StringIO()), lambda: ended.append("")) as rows:
+        rows.on_event(_planned(op))
+        failed = _planned(op).resource_pre_event
+        assert failed
+        event = EngineEvent.from_json({"sequence": 2, "timestamp": 2})
+        event.res_op_failed_event = ResOpFailedEvent(failed.metadata, 1, 1)
+        time.sleep(0.1)
+        assert not ended, "it runs"
+        rows.on_event(event)
+        time.sleep(0.5)
+    assert len(ended) == ends
+
+
+@pytest.mark.parametrize(
+    ("log", "op", "name", "doing"),
+    [("created", "create", "second", "running"), ("replaced", "delete-replaced", "second", "deleting")],
+)
+def test_a_long_step_is_named_with_what_it_does_and_how_long(
+    log: str, op: str, name: str, doing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = Rows(Console(file=io.StringIO(), width=110))
+    for event in _events(log):
+        rows.on_event(event)
+        step = event.resource_pre_event and event.resource_pre_event.metadata
+        if step and step.op == op and step.urn.endswith(f"::{name}"):
+            break
+    monkeypatch.setattr("busbar.cli.stack.rows.HOLD_SECONDS", 0.01)
+    monkeypatch.setattr("busbar.cli.stack.rows.STILL_RUNNING_SECONDS", 0)
+    with rows:
+        deadline = time.monotonic() + 60
+        while "…" not in (printed := rows.console.file.getvalue()):  # type: ignore[attr-defined]
+            assert time.monotonic() < deadline, printed
+    assert re.search(rf"… {name} +{doing} +[0-9.]+ s", printed)
+
+
 def test_a_plan_lists_what_is_replaced_and_deleted_first_with_the_reason() -> None:
     plan, printed = _plan("preview_of_changes")
     assert [(change.verb, change.name) for change in plan.changes] == [
@@ -269,6 +311,38 @@ def test_a_plan_tells_what_changes_from_what_only_an_earlier_step_may_change() -
         "maybe third, second because of what earlier steps return",
         "changes: 2 to update, 2 that may change, 0 unchanged",
     ]
+
+
+def _planned(op: str, *, deleted: bool = False) -> EngineEvent:
+    """A step of a preview; `deleted`: the state has the resource as one that is only to be deleted."""
+    urn, kind = "urn:pulumi:dev::tiny::kubernetes:core/v1:Namespace::gpus", "kubernetes:core/v1:Namespace"
+    old = {"type": kind, "urn": urn, "id": "gpus", "parent": "", "provider": "", "custom": True}
+    step = {"op": op, "urn": urn, "type": kind, "provider": "", "old": {**old, "delete": deleted}}
+    metadata = {**step, "new": None, "keys": None, "logical": True, "diffs": None, "detailedDiff": None}
+    return EngineEvent.from_json(
+        {"sequence": 1, "timestamp": 1, "resourcePreEvent": {"metadata": metadata, "planning": True}}
+    )
+
+
+@pytest.mark.parametrize(
+    ("steps", "counts"),
+    [
+        (["left"], "1 to delete, 1 unchanged"),
+        (["replace", "left"], "1 to replace, 1 unchanged"),
+        (["delete", "replace"], "1 to replace, 1 unchanged"),
+        (["replace", "left", "left"], "1 to replace, 1 to delete, 1 unchanged"),
+    ],
+)
+def test_a_deletion_that_an_earlier_update_left_is_a_change_of_its_own(steps: list[str], counts: str) -> None:
+    made = {
+        "left": _planned("delete-replaced", deleted=True),
+        "delete": _planned("delete-replaced"),
+        "replace": _planned("replace"),
+    }
+    plan = Plan()
+    for event in [_planned("same"), *(made[step] for step in steps)]:
+        plan.on_event(event)
+    assert plan.counts() == counts
 
 
 def test_an_input_that_was_not_there_before_is_a_change() -> None:
