@@ -15,9 +15,9 @@ from pathlib import Path
 from time import process_time
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from busbar.nccl import Expectation, judge
-from tests.unit.nccl.logs import Made
-from tests.unit.nccl.test_hostile import MANY, SHAPES
+from busbar.judge.nccl import Expectation, judge
+from tests.unit.judge.nccl.logs import Made
+from tests.unit.judge.nccl.test_hostile import MANY, SHAPES
 
 WANT = Expectation(profile="h100-ib-8x400", nodes=2)
 LINE = {"short lines": 200, "long lines": 8000}

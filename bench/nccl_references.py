@@ -5,9 +5,9 @@ python bench/nccl_references.py
 
 from __future__ import annotations
 
-from busbar.nccl.expected.bounds import bounds
-from busbar.nccl.expected.published import PublishedResult, published_results
-from busbar.nccl.units import rate
+from busbar.judge.nccl.expected.bounds import bounds
+from busbar.judge.nccl.expected.published import PublishedResult, published_results
+from busbar.judge.nccl.units import rate
 
 
 def line(result: PublishedResult) -> str:

@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from busbar.nccl.diagnose.rules import LineRules
-from busbar.nccl.diagnose.tables import load
+from busbar.judge.nccl.diagnose.rules import LineRules
+from busbar.judge.nccl.diagnose.tables import load
 
 RELEASE = re.compile(r"v2\.\d+\.\d+-\d+")
 WARN = re.compile(r'\bWARN\s*\(\s*((?:"(?:[^"\\]|\\.)*"|\s|PRI\w+)+)')

@@ -208,7 +208,7 @@ def _usage(error: Any) -> str:
 
 
 def _origin(error: Exception) -> str:
-    """The last line of busbar on the way to ERROR, such as busbar/nccl/judgement.py:37."""
+    """The last line of busbar on the way to ERROR, such as busbar/judge/nccl/judgement.py:37."""
     root = Path(__file__).resolve().parents[2]
     found, trace = "?", error.__traceback__
     while trace is not None:

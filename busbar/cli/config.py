@@ -81,8 +81,8 @@ def describe(cluster: Cluster) -> list[str]:
 def _measurement(cluster: Cluster, inventory: Inventory) -> list[str]:
     """What is measured per pool, and the bandwidth it must reach."""
     from busbar.collect.spec import expectation
+    from busbar.judge.nccl.expected.expectation import Expectation
     from busbar.manifests.nccljob import resolve
-    from busbar.nccl.expected.expectation import Expectation
 
     if not cluster.validation.enabled:
         return []

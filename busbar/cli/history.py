@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from busbar.config import Cluster
     from busbar.config.stackfile import StackFile
+    from busbar.judge.nccl.report.series import Dot
     from busbar.measure.history import Entry, Run
-    from busbar.nccl.report.series import Dot
 
 MAX_WIDTH = 1000
 
@@ -112,7 +112,7 @@ def _row(entry: Entry) -> list[str]:
 
 
 def _write(path: Path, found: Sequence[Entry]) -> None:
-    from busbar.nccl.report.series import series_svg
+    from busbar.judge.nccl.report.series import series_svg
 
     series: dict[str, list[Dot]] = {}
     for each in found:
@@ -125,7 +125,7 @@ def _write(path: Path, found: Sequence[Entry]) -> None:
 
 
 def _dot(entry: Entry, busbw: float) -> Dot:
-    from busbar.nccl.report.series import Dot
+    from busbar.judge.nccl.report.series import Dot
 
     run, noise = entry.run, entry.noise
     return Dot(

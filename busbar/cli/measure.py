@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from busbar.collect.spec import CollectSpec
     from busbar.config.stackfile import StackFile
     from busbar.hosts.inventory import Inventory
+    from busbar.judge.nccl import Verdict
     from busbar.kube.client import RestApi
     from busbar.measure import Plan
-    from busbar.nccl import Verdict
 
 IDLE_MINUTES = 5
 # Of each pool, the newest: log, verdict and report.
@@ -134,7 +134,7 @@ class _Stack:
         from datetime import UTC, datetime
 
         from busbar.judge.archive import REPORT
-        from busbar.nccl.report.terminal import verdict_text
+        from busbar.judge.nccl.report.terminal import verdict_text
 
         progress(f"\npool {pool}")
         planned = self._plan(pool, nodes)

@@ -16,8 +16,8 @@ from busbar.cli.output import INTERRUPTED, USAGE, fail, print_text
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from busbar.nccl import Verdict
-    from busbar.nccl.log.reader import ParsedLog
+    from busbar.judge.nccl import Verdict
+    from busbar.judge.nccl.log.reader import ParsedLog
 
 WORST = (1, 2, 0)  # exit codes of verdicts
 # Of `check`: fields of an Expectation that are set by an option of another name.
@@ -38,8 +38,8 @@ def register(app: typer.Typer) -> None:
 
 
 def _read(file: str) -> ParsedLog:
-    from busbar.nccl import read_file
-    from busbar.nccl.log.source import SourceError
+    from busbar.judge.nccl import read_file
+    from busbar.judge.nccl.log.source import SourceError
 
     try:
         return read_file(file)
@@ -57,7 +57,7 @@ def parse(
     ] = False,
 ) -> None:
     """Show every table of a log; nothing is judged. A log without a table is not an error."""
-    from busbar.nccl.log.export import as_object
+    from busbar.judge.nccl.log.export import as_object
 
     found = as_object(_read(file))
     if as_json:
@@ -69,7 +69,7 @@ def parse(
 
 
 def _tables(found: dict[str, Any]) -> str:
-    from busbar.nccl.units import rate, size
+    from busbar.judge.nccl.units import rate, size
 
     network = ", ".join(found["transport"]) or "-"
     lines = [f"tables: {len(found['runs'])}, lines: {found['lines']}, network: {network}"]
@@ -122,8 +122,8 @@ def check(
     """
     from pydantic import ValidationError
 
-    from busbar.nccl import Expectation, judge_log
-    from busbar.nccl.expected.profiles import UnknownProfileError
+    from busbar.judge.nccl import Expectation, judge_log
+    from busbar.judge.nccl.expected.profiles import UnknownProfileError
 
     given: dict[str, Any] = {
         "profile": profile, "nodes": expect_nodes, "gpus_per_node": gpus_per_node, "rails": rails,
@@ -163,7 +163,7 @@ def _shown(verdicts: dict[str, Verdict], *, as_json: bool, full: bool, plot: boo
         return json.dumps(found, indent=1)
     if as_json:
         return next(iter(verdicts.values())).model_dump_json(indent=1)
-    from busbar.nccl.report.terminal import verdict_text, verdicts_text
+    from busbar.judge.nccl.report.terminal import verdict_text, verdicts_text
 
     if len(verdicts) > 1 and not full:
         return verdicts_text(verdicts, sys.stdout)
@@ -184,10 +184,10 @@ def _in_folders(reports: dict[str, Path | None], file: str, number: int) -> dict
 def _write(file: str, verdict: Verdict, reports: dict[str, Path | None]) -> None:
     if not any(reports.values()):
         return  # the template engine takes a while to import
-    from busbar.nccl.report.ctrf import write_ctrf
-    from busbar.nccl.report.html import Origin, write_html
-    from busbar.nccl.report.png import RendererMissingError, write_png
-    from busbar.nccl.report.svg import NoCurveError, write_svg
+    from busbar.judge.nccl.report.ctrf import write_ctrf
+    from busbar.judge.nccl.report.html import Origin, write_html
+    from busbar.judge.nccl.report.png import RendererMissingError, write_png
+    from busbar.judge.nccl.report.svg import NoCurveError, write_svg
 
     command = shlex.join(["busbar", *sys.argv[1:]])
     page = partial(write_html, origin=Origin.of(file, command=command))

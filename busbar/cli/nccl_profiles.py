@@ -20,15 +20,15 @@ def register(app: typer.Typer) -> None:
 
 def profiles() -> None:
     """List the profiles: each system, the all_reduce bandwidth expected of it with its floor, the sources."""
-    from busbar.nccl.expected.profiles import names
+    from busbar.judge.nccl.expected.profiles import names
 
     print_text("\n\n".join("\n".join(_lines(name)) for name in names()))
 
 
 def _lines(name: str) -> Iterator[str]:
-    from busbar.nccl import Expectation
-    from busbar.nccl.expected.profiles import load
-    from busbar.nccl.units import gbps
+    from busbar.judge.nccl import Expectation
+    from busbar.judge.nccl.expected.profiles import load
+    from busbar.judge.nccl.units import gbps
 
     profile = load(name)
     yield f"{name}: {profile.description}"

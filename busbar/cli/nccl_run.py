@@ -132,9 +132,9 @@ def run(
 def _measure(api: RestApi, planned: Plan, folder: Path, options: str, *, as_json: bool, full: bool) -> None:
     from busbar.cli.output import progress
     from busbar.judge.archive import REPORT
+    from busbar.judge.nccl.report.terminal import verdict_text
     from busbar.kube.wait import SystemClock
     from busbar.measure import LeftBehind, measure
-    from busbar.nccl.report.terminal import verdict_text
 
     left: LeftBehind | None = None
     try:
@@ -197,11 +197,11 @@ def errors_end() -> Iterator[None]:
     """End a command that measures: errors of the user exit with 64, those of the cluster with 2."""
     from busbar.collect.watch import Unreachable
     from busbar.config import ConfigError
+    from busbar.judge.nccl.expected.profiles import UnknownProfileError
     from busbar.kube.access import KubeconfigError
     from busbar.kube.client import ApiError
     from busbar.kube.wait import TimedOut
     from busbar.measure import CannotMeasure
-    from busbar.nccl.expected.profiles import UnknownProfileError
 
     try:
         yield

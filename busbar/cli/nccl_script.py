@@ -10,8 +10,8 @@ from busbar.cli import nccl_options as option
 from busbar.cli.output import USAGE, as_yaml, fail, print_text
 
 if TYPE_CHECKING:
+    from busbar.judge.nccl.expected.profiles import Profile
     from busbar.manifests.nccljob import NcclJob
-    from busbar.nccl.expected.profiles import Profile
 
 EXAMPLES = (
     "busbar nccl script --profile h100-sharp --nodes 8 > nccl.sbatch && sbatch --partition=gpu nccl.sbatch",
@@ -51,8 +51,8 @@ def script(
     Exit code 0: printed; 64: bad usage.
     """
     from busbar.config import ConfigError
+    from busbar.judge.nccl.expected.profiles import UnknownProfileError, load
     from busbar.manifests import mpijob, sbatch
-    from busbar.nccl.expected.profiles import UnknownProfileError, load
 
     try:
         system = load(profile)

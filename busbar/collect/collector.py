@@ -15,20 +15,20 @@ from busbar.collect.spec import CollectSpec
 from busbar.judge.archive import Archive
 from busbar.judge.checks import JobOutcome
 from busbar.judge.collector import Collector, JobNeverStarted
+from busbar.judge.nccl import Expectation, Verdict, judge_log, read_lines
+from busbar.judge.nccl.log.clean import clean
+from busbar.judge.nccl.log.patterns import ROW, VALUE
+from busbar.judge.nccl.log.reader import ParsedLog
+from busbar.judge.nccl.report.html import Origin, write_html
+from busbar.judge.nccl.schema import JUDGE
+from busbar.judge.nccl.units import size
 from busbar.kube.client import Api, ApiError, JsonObject
 from busbar.kube.wait import Clock, Deadline, ProgressCallback
-from busbar.nccl import Expectation, Verdict, judge_log, read_lines
-from busbar.nccl.log.clean import clean
-from busbar.nccl.log.patterns import ROW, VALUE
-from busbar.nccl.log.reader import ParsedLog
-from busbar.nccl.report.html import Origin, write_html
-from busbar.nccl.schema import JUDGE
-from busbar.nccl.units import size
 
 
 @dataclass(frozen=True)
 class Collected:
-    """`verdict`: the JSON object of busbar.nccl.verdict. `config_map`: NAMESPACE/NAME, None if not stored.
+    """`verdict`: the JSON object of busbar.judge.nccl.verdict. `config_map`: NAMESPACE/NAME, None if not stored.
 
     `measured_at`: when the job was created, as Kubernetes writes it (UTC); None without a job. `job`: its
     object in the cluster, if any. `is_rejected`: nothing was measured, because kubelets that were starting

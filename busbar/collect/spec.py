@@ -28,7 +28,7 @@ class JobSpec(Model):
 class CollectSpec(JobSpec):
     """An MPIJob of nccl-tests."""
 
-    expectation: dict[str, Any] = Field(description="See busbar.nccl.Expectation.")
+    expectation: dict[str, Any] = Field(description="See busbar.judge.nccl.Expectation.")
 
 
 def collect_spec(

@@ -10,8 +10,8 @@ from busbar import versions
 from busbar.config.kubernetes_values import DnsLabel, Image, Memory, RuntimeClass
 from busbar.config.network_values import HcaName
 from busbar.config.values import Bytes, EnvName, Float, Int, Model, NonEmpty, Offered, Text
-from busbar.nccl.expected import profiles
-from busbar.nccl.expected.profiles import Profile
+from busbar.judge.nccl.expected import profiles
+from busbar.judge.nccl.expected.profiles import Profile
 
 Collective = Literal["all_reduce", "all_gather", "reduce_scatter", "alltoall", "sendrecv", "broadcast"]
 Transport = Literal["gpudirect-rdma", "rdma", "socket"]
@@ -171,7 +171,7 @@ class Validation(OfHardware):
     def required_transport(self) -> Transport:
         """What NCCL must use between hosts: the configured transport, else the profile's, else the default.
 
-        Raises busbar.nccl.expected.profiles.UnknownProfileError.
+        Raises busbar.judge.nccl.expected.profiles.UnknownProfileError.
         """
         if self.transport is not None:
             return self.transport
@@ -179,7 +179,7 @@ class Validation(OfHardware):
 
     @property
     def system(self) -> Profile | None:
-        """The profile, where one is named. Raises busbar.nccl.expected.profiles.UnknownProfileError."""
+        """The profile, where one is named. Raises busbar.judge.nccl.expected.profiles.UnknownProfileError."""
         return profiles.load(self.profile) if self.profile else None
 
     def chosen(self, name: str) -> Any:

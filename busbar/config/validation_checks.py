@@ -14,9 +14,9 @@ from busbar.config.kubernetes_values import FLOATING, foreign_namespace, is_floa
 from busbar.config.partial import PartialConfig
 from busbar.config.pools import Pool
 from busbar.config.validation import OfHardware
-from busbar.nccl.expected import profiles
-from busbar.nccl.expected.expectation import Expectation
-from busbar.nccl.expected.system import is_gpu
+from busbar.judge.nccl.expected import profiles
+from busbar.judge.nccl.expected.expectation import Expectation
+from busbar.judge.nccl.expected.system import is_gpu
 
 NO_PROFILE = "is not a profile"
 # Levels of NCCL_DEBUG at which NCCL prints the transport of each edge.

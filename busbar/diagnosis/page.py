@@ -17,9 +17,9 @@ from markupsafe import Markup
 
 from busbar.diagnosis.findings import Findings
 from busbar.diagnosis.stages import Scope, State, known_of
+from busbar.judge.nccl.report.html import DATE, style
 from busbar.localise import Known
 from busbar.localise.groups import GOOD, by_place
-from busbar.nccl.report.html import DATE, style
 
 PAGE = "diagnosis.html"
 WIDTH = 916

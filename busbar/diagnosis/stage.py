@@ -16,6 +16,7 @@ from busbar.judge import verdict
 from busbar.judge.archive import Archive
 from busbar.judge.checks import JobOutcome, Model
 from busbar.judge.collector import Collector, JobNeverStarted
+from busbar.judge.nccl import Expectation, judge_log, read_lines
 from busbar.kube import pods as kube_pods
 from busbar.kube.client import Api, ApiError, JsonObject
 from busbar.kube.wait import Clock, Deadline, ProgressCallback
@@ -25,7 +26,6 @@ from busbar.manifests import mpijob
 from busbar.manifests.nccljob import NcclJob
 from busbar.measure.plan import Plan
 from busbar.measure.run import run
-from busbar.nccl import Expectation, judge_log, read_lines
 
 # A run that any of these gates fails has no number that counts.
 _NEEDED = ("source", "collective", "ranks", "completeness", "correctness")

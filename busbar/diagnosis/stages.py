@@ -18,6 +18,7 @@ from busbar.config.pools import Pool
 from busbar.config.validation import Diagnose, PoolValidation, Validation
 from busbar.diagnosis.stage import SILENT, StageLog, run_stage
 from busbar.hosts.inventory import Inventory
+from busbar.judge.nccl import Expectation
 from busbar.kube.client import Api
 from busbar.kube.nodes import NODES
 from busbar.kube.wait import Clock, Deadline, ProgressCallback
@@ -29,7 +30,6 @@ from busbar.manifests.nccljob import TopologyFile
 from busbar.measure import read_facts
 from busbar.measure.plan import Plan
 from busbar.measure.stack import plan_pool, unusable
-from busbar.nccl import Expectation
 
 STAGES: tuple[Stage, ...] = ("A", "B", "C")
 STATE = "state.json"

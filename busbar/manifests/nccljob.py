@@ -11,8 +11,8 @@ from busbar.config import Cluster
 from busbar.config.operators import HCA_RESOURCE
 from busbar.config.pools import Pool, Taint
 from busbar.config.validation import Validation
+from busbar.judge.nccl.expected.profiles import Profile
 from busbar.manifests.names import sha256, short
-from busbar.nccl.expected.profiles import Profile
 
 TOPOLOGY_FOLDER = "/etc/nccl-topology"
 

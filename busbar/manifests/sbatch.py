@@ -10,9 +10,9 @@ import math
 import shlex
 from collections.abc import Iterator, Mapping
 
+from busbar.judge.nccl.expected.profiles import Profile
 from busbar.manifests.launcher import FIND_PROGRAM, RECORDING, common
 from busbar.manifests.nccljob import BASE_ENV, NcclJob
-from busbar.nccl.expected.profiles import Profile
 
 # A pod's interface is eth0; a host's is not known before the job runs.
 INTERFACES = ("NCCL_SOCKET_IFNAME", "OMPI_MCA_btl_tcp_if_include")

@@ -10,15 +10,15 @@ from busbar.collect.spec import CollectSpec, collect_spec
 from busbar.config import Pool, Validation, section
 from busbar.config.operators import HCA_RESOURCE
 from busbar.config.validation import DEFAULT_TRANSPORT
+from busbar.judge.nccl.expected import profiles
+from busbar.judge.nccl.expected.profiles import Profile
+from busbar.judge.nccl.expected.system import gpu_name, is_gpu, models
+from busbar.judge.nccl.units import exact
 from busbar.kube.gpus import IDLE_LABEL, GpuNode
 from busbar.manifests import mpijob, namespace, nccljob
 from busbar.manifests.nccljob import NcclJob, TopologyFile
 from busbar.manifests.scheduling import GPU_RESOURCE, PRIORITY_CLASSES, priority_class, read_taints
 from busbar.measure.facts import Facts, is_selector
-from busbar.nccl.expected import profiles
-from busbar.nccl.expected.profiles import Profile
-from busbar.nccl.expected.system import gpu_name, is_gpu, models
-from busbar.nccl.units import exact
 from busbar.text import counted, listed
 from busbar.versions import MPI_OPERATOR_IMAGE
 

@@ -14,13 +14,13 @@ from typing import Any, TypeVar
 
 from busbar.collect.collector import Collected, collect
 from busbar.collect.spec import CollectSpec
+from busbar.judge.nccl import Verdict
 from busbar.kube import objects
 from busbar.kube.client import Api, ApiError, JsonObject
 from busbar.kube.wait import Clock, Deadline, Pending, ProgressCallback, TimedOut, wait_until
 from busbar.manifests.mpijob import API_VERSION
 from busbar.manifests.scheduling import PRIORITY_CLASSES
 from busbar.measure.plan import RUN_LABEL, CannotMeasure, Plan
-from busbar.nccl import Verdict
 
 Found = TypeVar("Found")
 

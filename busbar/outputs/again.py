@@ -12,7 +12,7 @@ from typing import Any
 
 from busbar.judge.archive import Archive
 from busbar.judge.checks import JobOutcome
-from busbar.nccl.schema import JUDGE
+from busbar.judge.nccl.schema import JUDGE
 from busbar.outputs.pool import read_result, summarize
 from busbar.zstd import ZstdError
 
@@ -69,8 +69,8 @@ def _judge(
     """The new verdict on the kept log; None where that is not the whole log of the stored verdict."""
     if archive.complete_log_of is None:
         return None
-    from busbar.nccl import Expectation, judge_log, read_lines
-    from busbar.nccl.report.html import Origin, write_html
+    from busbar.judge.nccl import Expectation, judge_log, read_lines
+    from busbar.judge.nccl.report.html import Origin, write_html
 
     log = read_lines(archive.log_lines())
     if log.sha256 != stored.get("log_sha256"):

@@ -93,7 +93,7 @@ def summarize(
     config_map: str | None = None,
     measured_at: str | None = None,
 ) -> dict[str, Any]:
-    """A PoolResult as JSON values, with `format`, from the JSON object of busbar.nccl.verdict.
+    """A PoolResult as JSON values, with `format`, from the JSON object of busbar.judge.nccl.verdict.
 
     Takes any mapping: what a verdict lacks is missing here too. Numbers have 4 decimals, those of a curve 6
     digits. Raises ValidationError for a verdict that is none of the three.

@@ -11,8 +11,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from busbar.judge.nccl.units import gbps, rate, share, size
 from busbar.judge.tables import check_table, kept_verdict, not_passed, notes, passed, styled, table
-from busbar.nccl.units import gbps, rate, share, size
 from busbar.outputs import contract2
 from busbar.outputs.contract import MEASURED_ONLY, current
 from busbar.outputs.details import Details, unpack

@@ -1,10 +1,10 @@
-"""Verdicts as busbar.nccl.verdict writes them."""
+"""Verdicts as busbar.judge.nccl.verdict writes them."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from busbar.nccl.schema import SCHEMA
+from busbar.judge.nccl.schema import SCHEMA
 
 
 def passing(busbw_gbps: float = 390.28, expected_gbps: float = 400.0) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from busbar.nccl import Expectation, judge
+from busbar.judge.nccl import Expectation, judge
 from lab.images import sandbox
 from lab.images.programs import NCCL_PROGRAMS
 from lab.paths import images

@@ -20,10 +20,10 @@ from busbar.hosts.remote import Hosts, ScriptError, UnreachableError, on_each
 from busbar.judge.archive import VERDICT, Archive
 from busbar.judge.checks import JobOutcome, Model
 from busbar.judge.collector import Collector, JobNeverStarted, LogLost
+from busbar.judge.nccl import Expectation, Verdict, judge_log, read_lines
+from busbar.judge.nccl.log.reader import ParsedLog
+from busbar.judge.nccl.report.html import Origin, write_html
 from busbar.kube.wait import Clock, Deadline, Pending, ProgressCallback, TimedOut, wait_until
-from busbar.nccl import Expectation, Verdict, judge_log, read_lines
-from busbar.nccl.log.reader import ParsedLog
-from busbar.nccl.report.html import Origin, write_html
 from busbar.outputs.pool import summarize
 from stacks.slurm.package.status import INTERRUPTED, WAITING, Status, why_unusable
 

@@ -41,7 +41,7 @@ def check_config(stack: Stack, project: Project = None) -> None:
 
 def _describe(training: Training) -> Iterator[str]:
     """The configuration in a few lines: the cluster, the run, what is expected of it, what is installed."""
-    from busbar.nccl.units import share, size
+    from busbar.judge.nccl.units import share, size
 
     proof, trainer, storage = training.proof, training.trainer, training.storage
     yield f"cluster {training.cluster}, pools: {', '.join(training.pools) or 'all'}"
@@ -124,7 +124,7 @@ def check(
 
     from pydantic import ValidationError
 
-    from busbar.nccl.log.source import Source, open_log
+    from busbar.judge.nccl.log.source import Source, open_log
     from busbar.outputs.values import problems
     from stacks.training.package.expectation import Expectation
     from stacks.training.package.log import read_lines

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from busbar.nccl import Expectation as Fabric
+from busbar.judge.nccl import Expectation as Fabric
 from stacks.training.package.config import Proof, Training
 from stacks.training.package.target import Target, busbw_at
 

@@ -1,4 +1,4 @@
-"""The log of a training run: the program's records as values, and NCCL's messages read by busbar.nccl.
+"""The log of a training run: the program's records as values, and NCCL's messages read by busbar.judge.nccl.
 
 The program is stacks/training/program; rank 0 prints one JSON object per line. A run consists of attempts:
 torchrun starts the ranks again when one was killed.
@@ -13,9 +13,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from busbar.nccl.diagnose.rules import LineRules
-from busbar.nccl.log.reader import LogReader, ParsedLog
-from busbar.nccl.log.source import Source
+from busbar.judge.nccl.diagnose.rules import LineRules
+from busbar.judge.nccl.log.reader import LogReader, ParsedLog
+from busbar.judge.nccl.log.source import Source
 
 SCHEMA = 1
 """The schema of the records that are understood: those of this version of the program."""
@@ -286,7 +286,7 @@ class _Reader:
 
 
 class _NcclPart:
-    """Feeds the lines of one attempt to busbar.nccl, in blocks; counts `lines` and `bytes`."""
+    """Feeds the lines of one attempt to busbar.judge.nccl, in blocks; counts `lines` and `bytes`."""
 
     def __init__(self) -> None:
         self._reader = LogReader(LineRules())

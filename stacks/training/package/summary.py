@@ -12,8 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from busbar.judge.archive import VERDICT
+from busbar.judge.nccl.units import duration, gbps, share, size
 from busbar.judge.tables import check_table, kept_verdict, not_passed, notes, passed, styled, table
-from busbar.nccl.units import duration, gbps, share, size
 from stacks.training.package.outputs import CONTRACT_VERSION, summarize
 from stacks.training.package.storage.sizing import BYTES_PER_PARAMETER, checkpoint_seconds
 from stacks.training.package.verdict import Verdict

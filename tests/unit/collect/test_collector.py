@@ -14,8 +14,8 @@ from busbar.collect.collector import collect, row_text
 from busbar.collect.spec import CollectSpec
 from busbar.collect.watch import Unreachable
 from busbar.judge.archive import Archive
+from busbar.judge.nccl.schema import JUDGE, SCHEMA
 from busbar.kube.client import ApiError
-from busbar.nccl.schema import JUDGE, SCHEMA
 from tests.support.kube_cluster import Clock, Cluster, container, pod, unreachable, warning
 from tests.unit.collect import launcher_log
 

@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from busbar.collect.spec import CollectSpec, collect_spec
-from busbar.nccl.expected.expectation import Expectation
+from busbar.judge.nccl.expected.expectation import Expectation
 from tests.support.kube_site import cluster, job
 
 

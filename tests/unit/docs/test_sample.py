@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.unit.docs.pages import ROOT, Page
-from tests.unit.nccl.made.log import Log
-from tests.unit.nccl.made.spec import cases
+from tests.unit.judge.nccl.made.log import Log
+from tests.unit.judge.nccl.made.spec import cases
 
 SAMPLE = ROOT / "examples" / "nccl" / "h100-2-nodes.log"
 README = Page("README.md")

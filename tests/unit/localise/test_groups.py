@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from busbar.judge.nccl import Expectation
 from busbar.localise import Group, Known, Stage, expected_busbw
-from busbar.nccl import Expectation
 
 
 def test_what_is_expected_of_pairs_and_single_rails_comes_from_the_profile() -> None:

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
+from busbar.judge.nccl.expected import profiles
 from busbar.judge.recording import COUNT_LINE, FIRST_LINE, LAST_LINE
 from busbar.manifests.launcher import HOSTFILE, script
 from busbar.manifests.nccljob import NcclJob
-from busbar.nccl.expected import profiles
 from tests.support.kube_site import job
 
 MPIRUN = """#!/bin/bash

@@ -18,12 +18,12 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from busbar.cli import build
+from busbar.judge.nccl import Expectation, Verdict, judge
+from busbar.judge.nccl.expected import profiles
 from busbar.judge.recording import Recording
 from busbar.manifests.sbatch import script, segment_size
-from busbar.nccl import Expectation, Verdict, judge
-from busbar.nccl.expected import profiles
 from tests.support.kube_site import job
-from tests.unit.nccl.logs import Made, rack
+from tests.unit.judge.nccl.logs import Made, rack
 
 SNAPSHOTS = Path(__file__).parent / "sbatch"
 FIRST = "h100-ib-8x400"

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from busbar.judge.nccl import Expectation
 from busbar.kube.client import ApiError
 from busbar.manifests import mpijob
 from busbar.measure import CannotMeasure, Plan, Request, plan, read_facts
-from busbar.nccl import Expectation
 from tests.support.kube_cluster import unreachable
 from tests.unit.measure.foreign import GPU, H100, HCA, Foreign, gpu_node, holder
 

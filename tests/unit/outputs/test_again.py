@@ -10,11 +10,11 @@ import pytest
 
 from busbar.judge.archive import Archive
 from busbar.judge.checks import JobOutcome
-from busbar.nccl import Expectation, judge_log, read_lines
-from busbar.nccl.schema import JUDGE
+from busbar.judge.nccl import Expectation, judge_log, read_lines
+from busbar.judge.nccl.schema import JUDGE
 from busbar.outputs.again import judged_again
 from busbar.outputs.pool import read_result, summarize
-from tests.unit.nccl.logs import Made
+from tests.unit.judge.nccl.logs import Made
 
 WANT = {"profile": "h100-ib-8x400", "nodes": 2}
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from busbar import __version__
-from busbar.nccl.verdict import Verdict
+from busbar.judge.nccl.verdict import Verdict
 from busbar.outputs.pool import Curve, PoolResult, read_result, summarize
 from tests.support.verdicts import passing, unknown
 

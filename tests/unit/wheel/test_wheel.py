@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 from busbar.capability import capabilities
 from busbar.cli import STACK_MODULES, build
 from tests.support.wheel import PROJECT, Call, Installed
-from tests.unit.nccl.logs import Made
+from tests.unit.judge.nccl.logs import Made
 
 MAX_DISTRIBUTIONS = 20
 MAX_BYTES = 45_000_000

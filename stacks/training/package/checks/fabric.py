@@ -1,19 +1,19 @@
-"""Check on the transport: NCCL's messages of every start, judged by the gates of busbar.nccl."""
+"""Check on the transport: NCCL's messages of every start, judged by the gates of busbar.judge.nccl."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from busbar.nccl.checks.context import Context as NcclContext
-from busbar.nccl.checks.context import build
-from busbar.nccl.checks.fabric import gdrdma, mnnvl, rails
-from busbar.nccl.checks.result import Check as NcclCheck
-from busbar.nccl.checks.setup import nccl_version, plugin
-from busbar.nccl.checks.transport import transport
-from busbar.nccl.checks.warnings import warnings
-from busbar.nccl.log.binding import Proof
-from busbar.nccl.log.evidence import Evidence
-from busbar.nccl.log.records import Banner, Preamble, Rank, Run
+from busbar.judge.nccl.checks.context import Context as NcclContext
+from busbar.judge.nccl.checks.context import build
+from busbar.judge.nccl.checks.fabric import gdrdma, mnnvl, rails
+from busbar.judge.nccl.checks.result import Check as NcclCheck
+from busbar.judge.nccl.checks.setup import nccl_version, plugin
+from busbar.judge.nccl.checks.transport import transport
+from busbar.judge.nccl.checks.warnings import warnings
+from busbar.judge.nccl.log.binding import Proof
+from busbar.judge.nccl.log.evidence import Evidence
+from busbar.judge.nccl.log.records import Banner, Preamble, Rank, Run
 from stacks.training.package.checks.codes import Code
 from stacks.training.package.checks.context import Context
 from stacks.training.package.checks.result import Check, failed, not_required, passed, unknown
@@ -70,7 +70,7 @@ def _of(check: NcclCheck) -> Check:
 
 
 def _as_table(attempt: Attempt, context: Context) -> NcclContext:
-    """The attempt as busbar.nccl sees a table: with the ranks that its own messages must be from.
+    """The attempt as busbar.judge.nccl sees a table: with the ranks that its own messages must be from.
 
     The banner and the average stand for a log that is whole, which the program's line counts have shown.
     """

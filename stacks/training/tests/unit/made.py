@@ -12,8 +12,8 @@ from stacks.training.package.log import read_lines
 from stacks.training.package.target import targets
 from stacks.training.package.verdict import Verdict, judge
 from stacks.training.tests.support import cluster, curve, training
-from tests.unit.nccl.made.nccl import messages
-from tests.unit.nccl.made.spec import Hosts, Nccl
+from tests.unit.judge.nccl.made.nccl import messages
+from tests.unit.judge.nccl.made.spec import Hosts, Nccl
 
 STEPS = 30
 CHECKPOINT_STEP = 15

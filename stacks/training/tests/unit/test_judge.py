@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from busbar.nccl import JobOutcome
+from busbar.judge.nccl import JobOutcome
 from stacks.training.package.log import read_lines
 from stacks.training.package.verdict import judge
 from stacks.training.tests.unit.made import (

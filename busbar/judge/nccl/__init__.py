@@ -1,0 +1,32 @@
+"""Read the output of nccl-tests and NCCL, and judge it against what the hardware can do.
+
+One way: log -> expected -> checks -> diagnose -> verdict -> report; each package imports only what stands
+before it. judgement.py puts them together.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from busbar.judge.checks import JobOutcome
+    from busbar.judge.nccl.expected.expectation import Expectation
+    from busbar.judge.nccl.judgement import judge, judge_log, read_file, read_lines
+    from busbar.judge.nccl.verdict import Verdict
+
+__all__ = ["Expectation", "JobOutcome", "Verdict", "judge", "judge_log", "read_file", "read_lines"]
+
+_MODULES = {
+    "Expectation": "expected.expectation",
+    "JobOutcome": "checks.context",
+    "Verdict": "verdict",
+    **dict.fromkeys(("judge", "judge_log", "read_file", "read_lines"), "judgement"),
+}
+
+
+# A name is imported when it is used: the configuration needs the profiles below here, and no judge.
+def __getattr__(name: str) -> object:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -1,0 +1,62 @@
+"""The gates, in the order in which trust is built: job, log, tables, ranks, data, set-up, transport, value.
+
+Every gate is run and reported, whatever the others say. A gate that the expectation does not ask for is
+"not-required"; one that lacks its evidence is "unknown", never "pass". Gates on what NCCL printed look at
+each table with its own evidence.
+
+A new gate: its codes in codes.py, a function Context -> Check, its place in GATES, logs that it fails and
+that leave it unknown (tests/unit/judge/nccl/test_every_gate.py), and a row in docs/nccl.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+
+from busbar.judge import checks as shared
+from busbar.judge.checks import Status
+from busbar.judge.nccl.checks.bandwidth import assess, busbw, stability
+from busbar.judge.nccl.checks.completeness import completeness
+from busbar.judge.nccl.checks.context import Context
+from busbar.judge.nccl.checks.correctness import correctness
+from busbar.judge.nccl.checks.fabric import gdrdma, mnnvl, rails, sharp
+from busbar.judge.nccl.checks.ranks import ranks
+from busbar.judge.nccl.checks.result import Check
+from busbar.judge.nccl.checks.setup import hcas, nccl_version, plugin, topology_file
+from busbar.judge.nccl.checks.source import collective, job, source
+from busbar.judge.nccl.checks.transport import transport
+from busbar.judge.nccl.checks.warnings import warnings
+
+Gate = Callable[[Context], Check | None]  # None: the gate does not apply to what was given
+
+# worst first; a gate that one table needs and another does not is needed
+WORST: tuple[Status, ...] = ("fail", "unknown", "pass", "not-required")
+
+
+def for_each_table(gate: Callable[[Context], Check]) -> Gate:
+    """GATE on what was printed for each table: the worst counts, and is named by its table."""
+
+    @wraps(gate)
+    def worst(context: Context) -> Check:
+        found = [(gate(each), each) for each in context.each]
+        check, each = min(found, key=lambda pair: WORST.index(pair[0].status))
+        if len(found) == 1 or check.status not in ("fail", "unknown"):
+            return check
+        (run,) = each.judged
+        where = f"table of {next(iter(each.tables))}, line {run.line}"
+        return check.model_copy(update={"reason": f"{where}: {check.reason}"})
+
+    return worst
+
+
+OF_TABLES = (nccl_version, plugin, topology_file, hcas, transport, gdrdma, rails, sharp, mnnvl)
+GATES: tuple[Gate, ...] = (
+    job, source, collective, ranks, completeness, correctness, *map(for_each_table, OF_TABLES),
+    busbw, stability, warnings,
+)  # fmt: skip
+
+
+def run_all(context: Context) -> list[Check]:
+    """Assess each wanted collective once (into CONTEXT), then run every gate in order."""
+    context.findings = {name: assess(context, name) for name in context.tables}
+    return shared.run_all(GATES, context)

@@ -1,0 +1,64 @@
+"""Which algorithm NCCL used for all_reduce, as far as the log says."""
+
+from __future__ import annotations
+
+import re
+
+from busbar.judge.nccl.log.evidence import Evidence
+from busbar.judge.nccl.log.records import Run
+
+# NVLS since 2.17, its trees between hosts since 2.18 (release notes)
+FIRST_NVLS = {1: (2, 17), 2: (2, 18)}
+# types that it does not add up: ncclNvlsSupported (NCCL src/include/device.h)
+NOT_NVLS_TYPES = re.compile(r"u?int8|char|fp?8")
+
+
+def release(version: str) -> tuple[int, ...]:
+    """2.19.3+cuda12.2 -> (2, 19, 3)."""
+    return tuple(int(n) for n in re.findall(r"\d+", version.partition("+")[0])[:3])
+
+
+def algorithm_used(evidence: Evidence, runs: list[Run], domains: int) -> str | None:
+    """ring, tree or nvls as the log proves it for RUNS; None where it does not say."""
+    chosen = [a for a in evidence.algorithms if a.startswith("AllReduce ")]
+    if chosen:
+        largest = max(chosen, key=lambda a: evidence.algorithm_sizes.get(a, 0))
+        return _kind(largest.split()[1])
+    asked = _setting(evidence, "NCCL_ALGO")
+    if asked is not None:
+        return _asked(asked) if asked else None
+    without = _setting(evidence, "NCCL_NVLS_ENABLE") == "0" or set(evidence.nvls_channels) == {"0"}
+    old = any(release(v) < FIRST_NVLS[min(domains, 2)] for v in evidence.versions)
+    if without or old or not all(_reduced_by_nvls(run) for run in runs):
+        return "ring"
+    # a log without the environment may hide NCCL_ALGO
+    shown = evidence.environment and evidence.nvls_channels and "0" not in evidence.nvls_channels
+    return "nvls" if shown else None
+
+
+def _setting(evidence: Evidence, name: str) -> str | None:
+    """The value of NAME; "" where processes differ; None where it is not printed."""
+    found = {e.partition("=")[2] for e in evidence.environment if e.startswith(f"{name}=")}
+    return found.pop() if len(found) == 1 else "" if found else None
+
+
+def _asked(value: str) -> str | None:
+    """RING | Tree,Ring | ^NVLS,NVLSTree | allreduce:ring;allgather:tree"""
+    parts = [part.rpartition(":") for part in value.lower().split(";")]
+    names = next((names for function, _, names in parts if function in ("", "allreduce")), "")
+    kinds = {_kind(name) for name in names.removeprefix("^").split(",")}
+    if names.startswith("^"):
+        return "ring" if "nvls" in kinds else None
+    if kinds == {"ring", "tree"}:
+        return "ring"
+    return kinds.pop() if len(kinds) == 1 else None
+
+
+def _kind(name: str) -> str | None:
+    name = name.strip().lower()
+    return "nvls" if name.startswith("nvls") else name if name in ("ring", "tree") else None
+
+
+def _reduced_by_nvls(run: Run) -> bool:
+    row = run.largest_row
+    return row.redop in ("sum", None) and NOT_NVLS_TYPES.match(row.type) is None

@@ -1,0 +1,212 @@
+"""Gates on the number: bandwidth between floor and ceiling, and steady."""
+
+from __future__ import annotations
+
+from busbar.judge.checks import Status
+from busbar.judge.nccl.checks.codes import Code
+from busbar.judge.nccl.checks.context import Context, Finding
+from busbar.judge.nccl.checks.curve import SATURATION, curve, rise
+from busbar.judge.nccl.checks.fitting import advice
+from busbar.judge.nccl.checks.result import (
+    Check,
+    CollectiveResult,
+    Point,
+    PointMeasurement,
+    failed,
+    not_required,
+    passed,
+    result,
+    unknown,
+)
+from busbar.judge.nccl.expected.bounds import Bounds
+from busbar.judge.nccl.expected.curves import envelope
+from busbar.judge.nccl.log.records import Measurement, Run, amount, number, rounding
+from busbar.judge.nccl.units import compared, gbps, size
+
+UNSTEADY = 0.10
+FAR_BELOW = 0.10  # of the expected value: no slow rail explains that
+ORDER_OF_STATUS: tuple[Status, ...] = ("fail", "unknown", "not-required", "pass")
+# worst first: what a failure of several collectives is called
+ORDER = (
+    Code.BUSBW_PART_OF_LINE_RATE, Code.BUSBW_BELOW_FLOOR, Code.BUSBW_ABOVE_CEILING,
+    Code.BUSBW_NO_VALUE, Code.BUSBW_ALGORITHM_UNKNOWN, Code.BUSBW_NO_EXPECTATION, Code.BUSBW_SMALL_MESSAGES,
+    Code.BUSBW_NOT_REQUIRED, Code.BUSBW_IN_RANGE,
+)  # fmt: skip
+
+
+def assess(context: Context, name: str) -> Finding:
+    """Bandwidth of the collective NAME against its bounds: of its tables the worst counts."""
+    bounds = context.expectation.bounds(name)
+    runs = [r for r in context.tables.get(name, []) if r.busbw is not None]
+    judged = [(*_status(context, name, bounds, run, run.busbw), run) for run in _with_bandwidth(runs)]
+    worst = min((ORDER_OF_STATUS.index(status) for status, *_ in judged), default=None)
+    run = _decisive([found[3] for found in judged if ORDER_OF_STATUS.index(found[0]) == worst])
+    value = run.busbw if run else None
+    status, code, reason = _status(context, name, bounds, run, value)
+    if run is not None and len(runs) > 1:
+        reason = f"{reason} (the worst of {len(runs)} tables, line {run.line})"
+    found = CollectiveResult(
+        busbw_gbps=value,
+        expected_gbps=_rounded(bounds.expected),
+        floor_gbps=_rounded(bounds.floor),
+        ceiling_gbps=_rounded(bounds.ceiling),
+        fraction=round(value / bounds.expected, 4) if value is not None and bounds.expected else None,
+        passed=status in ("pass", "not-required"),
+        size_bytes=run.largest_row.size if run else None,
+        plateau_bytes=bounds.plateau_bytes,
+        reasoning=list(bounds.reasoning),
+        curve=_curve(run) if run else [],
+    )
+    return Finding(status, code, f"{name}: {reason}", found, run)
+
+
+def _with_bandwidth(runs: list[Run]) -> list[Run]:
+    """RUNS without those of small messages only, where there are others: those show latencies."""
+    large = [r for r in runs if r.largest_row.size >= SATURATION]
+    return large or runs
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 3 if value >= 1 else 6)
+
+
+def _decisive(runs: list[Run]) -> Run | None:
+    """Of several tables of a collective, that with the lowest value at the largest message of all."""
+    if not runs:
+        return None
+    top = max(r.largest_row.size for r in runs)
+    return min((r for r in runs if r.largest_row.size == top), key=lambda r: r.busbw or 0.0)
+
+
+def _status(
+    context: Context, name: str, bounds: Bounds, run: Run | None, value: float | None
+) -> tuple[Status, Code, str]:
+    if run is None or value is None:
+        return "unknown", Code.BUSBW_NO_VALUE, "no value"
+    if bounds.floor is None:
+        if context.expectation.transport == "socket":
+            reason = f"{gbps(value)} over TCP; no expected value is configured, and no line rate applies"
+            return "not-required", Code.BUSBW_NOT_REQUIRED, reason
+        reason = f"{gbps(value)}, but the expected value is not known: {bounds.reasoning[-1]}"
+        if context.expectation.rails is None:
+            reason += f".{advice(context)}"
+        return "unknown", Code.BUSBW_NO_EXPECTATION, reason
+    top = run.largest_row.size
+    if top < bounds.plateau_bytes:
+        reason = f"largest message {size(top)}, at least {size(bounds.plateau_bytes)} is needed"
+        return "unknown", Code.BUSBW_SMALL_MESSAGES, reason
+    configured = " (configured)" if context.expectation.given(name) is not None else ""
+    if value < bounds.floor:
+        slower = _as_ring(context, name)
+        if slower is not None and value >= slower:
+            reason = (
+                f"{gbps(value)} at {size(top)} is below the floor of {gbps(bounds.floor)} for NVLS, NCCL's "
+                "default here, but not for a ring: the log does not say which was used. Fix: set "
+                "NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,NET,ENV,TUNING, or pass --algorithm ring"
+            )
+            return "unknown", Code.BUSBW_ALGORITHM_UNKNOWN, reason
+        part = _part_of_line_rate(context, value)
+        code = Code.BUSBW_PART_OF_LINE_RATE if part else Code.BUSBW_BELOW_FLOOR
+        if bounds.expected and value < FAR_BELOW * bounds.expected:
+            part = (
+                f": only {value / bounds.expected:.1%} of the expected {gbps(bounds.expected)}, as over TCP"
+            )
+            part += " or with throttled GPUs, PCIe or links"
+        reason = f"{gbps(value)} at {size(top)} is below the floor of {gbps(bounds.floor)}{configured}{part}"
+        return "fail", code, reason
+    if bounds.ceiling is not None and run.highest_busbw > bounds.ceiling:
+        highest = max(run.rows, key=lambda r: max(amount(m.busbw) for m in r.measurements))
+        above = f"{gbps(run.highest_busbw)} at {size(highest.size)} is above the ceiling"
+        reason = (
+            f"{above} of {gbps(bounds.ceiling)}: not credible (wrong number of nodes or rails, or mixed runs)"
+        )
+        return "fail", Code.BUSBW_ABOVE_CEILING, reason
+    part = f", {compared(value, bounds.expected)}" if bounds.expected else ""
+    reason = f"{gbps(value)} at {size(top)}{part}{configured}; floor {gbps(bounds.floor)}"
+    return "pass", Code.BUSBW_IN_RANGE, reason
+
+
+def _as_ring(context: Context, name: str) -> float | None:
+    """The floor of a ring, where NCCL may have chosen one and NVLS is expected."""
+    want = context.expectation
+    if want.algorithm != "auto" or want.given(name) is not None or name != "all_reduce":
+        return None
+    return want.model_copy(update={"algorithm": "ring"}).bounds(name).floor
+
+
+def _part_of_line_rate(context: Context, value: float) -> str:
+    """Half or a quarter of line rate points at rails without traffic."""
+    system = context.expectation.system
+    if system is None or system.line_rate <= 0 or context.expectation.transport == "socket":
+        return ""
+    for part, words in ((0.5, "half"), (0.25, "a quarter")):
+        if abs(value / system.line_rate - part) < 0.03:
+            return f": about {words} of line rate (half-rate links, missing rails, or plain Tree)"
+    return ""
+
+
+def _curve(run: Run) -> list[Point]:
+    return [
+        Point(
+            size_bytes=row.size,
+            count=row.count,
+            type=row.type,
+            redop=row.redop,
+            out_of_place=_point(row.out_of_place),
+            in_place=_point(row.in_place),
+        )
+        for row in run.rows
+    ]
+
+
+def _point(measurement: Measurement) -> PointMeasurement:
+    return PointMeasurement(
+        time_us=amount(measurement.time),
+        algbw_gbps=amount(measurement.algbw),
+        busbw_gbps=amount(measurement.busbw),
+        wrong=number(measurement.errors),
+    )
+
+
+def busbw(context: Context) -> Check:
+    """All wanted collectives lie between their floor and ceiling."""
+    findings = list(context.findings.values())
+    if not findings:
+        return unknown(Code.BUSBW_NO_VALUE, "no table: no bandwidth")
+    status = next(s for s in ORDER_OF_STATUS if any(f.status == s for f in findings))
+    worst = [f for f in findings if f.status == status]
+    code = min((f.code for f in worst), key=ORDER.index)
+    run = worst[0].run
+    return result(status, code, "; ".join(f.reason for f in worst), run.largest_row.as_line if run else None)
+
+
+def stability(context: Context) -> Check:
+    """Out-of-place and in-place bandwidth agree at the largest message, and the rows are one curve."""
+    if context.expectation.transport == "socket":
+        return not_required(Code.STABILITY_NOT_REQUIRED, "TCP on shared machines varies")
+    if not context.judged:
+        return unknown(Code.STABILITY_NO_TABLE, "no table to judge")
+    for run in context.judged:
+        row = run.largest_row
+        one, two = amount(row.out_of_place.busbw), amount(row.in_place.busbw)
+        if max(one, two) <= 0:
+            return unknown(Code.STABILITY_NO_VALUE, "busbw is 0 at the largest message", row.as_line)
+        slack = rounding(row.out_of_place.busbw) + rounding(row.in_place.busbw)
+        if abs(one - two) - slack > UNSTEADY * max(one, two):
+            reason = (
+                f"out-of-place {gbps(one)} and in-place {gbps(two)} at {size(row.size)} differ by over "
+                f"{UNSTEADY:.0%}"
+            )
+            return failed(Code.STABILITY_DIFFERS, reason, row.as_line)
+    system = context.expectation.system
+    references = {name: envelope(system, name) for name in context.tables}
+    rises = [rise(run, references[name]) for name, runs in context.tables.items() for run in runs]
+    problems = [found for found in (*map(curve, context.judged), *rises) if found is not None]
+    if problems:
+        return min(problems, key=lambda check: ORDER_OF_STATUS.index(check.status))
+    row = context.judged[0].largest_row
+    reason = f"{row.out_of_place.busbw} and {row.in_place.busbw} GB/s agree, and the curve has no dip"
+    without = [name for name, known_good in references.items() if not known_good]
+    if without:
+        reason += f"; not judged, without known-good curves: how {' and '.join(without)} rises"
+    return passed(Code.STABILITY_STEADY, reason, row.as_line)

@@ -1,0 +1,138 @@
+"""Gates on how the fabric was used: GPUDirect RDMA, rails, SHARP, multi-node NVLink."""
+
+from __future__ import annotations
+
+from busbar.judge.nccl.checks.codes import Code
+from busbar.judge.nccl.checks.context import Context
+from busbar.judge.nccl.checks.fitting import advice
+from busbar.judge.nccl.checks.result import Check, failed, not_required, passed, unknown
+from busbar.judge.nccl.checks.transport import FIX, mnnvl_edges
+from busbar.judge.nccl.log.evidence import Evidence
+from busbar.judge.nccl.log.records import LogLine
+
+POINT_TO_POINT = ("RING", "TREE", "NVLS_TREE", "PAT")  # algorithms between hosts without SHARP
+
+
+def gdrdma(context: Context) -> Check:
+    """Every edge between hosts reads and writes GPU memory directly."""
+    evidence, want = context.evidence, context.expectation.transport
+    if want != "gpudirect-rdma":
+        return not_required(Code.GDRDMA_NOT_REQUIRED, f"expected transport: {want or 'any'}")
+    if context.domains == 1:
+        return not_required(Code.GDRDMA_NOT_REQUIRED, "one NVLink domain: no edge between domains")
+    net = sum(e.count for e in evidence.net_edges.values())
+    if not net:
+        return unknown(Code.GDRDMA_NO_EDGE, f"no `via NET/..` line: GPUDirect RDMA is not proved. {FIX}")
+    remote = {k: e for k, e in evidence.edges.items() if e.transport.kind in ("NET", "COLLNET")}
+    without = {k: e for k, e in remote.items() if not e.transport.gdr}
+    if without:
+        missing, total = (sum(e.count for e in some.values()) for some in (without, remote))
+        reason = f"{missing} of {total} edges lack /GDRDMA"
+        return failed(Code.GDRDMA_MISSING, reason, evidence.first_edge(set(without)))
+    if evidence.ring_without_gdr is not None:
+        reason = "NCCL says that its rings do not use GDR"
+        return failed(Code.GDRDMA_RING_WITHOUT, reason, evidence.ring_without_gdr)
+    contradiction = _without_gdr(evidence)
+    if contradiction is not None:
+        reason = f"/GDRDMA on {net} of {net} edges, but NCCL says that a device of theirs does not support it"
+        return unknown(Code.GDRDMA_CONTRADICTED, reason, contradiction)
+    return passed(Code.GDRDMA_ALL_EDGES, f"/GDRDMA on {net} of {net} edges", evidence.first_edge())
+
+
+def _without_gdr(evidence: Evidence) -> LogLine | None:
+    """A line by which NCCL does not use GPUDirect RDMA on a device that carries edges."""
+    for value, line in evidence.without_gdr.items():
+        host, _, device = value.rpartition(" ")
+        used = evidence.rails.get(host, set()) if host else set().union(*evidence.rails.values())
+        if not device or int(device) in used:
+            return line
+    return None
+
+
+def rails(context: Context) -> Check:
+    """Each host sends over as many network devices as it has rails."""
+    want, evidence = context.expectation, context.evidence
+    expected = want.net_devices if want.net_devices is not None else want.rails
+    if want.transport == "socket":
+        return not_required(Code.RAILS_NOT_REQUIRED, "TCP: RDMA rails do not apply")
+    if context.domains == 1:
+        return not_required(Code.RAILS_NOT_REQUIRED, "one NVLink domain: no traffic on the rails")
+    if not expected:
+        reason = f"the number of rails per host is not given.{advice(context)}"
+        return unknown(Code.RAILS_COUNT_UNKNOWN, reason)
+    found = {h: devices for h, devices in evidence.rails.items() if h}
+    if not found:
+        reason = f"no `via NET/..` line with its host: rails are not proved. {FIX}"
+        return unknown(Code.RAILS_NO_EDGE, reason)
+    listed = {r.host.partition(".")[0] for run in context.judged for r in run.preamble.ranks}
+    silent = sorted(listed - {h.partition(".")[0] for h in found})
+    if silent:
+        return unknown(Code.RAILS_NO_EDGE, f"no edge of {silent[0]} in the log: its rails are not proved")
+    for host, devices in sorted(found.items()):
+        if len(devices) != expected:
+            used = f"{len(devices)} rails ({', '.join(map(str, sorted(devices)))})"
+            if len(devices) < expected and not context.is_whole:
+                reason = f"{host} shows {used} of {expected}, and parts of the log are missing"
+                return unknown(Code.RAILS_EXCERPT, reason, evidence.first_edge())
+            return failed(
+                Code.RAILS_WRONG_COUNT, f"{host} uses {used}, expected {expected}", evidence.first_edge()
+            )
+    return passed(Code.RAILS_ALL, f"{expected} rails on each of {len(found)} hosts", evidence.first_edge())
+
+
+def sharp(context: Context) -> Check:
+    """Reductions are done in the switches, where that is expected."""
+    evidence, want = context.evidence, context.expectation.algorithm
+    if want != "sharp":
+        return not_required(Code.SHARP_NOT_REQUIRED, f"expected algorithm: {want}")
+    if context.domains == 1:
+        return not_required(Code.SHARP_NOT_REQUIRED, "one NVLink domain")
+    fallback = next((s for w, s in evidence.warnings.items() if "Cannot initialize CollNet" in w), None)
+    if fallback is not None:
+        reason = "NCCL fell back to point-to-point: SHARP was denied"
+        return failed(Code.SHARP_FALLBACK, reason, fallback)
+    other = _without_switches(context)
+    if other is not None:
+        reason = f"NCCL chose {other} for the largest message: the switches do not reduce it"
+        return failed(Code.SHARP_OTHER_ALGORITHM, reason, evidence.algorithms[other])
+    edges = {k for k, e in evidence.edges.items() if e.transport.kind == "COLLNET"}
+    if edges:
+        return passed(Code.SHARP_USED, "COLLNET edges carry the data", evidence.first_edge(edges))
+    chosen = next((s for a, s in evidence.algorithms.items() if "COLLNET" in a.upper()), None)
+    if chosen is not None:
+        return passed(Code.SHARP_USED, "NCCL chose a CollNet algorithm", chosen)
+    return unknown(
+        Code.SHARP_NO_EVIDENCE, "no COLLNET edge: a loaded plugin or /SHARP behind an HCA proves nothing"
+    )
+
+
+def _without_switches(context: Context) -> str | None:
+    """What NCCL chose for the largest all_reduce, if that sends point to point: `AllReduce RING`."""
+    sizes = {a: n for a, n in context.evidence.algorithm_sizes.items() if a.startswith("AllReduce ")}
+    if "all_reduce" not in context.tables:
+        return None
+    largest = max(sizes.values(), default=0)
+    return next((a for a, n in sizes.items() if n == largest and a.split()[1] in POINT_TO_POINT), None)
+
+
+def mnnvl(context: Context) -> Check:
+    """Hosts of one rack communicate over NVLink, where one domain has several hosts."""
+    evidence, system = context.evidence, context.expectation.system
+    if context.expectation.nodes_per_domain == 1 or system is None or system.hosts_per_domain == 1:
+        return not_required(Code.MNNVL_NOT_REQUIRED, "an NVLink domain is one host")
+    broken = next((s for w, s in evidence.warnings.items() if "MNNVL" in w and "not working" in w), None)
+    if broken is not None:
+        return failed(Code.MNNVL_NOT_WORKING, "MNNVL is available and does not work (IMEX)", broken)
+    if evidence.without_mnnvl is not None:
+        reason = "NCCL prints MNNVL 0: a process does not use NVLink between hosts"
+        return failed(Code.MNNVL_NOT_WORKING, reason, evidence.without_mnnvl)
+    if system.domains == 1 and evidence.net_edges:
+        reason = "NET edges inside the NVLink domain"
+        return failed(Code.MNNVL_NET_INSIDE_DOMAIN, reason, evidence.first_edge())
+    edges = mnnvl_edges(context)
+    if edges:
+        return passed(Code.MNNVL_USED, "P2P/MNNVL edges between hosts", evidence.first_edge(edges))
+    if evidence.mnnvl is not None:
+        return passed(Code.MNNVL_USED, "NCCL prints MNNVL 1", evidence.mnnvl)
+    reason = f"neither P2P/MNNVL edges nor `MNNVL 1`: not proved. {FIX}"
+    return unknown(Code.MNNVL_NO_EVIDENCE, reason)

@@ -1,0 +1,252 @@
+"""Gate on who took part: device list, NCCL's own counts, and the factor between busbw and algbw."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from busbar.judge.nccl.checks.codes import Code
+from busbar.judge.nccl.checks.context import Context
+from busbar.judge.nccl.checks.result import Check, failed, passed, unknown
+from busbar.judge.nccl.expected.system import is_gpu
+from busbar.judge.nccl.log.collective import factor, infer, is_scaled, ratio
+from busbar.judge.nccl.log.records import Measurement, Rank, Run, number, rounding
+from busbar.text import counted
+
+# what a device list gives that lacks lines
+OF_LISTS = (
+    Code.RANKS_GAPS, Code.RANKS_TABLES_DIFFER, Code.RANKS_WRONG_NODES, Code.RANKS_OTHER_HOSTS,
+    Code.RANKS_WRONG_PER_NODE, Code.RANKS_OTHER_FACTOR, Code.RANKS_ONE, Code.RANKS_OTHER_COMMUNICATOR,
+    Code.RANKS_NOT_ALL_UP, Code.RANKS_OTHER_COUNT,
+)  # fmt: skip
+
+
+def ranks(context: Context) -> Check:
+    """Ranks 0..n-1 once each, on the expected hosts, and n in every number that depends on it."""
+    if any(r.has_several_programs for r in context.log.runs):
+        return failed(
+            Code.RANKS_SEVERAL_PROGRAMS,
+            "several programs wrote this log: MPI was not effective (built without MPI=1?)",
+        )
+    if not context.judged:
+        return unknown(Code.RANKS_NO_TABLE, "no table to judge")
+    if any(r.is_one_rank for r in context.judged):
+        return failed(Code.RANKS_ONE, "one rank: busbw is 0 by definition, nothing was measured")
+    without = [r for r in context.judged if not r.preamble.ranks]
+    if without:
+        n = _implied(context.judged[0])
+        hint = f"; busbw/algbw implies {n} ranks" if n else ""
+        return unknown(
+            Code.RANKS_NO_DEVICE_LIST, f"no device list before a table: who took part is not known{hint}"
+        )
+    found = (_listed(r, context) or _hosts(r, context) or _factor(r) for r in context.judged)
+    problem = next(filter(None, found), None) or _counted_by_nccl(context)
+    if problem and problem.code in OF_LISTS and _is_excerpt(context):
+        return unknown(Code.RANKS_EXCERPT, f"{problem.reason}; parts of the log are missing")
+    unsure = (_unknown_gpu(run, context.expectation.gpu) for run in context.judged)
+    problem = problem or next(filter(None, unsure), None)
+    if problem:
+        return problem
+    enforced = "" if context.nodes_given else " by the log's own device list (pass --expect-nodes to enforce)"
+    last = context.judged[0].preamble.ranks[-1]
+    reason = f"{counted(context.ranks, 'rank')} on {counted(context.nodes, 'host')}{enforced}"
+    return passed(Code.RANKS_COMPLETE, reason, last.as_line)
+
+
+def _is_excerpt(context: Context) -> bool:
+    """Whether lines of a device list are missing, in a log of which other parts are missing too."""
+    if context.is_whole:
+        return False
+    counted = [int(n) for n in context.evidence.communicators]
+    return any(
+        len(run.preamble.ranks) < max([r.rank + 1 for r in run.preamble.ranks] + counted)
+        or _factor(run) is not None
+        for run in context.judged
+    )
+
+
+def _listed(run: Run, context: Context) -> Check | None:
+    """Whether the device list is whole."""
+    listed = run.preamble.ranks
+    first = listed[0].as_line
+    numbers = {r.rank for r in listed}
+    if any(r.group for r in listed):
+        reason = "the ranks are split into groups (NCCL_TESTS_SPLIT): busbw is that of a group"
+        return failed(Code.RANKS_SPLIT, reason, first)
+    if numbers != set(range(len(listed))):
+        reason = f"the device list has gaps: {len(listed)} lines, highest rank {max(numbers)}"
+        return failed(Code.RANKS_GAPS, reason, first)
+    odd = _odd_process(run)
+    if odd is not None:
+        return odd
+    shared = _shared_gpu(listed)
+    if shared is not None:
+        reason = f"a GPU is listed twice: device {shared.device} [{shared.bus}] of {shared.host}"
+        return failed(Code.RANKS_GPU_LISTED_TWICE, reason, shared.as_line)
+    if len(listed) != context.ranks:
+        reason = f"tables of {context.ranks} and of {len(listed)} ranks in one log"
+        return failed(Code.RANKS_TABLES_DIFFER, reason, first)
+    return None
+
+
+def _odd_process(run: Run) -> Check | None:
+    """A process that has fewer ranks in the device list than the arguments give it.
+
+    Processes in containers may have the same pid: then their ranks are those of several.
+    """
+    each = run.preamble.banner.ranks_per_process if run.preamble.banner is not None else None
+    if not each:
+        return None
+    found = Counter((r.host, r.pid) for r in run.preamble.ranks)
+    for rank in run.preamble.ranks:
+        number_of_ranks = found[rank.host, rank.pid]
+        if number_of_ranks % each:
+            reason = (
+                f"pid {rank.pid} of {rank.host} has {number_of_ranks} ranks, the arguments give it {each}"
+            )
+            return failed(Code.RANKS_GAPS, reason, rank.as_line)
+    return None
+
+
+def _shared_gpu(listed: list[Rank]) -> Rank | None:
+    """The first rank on a GPU that another rank of its host has, where the list can tell GPUs apart.
+
+    With one visible GPU per process (NCCL_TESTS_DEVICE=0) all indices are the same, and a bus id without its
+    PCI domain may be the same too: then the list says nothing. NCCL itself refuses a GPU that is used twice.
+    """
+    of_host: dict[str, list[Rank]] = {}
+    for rank in listed:
+        of_host.setdefault(rank.host, []).append(rank)
+    for ranks_of_host in of_host.values():
+        tells = len({(r.device, r.bus) for r in ranks_of_host}) > 1
+        seen: set[tuple[int, str]] = set()
+        for rank in ranks_of_host:
+            gpu = (rank.device, rank.bus)
+            if gpu in seen and (tells or rank.bus.count(":") > 1):
+                return rank
+            seen.add(gpu)
+    return None
+
+
+def _hosts(run: Run, context: Context) -> Check | None:
+    """Whether the hosts and GPUs are those expected."""
+    listed, want = run.preamble.ranks, context.expectation
+    first = listed[0].as_line
+    hosts = Counter(r.host for r in listed)
+    if want.nodes is not None and len(hosts) != want.nodes:
+        names = ", ".join(sorted(hosts)[:8])
+        return failed(
+            Code.RANKS_WRONG_NODES, f"{len(hosts)} hosts took part, expected {want.nodes}: {names}", first
+        )
+    if want.hosts and {_short(h) for h in hosts} != {_short(h) for h in want.hosts}:
+        missing = sorted({_short(h) for h in want.hosts} - {_short(h) for h in hosts})
+        reason = f"other hosts took part than expected; missing: {', '.join(missing[:8])}"
+        return failed(Code.RANKS_OTHER_HOSTS, reason, first)
+    if want.gpus_per_node is not None and set(hosts.values()) != {want.gpus_per_node}:
+        odd = next(h for h, n in hosts.items() if n != want.gpus_per_node)
+        reason = f"{odd} has {hosts[odd]} ranks, expected {want.gpus_per_node}"
+        return failed(Code.RANKS_WRONG_PER_NODE, reason, first)
+    if want.gpu:
+        other = next((r for r in listed if is_gpu(r.gpu, want.gpu) is False), None)
+        if other is not None:
+            joined = " joined by NVLink" if want.nvlink_gbps else ""
+            reason = f"rank {other.rank} is on {other.gpu}, expected {want.gpu}{joined}"
+            return failed(Code.RANKS_OTHER_GPU, reason, other.as_line)
+    return None
+
+
+def _unknown_gpu(run: Run, wanted: str | None) -> Check | None:
+    """A rank whose GPU has a name that is not known: it may be any."""
+    strange = next((r for r in run.preamble.ranks if wanted and is_gpu(r.gpu, wanted) is None), None)
+    if strange is None:
+        return None
+    name = f"'{strange.gpu}', which is not known" if strange.gpu else "not named"
+    reason = f"the GPU of rank {strange.rank} is {name}: it is not shown to be {wanted}"
+    return unknown(Code.RANKS_UNKNOWN_GPU, reason, strange.as_line)
+
+
+def _short(host: str) -> str:
+    return host.partition(".")[0]
+
+
+def _counted_by_nccl(context: Context) -> Check | None:
+    """NCCL's own counts, where they were printed."""
+    evidence, n = context.evidence, context.ranks
+    for nranks, up in evidence.initialized.items():
+        if nranks != n:
+            return failed(
+                Code.RANKS_OTHER_COMMUNICATOR,
+                f"NCCL built a communicator of {nranks} ranks, the device list has {n}",
+            )
+        missing = sorted(set(range(nranks)) - up)
+        if missing:
+            reason = f"{len(missing)} of {nranks} ranks did not come up (Init COMPLETE): {missing[0]}"
+            return failed(Code.RANKS_NOT_ALL_UP, reason)
+    for ranks, line in evidence.communicators.items():
+        if int(ranks) != n:
+            reason = f"NCCL names a communicator of {ranks} ranks, the device list has {n}"
+            return failed(Code.RANKS_OTHER_COMMUNICATOR, reason, line)
+    problem = _counted_on_hosts(context)
+    if problem:
+        return problem
+    for (nranks, nodes), line in evidence.counts.items():
+        # a rack of MNNVL hosts may count as its hosts or as one
+        if nranks != n or nodes not in {context.nodes, context.domains}:
+            return failed(
+                Code.RANKS_OTHER_COUNT,
+                f"NCCL counts {nranks} ranks on {nodes} nodes, the device list {n} on {context.nodes}",
+                line,
+            )
+    return None
+
+
+def _counted_on_hosts(context: Context) -> Check | None:
+    """NCCL's counts of the ranks on one host. Hosts that share NVLink may count as one."""
+    system = context.expectation.system
+    if system is None or system.hosts_per_domain > 1:
+        return None
+    listed = {n for run in context.judged for n in Counter(r.host for r in run.preamble.ranks).values()}
+    for ranks, line in context.evidence.local_ranks.items():
+        if int(ranks) not in listed:
+            reason = f"NCCL counts {ranks} ranks on a host, the device list {min(listed)}"
+            return failed(Code.RANKS_OTHER_COUNT, reason, line)
+    return None
+
+
+def _factor(run: Run) -> Check | None:
+    """busbw = algbw x k(n) in every measurement: the number of ranks that the program computed with."""
+    name, n = infer(run).name, len(run.preamble.ranks)
+    if name is None:
+        return failed(
+            Code.RANKS_COLLECTIVE_UNKNOWN,
+            "the collective is not known, so busbw does not tell the number of ranks",
+        )
+    if n < 2:
+        return failed(Code.RANKS_ONE, "one rank: busbw is 0 by definition, nothing was measured")
+    k = 1.0 if is_scaled(run) else factor(name, n)
+    for row in run.rows:
+        for measurement in row.measurements:
+            if not _fits(measurement, k):
+                return failed(
+                    Code.RANKS_OTHER_FACTOR,
+                    f"line {row.line}: busbw/algbw {measurement.busbw}/{measurement.algbw} does not fit {n} "
+                    f"ranks, {name} ({k:.4f}): another number of ranks was measured",
+                    row.as_line,
+                )
+    return None
+
+
+def _fits(measurement: Measurement, k: float) -> bool:
+    algbw, busbw = number(measurement.algbw), number(measurement.busbw)
+    if algbw is None or busbw is None:
+        return False
+    # each printed value is off by half its last digit at most
+    slack = rounding(measurement.busbw) + k * rounding(measurement.algbw)
+    return abs(busbw - k * algbw) <= slack * 1.05
+
+
+def _implied(run: Run) -> int | None:
+    """Ranks that busbw/algbw implies, for a reader of an all_reduce without a device list."""
+    k = ratio(run)
+    if infer(run).name != "all_reduce" or k is None or k >= 2:
+        return None
+    return round(2 / (2 - k))

@@ -1,0 +1,62 @@
+"""The result of a gate on a log, and of a collective."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from busbar.judge import checks
+from busbar.judge.checks import Model, Status, by_status
+from busbar.judge.nccl.checks.codes import Code
+from busbar.judge.nccl.log.records import LogLine
+
+EVIDENCE_WIDTH = 400
+
+
+class Check(checks.Check[Code]):
+    """`line`: where in the log `evidence` is."""
+
+    line: int | None = None
+
+
+class PointMeasurement(Model):
+    """One measurement of a size: us, GB/s, GB/s; `wrong` is the printed last column (None: not compared)."""
+
+    time_us: float
+    algbw_gbps: float
+    busbw_gbps: float
+    wrong: float | None
+
+
+class Point(Model):
+    """One message size of a curve."""
+
+    size_bytes: int
+    count: int
+    type: str
+    redop: str | None
+    out_of_place: PointMeasurement
+    in_place: PointMeasurement
+
+
+class CollectiveResult(Model):
+    """One collective: its curve, and its value at the largest message against what was expected (GB/s)."""
+
+    busbw_gbps: float | None
+    expected_gbps: float | None
+    floor_gbps: float | None
+    ceiling_gbps: float | None
+    fraction: float | None
+    passed: bool
+    size_bytes: int | None = None
+    plateau_bytes: int = Field(description="the floor applies from here on; 0: to the largest")
+    reasoning: list[str] = Field(default_factory=list)
+    curve: list[Point] = Field(default_factory=list)
+
+
+def result(status: Status, code: Code, reason: str, line: LogLine | None = None) -> Check:
+    """A Check with the line that proves it, if there is one."""
+    check = Check.of(status, code, reason, line.text[:EVIDENCE_WIDTH] if line else None)
+    return check.model_copy(update={"line": line.line}) if line else check
+
+
+passed, failed, unknown, not_required = by_status(result)

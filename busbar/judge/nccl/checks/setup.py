@@ -1,0 +1,164 @@
+"""Gates on what NCCL was set up with: its version, network plugin, topology file and HCAs."""
+
+from __future__ import annotations
+
+from busbar.judge.nccl.checks.algorithm import release
+from busbar.judge.nccl.checks.codes import Code
+from busbar.judge.nccl.checks.context import Context
+from busbar.judge.nccl.checks.result import Check, failed, not_required, passed, unknown
+from busbar.judge.nccl.checks.transport import FIX
+
+# `fabric` of an expectation -> how NCCL prints it
+LINK_LAYERS = {"infiniband": "IB", "roce": "RoCE"}
+
+
+def nccl_version(context: Context) -> Check:
+    """One NCCL on all hosts, new enough."""
+    found, least = context.evidence.versions, context.expectation.min_nccl
+    if len(found) > 1:
+        odd = list(found.values())[-1]
+        return failed(Code.NCCL_VERSION_DIFFERS, f"hosts run different NCCL: {', '.join(found)}", odd)
+    version, line = next(iter(found.items()), (None, None))
+    if not least:
+        printed = f"the log has {version}" if version else "none was printed"
+        return not_required(Code.NCCL_VERSION_NOT_REQUIRED, f"no minimum version given; {printed}", line)
+    if version is None:
+        return unknown(
+            Code.NCCL_VERSION_NOT_PRINTED, f"no `NCCL version` line, expected at least {least}. {FIX}"
+        )
+    if release(version) < release(least):
+        reason = f"NCCL {version} is older than the expected {least}"
+        return failed(Code.NCCL_VERSION_TOO_OLD, reason, line)
+    return passed(Code.NCCL_VERSION_ACCEPTED, f"NCCL {version}, expected at least {least}", line)
+
+
+def plugin(context: Context) -> Check:
+    """The expected network plugin carries the data, loaded from the expected path."""
+    want, evidence = context.expectation, context.evidence
+    path = next(iter(evidence.plugin_paths.values()), None)
+    network = next(iter(evidence.networks.values()), None)
+    on_edges = {counts.transport.name: counts.first for counts in evidence.net_edges.values()}
+    networks = {**evidence.networks, **on_edges}
+    for what, found in (("networks", networks), ("plugins", evidence.plugin_paths)):
+        if len(found) > 1:
+            reason = f"processes use different {what}: {', '.join(found)}"
+            return failed(Code.PLUGIN_HOSTS_DIFFER, reason, list(found.values())[-1])
+    if not want.require_plugin and not want.plugin_path:
+        at = f" at {path.value}" if path else ""
+        printed = f"the log has {', '.join(evidence.networks) or 'none'}{at}"
+        return not_required(Code.PLUGIN_NOT_REQUIRED, f"no plugin given; {printed}", network)
+    expected = want.require_plugin
+    if expected:
+        used = next(iter(networks), None)
+        if used is None:
+            reason = f"neither `Using network` nor an edge: {expected} is not proved. {FIX}"
+            return unknown(Code.PLUGIN_NOT_PRINTED, reason)
+        if used != expected and not used.startswith(f"{expected}_"):
+            return failed(Code.PLUGIN_OTHER, f"{used} is used, expected {expected}", networks[used])
+    if want.plugin_path:
+        if path is None:
+            return unknown(
+                Code.PLUGIN_PATH_NOT_PRINTED, "no `Plugin Path` line: the plugin's path is not known"
+            )
+        if not path.value.startswith(want.plugin_path):
+            reason = f"plugin from {path.value}, expected {want.plugin_path}"
+            return failed(Code.PLUGIN_OTHER_PATH, reason, path)
+    reason = f"{expected or 'plugin'} is used" + (f", from {path.value}" if path else "; no path printed")
+    return passed(Code.PLUGIN_USED, reason, path or network)
+
+
+def topology_file(context: Context) -> Check:
+    """NCCL was given the topology file, and could open it."""
+    want, evidence = context.expectation, context.evidence
+    not_opened = next(iter(evidence.topology_failed.values()), None)
+    if not_opened is not None:
+        reason = f"NCCL could not open {not_opened.value}: the run went on without it"
+        return failed(Code.TOPOLOGY_FILE_NOT_OPENED, reason, not_opened)
+    if not want.topology_file and not want.require_topology_file:
+        printed = f"set: {', '.join(evidence.topology_set)}" if evidence.topology_set else "none was set"
+        return not_required(Code.TOPOLOGY_FILE_NOT_REQUIRED, f"no file given; {printed}")
+    if not evidence.topology_set:
+        if not evidence.environment:
+            reason = f"no line of NCCL's environment (subsystem ENV) in the log. {FIX}"
+            return unknown(Code.TOPOLOGY_FILE_NOT_PRINTED, reason)
+        return failed(
+            Code.TOPOLOGY_FILE_NOT_SET, "NCCL_TOPO_FILE is not set, although NCCL printed its environment"
+        )
+    for value, line in evidence.topology_set.items():
+        if want.topology_file and value != want.topology_file:
+            reason = f"{value} is set, expected {want.topology_file}"
+            return failed(Code.TOPOLOGY_FILE_OTHER, reason, line)
+    silent = sorted(_listed(context) - {h.partition(".")[0] for h in evidence.topology_hosts})
+    if silent and "" not in evidence.topology_hosts:
+        reason = f"{silent[0]} does not print NCCL_TOPO_FILE: whether the file is set there is not known"
+        return unknown(Code.TOPOLOGY_FILE_NOT_PRINTED, reason)
+    first = next(iter(evidence.topology_set.values()))
+    reason = f"{first.value} is set, and no line says that it could not be opened"
+    return passed(Code.TOPOLOGY_FILE_SET, reason, first)
+
+
+def hcas(context: Context) -> Check:
+    """NCCL opened the HCAs that carry the rails, on every host that says so."""
+    want, evidence = context.expectation, context.evidence
+    verbs = any(n.startswith(("IB", "gIB", "UCX")) for n in (*evidence.networks, *evidence.network_names))
+    counted = want.transport in ("rdma", "gpudirect-rdma") and want.rails and context.domains != 1
+    if not want.hcas and not (counted and (verbs or not evidence.networks)):
+        return not_required(
+            Code.HCAS_NOT_REQUIRED, "no HCA names given, and the transport is not InfiniBand verbs"
+        )
+    if not evidence.hcas_of_host:
+        reason = f"no `NET/IB : Using` line: which HCAs were opened is not known. {FIX}"
+        return unknown(Code.HCAS_NOT_PRINTED, reason)
+    line = next(iter(evidence.hcas.values()))
+    problem = _fabric(context)
+    if problem:
+        return problem
+    for host, names in sorted(evidence.hcas_of_host.items()):
+        absent = bool(set(want.hcas or ()) - set(names))
+        strange = bool(want.hcas) and bool(set(names) - set(want.hcas))
+        few = not want.hcas and len(names) < (want.rails or 0)
+        if (few or absent) and not strange and not context.is_whole:
+            reason = f"{host} shows {len(names)} HCAs ({', '.join(names)}), and parts of the log are missing"
+            return unknown(Code.HCAS_NOT_PRINTED, reason)
+        if strange or absent:
+            reason = f"{host} uses {', '.join(names)}, expected {', '.join(want.hcas or ())}"
+            return failed(Code.HCAS_OTHER, reason, line)
+        if few:
+            reason = f"{host} opened {len(names)} HCAs ({', '.join(names)}), expected {want.rails}"
+            return failed(Code.HCAS_TOO_FEW, reason, line)
+    silent = sorted(_listed(context) - {h.partition(".")[0] for h in evidence.hcas_of_host})
+    if silent and "" not in evidence.hcas_of_host:
+        return unknown(Code.HCAS_NOT_PRINTED, f"no `NET/IB : Using` line of {silent[0]}")
+    found = {host: tuple(sorted(names)) for host, names in evidence.hcas_of_host.items()}
+    odd = next((h for h, names in sorted(found.items()) if names != next(iter(found.values()))), None)
+    differs = f"; note: {odd} names others ({', '.join(found[odd])})" if odd is not None else ""
+    some = next(iter(evidence.hcas_of_host.values()))
+    return passed(Code.HCAS_OPENED, f"{len(some)} HCAs on each host: {', '.join(some)}{differs}", line)
+
+
+def _fabric(context: Context) -> Check | None:
+    """An HCA that carries data over another link layer than the others, or than expected."""
+    evidence, want = context.evidence, context.expectation.fabric
+    line = next(iter(evidence.hcas.values()))
+    seen: dict[str, str] = {}  # link layer -> the first HCA of it
+    for host, links in sorted(evidence.hca_links.items()):
+        devices = evidence.rails.get(host) or evidence.rails.get("")
+        used = [link for link in links if not devices or link[0] in (-1, *devices)]
+        # a list of all HCAs may hold one that carries no data, such as a port for management
+        certain = bool(devices) or len({layer for _, _, layer in used}) < 2
+        for _, name, layer in sorted(used):
+            if want and layer != LINK_LAYERS[want] and certain:
+                reason = f"{host} uses {name} over {layer}, expected {want}"
+                return failed(Code.HCAS_OTHER_FABRIC, reason, line)
+            seen.setdefault(layer, f"{host} uses {name} over {layer}")
+        if not certain:
+            reason = f"{' and '.join(seen.values())}: which of them carry the data is not known"
+            return unknown(Code.HCAS_MIXED, reason, line)
+    if len(seen) > 1:
+        return failed(Code.HCAS_MIXED, f"link layers are mixed: {', '.join(seen.values())}", line)
+    return None
+
+
+def _listed(context: Context) -> set[str]:
+    """Hosts of the device lists, without their domains."""
+    return {r.host.partition(".")[0] for run in context.judged for r in run.preamble.ranks}

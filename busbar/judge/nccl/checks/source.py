@@ -1,0 +1,96 @@
+"""Gates on the log itself: the job's end, whether the log is whole, and which collective a table is of."""
+
+from __future__ import annotations
+
+from busbar.judge.checks import job_check
+from busbar.judge.nccl.checks.codes import Code
+from busbar.judge.nccl.checks.context import Context
+from busbar.judge.nccl.checks.result import Check, failed, passed, result, unknown
+from busbar.judge.nccl.log.collective import from_name, infer
+from busbar.judge.nccl.log.records import LogLine
+
+
+def job(context: Context) -> Check | None:
+    """The job that printed the log succeeded. None where only a log was given."""
+    return job_check(result, Code, context.job)
+
+
+def source(context: Context) -> Check:
+    """The log is there from its first line to its last."""
+    log = context.log
+    if not log.bytes:
+        return unknown(Code.SOURCE_EMPTY, f"the log is empty: {log.truncated or 'nothing was measured'}")
+    if log.truncated:
+        return failed(Code.SOURCE_TRUNCATED, f"the log is not complete: {log.truncated}")
+    if any(r.has_several_programs for r in log.runs if not r.rows):
+        ended = "a table has no row of its own" if context.has_rows else "none finished"
+        reason = f"several programs wrote this log and {ended}: MPI was not effective"
+        return failed(Code.SOURCE_SEVERAL_PROGRAMS, reason)
+    if not context.has_rows:
+        return _without_rows(context)
+    if log.dangling is not None and (log.dangling.banner or log.dangling.ranks):
+        return failed(
+            Code.SOURCE_PROGRAM_WITHOUT_TABLE,
+            "another program was started after the last table and printed no table",
+        )
+    if any(r.preamble.banner is None for r in context.judged):
+        return unknown(
+            Code.SOURCE_BEGINNING_MISSING,
+            "no `# nThread ..` line before a table: the log's beginning is missing",
+        )
+    if log.long_lines:
+        return unknown(
+            Code.SOURCE_LONG_LINES,
+            f"{log.long_lines} lines cannot be read whole: they are too long, or in an unknown form",
+        )
+    first = next((r.preamble.banner for r in context.judged if r.preamble.banner), None)
+    return passed(
+        Code.SOURCE_WHOLE,
+        f"complete, with the arguments before each table ({len(log.runs)})",
+        LogLine("", first.line, first.text) if first else None,
+    )
+
+
+def _without_rows(context: Context) -> Check:
+    log = context.log
+    if log.dangling is None or not log.dangling.ranks:
+        return unknown(Code.SOURCE_NO_TABLE, "no table of nccl-tests in this log: nothing was measured")
+    last = log.dangling.ranks[-1]
+    fatal = next((known for known in log.known_lines if known.severity == "fatal"), None)
+    error = fatal.first if fatal else next(iter(log.evidence.test_failures.values()), None)
+    if error is not None:
+        return failed(
+            Code.SOURCE_ENDED_WITH_ERROR,
+            "the log ends after the device list, without a row: the run ended with an error",
+            error,
+        )
+    return failed(
+        Code.SOURCE_ENDS_AFTER_DEVICE_LIST,
+        "the log ends after the device list, without a row: the run hung or was ended",
+        LogLine("", last.line, f"{last.text}; last line of the log: {log.last_line[:200]}"),
+    )
+
+
+def collective(context: Context) -> Check:
+    """Each wanted collective has a table, and the table is of that collective beyond doubt."""
+    if not context.tables:
+        return unknown(Code.COLLECTIVE_NO_TABLE, "no table of a known collective")
+    for wanted, runs in context.tables.items():
+        if not runs:
+            others = sorted({infer(r).name or "an unknown one" for r in context.log.runs if r.rows})
+            if not others:
+                return unknown(Code.COLLECTIVE_NO_TABLE, f"no table of {wanted}, nor of another collective")
+            return failed(Code.COLLECTIVE_MISSING, f"no table of {wanted}; the log has: {', '.join(others)}")
+        for run in runs:
+            found = infer(run)
+            if not found.certain:
+                unnamed = ": the program did not print its name" if run.preamble.name is None else ""
+                return unknown(Code.COLLECTIVE_UNCERTAIN, f"{wanted} is a guess ({found.why}){unnamed}")
+            concluded = run.concluded and from_name(run.concluded)
+            if concluded and concluded != wanted:
+                return failed(
+                    Code.COLLECTIVE_MIXED,
+                    f"a table began as {wanted} and ended as {concluded}: runs are mixed",
+                )
+    why = "; ".join(f"{w}: {infer(runs[0]).why}" for w, runs in context.tables.items())
+    return passed(Code.COLLECTIVE_CERTAIN, why)

@@ -1,0 +1,32 @@
+"""Gate on the lines that were recognized as failures, and on those that look like one and are not known."""
+
+from __future__ import annotations
+
+from busbar.judge.nccl.checks.codes import Code
+from busbar.judge.nccl.checks.context import Context
+from busbar.judge.nccl.checks.result import Check, failed, passed, unknown
+
+ACCEPT = "Fix: find out what it means; --accept-warn TEXT (validation.accept_warnings) accepts it by name"
+
+
+def warnings(context: Context) -> Check:
+    """No line of the log is a failure, known or not."""
+    log = context.log
+    fatal = [known for known in log.known_lines if known.severity == "fatal"]
+    if fatal:
+        reason = "; ".join(f"{known.name}: {known.meaning}" for known in fatal[:4])
+        return failed(Code.WARNINGS_KNOWN_FAILURE, reason, fatal[0].first)
+    if log.evidence.test_failures:
+        line = next(iter(log.evidence.test_failures.values()))
+        return failed(Code.WARNINGS_TEST_FAILURE, "nccl-tests reports a failure", line)
+    wanted = context.expectation.accept_warnings
+    strange = [s for s in log.unknown_lines if not any(text in s.text for text in wanted)]
+    if strange:
+        more = f" (and {len(strange) - 1} more)" if strange[1:] else ""
+        reason = f"a line that looks like a failure and is not known: {strange[0].text[:200]}{more}. {ACCEPT}"
+        return unknown(Code.WARNINGS_UNKNOWN_KIND, reason, strange[0])
+    if log.unknown_lines:
+        reason = f"accepted by name: {'; '.join(s.text[:200] for s in log.unknown_lines[:4])}"
+        return passed(Code.WARNINGS_ACCEPTED, reason, log.unknown_lines[0])
+    found = "only WARN lines that are known to be harmless" if log.evidence.warnings else "no WARN line"
+    return passed(Code.WARNINGS_NONE, found)

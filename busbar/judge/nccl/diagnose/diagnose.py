@@ -1,0 +1,137 @@
+"""From the lines that were recognized and the codes that the gates gave to diagnoses, the first cause first.
+
+A failure has one first cause: what went wrong at its own place, else what another process saw of it, else a
+finding of the gates, else a line that says only that something failed. Of several of one kind the earliest
+line counts. Its echoes stand behind it.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from busbar.judge.nccl.checks.context import Context
+from busbar.judge.nccl.checks.result import Check
+from busbar.judge.nccl.diagnose.rules import Kind, Observation, Rule, Severity, rule, rules
+from busbar.judge.nccl.log.matcher import KnownLine
+from busbar.judge.nccl.log.records import LogLine
+
+EARLIEST = "the earliest WARN"
+Role = Literal["first-cause", "echo", "other"]
+KINDS: tuple[Kind, ...] = ("cause", "crash", "peer", "symptom", "echo")
+
+
+class Diagnosis(BaseModel):
+    """A known failure that was seen: what it means and what to run next. `count`: lines that show it.
+
+    `role`: the first cause of the log's failure (only the first diagnosis), an echo of it, or neither.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    severity: Severity
+    meaning: str
+    cause: str
+    next: str
+    line: int
+    evidence: str
+    count: int = 1
+    role: Role = "other"
+
+
+def diagnose(context: Context, checks: list[Check]) -> list[Diagnosis]:
+    """Every known failure that the log shows: the first cause, its echoes, and what is neither."""
+    found = [_of_line(known) for known in context.log.known_lines]
+    by_code = {check.code: check for check in checks}
+    observed = _observations(context)
+    for each in rules():
+        code = next((c for c in each.codes if c in by_code), None)
+        if code is not None and not any(c in by_code for c in each.unless):
+            check = by_code[code]
+            found.append(_diagnosis(each, check.line or 0, check.evidence or check.reason))
+        elif each.observed is not None and each.observed in observed:
+            line = observed[each.observed]
+            found.append(_diagnosis(each, line.line, line.text))
+    found = [_with_warning(d, context) for d in found]
+    names = {d.name for d in found}
+    ordered = sorted(found, key=lambda d: (_distance(rule(d.name), names), *_place(d)))
+    refused = any(check.status in ("fail", "unknown") for check in checks)
+    return [
+        d.model_copy(update={"role": _role(d, at, names) if refused else "other"})
+        for at, d in enumerate(ordered)
+    ]
+
+
+def _with_warning(found: Diagnosis, context: Context) -> Diagnosis:
+    """FOUND, with the WARN line that it tells to look at."""
+    lines = context.log.evidence.warnings.values()
+    first = min(lines, key=lambda line: line.line, default=None)
+    if first is None:
+        return found
+    text = f"{EARLIEST} (line {first.line}: {first.text})"
+    return found.model_copy(
+        update={name: getattr(found, name).replace(EARLIEST, text, 1) for name in ("cause", "next")}
+    )
+
+
+def _distance(found: Rule, names: set[str]) -> float:
+    """How far a failure is from the first cause, where NAMES are all that were seen."""
+    if found.severity == "fatal":
+        return KINDS.index(found.effective_kind)
+    explained = [_distance(rule(name), names) for name in names.intersection(found.explains)]
+    if explained:
+        return min(explained) - 0.1  # right before what follows from it
+    if found.effective_kind == "echo":
+        return len(KINDS)
+    return len(KINDS) + (1 if found.severity == "degraded" else 2)
+
+
+def _place(found: Diagnosis) -> tuple[int, int]:
+    """Where it stands among those of one kind: by its line; findings of gates in the order of the rules."""
+    position = [r.name for r in rules()].index(found.name)
+    return (0, position) if rule(found.name).effective_kind == "symptom" else (found.line, position)
+
+
+def _role(found: Diagnosis, at: int, names: set[str]) -> Role:
+    known = rule(found.name)
+    explains = bool(names.intersection(known.explains))
+    if at == 0:
+        return "first-cause" if found.severity != "note" or explains else "other"
+    explained = any(found.name in rule(name).explains for name in names)
+    follows = explains or explained or known.effective_kind == "echo"
+    return "echo" if found.severity == "fatal" or follows else "other"
+
+
+def _observations(context: Context) -> dict[Observation, LogLine]:
+    """What the log shows beside the gates.
+
+    GPUs of one host that exchange data through its memory; processes that use different networks.
+    """
+    found: dict[Observation, LogLine] = {}
+    networks = sorted(context.evidence.networks.values(), key=lambda line: line.line)
+    if len(networks) > 1:
+        found["different-networks"] = networks[1]
+    shared = (e.first for e in context.evidence.edges.values() if e.transport.kind == "SHM")
+    first = min(shared, key=lambda line: line.line, default=None)
+    if first is not None and context.expectation.nvlink_gbps:
+        found["shared-memory-edge"] = first
+    return found
+
+
+def _of_line(known: KnownLine) -> Diagnosis:
+    return _diagnosis(rule(known.name), known.first.line, known.first.text, known.count)
+
+
+def _diagnosis(found: Rule, line: int, evidence: str, count: int = 1) -> Diagnosis:
+    return Diagnosis(
+        name=found.name,
+        severity=found.severity,
+        meaning=found.meaning,
+        cause=found.cause,
+        next=found.next,
+        line=line,
+        evidence=evidence,
+        count=count,
+    )

@@ -1,0 +1,100 @@
+"""How a run ends otherwise than well: known lines, and what else looks like one (endings.yaml)."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from busbar.judge.nccl.diagnose.tables import load
+
+# sbatch -> sbatch; OOMKilled -> OOM, Killed
+WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+TRIED_AGAIN = ("lost connection", "reported error")
+
+
+def words(text: str) -> set[str]:
+    """The words of TEXT in small letters; names in mixed case are taken apart."""
+    return {word.lower() for word in WORDS.findall(text)}
+
+
+class Ending(BaseModel):
+    """A line that is known: `rule` of rules.yaml names it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    rule: str
+    example: str
+    contains: str
+    matches: re.Pattern[str] | None = None
+    before_start: bool = False
+
+
+@cache
+def known() -> dict[str, tuple[Ending, ...]]:
+    """Origin -> its rows."""
+    return {
+        origin: tuple(map(Ending.model_validate, rows)) for origin, rows in load("endings")["known"].items()
+    }
+
+
+@cache
+def _by_word() -> dict[str, list[Ending]]:
+    """The longest word of what a line must hold -> rows."""
+    found: dict[str, list[Ending]] = {}
+    for row in (row for rows in known().values() for row in rows):
+        found.setdefault(max(sorted(words(row.contains)), key=len), []).append(row)
+    return found
+
+
+def find(text: str, said: set[str], *, started: bool) -> set[str]:
+    """Rules that TEXT of the words SAID shows. STARTED: the program had printed something before it."""
+    return {
+        row.rule
+        for word in said.intersection(_by_word())
+        for row in _by_word()[word]
+        if row.contains in text
+        and not (row.before_start and started)
+        and (row.matches is None or row.matches.search(text) is not None)
+    }
+
+
+class _Kind:
+    """An entry of `unknown`."""
+
+    def __init__(self, entry: dict[str, Any]) -> None:
+        self.any = frozenset(entry["any"])
+        self.all = frozenset(entry.get("and", ()))
+        self.matches = re.compile(entry.get("matches", ""), re.IGNORECASE)
+
+    def fits(self, text: str, said: set[str]) -> bool:
+        """Whether TEXT of the words SAID is of this kind."""
+        if self.any.isdisjoint(said) or (self.all and self.all.isdisjoint(said)):
+            return False
+        return self.matches.search(text) is not None
+
+
+@cache
+def _unknown() -> dict[str, list[_Kind]]:
+    return {name: [_Kind(entry) for entry in entries] for name, entries in load("endings")["unknown"].items()}
+
+
+@cache
+def _harmless() -> list[re.Pattern[str]]:
+    return [re.compile(row["matches"], re.IGNORECASE) for row in load("endings")["harmless"]]
+
+
+def looks_like_one(text: str, said: set[str], *, started: bool) -> bool:
+    """Whether TEXT of the words SAID looks like an exit code, a kill, a lost connection or another error.
+
+    A connection that is lost, or an error, before the program has STARTED is tried again.
+    """
+    fits = any(
+        kind.fits(text, said)
+        for name, kinds in _unknown().items()
+        if started or name not in TRIED_AGAIN
+        for kind in kinds
+    )
+    return fits and not any(pattern.search(text) for pattern in _harmless())

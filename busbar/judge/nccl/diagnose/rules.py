@@ -1,0 +1,158 @@
+"""The rules of rules.yaml: known failures, told by a line or by the log as a whole."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from busbar.judge.nccl.checks.codes import Code
+from busbar.judge.nccl.diagnose import endings
+from busbar.judge.nccl.diagnose.tables import load
+from busbar.judge.nccl.log.matcher import KnownLine
+from busbar.judge.nccl.log.records import LogLine
+
+Severity = Literal["fatal", "degraded", "note"]
+Observation = Literal["shared-memory-edge", "different-networks"]
+Kind = Literal["cause", "crash", "peer", "symptom", "echo"]  # as rules.yaml explains
+SEVERITY_ORDER: tuple[Severity, ...] = ("fatal", "degraded", "note")
+EVIDENCE_WIDTH = 400
+MAX_UNKNOWN = 1024
+LAST_WARNING = "# error: "  # of NCCL, as nccl-tests 2.17.3 and later print it at the end
+
+
+class Rule(BaseModel):
+    """One known failure. It is told by lines (`contains`), by the codes of gates, or by an observation."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    severity: Severity
+    meaning: str
+    cause: str
+    next: str
+    contains: tuple[str, ...] = Field(default=(), description="texts of which a line must hold one")
+    matches: re.Pattern[str] | None = Field(default=None, description="what such a line must match besides")
+    example: str | None = None
+    codes: tuple[Code, ...] = Field(default=(), description="codes of which a gate must have given one")
+    unless: tuple[Code, ...] = Field(default=(), description="codes that no gate may have given")
+    observed: Observation | None = None
+    kind: Kind | None = Field(default=None, description="None: cause for lines, symptom for the rest")
+    explains: tuple[str, ...] = Field(default=(), description="failures that follow from this one")
+    retried: bool = Field(default=False, description="no failure where the program starts after it")
+
+    @field_validator("matches", mode="before")
+    @classmethod
+    def _bounded(cls, value: object) -> object:
+        # `.*` from each of many beginnings costs quadratic time
+        return value.replace(".*", f".{{0,{EVIDENCE_WIDTH}}}") if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _one_condition(self) -> Rule:
+        if sum(map(bool, (self.contains, self.codes, self.observed))) != 1:
+            raise ValueError(f"rule {self.name}: give one of contains, codes, observed")
+        if bool(self.contains) != bool(self.example):
+            raise ValueError(f"rule {self.name}: a rule on lines, and no other, has an example")
+        return self
+
+    @property
+    def effective_kind(self) -> Kind:
+        """`kind`, or its default."""
+        return self.kind or ("cause" if self.contains else "symptom")
+
+
+@cache
+def rules() -> tuple[Rule, ...]:
+    """All rules, in file order."""
+    lines: dict[str, list[endings.Ending]] = {}
+    for row in (row for rows in endings.known().values() for row in rows):
+        lines.setdefault(row.rule, []).append(row)
+    return tuple(
+        Rule.model_validate(_with_lines(entry, lines.pop(entry["name"], []))) for entry in load("rules")
+    )
+
+
+def _with_lines(entry: dict[str, Any], rows: list[endings.Ending]) -> dict[str, Any]:
+    """ENTRY with the texts and the first example of its ROWS of endings.yaml."""
+    if not rows or "contains" in entry:
+        return entry
+    return {**entry, "contains": [row.contains for row in rows], "example": rows[0].example}
+
+
+@cache
+def rule(name: str) -> Rule:
+    """The rule NAME. Raises KeyError."""
+    return {r.name: r for r in rules()}[name]
+
+
+@cache
+def _by_word() -> dict[str, list[tuple[str, Rule]]]:
+    """A word of a text that a rule's lines contain ("" where it has none that is whole) -> text and rule."""
+    found: dict[str, list[tuple[str, Rule]]] = {}
+    for entry in load("rules"):
+        for text in entry.get("contains", ()):
+            found.setdefault(_whole_word(text), []).append((text, rule(entry["name"])))
+    return found
+
+
+def _whole_word(text: str) -> str:
+    """The longest word of TEXT that is certain to be whole in a line: a small first letter may be cut off."""
+    found = endings.WORDS.findall(text)
+    return max(found[1:] if text[0].islower() else found, key=len, default="").lower()
+
+
+def _is_unknown(text: str, said: set[str], level: str | None, *, started: bool) -> bool:
+    """Whether TEXT, that shows no known failure, may be one: any WARN that is not known to be harmless."""
+    if level == "WARN" or text.startswith(LAST_WARNING):
+        return not any(row["contains"] in text for row in load("warnings"))
+    return level is None and endings.looks_like_one(text, said, started=started)
+
+
+class LineRules:
+    """Recognizes the lines of known failures while a log is read (a LineMatcher of busbar.judge.nccl.log)."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, KnownLine] = {}
+        self._unknown: dict[str, LogLine] = {}
+        self._started = False
+
+    def look(self, text: str, line: int, *, level: str | None = None, started: bool = True) -> None:
+        """Count every known failure in one cleaned line; note what looks like one and is not known."""
+        if started and not self._started:
+            self._started = True
+            self._found = {name: found for name, found in self._found.items() if not rule(name).retried}
+        said = endings.words(text)
+        names = {
+            r.name
+            for word in ("", *said.intersection(_by_word()))
+            for some, r in _by_word().get(word, ())
+            if some in text and (r.matches is None or r.matches.search(text) is not None)
+        }
+        names |= endings.find(text, said, started=started)
+        for name in names:
+            self._count(rule(name), text, line)
+        if not names and _is_unknown(text, said, level, started=started):
+            self._note(text, line)
+
+    def _count(self, r: Rule, text: str, line: int) -> None:
+        found = self._found.get(r.name)
+        if found is None:
+            first = LogLine(r.name, line, text[:EVIDENCE_WIDTH])
+            found = self._found[r.name] = KnownLine(r.name, r.severity, r.meaning, first, count=0)
+        found.count += 1
+
+    def _note(self, text: str, line: int) -> None:
+        """Keep a line that is not known; of too many the last place says that there were more."""
+        text = text[:EVIDENCE_WIDTH] if len(self._unknown) < MAX_UNKNOWN else ""
+        self._unknown.setdefault(text, LogLine(text, line, text))
+
+    def known_lines(self) -> list[KnownLine]:
+        """What was found: fatal ones first, each severity in order of lines."""
+        order = {name: index for index, name in enumerate(SEVERITY_ORDER)}
+        return sorted(self._found.values(), key=lambda k: (order[rule(k.name).severity], k.first.line))
+
+    def unknown_lines(self) -> list[LogLine]:
+        """Lines that look like a failure and are not known; "" stands for more than MAX_UNKNOWN."""
+        return list(self._unknown.values())

@@ -1,0 +1,141 @@
+"""Public measurements (published.yaml), and which of them tell what a given system should reach."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from busbar.judge.nccl.expected.profiles import read_yaml
+from busbar.judge.nccl.expected.system import NVLINK, System
+from busbar.judge.nccl.units import gbps
+from busbar.text import counted
+
+# algorithm of a run -> algorithms whose published results are comparable
+COMPARABLE_ALGORITHMS = {
+    "ring": ("ring", "auto"),
+    "auto": ("ring", "auto", "nvls"),
+    "nvls": ("nvls",),
+    "tree": ("tree",),
+    "sharp": ("sharp",),
+}
+# GPUs on the same board with the same NVLink: H200 differs from H100 in its memory
+SAME_BOARD = {"H200": "H100"}
+
+
+class PublishedResult(BaseModel):
+    """One published busbw in GB/s; `nodes` and `gpus` count NVLink domains and the GPUs in one."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    gpu: str
+    rails: int
+    rate_gbps: float
+    gpus: int
+    nodes: int
+    algorithm: str
+    collective: str
+    busbw: float
+    nccl: str = Field(default="", pattern=r"^(\d+\.\d+\.\d+)?$")
+    date: str = Field(default="", pattern=r"^(20\d\d(-\d\d)?)?$", description="year, or year and month")
+    health: Literal["healthy", "degraded", "outdated"] = "healthy"
+    source: str = Field(min_length=10)
+    reason: str = Field(default="", description="why it is more than 10 % off what is expected")
+
+    def system(self) -> System:
+        """The system that was measured."""
+        rack = 4 if self.gpus > 16 or self.gpu.startswith("GB") else self.gpus
+        hosts = self.gpus // rack
+        return System(
+            gpu=self.gpu,
+            nodes=self.nodes * hosts,
+            gpus_per_node=rack,
+            rails=self.rails,
+            rate_gbps=self.rate_gbps,
+            nvlink_gbps=NVLINK.get(self.gpu, 0.0),
+            nodes_per_domain=hosts,
+        )
+
+    def __str__(self) -> str:
+        """390.28 GB/s on 2 nodes (NCCL 2.19.3, 2023-12, crusoecloud/crusoe-ml-k3s ..)."""
+        what = "node" if self.gpus <= 16 else "rack"
+        where = [f"NCCL {self.nccl}" if self.nccl else "", self.date, self.source]
+        return f"{gbps(self.busbw)} on {counted(self.nodes, what)} ({', '.join(filter(None, where))})"
+
+
+@cache
+def published_results() -> tuple[PublishedResult, ...]:
+    """All results, in file order."""
+    entries = read_yaml("busbar.judge.nccl.expected", "published.yaml")
+    return tuple(
+        PublishedResult(**{**entry, "nodes": nodes, "busbw": busbw})
+        for entry in entries
+        for nodes, busbw in entry["busbw"].items()
+    )
+
+
+def size_class(domains: int) -> int:
+    """0, 1, 2, 3 for one domain, two, three to eight, and more."""
+    return (domains > 1) + (domains > 2) + (domains > 8)
+
+
+@cache
+def _of(gpu: str, collective: str) -> tuple[tuple[PublishedResult, System, str], ...]:
+    board = SAME_BOARD.get(gpu, gpu)
+    found = (r for r in published_results() if r.health == "healthy" and r.collective == collective)
+    return tuple(
+        (r, system := r.system(), chosen(system, collective, r.algorithm))
+        for r in found
+        if SAME_BOARD.get(r.gpu, r.gpu) == board
+    )
+
+
+def chosen(system: System, collective: str, algorithm: str) -> str:
+    """ALGORITHM, or what NCCL chooses: NVLS or its trees in one or two domains whose NVSwitch reduces."""
+    default = algorithm == "auto" and collective == "all_reduce" and system.reduces_in_nvswitch
+    return "nvls" if default and system.domains <= 2 else algorithm
+
+
+def comparable(system: System, collective: str, algorithm: str) -> list[PublishedResult]:
+    """Healthy ones of the same board, line rate, algorithm and collective, on any number of domains.
+
+    Of one domain only those that are one, of more only those that are more.
+    """
+    # only all_reduce is reduced in switches, or by trees
+    algorithms = COMPARABLE_ALGORITHMS.get(algorithm if collective == "all_reduce" else "auto", ())
+    return [
+        result
+        for result, measured, used in _of(system.gpu, collective)
+        if used in algorithms
+        and (measured.domains == 1) == (system.domains == 1)
+        and (_same_board(result, system) if system.domains == 1 else _same_fabric(result, measured, system))
+    ]
+
+
+def around(results: list[PublishedResult], domains: int) -> list[PublishedResult]:
+    """Those of RESULTS that tell of DOMAINS: of its size class; beyond the largest of these also of the next.
+
+    Where the class has none: of the nearest below and above it (of two domains: none).
+    """
+    own = size_class(domains)
+    classes = {size_class(r.nodes) for r in results}
+    if own not in classes and own < 2 and any(r.gpus <= 16 for r in results):
+        return []
+    below = max((c for c in classes if c <= own), default=None)
+    above = min((c for c in classes if c > own), default=None)
+    if own in classes and any(r.nodes >= domains for r in results if size_class(r.nodes) == own):
+        above = None
+    return [r for r in results if size_class(r.nodes) in (below, above)]
+
+
+def _same_board(result: PublishedResult, system: System) -> bool:
+    # racks need not be full
+    return result.gpus == system.gpus_per_domain or min(result.gpus, system.gpus_per_domain) > 8
+
+
+def _same_fabric(result: PublishedResult, measured: System, system: System) -> bool:
+    # several racks: what NVLink and the rails of one host give counts, not how full the racks are
+    if system.nodes_per_domain > 1:
+        return result.gpus > 16 and result.rails == system.rails
+    return measured.nodes_per_domain == 1 and measured.line_rate == system.line_rate

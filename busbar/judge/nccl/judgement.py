@@ -1,0 +1,100 @@
+"""Read a log, judge it: lines of a launcher's log and an expectation in, a verdict out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from busbar import __version__
+from busbar.judge.checks import JobOutcome
+from busbar.judge.nccl.checks import run_all
+from busbar.judge.nccl.checks.context import Context, build
+from busbar.judge.nccl.checks.transport import proven_transport
+from busbar.judge.nccl.diagnose.diagnose import diagnose
+from busbar.judge.nccl.diagnose.rules import LineRules
+from busbar.judge.nccl.expected.expectation import Expectation
+from busbar.judge.nccl.log import reader
+from busbar.judge.nccl.log.reader import ParsedLog
+from busbar.judge.nccl.schema import JUDGE
+from busbar.judge.nccl.verdict import Verdict
+from busbar.judge.verdict import conclusion
+
+MAX_WARNINGS = 20
+WARNING_WIDTH = 400
+
+
+def read_lines(lines: Iterable[bytes | str]) -> ParsedLog:
+    """Read a log given as lines (with or without line ends), in one pass and bounded memory."""
+    return reader.read_lines(lines, LineRules())
+
+
+def read_file(path: str) -> ParsedLog:
+    """Read the log PATH or, for '-', standard input. Raises log.source.SourceError."""
+    return reader.read_file(path, LineRules())
+
+
+def judge(lines: Iterable[bytes | str], expectation: Expectation, job: JobOutcome | None = None) -> Verdict:
+    """Judge a log given as lines."""
+    return judge_log(read_lines(lines), expectation, job)
+
+
+def judge_log(log: ParsedLog, expectation: Expectation, job: JobOutcome | None = None) -> Verdict:
+    """Judge a log that was read. JOB: how the job that printed it ended; None where only a log is given."""
+    context = build(log, expectation, job)
+    checks = run_all(context)
+    results = {name: finding.result for name, finding in context.findings.items()}
+    headline = next(iter(results.values()), None)
+    evidence = log.evidence
+    preamble = next((r.preamble for r in log.runs if r.preamble.ranks), None)
+    return Verdict(
+        **conclusion(checks),
+        busbw_gbps=headline.busbw_gbps if headline else None,
+        expected_gbps=headline.expected_gbps if headline else None,
+        floor_gbps=headline.floor_gbps if headline else None,
+        ceiling_gbps=headline.ceiling_gbps if headline else None,
+        fraction=headline.fraction if headline else None,
+        collectives=results,
+        ranks=context.ranks,
+        nodes=context.nodes,
+        transport=proven_transport(context),
+        channels=dict(evidence.via.most_common()),
+        rails_per_host={h or "?": len(d) for h, d in sorted(evidence.rails.items())},
+        hosts_per_rail=_hosts_per_rail(evidence.rails),
+        hosts=sorted(preamble.hosts) if preamble else [],
+        nccl_version=next(iter(evidence.versions), None),
+        plugin=_plugin(context),
+        plugin_path=next(iter(evidence.plugin_paths), None),
+        topology_file=next((f for f in evidence.topology_set if f not in evidence.topology_failed), None),
+        hcas=list(next(iter(evidence.hcas_of_host.values()), ())),
+        checks=checks,
+        diagnoses=diagnose(context, checks),
+        warnings=[w[:WARNING_WIDTH] for w in evidence.warnings][:MAX_WARNINGS],
+        environment=dict(e.partition("=")[::2] for e in evidence.environment),
+        tests_version=next((r.preamble.tests_version for r in log.runs if r.preamble.tests_version), None),
+        gpu=preamble.ranks[0].gpu or None if preamble else None,
+        expectation=_expectation(context),
+        log_sha256=log.sha256,
+        log_bytes=log.bytes,
+        log_lines=log.lines,
+        log_date=log.date,
+        judge=JUDGE,
+        busbar_version=__version__,
+        simulated="; ".join(evidence.simulated) or None,
+    )
+
+
+def _hosts_per_rail(rails: Mapping[str, set[int]]) -> dict[str, int]:
+    """Network device -> how many hosts have an edge on it."""
+    counts = Counter(device for devices in rails.values() for device in devices)
+    return {str(device): counts[device] for device in sorted(counts)}
+
+
+def _plugin(context: Context) -> str | None:
+    names = sorted(context.evidence.network_names)
+    return names[0] if len(names) == 1 else next(iter(context.evidence.networks), None)
+
+
+def _expectation(context: Context) -> dict[str, object]:
+    given = context.expectation.model_dump(exclude_none=True)
+    reasoning = [f"{name}: {line}" for name, f in context.findings.items() for line in f.result.reasoning]
+    return {"reasoning": reasoning, **given}

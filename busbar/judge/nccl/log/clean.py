@@ -1,0 +1,117 @@
+"""Strip what launchers and log collectors put around a line, so that only the program's text is left.
+
+Order matters: what was added last (kubectl's prefix, then its time) is taken off first. A tag inside a line
+(`sum      -1[1,0]<stdout>:    85.70`, Open MPI 4 writes one for each flush) becomes a blank.
+"""
+
+from __future__ import annotations
+
+import re
+
+from busbar.judge.nccl.log.unwrap import PROGRAM, unwrap
+
+MONTHS = "Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec"
+# Mon Sep  2 10:00:00 2024          mpirun --timestamp-output, ctime(3)
+CTIME = rf"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) (?:{MONTHS}) [ \d]\d \d\d:\d\d:\d\d \d{{4}}"
+
+# [1,0]<stdout>:                    Open MPI 4 --tag-output; also <stderr> and <stddiag>
+# [1,0][worker-0:57]<stdout>:       Open MPI 5 --output tag-detailed
+# [prterun-host-123@1,0]<stdout>:   Open MPI 5 --output tag-fullname
+# [0]<stdout>:                      Open MPI 5 --output rank
+# [1,0]<stdout>                     some builds leave the colon out
+TAG = re.compile(
+    rf"(?:\[?{CTIME}\]?\s?)?\[(?:[^\[\]\s@<]{{1,200}}@)?(?:\d+,)?\d+\](?:\[[^\[\]\s]{{1,200}}:\d+\])?"
+    r"<std(?:out|err|diag)>:? ?"
+)
+# ESC [ 1 ; 31 m                    colours of a terminal, and ESC ] ... BEL titles
+ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
+
+LEADERS = [
+    # [pod/nccl-launcher-x7k/mpi] text               kubectl logs --prefix
+    re.compile(r"\[pod/[^\]\s]+\]\s?"),
+    # Sep 02 10:00:00 node-1 nccl[1234]: text        journalctl, syslog; also with micros, or -o short-iso
+    re.compile(
+        rf"(?:(?:{MONTHS}) [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)?"
+        r"|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?)"
+        r" [\w.\-]{1,255} [^\s\[\]:]{1,255}\[\d+\]: ?"
+    ),
+    # 2026-05-05T06:16:47.123456789Z text            kubectl logs --timestamps; journalctl -o short-iso
+    # [2026-05-05 06:16:47] text                     NCCL >= 2.26.2 in front of WARN; ts, loguru
+    re.compile(r"\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]?\s"),
+    # stdout F text                                  CRI log files under /var/log/pods
+    re.compile(r"(?:stdout|stderr) [FP] "),
+    # Mon Sep  2 10:00:00 2024 text
+    re.compile(rf"\[?{CTIME}\]?:?\s?"),
+    # Sep 02 10:00:00 text                           ts(1)
+    re.compile(rf"(?:{MONTHS}) [ \d]\d \d\d:\d\d:\d\d "),
+    # 10:00:00.123 text
+    re.compile(r"\[?\d\d:\d\d:\d\d(?:[.,]\d+)?\]?\s"),
+    # 0: text                                        srun -l; "00: " on wide jobs
+    re.compile(r"\d{1,6}:\s"),
+    # 10.0.87.143: 10.0.87.143: text                 pdsh, twice where it wraps deepspeed
+    re.compile(r"([\w.\-]+): (?=\1: )"),
+    # worker-0: # nThread ..                         pdsh, clush, only in front of something we know
+    re.compile(rf"[\w.\-]+: (?=\s*(?:{PROGRAM}))"),
+    # - # nThread ..                                 a list of Ansible
+    re.compile(rf"- (?=\s*(?:['\"]|{PROGRAM}))"),
+    # > text                                         quoted in a mail or an issue
+    re.compile(r">\s?(?=\s*(?:#|\d))"),
+]
+# most lines have none of them: one look instead of one for each
+ANY_LEADER = re.compile("|".join(leader.pattern for leader in LEADERS))
+
+
+# nccl [1,0]<stdout>:text            k9s: the container's name before a tag
+CONTAINER = re.compile(r"[A-Za-z][\w./-]{0,200} +(?=\[[^\[\]\s<]{1,200}\](?:\[[^\[\]\s]{1,200}\])?<std)")
+MAX_DEPTH = 4  # collectors inside each other
+
+
+def clean(text: str) -> list[str] | None:
+    """The program's own lines in one line of a log, mostly one. None: they are wrapped in a way that is not
+    known. Never raises.
+    """
+    text = _stripped(text)
+    at = text.find(" [")
+    if at > 0 and text.count(":", 0, at) == 2 and text[:at].replace(":", "").replace("-", "").isalnum():
+        return [text]  # host:pid:tid [0]: most lines, and no record
+    return _clean(text, MAX_DEPTH)
+
+
+def _clean(text: str, depth: int) -> list[str] | None:
+    text = _stripped(text)
+    inner = unwrap(text) if depth else [text]
+    if inner is None or inner == [text]:
+        return None if inner is None else [text]
+    found: list[str] = []
+    for line in inner:
+        lines = _clean(line, depth - 1)
+        if lines is None:
+            return None
+        found += lines
+    return found
+
+
+def _stripped(text: str) -> str:
+    """TEXT without what launchers and collectors put before it."""
+    if "\x00" in text:
+        text = text.replace("\x00", "")
+    if "\x1b" in text:
+        text = ANSI.sub("", text)
+    # blanks of a web page
+    text = text.rstrip("\r\n").replace("\r", " ").replace("\ufeff", "").replace("\xa0", " ")
+    if "]<std" in text:
+        if (container := CONTAINER.match(text)) is not None:
+            text = text[container.end() :]
+        if (tag := TAG.match(text)) is not None:
+            text = text[tag.end() :]  # nearly always the only one
+        if "]<std" in text:
+            text = TAG.sub(" ", text)
+    text = text.strip()
+    for _ in range(8):  # a few nested collectors at most
+        if ANY_LEADER.match(text) is None:
+            break
+        for leader in LEADERS:
+            match = leader.match(text)
+            if match is not None:
+                text = text[match.end() :].lstrip()
+    return text

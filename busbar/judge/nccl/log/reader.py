@@ -1,0 +1,294 @@
+"""Read a log once, line by line: tables, NCCL's evidence, and the lines that a caller's matcher knows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import chain, islice
+
+from busbar.judge.nccl.log import patterns as p
+from busbar.judge.nccl.log import results
+from busbar.judge.nccl.log.binding import Binding, Proof
+from busbar.judge.nccl.log.clean import clean
+from busbar.judge.nccl.log.edges import read_edge
+from busbar.judge.nccl.log.evidence import EVIDENCE_WIDTH, KEEP_HOSTS, Evidence, plain_facts
+from busbar.judge.nccl.log.facts import find
+from busbar.judge.nccl.log.matcher import KnownLine, LineMatcher
+from busbar.judge.nccl.log.messages import Message, find_message
+from busbar.judge.nccl.log.records import LogLine, Preamble, Run, whole
+from busbar.judge.nccl.log.source import BLOCK, Source, SourceError, open_log
+from busbar.judge.nccl.log.tables import RunBuilder
+
+# nothing that is looked for is longer; rings of thousands of ranks are
+MAX_TEXT = 8192
+MAX_HOST = 255
+# what of a line behind MAX_TEXT would have been read: of lists of ranks and host names nothing
+READABLE = re.compile(rb"NCCL |# |\d +\d+ +[a-z]")
+OF_HOST = re.compile(r"[a-z0-9][a-z0-9.\-]*")
+GLUED_NUMBER = re.compile(r"-?\d+(?=[A-Za-z])")
+
+
+@dataclass
+class ParsedLog:
+    """Everything that the checks look at. `dangling`: a preamble that no table followed (a hang, a kill).
+
+    `evidence` is all that NCCL printed in this log, `proofs` what was printed for each of `runs`.
+    """
+
+    runs: list[Run]
+    dangling: Preamble | None
+    evidence: Evidence
+    proofs: list[Proof]
+    known_lines: list[KnownLine] = field(default_factory=list)
+    unknown_lines: list[LogLine] = field(default_factory=list)  # as failures, and not known
+    lines: int = 0
+    bytes: int = 0
+    sha256: str = ""
+    truncated: str | None = None
+    long_lines: int = 0
+    last_line: str = ""
+    date: str | None = None  # the first one that it holds, as printed
+
+
+def read_lines(lines: Iterable[bytes | str], matcher: LineMatcher | None = None) -> ParsedLog:
+    """Read an iterable of lines, with or without their line ends."""
+    source = Source()
+    return read_blocks(source.blocks(as_bytes(lines)), source, matcher)
+
+
+def read_file(path: str, matcher: LineMatcher | None = None) -> ParsedLog:
+    """Read the file PATH or, for '-', standard input. Raises SourceError where it cannot be read."""
+    source = Source()
+    stream = open_log(path)
+    try:
+        chunks = source.chunks(stream)
+        first = b""
+        while len(first) < results.ENOUGH and (chunk := next(chunks, b"")):
+            first += chunk
+        if results.is_results(first):
+            return _read_results(path, b"".join(islice(chain([first], chunks), results.MAX_BLOCKS)), matcher)
+        return read_blocks(source.blocks(chain([first], chunks)), source, matcher)
+    except OSError as error:
+        raise SourceError(f"{path}: read failed: {error}") from error
+    finally:
+        if path != "-":
+            stream.close()
+
+
+def _read_results(path: str, text: bytes, matcher: LineMatcher | None) -> ParsedLog:
+    """Rows and arguments from the JSON of nccl-tests, the rest from the log beside it."""
+    source = Source()
+    reader = LogReader(matcher)
+    before: list[str] = []
+    behind: list[str] = []
+    try:
+        before, behind = results.printed(text)
+    except ValueError as error:
+        source.truncated = f"the JSON of nccl-tests is not whole: {error}"
+    reader.program(before)
+    log = results.log_beside(path)
+    if log is not None:
+        reader.tables = False
+        with open_log(log) as stream:
+            for block in source.blocks(source.chunks(stream)):
+                reader.block(block)
+    reader.program(behind)
+    source.bytes += len(text)
+    source.sha256.update(text)
+    return reader.result(source)
+
+
+def read_blocks(blocks: Iterable[bytes], source: Source, matcher: LineMatcher | None = None) -> ParsedLog:
+    """Read blocks of whole lines, of which SOURCE keeps count, to the end."""
+    reader = LogReader(matcher)
+    for block in blocks:
+        reader.block(block)
+    return reader.result(source)
+
+
+def as_bytes(lines: Iterable[bytes | str]) -> Iterator[bytes]:
+    """Lines of text or bytes, with or without their ends, as chunks in which each has exactly one end."""
+    chunk: list[bytes] = []
+    held = 0
+    for line in lines:
+        raw = line.encode("utf-8", "replace") if isinstance(line, str) else bytes(line)
+        chunk.append(raw if raw.endswith(b"\n") else raw + b"\n")
+        held += len(raw)
+        if held >= BLOCK:
+            yield b"".join(chunk)
+            chunk, held = [], 0
+    if chunk:
+        yield b"".join(chunk)
+
+
+class LogReader:
+    """Feed blocks of whole lines to `block`, then call `result`."""
+
+    def __init__(self, matcher: LineMatcher | None = None) -> None:
+        self.builder = RunBuilder()
+        self.tables = True  # whether the log's own tables are read
+        self.hosts: set[str] = set()  # of all messages so far
+        self._binding = Binding()
+        self._at = self.builder.program
+        self._matcher = matcher
+        self._lines = 0
+        self._cut = 0  # lines of which a part was not read
+        self._last_line = b""
+        self._date: str | None = None
+
+    def block(self, block: bytes) -> None:
+        """Take a block of whole lines."""
+        self._date = self._date or p.date_in(block)
+        lines = block.split(b"\n")
+        if not lines[-1]:
+            lines.pop()
+        for number, line in enumerate(lines, self._lines + 1):
+            if line:
+                self._line(line, number)
+        self._lines += len(lines)
+        self._last_line = next((x for x in reversed(lines) if not x.isspace() and x), self._last_line)
+
+    def program(self, lines: list[str]) -> None:
+        """Take LINES of nccl-tests that stand in no log."""
+        for line in lines:
+            self.builder.add(line, 0)
+            self._look(line, 0)
+        self._list_ranks()
+        self._at = self.builder.program
+
+    def result(self, source: Source) -> ParsedLog:
+        """Everything that was read from SOURCE."""
+        self.builder.finish()
+        self._list_ranks()
+        return ParsedLog(
+            runs=self.builder.runs,
+            dangling=self.builder.dangling,
+            evidence=self._binding.whole(),
+            proofs=self._binding.proofs(self.builder.runs),
+            known_lines=self._matcher.known_lines() if self._matcher is not None else [],
+            unknown_lines=self._matcher.unknown_lines() if self._matcher is not None else [],
+            lines=self._lines,
+            bytes=source.bytes,
+            sha256=source.sha256.hexdigest(),
+            truncated=source.truncated,
+            long_lines=source.long_lines + self._cut + self.builder.foreign,
+            last_line="".join((clean(_text(self._last_line)) or [""])[-1:])[:EVIDENCE_WIDTH],
+            date=self._date,
+        )
+
+    def _line(self, line: bytes, number: int) -> None:
+        """Take one line."""
+        if len(line) > MAX_TEXT and READABLE.search(line, MAX_TEXT - MAX_HOST) is not None:
+            self._cut += 1
+        texts = clean(_text(line))
+        if texts is None:
+            self._cut += 1
+        for text in texts or ():
+            if text:
+                self._read(text, number)
+
+    def _read(self, text: str, number: int) -> None:
+        """Take one line of a program."""
+        message = find_message(text)
+        if message is None:
+            self._plain(text, number)
+            return
+        start, host = self._unglue(text, message, 0)
+        if text[:start].strip():
+            self._plain(text[:start], number)
+        while message is not None:
+            following = find_message(text, message.end)
+            end, next_host = len(text), ""
+            if following is not None:
+                end, next_host = self._unglue(text, following, message.end)
+            body = text[message.end : end].strip()
+            evidence = self._evidence(host, message.pid)
+            process = host, whole(message.pid or "0")
+            self._message(evidence, message.level, process, body, number, text[start:end])
+            message, start, host = following, end, next_host
+
+    def _evidence(self, host: str, pid: str | None) -> Evidence:
+        """Where a message of a process belongs."""
+        return self._binding.evidence(host, None if pid is None else whole(pid), *self._at)
+
+    def _message(
+        self, evidence: Evidence, level: str, process: tuple[str, int], body: str, line: int, text: str
+    ) -> None:
+        """Take one INFO or WARN message of PROCESS: host and pid, "" and 0 where they were not printed."""
+        host = process[0]
+        evidence.speaks = True
+        if host and len(self.hosts) < KEEP_HOSTS:
+            self.hosts.add(host)
+            evidence.hosts.add(host)
+        if not body and level == "INFO":
+            return
+        if level == "WARN":
+            evidence.keep("warnings", body, line, text)
+        elif (edge := read_edge(body)) is not None:
+            evidence.edge(edge, process, line, text)
+            return
+        if p.names_transport(body):
+            evidence.keep("unread_edges", body, line, text)
+        elif p.names_process(body):
+            evidence.keep("unread_messages", body, line, text)
+        for fact, match in find(body):
+            fact.keep(evidence, match, host, line, text)
+        self._look(text, line, level)
+
+    def _look(self, text: str, line: int, level: str | None = None) -> None:
+        if self._matcher is not None and text:
+            self._matcher.look(text, line, level=level, started=self.builder.started)
+
+    def _plain(self, text: str, number: int) -> None:
+        """Take a text that is not a message of NCCL."""
+        if self.tables:
+            self.builder.add(text, number)
+        if self.builder.listed:
+            self._list_ranks()
+        self._at = self.builder.program
+        for kind, value in plain_facts(text):
+            self._evidence("", None).keep(kind, value, number, text)
+        self._look(text, number)
+
+    def _list_ranks(self) -> None:
+        for rank, program in self.builder.listed:
+            self._binding.rank(rank.host, rank.pid, program)
+        self.builder.listed.clear()
+
+    def _unglue(self, text: str, message: Message, after: int) -> tuple[int, str]:
+        """Where a message begins, and its host: text behind AFTER may stick to the host's name.
+
+        `float     sum      -1gcn151:1904979:...`: a row was interrupted right behind its root.
+        """
+        start, host = message.start, message.host or ""
+        if not host or not text[after:start].strip():
+            return start, host
+        end = message.host_end
+        first = max(after, text.rfind(" ", 0, end) + 1, text.rfind("\t", 0, end) + 1)
+        glued = text[first:end]
+        ends = (glued[i:] for i in range(max(0, len(glued) - MAX_HOST), len(glued)))
+        known = (x for x in ends if x in self.hosts or x in self.builder.hosts)
+        if (found := next(known, None)) is not None:
+            if _is_another(glued[: -len(found)], inside=after > 0):
+                return start, host
+            host = found
+        elif p.ROW_START.search(text[after:start]) and (digits := GLUED_NUMBER.match(glued)) is not None:
+            host = glued[digits.end() :]
+        return end - len(host), host
+
+
+def _is_another(before: str, *, inside: bool) -> bool:
+    """Whether a host's name with BEFORE in front is that of another host, not a text that sticks to it.
+
+    INSIDE a message a whole word may: `Connected all ringsworker-0:40:90`.
+    """
+    if OF_HOST.fullmatch(before) is None or before.isdigit():
+        return False
+    return not (inside and before.isalpha() and len(before) >= 4)
+
+
+def _text(line: bytes) -> str:
+    """What is read of LINE."""
+    # a character has four bytes at most
+    return line[: 4 * MAX_TEXT].decode("utf-8", "replace")[:MAX_TEXT]

@@ -1,0 +1,104 @@
+"""Bytes of a log as blocks of whole lines, in bounded memory: files, pipes, .gz, .zst, .xz, UTF-16.
+
+A line longer than MAX_LINE is cut there; the cut is counted, and its rest dropped, so that a log without
+line ends cannot fill the memory.
+"""
+
+from __future__ import annotations
+
+import codecs
+import hashlib
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import IO
+
+from busbar.judge.nccl.log import packed
+
+BLOCK = 256 * 1024  # fits the L2 cache: larger blocks are slower to split
+MAX_LINE = 64 * 1024
+MAX_BYTES = 4 * 2**30  # an endless input ends here
+
+
+class SourceError(OSError):
+    """A log that cannot be read; the message names the file and the reason."""
+
+
+class Source:
+    """Counts and hashes what passes. `truncated` is the reason why reading ended early, if it did."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self.sha256 = hashlib.sha256()
+        self.truncated: str | None = None
+        self.long_lines = 0
+
+    def chunks(self, stream: IO[bytes]) -> Iterator[bytes]:
+        """Decompressed bytes of STREAM as they come; cut data is read as far as it goes."""
+        try:
+            yield from packed.chunks(stream)
+        except packed.CutError as error:
+            self.truncated = str(error)
+
+    def blocks(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
+        """Blocks that end at a line end (the last one may not), counted and hashed."""
+        decoded = _utf16(self._counted(chunks))
+        tail = b""
+        dropping = False
+        for chunk in decoded:
+            if dropping:
+                end = chunk.find(b"\n")
+                if end < 0:
+                    continue
+                chunk, dropping = chunk[end:], False
+            end = chunk.rfind(b"\n") + 1
+            if end:
+                yield tail + chunk[:end]
+                tail = chunk[end:]
+            else:
+                tail += chunk
+            if len(tail) > MAX_LINE:
+                self.long_lines += 1
+                tail, dropping = tail[:MAX_LINE], True
+        if tail:
+            yield tail
+
+    def _counted(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
+        for chunk in chunks:
+            room = MAX_BYTES - self.bytes
+            if len(chunk) > room:
+                chunk = chunk[:room]
+                self.truncated = f"it is longer than {MAX_BYTES // 2**20} MiB: the rest was not read"
+            self.bytes += len(chunk)
+            self.sha256.update(chunk)
+            yield chunk
+            if self.truncated:
+                return
+
+
+def _utf16(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Re-encode as UTF-8 what begins with a UTF-16 mark (a Windows shell's `>`)."""
+    first = next(chunks, b"")
+    if first[:2] not in (b"\xff\xfe", b"\xfe\xff"):
+        yield first
+        yield from chunks
+        return
+    decoder = codecs.getincrementaldecoder("utf-16")("replace")
+    yield decoder.decode(first).encode("utf-8", "replace")
+    for chunk in chunks:
+        yield decoder.decode(chunk).encode("utf-8", "replace")
+    yield decoder.decode(b"", final=True).encode("utf-8", "replace")
+
+
+def open_log(path: str) -> IO[bytes]:
+    """Open FILE or, for '-', standard input. Raises SourceError with the reason."""
+    if path == "-":
+        return sys.stdin.buffer
+    try:
+        if Path(path).is_dir():
+            raise SourceError(f"{path}: is a directory; give the launcher's log file")
+        return open(path, "rb", buffering=0)
+    except SourceError:
+        raise
+    except OSError as error:
+        raise SourceError(f"{path}: open failed: {error.strerror}; check path and permissions") from error

@@ -1,0 +1,353 @@
+"""From lines to tables: one Run per table that nccl-tests printed.
+
+A table starts at its header line, or at a row where the header was cut off. What stands before a header (the
+program's name, its arguments, the device list) belongs to the next table. Nothing here judges: rows that
+were repeated, cut or orphaned are counted, so that the gates can refuse them.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from busbar.judge.nccl.log import patterns as p
+from busbar.judge.nccl.log.records import (
+    Banner,
+    LogLine,
+    Measurement,
+    Preamble,
+    Rank,
+    Row,
+    Run,
+    number,
+    whole,
+)
+
+QUOTES = ("`", '"', "'", "(", "\u201c", "\u2018")
+# three words in a row; a prefix has fewer
+WORDS = re.compile(
+    r"(?<![^\s(])[A-Za-z][a-z]{0,30},? [A-Za-z]?[a-z]{1,30},? [A-Za-z]?[a-z]{1,30}(?=[\s:;,.]|$)"
+)
+RECORD = re.compile(r"""["<>{}|;]|\\[nt]""")  # signs that no row has
+ONLY_WORDS = re.compile(r"[A-Za-z][a-z]{0,30}(?:,? [A-Za-z]?[a-z]{0,30}){1,8} ")
+VALUE_SIGNS = "+-Nni"  # what p.VALUE may start with besides a digit
+
+
+@dataclass
+class _Pending:
+    """A row whose beginning was printed, then interrupted; the numbers come on later lines."""
+
+    size: int
+    count: int
+    type: str
+    middle: list[str]
+    values: list[str]
+    line: int
+    text: str
+    before: int = 0  # words of a collector's prefix that stood before it
+
+
+class RunBuilder:
+    """Feed it cleaned lines with `add`; read `runs` after `finish`."""
+
+    def __init__(self) -> None:
+        self.runs: list[Run] = []
+        self.hosts: set[str] = set()  # of all device lists so far
+        self.listed: list[tuple[Rank, Preamble]] = []  # new ones, for who sorts NCCL's messages
+        self._preamble = Preamble()
+        self._pending: _Pending | None = None
+        self._command: str | None = None
+        self.foreign = 0  # rows inside a record of a form that is not known
+
+    @property
+    def current(self) -> Run | None:
+        """The table that rows belong to now."""
+        return self.runs[-1] if self.runs else None
+
+    @property
+    def dangling(self) -> Preamble | None:
+        """A preamble that no table followed: the program hung or was ended."""
+        empty = self._preamble.banner is None and not self._preamble.ranks and self._preamble.name is None
+        return None if empty else self._preamble
+
+    @property
+    def started(self) -> bool:
+        """Whether a program printed anything."""
+        return bool(self.runs) or self._preamble.line is not None
+
+    @property
+    def program(self) -> tuple[Preamble, int]:
+        """The program in whose part of the log the reader is, and how many of its rows were printed."""
+        run = self.current
+        if run is None or self._preamble.line is not None:
+            return self._preamble, 0
+        return run.preamble, len(run.rows)
+
+    def add(self, text: str, line: int) -> None:
+        """Take one cleaned line that is not an NCCL message. Unknown text is ignored."""
+        if "_perf" in text and not text.startswith("#") and (match := p.COMMAND.search(text)) is not None:
+            self._command = match[1]
+        if text.startswith("#") or "# " in text:
+            hash_at = text.find("#")
+            if _is_prose(text[:hash_at]):
+                return
+            if self._comment(text[hash_at:], line):
+                return
+        self._row(text, line)
+
+    def finish(self) -> None:
+        """Count what was left half-printed."""
+        self._drop_pending()
+
+    # ---- lines that start with '#' ----------------------------------------------------------------------
+
+    def _comment(self, text: str, line: int) -> bool:
+        if p.HEADER.match(text):
+            self._header(text, line)
+        elif (match := p.RANK.match(text)) is not None:
+            self._rank(match, line)
+        elif (match := p.BANNER.match(text)) is not None:
+            self._banner(text, match, line)
+        elif (match := p.TESTS_VERSION.match(text)) is not None:
+            self._open_preamble("tests_version", line)
+            self._preamble.tests_version = match[1]
+        elif (match := p.STARTING.match(text)) is not None:
+            self._open_preamble("name", line)
+            self._preamble.name = match[1]
+        elif p.UNITS.match(text):
+            # nccl-tests prints GB/s and us: numbers in other units cannot be judged
+            if self.current is not None and (other := p.OTHER_UNIT.search(text)) is not None:
+                self.current.other_unit = LogLine(other[0], line, text)
+        elif (match := p.REDUCING.match(text)) is not None:
+            self._preamble.reduced_max = whole(match[1])
+        elif (match := p.OUT_OF_BOUNDS.match(text)) is not None:
+            self._out_of_bounds(match, line)
+        elif (match := p.BITWISE.match(text)) is not None:
+            if self.current is not None and (match[2] == "FAILED" or whole(match[1])):
+                self.current.bitwise_failed = LogLine(match[1], line, text)
+        elif (match := p.AVG.match(text)) is not None:
+            self._avg(match, line)
+        elif (match := p.CONCLUDED.match(text)) is not None:
+            if self.current is not None:
+                self.current.concluded = match[1]
+        else:
+            # "#  Rank  ..." cut short, "#", "# Using devices", or a shell prompt: nothing to keep
+            return text.startswith("#") and p.ROW.search(text) is None
+        return True
+
+    def _open_preamble(self, what: str, line: int) -> None:
+        """Begin a new program's preamble, or note that a second program printed the same thing."""
+        if getattr(self._preamble, what) is not None:
+            self._preamble.repeats += 1
+        if self._preamble.line is None:
+            self._preamble.line = line
+
+    def _banner(self, text: str, match: re.Match[str], line: int) -> None:
+        self._open_preamble("banner", line)
+        banner = Banner(
+            whole(match["min"]), whole(match["max"]), whole(match["step"]), match["by"], line, text
+        )
+        validation = p.VALIDATION.search(text)
+        if validation is not None:
+            banner.validation = whole(validation[1])
+        if (iterations := p.ITERATIONS.search(text)) is not None:
+            banner.iterations = whole(iterations[1])
+        if (process := p.PER_PROCESS.match(text)) is not None:
+            banner.ranks_per_process = whole(process["threads"] or "1") * whole(process["gpus"])
+        self._preamble.banner = banner
+
+    def _rank(self, match: re.Match[str], line: int) -> None:
+        group = whole(match["group"] or "0")
+        rank = Rank(
+            whole(match["rank"]),
+            group,
+            whole(match["pid"]),
+            match["host"],
+            whole(match["device"]),
+            match["gpu"].strip(),
+            line,
+            match.string,
+            match["bus"].strip(),
+        )
+        self._preamble.ranks.append(rank)
+        self.hosts.add(rank.host)
+        self.listed.append((rank, self._preamble))
+        if self._preamble.line is None:
+            self._preamble.line = line
+
+    def _header(self, text: str, line: int) -> None:
+        self._drop_pending()
+        match = p.HEADER.match(text)
+        assert match is not None
+        before = self.current
+        preamble = self._preamble
+        empty = preamble.line is None
+        if empty and before is not None and not before.rows:
+            # a second header right after the first: two programs, one preamble between them
+            preamble = before.preamble
+            preamble.repeats += 1
+        preamble.command, self._command = self._command or preamble.command, None
+        run = Run(preamble, line)
+        run.error_column = match["error"]
+        run.cpu_time = match["time"] == "cputime"
+        run.columns = tuple(match["middle"].split())
+        run.measurement_width = _measurement_width(text, match["time"])
+        self.runs.append(run)
+        self._preamble = Preamble()
+
+    def _out_of_bounds(self, match: re.Match[str], line: int) -> None:
+        self._drop_pending()
+        run = self.current
+        if run is None or WORDS.search(match.string, match.end()) is not None:
+            return
+        if run.out_of_bounds is not None and match.groups() != (
+            str(run.out_of_bounds),
+            run.out_of_bounds_status,
+        ):
+            run.summaries += 1
+        run.out_of_bounds, run.out_of_bounds_status = whole(match[1]), match[2]
+        run.out_of_bounds_line, run.out_of_bounds_text = line, match.string
+
+    def _avg(self, match: re.Match[str], line: int) -> None:
+        self._drop_pending()
+        run = self.current
+        if run is None or WORDS.search(match.string, match.end()) is not None:
+            return
+        if match[1][:1].islower() and p.VALUE.match(match[1]) is None:
+            return  # prose in place of a number; placeholders are kept as printed
+        if run.avg is not None:
+            if (match[1], match[2]) == (run.avg, run.avg_status):
+                return  # the same summary again: a text quotes it
+            run.summaries += 1
+        run.avg, run.avg_status, run.avg_line, run.avg_text = match[1], match[2], line, match.string
+
+    # ---- rows -------------------------------------------------------------------------------------------
+
+    def _run_for_row(self, line: int) -> Run:
+        run = self.current
+        fresh = self._preamble.line is not None
+        if run is None or (fresh and (run.closed or run.rows)):
+            run = Run(self._preamble, line)
+            self._preamble = Preamble()
+            self.runs.append(run)
+        if run.closed:
+            run.rows_after_summary += 1
+        return run
+
+    def _row(self, text: str, line: int) -> None:
+        match = p.row_start(text)
+        if match is None:
+            self._numbers(text, line)
+            return
+        self._drop_pending()
+        run = self._run_for_row(line)
+        tokens = p.STAMP.sub("", match[4]).split()
+        width = 2 * run.measurement_width or _guess_width(tokens)
+        split = len(tokens)
+        while split > 0 and len(tokens) - split < width and p.VALUE.match(tokens[split - 1]):
+            split -= 1
+        values, middle = tokens[split:], tokens[:split]
+        if any("XXX" in t for t in tokens):
+            run.template_rows += 1
+            return
+        if len(values) < width:
+            # an interrupted row ends in its root, a number too: give it back
+            middle, values = self._give_back(run, middle, values)
+        size, count = whole(match[1]), whole(match[2])
+        pending = _Pending(
+            size, count, match[3], middle, values, line, text, len(text[: match.start()].split())
+        )
+        if len(values) >= width:
+            self._complete(run, pending, interleaved=False)
+        elif RECORD.search(text, match.start()) is not None:
+            self.foreign += 1
+        else:
+            self._pending = pending
+
+    def _give_back(self, run: Run, middle: list[str], values: list[str]) -> tuple[list[str], list[str]]:
+        over = len(values) % (run.measurement_width or 4)
+        if not values or over == 0:
+            return middle, values
+        wants_root = "root" in run.columns or (bool(middle) and over == 1)
+        return ([*middle, values[0]], values[1:]) if wants_root else (middle, values)
+
+    def _numbers(self, text: str, line: int) -> None:
+        """The rest of an interrupted row: 8, or 4 and 4 numbers (16 with -I), alone on their lines."""
+        before = self._pending.before if self._pending is not None else 0
+        if not before and not (text[:1].isdigit() or text[:1] in VALUE_SIGNS):
+            return
+        tokens = p.STAMP.sub("", text).split()[before:]
+        run = self.current
+        half = (run.measurement_width if run else 0) or 4
+        if len(tokens) not in (half, 2 * half, 16) or not all(p.VALUE.match(t) for t in tokens):
+            return
+        if self._pending is None:
+            if run is not None and not run.closed:
+                run.orphans += 1
+            return
+        pending = self._pending
+        pending.values.extend(tokens)
+        if len(pending.values) >= 2 * half:
+            self._pending = None
+            self._complete(self._run_for_row(line), pending, interleaved=True)
+
+    def _complete(self, run: Run, pending: _Pending, *, interleaved: bool) -> None:
+        values = pending.values
+        half = run.measurement_width or len(values) // 2
+        if len(values) != 2 * half or half < 4:
+            run.damaged += 1
+            return
+        # behind time, algbw, busbw and errors stand #bitdiff and statistics, where they were asked for
+        first, second = values[:4], values[half : half + 4]
+        redop, root = _middle(run.columns, pending.middle)
+        out_of_place, in_place = Measurement(*first), Measurement(*second)
+        if any(number(v) is None for v in (*first[:3], *second[:3])):
+            run.template_rows += 1
+            return
+        text = f"{pending.text} .. {' '.join(values)}" if interleaved else pending.text
+        run.rows.append(
+            Row(
+                pending.size, pending.count, pending.type, redop, root, out_of_place, in_place, pending.line,
+                interleaved=interleaved, text=text,
+            )
+        )  # fmt: skip
+
+    def _drop_pending(self) -> None:
+        if self._pending is not None and self.current is not None:
+            self.current.damaged += 1
+        self._pending = None
+
+
+def _is_prose(before: str) -> bool:
+    """Whether a `#` behind BEFORE is a quotation inside a sentence, and not behind a collector's prefix."""
+    return (
+        before.rstrip(" ").endswith(QUOTES)
+        or WORDS.search(before) is not None
+        or ONLY_WORDS.fullmatch(before) is not None
+    )
+
+
+def _measurement_width(header: str, time: str) -> int:
+    """Columns from one `time` to the next: 4, 5 with #bitdiff, 8 with -I, 9 with both."""
+    names = [n for n in header.lstrip("# ").split() if n != "timestamp"]
+    starts = [i for i, n in enumerate(names) if n == time]
+    return starts[1] - starts[0] if len(starts) > 1 else 0
+
+
+def _guess_width(tokens: list[str]) -> int:
+    """Columns of both halves of a row whose header was cut off."""
+    return 16 if len(tokens) >= 16 and all(p.VALUE.match(t) for t in tokens[-16:]) else 8
+
+
+def _middle(columns: tuple[str, ...], tokens: list[str]) -> tuple[str | None, int | None]:
+    """redop and root out of what stands between type and time; old alltoall prints an empty redop."""
+    redop: str | None = None
+    root: int | None = None
+    for token in tokens:
+        if token.lstrip("-").isdigit():
+            root = whole(token)
+        elif redop is None:
+            redop = token
+    if redop is None and "redop" in columns:
+        redop = ""
+    return redop, root

@@ -1,0 +1,178 @@
+"""The report: one HTML file without script, font or link, for screen (light and dark) and paper."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, Template
+from markupsafe import Markup
+
+from busbar.judge.nccl.report.frame import NARROW, WIDE
+from busbar.judge.nccl.report.limits import limits
+from busbar.judge.nccl.report.summary import first_cause, without_fix
+from busbar.judge.nccl.report.svg import curve_svg, time_svg
+from busbar.judge.nccl.units import duration, gbps, rate, share, size
+from busbar.judge.nccl.verdict import CollectiveResult, Diagnosis, Verdict
+from busbar.text import listed
+
+WORDS = {"pass": "Pass", "fail": "Fail", "unknown": "No verdict"}
+LEADS = {
+    "pass": "Every required check passed.",
+    "fail": "At least one check failed.",
+    "unknown": "The log does not hold enough evidence for a verdict. This is not a pass.",
+}
+DATE = "%Y-%m-%d %H:%M UTC"
+HOSTS_SHOWN = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a log came from: its name, the date of its file as seconds since 1970 (None: not known), and
+    the command that judged it.
+    """
+
+    log: str
+    written: float | None = None
+    command: str = ""
+
+    @classmethod
+    def of(cls, file: str, note: str = "", command: str = "") -> Origin:
+        """The origin of FILE, or of standard input for '-'. NOTE stands behind the name."""
+        if file == "-":
+            return cls("standard input", command=command)
+        try:
+            written = Path(file).stat().st_mtime
+        except OSError:
+            written = None
+        return cls(f"{Path(file).name}{note}", written, command)
+
+    def text(self, date: str | None) -> str:
+        """Such as `launcher.log, of 2026-01-31 12:00:00` with the log's own DATE, else with its file's."""
+        if date:
+            return f"{self.log}, of {date}"
+        when = f", file written {time.strftime(DATE, time.gmtime(self.written))}" if self.written else ""
+        return f"{self.log}{when}"
+
+
+@cache
+def _template() -> Template:
+    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    environment.filters.update(size=size, rate=rate, duration=duration, share=share, gbps=_gbps, found=_found)
+    text = resources.files("busbar.judge.nccl.report").joinpath("report.html.j2").read_text(encoding="utf-8")
+    return environment.from_string(text)
+
+
+@cache
+def style() -> Markup:
+    """The style sheet of pages."""
+    text = resources.files("busbar.judge.nccl.report").joinpath("style.css").read_text(encoding="utf-8")
+    return Markup(text.rstrip("\n"))
+
+
+def render_html(verdict: Verdict, origin: Origin) -> str:
+    """VERDICT on the log of ORIGIN as a whole HTML page."""
+    cards = _cards(verdict)
+    return _template().render(
+        v=verdict,
+        style=style(),
+        facts=_facts(verdict, origin),
+        word=WORDS[verdict.verdict],
+        lead=LEADS[verdict.verdict],
+        curves={n: _both(curve_svg, n, r) for n, r in verdict.collectives.items()},
+        times={n: _both(time_svg, n, r) for n, r in verdict.collectives.items()},
+        floors={n: _floor_note(r) for n, r in verdict.collectives.items()},
+        states={check.name: check.status for check in verdict.checks},
+        limits=_limits(verdict),
+        edges=_edges(verdict),
+        rails=_rails(verdict),
+        cards=cards,
+        fixes=_fixes(verdict, cards),
+    )
+
+
+def _both(draw: Any, name: str, result: CollectiveResult) -> Markup:
+    """A picture for wide and one for narrow pages; the style sheet shows one of them."""
+    wide, narrow = (draw(name, result, inline=True, frame=frame) for frame in (WIDE, NARROW))
+    return Markup(f'<div class="wide">{wide}</div><div class="narrow">{narrow}</div>')
+
+
+def _facts(verdict: Verdict, origin: Origin) -> list[tuple[str, str]]:
+    """What the report is about: name and value of each line at its top."""
+    wanted = verdict.expectation
+    versions = {"NCCL": verdict.nccl_version, "nccl-tests": verdict.tests_version, "network": verdict.plugin}
+    return [
+        ("log", origin.text(verdict.log_date)),
+        ("report", "written " + time.strftime(DATE, time.gmtime())),
+        ("judged by", f"busbar {verdict.busbar_version}{f': {origin.command}' if origin.command else ''}"),
+        ("profile", str(wanted.get("profile") or "none; the expectation was given by options")),
+        (
+            "hosts",
+            f"{len(verdict.hosts)}: {listed(verdict.hosts, HOSTS_SHOWN)}" if verdict.hosts else "not printed",
+        ),
+        ("GPU", verdict.gpu or "not printed"),
+        ("versions", ", ".join(f"{k} {v}" for k, v in versions.items() if v) or "not printed"),
+    ]
+
+
+def _found(reason: str) -> str:
+    return without_fix(reason)[0]
+
+
+def _gbps(value: float | None) -> str:
+    return "-" if value is None else gbps(value)
+
+
+def _limits(verdict: Verdict) -> str:
+    floor, ceiling = _gbps(verdict.floor_gbps), _gbps(verdict.ceiling_gbps)
+    if floor == "-":
+        return "not known"
+    return f"from {floor}" if ceiling == "-" else f"{floor.removesuffix(' GB/s')} to {ceiling}"
+
+
+def _floor_note(result: CollectiveResult) -> str:
+    """Why a floor is not in the plot; '' where it is, or where there is none."""
+    if result.floor_gbps is None or not result.curve or any(x.name == "floor" for x in limits(result)):
+        return ""
+    return f"The floor of {gbps(result.floor_gbps)} applies from {size(result.plateau_bytes)} on."
+
+
+def _edges(verdict: Verdict) -> str:
+    """Such as `704 of 704`: edges over the network with GPUDirect RDMA; '' where none was printed."""
+    network = {k: n for k, n in verdict.channels.items() if k.startswith(("NET/", "COLLNET/"))}
+    direct = sum(n for k, n in network.items() if "/GDRDMA" in k)
+    return f"{direct} of {sum(network.values())}" if network else ""
+
+
+def _rails(verdict: Verdict) -> list[tuple[str, str, int, int]]:
+    """Of each device: its number, its HCA where that is certain, the hosts that used it, all hosts."""
+    devices, hosts = verdict.hosts_per_rail, len(verdict.rails_per_host)
+    # NCCL numbers its devices as it lists the HCAs, unless it merges some of them
+    named = list(map(str, range(len(verdict.hcas)))) == list(devices)
+    return [(d, verdict.hcas[int(d)] if named else "", count, hosts) for d, count in devices.items()]
+
+
+def _cards(verdict: Verdict) -> list[Diagnosis]:
+    """The known failures, the first cause first, without those whose advice another one gives already."""
+    _, first = first_cause(verdict)
+    known = [d for d in verdict.diagnoses if d.severity != "note"]
+    known.sort(key=lambda d: d is not first)
+    return list({d.next: d for d in reversed(known)}.values())[::-1]
+
+
+def _fixes(verdict: Verdict, cards: list[Diagnosis]) -> list[str]:
+    """What the gates say to do, each once, and not what a known failure says already."""
+    told = {(d.line, d.evidence) for d in cards}
+    explained = {c.reason for c in verdict.checks if (c.line or 0, c.evidence or c.reason) in told}
+    covered = {without_fix(reason)[1] for reason in explained}
+    fixes = [without_fix(c.reason)[1] for c in verdict.checks if c.status in ("fail", "unknown")]
+    return [fix for fix in dict.fromkeys(fixes) if fix and fix not in covered]
+
+
+def write_html(verdict: Verdict, path: Path | str, origin: Origin) -> None:
+    """Write the report to PATH. Raises OSError."""
+    Path(path).write_text(render_html(verdict, origin), encoding="utf-8")

@@ -1,0 +1,143 @@
+"""A verdict in a few lines of text: what was measured, or the first cause with its line and what to do."""
+
+from __future__ import annotations
+
+import textwrap
+from dataclasses import dataclass
+
+from busbar.judge.nccl.checks.codes import Code
+from busbar.judge.nccl.units import compared, gbps, size
+from busbar.judge.nccl.verdict import Check, Diagnosis, Verdict
+from busbar.text import counted
+
+HEADLINE = {"pass": "PASS", "fail": "FAIL", "unknown": "NO VERDICT"}
+MAX_LINES = {"pass": 12, "fail": 20, "unknown": 20}
+# gates whose reasons are the proof of a pass
+PROOF = ("gdrdma", "rails", "sharp", "mnnvl", "correctness")
+FULL = "add --full for gates, table and plot, --html FILE for the report"
+LABEL = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A labelled text of at most `lines` lines."""
+
+    label: str
+    text: str
+    lines: int = 1
+
+
+def summary(verdict: Verdict, width: int, more: str = FULL) -> list[str]:
+    """VERDICT in at most MAX_LINES lines of WIDTH columns: the verdict first, at last where MORE is."""
+    first = HEADLINE[verdict.verdict]
+    items = [Item(first, measured(verdict), 2)]
+    if verdict.simulated:
+        items.append(Item("simulated", verdict.simulated))
+    items += _of_pass(verdict) if verdict.passed else _of_failure(verdict)
+    items.append(Item("more", more))
+    return [line for item in items for line in _wrapped(item, max(width, 40))]
+
+
+def measured(verdict: Verdict) -> str:
+    """Such as `all_reduce 390.28 GB/s at 2 GiB, 97.6 % of the expected 400 GB/s, 16 ranks on 2 nodes`."""
+    parts = [f"{counted(verdict.ranks, 'rank')} on {counted(verdict.nodes, 'node')}"]
+    parts.append("transport not known" if verdict.transport == "unknown" else verdict.transport)
+    name, result = next(iter(verdict.collectives.items()), ("", None))
+    if result is not None and result.busbw_gbps is not None:
+        value = f"{name} {gbps(result.busbw_gbps)}"
+        if result.size_bytes is not None:
+            value += f" at {size(result.size_bytes)}"
+        if result.expected_gbps:
+            value += f", {compared(result.busbw_gbps, result.expected_gbps)}"
+            value += " (configured)" if verdict.configured else ""
+        parts.insert(0, value)
+    return ", ".join(parts)
+
+
+def first_cause(verdict: Verdict) -> tuple[Check | None, Diagnosis | None]:
+    """The known failure that comes first, and its gate; without one the first gate that did not pass."""
+    bad = [c for s in ("fail", "unknown") for c in verdict.checks if c.status == s]
+    check = next(iter(bad), None)
+    fatal = next((d for d in verdict.diagnoses if d.severity == "fatal"), None)
+    if fatal is not None:
+        found = fatal.line, fatal.evidence
+        return next((c for c in bad if (c.line or 0, c.evidence or c.reason) == found), check), fatal
+    if check is None:
+        return None, None
+    shown = check.line or 0, check.evidence or check.reason
+    return check, next((d for d in verdict.diagnoses if (d.line, d.evidence) == shown), None)
+
+
+def without_fix(reason: str) -> tuple[str, str]:
+    """A gate's reason as what was found, and what to do ('' where it does not say)."""
+    found, _, fix = reason.partition(" Fix: ")
+    return found, fix
+
+
+def _of_pass(verdict: Verdict) -> list[Item]:
+    proof = [c.reason for name in PROOF for c in verdict.checks if c.name == name and c.status == "pass"]
+    items = [Item("proof", "; ".join(proof), 2)] if proof else []
+    others = [
+        f"{name} {gbps(result.busbw_gbps)}"
+        for name, result in list(verdict.collectives.items())[1:]
+        if result.busbw_gbps is not None
+    ]
+    if others:
+        items.append(Item("also", ", ".join(others), 2))
+    accepted = [c.reason for c in verdict.checks if c.code == Code.WARNINGS_ACCEPTED]
+    items += [Item("noted", reason, 2) for reason in accepted]
+    noted = [d for d in verdict.diagnoses if d.severity != "note"]
+    items += [Item("noted", f"{_title(d)}. Next: {d.next}", 2) for d in noted[:1]]
+    if noted[1:]:
+        items.append(Item("", f"and {', '.join(d.name for d in noted[1:])}"))
+    return items
+
+
+def _of_failure(verdict: Verdict) -> list[Item]:
+    check, known = first_cause(verdict)
+    items: list[Item] = []
+    fix = ""
+    if known is not None:
+        items.append(Item("cause", _title(known), 2))
+    if check is not None:
+        found, fix = without_fix(check.reason)
+        items.append(Item("gate" if known else "cause", f"{check.name}: {found}", 3))
+    shown = known if known is not None and known.line else check
+    if shown is not None and shown.line:
+        items.append(Item(f"line {shown.line}", shown.evidence or "", 2))
+    if known is not None:
+        items += [Item("why", known.cause, 3), Item("next", known.next, 3)]
+    elif fix:
+        items.append(Item("next", fix, 3))
+    also = _others(verdict, check, known)
+    if also:
+        items.append(Item("also", also, 2))
+    return items
+
+
+def _others(verdict: Verdict, check: Check | None, known: Diagnosis | None) -> str:
+    """What stands beside the first cause, by name."""
+    parts = []
+    for status, text in (("fail", "failed"), ("unknown", "not proved")):
+        names = [c.name for c in verdict.checks if c.status == status and c is not check]
+        parts += [f"{text}: {', '.join(names)}"] if names else []
+    seen = [d.name for d in verdict.diagnoses if d.severity != "note" and d is not known]
+    parts += [f"seen: {', '.join(seen)}"] if seen else []
+    return "; ".join(parts)
+
+
+def _title(known: Diagnosis) -> str:
+    return f"{known.name}: {known.meaning}"
+
+
+def _wrapped(item: Item, width: int) -> list[str]:
+    first = f"{item.label:<{LABEL}}"
+    return textwrap.wrap(
+        " ".join(item.text.split()),
+        width,
+        initial_indent=first if first.endswith(" ") else f"{first} ",
+        subsequent_indent=" " * LABEL,
+        max_lines=item.lines,
+        placeholder=" ...",
+        break_on_hyphens=False,
+    )

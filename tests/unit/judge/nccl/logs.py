@@ -1,0 +1,73 @@
+"""A small log of two healthy hosts, printed as made/ prints all logs; tests change it as they need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from tests.unit.judge.nccl.made import nccl
+from tests.unit.judge.nccl.made.lines import Line
+from tests.unit.judge.nccl.made.nccl_tests import Printer
+from tests.unit.judge.nccl.made.spec import Hosts, Nccl, Program
+
+
+class Made:
+    """A log as two hosts of eight H100 print it; every part can be changed before `lines`.
+
+    `peak` is busbw in GB/s in every row, `low` and `high` are sizes in bytes, `wrong` is the column `#wrong`,
+    `ranks` is what busbw is computed with (None: all that are listed), `info` lines among NCCL's messages.
+    """
+
+    def __init__(self) -> None:
+        self.hosts, self.gpus = ["worker-0", "worker-1"], 8
+        self.low, self.high = 2**29, 2**33
+        self.peak, self.name = 390.0, "all_reduce"
+        self.network, self.gdr, self.devices = "IB", True, 8
+        self.wrong, self.gpu = "0", "NVIDIA H100 80GB HBM3"
+        self.info: list[str] = []
+        self.ranks: int | None = None
+
+    def lines(self) -> list[str]:
+        """All lines, without their ends."""
+        hosts = Hosts(names=self.hosts, gpus=self.gpus, model=self.gpu)
+        messages = Nccl(
+            version="2.28.7+cuda12.9",
+            versions="process",
+            topology_file="/opt/topo.xml",
+            network=self.network,
+            net=self.network if self.devices else None,
+            gdr=self.gdr,
+            devices=self.devices,
+            hcas=[f"mlx5_{d}:1/IB" for d in range(self.devices)],
+        )
+        program = Program(
+            name=self.name,
+            announced=f"{self.name}_perf",
+            version="2.17.6",
+            sizes=(self.low, self.high),
+            busbw=self.peak,
+            latency_us=0.0,
+            in_place=1.0,
+            ranks=self.ranks,
+            wrong=self.wrong,
+            concluded=True,
+        )
+        printer = Printer(program, hosts)
+        out = _texts(printer.preamble()) + _texts(printer.devices())
+        out += _texts(nccl.messages(messages, hosts)) + self.info
+        return out + _texts(printer.header()) + _texts(printer.rows()) + _texts(printer.summary())
+
+
+def rack(made: Made) -> None:
+    """Make the log that of a rack of 18 hosts with four GB200 each, joined by multi-node NVLink."""
+    made.hosts, made.gpus, made.gpu = [f"gb200-{i}" for i in range(18)], 4, "NVIDIA GB200"
+    made.peak, made.devices = 835.0, 0
+    made.info = ["gb200-0:40:90 [0] NCCL INFO Channel 00/0 : 0[0] -> 4[0] via P2P/MNNVL"]
+
+
+def without(*words: str) -> Callable[[list[str]], list[str]]:
+    """Lines without those that have one of the words."""
+    return lambda lines: [line for line in lines if not any(word in line for word in words)]
+
+
+def _texts(lines: Iterable[Line]) -> list[str]:
+    return [line.text for line in lines]

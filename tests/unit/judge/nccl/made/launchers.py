@@ -1,0 +1,29 @@
+"""What launchers put before a program's lines: each by its rank, or before whatever comes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tests.unit.judge.nccl.made.lines import NO_RANK, Line
+
+Launcher = Callable[[Line], str]
+
+
+def _tagged(line: Line, pieces: tuple[str, ...]) -> str:
+    return line.text if line.rank == NO_RANK else "".join(f"[1,{line.rank}]<stdout>:{p}" for p in pieces)
+
+
+LAUNCHERS: dict[str, Launcher] = {
+    "tags": lambda line: _tagged(line, (line.text,)),
+    "tags before every write": lambda line: _tagged(line, line.pieces),
+    "srun --label": lambda line: f"{line.rank}: {line.text}",
+    "pdsh twice": lambda line: f"10.0.0.7: 10.0.0.7: {line.text}",
+    "indented": lambda line: f"    {line.text}",
+}
+
+
+def wrapped(line: Line, launchers: list[str]) -> str:
+    """LINE as the last of LAUNCHERS hands it on."""
+    for name in launchers:
+        line = Line((LAUNCHERS[name](line),), line.fact, line.rank, line.glued)
+    return line.text

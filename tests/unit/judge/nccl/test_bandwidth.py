@@ -1,0 +1,242 @@
+"""Bandwidth between floor and ceiling, both halves alike, and how the values are reported."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from busbar.judge.nccl import Expectation
+from busbar.judge.nccl.checks.bandwidth import assess, busbw, stability
+from busbar.judge.nccl.checks.codes import Code
+from busbar.judge.nccl.checks.context import Context, Finding
+from busbar.judge.nccl.checks.result import Check
+from busbar.judge.nccl.log.records import Run
+from tests.unit.judge.nccl.tables import MIB, context, measurement, row, table
+
+GIB = 1024 * MIB
+# two hosts of eight rails of 400 Gb/s: 400 GB/s of line rate
+HARDWARE = {"nodes": 2, "gpus_per_node": 8, "gpu": "H100", "rails": 8, "rate_gbps": 400, "algorithm": "ring"}
+
+
+def of(value: str, size: int = 8 * GIB, line: int = 1) -> Run:
+    """A table with one row."""
+    run = table([row(size, measurement(busbw=value), line=line)], ranks=16)
+    run.line = line
+    return run
+
+
+def finding(*runs: Run, **want: Any) -> Finding:
+    return assess(context(Expectation(**{**HARDWARE, **want}), *runs), "all_reduce")
+
+
+@pytest.mark.parametrize(
+    ("value", "want", "code"),
+    [
+        ("360.00", {}, Code.BUSBW_IN_RANGE),
+        ("359.99", {}, Code.BUSBW_BELOW_FLOOR),
+        ("360.00", {"expected_busbw_gbps": 400.0}, Code.BUSBW_IN_RANGE),
+        ("359.99", {"expected_busbw_gbps": 400.0}, Code.BUSBW_BELOW_FLOOR),
+        ("380.00", {"expected_busbw_gbps": 400.0, "tolerance": 0.05}, Code.BUSBW_IN_RANGE),
+    ],
+)
+def test_the_floor_itself_is_enough(value: str, want: dict[str, Any], code: Code) -> None:
+    found = finding(of(value), **{"expected_busbw_gbps": 400.0, **want})
+    assert found.code == code
+    assert found.result.passed == (code == Code.BUSBW_IN_RANGE)
+    assert " (configured)" in found.reason
+
+
+def test_the_ceiling_itself_is_credible_and_the_size_above_it_is_named() -> None:
+    ceiling = finding(of("400.00")).result.ceiling_gbps
+    assert ceiling is not None
+    assert finding(of(f"{ceiling:.2f}")).code == Code.BUSBW_IN_RANGE
+    run = of("400.00")
+    run.rows.insert(0, row(4 * GIB, measurement(busbw=f"{ceiling + 0.01:.2f}")))
+    found = finding(run)
+    assert found.code == Code.BUSBW_ABOVE_CEILING
+    assert " at 4 GiB is above the ceiling" in found.reason
+
+
+def test_messages_that_reach_the_plateau_just_so_are_large_enough() -> None:
+    assert finding(of("390.00", GIB)).code == Code.BUSBW_IN_RANGE
+    found = finding(of("390.00", 512 * MIB))
+    assert (found.status, found.code) == ("unknown", Code.BUSBW_SMALL_MESSAGES)
+    assert not found.result.passed
+    assert "largest message 512 MiB, at least 1 GiB is needed" in found.reason
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ("213.00", ""),
+        ("211.00", "half"),
+        ("200.00", "half"),
+        ("189.00", "half"),
+        ("187.00", ""),
+        ("111.00", "a quarter"),
+        ("100.00", "a quarter"),
+        ("87.00", ""),
+    ],
+)
+def test_about_half_or_a_quarter_of_line_rate_is_named(value: str, words: str) -> None:
+    found = finding(of(value))
+    assert found.code == (Code.BUSBW_PART_OF_LINE_RATE if words else Code.BUSBW_BELOW_FLOOR)
+    assert f": about {words} of line rate" in found.reason or not words
+
+
+@pytest.mark.parametrize(
+    ("want", "named"),
+    [
+        ({"rails": 1, "rate_gbps": 8.0}, True),
+        # without a line rate there is no half of it
+        ({"rails": None}, False),
+        ({"nodes": None, "rails": 1, "rate_gbps": 8.0}, False),
+        ({"transport": "socket", "rails": 1, "rate_gbps": 8.0}, False),
+    ],
+)
+def test_a_part_of_line_rate_is_named_where_there_is_one(want: dict[str, Any], named: bool) -> None:
+    found = finding(of("0.50"), expected_busbw_gbps=0.9, **want)
+    assert found.status == "fail"
+    assert (found.code == Code.BUSBW_PART_OF_LINE_RATE) == named
+
+
+def test_what_is_missing_for_an_expected_value_is_the_reason() -> None:
+    found = finding(of("390.00"), rails=None)
+    assert (found.status, found.code) == ("unknown", Code.BUSBW_NO_EXPECTATION)
+    assert "rails or rate are not given" in found.reason
+    gather = context(Expectation.model_validate(HARDWARE))
+    gather.tables = {"gather": [of("390.00")]}
+    # behind the line rate, which is known
+    assert assess(gather, "gather").reason.endswith("gather: no formula for its bound is known")
+    assert finding().code == Code.BUSBW_NO_VALUE
+
+
+def test_tcp_without_a_configured_value_is_not_judged() -> None:
+    found = finding(of("2.00"), transport="socket")
+    assert (found.status, found.code, found.result.passed) == ("not-required", Code.BUSBW_NOT_REQUIRED, True)
+
+
+@pytest.mark.parametrize(
+    ("expected", "reported"),
+    [(390.12345, 390.123), (1.23456, 1.235), (0.0123456, 0.012346), (0.5004321, 0.500432)],
+)
+def test_bandwidths_are_reported_in_mb_per_second_and_small_ones_in_kb(
+    expected: float, reported: float
+) -> None:
+    assert finding(of("1.00"), expected_busbw_gbps=expected).result.expected_gbps == reported
+
+
+def test_the_part_of_the_expected_value_has_four_decimals() -> None:
+    assert finding(of("123.00"), expected_busbw_gbps=456.0).result.fraction == 0.2697
+    assert finding(of("123.00"), rails=None).result.fraction is None
+
+
+def test_of_several_tables_the_worst_counts_and_of_equals_the_slowest_of_the_largest_messages() -> None:
+    found = finding(of("390.00", line=1), of("370.00", line=20), of("365.00", 4 * GIB, line=30))
+    assert (found.result.busbw_gbps, found.result.size_bytes) == (370.0, 8 * GIB)
+    assert found.reason.endswith("(the worst of 3 tables, line 20)")
+    found = finding(of("390.00", line=1), of("300.00", 4 * GIB, line=20))
+    assert (found.code, found.result.busbw_gbps) == (Code.BUSBW_BELOW_FLOOR, 300.0)
+    assert found.reason.endswith("(the worst of 2 tables, line 20)")
+    assert "worst of" not in finding(of("390.00")).reason
+    assert finding(of("0.50"), of("0.00")).result.busbw_gbps == 0.0
+
+
+def test_tables_of_small_messages_are_left_out_where_there_are_others() -> None:
+    small, plateau = of("3.00", 32 * MIB, line=1), of("390.00", line=20)
+    assert finding(small, plateau).result.busbw_gbps == 390.0
+    assert finding(small).result.busbw_gbps == 3.0
+    # 64 MiB are large: such a table may be the one that is too slow
+    assert finding(of("3.00", 64 * MIB), plateau, expected_busbw_gbps=400.0).code == Code.BUSBW_BELOW_FLOOR
+
+
+def test_a_value_that_is_not_a_number_is_no_value() -> None:
+    assert finding(of("nan")).code == Code.BUSBW_NO_VALUE
+    assert finding(of("nan"), of("390.00")).result.busbw_gbps == 390.0
+
+
+def both(first: str, second: str, **want: Any) -> tuple[Context, Check]:
+    """The gate on two collectives with a configured value of 400 GB/s each."""
+    expectation = Expectation(
+        **{**HARDWARE, "expected_by_collective": {"all_reduce": 400.0, "all_gather": 400.0}, **want}
+    )
+    found = context(expectation)
+    found.tables = {"all_reduce": [of(first, line=10)], "all_gather": [of(second, line=20)]}
+    found.findings = {name: assess(found, name) for name in found.tables}
+    return found, busbw(found)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "code", "line"),
+    [
+        ("390.00", "390.00", Code.BUSBW_IN_RANGE, 10),
+        ("390.00", "300.00", Code.BUSBW_BELOW_FLOOR, 20),
+        ("300.00", "310.00", Code.BUSBW_BELOW_FLOOR, 10),
+        ("300.00", "200.00", Code.BUSBW_PART_OF_LINE_RATE, 10),
+        ("nan", "300.00", Code.BUSBW_BELOW_FLOOR, 20),
+        ("nan", "390.00", Code.BUSBW_NO_VALUE, None),
+    ],
+)
+def test_the_worst_collective_decides_and_its_row_is_shown(
+    first: str, second: str, code: Code, line: int | None
+) -> None:
+    found, check = both(first, second)
+    assert (check.code, check.line) == (code, line)
+    said = [f.reason for f in found.findings.values() if f.status == check.status]
+    assert check.reason == "; ".join(said)
+
+
+def test_without_a_table_there_is_no_bandwidth() -> None:
+    check = busbw(context(Expectation()))
+    assert (check.status, check.code) == ("unknown", Code.BUSBW_NO_VALUE)
+
+
+def halves(one: str, two: str, line: int = 1) -> Run:
+    return table([row(8 * GIB, measurement(busbw=one), measurement(busbw=two), line=line)], ranks=16)
+
+
+@pytest.mark.parametrize(("one", "two"), [("400.00", "359.00"), ("359.00", "400.00")])
+def test_the_slower_half_of_the_largest_message_counts(one: str, two: str) -> None:
+    found = finding(halves(one, two), expected_busbw_gbps=400.0)
+    assert (found.result.busbw_gbps, found.code) == (359.0, Code.BUSBW_BELOW_FLOOR)
+    [point] = found.result.curve
+    assert (point.out_of_place.busbw_gbps, point.in_place.busbw_gbps) == (float(one), float(two))
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "code"),
+    [
+        ("100.00", "90.00", Code.STABILITY_STEADY),
+        ("100.00", "89.98", Code.STABILITY_DIFFERS),
+        ("89.98", "100.00", Code.STABILITY_DIFFERS),
+        # printed coarsely, both may be nearer to each other than they read
+        ("100", "89", Code.STABILITY_STEADY),
+        ("100.0", "89.9", Code.STABILITY_STEADY),
+        ("0.50", "0.50", Code.STABILITY_STEADY),
+        ("0.00", "0.00", Code.STABILITY_NO_VALUE),
+    ],
+)
+def test_both_halves_of_the_largest_message_agree_within_10_percent(one: str, two: str, code: Code) -> None:
+    assert stability(context(Expectation(), halves(one, two))).code == code
+
+
+def test_every_table_must_be_steady_and_a_steady_one_is_shown_by_its_first() -> None:
+    good, bad = halves("100.00", "100.00", line=10), halves("100.00", "50.00", line=20)
+    check = stability(context(Expectation(), good, halves("99.00", "99.00", line=30)))
+    assert (check.code, check.line) == (Code.STABILITY_STEADY, 10)
+    assert check.reason.startswith("100.00 and 100.00 GB/s agree")
+    check = stability(context(Expectation(), good, bad))
+    assert (check.code, check.line) == (Code.STABILITY_DIFFERS, 20)
+    assert check.reason.endswith("differ by over 10%")
+    assert stability(context(Expectation(transport="socket"), bad)).status == "not-required"
+    assert stability(context(Expectation())).code == Code.STABILITY_NO_TABLE
+
+
+def test_a_curve_that_fails_outweighs_one_that_still_rises() -> None:
+    def curve(*values: str) -> Run:
+        return table([row(64 * MIB << i, measurement(busbw=value)) for i, value in enumerate(values)], 16)
+
+    rising, falling = curve("80.00", "100.00"), curve("100.00", "80.00")
+    assert stability(context(Expectation(), rising)).code == Code.STABILITY_RISING
+    assert stability(context(Expectation(), rising, falling)).code == Code.STABILITY_LAST_SIZES

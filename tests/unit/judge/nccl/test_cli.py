@@ -1,0 +1,184 @@
+"""The commands: exit codes, JSON, reports. One of each kind is run as a process, the rest in this one."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import zstandard
+from typer.testing import CliRunner
+
+from busbar.cli import build
+from busbar.cli.nccl_options import CHECK_EXAMPLES, PARSE_EXAMPLES
+from tests.unit.judge.nccl.logs import Made
+from tests.unit.judge.nccl.made.log import Log
+from tests.unit.judge.nccl.made.spec import cases
+
+PROFILE = ("--profile", "h100-ib-8x400", "--expect-nodes", "2")
+
+
+def busbar(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "busbar", "nccl", *arguments], capture_output=True, text=True, check=False
+    )
+
+
+@pytest.fixture
+def good(tmp_path: Path) -> str:
+    path = tmp_path / "good.log"
+    path.write_text("\n".join(Made().lines()))
+    return str(path)
+
+
+def test_a_command_of_a_group_loads_no_other_group() -> None:
+    script = (
+        "import sys; from busbar.cli import build; build(['nccl', 'check']); "
+        "print(*(name for name in sys.modules if name.startswith('busbar.cli.')))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.split())
+    assert "busbar.cli.nccl" in loaded
+    assert not loaded & {"busbar.cli.preflight", "busbar.cli.config", "busbar.capability"}
+
+
+def test_a_pass_is_zero_and_says_so_first(good: str) -> None:
+    done = busbar("check", good, *PROFILE)
+    assert done.returncode == 0 and done.stdout.startswith("PASS"), done.stderr
+
+
+def test_an_error_of_busbar_is_70_and_one_line(good: str) -> None:
+    code = (
+        "import busbar.judge.nccl as n; n.judge_log = lambda *_: 1 / 0; from busbar.cli import main; main()"
+    )
+    command = [sys.executable, "-c", code, "nccl", "check", good]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 70 and done.stdout == ""
+    assert done.stderr.startswith("error: internal: ZeroDivisionError: division by zero (at busbar/cli/")
+    assert len(done.stderr.splitlines()) == 1 and "Fix:" in done.stderr
+    with_trace = {**os.environ, "BUSBAR_TRACEBACK": "1"}
+    shown = subprocess.run(command, capture_output=True, text=True, check=False, env=with_trace)
+    assert "Traceback" in shown.stderr
+
+
+@pytest.mark.parametrize(("options", "code"), [((), 0), (("--full",), 0), (("--json",), 0), (("FAIL",), 1)])
+def test_a_reader_that_stops_does_not_change_the_exit_code(
+    good: str, options: tuple[str, ...], code: int
+) -> None:
+    nodes = "3" if "FAIL" in options else "2"
+    words = ["nccl", "check", good, *PROFILE[:3], nodes, *(o for o in options if o != "FAIL")]
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [sys.executable, "-m", "busbar", *words],
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (code, "")
+
+
+def test_an_interrupt_is_130_and_no_verdict(good: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(path: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("busbar.judge.nccl.read_file", interrupted)
+    assert CliRunner().invoke(build(), ["nccl", "check", good]).exit_code == 130
+
+
+def test_a_fail_is_one_and_no_evidence_is_two(good: str, tmp_path: Path) -> None:
+    assert busbar("check", good, *PROFILE[:3], "3").returncode == 1
+    silent = tmp_path / "silent.log"
+    silent.write_text("\n".join(line for line in Made().lines() if "NCCL" not in line))
+    assert busbar("check", str(silent), *PROFILE).returncode == 2
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("check",),
+        ("check", "/nowhere/at/all"),
+        ("check", "/dev/null", "--profile", "none-such"),
+        ("check", "/dev/null", "--expect-nodes", "0"),
+        ("check", "/dev/null", "--tolerance", "2"),
+        ("check", "/dev/null", "--transport", "pigeon"),
+        ("parse", "/nowhere/at/all"),
+    ],
+)
+def test_bad_usage_is_64_with_a_word(arguments: tuple[str, ...]) -> None:
+    done = CliRunner().invoke(build(), ["nccl", *arguments])
+    assert done.exit_code == 64 and done.stderr.strip()
+    assert isinstance(done.exception, SystemExit), "an error is a message, not a traceback"
+
+
+def test_parse_of_a_log_without_a_table_has_no_runs(tmp_path: Path) -> None:
+    path = tmp_path / "hang.log"
+    path.write_text(Log(cases()["a hang behind the device list"]).text)
+    done = CliRunner().invoke(build(), ["nccl", "parse", str(path), "--json"])
+    assert done.exit_code == 0 and json.loads(done.stdout)["runs"] == []
+
+
+def test_json_html_svg_and_ctrf_come_from_one_verdict(good: str, tmp_path: Path) -> None:
+    page, picture, report = (tmp_path / n for n in ("r.html", "r.svg", "r.json"))
+    done = busbar(
+        "check", good, *PROFILE, "--json", "--html", str(page), "--svg", str(picture), "--ctrf", str(report)
+    )
+    verdict = json.loads(done.stdout)
+    assert verdict["passed"] and verdict["log_sha256"]
+    summary = json.loads(report.read_text())["results"]["summary"]
+    assert summary["tests"] == len(verdict["checks"]) and summary["failed"] == 0
+    assert picture.read_text().startswith("<svg") and "ceiling" in picture.read_text()
+    html = page.read_text()
+    assert html.index("Pass") < html.index("Checks"), "the verdict comes first"
+    assert "http" not in html.replace("http://www.w3.org/2000/svg", ""), "the report loads nothing"
+    assert "prefers-color-scheme: dark" in html and "@media print" in html
+
+
+def test_text_of_a_log_cannot_become_markup(tmp_path: Path) -> None:
+    made = Made()
+    made.info = ["worker-0:1:1 [0] x.cc:1 NCCL WARN <script>alert(1)</script>"]
+    made.hosts = ["worker-0", "<b>worker"]
+    path, page = tmp_path / "bad.log", tmp_path / "bad.html"
+    path.write_text("\n".join(made.lines()))
+    busbar("check", str(path), *PROFILE, "--html", str(page))
+    assert "<script>" not in page.read_text() and "<b>worker" not in page.read_text()
+
+
+def test_a_report_that_cannot_be_written_is_a_clear_error(good: str) -> None:
+    done = busbar("check", good, *PROFILE, "--html", "/nowhere/r.html")
+    assert done.returncode == 64
+    assert done.stderr == "error: /nowhere/r.html not written: No such file or directory\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--expected-busbw", "-4"), "--expected-busbw: Input should be greater than 0, got -4.0"),
+        (("--accept-warn", "short"), "--accept-warn: String should have at least 8 characters, got 'short'"),
+    ],
+)
+def test_a_wrong_value_is_named_by_the_option_that_gave_it(
+    words: tuple[str, ...], message: str, good: str
+) -> None:
+    done = busbar("check", good, *words)
+    assert (done.returncode, done.stderr) == (64, f"error: {message}\n")
+
+
+@pytest.mark.parametrize("example", [*PARSE_EXAMPLES, *CHECK_EXAMPLES])
+def test_the_examples_of_the_help_run(
+    example: str, good: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = Path(good).read_bytes()
+    Path("launcher.log").write_bytes(text)
+    Path("launcher.log.zst").write_bytes(zstandard.compress(text))
+    mine = next(part for part in example.split("|") if "busbar" in part)
+    done = CliRunner().invoke(build(), shlex.split(mine)[1:], input=text)
+    assert done.exit_code in (0, 1, 2), done.stderr
+    assert done.stdout.strip()

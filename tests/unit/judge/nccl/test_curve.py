@@ -1,0 +1,190 @@
+"""The whole curve is judged: a row that does not belong to it is refused, and the reason names its size."""
+
+from __future__ import annotations
+
+import random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from busbar.judge.nccl import Expectation, Verdict, judge
+from busbar.judge.nccl.checks.codes import Code
+from busbar.judge.nccl.units import exact
+from tests.unit.judge.nccl.logs import Made
+
+WANT = Expectation(profile="h100-ib-8x400", nodes=2)
+BOUNDED = settings(max_examples=60)
+SIZES = [2**i for i in range(10, 34)]
+LARGE = [s for s in SIZES if s >= 2**26]
+SMALL = [s for s in SIZES[6:] if s < 2**26]
+
+
+def changed(factors: dict[tuple[int, int], float], latency_us: float = 30.0) -> list[str]:
+    """A log of 1 KiB to 8 GiB whose bandwidth follows a latency, multiplied by FACTORS of (size, half)."""
+    made = Made()
+    made.low, made.high = SIZES[0], SIZES[-1]
+    out, speeds = [], []
+    for line in made.lines():
+        words = line.split()
+        if line.lstrip()[:1].isdigit():
+            size = int(words[0])
+            for half in (0, 1):
+                time = latency_us + float(words[5 + 4 * half])
+                time /= factors.get((size, half), 1.0)
+                algbw = size / time / 1000
+                speeds.append(algbw * 1.875)
+                words[5 + 4 * half : 8 + 4 * half] = [f"{time:.2f}", f"{algbw:.2f}", f"{speeds[-1]:.2f}"]
+            line = "  ".join(words)
+        if line.startswith("# Avg"):
+            line = f"# Avg bus bandwidth    : {sum(speeds) / len(speeds):g} "
+        out.append(line)
+    return out
+
+
+def judged(factors: dict[tuple[int, int], float]) -> Verdict:
+    return judge(changed(factors), WANT)
+
+
+def test_the_curve_that_the_others_are_made_of_passes() -> None:
+    assert judged({}).reasons == []
+
+
+@BOUNDED
+@given(seed=st.integers(0, 2**32))
+def test_noise_of_a_healthy_run_is_no_failure(seed: int) -> None:
+    rng = random.Random(seed)
+    noise = {(size, half): rng.uniform(0.97, 1.02) for size in LARGE for half in (0, 1)}
+    noise |= {(size, half): rng.uniform(0.85, 1.15) for size in SMALL for half in (0, 1)}
+    # one or two slow messages in a row, as public logs have them
+    slow = rng.choice(SMALL)
+    noise |= {(size, rng.randrange(2)): 1 / rng.uniform(1, 25) for size in (slow, 2 * slow) if size in SMALL}
+    noise |= {(size, half): 1 / rng.uniform(1, 40) for size in SIZES[:2] for half in (0, 1)}
+    assert judged(noise).reasons == []
+
+
+@BOUNDED
+@given(
+    size=st.sampled_from(LARGE[1:]), half=st.sampled_from([(0,), (1,), (0, 1)]), factor=st.floats(0.05, 0.82)
+)
+def test_a_dip_above_64_mib_is_refused_and_its_size_named(
+    size: int, half: tuple[int, ...], factor: float
+) -> None:
+    verdict = judged({(size, h): factor for h in half})
+    assert not verdict.passed
+    assert any(exact(size) in reason for reason in verdict.reasons), verdict.reasons
+
+
+@BOUNDED
+@given(
+    size=st.sampled_from(LARGE[1:]), half=st.sampled_from([(0,), (1,), (0, 1)]), factor=st.floats(1.3, 9.0)
+)
+def test_a_jump_above_64_mib_is_refused_and_its_size_named(
+    size: int, half: tuple[int, ...], factor: float
+) -> None:
+    verdict = judged({(size, h): factor for h in half})
+    assert not verdict.passed
+    assert any(exact(size) in reason for reason in verdict.reasons), verdict.reasons
+
+
+@BOUNDED
+@given(size=st.sampled_from(SMALL), half=st.integers(0, 1), factor=st.floats(0.02, 0.45))
+def test_a_small_message_that_is_too_fast_is_refused_and_its_size_named(
+    size: int, half: int, factor: float
+) -> None:
+    natural = {s: 30.0 + s * 1.875 / 390_000 for s in SIZES}
+    before = min(natural[s] for s in SIZES[SIZES.index(size) - 3 : SIZES.index(size)])
+    verdict = judged({(size, half): natural[size] / (factor * before)})
+    assert not verdict.passed
+    assert verdict.check("stability").code == Code.STABILITY_LATENCY
+    assert exact(size) in verdict.check("stability").reason
+
+
+@BOUNDED
+@given(kept=st.integers(2, 8), factor=st.floats(0.05, 0.85))
+def test_a_collapse_from_some_size_on_is_refused(kept: int, factor: float) -> None:
+    lower = {(size, half): factor for size in LARGE[-kept:] for half in (0, 1)}
+    assert not judged(lower).passed
+
+
+@BOUNDED
+@given(factor=st.floats(1.15, 4.0))
+def test_a_last_size_that_alone_is_fast_proves_no_bandwidth(factor: float) -> None:
+    """Half of line rate everywhere, but for the row that is judged."""
+    slow = {(size, half): 0.9 / factor for size in SIZES[:-1] for half in (0, 1)}
+    verdict = judged(slow)
+    assert not verdict.passed
+    assert verdict.check("stability").status in ("fail", "unknown")
+
+
+@BOUNDED
+@given(row=st.integers(0, len(SIZES) - 1), count=st.integers(1, 2**33))
+def test_a_count_that_does_not_give_the_size_is_refused(row: int, count: int) -> None:
+    log = changed({})
+    at = [i for i, x in enumerate(log) if x.lstrip()[:1].isdigit()][row]
+    words = log[at].split()
+    right = words[1]
+    words[1] = str(count)
+    log[at] = "  ".join(words)
+    verdict = judge(log, WANT)
+    assert verdict.passed == (right == str(count))
+    if right != str(count):
+        assert exact(SIZES[row]) in verdict.check("completeness").reason
+
+
+@BOUNDED
+@given(high=st.integers(30, 32), peak=st.floats(20.0, 355.0), first=st.booleans())
+def test_a_slower_table_of_a_smaller_maximum_counts(high: int, peak: float, first: bool) -> None:
+    slow = Made()
+    slow.high, slow.peak = 2**high, peak
+    tables = [slow.lines(), Made().lines()] if first else [Made().lines(), slow.lines()]
+    verdict = judge([*tables[0], *tables[1]], WANT)
+    assert verdict.check("busbw").status == "fail"
+    assert verdict.busbw_gbps is not None and verdict.busbw_gbps < 356
+    assert "worst of 2 tables" in verdict.check("busbw").reason
+
+
+@BOUNDED
+@given(last=st.sampled_from([2**27, 2**28]), factor=st.floats(0.02, 1 / 3))
+def test_a_rise_at_a_third_of_its_speed_has_no_verdict(last: int, factor: float) -> None:
+    """Below 256 MiB all messages are slow; the plateau is what it should be."""
+    slow = {(size, half): factor for size in SIZES if 2**16 <= size < last for half in (0, 1)}
+    check = judged(slow).check("stability")
+    assert check.status in ("fail", "unknown")
+
+
+@BOUNDED
+@given(first=st.integers(26, 30), half=st.sampled_from([(0,), (1,), (0, 1)]), factor=st.floats(0.1, 0.5))
+def test_a_first_large_size_at_half_of_its_speed_has_no_verdict(
+    first: int, half: tuple[int, ...], factor: float
+) -> None:
+    lines = changed({(2**first, h): factor for h in half})
+    kept = [line for line in lines if not line.split()[:1] or not _smaller(line, 2**first)]
+    check = judge(kept, WANT).check("stability")
+    assert check.status in ("fail", "unknown"), check.reason
+
+
+def _smaller(line: str, size: int) -> bool:
+    word = line.split()[0]
+    return word.isdigit() and int(word) < size
+
+
+def test_what_has_no_known_good_curves_is_named() -> None:
+    assert judged({}).check("stability").reason.endswith("has no dip")
+    made = Made()
+    made.hosts = ["worker-0", "worker-1", "worker-2"]
+    check = judge(made.lines(), Expectation(profile="h100-ib-8x400", nodes=3)).check("stability")
+    assert check.status == "pass"
+    assert check.reason.endswith("not judged, without known-good curves: how all_reduce rises")
+
+
+@BOUNDED
+@given(zeros=st.integers(1, 6), size=st.sampled_from(SMALL[:5]), factor=st.floats(0.02, 0.4))
+def test_a_small_message_that_is_too_fast_is_refused_behind_rows_of_size_zero(
+    zeros: int, size: int, factor: float
+) -> None:
+    """all_gather and the like print 0 bytes where a rank gets no element, some thousand times as fast."""
+    lines = changed({(size, 0): 1 / factor})
+    at = next(i for i, line in enumerate(lines) if line.split()[:1] == [str(SIZES[0])])
+    nothing = "0 0 float sum -1 0.10 0.00 0.00 0 0.09 0.00 0.00 0"
+    check = judge([*lines[:at], *[nothing] * zeros, *lines[at:]], WANT).check("stability")
+    assert check.code == Code.STABILITY_LATENCY and exact(size) in check.reason

@@ -1,0 +1,113 @@
+"""Each known failure is recognized by its own example."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from busbar.judge.nccl import Expectation, judge
+from busbar.judge.nccl.checks.codes import Code
+from busbar.judge.nccl.diagnose import endings
+from busbar.judge.nccl.diagnose.rules import LineRules, Rule, rules
+from tests.unit.judge.nccl.logs import Made
+
+ROWS = [row for rows in endings.known().values() for row in rows]
+LINE_RULES = [rule for rule in rules() if rule.contains]
+
+
+@pytest.mark.parametrize("rule", LINE_RULES, ids=lambda r: r.name)
+def test_a_line_rule_fits_its_example(rule: Rule) -> None:
+    assert rule.example is not None
+    found = LineRules()
+    found.look(rule.example, 1)
+    assert rule.name in [known.name for known in found.known_lines()]
+
+
+@pytest.mark.parametrize("rule", LINE_RULES, ids=lambda r: r.name)
+def test_an_example_is_found_in_a_log(rule: Rule) -> None:
+    """Whatever the reader passes over quickly, it does not pass over the line of a known failure."""
+    assert rule.example is not None
+    verdict = judge([*Made().lines()[:30], rule.example, *Made().lines()[30:]], Expectation())
+    assert rule.name in [d.name for d in verdict.diagnoses]
+
+
+@pytest.mark.parametrize("text", [x for r in rules() if not r.matches for x in r.contains])
+def test_every_text_of_a_rule_is_found_whatever_stands_around_it(text: str) -> None:
+    for line in (text, f"worker-0: {text}: 3", f"({text})", f"7{text}"):
+        found = LineRules()
+        found.look(line, 1)
+        assert found.known_lines() or any(text == row.contains and row.matches for row in ROWS), line
+
+
+OTHER_FORMS = {
+    "prterun noticed that process rank 3 with PID 9 on node w1 exited on signal 11 (Segmentation).": "crash",
+    "./run.sh: line 4: 123 Segmentation fault      (core dumped) all_reduce_perf -b 8": "crash",
+    "[worker-1:00057] *** Process received signal ***": "crash",
+    "[worker-1:57   :0:57] Caught signal 11 (Segmentation fault: address not mapped)": "crash",
+    "terminate called after throwing an instance of 'std::runtime_error'": "crash",
+    "slurmstepd: error: Detected 1 oom-kill event(s) in StepId=7.0.": "out-of-host-memory",
+    "a non-zero exit code. Per user-direction, the job has been aborted.": "rank-failed",
+    "MPI_ABORT was invoked on rank 3 in communicator MPI_COMM_WORLD": "rank-failed",
+    "*** MPI_ERRORS_ARE_FATAL (processes in this communicator will now abort": "rank-failed",
+    "= BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES": "rank-failed",
+    "command terminated with exit code 137": "rank-failed",
+    "srun: error: nid001: task 4: Segmentation fault (core dumped)": "srun-failed",
+    "srun: Job step aborted: Waiting up to 32 seconds for job step to finish.": "job-cancelled",
+    " .. worker-1 pid 41: Test failure common.cu:1012": "test-failure",
+    "worker-1:41:200 [1] NCCL WARN NET/IB : mlx5_4:1 async fatal event: local catastrophic": "link-error",
+}
+
+
+@pytest.mark.parametrize(("line", "name"), OTHER_FORMS.items())
+def test_a_job_that_failed_does_not_pass_with_a_whole_table(line: str, name: str) -> None:
+    verdict = judge([*Made().lines(), line], Expectation(profile="h100-ib-8x400", nodes=2))
+    assert verdict.verdict == "fail"
+    assert name in [d.name for d in verdict.diagnoses]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "worker-0:40:200 [0] transport/net_ib.cc:99 NCCL WARN NET/IB : mlx5_3:1 Got async event : LID change",
+        "worker-0:40:40 [0] NCCL INFO NET/OFI Selected provider is efa, fabric is efa (found 32 nics)",
+        "command terminated with exit code 0",
+    ],
+)
+def test_a_line_that_only_resembles_a_failure_changes_nothing(line: str) -> None:
+    verdict = judge([*Made().lines(), line], Expectation(profile="h100-ib-8x400", nodes=2))
+    assert verdict.verdict == "pass"
+
+
+@pytest.mark.parametrize(
+    "conditions",
+    [{}, {"contains": ["a"], "example": "a", "codes": [Code.RAILS_WRONG_COUNT]}, {"contains": ["a"]}],
+)
+def test_a_rule_has_one_condition_and_a_line_rule_an_example(conditions: dict[str, object]) -> None:
+    words = dict.fromkeys(("name", "meaning", "cause", "next"), "x")
+    with pytest.raises(ValidationError, match="rule x: "):
+        Rule.model_validate({**words, "severity": "note", **conditions})
+
+
+def row(rule: Rule) -> str:
+    """The rule's row in docs/diagnosis.md."""
+    words = [rule.severity, rule.meaning, rule.cause, rule.next]
+    cells = [f"`{rule.example}`", f"`{rule.name}`", *words] if rule.example else [f"`{rule.name}`", *words]
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+def test_the_page_on_diagnoses_has_the_row_of_every_rule() -> None:
+    text = (Path(__file__).parents[4] / "docs" / "diagnosis.md").read_text()
+    assert [row(rule) for rule in rules() if row(rule) not in text] == []
+
+
+def test_every_line_of_a_known_failure_counts_whatever_stood_before_it() -> None:
+    for rule in LINE_RULES:
+        found = LineRules()
+        assert rule.example is not None
+        texts = ("rank 12 of 40 waits", rule.example, "rank 13 of 40", rule.example)
+        for line, text in enumerate(texts, 1):
+            found.look(text, line)
+        known = next(k for k in found.known_lines() if k.name == rule.name)
+        assert (known.count, known.first.line) == (2, 2)

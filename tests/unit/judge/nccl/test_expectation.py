@@ -1,0 +1,400 @@
+"""The computed floor and ceiling hold every healthy public figure, and refuse the failures that are known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from busbar.judge.nccl import Expectation
+from busbar.judge.nccl.expected import profiles
+from busbar.judge.nccl.expected.bounds import Bounds, bounds
+from busbar.judge.nccl.expected.formulas import tree_of_two
+from busbar.judge.nccl.expected.published import PublishedResult, comparable, published_results, size_class
+from busbar.judge.nccl.expected.system import NVLINK, NVLS, System, is_gpu
+from busbar.judge.nccl.log.collective import COLLECTIVES
+
+ALGORITHMS = ("ring", "tree", "nvls", "sharp", "auto")
+# every N up to two racks, the borders of racks behind them, powers of two, and the last
+SIZES = sorted(
+    {*range(1, 38), *(18 * k + d for k in (3, 8, 57, 200) for d in (-1, 0, 1)), 64, 256, 1024, 4096}
+)
+HEALTHY = [r for r in published_results() if r.health == "healthy"]
+FAILURES = [r for r in published_results() if r.health == "degraded"]
+
+
+def name(r: PublishedResult) -> str:
+    return f"{r.gpu} {r.rails}x{r.rate_gbps:g} N={r.nodes} {r.algorithm} {r.collective} {r.busbw:g}"
+
+
+@pytest.mark.parametrize("reference", HEALTHY, ids=name)
+def test_a_public_figure_lies_between_floor_and_ceiling(reference: PublishedResult) -> None:
+    found = bounds(reference.system(), reference.collective, reference.algorithm)
+    assert found.floor is not None and found.ceiling is not None, found.reasoning
+    assert found.floor <= reference.busbw <= found.ceiling, found.reasoning
+
+
+@pytest.mark.parametrize("reference", FAILURES, ids=name)
+def test_a_known_failure_lies_below_the_floor(reference: PublishedResult) -> None:
+    found = bounds(reference.system(), reference.collective, reference.algorithm)
+    assert found.floor is not None and reference.busbw < found.floor
+
+
+def sane(found: Bounds) -> bool:
+    """Whether the bounds can be met, or nothing is expected at all."""
+    if found.expected is None or found.floor is None:
+        return (found.expected, found.floor) == (None, None)
+    return 0 < found.floor < found.expected <= (found.ceiling or found.expected)
+
+
+@pytest.mark.parametrize("profile", profiles.names())
+def test_what_a_profile_expects_can_be_met_at_every_size_of_the_job(profile: str) -> None:
+    for nodes in SIZES:
+        system = Expectation(profile=profile, nodes=nodes).system
+        assert system is not None
+        for collective in COLLECTIVES:
+            for algorithm in ALGORITHMS:
+                found = bounds(system, collective, algorithm)
+                assert sane(found), (nodes, collective, algorithm, found)
+
+
+@pytest.mark.parametrize("gpus", [1, 2, 4])
+@pytest.mark.parametrize("rate", [200.0, 400.0])
+def test_what_few_gpus_of_two_hosts_must_reach_can_be_met(gpus: int, rate: float) -> None:
+    for (gpu, link), rails, algorithm in product(NVLINK.items(), (1, 2, 4, 8), ALGORITHMS):
+        found = bounds(System(gpu, 2, gpus, rails, rate, link), "all_reduce", algorithm)
+        assert sane(found), (gpu, rails, algorithm, found)
+
+
+@settings(max_examples=300)
+@given(
+    st.builds(
+        System,
+        gpu=st.sampled_from([*NVLINK, "MI300X", "A40", ""]),
+        nodes=st.integers(1, 4096),
+        gpus_per_node=st.integers(1, 16),
+        rails=st.integers(0, 64),
+        rate_gbps=st.sampled_from([0.0, 1.0, 25.0, 100.0, 200.0, 400.0, 800.0]),
+        nvlink_gbps=st.sampled_from([0.0, 50.0, 150.0, 300.0, 450.0, 900.0, 1800.0]),
+        nodes_per_domain=st.sampled_from([1, 2, 4, 16, 18, 36]),
+    ),
+    st.sampled_from(COLLECTIVES),
+    st.sampled_from(ALGORITHMS),
+)
+def test_what_is_expected_of_any_system_can_be_met(system: System, collective: str, algorithm: str) -> None:
+    found = bounds(system, collective, algorithm)
+    assert sane(found), found
+
+
+@pytest.mark.parametrize("gpu", NVLS)
+def test_nvls_raises_all_reduce_only(gpu: str) -> None:
+    one = System(gpu, 1, 8, 8, 400, NVLINK[gpu])
+    for collective in COLLECTIVES[1:]:
+        assert bounds(one, collective, "nvls").expected == bounds(one, collective, "ring").expected
+
+
+def off(r: PublishedResult) -> bool:
+    """Whether R is more than 10 % away from what is expected of its system."""
+    expected = bounds(r.system(), r.collective, r.algorithm).expected
+    return expected is None or abs(r.busbw - expected) > 0.1 * expected
+
+
+@pytest.mark.parametrize("reference", published_results(), ids=name)
+def test_a_public_figure_is_within_10_percent_of_what_is_expected_or_says_why_not(
+    reference: PublishedResult,
+) -> None:
+    assert not off(reference) or reference.reason
+
+
+def test_only_what_is_off_has_a_reason() -> None:
+    odd = {r.reason for r in published_results() if off(r)}
+    assert {r.reason for r in published_results()} - {""} == odd
+
+
+@settings(max_examples=200)
+@given(st.sampled_from(HEALTHY), st.integers(1, 64))
+def test_half_of_what_a_healthy_system_reaches_is_below_the_floor_at_every_size_of_its_class(
+    reference: PublishedResult, domains: int
+) -> None:
+    measured = reference.system()
+    if size_class(domains) != size_class(reference.nodes) or reference.collective == "sendrecv":
+        domains = reference.nodes
+    system = replace(measured, nodes=domains * measured.nodes_per_domain)
+    floor = bounds(system, reference.collective, reference.algorithm).floor
+    assert floor is not None and reference.busbw / 2 < floor
+
+
+@pytest.mark.parametrize("racks", [3, 8])
+def test_between_two_classes_the_lower_decides_the_floor_and_the_higher_the_expectation(racks: int) -> None:
+    found = Expectation(profile="gb200-multirack", nodes=18 * racks).bounds("all_reduce")
+    assert (found.expected, found.floor) == (810.41, pytest.approx(0.9 * 404.77))
+    used = [line for line in found.reasoning if "coreweave" in line]
+    assert used[0].startswith("floor from 404.77 GB/s on 20 racks")
+    assert used[1].startswith("expected from 810.41 GB/s on 2 racks")
+
+
+@pytest.mark.parametrize(
+    ("gpu", "nodes", "per_node", "expected"),
+    [
+        ("H100", 1, 8, 481.0),
+        ("H100", 1, 4, 337.5),
+        ("H200", 2, 8, 481.0),
+        ("B200", 2, 8, 719.7),
+        ("A100", 1, 8, 225.0),
+    ],
+)
+def test_nccls_own_choice_is_nvls_where_an_nvswitch_reduces(
+    gpu: str, nodes: int, per_node: int, expected: float
+) -> None:
+    system = System(gpu, nodes, per_node, 8, 400, NVLINK[gpu])
+    assert bounds(system, "all_reduce", "auto").expected == expected
+
+
+def test_a_forced_ring_of_the_class_does_not_raise_the_floor_of_nccls_own_choice() -> None:
+    four = System("H100", 4, 8, 8, 400, 450)
+    assert bounds(four, "all_reduce", "ring").floor == pytest.approx(0.9 * 388.26)
+    assert bounds(four, "all_reduce", "auto").floor == pytest.approx(300, abs=0.1)
+
+
+@pytest.mark.parametrize("reference", [r for r in published_results() if r.health == "outdated"], ids=name)
+def test_a_newer_result_takes_the_place_of_an_outdated_one(reference: PublishedResult) -> None:
+    newer = [r for r in HEALTHY if r.system() == reference.system() and r.date > reference.date]
+    found = bounds(reference.system(), reference.collective, reference.algorithm)
+    assert newer and found.floor is not None
+    assert found.floor > reference.busbw and "20" in " ".join(found.reasoning)
+
+
+def test_gpus_that_share_a_rail_share_its_rate_in_an_alltoall() -> None:
+    found = bounds(System("A100", 2, 8, 4, 100, 300), "alltoall", "auto")
+    assert found.ceiling == pytest.approx(1.02 * 6.25 * 15 / 8)
+
+
+@pytest.mark.parametrize("nodes", [19, 32, 36])
+def test_two_racks_are_judged_by_what_racks_were_seen_to_reach(nodes: int) -> None:
+    found = Expectation(profile="gb200-multirack", nodes=nodes).bounds("all_reduce")
+    assert found.expected == 810.41 and found.ceiling is not None and found.ceiling > 900
+    assert Expectation(profile="gb200-multirack", nodes=nodes).bounds("all_gather").floor is None
+
+
+def test_racks_of_few_hosts_are_not_expected_to_exceed_what_their_rails_carry() -> None:
+    racks = System("GB200", 4, 4, 4, 400, 900, nodes_per_domain=2)
+    assert racks.line_rate == 400
+    assert bounds(racks, "all_reduce", "auto").expected == tree_of_two(racks) < 810
+
+
+H100 = System("H100", 2, 8, 8, 400, 450)
+
+
+def test_gpus_without_nvlink_have_no_reduction_in_an_nvswitch() -> None:
+    assert H100.nvls == 481.0
+    assert replace(H100, nvlink_gbps=0).nvls is None
+
+
+@pytest.mark.parametrize(
+    ("nodes", "algorithm", "floor", "ceiling"),
+    [
+        (2, "ring", 360.0, 529.1),
+        (4, "ring", 349.4, 408.0),
+        (8, "auto", 288.5, 408.0),
+        (2, "nvls", 432.9, 529.1),
+        (4, "tree", 172.8, 408.0),
+        (8, "sharp", 347.0, 529.1),
+        (1, "nvls", 432.9, 529.1),
+        (1, "ring", 303.75, 529.1),
+    ],
+)
+def test_bounds_of_eight_h100_with_eight_rails(
+    nodes: int, algorithm: str, floor: float, ceiling: float
+) -> None:
+    found = bounds(System("H100", nodes, 8, 8, 400, 450), "all_reduce", algorithm)
+    assert (found.floor, found.ceiling) == (pytest.approx(floor, abs=0.1), pytest.approx(ceiling, abs=0.1))
+
+
+@pytest.mark.parametrize(
+    ("nodes", "collective", "floor", "ceiling"),
+    [
+        # At best B(n-1)/n x N/(N-1); below, a large ring's share of B.
+        (4, "all_gather", 300, 400 * 31 / 32 * 4 / 3),
+        (8, "reduce_scatter", 300, 400 * 63 / 64 * 8 / 7),
+        (2, "all_gather", 300, 529.1),
+        # At most B.
+        (2, "broadcast", 360, 408),
+        (8, "reduce", 300, 408),
+        # The rail of a GPU, for what leaves its node.
+        (2, "alltoall", 0.9 * 50 / 1.2 * 15 / 8, 1.02 * 50 * 15 / 8),
+        (8, "alltoall", 0.9 * 50 / 1.2 * 63 / 56, 1.02 * 50 * 63 / 56),
+        (2, "sendrecv", 0.9 * 50 / 1.2, 1.02 * 50),
+        (1, "alltoall", 0.9 * 337.5, 450),
+    ],
+)
+def test_bounds_of_other_collectives(nodes: int, collective: str, floor: float, ceiling: float) -> None:
+    found = bounds(replace(H100, nodes=nodes), collective, "auto")
+    assert (found.floor, found.ceiling) == (pytest.approx(floor), pytest.approx(ceiling))
+
+
+def test_the_reasoning_shows_what_the_floor_is_made_of() -> None:
+    found = bounds(replace(H100, nodes=4), "all_reduce", "ring")
+    assert found.reasoning[0].startswith("B = 8 rails x 400 Gb/s / 8 = 400 GB/s per direction; N = 4, n = 32")
+    assert found.reasoning[-2] == "expected 388.26 GB/s, floor 0.9 x 388.26 GB/s = 349.43 GB/s"
+    assert found.reasoning[-1] == "ceiling 408 GB/s: above it the number is not credible"
+    assert not bounds(replace(H100, nodes=1), "all_reduce", "ring").reasoning[0].startswith("B = ")
+
+
+@pytest.mark.parametrize(
+    ("name", "least", "refused"),
+    [
+        ("nodes", 1, 0),
+        ("gpus_per_node", 1, 0),
+        ("rails", 0, -1),
+        ("rate_gbps", 0, -0.1),
+        ("net_devices", 0, -1),
+        ("nvlink_gbps", 0, -0.1),
+        ("nodes_per_domain", 1, 0),
+        ("min_bytes", 0, -1),
+        ("max_bytes", 1, 0),
+        ("step_factor", 2, 1),
+        ("expected_busbw_gbps", 0.001, 0),
+        ("tolerance", 0, -0.1),
+        ("tolerance", 0.999, 1),
+    ],
+)
+def test_an_expectation_that_nothing_can_meet_is_refused(name: str, least: float, refused: float) -> None:
+    assert getattr(Expectation.model_validate({name: least}), name) == least
+    with pytest.raises(ValidationError, match=name):
+        Expectation.model_validate({name: refused})
+
+
+def test_two_nodes_may_exceed_line_rate_and_more_may_not() -> None:
+    two, four = (
+        bounds(H100, "all_reduce", "auto"),
+        bounds(System("H100", 4, 8, 8, 400, 450), "all_reduce", "auto"),
+    )
+    assert two.ceiling is not None and two.ceiling > H100.line_rate
+    assert four.ceiling is not None and four.ceiling < 1.05 * H100.line_rate
+
+
+def test_a_configured_value_is_that_of_the_first_collective_and_others_have_their_own() -> None:
+    both: dict[str, Any] = {"collectives": ["all_reduce", "all_gather"], "expected_busbw_gbps": 450}
+    want = Expectation(profile="h100-ib-8x400", nodes=2, **both)
+    found = want.bounds("all_reduce")
+    assert (found.expected, found.floor) == (450, 405)
+    assert found.reasoning[-1] == "expected 450 GB/s, configured; floor 0.9 x = 405 GB/s"
+    assert want.bounds("all_gather") == Expectation(profile="h100-ib-8x400", nodes=2).bounds("all_gather")
+    own = Expectation(profile="h100-ib-8x400", nodes=2, expected_by_collective={"all_gather": 200}, **both)
+    assert [own.bounds(name).expected for name in ("all_reduce", "all_gather")] == [450, 200]
+    whichever = Expectation(profile="h100-ib-8x400", nodes=2, expected_busbw_gbps=450)
+    assert whichever.bounds("all_gather").expected == 450
+    # nor is a computed ceiling kept that lies below it
+    four = Expectation(profile="h100-ib-8x400", nodes=4)
+    assert four.bounds("all_reduce").ceiling == pytest.approx(408)
+    assert four.model_copy(update={"expected_busbw_gbps": 450.0}).bounds("all_reduce").ceiling is None
+
+
+@pytest.mark.parametrize(("nodes", "hosts"), [(18, 18), (19, 9), (35, 17), (36, 18), (53, 17), (54, 18)])
+def test_of_racks_that_are_not_filled_evenly_the_smallest_gives_the_line_rate(nodes: int, hosts: int) -> None:
+    system = System("GB200", nodes, 4, 4, 400, 900, nodes_per_domain=18)
+    assert (system.hosts_per_domain, system.gpus_per_domain) == (hosts, 4 * hosts)
+    assert system.line_rate == 200 * hosts
+
+
+@pytest.mark.parametrize("rate", [200, 399, 401, 800])
+def test_a_public_figure_of_another_line_rate_is_not_comparable(rate: float) -> None:
+    assert comparable(H100, "all_reduce", "ring")
+    assert comparable(replace(H100, rate_gbps=rate), "all_reduce", "ring") == []
+    assert comparable(replace(H100, rails=4), "all_reduce", "ring") == []
+
+
+@pytest.mark.parametrize(("rails", "rate"), [(4, 50), (8, 50), (16, 100)])
+def test_gpus_without_a_rail_of_their_own_share_one(rails: int, rate: float) -> None:
+    assert replace(H100, rails=rails).rate_per_gpu == rate
+
+
+def test_racks_with_other_rails_are_not_comparable() -> None:
+    racks = System("GB200", 36, 4, 4, 400, 900, nodes_per_domain=18)
+    assert comparable(racks, "all_reduce", "auto")
+    assert comparable(replace(racks, rails=2), "all_reduce", "auto") == []
+
+
+def test_two_ranks_are_enough_for_an_expectation_and_one_is_not() -> None:
+    two, one = (bounds(System("H100", 1, gpus, 8, 400, 450), "all_reduce", "ring") for gpus in (2, 1))
+    assert two.expected is not None
+    assert (one.expected, one.ceiling, one.reasoning) == (None, None, ("one rank: nothing is exchanged",))
+
+
+def test_many_nodes_gather_at_most_what_the_rails_carry_with_its_slack() -> None:
+    found = bounds(System("A100", 64, 8, 8, 200, 300), "all_gather", "ring")
+    assert found.ceiling == pytest.approx(1.02 * 200)
+
+
+@pytest.mark.parametrize(
+    ("printed", "wanted", "same"),
+    [
+        ("NVIDIA H100 80GB HBM3", "H100", True),
+        ("NVIDIA H100 NVL", "H100", False),
+        ("NVIDIA A100-SXM4-80GB", "H100", False),
+        ("NVIDIA GeForce RTX 4090", "H100", False),
+        ("Graphics Device", "H100", None),
+    ],
+)
+def test_a_gpu_is_told_by_its_printed_name_where_that_is_known(
+    printed: str, wanted: str, same: bool | None
+) -> None:
+    assert is_gpu(printed, wanted) is same
+
+
+def test_without_rails_nothing_is_expected() -> None:
+    found = bounds(System("H100", 2, 8, 0, 0, 450), "all_reduce", "ring")
+    assert found.floor is None and "not known" in found.reasoning[-1]
+
+
+def test_a_rack_is_one_domain() -> None:
+    rack = System("GB200", 18, 4, 4, 400, 900, nodes_per_domain=18)
+    assert (rack.domains, rack.gpus_per_domain) == (1, 72)
+    assert System("GB200", 36, 4, 4, 400, 900, nodes_per_domain=18).domains == 2
+
+
+def test_every_profile_says_where_it_is_from_and_asks_for_evidence() -> None:
+    for each in profiles.names():
+        profile = profiles.load(each)
+        assert profile.name == each
+        assert len(profile.source) > 20
+        assert profile.env["NCCL_DEBUG"] == "INFO", each
+        assert {"INIT", "NET", "ENV"} <= set(profile.env["NCCL_DEBUG_SUBSYS"].split(",")), each
+        assert (profile.rails == 0) <= (profile.transport == "socket"), each
+
+
+def test_a_profile_names_the_networks_that_may_carry_data() -> None:
+    of_kind = {"infiniband": "IB IBext UCX", "roce": "IB IBext gIB UCX", "socket": "Socket"}
+    for profile in map(profiles.load, profiles.names()):
+        kind = profile.fabric or profile.transport
+        assert " ".join(profile.networks) == of_kind.get(kind, "AWS Libfabric Libfabric"), profile.name
+
+
+def test_a_profile_whose_plugin_joins_rails_says_how_many_devices_nccl_sees() -> None:
+    joined = {name: profiles.load(name).net_devices for name in profiles.names()}
+    assert {name: count for name, count in joined.items() if count} == {"efa": 8, "efa-p4d": 4}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "collective", "mib"), [(1, "all_reduce", 128), (1, "all_gather", 512), (2, "all_reduce", 1024)]
+)
+def test_the_size_that_reaches_the_plateau(nodes: int, collective: str, mib: int) -> None:
+    assert bounds(replace(H100, nodes=nodes), collective, "ring").plateau_bytes == mib * 2**20
+
+
+def test_every_system_of_the_sources_has_a_profile() -> None:
+    assert set(profiles.names()) >= {
+        "a40", "a100-ib-8x200", "a100-ib-8x200-gdrcopy", "a100-noib", "a100-sharp", "h100-ib-8x400",
+        "h100-sharp",
+        "gb200-nvl72", "roce", "efa",
+    }  # fmt: skip
+
+
+def test_an_unknown_profile_names_the_known_ones() -> None:
+    with pytest.raises(profiles.UnknownProfileError, match="h100-ib-8x400"):
+        Expectation(profile="h1000")

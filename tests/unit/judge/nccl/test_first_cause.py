@@ -1,0 +1,102 @@
+"""A failure names one first cause, and its echoes stand below it, wherever their lines are."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from busbar.judge.nccl import Expectation, Verdict, judge
+from busbar.judge.nccl.diagnose.rules import Rule, rule, rules
+from tests.unit.judge.nccl.logs import Made
+
+WANT = Expectation(profile="h100-ib-8x400", nodes=2)
+BOUNDED = settings(max_examples=80)
+FATAL = [r for r in rules() if r.severity == "fatal" and r.contains]
+CAUSES = [r for r in FATAL if r.effective_kind == "cause"]
+LATER = [r for r in rules() if r.contains and r.effective_kind in ("crash", "peer", "echo")]
+
+
+def started() -> list[str]:
+    """A log up to the first row: the device list and NCCL's messages."""
+    log = Made().lines()
+    return log[: next(i for i, x in enumerate(log) if x.lstrip()[:1].isdigit())]
+
+
+def line_of(each: Rule) -> str:
+    assert each.example is not None
+    return each.example
+
+
+def test_every_name_that_a_rule_explains_is_a_rule() -> None:
+    names = {r.name for r in rules()}
+    assert [e for r in rules() for e in r.explains if e not in names] == []
+
+
+@BOUNDED
+@given(cause=st.sampled_from(CAUSES), echoes=st.lists(st.sampled_from(LATER), max_size=5), data=st.data())
+def test_the_cause_is_first_wherever_its_echoes_are_printed(
+    cause: Rule, echoes: list[Rule], data: st.DataObject
+) -> None:
+    lines = data.draw(st.permutations([cause, *echoes]))
+    found = judge([*started(), *map(line_of, lines)], WANT).diagnoses
+    assert (found[0].name, found[0].role) == (cause.name, "first-cause")
+    assert found[0].line == len(started()) + lines.index(cause) + 1
+    assert {d.name for d in found[1:] if d.role == "echo"} >= {e.name for e in echoes}
+
+
+@BOUNDED
+@given(st.lists(st.sampled_from(CAUSES), min_size=2, max_size=4, unique_by=lambda r: r.name))
+def test_of_several_causes_the_earliest_is_first(causes: list[Rule]) -> None:
+    found = judge([*started(), *map(line_of, causes)], WANT).diagnoses
+    assert found[0].name == causes[0].name
+    assert [d.role for d in found].count("first-cause") == 1
+
+
+EXPLAINING = [r for r in rules() if any(rule(name).contains for name in r.explains)]
+
+
+@pytest.mark.parametrize("each", EXPLAINING, ids=lambda r: r.name)
+def test_what_explains_a_failure_stands_before_it(each: Rule) -> None:
+    shown = [rule(name) for name in each.explains if rule(name).contains]
+    found = judge([*started(), line_of(shown[0]), line_of(each)], WANT).diagnoses
+    assert (found[0].name, found[0].role) == (each.name, "first-cause")
+    assert shown[0].name in [d.name for d in found if d.role == "echo"]
+
+
+def test_a_device_that_may_not_be_opened_is_the_cause_of_tcp() -> None:
+    made = Made()
+    made.network, made.gdr, made.peak = "Socket", False, 3.0
+    made.info = [line_of(rule("rdma-device-forbidden")), line_of(rule("no-rdma-device"))]
+    found = judge(made.lines(), WANT).diagnoses
+    assert [d.name for d in found][:3] == ["rdma-device-forbidden", "no-rdma-device", "socket-fallback"]
+    assert [d.role for d in found] == ["first-cause", *["echo"] * (len(found) - 1)]
+
+
+def test_a_log_that_passes_has_no_first_cause() -> None:
+    made = Made()
+    made.info = [line_of(rule("net-plugin-missing")), line_of(rule("gpudirect-not-for-a-pair"))]
+    verdict = judge(made.lines(), WANT)
+    assert verdict.passed and {d.role for d in verdict.diagnoses} == {"other"}
+
+
+NAMES = {4: "ib-protection-error", 5: "ib-flushed", 10: "ib-protection-error", 12: "ib-retry-exceeded",
+         13: "ib-receiver-not-ready"}  # fmt: skip
+FORMS = [
+    "NET/IB : Got completion with error {s}, opcode 0, len 0, vendor err 129",  # NCCL 2.4 and before
+    "NET/IB : Got completion from peer 10.0.0.2<50000> with error {s}, opcode 1, len 0, vendor err 129",
+    "NET/IB: Got completion from peer 10.0.0.2<50000> with status={s} opcode=0 len=0 vendor err 129 (Recv)",
+    "NET/IB: Got completion from peer 10.0.0.2<50000> with status=IBV_WC_X_ERR({s}) opcode=IBV_WC_SEND(0)",
+]
+
+
+@BOUNDED
+@given(status=st.integers(1, 23), form=st.sampled_from(FORMS), plugin=st.booleans())
+def test_a_completion_error_of_every_release_is_named_by_its_status(
+    status: int, form: str, plugin: bool
+) -> None:
+    file = "ib_plugin.c:1615" if plugin else "transport/net_ib.cc:833"
+    line = f"worker-1:40:90 [1] {file} NCCL WARN {form.format(s=status)}"
+    verdict: Verdict = judge([*started(), line], WANT)
+    known = [d.name for d in verdict.diagnoses if d.name.startswith("ib-")]
+    assert known == [NAMES.get(status, "ib-completion-error")]

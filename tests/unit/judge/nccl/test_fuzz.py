@@ -1,0 +1,217 @@
+"""Damage never helps: a log that is cut, mixed, repeated or scrambled passes only if it passed before.
+
+BUSBAR_FUZZ_EXAMPLES raises the number of examples (the default keeps the suite quick). They are drawn from
+made logs and, where they are there, from real ones; bytes that are not a log at all are tried as well.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from functools import cache
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from busbar.judge.nccl import Expectation, judge
+from busbar.judge.nccl.log.export import as_object
+from busbar.judge.nccl.log.reader import read_lines
+from tests.support import shared
+from tests.unit.judge.nccl.logs import Made
+from tests.unit.judge.nccl.made.log import Log
+from tests.unit.judge.nccl.made.spec import cases
+
+EXAMPLES = int(os.environ.get("BUSBAR_FUZZ_EXAMPLES", "80"))
+BOUNDED = settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
+# good and bad bases, each with an expectation; a bad one must stay bad however it is damaged
+GOOD = {
+    "made": "h100-ib-8x400",
+    "the reference system, every line tagged": "h100-crusoe",
+    "tags in the middle of rows": "efa",
+}
+REAL_GOOD = {"084": "h100-crusoe", "006": "efa"}
+BAD = {
+    "a row interrupted by messages": "h100-ib-8x400",
+    "two hosts, root and redop, started without a name": "h100-ib-8x400",
+    "TCP, not compared, times of seven digits": "a100-ib-8x200",
+    "wrong values": "h100-ib-8x400",
+    "no GPUDirect, and a verbs call that fails": "roce",
+    "every process ran alone, rows only": "h100-ib-8x400",
+    "only the lines that an article quotes": "h100-ib-8x400",
+    "two runs of one host each, published as one of two hosts": "h100-ib-8x400",
+    "TCP in place of RDMA": "a100-noib",
+}
+REAL_BAD = {
+    "001": "h100-ib-8x400",
+    "013": "h100-ib-8x400",
+    "049": "a100-ib-8x200",
+    "067": "h100-ib-8x400",
+    "075": "roce",
+    "076": "h100-ib-8x400",
+    "083": "h100-ib-8x400",
+    "085": "h100-ib-8x400",
+    "027": "a100-noib",
+}
+
+
+@cache
+def base(name: str) -> tuple[str, ...]:
+    """Lines of a base log."""
+    if name == "made":
+        return tuple(Made().lines())
+    if name in cases():
+        return tuple(Log(cases()[name]).lines)
+    return tuple(shared.log(name).read_text("utf-8", "replace").split("\n"))
+
+
+def want(profile: str) -> Expectation:
+    return Expectation(profile=profile, nodes=2)
+
+
+def damaged(lines: list[str], seed: int) -> list[str]:
+    """One to four random operations on a copy of LINES."""
+    rng = random.Random(seed)
+    out = list(lines)
+    for _ in range(rng.randint(1, 4)):
+        if not out:
+            return out
+        out = rng.choice(OPERATIONS)(out, rng)
+    return out
+
+
+def _delete(lines: list[str], rng: random.Random) -> list[str]:
+    a = rng.randrange(len(lines))
+    return lines[:a] + lines[a + rng.choice((1, 1, 2, 10, 200)) :]
+
+
+def _repeat(lines: list[str], rng: random.Random) -> list[str]:
+    a = rng.randrange(len(lines))
+    b = a + rng.choice((1, 1, 2, 10, 200))
+    return lines[:b] + lines[a:b] + lines[b:]
+
+
+def _cut_end(lines: list[str], rng: random.Random) -> list[str]:
+    a = rng.randrange(len(lines))
+    return [*lines[:a], lines[a][: rng.randrange(len(lines[a]) + 1)]]
+
+
+def _cut_start(lines: list[str], rng: random.Random) -> list[str]:
+    return lines[rng.randrange(len(lines)) :]
+
+
+def _swap(lines: list[str], rng: random.Random) -> list[str]:
+    a, b = rng.randrange(len(lines)), rng.randrange(len(lines))
+    out = list(lines)
+    out[a], out[b] = out[b], out[a]
+    return out
+
+
+def _shuffle(lines: list[str], rng: random.Random) -> list[str]:
+    a = rng.randrange(len(lines))
+    b = min(len(lines), a + rng.choice((5, 50, 5000)))
+    part = lines[a:b]
+    rng.shuffle(part)
+    return lines[:a] + part + lines[b:]
+
+
+def _scramble(lines: list[str], rng: random.Random) -> list[str]:
+    a = rng.randrange(len(lines))
+    text = list(lines[a])
+    for _ in range(rng.randint(1, 6)):
+        if text:
+            text[rng.randrange(len(text))] = rng.choice("0123456789.#[]:/ aNsv\x00\x1b\ufffd")
+    return [*lines[:a], "".join(text), *lines[a + 1 :]]
+
+
+def _join(lines: list[str], rng: random.Random) -> list[str]:
+    a = rng.randrange(len(lines))
+    return [*lines[:a], "".join(lines[a : a + 2]), *lines[a + 2 :]]
+
+
+def _split(lines: list[str], rng: random.Random) -> list[str]:
+    a = rng.randrange(len(lines))
+    at = rng.randrange(len(lines[a]) + 1)
+    return [*lines[:a], lines[a][:at], lines[a][at:], *lines[a + 1 :]]
+
+
+OPERATIONS = (_delete, _repeat, _cut_end, _cut_start, _swap, _shuffle, _scramble, _join, _split)
+
+
+@pytest.mark.parametrize(
+    ("name", "profile"), [*BAD.items(), *(shared.param(*item) for item in REAL_BAD.items())]
+)
+@BOUNDED
+@given(seed=st.integers(0, 2**63))
+def test_a_bad_log_never_becomes_good(name: str, profile: str, seed: int) -> None:
+    lines = list(base(name))
+    assert not judge(damaged(lines, seed), want(profile)).passed
+
+
+@pytest.mark.parametrize(
+    ("name", "profile"),
+    [*GOOD.items(), *(shared.param(*item) for item in REAL_GOOD.items() if EXAMPLES > 1000)],
+)
+@BOUNDED
+@given(seed=st.integers(0, 2**63))
+def test_a_damaged_good_log_does_not_gain(name: str, profile: str, seed: int) -> None:
+    """It may still pass where nothing that matters was hit, but never with another number."""
+    lines = list(base(name))
+    whole = judge(lines, want(profile))
+    verdict = judge(damaged(lines, seed), want(profile))
+    assert whole.passed
+    if verdict.passed:
+        assert (verdict.busbw_gbps, verdict.ranks, verdict.nodes) == (
+            whole.busbw_gbps,
+            whole.ranks,
+            whole.nodes,
+        )
+        assert verdict.transport == whole.transport
+
+
+@BOUNDED
+@given(size=st.integers(0, 10**7))
+def test_a_log_cut_at_any_byte_passes_only_behind_its_summary(size: int) -> None:
+    data = "\n".join(base("made")).encode()
+    summary = data.index(b"# Avg bus bandwidth") + len(b"# Avg bus bandwidth    : ")
+    size %= len(data)
+    if judge(data[:size].split(b"\n"), want(GOOD["made"])).passed:
+        assert size > summary
+
+
+@BOUNDED
+@given(data=st.binary(max_size=4000))
+def test_bytes_that_are_no_log_are_no_verdict(data: bytes) -> None:
+    verdict = judge(data.split(b"\n"), want("h100-ib-8x400"))
+    assert verdict.verdict in ("unknown", "fail")
+    as_object(read_lines(data.split(b"\n")))
+
+
+WORDS = st.sampled_from(
+    [
+        "# nThread 1 nGpus 1 minBytes 8 maxBytes 64 step: 2(factor) warmup iters: 5 iters: 20 validation: 1",
+        "#  Rank  0 Group  0 Pid 1 on a device  0 [0x1] H100",
+        "# Out of bounds values : 0 OK",
+        "# Avg bus bandwidth    : nan",
+        "8 2 float sum -1 1 1 1 0 1 1 1 0",
+        "8 2 float sum -1 nan inf -inf 0 1e999 1 1 0",
+        "9" * 400 + " 2 float sum -1 1 1 1 0 1 1 1 0",
+        "8 2 float sum -1a:1:1 [0] NCCL INFO Using network IB",
+        "1 1 1 0 1 1 1 0",
+        "a:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/IB/99999999999999999999/GDRDMA",
+        "a:1:1 [0] NCCL INFO comm 0x1 rank 99999999999 nranks 99999999999 Init COMPLETE",
+        "#       size         count      type   redop    root     time   algbw   busbw #wrong     time",
+        "# nThread 1 minBytes " + "9" * 5000 + " maxBytes 8 step: 2(factor) iters: 1 validation: 1",
+        "# Out of bounds values : " + "9" * 5000 + " OK",
+        "8 2 float sum -1 0.0e999 1 1 0 1 1e-999 1 0",
+        '{"log": 5}',
+        "\ufeff\x1b[31m[1,0]<stdout>:",
+    ]
+)
+
+
+@BOUNDED
+@given(lines=st.lists(WORDS | st.text(max_size=60), max_size=40))
+def test_odd_lines_in_any_order_do_not_break_the_reader(lines: list[str]) -> None:
+    assert not judge(lines, want("h100-ib-8x400")).passed
+    as_object(read_lines(lines))

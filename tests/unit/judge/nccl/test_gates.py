@@ -1,0 +1,316 @@
+"""Each gate refuses what it is for, by its own name, and lack of evidence is never a pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from busbar.judge.nccl import Expectation, JobOutcome, Verdict, judge
+from busbar.judge.nccl.checks.codes import Code
+from busbar.judge.nccl.schema import SCHEMA
+from tests.unit.judge.nccl.logs import Made, rack, without
+from tests.unit.judge.nccl.made.log import Log
+from tests.unit.judge.nccl.made.spec import cases
+
+WANT = Expectation(profile="h100-ib-8x400", nodes=2)
+
+
+def judged(change: Callable[[Made], None] | None = None, want: Expectation = WANT) -> Verdict:
+    made = Made()
+    if change is not None:
+        change(made)
+    return judge(made.lines(), want)
+
+
+def test_a_good_log_passes_every_required_gate() -> None:
+    verdict = judged()
+    assert verdict.verdict == "pass" and verdict.exit_code == 0
+    assert {c.status for c in verdict.checks} == {"pass", "not-required"}
+    assert verdict.busbw_gbps is not None and verdict.busbw_gbps > 389
+
+
+def test_the_reference_system_passes_its_six_checks_by_name() -> None:
+    log = Log(cases()["the reference system, every line tagged"])
+    verdict = judge(log.lines, Expectation(profile="h100-crusoe", nodes=2))
+    six = ("nccl-version", "plugin", "topology-file", "hcas", "gdrdma", "busbw")
+    assert {name: verdict.check(name).status for name in six} == dict.fromkeys(six, "pass")
+    assert verdict.passed and verdict.busbw_gbps == log.busbw
+    assert verdict.plugin_path == "/opt/hpcx/nccl_rdma_sharp_plugin/lib/libnccl-net.so"
+    largest = next(i for i, line in enumerate(log.lines, 1) if "2147483648     536870912" in line)
+    assert verdict.check("busbw").line == largest
+
+
+MISSING = {
+    "the banner": (without("nThread"), "source"),
+    "the device list": (without("#  Rank"), "ranks"),
+    "one rank": (without("#  Rank 11"), "ranks"),
+    "one row": (without("  1073741824  "), "completeness"),
+    "the summary": (without("Avg bus", "Out of bounds"), "completeness"),
+    "the compare line": (without("Out of bounds"), "correctness"),
+    "all of NCCL's lines": (without("NCCL"), "transport"),
+    "the edges": (without("via NET"), "gdrdma"),
+    "one edge": (without("Channel 03/0 : 3[3] -> 11[3] [send]"), "transport"),
+    "one host's edges": (
+        lambda lines: [line for line in lines if not (line.startswith("worker-1:") and "Channel" in line)],
+        "rails",
+    ),
+    "the list of HCAs": (without("NET/IB : Using"), "hcas"),
+    "everything": (lambda lines: [], "source"),
+}
+
+
+@pytest.mark.parametrize("what", MISSING)
+def test_what_is_missing_is_never_a_pass(what: str) -> None:
+    cut, gate = MISSING[what]
+    verdict = judge(cut(Made().lines()), WANT)
+    assert not verdict.passed and verdict.exit_code in (1, 2)
+    assert verdict.check(gate).status in ("fail", "unknown"), verdict.reasons
+
+
+def test_tcp_in_place_of_rdma_fails() -> None:
+    def tcp(made: Made) -> None:
+        made.network, made.gdr, made.peak = "Socket", False, 390.0
+
+    verdict = judged(tcp)
+    assert verdict.check("transport").status == "fail"
+    assert "socket-fallback" in [d.name for d in verdict.diagnoses]
+
+
+def test_one_edge_without_gpudirect_fails() -> None:
+    def one(made: Made) -> None:
+        made.info = [
+            f"worker-{h}:40:90 [0] NCCL INFO Channel 09/0 : 0[0] -> 8[0] [{way}] via NET/IB/1"
+            for h in (0, 1)
+            for way in ("send", "receive")
+        ]
+
+    verdict = judged(one)
+    assert verdict.check("gdrdma").status == "fail"
+    assert "4 of 36 edges" in verdict.check("gdrdma").reason
+
+
+def test_seven_of_eight_rails_fail_though_eight_hcas_are_listed() -> None:
+    log = [line for line in Made().lines() if "NET/IB/7/" not in line]
+    assert judge(log, WANT).check("rails").status == "fail"
+
+
+@pytest.mark.parametrize(
+    ("peak", "status"), [(359.0, "fail"), (361.0, "pass"), (196.0, "fail"), (560.0, "fail")]
+)
+def test_bandwidth_must_lie_between_floor_and_ceiling(peak: float, status: str) -> None:
+    def change(made: Made) -> None:
+        made.peak = peak
+
+    assert judged(change).check("busbw").status == status
+
+
+@pytest.mark.parametrize("value", ["nan", "-nan", "inf"])
+def test_a_row_whose_busbw_is_not_a_number_is_not_a_measurement(value: str) -> None:
+    log = Made().lines()
+    at = next(i for i, line in enumerate(log) if line.lstrip().startswith("1073741824"))
+    log[at] = log[at].replace("390.00", value)
+    assert judge(log, WANT).check("completeness").status == "fail"
+
+
+def test_a_single_host_proves_nothing_about_a_fabric() -> None:
+    def single(made: Made) -> None:
+        made.hosts, made.peak = ["worker-0"], 400.0
+
+    verdict = judged(single, Expectation(profile="h100-ib-8x400"))
+    assert verdict.check("transport").status == "unknown"
+
+
+def test_a_completion_error_fails_though_the_table_is_whole() -> None:
+    def error(made: Made) -> None:
+        made.info = [
+            "worker-0:40:99 [6] transport/net_ib.cc:2244 NCCL WARN NET/IB: Got completion from peer "
+            "10.0.0.5<53908> with status=12 opcode=129 len=1048576 vendor err 129 (Recv)"
+        ]
+
+    verdict = judged(error)
+    assert verdict.check("warnings").status == "fail"
+    assert verdict.diagnoses[0].name == "ib-retry-exceeded"
+
+
+def test_tcp_that_is_asked_for_has_no_line_rate_but_needs_its_proof() -> None:
+    def tcp(made: Made) -> None:
+        made.network, made.gdr, made.peak, made.gpus = "Socket", False, 2.0, 2
+        made.low, made.high = 2**20, 2**26
+
+    want = Expectation(nodes=2, gpus_per_node=2, rails=2, rate_gbps=400, transport="socket")
+    verdict = judged(tcp, want)
+    assert verdict.verdict == "pass", verdict.reasons
+    assert verdict.check("busbw").status == "not-required"
+    assert verdict.check("transport").status == "pass"
+    log = [line for line in lines_of(tcp) if "via NET" not in line]
+    assert judge(log, want).check("transport").status == "unknown"
+
+
+def lines_of(change: Callable[[Made], None]) -> list[str]:
+    made = Made()
+    change(made)
+    return made.lines()
+
+
+def test_an_expected_value_that_is_given_replaces_the_computed_one() -> None:
+    want = Expectation(profile="h100-ib-8x400", nodes=2, expected_busbw_gbps=450, tolerance=0.05)
+    verdict = judged(want=want)
+    assert verdict.floor_gbps == pytest.approx(427.5)
+    assert verdict.check("busbw").status == "fail"
+
+
+def test_several_collectives_in_one_log_are_judged_one_by_one() -> None:
+    second = Made()
+    second.name = "all_gather"
+    want = Expectation(profile="h100-ib-8x400", nodes=2, collectives=["all_reduce", "all_gather"])
+    verdict = judge([*Made().lines(), *second.lines()], want)
+    assert verdict.verdict == "pass", verdict.reasons
+    assert list(verdict.collectives) == ["all_reduce", "all_gather"]
+    second.peak = 100.0
+    slow = judge([*Made().lines(), *second.lines()], want)
+    assert slow.verdict == "fail" and slow.collectives["all_reduce"].passed
+    assert judge(Made().lines(), want).check("collective").status == "fail"
+
+
+def test_wrong_data_in_a_collective_that_was_not_asked_for_fail() -> None:
+    other = Made()
+    other.name, other.wrong = "all_gather", "3"
+    want = Expectation(profile="h100-ib-8x400", nodes=2, collectives=["all_reduce"])
+    verdict = judge([*Made().lines(), *other.lines()], want)
+    assert (verdict.verdict, verdict.check("correctness").status) == ("fail", "fail")
+
+
+def test_what_the_log_says_was_simulated_is_in_the_verdict() -> None:
+    verdict = judge(["# simulated: CPU program in place of nccl-tests", *Made().lines()], WANT)
+    assert verdict.simulated == "CPU program in place of nccl-tests"
+
+
+def test_the_verdict_survives_json() -> None:
+    verdict = judged()
+    assert Verdict.model_validate_json(verdict.model_dump_json()) == verdict
+    assert verdict.model_dump(mode="json")["schema"] == SCHEMA
+
+
+def test_a_rack_is_one_domain_and_must_prove_multi_node_nvlink() -> None:
+    want = Expectation(profile="gb200-nvl72", nodes=18)
+    verdict = judged(rack, want)
+    assert verdict.verdict == "pass", verdict.reasons
+    assert (verdict.transport, verdict.check("mnnvl").status) == ("mnnvl", "pass")
+
+
+def test_libfabric_joins_rails_so_devices_are_counted_not_nics() -> None:
+    log = Log(cases()["tags in the middle of rows"])
+    verdict = judge(log.lines, Expectation(profile="efa", nodes=2))
+    assert verdict.verdict == "pass", verdict.reasons
+    assert verdict.check("rails").status == "pass" and verdict.check("hcas").status == "not-required"
+
+
+def test_tcp_with_a_configured_value_is_judged_by_it() -> None:
+    def tcp(made: Made) -> None:
+        made.network, made.gdr, made.peak, made.gpus, made.gpu = "Socket", False, 0.6, 2, "CPU"
+        made.low, made.high = 2**20, 2**25
+
+    want = Expectation(
+        nodes=2, gpus_per_node=2, rails=2, rate_gbps=400, transport="socket", algorithm="ring",
+        expected_busbw_gbps=0.1, collectives=["all_reduce"],
+    )  # fmt: skip
+    verdict = judged(tcp, want)
+    assert (verdict.verdict, verdict.transport, verdict.check("busbw").status) == ("pass", "socket", "pass")
+    too_high = want.model_copy(update={"expected_busbw_gbps": 100.0})
+    assert judged(tcp, too_high).check("busbw").status == "fail"
+
+
+def test_a_failed_bitwise_check_fails() -> None:
+    log = Made().lines()
+    at = next(i for i, line in enumerate(log) if line.startswith("# Avg"))
+    log.insert(at, "# Bitwise mismatches   : 0 OK")
+    assert judge(log, WANT).passed
+    for printed in ("3 FAILED", "3", "0 FAILED"):
+        log[at] = f"# Bitwise mismatches   : {printed}"
+        assert judge(log, WANT).check("correctness").status == "fail"
+
+
+def test_edges_behind_a_table_of_one_size_do_not_prove_it() -> None:
+    made = Made()
+    made.low = made.high
+    log = made.lines()
+    info = [line for line in log if "NCCL INFO Channel" in line]
+    late = [*(line for line in log if line not in info), *info]
+    status = {
+        name: judge(lines, WANT).check("transport").status for name, lines in (("in", log), ("late", late))
+    }
+    assert (status["in"], status["late"] == "pass") == ("pass", False)
+
+
+def test_a_failed_average_fails() -> None:
+    log = [f"{line} FAILED" if line.startswith("# Avg") else line for line in Made().lines()]
+    assert judge(log, WANT).check("correctness").status == "fail"
+
+
+def test_a_summary_with_other_values_after_the_first_fails() -> None:
+    log = Made().lines()
+    at = next(i for i, line in enumerate(log) if line.startswith("# Out of bounds"))
+    log.insert(at, "# Out of bounds values : 3 FAILED")
+    assert not judge(log, WANT).passed
+    assert judge(log, WANT).check("completeness").status == "fail"
+
+
+def test_a_warning_whose_place_has_blanks_is_still_a_warning() -> None:
+    def libfabric(made: Made) -> None:
+        made.info = [
+            "[2026-01-01 12:08:32] worker-0:40:71 [0] int handle_error(context_t*, fid_cq*, uint16_t):46 "
+            "NCCL WARN NET/OFI Request 0x7f completed with error. Error: Invalid receiver queue pair number"
+        ]
+
+    verdict = judged(libfabric)
+    assert verdict.warnings[0].startswith("NET/OFI Request")
+    assert verdict.check("warnings").status == "fail"
+
+
+def test_every_gate_stands_in_the_docs_and_every_code_has_a_gate() -> None:
+    text = (Path(__file__).parents[4] / "docs" / "nccl.md").read_text()
+    gates = [check.name for check in judge(Made().lines(), WANT, JobOutcome(True)).checks]
+    assert {code.gate for code in Code} == set(gates)
+    assert [name for name in gates if f"`{name}`" not in text] == []
+
+
+EDGE = "worker-0:40:90 [0] NCCL INFO Channel 09/0 : 0[0] -> 8[0] [send] via NET"
+
+
+def with_lines(*lines: str) -> Verdict:
+    def add(made: Made) -> None:
+        made.info = list(lines)
+
+    return judged(add)
+
+
+def test_both_of_two_messages_in_one_line_are_read() -> None:
+    peer = EDGE.replace("[send]", "[receive]")
+    verdict = with_lines(f"{EDGE}/IB/1{peer}/IB/1/GDRDMA")
+    assert "1 of 34 edges" in verdict.check("gdrdma").reason
+    error = "worker-1:40:99 [6] NCCL WARN NET/IB: Got completion from peer 10.0.0.5<1> with status=12"
+    assert with_lines(f"{EDGE}/IB/1/GDRDMA{error}").check("warnings").code == Code.WARNINGS_KNOWN_FAILURE
+
+
+@pytest.mark.parametrize("transport", ["/IB/1/GDRDMA_OFF", "/IB/1/GDRDMA/x", "/IB", " IB 1"])
+def test_an_edge_in_an_unknown_form_proves_nothing(transport: str) -> None:
+    verdict = with_lines(f"{EDGE}{transport}", f"{EDGE}{transport}".replace("[send]", "[receive]"))
+    assert verdict.check("transport").code == Code.TRANSPORT_UNREAD_EDGE and not verdict.passed
+
+
+def test_one_process_on_tcp_beside_rdma_edges_fails() -> None:
+    verdict = with_lines("worker-1:41:91 [1] NCCL INFO Using network Socket")
+    assert verdict.check("transport").code == Code.TRANSPORT_SOCKET_NETWORK
+
+
+def test_another_step_than_the_expected_one_is_another_runs_log() -> None:
+    want = WANT.model_copy(update={"step_factor": 4})
+    assert judged(want=want).check("completeness").code == Code.COMPLETENESS_OTHER_SIZES
+
+
+def test_hosts_that_are_not_known_and_rdma_edges_are_no_verdict() -> None:
+    log = [line for line in Made().lines() if not line.startswith("#  Rank")]
+    verdict = judge(log, Expectation(transport="rdma"))
+    assert verdict.check("transport").code == Code.TRANSPORT_NODES_UNKNOWN

@@ -1,0 +1,171 @@
+"""The gates on the log: how the job ended, both ends of the log, its collectives, its warnings."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from busbar.judge.nccl.checks.codes import Code
+from busbar.judge.nccl.checks.context import Context
+from busbar.judge.nccl.checks.source import collective, job, source
+from busbar.judge.nccl.checks.warnings import warnings
+from busbar.judge.nccl.log.evidence import Evidence
+from busbar.judge.nccl.log.matcher import KnownLine
+from busbar.judge.nccl.log.records import LogLine, Preamble, Rank, Run
+from tests.unit.judge.nccl.tables import LINE, gates_of, named, said, whole, without
+
+
+def test_a_log_alone_is_not_judged_by_how_its_job_ended() -> None:
+    assert job(gates_of(whole())) is None
+
+
+TWICE = Preamble(repeats=1)
+RANK = Rank(0, 0, 1, "worker-0", 0, "NVIDIA H100", 5, "the first rank")
+LAST = Rank(1, 0, 2, "worker-0", 1, "NVIDIA H100", 6, "the last rank")
+
+
+@pytest.mark.parametrize(
+    ("found", "status", "code"),
+    [
+        (gates_of(whole()), "pass", Code.SOURCE_WHOLE),
+        (gates_of(bytes=0), "unknown", Code.SOURCE_EMPTY),
+        (gates_of(bytes=1), "unknown", Code.SOURCE_NO_TABLE),
+        (gates_of(whole(), truncated="its end is missing"), "fail", Code.SOURCE_TRUNCATED),
+        (gates_of(whole(), Run(TWICE, 20)), "fail", Code.SOURCE_SEVERAL_PROGRAMS),
+        (gates_of(whole(), Run(Preamble(), 20)), "pass", Code.SOURCE_WHOLE),
+        (gates_of(whole(), dangling=Preamble()), "pass", Code.SOURCE_WHOLE),
+        (gates_of(whole(), dangling=Preamble(ranks=[RANK])), "fail", Code.SOURCE_PROGRAM_WITHOUT_TABLE),
+        (
+            gates_of(whole(), dangling=Preamble(banner=whole().preamble.banner)),
+            "fail",
+            Code.SOURCE_PROGRAM_WITHOUT_TABLE,
+        ),
+        (gates_of(whole(), without("banner")), "unknown", Code.SOURCE_BEGINNING_MISSING),
+        (gates_of(whole(), long_lines=2), "unknown", Code.SOURCE_LONG_LINES),
+        (gates_of(), "unknown", Code.SOURCE_NO_TABLE),
+        (gates_of(dangling=Preamble()), "unknown", Code.SOURCE_NO_TABLE),
+        (gates_of(dangling=Preamble(ranks=[RANK])), "fail", Code.SOURCE_ENDS_AFTER_DEVICE_LIST),
+    ],
+)
+def test_the_log_is_there_from_its_first_line_to_its_last(found: Context, status: str, code: Code) -> None:
+    check = source(found)
+    assert (check.status, check.code) == (status, code), check.reason
+
+
+def test_an_empty_log_says_why_it_is_empty() -> None:
+    assert source(gates_of(bytes=0)).reason == "the log is empty: nothing was measured"
+    assert source(gates_of(bytes=0, truncated="no pod")).reason == "the log is empty: no pod"
+
+
+def test_several_programs_without_any_row_are_said_not_to_have_finished() -> None:
+    assert "and none finished" in source(gates_of(Run(TWICE, 20))).reason
+    assert "a table has no row of its own" in source(gates_of(whole(), Run(TWICE, 20))).reason
+
+
+def test_the_first_arguments_show_that_the_log_is_whole() -> None:
+    check = source(gates_of(whole(1), whole(20)))
+    assert (check.line, check.evidence, check.reason[-3:]) == (1, "banner 1", "(2)")
+
+
+def test_a_log_that_ends_after_the_device_list_quotes_its_last_line_up_to_200_characters() -> None:
+    check = source(gates_of(dangling=Preamble(ranks=[RANK, LAST]), last_line="x" * 300))
+    assert (check.code, check.line) == (Code.SOURCE_ENDS_AFTER_DEVICE_LIST, 6)
+    assert check.evidence == f"the last rank; last line of the log: {'x' * 200}"
+
+
+def test_evidence_has_at_most_400_characters() -> None:
+    long = replace(LAST, text="y" * 350)
+    check = source(gates_of(dangling=Preamble(ranks=[long]), last_line="x" * 300))
+    assert check.evidence is not None and len(check.evidence) == 400
+
+
+@pytest.mark.parametrize(
+    ("known", "failures", "line"),
+    [
+        ([KnownLine("a", "fatal", "A", LINE)], {}, 9),
+        ([KnownLine("a", "warning", "A", LINE)], {}, None),
+        ([], said("Test NCCL failure", 8), 8),
+        ([KnownLine("a", "fatal", "A", LINE)], said("Test NCCL failure", 8), 9),
+    ],
+)
+def test_a_run_that_ended_with_an_error_did_not_hang(
+    known: list[KnownLine], failures: dict[str, LogLine], line: int | None
+) -> None:
+    check = source(
+        gates_of(
+            dangling=Preamble(ranks=[LAST]),
+            known_lines=known,
+            evidence=Evidence(test_failures=failures),
+        )
+    )
+    assert check.code == (Code.SOURCE_ENDED_WITH_ERROR if line else Code.SOURCE_ENDS_AFTER_DEVICE_LIST)
+    assert check.line == (line or 6)
+
+
+def test_each_wanted_collective_has_a_table() -> None:
+    found = gates_of(named("all_reduce_perf_mpi"), named("all_reduce_perf"))
+    check = collective(found)
+    assert (check.code, check.reason) == (Code.COLLECTIVE_CERTAIN, "all_reduce: printed: all_reduce_perf_mpi")
+    for others, code, reason in (
+        ([], Code.COLLECTIVE_NO_TABLE, "no table of broadcast, nor of another collective"),
+        ([Run(Preamble(), 20)], Code.COLLECTIVE_NO_TABLE, "no table of broadcast, nor of another collective"),
+        (
+            [named("all_reduce_perf")],
+            Code.COLLECTIVE_MISSING,
+            "no table of broadcast; the log has: all_reduce",
+        ),
+        ([named("my_own")], Code.COLLECTIVE_MISSING, "no table of broadcast; the log has: an unknown one"),
+    ):
+        found = gates_of(*others)
+        found.tables = {"broadcast": []}
+        check = collective(found)
+        assert (check.code, check.reason) == (code, reason)
+    found.tables = {}
+    assert collective(found).code == Code.COLLECTIVE_NO_TABLE
+
+
+@pytest.mark.parametrize(
+    ("run", "code"),
+    [
+        (named(None), Code.COLLECTIVE_UNCERTAIN),
+        (named("all_reduce_perf", concluded="all_reduce_perf"), Code.COLLECTIVE_CERTAIN),
+        (named("all_reduce_perf", concluded="all_gather_perf"), Code.COLLECTIVE_MIXED),
+        (named("all_reduce_perf", concluded="my_own"), Code.COLLECTIVE_CERTAIN),
+    ],
+)
+def test_a_table_is_of_one_collective_beyond_doubt(run: Run, code: Code) -> None:
+    assert collective(gates_of(run)).code == code
+
+
+def test_at_most_four_known_failures_are_named_and_the_first_is_shown() -> None:
+    known = [
+        KnownLine(name, "fatal", name.upper(), LogLine("", n, name)) for n, name in enumerate("abcde", 1)
+    ]
+    harmless = KnownLine("x", "warning", "X", LINE)
+    check = warnings(gates_of(known_lines=[harmless, *known]))
+    assert (check.code, check.line) == (Code.WARNINGS_KNOWN_FAILURE, 1)
+    assert check.reason == "a: A; b: B; c: C; d: D"
+
+
+@pytest.mark.parametrize(
+    ("evidence", "known", "status", "code", "line"),
+    [
+        (Evidence(), [], "pass", Code.WARNINGS_NONE, None),
+        (Evidence(test_failures=said("failure", 8)), [], "fail", Code.WARNINGS_TEST_FAILURE, 8),
+        (
+            Evidence(warnings=said("a", 3)),
+            [KnownLine("a", "warning", "A", LogLine("a", 3, "line 3"))],
+            "pass",
+            Code.WARNINGS_NONE,
+            None,
+        ),
+    ],
+)
+def test_warnings_of_an_unknown_kind_are_reported(
+    evidence: Evidence, known: list[KnownLine], status: str, code: Code, line: int | None
+) -> None:
+    check = warnings(gates_of(evidence=evidence, known_lines=known))
+    assert (check.status, check.code, check.line) == (status, code, line)
+    harmless = "only WARN lines that are known to be harmless"
+    assert code != Code.WARNINGS_NONE or check.reason == (harmless if known else "no WARN line")

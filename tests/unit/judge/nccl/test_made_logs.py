@@ -1,0 +1,115 @@
+"""Logs made from made/cases: each is read as it was printed and judged as its case says."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.support import shared
+from tests.unit.judge.nccl.comparing import differences
+from tests.unit.judge.nccl.logs import Made
+from tests.unit.judge.nccl.made import spec
+from tests.unit.judge.nccl.made.log import Log
+from tests.unit.judge.nccl.made.spec import Judged, cases
+from tests.unit.judge.nccl.reading import (
+    Expectation,
+    ParsedLog,
+    Rule,
+    Verdict,
+    as_object,
+    judge,
+    judge_log,
+    profiles,
+    read_lines,
+    rules,
+)
+
+JUDGED = [(name, i) for name, case in cases().items() for i in range(len(case.judged))]
+FAILURE_LINES: dict[str, str] = yaml.safe_load((spec.CASES.parent / "diagnoses.yaml").read_text())
+# A gate that no case names yet need not be stated in every log that lacks its evidence: the verdict is.
+NAMED = {gate for case in cases().values() for judged in case.judged for gate in judged.unknown}
+HEALTHY = Expectation(profile="h100-ib-8x400", nodes=2)
+
+
+def parsed(log: Log) -> ParsedLog:
+    return read_lines(log.lines)
+
+
+@pytest.mark.parametrize("name", cases())
+def test_a_made_log_is_read_as_it_was_printed(name: str) -> None:
+    log = Log(cases()[name])
+    data = log.text.encode()
+    whole = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest(), "truncated": None}
+    assert differences(log.expected() | whole, as_object(parsed(log))) == []
+
+
+@pytest.mark.parametrize(("name", "number"), JUDGED)
+def test_a_made_log_is_judged_as_its_case_says(name: str, number: int) -> None:
+    case = cases()[name]
+    log, want = Log(case), case.judged[number]
+    verdict = judge_log(parsed(log), Expectation(**want.want))
+    assert outcome(verdict) == stated(want)
+    assert verdict.busbw_gbps == log.busbw
+
+
+def outcome(verdict: Verdict) -> dict[str, Any]:
+    """What a case states about a verdict."""
+    return {
+        "verdict": verdict.verdict,
+        "fail": sorted(c.name for c in verdict.checks if c.status == "fail"),
+        "unknown": sorted(c.name for c in verdict.checks if c.status == "unknown" and c.name in NAMED),
+        "diagnoses": sorted(d.name for d in verdict.diagnoses),
+        "transport": verdict.transport,
+        "ranks": verdict.ranks,
+        "nodes": verdict.nodes,
+    }
+
+
+def stated(judged: Judged) -> dict[str, Any]:
+    """A case's statement in the form of `outcome`."""
+    lists = {k: sorted(getattr(judged, k)) for k in ("fail", "unknown", "diagnoses")}
+    return {**judged.model_dump(exclude={"want"}), **lists}
+
+
+@pytest.mark.parametrize("name", cases())
+def test_no_unusable_made_log_passes_any_profile(name: str) -> None:
+    case = cases()[name]
+    log = parsed(Log(case))
+    passed = [p for p in profiles.names() if judge_log(log, Expectation(profile=p, nodes=2)).passed]
+    assert passed == [] or (case.usable and case.kind == "full")
+
+
+def test_every_failure_that_a_whole_log_shows_is_shown_by_a_made_log() -> None:
+    shown = {d for case in cases().values() for judged in case.judged for d in judged.diagnoses}
+    assert {rule.name for rule in rules() if not rule.contains} - shown == set()
+
+
+def test_every_known_failure_line_has_a_line_of_our_own() -> None:
+    assert set(FAILURE_LINES) == {rule.name for rule in rules() if rule.contains}
+
+
+@pytest.mark.parametrize("rule", [r for r in rules() if r.contains], ids=lambda r: r.name)
+def test_a_failure_line_in_a_healthy_log_is_named_and_fails_the_log_if_fatal(rule: Rule) -> None:
+    made = Made()
+    made.info = [FAILURE_LINES[rule.name]]
+    verdict = judge(made.lines(), HEALTHY)
+    assert [d.name for d in verdict.diagnoses] == [rule.name]
+    assert verdict.check("warnings").status == ("fail" if rule.severity == "fatal" else "pass")
+
+
+@pytest.mark.shared
+def test_every_real_log_has_a_made_log_of_its_shape() -> None:
+    real = {name[:3] for name in shared.log_names()}
+    assert {prefix for case in cases().values() for prefix in case.like} == real
+
+
+@pytest.mark.shared
+def test_every_header_of_a_made_log_is_one_that_nccl_tests_printed() -> None:
+    real = {line.strip() for name in shared.log_names() for line in shared.log_lines(name)}
+    made = {line.strip() for case in cases().values() for line in Log(case).lines if "algbw" in line}
+    # no real log shows the old broadcast
+    strange = [h for h in made if h.encode() not in real and " type    root " not in h]
+    assert strange == []

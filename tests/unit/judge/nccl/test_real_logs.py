@@ -1,0 +1,91 @@
+"""The real logs of the shared folder: each is read as its sidecar says, and no failure among them passes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.support import shared
+from tests.unit.judge.nccl.comparing import differences
+from tests.unit.judge.nccl.reading import Expectation, as_object, judge, judge_log, profiles, read_lines
+
+pytestmark = pytest.mark.shared
+
+DIAGNOSES = {
+    "011": "hang",
+    "013": "half-rate",
+    "014": "no-transport-evidence",
+    "027": "socket-fallback",
+    "032": "not-compared",
+    "051": "memory-registration",
+    "062": "more-ranks-than-gpus",
+    "066": "sharp-denied",
+    "067": "wrong-values",
+    "068": "mpi-not-effective",
+    "069": "ib-retry-exceeded",
+    "070": "ib-retry-exceeded",
+    "071": "shm-too-small",
+    "072": "ib-protection-error",
+    "073": "memlock",
+    "074": "memlock",
+    "075": "no-gpudirect",
+    "076": "mpi-not-effective",
+    "077": "efa-peer-gone",
+    "085": "mpi-not-effective",
+}
+
+
+@pytest.mark.parametrize("name", shared.log_names())
+def test_a_real_log_is_read_as_its_sidecar_says(name: str) -> None:
+    expected = json.loads(shared.log(name).with_suffix(".json").read_text())["expected"]
+    assert differences(expected, as_object(read_lines(shared.log_lines(name)))) == []
+
+
+@pytest.mark.parametrize("name", shared.log_names())
+def test_no_unusable_real_log_passes_any_profile(name: str) -> None:
+    sidecar = json.loads(shared.log(name).with_suffix(".json").read_text())
+    parsed = read_lines(shared.log_lines(name))
+    for each in profiles.names():
+        verdict = judge_log(parsed, Expectation(profile=each, nodes=sidecar["nodes"]))
+        if verdict.passed:
+            assert sidecar["expected"]["usable_result"], each
+            assert sidecar["kind"] == "full", each
+
+
+@pytest.mark.parametrize("prefix", DIAGNOSES)
+def test_a_real_failure_is_named(prefix: str) -> None:
+    verdict = judge(shared.log_lines(prefix), Expectation(profile="h100-ib-8x400", nodes=2))
+    assert DIAGNOSES[prefix] in [d.name for d in verdict.diagnoses]
+    assert not verdict.passed
+
+
+@pytest.mark.parametrize("prefix", ["001", "004", "006", "008", "009", "013", "030", "084", "086", "087"])
+def test_a_healthy_real_log_shows_no_fatal_failure(prefix: str) -> None:
+    verdict = judge(shared.log_lines(prefix), Expectation())
+    assert [d.name for d in verdict.diagnoses if d.severity == "fatal"] == []
+
+
+def test_a_row_carries_all_columns() -> None:
+    last = as_object(read_lines(shared.log_lines("084")))["runs"][0]["rows"][-1]
+    assert (last["size"], last["count"], last["type"], last["redop"], last["root"]) == (
+        2147483648, 536870912, "float", "sum", -1,
+    )  # fmt: skip
+    assert last["out_of_place"] == {"time": 10317.0, "algbw": 208.15, "busbw": 390.29, "errors": "0"}
+
+
+def test_a_row_cut_by_a_message_keeps_its_root() -> None:
+    run = as_object(read_lines(shared.log_lines("001")))["runs"][0]
+    cut = [r for r in run["rows"] if r["interleaved"]]
+    assert [(r["size"], r["redop"], r["root"]) for r in cut] == [(2097152, "sum", -1)]
+
+
+def test_the_reference_system_passes() -> None:
+    verdict = judge(shared.log_lines("084"), Expectation(profile="h100-crusoe", nodes=2))
+    assert verdict.passed and verdict.busbw_gbps == 390.28
+    assert verdict.check("busbw").line == 2263
+
+
+def test_the_efa_system_passes() -> None:
+    verdict = judge(shared.log_lines("006"), Expectation(profile="efa", nodes=2))
+    assert verdict.verdict == "pass", verdict.reasons

@@ -1,0 +1,197 @@
+"""A log in the records of a collector is read as the log itself, or not at all; it is never damage."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from busbar.judge.nccl import Expectation, judge
+from busbar.judge.nccl.checks.codes import Code
+from busbar.judge.nccl.log.clean import clean
+from busbar.judge.nccl.log.records import Preamble, Run
+from tests.unit.judge.nccl.logs import Made
+from tests.unit.judge.nccl.tables import row
+
+WANT = Expectation(profile="h100-ib-8x400", nodes=2)
+BOUNDED = settings(max_examples=40)
+STAMP = "2026-05-05T10:00:00.123456789Z"
+HEALTHY = Made().lines()
+
+
+def as_csv(*fields: str) -> str:
+    out = io.StringIO()
+    csv.writer(out).writerow(fields)
+    return out.getvalue().rstrip("\r\n")
+
+
+Wrap = Callable[[str], str]
+KNOWN: dict[str, Wrap] = {
+    "Google Cloud": lambda x: json.dumps(
+        {"insertId": "1", "jsonPayload": {"message": x}, "severity": "INFO"}
+    ),
+    "logcli": lambda x: json.dumps({"labels": {"pod": "log"}, "line": x, "timestamp": STAMP}),
+    "Elasticsearch": lambda x: json.dumps({"_index": "a", "_source": {"message": x, "log": {"offset": 3}}}),
+    "docker behind a prefix": lambda x: f"worker-0: {json.dumps({'log': x + chr(10), 'stream': 'stdout'})}",
+    "docker behind a time": lambda x: f"{STAMP} {json.dumps({'log': x, 'time': STAMP})}",
+    "docker inside fluent-bit": lambda x: json.dumps({"log": json.dumps({"log": x, "stream": "stdout"})}),
+    "CloudWatch": lambda x: json.dumps({"events": [{"timestamp": 1, "message": x}]}),
+    "Splunk": lambda x: json.dumps({"preview": False, "result": {"_raw": x, "host": "a"}}),
+    "blanks in JSON": lambda x: f'{{ "level": "info", "msg": {json.dumps(x)} }}',
+    "logfmt": lambda x: f"time={STAMP} level=info msg={json.dumps(x)} pod=nccl-0",
+    "logfmt, line first": lambda x: f"line={json.dumps(x)} ts={STAMP}",
+    "CSV": lambda x: as_csv(STAMP, "nccl-0", x),
+    "CSV, all quoted": lambda x: f'"2026-05-05 10:00:00","nccl-0","{x}"',
+    "CSV, more behind": lambda x: f'1714900000,nccl-0,"{x}",stdout',
+    "Ansible": lambda x: f"        {json.dumps(x)},",
+    "Ansible, last": lambda x: f"        {json.dumps(x)}",
+    "YAML": lambda x: f"    - '{x}'",
+    "YAML, plain": lambda x: f"  - {x}",
+    "pretty JSON": lambda x: f'    "textPayload": {json.dumps(x)},',
+    "tags inside JSON": lambda x: json.dumps({"log": f"[1,0]<stdout>:{x}"}),
+    "k9s": lambda x: f"nccl [1,0]<stdout>:{x}",
+    "stern": lambda x: f"nccl-launcher-x7k [1,0][worker-0:57]<stdout>: {x}",
+}
+UNKNOWN: dict[str, Wrap] = {
+    "XML": lambda x: f"<event><message>{x}</message></event>",
+    "a dictionary of Python": lambda x: f"{{'log': '{x}'}}",
+    "JSON cut short": lambda x: json.dumps({"log": x, "pod": "nccl-0"})[:-3],
+    "JSON with another key": lambda x: json.dumps({"pod": "a", "blob": x}),
+    "escaped line ends": lambda x: f"{x}\\n\\t",
+    "fields behind a bar": lambda x: f"{x} | stdout",
+}
+
+
+@BOUNDED
+@given(st.sampled_from(sorted(KNOWN)))
+def test_a_log_in_known_records_is_judged_as_the_log_itself(name: str) -> None:
+    made = Made()
+    verdict = judge([KNOWN[name](line) for line in made.lines()], WANT)
+    assert verdict.reasons == []
+    assert verdict.busbw_gbps == judge(HEALTHY, WANT).busbw_gbps
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_a_bad_log_in_known_records_stays_bad(name: str) -> None:
+    made = Made()
+    made.gdr = False
+    verdict = judge([KNOWN[name](line) for line in made.lines()], WANT)
+    assert (verdict.verdict, verdict.check("gdrdma").code) == ("fail", Code.GDRDMA_MISSING)
+
+
+@pytest.mark.parametrize(("wrap", "line"), [(str, '# {"log": "text"}'), (KNOWN["CSV"], '# a "text"')])
+def test_quotes_and_braces_of_the_program_stay(wrap: Wrap, line: str) -> None:
+    assert clean(wrap(line)) == [line]
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_a_log_in_unknown_records_is_unknown_and_not_damaged(name: str) -> None:
+    verdict = judge([UNKNOWN[name](line) for line in HEALTHY], WANT)
+    assert verdict.verdict == "unknown", verdict.reasons
+
+
+@pytest.mark.parametrize("name", [name for name in UNKNOWN if name.startswith("JSON")])
+def test_one_line_that_cannot_be_read_is_enough_to_doubt_a_log(name: str) -> None:
+    line = UNKNOWN[name]("worker-0:40:90 [0] NCCL WARN what it says is not known")
+    check = judge([*HEALTHY[:-3], line, *HEALTHY[-3:]], WANT).check("source")
+    assert (check.status, check.code) == ("unknown", Code.SOURCE_LONG_LINES)
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("# Avg bus bandwidth    : 1.5", Code.COMPLETENESS_AFTER_SUMMARY),
+        ("# Out of bounds values : 7 FAILED", Code.COMPLETENESS_AFTER_SUMMARY),
+        (next(line for line in HEALTHY if line.lstrip()[:1].isdigit()), Code.COMPLETENESS_REPEATED_ROWS),
+        (
+            "    4096    1024    float     sum      -1    1.00    4.10    7.68      0",
+            Code.COMPLETENESS_DAMAGED,
+        ),
+        # quoted by a text behind the table
+        (next(line for line in HEALTHY if line.startswith("# Avg")), Code.COMPLETENESS_COMPLETE),
+    ],
+)
+def test_what_follows_a_table_and_is_not_of_it_fails_the_table(line: str, code: Code) -> None:
+    assert judge([*HEALTHY, line], WANT).check("completeness").code == code
+
+
+def cut(prefix: str) -> list[str]:
+    """The healthy log behind PREFIX, its first row cut right behind its root by a message of NCCL."""
+    log = HEALTHY
+    at = next(i for i, x in enumerate(log) if x.lstrip()[:1].isdigit())
+    head, values = log[at].split()[:5], log[at].split()[5:]
+    message = "worker-0:40:90 [0] NCCL INFO comm 0x5a rank 0 nranks 16"
+    lines = [*log[:at], "  ".join(head) + message, "   ".join(values), *log[at + 1 :]]
+    return [prefix + line for line in lines]
+
+
+@BOUNDED
+@given(st.sampled_from(["", "worker-0: ", "10.0.0.7: ", "nccl-launcher: ", "0: ", "10.0.0.7: 10.0.0.7: "]))
+def test_a_cut_row_behind_a_prefix_is_put_together(prefix: str) -> None:
+    verdict = judge(cut(prefix), WANT)
+    assert verdict.check("completeness").status == "pass", verdict.reasons
+
+
+@BOUNDED
+@given(st.from_regex(r"[a-z]{1,3}|[a-z][a-z0-9]{0,3}-|rack[0-9]-", fullmatch=True))
+def test_a_host_whose_name_ends_like_a_known_one_is_another_host(before: str) -> None:
+    row = "node-7 "
+    log = [f"{row}{before}{line}" if "via NET" in line and "worker-0" in line else line for line in HEALTHY]
+    assert not judge(log, WANT).passed
+
+
+def rows(seed: int) -> list[str]:
+    """The rows of a run alone."""
+    made = Made()
+    made.peak += seed
+    return [line for line in made.lines() if line.lstrip()[:1].isdigit()]
+
+
+@BOUNDED
+@given(st.integers(2, 5), st.booleans())
+def test_rows_of_several_runs_are_not_said_to_be_of_processes_that_ran_alone(runs: int, named: bool) -> None:
+    log = [f"run{i}.log:{row}" if named else row for i in range(runs) for row in rows(i)]
+    verdict = judge(log, WANT)
+    assert verdict.verdict == "unknown", verdict.reasons
+    assert "mpi-not-effective" not in [d.name for d in verdict.diagnoses]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "picked"), [((8, 16, 8, 16), True), ((8, 8), True), ((8, 8, 16), False), ((8, 16, 16), False)]
+)
+def test_rows_are_picked_one_run_after_the_other_or_one_of_each(sizes: list[int], picked: bool) -> None:
+    assert Run(Preamble(), 1, rows=[row(size) for size in sizes]).is_picked is picked
+
+
+@BOUNDED
+@given(st.floats(0.02, 9e5))
+def test_an_average_in_six_digits_is_that_of_the_rows(peak: float) -> None:
+    made = Made()
+    made.peak = peak
+    log = made.lines()
+    at = next(i for i, x in enumerate(log) if x.startswith("# Avg"))
+    values = [float(v) for x in log if x.lstrip()[:1].isdigit() for v in (x.split()[7], x.split()[11])]
+    log[at] = f"# Avg bus bandwidth    : {sum(values) / len(values):g} "
+    assert judge(log, WANT).check("completeness").code != Code.COMPLETENESS_AVERAGE
+
+
+@BOUNDED
+@given(st.integers(0, 10**6), st.sampled_from(["# nThread", "# Avg"]))
+def test_a_device_list_with_gaps_in_an_excerpt_is_unknown(which: int, without: str) -> None:
+    listed = [i for i, x in enumerate(HEALTHY) if x.startswith("#  Rank")]
+    gone = listed[which % len(listed)]
+    excerpt = [x for i, x in enumerate(HEALTHY) if i != gone and not x.startswith(without)]
+    check = judge(excerpt, WANT).check("ranks")
+    assert (check.status, check.code) == ("unknown", Code.RANKS_EXCERPT)
+
+
+def test_an_error_that_points_to_the_earliest_warning_shows_it() -> None:
+    warning = "worker-1:41:90 [1] misc/socket.cc:9 NCCL WARN something new"
+    error = "worker-0: Test NCCL failure common.cu:1012 'unhandled system error / '"
+    found = judge([*HEALTHY[:20], warning, error], WANT).diagnoses
+    assert next(d for d in found if d.name == "test-failure").cause.endswith(f"(line 21: {warning})")

@@ -1,0 +1,213 @@
+"""The HTML report and its curves: what is at the top, what is drawn where, that nothing is told twice."""
+
+from __future__ import annotations
+
+import html
+import itertools
+import re
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from busbar import __version__
+from busbar.judge.nccl import Expectation, Verdict, judge
+from busbar.judge.nccl.checks.transport import FIX
+from busbar.judge.nccl.report.frame import NARROW, WIDE, Axes, Frame, spread, steps
+from busbar.judge.nccl.report.html import Origin, render_html
+from busbar.judge.nccl.report.plot import curve_plot
+from busbar.judge.nccl.report.series import Dot, series_svg
+from busbar.judge.nccl.report.svg import curve_svg
+from busbar.judge.nccl.verdict import CollectiveResult
+from tests.unit.judge.nccl.logs import Made
+from tests.unit.judge.nccl.made.log import Log
+from tests.unit.judge.nccl.made.spec import cases
+
+WANT = Expectation(profile="h100-ib-8x400", nodes=2)
+ORIGIN = Origin("launcher.log", 1_700_000_000.0, "busbar nccl check launcher.log")
+LIMIT = re.compile(r'<line class="limit" x1="([\d.]+)" x2="([\d.]+)" y1="([\d.]+)"')
+DOT = re.compile(r'<circle class="onedot" cx="([\d.]+)" cy="([\d.]+)"')
+GIB = 2**30
+
+
+@cache
+def verdict_of(name: str) -> Verdict:
+    return judge(Log(cases()[name]).text.splitlines(), WANT)
+
+
+def made(*, low: int = 2**20, high: int = 2**33, peak: float = 390.0) -> Verdict:
+    log = Made()
+    log.low, log.high, log.peak = low, high, peak
+    return judge(log.lines(), WANT)
+
+
+def text_of(page: str) -> str:
+    """What a reader sees: no style, no tags, blanks made one."""
+    plain = re.sub(r"<style>.*?</style>|<svg.*?</svg>|<title>.*?</title>", " ", page, flags=re.DOTALL)
+    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", plain)).split())
+
+
+def headline(verdict: Verdict) -> CollectiveResult:
+    return next(iter(verdict.collectives.values()))
+
+
+# ---- the page ---------------------------------------------------------------------------------------------
+
+
+def test_the_top_names_log_date_profile_hosts_and_versions() -> None:
+    top = text_of(render_html(made(), ORIGIN).partition("<h2")[0])
+    for expected in (
+        "launcher.log, file written 2023-11-14 22:13 UTC",
+        f"judged by busbar {__version__}: busbar nccl check launcher.log",
+        "profile h100-ib-8x400",
+        "hosts 2: worker-0, worker-1",
+        "NVIDIA H100 80GB HBM3",
+        "NCCL 2.28.7+cuda12.9, nccl-tests 2.17.6, network IB",
+    ):
+        assert expected in top
+
+
+def test_many_hosts_are_counted_and_the_first_are_named() -> None:
+    verdict = made().model_copy(update={"hosts": [f"gpu-{i:03}" for i in range(440)]})
+    assert "440: gpu-000, gpu-001," in (page := text_of(render_html(verdict, ORIGIN)))
+    assert "gpu-007 and 432 more" in page and "gpu-008" not in page
+
+
+def test_a_log_from_standard_input_has_no_file_and_no_date(tmp_path: Path) -> None:
+    assert Origin.of("-").text(None) == "standard input"
+    (tmp_path / "x.log").touch()
+    assert Origin.of(str(tmp_path / "x.log")).text(None).startswith("x.log, file written 20")
+
+
+@pytest.mark.parametrize(
+    ("line", "date"),
+    [
+        ("2026-05-05T06:16:47.123456789Z # Using devices", "2026-05-05T06:16:47"),
+        ("[2026-05-05 06:16:47] worker-0:40:90 [0] x.cc:1 NCCL WARN x", "2026-05-05 06:16:47"),
+        ("Mon Sep 12 10:00:00 2024[1,0]<stdout>:# Using devices", "Mon Sep 12 10:00:00 2024"),
+        ("benchmarks/20260305_220043 2026-13 12026-05-05 06:16:47", None),
+    ],
+)
+def test_the_date_in_a_log_outweighs_that_of_its_file(line: str, date: str | None) -> None:
+    verdict = judge([line, *Made().lines()], WANT)
+    assert verdict.log_date == date
+    text = f"launcher.log, of {date}" if date else "launcher.log, file written 2023-11-14 22:13 UTC"
+    assert text in text_of(render_html(verdict, ORIGIN))
+
+
+def test_a_picture_of_its_own_has_paper_and_one_in_a_page_has_that_of_the_page() -> None:
+    paper = '<rect width="100%" height="100%" style="fill:var(--paper,#ffffff)"/>'
+    picture, dark = curve_svg("all_reduce", headline(made())), "--paper:#14171a"
+    assert paper in picture and dark in picture
+    assert picture.index(paper) < picture.index("<text")
+    assert paper not in curve_svg("all_reduce", headline(made()), inline=True)
+
+
+def test_rails_are_listed_by_device_with_their_hca() -> None:
+    verdict = made()
+    page = text_of(render_html(verdict, ORIGIN))
+    assert list(verdict.hosts_per_rail.values()) == [2] * 8
+    assert all(f" {device} mlx5_{device} 2 of 2" in page for device in range(8))
+    # NCCL has merged others: which HCA a device is, is not known
+    merged = verdict.model_copy(update={"hcas": verdict.hcas[:2], "hosts_per_rail": {"0": 2, "2": 1}})
+    assert " 0 - 2 of 2 2 - 1 of 2" in text_of(render_html(merged, ORIGIN))
+
+
+def test_the_edges_with_gpudirect_rdma_are_said_of_how_many() -> None:
+    verdict = made()
+    count = sum(n for label, n in verdict.channels.items() if label.startswith("NET/"))
+    assert f"GPUDirect RDMA on {count} of {count} edges" in text_of(render_html(verdict, ORIGIN))
+
+
+@pytest.mark.parametrize("name", sorted(cases()))
+def test_no_advice_is_given_twice(name: str) -> None:
+    verdict = verdict_of(name)
+    page = text_of(render_html(verdict, ORIGIN))
+    advice = {d.next for d in verdict.diagnoses if d.severity != "note"}
+    advice |= {r.partition(" Fix: ")[2] for r in verdict.reasons if " Fix: " in r}
+    assert not {text: n for text in advice if (n := page.count(" ".join(text.split()))) > 1}
+    assert "Fix:" not in page
+
+
+def test_what_a_known_failure_says_to_do_is_not_said_for_its_gates_too() -> None:
+    verdict = judge([line for line in Made().lines() if "NCCL" not in line], WANT)
+    assert FIX in verdict.check("transport").reason
+    assert FIX.removeprefix("Fix: ") not in text_of(render_html(verdict, ORIGIN))
+
+
+@pytest.mark.parametrize("name", sorted(cases()))
+def test_the_first_cause_of_the_terminal_is_the_first_card_of_the_page(name: str) -> None:
+    from busbar.judge.nccl.report.summary import first_cause
+
+    verdict = verdict_of(name)
+    _, known = first_cause(verdict)
+    cards = re.findall(r'<div class="diagnosis"><b class="\w+">(.*?)</b>', render_html(verdict, ORIGIN))
+    if known is not None:
+        assert cards[0] == known.name
+
+
+def test_a_phone_gets_narrow_pictures_and_no_column_that_does_not_fit() -> None:
+    page = render_html(made(), ORIGIN)
+    assert page.count(f'viewBox="0 0 {NARROW.width} ') == page.count(f'viewBox="0 0 {WIDE.width} ') == 2
+    assert "@media screen and (max-width: 560px)" in page
+
+
+# ---- the curve --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("frame", [WIDE, NARROW])
+def test_the_floor_is_drawn_from_the_size_on_where_it_applies(frame: Frame) -> None:
+    (line,) = LIMIT.findall(curve_svg("all_reduce", headline(made()), frame=frame))
+    axes = Axes(frame, 20.0, 33.0, 0.0, 1.0)
+    assert float(line[0]) == pytest.approx(axes.x(GIB), abs=0.1)
+    assert float(line[1]) == frame.end
+
+
+def test_a_floor_that_applies_to_no_size_of_the_log_is_told_and_not_drawn() -> None:
+    verdict = made(high=2**28, peak=100)
+    assert not LIMIT.findall(curve_svg("all_reduce", headline(verdict)))
+    assert "The floor of 360 GB/s applies from 1 GiB on." in text_of(render_html(verdict, ORIGIN))
+
+
+def test_a_configured_floor_is_drawn_at_the_largest_message() -> None:
+    verdict = judge(Made().lines(), Expectation(profile="h100-ib-8x400", nodes=2, expected_busbw_gbps=380))
+    (line,) = LIMIT.findall(curve_svg("all_reduce", headline(verdict)))
+    assert WIDE.end - 40 <= float(line[0]) < float(line[1]) == WIDE.end
+
+
+def test_the_curve_uses_the_height_of_the_plot() -> None:
+    result = headline(made())
+    assert result.ceiling_gbps is not None and result.ceiling_gbps > 1.25 * 390
+    ys = [float(y) for _, y in DOT.findall(curve_svg("all_reduce", result))]
+    assert min(ys) < WIDE.top + 0.1 * (WIDE.base - WIDE.top)
+    rows = curve_plot(result, 80).splitlines()
+    assert any(chr(0x2800) < c <= chr(0x28FF) for c in rows[0] + rows[1])
+
+
+def test_a_ceiling_above_the_plot_is_named() -> None:
+    assert "ceiling 529 (above)" in curve_svg("all_reduce", headline(made()))
+    assert "ceiling 529 (above)" in curve_plot(headline(made()), 80)
+
+
+@given(st.floats(min_value=1e-6, max_value=1e6))
+def test_ticks_are_round_and_few_and_fill_the_axis(top: float) -> None:
+    ticks = steps(top)
+    assert 3 <= len(ticks) <= 7 and ticks[0] == 0.0 and ticks[-1] <= top * 1.000001
+    assert top - ticks[-1] < ticks[1]
+
+
+@given(st.lists(st.floats(min_value=0, max_value=300), max_size=5))
+def test_labels_of_lines_do_not_overlap_and_stay_above_the_axis(wanted: list[float]) -> None:
+    placed = spread(sorted(wanted), 15.0, 280.0)
+    assert all(b - a >= 14.999 for a, b in itertools.pairwise(placed))
+    assert all(position <= 280.0 for position in placed)
+
+
+def test_times_of_many_runs_do_not_overlap() -> None:
+    began = datetime(2026, 1, 1, tzinfo=UTC)
+    picture = series_svg({"h100": [Dot(began + timedelta(hours=n), 390.0, False, "") for n in range(100)]})
+    places = [float(x) for x in re.findall(r'x="([\d.]+)" y="\d+" text-anchor="middle">01-0', picture)]
+    assert len(places) > 4 and all(b - a > 100 for a, b in itertools.pairwise(places))

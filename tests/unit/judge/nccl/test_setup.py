@@ -1,0 +1,377 @@
+"""What NCCL was set up with: version, plugin, topology file and HCAs, as printed and as expected."""
+
+from __future__ import annotations
+
+import re
+from array import array
+from typing import Any
+
+import pytest
+from hypothesis import given as every
+from hypothesis import settings
+from hypothesis import strategies as st
+
+from busbar.judge.nccl import Expectation
+from busbar.judge.nccl.checks.codes import Code
+from busbar.judge.nccl.checks.result import Check
+from busbar.judge.nccl.checks.setup import hcas, nccl_version, plugin, topology_file
+from busbar.judge.nccl.log.evidence import Evidence
+from busbar.judge.nccl.log.records import LogLine
+from tests.unit.judge.nccl.logs import Made
+from tests.unit.judge.nccl.reading import judge, read_lines
+from tests.unit.judge.nccl.tables import MIB, context, printed, row, said, table, whole
+
+IB8 = tuple(f"mlx5_{n}" for n in range(8))
+
+
+def version(found: dict[str, Any], least: str | None) -> Check:
+    return nccl_version(context(Expectation(min_nccl=least), evidence=Evidence(versions=found)))
+
+
+@pytest.mark.parametrize(
+    ("found", "least", "code"),
+    [
+        ("2.28.7+cuda12.9", "2.28.7", Code.NCCL_VERSION_ACCEPTED),
+        ("2.28.7+cuda12.9", "2.28", Code.NCCL_VERSION_ACCEPTED),
+        # the number of a build makes no release newer
+        ("2.28.7", "2.28.7-1", Code.NCCL_VERSION_ACCEPTED),
+        ("2.28.3+cuda12.9", "2.28.5", Code.NCCL_VERSION_TOO_OLD),
+        ("2.9.9", "2.28.0", Code.NCCL_VERSION_TOO_OLD),
+        ("2.9.9", None, Code.NCCL_VERSION_NOT_REQUIRED),
+    ],
+)
+def test_nccl_is_as_new_as_its_release_says(found: str, least: str | None, code: Code) -> None:
+    check = version(said(found, 5), least)
+    assert (check.code, check.line) == (code, 5)
+    assert found in check.reason
+
+
+def test_a_version_that_was_not_printed_is_not_known() -> None:
+    assert version({}, "2.28").code == Code.NCCL_VERSION_NOT_PRINTED
+    assert version({}, None).reason == "no minimum version given; none was printed"
+
+
+def test_of_two_versions_the_later_line_shows_the_difference() -> None:
+    check = version(said("2.28.7", 5) | said("2.19.3", 9), None)
+    assert (check.status, check.code, check.line) == ("fail", Code.NCCL_VERSION_DIFFERS, 9)
+
+
+def used(evidence: Evidence, **want: str) -> Check:
+    return plugin(context(Expectation(**want), evidence=evidence))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "evidence",
+    [
+        printed(networks=said("IBext", 3) | said("IB", 9)),
+        printed({"NET/IB/0": 1}, networks=said("IBext", 3)),
+        printed(networks=said("IBext", 3), plugin_paths=said("/a.so", 3) | said("/b.so", 9)),
+    ],
+)
+def test_processes_with_different_networks_or_plugins_fail_whatever_is_expected(evidence: Evidence) -> None:
+    for want in ({}, {"require_plugin": "IBext"}):
+        check = used(evidence, **want)
+        assert (check.status, check.code) == ("fail", Code.PLUGIN_HOSTS_DIFFER)
+        assert check.line != 3
+
+
+def test_where_no_plugin_is_expected_the_printed_one_is_reported() -> None:
+    evidence = printed(networks=said("IBext", 3), plugin_paths=said("/opt/net.so", 4))
+    assert used(evidence).reason == "no plugin given; the log has IBext at /opt/net.so"
+    assert used(evidence).line == 3
+    assert used(Evidence()).reason == "no plugin given; the log has none"
+
+
+@pytest.mark.parametrize(
+    ("evidence", "code"),
+    [
+        (printed(networks=said("IBext", 3)), Code.PLUGIN_USED),
+        (printed(networks=said("IBext_v8", 3)), Code.PLUGIN_USED),
+        (printed({"NET/IBext/0/GDRDMA": 2}), Code.PLUGIN_USED),
+        (printed(networks=said("IBextra", 3)), Code.PLUGIN_OTHER),
+        (printed({"NET/IB/0/GDRDMA": 2}), Code.PLUGIN_OTHER),
+        (Evidence(), Code.PLUGIN_NOT_PRINTED),
+    ],
+)
+def test_the_expected_plugin_is_proved_by_its_name_or_by_an_edge(evidence: Evidence, code: Code) -> None:
+    check = used(evidence, require_plugin="IBext")
+    assert check.code == code
+    assert (check.line is not None) == (bool(evidence.networks) or code == Code.PLUGIN_OTHER)
+
+
+@pytest.mark.parametrize(
+    ("path", "code"),
+    [
+        ("/opt/hpcx/net.so", Code.PLUGIN_USED),
+        ("/usr/lib/net.so", Code.PLUGIN_OTHER_PATH),
+        (None, Code.PLUGIN_PATH_NOT_PRINTED),
+    ],
+)
+def test_the_expected_plugin_is_loaded_from_the_expected_folder(path: str | None, code: Code) -> None:
+    evidence = printed(networks=said("IBext", 3), plugin_paths=said(path, 4) if path else {})
+    check = used(evidence, plugin_path="/opt/hpcx")
+    assert (check.code, check.line) == (code, 4 if path else None)
+    if code == Code.PLUGIN_USED:
+        assert check.reason == "plugin is used, from /opt/hpcx/net.so"
+        assert used(evidence, require_plugin="IBext").reason == "IBext is used, from /opt/hpcx/net.so"
+    assert used(evidence, require_plugin="IBext").line == (4 if path else 3)
+
+
+def given(evidence: Evidence, **want: Any) -> Check:
+    return topology_file(context(Expectation(**want), table([row(512 * MIB)], ranks=16), evidence=evidence))
+
+
+SET: dict[str, Any] = {
+    "environment": said("NCCL_DEBUG", 2),
+    "topology_set": said("/opt/topo.xml", 3),
+    "topology_hosts": {""},
+}
+
+
+def test_without_an_expected_file_the_reason_still_says_which_one_was_set() -> None:
+    assert given(Evidence(**SET)).reason == "no file given; set: /opt/topo.xml"
+    assert given(Evidence()).reason == "no file given; none was set"
+
+
+@pytest.mark.parametrize(
+    ("evidence", "want", "code"),
+    [
+        (Evidence(**SET), {}, Code.TOPOLOGY_FILE_NOT_REQUIRED),
+        (Evidence(**SET), {"require_topology_file": True}, Code.TOPOLOGY_FILE_SET),
+        (Evidence(**SET), {"topology_file": "/opt/topo.xml"}, Code.TOPOLOGY_FILE_SET),
+        (Evidence(**SET), {"topology_file": "/opt/other.xml"}, Code.TOPOLOGY_FILE_OTHER),
+        (
+            Evidence(**SET, topology_failed=said("/opt/topo.xml", 4)),
+            {},
+            Code.TOPOLOGY_FILE_NOT_OPENED,
+        ),
+        (Evidence(), {"require_topology_file": True}, Code.TOPOLOGY_FILE_NOT_PRINTED),
+        (
+            Evidence(environment=said("NCCL_DEBUG", 2)),
+            {"require_topology_file": True},
+            Code.TOPOLOGY_FILE_NOT_SET,
+        ),
+        # one of the two hosts of the device list does not say it
+        (
+            Evidence(**{**SET, "topology_hosts": {"worker-0.local"}}),
+            {"require_topology_file": True},
+            Code.TOPOLOGY_FILE_NOT_PRINTED,
+        ),
+        (
+            Evidence(**{**SET, "topology_hosts": {"worker-0", "worker-1"}}),
+            {"require_topology_file": True},
+            Code.TOPOLOGY_FILE_SET,
+        ),
+    ],
+)
+def test_the_topology_file_is_the_expected_one_and_could_be_opened(
+    evidence: Evidence, want: dict[str, Any], code: Code
+) -> None:
+    assert given(evidence, **want).code == code
+
+
+def opened(
+    of_host: dict[str, tuple[str, ...]], evidence: Evidence | None = None, **want: Any
+) -> tuple[Code, int | None]:
+    """What is said of a run on two hosts of eight rails over GPUDirect RDMA."""
+    found = evidence or printed(networks=said("IB", 3))
+    found.hcas_of_host = of_host
+    found.hcas = said("the list", 6) if of_host else {}
+    expectation = {"nodes": 2, "gpus_per_node": 8, "rails": 8, "transport": "gpudirect-rdma", **want}
+    run = whole()
+    run.preamble.ranks[:] = table([row(512 * MIB)], ranks=16).preamble.ranks
+    check = hcas(context(Expectation(**expectation), run, evidence=found))
+    return check.code, check.line
+
+
+BOTH = {"worker-0": IB8, "worker-1": IB8}
+
+
+@pytest.mark.parametrize(
+    ("of_host", "want", "code"),
+    [
+        (BOTH, {}, Code.HCAS_OPENED),
+        (BOTH, {"rails": 9}, Code.HCAS_TOO_FEW),
+        (BOTH, {"rails": 7}, Code.HCAS_OPENED),
+        ({**BOTH, "worker-1": IB8[1:]}, {}, Code.HCAS_TOO_FEW),
+        (BOTH, {"hcas": list(IB8)}, Code.HCAS_OPENED),
+        ({**BOTH, "worker-1": IB8[1:]}, {"hcas": list(IB8)}, Code.HCAS_OTHER),
+        ({**BOTH, "worker-1": (*IB8, "mlx5_9")}, {"hcas": list(IB8)}, Code.HCAS_OTHER),
+        # names that are given are all that counts
+        ({"worker-0": IB8[:1], "worker-1": IB8[:1]}, {"hcas": list(IB8[:1])}, Code.HCAS_OPENED),
+        (BOTH, {"hcas": list(IB8), "transport": "socket"}, Code.HCAS_OPENED),
+    ],
+)
+def test_every_host_opens_the_hcas_of_its_rails(
+    of_host: dict[str, tuple[str, ...]], want: dict[str, Any], code: Code
+) -> None:
+    assert opened(of_host, **want) == (code, 6)
+
+
+@pytest.mark.parametrize(
+    ("of_host", "code"),
+    [
+        ({}, Code.HCAS_NOT_PRINTED),
+        ({"worker-0": IB8}, Code.HCAS_NOT_PRINTED),
+        ({"worker-0.site": IB8, "worker-1.site": IB8}, Code.HCAS_OPENED),
+        # a message without its process may be of any host
+        ({"worker-0": IB8, "": IB8}, Code.HCAS_OPENED),
+    ],
+)
+def test_a_host_that_names_no_hca_is_not_known_to_have_any(
+    of_host: dict[str, tuple[str, ...]], code: Code
+) -> None:
+    assert opened(of_host)[0] == code
+
+
+@pytest.mark.parametrize(
+    ("evidence", "want", "required"),
+    [
+        (Evidence(), {}, True),
+        (printed({"NET/IB/0": 1}, networks=said("AWS Libfabric")), {}, True),
+        (printed(networks=said("AWS Libfabric")), {}, False),
+        (printed(networks=said("IB")), {"transport": "rdma"}, True),
+        (printed(networks=said("IB")), {"transport": "socket"}, False),
+        (printed(networks=said("IB")), {"rails": 0}, False),
+        (printed(networks=said("IB")), {"rails": None}, False),
+        (printed(networks=said("IB")), {"nodes": 1}, False),
+        (printed(networks=said("AWS Libfabric")), {"hcas": ["mlx5_0"]}, True),
+    ],
+)
+def test_hcas_are_counted_where_infiniband_verbs_carry_the_data_between_hosts(
+    evidence: Evidence, want: dict[str, Any], required: bool
+) -> None:
+    assert opened({}, evidence, **want)[0] == (Code.HCAS_NOT_PRINTED if required else Code.HCAS_NOT_REQUIRED)
+
+
+def linked(layers: dict[str, str], fabric: str | None, *devices: int) -> Check:
+    """The gate on two hosts whose HCAs have these link layers, by letter; edges use DEVICES."""
+    names = {"I": "IB", "R": "RoCE"}
+    found = printed(networks=said("IB", 3), rails={host: set(devices) for host in layers if devices})
+    found.hcas_of_host = dict.fromkeys(layers, IB8)
+    found.hcas = said("the list", 6)
+    found.hca_links = {
+        host: frozenset((n, f"mlx5_{n}", names[letter]) for n, letter in enumerate(text))
+        for host, text in layers.items()
+    }
+    want = {"nodes": 2, "gpus_per_node": 8, "rails": 8, "transport": "gpudirect-rdma", "fabric": fabric}
+    return hcas(context(Expectation.model_validate(want), whole(), evidence=found))
+
+
+ALL = tuple(range(8))
+
+
+@settings(max_examples=200)
+@every(
+    st.lists(st.text("IR", min_size=8, max_size=8), min_size=2, max_size=2),
+    st.sampled_from(["infiniband", "roce", None]),
+)
+def test_rails_of_another_link_layer_than_expected_or_of_two_never_pass(
+    hosts: list[str], fabric: str | None
+) -> None:
+    layers = {f"worker-{n}": text for n, text in enumerate(hosts)}
+    right = set("".join(hosts)) == (
+        {"infiniband": {"I"}, "roce": {"R"}}[fabric] if fabric else set(hosts[0][0])
+    )
+    assert (linked(layers, fabric, *ALL).status == "pass") == right
+    # which HCAs carry the data is not known
+    assert (linked(layers, fabric).status == "pass") == right
+
+
+@pytest.mark.parametrize(
+    ("devices", "fabric", "code"),
+    [
+        ((1, 2, 3, 4, 5, 6, 7), "infiniband", Code.HCAS_OPENED),
+        (ALL, "infiniband", Code.HCAS_OTHER_FABRIC),
+        ((0,), "roce", Code.HCAS_OPENED),
+        (ALL, None, Code.HCAS_MIXED),
+        ((), "infiniband", Code.HCAS_MIXED),
+    ],
+)
+def test_only_the_link_layer_of_hcas_that_carry_data_counts(
+    devices: tuple[int, ...], fabric: str | None, code: Code
+) -> None:
+    layers = {"worker-0": "RIIIIIII", "worker-1": "RIIIIIII"}
+    assert linked(layers, fabric, *devices).code == code
+
+
+def test_hosts_that_name_their_hcas_differently_are_a_note() -> None:
+    other = tuple(f"mlx5_{n}" for n in range(10, 18))
+    code, _ = opened({"worker-0": IB8, "worker-1": other})
+    assert code == Code.HCAS_OPENED
+    assert opened({"worker-0": IB8, "worker-1": other}, hcas=list(IB8))[0] == Code.HCAS_OTHER
+
+
+@pytest.mark.parametrize(("found", "status"), [("IB", "pass"), ("RoCE", "fail")])
+def test_a_profile_says_which_link_layer_its_rails_have(found: str, status: str) -> None:
+    lines = [re.sub(r"(mlx5_[37]:1)/IB", rf"\1/{found}", line) for line in Made().lines()]
+    verdict = judge(lines, Expectation(profile="h100-ib-8x400", nodes=2))
+    assert verdict.check("hcas").status == status
+
+
+def test_hcas_that_nccl_joins_to_one_device_count_all() -> None:
+    joined = "NET/IB : Using [0]={[0] mlx5_0:1/RoCE, [1] mlx5_1:1/IB} [RO]; OOB eth0:10.0.0.1<0>"
+    lines = [re.sub(r"NET/IB : Using .*", joined, line) for line in Made().lines()]
+    want = Expectation(profile="h100-ib-8x400", nodes=2, rails=2, net_devices=8)
+    assert judge(lines, want).check("hcas").code == Code.HCAS_OTHER_FABRIC
+
+
+COMM = "comm 0x5 rank {} nRanks 16 nNodes 2 localRanks 8 localRank 0 MNNVL {}"
+
+
+@pytest.mark.parametrize(
+    ("messages", "facts"),
+    [
+        # what all processes of a host have opened counts
+        (
+            [
+                "NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/RoCE [RO]; OOB eth0",
+                "NET/IB : Using [0]mlx5_1:1/RoCE ",
+            ],
+            {
+                "hcas_of_host": {"worker-0": ("mlx5_1",)},
+                "hca_links": {
+                    "worker-0": {(0, "mlx5_0", "IB"), (1, "mlx5_1", "RoCE"), (0, "mlx5_1", "RoCE")}
+                },
+            },
+        ),
+        # a list of trees counts whole only
+        (
+            ["Trees [0] 1/4/-1->0->-1 [1] -1/-1/-1->0->3", "Trees [0] -1->1->0 [1] -1/-1/-1->1->3"],
+            {"parents": {0: array("l", [-1, 3])}},
+        ),
+        (
+            [f"AllReduce: {size} Bytes -> Algo RING proto SIMPLE channel 0" for size in (8, 2**30, 16)],
+            {"algorithm_sizes": {"AllReduce RING": 2**30}},
+        ),
+        (
+            [COMM.format(0, 1), COMM.format(1, 0)],
+            {"counts": {(16, 2): 1}, "local_ranks": {"8": 1}, "mnnvl": 1, "without_mnnvl": 2},
+        ),
+        (
+            [f"comm 0x5 rank {rank} nranks 2 cudaDev 0 - Init COMPLETE" for rank in (0, 1)],
+            {"initialized": {2: {0, 1}}, "communicators": {"2": 1}},
+        ),
+        (
+            ["Connected all rings, use ring PXN 0 GDR 1", "Connected all rings, use ring PXN 0 GDR 0"],
+            {"connected": {"all rings": 1}, "ring_without_gdr": 2},
+        ),
+        (
+            ["NCCL_TOPO_FILE set by environment to /a.xml.", "NCCL_TOPO_FILE set by environment to /b.xml"],
+            {"topology_set": {"/a.xml": 1, "/b.xml": 2}, "topology_hosts": {"worker-0"}},
+        ),
+        (
+            ["Using network IB", "Assigned NET plugin Socket to comm"],
+            {"networks": {"IB": 1, "Socket": 2}},
+        ),
+    ],
+)
+def test_what_processes_of_a_host_print_is_put_together(messages: list[str], facts: dict[str, Any]) -> None:
+    def plain(value: Any) -> Any:
+        """The number of the line in place of each line."""
+        if isinstance(value, dict):
+            return {key: plain(each) for key, each in value.items()}
+        return value.line if isinstance(value, LogLine) else value
+
+    log = read_lines(f"worker-0:{40 + n}:90 [0] NCCL INFO {text}" for n, text in enumerate(messages))
+    assert {name: plain(getattr(log.evidence, name)) for name in facts} == facts

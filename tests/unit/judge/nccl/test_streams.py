@@ -1,0 +1,154 @@
+"""Logs come as files, pipes, compressed, huge, cut; the result is the same, and memory stays small."""
+
+from __future__ import annotations
+
+import gzip
+import lzma
+import resource
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from busbar.judge.nccl import Expectation, judge_log, read_file, read_lines
+from busbar.judge.nccl.log.reader import ParsedLog, read_blocks
+from busbar.judge.nccl.log.source import BLOCK, Source, SourceError
+from tests.support import shared
+from tests.unit.judge.nccl.logs import Made
+from tests.unit.judge.nccl.made.log import Log
+from tests.unit.judge.nccl.made.spec import cases
+
+WANT = Expectation(profile="h100-ib-8x400", nodes=2)
+
+
+def facts(log: ParsedLog) -> dict[str, object]:
+    """What must not depend on how the bytes came."""
+    e = log.evidence
+    return {
+        "rows": [r.rows for r in log.runs],
+        "via": dict(e.via),
+        "first": {k: counts.first for k, counts in e.edges.items()},
+        "ways": dict(e.net_directions),
+        "rails": {h: sorted(d) for h, d in e.rails.items()},
+        "hosts": e.hosts,
+        "lines": log.lines,
+        "sha256": log.sha256,
+        "bytes": log.bytes,
+        "versions": e.versions,
+        "speaks": e.speaks,
+        "facts": (e.environment, e.networks, e.hcas_of_host, e.counts, e.initialized, e.warnings),
+        "known": log.known_lines,
+    }
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Path:
+    path = tmp_path / "made.log"
+    path.write_text("\n".join(Made().lines()) + "\n")
+    return path
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".zst", ".gz named .log"])
+def test_compressed_logs_are_told_by_their_bytes(made: Path, tmp_path: Path, suffix: str) -> None:
+    pack: Callable[[bytes], bytes]
+    pack = zstandard.ZstdCompressor().compress if suffix == ".zst" else gzip.compress
+    data = made.read_bytes()
+    packed = pack(data[:1000]) + pack(data[1000:])  # as of two files that were put together
+    path = tmp_path / ("packed.log" if "named" in suffix else f"packed{suffix}")
+    path.write_bytes(packed)
+    assert judge_log(read_file(str(path)), WANT).reasons == []
+
+
+ZSTD = zstandard.ZstdCompressor(write_checksum=True)
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, lzma.compress, ZSTD.compress])
+def test_a_compressed_log_that_is_not_whole_fails_with_that_reason(
+    made: Path, tmp_path: Path, pack: Callable[[bytes], bytes]
+) -> None:
+    packed, path = pack(made.read_bytes()), tmp_path / "cut.log"
+    half = len(packed) // 2
+    damaged = packed[:half] + bytes(each ^ 255 for each in packed[half : half + 64]) + packed[half + 64 :]
+    for cut, why in ((packed[:half], "ends early"), (packed[:-1], "ends early"), (damaged, "is damaged")):
+        path.write_bytes(cut)
+        check = judge_log(read_file(str(path)), WANT).check("source")
+        assert check.status != "pass" and f"compressed data {why}" in check.reason, check.reason
+
+
+def test_a_pipe_gives_the_same_verdict(made: Path) -> None:
+    command = [sys.executable, "-m", "busbar", "nccl", "check", "-", "--profile", "h100-ib-8x400"]
+    done = subprocess.run(
+        [*command, "--expect-nodes", "2", "--no-plot"],
+        input=made.read_bytes(),
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout.decode()
+
+
+MADE = (
+    "a row interrupted by messages",
+    "tags in the middle of rows",
+    "the reference system, every line tagged",
+    "every process ran alone, and none reached a row",
+)
+
+
+def content(name: str) -> bytes:
+    """A made log, or the real one of that number."""
+    return Log(cases()[name]).text.encode() if name in cases() else shared.log(name).read_bytes()
+
+
+@pytest.mark.parametrize("name", [*MADE, shared.param("001")])
+def test_any_size_of_block_gives_the_same_facts(name: str) -> None:
+    data = content(name)
+
+    def read(size: int) -> dict[str, object]:
+        source = Source()
+        chunks: Iterator[bytes] = (data[i : i + size] for i in range(0, len(data), size))
+        return facts(read_blocks(source.blocks(chunks), source))
+
+    whole = read(len(data))
+    for size in (1, 7, 100, 4096, 65537):
+        assert read(size) == whole
+
+
+def test_lines_beyond_one_block_are_read_whole() -> None:
+    made = Made()
+    edge = "worker-0:40:90 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM"
+    made.info = [edge] * (2 * BLOCK // len(edge))
+    log = read_lines(["2026-05-05 06:16:47", *made.lines(), "2026-05-06 06:16:47"])
+    assert log.evidence.via["P2P/CUMEM"] == len(made.info)
+    assert log.date == "2026-05-05 06:16:47"
+    assert judge_log(log, WANT).reasons == []
+
+
+def test_a_line_of_100_mb_is_cut_and_named(tmp_path: Path) -> None:
+    path = tmp_path / "long.log"
+    lines = "\n".join(Made().lines()).encode()
+    with path.open("wb") as out:
+        out.write(lines + b"\n")
+        for _ in range(100):
+            out.write(b"x" * 10**6)
+        out.write(b"\n" + lines[:50])
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    verdict = judge_log(read_file(str(path)), WANT)
+    assert verdict.check("source").reason.startswith("1 lines cannot be read whole")
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 40 * 1024, (
+        "memory must not follow the line"
+    )
+
+
+@pytest.mark.parametrize("path", ["/nowhere/log", "/"])
+def test_an_unreadable_file_is_a_clear_error(path: str) -> None:
+    with pytest.raises(SourceError, match=path):
+        read_file(path)
+
+
+def test_an_empty_log_is_no_verdict(tmp_path: Path) -> None:
+    path = tmp_path / "empty.log"
+    path.touch()
+    assert judge_log(read_file(str(path)), WANT).exit_code == 2

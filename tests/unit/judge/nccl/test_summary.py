@@ -1,0 +1,113 @@
+"""What `busbar nccl check` prints without --full: a few lines that hold the first cause."""
+
+from __future__ import annotations
+
+import io
+import time
+from collections import Counter
+from functools import cache
+
+import pytest
+
+from busbar.judge.nccl import Expectation, Verdict, judge
+from busbar.judge.nccl.report.ctrf import ctrf
+from busbar.judge.nccl.report.summary import MAX_LINES, summary
+from busbar.judge.nccl.report.terminal import verdict_text
+from busbar.judge.nccl.units import size
+from tests.unit.judge.nccl.logs import Made
+from tests.unit.judge.nccl.made.log import Log
+from tests.unit.judge.nccl.made.spec import cases
+
+WANT = Expectation(profile="h100-ib-8x400", nodes=2)
+
+
+@cache
+def verdict_of(name: str) -> Verdict:
+    return judge(Log(cases()[name]).text.splitlines(), WANT)
+
+
+def labelled(lines: list[str]) -> dict[str, str]:
+    """Label -> its text, lines joined."""
+    found: dict[str, str] = {}
+    label = ""
+    for line in lines[1:]:
+        if line[:1] != " ":
+            label, _, line = line.partition(" ") if not line.startswith("line ") else ("line", "", line)
+        found[label] = f"{found.get(label, '')} {line.strip()}".strip()
+    return found
+
+
+@pytest.mark.parametrize("name", sorted(cases()))
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_no_log_needs_more_lines_than_a_screen_has(name: str, width: int) -> None:
+    verdict = verdict_of(name)
+    lines = summary(verdict, width)
+    assert len(lines) <= MAX_LINES[verdict.verdict]
+    assert all(len(line) <= width for line in lines)
+
+
+@pytest.mark.parametrize("name", sorted(cases()))
+def test_only_what_did_not_pass_has_a_cause(name: str) -> None:
+    verdict = verdict_of(name)
+    said = labelled(summary(verdict, 200))
+    assert ("cause" in said) is not verdict.passed
+    if not verdict.passed:
+        gate = next(c for s in ("fail", "unknown") for c in verdict.checks if c.status == s)
+        names = {gate.name, *(d.name for d in verdict.diagnoses)}
+        assert said["cause"].partition(":")[0] in names
+
+
+def test_a_pass_shows_the_bandwidth_and_the_proof() -> None:
+    verdict = judge(Made().lines(), WANT)
+    lines = summary(verdict, 200)
+    assert lines[0].startswith("PASS   all_reduce 390 GB/s at 8 GiB, 97.5 % of the expected 400 GB/s")
+    assert verdict.check("gdrdma").reason in labelled(lines)["proof"]
+    assert verdict.check("rails").reason in labelled(lines)["proof"]
+
+
+def test_a_failure_names_its_first_cause_with_the_line_and_the_next_command() -> None:
+    made = Made()
+    made.gdr = False
+    verdict = judge(made.lines(), WANT)
+    said = labelled(summary(verdict, 200))
+    assert said["cause"].startswith("no-gpudirect: ")
+    assert said["gate"].startswith("gdrdma: ")
+    line = verdict.check("gdrdma").line
+    assert said["line"].startswith(f"line {line} ") and "via NET/IB" in said["line"]
+    assert "nvidia_peermem" in said["next"]
+
+
+def test_missing_evidence_is_no_verdict_and_names_the_gate() -> None:
+    verdict = judge([line for line in Made().lines() if "NCCL" not in line], WANT)
+    lines = summary(verdict, 200)
+    assert lines[0].startswith("NO VERDICT all_reduce")
+    assert "not proved" in labelled(lines)["also"]
+
+
+def test_full_shows_every_gate_and_the_plot() -> None:
+    verdict = judge(Made().lines(), WANT)
+    short = verdict_text(verdict, io.StringIO())
+    full = verdict_text(verdict, io.StringIO(), full=True)
+    assert all(check.name in full for check in verdict.checks)
+    assert "dotted: floor" in full and "dotted: floor" not in short
+    assert "dotted: floor" not in verdict_text(verdict, io.StringIO(), full=True, plot=False)
+
+
+def test_full_shows_the_rows_of_the_largest_messages() -> None:
+    made = Made()
+    made.low = 2**20
+    text = verdict_text(judge(made.lines(), WANT), io.StringIO(), full=True, plot=False)
+    rows = [line.split()[:2] for line in text.splitlines() if line.split()[1:2] in (["MiB"], ["GiB"])]
+    assert [" ".join(row) for row in rows] == [size(2**n) for n in range(26, 34)]
+
+
+def test_a_ctrf_report_counts_the_gates_by_their_status_at_this_time_in_milliseconds() -> None:
+    verdict = judge([line for line in Made().lines() if "NCCL" not in line], WANT)
+    counts = Counter(check.status for check in verdict.checks)
+    began = int(time.time() * 1000)
+    found = ctrf(verdict)["results"]["summary"]
+    assert began <= found.pop("start") == found.pop("stop") <= time.time() * 1000
+    assert found == {
+        "tests": len(verdict.checks), "passed": counts["pass"], "failed": counts["fail"],
+        "skipped": counts["not-required"], "pending": 0, "other": counts["unknown"],
+    }  # fmt: skip

@@ -1,0 +1,115 @@
+"""No WARN of NCCL is passed over, and no message that contradicts what the edges show."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from busbar.judge.nccl import Expectation, Verdict, judge
+from busbar.judge.nccl.checks.codes import Code
+from busbar.judge.nccl.diagnose.tables import load
+from busbar.judge.nccl.log.messages import Message, find_message
+from tests.unit.judge.nccl.logs import Made
+
+WANT = Expectation(profile="h100-ib-8x400", nodes=2)
+BOUNDED = settings(max_examples=100)
+PROCESS = "worker-1:40:90 [3] "
+
+
+def saying(*info: str, **want: list[str]) -> Verdict:
+    """A healthy log in which NCCL also says INFO."""
+    made = Made()
+    made.info = list(info)
+    return judge(made.lines(), WANT.model_copy(update=want))
+
+
+FORMS = st.sampled_from(
+    [
+        PROCESS + "transport/net_ib.cc:812 NCCL WARN {text}",
+        "[2026-05-05 06:16:47] " + PROCESS + "init.cc:99 NCCL WARN {text}",
+        PROCESS + "NCCL WARN {text}",
+        "# error: {text}",
+    ]
+)
+TEXTS = st.lists(
+    st.sampled_from(
+        ["NET/IB", "ring", "7", "mlx5_3", "rank", "window", "buffer", "too", "small", "of", "0x7f2e"]
+    ),
+    min_size=3,
+)
+
+
+@BOUNDED
+@given(FORMS, TEXTS.map(" ".join))
+def test_a_warning_that_is_not_known_is_no_pass_and_is_printed(form: str, text: str) -> None:
+    check = saying(form.format(text=text)).check("warnings")
+    assert (check.status, check.code) == ("unknown", Code.WARNINGS_UNKNOWN_KIND)
+    assert text[:100] in check.reason
+    accepted = saying(form.format(text=text), accept_warnings=[text])
+    assert accepted.passed and accepted.check("warnings").code == Code.WARNINGS_ACCEPTED
+
+
+@pytest.mark.parametrize("time", ["", "[2026-05-05 06:16:47] ", "2026-05-05 06:16:47 "])
+def test_a_time_behind_the_process_of_a_message_hides_nothing(time: str) -> None:
+    head = f"{PROCESS}{time}init.cc:99 NCCL WARN "
+    assert find_message(f"{head}text") == Message(0, len(head), "WARN", "worker-1", 8, "40")
+
+
+@pytest.mark.parametrize("row", load("warnings"), ids=lambda row: row["contains"])
+def test_a_warning_that_is_known_to_be_harmless_changes_nothing(row: dict[str, str]) -> None:
+    assert row["source"].partition(" ")[0].startswith(("src/", "ROCm/rccl"))
+    assert saying(f"{PROCESS}file.cc:7 NCCL WARN {row['contains']} (3)").reasons == []
+
+
+@BOUNDED
+@given(st.integers(0, 7), st.sampled_from(["worker-1", "worker-0"]))
+def test_a_device_without_gpudirect_rdma_contradicts_its_edges(device: int, host: str) -> None:
+    line = f"{host}:40:90 [3] NCCL INFO NET/IB : GPU Direct RDMA Disabled for HCA {device} 'mlx5_{device}'"
+    check = saying(line).check("gdrdma")
+    assert (check.status, check.code) == ("unknown", Code.GDRDMA_CONTRADICTED)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "NET/IB : GPU Direct RDMA Disabled for HCA 8 'mlx5_bond_0'",  # carries no edge
+        "GPU Direct RDMA Disabled for GPU 7 / HCA 0 (distance 8 > 5)",
+        "GPU Direct RDMA Disabled for GPU 1b000 / HCA 3 (distance 7 > 4)",
+        "NET/IB : GPU Direct RDMA Enabled for HCA 0 'mlx5_0'",
+        "Initialized NET plugin IB",
+        "Assigned NET plugin IB to comm",
+    ],
+)
+def test_a_message_that_contradicts_nothing_changes_nothing(line: str) -> None:
+    assert saying(f"{PROCESS}NCCL INFO {line}").reasons == []
+
+
+@BOUNDED
+@given(st.sampled_from(["Initialized NET plugin Socket", "Assigned NET plugin Socket to comm"]))
+def test_one_process_on_tcp_fails_the_log(line: str) -> None:
+    assert saying(f"{PROCESS}NCCL INFO {line}").check("transport").code == Code.TRANSPORT_SOCKET_NETWORK
+
+
+@BOUNDED
+@given(
+    st.integers(1, 2), st.sampled_from(["SHM/direct/direct", "SHM", "direct shared memory"]), st.booleans()
+)
+def test_a_host_with_nvlink_that_uses_its_memory_only_fails(hosts: int, how: str, other: bool) -> None:
+    made = Made()
+    made.hosts = made.hosts[:hosts]
+    if hosts == 1:
+        made.devices, made.peak = 0, 470.0
+    edges = [f"{PROCESS}NCCL INFO Channel 00/0 : {r}[{r}] -> {r + 1}[{r + 1}] via {how}" for r in range(7)]
+    if hosts == 1:
+        edges = [edge.replace("worker-1", "worker-0") for edge in edges]
+    p2p = PROCESS.replace("worker-1", "worker-0") + "NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM"
+    made.info = [*edges, *([p2p] if other and hosts == 2 else [])]
+    check = judge(made.lines(), WANT.model_copy(update={"nodes": hosts})).check("transport")
+    assert (check.status, check.code) == ("fail", Code.TRANSPORT_SHARED_MEMORY)
+
+
+def test_a_host_with_some_edges_over_its_memory_is_noted_only() -> None:
+    edge = f"{PROCESS}NCCL INFO Channel 00/0 : 0[0] -> 1[1] via "
+    verdict = saying(f"{edge}SHM/direct/direct", f"{edge}P2P/CUMEM")
+    assert verdict.passed and [d.name for d in verdict.diagnoses] == ["shared-memory-inside-a-host"]
